@@ -1,0 +1,43 @@
+# weft_library(plan SOURCES ... PUBLIC ... PRIVATE ...): static library weft_plan, alias weft::plan.
+# weft_executable(weft SOURCES main.cc PRIVATE ...)
+# weft_test(plan_test LABEL unit SOURCES ... PRIVATE ... [TIMEOUT seconds] [PROCESSORS n]
+#           [RUN_SERIAL]): one GoogleTest binary, one ctest entry per TEST.
+set(WEFT_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Werror)
+
+function(weft_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(weft_${name} STATIC ${arg_SOURCES})
+  add_library(weft::${name} ALIAS weft_${name})
+  target_include_directories(weft_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_compile_options(weft_${name} PRIVATE ${WEFT_WARNINGS})
+  target_link_libraries(weft_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
+endfunction()
+
+function(weft_executable name)
+  cmake_parse_arguments(arg "" "" "SOURCES;PRIVATE" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${name} PRIVATE ${WEFT_WARNINGS})
+  target_link_libraries(${name} PRIVATE ${arg_PRIVATE})
+endfunction()
+
+function(weft_test name)
+  cmake_parse_arguments(arg "RUN_SERIAL" "LABEL;TIMEOUT;PROCESSORS" "SOURCES;PRIVATE" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${name} PRIVATE ${WEFT_WARNINGS})
+  target_compile_definitions(${name} PRIVATE
+    WEFT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WEFT_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  target_link_libraries(${name} PRIVATE ${arg_PRIVATE} GTest::gmock GTest::gtest_main)
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  if(NOT arg_PROCESSORS)
+    set(arg_PROCESSORS 1)
+  endif()
+  set(properties LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS})
+  if(arg_RUN_SERIAL)
+    list(APPEND properties RUN_SERIAL TRUE)
+  endif()
+  gtest_discover_tests(${name} PROPERTIES ${properties} DISCOVERY_TIMEOUT 60)
+endfunction()

@@ -1,0 +1,142 @@
+// What was asked: the job as values, after YAML and before planning. Field names are the keys of
+// job.yaml (docs/job_yaml.md); an empty optional is `auto`. Only what weft can carry out has a
+// field here: keys that are known but not built yet are refused by name in launcher/job_yaml.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plan/cluster.h"
+#include "plan/layout.h"
+#include "plan/model.h"
+
+namespace weft {
+
+enum class TokenFormat { kBytes, kLlmc, kNanogpt };
+enum class OptimizerKind { kAdamw, kSgd };
+enum class LrSchedule { kConstant, kLinear, kCosine };
+enum class ResumeMode { kAuto, kNone };
+
+struct DataSource {
+  std::string path;  // absolute; globs already expanded and sorted
+  friend bool operator==(const DataSource&, const DataSource&) = default;
+};
+
+struct DataSpec {
+  std::vector<DataSource> train;
+  std::vector<DataSource> valid;  // empty: `split` holds out a part of train, or no validation
+  double split = 0;               // share of train's windows held out, [0, 1)
+  TokenFormat format = TokenFormat::kBytes;
+  friend bool operator==(const DataSpec&, const DataSpec&) = default;
+};
+
+struct TrainingSpec {
+  int64_t seq_len = 0;
+  int64_t global_batch_size = 0;
+  std::optional<int64_t> micro_batch_size;
+  std::optional<int64_t> gradient_accumulation_steps;
+  int64_t steps = 0;
+  double gradient_clipping = 1.0;  // 0: off
+  uint64_t seed = 42;
+  friend bool operator==(const TrainingSpec&, const TrainingSpec&) = default;
+};
+
+struct OptimizerSpec {
+  OptimizerKind name = OptimizerKind::kAdamw;
+  double lr = 3e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;  // on matrices only
+  friend bool operator==(const OptimizerSpec&, const OptimizerSpec&) = default;
+};
+
+struct LrSchedulerSpec {
+  LrSchedule type = LrSchedule::kCosine;
+  int64_t warmup_steps = 0;
+  int64_t decay_steps = 0;  // 0: until training.steps
+  double min_lr = 0;
+  friend bool operator==(const LrSchedulerSpec&, const LrSchedulerSpec&) = default;
+};
+
+struct ParallelismSpec {
+  std::optional<int> dp, tp, pp;
+  int cp = 1;
+  int zero_stage = 0;
+  std::optional<ScheduleKind> pp_schedule;
+  friend bool operator==(const ParallelismSpec&, const ParallelismSpec&) = default;
+};
+
+struct CheckpointSpec {
+  std::string folder = "checkpoint";  // inside the run folder unless absolute
+  int64_t interval = 0;               // steps; 0: only at the end and on a stop
+  int keep_latest_k = 3;              // >= 2
+  ResumeMode resume = ResumeMode::kAuto;
+  friend bool operator==(const CheckpointSpec&, const CheckpointSpec&) = default;
+};
+
+struct FaultToleranceSpec {
+  int max_restarts = 3;
+  double heartbeat_timeout_seconds = 8;  // the lease
+  friend bool operator==(const FaultToleranceSpec&, const FaultToleranceSpec&) = default;
+};
+
+struct CommSpec {
+  double init_timeout_seconds = 300;
+  double train_timeout_seconds = 100;
+  friend bool operator==(const CommSpec&, const CommSpec&) = default;
+};
+
+struct ValidationSpec {
+  int64_t interval = 0;  // steps; 0: off
+  int64_t steps = 0;     // global batches per evaluation
+  friend bool operator==(const ValidationSpec&, const ValidationSpec&) = default;
+};
+
+struct JobSpec {
+  std::string name;
+  std::string output_dir;  // absolute; the run folder is output_dir/name
+  ModelShape model;
+  DataSpec data;
+  TrainingSpec training;
+  OptimizerSpec optimizer;
+  LrSchedulerSpec lr_scheduler;
+  ParallelismSpec parallelism;
+  CheckpointSpec checkpoint;
+  FaultToleranceSpec fault_tolerance;
+  CommSpec comm;
+  ValidationSpec validation;
+  int64_t log_freq = 10;         // metrics.log_freq: plain progress lines, steps
+  Cluster cluster;               // cluster.profile resolved, slots and nodes applied
+  int threads_per_worker = 1;
+  std::map<std::string, std::string> env;  // cluster.env, added to each worker's environment
+
+  BatchShape batch() const { return {training.global_batch_size, training.seq_len}; }
+  friend bool operator==(const JobSpec&, const JobSpec&) = default;
+};
+
+// A rule that the spec breaks. `key` is the dotted job.yaml key, `message` says value found, what
+// is allowed and the next step; launcher/job_yaml adds file and line.
+struct SpecIssue {
+  std::string key;
+  std::string message;
+};
+
+// Every broken rule of the values themselves (ranges, the batch equation where it is determined,
+// the model's own rules); layouts are CheckLayout's. Empty: valid.
+std::vector<SpecIssue> Validate(const JobSpec& job);
+
+// Buffers of optimizer state per parameter: 2 for AdamW, 0 for SGD.
+int OptimizerStates(OptimizerKind kind);
+
+absl::string_view TokenFormatName(TokenFormat format);      // "bytes", "llmc", "nanogpt"
+absl::string_view OptimizerName(OptimizerKind kind);        // "adamw", "sgd"
+absl::string_view LrScheduleName(LrSchedule schedule);      // "constant", "linear", "cosine"
+absl::StatusOr<TokenFormat> ParseTokenFormat(absl::string_view name);
+absl::StatusOr<OptimizerKind> ParseOptimizer(absl::string_view name);
+absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view name);
+
+}  // namespace weft

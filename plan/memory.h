@@ -1,0 +1,50 @@
+// Every buffer a worker will ever allocate, as a list. The planner sums it; the worker's arena
+// carves exactly it, by name, before step 1 and never again: predicted bytes are allocated bytes.
+// Pure.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "plan/layout.h"
+#include "plan/model.h"
+
+namespace weft {
+
+enum class MemoryKind {
+  kWeights,
+  kGradients,
+  kOptimizer,
+  kActivations,    // saved by a forward pass for its backward pass, one slot per live microbatch
+  kWorkspace,      // dies within one action
+  kCommunication,  // receive buffers and reduction scratch
+  kTokens,         // ids and targets of the step
+};
+
+absl::string_view MemoryKindName(MemoryKind kind);
+
+// One buffer of 4-byte elements (fp32 or int32: the only precision so far).
+struct BufferSpec {
+  MemoryKind kind = MemoryKind::kWeights;
+  std::string name;  // "weights/blocks.0.attn.q.weight", "slot0/blocks.0/q", "work/dx"
+  int64_t elements = 0;
+};
+
+// Each buffer starts on a multiple of this.
+inline constexpr int64_t kBufferAlignmentBytes = 64;
+
+struct RankMemory {
+  std::vector<BufferSpec> buffers;
+
+  int64_t bytes(MemoryKind kind) const;  // aligned sizes
+  int64_t total_bytes() const;
+};
+
+// The list for `rank`. `optimizer_states`: buffers per parameter (2 for AdamW, 0 for plain SGD).
+// Names and shapes are documented in memory.cc beside each entry; worker/stage asks for the same.
+// REQUIRES: CheckModel and CheckLayout hold.
+RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
+                          int rank, int optimizer_states);
+
+}  // namespace weft

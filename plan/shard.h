@@ -1,0 +1,44 @@
+// Which ranges of which global tensors a rank holds. The one place where a tensor is cut. Pure.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/layout.h"
+#include "plan/model.h"
+
+namespace weft {
+
+// A box of a global tensor: [begin[d], end[d]) along each dim d.
+struct TensorShard {
+  TensorSpec tensor;
+  std::vector<int64_t> begin;
+  std::vector<int64_t> end;
+  // True on exactly one rank of a replica for each element: that rank counts it in the gradient
+  // norm and (with dp index 0) in checkpoints. False on copies: tensors that tp does not cut on
+  // tp ranks > 0, and the last stage's copy of a tied embedding.
+  bool primary = true;
+
+  int64_t elements() const;
+  std::vector<int64_t> dims() const;  // end - begin
+};
+
+// All tensors resident on `rank`, in the order of Tensors(model); the tied copy on the last stage
+// comes last, under its own name embed.tokens.weight. Cuts are as even as possible in split_unit
+// units, earlier tp ranks take the remainder, so no padding is ever stored.
+// REQUIRES: CheckModel and CheckLayout hold; 0 <= rank < layout.world_size().
+std::vector<TensorShard> ShardsOf(const ModelShape& model, const Layout& layout, int rank);
+
+// The part [begin, end) that index `part` of `parts` gets of `extent`, cut on multiples of `unit`.
+// REQUIRES: extent % unit == 0.
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+Range SplitRange(int64_t extent, int64_t unit, int parts, int part);
+
+// "blocks.7.attn.q.weight[0:1536,0:4096]"
+std::string ShardText(const TensorShard& shard);
+
+}  // namespace weft

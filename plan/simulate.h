@@ -1,0 +1,31 @@
+// Dry run of all stages of a schedule: proves that it ends under rendezvous sends (both ends must
+// be at the transfer), and gives time, bubble and peak live activations. Pure.
+#pragma once
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "plan/schedule.h"
+
+namespace weft {
+
+struct ActionSeconds {
+  double forward_s = 1;
+  double backward_s = 2;
+  double transfer_s = 0;
+};
+
+struct Simulation {
+  double makespan_s = 0;            // start to the last action of any stage
+  double bubble_fraction = 0;       // idle share of stage-seconds
+  std::vector<int> peak_live;       // per stage: most microbatches held at once
+  std::vector<double> busy_s;       // per stage
+};
+
+// `stages[i]` is stage i's action list; `seconds[i]` its durations (one entry: all stages alike).
+// Internal error naming the stuck stages and actions if the schedules deadlock or disagree about a
+// transfer. Reductions, norm and update take no time here; cost.h prices them.
+absl::StatusOr<Simulation> Simulate(absl::Span<const std::vector<Action>> stages,
+                                    absl::Span<const ActionSeconds> seconds);
+
+}  // namespace weft

@@ -1,0 +1,49 @@
+// The door to a backend: a shared object (libweft_cpu.so, libweft_cuda.so) that is loaded at run
+// time, so a CPU machine needs no CUDA and a GPU host neither MPI nor OpenBLAS.
+//
+// A backend exports one function, `weft_backend`, with C linkage. Statuses cross as code and text,
+// objects as the two interfaces of device.h and comm.h, closed by the side that opened them.
+#pragma once
+#include <cstdint>
+
+#include "worker/backend/comm.h"
+#include "worker/backend/device.h"
+
+namespace weft {
+
+// Raised with every change of this header, device.h or comm.h.
+inline constexpr int kBackendAbiVersion = 1;
+
+struct DeviceOptions {
+  int local_index = 0;  // which device of this host
+  int threads = 1;      // CPU: BLAS threads of this worker
+};
+
+struct CommOptions {
+  int64_t init_timeout_ms = 300000;
+  int64_t timeout_ms = 100000;  // of one call
+};
+
+struct DeviceDescription {
+  char name[128] = {};
+  int64_t memory_bytes = 0;
+};
+
+struct BackendApi {
+  int abi_version = 0;
+  const char* name = nullptr;      // "cpu", "cuda"
+  const char* versions = nullptr;  // "OpenBLAS 0.3.21, Open MPI 4.1.4"
+  BackendStatus (*device_count)(int* count) = nullptr;
+  BackendStatus (*describe_device)(int local_index, DeviceDescription* description) = nullptr;
+  BackendStatus (*open_device)(const DeviceOptions* options, Device** device) = nullptr;
+  void (*close_device)(Device* device) = nullptr;
+  // Collective over the processes that mpirun (or srun) started together. At most once a process.
+  BackendStatus (*open_comm)(const CommOptions* options, Comm** comm) = nullptr;
+  // Orderly end: collective. After a failure a worker does not call this, it just exits.
+  void (*close_comm)(Comm* comm) = nullptr;
+};
+
+// Exported by each backend as `weft_backend`; null if it does not speak `abi_version`.
+using BackendEntry = const BackendApi* (*)(int abi_version);
+
+}  // namespace weft

@@ -1,0 +1,135 @@
+// Device: one worker's memory and the operations a transformer needs, whatever computes them.
+//
+// Operations are queued in order and return nothing; a failure sticks and shows at the next
+// Synchronize() (the CUDA model; the CPU backend runs each at once). The CPU backend is the living
+// definition of every operation. Used by one thread. Nothing here knows layouts or schedules.
+//
+// This header crosses a shared-object boundary: std and plain types only, no absl, no std::string.
+#pragma once
+#include <cstdint>
+
+namespace weft {
+
+// Code values are absl::StatusCode's numbers; `text` is zero-terminated.
+struct BackendStatus {
+  int code = 0;
+  char text[252] = {};
+  bool ok() const { return code == 0; }
+};
+
+enum class DType : int32_t { kF32 = 0, kI32 = 1 };
+
+// A contiguous row-major matrix [rows, cols] in device memory. Borrowed, never owned.
+struct View {
+  void* data = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  DType dtype = DType::kF32;
+
+  int64_t elements() const { return rows * cols; }
+  int64_t bytes() const { return elements() * 4; }
+};
+
+enum class Transpose { kNo, kYes };
+
+// Shape of an attention call on one rank: B sequences of T tokens, H local heads of E dims.
+struct AttentionShape {
+  int64_t batch = 0;     // B
+  int64_t seq_len = 0;   // T
+  int64_t heads = 0;     // H
+  int64_t head_dim = 0;  // E
+};
+
+// Floats of scratch that Device::Attention and AttentionGradient need: two [T, T] tiles.
+inline int64_t AttentionScratchElements(const AttentionShape& shape) {
+  return 2 * shape.seq_len * shape.seq_len;
+}
+
+// AdamW (Loshchilov & Hutter, arXiv:1711.05101). Decay is decoupled: p -= lr * weight_decay * p.
+struct AdamwParameters {
+  double lr = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  double eps = 0;
+  double weight_decay = 0;
+  double gradient_scale = 1;  // from clipping, applied to the gradient first
+  int64_t step = 0;           // counts from 1, for bias correction
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // Returns null if there is not enough; aligned to 4 KiB. Called once per worker (the arena).
+  virtual void* Allocate(int64_t bytes) = 0;
+  virtual void Free(void* data, int64_t bytes) = 0;
+  virtual void CopyIn(View to, const void* from_host) = 0;
+  virtual void CopyOut(void* to_host, View from) = 0;  // synchronizes
+  // Waits for all queued work; returns the first failure since the last call.
+  virtual BackendStatus Synchronize() = 0;
+
+  // c = beta * c + op(a) op(b). [m,k] x [k,n] after the transposes; beta is 0 or 1.
+  virtual void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
+                      View c) = 0;
+
+  virtual void Zero(View x) = 0;
+  virtual void Copy(View to, View from) = 0;
+  virtual void Add(View x, View y) = 0;        // y += x
+  virtual void Scale(View x, double factor) = 0;
+  virtual void AddBias(View bias, View x) = 0;            // x[r, c] += bias[c]
+  virtual void BiasGradient(View dy, View dbias) = 0;     // dbias[c] += sum over r of dy[r, c]
+
+  // y = (x - mean) * rstd * weight + bias over each row [N, D]; mean, rstd [N, 1] are saved.
+  virtual void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
+                         View rstd) = 0;
+  // dx += gradient through the norm; dweight, dbias [1, D] accumulate.
+  virtual void LayerNormGradient(View dy, View x, View weight, View mean, View rstd, View dx,
+                                 View dweight, View dbias) = 0;
+
+  // GELU, tanh form (Hendrycks & Gimpel, arXiv:1606.08415). dx is written, may alias dy.
+  virtual void Gelu(View x, View y) = 0;
+  virtual void GeluGradient(View dy, View x, View dx) = 0;
+
+  // out[i] = table[ids[i] - first_id] for ids in [first_id, first_id + table.rows), else a zero
+  // row; ids [N, 1] i32. Then, if positions is not null, out[i] += positions[i % seq_len].
+  virtual void Embed(View ids, View table, int64_t first_id, const View* positions,
+                     int64_t seq_len, View out) = 0;
+  // dtable, dpositions (may be null) accumulate, in row order (deterministic).
+  virtual void EmbedGradient(View ids, View dout, int64_t first_id, int64_t seq_len, View dtable,
+                             const View* dpositions) = 0;
+
+  // Causal softmax(q k^T / sqrt(E)) v. q, k, v, o: [B*T, H*E]; lse: [B*H, T] (log-sum-exp, saved).
+  // scratch: AttentionScratchElements(shape) floats.
+  virtual void Attention(const AttentionShape& shape, View q, View k, View v, View o, View lse,
+                         View scratch) = 0;
+  // dq, dk, dv are written. o and dout: [B*T, H*E].
+  virtual void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View o,
+                                 View lse, View dout, View dq, View dk, View dv,
+                                 View scratch) = 0;
+
+  // Softmax cross-entropy over a vocabulary cut into contiguous ranges, one per tp rank; this rank
+  // holds logits [N, V_local] for ids [first_id, first_id + V_local). The caller reduces row_max
+  // (max) and then row_sum and target_logit (sum) over the tp group between the three calls.
+  virtual void RowMax(View logits, View row_max) = 0;  // [N, 1]
+  // row_sum[i] = sum exp(logits[i] - row_max[i]); target_logit[i] = logits[i, target] or 0.
+  virtual void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,
+                         View target_logit) = 0;
+  // Replaces logits by their gradient: (softmax - onehot(target)) * scale.
+  virtual void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
+                               double scale, View logits) = 0;
+  // sum over i of log(row_sum[i]) + row_max[i] - target_logit[i], in double, in row order.
+  // Synchronizes.
+  virtual double LossSum(View row_max, View row_sum, View target_logit) = 0;
+
+  // Sum of squares in double, in a fixed order. Synchronizes.
+  virtual double SumOfSquares(View x) = 0;
+
+  // param, first and second moment are updated in place; gradient is left as it is.
+  virtual void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
+                     View exp_avg_sq) = 0;
+  // p -= lr * (gradient_scale * g + weight_decay * p)
+  virtual void Sgd(double lr, double weight_decay, double gradient_scale, View gradient,
+                   View param) = 0;
+};
+
+}  // namespace weft
