@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Installs, builds and runs every test with ctest; ends with ctest's summary.
+#   bash deploy/test.sh          release build, every test
+#   bash deploy/test.sh --full   then the unit tests again under ASan+UBSan and under TSan
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+presets=(release)
+case "${1:-}" in
+  "") ;;
+  --full) presets=(release asan tsan) ;;
+  *)
+    echo "weft: test.sh: '$1' is no option; use --full or none" >&2
+    exit 2
+    ;;
+esac
+
+echo "== packages"
+bash deploy/install_packages.sh test
+. deploy/build.sh
+for preset in "${presets[@]}"; do
+  echo "== build $preset"
+  Build "$preset"
+done
+failed=()
+for preset in "${presets[@]}"; do
+  echo "== test $preset"
+  ctest --preset "$preset" --parallel "$(nproc)" --no-tests=error || failed+=("$preset")
+done
+((${#failed[@]} == 0)) || exit 1
