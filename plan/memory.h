@@ -29,6 +29,8 @@ struct BufferSpec {
   MemoryKind kind = MemoryKind::kWeights;
   std::string name;  // "weights/blocks.0.attn.q.weight", "slot0/blocks.0/q", "work/dx"
   int64_t elements = 0;
+
+  int64_t aligned_bytes() const;
 };
 
 // Each buffer starts on a multiple of this.
@@ -40,6 +42,10 @@ struct RankMemory {
   int64_t bytes(MemoryKind kind) const;  // aligned sizes
   int64_t total_bytes() const;
 };
+
+// Microbatches whose activations `stage` holds at once: its number of activation slots.
+// Microbatch m uses slot m % ActivationSlots, as both schedules finish microbatches in order.
+int ActivationSlots(const Layout& layout, int stage);
 
 // The list for `rank`. `optimizer_states`: buffers per parameter (2 for AdamW, 0 for plain SGD).
 // Names and shapes are documented in memory.cc beside each entry; worker/stage asks for the same.

@@ -1,0 +1,236 @@
+#include "plan/memory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "plan/errors.h"
+#include "plan/schedule.h"
+#include "plan/shard.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kElementBytes = 4;
+
+// Local sizes of one rank. Letters: glossary; `local` is this tp rank's part.
+struct LocalSizes {
+  int64_t rows = 0;         // N = B * T, tokens of a microbatch
+  int64_t hidden = 0;       // D
+  int64_t query = 0;        // H_local * E
+  int64_t key = 0;          // K_local * E
+  int64_t ffn = 0;          // F_local
+  int64_t vocab = 0;        // V_local
+  int64_t lse = 0;          // B * H_local * T
+  int64_t score_tiles = 0;  // 2 * T * T: Device::Attention's scratch
+};
+
+class List {
+ public:
+  explicit List(std::vector<BufferSpec>& buffers) : buffers_(buffers) {}
+  void Add(MemoryKind kind, std::string name, int64_t elements) {
+    buffers_.push_back({.kind = kind, .name = std::move(name), .elements = elements});
+  }
+
+ private:
+  std::vector<BufferSpec>& buffers_;
+};
+
+// Rows of the shard whose name ends in `suffix`; 0 if this rank has none.
+int64_t LocalRows(absl::Span<const TensorShard> shards, absl::string_view suffix) {
+  for (const TensorShard& shard : shards) {
+    if (absl::EndsWith(shard.tensor.name, suffix)) return shard.dims().front();
+  }
+  return 0;
+}
+
+LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layout& layout,
+                   absl::Span<const TensorShard> shards) {
+  LocalSizes sizes;
+  sizes.rows = layout.micro_batch_size * batch.seq_len;
+  sizes.hidden = model.hidden_size;
+  sizes.query = LocalRows(shards, ".attn.q.weight");
+  sizes.key = LocalRows(shards, ".attn.k.weight");
+  sizes.ffn = LocalRows(shards, ".mlp.up.weight");
+  sizes.vocab = LocalRows(shards, model.tied_embeddings ? "embed.tokens.weight" : "head.weight");
+  sizes.lse = sizes.query / model.head_dim * sizes.rows;
+  sizes.score_tiles = 2 * batch.seq_len * batch.seq_len;
+  return sizes;
+}
+
+// q, k, v weights of a block lie next to each other, then their biases, so that a backend may treat
+// the three as one matrix.
+std::vector<TensorShard> InMemoryOrder(std::vector<TensorShard> shards) {
+  const auto is_qkv = [](const TensorShard& shard, absl::string_view suffix) {
+    for (const char* part : {".attn.q", ".attn.k", ".attn.v"}) {
+      if (absl::EndsWith(shard.tensor.name, absl::StrCat(part, suffix))) return true;
+    }
+    return false;
+  };
+  for (auto first = shards.begin(); first != shards.end();) {
+    auto last = first;
+    while (last != shards.end() && (is_qkv(*last, ".weight") || is_qkv(*last, ".bias"))) ++last;
+    std::stable_partition(first, last, [&](const auto& shard) { return is_qkv(shard, ".weight"); });
+    first = last == first ? first + 1 : last;
+  }
+  return shards;
+}
+
+// "weights/<tensor>", "gradients/<tensor>", "exp_avg/<tensor>", "exp_avg_sq/<tensor>": the local
+// shard of each, row-major. Each kind is one run of neighbours, so that gradients can be reduced
+// in one call.
+void AddModelStates(absl::Span<const TensorShard> shards, int optimizer_states, List& list) {
+  const auto add = [&](MemoryKind kind, absl::string_view prefix) {
+    for (const TensorShard& shard : shards) {
+      list.Add(kind, absl::StrCat(prefix, "/", shard.tensor.name), shard.elements());
+    }
+  };
+  add(MemoryKind::kWeights, "weights");
+  add(MemoryKind::kGradients, "gradients");
+  CHECK(optimizer_states >= 0 && optimizer_states <= 2);
+  if (optimizer_states > 0) add(MemoryKind::kOptimizer, "exp_avg");
+  if (optimizer_states > 1) add(MemoryKind::kOptimizer, "exp_avg_sq");
+}
+
+// What a block keeps from its forward pass for its backward pass.
+void AddBlockActivations(ModelFamily family, const LocalSizes& sizes, const std::string& block,
+                         List& list) {
+  const int64_t n = sizes.rows;
+  const auto add = [&](absl::string_view name, int64_t elements) {
+    list.Add(MemoryKind::kActivations, absl::StrCat(block, "/", name), elements);
+  };
+  const bool has_mean = family == ModelFamily::kGpt2;   // LayerNorm; RMSNorm has none
+  const bool has_gate = family == ModelFamily::kLlama;  // SwiGLU
+  add("x", n * sizes.hidden);                           // [N, D] input of the block
+  if (has_mean) add("norm1_mean", n);                   // [N, 1]
+  add("norm1_rstd", n);                                 // [N, 1]
+  add("norm1_out", n * sizes.hidden);                   // [N, D]
+  add("q", n * sizes.query);                            // [N, H*E]
+  add("k", n * sizes.key);                              // [N, K*E]
+  add("v", n * sizes.key);                              // [N, K*E]
+  add("attn", n * sizes.query);                         // [N, H*E] attention's output
+  add("lse", sizes.lse);                                // [B*H, T] log-sum-exp of the scores
+  add("x_mid", n * sizes.hidden);                       // [N, D] after attention's residual
+  if (has_mean) add("norm2_mean", n);                   // [N, 1]
+  add("norm2_rstd", n);                                 // [N, 1]
+  add("norm2_out", n * sizes.hidden);                   // [N, D]
+  if (has_gate) add("gate", n * sizes.ffn);             // [N, F]
+  add("up", n * sizes.ffn);                             // [N, F] before the activation
+  add("act", n * sizes.ffn);                            // [N, F] after it
+}
+
+// Scratch of a block's backward pass, and attention's; shared by all blocks.
+void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) {
+  const int64_t n = sizes.rows;
+  const auto add = [&](absl::string_view name, int64_t elements) {
+    list.Add(MemoryKind::kWorkspace, absl::StrCat("work/", name), elements);
+  };
+  add("dnorm", n * sizes.hidden);  // [N, D] gradient of a norm's output
+  add("dact", n * sizes.ffn);      // [N, F]
+  if (family == ModelFamily::kLlama) add("dgate", n * sizes.ffn);  // [N, F]
+  add("dattn", n * sizes.query);                                   // [N, H*E]
+  add("dq", n * sizes.query);                                      // [N, H*E]
+  add("dk", n * sizes.key);                                        // [N, K*E]
+  add("dv", n * sizes.key);                                        // [N, K*E]
+  add("scores", sizes.score_tiles);                                // 2 * [T, T]
+}
+
+// The last stage turns logits into their gradient within the forward action (Stage::Forward), so
+// they are needed once, not once per live microbatch.
+void AddHeadWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) {
+  const int64_t n = sizes.rows;
+  const auto add = [&](absl::string_view name, int64_t elements) {
+    list.Add(MemoryKind::kWorkspace, absl::StrCat("work/head/", name), elements);
+  };
+  add("x", n * sizes.hidden);                             // [N, D] output of the last block
+  if (family == ModelFamily::kGpt2) add("norm_mean", n);  // [N, 1]
+  add("norm_rstd", n);                                    // [N, 1]
+  add("norm_out", n * sizes.hidden);                      // [N, D]
+  add("logits", n * sizes.vocab);                         // [N, V_local], then their gradient
+  add("row_max", n);                                      // [N, 1]
+  add("row_sums", 2 * n);  // [2, N] sum of exponentials; logit of the target
+}
+
+}  // namespace
+
+absl::string_view MemoryKindName(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kWeights:
+      return "weights";
+    case MemoryKind::kGradients:
+      return "gradients";
+    case MemoryKind::kOptimizer:
+      return "optimizer";
+    case MemoryKind::kActivations:
+      return "activations";
+    case MemoryKind::kWorkspace:
+      return "workspace";
+    case MemoryKind::kCommunication:
+      return "communication";
+    case MemoryKind::kTokens:
+      return "tokens";
+  }
+  CHECK(false);
+  return "";
+}
+
+int64_t BufferSpec::aligned_bytes() const {
+  const int64_t bytes = elements * kElementBytes;
+  return (bytes + kBufferAlignmentBytes - 1) / kBufferAlignmentBytes * kBufferAlignmentBytes;
+}
+
+int64_t RankMemory::bytes(MemoryKind kind) const {
+  int64_t sum = 0;
+  for (const BufferSpec& buffer : buffers) {
+    if (buffer.kind == kind) sum += buffer.aligned_bytes();
+  }
+  return sum;
+}
+
+int64_t RankMemory::total_bytes() const {
+  int64_t sum = 0;
+  for (const BufferSpec& buffer : buffers) sum += buffer.aligned_bytes();
+  return sum;
+}
+
+int ActivationSlots(const Layout& layout, int stage) {
+  return PeakLiveMicrobatches(
+      ComputeOrder(layout.schedule, stage, layout.pp, static_cast<int>(layout.num_microbatches)));
+}
+
+RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
+                          int rank, int optimizer_states) {
+  const GridCoordinates at = layout.grid().CoordinatesOf(rank);
+  const std::vector<TensorShard> shards = InMemoryOrder(ShardsOf(model, layout, rank));
+  const LocalSizes sizes = SizesOf(model, batch, layout, shards);
+  const bool first = at.pp == 0;
+  const bool last = at.pp == layout.pp - 1;
+  const int64_t boundary = sizes.rows * sizes.hidden;  // [N, D] what crosses a stage's border
+  const BlockRange blocks = StageBlocks(model.num_blocks, layout.pp, at.pp);
+
+  RankMemory memory;
+  List list(memory.buffers);
+  AddModelStates(shards, optimizer_states, list);
+  for (int slot = 0; slot < ActivationSlots(layout, at.pp); ++slot) {
+    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+      AddBlockActivations(model.family, sizes, absl::StrCat("slot", slot, "/blocks.", block), list);
+    }
+    // Gradient of the last block's output [N, D], made by the head's half of the forward action.
+    if (last) list.Add(MemoryKind::kActivations, absl::StrCat("slot", slot, "/dx"), boundary);
+  }
+  AddBlockWorkspace(model.family, sizes, list);
+  if (last) AddHeadWorkspace(model.family, sizes, list);
+  if (!last) {
+    // [N, D]: gradient on its way through the stage's blocks; what comes from and goes to the next.
+    list.Add(MemoryKind::kWorkspace, "work/dx", boundary);
+    list.Add(MemoryKind::kCommunication, "comm/recv_gradient", boundary);
+    list.Add(MemoryKind::kCommunication, "comm/send_activation", boundary);
+  }
+  const int64_t step_tokens = layout.num_microbatches * sizes.rows;
+  if (first) list.Add(MemoryKind::kTokens, "tokens/ids", step_tokens);     // [M*N, 1] i32
+  if (last) list.Add(MemoryKind::kTokens, "tokens/targets", step_tokens);  // [M*N, 1] i32
+  return memory;
+}
+
+}  // namespace weft

@@ -1,0 +1,197 @@
+#include "plan/memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "plan/schedule.h"
+#include "plan/shard.h"
+
+namespace weft {
+namespace {
+
+ModelShape Tiny(ModelFamily family = ModelFamily::kGpt2) {
+  ModelShape model;
+  model.family = family;
+  model.vocab_size = 96;
+  model.hidden_size = 32;
+  model.num_blocks = 4;
+  model.num_heads = 4;
+  model.num_kv_heads = family == ModelFamily::kGpt2 ? 4 : 2;
+  model.head_dim = 8;
+  model.ffn_size = 128;
+  model.max_positions = 16;
+  model.tied_embeddings = family == ModelFamily::kGpt2;
+  return model;
+}
+
+constexpr BatchShape kBatch{.global_batch_size = 16, .seq_len = 16};
+
+std::vector<Layout> AllLayouts() {
+  std::vector<Layout> layouts;
+  for (int dp : {1, 2}) {
+    for (int pp : {1, 2, 4}) {
+      for (int tp : {1, 2}) {
+        for (const ScheduleKind schedule :
+             {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward}) {
+          for (int64_t micro : {1, 2, 4}) {
+            layouts.push_back({.dp = dp,
+                               .pp = pp,
+                               .tp = tp,
+                               .schedule = schedule,
+                               .micro_batch_size = micro,
+                               .num_microbatches = kBatch.global_batch_size / dp / micro});
+          }
+        }
+      }
+    }
+  }
+  return layouts;
+}
+
+int64_t Elements(const RankMemory& memory, MemoryKind kind) {
+  int64_t sum = 0;
+  for (const BufferSpec& buffer : memory.buffers) {
+    if (buffer.kind == kind) sum += buffer.elements;
+  }
+  return sum;
+}
+
+std::map<std::string, int64_t> ByName(const RankMemory& memory) {
+  std::map<std::string, int64_t> elements;
+  for (const BufferSpec& buffer : memory.buffers) elements[buffer.name] = buffer.elements;
+  return elements;
+}
+
+// Counted by hand for one rank, B=2, T=16 (N=32), D=32, F=128, V=96, H=4: the list has exactly
+// what a step needs, and nothing hides in it.
+TEST(PlanRankMemory, CountsEveryBufferOfASingleRank) {
+  const Layout layout{.micro_batch_size = 2, .num_microbatches = 8};
+  const RankMemory memory = PlanRankMemory(Tiny(), kBatch, layout, 0, 2);
+  const int64_t parameters = ParameterCount(Tiny());
+  EXPECT_EQ(Elements(memory, MemoryKind::kWeights), parameters);
+  EXPECT_EQ(Elements(memory, MemoryKind::kGradients), parameters);
+  EXPECT_EQ(Elements(memory, MemoryKind::kOptimizer), 2 * parameters);
+  // One slot: 8 of [N, D], 2 of [N, F], 4 of [N, 1], lse [B*H, T]; and dx.
+  const int64_t block = 8 * 32 * 32 + 2 * 32 * 128 + 4 * 32 + 2 * 4 * 16;
+  EXPECT_EQ(Elements(memory, MemoryKind::kActivations), 4 * block + 32 * 32);
+  // dnorm, dattn, dq, dk, dv; dact; scores; head: x, norm_out, logits, five of [N].
+  EXPECT_EQ(Elements(memory, MemoryKind::kWorkspace),
+            5 * 32 * 32 + 32 * 128 + 2 * 16 * 16 + 2 * 32 * 32 + 32 * 96 + 5 * 32);
+  EXPECT_EQ(Elements(memory, MemoryKind::kCommunication), 0);
+  EXPECT_EQ(Elements(memory, MemoryKind::kTokens), 2 * 16 * 16);
+}
+
+TEST(PlanRankMemory, NamesAreUniqueAndNoBufferIsEmpty) {
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    for (const Layout& layout : AllLayouts()) {
+      for (int rank = 0; rank < layout.world_size(); ++rank) {
+        std::set<std::string> names;
+        for (const BufferSpec& buffer :
+             PlanRankMemory(Tiny(family), kBatch, layout, rank, 2).buffers) {
+          EXPECT_TRUE(names.insert(buffer.name).second) << buffer.name;
+          EXPECT_GT(buffer.elements, 0) << LayoutText(layout) << " " << buffer.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(PlanRankMemory, TotalIsTheSumOfItsKinds) {
+  for (const Layout& layout : AllLayouts()) {
+    const RankMemory memory = PlanRankMemory(Tiny(), kBatch, layout, 0, 2);
+    int64_t sum = 0;
+    for (int kind = 0; kind <= static_cast<int>(MemoryKind::kTokens); ++kind) {
+      sum += memory.bytes(static_cast<MemoryKind>(kind));
+    }
+    EXPECT_EQ(memory.total_bytes(), sum) << LayoutText(layout);
+    EXPECT_EQ(sum % kBufferAlignmentBytes, 0);
+  }
+}
+
+TEST(PlanRankMemory, PrimaryWeightsOfAReplicaAddUpToTheModel) {
+  const int64_t parameters = ParameterCount(Tiny());
+  for (const Layout& layout : AllLayouts()) {
+    int64_t sum = 0;
+    for (int rank : layout.grid().ReplicaGroupOf(0)) {
+      const auto elements = ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, 2));
+      for (const TensorShard& shard : ShardsOf(Tiny(), layout, rank)) {
+        const auto found = elements.find("weights/" + shard.tensor.name);
+        ASSERT_NE(found, elements.end()) << LayoutText(layout) << " " << shard.tensor.name;
+        EXPECT_EQ(found->second, shard.elements());
+        if (shard.primary) sum += found->second;
+      }
+    }
+    EXPECT_EQ(sum, parameters) << LayoutText(layout);
+  }
+}
+
+TEST(PlanRankMemory, HoldsOneSlotPerLiveMicrobatch) {
+  for (const Layout& layout : AllLayouts()) {
+    for (int stage = 0; stage < layout.pp; ++stage) {
+      const int rank = layout.grid().RankOf({.pp = stage});
+      const int live = PeakLiveMicrobatches(StepSchedule(layout, stage, true));
+      EXPECT_EQ(ActivationSlots(layout, stage), live) << LayoutText(layout);
+      const auto elements = ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, 2));
+      std::set<std::string> slots;
+      for (const auto& [name, count] : elements) {
+        if (absl::StartsWith(name, "slot")) slots.insert(name.substr(0, name.find('/')));
+      }
+      EXPECT_EQ(static_cast<int>(slots.size()), live) << LayoutText(layout) << " stage " << stage;
+    }
+  }
+}
+
+TEST(PlanRankMemory, OneForwardOneBackwardNeverNeedsMoreThanGpipe) {
+  for (Layout layout : AllLayouts()) {
+    for (int rank = 0; rank < layout.world_size(); ++rank) {
+      layout.schedule = ScheduleKind::kGpipe;
+      const int64_t gpipe = PlanRankMemory(Tiny(), kBatch, layout, rank, 2).total_bytes();
+      layout.schedule = ScheduleKind::kOneForwardOneBackward;
+      EXPECT_LE(PlanRankMemory(Tiny(), kBatch, layout, rank, 2).total_bytes(), gpipe);
+    }
+  }
+}
+
+TEST(PlanRankMemory, TensorAxisNeverMakesARankLarger) {
+  for (Layout layout : AllLayouts()) {
+    for (int stage = 0; stage < layout.pp; ++stage) {
+      layout.tp = 1;
+      const int64_t whole =
+          PlanRankMemory(Tiny(), kBatch, layout, layout.grid().RankOf({.pp = stage}), 2)
+              .total_bytes();
+      layout.tp = 2;
+      for (int tp = 0; tp < 2; ++tp) {
+        const int rank = layout.grid().RankOf({.pp = stage, .tp = tp});
+        EXPECT_LT(PlanRankMemory(Tiny(), kBatch, layout, rank, 2).total_bytes(), whole);
+      }
+    }
+  }
+}
+
+TEST(PlanRankMemory, SgdHasNoOptimizerState) {
+  EXPECT_EQ(PlanRankMemory(Tiny(), kBatch, Layout{.num_microbatches = 16}, 0, 0)
+                .bytes(MemoryKind::kOptimizer),
+            0);
+}
+
+TEST(PlanRankMemory, QueryKeyAndValueWeightsAreNeighbours) {
+  const RankMemory memory = PlanRankMemory(Tiny(), kBatch, Layout{.num_microbatches = 16}, 0, 2);
+  std::vector<std::string> names;
+  for (const BufferSpec& buffer : memory.buffers) {
+    if (absl::StartsWith(buffer.name, "weights/blocks.1.attn")) names.push_back(buffer.name);
+  }
+  const std::string prefix = "weights/blocks.1.attn.";
+  EXPECT_THAT(names,
+              testing::ElementsAre(prefix + "q.weight", prefix + "k.weight", prefix + "v.weight",
+                                   prefix + "q.bias", prefix + "k.bias", prefix + "v.bias",
+                                   prefix + "o.weight", prefix + "o.bias"));
+}
+
+}  // namespace
+}  // namespace weft
