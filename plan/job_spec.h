@@ -9,9 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "plan/cluster.h"
 #include "plan/layout.h"
 #include "plan/model.h"
+#include "plan/spec_issue.h"
 
 namespace weft {
 
@@ -109,8 +112,8 @@ struct JobSpec {
   FaultToleranceSpec fault_tolerance;
   CommSpec comm;
   ValidationSpec validation;
-  int64_t log_freq = 10;         // metrics.log_freq: plain progress lines, steps
-  Cluster cluster;               // cluster.profile resolved, slots and nodes applied
+  int64_t log_freq = 10;  // metrics.log_freq: plain progress lines, steps
+  Cluster cluster;        // cluster.profile resolved, slots and nodes applied
   int threads_per_worker = 1;
   std::map<std::string, std::string> env;  // cluster.env, added to each worker's environment
 
@@ -118,23 +121,17 @@ struct JobSpec {
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
 
-// A rule that the spec breaks. `key` is the dotted job.yaml key, `message` says value found, what
-// is allowed and the next step; launcher/job_yaml adds file and line.
-struct SpecIssue {
-  std::string key;
-  std::string message;
-};
-
 // Every broken rule of the values themselves (ranges, the batch equation where it is determined,
-// the model's own rules); layouts are CheckLayout's. Empty: valid.
+// the rules of model, cluster and of the degrees that are fixed), each with its key; launcher/
+// job_yaml adds file and line. What depends on an `auto` is CheckLayout's. Empty: valid.
 std::vector<SpecIssue> Validate(const JobSpec& job);
 
 // Buffers of optimizer state per parameter: 2 for AdamW, 0 for SGD.
 int OptimizerStates(OptimizerKind kind);
 
-absl::string_view TokenFormatName(TokenFormat format);      // "bytes", "llmc", "nanogpt"
-absl::string_view OptimizerName(OptimizerKind kind);        // "adamw", "sgd"
-absl::string_view LrScheduleName(LrSchedule schedule);      // "constant", "linear", "cosine"
+absl::string_view TokenFormatName(TokenFormat format);  // "bytes", "llmc", "nanogpt"
+absl::string_view OptimizerName(OptimizerKind kind);    // "adamw", "sgd"
+absl::string_view LrScheduleName(LrSchedule schedule);  // "constant", "linear", "cosine"
 absl::StatusOr<TokenFormat> ParseTokenFormat(absl::string_view name);
 absl::StatusOr<OptimizerKind> ParseOptimizer(absl::string_view name);
 absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view name);

@@ -1,7 +1,9 @@
 // Layout: how one step is spread over ranks, and the rules it has to keep. Pure values.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -9,6 +11,7 @@
 #include "plan/cluster.h"
 #include "plan/grid.h"
 #include "plan/model.h"
+#include "plan/spec_issue.h"
 
 namespace weft {
 
@@ -30,8 +33,8 @@ struct Layout {
   int tp = 1;
   int zero_stage = 0;
   ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
-  int64_t micro_batch_size = 1;   // B, sequences per microbatch on one replica
-  int64_t num_microbatches = 1;   // per replica and step (gradient accumulation steps)
+  int64_t micro_batch_size = 1;  // B, sequences per microbatch on one replica
+  int64_t num_microbatches = 1;  // per replica and step (gradient accumulation steps)
   Recompute recompute = Recompute::kNone;
 
   int world_size() const { return dp * pp * cp * tp; }
@@ -39,9 +42,23 @@ struct Layout {
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
-// Returns OK, or InvalidArgument with the broken rule, the value found and the values that would
-// pass: "parallelism.tp: 3 does not divide num_attention_heads 32; use 1, 2, 4, 8, 16 or 32".
-// What no engine of ours runs yet is refused by name ("parallelism.cp: 2 is not supported yet").
+// Every rule that the degrees, zero_stage and recompute of `layout` break, whatever the batch.
+// REQUIRES: CheckModel and CheckCluster hold.
+std::vector<SpecIssue> DegreeIssues(const ModelShape& model, const Cluster& cluster,
+                                    const Layout& layout);
+
+// Every rule that the batch and its cut break, as far as they are known (nullopt: auto):
+// global_batch_size = dp * micro_batch_size * gradient_accumulation_steps, seq_len within the
+// model's positions. REQUIRES: CheckModel holds.
+std::vector<SpecIssue> BatchIssues(const ModelShape& model, const BatchShape& batch,
+                                   std::optional<int64_t> dp,
+                                   std::optional<int64_t> micro_batch_size,
+                                   std::optional<int64_t> gradient_accumulation_steps);
+
+// Returns OK, or InvalidArgument with the first broken rule, the value found and the values that
+// would pass: "parallelism.tp: 3 does not divide num_attention_heads 32; use 1, 2, 4, 8, 16 or 32".
+// What no engine of ours runs yet is refused by name ("parallelism.cp: 2 is not supported yet; use
+// 1"). REQUIRES: CheckModel and CheckCluster hold.
 absl::Status CheckLayout(const ModelShape& model, const Cluster& cluster, const BatchShape& batch,
                          const Layout& layout);
 

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "plan/spec_issue.h"
 
 namespace weft {
 
@@ -37,6 +38,9 @@ struct ModelShape {
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };
 
+// The one tensor that others ask for by name: a tied head shares it across pipeline stages.
+inline constexpr absl::string_view kTokenEmbeddingName = "embed.tokens.weight";
+
 // Where in the network a tensor sits, which decides its pipeline stage.
 enum class ModelPart { kEmbedding, kBlock, kHead };
 
@@ -57,7 +61,25 @@ struct TensorSpec {
   bool is_matrix() const { return dims.size() == 2; }  // weight decay applies to matrices only
 };
 
-// Returns the first rule of the family that `model` breaks (InvalidArgument), or OK.
+// How Hugging Face's config.json of a family spells each field, for messages. `num_kv_heads` and
+// `head_dim` are empty where the family has no such key.
+struct ModelKeys {
+  absl::string_view vocab_size;
+  absl::string_view hidden_size;
+  absl::string_view num_blocks;
+  absl::string_view num_heads;
+  absl::string_view num_kv_heads;
+  absl::string_view head_dim;
+  absl::string_view ffn_size;
+  absl::string_view max_positions;
+  absl::string_view norm_eps;
+};
+ModelKeys KeysOf(ModelFamily family);
+
+// Every rule of the family that `model` breaks, keys as "model.n_head".
+std::vector<SpecIssue> ModelIssues(const ModelShape& model);
+
+// Returns the first of ModelIssues (InvalidArgument), or OK.
 absl::Status CheckModel(const ModelShape& model);
 
 // Every tensor that is trained, each once, in network order: embedding, blocks 0..L-1, final norm,

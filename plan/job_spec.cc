@@ -1,0 +1,309 @@
+#include "plan/job_spec.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace weft {
+namespace {
+
+using Issues = std::vector<SpecIssue>;
+
+constexpr int64_t kMaxSteps = int64_t{1} << 31;
+constexpr double kMaxSeconds = 86400;
+constexpr int64_t kByteValues = 256;
+constexpr double kMaxTokens = 0x1p62;  // of a run; counters are int64_t
+
+void Add(Issues& issues, absl::string_view key, std::string message) {
+  issues.push_back({std::string(key), std::move(message)});
+}
+
+void CheckInteger(Issues& issues, absl::string_view key, int64_t value, int64_t least,
+                  int64_t most) {
+  if (value >= least && value <= most) return;
+  Add(issues, key, absl::StrCat(value, " is out of range; use ", least, " to ", most));
+}
+
+void CheckSeconds(Issues& issues, absl::string_view key, double value) {
+  if (value >= 1 && value <= kMaxSeconds) return;  // false for NaN
+  Add(issues, key, absl::StrCat(value, " is out of range; use 1 to ", kMaxSeconds, " seconds"));
+}
+
+void CheckNotNegative(Issues& issues, absl::string_view key, double value) {
+  if (std::isfinite(value) && value >= 0) return;
+  Add(issues, key, absl::StrCat(value, " is out of range; use 0 (off) or more"));
+}
+
+void CheckNaming(const JobSpec& job, Issues& issues) {
+  bool sound = !job.name.empty() && job.name.size() <= 100 && job.name.front() != '.' &&
+               job.name.front() != '-';
+  for (const char c : job.name) {
+    sound = sound && (absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' ||
+                      c == '-');
+  }
+  if (!sound) {
+    Add(issues, "job.name",
+        absl::StrCat("\"", job.name,
+                     "\" cannot name a folder; use 1 to 100 letters, digits, dots, underscores "
+                     "and dashes, a letter or digit first"));
+  }
+  if (job.output_dir.empty() || job.output_dir.front() != '/') {
+    Add(issues, "job.output_dir",
+        absl::StrCat("\"", job.output_dir, "\" is not an absolute path; use one, e.g. /tmp/weft"));
+  }
+}
+
+void CheckSources(Issues& issues, absl::string_view key, const std::vector<DataSource>& sources) {
+  for (const DataSource& source : sources) {
+    if (!source.path.empty() && source.path.front() == '/') continue;
+    Add(issues, key, absl::StrCat("\"", source.path, "\" is not an absolute path; use one"));
+  }
+}
+
+void CheckData(const JobSpec& job, Issues& issues) {
+  if (job.data.train.empty()) {
+    Add(issues, "data.train", "is empty; name at least one file of tokens");
+  }
+  CheckSources(issues, "data.train", job.data.train);
+  CheckSources(issues, "data.valid", job.data.valid);
+  const double split = job.data.split;
+  if (!(split >= 0 && split < 1)) {
+    Add(issues, "data.split",
+        absl::StrCat(split, " is out of range; use 0 or more and less than 1"));
+  } else if (split > 0 && !job.data.valid.empty()) {
+    Add(issues, "data.split",
+        absl::StrCat(split,
+                     " holds out a part of data.train, but data.valid is given too; "
+                     "use one of them"));
+  }
+  if (job.data.format == TokenFormat::kBytes && job.model.vocab_size >= 1 &&
+      job.model.vocab_size < kByteValues) {
+    Add(issues, "model.vocab_size",
+        absl::StrCat(job.model.vocab_size, " cannot hold every byte of data.format bytes; use ",
+                     kByteValues, " or more"));
+  }
+}
+
+void CheckTraining(const JobSpec& job, Issues& issues) {
+  const TrainingSpec& training = job.training;
+  CheckInteger(issues, "training.steps", training.steps, 1, kMaxSteps);
+  const double tokens = static_cast<double>(training.steps) *
+                        static_cast<double>(training.global_batch_size) *
+                        static_cast<double>(training.seq_len);
+  if (tokens > kMaxTokens) {
+    Add(issues, "training.steps",
+        absl::StrCat(training.steps, " makes ", tokens, " tokens in all; use fewer steps"));
+  }
+  CheckNotNegative(issues, "training.gradient_clipping", training.gradient_clipping);
+}
+
+void CheckOptimizer(const OptimizerSpec& optimizer, Issues& issues) {
+  if (!std::isfinite(optimizer.lr) || optimizer.lr <= 0) {
+    Add(issues, "optimizer.lr",
+        absl::StrCat(optimizer.lr, " is not a positive number; use e.g. 0.0003"));
+  }
+  const std::pair<absl::string_view, double> betas[] = {{"first", optimizer.beta1},
+                                                        {"second", optimizer.beta2}};
+  for (const auto& [which, beta] : betas) {
+    if (beta >= 0 && beta < 1) continue;
+    Add(issues, "optimizer.betas",
+        absl::StrCat("the ", which, ", ", beta,
+                     ", is out of range; use 0 or more and less than 1, e.g. [0.9, 0.95]"));
+  }
+  if (!std::isfinite(optimizer.eps) || optimizer.eps <= 0) {
+    Add(issues, "optimizer.eps",
+        absl::StrCat(optimizer.eps, " is not a positive number; use e.g. 1e-08"));
+  }
+  CheckNotNegative(issues, "optimizer.weight_decay", optimizer.weight_decay);
+}
+
+void CheckLrScheduler(const JobSpec& job, Issues& issues) {
+  const LrSchedulerSpec& scheduler = job.lr_scheduler;
+  const int64_t steps = job.training.steps;
+  if (scheduler.warmup_steps < 0) {
+    Add(issues, "lr_scheduler.warmup_steps",
+        absl::StrCat(scheduler.warmup_steps, " is negative; use 0 (no warmup) or more"));
+  } else if (steps >= 1 && scheduler.warmup_steps > steps) {
+    Add(issues, "lr_scheduler.warmup_steps",
+        absl::StrCat(scheduler.warmup_steps, " is more than training.steps ", steps,
+                     "; use at most ", steps));
+  }
+  if (scheduler.decay_steps < 0) {
+    Add(issues, "lr_scheduler.decay_steps",
+        absl::StrCat(scheduler.decay_steps, " is negative; use 0 (until training.steps) or more"));
+  }
+  const double lr = job.optimizer.lr;
+  if (!std::isfinite(scheduler.min_lr) || scheduler.min_lr < 0) {
+    Add(issues, "lr_scheduler.min_lr",
+        absl::StrCat(scheduler.min_lr, " is out of range; use 0 to optimizer.lr ", lr));
+  } else if (lr > 0 && scheduler.min_lr > lr) {
+    Add(issues, "lr_scheduler.min_lr",
+        absl::StrCat(scheduler.min_lr, " is more than optimizer.lr ", lr, "; use at most ", lr));
+  }
+}
+
+// Degrees that are `auto` stand as 1: what is broken then is broken for every value they may take.
+void CheckParallelism(const JobSpec& job, Issues& issues) {
+  Layout least;
+  least.dp = job.parallelism.dp.value_or(1);
+  least.tp = job.parallelism.tp.value_or(1);
+  least.pp = job.parallelism.pp.value_or(1);
+  least.cp = job.parallelism.cp;
+  least.zero_stage = job.parallelism.zero_stage;
+  for (SpecIssue& issue : DegreeIssues(job.model, job.cluster, least)) {
+    issues.push_back(std::move(issue));
+  }
+}
+
+void CheckBatch(const JobSpec& job, Issues& issues) {
+  // A dp that no layout can have is CheckParallelism's to report.
+  std::optional<int64_t> dp = job.parallelism.dp;
+  if (dp && (*dp < 1 || *dp > job.cluster.slots())) dp.reset();
+  for (SpecIssue& issue : BatchIssues(job.model, job.batch(), dp, job.training.micro_batch_size,
+                                      job.training.gradient_accumulation_steps)) {
+    issues.push_back(std::move(issue));
+  }
+}
+
+void CheckCheckpoint(const CheckpointSpec& checkpoint, Issues& issues) {
+  if (checkpoint.folder.empty()) {
+    Add(issues, "checkpoint.folder", "is empty; use a folder's name, e.g. checkpoint");
+  }
+  CheckInteger(issues, "checkpoint.interval", checkpoint.interval, 0, kMaxSteps);
+  if (checkpoint.keep_latest_k < 2) {
+    Add(issues, "checkpoint.keep_latest_k",
+        absl::StrCat(checkpoint.keep_latest_k,
+                     " is too few: the newest may turn out damaged; use 2 or more"));
+  }
+}
+
+void CheckValidation(const JobSpec& job, Issues& issues) {
+  const ValidationSpec& validation = job.validation;
+  CheckInteger(issues, "validation.interval", validation.interval, 0, kMaxSteps);
+  CheckInteger(issues, "validation.steps", validation.steps, 0, kMaxSteps);
+  if (validation.interval <= 0) return;
+  if (validation.steps == 0) {
+    Add(issues, "validation.steps",
+        absl::StrCat("0 with validation.interval ", validation.interval,
+                     "; use 1 or more global batches, or interval 0 (off)"));
+  }
+  if (job.data.valid.empty() && !(job.data.split > 0)) {
+    Add(issues, "validation.interval",
+        absl::StrCat(validation.interval,
+                     " but nothing is held out; give data.valid or data.split, or use 0 (off)"));
+  }
+}
+
+bool IsVariableName(absl::string_view name) {
+  if (name.empty() || absl::ascii_isdigit(static_cast<unsigned char>(name.front()))) return false;
+  for (const char c : name) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '_') return false;
+  }
+  return true;
+}
+
+void CheckRunning(const JobSpec& job, Issues& issues) {
+  CheckInteger(issues, "fault_tolerance.max_restarts", job.fault_tolerance.max_restarts, 0,
+               1000000);
+  CheckSeconds(issues, "fault_tolerance.heartbeat_timeout_seconds",
+               job.fault_tolerance.heartbeat_timeout_seconds);
+  CheckSeconds(issues, "comm.init_timeout_seconds", job.comm.init_timeout_seconds);
+  CheckSeconds(issues, "comm.train_timeout_seconds", job.comm.train_timeout_seconds);
+  CheckInteger(issues, "metrics.log_freq", job.log_freq, 1, kMaxSteps);
+  CheckInteger(issues, "cluster.threads_per_worker", job.threads_per_worker, 1, 1024);
+  for (const auto& [name, value] : job.env) {
+    if (!IsVariableName(name)) {
+      Add(issues, "cluster.env",
+          absl::StrCat("\"", name,
+                       "\" cannot name a variable; use letters, digits and underscores"));
+    } else if (absl::StartsWith(name, "WEFT_")) {
+      Add(issues, "cluster.env", absl::StrCat(name, " is weft's own to set; remove it"));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<SpecIssue> Validate(const JobSpec& job) {
+  Issues issues;
+  CheckNaming(job, issues);
+  const Issues model_issues = ModelIssues(job.model);
+  const Issues cluster_issues = ClusterIssues(job.cluster);
+  issues.insert(issues.end(), model_issues.begin(), model_issues.end());
+  CheckData(job, issues);
+  CheckTraining(job, issues);
+  CheckOptimizer(job.optimizer, issues);
+  CheckLrScheduler(job, issues);
+  if (model_issues.empty()) CheckBatch(job, issues);
+  if (model_issues.empty() && cluster_issues.empty()) CheckParallelism(job, issues);
+  CheckCheckpoint(job.checkpoint, issues);
+  CheckValidation(job, issues);
+  CheckRunning(job, issues);
+  issues.insert(issues.end(), cluster_issues.begin(), cluster_issues.end());
+  return issues;
+}
+
+int OptimizerStates(OptimizerKind kind) {
+  return kind == OptimizerKind::kAdamw ? 2 : 0;
+}
+
+absl::string_view TokenFormatName(TokenFormat format) {
+  switch (format) {
+    case TokenFormat::kBytes:
+      return "bytes";
+    case TokenFormat::kLlmc:
+      return "llmc";
+    case TokenFormat::kNanogpt:
+      return "nanogpt";
+  }
+  return "?";
+}
+
+absl::string_view OptimizerName(OptimizerKind kind) {
+  return kind == OptimizerKind::kAdamw ? "adamw" : "sgd";
+}
+
+absl::string_view LrScheduleName(LrSchedule schedule) {
+  switch (schedule) {
+    case LrSchedule::kConstant:
+      return "constant";
+    case LrSchedule::kLinear:
+      return "linear";
+    case LrSchedule::kCosine:
+      return "cosine";
+  }
+  return "?";
+}
+
+absl::StatusOr<TokenFormat> ParseTokenFormat(absl::string_view name) {
+  for (const TokenFormat format :
+       {TokenFormat::kBytes, TokenFormat::kLlmc, TokenFormat::kNanogpt}) {
+    if (name == TokenFormatName(format)) return format;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", name, "\" is not a token format that weft reads; use bytes, llmc or nanogpt"));
+}
+
+absl::StatusOr<OptimizerKind> ParseOptimizer(absl::string_view name) {
+  for (const OptimizerKind kind : {OptimizerKind::kAdamw, OptimizerKind::kSgd}) {
+    if (name == OptimizerName(kind)) return kind;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", name, "\" is not an optimizer that weft has; use adamw or sgd"));
+}
+
+absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view name) {
+  for (const LrSchedule schedule :
+       {LrSchedule::kConstant, LrSchedule::kLinear, LrSchedule::kCosine}) {
+    if (name == LrScheduleName(schedule)) return schedule;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", name,
+                   "\" is not a learning-rate schedule that weft has; use constant, linear or "
+                   "cosine"));
+}
+
+}  // namespace weft
