@@ -17,9 +17,9 @@ struct ActionSeconds {
 
 struct Simulation {
   double makespan_s = 0;            // start to the last action of any stage
-  double bubble_fraction = 0;       // idle share of stage-seconds
+  double bubble_fraction = 0;       // share of stage-seconds without compute (idle or transfers)
   std::vector<int> peak_live;       // per stage: most microbatches held at once
-  std::vector<double> busy_s;       // per stage
+  std::vector<double> busy_s;       // per stage: forward and backward passes
 };
 
 // `stages[i]` is stage i's action list; `seconds[i]` its durations (one entry: all stages alike).
