@@ -1,0 +1,64 @@
+// Softmax cross-entropy over a range of the vocabulary (Shoeybi et al., arXiv:1909.08053, section
+// 3: only row maxima, sums and target logits cross the tensor group, never the logits).
+#include <algorithm>
+#include <cmath>
+
+#include "worker/backend/cpu/exp.h"
+#include "worker/backend/cpu/kernels.h"
+
+namespace weft {
+
+WEFT_CLONES void RowMaxOf(const float* logits, float* row_max, int64_t rows, int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* const x = logits + row * cols;
+    float highest = x[0];
+#pragma omp simd reduction(max : highest)
+    for (int64_t i = 0; i < cols; ++i) highest = std::max(highest, x[i]);
+    row_max[row] = highest;
+  }
+}
+
+WEFT_CLONES void RowSumExpOf(const float* logits, const float* row_max, const int32_t* targets,
+                             int64_t first_id, float* row_sum, float* target_logit, int64_t rows,
+                             int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* const x = logits + row * cols;
+    const float highest = row_max[row];
+    double total = 0;
+#pragma omp simd reduction(+ : total)
+    for (int64_t i = 0; i < cols; ++i) total += static_cast<double>(Exp(x[i] - highest));
+    row_sum[row] = static_cast<float>(total);
+    const int64_t target = targets[row] - first_id;
+    target_logit[row] = target >= 0 && target < cols ? x[target] : 0.0F;
+  }
+}
+
+WEFT_CLONES void SoftmaxGradientOf(const float* row_max, const float* row_sum,
+                                   const int32_t* targets, int64_t first_id, double scale,
+                                   float* logits, int64_t rows, int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row) {
+    float* const x = logits + row * cols;
+    const float highest = row_max[row];
+    const auto factor = static_cast<float>(scale / static_cast<double>(row_sum[row]));
+    const int64_t target = targets[row] - first_id;
+    const bool here = target >= 0 && target < cols;
+    // p - 1 for the target is taken in double: when p is near 1 it would keep few digits.
+    const double target_p = here ? std::exp(static_cast<double>(x[target] - highest)) /
+                                       static_cast<double>(row_sum[row])
+                                 : 0.0;
+    for (int64_t i = 0; i < cols; ++i) x[i] = Exp(x[i] - highest) * factor;
+    if (here) x[target] = static_cast<float>((target_p - 1.0) * scale);
+  }
+}
+
+double LossSumOf(const float* row_max, const float* row_sum, const float* target_logit,
+                 int64_t rows) {
+  double total = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    total += std::log(static_cast<double>(row_sum[row])) + static_cast<double>(row_max[row]) -
+             static_cast<double>(target_logit[row]);
+  }
+  return total;
+}
+
+}  // namespace weft

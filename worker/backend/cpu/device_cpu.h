@@ -1,0 +1,16 @@
+// The CPU device: the living definition of every operation of device.h. Matrix products by
+// OpenBLAS, the rest plain loops (kernels.h) on the calling thread.
+//
+// The BLAS thread count is a setting of the whole process, taken from the last device opened.
+#pragma once
+#include <memory>
+
+#include "worker/backend/backend.h"
+#include "worker/backend/device.h"
+
+namespace weft {
+
+// Flushes denormals (FTZ, DAZ) on the calling thread, which is the one that uses the device.
+std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options);
+
+}  // namespace weft

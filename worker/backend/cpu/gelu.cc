@@ -1,0 +1,36 @@
+// GELU in its tanh form: x (1 + tanh u) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3). Computed as
+// x / (1 + e^(-2u)), the same function, which needs one exponential and keeps its digits for
+// negative x, where 1 + tanh u cancels.
+#include "worker/backend/cpu/exp.h"
+#include "worker/backend/cpu/kernels.h"
+
+namespace weft {
+namespace {
+
+constexpr float kTwiceRoot = 1.59576912F;  // 2 sqrt(2 / pi)
+constexpr float kCubic = 0.044715F;
+
+}  // namespace
+
+WEFT_CLONES void GeluForward(const float* x, float* y, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float v = x[i];
+    y[i] = v / (1.0F + Exp(-kTwiceRoot * (v + kCubic * v * v * v)));
+  }
+}
+
+// With s = 1 / (1 + e^(-2u)): dy/dx = s + x s (1 - s) 2u', and 1 - s = e^(-2u) s.
+WEFT_CLONES void GeluBackward(const float* dy, const float* x, float* dx, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float v = x[i];
+    const float exponent = -kTwiceRoot * (v + kCubic * v * v * v);
+    const float e = Exp(exponent > 80.0F ? 80.0F : exponent);  // no infinity times zero
+    const float s = 1.0F / (1.0F + e);
+    const float slope = kTwiceRoot * (1.0F + 3.0F * kCubic * v * v);
+    dx[i] = dy[i] * (s + v * (e * s) * s * slope);
+  }
+}
+
+}  // namespace weft

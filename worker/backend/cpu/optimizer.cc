@@ -1,0 +1,43 @@
+// Parameter updates. Constants are taken in double and rounded once; the decay is a subtrahend of
+// the update, not a factor (1 - lr * weight_decay) on the parameter, whose rounding error would be
+// the same for every parameter at every step and add up.
+#include <cmath>
+
+#include "worker/backend/cpu/kernels.h"
+
+namespace weft {
+
+WEFT_CLONES void AdamwUpdate(const AdamwParameters& adamw, const float* gradient, float* param,
+                             float* exp_avg, float* exp_avg_sq, int64_t count) {
+  const auto step = static_cast<double>(adamw.step);
+  const double correction1 = 1.0 - std::pow(adamw.beta1, step);
+  const double correction2 = 1.0 - std::pow(adamw.beta2, step);
+  const auto gradient_scale = static_cast<float>(adamw.gradient_scale);
+  const auto beta1 = static_cast<float>(adamw.beta1);
+  const auto beta2 = static_cast<float>(adamw.beta2);
+  const auto rest1 = static_cast<float>(1.0 - adamw.beta1);
+  const auto rest2 = static_cast<float>(1.0 - adamw.beta2);
+  // lr * (m / c1) / (sqrt(v / c2) + eps) = step_size * m / (sqrt(v) + eps * sqrt(c2))
+  const auto step_size = static_cast<float>(adamw.lr * std::sqrt(correction2) / correction1);
+  const auto eps = static_cast<float>(adamw.eps * std::sqrt(correction2));
+  const auto decay = static_cast<float>(adamw.lr * adamw.weight_decay);
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = gradient[i] * gradient_scale;
+    const float m = beta1 * exp_avg[i] + rest1 * g;
+    const float v = beta2 * exp_avg_sq[i] + rest2 * (g * g);
+    exp_avg[i] = m;
+    exp_avg_sq[i] = v;
+    param[i] -= step_size * m / (std::sqrt(v) + eps) + decay * param[i];
+  }
+}
+
+WEFT_CLONES void SgdUpdate(double lr, double weight_decay, double gradient_scale,
+                           const float* gradient, float* param, int64_t count) {
+  const auto step_size = static_cast<float>(lr * gradient_scale);
+  const auto decay = static_cast<float>(lr * weight_decay);
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) param[i] -= step_size * gradient[i] + decay * param[i];
+}
+
+}  // namespace weft
