@@ -1,0 +1,293 @@
+#include "tests/tidy/rules.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <regex>
+#include <set>
+
+namespace weft {
+namespace {
+
+constexpr int kMaxLines = 600;
+constexpr int kMaxTestLines = 900;
+constexpr int kMaxMainLines = 80;
+constexpr int kMaxFunctionLines = 60;
+constexpr int kMinConceptLines = 30;
+constexpr int kMaxLineWidth = 100;
+
+bool StartsWith(const std::string& text, const std::string& prefix) {
+  return text.rfind(prefix, 0) == 0;
+}
+
+// A part of the tree with one set of permissions. `folders` are those of ours that may be included,
+// `libraries` are keys of kLibraries, `only_here` are libraries for the named stems alone.
+struct Room {
+  std::string folder;
+  std::set<std::string> folders;
+  std::set<std::string> libraries;
+  std::map<std::string, std::set<std::string>> only_here;
+};
+
+// Longest matching folder first. "worker/backend" as a permission means its interfaces alone.
+const std::vector<Room>& Rooms() {
+  static const auto* rooms = new std::vector<Room>{
+      {"worker/backend/cpu",
+       {"worker/backend", "worker/backend/cpu"},
+       {"mpi", "cblas", "openmp"},
+       {}},
+      {"worker/backend/cuda", {"worker/backend", "worker/backend/cuda"}, {"cuda"}, {}},
+      {"worker/backend", {"worker/backend"}, {}, {}},
+      {"plan", {"plan"}, {"absl core"}, {}},
+      {"proto", {"plan", "proto"}, {"absl core", "protobuf"}, {}},
+      {"process",
+       {"plan", "process"},
+       {"absl core", "absl"},
+       {{"rpc", {"grpc"}}, {"version", {"grpc", "protobuf", "sqlite"}}}},
+      {"data", {"plan", "data"}, {"absl core", "absl", "json", "xxhash"}, {}},
+      {"checkpoint", {"plan", "checkpoint"}, {"absl core", "absl", "json", "xxhash"}, {}},
+      {"worker",
+       {"plan", "proto", "process", "data", "checkpoint", "worker", "worker/backend"},
+       {"absl core", "absl", "json"},
+       {{"link", {"grpc", "protobuf"}}, {"main", {"grpc", "cli"}}}},
+      {"coordinator",
+       {"plan", "proto", "process", "coordinator"},
+       {"absl core", "absl", "protobuf"},
+       {{"service", {"grpc"}},
+        {"driver", {"grpc"}},
+        {"main", {"grpc", "cli"}},
+        {"journal", {"sqlite"}}}},
+      {"launcher",
+       {"plan", "proto", "process", "data", "checkpoint", "launcher"},
+       {"absl core", "absl", "json", "yaml", "protobuf"},
+       {{"client", {"grpc"}}, {"main", {"grpc", "cli"}}}},
+      {"launcher/commands",
+       {"plan", "proto", "process", "data", "checkpoint", "launcher", "launcher/commands"},
+       {"absl core", "absl", "json", "cli"},
+       {}},
+  };
+  return *rooms;
+}
+
+// The library a header belongs to, "std", "posix", or empty for an unknown one.
+std::string LibraryOf(const std::string& header) {
+  static const auto* libraries = new std::vector<std::pair<std::string, std::string>>{
+      {"absl/status/", "absl core"},
+      {"absl/strings/", "absl core"},
+      {"absl/types/", "absl core"},
+      {"absl/", "absl"},
+      {"grpcpp/", "grpc"},
+      {"grpc/", "grpc"},
+      {"google/protobuf/", "protobuf"},
+      {"yaml-cpp/", "yaml"},
+      {"nlohmann/", "json"},
+      {"CLI/", "cli"},
+      {"sqlite3.h", "sqlite"},
+      {"xxhash.h", "xxhash"},
+      {"mpi.h", "mpi"},
+      {"cblas.h", "cblas"},
+      {"openblas_config.h", "cblas"},
+      {"omp.h", "openmp"},
+      {"dnnl", "dnnl"},
+      {"nccl.h", "cuda"},
+      {"cuda", "cuda"},
+      {"cublas", "cuda"},
+      {"cudnn", "cuda"},
+      {"nvml", "cuda"},
+      {"gtest/", "test"},
+      {"gmock/", "test"},
+      {"sys/", "posix"},
+      {"arpa/", "posix"},
+      {"linux/", "posix"},
+      {"net/", "posix"},
+      {"netinet/", "posix"},
+  };
+  for (const auto& [prefix, library] : *libraries) {
+    if (StartsWith(header, prefix)) return library;
+  }
+  if (header.find('/') != std::string::npos) return "";
+  return header.find('.') == std::string::npos ? "std" : "posix";
+}
+
+// Files, clocks, threads and logs, which plan/ has none of.
+bool IsOfTheWorld(const std::string& standard_header) {
+  static const auto* headers = new std::set<std::string>{
+      "atomic",     "barrier",   "chrono",       "condition_variable", "csignal", "ctime",
+      "filesystem", "fstream",   "future",       "iostream",           "latch",   "mutex",
+      "random",     "semaphore", "shared_mutex", "stop_token",         "thread"};
+  return headers->count(standard_header) > 0;
+}
+
+const Room* RoomOf(const std::string& path) {
+  const Room* found = nullptr;
+  for (const Room& room : Rooms()) {
+    const bool inside = StartsWith(path, room.folder + "/");
+    if (inside && (!found || room.folder.size() > found->folder.size())) found = &room;
+  }
+  return found;
+}
+
+std::string Folder(const std::string& path) {
+  return std::filesystem::path(path).parent_path().string();
+}
+
+std::string Stem(const std::string& path) {
+  return std::filesystem::path(path).stem().string();
+}
+
+bool IsHeader(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  return extension == ".h" || extension == ".cuh";
+}
+
+bool IsOurFolder(const std::string& header) {
+  const std::string top = header.substr(0, header.find('/'));
+  static const auto* ours =
+      new std::set<std::string>{"plan",   "proto",       "process",  "data",  "checkpoint",
+                                "worker", "coordinator", "launcher", "tests", "bench"};
+  return header.find('/') != std::string::npos && ours->count(top) > 0;
+}
+
+// Why `room` may not include `header` from the file `stem`; empty: it may.
+std::string Refusal(const Room& room, const std::string& stem, const std::string& header) {
+  if (IsOurFolder(header)) {
+    if (room.folders.count(Folder(header)) > 0) return "";
+    return "folder " + Folder(header) + " is not one that " + room.folder + "/ uses";
+  }
+  const std::string library = LibraryOf(header);
+  if (library.empty()) return "the library is not in the table of tests/tidy/rules.cc";
+  if (room.folder == "plan" && (library == "posix" || IsOfTheWorld(header))) {
+    return "plan/ knows no files, clocks, threads or logs";
+  }
+  if (library == "std" || library == "posix" || room.libraries.count(library) > 0) return "";
+  for (const auto& [name, libraries] : room.only_here) {
+    if (libraries.count(library) == 0) continue;
+    if (stem == name || StartsWith(stem, name + "_")) return "";
+    return library + " is only for " + room.folder + "/" + name;
+  }
+  return "library " + library + " is not one that " + room.folder + "/ uses";
+}
+
+std::string At(const SourceFile& file, int line) {
+  return file.path + ":" + std::to_string(line);
+}
+
+}  // namespace
+
+Violations IncludeViolations(const SourceFile& file) {
+  const Room* room = RoomOf(file.path);
+  if (!room) return {};
+  static const auto* include = new std::regex(R"(^\s*#\s*include\s*[<"]([^>"]+)[>"])");
+  Violations violations;
+  int number = 0;
+  for (const std::string& line : Lines(file.text)) {
+    ++number;
+    std::smatch match;
+    if (!std::regex_search(line, match, *include)) continue;
+    const std::string refusal = Refusal(*room, Stem(file.path), match[1]);
+    if (!refusal.empty()) {
+      violations.push_back(At(file, number) + ": includes " + match[1].str() + ": " + refusal);
+    }
+  }
+  return violations;
+}
+
+Violations SizeViolations(const SourceFile& file) {
+  Violations violations;
+  const bool is_test = StartsWith(file.path, "tests/");
+  const bool is_main = Stem(file.path) == "main";
+  const int allowed = is_main ? kMaxMainLines : is_test ? kMaxTestLines : kMaxLines;
+  const int lines = static_cast<int>(Lines(file.text).size());
+  if (lines > allowed) {
+    violations.push_back(file.path + ": " + std::to_string(lines) + " lines, at most " +
+                         std::to_string(allowed) + "; split it by concept");
+  }
+  for (const FunctionBody& function : Functions(file.text)) {
+    if (function.lines() <= kMaxFunctionLines) continue;
+    violations.push_back(At(file, function.first_line) + ": " + function.head + " has " +
+                         std::to_string(function.lines()) + " lines, at most " +
+                         std::to_string(kMaxFunctionLines));
+  }
+  return violations;
+}
+
+Violations SmallConceptViolations(const std::vector<SourceFile>& files) {
+  std::map<std::string, int> lines;      // of a concept: path without extension
+  std::map<std::string, bool> has_body;  // more than a header
+  for (const SourceFile& file : files) {
+    if (StartsWith(file.path, "tests/") || Stem(file.path) == "main") continue;
+    const std::string concept_path = Folder(file.path) + "/" + Stem(file.path);
+    lines[concept_path] += static_cast<int>(Lines(file.text).size());
+    has_body[concept_path] |= !IsHeader(file.path);
+  }
+  Violations violations;
+  for (const auto& [path, count] : lines) {
+    if (count >= kMinConceptLines || !has_body[path]) continue;
+    violations.push_back(path + ": " + std::to_string(count) + " lines in all, under " +
+                         std::to_string(kMinConceptLines) + "; let it live with its one user");
+  }
+  return violations;
+}
+
+Violations NameViolations(const SourceFile& file) {
+  static const auto* forbidden =
+      new std::set<std::string>{"common", "util", "utils", "helper", "helpers", "misc", "base"};
+  for (const std::filesystem::path& part : std::filesystem::path(file.path)) {
+    const std::string stem = part.stem().string();
+    const std::string last_word = stem.substr(stem.rfind('_') + 1);
+    if (forbidden->count(stem) > 0 || forbidden->count(last_word) > 0 || part == "types.h") {
+      return {file.path + ": '" + stem + "' names nothing; use the concept's noun"};
+    }
+  }
+  return {};
+}
+
+Violations ShapeViolations(const SourceFile& file) {
+  Violations violations;
+  const std::vector<std::string> lines = Lines(file.text);
+  if (IsHeader(file.path)) {
+    if (lines.empty() || !StartsWith(lines[0], "// ")) {
+      violations.push_back(At(file, 1) + ": a header opens with prose: what it is, next to whom");
+    }
+    if (std::find(lines.begin(), lines.end(), "#pragma once") == lines.end()) {
+      violations.push_back(At(file, 1) + ": a header has #pragma once");
+    }
+  }
+  static const auto* open_todo = new std::regex(R"(\bTO)"
+                                                R"(DO\b(?!\(#\d+\)))");
+  int number = 0;
+  for (const std::string& line : lines) {
+    ++number;
+    if (line.find('\t') != std::string::npos) violations.push_back(At(file, number) + ": a tab");
+    if (!line.empty() && (line.back() == ' ' || line.back() == '\r')) {
+      violations.push_back(At(file, number) + ": ends in white space");
+    }
+    const auto is_first_byte = [](char c) { return (c & 0xC0) != 0x80; };  // of a UTF-8 character
+    if (std::count_if(line.begin(), line.end(), is_first_byte) > kMaxLineWidth) {
+      violations.push_back(At(file, number) + ": longer than " + std::to_string(kMaxLineWidth) +
+                           " characters");
+    }
+    if (std::regex_search(line, *open_todo)) {
+      violations.push_back(At(file, number) +
+                           ": an open end names its issue in parentheses, (#12)");
+    }
+  }
+  return violations;
+}
+
+Violations CMakeViolations(const SourceFile& file) {
+  static const auto* forbidden = new std::regex(
+      R"(^\s*(file\s*\(\s*GLOB|include_directories|link_libraries|add_definitions)\b)",
+      std::regex::icase);
+  Violations violations;
+  int number = 0;
+  for (const std::string& line : Lines(file.text)) {
+    ++number;
+    if (!std::regex_search(line, *forbidden)) continue;
+    violations.push_back(At(file, number) + ": globs and directory-wide settings hide what a " +
+                         "target uses; name files and targets");
+  }
+  return violations;
+}
+
+}  // namespace weft

@@ -1,0 +1,34 @@
+// The rules of the house that a program can check, each a pure function from a source file to the
+// sentences that say what is wrong ("plan/search.cc:12: ..."), none if all is well. tidy_test.cc
+// runs them over the tree, and plants a breach of each to prove that it bites.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "tests/tidy/source_text.h"
+
+namespace weft {
+
+using Violations = std::vector<std::string>;
+
+// Who may include what: the table of folders in rules.cc.
+Violations IncludeViolations(const SourceFile& file);
+
+// Files of at most 600 lines (tests 900), main.cc 80; functions of at most 60.
+Violations SizeViolations(const SourceFile& file);
+
+// A concept is its .h and .cc together; under 30 lines it should live with its one user. Interfaces
+// (a header alone), mains and formats may be short.
+Violations SmallConceptViolations(const std::vector<SourceFile>& files);
+
+// No common, utils, helpers, misc, base, types.h.
+Violations NameViolations(const SourceFile& file);
+
+// A header opens with prose, then #pragma once; no tabs, no trailing spaces, no '\r', lines of at
+// most 100 characters; a mark for later names its issue, (#12).
+Violations ShapeViolations(const SourceFile& file);
+
+// CMake names its sources: no file(GLOB), no directory-wide include_directories and the like.
+Violations CMakeViolations(const SourceFile& file);
+
+}  // namespace weft

@@ -1,0 +1,214 @@
+// Each rule of rules.h against planted breaches, and against the nearest text that is allowed.
+#include "tests/tidy/rules.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+struct IncludeCase {
+  const char* path;
+  const char* header;
+  bool allowed;
+};
+
+void ExpectAsSaid(const std::vector<IncludeCase>& cases) {
+  for (const IncludeCase& c : cases) {
+    const std::string text = "// Prose.\n#include \"" + std::string(c.header) + "\"\n";
+    const Violations violations = IncludeViolations({c.path, text});
+    EXPECT_EQ(violations.empty(), c.allowed) << c.path << " includes " << c.header;
+    if (!c.allowed) {
+      EXPECT_THAT(violations, ElementsAre(HasSubstr(std::string(c.path) + ":2: ")));
+    }
+  }
+}
+
+TEST(Includes, OfSharedFoldersPointDownOnly) {
+  ExpectAsSaid({
+      {"plan/search.cc", "plan/layout.h", true},
+      {"plan/search.cc", "vector", true},
+      {"plan/search.cc", "absl/strings/str_cat.h", true},
+      {"plan/search.cc", "absl/container/flat_hash_map.h", false},
+      {"plan/search.cc", "absl/time/time.h", false},
+      {"plan/search.cc", "proto/plan.pb.h", false},
+      {"plan/search.cc", "fstream", false},
+      {"plan/search.cc", "chrono", false},
+      {"plan/search.cc", "unistd.h", false},
+      {"plan/search.cc", "coordinator/job.h", false},
+      {"proto/wire.cc", "proto/spec.pb.h", true},
+      {"proto/wire.cc", "process/log.h", false},
+      {"process/rpc.cc", "grpcpp/grpcpp.h", true},
+      {"process/log.cc", "grpcpp/grpcpp.h", false},
+      {"process/log.cc", "worker/trainer.h", false},
+      {"data/sampling.cc", "xxhash.h", true},
+      {"data/sampling.cc", "process/log.h", false},
+      {"checkpoint/checkpoint.cc", "nlohmann/json.hpp", true},
+      {"checkpoint/checkpoint.cc", "worker/stage.h", false},
+      {"checkpoint/checkpoint.cc", "google/protobuf/message.h", false},
+  });
+}
+
+TEST(Includes, OfExecutablesNeverMeet) {
+  ExpectAsSaid({
+      {"coordinator/job.cc", "plan/search.h", true},
+      {"coordinator/job.cc", "launcher/start.h", false},
+      {"coordinator/job.cc", "worker/trainer.h", false},
+      {"coordinator/job.cc", "grpcpp/grpcpp.h", false},
+      {"coordinator/service.h", "grpcpp/grpcpp.h", true},
+      {"coordinator/journal.cc", "sqlite3.h", true},
+      {"coordinator/job.cc", "sqlite3.h", false},
+      {"coordinator/job.cc", "checkpoint/checkpoint.h", false},
+      {"launcher/job_yaml.cc", "yaml-cpp/yaml.h", true},
+      {"coordinator/job.cc", "yaml-cpp/yaml.h", false},
+      {"launcher/supervise.cc", "worker/link.h", false},
+      {"launcher/supervise.cc", "coordinator/job.h", false},
+      {"launcher/supervise.cc", "grpcpp/grpcpp.h", false},
+      {"launcher/client.cc", "grpcpp/grpcpp.h", true},
+      {"launcher/commands/run.cc", "CLI/CLI.hpp", true},
+      {"launcher/supervise.cc", "CLI/CLI.hpp", false},
+      {"launcher/supervise.cc", "launcher/commands/run.h", false},
+      {"worker/trainer.cc", "worker/backend/device.h", true},
+      {"worker/trainer.cc", "worker/backend/cpu/device.h", false},
+      {"worker/trainer.cc", "mpi.h", false},
+      {"worker/trainer.cc", "cuda_runtime.h", false},
+      {"worker/trainer.cc", "grpcpp/grpcpp.h", false},
+      {"worker/trainer.cc", "coordinator/job.h", false},
+      {"worker/link.cc", "grpcpp/grpcpp.h", true},
+      {"worker/backend/device.h", "string", true},
+      {"worker/backend/device.h", "absl/status/status.h", false},
+      {"worker/backend/cpu/comm.cc", "mpi.h", true},
+      {"worker/backend/cpu/math.cc", "cblas.h", true},
+      {"worker/backend/cpu/comm.cc", "plan/layout.h", false},
+      {"worker/backend/cpu/comm.cc", "plan/schedule.h", false},
+      {"worker/backend/cpu/comm.cc", "grpcpp/grpcpp.h", false},
+      {"worker/backend/cpu/comm.cc", "nccl.h", false},
+      {"worker/backend/cuda/comm.cu", "nccl.h", true},
+      {"worker/backend/cuda/comm.cu", "mpi.h", false},
+      {"worker/trainer.cc", "boost/optional.hpp", false},
+      {"tests/worker/trainer_test.cc", "worker/trainer.h", true},
+  });
+}
+
+TEST(Includes, InAngleBracketsCountTheSame) {
+  EXPECT_THAT(IncludeViolations({"plan/cost.cc", "#include <thread>\n#  include <mpi.h>\n"}),
+              SizeIs(2));
+}
+
+std::string TextOfLines(int lines) {
+  std::string text;
+  for (int line = 0; line < lines; ++line) text += "\n";
+  return text;
+}
+
+std::string FunctionOfLines(int lines) {
+  return "int F() {\n" + TextOfLines(lines - 2) + "}\n";
+}
+
+TEST(Sizes, FilesHaveAnUpperBound) {
+  EXPECT_THAT(SizeViolations({"plan/a.cc", TextOfLines(600)}), IsEmpty());
+  EXPECT_THAT(SizeViolations({"plan/a.cc", TextOfLines(601)}), SizeIs(1));
+  EXPECT_THAT(SizeViolations({"tests/plan/a_test.cc", TextOfLines(900)}), IsEmpty());
+  EXPECT_THAT(SizeViolations({"tests/plan/a_test.cc", TextOfLines(901)}), SizeIs(1));
+  EXPECT_THAT(SizeViolations({"worker/main.cc", TextOfLines(80)}), IsEmpty());
+  EXPECT_THAT(SizeViolations({"worker/main.cc", TextOfLines(81)}), SizeIs(1));
+}
+
+TEST(Sizes, FunctionsHaveAnUpperBound) {
+  EXPECT_THAT(SizeViolations({"plan/a.cc", FunctionOfLines(60)}), IsEmpty());
+  EXPECT_THAT(SizeViolations({"plan/a.cc", "\n" + FunctionOfLines(61)}),
+              ElementsAre(HasSubstr("plan/a.cc:2: int F() has 61 lines")));
+}
+
+TEST(Sizes, FunctionsAreFoundWhereverTheyStand) {
+  const std::string body = " {\n" + TextOfLines(70) + "}\n";
+  const std::string heads[] = {
+      "namespace weft {\nvoid F(int a = 1)" + body + "}\n",
+      "namespace {\nstruct S {\n int x = 0;\n private:\n  int F() const" + body + "};\n}\n",
+      "class alignas(64) S {\n  S(int a) : a_{a}, b_(2)" + body + "  int a_{};\n};\n",
+      "extern \"C\" {\nint F()" + body + "}\n",
+      "extern \"C\" int F()" + body,
+      "template <class T>\nauto F(T t) -> T" + body,
+      "TEST(Layouts, Tile)" + body,
+      "bool operator==(const S& a, const S& b)" + body,
+      "std::map<int, int> kTable = {{1, 2}, {3, 4}};\nvoid F()" + body,
+      "#define OPEN() {\nvoid F()" + body,
+      "const char* kText = R\"x({{{ \" )x\";\nchar c = '{';\n// {\n/* { */ void F()" + body,
+      "int kBig = 1'000'000;\nvoid F()" + body,
+  };
+  for (const std::string& text : heads) {
+    EXPECT_THAT(SizeViolations({"plan/a.cc", text}), SizeIs(1)) << text.substr(0, 80);
+  }
+}
+
+TEST(Sizes, TypesNamespacesAndTablesAreNoFunctions) {
+  const std::string body = " {\n" + TextOfLines(70) + "}";
+  for (const char* head :
+       {"namespace weft", "struct S", "class S final : public T<int>", "enum class E : int",
+        "const std::vector<Room> kRooms =", "constexpr Table kTable"}) {
+    EXPECT_THAT(SizeViolations({"plan/a.cc", head + body + ";\n"}), IsEmpty()) << head;
+  }
+}
+
+TEST(Sizes, SmallConceptsLiveWithTheirOneUser) {
+  const SourceFile header{"plan/a.h", TextOfLines(14)};
+  const SourceFile body{"plan/a.cc", TextOfLines(15)};
+  EXPECT_THAT(SmallConceptViolations({header, body}), ElementsAre(HasSubstr("plan/a: 29 lines")));
+  EXPECT_THAT(SmallConceptViolations({header, {"plan/a.cc", TextOfLines(16)}}), IsEmpty());
+  EXPECT_THAT(SmallConceptViolations({header}), IsEmpty());  // an interface
+  EXPECT_THAT(SmallConceptViolations({{"launcher/main.cc", TextOfLines(12)}}), IsEmpty());
+}
+
+TEST(Names, SayWhatIsInside) {
+  for (const char* path : {"plan/utils.cc", "common/a.cc", "worker/file_utils.h", "plan/types.h",
+                           "tests/plan/test_helpers.h", "base/a.h", "process/misc.cc"}) {
+    EXPECT_THAT(NameViolations({path, ""}), SizeIs(1)) << path;
+  }
+  for (const char* path : {"plan/layout.cc", "worker/backend/device.h", "plan/database.h"}) {
+    EXPECT_THAT(NameViolations({path, ""}), IsEmpty()) << path;
+  }
+}
+
+TEST(Shape, HeadersOpenWithProseAndPragmaOnce) {
+  EXPECT_THAT(ShapeViolations({"plan/a.h", "// Prose.\n#pragma once\n"}), IsEmpty());
+  EXPECT_THAT(ShapeViolations({"plan/a.h", "#pragma once\n"}), SizeIs(1));
+  EXPECT_THAT(ShapeViolations({"plan/a.h", "// Prose.\n"}), SizeIs(1));
+  EXPECT_THAT(ShapeViolations({"plan/a.h", ""}), SizeIs(2));
+  EXPECT_THAT(ShapeViolations({"plan/a.cc", "int a;\n"}), IsEmpty());
+}
+
+TEST(Shape, LinesAreClean) {
+  const std::string wide(100, 'x');
+  std::string umlauts;
+  for (int i = 0; i < 100; ++i) umlauts += "\xC3\xBC";
+  for (const std::string line : {"\tint a;", "int a; ", "int a;\r",
+                                 "// TOD"
+                                 "O: later",
+                                 "// TOD"
+                                 "O(me): later"}) {
+    EXPECT_THAT(ShapeViolations({"plan/a.cc", line + "\n"}), SizeIs(1)) << line;
+  }
+  EXPECT_THAT(ShapeViolations({"plan/a.cc", wide + "x\n"}), SizeIs(1));
+  for (const std::string& line : {wide, umlauts, std::string("// TODO(#12): later")}) {
+    EXPECT_THAT(ShapeViolations({"plan/a.cc", line + "\n"}), IsEmpty()) << line;
+  }
+}
+
+TEST(CMake, NamesFilesAndTargets) {
+  for (const char* line : {"file(GLOB sources *.cc)", "  file (GLOB_RECURSE s *.cc)",
+                           "include_directories(.)", "link_libraries(m)"}) {
+    EXPECT_THAT(CMakeViolations({"plan/CMakeLists.txt", line}), SizeIs(1)) << line;
+  }
+  for (const char* line : {"target_include_directories(a PUBLIC .)", "# file(GLOB is banned)",
+                           "target_link_libraries(a m)", "file(READ a b)"}) {
+    EXPECT_THAT(CMakeViolations({"plan/CMakeLists.txt", line}), IsEmpty()) << line;
+  }
+}
+
+}  // namespace
+}  // namespace weft
