@@ -160,11 +160,13 @@ std::string Refusal(const Room& room, const std::string& stem, const std::string
     return "plan/ knows no files, clocks, threads or logs";
   }
   if (library == "std" || library == "posix" || room.libraries.count(library) > 0) return "";
+  std::string allowed_in;
   for (const auto& [name, libraries] : room.only_here) {
     if (libraries.count(library) == 0) continue;
     if (stem == name || StartsWith(stem, name + "_")) return "";
-    return library + " is only for " + room.folder + "/" + name;
+    allowed_in += " " + name;
   }
+  if (!allowed_in.empty()) return library + " is only for these files here:" + allowed_in;
   return "library " + library + " is not one that " + room.folder + "/ uses";
 }
 
@@ -277,7 +279,7 @@ Violations ShapeViolations(const SourceFile& file) {
 
 Violations CMakeViolations(const SourceFile& file) {
   static const auto* forbidden = new std::regex(
-      R"(^\s*(file\s*\(\s*GLOB|include_directories|link_libraries|add_definitions)\b)",
+      R"(^\s*(file\s*\(\s*GLOB(_RECURSE)?|include_directories|link_libraries|add_definitions)\b)",
       std::regex::icase);
   Violations violations;
   int number = 0;
