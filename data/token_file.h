@@ -1,5 +1,11 @@
 // Read-only token files: any file as bytes (one token per byte), llm.c .bin, nanoGPT .bin. Mapped,
-// never loaded whole; untrusted: sizes and headers are checked at open. Immutable after Open.
+// never loaded whole; untrusted: sizes and headers are checked at open. Immutable after Open. All
+// integers are little-endian.
+//
+//   bytes    token i is byte i, an id in [0, 256)
+//   nanogpt  no header, u16[n]
+//   llmc     i32[256] header {magic, version, n, 0...}, then u16[n] (magic 20240520, version 1) or
+//            u32[n] (magic 20240801, version 7); the size is 1024 + n * item size, nothing more
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -23,15 +29,19 @@ class TokenFile {
 
   const std::string& path() const { return path_; }
   int64_t tokens() const { return tokens_; }
-  // Copies tokens [first, first + out.size()). REQUIRES: in range.
+  // Copies tokens [first, first + out.size()). An id above 2^31 - 1 reads as 2^31 - 1, which no
+  // vocabulary holds. REQUIRES: in range.
   void Read(int64_t first, absl::Span<int32_t> out) const;
-  // Size and xxh3-64 of the first and last MiB: "1048576:0123456789abcdef". Resume compares it.
+  // Size and xxh3-64 of the first MiB followed by the last (the whole file, once, if it is not
+  // longer than two): "1048576:0123456789abcdef". Resume compares it.
   std::string Fingerprint() const;
 
  private:
   TokenFile() = default;
+  absl::Status ReadHeader(TokenFormat format);
+  absl::Status ReadLlmcHeader();
+
   std::string path_;
-  TokenFormat format_ = TokenFormat::kBytes;
   const uint8_t* mapped_ = nullptr;
   int64_t mapped_bytes_ = 0;
   int64_t header_bytes_ = 0;

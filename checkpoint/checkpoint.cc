@@ -1,0 +1,266 @@
+#include "checkpoint/checkpoint.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "checkpoint/durable_file.h"
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+constexpr absl::string_view kStepPrefix = "step-";
+constexpr absl::string_view kStagePrefix = ".stage.";
+constexpr int64_t kMaxManifestBytes = int64_t{1} << 28;  // a million shards take half of it
+
+std::string NameOf(const std::string& path) {
+  return path.substr(path.find_last_of('/') + 1);
+}
+
+// N of "step-<N>" as StepFolder writes it; nullopt for other names.
+std::optional<int64_t> StepOf(const std::string& name) {
+  int64_t step = 0;
+  if (!absl::StartsWith(name, kStepPrefix) ||
+      !absl::SimpleAtoi(absl::string_view(name).substr(kStepPrefix.size()), &step) || step < 0 ||
+      name != absl::StrCat(kStepPrefix, step)) {
+    return std::nullopt;
+  }
+  return step;
+}
+
+// Names in `folder`, unordered; none if there is no such folder.
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(folder.c_str()), closedir);
+  if (dir == nullptr && errno == ENOENT) return names;
+  if (dir == nullptr) return FileError(errno, folder, "open");
+  errno = 0;
+  while (const dirent* entry = readdir(dir.get())) names.emplace_back(entry->d_name);
+  if (errno != 0) return FileError(errno, folder, "read");
+  return names;
+}
+
+// Steps that have a folder in `folder`, newest first.
+absl::StatusOr<std::vector<int64_t>> StepsIn(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
+  std::vector<int64_t> steps;
+  for (const std::string& name : names) {
+    if (const auto step = StepOf(name)) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end(), std::greater<>());
+  return steps;
+}
+
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return FileError(errno, path, "open");
+  std::string text;
+  char buffer[1 << 14];
+  ssize_t got = 0;
+  while ((got = read(fd, buffer, sizeof buffer)) > 0 && std::ssize(text) <= kMaxManifestBytes) {
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  const int error = errno;
+  close(fd);
+  if (got < 0) return FileError(error, path, "read");
+  return text;
+}
+
+absl::Status CheckShardSize(const std::string& step_folder, const ShardRecord& shard) {
+  struct stat info = {};
+  if (stat(absl::StrCat(step_folder, "/", shard.file).c_str(), &info) != 0) {
+    return absl::DataLossError(
+        absl::StrCat(shard.file, ": missing, manifest says ", shard.bytes, " bytes"));
+  }
+  if (!S_ISREG(info.st_mode) || info.st_size != shard.bytes) {
+    return absl::DataLossError(
+        absl::StrCat(shard.file, ": ", info.st_size, " bytes, manifest says ", shard.bytes));
+  }
+  return absl::OkStatus();
+}
+
+// The manifest and the sizes: all that can be checked without reading the shards.
+absl::StatusOr<Manifest> CheckFiles(const std::string& step_folder) {
+  const auto text = ReadSmallFile(absl::StrCat(step_folder, "/", kManifestFile));
+  if (absl::IsNotFound(text.status())) {
+    return absl::NotFoundError(absl::StrCat(kManifestFile, ": missing, so this is no checkpoint"));
+  }
+  if (!text.ok()) return text.status();
+  ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(*text));
+  const auto step = StepOf(NameOf(step_folder));
+  if (step && *step != manifest.step) {
+    return absl::DataLossError(absl::StrCat(kManifestFile, ": found step ", manifest.step,
+                                            ", expected ", *step, " as its folder says"));
+  }
+  for (const ShardRecord& shard : manifest.shards) {
+    RETURN_IF_ERROR(CheckShardSize(step_folder, shard));
+  }
+  return manifest;
+}
+
+// Removes a folder that may be a checkpoint: the manifest first, durably, so that what a crash
+// leaves behind is no checkpoint.
+absl::Status RemoveFolder(const std::string& path) {
+  const std::string manifest = absl::StrCat(path, "/", kManifestFile);
+  if (unlink(manifest.c_str()) == 0) {
+    RETURN_IF_ERROR(SyncFolder(path));
+  } else if (errno != ENOENT) {
+    return FileError(errno, manifest, "unlink");
+  }
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error) return FileError(error.value(), path, "remove");
+  return absl::OkStatus();
+}
+
+// Puts `stage` in the place of `step_folder`, which may exist. After it, `stage` is free.
+absl::Status Publish(const std::string& stage, const std::string& step_folder) {
+  if (renameat2(AT_FDCWD, stage.c_str(), AT_FDCWD, step_folder.c_str(), RENAME_NOREPLACE) == 0) {
+    return absl::OkStatus();
+  }
+  if (errno == EEXIST) {
+    if (renameat2(AT_FDCWD, stage.c_str(), AT_FDCWD, step_folder.c_str(), RENAME_EXCHANGE) == 0) {
+      return RemoveFolder(stage);
+    }
+  }
+  if (errno != EINVAL && errno != ENOSYS) return FileError(errno, stage, "rename");
+  // A file system without these flags (NFS): the old checkpoint of this step goes first. A crash
+  // in between costs this step's checkpoint, never the one before it.
+  struct stat info = {};
+  if (lstat(step_folder.c_str(), &info) == 0) RETURN_IF_ERROR(RemoveFolder(step_folder));
+  if (rename(stage.c_str(), step_folder.c_str()) != 0) return FileError(errno, stage, "rename");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string StageFolder(const std::string& folder, int64_t generation, int64_t step) {
+  return absl::StrCat(folder, "/", kStagePrefix, generation, ".", step);
+}
+
+std::string StepFolder(const std::string& folder, int64_t step) {
+  return absl::StrCat(folder, "/", kStepPrefix, step);
+}
+
+std::string ShardFileName(int rank) {
+  return absl::StrFormat("rank-%05d.safetensors", rank);
+}
+
+absl::StatusOr<ShardRecord> WriteShard(const std::string& stage_folder, int rank,
+                                       absl::Span<const BoxToSave> boxes) {
+  std::vector<TensorToWrite> tensors;
+  std::map<std::string, std::string> metadata;
+  for (const BoxToSave& box : boxes) {
+    TensorToWrite tensor{BoxName(box.name, {box.begin, box.end}), {}, box.values};
+    for (size_t d = 0; d < box.begin.size(); ++d) tensor.dims.push_back(box.end[d] - box.begin[d]);
+    tensors.push_back(std::move(tensor));
+    metadata[box.name] = absl::StrJoin(box.dims, ",");
+  }
+  RETURN_IF_ERROR(MakeFolders(stage_folder));
+  const std::string file = ShardFileName(rank);
+  ASSIGN_OR_RETURN(const WrittenFile written,
+                   WriteSafetensors(absl::StrCat(stage_folder, "/", file), tensors, metadata));
+  RETURN_IF_ERROR(SyncFolder(stage_folder));
+  return ShardRecord{file, written.bytes, written.xxh3};
+}
+
+absl::Status CommitCheckpoint(const std::string& folder, const Manifest& manifest) {
+  const std::string stage = StageFolder(folder, manifest.generation, manifest.step);
+  for (const ShardRecord& shard : manifest.shards) {
+    const absl::Status staged = CheckShardSize(stage, shard);
+    if (!staged.ok()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(NameOf(stage), ": ", staged.message(), "; not committed"));
+    }
+  }
+  const std::string text = ManifestText(manifest);
+  // What cannot be read back must not be published: an empty shard list, a path as a file name.
+  const auto reread = ParseManifest(text);
+  if (!reread.ok()) return absl::InternalError(reread.status().message());
+  const std::string path = absl::StrCat(stage, "/", kManifestFile);
+  ASSIGN_OR_RETURN(const auto file, DurableFile::Create(path, std::ssize(text)));
+  RETURN_IF_ERROR(file->Append(text));
+  RETURN_IF_ERROR(file->Close());
+  RETURN_IF_ERROR(SyncFolder(stage));
+  RETURN_IF_ERROR(Publish(stage, StepFolder(folder, manifest.step)));
+  return SyncFolder(folder);
+}
+
+absl::StatusOr<Manifest> VerifyCheckpoint(const std::string& step_folder) {
+  ASSIGN_OR_RETURN(Manifest manifest, CheckFiles(step_folder));
+  for (const ShardRecord& shard : manifest.shards) {
+    ASSIGN_OR_RETURN(const std::string hash, HashFile(absl::StrCat(step_folder, "/", shard.file)));
+    if (hash != shard.xxh3) {
+      return absl::DataLossError(
+          absl::StrCat(shard.file, ": xxh3 ", hash, ", manifest says ", shard.xxh3));
+    }
+  }
+  return manifest;
+}
+
+absl::StatusOr<FoundCheckpoint> NewestCheckpoint(const std::string& folder) {
+  std::error_code error;
+  const std::string absolute = std::filesystem::absolute(folder, error).string();
+  if (error) return FileError(error.value(), folder, "making the path absolute");
+  FoundCheckpoint found;
+  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, StepsIn(absolute));
+  for (const int64_t step : steps) {
+    const std::string path = StepFolder(absolute, step);
+    auto manifest = VerifyCheckpoint(path);
+    if (manifest.ok()) {
+      found.path = path;
+      found.manifest = *std::move(manifest);
+      return found;
+    }
+    found.refused.push_back(absl::StrCat(NameOf(path), ": ", manifest.status().message()));
+  }
+  return found;
+}
+
+absl::StatusOr<std::vector<std::string>> RemoveOldCheckpoints(const std::string& folder, int keep) {
+  CHECK(keep >= 2);
+  RETURN_IF_ERROR(RemoveStageFolders(folder));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, StepsIn(folder));
+  std::vector<std::string> removed;
+  int kept = 0;
+  for (const int64_t step : steps) {
+    const std::string path = StepFolder(folder, step);
+    if (kept < keep) {
+      if (CheckFiles(path).ok()) ++kept;
+      continue;
+    }
+    RETURN_IF_ERROR(RemoveFolder(path));
+    removed.push_back(NameOf(path));
+  }
+  if (!removed.empty()) RETURN_IF_ERROR(SyncFolder(folder));
+  return removed;
+}
+
+absl::Status RemoveStageFolders(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
+  for (const std::string& name : names) {
+    if (!absl::StartsWith(name, kStagePrefix)) continue;
+    RETURN_IF_ERROR(RemoveFolder(absl::StrCat(folder, "/", name)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft

@@ -1,0 +1,57 @@
+// DurableFile: a new file that is written once, front to back, hashed on the way, and fsynced; and
+// the folder operations that make it stay. After a failed write or fsync the bytes are unknown, so
+// the file is removed and the caller starts anew: fsync is never asked twice (Rebello et al.,
+// ATC'20). One thread.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+struct XXH3_state_s;
+
+namespace weft {
+
+// xxh3-128 as 32 hex digits.
+std::string HashBytes(absl::string_view bytes);
+// Of a whole file. Errors name the path.
+absl::StatusOr<std::string> HashFile(const std::string& path);
+
+class DurableFile {
+ public:
+  // Creates or truncates `path` and reserves `bytes` on the disk, so that a full one shows here.
+  // ResourceExhausted: no space, no inode, over a quota or a file size limit.
+  static absl::StatusOr<std::unique_ptr<DurableFile>> Create(const std::string& path,
+                                                             int64_t bytes);
+  ~DurableFile();  // removes the file unless Close() succeeded
+  DurableFile(const DurableFile&) = delete;
+  DurableFile& operator=(const DurableFile&) = delete;
+
+  absl::Status Append(absl::string_view bytes);
+  // fsync and close. DataLoss if another number of bytes was appended than was promised.
+  absl::Status Close();
+
+  int64_t bytes() const { return written_; }
+  std::string hash() const;  // xxh3-128 of what was appended
+
+ private:
+  DurableFile() = default;
+  std::string path_;
+  int fd_ = -1;
+  int64_t promised_ = 0;
+  int64_t written_ = 0;
+  bool complete_ = false;
+  XXH3_state_s* hash_ = nullptr;
+};
+
+// Creates `folder` and its missing parents; each new name is fsynced into its parent.
+absl::Status MakeFolders(const std::string& folder);
+absl::Status SyncFolder(const std::string& folder);
+
+// What errno says about `path`, as a Status that names it.
+absl::Status FileError(int error, const std::string& path, absl::string_view action);
+
+}  // namespace weft

@@ -1,0 +1,166 @@
+#include "checkpoint/manifest.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "checkpoint/durable_file.h"
+#include "nlohmann/json.hpp"
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr absl::string_view kHashLineStart = "  \"manifest_xxh3\": \"";
+constexpr absl::string_view kHashLineEnd = "\"\n}\n";
+constexpr size_t kHexDigits = 32;
+
+absl::Status Damaged(absl::string_view found, absl::string_view expected) {
+  return absl::DataLossError(
+      absl::StrCat(kManifestFile, ": found ", found, ", expected ", expected));
+}
+
+std::string HashLine(absl::string_view body) {
+  return absl::StrCat(kHashLineStart, HashBytes(body), kHashLineEnd);
+}
+
+std::string Quoted(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+bool IsHash(const std::string& text) {
+  return text.size() == kHexDigits && std::all_of(text.begin(), text.end(), [](char c) {
+           return ('0' <= c && c <= '9') || ('a' <= c && c <= 'f');
+         });
+}
+
+// A name inside the folder: no way out of it.
+bool IsPlainName(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && !absl::StrContains(name, '/') &&
+         !absl::StrContains(name, '\0');
+}
+
+absl::Status ReadCount(const Json& object, const char* key, int64_t* value) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number_unsigned() ||
+      found->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    return Damaged(absl::StrCat("no whole number at '", key, "'"), "one >= 0");
+  }
+  *value = found->get<int64_t>();
+  return absl::OkStatus();
+}
+
+absl::Status ReadString(const Json& object, const char* key, std::string* value) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_string()) {
+    return Damaged(absl::StrCat("no string at '", key, "'"), "one");
+  }
+  *value = found->get<std::string>();
+  return absl::OkStatus();
+}
+
+absl::Status ReadFacts(const Json& object, std::map<std::string, std::string>* facts) {
+  const auto found = object.find("facts");
+  if (found == object.end() || !found->is_object()) {
+    return Damaged("no object at 'facts'", "strings by name");
+  }
+  for (const auto& [key, value] : found->items()) {
+    if (!value.is_string()) return Damaged(absl::StrCat("a fact '", key, "'"), "a string");
+    (*facts)[key] = value.get<std::string>();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadShards(const Json& object, std::vector<ShardRecord>* shards) {
+  const auto found = object.find("shards");
+  if (found == object.end() || !found->is_array() || found->empty()) {
+    return Damaged("no shards", "at least one");
+  }
+  for (const Json& entry : *found) {
+    if (!entry.is_object()) return Damaged("a shard that is no object", "file, bytes, xxh3");
+    ShardRecord shard;
+    RETURN_IF_ERROR(ReadString(entry, "file", &shard.file));
+    RETURN_IF_ERROR(ReadCount(entry, "bytes", &shard.bytes));
+    RETURN_IF_ERROR(ReadString(entry, "xxh3", &shard.xxh3));
+    if (!IsPlainName(shard.file)) return Damaged("a shard file that is a path", "a plain name");
+    if (!IsHash(shard.xxh3)) {
+      return Damaged(absl::StrCat(shard.file, " with xxh3 of another form"), "32 hex digits");
+    }
+    shards->push_back(std::move(shard));
+  }
+  return absl::OkStatus();
+}
+
+// Returns the text before the checksum line once it agrees with it.
+absl::StatusOr<absl::string_view> CheckedBody(absl::string_view text) {
+  const size_t tail = kHashLineStart.size() + kHexDigits + kHashLineEnd.size();
+  if (text.size() < tail) {
+    return Damaged(absl::StrCat(text.size(), " bytes"), "a text that ends with manifest_xxh3");
+  }
+  const absl::string_view body = text.substr(0, text.size() - tail);
+  const absl::string_view line = text.substr(body.size());
+  if (!absl::StartsWith(line, kHashLineStart) || !absl::EndsWith(line, kHashLineEnd)) {
+    return Damaged(absl::StrCat(text.size(), " bytes that do not end with a manifest_xxh3 line"),
+                   "that line last");
+  }
+  const std::string expected = HashLine(body);
+  if (line != expected) {
+    return Damaged(absl::StrCat("bytes that hash to ", HashBytes(body)),
+                   absl::StrCat("manifest_xxh3 ", line.substr(kHashLineStart.size(), kHexDigits)));
+  }
+  return body;
+}
+
+}  // namespace
+
+std::string ManifestText(const Manifest& manifest) {
+  std::string text = "{\n";
+  absl::StrAppend(&text, "  \"format_version\": ", manifest.format_version, ",\n");
+  absl::StrAppend(&text, "  \"step\": ", manifest.step, ",\n");
+  absl::StrAppend(&text, "  \"generation\": ", manifest.generation, ",\n");
+  absl::StrAppend(&text, "  \"next_sample\": ", manifest.next_sample, ",\n");
+  absl::StrAppend(&text, "  \"weft_version\": ", Quoted(manifest.weft_version), ",\n");
+  absl::StrAppend(&text, "  \"layout\": ", Quoted(manifest.layout), ",\n");
+  text += "  \"facts\": {";
+  const char* separator = "\n";
+  for (const auto& [key, value] : manifest.facts) {
+    absl::StrAppend(&text, separator, "    ", Quoted(key), ": ", Quoted(value));
+    separator = ",\n";
+  }
+  text += "\n  },\n  \"shards\": [";
+  separator = "\n";
+  for (const ShardRecord& shard : manifest.shards) {
+    absl::StrAppend(&text, separator, "    {\"file\": ", Quoted(shard.file),
+                    ", \"bytes\": ", shard.bytes, ", \"xxh3\": ", Quoted(shard.xxh3), "}");
+    separator = ",\n";
+  }
+  text += "\n  ],\n";
+  return absl::StrCat(text, HashLine(text));
+}
+
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
+  RETURN_IF_ERROR(CheckedBody(text).status());
+  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return Damaged("text that is no JSON", "an object");
+  Manifest manifest;
+  int64_t version = 0;
+  RETURN_IF_ERROR(ReadCount(json, "format_version", &version));
+  if (version != kManifestFormatVersion) {
+    return Damaged(absl::StrCat("format_version ", version),
+                   absl::StrCat(kManifestFormatVersion, "; use the weft that wrote it"));
+  }
+  RETURN_IF_ERROR(ReadCount(json, "step", &manifest.step));
+  RETURN_IF_ERROR(ReadCount(json, "generation", &manifest.generation));
+  RETURN_IF_ERROR(ReadCount(json, "next_sample", &manifest.next_sample));
+  RETURN_IF_ERROR(ReadString(json, "weft_version", &manifest.weft_version));
+  RETURN_IF_ERROR(ReadString(json, "layout", &manifest.layout));
+  RETURN_IF_ERROR(ReadFacts(json, &manifest.facts));
+  RETURN_IF_ERROR(ReadShards(json, &manifest.shards));
+  return manifest;
+}
+
+}  // namespace weft

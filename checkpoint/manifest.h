@@ -1,0 +1,48 @@
+// The manifest of a checkpoint: which shard files belong to it, their sizes and checksums, and
+// where training stood. Written last; a checkpoint exists iff its manifest does.
+//
+// Text form: a JSON object, one key per line, whose last line but one is
+//   "manifest_xxh3": "<32 hex digits>"
+// the xxh3-128 of every byte before that line. So each bit of the file is either hashed or compared
+// with what it must be, and nothing is parsed before it is known to be whole. Pure: text in and
+// out.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace weft {
+
+inline constexpr int kManifestFormatVersion = 1;
+inline constexpr char kManifestFile[] = "manifest.json";
+
+// What a manifest says of one shard file.
+struct ShardRecord {
+  std::string file;  // "rank-00003.safetensors"
+  int64_t bytes = 0;
+  std::string xxh3;  // 32 hex digits: xxh3-128 of the whole file
+};
+
+struct Manifest {
+  int format_version = kManifestFormatVersion;
+  int64_t step = 0;
+  int64_t generation = 0;
+  int64_t next_sample = 0;  // global sample index: the data position
+  std::string weft_version;
+  std::string layout;  // for people only
+  // Fingerprints of data files, seed, spec hash: compared by the launcher.
+  std::map<std::string, std::string> facts;
+  std::vector<ShardRecord> shards;
+};
+
+std::string ManifestText(const Manifest& manifest);
+
+// DataLoss "manifest.json: found, expected" if a byte was altered or is missing, or if a field is
+// absent or out of range; also if format_version is a newer one. File names in it are plain names.
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
+
+}  // namespace weft

@@ -1,0 +1,282 @@
+#include "checkpoint/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "checkpoint/durable_file.h"
+#include "nlohmann/json.hpp"
+#include "plan/errors.h"
+#include "xxhash.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little, "tensors are copied as they lie");
+
+constexpr int64_t kLengthBytes = 8;
+constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+
+absl::Status Broken(absl::string_view found, absl::string_view expected) {
+  return absl::DataLossError(absl::StrCat("header: found ", found, ", expected ", expected));
+}
+
+// Bits per element; 0: no such dtype.
+int64_t DtypeBits(const std::string& dtype) {
+  static constexpr std::pair<absl::string_view, int64_t> kBits[] = {
+      {"F32", 32},    {"BF16", 16},   {"F16", 16},        {"F64", 64},        {"I64", 64},
+      {"U64", 64},    {"C64", 64},    {"I32", 32},        {"U32", 32},        {"I16", 16},
+      {"U16", 16},    {"BOOL", 8},    {"U8", 8},          {"I8", 8},          {"F8_E4M3", 8},
+      {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6},
+      {"F6_E3M2", 6}, {"F4", 4}};
+  for (const auto& [name, bits] : kBits) {
+    if (name == dtype) return bits;
+  }
+  return 0;
+}
+
+// A JSON number that is a whole, non-negative i64; -1: it is not.
+int64_t Count(const Json& value) {
+  if (!value.is_number_unsigned()) return -1;
+  const uint64_t number = value.get<uint64_t>();
+  if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return -1;
+  return static_cast<int64_t>(number);
+}
+
+// Bytes of a tensor; -1 if they are not whole or overflow.
+int64_t TensorBytes(const std::vector<int64_t>& dims, int64_t bits) {
+  int64_t total = bits;
+  for (const int64_t dim : dims) {
+    if (__builtin_mul_overflow(total, dim, &total)) return -1;
+  }
+  return total % 8 == 0 ? total / 8 : -1;
+}
+
+// `value` is one entry of the header.
+absl::StatusOr<StoredTensor> ParseTensor(const std::string& name, const Json& value) {
+  const std::string where = absl::StrCat("tensor '", name, "' ");
+  if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
+      !value.contains("shape") || !value.contains("data_offsets")) {
+    return Broken(absl::StrCat(where, value.dump(-1, ' ', true, Json::error_handler_t::replace)),
+                  "an object of dtype, shape and data_offsets");
+  }
+  StoredTensor tensor;
+  tensor.name = name;
+  if (!value["dtype"].is_string()) return Broken(where + "dtype that is no string", "a string");
+  tensor.dtype = value["dtype"].get<std::string>();
+  const int64_t bits = DtypeBits(tensor.dtype);
+  if (bits == 0) return Broken(absl::StrCat(where, "dtype '", tensor.dtype, "'"), "a known dtype");
+  if (!value["shape"].is_array()) return Broken(where + "shape that is no array", "an array");
+  for (const Json& dim : value["shape"]) {
+    tensor.dims.push_back(Count(dim));
+    if (tensor.dims.back() < 0) {
+      return Broken(absl::StrCat(where, "shape entry ", dim.dump()), "a whole number >= 0");
+    }
+  }
+  const Json& offsets = value["data_offsets"];
+  if (!offsets.is_array() || offsets.size() != 2 || Count(offsets[0]) < 0 ||
+      Count(offsets[1]) < 0) {
+    return Broken(where + "data_offsets that are no pair of whole numbers", "[begin, end]");
+  }
+  tensor.begin = Count(offsets[0]);
+  tensor.end = Count(offsets[1]);
+  const int64_t bytes = TensorBytes(tensor.dims, bits);
+  if (bytes < 0 || tensor.end < tensor.begin || tensor.end - tensor.begin != bytes) {
+    return Broken(absl::StrCat(where, "data_offsets [", tensor.begin, ", ", tensor.end, "]"),
+                  absl::StrCat(bytes, " bytes for shape [", absl::StrJoin(tensor.dims, ","),
+                               "] of ", tensor.dtype));
+  }
+  return tensor;
+}
+
+// The parsed text; DataLoss if it is no JSON object or if an object names a key twice (which the
+// parser alone would settle in favour of the last one).
+absl::StatusOr<Json> ParseJson(absl::string_view text) {
+  std::vector<std::set<std::string>> keys;
+  std::string twice;
+  const auto watch = [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key &&
+        !keys.back().insert(parsed.get<std::string>()).second) {
+      twice = parsed.get<std::string>();
+    }
+    return true;
+  };
+  Json json = Json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object()) return Broken("text that is no JSON", "an object");
+  if (!twice.empty()) return Broken(absl::StrCat("key '", twice, "' twice"), "each key once");
+  return json;
+}
+
+absl::Status CheckTiling(const std::vector<StoredTensor>& tensors, int64_t data_bytes) {
+  int64_t end = 0;
+  for (const StoredTensor& tensor : tensors) {
+    if (tensor.begin != end) {
+      return Broken(absl::StrCat("tensor '", tensor.name, "' at offset ", tensor.begin),
+                    absl::StrCat("offset ", end, ": no holes and no overlaps"));
+    }
+    end = tensor.end;
+  }
+  if (end == data_bytes) return absl::OkStatus();
+  return Broken(absl::StrCat(data_bytes, " bytes of data"), absl::StrCat(end, " bytes"));
+}
+
+std::string HeaderText(const std::vector<const TensorToWrite*>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  const auto quoted = [](const std::string& text) {
+    return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  std::map<std::string, std::string> all = metadata;
+  all.emplace("format", "pt");  // some Hugging Face loaders ask for it
+  std::vector<std::string> pairs;
+  for (const auto& [key, value] : all) pairs.push_back(quoted(key) + ":" + quoted(value));
+  std::string text = absl::StrCat("{\"__metadata__\":{", absl::StrJoin(pairs, ","), "}");
+  int64_t begin = 0;
+  for (const TensorToWrite* tensor : tensors) {
+    const int64_t end = begin + std::ssize(tensor->values) * 4;
+    absl::StrAppend(&text, ",", quoted(tensor->name), ":{\"dtype\":\"F32\",\"shape\":[",
+                    absl::StrJoin(tensor->dims, ","), "],\"data_offsets\":[", begin, ",", end,
+                    "]}");
+    begin = end;
+  }
+  text += "}";
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
+                                                         int64_t data_bytes) {
+  if (json.empty() || json.front() != '{') return Broken("no '{' as its first byte", "'{'");
+  ASSIGN_OR_RETURN(const Json parsed, ParseJson(json));
+  SafetensorsHeader header;
+  for (const auto& [name, value] : parsed.items()) {
+    if (name != "__metadata__") {
+      ASSIGN_OR_RETURN(StoredTensor tensor, ParseTensor(name, value));
+      header.tensors.push_back(std::move(tensor));
+      continue;
+    }
+    if (!value.is_object()) return Broken("__metadata__ that is no object", "strings by name");
+    for (const auto& [key, text] : value.items()) {
+      if (!text.is_string()) {
+        return Broken(absl::StrCat("__metadata__ '", key, "' that is no string"), "a string");
+      }
+      header.metadata[key] = text.get<std::string>();
+    }
+  }
+  std::sort(header.tensors.begin(), header.tensors.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  RETURN_IF_ERROR(CheckTiling(header.tensors, data_bytes));
+  return header;
+}
+
+absl::StatusOr<WrittenFile> WriteSafetensors(const std::string& path,
+                                             absl::Span<const TensorToWrite> tensors,
+                                             const std::map<std::string, std::string>& metadata) {
+  std::vector<const TensorToWrite*> ordered;
+  for (const TensorToWrite& tensor : tensors) {
+    CHECK(TensorBytes(tensor.dims, 32) == std::ssize(tensor.values) * 4);
+    ordered.push_back(&tensor);
+  }
+  std::sort(ordered.begin(), ordered.end(),
+            [](const auto* a, const auto* b) { return a->name < b->name; });
+  int64_t data_bytes = 0;
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    CHECK(i == 0 || ordered[i - 1]->name != ordered[i]->name);
+    data_bytes += std::ssize(ordered[i]->values) * 4;
+  }
+  const std::string header = HeaderText(ordered, metadata);
+  const uint64_t length = header.size();
+  const int64_t header_bytes = kLengthBytes + static_cast<int64_t>(length);
+  ASSIGN_OR_RETURN(const auto file, DurableFile::Create(path, header_bytes + data_bytes));
+  RETURN_IF_ERROR(file->Append({reinterpret_cast<const char*>(&length), sizeof length}));
+  RETURN_IF_ERROR(file->Append(header));
+  for (const TensorToWrite* tensor : ordered) {
+    RETURN_IF_ERROR(file->Append({reinterpret_cast<const char*>(tensor->values.data()),
+                                  tensor->values.size() * sizeof(float)}));
+  }
+  RETURN_IF_ERROR(file->Close());
+  return WrittenFile{file->bytes(), file->hash()};
+}
+
+absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return FileError(errno, path, "open");
+  struct stat info = {};
+  const int described = fstat(fd, &info);
+  const int stat_error = errno;
+  if (described != 0 || !S_ISREG(info.st_mode) || info.st_size < kLengthBytes) {
+    close(fd);
+    if (described != 0) return FileError(stat_error, path, "stat");
+    return absl::DataLossError(absl::StrCat(path, ": 0: found ",
+                                            S_ISREG(info.st_mode) ? info.st_size : 0,
+                                            " bytes, expected a header length of 8"));
+  }
+  void* mapped = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
+  const int map_error = errno;
+  close(fd);
+  if (mapped == MAP_FAILED) return FileError(map_error, path, "mmap");
+  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile);
+  file->mapped_ = static_cast<const uint8_t*>(mapped);
+  file->mapped_bytes_ = info.st_size;
+  const absl::Status parsed = file->ParseMapped();
+  if (!parsed.ok()) return absl::Status(parsed.code(), absl::StrCat(path, ": ", parsed.message()));
+  return file;
+}
+
+absl::Status SafetensorsFile::ParseMapped() {
+  uint64_t length = 0;
+  std::memcpy(&length, mapped_, sizeof length);
+  const int64_t most = std::min(kMaxHeaderBytes, mapped_bytes_ - kLengthBytes);
+  if (length > static_cast<uint64_t>(most)) {
+    return absl::DataLossError(
+        absl::StrCat("0: found a header of ", length, " bytes, expected at most ", most));
+  }
+  data_offset_ = kLengthBytes + static_cast<int64_t>(length);
+  const absl::string_view json(reinterpret_cast<const char*>(mapped_) + kLengthBytes, length);
+  ASSIGN_OR_RETURN(header_, ParseSafetensorsHeader(json, mapped_bytes_ - data_offset_));
+  for (size_t i = 0; i < header_.tensors.size(); ++i) index_[header_.tensors[i].name] = i;
+  return absl::OkStatus();
+}
+
+SafetensorsFile::~SafetensorsFile() {
+  munmap(const_cast<uint8_t*>(mapped_), static_cast<size_t>(mapped_bytes_));
+}
+
+const StoredTensor* SafetensorsFile::Find(const std::string& name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &header_.tensors[found->second];
+}
+
+void SafetensorsFile::Read(const StoredTensor& tensor, int64_t first, int64_t count,
+                           float* out) const {
+  CHECK(tensor.dtype == "F32");
+  const int64_t elements = (tensor.end - tensor.begin) / 4;
+  CHECK(first >= 0 && count >= 0 && count <= elements && first <= elements - count);
+  if (count == 0) return;
+  // Bytes, not floats: a foreign header may leave the data at any alignment.
+  std::memcpy(out, mapped_ + data_offset_ + tensor.begin + first * 4,
+              static_cast<size_t>(count) * sizeof(float));
+}
+
+uint64_t NameKey(const std::string& name) {
+  return XXH3_64bits(name.data(), name.size());
+}
+
+}  // namespace weft

@@ -1,0 +1,178 @@
+#include "data/token_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "plan/errors.h"
+#include "xxhash.h"
+
+namespace weft {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
+
+constexpr int32_t kLlmcGpt2Magic = 20240520;
+constexpr int32_t kLlmcLlamaMagic = 20240801;
+constexpr int64_t kLlmcHeaderBytes = 256 * 4;
+constexpr int64_t kFingerprintBytes = int64_t{1} << 20;
+
+// Mapped bytes are not aligned for anything: always copy out.
+template <typename T>
+T Load(const uint8_t* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+int32_t LlmcMagic(const uint8_t* bytes, int64_t size) {
+  return size < 4 ? 0 : Load<int32_t>(bytes);
+}
+
+// Opens a regular file for reading. The caller closes it.
+absl::StatusOr<int> OpenRegular(const std::string& path, int64_t* size) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot open"));
+  struct stat info = {};
+  if (fstat(fd, &info) != 0) {
+    const int error = errno;
+    close(fd);
+    return absl::ErrnoToStatus(error, absl::StrCat(path, ": cannot stat"));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    close(fd);
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": is a ", S_ISDIR(info.st_mode) ? "folder" : "device, pipe or socket",
+                     ", expected a file of tokens"));
+  }
+  *size = info.st_size;
+  return fd;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& path,
+                                                           TokenFormat format) {
+  int64_t size = 0;
+  ASSIGN_OR_RETURN(const int fd, OpenRegular(path, &size));
+  if (size == 0) {
+    close(fd);
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": the file is empty, expected tokens (format ", TokenFormatName(format), ")"));
+  }
+  void* mapped = mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_PRIVATE, fd, 0);
+  const int error = errno;
+  close(fd);
+  if (mapped == MAP_FAILED) {
+    return absl::ErrnoToStatus(error, absl::StrCat(path, ": cannot map ", size, " bytes"));
+  }
+  std::unique_ptr<TokenFile> file(new TokenFile);
+  file->path_ = path;
+  file->mapped_ = static_cast<const uint8_t*>(mapped);
+  file->mapped_bytes_ = size;
+  RETURN_IF_ERROR(file->ReadHeader(format));
+  return file;
+}
+
+TokenFile::~TokenFile() {
+  if (mapped_ == nullptr) return;
+  munmap(const_cast<uint8_t*>(mapped_), static_cast<size_t>(mapped_bytes_));
+}
+
+absl::Status TokenFile::ReadHeader(TokenFormat format) {
+  if (format == TokenFormat::kLlmc) return ReadLlmcHeader();
+  const int32_t magic = LlmcMagic(mapped_, mapped_bytes_);
+  if (format == TokenFormat::kNanogpt) {
+    // As u16 tokens these magics would be ids above 55,000, which no GPT-2 tokenizer yields.
+    if (magic == kLlmcGpt2Magic || magic == kLlmcLlamaMagic) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path_, ": 0: found llm.c's magic ", magic,
+                       ", but a nanogpt file has no header; set data.format to llmc"));
+    }
+    if (mapped_bytes_ % 2 != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path_, ": found ", mapped_bytes_,
+                       " bytes, expected an even number (nanogpt tokens take 2 bytes each)"));
+    }
+    item_bytes_ = 2;
+  }
+  tokens_ = mapped_bytes_ / item_bytes_;
+  return absl::OkStatus();
+}
+
+absl::Status TokenFile::ReadLlmcHeader() {
+  if (mapped_bytes_ < kLlmcHeaderBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(path_, ": found ", mapped_bytes_,
+                                                   " bytes, expected a llm.c header of ",
+                                                   kLlmcHeaderBytes, " bytes and then tokens"));
+  }
+  const int32_t magic = Load<int32_t>(mapped_);
+  const int32_t version = Load<int32_t>(mapped_ + 4);
+  const int32_t tokens = Load<int32_t>(mapped_ + 8);
+  if (magic != kLlmcGpt2Magic && magic != kLlmcLlamaMagic) {
+    return absl::InvalidArgumentError(absl::StrCat(path_, ": 0: found magic ", magic, ", expected ",
+                                                   kLlmcGpt2Magic, " or ", kLlmcLlamaMagic,
+                                                   " (llm.c tokens)"));
+  }
+  const int32_t expected_version = magic == kLlmcGpt2Magic ? 1 : 7;
+  if (version != expected_version) {
+    return absl::InvalidArgumentError(absl::StrCat(path_, ": 4: found version ", version,
+                                                   ", expected ", expected_version, " with magic ",
+                                                   magic));
+  }
+  item_bytes_ = magic == kLlmcGpt2Magic ? 2 : 4;
+  if (tokens < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": 8: found ", tokens, " tokens, expected at least 1"));
+  }
+  header_bytes_ = kLlmcHeaderBytes;
+  tokens_ = tokens;
+  const int64_t expected_bytes = kLlmcHeaderBytes + tokens_ * item_bytes_;  // < 2^34
+  if (mapped_bytes_ != expected_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(path_, ": found ", mapped_bytes_,
+                                                   " bytes, expected ", expected_bytes, " for ",
+                                                   tokens, " tokens of ", item_bytes_, " bytes"));
+  }
+  return absl::OkStatus();
+}
+
+void TokenFile::Read(int64_t first, absl::Span<int32_t> out) const {
+  const int64_t count = static_cast<int64_t>(out.size());
+  CHECK(first >= 0 && count <= tokens_ && first <= tokens_ - count);
+  const uint8_t* from = mapped_ + header_bytes_ + first * item_bytes_;
+  for (int32_t& token : out) {
+    if (item_bytes_ == 1) {
+      token = *from;
+    } else if (item_bytes_ == 2) {
+      token = Load<uint16_t>(from);
+    } else {
+      constexpr uint32_t kMax = std::numeric_limits<int32_t>::max();
+      token = static_cast<int32_t>(std::min(Load<uint32_t>(from), kMax));
+    }
+    from += item_bytes_;
+  }
+}
+
+std::string TokenFile::Fingerprint() const {
+  const int64_t head = std::min(mapped_bytes_, kFingerprintBytes);
+  const int64_t tail = std::min(mapped_bytes_ - head, kFingerprintBytes);
+  XXH3_state_t* state = XXH3_createState();
+  CHECK(state != nullptr);
+  XXH3_64bits_reset(state);
+  XXH3_64bits_update(state, mapped_, static_cast<size_t>(head));
+  XXH3_64bits_update(state, mapped_ + mapped_bytes_ - tail, static_cast<size_t>(tail));
+  const uint64_t hash = XXH3_64bits_digest(state);
+  XXH3_freeState(state);
+  return absl::StrFormat("%d:%016x", mapped_bytes_, hash);
+}
+
+}  // namespace weft
