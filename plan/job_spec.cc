@@ -134,6 +134,11 @@ void CheckLrScheduler(const JobSpec& job, Issues& issues) {
   if (scheduler.decay_steps < 0) {
     Add(issues, "lr_scheduler.decay_steps",
         absl::StrCat(scheduler.decay_steps, " is negative; use 0 (until training.steps) or more"));
+  } else if (scheduler.decay_steps > 0 && scheduler.decay_steps < scheduler.warmup_steps) {
+    Add(issues, "lr_scheduler.decay_steps",
+        absl::StrCat(scheduler.decay_steps, " is less than lr_scheduler.warmup_steps ",
+                     scheduler.warmup_steps, "; use 0 (until training.steps), or ",
+                     scheduler.warmup_steps, " or more"));
   }
   const double lr = job.optimizer.lr;
   if (!std::isfinite(scheduler.min_lr) || scheduler.min_lr < 0) {

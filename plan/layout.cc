@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -14,33 +13,9 @@
 namespace weft {
 namespace {
 
-// "1", "1 or 2", "1, 2 or 4"
-std::string ChoicesText(const std::vector<int64_t>& values) {
-  if (values.size() == 1) return absl::StrCat(values.front());
-  return absl::StrCat(absl::StrJoin(values.begin(), values.end() - 1, ", "), " or ", values.back());
-}
-
 // "1", "1 to 4"
 std::string UpToText(int64_t most) {
   return most <= 1 ? "1" : absl::StrCat("1 to ", most);
-}
-
-// Divisors of `number` up to `most`, ascending: at most kMaxChoices of them, those around `found`.
-std::vector<int64_t> DivisorsUpTo(int64_t number, int64_t most, int64_t found) {
-  constexpr int64_t kMaxChoices = 12;
-  std::vector<int64_t> divisors;
-  for (int64_t small = 1; small * small <= number; ++small) {
-    if (number % small != 0) continue;
-    divisors.push_back(small);
-    if (small * small != number) divisors.push_back(number / small);
-  }
-  std::sort(divisors.begin(), divisors.end());
-  divisors.erase(std::upper_bound(divisors.begin(), divisors.end(), most), divisors.end());
-  const int64_t surplus = std::ssize(divisors) - kMaxChoices;
-  if (surplus <= 0) return divisors;
-  const int64_t at = std::lower_bound(divisors.begin(), divisors.end(), found) - divisors.begin();
-  const int64_t first = std::clamp<int64_t>(at - kMaxChoices / 2, 0, surplus);
-  return {divisors.begin() + first, divisors.begin() + first + kMaxChoices};
 }
 
 std::string SlotsText(const Cluster& cluster) {
@@ -104,14 +79,13 @@ void CheckTensorDegree(const ModelShape& model, const Cluster& cluster, const La
     if (value % layout.tp == 0) continue;
     issues.push_back(
         {"parallelism.tp", absl::StrCat(layout.tp, " does not divide ", name, " ", value, "; use ",
-                                        ChoicesText(DivisorsUpTo(common, most, layout.tp)))});
+                                        DivisorsText(common, most, layout.tp))});
     return;
   }
   if (layout.tp > model.vocab_size) {
-    issues.push_back(
-        {"parallelism.tp",
-         absl::StrCat(layout.tp, " is more than ", keys.vocab_size, " ", model.vocab_size, "; use ",
-                      ChoicesText(DivisorsUpTo(common, most, layout.tp)))});
+    issues.push_back({"parallelism.tp", absl::StrCat(layout.tp, " is more than ", keys.vocab_size,
+                                                     " ", model.vocab_size, "; use ",
+                                                     DivisorsText(common, most, layout.tp))});
   }
 }
 
@@ -168,7 +142,7 @@ void CheckBatchEquation(int64_t global_batch_size, absl::Span<const BatchFactor>
     issues.push_back(
         {std::string(known_key),
          absl::StrCat(product, " does not divide ", kGlobal, " ", global_batch_size, "; use ",
-                      ChoicesText(DivisorsUpTo(global_batch_size, global_batch_size, product)))});
+                      DivisorsText(global_batch_size, global_batch_size, product))});
     return;
   }
   issues.push_back({std::string(kGlobal),

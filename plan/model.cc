@@ -102,9 +102,11 @@ void CheckCount(absl::string_view key, int64_t value, int64_t most,
 
 void CheckGpt2(const ModelShape& model, const ModelKeys& keys, std::vector<SpecIssue>& issues) {
   if (model.hidden_size % model.num_heads != 0) {
-    issues.push_back({absl::StrCat("model.", keys.num_heads),
-                      absl::StrCat(model.num_heads, " does not divide ", keys.hidden_size, " ",
-                                   model.hidden_size, "; use a number of heads that does")});
+    issues.push_back(
+        {absl::StrCat("model.", keys.num_heads),
+         absl::StrCat(model.num_heads, " does not divide ", keys.hidden_size, " ",
+                      model.hidden_size, "; use ",
+                      DivisorsText(model.hidden_size, model.hidden_size, model.num_heads))});
   } else if (model.num_heads * model.head_dim != model.hidden_size) {
     issues.push_back({absl::StrCat("model.", keys.num_heads),
                       absl::StrCat(model.num_heads, " heads of ", model.head_dim, " are not ",
@@ -120,9 +122,11 @@ void CheckGpt2(const ModelShape& model, const ModelKeys& keys, std::vector<SpecI
 
 void CheckLlama(const ModelShape& model, const ModelKeys& keys, std::vector<SpecIssue>& issues) {
   if (model.num_heads % model.num_kv_heads != 0) {
-    issues.push_back({absl::StrCat("model.", keys.num_kv_heads),
-                      absl::StrCat(model.num_kv_heads, " does not divide ", keys.num_heads, " ",
-                                   model.num_heads, "; use a divisor of it")});
+    issues.push_back(
+        {absl::StrCat("model.", keys.num_kv_heads),
+         absl::StrCat(model.num_kv_heads, " does not divide ", keys.num_heads, " ", model.num_heads,
+                      "; use ",
+                      DivisorsText(model.num_heads, model.num_heads, model.num_kv_heads))});
   }
   if (model.head_dim % 2 != 0) {
     issues.push_back({absl::StrCat("model.", keys.head_dim),
@@ -181,7 +185,11 @@ std::vector<SpecIssue> ModelIssues(const ModelShape& model) {
   CheckCount(keys.ffn_size, model.ffn_size, kMaxFfn, issues);
   CheckCount(keys.max_positions, model.max_positions, kMaxPositions, issues);
   // The counts are sound: they may be divided by and multiplied.
-  if (issues.empty()) gpt2 ? CheckGpt2(model, keys, issues) : CheckLlama(model, keys, issues);
+  if (issues.empty() && gpt2) {
+    CheckGpt2(model, keys, issues);
+  } else if (issues.empty()) {
+    CheckLlama(model, keys, issues);
+  }
   if (issues.empty() && model.num_heads * model.head_dim > kMaxFfn) {
     issues.push_back({absl::StrCat("model.", keys.num_heads),
                       absl::StrCat(model.num_heads, " heads of ", model.head_dim,

@@ -2,11 +2,11 @@
 // job_spec, model, cluster and layout all return these, so that every broken rule can be shown at
 // once and each points at its key. Pure values.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 
 namespace weft {
 
@@ -20,9 +20,10 @@ struct SpecIssue {
 };
 
 // OK if there is none, else InvalidArgument "key: message" of the first.
-inline absl::Status FirstIssue(const std::vector<SpecIssue>& issues) {
-  if (issues.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(issues.front().key, ": ", issues.front().message));
-}
+absl::Status FirstIssue(const std::vector<SpecIssue>& issues);
+
+// The divisors of `number` up to `most`, for a message: "1", "1 or 2", "1, 2, 4 or 8". Of many, the
+// dozen around `found`. REQUIRES: number >= 1, most >= 1.
+std::string DivisorsText(int64_t number, int64_t most, int64_t found);
 
 }  // namespace weft
