@@ -29,7 +29,7 @@ distribution=$(. "${WEFT_OS_RELEASE:-/etc/os-release}" 2>/dev/null && echo "${ID
 # need_space <folder> <MiB> <for what>
 need_space() {
   local free
-  free=$(df --output=avail --block-size=1M "$1" | tail -n 1 | tr -d ' ')
+  free=$(df --output=avail --block-size=1M "$1" 2>/dev/null | tail -n 1 | tr -d ' ')
   ((free >= $2)) || fail "no space: $1 has ${free} MiB free and $3 needs $2; make room or clone elsewhere"
 }
 need_space "$root" "$build_mib" "the build"
@@ -66,7 +66,7 @@ apt() {
 # A failed update alone is no reason to stop: another repository of this machine may be down.
 apt update || true
 if ! apt install --yes --no-install-recommends "${missing[@]}"; then
-  reason=$(grep -E '^E: ' "$log" | tail -n 1) || reason="no error was printed"
+  reason=$(grep -E '^E: ' "$log" | head -n 1) || reason="no error was printed"
   if grep -qE 'Could not resolve|Could not connect|Failed to fetch|Network is unreachable|Temporary failure' "$log"; then
     fail "no network: the Debian archive cannot be reached (${reason}); check the connection or the mirror in /etc/apt and run this again"
   elif grep -qE 'No space left|enough free space' "$log"; then

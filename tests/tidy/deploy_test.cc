@@ -1,0 +1,112 @@
+// What deploy/install_packages.sh says when it cannot go on, on machines made of fake commands in
+// front of PATH: one sentence that names the cause, exit code 1, and nothing installed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Machine {
+  const char* what;
+  std::string os_release;
+  std::map<std::string, std::string> commands;  // name -> shell text
+  int exit_code;
+  std::string says;
+};
+
+struct Result {
+  int exit_code = -1;
+  std::string output;
+};
+
+Result InstallOn(const Machine& machine) {
+  std::string folder = std::filesystem::temp_directory_path() / "weft-deploy-XXXXXX";
+  EXPECT_NE(mkdtemp(folder.data()), nullptr);
+  std::filesystem::create_directory(folder + "/clone");
+  std::filesystem::copy(WEFT_SOURCE_DIR "/deploy", folder + "/clone/deploy",
+                        std::filesystem::copy_options::recursive);
+  std::filesystem::create_directory(folder + "/bin");
+  std::ofstream(folder + "/os-release") << machine.os_release;
+  for (const auto& [name, text] : machine.commands) {
+    const std::string path = folder + "/bin/" + name;
+    std::ofstream(path) << "#!/bin/sh\n" << text << "\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  }
+  const std::string command = "PATH='" + folder + "/bin':$PATH WEFT_OS_RELEASE='" + folder +
+                              "/os-release' bash '" + folder +
+                              "/clone/deploy/install_packages.sh' run 2>&1";
+  Result result;
+  FILE* pipe = popen(command.c_str(), "r");
+  char buffer[4096];
+  while (pipe && fgets(buffer, sizeof buffer, pipe)) result.output += buffer;
+  const int status = pipe ? pclose(pipe) : -1;
+  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  std::filesystem::remove_all(folder);
+  return result;
+}
+
+TEST(InstallPackages, SaysInOneSentenceWhyItCannotGoOn) {
+  const std::string debian = "ID=debian\nVERSION_ID=\"12\"\n";
+  const std::string none = "echo not-installed";
+  const std::string roomy = "printf 'Avail\\n999999\\n'";
+  const std::string sudo = "[ \"$1\" = -n ] && shift; exec \"$@\"";
+  const auto apt = [](const std::string& error) {
+    return "case \"$*\" in *install*) echo '" + error + "'; exit 100;; esac";
+  };
+  const Machine machines[] = {
+      {"another distribution", "ID=ubuntu\nVERSION_ID=\"24.04\"\n", {}, 1, "'ubuntu 24.04'"},
+      {"another release", "ID=debian\nVERSION_ID=\"13\"\n", {}, 1, "'debian 13'"},
+      {"a full disk", debian, {{"df", "printf 'Avail\\n12\\n'"}}, 1, "no space: "},
+      {"everything there",
+       debian,
+       {{"df", roomy}, {"dpkg-query", "echo installed"}},
+       0,
+       "packages: all installed\n"},
+      {"no network",
+       debian,
+       {{"df", roomy},
+        {"dpkg-query", none},
+        {"sudo", sudo},
+        {"apt-get", apt("E: Failed to fetch http://deb.debian.org/x  Could not resolve host")}},
+       1,
+       "weft: no network: the Debian archive cannot be reached (E: Failed to fetch"},
+      {"no space while unpacking",
+       debian,
+       {{"df", roomy},
+        {"dpkg-query", none},
+        {"sudo", sudo},
+        {"apt-get", apt("E: write error: No space left on device")}},
+       1,
+       "weft: no space: apt could not unpack"},
+      {"a package that is not there",
+       debian,
+       {{"df", roomy},
+        {"dpkg-query", none},
+        {"sudo", sudo},
+        {"apt-get", apt("E: Unable to locate package g++")}},
+       1,
+       "weft: apt-get could not install the packages (E: Unable to locate package g++)"},
+      {"a working archive",
+       debian,
+       {{"df", roomy}, {"dpkg-query", none}, {"sudo", sudo}, {"apt-get", "true"}},
+       0,
+       "packages: done\n"},
+  };
+  for (const Machine& machine : machines) {
+    const Result result = InstallOn(machine);
+    EXPECT_EQ(result.exit_code, machine.exit_code) << machine.what << ": " << result.output;
+    EXPECT_THAT(result.output, HasSubstr(machine.says)) << machine.what;
+  }
+}
+
+}  // namespace
+}  // namespace weft
