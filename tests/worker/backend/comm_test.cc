@@ -1,0 +1,259 @@
+// The collectives, run by threads over mailboxes. What MPI adds is in process_test.cc.
+#include "worker/backend/comm.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker/backend/thread_comm.h"
+#include "worker/backend/cpu/collectives.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kAborted = static_cast<int>(absl::StatusCode::kAborted);
+constexpr int kDeadlineExceeded = static_cast<int>(absl::StatusCode::kDeadlineExceeded);
+constexpr int kInvalidArgument = static_cast<int>(absl::StatusCode::kInvalidArgument);
+
+// Runs `body` once per rank, each on a thread of its own.
+void OnAllRanks(const std::vector<std::unique_ptr<Comm>>& comms,
+                const std::function<void(Comm&)>& body) {
+  std::vector<std::thread> threads;
+  for (const auto& comm : comms) threads.emplace_back([&body, &comm] { body(*comm); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+int World(Comm& comm) {
+  std::vector<int> ranks(static_cast<size_t>(comm.world_size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  int group = -1;
+  EXPECT_TRUE(comm.NewGroup(0, ranks.data(), comm.world_size(), &group).ok());
+  return group;
+}
+
+// Values whose sum depends on the order in which they are added.
+float Value(int rank, int64_t index) {
+  return std::sin(static_cast<float>(index * 7 + rank * 31)) *
+         std::ldexp(1.0F, (rank * 5 + static_cast<int>(index % 11)) % 17);
+}
+
+View Row(std::vector<float>& values) {
+  return {values.data(), 1, static_cast<int64_t>(values.size())};
+}
+
+struct ReduceCase {
+  int world;
+  int64_t count;
+};
+
+class AllReduce : public ::testing::TestWithParam<ReduceCase> {};
+
+TEST_P(AllReduce, GivesEveryRankTheSumInRankOrderToTheBit) {
+  const auto [world, count] = GetParam();
+  std::vector<float> expected(static_cast<size_t>(count));
+  std::vector<float> highest(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    float sum = Value(0, i);
+    float most = sum;
+    for (int rank = 1; rank < world; ++rank) {
+      sum += Value(rank, i);
+      most = std::max(most, Value(rank, i));
+    }
+    expected[static_cast<size_t>(i)] = sum;
+    highest[static_cast<size_t>(i)] = most;
+  }
+  OnAllRanks(MakeThreadComms(world), [&](Comm& comm) {
+    const int group = World(comm);
+    std::vector<float> own(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) own[static_cast<size_t>(i)] = Value(comm.rank(), i);
+    std::vector<float> sum = own;
+    const BackendStatus summed = comm.AllReduce(group, ReduceOp::kSum, Row(sum));
+    ASSERT_TRUE(summed.ok()) << summed.text;
+    EXPECT_TRUE(sum == expected) << "rank " << comm.rank();
+    ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kMax, Row(own)).ok());
+    EXPECT_TRUE(own == highest) << "rank " << comm.rank();
+  });
+}
+
+std::vector<ReduceCase> ReduceCases() {
+  std::vector<ReduceCase> cases;
+  for (int world = 1; world <= 5; ++world) {
+    // Below, at and above the small path; fewer elements than ranks; odd slices.
+    for (const int64_t count : {1, 3, 2048, 2049, 10007}) cases.push_back({world, count});
+  }
+  // More than one segment, the last one shorter than a slice.
+  cases.push_back({2, 2 * (kReduceSliceBytes / 4) + 1});
+  cases.push_back({3, 3 * (kReduceSliceBytes / 4) + 70001});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, AllReduce, ::testing::ValuesIn(ReduceCases()),
+                         [](const auto& instance) {
+                           return "World" + std::to_string(instance.param.world) + "Count" +
+                                  std::to_string(instance.param.count);
+                         });
+
+TEST(AllReduceHost, AddsDoublesInRankOrderShortAndLong) {
+  constexpr int kWorld = 3;
+  for (const int count : {1, 3, 5000}) {
+    OnAllRanks(MakeThreadComms(kWorld), [count](Comm& comm) {
+      const int group = World(comm);
+      std::vector<double> values(static_cast<size_t>(count));
+      const auto value = [](int rank, int i) { return std::exp(rank * 9.0) / (i + 3); };
+      for (int i = 0; i < count; ++i) values[static_cast<size_t>(i)] = value(comm.rank(), i);
+      ASSERT_TRUE(comm.AllReduceHost(group, ReduceOp::kSum, values.data(), count).ok());
+      for (int i = 0; i < count; ++i) {
+        ASSERT_EQ(values[static_cast<size_t>(i)], value(0, i) + value(1, i) + value(2, i));
+      }
+    });
+  }
+}
+
+TEST(AllReduceMax, KeepsInfinitiesAndNotANumber) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  OnAllRanks(MakeThreadComms(2), [&](Comm& comm) {
+    const int group = World(comm);
+    std::vector<float> values = comm.rank() == 0 ? std::vector<float>{-infinity, nan, 1, infinity}
+                                                 : std::vector<float>{5, 2, nan, 3};
+    ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kMax, Row(values)).ok());
+    EXPECT_EQ(values[0], 5);
+    EXPECT_TRUE(std::isnan(values[1]));
+    EXPECT_TRUE(std::isnan(values[2]));
+    EXPECT_EQ(values[3], infinity);
+  });
+}
+
+// A 2 x 2 grid: rows {0, 1}, {2, 3} and columns {0, 2}, {1, 3}, and a group of rank 3 alone.
+TEST(Groups, OfSeveralRoundsDoNotMix) {
+  OnAllRanks(MakeThreadComms(4), [](Comm& comm) {
+    const int rank = comm.rank();
+    const int row_ranks[] = {rank / 2 * 2, rank / 2 * 2 + 1};
+    const int column_ranks[] = {rank % 2, rank % 2 + 2};
+    int row = -1;
+    int column = -1;
+    int alone = -1;
+    ASSERT_TRUE(comm.NewGroup(rank / 2, row_ranks, 2, &row).ok());
+    ASSERT_TRUE(comm.NewGroup(0, &rank, rank == 3 ? 1 : 0, &alone).ok());
+    ASSERT_TRUE(comm.NewGroup(rank % 2, column_ranks, 2, &column).ok());
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      std::vector<float> by_row = {static_cast<float>(rank)};
+      std::vector<float> by_column(5000, static_cast<float>(rank));
+      ASSERT_TRUE(comm.AllReduce(row, ReduceOp::kSum, Row(by_row)).ok());
+      ASSERT_TRUE(comm.AllReduce(column, ReduceOp::kSum, Row(by_column)).ok());
+      ASSERT_EQ(by_row[0], static_cast<float>(row_ranks[0] + row_ranks[1]));
+      ASSERT_EQ(by_column[4999], static_cast<float>(column_ranks[0] + column_ranks[1]));
+    }
+    std::vector<float> value = {7};
+    const BackendStatus s = comm.AllReduce(rank == 3 ? alone : 1, ReduceOp::kSum, Row(value));
+    EXPECT_EQ(s.code, rank == 3 ? 0 : kInvalidArgument) << s.text;
+    EXPECT_EQ(value[0], 7);
+  });
+}
+
+TEST(Groups, ThatAreNotAscendingOrLackThisRankAreRefused) {
+  const auto comms = MakeThreadComms(3);
+  int group = -1;
+  for (const std::vector<int>& ranks : {std::vector<int>{1, 0}, {1, 2}, {0, 0}, {0, 3}, {-1, 0}}) {
+    const int count = static_cast<int>(ranks.size());
+    EXPECT_EQ(comms[0]->NewGroup(0, ranks.data(), count, &group).code, kInvalidArgument);
+  }
+}
+
+TEST(Exchange, PostsAllBeforeItWaitsAndKeepsTheOrderOfAPair) {
+  // Messages are cut into pieces of 40 bytes, so that splitting is in every case.
+  const auto comms = MakeThreadComms(3, {.max_message_bytes = 40});
+  OnAllRanks(comms, [](Comm& comm) {
+    const int rank = comm.rank();
+    const int next = (rank + 1) % 3;
+    const int previous = (rank + 2) % 3;
+    std::vector<float> sent(25, static_cast<float>(rank));
+    std::vector<float> sent_second(7, static_cast<float>(rank + 10));
+    std::vector<float> received(25);
+    std::vector<float> received_second(7);
+    std::vector<float> none;
+    const Transfer transfers[] = {{true, next, Row(sent)},
+                                  {true, next, Row(sent_second)},
+                                  {false, previous, Row(received)},
+                                  {true, next, Row(none)},
+                                  {false, previous, Row(received_second)}};
+    const BackendStatus s = comm.Exchange(transfers, 5);
+    ASSERT_TRUE(s.ok()) << s.text;
+    EXPECT_THAT(received, ::testing::Each(static_cast<float>(previous)));
+    EXPECT_THAT(received_second, ::testing::Each(static_cast<float>(previous + 10)));
+  });
+}
+
+TEST(Exchange, WithAMessageOfAnotherLengthFailsOnBothSides) {
+  OnAllRanks(MakeThreadComms(2), [](Comm& comm) {
+    std::vector<float> values(comm.rank() == 0 ? 3 : 4);
+    const Transfer transfer = {comm.rank() == 0, 1 - comm.rank(), Row(values)};
+    EXPECT_FALSE(comm.Exchange(&transfer, 1).ok());
+  });
+}
+
+TEST(Barrier, HoldsEveryRankUntilTheLastHasCome) {
+  std::atomic<int> come = 0;
+  OnAllRanks(MakeThreadComms(4), [&come](Comm& comm) {
+    const int group = World(comm);
+    for (int repeat = 1; repeat <= 10; ++repeat) {
+      ++come;
+      ASSERT_TRUE(comm.Barrier(group).ok());
+      ASSERT_GE(come, 4 * repeat);
+      ASSERT_TRUE(comm.Barrier(group).ok());
+    }
+  });
+}
+
+TEST(Timeout, NamesTheCallAndTheRanksThatDidNotCome) {
+  const auto comms = MakeThreadComms(4, {.comm = {.timeout_ms = 200}});
+  OnAllRanks(comms, [](Comm& comm) {
+    const int group = World(comm);
+    if (comm.rank() == 1 || comm.rank() == 3) return;
+    std::vector<float> values(10);
+    const BackendStatus s = comm.AllReduce(group, ReduceOp::kSum, Row(values));
+    EXPECT_EQ(s.code, kDeadlineExceeded);
+    EXPECT_THAT(s.text, HasSubstr("all-reduce of group 0"));
+    EXPECT_THAT(s.text, HasSubstr("not heard from rank 1, 3 for 200 ms"));
+    // Broken for good: the same cause at once.
+    EXPECT_EQ(std::string(comm.Barrier(group).text), s.text);
+  });
+}
+
+TEST(Interrupt, EndsAWaitWithinATenthOfASecondAndAllLaterCalls) {
+  const auto comms = MakeThreadComms(2);
+  Comm& comm = *comms[0];
+  const int group = World(comm);
+  BackendStatus status;
+  Clock::time_point ended;
+  std::thread waiting([&] {
+    std::vector<float> values(100000);
+    status = comm.AllReduce(group, ReduceOp::kSum, Row(values));
+    ended = Clock::now();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));  // so that it naps already
+  const Clock::time_point interrupted = Clock::now();
+  comm.Interrupt("the lease has run out");
+  waiting.join();
+  EXPECT_EQ(status.code, kAborted);
+  EXPECT_THAT(status.text, HasSubstr("the lease has run out"));
+  EXPECT_LT(ended - interrupted, std::chrono::milliseconds(100));
+  EXPECT_EQ(comm.Barrier(group).code, kAborted);
+  double value = 0;
+  EXPECT_EQ(comm.AllReduceHost(group, ReduceOp::kSum, &value, 1).code, kAborted);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,23 @@
+// Ranks as threads of one process: Comms that run the CPU backend's collectives over mailboxes
+// instead of MPI. Transfers are strict: a send is done only when its receive was posted, so that
+// code which would hang with large messages hangs (and times out) with small ones too.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "worker/backend/backend.h"
+#include "worker/backend/comm.h"
+
+namespace weft {
+
+struct ThreadCommOptions {
+  CommOptions comm = {.timeout_ms = 20000};
+  int64_t max_message_bytes = 1 << 30;
+};
+
+// One Comm per rank, each for one thread; they may be destroyed in any order.
+std::vector<std::unique_ptr<Comm>> MakeThreadComms(int world,
+                                                   const ThreadCommOptions& options = {});
+
+}  // namespace weft

@@ -1,0 +1,379 @@
+#include "worker/backend/cpu/collectives.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "worker/backend/failure.h"
+
+namespace weft {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Tags keep groups and the steps of a call apart; the rest is order.
+enum class Step { kScatter = 0, kGather = 1, kWhole = 2, kBarrier = 3 };
+constexpr int kExchangeTag = 0;
+int Tag(int group, Step step) {
+  return 1 + 4 * group + static_cast<int>(step);
+}
+
+// A segment's scratch stays within this for any group of up to 129 ranks.
+constexpr int64_t kScratchBytes = 8 << 20;
+constexpr int64_t kLeastSliceBytes = 64 << 10;
+
+struct Group {
+  std::vector<int> ranks;  // empty: this rank is in no group of that round
+  int position = 0;        // of this rank
+  int size() const { return static_cast<int>(ranks.size()); }
+};
+
+struct Pending {
+  int request = 0;
+  int peer = 0;
+  bool done = false;
+};
+
+// What a call is, for messages.
+struct Call {
+  const char* name = "";
+  int group = -1;  // -1: none
+  int64_t number = 0;
+  Clock::time_point deadline;
+};
+
+struct Range {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+// Part `index` of `parts` of `count` elements, as even as can be.
+Range Slice(int64_t count, int index, int parts) {
+  const int64_t first = count * index / parts;
+  return {first, count * (index + 1) / parts - first};
+}
+
+// out[i] = contributions[0][i] op contributions[1][i] op ..., from left to right. `out` may be one
+// of the contributions.
+template <typename T>
+void Combine(ReduceOp op, const std::vector<const T*>& contributions, T* out, int64_t count) {
+  constexpr int64_t kBlock = 1024;
+  std::array<T, kBlock> block;
+  for (int64_t first = 0; first < count; first += kBlock) {
+    const int64_t size = std::min(kBlock, count - first);
+    std::copy_n(contributions[0] + first, size, block.data());
+    for (size_t r = 1; r < contributions.size(); ++r) {
+      const T* const x = contributions[r] + first;
+      T* const sums = block.data();
+      if (op == ReduceOp::kSum) {
+        for (int64_t i = 0; i < size; ++i) sums[i] += x[i];
+      } else {
+        // A not-a-number on either side stays.
+        for (int64_t i = 0; i < size; ++i) {
+          sums[i] = x[i] > sums[i] || x[i] != x[i] ? x[i] : sums[i];
+        }
+      }
+    }
+    std::copy_n(block.data(), size, out + first);
+  }
+}
+
+// Yields at first: whoever is waited for may need this processor. Then naps, so that waiting for
+// a long time costs no processor that computing ranks could use.
+void Pause(int64_t round) {
+  constexpr int64_t kYields = 400;
+  if (round < kYields) {
+    sched_yield();
+    return;
+  }
+  const timespec nap = {0, round < 2 * kYields ? 10'000 : 50'000};
+  nanosleep(&nap, nullptr);
+}
+
+class Collectives final : public Comm {
+ public:
+  Collectives(std::unique_ptr<Transport> transport, const CommOptions& options)
+      : transport_(std::move(transport)), timeout_(options.timeout_ms) {}
+  ~Collectives() override { GiveUp(); }
+
+  int rank() const override { return transport_->rank(); }
+  int world_size() const override { return transport_->world_size(); }
+
+  // Messages need no set-up: the round's number is the same everywhere and tells groups apart;
+  // groups of one round share it but no rank.
+  BackendStatus NewGroup(int /*color*/, const int* ranks, int count, int* group) override {
+    Group made;
+    made.ranks.assign(ranks, ranks + count);
+    const auto own = std::find(made.ranks.begin(), made.ranks.end(), rank());
+    if (count > 0 &&
+        (own == made.ranks.end() || made.ranks.front() < 0 || made.ranks.back() >= world_size() ||
+         std::adjacent_find(made.ranks.begin(), made.ranks.end(), std::greater_equal<>()) !=
+             made.ranks.end())) {
+      return Failure(kInvalidArgument,
+                     "new group of %d ranks at rank %d: ranks must ascend within the world of %d "
+                     "and contain this rank",
+                     count, rank(), world_size());
+    }
+    made.position = static_cast<int>(own - made.ranks.begin());
+    if (count > 0) *group = static_cast<int>(groups_.size());
+    const int64_t bytes =
+        std::max<int64_t>(0, count - 1) * std::max(SliceBytes(made), kSmallReduceBytes);
+    if (bytes > static_cast<int64_t>(scratch_.size() * sizeof(double))) {
+      scratch_.resize(static_cast<size_t>(bytes) / sizeof(double));
+    }
+    groups_.push_back(std::move(made));
+    return {};
+  }
+
+  BackendStatus AllReduce(int group, ReduceOp op, View data) override {
+    if (data.dtype != DType::kF32) {
+      return Failure(kInvalidArgument, "all-reduce: only f32 can be reduced");
+    }
+    return Reduce(group, op, static_cast<float*>(data.data), data.elements());
+  }
+
+  BackendStatus AllReduceHost(int group, ReduceOp op, double* values, int count) override {
+    return Reduce(group, op, values, count);
+  }
+
+  BackendStatus Exchange(const Transfer* transfers, int count) override {
+    Call call;
+    if (BackendStatus s = Begin("exchange", -1, &call); !s.ok()) return s;
+    const int64_t piece = transport_->max_message_bytes();
+    for (int i = 0; i < count; ++i) {
+      const Transfer& transfer = transfers[i];
+      if (transfer.peer < 0 || transfer.peer >= world_size()) {
+        return Break(Failure(kInvalidArgument, "exchange: peer %d is not in the world of %d",
+                             transfer.peer, world_size()));
+      }
+      char* const data = static_cast<char*>(transfer.data.data);
+      for (int64_t at = 0; at < transfer.data.bytes(); at += piece) {
+        const int64_t bytes = std::min(piece, transfer.data.bytes() - at);
+        BackendStatus s = transfer.send ? Send(transfer.peer, kExchangeTag, data + at, bytes)
+                                        : Receive(transfer.peer, kExchangeTag, data + at, bytes);
+        if (!s.ok()) return s;
+      }
+    }
+    return Wait(call);
+  }
+
+  BackendStatus Barrier(int group) override {
+    Call call;
+    if (BackendStatus s = Begin("barrier", group, &call); !s.ok()) return s;
+    const Group& members = groups_[static_cast<size_t>(group)];
+    std::vector<char> heard(members.ranks.size());
+    const char token = 1;
+    for (int i = 0; i < members.size(); ++i) {
+      if (i == members.position) continue;
+      const int peer = members.ranks[static_cast<size_t>(i)];
+      if (auto s = Send(peer, Tag(group, Step::kBarrier), &token, 1); !s.ok()) return s;
+      if (auto s = Receive(peer, Tag(group, Step::kBarrier), &heard[static_cast<size_t>(i)], 1);
+          !s.ok()) {
+        return s;
+      }
+    }
+    return Wait(call);  // before `heard` and `token` go
+  }
+
+  void Interrupt(const char* why) override {
+    const std::lock_guard<std::mutex> lock(why_mutex_);
+    if (!interrupted_) why_ = why;
+    interrupted_ = true;
+  }
+
+ private:
+  static int64_t SliceBytes(const Group& group) {
+    const int64_t others = std::max(1, group.size() - 1);
+    return std::clamp(kScratchBytes / others / 64 * 64, kLeastSliceBytes, kReduceSliceBytes);
+  }
+
+  template <typename T>
+  BackendStatus Reduce(int group, ReduceOp op, T* data, int64_t count) {
+    Call call;
+    if (BackendStatus s = Begin("all-reduce", group, &call); !s.ok()) return s;
+    const Group& members = groups_[static_cast<size_t>(group)];
+    if (members.size() == 1 || count == 0) return {};
+    const auto size = static_cast<int64_t>(sizeof(T));
+    if (count * size <= kSmallReduceBytes) return ReduceWhole(call, op, data, count);
+    const int64_t segment = SliceBytes(members) / size * members.size();
+    for (int64_t first = 0; first < count; first += segment) {
+      if (BackendStatus s = ReduceSegment(call, op, data + first, std::min(segment, count - first));
+          !s.ok()) {
+        return s;
+      }
+    }
+    return {};
+  }
+
+  // Every rank adds everything.
+  template <typename T>
+  BackendStatus ReduceWhole(const Call& call, ReduceOp op, T* data, int64_t count) {
+    const Group& members = groups_[static_cast<size_t>(call.group)];
+    const int tag = Tag(call.group, Step::kWhole);
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
+    std::vector<const T*> contributions;
+    T* slot = reinterpret_cast<T*>(scratch_.data());
+    for (int i = 0; i < members.size(); ++i) {
+      if (i == members.position) {
+        contributions.push_back(data);
+        continue;
+      }
+      const int peer = members.ranks[static_cast<size_t>(i)];
+      if (BackendStatus s = Receive(peer, tag, slot, bytes); !s.ok()) return s;
+      if (BackendStatus s = Send(peer, tag, data, bytes); !s.ok()) return s;
+      contributions.push_back(slot);
+      slot += count;
+    }
+    if (BackendStatus s = Wait(call); !s.ok()) return s;
+    Combine(op, contributions, data, count);
+    return {};
+  }
+
+  // Every rank adds its own slice and tells the others.
+  template <typename T>
+  BackendStatus ReduceSegment(const Call& call, ReduceOp op, T* data, int64_t count) {
+    const Group& members = groups_[static_cast<size_t>(call.group)];
+    const auto bytes = [](Range range) { return range.count * static_cast<int64_t>(sizeof(T)); };
+    const Range own = Slice(count, members.position, members.size());
+    std::vector<const T*> contributions;
+    T* slot = reinterpret_cast<T*>(scratch_.data());
+    for (int i = 0; i < members.size(); ++i) {
+      if (i == members.position) {
+        contributions.push_back(data + own.first);
+        continue;
+      }
+      const int peer = members.ranks[static_cast<size_t>(i)];
+      const int tag = Tag(call.group, Step::kScatter);
+      const Range theirs = Slice(count, i, members.size());
+      if (auto s = Receive(peer, tag, slot, bytes(own)); !s.ok()) return s;
+      if (auto s = Send(peer, tag, data + theirs.first, bytes(theirs)); !s.ok()) return s;
+      contributions.push_back(slot);
+      slot += own.count;
+    }
+    if (BackendStatus s = Wait(call); !s.ok()) return s;
+    Combine(op, contributions, data + own.first, own.count);
+    for (int i = 0; i < members.size(); ++i) {
+      if (i == members.position) continue;
+      const int peer = members.ranks[static_cast<size_t>(i)];
+      const int tag = Tag(call.group, Step::kGather);
+      const Range theirs = Slice(count, i, members.size());
+      if (auto s = Receive(peer, tag, data + theirs.first, bytes(theirs)); !s.ok()) return s;
+      if (auto s = Send(peer, tag, data + own.first, bytes(own)); !s.ok()) return s;
+    }
+    return Wait(call);
+  }
+
+  // Fails if the Comm is broken or interrupted, or `group` is not one of this rank's.
+  BackendStatus Begin(const char* name, int group, Call* call) {
+    if (!broken_.ok()) return broken_;
+    if (interrupted_) return Break(Interruption(name));
+    const bool known = group >= 0 && group < static_cast<int>(groups_.size()) &&
+                       groups_[static_cast<size_t>(group)].size() > 0;
+    if (group != -1 && !known) {
+      return Failure(kInvalidArgument, "%s: group %d is not one of rank %d's", name, group, rank());
+    }
+    *call = {name, group, ++calls_, Clock::now() + timeout_};
+    return {};
+  }
+
+  BackendStatus Send(int peer, int tag, const void* data, int64_t bytes) {
+    if (bytes == 0) return {};
+    Pending pending = {.peer = peer};
+    BackendStatus s = transport_->Send(peer, tag, data, bytes, &pending.request);
+    if (!s.ok()) return Break(s);
+    pending_.push_back(pending);
+    return {};
+  }
+  BackendStatus Receive(int peer, int tag, void* data, int64_t bytes) {
+    if (bytes == 0) return {};
+    Pending pending = {.peer = peer};
+    BackendStatus s = transport_->Receive(peer, tag, data, bytes, &pending.request);
+    if (!s.ok()) return Break(s);
+    pending_.push_back(pending);
+    return {};
+  }
+
+  BackendStatus Wait(const Call& call) {
+    for (int64_t round = 0;; ++round) {
+      bool all_done = true;
+      for (Pending& pending : pending_) {
+        if (pending.done) continue;
+        BackendStatus s = transport_->Test(pending.request, &pending.done);
+        if (!s.ok()) {
+          pending.done = true;  // there is nothing left to give up
+          return Break(s);
+        }
+        all_done = all_done && pending.done;
+      }
+      if (all_done) break;
+      if (interrupted_) return Break(Interruption(call.name));
+      if (Clock::now() > call.deadline) return Break(Timeout(call));
+      Pause(round);
+    }
+    pending_.clear();
+    return {};
+  }
+
+  BackendStatus Timeout(const Call& call) const {
+    std::vector<int> silent;
+    for (const Pending& pending : pending_) {
+      if (!pending.done) silent.push_back(pending.peer);
+    }
+    std::sort(silent.begin(), silent.end());
+    silent.erase(std::unique(silent.begin(), silent.end()), silent.end());
+    std::string peers;
+    for (const int peer : silent) peers += (peers.empty() ? "" : ", ") + std::to_string(peer);
+    const std::string where = call.group < 0 ? "" : " of group " + std::to_string(call.group);
+    return Failure(kDeadlineExceeded,
+                   "%s%s (call %lld of rank %d): not heard from rank %s for %lld ms; its log may "
+                   "say why",
+                   call.name, where.c_str(), static_cast<long long>(call.number), rank(),
+                   peers.c_str(), static_cast<long long>(timeout_.count()));
+  }
+
+  BackendStatus Interruption(const char* name) {
+    const std::lock_guard<std::mutex> lock(why_mutex_);
+    return Failure(kAborted, "%s interrupted: %s", name, why_.c_str());
+  }
+
+  BackendStatus Break(const BackendStatus& failure) {
+    GiveUp();
+    broken_ = failure;
+    return failure;
+  }
+
+  void GiveUp() {
+    for (const Pending& pending : pending_) {
+      if (!pending.done) transport_->Cancel(pending.request);
+    }
+    pending_.clear();
+  }
+
+  const std::unique_ptr<Transport> transport_;
+  const std::chrono::milliseconds timeout_;
+  std::vector<Group> groups_;     // by round of NewGroup
+  std::vector<double> scratch_;   // what the others contribute to this rank's slice
+  std::vector<Pending> pending_;  // of the current call
+  int64_t calls_ = 0;
+  BackendStatus broken_;
+
+  std::atomic<bool> interrupted_ = false;
+  std::mutex why_mutex_;  // guards why_
+  std::string why_;
+};
+
+}  // namespace
+
+std::unique_ptr<Comm> MakeCollectives(std::unique_ptr<Transport> transport,
+                                      const CommOptions& options) {
+  return std::make_unique<Collectives>(std::move(transport), options);
+}
+
+}  // namespace weft
