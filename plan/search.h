@@ -39,7 +39,7 @@ struct Plan {
   std::vector<Rejection> rejections;  // nearest first: best losers, then misfits, then rules
   int64_t candidates = 0;             // layouts looked at
 
-  int64_t peak_bytes() const;         // largest stage
+  int64_t peak_bytes() const;  // largest stage
   double tokens_per_s(const BatchShape& batch) const;
 };
 

@@ -1,0 +1,177 @@
+#include "plan/describe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace weft {
+namespace {
+
+// Three digits that count, plain: "1.50", "12.0", "512".
+std::string ThreeDigits(double value) {
+  const double size = std::abs(value);
+  if (size < 9.995) return absl::StrFormat("%.2f", value);
+  if (size < 99.95) return absl::StrFormat("%.1f", value);
+  return absl::StrFormat("%.0f", value);
+}
+
+std::string CountText(double count) {
+  const std::pair<double, absl::string_view> units[] = {
+      {1e12, " T"}, {1e9, " G"}, {1e6, " M"}, {1e3, " k"}};
+  for (const auto& [unit, name] : units) {
+    if (count >= unit) return absl::StrCat(ThreeDigits(count / unit), name);
+  }
+  return absl::StrFormat("%.0f", count);
+}
+
+std::string Plural(int64_t count, absl::string_view noun) {
+  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+}
+
+std::string RangeText(int64_t begin, int64_t last) {
+  return begin == last ? absl::StrCat(begin) : absl::StrCat(begin, "-", last);
+}
+
+// Rows of cells as a table: the first column to the left, the others to the right.
+std::string Table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line = "  ";
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string pad(widths[i] - row[i].size(), ' ');
+      absl::StrAppend(&line, i == 0 ? "" : "  ", i == 0 ? row[i] : pad, i == 0 ? pad : row[i]);
+    }
+    absl::StrAppend(&text, line, "\n");
+  }
+  return text;
+}
+
+std::string HeadText(const JobSpec& job) {
+  const Cluster& cluster = job.cluster;
+  return absl::StrCat("plan of ", job.name, ": ", FamilyName(job.model.family), ", ",
+                      CountText(static_cast<double>(ParameterCount(job.model))), " parameters, on ",
+                      cluster.name, " (", Plural(cluster.nodes, "node"), " x ",
+                      Plural(cluster.slots_per_node, "slot"), ", ", cluster.device.name, ")\n");
+}
+
+std::string LayoutLines(const JobSpec& job, const Plan& plan) {
+  const Layout& layout = plan.layout;
+  std::string text = absl::StrCat(
+      "\nlayout: ", LayoutText(layout), "\n  ", Plural(layout.world_size(), "worker"), " on ",
+      Plural(job.cluster.slots(), "slot"), "; a step is ", Plural(layout.dp, "replica"), " x ",
+      layout.num_microbatches, layout.num_microbatches == 1 ? " microbatch" : " microbatches",
+      " x ", Plural(layout.micro_batch_size, "sequence"), " of ",
+      Plural(job.training.seq_len, "token"), "\n");
+  return text;
+}
+
+// What each rank does: a stage is a run of neighbouring ranks, in it a replica is, in it tp.
+std::string RankLines(const Plan& plan) {
+  const Layout& layout = plan.layout;
+  const RankGrid grid = layout.grid();
+  std::string text = "\nranks:\n";
+  for (const StageMemory& stage : plan.stages) {
+    const int first = grid.RankOf({.dp = 0, .pp = stage.stage, .cp = 0, .tp = 0});
+    const int last = grid.RankOf(
+        {.dp = layout.dp - 1, .pp = stage.stage, .cp = layout.cp - 1, .tp = layout.tp - 1});
+    std::vector<std::string> parts;
+    if (stage.stage == 0) parts.push_back("embedding");
+    parts.push_back(absl::StrCat("blocks ", RangeText(stage.blocks.begin, stage.blocks.end - 1)));
+    if (stage.stage == layout.pp - 1) parts.push_back("head and loss");
+    absl::StrAppend(&text, "  stage ", stage.stage, ": rank", first == last ? " " : "s ",
+                    RangeText(first, last), ": ", absl::StrJoin(parts, ", "), "\n");
+  }
+  if (layout.tp > 1) {
+    absl::StrAppend(&text, "  each ", layout.tp, " neighbouring ranks share every tensor (tp)\n");
+  }
+  if (layout.dp > 1) {
+    absl::StrAppend(&text, "  the ranks of a stage hold ", layout.dp, " replicas (dp)\n");
+  }
+  return text;
+}
+
+std::string MemoryLines(const Plan& plan) {
+  const MemoryKind kinds[] = {MemoryKind::kWeights,   MemoryKind::kGradients,
+                              MemoryKind::kOptimizer, MemoryKind::kActivations,
+                              MemoryKind::kWorkspace, MemoryKind::kCommunication,
+                              MemoryKind::kTokens};
+  std::vector<std::vector<std::string>> rows = {{"stage"}};
+  for (const MemoryKind kind : kinds) rows[0].emplace_back(MemoryKindName(kind));
+  rows[0].insert(rows[0].end(), {"total", "of usable"});
+  for (const StageMemory& stage : plan.stages) {
+    std::vector<std::string> row = {absl::StrCat(stage.stage)};
+    for (const MemoryKind kind : kinds) row.push_back(BytesText(stage.memory.bytes(kind)));
+    const int64_t total = stage.memory.total_bytes();
+    row.push_back(BytesText(total));
+    row.push_back(absl::StrFormat(
+        "%.1f %%", 100 * static_cast<double>(total) / static_cast<double>(plan.usable_bytes)));
+    rows.push_back(std::move(row));
+  }
+  return absl::StrCat("\nmemory of each rank, of ", BytesText(plan.usable_bytes), " usable:\n",
+                      Table(rows));
+}
+
+std::string TimeLines(const JobSpec& job, const Plan& plan) {
+  const double total_s = plan.time.total_s();
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [name, seconds] : plan.time.terms()) {
+    rows.push_back(
+        {name, SecondsText(seconds), absl::StrFormat("%.1f %%", 100 * seconds / total_s)});
+  }
+  return absl::StrCat("\nstep time, predicted: ", SecondsText(total_s), ", ",
+                      CountText(plan.tokens_per_s(job.batch())), " tokens/s",
+                      absl::StrFormat(", %.1f %% of the pipeline idle in the schedule\n",
+                                      100 * plan.bubble_fraction),
+                      Table(rows));
+}
+
+std::string RejectionLines(const Plan& plan, int max_rejections) {
+  if (plan.rejections.empty()) return "";
+  const auto shown = std::min(plan.rejections.size(), static_cast<size_t>(max_rejections));
+  std::string text = absl::StrCat("\n", Plural(plan.candidates, "layout"), " looked at");
+  if (shown == 0) return absl::StrCat(text, "\n");
+  absl::StrAppend(&text, "; the nearest losers:\n");
+  for (size_t i = 0; i < shown; ++i) {
+    const Rejection& rejection = plan.rejections[i];
+    absl::StrAppend(&text, "  ", LayoutText(rejection.layout), "\n    ", rejection.reason, "\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string BytesText(int64_t bytes) {
+  const std::pair<int64_t, absl::string_view> units[] = {{int64_t{1} << 40, " TiB"},
+                                                         {int64_t{1} << 30, " GiB"},
+                                                         {int64_t{1} << 20, " MiB"},
+                                                         {int64_t{1} << 10, " KiB"}};
+  for (const auto& [unit, name] : units) {
+    if (std::abs(bytes) < unit) continue;
+    return absl::StrCat(ThreeDigits(static_cast<double>(bytes) / static_cast<double>(unit)), name);
+  }
+  return absl::StrCat(bytes, " B");
+}
+
+std::string SecondsText(double seconds) {
+  const double size = std::abs(seconds);
+  if (size == 0) return "0 s";
+  if (size >= 0.9995) return absl::StrCat(ThreeDigits(seconds), " s");
+  if (size >= 0.9995e-3) return absl::StrCat(ThreeDigits(seconds * 1e3), " ms");
+  return absl::StrCat(ThreeDigits(seconds * 1e6), " us");
+}
+
+std::string PlanText(const JobSpec& job, const Plan& plan, int max_rejections) {
+  return absl::StrCat(HeadText(job), LayoutLines(job, plan), RankLines(plan), MemoryLines(plan),
+                      TimeLines(job, plan), RejectionLines(plan, std::max(max_rejections, 0)));
+}
+
+}  // namespace weft

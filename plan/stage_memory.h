@@ -1,0 +1,67 @@
+// Bytes per kind that a pipeline stage holds, without listing its buffers: what the search needs
+// for thousands of layouts. Derived from PlanRankMemory on models of one and two blocks, of which
+// a stage's list is a multiple, so there is still one memory model. The layout that wins is listed
+// in full. Pure values; StageMemoryTable keeps answers and is used by one thread.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "plan/layout.h"
+#include "plan/memory.h"
+#include "plan/model.h"
+
+namespace weft {
+
+inline constexpr size_t kMemoryKinds = static_cast<size_t>(MemoryKind::kTokens) + 1;
+
+struct MemoryBytes {
+  std::array<int64_t, kMemoryKinds> by_kind = {};
+
+  int64_t bytes(MemoryKind kind) const { return by_kind[static_cast<size_t>(kind)]; }
+  int64_t total_bytes() const;
+  MemoryKind largest() const;  // ties: the earlier kind
+  friend bool operator==(const MemoryBytes&, const MemoryBytes&) = default;
+};
+
+MemoryBytes BytesByKind(const RankMemory& memory);
+
+class StageMemoryTable {
+ public:
+  // REQUIRES: CheckModel holds.
+  StageMemoryTable(const ModelShape& model, int64_t seq_len, int optimizer_states);
+
+  // Of the stage's largest rank (tp index 0 takes the remainders): equal to PlanRankMemory.
+  // REQUIRES: CheckLayout holds; 0 <= stage < layout.pp.
+  MemoryBytes Of(const Layout& layout, int stage);
+
+ private:
+  // The stage's kind, as far as memory depends on it: first, inner, last or only stage; cut.
+  struct Key {
+    int stages = 1;  // min(pp, 3): all inner stages are alike
+    int stage = 0;   // 0 first, stages - 1 last
+    int tp = 1;
+    int dp = 1;  // min(dp, 2): whether there is a data group
+    int64_t micro_batch_size = 1;
+    auto operator<=>(const Key&) const = default;
+  };
+  // bytes = fixed + block * blocks + slot * slots + block_slot * blocks * slots, and tokens.
+  struct Parts {
+    MemoryBytes fixed, block, slot, block_slot;
+    std::vector<int64_t> token_elements;  // of each token buffer, per microbatch
+  };
+
+  Parts Measure(const Key& key) const;
+  // All but the tokens, which grow with microbatches, not with blocks or slots.
+  MemoryBytes BytesOf(const Key& key, int blocks, int slots) const;
+  RankMemory List(const Key& key, int blocks, int slots) const;
+
+  ModelShape model_;
+  int64_t seq_len_;
+  int optimizer_states_;
+  std::map<Key, Parts> parts_;
+};
+
+}  // namespace weft
