@@ -1,0 +1,19 @@
+// Between the messages of proto/ and the values of plan/: the only place where one becomes the
+// other. FromProto trusts nothing: a missing submessage or an unknown name is InvalidArgument with
+// the field's path; ranges and rules of the values are Validate's and CheckLayout's. Pure.
+#pragma once
+#include "absl/status/statusor.h"
+#include "plan/job_spec.h"
+#include "plan/layout.h"
+#include "proto/plan.pb.h"
+#include "proto/spec.pb.h"
+
+namespace weft {
+
+proto::JobSpec ToProto(const JobSpec& job);
+absl::StatusOr<JobSpec> FromProto(const proto::JobSpec& message);
+
+proto::Layout ToProto(const Layout& layout);
+absl::StatusOr<Layout> FromProto(const proto::Layout& message);
+
+}  // namespace weft
