@@ -18,7 +18,7 @@ void CheckCounts(const Cluster& cluster, std::vector<SpecIssue>& issues) {
     issues.push_back({"cluster.nodes", absl::StrCat(cluster.nodes, " is too few; use 1 or more")});
   }
   if (cluster.slots_per_node < 1) {
-    issues.push_back({std::string(slots_key),
+    issues.push_back({std::string{slots_key},
                       absl::StrCat(cluster.slots_per_node, " is too few; use 1 or more")});
   }
   if (!issues.empty()) return;

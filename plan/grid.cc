@@ -48,10 +48,11 @@ GridCoordinates RankGrid::CoordinatesOf(int rank) const {
   return at;
 }
 
-int RankGrid::RankOf(const GridCoordinates& at) const {
-  CHECK(at.dp >= 0 && at.dp < dp_ && at.pp >= 0 && at.pp < pp_);
-  CHECK(at.cp >= 0 && at.cp < cp_ && at.tp >= 0 && at.tp < tp_);
-  return ((at.pp * dp_ + at.dp) * cp_ + at.cp) * tp_ + at.tp;
+int RankGrid::RankOf(const GridCoordinates& coordinates) const {
+  const auto& [dp, pp, cp, tp] = coordinates;
+  CHECK(dp >= 0 && dp < dp_ && pp >= 0 && pp < pp_);
+  CHECK(cp >= 0 && cp < cp_ && tp >= 0 && tp < tp_);
+  return ((pp * dp_ + dp) * cp_ + cp) * tp_ + tp;
 }
 
 std::vector<int> RankGrid::GroupOf(Axis axis, int rank) const {
@@ -78,7 +79,7 @@ std::vector<int> RankGrid::GroupOf(Axis axis, int rank) const {
 }
 
 std::vector<int> RankGrid::EmbeddingGroupOf(int rank) const {
-  const std::vector<int> pipeline = GroupOf(Axis::kPipeline, rank);
+  std::vector<int> pipeline = GroupOf(Axis::kPipeline, rank);
   if (pipeline.size() == 1) return pipeline;
   return {pipeline.front(), pipeline.back()};
 }

@@ -18,7 +18,7 @@ constexpr int64_t kByteValues = 256;
 constexpr double kMaxTokens = 0x1p62;  // of a run; counters are int64_t
 
 void Add(Issues& issues, absl::string_view key, std::string message) {
-  issues.push_back({std::string(key), std::move(message)});
+  issues.push_back({std::string{key}, std::move(message)});
 }
 
 void CheckInteger(Issues& issues, absl::string_view key, int64_t value, int64_t least,

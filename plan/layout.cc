@@ -117,7 +117,7 @@ bool CheckBatchRanges(absl::Span<const BatchFactor> values, std::vector<SpecIssu
   for (const BatchFactor& factor : values) {
     if (!factor.value || (*factor.value >= 1 && *factor.value <= kMaxBatch)) continue;
     sound = false;
-    issues.push_back({std::string(factor.key),
+    issues.push_back({std::string{factor.key},
                       absl::StrCat(*factor.value, " is out of range; use 1 to ", kMaxBatch)});
   }
   return sound;
@@ -140,12 +140,12 @@ void CheckBatchEquation(int64_t global_batch_size, absl::Span<const BatchFactor>
   if (all_known ? global_batch_size == product : global_batch_size % product == 0) return;
   if (known.size() == 1) {
     issues.push_back(
-        {std::string(known_key),
+        {std::string{known_key},
          absl::StrCat(product, " does not divide ", kGlobal, " ", global_batch_size, "; use ",
                       DivisorsText(global_batch_size, global_batch_size, product))});
     return;
   }
-  issues.push_back({std::string(kGlobal),
+  issues.push_back({std::string{kGlobal},
                     absl::StrCat(global_batch_size, all_known ? " is not " : " is no multiple of ",
                                  absl::StrJoin(known, " x "), " = ", product, "; use ",
                                  all_known ? "" : "a multiple of ", product,

@@ -213,7 +213,7 @@ absl::Status CheckModel(const ModelShape& model) {
 
 std::vector<TensorSpec> Tensors(const ModelShape& model) {
   Inventory inventory(model);
-  inventory.AddTable(std::string(kTokenEmbeddingName), model.vocab_size, /*split_dim=*/0);
+  inventory.AddTable(std::string{kTokenEmbeddingName}, model.vocab_size, /*split_dim=*/0);
   if (model.family == ModelFamily::kGpt2) {
     inventory.AddTable("embed.positions.weight", model.max_positions, /*split_dim=*/-1);
   }
