@@ -1,0 +1,28 @@
+// The verbs of the command line, one file each. Each adds its subcommand to `app` and, when it was
+// the one typed, leaves the exit code in *exit_code. Only these files speak to people:
+// "weft: <message>" on stderr.
+#pragma once
+#include <CLI/CLI.hpp>
+
+#include "absl/status/status.h"
+
+namespace weft {
+
+// What a shell sees. DESIGN.md fixes the numbers; nothing else is ever returned.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;  // bad spec, usage or contradiction
+inline constexpr int kExitNothingFits = 3;
+inline constexpr int kExitTryAgain = 75;  // the only one that may requeue
+inline constexpr int kExitInterrupted = 130;
+
+void AddPlan(CLI::App& app, int* exit_code);
+
+// InvalidArgument 2, FailedPrecondition 3, Unavailable 75, everything else 1.
+int ExitCodeOf(const absl::Status& status);
+// Prints "weft: <message>"; returns ExitCodeOf(status).
+int Fail(const absl::Status& status);
+// The issues of a job file: one per line, as they are (editors jump to file:line), then a summary.
+int FailJobFile(const absl::Status& status);
+
+}  // namespace weft

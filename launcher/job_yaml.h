@@ -1,0 +1,40 @@
+// job.yaml -> JobSpec: the one parser of what people write (docs/job_yaml.md). Strict, with every
+// error at once, each with file, line, key, value found, what is allowed and the next step.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "launcher/yaml_tree.h"
+#include "plan/job_spec.h"
+
+namespace weft {
+
+struct JobFileOptions {
+  std::vector<std::string> sets;  // "training.steps=100", in the order given
+  bool check_files = true;        // false: data files need not be on this machine
+};
+
+struct JobFile {
+  std::string path;                // as given
+  JobSpec job;                     // Validate(job).empty()
+  YamlNode tree;                   // aliases renamed, --set applied
+  std::vector<std::string> notes;  // renamed aliases, sniffed formats, replaced model keys
+
+  // "job.yaml:12: parallelism.tp: ..." for a message that begins with a dotted key, as those of
+  // FindPlan do; the message itself if it does not.
+  std::string Locate(absl::string_view message) const;
+};
+
+// InvalidArgument: one issue per line, sorted by line.
+absl::StatusOr<JobFile> ReadJobFile(const std::string& path, const JobFileOptions& options);
+
+// The same for a text that is in memory. Relative paths are relative to the folder of `path`.
+absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& path,
+                                    const JobFileOptions& options);
+
+// Where bare names of cluster profiles are looked for, best first.
+std::vector<std::string> ClusterFolders(const std::string& job_folder);
+
+}  // namespace weft

@@ -1,0 +1,22 @@
+// weft: the command line. A table of contents; each verb is a file of launcher/commands.
+#include <iostream>
+
+#include "launcher/commands/commands.h"
+#include "process/version.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"weft trains transformer language models from one YAML file", "weft"};
+  int exit_code = weft::kExitOk;
+  app.require_subcommand(1);
+  app.set_version_flag("--version", weft::VersionText());
+  weft::AddPlan(app, &exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& done) {  // --help, --version
+    return app.exit(done);
+  } catch (const CLI::ParseError& error) {
+    std::cerr << "weft: " << error.what() << "; see weft --help\n";
+    return weft::kExitUsage;
+  }
+  return exit_code;
+}

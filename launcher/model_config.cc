@@ -1,0 +1,295 @@
+#include "launcher/model_config.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "launcher/job_keys.h"
+#include "launcher/yaml_values.h"
+
+namespace weft {
+namespace {
+
+// A number of ModelShape and its Hugging Face key. `others`: what the other family, or another
+// system, calls the same thing.
+struct Field {
+  absl::string_view field;  // of ModelShape
+  absl::string_view key;
+  absl::string_view others;
+  bool required = false;
+};
+
+constexpr Field kGpt2Fields[] = {
+    {"vocab_size", "vocab_size", "", true},
+    {"max_positions", "n_positions", "max_position_embeddings", true},
+    {"hidden_size", "n_embd", "hidden_size d_model", true},
+    {"num_blocks", "n_layer", "num_hidden_layers num_layers n_layers", true},
+    {"num_heads", "n_head", "num_attention_heads n_heads", true},
+    {"ffn_size", "n_inner", "intermediate_size"},
+    {"norm_eps", "layer_norm_epsilon", ""},
+    {"initializer_range", "initializer_range", ""},
+    {"tied_embeddings", "tie_word_embeddings", ""},
+};
+constexpr Field kLlamaFields[] = {
+    {"vocab_size", "vocab_size", "", true},
+    {"max_positions", "max_position_embeddings", "n_positions", true},
+    {"hidden_size", "hidden_size", "n_embd d_model", true},
+    {"num_blocks", "num_hidden_layers", "n_layer num_layers n_layers", true},
+    {"num_heads", "num_attention_heads", "n_head n_heads", true},
+    {"num_kv_heads", "num_key_value_heads", ""},
+    {"head_dim", "head_dim", ""},
+    {"ffn_size", "intermediate_size", "n_inner", true},
+    {"norm_eps", "rms_norm_eps", ""},
+    {"initializer_range", "initializer_range", ""},
+    {"rope_theta", "rope_theta", ""},
+    {"tied_embeddings", "tie_word_embeddings", ""},
+};
+
+// Keys that change the mathematics, with the only values that can be carried out (the first one is
+// what weft does). Dropout comes later: until then it is refused by name.
+struct FixedKey {
+  absl::string_view key;
+  absl::string_view accepted;  // separated by spaces; null always passes
+};
+constexpr FixedKey kGpt2Fixed[] = {
+    {"activation_function", "gelu_new"},
+    {"resid_pdrop", "0"},
+    {"embd_pdrop", "0"},
+    {"attn_pdrop", "0"},
+    {"scale_attn_weights", "true"},
+    {"add_cross_attention", "false"},
+    {"scale_attn_by_inverse_layer_idx", "false"},
+};
+constexpr FixedKey kLlamaFixed[] = {
+    {"hidden_act", "silu"},     {"attention_bias", "false"}, {"mlp_bias", "false"},
+    {"attention_dropout", "0"}, {"rope_scaling", ""},        {"sliding_window", ""},
+};
+
+// Of a config.json; they say nothing about how the model computes.
+constexpr absl::string_view kIgnored[] = {
+    "architectures",
+    "auto_map",
+    "bos_token_id",
+    "dtype",
+    "eos_token_id",
+    "id2label",
+    "label2id",
+    "n_ctx",
+    "output_past",
+    "pad_token_id",
+    "pretraining_tp",
+    "reorder_and_upcast_attn",
+    "summary_activation",
+    "summary_first_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
+    "task_specific_params",
+    "tokenizer_class",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+    "gradient_checkpointing",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+};
+
+absl::Span<const Field> FieldsOf(ModelFamily family) {
+  if (family == ModelFamily::kGpt2) return kGpt2Fields;
+  return kLlamaFields;
+}
+
+absl::Span<const FixedKey> FixedOf(ModelFamily family) {
+  if (family == ModelFamily::kGpt2) return kGpt2Fixed;
+  return kLlamaFixed;
+}
+
+bool Lists(absl::string_view words, absl::string_view word) {
+  for (absl::string_view each : absl::StrSplit(words, ' ', absl::SkipEmpty())) {
+    if (each == word) return true;
+  }
+  return false;
+}
+
+// weft's field for a key or one of its other names; null if there is none.
+const Field* FieldFor(ModelFamily family, absl::string_view key) {
+  for (const Field& field : FieldsOf(family)) {
+    if (field.key == key || Lists(field.others, key)) return &field;
+  }
+  return nullptr;
+}
+
+bool IsFixed(ModelFamily family, absl::string_view key) {
+  for (const FixedKey& fixed : FixedOf(family)) {
+    if (fixed.key == key) return true;
+  }
+  return false;
+}
+
+bool IsIgnored(ModelFamily family, absl::string_view key) {
+  if (absl::StartsWith(key, "_")) return true;
+  if (std::find(std::begin(kIgnored), std::end(kIgnored), key) != std::end(kIgnored)) return true;
+  // A llama config may carry gpt2's dropouts and the other way round: no meaning there.
+  return family == ModelFamily::kGpt2 ? false : IsFixed(ModelFamily::kGpt2, key);
+}
+
+// Adds the keys of `from` to `merged` under the family's own names.
+void Merge(ModelFamily family, const YamlNode& from, bool is_config, YamlNode* merged,
+           Issues* issues, std::vector<std::string>* notes) {
+  for (const auto& [name, node] : from.entries) {
+    if (name == "model_type" || (!is_config && (name == "path" || name == "init_from"))) continue;
+    const Field* field = FieldFor(family, name);
+    if (field == nullptr && !IsFixed(family, name)) {
+      if (is_config && IsIgnored(family, name)) continue;
+      const std::optional<std::string> nearest = Nearest(name, ModelKeyList(family));
+      issues->Add(node.place, absl::StrCat("model.", name),
+                  absl::StrCat("unknown key of a ", FamilyName(family), " model; ",
+                               nearest ? absl::StrCat("did you mean ", *nearest, "?")
+                                       : absl::StrCat("known are ",
+                                                      absl::StrJoin(ModelKeyList(family), ", "))));
+      continue;
+    }
+    const std::string key(field != nullptr ? field->key : absl::string_view(name));
+    if (key != name) {
+      notes->push_back(
+          absl::StrCat(node.place.Text(), ": model.", name, " is read as model.", key));
+    }
+    const YamlNode* before = merged->Find(key);
+    if (before != nullptr && before->place.source == node.place.source && before->place.line > 0) {
+      issues->Add(node.place, absl::StrCat("model.", name),
+                  absl::StrCat("is another name of ", key, ", which stands on line ",
+                               before->place.line, "; keep one of the two"));
+      continue;
+    }
+    if (before != nullptr) {
+      notes->push_back(absl::StrCat(node.place.Text(), ": model.", key, ": ", node.Found(),
+                                    " replaces ", before->Found(), " of ", before->place.Text()));
+      merged->Remove(key);
+    }
+    merged->entries.emplace_back(key, node);
+  }
+}
+
+void CheckFixed(ModelFamily family, const YamlNode& model, Issues* issues) {
+  for (const FixedKey& fixed : FixedOf(family)) {
+    const YamlNode* node = model.Find(fixed.key);
+    if (node == nullptr || node->is_null()) continue;
+    const bool zero =
+        fixed.accepted == "0" && node->is_scalar() && ParseNumber(node->scalar) == 0.0;
+    if (zero || (node->is_scalar() && Lists(fixed.accepted, node->scalar))) continue;
+    const absl::string_view use = fixed.accepted.empty() ? "null" : fixed.accepted;
+    issues->Add(node->place, absl::StrCat("model.", fixed.key),
+                absl::StrCat(node->Found(), " is not supported yet; use ", use, ": --set model.",
+                             fixed.key, "=", use));
+  }
+}
+
+void ReadFields(const YamlNode& tree, const Place& section, Issues* issues, ModelShape* model) {
+  const YamlValues values(tree, "model", issues);
+  const auto key = [&](absl::string_view field) { return ModelKeyOf(model->family, field); };
+  for (const Field& field : FieldsOf(model->family)) {
+    if (field.required && !values.Has(field.key)) {
+      issues->Add(section, absl::StrCat("model.", field.key),
+                  absl::StrCat("missing; a ", FamilyName(model->family), " model needs it"));
+    }
+  }
+  values.Read(key("vocab_size"), &model->vocab_size);
+  values.Read(key("max_positions"), &model->max_positions);
+  values.Read(key("hidden_size"), &model->hidden_size);
+  values.Read(key("num_blocks"), &model->num_blocks);
+  values.Read(key("num_heads"), &model->num_heads);
+  values.Read(key("norm_eps"), &model->norm_eps);
+  values.Read(key("initializer_range"), &model->initializer_range);
+  model->tied_embeddings = values.Flag(key("tied_embeddings")).value_or(model->tied_embeddings);
+  model->ffn_size = 4 * model->hidden_size;
+  values.Read(key("ffn_size"), &model->ffn_size);
+  model->num_kv_heads = model->num_heads;
+  model->head_dim = model->num_heads > 0 ? model->hidden_size / model->num_heads : 0;
+  if (model->family == ModelFamily::kLlama) {
+    values.Read(key("num_kv_heads"), &model->num_kv_heads);
+    values.Read(key("head_dim"), &model->head_dim);
+    values.Read(key("rope_theta"), &model->rope_theta);
+  }
+}
+
+}  // namespace
+
+ModelShape ReadModel(const YamlNode& job_model, const YamlNode* config, Issues* issues,
+                     std::vector<std::string>* notes) {
+  ModelShape model;
+  const YamlNode* type = job_model.Find("model_type");
+  if (type == nullptr && config != nullptr) type = config->Find("model_type");
+  if (type == nullptr || !type->is_scalar()) {
+    issues->Add(job_model.place, "model.model_type", "missing; use gpt2 or llama");
+    return model;
+  }
+  const absl::StatusOr<ModelFamily> family = ParseFamily(type->scalar);
+  if (!family.ok()) {
+    issues->Add(type->place, "model.model_type",
+                absl::StrCat(type->scalar, " is not supported yet; use gpt2 or llama"));
+    return model;
+  }
+  model.family = *family;
+  model.tied_embeddings = *family == ModelFamily::kGpt2;
+  model.norm_eps = *family == ModelFamily::kGpt2 ? 1e-5 : 1e-6;
+  YamlNode merged = YamlNode::Map(job_model.place);
+  if (config != nullptr) Merge(*family, *config, true, &merged, issues, notes);
+  Merge(*family, job_model, false, &merged, issues, notes);
+  CheckFixed(*family, merged, issues);
+  ReadFields(merged, job_model.place, issues, &model);
+  return model;
+}
+
+YamlNode ReadConfigJson(const std::string& path, const Place& place, Issues* issues) {
+  std::error_code error;
+  std::string file = path;
+  if (std::filesystem::is_directory(path, error)) {
+    file = (std::filesystem::path(path) / "config.json").string();
+  }
+  std::ifstream stream(file);
+  std::stringstream text;
+  if (!stream || !(text << stream.rdbuf())) {
+    issues->Add(
+        place, "model.path",
+        absl::StrCat("cannot read ", file, "; expected a config.json or a folder that holds one"));
+    return {};
+  }
+  // YAML reads any JSON and keeps line numbers; JSON's own parser is the judge of what is JSON.
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text.str());
+    if (!json.is_object()) {
+      issues->Add({file, 0, 1}, "model.path", "not a config.json: expected one object { ... }");
+      return {};
+    }
+  } catch (const nlohmann::json::parse_error& failure) {
+    const std::string before = text.str().substr(0, failure.byte);
+    const int line = 1 + static_cast<int>(std::count(before.begin(), before.end(), '\n'));
+    issues->Add({file, 0, line}, "model.path", "not valid JSON here; expected a config.json");
+    return {};
+  }
+  return ParseYaml(text.str(), file, place.order, issues).value_or(YamlNode{});
+}
+
+std::string ModelKeyOf(ModelFamily family, absl::string_view field) {
+  for (const Field& each : FieldsOf(family)) {
+    if (each.field == field) return std::string(each.key);
+  }
+  return std::string(field);
+}
+
+std::vector<std::string> ModelKeyList(ModelFamily family) {
+  std::vector<std::string> keys = {"model_type"};
+  for (const Field& field : FieldsOf(family)) keys.emplace_back(field.key);
+  for (const FixedKey& fixed : FixedOf(family)) keys.emplace_back(fixed.key);
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+}  // namespace weft

@@ -1,0 +1,30 @@
+// The model of a job: Hugging Face config.json keys, given in the job file or read from a
+// config.json that model.path names. Keys that change the mathematics have to be ones weft carries
+// out; keys of a config.json that have nothing to do with the model's mathematics are ignored by
+// list.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "launcher/yaml_tree.h"
+#include "plan/model.h"
+
+namespace weft {
+
+// `job_model`: the section of the job file. `config`: the tree of the config.json, or null. Keys of
+// the job file replace those of the config.json (a note says so).
+ModelShape ReadModel(const YamlNode& job_model, const YamlNode* config, Issues* issues,
+                     std::vector<std::string>* notes);
+
+// Reads config.json at `path` (a file, or a folder that holds one). Null node with issues if it
+// cannot be read. `place` is where model.path stands.
+YamlNode ReadConfigJson(const std::string& path, const Place& place, Issues* issues);
+
+// "n_head" for (gpt2, "num_heads"): the key people know, for a field of ModelShape.
+std::string ModelKeyOf(ModelFamily family, absl::string_view field);
+
+// All model keys of a family that a job file may hold, sorted (the frozen list).
+std::vector<std::string> ModelKeyList(ModelFamily family);
+
+}  // namespace weft
