@@ -124,13 +124,14 @@ TEST(CheckLayout, RefusesAFeedForwardWidthThatDoesNotDivide) {
 }
 
 TEST(CheckLayout, AcceptsExactlyWhatTheRulesSay) {
-  const Cluster cluster = Slots(2, 6);
+  // One more than 14 slots is dp=5 x pp=3: no degree of it is too large alone.
+  const Cluster cluster = Slots(2, 7);
   int accepted = 0;
-  for (int dp = 0; dp <= 13; ++dp) {
-    for (int tp = 0; tp <= 13; ++tp) {
-      for (int pp = 0; pp <= 13; ++pp) {
+  for (int dp = 0; dp <= 15; ++dp) {
+    for (int tp = 0; tp <= 15; ++tp) {
+      for (int pp = 0; pp <= 15; ++pp) {
         const bool degrees_exist = dp >= 1 && tp >= 1 && pp >= 1;
-        const bool expected = degrees_exist && dp * tp * pp <= 12 && 12 % tp == 0 && pp <= 4;
+        const bool expected = degrees_exist && dp * tp * pp <= 14 && 12 % tp == 0 && pp <= 4;
         const absl::Status status = Check(SmallGpt2(), cluster, Degrees(dp, tp, pp));
         EXPECT_EQ(status.ok(), expected)
             << "dp=" << dp << " tp=" << tp << " pp=" << pp << " " << status;
