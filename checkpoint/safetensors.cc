@@ -65,12 +65,13 @@ int64_t TensorBytes(const std::vector<int64_t>& dims, int64_t bits) {
   return total % 8 == 0 ? total / 8 : -1;
 }
 
-// `value` is one entry of the header.
+// `value` is one entry of the header. Messages never print it whole: it may be nested deeper than
+// the stack that printing needs.
 absl::StatusOr<StoredTensor> ParseTensor(const std::string& name, const Json& value) {
   const std::string where = absl::StrCat("tensor '", name, "' ");
   if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
       !value.contains("shape") || !value.contains("data_offsets")) {
-    return Broken(absl::StrCat(where, value.dump(-1, ' ', true, Json::error_handler_t::replace)),
+    return Broken(absl::StrCat(where, "of another form"),
                   "an object of dtype, shape and data_offsets");
   }
   StoredTensor tensor;
@@ -83,7 +84,9 @@ absl::StatusOr<StoredTensor> ParseTensor(const std::string& name, const Json& va
   for (const Json& dim : value["shape"]) {
     tensor.dims.push_back(Count(dim));
     if (tensor.dims.back() < 0) {
-      return Broken(absl::StrCat(where, "shape entry ", dim.dump()), "a whole number >= 0");
+      return Broken(
+          absl::StrCat(where, "shape entry ", dim.is_number() ? dim.dump() : "that is no number"),
+          "a whole number >= 0");
     }
   }
   const Json& offsets = value["data_offsets"];
