@@ -20,13 +20,13 @@ bool StartsWith(const std::string& text, const std::string& prefix) {
   return text.rfind(prefix, 0) == 0;
 }
 
-// A part of the tree with one set of permissions. `folders` are those of ours that may be included,
-// `libraries` are keys of kLibraries, `only_here` are libraries for the named stems alone.
+// A part of the tree with one set of permissions: folders of ours that may be included, libraries
+// (LibraryOf), and what more the files of a name may include ("main", "link_*").
 struct Room {
   std::string folder;
   std::set<std::string> folders;
   std::set<std::string> libraries;
-  std::map<std::string, std::set<std::string>> only_here;
+  std::map<std::string, std::set<std::string>> more_for;
 };
 
 // Longest matching folder first. "worker/backend" as a permission means its interfaces alone.
@@ -37,7 +37,7 @@ const std::vector<Room>& Rooms() {
        {"mpi", "cblas", "openmp"},
        {}},
       {"worker/backend/cuda", {"worker/backend", "worker/backend/cuda"}, {"cuda"}, {}},
-      {"worker/backend", {"worker/backend"}, {}, {}},
+      {"worker/backend", {"worker/backend"}, {}, {{"loader", {"plan", "absl core"}}}},
       {"plan", {"plan"}, {"absl core"}, {}},
       {"proto", {"plan", "proto"}, {"absl core", "protobuf"}, {}},
       {"process",
@@ -60,7 +60,7 @@ const std::vector<Room>& Rooms() {
       {"launcher",
        {"plan", "proto", "process", "data", "checkpoint", "launcher"},
        {"absl core", "absl", "json", "yaml", "protobuf"},
-       {{"client", {"grpc"}}, {"main", {"grpc", "cli"}}}},
+       {{"client", {"grpc"}}, {"main", {"grpc", "cli", "launcher/commands"}}}},
       {"launcher/commands",
        {"plan", "proto", "process", "data", "checkpoint", "launcher", "launcher/commands"},
        {"absl core", "absl", "json", "cli"},
@@ -148,26 +148,33 @@ bool IsOurFolder(const std::string& header) {
   return header.find('/') != std::string::npos && ours->count(top) > 0;
 }
 
+// Names of the room's files that may include `what`, a folder or library, beyond the room itself.
+std::set<std::string> MoreFor(const Room& room, const std::string& what) {
+  std::set<std::string> names;
+  for (const auto& [name, allowed] : room.more_for) {
+    if (allowed.count(what) > 0) names.insert(name);
+  }
+  return names;
+}
+
 // Why `room` may not include `header` from the file `stem`; empty: it may.
 std::string Refusal(const Room& room, const std::string& stem, const std::string& header) {
-  if (IsOurFolder(header)) {
-    if (room.folders.count(Folder(header)) > 0) return "";
-    return "folder " + Folder(header) + " is not one that " + room.folder + "/ uses";
-  }
-  const std::string library = LibraryOf(header);
-  if (library.empty()) return "the library is not in the table of tests/tidy/rules.cc";
-  if (room.folder == "plan" && (library == "posix" || IsOfTheWorld(header))) {
+  const bool is_ours = IsOurFolder(header);
+  const std::string what = is_ours ? Folder(header) : LibraryOf(header);
+  if (what.empty()) return "the library is not in the table of tests/tidy/rules.cc";
+  if (room.folder == "plan" && (what == "posix" || IsOfTheWorld(header))) {
     return "plan/ knows no files, clocks, threads or logs";
   }
-  if (library == "std" || library == "posix" || room.libraries.count(library) > 0) return "";
-  std::string allowed_in;
-  for (const auto& [name, libraries] : room.only_here) {
-    if (libraries.count(library) == 0) continue;
+  if (what == "std" || what == "posix") return "";
+  if ((is_ours ? room.folders : room.libraries).count(what) > 0) return "";
+  const std::set<std::string> names = MoreFor(room, what);
+  for (const std::string& name : names) {
     if (stem == name || StartsWith(stem, name + "_")) return "";
-    allowed_in += " " + name;
   }
-  if (!allowed_in.empty()) return library + " is only for these files here:" + allowed_in;
-  return "library " + library + " is not one that " + room.folder + "/ uses";
+  std::string refusal = what + " is not for " + room.folder + "/";
+  for (const std::string& name : names)
+    refusal += (name == *names.begin() ? ", but " : ", ") + name;
+  return refusal;
 }
 
 std::string At(const SourceFile& file, int line) {
