@@ -74,10 +74,10 @@ class Device {
 
   virtual void Zero(View x) = 0;
   virtual void Copy(View to, View from) = 0;
-  virtual void Add(View x, View y) = 0;        // y += x
+  virtual void Add(View x, View y) = 0;  // y += x
   virtual void Scale(View x, double factor) = 0;
-  virtual void AddBias(View bias, View x) = 0;            // x[r, c] += bias[c]
-  virtual void BiasGradient(View dy, View dbias) = 0;     // dbias[c] += sum over r of dy[r, c]
+  virtual void AddBias(View bias, View x) = 0;         // x[r, c] += bias[c]
+  virtual void BiasGradient(View dy, View dbias) = 0;  // dbias[c] += sum over r of dy[r, c]
 
   // y = (x - mean) * rstd * weight + bias over each row [N, D]; mean, rstd [N, 1] are saved.
   virtual void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
@@ -92,8 +92,8 @@ class Device {
 
   // out[i] = table[ids[i] - first_id] for ids in [first_id, first_id + table.rows), else a zero
   // row; ids [N, 1] i32. Then, if positions is not null, out[i] += positions[i % seq_len].
-  virtual void Embed(View ids, View table, int64_t first_id, const View* positions,
-                     int64_t seq_len, View out) = 0;
+  virtual void Embed(View ids, View table, int64_t first_id, const View* positions, int64_t seq_len,
+                     View out) = 0;
   // dtable, dpositions (may be null) accumulate, in row order (deterministic).
   virtual void EmbedGradient(View ids, View dout, int64_t first_id, int64_t seq_len, View dtable,
                              const View* dpositions) = 0;
@@ -104,8 +104,7 @@ class Device {
                          View scratch) = 0;
   // dq, dk, dv are written. o and dout: [B*T, H*E].
   virtual void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View o,
-                                 View lse, View dout, View dq, View dk, View dv,
-                                 View scratch) = 0;
+                                 View lse, View dout, View dq, View dk, View dv, View scratch) = 0;
 
   // Softmax cross-entropy over a vocabulary cut into contiguous ranges, one per tp rank; this rank
   // holds logits [N, V_local] for ids [first_id, first_id + V_local). The caller reduces row_max

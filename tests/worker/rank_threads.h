@@ -1,0 +1,63 @@
+// Runs a whole training job with its ranks as threads of this process: real trainers, the CPU
+// device, thread_comm instead of MPI, and a stand-in for the coordinator's part of a save.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/trainer.h"
+
+namespace weft {
+
+// A folder of its own for a test, removed at its end.
+class TestFolder {
+ public:
+  TestFolder();
+  ~TestFolder();
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string Make(const std::string& name) const;  // a new folder in it
+
+ private:
+  std::string path_;
+};
+
+// A GPT-2 small enough for a test: D 64, 4 blocks, 4 heads, bytes as tokens, T 32, batch of 8.
+// Trains on text in `folder`, which it writes; output_dir is `folder`.
+JobSpec SmallJob(const std::string& folder);
+
+Layout MakeLayout(int dp, int tp, int pp, ScheduleKind schedule, int64_t micro_batch_size,
+                  const JobSpec& job);
+
+struct RankThreads {
+  Assignment assignment;
+  // Each may be empty. Asked at rank's step in progress:
+  std::function<bool(int rank, int64_t step)> stop_requested;
+  // A test's own Device or Comm around the real one, for planted bugs.
+  std::function<std::unique_ptr<Comm>(int rank, Comm& inner)> wrap_comm;
+  std::function<std::unique_ptr<Device>(int rank, Device& inner)> wrap_device;
+  int64_t timeout_ms = 20000;  // of one collective
+};
+
+struct TrainingOutcome {
+  std::vector<absl::Status> statuses;            // by rank
+  std::vector<RunResult> results;                // by rank
+  std::vector<std::vector<StepReport>> reports;  // by rank, by step
+  std::vector<int64_t> allocated_bytes, planned_bytes;
+  std::vector<std::string> committed;  // step folders, in order
+  // Assembled from primary shards of the first data rank; gradients are of the last step.
+  std::map<std::string, std::vector<float>> weights, gradients;
+
+  absl::Status status() const;  // the first failure by rank, or OK
+  std::vector<double> losses() const;
+  std::vector<double> grad_norms() const;
+};
+
+TrainingOutcome Train(const RankThreads& run);
+
+}  // namespace weft
