@@ -12,13 +12,23 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "checkpoint/checkpoint.h"
 #include "plan/job_spec.h"
 #include "plan/layout.h"
+#include "plan/schedule.h"
+#include "plan/shard.h"
 #include "worker/backend/comm.h"
 #include "worker/backend/device.h"
 
 namespace weft {
+
+class Arena;
+class Batches;
+class MetricsFile;
+class Parameters;
+class RankGroups;
+class Stage;
 
 // What one rank is told to do: Train of agent.proto, as values.
 struct Assignment {
@@ -32,8 +42,8 @@ struct Assignment {
 // Loss and norm are the same on every rank.
 struct StepReport {
   int64_t step = 0;
-  double loss = 0;  // mean over the counted tokens of the global batch
-  double grad_norm = 0;
+  double loss = 0;       // mean over the counted tokens of the global batch
+  double grad_norm = 0;  // before clipping
   double lr = 0;
   int64_t tokens = 0;
   double step_s = 0;
@@ -46,7 +56,8 @@ struct RunResult {
   bool stopped = false;  // before training.steps
 };
 
-// How the trainer talks to the world. Every hook may be empty (tests).
+// How the trainer talks to the world. Every hook may be empty (tests), but exchange_shards only on
+// a single rank.
 struct RunHooks {
   // Polled once per step; one rank's true stops all ranks at that step's end.
   std::function<bool()> stop_requested;
@@ -59,17 +70,67 @@ struct RunHooks {
   std::function<void(int64_t step, const std::string& folder)> committed;  // rank 0
 };
 
-class Trainer {
+enum class ShardKind { kWeight, kGradient };
+
+class Trainer final {
  public:
   // Collective. Builds groups, allocates the arena, loads the checkpoint or makes initial weights.
+  // `device` and `comm` outlive the trainer.
+  // InvalidArgument for what cannot be trained; FailedPrecondition if the memory is not there, or
+  // if the checkpoint belongs to other data, seed or batches; DataLoss if it is damaged.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const Assignment& assignment, int rank,
                                                          Device& device, Comm& comm,
                                                          RunHooks hooks);
-  virtual ~Trainer() = default;
+  ~Trainer();
 
   // Collective. From the step after the loaded checkpoint to training.steps, saving and validating
-  // at their intervals, and at the end.
-  virtual absl::StatusOr<RunResult> Run() = 0;
+  // at their intervals, and at the end. A loss or norm that is not finite ends the run with
+  // FailedPrecondition before it reaches a weight.
+  absl::StatusOr<RunResult> Run();
+
+  // Visits this rank's weights, and the gradients of the last step (summed over dp, not clipped),
+  // row-major in the shard's box. For tests that assemble and compare them.
+  void ForEachShard(const std::function<void(const TensorShard& shard, ShardKind kind,
+                                             absl::Span<const float> values)>& visit) const;
+
+  int64_t allocated_bytes() const;
+  int64_t planned_bytes() const { return planned_bytes_; }
+
+ private:
+  Trainer(const Assignment& assignment, Device& device, RunHooks hooks);
+
+  absl::Status OpenData();
+  absl::Status Allocate(int rank);
+  absl::Status LoadOrInitialize();
+
+  absl::StatusOr<StepReport> Step(int64_t step);
+  absl::Status Do(const Action& action, StepReport& report);
+  absl::Status ReduceNorm(StepReport& report);
+  void Update(const StepReport& report);
+  absl::StatusOr<double> Validate();
+  absl::Status Save(int64_t step);
+  absl::Status Commit(int64_t step, std::vector<ShardRecord> shards);
+  std::string CheckpointFolder() const;
+
+  const JobSpec job_;
+  const Layout layout_;
+  const int64_t generation_;
+  const std::string run_folder_;
+  const std::string load_checkpoint_;
+  Device& device_;
+  const RunHooks hooks_;
+
+  std::unique_ptr<RankGroups> groups_;
+  std::unique_ptr<Batches> batches_;
+  std::unique_ptr<Batches> valid_batches_;  // null: no validation
+  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<Parameters> parameters_;
+  std::unique_ptr<Stage> stage_;
+  std::unique_ptr<MetricsFile> metrics_;  // rank 0 only
+  std::vector<Action> schedule_;          // the very list the planner priced
+  std::vector<Action> evaluation_;
+  int64_t planned_bytes_ = 0;
+  int64_t after_step_ = 0;  // step of the loaded checkpoint
 };
 
 }  // namespace weft

@@ -1,0 +1,109 @@
+#include "worker/checkpoint_io.h"
+
+#include <list>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "plan/errors.h"
+#include "worker/groups.h"
+
+namespace weft {
+namespace {
+
+constexpr absl::string_view kDataFact = "data.";
+
+// "path size:hash" -> "size:hash"
+absl::string_view WithoutPath(absl::string_view fingerprint) {
+  const size_t space = fingerprint.rfind(' ');
+  return space == absl::string_view::npos ? fingerprint : fingerprint.substr(space + 1);
+}
+
+struct NamedView {
+  std::string name;
+  View view;
+};
+
+// The weight and each optimizer state of `parameter`, by the names that checkpoints use.
+std::vector<NamedView> TensorsOf(const Parameter& parameter) {
+  const std::string& name = parameter.shard.tensor.name;
+  std::vector<NamedView> tensors = {{name, parameter.weight}};
+  for (size_t state = 0; state < parameter.states.size(); ++state) {
+    tensors.push_back({absl::StrCat("optimizer.", kOptimizerStateNames[state], ".", name),
+                       parameter.states[state]});
+  }
+  return tensors;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> RunFacts(const JobSpec& job, const Batches& batches) {
+  std::map<std::string, std::string> facts;
+  facts["training.seed"] = absl::StrCat(job.training.seed);
+  facts["training.seq_len"] = absl::StrCat(job.training.seq_len);
+  facts["training.global_batch_size"] = absl::StrCat(job.training.global_batch_size);
+  facts["optimizer.name"] = std::string(OptimizerName(job.optimizer.name));
+  const std::vector<std::string> fingerprints = batches.dataset().Fingerprints();
+  for (size_t file = 0; file < fingerprints.size(); ++file) {
+    facts[absl::StrCat(kDataFact, "train[", file, "]")] = fingerprints[file];
+  }
+  return facts;
+}
+
+absl::Status CheckFacts(const Manifest& manifest, const std::map<std::string, std::string>& facts) {
+  for (const auto& [key, now] : facts) {
+    const auto found = manifest.facts.find(key);
+    const std::string was = found == manifest.facts.end() ? "not stated" : found->second;
+    const bool is_data = absl::StartsWith(key, kDataFact);
+    if (is_data ? WithoutPath(was) == WithoutPath(now) : was == now) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "checkpoint of step ", manifest.step, ": ", key, " was ", was, ", but is now ", now,
+        is_data ? "; restore the file, or start anew with --fresh"
+                : "; set it back, or start anew with --fresh"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> LoadCheckpoint(const std::string& step_folder,
+                                       const std::map<std::string, std::string>& facts,
+                                       const Parameters& parameters, Device& device) {
+  ASSIGN_OR_RETURN(const Manifest manifest, VerifyCheckpoint(step_folder));
+  RETURN_IF_ERROR(CheckFacts(manifest, facts));
+  ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(step_folder, manifest));
+  std::vector<float> values;
+  for (const Parameter& parameter : parameters.all()) {
+    const TensorShard& shard = parameter.shard;
+    values.resize(static_cast<size_t>(shard.elements()));
+    for (const auto& [name, view] : TensorsOf(parameter)) {
+      RETURN_IF_ERROR(
+          reader.Read(name, shard.tensor.dims, shard.begin, shard.end, absl::MakeSpan(values)));
+      device.CopyIn(view, values.data());
+    }
+  }
+  return manifest.step;
+}
+
+absl::StatusOr<ShardRecord> WriteOwnShard(const std::string& stage_folder, int rank,
+                                          const Replica& replica, const Parameters& parameters,
+                                          Device& device) {
+  std::list<std::vector<float>> host;  // the boxes borrow from it until they are written
+  std::vector<BoxToSave> boxes;
+  int primaries = 0;
+  for (const Parameter& parameter : parameters.all()) {
+    const TensorShard& shard = parameter.shard;
+    if (!shard.primary || primaries++ % replica.count != replica.index) continue;
+    for (const auto& [name, view] : TensorsOf(parameter)) {
+      std::vector<float>& values = host.emplace_back(static_cast<size_t>(view.elements()));
+      device.CopyOut(values.data(), view);
+      boxes.push_back({.name = name,
+                       .dims = shard.tensor.dims,
+                       .begin = shard.begin,
+                       .end = shard.end,
+                       .values = values});
+    }
+  }
+  RETURN_IF_ERROR(ToStatus(device.Synchronize(), "copy the shard to the host"));
+  return WriteShard(stage_folder, rank, boxes);
+}
+
+}  // namespace weft

@@ -1,0 +1,44 @@
+// What a rank puts into a checkpoint and takes out of it: the boxes of its parameters and their
+// optimizer state. The files are checkpoint/'s, the protocol of a save is the trainer's.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "checkpoint/checkpoint.h"
+#include "plan/job_spec.h"
+#include "worker/backend/device.h"
+#include "worker/batches.h"
+#include "worker/parameters.h"
+
+namespace weft {
+
+// What has to be the same when a run is resumed, beyond the shapes of the tensors: seed, optimizer,
+// batch, and the fingerprint of each data file ("data.train[0]" -> "path size:hash").
+std::map<std::string, std::string> RunFacts(const JobSpec& job, const Batches& batches);
+
+// FailedPrecondition naming the first fact of `facts` that `manifest` states otherwise, or does not
+// state. A data file may have moved: its size and hash count, its path does not.
+absl::Status CheckFacts(const Manifest& manifest, const std::map<std::string, std::string>& facts);
+
+// Verifies the checkpoint and fills all parameters and optimizer states of this rank, whatever
+// layout wrote them. Returns its step. DataLoss if damaged; FailedPrecondition by CheckFacts.
+absl::StatusOr<int64_t> LoadCheckpoint(const std::string& step_folder,
+                                       const std::map<std::string, std::string>& facts,
+                                       const Parameters& parameters, Device& device);
+
+// One of `count` ranks that hold the same values.
+struct Replica {
+  int index = 0;
+  int count = 1;
+};
+
+// Writes this rank's shard, durably. Of replicas that hold the same box one writes it: primary
+// boxes are dealt in turn.
+absl::StatusOr<ShardRecord> WriteOwnShard(const std::string& stage_folder, int rank,
+                                          const Replica& replica, const Parameters& parameters,
+                                          Device& device);
+
+}  // namespace weft

@@ -1,0 +1,39 @@
+#include "worker/embedding.h"
+
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+// Rows [0, rows) of `whole`: positions beyond the sequence length take no part.
+View FirstRows(View whole, int64_t rows) {
+  CHECK(rows <= whole.rows);
+  whole.rows = rows;
+  return whole;
+}
+
+}  // namespace
+
+Embedding::Embedding(const Parameters& parameters, int64_t seq_len, Device& device,
+                     RankGroups& groups)
+    : device_(device), groups_(groups), seq_len_(seq_len) {
+  const Parameter& table = parameters.Get(kTokenEmbeddingName);
+  const Parameter& positions = parameters.Get("embed.positions.weight");
+  first_id_ = table.shard.begin[0];
+  table_ = table.weight;
+  table_gradient_ = table.gradient;
+  positions_ = FirstRows(positions.weight, seq_len);
+  positions_gradient_ = FirstRows(positions.gradient, seq_len);
+}
+
+absl::Status Embedding::Forward(View ids, View out) {
+  const View* positions = groups_.at().tp == 0 ? &positions_ : nullptr;
+  device_.Embed(ids, table_, first_id_, positions, seq_len_, out);
+  return groups_.SumOverTensor(out);
+}
+
+void Embedding::Backward(View ids, View dout) {
+  device_.EmbedGradient(ids, dout, first_id_, seq_len_, table_gradient_, &positions_gradient_);
+}
+
+}  // namespace weft

@@ -1,0 +1,34 @@
+// Embedding: token ids to vectors, on the first stage. The table is cut by vocabulary over tp: each
+// rank looks up its own ids, and the sum over tp completes the rows. Positions are added once, by
+// the first tp rank.
+#pragma once
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "plan/model.h"
+#include "worker/backend/device.h"
+#include "worker/groups.h"
+#include "worker/parameters.h"
+
+namespace weft {
+
+class Embedding {
+ public:
+  // Borrows `device` and `groups`. REQUIRES: this rank is on the first stage.
+  Embedding(const Parameters& parameters, int64_t seq_len, Device& device, RankGroups& groups);
+
+  // ids [N, 1] -> out [N, D], complete on each tp rank.
+  absl::Status Forward(View ids, View out);
+  // dout [N, D] is the same on each tp rank. Accumulates the gradients of table and positions.
+  void Backward(View ids, View dout);
+
+ private:
+  Device& device_;
+  RankGroups& groups_;
+  int64_t seq_len_ = 0;
+  int64_t first_id_ = 0;
+  View table_, table_gradient_;          // [V_local, D]
+  View positions_, positions_gradient_;  // [T, D]
+};
+
+}  // namespace weft

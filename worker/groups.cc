@@ -1,0 +1,100 @@
+#include "worker/groups.h"
+
+#include <numeric>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "plan/errors.h"
+
+namespace weft {
+
+absl::Status ToStatus(const BackendStatus& status, absl::string_view doing) {
+  if (status.ok()) return absl::OkStatus();
+  return {static_cast<absl::StatusCode>(status.code), absl::StrCat(doing, ": ", status.text)};
+}
+
+RankGroups::RankGroups(const Layout& layout, Comm& comm)
+    : layout_(layout), comm_(comm), at_(layout.grid().CoordinatesOf(comm.rank())) {}
+
+absl::StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Layout& layout, Comm& comm) {
+  if (comm.world_size() != layout.world_size()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("world size: ", comm.world_size(), " workers were started, but the layout ",
+                     LayoutText(layout), " needs ", layout.world_size()));
+  }
+  auto groups = std::unique_ptr<RankGroups>(new RankGroups(layout, comm));
+  const RankGrid grid = layout.grid();
+  const int rank = comm.rank();
+  ASSIGN_OR_RETURN(groups->tensor_, groups->NewGroup(grid.GroupOf(Axis::kTensor, rank)));
+  ASSIGN_OR_RETURN(groups->data_, groups->NewGroup(grid.GroupOf(Axis::kData, rank)));
+  const bool has_embedding = groups->is_first_stage() || groups->is_last_stage();
+  const std::vector<int> copies = has_embedding ? grid.EmbeddingGroupOf(rank) : std::vector<int>();
+  ASSIGN_OR_RETURN(groups->tied_copies_, groups->NewGroup(copies));
+  std::vector<int> all(static_cast<size_t>(layout.world_size()));
+  std::iota(all.begin(), all.end(), 0);
+  ASSIGN_OR_RETURN(groups->world_, groups->NewGroup(all));
+  return groups;
+}
+
+// Groups of one round do not overlap, so the lowest rank of each tells them apart.
+absl::StatusOr<int> RankGroups::NewGroup(const std::vector<int>& ranks) {
+  int group = -1;
+  const int color = ranks.empty() ? -1 : ranks.front();
+  RETURN_IF_ERROR(
+      ToStatus(comm_.NewGroup(color, ranks.data(), static_cast<int>(ranks.size()), &group),
+               "make a group of ranks"));
+  return group;
+}
+
+int RankGroups::PreviousStage() const {
+  CHECK(!is_first_stage());
+  GridCoordinates previous = at_;
+  --previous.pp;
+  return layout_.grid().RankOf(previous);
+}
+
+int RankGroups::NextStage() const {
+  CHECK(!is_last_stage());
+  GridCoordinates next = at_;
+  ++next.pp;
+  return layout_.grid().RankOf(next);
+}
+
+absl::Status RankGroups::SumOverTensor(View data) {
+  if (layout_.tp == 1) return absl::OkStatus();
+  return ToStatus(comm_.AllReduce(tensor_, ReduceOp::kSum, data), "sum over tp");
+}
+
+absl::Status RankGroups::MaxOverTensor(View data) {
+  if (layout_.tp == 1) return absl::OkStatus();
+  return ToStatus(comm_.AllReduce(tensor_, ReduceOp::kMax, data), "maximum over tp");
+}
+
+absl::Status RankGroups::SumOverData(View data) {
+  if (layout_.dp == 1) return absl::OkStatus();
+  return ToStatus(comm_.AllReduce(data_, ReduceOp::kSum, data), "sum over dp");
+}
+
+absl::Status RankGroups::SumOverTiedCopies(View data) {
+  CHECK(is_first_stage() || is_last_stage());
+  if (layout_.pp == 1) return absl::OkStatus();
+  return ToStatus(comm_.AllReduce(tied_copies_, ReduceOp::kSum, data),
+                  "sum over the copies of the tied embedding");
+}
+
+absl::Status RankGroups::SumOverWorld(absl::Span<double> values) {
+  return ToStatus(
+      comm_.AllReduceHost(world_, ReduceOp::kSum, values.data(), static_cast<int>(values.size())),
+      "sum over all ranks");
+}
+
+absl::Status RankGroups::Exchange(absl::Span<const Transfer> transfers) {
+  return ToStatus(comm_.Exchange(transfers.data(), static_cast<int>(transfers.size())),
+                  "exchange with the neighbouring stages");
+}
+
+absl::Status RankGroups::Barrier() {
+  return ToStatus(comm_.Barrier(world_), "wait for all ranks");
+}
+
+}  // namespace weft

@@ -1,0 +1,59 @@
+// RankGroups: the reductions that one rank takes part in, by axis of the rank grid, over the
+// backend's Comm. The rest of the worker never sees a group number. A group of one costs nothing.
+// Used by the trainer's thread.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "plan/grid.h"
+#include "plan/layout.h"
+#include "worker/backend/comm.h"
+
+namespace weft {
+
+// The backend's code and text as a Status, led by `doing`: "step 12, all-reduce over tp: ...".
+absl::Status ToStatus(const BackendStatus& status, absl::string_view doing);
+
+class RankGroups {
+ public:
+  // Collective. FailedPrecondition if `comm` does not have layout.world_size() ranks.
+  // `comm` outlives the groups.
+  static absl::StatusOr<std::unique_ptr<RankGroups>> Create(const Layout& layout, Comm& comm);
+
+  int rank() const { return comm_.rank(); }
+  const GridCoordinates& at() const { return at_; }
+  const Layout& layout() const { return layout_; }
+  bool is_first_stage() const { return at_.pp == 0; }
+  bool is_last_stage() const { return at_.pp == layout_.pp - 1; }
+  // Rank of the neighbouring stage with the same other coordinates. REQUIRES: there is one.
+  int PreviousStage() const;
+  int NextStage() const;
+
+  absl::Status SumOverTensor(View data);      // over tp
+  absl::Status MaxOverTensor(View data);      // over tp
+  absl::Status SumOverData(View data);        // over dp
+  absl::Status SumOverTiedCopies(View data);  // first and last stage; REQUIRES: on one of them
+  absl::Status SumOverWorld(absl::Span<double> values);
+  absl::Status Exchange(absl::Span<const Transfer> transfers);
+  absl::Status Barrier();  // of all ranks
+
+ private:
+  RankGroups(const Layout& layout, Comm& comm);
+
+  // Makes this rank's group along one axis; `ranks` is empty if it joins none.
+  absl::StatusOr<int> NewGroup(const std::vector<int>& ranks);
+
+  const Layout layout_;
+  Comm& comm_;
+  const GridCoordinates at_;
+  int tensor_ = -1;
+  int data_ = -1;
+  int tied_copies_ = -1;
+  int world_ = -1;
+};
+
+}  // namespace weft

@@ -1,0 +1,49 @@
+// Head: final norm, logits and cross-entropy, on the last stage. The vocabulary is cut over tp into
+// contiguous ranges; the softmax is completed by a maximum and a sum over tp, so logits are never
+// gathered. A tied model multiplies by its copy of the token embedding.
+#pragma once
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "plan/model.h"
+#include "worker/arena.h"
+#include "worker/backend/device.h"
+#include "worker/groups.h"
+#include "worker/parameters.h"
+
+namespace weft {
+
+class Head {
+ public:
+  // Borrows `device` and `groups`. `rows`: N of a microbatch. `dnorm` [N, D] is workspace that may
+  // be the blocks'. REQUIRES: this rank is on the last stage.
+  Head(const ModelShape& model, const Parameters& parameters, int64_t rows, View dnorm,
+       Arena& arena, Device& device, RankGroups& groups);
+
+  // Where the last block writes its output [N, D].
+  View input() const { return x_; }
+
+  // Sum of the cross-entropy over the N targets [N, 1], the same on each tp rank.
+  absl::StatusOr<double> Forward(View targets);
+
+  // After Forward: writes the gradient of the input to `dx` [N, D] and accumulates those of the
+  // parameters. The loss counts with `scale`, 1 / tokens of the global batch. Overwrites logits.
+  absl::Status Backward(View targets, double scale, View dx);
+
+ private:
+  Device& device_;
+  RankGroups& groups_;
+  double norm_eps_ = 0;
+  int64_t first_id_ = 0;
+  Norm norm_;
+  View weight_, weight_gradient_;  // [V_local, D]
+  View x_, norm_mean_, norm_rstd_, norm_out_;
+  View logits_;                  // [N, V_local]
+  View row_max_;                 // [N, 1]
+  View row_sums_;                // [2, N]: the next two, reduced in one call
+  View row_sum_, target_logit_;  // [N, 1]
+  View dnorm_;
+};
+
+}  // namespace weft

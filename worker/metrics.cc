@@ -1,0 +1,51 @@
+#include "worker/metrics.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "worker/trainer.h"
+
+namespace weft {
+
+std::string MetricsLine(const StepReport& report, int64_t generation) {
+  std::string line = absl::StrFormat(
+      "{\"step\":%d,\"loss\":%.9g,\"loss_hex\":\"%a\",\"grad_norm\":%.9g,\"grad_norm_hex\":\"%a\","
+      "\"lr\":%.9g,\"tokens\":%d,\"tokens_per_s\":%.6g,\"step_s\":%.6g,\"generation\":%d",
+      report.step, report.loss, report.loss, report.grad_norm, report.grad_norm, report.lr,
+      report.tokens, static_cast<double>(report.tokens) / report.step_s, report.step_s, generation);
+  if (report.valid_loss) {
+    absl::StrAppendFormat(&line, ",\"valid_loss\":%.9g,\"valid_loss_hex\":\"%a\"",
+                          *report.valid_loss, *report.valid_loss);
+  }
+  return absl::StrCat(line, "}");
+}
+
+absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(const std::string& path) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) {
+    return absl::UnavailableError(
+        absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));
+  }
+  return std::unique_ptr<MetricsFile>(new MetricsFile(path, file));
+}
+
+MetricsFile::~MetricsFile() {
+  close(file_);
+}
+
+absl::Status MetricsFile::Append(const StepReport& report, int64_t generation) {
+  const std::string line = MetricsLine(report, generation) + "\n";
+  const ssize_t written = write(file_, line.data(), line.size());
+  if (written == static_cast<ssize_t>(line.size())) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      path_, ": cannot append a line: ", written < 0 ? std::strerror(errno) : "the disk is full",
+      "; make room and run the same command again"));
+}
+
+}  // namespace weft

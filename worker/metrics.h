@@ -1,0 +1,38 @@
+// metrics.jsonl: one JSON object per step and line, appended by rank 0. Numbers that decide whether
+// two runs are the same come twice, in decimal and as C99 hexadecimal ("%a" of the double).
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace weft {
+
+struct StepReport;
+
+// {"step":12,"loss":2.5,"loss_hex":"0x1.4p+1","grad_norm":...,"grad_norm_hex":...,"lr":...,
+//  "tokens":...,"tokens_per_s":...,"step_s":...,"generation":...} and, on steps that validate,
+// "valid_loss", "valid_loss_hex". One line, without its end.
+std::string MetricsLine(const StepReport& report, int64_t generation);
+
+class MetricsFile {
+ public:
+  // Opens for appending; lines of earlier generations stay. Unavailable if it cannot be written.
+  static absl::StatusOr<std::unique_ptr<MetricsFile>> Open(const std::string& path);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+
+  // One write per line, so that a reader never sees half of one. ResourceExhausted on a full disk.
+  absl::Status Append(const StepReport& report, int64_t generation);
+
+ private:
+  MetricsFile(std::string path, int file) : path_(std::move(path)), file_(file) {}
+
+  const std::string path_;
+  const int file_;
+};
+
+}  // namespace weft

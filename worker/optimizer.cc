@@ -1,0 +1,42 @@
+#include "worker/optimizer.h"
+
+#include <algorithm>
+
+#include "plan/errors.h"
+
+namespace weft {
+
+double PrimaryGradientSquares(absl::Span<const Parameter> parameters, Device& device) {
+  double sum = 0;
+  for (const Parameter& parameter : parameters) {
+    if (parameter.shard.primary) sum += device.SumOfSquares(parameter.gradient);
+  }
+  return sum;
+}
+
+double ClipFactor(double gradient_norm, double clip) {
+  if (clip == 0) return 1;
+  return std::min(1.0, clip / (gradient_norm + 1e-6));
+}
+
+void UpdateParameters(const OptimizerSpec& optimizer, double lr, double gradient_scale,
+                      int64_t step, absl::Span<const Parameter> parameters, Device& device) {
+  for (const Parameter& parameter : parameters) {
+    const double decay = parameter.shard.tensor.is_matrix() ? optimizer.weight_decay : 0;
+    if (optimizer.name == OptimizerKind::kSgd) {
+      device.Sgd(lr, decay, gradient_scale, parameter.gradient, parameter.weight);
+      continue;
+    }
+    CHECK(parameter.states.size() == 2);
+    device.Adamw({.lr = lr,
+                  .beta1 = optimizer.beta1,
+                  .beta2 = optimizer.beta2,
+                  .eps = optimizer.eps,
+                  .weight_decay = decay,
+                  .gradient_scale = gradient_scale,
+                  .step = step},
+                 parameter.gradient, parameter.weight, parameter.states[0], parameter.states[1]);
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,69 @@
+#include "worker/parameters.h"
+
+#include "absl/strings/str_cat.h"
+#include "plan/errors.h"
+
+namespace weft {
+
+Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
+                       int optimizer_states, Arena& arena) {
+  for (TensorShard& shard : ShardsOf(model, layout, rank)) {
+    const std::vector<int64_t> dims = shard.dims();
+    const int64_t rows = dims.size() == 2 ? dims[0] : 1;
+    const int64_t cols = dims.back();
+    Parameter parameter;
+    const auto get = [&](absl::string_view prefix) {
+      return arena.Get(absl::StrCat(prefix, "/", shard.tensor.name), rows, cols);
+    };
+    parameter.weight = get("weights");
+    parameter.gradient = get("gradients");
+    for (int i = 0; i < optimizer_states; ++i) {
+      parameter.states.push_back(get(kOptimizerStateNames[i]));
+    }
+    parameter.shard = std::move(shard);
+    parameters_.push_back(std::move(parameter));
+  }
+  all_gradients_ = arena.Whole(MemoryKind::kGradients);
+}
+
+const Parameter& Parameters::Get(absl::string_view tensor) const {
+  for (const Parameter& parameter : parameters_) {
+    if (parameter.shard.tensor.name == tensor) return parameter;
+  }
+  CHECK(false);
+  return parameters_.front();
+}
+
+Linear Parameters::GetLinear(absl::string_view name) const {
+  const Parameter& weight = Get(absl::StrCat(name, ".weight"));
+  const Parameter& bias = Get(absl::StrCat(name, ".bias"));
+  return {.weight = weight.weight,
+          .bias = bias.weight,
+          .weight_gradient = weight.gradient,
+          .bias_gradient = bias.gradient};
+}
+
+Norm Parameters::GetNorm(absl::string_view name) const {
+  const Linear pair = GetLinear(name);
+  return {.weight = pair.weight,
+          .bias = pair.bias,
+          .weight_gradient = pair.weight_gradient,
+          .bias_gradient = pair.bias_gradient};
+}
+
+void MultiplyLinear(const Linear& linear, View x, View y, Device& device) {
+  device.MatMul(x, Transpose::kNo, linear.weight, Transpose::kYes, 0, y);
+}
+
+void ForwardLinear(const Linear& linear, View x, View y, Device& device) {
+  MultiplyLinear(linear, x, y, device);
+  device.AddBias(linear.bias, y);
+}
+
+void BackwardLinear(const Linear& linear, View dy, View x, float beta, View dx, Device& device) {
+  device.BiasGradient(dy, linear.bias_gradient);
+  device.MatMul(dy, Transpose::kYes, x, Transpose::kNo, 1, linear.weight_gradient);
+  device.MatMul(dy, Transpose::kNo, linear.weight, Transpose::kNo, beta, dx);
+}
+
+}  // namespace weft

@@ -1,0 +1,68 @@
+// Parameters: the shards of the model that live on this rank, each with its weight, its gradient
+// and its optimizer state, as views into the arena. Which shards these are is plan/shard's word.
+// Immutable after construction; the values behind the views are the trainer's.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "plan/layout.h"
+#include "plan/model.h"
+#include "plan/shard.h"
+#include "worker/arena.h"
+#include "worker/backend/device.h"
+
+namespace weft {
+
+// A tensor's views are [rows, cols] of the shard; a vector is one row.
+struct Parameter {
+  TensorShard shard;
+  View weight;
+  View gradient;
+  std::vector<View> states;  // AdamW: exp_avg, exp_avg_sq; SGD: none
+};
+
+// y = x weight^T + bias; weight is [out, in].
+struct Linear {
+  View weight, bias;
+  View weight_gradient, bias_gradient;
+};
+
+// LayerNorm over D.
+struct Norm {
+  View weight, bias;
+  View weight_gradient, bias_gradient;
+};
+
+// Prefixes of the buffers of optimizer state, in the order of Parameter::states; a checkpoint
+// names them "optimizer.<prefix>.<tensor>".
+inline constexpr absl::string_view kOptimizerStateNames[] = {"exp_avg", "exp_avg_sq"};
+
+class Parameters {
+ public:
+  Parameters(const ModelShape& model, const Layout& layout, int rank, int optimizer_states,
+             Arena& arena);
+
+  absl::Span<const Parameter> all() const { return parameters_; }
+  // REQUIRES: this rank holds it.
+  const Parameter& Get(absl::string_view tensor) const;
+  Linear GetLinear(absl::string_view name) const;  // "<name>.weight" and "<name>.bias"
+  Norm GetNorm(absl::string_view name) const;
+
+  // All gradients as one row, for clearing and reducing in one call.
+  View all_gradients() const { return all_gradients_; }
+
+ private:
+  std::vector<Parameter> parameters_;
+  View all_gradients_;
+};
+
+// y [N, out] = x [N, in] weight^T, without the bias.
+void MultiplyLinear(const Linear& linear, View x, View y, Device& device);
+// As MultiplyLinear, with the bias.
+void ForwardLinear(const Linear& linear, View x, View y, Device& device);
+// Accumulates the gradients of weight and bias; dx = beta * dx + dy weight, beta 0 or 1.
+void BackwardLinear(const Linear& linear, View dy, View x, float beta, View dx, Device& device);
+
+}  // namespace weft

@@ -1,0 +1,82 @@
+// Stage: this rank's part of the network, and the activations that its live microbatches keep. It
+// carries out the compute and transfer actions of a schedule, in whatever order the schedule has.
+// Reductions, norm and update are the trainer's. Used by the trainer's thread.
+//
+// Slots: microbatch m keeps its activations in slot m % ActivationSlots (plan/memory) from the
+// start of its forward to the end of its backward pass; in evaluation slot 0 is all there is need
+// for.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "plan/layout.h"
+#include "plan/model.h"
+#include "plan/schedule.h"
+#include "worker/arena.h"
+#include "worker/backend/device.h"
+#include "worker/block.h"
+#include "worker/embedding.h"
+#include "worker/groups.h"
+#include "worker/head.h"
+#include "worker/parameters.h"
+
+namespace weft {
+
+// Evaluation runs forward passes only, for their loss.
+enum class Pass { kTraining, kEvaluation };
+
+class Stage {
+ public:
+  // Asks the arena for every buffer but the parameters'. Borrows `device` and `groups`.
+  Stage(const ModelShape& model, const BatchShape& batch, const Parameters& parameters,
+        Arena& arena, Device& device, RankGroups& groups);
+
+  // Starts a step's pass: ids (first stage) and targets (last stage) of all its microbatches, in
+  // order, [num_microbatches * N] each; empty elsewhere. Clears the loss.
+  void Begin(Pass pass, absl::Span<const int32_t> ids, absl::Span<const int32_t> targets);
+
+  // REQUIRES: action.op is kForward or kBackward.
+  absl::Status Compute(const Action& action);
+  // Carries out neighbouring transfers together.
+  absl::Status Exchange(absl::Span<const Action> transfers);
+
+  // Sum of the cross-entropy over the tokens of the pass so far; 0 but on the last stage. The same
+  // on each tp rank.
+  double loss_sum() const { return loss_sum_; }
+
+ private:
+  struct Slot {
+    std::vector<BlockActivations> blocks;
+    View dx;              // [N, D], last stage only
+    int microbatch = -1;  // -1: free
+  };
+
+  Slot& SlotOf(int microbatch);
+  Slot& TakeSlot(int microbatch);
+  View MicrobatchOf(View step_tokens, int microbatch) const;
+
+  absl::Status Forward(int microbatch);
+  absl::Status Backward(int microbatch);
+
+  const Layout layout_;
+  Device& device_;
+  RankGroups& groups_;
+  const int64_t rows_;       // N = B * T
+  const double loss_scale_;  // 1 / tokens of the global batch
+  std::vector<Block> blocks_;
+  std::vector<Slot> slots_;
+  BlockWorkspace work_;
+  std::optional<Embedding> embedding_;  // first stage
+  std::optional<Head> head_;            // last stage
+  View ids_, targets_;                  // [num_microbatches * N, 1]
+  // All but the last stage, [N, D]:
+  View dx_, recv_gradient_, send_activation_;
+  Pass pass_ = Pass::kTraining;
+  double loss_sum_ = 0;
+};
+
+}  // namespace weft

@@ -1,0 +1,291 @@
+#include "worker/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "plan/errors.h"
+#include "plan/memory.h"
+#include "process/version.h"
+#include "worker/arena.h"
+#include "worker/batches.h"
+#include "worker/checkpoint_io.h"
+#include "worker/groups.h"
+#include "worker/initial_weights.h"
+#include "worker/learning_rate.h"
+#include "worker/metrics.h"
+#include "worker/optimizer.h"
+#include "worker/parameters.h"
+#include "worker/stage.h"
+
+namespace weft {
+namespace {
+
+absl::Status CheckTrainable(const JobSpec& job, const Layout& layout) {
+  if (job.model.family != ModelFamily::kGpt2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.model_type: ", FamilyName(job.model.family),
+                     " can be planned but not trained yet; use gpt2"));
+  }
+  RETURN_IF_ERROR(CheckModel(job.model));
+  return CheckLayout(job.model, job.cluster, job.batch(), layout);
+}
+
+absl::Status AtStep(int64_t step, const absl::Status& status) {
+  return {status.code(), absl::StrCat("step ", step, ": ", status.message())};
+}
+
+// Its code tells the coordinator not to try again: the same steps would end the same way.
+absl::Status CheckFinite(absl::string_view what, double value, int64_t step) {
+  if (std::isfinite(value)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(what, " of step ", step, " is ", value,
+                   ": training has diverged; lower optimizer.lr, raise lr_scheduler.warmup_steps "
+                   "or set training.gradient_clipping, then resume or start with --fresh"));
+}
+
+}  // namespace
+
+Trainer::Trainer(const Assignment& assignment, Device& device, RunHooks hooks)
+    : job_(assignment.job),
+      layout_(assignment.layout),
+      generation_(assignment.generation),
+      run_folder_(assignment.run_folder),
+      load_checkpoint_(assignment.load_checkpoint),
+      device_(device),
+      hooks_(std::move(hooks)) {}
+
+Trainer::~Trainer() = default;
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Assignment& assignment, int rank,
+                                                         Device& device, Comm& comm,
+                                                         RunHooks hooks) {
+  RETURN_IF_ERROR(CheckTrainable(assignment.job, assignment.layout));
+  CHECK(rank == comm.rank());
+  auto trainer = std::unique_ptr<Trainer>(new Trainer(assignment, device, std::move(hooks)));
+  ASSIGN_OR_RETURN(trainer->groups_, RankGroups::Create(trainer->layout_, comm));
+  RETURN_IF_ERROR(trainer->OpenData());
+  RETURN_IF_ERROR(trainer->Allocate(rank));
+  RETURN_IF_ERROR(trainer->LoadOrInitialize());
+  if (rank == 0) {
+    ASSIGN_OR_RETURN(trainer->metrics_,
+                     MetricsFile::Open(absl::StrCat(assignment.run_folder, "/metrics.jsonl")));
+  }
+  RETURN_IF_ERROR(ToStatus(device.Synchronize(), "prepare the first step"));
+  return trainer;
+}
+
+absl::Status Trainer::OpenData() {
+  ASSIGN_OR_RETURN(Dataset train, Dataset::Open(job_, /*train=*/true));
+  batches_ = std::make_unique<Batches>(std::move(train), job_.training.seq_len, *groups_);
+  if (job_.validation.interval > 0 && job_.validation.steps > 0) {
+    ASSIGN_OR_RETURN(Dataset valid, Dataset::Open(job_, /*train=*/false));
+    valid_batches_ = std::make_unique<Batches>(std::move(valid), job_.training.seq_len, *groups_);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Allocate(int rank) {
+  const int states = OptimizerStates(job_.optimizer.name);
+  const RankMemory memory = PlanRankMemory(job_.model, job_.batch(), layout_, rank, states);
+  planned_bytes_ = memory.total_bytes();
+  ASSIGN_OR_RETURN(arena_, Arena::Create(memory, device_));
+  parameters_ = std::make_unique<Parameters>(job_.model, layout_, rank, states, *arena_);
+  stage_ =
+      std::make_unique<Stage>(job_.model, job_.batch(), *parameters_, *arena_, device_, *groups_);
+  RETURN_IF_ERROR(arena_->CheckAllUsed());
+  const int stage = groups_->at().pp;
+  schedule_ = StepSchedule(layout_, stage, job_.model.tied_embeddings);
+  evaluation_ = EvaluationSchedule(stage, layout_.pp, static_cast<int>(layout_.num_microbatches));
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::LoadOrInitialize() {
+  if (!load_checkpoint_.empty()) {
+    ASSIGN_OR_RETURN(after_step_, LoadCheckpoint(load_checkpoint_, RunFacts(job_, *batches_),
+                                                 *parameters_, device_));
+    return absl::OkStatus();
+  }
+  std::vector<float> values;
+  for (const Parameter& parameter : parameters_->all()) {
+    values.resize(static_cast<size_t>(parameter.shard.elements()));
+    FillInitialValues(parameter.shard, job_.training.seed, absl::MakeSpan(values));
+    device_.CopyIn(parameter.weight, values.data());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunResult> Trainer::Run() {
+  if (hooks_.ready) hooks_.ready(after_step_, allocated_bytes(), planned_bytes_);
+  RunResult result{.step = after_step_};
+  const int64_t last_step = job_.training.steps;
+  while (result.step < last_step && !result.stopped) {
+    const int64_t step = result.step + 1;
+    absl::StatusOr<StepReport> done = Step(step);
+    if (!done.ok()) return AtStep(step, done.status());
+    StepReport report = *std::move(done);
+    report.stopping = report.stopping && step < last_step;
+    if (valid_batches_ != nullptr && step % job_.validation.interval == 0) {
+      ASSIGN_OR_RETURN(report.valid_loss, Validate());
+      RETURN_IF_ERROR(CheckFinite("validation loss", *report.valid_loss, step));
+    }
+    if (metrics_ != nullptr) RETURN_IF_ERROR(metrics_->Append(report, generation_));
+    if (hooks_.step_done) hooks_.step_done(report);
+    result = {.step = step, .stopped = report.stopping};
+    const int64_t interval = job_.checkpoint.interval;
+    if (report.stopping || step == last_step || (interval > 0 && step % interval == 0)) {
+      RETURN_IF_ERROR(Save(step));
+    }
+  }
+  // Nobody leaves before rank 0 has committed the last checkpoint.
+  RETURN_IF_ERROR(groups_->Barrier());
+  return result;
+}
+
+// One optimizer step, in the order of the schedule. Collective.
+absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
+  const auto start = std::chrono::steady_clock::now();
+  StepReport report;
+  report.step = step;
+  report.lr = LearningRate(job_.lr_scheduler, job_.optimizer.lr, job_.training.steps, step);
+  report.tokens = job_.training.global_batch_size * job_.training.seq_len;
+  RETURN_IF_ERROR(batches_->Read(step));
+  stage_->Begin(Pass::kTraining, batches_->ids(), batches_->targets());
+  device_.Zero(parameters_->all_gradients());
+  for (const absl::Span<const Action> group : Groups(schedule_)) {
+    if (IsTransfer(group.front().op)) {
+      RETURN_IF_ERROR(stage_->Exchange(group));
+    } else {
+      RETURN_IF_ERROR(Do(group.front(), report));
+    }
+  }
+  RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "compute"));
+  report.step_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+absl::Status Trainer::Do(const Action& action, StepReport& report) {
+  switch (action.op) {
+    case Op::kForward:
+    case Op::kBackward:
+      return stage_->Compute(action);
+    case Op::kReduceTiedEmbedding:
+      return groups_->SumOverTiedCopies(parameters_->Get(kTokenEmbeddingName).gradient);
+    case Op::kReduceGradients:
+      CHECK(action.bucket == 0);
+      // A sum, not a mean: the loss is already scaled by the tokens of the global batch.
+      return groups_->SumOverData(parameters_->all_gradients());
+    case Op::kReduceNorm:
+      return ReduceNorm(report);
+    case Op::kUpdate:
+      Update(report);
+      return absl::OkStatus();
+    default:
+      CHECK(false);
+      return absl::OkStatus();
+  }
+}
+
+// Loss, squared norm and stop flag in one reduction, so that all ranks know the same. Of the ranks
+// that hold the same number, one contributes it.
+absl::Status Trainer::ReduceNorm(StepReport& report) {
+  const GridCoordinates& at = groups_->at();
+  const bool has_loss = groups_->is_last_stage() && at.tp == 0;
+  const bool stop = hooks_.stop_requested && hooks_.stop_requested();
+  double sums[] = {
+      has_loss ? stage_->loss_sum() : 0,
+      at.dp == 0 ? PrimaryGradientSquares(parameters_->all(), device_) : 0,
+      stop ? 1.0 : 0.0,
+  };
+  RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "compute"));
+  RETURN_IF_ERROR(groups_->SumOverWorld(absl::MakeSpan(sums)));
+  report.loss = sums[0] / static_cast<double>(report.tokens);
+  report.grad_norm = std::sqrt(sums[1]);
+  report.stopping = sums[2] > 0;
+  RETURN_IF_ERROR(CheckFinite("loss", report.loss, report.step));
+  return CheckFinite("gradient norm", report.grad_norm, report.step);
+}
+
+void Trainer::Update(const StepReport& report) {
+  UpdateParameters(job_.optimizer, report.lr,
+                   ClipFactor(report.grad_norm, job_.training.gradient_clipping), report.step,
+                   parameters_->all(), device_);
+}
+
+// Mean loss over the first validation.steps global batches of held-out samples.
+absl::StatusOr<double> Trainer::Validate() {
+  double loss_sum = 0;
+  for (int64_t batch = 1; batch <= job_.validation.steps; ++batch) {
+    RETURN_IF_ERROR(valid_batches_->Read(batch));
+    stage_->Begin(Pass::kEvaluation, valid_batches_->ids(), valid_batches_->targets());
+    for (const absl::Span<const Action> group : Groups(evaluation_)) {
+      if (IsTransfer(group.front().op)) {
+        RETURN_IF_ERROR(stage_->Exchange(group));
+      } else {
+        RETURN_IF_ERROR(stage_->Compute(group.front()));
+      }
+    }
+    loss_sum += stage_->loss_sum();
+  }
+  RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "validate"));
+  if (!groups_->is_last_stage() || groups_->at().tp != 0) loss_sum = 0;
+  RETURN_IF_ERROR(groups_->SumOverWorld({&loss_sum, 1}));
+  const int64_t tokens = job_.training.global_batch_size * job_.training.seq_len;
+  return loss_sum / static_cast<double>(job_.validation.steps * tokens);
+}
+
+absl::Status Trainer::Save(int64_t step) {
+  const std::string stage_folder = StageFolder(CheckpointFolder(), generation_, step);
+  ASSIGN_OR_RETURN(const ShardRecord shard,
+                   WriteOwnShard(stage_folder, groups_->rank(), {groups_->at().dp, layout_.dp},
+                                 *parameters_, device_));
+  std::vector<ShardRecord> shards = {shard};
+  if (hooks_.exchange_shards) {
+    ASSIGN_OR_RETURN(shards, hooks_.exchange_shards(step, shard));
+  } else {
+    CHECK(layout_.world_size() == 1);
+  }
+  if (groups_->rank() != 0) return absl::OkStatus();
+  return Commit(step, std::move(shards));
+}
+
+absl::Status Trainer::Commit(int64_t step, std::vector<ShardRecord> shards) {
+  const std::string folder = CheckpointFolder();
+  Manifest manifest;
+  manifest.step = step;
+  manifest.generation = generation_;
+  manifest.next_sample = step * job_.training.global_batch_size;
+  manifest.weft_version = Version();
+  manifest.layout = LayoutText(layout_);
+  manifest.facts = RunFacts(job_, *batches_);
+  manifest.shards = std::move(shards);
+  RETURN_IF_ERROR(CommitCheckpoint(folder, manifest));
+  RETURN_IF_ERROR(RemoveOldCheckpoints(folder, job_.checkpoint.keep_latest_k).status());
+  if (hooks_.committed) hooks_.committed(step, StepFolder(folder, step));
+  return absl::OkStatus();
+}
+
+std::string Trainer::CheckpointFolder() const {
+  const std::string& folder = job_.checkpoint.folder;
+  return absl::StartsWith(folder, "/") ? folder : absl::StrCat(run_folder_, "/", folder);
+}
+
+void Trainer::ForEachShard(const std::function<void(const TensorShard& shard, ShardKind kind,
+                                                    absl::Span<const float> values)>& visit) const {
+  std::vector<float> values;
+  for (const Parameter& parameter : parameters_->all()) {
+    values.resize(static_cast<size_t>(parameter.shard.elements()));
+    device_.CopyOut(values.data(), parameter.weight);
+    visit(parameter.shard, ShardKind::kWeight, values);
+    device_.CopyOut(values.data(), parameter.gradient);
+    visit(parameter.shard, ShardKind::kGradient, values);
+  }
+}
+
+int64_t Trainer::allocated_bytes() const {
+  return arena_->bytes();
+}
+
+}  // namespace weft
