@@ -172,6 +172,16 @@ double TransferSeconds(const Question& asked) {
   return link.latency_s + asked.boundary_bytes() / link.bytes_per_s;
 }
 
+std::vector<ActionSeconds> ActionsOf(const std::vector<StageSeconds>& stages, double transfer_s) {
+  std::vector<ActionSeconds> seconds;
+  for (const StageSeconds& stage : stages) {
+    seconds.push_back({.forward_s = stage.forward.total_s(),
+                       .backward_s = stage.backward.total_s(),
+                       .transfer_s = transfer_s});
+  }
+  return seconds;
+}
+
 // Parameters that tp index 0 of each stage holds.
 struct StageParameters {
   double all = 0;
@@ -251,9 +261,7 @@ StepTime EstimateStepTime(const ModelShape& model, const Cluster& cluster, const
   const std::vector<StageSeconds> stages = SecondsOfStages(asked);
   const auto microbatches = static_cast<double>(layout.num_microbatches);
   size_t slowest = 0;
-  double all_cycles_s = 0;
   for (size_t stage = 0; stage < stages.size(); ++stage) {
-    all_cycles_s += stages[stage].cycle_s();
     if (stages[stage].cycle_s() > stages[slowest].cycle_s()) slowest = stage;
   }
   const StageSeconds& own = stages[slowest];
@@ -261,13 +269,12 @@ StepTime EstimateStepTime(const ModelShape& model, const Cluster& cluster, const
   time.compute_s = microbatches * (own.forward.compute_s + own.backward.compute_s);
   time.overhead_s = microbatches * (own.forward.overhead_s + own.backward.overhead_s);
   time.tensor_comm_s = microbatches * (own.forward.tensor_comm_s + own.backward.tensor_comm_s);
-  // GPipe and 1F1B alike: fill and drain pass every other stage once (Narayanan et al.,
-  // SC'21, 2.2).
-  time.bubble_s = all_cycles_s - own.cycle_s();
-  // Activations there and gradients back: over each border once to fill and drain, then once per
-  // microbatch, as transfers are not hidden behind compute.
-  time.pipeline_comm_s =
-      2 * TransferSeconds(asked) * (microbatches - 1 + static_cast<double>(layout.pp - 1));
+  const auto pipeline_s = [&](double transfer_s) {
+    return PipelineSeconds(layout.schedule, ActionsOf(stages, transfer_s), layout.num_microbatches);
+  };
+  const double without_transfers_s = pipeline_s(0);
+  time.bubble_s = std::max(0.0, without_transfers_s - microbatches * own.cycle_s());
+  time.pipeline_comm_s = std::max(0.0, pipeline_s(TransferSeconds(asked)) - without_transfers_s);
   const std::vector<StageParameters> parameters = ParametersOfStages(model, layout);
   time.data_comm_s = DataCommSeconds(asked, parameters);
   time.optimizer_s = OptimizerSeconds(asked, parameters, optimizer_states);
@@ -277,13 +284,7 @@ StepTime EstimateStepTime(const ModelShape& model, const Cluster& cluster, const
 std::vector<ActionSeconds> EstimateActionSeconds(const ModelShape& model, const Cluster& cluster,
                                                  const BatchShape& batch, const Layout& layout) {
   const Question asked = {model, cluster, batch, layout};
-  std::vector<ActionSeconds> seconds;
-  for (const StageSeconds& stage : SecondsOfStages(asked)) {
-    seconds.push_back({.forward_s = stage.forward.total_s(),
-                       .backward_s = stage.backward.total_s(),
-                       .transfer_s = TransferSeconds(asked)});
-  }
-  return seconds;
+  return ActionsOf(SecondsOfStages(asked), TransferSeconds(asked));
 }
 
 }  // namespace weft

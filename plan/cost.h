@@ -37,7 +37,7 @@ StepTime EstimateStepTime(const ModelShape& model, const Cluster& cluster, const
                           const Layout& layout, int optimizer_states);
 
 // What Simulate needs: seconds of one microbatch's forward, backward and transfer, per stage.
-// EstimateStepTime is the closed form of these. REQUIRES: as above.
+// REQUIRES: as above.
 std::vector<ActionSeconds> EstimateActionSeconds(const ModelShape& model, const Cluster& cluster,
                                                  const BatchShape& batch, const Layout& layout);
 

@@ -187,6 +187,55 @@ class DryRun {
   std::deque<int> awake_;
 };
 
+// All forwards pass as in a flow shop of equal jobs, then all backwards. Each border is crossed
+// once to fill and once to drain, then a stage exchanges once per pass.
+double GpipeSeconds(absl::Span<const ActionSeconds> stages, double microbatches) {
+  double fill_s = 0;
+  double slowest_forward_s = 0;
+  double slowest_backward_s = 0;
+  for (const ActionSeconds& stage : stages) {
+    fill_s += stage.forward_s + stage.backward_s;
+    slowest_forward_s = std::max(slowest_forward_s, stage.forward_s);
+    slowest_backward_s = std::max(slowest_backward_s, stage.backward_s);
+  }
+  const auto borders = static_cast<double>(stages.size() - 1);
+  const double exchange_s = borders > 0 ? 2 * stages.front().transfer_s : 0;
+  return fill_s + borders * exchange_s +
+         (microbatches - 1) * (slowest_forward_s + slowest_backward_s + exchange_s);
+}
+
+// Every stage bounds the step: the first microbatch has to reach it and the last to leave it, in
+// between it is busy, but for what the stages after it need longer than its own warmup forwards
+// (and, at the end, its cooldown backwards) to turn a microbatch around. Each pass pays for what it
+// receives.
+double OneForwardOneBackwardSeconds(absl::Span<const ActionSeconds> stages, double microbatches) {
+  const size_t last = stages.size() - 1;
+  const auto forward_s = [&](size_t stage) {
+    return stages[stage].forward_s + (stage > 0 ? stages[stage].transfer_s : 0);
+  };
+  const auto backward_s = [&](size_t stage) {
+    return stages[stage].backward_s + (stage < last ? stages[stage].transfer_s : 0);
+  };
+  double after_s = 0;
+  for (size_t stage = 0; stage <= last; ++stage) after_s += forward_s(stage) + backward_s(stage);
+  double before_s = 0;
+  double bound_s = 0;
+  for (size_t stage = 0; stage <= last; ++stage) {
+    const double cycle_s = forward_s(stage) + backward_s(stage);
+    after_s -= cycle_s;
+    const auto warmup = static_cast<double>(last - stage);
+    const double others = std::min(warmup, microbatches - 1);
+    const double at_start_s = std::max(0.0, after_s - others * forward_s(stage));
+    const double at_end_s = std::max(0.0, after_s - others * backward_s(stage));
+    // With few microbatches the two waits are one and the same.
+    const double idle_s =
+        microbatches > warmup ? at_start_s + at_end_s : std::max(at_start_s, at_end_s);
+    bound_s = std::max(bound_s, before_s + microbatches * cycle_s + idle_s);
+    before_s += cycle_s;
+  }
+  return bound_s;
+}
+
 }  // namespace
 
 absl::StatusOr<Simulation> Simulate(absl::Span<const std::vector<Action>> stages,
@@ -196,6 +245,14 @@ absl::StatusOr<Simulation> Simulate(absl::Span<const std::vector<Action>> stages
   DryRun run(stages, seconds);
   RETURN_IF_ERROR(run.Run());
   return run.Result();
+}
+
+double PipelineSeconds(ScheduleKind kind, absl::Span<const ActionSeconds> stages,
+                       int64_t microbatches) {
+  CHECK(!stages.empty() && microbatches >= 1);
+  const auto count = static_cast<double>(microbatches);
+  if (kind == ScheduleKind::kGpipe) return GpipeSeconds(stages, count);
+  return OneForwardOneBackwardSeconds(stages, count);
 }
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -94,6 +95,48 @@ TEST(Simulate, RunsForwardsOnlyForEvaluation) {
   const auto simulation = Simulate(pipeline, absl::MakeConstSpan(&seconds, 1));
   ASSERT_TRUE(simulation.ok()) << simulation.status();
   EXPECT_NEAR(simulation->makespan_s, 5 + 2, 1e-12);
+}
+
+// Durations of `stages` stages, each between 0.5 and 1.5 times the norm, from `seed` alone.
+std::vector<ActionSeconds> UnevenSeconds(int stages, unsigned seed, double transfer_s) {
+  std::minstd_rand random(seed);
+  std::vector<ActionSeconds> seconds;
+  for (int stage = 0; stage < stages; ++stage) {
+    const double size = 0.5 + static_cast<double>(random() % 1001) / 1000;
+    seconds.push_back({size, 2 * size, transfer_s});
+  }
+  return seconds;
+}
+
+TEST(PipelineSeconds, IsTheSimulatorsMakespanForEqualStages) {
+  for (const ActionSeconds& seconds : kRatios) {
+    ForSmallPipelines(seconds, [&](ScheduleKind kind, int stages, int microbatches,
+                                   const Simulation& simulation) {
+      const std::vector<ActionSeconds> all(static_cast<size_t>(stages), seconds);
+      EXPECT_NEAR(PipelineSeconds(kind, all, microbatches), simulation.makespan_s, 1e-9);
+    });
+  }
+}
+
+TEST(PipelineSeconds, IsNeverAboveTheSimulatorAndAtMostFivePercentBelow) {
+  for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward}) {
+    for (int stages = 1; stages <= 8; ++stages) {
+      for (int microbatches = 1; microbatches <= 20; ++microbatches) {
+        for (const double transfer_s : {0.0, 0.1}) {
+          const auto seed = static_cast<unsigned>(stages * 100 + microbatches);
+          const std::vector<ActionSeconds> seconds = UnevenSeconds(stages, seed, transfer_s);
+          const auto simulation = Simulate(PipelineOf(kind, stages, microbatches), seconds);
+          ASSERT_TRUE(simulation.ok()) << simulation.status();
+          const double ratio =
+              PipelineSeconds(kind, seconds, microbatches) / simulation->makespan_s;
+          EXPECT_LE(ratio, 1 + 1e-9)
+              << ScheduleName(kind) << " " << stages << " x " << microbatches;
+          EXPECT_GE(ratio, kind == ScheduleKind::kGpipe ? 1 - 1e-9 : 0.95)
+              << ScheduleName(kind) << " " << stages << " x " << microbatches;
+        }
+      }
+    }
+  }
 }
 
 Action* Find(std::vector<Action>& actions, Op op, int microbatch) {

@@ -1,0 +1,101 @@
+#include "plan/stage_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/plan/sample_jobs.h"
+
+namespace weft {
+namespace {
+
+ModelShape Tiny(ModelFamily family) {
+  ModelShape model = SampleJob().model;
+  model.family = family;
+  model.vocab_size = 257;  // tp does not divide it
+  model.hidden_size = 24;
+  model.num_blocks = 7;  // pp does not divide it
+  model.num_heads = 4;
+  model.num_kv_heads = family == ModelFamily::kGpt2 ? 4 : 2;
+  model.head_dim = 6;
+  model.ffn_size = 40;
+  model.max_positions = 9;
+  model.tied_embeddings = family == ModelFamily::kGpt2;
+  return model;
+}
+
+// Odd sizes on purpose: the alignment of each buffer shows.
+std::vector<Layout> SmallLayouts() {
+  std::vector<Layout> layouts;
+  for (const int dp : {1, 2, 3}) {
+    for (const int tp : {1, 2}) {
+      for (int pp = 1; pp <= 7; ++pp) {
+        for (const ScheduleKind schedule :
+             {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward}) {
+          for (const int64_t micro_batch_size : {1, 3}) {
+            for (const int64_t num_microbatches : {1, 2, 5, 19}) {
+              layouts.push_back({.dp = dp,
+                                 .pp = pp,
+                                 .tp = tp,
+                                 .schedule = schedule,
+                                 .micro_batch_size = micro_batch_size,
+                                 .num_microbatches = num_microbatches});
+            }
+          }
+        }
+      }
+    }
+  }
+  return layouts;
+}
+
+TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
+  constexpr int64_t kSeqLen = 9;
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    for (const int optimizer_states : {0, 2}) {
+      const ModelShape model = Tiny(family);
+      StageMemoryTable table(model, kSeqLen, optimizer_states);
+      for (const Layout& layout : SmallLayouts()) {
+        const BatchShape batch = {layout.dp * layout.micro_batch_size * layout.num_microbatches,
+                                  kSeqLen};
+        for (int stage = 0; stage < layout.pp; ++stage) {
+          const int rank = layout.grid().RankOf({.dp = 0, .pp = stage, .cp = 0, .tp = 0});
+          const RankMemory listed = PlanRankMemory(model, batch, layout, rank, optimizer_states);
+          const MemoryBytes bytes = table.Of(layout, stage);
+          EXPECT_EQ(bytes.by_kind, BytesByKind(listed).by_kind)
+              << FamilyName(family) << " " << LayoutText(layout) << " stage " << stage
+              << " optimizer states " << optimizer_states;
+          EXPECT_EQ(bytes.total_bytes(), listed.total_bytes());
+        }
+      }
+    }
+  }
+}
+
+TEST(StageMemoryTable, NoRankOfAStageHoldsMore) {
+  const ModelShape model = Tiny(ModelFamily::kGpt2);
+  for (const Layout& layout : SmallLayouts()) {
+    if (layout.num_microbatches > 2) continue;
+    StageMemoryTable table(model, /*seq_len=*/9, /*optimizer_states=*/2);
+    const BatchShape batch = {layout.dp * layout.micro_batch_size * layout.num_microbatches, 9};
+    for (int rank = 0; rank < layout.world_size(); ++rank) {
+      const int stage = layout.grid().CoordinatesOf(rank).pp;
+      EXPECT_LE(PlanRankMemory(model, batch, layout, rank, 2).total_bytes(),
+                table.Of(layout, stage).total_bytes())
+          << LayoutText(layout) << " rank " << rank;
+    }
+  }
+}
+
+TEST(MemoryBytes, NamesTheLargestKind) {
+  MemoryBytes bytes;
+  bytes.by_kind[static_cast<size_t>(MemoryKind::kOptimizer)] = 5;
+  bytes.by_kind[static_cast<size_t>(MemoryKind::kActivations)] = 7;
+  EXPECT_EQ(bytes.largest(), MemoryKind::kActivations);
+  EXPECT_EQ(bytes.total_bytes(), 12);
+}
+
+}  // namespace
+}  // namespace weft
