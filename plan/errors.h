@@ -18,10 +18,12 @@
 #define ASSIGN_OR_RETURN(lhs, expr) WEFT_ASSIGN_(WEFT_CAT_(weft_or_, __LINE__), lhs, expr)
 #define WEFT_CAT_(a, b) WEFT_CAT2_(a, b)
 #define WEFT_CAT2_(a, b) a##b
+// A declaration cannot stand in parentheses. NOLINTBEGIN(bugprone-macro-parentheses)
 #define WEFT_ASSIGN_(tmp, lhs, expr)  \
   auto tmp = (expr);                  \
   if (!tmp.ok()) return tmp.status(); \
   lhs = *std::move(tmp)
+// NOLINTEND(bugprone-macro-parentheses)
 
 #define CHECK(condition)                                                                     \
   ((condition)                                                                               \
