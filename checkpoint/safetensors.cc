@@ -146,6 +146,7 @@ std::string HeaderText(const std::vector<const TensorToWrite*>& tensors,
   std::map<std::string, std::string> all = metadata;
   all.emplace("format", "pt");  // some Hugging Face loaders ask for it
   std::vector<std::string> pairs;
+  pairs.reserve(all.size());
   for (const auto& [key, value] : all) pairs.push_back(quoted(key) + ":" + quoted(value));
   std::string text = absl::StrCat("{\"__metadata__\":{", absl::StrJoin(pairs, ","), "}");
   int64_t begin = 0;

@@ -23,7 +23,7 @@ static_assert(std::endian::native == std::endian::little, "token files are read 
 
 constexpr int32_t kLlmcGpt2Magic = 20240520;
 constexpr int32_t kLlmcLlamaMagic = 20240801;
-constexpr int64_t kLlmcHeaderBytes = 256 * 4;
+constexpr int64_t kLlmcHeaderBytes = 1024;
 constexpr int64_t kFingerprintBytes = int64_t{1} << 20;
 
 // Mapped bytes are not aligned for anything: always copy out.

@@ -74,7 +74,8 @@ class CheckpointTest : public ::testing::Test {
     manifest.facts = {{"seed", "42"}, {"data /a b", "12:34"}};
     const std::vector<float> values(12, static_cast<float>(step * 10 + generation));
     for (int rank = 0; rank < 2; ++rank) {
-      const BoxToSave box{"w", {4, 6}, {rank * 2, 0}, {rank * 2 + 2, 6}, values};
+      const int64_t row = rank == 0 ? 0 : 2;
+      const BoxToSave box{"w", {4, 6}, {row, 0}, {row + 2, 6}, values};
       const auto shard = WriteShard(StageFolder(folder_, generation, step), rank, {{box}});
       EXPECT_TRUE(shard.ok()) << shard.status();
       if (shard.ok()) manifest.shards.push_back(*shard);

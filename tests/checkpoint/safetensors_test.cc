@@ -109,8 +109,8 @@ TEST_F(SafetensorsTest, WritesTheBytesOfTheFormat) {
 TEST_F(SafetensorsTest, ReadsTensorsAtAnyAlignment) {
   const std::string data("\x00\x00\x80\x3f\x00\x00\x00\xc0", 8);
   for (int padding = 0; padding < 8; ++padding) {
-    const std::string header =
-        R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})" + std::string(padding, ' ');
+    std::string header = R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+    header.append(static_cast<size_t>(padding), ' ');
     const uint64_t length = header.size();
     WriteBytes(std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
     const auto file = SafetensorsFile::Open(path_);

@@ -74,7 +74,7 @@ class DatasetTest : public ::testing::Test {
   ~DatasetTest() override { std::filesystem::remove_all(folder_); }
 
   std::string Write(const std::string& name, const std::string& bytes) {
-    const std::string path = folder_ + "/" + name;
+    std::string path = folder_ + "/" + name;
     std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
     return path;
   }

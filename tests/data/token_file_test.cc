@@ -27,7 +27,7 @@ class TokenFileTest : public ::testing::Test {
   ~TokenFileTest() override { std::filesystem::remove_all(folder_); }
 
   std::string Write(const std::string& bytes) {
-    const std::string path = folder_ + "/tokens.bin";
+    std::string path = folder_ + "/tokens.bin";
     std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
     return path;
   }
