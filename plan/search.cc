@@ -194,7 +194,7 @@ Sorted SortCandidates(const JobSpec& job) {
   }
   std::stable_sort(
       sorted.fitting.begin(), sorted.fitting.end(),
-      [](const Candidate& a, const Candidate& b) { return a.time.total_s() < b.time.total_s(); });
+      [](const Candidate& a, const Candidate& b) { return Ticks(a.time) < Ticks(b.time); });
   std::stable_sort(sorted.misfits.begin(), sorted.misfits.end(),
                    [](const Candidate& a, const Candidate& b) {
                      return a.memory.total_bytes() < b.memory.total_bytes();
@@ -250,18 +250,20 @@ std::vector<Layout> CandidateLayouts(const JobSpec& job) {
     }
   };
   // A degree that breaks a rule by itself is listed once, for its reason, and not multiplied out.
-  const std::vector<int> tps = Degrees(fixed.tp, slots);
+  const int64_t fixed_dp = std::max(fixed.dp.value_or(1), 1);
+  const int64_t fixed_pp = std::max(fixed.pp.value_or(1), 1);
+  const std::vector<int> tps = Degrees(fixed.tp, slots / fixed_dp / fixed_pp);
   for (const int tp : tps) {
     Layout alone;
     alone.tp = layout.tp = tp;
     const bool tp_is_sound = DegreeIssues(job.model, job.cluster, alone).empty();
+    const int64_t beside_tp = slots / std::max(tp, 1);
     const std::vector<int> pps =
-        Degrees(fixed.pp, std::min(slots / std::max(tp, 1), job.model.num_blocks));
+        Degrees(fixed.pp, std::min(beside_tp / fixed_dp, job.model.num_blocks));
     for (const int pp : pps) {
       layout.pp = pp;
       if (pp != pps.front() && !tp_is_sound) break;
-      const int64_t rest = slots / std::max(1, tp) / std::max(1, pp);
-      const std::vector<int> dps = Degrees(fixed.dp, std::min(rest, global));
+      const std::vector<int> dps = Degrees(fixed.dp, std::min(beside_tp / std::max(pp, 1), global));
       for (const int dp : dps) {
         layout.dp = dp;
         if (dp != dps.front() && !tp_is_sound) break;

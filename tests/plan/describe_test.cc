@@ -1,0 +1,77 @@
+#include "plan/describe.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "tests/golden/golden.h"
+#include "tests/plan/sample_jobs.h"
+
+namespace weft {
+namespace {
+
+TEST(BytesText, HasThreeDigitsAndAUnit) {
+  const std::pair<int64_t, std::string> cases[] = {
+      {0, "0 B"},
+      {1023, "1023 B"},
+      {1024, "1.00 KiB"},
+      {12 << 20, "12.0 MiB"},
+      {(int64_t{3} << 30) / 2, "1.50 GiB"},
+      {int64_t{141} << 30, "141 GiB"},
+      {int64_t{5} << 40, "5.00 TiB"},
+      {-(int64_t{3} << 29), "-1.50 GiB"},
+  };
+  for (const auto& [bytes, text] : cases) EXPECT_EQ(BytesText(bytes), text);
+}
+
+TEST(SecondsText, HasThreeDigitsAndAUnit) {
+  const std::pair<double, std::string> cases[] = {
+      {0, "0 s"},
+      {1.25, "1.25 s"},
+      {0.0341, "34.1 ms"},
+      {0.25, "250 ms"},
+      {12.34e-6, "12.3 us"},
+      {0.99999, "1.00 s"},
+      {0.00099999, "1.00 ms"},
+      {75.4, "75.4 s"},
+      {1234, "1234 s"},
+  };
+  for (const auto& [seconds, text] : cases) EXPECT_EQ(SecondsText(seconds), text);
+}
+
+std::string TextOf(const JobSpec& job, int max_rejections) {
+  const auto plan = FindPlan(job);
+  return plan.ok() ? PlanText(job, *plan, max_rejections)
+                   : std::string(plan.status().message()) + "\n";
+}
+
+TEST(PlanText, OfASmallJobOnFourSlots) {
+  ExpectGolden("plan_sample.txt", TextOf(SampleJob(), 8));
+}
+
+TEST(PlanText, OfAPipelineWhereMuchDoesNotFit) {
+  JobSpec job = SampleJob();
+  job.parallelism.dp = 2;
+  job.parallelism.pp = 2;
+  job.cluster.device.memory_bytes = int64_t{380} << 20;
+  ExpectGolden("plan_dp2_pp2.txt", TextOf(job, 20));
+}
+
+TEST(PlanText, OfALargeModelOnEightNodes) {
+  ExpectGolden("plan_large.txt", TextOf(LargeJob(), 8));
+}
+
+TEST(PlanText, OfAJobThatFitsNowhere) {
+  JobSpec job = LargeJob();
+  job.cluster.nodes = 1;
+  ExpectGolden("plan_nothing_fits.txt", TextOf(job, 8));
+}
+
+TEST(PlanText, ShowsNoLosersWhenNoneAreWanted) {
+  const std::string text = TextOf(SampleJob(), 0);
+  EXPECT_EQ(text.find("losers"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft
