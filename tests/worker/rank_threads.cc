@@ -3,16 +3,20 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "plan/errors.h"
 #include "tests/worker/backend/thread_comm.h"
 #include "worker/backend/cpu/device_cpu.h"
@@ -117,6 +121,12 @@ absl::Status TrainRank(const RankThreads& run, int rank, Comm& comm, ShardTable&
         Assemble(shard, values, kind == ShardKind::kWeight ? outcome.weights : outcome.gradients);
       });
   return absl::OkStatus();
+}
+
+double Norm(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) sum += double{value} * value;
+  return std::sqrt(sum);
 }
 
 }  // namespace
@@ -225,6 +235,46 @@ TrainingOutcome Train(const RankThreads& run) {
   }
   threads.clear();  // joins
   return outcome;
+}
+
+TrainingOutcome TrainWith(const JobSpec& job, const Layout& layout, const std::string& run_folder,
+                          const std::string& load_checkpoint) {
+  RankThreads run;
+  run.assignment = {
+      .job = job, .layout = layout, .run_folder = run_folder, .load_checkpoint = load_checkpoint};
+  return Train(run);
+}
+
+double RelativeDifference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(b[i]));
+  }
+  return worst;
+}
+
+double GradientDifference(const TrainingOutcome& a, const TrainingOutcome& b) {
+  double all = 0;
+  for (const auto& [name, values] : b.gradients) all = std::hypot(all, Norm(values));
+  double worst = a.gradients.size() == b.gradients.size() && all > 0
+                     ? 0
+                     : std::numeric_limits<double>::infinity();
+  for (const auto& [name, values] : b.gradients) {
+    std::vector<float> difference = a.gradients.at(name);
+    for (size_t i = 0; i < values.size(); ++i) difference[i] -= values[i];
+    worst = std::max(worst, Norm(difference) / std::max(Norm(values), 1e-3 * all));
+  }
+  return worst;
+}
+
+std::vector<std::string> Bits(const std::vector<StepReport>& reports) {
+  std::vector<std::string> lines;
+  for (const StepReport& report : reports) {
+    lines.push_back(
+        absl::StrFormat("%d %a %a %a", report.step, report.loss, report.grad_norm, report.lr));
+  }
+  return lines;
 }
 
 }  // namespace weft

@@ -59,5 +59,18 @@ struct TrainingOutcome {
 };
 
 TrainingOutcome Train(const RankThreads& run);
+// The plain case: no wrappers, nobody stops it.
+TrainingOutcome TrainWith(const JobSpec& job, const Layout& layout, const std::string& run_folder,
+                          const std::string& load_checkpoint = "");
+
+// Largest |a - b| / |b|; infinity if the lengths differ.
+double RelativeDifference(const std::vector<double>& a, const std::vector<double>& b);
+
+// Worst tensor of ||a - b|| / max(||b||, 1e-3 ||B||), B all gradients: one that is zero in truth
+// (the key bias) is judged against all of them. Infinity if the tensors differ.
+double GradientDifference(const TrainingOutcome& a, const TrainingOutcome& b);
+
+// Step, loss, norm and learning rate of each report, all bits of them; time is no part of it.
+std::vector<std::string> Bits(const std::vector<StepReport>& reports);
 
 }  // namespace weft

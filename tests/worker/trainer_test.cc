@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "tests/worker/planted_bugs.h"
 #include "tests/worker/rank_threads.h"
 
 namespace weft {
@@ -17,57 +18,6 @@ namespace {
 
 constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
 constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
-TrainingOutcome TrainWith(const JobSpec& job, const Layout& layout, const std::string& run_folder,
-                          const std::string& load = "") {
-  RankThreads run;
-  run.assignment = {
-      .job = job, .layout = layout, .run_folder = run_folder, .load_checkpoint = load};
-  return Train(run);
-}
-
-// Largest |a - b| / |b|.
-double RelativeDifference(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
-  double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(b[i]));
-  }
-  return worst;
-}
-
-double Norm(const std::vector<float>& values) {
-  double sum = 0;
-  for (const float value : values) sum += double{value} * value;
-  return std::sqrt(sum);
-}
-
-// Worst tensor of ||a - b|| / max(||b||, 1e-3 ||B||), B all tensors: a gradient that is zero in
-// truth (the key bias) is judged against all of them.
-double GradientDifference(const TrainingOutcome& a, const TrainingOutcome& b) {
-  if (a.gradients.size() != b.gradients.size()) return std::numeric_limits<double>::infinity();
-  double all = 0;
-  for (const auto& [name, values] : b.gradients) all = std::hypot(all, Norm(values));
-  double worst = 0;
-  for (const auto& [name, values] : b.gradients) {
-    std::vector<float> difference = a.gradients.at(name);
-    for (size_t i = 0; i < values.size(); ++i) difference[i] -= values[i];
-    worst = std::max(worst, Norm(difference) / std::max(Norm(values), 1e-3 * all));
-  }
-  return worst;
-}
-
-// Loss, norm and learning rate of each step as bits; time is no part of it.
-std::vector<std::string> Bits(const std::vector<StepReport>& reports) {
-  std::vector<std::string> lines;
-  for (const StepReport& report : reports) {
-    char line[128];
-    std::snprintf(line, sizeof(line), "%lld %a %a %a", static_cast<long long>(report.step),
-                  report.loss, report.grad_norm, report.lr);
-    lines.emplace_back(line);
-  }
-  return lines;
-}
 
 struct LayoutCase {
   int dp, tp, pp;
@@ -135,6 +85,263 @@ INSTANTIATE_TEST_SUITE_P(
                     LayoutCase{1, 1, 4, k1f1b, 1}, LayoutCase{1, 1, 4, kGpipe, 1},
                     LayoutCase{2, 1, 2, k1f1b, 2}, LayoutCase{1, 2, 2, k1f1b, 2},
                     LayoutCase{2, 2, 2, k1f1b, 1}, LayoutCase{2, 2, 2, kGpipe, 2}));
+
+// The leg without AdamW and clipping, which hide a gradient's scale.
+TEST(Trainer, KeepsTheScaleOfGradientsWithSgdAndNoClipping) {
+  const TestFolder folder;
+  JobSpec job = SmallJob(folder.path());
+  job.optimizer.name = OptimizerKind::kSgd;
+  job.optimizer.lr = 0.1;
+  job.training.gradient_clipping = 0;
+  const TrainingOutcome single =
+      TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 8, job), folder.Make("single"));
+  const TrainingOutcome spread =
+      TrainWith(job, MakeLayout(2, 2, 2, k1f1b, 2, job), folder.Make("spread"));
+  ASSERT_EQ(spread.status(), absl::OkStatus());
+  ASSERT_LT(single.losses().back(), single.losses().front() - 0.5);
+  EXPECT_LT(RelativeDifference(spread.losses(), single.losses()), 1e-6);
+}
+
+TEST(Trainer, TrainsAnUntiedHeadAndAVocabularyThatDoesNotDivide) {
+  const TestFolder folder;
+  JobSpec job = SmallJob(folder.path());
+  job.model.tied_embeddings = false;
+  job.model.vocab_size = 259;
+  job.training.steps = 5;
+  const TrainingOutcome single =
+      TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 2, job), folder.Make("single"));
+  ASSERT_EQ(single.status(), absl::OkStatus());
+  EXPECT_EQ(single.weights.count("head.weight"), 1U);
+  for (const Layout& layout :
+       {MakeLayout(1, 2, 2, k1f1b, 2, job), MakeLayout(2, 4, 1, k1f1b, 2, job)}) {
+    const TrainingOutcome spread = TrainWith(job, layout, folder.Make(LayoutText(layout)));
+    ASSERT_EQ(spread.status(), absl::OkStatus());
+    EXPECT_LT(RelativeDifference(spread.losses(), single.losses()), 1e-6) << LayoutText(layout);
+  }
+}
+
+TEST(Trainer, GivesTheSameBitsWhenRunTwice) {
+  const TestFolder folder;
+  const JobSpec job = SmallJob(folder.path());
+  const Layout layout = MakeLayout(2, 2, 2, k1f1b, 1, job);
+  const TrainingOutcome first = TrainWith(job, layout, folder.Make("first"));
+  const TrainingOutcome second = TrainWith(job, layout, folder.Make("second"));
+  ASSERT_EQ(first.status(), absl::OkStatus());
+  EXPECT_EQ(Bits(first.reports.front()), Bits(second.reports.front()));
+  EXPECT_EQ(first.weights, second.weights);
+}
+
+TEST(Trainer, ValidatesTheSameInEveryLayoutAndLeavesTrainingAlone) {
+  const TestFolder folder;
+  JobSpec job = SmallJob(folder.path());
+  job.training.steps = 6;
+  const Layout spread_layout = MakeLayout(2, 2, 2, k1f1b, 1, job);
+  const TrainingOutcome without = TrainWith(job, spread_layout, folder.Make("without"));
+  job.validation = {.interval = 3, .steps = 2};
+  const TrainingOutcome single =
+      TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 2, job), folder.Make("single"));
+  const TrainingOutcome spread = TrainWith(job, spread_layout, folder.Make("spread"));
+  ASSERT_EQ(single.status(), absl::OkStatus());
+  ASSERT_EQ(spread.status(), absl::OkStatus());
+  EXPECT_EQ(Bits(spread.reports.front()), Bits(without.reports.front()));
+  for (const auto& reports : spread.reports) {
+    for (const StepReport& report : reports) {
+      const StepReport& expected = single.reports.front()[static_cast<size_t>(report.step - 1)];
+      ASSERT_EQ(report.valid_loss.has_value(), report.step % 3 == 0);
+      ASSERT_EQ(expected.valid_loss.has_value(), report.step % 3 == 0);
+      if (!report.valid_loss) continue;
+      EXPECT_NEAR(*report.valid_loss, *expected.valid_loss, 1e-6 * *expected.valid_loss);
+      EXPECT_NEAR(*report.valid_loss, report.loss, 0.5) << "text of the same kind";
+      EXPECT_NE(*report.valid_loss, report.loss);
+    }
+  }
+}
+
+TEST(Trainer, StopsAllRanksAtOneStepWhenAnyIsAsked) {
+  const TestFolder folder;
+  const JobSpec job = SmallJob(folder.path());
+  RankThreads run;
+  run.assignment = {.job = job,
+                    .layout = MakeLayout(2, 1, 2, k1f1b, 2, job),
+                    .run_folder = folder.Make("run"),
+                    .load_checkpoint = ""};
+  run.stop_requested = [](int rank, int64_t step) { return rank == 2 && step >= 7; };
+  const TrainingOutcome outcome = Train(run);
+  ASSERT_EQ(outcome.status(), absl::OkStatus());
+  for (size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(outcome.results[rank].step, 7);
+    EXPECT_TRUE(outcome.results[rank].stopped);
+    EXPECT_TRUE(outcome.reports[rank].back().stopping);
+  }
+  EXPECT_THAT(outcome.committed, testing::ElementsAre(folder.path() + "/run/checkpoint/step-7"));
+}
+
+TEST(Trainer, AppendsALineOfMetricsPerStep) {
+  const TestFolder folder;
+  JobSpec job = SmallJob(folder.path());
+  job.training.steps = 3;
+  const TrainingOutcome outcome =
+      TrainWith(job, MakeLayout(1, 1, 2, k1f1b, 2, job), folder.Make("run"));
+  ASSERT_EQ(outcome.status(), absl::OkStatus());
+  std::ifstream file(folder.path() + "/run/metrics.jsonl");
+  int64_t step = 0;
+  for (std::string line; std::getline(file, line);) {
+    EXPECT_THAT(line, testing::StartsWith(absl::StrCat("{\"step\":", ++step, ",")));
+  }
+  EXPECT_EQ(step, 3);
+}
+
+// Wherever the first infinity arises, all ranks end, and no checkpoint of it is left.
+TEST(Trainer, EndsWhenTheLossIsNotFinite) {
+  const TestFolder folder;
+  JobSpec job = SmallJob(folder.path());
+  job.optimizer.lr = 1e30;
+  job.checkpoint.interval = 5;
+  const TrainingOutcome outcome =
+      TrainWith(job, MakeLayout(2, 2, 2, k1f1b, 1, job), folder.Make("run"));
+  for (const absl::Status& status : outcome.statuses) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()),
+                testing::AllOf(testing::HasSubstr("step 2"), testing::HasSubstr("nan"),
+                               testing::HasSubstr("optimizer.lr")));
+  }
+  EXPECT_TRUE(outcome.committed.empty());
+}
+
+TEST(Trainer, RefusesByNameWhatItCannotTrain) {
+  const TestFolder folder;
+  JobSpec job = SmallJob(folder.path());
+  job.model.family = ModelFamily::kLlama;
+  const TrainingOutcome outcome =
+      TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 2, job), folder.Make("run"));
+  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(outcome.status().message()), testing::HasSubstr("llama"));
+}
+
+// --- The tests above have to see these.
+
+// Every weight gradient (the only product with both of these transposes) counts twice.
+class DoubledGradient : public PassingDevice {
+ public:
+  using PassingDevice::PassingDevice;
+  void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
+              View c) override {
+    inner_.MatMul(a, transpose_a, b, transpose_b, beta, c);
+    if (transpose_a == Transpose::kYes) inner_.MatMul(a, transpose_a, b, transpose_b, 1, c);
+  }
+};
+
+// Every second microbatch counts 0.1 % more.
+class WrongWeight : public PassingDevice {
+ public:
+  using PassingDevice::PassingDevice;
+  void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
+                       View logits) override {
+    const double weight = ++calls_ % 2 == 0 ? 1.001 : 1;
+    inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, scale * weight, logits);
+  }
+
+ private:
+  int calls_ = 0;
+};
+
+// Leaves out the reductions over the group of the given round of NewGroup calls: 0 tp, 1 dp, 2
+// the tied copies, 3 the world.
+class MissingReduction : public PassingComm {
+ public:
+  MissingReduction(Comm& inner, int round) : PassingComm(inner), round_(round) {}
+
+  BackendStatus NewGroup(int color, const int* ranks, int count, int* group) override {
+    const BackendStatus status = inner_.NewGroup(color, ranks, count, group);
+    if (rounds_++ == round_) group_ = *group;
+    return status;
+  }
+  BackendStatus AllReduce(int group, ReduceOp op, View data) override {
+    return group == group_ ? BackendStatus{} : inner_.AllReduce(group, op, data);
+  }
+  BackendStatus AllReduceHost(int group, ReduceOp op, double* values, int count) override {
+    return group == group_ ? BackendStatus{} : inner_.AllReduceHost(group, op, values, count);
+  }
+
+ private:
+  const int round_;
+  int rounds_ = 0;
+  int group_ = -1;
+};
+
+class PlantedBug : public testing::Test {
+ protected:
+  PlantedBug() {
+    job_.training.steps = 2;
+    run_.assignment = {.job = job_,
+                       .layout = MakeLayout(2, 2, 2, k1f1b, 1, job_),
+                       .run_folder = folder_.Make("bug"),
+                       .load_checkpoint = ""};
+  }
+
+  // By how much the run with the bug misses the single rank's, in units of what is tolerated.
+  struct Miss {
+    double losses, grad_norms, gradients;
+  };
+  Miss MissOf() {
+    const TrainingOutcome single =
+        TrainWith(job_, MakeLayout(1, 1, 1, k1f1b, 2, job_), folder_.Make("single"));
+    const TrainingOutcome bug = Train(run_);
+    EXPECT_EQ(bug.status(), absl::OkStatus());
+    return {RelativeDifference(bug.losses(), single.losses()) / 1e-6,
+            RelativeDifference(bug.grad_norms(), single.grad_norms()) / 1e-5,
+            GradientDifference(bug, single) / 2e-6};
+  }
+
+  void LeaveOutReduction(int round) {
+    run_.wrap_comm = [round](int, Comm& inner) {
+      return std::make_unique<MissingReduction>(inner, round);
+    };
+  }
+
+  const TestFolder folder_;
+  JobSpec job_ = SmallJob(folder_.path());
+  RankThreads run_;
+};
+
+TEST_F(PlantedBug, NoneIsSeenWhereThereIsNone) {
+  const Miss miss = MissOf();
+  EXPECT_LT(miss.losses, 1);
+  EXPECT_LT(miss.grad_norms, 1);
+  EXPECT_LT(miss.gradients, 1);
+}
+
+TEST_F(PlantedBug, ADoubledGradientIsSeen) {
+  run_.wrap_device = [](int, Device& inner) { return std::make_unique<DoubledGradient>(inner); };
+  const Miss miss = MissOf();
+  EXPECT_GT(miss.grad_norms, 100);
+  EXPECT_GT(miss.gradients, 100);
+}
+
+TEST_F(PlantedBug, AMicrobatchWithAWrongWeightIsSeen) {
+  run_.wrap_device = [](int, Device& inner) { return std::make_unique<WrongWeight>(inner); };
+  EXPECT_GT(MissOf().gradients, 10);
+}
+
+TEST_F(PlantedBug, AMissingSumOverTensorRanksIsSeen) {
+  LeaveOutReduction(0);
+  EXPECT_GT(MissOf().losses, 100);
+}
+
+TEST_F(PlantedBug, AMissingSumOverDataRanksIsSeen) {
+  LeaveOutReduction(1);
+  EXPECT_GT(MissOf().gradients, 100);
+}
+
+TEST_F(PlantedBug, ATiedEmbeddingThatIsNotReducedIsSeen) {
+  LeaveOutReduction(2);
+  EXPECT_GT(MissOf().gradients, 100);
+}
+
+TEST_F(PlantedBug, ANormThatIsNotReducedIsSeen) {
+  LeaveOutReduction(3);
+  EXPECT_GT(MissOf().grad_norms, 100);
+}
 
 }  // namespace
 }  // namespace weft

@@ -26,10 +26,11 @@ WEFT_CLONES void GeluBackward(const float* dy, const float* x, float* dx, int64_
   for (int64_t i = 0; i < count; ++i) {
     const float v = x[i];
     const float exponent = -kTwiceRoot * (v + kCubic * v * v * v);
-    const float e = Exp(exponent > 80.0F ? 80.0F : exponent);  // no infinity times zero
+    const float e = Exp(exponent);
     const float s = 1.0F / (1.0F + e);
+    const float rest = exponent > 80.0F ? 0.0F : e * s * s;  // s (1 - s); no infinity times zero
     const float slope = kTwiceRoot * (1.0F + 3.0F * kCubic * v * v);
-    dx[i] = dy[i] * (s + v * (e * s) * s * slope);
+    dx[i] = dy[i] * (s + v * rest * slope);
   }
 }
 

@@ -1,0 +1,127 @@
+// Softmax cross-entropy, whole and with its vocabulary cut over ranks.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/worker/backend/device_fixture.h"
+#include "worker/backend/device.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kRows = 9;
+constexpr int64_t kVocabulary = 53;
+
+class CrossEntropy : public DeviceTest {
+ protected:
+  struct Result {
+    double loss = 0;
+    std::vector<float> gradient;  // [N, V]
+  };
+
+  // As tp ranks do it: each the range [cut[i], cut[i + 1]), with the reductions between the calls.
+  Result Run(const std::vector<float>& logits, const std::vector<int32_t>& targets,
+             const std::vector<int64_t>& cut, double scale) {
+    const View ids = UploadIds(targets);
+    std::vector<View> parts;
+    std::vector<float> highest(kRows, -INFINITY);
+    for (size_t p = 0; p + 1 < cut.size(); ++p) {
+      std::vector<float> columns;
+      for (int64_t row = 0; row < kRows; ++row) {
+        const auto first = logits.begin() + row * kVocabulary;
+        columns.insert(columns.end(), first + cut[p], first + cut[p + 1]);
+      }
+      parts.push_back(Upload(kRows, cut[p + 1] - cut[p], columns));
+      const View row_max = Fresh(kRows, 1);
+      device().RowMax(parts.back(), row_max);
+      const std::vector<float> local = Download(row_max);
+      for (size_t i = 0; i < local.size(); ++i) highest[i] = std::max(highest[i], local[i]);
+    }
+    const View row_max = Upload(kRows, 1, highest);
+    std::vector<float> sums(kRows);
+    std::vector<float> target_logits(kRows);
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const View row_sum = Fresh(kRows, 1);
+      const View target_logit = Fresh(kRows, 1);
+      device().RowSumExp(parts[p], row_max, ids, cut[p], row_sum, target_logit);
+      const std::vector<float> local_sums = Download(row_sum);
+      const std::vector<float> local_targets = Download(target_logit);
+      for (size_t i = 0; i < sums.size(); ++i) {
+        sums[i] += local_sums[i];
+        target_logits[i] += local_targets[i];
+      }
+    }
+    const View row_sum = Upload(kRows, 1, sums);
+    Result result = {.loss = device().LossSum(row_max, row_sum, Upload(kRows, 1, target_logits)),
+                     .gradient = std::vector<float>(kRows * kVocabulary)};
+    for (size_t p = 0; p < parts.size(); ++p) {
+      device().SoftmaxGradient(row_max, row_sum, ids, cut[p], scale, parts[p]);
+      const std::vector<float> local = Download(parts[p]);
+      for (int64_t row = 0; row < kRows; ++row) {
+        std::copy_n(local.begin() + row * parts[p].cols, parts[p].cols,
+                    result.gradient.begin() + row * kVocabulary + cut[p]);
+      }
+    }
+    return result;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, CrossEntropy, ::testing::Values(BackendKind::kCpu),
+                         [](const auto&) { return "cpu"; });
+
+double LossOf(const Doubles& logits, const std::vector<int32_t>& targets) {
+  double loss = 0;
+  for (size_t row = 0; row < targets.size(); ++row) {
+    const auto first = logits.begin() + static_cast<int64_t>(row) * kVocabulary;
+    double total = 0;
+    for (auto x = first; x != first + kVocabulary; ++x) total += std::exp(*x);
+    loss += std::log(total) - first[targets[row]];
+  }
+  return loss;
+}
+
+std::vector<int32_t> Targets() {
+  return {0, 52, 17, 18, 35, 36, 3, 3, 40};
+}
+
+TEST_P(CrossEntropy, AgreesAndItsGradientIsTheDerivative) {
+  const std::vector<float> logits = Normal(kRows * kVocabulary, 1, 3);
+  const Result result = Run(logits, Targets(), {0, kVocabulary}, 0.125);
+  const Doubles logits64 = ToDoubles(logits);
+  EXPECT_NEAR(result.loss / LossOf(logits64, Targets()), 1, 1e-7);
+  Doubles expected =
+      DifferenceQuotient([](const Doubles& x) { return LossOf(x, Targets()); }, logits64);
+  for (double& value : expected) value *= 0.125;
+  EXPECT_LT(RelativeError(result.gradient, expected), 3e-7);
+}
+
+TEST_P(CrossEntropy, IsTheSameForAnyCutOfTheVocabulary) {
+  const std::vector<float> logits = Normal(kRows * kVocabulary, 2, 3);
+  const Result whole = Run(logits, Targets(), {0, kVocabulary}, 1);
+  for (const std::vector<int64_t>& cut :
+       {std::vector<int64_t>{0, 27, 53}, {0, 18, 36, 53}, {0, 1, 52, 53}}) {
+    const Result parts = Run(logits, Targets(), cut, 1);
+    EXPECT_NEAR(parts.loss / whole.loss, 1, 1e-7);
+    EXPECT_LT(RelativeError(parts.gradient, ToDoubles(whole.gradient)), 2e-7);
+  }
+}
+
+TEST_P(CrossEntropy, SurvivesLargeLogits) {
+  std::vector<float> logits(kRows * kVocabulary, -1e4F);
+  for (int64_t row = 0; row < kRows; ++row) {
+    const auto first = static_cast<size_t>(row * kVocabulary);
+    logits[first + static_cast<size_t>(Targets()[static_cast<size_t>(row)])] = 1e4F;
+  }
+  const Result result = Run(logits, Targets(), {0, 20, kVocabulary}, 1);
+  EXPECT_EQ(result.loss, 0);
+  EXPECT_EQ(std::count(result.gradient.begin(), result.gradient.end(), 0.0F), kRows * kVocabulary);
+}
+
+TEST_P(CrossEntropy, ADivergedModelShowsAsNotANumber) {
+  std::vector<float> logits = Normal(kRows * kVocabulary, 2);
+  logits[5] = NAN;
+  EXPECT_TRUE(std::isnan(Run(logits, Targets(), {0, kVocabulary}, 1).loss));
+}
+
+}  // namespace
+}  // namespace weft

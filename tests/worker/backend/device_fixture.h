@@ -1,0 +1,49 @@
+// What the tests of device operations share: a device, tensors on it, and comparison with plain
+// double-precision references. Gradients are held against central differences of the reference
+// forward, so that a wrong derivation cannot agree with itself.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "plan/cluster.h"
+#include "worker/backend/device.h"
+
+namespace weft {
+
+using Doubles = std::vector<double>;
+
+// Normal values, the same for the same seed.
+std::vector<float> Normal(int64_t count, uint32_t seed, float scale = 1);
+Doubles ToDoubles(const std::vector<float>& values);
+
+// ||actual - expected|| / ||expected||.
+double RelativeError(const std::vector<float>& actual, const Doubles& expected);
+
+// d f / d x by central differences in double.
+Doubles DifferenceQuotient(const std::function<double(const Doubles&)>& f, Doubles x);
+
+class DeviceTest : public ::testing::TestWithParam<BackendKind> {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  Device& device() { return *device_; }
+  View Upload(int64_t rows, int64_t cols, const std::vector<float>& values);
+  View UploadIds(const std::vector<int32_t>& ids);
+  // Filled with not-a-number: what an operation must write and does not, shows.
+  View Fresh(int64_t rows, int64_t cols);
+  // Fails the test if any operation since the last call failed.
+  std::vector<float> Download(View x);
+
+ private:
+  View Allocate(int64_t rows, int64_t cols, DType dtype);
+
+  std::unique_ptr<Device> device_;
+  std::vector<std::pair<void*, int64_t>> allocations_;
+};
+
+}  // namespace weft

@@ -1,0 +1,64 @@
+#include "worker/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/worker/rank_threads.h"
+#include "worker/trainer.h"
+
+namespace weft {
+namespace {
+
+StepReport Report() {
+  return {.step = 12,
+          .loss = 2.5,
+          .grad_norm = 0.75,
+          .lr = 3e-4,
+          .tokens = 1024,
+          .step_s = 0.5,
+          .valid_loss = std::nullopt,
+          .stopping = false};
+}
+
+TEST(MetricsLine, StatesEveryNumberAndItsBits) {
+  EXPECT_EQ(MetricsLine(Report(), 3),
+            "{\"step\":12,\"loss\":2.5,\"loss_hex\":\"0x1.4p+1\",\"grad_norm\":0.75,"
+            "\"grad_norm_hex\":\"0x1.8p-1\",\"lr\":0.0003,\"tokens\":1024,\"tokens_per_s\":2048,"
+            "\"step_s\":0.5,\"generation\":3}");
+}
+
+TEST(MetricsLine, HasTheHeldOutLossOnlyWhenItWasTaken) {
+  StepReport report = Report();
+  report.valid_loss = 3;
+  EXPECT_TRUE(MetricsLine(report, 3).ends_with(
+      ",\"generation\":3,\"valid_loss\":3,\"valid_loss_hex\":\"0x1.8p+1\"}"));
+}
+
+TEST(MetricsFile, KeepsTheLinesOfEarlierGenerations) {
+  const TestFolder folder;
+  const std::string path = folder.path() + "/metrics.jsonl";
+  for (const int64_t generation : {1, 2}) {
+    const auto file = MetricsFile::Open(path);
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ((*file)->Append(Report(), generation), absl::OkStatus());
+  }
+  std::ifstream read(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(read, line);) lines.push_back(line);
+  EXPECT_EQ(lines, (std::vector<std::string>{MetricsLine(Report(), 1), MetricsLine(Report(), 2)}));
+}
+
+TEST(MetricsFile, SaysWhatCannotBeWritten) {
+  const auto file = MetricsFile::Open("/nowhere/metrics.jsonl");
+  EXPECT_EQ(file.status().message(),
+            "/nowhere/metrics.jsonl: cannot be written: No such file or directory");
+  const auto full = MetricsFile::Open("/dev/full");
+  ASSERT_TRUE(full.ok());
+  EXPECT_EQ((*full)->Append(Report(), 1).code(), absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,105 @@
+// A Device and a Comm that pass every call on, for a test to break one of them on purpose: a test
+// that cannot see a planted bug proves nothing.
+#pragma once
+#include "worker/backend/comm.h"
+#include "worker/backend/device.h"
+
+namespace weft {
+
+class PassingDevice : public Device {
+ public:
+  explicit PassingDevice(Device& inner) : inner_(inner) {}
+
+  void* Allocate(int64_t bytes) override { return inner_.Allocate(bytes); }
+  void Free(void* data, int64_t bytes) override { inner_.Free(data, bytes); }
+  void CopyIn(View to, const void* from_host) override { inner_.CopyIn(to, from_host); }
+  void CopyOut(void* to_host, View from) override { inner_.CopyOut(to_host, from); }
+  BackendStatus Synchronize() override { return inner_.Synchronize(); }
+  void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
+              View c) override {
+    inner_.MatMul(a, transpose_a, b, transpose_b, beta, c);
+  }
+  void Zero(View x) override { inner_.Zero(x); }
+  void Copy(View to, View from) override { inner_.Copy(to, from); }
+  void Add(View x, View y) override { inner_.Add(x, y); }
+  void Scale(View x, double factor) override { inner_.Scale(x, factor); }
+  void AddBias(View bias, View x) override { inner_.AddBias(bias, x); }
+  void BiasGradient(View dy, View dbias) override { inner_.BiasGradient(dy, dbias); }
+  void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
+                 View rstd) override {
+    inner_.LayerNorm(x, weight, bias, eps, y, mean, rstd);
+  }
+  void LayerNormGradient(View dy, View x, View weight, View mean, View rstd, View dx, View dweight,
+                         View dbias) override {
+    inner_.LayerNormGradient(dy, x, weight, mean, rstd, dx, dweight, dbias);
+  }
+  void Gelu(View x, View y) override { inner_.Gelu(x, y); }
+  void GeluGradient(View dy, View x, View dx) override { inner_.GeluGradient(dy, x, dx); }
+  void Embed(View ids, View table, int64_t first_id, const View* positions, int64_t seq_len,
+             View out) override {
+    inner_.Embed(ids, table, first_id, positions, seq_len, out);
+  }
+  void EmbedGradient(View ids, View dout, int64_t first_id, int64_t seq_len, View dtable,
+                     const View* dpositions) override {
+    inner_.EmbedGradient(ids, dout, first_id, seq_len, dtable, dpositions);
+  }
+  void Attention(const AttentionShape& shape, View q, View k, View v, View o, View lse,
+                 View scratch) override {
+    inner_.Attention(shape, q, k, v, o, lse, scratch);
+  }
+  void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View o, View lse,
+                         View dout, View dq, View dk, View dv, View scratch) override {
+    inner_.AttentionGradient(shape, q, k, v, o, lse, dout, dq, dk, dv, scratch);
+  }
+  void RowMax(View logits, View row_max) override { inner_.RowMax(logits, row_max); }
+  void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,
+                 View target_logit) override {
+    inner_.RowSumExp(logits, row_max, targets, first_id, row_sum, target_logit);
+  }
+  void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
+                       View logits) override {
+    inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, scale, logits);
+  }
+  double LossSum(View row_max, View row_sum, View target_logit) override {
+    return inner_.LossSum(row_max, row_sum, target_logit);
+  }
+  double SumOfSquares(View x) override { return inner_.SumOfSquares(x); }
+  void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
+             View exp_avg_sq) override {
+    inner_.Adamw(adamw, gradient, param, exp_avg, exp_avg_sq);
+  }
+  void Sgd(double lr, double weight_decay, double gradient_scale, View gradient,
+           View param) override {
+    inner_.Sgd(lr, weight_decay, gradient_scale, gradient, param);
+  }
+
+ protected:
+  Device& inner_;
+};
+
+class PassingComm : public Comm {
+ public:
+  explicit PassingComm(Comm& inner) : inner_(inner) {}
+
+  int rank() const override { return inner_.rank(); }
+  int world_size() const override { return inner_.world_size(); }
+  BackendStatus NewGroup(int color, const int* ranks, int count, int* group) override {
+    return inner_.NewGroup(color, ranks, count, group);
+  }
+  BackendStatus AllReduce(int group, ReduceOp op, View data) override {
+    return inner_.AllReduce(group, op, data);
+  }
+  BackendStatus AllReduceHost(int group, ReduceOp op, double* values, int count) override {
+    return inner_.AllReduceHost(group, op, values, count);
+  }
+  BackendStatus Exchange(const Transfer* transfers, int count) override {
+    return inner_.Exchange(transfers, count);
+  }
+  BackendStatus Barrier(int group) override { return inner_.Barrier(group); }
+  void Interrupt(const char* why) override { inner_.Interrupt(why); }
+
+ protected:
+  Comm& inner_;
+};
+
+}  // namespace weft
