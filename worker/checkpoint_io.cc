@@ -1,5 +1,6 @@
 #include "worker/checkpoint_io.h"
 
+#include <algorithm>
 #include <list>
 #include <vector>
 
@@ -33,6 +34,19 @@ std::vector<NamedView> TensorsOf(const Parameter& parameter) {
                        parameter.states[state]});
   }
   return tensors;
+}
+
+// Which of `replicas` ranks writes each parameter: the one with the least to write so far, the
+// first among equals. The same on all of them, as they hold the same shards.
+std::vector<int> Deal(absl::Span<const Parameter> parameters, int replicas) {
+  std::vector<int64_t> elements(static_cast<size_t>(replicas), 0);
+  std::vector<int> writers;
+  for (const Parameter& parameter : parameters) {
+    const auto least = std::min_element(elements.begin(), elements.end());
+    if (parameter.shard.primary) *least += parameter.shard.elements();
+    writers.push_back(static_cast<int>(least - elements.begin()));
+  }
+  return writers;
 }
 
 }  // namespace
@@ -88,10 +102,11 @@ absl::StatusOr<ShardRecord> WriteOwnShard(const std::string& stage_folder, int r
                                           Device& device) {
   std::list<std::vector<float>> host;  // the boxes borrow from it until they are written
   std::vector<BoxToSave> boxes;
-  int primaries = 0;
-  for (const Parameter& parameter : parameters.all()) {
+  const std::vector<int> writers = Deal(parameters.all(), replica.count);
+  for (size_t i = 0; i < writers.size(); ++i) {
+    const Parameter& parameter = parameters.all()[i];
     const TensorShard& shard = parameter.shard;
-    if (!shard.primary || primaries++ % replica.count != replica.index) continue;
+    if (!shard.primary || writers[i] != replica.index) continue;
     for (const auto& [name, view] : TensorsOf(parameter)) {
       std::vector<float>& values = host.emplace_back(static_cast<size_t>(view.elements()));
       device.CopyOut(values.data(), view);

@@ -35,8 +35,8 @@ struct Replica {
   int count = 1;
 };
 
-// Writes this rank's shard, durably. Of replicas that hold the same box one writes it: primary
-// boxes are dealt in turn.
+// Writes this rank's shard, durably. Of replicas that hold the same box one writes it:
+// primary boxes are dealt to whoever has the least so far.
 absl::StatusOr<ShardRecord> WriteOwnShard(const std::string& stage_folder, int rank,
                                           const Replica& replica, const Parameters& parameters,
                                           Device& device);

@@ -272,7 +272,7 @@ class MissingReduction : public PassingComm {
 class PlantedBug : public testing::Test {
  protected:
   PlantedBug() {
-    job_.training.steps = 2;
+    job_.training.steps = 1;
     run_.assignment = {.job = job_,
                        .layout = MakeLayout(2, 2, 2, k1f1b, 1, job_),
                        .run_folder = folder_.Make("bug"),
