@@ -22,9 +22,7 @@ struct Tile {
 // Turns a row of scores into exponentials (beyond `visible`: zeros); returns 1 / their sum and
 // sets the row's log-sum-exp.
 WEFT_CLONES float SoftmaxRow(float* scores, int64_t visible, int64_t keys, float* lse) {
-  float highest = scores[0];
-#pragma omp simd reduction(max : highest)
-  for (int64_t i = 0; i < visible; ++i) highest = std::max(highest, scores[i]);
+  const float highest = MaximumOf(scores, visible);
   double total = 0;
 #pragma omp simd reduction(+ : total)
   for (int64_t i = 0; i < visible; ++i) {

@@ -1,6 +1,5 @@
 // Softmax cross-entropy over a range of the vocabulary (Shoeybi et al., arXiv:1909.08053, section
 // 3: only row maxima, sums and target logits cross the tensor group, never the logits).
-#include <algorithm>
 #include <cmath>
 
 #include "worker/backend/cpu/exp.h"
@@ -8,14 +7,8 @@
 
 namespace weft {
 
-WEFT_CLONES void RowMaxOf(const float* logits, float* row_max, int64_t rows, int64_t cols) {
-  for (int64_t row = 0; row < rows; ++row) {
-    const float* const x = logits + row * cols;
-    float highest = x[0];
-#pragma omp simd reduction(max : highest)
-    for (int64_t i = 0; i < cols; ++i) highest = std::max(highest, x[i]);
-    row_max[row] = highest;
-  }
+void RowMaxOf(const float* logits, float* row_max, int64_t rows, int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row) row_max[row] = MaximumOf(logits + row * cols, cols);
 }
 
 WEFT_CLONES void RowSumExpOf(const float* logits, const float* row_max, const int32_t* targets,

@@ -58,4 +58,21 @@ WEFT_CLONES double SumOfSquaresOf(const float* x, int64_t count) {
   return total;
 }
 
+// By lanes in the open: the compiler makes no vectors of a plain maximum, which would have to keep
+// the order of zeros and of what is not a number.
+WEFT_CLONES float MaximumOf(const float* x, int64_t count) {
+  constexpr int64_t kLanes = 32;
+  float lanes[kLanes];
+  for (float& lane : lanes) lane = -__builtin_inff();
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+#pragma omp simd
+    for (int64_t j = 0; j < kLanes; ++j) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+  }
+  float highest = -__builtin_inff();
+  for (; i < count; ++i) highest = std::max(highest, x[i]);
+  for (const float lane : lanes) highest = std::max(highest, lane);
+  return highest;
+}
+
 }  // namespace weft

@@ -24,6 +24,7 @@ void ScaleBy(float factor, float* x, int64_t count);
 void AddBiasRows(const float* bias, float* x, int64_t rows, int64_t cols);
 void SumRowsInto(const float* x, float* sums, int64_t rows, int64_t cols);  // sums[c] += column c
 double SumOfSquaresOf(const float* x, int64_t count);
+float MaximumOf(const float* x, int64_t count);  // ignores not-a-number
 
 // norm.cc: x, y, dx [N, D]; weight, bias [D]; mean, rstd [N]
 void LayerNormRows(const float* x, const float* weight, const float* bias, double eps, float* y,
