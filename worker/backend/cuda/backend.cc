@@ -1,0 +1,100 @@
+// The door of libweft_cuda.so. It finds and describes devices; training is refused by name until
+// every operation of device.h has its kernel.
+#include "worker/backend/backend.h"
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <array>
+#include <cstdio>
+
+#include "worker/backend/failure.h"
+
+namespace weft {
+namespace {
+
+// The one place that turns CUDA's codes into statuses.
+BackendStatus FromCuda(cudaError_t code, const char* call) {
+  if (code == cudaSuccess) return {};
+  return Failure(kUnavailable, "%s failed: %s; nvidia-smi shows driver and devices", call,
+                 cudaGetErrorString(code));
+}
+
+BackendStatus DeviceCount(int* count) {
+  *count = 0;
+  const cudaError_t code = cudaGetDeviceCount(count);
+  if (code == cudaErrorNoDevice) *count = 0;
+  return code == cudaErrorNoDevice ? BackendStatus{} : FromCuda(code, "cudaGetDeviceCount");
+}
+
+BackendStatus DescribeDevice(int local_index, DeviceDescription* description) {
+  int count = 0;
+  if (const BackendStatus s = DeviceCount(&count); !s.ok()) return s;
+  if (local_index < 0 || local_index >= count) {
+    return Failure(kInvalidArgument, "cuda device %d does not exist; this host has %d, from 0",
+                   local_index, count);
+  }
+  cudaDeviceProp properties;
+  if (const BackendStatus s =
+          FromCuda(cudaGetDeviceProperties(&properties, local_index), "cudaGetDeviceProperties");
+      !s.ok()) {
+    return s;
+  }
+  std::snprintf(description->name, sizeof(description->name), "%.100s (sm_%d%d)", properties.name,
+                properties.major, properties.minor);
+  description->memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  return {};
+}
+
+BackendStatus CannotTrain() {
+  return Failure(kUnimplemented,
+                 "the cuda backend cannot train yet; use cluster.device.backend cpu");
+}
+
+BackendStatus OpenDevice(const DeviceOptions* /*options*/, Device** /*device*/) {
+  return CannotTrain();
+}
+void CloseDevice(Device* device) {
+  delete device;
+}
+BackendStatus OpenComm(const CommOptions* /*options*/, Comm** /*comm*/) {
+  return CannotTrain();
+}
+void CloseComm(Comm* comm) {
+  delete comm;
+}
+
+// "CUDA 13.0, NCCL 2.28.9". Both count 1000 a minor version, NCCL 10000 a major one.
+const char* Versions() {
+  static const std::array<char, 64> kVersions = [] {
+    int cuda = 0;
+    int nccl = 0;
+    cudaRuntimeGetVersion(&cuda);
+    ncclGetVersion(&nccl);
+    std::array<char, 64> text = {};
+    std::snprintf(text.data(), text.size(), "CUDA %d.%d, NCCL %d.%d.%d", cuda / 1000,
+                  cuda % 1000 / 10, nccl / 10000, nccl / 100 % 100, nccl % 100);
+    return text;
+  }();
+  return kVersions.data();
+}
+
+}  // namespace
+}  // namespace weft
+
+extern "C" __attribute__((visibility("default"))) const weft::BackendApi* weft_backend(
+    int abi_version) {
+  if (abi_version != weft::kBackendAbiVersion) return nullptr;
+  static const weft::BackendApi kApi = {
+      .abi_version = weft::kBackendAbiVersion,
+      .name = "cuda",
+      .versions = weft::Versions(),
+      .device_count = weft::DeviceCount,
+      .describe_device = weft::DescribeDevice,
+      .open_device = weft::OpenDevice,
+      .close_device = weft::CloseDevice,
+      .open_comm = weft::OpenComm,
+      .close_comm = weft::CloseComm,
+  };
+  return &kApi;
+}
