@@ -1,0 +1,140 @@
+#include "tests/parity/parity_job.h"
+
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
+namespace weft {
+
+using Json = nlohmann::json;
+
+JobSpec EnglishJob() {
+  JobSpec job;
+  job.name = "parity";
+  job.model = {.family = ModelFamily::kGpt2,
+               .vocab_size = 256,
+               .hidden_size = 64,
+               .num_blocks = 4,
+               .num_heads = 4,
+               .num_kv_heads = 4,
+               .head_dim = 16,
+               .ffn_size = 256,
+               .max_positions = 40};
+  job.data.train = {{kTextFile}};
+  job.training.seq_len = 32;
+  job.training.global_batch_size = 8;
+  job.training.steps = 20;
+  job.optimizer.lr = 1e-3;
+  job.lr_scheduler = {.type = LrSchedule::kCosine, .warmup_steps = 2, .min_lr = 5e-4};
+  job.cluster.name = "test";
+  job.cluster.slots_per_node = 8;
+  job.cluster.device = {.name = "cpu",
+                        .memory_bytes = int64_t{1} << 30,
+                        .matmul_flops_per_s = 1e9,
+                        .memory_bytes_per_s = 1e9};
+  job.cluster.intra_node = {.latency_s = 1e-6, .bytes_per_s = 1e9};
+  job.cluster.inter_node = job.cluster.intra_node;
+  return job;
+}
+
+Layout MakeLayout(const JobSpec& job, int dp, int tp, int pp, ScheduleKind schedule,
+                  int64_t micro_batch_size) {
+  return {.dp = dp,
+          .pp = pp,
+          .tp = tp,
+          .schedule = schedule,
+          .micro_batch_size = micro_batch_size,
+          .num_microbatches = job.training.global_batch_size / dp / micro_batch_size};
+}
+
+std::string ParityJobText(const ParityJob& parity) {
+  const JobSpec& job = parity.job;
+  Json json = {
+      {"vocab_size", job.model.vocab_size},
+      {"hidden_size", job.model.hidden_size},
+      {"num_blocks", job.model.num_blocks},
+      {"num_heads", job.model.num_heads},
+      {"ffn_size", job.model.ffn_size},
+      {"max_positions", job.model.max_positions},
+      {"norm_eps", job.model.norm_eps},
+      {"initializer_range", job.model.initializer_range},
+      {"data", Json::array()},
+      {"seq_len", job.training.seq_len},
+      {"global_batch_size", job.training.global_batch_size},
+      {"steps", job.training.steps},
+      {"seed", job.training.seed},
+      {"gradient_clipping", job.training.gradient_clipping},
+      {"optimizer",
+       {{"name", OptimizerName(job.optimizer.name).data()},
+        {"lr", job.optimizer.lr},
+        {"beta1", job.optimizer.beta1},
+        {"beta2", job.optimizer.beta2},
+        {"eps", job.optimizer.eps},
+        {"weight_decay", job.optimizer.weight_decay}}},
+      {"lr_scheduler",
+       {{"type", LrScheduleName(job.lr_scheduler.type).data()},
+        {"warmup_steps", job.lr_scheduler.warmup_steps},
+        {"decay_steps", job.lr_scheduler.decay_steps},
+        {"min_lr", job.lr_scheduler.min_lr}}},
+      {"layout",
+       {{"dp", parity.layout.dp},
+        {"tp", parity.layout.tp},
+        {"pp", parity.layout.pp},
+        {"schedule", ScheduleName(parity.layout.schedule).data()},
+        {"micro_batch_size", parity.layout.micro_batch_size}}},
+      {"wrapped", parity.wrapped},
+      {"bug", static_cast<int>(parity.bug)},
+  };
+  for (const DataSource& source : job.data.train) json["data"].push_back(source.path);
+  return json.dump(1) + "\n";
+}
+
+// The test wrote the file itself: a wrong one ends in nlohmann's exception, caught here.
+absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
+  std::ifstream file(path);
+  const Json json = Json::parse(file);
+  ParityJob parity;
+  JobSpec& job = parity.job;
+  job = EnglishJob();
+  job.model.vocab_size = json.at("vocab_size");
+  job.model.hidden_size = json.at("hidden_size");
+  job.model.num_blocks = json.at("num_blocks");
+  job.model.num_heads = json.at("num_heads");
+  job.model.num_kv_heads = job.model.num_heads;
+  job.model.head_dim = job.model.hidden_size / job.model.num_heads;
+  job.model.ffn_size = json.at("ffn_size");
+  job.model.max_positions = json.at("max_positions");
+  job.model.norm_eps = json.at("norm_eps");
+  job.model.initializer_range = json.at("initializer_range");
+  job.data.train.clear();
+  for (const Json& source : json.at("data")) job.data.train.push_back({source});
+  job.training.seq_len = json.at("seq_len");
+  job.training.global_batch_size = json.at("global_batch_size");
+  job.training.steps = json.at("steps");
+  job.training.seed = json.at("seed");
+  job.training.gradient_clipping = json.at("gradient_clipping");
+  const Json& optimizer = json.at("optimizer");
+  job.optimizer = {.name = *ParseOptimizer(optimizer.at("name").get<std::string>()),
+                   .lr = optimizer.at("lr"),
+                   .beta1 = optimizer.at("beta1"),
+                   .beta2 = optimizer.at("beta2"),
+                   .eps = optimizer.at("eps"),
+                   .weight_decay = optimizer.at("weight_decay")};
+  const Json& scheduler = json.at("lr_scheduler");
+  job.lr_scheduler = {.type = *ParseLrSchedule(scheduler.at("type").get<std::string>()),
+                      .warmup_steps = scheduler.at("warmup_steps"),
+                      .decay_steps = scheduler.at("decay_steps"),
+                      .min_lr = scheduler.at("min_lr")};
+  const Json& layout = json.at("layout");
+  parity.layout = MakeLayout(job, layout.at("dp"), layout.at("tp"), layout.at("pp"),
+                             *ParseSchedule(layout.at("schedule").get<std::string>()),
+                             layout.at("micro_batch_size"));
+  parity.wrapped = json.at("wrapped");
+  parity.bug = static_cast<PlantedBug>(json.at("bug").get<int>());
+  return parity;
+} catch (const std::exception& error) {
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.what()));
+}
+
+}  // namespace weft

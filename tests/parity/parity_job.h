@@ -1,0 +1,43 @@
+// ParityJob: the small job that every parity test trains, as a file that three readers share: the
+// test that writes it, the ranks under mpirun, and the NumPy model of tests/reference.
+#pragma once
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "plan/job_spec.h"
+#include "plan/layout.h"
+
+namespace weft {
+
+// Bugs that the test plants on purpose, to prove that its comparison sees them (planted.h).
+enum class PlantedBug {
+  kNone,
+  kDoubledGradient,   // rank 0 adds one bias gradient twice
+  kNormNotReduced,    // each rank clips by its own part of the gradient norm
+  kTensorNotReduced,  // the input gradient of q, k and v is not summed over tp
+  kMicrobatchWeight,  // one microbatch counts 1 % too much
+  kTiedNotReduced,    // first and last stage keep their own part of the embedding's gradient
+};
+
+struct ParityJob {
+  JobSpec job;
+  Layout layout;
+  bool wrapped = false;  // run behind planted.h's wrappers even without a bug
+  PlantedBug bug = PlantedBug::kNone;
+};
+
+// Real English text that every Debian machine has (base-files).
+inline constexpr char kTextFile[] = "/usr/share/common-licenses/GPL-3";
+
+// A GPT-2 of 4 blocks, D 64, bytes as tokens, T 32, 8 sequences a step, on kTextFile. AdamW at
+// 1e-3, 20 steps.
+JobSpec EnglishJob();
+
+// `micro_batch_size` sequences per microbatch; as many microbatches as the global batch needs.
+Layout MakeLayout(const JobSpec& job, int dp, int tp, int pp, ScheduleKind schedule,
+                  int64_t micro_batch_size);
+
+std::string ParityJobText(const ParityJob& parity);  // JSON
+absl::StatusOr<ParityJob> ReadParityJob(const std::string& path);
+
+}  // namespace weft

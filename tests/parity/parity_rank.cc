@@ -1,0 +1,115 @@
+// One rank of a parity run, started by mpirun: the worker's trainer on the backend as weft-worker
+// loads it, without a coordinator. Usage: weft_parity_rank FOLDER, which holds job.json. Leaves
+// there metrics.jsonl (rank 0), gradients/rank-<r>.safetensors (every tensor of every rank after
+// step 1) and checkpoint/step-<N>.
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/checkpoint.h"
+#include "plan/errors.h"
+#include "tests/parity/parity_job.h"
+#include "tests/parity/planted.h"
+#include "worker/backend/loader.h"
+#include "worker/trainer.h"
+
+namespace weft {
+namespace {
+
+constexpr unsigned kMostSeconds = 60;
+
+absl::Status SaveGradients(const Trainer& trainer, const std::string& folder, int rank) {
+  std::vector<std::vector<float>> values;
+  std::vector<TensorShard> shards;
+  trainer.ForEachShard([&](const TensorShard& shard, ShardKind kind, absl::Span<const float> all) {
+    if (kind != ShardKind::kGradient) return;
+    shards.push_back(shard);
+    values.emplace_back(all.begin(), all.end());
+  });
+  std::vector<BoxToSave> boxes;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const TensorShard& shard = shards[i];
+    boxes.push_back({shard.tensor.name, shard.tensor.dims, shard.begin, shard.end, values[i]});
+  }
+  return WriteShard(folder, rank, boxes).status();
+}
+
+// The coordinator's part of a save: records go through files, a barrier says that all are there.
+absl::StatusOr<std::vector<ShardRecord>> ExchangeShards(const std::string& folder,
+                                                        const ShardRecord& shard, Comm& comm,
+                                                        int world) {
+  const auto path = [&](int rank) { return absl::StrCat(folder, "/record-", rank); };
+  std::ofstream(path(comm.rank())) << shard.file << " " << shard.bytes << " " << shard.xxh3;
+  RETURN_IF_ERROR(ToStatus(comm.Barrier(world)));
+  std::vector<ShardRecord> records;
+  for (int rank = 0; rank < comm.world_size() && comm.rank() == 0; ++rank) {
+    ShardRecord record;
+    std::ifstream(path(rank)) >> record.file >> record.bytes >> record.xxh3;
+    records.push_back(record);
+  }
+  return records;
+}
+
+absl::Status Train(const ParityJob& parity, const std::string& folder, Device& device, Comm& comm) {
+  std::vector<int> ranks(static_cast<size_t>(comm.world_size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  int world = -1;
+  RETURN_IF_ERROR(ToStatus(comm.NewGroup(0, ranks.data(), comm.world_size(), &world)));
+  const Trainer* at_work = nullptr;
+  absl::Status saved;
+  RunHooks hooks;
+  hooks.step_done = [&](const StepReport& report) {
+    if (report.step == 1) saved = SaveGradients(*at_work, folder + "/gradients", comm.rank());
+  };
+  hooks.exchange_shards = [&](int64_t, const ShardRecord& shard) {
+    return ExchangeShards(folder, shard, comm, world);
+  };
+  const Assignment assignment{
+      .job = parity.job, .layout = parity.layout, .run_folder = folder, .load_checkpoint = ""};
+  ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
+                   Trainer::Create(assignment, comm.rank(), device, comm, std::move(hooks)));
+  at_work = trainer.get();
+  RETURN_IF_ERROR(trainer->Run().status());
+  return saved;
+}
+
+absl::Status Run(const std::string& folder) {
+  ASSIGN_OR_RETURN(const ParityJob parity, ReadParityJob(folder + "/job.json"));
+  ASSIGN_OR_RETURN(const BackendApi* const api, LoadBackend(BackendKind::kCpu));
+  Device* device = nullptr;
+  const DeviceOptions device_options;
+  RETURN_IF_ERROR(ToStatus(api->open_device(&device_options, &device)));
+  Comm* comm = nullptr;
+  const CommOptions comm_options{.init_timeout_ms = 30000, .timeout_ms = 20000};
+  RETURN_IF_ERROR(ToStatus(api->open_comm(&comm_options, &comm)));
+  if (parity.wrapped || parity.bug != PlantedBug::kNone) {
+    const PlantedBackend planted = Plant(parity, *device, *comm);
+    RETURN_IF_ERROR(Train(parity, folder, *planted.device, *planted.comm));
+  } else {
+    RETURN_IF_ERROR(Train(parity, folder, *device, *comm));
+  }
+  api->close_comm(comm);
+  api->close_device(device);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  alarm(weft::kMostSeconds);
+  if (argc != 2) return 2;
+  const absl::Status status = weft::Run(argv[1]);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "weft_parity_rank: %s\n", status.ToString().c_str());
+  return 1;
+}
