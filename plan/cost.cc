@@ -174,6 +174,7 @@ double TransferSeconds(const Question& asked) {
 
 std::vector<ActionSeconds> ActionsOf(const std::vector<StageSeconds>& stages, double transfer_s) {
   std::vector<ActionSeconds> seconds;
+  seconds.reserve(stages.size());
   for (const StageSeconds& stage : stages) {
     seconds.push_back({.forward_s = stage.forward.total_s(),
                        .backward_s = stage.backward.total_s(),

@@ -81,6 +81,7 @@ std::vector<Action> StepSchedule(const Layout& layout, int stage, bool tied) {
 
 std::vector<Action> EvaluationSchedule(int stage, int stages, int microbatches) {
   std::vector<Action> forwards;
+  forwards.reserve(static_cast<size_t>(microbatches));
   for (int m = 0; m < microbatches; ++m) {
     forwards.push_back({.op = Op::kForward, .microbatch = m});
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -28,11 +29,27 @@ std::vector<int64_t> Divisors(int64_t number) {
   return small;
 }
 
+// Degrees beyond this are candidates only if they break no rule: nobody asks why not dp=1021.
+constexpr int64_t kListedDegrees = 64;
+
 // The fixed degree, or 1..most; never empty, so that a contradiction has a layout to be shown on.
 std::vector<int> Degrees(std::optional<int> fixed, int64_t most) {
   if (fixed) return {*fixed};
+  std::vector<int> degrees(static_cast<size_t>(std::max<int64_t>(most, 1)));
+  std::iota(degrees.begin(), degrees.end(), 1);
+  return degrees;
+}
+
+// The same for dp, which has to divide the batch; `broken` also lists small ones that do not.
+std::vector<int> DataDegrees(std::optional<int> fixed, int64_t most, int64_t global, bool broken) {
+  if (fixed) return {*fixed};
   std::vector<int> degrees = {1};
-  for (int degree = 2; degree <= most; ++degree) degrees.push_back(degree);
+  for (int64_t dp = 2; dp <= std::min(most, kListedDegrees); ++dp) {
+    if (broken || global % dp == 0) degrees.push_back(static_cast<int>(dp));
+  }
+  for (const int64_t dp : Divisors(global)) {
+    if (dp > kListedDegrees && dp <= most) degrees.push_back(static_cast<int>(dp));
+  }
   return degrees;
 }
 
@@ -188,9 +205,9 @@ Sorted SortCandidates(const JobSpec& job) {
           {.layout = layout, .cause = RejectionCause::kBrokenRule, .reason = std::move(reason)});
       continue;
     }
-    Candidate candidate = Price(job, layout, table);
+    const Candidate candidate = Price(job, layout, table);
     const bool fits = candidate.memory.total_bytes() <= job.cluster.device.usable_bytes();
-    (fits ? sorted.fitting : sorted.misfits).push_back(std::move(candidate));
+    (fits ? sorted.fitting : sorted.misfits).push_back(candidate);
   }
   std::stable_sort(
       sorted.fitting.begin(), sorted.fitting.end(),
@@ -252,7 +269,8 @@ std::vector<Layout> CandidateLayouts(const JobSpec& job) {
   // A degree that breaks a rule by itself is listed once, for its reason, and not multiplied out.
   const int64_t fixed_dp = std::max(fixed.dp.value_or(1), 1);
   const int64_t fixed_pp = std::max(fixed.pp.value_or(1), 1);
-  const std::vector<int> tps = Degrees(fixed.tp, slots / fixed_dp / fixed_pp);
+  const std::vector<int> tps =
+      Degrees(fixed.tp, std::min(slots / fixed_dp / fixed_pp, job.model.num_heads));
   for (const int tp : tps) {
     Layout alone;
     alone.tp = layout.tp = tp;
@@ -263,12 +281,13 @@ std::vector<Layout> CandidateLayouts(const JobSpec& job) {
     for (const int pp : pps) {
       layout.pp = pp;
       if (pp != pps.front() && !tp_is_sound) break;
-      const std::vector<int> dps = Degrees(fixed.dp, std::min(beside_tp / std::max(pp, 1), global));
+      const bool simplest = tp == tps.front() && pp == pps.front();
+      const std::vector<int> dps =
+          DataDegrees(fixed.dp, std::min(beside_tp / std::max(pp, 1), global), global, simplest);
       for (const int dp : dps) {
         layout.dp = dp;
         if (dp != dps.front() && !tp_is_sound) break;
-        const bool dp_is_sound = dp >= 1 && global % dp == 0;
-        if (dp_is_sound || (tp == tps.front() && pp == pps.front())) add_cuts();
+        add_cuts();
       }
     }
   }

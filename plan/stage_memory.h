@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "plan/layout.h"
@@ -45,7 +46,11 @@ class StageMemoryTable {
     int tp = 1;
     int dp = 1;  // min(dp, 2): whether there is a data group
     int64_t micro_batch_size = 1;
-    auto operator<=>(const Key&) const = default;
+
+    friend bool operator<(const Key& a, const Key& b) {
+      return std::tie(a.stages, a.stage, a.tp, a.dp, a.micro_batch_size) <
+             std::tie(b.stages, b.stage, b.tp, b.dp, b.micro_batch_size);
+    }
   };
   // bytes = fixed + block * blocks + slot * slots + block_slot * blocks * slots, and tokens.
   struct Parts {

@@ -221,6 +221,7 @@ TEST(StepTime, EachGroupIsPricedOnTheLinkItUses) {
 
 double SimulatedSeconds(const JobSpec& job, const Layout& layout) {
   std::vector<std::vector<Action>> stages;
+  stages.reserve(static_cast<size_t>(layout.pp));
   for (int stage = 0; stage < layout.pp; ++stage) {
     stages.push_back(StepSchedule(layout, stage, job.model.tied_embeddings));
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "tests/golden/golden.h"
 #include "tests/plan/sample_jobs.h"
 
@@ -43,7 +44,7 @@ TEST(SecondsText, HasThreeDigitsAndAUnit) {
 std::string TextOf(const JobSpec& job, int max_rejections) {
   const auto plan = FindPlan(job);
   return plan.ok() ? PlanText(job, *plan, max_rejections)
-                   : std::string(plan.status().message()) + "\n";
+                   : absl::StrCat(plan.status().message(), "\n");
 }
 
 TEST(PlanText, OfASmallJobOnFourSlots) {

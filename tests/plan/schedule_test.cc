@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,8 @@ std::vector<int> MicrobatchesOf(const std::vector<Action>& actions, Op op) {
 }
 
 std::vector<int> Ascending(int count) {
-  std::vector<int> numbers;
-  for (int i = 0; i < count; ++i) numbers.push_back(i);
+  std::vector<int> numbers(static_cast<size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
   return numbers;
 }
 

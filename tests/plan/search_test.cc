@@ -24,6 +24,7 @@ bool IsSound(const JobSpec& job, const Layout& layout) {
 
 std::vector<std::string> Texts(const std::vector<Layout>& layouts) {
   std::vector<std::string> texts;
+  texts.reserve(layouts.size());
   for (const Layout& layout : layouts) texts.push_back(LayoutText(layout));
   return texts;
 }
