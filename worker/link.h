@@ -1,9 +1,12 @@
 // Link: this worker's stream to the coordinator, for its whole life, on its own thread, so that
 // compute never starves a heartbeat. The only file of the worker that sees gRPC (link.cc).
 //
-// Lease: if no acknowledgement has come for 0.8 of the lease, or the coordinator orders an abort,
-// `on_lost` is called once, from the link's thread; the worker then ends itself.
-// Thread-safe.
+// A stream that breaks is dialled again and registered again, so a coordinator that comes back
+// within the lease adopts its workers; reports that it had not acknowledged are repeated.
+//
+// Lease: 0.8 of it after the sending of the last heartbeat that was answered, or when the
+// coordinator refuses this worker or orders an abort, `on_lost` is called, once, from a thread of
+// the link; the worker then ends itself. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -27,27 +30,32 @@ struct LinkOptions {
   std::function<void(const absl::Status& why)> on_lost;
 };
 
-class Link {
+class Link final {
  public:
-  // Dials in and registers. Unavailable, or Aborted if the generation is an old one.
+  // Dials in and registers. Unavailable if nobody answers within a lease, Aborted if the generation
+  // is an old one, FailedPrecondition if the coordinator is of another version.
   static absl::StatusOr<std::unique_ptr<Link>> Attach(LinkOptions options);
-  virtual ~Link() = default;  // closes the stream, joins the thread
+  ~Link();  // closes the stream, joins the threads
 
   // Blocks until the Train order, at most timeout_ms (DeadlineExceeded).
-  virtual absl::StatusOr<Assignment> WaitForTrain(int64_t timeout_ms) = 0;
+  absl::StatusOr<Assignment> WaitForTrain(int64_t timeout_ms);
 
-  virtual void ReportReady(int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes) = 0;
-  virtual void ReportStep(const StepReport& report) = 0;
-  // See RunHooks::exchange_shards. Waits at most timeout_ms for the grant.
-  virtual absl::StatusOr<std::vector<ShardRecord>> ExchangeShards(int64_t step,
-                                                                  const ShardRecord& shard,
-                                                                  int64_t timeout_ms) = 0;
-  virtual void ReportCommitted(int64_t step, const std::string& folder) = 0;
-  // Sends and waits until the coordinator has it, at most timeout_ms.
-  virtual void ReportFinished(const RunResult& result, int64_t timeout_ms) = 0;
-  virtual void ReportFault(const absl::Status& fault, int64_t timeout_ms) = 0;
+  void ReportReady(int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes);
+  void ReportStep(const StepReport& report);
+  // See RunHooks::exchange_shards. Waits at most timeout_ms for the grant (DeadlineExceeded).
+  absl::StatusOr<std::vector<ShardRecord>> ExchangeShards(int64_t step, const ShardRecord& shard,
+                                                          int64_t timeout_ms);
+  void ReportCommitted(int64_t step, const std::string& folder, int64_t bytes);
+  // These two send and wait until the coordinator has journaled it, at most timeout_ms.
+  void ReportFinished(const RunResult& result, int64_t timeout_ms);
+  void ReportFault(const absl::Status& fault, int64_t timeout_ms);
 
-  virtual bool StopRequested() const = 0;  // a Stop order has come
+  bool StopRequested() const;  // a Stop order has come
+
+ private:
+  class Impl;
+  explicit Link(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace weft

@@ -1,0 +1,416 @@
+#include "worker/link.h"
+
+#include <grpcpp/grpcpp.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "plan/errors.h"
+#include "process/rpc.h"
+#include "process/version.h"
+#include "proto/agent.grpc.pb.h"
+#include "proto/wire.h"
+
+namespace weft {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using Stream = grpc::ClientReaderWriter<proto::WorkerReport, proto::Order>;
+
+constexpr milliseconds kHeartbeatEvery{1000};
+constexpr milliseconds kRedialEvery{100};
+constexpr double kOwnShareOfLease = 0.8;
+// Reports wait here while the coordinator is away; the lease ends that long before.
+constexpr size_t kMostWaitingReports = 100000;
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+int64_t PeakResidentBytes() {
+  rusage usage = {};
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? int64_t{usage.ru_maxrss} * 1024 : 0;
+}
+
+// The coordinator's refusal of this worker, as against a stream that merely broke.
+bool IsFinal(const absl::Status& status) {
+  return absl::IsAborted(status) || absl::IsFailedPrecondition(status) ||
+         absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status);
+}
+
+}  // namespace
+
+class Link::Impl {
+ public:
+  explicit Impl(LinkOptions options) : options_(std::move(options)), lease_ms_(options_.lease_ms) {}
+
+  absl::Status Start() {
+    ASSIGN_OR_RETURN(channel_, OpenChannel(options_.coordinator));
+    last_answered_ = Clock::now();
+    sender_ = std::thread([this] { Send(); });
+    watchdog_ = std::thread([this] { WatchLease(); });
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return welcome_ || lost_; });
+    return lost_ ? *lost_ : absl::OkStatus();
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+      if (context_ != nullptr) context_->TryCancel();
+    }
+    changed_.notify_all();
+    if (sender_.joinable()) sender_.join();
+    if (watchdog_.joinable()) watchdog_.join();
+  }
+
+  // Returns the report's sequence number.
+  int64_t Report(proto::WorkerReport report) {
+    int64_t sequence = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      sequence = ++last_sequence_;
+      report.set_rank(options_.rank);
+      report.set_generation(options_.generation);
+      report.set_sequence(sequence);
+      CHECK(waiting_.size() < kMostWaitingReports);
+      waiting_.push_back(std::move(report));
+    }
+    changed_.notify_all();
+    return sequence;
+  }
+
+  // True once every report up to `sequence` is journaled; false after timeout_ms or a loss.
+  bool WaitUntilJournaled(int64_t sequence, int64_t timeout_ms) {
+    return WaitFor(timeout_ms, [&] { return acknowledged_ >= sequence; });
+  }
+
+  absl::StatusOr<Assignment> WaitForTrain(int64_t timeout_ms) {
+    WaitFor(timeout_ms, [&] { return train_.has_value(); });
+    const std::lock_guard lock(mutex_);
+    if (lost_) return *lost_;
+    if (!train_) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "no order to train within ", timeout_ms, " ms; some of the ", options_.world_size,
+          " ranks did not register (comm.init_timeout_seconds is the limit)"));
+    }
+    Assignment assignment;
+    ASSIGN_OR_RETURN(assignment.job, FromProto(train_->job()));
+    ASSIGN_OR_RETURN(assignment.layout, FromProto(train_->layout()));
+    assignment.generation = options_.generation;
+    assignment.run_folder = train_->run_folder();
+    assignment.load_checkpoint = train_->load_checkpoint();
+    return assignment;
+  }
+
+  absl::StatusOr<std::vector<ShardRecord>> WaitForCommit(int64_t step, int64_t timeout_ms) {
+    WaitFor(timeout_ms, [&] { return commits_.count(step) > 0; });
+    const std::lock_guard lock(mutex_);
+    if (lost_) return *lost_;
+    const auto found = commits_.find(step);
+    if (found == commits_.end()) {
+      return absl::DeadlineExceededError(absl::StrCat("checkpoint of step ", step,
+                                                      " was not granted within ", timeout_ms,
+                                                      " ms; some rank did not write its shard"));
+    }
+    std::vector<ShardRecord> shards;
+    for (const proto::ShardWritten& shard : found->second.shards()) {
+      shards.push_back({shard.file(), shard.bytes(), shard.xxh3()});
+    }
+    commits_.erase(found);
+    return shards;
+  }
+
+  bool StopRequested() const {
+    const std::lock_guard lock(mutex_);
+    return stop_;
+  }
+
+  bool IsRankZero() const { return options_.rank == 0; }
+
+ private:
+  template <typename Condition>
+  bool WaitFor(int64_t timeout_ms, Condition condition) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, milliseconds(timeout_ms),
+                      [&] { return condition() || lost_ || closing_; });
+    return condition();
+  }
+
+  // The sender's thread: one stream after the other until the link closes or is lost.
+  void Send() {
+    while (true) {
+      {
+        std::unique_lock lock(mutex_);
+        if (closing_ || lost_) return;
+        context_ = std::make_unique<grpc::ClientContext>();
+        broken_ = false;
+        sent_ = 0;
+        heartbeats_.clear();
+      }
+      const std::unique_ptr<proto::WorkerLink::Stub> stub = proto::WorkerLink::NewStub(channel_);
+      const std::unique_ptr<Stream> stream = stub->Attach(context_.get());
+      std::thread reader([&] { Read(*stream); });
+      if (WriteRegister(*stream)) WriteReports(*stream);
+      {
+        // The reader ends with the stream. An orderly close has drained everything before.
+        const std::lock_guard lock(mutex_);
+        context_->TryCancel();
+      }
+      reader.join();
+      const absl::Status status = FromGrpc(stream->Finish());
+      {
+        const std::lock_guard lock(mutex_);
+        context_.reset();
+      }
+      if (IsFinal(status)) Lose(status);
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, kRedialEvery, [&] { return closing_ || lost_; });
+    }
+  }
+
+  bool WriteRegister(Stream& stream) {
+    proto::WorkerReport report;
+    report.set_rank(options_.rank);
+    report.set_generation(options_.generation);
+    proto::Register& facts = *report.mutable_register_();
+    facts.set_host(HostName());
+    facts.set_pid(getpid());
+    facts.set_version(Version());
+    facts.set_world_size(options_.world_size);
+    {
+      const std::lock_guard lock(mutex_);
+      report.set_sequence(register_sequence_ == 0 ? ++last_sequence_ : register_sequence_);
+      register_sequence_ = report.sequence();
+    }
+    return stream.Write(report);
+  }
+
+  // Sends what waits and a heartbeat each second, until the stream breaks or the link closes.
+  void WriteReports(Stream& stream) {
+    Clock::time_point next_heartbeat = Clock::now();
+    while (true) {
+      std::vector<proto::WorkerReport> batch;
+      bool heartbeat = false;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait_until(lock, next_heartbeat, [&] {
+          return closing_ || broken_ || lost_ || sent_ < waiting_.size();
+        });
+        if (closing_ || broken_ || lost_) return;
+        const auto first = waiting_.begin() + static_cast<std::ptrdiff_t>(sent_);
+        batch.assign(first, waiting_.end());
+        sent_ = waiting_.size();
+        heartbeat = Clock::now() >= next_heartbeat;
+        if (heartbeat) heartbeats_.push_back(Clock::now());
+      }
+      for (const proto::WorkerReport& report : batch) {
+        if (!stream.Write(report)) return;
+      }
+      if (!heartbeat) continue;
+      proto::WorkerReport beat;
+      beat.set_rank(options_.rank);
+      beat.set_generation(options_.generation);
+      if (!stream.Write(beat)) return;
+      next_heartbeat = Clock::now() + kHeartbeatEvery;
+    }
+  }
+
+  // The reader's thread: as long as the stream.
+  void Read(Stream& stream) {
+    proto::Order order;
+    while (stream.Read(&order)) Take(order);
+    {
+      const std::lock_guard lock(mutex_);
+      broken_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  void Take(const proto::Order& order) {
+    if (order.generation() != options_.generation && order.generation() != 0) return;
+    if (order.has_abort()) {
+      Lose(absl::AbortedError(order.abort().reason()));
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      // Orders come in the order of reports, so this one is no earlier than the oldest heartbeat
+      // that was not answered yet; counting from that one's sending errs on the safe side.
+      if (order.order_case() == proto::Order::ORDER_NOT_SET && !heartbeats_.empty()) {
+        last_answered_ = std::max(last_answered_, heartbeats_.front());
+        heartbeats_.pop_front();
+      }
+      Acknowledge(order.acknowledged());
+      if (order.has_train()) {
+        train_ = order.train();
+        if (train_->lease_ms() > 0) lease_ms_ = train_->lease_ms();
+      }
+      if (order.has_stop()) stop_ = true;
+      if (order.has_commit()) commits_[order.commit().step()] = order.commit();
+      if (order.has_welcome()) {
+        welcome_ = true;
+        last_answered_ = Clock::now();
+        if (order.welcome().lease_ms() > 0) lease_ms_ = order.welcome().lease_ms();
+      }
+    }
+    changed_.notify_all();
+  }
+
+  // REQUIRES: mutex_ held.
+  void Acknowledge(int64_t sequence) {
+    acknowledged_ = std::max(acknowledged_, sequence);
+    while (!waiting_.empty() && waiting_.front().sequence() <= acknowledged_) {
+      waiting_.pop_front();
+      if (sent_ > 0) --sent_;
+    }
+  }
+
+  // The watchdog's thread. On its own, since the other two may be stuck in a stream whose other end
+  // is stopped.
+  void WatchLease() {
+    std::unique_lock lock(mutex_);
+    while (!closing_ && !lost_) {
+      const auto own_share =
+          milliseconds(static_cast<int64_t>(static_cast<double>(lease_ms_) * kOwnShareOfLease));
+      const Clock::time_point end = last_answered_ + own_share;
+      if (Clock::now() < end) {
+        changed_.wait_until(lock, end);
+        continue;
+      }
+      const std::string why = absl::StrCat("no answer from the coordinator for ", own_share.count(),
+                                           " ms (0.8 of the lease)");
+      lock.unlock();
+      Lose(absl::UnavailableError(why));
+      lock.lock();
+    }
+  }
+
+  void Lose(const absl::Status& why) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (lost_ || closing_) return;
+      lost_ = why;
+      if (context_ != nullptr) context_->TryCancel();
+    }
+    changed_.notify_all();
+    if (options_.on_lost) options_.on_lost(why);
+  }
+
+  const LinkOptions options_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::thread sender_;
+  std::thread watchdog_;
+
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::unique_ptr<grpc::ClientContext> context_;  // of the stream that is open
+  std::deque<proto::WorkerReport> waiting_;       // not acknowledged; the first `sent_` are sent
+  size_t sent_ = 0;
+  int64_t last_sequence_ = 0;
+  int64_t register_sequence_ = 0;
+  int64_t acknowledged_ = 0;
+  std::deque<Clock::time_point> heartbeats_;  // sent, not answered
+  Clock::time_point last_answered_;
+  int64_t lease_ms_;
+  bool welcome_ = false;
+  bool broken_ = false;
+  bool closing_ = false;
+  bool stop_ = false;
+  std::optional<absl::Status> lost_;
+  std::optional<proto::Train> train_;
+  std::map<int64_t, proto::Commit> commits_;  // by step
+};
+
+Link::Link(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Link::~Link() = default;
+
+absl::StatusOr<std::unique_ptr<Link>> Link::Attach(LinkOptions options) {
+  auto impl = std::make_unique<Impl>(std::move(options));
+  RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<Link>(new Link(std::move(impl)));
+}
+
+absl::StatusOr<Assignment> Link::WaitForTrain(int64_t timeout_ms) {
+  return impl_->WaitForTrain(timeout_ms);
+}
+
+void Link::ReportReady(int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes) {
+  proto::WorkerReport report;
+  proto::Ready& ready = *report.mutable_ready();
+  ready.set_after_step(after_step);
+  ready.set_allocated_bytes(allocated_bytes);
+  ready.set_planned_bytes(planned_bytes);
+  impl_->Report(std::move(report));
+}
+
+void Link::ReportStep(const StepReport& done) {
+  proto::WorkerReport report;
+  proto::StepDone& step = *report.mutable_step();
+  step.set_step(done.step);
+  step.set_loss(done.loss);
+  step.set_grad_norm(done.grad_norm);
+  step.set_lr(done.lr);
+  step.set_tokens(done.tokens);
+  step.set_step_s(done.step_s);
+  if (done.valid_loss) step.set_valid_loss(*done.valid_loss);
+  step.set_peak_bytes(PeakResidentBytes());
+  step.set_stopping(done.stopping);
+  impl_->Report(std::move(report));
+}
+
+absl::StatusOr<std::vector<ShardRecord>> Link::ExchangeShards(int64_t step,
+                                                              const ShardRecord& shard,
+                                                              int64_t timeout_ms) {
+  proto::WorkerReport report;
+  proto::ShardWritten& written = *report.mutable_shard();
+  written.set_step(step);
+  written.set_file(shard.file);
+  written.set_bytes(shard.bytes);
+  written.set_xxh3(shard.xxh3);
+  impl_->Report(std::move(report));
+  if (!impl_->IsRankZero()) return std::vector<ShardRecord>();
+  return impl_->WaitForCommit(step, timeout_ms);
+}
+
+void Link::ReportCommitted(int64_t step, const std::string& folder, int64_t bytes) {
+  proto::WorkerReport report;
+  proto::Committed& committed = *report.mutable_committed();
+  committed.set_step(step);
+  committed.set_folder(folder);
+  committed.set_bytes(bytes);
+  impl_->Report(std::move(report));
+}
+
+void Link::ReportFinished(const RunResult& result, int64_t timeout_ms) {
+  proto::WorkerReport report;
+  report.mutable_finished()->set_step(result.step);
+  report.mutable_finished()->set_stopped(result.stopped);
+  impl_->WaitUntilJournaled(impl_->Report(std::move(report)), timeout_ms);
+}
+
+void Link::ReportFault(const absl::Status& fault, int64_t timeout_ms) {
+  proto::WorkerReport report;
+  report.mutable_fault()->set_code(static_cast<int32_t>(fault.code()));
+  report.mutable_fault()->set_message(std::string(fault.message()));
+  impl_->WaitUntilJournaled(impl_->Report(std::move(report)), timeout_ms);
+}
+
+bool Link::StopRequested() const {
+  return impl_->StopRequested();
+}
+
+}  // namespace weft
