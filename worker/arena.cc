@@ -1,6 +1,7 @@
 #include "worker/arena.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
@@ -39,8 +40,8 @@ Arena::~Arena() {
 View Arena::Get(absl::string_view name, int64_t rows, int64_t cols, DType dtype) {
   const auto found = buffers_.find(name);
   if (found == buffers_.end() || found->second.elements != rows * cols) {
-    std::fprintf(stderr, "arena: %s [%lld, %lld] is not planned\n", std::string(name).c_str(),
-                 static_cast<long long>(rows), static_cast<long long>(cols));
+    const std::string asked = absl::StrCat(name, " [", rows, ", ", cols, "]");
+    std::fprintf(stderr, "arena: %s is not planned\n", asked.c_str());
     CHECK(false);
   }
   found->second.used = true;

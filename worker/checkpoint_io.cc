@@ -56,7 +56,7 @@ std::map<std::string, std::string> RunFacts(const JobSpec& job, const Batches& b
   facts["training.seed"] = absl::StrCat(job.training.seed);
   facts["training.seq_len"] = absl::StrCat(job.training.seq_len);
   facts["training.global_batch_size"] = absl::StrCat(job.training.global_batch_size);
-  facts["optimizer.name"] = std::string(OptimizerName(job.optimizer.name));
+  facts["optimizer.name"] = absl::StrCat(OptimizerName(job.optimizer.name));
   const std::vector<std::string> fingerprints = batches.dataset().Fingerprints();
   for (size_t file = 0; file < fingerprints.size(); ++file) {
     facts[absl::StrCat(kDataFact, "train[", file, "]")] = fingerprints[file];

@@ -78,13 +78,14 @@ TEST(PlanRankMemory, CountsEveryBufferOfASingleRank) {
   EXPECT_EQ(Elements(memory, MemoryKind::kGradients), parameters);
   EXPECT_EQ(Elements(memory, MemoryKind::kOptimizer), 2 * parameters);
   // One slot: 8 of [N, D], 2 of [N, F], 4 of [N, 1], lse [B*H, T]; and dx.
-  const int64_t block = 8 * 32 * 32 + 2 * 32 * 128 + 4 * 32 + 2 * 4 * 16;
-  EXPECT_EQ(Elements(memory, MemoryKind::kActivations), 4 * block + 32 * 32);
+  const int64_t n = 32, d = 32, f = 128, v = 96, t = 16;
+  const int64_t block = 8 * n * d + 2 * n * f + 4 * n + n * 4;
+  EXPECT_EQ(Elements(memory, MemoryKind::kActivations), 4 * block + n * d);
   // dnorm, dattn, dq, dk, dv; dact; scores; head: x, norm_out, logits, five of [N].
   EXPECT_EQ(Elements(memory, MemoryKind::kWorkspace),
-            5 * 32 * 32 + 32 * 128 + 2 * 16 * 16 + 2 * 32 * 32 + 32 * 96 + 5 * 32);
+            5 * n * d + n * f + 2 * t * t + 2 * n * d + n * v + 5 * n);
   EXPECT_EQ(Elements(memory, MemoryKind::kCommunication), 0);
-  EXPECT_EQ(Elements(memory, MemoryKind::kTokens), 2 * 16 * 16);
+  EXPECT_EQ(Elements(memory, MemoryKind::kTokens), 2 * kBatch.global_batch_size * t);
 }
 
 TEST(PlanRankMemory, NamesAreUniqueAndNoBufferIsEmpty) {

@@ -143,7 +143,7 @@ TestFolder::~TestFolder() {
 }
 
 std::string TestFolder::Make(const std::string& name) const {
-  const std::string folder = absl::StrCat(path_, "/", name);
+  std::string folder = absl::StrCat(path_, "/", name);
   std::filesystem::create_directories(folder);
   return folder;
 }
@@ -225,6 +225,7 @@ TrainingOutcome Train(const RankThreads& run) {
   ShardTable table(world);
   std::mutex mutex;  // guards outcome.weights, outcome.gradients
   std::vector<std::jthread> threads;
+  threads.reserve(size);
   for (int rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
       const auto index = static_cast<size_t>(rank);
@@ -270,6 +271,7 @@ double GradientDifference(const TrainingOutcome& a, const TrainingOutcome& b) {
 
 std::vector<std::string> Bits(const std::vector<StepReport>& reports) {
   std::vector<std::string> lines;
+  lines.reserve(reports.size());
   for (const StepReport& report : reports) {
     lines.push_back(
         absl::StrFormat("%d %a %a %a", report.step, report.loss, report.grad_norm, report.lr));

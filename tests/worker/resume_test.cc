@@ -123,14 +123,14 @@ TEST(Save, DealsTheBoxesOverDataRanks) {
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(manifest->next_sample, job.training.global_batch_size);
   ASSERT_EQ(manifest->shards.size(), 4U);
-  const int64_t values_bytes = 3 * 4 * ParameterCount(job.model);
+  const int64_t values_bytes = int64_t{3} * 4 * ParameterCount(job.model);
   int64_t sum = 0;
   for (const ShardRecord& shard : manifest->shards) {
     sum += shard.bytes;
     EXPECT_GT(shard.bytes, values_bytes / 5) << shard.file;
   }
   EXPECT_GT(sum, values_bytes);
-  EXPECT_LT(sum, values_bytes + 64 * 1024) << "more than the headers is written twice";
+  EXPECT_LT(sum, values_bytes + (int64_t{64} << 10)) << "more than the headers is written twice";
 }
 
 class RefusedResume : public testing::Test {
