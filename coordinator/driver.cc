@@ -1,0 +1,546 @@
+#include "coordinator/driver.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "coordinator/record.h"
+#include "plan/errors.h"
+#include "plan/search.h"
+#include "process/log.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kMaxQueued = 200000;
+constexpr size_t kMaxHistory = 10000;
+constexpr size_t kMaxWatchers = 1000;
+constexpr int64_t kTickMs = 50;
+constexpr int64_t kStallMs = 500;  // between two ticks: beyond it nobody is to blame
+constexpr int64_t kMaxWaitMs = 60000;
+constexpr int64_t kRepeatStopMs = 1000;
+constexpr int kMaxRounds = 16;  // duties that follow from duties
+
+int64_t NowMs() {
+  timespec now;
+  CHECK(clock_gettime(CLOCK_BOOTTIME, &now) == 0);
+  return static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
+}
+
+absl::Status Busy() {
+  return absl::UnavailableError("the coordinator is busy or closing; ask again");
+}
+
+// A submission that breaks a rule is refused before it becomes a fact.
+absl::Status CheckSubmission(const Submitted& submitted) {
+  if (submitted.request_id.empty()) {
+    return absl::InvalidArgumentError("request_id: is empty; choose one per submission");
+  }
+  if (!absl::StartsWith(submitted.run_folder, "/")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("run_folder: \"", submitted.run_folder, "\" is not an absolute path"));
+  }
+  const std::vector<SpecIssue> issues = Validate(submitted.spec);
+  if (!issues.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrJoin(issues, "\n", [](std::string* out, const SpecIssue& issue) {
+          absl::StrAppend(out, issue.key, ": ", issue.message);
+        }));
+  }
+  if (!submitted.layout) return absl::OkStatus();
+  return CheckLayout(submitted.spec.model, submitted.spec.cluster, submitted.spec.batch(),
+                     *submitted.layout);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Driver>> Driver::Start(std::unique_ptr<Journal> journal,
+                                                      DriverOptions options) {
+  std::unique_ptr<Driver> driver(new Driver(std::move(journal), std::move(options)));
+  RETURN_IF_ERROR(driver->Replay());
+  driver->thread_ = std::thread([raw = driver.get()] { raw->Run(); });
+  return driver;
+}
+
+Driver::Driver(std::unique_ptr<Journal> journal, DriverOptions options)
+    : journal_(std::move(journal)), options_(std::move(options)) {}
+
+Driver::~Driver() {
+  Close();
+}
+
+void Driver::Close() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    closing_ = true;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status Driver::Replay() {
+  ASSIGN_OR_RETURN(const std::vector<StoredEvent> stored_events, journal_->Replay());
+  for (const StoredEvent& stored : stored_events) {
+    const Watched before = WatchedPart(job_);
+    job_ = Apply(std::move(job_), stored.event);
+    if (job_.revision != stored.revision) {
+      return absl::InternalError(absl::StrCat("record ", stored.revision,
+                                              " of the journal changes nothing when replayed; this "
+                                              "is a bug: keep the journal and report it"));
+    }
+    RememberEvents(before, stored);
+  }
+  clocks_.generation_since_ms = NowMs();
+  clocks_.looked_ms = NowMs();
+  for (const auto& [rank, member] : job_.generation.members) clocks_.heard_ms[rank] = NowMs();
+  if (!stored_events.empty()) {
+    LogInfo(absl::StrCat("replayed ", stored_events.size(), " facts: ", job_.id, " is ",
+                         PhaseName(job_.phase), ", generation ", job_.generation.number));
+  }
+  Happened(Restarted{});
+  return absl::OkStatus();
+}
+
+// ---- the queue ----
+
+bool Driver::Post(std::function<void()> task) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (closing_ || queue_.size() >= kMaxQueued) return false;
+    queue_.push_back(std::move(task));
+  }
+  wake_.notify_one();
+  return true;
+}
+
+void Driver::Run() {
+  for (;;) {
+    std::deque<std::function<void()>> tasks;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      wake_.wait_for(lock, std::chrono::milliseconds(kTickMs),
+                     [&] { return closing_ || !queue_.empty(); });
+      tasks.swap(queue_);
+      if (closing_ && tasks.empty()) break;
+    }
+    for (const std::function<void()>& task : tasks) task();
+    Tick();
+  }
+  EndEverything();
+}
+
+// Whatever arrived has been heard before anybody is called silent.
+void Driver::Tick() {
+  const int64_t now_ms = NowMs();
+  clocks_ = ShiftedByStall(std::move(clocks_), now_ms, kStallMs);
+  for (const Event& event : Expired(job_, clocks_, now_ms, LeaseMs())) Happened(event);
+  Act();
+  if (supervisor_ && now_ms >= supervisor_->until_ms) Answer(NothingToDo());
+  CloseWatchersIfOver();
+}
+
+void Driver::EndEverything() {
+  const absl::Status why = absl::UnavailableError("the coordinator is closing; ask again");
+  if (supervisor_) supervisor_->reply(why);
+  for (const auto& [id, stream] : streams_) stream.port.close(why);
+  for (const auto& [id, watcher] : watchers_) watcher.close(why);
+  supervisor_.reset();
+  streams_.clear();
+  watchers_.clear();
+}
+
+// ---- facts ----
+
+void Driver::Happened(const Event& event) {
+  if (broken_) return;
+  const Watched before = WatchedPart(job_);
+  const int64_t revision = job_.revision;
+  const int64_t generation = job_.generation.number;
+  const GenerationPhase phase = job_.generation.phase;
+  job_ = Apply(std::move(job_), event);
+  if (job_.revision == revision) return;
+  const StoredEvent stored{job_.revision, absl::ToUnixMillis(absl::Now()), event};
+  const absl::Status written = journal_->Append(stored);
+  if (!written.ok()) {
+    // Memory is ahead of the disk now: nothing may be done on the strength of it.
+    broken_ = true;
+    LogError(written.message());
+    if (options_.on_broken) options_.on_broken(written);
+    return;
+  }
+  if (job_.generation.number != generation) clocks_.heard_ms.clear();
+  if (job_.generation.number != generation || job_.generation.phase != phase) {
+    clocks_.generation_since_ms = NowMs();
+  }
+  if (job_.id != before.job_id) {
+    progress_ = {};
+    last_step_.reset();
+  }
+  RememberEvents(before, stored);
+  Publish(EventsOf(before, job_, stored));
+}
+
+void Driver::RememberEvents(const Watched& before, const StoredEvent& stored) {
+  if (job_.id != before.job_id) {
+    history_.clear();
+    forgotten_revision_ = 0;
+  }
+  for (proto::JobEvent& event : EventsOf(before, job_, stored))
+    history_.push_back(std::move(event));
+  while (history_.size() > kMaxHistory) {
+    forgotten_revision_ = history_.front().revision();
+    history_.pop_front();
+  }
+}
+
+void Driver::Publish(const std::vector<proto::JobEvent>& events) {
+  if (events.empty()) return;
+  for (const proto::JobEvent& event : events) {
+    if (event.has_phase()) {
+      const std::string line =
+          absl::StrCat(job_.id, " ", event.phase().phase(), ": ", event.phase().reason());
+      job_.phase == Phase::kFailed ? LogError(line) : LogInfo(line);
+    } else if (event.has_lost()) {
+      LogWarning(absl::StrCat("generation ", event.generation(), ": ", event.lost().reason()));
+    } else if (event.has_committed()) {
+      LogInfo(absl::StrCat("checkpoint of step ", event.committed().step(), " committed"));
+    }
+  }
+  for (const auto& [id, watcher] : watchers_) watcher.send(events);
+}
+
+void Driver::PlanTheJob() {
+  const absl::StatusOr<Plan> plan =
+      job_.layout_given ? PlanFor(job_.spec, *job_.layout) : FindPlan(job_.spec);
+  if (plan.ok()) {
+    Happened(Planned{plan->layout, plan->peak_bytes()});
+  } else {
+    Happened(PlanRefused{plan.status().code(), std::string(plan.status().message())});
+  }
+}
+
+// ---- duties ----
+
+void Driver::Act() {
+  for (int round = 0; round < kMaxRounds && !broken_; ++round) {
+    const int64_t revision = job_.revision;
+    for (const Command& command : Decide(job_)) {
+      if (Carry(command)) break;  // the job has changed: decide again
+    }
+    if (job_.revision == revision) return;
+  }
+}
+
+// Does what `command` wants and has not been done yet. True if that changed the job.
+bool Driver::Carry(const Command& command) {
+  const int64_t revision = job_.revision;
+  if (std::holds_alternative<PlanJob>(command)) {
+    PlanTheJob();
+  } else if (const auto* launch = std::get_if<LaunchWorkers>(&command)) {
+    if (!supervisor_) return false;
+    Happened(Launched{launch->generation});  // durable before anybody starts a process
+    if (!broken_) Answer(LaunchDuty(job_));
+  } else if (const auto* stop = std::get_if<StopWorkers>(&command)) {
+    const bool repeated =
+        told_to_stop_generation_ == stop->generation && NowMs() - told_to_stop_ms_ < kRepeatStopMs;
+    if (!repeated && Answer(StopGroupDuty(*stop))) {
+      told_to_stop_generation_ = stop->generation;
+      told_to_stop_ms_ = NowMs();
+    }
+  } else if (std::holds_alternative<EndJob>(command)) {
+    Answer(JobOverDuty(job_));
+  } else if (const auto* start = std::get_if<StartTraining>(&command)) {
+    OrderAll(start->generation, [&](Stream& stream) {
+      if (!std::exchange(stream.told_train, true)) stream.port.send(TrainOrder(job_, LeaseMs()));
+    });
+  } else if (const auto* stop_training = std::get_if<StopTraining>(&command)) {
+    OrderAll(stop_training->generation, [&](Stream& stream) {
+      if (!std::exchange(stream.told_stop, true)) stream.port.send(StopOrder(job_));
+    });
+  } else if (const auto* grant = std::get_if<GrantCommit>(&command)) {
+    Order(0, [&](Stream& stream) {
+      if (stream.told_commit_step == grant->step) return;
+      stream.told_commit_step = grant->step;
+      stream.port.send(CommitOrder(job_));
+    });
+  } else if (const auto* abort = std::get_if<AbortWorkers>(&command)) {
+    OrderAll(abort->generation, [&](Stream& stream) {
+      if (std::exchange(stream.told_abort, true)) return;
+      stream.port.send(AbortOrder(abort->generation, abort->reason));
+    });
+  }
+  return job_.revision != revision;
+}
+
+bool Driver::Answer(const proto::Attempt& attempt) {
+  if (!supervisor_) return false;
+  const Reply<proto::Attempt> reply = std::move(supervisor_->reply);
+  supervisor_.reset();
+  reply(attempt);
+  return true;
+}
+
+void Driver::Order(int rank, const std::function<void(Stream&)>& tell) {
+  const auto id = stream_of_rank_.find(rank);
+  if (id == stream_of_rank_.end()) return;  // it is told when it comes back
+  const auto stream = streams_.find(id->second);
+  if (stream == streams_.end() || stream->second.generation != job_.generation.number) return;
+  tell(stream->second);
+}
+
+void Driver::OrderAll(int64_t generation, const std::function<void(Stream&)>& tell) {
+  for (auto& [id, stream] : streams_) {
+    if (stream.rank >= 0 && stream.generation == generation) tell(stream);
+  }
+}
+
+bool Driver::IsOverAndGone() const {
+  return IsOver(job_.phase) && job_.generation.phase == GenerationPhase::kClosed;
+}
+
+void Driver::CloseWatchersIfOver() {
+  if (!IsOverAndGone()) return;
+  for (const auto& [id, watcher] : watchers_) watcher.close(absl::OkStatus());
+  watchers_.clear();
+}
+
+int64_t Driver::LeaseMs() const {
+  if (options_.lease_ms) return *options_.lease_ms;
+  return static_cast<int64_t>(job_.spec.fault_tolerance.heartbeat_timeout_seconds * 1000);
+}
+
+// ---- messages: from any thread ----
+
+void Driver::Submit(proto::SubmitJobRequest request, Reply<proto::SubmitJobReply> reply) {
+  const bool posted =
+      Post([this, request = std::move(request), reply] { reply(OnSubmit(request)); });
+  if (!posted) reply(Busy());
+}
+
+void Driver::GetJob(proto::JobRequest request, Reply<proto::JobStatus> reply) {
+  const bool posted = Post([this, request = std::move(request), reply] {
+    const absl::Status known = CheckJob(request.job_id());
+    if (known.ok()) {
+      reply(StatusOf(job_, progress_));
+    } else {
+      reply(known);
+    }
+  });
+  if (!posted) reply(Busy());
+}
+
+void Driver::StopJob(proto::StopJobRequest request, Acknowledge reply) {
+  const bool posted = Post([this, request = std::move(request), reply] {
+    const absl::Status known = CheckJob(request.job_id());
+    if (known.ok()) Happened(StopAsked{request.now()});
+    reply(known);
+  });
+  if (!posted) reply(Busy());
+}
+
+void Driver::Watch(int64_t id, proto::WatchRequest request, WatcherPort port) {
+  const auto close = port.close;
+  const bool posted = Post([this, id, request = std::move(request), port = std::move(port)] {
+    const absl::Status status = OnWatch(id, request, port);
+    if (!status.ok()) port.close(status);
+  });
+  if (!posted) close(Busy());
+}
+
+void Driver::Unwatch(int64_t id) {
+  Post([this, id] { watchers_.erase(id); });
+}
+
+void Driver::NextAttempt(int64_t id, proto::NextAttemptRequest request,
+                         Reply<proto::Attempt> reply) {
+  const bool posted = Post([this, id, request = std::move(request), reply] {
+    const absl::Status known = CheckJob(request.job_id());
+    if (!known.ok()) return reply(known);
+    if (supervisor_) {
+      supervisor_->reply(absl::AbortedError("a newer call of NextAttempt took this one's place"));
+    }
+    const int64_t wait_ms = std::clamp<int64_t>(request.wait_ms(), 0, kMaxWaitMs);
+    supervisor_ = WaitingSupervisor{id, NowMs() + wait_ms, reply};
+  });
+  if (!posted) reply(Busy());
+}
+
+void Driver::CancelNextAttempt(int64_t id) {
+  Post([this, id] {
+    if (!supervisor_ || supervisor_->id != id) return;
+    supervisor_->reply(absl::CancelledError("the supervisor hung up"));
+    supervisor_.reset();
+  });
+}
+
+void Driver::AttemptEnded(proto::AttemptEndedRequest request, Acknowledge reply) {
+  const bool posted = Post([this, request = std::move(request), reply] {
+    const absl::Status known = CheckJob(request.job_id());
+    if (known.ok()) Happened(FactOf(request));
+    reply(known);
+  });
+  if (!posted) reply(Busy());
+}
+
+void Driver::Attach(int64_t id, WorkerPort port) {
+  const auto close = port.close;
+  const bool posted = Post([this, id, port = std::move(port)] { streams_[id].port = port; });
+  if (!posted) close(Busy());
+}
+
+void Driver::Report(int64_t id, proto::WorkerReport report) {
+  Post([this, id, report = std::move(report)] { OnReport(id, report); });
+}
+
+void Driver::Detach(int64_t id) {
+  Post([this, id] { OnDetach(id); });
+}
+
+// ---- messages: on the driver's thread ----
+
+absl::Status Driver::CheckJob(const std::string& job_id) const {
+  if (job_.id.empty()) return absl::NotFoundError("there is no job yet; submit one");
+  if (job_id.empty() || job_id == job_.id) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat("job ", job_id, " is not the current one, which is ", job_.id));
+}
+
+absl::StatusOr<proto::SubmitJobReply> Driver::OnSubmit(const proto::SubmitJobRequest& request) {
+  ASSIGN_OR_RETURN(const Submitted submitted, FactOf(request));
+  RETURN_IF_ERROR(CheckSubmission(submitted));
+  Happened(submitted);
+  Act();
+  proto::SubmitJobReply reply;
+  reply.set_job_id(job_.id);
+  return reply;
+}
+
+absl::Status Driver::OnWatch(int64_t id, const proto::WatchRequest& request,
+                             const WatcherPort& port) {
+  RETURN_IF_ERROR(CheckJob(request.job_id()));
+  if (watchers_.size() >= kMaxWatchers) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there are ", kMaxWatchers, " watchers already; close one"));
+  }
+  if (request.after_revision() < forgotten_revision_) {
+    return absl::OutOfRangeError(absl::StrCat("revision ", request.after_revision(),
+                                              " is too old; watch after revision ",
+                                              forgotten_revision_));
+  }
+  std::vector<proto::JobEvent> missed;
+  for (const proto::JobEvent& event : history_) {
+    if (event.revision() > request.after_revision()) missed.push_back(event);
+  }
+  if (last_step_) missed.push_back(*last_step_);
+  if (!missed.empty()) port.send(missed);
+  watchers_[id] = port;
+  return absl::OkStatus();
+}
+
+void Driver::Refuse(int64_t id, const absl::Status& why) {
+  const auto stream = streams_.find(id);
+  LogWarning(absl::StrCat("a worker is turned away: ", why.message()));
+  stream->second.port.close(why);
+  streams_.erase(stream);
+}
+
+void Driver::OnReport(int64_t id, const proto::WorkerReport& report) {
+  const auto found = streams_.find(id);
+  if (found == streams_.end()) return;  // turned away, but it had more to say
+  Stream& stream = found->second;
+  if (report.has_register_()) {
+    OnRegister(id, stream, report);
+    return;
+  }
+  if (stream.rank != report.rank() || stream.generation != report.generation()) {
+    Refuse(id, absl::InvalidArgumentError(absl::StrCat(
+                   "the stream of rank ", stream.rank, ", generation ", stream.generation,
+                   " carries a report of rank ", report.rank(), ", generation ",
+                   report.generation(), "; register first, one rank per stream")));
+    return;
+  }
+  if (stream.generation != job_.generation.number) {
+    Refuse(id, absl::AbortedError(absl::StrCat("generation ", stream.generation,
+                                               " is over; the current one is ",
+                                               job_.generation.number)));
+    return;
+  }
+  clocks_.heard_ms[stream.rank] = NowMs();
+  if (report.has_step()) {
+    OnStep(report);
+    return;
+  }
+  const std::optional<Event> fact = FactOf(report);
+  if (fact) Happened(*fact);
+  if (broken_) return;  // not journaled: not acknowledged
+  proto::Order acknowledgement;
+  acknowledgement.set_generation(stream.generation);
+  acknowledgement.set_acknowledged(report.sequence());
+  stream.port.send(acknowledgement);
+}
+
+void Driver::OnRegister(int64_t id, Stream& stream, const proto::WorkerReport& report) {
+  const Registered worker = RegistrationOf(report);
+  if (worker.version != options_.version) {
+    return Refuse(
+        id, absl::FailedPreconditionError(absl::StrCat(
+                "rank ", worker.rank, " is weft ", worker.version, ", the coordinator is weft ",
+                options_.version, "; install the same version everywhere")));
+  }
+  const absl::Status welcome = CheckRegistration(job_, worker);
+  if (!welcome.ok()) return Refuse(id, welcome);
+  const auto former = stream_of_rank_.find(worker.rank);
+  if (former != stream_of_rank_.end() && former->second != id) {
+    const auto old = streams_.find(former->second);  // it redialed before the old stream's end
+    if (old != streams_.end() && old->second.generation == worker.generation) {
+      old->second.port.close(absl::AbortedError("the worker has opened a newer stream"));
+      streams_.erase(old);
+    }
+  }
+  stream.rank = worker.rank;
+  stream.generation = worker.generation;
+  stream_of_rank_[worker.rank] = id;
+  Happened(worker);
+  if (broken_) return;
+  clocks_.heard_ms[worker.rank] = NowMs();
+  proto::Order order;
+  order.set_generation(worker.generation);
+  order.set_acknowledged(report.sequence());
+  order.mutable_welcome()->set_lease_ms(LeaseMs());
+  stream.port.send(order);
+}
+
+void Driver::OnStep(const proto::WorkerReport& report) {
+  progress_.peak_bytes = std::max(progress_.peak_bytes, report.step().peak_bytes());
+  if (report.rank() != 0) return;
+  progress_.step = report.step().step();
+  proto::JobEvent event;
+  event.set_revision(job_.revision);
+  event.set_generation(report.generation());
+  event.set_unix_ms(absl::ToUnixMillis(absl::Now()));
+  *event.mutable_step() = report.step();
+  event.mutable_step()->set_peak_bytes(progress_.peak_bytes);
+  for (const auto& [id, watcher] : watchers_) watcher.send({event});
+  last_step_ = std::move(event);
+}
+
+void Driver::OnDetach(int64_t id) {
+  const auto found = streams_.find(id);
+  if (found == streams_.end()) return;
+  const Stream stream = std::move(found->second);
+  streams_.erase(found);
+  if (stream.rank < 0) return;
+  const auto current = stream_of_rank_.find(stream.rank);
+  if (current == stream_of_rank_.end() || current->second != id) return;
+  stream_of_rank_.erase(current);
+  Happened(Suspected{stream.generation, stream.rank, "its stream broke"});
+}
+
+}  // namespace weft

@@ -1,0 +1,153 @@
+// Driver: the shell around the pure job. One thread, one queue: a message becomes a fact, the fact
+// is journaled, Apply changes the job, Decide says what is due, and the driver does it: orders to
+// the workers' streams, answers to the supervisor's question, events to watchers. It takes no
+// decision of its own.
+//
+// Public functions may be called from any thread and return at once; answers and port calls come
+// from the driver's thread and must not block.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "coordinator/job.h"
+#include "coordinator/journal.h"
+#include "coordinator/liveness.h"
+#include "coordinator/messages.h"
+
+namespace weft {
+
+struct DriverOptions {
+  std::string version;              // that workers have to have
+  std::optional<int64_t> lease_ms;  // instead of fault_tolerance.heartbeat_timeout_seconds
+  // The journal cannot be written any more: the process has to end. Called once.
+  std::function<void(const absl::Status& why)> on_broken;
+};
+
+template <typename T>
+using Reply = std::function<void(absl::StatusOr<T>)>;
+using Acknowledge = std::function<void(absl::Status)>;
+
+// A worker's stream, or a watcher's, as the driver sees it. `close` ends it, OK or with a reason.
+struct WorkerPort {
+  std::function<void(const proto::Order&)> send;
+  std::function<void(const absl::Status&)> close;
+};
+struct WatcherPort {
+  std::function<void(const std::vector<proto::JobEvent>&)> send;
+  std::function<void(const absl::Status&)> close;
+};
+
+class Driver final {
+ public:
+  // Replays the journal and starts the thread.
+  static absl::StatusOr<std::unique_ptr<Driver>> Start(std::unique_ptr<Journal> journal,
+                                                       DriverOptions options);
+  ~Driver();
+
+  // Answers what waits with Unavailable, closes all ports, joins the thread; whatever comes later
+  // is answered with Unavailable. From one thread.
+  void Close();
+
+  void Submit(proto::SubmitJobRequest request, Reply<proto::SubmitJobReply> reply);
+  void GetJob(proto::JobRequest request, Reply<proto::JobStatus> reply);
+  void StopJob(proto::StopJobRequest request, Acknowledge reply);
+  // Streams and waiting calls have ids that the caller chooses, each once.
+  void Watch(int64_t id, proto::WatchRequest request, WatcherPort port);
+  void Unwatch(int64_t id);
+  void NextAttempt(int64_t id, proto::NextAttemptRequest request, Reply<proto::Attempt> reply);
+  void CancelNextAttempt(int64_t id);
+  void AttemptEnded(proto::AttemptEndedRequest request, Acknowledge reply);
+  void Attach(int64_t id, WorkerPort port);
+  void Report(int64_t id, proto::WorkerReport report);
+  void Detach(int64_t id);
+
+ private:
+  struct Stream {
+    WorkerPort port;
+    int rank = -1;  // -1: has not registered yet
+    int64_t generation = 0;
+    // What it was told already: duties are levels, orders are sent once per stream.
+    bool told_train = false;
+    bool told_stop = false;
+    bool told_abort = false;
+    int64_t told_commit_step = -1;
+  };
+  struct WaitingSupervisor {
+    int64_t id = 0;
+    int64_t until_ms = 0;
+    Reply<proto::Attempt> reply;
+  };
+
+  Driver(std::unique_ptr<Journal> journal, DriverOptions options);
+  absl::Status Replay();
+
+  // The queue. Post drops the task if the queue is full or closed; then it returns false.
+  bool Post(std::function<void()> task);
+  void Run();
+  void Tick();
+  void EndEverything();
+
+  // Facts.
+  void Happened(const Event& event);
+  void Publish(const std::vector<proto::JobEvent>& events);
+  void RememberEvents(const Watched& before, const StoredEvent& stored);
+  void PlanTheJob();
+
+  // Duties.
+  void Act();
+  bool Carry(const Command& command);
+  bool Answer(const proto::Attempt& attempt);
+  void Order(int rank, const std::function<void(Stream&)>& tell);
+  void OrderAll(int64_t generation, const std::function<void(Stream&)>& tell);
+  void CloseWatchersIfOver();
+
+  // Messages, on the driver's thread.
+  absl::StatusOr<proto::SubmitJobReply> OnSubmit(const proto::SubmitJobRequest& request);
+  absl::Status OnWatch(int64_t id, const proto::WatchRequest& request, const WatcherPort& port);
+  void OnReport(int64_t id, const proto::WorkerReport& report);
+  void OnRegister(int64_t id, Stream& stream, const proto::WorkerReport& report);
+  void OnStep(const proto::WorkerReport& report);
+  void OnDetach(int64_t id);
+  absl::Status CheckJob(const std::string& job_id) const;
+  void Refuse(int64_t id, const absl::Status& why);
+
+  bool IsOverAndGone() const;
+  int64_t LeaseMs() const;
+
+  const std::unique_ptr<Journal> journal_;
+  const DriverOptions options_;
+
+  // Below: the driver's thread alone.
+  Job job_;
+  Clocks clocks_;
+  Progress progress_;
+  std::map<int64_t, Stream> streams_;
+  std::map<int, int64_t> stream_of_rank_;
+  std::map<int64_t, WatcherPort> watchers_;
+  std::deque<proto::JobEvent> history_;  // of the current job, journaled events only
+  int64_t forgotten_revision_ = 0;       // newest one that history_ has lost
+  std::optional<proto::JobEvent> last_step_;
+  std::optional<WaitingSupervisor> supervisor_;
+  int64_t told_to_stop_generation_ = 0;
+  int64_t told_to_stop_ms_ = 0;
+  bool broken_ = false;
+
+  std::mutex mutex_;  // guards the two below
+  std::deque<std::function<void()>> queue_;
+  bool closing_ = false;
+  std::condition_variable wake_;
+  std::thread thread_;
+};
+
+}  // namespace weft

@@ -1,0 +1,538 @@
+#include "coordinator/job.h"
+
+#include <string.h>
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kKeptCheckpoints = 3;
+
+// ---- small questions ----
+
+bool IsLive(GenerationPhase phase) {  // its processes may be there, and are wanted
+  return phase == GenerationPhase::kLaunched || phase == GenerationPhase::kSealed ||
+         phase == GenerationPhase::kTraining;
+}
+
+bool Everybody(const Job& job, bool (*holds)(const Member&)) {
+  if (static_cast<int>(job.generation.members.size()) != job.world_size()) return false;
+  for (const auto& [rank, member] : job.generation.members) {
+    if (!holds(member)) return false;
+  }
+  return true;
+}
+
+bool IsUp(const Member& member) {
+  return member.phase != MemberPhase::kRegistered;
+}
+bool IsFinished(const Member& member) {
+  return member.phase == MemberPhase::kFinished;
+}
+bool IsHeard(const Member& member) {
+  return !member.suspect;
+}
+
+// What no restart can cure: the same spec on the same machine fails in the same way.
+bool IsPermanent(absl::StatusCode code) {
+  return code == absl::StatusCode::kInvalidArgument ||
+         code == absl::StatusCode::kFailedPrecondition || code == absl::StatusCode::kUnimplemented;
+}
+
+// What a rank says when it is a peer, or the coordinator, that failed.
+bool IsConsequence(absl::StatusCode code) {
+  return code == absl::StatusCode::kAborted || code == absl::StatusCode::kUnavailable ||
+         code == absl::StatusCode::kDeadlineExceeded || code == absl::StatusCode::kCancelled;
+}
+
+std::string RankText(const Job& job, int rank, absl::string_view host) {
+  std::string where(host);
+  const auto member = job.generation.members.find(rank);
+  if (where.empty() && member != job.generation.members.end()) where = member->second.host;
+  return where.empty() ? absl::StrCat("rank ", rank)
+                       : absl::StrCat("rank ", rank, " (", where, ")");
+}
+
+Member* FindMember(Job& job, int64_t generation, int rank) {
+  if (generation != job.generation.number) return nullptr;
+  const auto found = job.generation.members.find(rank);
+  return found == job.generation.members.end() ? nullptr : &found->second;
+}
+
+// ---- turning points ----
+
+void OpenNextGeneration(Job& job) {
+  const int64_t number = job.generation.number + 1;
+  job.generation = Generation();
+  job.generation.number = number;
+  job.generation.phase = GenerationPhase::kOpen;
+}
+
+void Suspend(Job& job) {
+  job.phase = Phase::kSuspended;
+  std::string reason = "stopped on request, run the same command again to resume";
+  const std::optional<FirstCause>& cause = job.generation.cause;
+  if (cause && cause->kind != CauseKind::kOrdered) {
+    absl::StrAppend(&reason, " after step ", job.newest().step, "; while stopping, ", cause->text);
+  }
+  job.reason = reason;
+}
+
+void Cancel(Job& job) {
+  job.phase = Phase::kCancelled;
+  job.reason = absl::StrCat("stopped at once on request; the last checkpoint is of step ",
+                            job.newest().step);
+}
+
+// The generation's processes are proven gone.
+void Close(Job& job) {
+  job.generation.phase = GenerationPhase::kClosed;
+  job.generation.saving.reset();
+  if (IsOver(job.phase) || job.phase == Phase::kSubmitted) return;
+  if (job.stop == StopLevel::kNow) {
+    Cancel(job);
+  } else if (job.stop == StopLevel::kSave) {
+    Suspend(job);
+  } else {
+    OpenNextGeneration(job);
+  }
+}
+
+void Blame(Job& job, FirstCause cause) {
+  job.generation.cause = std::move(cause);
+  if (job.generation.cause->kind == CauseKind::kOrdered) return;
+  job.last_failure = Failure{job.generation.number, *job.generation.cause};
+}
+
+void EndGeneration(Job& job, FirstCause cause) {
+  job.generation.phase = GenerationPhase::kStopping;
+  job.generation.saving.reset();
+  Blame(job, std::move(cause));
+}
+
+// The words for a job that failed, or recovers, from the cause known best so far.
+void ExplainFailure(Job& job, bool permanent) {
+  const std::string text = job.generation.cause->text;
+  if (permanent) {
+    job.phase = Phase::kFailed;
+    job.reason = text;
+  } else if (job.failures_since_progress >= kMaxFailuresWithoutProgress) {
+    job.phase = Phase::kFailed;
+    job.reason =
+        absl::StrCat(job.failures_since_progress,
+                     " attempts failed without a new committed step; the last one: ", text);
+  } else if (job.restarts_left < 0) {
+    job.phase = Phase::kFailed;
+    job.reason = absl::StrCat("no restart is left (fault_tolerance.max_restarts: ",
+                              job.spec.fault_tolerance.max_restarts, "): ", text);
+  } else {
+    job.phase = Phase::kRecovering;
+    job.reason = absl::StrCat(text, "; resuming after step ", job.newest().step);
+  }
+}
+
+// A fault of the current generation. The first one ends it; a later one can only make the cause
+// clearer.
+bool Fail(Job& job, FirstCause cause, bool permanent) {
+  Generation& generation = job.generation;
+  if (IsLive(generation.phase)) {
+    EndGeneration(job, std::move(cause));
+    if (job.stop != StopLevel::kNone) return true;  // ends as it was asked to, when it is closed
+    ++job.failures_since_progress;
+    --job.restarts_left;
+    ExplainFailure(job, permanent);
+    return true;
+  }
+  if (generation.phase != GenerationPhase::kStopping || !generation.cause) return false;
+  if (generation.cause->kind != CauseKind::kConsequence || cause.kind != CauseKind::kRoot) {
+    return false;
+  }
+  Blame(job, std::move(cause));
+  // Not for a newer submission that only waits for these workers to go.
+  if (job.phase == Phase::kRecovering || job.phase == Phase::kFailed) {
+    ExplainFailure(job, permanent);
+  }
+  return true;
+}
+
+// ---- one function per fact; each returns whether it changed anything ----
+
+bool Record(const Submitted& fact, Job& job) {
+  if (!job.id.empty() && fact.request_id == job.request_id) return false;
+  Job next;
+  next.submissions = job.submissions + 1;
+  next.id = absl::StrCat("job-", next.submissions);
+  next.request_id = fact.request_id;
+  next.spec = fact.spec;
+  next.run_folder = fact.run_folder;
+  next.layout = fact.layout;
+  next.layout_given = fact.layout.has_value();
+  next.restarts_left = fact.spec.fault_tolerance.max_restarts;
+  next.saved.push_back({fact.after_step, fact.load_checkpoint});
+  next.generation = std::move(job.generation);
+  next.revision = job.revision;
+  job = std::move(next);
+  if (IsLive(job.generation.phase)) {
+    EndGeneration(job, {CauseKind::kOrdered, -1, "", "a newer submission took its place"});
+  } else if (job.generation.phase == GenerationPhase::kOpen) {
+    job.generation.phase = GenerationPhase::kClosed;  // never started
+  } else if (job.generation.phase == GenerationPhase::kStopping && !job.generation.cause) {
+    job.generation.cause = {CauseKind::kOrdered, -1, "", "a newer submission took its place"};
+  }
+  return true;
+}
+
+bool Record(const Planned& fact, Job& job) {
+  if (job.phase != Phase::kSubmitted || job.id.empty()) return false;
+  job.phase = Phase::kPlanned;
+  job.reason = LayoutText(fact.layout);
+  job.layout = fact.layout;
+  job.planned_bytes = fact.planned_bytes;
+  if (job.generation.phase == GenerationPhase::kClosed) OpenNextGeneration(job);
+  return true;
+}
+
+bool Record(const PlanRefused& fact, Job& job) {
+  if (job.phase != Phase::kSubmitted || job.id.empty()) return false;
+  job.phase = Phase::kFailed;
+  job.reason = fact.message;
+  return true;
+}
+
+bool Record(const Launched& fact, Job& job) {
+  Generation& generation = job.generation;
+  if (fact.generation != generation.number || generation.phase != GenerationPhase::kOpen) {
+    return false;
+  }
+  generation.phase = GenerationPhase::kLaunched;
+  job.phase = Phase::kStarting;
+  job.reason = absl::StrCat("generation ", generation.number, ", after step ", job.newest().step);
+  return true;
+}
+
+// After a restart of the coordinator: everybody is back.
+void ResumeIfHeard(Job& job) {
+  if (job.phase != Phase::kRecovering || !Everybody(job, IsHeard)) return;
+  if (job.generation.phase == GenerationPhase::kTraining) job.phase = Phase::kRunning;
+  if (job.generation.phase == GenerationPhase::kSealed) job.phase = Phase::kStarting;
+  job.reason = "all workers are back after the coordinator's restart";
+}
+
+bool Record(const Registered& fact, Job& job) {
+  if (!CheckRegistration(job, fact).ok()) return false;
+  Generation& generation = job.generation;
+  const auto [place, is_new] =
+      generation.members.try_emplace(fact.rank, Member{fact.host, fact.pid});
+  if (is_new) {
+    const bool sealed = static_cast<int>(generation.members.size()) == job.world_size();
+    if (sealed) generation.phase = GenerationPhase::kSealed;
+    return true;
+  }
+  if (!place->second.suspect) return false;
+  place->second.suspect = false;
+  ResumeIfHeard(job);
+  return true;
+}
+
+bool Record(const Ready& fact, Job& job) {
+  Member* member = FindMember(job, fact.generation, fact.rank);
+  if (!member || member->phase != MemberPhase::kRegistered) return false;
+  if (job.generation.phase != GenerationPhase::kSealed) return false;
+  member->phase = MemberPhase::kReady;
+  if (!Everybody(job, IsUp)) return true;
+  job.generation.phase = GenerationPhase::kTraining;
+  if (Everybody(job, IsHeard)) {
+    job.phase = Phase::kRunning;
+    job.reason = absl::StrCat("training after step ", job.newest().step);
+  }
+  return true;
+}
+
+bool Record(const ShardWritten& fact, Job& job) {
+  Generation& generation = job.generation;
+  if (!FindMember(job, fact.generation, fact.rank)) return false;
+  if (generation.phase != GenerationPhase::kSealed &&
+      generation.phase != GenerationPhase::kTraining) {
+    return false;
+  }
+  if (fact.step < job.newest().step) return false;  // repeated after a reconnect, long committed
+  if (generation.saving && fact.step < generation.saving->step) return false;
+  if (!generation.saving || generation.saving->step < fact.step) {
+    generation.saving = PendingSave{fact.step, {}};
+  }
+  const auto [place, is_new] = generation.saving->shards.try_emplace(fact.rank, fact.shard);
+  if (!is_new && place->second == fact.shard) return false;
+  place->second = fact.shard;
+  return true;
+}
+
+bool Record(const Committed& fact, Job& job) {
+  if (fact.rank != 0 || !FindMember(job, fact.generation, fact.rank)) return false;
+  if (job.generation.phase == GenerationPhase::kClosed) return false;
+  if (job.phase == Phase::kSubmitted || job.phase == Phase::kPlanned) return false;
+  const SavedCheckpoint saved{fact.step, absl::StrCat(CheckpointFolder(job), "/", fact.folder)};
+  if (fact.step < job.newest().step) return false;
+  const bool progress = fact.step > job.newest().step;
+  if (!progress && saved == job.newest() && !job.generation.saving) return false;
+  if (!progress) job.saved.pop_back();
+  job.saved.push_back(saved);
+  if (job.saved.size() > kKeptCheckpoints) job.saved.erase(job.saved.begin());
+  if (job.generation.saving && job.generation.saving->step <= fact.step) {
+    job.generation.saving.reset();
+  }
+  if (progress) {
+    job.failures_since_progress = 0;
+    job.restarts_left = job.spec.fault_tolerance.max_restarts;
+  }
+  if (progress && job.phase == Phase::kRecovering && job.generation.cause) {
+    ExplainFailure(job, /*permanent=*/false);  // it resumes after a later step than said before
+  }
+  return true;
+}
+
+bool Record(const Finished& fact, Job& job) {
+  Member* member = FindMember(job, fact.generation, fact.rank);
+  if (!member || member->phase == MemberPhase::kFinished) return false;
+  if (!IsLive(job.generation.phase)) return false;
+  member->phase = MemberPhase::kFinished;
+  member->suspect = false;
+  if (!Everybody(job, IsFinished)) return true;
+  job.generation.phase = GenerationPhase::kStopping;
+  if (fact.stopped) {
+    Suspend(job);
+  } else {
+    job.phase = Phase::kCompleted;
+    job.reason = absl::StrCat("finished step ", fact.step, " of ", job.spec.training.steps);
+  }
+  return true;
+}
+
+bool Record(const Faulted& fact, Job& job) {
+  if (!FindMember(job, fact.generation, fact.rank)) return false;
+  // A checkpoint that does not load is not tried again as long as there is an older one.
+  if (fact.code == absl::StatusCode::kDataLoss && job.saved.size() > 1 &&
+      job.generation.phase == GenerationPhase::kSealed) {
+    job.saved.pop_back();
+  }
+  const CauseKind kind = IsConsequence(fact.code) ? CauseKind::kConsequence : CauseKind::kRoot;
+  const std::string text = absl::StrCat(RankText(job, fact.rank, ""), ": ", fact.message);
+  return Fail(job, {kind, fact.rank, job.generation.members[fact.rank].host, text},
+              IsPermanent(fact.code));
+}
+
+bool Record(const Suspected& fact, Job& job) {
+  Member* member = FindMember(job, fact.generation, fact.rank);
+  if (!member || member->suspect || member->phase == MemberPhase::kFinished) return false;
+  if (!IsLive(job.generation.phase)) return false;
+  member->suspect = true;
+  return true;
+}
+
+bool Record(const WorkerLost& fact, Job& job) {
+  Member* member = FindMember(job, fact.generation, fact.rank);
+  if (!member || !IsLive(job.generation.phase)) return false;
+  const std::string text = absl::StrCat(RankText(job, fact.rank, ""), " lost: ", fact.reason);
+  return Fail(job, {CauseKind::kRoot, fact.rank, member->host, text}, false);
+}
+
+bool Record(const Overdue& fact, Job& job) {
+  Generation& generation = job.generation;
+  if (fact.generation != generation.number) return false;
+  if (generation.phase == GenerationPhase::kStopping && !generation.cause) {
+    generation.cause = {CauseKind::kOrdered, -1, "", fact.reason};  // finished, but does not exit
+    return true;
+  }
+  return IsLive(generation.phase) && Fail(job, {CauseKind::kRoot, -1, "", fact.reason}, false);
+}
+
+FirstCause CauseOf(const AttemptEnded& end, const Job& job) {
+  if (end.clean) {
+    return {CauseKind::kRoot, -1, "",
+            "the workers exited with 0 before the last step was reported"};
+  }
+  std::string what = end.message;
+  if (end.signal != 0) {
+    const char* name = sigabbrev_np(end.signal);
+    what =
+        absl::StrCat("killed by signal ", end.signal, name ? absl::StrCat(" (SIG", name, ")") : "");
+  } else if (end.exit_code != 0) {
+    what = absl::StrCat("exited with ", end.exit_code);
+  }
+  if (!end.message.empty() && what != end.message) absl::StrAppend(&what, ": ", end.message);
+  if (what.empty()) what = "ended without a word";
+  if (!end.last_stderr.empty()) absl::StrAppend(&what, "\n", end.last_stderr);
+  const std::string who = end.rank < 0 ? "the workers" : RankText(job, end.rank, end.host);
+  // 75: lost its coordinator. An unknown rank says nothing that a rank's own fault does not.
+  const bool consequence = end.rank < 0 || (end.signal == 0 && end.exit_code == 75);
+  return {consequence ? CauseKind::kConsequence : CauseKind::kRoot, end.rank, end.host,
+          absl::StrCat(who, " ", what)};
+}
+
+bool Record(const AttemptEnded& fact, Job& job) {
+  const GenerationPhase phase = job.generation.phase;
+  if (fact.generation != job.generation.number) return false;
+  if (!IsLive(phase) && phase != GenerationPhase::kStopping) return false;
+  if (!(fact.clean && phase == GenerationPhase::kStopping)) {
+    Fail(job, CauseOf(fact, job), /*permanent=*/false);
+  }
+  Close(job);
+  return true;
+}
+
+bool Record(const Silent& fact, Job& job) {
+  if (fact.generation != job.generation.number) return false;
+  if (job.generation.phase != GenerationPhase::kStopping) return false;
+  Close(job);
+  return true;
+}
+
+bool Record(const StopAsked& fact, Job& job) {
+  const StopLevel level = fact.now ? StopLevel::kNow : StopLevel::kSave;
+  if (job.id.empty() || IsOver(job.phase) || level <= job.stop) return false;
+  job.stop = level;
+  Generation& generation = job.generation;
+  if (generation.phase == GenerationPhase::kOpen) generation.phase = GenerationPhase::kClosed;
+  if (generation.phase == GenerationPhase::kClosed) {  // nothing runs, nothing is to be saved
+    Close(job);
+    if (!IsOver(job.phase)) Suspend(job);  // not planned yet
+    return true;
+  }
+  const bool save = !fact.now && generation.phase == GenerationPhase::kTraining;
+  if (!save && IsLive(generation.phase)) {
+    EndGeneration(job, {CauseKind::kOrdered, -1, "", "a stop was requested"});
+  }
+  job.phase = Phase::kDraining;
+  job.reason = save ? "stop requested: saving" : "stop requested";
+  return true;
+}
+
+bool Record(const Restarted&, Job& job) {
+  Generation& generation = job.generation;
+  if (generation.phase == GenerationPhase::kOpen || generation.phase == GenerationPhase::kClosed) {
+    return false;
+  }
+  for (auto& [rank, member] : generation.members) {
+    member.suspect = member.phase != MemberPhase::kFinished;
+  }
+  // Whether the supervisor ever heard of the launch is not known: begin again.
+  if (generation.phase == GenerationPhase::kLaunched) {
+    EndGeneration(job,
+                  {CauseKind::kOrdered, -1, "", "the coordinator restarted while it was starting"});
+  }
+  const bool adopts = job.phase == Phase::kStarting || job.phase == Phase::kRunning;
+  if (adopts) {
+    job.phase = Phase::kRecovering;
+    job.reason = "the coordinator restarted; waiting for the workers";
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::string_view PhaseName(Phase phase) {
+  switch (phase) {
+    case Phase::kSubmitted:
+      return "SUBMITTED";
+    case Phase::kPlanned:
+      return "PLANNED";
+    case Phase::kStarting:
+      return "STARTING";
+    case Phase::kRunning:
+      return "RUNNING";
+    case Phase::kDraining:
+      return "DRAINING";
+    case Phase::kRecovering:
+      return "RECOVERING";
+    case Phase::kSuspended:
+      return "SUSPENDED";
+    case Phase::kCompleted:
+      return "COMPLETED";
+    case Phase::kFailed:
+      return "FAILED";
+    case Phase::kCancelled:
+      return "CANCELLED";
+  }
+  return "FAILED";
+}
+
+bool IsOver(Phase phase) {
+  return phase == Phase::kSuspended || phase == Phase::kCompleted || phase == Phase::kFailed ||
+         phase == Phase::kCancelled;
+}
+
+std::string CheckpointFolder(const Job& job) {
+  const std::string& folder = job.spec.checkpoint.folder;
+  return absl::StartsWith(folder, "/") ? folder : absl::StrCat(job.run_folder, "/", folder);
+}
+
+Job Apply(Job job, const Event& event) {
+  const bool changed = std::visit([&](const auto& fact) { return Record(fact, job); }, event);
+  if (changed) ++job.revision;
+  return job;
+}
+
+absl::Status CheckRegistration(const Job& job, const Registered& worker) {
+  const Generation& generation = job.generation;
+  const auto member = generation.members.find(worker.rank);
+  const bool known = member != generation.members.end();
+  const bool same = known && member->second.pid == worker.pid && member->second.host == worker.host;
+  // A finished worker whose last report was not acknowledged may come back to repeat it.
+  const bool ending = generation.phase == GenerationPhase::kStopping && !generation.cause && same;
+  if (worker.generation != generation.number || (!IsLive(generation.phase) && !ending)) {
+    return absl::AbortedError(absl::StrCat(
+        "generation ", worker.generation, " is over; the current one is ", generation.number,
+        generation.cause ? absl::StrCat(" (", generation.cause->text, ")") : ""));
+  }
+  if (worker.world_size != job.world_size() || worker.rank < 0 || worker.rank >= job.world_size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", worker.rank, " of ", worker.world_size,
+                     " does not belong to generation ", generation.number, ", which has ",
+                     job.world_size(), " ranks counted from 0; start exactly that many workers"));
+  }
+  if (known && !same) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("rank ", worker.rank, " of generation ", generation.number, " is process ",
+                     member->second.pid, " on ", member->second.host, "; start each rank once"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<Command> Decide(const Job& job) {
+  const Generation& generation = job.generation;
+  std::vector<Command> commands;
+  if (job.id.empty()) return commands;
+  if (job.phase == Phase::kSubmitted) commands.push_back(PlanJob{});
+  switch (generation.phase) {
+    case GenerationPhase::kOpen:
+      commands.push_back(LaunchWorkers{generation.number});
+      break;
+    case GenerationPhase::kLaunched:
+      break;
+    case GenerationPhase::kSealed:
+      commands.push_back(StartTraining{generation.number});
+      break;
+    case GenerationPhase::kTraining:
+      if (job.stop != StopLevel::kNone) commands.push_back(StopTraining{generation.number});
+      if (generation.saving &&
+          static_cast<int>(generation.saving->shards.size()) == job.world_size()) {
+        commands.push_back(GrantCommit{generation.number, generation.saving->step});
+      }
+      break;
+    case GenerationPhase::kStopping:
+      if (!generation.cause) break;  // finished: the workers leave by themselves
+      commands.push_back(AbortWorkers{generation.number, generation.cause->text});
+      commands.push_back(StopWorkers{generation.number, generation.cause->text});
+      break;
+    case GenerationPhase::kClosed:
+      if (IsOver(job.phase)) commands.push_back(EndJob{});
+      break;
+  }
+  return commands;
+}
+
+}  // namespace weft

@@ -1,0 +1,297 @@
+// The job as the coordinator sees it: facts in, state out (Apply); state in, duties out (Decide).
+// Pure: no clock, no wire, no disk. Replaying the journal through Apply rebuilds the job, and
+// Decide may be asked again at any time, because its commands are levels, not edges: the driver
+// carries out what has not been carried out yet.
+//
+// A journal has one current job. A newer submission takes the older one's place and keeps its
+// generation counter and, until they are proven dead, its workers.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "plan/job_spec.h"
+#include "plan/layout.h"
+
+namespace weft {
+
+enum class Phase {
+  kSubmitted,
+  kPlanned,     // layout known, waits for a supervisor
+  kStarting,    // a supervisor starts the workers; until all are ready
+  kRunning,     // all ranks train
+  kDraining,    // asked to stop: saving
+  kRecovering,  // a generation failed, or the coordinator came back; the next steps follow
+  kSuspended,   // stopped on request, can resume
+  kCompleted,
+  kFailed,
+  kCancelled,
+};
+absl::string_view PhaseName(Phase phase);  // "RUNNING"
+bool IsOver(Phase phase);
+
+enum class GenerationPhase {
+  kOpen,      // waits for a supervisor to start its processes
+  kLaunched,  // processes start and register
+  kSealed,    // ranks 0..N-1 have registered: may train
+  kTraining,  // all ranks are ready
+  kStopping,  // its end is decided; its processes may still be there
+  kClosed,    // proven gone
+};
+
+enum class MemberPhase { kRegistered, kReady, kFinished };
+
+struct Member {
+  std::string host;
+  int64_t pid = 0;
+  MemberPhase phase = MemberPhase::kRegistered;
+  bool suspect = false;  // its stream broke, or has not come back since a restart
+  friend bool operator==(const Member&, const Member&) = default;
+};
+
+struct Shard {
+  std::string file;
+  int64_t bytes = 0;
+  std::string xxh3;
+  friend bool operator==(const Shard&, const Shard&) = default;
+};
+
+// The checkpoint of one step on its way: complete once every rank's shard is durable.
+struct PendingSave {
+  int64_t step = 0;
+  std::map<int, Shard> shards;  // by rank
+  friend bool operator==(const PendingSave&, const PendingSave&) = default;
+};
+
+enum class CauseKind {
+  kOrdered,      // asked for: a stop, a newer submission; no failure
+  kConsequence,  // a peer noticed that somebody is gone: gives way to a root cause
+  kRoot,
+};
+
+// What ended a generation before it was through.
+struct FirstCause {
+  CauseKind kind = CauseKind::kRoot;
+  int rank = -1;  // -1: unknown
+  std::string host;
+  std::string text;  // "rank 1 (node3): killed by signal 9 (Killed)"
+  friend bool operator==(const FirstCause&, const FirstCause&) = default;
+};
+
+struct Generation {
+  int64_t number = 0;
+  GenerationPhase phase = GenerationPhase::kClosed;
+  std::map<int, Member> members;  // by rank
+  std::optional<PendingSave> saving;
+  std::optional<FirstCause> cause;  // empty: nothing cut it short
+  friend bool operator==(const Generation&, const Generation&) = default;
+};
+
+struct Failure {
+  int64_t generation = 0;
+  FirstCause cause;
+  friend bool operator==(const Failure&, const Failure&) = default;
+};
+
+enum class StopLevel { kNone, kSave, kNow };
+
+struct SavedCheckpoint {
+  int64_t step = 0;
+  std::string folder;  // absolute; empty: initial weights
+  friend bool operator==(const SavedCheckpoint&, const SavedCheckpoint&) = default;
+};
+
+struct Job {
+  std::string id;  // "job-1"; empty: nothing was submitted yet
+  int64_t submissions = 0;
+  std::string request_id;
+  JobSpec spec;
+  std::string run_folder;
+  std::optional<Layout> layout;  // empty: to be planned
+  bool layout_given = false;     // by resolved.yaml: to be checked, not searched
+  int64_t planned_bytes = 0;
+  Phase phase = Phase::kSubmitted;
+  std::string reason;
+  StopLevel stop = StopLevel::kNone;
+  int restarts_left = 0;
+  int failures_since_progress = 0;  // failed generations without a newly committed step
+  std::optional<Failure> last_failure;
+  std::vector<SavedCheckpoint> saved;  // oldest first, at most 3; never empty once submitted
+  Generation generation;
+  int64_t revision = 0;  // how many facts have changed it
+
+  const SavedCheckpoint& newest() const { return saved.back(); }
+  int world_size() const { return layout ? layout->world_size() : 0; }
+  friend bool operator==(const Job&, const Job&) = default;
+};
+
+// ---- facts ----
+struct Submitted {
+  std::string request_id;
+  JobSpec spec;
+  std::string run_folder;
+  std::optional<Layout> layout;
+  std::string load_checkpoint;
+  int64_t after_step = 0;
+  friend bool operator==(const Submitted&, const Submitted&) = default;
+};
+struct Planned {
+  Layout layout;
+  int64_t planned_bytes = 0;
+  friend bool operator==(const Planned&, const Planned&) = default;
+};
+struct PlanRefused {
+  absl::StatusCode code = absl::StatusCode::kFailedPrecondition;
+  std::string message;
+  friend bool operator==(const PlanRefused&, const PlanRefused&) = default;
+};
+struct Launched {
+  int64_t generation = 0;
+  friend bool operator==(const Launched&, const Launched&) = default;
+};
+struct Registered {
+  int64_t generation = 0;
+  int rank = 0;
+  std::string host;
+  int64_t pid = 0;
+  std::string version;
+  int world_size = 0;
+  friend bool operator==(const Registered&, const Registered&) = default;
+};
+struct Ready {
+  int64_t generation = 0;
+  int rank = 0;
+  int64_t after_step = 0;
+  int64_t allocated_bytes = 0;
+  int64_t planned_bytes = 0;
+  friend bool operator==(const Ready&, const Ready&) = default;
+};
+struct ShardWritten {
+  int64_t generation = 0;
+  int rank = 0;
+  int64_t step = 0;
+  Shard shard;
+  friend bool operator==(const ShardWritten&, const ShardWritten&) = default;
+};
+struct Committed {
+  int64_t generation = 0;
+  int rank = 0;
+  int64_t step = 0;
+  std::string folder;  // "step-200", inside the checkpoint folder
+  int64_t bytes = 0;
+  friend bool operator==(const Committed&, const Committed&) = default;
+};
+struct Finished {
+  int64_t generation = 0;
+  int rank = 0;
+  int64_t step = 0;
+  bool stopped = false;
+  friend bool operator==(const Finished&, const Finished&) = default;
+};
+struct Faulted {
+  int64_t generation = 0;
+  int rank = 0;
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  std::string message;
+  friend bool operator==(const Faulted&, const Faulted&) = default;
+};
+struct Suspected {
+  int64_t generation = 0;
+  int rank = 0;
+  std::string reason;
+  friend bool operator==(const Suspected&, const Suspected&) = default;
+};
+struct WorkerLost {
+  int64_t generation = 0;
+  int rank = 0;
+  std::string reason;
+  friend bool operator==(const WorkerLost&, const WorkerLost&) = default;
+};
+struct Overdue {
+  int64_t generation = 0;
+  std::string reason;
+  friend bool operator==(const Overdue&, const Overdue&) = default;
+};
+// All processes of the generation are gone, says the supervisor.
+struct AttemptEnded {
+  int64_t generation = 0;
+  bool clean = false;
+  int rank = -1;  // of the first cause; -1: unknown
+  std::string host;
+  int signal = 0;
+  int exit_code = 0;
+  std::string message;
+  std::string last_stderr;
+  friend bool operator==(const AttemptEnded&, const AttemptEnded&) = default;
+};
+// Nothing was heard of the generation for longer than a lease: its workers have ended themselves.
+struct Silent {
+  int64_t generation = 0;
+  friend bool operator==(const Silent&, const Silent&) = default;
+};
+struct StopAsked {
+  bool now = false;
+  friend bool operator==(const StopAsked&, const StopAsked&) = default;
+};
+// The coordinator was started on this journal.
+struct Restarted {
+  friend bool operator==(const Restarted&, const Restarted&) = default;
+};
+
+using Event = std::variant<Submitted, Planned, PlanRefused, Launched, Registered, Ready,
+                           ShardWritten, Committed, Finished, Faulted, Suspected, WorkerLost,
+                           Overdue, AttemptEnded, Silent, StopAsked, Restarted>;
+
+// The job after `event`. A fact about another generation than the current one, or one that repeats
+// what is known, changes nothing; any other one also raises the revision by one.
+Job Apply(Job job, const Event& event);
+
+// Why a worker that wants to register is turned away, or OK: Aborted for an old generation,
+// InvalidArgument for a rank or world size that is not the layout's, AlreadyExists for a rank that
+// another process holds. Apply ignores such a worker.
+absl::Status CheckRegistration(const Job& job, const Registered& worker);
+
+// ---- duties ----
+struct PlanJob {};
+// To the supervisor.
+struct LaunchWorkers {
+  int64_t generation = 0;
+};
+struct StopWorkers {
+  int64_t generation = 0;
+  std::string reason;
+};
+struct EndJob {};
+// To workers.
+struct StartTraining {
+  int64_t generation = 0;
+};
+struct StopTraining {
+  int64_t generation = 0;
+};
+struct GrantCommit {
+  int64_t generation = 0;
+  int64_t step = 0;
+};
+struct AbortWorkers {
+  int64_t generation = 0;
+  std::string reason;
+};
+using Command = std::variant<PlanJob, LaunchWorkers, StopWorkers, EndJob, StartTraining,
+                             StopTraining, GrantCommit, AbortWorkers>;
+
+std::vector<Command> Decide(const Job& job);
+
+// A failed generation ends the job after this many of them without a newly committed step.
+inline constexpr int kMaxFailuresWithoutProgress = 3;
+
+// Absolute folder that holds the job's checkpoints.
+std::string CheckpointFolder(const Job& job);
+
+}  // namespace weft

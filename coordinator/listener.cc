@@ -1,0 +1,132 @@
+#include "coordinator/listener.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "plan/errors.h"
+#include "process/log.h"
+
+namespace weft {
+namespace {
+
+sockaddr_un Address(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  return address;
+}
+
+absl::Status SocketError(const std::string& path, absl::string_view what) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("socket ", path, ": ", what));
+}
+
+// A socket whose owner was killed stays on the disk, and nobody answers there.
+absl::Status RemoveStale(const std::string& path) {
+  const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return SocketError(path, "cannot be made");
+  const sockaddr_un address = Address(path);
+  const int code = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  const int why = errno;
+  close(probe);
+  if (code == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("socket ", path, ": another weftd listens there; stop that one first"));
+  }
+  if (why == ECONNREFUSED && unlink(path.c_str()) != 0) {
+    return SocketError(path, "is stale and cannot be removed");
+  }
+  return absl::OkStatus();
+}
+
+bool IsSameUser(int connection) {
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
+  if (peer.uid == geteuid()) return true;
+  LogWarning(absl::StrCat("refused a connection of user ", peer.uid, ", process ", peer.pid));
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(
+    const std::string& path, std::function<void(int fd)> on_connection) {
+  constexpr size_t kLongest = sizeof(sockaddr_un::sun_path) - 1;
+  if (path.empty() || path.size() > kLongest) {
+    return absl::InvalidArgumentError(absl::StrCat("socket \"", path, "\": has ", path.size(),
+                                                   " bytes, a unix socket takes 1 to ", kLongest,
+                                                   "; use a shorter folder or a link to it"));
+  }
+  RETURN_IF_ERROR(RemoveStale(path));
+  std::unique_ptr<Listener> listener(new Listener(path));
+  RETURN_IF_ERROR(listener->Bind());
+  listener->thread_ = std::thread(
+      [raw = listener.get(), handle = std::move(on_connection)] { raw->Accept(handle); });
+  return listener;
+}
+
+absl::Status Listener::Bind() {
+  stop_ = eventfd(0, EFD_CLOEXEC);
+  socket_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (stop_ < 0 || socket_ < 0) return SocketError(path_, "cannot be made");
+  const sockaddr_un address = Address(path_);
+  if (bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return SocketError(path_, "cannot be bound");
+  }
+  // Nobody can connect before listen(), so there is no moment at which the mode is another one.
+  struct stat entry = {};
+  if (chmod(path_.c_str(), 0600) != 0 || stat(path_.c_str(), &entry) != 0) {
+    return SocketError(path_, "cannot be protected");
+  }
+  device_ = entry.st_dev;
+  inode_ = entry.st_ino;
+  if (listen(socket_, SOMAXCONN) != 0) return SocketError(path_, "cannot be listened to");
+  return absl::OkStatus();
+}
+
+Listener::~Listener() {
+  if (thread_.joinable()) {
+    const uint64_t one = 1;
+    CHECK(write(stop_, &one, sizeof(one)) == static_cast<ssize_t>(sizeof(one)));
+    thread_.join();
+  }
+  if (socket_ >= 0) close(socket_);
+  if (stop_ >= 0) close(stop_);
+  struct stat entry = {};
+  const bool ours = inode_ != 0 && stat(path_.c_str(), &entry) == 0 && entry.st_dev == device_ &&
+                    entry.st_ino == inode_;
+  if (ours) unlink(path_.c_str());
+}
+
+void Listener::Accept(const std::function<void(int fd)>& on_connection) {
+  for (;;) {
+    pollfd fds[2] = {{socket_, POLLIN, 0}, {stop_, POLLIN, 0}};
+    if (poll(fds, 2, -1) < 0) continue;  // EINTR
+    if (fds[1].revents != 0) return;
+    const int connection = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (connection < 0) {
+      if (errno != EMFILE && errno != ENFILE) continue;  // the peer went away
+      LogWarning("no file descriptor is left for a new connection; raise ulimit -n");
+      poll(&fds[1], 1, 100);  // those that are open stay served
+      continue;
+    }
+    if (IsSameUser(connection)) {
+      on_connection(connection);
+    } else {
+      close(connection);
+    }
+  }
+}
+
+}  // namespace weft

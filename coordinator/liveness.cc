@@ -1,0 +1,124 @@
+#include "coordinator/liveness.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kNamedRanks = 8;
+
+// "2, 3 and 5 more"
+std::string RankList(const std::vector<int>& ranks) {
+  const size_t named = std::min(ranks.size(), kNamedRanks);
+  std::string text =
+      absl::StrJoin(ranks.begin(), ranks.begin() + static_cast<int64_t>(named), ", ");
+  if (named < ranks.size()) absl::StrAppend(&text, " and ", ranks.size() - named, " more");
+  return text;
+}
+
+// Ranks that have not got further than the generation waits for.
+std::vector<int> Missing(const Job& job) {
+  std::vector<int> missing;
+  for (int rank = 0; rank < job.world_size(); ++rank) {
+    const auto member = job.generation.members.find(rank);
+    const bool absent = member == job.generation.members.end();
+    const bool behind = !absent && job.generation.phase == GenerationPhase::kSealed &&
+                        member->second.phase == MemberPhase::kRegistered;
+    if (absent || behind) missing.push_back(rank);
+  }
+  return missing;
+}
+
+void AddLost(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease_ms,
+             std::vector<Event>& events) {
+  std::map<int, int64_t> watched;
+  for (const auto& [rank, member] : job.generation.members) {
+    const auto heard = clocks.heard_ms.find(rank);
+    if (member.phase == MemberPhase::kFinished || heard == clocks.heard_ms.end()) continue;
+    watched.insert(*heard);
+  }
+  for (const SilentRank& silent : Lost(watched, now_ms, lease_ms)) {
+    events.push_back(WorkerLost{job.generation.number, silent.rank, silent.reason});
+  }
+}
+
+void AddStartOverdue(const Job& job, const Clocks& clocks, int64_t now_ms,
+                     std::vector<Event>& events) {
+  const double limit_s = job.spec.comm.init_timeout_seconds;
+  if (static_cast<double>(now_ms - clocks.generation_since_ms) <= limit_s * 1000) return;
+  const bool launched = job.generation.phase == GenerationPhase::kLaunched;
+  events.push_back(Overdue{
+      job.generation.number,
+      absl::StrFormat("ranks %s of %d %s within comm.init_timeout_seconds %g; see their logs",
+                      RankList(Missing(job)), job.world_size(),
+                      launched ? "have not registered" : "were not ready to train", limit_s)});
+}
+
+void AddStoppingOverdue(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease_ms,
+                        std::vector<Event>& events) {
+  int64_t last_sign_ms = clocks.generation_since_ms;
+  for (const auto& [rank, heard_ms] : clocks.heard_ms) {
+    last_sign_ms = std::max(last_sign_ms, heard_ms);
+  }
+  // Workers that finished leave in their own time; those that were cut short obey the lease.
+  const int64_t allowed_ms = job.generation.cause ? lease_ms : std::max(lease_ms, kExitGraceMs);
+  if (now_ms - last_sign_ms > allowed_ms + kSilenceMarginMs) {
+    events.push_back(Silent{job.generation.number});
+  } else if (!job.generation.cause && now_ms - clocks.generation_since_ms > kExitGraceMs) {
+    events.push_back(Overdue{
+        job.generation.number,
+        absl::StrFormat("the finished workers did not exit within %g s", kExitGraceMs / 1000.0)});
+  }
+}
+
+}  // namespace
+
+std::vector<SilentRank> Lost(const std::map<int, int64_t>& heard_ms, int64_t now_ms,
+                             int64_t lease_ms) {
+  std::vector<SilentRank> lost;
+  for (const auto& [rank, last_ms] : heard_ms) {
+    const int64_t silent_ms = now_ms - last_ms;
+    if (silent_ms <= lease_ms) continue;
+    lost.push_back({rank, absl::StrFormat("nothing heard for %.1f s, the lease is %.1f s",
+                                          static_cast<double>(silent_ms) / 1000,
+                                          static_cast<double>(lease_ms) / 1000)});
+  }
+  return lost;
+}
+
+Clocks ShiftedByStall(Clocks clocks, int64_t now_ms, int64_t expected_ms) {
+  const int64_t stall_ms = now_ms - clocks.looked_ms - expected_ms;
+  if (clocks.looked_ms != 0 && stall_ms > 0) {
+    for (auto& [rank, heard_ms] : clocks.heard_ms) heard_ms = std::min(now_ms, heard_ms + stall_ms);
+    clocks.generation_since_ms = std::min(now_ms, clocks.generation_since_ms + stall_ms);
+  }
+  clocks.looked_ms = now_ms;
+  return clocks;
+}
+
+std::vector<Event> Expired(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease_ms) {
+  std::vector<Event> events;
+  switch (job.generation.phase) {
+    case GenerationPhase::kOpen:
+    case GenerationPhase::kClosed:
+      break;
+    case GenerationPhase::kLaunched:
+    case GenerationPhase::kSealed:
+      AddLost(job, clocks, now_ms, lease_ms, events);
+      AddStartOverdue(job, clocks, now_ms, events);
+      break;
+    case GenerationPhase::kTraining:
+      AddLost(job, clocks, now_ms, lease_ms, events);
+      break;
+    case GenerationPhase::kStopping:
+      AddStoppingOverdue(job, clocks, now_ms, lease_ms, events);
+      break;
+  }
+  return events;
+}
+
+}  // namespace weft

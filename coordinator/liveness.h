@@ -1,0 +1,45 @@
+// Who is too silent, and what takes too long. Pure: time is an argument, in milliseconds of a clock
+// that nobody sets (CLOCK_BOOTTIME).
+//
+// A worker stops itself at 0.8 of the lease, counted from when it sent its last acknowledged
+// heartbeat, so one that is found silent for a whole lease has stopped already.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "coordinator/job.h"
+
+namespace weft {
+
+// What the driver has heard and when. Not journaled: after a restart everybody was heard "now".
+struct Clocks {
+  std::map<int, int64_t> heard_ms;  // by rank of the current generation: its last report
+  int64_t generation_since_ms = 0;  // when the generation came into its phase
+  int64_t looked_ms = 0;            // when ShiftedByStall was last called
+};
+
+struct SilentRank {
+  int rank = 0;
+  std::string reason;  // "nothing heard for 8.1 s, the lease is 8.0 s"
+};
+
+// Ranks not heard for longer than the lease, in rank order.
+std::vector<SilentRank> Lost(const std::map<int, int64_t>& heard_ms, int64_t now_ms,
+                             int64_t lease_ms);
+
+// If the coordinator itself did not run between looked_ms and now (stopped, swapped out), nobody
+// could have been heard: all times move by the length of the stall beyond `expected_ms`.
+Clocks ShiftedByStall(Clocks clocks, int64_t now_ms, int64_t expected_ms);
+
+// The facts that time alone makes of `job`: WorkerLost, Overdue (generation not registered or not
+// ready within comm.init_timeout, finished workers that do not exit) and Silent.
+std::vector<Event> Expired(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease_ms);
+
+// How long finished workers may take to exit before their group is stopped.
+inline constexpr int64_t kExitGraceMs = 10000;
+// On top of the lease, before a generation that nobody vouches for counts as gone.
+inline constexpr int64_t kSilenceMarginMs = 1000;
+
+}  // namespace weft

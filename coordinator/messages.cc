@@ -1,0 +1,137 @@
+#include "coordinator/messages.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "proto/wire.h"
+
+namespace weft {
+
+proto::Order TrainOrder(const Job& job, int64_t lease_ms) {
+  proto::Order order;
+  order.set_generation(job.generation.number);
+  proto::Train& train = *order.mutable_train();
+  *train.mutable_job() = ToProto(job.spec);
+  *train.mutable_layout() = ToProto(*job.layout);
+  train.set_run_folder(job.run_folder);
+  train.set_load_checkpoint(job.newest().folder);
+  train.set_lease_ms(lease_ms);
+  return order;
+}
+
+proto::Order StopOrder(const Job& job) {
+  proto::Order order;
+  order.set_generation(job.generation.number);
+  order.mutable_stop();
+  return order;
+}
+
+proto::Order CommitOrder(const Job& job) {
+  proto::Order order;
+  order.set_generation(job.generation.number);
+  const PendingSave& saving = *job.generation.saving;
+  order.mutable_commit()->set_step(saving.step);
+  for (const auto& [rank, shard] : saving.shards) {
+    proto::ShardWritten& message = *order.mutable_commit()->add_shards();
+    message.set_step(saving.step);
+    message.set_file(shard.file);
+    message.set_bytes(shard.bytes);
+    message.set_xxh3(shard.xxh3);
+  }
+  return order;
+}
+
+proto::Order AbortOrder(int64_t generation, const std::string& reason) {
+  proto::Order order;
+  order.set_generation(generation);
+  order.mutable_abort()->set_reason(reason);
+  return order;
+}
+
+proto::Attempt LaunchDuty(const Job& job) {
+  proto::Attempt attempt;
+  proto::Launch& launch = *attempt.mutable_launch();
+  launch.set_generation(job.generation.number);
+  launch.set_world_size(job.world_size());
+  *launch.mutable_job() = ToProto(job.spec);
+  *launch.mutable_layout() = ToProto(*job.layout);
+  launch.set_load_checkpoint(job.newest().folder);
+  launch.set_after_step(job.newest().step);
+  return attempt;
+}
+
+proto::Attempt StopGroupDuty(const StopWorkers& stop) {
+  proto::Attempt attempt;
+  attempt.mutable_stop_group()->set_generation(stop.generation);
+  attempt.mutable_stop_group()->set_reason(stop.reason);
+  return attempt;
+}
+
+proto::Attempt JobOverDuty(const Job& job) {
+  proto::Attempt attempt;
+  attempt.mutable_over()->set_phase(std::string(PhaseName(job.phase)));
+  attempt.mutable_over()->set_reason(job.reason);
+  attempt.mutable_over()->set_step(job.newest().step);
+  return attempt;
+}
+
+proto::Attempt NothingToDo() {
+  proto::Attempt attempt;
+  attempt.mutable_nothing();
+  return attempt;
+}
+
+proto::JobStatus StatusOf(const Job& job, const Progress& progress) {
+  proto::JobStatus status;
+  status.set_job_id(job.id);
+  status.set_phase(std::string(PhaseName(job.phase)));
+  status.set_generation(job.generation.number);
+  status.set_step(std::max(progress.step, job.newest().step));
+  status.set_steps(job.spec.training.steps);
+  status.set_saved_step(job.newest().step);
+  status.set_restarts_left(std::max(0, job.restarts_left));
+  status.set_reason(job.reason);
+  if (job.layout) *status.mutable_layout() = ToProto(*job.layout);
+  status.set_revision(job.revision);
+  status.set_planned_bytes(job.planned_bytes);
+  status.set_peak_bytes(progress.peak_bytes);
+  return status;
+}
+
+Watched WatchedPart(const Job& job) {
+  return {job.id, job.phase, job.reason, job.last_failure};
+}
+
+std::vector<proto::JobEvent> EventsOf(const Watched& before, const Job& after,
+                                      const StoredEvent& stored) {
+  std::vector<proto::JobEvent> events;
+  const auto add = [&]() -> proto::JobEvent& {
+    proto::JobEvent& event = events.emplace_back();
+    event.set_revision(stored.revision);
+    event.set_generation(after.generation.number);
+    event.set_unix_ms(stored.unix_ms);
+    return event;
+  };
+  if (after.last_failure && after.last_failure != before.failure) {
+    proto::JobEvent& event = add();
+    event.set_generation(after.last_failure->generation);
+    event.mutable_lost()->set_rank(after.last_failure->cause.rank);
+    event.mutable_lost()->set_host(after.last_failure->cause.host);
+    event.mutable_lost()->set_reason(after.last_failure->cause.text);
+  }
+  if (const auto* committed = std::get_if<Committed>(&stored.event)) {
+    proto::Committed& message = *add().mutable_committed();
+    message.set_step(committed->step);
+    message.set_folder(committed->folder);
+    message.set_bytes(committed->bytes);
+  }
+  if (after.id != before.job_id || after.phase != before.phase || after.reason != before.reason) {
+    proto::PhaseChanged& phase = *add().mutable_phase();
+    phase.set_phase(std::string(PhaseName(after.phase)));
+    phase.set_reason(after.reason);
+  }
+  return events;
+}
+
+}  // namespace weft

@@ -1,0 +1,48 @@
+// What the coordinator says, as messages: orders to workers, duties of a supervisor, a job's status
+// and the events that watchers see. Pure.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/job.h"
+#include "coordinator/record.h"
+#include "proto/agent.pb.h"
+#include "proto/control.pb.h"
+
+namespace weft {
+
+// What is known without the journal: reported by workers, forgotten with the process.
+struct Progress {
+  int64_t step = 0;        // last one that rank 0 reported
+  int64_t peak_bytes = 0;  // largest resident set of any worker
+};
+
+// REQUIRES: the generation is at least kOpen, so there is a layout.
+proto::Order TrainOrder(const Job& job, int64_t lease_ms);
+proto::Order StopOrder(const Job& job);
+proto::Order CommitOrder(const Job& job);  // REQUIRES: a save is pending
+proto::Order AbortOrder(int64_t generation, const std::string& reason);
+
+proto::Attempt LaunchDuty(const Job& job);
+proto::Attempt StopGroupDuty(const StopWorkers& stop);
+proto::Attempt JobOverDuty(const Job& job);
+proto::Attempt NothingToDo();
+
+proto::JobStatus StatusOf(const Job& job, const Progress& progress);
+
+// What of a job watchers hear about.
+struct Watched {
+  std::string job_id;
+  Phase phase = Phase::kSubmitted;
+  std::string reason;
+  std::optional<Failure> failure;
+};
+Watched WatchedPart(const Job& job);
+
+// The events of one fact that led from `before` to `after`; often none.
+std::vector<proto::JobEvent> EventsOf(const Watched& before, const Job& after,
+                                      const StoredEvent& stored);
+
+}  // namespace weft

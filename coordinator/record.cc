@@ -1,0 +1,284 @@
+#include "coordinator/record.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "plan/errors.h"
+#include "proto/wire.h"
+
+namespace weft {
+namespace {
+
+// ---- values of one fact, whatever message it travels in ----
+
+Registered Read(const proto::Register& message, int64_t generation, int rank) {
+  return {generation, rank, message.host(), message.pid(), message.version(), message.world_size()};
+}
+
+Ready Read(const proto::Ready& message, int64_t generation, int rank) {
+  return {generation, rank, message.after_step(), message.allocated_bytes(),
+          message.planned_bytes()};
+}
+
+ShardWritten Read(const proto::ShardWritten& message, int64_t generation, int rank) {
+  return {generation, rank, message.step(), {message.file(), message.bytes(), message.xxh3()}};
+}
+
+Committed Read(const proto::Committed& message, int64_t generation, int rank) {
+  return {generation, rank, message.step(), message.folder(), message.bytes()};
+}
+
+Finished Read(const proto::Finished& message, int64_t generation, int rank) {
+  return {generation, rank, message.step(), message.stopped()};
+}
+
+Faulted Read(const proto::Fault& message, int64_t generation, int rank) {
+  return {generation, rank, static_cast<absl::StatusCode>(message.code()), message.message()};
+}
+
+// ---- one function per fact ----
+
+void Fill(const Submitted& fact, proto::Record& record) {
+  proto::SubmitJobRequest& message = *record.mutable_submitted();
+  message.set_request_id(fact.request_id);
+  *message.mutable_job() = ToProto(fact.spec);
+  message.set_run_folder(fact.run_folder);
+  if (fact.layout) *message.mutable_layout() = ToProto(*fact.layout);
+  message.set_load_checkpoint(fact.load_checkpoint);
+  message.set_after_step(fact.after_step);
+}
+
+void Fill(const Planned& fact, proto::Record& record) {
+  *record.mutable_planned()->mutable_layout() = ToProto(fact.layout);
+  record.mutable_planned()->set_planned_bytes(fact.planned_bytes);
+}
+
+void Fill(const PlanRefused& fact, proto::Record& record) {
+  record.mutable_plan_refused()->set_code(static_cast<int>(fact.code));
+  record.mutable_plan_refused()->set_message(fact.message);
+}
+
+void Fill(const Launched& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.mutable_launched();
+}
+
+void Fill(const Registered& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.set_rank(fact.rank);
+  proto::Register& message = *record.mutable_registered();
+  message.set_host(fact.host);
+  message.set_pid(fact.pid);
+  message.set_version(fact.version);
+  message.set_world_size(fact.world_size);
+}
+
+void Fill(const Ready& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.set_rank(fact.rank);
+  record.mutable_ready()->set_after_step(fact.after_step);
+  record.mutable_ready()->set_allocated_bytes(fact.allocated_bytes);
+  record.mutable_ready()->set_planned_bytes(fact.planned_bytes);
+}
+
+void Fill(const ShardWritten& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.set_rank(fact.rank);
+  proto::ShardWritten& message = *record.mutable_shard_written();
+  message.set_step(fact.step);
+  message.set_file(fact.shard.file);
+  message.set_bytes(fact.shard.bytes);
+  message.set_xxh3(fact.shard.xxh3);
+}
+
+void Fill(const Committed& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.set_rank(fact.rank);
+  record.mutable_committed()->set_step(fact.step);
+  record.mutable_committed()->set_folder(fact.folder);
+  record.mutable_committed()->set_bytes(fact.bytes);
+}
+
+void Fill(const Finished& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.set_rank(fact.rank);
+  record.mutable_finished()->set_step(fact.step);
+  record.mutable_finished()->set_stopped(fact.stopped);
+}
+
+void Fill(const Faulted& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.set_rank(fact.rank);
+  record.mutable_faulted()->set_code(static_cast<int>(fact.code));
+  record.mutable_faulted()->set_message(fact.message);
+}
+
+void Fill(const Suspected& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.set_rank(fact.rank);
+  record.mutable_suspected()->set_reason(fact.reason);
+}
+
+void Fill(const WorkerLost& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.set_rank(fact.rank);
+  record.mutable_worker_lost()->set_reason(fact.reason);
+}
+
+void Fill(const Overdue& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.mutable_overdue()->set_reason(fact.reason);
+}
+
+void Fill(const AttemptEnded& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  proto::AttemptEndedRequest& message = *record.mutable_attempt_ended();
+  message.set_generation(fact.generation);
+  message.set_clean(fact.clean);
+  proto::Cause& cause = *message.mutable_cause();
+  cause.set_rank(fact.rank);
+  cause.set_host(fact.host);
+  cause.set_signal(fact.signal);
+  cause.set_exit_code(fact.exit_code);
+  cause.set_message(fact.message);
+  cause.set_last_stderr(fact.last_stderr);
+}
+
+void Fill(const Silent& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.mutable_silent();
+}
+
+void Fill(const StopAsked& fact, proto::Record& record) {
+  record.mutable_stop_asked()->set_now(fact.now);
+}
+
+void Fill(const Restarted&, proto::Record& record) {
+  record.mutable_restarted();
+}
+
+absl::StatusOr<Event> ReadFact(const proto::Record& record) {
+  const int64_t generation = record.generation();
+  const int rank = record.rank();
+  switch (record.fact_case()) {
+    case proto::Record::kSubmitted: {
+      ASSIGN_OR_RETURN(Submitted submitted, FactOf(record.submitted()));
+      return Event(std::move(submitted));
+    }
+    case proto::Record::kPlanned: {
+      ASSIGN_OR_RETURN(const Layout layout, FromProto(record.planned().layout()));
+      return Event(Planned{layout, record.planned().planned_bytes()});
+    }
+    case proto::Record::kPlanRefused:
+      return Event(PlanRefused{static_cast<absl::StatusCode>(record.plan_refused().code()),
+                               record.plan_refused().message()});
+    case proto::Record::kLaunched:
+      return Event(Launched{generation});
+    case proto::Record::kRegistered:
+      return Event(Read(record.registered(), generation, rank));
+    case proto::Record::kReady:
+      return Event(Read(record.ready(), generation, rank));
+    case proto::Record::kShardWritten:
+      return Event(Read(record.shard_written(), generation, rank));
+    case proto::Record::kCommitted:
+      return Event(Read(record.committed(), generation, rank));
+    case proto::Record::kFinished:
+      return Event(Read(record.finished(), generation, rank));
+    case proto::Record::kFaulted:
+      return Event(Read(record.faulted(), generation, rank));
+    case proto::Record::kSuspected:
+      return Event(Suspected{generation, rank, record.suspected().reason()});
+    case proto::Record::kWorkerLost:
+      return Event(WorkerLost{generation, rank, record.worker_lost().reason()});
+    case proto::Record::kOverdue:
+      return Event(Overdue{generation, record.overdue().reason()});
+    case proto::Record::kAttemptEnded:
+      return Event(FactOf(record.attempt_ended()));
+    case proto::Record::kSilent:
+      return Event(Silent{generation});
+    case proto::Record::kStopAsked:
+      return Event(StopAsked{record.stop_asked().now()});
+    case proto::Record::kRestarted:
+      return Event(Restarted{});
+    case proto::Record::FACT_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("holds no fact that this version knows");
+}
+
+}  // namespace
+
+proto::Record ToRecord(const StoredEvent& stored) {
+  proto::Record record;
+  record.set_revision(stored.revision);
+  record.set_unix_ms(stored.unix_ms);
+  std::visit([&](const auto& fact) { Fill(fact, record); }, stored.event);
+  return record;
+}
+
+absl::StatusOr<StoredEvent> FromRecord(const proto::Record& record) {
+  absl::StatusOr<Event> event = ReadFact(record);
+  if (!event.ok()) {
+    return absl::DataLossError(
+        absl::StrCat("record ", record.revision(), ": ", event.status().message()));
+  }
+  return StoredEvent{record.revision(), record.unix_ms(), *std::move(event)};
+}
+
+std::optional<Event> FactOf(const proto::WorkerReport& report) {
+  const int64_t generation = report.generation();
+  const int rank = report.rank();
+  switch (report.report_case()) {
+    case proto::WorkerReport::kRegister:
+      return RegistrationOf(report);
+    case proto::WorkerReport::kShard:
+      return Read(report.shard(), generation, rank);
+    case proto::WorkerReport::kCommitted:
+      return Read(report.committed(), generation, rank);
+    case proto::WorkerReport::kFinished:
+      return Read(report.finished(), generation, rank);
+    case proto::WorkerReport::kFault:
+      return Read(report.fault(), generation, rank);
+    case proto::WorkerReport::kReady:
+      return Read(report.ready(), generation, rank);
+    case proto::WorkerReport::kStep:
+    case proto::WorkerReport::REPORT_NOT_SET:
+      break;
+  }
+  return std::nullopt;
+}
+
+Registered RegistrationOf(const proto::WorkerReport& report) {
+  return Read(report.register_(), report.generation(), report.rank());
+}
+
+AttemptEnded FactOf(const proto::AttemptEndedRequest& request) {
+  const proto::Cause& cause = request.cause();
+  return {.generation = request.generation(),
+          .clean = request.clean(),
+          .rank = request.has_cause() ? cause.rank() : -1,
+          .host = cause.host(),
+          .signal = cause.signal(),
+          .exit_code = cause.exit_code(),
+          .message = cause.message(),
+          .last_stderr = cause.last_stderr()};
+}
+
+absl::StatusOr<Submitted> FactOf(const proto::SubmitJobRequest& request) {
+  if (!request.has_job()) {
+    return absl::InvalidArgumentError("job: is missing from the request");
+  }
+  Submitted submitted;
+  submitted.request_id = request.request_id();
+  ASSIGN_OR_RETURN(submitted.spec, FromProto(request.job()));
+  submitted.run_folder = request.run_folder();
+  if (request.has_layout()) {
+    ASSIGN_OR_RETURN(submitted.layout, FromProto(request.layout()));
+  }
+  submitted.load_checkpoint = request.load_checkpoint();
+  submitted.after_step = request.after_step();
+  return submitted;
+}
+
+}  // namespace weft

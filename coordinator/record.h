@@ -1,0 +1,33 @@
+// Facts on the wire and on disk: worker reports and journal records become events of job.h, events
+// become records. Nothing else of the coordinator reads those messages. Pure.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "coordinator/job.h"
+#include "proto/agent.pb.h"
+#include "proto/control.pb.h"
+#include "proto/journal.pb.h"
+
+namespace weft {
+
+// A fact with its place in the journal.
+struct StoredEvent {
+  int64_t revision = 0;
+  int64_t unix_ms = 0;
+  Event event;
+};
+
+proto::Record ToRecord(const StoredEvent& stored);
+// DataLoss if the record holds no fact that this version knows.
+absl::StatusOr<StoredEvent> FromRecord(const proto::Record& record);
+
+// The fact in a worker's report; none in a heartbeat or a step, which are not journaled.
+std::optional<Event> FactOf(const proto::WorkerReport& report);
+Registered RegistrationOf(const proto::WorkerReport& report);
+AttemptEnded FactOf(const proto::AttemptEndedRequest& request);
+// InvalidArgument: a field is missing or unknown.
+absl::StatusOr<Submitted> FactOf(const proto::SubmitJobRequest& request);
+
+}  // namespace weft
