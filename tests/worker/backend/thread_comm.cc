@@ -125,6 +125,7 @@ class ThreadTransport final : public Transport {
 std::vector<std::unique_ptr<Comm>> MakeThreadComms(int world, const ThreadCommOptions& options) {
   const auto mailboxes = std::make_shared<Mailboxes>();
   std::vector<std::unique_ptr<Comm>> comms;
+  comms.reserve(static_cast<size_t>(world));
   for (int rank = 0; rank < world; ++rank) {
     comms.push_back(MakeCollectives(
         std::make_unique<ThreadTransport>(rank, world, options.max_message_bytes, mailboxes),

@@ -6,6 +6,7 @@
 
 #include "worker/backend/cpu/exp.h"
 #include "worker/backend/cpu/kernels.h"
+#include "worker/backend/cpu/matmul.h"
 
 namespace weft {
 namespace {

@@ -69,7 +69,7 @@ void CloseComm(Comm* comm) {
 
 // "OpenBLAS 0.3.21 ..." begins its own configuration string, which also names build options.
 const char* Versions() {
-  static const std::array<char, 160> kVersions = [] {
+  static const std::array<char, 160> versions = [] {
     const std::string config = openblas_get_config();
     const size_t end = config.find(' ', config.find(' ') + 1);
     std::array<char, 160> text = {};
@@ -77,16 +77,17 @@ const char* Versions() {
                   openblas_get_corename(), MpiVersion());
     return text;
   }();
-  return kVersions.data();
+  return versions.data();
 }
 
 }  // namespace
 }  // namespace weft
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name that every backend exports.
 extern "C" __attribute__((visibility("default"))) const weft::BackendApi* weft_backend(
     int abi_version) {
   if (abi_version != weft::kBackendAbiVersion) return nullptr;
-  static const weft::BackendApi kApi = {
+  static const weft::BackendApi api = {
       .abi_version = weft::kBackendAbiVersion,
       .name = "cpu",
       .versions = weft::Versions(),
@@ -97,5 +98,5 @@ extern "C" __attribute__((visibility("default"))) const weft::BackendApi* weft_b
       .open_comm = weft::OpenComm,
       .close_comm = weft::CloseComm,
   };
-  return &kApi;
+  return &api;
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "worker/backend/cpu/kernels.h"
+#include "worker/backend/cpu/matmul.h"
 #include "worker/backend/cpu/memory.h"
 #include "worker/backend/failure.h"
 

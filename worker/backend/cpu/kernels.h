@@ -45,15 +45,6 @@ void EmbedRowsGradient(const int32_t* ids, int64_t count, const float* dout, int
                        int64_t seq_len, float* dtable, int64_t table_rows, float* dpositions,
                        int64_t cols);
 
-// matmul.cc: row-major c [m, n] with row stride ldc; a and b as stored, before the transposes
-struct MatMulShape {
-  int64_t m = 0, n = 0, k = 0;
-  int64_t lda = 0, ldb = 0, ldc = 0;
-};
-void SetMatMulThreads(int threads);
-void MatMulStrided(const MatMulShape& shape, float alpha, const float* a, Transpose transpose_a,
-                   const float* b, Transpose transpose_b, float beta, float* c);
-
 // attention.cc: rows of q, k, v, o have H*E elements; lse [B*H, T]; scratch two [T, T]
 void AttentionForward(const AttentionShape& shape, const float* q, const float* k, const float* v,
                       float* o, float* lse, float* scratch);

@@ -1,6 +1,6 @@
-#include <cblas.h>
+#include "worker/backend/cpu/matmul.h"
 
-#include "worker/backend/cpu/kernels.h"
+#include <cblas.h>
 
 namespace weft {
 namespace {

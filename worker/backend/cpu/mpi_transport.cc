@@ -162,7 +162,7 @@ void FinalizeMpi() {
 
 const char* MpiVersion() {
   // "Open MPI v4.1.4, package: ..." -> "Open MPI 4.1.4"
-  static const std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> kVersion = [] {
+  static const std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version_text = [] {
     std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text = {};
     int length = 0;
     MPI_Get_library_version(text.data(), &length);
@@ -173,7 +173,7 @@ const char* MpiVersion() {
     std::copy(version.begin(), version.end(), text.begin());
     return text;
   }();
-  return kVersion.data();
+  return version_text.data();
 }
 
 }  // namespace weft

@@ -66,7 +66,7 @@ void CloseComm(Comm* comm) {
 
 // "CUDA 13.0, NCCL 2.28.9". Both count 1000 a minor version, NCCL 10000 a major one.
 const char* Versions() {
-  static const std::array<char, 64> kVersions = [] {
+  static const std::array<char, 64> versions = [] {
     int cuda = 0;
     int nccl = 0;
     cudaRuntimeGetVersion(&cuda);
@@ -76,16 +76,17 @@ const char* Versions() {
                   cuda % 1000 / 10, nccl / 10000, nccl / 100 % 100, nccl % 100);
     return text;
   }();
-  return kVersions.data();
+  return versions.data();
 }
 
 }  // namespace
 }  // namespace weft
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name that every backend exports.
 extern "C" __attribute__((visibility("default"))) const weft::BackendApi* weft_backend(
     int abi_version) {
   if (abi_version != weft::kBackendAbiVersion) return nullptr;
-  static const weft::BackendApi kApi = {
+  static const weft::BackendApi api = {
       .abi_version = weft::kBackendAbiVersion,
       .name = "cuda",
       .versions = weft::Versions(),
@@ -96,5 +97,5 @@ extern "C" __attribute__((visibility("default"))) const weft::BackendApi* weft_b
       .open_comm = weft::OpenComm,
       .close_comm = weft::CloseComm,
   };
-  return &kApi;
+  return &api;
 }
