@@ -163,6 +163,17 @@ TEST(Groups, OfSeveralRoundsDoNotMix) {
   });
 }
 
+// The same two ranks in two groups, each rank in another one: their messages must not pair up.
+TEST(Groups, CallsOfDifferentGroupsNeverMeet) {
+  OnAllRanks(MakeThreadComms(2, {.comm = {.timeout_ms = 200}}), [](Comm& comm) {
+    const int groups[] = {World(comm), World(comm)};
+    std::vector<float> values(10, 1);
+    const BackendStatus s = comm.AllReduce(groups[comm.rank()], ReduceOp::kSum, Row(values));
+    EXPECT_EQ(s.code, kDeadlineExceeded) << s.text;
+    EXPECT_THAT(values, ::testing::Each(1.0F));
+  });
+}
+
 TEST(Groups, ThatAreNotAscendingOrLackThisRankAreRefused) {
   const auto comms = MakeThreadComms(3);
   int group = -1;
