@@ -1,0 +1,209 @@
+#include "worker/session.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "plan/errors.h"
+#include "process/log.h"
+#include "process/signals.h"
+#include "process/version.h"
+#include "worker/backend/loader.h"
+#include "worker/link.h"
+#include "worker/process_rank.h"
+#include "worker/trainer.h"
+
+namespace weft {
+namespace {
+
+constexpr int kExitFault = 1;
+constexpr int kExitNoCoordinator = 75;
+constexpr int64_t kLastWordsMs = 2000;          // to tell the coordinator of a fault or the end
+constexpr int64_t kRegisterTimeoutMs = 300000;  // until all ranks are there
+constexpr int64_t kCommitTimeoutMs = 300000;
+constexpr std::chrono::seconds kLeaveWithin{1};
+
+// What the threads of a session share.
+struct Shared {
+  std::atomic<bool> stop_signal{false};
+  std::atomic<bool> lost{false};
+  std::atomic<Comm*> comm{nullptr};  // set once it is open
+};
+
+// Sends this process's output to <run>/logs/generation-<g>/rank-<r>.log: the supervisor looks there
+// for the last lines of a rank that failed.
+absl::Status RedirectOutput(const SessionOptions& options, int rank) {
+  const std::filesystem::path folder = std::filesystem::path(options.run_folder) / "logs" /
+                                       absl::StrCat("generation-", options.generation);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const std::string path = folder / absl::StrCat("rank-", rank, ".log");
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0) {
+    return absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
+  }
+  close(fd);
+  return absl::OkStatus();
+}
+
+// Runs on a thread of the link: the main thread may be in a collective that never ends.
+void LeaveWithoutCoordinator(Shared& shared, const absl::Status& why) {
+  shared.lost = true;
+  LogError(absl::StrCat("leaving: ", why.message()));
+  if (Comm* comm = shared.comm.load()) comm->Interrupt("the coordinator is gone");
+  std::this_thread::sleep_for(kLeaveWithin);
+  _exit(kExitNoCoordinator);
+}
+
+[[noreturn]] void LeaveWithFault(Shared& shared, Link* link, const absl::Status& fault) {
+  if (shared.lost) _exit(kExitNoCoordinator);
+  LogError(absl::StrCat(absl::StatusCodeToString(fault.code()), ": ", fault.message()));
+  if (link != nullptr) link->ReportFault(fault, kLastWordsMs);
+  _exit(kExitFault);
+}
+
+RunHooks HooksOf(Link& link, Shared& shared) {
+  auto checkpoint_bytes = std::make_shared<int64_t>(0);
+  return RunHooks{
+      .stop_requested = [&] { return shared.stop_signal || link.StopRequested(); },
+      .ready =
+          [&](int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes) {
+            link.ReportReady(after_step, allocated_bytes, planned_bytes);
+          },
+      .step_done = [&](const StepReport& report) { link.ReportStep(report); },
+      .exchange_shards =
+          [&, checkpoint_bytes](int64_t step, const ShardRecord& shard) {
+            auto shards = link.ExchangeShards(step, shard, kCommitTimeoutMs);
+            *checkpoint_bytes = 0;
+            if (shards.ok()) {
+              for (const ShardRecord& each : *shards) *checkpoint_bytes += each.bytes;
+            }
+            return shards;
+          },
+      .committed =
+          [&, checkpoint_bytes](int64_t step, const std::string& folder) {
+            link.ReportCommitted(step, folder, *checkpoint_bytes);
+          },
+  };
+}
+
+struct Opened {
+  const BackendApi* api = nullptr;
+  Device* device = nullptr;
+  Comm* comm = nullptr;
+};
+
+absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessRank& me,
+                                   const JobSpec& job) {
+  Opened opened;
+  ASSIGN_OR_RETURN(opened.api, LoadBackend(job.cluster.device.backend, options.backend_folder));
+  const DeviceOptions device{.local_index = me.local_rank, .threads = job.threads_per_worker};
+  RETURN_IF_ERROR(ToStatus(opened.api->open_device(&device, &opened.device)));
+  const CommOptions comm{
+      .init_timeout_ms = static_cast<int64_t>(job.comm.init_timeout_seconds * 1000),
+      .timeout_ms = static_cast<int64_t>(job.comm.train_timeout_seconds * 1000)};
+  RETURN_IF_ERROR(ToStatus(opened.api->open_comm(&comm, &opened.comm)));
+  if (opened.comm->rank() != me.rank || opened.comm->world_size() != me.world_size) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the process manager says rank ", me.rank, " of ", me.world_size, ", the ",
+        opened.api->name, " backend says ", opened.comm->rank(), " of ", opened.comm->world_size(),
+        "; start all workers of a generation with one mpirun"));
+  }
+  LogInfo(absl::StrCat("backend ", opened.api->name, " (", opened.api->versions, ") is open"));
+  return opened;
+}
+
+absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank& me, Link& link,
+                                Shared& shared) {
+  ASSIGN_OR_RETURN(const Assignment assignment, link.WaitForTrain(kRegisterTimeoutMs));
+  LogInfo(
+      absl::StrCat("rank ", me.rank, " of ", me.world_size, ", ", LayoutText(assignment.layout)));
+  ASSIGN_OR_RETURN(const Opened opened, OpenBackend(options, me, assignment.job));
+  shared.comm = opened.comm;
+  if (shared.lost) return absl::AbortedError("the coordinator is gone");
+  RunResult result;
+  {
+    ASSIGN_OR_RETURN(
+        const std::unique_ptr<Trainer> trainer,
+        Trainer::Create(assignment, me.rank, *opened.device, *opened.comm, HooksOf(link, shared)));
+    ASSIGN_OR_RETURN(result, trainer->Run());
+  }
+  shared.comm = nullptr;
+  opened.api->close_comm(opened.comm);
+  opened.api->close_device(opened.device);
+  return result;
+}
+
+std::optional<std::string> FromEnvironment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe): only reader
+  if (value == nullptr) return std::nullopt;
+  return std::string(value);
+}
+
+}  // namespace
+
+int RunSession(const SessionOptions& options) {
+  Shared shared;
+  const absl::StatusOr<ProcessRank> me = FindProcessRank(FromEnvironment);
+  if (!me.ok()) LeaveWithFault(shared, nullptr, me.status());
+  if (const absl::Status status = RedirectOutput(options, me->rank); !status.ok()) {
+    LeaveWithFault(shared, nullptr, status);
+  }
+  // Its parent is mpirun's daemon: without it nobody collects this worker.
+  if (const absl::Status status = DieWithParent(SIGKILL, getppid()); !status.ok()) {
+    LeaveWithFault(shared, nullptr, status);
+  }
+  const SignalWatcher signals({SIGTERM, SIGUSR2}, [&](int) { shared.stop_signal = true; });
+  LogInfo(absl::StrCat(VersionText(), ", generation ", options.generation, ", pid ", getpid()));
+
+  LinkOptions link_options;
+  link_options.coordinator = options.coordinator;
+  link_options.rank = me->rank;
+  link_options.world_size = me->world_size;
+  link_options.generation = options.generation;
+  link_options.on_lost = [&](const absl::Status& why) { LeaveWithoutCoordinator(shared, why); };
+  absl::StatusOr<std::unique_ptr<Link>> link = Link::Attach(std::move(link_options));
+  if (!link.ok()) _exit(kExitNoCoordinator);  // on_lost has said why
+
+  const absl::StatusOr<RunResult> result = Train(options, *me, **link, shared);
+  if (!result.ok()) LeaveWithFault(shared, link->get(), result.status());
+  (*link)->ReportFinished(*result, kLastWordsMs);
+  LogInfo(absl::StrCat(result->stopped ? "stopped" : "finished", " after step ", result->step));
+  return 0;
+}
+
+absl::Status Probe(const std::string& backend, const std::string& backend_folder) {
+  if (backend != "cpu" && backend != "cuda") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--backend: \"", backend, "\" is unknown; use cpu or cuda"));
+  }
+  ASSIGN_OR_RETURN(
+      const BackendApi* api,
+      LoadBackend(backend == "cpu" ? BackendKind::kCpu : BackendKind::kCuda, backend_folder));
+  int count = 0;
+  RETURN_IF_ERROR(ToStatus(api->device_count(&count)));
+  std::string devices;
+  for (int i = 0; i < count; ++i) {
+    DeviceDescription device;
+    RETURN_IF_ERROR(ToStatus(api->describe_device(i, &device)));
+    absl::StrAppend(&devices, i == 0 ? "" : ", ", "{\"name\": \"", device.name,
+                    "\", \"memory_bytes\": ", device.memory_bytes, "}");
+  }
+  std::printf("{\"backend\": \"%s\", \"versions\": \"%s\", \"devices\": [%s]}\n", api->name,
+              api->versions, devices.c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace weft

@@ -1,0 +1,26 @@
+// Session: one worker process from its first line to its exit code. Joins the trainer, the backend
+// and the link; decides nothing itself.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace weft {
+
+struct SessionOptions {
+  std::string coordinator;     // "unix:/path/to/weftd.sock"
+  int64_t generation = 0;      // the attempt this worker was started for
+  std::string run_folder;      // absolute
+  std::string backend_folder;  // empty: beside this executable
+};
+
+// Trains until the end, a stop or a fault. Never returns after a fault or a loss of the
+// coordinator: peers may be waiting in a collective, so the process leaves without cleaning up.
+// Exit codes: 0 finished or stopped, 1 fault, 75 no coordinator any more.
+int RunSession(const SessionOptions& options);
+
+// `weft-worker --probe`: prints the backend's devices as one JSON object.
+absl::Status Probe(const std::string& backend, const std::string& backend_folder);
+
+}  // namespace weft
