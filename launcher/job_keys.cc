@@ -1,6 +1,7 @@
 #include "launcher/job_keys.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "launcher/yaml_values.h"
 
 namespace weft {
 namespace {
@@ -41,7 +43,7 @@ constexpr JobKey kJobKeys[] = {
     {"training.gradient_clipping", "max_norm optimizer.clip_grad max_grad_norm clip-grad"},
     {"training.mixed_precision", "mixed_precision_param", kNotYet, "fp32"},
     {"training.seed", "debug.seed general.seed"},
-    {"training.head_chunk_tokens", "", kNotYet, "auto"},
+    {"training.head_chunk_tokens", "", kNotYet},
     {"fp16.loss_scale", "", kNotYet},
     {"fp16.initial_scale_power", "", kNotYet},
     {"fp16.loss_scale_window", "", kNotYet},
@@ -71,7 +73,7 @@ constexpr JobKey kJobKeys[] = {
      "false"},
     {"parallelism.pp_schedule", "pipeline_parallel_schedule pp_engine"},
     {"parallelism.virtual_stages", "", kNotYet, "1"},
-    {"parallelism.layers_per_stage", "", kNotYet, "auto"},
+    {"parallelism.layers_per_stage", "", kNotYet},
     {"parallelism.zero_stage", "optimizer.zero_stage zero_optimization.stage", kNotYet, "0 auto"},
     {"parallelism.zero_hpz_partition_size", "", kNotYet, "1"},
     {"activation_checkpointing.mode", "activation_checkpoint.mode", kNotYet, "none auto"},
@@ -122,19 +124,23 @@ constexpr JobKey kJobKeys[] = {
     {"cluster.time", "", kNotYet},
     {"cluster.env", "", kFree},
     {"deterministic", "debug.deterministic"},
+    {"resolved", "", kFree},  // weft's own record in a resolved.yaml; reading it changes nothing
 };
 
 struct Hint {
   absl::string_view key;  // last part of the dotted key
   absl::string_view message;
+  absl::string_view share_of = "";  // the value converts: it is a share of this key's
 };
 // Keys of other systems that mean something else, or have no single counterpart.
 constexpr Hint kHints[] = {
-    {"warmup", "is a share of the steps elsewhere; write lr_scheduler.warmup_steps: share x steps"},
+    {"warmup", "is a share of the steps elsewhere; write lr_scheduler.warmup_steps",
+     "training.steps"},
     {"t_warmup", "holds a number and a unit; write lr_scheduler.warmup_steps in steps"},
-    {"min_lr_factor", "is a share of lr elsewhere; write lr_scheduler.min_lr: factor x lr"},
-    {"alpha_f", "is a share of lr elsewhere; write lr_scheduler.min_lr: factor x lr"},
-    {"decay_ratio", "is a share of the steps elsewhere; write lr_scheduler.decay_steps in steps"},
+    {"min_lr_factor", "is a share of lr elsewhere; write lr_scheduler.min_lr", "optimizer.lr"},
+    {"alpha_f", "is a share of lr elsewhere; write lr_scheduler.min_lr", "optimizer.lr"},
+    {"decay_ratio", "is a share of the steps elsewhere; write lr_scheduler.decay_steps",
+     "training.steps"},
     {"max_duration", "holds a number and a unit; write training.steps or training.tokens"},
     {"checkpoint_activations", "is a flag; write activation_checkpointing.mode: none"},
     {"recompute_layer", "is a flag; write activation_checkpointing.mode: none"},
@@ -224,7 +230,7 @@ void TakeAliases(const std::map<std::string, std::string>& table, const std::str
   std::set<std::string> taken;
   for (auto& [name, node] : map->entries) {
     const std::string dotted = path.empty() ? name : absl::StrCat(path, ".", name);
-    if (table.count(dotted) > 0 && FindKey(dotted) == nullptr) {
+    if (table.count(dotted) > 0 && FindKey(dotted) == nullptr && !node.is_map()) {
       found->emplace_back(dotted, std::move(node));
       taken.insert(name);
     } else if (node.is_map() && FindKey(dotted) == nullptr && dotted != "model") {
@@ -239,14 +245,25 @@ void TakeAliases(const std::map<std::string, std::string>& table, const std::str
   for (const std::string& name : taken) map->Remove(name);
 }
 
-void CheckMap(const YamlNode& map, const std::string& path, Issues* issues);
+// The hint with the value that keeps the meaning, where the file says enough to compute it.
+std::string HintText(const Hint& hint, const YamlNode& root, const YamlNode& node) {
+  if (hint.share_of.empty()) return std::string(hint.message);
+  const YamlNode* whole = root.FindPath(hint.share_of);
+  const auto share = ParseNumber(node.scalar);
+  const auto total = whole != nullptr ? ParseNumber(whole->scalar) : std::nullopt;
+  if (!share || !total) return absl::StrCat(hint.message, ": the share x ", hint.share_of);
+  const double value = *share * *total;
+  return absl::StrCat(
+      hint.message, ": ",
+      hint.share_of == "training.steps" ? absl::StrCat(std::llround(value)) : absl::StrCat(value));
+}
 
-void CheckUnknown(const YamlNode& node, const std::string& name, const std::string& path,
-                  Issues* issues) {
+void CheckUnknown(const YamlNode& root, const YamlNode& node, const std::string& name,
+                  const std::string& path, Issues* issues) {
   const std::string dotted = path.empty() ? name : absl::StrCat(path, ".", name);
   for (const Hint& hint : kHints) {
     if (hint.key == name) {
-      issues->Add(node.place, dotted, hint.message);
+      issues->Add(node.place, dotted, HintText(hint, root, node));
       return;
     }
   }
@@ -267,14 +284,14 @@ void CheckUnknown(const YamlNode& node, const std::string& name, const std::stri
                                      absl::StrJoin(siblings, ", ")));
 }
 
-void CheckMap(const YamlNode& map, const std::string& path, Issues* issues) {
+void CheckMap(const YamlNode& root, const YamlNode& map, const std::string& path, Issues* issues) {
   for (const auto& [name, node] : map.entries) {
     const std::string dotted = path.empty() ? name : absl::StrCat(path, ".", name);
     if (dotted == "model" || FindKey(dotted) != nullptr) continue;  // model: see model_config
     if (!path.empty() || !IsSection(name)) {
-      CheckUnknown(node, name, path, issues);
+      CheckUnknown(root, node, name, path, issues);
     } else if (node.is_map()) {
-      CheckMap(node, dotted, issues);
+      CheckMap(root, node, dotted, issues);
     } else if (!node.is_null()) {
       issues->Add(node.place, dotted,
                   absl::StrCat("found ", node.Found(), "; a section is a map of keys"));
@@ -316,7 +333,7 @@ std::string CanonicalKey(absl::string_view dotted) {
 }
 
 void CheckKnownKeys(const YamlNode& root, Issues* issues) {
-  CheckMap(root, "", issues);
+  CheckMap(root, root, "", issues);
 }
 
 void CheckBuiltKeys(const YamlNode& root, Issues* issues) {

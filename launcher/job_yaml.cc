@@ -13,6 +13,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "data/sampling.h"
 #include "launcher/cluster_yaml.h"
 #include "launcher/data_files.h"
 #include "launcher/job_keys.h"
@@ -317,6 +319,27 @@ class JobReader {
   JobSpec job_;
 };
 
+// The data as the workers will open it: headers, sizes, windows. Held out or not, each is looked
+// at.
+void CheckData(const JobSpec& job, const YamlNode& root, Issues* issues) {
+  const YamlValues values(root, "", issues);
+  const auto check = [&](bool train, absl::string_view key) {
+    const absl::Status status = Dataset::Open(job, train).status();
+    if (status.ok()) return true;
+    // Some messages name their key themselves.
+    absl::string_view message = status.message();
+    for (const absl::string_view own : {"data.train", "data.valid", "data.split"}) {
+      if (absl::ConsumePrefix(&message, absl::StrCat(own, ": "))) key = own;
+    }
+    values.Wrong(key, message);
+    return false;
+  };
+  if (!check(true, "data.train")) return;
+  if (!job.data.valid.empty() || job.data.split > 0) {
+    check(false, job.data.valid.empty() ? "data.split" : "data.valid");
+  }
+}
+
 // Rules that the values break, but not those that follow from an issue already found.
 void AddBrokenRules(const JobSpec& job, const YamlNode& root, Issues* issues) {
   const std::vector<Issue> found = issues->all();
@@ -380,13 +403,11 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
   tree->place = top;
   RenameAliases(&*tree, &issues, &file.notes);
   ApplySets(options.sets, &*tree, &issues, &file.notes);
-  // `resolved` is weft's own record in a resolved.yaml: facts for people and for the next run.
-  YamlNode to_read = *tree;
-  to_read.Remove("resolved");
-  CheckKnownKeys(to_read, &issues);
-  CheckBuiltKeys(to_read, &issues);
-  file.job = JobReader(to_read, FolderOf(path), options, &issues, &file.notes).Read();
-  AddBrokenRules(file.job, to_read, &issues);
+  CheckKnownKeys(*tree, &issues);
+  CheckBuiltKeys(*tree, &issues);
+  file.job = JobReader(*tree, FolderOf(path), options, &issues, &file.notes).Read();
+  AddBrokenRules(file.job, *tree, &issues);
+  if (issues.empty() && options.check_files) CheckData(file.job, *tree, &issues);
   if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
   file.tree = *std::move(tree);
   return file;

@@ -10,6 +10,10 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", weft::VersionText());
   weft::AddPlan(app, &exit_code);
+  weft::AddRun(app, &exit_code);
+  weft::AddAttach(app, &exit_code);
+  weft::AddStatus(app, &exit_code);
+  weft::AddStop(app, &exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& done) {  // --help, --version

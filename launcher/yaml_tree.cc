@@ -26,7 +26,7 @@ class Converter {
     YamlNode result;
     result.place = PlaceOf(node.Mark());
     if (++nodes_ > kMaxNodes || depth > kMaxDepth) {
-      if (!too_large_) issues_->Add(result.place, key, "nested too deep or too large to be a spec");
+      if (!too_large_) issues_->Add(result.place, "", "nested too deep or too large to be a spec");
       too_large_ = true;
       return result;
     }
@@ -46,6 +46,8 @@ class Converter {
     }
     return result;
   }
+
+  bool too_large() const { return too_large_; }
 
  private:
   void ConvertEntry(const YAML::Node& name, const YAML::Node& value, const std::string& key,
@@ -170,7 +172,10 @@ std::optional<YamlNode> ParseYaml(const std::string& text, absl::string_view sou
       return std::nullopt;
     }
     if (documents.empty()) return YamlNode();
-    return Converter(source, order, issues).Convert(documents[0], "", 0);
+    Converter converter(source, order, issues);
+    YamlNode tree = converter.Convert(documents[0], "", 0);
+    if (converter.too_large()) return std::nullopt;
+    return tree;
   } catch (const YAML::Exception& error) {
     const int line = error.mark.is_null() ? 1 : error.mark.line + 1;
     issues->Add({std::string(source), order, line}, "",

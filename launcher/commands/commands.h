@@ -17,6 +17,10 @@ inline constexpr int kExitTryAgain = 75;  // the only one that may requeue
 inline constexpr int kExitInterrupted = 130;
 
 void AddPlan(CLI::App& app, int* exit_code);
+void AddRun(CLI::App& app, int* exit_code);
+void AddAttach(CLI::App& app, int* exit_code);
+void AddStatus(CLI::App& app, int* exit_code);
+void AddStop(CLI::App& app, int* exit_code);
 
 // InvalidArgument 2, FailedPrecondition 3, Unavailable 75, everything else 1.
 int ExitCodeOf(const absl::Status& status);

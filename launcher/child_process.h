@@ -1,0 +1,46 @@
+// A process that this one starts and watches, in a process group of its own, so that a Ctrl-C at
+// the terminal reaches it only through us. It gets SIGTERM from the kernel when we die.
+#pragma once
+#include <sys/types.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace weft {
+
+struct ChildOptions {
+  std::vector<std::string> argv;           // argv[0]: found in PATH unless it holds a slash
+  std::map<std::string, std::string> env;  // added to ours
+  std::string output;  // file that takes stdout and stderr, appended; stdin is empty
+};
+
+class ChildProcess {
+ public:
+  // Call it from a thread that lives as long as the child should (the kernel watches that thread).
+  // NotFound if argv[0] cannot be executed.
+  static absl::StatusOr<ChildProcess> Start(const ChildOptions& options);
+  ChildProcess(ChildProcess&& other) noexcept : pid_(other.pid_), status_(other.status_) {
+    other.pid_ = -1;
+  }
+  ChildProcess& operator=(ChildProcess&&) = delete;
+  ~ChildProcess();  // KILLs the group if it still runs
+
+  pid_t pid() const { return pid_; }
+  // The wait status once it has ended (WIFEXITED and so on), never blocks.
+  std::optional<int> Ended();
+  void SignalGroup(int signal) const;
+  // TERM; KILL to what is left after `patience_ms`; returns when it has ended.
+  int Stop(int patience_ms);
+
+ private:
+  explicit ChildProcess(pid_t pid) : pid_(pid) {}
+  pid_t pid_;
+  std::optional<int> status_;
+};
+
+}  // namespace weft

@@ -1,0 +1,78 @@
+// weft attach: follows a run that goes on elsewhere. A Ctrl-C here only leaves.
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+#include <memory>
+
+#include "launcher/client.h"
+#include "launcher/commands/commands.h"
+#include "launcher/progress.h"
+#include "launcher/run_folder.h"
+#include "process/signals.h"
+
+namespace weft {
+namespace {
+
+// A run that was just started needs a moment until its coordinator answers.
+constexpr int kAnswerMs = 10000;
+
+int ExitCodeOfPhase(const std::string& phase) {
+  if (phase == "FAILED") return kExitFailed;
+  return phase == "CANCELLED" ? kExitInterrupted : kExitOk;
+}
+
+int Attach(const std::string& target) {
+  const absl::StatusOr<RunPaths> paths = FindRun(target);
+  if (!paths.ok()) return Fail(paths.status());
+  if (!IsRunning(paths->folder)) {
+    return Fail(absl::InvalidArgumentError("nothing runs in " + paths->folder +
+                                           "; see weft status, or start it with weft run"));
+  }
+  const auto client = Client::Open(SocketPath(paths->folder, RuntimeFolder()));
+  if (!client.ok()) return Fail(client.status());
+  absl::StatusOr<proto::JobStatus> job = (*client)->GetJob("");
+  for (int waited = 0; !job.ok() && waited < kAnswerMs && IsRunning(paths->folder); waited += 50) {
+    usleep(50000);
+    job = (*client)->GetJob("");
+  }
+  if (!job.ok()) return Fail(job.status());
+  std::atomic<bool> left{false};
+  SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&](int) {
+    left = true;
+    (*client)->StopWatching();
+  });
+  const auto write = [](const std::string& text) { std::cout << text << std::flush; };
+  Progress progress({.terminal = isatty(STDOUT_FILENO) != 0,
+                     .log_freq = 1,
+                     .steps = job->steps(),
+                     .planned_bytes = job->planned_bytes(),
+                     .write = write});
+  progress.Say("attached to " + paths->folder + " (Ctrl-C leaves; the run goes on)");
+  int64_t revision = job->revision();
+  std::string phase = job->phase();
+  const absl::Status status =
+      (*client)->Watch(job->job_id(), &revision, [&](const proto::JobEvent& event) {
+        if (event.has_phase()) phase = event.phase().phase();
+        progress.Take(event);
+      });
+  progress.Finish();
+  if (left) {
+    std::cout << "left; the run goes on (weft stop " << paths->folder << " ends it)\n";
+    return kExitOk;
+  }
+  if (!status.ok()) return Fail(status);
+  std::cout << phase << "\n";
+  return ExitCodeOfPhase(phase);
+}
+
+}  // namespace
+
+void AddAttach(CLI::App& app, int* exit_code) {
+  const auto target = std::make_shared<std::string>();
+  CLI::App* attach = app.add_subcommand("attach", "follow a run");
+  attach->add_option("run", *target, "a run folder or its job file")->required();
+  attach->callback([target, exit_code] { *exit_code = Attach(*target); });
+}
+
+}  // namespace weft

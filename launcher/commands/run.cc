@@ -1,0 +1,242 @@
+// weft run: trains a job file to its end, here, in the foreground; goes on where it was.
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "launcher/commands/commands.h"
+#include "launcher/detach.h"
+#include "launcher/job_yaml.h"
+#include "launcher/progress.h"
+#include "launcher/run_folder.h"
+#include "launcher/supervise.h"
+#include "plan/describe.h"
+#include "plan/errors.h"
+#include "plan/search.h"
+#include "process/signals.h"
+
+namespace weft {
+namespace {
+
+struct RunArguments {
+  std::string path;
+  JobFileOptions options;
+  bool fresh = false;
+  bool detach = false;
+};
+
+// What can be planned but not trained yet.
+absl::Status CheckTrainable(const JobSpec& job) {
+  if (job.model.family != ModelFamily::kGpt2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.model_type: ", FamilyName(job.model.family),
+                     " is not supported yet by weft run; use gpt2 (weft plan can plan it)"));
+  }
+  if (job.cluster.device.backend != BackendKind::kCpu) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cluster.profile: ", job.cluster.name,
+                     " has GPUs, which is not supported yet by weft run; use cpu (weft plan can "
+                     "plan it)"));
+  }
+  if (job.cluster.nodes != 1) {
+    return absl::InvalidArgumentError(absl::StrCat("cluster.nodes: ", job.cluster.nodes,
+                                                   " is not supported yet by weft run; use 1"));
+  }
+  return absl::OkStatus();
+}
+
+// The run's lock, with an old run out of the way if `fresh`.
+absl::StatusOr<std::optional<RunLock>> TakeFolder(const JobSpec& job, const RunPaths& paths,
+                                                  bool fresh) {
+  ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(paths.folder));
+  if (!fresh) return std::optional<RunLock>(std::move(lock));
+  ASSIGN_OR_RETURN(const std::string aside, MoveAside(job, paths.folder));
+  if (aside.empty()) return std::optional<RunLock>(std::move(lock));
+  std::cout << "fresh: the old run is now " << aside << "\n";
+  ASSIGN_OR_RETURN(RunLock fresh_lock, RunLock::Take(paths.folder));
+  return std::optional<RunLock>(std::move(fresh_lock));
+}
+
+void PrintFiles(const JobSpec& job, const RunPaths& paths, int64_t saved_step) {
+  std::cout << "  checkpoint  " << CheckpointFolder(job) << "/step-" << saved_step << "\n"
+            << "  metrics     " << paths.metrics() << "\n"
+            << "  logs        " << paths.logs() << "\n";
+}
+
+int Summary(const RunArguments& arguments, const JobSpec& job, const RunPaths& paths,
+            const RunOutcome& outcome, const Progress& progress, double seconds) {
+  const ProgressState& state = progress.state();
+  switch (outcome.end) {
+    case RunEnd::kCompleted:
+      std::cout << "done: step " << job.training.steps << " of " << job.training.steps << " in "
+                << DurationText(seconds) << "\n";
+      std::cout << "  loss        " << absl::StrFormat("%.4f", state.loss);
+      if (state.valid_loss) std::cout << absl::StrFormat(" (validation %.4f)", *state.valid_loss);
+      std::cout << "\n  speed       " << absl::StrFormat("%.0f", progress.mean_tokens_per_s())
+                << " tokens/s\n";
+      PrintFiles(job, paths, outcome.saved_step);
+      std::cout << "try next:\n"
+                << "  weft plan " << arguments.path << " --explain 20\n"
+                << "  weft run " << arguments.path
+                << " --fresh --set training.steps=" << 2 * job.training.steps << "\n";
+      return kExitOk;
+    case RunEnd::kSuspended:
+      std::cout << "stopped at step " << outcome.saved_step
+                << ", saved; run again to resume: weft run " << arguments.path << "\n";
+      PrintFiles(job, paths, outcome.saved_step);
+      return kExitOk;
+    case RunEnd::kCancelled:
+      std::cerr << "weft: stopped at once; the last checkpoint is of step " << outcome.saved_step
+                << "; run again to resume from it\n";
+      return kExitInterrupted;
+    case RunEnd::kCoordinatorLost:
+      std::cerr
+          << "weft: the coordinator is gone and the workers are stopped; run the same command "
+             "again: it resumes from step "
+          << outcome.saved_step << "\n";
+      return kExitTryAgain;
+    case RunEnd::kFailed:
+      break;
+  }
+  std::cerr << "weft: the job failed: " << outcome.reason << "; logs are in " << paths.logs()
+            << "\n";
+  return kExitFailed;
+}
+
+struct Prepared {
+  JobFile file;
+  Plan plan;
+  std::optional<Layout> fixed;
+  RunPaths paths;
+  std::vector<std::string> data;
+};
+
+// Everything that can be wrong before a run folder is touched.
+absl::StatusOr<Prepared> Prepare(const RunArguments& arguments, int* exit_code) {
+  Prepared prepared;
+  absl::StatusOr<JobFile> file = ReadJobFile(arguments.path, arguments.options);
+  if (!file.ok()) {
+    *exit_code = FailJobFile(file.status());
+    return file.status();
+  }
+  prepared.file = *std::move(file);
+  const JobSpec& job = prepared.file.job;
+  absl::Status status = CheckTrainable(job);
+  if (status.ok()) {
+    prepared.fixed = FixedLayout(job);
+    absl::StatusOr<Plan> plan = prepared.fixed ? PlanFor(job, *prepared.fixed) : FindPlan(job);
+    status = plan.status();
+    if (plan.ok()) prepared.plan = *std::move(plan);
+  }
+  if (status.ok()) {
+    absl::StatusOr<std::vector<std::string>> data = Fingerprints(job);
+    status = data.status();
+    if (data.ok()) prepared.data = *std::move(data);
+  }
+  if (!status.ok()) {
+    std::cerr << prepared.file.Locate(status.message()) << "\nweft: nothing was started\n";
+    *exit_code = absl::IsFailedPrecondition(status) ? kExitNothingFits : kExitUsage;
+    return status;
+  }
+  prepared.paths.folder = absl::StrCat(job.output_dir, "/", job.name);
+  return prepared;
+}
+
+int Train(const RunArguments& arguments, const Prepared& prepared, const Continuation& going_on) {
+  const JobSpec& job = prepared.file.job;
+  signal(SIGPIPE, SIG_IGN);  // a closed terminal or pipe does not end a run
+  std::atomic<StopLevel> stop{StopLevel::kNone};
+  // TERM asks for the gentle stop however often it comes; a Ctrl-C after any request means now. A
+  // hang-up is no request at all.
+  SignalWatcher signals({SIGINT, SIGTERM, SIGUSR1, SIGHUP}, [&stop](int signal) {
+    if (signal == SIGHUP) return;
+    const bool again = stop.load() != StopLevel::kNone;
+    stop = signal == SIGINT && again ? StopLevel::kNow : std::max(stop.load(), StopLevel::kSave);
+  });
+  const auto write = [](const std::string& text) { std::cout << text << std::flush; };
+  Progress progress({.terminal = isatty(STDOUT_FILENO) != 0,
+                     .log_freq = job.log_freq,
+                     .steps = job.training.steps,
+                     .planned_bytes = prepared.plan.peak_bytes() + job.cluster.device.library_bytes,
+                     .write = write});
+  const absl::Time start = absl::Now();
+  const absl::StatusOr<RunOutcome> outcome =
+      Supervise({.paths = prepared.paths,
+                 .job = job,
+                 .layout = prepared.fixed,
+                 .continuation = going_on,
+                 .data = prepared.data,
+                 .socket = SocketPath(prepared.paths.folder, RuntimeFolder()),
+                 .stop = &stop,
+                 .on_event = [&](const proto::JobEvent& event) { progress.Take(event); },
+                 .say = [&](const std::string& line) { progress.Say(line); }});
+  progress.Finish();
+  if (!outcome.ok()) return Fail(outcome.status());
+  return Summary(arguments, job, prepared.paths, *outcome, progress,
+                 absl::ToDoubleSeconds(absl::Now() - start));
+}
+
+int Run(const RunArguments& arguments) {
+  int exit_code = kExitOk;
+  const absl::StatusOr<Prepared> prepared = Prepare(arguments, &exit_code);
+  if (!prepared.ok()) return exit_code;
+  const JobSpec& job = prepared->file.job;
+  for (const std::string& note : prepared->file.notes) std::cout << "note: " << note << "\n";
+  const absl::StatusOr<std::optional<RunLock>> lock =
+      TakeFolder(job, prepared->paths, arguments.fresh);
+  if (!lock.ok()) return Fail(lock.status());
+  const auto previous = ReadPrevious(prepared->paths);
+  if (!previous.ok()) return Fail(previous.status());
+  const auto going_on = Continue(Resolve(job, prepared->plan.layout), prepared->data, *previous);
+  if (!going_on.ok()) return Fail(going_on.status());
+  for (const std::string& note : going_on->notes) std::cout << "changed: " << note << "\n";
+  if (going_on->after_step >= job.training.steps) {
+    std::cout << "done: step " << going_on->after_step << " of " << job.training.steps << "\n";
+    PrintFiles(job, prepared->paths, going_on->after_step);
+    std::cout << "try next: weft run " << arguments.path << " --fresh\n";
+    return kExitOk;
+  }
+  std::cout << "plan: " << LayoutText(prepared->plan.layout) << ", "
+            << BytesText(prepared->plan.peak_bytes()) << " a worker, predicted "
+            << SecondsText(prepared->plan.time.total_s()) << " a step\n";
+  std::cout << (going_on->after_step > 0 ? "resume: " : "run: ") << prepared->paths.folder;
+  if (going_on->after_step > 0) std::cout << " from step " << going_on->after_step;
+  std::cout << std::endl;
+  if (arguments.detach) {
+    std::error_code error;
+    std::filesystem::create_directories(prepared->paths.logs(), error);
+    const absl::StatusOr<pid_t> daemon = Detach(prepared->paths.logs() + "/run.log");
+    if (!daemon.ok()) return Fail(daemon.status());
+    if (*daemon > 0) {
+      std::cout << "detached: it goes on as process " << *daemon << "\n"
+                << "  weft attach " << prepared->paths.folder << "\n"
+                << "  weft stop " << prepared->paths.folder << "\n";
+      return kExitOk;
+    }
+  }
+  const absl::Status written = (*lock)->WritePid(getpid());
+  if (!written.ok()) return Fail(written);
+  return Train(arguments, *prepared, *going_on);
+}
+
+}  // namespace
+
+void AddRun(CLI::App& app, int* exit_code) {
+  const auto arguments = std::make_shared<RunArguments>();
+  CLI::App* run = app.add_subcommand("run", "train a job file; goes on where it was");
+  run->add_option("job", arguments->path, "the job file, or a run's resolved.yaml")->required();
+  run->add_option("--set", arguments->options.sets, "replace a key: --set training.steps=100")
+      ->allow_extra_args(false);
+  run->add_flag("--fresh", arguments->fresh, "move an old run aside and start anew");
+  run->add_flag("--detach", arguments->detach, "go on in the background");
+  run->callback([arguments, exit_code] { *exit_code = Run(*arguments); });
+}
+
+}  // namespace weft

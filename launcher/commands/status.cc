@@ -1,0 +1,62 @@
+// weft status: where a run stands, from its coordinator if it runs, else from its files.
+#include <iostream>
+#include <memory>
+
+#include "checkpoint/checkpoint.h"
+#include "launcher/client.h"
+#include "launcher/commands/commands.h"
+#include "launcher/run_folder.h"
+#include "proto/wire.h"
+
+namespace weft {
+namespace {
+
+int PrintRunning(const RunPaths& paths) {
+  const auto client = Client::Open(SocketPath(paths.folder, RuntimeFolder()));
+  if (!client.ok()) return Fail(client.status());
+  const absl::StatusOr<proto::JobStatus> job = (*client)->GetJob("");
+  if (!job.ok()) return Fail(job.status());
+  std::cout << paths.folder << "\n"
+            << "  phase       " << job->phase();
+  if (!job->reason().empty()) std::cout << ": " << job->reason();
+  std::cout << "\n  step        " << job->step() << " of " << job->steps() << ", saved "
+            << job->saved_step() << "\n  generation  " << job->generation() << ", "
+            << job->restarts_left() << " restarts left\n";
+  const absl::StatusOr<Layout> layout = FromProto(job->layout());
+  if (layout.ok()) std::cout << "  layout      " << LayoutText(*layout) << "\n";
+  return kExitOk;
+}
+
+int Status(const std::string& target) {
+  const absl::StatusOr<RunPaths> paths = FindRun(target);
+  if (!paths.ok()) return Fail(paths.status());
+  if (IsRunning(paths->folder)) return PrintRunning(*paths);
+  const auto previous = ReadPrevious(*paths);
+  if (!previous.ok()) return Fail(previous.status());
+  if (!*previous) {
+    std::cout << paths->folder << "\n  never began to train\n";
+    return kExitOk;
+  }
+  const JobSpec& job = (*previous)->job;
+  const absl::StatusOr<FoundCheckpoint> found = NewestCheckpoint(CheckpointFolder(job));
+  if (!found.ok()) return Fail(found.status());
+  const int64_t step = found->path.empty() ? 0 : found->manifest.step;
+  std::cout << paths->folder << "\n"
+            << "  phase       " << (step >= job.training.steps ? "done" : "not running") << "\n"
+            << "  step        " << step << " of " << job.training.steps << " saved\n"
+            << "  generation  " << (*previous)->record.generation << "\n";
+  for (const std::string& refused : found->refused)
+    std::cout << "  damaged     " << refused << "\n";
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddStatus(CLI::App& app, int* exit_code) {
+  const auto target = std::make_shared<std::string>();
+  CLI::App* status = app.add_subcommand("status", "say where a run stands");
+  status->add_option("run", *target, "a run folder or its job file")->required();
+  status->callback([target, exit_code] { *exit_code = Status(*target); });
+}
+
+}  // namespace weft

@@ -1,0 +1,54 @@
+// weft stop: asks a run to save and end, or to end at once, and waits until it has.
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+
+#include "launcher/client.h"
+#include "launcher/commands/commands.h"
+#include "launcher/run_folder.h"
+
+namespace weft {
+namespace {
+
+constexpr int kPatienceMs = 60000;
+constexpr int kPollMs = 50;
+
+int Stop(const std::string& target, bool now) {
+  const absl::StatusOr<RunPaths> paths = FindRun(target);
+  if (!paths.ok()) return Fail(paths.status());
+  if (!IsRunning(paths->folder)) {
+    std::cout << "nothing runs in " << paths->folder << "\n";
+    return kExitOk;
+  }
+  const auto client = Client::Open(SocketPath(paths->folder, RuntimeFolder()));
+  if (!client.ok()) return Fail(client.status());
+  // It may end between our look and our call: then there is nothing left to ask for.
+  const absl::Status asked = (*client)->Stop("", now);
+  if (!asked.ok() && IsRunning(paths->folder)) return Fail(asked);
+  for (int waited = 0; waited < kPatienceMs; waited += kPollMs) {
+    if (!IsRunning(paths->folder)) {
+      std::cout << (now ? "stopped\n" : "stopped and saved; weft run resumes\n");
+      return kExitOk;
+    }
+    usleep(kPollMs * 1000);
+  }
+  return Fail(absl::UnavailableError("asked to stop, but it still runs after 60 s; weft attach " +
+                                     paths->folder + " shows why, weft stop --now ends it"));
+}
+
+}  // namespace
+
+void AddStop(CLI::App& app, int* exit_code) {
+  struct Arguments {
+    std::string target;
+    bool now = false;
+  };
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* stop = app.add_subcommand("stop", "save and end a run");
+  stop->add_option("run", arguments->target, "a run folder or its job file")->required();
+  stop->add_flag("--now", arguments->now, "at once, without saving");
+  stop->callback([arguments, exit_code] { *exit_code = Stop(arguments->target, arguments->now); });
+}
+
+}  // namespace weft

@@ -1,0 +1,142 @@
+#include "launcher/progress.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace weft {
+namespace {
+
+// Weight of the newest step in the smoothed speed.
+constexpr double kNewest = 0.1;
+
+std::string GibText(int64_t bytes) {
+  return absl::StrFormat("%.2f", static_cast<double>(bytes) / (1 << 30));
+}
+
+std::string SpeedText(double tokens_per_s) {
+  if (tokens_per_s >= 1e6) return absl::StrFormat("%.2f M tokens/s", tokens_per_s / 1e6);
+  if (tokens_per_s >= 1e4) return absl::StrFormat("%.1f k tokens/s", tokens_per_s / 1e3);
+  return absl::StrFormat("%.0f tokens/s", tokens_per_s);
+}
+
+}  // namespace
+
+std::string DurationText(double seconds) {
+  const int64_t whole = std::llround(std::max(0.0, std::min(seconds, 1e9)));
+  const int64_t hours = whole / 3600;
+  if (hours >= 48) return absl::StrFormat("%d d %02d h", hours / 24, hours % 24);
+  if (hours > 0) return absl::StrFormat("%d:%02d:%02d", hours, whole / 60 % 60, whole % 60);
+  return absl::StrFormat("%d:%02d", whole / 60, whole % 60);
+}
+
+std::string ProgressLine(const ProgressState& state) {
+  std::string line = absl::StrFormat("step %d/%d  loss %.4f", state.step, state.steps, state.loss);
+  if (state.valid_loss) absl::StrAppendFormat(&line, "  valid %.4f", *state.valid_loss);
+  const double left_s = static_cast<double>(state.steps - state.step) * state.step_s;
+  absl::StrAppend(&line, "  ", SpeedText(state.tokens_per_s), "  eta ", DurationText(left_s),
+                  "  gen ", state.generation);
+  if (state.peak_bytes > 0) {
+    absl::StrAppend(&line, "  mem ", GibText(state.peak_bytes), "/", GibText(state.planned_bytes),
+                    " GiB");
+  }
+  return line;
+}
+
+std::string EventLine(const proto::JobEvent& event) {
+  nlohmann::ordered_json json = {{"unix_ms", event.unix_ms()},
+                                 {"revision", event.revision()},
+                                 {"generation", event.generation()}};
+  switch (event.event_case()) {
+    case proto::JobEvent::kPhase:
+      json["event"] = "phase";
+      json["phase"] = event.phase().phase();
+      json["reason"] = event.phase().reason();
+      break;
+    case proto::JobEvent::kCommitted:
+      json["event"] = "committed";
+      json["step"] = event.committed().step();
+      json["folder"] = event.committed().folder();
+      json["bytes"] = event.committed().bytes();
+      break;
+    case proto::JobEvent::kLost:
+      json["event"] = "rank_lost";
+      json["rank"] = event.lost().rank();
+      json["host"] = event.lost().host();
+      json["reason"] = event.lost().reason();
+      break;
+    default:
+      return "";
+  }
+  // A reason may hold bytes of a log that are not UTF-8.
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+void Progress::Say(const std::string& line) {
+  options_.write(absl::StrCat(live_line_ ? "\r\033[K" : "", line, "\n"));
+  live_line_ = false;
+}
+
+void Progress::Finish() {
+  if (live_line_) options_.write("\n");
+  live_line_ = false;
+}
+
+void Progress::TakeStep(const proto::StepDone& step) {
+  const double tokens_per_s =
+      step.step_s() > 0 ? static_cast<double>(step.tokens()) / step.step_s() : 0;
+  const double weight = first_of_generation_ ? 1.0 : kNewest;
+  if (!first_of_generation_) {
+    tokens_ += static_cast<double>(step.tokens());
+    seconds_ += step.step_s();
+  }
+  first_of_generation_ = false;
+  state_.step = step.step();
+  state_.loss = step.loss();
+  if (step.has_valid_loss()) state_.valid_loss = step.valid_loss();
+  state_.tokens_per_s += weight * (tokens_per_s - state_.tokens_per_s);
+  state_.step_s += weight * (step.step_s() - state_.step_s);
+  state_.peak_bytes = std::max(state_.peak_bytes, step.peak_bytes());
+  if (options_.terminal) {
+    options_.write(absl::StrCat("\r\033[K", ProgressLine(state_)));
+    live_line_ = true;
+  } else if (step.step() % options_.log_freq == 0 || step.step() == state_.steps ||
+             step.stopping()) {
+    options_.write(ProgressLine(state_) + "\n");
+  }
+}
+
+void Progress::Take(const proto::JobEvent& event) {
+  if (event.generation() > state_.generation) {
+    state_.generation = event.generation();
+    first_of_generation_ = true;
+  }
+  switch (event.event_case()) {
+    case proto::JobEvent::kStep:
+      TakeStep(event.step());
+      break;
+    case proto::JobEvent::kPhase: {
+      const std::string line =
+          event.phase().reason().empty()
+              ? event.phase().phase()
+              : absl::StrCat(event.phase().phase(), ": ", event.phase().reason());
+      if (line != last_phase_) Say(absl::StrCat("[gen ", state_.generation, "] ", line));
+      last_phase_ = line;
+      break;
+    }
+    case proto::JobEvent::kCommitted:
+      saved_step_ = event.committed().step();
+      Say(absl::StrCat("saved ", event.committed().folder()));
+      break;
+    case proto::JobEvent::kLost:
+      Say(absl::StrCat("lost rank ", event.lost().rank(), " on ", event.lost().host(), ": ",
+                       event.lost().reason()));
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace weft

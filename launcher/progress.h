@@ -1,0 +1,73 @@
+// What a person sees while a job runs: one live line on a terminal, one plain line every
+// metrics.log_freq steps in a pipe, and a line for each change of phase. Text is made by pure
+// functions; time comes from the events. Not thread-safe.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "proto/control.pb.h"
+
+namespace weft {
+
+struct ProgressState {
+  int64_t step = 0;
+  int64_t steps = 0;
+  double loss = 0;
+  std::optional<double> valid_loss;  // the newest
+  double tokens_per_s = 0;           // smoothed
+  double step_s = 0;                 // smoothed
+  int64_t generation = 0;
+  int64_t peak_bytes = 0;     // largest worker so far
+  int64_t planned_bytes = 0;  // of the largest rank, libraries included
+};
+
+// "step 120/300  loss 2.3456  valid 2.4012  35.2 k tokens/s  eta 1:23  gen 1  mem 0.31/0.40 GiB"
+std::string ProgressLine(const ProgressState& state);
+
+// "1:05", "2:03:04", "3 d 04 h"
+std::string DurationText(double seconds);
+
+// One JSON object per line for events.jsonl; empty for a step (those are in metrics.jsonl).
+std::string EventLine(const proto::JobEvent& event);
+
+class Progress {
+ public:
+  struct Options {
+    bool terminal = false;
+    int64_t log_freq = 10;
+    int64_t steps = 0;
+    int64_t planned_bytes = 0;
+    std::function<void(const std::string&)> write;  // raw text, with its newlines
+  };
+  explicit Progress(Options options) : options_(std::move(options)) {
+    state_.steps = options_.steps;
+    state_.planned_bytes = options_.planned_bytes;
+  }
+
+  void Take(const proto::JobEvent& event);
+  // A line of its own, above the live line.
+  void Say(const std::string& line);
+  // Ends the live line, if there is one.
+  void Finish();
+
+  const ProgressState& state() const { return state_; }
+  int64_t saved_step() const { return saved_step_; }
+  // Mean over all steps seen, without the first of each generation.
+  double mean_tokens_per_s() const { return seconds_ > 0 ? tokens_ / seconds_ : 0; }
+
+ private:
+  void TakeStep(const proto::StepDone& step);
+
+  Options options_;
+  ProgressState state_;
+  int64_t saved_step_ = 0;
+  double tokens_ = 0;
+  double seconds_ = 0;
+  bool first_of_generation_ = true;
+  bool live_line_ = false;
+  std::string last_phase_;
+};
+
+}  // namespace weft

@@ -1,0 +1,291 @@
+#include "launcher/resolved_yaml.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "launcher/cluster_yaml.h"
+#include "launcher/job_keys.h"
+#include "launcher/model_config.h"
+#include "launcher/yaml_values.h"
+
+namespace weft {
+namespace {
+
+template <typename T>
+std::string OrAuto(const std::optional<T>& value) {
+  return value ? absl::StrCat(*value) : "auto";
+}
+
+std::string FlagText(bool value) {
+  return value ? "true" : "false";
+}
+
+// [{path: "a"}, {path: "b"}], one file per line; null if there is none.
+std::string SourcesText(const std::vector<DataSource>& sources) {
+  if (sources.empty()) return "null";
+  std::string text;
+  for (const DataSource& source : sources) {
+    absl::StrAppend(&text, "\n    - {path: ", YamlText(source.path), "}");
+  }
+  return text;
+}
+
+using KeyValues = std::vector<std::pair<std::string, std::string>>;
+
+KeyValues ModelValues(const ModelShape& model) {
+  const auto key = [&](absl::string_view field) {
+    return absl::StrCat("model.", ModelKeyOf(model.family, field));
+  };
+  KeyValues values = {{"model.model_type", std::string(FamilyName(model.family))},
+                      {key("vocab_size"), absl::StrCat(model.vocab_size)},
+                      {key("max_positions"), absl::StrCat(model.max_positions)},
+                      {key("hidden_size"), absl::StrCat(model.hidden_size)},
+                      {key("num_blocks"), absl::StrCat(model.num_blocks)},
+                      {key("num_heads"), absl::StrCat(model.num_heads)},
+                      {key("ffn_size"), absl::StrCat(model.ffn_size)},
+                      {key("norm_eps"), NumberText(model.norm_eps)},
+                      {key("initializer_range"), NumberText(model.initializer_range)},
+                      {key("tied_embeddings"), FlagText(model.tied_embeddings)}};
+  if (model.family == ModelFamily::kLlama) {
+    values.emplace_back(key("num_kv_heads"), absl::StrCat(model.num_kv_heads));
+    values.emplace_back(key("head_dim"), absl::StrCat(model.head_dim));
+    values.emplace_back(key("rope_theta"), NumberText(model.rope_theta));
+  }
+  return values;
+}
+
+// Values of the keys that are used, in no particular order; `cluster.profile` is written apart.
+KeyValues SpecValues(const JobSpec& job) {
+  const TrainingSpec& training = job.training;
+  const OptimizerSpec& optimizer = job.optimizer;
+  const ParallelismSpec& parallelism = job.parallelism;
+  const std::string schedule =
+      parallelism.pp_schedule ? std::string(ScheduleName(*parallelism.pp_schedule)) : "auto";
+  std::vector<std::string> env;
+  for (const auto& [name, value] : job.env) {
+    env.push_back(absl::StrCat(YamlText(name), ": ", YamlText(value)));
+  }
+  return {
+      {"job.name", YamlText(job.name)},
+      {"job.output_dir", YamlText(job.output_dir)},
+      {"data.train", SourcesText(job.data.train)},
+      {"data.valid", SourcesText(job.data.valid)},
+      {"data.split", NumberText(job.data.split)},
+      {"data.format", std::string(TokenFormatName(job.data.format))},
+      {"training.seq_len", absl::StrCat(training.seq_len)},
+      {"training.micro_batch_size", OrAuto(training.micro_batch_size)},
+      {"training.global_batch_size", absl::StrCat(training.global_batch_size)},
+      {"training.gradient_accumulation_steps", OrAuto(training.gradient_accumulation_steps)},
+      {"training.steps", absl::StrCat(training.steps)},
+      {"training.gradient_clipping", NumberText(training.gradient_clipping)},
+      {"training.seed", absl::StrCat(training.seed)},
+      {"optimizer.name", std::string(OptimizerName(optimizer.name))},
+      {"optimizer.lr", NumberText(optimizer.lr)},
+      {"optimizer.betas",
+       absl::StrCat("[", NumberText(optimizer.beta1), ", ", NumberText(optimizer.beta2), "]")},
+      {"optimizer.eps", NumberText(optimizer.eps)},
+      {"optimizer.weight_decay", NumberText(optimizer.weight_decay)},
+      {"lr_scheduler.type", std::string(LrScheduleName(job.lr_scheduler.type))},
+      {"lr_scheduler.warmup_steps", absl::StrCat(job.lr_scheduler.warmup_steps)},
+      {"lr_scheduler.decay_steps", absl::StrCat(job.lr_scheduler.decay_steps)},
+      {"lr_scheduler.min_lr", NumberText(job.lr_scheduler.min_lr)},
+      {"parallelism.dp", OrAuto(parallelism.dp)},
+      {"parallelism.tp", OrAuto(parallelism.tp)},
+      {"parallelism.pp", OrAuto(parallelism.pp)},
+      {"parallelism.pp_schedule", schedule},
+      {"checkpoint.folder", YamlText(job.checkpoint.folder)},
+      {"checkpoint.interval", absl::StrCat(job.checkpoint.interval)},
+      {"checkpoint.keep_latest_k", absl::StrCat(job.checkpoint.keep_latest_k)},
+      {"checkpoint.resume", job.checkpoint.resume == ResumeMode::kNone ? "none" : "auto"},
+      {"fault_tolerance.max_restarts", absl::StrCat(job.fault_tolerance.max_restarts)},
+      {"fault_tolerance.heartbeat_timeout_seconds",
+       NumberText(job.fault_tolerance.heartbeat_timeout_seconds)},
+      {"comm.init_timeout_seconds", NumberText(job.comm.init_timeout_seconds)},
+      {"comm.train_timeout_seconds", NumberText(job.comm.train_timeout_seconds)},
+      {"validation.interval", absl::StrCat(job.validation.interval)},
+      {"validation.steps", absl::StrCat(job.validation.steps)},
+      {"metrics.log_freq", absl::StrCat(job.log_freq)},
+      {"cluster.nodes", absl::StrCat(job.cluster.nodes)},
+      {std::string(SlotsKey(job.cluster.device.backend)), absl::StrCat(job.cluster.slots_per_node)},
+      {"cluster.threads_per_worker", absl::StrCat(job.threads_per_worker)},
+      {"cluster.env", absl::StrCat("{", absl::StrJoin(env, ", "), "}")},
+  };
+}
+
+std::string Section(absl::string_view key) {
+  return std::string(key.substr(0, key.find('.')));
+}
+
+// What a key that is not used holds: the one value that weft carries out, or nothing.
+std::string UnusedValue(const JobKey& key) {
+  const std::string first(key.accepted.substr(0, key.accepted.find(' ')));
+  return first.empty() ? "null" : first;
+}
+
+std::string ValueOf(const KeyValues& values, absl::string_view key) {
+  for (const auto& [name, value] : values) {
+    if (name == key) return value;
+  }
+  return "";
+}
+
+void AppendKey(const JobSpec& job, const KeyValues& values, const JobKey& key, std::string* text) {
+  const std::string name(key.key.substr(key.key.find('.') + 1));
+  if (key.key == "cluster.profile") {
+    absl::StrAppend(text, "  profile:\n", ClusterText(job.cluster, 4));
+    return;
+  }
+  const std::string value = ValueOf(values, key.key);
+  const std::string written = value.empty() ? UnusedValue(key) : value;
+  absl::StrAppend(text, "  ", name, ":", written[0] == '\n' ? "" : " ", written, "\n");
+}
+
+std::string RecordText(const RunRecord& record) {
+  std::string text =
+      absl::StrCat("resolved:  # weft's record of the run; nothing here changes how it computes\n",
+                   "  format_version: 1\n", "  generation: ", record.generation, "\n",
+                   "  weft_version: ", YamlText(record.weft_version), "\n",
+                   "  planned_bytes: ", record.planned_bytes, "\n",
+                   "  predicted_step_s: ", NumberText(record.predicted_step_s), "\n", "  data:\n");
+  for (const std::string& file : record.data) {
+    absl::StrAppend(&text, "    - ", YamlText(file), "\n");
+  }
+  return text;
+}
+
+// A value as it stands in a sentence.
+std::string OneLine(absl::string_view value) {
+  std::vector<absl::string_view> lines;
+  for (absl::string_view line : absl::StrSplit(value, '\n', absl::SkipWhitespace())) {
+    lines.push_back(absl::StripAsciiWhitespace(line));
+  }
+  return absl::StrJoin(lines, " ");
+}
+
+constexpr std::array<absl::string_view, 7> kMathematics = {"model.",
+                                                           "data.",
+                                                           "training.seq_len",
+                                                           "training.global_batch_size",
+                                                           "training.gradient_clipping",
+                                                           "optimizer.",
+                                                           "lr_scheduler."};
+
+bool IsMathematics(absl::string_view key) {
+  if (key == "training.seed") return true;
+  return std::any_of(kMathematics.begin(), kMathematics.end(),
+                     [&](absl::string_view prefix) { return absl::StartsWith(key, prefix); });
+}
+
+}  // namespace
+
+JobSpec Resolve(JobSpec job, const Layout& layout) {
+  job.parallelism.dp = layout.dp;
+  job.parallelism.tp = layout.tp;
+  job.parallelism.pp = layout.pp;
+  job.parallelism.cp = layout.cp;
+  job.parallelism.zero_stage = layout.zero_stage;
+  job.parallelism.pp_schedule = layout.schedule;
+  job.training.micro_batch_size = layout.micro_batch_size;
+  job.training.gradient_accumulation_steps = layout.num_microbatches;
+  if (job.lr_scheduler.type == LrSchedule::kConstant) {
+    job.lr_scheduler.decay_steps = 0;  // it has none
+  } else if (job.lr_scheduler.decay_steps == 0) {
+    job.lr_scheduler.decay_steps = job.training.steps;
+  }
+  return job;
+}
+
+std::string ResolvedText(const JobSpec& job, const RunRecord& record) {
+  const KeyValues values = SpecValues(job);
+  std::string text = absl::StrCat("# Written by weft: the job as it runs. `weft run` of this file ",
+                                  "repeats it without a search.\n");
+  std::string section;
+  for (const JobKey& key : JobKeys()) {
+    if (key.key == "resolved" || key.key == "training.tokens") continue;
+    if (key.key == "deterministic") {
+      absl::StrAppend(&text, "deterministic: false\n");
+      continue;
+    }
+    // A section for which nothing is built, or a key of the other backend.
+    const std::string other =
+        job.cluster.device.backend == BackendKind::kCpu ? "cluster.gpus_per_node" : "cluster.slots";
+    if (key.key == other) continue;
+    const bool absent =
+        Section(key.key) == "lora" || Section(key.key) == "tokenizer" || Section(key.key) == "fp16";
+    if (Section(key.key) != section) {
+      section = Section(key.key);
+      absl::StrAppend(&text, section, absent ? ": null\n" : ":\n");
+      if (section == "model") {
+        for (const auto& [name, value] : ModelValues(job.model)) {
+          absl::StrAppend(&text, "  ", name.substr(name.find('.') + 1), ": ", value, "\n");
+        }
+      }
+    }
+    if (!absent) AppendKey(job, values, key, &text);
+  }
+  return text + RecordText(record);
+}
+
+RunRecord ReadRecord(const YamlNode& tree) {
+  RunRecord record;
+  Issues none;
+  const YamlValues values(tree, "", &none);
+  values.Read("resolved.generation", &record.generation);
+  values.Read("resolved.weft_version", &record.weft_version);
+  values.Read("resolved.planned_bytes", &record.planned_bytes);
+  values.Read("resolved.predicted_step_s", &record.predicted_step_s);
+  if (const YamlNode* data = values.Node("resolved.data")) {
+    for (const YamlNode& file : data->items) record.data.push_back(file.scalar);
+  }
+  return record;
+}
+
+std::optional<Layout> FixedLayout(const JobSpec& job) {
+  const ParallelismSpec& parallelism = job.parallelism;
+  if (!parallelism.dp || !parallelism.tp || !parallelism.pp || !parallelism.pp_schedule ||
+      !job.training.micro_batch_size || !job.training.gradient_accumulation_steps) {
+    return std::nullopt;
+  }
+  Layout layout;
+  layout.dp = *parallelism.dp;
+  layout.tp = *parallelism.tp;
+  layout.pp = *parallelism.pp;
+  layout.cp = parallelism.cp;
+  layout.zero_stage = parallelism.zero_stage;
+  layout.schedule = *parallelism.pp_schedule;
+  layout.micro_batch_size = *job.training.micro_batch_size;
+  layout.num_microbatches = *job.training.gradient_accumulation_steps;
+  return layout;
+}
+
+std::vector<SpecChange> Changes(const JobSpec& before, const JobSpec& after) {
+  const auto all = [](const JobSpec& job) {
+    KeyValues values = ModelValues(job.model);
+    const KeyValues spec = SpecValues(job);
+    values.insert(values.end(), spec.begin(), spec.end());
+    values.emplace_back("cluster.profile", ClusterText(job.cluster, 0));
+    return values;
+  };
+  const KeyValues old_values = all(before);
+  const KeyValues new_values = all(after);
+  std::vector<SpecChange> changes;
+  for (const auto& [key, value] : new_values) {
+    const std::string old_value = ValueOf(old_values, key);
+    if (old_value == value) continue;
+    SpecChange change{key, OneLine(old_value), OneLine(value), IsMathematics(key)};
+    if (key == "cluster.profile") {
+      change.before = before.cluster.name;
+      change.after = after.cluster.name;
+    }
+    changes.push_back(std::move(change));
+  }
+  return changes;
+}
+
+}  // namespace weft

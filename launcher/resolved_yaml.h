@@ -1,0 +1,46 @@
+// resolved.yaml: the job as it runs. Every key of the list, every `auto` replaced by the plan's
+// value, paths absolute, the cluster profile inside. Reading it back gives the same JobSpec, so a
+// run is repeated from it without a search. Also the comparison of two jobs, key by key. Pure.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/yaml_tree.h"
+#include "plan/job_spec.h"
+#include "plan/layout.h"
+
+namespace weft {
+
+// What else is recorded; nothing of it changes how a run computes.
+struct RunRecord {
+  int64_t generation = 0;
+  std::string weft_version;
+  int64_t planned_bytes = 0;  // of the largest rank
+  double predicted_step_s = 0;
+  std::vector<std::string> data;  // "path size:hash", one per file
+};
+
+// `job` with every `auto` replaced: the layout's degrees and batch cut, the length of the decay.
+JobSpec Resolve(JobSpec job, const Layout& layout);
+
+std::string ResolvedText(const JobSpec& job, const RunRecord& record);
+
+// The record in the tree of a resolved.yaml; missing parts stay at their defaults.
+RunRecord ReadRecord(const YamlNode& tree);
+
+// The layout that `job` fixes completely; empty if anything is left to the planner.
+std::optional<Layout> FixedLayout(const JobSpec& job);
+
+struct SpecChange {
+  std::string key;
+  std::string before;
+  std::string after;
+  // Model, data, batch, seed, optimizer, learning rate: with it, the run would be another run.
+  bool mathematics = false;
+};
+// REQUIRES: both came from Resolve().
+std::vector<SpecChange> Changes(const JobSpec& before, const JobSpec& after);
+
+}  // namespace weft

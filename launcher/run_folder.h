@@ -1,0 +1,93 @@
+// One run folder, one run: output_dir/name with its lock, the resolved.yaml of the run before, the
+// checkpoint to go on from, and the rules of going on (mathematics stay, execution may change).
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "launcher/resolved_yaml.h"
+#include "plan/job_spec.h"
+
+namespace weft {
+
+// Paths of a run. All absolute.
+struct RunPaths {
+  std::string folder;
+  std::string resolved() const { return folder + "/resolved.yaml"; }
+  std::string metrics() const { return folder + "/metrics.jsonl"; }
+  std::string events() const { return folder + "/events.jsonl"; }
+  std::string logs() const { return folder + "/logs"; }
+  std::string journal() const { return folder + "/journal.db"; }
+  std::string lock() const { return folder + "/lock"; }
+  std::string rank_log(int64_t generation, int rank) const;
+};
+
+// Absolute; inside the run folder unless the job names an absolute one.
+std::string CheckpointFolder(const JobSpec& job);
+
+// The run that a person means: a run folder, or a job file whose run folder is meant.
+// InvalidArgument if there is no run.
+absl::StatusOr<RunPaths> FindRun(const std::string& target);
+
+// "3f9c0a12b4d5e6f7": names the run's processes and temporary files on this machine. A function of
+// the run folder, so that a new launcher finds what a crashed one left.
+std::string RunId(const std::string& run_folder);
+
+// Where weftd listens: in the run folder, or, if that path is too long for a socket (107 bytes), in
+// a folder of its own (0700) under `runtime_folder` (XDG_RUNTIME_DIR; may be empty) or /tmp.
+std::string SocketPath(const std::string& run_folder, const std::string& runtime_folder);
+std::string RuntimeFolder();
+
+// The exclusive right to a run folder, as long as it lives (flock: the kernel drops it with the
+// process, however that ends).
+class RunLock {
+ public:
+  // Creates the folder if need be. Unavailable if another process holds the lock (names its pid).
+  static absl::StatusOr<RunLock> Take(const std::string& run_folder);
+  RunLock(RunLock&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  RunLock& operator=(RunLock&&) = delete;
+  ~RunLock();
+
+  absl::Status WritePid(int pid) const;  // for those who are refused
+
+ private:
+  explicit RunLock(int fd) : fd_(fd) {}
+  int fd_;
+};
+
+// True if a process holds the lock of `run_folder` now.
+bool IsRunning(const std::string& run_folder);
+
+// Moves an old run (and its checkpoint folder, if that lies elsewhere) aside to `<folder>.old-<n>`,
+// never deletes. Returns where it is; empty if there was nothing. REQUIRES: its lock is held.
+absl::StatusOr<std::string> MoveAside(const JobSpec& job, const std::string& run_folder);
+
+// Fingerprints of all data files, "path size:hash" each.
+absl::StatusOr<std::vector<std::string>> Fingerprints(const JobSpec& job);
+
+// The run before, if there was one.
+struct PreviousRun {
+  JobSpec job;
+  RunRecord record;
+};
+absl::StatusOr<std::optional<PreviousRun>> ReadPrevious(const RunPaths& paths);
+
+// What going on means. `notes`: accepted changes, for people.
+struct Continuation {
+  int64_t after_step = 0;
+  std::string load_checkpoint;  // empty: from the start
+  std::vector<std::string> notes;
+};
+
+// Compares with the run before and finds the checkpoint. InvalidArgument with the list of refused
+// changes. REQUIRES: `job` came from Resolve().
+absl::StatusOr<Continuation> Continue(const JobSpec& job, const std::vector<std::string>& data,
+                                      const std::optional<PreviousRun>& previous);
+
+// Writes `text` to `path`: all of it or nothing (a temporary file, fsync, rename).
+absl::Status WriteWhole(const std::string& path, const std::string& text);
+
+}  // namespace weft

@@ -1,0 +1,255 @@
+// What a job file may say, and what becomes of it.
+#include "launcher/job_yaml.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/launcher/job_file_for_test.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+class JobYaml : public ::testing::Test {
+ protected:
+  absl::StatusOr<JobFile> Read(const std::string& text, std::vector<std::string> sets = {}) {
+    return ReadJobText(text, folder_.job(), {.sets = std::move(sets), .check_files = true});
+  }
+  // The error without the temporary folder in it.
+  std::string Error(const std::string& text, std::vector<std::string> sets = {}) {
+    const absl::StatusOr<JobFile> file = Read(text, std::move(sets));
+    if (file.ok()) return "accepted";
+    std::string message(file.status().message());
+    for (size_t at; (at = message.find(folder_.path() + "/")) != std::string::npos;) {
+      message.erase(at, folder_.path().size() + 1);
+    }
+    return message;
+  }
+  JobFolder folder_;
+};
+
+TEST_F(JobYaml, ReadsAFileAsItsAuthorMeantIt) {
+  const auto file = Read(kGoodJob);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const JobSpec& job = file->job;
+  EXPECT_EQ(job.name, "small");
+  EXPECT_EQ(job.output_dir, folder_.path() + "/outputs");
+  EXPECT_EQ(job.model.hidden_size, 32);
+  EXPECT_EQ(job.model.ffn_size, 128);
+  EXPECT_EQ(job.model.head_dim, 8);
+  EXPECT_TRUE(job.model.tied_embeddings);
+  ASSERT_EQ(job.data.train.size(), 1);
+  EXPECT_EQ(job.data.train[0].path, folder_.path() + "/corpus.txt");
+  EXPECT_EQ(job.training.global_batch_size, 8);
+  EXPECT_FALSE(job.training.micro_batch_size.has_value());
+  EXPECT_EQ(job.parallelism.dp, 2);
+  EXPECT_EQ(job.cluster.slots(), 4);
+  EXPECT_EQ(job.cluster.name, "cpu");
+  EXPECT_TRUE(file->notes.empty());
+}
+
+TEST_F(JobYaml, AcceptsWhatWeftDoesAnyway) {
+  const auto file = Read(std::string(kGoodJob) +
+                         "lora: null\n"
+                         "tokenizer: null\n"
+                         "offload: {optimizer: none, params: none}\n"
+                         "profiler: {enable: false, freq: 100, memory_snapshot: on_oom}\n"
+                         "activation_checkpointing: {mode: auto}\n"
+                         "metrics: {log_freq: 5, tensorboard: false}\n"
+                         "checkpoint: {async: false, export_hf: never, resume: none}\n"
+                         "deterministic: true\n");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.log_freq, 5);
+  EXPECT_EQ(file->job.checkpoint.resume, ResumeMode::kNone);
+}
+
+TEST_F(JobYaml, AnyTwoOfTheBatchFixTheThird) {
+  const std::string both = "micro_batch_size: 2\n  gradient_accumulation_steps: 3";
+  auto file = Read(JobWith("global_batch_size: 8", both));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.training.global_batch_size, 12);  // 2 x 3 x dp 2
+
+  file = Read(JobWith("global_batch_size: 8", "global_batch_size: 8\n  micro_batch_size: 2"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.training.micro_batch_size, 2);
+
+  EXPECT_THAT(
+      Error(JobWith("global_batch_size: 8", both), {"parallelism.dp=auto"}),
+      HasSubstr("job.yaml:12: training.global_batch_size: missing; with parallelism.dp auto"));
+  EXPECT_THAT(Error(JobWith("global_batch_size: 8", "micro_batch_size: 2")),
+              HasSubstr("give it, or both micro_batch_size and gradient_accumulation_steps"));
+}
+
+TEST_F(JobYaml, CountsTokensInsteadOfSteps) {
+  const auto file = Read(JobWith("steps: 20", "tokens: 1.0e4"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.training.steps, 40);  // 10000 / (8 x 32), rounded up
+  EXPECT_EQ(Error(JobWith("steps: 20", "steps: 20\n  tokens: 100")),
+            "job.yaml:16: training.tokens: stands beside training.steps of job.yaml:15; keep one "
+            "of the two");
+}
+
+TEST_F(JobYaml, ReadsTheNamesOfOtherSystemsOnce) {
+  const auto file = Read(JobWith("  steps: 20", "  max_steps: 20"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.training.steps, 20);
+  ASSERT_EQ(file->notes.size(), 1);
+  EXPECT_THAT(file->notes[0],
+              HasSubstr("job.yaml:15: training.max_steps is read as training.steps"));
+  EXPECT_EQ(Error(JobWith("  steps: 20", "  steps: 20\n  train_iters: 30")),
+            "job.yaml:16: training.train_iters: is another name of training.steps, which stands on "
+            "line 15; keep one of the two");
+}
+
+TEST_F(JobYaml, ReadsForeignSectionsAndFlatNames) {
+  const auto file = Read(JobWith("  global_batch_size: 8\n", "") +
+                         "tokens: {micro_batch_size: 2, batch_accumulation_per_replica: 2}\n"
+                         "seed: 7\n"
+                         "dist_timeout: 50\n");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.training.global_batch_size, 8);
+  EXPECT_EQ(file->job.training.seed, 7);
+  EXPECT_EQ(file->job.comm.train_timeout_seconds, 50);
+}
+
+TEST_F(JobYaml, HintsTheValueWhereANameMeansSomethingElse) {
+  EXPECT_EQ(Error(JobWith("  steps: 20", "  steps: 20\n  warmup: 0.1")),
+            "job.yaml:16: training.warmup: is a share of the steps elsewhere; write "
+            "lr_scheduler.warmup_steps: 2");
+  EXPECT_EQ(Error(JobWith("{lr: 1.0e-3}", "{lr: 1.0e-3, min_lr_factor: 0.1}")),
+            "job.yaml:16: optimizer.min_lr_factor: is a share of lr elsewhere; write "
+            "lr_scheduler.min_lr: 0.0001");
+}
+
+TEST_F(JobYaml, SetReplacesAKeyWithTheSameChecks) {
+  const auto file = Read(kGoodJob, {"training.steps=5", "max_steps=6", "optimizer.betas=[0.8, 0.9]",
+                                    "data.split=0.1", "model.n_layer=2", "parallelism.dp=-1"});
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.training.steps, 6);
+  EXPECT_EQ(file->job.optimizer.beta1, 0.8);
+  EXPECT_EQ(file->job.data.split, 0.1);
+  EXPECT_EQ(file->job.model.num_blocks, 2);
+  EXPECT_FALSE(file->job.parallelism.dp.has_value());
+  EXPECT_EQ(Error(kGoodJob, {"training.steps=x", "training.stepz=3", "nonsense"}),
+            "--set training.steps=x: training.steps: found x; expected a whole number\n"
+            "--set training.stepz=3: training.stepz: unknown key; did you mean steps?\n"
+            "--set nonsense: expected key=value, for example --set training.steps=100");
+}
+
+TEST_F(JobYaml, ReadsTheModelFromAConfigJson) {
+  folder_.Write("config.json",
+                "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"],\n"
+                " \"torch_dtype\": \"float32\", \"_name_or_path\": \"x\",\n"
+                " \"vocab_size\": 256, \"n_positions\": 64, \"n_embd\": 32, \"n_inner\": null,\n"
+                " \"n_layer\": 4, \"n_head\": 4, \"layer_norm_epsilon\": 1e-06,\n"
+                " \"resid_pdrop\": 0.1}\n");
+  const std::string text =
+      "job: {name: small}\nmodel: {path: .}\ndata: {format: bytes, train: [{path: corpus.txt}]}\n"
+      "training: {seq_len: 32, global_batch_size: 8, steps: 20}\n";
+  EXPECT_EQ(Error(text),
+            "config.json:5: model.resid_pdrop: 0.1 is not supported yet; use 0: --set "
+            "model.resid_pdrop=0");
+  const auto file = Read(text, {"model.resid_pdrop=0"});
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.model.norm_eps, 1e-6);
+  EXPECT_EQ(file->job.model.ffn_size, 128);
+  EXPECT_THAT(file->notes[0], HasSubstr("model.resid_pdrop: 0 replaces 0.1 of"));
+  folder_.Write("config.json", "{\"model_type\": \"gpt2\",\n \"n_layer\": }");
+  EXPECT_EQ(Error(text), "config.json:2: model.path: not valid JSON here; expected a config.json");
+}
+
+TEST_F(JobYaml, ReadsALlama) {
+  const std::string model =
+      "model: {model_type: llama, vocab_size: 512, max_position_embeddings: 64, hidden_size: 64,\n"
+      "  num_hidden_layers: 2, num_attention_heads: 8, num_key_value_heads: 2,\n"
+      "  intermediate_size: 128, rope_theta: 500000.0, hidden_act: silu, rope_scaling: null}\n";
+  const std::string rest =
+      "job: {name: small}\ndata: {format: bytes, train: [{path: corpus.txt}]}\n"
+      "training: {seq_len: 32, global_batch_size: 8, steps: 20}\n";
+  const auto file = Read(model + rest);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.model.num_kv_heads, 2);
+  EXPECT_EQ(file->job.model.head_dim, 8);
+  EXPECT_FALSE(file->job.model.tied_embeddings);
+  EXPECT_EQ(Error(model + rest, {"model.rope_scaling={type: linear}", "model.resid_pdrop=0"}),
+            "--set model.rope_scaling={type: linear}: model.rope_scaling: a map is not supported "
+            "yet; use null: --set model.rope_scaling=null\n"
+            "--set model.resid_pdrop=0: model.resid_pdrop: unknown key of a llama model; known are "
+            "attention_bias, attention_dropout, head_dim, hidden_act, hidden_size, "
+            "initializer_range, intermediate_size, max_position_embeddings, mlp_bias, model_type, "
+            "num_attention_heads, num_hidden_layers, num_key_value_heads, rms_norm_eps, "
+            "rope_scaling, rope_theta, sliding_window, tie_word_embeddings, vocab_size");
+}
+
+TEST_F(JobYaml, ExpandsAndSortsGlobs) {
+  for (const char* name : {"b.txt", "a.txt", "c.dat"}) folder_.Write(name, std::string(100, 'x'));
+  const auto file = Read(JobWith("corpus.txt", "\"?.txt\""));
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_EQ(file->job.data.train.size(), 2);
+  EXPECT_EQ(file->job.data.train[0].path, folder_.path() + "/a.txt");
+  EXPECT_EQ(file->job.data.train[1].path, folder_.path() + "/b.txt");
+}
+
+TEST_F(JobYaml, SniffsTheFormatAndSaysWhich) {
+  std::string llmc(1024 + 2 * 100, '\0');
+  const int32_t header[3] = {20240520, 1, 100};
+  llmc.replace(0, sizeof(header), reinterpret_cast<const char*>(header), sizeof(header));
+  folder_.Write("train.bin", llmc);
+  folder_.Write("raw.bin", std::string(400, '\0'));
+  folder_.Write("lines.txt", "{\"text\": \"a\"}\n");
+  const std::string automatic = JobWith("format: bytes", "format: auto");
+  auto file = Read(automatic, {"data.train=[{path: train.bin}]"});
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.data.format, TokenFormat::kLlmc);
+  EXPECT_THAT(file->notes[0], HasSubstr("train.bin is read as llmc"));
+  file = Read(automatic, {"data.train=[{path: raw.bin}]"});
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.data.format, TokenFormat::kNanogpt);
+  EXPECT_THAT(Error(automatic, {"data.train=[{path: lines.txt}]"}), HasSubstr("(jsonl)"));
+  EXPECT_THAT(Error(automatic), HasSubstr("corpus.txt has no header and no name that tells"));
+}
+
+TEST_F(JobYaml, TakesAClusterProfileByNamePathOrMap) {
+  folder_.Write(
+      "mine.yaml",
+      "name: mine\nslots_per_node: 3\ndevice: {name: d, backend: cpu, memory_bytes: 1e9,\n"
+      "  library_bytes: 0, matmul_flops_per_s: 1e9, memory_bytes_per_s: 1e9,\n"
+      "  op_overhead_s: 0}\nintra_node: {latency_s: 0, bytes_per_s: 1e9}\n"
+      "inter_node: {latency_s: 0, bytes_per_s: 1e9}\n");
+  const auto file = Read(JobWith("{profile: cpu, slots: 4}", "{profile: mine.yaml, slots: 5}"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.cluster.name, "mine");
+  EXPECT_EQ(file->job.cluster.slots_per_node, 5);
+  folder_.Write("mine.yaml", "name: mine\nslots_per_nod: 3\n");
+  EXPECT_THAT(Error(JobWith("profile: cpu", "profile: mine.yaml")),
+              HasSubstr("mine.yaml:2: slots_per_nod: unknown key; did you mean slots_per_node?"));
+}
+
+TEST_F(JobYaml, PlansWhereTheDataIsNot) {
+  const auto file = ReadJobText(JobWith("corpus.txt", "/nowhere/x_*.bin"), folder_.job(),
+                                {.sets = {}, .check_files = false});
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.data.train[0].path, "/nowhere/x_*.bin");
+}
+
+TEST_F(JobYaml, ShowsAllErrorsSortedByLine) {
+  const std::string text = JobWith("n_layer: 4", "n_layr: 4");
+  EXPECT_EQ(Error(text, {"training.steps=-1"}),
+            "job.yaml:2: model.n_layer: missing; a gpt2 model needs it\n"
+            "job.yaml:7: model.n_layr: unknown key of a gpt2 model; did you mean n_layer?\n"
+            "--set training.steps=-1: training.steps: -1 is out of range; use 1 to 2147483648");
+}
+
+TEST_F(JobYaml, PutsTheLineBeforeAMessageOfThePlanner) {
+  const auto file = Read(kGoodJob);
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(file->Locate("parallelism.tp: 3 does not divide"),
+            folder_.job() + ":17: parallelism.tp: 3 does not divide");
+  EXPECT_EQ(file->Locate("training.micro_batch_size: x"),
+            folder_.job() + ":12: training.micro_batch_size: x");
+  EXPECT_EQ(file->Locate("nothing fits: x"), folder_.job() + ": nothing fits: x");
+}
+
+}  // namespace
+}  // namespace weft
