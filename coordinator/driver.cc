@@ -473,16 +473,17 @@ void Driver::OnReport(int64_t id, const proto::WorkerReport& report) {
     return;
   }
   clocks_.heard_ms[stream.rank] = NowMs();
-  if (report.has_step()) {
-    OnStep(report);
-    return;
-  }
   const std::optional<Event> fact = FactOf(report);
   if (fact) Happened(*fact);
   if (broken_) return;  // not journaled: not acknowledged
+  stream.sequence = std::max(stream.sequence, report.sequence());
+  if (report.has_step()) {  // acknowledged with the next heartbeat
+    OnStep(report);
+    return;
+  }
   proto::Order acknowledgement;
   acknowledgement.set_generation(stream.generation);
-  acknowledgement.set_acknowledged(report.sequence());
+  acknowledgement.set_acknowledged(stream.sequence);
   stream.port.send(acknowledgement);
 }
 
@@ -510,9 +511,10 @@ void Driver::OnRegister(int64_t id, Stream& stream, const proto::WorkerReport& r
   Happened(worker);
   if (broken_) return;
   clocks_.heard_ms[worker.rank] = NowMs();
+  stream.sequence = report.sequence();
   proto::Order order;
   order.set_generation(worker.generation);
-  order.set_acknowledged(report.sequence());
+  order.set_acknowledged(stream.sequence);
   order.mutable_welcome()->set_lease_ms(LeaseMs());
   stream.port.send(order);
 }

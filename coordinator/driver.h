@@ -77,6 +77,7 @@ class Driver final {
     WorkerPort port;
     int rank = -1;  // -1: has not registered yet
     int64_t generation = 0;
+    int64_t sequence = 0;  // highest one heard; acknowledged with the next order
     // What it was told already: duties are levels, orders are sent once per stream.
     bool told_train = false;
     bool told_stop = false;

@@ -278,13 +278,12 @@ bool Record(const Committed& fact, Job& job) {
   const SavedCheckpoint saved{fact.step, absl::StrCat(CheckpointFolder(job), "/", fact.folder)};
   if (fact.step < job.newest().step) return false;
   const bool progress = fact.step > job.newest().step;
-  if (!progress && saved == job.newest() && !job.generation.saving) return false;
+  const bool pending = job.generation.saving && job.generation.saving->step <= fact.step;
+  if (!progress && !pending && saved == job.newest()) return false;
   if (!progress) job.saved.pop_back();
   job.saved.push_back(saved);
   if (job.saved.size() > kKeptCheckpoints) job.saved.erase(job.saved.begin());
-  if (job.generation.saving && job.generation.saving->step <= fact.step) {
-    job.generation.saving.reset();
-  }
+  if (pending) job.generation.saving.reset();
   if (progress) {
     job.failures_since_progress = 0;
     job.restarts_left = job.spec.fault_tolerance.max_restarts;

@@ -1,0 +1,160 @@
+#include "tests/coordinator/job_script.h"
+
+#include <sstream>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+absl::StatusCode ParseCode(const std::string& name) {
+  for (int code = 1; code <= 16; ++code) {
+    const auto value = static_cast<absl::StatusCode>(code);
+    if (absl::StatusCodeToString(value) == name) return value;
+  }
+  CHECK(!"a status code");
+  return absl::StatusCode::kUnknown;
+}
+
+struct Where {
+  int64_t generation = 0;
+  int rank = -1;
+};
+
+Where ReadWhere(std::istringstream& words) {
+  Where where;
+  words >> where.generation;
+  if (words.peek() == '/') {
+    words.get();
+    words >> where.rank;
+  }
+  return where;
+}
+
+Event ParseEnd(int64_t generation, std::istringstream& words) {
+  AttemptEnded end;
+  end.generation = generation;
+  std::string word;
+  while (words >> word) {
+    if (word == "clean") end.clean = true;
+    if (word == "rank") words >> end.rank;
+    if (word == "signal") words >> end.signal;
+    if (word == "exit") words >> end.exit_code;
+  }
+  return end;
+}
+
+std::string GenerationText(GenerationPhase phase) {
+  switch (phase) {
+    case GenerationPhase::kOpen:
+      return "open";
+    case GenerationPhase::kLaunched:
+      return "launched";
+    case GenerationPhase::kSealed:
+      return "sealed";
+    case GenerationPhase::kTraining:
+      return "training";
+    case GenerationPhase::kStopping:
+      return "stopping";
+    case GenerationPhase::kClosed:
+      return "closed";
+  }
+  return "";
+}
+
+std::string CommandText(const Command& command) {
+  if (std::holds_alternative<PlanJob>(command)) return "plan";
+  if (std::holds_alternative<EndJob>(command)) return "end";
+  if (const auto* c = std::get_if<LaunchWorkers>(&command)) {
+    return absl::StrCat("launch g", c->generation);
+  }
+  if (const auto* c = std::get_if<StopWorkers>(&command)) {
+    return absl::StrCat("stop_group g", c->generation);
+  }
+  if (const auto* c = std::get_if<StartTraining>(&command)) {
+    return absl::StrCat("train g", c->generation);
+  }
+  if (const auto* c = std::get_if<StopTraining>(&command)) {
+    return absl::StrCat("stop_training g", c->generation);
+  }
+  if (const auto* c = std::get_if<GrantCommit>(&command)) {
+    return absl::StrCat("commit g", c->generation, " ", c->step);
+  }
+  return absl::StrCat("abort g", std::get<AbortWorkers>(command).generation);
+}
+
+}  // namespace
+
+JobSpec SmallJob() {
+  JobSpec job;
+  job.name = "small";
+  job.training.steps = 20;
+  return job;
+}
+
+Layout TwoRanks() {
+  Layout layout;
+  layout.dp = 2;
+  return layout;
+}
+
+Event ParseFact(const std::string& line) {
+  std::istringstream words(line);
+  std::string verb;
+  words >> verb;
+  if (verb == "submit") {
+    Submitted submitted;
+    words >> submitted.request_id;
+    submitted.spec = SmallJob();
+    submitted.run_folder = "/run";
+    return submitted;
+  }
+  if (verb == "plan") return Planned{TwoRanks(), 1000};
+  if (verb == "refuse") return PlanRefused{absl::StatusCode::kFailedPrecondition, "nothing fits"};
+  if (verb == "stop") return StopAsked{false};
+  if (verb == "kill") return StopAsked{true};
+  if (verb == "restart") return Restarted{};
+  const Where at = ReadWhere(words);
+  int64_t step = 0;
+  if (verb == "launch") return Launched{at.generation};
+  if (verb == "overdue") return Overdue{at.generation, "too late"};
+  if (verb == "silent") return Silent{at.generation};
+  if (verb == "ended") return ParseEnd(at.generation, words);
+  if (verb == "register") {
+    const int64_t pid = 100 * at.generation + at.rank;
+    return Registered{at.generation, at.rank, "here", pid, "v", 2};
+  }
+  if (verb == "ready") return Ready{at.generation, at.rank, 0, 1000, 1000};
+  if (verb == "suspect") return Suspected{at.generation, at.rank, "stream broke"};
+  if (verb == "lost") return WorkerLost{at.generation, at.rank, "silent"};
+  if (verb == "fault") {
+    std::string code;
+    std::string message;
+    words >> code >> message;
+    return Faulted{at.generation, at.rank, ParseCode(code), message};
+  }
+  words >> step;
+  if (verb == "shard") {
+    return ShardWritten{at.generation, at.rank, step, {absl::StrCat("rank-", at.rank), 10, "aa"}};
+  }
+  if (verb == "committed") {
+    return Committed{at.generation, at.rank, step, absl::StrCat("step-", step), 20};
+  }
+  if (verb == "finish") return Finished{at.generation, at.rank, step, false};
+  if (verb == "stopped") return Finished{at.generation, at.rank, step, true};
+  CHECK(!"a fact");
+  return Restarted{};
+}
+
+std::string JobText(const Job& job) {
+  std::vector<std::string> duties;
+  for (const Command& command : Decide(job)) duties.push_back(CommandText(command));
+  return absl::StrCat(PhaseName(job.phase), " g", job.generation.number, " ",
+                      GenerationText(job.generation.phase), duties.empty() ? "" : " | ",
+                      absl::StrJoin(duties, ", "));
+}
+
+}  // namespace weft

@@ -1,0 +1,24 @@
+// Job histories as text: one fact per line in, phase, generation and duties out. For tests of the
+// pure state machine.
+#pragma once
+#include <string>
+
+#include "coordinator/job.h"
+
+namespace weft {
+
+// "submit r1", "plan" (dp=2), "launch 1", "register 1/0" (generation/rank), "ready 1/0",
+// "shard 1/0 10", "committed 1/0 10", "finish 1/0 20", "stopped 1/0 7",
+// "fault 1/0 INTERNAL boom", "suspect 1/0", "lost 1/0", "overdue 1", "ended 1 clean",
+// "ended 1 rank 1 signal 9", "ended 1 exit 3" (rank unknown), "silent 1", "stop", "kill",
+// "restart", "refuse".
+Event ParseFact(const std::string& line);
+
+// "RUNNING g1 training | stop_training g1, commit g1 10"; " | " is left out without duties.
+std::string JobText(const Job& job);
+
+// What Train, say, would need: a small job of 20 steps over dp=2, three restarts.
+JobSpec SmallJob();
+Layout TwoRanks();
+
+}  // namespace weft

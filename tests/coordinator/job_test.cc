@@ -1,0 +1,491 @@
+// The job's state machine: histories as text, and what random histories can never do.
+#include "coordinator/job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/coordinator/job_script.h"
+
+namespace weft {
+namespace {
+
+using testing::HasSubstr;
+
+using Step = std::pair<std::string, std::string>;  // a fact, the job after it
+
+const char kPrelude[] = "submit r1;plan;launch 1;register 1/0;register 1/1;ready 1/0;ready 1/1";
+
+Job Play(const std::string& facts, Job job = Job()) {
+  size_t begin = 0;
+  while (begin < facts.size()) {
+    const size_t end = std::min(facts.find(';', begin), facts.size());
+    job = Apply(std::move(job), ParseFact(facts.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return job;
+}
+
+// Plays each fact and compares what follows.
+Job Expect(const std::vector<Step>& steps, Job job = Job()) {
+  for (const auto& [fact, after] : steps) {
+    job = Apply(std::move(job), ParseFact(fact));
+    EXPECT_EQ(JobText(job), after) << "after: " << fact;
+  }
+  return job;
+}
+
+TEST(Job, RunsFromSubmissionToTheLastStep) {
+  const Job job = Expect({
+      {"submit r1", "SUBMITTED g0 closed | plan"},
+      {"plan", "PLANNED g1 open | launch g1"},
+      {"launch 1", "STARTING g1 launched"},
+      {"register 1/1", "STARTING g1 launched"},
+      {"register 1/0", "STARTING g1 sealed | train g1"},
+      {"ready 1/0", "STARTING g1 sealed | train g1"},
+      {"ready 1/1", "RUNNING g1 training"},
+      {"shard 1/1 10", "RUNNING g1 training"},
+      {"shard 1/0 10", "RUNNING g1 training | commit g1 10"},
+      {"committed 1/0 10", "RUNNING g1 training"},
+      {"shard 1/0 20", "RUNNING g1 training"},
+      {"shard 1/1 20", "RUNNING g1 training | commit g1 20"},
+      {"committed 1/0 20", "RUNNING g1 training"},
+      {"finish 1/0 20", "RUNNING g1 training"},
+      {"finish 1/1 20", "COMPLETED g1 stopping"},
+      {"ended 1 clean", "COMPLETED g1 closed | end"},
+  });
+  EXPECT_EQ(job.newest(), (SavedCheckpoint{20, "/run/checkpoint/step-20"}));
+  EXPECT_EQ(job.reason, "finished step 20 of 20");
+}
+
+TEST(Job, ThatFitsNowhereFailsWithThePlannersReason) {
+  const Job job =
+      Expect({{"submit r1", "SUBMITTED g0 closed | plan"}, {"refuse", "FAILED g0 closed | end"}});
+  EXPECT_EQ(job.reason, "nothing fits");
+}
+
+TEST(Job, StartsTheNextGenerationOnlyOnceTheOldOneIsProvenDead) {
+  const Job job = Expect(
+      {
+          {"committed 1/0 10", "RUNNING g1 training"},
+          {"lost 1/1", "RECOVERING g1 stopping | abort g1, stop_group g1"},
+          {"ended 1 rank 0 signal 9", "RECOVERING g2 open | launch g2"},
+          {"launch 2", "STARTING g2 launched"},
+          {"register 2/0", "STARTING g2 launched"},
+          {"register 2/1", "STARTING g2 sealed | train g2"},
+          {"ready 2/0", "STARTING g2 sealed | train g2"},
+          {"ready 2/1", "RUNNING g2 training"},
+      },
+      Play(kPrelude));
+  EXPECT_EQ(job.newest().step, 10);
+  EXPECT_EQ(job.restarts_left, 2);
+  EXPECT_EQ(job.last_failure->cause.text, "rank 1 (here) lost: silent");
+}
+
+TEST(Job, TakesSilenceLongerThanTheLeaseForDeath) {
+  Expect({{"lost 1/1", "RECOVERING g1 stopping | abort g1, stop_group g1"},
+          {"silent 1", "RECOVERING g2 open | launch g2"}},
+         Play(kPrelude));
+}
+
+TEST(Job, IgnoresFactsOfOtherGenerations) {
+  const Job job = Play(absl::StrCat(kPrelude, ";lost 1/1;ended 1 clean;launch 2;register 2/0"));
+  for (const char* fact :
+       {"register 1/1", "ready 1/0", "shard 1/0 10", "committed 1/0 10", "finish 1/0 20",
+        "fault 1/0 INTERNAL x", "lost 1/0", "overdue 1", "ended 1 clean", "silent 1", "launch 2",
+        "suspect 1/0", "ready 3/0", "ended 3 clean", "launch 3", "register 3/0"}) {
+    EXPECT_EQ(Apply(job, ParseFact(fact)), job) << fact;
+  }
+}
+
+TEST(Job, IgnoresWhatItKnows) {
+  Job job = Play(absl::StrCat(kPrelude, ";shard 1/0 10;committed 1/0 5"));
+  for (const char* fact : {"submit r1", "plan", "refuse", "register 1/0", "ready 1/0",
+                           "shard 1/0 10", "committed 1/0 5", "launch 1", "silent 1"}) {
+    EXPECT_EQ(Apply(job, ParseFact(fact)), job) << fact;
+  }
+}
+
+TEST(Job, GrantsACommitOnlyOnceEveryRankOfItsGenerationHasWritten) {
+  Expect(
+      {
+          {"shard 1/0 10", "RUNNING g1 training"},
+          {"shard 1/0 12", "RUNNING g1 training"},  // the save of step 10 was given up
+          {"shard 1/1 10", "RUNNING g1 training"},
+          {"shard 1/1 12", "RUNNING g1 training | commit g1 12"},
+          {"fault 1/0 INTERNAL disk", "RECOVERING g1 stopping | abort g1, stop_group g1"},
+          {"shard 1/0 12", "RECOVERING g1 stopping | abort g1, stop_group g1"},
+      },
+      Play(kPrelude));
+}
+
+TEST(Job, AcceptsACommitReportFromRankZeroAlone) {
+  const Job job = Play(kPrelude);
+  EXPECT_EQ(Apply(job, ParseFact("committed 1/1 10")), job);
+  EXPECT_EQ(Apply(job, ParseFact("committed 1/0 10")).newest().step, 10);
+}
+
+TEST(Job, EndsAfterThreeFailuresWithoutProgress) {
+  std::string facts = "submit r1;plan";
+  for (int g = 1; g <= 3; ++g) {
+    absl::StrAppend(&facts, ";launch ", g, ";register ", g, "/0;register ", g, "/1;fault ", g,
+                    "/1 INTERNAL boom");
+    if (g < 3) absl::StrAppend(&facts, ";ended ", g, " exit 1");
+  }
+  const Job job = Play(facts);
+  EXPECT_EQ(JobText(job), "FAILED g3 stopping | abort g3, stop_group g3");
+  EXPECT_EQ(job.reason,
+            "3 attempts failed without a new committed step; the last one: rank 1 (here): boom");
+  EXPECT_EQ(JobText(Play("ended 3 exit 1", job)), "FAILED g3 closed | end");
+}
+
+TEST(Job, RefillsItsRestartsWithEachNewCommittedStep) {
+  Job job = Play("submit r1;plan");
+  for (int g = 1; g <= 10; ++g) {
+    job = Play(
+        absl::StrCat("launch ", g, ";register ", g, "/0;register ", g, "/1;ready ", g, "/0;ready ",
+                     g, "/1;committed ", g, "/0 ", g, ";lost ", g, "/1;ended ", g, " exit 1"),
+        std::move(job));
+    EXPECT_EQ(job.phase, Phase::kRecovering) << g;
+    EXPECT_EQ(job.restarts_left, 2) << g;
+  }
+  EXPECT_EQ(job.saved.size(), 3u);
+}
+
+TEST(Job, HonoursMaxRestartsZero) {
+  Submitted submitted = std::get<Submitted>(ParseFact("submit r1"));
+  submitted.spec.fault_tolerance.max_restarts = 0;
+  const Job job = Play("plan;launch 1;register 1/0;lost 1/0", Apply(Job(), submitted));
+  EXPECT_EQ(job.phase, Phase::kFailed);
+  EXPECT_THAT(job.reason, HasSubstr("max_restarts: 0"));
+  EXPECT_THAT(job.reason, HasSubstr("rank 0 (here) lost: silent"));
+}
+
+TEST(Job, DoesNotRepeatWhatNoRestartCanCure) {
+  for (const char* code : {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "UNIMPLEMENTED"}) {
+    const Job job = Play(absl::StrCat(kPrelude, ";fault 1/1 ", code, " nan"));
+    EXPECT_EQ(job.phase, Phase::kFailed) << code;
+    EXPECT_EQ(job.reason, "rank 1 (here): nan") << code;
+  }
+}
+
+TEST(Job, LetsARootCauseReplaceAConsequence) {
+  Job job = Play(absl::StrCat(kPrelude, ";fault 1/0 ABORTED peer"));
+  EXPECT_EQ(job.last_failure->cause.rank, 0);
+  job = Play("ended 1 rank 1 signal 9", std::move(job));
+  EXPECT_EQ(job.last_failure->cause.rank, 1);
+  EXPECT_EQ(job.last_failure->cause.text, "rank 1 (here) killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(job.reason, "rank 1 (here) killed by signal 9 (SIGKILL); resuming after step 0");
+  EXPECT_EQ(job.restarts_left, 2) << "one failure is counted once";
+}
+
+TEST(Job, KeepsTheFirstRootCause) {
+  Job job = Play(absl::StrCat(kPrelude, ";fault 1/1 INTERNAL disk;fault 1/0 INTERNAL other"));
+  job = Play("ended 1 rank 0 signal 15", std::move(job));
+  EXPECT_EQ(job.last_failure->cause.text, "rank 1 (here): disk");
+}
+
+TEST(Job, FailsAtOnceWhenTheRootCauseTurnsOutToBePermanent) {
+  const Job job =
+      Play(absl::StrCat(kPrelude, ";fault 1/0 ABORTED peer;fault 1/1 FAILED_PRECONDITION nan"));
+  EXPECT_EQ(job.phase, Phase::kFailed);
+  EXPECT_EQ(job.reason, "rank 1 (here): nan");
+}
+
+TEST(Job, FallsBackToAnOlderCheckpointIfTheNewestDoesNotLoad) {
+  const Job job = Play(absl::StrCat(kPrelude,
+                                    ";committed 1/0 10;committed 1/0 15;lost 1/0;ended 1 exit 1;"
+                                    "launch 2;register 2/0;register 2/1;fault 2/1 DATA_LOSS torn;"
+                                    "fault 2/0 DATA_LOSS torn"));
+  EXPECT_EQ(job.phase, Phase::kRecovering);
+  EXPECT_EQ(job.newest().step, 10);
+}
+
+TEST(Job, SavesAndStopsOnRequest) {
+  const Job job = Expect(
+      {
+          {"stop", "DRAINING g1 training | stop_training g1"},
+          {"stop", "DRAINING g1 training | stop_training g1"},
+          {"shard 1/0 7", "DRAINING g1 training | stop_training g1"},
+          {"shard 1/1 7", "DRAINING g1 training | stop_training g1, commit g1 7"},
+          {"committed 1/0 7", "DRAINING g1 training | stop_training g1"},
+          {"stopped 1/0 7", "DRAINING g1 training | stop_training g1"},
+          {"stopped 1/1 7", "SUSPENDED g1 stopping"},
+          {"ended 1 clean", "SUSPENDED g1 closed | end"},
+      },
+      Play(kPrelude));
+  EXPECT_THAT(job.reason, HasSubstr("run the same command again to resume"));
+  EXPECT_EQ(job.newest().step, 7);
+}
+
+TEST(Job, StopsAtOnceOnDemand) {
+  Expect({{"stop", "DRAINING g1 training | stop_training g1"},
+          {"kill", "DRAINING g1 stopping | abort g1, stop_group g1"},
+          {"ended 1 rank 0 signal 15", "CANCELLED g1 closed | end"}},
+         Play(kPrelude));
+}
+
+TEST(Job, StopsWithoutSavingBeforeTrainingHasBegun) {
+  Expect({{"stop", "SUSPENDED g0 closed | end"}}, Play("submit r1"));
+  Expect({{"stop", "SUSPENDED g1 closed | end"}}, Play("submit r1;plan"));
+  Expect({{"kill", "CANCELLED g1 closed | end"}}, Play("submit r1;plan"));
+  Expect({{"stop", "DRAINING g1 stopping | abort g1, stop_group g1"},
+          {"ended 1 exit 1", "SUSPENDED g1 closed | end"}},
+         Play("submit r1;plan;launch 1;register 1/0"));
+}
+
+TEST(Job, DoesNotRestartWhenAWorkerDiesWhileStopping) {
+  const Job job = Expect({{"stop", "DRAINING g1 training | stop_training g1"},
+                          {"lost 1/1", "DRAINING g1 stopping | abort g1, stop_group g1"},
+                          {"ended 1 exit 1", "SUSPENDED g1 closed | end"}},
+                         Play(kPrelude));
+  EXPECT_THAT(job.reason, HasSubstr("rank 1 (here) lost"));
+  Expect({{"stop", "DRAINING g1 stopping | abort g1, stop_group g1"},
+          {"ended 1 exit 1", "SUSPENDED g1 closed | end"}},
+         Play(absl::StrCat(kPrelude, ";lost 1/1")));
+}
+
+TEST(Job, SuspendsWhenASignalStoppedTheWorkers) {
+  Expect({{"stopped 1/1 7", "RUNNING g1 training"}, {"stopped 1/0 7", "SUSPENDED g1 stopping"}},
+         Play(kPrelude));
+}
+
+TEST(Job, FailsWhenWorkersLeaveWithoutAWord) {
+  const Job job = Expect({{"ended 1 clean", "RECOVERING g2 open | launch g2"}}, Play(kPrelude));
+  EXPECT_THAT(job.reason, HasSubstr("exited with 0 before the last step"));
+}
+
+TEST(Job, AsksForTheEndOfFinishedWorkersThatDoNotExit) {
+  Expect({{"overdue 1", "COMPLETED g1 stopping | abort g1, stop_group g1"},
+          {"ended 1 rank 0 signal 9", "COMPLETED g1 closed | end"}},
+         Play(absl::StrCat(kPrelude, ";finish 1/0 20;finish 1/1 20")));
+}
+
+TEST(Job, FailsAGenerationThatDoesNotStartInTime) {
+  const Job job = Expect({{"overdue 1", "RECOVERING g1 stopping | abort g1, stop_group g1"},
+                          {"ended 1 exit 1", "RECOVERING g2 open | launch g2"}},
+                         Play("submit r1;plan;launch 1;register 1/0"));
+  EXPECT_EQ(job.reason, "too late; resuming after step 0");
+}
+
+TEST(Job, AdoptsItsWorkersAfterARestartOfTheCoordinator) {
+  Expect({{"restart", "RECOVERING g1 training"},
+          {"register 1/1", "RECOVERING g1 training"},
+          {"register 1/0", "RUNNING g1 training"}},
+         Play(kPrelude));
+  Expect({{"restart", "RECOVERING g1 sealed | train g1"},
+          {"register 1/1", "RECOVERING g1 sealed | train g1"},
+          {"register 1/0", "STARTING g1 sealed | train g1"},
+          {"ready 1/0", "STARTING g1 sealed | train g1"},
+          {"ready 1/1", "RUNNING g1 training"}},
+         Play("submit r1;plan;launch 1;register 1/0;register 1/1"));
+}
+
+TEST(Job, RecoversIfAWorkerIsNotBackAfterARestartOfTheCoordinator) {
+  Expect({{"restart", "RECOVERING g1 training"},
+          {"register 1/1", "RECOVERING g1 training"},
+          {"lost 1/0", "RECOVERING g1 stopping | abort g1, stop_group g1"},
+          {"silent 1", "RECOVERING g2 open | launch g2"}},
+         Play(kPrelude));
+}
+
+TEST(Job, BeginsALaunchAgainThatNobodyMayHaveHeardOf) {
+  const Job job = Expect({{"restart", "RECOVERING g1 stopping | abort g1, stop_group g1"},
+                          {"ended 1 exit 1", "RECOVERING g2 open | launch g2"}},
+                         Play("submit r1;plan;launch 1"));
+  EXPECT_EQ(job.restarts_left, 3) << "nobody is to blame";
+}
+
+TEST(Job, ANewerSubmissionWaitsForTheOlderOnesWorkersToBeGone) {
+  Job job = Expect({{"submit r2", "SUBMITTED g1 stopping | plan, abort g1, stop_group g1"},
+                    {"plan", "PLANNED g1 stopping | abort g1, stop_group g1"},
+                    {"fault 1/0 ABORTED x", "PLANNED g1 stopping | abort g1, stop_group g1"},
+                    {"committed 1/0 19", "PLANNED g1 stopping | abort g1, stop_group g1"},
+                    {"ended 1 exit 1", "PLANNED g2 open | launch g2"}},
+                   Play(kPrelude));
+  EXPECT_EQ(job.id, "job-2");
+  EXPECT_EQ(job.newest().step, 0);
+  Expect({{"submit r2", "SUBMITTED g1 closed | plan"}, {"plan", "PLANNED g2 open | launch g2"}},
+         Play(absl::StrCat(kPrelude, ";stopped 1/0 7;stopped 1/1 7;ended 1 clean")));
+}
+
+TEST(CheckRegistration, TurnsAwayWhoDoesNotBelong) {
+  const Job job = Play("submit r1;plan;launch 1;register 1/0");
+  const auto worker = [](int64_t generation, int rank, int64_t pid, int world_size) {
+    return Registered{generation, rank, "here", pid, "v", world_size};
+  };
+  struct Case {
+    Registered worker;
+    absl::StatusCode code;
+  };
+  for (const Case& c : std::vector<Case>{{worker(1, 1, 5, 2), absl::StatusCode::kOk},
+                                         {worker(1, 0, 100, 2), absl::StatusCode::kOk},
+                                         {worker(0, 1, 5, 2), absl::StatusCode::kAborted},
+                                         {worker(2, 1, 5, 2), absl::StatusCode::kAborted},
+                                         {worker(1, 2, 5, 2), absl::StatusCode::kInvalidArgument},
+                                         {worker(1, -1, 5, 2), absl::StatusCode::kInvalidArgument},
+                                         {worker(1, 1, 5, 3), absl::StatusCode::kInvalidArgument},
+                                         {worker(1, 0, 5, 2), absl::StatusCode::kAlreadyExists}}) {
+    const absl::Status status = CheckRegistration(job, c.worker);
+    EXPECT_EQ(status.code(), c.code) << status;
+    const Job after = Apply(job, c.worker);
+    if (!status.ok()) {
+      EXPECT_EQ(after, job) << status;
+    }
+  }
+  EXPECT_EQ(CheckRegistration(Play("lost 1/0", job), worker(1, 1, 5, 2)).code(),
+            absl::StatusCode::kAborted);
+}
+
+// A world that obeys the duties, with processes that die, hang and talk too late, and a network
+// that repeats and reorders what they say.
+class World {
+ public:
+  explicit World(uint32_t seed) : random_(seed) {}
+
+  void Happen(const Event& event) {
+    job_ = Apply(std::move(job_), event);
+    if (job_.revision != static_cast<int64_t>(journal_.size())) journal_.push_back(event);
+    ASSERT_EQ(job_.revision, static_cast<int64_t>(journal_.size()));
+  }
+
+  void Step() {
+    for (const Command& command : Decide(job_)) Obey(command);
+    if (testing::Test::HasFatalFailure()) return;
+    Happen(Chance(70) ? Plausible() : Wild());
+  }
+
+  const Job& job() const { return job_; }
+  const std::vector<Event>& journal() const { return journal_; }
+
+ private:
+  bool Chance(int percent) { return Number(0, 99) < percent; }
+  int Number(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+
+  void Obey(const Command& command) {
+    if (const auto* launch = std::get_if<LaunchWorkers>(&command)) {
+      ASSERT_FALSE(alive_) << "generation " << launch->generation << " beside " << *alive_;
+      ASSERT_GT(launch->generation, newest_);
+      if (!Chance(50)) return;
+      alive_ = newest_ = launch->generation;
+      Happen(Launched{launch->generation});
+    } else if (const auto* train = std::get_if<StartTraining>(&command)) {
+      ASSERT_EQ(alive_, train->generation) << "only living workers of the newest generation train";
+      ASSERT_EQ(train->generation, newest_);
+    } else if (const auto* grant = std::get_if<GrantCommit>(&command)) {
+      ASSERT_EQ(alive_, grant->generation) << "a generation that is gone may publish";
+      ASSERT_EQ(job_.generation.saving->shards.size(), 2u);
+    } else if (const auto* stop = std::get_if<StopWorkers>(&command)) {
+      if (!Chance(30)) return;
+      Bury(stop->generation,
+           ParseFact(absl::StrCat(Chance(50) ? "silent " : "ended ", stop->generation)));
+    } else if (std::holds_alternative<EndJob>(command)) {
+      ASSERT_FALSE(alive_) << "the job is over and somebody still runs";
+      if (Chance(30)) {
+        Happen(ParseFact(absl::StrCat("submit r", ++submissions_)));
+      }
+    }
+  }
+
+  // The supervisor's word, or silence: only said when it is true.
+  void Bury(int64_t generation, const Event& proof) {
+    if (alive_ == generation) alive_.reset();
+    Happen(proof);
+  }
+
+  Event Plausible() {
+    const std::string at = absl::StrCat(job_.generation.number, "/", Number(0, 1));
+    const int64_t step = job_.saved.empty() ? 1 : job_.newest().step + Number(0, 3);
+    switch (Number(0, 11)) {
+      case 0:
+        return ParseFact(absl::StrCat("submit r", Chance(3) ? ++submissions_ : submissions_));
+      case 1:
+        return ParseFact("plan");
+      case 2:
+      case 3:
+      case 4:
+        return alive_ ? ParseFact("register " + at) : ParseFact("plan");
+      case 5:
+      case 6:
+        return ParseFact("ready " + at);
+      case 7:
+      case 8:
+        return ParseFact(absl::StrCat("shard ", at, " ", step));
+      case 9:
+        return ParseFact(absl::StrCat("committed ", at, " ", step));
+      case 10:
+        return ParseFact(absl::StrCat(Chance(50) ? "finish " : "stopped ", at, " ", step));
+      default:
+        return ParseFact("suspect " + at);
+    }
+  }
+
+  // Ghosts, faults, restarts, and the truth about the dead.
+  Event Wild() {
+    const int64_t generation = job_.generation.number + Number(-1, 1);
+    const std::string at = absl::StrCat(generation, "/", Number(-1, 2));
+    switch (Number(0, 9)) {
+      case 0:
+        return ParseFact("lost " + at);
+      case 1:
+        return ParseFact(absl::StrCat("fault ", at, Chance(50) ? " ABORTED x" : " INTERNAL x"));
+      case 2:
+        return ParseFact("restart");
+      case 3:
+        return ParseFact(Chance(80) ? "restart" : Chance(50) ? "stop" : "kill");
+      case 4:
+        return ParseFact(absl::StrCat("overdue ", generation));
+      case 5:
+        return ParseFact(absl::StrCat("shard ", at, " ", Number(0, 30)));
+      case 6:
+        return ParseFact(absl::StrCat("committed ", at, " ", Number(0, 30)));
+      case 7:
+        return ParseFact("ready " + at);
+      case 8: {  // the processes died, and the supervisor says so
+        if (alive_) alive_.reset();
+        return ParseFact(
+            absl::StrCat("ended ", newest_, Chance(20) ? " clean" : " rank 1 signal 9"));
+      }
+      default:  // late words about a generation that is long gone
+        return ParseFact(absl::StrCat(Chance(50) ? "ended " : "silent ", newest_ - 1));
+    }
+  }
+
+  std::mt19937 random_;
+  Job job_;
+  std::vector<Event> journal_;
+  std::optional<int64_t> alive_;  // generation whose processes run
+  int64_t newest_ = 0;            // ever launched
+  int submissions_ = 1;
+};
+
+TEST(JobProperty, NeverRunsTwoGenerationsAtOnceAndReplaysToTheSameState) {
+  std::set<Phase> seen;
+  int64_t generations = 0;
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    World world(seed);
+    for (int step = 0; step < 400; ++step) {
+      world.Step();
+      ASSERT_FALSE(HasFatalFailure()) << "step " << step << ": " << JobText(world.job());
+      seen.insert(world.job().phase);
+    }
+    generations += world.job().generation.number;
+    Job replayed;
+    for (const Event& event : world.journal()) replayed = Apply(std::move(replayed), event);
+    ASSERT_EQ(replayed, world.job());
+  }
+  // Otherwise the histories would prove nothing.
+  EXPECT_EQ(seen.size(), 10u);
+  EXPECT_GT(generations, 1000);
+}
+
+}  // namespace
+}  // namespace weft

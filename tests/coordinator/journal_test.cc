@@ -1,0 +1,216 @@
+// The journal on a real disk: what was appended is there after a kill, what was damaged is refused.
+#include "coordinator/journal.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/coordinator/job_script.h"
+
+namespace weft {
+namespace {
+
+using testing::HasSubstr;
+
+// One of every kind of fact, no field at its default where that is possible.
+std::vector<Event> EveryFact() {
+  Submitted submitted = std::get<Submitted>(ParseFact("submit r1"));
+  submitted.layout = TwoRanks();
+  submitted.load_checkpoint = "/run/checkpoint/step-5";
+  submitted.after_step = 5;
+  return {submitted,
+          Planned{TwoRanks(), 1000},
+          PlanRefused{absl::StatusCode::kFailedPrecondition, "nothing fits"},
+          Launched{3},
+          Registered{3, 1, "node1", 77, "0.1.0", 2},
+          Ready{3, 1, 5, 900, 1000},
+          ShardWritten{3, 1, 10, {"rank-00001.safetensors", 64, "ab"}},
+          Committed{3, 1, 10, "step-10", 128},
+          Finished{3, 1, 20, true},
+          Faulted{3, 1, absl::StatusCode::kDataLoss, "torn"},
+          Suspected{3, 1, "stream broke"},
+          WorkerLost{3, 1, "silent"},
+          Overdue{3, "too late"},
+          AttemptEnded{3, false, 1, "node1", 9, 7, "killed", "last words"},
+          Silent{3},
+          StopAsked{true},
+          Restarted{}};
+}
+
+class JournalTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = std::filesystem::temp_directory_path() / "weft-journal-XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    path_ = folder_ + "/journal.db";
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void Write(const std::vector<Event>& events) {
+    const auto journal = Journal::Open(path_);
+    ASSERT_TRUE(journal.ok()) << journal.status();
+    for (size_t i = 0; i < events.size(); ++i) {
+      const auto revision = static_cast<int64_t>(i) + 1;
+      ASSERT_TRUE((*journal)->Append({revision, 1000 + revision, events[i]}).ok());
+    }
+  }
+
+  absl::StatusOr<std::vector<StoredEvent>> ReadAll() {
+    absl::StatusOr<std::unique_ptr<Journal>> journal = Journal::Open(path_);
+    if (!journal.ok()) return journal.status();
+    return (*journal)->Replay();
+  }
+
+  void Sql(const std::string& sql) {
+    sqlite3* database = nullptr;
+    ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
+    ASSERT_EQ(sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
+        << sqlite3_errmsg(database);
+    sqlite3_close(database);
+  }
+
+  std::string folder_;
+  std::string path_;
+};
+
+TEST_F(JournalTest, GivesBackEveryKindOfFactAsItWas) {
+  const std::vector<Event> facts = EveryFact();
+  ASSERT_EQ(facts.size(), std::variant_size_v<Event>);
+  Write(facts);
+  const auto stored = ReadAll();
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  ASSERT_EQ(stored->size(), facts.size());
+  for (size_t i = 0; i < facts.size(); ++i) {
+    EXPECT_EQ((*stored)[i].event.index(), i) << "one of each kind, in order";
+    EXPECT_TRUE((*stored)[i].event == facts[i]) << i;
+    EXPECT_EQ((*stored)[i].revision, static_cast<int64_t>(i) + 1);
+    EXPECT_EQ((*stored)[i].unix_ms, 1001 + static_cast<int64_t>(i));
+  }
+}
+
+TEST_F(JournalTest, IsHeldByOneProcessAtATime) {
+  const auto first = Journal::Open(path_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto second = Journal::Open(path_);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("another weftd"));
+}
+
+TEST_F(JournalTest, RefusesAnotherVersionsFormat) {
+  Write({Restarted{}});
+  Sql("UPDATE meta SET value='2'");
+  const absl::Status status = ReadAll().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("has format 2, this weft reads format 1"));
+}
+
+TEST_F(JournalTest, RefusesAnAlteredRecordAndAGap) {
+  for (const char* damage :
+       {"UPDATE record SET body = body || x'00' WHERE revision = 2",
+        "UPDATE record SET checksum = checksum + 1 WHERE revision = 2",
+        "DELETE FROM record WHERE revision = 2",
+        // The checksum is right, but no revision is in it.
+        "UPDATE record SET body = x'', checksum = 3244421341483603138 WHERE revision = 2"}) {
+    Write({Restarted{}, Launched{1}, StopAsked{false}});
+    Sql(damage);
+    const absl::Status status = ReadAll().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << damage;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("record 2")) << damage;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("move it away and run the same command"));
+    std::filesystem::remove(path_);
+  }
+}
+
+TEST_F(JournalTest, RefusesAFileThatIsNoJournal) {
+  std::ofstream(path_) << std::string(5000, 'x');
+  const absl::Status status = ReadAll().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path_));
+}
+
+TEST_F(JournalTest, NeverGivesBackAWrongHistoryFromATruncatedOrFlippedFile) {
+  std::vector<Event> facts;
+  for (int i = 1; i <= 200; ++i) facts.push_back(Launched{i});
+  Write(facts);
+  std::string whole;
+  {
+    std::ifstream in(path_, std::ios::binary);
+    whole.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  ASSERT_GT(whole.size(), 8192u);
+  int refused = 0;
+  for (size_t i = 0; i < 60; ++i) {
+    std::string torn = whole;
+    const size_t at = whole.size() * (i / 2) / 30 + 7;
+    if (i % 2 == 0) {
+      torn.resize(at);
+    } else {
+      torn[at] = static_cast<char>(torn[at] ^ 0x20);
+    }
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << torn;
+    const auto stored = ReadAll();
+    if (!stored.ok()) {
+      ++refused;
+      continue;
+    }
+    // A flip in a free byte changes nothing; anything else would be a lie.
+    ASSERT_EQ(stored->size(), facts.size()) << "case " << i << " at byte " << at;
+    for (size_t k = 0; k < facts.size(); ++k) ASSERT_TRUE((*stored)[k].event == facts[k]) << i;
+  }
+  EXPECT_GT(refused, 30);
+}
+
+TEST_F(JournalTest, HasEveryFactThatWasAcknowledgedBeforeAKill) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t writer = fork();
+  if (writer == 0) {
+    const auto journal = Journal::Open(path_);
+    if (!journal.ok()) _exit(1);
+    for (int64_t revision = 1; revision < 1000000; ++revision) {
+      if (!(*journal)->Append({revision, 0, Launched{revision}}).ok()) _exit(1);
+      if (write(ends[1], &revision, sizeof(revision)) != sizeof(revision)) _exit(1);
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  int64_t acknowledged = 0;
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(read(ends[0], &acknowledged, 8), 8);
+  ASSERT_EQ(kill(writer, SIGKILL), 0);
+  int64_t last = 0;
+  while (read(ends[0], &last, 8) == 8) acknowledged = last;
+  close(ends[0]);
+  waitpid(writer, nullptr, 0);
+  const auto stored = ReadAll();
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  EXPECT_GE(static_cast<int64_t>(stored->size()), acknowledged);
+  EXPECT_LE(static_cast<int64_t>(stored->size()), acknowledged + 1);
+}
+
+TEST(Record, RefusesAFactOfALaterVersion) {
+  proto::Record record;
+  record.set_revision(7);
+  record.GetReflection()->MutableUnknownFields(&record)->AddVarint(99, 1);
+  const absl::Status status = FromRecord(record).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("record 7: holds no fact"));
+}
+
+TEST_F(JournalTest, CannotBeMadeWhereNobodyMayWrite) {
+  const auto journal = Journal::Open(folder_ + "/missing/journal.db");
+  EXPECT_FALSE(journal.ok());
+  EXPECT_THAT(std::string(journal.status().message()), HasSubstr("cannot be opened"));
+}
+
+}  // namespace
+}  // namespace weft

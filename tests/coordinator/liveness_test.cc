@@ -1,0 +1,110 @@
+// Who is found silent, and when, in a time that the test makes.
+#include "coordinator/liveness.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/coordinator/job_script.h"
+
+namespace weft {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kLeaseMs = 8000;
+
+Job JobAfter(const std::vector<std::string>& facts) {
+  Job job;
+  for (const std::string& fact : facts) job = Apply(std::move(job), ParseFact(fact));
+  return job;
+}
+
+Job Training() {
+  return JobAfter(
+      {"submit r1", "plan", "launch 1", "register 1/0", "register 1/1", "ready 1/0", "ready 1/1"});
+}
+
+TEST(Lost, NamesWhoWasSilentForLongerThanTheLease) {
+  const std::map<int, int64_t> heard_ms = {{0, 10000}, {1, 2000}, {2, 1999}, {3, 1000}};
+  const std::vector<SilentRank> lost = Lost(heard_ms, 10000, kLeaseMs);
+  ASSERT_EQ(lost.size(), 2u);
+  EXPECT_EQ(lost[0].rank, 2);
+  EXPECT_EQ(lost[1].rank, 3);
+  EXPECT_EQ(lost[1].reason, "nothing heard for 9.0 s, the lease is 8.0 s");
+}
+
+TEST(ShiftedByStall, BlamesNobodyForTheTimeTheCoordinatorSleptThrough) {
+  Clocks clocks{{{0, 1000}, {1, 900}}, 500, 1000};
+  clocks = ShiftedByStall(clocks, 31000, 500);
+  EXPECT_TRUE(Lost(clocks.heard_ms, 31000, kLeaseMs).empty());
+  EXPECT_EQ(clocks.heard_ms[0], 1000 + 29500);
+  EXPECT_EQ(clocks.heard_ms[1], 900 + 29500);
+  EXPECT_EQ(clocks.generation_since_ms, 500 + 29500);
+  EXPECT_EQ(clocks.looked_ms, 31000);
+}
+
+TEST(ShiftedByStall, LeavesOrdinaryTicksAlone) {
+  const Clocks clocks{{{0, 1000}}, 500, 1000};
+  EXPECT_EQ(ShiftedByStall(clocks, 1500, 500).heard_ms.at(0), 1000);
+  EXPECT_EQ(ShiftedByStall(Clocks{{{0, 1000}}, 0, 0}, 90000, 500).heard_ms.at(0), 1000);
+}
+
+TEST(Expired, TellsOfALostWorkerButNotOfAFinishedOne) {
+  const Clocks clocks{{{0, 0}, {1, 0}}, 0, 0};
+  const std::vector<Event> events = Expired(Training(), clocks, kLeaseMs + 1, kLeaseMs);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(std::get<WorkerLost>(events[0]).rank, 0);
+  const Job job = Apply(Training(), ParseFact("finish 1/0 20"));
+  const std::vector<Event> later = Expired(job, clocks, kLeaseMs + 1, kLeaseMs);
+  ASSERT_EQ(later.size(), 1u);
+  EXPECT_EQ(std::get<WorkerLost>(later[0]).rank, 1);
+  EXPECT_TRUE(Expired(Training(), clocks, kLeaseMs, kLeaseMs).empty());
+}
+
+TEST(Expired, NamesTheRanksThatDidNotStart) {
+  const Job job = JobAfter({"submit r1", "plan", "launch 1", "register 1/0"});
+  const Clocks clocks{{{0, 300000}}, 0, 0};
+  EXPECT_TRUE(Expired(job, clocks, 300000, kLeaseMs).empty());
+  const std::vector<Event> events = Expired(job, clocks, 300001, kLeaseMs);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_THAT(std::get<Overdue>(events[0]).reason,
+              HasSubstr("ranks 1 of 2 have not registered within comm.init_timeout_seconds 300"));
+  const Job sealed = Apply(Apply(job, ParseFact("register 1/1")), ParseFact("ready 1/1"));
+  const std::vector<Event> later = Expired(sealed, clocks, 300001, kLeaseMs);
+  ASSERT_EQ(later.size(), 1u);
+  EXPECT_THAT(std::get<Overdue>(later[0]).reason,
+              HasSubstr("ranks 0 of 2 were not ready to train"));
+}
+
+TEST(Expired, CountsAStoppedGenerationAsGoneOnlyAfterLeaseAndMargin) {
+  const Job job = Apply(Training(), ParseFact("lost 1/1"));
+  const Clocks clocks{{{0, 2000}, {1, 0}}, 1000, 0};
+  EXPECT_TRUE(Expired(job, clocks, 2000 + kLeaseMs + kSilenceMarginMs, kLeaseMs).empty());
+  const std::vector<Event> events =
+      Expired(job, clocks, 2001 + kLeaseMs + kSilenceMarginMs, kLeaseMs);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(std::get<Silent>(events[0]).generation, 1);
+}
+
+TEST(Expired, GivesFinishedWorkersTimeToExit) {
+  const Job job = Apply(Apply(Training(), ParseFact("finish 1/0 20")), ParseFact("finish 1/1 20"));
+  const Clocks clocks{{{0, 0}, {1, 0}}, 0, 0};
+  EXPECT_TRUE(Expired(job, clocks, kExitGraceMs, kLeaseMs).empty());
+  const std::vector<Event> events = Expired(job, clocks, kExitGraceMs + 1, kLeaseMs);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_THAT(std::get<Overdue>(events[0]).reason, HasSubstr("did not exit within 10 s"));
+}
+
+TEST(Expired, HasNothingToSayOfAGenerationThatDoesNotRun) {
+  const Clocks clocks{{{0, 0}}, 0, 0};
+  for (const Job& job : {Job(), JobAfter({"submit r1"}), JobAfter({"submit r1", "plan"})}) {
+    EXPECT_TRUE(Expired(job, clocks, 1 << 30, kLeaseMs).empty()) << JobText(job);
+  }
+}
+
+}  // namespace
+}  // namespace weft
