@@ -121,8 +121,8 @@ struct Question {
   const Cluster& cluster;
   const BatchShape& batch;
   const Layout& layout;
+  double sharing = 1;  // by how much workers that are all busy slow each other
 
-  double sharing() const { return CoreSharing(cluster, layout.world_size()); }
   const LinkProfile& Link(int span) const { return LinkOf(cluster, layout.world_size(), span); }
   // One [N, D] of activations, what crosses a stage's border.
   double boundary_bytes() const {
@@ -140,8 +140,8 @@ PassSeconds SecondsOf(const Question& asked, const Work& work) {
   PassSeconds seconds;
   seconds.compute_s = work.flops / device.matmul_flops_per_s +
                       kElementBytes * work.streamed_elements / device.memory_bytes_per_s;
-  seconds.compute_s *= asked.sharing();
-  seconds.overhead_s = asked.sharing() * work.operations * device.op_overhead_s;
+  seconds.compute_s *= asked.sharing;
+  seconds.overhead_s = asked.sharing * work.operations * device.op_overhead_s;
   seconds.tensor_comm_s = work.wide_all_reduces * AllReduceSeconds(link, tp, wide_bytes) +
                           work.thin_all_reduces * AllReduceSeconds(link, tp, thin_bytes);
   return seconds;
@@ -239,7 +239,32 @@ double OptimizerSeconds(const Question& asked, const std::vector<StageParameters
   double most = 0;
   for (const StageParameters& own : parameters) most = std::max(most, own.all);
   const double bytes_each = 4 + 4 + 12 + 8.0 * optimizer_states;
-  return asked.sharing() * most * bytes_each / asked.cluster.device.memory_bytes_per_s;
+  return asked.sharing * most * bytes_each / asked.cluster.device.memory_bytes_per_s;
+}
+
+struct PassesSeconds {
+  double without_transfers_s = 0;
+  double with_transfers_s = 0;
+};
+
+// All forwards and backwards of a step, first to last. Workers that share cores: a worker that
+// waits leaves its core to the others, so the cores are busy until all work is done, or the
+// schedule of workers that have a core each is what takes longest.
+PassesSeconds SecondsOfPasses(const Question& asked, const std::vector<StageSeconds>& shared) {
+  const Layout& layout = asked.layout;
+  const auto makespan_s = [&](const std::vector<StageSeconds>& stages, double transfer_s) {
+    return PipelineSeconds(layout.schedule, ActionsOf(stages, transfer_s), layout.num_microbatches);
+  };
+  const double transfer_s = TransferSeconds(asked);
+  if (asked.sharing == 1) return {makespan_s(shared, 0), makespan_s(shared, transfer_s)};
+  double mean_busy_s = 0;
+  for (const StageSeconds& stage : shared) {
+    mean_busy_s += static_cast<double>(layout.num_microbatches) * stage.cycle_s() / layout.pp;
+  }
+  const Question alone = {asked.model, asked.cluster, asked.batch, layout};
+  const std::vector<StageSeconds> stages = SecondsOfStages(alone);
+  return {std::max(mean_busy_s, makespan_s(stages, 0)),
+          std::max(mean_busy_s, makespan_s(stages, transfer_s))};
 }
 
 }  // namespace
@@ -258,7 +283,7 @@ std::vector<std::pair<std::string, double>> StepTime::terms() const {
 
 StepTime EstimateStepTime(const ModelShape& model, const Cluster& cluster, const BatchShape& batch,
                           const Layout& layout, int optimizer_states) {
-  const Question asked = {model, cluster, batch, layout};
+  const Question asked = {model, cluster, batch, layout, CoreSharing(cluster, layout.world_size())};
   const std::vector<StageSeconds> stages = SecondsOfStages(asked);
   const auto microbatches = static_cast<double>(layout.num_microbatches);
   size_t slowest = 0;
@@ -270,12 +295,9 @@ StepTime EstimateStepTime(const ModelShape& model, const Cluster& cluster, const
   time.compute_s = microbatches * (own.forward.compute_s + own.backward.compute_s);
   time.overhead_s = microbatches * (own.forward.overhead_s + own.backward.overhead_s);
   time.tensor_comm_s = microbatches * (own.forward.tensor_comm_s + own.backward.tensor_comm_s);
-  const auto pipeline_s = [&](double transfer_s) {
-    return PipelineSeconds(layout.schedule, ActionsOf(stages, transfer_s), layout.num_microbatches);
-  };
-  const double without_transfers_s = pipeline_s(0);
-  time.bubble_s = std::max(0.0, without_transfers_s - microbatches * own.cycle_s());
-  time.pipeline_comm_s = std::max(0.0, pipeline_s(TransferSeconds(asked)) - without_transfers_s);
+  const PassesSeconds passes = SecondsOfPasses(asked, stages);
+  time.bubble_s = std::max(0.0, passes.without_transfers_s - microbatches * own.cycle_s());
+  time.pipeline_comm_s = std::max(0.0, passes.with_transfers_s - passes.without_transfers_s);
   const std::vector<StageParameters> parameters = ParametersOfStages(model, layout);
   time.data_comm_s = DataCommSeconds(asked, parameters);
   time.optimizer_s = OptimizerSeconds(asked, parameters, optimizer_states);
@@ -284,7 +306,7 @@ StepTime EstimateStepTime(const ModelShape& model, const Cluster& cluster, const
 
 std::vector<ActionSeconds> EstimateActionSeconds(const ModelShape& model, const Cluster& cluster,
                                                  const BatchShape& batch, const Layout& layout) {
-  const Question asked = {model, cluster, batch, layout};
+  const Question asked = {model, cluster, batch, layout, CoreSharing(cluster, layout.world_size())};
   return ActionsOf(SecondsOfStages(asked), TransferSeconds(asked));
 }
 

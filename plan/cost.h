@@ -1,8 +1,8 @@
 // Seconds per step, as a sum of named terms. A first model: sustained matmul rate, streaming rate
 // for the rest, alpha-beta links, closed form of the bubble. Pure.
 //
-// Workers that share cores (CoreSharing) slow each other in everything but waiting, also in a
-// bubble, although idle stages then leave their cores to others: pessimistic for pipelines.
+// Workers that share cores (CoreSharing) slow each other in everything but waiting: a stage that
+// idles leaves its core to the others, so a bubble costs only what no other worker can fill.
 #pragma once
 #include <string>
 #include <utility>

@@ -236,6 +236,7 @@ TEST(StepTime, PassesTakeWhatTheSimulatorSays) {
   JobSpec job = SampleJob();
   job.training.global_batch_size = 32;
   job.cluster.slots_per_node = 6;
+  job.cluster.cores_per_node = 6;  // the dry run knows nothing of shared cores
   for (const ScheduleKind schedule : {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward}) {
     for (int pp = 1; pp <= 6; ++pp) {
       for (const int64_t num_microbatches : {1, 2, 4, 8, 32}) {
@@ -251,6 +252,21 @@ TEST(StepTime, PassesTakeWhatTheSimulatorSays) {
       }
     }
   }
+}
+
+// Four stages that run one after the other on one core lose nothing to the schedule: there is
+// always one that can use the core. With a core each, they wait for each other.
+TEST(StepTime, WorkersThatShareCoresFillEachOthersBubbles) {
+  JobSpec job = SampleJob();
+  const Layout layout = {.pp = 4, .micro_batch_size = job.training.global_batch_size};
+  job.cluster.slots_per_node = 4;
+  job.cluster.cores_per_node = 4;
+  const StepTime alone = TimeOf(job, layout);
+  job.cluster.cores_per_node = 1;
+  const StepTime sharing = TimeOf(job, layout);
+  EXPECT_GT(alone.bubble_s, 2.5 * alone.compute_s);
+  EXPECT_LT(sharing.bubble_s, 0.1 * sharing.compute_s);
+  EXPECT_GE(sharing.total_s(), alone.compute_s + alone.bubble_s);
 }
 
 }  // namespace
