@@ -258,6 +258,7 @@ TEST(StepTime, PassesTakeWhatTheSimulatorSays) {
 // always one that can use the core. With a core each, they wait for each other.
 TEST(StepTime, WorkersThatShareCoresFillEachOthersBubbles) {
   JobSpec job = SampleJob();
+  job.model.num_blocks = 8;
   const Layout layout = {.pp = 4, .micro_batch_size = job.training.global_batch_size};
   job.cluster.slots_per_node = 4;
   job.cluster.cores_per_node = 4;
