@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-constexpr absl::string_view kDataFact = "data.";
+constexpr absl::string_view kFileFact = "data.train[";
 
 // "path size:hash" -> "size:hash"
 absl::string_view WithoutPath(absl::string_view fingerprint) {
@@ -57,9 +57,11 @@ std::map<std::string, std::string> RunFacts(const JobSpec& job, const Batches& b
   facts["training.seq_len"] = absl::StrCat(job.training.seq_len);
   facts["training.global_batch_size"] = absl::StrCat(job.training.global_batch_size);
   facts["optimizer.name"] = absl::StrCat(OptimizerName(job.optimizer.name));
+  facts["data.format"] = absl::StrCat(TokenFormatName(job.data.format));
+  facts["data.split"] = absl::StrCat(job.data.split);
   const std::vector<std::string> fingerprints = batches.dataset().Fingerprints();
   for (size_t file = 0; file < fingerprints.size(); ++file) {
-    facts[absl::StrCat(kDataFact, "train[", file, "]")] = fingerprints[file];
+    facts[absl::StrCat(kFileFact, file, "]")] = fingerprints[file];
   }
   return facts;
 }
@@ -68,11 +70,11 @@ absl::Status CheckFacts(const Manifest& manifest, const std::map<std::string, st
   for (const auto& [key, now] : facts) {
     const auto found = manifest.facts.find(key);
     const std::string was = found == manifest.facts.end() ? "not stated" : found->second;
-    const bool is_data = absl::StartsWith(key, kDataFact);
-    if (is_data ? WithoutPath(was) == WithoutPath(now) : was == now) continue;
+    const bool is_file = absl::StartsWith(key, kFileFact);
+    if (is_file ? WithoutPath(was) == WithoutPath(now) : was == now) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         "checkpoint of step ", manifest.step, ": ", key, " was ", was, ", but is now ", now,
-        is_data ? "; restore the file, or start anew with --fresh"
+        is_file ? "; restore the file, or start anew with --fresh"
                 : "; set it back, or start anew with --fresh"));
   }
   return absl::OkStatus();

@@ -16,7 +16,8 @@
 namespace weft {
 
 // What has to be the same when a run is resumed, beyond the shapes of the tensors: seed, optimizer,
-// batch, and the fingerprint of each data file ("data.train[0]" -> "path size:hash").
+// batch, how files are read, and the fingerprint of each data file ("data.train[0]" -> "path
+// size:hash").
 std::map<std::string, std::string> RunFacts(const JobSpec& job, const Batches& batches);
 
 // FailedPrecondition naming the first fact of `facts` that `manifest` states otherwise, or does not
