@@ -28,8 +28,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using Stream = grpc::ClientReaderWriter<proto::WorkerReport, proto::Order>;
 
-constexpr milliseconds kHeartbeatEvery{1000};
+constexpr milliseconds kLongestHeartbeat{1000};
+constexpr int64_t kHeartbeatsPerLease = 8;  // for short leases
 constexpr milliseconds kRedialEvery{100};
+constexpr milliseconds kEndOfStream{500};  // from a failed write to the failed read
 constexpr double kOwnShareOfLease = 0.8;
 // Reports wait here while the coordinator is away; the lease ends that long before.
 constexpr size_t kMostWaitingReports = 100000;
@@ -166,9 +168,11 @@ class Link::Impl {
       std::thread reader([&] { Read(*stream); });
       if (WriteRegister(*stream)) WriteReports(*stream);
       {
-        // The reader ends with the stream. An orderly close has drained everything before.
-        const std::lock_guard lock(mutex_);
-        context_->TryCancel();
+        // The reader ends with the stream. If that is the coordinator's doing, its status is on the
+        // way and must not be overtaken by a cancellation; otherwise it ends here and now.
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, kEndOfStream, [&] { return broken_ || closing_ || lost_; });
+        if (!broken_) context_->TryCancel();
       }
       reader.join();
       const absl::Status status = FromGrpc(stream->Finish());
@@ -199,12 +203,18 @@ class Link::Impl {
     return stream.Write(report);
   }
 
-  // Sends what waits and a heartbeat each second, until the stream breaks or the link closes.
+  // Sends what waits, and heartbeats, until the stream breaks or the link closes.
   void WriteReports(Stream& stream) {
+    {
+      // Before the first welcome nobody knows how short the lease is.
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return welcome_ || closing_ || broken_ || lost_; });
+    }
     Clock::time_point next_heartbeat = Clock::now();
     while (true) {
       std::vector<proto::WorkerReport> batch;
       bool heartbeat = false;
+      milliseconds heartbeat_every = kLongestHeartbeat;
       {
         std::unique_lock lock(mutex_);
         changed_.wait_until(lock, next_heartbeat, [&] {
@@ -216,6 +226,8 @@ class Link::Impl {
         sent_ = waiting_.size();
         heartbeat = Clock::now() >= next_heartbeat;
         if (heartbeat) heartbeats_.push_back(Clock::now());
+        heartbeat_every =
+            std::min(kLongestHeartbeat, milliseconds(lease_ms_ / kHeartbeatsPerLease));
       }
       for (const proto::WorkerReport& report : batch) {
         if (!stream.Write(report)) return;
@@ -225,7 +237,7 @@ class Link::Impl {
       beat.set_rank(options_.rank);
       beat.set_generation(options_.generation);
       if (!stream.Write(beat)) return;
-      next_heartbeat = Clock::now() + kHeartbeatEvery;
+      next_heartbeat = Clock::now() + heartbeat_every;
     }
   }
 

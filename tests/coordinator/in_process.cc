@@ -1,0 +1,202 @@
+#include "tests/coordinator/in_process.h"
+
+#include <stdlib.h>
+
+#include <chrono>
+#include <filesystem>
+#include <utility>
+
+#include "plan/errors.h"
+#include "process/rpc.h"
+#include "process/version.h"
+#include "proto/wire.h"
+
+namespace weft {
+namespace {
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+}  // namespace
+
+InProcessCoordinator::InProcessCoordinator(std::optional<int64_t> lease_ms) : lease_ms_(lease_ms) {
+  std::string name = std::filesystem::temp_directory_path() / "weft-coordinator-XXXXXX";
+  CHECK(mkdtemp(name.data()) != nullptr);
+  folder_ = name;
+}
+
+InProcessCoordinator::~InProcessCoordinator() {
+  Stop();
+  std::filesystem::remove_all(folder_);
+}
+
+absl::Status InProcessCoordinator::Start() {
+  ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, Journal::Open(this->journal()));
+  DriverOptions options;
+  options.version = Version();
+  options.lease_ms = lease_ms_;
+  ASSIGN_OR_RETURN(driver_, Driver::Start(std::move(journal), std::move(options)));
+  ASSIGN_OR_RETURN(service_, Service::Start(socket(), Version(), *driver_));
+  ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, OpenChannel(target()));
+  control_ = proto::Control::NewStub(channel);
+  supervision_ = proto::Supervision::NewStub(channel);
+  return absl::OkStatus();
+}
+
+void InProcessCoordinator::Stop() {
+  control_.reset();
+  supervision_.reset();
+  service_.reset();
+  driver_.reset();
+}
+
+absl::StatusOr<std::string> InProcessCoordinator::Submit(const std::string& request_id,
+                                                         const JobSpec& job,
+                                                         std::optional<Layout> layout) {
+  proto::SubmitJobRequest request;
+  request.set_request_id(request_id);
+  *request.mutable_job() = ToProto(job);
+  request.set_run_folder("/run");
+  if (layout) *request.mutable_layout() = ToProto(*layout);
+  grpc::ClientContext context;
+  SetDeadline(context, kPatienceMs);
+  proto::SubmitJobReply reply;
+  RETURN_IF_ERROR(FromGrpc(control_->SubmitJob(&context, request, &reply)));
+  return reply.job_id();
+}
+
+absl::StatusOr<proto::JobStatus> InProcessCoordinator::Status() {
+  grpc::ClientContext context;
+  SetDeadline(context, kPatienceMs);
+  proto::JobStatus status;
+  RETURN_IF_ERROR(FromGrpc(control_->GetJob(&context, {}, &status)));
+  return status;
+}
+
+absl::Status InProcessCoordinator::StopJob(bool now) {
+  proto::StopJobRequest request;
+  request.set_now(now);
+  grpc::ClientContext context;
+  SetDeadline(context, kPatienceMs);
+  google::protobuf::Empty reply;
+  return FromGrpc(control_->StopJob(&context, request, &reply));
+}
+
+absl::StatusOr<proto::Attempt> InProcessCoordinator::NextAttempt(int64_t wait_ms,
+                                                                 const std::string& job_id) {
+  proto::NextAttemptRequest request;
+  request.set_job_id(job_id);
+  request.set_wait_ms(wait_ms);
+  grpc::ClientContext context;
+  SetDeadline(context, kPatienceMs);
+  proto::Attempt attempt;
+  RETURN_IF_ERROR(FromGrpc(supervision_->NextAttempt(&context, request, &attempt)));
+  return attempt;
+}
+
+absl::Status InProcessCoordinator::AttemptEnded(int64_t generation, bool clean, int rank,
+                                                int signal) {
+  proto::AttemptEndedRequest request;
+  request.set_generation(generation);
+  request.set_clean(clean);
+  request.mutable_cause()->set_rank(rank);
+  request.mutable_cause()->set_signal(signal);
+  grpc::ClientContext context;
+  SetDeadline(context, kPatienceMs);
+  google::protobuf::Empty reply;
+  return FromGrpc(supervision_->AttemptEnded(&context, request, &reply));
+}
+
+absl::StatusOr<proto::Attempt> InProcessCoordinator::NextDuty() {
+  const Clock::time_point end = Clock::now() + milliseconds(kPatienceMs);
+  while (Clock::now() < end) {
+    absl::StatusOr<proto::Attempt> attempt = NextAttempt(1000);
+    if (!attempt.ok() || !attempt->has_nothing()) return attempt;
+  }
+  return absl::DeadlineExceededError("no duty came");
+}
+
+bool InProcessCoordinator::WaitForPhase(const std::string& phase) {
+  const Clock::time_point end = Clock::now() + milliseconds(kPatienceMs);
+  while (Clock::now() < end) {
+    const absl::StatusOr<proto::JobStatus> status = Status();
+    if (status.ok() && status->phase() == phase) return true;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return false;
+}
+
+std::vector<proto::JobEvent> InProcessCoordinator::Watch(int64_t after_revision, size_t count,
+                                                         absl::Status* status) {
+  proto::WatchRequest request;
+  request.set_after_revision(after_revision);
+  grpc::ClientContext context;
+  SetDeadline(context, kPatienceMs);
+  const auto stream = control_->Watch(&context, request);
+  std::vector<proto::JobEvent> events;
+  proto::JobEvent event;
+  while (events.size() < count && stream->Read(&event)) events.push_back(event);
+  if (events.size() == count) context.TryCancel();
+  *status = FromGrpc(stream->Finish());
+  return events;
+}
+
+RawWorker::RawWorker(const std::string& target, int64_t generation, int rank, int world_size,
+                     const std::string& version)
+    : generation_(generation), rank_(rank) {
+  stub_ = proto::WorkerLink::NewStub(*OpenChannel(target));
+  stream_ = stub_->Attach(&context_);
+  reader_ = std::thread([this] { Read(); });
+  proto::WorkerReport report;
+  report.mutable_register_()->set_host("here");
+  report.mutable_register_()->set_pid(100 * generation + rank);
+  report.mutable_register_()->set_version(version);
+  report.mutable_register_()->set_world_size(world_size);
+  Say(report);
+}
+
+RawWorker::~RawWorker() {
+  context_.TryCancel();
+  reader_.join();
+}
+
+void RawWorker::Say(proto::WorkerReport report) {
+  report.set_rank(rank_);
+  report.set_generation(generation_);
+  stream_->Write(report);
+}
+
+std::optional<proto::Order> RawWorker::WaitFor(
+    const std::function<bool(const proto::Order&)>& wanted) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  std::optional<proto::Order> found;
+  changed_.wait_for(lock, milliseconds(kPatienceMs), [&] {
+    for (const proto::Order& order : orders_) {
+      if (wanted(order)) found = order;
+    }
+    return found || ended_;
+  });
+  return found;
+}
+
+absl::Status RawWorker::WaitForEnd() {
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!changed_.wait_for(lock, milliseconds(kPatienceMs), [&] { return ended_; })) {
+      return absl::DeadlineExceededError("the stream goes on");
+    }
+  }
+  return FromGrpc(stream_->Finish());
+}
+
+void RawWorker::Read() {
+  proto::Order order;
+  while (stream_->Read(&order)) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    orders_.push_back(order);
+    changed_.notify_all();
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ended_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace weft

@@ -1,0 +1,94 @@
+// A coordinator in this process behind a real unix socket, with its callers: for tests of the wire.
+// Every wait in here is bounded.
+#pragma once
+#include <grpcpp/client_context.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "coordinator/driver.h"
+#include "coordinator/service.h"
+#include "proto/agent.grpc.pb.h"
+#include "proto/control.grpc.pb.h"
+
+namespace weft {
+
+inline constexpr int64_t kPatienceMs = 10000;  // for what is expected to come at once
+
+// A folder with a journal and a socket; Start may be called again after Stop.
+class InProcessCoordinator {
+ public:
+  explicit InProcessCoordinator(std::optional<int64_t> lease_ms = std::nullopt);
+  ~InProcessCoordinator();
+
+  absl::Status Start();
+  void Stop();  // orderly, as on SIGTERM
+
+  std::string socket() const { return folder_ + "/weftd.sock"; }
+  std::string target() const { return "unix:" + socket(); }
+  std::string journal() const { return folder_ + "/journal.db"; }
+  proto::Control::Stub& control() { return *control_; }
+
+  // Calls, each within kPatienceMs.
+  absl::StatusOr<std::string> Submit(const std::string& request_id, const JobSpec& job,
+                                     std::optional<Layout> layout);
+  absl::StatusOr<proto::JobStatus> Status();
+  absl::Status StopJob(bool now);
+  absl::StatusOr<proto::Attempt> NextAttempt(int64_t wait_ms, const std::string& job_id = "");
+  absl::Status AttemptEnded(int64_t generation, bool clean, int rank = -1, int signal = 0);
+
+  // Asks until the answer is not `nothing`.
+  absl::StatusOr<proto::Attempt> NextDuty();
+  // Asks until the job is in `phase`; false after kPatienceMs.
+  bool WaitForPhase(const std::string& phase);
+  // All events after `revision` until the job is over or `count` have come.
+  std::vector<proto::JobEvent> Watch(int64_t after_revision, size_t count, absl::Status* status);
+
+ private:
+  const std::optional<int64_t> lease_ms_;
+  std::string folder_;
+  std::unique_ptr<Driver> driver_;
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<proto::Control::Stub> control_;
+  std::unique_ptr<proto::Supervision::Stub> supervision_;
+};
+
+// A worker that says exactly what a test tells it to, and nothing by itself.
+class RawWorker {
+ public:
+  RawWorker(const std::string& target, int64_t generation, int rank, int world_size,
+            const std::string& version);
+  ~RawWorker();  // cuts the stream
+
+  void Say(proto::WorkerReport report);
+  void Heartbeat() { Say({}); }
+  // Blocks until an order that `wanted` accepts has come; none after kPatienceMs, or if the stream
+  // has ended.
+  std::optional<proto::Order> WaitFor(const std::function<bool(const proto::Order&)>& wanted);
+  // The end of the stream that the coordinator decides on; DeadlineExceeded after kPatienceMs.
+  absl::Status WaitForEnd();
+
+ private:
+  void Read();
+
+  const int64_t generation_;
+  const int rank_;
+  grpc::ClientContext context_;
+  std::unique_ptr<proto::WorkerLink::Stub> stub_;
+  std::unique_ptr<grpc::ClientReaderWriter<proto::WorkerReport, proto::Order>> stream_;
+  std::mutex mutex_;  // guards the two below
+  std::vector<proto::Order> orders_;
+  bool ended_ = false;
+  std::condition_variable changed_;
+  std::thread reader_;
+};
+
+}  // namespace weft

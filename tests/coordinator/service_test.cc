@@ -1,0 +1,427 @@
+// The coordinator over the wire: a real unix socket, real gRPC, workers by worker/link or by hand.
+#include "coordinator/service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "process/version.h"
+#include "tests/coordinator/in_process.h"
+#include "tests/plan/sample_jobs.h"
+#include "worker/link.h"
+
+namespace weft {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Layout TwoReplicas() {
+  Layout layout;
+  layout.dp = 2;
+  layout.num_microbatches = 8;
+  return layout;
+}
+
+LinkOptions OptionsFor(const InProcessCoordinator& coordinator, int64_t generation, int rank) {
+  LinkOptions options;
+  options.coordinator = coordinator.target();
+  options.rank = rank;
+  options.world_size = 2;
+  options.generation = generation;
+  return options;
+}
+
+// Attaches both ranks of `generation` and makes them ready to train.
+std::vector<std::unique_ptr<Link>> StartTwo(const InProcessCoordinator& coordinator,
+                                            int64_t generation) {
+  std::vector<std::unique_ptr<Link>> links;
+  for (int rank = 0; rank < 2; ++rank) {
+    auto link = Link::Attach(OptionsFor(coordinator, generation, rank));
+    EXPECT_TRUE(link.ok()) << link.status();
+    if (!link.ok()) return {};
+    links.push_back(*std::move(link));
+  }
+  for (const auto& link : links) {
+    const absl::StatusOr<Assignment> assignment = link->WaitForTrain(kPatienceMs);
+    EXPECT_TRUE(assignment.ok()) << assignment.status();
+    if (!assignment.ok()) return {};
+    EXPECT_EQ(assignment->generation, generation);
+    EXPECT_EQ(assignment->layout, TwoReplicas());
+    EXPECT_EQ(assignment->run_folder, "/run");
+    link->ReportReady(0, 1000, 1000);
+  }
+  return links;
+}
+
+// Both ranks save `step`; rank 0 gets the grant and publishes.
+absl::StatusOr<std::vector<ShardRecord>> Save(const std::vector<std::unique_ptr<Link>>& links,
+                                              int64_t step) {
+  const absl::StatusOr<std::vector<ShardRecord>> none =
+      links[1]->ExchangeShards(step, {"rank-00001.safetensors", 20, "bb"}, kPatienceMs);
+  EXPECT_TRUE(none.ok() && none->empty());
+  auto shards = links[0]->ExchangeShards(step, {"rank-00000.safetensors", 10, "aa"}, kPatienceMs);
+  if (shards.ok()) links[0]->ReportCommitted(step, absl::StrCat("step-", step), 30);
+  return shards;
+}
+
+// "STARTING", "step 3", "committed 10", "lost 1"
+std::string Short(const proto::JobEvent& event) {
+  if (event.has_phase()) return event.phase().phase();
+  if (event.has_step()) return absl::StrCat("step ", event.step().step());
+  if (event.has_committed()) return absl::StrCat("committed ", event.committed().step());
+  return absl::StrCat("lost ", event.lost().rank());
+}
+
+std::vector<std::string> Short(const std::vector<proto::JobEvent>& events) {
+  std::vector<std::string> texts;
+  for (const proto::JobEvent& event : events) texts.push_back(Short(event));
+  return texts;
+}
+
+class ServiceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const absl::Status started = coordinator_.Start();
+    ASSERT_TRUE(started.ok()) << started;
+  }
+  void SubmitTwoReplicas() {
+    const auto job_id = coordinator_.Submit("r1", SampleJob(), TwoReplicas());
+    ASSERT_TRUE(job_id.ok()) << job_id.status();
+    EXPECT_EQ(*job_id, "job-1");
+  }
+  void ExpectLaunch(int64_t generation, int64_t after_step) {
+    const auto duty = coordinator_.NextDuty();
+    ASSERT_TRUE(duty.ok()) << duty.status();
+    ASSERT_TRUE(duty->has_launch()) << duty->ShortDebugString();
+    EXPECT_EQ(duty->launch().generation(), generation);
+    EXPECT_EQ(duty->launch().world_size(), 2);
+    EXPECT_EQ(duty->launch().after_step(), after_step);
+  }
+  void ExpectOver(const std::string& phase, int64_t step) {
+    const auto duty = coordinator_.NextDuty();
+    ASSERT_TRUE(duty.ok()) << duty.status();
+    ASSERT_TRUE(duty->has_over()) << duty->ShortDebugString();
+    EXPECT_EQ(duty->over().phase(), phase) << duty->over().reason();
+    EXPECT_EQ(duty->over().step(), step);
+  }
+  InProcessCoordinator coordinator_;
+};
+
+TEST_F(ServiceTest, CarriesAJobFromSubmissionToCompletion) {
+  SubmitTwoReplicas();
+  absl::Status watched;
+  std::future<std::vector<proto::JobEvent>> watching =
+      std::async(std::launch::async, [&] { return coordinator_.Watch(0, 1000, &watched); });
+  ExpectLaunch(1, 0);
+  const auto links = StartTwo(coordinator_, 1);
+  ASSERT_EQ(links.size(), 2u);
+  ASSERT_TRUE(coordinator_.WaitForPhase("RUNNING"));
+  for (int64_t step = 1; step <= 2; ++step) {
+    for (const auto& link : links) link->ReportStep({.step = step, .loss = 5.5, .valid_loss = {}});
+  }
+  const auto shards = Save(links, 2);
+  ASSERT_TRUE(shards.ok()) << shards.status();
+  ASSERT_EQ(shards->size(), 2u);
+  EXPECT_EQ((*shards)[0].file, "rank-00000.safetensors");
+  EXPECT_EQ((*shards)[1].file, "rank-00001.safetensors");
+  EXPECT_EQ((*shards)[1].bytes, 20);
+  EXPECT_EQ((*shards)[1].xxh3, "bb");
+  for (const auto& link : links) link->ReportFinished({2, false}, kPatienceMs);
+  ASSERT_TRUE(coordinator_.AttemptEnded(1, /*clean=*/true).ok());
+  ExpectOver("COMPLETED", 2);
+  EXPECT_THAT(Short(watching.get()), ElementsAre("SUBMITTED", "PLANNED", "STARTING", "RUNNING",
+                                                 "step 1", "step 2", "committed 2", "COMPLETED"));
+  EXPECT_TRUE(watched.ok()) << watched;
+  const auto status = coordinator_.Status();
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(status->step(), 2);
+  EXPECT_EQ(status->saved_step(), 2);
+  EXPECT_GT(status->peak_bytes(), 0);
+  EXPECT_GT(status->planned_bytes(), 0);
+}
+
+TEST_F(ServiceTest, PlansAJobWithoutALayoutAsTheLauncherWould) {
+  ASSERT_TRUE(coordinator_.Submit("r1", SampleJob(), std::nullopt).ok());
+  const auto status = coordinator_.Status();
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(status->phase(), "PLANNED");
+  EXPECT_GE(status->layout().dp() * status->layout().tp() * status->layout().pp(), 1);
+}
+
+TEST_F(ServiceTest, FailsAJobThatFitsNowhere) {
+  JobSpec job = SampleJob();
+  job.cluster.device.memory_bytes = (int64_t{256} << 20) + 4096;
+  ASSERT_TRUE(coordinator_.Submit("r1", job, std::nullopt).ok());
+  ExpectOver("FAILED", 0);
+}
+
+TEST_F(ServiceTest, RefusesWrongSubmissionsAndKeepsNoJob) {
+  JobSpec job = SampleJob();
+  job.training.steps = -1;
+  EXPECT_EQ(coordinator_.Submit("r1", job, std::nullopt).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  Layout layout = TwoReplicas();
+  layout.tp = 3;
+  EXPECT_EQ(coordinator_.Submit("r1", SampleJob(), layout).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(coordinator_.Submit("", SampleJob(), std::nullopt).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(coordinator_.Status().status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ServiceTest, ARepeatedRequestIsTheSameJobAndANewOneTakesItsPlace) {
+  SubmitTwoReplicas();
+  EXPECT_EQ(*coordinator_.Submit("r1", SampleJob(), TwoReplicas()), "job-1");
+  EXPECT_EQ(*coordinator_.Submit("r2", SampleJob(), TwoReplicas()), "job-2");
+  EXPECT_EQ(coordinator_.NextAttempt(0, "job-1").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(coordinator_.NextAttempt(0, "job-2").ok());
+}
+
+TEST_F(ServiceTest, AnswersTheNewestNextAttemptOnly) {
+  SubmitTwoReplicas();
+  ExpectLaunch(1, 0);
+  std::future<absl::StatusOr<proto::Attempt>> older =
+      std::async(std::launch::async, [&] { return coordinator_.NextAttempt(8000); });
+  absl::StatusOr<proto::Attempt> newer;
+  // Which one arrives first is the threads' business; ask until the other was pushed aside.
+  while (older.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+    newer = coordinator_.NextAttempt(0);
+  }
+  EXPECT_EQ(older.get().status().code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(newer.ok() && newer->has_nothing());
+}
+
+TEST_F(ServiceTest, TurnsAwayWorkersOfAnotherGenerationVersionOrWorld) {
+  SubmitTwoReplicas();
+  ExpectLaunch(1, 0);
+  const auto refusal = [&](int64_t generation, int rank, int world, const std::string& version) {
+    RawWorker worker(coordinator_.target(), generation, rank, world, version);
+    return worker.WaitForEnd();
+  };
+  EXPECT_EQ(refusal(7, 0, 2, Version()).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(refusal(0, 0, 2, Version()).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(refusal(1, 0, 3, Version()).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refusal(1, 2, 2, Version()).code(), absl::StatusCode::kInvalidArgument);
+  const absl::Status skew = refusal(1, 0, 2, "0.0.1");
+  EXPECT_EQ(skew.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(skew.message()), HasSubstr("is weft 0.0.1, the coordinator is weft"));
+  const auto link = Link::Attach(OptionsFor(coordinator_, 7, 0));
+  EXPECT_EQ(link.status().code(), absl::StatusCode::kAborted) << link.status();
+}
+
+TEST_F(ServiceTest, CutsAStreamThatSpeaksForAnother) {
+  SubmitTwoReplicas();
+  ExpectLaunch(1, 0);
+  RawWorker worker(coordinator_.target(), 1, 0, 2, Version());
+  ASSERT_TRUE(worker.WaitFor([](const proto::Order& order) { return order.has_welcome(); }));
+  RawWorker second(coordinator_.target(), 1, 1, 3, Version());
+  EXPECT_EQ(second.WaitForEnd().code(), absl::StatusCode::kInvalidArgument);
+  worker.Heartbeat();
+  EXPECT_TRUE(worker.WaitFor([](const proto::Order& order) {
+    return order.order_case() == proto::Order::ORDER_NOT_SET;
+  })) << "one that is turned away does not disturb the others";
+}
+
+TEST_F(ServiceTest, SavesAndSuspendsOnAStopRequest) {
+  SubmitTwoReplicas();
+  ExpectLaunch(1, 0);
+  const auto links = StartTwo(coordinator_, 1);
+  ASSERT_EQ(links.size(), 2u);
+  ASSERT_TRUE(coordinator_.WaitForPhase("RUNNING"));
+  EXPECT_FALSE(links[0]->StopRequested());
+  ASSERT_TRUE(coordinator_.StopJob(/*now=*/false).ok());
+  const Clock::time_point end = Clock::now() + std::chrono::milliseconds(kPatienceMs);
+  while (!(links[0]->StopRequested() && links[1]->StopRequested()) && Clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_TRUE(links[0]->StopRequested() && links[1]->StopRequested());
+  ASSERT_TRUE(Save(links, 7).ok());
+  for (const auto& link : links) link->ReportFinished({7, true}, kPatienceMs);
+  ASSERT_TRUE(coordinator_.AttemptEnded(1, true).ok());
+  ExpectOver("SUSPENDED", 7);
+}
+
+TEST_F(ServiceTest, StopsTheGroupAndAbortsTheWorkersAtOnceOnDemand) {
+  SubmitTwoReplicas();
+  ExpectLaunch(1, 0);
+  RawWorker worker(coordinator_.target(), 1, 0, 2, Version());
+  ASSERT_TRUE(worker.WaitFor([](const proto::Order& order) { return order.has_welcome(); }));
+  ASSERT_TRUE(coordinator_.StopJob(/*now=*/true).ok());
+  EXPECT_TRUE(worker.WaitFor([](const proto::Order& order) { return order.has_abort(); }));
+  const auto duty = coordinator_.NextDuty();
+  ASSERT_TRUE(duty.ok() && duty->has_stop_group());
+  EXPECT_EQ(duty->stop_group().generation(), 1);
+  ASSERT_TRUE(coordinator_.AttemptEnded(1, false).ok());
+  ExpectOver("CANCELLED", 0);
+}
+
+TEST_F(ServiceTest, RestartsFromTheLastCommittedStepWhenAProcessDies) {
+  SubmitTwoReplicas();
+  ExpectLaunch(1, 0);
+  auto links = StartTwo(coordinator_, 1);
+  ASSERT_EQ(links.size(), 2u);
+  ASSERT_TRUE(Save(links, 10).ok());
+  ASSERT_TRUE(coordinator_.WaitForPhase("RUNNING"));
+  links.clear();  // the processes are gone
+  ASSERT_TRUE(coordinator_.AttemptEnded(1, false, /*rank=*/1, /*signal=*/9).ok());
+  ExpectLaunch(2, 10);
+  const auto again = StartTwo(coordinator_, 2);
+  ASSERT_EQ(again.size(), 2u);
+  ASSERT_TRUE(coordinator_.WaitForPhase("RUNNING"));
+  absl::Status status;
+  const std::vector<proto::JobEvent> events = coordinator_.Watch(0, 9, &status);
+  EXPECT_THAT(Short(events),
+              ElementsAre("SUBMITTED", "PLANNED", "STARTING", "RUNNING", "committed 10", "lost 1",
+                          "RECOVERING", "STARTING", "RUNNING"));
+  EXPECT_THAT(events[5].lost().reason(), HasSubstr("killed by signal 9 (SIGKILL)"));
+  EXPECT_EQ(events[5].generation(), 1);
+}
+
+TEST_F(ServiceTest, WatchResumesAfterTheRevisionThatWasSeen) {
+  SubmitTwoReplicas();
+  ExpectLaunch(1, 0);
+  absl::Status status;
+  const std::vector<proto::JobEvent> first = coordinator_.Watch(0, 2, &status);
+  ASSERT_EQ(first.size(), 2u);
+  const std::vector<proto::JobEvent> rest = coordinator_.Watch(first.back().revision(), 1, &status);
+  EXPECT_THAT(Short(rest), ElementsAre("STARTING"));
+  EXPECT_GT(rest[0].revision(), first.back().revision());
+}
+
+TEST_F(ServiceTest, ARestartedCoordinatorAdoptsItsWorkers) {
+  SubmitTwoReplicas();
+  ExpectLaunch(1, 0);
+  const auto links = StartTwo(coordinator_, 1);
+  ASSERT_EQ(links.size(), 2u);
+  ASSERT_TRUE(coordinator_.WaitForPhase("RUNNING"));
+  const int64_t revision = coordinator_.Status()->revision();
+  coordinator_.Stop();
+  // Said while nobody listens: it is said again.
+  ASSERT_TRUE(links[1]->ExchangeShards(5, {"rank-00001.safetensors", 20, "bb"}, 0).ok());
+  const absl::Status started = coordinator_.Start();
+  ASSERT_TRUE(started.ok()) << started;
+  ASSERT_TRUE(coordinator_.WaitForPhase("RUNNING"));
+  const auto shards =
+      links[0]->ExchangeShards(5, {"rank-00000.safetensors", 10, "aa"}, kPatienceMs);
+  ASSERT_TRUE(shards.ok()) << shards.status();
+  EXPECT_EQ(shards->size(), 2u);
+  const auto status = coordinator_.Status();
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(status->generation(), 1) << "nobody was restarted";
+  EXPECT_GT(status->revision(), revision);
+}
+
+TEST(ServiceLease, AWorkerThatFallsSilentIsLostAndItsPeersAreToldToLeave) {
+  InProcessCoordinator coordinator(/*lease_ms=*/600);
+  ASSERT_TRUE(coordinator.Start().ok());
+  ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
+  ASSERT_TRUE(coordinator.NextDuty()->has_launch());
+  RawWorker mute(coordinator.target(), 1, 1, 2, Version());
+  RawWorker lively(coordinator.target(), 1, 0, 2, Version());
+  ASSERT_TRUE(mute.WaitFor([](const proto::Order& order) { return order.has_train(); }));
+  std::atomic<bool> stop = false;
+  std::thread beats([&] {
+    while (!stop) {
+      lively.Heartbeat();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  });
+  const Clock::time_point silent = Clock::now();
+  EXPECT_TRUE(lively.WaitFor([](const proto::Order& order) { return order.has_abort(); }));
+  EXPECT_GT(Clock::now() - silent, std::chrono::milliseconds(300));
+  EXPECT_LT(Clock::now() - silent, std::chrono::milliseconds(5000));
+  stop = true;
+  beats.join();
+  const auto duty = coordinator.NextDuty();
+  ASSERT_TRUE(duty.ok() && duty->has_stop_group()) << duty.status();
+  EXPECT_THAT(duty->stop_group().reason(), HasSubstr("rank 1 (here) lost: nothing heard for 0."));
+  // The supervisor says nothing either; a lease and a margin of silence are proof enough.
+  for (int i = 0; i < 10; ++i) {
+    const auto next = coordinator.NextDuty();
+    ASSERT_TRUE(next.ok()) << next.status();
+    if (next->has_launch()) {
+      EXPECT_EQ(next->launch().generation(), 2);
+      return;
+    }
+    EXPECT_TRUE(next->has_stop_group());
+  }
+  FAIL() << "no launch";
+}
+
+TEST(ServiceLease, AWorkerGivesUpACoordinatorThatIsGoneBeforeItsLeaseEnds) {
+  InProcessCoordinator coordinator(/*lease_ms=*/1000);
+  ASSERT_TRUE(coordinator.Start().ok());
+  ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
+  ASSERT_TRUE(coordinator.NextDuty()->has_launch());
+  std::promise<absl::Status> lost;
+  std::future<absl::Status> why = lost.get_future();
+  LinkOptions options = OptionsFor(coordinator, 1, 0);
+  options.on_lost = [&](const absl::Status& status) { lost.set_value(status); };
+  const auto link = Link::Attach(std::move(options));
+  ASSERT_TRUE(link.ok()) << link.status();
+  EXPECT_EQ(why.wait_for(std::chrono::milliseconds(1200)), std::future_status::timeout)
+      << "acknowledged heartbeats keep it";
+  coordinator.Stop();
+  const Clock::time_point gone = Clock::now();
+  ASSERT_EQ(why.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  EXPECT_EQ(why.get().code(), absl::StatusCode::kUnavailable);
+  EXPECT_LT(Clock::now() - gone, std::chrono::milliseconds(2000));
+}
+
+TEST(ServiceLease, AWorkerLeavesWhenItsGenerationIsOver) {
+  InProcessCoordinator coordinator;
+  ASSERT_TRUE(coordinator.Start().ok());
+  ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
+  ASSERT_TRUE(coordinator.NextDuty()->has_launch());
+  std::promise<absl::Status> lost;
+  std::future<absl::Status> why = lost.get_future();
+  LinkOptions options = OptionsFor(coordinator, 1, 0);
+  options.on_lost = [&](const absl::Status& status) { lost.set_value(status); };
+  const auto link = Link::Attach(std::move(options));
+  ASSERT_TRUE(link.ok()) << link.status();
+  ASSERT_TRUE(coordinator.AttemptEnded(1, false, 1, 9).ok());
+  ASSERT_EQ(why.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  EXPECT_EQ(why.get().code(), absl::StatusCode::kAborted);
+}
+
+TEST(ServiceSocket, IsForItsOwnerAloneAndGoneAfterwards) {
+  InProcessCoordinator coordinator;
+  ASSERT_TRUE(coordinator.Start().ok());
+  struct stat entry = {};
+  ASSERT_EQ(stat(coordinator.socket().c_str(), &entry), 0);
+  EXPECT_TRUE(S_ISSOCK(entry.st_mode));
+  EXPECT_EQ(entry.st_mode & 0777, 0600u);
+  coordinator.Stop();
+  EXPECT_NE(stat(coordinator.socket().c_str(), &entry), 0);
+}
+
+TEST(ServiceSocket, TakesOverAStaleSocketButNotALiveOne) {
+  InProcessCoordinator coordinator;
+  ASSERT_TRUE(coordinator.Start().ok());
+  const auto journal = Journal::Open(coordinator.journal() + "2");
+  ASSERT_TRUE(journal.ok());
+  const std::string kept = coordinator.socket() + ".kept";
+  std::filesystem::create_hard_link(coordinator.socket(), kept);
+  EXPECT_FALSE(coordinator.Start().ok()) << "the journal and the socket are in use";
+  coordinator.Stop();
+  std::filesystem::rename(kept, coordinator.socket());  // as a killed weftd leaves it
+  const absl::Status again = coordinator.Start();
+  EXPECT_TRUE(again.ok()) << again;
+}
+
+}  // namespace
+}  // namespace weft
