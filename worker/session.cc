@@ -165,6 +165,8 @@ int RunSession(const SessionOptions& options) {
   if (const absl::Status status = DieWithParent(SIGKILL, getppid()); !status.ok()) {
     LeaveWithFault(shared, nullptr, status);
   }
+  // A file size limit then shows as a failed write of a checkpoint, by name, not as a dead rank.
+  (void)std::signal(SIGXFSZ, SIG_IGN);
   const SignalWatcher signals({SIGTERM, SIGUSR2}, [&](int) { shared.stop_signal = true; });
   LogInfo(absl::StrCat(VersionText(), ", generation ", options.generation, ", pid ", getpid()));
 
