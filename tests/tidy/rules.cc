@@ -56,7 +56,7 @@ const std::vector<Room>& Rooms() {
        {{"service", {"grpc"}},
         {"driver", {"grpc"}},
         {"main", {"grpc", "cli"}},
-        {"journal", {"sqlite"}}}},
+        {"journal", {"sqlite", "xxhash"}}}},
       {"launcher",
        {"plan", "proto", "process", "data", "checkpoint", "launcher"},
        {"absl core", "absl", "json", "yaml", "protobuf"},
