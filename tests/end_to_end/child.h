@@ -1,0 +1,73 @@
+// Child: one program that a test started, with a bound on every wait. Its standard streams are a
+// pipe's end (stdout) and a file (stderr), so nothing blocks and nothing is lost; its destructor
+// kills what still runs. Signals go to this process alone, by pidfd, never to a name or a group.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+// How a process ended: exit_code, or signal if it is not 0.
+struct Ended {
+  int exit_code = 0;
+  int signal = 0;
+};
+
+class Child {
+ public:
+  // Starts arguments[0]; `environment` is added to this process's. Output goes to the two files.
+  Child(std::vector<std::string> arguments, const std::map<std::string, std::string>& environment,
+        std::string stdout_path, std::string stderr_path);
+  ~Child();
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  int pid() const { return pid_; }
+  // Empty: still running after `timeout_s`.
+  std::optional<Ended> Wait(double timeout_s);
+  bool Running() { return !Wait(0).has_value(); }
+  void Signal(int number);
+  std::string Stdout() const;
+  std::string Stderr() const;
+
+ private:
+  int pid_ = -1;
+  int pidfd_ = -1;
+  std::optional<Ended> ended_;
+  std::string stdout_path_;
+  std::string stderr_path_;
+};
+
+// A running process that carries NAME=value in its environment.
+struct Found {
+  int pid = 0;
+  std::string command;  // arguments joined by spaces
+};
+// All of them but this process, in order of pid.
+std::vector<Found> ProcessesWith(const std::string& name, const std::string& value);
+
+// A variable of another process's environment; empty if it has none, or is gone.
+std::string VariableOf(int pid, const std::string& name);
+
+// kill(2) by pidfd, after a look that `found` is still the same program. False: it is gone.
+bool KillFound(const Found& found, int number);
+
+// Polls until `condition` holds, every 5 ms, at most `timeout_s`; returns whether it held.
+template <typename Condition>
+bool Eventually(double timeout_s, Condition condition);
+
+std::string ReadText(const std::string& path);  // empty if there is no such file
+double NowSeconds();                            // monotonic
+void SleepSeconds(double seconds);
+
+template <typename Condition>
+bool Eventually(double timeout_s, Condition condition) {
+  for (const double end_s = NowSeconds() + timeout_s; NowSeconds() < end_s; SleepSeconds(0.005)) {
+    if (condition()) return true;
+  }
+  return condition();
+}
+
+}  // namespace weft

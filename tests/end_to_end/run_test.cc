@@ -1,0 +1,152 @@
+// What `weft run` promises when nothing goes wrong: it trains, twice the same, in any layout, goes
+// on where it was, and refuses what would mix two runs in one folder.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/end_to_end/tiny_run.h"
+
+namespace weft {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+TEST(Run, TrainsUntilTheLossHasFallenAndLeavesItsFiles) {
+  TinyRun run;
+  const TinyRun::Outcome outcome = run.RunToEnd();
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<StepMetrics> metrics = run.Metrics();
+  ASSERT_EQ(metrics.size(), static_cast<size_t>(TinyRun::kSteps));
+  EXPECT_NEAR(metrics.front().loss, std::log(256.0), 0.1);
+  EXPECT_LT(metrics.back().loss, metrics.front().loss - 1.5);
+  EXPECT_NEAR(std::strtod(metrics.back().loss_hex.c_str(), nullptr), metrics.back().loss, 1e-7);
+  for (const char* file : {"resolved.yaml", "events.jsonl", "journal.db", "logs/weftd.log",
+                           "logs/generation-1/rank-0.log", "logs/generation-1/rank-3.log",
+                           "checkpoint/step-60/manifest.json"}) {
+    EXPECT_TRUE(std::filesystem::exists(run.run_folder() + "/" + file)) << file;
+  }
+  EXPECT_EQ(run.Checkpoints(), (std::set<std::string>{"step-40", "step-50", "step-60"}));
+  // In a pipe: plain lines, no cursor movements.
+  EXPECT_THAT(outcome.out + outcome.err, AllOf(HasSubstr("60/60"), Not(HasSubstr("\x1b["))));
+  run.ExpectNothingLeft();
+}
+
+TEST(Run, TwiceGivesTheSameBits) {
+  EXPECT_EQ(UndisturbedCurve(), UndisturbedCurve());
+}
+
+TEST(Run, ThatIsDoneSaysSo) {
+  TinyRun run;
+  ASSERT_EQ(run.RunToEnd().exit_code, 0);
+  const TinyRun::Outcome again = run.RunToEnd();
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.out + again.err, HasSubstr("done"));
+  EXPECT_EQ(run.Metrics().size(), static_cast<size_t>(TinyRun::kSteps));
+  run.ExpectNothingLeft();
+}
+
+TEST(Run, GoesOnInAnotherLayoutFromTheSameCheckpoint) {
+  TinyRun run;
+  ASSERT_EQ(run.RunToEnd({"--set", "training.steps=30"}).exit_code, 0);
+  const TinyRun::Outcome outcome =
+      run.RunToEnd({"--set", "parallelism.dp=1", "--set", "parallelism.tp=2"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<StepMetrics> metrics = run.Metrics();
+  ASSERT_EQ(metrics.size(), static_cast<size_t>(TinyRun::kSteps));
+  const std::map<int64_t, std::string> expected = UndisturbedCurve();
+  for (const StepMetrics& step : metrics) {
+    const double loss = std::strtod(expected.at(step.step).c_str(), nullptr);
+    EXPECT_NEAR(step.loss, loss, 1e-6 * loss) << "step " << step.step;
+  }
+  run.ExpectNothingLeft();
+}
+
+TEST(Run, FreshStartsAnew) {
+  TinyRun run;
+  ASSERT_EQ(run.RunToEnd({"--set", "training.steps=20"}).exit_code, 0);
+  const std::map<int64_t, std::string> first = run.Curve();
+  ASSERT_EQ(run.RunToEnd({"--set", "training.steps=20", "--fresh"}).exit_code, 0);
+  EXPECT_EQ(run.Curve(), first);
+  EXPECT_EQ(run.Metrics().size(), 20u) << "metrics of the old run are not mixed in";
+}
+
+TEST(Run, RefusesToChangeTheMathematicsOfAFolder) {
+  TinyRun run;
+  ASSERT_EQ(run.RunToEnd({"--set", "training.steps=10"}).exit_code, 0);
+  const struct {
+    const char* set;
+    const char* says;
+  } changes[] = {{"training.seed=43", "training.seed"},
+                 {"training.global_batch_size=32", "training.global_batch_size"},
+                 {"optimizer.lr=0.5", "optimizer.lr"},
+                 {"data.train=[{path: /usr/share/common-licenses/GPL-2}]", "data.train"}};
+  for (const auto& change : changes) {
+    const TinyRun::Outcome outcome =
+        run.RunToEnd({"--set", "training.steps=10", "--set", change.set});
+    EXPECT_EQ(outcome.exit_code, 2) << change.set;
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr(change.says), HasSubstr("--fresh")));
+  }
+}
+
+TEST(Run, RefusesDataThatHasChangedBehindItsName) {
+  TinyRun run;
+  const std::string text = std::filesystem::path(run.job_path()).parent_path() / "text";
+  std::filesystem::copy_file("/usr/share/common-licenses/GPL-3", text);
+  const std::vector<std::string> arguments = {"--set", "training.steps=10", "--set",
+                                              "data.train=[{path: " + text + "}]"};
+  ASSERT_EQ(run.RunToEnd(arguments).exit_code, 0);
+  std::ofstream(text, std::ios::app) << "one more line\n";
+  const TinyRun::Outcome outcome = run.RunToEnd(arguments);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr(text));
+}
+
+TEST(Run, HoldsItsFolderAlone) {
+  TinyRun run;
+  const std::unique_ptr<Child> first = run.Run();
+  run.WaitForStep(3);
+  const TinyRun::Outcome second = run.RunToEnd({}, 10);
+  EXPECT_EQ(second.exit_code, 75);
+  EXPECT_THAT(second.err, HasSubstr("in use by another weft"));
+  EXPECT_EQ(TinyRun::Finish(*first, 90).exit_code, 0);
+  run.ExpectNothingLeft();
+}
+
+TEST(Run, RepeatsFromItsResolvedYaml) {
+  TinyRun run;
+  ASSERT_EQ(run.RunToEnd({"--set", "training.steps=20"}).exit_code, 0);
+  const std::map<int64_t, std::string> first = run.Curve();
+  const std::string resolved = run.run_folder() + "/resolved.yaml";
+  const std::unique_ptr<Child> weft = run.Weft({"run", resolved, "--fresh"});
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 60);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(run.Curve(), first);
+}
+
+TEST(Run, OfABadJobFileStartsNothing) {
+  const struct {
+    const char* set;
+    int exit_code;
+    const char* says;
+  } cases[] = {{"training.stepz=3", 2, "did you mean steps"},
+               {"parallelism.pp=3", 2, "3"},
+               {"data.train=[{path: /nonexistent}]", 2, "/nonexistent"},
+               {"parallelism.tp=8", 2, "tp"}};
+  for (const auto& c : cases) {
+    TinyRun run;
+    const TinyRun::Outcome outcome = run.RunToEnd({"--set", c.set}, 20);
+    EXPECT_EQ(outcome.exit_code, c.exit_code) << c.set << ": " << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(c.says)) << c.set;
+    EXPECT_FALSE(std::filesystem::exists(run.run_folder())) << c.set;
+    run.ExpectNothingLeft();
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,206 @@
+#include "tests/end_to_end/tiny_run.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+
+namespace weft {
+namespace {
+
+constexpr char kCookie[] = "WEFT_TEST_RUN";
+
+constexpr char kJob[] = R"(# A tiny GPT-2 on bytes of the GNU GPL.
+job: {name: tiny, output_dir: .}
+model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 64, n_layer: 4, n_head: 4}
+data: {format: bytes, train: [{path: /usr/share/common-licenses/GPL-3}]}
+training: {seq_len: 64, global_batch_size: 16, steps: 60, seed: 42}
+optimizer: {name: adamw, lr: 1.0e-3}
+lr_scheduler: {type: constant}
+parallelism: {dp: 2, pp: 2, tp: 1}
+checkpoint: {interval: 10, keep_latest_k: 3}
+cluster: {profile: cpu, slots: 4}
+)";
+
+std::set<std::string> NamesIn(const std::string& folder) {
+  std::set<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    names.insert(entry.path().filename().string());
+  }
+  return names;
+}
+
+// Folders where a run keeps Open MPI's files and, when its own is deep, its socket.
+constexpr const char* kSharedFolders[] = {"/dev/shm", "/tmp"};
+
+std::set<std::string> SharedFiles() {
+  std::set<std::string> files;
+  for (const std::string folder : kSharedFolders) {
+    for (const std::string& name : NamesIn(folder)) files.insert(folder + "/" + name);
+  }
+  return files;
+}
+
+// Whether a living process maps the file: then it is of a run beside the test.
+bool IsMapped(const std::string& path) {
+  std::error_code error;
+  for (const auto& process : std::filesystem::directory_iterator("/proc", error)) {
+    if (std::atoi(process.path().filename().c_str()) <= 0) continue;
+    if (ReadText(process.path() / "maps").find(path) != std::string::npos) return true;
+  }
+  return false;
+}
+
+// Whether a file of a shared folder is what a run has left: Open MPI's segments and folders that
+// nobody uses, or weft-<run id>... of a run that no longer lives.
+bool IsLeftOfARun(const std::string& path) {
+  const std::string name = std::filesystem::path(path).filename();
+  if (name.rfind("vader_segment", 0) == 0) return !IsMapped(path);
+  static const auto* of_a_run = new std::regex("weft-([0-9a-f]{16})(-.*)?");
+  std::smatch match;
+  return std::regex_match(name, match, *of_a_run) && ProcessesWith("WEFT_RUN", match[1]).empty();
+}
+
+}  // namespace
+
+TinyRun::TinyRun() : shared_files_before_(SharedFiles()) {
+  std::string folder = "/tmp/weft-e2e-XXXXXX";  // short: unix socket paths end at 107 bytes
+  if (mkdtemp(folder.data()) == nullptr) std::abort();
+  folder_ = folder;
+  job_path_ = folder_ + "/job.yaml";
+  run_folder_ = folder_ + "/tiny";
+  std::filesystem::create_directory(folder_ + "/tmp");
+  std::ofstream(job_path_) << kJob;
+}
+
+TinyRun::~TinyRun() {
+  for (const Found& process : Processes()) KillFound(process, SIGKILL);
+  Eventually(5, [&] { return Processes().empty(); });
+  if (::testing::Test::HasFailure()) {
+    std::fprintf(stderr, "kept for a look: %s\n", folder_.c_str());
+    return;
+  }
+  std::filesystem::remove_all(folder_);
+}
+
+std::unique_ptr<Child> TinyRun::Weft(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {WEFT_BINARY_DIR "/bin/weft"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  const std::string output = folder_ + "/start-" + std::to_string(++started_);
+  return std::make_unique<Child>(
+      command, std::map<std::string, std::string>{{kCookie, folder_}, {"TMPDIR", folder_ + "/tmp"}},
+      output + ".out", output + ".err");
+}
+
+std::unique_ptr<Child> TinyRun::Run(const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = {"run", job_path_};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return Weft(arguments);
+}
+
+TinyRun::Outcome TinyRun::Finish(Child& child, double timeout_s) {
+  const std::optional<Ended> ended = child.Wait(timeout_s);
+  Outcome outcome{-1, child.Stdout(), child.Stderr()};
+  if (!ended) {
+    ADD_FAILURE() << "still running after " << timeout_s << " s; stdout:\n"
+                  << outcome.out << "\nstderr:\n"
+                  << outcome.err;
+  } else {
+    outcome.exit_code = ended->signal != 0 ? 128 + ended->signal : ended->exit_code;
+  }
+  return outcome;
+}
+
+TinyRun::Outcome TinyRun::RunToEnd(const std::vector<std::string>& more, double timeout_s) {
+  const std::unique_ptr<Child> child = Run(more);
+  return Finish(*child, timeout_s);
+}
+
+void TinyRun::WaitForStep(int64_t step, double timeout_s) const {
+  EXPECT_TRUE(Eventually(timeout_s, [&] { return LastStep() >= step; }))
+      << "step " << step << " not reached; last is " << LastStep();
+}
+
+std::vector<StepMetrics> TinyRun::Metrics() const {
+  std::istringstream lines(ReadText(run_folder_ + "/metrics.jsonl"));
+  std::vector<StepMetrics> metrics;
+  for (std::string line; std::getline(lines, line);) {
+    // A line may be half written, or torn by a kill.
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_discarded()) continue;
+    metrics.push_back(
+        {json.at("step"), json.at("generation"), json.at("loss"), json.at("loss_hex")});
+  }
+  return metrics;
+}
+
+std::map<int64_t, std::string> TinyRun::Curve() const {
+  std::map<int64_t, std::string> curve;
+  for (const StepMetrics& metrics : Metrics()) curve[metrics.step] = metrics.loss_hex;
+  return curve;
+}
+
+int64_t TinyRun::LastStep() const {
+  const std::vector<StepMetrics> metrics = Metrics();
+  return metrics.empty() ? 0 : metrics.back().step;
+}
+
+std::set<std::string> TinyRun::Checkpoints() const {
+  std::set<std::string> committed;
+  for (const std::string& name : NamesIn(run_folder_ + "/checkpoint")) {
+    if (name.rfind("step-", 0) == 0) committed.insert(name);
+  }
+  return committed;
+}
+
+std::vector<Found> TinyRun::Processes(const std::string& program) const {
+  std::vector<Found> found;
+  for (const Found& process : ProcessesWith(kCookie, folder_)) {
+    const std::string path = process.command.substr(0, process.command.find(' '));
+    if (program.empty() || std::filesystem::path(path).filename() == program) {
+      found.push_back(process);
+    }
+  }
+  return found;
+}
+
+// Sockets anywhere below the folder, everything in its temporary folder, new files in the shared
+// ones.
+std::set<std::string> TinyRun::LeftFiles() const {
+  std::set<std::string> left;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_, error)) {
+    if (entry.is_socket(error)) left.insert(entry.path().string());
+  }
+  for (const std::string& name : NamesIn(folder_ + "/tmp")) left.insert(folder_ + "/tmp/" + name);
+  for (const std::string& file : SharedFiles()) {
+    if (shared_files_before_.count(file) == 0 && IsLeftOfARun(file)) left.insert(file);
+  }
+  return left;
+}
+
+void TinyRun::ExpectNothingLeft(double timeout_s) const {
+  EXPECT_TRUE(Eventually(timeout_s, [&] { return Processes().empty(); }));
+  for (const Found& process : Processes()) {
+    ADD_FAILURE() << "still running after " << timeout_s << " s: " << process.pid << " "
+                  << process.command;
+  }
+  for (const std::string& file : LeftFiles()) ADD_FAILURE() << "left behind: " << file;
+}
+
+std::map<int64_t, std::string> UndisturbedCurve() {
+  TinyRun run;
+  const TinyRun::Outcome outcome = run.RunToEnd();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(run.Curve().size(), static_cast<size_t>(TinyRun::kSteps));
+  return run.Curve();
+}
+
+}  // namespace weft

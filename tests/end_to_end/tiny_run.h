@@ -1,0 +1,79 @@
+// TinyRun: a run folder of its own under /tmp, a small job on real text (the GNU GPL, which every
+// Debian holds), and the `weft` binary of this build to run it. Each test makes one; at its end
+// everything the run has started must be gone, which ExpectNothingLeft checks.
+#pragma once
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/end_to_end/child.h"
+
+namespace weft {
+
+// One line of metrics.jsonl.
+struct StepMetrics {
+  int64_t step = 0;
+  int64_t generation = 0;
+  double loss = 0;
+  std::string loss_hex;
+};
+
+class TinyRun {
+ public:
+  // 4 workers (dp=2 x pp=2), 60 steps, a checkpoint every 10.
+  static constexpr int kSteps = 60;
+  static constexpr int kInterval = 10;
+
+  TinyRun();
+  ~TinyRun();  // kills what is left, by pid, and removes the folder
+  TinyRun(const TinyRun&) = delete;
+  TinyRun& operator=(const TinyRun&) = delete;
+
+  // Starts `weft <arguments...>`; its descendants carry a cookie of this run in the environment.
+  std::unique_ptr<Child> Weft(const std::vector<std::string>& arguments);
+  // `weft run <job> <more...>`.
+  std::unique_ptr<Child> Run(const std::vector<std::string>& more = {});
+  // Runs it to its end within `timeout_s`; the test fails if it takes longer.
+  struct Outcome {
+    int exit_code = -1;
+    std::string out;
+    std::string err;
+  };
+  Outcome RunToEnd(const std::vector<std::string>& more = {}, double timeout_s = 90);
+  static Outcome Finish(Child& child, double timeout_s);
+
+  // Waits until the metrics show `step`; fails the test after `timeout_s`.
+  void WaitForStep(int64_t step, double timeout_s = 60) const;
+  // In the order of the file: steps may repeat after a crash.
+  std::vector<StepMetrics> Metrics() const;
+  // Last line of each step: step -> loss_hex.
+  std::map<int64_t, std::string> Curve() const;
+  int64_t LastStep() const;
+  // Names of committed checkpoints: "step-10".
+  std::set<std::string> Checkpoints() const;
+
+  // Processes of this run whose program is named so ("weftd"); all if it is empty.
+  std::vector<Found> Processes(const std::string& program = "") const;
+  // No process, socket, shared-memory segment or temporary file of this run is left after at most
+  // `timeout_s`.
+  void ExpectNothingLeft(double timeout_s = 10) const;
+
+  const std::string& job_path() const { return job_path_; }
+  const std::string& run_folder() const { return run_folder_; }
+
+ private:
+  std::set<std::string> LeftFiles() const;
+
+  std::string folder_;  // /tmp/weft-e2e-XXXXXX
+  std::string job_path_;
+  std::string run_folder_;
+  std::set<std::string> shared_files_before_;
+  int started_ = 0;
+};
+
+// loss_hex of every step of the same job when nothing disturbs it.
+std::map<int64_t, std::string> UndisturbedCurve();
+
+}  // namespace weft
