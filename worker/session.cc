@@ -94,7 +94,9 @@ RunHooks HooksOf(Link& link, Shared& shared) {
           },
       .committed =
           [&, checkpoint_bytes](int64_t step, const std::string& folder) {
-            link.ReportCommitted(step, folder, *checkpoint_bytes);
+            // "step-200": the wire names it inside the job's checkpoint folder.
+            const std::string name = std::filesystem::path(folder).filename().string();
+            link.ReportCommitted(step, name, *checkpoint_bytes);
           },
   };
 }
