@@ -45,6 +45,7 @@ class Link final {
   // See RunHooks::exchange_shards. Waits at most timeout_ms for the grant (DeadlineExceeded).
   absl::StatusOr<std::vector<ShardRecord>> ExchangeShards(int64_t step, const ShardRecord& shard,
                                                           int64_t timeout_ms);
+  // `folder`: its name inside the checkpoint folder, "step-200".
   void ReportCommitted(int64_t step, const std::string& folder, int64_t bytes);
   // These two send and wait until the coordinator has journaled it, at most timeout_ms.
   void ReportFinished(const RunResult& result, int64_t timeout_ms);
