@@ -1,7 +1,11 @@
 #include "launcher/client.h"
 
 #include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -18,6 +22,19 @@ constexpr int64_t kCallMs = 10000;
 constexpr int kMaxResumes = 1000;
 
 }  // namespace
+
+bool Listens(const std::string& socket) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (socket.size() >= sizeof(address.sun_path)) return false;
+  socket.copy(address.sun_path, socket.size());
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  const bool listens =
+      connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  close(fd);
+  return listens;
+}
 
 struct Client::Stubs {
   std::unique_ptr<proto::Control::Stub> control;
@@ -100,7 +117,9 @@ absl::Status Client::AttemptEnded(const std::string& job_id, int64_t generation,
     sent.set_host(cause.host);
     sent.set_signal(cause.signal);
     sent.set_exit_code(cause.exit_code);
-    sent.set_message(cause.message);
+    // The coordinator puts rank, host, signal and exit code into words.
+    const bool in_numbers = cause.rank >= 0 && (cause.signal != 0 || cause.exit_code != 0);
+    sent.set_message(in_numbers ? cause.hint : cause.message);
     sent.set_last_stderr(last_lines);
   }
   google::protobuf::Empty reply;

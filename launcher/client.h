@@ -14,6 +14,10 @@
 
 namespace weft {
 
+// Whether somebody listens on a unix socket. Asked before gRPC dials: a channel whose first attempt
+// fails waits seconds before the next.
+bool Listens(const std::string& socket);
+
 class Client {
  public:
   // `socket`: path of weftd's unix socket. Does not dial yet.

@@ -29,13 +29,13 @@ void SetSignal(int signal, FirstCause* cause) {
   cause->signal = signal;
   cause->message = absl::StrCat(Where(cause->rank, cause->host), ": killed by signal ", signal,
                                 " (", strsignal(signal), ")");
-  if (signal == 9) absl::StrAppend(&cause->message, "; if nobody sent it, memory ran out");
+  if (signal == 9) cause->hint = "if nobody sent it, memory ran out";
 }
 
 void SetExit(int code, FirstCause* cause) {
   cause->exit_code = code;
   cause->message = absl::StrCat(Where(cause->rank, cause->host), ": exited with code ", code);
-  if (code == 75) absl::StrAppend(&cause->message, ": it lost its coordinator");
+  if (code == 75) cause->hint = "it lost its coordinator";
 }
 
 // mpirun's own words when none of its known sentences is there.

@@ -12,6 +12,7 @@ struct FirstCause {
   int signal = 0;
   int exit_code = 0;
   std::string message;  // "rank 1 on vm: killed by signal 9 (Killed)"
+  std::string hint;     // what the numbers do not say; may be empty
 };
 
 // `output`: what mpirun wrote; `wait_status`: how it ended, as wait(2) says; `host`: this machine.

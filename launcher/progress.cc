@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 
 namespace weft {
 namespace {
@@ -43,6 +44,15 @@ std::string ProgressLine(const ProgressState& state) {
                     " GiB");
   }
   return line;
+}
+
+std::string ReasonText(const std::string& reason, int max_lines) {
+  const std::vector<std::string> lines = absl::StrSplit(reason, '\n', absl::SkipWhitespace());
+  std::string text = lines.empty() ? "" : lines[0];
+  for (size_t i = 1; i < lines.size() && i <= static_cast<size_t>(max_lines); ++i) {
+    absl::StrAppend(&text, "\n  | ", lines[i]);
+  }
+  return text;
 }
 
 std::string EventLine(const proto::JobEvent& event) {
@@ -118,10 +128,10 @@ void Progress::Take(const proto::JobEvent& event) {
       TakeStep(event.step());
       break;
     case proto::JobEvent::kPhase: {
+      // The lost rank's last lines were shown with it.
+      const std::string reason = ReasonText(event.phase().reason(), 0);
       const std::string line =
-          event.phase().reason().empty()
-              ? event.phase().phase()
-              : absl::StrCat(event.phase().phase(), ": ", event.phase().reason());
+          absl::StrCat(event.phase().phase(), reason.empty() ? "" : ": ", reason);
       if (line != last_phase_) Say(absl::StrCat("[gen ", state_.generation, "] ", line));
       last_phase_ = line;
       break;
@@ -131,8 +141,7 @@ void Progress::Take(const proto::JobEvent& event) {
       Say(absl::StrCat("saved ", event.committed().folder()));
       break;
     case proto::JobEvent::kLost:
-      Say(absl::StrCat("lost rank ", event.lost().rank(), " on ", event.lost().host(), ": ",
-                       event.lost().reason()));
+      Say(absl::StrCat("lost ", ReasonText(event.lost().reason(), 8)));
       break;
     default:
       break;

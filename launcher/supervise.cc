@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "launcher/child_process.h"
@@ -51,10 +50,6 @@ std::string HostName() {
   return name;
 }
 
-std::string Indented(const std::string& text) {
-  return "  | " + absl::StrReplaceAll(text, {{"\n", "\n  | "}});
-}
-
 class Supervisor {
  public:
   explicit Supervisor(SuperviseOptions options)
@@ -64,13 +59,13 @@ class Supervisor {
 
   absl::StatusOr<RunOutcome> Run() {
     absl::StatusOr<RunOutcome> outcome = RunUntilOver();
-    if (client_ != nullptr) {
-      // The last events are on their way when the job is over; otherwise there is nothing to wait
-      // for.
-      for (int i = 0; i < 100 && outcome.ok() && !watch_over_; ++i) usleep(10000);
-      client_->StopWatching();
-    }
+    // The last events are on their way when the job is over; otherwise nothing is to come.
+    const bool over = outcome.ok() && outcome->end != RunEnd::kCoordinatorLost &&
+                      options_.stop->load() != StopLevel::kNow;
+    for (int i = 0; i < 100 && over && !watch_over_; ++i) usleep(10000);
+    if (client_ != nullptr) client_->StopWatching();
     if (watch_.joinable()) watch_.join();
+    client_.reset();
     Clean();
     return outcome;
   }
@@ -116,21 +111,23 @@ class Supervisor {
                              .env = {{kRunVariable, run_id_}},
                              .output = log}));
     daemon_.emplace(std::move(daemon));
-    ASSIGN_OR_RETURN(client_, Client::Open(options_.socket));
     const absl::Time deadline = absl::Now() + absl::Milliseconds(kDaemonStartMs);
-    absl::StatusOr<proto::VersionReply> version;
-    do {
+    while (!Listens(options_.socket)) {
       if (daemon_->Ended()) {
         return absl::InternalError(absl::StrCat("weftd ended at once; its log is ", log, ":\n",
-                                                Indented(LastLines(ReadTail(log, 4096), 5, 2000))));
+                                                LastLines(ReadTail(log, 4096), 5, 2000)));
       }
-      usleep(5000);
-      version = client_->GetVersion(1000);
-    } while (!version.ok() && absl::Now() < deadline);
+      if (absl::Now() > deadline) {
+        return absl::UnavailableError(absl::StrCat("weftd does not listen after ",
+                                                   kDaemonStartMs / 1000, " s; its log is ", log));
+      }
+      usleep(2000);
+    }
+    ASSIGN_OR_RETURN(client_, Client::Open(options_.socket));
+    const absl::StatusOr<proto::VersionReply> version = client_->GetVersion(kDaemonStartMs);
     if (!version.ok()) {
-      return absl::UnavailableError(
-          absl::StrCat("weftd does not answer after ", kDaemonStartMs / 1000, " s (",
-                       version.status().message(), "); its log is ", log));
+      return absl::UnavailableError(absl::StrCat(
+          "weftd does not answer (", version.status().message(), "); its log is ", log));
     }
     if (version->version() != Version()) {
       return absl::InvalidArgumentError(absl::StrCat("weft is ", Version(), " but weftd is ",
@@ -234,8 +231,9 @@ class Supervisor {
     return absl::OkStatus();
   }
 
-  // The group's first process to know has ended: make sure that all have, find the first cause, and
-  // say so. `stopped_for`: why we stopped it; empty if it ended by itself.
+  // mpirun has ended: make sure that all of the group have, and report the first cause; the
+  // coordinator decides what it means and tells those who watch. `stopped_for`: why we stopped it;
+  // empty if it ended by itself.
   absl::Status GroupEnded(const std::string& stopped_for) {
     const int status = *group_->mpirun.Ended();
     const int64_t generation = group_->generation;
@@ -248,8 +246,6 @@ class Supervisor {
     if (!clean && cause.rank >= 0) {
       last_lines =
           LastLines(ReadTail(options_.paths.rank_log(generation, cause.rank), 8192), 5, 2000);
-      Say(cause.message);
-      if (!last_lines.empty()) Say(Indented(last_lines));
     }
     group_.reset();
     return client_->AttemptEnded(job_id_, generation, clean, cause, last_lines);

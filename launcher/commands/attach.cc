@@ -1,6 +1,7 @@
 // weft attach: follows a run that goes on elsewhere. A Ctrl-C here only leaves.
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <iostream>
 #include <memory>
@@ -16,6 +17,7 @@ namespace {
 
 // A run that was just started needs a moment until its coordinator answers.
 constexpr int kAnswerMs = 10000;
+constexpr int kPollMs = 50;
 
 int ExitCodeOfPhase(const std::string& phase) {
   if (phase == "FAILED") return kExitFailed;
@@ -29,24 +31,39 @@ int Attach(const std::string& target) {
     return Fail(absl::InvalidArgumentError("nothing runs in " + paths->folder +
                                            "; see weft status, or start it with weft run"));
   }
-  const auto client = Client::Open(SocketPath(paths->folder, RuntimeFolder()));
-  if (!client.ok()) return Fail(client.status());
-  absl::StatusOr<proto::JobStatus> job = (*client)->GetJob("");
-  for (int waited = 0; !job.ok() && waited < kAnswerMs && IsRunning(paths->folder); waited += 50) {
-    usleep(50000);
-    job = (*client)->GetJob("");
-  }
-  if (!job.ok()) return Fail(job.status());
   std::atomic<bool> left{false};
+  std::atomic<Client*> watching{nullptr};
   SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&](int) {
     left = true;
-    (*client)->StopWatching();
+    if (Client* client = watching.load()) client->StopWatching();
   });
+  const std::string socket = SocketPath(paths->folder, RuntimeFolder());
+  for (int waited = 0; !Listens(socket) && !left && waited < kAnswerMs; waited += kPollMs) {
+    if (!IsRunning(paths->folder)) break;
+    usleep(kPollMs * 1000);
+  }
+  const auto client = Client::Open(socket);
+  if (!client.ok()) return Fail(client.status());
+  // The coordinator is up before it has the job.
+  absl::StatusOr<proto::JobStatus> job = (*client)->GetJob("");
+  for (int waited = 0; !job.ok() && !left && waited < kAnswerMs; waited += kPollMs) {
+    if (!IsRunning(paths->folder)) break;
+    usleep(kPollMs * 1000);
+    job = (*client)->GetJob("");
+  }
+  if (left) return kExitOk;
+  if (!job.ok()) return Fail(job.status());
+  watching = client->get();
+  if (left) (*client)->StopWatching();
+  // The plan is of the arena; what is measured is the whole process.
+  const auto run = ReadPrevious(*paths);
+  const int64_t library_bytes =
+      run.ok() && *run ? (*run)->job.cluster.device.library_bytes : int64_t{0};
   const auto write = [](const std::string& text) { std::cout << text << std::flush; };
   Progress progress({.terminal = isatty(STDOUT_FILENO) != 0,
                      .log_freq = 1,
                      .steps = job->steps(),
-                     .planned_bytes = job->planned_bytes(),
+                     .planned_bytes = job->planned_bytes() + library_bytes,
                      .write = write});
   progress.Say("attached to " + paths->folder + " (Ctrl-C leaves; the run goes on)");
   int64_t revision = job->revision();

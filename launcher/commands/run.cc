@@ -105,8 +105,8 @@ int Summary(const RunArguments& arguments, const JobSpec& job, const RunPaths& p
     case RunEnd::kFailed:
       break;
   }
-  std::cerr << "weft: the job failed: " << outcome.reason << "; logs are in " << paths.logs()
-            << "\n";
+  std::cerr << "weft: the job failed: " << ReasonText(outcome.reason, 8) << "\nlogs are in "
+            << paths.logs() << "\n";
   return kExitFailed;
 }
 

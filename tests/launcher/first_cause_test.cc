@@ -29,13 +29,11 @@ TEST(ReadFirstCause, NamesRankHostAndSignalOrExitCode) {
     int rank, signal, exit_code;
     const char* message;
   } cases[] = {
-      {"kill", Exited(137), 1, 9, 0,
-       "rank 1 on vm: killed by signal 9 (Killed); if nobody sent it, memory ran out"},
+      {"kill", Exited(137), 1, 9, 0, "rank 1 on vm: killed by signal 9 (Killed)"},
       {"segv", Exited(139), 1, 11, 0, "rank 1 on vm: killed by signal 11 (Segmentation fault)"},
       {"abrt", Exited(134), 1, 6, 0, "rank 1 on vm: killed by signal 6 (Aborted)"},
       {"exit1", Exited(1), 1, 0, 1, "rank 1 on here: exited with code 1"},
-      {"exit75", Exited(75), 1, 0, 75,
-       "rank 1 on here: exited with code 75: it lost its coordinator"},
+      {"exit75", Exited(75), 1, 0, 75, "rank 1 on here: exited with code 75"},
       {"exit0", Exited(1), 1, 0, 0, "rank 1 on vm: ended without finishing"},
       {"pre7", Exited(7), -1, 0, 7, "a worker on here: exited with code 7 while starting"},
       {"missing", Exited(132), -1, 0, 127,
@@ -48,6 +46,13 @@ TEST(ReadFirstCause, NamesRankHostAndSignalOrExitCode) {
     EXPECT_EQ(cause.signal, each.signal) << each.sample;
     EXPECT_EQ(cause.exit_code, each.exit_code) << each.sample;
   }
+}
+
+TEST(ReadFirstCause, HintsAtWhatTheNumbersDoNotSay) {
+  EXPECT_EQ(ReadFirstCause(Sample("kill"), Exited(137), "here").hint,
+            "if nobody sent it, memory ran out");
+  EXPECT_EQ(ReadFirstCause(Sample("exit75"), Exited(75), "here").hint, "it lost its coordinator");
+  EXPECT_EQ(ReadFirstCause(Sample("segv"), Exited(139), "here").hint, "");
 }
 
 TEST(ReadFirstCause, SaysWhatItCanWhenMpirunItselfDied) {

@@ -76,6 +76,25 @@ TEST(Progress, ATerminalHasOneLiveLineThatMessagesDoNotTear) {
   EXPECT_EQ(written.back(), '\n');
 }
 
+TEST(Progress, ALostRankIsShownWithItsLastLinesOnce) {
+  std::string written;
+  Progress progress({.terminal = false,
+                     .log_freq = 1,
+                     .steps = 5,
+                     .planned_bytes = 1,
+                     .write = [&](const std::string& text) { written += text; }});
+  proto::JobEvent event;
+  event.set_generation(2);
+  event.mutable_lost()->set_reason("rank 3 (vm) killed by signal 9 (SIGKILL)\nlast words");
+  progress.Take(event);
+  event.mutable_phase()->set_phase("RECOVERING");
+  event.mutable_phase()->set_reason("rank 3 (vm) killed by signal 9 (SIGKILL)\nlast words");
+  progress.Take(event);
+  EXPECT_EQ(written,
+            "lost rank 3 (vm) killed by signal 9 (SIGKILL)\n  | last words\n"
+            "[gen 2] RECOVERING: rank 3 (vm) killed by signal 9 (SIGKILL)\n");
+}
+
 TEST(Progress, EventsAreOneJsonObjectEachAndStepsAreNot) {
   EXPECT_EQ(EventLine(Step(1, 2)), "");
   proto::JobEvent lost;
