@@ -222,7 +222,7 @@ void Driver::PlanTheJob() {
   if (plan.ok()) {
     Happened(Planned{plan->layout, plan->peak_bytes()});
   } else {
-    Happened(PlanRefused{plan.status().code(), std::string(plan.status().message())});
+    Happened(PlanRefused{plan.status().code(), absl::StrCat(plan.status().message())});
   }
 }
 
@@ -318,13 +318,13 @@ int64_t Driver::LeaseMs() const {
 
 // ---- messages: from any thread ----
 
-void Driver::Submit(proto::SubmitJobRequest request, Reply<proto::SubmitJobReply> reply) {
+void Driver::Submit(proto::SubmitJobRequest request, const Reply<proto::SubmitJobReply>& reply) {
   const bool posted =
       Post([this, request = std::move(request), reply] { reply(OnSubmit(request)); });
   if (!posted) reply(Busy());
 }
 
-void Driver::GetJob(proto::JobRequest request, Reply<proto::JobStatus> reply) {
+void Driver::GetJob(proto::JobRequest request, const Reply<proto::JobStatus>& reply) {
   const bool posted = Post([this, request = std::move(request), reply] {
     const absl::Status known = CheckJob(request.job_id());
     if (known.ok()) {
@@ -336,7 +336,7 @@ void Driver::GetJob(proto::JobRequest request, Reply<proto::JobStatus> reply) {
   if (!posted) reply(Busy());
 }
 
-void Driver::StopJob(proto::StopJobRequest request, Acknowledge reply) {
+void Driver::StopJob(proto::StopJobRequest request, const Acknowledge& reply) {
   const bool posted = Post([this, request = std::move(request), reply] {
     const absl::Status known = CheckJob(request.job_id());
     if (known.ok()) Happened(StopAsked{request.now()});
@@ -359,7 +359,7 @@ void Driver::Unwatch(int64_t id) {
 }
 
 void Driver::NextAttempt(int64_t id, proto::NextAttemptRequest request,
-                         Reply<proto::Attempt> reply) {
+                         const Reply<proto::Attempt>& reply) {
   const bool posted = Post([this, id, request = std::move(request), reply] {
     const absl::Status known = CheckJob(request.job_id());
     if (!known.ok()) return reply(known);
@@ -380,7 +380,7 @@ void Driver::CancelNextAttempt(int64_t id) {
   });
 }
 
-void Driver::AttemptEnded(proto::AttemptEndedRequest request, Acknowledge reply) {
+void Driver::AttemptEnded(proto::AttemptEndedRequest request, const Acknowledge& reply) {
   const bool posted = Post([this, request = std::move(request), reply] {
     const absl::Status known = CheckJob(request.job_id());
     if (known.ok()) Happened(FactOf(request));

@@ -59,15 +59,16 @@ class Driver final {
   // is answered with Unavailable. From one thread.
   void Close();
 
-  void Submit(proto::SubmitJobRequest request, Reply<proto::SubmitJobReply> reply);
-  void GetJob(proto::JobRequest request, Reply<proto::JobStatus> reply);
-  void StopJob(proto::StopJobRequest request, Acknowledge reply);
+  void Submit(proto::SubmitJobRequest request, const Reply<proto::SubmitJobReply>& reply);
+  void GetJob(proto::JobRequest request, const Reply<proto::JobStatus>& reply);
+  void StopJob(proto::StopJobRequest request, const Acknowledge& reply);
   // Streams and waiting calls have ids that the caller chooses, each once.
   void Watch(int64_t id, proto::WatchRequest request, WatcherPort port);
   void Unwatch(int64_t id);
-  void NextAttempt(int64_t id, proto::NextAttemptRequest request, Reply<proto::Attempt> reply);
+  void NextAttempt(int64_t id, proto::NextAttemptRequest request,
+                   const Reply<proto::Attempt>& reply);
   void CancelNextAttempt(int64_t id);
-  void AttemptEnded(proto::AttemptEndedRequest request, Acknowledge reply);
+  void AttemptEnded(proto::AttemptEndedRequest request, const Acknowledge& reply);
   void Attach(int64_t id, WorkerPort port);
   void Report(int64_t id, proto::WorkerReport report);
   void Detach(int64_t id);

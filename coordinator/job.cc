@@ -364,12 +364,11 @@ FirstCause CauseOf(const AttemptEnded& end, const Job& job) {
   }
   if (!end.message.empty() && what != end.message) absl::StrAppend(&what, ": ", end.message);
   if (what.empty()) what = "ended without a word";
-  if (!end.last_stderr.empty()) absl::StrAppend(&what, "\n", end.last_stderr);
   const std::string who = end.rank < 0 ? "the workers" : RankText(job, end.rank, end.host);
   // 75: lost its coordinator. An unknown rank says nothing that a rank's own fault does not.
   const bool consequence = end.rank < 0 || (end.signal == 0 && end.exit_code == 75);
   return {consequence ? CauseKind::kConsequence : CauseKind::kRoot, end.rank, end.host,
-          absl::StrCat(who, " ", what)};
+          absl::StrCat(who, " ", what), end.last_stderr};
 }
 
 bool Record(const AttemptEnded& fact, Job& job) {

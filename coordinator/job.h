@@ -80,7 +80,8 @@ struct FirstCause {
   CauseKind kind = CauseKind::kRoot;
   int rank = -1;  // -1: unknown
   std::string host;
-  std::string text;  // "rank 1 (node3): killed by signal 9 (Killed)"
+  std::string text;         // "rank 1 (node3) killed by signal 9 (SIGKILL)"
+  std::string detail = {};  // more lines, its last words; or empty
   friend bool operator==(const FirstCause&, const FirstCause&) = default;
 };
 

@@ -113,7 +113,7 @@ absl::StatusOr<std::vector<StoredEvent>> Journal::Replay() {
       return Damaged(absl::StrCat("record ", revision, " does not match its checksum"));
     }
     absl::StatusOr<StoredEvent> stored = FromRecord(record);
-    if (!stored.ok()) return Damaged(std::string(stored.status().message()));
+    if (!stored.ok()) return Damaged(absl::StrCat(stored.status().message()));
     history.push_back(*std::move(stored));
   }
   if (code != SQLITE_DONE) return Error("cannot be read");

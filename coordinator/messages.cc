@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "proto/wire.h"
 
 namespace weft {
@@ -70,7 +71,7 @@ proto::Attempt StopGroupDuty(const StopWorkers& stop) {
 
 proto::Attempt JobOverDuty(const Job& job) {
   proto::Attempt attempt;
-  attempt.mutable_over()->set_phase(std::string(PhaseName(job.phase)));
+  attempt.mutable_over()->set_phase(absl::StrCat(PhaseName(job.phase)));
   attempt.mutable_over()->set_reason(job.reason);
   attempt.mutable_over()->set_step(job.newest().step);
   return attempt;
@@ -85,7 +86,7 @@ proto::Attempt NothingToDo() {
 proto::JobStatus StatusOf(const Job& job, const Progress& progress) {
   proto::JobStatus status;
   status.set_job_id(job.id);
-  status.set_phase(std::string(PhaseName(job.phase)));
+  status.set_phase(absl::StrCat(PhaseName(job.phase)));
   status.set_generation(job.generation.number);
   status.set_step(std::max(progress.step, job.newest().step));
   status.set_steps(job.spec.training.steps);
@@ -118,7 +119,9 @@ std::vector<proto::JobEvent> EventsOf(const Watched& before, const Job& after,
     event.set_generation(after.last_failure->generation);
     event.mutable_lost()->set_rank(after.last_failure->cause.rank);
     event.mutable_lost()->set_host(after.last_failure->cause.host);
-    event.mutable_lost()->set_reason(after.last_failure->cause.text);
+    const FirstCause& cause = after.last_failure->cause;
+    event.mutable_lost()->set_reason(
+        cause.detail.empty() ? cause.text : absl::StrCat(cause.text, "\n", cause.detail));
   }
   if (const auto* committed = std::get_if<Committed>(&stored.event)) {
     proto::Committed& message = *add().mutable_committed();
@@ -128,7 +131,7 @@ std::vector<proto::JobEvent> EventsOf(const Watched& before, const Job& after,
   }
   if (after.id != before.job_id || after.phase != before.phase || after.reason != before.reason) {
     proto::PhaseChanged& phase = *add().mutable_phase();
-    phase.set_phase(std::string(PhaseName(after.phase)));
+    phase.set_phase(absl::StrCat(PhaseName(after.phase)));
     phase.set_reason(after.reason);
   }
   return events;

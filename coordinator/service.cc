@@ -159,10 +159,11 @@ class NextAttemptCall final : public grpc::ServerUnaryReactor {
   NextAttemptCall(Driver& driver, int64_t id, const proto::NextAttemptRequest& request,
                   proto::Attempt* attempt)
       : driver_(driver), id_(id) {
-    driver_.NextAttempt(id_, request, [this, attempt](absl::StatusOr<proto::Attempt> answer) {
-      if (answer.ok()) *attempt = *std::move(answer);
-      Finish(ToGrpc(answer.status()));  // exactly once: the driver answers each call once
-    });
+    driver_.NextAttempt(
+        id_, request, [this, attempt](const absl::StatusOr<proto::Attempt>& answer) {
+          if (answer.ok()) *attempt = *answer;
+          Finish(ToGrpc(answer.status()));  // exactly once: the driver answers each call once
+        });
   }
   void OnCancel() override { driver_.CancelNextAttempt(id_); }
   void OnDone() override { delete this; }

@@ -20,7 +20,7 @@ absl::Status FromGrpc(const grpc::Status& status) {
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), absl::StrCat(status.message()));
 }
 
 void SetDeadline(grpc::ClientContext& context, int64_t timeout_ms) {

@@ -44,7 +44,7 @@ absl::StatusOr<ResumeMode> ParseResume(absl::string_view name) {
 }
 
 void Fill(const ModelShape& model, proto::ModelShape& message) {
-  message.set_family(std::string(FamilyName(model.family)));
+  message.set_family(absl::StrCat(FamilyName(model.family)));
   message.set_vocab_size(model.vocab_size);
   message.set_hidden_size(model.hidden_size);
   message.set_num_blocks(model.num_blocks);
@@ -80,7 +80,7 @@ void Fill(const DataSpec& data, proto::DataSpec& message) {
   for (const DataSource& source : data.train) message.add_train(source.path);
   for (const DataSource& source : data.valid) message.add_valid(source.path);
   message.set_split(data.split);
-  message.set_format(std::string(TokenFormatName(data.format)));
+  message.set_format(absl::StrCat(TokenFormatName(data.format)));
 }
 
 absl::Status Read(const proto::DataSpec& message, DataSpec& data) {
@@ -116,7 +116,7 @@ void Read(const proto::TrainingSpec& message, TrainingSpec& training) {
 }
 
 void Fill(const OptimizerSpec& optimizer, proto::OptimizerSpec& message) {
-  message.set_name(std::string(OptimizerName(optimizer.name)));
+  message.set_name(absl::StrCat(OptimizerName(optimizer.name)));
   message.set_lr(optimizer.lr);
   message.set_beta1(optimizer.beta1);
   message.set_beta2(optimizer.beta2);
@@ -135,7 +135,7 @@ absl::Status Read(const proto::OptimizerSpec& message, OptimizerSpec& optimizer)
 }
 
 void Fill(const LrSchedulerSpec& scheduler, proto::LrSchedulerSpec& message) {
-  message.set_type(std::string(LrScheduleName(scheduler.type)));
+  message.set_type(absl::StrCat(LrScheduleName(scheduler.type)));
   message.set_warmup_steps(scheduler.warmup_steps);
   message.set_decay_steps(scheduler.decay_steps);
   message.set_min_lr(scheduler.min_lr);
@@ -156,7 +156,7 @@ void Fill(const ParallelismSpec& parallelism, proto::ParallelismSpec& message) {
   message.set_cp(parallelism.cp);
   message.set_zero_stage(parallelism.zero_stage);
   if (parallelism.pp_schedule) {
-    message.set_pp_schedule(std::string(ScheduleName(*parallelism.pp_schedule)));
+    message.set_pp_schedule(absl::StrCat(ScheduleName(*parallelism.pp_schedule)));
   }
 }
 
@@ -180,7 +180,7 @@ void Fill(const Cluster& cluster, proto::Cluster& message) {
   message.set_cores_per_node(cluster.cores_per_node);
   proto::DeviceProfile& device = *message.mutable_device();
   device.set_name(cluster.device.name);
-  device.set_backend(std::string(BackendText(cluster.device.backend)));
+  device.set_backend(absl::StrCat(BackendText(cluster.device.backend)));
   device.set_memory_bytes(cluster.device.memory_bytes);
   device.set_library_bytes(cluster.device.library_bytes);
   device.set_matmul_flops_per_s(cluster.device.matmul_flops_per_s);
@@ -244,7 +244,7 @@ proto::JobSpec ToProto(const JobSpec& job) {
   message.mutable_checkpoint()->set_folder(job.checkpoint.folder);
   message.mutable_checkpoint()->set_interval(job.checkpoint.interval);
   message.mutable_checkpoint()->set_keep_latest_k(job.checkpoint.keep_latest_k);
-  message.mutable_checkpoint()->set_resume(std::string(ResumeText(job.checkpoint.resume)));
+  message.mutable_checkpoint()->set_resume(absl::StrCat(ResumeText(job.checkpoint.resume)));
   message.mutable_fault_tolerance()->set_max_restarts(job.fault_tolerance.max_restarts);
   message.mutable_fault_tolerance()->set_heartbeat_timeout_seconds(
       job.fault_tolerance.heartbeat_timeout_seconds);
@@ -296,7 +296,7 @@ proto::Layout ToProto(const Layout& layout) {
   message.set_cp(layout.cp);
   message.set_tp(layout.tp);
   message.set_zero_stage(layout.zero_stage);
-  message.set_schedule(std::string(ScheduleName(layout.schedule)));
+  message.set_schedule(absl::StrCat(ScheduleName(layout.schedule)));
   message.set_micro_batch_size(layout.micro_batch_size);
   message.set_num_microbatches(layout.num_microbatches);
   message.set_recompute("none");  // the only value of Recompute

@@ -369,19 +369,19 @@ void Link::ReportReady(int64_t after_step, int64_t allocated_bytes, int64_t plan
   impl_->Report(std::move(report));
 }
 
-void Link::ReportStep(const StepReport& done) {
-  proto::WorkerReport report;
-  proto::StepDone& step = *report.mutable_step();
-  step.set_step(done.step);
-  step.set_loss(done.loss);
-  step.set_grad_norm(done.grad_norm);
-  step.set_lr(done.lr);
-  step.set_tokens(done.tokens);
-  step.set_step_s(done.step_s);
-  if (done.valid_loss) step.set_valid_loss(*done.valid_loss);
+void Link::ReportStep(const StepReport& report) {
+  proto::WorkerReport message;
+  proto::StepDone& step = *message.mutable_step();
+  step.set_step(report.step);
+  step.set_loss(report.loss);
+  step.set_grad_norm(report.grad_norm);
+  step.set_lr(report.lr);
+  step.set_tokens(report.tokens);
+  step.set_step_s(report.step_s);
+  if (report.valid_loss) step.set_valid_loss(*report.valid_loss);
   step.set_peak_bytes(PeakResidentBytes());
-  step.set_stopping(done.stopping);
-  impl_->Report(std::move(report));
+  step.set_stopping(report.stopping);
+  impl_->Report(std::move(message));
 }
 
 absl::StatusOr<std::vector<ShardRecord>> Link::ExchangeShards(int64_t step,
@@ -417,7 +417,7 @@ void Link::ReportFinished(const RunResult& result, int64_t timeout_ms) {
 void Link::ReportFault(const absl::Status& fault, int64_t timeout_ms) {
   proto::WorkerReport report;
   report.mutable_fault()->set_code(static_cast<int32_t>(fault.code()));
-  report.mutable_fault()->set_message(std::string(fault.message()));
+  report.mutable_fault()->set_message(absl::StrCat(fault.message()));
   impl_->WaitUntilJournaled(impl_->Report(std::move(report)), timeout_ms);
 }
 

@@ -186,6 +186,14 @@ TEST(Job, LetsARootCauseReplaceAConsequence) {
   EXPECT_EQ(job.restarts_left, 2) << "one failure is counted once";
 }
 
+TEST(Job, KeepsLastWordsOutOfItsReason) {
+  AttemptEnded end = std::get<AttemptEnded>(ParseFact("ended 1 rank 1 exit 1"));
+  end.last_stderr = "line one\nline two";
+  const Job job = Apply(Play(kPrelude), end);
+  EXPECT_EQ(job.reason, "rank 1 (here) exited with 1; resuming after step 0");
+  EXPECT_EQ(job.last_failure->cause.detail, end.last_stderr);
+}
+
 TEST(Job, KeepsTheFirstRootCause) {
   Job job = Play(absl::StrCat(kPrelude, ";fault 1/1 INTERNAL disk;fault 1/0 INTERNAL other"));
   job = Play("ended 1 rank 0 signal 15", std::move(job));
