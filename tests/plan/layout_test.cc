@@ -187,9 +187,20 @@ struct BatchCase {
   std::vector<std::string> issues;  // "key: message"
 };
 
+void ExpectIssues(const std::vector<BatchCase>& cases) {
+  for (const BatchCase& c : cases) {
+    std::vector<std::string> found;
+    for (const SpecIssue& issue :
+         BatchIssues(SmallGpt2(), c.batch, c.dp, c.micro, c.accumulation)) {
+      found.push_back(absl::StrCat(issue.key, ": ", issue.message));
+    }
+    EXPECT_EQ(found, c.issues);
+  }
+}
+
 TEST(BatchIssues, HoldsTheBatchEquationAsFarAsItIsKnown) {
   const auto none = std::nullopt;
-  const BatchCase cases[] = {
+  ExpectIssues({
       {{8, 64}, none, none, none, {}},
       {{8, 64}, 2, none, none, {}},
       {{8, 64}, 2, 2, 2, {}},
@@ -231,6 +242,12 @@ TEST(BatchIssues, HoldsTheBatchEquationAsFarAsItIsKnown) {
        {"training.global_batch_size: 8 is not training.micro_batch_size 2 x "
         "training.gradient_accumulation_steps 2 x parallelism.dp 1 = 4; use 4, or auto for one of "
         "the others"}},
+  });
+}
+
+TEST(BatchIssues, NamesEveryValueOutOfRange) {
+  const auto none = std::nullopt;
+  ExpectIssues({
       {{0, 64},
        none,
        none,
@@ -248,15 +265,7 @@ TEST(BatchIssues, HoldsTheBatchEquationAsFarAsItIsKnown) {
        none,
        none,
        {"training.seq_len: 0 is too short; use 1 to model.n_positions 128"}},
-  };
-  for (const BatchCase& c : cases) {
-    std::vector<std::string> found;
-    for (const SpecIssue& issue :
-         BatchIssues(SmallGpt2(), c.batch, c.dp, c.micro, c.accumulation)) {
-      found.push_back(absl::StrCat(issue.key, ": ", issue.message));
-    }
-    EXPECT_EQ(found, c.issues);
-  }
+  });
 }
 
 TEST(BatchIssues, FactorsOfAnySizeDoNotOverflow) {

@@ -204,73 +204,69 @@ TEST(ForwardFlops, AreTwoPerMatrixWeightAndTokenPlusAttention) {
   }
 }
 
-TEST(CheckModel, NamesTheBrokenRule) {
+template <typename Change>
+void ExpectBroken(ModelShape model, Change change, const char* message) {
+  EXPECT_TRUE(CheckModel(model).ok());
+  change(model);
+  EXPECT_EQ(CheckModel(model), absl::InvalidArgumentError(message));
+}
+
+TEST(CheckModel, NamesTheRuleThatAGpt2Breaks) {
   const ModelShape gpt2 = Gpt2(2, 64, 4, 256, 128);
-  const ModelShape llama = Llama(2, 64, 8, 2, 176, 256);
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  struct Case {
-    ModelShape model;
-    const char* message;
-  };
-  std::vector<Case> cases;
-  const auto add = [&cases](ModelShape model, auto change, const char* message) {
-    change(model);
-    cases.push_back({model, message});
-  };
-  add(
+  ExpectBroken(
       gpt2, [](ModelShape& m) { m.num_heads = m.num_kv_heads = 5; },
       "model.n_head: 5 does not divide n_embd 64; use 1, 2, 4, 8, 16, 32 or 64");
-  add(
+  ExpectBroken(
       gpt2, [](ModelShape& m) { m.head_dim = 8; },
       "model.n_head: 4 heads of 8 are not n_embd 64; use heads of 16");
-  add(
+  ExpectBroken(
       gpt2, [](ModelShape& m) { m.num_kv_heads = 2; },
       "model.n_head: 4 differs from 2 kv heads; gpt2 has as many kv heads as heads");
-  add(
+  ExpectBroken(
       gpt2, [](ModelShape& m) { m.vocab_size = 0; },
       "model.vocab_size: 0 is out of range; use 1 to 2147483647");
-  add(
+  ExpectBroken(
       gpt2, [](ModelShape& m) { m.hidden_size = -64; },
       "model.n_embd: -64 is out of range; use 1 to 1048576");
-  add(
+  ExpectBroken(
       gpt2, [](ModelShape& m) { m.num_blocks = 100000; },
       "model.n_layer: 100000 is out of range; use 1 to 65536");
-  add(
+  ExpectBroken(
       gpt2, [](ModelShape& m) { m.ffn_size = 0; },
       "model.n_inner: 0 is out of range; use 1 to 4194304");
-  add(
+  ExpectBroken(
       gpt2, [](ModelShape& m) { m.max_positions = 0; },
       "model.n_positions: 0 is out of range; use 1 to 1073741824");
-  add(
+  ExpectBroken(
       gpt2, [](ModelShape& m) { m.norm_eps = 0; },
       "model.layer_norm_epsilon: 0 is not a positive number; use e.g. 1e-05");
-  add(
+  ExpectBroken(
       gpt2, [nan](ModelShape& m) { m.initializer_range = nan; },
       "model.initializer_range: nan is not a positive number; use e.g. 0.02");
-  add(
+}
+
+TEST(CheckModel, NamesTheRuleThatALlamaBreaks) {
+  const ModelShape llama = Llama(2, 64, 8, 2, 176, 256);
+  ExpectBroken(
       llama, [](ModelShape& m) { m.num_kv_heads = 3; },
       "model.num_key_value_heads: 3 does not divide num_attention_heads 8; use 1, 2, 4 or 8");
-  add(
+  ExpectBroken(
       llama, [](ModelShape& m) { m.head_dim = 7; },
       "model.head_dim: 7 is odd, but rotary positions turn pairs; use an even one");
-  add(
+  ExpectBroken(
       llama, [](ModelShape& m) { m.rope_theta = 0; },
       "model.rope_theta: 0 is not a positive number; use e.g. 10000");
-  add(
+  ExpectBroken(
       llama, [](ModelShape& m) { m.num_heads = 0; },
       "model.num_attention_heads: 0 is out of range; use 1 to 1048576");
-  add(
+  ExpectBroken(
       llama,
       [](ModelShape& m) {
         m.num_heads = m.num_kv_heads = 1 << 12;
         m.head_dim = 1 << 12;
       },
       "model.num_attention_heads: 4096 heads of 4096 are too wide; use at most 4194304 in all");
-  for (const Case& c : cases) {
-    EXPECT_EQ(CheckModel(c.model), absl::InvalidArgumentError(c.message));
-  }
-  EXPECT_TRUE(CheckModel(gpt2).ok());
-  EXPECT_TRUE(CheckModel(llama).ok());
 }
 
 TEST(ModelIssues, ReportsAllBrokenRulesAtOnce) {
