@@ -37,11 +37,17 @@ Build() {
   echo "build: $preset done"
 }
 
-# On a terminal shows ninja's counter on one line; in a pipe, every tenth line of it.
+# Reads ninja's lines ("[12/90] Building ..."): on a terminal shows them on one line, in a pipe
+# every twentieth. Not awk: Debian's mawk reads pipes in large blocks.
 Progress() {
-  if [[ -t 1 ]]; then
-    awk '/^\[/ {printf "\r\033[K%.100s", $0; fflush()} END {printf "\r\033[K"}'
-  else
-    awk '/^\[/ && (NR % 20 == 1) {print "build: " $0; fflush()}'
-  fi
+  local line count=0
+  while IFS= read -r line; do
+    [[ $line == \[* ]] || continue
+    if [[ -t 1 ]]; then
+      printf '\r\033[K%.100s' "$line"
+    elif ((count++ % 20 == 0)); then
+      echo "build: ${line:0:100}"
+    fi
+  done
+  if [[ -t 1 ]]; then printf '\r\033[K'; fi
 }
