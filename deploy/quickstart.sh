@@ -12,5 +12,5 @@ echo "== 2/4 build (Release, into build/release; a first build takes a few minut
 Build release weft weftd weft-worker weft_cpu
 echo "== 3/4 corpus"
 bash deploy/prepare_corpus.sh build/corpus/kjv.txt
-echo "== 4/4 training: weft run configs/jobs/quickstart.yaml $*"
+echo "== 4/4 training: build/release/bin/weft run configs/jobs/quickstart.yaml $*"
 exec build/release/bin/weft run configs/jobs/quickstart.yaml "$@"
