@@ -14,8 +14,6 @@
 #include "absl/strings/str_split.h"
 #include "process/signals.h"
 
-extern char** environ;
-
 namespace weft {
 namespace {
 
@@ -25,7 +23,7 @@ std::string FindInPath(const std::string& name) {
   if (absl::StrContains(name, '/')) return name;
   const char* path = getenv("PATH");
   for (absl::string_view folder : absl::StrSplit(path != nullptr ? path : "", ':')) {
-    const std::string candidate = absl::StrCat(folder, "/", name);
+    std::string candidate = absl::StrCat(folder, "/", name);
     if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) return candidate;
   }
   return "";

@@ -42,7 +42,7 @@ void SetExit(int code, FirstCause* cause) {
 std::string FirstWords(absl::string_view output) {
   for (absl::string_view line : absl::StrSplit(output, '\n', absl::SkipWhitespace())) {
     const absl::string_view words = absl::StripAsciiWhitespace(line);
-    if (!words.empty() && words[0] != '-') return std::string(words);
+    if (!words.empty() && words[0] != '-') return absl::StrCat(words);
   }
   return "it said nothing";
 }
@@ -52,7 +52,7 @@ std::string FirstWords(absl::string_view output) {
 FirstCause ReadFirstCause(absl::string_view output, int wait_status, absl::string_view host) {
   const std::string text(output.substr(output.size() > 65536 ? output.size() - 65536 : 0));
   FirstCause cause;
-  cause.host = std::string(host);
+  cause.host = absl::StrCat(host);
   const auto at = [&](const std::smatch& match, size_t rank, size_t node) {
     cause.rank = std::stoi(match[rank]);
     if (node > 0) cause.host = match[node];

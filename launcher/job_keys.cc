@@ -209,8 +209,8 @@ void PutAt(YamlNode* root, absl::string_view to, YamlNode node, Issues* issues,
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
     YamlNode* next = map->Find(parts[i]);
     if (next == nullptr) {
-      map->entries.emplace_back(parts[i], YamlNode::Map(node.place));
-      next = &map->entries.back().second;
+      map->entries.push_back({parts[i], YamlNode::Map(node.place)});
+      next = &map->entries.back().node;
     }
     if (next->is_null()) next->kind = YamlNode::Kind::kMap;
     map = next;
@@ -221,7 +221,7 @@ void PutAt(YamlNode* root, absl::string_view to, YamlNode node, Issues* issues,
                              taken->place.line, "; keep one of the two"));
     return;
   }
-  map->entries.emplace_back(parts.back(), std::move(node));
+  map->entries.push_back({parts.back(), std::move(node)});
 }
 
 // Takes every alias below `map` out of the tree, into `found` as (dotted name, node).
@@ -247,7 +247,7 @@ void TakeAliases(const std::map<std::string, std::string>& table, const std::str
 
 // The hint with the value that keeps the meaning, where the file says enough to compute it.
 std::string HintText(const Hint& hint, const YamlNode& root, const YamlNode& node) {
-  if (hint.share_of.empty()) return std::string(hint.message);
+  if (hint.share_of.empty()) return absl::StrCat(hint.message);
   const YamlNode* whole = root.FindPath(hint.share_of);
   const auto share = ParseNumber(node.scalar);
   const auto total = whole != nullptr ? ParseNumber(whole->scalar) : std::nullopt;
@@ -326,10 +326,10 @@ void RenameAliases(YamlNode* root, Issues* issues, std::vector<std::string>* not
 }
 
 std::string CanonicalKey(absl::string_view dotted) {
-  if (FindKey(dotted) != nullptr) return std::string(dotted);
+  if (FindKey(dotted) != nullptr) return absl::StrCat(dotted);
   const std::map<std::string, std::string> table = AliasTable();
-  const auto found = table.find(std::string(dotted));
-  return found == table.end() ? std::string(dotted) : found->second;
+  const auto found = table.find(absl::StrCat(dotted));
+  return found == table.end() ? absl::StrCat(dotted) : found->second;
 }
 
 void CheckKnownKeys(const YamlNode& root, Issues* issues) {

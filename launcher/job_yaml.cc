@@ -60,8 +60,8 @@ void ApplySets(const std::vector<std::string>& sets, YamlNode* root, Issues* iss
     for (size_t i = 0; i + 1 < parts.size() && map != nullptr; ++i) {
       YamlNode* next = map->Find(parts[i]);
       if (next == nullptr) {
-        map->entries.emplace_back(parts[i], YamlNode::Map(place));
-        next = &map->entries.back().second;
+        map->entries.push_back({parts[i], YamlNode::Map(place)});
+        next = &map->entries.back().node;
       }
       if (next->is_null()) next->kind = YamlNode::Kind::kMap;
       map = next->is_map() ? next : nullptr;
@@ -71,7 +71,7 @@ void ApplySets(const std::vector<std::string>& sets, YamlNode* root, Issues* iss
       continue;
     }
     map->Remove(parts.back());
-    map->entries.emplace_back(parts.back(), *std::move(value));
+    map->entries.push_back({parts.back(), *std::move(value)});
   }
 }
 
@@ -360,7 +360,7 @@ void AddBrokenRules(const JobSpec& job, const YamlNode& root, Issues* issues) {
 
 std::string JobFile::Locate(absl::string_view message) const {
   const size_t colon = message.find(": ");
-  if (colon == absl::string_view::npos) return std::string(message);
+  if (colon == absl::string_view::npos) return absl::StrCat(message);
   const absl::string_view key = message.substr(0, colon);
   const std::vector<std::string> sections = JobSections();
   const std::string section(key.substr(0, key.find('.')));

@@ -173,7 +173,7 @@ void Merge(ModelFamily family, const YamlNode& from, bool is_config, YamlNode* m
                                     " replaces ", before->Found(), " of ", before->place.Text()));
       merged->Remove(key);
     }
-    merged->entries.emplace_back(key, node);
+    merged->entries.push_back({key, node});
   }
 }
 
@@ -279,9 +279,9 @@ YamlNode ReadConfigJson(const std::string& path, const Place& place, Issues* iss
 
 std::string ModelKeyOf(ModelFamily family, absl::string_view field) {
   for (const Field& each : FieldsOf(family)) {
-    if (each.field == field) return std::string(each.key);
+    if (each.field == field) return absl::StrCat(each.key);
   }
-  return std::string(field);
+  return absl::StrCat(field);
 }
 
 std::vector<std::string> ModelKeyList(ModelFamily family) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "process/version.h"
 
 namespace weft {
@@ -11,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string Text(absl::string_view text) {
-  return std::string(text);
+  return absl::StrCat(text);
 }
 
 Json LayoutJson(const Layout& layout) {

@@ -42,7 +42,7 @@ KeyValues ModelValues(const ModelShape& model) {
   const auto key = [&](absl::string_view field) {
     return absl::StrCat("model.", ModelKeyOf(model.family, field));
   };
-  KeyValues values = {{"model.model_type", std::string(FamilyName(model.family))},
+  KeyValues values = {{"model.model_type", absl::StrCat(FamilyName(model.family))},
                       {key("vocab_size"), absl::StrCat(model.vocab_size)},
                       {key("max_positions"), absl::StrCat(model.max_positions)},
                       {key("hidden_size"), absl::StrCat(model.hidden_size)},
@@ -66,7 +66,7 @@ KeyValues SpecValues(const JobSpec& job) {
   const OptimizerSpec& optimizer = job.optimizer;
   const ParallelismSpec& parallelism = job.parallelism;
   const std::string schedule =
-      parallelism.pp_schedule ? std::string(ScheduleName(*parallelism.pp_schedule)) : "auto";
+      parallelism.pp_schedule ? absl::StrCat(ScheduleName(*parallelism.pp_schedule)) : "auto";
   std::vector<std::string> env;
   for (const auto& [name, value] : job.env) {
     env.push_back(absl::StrCat(YamlText(name), ": ", YamlText(value)));
@@ -77,7 +77,7 @@ KeyValues SpecValues(const JobSpec& job) {
       {"data.train", SourcesText(job.data.train)},
       {"data.valid", SourcesText(job.data.valid)},
       {"data.split", NumberText(job.data.split)},
-      {"data.format", std::string(TokenFormatName(job.data.format))},
+      {"data.format", absl::StrCat(TokenFormatName(job.data.format))},
       {"training.seq_len", absl::StrCat(training.seq_len)},
       {"training.micro_batch_size", OrAuto(training.micro_batch_size)},
       {"training.global_batch_size", absl::StrCat(training.global_batch_size)},
@@ -85,13 +85,13 @@ KeyValues SpecValues(const JobSpec& job) {
       {"training.steps", absl::StrCat(training.steps)},
       {"training.gradient_clipping", NumberText(training.gradient_clipping)},
       {"training.seed", absl::StrCat(training.seed)},
-      {"optimizer.name", std::string(OptimizerName(optimizer.name))},
+      {"optimizer.name", absl::StrCat(OptimizerName(optimizer.name))},
       {"optimizer.lr", NumberText(optimizer.lr)},
       {"optimizer.betas",
        absl::StrCat("[", NumberText(optimizer.beta1), ", ", NumberText(optimizer.beta2), "]")},
       {"optimizer.eps", NumberText(optimizer.eps)},
       {"optimizer.weight_decay", NumberText(optimizer.weight_decay)},
-      {"lr_scheduler.type", std::string(LrScheduleName(job.lr_scheduler.type))},
+      {"lr_scheduler.type", absl::StrCat(LrScheduleName(job.lr_scheduler.type))},
       {"lr_scheduler.warmup_steps", absl::StrCat(job.lr_scheduler.warmup_steps)},
       {"lr_scheduler.decay_steps", absl::StrCat(job.lr_scheduler.decay_steps)},
       {"lr_scheduler.min_lr", NumberText(job.lr_scheduler.min_lr)},
@@ -112,14 +112,15 @@ KeyValues SpecValues(const JobSpec& job) {
       {"validation.steps", absl::StrCat(job.validation.steps)},
       {"metrics.log_freq", absl::StrCat(job.log_freq)},
       {"cluster.nodes", absl::StrCat(job.cluster.nodes)},
-      {std::string(SlotsKey(job.cluster.device.backend)), absl::StrCat(job.cluster.slots_per_node)},
+      {absl::StrCat(SlotsKey(job.cluster.device.backend)),
+       absl::StrCat(job.cluster.slots_per_node)},
       {"cluster.threads_per_worker", absl::StrCat(job.threads_per_worker)},
       {"cluster.env", absl::StrCat("{", absl::StrJoin(env, ", "), "}")},
   };
 }
 
 std::string Section(absl::string_view key) {
-  return std::string(key.substr(0, key.find('.')));
+  return absl::StrCat(key.substr(0, key.find('.')));
 }
 
 // What a key that is not used holds: the one value that weft carries out, or nothing.

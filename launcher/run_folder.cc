@@ -61,7 +61,7 @@ std::vector<std::string> ChangedFiles(const std::vector<std::string>& before,
 std::string FreeName(const std::string& path) {
   std::error_code error;
   for (int n = 1; n < 100000; ++n) {
-    const std::string name = absl::StrCat(path, ".old-", n);
+    std::string name = absl::StrCat(path, ".old-", n);
     if (!std::filesystem::exists(name, error)) return name;
   }
   return absl::StrCat(path, ".old");
@@ -103,7 +103,7 @@ std::string RunId(const std::string& run_folder) {
 }
 
 std::string SocketPath(const std::string& run_folder, const std::string& runtime_folder) {
-  const std::string here = run_folder + "/weftd.sock";
+  std::string here = run_folder + "/weftd.sock";
   if (here.size() <= kMaxSocketPath) return here;
   const std::string name = absl::StrCat("/weft-", RunId(run_folder), "/weftd.sock");
   const std::string runtime = runtime_folder + name;

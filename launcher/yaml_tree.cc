@@ -66,7 +66,7 @@ class Converter {
                                 " already; keep one of the two"));
       return;
     }
-    map->entries.emplace_back(name.Scalar(), std::move(child));
+    map->entries.push_back({name.Scalar(), std::move(child)});
   }
 
   std::string source_;
@@ -88,7 +88,7 @@ std::string Issue::Text() const {
 }
 
 void Issues::Add(const Place& place, absl::string_view key, absl::string_view message) {
-  issues_.push_back({place, std::string(key), std::string(message)});
+  issues_.push_back({place, absl::StrCat(key), absl::StrCat(message)});
 }
 
 std::string Issues::Text() const {
@@ -116,7 +116,7 @@ YamlNode YamlNode::Map(const Place& place) {
 YamlNode YamlNode::Scalar(absl::string_view text, const Place& place) {
   YamlNode node;
   node.kind = Kind::kScalar;
-  node.scalar = std::string(text);
+  node.scalar.assign(text.data(), text.size());
   node.place = place;
   return node;
 }
@@ -142,7 +142,7 @@ const YamlNode* YamlNode::FindPath(absl::string_view dotted) const {
 }
 
 void YamlNode::Remove(absl::string_view key) {
-  std::erase_if(entries, [&](const auto& entry) { return entry.first == key; });
+  std::erase_if(entries, [&](const auto& entry) { return entry.name == key; });
 }
 
 std::string YamlNode::Found() const {
@@ -167,7 +167,7 @@ std::optional<YamlNode> ParseYaml(const std::string& text, absl::string_view sou
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(text);
     if (documents.size() > 1) {
-      issues->Add({std::string(source), order, documents[1].Mark().line + 1}, "",
+      issues->Add({absl::StrCat(source), order, documents[1].Mark().line + 1}, "",
                   "a second document starts here; a spec is one document, remove the ---");
       return std::nullopt;
     }
@@ -178,7 +178,7 @@ std::optional<YamlNode> ParseYaml(const std::string& text, absl::string_view sou
     return tree;
   } catch (const YAML::Exception& error) {
     const int line = error.mark.is_null() ? 1 : error.mark.line + 1;
-    issues->Add({std::string(source), order, line}, "",
+    issues->Add({absl::StrCat(source), order, line}, "",
                 absl::StrCat("not valid YAML: ", error.msg));
     return std::nullopt;
   }
@@ -195,7 +195,7 @@ std::optional<YamlNode> ParseYamlValue(const std::string& text, const Place& pla
       todo.pop_back();
       next->place = place;
       for (YamlNode& item : next->items) todo.push_back(&item);
-      for (auto& entry : next->entries) todo.push_back(&entry.second);
+      for (auto& entry : next->entries) todo.push_back(&entry.node);
     }
     return node;
   } catch (const YAML::Exception& error) {

@@ -4,7 +4,6 @@
 #pragma once
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -43,6 +42,8 @@ class Issues {
   std::vector<Issue> issues_;
 };
 
+struct YamlEntry;
+
 struct YamlNode {
   enum class Kind { kNull, kScalar, kList, kMap };
   Kind kind = Kind::kNull;
@@ -50,7 +51,7 @@ struct YamlNode {
   bool quoted = false;  // "12" is a text, 12 a number
   Place place;          // of the key; of the item in a list
   std::vector<YamlNode> items;
-  std::vector<std::pair<std::string, YamlNode>> entries;
+  std::vector<YamlEntry> entries;
 
   bool is_null() const { return kind == Kind::kNull; }
   bool is_scalar() const { return kind == Kind::kScalar; }
@@ -65,6 +66,12 @@ struct YamlNode {
   static YamlNode Scalar(absl::string_view text, const Place& place);
   // What a person wrote, short: "12", "the text \"12\"", "a list of 3", "a map", "nothing".
   std::string Found() const;
+};
+
+// A key of a map and its value.
+struct YamlEntry {
+  std::string name;
+  YamlNode node;
 };
 
 // Parses one document. Empty, with issues added, if the text is not YAML; duplicate keys are issues

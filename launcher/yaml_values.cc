@@ -32,7 +32,7 @@ std::optional<int64_t> ParseWholeNumber(absl::string_view text) {
 std::string NumberText(double value) {
   char buffer[40];
   const auto [end, error] = std::to_chars(buffer, buffer + sizeof(buffer), value);
-  return std::string(buffer, error == std::errc() ? end : buffer);
+  return {buffer, error == std::errc() ? end : buffer};
 }
 
 std::string YamlText(absl::string_view text) {
@@ -70,7 +70,7 @@ Place YamlValues::PlaceOf(absl::string_view key) const {
 }
 
 void YamlValues::Wrong(absl::string_view key, absl::string_view message) const {
-  issues_->Add(PlaceOf(key), prefix_.empty() ? std::string(key) : absl::StrCat(prefix_, ".", key),
+  issues_->Add(PlaceOf(key), prefix_.empty() ? absl::StrCat(key) : absl::StrCat(prefix_, ".", key),
                message);
 }
 

@@ -14,6 +14,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/detach.h"
 #include "launcher/job_yaml.h"
+#include "launcher/machine.h"
 #include "launcher/progress.h"
 #include "launcher/run_folder.h"
 #include "launcher/supervise.h"
@@ -50,6 +51,20 @@ absl::Status CheckTrainable(const JobSpec& job) {
                                                    " is not supported yet by weft run; use 1"));
   }
   return absl::OkStatus();
+}
+
+// The plan's buffers are touched before step 1: better refused now than killed then.
+absl::Status CheckMemory(const JobSpec& job, const Plan& plan) {
+  const std::optional<int64_t> available = AvailableMemoryBytes();
+  int64_t needed = 0;
+  for (const StageMemory& stage : plan.stages) {
+    needed += stage.memory.total_bytes() * (plan.layout.world_size() / plan.layout.pp);
+  }
+  if (!available || needed <= *available) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      SlotsKey(job.cluster.device.backend), ": ", plan.layout.world_size(), " workers need ",
+      BytesText(needed), " in all, but this machine has ", BytesText(*available),
+      " free; free memory, or lower training.micro_batch_size or the model"));
 }
 
 // The run's lock, with an old run out of the way if `fresh`.
@@ -134,6 +149,7 @@ absl::StatusOr<Prepared> Prepare(const RunArguments& arguments, int* exit_code) 
     absl::StatusOr<Plan> plan = prepared.fixed ? PlanFor(job, *prepared.fixed) : FindPlan(job);
     status = plan.status();
     if (plan.ok()) prepared.plan = *std::move(plan);
+    if (status.ok()) status = CheckMemory(job, prepared.plan);
   }
   if (status.ok()) {
     absl::StatusOr<std::vector<std::string>> data = Fingerprints(job);

@@ -46,7 +46,7 @@ void PrintTo(const WrongFile& file, std::ostream* out) {
   *out << file.name;
 }
 
-std::vector<WrongFile> WrongFiles() {
+std::vector<WrongFile> NotAJobFile() {
   return {
       {"unknown_key", JobWith("steps: 20", "steps: 20\n  gradient_clipp1ng: 1.0"),
        "job.yaml:16: training.gradient_clipp1ng: unknown key; did you mean gradient_clipping?"},
@@ -63,27 +63,6 @@ std::vector<WrongFile> WrongFiles() {
        "job.yaml:15: training.steps: found 20.5; expected a whole number"},
       {"list_for_a_number", JobWith("steps: 20", "steps: [20]"),
        "job.yaml:15: training.steps: found a list of 1; expected a whole number"},
-      {"tp_does_not_divide", JobWith("dp: 2, pp: 2, tp: 1", "tp: 3"),
-       "job.yaml:17: parallelism.tp: 3 does not divide n_head 4; use 1, 2 or 4"},
-      {"heads_do_not_divide", JobWith("n_head: 4", "n_head: 5"),
-       "job.yaml:8: model.n_head: 5 does not divide n_embd 32; use 1, 2, 4, 8, 16 or 32"},
-      {"more_ranks_than_slots", JobWith("dp: 2, pp: 2", "dp: 4, pp: 4"),
-       "job.yaml:17: parallelism: dp 4 x tp 1 x pp 4 = 16 workers are more than the number of "
-       "slots "
-       "4 (cluster.nodes 1 x cluster.slots 4); lower a degree or use more slots"},
-      {"missing_data_file", JobWith("corpus.txt", "corpse.txt"),
-       "job.yaml:11: data.train.path: no such file: FOLDER/corpse.txt; paths are relative to the "
-       "job "
-       "file (weft plan --without-data plans all the same)"},
-      {"glob_of_nothing", JobWith("corpus.txt", "\"*.bin\""),
-       "job.yaml:11: data.train.path: no file matches FOLDER/*.bin; paths are relative to the job "
-       "file (weft plan --without-data plans all the same)"},
-      {"data_is_a_folder", JobWith("corpus.txt", "."),
-       "job.yaml:11: data.train.path: FOLDER/ is a folder; name files, for example FOLDER//*.txt"},
-      {"data_too_short", JobWith("corpus.txt", "short.txt"),
-       "job.yaml:11: data.train: FOLDER/short.txt: holds 20 tokens, expected at least seq_len + 1 "
-       "= "
-       "33; use a longer file or a smaller training.seq_len"},
       {"empty", "",
        "job.yaml:1: is empty; a job file needs at least job, model, data and training"},
       {"only_a_comment", "# nothing\n",
@@ -107,6 +86,12 @@ std::vector<WrongFile> WrongFiles() {
        "job.yaml:16: training.max_iters: is another name of training.steps, which stands on line "
        "15; "
        "keep one of the two"},
+      {"endless_alias", "job: &x [*x]\n", "job.yaml:1: nested too deep or too large to be a spec"},
+  };
+}
+
+std::vector<WrongFile> NotBuiltYet() {
+  return {
       {"dropout", JobWith("n_head: 4", "n_head: 4\n  resid_pdrop: 0.1"),
        "job.yaml:9: model.resid_pdrop: 0.1 is not supported yet; use 0: --set model.resid_pdrop=0"},
       {"activation", JobWith("n_head: 4", "n_head: 4\n  activation_function: relu"),
@@ -127,6 +112,51 @@ std::vector<WrongFile> WrongFiles() {
       {"duration", JobWith("steps: 20\n", "steps: 20\ncheckpoint: {interval: 30m}\n"),
        "job.yaml:16: checkpoint.interval: a duration (30m) is not supported yet; use a number of "
        "steps"},
+      {"weights", JobWith("corpus.txt", "corpus.txt, weight: 0.5"),
+       "job.yaml:11: data.train.weight: 0.5 is not supported yet; use 1 or leave it out: files are "
+       "sampled in proportion to their size"},
+  };
+}
+
+std::vector<WrongFile> NotOnThisMachine() {
+  return {
+      {"missing_data_file", JobWith("corpus.txt", "corpse.txt"),
+       "job.yaml:11: data.train.path: no such file: FOLDER/corpse.txt; paths are relative to the "
+       "job "
+       "file (weft plan --without-data plans all the same)"},
+      {"glob_of_nothing", JobWith("corpus.txt", "\"*.bin\""),
+       "job.yaml:11: data.train.path: no file matches FOLDER/*.bin; paths are relative to the job "
+       "file (weft plan --without-data plans all the same)"},
+      {"data_is_a_folder", JobWith("corpus.txt", "."),
+       "job.yaml:11: data.train.path: FOLDER/ is a folder; name files, for example FOLDER//*.txt"},
+      {"data_too_short", JobWith("corpus.txt", "short.txt"),
+       "job.yaml:11: data.train: FOLDER/short.txt: holds 20 tokens, expected at least seq_len + 1 "
+       "= "
+       "33; use a longer file or a smaller training.seq_len"},
+      {"name_is_no_folder", JobWith("small", "../evil"),
+       "job.yaml:1: job.name: \"../evil\" cannot name a folder; use 1 to 100 letters, digits, "
+       "dots, "
+       "underscores and dashes, a letter or digit first"},
+      {"unknown_profile", JobWith("profile: cpu", "profile: cup"),
+       "job.yaml:18: cluster.profile: found no readable profile cup; use cpu, h100x8, h200 or the "
+       "path of a file"},
+      {"gpus_of_a_cpu", JobWith("slots: 4", "gpus_per_node: 4"),
+       "job.yaml:18: cluster.gpus_per_node: the profile cpu counts its workers in cluster.slots; "
+       "use "
+       "that key"},
+  };
+}
+
+std::vector<WrongFile> BrokenRules() {
+  return {
+      {"tp_does_not_divide", JobWith("dp: 2, pp: 2, tp: 1", "tp: 3"),
+       "job.yaml:17: parallelism.tp: 3 does not divide n_head 4; use 1, 2 or 4"},
+      {"heads_do_not_divide", JobWith("n_head: 4", "n_head: 5"),
+       "job.yaml:8: model.n_head: 5 does not divide n_embd 32; use 1, 2, 4, 8, 16 or 32"},
+      {"more_ranks_than_slots", JobWith("dp: 2, pp: 2", "dp: 4, pp: 4"),
+       "job.yaml:17: parallelism: dp 4 x tp 1 x pp 4 = 16 workers are more than the number of "
+       "slots "
+       "4 (cluster.nodes 1 x cluster.slots 4); lower a degree or use more slots"},
       {"batch_does_not_divide", JobWith("global_batch_size: 8", "global_batch_size: 7"),
        "job.yaml:17: parallelism.dp: 2 does not divide training.global_batch_size 7; use 1 or 7"},
       {"batch_contradicts",
@@ -141,23 +171,8 @@ std::vector<WrongFile> WrongFiles() {
        "execution; give a number"},
       {"sequence_too_long", JobWith("seq_len: 32", "seq_len: 128"),
        "job.yaml:13: training.seq_len: 128 is more than model.n_positions 64; use at most 64"},
-      {"name_is_no_folder", JobWith("small", "../evil"),
-       "job.yaml:1: job.name: \"../evil\" cannot name a folder; use 1 to 100 letters, digits, "
-       "dots, "
-       "underscores and dashes, a letter or digit first"},
-      {"unknown_profile", JobWith("profile: cpu", "profile: cup"),
-       "job.yaml:18: cluster.profile: found no readable profile cup; use cpu, h100x8, h200 or the "
-       "path of a file"},
-      {"gpus_of_a_cpu", JobWith("slots: 4", "gpus_per_node: 4"),
-       "job.yaml:18: cluster.gpus_per_node: the profile cpu counts its workers in cluster.slots; "
-       "use "
-       "that key"},
-      {"weights", JobWith("corpus.txt", "corpus.txt, weight: 0.5"),
-       "job.yaml:11: data.train.weight: 0.5 is not supported yet; use 1 or leave it out: files are "
-       "sampled in proportion to their size"},
       {"learning_rate", JobWith("lr: 1.0e-3", "lr: -1"),
        "job.yaml:16: optimizer.lr: -1 is not a positive number; use e.g. 0.0003"},
-      {"endless_alias", "job: &x [*x]\n", "job.yaml:1: nested too deep or too large to be a spec"},
   };
 }
 
@@ -178,8 +193,15 @@ TEST_P(WrongJobFile, IsRefusedWithExitCodeTwo) {
                             (lines == 1 ? " error" : " errors") + "; nothing was started\n");
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, WrongJobFile, ::testing::ValuesIn(WrongFiles()),
-                         [](const auto& param) { return param.param.name; });
+std::string NameOf(const ::testing::TestParamInfo<WrongFile>& param) {
+  return param.param.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(NotAJobFile, WrongJobFile, ::testing::ValuesIn(NotAJobFile()), NameOf);
+INSTANTIATE_TEST_SUITE_P(NotBuiltYet, WrongJobFile, ::testing::ValuesIn(NotBuiltYet()), NameOf);
+INSTANTIATE_TEST_SUITE_P(NotOnThisMachine, WrongJobFile, ::testing::ValuesIn(NotOnThisMachine()),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(BrokenRules, WrongJobFile, ::testing::ValuesIn(BrokenRules()), NameOf);
 
 TEST(WrongCommand, IsRefusedWithExitCodeTwo) {
   const JobFolder folder;
