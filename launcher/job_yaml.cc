@@ -26,11 +26,14 @@ namespace {
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
 
-// Absolute, of a path that is relative to `folder`.
+// Absolute, of a path that is relative to `folder`; one spelling of each, so without a slash at the
+// end (`output_dir: .`): a run's id is made of it.
 std::string Absolute(const std::string& path, const std::string& folder) {
   std::filesystem::path result(path);
   if (result.is_relative()) result = std::filesystem::path(folder) / result;
-  return result.lexically_normal().string();
+  std::string text = result.lexically_normal().string();
+  if (text.size() > 1 && text.back() == '/') text.pop_back();
+  return text;
 }
 
 std::string FolderOf(const std::string& path) {
