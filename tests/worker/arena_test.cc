@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "tests/worker/planted_bugs.h"
+#include "tests/worker/passing_backend.h"
 #include "worker/backend/cpu/device_cpu.h"
 
 namespace weft {

@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "tests/worker/planted_bugs.h"
+#include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"
 
 namespace weft {
