@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", weft::VersionText());
   weft::AddPlan(app, &exit_code);
-  weft::AddRun(app, &exit_code);
+  weft::AddRun(app, argc > 0 ? argv[0] : "weft", &exit_code);
   weft::AddAttach(app, &exit_code);
   weft::AddStatus(app, &exit_code);
   weft::AddStop(app, &exit_code);

@@ -3,12 +3,13 @@
 // "weft: <message>" on stderr.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <string>
 
 #include "absl/status/status.h"
 
 namespace weft {
 
-// What a shell sees. DESIGN.md fixes the numbers; nothing else is ever returned.
+// What a shell sees. README lists them; nothing else is ever returned.
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;  // bad spec, usage or contradiction
@@ -17,7 +18,8 @@ inline constexpr int kExitTryAgain = 75;  // the only one that may requeue
 inline constexpr int kExitInterrupted = 130;
 
 void AddPlan(CLI::App& app, int* exit_code);
-void AddRun(CLI::App& app, int* exit_code);
+// `program`: how this command was called, for hints.
+void AddRun(CLI::App& app, const std::string& program, int* exit_code);
 void AddAttach(CLI::App& app, int* exit_code);
 void AddStatus(CLI::App& app, int* exit_code);
 void AddStop(CLI::App& app, int* exit_code);

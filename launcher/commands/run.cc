@@ -27,6 +27,7 @@ namespace weft {
 namespace {
 
 struct RunArguments {
+  std::string program;  // this command as it was typed: hints can be typed the same way
   std::string path;
   JobFileOptions options;
   bool fresh = false;
@@ -98,13 +99,13 @@ int Summary(const RunArguments& arguments, const JobSpec& job, const RunPaths& p
                 << " tokens/s\n";
       PrintFiles(job, paths, outcome.saved_step);
       std::cout << "try next:\n"
-                << "  weft plan " << arguments.path << " --explain 20\n"
-                << "  weft run " << arguments.path
+                << "  " << arguments.program << " plan " << arguments.path << " --explain 20\n"
+                << "  " << arguments.program << " run " << arguments.path
                 << " --fresh --set training.steps=" << 2 * job.training.steps << "\n";
       return kExitOk;
     case RunEnd::kSuspended:
       std::cout << "stopped at step " << outcome.saved_step
-                << ", saved; run again to resume: weft run " << arguments.path << "\n";
+                << ", saved; run the same command again to resume\n";
       PrintFiles(job, paths, outcome.saved_step);
       return kExitOk;
     case RunEnd::kCancelled:
@@ -216,7 +217,7 @@ int Run(const RunArguments& arguments) {
   if (going_on->after_step >= job.training.steps) {
     std::cout << "done: step " << going_on->after_step << " of " << job.training.steps << "\n";
     PrintFiles(job, prepared->paths, going_on->after_step);
-    std::cout << "try next: weft run " << arguments.path << " --fresh\n";
+    std::cout << "try next: " << arguments.program << " run " << arguments.path << " --fresh\n";
     return kExitOk;
   }
   std::cout << "plan: " << LayoutText(prepared->plan.layout) << ", "
@@ -232,8 +233,8 @@ int Run(const RunArguments& arguments) {
     if (!daemon.ok()) return Fail(daemon.status());
     if (*daemon > 0) {
       std::cout << "detached: it goes on as process " << *daemon << "\n"
-                << "  weft attach " << prepared->paths.folder << "\n"
-                << "  weft stop " << prepared->paths.folder << "\n";
+                << "  " << arguments.program << " attach " << prepared->paths.folder << "\n"
+                << "  " << arguments.program << " stop " << prepared->paths.folder << "\n";
       return kExitOk;
     }
   }
@@ -244,8 +245,9 @@ int Run(const RunArguments& arguments) {
 
 }  // namespace
 
-void AddRun(CLI::App& app, int* exit_code) {
+void AddRun(CLI::App& app, const std::string& program, int* exit_code) {
   const auto arguments = std::make_shared<RunArguments>();
+  arguments->program = program;
   CLI::App* run = app.add_subcommand("run", "train a job file; goes on where it was");
   run->add_option("job", arguments->path, "the job file, or a run's resolved.yaml")->required();
   run->add_option("--set", arguments->options.sets, "replace a key: --set training.steps=100")
