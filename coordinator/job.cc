@@ -76,7 +76,7 @@ void OpenNextGeneration(Job& job) {
 void Suspend(Job& job) {
   job.phase = Phase::kSuspended;
   std::string reason = "stopped on request, run the same command again to resume";
-  const std::optional<FirstCause>& cause = job.generation.cause;
+  const std::optional<GenerationCause>& cause = job.generation.cause;
   if (cause && cause->kind != CauseKind::kOrdered) {
     absl::StrAppend(&reason, " after step ", job.newest().step, "; while stopping, ", cause->text);
   }
@@ -103,13 +103,13 @@ void Close(Job& job) {
   }
 }
 
-void Blame(Job& job, FirstCause cause) {
+void Blame(Job& job, GenerationCause cause) {
   job.generation.cause = std::move(cause);
   if (job.generation.cause->kind == CauseKind::kOrdered) return;
   job.last_failure = Failure{job.generation.number, *job.generation.cause};
 }
 
-void EndGeneration(Job& job, FirstCause cause) {
+void EndGeneration(Job& job, GenerationCause cause) {
   job.generation.phase = GenerationPhase::kStopping;
   job.generation.saving.reset();
   Blame(job, std::move(cause));
@@ -138,7 +138,7 @@ void ExplainFailure(Job& job, bool permanent) {
 
 // A fault of the current generation. The first one ends it; a later one can only make the cause
 // clearer.
-bool Fail(Job& job, FirstCause cause, bool permanent) {
+bool Fail(Job& job, GenerationCause cause, bool permanent) {
   Generation& generation = job.generation;
   if (IsLive(generation.phase)) {
     EndGeneration(job, std::move(cause));
@@ -349,7 +349,7 @@ bool Record(const Overdue& fact, Job& job) {
   return IsLive(generation.phase) && Fail(job, {CauseKind::kRoot, -1, "", fact.reason}, false);
 }
 
-FirstCause CauseOf(const AttemptEnded& end, const Job& job) {
+GenerationCause CauseOf(const AttemptEnded& end, const Job& job) {
   if (end.clean) {
     return {CauseKind::kRoot, -1, "",
             "the workers exited with 0 before the last step was reported"};

@@ -76,13 +76,13 @@ enum class CauseKind {
 };
 
 // What ended a generation before it was through.
-struct FirstCause {
+struct GenerationCause {
   CauseKind kind = CauseKind::kRoot;
   int rank = -1;  // -1: unknown
   std::string host;
   std::string text;         // "rank 1 (node3) killed by signal 9 (SIGKILL)"
   std::string detail = {};  // more lines, its last words; or empty
-  friend bool operator==(const FirstCause&, const FirstCause&) = default;
+  friend bool operator==(const GenerationCause&, const GenerationCause&) = default;
 };
 
 struct Generation {
@@ -90,13 +90,13 @@ struct Generation {
   GenerationPhase phase = GenerationPhase::kClosed;
   std::map<int, Member> members;  // by rank
   std::optional<PendingSave> saving;
-  std::optional<FirstCause> cause;  // empty: nothing cut it short
+  std::optional<GenerationCause> cause;  // empty: nothing cut it short
   friend bool operator==(const Generation&, const Generation&) = default;
 };
 
 struct Failure {
   int64_t generation = 0;
-  FirstCause cause;
+  GenerationCause cause;
   friend bool operator==(const Failure&, const Failure&) = default;
 };
 

@@ -119,7 +119,7 @@ std::vector<proto::JobEvent> EventsOf(const Watched& before, const Job& after,
     event.set_generation(after.last_failure->generation);
     event.mutable_lost()->set_rank(after.last_failure->cause.rank);
     event.mutable_lost()->set_host(after.last_failure->cause.host);
-    const FirstCause& cause = after.last_failure->cause;
+    const GenerationCause& cause = after.last_failure->cause;
     event.mutable_lost()->set_reason(
         cause.detail.empty() ? cause.text : absl::StrCat(cause.text, "\n", cause.detail));
   }
