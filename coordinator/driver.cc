@@ -55,8 +55,8 @@ absl::Status CheckSubmission(const Submitted& submitted) {
         }));
   }
   if (!submitted.layout) return absl::OkStatus();
-  return CheckLayout(submitted.spec.model, submitted.spec.cluster, submitted.spec.batch(),
-                     *submitted.layout);
+  return CheckRunnable(submitted.spec.model, submitted.spec.cluster, submitted.spec.batch(),
+                       *submitted.layout);
 }
 
 }  // namespace

@@ -153,7 +153,7 @@ std::vector<StageSeconds> SecondsOfStages(const Question& asked) {
   std::vector<StageSeconds> seconds;
   for (int stage = 0; stage < stages; ++stage) {
     const auto blocks =
-        static_cast<double>(StageBlocks(asked.model.num_blocks, stages, stage).size());
+        static_cast<double>(StageBlockCount(asked.layout, asked.model.num_blocks, stage));
     Work forward = blocks * part.block_forward;
     Work backward = blocks * part.block_backward;
     if (stage == 0) {
@@ -206,7 +206,7 @@ std::vector<StageParameters> ParametersOfStages(const ModelShape& model, const L
     const bool first = stage == 0;
     const bool last = stage == layout.pp - 1;
     StageParameters own;
-    own.all = block * static_cast<double>(StageBlocks(model.num_blocks, layout.pp, stage).size());
+    own.all = block * static_cast<double>(StageBlockCount(layout, model.num_blocks, stage));
     if (first) own.all += embedding;
     if (last) own.all += head;
     if (copied && last) own.all += tokens;

@@ -158,6 +158,9 @@ void CheckParallelism(const JobSpec& job, Issues& issues) {
   least.pp = job.parallelism.pp.value_or(1);
   least.cp = job.parallelism.cp;
   least.zero_stage = job.parallelism.zero_stage;
+  for (SpecIssue& issue : EngineIssues(job.model, least)) issues.push_back(std::move(issue));
+  least.cp = 1;  // what cannot run breaks no other rule
+  least.zero_stage = 0;
   for (SpecIssue& issue : DegreeIssues(job.model, job.cluster, least)) {
     issues.push_back(std::move(issue));
   }

@@ -1,5 +1,6 @@
 // Layout: how one step is spread over ranks, and the rules it has to keep. Pure values.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,8 +16,13 @@
 
 namespace weft {
 
-enum class ScheduleKind { kGpipe, kOneForwardOneBackward };
-enum class Recompute { kNone };
+// kInterleaved: 1F1B over virtual_stages chunks per rank (PTD-P, arXiv:2104.04473, 2.2.2).
+// kZeroBubbleH1: backward split into input and weight gradient (Qi et al., arXiv:2401.10241, 2.2).
+enum class ScheduleKind { kGpipe, kOneForwardOneBackward, kInterleaved, kZeroBubbleH1 };
+
+// What backward computes again. kSelective: the attention core and the cheap wide tensors (norm
+// outputs, activation output); kFull: everything but a block's input (arXiv:2205.05198, 5).
+enum class Recompute { kNone, kSelective, kFull };
 
 // What the batch has to be, whatever the layout: it is mathematics, not execution.
 struct BatchShape {
@@ -26,6 +32,7 @@ struct BatchShape {
 };
 
 // Degrees, batch cut and schedule. global_batch_size = dp * micro_batch_size * num_microbatches.
+// Not everything that can be described and priced can be run: EngineIssues says what cannot yet.
 struct Layout {
   int dp = 1;
   int pp = 1;
@@ -33,16 +40,29 @@ struct Layout {
   int tp = 1;
   int zero_stage = 0;
   ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
-  int64_t micro_batch_size = 1;  // B, sequences per microbatch on one replica
-  int64_t num_microbatches = 1;  // per replica and step (gradient accumulation steps)
-  Recompute recompute = Recompute::kNone;
+  int64_t micro_batch_size = 1;            // B, sequences per microbatch on one replica
+  int64_t num_microbatches = 1;            // per replica and step (gradient accumulation steps)
+  Recompute recompute = Recompute::kNone;  // of stages that stage_recompute does not name
+  int virtual_stages = 1;                  // chunks of blocks per rank; > 1 for kInterleaved only
+  int ep = 1;                              // expert parallel degree; lies inside dp
+  int zero_group = 0;  // ranks that a ZeRO shard is spread over; 0: the whole data group, dp * cp
+  bool sequence_parallel = false;  // norms and residuals sharded over tp (arXiv:2205.05198, 4.2.2)
+  bool offload_optimizer = false;  // optimizer state and update on the host
+  int head_chunks = 1;             // the logits of a microbatch are made in this many pieces
+  std::vector<int64_t> stage_blocks = {};       // blocks per stage; empty: as even as possible
+  std::vector<Recompute> stage_recompute = {};  // per stage; empty: `recompute` everywhere
 
   int world_size() const { return dp * pp * cp * tp; }
   RankGrid grid() const { return RankGrid(dp, pp, cp, tp); }
+  int data_group() const { return dp * cp; }  // ranks that hold the same dense parameters
+  int zero_ranks() const { return zero_group > 0 ? zero_group : data_group(); }
+  Recompute recompute_of(int stage) const {
+    return stage_recompute.empty() ? recompute : stage_recompute[static_cast<size_t>(stage)];
+  }
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
-// Every rule that the degrees, zero_stage and recompute of `layout` break, whatever the batch.
+// Every rule that the degrees and everything else of `layout` but its batch cut break.
 // REQUIRES: CheckModel and CheckCluster hold.
 std::vector<SpecIssue> DegreeIssues(const ModelShape& model, const Cluster& cluster,
                                     const Layout& layout);
@@ -57,24 +77,41 @@ std::vector<SpecIssue> BatchIssues(const ModelShape& model, const BatchShape& ba
 
 // Returns OK, or InvalidArgument with the first broken rule, the value found and the values that
 // would pass: "parallelism.tp: 3 does not divide num_attention_heads 32; use 1, 2, 4, 8, 16 or 32".
-// What no engine of ours runs yet is refused by name ("parallelism.cp: 2 is not supported yet; use
-// 1"). REQUIRES: CheckModel and CheckCluster hold.
+// REQUIRES: CheckModel and CheckCluster hold.
 absl::Status CheckLayout(const ModelShape& model, const Cluster& cluster, const BatchShape& batch,
                          const Layout& layout);
 
-// Blocks [begin, end) of `stage`: num_blocks split as evenly as possible, earlier stages take the
-// remainder (the last stage has the head's work on top).
+// What the layout asks of the engine that it cannot do yet, by name: "parallelism.cp: 2 is not
+// supported yet; use 1". Such a layout can be planned, not run. REQUIRES: CheckModel holds.
+std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layout);
+
+// CheckLayout, then the first of EngineIssues: what a worker, and whoever starts one, asks.
+absl::Status CheckRunnable(const ModelShape& model, const Cluster& cluster, const BatchShape& batch,
+                           const Layout& layout);
+
+// Blocks [begin, end) of the model.
 struct BlockRange {
   int64_t begin = 0;
   int64_t end = 0;
   int64_t size() const { return end - begin; }
 };
-BlockRange StageBlocks(int64_t num_blocks, int stages, int stage);
+
+// `extent` in `parts` as even as possible; earlier parts take the remainder.
+BlockRange EvenSplit(int64_t extent, int parts, int part);
+
+// Blocks of chunk `chunk` of `stage`: virtual stage chunk * pp + stage of pp * virtual_stages. As
+// even as possible (the last stage has the head's work on top), or stage_blocks.
+BlockRange ChunkBlocks(const Layout& layout, int64_t num_blocks, int stage, int chunk);
+
+// Number of blocks that `stage` holds, over all its chunks.
+int64_t StageBlockCount(const Layout& layout, int64_t num_blocks, int stage);
 
 // "dp=2 tp=1 pp=2 1f1b micro_batch=4 microbatches=2"
 std::string LayoutText(const Layout& layout);
 
-absl::string_view ScheduleName(ScheduleKind kind);  // "gpipe", "1f1b"
+absl::string_view ScheduleName(ScheduleKind kind);  // "gpipe", "1f1b", "interleaved_1f1b", "zb_h1"
 absl::StatusOr<ScheduleKind> ParseSchedule(absl::string_view name);
+absl::string_view RecomputeName(Recompute recompute);  // "none", "selective", "full"
+absl::StatusOr<Recompute> ParseRecompute(absl::string_view name);
 
 }  // namespace weft

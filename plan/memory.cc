@@ -207,7 +207,7 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
   const bool first = at.pp == 0;
   const bool last = at.pp == layout.pp - 1;
   const int64_t boundary = sizes.rows * sizes.hidden;  // [N, D] what crosses a stage's border
-  const BlockRange blocks = StageBlocks(model.num_blocks, layout.pp, at.pp);
+  const BlockRange blocks = ChunkBlocks(layout, model.num_blocks, at.pp, 0);
 
   RankMemory memory;
   List list(memory.buffers);

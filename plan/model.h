@@ -34,6 +34,11 @@ struct ModelShape {
   double initializer_range = 0.02;
   double rope_theta = 10000.0;  // llama only
   bool tied_embeddings = true;  // head.weight is embed.tokens.weight
+  // Mixture of experts in every block; num_experts 0: a dense feed-forward.
+  int64_t num_experts = 0;
+  int64_t experts_per_token = 0;  // top-k
+  int64_t expert_ffn_size = 0;    // F of one expert
+  int64_t shared_ffn_size = 0;    // F of what every token passes beside them; 0: none
 
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };

@@ -79,11 +79,12 @@ std::vector<ScheduleKind> Schedules(const ParallelismSpec& parallelism, int pp) 
 
 // CheckLayout, in the words of what the job fixed: what the search chose is not to blame.
 absl::Status CheckCandidate(const JobSpec& job, const Layout& layout) {
+  RETURN_IF_ERROR(FirstIssue(EngineIssues(job.model, layout)));
   RETURN_IF_ERROR(FirstIssue(DegreeIssues(job.model, job.cluster, layout)));
   RETURN_IF_ERROR(
       FirstIssue(BatchIssues(job.model, job.batch(), layout.dp, job.training.micro_batch_size,
                              job.training.gradient_accumulation_steps)));
-  return CheckLayout(job.model, job.cluster, job.batch(), layout);
+  return CheckRunnable(job.model, job.cluster, job.batch(), layout);
 }
 
 // Step time in picoseconds: sums of the same work in another order count as equal.
@@ -171,7 +172,7 @@ absl::StatusOr<Plan> Detailed(const JobSpec& job, const Layout& layout, const St
     // tp index 0 takes the remainder of every cut; replicas of dp are alike.
     const int rank = layout.grid().RankOf({.dp = 0, .pp = stage, .cp = 0, .tp = 0});
     plan.stages.push_back({.stage = stage,
-                           .blocks = StageBlocks(job.model.num_blocks, layout.pp, stage),
+                           .blocks = ChunkBlocks(layout, job.model.num_blocks, stage, 0),
                            .memory = PlanRankMemory(job.model, job.batch(), layout, rank,
                                                     OptimizerStates(job.optimizer.name))});
     schedules.push_back(StepSchedule(layout, stage, job.model.tied_embeddings));
@@ -274,7 +275,8 @@ std::vector<Layout> CandidateLayouts(const JobSpec& job) {
   for (const int tp : tps) {
     Layout alone;
     alone.tp = layout.tp = tp;
-    const bool tp_is_sound = DegreeIssues(job.model, job.cluster, alone).empty();
+    const bool tp_is_sound = DegreeIssues(job.model, job.cluster, alone).empty() &&
+                             EngineIssues(job.model, alone).empty();
     const int64_t beside_tp = slots / std::max(tp, 1);
     const std::vector<int> pps =
         Degrees(fixed.pp, std::min(beside_tp / fixed_dp, job.model.num_blocks));
@@ -317,7 +319,7 @@ absl::StatusOr<Plan> FindPlan(const JobSpec& job) {
 }
 
 absl::StatusOr<Plan> PlanFor(const JobSpec& job, const Layout& layout) {
-  RETURN_IF_ERROR(CheckLayout(job.model, job.cluster, job.batch(), layout));
+  RETURN_IF_ERROR(CheckRunnable(job.model, job.cluster, job.batch(), layout));
   const StepTime time = EstimateStepTime(job.model, job.cluster, job.batch(), layout,
                                          OptimizerStates(job.optimizer.name));
   ASSIGN_OR_RETURN(Plan plan, Detailed(job, layout, time));

@@ -53,7 +53,7 @@ std::vector<int64_t> TensorShard::dims() const {
 
 std::vector<TensorShard> ShardsOf(const ModelShape& model, const Layout& layout, int rank) {
   const GridCoordinates at = layout.grid().CoordinatesOf(rank);
-  const BlockRange blocks = StageBlocks(model.num_blocks, layout.pp, at.pp);
+  const BlockRange blocks = ChunkBlocks(layout, model.num_blocks, at.pp, 0);
   const bool holds_tied_copy = model.tied_embeddings && at.pp > 0 && at.pp == layout.pp - 1;
   std::vector<TensorShard> shards;
   TensorShard tied_copy;
@@ -71,7 +71,7 @@ std::vector<TensorShard> ShardsOf(const ModelShape& model, const Layout& layout,
 
 Range SplitRange(int64_t extent, int64_t unit, int parts, int part) {
   CHECK(unit >= 1 && extent % unit == 0);
-  const BlockRange units = StageBlocks(extent / unit, parts, part);
+  const BlockRange units = EvenSplit(extent / unit, parts, part);
   return {units.begin * unit, units.end * unit};
 }
 

@@ -62,7 +62,7 @@ MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
   auto found = parts_.find(key);
   if (found == parts_.end()) found = parts_.emplace(key, Measure(key)).first;
   const Parts& parts = found->second;
-  const int64_t blocks = StageBlocks(model_.num_blocks, layout.pp, stage).size();
+  const int64_t blocks = StageBlockCount(layout, model_.num_blocks, stage);
   const int64_t slots = SlotsOf(layout, stage);
   MemoryBytes bytes =
       parts.fixed + blocks * parts.block + slots * parts.slot + blocks * slots * parts.block_slot;

@@ -13,7 +13,7 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Parameters&
       groups_(groups),
       rows_(layout_.micro_batch_size * batch.seq_len),
       loss_scale_(1.0 / static_cast<double>(batch.global_batch_size * batch.seq_len)) {
-  const BlockRange range = StageBlocks(model.num_blocks, layout_.pp, groups.at().pp);
+  const BlockRange range = ChunkBlocks(layout_, model.num_blocks, groups.at().pp, 0);
   const Parameter& query = parameters.Get(absl::StrCat("blocks.", range.begin, ".attn.q.weight"));
   const AttentionShape attention{.batch = layout_.micro_batch_size,
                                  .seq_len = batch.seq_len,

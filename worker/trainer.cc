@@ -30,7 +30,7 @@ absl::Status CheckTrainable(const JobSpec& job, const Layout& layout) {
                      " can be planned but not trained yet; use gpt2"));
   }
   RETURN_IF_ERROR(CheckModel(job.model));
-  return CheckLayout(job.model, job.cluster, job.batch(), layout);
+  return CheckRunnable(job.model, job.cluster, job.batch(), layout);
 }
 
 absl::Status AtStep(int64_t step, const absl::Status& status) {

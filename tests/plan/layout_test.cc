@@ -64,20 +64,100 @@ absl::Status Check(const ModelShape& model, const Cluster& cluster, const Layout
   return CheckLayout(model, cluster, {.global_batch_size = samples, .seq_len = 64}, layout);
 }
 
-TEST(CheckLayout, RefusesByNameWhatIsNotBuiltYet) {
-  Layout context = Degrees(1, 1, 1);
-  context.cp = 2;
-  EXPECT_EQ(Check(SmallGpt2(), Slots(1, 8), context),
-            absl::InvalidArgumentError("parallelism.cp: 2 is not supported yet; use 1"));
-  Layout zero = Degrees(1, 1, 1);
-  zero.zero_stage = 1;
-  EXPECT_EQ(Check(SmallGpt2(), Slots(1, 8), zero),
-            absl::InvalidArgumentError("parallelism.zero_stage: 1 is not supported yet; use 0"));
+TEST(EngineIssues, NamesWhatIsNotBuiltYet) {
+  struct Case {
+    const char* issue;
+    void (*change)(Layout&);
+  };
+  const Case cases[] = {
+      {"parallelism.cp: 2 is not supported yet; use 1", [](Layout& l) { l.cp = 2; }},
+      {"parallelism.zero_stage: 1 is not supported yet; use 0",
+       [](Layout& l) { l.zero_stage = 1; }},
+      {"parallelism.pp_schedule: zb_h1 is not supported yet; use 1f1b or gpipe",
+       [](Layout& l) {
+         l.pp = 2;
+         l.schedule = ScheduleKind::kZeroBubbleH1;
+       }},
+      {"activation_checkpointing.mode: full is not supported yet; use none",
+       [](Layout& l) { l.recompute = Recompute::kFull; }},
+      {"offload.optimizer: cpu is not supported yet; use none",
+       [](Layout& l) { l.offload_optimizer = true; }},
+  };
+  for (const Case& c : cases) {
+    Layout layout = Degrees(1, 1, 1);
+    c.change(layout);
+    EXPECT_EQ(Check(SmallGpt2(), Slots(1, 8), layout), absl::OkStatus()) << c.issue;
+    EXPECT_EQ(FirstIssue(EngineIssues(SmallGpt2(), layout)), absl::InvalidArgumentError(c.issue));
+    EXPECT_EQ(
+        CheckRunnable(SmallGpt2(), Slots(1, 8), {.global_batch_size = 1, .seq_len = 64}, layout),
+        absl::InvalidArgumentError(c.issue));
+  }
+}
+
+TEST(CheckLayout, RefusesWhatNoEngineCouldRun) {
+  struct Case {
+    const char* issue;
+    void (*change)(Layout&);
+  };
+  const Case cases[] = {
+      {"parallelism.zero_stage: 4 is no stage of ZeRO; use 0, 1, 2 or 3",
+       [](Layout& l) { l.zero_stage = 4; }},
+      {"parallelism.zero_stage: 3 with parallelism.pp 2 would reduce or gather for each microbatch "
+       "of each stage; use zero_stage 0 or 1, or pp 1",
+       [](Layout& l) { l.zero_stage = 3; }},
+      {"parallelism.ep: 2 with a model without experts; use 1", [](Layout& l) { l.ep = 2; }},
+      {"parallelism.virtual_stages: 2 with pp_schedule 1f1b; use 1, or pp_schedule "
+       "interleaved_1f1b",
+       [](Layout& l) { l.virtual_stages = 2; }},
+      {"parallelism.zero_hpz_partition_size: 3 does not divide the data group 2; use 1 or 2",
+       [](Layout& l) { l.zero_group = 3; }},
+      {"activation_checkpointing.per_stage: names 1 stages; name each of parallelism.pp 2",
+       [](Layout& l) { l.stage_recompute = {Recompute::kFull}; }},
+      {"parallelism.layers_per_stage: 1, 1 are not 2 positive numbers that sum to n_layer 4",
+       [](Layout& l) {
+         l.stage_blocks = {1, 1};
+       }},
+      {"parallelism.pp_schedule: interleaved_1f1b with 1 microbatches, which are no multiple of "
+       "parallelism.pp 2; use 1f1b",
+       [](Layout& l) {
+         l.schedule = ScheduleKind::kInterleaved;
+         l.virtual_stages = 2;
+       }},
+  };
+  for (const Case& c : cases) {
+    Layout layout = Degrees(2, 1, 2);
+    c.change(layout);
+    EXPECT_EQ(Check(SmallGpt2(), Slots(1, 8), layout), absl::InvalidArgumentError(c.issue));
+  }
+}
+
+TEST(ChunkBlocks, TileTheModelInNetworkOrder) {
+  Layout layout = Degrees(1, 1, 2);
+  layout.schedule = ScheduleKind::kInterleaved;
+  layout.virtual_stages = 2;
+  int64_t begin = 0;
+  for (int chunk = 0; chunk < 2; ++chunk) {
+    for (int stage = 0; stage < 2; ++stage) {
+      const BlockRange range = ChunkBlocks(layout, 7, stage, chunk);
+      EXPECT_EQ(range.begin, begin);
+      begin = range.end;
+    }
+  }
+  EXPECT_EQ(begin, 7);
+  EXPECT_EQ(StageBlockCount(layout, 7, 0), 4);
+  Layout listed = Degrees(1, 1, 3);
+  listed.stage_blocks = {1, 4, 2};
+  EXPECT_EQ(ChunkBlocks(listed, 7, 1, 0).begin, 1);
+  EXPECT_EQ(ChunkBlocks(listed, 7, 2, 0).end, 7);
 }
 
 TEST(CheckLayout, NamesTheBrokenDegreeAndTheValuesThatWouldPass) {
   ModelShape narrow = SmallGpt2();
   narrow.vocab_size = 3;
+  ModelShape six_kv_heads = Llama8b();
+  six_kv_heads.num_heads = 12;
+  six_kv_heads.num_kv_heads = 6;
+  six_kv_heads.ffn_size = 14336 * 3;
   Cluster gpus = Slots(1, 8);
   gpus.device.backend = BackendKind::kCuda;
   const struct {
@@ -92,9 +172,9 @@ TEST(CheckLayout, NamesTheBrokenDegreeAndTheValuesThatWouldPass) {
       {SmallGpt2(), Slots(2, 5), Degrees(2, 5, 1),
        "parallelism.tp: 5 does not divide n_head 12; use 1, 2, 3 or 4"},
       {Llama8b(), Slots(8, 8), Degrees(1, 3, 1),
-       "parallelism.tp: 3 does not divide num_attention_heads 32; use 1, 2, 4 or 8"},
-      {Llama8b(), Slots(8, 8), Degrees(1, 16, 1),
-       "parallelism.tp: 16 does not divide num_key_value_heads 8; use 1, 2, 4 or 8"},
+       "parallelism.tp: 3 does not divide num_attention_heads 32; use 1, 2, 4, 8, 16 or 32"},
+      {six_kv_heads, Slots(8, 8), Degrees(1, 4, 1),
+       "parallelism.tp: 4 does not divide num_key_value_heads 6; use 1, 2, 3 or 6"},
       {narrow, Slots(1, 8), Degrees(1, 4, 1),
        "parallelism.tp: 4 is more than vocab_size 3; use 1, 2 or 3"},
       {SmallGpt2(), Slots(1, 8), Degrees(1, 1, 5),
@@ -291,13 +371,13 @@ TEST(CheckLayout, HoldsTheBatchEquation) {
                 "training.seq_len: 256 is more than model.n_positions 128; use at most 128"));
 }
 
-TEST(StageBlocks, TileTheBlocksAndGiveEarlierStagesTheRemainder) {
+TEST(EvenSplit, TilesTheExtentAndGivesEarlierPartsTheRemainder) {
   for (int64_t blocks = 1; blocks <= 20; ++blocks) {
     for (int stages = 1; stages <= blocks; ++stages) {
       int64_t end = 0;
       int64_t last_size = blocks;
       for (int stage = 0; stage < stages; ++stage) {
-        const BlockRange range = StageBlocks(blocks, stages, stage);
+        const BlockRange range = EvenSplit(blocks, stages, stage);
         EXPECT_EQ(range.begin, end);
         EXPECT_GE(range.size(), blocks / stages);
         EXPECT_LE(range.size(), last_size);
@@ -307,7 +387,7 @@ TEST(StageBlocks, TileTheBlocksAndGiveEarlierStagesTheRemainder) {
       EXPECT_EQ(end, blocks) << stages << " stages";
     }
   }
-  EXPECT_EQ(StageBlocks(5, 2, 0).size(), 3);
+  EXPECT_EQ(EvenSplit(5, 2, 0).size(), 3);
 }
 
 TEST(LayoutText, ShowsDegreesScheduleAndBatchCut) {
@@ -323,13 +403,14 @@ TEST(LayoutText, ShowsDegreesScheduleAndBatchCut) {
 }
 
 TEST(Schedule, IsParsedByItsName) {
-  for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward}) {
+  for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
+                                  ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1}) {
     ASSERT_TRUE(ParseSchedule(ScheduleName(kind)).ok());
     EXPECT_EQ(*ParseSchedule(ScheduleName(kind)), kind);
   }
-  EXPECT_EQ(
-      ParseSchedule("zb_h1").status(),
-      absl::InvalidArgumentError("\"zb_h1\" is not a schedule that weft runs; use gpipe or 1f1b"));
+  EXPECT_EQ(ParseSchedule("zb_h2").status(),
+            absl::InvalidArgumentError("\"zb_h2\" is not a schedule that weft knows; use gpipe, "
+                                       "1f1b, interleaved_1f1b or zb_h1"));
 }
 
 }  // namespace

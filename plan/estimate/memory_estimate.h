@@ -1,0 +1,54 @@
+// Bytes that one rank of a pipeline stage holds, by named term, from closed forms: for layouts that
+// weft's engine cannot run yet, for other engines' habits, and for pruning. What weft's engine does
+// run is taken from the very list that its worker allocates (plan/stage_memory.h). Pure.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "plan/estimate/question.h"
+#include "plan/layout.h"
+
+namespace weft {
+
+enum class MemoryTerm {
+  kWeights,
+  kGradients,
+  kMasterWeights,
+  kOptimizer,
+  kActivations,     // saved for backward, times what is in flight
+  kHead,            // logits and their gradient
+  kTransients,      // of backward: largest weight gradient, gathered inputs, casts
+  kGatheredLayers,  // ZeRO-3: layers gathered at once
+  kCommunication,
+  kWorkspace,
+  kContext,  // driver context, libraries, NCCL: an allowance
+};
+inline constexpr size_t kMemoryTerms = static_cast<size_t>(MemoryTerm::kContext) + 1;
+absl::string_view MemoryTermName(MemoryTerm term);  // "weights", "master_weights", ...
+
+struct MemoryEstimate {
+  std::array<int64_t, kMemoryTerms> bytes = {};
+  int64_t host_bytes = 0;  // pinned or paged memory of this rank on its node
+  bool exact = false;      // from the worker's own list; kContext stays an allowance
+
+  int64_t of(MemoryTerm term) const { return bytes[static_cast<size_t>(term)]; }
+  int64_t& operator[](MemoryTerm term) { return bytes[static_cast<size_t>(term)]; }
+  int64_t total_bytes() const;    // all terms
+  int64_t at_rest_bytes() const;  // weights, gradients, master weights, optimizer
+  MemoryTerm largest() const;     // ties: the earlier term
+};
+
+// The fullest rank of `stage`. Never decreases with micro_batch_size or seq_len.
+// REQUIRES: CheckModel and CheckCluster hold; CheckLayout holds; 0 <= stage < layout.pp.
+MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage);
+
+// A bound from below for every layout with these degrees, whatever its micro batch, recompute and
+// schedule: states alone. For the search.
+int64_t LeastStateBytes(const Question& question, const Layout& layout, int stage);
+
+}  // namespace weft

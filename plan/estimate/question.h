@@ -1,0 +1,43 @@
+// What an estimate is asked about, besides the layout: model, machine, batch, numbers, and the
+// habits of the engine that would run it. Pure values.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "plan/cluster.h"
+#include "plan/estimate/engine_profile.h"
+#include "plan/layout.h"
+#include "plan/model.h"
+#include "plan/precision.h"
+
+namespace weft {
+
+// What the optimizer keeps per trained parameter beside the weight.
+enum class OptimizerStates { kNone, kOneMoment, kTwoMoments, kTwoMoments8Bit, kFactored };
+
+// In what the frozen base of a fine-tuning run is held. kNf4: 4 bits and a scale per 64 values
+// (Dettmers et al., arXiv:2305.14314, 3).
+enum class FrozenFormat { kBf16, kInt8, kNf4 };
+
+// Low-rank adapters beside frozen linear layers (Hu et al., arXiv:2106.09685, 4.1): each adapted
+// [out, in] weight trains r * (out + in) parameters.
+struct LowRankAdapters {
+  int64_t rank = 0;
+  bool on_attention_qv = true;  // q and v projections
+  bool on_attention_ko = false;
+  bool on_mlp = false;
+  FrozenFormat frozen = FrozenFormat::kBf16;
+  friend bool operator==(const LowRankAdapters&, const LowRankAdapters&) = default;
+};
+
+struct Question {
+  ModelShape model;
+  Cluster cluster;
+  BatchShape batch;
+  Precision precision = Precision::kFp32;
+  OptimizerStates optimizer = OptimizerStates::kTwoMoments;
+  EngineProfile engine;
+  std::optional<LowRankAdapters> adapters;  // nullopt: everything is trained
+};
+
+}  // namespace weft

@@ -1,0 +1,73 @@
+// Seconds of one optimizer step, as a sum of named terms on the critical path. Pieces that depend
+// on few degrees are functions of their own, so that a search may keep them. Pure.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "plan/estimate/question.h"
+#include "plan/layout.h"
+#include "plan/simulate.h"
+
+namespace weft {
+
+enum class TimeTerm {
+  kMatmul,
+  kAttention,
+  kStreaming,  // norms, activations, residuals, softmax: bound by memory
+  kOverhead,   // the host, where it is slower than the device
+  kRecompute,  // forward work done again
+  kTensorComm,
+  kContextComm,
+  kExpertComm,
+  kPipelineComm,
+  kBubble,
+  kDataComm,  // exposed gradient reduction and parameter gathers, tied embedding, norm
+  kOptimizer,
+  kStragglers,
+};
+inline constexpr size_t kTimeTerms = static_cast<size_t>(TimeTerm::kStragglers) + 1;
+absl::string_view TimeTermName(TimeTerm term);  // "matmul", "tensor_comm", ...
+
+struct TermSeconds {
+  std::array<double, kTimeTerms> seconds = {};
+  double of(TimeTerm term) const { return seconds[static_cast<size_t>(term)]; }
+  double& operator[](TimeTerm term) { return seconds[static_cast<size_t>(term)]; }
+  double total_s() const;  // the sum, in the order of the terms
+  TermSeconds& operator+=(const TermSeconds& other);
+};
+TermSeconds operator*(double factor, const TermSeconds& term);
+
+// One microbatch through a part of the network on one rank.
+struct PassCost {
+  TermSeconds forward;
+  TermSeconds backward;          // input and weight gradients, recompute included
+  double weight_gradient_s = 0;  // of backward: what ZB-H1 may move
+  double total_s() const { return forward.total_s() + backward.total_s(); }
+};
+
+// Depend on tp, cp, ep, sequence_parallel, micro_batch_size and head_chunks of the layout alone
+// (and on where the groups lie: dp and pp only through the node borders they cross).
+PassCost BlockPass(const Question& question, const Layout& layout, Recompute recompute);
+PassCost EmbeddingPass(const Question& question, const Layout& layout);
+PassCost HeadPass(const Question& question, const Layout& layout);
+
+// A microbatch's activations to the next stage, one way.
+double BoundarySeconds(const Question& question, const Layout& layout);
+
+// What follows the pipeline on `stage`: exposed data communication, optimizer, stragglers.
+// `backward_s`: the time that reductions may hide behind.
+TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, double backward_s);
+
+// The whole step: blocks, embedding and head of the slowest stage, bubble by closed form, step end.
+// total_s() is the sum of the terms. REQUIRES: CheckModel, CheckCluster and CheckLayout hold.
+TermSeconds EstimateStep(const Question& question, const Layout& layout);
+
+// The same with the bubble from a dry run of the schedule (plan/simulate.h): for finalists.
+absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& layout);
+
+}  // namespace weft
