@@ -39,6 +39,12 @@ const std::vector<Room>& Rooms() {
       {"worker/backend/cuda", {"worker/backend", "worker/backend/cuda"}, {"cuda"}, {}},
       {"worker/backend", {"worker/backend"}, {}, {{"loader", {"plan", "absl core"}}}},
       {"plan", {"plan"}, {"absl core"}, {}},
+      {"plan/estimate", {"plan", "plan/estimate"}, {"absl core"}, {}},
+      {"plan/search", {"plan", "plan/estimate", "plan/search"}, {"absl core"}, {}},
+      {"bench",
+       {"plan", "plan/estimate", "plan/search", "bench"},
+       {"absl core", "json", "benchmark"},
+       {{"planner_accuracy", {"cli"}}}},
       {"proto", {"plan", "proto"}, {"absl core", "protobuf"}, {}},
       {"process",
        {"plan", "process"},
@@ -51,18 +57,20 @@ const std::vector<Room>& Rooms() {
        {"absl core", "absl", "json"},
        {{"link", {"grpc", "protobuf"}}, {"main", {"grpc", "cli"}}}},
       {"coordinator",
-       {"plan", "proto", "process", "coordinator"},
+       {"plan", "plan/estimate", "plan/search", "proto", "process", "coordinator"},
        {"absl core", "absl", "protobuf"},
        {{"service", {"grpc"}},
         {"driver", {"grpc"}},
         {"main", {"grpc", "cli"}},
         {"journal", {"sqlite", "xxhash"}}}},
       {"launcher",
-       {"plan", "proto", "process", "data", "checkpoint", "launcher"},
+       {"plan", "plan/estimate", "plan/search", "proto", "process", "data", "checkpoint",
+        "launcher"},
        {"absl core", "absl", "json", "yaml", "protobuf"},
        {{"client", {"grpc"}}, {"main", {"grpc", "cli", "launcher/commands"}}}},
       {"launcher/commands",
-       {"plan", "proto", "process", "data", "checkpoint", "launcher", "launcher/commands"},
+       {"plan", "plan/estimate", "plan/search", "proto", "process", "data", "checkpoint",
+        "launcher", "launcher/commands"},
        {"absl core", "absl", "json", "cli"},
        {}},
   };
@@ -84,6 +92,7 @@ std::string LibraryOf(const std::string& header) {
       {"CLI/", "cli"},
       {"sqlite3.h", "sqlite"},
       {"xxhash.h", "xxhash"},
+      {"benchmark/", "benchmark"},
       {"mpi.h", "mpi"},
       {"cblas.h", "cblas"},
       {"openblas_config.h", "cblas"},
@@ -162,7 +171,8 @@ std::string Refusal(const Room& room, const std::string& stem, const std::string
   const bool is_ours = IsOurFolder(header);
   const std::string what = is_ours ? Folder(header) : LibraryOf(header);
   if (what.empty()) return "the library is not in the table of tests/tidy/rules.cc";
-  if (room.folder == "plan" && (what == "posix" || IsOfTheWorld(header))) {
+  const bool is_pure = StartsWith(room.folder + "/", "plan/");
+  if (is_pure && (what == "posix" || IsOfTheWorld(header))) {
     return "plan/ knows no files, clocks, threads or logs";
   }
   if (what == "std" || what == "posix") return "";
