@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 
@@ -25,7 +26,8 @@ class Inventory {
   void AddLinear(const std::string& name, int64_t out, int64_t in, int split_dim, int64_t unit,
                  double std) {
     Add(absl::StrCat(name, ".weight"), {out, in}, split_dim, unit, InitialValue::kNormal, std);
-    if (model_.family != ModelFamily::kGpt2) return;
+    const bool in_attention = absl::StrContains(name, ".attn.");
+    if (model_.family != ModelFamily::kGpt2 && !(model_.attention_bias && in_attention)) return;
     Add(absl::StrCat(name, ".bias"), {out}, split_dim == 0 ? 0 : -1, split_dim == 0 ? unit : 1,
         InitialValue::kZero, 0);
   }
@@ -120,6 +122,23 @@ void CheckGpt2(const ModelShape& model, const ModelKeys& keys, std::vector<SpecI
   }
 }
 
+void CheckRopeScaling(const RopeScaling& scaling, std::vector<SpecIssue>& issues) {
+  if (scaling.factor == 1) return;
+  if (!std::isfinite(scaling.factor) || scaling.factor < 1) {
+    issues.push_back({"model.rope_scaling.factor",
+                      absl::StrCat(scaling.factor, " is less than 1; use 1 or more, e.g. 8")});
+  }
+  if (!std::isfinite(scaling.high_freq_factor) || scaling.low_freq_factor <= 0 ||
+      !(scaling.low_freq_factor < scaling.high_freq_factor)) {
+    issues.push_back(
+        {"model.rope_scaling.low_freq_factor",
+         absl::StrCat(scaling.low_freq_factor, " with high_freq_factor ", scaling.high_freq_factor,
+                      "; both must be positive and the former smaller, e.g. 1 and 4")});
+  }
+  CheckCount("rope_scaling.original_max_position_embeddings", scaling.original_max_positions,
+             kMaxPositions, issues);
+}
+
 void CheckLlama(const ModelShape& model, const ModelKeys& keys, std::vector<SpecIssue>& issues) {
   if (model.num_heads % model.num_kv_heads != 0) {
     issues.push_back(
@@ -137,6 +156,7 @@ void CheckLlama(const ModelShape& model, const ModelKeys& keys, std::vector<Spec
     issues.push_back({"model.rope_theta",
                       absl::StrCat(model.rope_theta, " is not a positive number; use e.g. 10000")});
   }
+  CheckRopeScaling(model.rope_scaling, issues);
 }
 
 }  // namespace

@@ -16,8 +16,19 @@
 namespace weft {
 
 // gpt2: learned positions, LayerNorm, GELU (tanh form), biases, tied head.
-// llama: rotary positions, RMSNorm, SwiGLU, no biases, grouped kv heads.
+// llama: rotary positions, RMSNorm, SwiGLU, grouped kv heads; biases in attention only, on demand.
 enum class ModelFamily { kGpt2, kLlama };
+
+// How rotary positions are stretched beyond the sequence length of pre-training, as Llama 3.1 does
+// ("rope_type": "llama3"): slow turns are slowed down by `factor`, fast ones kept, between
+// blended. worker/rotary.h has the formula.
+struct RopeScaling {
+  double factor = 1;  // 1: none, whatever the others say
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_max_positions = 8192;
+  friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
+};
 
 // Counts of a decoder-only transformer; letters are those of the glossary (README).
 struct ModelShape {
@@ -39,6 +50,8 @@ struct ModelShape {
   int64_t experts_per_token = 0;  // top-k
   int64_t expert_ffn_size = 0;    // F of one expert
   int64_t shared_ffn_size = 0;    // F of what every token passes beside them; 0: none
+  RopeScaling rope_scaling = {};  // llama only
+  bool attention_bias = false;    // llama only: q, k, v and o have biases (gpt2's always have)
 
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };

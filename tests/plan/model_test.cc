@@ -132,6 +132,20 @@ TEST(Tensors, HeadDimMayDifferFromWidthOverHeadsInLlama) {
   EXPECT_EQ(texts[5], "blocks.0.attn.o.weight [8,24] split 1 by 6, normal 0.02");
 }
 
+TEST(Tensors, OfALlamaHaveBiasesInAttentionOnlyAndOnDemand) {
+  ModelShape model = Llama(1, 8, 4, 2, 12, 11);
+  model.attention_bias = true;
+  ASSERT_TRUE(CheckModel(model).ok());
+  std::vector<std::string> biases;
+  for (const std::string& text : TensorTexts(model)) {
+    if (text.find(".bias") != std::string::npos) biases.push_back(text);
+  }
+  EXPECT_THAT(biases, ElementsAre("blocks.0.attn.q.bias [8] split 0 by 2, 0",
+                                  "blocks.0.attn.k.bias [4] split 0 by 2, 0",
+                                  "blocks.0.attn.v.bias [4] split 0 by 2, 0",
+                                  "blocks.0.attn.o.bias [8], 0"));
+}
+
 TEST(Tensors, HaveUniqueNamesAndKnowTheirPlace) {
   ModelShape untied = Gpt2(3, 8, 2, 11, 6);
   untied.tied_embeddings = false;
@@ -267,6 +281,23 @@ TEST(CheckModel, NamesTheRuleThatALlamaBreaks) {
         m.head_dim = 1 << 12;
       },
       "model.num_attention_heads: 4096 heads of 4096 are too wide; use at most 4194304 in all");
+}
+
+TEST(CheckModel, NamesTheRuleThatStretchedRotaryPositionsBreak) {
+  ModelShape llama = Llama(2, 64, 8, 2, 176, 256);
+  llama.rope_scaling = {.factor = 8, .original_max_positions = 64};
+  EXPECT_TRUE(CheckModel(llama).ok());
+  ExpectBroken(
+      llama, [](ModelShape& m) { m.rope_scaling.factor = 0.5; },
+      "model.rope_scaling.factor: 0.5 is less than 1; use 1 or more, e.g. 8");
+  ExpectBroken(
+      llama, [](ModelShape& m) { m.rope_scaling.low_freq_factor = 4; },
+      "model.rope_scaling.low_freq_factor: 4 with high_freq_factor 4; both must be positive and "
+      "the former smaller, e.g. 1 and 4");
+  ExpectBroken(
+      llama, [](ModelShape& m) { m.rope_scaling.original_max_positions = 0; },
+      "model.rope_scaling.original_max_position_embeddings: 0 is out of range; use 1 to "
+      "1073741824");
 }
 
 TEST(ModelIssues, ReportsAllBrokenRulesAtOnce) {
