@@ -38,6 +38,7 @@ struct StageState {
   int peak_live = 0;
   double clock_s = 0;
   double busy_s = 0;
+  std::vector<TimedAction> timeline;
 };
 
 // Runs every stage until it waits for a partner, wakes it when the partner posts. Each post wakes
@@ -71,6 +72,7 @@ class DryRun {
       result.makespan_s = std::max(result.makespan_s, state.clock_s);
       result.peak_live.push_back(state.peak_live);
       result.busy_s.push_back(state.busy_s);
+      result.timeline.push_back(state.timeline);
       busy_s += state.busy_s;
     }
     const double stage_seconds = result.makespan_s * static_cast<double>(states_.size());
@@ -115,6 +117,7 @@ class DryRun {
   absl::Status Compute(int stage, const Action& action) {
     StageState& state = states_[stage];
     double duration_s = 0;
+    const bool is_pass = action.op == Op::kForward || action.op == Op::kBackward;
     if (action.op == Op::kForward) {
       duration_s = SecondsOf(stage).forward_s;
       state.live.insert(action.microbatch);
@@ -127,6 +130,7 @@ class DryRun {
                                                 " without the activations of its forward pass"));
       }
     }
+    if (is_pass) state.timeline.push_back({action, state.clock_s, state.clock_s + duration_s});
     state.clock_s += duration_s;
     state.busy_s += duration_s;
     return absl::OkStatus();

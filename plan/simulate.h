@@ -10,10 +10,20 @@
 
 namespace weft {
 
+// Of one microbatch through one chunk.
 struct ActionSeconds {
   double forward_s = 1;
-  double backward_s = 2;
-  double transfer_s = 0;
+  double backward_s = 2;         // input and weight gradients
+  double transfer_s = 0;         // to the next chunk, or back
+  double weight_gradient_s = 0;  // of backward_s: what zb_h1 splits off
+};
+
+// A forward or backward pass (or half of one) as it ran in a dry run. Gaps between neighbours are
+// bubble, or transfers.
+struct TimedAction {
+  Action action;
+  double start_s = 0;
+  double end_s = 0;
 };
 
 struct Simulation {
@@ -21,6 +31,8 @@ struct Simulation {
   double bubble_fraction = 0;  // share of stage-seconds without compute (idle or transfers)
   std::vector<int> peak_live;  // per stage: most microbatches held at once
   std::vector<double> busy_s;  // per stage: forward and backward passes
+  // Per stage, in the order of time: what a picture of the schedule shows.
+  std::vector<std::vector<TimedAction>> timeline;
 };
 
 // `stages[i]` is stage i's action list; `seconds[i]` its durations (one entry: all stages alike).
