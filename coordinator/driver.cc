@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "coordinator/record.h"
 #include "plan/errors.h"
-#include "plan/search.h"
+#include "plan/search/search.h"
 #include "process/log.h"
 
 namespace weft {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "launcher/job_yaml.h"
-#include "plan/search.h"
+#include "plan/search/search.h"
 
 namespace weft {
 

@@ -20,7 +20,7 @@
 #include "launcher/progress.h"
 #include "launcher/start.h"
 #include "plan/errors.h"
-#include "plan/search.h"
+#include "plan/search/search.h"
 #include "process/version.h"
 #include "proto/wire.h"
 

@@ -6,8 +6,8 @@
 #include "launcher/commands/commands.h"
 #include "launcher/job_yaml.h"
 #include "launcher/plan_json.h"
-#include "plan/describe.h"
-#include "plan/search.h"
+#include "plan/search/describe.h"
+#include "plan/search/search.h"
 
 namespace weft {
 namespace {

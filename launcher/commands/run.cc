@@ -18,9 +18,9 @@
 #include "launcher/progress.h"
 #include "launcher/run_folder.h"
 #include "launcher/supervise.h"
-#include "plan/describe.h"
 #include "plan/errors.h"
-#include "plan/search.h"
+#include "plan/search/describe.h"
+#include "plan/search/search.h"
 #include "process/signals.h"
 
 namespace weft {

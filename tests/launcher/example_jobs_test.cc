@@ -7,7 +7,7 @@
 
 #include "launcher/job_yaml.h"
 #include "launcher/plan_json.h"
-#include "plan/search.h"
+#include "plan/search/search.h"
 
 namespace weft {
 namespace {

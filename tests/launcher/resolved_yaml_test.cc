@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/job_keys.h"
 #include "launcher/job_yaml.h"
-#include "plan/search.h"
+#include "plan/search/search.h"
 #include "tests/launcher/job_file_for_test.h"
 
 namespace weft {

@@ -1,4 +1,4 @@
-#include "plan/search.h"
+#include "plan/search/search.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "plan/describe.h"
 #include "plan/errors.h"
 #include "plan/schedule.h"
+#include "plan/search/describe.h"
 #include "plan/simulate.h"
 #include "plan/stage_memory.h"
 

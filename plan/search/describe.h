@@ -4,7 +4,7 @@
 #include <string>
 
 #include "plan/job_spec.h"
-#include "plan/search.h"
+#include "plan/search/search.h"
 
 namespace weft {
 

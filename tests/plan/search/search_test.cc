@@ -1,4 +1,4 @@
-#include "plan/search.h"
+#include "plan/search/search.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
