@@ -1,8 +1,42 @@
-// How an engine spends time beyond the work itself: launches, overlap, fusion. Pure values.
+// How an engine spends time beyond the work itself: launches, fusion, overlap. A handful of
+// constants, each with its meaning and unit; their values are constants.cc's. Pure values.
 #pragma once
 
 namespace weft {
 
-struct TimeHabits {};
+struct TimeHabits {
+  // Attention on GPUs that stores no [T, T] matrix (arXiv:2307.08691); false: scores of all pairs
+  // are written and read back. CPU backends store the causal half.
+  bool fused_attention = true;
+  // Weight gradients of a microbatch hide behind the reductions of its input gradients, and the
+  // like: shares of a communication that its own pass hides, [0, 1].
+  double tensor_hidden_forward = 0;
+  double tensor_hidden_backward = 0;
+  double pipeline_hidden = 0;  // of a transfer between stages
+  // Share of the last microbatch's backward pass behind which gradients are reduced, [0, 1].
+  double reduce_window = 0;
+  // The same for gathering ZeRO-1 and -2 parameters, behind the first forward pass.
+  double gather_window = 0;
+  double gradient_bytes = 4;   // per parameter, as reduced
+  double parameter_bytes = 2;  // as gathered
+  // Host operations started, each device.op_overhead_s: per block and pass, per collective inside
+  // a block, per microbatch outside blocks, per step.
+  double forward_ops = 18;
+  double backward_ops = 24;
+  double collective_ops = 0;
+  double microbatch_ops = 0;
+  double step_ops = 0;
+  // Traffic of memory-bound kernels over the least there is (each tensor read once by each kernel
+  // that needs it and written once): the lack of fusion.
+  double streaming_forward = 1;
+  double streaming_backward = 2;
+  // Times that a stored score is written or read.
+  double score_passes_forward = 4;
+  double score_passes_backward = 8;
+  double optimizer_bytes = 36;  // moved per parameter and step, two moments
+  // Spread of ranks' step times over their mean, as a share of the step: n ranks that wait for
+  // each other lose sigma * sqrt(2 ln n).
+  double straggler_sigma = 0;
+};
 
 }  // namespace weft

@@ -1,0 +1,33 @@
+#include "plan/estimate/machine.h"
+
+namespace weft {
+namespace {
+
+// Inner size of a product at which a unit runs at half its rate: what filling its pipeline and
+// writing its tile cost, in elements of the inner dim.
+constexpr double kHalfRateInner = 150;
+
+}  // namespace
+
+Machine MachineOf(const Question& question) {
+  const Cluster& cluster = question.cluster;
+  const DeviceProfile& device = cluster.device;
+  Machine machine;
+  machine.gpu = device.backend == BackendKind::kCuda;
+  machine.matmul_flops_per_s = device.MatmulFlopsPerS(question.precision);
+  machine.attention_flops_per_s = device.AttentionFlopsPerS(question.precision);
+  machine.memory_bytes_per_s = device.StreamBytesPerS();
+  machine.op_s = device.op_overhead_s;
+  machine.element_bytes = ActivationBytes(question.precision);
+  if (machine.gpu) {
+    machine.units = device.compute_units;
+    machine.half_rate_inner = kHalfRateInner;
+  }
+  machine.intra_node = cluster.intra_node;
+  machine.inter_node = cluster.inter_node;
+  machine.inter_node.bytes_per_s *= static_cast<double>(cluster.nics()) / cluster.slots_per_node;
+  machine.slots_per_node = cluster.slots_per_node;
+  return machine;
+}
+
+}  // namespace weft

@@ -1,0 +1,28 @@
+// A cluster as the kernels see it: sustained rates at one precision. The one place that turns
+// plan/cluster.h into numbers for formulas. Pure.
+#pragma once
+#include "plan/cluster.h"
+#include "plan/estimate/question.h"
+#include "plan/layout.h"
+
+namespace weft {
+
+struct Machine {
+  bool gpu = false;
+  double matmul_flops_per_s = 0;     // linear layers, large shapes
+  double attention_flops_per_s = 0;  // the forward pass of attention
+  double memory_bytes_per_s = 0;
+  double op_s = 0;           // host time to start an operation
+  double element_bytes = 4;  // of an activation
+  // Kernel character: units that take tiles of a product (0: any shape is as good as a large one),
+  // inner size at which a tile runs at half its rate.
+  double units = 0;
+  double half_rate_inner = 0;
+  LinkProfile intra_node, inter_node;  // per worker
+  int slots_per_node = 1;
+  double collective_s = 0;  // to start any collective
+};
+
+Machine MachineOf(const Question& question);
+
+}  // namespace weft

@@ -1,0 +1,298 @@
+// What a microbatch costs in a block, in the embedding and in the head (step_estimate.h).
+#include <algorithm>
+#include <cmath>
+
+#include "plan/estimate/collective.h"
+#include "plan/estimate/kernel_time.h"
+#include "plan/estimate/machine.h"
+#include "plan/estimate/step_estimate.h"
+#include "plan/estimate/work.h"
+#include "plan/shard.h"
+
+namespace weft {
+namespace {
+
+// Flash attention's backward pass: 2.5 times the work of the forward pass, at less of its rate
+// (arXiv:2307.08691, 4.1).
+constexpr double kFusedBackwardWork = 2.5 / 0.85;
+// A rank's experts get more than their share of the tokens.
+constexpr double kExpertImbalance = 1.1;
+
+// Everything that passes ask about one layout.
+struct Pass {
+  Pass(const Question& asked, const Layout& cut)
+      : question(asked),
+        layout(cut),
+        habits(asked.engine.time),
+        machine(MachineOf(asked)),
+        share(ShareOf(asked.model, cut)),
+        sharing(CoreSharing(asked.cluster, cut.world_size())),
+        sequence(static_cast<double>(asked.batch.seq_len)),
+        tokens(static_cast<double>(cut.micro_batch_size) * sequence / cut.cp),
+        rows(cut.sequence_parallel ? tokens / cut.tp : tokens),
+        tensor_group(GroupOf(machine, cut.tp, 1, cut.world_size())),
+        gated(asked.model.family != ModelFamily::kGpt2),
+        fused(machine.gpu && habits.fused_attention) {}
+
+  double wide_bytes() const { return machine.element_bytes * tokens * share.width; }
+
+  const Question& question;
+  const Layout& layout;
+  const TimeHabits& habits;
+  Machine machine;
+  BlockShare share;
+  double sharing;   // by how much workers on the same cores slow each other
+  double sequence;  // T
+  double tokens;    // of a microbatch on one rank
+  double rows;      // tokens that its norms and residuals see
+  RankGroup tensor_group;
+  bool gated, fused;
+};
+
+// A communication of which a share hides behind the compute of its own pass.
+double Exposed(double comm_s, double hidden_share, double compute_s) {
+  return comm_s - std::min(hidden_share * comm_s, compute_s);
+}
+
+LinearSeconds& operator+=(LinearSeconds& sum, const LinearSeconds& other) {
+  sum.forward_s += other.forward_s;
+  sum.input_gradient_s += other.input_gradient_s;
+  sum.weight_gradient_s += other.weight_gradient_s;
+  return sum;
+}
+
+LinearSeconds BlockMatmuls(const Pass& pass) {
+  const BlockShare& share = pass.share;
+  const Machine& machine = pass.machine;
+  const double tokens = pass.tokens;
+  LinearSeconds sum = LinearLayer(machine, tokens, share.query + 2 * share.key_value, share.width);
+  sum += LinearLayer(machine, tokens, share.width, share.query);
+  sum += LinearLayer(machine, tokens, share.up, share.width);
+  sum += LinearLayer(machine, tokens, share.width, share.inner);
+  if (share.experts > 0) {
+    sum += LinearLayer(machine, tokens, share.experts * pass.layout.ep, share.width);
+    const double routed = kExpertImbalance * tokens * share.top_k / share.experts;
+    LinearSeconds expert = LinearLayer(machine, routed, share.expert_up, share.width);
+    expert += LinearLayer(machine, routed, share.width, share.expert_inner);
+    sum.forward_s += share.experts * expert.forward_s;
+    sum.input_gradient_s += share.experts * expert.input_gradient_s;
+    sum.weight_gradient_s += share.experts * expert.weight_gradient_s;
+  }
+  return sum;
+}
+
+struct BothPasses {
+  double forward_s = 0;
+  double backward_s = 0;
+};
+
+// The products q k^T and with v, of the causal half where scores are not stored for all pairs.
+BothPasses AttentionCore(const Pass& pass) {
+  const double all_pairs = 4 * pass.tokens * pass.sequence * pass.share.query;
+  if (pass.fused) {
+    const double forward_s = all_pairs / 2 / pass.machine.attention_flops_per_s;
+    return {forward_s, kFusedBackwardWork * forward_s};
+  }
+  const double pairs = pass.machine.gpu ? all_pairs : all_pairs / 2;
+  const double forward_s = pairs / pass.machine.attention_flops_per_s;
+  return {forward_s, 2 * forward_s};
+}
+
+// Scores that are written and read back.
+BothPasses StoredScores(const Pass& pass) {
+  if (pass.fused) return {};
+  const double stored = pass.machine.gpu ? pass.sequence : pass.sequence / 2;
+  const double bytes = pass.machine.element_bytes * pass.share.heads * pass.tokens * stored;
+  return {StreamingSeconds(pass.machine, bytes * pass.habits.score_passes_forward),
+          StreamingSeconds(pass.machine, bytes * pass.habits.score_passes_backward)};
+}
+
+// Norms, residual sums, biases, activation: elements that a forward pass reads and writes.
+double BlockElements(const Pass& pass) {
+  const BlockShare& share = pass.share;
+  const double qkv = share.query + 2 * share.key_value;
+  const double routed = share.top_k * kExpertImbalance;
+  const double inner = share.inner + routed * share.expert_inner;
+  const double norms = 2 * 2 * share.width;      // read x, write y
+  const double residuals = 2 * 3 * share.width;  // read both, write the sum
+  const double biases = pass.gated ? 0 : 2 * (qkv + inner);
+  const double wide_biases = pass.gated ? 0 : 2 * 2 * share.width;
+  const double activation = pass.gated ? 3 * inner : 2 * inner;
+  const double routing = 2 * 2 * routed * share.width;  // to the experts' order and back
+  return pass.rows * (norms + residuals + wide_biases) +
+         pass.tokens * (biases + activation + routing);
+}
+
+// Tensor parallelism of one block (Shoeybi et al., arXiv:1909.08053, 3; with sequence parallelism
+// arXiv:2205.05198, 4.2.2: gathers and reduce-scatters, and the backward pass gathers the inputs
+// again for their weight gradients).
+BothPasses TensorComm(const Pass& pass) {
+  if (pass.layout.tp == 1) return {};
+  const double bytes = pass.wide_bytes();
+  if (!pass.layout.sequence_parallel) {
+    const double pair_s = 2 * AllReduceSeconds(pass.machine, pass.tensor_group, bytes);
+    return {pair_s, pair_s};
+  }
+  const double gather_s = AllGatherSeconds(pass.machine, pass.tensor_group, bytes);
+  const double scatter_s = ReduceScatterSeconds(pass.machine, pass.tensor_group, bytes);
+  return {2 * gather_s + 2 * scatter_s, 4 * gather_s + 2 * scatter_s};
+}
+
+// Keys and values pass around the ring under the attention of what has arrived (arXiv:2310.01889);
+// gradients travel with them on the way back.
+BothPasses ContextComm(const Pass& pass, const BothPasses& attention) {
+  const int cp = pass.layout.cp;
+  if (cp == 1) return {};
+  const double bytes = pass.machine.element_bytes * pass.tokens * 2 * pass.share.key_value;
+  const int world = pass.layout.world_size();
+  const double hop_s = SendSeconds(pass.machine, pass.layout.tp * cp, world, bytes);
+  const double hops = cp - 1;
+  const double share = hops / cp;  // of the attention, that has something to wait behind
+  return {
+      std::max(0.0, hops * hop_s - share * attention.forward_s) + pass.machine.collective_s,
+      std::max(0.0, 2 * hops * hop_s - share * attention.backward_s) + pass.machine.collective_s};
+}
+
+// Tokens to their experts and back, over the ep ranks of the data axis.
+double ExpertCommSeconds(const Pass& pass) {
+  if (pass.layout.ep == 1 || pass.share.experts <= 0) return 0;
+  const RankGroup group = GroupOf(pass.machine, pass.layout.ep, pass.layout.tp * pass.layout.cp,
+                                  pass.layout.world_size());
+  const double bytes = pass.machine.element_bytes * pass.tokens * pass.share.top_k *
+                       pass.share.width * kExpertImbalance /
+                       (pass.layout.sequence_parallel ? pass.layout.tp : 1);
+  return 2 * AllToAllSeconds(pass.machine, group, bytes);
+}
+
+// The host starts operations while the device computes; a device that is the host does both.
+void AddOverhead(const Pass& pass, double ops, TermSeconds& terms) {
+  const double host_s = ops * pass.machine.op_s * pass.sharing;
+  terms[TimeTerm::kOverhead] += pass.machine.gpu ? std::max(0.0, host_s - terms.total_s()) : host_s;
+}
+
+}  // namespace
+
+PassCost BlockPass(const Question& question, const Layout& layout, Recompute recompute) {
+  const Pass pass(question, layout);
+  const TimeHabits& habits = pass.habits;
+  const LinearSeconds matmul = BlockMatmuls(pass);
+  const BothPasses attention = AttentionCore(pass);
+  const BothPasses scores = StoredScores(pass);
+  const double streaming_s =
+      StreamingSeconds(pass.machine, pass.machine.element_bytes * BlockElements(pass));
+  const BothPasses tensor = TensorComm(pass);
+  const BothPasses context = ContextComm(pass, attention);
+  const double expert_s = ExpertCommSeconds(pass);
+  const double collectives = layout.tp > 1 ? 2 : 0;
+
+  PassCost cost;
+  TermSeconds& forward = cost.forward;
+  forward[TimeTerm::kMatmul] = pass.sharing * matmul.forward_s;
+  forward[TimeTerm::kAttention] = pass.sharing * attention.forward_s;
+  forward[TimeTerm::kStreaming] =
+      pass.sharing * (habits.streaming_forward * streaming_s + scores.forward_s);
+  forward[TimeTerm::kTensorComm] =
+      Exposed(tensor.forward_s, habits.tensor_hidden_forward, forward.total_s());
+  forward[TimeTerm::kContextComm] = context.forward_s;
+  forward[TimeTerm::kExpertComm] = expert_s;
+  const double forward_ops = habits.forward_ops + collectives * habits.collective_ops;
+
+  TermSeconds& backward = cost.backward;
+  backward[TimeTerm::kMatmul] = pass.sharing * (matmul.input_gradient_s + matmul.weight_gradient_s);
+  backward[TimeTerm::kAttention] = pass.sharing * attention.backward_s;
+  backward[TimeTerm::kStreaming] =
+      pass.sharing * (habits.streaming_backward * streaming_s + scores.backward_s);
+  backward[TimeTerm::kTensorComm] =
+      Exposed(tensor.backward_s, habits.tensor_hidden_backward, backward.total_s());
+  backward[TimeTerm::kContextComm] = context.backward_s;
+  backward[TimeTerm::kExpertComm] = expert_s;
+  double backward_ops = habits.backward_ops + collectives * habits.collective_ops;
+  if (recompute == Recompute::kFull) {
+    backward[TimeTerm::kRecompute] = forward.total_s();
+    backward_ops += forward_ops;
+  } else if (recompute == Recompute::kSelective) {
+    // Scores where they are stored; the cheap wide tensors.
+    const double again_s = pass.fused ? 0 : attention.forward_s + scores.forward_s;
+    backward[TimeTerm::kRecompute] =
+        pass.sharing * (again_s + habits.streaming_forward * streaming_s / 2);
+  }
+  AddOverhead(pass, forward_ops, forward);
+  AddOverhead(pass, backward_ops, backward);
+  cost.weight_gradient_s = pass.sharing * matmul.weight_gradient_s;
+  return cost;
+}
+
+PassCost EmbeddingPass(const Question& question, const Layout& layout) {
+  const Pass pass(question, layout);
+  // Gather, add positions, write; vocabulary-parallel, so the rows are summed over tp.
+  const double streaming_s = pass.sharing * StreamingSeconds(pass.machine, 3 * pass.wide_bytes());
+  PassCost cost;
+  cost.forward[TimeTerm::kStreaming] = streaming_s;
+  cost.backward[TimeTerm::kStreaming] = streaming_s;
+  if (layout.tp > 1) {
+    cost.forward[TimeTerm::kTensorComm] =
+        layout.sequence_parallel
+            ? ReduceScatterSeconds(pass.machine, pass.tensor_group, pass.wide_bytes())
+            : AllReduceSeconds(pass.machine, pass.tensor_group, pass.wide_bytes());
+    if (layout.sequence_parallel) {
+      cost.backward[TimeTerm::kTensorComm] =
+          AllGatherSeconds(pass.machine, pass.tensor_group, pass.wide_bytes());
+    }
+  }
+  AddOverhead(pass, 1 + pass.habits.microbatch_ops / 2, cost.forward);
+  AddOverhead(pass, 1 + pass.habits.microbatch_ops / 2, cost.backward);
+  return cost;
+}
+
+PassCost HeadPass(const Question& question, const Layout& layout) {
+  const Pass pass(question, layout);
+  const double vocab =
+      static_cast<double>(SplitRange(question.model.vocab_size, 1, layout.tp, 0).size());
+  const double pieces = layout.head_chunks;
+  const double rows = pass.tokens / pieces;
+  const LinearSeconds matmul = LinearLayer(pass.machine, rows, vocab, pass.share.width);
+  // Norm and its gradient; logits read for maximum and sum, read and written for the gradient.
+  const double logits_s =
+      StreamingSeconds(pass.machine, pass.machine.element_bytes * 4 * pass.tokens * vocab);
+  const double norm_s =
+      StreamingSeconds(pass.machine, pass.machine.element_bytes * 6 * pass.rows * pass.share.width);
+  PassCost cost;
+  cost.forward[TimeTerm::kMatmul] = pass.sharing * pieces * matmul.forward_s;
+  cost.forward[TimeTerm::kStreaming] = pass.sharing * (norm_s / 2 + logits_s / 2);
+  cost.backward[TimeTerm::kMatmul] =
+      pass.sharing * pieces * (matmul.input_gradient_s + matmul.weight_gradient_s);
+  cost.backward[TimeTerm::kStreaming] = pass.sharing * (norm_s / 2 + logits_s / 2);
+  if (layout.tp > 1) {
+    // Maximum, sum and target logit are reduced over tp, then the gradient of the head's input.
+    const double thin_bytes = pass.machine.element_bytes * pass.tokens;
+    cost.forward[TimeTerm::kTensorComm] =
+        3 * AllReduceSeconds(pass.machine, pass.tensor_group, thin_bytes);
+    cost.backward[TimeTerm::kTensorComm] =
+        layout.sequence_parallel
+            ? ReduceScatterSeconds(pass.machine, pass.tensor_group, pass.wide_bytes())
+            : AllReduceSeconds(pass.machine, pass.tensor_group, pass.wide_bytes());
+    if (layout.sequence_parallel) {
+      cost.forward[TimeTerm::kTensorComm] +=
+          AllGatherSeconds(pass.machine, pass.tensor_group, pass.wide_bytes());
+    }
+  }
+  AddOverhead(pass, 5 + pass.habits.microbatch_ops / 2, cost.forward);
+  AddOverhead(pass, 4 + pass.habits.microbatch_ops / 2, cost.backward);
+  cost.weight_gradient_s = pass.sharing * pieces * matmul.weight_gradient_s;
+  return cost;
+}
+
+double BoundarySeconds(const Question& question, const Layout& layout) {
+  if (layout.pp == 1) return 0;
+  const Machine machine = MachineOf(question);
+  const double tokens = static_cast<double>(layout.micro_batch_size) *
+                        static_cast<double>(question.batch.seq_len) / layout.cp;
+  const double bytes = machine.element_bytes * tokens *
+                       static_cast<double>(question.model.hidden_size) /
+                       (layout.sequence_parallel ? layout.tp : 1);
+  const int stride = layout.tp * layout.cp * layout.dp;
+  return (1 - question.engine.time.pipeline_hidden) *
+         SendSeconds(machine, stride, layout.world_size(), bytes);
+}
+
+}  // namespace weft
