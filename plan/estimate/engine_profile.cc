@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "plan/estimate/constants.h"
 
 namespace weft {
 namespace {
@@ -10,23 +11,35 @@ namespace {
 EngineProfile MegatronProfile() {
   EngineProfile profile;
   profile.name = "megatron";
+  profile.time = FittedTimeConstants().megatron;
+  return profile;
+}
+
+// Megatron-LM and Megatron-DeepSpeed of 2021-22: eager attention, nothing overlapped.
+EngineProfile MegatronDeepspeedProfile() {
+  EngineProfile profile = MegatronProfile();
+  profile.name = "megatron-deepspeed";
+  profile.time = FittedTimeConstants().megatron_deepspeed;
   return profile;
 }
 
 EngineProfile PytorchEagerProfile() {
   EngineProfile profile;
   profile.name = "pytorch-eager";
+  profile.time = FittedTimeConstants().pytorch_eager;
   return profile;
 }
 
 std::vector<EngineProfile> Profiles() {
-  return {WeftProfile(), MegatronProfile(), PytorchEagerProfile()};
+  return {WeftProfile(), MegatronProfile(), MegatronDeepspeedProfile(), PytorchEagerProfile()};
 }
 
 }  // namespace
 
 EngineProfile WeftProfile() {
-  return EngineProfile();
+  EngineProfile profile;
+  profile.time = FittedTimeConstants().weft;
+  return profile;
 }
 
 absl::StatusOr<EngineProfile> EngineProfileNamed(absl::string_view name) {

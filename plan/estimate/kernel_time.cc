@@ -6,15 +6,12 @@
 namespace weft {
 namespace {
 
-// Tiles that libraries cut a product into, and what share of the large tile's rate each reaches:
-// a smaller tile reads its inputs more often for the same work.
+// Tiles that libraries cut a product into. A smaller tile reads its inputs more often for the same
+// work, so that its rate is less.
 struct Tile {
-  double rows, columns, rate;
+  double rows, columns;
 };
-constexpr Tile kTiles[] = {{256, 128, 1.0}, {128, 128, 0.93}, {128, 64, 0.80}, {64, 64, 0.62}};
-
-// Share of the last wave's idle units that split and persistent kernels do not fill.
-constexpr double kWaveLoss = 0.5;
+constexpr Tile kTiles[] = {{256, 128}, {128, 128}, {128, 64}, {64, 64}};  // each half of the last
 
 }  // namespace
 
@@ -24,12 +21,14 @@ double MatmulSeconds(const Machine& machine, double m, double n, double k) {
   if (machine.units <= 0) return 2 * m * n * k / machine.matmul_flops_per_s;
   const double unit_flops_per_s = machine.matmul_flops_per_s / machine.units;
   double waves_s = 0;
+  double rate = 1;
   for (const Tile& tile : kTiles) {
     const double tiles = std::ceil(m / tile.rows) * std::ceil(n / tile.columns);
     const double even = tiles / machine.units;
-    const double waves = even + kWaveLoss * (std::ceil(even) - even);
-    const double tile_s = waves * 2 * tile.rows * tile.columns / (unit_flops_per_s * tile.rate);
+    const double waves = even + machine.wave_loss * (std::ceil(even) - even);
+    const double tile_s = waves * 2 * tile.rows * tile.columns / (unit_flops_per_s * rate);
     if (waves_s == 0 || tile_s < waves_s) waves_s = tile_s;
+    rate *= 1 - machine.small_tile_loss;
   }
   return std::max(waves_s * (k + machine.half_rate_inner), bytes / machine.memory_bytes_per_s);
 }

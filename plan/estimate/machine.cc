@@ -1,17 +1,10 @@
 #include "plan/estimate/machine.h"
 
 namespace weft {
-namespace {
-
-// Inner size of a product at which a unit runs at half its rate: what filling its pipeline and
-// writing its tile cost, in elements of the inner dim.
-constexpr double kHalfRateInner = 150;
-
-}  // namespace
-
 Machine MachineOf(const Question& question) {
   const Cluster& cluster = question.cluster;
   const DeviceProfile& device = cluster.device;
+  const TimeHabits& habits = question.engine.time;
   Machine machine;
   machine.gpu = device.backend == BackendKind::kCuda;
   machine.matmul_flops_per_s = device.MatmulFlopsPerS(question.precision);
@@ -21,7 +14,9 @@ Machine MachineOf(const Question& question) {
   machine.element_bytes = ActivationBytes(question.precision);
   if (machine.gpu) {
     machine.units = device.compute_units;
-    machine.half_rate_inner = kHalfRateInner;
+    machine.half_rate_inner = habits.half_rate_inner;
+    machine.wave_loss = habits.wave_loss;
+    machine.small_tile_loss = habits.small_tile_loss;
   }
   machine.intra_node = cluster.intra_node;
   machine.inter_node = cluster.inter_node;

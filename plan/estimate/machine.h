@@ -14,9 +14,11 @@ struct Machine {
   double memory_bytes_per_s = 0;
   double op_s = 0;           // host time to start an operation
   double element_bytes = 4;  // of an activation
-  // Kernel character: units that take tiles of a product (0: any shape is as good as a large one),
-  // inner size at which a tile runs at half its rate.
+  // Units that take tiles of a product, 0: any shape is as good as a large one; the rest is
+  // TimeHabits'.
   double units = 0;
+  double wave_loss = 0;
+  double small_tile_loss = 0;
   double half_rate_inner = 0;
   LinkProfile intra_node, inter_node;  // per worker
   int slots_per_node = 1;

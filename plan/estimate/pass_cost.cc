@@ -252,8 +252,8 @@ PassCost HeadPass(const Question& question, const Layout& layout) {
   const double rows = pass.tokens / pieces;
   const LinearSeconds matmul = LinearLayer(pass.machine, rows, vocab, pass.share.width);
   // Norm and its gradient; logits read for maximum and sum, read and written for the gradient.
-  const double logits_s =
-      StreamingSeconds(pass.machine, pass.machine.element_bytes * 4 * pass.tokens * vocab);
+  const double logits_s = StreamingSeconds(
+      pass.machine, pass.machine.element_bytes * pass.habits.logit_passes * pass.tokens * vocab);
   const double norm_s =
       StreamingSeconds(pass.machine, pass.machine.element_bytes * 6 * pass.rows * pass.share.width);
   PassCost cost;

@@ -1,5 +1,5 @@
-// How an engine spends time beyond the work itself: launches, fusion, overlap. A handful of
-// constants, each with its meaning and unit; their values are constants.cc's. Pure values.
+// How an engine spends time beyond the work itself: kernels, launches, fusion, overlap. A handful
+// of constants, each with its meaning and unit; their values are constants.cc's. Pure values.
 #pragma once
 
 namespace weft {
@@ -8,17 +8,28 @@ struct TimeHabits {
   // Attention on GPUs that stores no [T, T] matrix (arXiv:2307.08691); false: scores of all pairs
   // are written and read back. CPU backends store the causal half.
   bool fused_attention = true;
-  // Weight gradients of a microbatch hide behind the reductions of its input gradients, and the
-  // like: shares of a communication that its own pass hides, [0, 1].
+
+  // Matrix products on devices with compute units: inner size at which a unit runs at half its
+  // rate, share of the last wave's idle units that the kernels do not fill, and what share of its
+  // rate a unit loses each time that its tile is halved.
+  double half_rate_inner = 150;
+  double wave_loss = 0.5;
+  double small_tile_loss = 0.1;
+
+  // Shares of tensor-parallel communication that the compute of its own pass hides, [0, 1].
   double tensor_hidden_forward = 0;
   double tensor_hidden_backward = 0;
   double pipeline_hidden = 0;  // of a transfer between stages
-  // Share of the last microbatch's backward pass behind which gradients are reduced, [0, 1].
+  // Share of the last microbatch's backward pass behind which gradients are reduced, [0, 1]; and
+  // of the forward pass behind which parameters are gathered.
   double reduce_window = 0;
-  // The same for gathering ZeRO-1 and -2 parameters, behind the first forward pass.
   double gather_window = 0;
+  // Compute that runs beside a communication loses this share of the time that both run: some
+  // units move data (arXiv:2407.21783, 3.3.2 and others see 2 to 15 %).
+  double overlap_slowdown = 0;
   double gradient_bytes = 4;   // per parameter, as reduced
   double parameter_bytes = 2;  // as gathered
+
   // Host operations started, each device.op_overhead_s: per block and pass, per collective inside
   // a block, per microbatch outside blocks, per step.
   double forward_ops = 18;
@@ -26,14 +37,15 @@ struct TimeHabits {
   double collective_ops = 0;
   double microbatch_ops = 0;
   double step_ops = 0;
+
   // Traffic of memory-bound kernels over the least there is (each tensor read once by each kernel
   // that needs it and written once): the lack of fusion.
   double streaming_forward = 1;
   double streaming_backward = 2;
-  // Times that a stored score is written or read.
-  double score_passes_forward = 4;
+  double score_passes_forward = 4;  // times that a stored score is written or read
   double score_passes_backward = 8;
-  double optimizer_bytes = 36;  // moved per parameter and step, two moments
+  double logit_passes = 4;      // the same for logits and their gradient, both passes
+  double optimizer_bytes = 36;  // moved per parameter and step with two moments
   // Spread of ranks' step times over their mean, as a share of the step: n ranks that wait for
   // each other lose sigma * sqrt(2 ln n).
   double straggler_sigma = 0;

@@ -1,0 +1,168 @@
+// Fits the constants of the time model (plan/estimate/constants.h) to published step times, and
+// cross-validates them: what ships is what is fitted. Usage:
+//   fit_constants STEPS.csv [--rounds N] [--leave-out KEY=VALUE] [--only PREFIX,...]
+// Prints fitted values by name. A coordinate search: no derivatives, and it ends after `rounds`.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "bench/accuracy_steps.h"
+#include "bench/fit_parameters.h"
+
+namespace weft {
+namespace {
+
+struct Row {
+  const MeasuredRun* run;
+  double weight;
+};
+
+// Rows of tiers A and B, so weighted that each source counts alike but for the size of its root.
+std::vector<Row> RowsToFit(const std::vector<StepPrediction>& predictions,
+                           const std::function<bool(const MeasuredRun&)>& taken) {
+  std::map<std::string, int> counts;
+  std::vector<Row> rows;
+  for (const StepPrediction& prediction : predictions) {
+    const MeasuredRun& run = *prediction.run;
+    if (!taken(run)) continue;
+    ++counts[run.source];
+    rows.push_back({&run, run.tier == "A" ? 1.0 : 0.3});
+  }
+  for (Row& row : rows) row.weight /= std::sqrt(static_cast<double>(counts[row.run->source]));
+  return rows;
+}
+
+double Loss(const TimeConstants& constants, const std::vector<Row>& rows) {
+  double sum = 0, weights = 0;
+  for (const Row& row : rows) {
+    const absl::StatusOr<Question> question = QuestionOf(constants, *row.run);
+    if (!question.ok()) continue;
+    const double error =
+        std::log(EstimateStep(*question, row.run->layout).total_s() / *row.run->step_s);
+    // Between absolute and squared: large errors count for more, strays not for everything.
+    sum += row.weight * (std::sqrt(error * error + 0.0004) + error * error);
+    weights += row.weight;
+  }
+  return sum / weights;
+}
+
+double Fit(TimeConstants& constants, const std::vector<Row>& rows, int rounds,
+           const std::vector<std::string>& only) {
+  std::vector<FitParameter> parameters;
+  for (const FitParameter& parameter : FitParameters(constants)) {
+    const bool wanted = std::any_of(only.begin(), only.end(), [&](const std::string& prefix) {
+      return absl::StartsWith(parameter.name, prefix);
+    });
+    if (wanted || only.empty()) parameters.push_back(parameter);
+  }
+  std::vector<double> steps(parameters.size(), 0.2);
+  double best = Loss(constants, rows);
+  for (int round = 0; round < rounds; ++round) {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const FitParameter& parameter = parameters[i];
+      const double at = *parameter.value;
+      const double scale = std::max(std::abs(at), 0.02 * parameter.most);
+      bool better = false;
+      for (const double sign : {1.0, -1.0}) {
+        const double to = std::clamp(at + sign * steps[i] * scale, parameter.least, parameter.most);
+        if (to == at) continue;
+        *parameter.value = to;
+        const double loss = Loss(constants, rows);
+        if (loss < best - 1e-7) {
+          best = loss;
+          better = true;
+          break;
+        }
+        *parameter.value = at;
+      }
+      steps[i] = std::clamp(steps[i] * (better ? 1.5 : 0.5), 0.002, 0.5);
+    }
+  }
+  return best;
+}
+
+std::string Shape(const MeasuredRun& run) {
+  return run.model;
+}
+
+int Run(const std::vector<std::string>& arguments) {
+  int rounds = 30;
+  std::vector<std::string> only, sources;
+  bool cross = false;
+  for (size_t i = 2; i + 1 < arguments.size(); ++i) {
+    const std::string& value = arguments[i + 1];
+    if (arguments[i] == "--rounds") rounds = std::atoi(value.c_str());
+    if (arguments[i] == "--only") only = absl::StrSplit(value, ',');
+    if (arguments[i] == "--sources") sources = absl::StrSplit(value, ',');
+    if (arguments[i] == "--cross") cross = value == "1";
+  }
+  const absl::StatusOr<MeasuredTable> table = ReadMeasured(arguments[1]);
+  if (!table.ok()) {
+    std::fprintf(stderr, "fit_constants: %s\n", std::string(table.status().message()).c_str());
+    return 2;
+  }
+  const TimeConstants start = FittedTimeConstants();
+  const StepAccuracy all = PredictSteps(start, *table);
+  const auto taken = [&](const MeasuredRun& run) {
+    if (run.tier == "C") return false;
+    if (absl::StrContains(run.source, "nanotron") && run.gpus > 16) return false;
+    if (sources.empty()) return true;
+    return std::any_of(sources.begin(), sources.end(), [&](const std::string& source) {
+      return absl::StrContains(run.source, source);
+    });
+  };
+  TimeConstants constants = start;
+  const std::vector<Row> rows = RowsToFit(all.predictions, taken);
+  const double before = Loss(constants, rows);
+  const double after = Fit(constants, rows, rounds, only);
+  std::printf("%zu rows: loss %.5f -> %.5f\n", rows.size(), before, after);
+  for (const FitParameter& parameter : FitParameters(constants)) {
+    std::printf("%s = %.5g\n", parameter.name.c_str(), *parameter.value);
+  }
+  std::printf("%s", StepAccuracyText(PredictSteps(constants, *table)).c_str());
+  if (!cross) return 0;
+  // Leave one model shape of one source out at a time.
+  std::map<std::string, std::vector<const MeasuredRun*>> folds;
+  for (const Row& row : rows)
+    folds[absl::StrCat(row.run->source, " ", Shape(*row.run))].push_back(row.run);
+  std::vector<StepPrediction> unseen;
+  for (const auto& [name, fold] : folds) {
+    TimeConstants fitted = constants;
+    const auto others = RowsToFit(all.predictions, [&](const MeasuredRun& run) {
+      return taken(run) &&
+             (run.source != fold.front()->source || Shape(run) != Shape(*fold.front()));
+    });
+    if (others.empty()) continue;
+    Fit(fitted, others, std::max(6, rounds / 4), only);
+    for (const MeasuredRun* run : fold) {
+      const absl::StatusOr<Question> question = QuestionOf(fitted, *run);
+      unseen.push_back({run, EstimateStep(*question, run->layout)});
+    }
+  }
+  StepAccuracy crossed;
+  crossed.predictions = unseen;
+  std::printf("cross-validation, each model shape of a source left out in turn:\n%s",
+              StepAccuracyText(crossed).c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv, argv + argc);
+  if (arguments.size() < 2) {
+    std::fprintf(stderr, "usage: fit_constants STEPS.csv [--rounds N] [--only NAME,...]\n");
+    return 2;
+  }
+  return weft::Run(arguments);
+}

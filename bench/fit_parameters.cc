@@ -1,0 +1,73 @@
+#include "bench/fit_parameters.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace weft {
+namespace {
+
+void AddGeneration(const std::string& name, GenerationConstants& constants,
+                   std::vector<FitParameter>& parameters) {
+  const FitParameter own[] = {
+      {"matmul_bf16", &constants.matmul_bf16, 0.3, 1},
+      {"matmul_fp8", &constants.matmul_fp8, 0.2, 1},
+      {"attention", &constants.attention, 0.1, 0.9},
+      {"streaming", &constants.streaming, 0.3, 0.95},
+      {"op_overhead_s", &constants.op_overhead_s, 1e-6, 3e-5},
+      {"intra_node", &constants.intra_node, 0.2, 1},
+      {"inter_node", &constants.inter_node, 0.1, 1},
+      {"intra_latency_s", &constants.intra_latency_s, 1e-6, 3e-5},
+      {"inter_latency_s", &constants.inter_latency_s, 2e-6, 1e-4},
+  };
+  for (const FitParameter& parameter : own) {
+    parameters.push_back(parameter);
+    parameters.back().name = absl::StrCat(name, ".", parameter.name);
+  }
+}
+
+void AddEngine(const std::string& name, TimeHabits& habits, std::vector<FitParameter>& parameters) {
+  const FitParameter own[] = {
+      {"half_rate_inner", &habits.half_rate_inner, 0, 1000},
+      {"wave_loss", &habits.wave_loss, 0, 1},
+      {"small_tile_loss", &habits.small_tile_loss, 0, 0.4},
+      {"tensor_hidden_forward", &habits.tensor_hidden_forward, 0, 1},
+      {"tensor_hidden_backward", &habits.tensor_hidden_backward, 0, 1},
+      {"pipeline_hidden", &habits.pipeline_hidden, 0, 1},
+      {"reduce_window", &habits.reduce_window, 0, 1},
+      {"gather_window", &habits.gather_window, 0, 1},
+      {"overlap_slowdown", &habits.overlap_slowdown, 0, 0.3},
+      {"gradient_bytes", &habits.gradient_bytes, 2, 4},
+      {"forward_ops", &habits.forward_ops, 1, 200},
+      {"backward_ops", &habits.backward_ops, 1, 300},
+      {"collective_ops", &habits.collective_ops, 0, 40},
+      {"microbatch_ops", &habits.microbatch_ops, 0, 1000},
+      {"step_ops", &habits.step_ops, 0, 10000},
+      {"streaming_forward", &habits.streaming_forward, 0.5, 5},
+      {"streaming_backward", &habits.streaming_backward, 0.5, 8},
+      {"score_passes_forward", &habits.score_passes_forward, 1, 15},
+      {"score_passes_backward", &habits.score_passes_backward, 1, 20},
+      {"logit_passes", &habits.logit_passes, 2, 20},
+      {"optimizer_bytes", &habits.optimizer_bytes, 10, 200},
+      {"straggler_sigma", &habits.straggler_sigma, 0, 0.03},
+  };
+  for (const FitParameter& parameter : own) {
+    parameters.push_back(parameter);
+    parameters.back().name = absl::StrCat(name, ".", parameter.name);
+  }
+}
+
+}  // namespace
+
+std::vector<FitParameter> FitParameters(TimeConstants& constants) {
+  std::vector<FitParameter> parameters;
+  AddGeneration("ampere", constants.ampere, parameters);
+  AddGeneration("hopper", constants.hopper, parameters);
+  AddGeneration("blackwell", constants.blackwell, parameters);
+  AddEngine("megatron", constants.megatron, parameters);
+  AddEngine("megatron_deepspeed", constants.megatron_deepspeed, parameters);
+  AddEngine("pytorch_eager", constants.pytorch_eager, parameters);
+  return parameters;
+}
+
+}  // namespace weft
