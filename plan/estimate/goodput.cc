@@ -1,0 +1,113 @@
+#include "plan/estimate/goodput.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "plan/errors.h"
+#include "plan/model.h"
+
+namespace weft {
+namespace {
+
+// Of the optimizer's moments, per trained parameter; factored ones are rows and columns, next to
+// nothing.
+double MomentBytes(OptimizerStates states) {
+  switch (states) {
+    case OptimizerStates::kNone:
+    case OptimizerStates::kFactored:
+      return 0;
+    case OptimizerStates::kOneMoment:
+      return 4;
+    case OptimizerStates::kTwoMoments:
+      return 8;
+    case OptimizerStates::kTwoMoments8Bit:
+      return 2;
+  }
+  CHECK(false);
+  return 0;
+}
+
+// Parameters of the adapters of all blocks: r * (out + in) beside each adapted weight.
+double AdapterParameters(const ModelShape& model, const LowRankAdapters& adapters) {
+  const auto width = static_cast<double>(model.hidden_size);
+  const auto query = static_cast<double>(model.num_heads * model.head_dim);
+  const auto key = static_cast<double>(model.num_kv_heads * model.head_dim);
+  const auto ffn = static_cast<double>(model.ffn_size);
+  double sides = 0;
+  if (adapters.on_attention_qv) sides += (width + query) + (width + key);
+  if (adapters.on_attention_ko) sides += (width + key) + (width + query);
+  const double matrices = model.family == ModelFamily::kGpt2 ? 2 : 3;
+  if (adapters.on_mlp) sides += matrices * (width + ffn);
+  return static_cast<double>(model.num_blocks) * static_cast<double>(adapters.rank) * sides;
+}
+
+}  // namespace
+
+int64_t CheckpointBytes(const Question& question) {
+  const double trained = question.adapters ? AdapterParameters(question.model, *question.adapters)
+                                           : static_cast<double>(ParameterCount(question.model));
+  const double copy = question.precision == Precision::kFp32 ? 0 : 2;
+  return static_cast<int64_t>(trained * (4 + copy + MomentBytes(question.optimizer)));
+}
+
+FaultCosts FaultCostsOf(const Cluster& cluster, int64_t checkpoint_bytes, int ranks) {
+  const int nodes = std::clamp((ranks + cluster.slots_per_node - 1) / cluster.slots_per_node, 1,
+                               std::max(1, cluster.nodes));
+  const double node = cluster.storage.node_bytes_per_s > 0 ? cluster.storage.node_bytes_per_s
+                                                           : kDefaultNodeBytesPerS;
+  double bytes_per_s = node * nodes;
+  if (cluster.storage.total_bytes_per_s > 0) {
+    bytes_per_s = std::min(bytes_per_s, cluster.storage.total_bytes_per_s);
+  }
+  const double mtbf_hours = cluster.failures.device_mtbf_hours > 0
+                                ? cluster.failures.device_mtbf_hours
+                                : kDefaultDeviceMtbfHours;
+  const double restart_s =
+      cluster.failures.restart_s > 0 ? cluster.failures.restart_s : kDefaultRestartS;
+  FaultCosts costs;
+  costs.between_stops_s = mtbf_hours * 3600 / std::max(1, ranks);
+  costs.save_s = static_cast<double>(checkpoint_bytes) / bytes_per_s;
+  costs.restart_s = restart_s + costs.save_s;  // what was written is read again
+  return costs;
+}
+
+double YoungIntervalSeconds(const FaultCosts& costs) {
+  return std::sqrt(2 * costs.save_s * costs.between_stops_s);
+}
+
+double BestIntervalSeconds(const FaultCosts& costs) {
+  // Beyond a save of 2 M no interval is good; Daly takes M.
+  if (costs.save_s >= 2 * costs.between_stops_s) return costs.between_stops_s;
+  const double ratio = costs.save_s / (2 * costs.between_stops_s);
+  const double daly =
+      YoungIntervalSeconds(costs) * (1 + std::sqrt(ratio) / 3 + ratio / 9) - costs.save_s;
+  return std::max(daly, costs.save_s);
+}
+
+Waste WasteAt(const FaultCosts& costs, double interval_s) {
+  CHECK(interval_s > 0);
+  return {.saving = costs.save_s / interval_s,
+          .lost_steps = interval_s / 2 / costs.between_stops_s,
+          .restarts = costs.restart_s / costs.between_stops_s};
+}
+
+double GoodputOf(const Waste& waste) {
+  const double total = waste.total();
+  return total <= 0.5 ? 1 - total : 0.25 / total;
+}
+
+int64_t BestIntervalSteps(const FaultCosts& costs, double step_s) {
+  CHECK(step_s > 0);
+  constexpr double kMost = 1e15;  // steps; nobody trains that long
+  const double steps = std::clamp(std::floor(BestIntervalSeconds(costs) / step_s), 1.0, kMost);
+  const double fewer = WasteAt(costs, steps * step_s).total();
+  const double more = WasteAt(costs, (steps + 1) * step_s).total();
+  return static_cast<int64_t>(more < fewer ? steps + 1 : steps);
+}
+
+double BestGoodput(const FaultCosts& costs, double step_s) {
+  const auto steps = static_cast<double>(BestIntervalSteps(costs, step_s));
+  return GoodputOf(WasteAt(costs, steps * step_s));
+}
+
+}  // namespace weft
