@@ -5,14 +5,26 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "plan/errors.h"
 
 namespace weft {
 namespace {
 
+using Issues = std::vector<SpecIssue>;
+
 // More workers than anyone has; keeps products of degrees within int64_t.
 constexpr int64_t kMaxSlots = int64_t{1} << 20;
 
-void CheckCounts(const Cluster& cluster, std::vector<SpecIssue>& issues) {
+constexpr int kMaxComputeUnits = 1 << 16;
+
+// Nodes with 32 NICs for 8 devices exist.
+constexpr int kNicsPerSlot = 8;
+
+// Clocks above the data sheet's and rounding of its figures.
+constexpr double kOverPeak = 1.1;
+
+void CheckCounts(const Cluster& cluster, Issues& issues) {
   const absl::string_view slots_key = SlotsKey(cluster.device.backend);
   if (cluster.nodes < 1) {
     issues.push_back({"cluster.nodes", absl::StrCat(cluster.nodes, " is too few; use 1 or more")});
@@ -34,9 +46,15 @@ void CheckCounts(const Cluster& cluster, std::vector<SpecIssue>& issues) {
                                    " is negative; use the number of cores that the slots of a "
                                    "node share, or 0 for one device per slot")});
   }
+  const int64_t most_nics = std::max<int64_t>(64, int64_t{kNicsPerSlot} * cluster.slots_per_node);
+  if (cluster.nics_per_node < 0 || cluster.nics_per_node > most_nics) {
+    issues.push_back({"cluster.nics_per_node",
+                      absl::StrCat(cluster.nics_per_node, " must be 0 (one per slot) to ",
+                                   most_nics, " for ", slots_key, " ", cluster.slots_per_node)});
+  }
 }
 
-void CheckPositive(absl::string_view field, double value, std::vector<SpecIssue>& issues) {
+void CheckPositive(absl::string_view field, double value, Issues& issues) {
   if (std::isfinite(value) && value > 0) return;
   issues.push_back({absl::StrCat("cluster.", field),
                     absl::StrCat(value,
@@ -44,21 +62,20 @@ void CheckPositive(absl::string_view field, double value, std::vector<SpecIssue>
                                  "profile of configs/clusters")});
 }
 
-void CheckNotNegative(absl::string_view field, double value, std::vector<SpecIssue>& issues) {
+void CheckNotNegative(absl::string_view field, double value, absl::string_view what,
+                      Issues& issues) {
   if (std::isfinite(value) && value >= 0) return;
   issues.push_back(
-      {absl::StrCat("cluster.", field), absl::StrCat(value, " is not a time; use 0 or more")});
+      {absl::StrCat("cluster.", field), absl::StrCat(value, " is not ", what, "; use 0 or more")});
 }
 
-}  // namespace
-
-absl::string_view SlotsKey(BackendKind backend) {
-  return backend == BackendKind::kCpu ? "cluster.slots" : "cluster.gpus_per_node";
+void CheckEfficiency(absl::string_view field, double value, Issues& issues) {
+  if (value > 0 && value <= 1) return;  // false for NaN
+  issues.push_back({absl::StrCat("cluster.device.efficiency.", field),
+                    absl::StrCat(value, " is no share of a peak; use more than 0 and at most 1")});
 }
 
-std::vector<SpecIssue> ClusterIssues(const Cluster& cluster) {
-  std::vector<SpecIssue> issues;
-  CheckCounts(cluster, issues);
+void CheckMemory(const Cluster& cluster, Issues& issues) {
   const DeviceProfile& device = cluster.device;
   if (device.memory_bytes < 1) {
     issues.push_back({"cluster.device.memory_bytes",
@@ -72,21 +89,166 @@ std::vector<SpecIssue> ClusterIssues(const Cluster& cluster) {
          absl::StrCat(device.library_bytes, " must be 0 or more and less than memory_bytes ",
                       device.memory_bytes, "; run with fewer slots per node")});
   }
-  CheckPositive("device.matmul_flops_per_s", device.matmul_flops_per_s, issues);
-  CheckPositive("device.memory_bytes_per_s", device.memory_bytes_per_s, issues);
-  CheckNotNegative("device.op_overhead_s", device.op_overhead_s, issues);
-  CheckNotNegative("intra_node.latency_s", cluster.intra_node.latency_s, issues);
+  if (cluster.host_memory_bytes < 0) {
+    issues.push_back({"cluster.host_memory_bytes",
+                      absl::StrCat(cluster.host_memory_bytes,
+                                   " is negative; use the memory of a node, or 0 if unknown")});
+  }
+}
+
+void CheckRates(const DeviceProfile& device, Issues& issues) {
+  CheckPositive("device.peak_flops_per_s.fp32", device.peak_flops_per_s.fp32, issues);
+  CheckNotNegative("device.peak_flops_per_s.bf16", device.peak_flops_per_s.bf16, "a rate", issues);
+  CheckNotNegative("device.peak_flops_per_s.fp8", device.peak_flops_per_s.fp8, "a rate", issues);
+  CheckPositive("device.peak_memory_bytes_per_s", device.peak_memory_bytes_per_s, issues);
+  CheckEfficiency("matmul_fp32", device.matmul_efficiency.fp32, issues);
+  CheckEfficiency("matmul_bf16", device.matmul_efficiency.bf16, issues);
+  CheckEfficiency("matmul_fp8", device.matmul_efficiency.fp8, issues);
+  CheckEfficiency("attention", device.attention_efficiency, issues);
+  CheckEfficiency("streaming", device.streaming_efficiency, issues);
+  CheckNotNegative("device.op_overhead_s", device.op_overhead_s, "a time", issues);
+  if (device.compute_units < 0 || device.compute_units > kMaxComputeUnits) {
+    issues.push_back(
+        {"cluster.device.compute_units",
+         absl::StrCat(device.compute_units, " must be 0 (none) to ", kMaxComputeUnits)});
+  }
+}
+
+void CheckMatmuls(const DeviceProfile& device, Issues& issues) {
+  for (size_t i = 0; i < device.matmuls.size(); ++i) {
+    const MatmulPoint& point = device.matmuls[i];
+    const std::string item = absl::StrCat("device.matmuls[", i, "]");
+    if (point.m < 1 || point.n < 1 || point.k < 1) {
+      issues.push_back({absl::StrCat("cluster.", item),
+                        absl::StrCat(point.m, " x ", point.n, " x ", point.k,
+                                     " is no product; m, n and k are 1 or more")});
+    }
+    const std::string rate = absl::StrCat(item, ".flops_per_s");
+    CheckPositive(rate, point.flops_per_s, issues);
+    const double peak = device.peak_flops_per_s.of(point.precision);
+    if (!(point.flops_per_s > kOverPeak * peak)) continue;
+    issues.push_back(
+        {absl::StrCat("cluster.", rate),
+         absl::StrCat(point.flops_per_s, " is above device.peak_flops_per_s.",
+                      point.precision == Precision::kFp16 ? "bf16" : PrecisionName(point.precision),
+                      " ", peak, "; correct the one that is wrong")});
+  }
+}
+
+void CheckCollectives(const Cluster& cluster, Issues& issues) {
+  for (size_t i = 0; i < cluster.collectives.size(); ++i) {
+    const CollectivePoint& point = cluster.collectives[i];
+    const std::string item = absl::StrCat("collectives[", i, "]");
+    if (point.ranks < 2) {
+      issues.push_back({absl::StrCat("cluster.", item, ".ranks"),
+                        absl::StrCat(point.ranks, " is too few; use 2 or more")});
+    }
+    if (point.bytes < 1) {
+      issues.push_back({absl::StrCat("cluster.", item, ".bytes"),
+                        absl::StrCat(point.bytes, " is too few; use 1 or more")});
+    }
+    CheckPositive(absl::StrCat(item, ".seconds"), point.seconds, issues);
+  }
+}
+
+}  // namespace
+
+double PerPrecision::of(Precision precision) const {
+  switch (precision) {
+    case Precision::kFp32:
+      return fp32;
+    case Precision::kBf16:
+    case Precision::kFp16:
+      return bf16;
+    case Precision::kFp8:
+      return fp8;
+  }
+  CHECK(false);
+  return 0;
+}
+
+double DeviceProfile::MatmulFlopsPerS(Precision precision) const {
+  return peak_flops_per_s.of(precision) * matmul_efficiency.of(precision);
+}
+
+double DeviceProfile::AttentionFlopsPerS(Precision precision) const {
+  const Precision computed = precision == Precision::kFp8 ? Precision::kBf16 : precision;
+  return peak_flops_per_s.of(computed) * attention_efficiency;
+}
+
+absl::string_view CollectiveName(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+      return "all_reduce";
+    case Collective::kAllGather:
+      return "all_gather";
+    case Collective::kReduceScatter:
+      return "reduce_scatter";
+    case Collective::kSendReceive:
+      return "send_receive";
+  }
+  CHECK(false);
+  return "";
+}
+
+absl::StatusOr<Collective> ParseCollective(absl::string_view name) {
+  for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather,
+                                      Collective::kReduceScatter, Collective::kSendReceive}) {
+    if (name == CollectiveName(collective)) return collective;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", name,
+                   "\" is not a collective; use all_reduce, all_gather, reduce_scatter or "
+                   "send_receive"));
+}
+
+double Cluster::InterNodeBytesPerS(int talking) const {
+  const double nics_each = static_cast<double>(nics()) / talking;
+  const double own = std::max(1.0, static_cast<double>(nics()) / slots_per_node);
+  return inter_node.bytes_per_s * std::min(own, nics_each);
+}
+
+absl::string_view SlotsKey(BackendKind backend) {
+  return backend == BackendKind::kCpu ? "cluster.slots" : "cluster.gpus_per_node";
+}
+
+std::vector<SpecIssue> ClusterIssues(const Cluster& cluster) {
+  Issues issues;
+  CheckCounts(cluster, issues);
+  CheckMemory(cluster, issues);
+  CheckRates(cluster.device, issues);
+  CheckNotNegative("intra_node.latency_s", cluster.intra_node.latency_s, "a time", issues);
   CheckPositive("intra_node.bytes_per_s", cluster.intra_node.bytes_per_s, issues);
   // A machine without a network has no inter-node link to describe.
   if (cluster.nodes > 1) {
-    CheckNotNegative("inter_node.latency_s", cluster.inter_node.latency_s, issues);
+    CheckNotNegative("inter_node.latency_s", cluster.inter_node.latency_s, "a time", issues);
     CheckPositive("inter_node.bytes_per_s", cluster.inter_node.bytes_per_s, issues);
   }
+  CheckNotNegative("storage.node_bytes_per_s", cluster.storage.node_bytes_per_s, "a rate", issues);
+  CheckNotNegative("storage.total_bytes_per_s", cluster.storage.total_bytes_per_s, "a rate",
+                   issues);
+  CheckNotNegative("failures.device_mtbf_hours", cluster.failures.device_mtbf_hours, "a time",
+                   issues);
+  CheckNotNegative("failures.restart_s", cluster.failures.restart_s, "a time", issues);
+  CheckMatmuls(cluster.device, issues);
+  CheckCollectives(cluster, issues);
   return issues;
 }
 
 absl::Status CheckCluster(const Cluster& cluster) {
   return FirstIssue(ClusterIssues(cluster));
+}
+
+absl::Status CheckPrecision(const DeviceProfile& device, Precision precision) {
+  if (device.Offers(precision)) return absl::OkStatus();
+  std::vector<absl::string_view> offered;
+  for (const Precision other :
+       {Precision::kFp32, Precision::kBf16, Precision::kFp16, Precision::kFp8}) {
+    if (device.Offers(other)) offered.push_back(PrecisionName(other));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(PrecisionName(precision), " is not offered by ",
+                                                 device.name, "; use ",
+                                                 absl::StrJoin(offered, ", ")));
 }
 
 double CoreSharing(const Cluster& cluster, int workers) {

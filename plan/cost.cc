@@ -138,8 +138,8 @@ PassSeconds SecondsOf(const Question& asked, const Work& work) {
   const double thin_bytes = wide_bytes / static_cast<double>(asked.model.hidden_size);
   const int tp = asked.layout.tp;
   PassSeconds seconds;
-  seconds.compute_s = work.flops / device.matmul_flops_per_s +
-                      kElementBytes * work.streamed_elements / device.memory_bytes_per_s;
+  seconds.compute_s = work.flops / device.MatmulFlopsPerS(Precision::kFp32) +
+                      kElementBytes * work.streamed_elements / device.StreamBytesPerS();
   seconds.compute_s *= asked.sharing;
   seconds.overhead_s = asked.sharing * work.operations * device.op_overhead_s;
   seconds.tensor_comm_s = work.wide_all_reduces * AllReduceSeconds(link, tp, wide_bytes) +
@@ -239,7 +239,7 @@ double OptimizerSeconds(const Question& asked, const std::vector<StageParameters
   double most = 0;
   for (const StageParameters& own : parameters) most = std::max(most, own.all);
   const double bytes_each = 4 + 4 + 12 + 8.0 * optimizer_states;
-  return asked.sharing * most * bytes_each / asked.cluster.device.memory_bytes_per_s;
+  return asked.sharing * most * bytes_each / asked.cluster.device.StreamBytesPerS();
 }
 
 struct PassesSeconds {

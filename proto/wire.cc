@@ -173,23 +173,93 @@ absl::Status Read(const proto::ParallelismSpec& message, ParallelismSpec& parall
   return absl::OkStatus();
 }
 
+void Fill(const PerPrecision& rates, proto::PerPrecision& message) {
+  message.set_fp32(rates.fp32);
+  message.set_bf16(rates.bf16);
+  message.set_fp8(rates.fp8);
+}
+
+PerPrecision Read(const proto::PerPrecision& message) {
+  return {message.fp32(), message.bf16(), message.fp8()};
+}
+
+void Fill(const LinkProfile& link, proto::LinkProfile& message) {
+  message.set_latency_s(link.latency_s);
+  message.set_bytes_per_s(link.bytes_per_s);
+  message.set_switch_reduces(link.switch_reduces);
+}
+
+LinkProfile Read(const proto::LinkProfile& message) {
+  return {message.latency_s(), message.bytes_per_s(), message.switch_reduces()};
+}
+
+void Fill(const DeviceProfile& device, proto::DeviceProfile& message) {
+  message.set_name(device.name);
+  message.set_backend(absl::StrCat(BackendText(device.backend)));
+  message.set_memory_bytes(device.memory_bytes);
+  message.set_library_bytes(device.library_bytes);
+  message.set_compute_units(device.compute_units);
+  Fill(device.peak_flops_per_s, *message.mutable_peak_flops_per_s());
+  message.set_peak_memory_bytes_per_s(device.peak_memory_bytes_per_s);
+  Fill(device.matmul_efficiency, *message.mutable_matmul_efficiency());
+  message.set_attention_efficiency(device.attention_efficiency);
+  message.set_streaming_efficiency(device.streaming_efficiency);
+  message.set_op_overhead_s(device.op_overhead_s);
+  for (const MatmulPoint& point : device.matmuls) {
+    proto::MatmulPoint& matmul = *message.add_matmuls();
+    matmul.set_m(point.m);
+    matmul.set_n(point.n);
+    matmul.set_k(point.k);
+    matmul.set_precision(absl::StrCat(PrecisionName(point.precision)));
+    matmul.set_flops_per_s(point.flops_per_s);
+  }
+}
+
+absl::Status Read(const proto::DeviceProfile& message, DeviceProfile& device) {
+  if (!message.has_peak_flops_per_s()) return Missing("cluster.device.peak_flops_per_s");
+  if (!message.has_matmul_efficiency()) return Missing("cluster.device.matmul_efficiency");
+  device.name = message.name();
+  ASSIGN_OR_RETURN(device.backend,
+                   Named("cluster.device.backend", ParseBackend(message.backend())));
+  device.memory_bytes = message.memory_bytes();
+  device.library_bytes = message.library_bytes();
+  device.compute_units = message.compute_units();
+  device.peak_flops_per_s = Read(message.peak_flops_per_s());
+  device.peak_memory_bytes_per_s = message.peak_memory_bytes_per_s();
+  device.matmul_efficiency = Read(message.matmul_efficiency());
+  device.attention_efficiency = message.attention_efficiency();
+  device.streaming_efficiency = message.streaming_efficiency();
+  device.op_overhead_s = message.op_overhead_s();
+  for (const proto::MatmulPoint& matmul : message.matmuls()) {
+    MatmulPoint point{matmul.m(), matmul.n(), matmul.k(), Precision::kFp32, matmul.flops_per_s()};
+    ASSIGN_OR_RETURN(point.precision,
+                     Named("cluster.device.matmuls.precision", ParsePrecision(matmul.precision())));
+    device.matmuls.push_back(point);
+  }
+  return absl::OkStatus();
+}
+
 void Fill(const Cluster& cluster, proto::Cluster& message) {
   message.set_name(cluster.name);
   message.set_nodes(cluster.nodes);
   message.set_slots_per_node(cluster.slots_per_node);
   message.set_cores_per_node(cluster.cores_per_node);
-  proto::DeviceProfile& device = *message.mutable_device();
-  device.set_name(cluster.device.name);
-  device.set_backend(absl::StrCat(BackendText(cluster.device.backend)));
-  device.set_memory_bytes(cluster.device.memory_bytes);
-  device.set_library_bytes(cluster.device.library_bytes);
-  device.set_matmul_flops_per_s(cluster.device.matmul_flops_per_s);
-  device.set_memory_bytes_per_s(cluster.device.memory_bytes_per_s);
-  device.set_op_overhead_s(cluster.device.op_overhead_s);
-  message.mutable_intra_node()->set_latency_s(cluster.intra_node.latency_s);
-  message.mutable_intra_node()->set_bytes_per_s(cluster.intra_node.bytes_per_s);
-  message.mutable_inter_node()->set_latency_s(cluster.inter_node.latency_s);
-  message.mutable_inter_node()->set_bytes_per_s(cluster.inter_node.bytes_per_s);
+  message.set_nics_per_node(cluster.nics_per_node);
+  message.set_host_memory_bytes(cluster.host_memory_bytes);
+  Fill(cluster.device, *message.mutable_device());
+  Fill(cluster.intra_node, *message.mutable_intra_node());
+  Fill(cluster.inter_node, *message.mutable_inter_node());
+  message.mutable_storage()->set_node_bytes_per_s(cluster.storage.node_bytes_per_s);
+  message.mutable_storage()->set_total_bytes_per_s(cluster.storage.total_bytes_per_s);
+  message.mutable_failures()->set_device_mtbf_hours(cluster.failures.device_mtbf_hours);
+  message.mutable_failures()->set_restart_s(cluster.failures.restart_s);
+  for (const CollectivePoint& point : cluster.collectives) {
+    proto::CollectivePoint& collective = *message.add_collectives();
+    collective.set_collective(absl::StrCat(CollectiveName(point.collective)));
+    collective.set_ranks(point.ranks);
+    collective.set_bytes(point.bytes);
+    collective.set_seconds(point.seconds);
+  }
 }
 
 absl::Status Read(const proto::Cluster& message, Cluster& cluster) {
@@ -200,17 +270,20 @@ absl::Status Read(const proto::Cluster& message, Cluster& cluster) {
   cluster.nodes = message.nodes();
   cluster.slots_per_node = message.slots_per_node();
   cluster.cores_per_node = message.cores_per_node();
-  const proto::DeviceProfile& device = message.device();
-  cluster.device.name = device.name();
-  ASSIGN_OR_RETURN(cluster.device.backend,
-                   Named("cluster.device.backend", ParseBackend(device.backend())));
-  cluster.device.memory_bytes = device.memory_bytes();
-  cluster.device.library_bytes = device.library_bytes();
-  cluster.device.matmul_flops_per_s = device.matmul_flops_per_s();
-  cluster.device.memory_bytes_per_s = device.memory_bytes_per_s();
-  cluster.device.op_overhead_s = device.op_overhead_s();
-  cluster.intra_node = {message.intra_node().latency_s(), message.intra_node().bytes_per_s()};
-  cluster.inter_node = {message.inter_node().latency_s(), message.inter_node().bytes_per_s()};
+  cluster.nics_per_node = message.nics_per_node();
+  cluster.host_memory_bytes = message.host_memory_bytes();
+  RETURN_IF_ERROR(Read(message.device(), cluster.device));
+  cluster.intra_node = Read(message.intra_node());
+  cluster.inter_node = Read(message.inter_node());
+  cluster.storage = {message.storage().node_bytes_per_s(), message.storage().total_bytes_per_s()};
+  cluster.failures = {message.failures().device_mtbf_hours(), message.failures().restart_s()};
+  for (const proto::CollectivePoint& collective : message.collectives()) {
+    CollectivePoint point{Collective::kAllReduce, collective.ranks(), collective.bytes(),
+                          collective.seconds()};
+    ASSIGN_OR_RETURN(point.collective, Named("cluster.collectives.collective",
+                                             ParseCollective(collective.collective())));
+    cluster.collectives.push_back(point);
+  }
   return absl::OkStatus();
 }
 

@@ -214,7 +214,9 @@ TEST_F(JobYaml, TakesAClusterProfileByNamePathOrMap) {
   folder_.Write(
       "mine.yaml",
       "name: mine\nslots_per_node: 3\ndevice: {name: d, backend: cpu, memory_bytes: 1e9,\n"
-      "  library_bytes: 0, matmul_flops_per_s: 1e9, memory_bytes_per_s: 1e9,\n"
+      "  library_bytes: 0, peak_flops_per_s: {fp32: 1e9},\n"
+      "  peak_memory_bytes_per_s: 1e9,\n"
+      "  efficiency: {matmul_fp32: 1, attention: 1, streaming: 1},\n"
       "  op_overhead_s: 0}\nintra_node: {latency_s: 0, bytes_per_s: 1e9}\n"
       "inter_node: {latency_s: 0, bytes_per_s: 1e9}\n");
   const auto file = Read(JobWith("{profile: cpu, slots: 4}", "{profile: mine.yaml, slots: 5}"));

@@ -31,8 +31,8 @@ JobSpec EnglishJob() {
   job.cluster.slots_per_node = 8;
   job.cluster.device = {.name = "cpu",
                         .memory_bytes = int64_t{1} << 30,
-                        .matmul_flops_per_s = 1e9,
-                        .memory_bytes_per_s = 1e9};
+                        .peak_flops_per_s = {.fp32 = 1e9},
+                        .peak_memory_bytes_per_s = 1e9};
   job.cluster.intra_node = {.latency_s = 1e-6, .bytes_per_s = 1e9};
   job.cluster.inter_node = job.cluster.intra_node;
   return job;

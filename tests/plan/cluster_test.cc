@@ -19,8 +19,8 @@ Cluster TwoCoreMachine() {
   cluster.device.name = "core";
   cluster.device.memory_bytes = int64_t{1} << 30;
   cluster.device.library_bytes = int64_t{1} << 26;
-  cluster.device.matmul_flops_per_s = 5e10;
-  cluster.device.memory_bytes_per_s = 1e10;
+  cluster.device.peak_flops_per_s.fp32 = 5e10;
+  cluster.device.peak_memory_bytes_per_s = 1e10;
   cluster.device.op_overhead_s = 1e-6;
   cluster.intra_node = {.latency_s = 1e-6, .bytes_per_s = 5e9};
   return cluster;
@@ -52,11 +52,12 @@ TEST(CheckCluster, NamesTheFieldThatMakesNoSense) {
       {[](Cluster& c) { c.device.library_bytes = c.device.memory_bytes; },
        "cluster.device.library_bytes: 1073741824 must be 0 or more and less than memory_bytes "
        "1073741824; run with fewer slots per node"},
-      {[](Cluster& c) { c.device.matmul_flops_per_s = 0; },
-       "cluster.device.matmul_flops_per_s: 0 is not a positive number; measure it, or take a "
+      {[](Cluster& c) { c.device.peak_flops_per_s.fp32 = 0; },
+       "cluster.device.peak_flops_per_s.fp32: 0 is not a positive number; measure it, or take a "
        "profile of configs/clusters"},
-      {[](Cluster& c) { c.device.memory_bytes_per_s = std::nan(""); },
-       "cluster.device.memory_bytes_per_s: nan is not a positive number; measure it, or take a "
+      {[](Cluster& c) { c.device.peak_memory_bytes_per_s = std::nan(""); },
+       "cluster.device.peak_memory_bytes_per_s: nan is not a positive number; measure it, or take "
+       "a "
        "profile of configs/clusters"},
       {[](Cluster& c) { c.device.op_overhead_s = -1e-6; },
        "cluster.device.op_overhead_s: -1e-06 is not a time; use 0 or more"},
@@ -83,9 +84,10 @@ TEST(CheckCluster, AcceptsOneMachineWithoutANetwork) {
 TEST(ClusterIssues, ReportsAllFieldsAtOnce) {
   std::vector<std::string> keys;
   for (const SpecIssue& issue : ClusterIssues(Cluster{})) keys.push_back(issue.key);
-  EXPECT_THAT(keys, testing::ElementsAre(
-                        "cluster.device.memory_bytes", "cluster.device.matmul_flops_per_s",
-                        "cluster.device.memory_bytes_per_s", "cluster.intra_node.bytes_per_s"));
+  EXPECT_THAT(keys, testing::ElementsAre("cluster.device.memory_bytes",
+                                         "cluster.device.peak_flops_per_s.fp32",
+                                         "cluster.device.peak_memory_bytes_per_s",
+                                         "cluster.intra_node.bytes_per_s"));
 }
 
 TEST(CoreSharing, SlowsWorkersOnceThereAreMoreThanCores) {

@@ -44,8 +44,8 @@ std::vector<Layout> SmallLayouts(const JobSpec& job) {
 // A machine on which only one thing takes time.
 Cluster FreeCluster() {
   Cluster cluster = SampleCluster();
-  cluster.device.matmul_flops_per_s = 1e300;
-  cluster.device.memory_bytes_per_s = 1e300;
+  cluster.device.peak_flops_per_s.fp32 = 1e300;
+  cluster.device.peak_memory_bytes_per_s = 1e300;
   cluster.device.op_overhead_s = 0;
   cluster.intra_node = {.latency_s = 0, .bytes_per_s = 1e300};
   cluster.inter_node = cluster.intra_node;
@@ -77,7 +77,7 @@ TEST(StepTime, NamesOfTermsStay) {
 TEST(StepTime, ComputeIsThreeForwardPassesOfTheWholeBatch) {
   JobSpec job = SampleJob();
   job.cluster = FreeCluster();
-  job.cluster.device.matmul_flops_per_s = 1e9;
+  job.cluster.device.peak_flops_per_s.fp32 = 1e9;
   const double tokens = 16 * 256;
   const double flops =
       3 * tokens *
@@ -92,8 +92,8 @@ TEST(StepTime, FasterMachineIsNeverSlower) {
   const JobSpec job = SampleJob();
   using Change = void (*)(Cluster&);
   const std::pair<std::string, Change> changes[] = {
-      {"flops", [](Cluster& c) { c.device.matmul_flops_per_s *= 2; }},
-      {"memory bandwidth", [](Cluster& c) { c.device.memory_bytes_per_s *= 2; }},
+      {"flops", [](Cluster& c) { c.device.peak_flops_per_s.fp32 *= 2; }},
+      {"memory bandwidth", [](Cluster& c) { c.device.peak_memory_bytes_per_s *= 2; }},
       {"host", [](Cluster& c) { c.device.op_overhead_s /= 2; }},
       {"link bandwidth", [](Cluster& c) { c.intra_node.bytes_per_s *= 2; }},
       {"link latency", [](Cluster& c) { c.intra_node.latency_s /= 2; }},
@@ -181,7 +181,7 @@ TEST(StepTime, PipelineSendsEachMicrobatchThereAndBack) {
 TEST(StepTime, OptimizerMovesThirtySixBytesPerParameterForAdamw) {
   JobSpec job = SampleJob();
   job.cluster = FreeCluster();
-  job.cluster.device.memory_bytes_per_s = 1;
+  job.cluster.device.peak_memory_bytes_per_s = 1;
   const Layout layout = {.micro_batch_size = 16, .num_microbatches = 1};
   const auto parameters = static_cast<double>(ParameterCount(job.model));
   EXPECT_NEAR(TimeOf(job, layout, kAdamw).optimizer_s, 36 * parameters, 1e-3);

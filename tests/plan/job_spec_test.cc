@@ -41,8 +41,8 @@ JobSpec ValidJob() {
   job.cluster.slots_per_node = 4;
   job.cluster.cores_per_node = 2;
   job.cluster.device.memory_bytes = int64_t{1} << 30;
-  job.cluster.device.matmul_flops_per_s = 5e10;
-  job.cluster.device.memory_bytes_per_s = 1e10;
+  job.cluster.device.peak_flops_per_s.fp32 = 5e10;
+  job.cluster.device.peak_memory_bytes_per_s = 1e10;
   job.cluster.intra_node = {.latency_s = 1e-6, .bytes_per_s = 5e9};
   return job;
 }
@@ -307,9 +307,9 @@ TEST(Names, AreParsedBack) {
                                        "constant, linear or cosine"));
 }
 
-TEST(OptimizerStates, AreTheBuffersBesideTheGradient) {
-  EXPECT_EQ(OptimizerStates(OptimizerKind::kAdamw), 2);
-  EXPECT_EQ(OptimizerStates(OptimizerKind::kSgd), 0);
+TEST(OptimizerStateCount, AreTheBuffersBesideTheGradient) {
+  EXPECT_EQ(OptimizerStateCount(OptimizerKind::kAdamw), 2);
+  EXPECT_EQ(OptimizerStateCount(OptimizerKind::kSgd), 0);
 }
 
 }  // namespace

@@ -41,8 +41,8 @@ Cluster A100Node() {
   cluster.device.name = "a100-80g";
   cluster.device.backend = BackendKind::kCuda;
   cluster.device.memory_bytes = int64_t{80} << 30;
-  cluster.device.matmul_flops_per_s = 140e12;
-  cluster.device.memory_bytes_per_s = 1.5e12;
+  cluster.device.peak_flops_per_s.fp32 = 140e12;
+  cluster.device.peak_memory_bytes_per_s = 1.5e12;
   cluster.intra_node = {.latency_s = 1e-5, .bytes_per_s = 200e9};
   return cluster;
 }

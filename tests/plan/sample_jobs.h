@@ -14,8 +14,8 @@ inline Cluster SampleCluster() {
   cluster.device.name = "cpu-slot";
   cluster.device.memory_bytes = int64_t{2} << 30;
   cluster.device.library_bytes = int64_t{256} << 20;
-  cluster.device.matmul_flops_per_s = 50e9;
-  cluster.device.memory_bytes_per_s = 10e9;
+  cluster.device.peak_flops_per_s.fp32 = 50e9;
+  cluster.device.peak_memory_bytes_per_s = 10e9;
   cluster.device.op_overhead_s = 2e-6;
   cluster.intra_node = {.latency_s = 5e-6, .bytes_per_s = 4e9};
   cluster.inter_node = {.latency_s = 30e-6, .bytes_per_s = 1e9};
@@ -68,8 +68,8 @@ inline JobSpec LargeJob() {
                         .backend = BackendKind::kCuda,
                         .memory_bytes = int64_t{141} << 30,
                         .library_bytes = int64_t{2} << 30,
-                        .matmul_flops_per_s = 40e12,
-                        .memory_bytes_per_s = 4e12,
+                        .peak_flops_per_s = {.fp32 = 40e12},
+                        .peak_memory_bytes_per_s = 4e12,
                         .op_overhead_s = 5e-6};
   job.cluster.intra_node = {.latency_s = 5e-6, .bytes_per_s = 400e9};
   job.cluster.inter_node = {.latency_s = 10e-6, .bytes_per_s = 50e9};

@@ -12,6 +12,36 @@ namespace weft {
 namespace {
 
 // Every field differs from its default.
+Cluster FullCluster() {
+  DeviceProfile device;
+  device.name = "h200";
+  device.backend = BackendKind::kCuda;
+  device.memory_bytes = 1000;
+  device.library_bytes = 10;
+  device.compute_units = 132;
+  device.peak_flops_per_s = {1e12, 2e12, 4e12};
+  device.peak_memory_bytes_per_s = 2e11;
+  device.matmul_efficiency = {0.8, 0.7, 0.6};
+  device.attention_efficiency = 0.5;
+  device.streaming_efficiency = 0.9;
+  device.op_overhead_s = 3e-6;
+  device.matmuls = {{64, 128, 256, Precision::kBf16, 1.5e12}};
+  Cluster cluster;
+  cluster.name = "lab";
+  cluster.nodes = 2;
+  cluster.slots_per_node = 8;
+  cluster.cores_per_node = 16;
+  cluster.nics_per_node = 4;
+  cluster.host_memory_bytes = 2000;
+  cluster.device = device;
+  cluster.intra_node = {1e-6, 2e10, true};
+  cluster.inter_node = {3e-6, 4e9, true};
+  cluster.storage = {1e9, 1e10};
+  cluster.failures = {5e4, 300};
+  cluster.collectives = {{Collective::kAllGather, 8, 1 << 20, 1e-4}};
+  return cluster;
+}
+
 JobSpec FullJob() {
   JobSpec job;
   job.name = "quickstart";
@@ -27,9 +57,7 @@ JobSpec FullJob() {
   job.comm = {11, 12};
   job.validation = {6, 2};
   job.log_freq = 3;
-  job.cluster = {
-      "lab",        2,          8, 16, {"h200", BackendKind::kCuda, 1000, 10, 1e12, 2e11, 3e-6},
-      {1e-6, 2e10}, {3e-6, 4e9}};
+  job.cluster = FullCluster();
   job.threads_per_worker = 2;
   job.env = {{"A", "1"}, {"B", "two"}};
   return job;
