@@ -8,8 +8,43 @@
 namespace weft {
 namespace {
 
-bool IsCompute(Op op) {
-  return op == Op::kForward || op == Op::kBackward;
+// Forwards before the first backward (Megatron-LM's warm-up of the interleaved schedule): enough
+// that a stage's turn-around is hidden and forwards and backwards then go in pairs.
+int InterleavedWarmup(int stage, int stages, int microbatches, int chunks) {
+  return std::min(microbatches * chunks, 2 * (stages - 1 - stage) + (chunks - 1) * stages);
+}
+
+// The k-th forward or backward pass of the interleaved schedule.
+Action InterleavedPass(Op op, int k, int stages, int chunks) {
+  const int turn = k % (stages * chunks);  // each chunk has `stages` microbatches, then the next
+  const int chunk = turn / stages;
+  return {.op = op,
+          .chunk = op == Op::kForward ? chunk : chunks - 1 - chunk,
+          .microbatch = k / (stages * chunks) * stages + turn % stages};
+}
+
+// Where a stage may exchange: pauses[i] is the moment before compute[i], pauses.back() the end.
+// Every moment is a pause but for two, at which the neighbour is in the middle of a pass:
+// - interleaved, past the warm-up: a forward and the backward after it are a pair. In such a pair
+//   neither waits for the other stages' current pair, so all pairs run side by side.
+// - zb_h1: between an input gradient and a weight gradient that a forward follows. The stage
+//   before is busy until this forward can start: it sends the forward's input then.
+std::vector<bool> Pauses(absl::Span<const Action> compute, int stage, int stages, int chunks) {
+  const size_t count = compute.size();
+  const auto op = [&](size_t i) { return compute[i].op; };
+  const auto forwards = std::count_if(compute.begin(), compute.end(),
+                                      [](const Action& a) { return a.op == Op::kForward; });
+  const int warmup = InterleavedWarmup(stage, stages, static_cast<int>(forwards) / chunks, chunks);
+  std::vector<bool> pauses(count + 1, true);
+  int done = 0;  // forwards before compute[i]
+  for (size_t i = 1; i < count; ++i) {
+    if (op(i - 1) == Op::kForward) ++done;
+    const bool in_pair = op(i - 1) == Op::kForward && op(i) == Op::kBackward;
+    if (chunks > 1 && in_pair && done > warmup) pauses[i] = false;
+    const bool splits = op(i - 1) == Op::kBackwardInput && op(i) == Op::kBackwardWeight;
+    if (splits && i + 1 < count && op(i + 1) == Op::kForward) pauses[i] = false;
+  }
+  return pauses;
 }
 
 }  // namespace
@@ -34,40 +69,100 @@ std::vector<Action> OneForwardOneBackward(int stage, int stages, int microbatche
   return actions;
 }
 
-std::vector<Action> ComputeOrder(ScheduleKind kind, int stage, int stages, int microbatches) {
-  if (kind == ScheduleKind::kGpipe) return Gpipe(microbatches);
-  return OneForwardOneBackward(stage, stages, microbatches);
-}
-
-std::vector<Action> WithTransfers(int stage, int stages, absl::Span<const Action> compute) {
-  const bool first = stage == 0;
-  const bool last = stage == stages - 1;
+std::vector<Action> Interleaved(int stage, int stages, int microbatches, int chunks) {
+  CHECK(microbatches >= 1 && stage >= 0 && stage < stages);
+  CHECK(stages >= 2 && chunks >= 2 && microbatches % stages == 0);
+  const int passes = microbatches * chunks;
+  const int warmup = InterleavedWarmup(stage, stages, microbatches, chunks);
   std::vector<Action> actions;
-  for (const Action& action : compute) {
-    CHECK(IsCompute(action.op));
-    const bool forward = action.op == Op::kForward;
-    const bool needs = forward ? !first : !last;   // input comes from a neighbour
-    const bool yields = forward ? !last : !first;  // output goes to a neighbour
-    if (needs) {
-      Action receive = action;
-      receive.op = forward ? Op::kRecvActivation : Op::kRecvGradient;
-      actions.push_back(receive);
-    }
-    actions.push_back(action);
-    if (yields) {
-      Action send = action;
-      send.op = forward ? Op::kSendActivation : Op::kSendGradient;
-      actions.push_back(send);
-    }
+  for (int k = 0; k < passes + warmup; ++k) {
+    if (k < passes) actions.push_back(InterleavedPass(Op::kForward, k, stages, chunks));
+    if (k >= warmup) actions.push_back(InterleavedPass(Op::kBackward, k - warmup, stages, chunks));
   }
   return actions;
 }
 
+std::vector<Action> ZeroBubbleH1(int stage, int stages, int microbatches) {
+  std::vector<Action> actions;
+  for (Action action : OneForwardOneBackward(stage, stages, microbatches)) {
+    const int m = action.microbatch;
+    if (action.op == Op::kBackward) action.op = Op::kBackwardInput;
+    actions.push_back(action);
+    if (action.op == Op::kBackwardInput && m >= stage) {
+      actions.push_back({.op = Op::kBackwardWeight, .microbatch = m - stage});
+    }
+  }
+  for (int m = std::max(0, microbatches - stage); m < microbatches; ++m) {
+    actions.push_back({.op = Op::kBackwardWeight, .microbatch = m});
+  }
+  return actions;
+}
+
+std::vector<Action> ComputeOrder(ScheduleKind kind, int stage, int stages, int microbatches,
+                                 int chunks) {
+  CHECK(chunks == 1 || kind == ScheduleKind::kInterleaved);
+  switch (kind) {
+    case ScheduleKind::kGpipe:
+      return Gpipe(microbatches);
+    case ScheduleKind::kOneForwardOneBackward:
+      return OneForwardOneBackward(stage, stages, microbatches);
+    case ScheduleKind::kInterleaved:
+      return Interleaved(stage, stages, microbatches, chunks);
+    case ScheduleKind::kZeroBubbleH1:
+      return ZeroBubbleH1(stage, stages, microbatches);
+  }
+  CHECK(false);
+  return {};
+}
+
+std::vector<Action> WithTransfers(int stage, int stages, absl::Span<const Action> compute,
+                                  int chunks) {
+  const std::vector<bool> pauses = Pauses(compute, stage, stages, chunks);
+  const auto is_end = [&](const Action& action, bool of_network) {
+    return of_network ? stage == stages - 1 && action.chunk == chunks - 1
+                      : stage == 0 && action.chunk == 0;
+  };
+  std::vector<std::vector<Action>> sends(pauses.size());  // by pause
+  std::vector<std::vector<Action>> receives(pauses.size());
+  for (size_t i = 0; i < compute.size(); ++i) {
+    CHECK(IsPass(compute[i].op));
+    if (compute[i].op == Op::kBackwardWeight) continue;
+    const bool forward = compute[i].op == Op::kForward;
+    Action transfer = compute[i];
+    if (!is_end(transfer, /*of_network=*/!forward)) {
+      size_t pause = i;
+      while (!pauses[pause]) --pause;
+      transfer.op = forward ? Op::kRecvActivation : Op::kRecvGradient;
+      receives[pause].push_back(transfer);
+    }
+    if (!is_end(transfer, /*of_network=*/forward)) {
+      size_t pause = i + 1;
+      while (!pauses[pause]) ++pause;
+      transfer.op = forward ? Op::kSendActivation : Op::kSendGradient;
+      sends[pause].push_back(transfer);
+    }
+  }
+  std::vector<Action> actions;
+  for (size_t i = 0; i < pauses.size(); ++i) {
+    actions.insert(actions.end(), sends[i].begin(), sends[i].end());
+    actions.insert(actions.end(), receives[i].begin(), receives[i].end());
+    if (i < compute.size()) actions.push_back(compute[i]);
+  }
+  return actions;
+}
+
+int PeerStage(Op transfer, int stage, int stages) {
+  CHECK(IsTransfer(transfer));
+  const bool next = transfer == Op::kSendActivation || transfer == Op::kRecvGradient;
+  return (stage + (next ? 1 : stages - 1)) % stages;
+}
+
 std::vector<Action> StepSchedule(const Layout& layout, int stage, bool tied) {
   CHECK(stage >= 0 && stage < layout.pp);
-  std::vector<Action> actions = WithTransfers(
-      stage, layout.pp,
-      ComputeOrder(layout.schedule, stage, layout.pp, static_cast<int>(layout.num_microbatches)));
+  const std::vector<Action> compute =
+      ComputeOrder(layout.schedule, stage, layout.pp, static_cast<int>(layout.num_microbatches),
+                   layout.virtual_stages);
+  std::vector<Action> actions = WithTransfers(stage, layout.pp, compute, layout.virtual_stages);
   // The tied copies are summed inside a replica first: after that both hold the same gradient, and
   // the sum over dp keeps them equal, in the same order on both.
   const bool has_embedding = stage == 0 || stage == layout.pp - 1;
@@ -79,13 +174,19 @@ std::vector<Action> StepSchedule(const Layout& layout, int stage, bool tied) {
   return actions;
 }
 
-std::vector<Action> EvaluationSchedule(int stage, int stages, int microbatches) {
+std::vector<Action> EvaluationSchedule(int stage, int stages, int microbatches, int chunks) {
+  CHECK(chunks == 1 || microbatches % stages == 0);
   std::vector<Action> forwards;
-  forwards.reserve(static_cast<size_t>(microbatches));
-  for (int m = 0; m < microbatches; ++m) {
-    forwards.push_back({.op = Op::kForward, .microbatch = m});
+  for (int k = 0; k < microbatches * chunks; ++k) {
+    forwards.push_back(chunks == 1 ? Action{.op = Op::kForward, .microbatch = k}
+                                   : InterleavedPass(Op::kForward, k, stages, chunks));
   }
-  return WithTransfers(stage, stages, forwards);
+  return WithTransfers(stage, stages, forwards, chunks);
+}
+
+bool IsPass(Op op) {
+  return op == Op::kForward || op == Op::kBackward || op == Op::kBackwardInput ||
+         op == Op::kBackwardWeight;
 }
 
 bool IsTransfer(Op op) {
@@ -112,18 +213,40 @@ int PeakLiveMicrobatches(absl::Span<const Action> actions) {
   int peak = 0;
   for (const Action& action : actions) {
     if (action.op == Op::kForward) peak = std::max(peak, ++live);
-    if (action.op == Op::kBackward) --live;
+    if (action.op == Op::kBackward || action.op == Op::kBackwardWeight) --live;
   }
   return peak;
 }
 
+int64_t PeakLiveMicrobatches(const Layout& layout, int stage) {
+  const int64_t microbatches = layout.num_microbatches;
+  const int64_t after = layout.pp - 1 - stage;
+  switch (layout.schedule) {
+    case ScheduleKind::kGpipe:
+      return microbatches;
+    case ScheduleKind::kOneForwardOneBackward:
+      return std::min(microbatches, after + 1);
+    case ScheduleKind::kInterleaved:
+      return std::min(microbatches * layout.virtual_stages,
+                      2 * after + (layout.virtual_stages - 1) * int64_t{layout.pp} + 1);
+    case ScheduleKind::kZeroBubbleH1:  // what 1F1B holds, and `stage` weight gradients put off
+      return std::min<int64_t>(microbatches, layout.pp);
+  }
+  CHECK(false);
+  return 0;
+}
+
 std::string ActionText(const Action& action) {
-  const int m = action.microbatch;
+  const std::string m = action.chunk == 0 ? absl::StrCat(action.microbatch)
+                                          : absl::StrCat(action.microbatch, ".", action.chunk);
   switch (action.op) {
     case Op::kForward:
       return absl::StrCat("F", m);
     case Op::kBackward:
+    case Op::kBackwardInput:
       return absl::StrCat("B", m);
+    case Op::kBackwardWeight:
+      return absl::StrCat("W", m);
     case Op::kRecvActivation:
       return absl::StrCat("recv_act", m);
     case Op::kSendActivation:

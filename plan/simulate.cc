@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -18,8 +17,7 @@ struct Posted {
   double at_s = 0;
 };
 
-// Messages of one kind from a stage to its neighbour: send k meets receive k, as Comm::Exchange
-// pairs them.
+// Messages from a stage to a neighbour: send k meets receive k, as Comm::Exchange pairs them.
 struct Channel {
   int sender = 0;
   int receiver = 0;
@@ -29,12 +27,16 @@ struct Channel {
   bool matched(size_t index) const { return index < std::min(sends.size(), receives.size()); }
 };
 
+// What a stage keeps of a microbatch's pass through a chunk.
+enum class Kept : char { kNothing, kActivations, kForWeightGradient };
+
 struct StageState {
   std::vector<absl::Span<const Action>> groups;
   size_t next = 0;  // the group to run
   // Transfers of that group that are posted, as (channel, index in it); empty: not posted yet.
   std::vector<std::pair<Channel*, size_t>> posted;
-  std::set<int> live;  // microbatches between forward and backward
+  std::vector<Kept> kept;  // by microbatch * chunks + chunk
+  int live = 0;            // how many of them
   int peak_live = 0;
   double clock_s = 0;
   double busy_s = 0;
@@ -50,8 +52,11 @@ class DryRun {
     const int count = static_cast<int>(stages.size());
     for (int s = 0; s < count; ++s) {
       states_[s].groups = Groups(stages[s]);
-      activations_.push_back({.sender = s, .receiver = s + 1, .sends = {}, .receives = {}});
-      gradients_.push_back({.sender = s + 1, .receiver = s, .sends = {}, .receives = {}});
+      for (const Action& action : stages[s]) chunks_ = std::max(chunks_, action.chunk + 1);
+      // Of two stages, the next one is the one before as well: one channel each way.
+      channels_.push_back({.sender = s, .receiver = (s + 1) % count, .sends = {}, .receives = {}});
+      channels_.push_back(
+          {.sender = s, .receiver = (s + count - 1) % count, .sends = {}, .receives = {}});
       awake_.push_back(s);
     }
   }
@@ -81,8 +86,14 @@ class DryRun {
   }
 
  private:
-  const ActionSeconds& SecondsOf(int stage) const {
-    return seconds_[seconds_.size() == 1 ? 0 : static_cast<size_t>(stage)];
+  int stages() const { return static_cast<int>(states_.size()); }
+
+  const ActionSeconds& SecondsOf(int stage, int chunk) const {
+    if (seconds_.size() == 1) return seconds_[0];
+    const bool by_chunk = seconds_.size() > states_.size();
+    const int index = (by_chunk ? chunk : 0) * stages() + stage;
+    CHECK(static_cast<size_t>(index) < seconds_.size());
+    return seconds_[static_cast<size_t>(index)];
   }
 
   absl::Status Advance(int stage) {
@@ -97,7 +108,7 @@ class DryRun {
           if (!channel->matched(index)) return absl::OkStatus();
         }
         Finish(state);
-      } else {
+      } else if (IsPass(group.front().op)) {
         RETURN_IF_ERROR(Compute(stage, group.front()));
       }
       ++state.next;
@@ -108,58 +119,90 @@ class DryRun {
   // All transfers of the group are matched: each takes its time from the later of its two ends.
   void Finish(StageState& state) {
     for (const auto& [channel, index] : state.posted) {
-      const double start_s = std::max(channel->sends[index].at_s, channel->receives[index].at_s);
-      state.clock_s = std::max(state.clock_s, start_s + SecondsOf(channel->sender).transfer_s);
+      const Posted& sent = channel->sends[index];
+      const double start_s = std::max(sent.at_s, channel->receives[index].at_s);
+      const double transfer_s = SecondsOf(channel->sender, sent.action.chunk).transfer_s;
+      state.clock_s = std::max(state.clock_s, start_s + transfer_s);
     }
     state.posted.clear();
   }
 
   absl::Status Compute(int stage, const Action& action) {
     StageState& state = states_[stage];
+    RETURN_IF_ERROR(Keep(stage, action));
+    const ActionSeconds& seconds = SecondsOf(stage, action.chunk);
     double duration_s = 0;
-    const bool is_pass = action.op == Op::kForward || action.op == Op::kBackward;
-    if (action.op == Op::kForward) {
-      duration_s = SecondsOf(stage).forward_s;
-      state.live.insert(action.microbatch);
-      state.peak_live = std::max(state.peak_live, static_cast<int>(state.live.size()));
-    } else if (action.op == Op::kBackward) {
-      duration_s = SecondsOf(stage).backward_s;
-      if (state.live.erase(action.microbatch) == 0) {
-        return absl::InternalError(absl::StrCat("schedule is broken: stage ", stage, " runs ",
-                                                ActionText(action),
-                                                " without the activations of its forward pass"));
-      }
-    }
-    if (is_pass) state.timeline.push_back({action, state.clock_s, state.clock_s + duration_s});
+    if (action.op == Op::kForward) duration_s = seconds.forward_s;
+    if (action.op == Op::kBackward) duration_s = seconds.backward_s;
+    if (action.op == Op::kBackwardInput)
+      duration_s = seconds.backward_s - seconds.weight_gradient_s;
+    if (action.op == Op::kBackwardWeight) duration_s = seconds.weight_gradient_s;
+    state.timeline.push_back({action, state.clock_s, state.clock_s + duration_s});
     state.clock_s += duration_s;
     state.busy_s += duration_s;
     return absl::OkStatus();
   }
 
-  absl::Status Post(int stage, const Action& action) {
-    const int last = static_cast<int>(states_.size()) - 1;
-    const bool send = action.op == Op::kSendActivation || action.op == Op::kSendGradient;
+  absl::Status Keep(int stage, const Action& action) {
+    StageState& state = states_[stage];
+    const auto index = static_cast<size_t>(action.microbatch * chunks_ + action.chunk);
+    if (index >= state.kept.size()) state.kept.resize(2 * index + 1, Kept::kNothing);
+    Kept& kept = state.kept[index];
+    const auto broken = [&](absl::string_view without) {
+      return absl::InternalError(
+          absl::StrCat("schedule is broken: stage ", stage, " runs ", ActionText(action), without));
+    };
+    if (action.op == Op::kForward) {
+      if (kept != Kept::kNothing) return broken(" twice");
+      state.peak_live = std::max(state.peak_live, ++state.live);
+      kept = Kept::kActivations;
+    } else if (action.op == Op::kBackwardWeight) {
+      if (kept != Kept::kForWeightGradient) return broken(" without its input gradient");
+      --state.live;
+      kept = Kept::kNothing;
+    } else {
+      if (kept != Kept::kActivations) return broken(" without the activations of its forward pass");
+      if (action.op == Op::kBackward) --state.live;
+      kept = action.op == Op::kBackward ? Kept::kNothing : Kept::kForWeightGradient;
+    }
+    return absl::OkStatus();
+  }
+
+  static bool IsActivation(Op op) { return op == Op::kSendActivation || op == Op::kRecvActivation; }
+  static bool IsSend(Op op) { return op == Op::kSendActivation || op == Op::kSendGradient; }
+
+  // The lower virtual stage of the border that a transfer of `stage` crosses.
+  int BorderOf(int stage, const Action& action) const {
     const bool to_next = action.op == Op::kSendActivation || action.op == Op::kRecvGradient;
-    if (to_next ? stage == last : stage == 0) {
+    return action.chunk * stages() + stage - (to_next ? 0 : 1);
+  }
+
+  absl::Status Post(int stage, const Action& action) {
+    const int border = BorderOf(stage, action);
+    if (border < 0 || border >= chunks_ * stages() - 1) {
       return absl::InternalError(absl::StrCat("schedule is broken: stage ", stage, " of ",
                                               states_.size(), " has no neighbour for ",
                                               ActionText(action)));
     }
-    const bool activation = action.op == Op::kSendActivation || action.op == Op::kRecvActivation;
-    const int lower = to_next ? stage : stage - 1;  // channels are named by the earlier stage
-    Channel& channel = activation ? activations_[lower] : gradients_[lower];
+    const bool send = IsSend(action.op);
+    const int peer = PeerStage(action.op, stage, stages());
+    const int sender = send ? stage : peer;
+    const bool up = IsActivation(action.op) || stages() == 2;
+    Channel& channel = channels_[static_cast<size_t>(2 * sender + (up ? 0 : 1))];
     std::vector<Posted>& own = send ? channel.sends : channel.receives;
     own.push_back({action, states_[stage].clock_s});
     states_[stage].posted.emplace_back(&channel, own.size() - 1);
-    awake_.push_back(send ? channel.receiver : channel.sender);
+    awake_.push_back(peer);
     return Agree(channel, own.size() - 1);
   }
 
-  static absl::Status Agree(const Channel& channel, size_t index) {
+  absl::Status Agree(const Channel& channel, size_t index) const {
     if (!channel.matched(index)) return absl::OkStatus();
     const Action& sent = channel.sends[index].action;
     const Action& expected = channel.receives[index].action;
-    if (sent.microbatch == expected.microbatch && sent.chunk == expected.chunk) {
+    if (sent.microbatch == expected.microbatch &&
+        IsActivation(sent.op) == IsActivation(expected.op) &&
+        BorderOf(channel.sender, sent) == BorderOf(channel.receiver, expected)) {
       return absl::OkStatus();
     }
     return absl::InternalError(absl::StrCat("schedules disagree: stage ", channel.sender, " runs ",
@@ -186,8 +229,8 @@ class DryRun {
 
   absl::Span<const ActionSeconds> seconds_;
   std::vector<StageState> states_;
-  std::vector<Channel> activations_;  // [i]: from stage i to stage i + 1
-  std::vector<Channel> gradients_;    // [i]: from stage i + 1 to stage i
+  int chunks_ = 1;
+  std::vector<Channel> channels_;  // [2 * sender]: to the next stage, then to the one before
   std::deque<int> awake_;
 };
 
@@ -240,23 +283,106 @@ double OneForwardOneBackwardSeconds(absl::Span<const ActionSeconds> stages, doub
   return bound_s;
 }
 
+// As above, by passes of a chunk: each stage waits for the others' turn-around of the last chunk's
+// first microbatch before its first backward, and again for that of the last. Transfers of a
+// forward and a backward that are a pair are exchanged at once.
+double InterleavedSeconds(absl::Span<const ActionSeconds> stages, double microbatches,
+                          double chunks) {
+  const auto count = static_cast<double>(stages.size());
+  const double passes = microbatches * chunks;
+  double after_s = 0;
+  for (const ActionSeconds& stage : stages) after_s += stage.forward_s + stage.backward_s;
+  double before_s = 0;
+  double bound_s = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const ActionSeconds& stage = stages[i];
+    const double cycle_s = stage.forward_s + stage.backward_s;
+    after_s -= cycle_s;
+    const double ahead = 2 * (count - 1 - static_cast<double>(i));
+    const double warmup = std::min(passes, ahead + (chunks - 1) * count);
+    const double others = std::min(ahead, passes - 1 - (chunks - 1) * count);
+    const double at_start_s = std::max(0.0, after_s - others * stage.forward_s);
+    const double at_end_s = std::max(0.0, after_s - others * stage.backward_s);
+    const double idle_s =
+        passes > warmup + 1 ? at_start_s + at_end_s : std::max(at_start_s, at_end_s);
+    bound_s = std::max(
+        bound_s, before_s + passes * cycle_s + idle_s + (passes + warmup - 2) * stage.transfer_s);
+    before_s += cycle_s;
+  }
+  return bound_s;
+}
+
+// As 1F1B, with input gradients (b) in the place of backwards and weight gradients (w) where they
+// are put. After its last input gradient a stage has some weight gradients left, and each stage
+// before it has its own last input gradient and what it has left.
+double ZeroBubbleH1Seconds(absl::Span<const ActionSeconds> stages, double microbatches) {
+  const size_t last = stages.size() - 1;
+  const auto forward_s = [&](size_t i) {
+    return stages[i].forward_s + (i > 0 ? stages[i].transfer_s : 0);
+  };
+  const auto backward_s = [&](size_t i) {
+    return stages[i].backward_s - stages[i].weight_gradient_s +
+           (i < last ? stages[i].transfer_s : 0);
+  };
+  const auto left_s = [&](size_t i) {
+    return std::min(static_cast<double>(i) + 1, microbatches) * stages[i].weight_gradient_s;
+  };
+  double after_s = 0;
+  for (size_t i = 0; i <= last; ++i) after_s += forward_s(i) + backward_s(i);
+  double before_s = 0;  // forwards of the stages before
+  double ending_s = 0;  // from this stage's last input gradient to the end, through the others
+  double bound_s = 0;
+  for (size_t i = 0; i <= last; ++i) {
+    const double weight_s = stages[i].weight_gradient_s;
+    after_s -= forward_s(i) + backward_s(i);
+    const double warmup = static_cast<double>(last - i);
+    const double others = std::min(warmup, microbatches - 1);
+    const double put_off = static_cast<double>(i) + 1;
+    const double weights = std::max(0.0, microbatches - put_off);  // before the last backward
+    const double weights_between =
+        weights - std::max(0.0, microbatches - static_cast<double>(stages.size()));
+    const double at_start_s = std::max(0.0, after_s - others * forward_s(i));
+    const double at_end_s =
+        std::max(0.0, after_s - others * backward_s(i) - weights_between * weight_s);
+    const double idle_s =
+        microbatches > warmup + 1 ? at_start_s + at_end_s : std::max(at_start_s, at_end_s);
+    const double last_input_s =
+        before_s + microbatches * (forward_s(i) + backward_s(i)) + weights * weight_s + idle_s;
+    ending_s = std::max(ending_s, left_s(i));
+    bound_s = std::max(bound_s, last_input_s + ending_s);
+    before_s += forward_s(i);
+    ending_s += backward_s(i);
+  }
+  return bound_s;
+}
+
 }  // namespace
 
 absl::StatusOr<Simulation> Simulate(absl::Span<const std::vector<Action>> stages,
                                     absl::Span<const ActionSeconds> seconds) {
-  CHECK(!stages.empty());
-  CHECK(seconds.size() == 1 || seconds.size() == stages.size());
+  CHECK(!stages.empty() && !seconds.empty());
+  CHECK(seconds.size() == 1 || seconds.size() % stages.size() == 0);
   DryRun run(stages, seconds);
   RETURN_IF_ERROR(run.Run());
   return run.Result();
 }
 
 double PipelineSeconds(ScheduleKind kind, absl::Span<const ActionSeconds> stages,
-                       int64_t microbatches) {
-  CHECK(!stages.empty() && microbatches >= 1);
+                       int64_t microbatches, int chunks) {
+  CHECK(!stages.empty() && microbatches >= 1 && chunks >= 1);
   const auto count = static_cast<double>(microbatches);
-  if (kind == ScheduleKind::kGpipe) return GpipeSeconds(stages, count);
-  return OneForwardOneBackwardSeconds(stages, count);
+  switch (kind) {
+    case ScheduleKind::kGpipe:
+      return GpipeSeconds(stages, count);
+    case ScheduleKind::kOneForwardOneBackward:
+      return OneForwardOneBackwardSeconds(stages, count);
+    case ScheduleKind::kInterleaved:
+      return InterleavedSeconds(stages, count, chunks);
+    case ScheduleKind::kZeroBubbleH1:
+      return ZeroBubbleH1Seconds(stages, count);
+  }
+  CHECK(false);
+  return 0;
 }
 
 }  // namespace weft

@@ -29,23 +29,29 @@ struct TimedAction {
 struct Simulation {
   double makespan_s = 0;       // start to the last action of any stage
   double bubble_fraction = 0;  // share of stage-seconds without compute (idle or transfers)
-  std::vector<int> peak_live;  // per stage: most microbatches held at once
+  std::vector<int> peak_live;  // per stage: most microbatches held at once, by chunk
   std::vector<double> busy_s;  // per stage: forward and backward passes
   // Per stage, in the order of time: what a picture of the schedule shows.
   std::vector<std::vector<TimedAction>> timeline;
 };
 
-// `stages[i]` is stage i's action list; `seconds[i]` its durations (one entry: all stages alike).
-// Internal error naming the stuck stages and actions if the schedules deadlock or disagree about a
-// transfer. Reductions, norm and update take no time here; cost.h prices them.
+// `stages[i]` is stage i's action list. `seconds`: one entry if all chunks of all stages are alike,
+// else one per stage, or one per virtual stage (chunk * stages + stage). Internal error naming the
+// stuck stages and actions if the schedules deadlock or disagree about a transfer. Reductions, norm
+// and update take no time here.
 absl::StatusOr<Simulation> Simulate(absl::Span<const std::vector<Action>> stages,
                                     absl::Span<const ActionSeconds> seconds);
 
-// The makespan of StepSchedule on stages with these durations (one entry each), without a dry run:
-// for the search, which asks thousands of times. Equal to Simulate's for GPipe; for 1F1B a bound
-// from below, exact for equal stages, within 0.2 % for the even splits that layouts have and within
-// 5 % for any others that the tests try. REQUIRES: at least one stage and microbatch.
+// The makespan of StepSchedule on stages with these durations (one entry each, of any one of its
+// `chunks`), without a dry run: for the search, which asks thousands of times. A bound from below:
+//   gpipe        Simulate's makespan
+//   1f1b         exact for equal stages, within 0.2 % for the even splits that layouts have
+//   interleaved  exact for equal stages without transfers: the bubble is (p-1)(F+B)/v
+//   zb_h1        exact for equal stages without transfers with W <= F and W <= B, the halves of
+//                backward: with p or more microbatches the bubble is (p-1)(F+B-W)
+// For any others that the tests try 1f1b is within 5 %, zb_h1 within 10 %, interleaved within 15 %.
+// REQUIRES: at least one stage and microbatch.
 double PipelineSeconds(ScheduleKind kind, absl::Span<const ActionSeconds> stages,
-                       int64_t microbatches);
+                       int64_t microbatches, int chunks = 1);
 
 }  // namespace weft

@@ -13,32 +13,63 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind kSchedules[] = {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward};
+struct Shape {
+  ScheduleKind kind = ScheduleKind::kGpipe;
+  int stages = 1;
+  int microbatches = 1;
+  int chunks = 1;
+};
 
-std::string CaseText(ScheduleKind kind, int stage, int stages, int microbatches) {
-  return absl::StrCat(ScheduleName(kind), " stage ", stage, " of ", stages, ", ", microbatches,
-                      " microbatches");
+std::string CaseText(const Shape& shape, int stage) {
+  return absl::StrCat(ScheduleName(shape.kind), " stage ", stage, " of ", shape.stages, ", ",
+                      shape.microbatches, " microbatches, ", shape.chunks, " chunks");
 }
 
-// Calls `claim(kind, stage, stages, microbatches)` for every small pipeline.
+std::vector<Action> OrderOf(const Shape& shape, int stage) {
+  return ComputeOrder(shape.kind, stage, shape.stages, shape.microbatches, shape.chunks);
+}
+
+Layout LayoutOf(const Shape& shape) {
+  return {.pp = shape.stages,
+          .schedule = shape.kind,
+          .num_microbatches = shape.microbatches,
+          .virtual_stages = shape.chunks};
+}
+
+// Every small pipeline that CheckLayout allows.
+std::vector<Shape> SmallPipelines() {
+  std::vector<Shape> shapes;
+  for (int stages = 1; stages <= 8; ++stages) {
+    for (int microbatches = 1; microbatches <= 20; ++microbatches) {
+      for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
+                                      ScheduleKind::kZeroBubbleH1}) {
+        shapes.push_back({kind, stages, microbatches, 1});
+      }
+      if (stages == 1 || microbatches % stages != 0) continue;
+      for (const int chunks : {2, 3, 4}) {
+        shapes.push_back({ScheduleKind::kInterleaved, stages, microbatches, chunks});
+      }
+    }
+  }
+  return shapes;
+}
+
+// Calls `claim(shape, stage)` for every small pipeline.
 template <typename Claim>
 void ForSmallPipelines(Claim claim) {
-  for (const ScheduleKind kind : kSchedules) {
-    for (int stages = 1; stages <= 8; ++stages) {
-      for (int microbatches = 1; microbatches <= 20; ++microbatches) {
-        for (int stage = 0; stage < stages; ++stage) {
-          SCOPED_TRACE(CaseText(kind, stage, stages, microbatches));
-          claim(kind, stage, stages, microbatches);
-        }
-      }
+  for (const Shape& shape : SmallPipelines()) {
+    for (int stage = 0; stage < shape.stages; ++stage) {
+      SCOPED_TRACE(CaseText(shape, stage));
+      claim(shape, stage);
     }
   }
 }
 
-std::vector<int> MicrobatchesOf(const std::vector<Action>& actions, Op op) {
+// Microbatches of the `op`s of `chunk`, in order.
+std::vector<int> MicrobatchesOf(const std::vector<Action>& actions, Op op, int chunk = 0) {
   std::vector<int> microbatches;
   for (const Action& action : actions) {
-    if (action.op == op) microbatches.push_back(action.microbatch);
+    if (action.op == op && action.chunk == chunk) microbatches.push_back(action.microbatch);
   }
   return microbatches;
 }
@@ -49,35 +80,59 @@ std::vector<int> Ascending(int count) {
   return numbers;
 }
 
-std::string PipelineText(ScheduleKind kind, int stages, int microbatches) {
+std::string PipelineText(const Shape& shape) {
   std::string text;
-  for (int stage = 0; stage < stages; ++stage) {
-    absl::StrAppend(&text, ScheduleText(stage, ComputeOrder(kind, stage, stages, microbatches)),
-                    "\n");
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    absl::StrAppend(&text, ScheduleText(stage, OrderOf(shape, stage)), "\n");
   }
   return text;
 }
 
 TEST(Schedule, OneForwardOneBackwardIsThePictureOfThePaper) {
-  ExpectGolden("1f1b_4x6.txt", PipelineText(ScheduleKind::kOneForwardOneBackward, 4, 6));
+  ExpectGolden("1f1b_4x6.txt", PipelineText({ScheduleKind::kOneForwardOneBackward, 4, 6}));
 }
 
 TEST(Schedule, GpipeRunsAllForwardsThenAllBackwards) {
-  ExpectGolden("gpipe_4x6.txt", PipelineText(ScheduleKind::kGpipe, 4, 6));
+  ExpectGolden("gpipe_4x6.txt", PipelineText({ScheduleKind::kGpipe, 4, 6}));
 }
 
-TEST(Schedule, RunsEachMicrobatchForwardThenBackwardOnceAndInOrder) {
-  ForSmallPipelines([](ScheduleKind kind, int stage, int stages, int microbatches) {
-    const std::vector<Action> actions = ComputeOrder(kind, stage, stages, microbatches);
-    EXPECT_EQ(MicrobatchesOf(actions, Op::kForward), Ascending(microbatches));
-    EXPECT_EQ(MicrobatchesOf(actions, Op::kBackward), Ascending(microbatches));
-    for (int m = 0; m < microbatches; ++m) {
-      const auto forward =
-          std::find(actions.begin(), actions.end(), Action{.op = Op::kForward, .microbatch = m});
-      const auto backward =
-          std::find(actions.begin(), actions.end(), Action{.op = Op::kBackward, .microbatch = m});
-      EXPECT_LT(forward - actions.begin(), backward - actions.begin()) << "microbatch " << m;
+TEST(Schedule, InterleavedIsThePictureOfThePaper) {
+  ExpectGolden("interleaved_4x8_v2.txt", PipelineText({ScheduleKind::kInterleaved, 4, 8, 2}));
+}
+
+TEST(Schedule, ZeroBubbleH1IsThePictureOfThePaper) {
+  ExpectGolden("zb_h1_4x8.txt", PipelineText({ScheduleKind::kZeroBubbleH1, 4, 8}));
+}
+
+TEST(Schedule, RunsEachMicrobatchThroughEachChunkOnceInEachDirectionAndInOrder) {
+  ForSmallPipelines([](const Shape& shape, int stage) {
+    const std::vector<Action> actions = OrderOf(shape, stage);
+    const bool split = shape.kind == ScheduleKind::kZeroBubbleH1;
+    std::vector<Op> passes = {Op::kForward, split ? Op::kBackwardInput : Op::kBackward};
+    if (split) passes.push_back(Op::kBackwardWeight);
+    EXPECT_EQ(actions.size(),
+              passes.size() * static_cast<size_t>(shape.microbatches * shape.chunks));
+    for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+      for (const Op op : passes) {
+        EXPECT_EQ(MicrobatchesOf(actions, op, chunk), Ascending(shape.microbatches));
+      }
+      for (int m = 0; m < shape.microbatches; ++m) {
+        auto previous = actions.begin();
+        for (const Op op : passes) {
+          const auto found =
+              std::find(previous, actions.end(), Action{.op = op, .chunk = chunk, .microbatch = m});
+          ASSERT_NE(found, actions.end()) << "microbatch " << m << " chunk " << chunk;
+          previous = found;
+        }
+      }
     }
+  });
+}
+
+TEST(Schedule, HoldsAsMuchAtOnceAsItsClosedFormSays) {
+  ForSmallPipelines([](const Shape& shape, int stage) {
+    EXPECT_EQ(PeakLiveMicrobatches(OrderOf(shape, stage)),
+              PeakLiveMicrobatches(LayoutOf(shape), stage));
   });
 }
 
@@ -87,7 +142,33 @@ TEST(OneForwardOneBackward, NeverHoldsMoreThanStagesMinusStage) {
       for (int stage = 0; stage < stages; ++stage) {
         EXPECT_EQ(PeakLiveMicrobatches(OneForwardOneBackward(stage, stages, microbatches)),
                   std::min(stages - stage, microbatches))
-            << CaseText(ScheduleKind::kOneForwardOneBackward, stage, stages, microbatches);
+            << stages << " stages, " << microbatches << " microbatches, stage " << stage;
+      }
+    }
+  }
+}
+
+// Narayanan et al., SC'21, 2.2.2: the price of the smaller bubble is (p - 1) / (p v) more.
+TEST(Interleaved, HoldsOnePartInChunksMoreThan1f1b) {
+  for (int stages = 2; stages <= 8; ++stages) {
+    for (const int chunks : {2, 3, 4}) {
+      for (int stage = 0; stage < stages; ++stage) {
+        const int live = PeakLiveMicrobatches(Interleaved(stage, stages, 4 * stages, chunks));
+        EXPECT_EQ(live, chunks * stages + stages - 1 - 2 * stage)
+            << stages << " stages, " << chunks << " chunks, stage " << stage;
+      }
+    }
+  }
+}
+
+// Qi et al., 2.2: no stage holds more than the first one under 1F1B.
+TEST(ZeroBubbleH1, HoldsNoMoreThanTheFirstStageOf1f1b) {
+  for (int stages = 1; stages <= 8; ++stages) {
+    for (int microbatches = 1; microbatches <= 20; ++microbatches) {
+      for (int stage = 0; stage < stages; ++stage) {
+        EXPECT_LE(PeakLiveMicrobatches(ZeroBubbleH1(stage, stages, microbatches)),
+                  PeakLiveMicrobatches(OneForwardOneBackward(0, stages, microbatches)))
+            << stages << " stages, " << microbatches << " microbatches, stage " << stage;
       }
     }
   }
@@ -110,17 +191,38 @@ TEST(WithTransfers, GivesEachActionWhatItNeedsBeforeAndSendsWhatItYieldsAfter) {
   EXPECT_EQ(WithTransfers(0, 1, Gpipe(3)), Gpipe(3));
 }
 
+TEST(WithTransfers, LastStageFeedsTheFirstStagesNextChunk) {
+  EXPECT_EQ(ScheduleText(1, WithTransfers(1, 2, Interleaved(1, 2, 2, 2), 2)),
+            "stage 1 | recv_act0 F0 send_act0 recv_act1 F1 send_act1 recv_act0.1 "
+            "F0.1 B0.1 send_grad0.1 recv_act1.1 F1.1 B1.1 send_grad1.1 recv_grad0 "
+            "B0 send_grad0 recv_grad1 B1 send_grad1");
+  EXPECT_EQ(PeerStage(Op::kSendActivation, 3, 4), 0);
+  EXPECT_EQ(PeerStage(Op::kRecvActivation, 0, 4), 3);
+  EXPECT_EQ(PeerStage(Op::kSendGradient, 0, 4), 3);
+  EXPECT_EQ(PeerStage(Op::kRecvGradient, 1, 4), 2);
+}
+
+TEST(WithTransfers, SendsAnInputGradientWhenTheStageBeforeCanTakeIt) {
+  EXPECT_EQ(ScheduleText(1, WithTransfers(1, 2, ZeroBubbleH1(1, 2, 3))),
+            "stage 1 | recv_act0 F0 B0 send_grad0 recv_act1 F1 B1 W0 send_grad1 recv_act2 "
+            "F2 B2 send_grad2 W1 W2");
+}
+
 TEST(WithTransfers, NeighboursAgreeOnEveryMessageAndItsOrder) {
-  ForSmallPipelines([](ScheduleKind kind, int stage, int stages, int microbatches) {
-    if (stage == stages - 1) return;
-    const std::vector<Action> lower =
-        WithTransfers(stage, stages, ComputeOrder(kind, stage, stages, microbatches));
-    const std::vector<Action> upper =
-        WithTransfers(stage + 1, stages, ComputeOrder(kind, stage + 1, stages, microbatches));
-    EXPECT_EQ(MicrobatchesOf(lower, Op::kSendActivation),
-              MicrobatchesOf(upper, Op::kRecvActivation));
-    EXPECT_EQ(MicrobatchesOf(upper, Op::kSendGradient), MicrobatchesOf(lower, Op::kRecvGradient));
-    EXPECT_EQ(MicrobatchesOf(lower, Op::kSendActivation).size(), static_cast<size_t>(microbatches));
+  ForSmallPipelines([](const Shape& shape, int stage) {
+    if (stage == shape.stages - 1) return;
+    const auto with = [&](int at) {
+      return WithTransfers(at, shape.stages, OrderOf(shape, at), shape.chunks);
+    };
+    const std::vector<Action> lower = with(stage);
+    const std::vector<Action> upper = with(stage + 1);
+    for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+      EXPECT_EQ(MicrobatchesOf(lower, Op::kSendActivation, chunk),
+                MicrobatchesOf(upper, Op::kRecvActivation, chunk));
+      EXPECT_EQ(MicrobatchesOf(upper, Op::kSendGradient, chunk),
+                MicrobatchesOf(lower, Op::kRecvGradient, chunk));
+      EXPECT_EQ(MicrobatchesOf(lower, Op::kSendActivation, chunk), Ascending(shape.microbatches));
+    }
   });
 }
 
@@ -162,12 +264,15 @@ TEST(EvaluationSchedule, IsForwardsWithTheirTransfersOnly) {
   EXPECT_EQ(ScheduleText(0, EvaluationSchedule(0, 2, 2)), "stage 0 | F0 send_act0 F1 send_act1");
   EXPECT_EQ(ScheduleText(1, EvaluationSchedule(1, 2, 2)), "stage 1 | recv_act0 F0 recv_act1 F1");
   EXPECT_EQ(ScheduleText(0, EvaluationSchedule(0, 1, 2)), "stage 0 | F0 F1");
+  EXPECT_EQ(ScheduleText(0, EvaluationSchedule(0, 2, 2, /*chunks=*/2)),
+            "stage 0 | F0 send_act0 F1 send_act1 recv_act0.1 F0.1 send_act0.1 recv_act1.1 "
+            "F1.1 send_act1.1");
 }
 
 TEST(Groups, JoinNeighbouringTransfersAndNothingElse) {
-  ForSmallPipelines([](ScheduleKind kind, int stage, int stages, int microbatches) {
-    const Layout layout = {
-        .dp = 2, .pp = stages, .schedule = kind, .num_microbatches = microbatches};
+  ForSmallPipelines([](const Shape& shape, int stage) {
+    Layout layout = LayoutOf(shape);
+    layout.dp = 2;
     const std::vector<Action> actions = StepSchedule(layout, stage, /*tied=*/true);
     std::vector<Action> joined;
     bool after_transfers = false;
