@@ -14,6 +14,10 @@ namespace {
 
 constexpr int64_t kElementBytes = 4;
 
+// Device::Attention's scratch: scores of one tile and their gradient (worker/backend/device.h).
+constexpr int64_t kAttentionTileRows = 128;
+constexpr int64_t kAttentionTileKeys = 256;
+
 // Local sizes of one rank. Letters: glossary; `local` is this tp rank's part.
 struct LocalSizes {
   int64_t rows = 0;         // N = B * T, tokens of a microbatch
@@ -23,7 +27,8 @@ struct LocalSizes {
   int64_t ffn = 0;          // F_local
   int64_t vocab = 0;        // V_local
   int64_t lse = 0;          // B * H_local * T
-  int64_t score_tiles = 0;  // 2 * T * T: Device::Attention's scratch
+  int64_t rotary = 0;       // T * E: cosines and sines of each position; 0 for gpt2
+  int64_t score_tiles = 0;  // two of attention's tiles, whatever the length of a sequence
 };
 
 class List {
@@ -55,7 +60,9 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
   sizes.ffn = LocalRows(shards, ".mlp.up.weight");
   sizes.vocab = LocalRows(shards, model.tied_embeddings ? "embed.tokens.weight" : "head.weight");
   sizes.lse = sizes.query / model.head_dim * sizes.rows;
-  sizes.score_tiles = 2 * batch.seq_len * batch.seq_len;
+  if (model.family == ModelFamily::kLlama) sizes.rotary = batch.seq_len * model.head_dim;
+  sizes.score_tiles =
+      2 * std::min(batch.seq_len, kAttentionTileRows) * std::min(batch.seq_len, kAttentionTileKeys);
   return sizes;
 }
 
@@ -133,7 +140,8 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
   add("dq", n * sizes.query);                                      // [N, H*E]
   add("dk", n * sizes.key);                                        // [N, K*E]
   add("dv", n * sizes.key);                                        // [N, K*E]
-  add("scores", sizes.score_tiles);                                // 2 * [T, T]
+  add("scores", sizes.score_tiles);                                // 2 tiles of attention
+  if (sizes.rotary > 0) add("rotary", sizes.rotary);  // [T, E] filled once (worker/rotary.h)
 }
 
 // The last stage turns logits into their gradient within the forward action (Stage::Forward), so

@@ -17,7 +17,7 @@ enum class MemoryKind {
   kGradients,
   kOptimizer,
   kActivations,    // saved by a forward pass for its backward pass, one slot per live microbatch
-  kWorkspace,      // dies within one action
+  kWorkspace,      // dies within one action; and the table of rotary positions
   kCommunication,  // receive buffers and reduction scratch
   kTokens,         // ids and targets of the step
 };

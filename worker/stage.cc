@@ -14,11 +14,15 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Parameters&
       rows_(layout_.micro_batch_size * batch.seq_len),
       loss_scale_(1.0 / static_cast<double>(batch.global_batch_size * batch.seq_len)) {
   const BlockRange range = ChunkBlocks(layout_, model.num_blocks, groups.at().pp, 0);
-  const Parameter& query = parameters.Get(absl::StrCat("blocks.", range.begin, ".attn.q.weight"));
+  const auto heads = [&](absl::string_view part) {
+    const std::string name = absl::StrCat("blocks.", range.begin, ".attn.", part, ".weight");
+    return parameters.Get(name).weight.rows / model.head_dim;
+  };
   const AttentionShape attention{.batch = layout_.micro_batch_size,
                                  .seq_len = batch.seq_len,
-                                 .heads = query.weight.rows / model.head_dim,
-                                 .head_dim = model.head_dim};
+                                 .heads = heads("q"),
+                                 .head_dim = model.head_dim,
+                                 .kv_heads = heads("k")};
   for (int64_t block = range.begin; block < range.end; ++block) {
     blocks_.emplace_back(model, block, attention, parameters, device, groups);
   }

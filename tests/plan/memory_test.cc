@@ -88,6 +88,18 @@ TEST(PlanRankMemory, CountsEveryBufferOfASingleRank) {
   EXPECT_EQ(Elements(memory, MemoryKind::kTokens), 2 * kBatch.global_batch_size * t);
 }
 
+TEST(PlanRankMemory, HoldsNoMatrixOfAllPairsOfTokens) {
+  ModelShape model = Tiny();
+  model.max_positions = 1 << 20;
+  const auto scores = [&](int64_t seq_len) {
+    const RankMemory memory = PlanRankMemory(model, {1, seq_len}, Layout{}, 0, 2);
+    return ByName(memory).at("work/scores");
+  };
+  EXPECT_EQ(scores(100), 2 * 100 * 100);
+  EXPECT_EQ(scores(200), 2 * 128 * 200);
+  EXPECT_EQ(scores(1 << 20), 2 * 128 * 256);
+}
+
 TEST(PlanRankMemory, NamesAreUniqueAndNoBufferIsEmpty) {
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
     for (const Layout& layout : AllLayouts()) {

@@ -33,8 +33,19 @@ class PassingDevice : public Device {
                          View dbias) override {
     inner_.LayerNormGradient(dy, x, weight, mean, rstd, dx, dweight, dbias);
   }
+  void RmsNorm(View x, View weight, double eps, View y, View rstd) override {
+    inner_.RmsNorm(x, weight, eps, y, rstd);
+  }
+  void RmsNormGradient(View dy, View x, View weight, View rstd, View dx, View dweight) override {
+    inner_.RmsNormGradient(dy, x, weight, rstd, dx, dweight);
+  }
+  void Rotate(View table, Turn turn, View x) override { inner_.Rotate(table, turn, x); }
   void Gelu(View x, View y) override { inner_.Gelu(x, y); }
   void GeluGradient(View dy, View x, View dx) override { inner_.GeluGradient(dy, x, dx); }
+  void SwiGlu(View gate, View up, View y) override { inner_.SwiGlu(gate, up, y); }
+  void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
+    inner_.SwiGluGradient(dy, gate, up, dgate, dup);
+  }
   void Embed(View ids, View table, int64_t first_id, const View* positions, int64_t seq_len,
              View out) override {
     inner_.Embed(ids, table, first_id, positions, seq_len, out);

@@ -6,6 +6,7 @@
 //
 // This header crosses a shared-object boundary: std and plain types only, no absl, no std::string.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 namespace weft {
@@ -32,17 +33,28 @@ struct View {
 
 enum class Transpose { kNo, kYes };
 
-// Shape of an attention call on one rank: B sequences of T tokens, H local heads of E dims.
+// Which way Rotate turns: by the angles, or back by them (its gradient).
+enum class Turn { kForth, kBack };
+
+// Shape of an attention call on one rank: B sequences of T tokens, H local heads of E dims. Query
+// heads share K key and value heads, H / K neighbours each (Ainslie et al., arXiv:2305.13245).
 struct AttentionShape {
   int64_t batch = 0;     // B
   int64_t seq_len = 0;   // T
   int64_t heads = 0;     // H
   int64_t head_dim = 0;  // E
+  int64_t kv_heads = 0;  // K; divides H
 };
 
-// Floats of scratch that Device::Attention and AttentionGradient need: two [T, T] tiles.
+// Attention works in tiles of this many queries and keys.
+inline constexpr int64_t kAttentionTileRows = 128;
+inline constexpr int64_t kAttentionTileKeys = 256;
+
+// Floats of scratch that Device::Attention and AttentionGradient need: the scores of one tile and
+// their gradient. Bounded, however long the sequence is.
 inline int64_t AttentionScratchElements(const AttentionShape& shape) {
-  return 2 * shape.seq_len * shape.seq_len;
+  return 2 * std::min(shape.seq_len, kAttentionTileRows) *
+         std::min(shape.seq_len, kAttentionTileKeys);
 }
 
 // AdamW (Loshchilov & Hutter, arXiv:1711.05101). Decay is decoupled: p -= lr * weight_decay * p.
@@ -86,9 +98,25 @@ class Device {
   virtual void LayerNormGradient(View dy, View x, View weight, View mean, View rstd, View dx,
                                  View dweight, View dbias) = 0;
 
+  // RMSNorm (Zhang & Sennrich, arXiv:1910.07467): y = x * rstd * weight over each row [N, D], with
+  // rstd [N, 1] = 1 / sqrt(mean(x^2) + eps) saved.
+  virtual void RmsNorm(View x, View weight, double eps, View y, View rstd) = 0;
+  // dx += gradient through the norm; dweight [1, D] accumulates.
+  virtual void RmsNormGradient(View dy, View x, View weight, View rstd, View dx, View dweight) = 0;
+
+  // Rotary positions (Su et al., arXiv:2104.09864), in place. x [B*T, H*E]; table [T, E]: of each
+  // position E/2 cosines, then E/2 sines. In each head the pair (x[i], x[i + E/2]) turns by angle
+  // i, the order of Hugging Face's llama weights.
+  virtual void Rotate(View table, Turn turn, View x) = 0;
+
   // GELU, tanh form (Hendrycks & Gimpel, arXiv:1606.08415). dx is written, may alias dy.
   virtual void Gelu(View x, View y) = 0;
   virtual void GeluGradient(View dy, View x, View dx) = 0;
+
+  // SwiGLU (Shazeer, arXiv:2002.05202): y = gate * sigmoid(gate) * up.
+  virtual void SwiGlu(View gate, View up, View y) = 0;
+  // dgate and dup are written; one of them may alias dy.
+  virtual void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) = 0;
 
   // out[i] = table[ids[i] - first_id] for ids in [first_id, first_id + table.rows), else a zero
   // row; ids [N, 1] i32. Then, if positions is not null, out[i] += positions[i % seq_len].
@@ -98,11 +126,12 @@ class Device {
   virtual void EmbedGradient(View ids, View dout, int64_t first_id, int64_t seq_len, View dtable,
                              const View* dpositions) = 0;
 
-  // Causal softmax(q k^T / sqrt(E)) v. q, k, v, o: [B*T, H*E]; lse: [B*H, T] (log-sum-exp, saved).
-  // scratch: AttentionScratchElements(shape) floats.
+  // Causal softmax(q k^T / sqrt(E)) v in tiles (Dao, arXiv:2307.08691). q, o: [B*T, H*E]; k, v:
+  // [B*T, K*E]; lse: [B*H, T] (log-sum-exp, saved). scratch: AttentionScratchElements(shape)
+  // floats.
   virtual void Attention(const AttentionShape& shape, View q, View k, View v, View o, View lse,
                          View scratch) = 0;
-  // dq, dk, dv are written. o and dout: [B*T, H*E].
+  // dq, dk, dv are written, the latter two summed over the query heads that share them.
   virtual void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View o,
                                  View lse, View dout, View dq, View dk, View dv, View scratch) = 0;
 

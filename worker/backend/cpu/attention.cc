@@ -1,6 +1,10 @@
-// Causal attention, one head after another, in tiles of query rows: a tile sees only the keys up
-// to its last row, which saves nearly half of the products. Backward recomputes the probabilities
-// from the saved log-sum-exp instead of keeping [H, T, T] of them.
+// Causal attention in tiles with an online softmax, after FlashAttention-2 (Dao, arXiv:2307.08691):
+// a tile of queries walks over tiles of keys up to its last row, which saves nearly half of the
+// products, and no more than one tile of scores is ever in memory. Forward keeps the log-sum-exp;
+// backward recomputes the probabilities from it. Where heads share keys and values, their
+// gradients are summed in the order of the heads.
+//
+// All walks have a fixed order, so that the same call gives the same bits.
 #include <algorithm>
 #include <cmath>
 
@@ -11,19 +15,48 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kTileRows = 128;
+// A tile's first key lies at or before the first query of the last tile of queries that it meets,
+// so each row of a tile sees at least one key: no softmax is empty.
+static_assert(kAttentionTileKeys % kAttentionTileRows == 0);
 
-// Rows [first, first + rows) of a head against the keys [0, first + rows).
+// Of rows and keys of a sequence.
 struct Tile {
   int64_t first = 0;
-  int64_t rows = 0;
-  int64_t keys() const { return first + rows; }
+  int64_t size = 0;
+  int64_t end() const { return first + size; }
 };
 
-// Turns a row of scores into exponentials (beyond `visible`: zeros); returns 1 / their sum and
-// sets the row's log-sum-exp.
-WEFT_CLONES float SoftmaxRow(float* scores, int64_t visible, int64_t keys, float* lse) {
-  const float highest = MaximumOf(scores, visible);
+Tile TileAt(int64_t first, int64_t most, int64_t end) {
+  return {first, std::min(most, end - first)};
+}
+
+// Elements between neighbouring rows of q, o and of k, v; the factor of the scores.
+struct Geometry {
+  int64_t dim = 0;
+  int64_t q_stride = 0;
+  int64_t kv_stride = 0;
+  float scale = 0;
+};
+
+Geometry GeometryOf(const AttentionShape& shape) {
+  return {shape.head_dim, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim,
+          static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)))};
+}
+
+// What a row's softmax knows after some of its keys: their greatest score, and the sum of
+// exp(score - highest).
+struct RowState {
+  float highest = 0;
+  double total = 0;
+};
+
+// Turns a row of scores into exponentials (beyond `visible`: zeros), relative to the greatest score
+// so far, and takes them into `state`. Returns the factor that what was summed before has to be
+// multiplied by; 0 if nothing was.
+WEFT_CLONES float SoftmaxRow(float* scores, int64_t visible, int64_t keys, bool is_first,
+                             RowState* state) {
+  float highest = MaximumOf(scores, visible);
+  if (!is_first) highest = std::max(highest, state->highest);
   double total = 0;
 #pragma omp simd reduction(+ : total)
   for (int64_t i = 0; i < visible; ++i) {
@@ -32,8 +65,10 @@ WEFT_CLONES float SoftmaxRow(float* scores, int64_t visible, int64_t keys, float
     total += static_cast<double>(e);
   }
   for (int64_t i = visible; i < keys; ++i) scores[i] = 0;
-  *lse = static_cast<float>(static_cast<double>(highest) + std::log(total));
-  return static_cast<float>(1.0 / total);
+  const float correction = is_first ? 0.0F : Exp(state->highest - highest);
+  state->total = total + static_cast<double>(correction) * state->total;
+  state->highest = highest;
+  return correction;
 }
 
 // scores become probabilities P; dscores, which hold dP, become scale * P (dP - delta).
@@ -59,73 +94,97 @@ WEFT_CLONES float DotProduct(const float* x, const float* y, int64_t count) {
   return static_cast<float>(total);
 }
 
-WEFT_CLONES void ScaleRow(float factor, float* x, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) x[i] *= factor;
+// Keys of `tile` that row `position` sees.
+int64_t Visible(const Tile& tile, int64_t position) {
+  return std::min(tile.size, position + 1 - tile.first);
 }
 
-float ScoreScale(const AttentionShape& shape) {
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)));
-}
-
-void ForwardTile(const AttentionShape& shape, const Tile& tile, const float* q, const float* k,
+// Pointers are at the head's column of the sequence's first row; lse at its first element.
+void ForwardRows(const Geometry& g, const Tile& rows, const float* q, const float* k,
                  const float* v, float* o, float* lse, float* scores) {
-  const int64_t stride = shape.heads * shape.head_dim;
-  const int64_t keys = tile.keys();
-  MatMulStrided({tile.rows, keys, shape.head_dim, stride, stride, keys}, ScoreScale(shape),
-                q + tile.first * stride, Transpose::kNo, k, Transpose::kYes, 0, scores);
-  float inverse_sums[kTileRows];
-  for (int64_t row = 0; row < tile.rows; ++row) {
-    inverse_sums[row] =
-        SoftmaxRow(scores + row * keys, tile.first + row + 1, keys, lse + tile.first + row);
+  RowState states[kAttentionTileRows];
+  float* const o_rows = o + rows.first * g.q_stride;
+  for (int64_t first = 0; first < rows.end(); first += kAttentionTileKeys) {
+    const Tile keys = TileAt(first, kAttentionTileKeys, rows.end());
+    MatMulStrided({rows.size, keys.size, g.dim, g.q_stride, g.kv_stride, keys.size}, g.scale,
+                  q + rows.first * g.q_stride, Transpose::kNo, k + first * g.kv_stride,
+                  Transpose::kYes, 0, scores);
+    for (int64_t row = 0; row < rows.size; ++row) {
+      const float correction = SoftmaxRow(scores + row * keys.size, Visible(keys, rows.first + row),
+                                          keys.size, first == 0, &states[row]);
+      if (first > 0) ScaleBy(correction, o_rows + row * g.q_stride, g.dim);
+    }
+    MatMulStrided({rows.size, g.dim, keys.size, keys.size, g.kv_stride, g.q_stride}, 1, scores,
+                  Transpose::kNo, v + first * g.kv_stride, Transpose::kNo, first == 0 ? 0.0F : 1.0F,
+                  o_rows);
   }
-  float* const o_tile = o + tile.first * stride;
-  MatMulStrided({tile.rows, shape.head_dim, keys, keys, stride, stride}, 1, scores, Transpose::kNo,
-                v, Transpose::kNo, 0, o_tile);
-  for (int64_t row = 0; row < tile.rows; ++row) {
-    ScaleRow(inverse_sums[row], o_tile + row * stride, shape.head_dim);
+  for (int64_t row = 0; row < rows.size; ++row) {
+    const RowState& state = states[row];
+    lse[rows.first + row] =
+        static_cast<float>(static_cast<double>(state.highest) + std::log(state.total));
+    ScaleBy(static_cast<float>(1.0 / state.total), o_rows + row * g.q_stride, g.dim);
   }
 }
 
-// `beta` 0 writes dk and dv of the tile's keys, 1 adds to them. Pointers are at the head's column
-// of the sequence's first row.
-void BackwardTile(const AttentionShape& shape, const Tile& tile, const AttentionGradientViews& head,
+// `beta` 0 writes dk and dv of the keys up to the last row, 1 adds to them.
+void BackwardRows(const Geometry& g, const Tile& rows, const AttentionGradientViews& head,
                   float beta, float* scores, float* dscores) {
-  const int64_t stride = shape.heads * shape.head_dim;
-  const int64_t keys = tile.keys();
-  const int64_t dim = shape.head_dim;
-  const float* const q = head.q + tile.first * stride;
-  const float* const dout = head.dout + tile.first * stride;
-  const float scale = ScoreScale(shape);
-  MatMulStrided({tile.rows, keys, dim, stride, stride, keys}, scale, q, Transpose::kNo, head.k,
-                Transpose::kYes, 0, scores);
-  MatMulStrided({tile.rows, keys, dim, stride, stride, keys}, 1, dout, Transpose::kNo, head.v,
-                Transpose::kYes, 0, dscores);
-  for (int64_t row = 0; row < tile.rows; ++row) {
-    const int64_t position = tile.first + row;
-    const float delta =
-        DotProduct(dout + row * stride, head.o + position * stride, dim);  // sum of P dP
-    SoftmaxRowGradient(scores + row * keys, dscores + row * keys, position + 1, keys,
-                       head.lse[position], delta, scale);
+  const float* const q = head.q + rows.first * g.q_stride;
+  const float* const dout = head.dout + rows.first * g.q_stride;
+  float deltas[kAttentionTileRows];  // sums of P dP
+  for (int64_t row = 0; row < rows.size; ++row) {
+    deltas[row] =
+        DotProduct(dout + row * g.q_stride, head.o + (rows.first + row) * g.q_stride, g.dim);
   }
-  MatMulStrided({keys, dim, tile.rows, keys, stride, stride}, 1, scores, Transpose::kYes, dout,
-                Transpose::kNo, beta, head.dv);
-  MatMulStrided({keys, dim, tile.rows, keys, stride, stride}, 1, dscores, Transpose::kYes, q,
-                Transpose::kNo, beta, head.dk);
-  MatMulStrided({tile.rows, dim, keys, keys, stride, stride}, 1, dscores, Transpose::kNo, head.k,
-                Transpose::kNo, 0, head.dq + tile.first * stride);
+  for (int64_t first = 0; first < rows.end(); first += kAttentionTileKeys) {
+    const Tile keys = TileAt(first, kAttentionTileKeys, rows.end());
+    const int64_t kv_at = first * g.kv_stride;
+    MatMulStrided({rows.size, keys.size, g.dim, g.q_stride, g.kv_stride, keys.size}, g.scale, q,
+                  Transpose::kNo, head.k + kv_at, Transpose::kYes, 0, scores);
+    MatMulStrided({rows.size, keys.size, g.dim, g.q_stride, g.kv_stride, keys.size}, 1, dout,
+                  Transpose::kNo, head.v + kv_at, Transpose::kYes, 0, dscores);
+    for (int64_t row = 0; row < rows.size; ++row) {
+      const int64_t position = rows.first + row;
+      SoftmaxRowGradient(scores + row * keys.size, dscores + row * keys.size,
+                         Visible(keys, position), keys.size, head.lse[position], deltas[row],
+                         g.scale);
+    }
+    MatMulStrided({keys.size, g.dim, rows.size, keys.size, g.q_stride, g.kv_stride}, 1, scores,
+                  Transpose::kYes, dout, Transpose::kNo, beta, head.dv + kv_at);
+    MatMulStrided({keys.size, g.dim, rows.size, keys.size, g.q_stride, g.kv_stride}, 1, dscores,
+                  Transpose::kYes, q, Transpose::kNo, beta, head.dk + kv_at);
+    MatMulStrided({rows.size, g.dim, keys.size, keys.size, g.kv_stride, g.q_stride}, 1, dscores,
+                  Transpose::kNo, head.k + kv_at, Transpose::kNo, first == 0 ? 0.0F : 1.0F,
+                  head.dq + rows.first * g.q_stride);
+  }
+}
+
+// Where a head of a sequence starts in q and o, in k and v, in lse.
+struct HeadOffsets {
+  int64_t q = 0;
+  int64_t kv = 0;
+  int64_t lse = 0;
+};
+
+HeadOffsets OffsetsOf(const AttentionShape& shape, int64_t sequence, int64_t head) {
+  const int64_t kv_head = head / (shape.heads / shape.kv_heads);
+  return {(sequence * shape.seq_len * shape.heads + head) * shape.head_dim,
+          (sequence * shape.seq_len * shape.kv_heads + kv_head) * shape.head_dim,
+          (sequence * shape.heads + head) * shape.seq_len};
 }
 
 }  // namespace
 
 void AttentionForward(const AttentionShape& shape, const float* q, const float* k, const float* v,
                       float* o, float* lse, float* scratch) {
+  const Geometry geometry = GeometryOf(shape);
   for (int64_t sequence = 0; sequence < shape.batch; ++sequence) {
     for (int64_t head = 0; head < shape.heads; ++head) {
-      const int64_t at = (sequence * shape.seq_len * shape.heads + head) * shape.head_dim;
-      float* const head_lse = lse + (sequence * shape.heads + head) * shape.seq_len;
-      for (int64_t first = 0; first < shape.seq_len; first += kTileRows) {
-        const Tile tile = {first, std::min(kTileRows, shape.seq_len - first)};
-        ForwardTile(shape, tile, q + at, k + at, v + at, o + at, head_lse, scratch);
+      const HeadOffsets at = OffsetsOf(shape, sequence, head);
+      for (int64_t first = 0; first < shape.seq_len; first += kAttentionTileRows) {
+        const Tile rows = TileAt(first, kAttentionTileRows, shape.seq_len);
+        ForwardRows(geometry, rows, q + at.q, k + at.kv, v + at.kv, o + at.q, lse + at.lse,
+                    scratch);
       }
     }
   }
@@ -133,19 +192,22 @@ void AttentionForward(const AttentionShape& shape, const float* q, const float* 
 
 void AttentionBackward(const AttentionShape& shape, const AttentionGradientViews& views,
                        float* scratch) {
-  float* const dscores = scratch + shape.seq_len * shape.seq_len;
-  const int64_t last_first = (shape.seq_len - 1) / kTileRows * kTileRows;
+  const Geometry geometry = GeometryOf(shape);
+  float* const dscores = scratch + AttentionScratchElements(shape) / 2;
+  const int64_t heads_per_kv = shape.heads / shape.kv_heads;
+  const int64_t last_first = (shape.seq_len - 1) / kAttentionTileRows * kAttentionTileRows;
   for (int64_t sequence = 0; sequence < shape.batch; ++sequence) {
     for (int64_t head = 0; head < shape.heads; ++head) {
-      const int64_t at = (sequence * shape.seq_len * shape.heads + head) * shape.head_dim;
-      const int64_t lse_at = (sequence * shape.heads + head) * shape.seq_len;
-      const AttentionGradientViews here = {views.q + at,  views.k + at,       views.v + at,
-                                           views.o + at,  views.lse + lse_at, views.dout + at,
-                                           views.dq + at, views.dk + at,      views.dv + at};
-      // Last tile first: it sees every key, so it writes dk and dv and the others add.
-      for (int64_t first = last_first; first >= 0; first -= kTileRows) {
-        const Tile tile = {first, std::min(kTileRows, shape.seq_len - first)};
-        BackwardTile(shape, tile, here, first == last_first ? 0.0F : 1.0F, scratch, dscores);
+      const HeadOffsets at = OffsetsOf(shape, sequence, head);
+      const AttentionGradientViews here = {views.q + at.q,  views.k + at.kv,    views.v + at.kv,
+                                           views.o + at.q,  views.lse + at.lse, views.dout + at.q,
+                                           views.dq + at.q, views.dk + at.kv,   views.dv + at.kv};
+      const bool is_first_of_kv = head % heads_per_kv == 0;
+      // Last rows first: they see every key, so they write dk and dv and the others add.
+      for (int64_t first = last_first; first >= 0; first -= kAttentionTileRows) {
+        const Tile rows = TileAt(first, kAttentionTileRows, shape.seq_len);
+        const bool writes = is_first_of_kv && first == last_first;
+        BackwardRows(geometry, rows, here, writes ? 0.0F : 1.0F, scratch, dscores);
       }
     }
   }

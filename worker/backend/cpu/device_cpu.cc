@@ -125,6 +125,35 @@ class CpuDevice final : public Device {
                            Floats(dx), x.rows, x.cols);
   }
 
+  void RmsNorm(View x, View weight, double eps, View y, View rstd) override {
+    if (!Require(SameShape(x, y) && IsVector(weight, x.cols) && IsVector(rstd, x.rows), "RmsNorm",
+                 x)) {
+      return;
+    }
+    RmsNormRows(Floats(x), Floats(weight), eps, Floats(y), Floats(rstd), x.rows, x.cols);
+  }
+  void RmsNormGradient(View dy, View x, View weight, View rstd, View dx, View dweight) override {
+    if (!Require(SameShape(x, dy) && SameShape(x, dx) && IsVector(weight, x.cols) &&
+                     IsVector(rstd, x.rows) && IsVector(dweight, x.cols),
+                 "RmsNormGradient", x)) {
+      return;
+    }
+    RmsNormWeightGradient(Floats(dy), Floats(x), Floats(rstd), Floats(dweight), x.rows, x.cols);
+    RmsNormInputGradient(Floats(dy), Floats(x), Floats(weight), Floats(rstd), Floats(dx), x.rows,
+                         x.cols);
+  }
+
+  void Rotate(View table, Turn turn, View x) override {
+    if (!Require(IsMatrix(x, x.rows, x.cols) && IsMatrix(table, table.rows, table.cols) &&
+                     table.rows >= 1 && x.rows % table.rows == 0 && table.cols >= 2 &&
+                     table.cols % 2 == 0 && x.cols % table.cols == 0,
+                 "Rotate", x)) {
+      return;
+    }
+    RotateRows(Floats(table), table.rows, table.cols, turn == Turn::kForth ? 1.0F : -1.0F,
+               Floats(x), x.rows, x.cols);
+  }
+
   void Gelu(View x, View y) override {
     if (!Require(SameShape(x, y), "Gelu", x)) return;
     GeluForward(Floats(x), Floats(y), x.elements());
@@ -132,6 +161,20 @@ class CpuDevice final : public Device {
   void GeluGradient(View dy, View x, View dx) override {
     if (!Require(SameShape(x, dy) && SameShape(x, dx), "GeluGradient", x)) return;
     GeluBackward(Floats(dy), Floats(x), Floats(dx), x.elements());
+  }
+
+  void SwiGlu(View gate, View up, View y) override {
+    if (!Require(SameShape(gate, up) && SameShape(gate, y), "SwiGlu", gate)) return;
+    SwiGluForward(Floats(gate), Floats(up), Floats(y), gate.elements());
+  }
+  void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
+    if (!Require(SameShape(gate, dy) && SameShape(gate, up) && SameShape(gate, dgate) &&
+                     SameShape(gate, dup) && dgate.data != dup.data,
+                 "SwiGluGradient", gate)) {
+      return;
+    }
+    SwiGluBackward(Floats(dy), Floats(gate), Floats(up), Floats(dgate), Floats(dup),
+                   gate.elements());
   }
 
   void Embed(View ids, View table, int64_t first_id, const View* positions, int64_t seq_len,
@@ -160,13 +203,13 @@ class CpuDevice final : public Device {
 
   void Attention(const AttentionShape& shape, View q, View k, View v, View o, View lse,
                  View scratch) override {
-    if (!Require(FitsAttention(shape, {q, k, v, o}, lse, scratch), "Attention", q)) return;
+    if (!Require(FitsAttention(shape, {q, o}, {k, v}, lse, scratch), "Attention", q)) return;
     AttentionForward(shape, Floats(q), Floats(k), Floats(v), Floats(o), Floats(lse),
                      Floats(scratch));
   }
   void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View o, View lse,
                          View dout, View dq, View dk, View dv, View scratch) override {
-    if (!Require(FitsAttention(shape, {q, k, v, o, dout, dq, dk, dv}, lse, scratch),
+    if (!Require(FitsAttention(shape, {q, o, dout, dq}, {k, v, dk, dv}, lse, scratch),
                  "AttentionGradient", q)) {
       return;
     }
@@ -245,12 +288,15 @@ class CpuDevice final : public Device {
     return seq_len >= 1 && positions.rows >= seq_len && IsMatrix(positions, positions.rows, cols);
   }
 
-  static bool FitsAttention(const AttentionShape& shape, std::initializer_list<View> tensors,
-                            View lse, View scratch) {
-    const auto fits = [&shape](View x) {
-      return IsMatrix(x, shape.batch * shape.seq_len, shape.heads * shape.head_dim);
+  static bool FitsAttention(const AttentionShape& shape, std::initializer_list<View> of_queries,
+                            std::initializer_list<View> of_keys, View lse, View scratch) {
+    if (shape.kv_heads < 1 || shape.heads % shape.kv_heads != 0) return false;
+    const auto all_fit = [&shape](std::initializer_list<View> tensors, int64_t heads) {
+      return std::all_of(tensors.begin(), tensors.end(), [&](View x) {
+        return IsMatrix(x, shape.batch * shape.seq_len, heads * shape.head_dim);
+      });
     };
-    return std::all_of(tensors.begin(), tensors.end(), fits) &&
+    return all_fit(of_queries, shape.heads) && all_fit(of_keys, shape.kv_heads) &&
            IsVector(lse, shape.batch * shape.heads * shape.seq_len) &&
            scratch.elements() >= AttentionScratchElements(shape) && scratch.data != nullptr &&
            shape.seq_len <= INT_MAX;

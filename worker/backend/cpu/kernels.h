@@ -34,6 +34,23 @@ void LayerNormInputGradient(const float* dy, const float* x, const float* weight
 void LayerNormWeightGradient(const float* dy, const float* x, const float* mean, const float* rstd,
                              float* dweight, float* dbias, int64_t rows, int64_t cols);
 
+// rms_norm.cc: as above, without mean and bias
+void RmsNormRows(const float* x, const float* weight, double eps, float* y, float* rstd,
+                 int64_t rows, int64_t cols);
+void RmsNormInputGradient(const float* dy, const float* x, const float* weight, const float* rstd,
+                          float* dx, int64_t rows, int64_t cols);
+void RmsNormWeightGradient(const float* dy, const float* x, const float* rstd, float* dweight,
+                           int64_t rows, int64_t cols);
+
+// rotary.cc: x [N, cols] of heads of head_dim; table [seq_len, head_dim]; direction 1 or -1
+void RotateRows(const float* table, int64_t seq_len, int64_t head_dim, float direction, float* x,
+                int64_t rows, int64_t cols);
+
+// swiglu.cc
+void SwiGluForward(const float* gate, const float* up, float* y, int64_t count);
+void SwiGluBackward(const float* dy, const float* gate, const float* up, float* dgate, float* dup,
+                    int64_t count);
+
 // gelu.cc
 void GeluForward(const float* x, float* y, int64_t count);
 void GeluBackward(const float* dy, const float* x, float* dx, int64_t count);
@@ -45,7 +62,7 @@ void EmbedRowsGradient(const int32_t* ids, int64_t count, const float* dout, int
                        int64_t seq_len, float* dtable, int64_t table_rows, float* dpositions,
                        int64_t cols);
 
-// attention.cc: rows of q, k, v, o have H*E elements; lse [B*H, T]; scratch two [T, T]
+// attention.cc: rows of q, o have H*E elements, of k, v K*E; lse [B*H, T]; scratch two tiles
 void AttentionForward(const AttentionShape& shape, const float* q, const float* k, const float* v,
                       float* o, float* lse, float* scratch);
 struct AttentionGradientViews {

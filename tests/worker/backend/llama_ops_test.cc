@@ -1,0 +1,185 @@
+// The operations that only the llama family needs, against references in double.
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/worker/backend/device_fixture.h"
+#include "worker/backend/device.h"
+
+namespace weft {
+namespace {
+
+class LlamaOps : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Backends, LlamaOps, ::testing::Values(BackendKind::kCpu),
+                         [](const auto&) { return "cpu"; });
+
+double Dot(const Doubles& x, const std::vector<float>& y) {
+  double total = 0;
+  for (size_t i = 0; i < x.size(); ++i) total += x[i] * static_cast<double>(y[i]);
+  return total;
+}
+
+Doubles RmsNormOf(const Doubles& x, const Doubles& weight, double eps) {
+  const size_t cols = weight.size();
+  Doubles y(x.size());
+  for (size_t row = 0; row < x.size() / cols; ++row) {
+    double squares = 0;
+    for (size_t i = 0; i < cols; ++i) squares += std::pow(x[row * cols + i], 2);
+    const double root = std::sqrt(squares / static_cast<double>(cols) + eps);
+    for (size_t i = 0; i < cols; ++i) y[row * cols + i] = x[row * cols + i] / root * weight[i];
+  }
+  return y;
+}
+
+TEST_P(LlamaOps, RmsNormAgreesAndItsGradientIsTheDerivative) {
+  constexpr double kEps = 1e-5;
+  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{3, 1}, {3, 2}, {4, 33}, {2, 300}}) {
+    SCOPED_TRACE(std::to_string(rows) + "x" + std::to_string(cols));
+    const std::vector<float> x = Normal(rows * cols, 1);
+    const std::vector<float> weight = Normal(cols, 2);
+    const std::vector<float> dy = Normal(rows * cols, 3);
+    const std::vector<float> start = Normal(rows * cols, 4);  // gradients accumulate
+    const std::vector<float> weight_start = Normal(cols, 5);
+    const View x_view = Upload(rows, cols, x);
+    const View weight_view = Upload(1, cols, weight);
+    const View y = Fresh(rows, cols);
+    const View rstd = Fresh(rows, 1);
+    device().RmsNorm(x_view, weight_view, kEps, y, rstd);
+    const Doubles x64 = ToDoubles(x);
+    const Doubles weight64 = ToDoubles(weight);
+    EXPECT_LT(RelativeError(Download(y), RmsNormOf(x64, weight64, kEps)), 2e-7);
+
+    const View dx = Upload(rows, cols, start);
+    const View dweight = Upload(1, cols, weight_start);
+    device().RmsNormGradient(Upload(rows, cols, dy), x_view, weight_view, rstd, dx, dweight);
+    Doubles expected_dx = DifferenceQuotient(
+        [&](const Doubles& v) { return Dot(RmsNormOf(v, weight64, kEps), dy); }, x64);
+    for (size_t i = 0; i < start.size(); ++i) expected_dx[i] += static_cast<double>(start[i]);
+    Doubles expected_dweight = DifferenceQuotient(
+        [&](const Doubles& v) { return Dot(RmsNormOf(x64, v, kEps), dy); }, weight64);
+    for (size_t i = 0; i < weight.size(); ++i) {
+      expected_dweight[i] += static_cast<double>(weight_start[i]);
+    }
+    EXPECT_LT(RelativeError(Download(dx), expected_dx), 1e-6);
+    EXPECT_LT(RelativeError(Download(dweight), expected_dweight), 1e-6);
+  }
+}
+
+TEST_P(LlamaOps, RmsNormOfARowOfZerosIsZero) {
+  const View x = Upload(1, 4, {0, 0, 0, 0});
+  const View y = Fresh(1, 4);
+  device().RmsNorm(x, Upload(1, 4, {1, 1, 1, 1}), 1e-6, y, Fresh(1, 1));
+  EXPECT_EQ(Download(y), (std::vector<float>{0, 0, 0, 0}));
+}
+
+// Pairs as complex numbers: e^(i angle) times them.
+TEST_P(LlamaOps, RotateTurnsPairsOfEachHeadByTheAnglesOfTheirPosition) {
+  constexpr int64_t kSeqLen = 5;
+  constexpr int64_t kHeads = 3;
+  for (const int64_t dim : {2, 6, 34}) {
+    const int64_t half = dim / 2;
+    std::vector<float> table(static_cast<size_t>(kSeqLen * dim));
+    const auto angle = [&](int64_t t, int64_t i) {
+      return static_cast<double>(t) / (1.0 + static_cast<double>(i));
+    };
+    for (int64_t t = 0; t < kSeqLen; ++t) {
+      for (int64_t i = 0; i < half; ++i) {
+        table[static_cast<size_t>(t * dim + i)] = static_cast<float>(std::cos(angle(t, i)));
+        table[static_cast<size_t>(t * dim + half + i)] = static_cast<float>(std::sin(angle(t, i)));
+      }
+    }
+    const int64_t rows = 2 * kSeqLen;  // two sequences
+    const std::vector<float> x = Normal(rows * kHeads * dim, 1);
+    Doubles expected(x.size());
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t h = 0; h < kHeads; ++h) {
+        for (int64_t i = 0; i < half; ++i) {
+          const auto at = static_cast<size_t>((row * kHeads + h) * dim + i);
+          const auto pair = at + static_cast<size_t>(half);
+          const double a = angle(row % kSeqLen, i);
+          const double real = static_cast<double>(x[at]);
+          const double imaginary = static_cast<double>(x[pair]);
+          expected[at] = real * std::cos(a) - imaginary * std::sin(a);
+          expected[pair] = real * std::sin(a) + imaginary * std::cos(a);
+        }
+      }
+    }
+    const View table_view = Upload(kSeqLen, dim, table);
+    const View turned = Upload(rows, kHeads * dim, x);
+    device().Rotate(table_view, Turn::kForth, turned);
+    EXPECT_LT(RelativeError(Download(turned), expected), 1e-7) << dim;
+    // A turn is orthogonal: its transpose, which is its gradient, undoes it.
+    device().Rotate(table_view, Turn::kBack, turned);
+    EXPECT_LT(RelativeError(Download(turned), ToDoubles(x)), 2e-7) << dim;
+  }
+}
+
+TEST_P(LlamaOps, RotateRefusesATableThatDoesNotFit) {
+  const View x = Upload(4, 6, std::vector<float>(24, 1.0F));
+  device().Rotate(Upload(3, 2, std::vector<float>(6)), Turn::kForth, x);  // 4 rows are no 3 each
+  EXPECT_FALSE(device().Synchronize().ok());
+  device().Rotate(Upload(4, 4, std::vector<float>(16)), Turn::kForth, x);  // 6 are no heads of 4
+  EXPECT_FALSE(device().Synchronize().ok());
+  EXPECT_EQ(Download(x), std::vector<float>(24, 1.0F));
+}
+
+double SiluOf(double x) {
+  return x / (1 + std::exp(-x));
+}
+
+TEST_P(LlamaOps, SwiGluAgreesAndItsGradientIsTheDerivative) {
+  std::vector<float> gate;
+  for (float v = -12; v <= 12; v += 0.0137F) gate.push_back(v);
+  const int64_t count = std::ssize(gate);
+  const std::vector<float> up = Normal(count, 1);
+  const std::vector<float> dy = Normal(count, 2);
+  const View gate_view = Upload(1, count, gate);
+  const View up_view = Upload(1, count, up);
+  const View y = Fresh(1, count);
+  device().SwiGlu(gate_view, up_view, y);
+  const View dgate = Fresh(1, count);
+  const View dup = Upload(1, count, dy);  // written over dy
+  device().SwiGluGradient(dup, gate_view, up_view, dgate, dup);
+  const std::vector<float> actual = Download(y);
+  Doubles expected_dgate(gate.size());
+  Doubles expected_dup(gate.size());
+  for (size_t i = 0; i < gate.size(); ++i) {
+    const double g = static_cast<double>(gate[i]);
+    const double u = static_cast<double>(up[i]);
+    const double expected = SiluOf(g) * u;
+    EXPECT_NEAR(static_cast<double>(actual[i]), expected, 1e-12 + 5e-7 * std::abs(expected)) << g;
+    expected_dgate[i] =
+        static_cast<double>(dy[i]) * u * (SiluOf(g + 1e-5) - SiluOf(g - 1e-5)) / 2e-5;
+    expected_dup[i] = static_cast<double>(dy[i]) * SiluOf(g);
+  }
+  EXPECT_LT(RelativeError(Download(dgate), expected_dgate), 2e-7);
+  EXPECT_LT(RelativeError(Download(dup), expected_dup), 2e-7);
+}
+
+TEST_P(LlamaOps, SwiGluOfLargeGatesIsTheProductOrZeroAndPassesNotANumber) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const View gate = Upload(1, 5, {50, -200, 1e6, -1e6, nan});
+  const View up = Upload(1, 5, {2, 2, 2, 2, 2});
+  const View y = Fresh(1, 5);
+  device().SwiGlu(gate, up, y);
+  const std::vector<float> value = Download(y);
+  EXPECT_EQ((std::vector<float>{value.begin(), value.begin() + 4}),
+            (std::vector<float>{100, 0, 2e6, 0}));
+  EXPECT_TRUE(std::isnan(value[4]));
+  const View dgate = Fresh(1, 5);
+  const View dup = Fresh(1, 5);
+  device().SwiGluGradient(Upload(1, 5, {1, 1, 1, 1, 1}), gate, up, dgate, dup);
+  const std::vector<float> slope = Download(dgate);
+  EXPECT_FLOAT_EQ(slope[0], 2);
+  EXPECT_NEAR(static_cast<double>(slope[1]), 0, 1e-30);
+  EXPECT_FLOAT_EQ(slope[2], 2);
+  EXPECT_NEAR(static_cast<double>(slope[3]), 0, 1e-27);
+  EXPECT_TRUE(std::isnan(slope[4]));
+  EXPECT_TRUE(std::isnan(Download(dup)[4]));
+}
+
+}  // namespace
+}  // namespace weft
