@@ -11,6 +11,7 @@ namespace {
 EngineProfile MegatronProfile() {
   EngineProfile profile;
   profile.name = "megatron";
+  profile.memory = MegatronMemory();
   profile.time = FittedTimeConstants().megatron;
   return profile;
 }
@@ -19,6 +20,8 @@ EngineProfile MegatronProfile() {
 EngineProfile MegatronDeepspeedProfile() {
   EngineProfile profile = MegatronProfile();
   profile.name = "megatron-deepspeed";
+  profile.memory = MegatronMemoryOn({.device = "A100", .layers_of_its_own = true});
+  profile.memory.fused_attention = false;
   profile.time = FittedTimeConstants().megatron_deepspeed;
   return profile;
 }
@@ -26,6 +29,7 @@ EngineProfile MegatronDeepspeedProfile() {
 EngineProfile PytorchEagerProfile() {
   EngineProfile profile;
   profile.name = "pytorch-eager";
+  profile.memory = PytorchEagerMemory();
   profile.time = FittedTimeConstants().pytorch_eager;
   return profile;
 }
@@ -38,6 +42,7 @@ std::vector<EngineProfile> Profiles() {
 
 EngineProfile WeftProfile() {
   EngineProfile profile;
+  profile.memory = WeftMemory();
   profile.time = FittedTimeConstants().weft;
   return profile;
 }

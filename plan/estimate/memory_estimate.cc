@@ -1,14 +1,223 @@
 #include "plan/estimate/memory_estimate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "plan/errors.h"
+#include "plan/estimate/activation_bytes.h"
+#include "plan/estimate/state_bytes.h"
 
 namespace weft {
 namespace {
 
-int64_t CeilDivide(int64_t value, int64_t by) {
-  return (value + by - 1) / by;
+// More than any machine has; sums of all terms stay within int64_t.
+constexpr double kMostBytes = static_cast<double>(int64_t{1} << 58);
+
+int64_t Bytes(double bytes) {
+  return static_cast<int64_t>(std::ceil(std::clamp(bytes, 0.0, kMostBytes)));
+}
+
+// What a stage holds at the fullest moment of a step.
+struct Moment {
+  double gradients = 0;  // beyond those that are always there
+  double activations = 0;
+  double head = 0;
+  double transients = 0;
+
+  double total() const { return gradients + activations + head + transients; }
+  void RaiseTo(const Moment& other) {
+    if (other.total() > total()) *this = other;
+  }
+};
+
+// Activations of one stage that do not depend on the moment.
+struct StageActivations {
+  BlockActivations block;
+  InFlight held;
+  double embedding = 0;  // first stage, all microbatches in flight
+  double head = 0;       // last stage, final norm of those
+  double total() const {
+    return held.block_passes * block.saved + held.pending * block.pending + embedding + head;
+  }
+};
+
+StageActivations StageActivationsOf(const Question& question, const Layout& layout, int stage) {
+  StageActivations activations;
+  activations.block = BlockActivationBytes(question, layout, layout.recompute_of(stage));
+  activations.held = InFlightOf(question, layout, stage);
+  const double microbatches = std::max(1.0, activations.held.microbatches);
+  if (stage == 0) {
+    activations.embedding = microbatches * EmbeddingActivationBytes(question, layout);
+  }
+  if (stage == layout.pp - 1) {
+    const bool all_at_once = layout.schedule == ScheduleKind::kGpipe;
+    activations.head =
+        (all_at_once ? microbatches : 1) * HeadActivationBytes(question, layout).saved;
+  }
+  return activations;
+}
+
+// 16-bit gradient of the whole token table, which backward makes before it is added up.
+double TableGradient(const Question& question, const Layout& layout) {
+  if (question.adapters) return 0;
+  return ActivationBytes(question.precision) * LocalVocabulary(question, layout) *
+         static_cast<double>(question.model.hidden_size);
+}
+
+Moment FullestMoment(const Question& question, const Layout& layout, int stage,
+                     const StateBytes& states) {
+  const StageActivations activations = StageActivationsOf(question, layout, stage);
+  const double held = activations.total();
+  const bool sequence_parallel = layout.sequence_parallel;
+  const double gathered =
+      sequence_parallel ? BoundaryBytes(question, layout) * layout.tp : 0;  // the head's input
+  Moment fullest = {.gradients = states.gradient_copies};
+  fullest.RaiseTo({.activations = held + activations.block.recomputed,
+                   .transients = activations.block.backward});
+  if (stage == layout.pp - 1) {
+    const double logits = HeadActivationBytes(question, layout).logits;
+    const bool all_at_once = layout.schedule == ScheduleKind::kGpipe;
+    const double count = all_at_once ? std::max(1.0, activations.held.microbatches) : 1;
+    fullest.RaiseTo({.activations = held, .head = count * logits, .transients = gathered});
+    // The output matrix's gradient, while the logits' is still there.
+    if (question.engine.memory.fused_loss || !question.engine.memory.accumulates_in_place) {
+      const double kept = question.engine.memory.fused_loss ? 1 : 1.0 / 3;
+      fullest.RaiseTo({.activations = held,
+                       .head = count * logits * kept,
+                       .transients = gathered + TableGradient(question, layout)});
+    }
+  }
+  if (stage == 0) {
+    // When the table's gradient is made, the microbatch's blocks are done with.
+    const double done = activations.held.chunk_blocks * activations.block.saved;
+    fullest.RaiseTo(
+        {.activations = std::max(0.0, held - done), .transients = TableGradient(question, layout)});
+  }
+  return fullest;
+}
+
+// ZeRO-3: weights of the blocks gathered at once, or of a table if that is larger.
+double GatheredBytes(const Question& question, const Layout& layout) {
+  if (layout.zero_stage < 3) return 0;
+  const double block = BlockParameters(question, layout).all();
+  const double table =
+      LocalVocabulary(question, layout) * static_cast<double>(question.model.hidden_size);
+  return WeightBytes(question) * std::max(question.engine.memory.gathered_layers * block, table);
+}
+
+double BoundaryTensorBytes(const Question& question, const Layout& layout, double tensors) {
+  return layout.pp == 1 ? 0 : tensors * BoundaryBytes(question, layout);
+}
+
+double CommunicationBytes(const Question& question, const Layout& layout) {
+  const MemoryHabits& habits = question.engine.memory;
+  const ModelShape& model = question.model;
+  const double element = ActivationBytes(question.precision);
+  double bytes = BoundaryTensorBytes(question, layout, habits.boundary_tensors);
+  // ZeRO-2 and 3 reduce a block's gradients at a time, from a buffer of their own.
+  if (layout.zero_stage >= 2) {
+    const StageParameters block = BlockParameters(question, layout);
+    bytes += WeightBytes(question) * (question.adapters ? block.adapters : block.all());
+  }
+  if (layout.cp > 1) {
+    // A ring's two buffers for keys and values to come (arXiv:2310.01889, 3).
+    const double key = std::max(static_cast<double>(model.num_kv_heads) / layout.tp, 1.0) *
+                       static_cast<double>(model.head_dim);
+    bytes += 2 * element * LocalTokens(question, layout) * 2 * key;
+  }
+  if (layout.ep > 1) {
+    bytes += 2 * element * habits.expert_imbalance * LocalTokens(question, layout) *
+             static_cast<double>(model.experts_per_token * model.hidden_size) / layout.tp;
+  }
+  return bytes;
+}
+
+// Scratch of an engine that frees nothing: gradients inside a block and the head's own tensors
+// (plan/memory.cc lists the like), and token ids of the step.
+double ArenaWorkspace(const Question& question, const Layout& layout, int stage) {
+  const ModelShape& model = question.model;
+  const double element = ActivationBytes(question.precision);
+  const double tokens = LocalTokens(question, layout);
+  const auto tp = static_cast<double>(layout.tp);
+  const double query = static_cast<double>(model.num_heads * model.head_dim) / tp;
+  const double key = std::max(static_cast<double>(model.num_kv_heads) / tp, 1.0) *
+                     static_cast<double>(model.head_dim);
+  const auto hidden = static_cast<double>(model.hidden_size);
+  const double gated = model.family == ModelFamily::kGpt2 ? 1 : 2;
+  const double ffn = model.num_experts > 0
+                         ? static_cast<double>(model.experts_per_token * model.expert_ffn_size +
+                                               model.shared_ffn_size)
+                         : static_cast<double>(model.ffn_size);
+  double bytes = element * tokens * (hidden + gated * ffn / tp + 2 * query + 2 * key);
+  const bool last = stage == layout.pp - 1;
+  if (!last) bytes += BoundaryBytes(question, layout);
+  const double step_tokens = tokens * static_cast<double>(layout.num_microbatches);
+  if (stage == 0) bytes += 4 * step_tokens;
+  if (last) bytes += 4 * step_tokens;
+  return bytes;
+}
+
+double WorkspaceBytes(const Question& question, const Layout& layout, int stage) {
+  const MemoryHabits& habits = question.engine.memory;
+  double bytes = habits.workspace_bytes;
+  const auto positions = static_cast<double>(question.batch.seq_len);
+  const auto sequences = static_cast<double>(layout.micro_batch_size);
+  if (habits.loader_mask) bytes += sequences * positions * positions;
+  if (habits.keeps_score_buffer && !habits.fused_attention) {
+    bytes += ActivationBytes(question.precision) * LocalTokens(question, layout) * positions *
+             static_cast<double>(question.model.num_heads) / layout.tp;
+  }
+  if (habits.arena) bytes += ArenaWorkspace(question, layout, stage);
+  return bytes;
+}
+
+// One block's weight gradients, held for automatic differentiation to hand on.
+double PlaceholderBytes(const Question& question, const Layout& layout) {
+  if (!question.engine.memory.keeps_placeholder_gradients) return 0;
+  const StageParameters block = BlockParameters(question, layout);
+  return ActivationBytes(question.precision) * (block.linear + block.experts);
+}
+
+void SetStates(const StateBytes& states, MemoryEstimate& estimate) {
+  estimate[MemoryTerm::kWeights] = Bytes(states.weights);
+  estimate[MemoryTerm::kGradients] = Bytes(states.gradients);
+  estimate[MemoryTerm::kMasterWeights] = Bytes(states.master_weights);
+  estimate[MemoryTerm::kOptimizer] = Bytes(states.optimizer);
+  estimate.host_bytes = Bytes(states.host);
+}
+
+void SetArenaActivations(const Question& question, const Layout& layout, int stage,
+                         MemoryEstimate& estimate) {
+  const StageActivations activations = StageActivationsOf(question, layout, stage);
+  const double boundary = BoundaryBytes(question, layout);
+  double held = activations.held.block_passes * activations.block.saved +
+                activations.held.pending * activations.block.saved;
+  if (stage == layout.pp - 1) {
+    // The gradient of each microbatch's last output, made by the head within the forward pass.
+    held += activations.held.microbatches * boundary;
+    const HeadActivations head = HeadActivationBytes(question, layout);
+    const double statistics =
+        4 * LocalTokens(question, layout) * (question.model.family == ModelFamily::kGpt2 ? 5 : 4);
+    estimate[MemoryTerm::kHead] = Bytes(head.logits + head.saved + statistics);
+  }
+  estimate[MemoryTerm::kActivations] = Bytes(held);
+  estimate[MemoryTerm::kTransients] = Bytes(activations.block.recomputed);
+}
+
+bool IsListed(const Question& question, const Layout& layout) {
+  if (question.engine.name != "weft" || question.precision != Precision::kFp32) return false;
+  if (question.adapters || question.optimizer == OptimizerStates::kTwoMoments8Bit) return false;
+  if (question.optimizer == OptimizerStates::kFactored) return false;
+  return EngineIssues(question.model, layout).empty();
+}
+
+int StatesPerParameter(OptimizerStates optimizer) {
+  return optimizer == OptimizerStates::kNone ? 0 : optimizer == OptimizerStates::kOneMoment ? 1 : 2;
+}
+
+double ContextBytes(const Question& question) {
+  return static_cast<double>(question.cluster.device.library_bytes) +
+         question.engine.memory.context_bytes;
 }
 
 }  // namespace
@@ -57,24 +266,80 @@ MemoryTerm MemoryEstimate::largest() const {
   return static_cast<MemoryTerm>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
 }
 
-MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage) {
-  const ModelShape& model = question.model;
-  const int64_t blocks = StageBlockCount(layout, model.num_blocks, stage);
-  const int64_t block_parameters =
-      2 * model.hidden_size * model.head_dim * (model.num_heads + model.num_kv_heads) +
-      3 * model.hidden_size * model.ffn_size;
-  const int64_t parameters = blocks * CeilDivide(block_parameters, layout.tp);
+MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& layout, int stage) {
+  const MemoryHabits& habits = question.engine.memory;
+  const StateBytes states = StatesOf(question, layout, ParametersOf(question, layout, stage));
   MemoryEstimate estimate;
-  estimate[MemoryTerm::kWeights] = 4 * parameters;
-  estimate[MemoryTerm::kGradients] = 4 * parameters;
-  estimate[MemoryTerm::kOptimizer] = 8 * parameters;
-  estimate[MemoryTerm::kActivations] = layout.micro_batch_size * question.batch.seq_len * blocks *
-                                       (34 * model.hidden_size / layout.tp);
+  SetStates(states, estimate);
+  if (habits.arena) {
+    SetArenaActivations(question, layout, stage, estimate);
+  } else {
+    const Moment fullest = FullestMoment(question, layout, stage, states);
+    estimate[MemoryTerm::kGradients] = Bytes(states.gradients + fullest.gradients);
+    estimate[MemoryTerm::kActivations] = Bytes(fullest.activations);
+    estimate[MemoryTerm::kHead] = Bytes(fullest.head);
+    estimate[MemoryTerm::kTransients] =
+        Bytes(fullest.transients + PlaceholderBytes(question, layout));
+  }
+  estimate[MemoryTerm::kGatheredLayers] = Bytes(GatheredBytes(question, layout));
+  estimate[MemoryTerm::kCommunication] = Bytes(CommunicationBytes(question, layout));
+  estimate[MemoryTerm::kWorkspace] = Bytes(WorkspaceBytes(question, layout, stage));
+  estimate[MemoryTerm::kWorkspace] +=
+      Bytes((habits.allocator_slack - 1) * static_cast<double>(estimate.total_bytes()));
+  estimate[MemoryTerm::kContext] = Bytes(ContextBytes(question));
   return estimate;
 }
 
+MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage,
+                                   StageMemoryTable& table) {
+  if (!IsListed(question, layout)) return ClosedFormStageMemory(question, layout, stage);
+  const MemoryBytes listed = table.Of(layout, stage);
+  MemoryEstimate estimate;
+  estimate[MemoryTerm::kWeights] = listed.bytes(MemoryKind::kWeights);
+  estimate[MemoryTerm::kGradients] = listed.bytes(MemoryKind::kGradients);
+  estimate[MemoryTerm::kOptimizer] = listed.bytes(MemoryKind::kOptimizer);
+  estimate[MemoryTerm::kActivations] = listed.bytes(MemoryKind::kActivations);
+  estimate[MemoryTerm::kCommunication] = listed.bytes(MemoryKind::kCommunication);
+  estimate[MemoryTerm::kWorkspace] =
+      listed.bytes(MemoryKind::kWorkspace) + listed.bytes(MemoryKind::kTokens);
+  estimate[MemoryTerm::kContext] = Bytes(ContextBytes(question));
+  estimate.exact = true;
+  return estimate;
+}
+
+StageMemoryTable MemoryTableOf(const Question& question) {
+  return StageMemoryTable(question.model, question.batch.seq_len,
+                          StatesPerParameter(question.optimizer));
+}
+
+MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage) {
+  StageMemoryTable table = MemoryTableOf(question);
+  return EstimateStageMemory(question, layout, stage, table);
+}
+
+int64_t BytesBetweenSteps(const Question& question, const Layout& layout, int stage) {
+  const MemoryHabits& habits = question.engine.memory;
+  if (habits.arena) return EstimateStageMemory(question, layout, stage).total_bytes();
+  const StateBytes states = StatesOf(question, layout, ParametersOf(question, layout, stage));
+  const double tensors = layout.virtual_stages > 1
+                             ? habits.resting_chunk_tensors * layout.virtual_stages
+                             : habits.boundary_tensors;
+  double workspace = habits.workspace_bytes;
+  if (habits.keeps_score_buffer && !habits.fused_attention) {
+    MemoryHabits without_mask = habits;
+    without_mask.loader_mask = false;
+    Question same = question;
+    same.engine.memory = without_mask;
+    workspace = WorkspaceBytes(same, layout, stage);
+  }
+  return Bytes(states.resting() + BoundaryTensorBytes(question, layout, tensors) + workspace +
+               PlaceholderBytes(question, layout) + ContextBytes(question));
+}
+
 int64_t LeastStateBytes(const Question& question, const Layout& layout, int stage) {
-  return EstimateStageMemory(question, layout, stage).at_rest_bytes();
+  // Padding and alignment only add to this: the table as it is, each parameter once.
+  const StateBytes states = StatesOf(question, layout, ParametersOf(question, layout, stage));
+  return Bytes(states.weights + states.gradients + states.master_weights + states.optimizer);
 }
 
 }  // namespace weft

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "plan/estimate/question.h"
 #include "plan/layout.h"
+#include "plan/stage_memory.h"
 
 namespace weft {
 
@@ -44,11 +45,25 @@ struct MemoryEstimate {
 };
 
 // The fullest rank of `stage`. Never decreases with micro_batch_size or seq_len.
+// Where weft's engine can run the layout as asked (EngineIssues finds nothing, fp32), the answer is
+// the worker's own list, to the byte: its terms but for kContext are allocated as they are.
+// kContext is the device's library_bytes: the whole is to be held against memory_bytes.
 // REQUIRES: CheckModel and CheckCluster hold; CheckLayout holds; 0 <= stage < layout.pp.
 MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage);
 
+// The same with a table that keeps answers (MemoryTableOf the same question): for many layouts.
+MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage,
+                                   StageMemoryTable& table);
+StageMemoryTable MemoryTableOf(const Question& question);
+
+// From closed forms, whatever can be listed: no allocation, below a microsecond. `exact` is false.
+MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& layout, int stage);
+
+// What stays allocated between two steps: states, library workspaces, tensors kept at borders.
+int64_t BytesBetweenSteps(const Question& question, const Layout& layout, int stage);
+
 // A bound from below for every layout with these degrees, whatever its micro batch, recompute and
-// schedule: states alone. For the search.
+// schedule: states alone. For the search. Never more than EstimateStageMemory's at_rest_bytes().
 int64_t LeastStateBytes(const Question& question, const Layout& layout, int stage);
 
 }  // namespace weft

@@ -1,9 +1,77 @@
-// What an engine keeps in memory, and at which width. Sources:
-// docs/estimates.md. Pure values.
+// What an engine keeps in memory, at which width, and what its backward pass needs at once. Every
+// constant of the memory estimate is a field here, with its meaning; memory_habits.cc has the
+// values of each engine and where they come from. None depends on a model, a layout or a run. Pure
+// values.
 #pragma once
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
 
 namespace weft {
 
-struct MemoryHabits {};
+struct MemoryHabits {
+  // Every buffer is laid out before step 1 and reused: the activations' and head's gradients are
+  // made in place, nothing is freed, one layout of memory serves the whole step. Otherwise the
+  // largest of several moments of a step counts.
+  bool arena = false;
+
+  // Model states of a trained parameter where products are in 16 or 8 bits; in fp32 weight and
+  // gradient have 4 bytes and there is no master copy.
+  double weight_bytes = 2;
+  double gradient_bytes = 4;       // accumulated over microbatches, bf16 products
+  double fp16_gradient_bytes = 4;  // the same, fp16 products
+  // Gradients of 2 bytes are copied to fp32 by the update. The copies stay until the next step's
+  // gradients are cleared: they count between steps, not beside activations.
+  bool copies_fp16_gradients = false;
+  bool master_weights = true;  // fp32, beside 16-bit weights
+  // Under ZeRO-3 the shards are the fp32 master; 16-bit weights exist while gathered only (FSDP).
+  bool shards_are_master = false;
+  double fp8_cache_bytes = 0;       // per weight of a linear layer, beside the 16-bit one
+  int64_t vocabulary_multiple = 1;  // rows of each rank's vocabulary are a multiple of this
+
+  // What is saved for backward.
+  bool fused_attention = true;               // no [T, T] matrix is stored
+  bool keeps_two_attention_outputs = false;  // its kernel and the engine differ in their order of
+                                             // batch and sequence: a copy where both exceed 1
+  bool dropout = false;                      // on residuals and attention, masks of 1 byte
+  bool selective_drops_wide = true;    // selective recompute drops norm and activation outputs too,
+                                       // not the attention core alone
+  bool saves_gathered_inputs = false;  // sequence parallel: inputs of linear layers are kept whole
+  double unfused_block_bytes = 0;      // per token and hidden element of a block: intermediates of
+                                   // norms, rotary positions and residuals that fused kernels lack
+  double unfused_ffn_bytes = 0;   // per token and element of the feed-forward, for its activation
+  double expert_imbalance = 1.1;  // tokens of the fullest rank over the mean
+
+  // The head: logits, softmax, their gradients at once, per logit of a microbatch.
+  double logit_bytes = 6;
+  double fused_logit_bytes = 4;
+  bool fused_loss = false;
+
+  // Transients of backward.
+  bool accumulates_in_place = false;  // products add to the gradient: no weight gradient of its own
+  bool keeps_placeholder_gradients = false;  // one block's 16-bit weight gradients stay allocated,
+                                             // for automatic differentiation to hand on
+  double gathered_layers = 2;                // ZeRO-3: blocks whose weights are gathered at once
+  double boundary_tensors = 3;               // [N, D] at a stage's border, pp > 1
+  double resting_chunk_tensors = 0;  // of them per chunk that stay between steps, interleaved
+  bool loader_mask = false;         // the data loader makes a [T, T] mask per sequence, a byte each
+  bool keeps_score_buffer = false;  // one microbatch's scores, where attention is not fused
+
+  double workspace_bytes = 0;    // of matrix products
+  double context_bytes = 0;      // beside what the device's profile names: communicators
+  double allocator_slack = 1.0;  // reserved over allocated bytes
+};
+
+MemoryHabits WeftMemory();
+MemoryHabits MegatronMemory();
+MemoryHabits PytorchEagerMemory();
+
+// What a run turned on or a device changes in the habits of an engine.
+struct MemorySwitches {
+  bool deterministic = false;      // library workspaces of the deterministic kernels
+  absl::string_view device = "";   // "A100-80G": Ampere's library defaults; others: Hopper's
+  bool layers_of_its_own = false;  // without Transformer Engine
+};
+MemoryHabits MegatronMemoryOn(const MemorySwitches& switches);
 
 }  // namespace weft

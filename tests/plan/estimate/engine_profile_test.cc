@@ -9,7 +9,8 @@ namespace {
 using ::testing::ElementsAre;
 
 TEST(EngineProfile, IsFoundByEachOfItsNames) {
-  EXPECT_THAT(EngineProfileNames(), ElementsAre("weft", "megatron", "pytorch-eager"));
+  EXPECT_THAT(EngineProfileNames(),
+              ElementsAre("weft", "megatron", "megatron-deepspeed", "pytorch-eager"));
   for (const std::string& name : EngineProfileNames()) {
     ASSERT_TRUE(EngineProfileNamed(name).ok()) << name;
     EXPECT_EQ(EngineProfileNamed(name)->name, name);
@@ -18,7 +19,8 @@ TEST(EngineProfile, IsFoundByEachOfItsNames) {
 
 TEST(EngineProfile, AnUnknownNameIsRefusedWithTheNamesThereAre) {
   EXPECT_EQ(EngineProfileNamed("deepspeed").status().message(),
-            "\"deepspeed\" is not an engine profile; use weft, megatron, pytorch-eager");
+            "\"deepspeed\" is not an engine profile; use weft, megatron, "
+            "megatron-deepspeed, pytorch-eager");
 }
 
 }  // namespace

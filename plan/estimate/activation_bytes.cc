@@ -1,0 +1,214 @@
+#include "plan/estimate/activation_bytes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace weft {
+namespace {
+
+// One microbatch's sizes on one rank; letters are the glossary's.
+struct Sizes {
+  double element = 4;   // bytes of an activation
+  double linear = 4;    // bytes of a saved input of a linear layer
+  double tokens = 0;    // N = B * T / cp
+  double residual = 0;  // tokens of norms and residuals: N / tp where sequence parallel
+  double hidden = 0;    // D
+  double query = 0;     // H * E of this rank
+  double key = 0;       // K * E of this rank
+  double heads = 0;     // H of this rank
+  double scores = 0;    // elements of [B, H, T / cp, T] on this rank
+  double ffn_in = 0;   // elements of the feed-forward's inner tensors, gate and up, all its experts
+  double ffn_out = 0;  // elements of what goes into its last matrix
+  double routed = 0;   // elements of the tokens' copies sent to experts
+  double gated = 1;
+};
+
+void AddFeedForward(const Question& question, const Layout& layout, Sizes& sizes) {
+  const ModelShape& model = question.model;
+  const auto tp = static_cast<double>(layout.tp);
+  if (model.num_experts == 0) {
+    sizes.ffn_out = sizes.tokens * static_cast<double>(model.ffn_size) / tp;
+  } else {
+    const double copies = sizes.tokens * static_cast<double>(model.experts_per_token) *
+                          question.engine.memory.expert_imbalance;
+    sizes.routed = copies * sizes.hidden / tp;
+    sizes.ffn_out = (copies * static_cast<double>(model.expert_ffn_size) +
+                     sizes.tokens * static_cast<double>(model.shared_ffn_size)) /
+                    tp;
+  }
+  sizes.ffn_in = sizes.gated * sizes.ffn_out;
+}
+
+Sizes SizesOf(const Question& question, const Layout& layout) {
+  const ModelShape& model = question.model;
+  const auto tp = static_cast<double>(layout.tp);
+  const auto head_dim = static_cast<double>(model.head_dim);
+  Sizes sizes;
+  sizes.element = ActivationBytes(question.precision);
+  sizes.linear = question.precision == Precision::kFp8 ? 1 : sizes.element;
+  sizes.tokens = LocalTokens(question, layout);
+  sizes.residual = layout.sequence_parallel ? sizes.tokens / tp : sizes.tokens;
+  sizes.hidden = static_cast<double>(model.hidden_size);
+  sizes.heads = static_cast<double>(model.num_heads) / tp;
+  sizes.query = sizes.heads * head_dim;
+  sizes.key = std::max(static_cast<double>(model.num_kv_heads) / tp, 1.0) * head_dim;
+  sizes.scores = sizes.heads * sizes.tokens * static_cast<double>(question.batch.seq_len);
+  sizes.gated = model.family == ModelFamily::kGpt2 ? 1 : 2;
+  AddFeedForward(question, layout, sizes);
+  return sizes;
+}
+
+// Scores of all pairs: softmax, and with dropout its mask and its dropped copy.
+double ScoreBytes(const Question& question, const Sizes& sizes) {
+  const MemoryHabits& habits = question.engine.memory;
+  if (habits.fused_attention) return 0;
+  return sizes.scores * (habits.dropout ? 2 * sizes.element + 1 : sizes.element);
+}
+
+// What selective recompute leaves out besides scores.
+double WideBytes(const Question& question, const Sizes& sizes) {
+  if (!question.engine.memory.selective_drops_wide) return 0;
+  return 2 * sizes.linear * sizes.residual * sizes.hidden + sizes.linear * sizes.ffn_out;
+}
+
+double SavedWithoutRecompute(const Question& question, const Sizes& sizes) {
+  const MemoryHabits& habits = question.engine.memory;
+  const ModelShape& model = question.model;
+  const double residual = sizes.residual * sizes.hidden;
+  const double inputs = habits.saves_gathered_inputs ? sizes.tokens * sizes.hidden : residual;
+  const double norm_statistics = model.family == ModelFamily::kGpt2 ? 4 : 2;
+  double bytes = 2 * sizes.element * residual;    // inputs of the norms
+  bytes += 2 * sizes.linear * inputs;             // their outputs
+  bytes += norm_statistics * 4 * sizes.residual;  // mean and inverse deviation, fp32
+  if (habits.dropout) bytes += 2 * residual;      // masks
+  bytes += sizes.element * sizes.tokens * (sizes.query + 2 * sizes.key);
+  const bool twice = habits.fused_attention && habits.keeps_two_attention_outputs &&
+                     sizes.tokens > static_cast<double>(question.batch.seq_len);
+  const double output = sizes.tokens * sizes.query;
+  bytes += sizes.linear * output + (twice ? sizes.element * output : 0);
+  bytes += habits.fused_attention ? 4 * sizes.tokens * sizes.heads : ScoreBytes(question, sizes);
+  bytes += sizes.element * sizes.ffn_in + sizes.linear * sizes.ffn_out;
+  if (model.num_experts > 0) {
+    bytes += 2 * sizes.element * sizes.routed;  // tokens to the experts, and what comes back
+    bytes += 4 * sizes.tokens * static_cast<double>(model.experts_per_token);
+  }
+  bytes += habits.unfused_block_bytes * sizes.tokens * sizes.hidden;
+  bytes += habits.unfused_ffn_bytes * sizes.ffn_in;
+  return bytes;
+}
+
+// The larger of what the feed-forward's and the attention's backward hold at once.
+double BackwardBytes(const Question& question, const Layout& layout, const Sizes& sizes) {
+  const MemoryHabits& habits = question.engine.memory;
+  const double whole = sizes.element * sizes.tokens * sizes.hidden;
+  const double gathered = layout.sequence_parallel ? 2 * whole : whole;
+  const double feed_forward = sizes.element * (sizes.ffn_in + sizes.routed) + gathered;
+  // Gradients of q, k and v, that of q in fp32 while it is summed (arXiv:2307.08691, 3.1).
+  double attention = sizes.element * sizes.tokens * (sizes.query + 2 * sizes.key) +
+                     4 * sizes.tokens * sizes.query + gathered;
+  if (!habits.fused_attention) attention += 2 * sizes.element * sizes.scores;
+  double bytes = std::max(feed_forward, attention);
+  const bool dequantizes = question.adapters && question.adapters->frozen != FrozenFormat::kBf16;
+  if (dequantizes || (!habits.accumulates_in_place && !question.adapters)) {
+    const ModelShape& model = question.model;
+    const double widest = static_cast<double>(
+        model.num_experts > 0 ? std::max(model.expert_ffn_size, model.shared_ffn_size)
+                              : model.ffn_size);
+    bytes += sizes.element * sizes.gated * sizes.hidden * widest / layout.tp;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+double LocalTokens(const Question& question, const Layout& layout) {
+  return static_cast<double>(layout.micro_batch_size) *
+         static_cast<double>(question.batch.seq_len) / layout.cp;
+}
+
+double BoundaryBytes(const Question& question, const Layout& layout) {
+  const double tokens = LocalTokens(question, layout);
+  return ActivationBytes(question.precision) * static_cast<double>(question.model.hidden_size) *
+         (layout.sequence_parallel ? tokens / layout.tp : tokens);
+}
+
+BlockActivations BlockActivationBytes(const Question& question, const Layout& layout,
+                                      Recompute recompute) {
+  const Sizes sizes = SizesOf(question, layout);
+  const double all = SavedWithoutRecompute(question, sizes);
+  BlockActivations block;
+  block.saved = all;
+  if (recompute == Recompute::kSelective) {
+    block.saved = all - ScoreBytes(question, sizes) - WideBytes(question, sizes);
+  } else if (recompute == Recompute::kFull) {
+    block.saved = BoundaryBytes(question, layout);
+  }
+  block.recomputed = all - block.saved;
+  block.backward = BackwardBytes(question, layout, sizes);
+  // Inputs and output gradients of its linear layers (Qi et al., arXiv:2401.10241, 2.2).
+  const double inputs =
+      2 * sizes.residual * sizes.hidden + sizes.tokens * sizes.query + sizes.ffn_out + sizes.routed;
+  const double gradients = sizes.tokens * (sizes.query + 2 * sizes.key) + sizes.ffn_in +
+                           2 * sizes.residual * sizes.hidden;
+  block.pending = sizes.linear * inputs + sizes.element * gradients;
+  return block;
+}
+
+HeadActivations HeadActivationBytes(const Question& question, const Layout& layout) {
+  const MemoryHabits& habits = question.engine.memory;
+  const auto tp = static_cast<double>(layout.tp);
+  const double tokens = LocalTokens(question, layout);
+  const double vocabulary = std::ceil(static_cast<double>(question.model.vocab_size) /
+                                      (static_cast<double>(habits.vocabulary_multiple) * tp)) *
+                            static_cast<double>(habits.vocabulary_multiple);
+  HeadActivations head;
+  head.saved = 2 * BoundaryBytes(question, layout);
+  const double wide = question.precision == Precision::kFp32 && !habits.arena ? 2 : 1;
+  head.logits = wide * (habits.fused_loss ? habits.fused_logit_bytes : habits.logit_bytes) *
+                tokens * vocabulary / std::max(1, layout.head_chunks);
+  return head;
+}
+
+double EmbeddingActivationBytes(const Question& question, const Layout& layout) {
+  if (!question.engine.memory.dropout) return 0;
+  return BoundaryBytes(question, layout) / ActivationBytes(question.precision);
+}
+
+InFlight InFlightOf(const Question& question, const Layout& layout, int stage) {
+  const int64_t stage_blocks = StageBlockCount(layout, question.model.num_blocks, stage);
+  const auto blocks = static_cast<double>(stage_blocks);
+  const auto microbatches = static_cast<double>(layout.num_microbatches);
+  const double depth = layout.pp - stage;
+  InFlight held;
+  held.chunk_blocks = blocks;
+  switch (layout.schedule) {
+    case ScheduleKind::kGpipe:
+      held.microbatches = microbatches;
+      break;
+    case ScheduleKind::kOneForwardOneBackward:
+      held.microbatches = std::min(microbatches, depth);
+      break;
+    case ScheduleKind::kZeroBubbleH1:
+      // As 1F1B, and `stage` weight gradients put off (plan/schedule.h).
+      held.microbatches = std::min(microbatches, depth);
+      held.pending =
+          blocks * (std::min(microbatches, static_cast<double>(layout.pp)) - held.microbatches);
+      break;
+    case ScheduleKind::kInterleaved: {
+      // Warm-up and the pass that follows it (Narayanan et al., SC'21, 2.2.2). Where chunks differ
+      // by a block, as if all were the largest.
+      const double chunks = layout.virtual_stages;
+      const double most =
+          std::min(microbatches * chunks, 2 * (depth - 1) + (chunks - 1) * layout.pp + 1);
+      held.chunk_blocks = std::ceil(blocks / chunks);
+      held.block_passes = std::min(most * held.chunk_blocks, microbatches * blocks);
+      held.microbatches = most / chunks;
+      return held;
+    }
+  }
+  held.block_passes = held.microbatches * blocks;
+  return held;
+}
+
+}  // namespace weft

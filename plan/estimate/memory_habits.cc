@@ -1,0 +1,67 @@
+#include "plan/estimate/memory_habits.h"
+
+#include "absl/strings/match.h"
+
+namespace weft {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+}  // namespace
+
+// Its worker's own list of buffers (plan/memory.h); what it cannot run yet is modelled after it.
+MemoryHabits WeftMemory() {
+  MemoryHabits habits;
+  habits.arena = true;
+  habits.accumulates_in_place = true;
+  habits.logit_bytes = 4;
+  habits.gathered_layers = 2;
+  habits.boundary_tensors = 2;
+  return habits;
+}
+
+// Megatron-LM core with Transformer Engine, as its functional tests run it: bf16 weight, fp32
+// gradient, fp32 master and moments; fp16 gradients copied by the update; logits in bf16, softmax
+// in fp32 in place, gradient in bf16 (arXiv:2205.05198, 4.3, without the fp32 copy of logits).
+MemoryHabits MegatronMemory() {
+  return MegatronMemoryOn({});
+}
+
+// torch's cuBLAS workspace is held twice (compute and backward threads' handles): 32 MiB on Hopper
+// and with deterministic kernels (CUBLAS_WORKSPACE_CONFIG=:4096:8), 8.1 MiB on Ampere (its default
+// :4096:2:16:8). Transformer Engine adds its own: 32 MiB on Hopper, 4 MiB on Ampere.
+MemoryHabits MegatronMemoryOn(const MemorySwitches& switches) {
+  const bool ampere = absl::StartsWith(switches.device, "A100");
+  MemoryHabits habits;
+  habits.fp16_gradient_bytes = 2;
+  habits.copies_fp16_gradients = true;
+  habits.fp8_cache_bytes = 1;
+  habits.vocabulary_multiple = 128;
+  habits.selective_drops_wide = false;
+  habits.logit_bytes = 6;
+  habits.fused_logit_bytes = 4;
+  habits.gathered_layers = 2;
+  habits.boundary_tensors = 3;
+  habits.resting_chunk_tensors = 2;
+  // On Ampere attention is FlashAttention-2's, which wants the batch outside the sequence; on
+  // Hopper and later cuDNN's, which takes Megatron's order.
+  habits.keeps_two_attention_outputs = ampere && !switches.layers_of_its_own;
+  habits.keeps_score_buffer = switches.layers_of_its_own;
+  const double blas = ampere && !switches.deterministic ? 8.125 : 32;
+  const double engine = switches.layers_of_its_own ? 0 : (ampere ? 4 : 32);
+  habits.workspace_bytes = (2 * blas + engine) * kMiB;
+  return habits;
+}
+
+// PyTorch modules without a compiler, as nanotron and FSDP run them.
+MemoryHabits PytorchEagerMemory() {
+  MemoryHabits habits;
+  habits.shards_are_master = true;
+  habits.logit_bytes = 14;
+  habits.fused_logit_bytes = 6;
+  habits.gathered_layers = 2;
+  habits.workspace_bytes = 64 * kMiB;
+  return habits;
+}
+
+}  // namespace weft

@@ -1,0 +1,239 @@
+#include "plan/estimate/state_bytes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+// Widths of one block's layers on one rank; letters are the glossary's.
+struct Widths {
+  double hidden = 0;  // D
+  double query = 0;   // H * E of this rank
+  double key = 0;     // K * E of this rank: with fewer kv heads than tp, each is held by several
+  double ffn = 0;     // F of this rank
+  double shared = 0;  // F of what every token passes beside experts
+  double expert = 0;  // F of one expert, of this rank
+  double gated = 1;   // matrices into the feed-forward
+  double local_experts = 0;
+};
+
+Widths WidthsOf(const ModelShape& model, const Layout& layout) {
+  const auto tp = static_cast<double>(layout.tp);
+  const auto head_dim = static_cast<double>(model.head_dim);
+  const bool gated = model.family != ModelFamily::kGpt2;
+  Widths widths;
+  widths.hidden = static_cast<double>(model.hidden_size);
+  widths.query = static_cast<double>(model.num_heads) * head_dim / tp;
+  widths.key = std::max(static_cast<double>(model.num_kv_heads) / tp, 1.0) * head_dim;
+  widths.gated = gated ? 2 : 1;
+  if (model.num_experts > 0) {
+    widths.expert = static_cast<double>(model.expert_ffn_size) / tp;
+    widths.shared = static_cast<double>(model.shared_ffn_size) / tp;
+    widths.local_experts = std::ceil(static_cast<double>(model.num_experts) / layout.ep);
+  } else {
+    widths.ffn = static_cast<double>(model.ffn_size) / tp;
+  }
+  return widths;
+}
+
+// One trained adapter pair beside a [out, in] weight: A [r, in] and B [out, r]. The side that
+// tensor parallelism cuts is already this rank's.
+double AdapterOf(double rank, double out, double in) {
+  return rank * (out + in);
+}
+
+double AdaptersOfBlock(const LowRankAdapters& adapters, const Widths& widths) {
+  const auto rank = static_cast<double>(adapters.rank);
+  double count = 0;
+  if (adapters.on_attention_qv) {
+    count += AdapterOf(rank, widths.query, widths.hidden);
+    count += AdapterOf(rank, widths.key, widths.hidden);
+  }
+  if (adapters.on_attention_ko) {
+    count += AdapterOf(rank, widths.key, widths.hidden);
+    count += AdapterOf(rank, widths.hidden, widths.query);
+  }
+  if (adapters.on_mlp) {
+    const double ffn = widths.ffn + widths.shared + widths.local_experts * widths.expert;
+    count += (widths.gated + 1) * AdapterOf(rank, ffn, widths.hidden);
+  }
+  return count;
+}
+
+double RowsAndColumns(const Widths& widths) {
+  const double hidden = widths.hidden;
+  const double attention =
+      2 * (hidden + widths.query) + 2 * (hidden + widths.key);  // q and o; k and v
+  const double matrices = widths.gated + 1;
+  double ffn = 0;
+  for (const double width : {widths.ffn, widths.shared}) {
+    if (width > 0) ffn += matrices * (hidden + width);
+  }
+  return attention + ffn + widths.local_experts * matrices * (hidden + widths.expert);
+}
+
+// Bytes per frozen weight of a linear layer. Int8: a scale per row, which rounds away.
+double FrozenBytes(FrozenFormat format) {
+  switch (format) {
+    case FrozenFormat::kBf16:
+      return 2;
+    case FrozenFormat::kInt8:
+      return 1;
+    case FrozenFormat::kNf4:
+      return 0.5 + 4.0 / 64;  // an fp32 scale per 64 values
+  }
+  CHECK(false);
+  return 0;
+}
+
+// Of `trained` parameters, all in fp32 but where said.
+double MomentBytes(OptimizerStates optimizer, double trained, double rows_and_columns) {
+  switch (optimizer) {
+    case OptimizerStates::kNone:
+      return 0;
+    case OptimizerStates::kOneMoment:
+      return 4 * trained;
+    case OptimizerStates::kTwoMoments:
+      return 8 * trained;
+    case OptimizerStates::kTwoMoments8Bit:
+      // A byte each and an fp32 scale per block of 256 (Dettmers et al., arXiv:2110.02861, 2.1).
+      return 2 * (1 + 4.0 / 256) * trained;
+    case OptimizerStates::kFactored:
+      // Row and column means of the second moment alone (arXiv:1804.04235, 4).
+      return 4 * rows_and_columns;
+  }
+  CHECK(false);
+  return 0;
+}
+
+// How states of one group of parameters are cut: how many ranks share each kind.
+struct Cut {
+  double weights = 1;
+  double gradients = 1;
+  double rest = 1;
+};
+
+Cut CutOver(int zero_stage, double ranks) {
+  return {.weights = zero_stage >= 3 ? ranks : 1,
+          .gradients = zero_stage >= 2 ? ranks : 1,
+          .rest = zero_stage >= 1 ? ranks : 1};
+}
+
+void AddTrained(const Question& question, const Layout& layout, double trained,
+                double rows_and_columns, const Cut& cut, StateBytes& states) {
+  const MemoryHabits& habits = question.engine.memory;
+  const bool full = question.precision == Precision::kFp32;
+  const bool merged = habits.shards_are_master && layout.zero_stage == 3;
+  states.weights += (merged ? 4 : WeightBytes(question)) * trained / cut.weights;
+  states.gradients += (merged ? 4 : GradientBytes(question)) * trained / cut.gradients;
+  double rest = MomentBytes(question.optimizer, trained, rows_and_columns) / cut.rest;
+  double master = full || merged || !habits.master_weights ? 0 : 4 * trained / cut.rest;
+  if (layout.offload_optimizer) {
+    // The update runs on the host: master weights, moments and a gradient to work on.
+    states.host += (full ? 4 : 0) * trained / cut.rest + master + rest + 4 * trained / cut.rest;
+    rest = 0;
+    master = 0;
+  }
+  states.master_weights += master;
+  states.optimizer += rest;
+  if (question.precision == Precision::kFp16 && habits.copies_fp16_gradients) {
+    states.gradient_copies += 4 * trained / cut.rest;
+  }
+}
+
+}  // namespace
+
+double WeightBytes(const Question& question) {
+  return question.precision == Precision::kFp32 ? 4 : question.engine.memory.weight_bytes;
+}
+
+double GradientBytes(const Question& question) {
+  if (question.precision == Precision::kFp32) return 4;
+  const MemoryHabits& habits = question.engine.memory;
+  return question.precision == Precision::kFp16 ? habits.fp16_gradient_bytes
+                                                : habits.gradient_bytes;
+}
+
+double LocalVocabulary(const Question& question, const Layout& layout) {
+  const auto multiple = static_cast<double>(question.engine.memory.vocabulary_multiple);
+  const auto vocabulary = static_cast<double>(question.model.vocab_size);
+  return std::ceil(vocabulary / (multiple * layout.tp)) * multiple;
+}
+
+StageParameters BlockParameters(const Question& question, const Layout& layout) {
+  const ModelShape& model = question.model;
+  const Widths widths = WidthsOf(model, layout);
+  const bool gpt2 = model.family == ModelFamily::kGpt2;
+  const double matrices = widths.gated + 1;
+  StageParameters block;
+  block.linear = 2 * widths.hidden * (widths.query + widths.key) +
+                 matrices * widths.hidden * (widths.ffn + widths.shared);
+  block.experts = widths.local_experts * matrices * widths.hidden * widths.expert;
+  block.vectors = (gpt2 ? 4 : 2) * widths.hidden;
+  if (gpt2) block.vectors += widths.query + 2 * widths.key + widths.ffn + 2 * widths.hidden;
+  if (!gpt2 && model.attention_bias) {
+    block.vectors += widths.query + 2 * widths.key + widths.hidden;
+  }
+  block.vectors += static_cast<double>(model.num_experts) * widths.hidden;  // the router
+  if (question.adapters) block.adapters = AdaptersOfBlock(*question.adapters, widths);
+  block.rows_and_columns = RowsAndColumns(widths) + block.vectors;
+  return block;
+}
+
+StageParameters ParametersOf(const Question& question, const Layout& layout, int stage) {
+  const ModelShape& model = question.model;
+  const StageParameters block = BlockParameters(question, layout);
+  const auto blocks = static_cast<double>(StageBlockCount(layout, model.num_blocks, stage));
+  const auto hidden = static_cast<double>(model.hidden_size);
+  const bool first = stage == 0;
+  const bool last = stage == layout.pp - 1;
+  const bool gpt2 = model.family == ModelFamily::kGpt2;
+  StageParameters parameters;
+  parameters.linear = blocks * block.linear;
+  parameters.experts = blocks * block.experts;
+  parameters.vectors = blocks * block.vectors;
+  parameters.adapters = blocks * block.adapters;
+  parameters.rows_and_columns = blocks * block.rows_and_columns;
+  const double table = LocalVocabulary(question, layout);
+  double rows = 0;
+  if (first) rows += table + (gpt2 ? static_cast<double>(model.max_positions) : 0);
+  // A tied table is held at both ends of the pipeline, once if they are the same stage.
+  if (last && !(model.tied_embeddings && first)) rows += table;
+  parameters.tables = rows * hidden;
+  parameters.rows_and_columns += rows + hidden;
+  if (last) parameters.vectors += (gpt2 ? 2 : 1) * hidden;
+  return parameters;
+}
+
+StateBytes StatesOf(const Question& question, const Layout& layout,
+                    const StageParameters& parameters) {
+  const auto ranks = static_cast<double>(layout.zero_ranks());
+  const Cut dense = CutOver(layout.zero_stage, ranks);
+  // Experts are spread over ep ranks of the data group: the rest of it holds the same ones.
+  const Cut experts = CutOver(layout.zero_stage, std::max(1.0, ranks / layout.ep));
+  StateBytes states;
+  if (question.adapters) {
+    const double frozen = FrozenBytes(question.adapters->frozen);
+    const double wide = WeightBytes(question);
+    states.weights =
+        (frozen * parameters.linear + wide * (parameters.tables + parameters.vectors)) /
+            dense.weights +
+        frozen * parameters.experts / experts.weights;
+    AddTrained(question, layout, parameters.adapters, parameters.adapters, dense, states);
+    return states;
+  }
+  AddTrained(question, layout, parameters.dense(), parameters.rows_and_columns, dense, states);
+  AddTrained(question, layout, parameters.experts, 0, experts, states);
+  if (question.precision == Precision::kFp8) {
+    const double cache = question.engine.memory.fp8_cache_bytes;
+    states.weights +=
+        cache * (parameters.linear / dense.weights + parameters.experts / experts.weights);
+  }
+  return states;
+}
+
+}  // namespace weft

@@ -1,0 +1,49 @@
+// Parameters and model states that one rank of a stage holds, from closed forms: counts that agree
+// with the inventory (plan/model.h), split over tp, pp, ep and ZeRO. Doubles: absurd questions must
+// not overflow, and counts are exact up to 2^53. No allocation. Pure.
+#pragma once
+#include "plan/estimate/question.h"
+#include "plan/layout.h"
+
+namespace weft {
+
+// On the fullest rank of a stage.
+struct StageParameters {
+  double linear = 0;            // weights of linear layers in blocks, outside experts
+  double experts = 0;           // weights of experts that this rank holds
+  double tables = 0;            // token and position embeddings, output matrix
+  double vectors = 0;           // norms, biases, routers
+  double adapters = 0;          // low-rank adapters, the only trained ones if there are any
+  double rows_and_columns = 0;  // of all matrices, for factored second moments
+
+  double dense() const { return linear + tables + vectors; }
+  double all() const { return dense() + experts; }
+};
+
+// One block's, its experts included.
+StageParameters BlockParameters(const Question& question, const Layout& layout);
+StageParameters ParametersOf(const Question& question, const Layout& layout, int stage);
+
+// Vocabulary rows of a rank, padded as the engine does.
+double LocalVocabulary(const Question& question, const Layout& layout);
+
+struct StateBytes {
+  double weights = 0;
+  double gradients = 0;
+  double master_weights = 0;
+  double optimizer = 0;
+  double gradient_copies = 0;  // fp32, between update and next step only
+  double host = 0;             // offloaded: master weights and optimizer
+
+  double resting() const {
+    return weights + gradients + master_weights + optimizer + gradient_copies;
+  }
+};
+StateBytes StatesOf(const Question& question, const Layout& layout,
+                    const StageParameters& parameters);
+
+// Of a weight and of its gradient as accumulated, under the question's precision and engine.
+double WeightBytes(const Question& question);
+double GradientBytes(const Question& question);
+
+}  // namespace weft
