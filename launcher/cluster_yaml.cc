@@ -241,9 +241,8 @@ Cluster FromTree(const YamlNode& tree, Issues* issues) {
            });
   if (issues->all().size() > before) return cluster;
   for (const SpecIssue& issue : ClusterIssues(cluster)) {
-    const std::string key(absl::StripPrefix(issue.key, "cluster."));
-    const absl::string_view field =
-        key == "slots" || key == "gpus_per_node" ? "slots_per_node" : key;
+    std::string field(absl::StripPrefix(issue.key, "cluster."));
+    if (field == "slots" || field == "gpus_per_node") field = "slots_per_node";
     issues->Add(PlaceOfIssue(values, field), field, issue.message);
   }
   return cluster;

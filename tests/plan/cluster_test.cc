@@ -66,6 +66,29 @@ TEST(CheckCluster, NamesTheFieldThatMakesNoSense) {
       {[](Cluster& c) { c.intra_node.bytes_per_s = 0; },
        "cluster.intra_node.bytes_per_s: 0 is not a positive number; measure it, or take a "
        "profile of configs/clusters"},
+      {[](Cluster& c) { c.nics_per_node = -1; },
+       "cluster.nics_per_node: -1 must be 0 (one per slot) to 64 for cluster.slots 4"},
+      {[](Cluster& c) { c.host_memory_bytes = -1; },
+       "cluster.host_memory_bytes: -1 is negative; use the memory of a node, or 0 if unknown"},
+      {[](Cluster& c) { c.device.attention_efficiency = std::nan(""); },
+       "cluster.device.efficiency.attention: nan is no share of a peak; use more than 0 and at "
+       "most 1"},
+      {[](Cluster& c) { c.device.matmul_efficiency.fp8 = 1.01; },
+       "cluster.device.efficiency.matmul_fp8: 1.01 is no share of a peak; use more than 0 and at "
+       "most 1"},
+      {[](Cluster& c) { c.device.compute_units = 1 << 20; },
+       "cluster.device.compute_units: 1048576 must be 0 (none) to 65536"},
+      {[](Cluster& c) {
+         c.device.matmuls = {{8, 8, 8, Precision::kBf16, 1e9}};
+       },
+       "cluster.device.matmuls[0].flops_per_s: 1e+09 is above device.peak_flops_per_s.bf16 0; "
+       "correct the one that is wrong"},
+      {[](Cluster& c) {
+         c.collectives = {{Collective::kAllReduce, 1, 8, 1e-3}};
+       },
+       "cluster.collectives[0].ranks: 1 is too few; use 2 or more"},
+      {[](Cluster& c) { c.failures.restart_s = -1; },
+       "cluster.failures.restart_s: -1 is not a time; use 0 or more"},
       {[](Cluster& c) { c.nodes = 2; },
        "cluster.inter_node.bytes_per_s: 0 is not a positive number; measure it, or take a "
        "profile of configs/clusters"},
@@ -88,6 +111,46 @@ TEST(ClusterIssues, ReportsAllFieldsAtOnce) {
                                          "cluster.device.peak_flops_per_s.fp32",
                                          "cluster.device.peak_memory_bytes_per_s",
                                          "cluster.intra_node.bytes_per_s"));
+}
+
+TEST(DeviceProfile, SustainsItsEfficienciesOfItsPeaks) {
+  DeviceProfile device;
+  device.peak_flops_per_s = {10, 100, 200};
+  device.matmul_efficiency = {0.5, 0.7, 0.6};
+  device.attention_efficiency = 0.4;
+  device.peak_memory_bytes_per_s = 50;
+  device.streaming_efficiency = 0.9;
+  EXPECT_DOUBLE_EQ(device.MatmulFlopsPerS(Precision::kFp32), 5);
+  EXPECT_DOUBLE_EQ(device.MatmulFlopsPerS(Precision::kBf16), 70);
+  EXPECT_DOUBLE_EQ(device.MatmulFlopsPerS(Precision::kFp16), 70);
+  EXPECT_DOUBLE_EQ(device.MatmulFlopsPerS(Precision::kFp8), 120);
+  EXPECT_DOUBLE_EQ(device.AttentionFlopsPerS(Precision::kFp32), 4);
+  EXPECT_DOUBLE_EQ(device.AttentionFlopsPerS(Precision::kFp8), 40);  // computed in bf16
+  EXPECT_DOUBLE_EQ(device.StreamBytesPerS(), 45);
+}
+
+TEST(CheckPrecision, NamesWhatTheDeviceOffers) {
+  DeviceProfile device;
+  device.name = "A100";
+  device.peak_flops_per_s = {19.5e12, 312e12, 0};
+  EXPECT_TRUE(CheckPrecision(device, Precision::kFp16).ok());
+  EXPECT_EQ(CheckPrecision(device, Precision::kFp8),
+            absl::InvalidArgumentError("fp8 is not offered by A100; use fp32, bf16, fp16"));
+}
+
+TEST(Cluster, SharesTheNicsOfANodeAmongWhoeverTalks) {
+  Cluster cluster;
+  cluster.slots_per_node = 8;
+  cluster.inter_node.bytes_per_s = 40;
+  EXPECT_EQ(cluster.InterNodeBytesPerS(1), 40);  // one NIC per slot
+  EXPECT_EQ(cluster.InterNodeBytesPerS(8), 40);
+  cluster.nics_per_node = 2;
+  EXPECT_EQ(cluster.InterNodeBytesPerS(1), 40);  // not more than one NIC
+  EXPECT_EQ(cluster.InterNodeBytesPerS(4), 20);
+  EXPECT_EQ(cluster.InterNodeBytesPerS(8), 10);
+  cluster.nics_per_node = 32;  // four of its own for each slot
+  EXPECT_EQ(cluster.InterNodeBytesPerS(1), 160);
+  EXPECT_EQ(cluster.InterNodeBytesPerS(8), 160);
 }
 
 TEST(CoreSharing, SlowsWorkersOnceThereAreMoreThanCores) {
