@@ -2,12 +2,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
+#include "worker/rotary.h"
 
 namespace weft {
 
 Block::Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
              const Parameters& parameters, Device& device, RankGroups& groups)
-    : device_(device), groups_(groups), attention_(attention), norm_eps_(model.norm_eps) {
+    : device_(device), groups_(groups), attention_(attention), model_(model) {
   const std::string prefix = absl::StrCat("blocks.", block, ".");
   norm1_ = parameters.GetNorm(prefix + "norm1");
   norm2_ = parameters.GetNorm(prefix + "norm2");
@@ -17,31 +18,40 @@ Block::Block(const ModelShape& model, int64_t block, const AttentionShape& atten
   o_ = parameters.GetLinear(prefix + "attn.o");
   up_ = parameters.GetLinear(prefix + "mlp.up");
   down_ = parameters.GetLinear(prefix + "mlp.down");
+  if (parameters.Find(prefix + "mlp.gate.weight") != nullptr) {
+    gate_ = parameters.GetLinear(prefix + "mlp.gate");
+  }
 }
 
 BlockActivations Block::GetActivations(const std::string& prefix, Arena& arena) const {
   const int64_t rows = attention_.batch * attention_.seq_len;
   const int64_t hidden = norm1_.weight.cols;
-  const int64_t heads = attention_.heads * attention_.head_dim;
+  const int64_t query = attention_.heads * attention_.head_dim;
+  const int64_t key = attention_.kv_heads * attention_.head_dim;
   const int64_t ffn = up_.weight.rows;
   const auto get = [&](absl::string_view name, int64_t cols) {
     return arena.Get(absl::StrCat(prefix, "/", name), rows, cols);
   };
+  const auto get_statistics = [&](absl::string_view norm_name, const Norm& norm) {
+    NormStatistics statistics;
+    if (norm.bias.data != nullptr) statistics.mean = get(absl::StrCat(norm_name, "_mean"), 1);
+    statistics.rstd = get(absl::StrCat(norm_name, "_rstd"), 1);
+    return statistics;
+  };
   BlockActivations saved;
   saved.x = get("x", hidden);
-  saved.norm1_mean = get("norm1_mean", 1);
-  saved.norm1_rstd = get("norm1_rstd", 1);
+  saved.norm1 = get_statistics("norm1", norm1_);
   saved.norm1_out = get("norm1_out", hidden);
-  saved.q = get("q", heads);
-  saved.k = get("k", heads);
-  saved.v = get("v", heads);
-  saved.attn = get("attn", heads);
+  saved.q = get("q", query);
+  saved.k = get("k", key);
+  saved.v = get("v", key);
+  saved.attn = get("attn", query);
   saved.lse = arena.Get(absl::StrCat(prefix, "/lse"), attention_.batch * attention_.heads,
                         attention_.seq_len);
   saved.x_mid = get("x_mid", hidden);
-  saved.norm2_mean = get("norm2_mean", 1);
-  saved.norm2_rstd = get("norm2_rstd", 1);
+  saved.norm2 = get_statistics("norm2", norm2_);
   saved.norm2_out = get("norm2_out", hidden);
+  if (gate_) saved.gate = get("gate", ffn);
   saved.up = get("up", ffn);
   saved.act = get("act", ffn);
   return saved;
@@ -49,39 +59,56 @@ BlockActivations Block::GetActivations(const std::string& prefix, Arena& arena) 
 
 BlockWorkspace Block::GetWorkspace(Arena& arena) const {
   const int64_t rows = attention_.batch * attention_.seq_len;
-  const int64_t heads = attention_.heads * attention_.head_dim;
+  const int64_t query = attention_.heads * attention_.head_dim;
+  const int64_t key = attention_.kv_heads * attention_.head_dim;
   BlockWorkspace work;
   work.dnorm = arena.Get("work/dnorm", rows, norm1_.weight.cols);
   work.dact = arena.Get("work/dact", rows, up_.weight.rows);
-  work.dattn = arena.Get("work/dattn", rows, heads);
-  work.dq = arena.Get("work/dq", rows, heads);
-  work.dk = arena.Get("work/dk", rows, heads);
-  work.dv = arena.Get("work/dv", rows, heads);
+  if (gate_) work.dgate = arena.Get("work/dgate", rows, up_.weight.rows);
+  work.dattn = arena.Get("work/dattn", rows, query);
+  work.dq = arena.Get("work/dq", rows, query);
+  work.dk = arena.Get("work/dk", rows, key);
+  work.dv = arena.Get("work/dv", rows, key);
   work.scores = arena.Get("work/scores", 1, AttentionScratchElements(attention_));
+  if (model_.family == ModelFamily::kLlama) {
+    work.rotary = arena.Get("work/rotary", attention_.seq_len, attention_.head_dim);
+    device_.CopyIn(work.rotary, RotaryTable(model_, attention_.seq_len).data());
+  }
   return work;
 }
 
 absl::Status Block::Forward(const BlockActivations& saved, const BlockWorkspace& work, View out) {
-  device_.LayerNorm(saved.x, norm1_.weight, norm1_.bias, norm_eps_, saved.norm1_out,
-                    saved.norm1_mean, saved.norm1_rstd);
+  ForwardNorm(norm1_, model_.norm_eps, saved.x, saved.norm1_out, saved.norm1, device_);
   ForwardLinear(q_, saved.norm1_out, saved.q, device_);
   ForwardLinear(k_, saved.norm1_out, saved.k, device_);
   ForwardLinear(v_, saved.norm1_out, saved.v, device_);
+  if (work.rotary.data != nullptr) {
+    device_.Rotate(work.rotary, Turn::kForth, saved.q);
+    device_.Rotate(work.rotary, Turn::kForth, saved.k);
+  }
   device_.Attention(attention_, saved.q, saved.k, saved.v, saved.attn, saved.lse, work.scores);
   MultiplyLinear(o_, saved.attn, saved.x_mid, device_);
   RETURN_IF_ERROR(groups_.SumOverTensor(saved.x_mid));
-  device_.AddBias(o_.bias, saved.x_mid);  // after the sum: the bias counts once
+  AddLinearBias(o_, saved.x_mid, device_);  // after the sum: the bias counts once
   device_.Add(saved.x, saved.x_mid);
 
-  device_.LayerNorm(saved.x_mid, norm2_.weight, norm2_.bias, norm_eps_, saved.norm2_out,
-                    saved.norm2_mean, saved.norm2_rstd);
+  ForwardNorm(norm2_, model_.norm_eps, saved.x_mid, saved.norm2_out, saved.norm2, device_);
   ForwardLinear(up_, saved.norm2_out, saved.up, device_);
-  device_.Gelu(saved.up, saved.act);
+  if (gate_) ForwardLinear(*gate_, saved.norm2_out, saved.gate, device_);
+  Activate(saved);
   MultiplyLinear(down_, saved.act, out, device_);
   RETURN_IF_ERROR(groups_.SumOverTensor(out));
-  device_.AddBias(down_.bias, out);
+  AddLinearBias(down_, out, device_);
   device_.Add(saved.x_mid, out);
   return absl::OkStatus();
+}
+
+void Block::Activate(const BlockActivations& saved) {
+  if (gate_) {
+    device_.SwiGlu(saved.gate, saved.up, saved.act);
+  } else {
+    device_.Gelu(saved.up, saved.act);
+  }
 }
 
 absl::Status Block::Backward(const BlockActivations& saved, const BlockWorkspace& work, View dx) {
@@ -93,11 +120,15 @@ absl::Status Block::Backward(const BlockActivations& saved, const BlockWorkspace
 absl::Status Block::BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work,
                                 View dx) {
   BackwardLinear(down_, dx, saved.act, 0, work.dact, device_);
-  device_.GeluGradient(work.dact, saved.up, work.dact);
+  if (gate_) {
+    device_.SwiGluGradient(work.dact, saved.gate, saved.up, work.dgate, work.dact);
+  } else {
+    device_.GeluGradient(work.dact, saved.up, work.dact);
+  }
   BackwardLinear(up_, work.dact, saved.norm2_out, 0, work.dnorm, device_);
+  if (gate_) BackwardLinear(*gate_, work.dgate, saved.norm2_out, 1, work.dnorm, device_);
   RETURN_IF_ERROR(groups_.SumOverTensor(work.dnorm));
-  device_.LayerNormGradient(work.dnorm, saved.x_mid, norm2_.weight, saved.norm2_mean,
-                            saved.norm2_rstd, dx, norm2_.weight_gradient, norm2_.bias_gradient);
+  BackwardNorm(norm2_, work.dnorm, saved.x_mid, saved.norm2, dx, device_);
   return absl::OkStatus();
 }
 
@@ -106,12 +137,15 @@ absl::Status Block::BackwardAttention(const BlockActivations& saved, const Block
   BackwardLinear(o_, dx, saved.attn, 0, work.dattn, device_);
   device_.AttentionGradient(attention_, saved.q, saved.k, saved.v, saved.attn, saved.lse,
                             work.dattn, work.dq, work.dk, work.dv, work.scores);
+  if (work.rotary.data != nullptr) {
+    device_.Rotate(work.rotary, Turn::kBack, work.dq);
+    device_.Rotate(work.rotary, Turn::kBack, work.dk);
+  }
   BackwardLinear(q_, work.dq, saved.norm1_out, 0, work.dnorm, device_);
   BackwardLinear(k_, work.dk, saved.norm1_out, 1, work.dnorm, device_);
   BackwardLinear(v_, work.dv, saved.norm1_out, 1, work.dnorm, device_);
   RETURN_IF_ERROR(groups_.SumOverTensor(work.dnorm));
-  device_.LayerNormGradient(work.dnorm, saved.x, norm1_.weight, saved.norm1_mean, saved.norm1_rstd,
-                            dx, norm1_.weight_gradient, norm1_.bias_gradient);
+  BackwardNorm(norm1_, work.dnorm, saved.x, saved.norm1, dx, device_);
   return absl::OkStatus();
 }
 

@@ -1,10 +1,15 @@
-// Block: one pre-norm transformer block of GPT-2 (Radford et al., 2019), cut over tp as Shoeybi et
-// al., arXiv:1909.08053, section 3: q, k, v and up by outputs, o and down by inputs. The two sums
-// over tp of the forward pass follow o and down; the two of the backward pass precede the norms.
+// Block: one pre-norm transformer block of GPT-2 (Radford et al., 2019) or Llama (Touvron et al.,
+// arXiv:2302.13971), cut over tp as Shoeybi et al., arXiv:1909.08053, section 3: q, k, v, gate and
+// up by outputs, o and down by inputs. The two sums over tp of the forward pass follow o and down;
+// the two of the backward pass precede the norms.
+//
+// What the families differ in shows in the parameters: a norm without bias is RMSNorm, an mlp with
+// a gate is SwiGLU instead of GELU. Llama alone has rotary positions: q and k are kept turned.
 //
 // Everything outside the cut (x, norms, residuals) is the same on each tp rank, bit for bit.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,25 +21,29 @@
 
 namespace weft {
 
-// Saved by a forward pass for its backward pass. N = B*T rows; H, F: this rank's part.
+// Saved by a forward pass for its backward pass. N = B*T rows; H, K, F: this rank's part. Views
+// that the family does not have are null.
 struct BlockActivations {
-  View x;                       // [N, D]
-  View norm1_mean, norm1_rstd;  // [N, 1]
-  View norm1_out;               // [N, D]
-  View q, k, v, attn;           // [N, H*E]
-  View lse;                     // [B*H, T]
-  View x_mid;                   // [N, D]
-  View norm2_mean, norm2_rstd;  // [N, 1]
-  View norm2_out;               // [N, D]
-  View up, act;                 // [N, F]
+  View x;                // [N, D]
+  NormStatistics norm1;  // [N, 1]
+  View norm1_out;        // [N, D]
+  View q, attn;          // [N, H*E]
+  View k, v;             // [N, K*E]
+  View lse;              // [B*H, T]
+  View x_mid;            // [N, D]
+  NormStatistics norm2;  // [N, 1]
+  View norm2_out;        // [N, D]
+  View gate, up, act;    // [N, F]
 };
 
-// Dies within one action; shared by all blocks of a stage.
+// Shared by all blocks of a stage. All but `rotary` die within one action.
 struct BlockWorkspace {
-  View dnorm;              // [N, D]
-  View dact;               // [N, F]
-  View dattn, dq, dk, dv;  // [N, H*E]
-  View scores;             // scratch of attention
+  View dnorm;        // [N, D]
+  View dact, dgate;  // [N, F]
+  View dattn, dq;    // [N, H*E]
+  View dk, dv;       // [N, K*E]
+  View scores;       // scratch of attention
+  View rotary;       // [T, E], a table
 };
 
 class Block {
@@ -43,7 +52,7 @@ class Block {
   Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
         const Parameters& parameters, Device& device, RankGroups& groups);
 
-  // Buffers "<prefix>/x" and so on, and "work/...".
+  // Buffers "<prefix>/x" and so on, and "work/..."; the latter with the table filled.
   BlockActivations GetActivations(const std::string& prefix, Arena& arena) const;
   BlockWorkspace GetWorkspace(Arena& arena) const;
 
@@ -55,6 +64,7 @@ class Block {
   absl::Status Backward(const BlockActivations& saved, const BlockWorkspace& work, View dx);
 
  private:
+  void Activate(const BlockActivations& saved);
   absl::Status BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work, View dx);
   absl::Status BackwardAttention(const BlockActivations& saved, const BlockWorkspace& work,
                                  View dx);
@@ -62,9 +72,10 @@ class Block {
   Device& device_;
   RankGroups& groups_;
   AttentionShape attention_;
-  double norm_eps_ = 0;
+  ModelShape model_;
   Norm norm1_, norm2_;
   Linear q_, k_, v_, o_, up_, down_;
+  std::optional<Linear> gate_;  // SwiGLU
 };
 
 }  // namespace weft

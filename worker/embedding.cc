@@ -18,22 +18,24 @@ Embedding::Embedding(const Parameters& parameters, int64_t seq_len, Device& devi
                      RankGroups& groups)
     : device_(device), groups_(groups), seq_len_(seq_len) {
   const Parameter& table = parameters.Get(kTokenEmbeddingName);
-  const Parameter& positions = parameters.Get("embed.positions.weight");
+  const Parameter* const positions = parameters.Find("embed.positions.weight");
   first_id_ = table.shard.begin[0];
   table_ = table.weight;
   table_gradient_ = table.gradient;
-  positions_ = FirstRows(positions.weight, seq_len);
-  positions_gradient_ = FirstRows(positions.gradient, seq_len);
+  if (positions == nullptr) return;
+  positions_ = FirstRows(positions->weight, seq_len);
+  positions_gradient_ = FirstRows(positions->gradient, seq_len);
 }
 
 absl::Status Embedding::Forward(View ids, View out) {
-  const View* positions = groups_.at().tp == 0 ? &positions_ : nullptr;
-  device_.Embed(ids, table_, first_id_, positions, seq_len_, out);
+  const bool adds_positions = positions_.data != nullptr && groups_.at().tp == 0;
+  device_.Embed(ids, table_, first_id_, adds_positions ? &positions_ : nullptr, seq_len_, out);
   return groups_.SumOverTensor(out);
 }
 
 void Embedding::Backward(View ids, View dout) {
-  device_.EmbedGradient(ids, dout, first_id_, seq_len_, table_gradient_, &positions_gradient_);
+  device_.EmbedGradient(ids, dout, first_id_, seq_len_, table_gradient_,
+                        positions_.data == nullptr ? nullptr : &positions_gradient_);
 }
 
 }  // namespace weft

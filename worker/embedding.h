@@ -1,6 +1,6 @@
 // Embedding: token ids to vectors, on the first stage. The table is cut by vocabulary over tp: each
-// rank looks up its own ids, and the sum over tp completes the rows. Positions are added once, by
-// the first tp rank.
+// rank looks up its own ids, and the sum over tp completes the rows. Learned positions, where the
+// family has them, are added once, by the first tp rank.
 #pragma once
 #include <cstdint>
 
@@ -28,7 +28,7 @@ class Embedding {
   int64_t seq_len_ = 0;
   int64_t first_id_ = 0;
   View table_, table_gradient_;          // [V_local, D]
-  View positions_, positions_gradient_;  // [T, D]
+  View positions_, positions_gradient_;  // [T, D]; null if the family has none
 };
 
 }  // namespace weft

@@ -14,8 +14,8 @@ Head::Head(const ModelShape& model, const Parameters& parameters, int64_t rows, 
   weight_ = table.weight;
   weight_gradient_ = table.gradient;
   x_ = arena.Get("work/head/x", rows, model.hidden_size);
-  norm_mean_ = arena.Get("work/head/norm_mean", rows, 1);
-  norm_rstd_ = arena.Get("work/head/norm_rstd", rows, 1);
+  if (norm_.bias.data != nullptr) norm_saved_.mean = arena.Get("work/head/norm_mean", rows, 1);
+  norm_saved_.rstd = arena.Get("work/head/norm_rstd", rows, 1);
   norm_out_ = arena.Get("work/head/norm_out", rows, model.hidden_size);
   logits_ = arena.Get("work/head/logits", rows, weight_.rows);
   row_max_ = arena.Get("work/head/row_max", rows, 1);
@@ -25,7 +25,7 @@ Head::Head(const ModelShape& model, const Parameters& parameters, int64_t rows, 
 }
 
 absl::StatusOr<double> Head::Forward(View targets) {
-  device_.LayerNorm(x_, norm_.weight, norm_.bias, norm_eps_, norm_out_, norm_mean_, norm_rstd_);
+  ForwardNorm(norm_, norm_eps_, x_, norm_out_, norm_saved_, device_);
   device_.MatMul(norm_out_, Transpose::kNo, weight_, Transpose::kYes, 0, logits_);
   device_.RowMax(logits_, row_max_);
   RETURN_IF_ERROR(groups_.MaxOverTensor(row_max_));
@@ -40,8 +40,7 @@ absl::Status Head::Backward(View targets, double scale, View dx) {
   device_.MatMul(logits_, Transpose::kNo, weight_, Transpose::kNo, 0, dnorm_);
   RETURN_IF_ERROR(groups_.SumOverTensor(dnorm_));
   device_.Zero(dx);
-  device_.LayerNormGradient(dnorm_, x_, norm_.weight, norm_mean_, norm_rstd_, dx,
-                            norm_.weight_gradient, norm_.bias_gradient);
+  BackwardNorm(norm_, dnorm_, x_, norm_saved_, dx, device_);
   return absl::OkStatus();
 }
 

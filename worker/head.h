@@ -38,7 +38,8 @@ class Head {
   int64_t first_id_ = 0;
   Norm norm_;
   View weight_, weight_gradient_;  // [V_local, D]
-  View x_, norm_mean_, norm_rstd_, norm_out_;
+  View x_, norm_out_;              // [N, D]
+  NormStatistics norm_saved_;
   View logits_;                  // [N, V_local]
   View row_max_;                 // [N, 1]
   View row_sums_;                // [2, N]: the next two, reduced in one call

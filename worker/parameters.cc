@@ -26,21 +26,26 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
   all_gradients_ = arena.Whole(MemoryKind::kGradients);
 }
 
-const Parameter& Parameters::Get(absl::string_view tensor) const {
+const Parameter* Parameters::Find(absl::string_view tensor) const {
   for (const Parameter& parameter : parameters_) {
-    if (parameter.shard.tensor.name == tensor) return parameter;
+    if (parameter.shard.tensor.name == tensor) return &parameter;
   }
-  CHECK(false);
-  return parameters_.front();
+  return nullptr;
+}
+
+const Parameter& Parameters::Get(absl::string_view tensor) const {
+  const Parameter* const parameter = Find(tensor);
+  CHECK(parameter != nullptr);
+  return *parameter;
 }
 
 Linear Parameters::GetLinear(absl::string_view name) const {
   const Parameter& weight = Get(absl::StrCat(name, ".weight"));
-  const Parameter& bias = Get(absl::StrCat(name, ".bias"));
+  const Parameter* const bias = Find(absl::StrCat(name, ".bias"));
   return {.weight = weight.weight,
-          .bias = bias.weight,
+          .bias = bias == nullptr ? View() : bias->weight,
           .weight_gradient = weight.gradient,
-          .bias_gradient = bias.gradient};
+          .bias_gradient = bias == nullptr ? View() : bias->gradient};
 }
 
 Norm Parameters::GetNorm(absl::string_view name) const {
@@ -55,15 +60,38 @@ void MultiplyLinear(const Linear& linear, View x, View y, Device& device) {
   device.MatMul(x, Transpose::kNo, linear.weight, Transpose::kYes, 0, y);
 }
 
+void AddLinearBias(const Linear& linear, View y, Device& device) {
+  if (linear.bias.data != nullptr) device.AddBias(linear.bias, y);
+}
+
 void ForwardLinear(const Linear& linear, View x, View y, Device& device) {
   MultiplyLinear(linear, x, y, device);
-  device.AddBias(linear.bias, y);
+  AddLinearBias(linear, y, device);
 }
 
 void BackwardLinear(const Linear& linear, View dy, View x, float beta, View dx, Device& device) {
-  device.BiasGradient(dy, linear.bias_gradient);
+  if (linear.bias.data != nullptr) device.BiasGradient(dy, linear.bias_gradient);
   device.MatMul(dy, Transpose::kYes, x, Transpose::kNo, 1, linear.weight_gradient);
   device.MatMul(dy, Transpose::kNo, linear.weight, Transpose::kNo, beta, dx);
+}
+
+void ForwardNorm(const Norm& norm, double eps, View x, View y, const NormStatistics& saved,
+                 Device& device) {
+  if (norm.bias.data == nullptr) {
+    device.RmsNorm(x, norm.weight, eps, y, saved.rstd);
+  } else {
+    device.LayerNorm(x, norm.weight, norm.bias, eps, y, saved.mean, saved.rstd);
+  }
+}
+
+void BackwardNorm(const Norm& norm, View dy, View x, const NormStatistics& saved, View dx,
+                  Device& device) {
+  if (norm.bias.data == nullptr) {
+    device.RmsNormGradient(dy, x, norm.weight, saved.rstd, dx, norm.weight_gradient);
+  } else {
+    device.LayerNormGradient(dy, x, norm.weight, saved.mean, saved.rstd, dx, norm.weight_gradient,
+                             norm.bias_gradient);
+  }
 }
 
 }  // namespace weft

@@ -23,13 +23,13 @@ struct Parameter {
   std::vector<View> states;  // AdamW: exp_avg, exp_avg_sq; SGD: none
 };
 
-// y = x weight^T + bias; weight is [out, in].
+// y = x weight^T + bias; weight is [out, in]. No bias: its views are null.
 struct Linear {
   View weight, bias;
   View weight_gradient, bias_gradient;
 };
 
-// LayerNorm over D.
+// Over D: LayerNorm, or RMSNorm if it has no bias (null views).
 struct Norm {
   View weight, bias;
   View weight_gradient, bias_gradient;
@@ -45,9 +45,11 @@ class Parameters {
              Arena& arena);
 
   absl::Span<const Parameter> all() const { return parameters_; }
+  const Parameter* Find(absl::string_view tensor) const;  // null if this rank does not hold it
   // REQUIRES: this rank holds it.
   const Parameter& Get(absl::string_view tensor) const;
-  Linear GetLinear(absl::string_view name) const;  // "<name>.weight" and "<name>.bias"
+  // "<name>.weight" and, if there is one, "<name>.bias".
+  Linear GetLinear(absl::string_view name) const;
   Norm GetNorm(absl::string_view name) const;
 
   // All gradients as one row, for clearing and reducing in one call.
@@ -60,9 +62,20 @@ class Parameters {
 
 // y [N, out] = x [N, in] weight^T, without the bias.
 void MultiplyLinear(const Linear& linear, View x, View y, Device& device);
-// As MultiplyLinear, with the bias.
+void AddLinearBias(const Linear& linear, View y, Device& device);  // nothing if there is none
+// Both.
 void ForwardLinear(const Linear& linear, View x, View y, Device& device);
 // Accumulates the gradients of weight and bias; dx = beta * dx + dy weight, beta 0 or 1.
 void BackwardLinear(const Linear& linear, View dy, View x, float beta, View dx, Device& device);
+
+// What a norm's forward pass saves of each row [N, 1]; RMSNorm has no mean (a null view).
+struct NormStatistics {
+  View mean, rstd;
+};
+void ForwardNorm(const Norm& norm, double eps, View x, View y, const NormStatistics& saved,
+                 Device& device);
+// dx += gradient through the norm; accumulates those of weight and bias.
+void BackwardNorm(const Norm& norm, View dy, View x, const NormStatistics& saved, View dx,
+                  Device& device);
 
 }  // namespace weft

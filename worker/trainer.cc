@@ -24,11 +24,6 @@ namespace weft {
 namespace {
 
 absl::Status CheckTrainable(const JobSpec& job, const Layout& layout) {
-  if (job.model.family != ModelFamily::kGpt2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.model_type: ", FamilyName(job.model.family),
-                     " can be planned but not trained yet; use gpt2"));
-  }
   RETURN_IF_ERROR(CheckModel(job.model));
   return CheckRunnable(job.model, job.cluster, job.batch(), layout);
 }

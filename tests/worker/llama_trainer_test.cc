@@ -1,0 +1,121 @@
+// The llama family under every axis, ranks as threads: what trainer_test.cc holds for gpt2.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+
+#include "tests/worker/rank_threads.h"
+
+namespace weft {
+namespace {
+
+constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
+constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
+
+// Heads of 24 that are not D / H, two query heads to a kv head, positions stretched within the
+// sequence, biases in attention, a head of its own.
+JobSpec LlamaJob(const std::string& folder, int64_t kv_heads) {
+  JobSpec job = SmallJob(folder);
+  job.model = {.family = ModelFamily::kLlama,
+               .vocab_size = 259,
+               .hidden_size = 64,
+               .num_blocks = 4,
+               .num_heads = 4,
+               .num_kv_heads = kv_heads,
+               .head_dim = 24,
+               .ffn_size = 176,
+               .max_positions = 48,
+               .norm_eps = 1e-6,
+               .tied_embeddings = false,
+               .rope_scaling = {.factor = 4, .original_max_positions = 16},
+               .attention_bias = true};
+  return job;
+}
+
+struct LayoutCase {
+  int dp, tp, pp;
+  ScheduleKind schedule;
+  int64_t micro_batch_size;
+  int64_t kv_heads;
+};
+void PrintTo(const LayoutCase& c, std::ostream* out) {
+  *out << "dp" << c.dp << " tp" << c.tp << " pp" << c.pp << " " << ScheduleName(c.schedule).data()
+       << " micro_batch " << c.micro_batch_size << " kv_heads " << c.kv_heads;
+}
+
+class AnyLayoutOfLlama : public testing::TestWithParam<LayoutCase> {};
+
+TEST_P(AnyLayoutOfLlama, TrainsTheSameModelInThePlannedMemory) {
+  const LayoutCase& c = GetParam();
+  const TestFolder folder;
+  const JobSpec job = LlamaJob(folder.path(), c.kv_heads);
+  const TrainingOutcome single =
+      TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 2, job), folder.Make("single"));
+  ASSERT_EQ(single.status(), absl::OkStatus());
+  ASSERT_LT(single.losses().back(), single.losses().front() - 1) << "the test would prove little";
+  const TrainingOutcome spread =
+      TrainWith(job, MakeLayout(c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size, job),
+                folder.Make("spread"));
+  ASSERT_EQ(spread.status(), absl::OkStatus());
+  EXPECT_LT(RelativeDifference(spread.losses(), single.losses()), 1e-6);
+  EXPECT_LT(RelativeDifference(spread.grad_norms(), single.grad_norms()), 1e-5);
+  for (const auto& reports : spread.reports) {
+    EXPECT_EQ(Bits(reports), Bits(spread.reports.front())) << "all ranks report the same";
+  }
+  EXPECT_GT(spread.planned_bytes.front(), 0);
+  EXPECT_EQ(spread.allocated_bytes, spread.planned_bytes);
+}
+
+TEST_P(AnyLayoutOfLlama, HasTheSameFirstGradientsAsASingleRank) {
+  const LayoutCase& c = GetParam();
+  const TestFolder folder;
+  JobSpec job = LlamaJob(folder.path(), c.kv_heads);
+  job.training.steps = 1;
+  const TrainingOutcome single =
+      TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 2, job), folder.Make("single"));
+  const TrainingOutcome spread =
+      TrainWith(job, MakeLayout(c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size, job),
+                folder.Make("spread"));
+  ASSERT_EQ(spread.status(), absl::OkStatus());
+  ASSERT_EQ(single.gradients.size(), Tensors(job.model).size());
+  EXPECT_LT(GradientDifference(spread, single), 2e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Trainer, AnyLayoutOfLlama,
+    testing::Values(LayoutCase{1, 1, 1, kGpipe, 8, 1}, LayoutCase{2, 1, 1, k1f1b, 2, 2},
+                    LayoutCase{1, 2, 1, k1f1b, 2, 2}, LayoutCase{1, 4, 1, k1f1b, 4, 4},
+                    LayoutCase{1, 1, 2, k1f1b, 2, 2}, LayoutCase{1, 1, 4, kGpipe, 1, 1},
+                    LayoutCase{2, 1, 2, k1f1b, 2, 1}, LayoutCase{1, 2, 2, k1f1b, 2, 2},
+                    LayoutCase{2, 2, 2, k1f1b, 1, 2}, LayoutCase{2, 2, 2, kGpipe, 2, 4}));
+
+TEST(LlamaTrainer, TrainsATiedHeadAcrossStages) {
+  const TestFolder folder;
+  JobSpec job = LlamaJob(folder.path(), 2);
+  job.model.tied_embeddings = true;
+  job.model.attention_bias = false;
+  const TrainingOutcome single =
+      TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 2, job), folder.Make("single"));
+  ASSERT_EQ(single.status(), absl::OkStatus());
+  EXPECT_EQ(single.weights.count("head.weight"), 0U);
+  EXPECT_EQ(single.weights.count("blocks.0.attn.k.bias"), 0U);
+  const TrainingOutcome spread =
+      TrainWith(job, MakeLayout(2, 2, 2, k1f1b, 1, job), folder.Make("spread"));
+  ASSERT_EQ(spread.status(), absl::OkStatus());
+  EXPECT_LT(RelativeDifference(spread.losses(), single.losses()), 1e-6);
+}
+
+TEST(LlamaTrainer, TrainsTheSameBitsTwice) {
+  const TestFolder folder;
+  const JobSpec job = LlamaJob(folder.path(), 2);
+  const Layout layout = MakeLayout(1, 2, 2, k1f1b, 2, job);
+  const TrainingOutcome first = TrainWith(job, layout, folder.Make("first"));
+  const TrainingOutcome second = TrainWith(job, layout, folder.Make("second"));
+  ASSERT_EQ(first.status(), absl::OkStatus());
+  EXPECT_EQ(Bits(first.reports.front()), Bits(second.reports.front()));
+  EXPECT_EQ(first.weights, second.weights);
+}
+
+}  // namespace
+}  // namespace weft

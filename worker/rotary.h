@@ -1,0 +1,24 @@
+// RotaryTable: the angles by which rotary positions (Su et al., arXiv:2104.09864) turn the pairs of
+// a head, as Device::Rotate reads them. Computed once, in double: single-precision angles of late
+// positions would be off by more than their cosines' digits. Pure.
+//
+// Pair i of E/2 turns by t f(i) at position t, f(i) = theta^(-2 i / E). A stretched model (Llama
+// 3.1, arXiv:2407.21783; Hugging Face's rope_type "llama3") keeps f where a whole turn takes less
+// than original / high_freq_factor positions, divides it by `factor` where it takes more than
+// original / low_freq_factor, and between blends the two: with w = 2 pi / f and
+// s = (original / w - low) / (high - low), (1 - s) f / factor + s f.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "plan/model.h"
+
+namespace weft {
+
+// f(i) of each pair [E/2].
+std::vector<double> RotaryFrequencies(const ModelShape& model);
+
+// [T, E]: of each position E/2 cosines, then E/2 sines.
+std::vector<float> RotaryTable(const ModelShape& model, int64_t seq_len);
+
+}  // namespace weft
