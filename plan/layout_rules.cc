@@ -308,6 +308,9 @@ std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layou
   const auto refuse = [&](absl::string_view key, const auto& found, absl::string_view cure) {
     issues.push_back({std::string{key}, absl::StrCat(found, " is not supported yet; use ", cure)});
   };
+  if (model.num_experts > 0) {
+    refuse("model.num_local_experts", model.num_experts, "a model without experts");
+  }
   if (layout.cp != 1) refuse("parallelism.cp", layout.cp, "1");
   if (layout.ep != 1) refuse("parallelism.ep", layout.ep, "1");
   if (layout.zero_stage != 0) refuse("parallelism.zero_stage", layout.zero_stage, "0");

@@ -16,6 +16,8 @@ constexpr int64_t kMaxHidden = int64_t{1} << 20;
 constexpr int64_t kMaxFfn = int64_t{1} << 22;
 constexpr int64_t kMaxBlocks = int64_t{1} << 16;
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
+constexpr int64_t kMaxExperts = int64_t{1} << 14;
+constexpr int64_t kMaxExpertWidth = int64_t{1} << 24;  // of all experts of a block
 
 class Inventory {
  public:
@@ -90,9 +92,17 @@ void AddBlock(const ModelShape& model, int64_t block, Inventory& inventory) {
   inventory.AddLinear(prefix + "attn.v", kv_width, width, 0, head_dim, std);
   inventory.AddLinear(prefix + "attn.o", width, q_width, 1, head_dim, residual_std);
   inventory.AddNorm(prefix + "norm2");
-  if (!gpt2) inventory.AddLinear(prefix + "mlp.gate", model.ffn_size, width, 0, 1, std);
-  inventory.AddLinear(prefix + "mlp.up", model.ffn_size, width, 0, 1, std);
-  inventory.AddLinear(prefix + "mlp.down", width, model.ffn_size, 1, 1, residual_std);
+  const auto add_feed_forward = [&](const std::string& name, int64_t ffn_size) {
+    if (!gpt2) inventory.AddLinear(name + ".gate", ffn_size, width, 0, 1, std);
+    inventory.AddLinear(name + ".up", ffn_size, width, 0, 1, std);
+    inventory.AddLinear(name + ".down", width, ffn_size, 1, 1, residual_std);
+  };
+  if (model.num_experts == 0) return add_feed_forward(prefix + "mlp", model.ffn_size);
+  inventory.AddLinear(prefix + "mlp.router", model.num_experts, width, -1, 1, std);
+  for (int64_t expert = 0; expert < model.num_experts; ++expert) {
+    add_feed_forward(absl::StrCat(prefix, "mlp.experts.", expert), model.expert_ffn_size);
+  }
+  if (model.shared_ffn_size > 0) add_feed_forward(prefix + "mlp.shared", model.shared_ffn_size);
 }
 
 void CheckCount(absl::string_view key, int64_t value, int64_t most,
@@ -159,6 +169,33 @@ void CheckLlama(const ModelShape& model, const ModelKeys& keys, std::vector<Spec
   CheckRopeScaling(model.rope_scaling, issues);
 }
 
+// REQUIRES: the other counts are sound.
+void CheckExperts(const ModelShape& model, std::vector<SpecIssue>& issues) {
+  constexpr absl::string_view kExperts = "model.num_local_experts";
+  if (model.num_experts == 0) return;
+  if (model.family == ModelFamily::kGpt2) {
+    issues.push_back(
+        {std::string{kExperts}, absl::StrCat(model.num_experts,
+                                             " with gpt2, whose feed-forward is dense; "
+                                             "use 0, or a llama with experts")});
+    return;
+  }
+  const size_t before = issues.size();
+  CheckCount("num_local_experts", model.num_experts, kMaxExperts, issues);
+  CheckCount("moe_intermediate_size", model.expert_ffn_size, kMaxFfn, issues);
+  if (issues.size() > before) return;
+  CheckCount("num_experts_per_tok", model.experts_per_token, model.num_experts, issues);
+  if (model.shared_ffn_size < 0 || model.shared_ffn_size > kMaxFfn) {
+    issues.push_back({"model.shared_expert_intermediate_size",
+                      absl::StrCat(model.shared_ffn_size, " is out of range; use 0 to ", kMaxFfn)});
+  }
+  if (model.num_experts * model.expert_ffn_size > kMaxExpertWidth) {
+    issues.push_back({std::string{kExperts},
+                      absl::StrCat(model.num_experts, " experts of ", model.expert_ffn_size,
+                                   " are too wide; use at most ", kMaxExpertWidth, " in all")});
+  }
+}
+
 }  // namespace
 
 int64_t TensorSpec::elements() const {
@@ -210,6 +247,7 @@ std::vector<SpecIssue> ModelIssues(const ModelShape& model) {
   } else if (issues.empty()) {
     CheckLlama(model, keys, issues);
   }
+  if (issues.empty()) CheckExperts(model, issues);
   if (issues.empty() && model.num_heads * model.head_dim > kMaxFfn) {
     issues.push_back({absl::StrCat("model.", keys.num_heads),
                       absl::StrCat(model.num_heads, " heads of ", model.head_dim,
@@ -245,19 +283,35 @@ std::vector<TensorSpec> Tensors(const ModelShape& model) {
 }
 
 int64_t ParameterCount(const ModelShape& model) {
+  // All blocks are alike: one is listed, however many there are.
+  ModelShape one_block = model;
+  one_block.num_blocks = 1;
   int64_t count = 0;
-  for (const TensorSpec& tensor : Tensors(model)) count += tensor.elements();
+  for (const TensorSpec& tensor : Tensors(one_block)) {
+    count += (tensor.part == ModelPart::kBlock ? model.num_blocks : 1) * tensor.elements();
+  }
   return count;
+}
+
+int64_t ActiveParameterCount(const ModelShape& model) {
+  const int64_t expert = 3 * model.hidden_size * model.expert_ffn_size;
+  return ParameterCount(model) -
+         model.num_blocks * (model.num_experts - model.experts_per_token) * expert;
 }
 
 double BlockForwardFlopsPerToken(const ModelShape& model, int64_t seq_len) {
   const auto width = static_cast<double>(model.hidden_size);
   const auto q_width = static_cast<double>(model.num_heads * model.head_dim);
   const auto kv_width = static_cast<double>(model.num_kv_heads * model.head_dim);
-  const auto ffn = static_cast<double>(model.ffn_size);
+  // Of a token: the experts that it is sent to, and what every token passes.
+  const auto ffn =
+      static_cast<double>(model.num_experts == 0 ? model.ffn_size
+                                                 : model.experts_per_token * model.expert_ffn_size +
+                                                       model.shared_ffn_size);
   const double mlp_matrices = model.family == ModelFamily::kGpt2 ? 2 : 3;
-  const double weights =
-      width * (q_width + 2 * kv_width) + q_width * width + mlp_matrices * width * ffn;
+  const double weights = width * (q_width + 2 * kv_width) + q_width * width +
+                         mlp_matrices * width * ffn +
+                         width * static_cast<double>(model.num_experts);
   // q k^T and the sum over v: 2 * T * H * E each over all pairs; causality needs half of them.
   const double attention = 2 * static_cast<double>(seq_len) * q_width;
   return 2 * weights + attention;

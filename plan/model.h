@@ -107,9 +107,12 @@ std::vector<TensorSpec> Tensors(const ModelShape& model);
 // Number of trained parameters: the sum of Tensors(model)[i].elements().
 int64_t ParameterCount(const ModelShape& model);
 
+// Of them, those that a token passes: of each block's experts, top-k.
+int64_t ActiveParameterCount(const ModelShape& model);
+
 // Multiply-add counted as 2. Forward pass of one block, or of the head, per token at sequence
 // length `seq_len` with causal attention (PTD-P, arXiv:2104.04473, appendix; attention halved for
-// causality). The backward pass costs twice as much.
+// causality), and with the experts that a token is sent to. The backward pass costs twice as much.
 double BlockForwardFlopsPerToken(const ModelShape& model, int64_t seq_len);
 double HeadForwardFlopsPerToken(const ModelShape& model);
 

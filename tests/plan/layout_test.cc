@@ -64,6 +64,15 @@ absl::Status Check(const ModelShape& model, const Cluster& cluster, const Layout
   return CheckLayout(model, cluster, {.global_batch_size = samples, .seq_len = 64}, layout);
 }
 
+TEST(EngineIssues, RefuseExpertsByName) {
+  ModelShape model = SmallGpt2();
+  model.family = ModelFamily::kLlama;
+  model.num_experts = 8;
+  EXPECT_EQ(FirstIssue(EngineIssues(model, Degrees(1, 1, 1))),
+            absl::InvalidArgumentError("model.num_local_experts: 8 is not supported yet; use a "
+                                       "model without experts"));
+}
+
 TEST(EngineIssues, NamesWhatIsNotBuiltYet) {
   struct Case {
     const char* issue;

@@ -180,6 +180,7 @@ TEST(ParameterCount, EqualsThePublishedCounts) {
       {"gpt2-large", Gpt2(36, 1280, 20, 50257, 1024), 774'030'080},
       {"gpt2-xl", Gpt2(48, 1600, 25, 50257, 1024), 1'557'611'200},
       {"llama-3.2-1b", llama_1b, 1'235'814'400},
+      {"llama-2-7b", Llama(32, 4096, 32, 32, 11008, 32000), 6'738'415'616},
       {"llama-3-8b", Llama(32, 4096, 32, 8, 14336, 128256), 8'030'261'248},
       {"llama-3-70b", Llama(80, 8192, 64, 8, 28672, 128256), 70'553'706'496},
       {"llama-3-405b", Llama(126, 16384, 128, 8, 53248, 128256), 405'853'388'800},
@@ -192,6 +193,64 @@ TEST(ParameterCount, EqualsThePublishedCounts) {
   const double gpt3_padded = static_cast<double>(ParameterCount(Gpt2(96, 12288, 96, 51200, 2048)));
   EXPECT_EQ(std::round(gpt3 / 1e6), 174'604);
   EXPECT_EQ(std::round(gpt3_padded / 1e6), 174'616);
+}
+
+ModelShape WithExperts(ModelShape model, int64_t experts, int64_t per_token) {
+  model.num_experts = experts;
+  model.experts_per_token = per_token;
+  model.expert_ffn_size = model.ffn_size;
+  return model;
+}
+
+// Jiang et al., arXiv:2401.04088; the models' cards.
+TEST(ParameterCount, CountsEveryExpertAndActiveOnesApart) {
+  const ModelShape mixtral = WithExperts(Llama(32, 4096, 32, 8, 14336, 32000), 8, 2);
+  EXPECT_TRUE(CheckModel(mixtral).ok());
+  EXPECT_EQ(ParameterCount(mixtral), 46'702'792'704);
+  EXPECT_EQ(ActiveParameterCount(mixtral), 12'879'925'248);
+  const ModelShape large = WithExperts(Llama(56, 6144, 48, 8, 16384, 32768), 8, 2);
+  EXPECT_EQ(std::round(static_cast<double>(ParameterCount(large)) / 1e6), 140'630);
+  EXPECT_EQ(std::round(static_cast<double>(ActiveParameterCount(large)) / 1e6), 39'161);
+  const ModelShape dense = Llama(2, 64, 8, 2, 176, 300);
+  EXPECT_EQ(ActiveParameterCount(dense), ParameterCount(dense));
+}
+
+TEST(ParameterCount, IsTheSumOverTheInventory) {
+  ModelShape shared = WithExperts(Llama(3, 64, 8, 2, 176, 300), 4, 2);
+  shared.shared_ffn_size = 96;
+  for (const ModelShape& model : {Gpt2(3, 64, 4, 300, 128), Llama(3, 64, 8, 2, 176, 300), shared}) {
+    int64_t sum = 0;
+    for (const TensorSpec& tensor : Tensors(model)) sum += tensor.elements();
+    EXPECT_EQ(ParameterCount(model), sum);
+  }
+}
+
+TEST(Tensors, OfExpertsStandWhereTheFeedForwardStood) {
+  ModelShape model = WithExperts(Llama(1, 8, 4, 2, 12, 11), 2, 1);
+  model.shared_ffn_size = 6;
+  const std::vector<std::string> all = TensorTexts(model);
+  const std::vector<std::string> feed_forward(all.begin() + 7, all.end() - 2);
+  EXPECT_THAT(feed_forward,
+              ElementsAre("blocks.0.mlp.router.weight [2,8], normal 0.02",
+                          "blocks.0.mlp.experts.0.gate.weight [12,8] split 0 by 1, normal 0.02",
+                          "blocks.0.mlp.experts.0.up.weight [12,8] split 0 by 1, normal 0.02",
+                          "blocks.0.mlp.experts.0.down.weight [8,12] split 1 by 1, normal 0.02",
+                          "blocks.0.mlp.experts.1.gate.weight [12,8] split 0 by 1, normal 0.02",
+                          "blocks.0.mlp.experts.1.up.weight [12,8] split 0 by 1, normal 0.02",
+                          "blocks.0.mlp.experts.1.down.weight [8,12] split 1 by 1, normal 0.02",
+                          "blocks.0.mlp.shared.gate.weight [6,8] split 0 by 1, normal 0.02",
+                          "blocks.0.mlp.shared.up.weight [6,8] split 0 by 1, normal 0.02",
+                          "blocks.0.mlp.shared.down.weight [8,6] split 1 by 1, normal 0.02"));
+}
+
+TEST(ForwardFlops, AreOfTheExpertsThatATokenIsSentTo) {
+  const ModelShape dense = Llama(2, 64, 8, 2, 176, 300);
+  ModelShape sparse = WithExperts(dense, 8, 2);
+  const double expert = 2.0 * 3 * 64 * 176;
+  const double router = 2.0 * 64 * 8;
+  const double difference =
+      BlockForwardFlopsPerToken(sparse, 128) - BlockForwardFlopsPerToken(dense, 128);
+  EXPECT_DOUBLE_EQ(difference, expert + router);
 }
 
 TEST(ForwardFlops, OfGpt2AreThoseOfThePaperWithHalfTheAttention) {
@@ -298,6 +357,29 @@ TEST(CheckModel, NamesTheRuleThatStretchedRotaryPositionsBreak) {
       llama, [](ModelShape& m) { m.rope_scaling.original_max_positions = 0; },
       "model.rope_scaling.original_max_position_embeddings: 0 is out of range; use 1 to "
       "1073741824");
+}
+
+TEST(CheckModel, NamesTheRuleThatExpertsBreak) {
+  const ModelShape model = WithExperts(Llama(2, 64, 8, 2, 176, 300), 8, 2);
+  ExpectBroken(
+      model, [](ModelShape& m) { m.experts_per_token = 9; },
+      "model.num_experts_per_tok: 9 is out of range; use 1 to 8");
+  ExpectBroken(
+      model, [](ModelShape& m) { m.expert_ffn_size = 0; },
+      "model.moe_intermediate_size: 0 is out of range; use 1 to 4194304");
+  ExpectBroken(
+      model, [](ModelShape& m) { m.num_experts = -1; },
+      "model.num_local_experts: -1 is out of range; use 1 to 16384");
+  ExpectBroken(
+      model, [](ModelShape& m) { m.shared_ffn_size = -1; },
+      "model.shared_expert_intermediate_size: -1 is out of range; use 0 to 4194304");
+  ExpectBroken(
+      model, [](ModelShape& m) { m.expert_ffn_size = 1 << 22; },
+      "model.num_local_experts: 8 experts of 4194304 are too wide; use at most 16777216 in all");
+  ExpectBroken(
+      Gpt2(2, 64, 4, 256, 128), [](ModelShape& m) { m.num_experts = 8; },
+      "model.num_local_experts: 8 with gpt2, whose feed-forward is dense; use 0, or a llama with "
+      "experts");
 }
 
 TEST(ModelIssues, ReportsAllBrokenRulesAtOnce) {
