@@ -32,6 +32,7 @@ constexpr SourceEngine kEngines[] = {
     {"nanotron", "pytorch-eager"},
     {"llm-foundry", "pytorch-eager"},
     {"torchtitan", "pytorch-eager"},
+    {"stas00", "pytorch-eager"},
     {"InternEvo", "pytorch-eager"},
 };
 
@@ -164,6 +165,7 @@ absl::StatusOr<Question> QuestionOf(const TimeConstants& constants, const Measur
   question.precision = run.precision;
   question.engine.name = std::string(EngineOf(run.source));
   question.engine.time = HabitsOf(constants, question.engine.name);
+  question.engine.time.matmul = constants.matmul;
   question.engine.time.fused_attention = run.flash_attention;
   return question;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <string>
@@ -26,7 +27,7 @@ struct Row {
   double weight;
 };
 
-// Rows of tiers A and B, so weighted that each source counts alike but for the size of its root.
+// Rows of tiers A and B, so weighted that a source counts as the cube root of its rows, nearly.
 std::vector<Row> RowsToFit(const std::vector<StepPrediction>& predictions,
                            const std::function<bool(const MeasuredRun&)>& taken) {
   std::map<std::string, int> counts;
@@ -37,7 +38,7 @@ std::vector<Row> RowsToFit(const std::vector<StepPrediction>& predictions,
     ++counts[run.source];
     rows.push_back({&run, run.tier == "A" ? 1.0 : 0.3});
   }
-  for (Row& row : rows) row.weight /= std::sqrt(static_cast<double>(counts[row.run->source]));
+  for (Row& row : rows) row.weight /= std::pow(static_cast<double>(counts[row.run->source]), 0.65);
   return rows;
 }
 
@@ -59,12 +60,19 @@ double Fit(TimeConstants& constants, const std::vector<Row>& rows, int rounds,
            const std::vector<std::string>& only) {
   std::vector<FitParameter> parameters;
   for (const FitParameter& parameter : FitParameters(constants)) {
-    const bool wanted = std::any_of(only.begin(), only.end(), [&](const std::string& prefix) {
-      return absl::StartsWith(parameter.name, prefix);
+    const bool kept = std::any_of(only.begin(), only.end(), [&](const std::string& prefix) {
+      return prefix == absl::StrCat("-", parameter.name);
     });
+    const bool wanted =
+        !kept && std::any_of(only.begin(), only.end(), [&](const std::string& prefix) {
+          return absl::StartsWith(parameter.name, prefix);
+        });
     if (wanted || only.empty()) parameters.push_back(parameter);
   }
   std::vector<double> steps(parameters.size(), 0.2);
+  for (const FitParameter& parameter : parameters) {
+    *parameter.value = std::clamp(*parameter.value, parameter.least, parameter.most);
+  }
   double best = Loss(constants, rows);
   for (int round = 0; round < rounds; ++round) {
     for (size_t i = 0; i < parameters.size(); ++i) {
@@ -94,15 +102,47 @@ std::string Shape(const MeasuredRun& run) {
   return run.model;
 }
 
+// "name = value" lines, as this program prints them.
+void Load(const std::string& path, TimeConstants& constants) {
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    for (const FitParameter& parameter : FitParameters(constants)) {
+      const std::string start = absl::StrCat(parameter.name, " = ");
+      double value = 0;
+      if (absl::StartsWith(line, start) && absl::SimpleAtod(line.substr(start.size()), &value)) {
+        *parameter.value = value;
+      }
+    }
+  }
+}
+
+// One line a row: id, measured, predicted, every term.
+void Dump(const std::string& path, const StepAccuracy& accuracy) {
+  std::ofstream file(path);
+  file << "id,measured,predicted";
+  for (size_t i = 0; i < kTimeTerms; ++i) file << "," << TimeTermName(static_cast<TimeTerm>(i));
+  file << "\n";
+  for (const StepPrediction& prediction : accuracy.predictions) {
+    file << prediction.run->id << "," << *prediction.run->step_s << ","
+         << prediction.time.total_s();
+    for (const double term_s : prediction.time.seconds) file << "," << term_s;
+    file << "\n";
+  }
+}
+
 int Run(const std::vector<std::string>& arguments) {
   int rounds = 30;
   std::vector<std::string> only, sources;
   bool cross = false;
+  std::string load, dump;
   for (size_t i = 2; i + 1 < arguments.size(); ++i) {
     const std::string& value = arguments[i + 1];
     if (arguments[i] == "--rounds") rounds = std::atoi(value.c_str());
     if (arguments[i] == "--only") only = absl::StrSplit(value, ',');
     if (arguments[i] == "--sources") sources = absl::StrSplit(value, ',');
+    if (arguments[i] == "--load") load = value;
+    if (arguments[i] == "--dump") dump = value;
     if (arguments[i] == "--cross") cross = value == "1";
   }
   const absl::StatusOr<MeasuredTable> table = ReadMeasured(arguments[1]);
@@ -110,7 +150,8 @@ int Run(const std::vector<std::string>& arguments) {
     std::fprintf(stderr, "fit_constants: %s\n", std::string(table.status().message()).c_str());
     return 2;
   }
-  const TimeConstants start = FittedTimeConstants();
+  TimeConstants start = FittedTimeConstants();
+  if (!load.empty()) Load(load, start);
   const StepAccuracy all = PredictSteps(start, *table);
   const auto taken = [&](const MeasuredRun& run) {
     if (run.tier == "C") return false;
@@ -129,6 +170,7 @@ int Run(const std::vector<std::string>& arguments) {
     std::printf("%s = %.5g\n", parameter.name.c_str(), *parameter.value);
   }
   std::printf("%s", StepAccuracyText(PredictSteps(constants, *table)).c_str());
+  if (!dump.empty()) Dump(dump, PredictSteps(constants, *table));
   if (!cross) return 0;
   // Leave one model shape of one source out at a time.
   std::map<std::string, std::vector<const MeasuredRun*>> folds;

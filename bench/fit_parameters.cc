@@ -10,15 +10,15 @@ namespace {
 void AddGeneration(const std::string& name, GenerationConstants& constants,
                    std::vector<FitParameter>& parameters) {
   const FitParameter own[] = {
-      {"matmul_bf16", &constants.matmul_bf16, 0.3, 1},
+      {"matmul_bf16", &constants.matmul_bf16, 0.45, 0.95},
       {"matmul_fp8", &constants.matmul_fp8, 0.2, 1},
-      {"attention", &constants.attention, 0.1, 0.9},
-      {"streaming", &constants.streaming, 0.3, 0.95},
-      {"op_overhead_s", &constants.op_overhead_s, 1e-6, 3e-5},
-      {"intra_node", &constants.intra_node, 0.2, 1},
-      {"inter_node", &constants.inter_node, 0.1, 1},
-      {"intra_latency_s", &constants.intra_latency_s, 1e-6, 3e-5},
-      {"inter_latency_s", &constants.inter_latency_s, 2e-6, 1e-4},
+      {"attention", &constants.attention, 0.25, 0.75},
+      {"streaming", &constants.streaming, 0.75, 0.92},
+      {"op_overhead_s", &constants.op_overhead_s, 1e-6, 1.5e-5},
+      {"intra_node", &constants.intra_node, 0.5, 1},
+      {"inter_node", &constants.inter_node, 0.3, 1},
+      {"intra_latency_s", &constants.intra_latency_s, 1e-6, 1.5e-5},
+      {"inter_latency_s", &constants.inter_latency_s, 5e-6, 5e-5},
   };
   for (const FitParameter& parameter : own) {
     parameters.push_back(parameter);
@@ -28,10 +28,7 @@ void AddGeneration(const std::string& name, GenerationConstants& constants,
 
 void AddEngine(const std::string& name, TimeHabits& habits, std::vector<FitParameter>& parameters) {
   const FitParameter own[] = {
-      {"half_rate_inner", &habits.half_rate_inner, 0, 1000},
-      {"wave_loss", &habits.wave_loss, 0, 1},
-      {"small_tile_loss", &habits.small_tile_loss, 0, 0.4},
-      {"tensor_hidden_forward", &habits.tensor_hidden_forward, 0, 1},
+      {"tensor_hidden_forward", &habits.tensor_hidden_forward, 0, 0.5},
       {"tensor_hidden_backward", &habits.tensor_hidden_backward, 0, 1},
       {"pipeline_hidden", &habits.pipeline_hidden, 0, 1},
       {"reduce_window", &habits.reduce_window, 0, 1},
@@ -40,16 +37,17 @@ void AddEngine(const std::string& name, TimeHabits& habits, std::vector<FitParam
       {"gradient_bytes", &habits.gradient_bytes, 2, 4},
       {"forward_ops", &habits.forward_ops, 1, 200},
       {"backward_ops", &habits.backward_ops, 1, 300},
-      {"collective_ops", &habits.collective_ops, 0, 40},
+      {"collective_ops", &habits.collective_ops, 0, 30},
+      {"transfer_ops", &habits.transfer_ops, 0, 500},
       {"microbatch_ops", &habits.microbatch_ops, 0, 1000},
       {"step_ops", &habits.step_ops, 0, 10000},
-      {"streaming_forward", &habits.streaming_forward, 0.5, 5},
-      {"streaming_backward", &habits.streaming_backward, 0.5, 8},
-      {"score_passes_forward", &habits.score_passes_forward, 1, 15},
-      {"score_passes_backward", &habits.score_passes_backward, 1, 20},
-      {"logit_passes", &habits.logit_passes, 2, 20},
-      {"optimizer_bytes", &habits.optimizer_bytes, 10, 200},
-      {"straggler_sigma", &habits.straggler_sigma, 0, 0.03},
+      {"streaming_forward", &habits.streaming_forward, 1, 2.5},
+      {"streaming_backward", &habits.streaming_backward, 1.5, 3},
+      {"score_passes_forward", &habits.score_passes_forward, 3, 14},
+      {"score_passes_backward", &habits.score_passes_backward, 4, 18},
+      {"logit_passes", &habits.logit_passes, 4, 30},
+      {"optimizer_bytes", &habits.optimizer_bytes, 28, 60},
+      {"straggler_sigma", &habits.straggler_sigma, 0, 0.004},
   };
   for (const FitParameter& parameter : own) {
     parameters.push_back(parameter);
@@ -61,6 +59,10 @@ void AddEngine(const std::string& name, TimeHabits& habits, std::vector<FitParam
 
 std::vector<FitParameter> FitParameters(TimeConstants& constants) {
   std::vector<FitParameter> parameters;
+  parameters.push_back({"matmul.half_rate_inner", &constants.matmul.half_rate_inner, 20, 600});
+  parameters.push_back({"matmul.wave_loss", &constants.matmul.wave_loss, 0, 1});
+  parameters.push_back({"matmul.small_tile_loss", &constants.matmul.small_tile_loss, 0, 0.3});
+  parameters.push_back({"matmul.odd_size_rate", &constants.matmul.odd_size_rate, 0.02, 1});
   AddGeneration("ampere", constants.ampere, parameters);
   AddGeneration("hopper", constants.hopper, parameters);
   AddGeneration("blackwell", constants.blackwell, parameters);

@@ -57,6 +57,13 @@ double AllReduceSeconds(const Machine& machine, const RankGroup& group, double b
   if (group.ranks <= 1) return 0;
   const double ring_s = 2 * HalfRingSeconds(machine, group, bytes);
   double best_s = ring_s;
+  if (machine.gpu && machine.intra_node.switch_reduces && !Crosses(group)) {
+    // The switch adds up: every byte leaves a rank once (NVLink SHARP).
+    constexpr double kStartSeconds = 25e-6;
+    constexpr double kSwitchShare = 0.85;  // of the link's rate
+    best_s =
+        std::min(best_s, kStartSeconds + bytes / (kSwitchShare * machine.intra_node.bytes_per_s));
+  }
   if (machine.gpu && Crosses(group)) {
     best_s = std::min(best_s, TreeAllReduceSeconds(machine, group, bytes));
     if (group.per_node > 1) {
@@ -93,8 +100,9 @@ double AllToAllSeconds(const Machine& machine, const RankGroup& group, double by
          std::max(inside_s, outside_s);
 }
 
-double SendSeconds(const Machine& machine, int stride, int world, double bytes) {
-  const bool inside = world <= machine.slots_per_node || stride < machine.slots_per_node;
+double SendSeconds(const Machine& machine, int span, int world, double bytes) {
+  const bool inside = world <= machine.slots_per_node ||
+                      (span <= machine.slots_per_node && machine.slots_per_node % span == 0);
   const LinkProfile& link = inside ? machine.intra_node : machine.inter_node;
   return link.latency_s + bytes / link.bytes_per_s;
 }

@@ -21,7 +21,8 @@ double AllGatherSeconds(const Machine& machine, const RankGroup& group, double b
 double ReduceScatterSeconds(const Machine& machine, const RankGroup& group, double bytes);
 // `bytes`: what each rank holds, a part for every rank.
 double AllToAllSeconds(const Machine& machine, const RankGroup& group, double bytes);
-// One message between neighbours `stride` apart, all of a node's at once.
-double SendSeconds(const Machine& machine, int stride, int world, double bytes);
+// One message between neighbours of a ring or chain that lies within aligned runs of `span` ranks,
+// all of a node's at once: over the slowest of its links.
+double SendSeconds(const Machine& machine, int span, int world, double bytes);
 
 }  // namespace weft

@@ -24,6 +24,7 @@ struct GenerationConstants {
 
 struct TimeConstants {
   GenerationConstants ampere, hopper, blackwell, ada;
+  MatmulHabits matmul;  // of every engine on GPUs
   TimeHabits weft;
   TimeHabits megatron;            // with distributed optimizer, overlapped communication
   TimeHabits megatron_deepspeed;  // of 2021-22: eager attention, nothing overlapped

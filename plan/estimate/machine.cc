@@ -14,9 +14,9 @@ Machine MachineOf(const Question& question) {
   machine.element_bytes = ActivationBytes(question.precision);
   if (machine.gpu) {
     machine.units = device.compute_units;
-    machine.half_rate_inner = habits.half_rate_inner;
-    machine.wave_loss = habits.wave_loss;
-    machine.small_tile_loss = habits.small_tile_loss;
+    machine.half_rate_inner = habits.matmul.half_rate_inner;
+    machine.wave_loss = habits.matmul.wave_loss;
+    machine.small_tile_loss = habits.matmul.small_tile_loss;
   }
   machine.intra_node = cluster.intra_node;
   machine.inter_node = cluster.inter_node;

@@ -88,13 +88,17 @@ struct BothPasses {
 
 // The products q k^T and with v, of the causal half where scores are not stored for all pairs.
 BothPasses AttentionCore(const Pass& pass) {
+  const double flops_per_s =
+      pass.machine.attention_flops_per_s *
+      (pass.machine.gpu && pass.question.model.head_dim % 8 != 0 ? pass.habits.matmul.odd_size_rate
+                                                                 : 1);
   const double all_pairs = 4 * pass.tokens * pass.sequence * pass.share.query;
   if (pass.fused) {
-    const double forward_s = all_pairs / 2 / pass.machine.attention_flops_per_s;
+    const double forward_s = all_pairs / 2 / flops_per_s;
     return {forward_s, kFusedBackwardWork * forward_s};
   }
   const double pairs = pass.machine.gpu ? all_pairs : all_pairs / 2;
-  const double forward_s = pairs / pass.machine.attention_flops_per_s;
+  const double forward_s = pairs / flops_per_s;
   return {forward_s, 2 * forward_s};
 }
 
@@ -183,7 +187,9 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   const BothPasses tensor = TensorComm(pass);
   const BothPasses context = ContextComm(pass, attention);
   const double expert_s = ExpertCommSeconds(pass);
-  const double collectives = layout.tp > 1 ? 2 : 0;
+  const bool gathers = layout.sequence_parallel;
+  const double forward_collectives = layout.tp == 1 ? 0 : gathers ? 4 : 2;
+  const double backward_collectives = layout.tp == 1 ? 0 : gathers ? 6 : 2;
 
   PassCost cost;
   TermSeconds& forward = cost.forward;
@@ -195,7 +201,7 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
       Exposed(tensor.forward_s, habits.tensor_hidden_forward, forward.total_s());
   forward[TimeTerm::kContextComm] = context.forward_s;
   forward[TimeTerm::kExpertComm] = expert_s;
-  const double forward_ops = habits.forward_ops + collectives * habits.collective_ops;
+  const double forward_ops = habits.forward_ops + forward_collectives * habits.collective_ops;
 
   TermSeconds& backward = cost.backward;
   backward[TimeTerm::kMatmul] = pass.sharing * (matmul.input_gradient_s + matmul.weight_gradient_s);
@@ -206,7 +212,7 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
       Exposed(tensor.backward_s, habits.tensor_hidden_backward, backward.total_s());
   backward[TimeTerm::kContextComm] = context.backward_s;
   backward[TimeTerm::kExpertComm] = expert_s;
-  double backward_ops = habits.backward_ops + collectives * habits.collective_ops;
+  double backward_ops = habits.backward_ops + backward_collectives * habits.collective_ops;
   if (recompute == Recompute::kFull) {
     backward[TimeTerm::kRecompute] = forward.total_s();
     backward_ops += forward_ops;
@@ -290,9 +296,10 @@ double BoundarySeconds(const Question& question, const Layout& layout) {
   const double bytes = machine.element_bytes * tokens *
                        static_cast<double>(question.model.hidden_size) /
                        (layout.sequence_parallel ? layout.tp : 1);
-  const int stride = layout.tp * layout.cp * layout.dp;
-  return (1 - question.engine.time.pipeline_hidden) *
-         SendSeconds(machine, stride, layout.world_size(), bytes);
+  const TimeHabits& habits = question.engine.time;
+  return (1 - habits.pipeline_hidden) *
+             SendSeconds(machine, layout.world_size(), layout.world_size(), bytes) +
+         habits.transfer_ops * machine.op_s;
 }
 
 }  // namespace weft

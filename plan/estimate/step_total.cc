@@ -4,32 +4,25 @@
 #include <cmath>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "plan/errors.h"
-#include "plan/estimate/collective.h"
 #include "plan/estimate/machine.h"
 #include "plan/estimate/step_estimate.h"
-#include "plan/estimate/work.h"
 #include "plan/schedule.h"
 
 namespace weft {
 namespace {
 
-// Passes of one microbatch on one stage.
-struct StageSeconds {
-  double forward_s = 0;
-  double backward_s = 0;
-  double weight_gradient_s = 0;
-  double cycle_s() const { return forward_s + backward_s; }
-};
+constexpr size_t kRecomputes = static_cast<size_t>(Recompute::kFull) + 1;
 
 // The parts of the network on one layout, each priced once.
 struct Parts {
   Parts(const Question& question, const Layout& layout)
       : embedding(EmbeddingPass(question, layout)), head(HeadPass(question, layout)) {
     for (int stage = 0; stage < layout.pp; ++stage) {
-      const auto kind = static_cast<size_t>(layout.recompute_of(stage));
-      if (priced[kind]) continue;
-      blocks[kind] = BlockPass(question, layout, layout.recompute_of(stage));
+      const Recompute recompute = layout.recompute_of(stage);
+      const auto kind = static_cast<size_t>(recompute);
+      if (!priced[kind]) blocks[kind] = BlockPass(question, layout, recompute);
       priced[kind] = true;
       if (layout.stage_recompute.empty()) break;
     }
@@ -40,150 +33,195 @@ struct Parts {
   }
 
   PassCost embedding, head;
-  std::array<PassCost, 3> blocks;  // by Recompute
-  std::array<bool, 3> priced = {};
+  std::array<PassCost, kRecomputes> blocks;
+  std::array<bool, kRecomputes> priced = {};
 };
 
-// A communication of which what fits into a window is hidden.
-double Exposed(double comm_s, double window_s) {
-  return std::max(0.0, comm_s - window_s);
-}
-
-StageSeconds SecondsOf(const PassCost& cost) {
-  return {cost.forward.total_s(), cost.backward.total_s(), cost.weight_gradient_s};
-}
-
-void Add(double factor, const StageSeconds& part, StageSeconds& sum) {
-  sum.forward_s += factor * part.forward_s;
-  sum.backward_s += factor * part.backward_s;
-  sum.weight_gradient_s += factor * part.weight_gradient_s;
-}
-
-// What a pipeline's closed forms need to know of its stages.
-struct Pipeline {
-  int slowest = 0;
-  StageSeconds slowest_s;
-  double sum_forward_s = 0, sum_backward_s = 0, sum_weight_gradient_s = 0;
-  double most_forward_s = 0, most_backward_s = 0;
+// One microbatch's passes through a part, terms added up.
+struct Seconds {
+  explicit Seconds(const PassCost& cost)
+      : forward_s(cost.forward.total_s()),
+        backward_s(cost.backward.total_s()),
+        weight_gradient_s(cost.weight_gradient_s) {}
+  double forward_s, backward_s, weight_gradient_s;
 };
 
-StageSeconds StageOf(const Question& question, const Layout& layout, const Parts& parts,
-                     int stage) {
-  const auto blocks =
-      static_cast<double>(StageBlockCount(layout, question.model.num_blocks, stage));
-  StageSeconds seconds;
-  Add(blocks, SecondsOf(parts.block(layout, stage)), seconds);
-  if (stage == 0) Add(1, SecondsOf(parts.embedding), seconds);
-  if (stage == layout.pp - 1) Add(1, SecondsOf(parts.head), seconds);
-  return seconds;
+// The same of a layout's parts.
+struct PartSeconds {
+  PartSeconds(const Layout& layout, const Parts& parts)
+      : embedding(parts.embedding),
+        head(parts.head),
+        blocks{Seconds(parts.blocks[0]), Seconds(parts.blocks[1]), Seconds(parts.blocks[2])},
+        chunks(layout.virtual_stages) {}
+
+  // Of `count` blocks of `stage`, with what its ends hold besides.
+  ActionSeconds Of(const Layout& layout, int stage, double count, bool first, bool last) const {
+    const Seconds& block = blocks[static_cast<size_t>(layout.recompute_of(stage))];
+    ActionSeconds sum = {.forward_s = count * block.forward_s,
+                         .backward_s = count * block.backward_s,
+                         .transfer_s = 0,
+                         .weight_gradient_s = count * block.weight_gradient_s};
+    if (first) Add(embedding, sum);
+    if (last) Add(head, sum);
+    return sum;
+  }
+
+  static void Add(const Seconds& part, ActionSeconds& sum) {
+    sum.forward_s += part.forward_s;
+    sum.backward_s += part.backward_s;
+    sum.weight_gradient_s += part.weight_gradient_s;
+  }
+
+  Seconds embedding, head;
+  std::array<Seconds, kRecomputes> blocks;
+  int chunks;
+};
+
+double CycleSeconds(const ActionSeconds& stage) {
+  return stage.forward_s + stage.backward_s;
 }
 
-Pipeline PipelineOf(const Question& question, const Layout& layout, const Parts& parts) {
-  Pipeline pipeline;
+// A microbatch through all chunks of each stage.
+class Stages {
+ public:
+  Stages(const Question& question, const Layout& layout, const Parts& parts) {
+    if (layout.pp > static_cast<int>(few_.size())) many_.resize(static_cast<size_t>(layout.pp));
+    const absl::Span<ActionSeconds> stages =
+        many_.empty() ? absl::MakeSpan(few_.data(), static_cast<size_t>(layout.pp))
+                      : absl::MakeSpan(many_);
+    const PartSeconds seconds(layout, parts);
+    for (int stage = 0; stage < layout.pp; ++stage) {
+      const auto count =
+          static_cast<double>(StageBlockCount(layout, question.model.num_blocks, stage));
+      ActionSeconds& own = stages[static_cast<size_t>(stage)];
+      own = seconds.Of(layout, stage, count, stage == 0, stage == layout.pp - 1);
+      if (CycleSeconds(own) > CycleSeconds(stages[static_cast<size_t>(slowest_)])) slowest_ = stage;
+    }
+    stages_ = stages;
+  }
+  Stages(const Stages&) = delete;
+  Stages& operator=(const Stages&) = delete;
+
+  int slowest() const { return slowest_; }
+  const ActionSeconds& slowest_s() const { return stages_[static_cast<size_t>(slowest_)]; }
+  absl::Span<const ActionSeconds> all() const { return stages_; }
+
+  // All passes of a step by the schedule's closed form.
+  double MakespanSeconds(const Layout& layout, double transfer_s) {
+    const double chunks = layout.virtual_stages;
+    for (ActionSeconds& stage : stages_) {
+      stage.forward_s /= chunks;
+      stage.backward_s /= chunks;
+      stage.weight_gradient_s /= chunks;
+      stage.transfer_s = transfer_s;
+    }
+    const double makespan_s =
+        PipelineSeconds(layout.schedule, stages_, layout.num_microbatches, layout.virtual_stages);
+    for (ActionSeconds& stage : stages_) {
+      stage.forward_s *= chunks;
+      stage.backward_s *= chunks;
+      stage.weight_gradient_s *= chunks;
+    }
+    return makespan_s;
+  }
+
+ private:
+  std::array<ActionSeconds, 64> few_;  // no allocation for the depths that searches try
+  std::vector<ActionSeconds> many_;
+  absl::Span<ActionSeconds> stages_;
+  int slowest_ = 0;
+};
+
+struct Makespans {
+  double without_transfers_s = 0;
+  double with_transfers_s = 0;
+};
+
+Makespans ClosedForm(const Question& question, const Layout& layout, Stages& stages) {
+  if (layout.pp == 1) {
+    const double busy_s =
+        static_cast<double>(layout.num_microbatches) * CycleSeconds(stages.slowest_s());
+    return {busy_s, busy_s};
+  }
+  return {stages.MakespanSeconds(layout, 0),
+          stages.MakespanSeconds(layout, BoundarySeconds(question, layout))};
+}
+
+// Dry runs of more microbatches than this per stage are continued at the steady pace.
+constexpr int64_t kReplayedRounds = 6;
+
+absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& layout,
+                                        const Parts& parts, double transfer_s) {
+  Layout replayed = layout;
+  replayed.num_microbatches =
+      std::min(layout.num_microbatches, kReplayedRounds * int64_t{layout.pp});
+  const PartSeconds seconds(layout, parts);
+  std::vector<std::vector<Action>> actions;
+  std::vector<ActionSeconds> chunks;
+  double slowest_s = 0;
   for (int stage = 0; stage < layout.pp; ++stage) {
-    const StageSeconds own = StageOf(question, layout, parts, stage);
-    pipeline.sum_forward_s += own.forward_s;
-    pipeline.sum_backward_s += own.backward_s;
-    pipeline.sum_weight_gradient_s += own.weight_gradient_s;
-    pipeline.most_forward_s = std::max(pipeline.most_forward_s, own.forward_s);
-    pipeline.most_backward_s = std::max(pipeline.most_backward_s, own.backward_s);
-    if (stage == 0 || own.cycle_s() > pipeline.slowest_s.cycle_s()) {
-      pipeline.slowest = stage;
-      pipeline.slowest_s = own;
+    actions.push_back(StepSchedule(replayed, stage, question.model.tied_embeddings));
+  }
+  std::vector<double> cycles_s(static_cast<size_t>(layout.pp));
+  for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
+    for (int stage = 0; stage < layout.pp; ++stage) {
+      const auto count =
+          static_cast<double>(ChunkBlocks(layout, question.model.num_blocks, stage, chunk).size());
+      const bool first = stage == 0 && chunk == 0;
+      const bool last = stage == layout.pp - 1 && chunk == layout.virtual_stages - 1;
+      chunks.push_back(seconds.Of(layout, stage, count, first, last));
+      chunks.back().transfer_s = transfer_s;
+      double& cycle_s = cycles_s[static_cast<size_t>(stage)];
+      cycle_s += CycleSeconds(chunks.back());
+      slowest_s = std::max(slowest_s, cycle_s);
     }
   }
-  return pipeline;
+  Simulation simulation;
+  ASSIGN_OR_RETURN(simulation, Simulate(actions, chunks));
+  const double pace_s = slowest_s + (layout.pp > 1 ? 2 * layout.virtual_stages * transfer_s : 0);
+  return simulation.makespan_s +
+         static_cast<double>(layout.num_microbatches - replayed.num_microbatches) * pace_s;
 }
 
-// Idle time of the slowest stage: the other stages' passes of a first and a last microbatch, which
-// it waits for (PTD-P, arXiv:2104.04473, 2.2; zero bubble, arXiv:2401.10241, 2.2).
-double BubbleSeconds(const Layout& layout, const Pipeline& pipeline) {
-  if (layout.pp == 1) return 0;
-  const StageSeconds& own = pipeline.slowest_s;
-  const double others_s = pipeline.sum_forward_s + pipeline.sum_backward_s - own.cycle_s();
-  const double rounds = static_cast<double>(layout.num_microbatches) - 1;
-  switch (layout.schedule) {
-    case ScheduleKind::kGpipe:
-      return others_s +
-             rounds * (pipeline.most_forward_s + pipeline.most_backward_s - own.cycle_s());
-    case ScheduleKind::kOneForwardOneBackward:
-      return others_s;
-    case ScheduleKind::kInterleaved:
-      return others_s / layout.virtual_stages;
-    case ScheduleKind::kZeroBubbleH1: {
-      const double moved_s = 2 * (pipeline.sum_weight_gradient_s - own.weight_gradient_s);
-      return std::max(0.0, others_s - moved_s);
-    }
+absl::StatusOr<Makespans> Replayed(const Question& question, const Layout& layout,
+                                   const Parts& parts) {
+  Makespans makespans;
+  ASSIGN_OR_RETURN(makespans.without_transfers_s, SimulatedSeconds(question, layout, parts, 0));
+  ASSIGN_OR_RETURN(makespans.with_transfers_s,
+                   SimulatedSeconds(question, layout, parts, BoundarySeconds(question, layout)));
+  return makespans;
+}
+
+// Workers that share cores: one that waits leaves its core to the others, so the cores are busy
+// until all work is done, or the schedule of workers that have a core each is what takes longest.
+Makespans WithSharedCores(const Layout& layout, const Stages& shared, Makespans alone) {
+  double mean_busy_s = 0;
+  for (const ActionSeconds& stage : shared.all()) {
+    mean_busy_s += static_cast<double>(layout.num_microbatches) * CycleSeconds(stage) / layout.pp;
   }
-  return others_s;
+  return {std::max(mean_busy_s, alone.without_transfers_s),
+          std::max(mean_busy_s, alone.with_transfers_s)};
 }
 
-// Transfers on the slowest stage's path: it waits for each microbatch that it receives, and the
-// first and the last microbatch cross every border.
-double TransferSeconds(const Question& question, const Layout& layout) {
-  if (layout.pp == 1) return 0;
-  const double one_way_s = BoundarySeconds(question, layout);
-  const auto microbatches = static_cast<double>(layout.num_microbatches);
-  const double chunks = layout.virtual_stages;
-  return 2 * one_way_s * (chunks * (microbatches - 1) + layout.pp - 1);
-}
-
-}  // namespace
-
-TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, double backward_s) {
-  const Machine machine = MachineOf(question);
-  const TimeHabits& habits = question.engine.time;
-  const double sharing = CoreSharing(question.cluster, layout.world_size());
-  const ParameterShare share = ParametersOf(question.model, layout);
-  const StageParameters own = StageParametersOf(share, question.model, layout, stage);
-  const int world = layout.world_size();
-  const RankGroup data = GroupOf(machine, layout.data_group(), layout.tp, world);
-  const RankGroup shard = GroupOf(machine, layout.zero_ranks(), layout.tp, world);
-  TermSeconds end;
-  double& comm_s = end[TimeTerm::kDataComm];
-  const double gradient_bytes = habits.gradient_bytes * own.total();
-  const double parameter_bytes = habits.parameter_bytes * own.total();
-  if (layout.zero_stage == 0) {
-    const double reduce_s = AllReduceSeconds(machine, data, gradient_bytes);
-    comm_s += Exposed(reduce_s, habits.reduce_window * backward_s);
+// The reductions of the stage that has most of them come last.
+TermSeconds SlowestStepEnd(const Question& question, const Layout& layout, double backward_s) {
+  TermSeconds slowest = StepEnd(question, layout, 0, backward_s);
+  const auto try_stage = [&](int stage) {
+    const TermSeconds end = StepEnd(question, layout, stage, backward_s);
+    if (end.total_s() > slowest.total_s()) slowest = end;
+  };
+  if (layout.stage_blocks.empty()) {
+    if (layout.pp > 1) try_stage(layout.pp - 1);
   } else {
-    double reduce_s = ReduceScatterSeconds(machine, shard, gradient_bytes);
-    if (layout.zero_ranks() < layout.data_group()) {
-      // Groups that each hold all shards: the shard is summed across them.
-      const int groups = layout.data_group() / layout.zero_ranks();
-      const RankGroup across = GroupOf(machine, groups, layout.tp * layout.zero_ranks(), world);
-      reduce_s += AllReduceSeconds(machine, across, gradient_bytes / layout.zero_ranks());
-    }
-    const double gather_s = AllGatherSeconds(machine, shard, parameter_bytes);
-    const auto microbatches = static_cast<double>(layout.num_microbatches);
-    if (layout.zero_stage < 3) {
-      comm_s += Exposed(reduce_s, habits.reduce_window * backward_s);
-      comm_s += Exposed(gather_s, habits.gather_window * backward_s / 2);
-    } else {
-      // Gathered for the forward pass under it, for the backward pass under it with the reduction.
-      const double hidden_s = habits.reduce_window * backward_s;
-      comm_s +=
-          microbatches * (Exposed(gather_s, hidden_s / 2) + Exposed(gather_s + reduce_s, hidden_s));
-    }
+    for (int stage = 1; stage < layout.pp; ++stage) try_stage(stage);
   }
-  const bool holds_copy = share.tied_copy > 0 && (stage == 0 || stage == layout.pp - 1);
-  const RankGroup ends = {.ranks = 2, .per_node = world <= machine.slots_per_node ? 2.0 : 1.0};
-  if (holds_copy)
-    comm_s += AllReduceSeconds(machine, ends, habits.gradient_bytes * share.tied_copy);
-  const RankGroup everyone = GroupOf(machine, world, 1, world);
-  comm_s += AllReduceSeconds(machine, everyone, 3 * sizeof(double));  // norm, loss, stop
-  const double updated = own.total() / (layout.zero_stage > 0 ? layout.zero_ranks() : 1);
-  end[TimeTerm::kOptimizer] =
-      sharing * habits.optimizer_bytes * updated / machine.memory_bytes_per_s;
-  end[TimeTerm::kOverhead] = sharing * habits.step_ops * machine.op_s;
-  return end;
+  return slowest;
 }
 
-TermSeconds EstimateStep(const Question& question, const Layout& layout) {
-  const Parts parts(question, layout);
-  const Pipeline pipeline = PipelineOf(question, layout, parts);
+TermSeconds Sum(const Question& question, const Layout& layout, const Parts& parts,
+                const Stages& stages, const Makespans& makespans) {
   const auto microbatches = static_cast<double>(layout.num_microbatches);
-  const int slowest = pipeline.slowest;
+  const int slowest = stages.slowest();
   const auto blocks =
       static_cast<double>(StageBlockCount(layout, question.model.num_blocks, slowest));
   TermSeconds step;
@@ -194,24 +232,55 @@ TermSeconds EstimateStep(const Question& question, const Layout& layout) {
   add(blocks, parts.block(layout, slowest));
   if (slowest == 0) add(1, parts.embedding);
   if (slowest == layout.pp - 1) add(1, parts.head);
-  step[TimeTerm::kBubble] = BubbleSeconds(layout, pipeline);
-  step[TimeTerm::kPipelineComm] = TransferSeconds(question, layout);
-  // The first stage's reductions come last: its backward pass ends the pipeline.
-  TermSeconds end = StepEnd(question, layout, 0, pipeline.slowest_s.backward_s);
-  if (layout.pp > 1) {
-    const TermSeconds last =
-        StepEnd(question, layout, layout.pp - 1, pipeline.slowest_s.backward_s);
-    if (last.total_s() > end.total_s()) end = last;
-  }
-  step += end;
+  const double busy_s = microbatches * CycleSeconds(stages.slowest_s());
+  step[TimeTerm::kBubble] = std::max(0.0, makespans.without_transfers_s - busy_s);
+  step[TimeTerm::kPipelineComm] =
+      std::max(0.0, makespans.with_transfers_s - makespans.without_transfers_s);
+  step += SlowestStepEnd(question, layout, stages.slowest_s().backward_s);
   const double ranks = layout.world_size();
   step[TimeTerm::kStragglers] =
       question.engine.time.straggler_sigma * std::sqrt(2 * std::log(ranks)) * step.total_s();
   return step;
 }
 
+// Every worker with a core of its own.
+Question Alone(const Question& question) {
+  Question alone = question;
+  alone.cluster.cores_per_node = 0;
+  return alone;
+}
+
+bool SharesCores(const Question& question, const Layout& layout) {
+  return CoreSharing(question.cluster, layout.world_size()) > 1;
+}
+
+}  // namespace
+
+TermSeconds EstimateStep(const Question& question, const Layout& layout) {
+  const Parts parts(question, layout);
+  Stages stages(question, layout, parts);
+  if (!SharesCores(question, layout)) {
+    const Makespans makespans = ClosedForm(question, layout, stages);
+    return Sum(question, layout, parts, stages, makespans);
+  }
+  const Question alone = Alone(question);
+  Stages stages_alone(alone, layout, Parts(alone, layout));
+  const Makespans makespans = ClosedForm(alone, layout, stages_alone);
+  return Sum(question, layout, parts, stages, WithSharedCores(layout, stages, makespans));
+}
+
 absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& layout) {
-  return EstimateStep(question, layout);
+  if (layout.pp == 1) return EstimateStep(question, layout);
+  const Parts parts(question, layout);
+  const Stages stages(question, layout, parts);
+  Makespans makespans;
+  if (!SharesCores(question, layout)) {
+    ASSIGN_OR_RETURN(makespans, Replayed(question, layout, parts));
+    return Sum(question, layout, parts, stages, makespans);
+  }
+  const Question alone = Alone(question);
+  ASSIGN_OR_RETURN(makespans, Replayed(alone, layout, Parts(alone, layout)));
+  return Sum(question, layout, parts, stages, WithSharedCores(layout, stages, makespans));
 }
 
 }  // namespace weft

@@ -4,17 +4,21 @@
 
 namespace weft {
 
+// Matrix products on devices with compute units, as one vendor's libraries do them for all engines.
+struct MatmulHabits {
+  double half_rate_inner = 150;  // inner size at which a unit runs at half its rate
+  double wave_loss = 0.5;        // share of the last wave's idle units that the kernels do not fill
+  double small_tile_loss = 0.1;  // of a unit's rate, each time that its tile is halved
+  // Rate of products with a dim that vector loads cannot take (not a multiple of 8) over the usual.
+  double odd_size_rate = 0.25;
+};
+
 struct TimeHabits {
   // Attention on GPUs that stores no [T, T] matrix (arXiv:2307.08691); false: scores of all pairs
   // are written and read back. CPU backends store the causal half.
   bool fused_attention = true;
 
-  // Matrix products on devices with compute units: inner size at which a unit runs at half its
-  // rate, share of the last wave's idle units that the kernels do not fill, and what share of its
-  // rate a unit loses each time that its tile is halved.
-  double half_rate_inner = 150;
-  double wave_loss = 0.5;
-  double small_tile_loss = 0.1;
+  MatmulHabits matmul;
 
   // Shares of tensor-parallel communication that the compute of its own pass hides, [0, 1].
   double tensor_hidden_forward = 0;
@@ -27,6 +31,8 @@ struct TimeHabits {
   // Compute that runs beside a communication loses this share of the time that both run: some
   // units move data (arXiv:2407.21783, 3.3.2 and others see 2 to 15 %).
   double overlap_slowdown = 0;
+  // ZeRO reduces gradients to their owners by all-reduces, of which each rank keeps its part.
+  bool zero_all_reduces = false;
   double gradient_bytes = 4;   // per parameter, as reduced
   double parameter_bytes = 2;  // as gathered
 
@@ -35,6 +41,7 @@ struct TimeHabits {
   double forward_ops = 18;
   double backward_ops = 24;
   double collective_ops = 0;
+  double transfer_ops = 0;  // per transfer between stages
   double microbatch_ops = 0;
   double step_ops = 0;
 

@@ -72,4 +72,18 @@ StageParameters StageParametersOf(const ParameterShare& share, const ModelShape&
   return parameters;
 }
 
+double AdapterParametersOf(const LowRankAdapters& adapters, const ModelShape& model,
+                           const Layout& layout, int stage) {
+  const BlockShare share = ShareOf(model, layout);
+  double sides = 0;  // rows and columns of the adapted weights
+  if (adapters.on_attention_qv) sides += 2 * share.width + share.query + share.key_value;
+  if (adapters.on_attention_ko) sides += 2 * share.width + share.query + share.key_value;
+  if (adapters.on_mlp) {
+    const double halves = model.family == ModelFamily::kGpt2 ? 1 : 2;
+    sides += halves * share.width + share.up + share.width + share.inner;
+  }
+  const auto blocks = static_cast<double>(StageBlockCount(layout, model.num_blocks, stage));
+  return blocks * static_cast<double>(adapters.rank) * sides;
+}
+
 }  // namespace weft

@@ -1,6 +1,7 @@
 // Sizes that the time model needs, per rank, as plain numbers: no list of tensors, no allocation.
 // Pure.
 #pragma once
+#include "plan/estimate/question.h"
 #include "plan/layout.h"
 #include "plan/model.h"
 
@@ -39,5 +40,9 @@ struct StageParameters {
 };
 StageParameters StageParametersOf(const ParameterShare& share, const ModelShape& model,
                                   const Layout& layout, int stage);
+
+// Parameters of low-rank adapters on one rank of `stage`: what is trained, and reduced.
+double AdapterParametersOf(const LowRankAdapters& adapters, const ModelShape& model,
+                           const Layout& layout, int stage);
 
 }  // namespace weft
