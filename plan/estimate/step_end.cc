@@ -1,0 +1,120 @@
+// What follows the pipeline: reductions, gathers, the optimizer (step_estimate.h).
+#include <algorithm>
+
+#include "plan/estimate/collective.h"
+#include "plan/estimate/machine.h"
+#include "plan/estimate/step_estimate.h"
+#include "plan/estimate/work.h"
+
+namespace weft {
+namespace {
+
+// Of a host that holds optimizer states, per worker: its link to the device, one way, and its
+// memory. Usual PCIe 4 x16 and a worker's share of a server's memory channels.
+constexpr double kHostLinkBytesPerS = 22e9;
+constexpr double kHostMemoryBytesPerS = 25e9;
+
+// A communication of which what fits into a window is hidden; the last bucket never is.
+double Exposed(const TimeHabits& habits, double comm_s, double window_s) {
+  constexpr double kLastBucket = 0.02;
+  const double hidden_s = std::min((1 - kLastBucket) * comm_s, window_s);
+  return comm_s - hidden_s + habits.overlap_slowdown * hidden_s;
+}
+
+// Buffers that the optimizer keeps per parameter, in bytes read and written beside them.
+double UpdateBytes(const Question& question) {
+  const double two_moments = question.engine.time.optimizer_bytes;
+  switch (question.optimizer) {
+    case OptimizerStates::kNone:
+      return std::max(4.0, two_moments - 16);
+    case OptimizerStates::kOneMoment:
+      return std::max(4.0, two_moments - 8);
+    case OptimizerStates::kTwoMoments:
+      return two_moments;
+    case OptimizerStates::kTwoMoments8Bit:
+    case OptimizerStates::kFactored:
+      return std::max(4.0, two_moments - 12);
+  }
+  return two_moments;
+}
+
+// The data axis of one layout.
+struct DataAxis {
+  DataAxis(const Machine& asked, const Layout& cut)
+      : machine(asked),
+        layout(cut),
+        data(GroupOf(asked, cut.data_group(), cut.tp, cut.world_size())),
+        shard(GroupOf(asked, cut.zero_ranks(), cut.tp, cut.world_size())) {}
+
+  // Gradients to all ranks (ZeRO 0), or to the ranks that own them.
+  double ReduceSeconds(const TimeHabits& habits, double bytes) const {
+    if (layout.zero_stage == 0) return AllReduceSeconds(machine, data, bytes);
+    double reduce_s = habits.zero_all_reduces ? AllReduceSeconds(machine, shard, bytes)
+                                              : ReduceScatterSeconds(machine, shard, bytes);
+    if (layout.zero_ranks() < layout.data_group()) {
+      // Groups that each hold all shards: a shard is summed across them.
+      const int groups = layout.data_group() / layout.zero_ranks();
+      const int stride = layout.tp * layout.zero_ranks();
+      const RankGroup across = GroupOf(machine, groups, stride, layout.world_size());
+      reduce_s += AllReduceSeconds(machine, across, bytes / layout.zero_ranks());
+    }
+    return reduce_s;
+  }
+
+  const Machine& machine;
+  const Layout& layout;
+  RankGroup data, shard;
+};
+
+}  // namespace
+
+TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, double backward_s) {
+  const Machine machine = MachineOf(question);
+  const TimeHabits& habits = question.engine.time;
+  const double sharing = CoreSharing(question.cluster, layout.world_size());
+  const ParameterShare share = ParametersOf(question.model, layout);
+  const StageParameters own = StageParametersOf(share, question.model, layout, stage);
+  const double trained =
+      question.adapters ? AdapterParametersOf(*question.adapters, question.model, layout, stage)
+                        : own.total();
+  const int world = layout.world_size();
+  const DataAxis axis(machine, layout);
+  const double reduce_s = axis.ReduceSeconds(habits, habits.gradient_bytes * trained);
+  const double window_s = habits.reduce_window * backward_s;
+  TermSeconds end;
+  double& comm_s = end[TimeTerm::kDataComm];
+  if (layout.zero_stage < 3) {
+    comm_s += Exposed(habits, reduce_s, window_s);
+    if (layout.zero_stage > 0) {
+      const double gather_s =
+          AllGatherSeconds(machine, axis.shard, habits.parameter_bytes * trained);
+      comm_s += Exposed(habits, gather_s, habits.gather_window * backward_s / 2);
+    }
+  } else {
+    // Gathered for the forward pass under it, for the backward pass under it with the reduction.
+    const auto microbatches = static_cast<double>(layout.num_microbatches);
+    const double gather_s =
+        AllGatherSeconds(machine, axis.shard, habits.parameter_bytes * own.total());
+    comm_s += microbatches * (Exposed(habits, gather_s, window_s / 2) +
+                              Exposed(habits, gather_s + reduce_s, window_s));
+  }
+  const bool holds_copy = share.tied_copy > 0 && (stage == 0 || stage == layout.pp - 1);
+  if (holds_copy && !question.adapters) {
+    const RankGroup ends = {.ranks = 2, .per_node = world <= machine.slots_per_node ? 2.0 : 1.0};
+    comm_s += AllReduceSeconds(machine, ends, habits.gradient_bytes * share.tied_copy);
+  }
+  const RankGroup everyone = GroupOf(machine, world, 1, world);
+  comm_s += AllReduceSeconds(machine, everyone, 3 * sizeof(double));  // norm, loss, stop
+  const double updated = trained / (layout.zero_stage > 0 ? layout.zero_ranks() : 1);
+  end[TimeTerm::kOptimizer] =
+      sharing * UpdateBytes(question) * updated / machine.memory_bytes_per_s;
+  if (layout.offload_optimizer) {
+    end[TimeTerm::kOptimizer] =
+        updated * ((habits.gradient_bytes + habits.parameter_bytes) / kHostLinkBytesPerS +
+                   UpdateBytes(question) / kHostMemoryBytesPerS);
+  }
+  end[TimeTerm::kOverhead] = sharing * habits.step_ops * machine.op_s;
+  return end;
+}
+
+}  // namespace weft
