@@ -47,7 +47,8 @@ absl::Status CheckSubmission(const Submitted& submitted) {
     return absl::InvalidArgumentError(
         absl::StrCat("run_folder: \"", submitted.run_folder, "\" is not an absolute path"));
   }
-  const std::vector<SpecIssue> issues = Validate(submitted.spec);
+  std::vector<SpecIssue> issues = Validate(submitted.spec);
+  if (issues.empty()) issues = RunIssues(submitted.spec);
   if (!issues.empty()) {
     return absl::InvalidArgumentError(
         absl::StrJoin(issues, "\n", [](std::string* out, const SpecIssue& issue) {
@@ -217,8 +218,9 @@ void Driver::Publish(const std::vector<proto::JobEvent>& events) {
 }
 
 void Driver::PlanTheJob() {
-  const absl::StatusOr<Plan> plan =
-      job_.layout_given ? PlanFor(job_.spec, *job_.layout) : FindPlan(job_.spec);
+  const absl::StatusOr<Plan> plan = job_.layout_given
+                                        ? PlanFor(job_.spec, *job_.layout, Purpose::kRun)
+                                        : FindPlan(job_.spec, Purpose::kRun);
   if (plan.ok()) {
     Happened(Planned{plan->layout, plan->peak_bytes()});
   } else {

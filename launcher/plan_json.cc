@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "plan/search/describe.h"
 #include "process/version.h"
 
 namespace weft {
@@ -31,25 +32,23 @@ Json LayoutJson(const Layout& layout) {
 Json MemoryJson(const Plan& plan) {
   Json stages = Json::array();
   for (const StageMemory& stage : plan.stages) {
-    Json kinds = Json::object();
-    for (const MemoryKind kind :
-         {MemoryKind::kWeights, MemoryKind::kGradients, MemoryKind::kOptimizer,
-          MemoryKind::kActivations, MemoryKind::kWorkspace, MemoryKind::kCommunication,
-          MemoryKind::kTokens}) {
-      kinds[Text(MemoryKindName(kind))] = stage.memory.bytes(kind);
+    Json terms = Json::object();
+    for (size_t i = 0; i < kMemoryTerms; ++i) {
+      const auto term = static_cast<MemoryTerm>(i);
+      if (term != MemoryTerm::kContext) terms[Text(MemoryTermName(term))] = stage.memory.of(term);
     }
     stages.push_back({{"stage", stage.stage},
                       {"first_block", stage.blocks.begin},
-                      {"num_blocks", stage.blocks.size()},
-                      {"bytes", std::move(kinds)},
-                      {"total_bytes", stage.memory.total_bytes()}});
+                      {"num_blocks", stage.num_blocks},
+                      {"bytes", std::move(terms)},
+                      {"total_bytes", stage.layout_bytes()}});
   }
   return {{"usable_bytes", plan.usable_bytes},
           {"peak_bytes", plan.peak_bytes()},
           {"stages", std::move(stages)}};
 }
 
-Json RejectionJson(const Rejection& rejection) {
+Json RejectionJson(const JobSpec& job, const Plan& plan, const Rejection& rejection) {
   Json json = {{"layout", LayoutJson(rejection.layout)}};
   switch (rejection.cause) {
     case RejectionCause::kBrokenRule:
@@ -62,10 +61,10 @@ Json RejectionJson(const Rejection& rejection) {
     case RejectionCause::kSlower:
       json["cause"] = "slower";
       json["memory_bytes"] = rejection.memory_bytes;
-      json["step_s"] = rejection.step_s;
+      json["step_s"] = rejection.time.total_s();
       break;
   }
-  json["reason"] = rejection.reason;
+  json["reason"] = RejectionText(job, plan, rejection);
   return json;
 }
 
@@ -74,11 +73,14 @@ Json RejectionJson(const Rejection& rejection) {
 std::string PlanJson(const JobFile& file, const Plan& plan, int max_rejections) {
   const JobSpec& job = file.job;
   Json terms = Json::object();
-  for (const auto& [name, seconds] : plan.time.terms()) terms[name] = seconds;
+  for (size_t i = 0; i < kTimeTerms; ++i) {
+    const auto term = static_cast<TimeTerm>(i);
+    terms[Text(TimeTermName(term))] = plan.time.of(term);
+  }
   Json rejections = Json::array();
   const int shown = std::min(max_rejections, static_cast<int>(plan.rejections.size()));
   for (int i = 0; i < shown; ++i) {
-    rejections.push_back(RejectionJson(plan.rejections[static_cast<size_t>(i)]));
+    rejections.push_back(RejectionJson(job, plan, plan.rejections[static_cast<size_t>(i)]));
   }
   const Json json = {
       {"format_version", kPlanJsonVersion},
@@ -104,7 +106,7 @@ std::string PlanJson(const JobFile& file, const Plan& plan, int max_rejections) 
         {"tokens_per_s", plan.tokens_per_s(job.batch())},
         {"bubble_fraction", plan.bubble_fraction},
         {"terms_s", std::move(terms)}}},
-      {"candidates", plan.candidates},
+      {"candidates", plan.counts.points},
       {"rejections", std::move(rejections)},
       {"notes", file.notes}};
   return json.dump(2) + "\n";

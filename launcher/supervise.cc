@@ -199,7 +199,7 @@ class Supervisor {
     group_.reset();
     ASSIGN_OR_RETURN(const JobSpec job, FromProto(launch.job()));
     ASSIGN_OR_RETURN(const Layout layout, FromProto(launch.layout()));
-    ASSIGN_OR_RETURN(const Plan plan, PlanFor(job, layout));
+    ASSIGN_OR_RETURN(const Plan plan, PlanFor(job, layout, Purpose::kRun));
     const RunRecord record{.generation = launch.generation(),
                            .weft_version = Version(),
                            .planned_bytes = plan.peak_bytes(),

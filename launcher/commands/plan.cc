@@ -24,7 +24,9 @@ int RunPlan(PlanArguments arguments) {
   arguments.options.check_files = !arguments.without_data;
   const absl::StatusOr<JobFile> file = ReadJobFile(arguments.path, arguments.options);
   if (!file.ok()) return FailJobFile(file.status());
-  const absl::StatusOr<Plan> plan = FindPlan(file->job);
+  // What `weft run` would start, or, of a job that weft cannot run yet, what it would be like.
+  const Purpose purpose = RunIssues(file->job).empty() ? Purpose::kRun : Purpose::kEstimate;
+  const absl::StatusOr<Plan> plan = FindPlan(file->job, purpose);
   if (!plan.ok()) {
     std::cerr << file->Locate(plan.status().message()) << "\n";
     std::cerr << "weft: "

@@ -59,7 +59,7 @@ absl::Status CheckMemory(const JobSpec& job, const Plan& plan) {
   const std::optional<int64_t> available = AvailableMemoryBytes();
   int64_t needed = 0;
   for (const StageMemory& stage : plan.stages) {
-    needed += stage.memory.total_bytes() * (plan.layout.world_size() / plan.layout.pp);
+    needed += stage.layout_bytes() * (plan.layout.world_size() / plan.layout.pp);
   }
   if (!available || needed <= *available) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -147,7 +147,8 @@ absl::StatusOr<Prepared> Prepare(const RunArguments& arguments, int* exit_code) 
   absl::Status status = CheckTrainable(job);
   if (status.ok()) {
     prepared.fixed = FixedLayout(job);
-    absl::StatusOr<Plan> plan = prepared.fixed ? PlanFor(job, *prepared.fixed) : FindPlan(job);
+    absl::StatusOr<Plan> plan = prepared.fixed ? PlanFor(job, *prepared.fixed, Purpose::kRun)
+                                               : FindPlan(job, Purpose::kRun);
     status = plan.status();
     if (plan.ok()) prepared.plan = *std::move(plan);
     if (status.ok()) status = CheckMemory(job, prepared.plan);
@@ -247,6 +248,7 @@ int Run(const RunArguments& arguments) {
 
 void AddRun(CLI::App& app, const std::string& program, int* exit_code) {
   const auto arguments = std::make_shared<RunArguments>();
+  arguments->options.to_run = true;
   arguments->program = program;
   CLI::App* run = app.add_subcommand("run", "train a job file; goes on where it was");
   run->add_option("job", arguments->path, "the job file, or a run's resolved.yaml")->required();

@@ -100,17 +100,20 @@ std::string RankLines(const Plan& plan) {
 }
 
 std::string MemoryLines(const Plan& plan) {
-  const MemoryKind kinds[] = {MemoryKind::kWeights,   MemoryKind::kGradients,
-                              MemoryKind::kOptimizer, MemoryKind::kActivations,
-                              MemoryKind::kWorkspace, MemoryKind::kCommunication,
-                              MemoryKind::kTokens};
+  std::vector<MemoryTerm> terms;  // those that some stage has
+  for (size_t i = 0; i < kMemoryTerms; ++i) {
+    const auto term = static_cast<MemoryTerm>(i);
+    const bool held = std::any_of(plan.stages.begin(), plan.stages.end(),
+                                  [&](const auto& stage) { return stage.memory.of(term) != 0; });
+    if (held && term != MemoryTerm::kContext) terms.push_back(term);
+  }
   std::vector<std::vector<std::string>> rows = {{"stage"}};
-  for (const MemoryKind kind : kinds) rows[0].emplace_back(MemoryKindName(kind));
+  for (const MemoryTerm term : terms) rows[0].emplace_back(MemoryTermName(term));
   rows[0].insert(rows[0].end(), {"total", "of usable"});
   for (const StageMemory& stage : plan.stages) {
     std::vector<std::string> row = {absl::StrCat(stage.stage)};
-    for (const MemoryKind kind : kinds) row.push_back(BytesText(stage.memory.bytes(kind)));
-    const int64_t total = stage.memory.total_bytes();
+    for (const MemoryTerm term : terms) row.push_back(BytesText(stage.memory.of(term)));
+    const int64_t total = stage.layout_bytes();
     row.push_back(BytesText(total));
     row.push_back(absl::StrFormat(
         "%.1f %%", 100 * static_cast<double>(total) / static_cast<double>(plan.usable_bytes)));
@@ -123,9 +126,12 @@ std::string MemoryLines(const Plan& plan) {
 std::string TimeLines(const JobSpec& job, const Plan& plan) {
   const double total_s = plan.time.total_s();
   std::vector<std::vector<std::string>> rows;
-  for (const auto& [name, seconds] : plan.time.terms()) {
-    rows.push_back(
-        {name, SecondsText(seconds), absl::StrFormat("%.1f %%", 100 * seconds / total_s)});
+  for (size_t i = 0; i < kTimeTerms; ++i) {
+    const auto term = static_cast<TimeTerm>(i);
+    const double seconds = plan.time.of(term);
+    if (seconds == 0) continue;
+    rows.push_back({absl::StrCat(TimeTermName(term)), SecondsText(seconds),
+                    absl::StrFormat("%.1f %%", 100 * seconds / total_s)});
   }
   return absl::StrCat("\nstep time, predicted: ", SecondsText(total_s), ", ",
                       CountText(plan.tokens_per_s(job.batch())), " tokens/s",
@@ -134,17 +140,46 @@ std::string TimeLines(const JobSpec& job, const Plan& plan) {
                       Table(rows));
 }
 
-std::string RejectionLines(const Plan& plan, int max_rejections) {
+std::string RejectionLines(const JobSpec& job, const Plan& plan, int max_rejections) {
   if (plan.rejections.empty()) return "";
   const auto shown = std::min(plan.rejections.size(), static_cast<size_t>(max_rejections));
-  std::string text = absl::StrCat("\n", Plural(plan.candidates, "layout"), " looked at");
+  std::string text = absl::StrCat("\n", Plural(plan.counts.points, "layout"), " looked at, ",
+                                  plan.counts.evaluated, " of them priced");
   if (shown == 0) return absl::StrCat(text, "\n");
   absl::StrAppend(&text, "; the nearest losers:\n");
   for (size_t i = 0; i < shown; ++i) {
     const Rejection& rejection = plan.rejections[i];
-    absl::StrAppend(&text, "  ", LayoutText(rejection.layout), "\n    ", rejection.reason, "\n");
+    absl::StrAppend(&text, "  ", LayoutText(rejection.layout), "\n    ",
+                    RejectionText(job, plan, rejection), "\n");
   }
   return text;
+}
+
+// The terms that grew most, at most three, none below a twentieth of the largest.
+std::string SlowerText(const Plan& plan, const Rejection& loser) {
+  const double objective_s = plan.time.total_s() / plan.goodput;
+  const double loser_s = loser.time.total_s() / loser.goodput;
+  if (std::round(loser_s * 1e12) <= std::round(objective_s * 1e12)) {
+    return "just as fast; of equals the first in order wins";
+  }
+  std::vector<std::pair<double, absl::string_view>> grown;  // (-seconds, name): largest first
+  for (size_t i = 0; i < kTimeTerms; ++i) {
+    const auto term = static_cast<TimeTerm>(i);
+    const double growth_s = loser.time.of(term) - plan.time.of(term);
+    if (growth_s > 0) grown.emplace_back(-growth_s, TimeTermName(term));
+  }
+  std::sort(grown.begin(), grown.end());
+  std::vector<std::string> parts;
+  for (const auto& [growth_s, name] : grown) {
+    if (parts.size() == 3 || growth_s > grown.front().first / 20) break;
+    parts.push_back(absl::StrCat(name, " +", SecondsText(-growth_s)));
+  }
+  if (loser.time.total_s() <= plan.time.total_s()) parts = {"fewer of its steps are committed"};
+  const double percent = 100 * (loser_s / objective_s - 1);
+  const std::string share = percent < 0.05   ? "less than 0.1"
+                            : percent < 9.95 ? absl::StrFormat("%.1f", percent)
+                                             : absl::StrFormat("%.0f", percent);
+  return absl::StrCat(share, " % slower: ", absl::StrJoin(parts, ", "));
 }
 
 }  // namespace
@@ -169,9 +204,41 @@ std::string SecondsText(double seconds) {
   return absl::StrCat(ThreeDigits(seconds * 1e6), " us");
 }
 
+std::string MisfitText(const Cluster& cluster, int64_t usable_bytes, const Rejection& misfit) {
+  return absl::StrCat("needs ", BytesText(misfit.memory_bytes), " on stage ", misfit.stage, ", ",
+                      BytesText(misfit.memory_bytes - usable_bytes), " above the ",
+                      BytesText(usable_bytes), " of ", cluster.device.name, ": ",
+                      MemoryTermName(misfit.largest), " ", BytesText(misfit.largest_bytes),
+                      " is the largest part");
+}
+
+std::string MisfitText(const Cluster& cluster, const Plan& plan) {
+  const StageMemory& fullest = plan.fullest();
+  MemoryEstimate own = fullest.memory;
+  own[MemoryTerm::kContext] = 0;
+  return MisfitText(cluster, plan.usable_bytes,
+                    {.layout = plan.layout,
+                     .memory_bytes = fullest.layout_bytes(),
+                     .stage = fullest.stage,
+                     .largest = own.largest(),
+                     .largest_bytes = own.of(own.largest())});
+}
+
+std::string RejectionText(const JobSpec& job, const Plan& plan, const Rejection& rejection) {
+  switch (rejection.cause) {
+    case RejectionCause::kBrokenRule:
+      return rejection.rule;
+    case RejectionCause::kDoesNotFit:
+      return MisfitText(job.cluster, plan.usable_bytes, rejection);
+    case RejectionCause::kSlower:
+      return SlowerText(plan, rejection);
+  }
+  return "";
+}
+
 std::string PlanText(const JobSpec& job, const Plan& plan, int max_rejections) {
   return absl::StrCat(HeadText(job), LayoutLines(job, plan), RankLines(plan), MemoryLines(plan),
-                      TimeLines(job, plan), RejectionLines(plan, std::max(max_rejections, 0)));
+                      TimeLines(job, plan), RejectionLines(job, plan, std::max(max_rejections, 0)));
 }
 
 }  // namespace weft

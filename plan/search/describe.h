@@ -4,12 +4,21 @@
 #include <string>
 
 #include "plan/job_spec.h"
-#include "plan/search/search.h"
+#include "plan/search/plan.h"
 
 namespace weft {
 
 std::string BytesText(int64_t bytes);     // "1.50 GiB", "12.0 MiB"
 std::string SecondsText(double seconds);  // "1.25 s", "34.1 ms"
+
+// "needs 3.20 GiB on stage 0, 0.70 GiB above the 2.50 GiB of cpu-slot: activations 1.90 GiB is the
+// largest part". `usable_bytes`: what the device leaves for it.
+std::string MisfitText(const Cluster& cluster, int64_t usable_bytes, const Rejection& misfit);
+std::string MisfitText(const Cluster& cluster, const Plan& plan);
+
+// Why `rejection` is not `plan`: "12 % slower: bubble +310 ms, pipeline_comm +50.0 ms", MisfitText,
+// or the rule.
+std::string RejectionText(const JobSpec& job, const Plan& plan, const Rejection& rejection);
 
 // Layout, per-stage memory table, step time by term, nearest losers with their reason.
 std::string PlanText(const JobSpec& job, const Plan& plan, int max_rejections);

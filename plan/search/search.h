@@ -1,60 +1,37 @@
-// FindPlan: the one entrance to planning. Every candidate layout is tried, in a fixed order; each
-// that loses has a recorded reason. `weft plan` and the coordinator call the same function. Pure.
+// FindPlan: the one entrance to planning. The whole lattice of layouts is searched, in a fixed
+// order; what is not priced is cut by a proven bound. `weft plan` and the coordinator call the same
+// function. Pure.
 #pragma once
-#include <optional>
-#include <string>
-#include <vector>
-
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "plan/cost.h"
+#include "plan/estimate/question.h"
 #include "plan/job_spec.h"
 #include "plan/layout.h"
-#include "plan/memory.h"
+#include "plan/search/plan.h"
+#include "plan/search/space.h"
 
 namespace weft {
 
-enum class RejectionCause { kBrokenRule, kDoesNotFit, kSlower };
+// The layout with the most committed tokens per second (tokens/s x goodput) that keeps every rule,
+// every value that the job fixes, and fits; of equals the simpler. Deterministic. InvalidArgument:
+// the fixed values contradict each other, or ask, for kRun, for what the engine cannot do yet.
+// FailedPrecondition: layouts exist but none fits; names the nearest one, the limit it broke and
+// the smallest changes that would fit. REQUIRES: Validate(job).empty().
+absl::StatusOr<Plan> FindPlan(const JobSpec& job, Purpose purpose);
 
-struct Rejection {
-  Layout layout;
-  RejectionCause cause = RejectionCause::kSlower;
-  std::string reason;        // in words, with numbers
-  double step_s = 0;         // kSlower only
-  int64_t memory_bytes = 0;  // worst rank; 0 when a rule is broken
-};
+// The same for any engine's habits and any values fixed. REQUIRES: CheckModel and CheckCluster
+// hold.
+absl::StatusOr<Plan> FindPlan(const Question& question, const Constraints& constraints,
+                              Purpose purpose);
 
-// What one pipeline stage holds, worst rank of the stage.
-struct StageMemory {
-  int stage = 0;
-  BlockRange blocks;
-  RankMemory memory;
-};
+// The same job with more values fixed, or others: for "why not tp=4?".
+absl::StatusOr<Plan> FindPlanUnder(const JobSpec& job, const Constraints& constraints,
+                                   Purpose purpose);
 
-struct Plan {
-  Layout layout;
-  StepTime time;
-  std::vector<StageMemory> stages;
-  int64_t usable_bytes = 0;           // of one device, for the arena
-  double bubble_fraction = 0;         // from the simulator
-  std::vector<Rejection> rejections;  // nearest first: best losers, then misfits, then rules
-  int64_t candidates = 0;             // layouts looked at
-
-  int64_t peak_bytes() const;  // largest stage
-  double tokens_per_s(const BatchShape& batch) const;
-};
-
-// Candidates that keep every value the job fixes, simplest first: small tp, then small pp, large
-// micro batch last.
-std::vector<Layout> CandidateLayouts(const JobSpec& job);
-
-// The layout with the highest predicted tokens/s that keeps every rule and fits; ties go to the
-// earlier candidate. Objective, order and reasons are deterministic. InvalidArgument: the fixed
-// values contradict each other (the message is CheckLayout's). FailedPrecondition: layouts exist
-// but none fits; names the nearest one and the limit it broke.
-// REQUIRES: Validate(job).empty().
-absl::StatusOr<Plan> FindPlan(const JobSpec& job);
-
-// The plan of one given layout, without a search. Same errors.
-absl::StatusOr<Plan> PlanFor(const JobSpec& job, const Layout& layout);
+// The plan of one given layout, without a search. InvalidArgument: the layout breaks a rule. kRun
+// also refuses what the engine cannot run (InvalidArgument) and what does not fit
+// (FailedPrecondition); kEstimate answers with `fits` false.
+absl::StatusOr<Plan> PlanFor(const JobSpec& job, const Layout& layout, Purpose purpose);
+absl::StatusOr<Plan> PlanFor(const Question& question, const Layout& layout, Purpose purpose);
 
 }  // namespace weft

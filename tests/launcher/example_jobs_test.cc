@@ -26,7 +26,7 @@ TEST(ExampleJobs, AreReadAndPlanned) {
   for (const std::string& path : paths) {
     const auto file = ReadJobFile(path, {.sets = {}, .check_files = false});
     ASSERT_TRUE(file.ok()) << file.status();
-    const auto plan = FindPlan(file->job);
+    const auto plan = FindPlan(file->job, Purpose::kRun);
     EXPECT_TRUE(plan.ok()) << path << ": " << plan.status();
   }
 }
@@ -35,7 +35,7 @@ TEST(ExampleJobs, TheQuickstartIsTwoReplicasOfTwoStages) {
   const auto file = ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/quickstart.yaml",
                                 {.sets = {}, .check_files = false});
   ASSERT_TRUE(file.ok()) << file.status();
-  const auto plan = FindPlan(file->job);
+  const auto plan = FindPlan(file->job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->layout.dp, 2);
   EXPECT_EQ(plan->layout.pp, 2);
@@ -46,7 +46,7 @@ TEST(PlanJson, HasTheDocumentedFields) {
   const auto file = ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/quickstart.yaml",
                                 {.sets = {}, .check_files = false});
   ASSERT_TRUE(file.ok()) << file.status();
-  const auto plan = FindPlan(file->job);
+  const auto plan = FindPlan(file->job, Purpose::kRun);
   ASSERT_TRUE(plan.ok());
   const auto json = nlohmann::json::parse(PlanJson(*file, *plan, 2));
   EXPECT_EQ(json["format_version"], 1);

@@ -41,7 +41,7 @@ TEST_F(ResolvedYaml, ReadsBackAsTheSameJobAndRecord) {
   };
   for (const auto& sets : variants) {
     const JobSpec job = Job(sets);
-    const auto plan = FindPlan(job);
+    const auto plan = FindPlan(job, Purpose::kRun);
     ASSERT_TRUE(plan.ok()) << plan.status();
     const JobSpec resolved = Resolve(job, plan->layout);
     const std::string text = ResolvedText(resolved, kRecord);
@@ -58,7 +58,7 @@ TEST_F(ResolvedYaml, ReadsBackAsTheSameJobAndRecord) {
     // The plan is repeated without a search, and is the same.
     ASSERT_TRUE(FixedLayout(again->job).has_value());
     EXPECT_TRUE(*FixedLayout(again->job) == plan->layout);
-    EXPECT_TRUE(FindPlan(again->job)->layout == plan->layout);
+    EXPECT_TRUE(FindPlan(again->job, Purpose::kRun)->layout == plan->layout);
   }
 }
 
@@ -77,7 +77,7 @@ TEST_F(ResolvedYaml, ReadsBackAnyModelAndGpus) {
 TEST_F(ResolvedYaml, LeavesNothingToThePlanner) {
   const JobSpec job = Job({"parallelism.dp=auto", "parallelism.pp=auto"});
   EXPECT_FALSE(FixedLayout(job).has_value());
-  std::string text = ResolvedText(Resolve(job, FindPlan(job)->layout), kRecord);
+  std::string text = ResolvedText(Resolve(job, FindPlan(job, Purpose::kRun)->layout), kRecord);
   text.erase(text.find("resume: auto"), 12);  // a mode, not a value to be found
   EXPECT_THAT(text, testing::Not(testing::HasSubstr(": auto\n")));
 }

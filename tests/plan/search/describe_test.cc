@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "plan/search/search.h"
 #include "tests/golden/golden.h"
 #include "tests/plan/sample_jobs.h"
 
@@ -42,7 +43,7 @@ TEST(SecondsText, HasThreeDigitsAndAUnit) {
 }
 
 std::string TextOf(const JobSpec& job, int max_rejections) {
-  const auto plan = FindPlan(job);
+  const auto plan = FindPlan(job, Purpose::kRun);
   return plan.ok() ? PlanText(job, *plan, max_rejections)
                    : absl::StrCat(plan.status().message(), "\n");
 }

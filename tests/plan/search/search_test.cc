@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "plan/search/describe.h"
 #include "tests/plan/sample_jobs.h"
 
 namespace weft {
@@ -19,14 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 bool IsSound(const JobSpec& job, const Layout& layout) {
-  return CheckLayout(job.model, job.cluster, job.batch(), layout).ok();
-}
-
-std::vector<std::string> Texts(const std::vector<Layout>& layouts) {
-  std::vector<std::string> texts;
-  texts.reserve(layouts.size());
-  for (const Layout& layout : layouts) texts.push_back(LayoutText(layout));
-  return texts;
+  return CheckRunnable(job.model, job.cluster, job.batch(), layout).ok();
 }
 
 void FixDegrees(JobSpec& job, int dp, int tp, int pp) {
@@ -35,7 +29,10 @@ void FixDegrees(JobSpec& job, int dp, int tp, int pp) {
   job.parallelism.pp = pp;
 }
 
-// Every sound layout, by trying all numbers.
+constexpr ScheduleKind kSchedules[] = {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kGpipe,
+                                       ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1};
+
+// Every layout that the engine can run, by trying all numbers.
 std::vector<Layout> BruteForce(const JobSpec& job) {
   std::vector<Layout> layouts;
   const int slots = job.cluster.slots();
@@ -45,16 +42,22 @@ std::vector<Layout> BruteForce(const JobSpec& job) {
       for (int dp = 1; dp <= slots; ++dp) {
         for (int64_t micro = 1; micro <= global; ++micro) {
           for (int64_t count = 1; count <= global; ++count) {
-            for (const ScheduleKind schedule :
-                 {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kGpipe}) {
-              if (pp == 1 && schedule == ScheduleKind::kGpipe) continue;  // the same step
-              const Layout layout = {.dp = dp,
-                                     .pp = pp,
-                                     .tp = tp,
-                                     .schedule = schedule,
-                                     .micro_batch_size = micro,
-                                     .num_microbatches = count};
-              if (IsSound(job, layout)) layouts.push_back(layout);
+            for (const ScheduleKind schedule : kSchedules) {
+              const bool interleaved = schedule == ScheduleKind::kInterleaved;
+              if (pp == 1 && schedule != kSchedules[0]) continue;  // the same step
+              // Chunks are parts of a stage's blocks.
+              const int64_t most = (job.model.num_blocks + pp - 1) / pp;
+              for (int chunks = interleaved ? 2 : 1; chunks <= (interleaved ? most : 1); ++chunks) {
+                if (most % chunks != 0) continue;
+                const Layout layout = {.dp = dp,
+                                       .pp = pp,
+                                       .tp = tp,
+                                       .schedule = schedule,
+                                       .micro_batch_size = micro,
+                                       .num_microbatches = count,
+                                       .virtual_stages = chunks};
+                if (IsSound(job, layout)) layouts.push_back(layout);
+              }
             }
           }
         }
@@ -64,100 +67,73 @@ std::vector<Layout> BruteForce(const JobSpec& job) {
   return layouts;
 }
 
-TEST(CandidateLayouts, AreAllSoundLayoutsSimplestFirst) {
-  const JobSpec job = SampleJob();
-  std::vector<Layout> sound;
-  for (const Layout& layout : CandidateLayouts(job)) {
-    if (IsSound(job, layout)) sound.push_back(layout);
-  }
-  const std::vector<Layout> all = BruteForce(job);
-  EXPECT_GT(all.size(), 50U);
-  EXPECT_EQ(Texts(sound), Texts(all));
-}
-
-TEST(CandidateLayouts, KeepEveryValueThatTheJobFixes) {
-  JobSpec job = SampleJob();
-  job.parallelism.dp = 2;
-  job.parallelism.pp = 2;
-  job.parallelism.pp_schedule = ScheduleKind::kGpipe;
-  job.training.micro_batch_size = 4;
-  EXPECT_THAT(Texts(CandidateLayouts(job)),
-              ElementsAre("dp=2 tp=1 pp=2 gpipe micro_batch=4 microbatches=2"));
-
-  job = SampleJob();
-  job.parallelism.tp = 2;
-  job.parallelism.pp = 1;
-  job.training.gradient_accumulation_steps = 4;
-  EXPECT_THAT(Texts(CandidateLayouts(job)),
-              ElementsAre("dp=1 tp=2 pp=1 1f1b micro_batch=4 microbatches=4",
-                          "dp=2 tp=2 pp=1 1f1b micro_batch=2 microbatches=4"));
-}
-
 TEST(FindPlan, TakesTheFastestOfAllThatFit) {
   for (const int64_t memory_mib : {300, 400, 600, 2048}) {
     JobSpec job = SampleJob();
     job.cluster.device.memory_bytes = memory_mib << 20;
-    const auto plan = FindPlan(job);
+    const auto plan = FindPlan(job, Purpose::kRun);
     double best_s = 0;
     int64_t fitting = 0;
     for (const Layout& layout : BruteForce(job)) {
-      const auto other = PlanFor(job, layout);
+      const auto other = PlanFor(job, layout, Purpose::kRun);
       if (!other.ok()) continue;
       ++fitting;
-      if (best_s == 0 || other->time.total_s() < best_s) best_s = other->time.total_s();
+      const double objective_s = other->time.total_s() / other->goodput;
+      if (best_s == 0 || objective_s < best_s) best_s = objective_s;
     }
     ASSERT_EQ(plan.ok(), fitting > 0) << memory_mib << " MiB: " << plan.status();
     if (!plan.ok()) continue;
-    EXPECT_NEAR(plan->time.total_s(), best_s, 1e-9 * best_s) << memory_mib << " MiB";
+    EXPECT_NEAR(plan->time.total_s() / plan->goodput, best_s, 1e-9 * best_s)
+        << memory_mib << " MiB";
     EXPECT_LE(plan->peak_bytes(), plan->usable_bytes);
   }
 }
 
-TEST(FindPlan, EverySoundCandidateIsThePlanOrIsRejectedWithAReason) {
+TEST(FindPlan, AccountsForEveryLayoutAndGivesReasonsForTheNearest) {
   JobSpec job = SampleJob();
   job.cluster.device.memory_bytes = int64_t{400} << 20;
-  const auto plan = FindPlan(job);
+  const auto plan = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->candidates, static_cast<int64_t>(CandidateLayouts(job).size()));
-  size_t sound = 1;
+  EXPECT_EQ(plan->counts.points, static_cast<int64_t>(BruteForce(job).size()));
+  EXPECT_EQ(plan->counts.points,
+            plan->counts.evaluated + plan->counts.cut_by_time + plan->counts.cut_by_memory);
   RejectionCause last = RejectionCause::kSlower;
   double last_step_s = plan->time.total_s();
   int64_t last_bytes = 0;
   for (const Rejection& rejection : plan->rejections) {
     SCOPED_TRACE(LayoutText(rejection.layout));
-    EXPECT_FALSE(rejection.reason.empty());
-    sound += rejection.cause == RejectionCause::kBrokenRule ? 0 : 1;
+    EXPECT_FALSE(RejectionText(job, *plan, rejection).empty());
     // Nearest first: losers by time, then misfits by bytes, then broken rules.
     if (rejection.cause == RejectionCause::kSlower) {
       EXPECT_EQ(last, RejectionCause::kSlower);
-      EXPECT_GE(rejection.step_s, last_step_s - 1e-12);
+      const double objective_s = rejection.time.total_s() / rejection.goodput;
+      EXPECT_GE(objective_s, last_step_s - 1e-12);
       EXPECT_LE(rejection.memory_bytes, plan->usable_bytes);
-      last_step_s = rejection.step_s;
+      last_step_s = objective_s;
     } else if (rejection.cause == RejectionCause::kDoesNotFit) {
       EXPECT_NE(last, RejectionCause::kBrokenRule);
       EXPECT_GT(rejection.memory_bytes, plan->usable_bytes);
       EXPECT_GE(rejection.memory_bytes, last_bytes);
       last_bytes = rejection.memory_bytes;
     } else {
-      EXPECT_EQ(CheckLayout(job.model, job.cluster, job.batch(), rejection.layout).code(),
+      EXPECT_EQ(CheckRunnable(job.model, job.cluster, job.batch(), rejection.layout).code(),
                 absl::StatusCode::kInvalidArgument);
     }
     last = rejection.cause;
   }
-  EXPECT_EQ(sound, BruteForce(job).size());
   EXPECT_GT(last_bytes, 0);
 }
 
 TEST(FindPlan, IsTheSameEveryTime) {
   const JobSpec job = SampleJob();
-  const auto first = FindPlan(job);
-  const auto second = FindPlan(job);
+  const auto first = FindPlan(job, Purpose::kRun);
+  const auto second = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(first->layout, second->layout);
   ASSERT_EQ(first->rejections.size(), second->rejections.size());
   for (size_t i = 0; i < first->rejections.size(); ++i) {
     EXPECT_EQ(first->rejections[i].layout, second->rejections[i].layout);
-    EXPECT_EQ(first->rejections[i].reason, second->rejections[i].reason);
+    EXPECT_EQ(first->rejections[i].time.seconds, second->rejections[i].time.seconds);
   }
 }
 
@@ -167,7 +143,7 @@ TEST(FindPlan, MoreSlotsAreNeverSlower) {
     JobSpec job = SampleJob();
     job.cluster.slots_per_node = slots;
     job.cluster.cores_per_node = slots;
-    const auto plan = FindPlan(job);
+    const auto plan = FindPlan(job, Purpose::kRun);
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_GE(plan->tokens_per_s(job.batch()), last) << slots;
     last = plan->tokens_per_s(job.batch());
@@ -178,7 +154,7 @@ TEST(FindPlan, MoreSlotsAreNeverSlower) {
 TEST(FindPlan, UsesFewerSlotsThanThereAreWhenThatIsFaster) {
   JobSpec job = SampleJob();
   job.cluster.cores_per_node = 1;
-  const auto plan = FindPlan(job);
+  const auto plan = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->layout.world_size(), 1);
 }
@@ -189,17 +165,19 @@ TEST(FindPlan, SaysByWhichTermsTheOthersAreSlower) {
   job.parallelism.tp = 1;
   job.training.micro_batch_size = 2;
   job.parallelism.pp_schedule = ScheduleKind::kOneForwardOneBackward;
-  const auto plan = FindPlan(job);
+  const auto plan = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_EQ(plan->rejections.size(), 3U);  // pp 1 to 4
-  for (const Rejection& rejection : plan->rejections) {
-    const auto other = PlanFor(job, rejection.layout);
+  ASSERT_GE(plan->rejections.size(), 3U);  // pp 1 to 4
+  for (size_t i = 0; i < 3; ++i) {
+    const Rejection& rejection = plan->rejections[i];
+    const auto other = PlanFor(job, rejection.layout, Purpose::kRun);
     ASSERT_TRUE(other.ok()) << other.status();
-    EXPECT_NEAR(rejection.step_s, other->time.total_s(), 1e-12);
+    EXPECT_NEAR(rejection.time.total_s(), other->time.total_s(), 1e-12);
     EXPECT_EQ(rejection.memory_bytes, other->peak_bytes());
-    EXPECT_THAT(rejection.reason, HasSubstr(" % slower: "));
+    EXPECT_THAT(RejectionText(job, *plan, rejection), HasSubstr(" % slower: "));
   }
-  EXPECT_THAT(plan->rejections.back().reason, HasSubstr("compute +"));  // pp=1: no bubble
+  // pp=1: no bubble, all the work.
+  EXPECT_THAT(RejectionText(job, *plan, plan->rejections[2]), HasSubstr("matmul +"));
 }
 
 // One microbatch: gpipe and 1f1b are the same list.
@@ -207,12 +185,13 @@ TEST(FindPlan, EqualsGoToTheEarlierCandidate) {
   JobSpec job = SampleJob();
   FixDegrees(job, 1, 1, 2);
   job.training.micro_batch_size = 16;
-  const auto plan = FindPlan(job);
+  const auto plan = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->layout.schedule, ScheduleKind::kOneForwardOneBackward);
-  ASSERT_EQ(plan->rejections.size(), 1U);
+  ASSERT_GE(plan->rejections.size(), 1U);
   EXPECT_EQ(plan->rejections[0].layout.schedule, ScheduleKind::kGpipe);
-  EXPECT_EQ(plan->rejections[0].reason, "just as fast; of equals the first in order wins");
+  EXPECT_EQ(RejectionText(job, *plan, plan->rejections[0]),
+            "just as fast; of equals the first in order wins");
 }
 
 TEST(FindPlan, NamesTheKeyOfAContradiction) {
@@ -246,7 +225,7 @@ TEST(FindPlan, NamesTheKeyOfAContradiction) {
     SCOPED_TRACE(c.what);
     JobSpec job = SampleJob();
     c.change(job);
-    const auto plan = FindPlan(job);
+    const auto plan = FindPlan(job, Purpose::kRun);
     EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(plan.status().message()), StartsWith(c.message));
   }
@@ -256,7 +235,7 @@ TEST(FindPlan, NamesTheNearestLayoutAndTheLimitItBroke) {
   JobSpec job = SampleJob();
   FixDegrees(job, 1, 1, 1);
   job.cluster.device.memory_bytes = int64_t{288} << 20;
-  const auto plan = FindPlan(job);
+  const auto plan = FindPlan(job, Purpose::kRun);
   EXPECT_EQ(plan.status().code(), absl::StatusCode::kFailedPrecondition);
   const std::string message(plan.status().message());
   EXPECT_THAT(message,
@@ -269,24 +248,25 @@ TEST(FindPlan, NamesTheNearestLayoutAndTheLimitItBroke) {
 
 TEST(PlanFor, IsFindPlansAnswerForTheSameLayout) {
   const JobSpec job = SampleJob();
-  const auto found = FindPlan(job);
+  const auto found = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(found.ok()) << found.status();
-  const auto plan = PlanFor(job, found->layout);
+  const auto plan = PlanFor(job, found->layout, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->layout, found->layout);
   EXPECT_EQ(plan->time.total_s(), found->time.total_s());
   EXPECT_EQ(plan->peak_bytes(), found->peak_bytes());
   EXPECT_EQ(plan->bubble_fraction, found->bubble_fraction);
   EXPECT_TRUE(plan->rejections.empty());
-  EXPECT_EQ(plan->candidates, 1);
+  EXPECT_EQ(plan->counts.points, 1);
 }
 
 TEST(PlanFor, RefusesWhatBreaksARuleAndWhatDoesNotFit) {
   JobSpec job = SampleJob();
   const Layout broken = {.tp = 3, .micro_batch_size = 16};
-  EXPECT_EQ(PlanFor(job, broken).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PlanFor(job, broken, Purpose::kRun).status().code(),
+            absl::StatusCode::kInvalidArgument);
   job.cluster.device.memory_bytes = int64_t{300} << 20;
-  const auto misfit = PlanFor(job, {.micro_batch_size = 16});
+  const auto misfit = PlanFor(job, {.micro_batch_size = 16}, Purpose::kRun);
   EXPECT_EQ(misfit.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(misfit.status().message()),
               StartsWith("does not fit: dp=1 tp=1 pp=1 1f1b micro_batch=16 microbatches=1 needs"));
@@ -295,7 +275,7 @@ TEST(PlanFor, RefusesWhatBreaksARuleAndWhatDoesNotFit) {
 TEST(PlanFor, ListsWhatEveryStageHolds) {
   JobSpec job = SampleJob();
   const Layout layout = {.dp = 2, .pp = 2, .micro_batch_size = 2, .num_microbatches = 4};
-  const auto plan = PlanFor(job, layout);
+  const auto plan = PlanFor(job, layout, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->stages.size(), 2U);
   EXPECT_EQ(plan->stages[1].blocks.begin, 3);
@@ -303,7 +283,7 @@ TEST(PlanFor, ListsWhatEveryStageHolds) {
   for (int rank = 0; rank < layout.world_size(); ++rank) {
     const auto stage = static_cast<size_t>(layout.grid().CoordinatesOf(rank).pp);
     EXPECT_EQ(PlanRankMemory(job.model, job.batch(), layout, rank, 2).total_bytes(),
-              plan->stages[stage].memory.total_bytes())
+              plan->stages[stage].layout_bytes())
         << "rank " << rank;
   }
   // Two nearly equal stages, four microbatches: (p - 1) / (m + p - 1).
@@ -313,10 +293,10 @@ TEST(PlanFor, ListsWhatEveryStageHolds) {
 TEST(FindPlan, SearchesALargeModelOnManySlotsInWellUnderTwoSeconds) {
   const JobSpec job = LargeJob();
   const std::clock_t start = std::clock();
-  const auto plan = FindPlan(job);
+  const auto plan = FindPlan(job, Purpose::kRun);
   const double cpu_s = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_GT(plan->candidates, 1000);
+  EXPECT_GT(plan->counts.points, 500);
   EXPECT_LT(cpu_s, 2);  // 0.1 s in a release build; sanitizers are slower
   EXPECT_LE(plan->peak_bytes(), plan->usable_bytes);
 }

@@ -1,0 +1,58 @@
+// What layouts of one question cost, with what many of them share kept. Answers are those of
+// step_estimate.h, memory_estimate.h and goodput.h. Used by one thread.
+#pragma once
+#include <cstdint>
+#include <map>
+
+#include "plan/estimate/goodput.h"
+#include "plan/estimate/memory_estimate.h"
+#include "plan/estimate/question.h"
+#include "plan/estimate/step_estimate.h"
+#include "plan/layout.h"
+#include "plan/stage_memory.h"
+
+namespace weft {
+
+// The stage that holds most.
+struct Peak {
+  int stage = 0;
+  MemoryEstimate memory;
+
+  int64_t total_bytes() const { return memory.total_bytes(); }
+  // What the layout decides: all terms but the context, which is there before the first buffer.
+  int64_t layout_bytes() const { return total_bytes() - memory.of(MemoryTerm::kContext); }
+  MemoryTerm largest() const;  // without the context
+};
+
+class Pricer {
+ public:
+  // Borrows `question`. REQUIRES: CheckModel and CheckCluster hold.
+  explicit Pricer(const Question& question);
+
+  const Question& question() const { return question_; }
+
+  // REQUIRES for all of these: CheckLayout holds.
+  TermSeconds Time(const Layout& layout) const { return EstimateStep(question_, layout); }
+  // Share of wall time that ends in committed steps.
+  double Goodput(const Layout& layout, double step_s);
+  MemoryEstimate StageOf(const Layout& layout, int stage) {
+    return EstimateStageMemory(question_, layout, stage, table_);
+  }
+  Peak PeakOf(const Layout& layout);
+
+  // What a device leaves for Peak::layout_bytes beside this context.
+  int64_t UsableBytes(const MemoryEstimate& memory) const {
+    return question_.cluster.device.memory_bytes - memory.of(MemoryTerm::kContext);
+  }
+  bool Fits(const Peak& peak) const {
+    return peak.total_bytes() <= question_.cluster.device.memory_bytes;
+  }
+
+ private:
+  const Question& question_;
+  StageMemoryTable table_;
+  int64_t checkpoint_bytes_ = 0;
+  std::map<int, FaultCosts> faults_;  // by world size
+};
+
+}  // namespace weft

@@ -1,0 +1,317 @@
+#include "plan/search/space.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace weft {
+namespace {
+
+constexpr ScheduleKind kWholeBackward[] = {ScheduleKind::kOneForwardOneBackward,
+                                           ScheduleKind::kGpipe, ScheduleKind::kZeroBubbleH1};
+
+OptimizerStates StatesOf(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kAdamw:
+      return OptimizerStates::kTwoMoments;
+    case OptimizerKind::kSgd:
+      return OptimizerStates::kNone;
+    case OptimizerKind::kAdamw8bit:
+      return OptimizerStates::kTwoMoments8Bit;
+    case OptimizerKind::kLion:
+      return OptimizerStates::kOneMoment;
+    case OptimizerKind::kAdafactor:
+      return OptimizerStates::kFactored;
+  }
+  return OptimizerStates::kTwoMoments;
+}
+
+template <typename Value>
+void Take(std::optional<Value>& value, const std::optional<Value>& other) {
+  if (other) value = other;
+}
+
+// Keeps what `keep` says, in order.
+template <typename Value, typename Keep>
+void Filter(std::vector<Value>& values, const Keep& keep) {
+  values.erase(std::remove_if(values.begin(), values.end(),
+                              [&](const Value& value) { return !keep(value); }),
+               values.end());
+}
+
+std::vector<int> UpTo(int64_t most) {
+  std::vector<int> values(static_cast<size_t>(std::max<int64_t>(most, 0)));
+  std::iota(values.begin(), values.end(), 1);
+  return values;
+}
+
+std::vector<int> Narrow(const std::vector<int64_t>& values, int64_t most) {
+  std::vector<int> narrow;
+  for (const int64_t value : values) {
+    if (value <= most) narrow.push_back(static_cast<int>(value));
+  }
+  return narrow;
+}
+
+}  // namespace
+
+std::vector<int64_t> DivisorsOf(int64_t number) {
+  std::vector<int64_t> small, large;
+  for (int64_t divisor = 1; divisor <= number / divisor; ++divisor) {
+    if (number % divisor != 0) continue;
+    small.push_back(divisor);
+    if (divisor != number / divisor) large.push_back(number / divisor);
+  }
+  small.insert(small.end(), large.rbegin(), large.rend());
+  return small;
+}
+
+Constraints ConstraintsOf(const JobSpec& job) {
+  const ParallelismSpec& fixed = job.parallelism;
+  return {.dp = fixed.dp,
+          .tp = fixed.tp,
+          .pp = fixed.pp,
+          .cp = fixed.cp,
+          .ep = fixed.ep,
+          .zero_stage = fixed.zero_stage,
+          .zero_group = fixed.zero_group,
+          .schedule = fixed.pp_schedule,
+          .virtual_stages = fixed.virtual_stages,
+          .micro_batch_size = job.training.micro_batch_size,
+          .num_microbatches = job.training.gradient_accumulation_steps,
+          .recompute = job.activation_checkpointing.mode,
+          .sequence_parallel = fixed.sequence_parallel,
+          .offload_optimizer = job.offload.optimizer,
+          .head_chunk_tokens = job.training.head_chunk_tokens,
+          .stage_blocks = fixed.layers_per_stage,
+          .stage_recompute = job.activation_checkpointing.per_stage};
+}
+
+Constraints Override(Constraints constraints, const Constraints& more) {
+  Take(constraints.dp, more.dp);
+  Take(constraints.tp, more.tp);
+  Take(constraints.pp, more.pp);
+  Take(constraints.cp, more.cp);
+  Take(constraints.ep, more.ep);
+  Take(constraints.zero_stage, more.zero_stage);
+  Take(constraints.zero_group, more.zero_group);
+  Take(constraints.schedule, more.schedule);
+  Take(constraints.virtual_stages, more.virtual_stages);
+  Take(constraints.micro_batch_size, more.micro_batch_size);
+  Take(constraints.num_microbatches, more.num_microbatches);
+  Take(constraints.recompute, more.recompute);
+  Take(constraints.sequence_parallel, more.sequence_parallel);
+  Take(constraints.offload_optimizer, more.offload_optimizer);
+  Take(constraints.head_chunk_tokens, more.head_chunk_tokens);
+  Take(constraints.stage_blocks, more.stage_blocks);
+  if (!more.stage_recompute.empty()) constraints.stage_recompute = more.stage_recompute;
+  return constraints;
+}
+
+Question QuestionOf(const JobSpec& job) {
+  Question question{.model = job.model,
+                    .cluster = job.cluster,
+                    .batch = job.batch(),
+                    .precision = job.training.mixed_precision,
+                    .optimizer = StatesOf(job.optimizer.name),
+                    .engine = WeftProfile(),
+                    .adapters = std::nullopt};
+  if (job.lora) {
+    const LoraTargets targets = TargetsOf(*job.lora);
+    question.adapters = LowRankAdapters{.rank = job.lora->r,
+                                        .on_attention_qv = targets.attention_qv,
+                                        .on_attention_ko = targets.attention_ko,
+                                        .on_mlp = targets.mlp,
+                                        .frozen = job.lora->quantization};
+  }
+  return question;
+}
+
+Space::Space(const Question& question, const Constraints& constraints, Purpose purpose)
+    : slots_(question.cluster.slots()),
+      seq_len_(question.batch.seq_len),
+      num_blocks_(question.model.num_blocks),
+      fixed_(constraints),
+      purpose_(purpose) {
+  FillDegrees(question);
+  FillCuts(question.batch.global_batch_size);
+  recomputes_ = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+  if (fixed_.recompute) recomputes_ = {*fixed_.recompute};
+  if (!fixed_.stage_recompute.empty()) {
+    recomputes_ = {fixed_.recompute.value_or(Recompute::kNone)};
+  }
+  if (purpose == Purpose::kRun) KeepRunnable(question.model);
+  for (const int pp : pps_) schedules_.push_back(ChoicesOf(pp));
+}
+
+void Space::FillDegrees(const Question& question) {
+  const ModelShape& model = question.model;
+  const auto sound = [&](const Layout& layout) {
+    return DegreeIssues(model, question.cluster, layout).empty();
+  };
+  tps_ = Narrow(DivisorsOf(std::gcd(model.num_heads, model.ffn_size)), slots_);
+  if (fixed_.tp) tps_ = {*fixed_.tp};
+  Filter(tps_, [&](int tp) { return sound({.tp = tp}); });
+  cps_ = {1};
+  if (seq_len_ % 2 == 0) cps_ = Narrow(DivisorsOf(seq_len_ / 2), slots_);
+  if (fixed_.cp) cps_ = {*fixed_.cp};
+  Filter(cps_, [&](int cp) {
+    return sound({.cp = cp}) && (cp == 1 || seq_len_ % (2 * int64_t{cp}) == 0);
+  });
+  eps_ = Narrow(DivisorsOf(std::max<int64_t>(1, model.num_experts)), slots_);
+  if (fixed_.ep) eps_ = {*fixed_.ep};
+  Filter(eps_, [&](int ep) { return ep >= 1 && ep <= slots_ && sound({.dp = ep, .ep = ep}); });
+
+  pps_ = UpTo(std::min(model.num_blocks, slots_));
+  if (fixed_.pp) pps_ = {*fixed_.pp};
+  const auto listed = static_cast<int>(fixed_.stage_recompute.size());
+  if (listed > 0) Filter(pps_, [&](int pp) { return pp == listed; });
+  const bool uneven = fixed_.stage_blocks && !fixed_.stage_blocks->empty();
+  if (uneven) {
+    Filter(pps_, [&](int pp) { return pp == static_cast<int>(fixed_.stage_blocks->size()); });
+  }
+  Filter(pps_, [&](int pp) {
+    if (pp < 1 || pp > num_blocks_ || pp > slots_) return false;
+    Layout layout{.pp = pp};
+    if (uneven) layout.stage_blocks = *fixed_.stage_blocks;
+    return !uneven || sound(layout);
+  });
+  zeros_ = {0, 1, 2, 3};
+  if (fixed_.zero_stage) zeros_ = {*fixed_.zero_stage};
+  Filter(zeros_, [&](int zero) { return sound({.zero_stage = zero}); });
+}
+
+void Space::FillCuts(int64_t global) {
+  std::vector<int> dps;
+  if (global >= 1) dps = Narrow(DivisorsOf(global), slots_);
+  if (fixed_.dp) Filter(dps, [&](int dp) { return dp == *fixed_.dp; });
+  for (const int dp : dps) {
+    const int64_t share = global / dp;
+    std::vector<BatchCut> cuts;
+    for (const int64_t micro : DivisorsOf(share)) {
+      if (fixed_.micro_batch_size && micro != *fixed_.micro_batch_size) continue;
+      if (fixed_.num_microbatches && share / micro != *fixed_.num_microbatches) continue;
+      cuts.push_back({micro, share / micro});
+    }
+    if (cuts.empty()) continue;
+    dps_.push_back(dp);
+    cuts_.push_back(std::move(cuts));
+  }
+}
+
+std::vector<ScheduleChoice> Space::ChoicesOf(int pp) const {
+  std::vector<ScheduleChoice> choices;
+  const auto allowed = [&](ScheduleKind kind) {
+    if (fixed_.schedule) return *fixed_.schedule == kind;
+    if (pp == 1) return kind == ScheduleKind::kOneForwardOneBackward;  // one stage: all are alike
+    return purpose_ == Purpose::kEstimate || runnable_kinds_[static_cast<size_t>(kind)];
+  };
+  if (fixed_.virtual_stages.value_or(1) == 1) {
+    for (const ScheduleKind kind : kWholeBackward) {
+      if (allowed(kind)) choices.push_back({kind, 1});
+    }
+  }
+  const bool uneven = fixed_.stage_blocks && !fixed_.stage_blocks->empty();
+  if (pp == 1 || uneven || !allowed(ScheduleKind::kInterleaved)) return choices;
+  for (const int64_t chunks : DivisorsOf((num_blocks_ + pp - 1) / pp)) {
+    if (chunks < 2 || chunks * pp > num_blocks_ || fixed_.virtual_stages) continue;
+    choices.push_back({ScheduleKind::kInterleaved, static_cast<int>(chunks)});
+  }
+  const int64_t chunks = fixed_.virtual_stages.value_or(1);
+  if (chunks >= 2 && chunks <= num_blocks_ / pp) {
+    choices.push_back({ScheduleKind::kInterleaved, static_cast<int>(chunks)});
+  }
+  return choices;
+}
+
+// Every dim by itself: what the engine cannot run does not depend on other dims.
+void Space::KeepRunnable(const ModelShape& model) {
+  const auto runs = [&](const Layout& layout) { return EngineIssues(model, layout).empty(); };
+  Filter(tps_, [&](int tp) { return runs({.tp = tp}); });
+  Filter(cps_, [&](int cp) { return runs({.cp = cp}); });
+  Filter(eps_, [&](int ep) { return runs({.ep = ep}); });
+  Filter(zeros_, [&](int zero) { return runs({.zero_stage = zero}); });
+  Filter(recomputes_, [&](Recompute recompute) { return runs({.recompute = recompute}); });
+  for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
+                                  ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1}) {
+    runnable_kinds_[static_cast<size_t>(kind)] = runs({.schedule = kind});
+  }
+  Layout fixed;
+  fixed.sequence_parallel = fixed_.sequence_parallel.value_or(false);
+  fixed.offload_optimizer = fixed_.offload_optimizer.value_or(false);
+  fixed.schedule = fixed_.schedule.value_or(fixed.schedule);
+  fixed.head_chunks = fixed_.head_chunk_tokens.value_or(0) > 0 ? 2 : 1;
+  fixed.pp = std::max<int>(1, static_cast<int>(fixed_.stage_recompute.size()));
+  fixed.stage_recompute = fixed_.stage_recompute;
+  if (fixed_.stage_blocks) fixed.stage_blocks = *fixed_.stage_blocks;
+  if (!runs(fixed)) tps_.clear();
+}
+
+absl::Span<const int> Space::ZeroStages(int pp, int64_t data_group) const {
+  size_t count = zeros_.size();
+  while (count > 0 && pp > 1 && zeros_[count - 1] >= 2) --count;
+  if (data_group == 1 && !fixed_.zero_stage) count = std::min<size_t>(count, 1);
+  return absl::MakeConstSpan(zeros_).first(count);
+}
+
+bool Space::Pairs(int tp, int cp) const {
+  return int64_t{tp} * cp <= slots_ &&
+         !(fixed_.sequence_parallel.value_or(false) && seq_len_ / cp % tp != 0);
+}
+
+bool Space::Pairs(int dp, int cp, int ep) const {
+  const int group = fixed_.zero_group.value_or(0);
+  return dp % ep == 0 && (group <= 0 || int64_t{dp} * cp % group == 0);
+}
+
+Layout Space::Base(int tp, int cp) const {
+  Layout layout{.cp = cp, .tp = tp};
+  layout.sequence_parallel = fixed_.sequence_parallel.value_or(purpose_ == Purpose::kEstimate &&
+                                                               tp > 1 && seq_len_ / cp % tp == 0);
+  layout.zero_group = fixed_.zero_group.value_or(0);
+  layout.offload_optimizer = fixed_.offload_optimizer.value_or(false);
+  layout.recompute = recomputes_.empty() ? Recompute::kNone : recomputes_.front();
+  layout.stage_recompute = fixed_.stage_recompute;
+  if (fixed_.stage_blocks) layout.stage_blocks = *fixed_.stage_blocks;
+  return layout;
+}
+
+int Space::HeadPieces(const Layout& layout) const {
+  return HeadChunks(fixed_.head_chunk_tokens.value_or(0), {.seq_len = seq_len_}, layout);
+}
+
+std::vector<int64_t> Space::WaysBefore(size_t dp, int64_t data_group) const {
+  std::vector<int64_t> before = {0};
+  for (size_t pp = 0; pp < pps_.size(); ++pp) {
+    int64_t ways = 0;
+    for (const BatchCut& cut : cuts_[dp]) {
+      for (const ScheduleChoice& choice : schedules_[pp]) {
+        ways += Takes(choice, pps_[pp], cut.num_microbatches) ? 1 : 0;
+      }
+    }
+    const size_t zeros = ZeroStages(pps_[pp], data_group).size();
+    before.push_back(before.back() + ways * static_cast<int64_t>(zeros));
+  }
+  return before;
+}
+
+int64_t Space::CountPoints() const {
+  int64_t points = 0;
+  for (size_t dp = 0; dp < dps_.size(); ++dp) {
+    const std::vector<int64_t> shared = WaysBefore(dp, /*data_group=*/2);
+    const std::vector<int64_t> alone = dps_[dp] == 1 ? WaysBefore(dp, 1) : shared;
+    for (const int cp : cps_) {
+      const auto eps =
+          std::count_if(eps_.begin(), eps_.end(), [&](int ep) { return Pairs(dps_[dp], cp, ep); });
+      for (const int tp : tps_) {
+        if (!Pairs(tp, cp)) continue;
+        const int64_t most = slots_ / (int64_t{tp} * cp * dps_[dp]);
+        const auto pps = std::upper_bound(pps_.begin(), pps_.end(), most) - pps_.begin();
+        points += eps * (cp == 1 ? alone : shared)[static_cast<size_t>(pps)];
+      }
+    }
+  }
+  return points * static_cast<int64_t>(recomputes_.size());
+}
+
+}  // namespace weft

@@ -1,0 +1,119 @@
+// The space of a search: what the job fixes, and the lattice of all layouts that keep it and every
+// rule. The lattice is a product of short lists, so that it can be counted and cut without being
+// walked. Pure values.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "plan/estimate/question.h"
+#include "plan/job_spec.h"
+#include "plan/layout.h"
+
+namespace weft {
+
+// kRun: what weft's own engine can run today. kEstimate: all that can be described.
+enum class Purpose { kRun, kEstimate };
+
+// What is fixed; nullopt and empty: free.
+struct Constraints {
+  std::optional<int> dp, tp, pp, cp, ep;
+  std::optional<int> zero_stage;
+  std::optional<int> zero_group;
+  std::optional<ScheduleKind> schedule;
+  std::optional<int> virtual_stages;
+  std::optional<int64_t> micro_batch_size;
+  std::optional<int64_t> num_microbatches;
+  std::optional<Recompute> recompute;
+  std::optional<bool> sequence_parallel;
+  std::optional<bool> offload_optimizer;
+  std::optional<int64_t> head_chunk_tokens;
+  std::optional<std::vector<int64_t>> stage_blocks;  // an empty list: as even as possible
+  std::vector<Recompute> stage_recompute;
+  friend bool operator==(const Constraints&, const Constraints&) = default;
+};
+
+Constraints ConstraintsOf(const JobSpec& job);
+
+// `job`'s with every value that `more` fixes in the place of its own: for "why not tp=4?".
+Constraints Override(Constraints constraints, const Constraints& more);
+
+// The job as the estimates ask about it, by weft's engine.
+Question QuestionOf(const JobSpec& job);
+
+// A way to run the pipeline, for one pp.
+struct ScheduleChoice {
+  ScheduleKind kind = ScheduleKind::kOneForwardOneBackward;
+  int virtual_stages = 1;
+};
+
+// A way to cut the batch: dp replicas of num_microbatches of micro_batch_size sequences.
+struct BatchCut {
+  int64_t micro_batch_size = 1;
+  int64_t num_microbatches = 1;
+};
+
+// Lists in simplest-first order. Every combination with tp * cp * pp * dp <= slots, Pairs, Takes
+// and ZeroStages as below keeps every rule of CheckLayout.
+class Space {
+ public:
+  // REQUIRES: CheckModel and CheckCluster hold for `question`.
+  Space(const Question& question, const Constraints& constraints, Purpose purpose);
+
+  const std::vector<int>& tps() const { return tps_; }
+  const std::vector<int>& cps() const { return cps_; }
+  const std::vector<int>& eps() const { return eps_; }
+  const std::vector<int>& pps() const { return pps_; }
+  const std::vector<int>& dps() const { return dps_; }
+  const std::vector<Recompute>& recomputes() const { return recomputes_; }
+  // Of dps()[index].
+  const std::vector<BatchCut>& cuts(size_t index) const { return cuts_[index]; }
+  // Of the pipelines of pps()[index]; which of them take m microbatches: Takes.
+  const std::vector<ScheduleChoice>& schedules(size_t index) const { return schedules_[index]; }
+  static bool Takes(const ScheduleChoice& choice, int pp, int64_t num_microbatches) {
+    return choice.kind != ScheduleKind::kInterleaved || num_microbatches % pp == 0;
+  }
+  // `data_group`: dp * cp. At most 4.
+  absl::Span<const int> ZeroStages(int pp, int64_t data_group) const;
+
+  // Whether some layout of the lattice has these two.
+  bool Pairs(int tp, int cp) const;
+  bool Pairs(int dp, int cp, int ep) const;
+
+  // A layout with everything that all layouts of tp and cp share, the other degrees 1.
+  Layout Base(int tp, int cp) const;
+  // Layout::head_chunks of a layout whose cp and batch cut are set.
+  int HeadPieces(const Layout& layout) const;
+
+  int64_t slots() const { return slots_; }
+  // Layouts in the lattice.
+  int64_t CountPoints() const;
+
+ private:
+  void FillDegrees(const Question& question);
+  void FillCuts(int64_t global_batch_size);
+  void KeepRunnable(const ModelShape& model);
+  std::vector<ScheduleChoice> ChoicesOf(int pp) const;
+  // Ways to cut the batch for dps()[dp], to run a pipeline and to shard its states; [i]: of all
+  // pipelines before pps()[i].
+  std::vector<int64_t> WaysBefore(size_t dp, int64_t data_group) const;
+
+  int64_t slots_ = 1;
+  int64_t seq_len_ = 0;
+  int64_t num_blocks_ = 0;
+  Constraints fixed_;
+  Purpose purpose_;
+  std::vector<int> tps_, cps_, eps_, pps_, dps_, zeros_;
+  std::vector<Recompute> recomputes_;
+  std::array<bool, 4> runnable_kinds_ = {};  // by ScheduleKind
+  std::vector<std::vector<BatchCut>> cuts_;
+  std::vector<std::vector<ScheduleChoice>> schedules_;
+};
+
+// 1 and `number` included, ascending. REQUIRES: number >= 1.
+std::vector<int64_t> DivisorsOf(int64_t number);
+
+}  // namespace weft
