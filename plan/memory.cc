@@ -202,35 +202,55 @@ int64_t RankMemory::total_bytes() const {
   return sum;
 }
 
-int ActivationSlots(const Layout& layout, int stage) {
-  return PeakLiveMicrobatches(
-      ComputeOrder(layout.schedule, stage, layout.pp, static_cast<int>(layout.num_microbatches)));
+ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int stage) {
+  ActivationSlots slots;
+  slots.slots = PeakLiveMicrobatches(layout, stage);
+  for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
+    slots.blocks = std::max(slots.blocks, ChunkBlocks(layout, num_blocks, stage, chunk).size());
+  }
+  // All schedules but GPipe run the last virtual stage's backward pass right after its forward.
+  slots.heads = layout.schedule == ScheduleKind::kGpipe ? layout.num_microbatches : 1;
+  return slots;
 }
 
 RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
                           int rank, int optimizer_states) {
+  const int stage = layout.grid().CoordinatesOf(rank).pp;
+  return PlanRankMemory(model, batch, layout, rank, optimizer_states,
+                        ActivationSlotsOf(layout, model.num_blocks, stage));
+}
+
+RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
+                          int rank, int optimizer_states, const ActivationSlots& slots) {
   const GridCoordinates at = layout.grid().CoordinatesOf(rank);
   const std::vector<TensorShard> shards = InMemoryOrder(ShardsOf(model, layout, rank));
   const LocalSizes sizes = SizesOf(model, batch, layout, shards);
   const bool first = at.pp == 0;
   const bool last = at.pp == layout.pp - 1;
+  const bool split_backward = layout.schedule == ScheduleKind::kZeroBubbleH1;
   const int64_t boundary = sizes.rows * sizes.hidden;  // [N, D] what crosses a stage's border
-  const BlockRange blocks = ChunkBlocks(layout, model.num_blocks, at.pp, 0);
 
   RankMemory memory;
   List list(memory.buffers);
   AddModelStates(shards, optimizer_states, list);
-  for (int slot = 0; slot < ActivationSlots(layout, at.pp); ++slot) {
-    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
-      AddBlockActivations(model.family, sizes, absl::StrCat("slot", slot, "/blocks.", block), list);
+  for (int64_t slot = 0; slot < slots.slots; ++slot) {
+    for (int64_t block = 0; block < slots.blocks; ++block) {
+      AddBlockActivations(model.family, sizes, absl::StrCat("slot", slot, "/block", block), list);
     }
-    // Gradient of the last block's output [N, D], made by the head's half of the forward action.
-    if (last) list.Add(MemoryKind::kActivations, absl::StrCat("slot", slot, "/dx"), boundary);
+    // Gradient of the last block's output [N, D], which its weight gradients need. Those of other
+    // gradients that weight gradients need take the place of activations that nobody needs then.
+    if (split_backward) {
+      list.Add(MemoryKind::kActivations, absl::StrCat("slot", slot, "/dy"), boundary);
+    }
+  }
+  // Gradient of the last block's output [N, D], made by the head's half of the forward action.
+  for (int64_t head = 0; last && head < slots.heads; ++head) {
+    list.Add(MemoryKind::kActivations, absl::StrCat("head", head, "/dx"), boundary);
   }
   AddBlockWorkspace(model.family, sizes, list);
   if (last) AddHeadWorkspace(model.family, sizes, list);
-  if (!last) {
-    // [N, D]: gradient on its way through the stage's blocks; what comes from and goes to the next.
+  if (!last || layout.virtual_stages > 1) {
+    // [N, D]: gradient on its way through a chunk's blocks; what comes from and goes to the next.
     list.Add(MemoryKind::kWorkspace, "work/dx", boundary);
     list.Add(MemoryKind::kCommunication, "comm/recv_gradient", boundary);
     list.Add(MemoryKind::kCommunication, "comm/send_activation", boundary);

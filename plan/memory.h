@@ -27,7 +27,7 @@ absl::string_view MemoryKindName(MemoryKind kind);
 // One buffer of 4-byte elements (fp32 or int32: the only precision so far).
 struct BufferSpec {
   MemoryKind kind = MemoryKind::kWeights;
-  std::string name;  // "weights/blocks.0.attn.q.weight", "slot0/blocks.0/q", "work/dx"
+  std::string name;  // "weights/blocks.0.attn.q.weight", "slot0/block0/q", "work/dx"
   int64_t elements = 0;
 
   int64_t aligned_bytes() const;
@@ -43,14 +43,26 @@ struct RankMemory {
   int64_t total_bytes() const;
 };
 
-// Microbatches whose activations `stage` holds at once: its number of activation slots.
-// Microbatch m uses slot m % ActivationSlots, as both schedules finish microbatches in order.
-int ActivationSlots(const Layout& layout, int stage);
+// What a stage keeps from forward passes for backward passes. A microbatch's pass through any chunk
+// takes one slot, the first that is free, until its backward pass, weight gradients included, is
+// done.
+struct ActivationSlots {
+  int64_t slots = 1;   // PeakLiveMicrobatches
+  int64_t blocks = 1;  // that a slot has room for: those of the stage's largest chunk
+  int64_t heads = 1;   // gradients that the head has made for backward passes to come
+};
+
+// REQUIRES: CheckLayout holds.
+ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int stage);
 
 // The list for `rank`. `optimizer_states`: buffers per parameter (2 for AdamW, 0 for plain SGD).
 // Names and shapes are documented in memory.cc beside each entry; worker/stage asks for the same.
 // REQUIRES: CheckModel and CheckLayout hold.
 RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
                           int rank, int optimizer_states);
+
+// The same with `slots` as given: for sums that are made of parts (plan/stage_memory).
+RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
+                          int rank, int optimizer_states, const ActivationSlots& slots);
 
 }  // namespace weft

@@ -1,20 +1,25 @@
 #include "plan/shard.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "plan/errors.h"
 
 namespace weft {
 namespace {
 
-bool IsOnStage(const TensorSpec& tensor, const BlockRange& blocks, int stage, int stages) {
+bool IsOnStage(const TensorSpec& tensor, absl::Span<const BlockRange> chunks, int stage,
+               int stages) {
   switch (tensor.part) {
     case ModelPart::kEmbedding:
       return stage == 0;
     case ModelPart::kBlock:
-      return tensor.block >= blocks.begin && tensor.block < blocks.end;
+      return std::any_of(chunks.begin(), chunks.end(), [&](const BlockRange& blocks) {
+        return tensor.block >= blocks.begin && tensor.block < blocks.end;
+      });
     case ModelPart::kHead:
       return stage == stages - 1;
   }
@@ -53,12 +58,15 @@ std::vector<int64_t> TensorShard::dims() const {
 
 std::vector<TensorShard> ShardsOf(const ModelShape& model, const Layout& layout, int rank) {
   const GridCoordinates at = layout.grid().CoordinatesOf(rank);
-  const BlockRange blocks = ChunkBlocks(layout, model.num_blocks, at.pp, 0);
+  std::vector<BlockRange> chunks;
+  for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
+    chunks.push_back(ChunkBlocks(layout, model.num_blocks, at.pp, chunk));
+  }
   const bool holds_tied_copy = model.tied_embeddings && at.pp > 0 && at.pp == layout.pp - 1;
   std::vector<TensorShard> shards;
   TensorShard tied_copy;
   for (const TensorSpec& tensor : Tensors(model)) {
-    if (IsOnStage(tensor, blocks, at.pp, layout.pp)) {
+    if (IsOnStage(tensor, chunks, at.pp, layout.pp)) {
       shards.push_back(ShardOf(tensor, layout.tp, at.tp));
     } else if (holds_tied_copy && tensor.name == kTokenEmbeddingName) {
       tied_copy = ShardOf(tensor, layout.tp, at.tp);

@@ -21,12 +21,6 @@ MemoryBytes operator-(const MemoryBytes& a, const MemoryBytes& b) {
   return a + (-1) * b;
 }
 
-// ActivationSlots without walking the schedule.
-int64_t SlotsOf(const Layout& layout, int stage) {
-  if (layout.schedule == ScheduleKind::kGpipe) return layout.num_microbatches;
-  return std::min<int64_t>(layout.pp - stage, layout.num_microbatches);
-}
-
 }  // namespace
 
 int64_t MemoryBytes::total_bytes() const {
@@ -54,18 +48,21 @@ StageMemoryTable::StageMemoryTable(const ModelShape& model, int64_t seq_len, int
 MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
   const int stages = std::min(layout.pp, 3);
   const int last = stages - 1;
+  const bool is_1f1b = layout.schedule == ScheduleKind::kOneForwardOneBackward;
   const Key key = {.stages = stages,
                    .stage = stage == layout.pp - 1 ? last : std::min(stage, 1),
                    .tp = layout.tp,
                    .dp = std::min(layout.dp, 2),
-                   .micro_batch_size = layout.micro_batch_size};
+                   .micro_batch_size = layout.micro_batch_size,
+                   .schedule = is_1f1b ? ScheduleKind::kGpipe : layout.schedule};
   auto found = parts_.find(key);
   if (found == parts_.end()) found = parts_.emplace(key, Measure(key)).first;
   const Parts& parts = found->second;
   const int64_t blocks = StageBlockCount(layout, model_.num_blocks, stage);
-  const int64_t slots = SlotsOf(layout, stage);
-  MemoryBytes bytes =
-      parts.fixed + blocks * parts.block + slots * parts.slot + blocks * slots * parts.block_slot;
+  const ActivationSlots slots = ActivationSlotsOf(layout, model_.num_blocks, stage);
+  MemoryBytes bytes = parts.fixed + blocks * parts.block +
+                      slots.slots * (parts.slot + slots.blocks * parts.slot_block) +
+                      slots.heads * parts.head;
   for (const int64_t elements : parts.token_elements) {
     const BufferSpec buffer = {MemoryKind::kTokens, "", elements * layout.num_microbatches};
     bytes.by_kind[static_cast<size_t>(MemoryKind::kTokens)] += buffer.aligned_bytes();
@@ -74,39 +71,41 @@ MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
 }
 
 StageMemoryTable::Parts StageMemoryTable::Measure(const Key& key) const {
-  const MemoryBytes one = BytesOf(key, 1, 1);
-  const MemoryBytes two_slots = BytesOf(key, 1, 2);
-  const MemoryBytes two_blocks = BytesOf(key, 2, 1);
+  const ActivationSlots single = {.slots = 1, .blocks = 1, .heads = 1};
+  const MemoryBytes one = BytesOf(key, 1, single);
   Parts parts;
-  parts.block_slot = BytesOf(key, 2, 2) - two_slots - two_blocks + one;
-  parts.block = two_blocks - one - parts.block_slot;
-  parts.slot = two_slots - one - parts.block_slot;
-  parts.fixed = one - parts.block - parts.slot - parts.block_slot;
-  for (const BufferSpec& buffer : List(key, 1, 1).buffers) {
+  parts.block = BytesOf(key, 2, single) - one;
+  parts.slot_block = BytesOf(key, 1, {.slots = 1, .blocks = 2, .heads = 1}) - one;
+  parts.slot = BytesOf(key, 1, {.slots = 2, .blocks = 1, .heads = 1}) - one - parts.slot_block;
+  parts.head = BytesOf(key, 1, {.slots = 1, .blocks = 1, .heads = 2}) - one;
+  parts.fixed = one - parts.block - parts.slot - parts.slot_block - parts.head;
+  for (const BufferSpec& buffer : List(key, 1, single).buffers) {
     if (buffer.kind == MemoryKind::kTokens) parts.token_elements.push_back(buffer.elements);
   }
   return parts;
 }
 
-MemoryBytes StageMemoryTable::BytesOf(const Key& key, int blocks, int slots) const {
+MemoryBytes StageMemoryTable::BytesOf(const Key& key, int blocks,
+                                      const ActivationSlots& slots) const {
   MemoryBytes bytes = BytesByKind(List(key, blocks, slots));
   bytes.by_kind[static_cast<size_t>(MemoryKind::kTokens)] = 0;
   return bytes;
 }
 
-RankMemory StageMemoryTable::List(const Key& key, int blocks, int slots) const {
+RankMemory StageMemoryTable::List(const Key& key, int blocks, const ActivationSlots& slots) const {
   ModelShape model = model_;
   model.num_blocks = int64_t{blocks} * key.stages;
   Layout layout;
   layout.dp = key.dp;
   layout.pp = key.stages;
   layout.tp = key.tp;
-  layout.schedule = ScheduleKind::kGpipe;  // holds every microbatch: as many slots
+  layout.schedule = key.schedule;
+  // Blocks are few here: the second chunk of a stage may have none.
+  layout.virtual_stages = key.schedule == ScheduleKind::kInterleaved ? 2 : 1;
   layout.micro_batch_size = key.micro_batch_size;
-  layout.num_microbatches = slots;
-  const BatchShape batch = {key.dp * key.micro_batch_size * slots, seq_len_};
+  const BatchShape batch = {key.dp * key.micro_batch_size, seq_len_};
   const int rank = layout.grid().RankOf({.dp = 0, .pp = key.stage, .cp = 0, .tp = 0});
-  return PlanRankMemory(model, batch, layout, rank, optimizer_states_);
+  return PlanRankMemory(model, batch, layout, rank, optimizer_states_, slots);
 }
 
 }  // namespace weft

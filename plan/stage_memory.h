@@ -46,22 +46,24 @@ class StageMemoryTable {
     int tp = 1;
     int dp = 1;  // min(dp, 2): whether there is a data group
     int64_t micro_batch_size = 1;
+    ScheduleKind schedule = ScheduleKind::kGpipe;  // GPipe and 1F1B differ in slots alone
 
     friend bool operator<(const Key& a, const Key& b) {
-      return std::tie(a.stages, a.stage, a.tp, a.dp, a.micro_batch_size) <
-             std::tie(b.stages, b.stage, b.tp, b.dp, b.micro_batch_size);
+      return std::tie(a.stages, a.stage, a.tp, a.dp, a.micro_batch_size, a.schedule) <
+             std::tie(b.stages, b.stage, b.tp, b.dp, b.micro_batch_size, b.schedule);
     }
   };
-  // bytes = fixed + block * blocks + slot * slots + block_slot * blocks * slots, and tokens.
+  // bytes = fixed + block * blocks + slots * (slot + slot_block * blocks of a slot) + head * heads,
+  // and tokens.
   struct Parts {
-    MemoryBytes fixed, block, slot, block_slot;
+    MemoryBytes fixed, block, slot, slot_block, head;
     std::vector<int64_t> token_elements;  // of each token buffer, per microbatch
   };
 
   Parts Measure(const Key& key) const;
   // All but the tokens, which grow with microbatches, not with blocks or slots.
-  MemoryBytes BytesOf(const Key& key, int blocks, int slots) const;
-  RankMemory List(const Key& key, int blocks, int slots) const;
+  MemoryBytes BytesOf(const Key& key, int blocks, const ActivationSlots& slots) const;
+  RankMemory List(const Key& key, int blocks, const ActivationSlots& slots) const;
 
   ModelShape model_;
   int64_t seq_len_;

@@ -46,18 +46,10 @@ absl::StatusOr<int> RankGroups::NewGroup(const std::vector<int>& ranks) {
   return group;
 }
 
-int RankGroups::PreviousStage() const {
-  CHECK(!is_first_stage());
-  GridCoordinates previous = at_;
-  --previous.pp;
-  return layout_.grid().RankOf(previous);
-}
-
-int RankGroups::NextStage() const {
-  CHECK(!is_last_stage());
-  GridCoordinates next = at_;
-  ++next.pp;
-  return layout_.grid().RankOf(next);
+int RankGroups::RankOfStage(int stage) const {
+  GridCoordinates there = at_;
+  there.pp = stage;
+  return layout_.grid().RankOf(there);
 }
 
 absl::Status RankGroups::SumOverTensor(View data) {

@@ -29,9 +29,8 @@ class RankGroups {
   const Layout& layout() const { return layout_; }
   bool is_first_stage() const { return at_.pp == 0; }
   bool is_last_stage() const { return at_.pp == layout_.pp - 1; }
-  // Rank of the neighbouring stage with the same other coordinates. REQUIRES: there is one.
-  int PreviousStage() const;
-  int NextStage() const;
+  // Rank on `stage` with the same other coordinates.
+  int RankOfStage(int stage) const;
 
   absl::Status SumOverTensor(View data);      // over tp
   absl::Status MaxOverTensor(View data);      // over tp

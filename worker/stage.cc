@@ -1,8 +1,9 @@
 #include "worker/stage.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
-#include "plan/memory.h"
 
 namespace weft {
 
@@ -13,31 +14,9 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Parameters&
       groups_(groups),
       rows_(layout_.micro_batch_size * batch.seq_len),
       loss_scale_(1.0 / static_cast<double>(batch.global_batch_size * batch.seq_len)) {
-  const BlockRange range = ChunkBlocks(layout_, model.num_blocks, groups.at().pp, 0);
-  const auto heads = [&](absl::string_view part) {
-    const std::string name = absl::StrCat("blocks.", range.begin, ".attn.", part, ".weight");
-    return parameters.Get(name).weight.rows / model.head_dim;
-  };
-  const AttentionShape attention{.batch = layout_.micro_batch_size,
-                                 .seq_len = batch.seq_len,
-                                 .heads = heads("q"),
-                                 .head_dim = model.head_dim,
-                                 .kv_heads = heads("k")};
-  for (int64_t block = range.begin; block < range.end; ++block) {
-    blocks_.emplace_back(model, block, attention, parameters, device, groups);
-  }
-  work_ = blocks_.front().GetWorkspace(arena);
-  slots_.resize(static_cast<size_t>(ActivationSlots(layout_, groups.at().pp)));
-  for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    for (size_t i = 0; i < blocks_.size(); ++i) {
-      const std::string prefix =
-          absl::StrCat("slot", slot, "/blocks.", range.begin + static_cast<int64_t>(i));
-      slots_[slot].blocks.push_back(blocks_[i].GetActivations(prefix, arena));
-    }
-    if (groups.is_last_stage()) {
-      slots_[slot].dx = arena.Get(absl::StrCat("slot", slot, "/dx"), rows_, model.hidden_size);
-    }
-  }
+  MakeChunks(model, batch, parameters);
+  work_ = chunks_.front().front().GetWorkspace(arena);
+  MakeSlots(ActivationSlotsOf(layout_, model.num_blocks, groups.at().pp), model.hidden_size, arena);
   const int64_t step_rows = layout_.num_microbatches * rows_;
   if (groups.is_first_stage()) {
     embedding_.emplace(parameters, batch.seq_len, device, groups);
@@ -46,10 +25,45 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Parameters&
   if (groups.is_last_stage()) {
     head_.emplace(model, parameters, rows_, work_.dnorm, arena, device, groups);
     targets_ = arena.Get("tokens/targets", step_rows, 1, DType::kI32);
-  } else {
+  }
+  if (!groups.is_last_stage() || layout_.virtual_stages > 1) {
     dx_ = arena.Get("work/dx", rows_, model.hidden_size);
     recv_gradient_ = arena.Get("comm/recv_gradient", rows_, model.hidden_size);
     send_activation_ = arena.Get("comm/send_activation", rows_, model.hidden_size);
+  }
+}
+
+void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
+                       const Parameters& parameters) {
+  for (int chunk = 0; chunk < layout_.virtual_stages; ++chunk) {
+    const BlockRange range = ChunkBlocks(layout_, model.num_blocks, groups_.at().pp, chunk);
+    const auto heads = [&](absl::string_view part) {
+      const std::string name = absl::StrCat("blocks.", range.begin, ".attn.", part, ".weight");
+      return parameters.Get(name).weight.rows / model.head_dim;
+    };
+    const AttentionShape attention{.batch = layout_.micro_batch_size,
+                                   .seq_len = batch.seq_len,
+                                   .heads = heads("q"),
+                                   .head_dim = model.head_dim,
+                                   .kv_heads = heads("k")};
+    std::vector<Block>& blocks = chunks_.emplace_back();
+    for (int64_t block = range.begin; block < range.end; ++block) {
+      blocks.emplace_back(model, block, attention, parameters, device_, groups_);
+    }
+  }
+}
+
+void Stage::MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& arena) {
+  const Block& any = chunks_.front().front();  // all blocks have the same shapes
+  slots_.resize(static_cast<size_t>(counts.slots));
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    for (int64_t block = 0; block < counts.blocks; ++block) {
+      const std::string prefix = absl::StrCat("slot", slot, "/block", block);
+      slots_[slot].blocks.push_back(any.GetActivations(prefix, arena));
+    }
+  }
+  for (int64_t head = 0; groups_.is_last_stage() && head < counts.heads; ++head) {
+    head_gradients_.push_back(arena.Get(absl::StrCat("head", head, "/dx"), rows_, hidden));
   }
 }
 
@@ -64,87 +78,108 @@ void Stage::Begin(Pass pass, absl::Span<const int32_t> ids, absl::Span<const int
 }
 
 absl::Status Stage::Compute(const Action& action) {
-  if (action.op == Op::kForward) return Forward(action.microbatch);
+  if (action.op == Op::kForward) return Forward(action);
   CHECK(action.op == Op::kBackward);
-  return Backward(action.microbatch);
+  return Backward(action);
 }
 
 absl::Status Stage::Exchange(absl::Span<const Action> transfers) {
   std::vector<Transfer> posted;
   for (const Action& action : transfers) {
-    const int m = action.microbatch;
+    Transfer transfer;
+    transfer.peer = groups_.RankOfStage(PeerStage(action.op, groups_.at().pp, layout_.pp));
     switch (action.op) {
       case Op::kRecvActivation:
-        posted.push_back({.peer = groups_.PreviousStage(), .data = TakeSlot(m).blocks.front().x});
+        transfer.data = TakeSlot(action).blocks.front().x;
         break;
       case Op::kSendActivation:
-        posted.push_back({.send = true, .peer = groups_.NextStage(), .data = send_activation_});
+        transfer.send = true;
+        transfer.data = send_activation_;
         break;
       case Op::kRecvGradient:
-        posted.push_back({.peer = groups_.NextStage(), .data = recv_gradient_});
+        transfer.data = recv_gradient_;
         break;
       case Op::kSendGradient:
-        posted.push_back({.send = true,
-                          .peer = groups_.PreviousStage(),
-                          .data = groups_.is_last_stage() ? SlotOf(m).dx : dx_});
+        transfer.send = true;
+        transfer.data = MakesLoss(action) ? HeadGradient(action) : dx_;
         break;
       default:
         CHECK(false);
     }
+    posted.push_back(transfer);
   }
   return groups_.Exchange(posted);
 }
 
-absl::Status Stage::Forward(int microbatch) {
-  Slot& slot = groups_.is_first_stage() ? TakeSlot(microbatch) : SlotOf(microbatch);
-  CHECK(slot.microbatch == microbatch);
-  if (embedding_) {
-    RETURN_IF_ERROR(embedding_->Forward(MicrobatchOf(ids_, microbatch), slot.blocks.front().x));
+absl::Status Stage::Forward(const Action& action) {
+  Slot& slot = TakesTokens(action) ? TakeSlot(action) : SlotOf(action);
+  if (TakesTokens(action)) {
+    RETURN_IF_ERROR(
+        embedding_->Forward(MicrobatchOf(ids_, action.microbatch), slot.blocks.front().x));
   }
-  const View output = head_ ? head_->input() : send_activation_;
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    const View out = i + 1 < blocks_.size() ? slot.blocks[i + 1].x : output;
-    RETURN_IF_ERROR(blocks_[i].Forward(slot.blocks[i], work_, out));
+  std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
+  const View output = MakesLoss(action) ? head_->input() : send_activation_;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const View out = i + 1 < blocks.size() ? slot.blocks[i + 1].x : output;
+    RETURN_IF_ERROR(blocks[i].Forward(slot.blocks[i], work_, out));
   }
-  if (head_) {
-    const View targets = MicrobatchOf(targets_, microbatch);
+  if (MakesLoss(action)) {
+    const View targets = MicrobatchOf(targets_, action.microbatch);
     ASSIGN_OR_RETURN(const double loss, head_->Forward(targets));
     loss_sum_ += loss;
     // The head's backward pass runs here, not in Backward: logits are the largest buffer by far,
     // and so they are needed once instead of once per live microbatch.
     if (pass_ == Pass::kTraining) {
-      RETURN_IF_ERROR(head_->Backward(targets, loss_scale_, slot.dx));
+      RETURN_IF_ERROR(head_->Backward(targets, loss_scale_, HeadGradient(action)));
     }
   }
   if (pass_ == Pass::kEvaluation) slot.microbatch = -1;
   return absl::OkStatus();
 }
 
-absl::Status Stage::Backward(int microbatch) {
-  Slot& slot = SlotOf(microbatch);
-  CHECK(slot.microbatch == microbatch && pass_ == Pass::kTraining);
+absl::Status Stage::Backward(const Action& action) {
+  Slot& slot = SlotOf(action);
+  CHECK(pass_ == Pass::kTraining);
   // What came from the next stage is copied, because its buffer may receive again while dx_ is
   // still being sent on.
-  if (!head_) device_.Copy(dx_, recv_gradient_);
-  const View dx = head_ ? slot.dx : dx_;
-  for (size_t i = blocks_.size(); i-- > 0;) {
-    RETURN_IF_ERROR(blocks_[i].Backward(slot.blocks[i], work_, dx));
+  if (!MakesLoss(action)) device_.Copy(dx_, recv_gradient_);
+  const View dx = MakesLoss(action) ? HeadGradient(action) : dx_;
+  std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
+  for (size_t i = blocks.size(); i-- > 0;) {
+    RETURN_IF_ERROR(blocks[i].Backward(slot.blocks[i], work_, dx));
   }
-  if (embedding_) embedding_->Backward(MicrobatchOf(ids_, microbatch), dx);
+  if (TakesTokens(action)) embedding_->Backward(MicrobatchOf(ids_, action.microbatch), dx);
   slot.microbatch = -1;
   return absl::OkStatus();
 }
 
-Stage::Slot& Stage::SlotOf(int microbatch) {
-  if (pass_ == Pass::kEvaluation) return slots_.front();
-  return slots_[static_cast<size_t>(microbatch) % slots_.size()];
+bool Stage::TakesTokens(const Action& action) const {
+  return groups_.is_first_stage() && action.chunk == 0;
 }
 
-Stage::Slot& Stage::TakeSlot(int microbatch) {
-  Slot& slot = SlotOf(microbatch);
-  CHECK(slot.microbatch == -1);
-  slot.microbatch = microbatch;
-  return slot;
+bool Stage::MakesLoss(const Action& action) const {
+  return groups_.is_last_stage() && action.chunk == layout_.virtual_stages - 1;
+}
+
+Stage::Slot& Stage::SlotOf(const Action& action) {
+  const auto found = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+    return slot.microbatch == action.microbatch && slot.chunk == action.chunk;
+  });
+  CHECK(found != slots_.end());
+  return *found;
+}
+
+Stage::Slot& Stage::TakeSlot(const Action& action) {
+  const auto free = std::find_if(slots_.begin(), slots_.end(),
+                                 [](const Slot& slot) { return slot.microbatch == -1; });
+  CHECK(free != slots_.end());
+  free->chunk = action.chunk;
+  free->microbatch = action.microbatch;
+  return *free;
+}
+
+View Stage::HeadGradient(const Action& action) {
+  return head_gradients_[static_cast<size_t>(action.microbatch) % head_gradients_.size()];
 }
 
 View Stage::MicrobatchOf(View step_tokens, int microbatch) const {

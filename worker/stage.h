@@ -2,9 +2,9 @@
 // carries out the compute and transfer actions of a schedule, in whatever order the schedule has.
 // Reductions, norm and update are the trainer's. Used by the trainer's thread.
 //
-// Slots: microbatch m keeps its activations in slot m % ActivationSlots (plan/memory) from the
-// start of its forward to the end of its backward pass; in evaluation slot 0 is all there is need
-// for.
+// Slots: a microbatch's pass through a chunk keeps its activations in a slot, the first that is
+// free, from the moment its input arrives to the end of its backward pass; there are as many as the
+// schedule needs at once (ActivationSlotsOf in plan/memory).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "plan/layout.h"
+#include "plan/memory.h"
 #include "plan/model.h"
 #include "plan/schedule.h"
 #include "worker/arena.h"
@@ -50,30 +51,36 @@ class Stage {
 
  private:
   struct Slot {
-    std::vector<BlockActivations> blocks;
-    View dx;              // [N, D], last stage only
+    std::vector<BlockActivations> blocks;  // as many as the largest chunk has
+    int chunk = 0;
     int microbatch = -1;  // -1: free
   };
 
-  Slot& SlotOf(int microbatch);
-  Slot& TakeSlot(int microbatch);
+  void MakeChunks(const ModelShape& model, const BatchShape& batch, const Parameters& parameters);
+  void MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& arena);
+  Slot& SlotOf(const Action& action);
+  Slot& TakeSlot(const Action& action);
+  View HeadGradient(const Action& action);
   View MicrobatchOf(View step_tokens, int microbatch) const;
+  bool TakesTokens(const Action& action) const;  // the pass starts at the embedding
+  bool MakesLoss(const Action& action) const;    // it ends in the head
 
-  absl::Status Forward(int microbatch);
-  absl::Status Backward(int microbatch);
+  absl::Status Forward(const Action& action);
+  absl::Status Backward(const Action& action);
 
   const Layout layout_;
   Device& device_;
   RankGroups& groups_;
-  const int64_t rows_;       // N = B * T
-  const double loss_scale_;  // 1 / tokens of the global batch
-  std::vector<Block> blocks_;
+  const int64_t rows_;                      // N = B * T
+  const double loss_scale_;                 // 1 / tokens of the global batch
+  std::vector<std::vector<Block>> chunks_;  // by chunk
   std::vector<Slot> slots_;
   BlockWorkspace work_;
   std::optional<Embedding> embedding_;  // first stage
   std::optional<Head> head_;            // last stage
+  std::vector<View> head_gradients_;    // last stage, [N, D]: of microbatch m at m % their number
   View ids_, targets_;                  // [num_microbatches * N, 1]
-  // All but the last stage, [N, D]:
+  // Where a chunk has another one after it, [N, D]:
   View dx_, recv_gradient_, send_activation_;
   Pass pass_ = Pass::kTraining;
   double loss_sum_ = 0;

@@ -93,7 +93,8 @@ absl::Status Trainer::Allocate(int rank) {
   RETURN_IF_ERROR(arena_->CheckAllUsed());
   const int stage = groups_->at().pp;
   schedule_ = StepSchedule(layout_, stage, job_.model.tied_embeddings);
-  evaluation_ = EvaluationSchedule(stage, layout_.pp, static_cast<int>(layout_.num_microbatches));
+  evaluation_ = EvaluationSchedule(stage, layout_.pp, static_cast<int>(layout_.num_microbatches),
+                                   layout_.virtual_stages);
   return absl::OkStatus();
 }
 

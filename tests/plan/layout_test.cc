@@ -82,7 +82,7 @@ TEST(EngineIssues, NamesWhatIsNotBuiltYet) {
       {"parallelism.cp: 2 is not supported yet; use 1", [](Layout& l) { l.cp = 2; }},
       {"parallelism.zero_stage: 1 is not supported yet; use 0",
        [](Layout& l) { l.zero_stage = 1; }},
-      {"parallelism.pp_schedule: zb_h1 is not supported yet; use 1f1b or gpipe",
+      {"parallelism.pp_schedule: zb_h1 is not supported yet; use 1f1b, gpipe or interleaved_1f1b",
        [](Layout& l) {
          l.pp = 2;
          l.schedule = ScheduleKind::kZeroBubbleH1;

@@ -37,16 +37,25 @@ std::vector<Layout> AllLayouts() {
   for (int dp : {1, 2}) {
     for (int pp : {1, 2, 4}) {
       for (int tp : {1, 2}) {
-        for (const ScheduleKind schedule :
-             {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward}) {
-          for (int64_t micro : {1, 2, 4}) {
-            layouts.push_back({.dp = dp,
-                               .pp = pp,
-                               .tp = tp,
-                               .schedule = schedule,
-                               .micro_batch_size = micro,
-                               .num_microbatches = kBatch.global_batch_size / dp / micro});
+        for (int64_t micro : {1, 2, 4}) {
+          Layout layout = {.dp = dp,
+                           .pp = pp,
+                           .tp = tp,
+                           .micro_batch_size = micro,
+                           .num_microbatches = kBatch.global_batch_size / dp / micro};
+          for (const ScheduleKind schedule :
+               {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
+                ScheduleKind::kZeroBubbleH1}) {
+            layout.schedule = schedule;
+            layouts.push_back(layout);
           }
+          if (pp != 2) continue;
+          layout.stage_blocks = {3, 1};
+          layouts.push_back(layout);
+          layout.stage_blocks.clear();
+          layout.schedule = ScheduleKind::kInterleaved;
+          layout.virtual_stages = 2;
+          layouts.push_back(layout);
         }
       }
     }
@@ -149,7 +158,8 @@ TEST(PlanRankMemory, HoldsOneSlotPerLiveMicrobatch) {
     for (int stage = 0; stage < layout.pp; ++stage) {
       const int rank = layout.grid().RankOf({.pp = stage});
       const int live = PeakLiveMicrobatches(StepSchedule(layout, stage, true));
-      EXPECT_EQ(ActivationSlots(layout, stage), live) << LayoutText(layout);
+      EXPECT_EQ(ActivationSlotsOf(layout, Tiny().num_blocks, stage).slots, live)
+          << LayoutText(layout);
       const auto elements = ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, 2));
       std::set<std::string> slots;
       for (const auto& [name, count] : elements) {
@@ -162,6 +172,7 @@ TEST(PlanRankMemory, HoldsOneSlotPerLiveMicrobatch) {
 
 TEST(PlanRankMemory, OneForwardOneBackwardNeverNeedsMoreThanGpipe) {
   for (Layout layout : AllLayouts()) {
+    if (layout.virtual_stages > 1) continue;
     for (int rank = 0; rank < layout.world_size(); ++rank) {
       layout.schedule = ScheduleKind::kGpipe;
       const int64_t gpipe = PlanRankMemory(Tiny(), kBatch, layout, rank, 2).total_bytes();
@@ -169,6 +180,36 @@ TEST(PlanRankMemory, OneForwardOneBackwardNeverNeedsMoreThanGpipe) {
       EXPECT_LE(PlanRankMemory(Tiny(), kBatch, layout, rank, 2).total_bytes(), gpipe);
     }
   }
+}
+
+// A slot has room for one chunk of blocks; a chunk of two blocks takes as much as two of one.
+TEST(PlanRankMemory, SlotsOfChunksAreAsLargeAsTheirLargestChunk) {
+  Layout layout{.pp = 2, .num_microbatches = 4};
+  const auto blocks_of = [&](int stage) {
+    const int rank = layout.grid().RankOf({.pp = stage});
+    std::set<std::string> blocks;
+    for (const auto& [name, count] : ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, 2))) {
+      if (absl::EndsWith(name, "/lse")) blocks.insert(name);
+    }
+    return static_cast<int>(blocks.size());
+  };
+  EXPECT_EQ(blocks_of(0), 2 * 2);
+  EXPECT_EQ(blocks_of(1), 1 * 2);
+  layout.schedule = ScheduleKind::kInterleaved;
+  layout.virtual_stages = 2;
+  EXPECT_EQ(blocks_of(0), 5 * 1);  // 2 (p - 1) + (v - 1) p + 1 passes of one block
+  EXPECT_EQ(blocks_of(1), 3 * 1);
+}
+
+// The gradient of a block's output is the only thing that zb_h1 keeps and 1F1B does not.
+TEST(PlanRankMemory, ZeroBubbleKeepsOneGradientPerSlot) {
+  Layout layout{.pp = 2, .num_microbatches = 4};
+  const auto activations = [&] {
+    return Elements(PlanRankMemory(Tiny(), kBatch, layout, 0, 2), MemoryKind::kActivations);
+  };
+  const int64_t one_forward_one_backward = activations();
+  layout.schedule = ScheduleKind::kZeroBubbleH1;
+  EXPECT_EQ(activations(), one_forward_one_backward + 2 * 16 * 32);
 }
 
 TEST(PlanRankMemory, TensorAxisNeverMakesARankLarger) {

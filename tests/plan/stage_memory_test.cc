@@ -11,12 +11,14 @@
 namespace weft {
 namespace {
 
+constexpr int kBlocks = 7;  // pp does not divide it
+
 ModelShape Tiny(ModelFamily family) {
   ModelShape model = SampleJob().model;
   model.family = family;
   model.vocab_size = 257;  // tp does not divide it
   model.hidden_size = 24;
-  model.num_blocks = 7;  // pp does not divide it
+  model.num_blocks = kBlocks;
   model.num_heads = 4;
   model.num_kv_heads = family == ModelFamily::kGpt2 ? 4 : 2;
   model.head_dim = 6;
@@ -32,16 +34,30 @@ std::vector<Layout> SmallLayouts() {
   for (const int dp : {1, 2, 3}) {
     for (const int tp : {1, 2}) {
       for (int pp = 1; pp <= 7; ++pp) {
-        for (const ScheduleKind schedule :
-             {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward}) {
-          for (const int64_t micro_batch_size : {1, 3}) {
-            for (const int64_t num_microbatches : {1, 2, 5, 19}) {
-              layouts.push_back({.dp = dp,
-                                 .pp = pp,
-                                 .tp = tp,
-                                 .schedule = schedule,
-                                 .micro_batch_size = micro_batch_size,
-                                 .num_microbatches = num_microbatches});
+        for (const int64_t micro_batch_size : {1, 3}) {
+          for (const int64_t num_microbatches : {1, 2, 5, 19}) {
+            Layout layout = {.dp = dp,
+                             .pp = pp,
+                             .tp = tp,
+                             .micro_batch_size = micro_batch_size,
+                             .num_microbatches = num_microbatches};
+            for (const ScheduleKind schedule :
+                 {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
+                  ScheduleKind::kZeroBubbleH1}) {
+              layout.schedule = schedule;
+              layouts.push_back(layout);
+            }
+            if (pp == 3) {
+              layout.stage_blocks = {1, 4, 2};
+              layouts.push_back(layout);
+            }
+            if (pp == 1 || 2 * pp > kBlocks) continue;
+            layout.stage_blocks.clear();
+            layout.schedule = ScheduleKind::kInterleaved;
+            layout.num_microbatches *= pp;
+            for (layout.virtual_stages = 2; layout.virtual_stages * pp <= kBlocks;
+                 ++layout.virtual_stages) {
+              layouts.push_back(layout);
             }
           }
         }

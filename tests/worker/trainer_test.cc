@@ -18,15 +18,25 @@ namespace {
 
 constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
 constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
+constexpr ScheduleKind kInterleaved = ScheduleKind::kInterleaved;
 
 struct LayoutCase {
   int dp, tp, pp;
   ScheduleKind schedule;
   int64_t micro_batch_size;
+  int virtual_stages = 1;
+  std::vector<int64_t> stage_blocks = {};
 };
+Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
+  Layout layout = MakeLayout(c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size, job);
+  layout.virtual_stages = c.virtual_stages;
+  layout.stage_blocks = c.stage_blocks;
+  return layout;
+}
 void PrintTo(const LayoutCase& c, std::ostream* out) {
-  *out << "dp" << c.dp << " tp" << c.tp << " pp" << c.pp << " " << ScheduleName(c.schedule).data()
-       << " micro_batch " << c.micro_batch_size;
+  JobSpec job;
+  job.training.global_batch_size = 8;  // SmallJob's
+  *out << LayoutText(LayoutOf(c, job));
 }
 
 class AnyLayout : public testing::TestWithParam<LayoutCase> {};
@@ -39,9 +49,7 @@ TEST_P(AnyLayout, TrainsTheSameModelAsASingleRank) {
       TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 2, job), folder.Make("single"));
   ASSERT_EQ(single.status(), absl::OkStatus());
   ASSERT_LT(single.losses().back(), single.losses().front() - 1) << "the test would prove little";
-  const TrainingOutcome spread =
-      TrainWith(job, MakeLayout(c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size, job),
-                folder.Make("spread"));
+  const TrainingOutcome spread = TrainWith(job, LayoutOf(c, job), folder.Make("spread"));
   ASSERT_EQ(spread.status(), absl::OkStatus());
   EXPECT_LT(RelativeDifference(spread.losses(), single.losses()), 1e-6);
   EXPECT_LT(RelativeDifference(spread.grad_norms(), single.grad_norms()), 1e-5);
@@ -57,9 +65,7 @@ TEST_P(AnyLayout, HasTheSameFirstGradientsAsASingleRank) {
   job.training.steps = 1;
   const TrainingOutcome single =
       TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 2, job), folder.Make("single"));
-  const TrainingOutcome spread =
-      TrainWith(job, MakeLayout(c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size, job),
-                folder.Make("spread"));
+  const TrainingOutcome spread = TrainWith(job, LayoutOf(c, job), folder.Make("spread"));
   ASSERT_EQ(spread.status(), absl::OkStatus());
   ASSERT_EQ(single.gradients.size(), Tensors(job.model).size());
   EXPECT_LT(GradientDifference(spread, single), 2e-6);
@@ -70,8 +76,7 @@ TEST_P(AnyLayout, AllocatesExactlyWhatIsPlanned) {
   const TestFolder folder;
   JobSpec job = SmallJob(folder.path());
   job.training.steps = 1;
-  const TrainingOutcome outcome = TrainWith(
-      job, MakeLayout(c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size, job), folder.Make("run"));
+  const TrainingOutcome outcome = TrainWith(job, LayoutOf(c, job), folder.Make("run"));
   ASSERT_EQ(outcome.status(), absl::OkStatus());
   EXPECT_GT(outcome.planned_bytes.front(), 0);
   EXPECT_EQ(outcome.allocated_bytes, outcome.planned_bytes);
@@ -79,12 +84,16 @@ TEST_P(AnyLayout, AllocatesExactlyWhatIsPlanned) {
 
 INSTANTIATE_TEST_SUITE_P(
     Trainer, AnyLayout,
-    testing::Values(LayoutCase{1, 1, 1, kGpipe, 8}, LayoutCase{2, 1, 1, k1f1b, 2},
-                    LayoutCase{1, 2, 1, k1f1b, 2}, LayoutCase{1, 4, 1, k1f1b, 4},
-                    LayoutCase{1, 1, 2, kGpipe, 2}, LayoutCase{1, 1, 2, k1f1b, 2},
-                    LayoutCase{1, 1, 4, k1f1b, 1}, LayoutCase{1, 1, 4, kGpipe, 1},
-                    LayoutCase{2, 1, 2, k1f1b, 2}, LayoutCase{1, 2, 2, k1f1b, 2},
-                    LayoutCase{2, 2, 2, k1f1b, 1}, LayoutCase{2, 2, 2, kGpipe, 2}));
+    testing::Values(
+        LayoutCase{1, 1, 1, kGpipe, 8}, LayoutCase{2, 1, 1, k1f1b, 2},
+        LayoutCase{1, 2, 1, k1f1b, 2}, LayoutCase{1, 4, 1, k1f1b, 4},
+        LayoutCase{1, 1, 2, kGpipe, 2}, LayoutCase{1, 1, 2, k1f1b, 2},
+        LayoutCase{1, 1, 4, k1f1b, 1}, LayoutCase{1, 1, 4, kGpipe, 1},
+        LayoutCase{2, 1, 2, k1f1b, 2}, LayoutCase{1, 2, 2, k1f1b, 2}, LayoutCase{2, 2, 2, k1f1b, 1},
+        LayoutCase{2, 2, 2, kGpipe, 2}, LayoutCase{1, 1, 2, kInterleaved, 1, 2},
+        LayoutCase{2, 1, 2, kInterleaved, 2, 2}, LayoutCase{2, 2, 2, kInterleaved, 1, 2},
+        LayoutCase{1, 1, 2, k1f1b, 2, 1, {1, 3}}, LayoutCase{1, 1, 2, kGpipe, 1, 1, {3, 1}},
+        LayoutCase{1, 2, 3, k1f1b, 2, 1, {1, 2, 1}}));
 
 // The leg without AdamW and clipping, which hide a gradient's scale.
 TEST(Trainer, KeepsTheScaleOfGradientsWithSgdAndNoClipping) {
