@@ -28,7 +28,7 @@ std::vector<std::string> Differences(const Curve& got, const Curve& expected);
 // bit-identical (except on purpose: with a planted bug they may be anything).
 absl::StatusOr<Curve> TrainUnderMpi(const ParityJob& parity);
 
-// Trains with tests/reference/gpt2_reference.py.
+// Trains with the family's model of tests/reference.
 absl::StatusOr<Curve> TrainInNumpy(const JobSpec& job);
 
 // FailedPrecondition with the packages to install if NumPy or xxhash are missing.

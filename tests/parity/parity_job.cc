@@ -38,6 +38,23 @@ JobSpec EnglishJob() {
   return job;
 }
 
+JobSpec EnglishLlamaJob() {
+  JobSpec job = EnglishJob();
+  job.model = {.family = ModelFamily::kLlama,
+               .vocab_size = 256,
+               .hidden_size = 64,
+               .num_blocks = 4,
+               .num_heads = 4,
+               .num_kv_heads = 2,
+               .head_dim = 24,
+               .ffn_size = 176,
+               .max_positions = 40,
+               .tied_embeddings = false,
+               .rope_scaling = {.factor = 4, .original_max_positions = 16},
+               .attention_bias = true};
+  return job;
+}
+
 Layout MakeLayout(const JobSpec& job, int dp, int tp, int pp, ScheduleKind schedule,
                   int64_t micro_batch_size) {
   return {.dp = dp,
@@ -51,14 +68,25 @@ Layout MakeLayout(const JobSpec& job, int dp, int tp, int pp, ScheduleKind sched
 std::string ParityJobText(const ParityJob& parity) {
   const JobSpec& job = parity.job;
   Json json = {
+      {"family", FamilyName(job.model.family).data()},
       {"vocab_size", job.model.vocab_size},
       {"hidden_size", job.model.hidden_size},
       {"num_blocks", job.model.num_blocks},
       {"num_heads", job.model.num_heads},
+      {"num_kv_heads", job.model.num_kv_heads},
+      {"head_dim", job.model.head_dim},
       {"ffn_size", job.model.ffn_size},
       {"max_positions", job.model.max_positions},
       {"norm_eps", job.model.norm_eps},
       {"initializer_range", job.model.initializer_range},
+      {"rope_theta", job.model.rope_theta},
+      {"rope_scaling",
+       {{"factor", job.model.rope_scaling.factor},
+        {"low_freq_factor", job.model.rope_scaling.low_freq_factor},
+        {"high_freq_factor", job.model.rope_scaling.high_freq_factor},
+        {"original_max_position_embeddings", job.model.rope_scaling.original_max_positions}}},
+      {"attention_bias", job.model.attention_bias},
+      {"tied_embeddings", job.model.tied_embeddings},
       {"data", Json::array()},
       {"seq_len", job.training.seq_len},
       {"global_batch_size", job.training.global_batch_size},
@@ -97,16 +125,26 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
   ParityJob parity;
   JobSpec& job = parity.job;
   job = EnglishJob();
+  job.model.family = *ParseFamily(json.at("family").get<std::string>());
   job.model.vocab_size = json.at("vocab_size");
   job.model.hidden_size = json.at("hidden_size");
   job.model.num_blocks = json.at("num_blocks");
   job.model.num_heads = json.at("num_heads");
-  job.model.num_kv_heads = job.model.num_heads;
-  job.model.head_dim = job.model.hidden_size / job.model.num_heads;
+  job.model.num_kv_heads = json.at("num_kv_heads");
+  job.model.head_dim = json.at("head_dim");
   job.model.ffn_size = json.at("ffn_size");
   job.model.max_positions = json.at("max_positions");
   job.model.norm_eps = json.at("norm_eps");
   job.model.initializer_range = json.at("initializer_range");
+  job.model.rope_theta = json.at("rope_theta");
+  const Json& scaling = json.at("rope_scaling");
+  job.model.rope_scaling = {
+      .factor = scaling.at("factor"),
+      .low_freq_factor = scaling.at("low_freq_factor"),
+      .high_freq_factor = scaling.at("high_freq_factor"),
+      .original_max_positions = scaling.at("original_max_position_embeddings")};
+  job.model.attention_bias = json.at("attention_bias");
+  job.model.tied_embeddings = json.at("tied_embeddings");
   job.data.train.clear();
   for (const Json& source : json.at("data")) job.data.train.push_back({source});
   job.training.seq_len = json.at("seq_len");

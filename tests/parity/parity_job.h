@@ -17,6 +17,7 @@ enum class PlantedBug {
   kTensorNotReduced,  // the input gradient of q, k and v is not summed over tp
   kMicrobatchWeight,  // one microbatch counts 1 % too much
   kTiedNotReduced,    // first and last stage keep their own part of the embedding's gradient
+  kRotaryOffset,      // rank 0 turns its queries as if they stood one position later
 };
 
 struct ParityJob {
@@ -32,6 +33,10 @@ inline constexpr char kTextFile[] = "/usr/share/common-licenses/GPL-3";
 // A GPT-2 of 4 blocks, D 64, bytes as tokens, T 32, 8 sequences a step, on kTextFile. AdamW at
 // 1e-3, 20 steps.
 JobSpec EnglishJob();
+
+// The same with a Llama: 4 heads of 24 that share 2 kv heads, positions stretched within the
+// sequence, biases in attention, a head of its own.
+JobSpec EnglishLlamaJob();
 
 // `micro_batch_size` sequences per microbatch; as many microbatches as the global batch needs.
 Layout MakeLayout(const JobSpec& job, int dp, int tp, int pp, ScheduleKind schedule,

@@ -1,6 +1,7 @@
 #include "tests/parity/planted.h"
 
 #include <utility>
+#include <vector>
 
 #include "tests/worker/passing_backend.h"
 
@@ -19,6 +20,7 @@ class PlantedDevice final : public PassingDevice {
         bug_(parity.bug),
         rank_(rank),
         num_microbatches_(parity.layout.num_microbatches),
+        query_width_(parity.job.model.num_heads / parity.layout.tp * parity.job.model.head_dim),
         watch_(std::move(watch)) {}
 
   void BiasGradient(View dy, View dbias) override {
@@ -26,6 +28,22 @@ class PlantedDevice final : public PassingDevice {
     if (bug_ != PlantedBug::kDoubledGradient || rank_ != 0) return;
     if (doubled_ == nullptr) doubled_ = dbias.data;
     if (doubled_ == dbias.data) inner_.BiasGradient(dy, dbias);
+  }
+  void Rotate(View table, Turn turn, View x) override {
+    inner_.Rotate(table, turn, x);
+    if (bug_ != PlantedBug::kRotaryOffset || rank_ != 0 || x.cols != query_width_) return;
+    // A table that turns every position by what the second one is turned by.
+    if (one_position_.data == nullptr) {
+      one_position_ = table;
+      one_position_.data = inner_.Allocate(table.bytes());
+      std::vector<float> rows(static_cast<size_t>(table.elements()));
+      inner_.CopyOut(rows.data(), table);
+      for (int64_t i = 0; i < table.elements(); ++i) {
+        rows[static_cast<size_t>(i)] = rows[static_cast<size_t>(table.cols + i % table.cols)];
+      }
+      inner_.CopyIn(one_position_, rows.data());
+    }
+    inner_.Rotate(one_position_, turn, x);
   }
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
                        View logits) override {
@@ -43,8 +61,10 @@ class PlantedDevice final : public PassingDevice {
   const PlantedBug bug_;
   const int rank_;
   const int64_t num_microbatches_;
+  const int64_t query_width_;  // of this rank; wider than that of its keys
   const std::shared_ptr<Watch> watch_;
   const void* doubled_ = nullptr;
+  View one_position_;  // ends with the process
   int64_t softmax_gradients_ = 0;
 };
 

@@ -277,13 +277,14 @@ def update(weights, grads, moments, lr, scale, step, optimizer):
         weights[name] = weight - lr * decay * weight - lr * direction
 
 
-def train(job):
-    weights, moments = initial_weights(job), {}
+def train(job, make_weights, differentiate):
+    """`make_weights` and `differentiate` are a family's initial_weights and loss_and_gradients."""
+    weights, moments = make_weights(job), {}
     result = {"losses": [], "grad_norms": [], "learning_rates": []}
     first = None
     for step in range(1, job["steps"] + 1):
         ids, targets = samples(job, step)
-        loss, grads = loss_and_gradients(weights, ids, targets, job)
+        loss, grads = differentiate(weights, ids, targets, job)
         norm = math.sqrt(sum(float((g**2).sum()) for g in grads.values()))
         first = first or grads
         clip = job["gradient_clipping"]
@@ -298,16 +299,14 @@ def train(job):
 
 
 # ---- the witness, examined ------------------------------------------------------------------------
-def check():
+def worst_difference(job, make_weights, differentiate):
     """Central differences of the loss against the backward pass, some entries of each tensor."""
-    job = {"vocab_size": 17, "hidden_size": 12, "num_blocks": 2, "num_heads": 3, "ffn_size": 20,
-           "max_positions": 9, "norm_eps": 1e-5, "initializer_range": 0.3, "seed": 5}
     random = np.random.default_rng(3)
     weights = {name: w + 0.1 * random.standard_normal(w.shape)
-               for name, w in initial_weights(job).items()}
-    tokens = random.integers(0, 17, size=(3, 8))
+               for name, w in make_weights(job).items()}
+    tokens = random.integers(0, job["vocab_size"], size=(3, 8))
     ids, targets = tokens[:, :-1], tokens[:, 1:]
-    _, grads = loss_and_gradients(weights, ids, targets, job)
+    _, grads = differentiate(weights, ids, targets, job)
     worst, scale = 0.0, max(np.abs(g).max() for g in grads.values())
     for name, weight in weights.items():
         for flat in random.choice(weight.size, size=min(6, weight.size), replace=False):
@@ -316,8 +315,15 @@ def check():
                 moved = dict(weights)
                 moved[name] = weight.copy()
                 moved[name][at] += sign * h
-                sides.append(loss_and_gradients(moved, ids, targets, job)[0])
+                sides.append(differentiate(moved, ids, targets, job)[0])
             worst = max(worst, abs((sides[0] - sides[1]) / (2 * h) - grads[name][at]) / scale)
+    return worst
+
+
+def check():
+    job = {"vocab_size": 17, "hidden_size": 12, "num_blocks": 2, "num_heads": 3, "ffn_size": 20,
+           "max_positions": 9, "norm_eps": 1e-5, "initializer_range": 0.3, "seed": 5}
+    worst = worst_difference(job, initial_weights, loss_and_gradients)
     # Random123's own known answers for Philox4x32-10.
     ones = 0xFFFFFFFF
     known = {((0,) * 4, (0, 0)): (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8),
@@ -333,15 +339,15 @@ def check():
     return 0 if worst < 1e-8 and philox_ok and bijective else 1
 
 
-def main(arguments):
+def main(arguments, usage, examine, make_weights, differentiate):
     if arguments == ["--check"]:
-        return check()
+        return examine()
     if len(arguments) != 2:
-        print(__doc__, file=sys.stderr)
+        print(usage, file=sys.stderr)
         return 2
     with open(arguments[0], encoding="utf-8") as file:
         job = json.load(file)
-    result, gradients = train(job)
+    result, gradients = train(job, make_weights, differentiate)
     with open(arguments[1] + ".f64", "wb") as file:
         for grad in gradients.values():
             file.write(grad.astype("<f8").tobytes())
@@ -352,4 +358,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], __doc__, check, initial_weights, loss_and_gradients))

@@ -1,0 +1,202 @@
+#!/usr/bin/python3
+"""The independent witness of the llama family: training in NumPy, double precision, one process.
+
+Written from the papers and from the definitions in our headers, never from our C++:
+  Touvron et al., arXiv:2302.13971             Llama: pre-norm blocks, no absolute positions
+  Zhang & Sennrich, arXiv:1910.07467           RMSNorm
+  Su et al., arXiv:2104.09864                  rotary positions; here as products of complex numbers
+  Grattafiori et al., arXiv:2407.21783         Llama 3.1, which stretches them
+  Shazeer, arXiv:2002.05202                    SwiGLU
+  Ainslie et al., arXiv:2305.13245             shared key and value heads
+Data order, Philox, learning rate and optimizer are those of gpt2_reference.py beside this file.
+
+  llama_reference.py JOB.json OUT    trains; writes OUT.json and OUT.f64 as gpt2_reference.py does
+  llama_reference.py --check         finite differences against the backward pass; exit 1 if wrong
+"""
+import math
+import sys
+
+import numpy as np
+
+import gpt2_reference as gpt2
+
+
+def initial_weights(job):
+    """Every tensor by its name, in network order. Linear weights are [out, in]."""
+    D, F, E, std = job["hidden_size"], job["ffn_size"], job["head_dim"], job["initializer_range"]
+    wide, narrow = job["num_heads"] * E, job["num_kv_heads"] * E
+    weights = {}
+
+    def normal(name, out, inputs):
+        weights[name] = gpt2.initial_normal(name, (out, inputs), std, job["seed"])
+
+    def attention(name, out, inputs):
+        normal(name + ".weight", out, inputs)
+        if job["attention_bias"]:
+            weights[name + ".bias"] = np.zeros(out)
+
+    normal("embed.tokens.weight", job["vocab_size"], D)
+    for i in range(job["num_blocks"]):
+        block = f"blocks.{i}."
+        weights[block + "norm1.weight"] = np.ones(D)
+        attention(block + "attn.q", wide, D)
+        attention(block + "attn.k", narrow, D)
+        attention(block + "attn.v", narrow, D)
+        attention(block + "attn.o", D, wide)
+        weights[block + "norm2.weight"] = np.ones(D)
+        normal(block + "mlp.gate.weight", F, D)
+        normal(block + "mlp.up.weight", F, D)
+        normal(block + "mlp.down.weight", D, F)
+    weights["final_norm.weight"] = np.ones(D)
+    if not job["tied_embeddings"]:
+        normal("head.weight", job["vocab_size"], D)
+    return weights
+
+
+# ---- layers ---------------------------------------------------------------------------------------
+class Tape:
+    """Weights, and the gradients that the backward pass adds up."""
+
+    def __init__(self, weights):
+        self.weights = weights
+        self.grads = {name: np.zeros_like(w) for name, w in weights.items()}
+
+    def linear(self, name, x):                                           # [.., in] -> [.., out]
+        y = x @ self.weights[name + ".weight"].T
+        return y + self.weights[name + ".bias"] if name + ".bias" in self.weights else y
+
+    def linear_back(self, name, dy, x):
+        rows = dy.reshape(-1, dy.shape[-1])
+        self.grads[name + ".weight"] += rows.T @ x.reshape(-1, x.shape[-1])
+        if name + ".bias" in self.grads:
+            self.grads[name + ".bias"] += rows.sum(axis=0)
+        return dy @ self.weights[name + ".weight"]
+
+    def norm(self, name, x, eps):
+        root = np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)
+        return x / root * self.weights[name + ".weight"], (x / root, root)
+
+    def norm_back(self, name, dy, saved):
+        normal, root = saved
+        self.grads[name + ".weight"] += (dy * normal).sum(axis=tuple(range(dy.ndim - 1)))
+        g = dy * self.weights[name + ".weight"]
+        return (g - normal * (g * normal).mean(axis=-1, keepdims=True)) / root
+
+
+def turns(job, T):
+    """exp(i angle) of each position and pair [T, E/2]."""
+    E, scaling = job["head_dim"], job["rope_scaling"]
+    frequencies = job["rope_theta"] ** (-np.arange(0, E, 2) / E)
+    if scaling["factor"] != 1:
+        wavelengths = 2 * math.pi / frequencies
+        low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+        original = scaling["original_max_position_embeddings"]
+        smooth = (original / wavelengths - low) / (high - low)
+        slow = frequencies / scaling["factor"]
+        frequencies = np.where(wavelengths < original / high, frequencies,
+                               np.where(wavelengths > original / low, slow,
+                                        (1 - smooth) * slow + smooth * frequencies))
+    return np.exp(1j * np.outer(np.arange(T), frequencies))
+
+
+def turn(x, by):                                                         # [B,H,T,E], [T,E/2]
+    half = x.shape[-1] // 2
+    turned = (x[..., :half] + 1j * x[..., half:]) * by
+    return np.concatenate([turned.real, turned.imag], axis=-1)
+
+
+def split_heads(x, H):                                                   # [B,T,H*E] -> [B,H,T,E]
+    B, T, width = x.shape
+    return x.reshape(B, T, H, width // H).transpose(0, 2, 1, 3)
+
+
+def sum_groups(x, groups):                                               # [B,H,T,E] -> [B,K,T,E]
+    B, H, T, E = x.shape
+    return x.reshape(B, groups, H // groups, T, E).sum(axis=2)
+
+
+def block_forward(tape, i, x, job):
+    H, K, eps, b = job["num_heads"], job["num_kv_heads"], job["norm_eps"], f"blocks.{i}."
+    T, E = x.shape[1], job["head_dim"]
+    by = turns(job, T)
+    h1, norm1 = tape.norm(b + "norm1", x, eps)
+    q = turn(split_heads(tape.linear(b + "attn.q", h1), H), by)
+    k = turn(split_heads(tape.linear(b + "attn.k", h1), K), by).repeat(H // K, axis=1)
+    v = split_heads(tape.linear(b + "attn.v", h1), K).repeat(H // K, axis=1)
+    scores = q @ k.transpose(0, 1, 3, 2) / math.sqrt(E)
+    scores = np.where(np.tril(np.ones((T, T), dtype=bool)), scores, -np.inf)
+    p = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    p /= p.sum(axis=-1, keepdims=True)
+    a = gpt2.join_heads(p @ v)
+    x1 = x + tape.linear(b + "attn.o", a)
+    h2, norm2 = tape.norm(b + "norm2", x1, eps)
+    gate, up = tape.linear(b + "mlp.gate", h2), tape.linear(b + "mlp.up", h2)
+    gated = gate / (1 + np.exp(-gate)) * up
+    return (x1 + tape.linear(b + "mlp.down", gated),
+            (by, h1, norm1, q, k, v, p, a, h2, norm2, gate, up, gated))
+
+
+def block_backward(tape, i, dx2, saved, job):
+    H, K, E, b = job["num_heads"], job["num_kv_heads"], job["head_dim"], f"blocks.{i}."
+    by, h1, norm1, q, k, v, p, a, h2, norm2, gate, up, gated = saved
+    dgated = tape.linear_back(b + "mlp.down", dx2, gated)
+    s = 1 / (1 + np.exp(-gate))
+    dgate, dup = dgated * up * (s + gate * s * (1 - s)), dgated * gate * s
+    dh2 = tape.linear_back(b + "mlp.gate", dgate, h2) + tape.linear_back(b + "mlp.up", dup, h2)
+    dx1 = dx2 + tape.norm_back(b + "norm2", dh2, norm2)
+    do = split_heads(tape.linear_back(b + "attn.o", dx1, a), H)
+    dv = sum_groups(p.transpose(0, 1, 3, 2) @ do, K)
+    dp = do @ v.transpose(0, 1, 3, 2)
+    ds = p * (dp - (dp * p).sum(axis=-1, keepdims=True)) / math.sqrt(E)
+    dq = turn(ds @ k, by.conj())
+    dk = turn(sum_groups(ds.transpose(0, 1, 3, 2) @ q, K), by.conj())
+    dh1 = sum(tape.linear_back(b + "attn." + part, gpt2.join_heads(d), h1)
+              for part, d in (("q", dq), ("k", dk), ("v", dv)))
+    return dx1 + tape.norm_back(b + "norm1", dh1, norm1)
+
+
+def loss_and_gradients(weights, ids, targets, job):
+    """Mean cross-entropy over all tokens, and its gradient by tensor."""
+    tape = Tape(weights)
+    head = "embed.tokens.weight" if job["tied_embeddings"] else "head.weight"
+    x = weights["embed.tokens.weight"][ids]
+    saved = []
+    for i in range(job["num_blocks"]):
+        x, kept = block_forward(tape, i, x, job)
+        saved.append(kept)
+    f, final = tape.norm("final_norm", x, job["norm_eps"])
+    logits = f @ weights[head].T                                         # [B,T,V]
+    top = logits.max(axis=-1, keepdims=True)
+    e = np.exp(logits - top)
+    total = e.sum(axis=-1, keepdims=True)
+    at_target = np.take_along_axis(logits, targets[..., None], axis=-1)
+    loss = float((np.log(total) + top - at_target).mean())
+
+    dlogits = e / total
+    np.put_along_axis(dlogits, targets[..., None],
+                      np.take_along_axis(dlogits, targets[..., None], axis=-1) - 1, axis=-1)
+    dlogits /= targets.size
+    tape.grads[head] += dlogits.reshape(-1, dlogits.shape[-1]).T @ f.reshape(-1, f.shape[-1])
+    dx = tape.norm_back("final_norm", dlogits @ weights[head], final)
+    for i in reversed(range(job["num_blocks"])):
+        dx = block_backward(tape, i, dx, saved[i], job)
+    np.add.at(tape.grads["embed.tokens.weight"], ids.reshape(-1), dx.reshape(-1, dx.shape[-1]))
+    return loss, tape.grads
+
+
+def check():
+    job = {"vocab_size": 17, "hidden_size": 12, "num_blocks": 2, "num_heads": 4, "num_kv_heads": 2,
+           "head_dim": 6, "ffn_size": 20, "norm_eps": 1e-5, "initializer_range": 0.3, "seed": 5,
+           "rope_theta": 100.0, "tied_embeddings": False, "attention_bias": True,
+           "rope_scaling": {"factor": 1}}
+    stretched = {"factor": 4, "low_freq_factor": 1, "high_freq_factor": 4,
+                 "original_max_position_embeddings": 16}
+    worst = max(gpt2.worst_difference({**job, **change}, initial_weights, loss_and_gradients)
+                for change in ({}, {"num_kv_heads": 1, "rope_scaling": stretched},
+                               {"tied_embeddings": True, "attention_bias": False}))
+    print(f"worst difference {worst:.2e} of the largest gradient")
+    return 0 if worst < 1e-8 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(gpt2.main(sys.argv[1:], __doc__, check, initial_weights, loss_and_gradients))
