@@ -28,6 +28,7 @@ struct MemoryPrediction {
   std::string engine;
   MemoryEstimate peak;        // of the stage that was measured, or of the fullest
   int64_t resting_bytes = 0;  // of that stage
+  int64_t guard_bytes = 0;    // what the planner would leave free beside it
 
   // Predicted over measured, minus 1; nullopt where it was not measured.
   std::optional<double> peak_error() const;
@@ -42,16 +43,15 @@ struct MemoryAccuracy {
 // REQUIRES: `table` outlives the result.
 MemoryAccuracy PredictMemory(const MeasuredTable& table);
 
-// Whether the planner would call a prediction fitting in `memory_bytes`: with its guard,
-// max(1 GiB, 2 %) for what is not exact.
-bool Fits(const MemoryEstimate& peak, int64_t memory_bytes);
+// Whether the planner would call it fitting, guard included.
+bool Fits(const MemoryPrediction& prediction, int64_t memory_bytes);
 
 // Over runs whose peak was measured, each held against devices of 16 to 192 GiB: how often the
 // prediction fits and the run would not have, the other way round, and of how many cases.
 struct FitCounts {
   int cases = 0, false_fits = 0, false_misfits = 0;
 };
-FitCounts CountFits(const std::vector<MemoryPrediction>& predictions);
+FitCounts CountFits(const std::vector<const MemoryPrediction*>& predictions);
 
 // Layouts for which no success was recorded: how many are called fitting on their hardware, and how
 // many with more than a fifth of it to spare.

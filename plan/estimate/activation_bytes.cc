@@ -68,8 +68,10 @@ double ScoreBytes(const Question& question, const Sizes& sizes) {
 
 // What selective recompute leaves out besides scores.
 double WideBytes(const Question& question, const Sizes& sizes) {
-  if (!question.engine.memory.selective_drops_wide) return 0;
-  return 2 * sizes.linear * sizes.residual * sizes.hidden + sizes.linear * sizes.ffn_out;
+  const MemoryHabits& habits = question.engine.memory;
+  if (!habits.selective_drops_wide) return 0;
+  return 2 * sizes.linear * sizes.residual * sizes.hidden + sizes.linear * sizes.ffn_out +
+         habits.unfused_ffn_bytes * sizes.ffn_in;
 }
 
 double SavedWithoutRecompute(const Question& question, const Sizes& sizes) {
@@ -93,9 +95,7 @@ double SavedWithoutRecompute(const Question& question, const Sizes& sizes) {
     bytes += 2 * sizes.element * sizes.routed;  // tokens to the experts, and what comes back
     bytes += 4 * sizes.tokens * static_cast<double>(model.experts_per_token);
   }
-  bytes += habits.unfused_block_bytes * sizes.tokens * sizes.hidden;
-  bytes += habits.unfused_ffn_bytes * sizes.ffn_in;
-  return bytes;
+  return bytes + habits.unfused_ffn_bytes * sizes.ffn_in;
 }
 
 // The larger of what the feed-forward's and the attention's backward hold at once.

@@ -20,8 +20,7 @@ EngineProfile MegatronProfile() {
 EngineProfile MegatronDeepspeedProfile() {
   EngineProfile profile = MegatronProfile();
   profile.name = "megatron-deepspeed";
-  profile.memory = MegatronMemoryOn({.device = "A100", .layers_of_its_own = true});
-  profile.memory.fused_attention = false;
+  profile.memory = MegatronDeepspeedMemory();
   profile.time = FittedTimeConstants().megatron_deepspeed;
   return profile;
 }

@@ -336,6 +336,13 @@ int64_t BytesBetweenSteps(const Question& question, const Layout& layout, int st
                PlaceholderBytes(question, layout) + ContextBytes(question));
 }
 
+int64_t GuardBytes(const Question& question, const MemoryEstimate& estimate) {
+  if (estimate.exact) return 0;
+  constexpr double kLeast = 1024.0 * 1024.0 * 1024.0;
+  const auto total = static_cast<double>(estimate.total_bytes());
+  return Bytes(std::max(kLeast, question.engine.memory.guard_share * total));
+}
+
 int64_t LeastStateBytes(const Question& question, const Layout& layout, int stage) {
   // Padding and alignment only add to this: the table as it is, each parameter once.
   const StateBytes states = StatesOf(question, layout, ParametersOf(question, layout, stage));

@@ -62,6 +62,10 @@ MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& lay
 // What stays allocated between two steps: states, library workspaces, tensors kept at borders.
 int64_t BytesBetweenSteps(const Question& question, const Layout& layout, int stage);
 
+// What to leave free beside an estimate before calling it fitting: nothing where it is exact, else
+// 1 GiB or the share of it that the engine's profile was seen to fall short by.
+int64_t GuardBytes(const Question& question, const MemoryEstimate& estimate);
+
 // A bound from below for every layout with these degrees, whatever its micro batch, recompute and
 // schedule: states alone. For the search. Never more than EstimateStageMemory's at_rest_bytes().
 int64_t LeastStateBytes(const Question& question, const Layout& layout, int stage);

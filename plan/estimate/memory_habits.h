@@ -23,7 +23,8 @@ struct MemoryHabits {
   // Gradients of 2 bytes are copied to fp32 by the update. The copies stay until the next step's
   // gradients are cleared: they count between steps, not beside activations.
   bool copies_fp16_gradients = false;
-  bool master_weights = true;  // fp32, beside 16-bit weights
+  bool gradient_copies_stay = false;  // all the time
+  bool master_weights = true;         // fp32, beside 16-bit weights
   // Under ZeRO-3 the shards are the fp32 master; 16-bit weights exist while gathered only (FSDP).
   bool shards_are_master = false;
   double fp8_cache_bytes = 0;       // per weight of a linear layer, beside the 16-bit one
@@ -37,8 +38,6 @@ struct MemoryHabits {
   bool selective_drops_wide = true;    // selective recompute drops norm and activation outputs too,
                                        // not the attention core alone
   bool saves_gathered_inputs = false;  // sequence parallel: inputs of linear layers are kept whole
-  double unfused_block_bytes = 0;      // per token and hidden element of a block: intermediates of
-                                   // norms, rotary positions and residuals that fused kernels lack
   double unfused_ffn_bytes = 0;   // per token and element of the feed-forward, for its activation
   double expert_imbalance = 1.1;  // tokens of the fullest rank over the mean
 
@@ -59,11 +58,13 @@ struct MemoryHabits {
 
   double workspace_bytes = 0;    // of matrix products
   double context_bytes = 0;      // beside what the device's profile names: communicators
+  double guard_share = 0.02;     // of an estimate: what it was seen to fall short by, at most
   double allocator_slack = 1.0;  // reserved over allocated bytes
 };
 
 MemoryHabits WeftMemory();
 MemoryHabits MegatronMemory();
+MemoryHabits MegatronDeepspeedMemory();
 MemoryHabits PytorchEagerMemory();
 
 // What a run turned on or a device changes in the habits of an engine.

@@ -140,8 +140,10 @@ void AddTrained(const Question& question, const Layout& layout, double trained,
   }
   states.master_weights += master;
   states.optimizer += rest;
-  if (question.precision == Precision::kFp16 && habits.copies_fp16_gradients) {
-    states.gradient_copies += 4 * trained / cut.rest;
+  if (ActivationBytes(question.precision) == 2 && GradientBytes(question) == 2 &&
+      habits.copies_fp16_gradients) {
+    (habits.gradient_copies_stay ? states.gradients : states.gradient_copies) +=
+        4 * trained / cut.rest;
   }
 }
 
