@@ -1,7 +1,11 @@
 // Fits the constants of the time model (plan/estimate/constants.h) to published step times, and
 // cross-validates them: what ships is what is fitted. Usage:
-//   fit_constants STEPS.csv [--rounds N] [--leave-out KEY=VALUE] [--only PREFIX,...]
-// Prints fitted values by name. A coordinate search: no derivatives, and it ends after `rounds`.
+//   fit_constants STEPS.csv [--rounds N] [--sources PART,...] [--only PREFIX,...] [--load FILE]
+//                 [--dump FILE] [--cross 1]
+// --only: constants that start so are fitted; -NAME keeps one. --load: "name = value" lines to
+// start from, as this program prints them. --dump: terms of every row. --cross: refits without each
+// model shape of a source in turn, from the same start, and prints the errors of what was left out.
+// A coordinate search: no derivatives, and it ends after `rounds`.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -178,13 +182,13 @@ int Run(const std::vector<std::string>& arguments) {
     folds[absl::StrCat(row.run->source, " ", Shape(*row.run))].push_back(row.run);
   std::vector<StepPrediction> unseen;
   for (const auto& [name, fold] : folds) {
-    TimeConstants fitted = constants;
+    TimeConstants fitted = start;
     const auto others = RowsToFit(all.predictions, [&](const MeasuredRun& run) {
       return taken(run) &&
              (run.source != fold.front()->source || Shape(run) != Shape(*fold.front()));
     });
     if (others.empty()) continue;
-    Fit(fitted, others, std::max(6, rounds / 4), only);
+    Fit(fitted, others, rounds, only);
     for (const MeasuredRun* run : fold) {
       const absl::StatusOr<Question> question = QuestionOf(fitted, *run);
       unseen.push_back({run, EstimateStep(*question, run->layout)});

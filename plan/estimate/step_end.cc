@@ -9,9 +9,6 @@
 namespace weft {
 namespace {
 
-// A forward pass takes at least this share of its backward pass, whatever is recomputed.
-constexpr double kForwardOverBackward = 0.25;
-
 // Of a host that holds optimizer states, per worker: its link to the device, one way, and its
 // memory. Usual PCIe 4 x16 and a worker's share of a server's memory channels.
 constexpr double kHostLinkBytesPerS = 22e9;
@@ -71,7 +68,8 @@ struct DataAxis {
 
 }  // namespace
 
-TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, double backward_s) {
+TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, double forward_s,
+                    double backward_s) {
   const Machine machine = MachineOf(question);
   const TimeHabits& habits = question.engine.time;
   const double sharing = CoreSharing(question.cluster, layout.world_size());
@@ -91,14 +89,14 @@ TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, d
     if (layout.zero_stage > 0) {
       const double gather_s =
           AllGatherSeconds(machine, axis.shard, habits.parameter_bytes * trained);
-      comm_s += Exposed(habits, gather_s, habits.gather_window * kForwardOverBackward * backward_s);
+      comm_s += Exposed(habits, gather_s, habits.gather_window * forward_s);
     }
   } else {
     // Gathered for the forward pass under it, for the backward pass under it with the reduction.
     const auto microbatches = static_cast<double>(layout.num_microbatches);
     const double gather_s =
         AllGatherSeconds(machine, axis.shard, habits.parameter_bytes * own.total());
-    comm_s += microbatches * (Exposed(habits, gather_s, kForwardOverBackward * window_s) +
+    comm_s += microbatches * (Exposed(habits, gather_s, habits.reduce_window * forward_s) +
                               Exposed(habits, gather_s + reduce_s, window_s));
   }
   const bool holds_copy = share.tied_copy > 0 && (stage == 0 || stage == layout.pp - 1);

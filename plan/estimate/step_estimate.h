@@ -60,8 +60,9 @@ PassCost HeadPass(const Question& question, const Layout& layout);
 double BoundarySeconds(const Question& question, const Layout& layout);
 
 // What follows the pipeline on `stage`: exposed data communication, optimizer, stragglers.
-// `backward_s`: the time that reductions may hide behind.
-TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, double backward_s);
+// `forward_s`, `backward_s`: one microbatch's passes, which communication may hide behind.
+TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, double forward_s,
+                    double backward_s);
 
 // The whole step: blocks, embedding and head of the slowest stage, bubble by closed form, step end.
 // total_s() is the sum of the terms. REQUIRES: CheckModel, CheckCluster and CheckLayout hold.

@@ -204,10 +204,13 @@ Makespans WithSharedCores(const Layout& layout, const Stages& shared, Makespans 
 }
 
 // The reductions of the stage that has most of them come last.
-TermSeconds SlowestStepEnd(const Question& question, const Layout& layout, double backward_s) {
-  TermSeconds slowest = StepEnd(question, layout, 0, backward_s);
+TermSeconds SlowestStepEnd(const Question& question, const Layout& layout,
+                           const ActionSeconds& passes) {
+  const double forward_s = passes.forward_s;
+  const double backward_s = passes.backward_s;
+  TermSeconds slowest = StepEnd(question, layout, 0, forward_s, backward_s);
   const auto try_stage = [&](int stage) {
-    const TermSeconds end = StepEnd(question, layout, stage, backward_s);
+    const TermSeconds end = StepEnd(question, layout, stage, forward_s, backward_s);
     if (end.total_s() > slowest.total_s()) slowest = end;
   };
   if (layout.stage_blocks.empty()) {
@@ -236,7 +239,7 @@ TermSeconds Sum(const Question& question, const Layout& layout, const Parts& par
   step[TimeTerm::kBubble] = std::max(0.0, makespans.without_transfers_s - busy_s);
   step[TimeTerm::kPipelineComm] =
       std::max(0.0, makespans.with_transfers_s - makespans.without_transfers_s);
-  step += SlowestStepEnd(question, layout, stages.slowest_s().backward_s);
+  step += SlowestStepEnd(question, layout, stages.slowest_s());
   const double ranks = layout.world_size();
   step[TimeTerm::kStragglers] =
       question.engine.time.straggler_sigma * std::sqrt(2 * std::log(ranks)) * step.total_s();
