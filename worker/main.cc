@@ -4,21 +4,29 @@
 #include <string>
 
 #include "process/version.h"
+#include "worker/probe.h"
 #include "worker/session.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"weft-worker: computes one rank of a job"};
   weft::SessionOptions options;
   bool version = false;
-  bool probe = false;
-  std::string backend = "cpu";
+  std::string probe_kind;
+  weft::ProbeOptions probe;
   app.add_option("--coordinator", options.coordinator, "unix:<path of the coordinator's socket>");
   app.add_option("--generation", options.generation, "the attempt this worker is started for");
   app.add_option("--run-folder", options.run_folder, "absolute folder of the run");
   app.add_option("--backend-folder", options.backend_folder, "where libweft_cpu.so lies");
   app.add_flag("--version", version, "print the version");
-  app.add_flag("--probe", probe, "print the devices of --backend as JSON");
-  app.add_option("--backend", backend, "cpu or cuda, for --probe");
+  CLI::Option* probing =
+      app.add_option("--probe", probe_kind, "print devices, rates or links of --backend as JSON")
+          ->expected(0, 1)
+          ->default_str("devices");
+  app.add_option("--backend", probe.backend, "cpu or cuda, for --probe");
+  app.add_option("--threads", probe.threads, "BLAS threads, for --probe")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--seconds", probe.seconds, "about how long to measure, for --probe")
+      ->check(CLI::PositiveNumber);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -28,11 +36,11 @@ int main(int argc, char** argv) {
     std::printf("%s\n", weft::VersionText().c_str());
     return 0;
   }
-  if (probe) {
-    const absl::Status status = weft::Probe(backend, options.backend_folder);
-    if (status.ok()) return 0;
-    std::fprintf(stderr, "weft-worker: %s\n", std::string(status.message()).c_str());
-    return absl::IsInvalidArgument(status) ? 2 : 1;
+  if (probing->count() > 0) {
+    probe.backend_folder = options.backend_folder;
+    const auto kind = weft::ParseProbeKind(probe_kind.empty() ? "devices" : probe_kind);
+    if (kind.ok()) probe.kind = *kind;
+    return weft::ProbeExitCode(kind.ok() ? weft::Probe(probe) : kind.status());
   }
   if (options.coordinator.empty() || options.generation < 1 || options.run_folder.empty()) {
     std::fprintf(stderr,

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -186,28 +185,6 @@ int RunSession(const SessionOptions& options) {
   (*link)->ReportFinished(*result, kLastWordsMs);
   LogInfo(absl::StrCat(result->stopped ? "stopped" : "finished", " after step ", result->step));
   return 0;
-}
-
-absl::Status Probe(const std::string& backend, const std::string& backend_folder) {
-  if (backend != "cpu" && backend != "cuda") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--backend: \"", backend, "\" is unknown; use cpu or cuda"));
-  }
-  ASSIGN_OR_RETURN(
-      const BackendApi* api,
-      LoadBackend(backend == "cpu" ? BackendKind::kCpu : BackendKind::kCuda, backend_folder));
-  int count = 0;
-  RETURN_IF_ERROR(ToStatus(api->device_count(&count)));
-  std::string devices;
-  for (int i = 0; i < count; ++i) {
-    DeviceDescription device;
-    RETURN_IF_ERROR(ToStatus(api->describe_device(i, &device)));
-    absl::StrAppend(&devices, i == 0 ? "" : ", ", "{\"name\": \"", device.name,
-                    "\", \"memory_bytes\": ", device.memory_bytes, "}");
-  }
-  std::printf("{\"backend\": \"%s\", \"versions\": \"%s\", \"devices\": [%s]}\n", api->name,
-              api->versions, devices.c_str());
-  return absl::OkStatus();
 }
 
 }  // namespace weft

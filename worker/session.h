@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
-
 namespace weft {
 
 struct SessionOptions {
@@ -19,8 +17,5 @@ struct SessionOptions {
 // coordinator: peers may be waiting in a collective, so the process leaves without cleaning up.
 // Exit codes: 0 finished or stopped, 1 fault, 75 no coordinator any more.
 int RunSession(const SessionOptions& options);
-
-// `weft-worker --probe`: prints the backend's devices as one JSON object.
-absl::Status Probe(const std::string& backend, const std::string& backend_folder);
 
 }  // namespace weft

@@ -1,0 +1,240 @@
+#include "worker/probe.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "plan/errors.h"
+#include "process/signals.h"
+#include "worker/backend/loader.h"
+#include "worker/probe_rates.h"
+#include "worker/process_rank.h"
+
+namespace weft {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kCommTimeoutMs = 20000;
+constexpr int kRepetitions = 3;
+constexpr double kLeastTimed_s = 5e-3;
+constexpr int kMostRepeats = 200;
+constexpr int64_t kMessageBytes[] = {4, 4096, 65536, 1 << 20, 1 << 23};
+
+// What this process holds in memory now.
+int64_t ResidentBytes() {
+  std::ifstream stream("/proc/self/status");
+  for (std::string key; stream >> key;) {
+    int64_t kib = 0;
+    if (key == "VmRSS:" && stream >> kib) return kib * 1024;
+    stream.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return 0;
+}
+
+std::string JsonText(absl::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted.push_back('\\');
+    quoted.push_back(static_cast<unsigned char>(c) < 0x20 ? ' ' : c);
+  }
+  quoted.push_back('"');
+  return quoted;
+}
+
+absl::StatusOr<std::string> HeadJson(const BackendApi& api) {
+  int count = 0;
+  RETURN_IF_ERROR(ToStatus(api.device_count(&count)));
+  std::vector<std::string> devices;
+  for (int i = 0; i < count; ++i) {
+    DeviceDescription device;
+    RETURN_IF_ERROR(ToStatus(api.describe_device(i, &device)));
+    devices.push_back(absl::StrCat("{\"name\": ", JsonText(device.name),
+                                   ", \"memory_bytes\": ", device.memory_bytes, "}"));
+  }
+  return absl::StrCat("\"backend\": ", JsonText(api.name),
+                      ", \"versions\": ", JsonText(api.versions), ", \"devices\": [",
+                      absl::StrJoin(devices, ", "), "]");
+}
+
+std::string RatesJson(const DeviceRates& rates) {
+  std::vector<std::string> matmuls;
+  for (const MatmulPoint& point : rates.matmuls) {
+    matmuls.push_back(absl::StrFormat(
+        "{\"m\": %d, \"n\": %d, \"k\": %d, \"precision\": \"%s\", \"flops_per_s\": %.6g}", point.m,
+        point.n, point.k, PrecisionName(point.precision), point.flops_per_s));
+  }
+  return absl::StrFormat(
+      "\"rates\": {\"stream_bytes_per_s\": %.6g, \"operation_bytes_per_s\": %.6g, "
+      "\"attention_flops_per_s\": %.6g, \"op_overhead_s\": %.6g, \"matmuls\": [%s]}",
+      rates.stream_bytes_per_s, rates.operation_bytes_per_s, rates.attention_flops_per_s,
+      rates.op_overhead_s, absl::StrJoin(matmuls, ", "));
+}
+
+absl::StatusOr<std::string> MeasuredRates(const ProbeOptions& options, const BackendApi& api) {
+  Device* device = nullptr;
+  const DeviceOptions device_options{.local_index = 0, .threads = options.threads};
+  RETURN_IF_ERROR(ToStatus(api.open_device(&device_options, &device)));
+  const absl::StatusOr<DeviceRates> rates = MeasureRates(*device, options.seconds);
+  // The workspaces are gone by now; what stays is the libraries'.
+  const int64_t library_bytes = ResidentBytes();
+  api.close_device(device);
+  RETURN_IF_ERROR(rates.status());
+  return absl::StrCat(RatesJson(*rates), ", \"library_bytes\": ", library_bytes);
+}
+
+std::optional<std::string> FromEnvironment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe): only reader
+  if (value == nullptr) return std::nullopt;
+  return std::string(value);
+}
+
+// Times calls that all ranks make together: every rank uses the same number of repeats, and the
+// time is the slowest rank's.
+class LinkTimer {
+ public:
+  LinkTimer(Comm& comm, int world) : comm_(comm), world_(world) {}
+
+  template <typename Call>
+  absl::StatusOr<double> Time(Call call) {
+    RETURN_IF_ERROR(call());
+    double best_s = 0;
+    int repeats = 1;
+    for (int repetition = 0; repetition < kRepetitions; ++repetition) {
+      RETURN_IF_ERROR(ToStatus(comm_.Barrier(world_)));
+      const Clock::time_point start = Clock::now();
+      for (int i = 0; i < repeats; ++i) RETURN_IF_ERROR(call());
+      double once_s = std::chrono::duration<double>(Clock::now() - start).count() / repeats;
+      RETURN_IF_ERROR(ToStatus(comm_.AllReduceHost(world_, ReduceOp::kMax, &once_s, 1)));
+      if (best_s == 0 || once_s < best_s) best_s = once_s;
+      repeats =
+          std::clamp(static_cast<int>(kLeastTimed_s / std::max(best_s, 1e-9)), 1, kMostRepeats);
+    }
+    return best_s;
+  }
+
+ private:
+  Comm& comm_;
+  int world_;
+};
+
+// One message there and one back between neighbours 2i and 2i+1, all pairs at once.
+absl::Status PingPong(Comm& comm, View data) {
+  const int peer = comm.rank() ^ 1;
+  if (peer >= comm.world_size()) return absl::OkStatus();
+  const bool first = comm.rank() < peer;
+  for (const bool send : {first, !first}) {
+    const Transfer transfer{.send = send, .peer = peer, .data = data};
+    RETURN_IF_ERROR(ToStatus(comm.Exchange(&transfer, 1)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<CollectivePoint>> MeasureLinks(Device& device, Comm& comm) {
+  const int ranks = comm.world_size();
+  std::vector<int> all(static_cast<size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) all[static_cast<size_t>(rank)] = rank;
+  int world = 0;
+  RETURN_IF_ERROR(ToStatus(comm.NewGroup(0, all.data(), ranks, &world)));
+  const int64_t largest = *std::max_element(std::begin(kMessageBytes), std::end(kMessageBytes));
+  void* data = device.Allocate(largest);
+  if (data == nullptr) return absl::ResourceExhaustedError("no memory to measure with");
+  const auto message = [&](int64_t bytes) { return View{data, 1, bytes / 4, DType::kF32}; };
+  device.Zero(message(largest));
+  LinkTimer timer(comm, world);
+  std::vector<CollectivePoint> points;
+  for (const int64_t bytes : kMessageBytes) {
+    double both_s = 0;
+    ASSIGN_OR_RETURN(both_s, timer.Time([&] { return PingPong(comm, message(bytes)); }));
+    points.push_back({Collective::kSendReceive, 2, bytes, both_s / 2});
+    double reduce_s = 0;
+    ASSIGN_OR_RETURN(reduce_s, timer.Time([&] {
+      return ToStatus(comm.AllReduce(world, ReduceOp::kSum, message(bytes)));
+    }));
+    points.push_back({Collective::kAllReduce, ranks, bytes, reduce_s});
+  }
+  device.Free(data, largest);
+  return points;
+}
+
+std::string LinksJson(int ranks, const std::vector<CollectivePoint>& points) {
+  std::vector<std::string> items;
+  for (const CollectivePoint& point : points) {
+    items.push_back(
+        absl::StrFormat("{\"collective\": \"%s\", \"ranks\": %d, \"bytes\": %d, \"seconds\": %.6g}",
+                        CollectiveName(point.collective), point.ranks, point.bytes, point.seconds));
+  }
+  return absl::StrFormat("\"ranks\": %d, \"collectives\": [%s]", ranks, absl::StrJoin(items, ", "));
+}
+
+// Empty on ranks other than 0.
+absl::StatusOr<std::string> MeasuredLinks(const ProbeOptions& options, const BackendApi& api) {
+  RETURN_IF_ERROR(DieWithParent(SIGKILL, getppid()));
+  ASSIGN_OR_RETURN(const ProcessRank me, FindProcessRank(FromEnvironment));
+  Device* device = nullptr;
+  const DeviceOptions device_options{.local_index = me.local_rank, .threads = options.threads};
+  RETURN_IF_ERROR(ToStatus(api.open_device(&device_options, &device)));
+  Comm* comm = nullptr;
+  const CommOptions comm_options{.init_timeout_ms = kCommTimeoutMs, .timeout_ms = kCommTimeoutMs};
+  RETURN_IF_ERROR(ToStatus(api.open_comm(&comm_options, &comm)));
+  if (comm->world_size() < 2) {
+    return absl::FailedPreconditionError("links are measured by 2 or more ranks under mpirun");
+  }
+  // A rank that fails leaves at once, its peers may wait for it: mpirun ends them.
+  ASSIGN_OR_RETURN(const std::vector<CollectivePoint> points, MeasureLinks(*device, *comm));
+  const int64_t library_bytes = ResidentBytes();
+  const bool first = comm->rank() == 0;
+  api.close_comm(comm);
+  api.close_device(device);
+  if (!first) return std::string();
+  return absl::StrCat(LinksJson(me.world_size, points), ", \"library_bytes\": ", library_bytes);
+}
+
+}  // namespace
+
+absl::StatusOr<ProbeKind> ParseProbeKind(absl::string_view name) {
+  if (name == "devices") return ProbeKind::kDevices;
+  if (name == "rates") return ProbeKind::kRates;
+  if (name == "links") return ProbeKind::kLinks;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--probe: \"", name, "\" is unknown; use devices, rates or links"));
+}
+
+int ProbeExitCode(const absl::Status& status) {
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "weft-worker: %s\n", std::string(status.message()).c_str());
+  return absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) ? 2 : 1;
+}
+
+absl::Status Probe(const ProbeOptions& options) {
+  if (options.backend != "cpu" && options.backend != "cuda") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--backend: \"", options.backend, "\" is unknown; use cpu or cuda"));
+  }
+  const BackendKind kind = options.backend == "cpu" ? BackendKind::kCpu : BackendKind::kCuda;
+  ASSIGN_OR_RETURN(const BackendApi* api, LoadBackend(kind, options.backend_folder));
+  ASSIGN_OR_RETURN(const std::string head, HeadJson(*api));
+  std::string measured;
+  if (options.kind == ProbeKind::kRates) {
+    ASSIGN_OR_RETURN(measured, MeasuredRates(options, *api));
+  } else if (options.kind == ProbeKind::kLinks) {
+    ASSIGN_OR_RETURN(measured, MeasuredLinks(options, *api));
+    if (measured.empty()) return absl::OkStatus();
+  }
+  std::printf("{%s%s%s}\n", head.c_str(), measured.empty() ? "" : ", ", measured.c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace weft
