@@ -319,10 +319,6 @@ std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layou
     refuse("parallelism.tp", absl::StrCat(layout.tp, " with ", model.num_kv_heads, " kv heads"),
            DivisorsText(model.num_kv_heads, model.num_kv_heads, layout.tp));
   }
-  if (layout.schedule == ScheduleKind::kZeroBubbleH1) {
-    refuse("parallelism.pp_schedule", ScheduleName(layout.schedule),
-           "1f1b, gpipe or interleaved_1f1b");
-  }
   for (int stage = 0; stage < layout.pp; ++stage) {
     if (layout.recompute_of(stage) == Recompute::kNone) continue;
     refuse("activation_checkpointing.mode", RecomputeName(layout.recompute_of(stage)), "none");

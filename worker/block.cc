@@ -112,38 +112,66 @@ void Block::Activate(const BlockActivations& saved) {
 }
 
 absl::Status Block::Backward(const BlockActivations& saved, const BlockWorkspace& work, View dx) {
-  RETURN_IF_ERROR(BackwardMlp(saved, work, dx));
-  return BackwardAttention(saved, work, dx);
+  RETURN_IF_ERROR(BackwardMlp(saved, work, dx, Part::kWhole));
+  return BackwardAttention(saved, work, dx, Part::kWhole);
+}
+
+absl::Status Block::BackwardInput(const BlockActivations& saved, const BlockWorkspace& work,
+                                  View dx) {
+  RETURN_IF_ERROR(BackwardMlp(saved, work, dx, Part::kInput));
+  device_.Copy(saved.up, work.dact);
+  if (gate_) device_.Copy(saved.gate, work.dgate);
+  device_.Copy(saved.x_mid, dx);
+  RETURN_IF_ERROR(BackwardAttention(saved, work, dx, Part::kInput));
+  device_.Copy(saved.q, work.dq);
+  device_.Copy(saved.k, work.dk);
+  device_.Copy(saved.v, work.dv);
+  return absl::OkStatus();
+}
+
+void Block::BackwardWeight(const BlockActivations& saved, View dy) {
+  BackwardLinearWeight(down_, dy, saved.act, device_);
+  BackwardLinearWeight(up_, saved.up, saved.norm2_out, device_);
+  if (gate_) BackwardLinearWeight(*gate_, saved.gate, saved.norm2_out, device_);
+  BackwardLinearWeight(o_, saved.x_mid, saved.attn, device_);
+  BackwardLinearWeight(q_, saved.q, saved.norm1_out, device_);
+  BackwardLinearWeight(k_, saved.k, saved.norm1_out, device_);
+  BackwardLinearWeight(v_, saved.v, saved.norm1_out, device_);
+}
+
+void Block::BackwardThrough(const Linear& linear, View dy, View x, float beta, View dx, Part part) {
+  if (part == Part::kWhole) BackwardLinearWeight(linear, dy, x, device_);
+  BackwardLinearInput(linear, dy, beta, dx, device_);
 }
 
 // The residual passes dx on unchanged; the branch adds its part through the norm.
-absl::Status Block::BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work,
-                                View dx) {
-  BackwardLinear(down_, dx, saved.act, 0, work.dact, device_);
+absl::Status Block::BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work, View dx,
+                                Part part) {
+  BackwardThrough(down_, dx, saved.act, 0, work.dact, part);
   if (gate_) {
     device_.SwiGluGradient(work.dact, saved.gate, saved.up, work.dgate, work.dact);
   } else {
     device_.GeluGradient(work.dact, saved.up, work.dact);
   }
-  BackwardLinear(up_, work.dact, saved.norm2_out, 0, work.dnorm, device_);
-  if (gate_) BackwardLinear(*gate_, work.dgate, saved.norm2_out, 1, work.dnorm, device_);
+  BackwardThrough(up_, work.dact, saved.norm2_out, 0, work.dnorm, part);
+  if (gate_) BackwardThrough(*gate_, work.dgate, saved.norm2_out, 1, work.dnorm, part);
   RETURN_IF_ERROR(groups_.SumOverTensor(work.dnorm));
   BackwardNorm(norm2_, work.dnorm, saved.x_mid, saved.norm2, dx, device_);
   return absl::OkStatus();
 }
 
 absl::Status Block::BackwardAttention(const BlockActivations& saved, const BlockWorkspace& work,
-                                      View dx) {
-  BackwardLinear(o_, dx, saved.attn, 0, work.dattn, device_);
+                                      View dx, Part part) {
+  BackwardThrough(o_, dx, saved.attn, 0, work.dattn, part);
   device_.AttentionGradient(attention_, saved.q, saved.k, saved.v, saved.attn, saved.lse,
                             work.dattn, work.dq, work.dk, work.dv, work.scores);
   if (work.rotary.data != nullptr) {
     device_.Rotate(work.rotary, Turn::kBack, work.dq);
     device_.Rotate(work.rotary, Turn::kBack, work.dk);
   }
-  BackwardLinear(q_, work.dq, saved.norm1_out, 0, work.dnorm, device_);
-  BackwardLinear(k_, work.dk, saved.norm1_out, 1, work.dnorm, device_);
-  BackwardLinear(v_, work.dv, saved.norm1_out, 1, work.dnorm, device_);
+  BackwardThrough(q_, work.dq, saved.norm1_out, 0, work.dnorm, part);
+  BackwardThrough(k_, work.dk, saved.norm1_out, 1, work.dnorm, part);
+  BackwardThrough(v_, work.dv, saved.norm1_out, 1, work.dnorm, part);
   RETURN_IF_ERROR(groups_.SumOverTensor(work.dnorm));
   BackwardNorm(norm1_, work.dnorm, saved.x, saved.norm1, dx, device_);
   return absl::OkStatus();

@@ -63,11 +63,23 @@ class Block {
   // gradients of the block's parameters.
   absl::Status Backward(const BlockActivations& saved, const BlockWorkspace& work, View dx);
 
+  // Backward in two: BackwardInput leaves out the gradients of the linear layers' parameters, and
+  // BackwardWeight accumulates these, given `dy` [N, D], the gradient of the block's output. What
+  // the second half needs from the first takes the place of activations of no further use: the
+  // gradients of q, k, v, gate and up their own, that of attention's output x_mid's.
+  absl::Status BackwardInput(const BlockActivations& saved, const BlockWorkspace& work, View dx);
+  void BackwardWeight(const BlockActivations& saved, View dy);
+
  private:
+  enum class Part { kWhole, kInput };
+
   void Activate(const BlockActivations& saved);
-  absl::Status BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work, View dx);
-  absl::Status BackwardAttention(const BlockActivations& saved, const BlockWorkspace& work,
-                                 View dx);
+  absl::Status BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work, View dx,
+                           Part part);
+  absl::Status BackwardAttention(const BlockActivations& saved, const BlockWorkspace& work, View dx,
+                                 Part part);
+  // Through a linear layer to its input, and to its parameters unless that is BackwardWeight's.
+  void BackwardThrough(const Linear& linear, View dy, View x, float beta, View dx, Part part);
 
   Device& device_;
   RankGroups& groups_;

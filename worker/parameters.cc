@@ -69,10 +69,13 @@ void ForwardLinear(const Linear& linear, View x, View y, Device& device) {
   AddLinearBias(linear, y, device);
 }
 
-void BackwardLinear(const Linear& linear, View dy, View x, float beta, View dx, Device& device) {
+void BackwardLinearInput(const Linear& linear, View dy, float beta, View dx, Device& device) {
+  device.MatMul(dy, Transpose::kNo, linear.weight, Transpose::kNo, beta, dx);
+}
+
+void BackwardLinearWeight(const Linear& linear, View dy, View x, Device& device) {
   if (linear.bias.data != nullptr) device.BiasGradient(dy, linear.bias_gradient);
   device.MatMul(dy, Transpose::kYes, x, Transpose::kNo, 1, linear.weight_gradient);
-  device.MatMul(dy, Transpose::kNo, linear.weight, Transpose::kNo, beta, dx);
 }
 
 void ForwardNorm(const Norm& norm, double eps, View x, View y, const NormStatistics& saved,

@@ -65,8 +65,10 @@ void MultiplyLinear(const Linear& linear, View x, View y, Device& device);
 void AddLinearBias(const Linear& linear, View y, Device& device);  // nothing if there is none
 // Both.
 void ForwardLinear(const Linear& linear, View x, View y, Device& device);
-// Accumulates the gradients of weight and bias; dx = beta * dx + dy weight, beta 0 or 1.
-void BackwardLinear(const Linear& linear, View dy, View x, float beta, View dx, Device& device);
+// dx = beta * dx + dy weight, beta 0 or 1.
+void BackwardLinearInput(const Linear& linear, View dy, float beta, View dx, Device& device);
+// Accumulates the gradients of weight and bias.
+void BackwardLinearWeight(const Linear& linear, View dy, View x, Device& device);
 
 // What a norm's forward pass saves of each row [N, 1]; RMSNorm has no mean (a null view).
 struct NormStatistics {

@@ -61,6 +61,9 @@ void Stage::MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& aren
       const std::string prefix = absl::StrCat("slot", slot, "/block", block);
       slots_[slot].blocks.push_back(any.GetActivations(prefix, arena));
     }
+    if (layout_.schedule == ScheduleKind::kZeroBubbleH1) {
+      slots_[slot].dy = arena.Get(absl::StrCat("slot", slot, "/dy"), rows_, hidden);
+    }
   }
   for (int64_t head = 0; groups_.is_last_stage() && head < counts.heads; ++head) {
     head_gradients_.push_back(arena.Get(absl::StrCat("head", head, "/dx"), rows_, hidden));
@@ -78,9 +81,21 @@ void Stage::Begin(Pass pass, absl::Span<const int32_t> ids, absl::Span<const int
 }
 
 absl::Status Stage::Compute(const Action& action) {
-  if (action.op == Op::kForward) return Forward(action);
-  CHECK(action.op == Op::kBackward);
-  return Backward(action);
+  CHECK(action.op == Op::kForward || pass_ == Pass::kTraining);
+  switch (action.op) {
+    case Op::kForward:
+      return Forward(action);
+    case Op::kBackward:
+      return Backward(action);
+    case Op::kBackwardInput:
+      return BackwardInput(action);
+    case Op::kBackwardWeight:
+      BackwardWeight(action);
+      return absl::OkStatus();
+    default:
+      CHECK(false);
+      return absl::OkStatus();
+  }
 }
 
 absl::Status Stage::Exchange(absl::Span<const Action> transfers) {
@@ -137,13 +152,18 @@ absl::Status Stage::Forward(const Action& action) {
   return absl::OkStatus();
 }
 
-absl::Status Stage::Backward(const Action& action) {
-  Slot& slot = SlotOf(action);
-  CHECK(pass_ == Pass::kTraining);
+// The gradient of the chunk's output, where it becomes that of its input.
+View Stage::StartBackward(const Action& action) {
+  if (MakesLoss(action)) return HeadGradient(action);
   // What came from the next stage is copied, because its buffer may receive again while dx_ is
   // still being sent on.
-  if (!MakesLoss(action)) device_.Copy(dx_, recv_gradient_);
-  const View dx = MakesLoss(action) ? HeadGradient(action) : dx_;
+  device_.Copy(dx_, recv_gradient_);
+  return dx_;
+}
+
+absl::Status Stage::Backward(const Action& action) {
+  Slot& slot = SlotOf(action);
+  const View dx = StartBackward(action);
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   for (size_t i = blocks.size(); i-- > 0;) {
     RETURN_IF_ERROR(blocks[i].Backward(slot.blocks[i], work_, dx));
@@ -151,6 +171,32 @@ absl::Status Stage::Backward(const Action& action) {
   if (TakesTokens(action)) embedding_->Backward(MicrobatchOf(ids_, action.microbatch), dx);
   slot.microbatch = -1;
   return absl::OkStatus();
+}
+
+// Keeps each block's output gradient for its weight gradients: in the place of the next block's
+// input, which is of no further use.
+absl::Status Stage::BackwardInput(const Action& action) {
+  Slot& slot = SlotOf(action);
+  const View dx = StartBackward(action);
+  device_.Copy(slot.dy, dx);
+  std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
+  for (size_t i = blocks.size(); i-- > 0;) {
+    RETURN_IF_ERROR(blocks[i].BackwardInput(slot.blocks[i], work_, dx));
+    if (i > 0) device_.Copy(slot.blocks[i].x, dx);
+  }
+  // All of the embedding's gradient: it takes little time, and its dx would have to be kept.
+  if (TakesTokens(action)) embedding_->Backward(MicrobatchOf(ids_, action.microbatch), dx);
+  return absl::OkStatus();
+}
+
+void Stage::BackwardWeight(const Action& action) {
+  Slot& slot = SlotOf(action);
+  std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
+  for (size_t i = blocks.size(); i-- > 0;) {
+    const View dy = i + 1 < blocks.size() ? slot.blocks[i + 1].x : slot.dy;
+    blocks[i].BackwardWeight(slot.blocks[i], dy);
+  }
+  slot.microbatch = -1;
 }
 
 bool Stage::TakesTokens(const Action& action) const {

@@ -40,7 +40,7 @@ class Stage {
   // order, [num_microbatches * N] each; empty elsewhere. Clears the loss.
   void Begin(Pass pass, absl::Span<const int32_t> ids, absl::Span<const int32_t> targets);
 
-  // REQUIRES: action.op is kForward or kBackward.
+  // REQUIRES: IsPass(action.op).
   absl::Status Compute(const Action& action);
   // Carries out neighbouring transfers together.
   absl::Status Exchange(absl::Span<const Action> transfers);
@@ -52,6 +52,7 @@ class Stage {
  private:
   struct Slot {
     std::vector<BlockActivations> blocks;  // as many as the largest chunk has
+    View dy;                               // [N, D] of the last block's output; split backward only
     int chunk = 0;
     int microbatch = -1;  // -1: free
   };
@@ -67,6 +68,9 @@ class Stage {
 
   absl::Status Forward(const Action& action);
   absl::Status Backward(const Action& action);
+  absl::Status BackwardInput(const Action& action);
+  void BackwardWeight(const Action& action);
+  View StartBackward(const Action& action);
 
   const Layout layout_;
   Device& device_;

@@ -166,6 +166,8 @@ absl::Status Trainer::Do(const Action& action, StepReport& report) {
   switch (action.op) {
     case Op::kForward:
     case Op::kBackward:
+    case Op::kBackwardInput:
+    case Op::kBackwardWeight:
       return stage_->Compute(action);
     case Op::kReduceTiedEmbedding:
       return groups_->SumOverTiedCopies(parameters_->Get(kTokenEmbeddingName).gradient);

@@ -19,6 +19,7 @@ namespace {
 constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
 constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
 constexpr ScheduleKind kInterleaved = ScheduleKind::kInterleaved;
+constexpr ScheduleKind kZeroBubble = ScheduleKind::kZeroBubbleH1;
 
 struct LayoutCase {
   int dp, tp, pp;
@@ -92,8 +93,10 @@ INSTANTIATE_TEST_SUITE_P(
         LayoutCase{2, 1, 2, k1f1b, 2}, LayoutCase{1, 2, 2, k1f1b, 2}, LayoutCase{2, 2, 2, k1f1b, 1},
         LayoutCase{2, 2, 2, kGpipe, 2}, LayoutCase{1, 1, 2, kInterleaved, 1, 2},
         LayoutCase{2, 1, 2, kInterleaved, 2, 2}, LayoutCase{2, 2, 2, kInterleaved, 1, 2},
-        LayoutCase{1, 1, 2, k1f1b, 2, 1, {1, 3}}, LayoutCase{1, 1, 2, kGpipe, 1, 1, {3, 1}},
-        LayoutCase{1, 2, 3, k1f1b, 2, 1, {1, 2, 1}}));
+        LayoutCase{1, 1, 2, kZeroBubble, 1}, LayoutCase{1, 1, 4, kZeroBubble, 1},
+        LayoutCase{1, 1, 4, kZeroBubble, 4}, LayoutCase{2, 2, 2, kZeroBubble, 1},
+        LayoutCase{1, 1, 2, kZeroBubble, 2, 1, {3, 1}}, LayoutCase{1, 1, 2, k1f1b, 2, 1, {1, 3}},
+        LayoutCase{1, 1, 2, kGpipe, 1, 1, {3, 1}}, LayoutCase{1, 2, 3, k1f1b, 2, 1, {1, 2, 1}}));
 
 // The leg without AdamW and clipping, which hide a gradient's scale.
 TEST(Trainer, KeepsTheScaleOfGradientsWithSgdAndNoClipping) {
