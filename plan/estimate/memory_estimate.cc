@@ -109,11 +109,13 @@ double BoundaryTensorBytes(const Question& question, const Layout& layout, doubl
   return layout.pp == 1 ? 0 : tensors * BoundaryBytes(question, layout);
 }
 
-double CommunicationBytes(const Question& question, const Layout& layout) {
+double CommunicationBytes(const Question& question, const Layout& layout, int stage) {
   const MemoryHabits& habits = question.engine.memory;
   const ModelShape& model = question.model;
   const double element = ActivationBytes(question.precision);
-  double bytes = BoundaryTensorBytes(question, layout, habits.boundary_tensors);
+  // An arena has them for its exchange with the next stage alone.
+  const bool exchanges = !habits.arena || stage < layout.pp - 1;
+  double bytes = exchanges ? BoundaryTensorBytes(question, layout, habits.boundary_tensors) : 0;
   // ZeRO-2 and 3 reduce a block's gradients at a time, from a buffer of their own.
   if (layout.zero_stage >= 2) {
     const StageParameters block = BlockParameters(question, layout);
@@ -282,7 +284,7 @@ MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& lay
         Bytes(fullest.transients + PlaceholderBytes(question, layout));
   }
   estimate[MemoryTerm::kGatheredLayers] = Bytes(GatheredBytes(question, layout));
-  estimate[MemoryTerm::kCommunication] = Bytes(CommunicationBytes(question, layout));
+  estimate[MemoryTerm::kCommunication] = Bytes(CommunicationBytes(question, layout, stage));
   estimate[MemoryTerm::kWorkspace] = Bytes(WorkspaceBytes(question, layout, stage));
   estimate[MemoryTerm::kWorkspace] +=
       Bytes((habits.allocator_slack - 1) * static_cast<double>(estimate.total_bytes()));

@@ -1,0 +1,168 @@
+#include "plan/estimate/state_bytes.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/plan/estimate/sample_questions.h"
+
+namespace weft {
+namespace {
+
+// With the vocabulary as it is, not padded: to be held against the inventory.
+Question Unpadded(const ModelShape& model) {
+  Question question = QuestionAbout(model, 1024, "weft", Precision::kFp32);
+  question.engine.memory.vocabulary_multiple = 1;
+  return question;
+}
+
+TEST(ParametersOf, AreTheInventorysOnOneRank) {
+  ModelShape untied = Gpt(12, 768, 12, 50257, 1024);
+  untied.tied_embeddings = false;
+  ModelShape shared = Mixtral();
+  shared.shared_ffn_size = 1024;
+  ModelShape biased = Llama70b();
+  biased.attention_bias = true;
+  for (const ModelShape& model :
+       {Gpt(12, 768, 12, 50257, 1024), untied, Llama70b(), biased, Mixtral(), shared}) {
+    const StageParameters parameters = ParametersOf(Unpadded(model), Layout{}, 0);
+    EXPECT_EQ(static_cast<int64_t>(parameters.all()), ParameterCount(model));
+  }
+}
+
+TEST(ParametersOf, AreOnAllStagesTheWholeWithATiedTableTwice) {
+  const ModelShape model = Gpt(12, 768, 12, 50257, 1024);
+  for (const int pp : {2, 3, 4, 5}) {
+    double sum = 0;
+    for (int stage = 0; stage < pp; ++stage) {
+      sum += ParametersOf(Unpadded(model), {.pp = pp}, stage).all();
+    }
+    EXPECT_EQ(static_cast<int64_t>(sum), ParameterCount(model) + 50257 * 768) << "pp " << pp;
+  }
+}
+
+TEST(ParametersOf, KeepAWholeKvHeadOnEachRankWhereHeadsAreFewerThanRanks) {
+  const Question question = Unpadded(Llama70b());
+  const auto kv_of = [&](int tp) {
+    // Of one block, all but keys and values is cut evenly.
+    const double even = 8192.0 * (2 * 8192 + 3 * 28672) / tp;
+    return BlockParameters(question, {.tp = tp}).linear - even;
+  };
+  EXPECT_EQ(kv_of(8), 8192.0 * 2 * 128);
+  EXPECT_EQ(kv_of(16), 8192.0 * 2 * 128);
+  EXPECT_EQ(kv_of(64), 8192.0 * 2 * 128);
+}
+
+TEST(ParametersOf, HoldAShareOfTheExperts) {
+  const Question question = Unpadded(Mixtral());
+  const double all = BlockParameters(question, Layout{}).experts;
+  EXPECT_EQ(all, 8.0 * 3 * 4096 * 14336);
+  EXPECT_EQ(BlockParameters(question, {.dp = 8, .ep = 4}).experts, all / 4);
+  EXPECT_EQ(BlockParameters(question, {.dp = 8, .tp = 2, .ep = 4}).experts, all / 8);
+}
+
+// Bytes per parameter at n = 4 ranks; ../reference of the formulas: Rajbhandari et al.,
+// arXiv:1910.02054, 3, and Megatron-LM's notes on its distributed optimizer.
+TEST(StatesOf, AreTheRecipesBytesPerParameter) {
+  constexpr double n = 4;
+  const struct {
+    const char* engine;
+    Precision precision;
+    double per_parameter[4];  // by ZeRO stage
+  } cases[] = {
+      {"megatron", Precision::kBf16, {18, 6 + 12 / n, 2 + 16 / n, 18 / n}},
+      {"megatron", Precision::kFp16, {20, 4 + 16 / n, 2 + 18 / n, 20 / n}},
+      {"megatron", Precision::kFp32, {16, 8 + 8 / n, 4 + 12 / n, 16 / n}},
+      {"weft", Precision::kFp32, {16, 8 + 8 / n, 4 + 12 / n, 16 / n}},
+      {"weft", Precision::kBf16, {18, 6 + 12 / n, 2 + 16 / n, 18 / n}},
+      {"pytorch-eager", Precision::kBf16, {18, 6 + 12 / n, 2 + 16 / n, 16 / n}},
+  };
+  StageParameters parameters;
+  parameters.linear = 1e6;
+  for (const auto& c : cases) {
+    const Question question = QuestionAbout(Llama70b(), 1024, c.engine, c.precision);
+    for (const int zero_stage : {0, 1, 2, 3}) {
+      const Layout layout = {.dp = 2, .cp = 2, .zero_stage = zero_stage};
+      EXPECT_DOUBLE_EQ(StatesOf(question, layout, parameters).resting(),
+                       1e6 * c.per_parameter[zero_stage])
+          << c.engine << " " << PrecisionName(c.precision) << " zero " << zero_stage;
+    }
+  }
+}
+
+TEST(StatesOf, FollowTheOptimizer) {
+  StageParameters parameters;
+  parameters.linear = 1e6;
+  parameters.rows_and_columns = 2e3;
+  Question question = QuestionAbout(Llama70b(), 1024, "megatron", Precision::kBf16);
+  const auto optimizer_bytes = [&](OptimizerStates optimizer) {
+    question.optimizer = optimizer;
+    return StatesOf(question, Layout{}, parameters).optimizer;
+  };
+  EXPECT_EQ(optimizer_bytes(OptimizerStates::kNone), 0);
+  EXPECT_EQ(optimizer_bytes(OptimizerStates::kOneMoment), 4e6);
+  EXPECT_EQ(optimizer_bytes(OptimizerStates::kTwoMoments), 8e6);
+  EXPECT_EQ(optimizer_bytes(OptimizerStates::kTwoMoments8Bit), 2 * (1 + 4.0 / 256) * 1e6);
+  EXPECT_EQ(optimizer_bytes(OptimizerStates::kFactored), 4 * 2e3);
+}
+
+TEST(StatesOf, SpreadExpertsOverTheirOwnDataGroup) {
+  const Question question = QuestionAbout(Mixtral(), 1024, "megatron", Precision::kBf16);
+  StageParameters parameters;
+  parameters.experts = 1e6;
+  const Layout layout = {.dp = 8, .zero_stage = 1, .ep = 4};  // each expert on 2 ranks
+  EXPECT_DOUBLE_EQ(StatesOf(question, layout, parameters).resting(), 1e6 * (6 + 12 / 2.0));
+}
+
+TEST(StatesOf, ShardOverAGroupSmallerThanTheDataGroup) {
+  const Question question = QuestionAbout(Llama70b(), 1024, "megatron", Precision::kBf16);
+  StageParameters parameters;
+  parameters.linear = 1e6;
+  const Layout layout = {.dp = 32, .zero_stage = 3, .zero_group = 8};
+  EXPECT_DOUBLE_EQ(StatesOf(question, layout, parameters).resting(), 1e6 * 18 / 8);
+}
+
+TEST(StatesOf, PutTheUpdateOnTheHostWhereAsked) {
+  const Question question = QuestionAbout(Llama70b(), 1024, "megatron", Precision::kBf16);
+  StageParameters parameters;
+  parameters.linear = 1e6;
+  const StateBytes states =
+      StatesOf(question, {.dp = 4, .zero_stage = 1, .offload_optimizer = true}, parameters);
+  EXPECT_EQ(states.resting(), 6e6);
+  EXPECT_EQ(states.host, 16e6 / 4);  // master, two moments, the gradient that they take in
+}
+
+// 70.55e9 parameters, of them 2.1e9 in tables: "will it fit on my two cards of 24 GB".
+TEST(StatesOf, OfAFrozenBaseAreItsFormatsAndTheAdaptersOwn) {
+  Question question = QuestionAbout(Llama70b(), 1024, "pytorch-eager", Precision::kBf16);
+  question.adapters = LowRankAdapters{.rank = 16, .on_mlp = true};
+  const StageParameters parameters = ParametersOf(question, Layout{}, 0);
+  const double adapters = 80.0 * 16 * ((8192 + 8192) + (8192 + 1024) + 3 * (8192 + 28672));
+  EXPECT_EQ(parameters.adapters, adapters);
+  const double rest = parameters.dense() - parameters.linear;  // stays in 16 bits
+  const struct {
+    FrozenFormat format;
+    double per_weight;
+  } cases[] = {{FrozenFormat::kBf16, 2}, {FrozenFormat::kInt8, 1}, {FrozenFormat::kNf4, 0.5625}};
+  for (const auto& c : cases) {
+    question.adapters->frozen = c.format;
+    EXPECT_DOUBLE_EQ(StatesOf(question, Layout{}, parameters).resting(),
+                     c.per_weight * parameters.linear + 2 * rest + 18 * adapters);
+  }
+  // A card's share over two cards: 21.5 GB of 24.
+  const Layout two = {.dp = 2, .zero_stage = 3};
+  EXPECT_NEAR(StatesOf(question, two, parameters).resting() / 1e9, 23, 1.5);
+}
+
+// The example of a GPT with 12 layers, hidden 768, 12 heads, vocabulary 40,512: weight 2, gradient
+// 2, fp32 gradient copy, master and two moments 16.
+TEST(StatesOf, OfTheWorkedExampleAreTwentyBytesPerParameter) {
+  const Question question =
+      QuestionAbout(Gpt(12, 768, 12, 40512, 512), 512, "megatron", Precision::kFp16);
+  StageParameters parameters;
+  parameters.linear = 147.0e6;
+  EXPECT_EQ(StatesOf(question, Layout{}, parameters).resting(), 2940e6);
+}
+
+}  // namespace
+}  // namespace weft
