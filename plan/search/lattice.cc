@@ -1,13 +1,15 @@
 #include "plan/search/lattice.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
 
-#include "plan/errors.h"
+#include "absl/types/span.h"
+#include "plan/search/bound.h"
 
 namespace weft {
 namespace {
@@ -16,20 +18,23 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 // A bound is the same sums in another order: what rounding may make of it.
 constexpr double kRounding = 1 - 1e-9;
 constexpr size_t kNearest = 8;
+// A backward pass that recomputes everything over one that recomputes nothing, at most.
+constexpr double kMostRecompute = 4;
 // Of a group's least layout: what smaller microbatches may cost in rounded-up buffers.
 constexpr double kPadding = 1.125;
+// Blocks of a stage up to which what full recompute computes again weighs as much as what it saves.
+constexpr int64_t kFewBlocks = 4;
 
 double Ticks(double seconds) {
   return std::round(seconds * 1e12);
 }
 
-// One microbatch through each part of the network, both passes.
-struct PassSeconds {
-  double block_s = 0;  // by the cheapest recompute mode of the space
-  double block_weight_s = 0;
-  double embedding_s = 0;
-  double head_s = 0;
-  double head_weight_s = 0;
+// Passes of a microbatch by the parts of the network; blocks by recompute mode.
+struct Passes {
+  std::array<PassSeconds, 3> block;
+  std::array<bool, 3> priced = {};
+  PassSeconds embedding, head;
+  bool ends_priced = false;
 };
 
 // Points that share everything but schedule, ZeRO stage and recompute.
@@ -51,9 +56,11 @@ class Walk {
   Walk(const Space& space, Pricer& pricer, Cut cut)
       : space_(space), pricer_(pricer), cut_(cut), model_(pricer.question().model) {
     finds_.counts.points = space.CountPoints();
-    cheapest_ = *std::min_element(space.recomputes().begin(), space.recomputes().end());
-    uneven_ = !space.Base(1, 1).stage_blocks.empty();
-    if (!space.Base(1, 1).stage_recompute.empty()) cheapest_ = Recompute::kNone;
+    const Layout base = space.Base(1, 1);
+    cheapest_ = base.stage_recompute.empty()
+                    ? *std::min_element(space.recomputes().begin(), space.recomputes().end())
+                    : Recompute::kNone;
+    uneven_ = !base.stage_blocks.empty() || !base.stage_recompute.empty();
   }
 
   Finds Run() {
@@ -76,13 +83,17 @@ class Walk {
   void CollectPipelines(Item item, bool most_stages_only, std::vector<Item>& items);
   void Evaluate(std::vector<Item>& items);
   void EvaluateItem(const Item& item);
-  void Price(const Item& item, const Layout& layout);
+  void Price(const Layout& layout);
   void Keep(Priced priced);
   void KeepNearest(const Layout& layout, const Peak& peak);
   bool MayFit(const Item& item, const Layout& layout);
-  const PassSeconds& PassesOf(const Item& item);
-  double Bound(const Item& item, const ScheduleChoice& choice, const PassSeconds& passes) const;
+  bool IsNear(const Layout& least);
+  Passes& PassesOf(const Item& item);
+  const PassSeconds& BlockOf(const Item& item, Passes& passes, Recompute recompute);
+  EvenPipeline PipelineOf(const Item& item, Recompute recompute);
   double LeastBound(const Item& item);
+  void EvaluateChoice(absl::Span<const EvenPipeline> pipelines, const ScheduleChoice& choice,
+                      Layout& layout);
   Layout LayoutOf(const Item& item) const;
   int64_t PointsOf(const Item& item) const;
 
@@ -111,7 +122,10 @@ class Walk {
   Finds finds_;
   std::vector<GroupMemory> groups_;
   // By tp, cp, ep, micro batch, and ranks up to one more than a node holds.
-  std::map<std::tuple<int, int, int, int64_t, int64_t>, PassSeconds> passes_;
+  using PassKey = std::tuple<int, int, int, int64_t, int64_t>;
+  std::map<PassKey, Passes> passes_;
+  PassKey last_key_;  // neighbouring items ask for the same
+  Passes* last_passes_ = nullptr;
 };
 
 Layout Walk::LayoutOf(const Item& item) const {
@@ -126,75 +140,56 @@ Layout Walk::LayoutOf(const Item& item) const {
 }
 
 // Passes know of dp and pp only whether there is more than one node, and who shares its cores.
-const PassSeconds& Walk::PassesOf(const Item& item) {
+Passes& Walk::PassesOf(const Item& item) {
   const int64_t world = int64_t{tp(item)} * cp(item) * dp(item) * pp(item);
   const int64_t within = std::min<int64_t>(world, pricer_.question().cluster.slots_per_node + 1);
   const auto key =
       std::make_tuple(item.tp, item.cp, item.ep, batch_cut(item).micro_batch_size, within);
-  const auto [found, is_new] = passes_.try_emplace(key);
-  PassSeconds& passes = found->second;
-  if (!is_new) return passes;
-  const Layout layout = LayoutOf(item);
+  if (!last_passes_ || key != last_key_) {
+    last_key_ = key;
+    last_passes_ = &passes_[key];
+  }
+  return *last_passes_;
+}
+
+const PassSeconds& Walk::BlockOf(const Item& item, Passes& passes, Recompute recompute) {
+  const auto kind = static_cast<size_t>(recompute);
+  if (!passes.priced[kind]) {
+    passes.block[kind] = SumOf(BlockPass(pricer_.question(), LayoutOf(item), recompute));
+    passes.priced[kind] = true;
+  }
+  return passes.block[kind];
+}
+
+EvenPipeline Walk::PipelineOf(const Item& item, Recompute recompute) {
   const Question& question = pricer_.question();
-  const PassCost block = BlockPass(question, layout, cheapest_);
-  const PassCost head = HeadPass(question, layout);
-  passes = {.block_s = block.total_s(),
-            .block_weight_s = block.weight_gradient_s,
-            .embedding_s = EmbeddingPass(question, layout).total_s(),
-            .head_s = head.total_s(),
-            .head_weight_s = head.weight_gradient_s};
-  return passes;
-}
-
-// Blocks of stage `stage` of an even split into pp * chunks parts, earlier parts the larger.
-int64_t EvenBlocks(int64_t blocks, int64_t pp, int64_t chunks, int64_t stage) {
-  const int64_t remainder = blocks % (pp * chunks);
-  const int64_t larger = remainder > stage ? (remainder - stage + pp - 1) / pp : 0;
-  return chunks * (blocks / (pp * chunks)) + larger;
-}
-
-// Compute of the slowest stage, and the least its neighbours can make it wait; no transfers, no
-// step end.
-double Walk::Bound(const Item& item, const ScheduleChoice& choice,
-                   const PassSeconds& passes) const {
-  const int64_t stages = pp(item);
-  const int64_t blocks = model_.num_blocks;
-  const int chunks = choice.virtual_stages;
-  const auto micros = static_cast<double>(batch_cut(item).num_microbatches);
-  const double sum_s =
-      static_cast<double>(blocks) * passes.block_s + passes.embedding_s + passes.head_s;
-  if (stages == 1) return micros * sum_s;
-  const auto most = [&](int64_t stage) {
-    return static_cast<double>(EvenBlocks(blocks, stages, chunks, stage)) * passes.block_s;
-  };
-  double own_s = most(0);
-  if (!uneven_) {
-    own_s = std::max(most(0) + passes.embedding_s, most(stages - 1) + passes.head_s);
+  Passes& passes = PassesOf(item);
+  const PassSeconds& block = BlockOf(item, passes, recompute);
+  const Layout layout = LayoutOf(item);
+  if (!passes.ends_priced) {
+    passes.embedding = SumOf(EmbeddingPass(question, layout));
+    passes.head = SumOf(HeadPass(question, layout));
+    passes.ends_priced = true;
   }
-  const double others_s = sum_s - own_s;
-  switch (choice.kind) {
-    case ScheduleKind::kGpipe:
-    case ScheduleKind::kOneForwardOneBackward:
-      return micros * own_s + others_s;
-    case ScheduleKind::kInterleaved:
-      return micros * own_s + others_s / chunks;
-    case ScheduleKind::kZeroBubbleH1: {
-      const double weights_s =
-          static_cast<double>(blocks) * passes.block_weight_s + passes.head_weight_s;
-      return micros * own_s + std::max(0.0, others_s - 2 * weights_s);
-    }
-  }
-  return micros * own_s;
+  return {.stages = layout.pp,
+          .num_blocks = model_.num_blocks,
+          .microbatches = layout.num_microbatches,
+          .block = block,
+          .embedding = passes.embedding,
+          .head = passes.head,
+          .transfer_s = BoundarySeconds(question, layout),
+          .uneven = uneven_,
+          .shares_cores = CoreSharing(question.cluster, layout.world_size()) > 1};
 }
 
 double Walk::LeastBound(const Item& item) {
-  const PassSeconds& passes = PassesOf(item);
+  const EvenPipeline pipeline = PipelineOf(item, cheapest_);
   double least_s = kNever;
   for (const ScheduleChoice& choice : schedules(item)) {
     if (!Space::Takes(choice, pp(item), batch_cut(item).num_microbatches)) continue;
-    least_s = std::min(least_s, Bound(item, choice, passes));
+    least_s = std::min(least_s, LeastPassesSeconds(pipeline, choice));
   }
-  return least_s;
+  return least_s / pricer_.MostGoodput(pipeline.stages * tp(item) * cp(item) * dp(item));
 }
 
 std::vector<Item> Walk::Collect(bool most_stages_only) {
@@ -230,7 +225,8 @@ void Walk::CollectPipelines(Item item, bool most_stages_only, std::vector<Item>&
       if (cut_ == Cut::kByBounds) {
         const auto slowest = static_cast<double>((model_.num_blocks + pp(item) - 1) / pp(item));
         const auto micros = static_cast<double>(batch_cut(item).num_microbatches);
-        if (IsLate(micros * slowest * PassesOf(item).block_s)) break;
+        const PassSeconds& block = BlockOf(item, PassesOf(item), cheapest_);
+        if (IsLate(micros * slowest * block.total_s())) break;
         item.bound_s = LeastBound(item);
         if (item.bound_s < kNever && !IsLate(item.bound_s)) items.push_back(item);
       } else {
@@ -269,26 +265,53 @@ void Walk::EvaluateItem(const Item& item) {
     finds_.counts.cut_by_memory += PointsOf(item);
     return;
   }
-  const auto zeros = space_.ZeroStages(layout.pp, layout.data_group());
+  std::array<EvenPipeline, 3> pipelines;  // as space_.recomputes()
+  for (size_t i = 0; cut_ == Cut::kByBounds && i < space_.recomputes().size(); ++i) {
+    const bool listed = !layout.stage_recompute.empty();
+    pipelines[i] = PipelineOf(item, listed ? cheapest_ : space_.recomputes()[i]);
+  }
   for (const ScheduleChoice& choice : schedules(item)) {
     if (!Space::Takes(choice, layout.pp, layout.num_microbatches)) continue;
-    if (cut_ == Cut::kByBounds && IsLate(Bound(item, choice, PassesOf(item)))) continue;
-    layout.schedule = choice.kind;
-    layout.virtual_stages = choice.virtual_stages;
-    for (const Recompute recompute : space_.recomputes()) {
-      layout.recompute = recompute;
-      for (const int zero : zeros) {
-        layout.zero_stage = zero;
-        Price(item, layout);
+    EvaluateChoice(pipelines, choice, layout);
+  }
+}
+
+// Every recompute mode and ZeRO stage of one schedule; first what a bound says of them.
+void Walk::EvaluateChoice(absl::Span<const EvenPipeline> pipelines, const ScheduleChoice& choice,
+                          Layout& layout) {
+  const Question& question = pricer_.question();
+  const double goodput = pricer_.MostGoodput(layout.world_size());
+  const double spread = 1 + question.engine.time.straggler_sigma *
+                                std::sqrt(2 * std::log(static_cast<double>(layout.world_size())));
+  layout.schedule = choice.kind;
+  layout.virtual_stages = choice.virtual_stages;
+  for (size_t i = 0; i < space_.recomputes().size(); ++i) {
+    layout.recompute = space_.recomputes()[i];
+    double passes_s = 0;
+    PassSeconds most;
+    if (cut_ == Cut::kByBounds) {
+      passes_s = LeastPassesSeconds(pipelines[i], choice);
+      if (IsLate(spread * passes_s / goodput)) continue;
+      most = MostOfAStage(pipelines[i], choice);
+      if (!layout.stage_recompute.empty()) most.backward_s *= kMostRecompute;
+    }
+    for (const int zero : space_.ZeroStages(layout.pp, layout.data_group())) {
+      layout.zero_stage = zero;
+      if (cut_ == Cut::kByBounds) {
+        const double end_s =
+            StepEnd(question, layout, 0, most.forward_s, most.backward_s).total_s();
+        if (IsLate(spread * (passes_s + end_s) / goodput)) continue;
       }
+      Price(layout);
     }
   }
 }
 
-void Walk::Price(const Item&, const Layout& layout) {
+void Walk::Price(const Layout& layout) {
   ++finds_.counts.evaluated;
   Priced priced{.layout = layout, .time = pricer_.Time(layout), .objective_s = 0, .peak = {}};
-  priced.objective_s = priced.time.total_s() / pricer_.Goodput(layout, priced.time.total_s());
+  const double step_s = priced.time.total_s();
+  priced.objective_s = step_s / pricer_.Goodput(layout, step_s);
   if (cut_ == Cut::kByBounds && IsLate(priced.objective_s)) return;
   priced.peak = pricer_.PeakOf(layout);
   Keep(std::move(priced));
@@ -325,37 +348,47 @@ void Walk::KeepNearest(const Layout& layout, const Peak& peak) {
   if (nearest.size() > kNearest) nearest.pop_back();
 }
 
-// Memory never grows from the smallest microbatches, most recompute and highest ZeRO stage to less
-// of each: if that does not fit, nothing of the group does.
+// Memory never grows from the smallest microbatches to larger ones, nor, in a pipeline, from ZeRO 1
+// to 0, nor, beyond a few blocks per stage, from full recompute to less: if those do not fit,
+// nothing of the group does.
 bool Walk::MayFit(const Item& item, const Layout& layout) {
   GroupMemory& known = groups_[static_cast<size_t>(item.group)];
   if (known != GroupMemory::kUnknown) return known == GroupMemory::kMayFit;
+  known = GroupMemory::kMayFit;
   Layout least = layout;
   const BatchCut& cut = space_.cuts(static_cast<size_t>(item.dp)).front();
   least.micro_batch_size = cut.micro_batch_size;
   least.num_microbatches = cut.num_microbatches;
   least.head_chunks = space_.HeadPieces(least);
-  least.recompute = *std::max_element(space_.recomputes().begin(), space_.recomputes().end());
-  const auto zeros = space_.ZeroStages(layout.pp, layout.data_group());
+  const absl::Span<const int> zeros = space_.ZeroStages(layout.pp, layout.data_group());
+  const absl::Span<const Recompute> recomputes = space_.recomputes();
   if (zeros.empty()) return false;
-  least.zero_stage = zeros.back();
-  known = GroupMemory::kTooLarge;
-  const auto capacity = static_cast<double>(pricer_.question().cluster.device.memory_bytes);
+  const size_t few_zeros = layout.pp > 1 ? 1 : zeros.size();
+  const size_t few_recomputes = model_.num_blocks <= kFewBlocks * layout.pp ? recomputes.size() : 1;
   bool tried = false;
   for (const ScheduleChoice& choice : schedules(item)) {
     if (!Space::Takes(choice, least.pp, least.num_microbatches)) continue;
-    tried = true;
     least.schedule = choice.kind;
     least.virtual_stages = choice.virtual_stages;
-    const Peak peak = pricer_.PeakOf(least);
-    if (!pricer_.Fits(peak)) KeepNearest(least, peak);
-    if (static_cast<double>(peak.total_bytes()) <= capacity * kPadding) {
-      known = GroupMemory::kMayFit;
-      break;
+    for (const int zero : zeros.subspan(zeros.size() - few_zeros)) {
+      least.zero_stage = zero;
+      for (const Recompute recompute : recomputes.subspan(recomputes.size() - few_recomputes)) {
+        least.recompute = recompute;
+        tried = true;
+        if (IsNear(least)) return true;
+      }
     }
   }
-  if (!tried) known = GroupMemory::kMayFit;
-  return known == GroupMemory::kMayFit;
+  if (tried) known = GroupMemory::kTooLarge;
+  return !tried;
+}
+
+// Whether `least` fits but for what kPadding allows.
+bool Walk::IsNear(const Layout& least) {
+  const Peak peak = pricer_.PeakOf(least);
+  if (!pricer_.Fits(peak)) KeepNearest(least, peak);
+  return static_cast<double>(peak.total_bytes()) <=
+         kPadding * static_cast<double>(pricer_.question().cluster.device.memory_bytes);
 }
 
 }  // namespace

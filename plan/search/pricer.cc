@@ -1,6 +1,6 @@
 #include "plan/search/pricer.h"
 
-#include <algorithm>
+#include <cmath>
 
 namespace weft {
 
@@ -15,12 +15,26 @@ Pricer::Pricer(const Question& question)
       table_(MemoryTableOf(question)),
       checkpoint_bytes_(CheckpointBytes(question)) {}
 
+// The waste delta / tau + tau / 2M is least at tau = sqrt(2 delta M).
+const Pricer::Faults& Pricer::FaultsOf(int world_size) {
+  const auto [found, is_new] = faults_.try_emplace(world_size);
+  Faults& faults = found->second;
+  if (!is_new) return faults;
+  faults.costs = FaultCostsOf(question_.cluster, checkpoint_bytes_, world_size);
+  const double best_s = std::sqrt(2 * faults.costs.save_s * faults.costs.between_stops_s);
+  const Waste least{.saving = best_s > 0 ? faults.costs.save_s / best_s : 0,
+                    .lost_steps = best_s / 2 / faults.costs.between_stops_s,
+                    .restarts = faults.costs.restart_s / faults.costs.between_stops_s};
+  faults.most_goodput = GoodputOf(least);
+  return faults;
+}
+
 double Pricer::Goodput(const Layout& layout, double step_s) {
-  const auto [found, is_new] = faults_.try_emplace(layout.world_size());
-  if (is_new) {
-    found->second = FaultCostsOf(question_.cluster, checkpoint_bytes_, layout.world_size());
-  }
-  return BestGoodput(found->second, step_s);
+  return BestGoodput(FaultsOf(layout.world_size()).costs, step_s);
+}
+
+double Pricer::MostGoodput(int world_size) {
+  return FaultsOf(world_size).most_goodput;
 }
 
 Peak Pricer::PeakOf(const Layout& layout) {

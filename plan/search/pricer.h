@@ -35,6 +35,8 @@ class Pricer {
   TermSeconds Time(const Layout& layout) const { return EstimateStep(question_, layout); }
   // Share of wall time that ends in committed steps.
   double Goodput(const Layout& layout, double step_s);
+  // At least that, for any step time.
+  double MostGoodput(int world_size);
   MemoryEstimate StageOf(const Layout& layout, int stage) {
     return EstimateStageMemory(question_, layout, stage, table_);
   }
@@ -52,7 +54,13 @@ class Pricer {
   const Question& question_;
   StageMemoryTable table_;
   int64_t checkpoint_bytes_ = 0;
-  std::map<int, FaultCosts> faults_;  // by world size
+  struct Faults {
+    FaultCosts costs;
+    double most_goodput = 1;
+  };
+  const Faults& FaultsOf(int world_size);
+
+  std::map<int, Faults> faults_;  // by world size
 };
 
 }  // namespace weft

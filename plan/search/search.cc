@@ -1,6 +1,7 @@
 #include "plan/search/search.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "plan/search/describe.h"
 #include "plan/search/lattice.h"
 #include "plan/search/pricer.h"
+#include "plan/search/repair.h"
 
 namespace weft {
 namespace {
@@ -34,12 +36,16 @@ Rejection Misfit(Pricer& pricer, const Priced& priced) {
   return rejection;
 }
 
-// Finalists by a dry run of their schedules, best first.
+// Finalists by a dry run of their schedules, best first. The closed form is a bound from below on
+// the dry run's time, so those that it puts behind what was replayed cannot win.
 absl::Status Replay(Pricer& pricer, Finds& finds) {
+  double best_s = std::numeric_limits<double>::infinity();
   for (Priced& priced : finds.fitting) {
+    if (priced.objective_s > best_s) break;
     ASSIGN_OR_RETURN(priced.time, ReplayStep(pricer.question(), priced.layout));
-    priced.objective_s =
-        priced.time.total_s() / pricer.Goodput(priced.layout, priced.time.total_s());
+    const double step_s = priced.time.total_s();
+    priced.objective_s = step_s / pricer.Goodput(priced.layout, step_s);
+    best_s = std::min(best_s, priced.objective_s);
     ++finds.counts.replayed;
   }
   std::sort(finds.fitting.begin(), finds.fitting.end(), Better);
@@ -62,12 +68,12 @@ double BubbleFraction(const TermSeconds& time) {
   return passes_s > 0 ? time.of(TimeTerm::kBubble) / passes_s : 0;
 }
 
-absl::StatusOr<Plan> Detailed(Pricer& pricer, const Layout& layout) {
+Plan Detailed(Pricer& pricer, const Layout& layout, const TermSeconds& time) {
   const Question& question = pricer.question();
   Plan plan;
   plan.layout = layout;
   plan.slots = question.cluster.slots();
-  ASSIGN_OR_RETURN(plan.time, ReplayStep(question, layout));
+  plan.time = time;
   plan.goodput = pricer.Goodput(layout, plan.time.total_s());
   plan.usable_bytes = question.cluster.device.usable_bytes();
   for (int stage = 0; stage < layout.pp; ++stage) {
@@ -93,9 +99,11 @@ absl::StatusOr<Plan> FindPlan(const Question& question, const Constraints& const
   Pricer pricer(question);
   Finds finds = SearchLattice(space, pricer, Cut::kByBounds);
   if (finds.counts.points == 0) return Contradiction(question, constraints, purpose);
+  RepairFinds(pricer, constraints, purpose, finds);
   if (finds.fitting.empty()) return NothingFits(pricer, finds.nearest.front());
   RETURN_IF_ERROR(Replay(pricer, finds));
-  ASSIGN_OR_RETURN(Plan plan, Detailed(pricer, finds.fitting.front().layout));
+  const Priced& winner = finds.fitting.front();
+  Plan plan = Detailed(pricer, winner.layout, winner.time);
   if (!plan.fits) {
     return absl::InternalError(absl::StrCat("the search took ", LayoutText(plan.layout),
                                             " for one that fits; this is a bug of weft"));
@@ -127,7 +135,9 @@ absl::StatusOr<Plan> PlanFor(const Question& question, const Layout& layout, Pur
   RETURN_IF_ERROR(CheckLayout(question.model, question.cluster, question.batch, layout));
   if (purpose == Purpose::kRun) RETURN_IF_ERROR(FirstIssue(EngineIssues(question.model, layout)));
   Pricer pricer(question);
-  ASSIGN_OR_RETURN(Plan plan, Detailed(pricer, layout));
+  TermSeconds time;
+  ASSIGN_OR_RETURN(time, ReplayStep(question, layout));
+  Plan plan = Detailed(pricer, layout, time);
   plan.counts = {.points = 1, .evaluated = 1, .replayed = 1};
   if (plan.fits || purpose == Purpose::kEstimate) return plan;
   return absl::FailedPreconditionError(absl::StrCat(

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ctime>
 #include <string>
 #include <vector>
@@ -83,8 +84,8 @@ TEST(FindPlan, TakesTheFastestOfAllThatFit) {
     }
     ASSERT_EQ(plan.ok(), fitting > 0) << memory_mib << " MiB: " << plan.status();
     if (!plan.ok()) continue;
-    EXPECT_NEAR(plan->time.total_s() / plan->goodput, best_s, 1e-9 * best_s)
-        << memory_mib << " MiB";
+    // Uneven splits may be better still.
+    EXPECT_LE(plan->time.total_s() / plan->goodput, best_s * (1 + 1e-9)) << memory_mib << " MiB";
     EXPECT_LE(plan->peak_bytes(), plan->usable_bytes);
   }
 }
@@ -181,17 +182,21 @@ TEST(FindPlan, SaysByWhichTermsTheOthersAreSlower) {
 }
 
 // One microbatch: gpipe and 1f1b are the same list.
-TEST(FindPlan, EqualsGoToTheEarlierCandidate) {
+TEST(FindPlan, EqualsGoToTheSimpler) {
   JobSpec job = SampleJob();
   FixDegrees(job, 1, 1, 2);
   job.training.micro_batch_size = 16;
+  job.parallelism.virtual_stages = 1;
+  job.parallelism.layers_per_stage = std::vector<int64_t>{};
   const auto plan = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->layout.schedule, ScheduleKind::kOneForwardOneBackward);
-  ASSERT_GE(plan->rejections.size(), 1U);
-  EXPECT_EQ(plan->rejections[0].layout.schedule, ScheduleKind::kGpipe);
-  EXPECT_EQ(RejectionText(job, *plan, plan->rejections[0]),
-            "just as fast; of equals the first in order wins");
+  std::vector<ScheduleKind> order = {plan->layout.schedule};
+  for (const Rejection& rejection : plan->rejections) {
+    if (rejection.cause == RejectionCause::kSlower) order.push_back(rejection.layout.schedule);
+  }
+  const auto place = [&](ScheduleKind kind) { return std::find(order.begin(), order.end(), kind); };
+  ASSERT_NE(place(ScheduleKind::kGpipe), order.end());
+  EXPECT_LT(place(ScheduleKind::kOneForwardOneBackward), place(ScheduleKind::kGpipe));
 }
 
 TEST(FindPlan, NamesTheKeyOfAContradiction) {

@@ -1,0 +1,193 @@
+#include "plan/search/repair.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "plan/search/bound.h"
+
+namespace weft {
+namespace {
+
+// Finds that are repaired: misfits that would be faster than what fits, and what fits.
+constexpr size_t kRepairedMisfits = 8;
+constexpr size_t kRepairedFits = 2;
+
+bool StageFits(Pricer& pricer, const Layout& layout, int stage) {
+  return pricer.StageOf(layout, stage).total_bytes() <=
+         pricer.question().cluster.device.memory_bytes;
+}
+
+// Most blocks that fit on `stage`: memory grows with them.
+int64_t MostBlocks(Pricer& pricer, const Layout& layout, int stage) {
+  const int64_t blocks = pricer.question().model.num_blocks;
+  Layout probe = layout;
+  probe.stage_blocks.assign(static_cast<size_t>(layout.pp), 1);
+  const auto fits = [&](int64_t count) {
+    probe.stage_blocks[static_cast<size_t>(stage)] = count;
+    return StageFits(pricer, probe, stage);
+  };
+  int64_t least = 0;
+  int64_t most = blocks - (layout.pp - 1);
+  while (least < most) {
+    const int64_t middle = (least + most + 1) / 2;
+    fits(middle) ? least = middle : most = middle - 1;
+  }
+  return least;
+}
+
+// What a stage takes beside its blocks.
+double ExtraSeconds(int stage, int stages, const PassSeconds& embedding, const PassSeconds& head) {
+  return (stage == 0 ? embedding.total_s() : 0) + (stage == stages - 1 ? head.total_s() : 0);
+}
+
+}  // namespace
+
+std::optional<std::vector<int64_t>> BestSplit(Pricer& pricer, const Layout& layout) {
+  const Question& question = pricer.question();
+  const int64_t blocks = question.model.num_blocks;
+  const double block_s = SumOf(BlockPass(question, layout, layout.recompute)).total_s();
+  const PassSeconds embedding = SumOf(EmbeddingPass(question, layout));
+  const PassSeconds head = SumOf(HeadPass(question, layout));
+  std::vector<int64_t> most;
+  for (int stage = 0; stage < layout.pp; ++stage) {
+    most.push_back(MostBlocks(pricer, layout, stage));
+    if (most.back() < 1) return std::nullopt;
+  }
+  // The slowest stage takes a whole number of blocks and what its place adds: try these in order.
+  std::vector<double> limits;
+  for (const double extra_s : {0.0, embedding.total_s(), head.total_s()}) {
+    const int64_t mean = blocks / layout.pp;
+    for (int64_t count = std::max<int64_t>(1, mean - 2); count <= mean + 3; ++count) {
+      limits.push_back(static_cast<double>(count) * block_s + extra_s);
+    }
+  }
+  std::sort(limits.begin(), limits.end());
+  for (const double limit_s : limits) {
+    std::vector<int64_t> split;
+    int64_t sum = 0;
+    for (int stage = 0; stage < layout.pp; ++stage) {
+      const double room_s = limit_s - ExtraSeconds(stage, layout.pp, embedding, head);
+      const auto count = static_cast<int64_t>(room_s / block_s * (1 + 1e-12));
+      split.push_back(std::min(count, most[static_cast<size_t>(stage)]));
+      sum += split.back();
+    }
+    if (sum < blocks || *std::min_element(split.begin(), split.end()) < 1) continue;
+    // What is too many comes off where there is most, from the last stage on.
+    while (sum > blocks) {
+      auto largest = split.rbegin();
+      for (auto stage = split.rbegin(); stage != split.rend(); ++stage) {
+        if (*stage > *largest) largest = stage;
+      }
+      if (*largest <= 1) break;
+      --*largest;
+      --sum;
+    }
+    if (sum == blocks) return split;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::vector<Recompute>> BestRecompute(Pricer& pricer, const Layout& layout) {
+  std::vector<Recompute> modes;
+  Layout probe = layout;
+  for (int stage = 0; stage < layout.pp; ++stage) {
+    bool found = false;
+    for (const Recompute mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      probe.recompute = mode;
+      probe.stage_recompute.clear();
+      if (!StageFits(pricer, probe, stage)) continue;
+      modes.push_back(mode);
+      found = true;
+      break;
+    }
+    if (!found) return std::nullopt;
+  }
+  if (std::all_of(modes.begin(), modes.end(), [&](Recompute mode) { return mode == modes[0]; })) {
+    return std::nullopt;
+  }
+  return modes;
+}
+
+namespace {
+
+// Layouts that differ from `layout` by what each stage holds and recomputes.
+std::vector<Layout> Shapes(Pricer& pricer, const Constraints& fixed, const Layout& layout) {
+  std::vector<Layout> shapes = {layout};
+  if (layout.pp < 2) return shapes;
+  const bool free_split = !fixed.stage_blocks && layout.virtual_stages == 1;
+  const bool free_recompute = !fixed.recompute && fixed.stage_recompute.empty();
+  if (free_split) {
+    if (auto split = BestSplit(pricer, layout)) {
+      Layout shape = layout;
+      shape.stage_blocks = *std::move(split);
+      shapes.push_back(std::move(shape));
+    }
+  }
+  if (free_recompute) {
+    if (auto modes = BestRecompute(pricer, layout)) {
+      Layout shape = layout;
+      shape.stage_recompute = *std::move(modes);
+      shapes.push_back(std::move(shape));
+    }
+  }
+  return shapes;
+}
+
+// `shape` with narrower ZeRO groups and with the optimizer on the host.
+std::vector<Layout> Placements(const Constraints& fixed, const Layout& shape) {
+  std::vector<Layout> layouts = {shape};
+  if (!fixed.zero_group && shape.zero_stage > 0) {
+    for (const int64_t group : DivisorsOf(shape.data_group())) {
+      if (group == 1 || group == shape.data_group()) continue;
+      layouts.push_back(shape);
+      layouts.back().zero_group = static_cast<int>(group);
+    }
+  }
+  if (!fixed.offload_optimizer) {
+    layouts.push_back(shape);
+    layouts.back().offload_optimizer = true;
+  }
+  return layouts;
+}
+
+}  // namespace
+
+void RepairFinds(Pricer& pricer, const Constraints& constraints, Purpose purpose, Finds& finds) {
+  const Question& question = pricer.question();
+  double best_s = finds.fitting.empty() ? std::numeric_limits<double>::infinity()
+                                        : finds.fitting.front().objective_s;
+  std::vector<Layout> bases;
+  for (size_t i = 0; i < std::min(finds.misfits.size(), kRepairedMisfits); ++i) {
+    if (finds.misfits[i].objective_s < best_s) bases.push_back(finds.misfits[i].layout);
+  }
+  for (size_t i = 0; i < std::min(finds.fitting.size(), kRepairedFits); ++i) {
+    bases.push_back(finds.fitting[i].layout);
+  }
+  const auto consider = [&](const Layout& layout) {
+    Priced priced{.layout = layout, .time = pricer.Time(layout), .objective_s = 0, .peak = {}};
+    const double step_s = priced.time.total_s();
+    priced.objective_s = step_s / pricer.Goodput(layout, step_s);
+    if (priced.objective_s >= best_s) return;
+    priced.peak = pricer.PeakOf(layout);
+    if (!pricer.Fits(priced.peak)) return;
+    best_s = priced.objective_s;
+    ++finds.counts.repaired;
+    finds.fitting.push_back(std::move(priced));
+  };
+  for (const Layout& base : bases) {
+    for (const Layout& shape : Shapes(pricer, constraints, base)) {
+      for (const Layout& layout : Placements(constraints, shape)) {
+        if (layout == base) continue;
+        const bool sound =
+            purpose == Purpose::kRun
+                ? CheckRunnable(question.model, question.cluster, question.batch, layout).ok()
+                : CheckLayout(question.model, question.cluster, question.batch, layout).ok();
+        if (sound) consider(layout);
+      }
+    }
+  }
+  std::sort(finds.fitting.begin(), finds.fitting.end(), Better);
+}
+
+}  // namespace weft

@@ -1,0 +1,78 @@
+#include "plan/search/lattice.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "plan/search/bound.h"
+#include "tests/plan/search/random_question.h"
+
+namespace weft {
+namespace {
+
+std::string CaseText(uint32_t seed, const Question& question) {
+  return absl::StrCat("seed ", seed, ": ", question.engine.name, ", ", question.model.num_blocks,
+                      " blocks, ", question.cluster.nodes, " x ", question.cluster.slots_per_node,
+                      " slots, batch ", question.batch.global_batch_size);
+}
+
+// What bounds cut is never among the finalists, and every layout is accounted for.
+TEST(SearchLattice, FindsWhatPricingEveryLayoutFinds) {
+  int64_t points = 0;
+  int64_t evaluated = 0;
+  int fitting = 0;
+  for (uint32_t seed = 1; seed <= 150; ++seed) {
+    Dice dice(seed);
+    const Question question = RandomQuestion(dice);
+    const Purpose purpose = dice.Chance(30) ? Purpose::kRun : Purpose::kEstimate;
+    const Space space(question, RandomConstraints(dice), purpose);
+    if (space.CountPoints() > 6000) continue;  // brute force has to end
+    SCOPED_TRACE(CaseText(seed, question));
+    Pricer pricer(question);
+    const Finds all = SearchLattice(space, pricer, Cut::kNothing);
+    const Finds cut = SearchLattice(space, pricer, Cut::kByBounds);
+    EXPECT_EQ(all.counts.evaluated, all.counts.points);
+    EXPECT_EQ(cut.counts.points, all.counts.points);
+    EXPECT_EQ(cut.counts.points,
+              cut.counts.evaluated + cut.counts.cut_by_time + cut.counts.cut_by_memory);
+    EXPECT_GE(cut.counts.cut_by_time, 0);
+    ASSERT_EQ(cut.fitting.size(), all.fitting.size());
+    for (size_t i = 0; i < cut.fitting.size(); ++i) {
+      ASSERT_EQ(LayoutText(cut.fitting[i].layout), LayoutText(all.fitting[i].layout)) << i;
+      EXPECT_EQ(cut.fitting[i].objective_s, all.fitting[i].objective_s);
+    }
+    if (all.fitting.empty() && all.counts.points > 0) {
+      ASSERT_FALSE(cut.nearest.empty());
+      EXPECT_EQ(cut.nearest.front().peak.total_bytes(), all.nearest.front().peak.total_bytes());
+    }
+    points += cut.counts.points;
+    evaluated += cut.counts.evaluated;
+    fitting += all.fitting.empty() ? 0 : 1;
+  }
+  EXPECT_GT(fitting, 30);
+  EXPECT_GT(points, 50000);
+  EXPECT_LT(evaluated, points / 2);
+}
+
+TEST(SearchLattice, PricesOnlyLayoutsThatKeepEveryRule) {
+  for (uint32_t seed = 1; seed <= 60; ++seed) {
+    Dice dice(seed);
+    const Question question = RandomQuestion(dice);
+    const Space space(question, RandomConstraints(dice), Purpose::kEstimate);
+    if (space.CountPoints() > 6000) continue;
+    SCOPED_TRACE(CaseText(seed, question));
+    Pricer pricer(question);
+    const Finds all = SearchLattice(space, pricer, Cut::kNothing);
+    for (const std::vector<Priced>* found : {&all.fitting, &all.misfits}) {
+      for (const Priced& priced : *found) {
+        const absl::Status status =
+            CheckLayout(question.model, question.cluster, question.batch, priced.layout);
+        ASSERT_TRUE(status.ok()) << status << " " << LayoutText(priced.layout);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft
