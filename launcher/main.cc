@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", weft::VersionText());
   weft::AddPlan(app, &exit_code);
   weft::AddRun(app, argc > 0 ? argv[0] : "weft", &exit_code);
+  weft::AddCalibrate(app, argc > 0 ? argv[0] : "weft", &exit_code);
   weft::AddAttach(app, &exit_code);
   weft::AddStatus(app, &exit_code);
   weft::AddStop(app, &exit_code);

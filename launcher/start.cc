@@ -12,6 +12,13 @@
 namespace weft {
 
 std::vector<std::string> MpirunArgv(const GroupOptions& options) {
+  return MpirunArgvWith(options, {absl::StrCat("--coordinator=", options.coordinator),
+                                  absl::StrCat("--generation=", options.generation),
+                                  absl::StrCat("--run-folder=", options.run_folder)});
+}
+
+std::vector<std::string> MpirunArgvWith(const GroupOptions& options,
+                                        const std::vector<std::string>& worker_arguments) {
   std::vector<std::string> argv = {"mpirun"};
   const auto mca = [&](const std::string& name, const std::string& value) {
     argv.insert(argv.end(), {"--mca", name, value});
@@ -32,9 +39,8 @@ std::vector<std::string> MpirunArgv(const GroupOptions& options) {
   for (const auto& [name, value] : GroupEnvironment(options)) {
     argv.insert(argv.end(), {"-x", name});
   }
-  argv.insert(argv.end(), {options.worker, absl::StrCat("--coordinator=", options.coordinator),
-                           absl::StrCat("--generation=", options.generation),
-                           absl::StrCat("--run-folder=", options.run_folder)});
+  argv.push_back(options.worker);
+  argv.insert(argv.end(), worker_arguments.begin(), worker_arguments.end());
   return argv;
 }
 

@@ -28,6 +28,10 @@ struct GroupOptions {
 // workers than cores, leaving no file outside the temporary folder.
 std::vector<std::string> MpirunArgv(const GroupOptions& options);
 
+// The same group with other arguments for each worker: `weft-worker --probe links`.
+std::vector<std::string> MpirunArgvWith(const GroupOptions& options,
+                                        const std::vector<std::string>& worker_arguments);
+
 // What the workers find in their environment, by name; MpirunArgv passes each by `-x NAME`.
 std::map<std::string, std::string> GroupEnvironment(const GroupOptions& options);
 

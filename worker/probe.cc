@@ -215,7 +215,9 @@ absl::StatusOr<ProbeKind> ParseProbeKind(absl::string_view name) {
 int ProbeExitCode(const absl::Status& status) {
   if (status.ok()) return 0;
   std::fprintf(stderr, "weft-worker: %s\n", std::string(status.message()).c_str());
-  return absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) ? 2 : 1;
+  const bool cannot = absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) ||
+                      absl::IsNotFound(status) || absl::IsFailedPrecondition(status);
+  return cannot ? 2 : 1;
 }
 
 absl::Status Probe(const ProbeOptions& options) {

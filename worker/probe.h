@@ -32,7 +32,8 @@ struct ProbeOptions {
 // comes back in its own words.
 absl::Status Probe(const ProbeOptions& options);
 
-// Says on stderr what went wrong. 0; 2 for a wrong call or what the backend does not offer; else 1.
+// Says on stderr what went wrong. 0; 2 for a wrong call or what this machine's
+// backend does not offer; else 1.
 int ProbeExitCode(const absl::Status& status);
 
 // "devices", "rates" or "links".

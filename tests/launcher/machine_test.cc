@@ -39,6 +39,28 @@ TEST_F(Machine, KnowsTheOldControlGroupsToo) {
   EXPECT_EQ(AvailableMemoryBytesBelow(root_.path()), 0);
 }
 
+TEST_F(Machine, HasAtMostWhatItsGroupsMayHold) {
+  root_.Write("proc/self/cgroup", "0::/a/b\n");
+  EXPECT_EQ(TotalMemoryBytesBelow(root_.path()), 900 * 1024);
+  root_.Write("sys/fs/cgroup/a/b/memory.max", "max\n");
+  root_.Write("sys/fs/cgroup/a/memory.max", "4096\n");
+  EXPECT_EQ(TotalMemoryBytesBelow(root_.path()), 4096);
+}
+
+TEST_F(Machine, UsesNoMoreCoresThanItsAffinityAndQuota) {
+  root_.Write("proc/self/cgroup", "0::/a/b\n");
+  EXPECT_EQ(UsableCoresBelow(root_.path(), 8), 8);
+  root_.Write("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+  EXPECT_EQ(UsableCoresBelow(root_.path(), 8), 8);
+  root_.Write("sys/fs/cgroup/a/cpu.max", "250000 100000\n");
+  EXPECT_EQ(UsableCoresBelow(root_.path(), 8), 3);
+  EXPECT_EQ(UsableCoresBelow(root_.path(), 2), 2);
+  root_.Write("sys/fs/cgroup/a/b/cpu.max", "1000 100000\n");
+  EXPECT_EQ(UsableCoresBelow(root_.path(), 8), 1);
+  EXPECT_EQ(UsableCoresBelow(root_.path() + "/nowhere", 0), 1);
+  EXPECT_GE(UsableCores(), 1);
+}
+
 TEST_F(Machine, SaysNothingWhereTheKernelSaysNothing) {
   EXPECT_EQ(AvailableMemoryBytesBelow(root_.path() + "/nowhere"), std::nullopt);
   EXPECT_GT(AvailableMemoryBytes().value_or(1), 0);

@@ -1,0 +1,33 @@
+// From what probes measured to a cluster profile: the pure half of `weft calibrate`.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "plan/cluster.h"
+
+namespace weft {
+
+// What the launcher knows of this machine by itself.
+struct MachineFacts {
+  std::string name;
+  BackendKind backend = BackendKind::kCpu;
+  int slots = 1;
+  int cores = 0;                   // that CPU slots share
+  int64_t total_memory_bytes = 0;  // of the host
+  int64_t free_memory_bytes = 0;   // of it, what new processes may take
+  double storage_bytes_per_s = 0;  // 0 = not measured
+};
+
+// `rates` and `links` are the JSON of `weft-worker --probe rates` and `--probe links`; `links` is
+// empty where only one rank can run. Peaks are the best that was measured. Internal if the JSON is
+// not the worker's (a worker of another version), InvalidArgument if the numbers make no profile.
+absl::StatusOr<Cluster> ClusterFromProbes(const MachineFacts& facts, const std::string& rates,
+                                          const std::string& links);
+
+// Latency and rate that explain the points best, each point's error relative to it: a ring
+// all-reduce is 2 (n - 1) steps of 1/n of the bytes, a transfer is one step.
+LinkProfile FitLink(const std::vector<CollectivePoint>& points);
+
+}  // namespace weft

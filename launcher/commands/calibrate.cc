@@ -1,0 +1,184 @@
+// weft calibrate: measures this machine and writes the cluster profile that describes it.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "launcher/calibration.h"
+#include "launcher/cluster_yaml.h"
+#include "launcher/commands/commands.h"
+#include "launcher/machine.h"
+#include "launcher/probe_run.h"
+#include "plan/errors.h"
+#include "process/signals.h"
+#include "process/version.h"
+
+namespace weft {
+namespace {
+
+constexpr double kBusyLoadPerCore = 0.5;
+
+struct CalibrateArguments {
+  std::string program;
+  std::string output;
+  std::string backend = "cpu";
+  int slots = 0;  // 0: as many as the machine has
+  int threads = 1;
+  double seconds = 20;
+};
+
+std::string HostName() {
+  std::array<char, 256> name = {};
+  if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == 0) return "machine";
+  return name.data();
+}
+
+// Devices of the backend, by what it says itself.
+absl::StatusOr<int> DeviceCount(const ProbeRun& run) {
+  ASSIGN_OR_RETURN(const std::string devices, ProbeDevices(run));
+  const nlohmann::json json = nlohmann::json::parse(devices, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("devices") || !json["devices"].is_array()) {
+    return absl::InternalError("weft-worker --probe did not print its devices");
+  }
+  const auto count = static_cast<int>(json["devices"].size());
+  if (count > 0) return count;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--backend: ", run.backend, " finds no device on this machine"));
+}
+
+absl::StatusOr<Cluster> Measure(const CalibrateArguments& arguments, const std::string& folder,
+                                MachineFacts facts, ProbeRun run) {
+  const bool cpu = facts.backend == BackendKind::kCpu;
+  int devices = facts.cores;
+  if (!cpu) {
+    ASSIGN_OR_RETURN(devices, DeviceCount(run));
+  }
+  facts.slots = arguments.slots > 0 ? arguments.slots : devices;
+  if (!cpu && facts.slots > devices) {
+    return absl::InvalidArgumentError(absl::StrCat("--slots: ", facts.slots, " is more than the ",
+                                                   devices, " devices of this machine"));
+  }
+  std::cout << "measuring one worker: matrix products, memory, attention (about "
+            << absl::StrFormat("%.0f", arguments.seconds) << " s)" << std::endl;
+  ASSIGN_OR_RETURN(const std::string rates, ProbeRates(run));
+  std::string links;
+  run.ranks = cpu ? std::max(2, facts.slots) : facts.slots;
+  if (run.ranks > 1) {
+    std::cout << "measuring links among " << run.ranks << " workers" << std::endl;
+    ASSIGN_OR_RETURN(links, ProbeLinks(run));
+  }
+  std::cout << "measuring storage in " << folder << std::endl;
+  facts.storage_bytes_per_s = MeasureStorage(folder);
+  return ClusterFromProbes(facts, rates, links);
+}
+
+absl::Status Write(const Cluster& cluster, const std::string& path, double seconds) {
+  const std::string text = absl::StrCat(
+      "# Measured by weft calibrate on ", HostName(), ", ",
+      absl::FormatTime("%Y-%m-%d %H:%M", absl::Now(), absl::UTCTimeZone()), " UTC, in ",
+      absl::StrFormat("%.0f", seconds), " s, by ", VersionText(),
+      ".\n# Peaks are the best that was measured. There is no inter_node: one machine cannot "
+      "measure its\n# network. Keys: docs/clusters.md.\n",
+      ClusterText(cluster, 0));
+  // What is written is what `weft plan --cluster` will read, or nothing is written.
+  Issues issues;
+  const std::optional<YamlNode> tree = ParseYaml(text, path, 0, &issues);
+  if (tree && !(ReadCluster(*tree, {}, "", &issues) == cluster) && issues.empty()) {
+    return absl::InternalError("the profile does not read back as it was measured");
+  }
+  if (!issues.empty()) return absl::InternalError(issues.Text());
+  const std::string part = absl::StrCat(path, ".part");
+  std::ofstream stream(part);
+  std::error_code error;
+  if (stream << text && (stream.close(), stream.good())) std::filesystem::rename(part, path, error);
+  if (stream.good() && !error) return absl::OkStatus();
+  std::filesystem::remove(part, error);
+  return absl::InvalidArgumentError(
+      absl::StrCat("--output: ", path, " cannot be written; choose another"));
+}
+
+void Summarize(const CalibrateArguments& arguments, const Cluster& cluster,
+               const std::string& path) {
+  const DeviceProfile& device = cluster.device;
+  std::cout << absl::StrFormat(
+      "measured %s: %d slots, %.3g GFLOP/s fp32 (%.0f %% of it sustained), %.3g GB/s memory\n",
+      device.name, cluster.slots_per_node, device.peak_flops_per_s.fp32 / 1e9,
+      100 * device.matmul_efficiency.fp32, device.peak_memory_bytes_per_s / 1e9);
+  std::cout << absl::StrFormat("  links %.3g us + %.3g GB/s, %d products and %d transfers timed\n",
+                               1e6 * cluster.intra_node.latency_s,
+                               cluster.intra_node.bytes_per_s / 1e9, device.matmuls.size(),
+                               cluster.collectives.size());
+  std::cout << "written: " << path << "\ntry next:\n  " << arguments.program
+            << " plan configs/jobs/quickstart.yaml --cluster " << path << "\n";
+}
+
+int Calibrate(const CalibrateArguments& arguments) {
+  MachineFacts facts;
+  facts.backend = arguments.backend == "cuda" ? BackendKind::kCuda : BackendKind::kCpu;
+  facts.cores = UsableCores();
+  facts.total_memory_bytes = TotalMemoryBytes().value_or(0);
+  facts.free_memory_bytes = AvailableMemoryBytes().value_or(facts.total_memory_bytes);
+  const std::string path =
+      arguments.output.empty() ? absl::StrCat(HostName(), ".yaml") : arguments.output;
+  facts.name = std::filesystem::path(path).stem().string();
+  std::string folder = std::filesystem::path(path).parent_path().string();
+  if (folder.empty()) folder = ".";
+  if (access(folder.c_str(), W_OK) != 0 || std::filesystem::is_directory(path)) {
+    return Fail(absl::InvalidArgumentError(
+        absl::StrCat("--output: ", path, " cannot be written; choose another")));
+  }
+  const std::optional<double> load = LoadAverage();
+  if (load && *load > kBusyLoadPerCore * facts.cores) {
+    std::cout << absl::StrFormat(
+        "note: this machine is busy (load %.1f on %d cores): rates will come out low; measure it "
+        "idle\n",
+        *load, facts.cores);
+  }
+  std::atomic<bool> stop{false};
+  const SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&stop](int) { stop = true; });
+  const absl::Time start = absl::Now();
+  ProbeRun run;
+  run.backend = arguments.backend;
+  run.threads = arguments.threads;
+  run.seconds = arguments.seconds;
+  run.stop = &stop;
+  const absl::StatusOr<Cluster> cluster = Measure(arguments, folder, facts, run);
+  if (absl::IsCancelled(cluster.status())) return kExitInterrupted;
+  if (!cluster.ok()) return Fail(cluster.status());
+  const absl::Status written = Write(*cluster, path, absl::ToDoubleSeconds(absl::Now() - start));
+  if (!written.ok()) return Fail(written);
+  Summarize(arguments, *cluster, path);
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddCalibrate(CLI::App& app, const std::string& program, int* exit_code) {
+  const auto arguments = std::make_shared<CalibrateArguments>();
+  arguments->program = program;
+  CLI::App* calibrate =
+      app.add_subcommand("calibrate", "measure this machine and write its cluster profile");
+  calibrate->add_option("--output", arguments->output, "the file to write; default <host>.yaml");
+  calibrate->add_option("--slots", arguments->slots, "workers that the machine shall hold")
+      ->check(CLI::Range(1, 1024));
+  calibrate->add_option("--backend", arguments->backend, "cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  calibrate->add_option("--threads", arguments->threads, "CPU: BLAS threads of a worker")
+      ->check(CLI::Range(1, 1024));
+  calibrate->add_option("--seconds", arguments->seconds, "how long to measure one worker")
+      ->check(CLI::Range(0.5, 45.0));
+  calibrate->callback([arguments, exit_code] { *exit_code = Calibrate(*arguments); });
+}
+
+}  // namespace weft
