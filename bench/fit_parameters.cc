@@ -34,6 +34,7 @@ void AddEngine(const std::string& name, TimeHabits& habits, std::vector<FitParam
       {"reduce_window", &habits.reduce_window, 0, 1},
       {"gather_window", &habits.gather_window, 0, 1},
       {"overlap_slowdown", &habits.overlap_slowdown, 0, 0.3},
+      {"bucket_bytes", &habits.bucket_bytes, 1e7, 2e9},
       {"gradient_bytes", &habits.gradient_bytes, 2, 4},
       {"forward_ops", &habits.forward_ops, 1, 200},
       {"backward_ops", &habits.backward_ops, 1, 300},

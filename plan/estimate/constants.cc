@@ -10,36 +10,37 @@ namespace {
 MatmulHabits Matmul() {
   MatmulHabits habits;
   habits.half_rate_inner = 20;
-  habits.wave_loss = 0.949;
-  habits.small_tile_loss = 0.228;
-  habits.odd_size_rate = 0.0823;
+  habits.wave_loss = 1;
+  habits.small_tile_loss = 0.293;
+  habits.odd_size_rate = 0.0759;
   return habits;
 }
 
 GenerationConstants Ampere() {
   GenerationConstants constants;
-  constants.matmul_bf16 = 0.791;
-  constants.attention = 0.365;
+  constants.matmul_bf16 = 0.783;
+  constants.attention = 0.366;
   constants.streaming = 0.92;
   constants.op_overhead_s = 1.13e-05;
   constants.intra_node = 1;
-  constants.inter_node = 0.372;
-  constants.intra_latency_s = 5.46e-06;
+  // Not fitted, but a prior: what InfiniBand gives of its rate in large collectives.
+  constants.inter_node = 0.7;
+  constants.intra_latency_s = 1.44e-05;
   constants.inter_latency_s = 5e-06;
   return constants;
 }
 
 GenerationConstants Hopper() {
   GenerationConstants constants;
-  constants.matmul_bf16 = 0.706;
-  constants.matmul_fp8 = 0.63;
-  constants.attention = 0.3;
+  constants.matmul_bf16 = 0.772;
+  constants.matmul_fp8 = 0.744;
+  constants.attention = 0.25;
   constants.streaming = 0.75;
-  constants.op_overhead_s = 1.5e-05;
-  constants.intra_node = 0.725;
-  constants.inter_node = 0.628;
-  constants.intra_latency_s = 1.08e-05;
-  constants.inter_latency_s = 5e-05;
+  constants.op_overhead_s = 1.46e-05;
+  constants.intra_node = 0.5;
+  constants.inter_node = 0.488;
+  constants.intra_latency_s = 2e-06;
+  constants.inter_latency_s = 5e-06;
   return constants;
 }
 
@@ -47,11 +48,11 @@ GenerationConstants Hopper() {
 GenerationConstants Blackwell() {
   GenerationConstants constants;
   constants.matmul_bf16 = 0.45;
-  constants.attention = 0.437;
+  constants.attention = 0.438;
   constants.streaming = 0.75;
   constants.op_overhead_s = 1.5e-05;
-  constants.intra_node = 0.501;
-  constants.intra_latency_s = 1.39e-05;
+  constants.intra_node = 0.5;
+  constants.intra_latency_s = 1.5e-05;
   return constants;
 }
 
@@ -71,19 +72,19 @@ TimeHabits Weft() {
 
 TimeHabits Megatron() {
   TimeHabits habits;
-  habits.tensor_hidden_forward = 0.215;
-  habits.tensor_hidden_backward = 0.978;
+  habits.tensor_hidden_forward = 0.141;
+  habits.tensor_hidden_backward = 0.958;
   habits.pipeline_hidden = 1;
-  habits.reduce_window = 0.579;
-  habits.gather_window = 0.59;
-  habits.overlap_slowdown = 0;
+  habits.reduce_window = 1;
+  habits.gather_window = 1;
+  habits.bucket_bytes = 4.7e+07;
   habits.gradient_bytes = 4;
-  habits.forward_ops = 25;
-  habits.backward_ops = 40;
+  habits.forward_ops = 70;
+  habits.backward_ops = 100;
   habits.collective_ops = 0;
-  habits.transfer_ops = 11.7;
-  habits.microbatch_ops = 566;
-  habits.step_ops = 1500;
+  habits.transfer_ops = 46;
+  habits.microbatch_ops = 502;
+  habits.step_ops = 1510;
   habits.streaming_forward = 1;
   habits.streaming_backward = 1.5;
   habits.logit_passes = 4;
@@ -97,22 +98,20 @@ TimeHabits MegatronDeepspeed() {
   habits.fused_attention = false;
   habits.zero_all_reduces = true;
   habits.tensor_hidden_forward = 0.5;
-  habits.tensor_hidden_backward = 0;
-  habits.pipeline_hidden = 0.382;
-  habits.reduce_window = 0;
-  habits.gather_window = 0;
-  habits.overlap_slowdown = 0;
+  habits.tensor_hidden_backward = 0.194;
+  habits.pipeline_hidden = 0;
+  habits.bucket_bytes = 2e+09;
   habits.gradient_bytes = 2;
-  habits.forward_ops = 166;
-  habits.backward_ops = 111;
-  habits.collective_ops = 7.01;
-  habits.transfer_ops = 14.9;
-  habits.microbatch_ops = 0;
-  habits.step_ops = 420;
-  habits.streaming_forward = 1;
+  habits.forward_ops = 168;
+  habits.backward_ops = 110;
+  habits.collective_ops = 6.5;
+  habits.transfer_ops = 30.7;
+  habits.microbatch_ops = 18.1;
+  habits.step_ops = 261;
+  habits.streaming_forward = 2.5;
   habits.streaming_backward = 3;
   habits.score_passes_forward = 3;
-  habits.score_passes_backward = 18;
+  habits.score_passes_backward = 15.3;
   habits.logit_passes = 30;
   habits.optimizer_bytes = 28;
   habits.straggler_sigma = 0.004;
@@ -121,21 +120,21 @@ TimeHabits MegatronDeepspeed() {
 
 TimeHabits PytorchEager() {
   TimeHabits habits;
-  habits.tensor_hidden_forward = 0.0748;
-  habits.tensor_hidden_backward = 0;
+  habits.tensor_hidden_forward = 0.0585;
+  habits.tensor_hidden_backward = 0.349;
   habits.pipeline_hidden = 0;
-  habits.reduce_window = 1;
-  habits.gather_window = 0;
-  habits.overlap_slowdown = 0;
+  habits.reduce_window = 0.035;
+  habits.gather_window = 0.000125;
+  habits.bucket_bytes = 2.76e+08;
   habits.gradient_bytes = 2;
-  habits.forward_ops = 124;
-  habits.backward_ops = 40.5;
-  habits.collective_ops = 6.61;
-  habits.transfer_ops = 117;
-  habits.microbatch_ops = 485;
-  habits.step_ops = 6270;
-  habits.streaming_forward = 2.5;
-  habits.streaming_backward = 1.51;
+  habits.forward_ops = 151;
+  habits.backward_ops = 71;
+  habits.collective_ops = 5.97;
+  habits.transfer_ops = 194;
+  habits.microbatch_ops = 268;
+  habits.step_ops = 4390;
+  habits.streaming_forward = 1;
+  habits.streaming_backward = 3;
   habits.logit_passes = 4;
   habits.optimizer_bytes = 60;
   habits.straggler_sigma = 0.004;

@@ -1,7 +1,7 @@
 #include "plan/estimate/kernel_time.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstdint>
 
 namespace weft {
 namespace {
@@ -13,23 +13,32 @@ struct Tile {
 };
 constexpr Tile kTiles[] = {{256, 128}, {128, 128}, {128, 64}, {64, 64}};  // each half of the last
 
+// std::ceil is a call where the compiler may not assume SSE 4.1; this is asked a hundred times per
+// block. Sizes are far below 2^63.
+double RoundUp(double value) {
+  const auto whole = static_cast<double>(static_cast<int64_t>(value));
+  return whole < value ? whole + 1 : whole;
+}
+
 }  // namespace
 
 double MatmulSeconds(const Machine& machine, double m, double n, double k) {
   if (m <= 0 || n <= 0 || k <= 0) return 0;
   const double bytes = machine.element_bytes * (m * k + k * n + m * n);
   if (machine.units <= 0) return 2 * m * n * k / machine.matmul_flops_per_s;
-  const double unit_flops_per_s = machine.matmul_flops_per_s / machine.units;
-  double waves_s = 0;
-  double rate = 1;
+  double best = 0;  // tile areas that one unit works off, at the large tile's rate
+  double slowdown = 1;
+  const double units_share = 1 / machine.units;
+  const double slowdown_per_halving = 1 / (1 - machine.small_tile_loss);
   for (const Tile& tile : kTiles) {
-    const double tiles = std::ceil(m / tile.rows) * std::ceil(n / tile.columns);
-    const double even = tiles / machine.units;
-    const double waves = even + machine.wave_loss * (std::ceil(even) - even);
-    const double tile_s = waves * 2 * tile.rows * tile.columns / (unit_flops_per_s * rate);
-    if (waves_s == 0 || tile_s < waves_s) waves_s = tile_s;
-    rate *= 1 - machine.small_tile_loss;
+    const double tiles = RoundUp(m / tile.rows) * RoundUp(n / tile.columns);
+    const double even = tiles * units_share;
+    const double waves = even + machine.wave_loss * (RoundUp(even) - even);
+    const double areas = waves * tile.rows * tile.columns * slowdown;
+    if (best == 0 || areas < best) best = areas;
+    slowdown *= slowdown_per_halving;
   }
+  const double waves_s = best * 2 * machine.units / machine.matmul_flops_per_s;
   return std::max(waves_s * (k + machine.half_rate_inner), bytes / machine.memory_bytes_per_s);
 }
 

@@ -46,8 +46,19 @@ struct DataAxis {
         data(GroupOf(asked, cut.data_group(), cut.tp, cut.world_size())),
         shard(GroupOf(asked, cut.zero_ranks(), cut.tp, cut.world_size())) {}
 
-  // Gradients to all ranks (ZeRO 0), or to the ranks that own them.
+  // Gradients to all ranks (ZeRO 0), or to the ranks that own them, in buckets.
   double ReduceSeconds(const TimeHabits& habits, double bytes) const {
+    const double buckets = std::max(1.0, bytes / habits.bucket_bytes);
+    return buckets * ReduceBucketSeconds(habits, bytes / buckets);
+  }
+
+  // Parameters to all ranks of a shard's group.
+  double GatherSeconds(const TimeHabits& habits, double bytes) const {
+    const double buckets = std::max(1.0, bytes / habits.bucket_bytes);
+    return buckets * AllGatherSeconds(machine, shard, bytes / buckets);
+  }
+
+  double ReduceBucketSeconds(const TimeHabits& habits, double bytes) const {
     if (layout.zero_stage == 0) return AllReduceSeconds(machine, data, bytes);
     double reduce_s = habits.zero_all_reduces ? AllReduceSeconds(machine, shard, bytes)
                                               : ReduceScatterSeconds(machine, shard, bytes);
@@ -87,15 +98,13 @@ TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, d
   if (layout.zero_stage < 3) {
     comm_s += Exposed(habits, reduce_s, window_s);
     if (layout.zero_stage > 0) {
-      const double gather_s =
-          AllGatherSeconds(machine, axis.shard, habits.parameter_bytes * trained);
+      const double gather_s = axis.GatherSeconds(habits, habits.parameter_bytes * trained);
       comm_s += Exposed(habits, gather_s, habits.gather_window * forward_s);
     }
   } else {
     // Gathered for the forward pass under it, for the backward pass under it with the reduction.
     const auto microbatches = static_cast<double>(layout.num_microbatches);
-    const double gather_s =
-        AllGatherSeconds(machine, axis.shard, habits.parameter_bytes * own.total());
+    const double gather_s = axis.GatherSeconds(habits, habits.parameter_bytes * own.total());
     comm_s += microbatches * (Exposed(habits, gather_s, habits.reduce_window * forward_s) +
                               Exposed(habits, gather_s + reduce_s, window_s));
   }

@@ -33,6 +33,7 @@ struct TimeHabits {
   double overlap_slowdown = 0;
   // ZeRO reduces gradients to their owners by all-reduces, of which each rank keeps its part.
   bool zero_all_reduces = false;
+  double bucket_bytes = 1e15;  // of gradients or parameters, per collective
   double gradient_bytes = 4;   // per parameter, as reduced
   double parameter_bytes = 2;  // as gathered
 
