@@ -110,7 +110,9 @@ std::string ParityJobText(const ParityJob& parity) {
         {"tp", parity.layout.tp},
         {"pp", parity.layout.pp},
         {"schedule", ScheduleName(parity.layout.schedule).data()},
-        {"micro_batch_size", parity.layout.micro_batch_size}}},
+        {"micro_batch_size", parity.layout.micro_batch_size},
+        {"virtual_stages", parity.layout.virtual_stages},
+        {"stage_blocks", parity.layout.stage_blocks}}},
       {"wrapped", parity.wrapped},
       {"bug", static_cast<int>(parity.bug)},
   };
@@ -168,6 +170,10 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
   parity.layout = MakeLayout(job, layout.at("dp"), layout.at("tp"), layout.at("pp"),
                              *ParseSchedule(layout.at("schedule").get<std::string>()),
                              layout.at("micro_batch_size"));
+  parity.layout.virtual_stages = layout.at("virtual_stages");
+  for (const Json& blocks : layout.at("stage_blocks")) {
+    parity.layout.stage_blocks.push_back(blocks);
+  }
   parity.wrapped = json.at("wrapped");
   parity.bug = static_cast<PlantedBug>(json.at("bug").get<int>());
   return parity;

@@ -18,6 +18,9 @@ enum class PlantedBug {
   kMicrobatchWeight,  // one microbatch counts 1 % too much
   kTiedNotReduced,    // first and last stage keep their own part of the embedding's gradient
   kRotaryOffset,      // rank 0 turns its queries as if they stood one position later
+  kWeightSkipped,     // rank 0 leaves out one microbatch's gradient of one weight
+  kChunksSwapped,     // rank 0 runs its two chunks of one block each in the wrong order
+  kStaleTransfer,     // rank 0 sends one microbatch's activations twice, another's never
 };
 
 struct ParityJob {

@@ -20,9 +20,23 @@ class PlantedDevice final : public PassingDevice {
         bug_(parity.bug),
         rank_(rank),
         num_microbatches_(parity.layout.num_microbatches),
+        tensors_of_block_(TensorsOfBlock(parity.job.model)),
         query_width_(parity.job.model.num_heads / parity.layout.tp * parity.job.model.head_dim),
         watch_(std::move(watch)) {}
 
+  void CopyIn(View to, const void* from_host) override {
+    inner_.CopyIn(to, from_host);
+    if (bug_ == PlantedBug::kChunksSwapped && rank_ == 0) SwapChunks(to);
+  }
+  void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
+              View c) override {
+    // Of all products, only a weight gradient transposes its first factor.
+    if (bug_ == PlantedBug::kWeightSkipped && rank_ == 0 && transpose_a == Transpose::kYes) {
+      if (skipped_ == nullptr) skipped_ = c.data;
+      if (skipped_ == c.data && weight_gradients_++ % num_microbatches_ == 1) return;
+    }
+    inner_.MatMul(a, transpose_a, b, transpose_b, beta, c);
+  }
   void BiasGradient(View dy, View dbias) override {
     inner_.BiasGradient(dy, dbias);
     if (bug_ != PlantedBug::kDoubledGradient || rank_ != 0) return;
@@ -58,14 +72,42 @@ class PlantedDevice final : public PassingDevice {
   }
 
  private:
+  static size_t TensorsOfBlock(const ModelShape& model) {
+    size_t count = 0;
+    for (const TensorSpec& tensor : Tensors(model)) count += tensor.block == 0 ? 1 : 0;
+    return count;
+  }
+
+  // Initial weights come in network order: what precedes the blocks, the first chunk's block, the
+  // second's. To run the blocks in the wrong order is to give each the other's weights.
+  void SwapChunks(View weight) {
+    initial_.push_back(weight);
+    if (initial_.size() != kEmbeddingTensors + 2 * tensors_of_block_) return;
+    for (size_t i = kEmbeddingTensors; i < kEmbeddingTensors + tensors_of_block_; ++i) {
+      const View other = initial_[i + tensors_of_block_];
+      std::vector<float> first(static_cast<size_t>(other.elements()));
+      std::vector<float> second(first.size());
+      inner_.CopyOut(first.data(), initial_[i]);
+      inner_.CopyOut(second.data(), other);
+      inner_.CopyIn(initial_[i], second.data());
+      inner_.CopyIn(other, first.data());
+    }
+  }
+
+  static constexpr size_t kEmbeddingTensors = 2;  // gpt2: tokens and positions
+
   const PlantedBug bug_;
   const int rank_;
   const int64_t num_microbatches_;
+  const size_t tensors_of_block_;
   const int64_t query_width_;  // of this rank; wider than that of its keys
   const std::shared_ptr<Watch> watch_;
   const void* doubled_ = nullptr;
   View one_position_;  // ends with the process
   int64_t softmax_gradients_ = 0;
+  std::vector<View> initial_;
+  const void* skipped_ = nullptr;
+  int64_t weight_gradients_ = 0;
 };
 
 class PlantedComm final : public PassingComm {
@@ -83,6 +125,21 @@ class PlantedComm final : public PassingComm {
     if (bug_ == PlantedBug::kTiedNotReduced && data.elements() == embedding_elements_) return {};
     return inner_.AllReduce(group, op, data);
   }
+  BackendStatus Exchange(const Transfer* transfers, int count) override {
+    if (bug_ != PlantedBug::kStaleTransfer || rank() != 0) return inner_.Exchange(transfers, count);
+    std::vector<Transfer> posted(transfers, transfers + count);
+    for (Transfer& transfer : posted) {
+      if (!transfer.send) continue;
+      const auto* values = static_cast<const float*>(transfer.data.data);
+      std::vector<float> now(values, values + transfer.data.elements());
+      const bool stale = sends_++ == 1;
+      std::swap(now, last_sent_);
+      if (!stale) continue;
+      stale_ = std::move(now);
+      transfer.data.data = stale_.data();
+    }
+    return inner_.Exchange(posted.data(), count);
+  }
   BackendStatus AllReduceHost(int group, ReduceOp op, double* values, int count) override {
     const double own_norm_squared = count == 3 ? values[1] : 0;  // {loss, norm^2, stop}
     const BackendStatus status = inner_.AllReduceHost(group, op, values, count);
@@ -94,6 +151,8 @@ class PlantedComm final : public PassingComm {
   const PlantedBug bug_;
   const int64_t embedding_elements_;
   const std::shared_ptr<Watch> watch_;
+  int64_t sends_ = 0;
+  std::vector<float> last_sent_, stale_;
 };
 
 }  // namespace

@@ -1,0 +1,141 @@
+// Any schedule computes the same thing: chunks, backward in halves, stages of any size. Real
+// processes, both families, and proof that the comparison would notice if it were not so.
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/parity/curve.h"
+
+namespace weft {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
+constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
+constexpr ScheduleKind kInterleaved = ScheduleKind::kInterleaved;
+constexpr ScheduleKind kZeroBubble = ScheduleKind::kZeroBubbleH1;
+
+struct LayoutCase {
+  const char* name;
+  int dp, tp, pp;
+  ScheduleKind schedule;
+  int64_t micro_batch_size;
+  int virtual_stages = 1;
+  std::vector<int64_t> stage_blocks = {};
+};
+
+Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
+  Layout layout = MakeLayout(job, c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size);
+  layout.virtual_stages = c.virtual_stages;
+  layout.stage_blocks = c.stage_blocks;
+  return layout;
+}
+
+Curve MustTrain(const ParityJob& parity) {
+  auto curve = TrainUnderMpi(parity);
+  EXPECT_TRUE(curve.ok()) << curve.status();
+  return curve.ok() ? *std::move(curve) : Curve();
+}
+
+void ExpectTrainsAsASingleRank(const JobSpec& job, const Layout& layout) {
+  const Curve single = MustTrain({.job = job, .layout = MakeLayout(job, 1, 1, 1, kGpipe, 8)});
+  ASSERT_EQ(single.losses.size(), 20u);
+  ASSERT_LT(single.losses.back(), single.losses.front() - 1) << "so flat a curve proves little";
+  EXPECT_THAT(Differences(MustTrain({.job = job, .layout = layout}), single), IsEmpty());
+}
+
+class AnySchedule : public testing::TestWithParam<LayoutCase> {};
+
+TEST_P(AnySchedule, TrainsAsASingleRankDoes) {
+  const JobSpec job = EnglishJob();
+  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
+}
+
+TEST_P(AnySchedule, TrainsLlamaAsASingleRankDoes) {
+  const JobSpec job = EnglishLlamaJob();
+  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
+}
+
+// AdamW forgives a gradient that is off by a factor; SGD without clipping does not.
+TEST_P(AnySchedule, TrainsAsASingleRankDoesWithSgdAndNoClipping) {
+  JobSpec job = EnglishJob();
+  job.optimizer = {.name = OptimizerKind::kSgd, .lr = 0.05, .weight_decay = 0};
+  job.lr_scheduler = {.type = LrSchedule::kConstant};
+  job.training.gradient_clipping = 0;
+  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
+}
+
+TEST_P(AnySchedule, TrainsTheSameBitsTwice) {
+  const JobSpec job = EnglishJob();
+  const Layout layout = LayoutOf(GetParam(), job);
+  const Curve first = MustTrain({.job = job, .layout = layout});
+  const Curve second = MustTrain({.job = job, .layout = layout});
+  ASSERT_EQ(first.loss_hex.size(), 20u);
+  EXPECT_EQ(first.loss_hex, second.loss_hex);
+  EXPECT_EQ(first.gradients, second.gradients);
+  ASSERT_EQ(static_cast<int>(first.shard_hashes.size()), layout.world_size());
+  EXPECT_EQ(first.shard_hashes, second.shard_hashes) << "weights and moments after 20 steps";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Parity, AnySchedule,
+    testing::Values(LayoutCase{"interleaved_pp2_v2", 1, 1, 2, kInterleaved, 1, 2},
+                    LayoutCase{"interleaved_dp2_pp2_v2", 2, 1, 2, kInterleaved, 2, 2},
+                    LayoutCase{"zb_h1_pp2", 1, 1, 2, kZeroBubble, 1},
+                    LayoutCase{"zb_h1_pp4", 1, 1, 4, kZeroBubble, 1},
+                    LayoutCase{"zb_h1_tp2_pp2", 1, 2, 2, kZeroBubble, 2},
+                    LayoutCase{"uneven_1_3", 1, 1, 2, k1f1b, 2, 1, {1, 3}},
+                    LayoutCase{"uneven_2_1_1_zb_h1", 1, 1, 3, kZeroBubble, 1, 1, {2, 1, 1}}),
+    [](const auto& tested) { return std::string(tested.param.name); });
+
+// ---- the comparison bites
+
+struct BugCase {
+  const char* name;
+  PlantedBug bug;
+  LayoutCase layout;
+  const char* seen_in;  // the words of the difference that must be among those found
+};
+
+class PlantedInSchedule : public testing::TestWithParam<BugCase> {};
+
+TEST_P(PlantedInSchedule, IsSeenByTheComparison) {
+  const BugCase& c = GetParam();
+  const JobSpec job = EnglishJob();
+  const Curve single = MustTrain({.job = job, .layout = MakeLayout(job, 1, 1, 1, kGpipe, 8)});
+  const Layout layout = LayoutOf(c.layout, job);
+  // The wrappers alone change nothing, so what is seen next is the bug and nothing else.
+  const Curve without = MustTrain({.job = job, .layout = layout, .wrapped = true});
+  ASSERT_THAT(Differences(without, single), IsEmpty());
+  const Curve with = MustTrain({.job = job, .layout = layout, .wrapped = true, .bug = c.bug});
+  ASSERT_EQ(with.losses.size(), 20u) << "it must be the comparison that fails, not the run";
+  const std::vector<std::string> differences = Differences(with, single);
+  EXPECT_THAT(differences, Contains(HasSubstr(c.seen_in)));
+  EXPECT_THAT(differences, Contains(HasSubstr("loss of step"))) << "the curve shows it, too";
+}
+
+INSTANTIATE_TEST_SUITE_P(Parity, PlantedInSchedule,
+                         testing::Values(BugCase{"weight_skipped",
+                                                 PlantedBug::kWeightSkipped,
+                                                 {"", 1, 1, 2, kZeroBubble, 1},
+                                                 "gradient blocks.1.mlp.down.weight"},
+                                         BugCase{"chunks_swapped",
+                                                 PlantedBug::kChunksSwapped,
+                                                 {"", 1, 1, 2, kInterleaved, 1, 2},
+                                                 "gradient blocks.2.mlp.down.bias"},
+                                         BugCase{"stale_transfer",
+                                                 PlantedBug::kStaleTransfer,
+                                                 {"", 1, 1, 2, kInterleaved, 1, 2},
+                                                 "gradient blocks.1.mlp.up.weight"},
+                                         BugCase{"stale_transfer_uneven",
+                                                 PlantedBug::kStaleTransfer,
+                                                 {"", 1, 1, 2, k1f1b, 1, 1, {1, 3}},
+                                                 "gradient blocks.1.mlp.up.weight"}),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+}  // namespace
+}  // namespace weft
