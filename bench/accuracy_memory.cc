@@ -47,6 +47,9 @@ std::string ReasonToLeaveOut(const MeasuredRun& run) {
   for (const std::string& column : run.assumed) {
     if (column == "recompute") return "recompute is not stated";
   }
+  if (Notes(run, "ZeRO-3") && run.layout.zero_stage != 3) {
+    return "its notes say ZeRO-3, its columns do not";
+  }
   if (Notes(run, "qk_layernorm")) return "norms of queries and keys, which no shape of ours has";
   if (Notes(run, "deferred embedding wgrad")) {
     return "keeps every microbatch's head gradient until the end of the step";
@@ -85,7 +88,7 @@ MemoryHabits HabitsOf(const MeasuredRun& run, const EngineProfile& engine) {
 
 // nanotron cuts the network where the running sum of its layers' matrix products passes each
 // stage's share, the head's included: early stages hold more blocks. A stage of ours holds at least
-// one, so the last takes what would be none from the fullest.
+// one, so those that would hold none take it from the last of the fullest.
 std::vector<int64_t> NanotronBlocks(const MeasuredRun& run) {
   const double block = BlockForwardFlopsPerToken(run.shape, /*seq_len=*/0);
   const double share =
@@ -100,7 +103,7 @@ std::vector<int64_t> NanotronBlocks(const MeasuredRun& run) {
   }
   for (int64_t& count : blocks) {
     if (count > 0) continue;
-    --*std::max_element(blocks.begin(), blocks.end());
+    --*std::max_element(blocks.rbegin(), blocks.rend());
     count = 1;
   }
   return blocks;

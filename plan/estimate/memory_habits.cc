@@ -84,7 +84,7 @@ MemoryHabits PytorchEagerMemory() {
   habits.gathered_layers = 2;
   habits.workspace_bytes = 64 * kMiB;
   habits.context_bytes = 390 * kMiB;
-  habits.guard_share = 0.5;
+  habits.guard_share = 0.2;
   return habits;
 }
 
