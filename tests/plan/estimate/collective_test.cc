@@ -1,0 +1,93 @@
+#include "plan/estimate/collective.h"
+
+#include <gtest/gtest.h>
+
+namespace weft {
+namespace {
+
+// Eight workers a node, 100 B/s inside, 10 B/s of network each, no latency.
+Machine Nodes(bool gpu = false) {
+  Machine machine;
+  machine.gpu = gpu;
+  machine.slots_per_node = 8;
+  machine.intra_node.bytes_per_s = 100;
+  machine.inter_node.bytes_per_s = 10;
+  return machine;
+}
+
+TEST(RankGroup, HoldsAsManyRanksOfANodeAsItsStrideLeaves) {
+  struct Case {
+    int ranks, stride, world;
+    double per_node;
+  };
+  const Case cases[] = {
+      {8, 1, 8, 8},    {16, 1, 16, 8},   {4, 2, 64, 4}, {16, 2, 64, 4},
+      {16, 8, 128, 1}, {16, 32, 512, 1}, {2, 8, 64, 1},
+  };
+  for (const Case& c : cases) {
+    const RankGroup group = GroupOf(Nodes(), c.ranks, c.stride, c.world);
+    EXPECT_EQ(group.ranks, c.ranks);
+    EXPECT_EQ(group.per_node, c.per_node) << c.ranks << " ranks, stride " << c.stride;
+  }
+}
+
+TEST(Collective, OfOneRankIsFree) {
+  const RankGroup alone;
+  EXPECT_EQ(AllReduceSeconds(Nodes(), alone, 1e9), 0);
+  EXPECT_EQ(AllGatherSeconds(Nodes(), alone, 1e9), 0);
+  EXPECT_EQ(AllToAllSeconds(Nodes(), alone, 1e9), 0);
+}
+
+TEST(Collective, RingMovesItsShareOverTheLinkInside) {
+  const RankGroup group = {.ranks = 4, .per_node = 4};
+  EXPECT_DOUBLE_EQ(AllReduceSeconds(Nodes(), group, 1000), 2 * 0.75 * 1000 / 100);
+  EXPECT_DOUBLE_EQ(AllGatherSeconds(Nodes(), group, 1000), 0.75 * 1000 / 100);
+  EXPECT_DOUBLE_EQ(ReduceScatterSeconds(Nodes(), group, 1000), 0.75 * 1000 / 100);
+}
+
+// Two groups of four ranks a node: each ring has four of the node's eight NICs.
+TEST(Collective, GroupsOfANodeShareItsNetwork) {
+  const RankGroup group = GroupOf(Nodes(), 16, 2, 64);
+  EXPECT_DOUBLE_EQ(AllGatherSeconds(Nodes(), group, 1600), 15.0 / 16 * 1600 / 40);
+  const RankGroup lonely = GroupOf(Nodes(), 16, 8, 128);
+  EXPECT_DOUBLE_EQ(AllGatherSeconds(Nodes(), lonely, 1600), 15.0 / 16 * 1600 / 10);
+}
+
+// A device's libraries choose among algorithms: never slower than the ring.
+TEST(Collective, DevicesTakeTheBestAlgorithm) {
+  Machine machine = Nodes(/*gpu=*/true);
+  machine.inter_node.latency_s = 1;
+  const RankGroup group = GroupOf(machine, 512, 1, 512);
+  for (const double bytes : {1.0, 1e3, 1e6}) {
+    Machine rings_only = machine;
+    rings_only.gpu = false;
+    EXPECT_LE(AllReduceSeconds(machine, group, bytes), AllReduceSeconds(rings_only, group, bytes));
+  }
+  // A tree's depth is the logarithm of what a ring has to walk: 64 nodes.
+  EXPECT_LT(AllReduceSeconds(machine, group, 1), 13);
+}
+
+TEST(Collective, SwitchesThatAddUpSaveASecondTrip) {
+  Machine machine = Nodes(/*gpu=*/true);
+  const RankGroup group = {.ranks = 8, .per_node = 8};
+  const double ring_s = AllReduceSeconds(machine, group, 1e6);
+  machine.intra_node.switch_reduces = true;
+  EXPECT_LT(AllReduceSeconds(machine, group, 1e6), 0.7 * ring_s);
+  EXPECT_EQ(AllGatherSeconds(machine, group, 1e6), 0.875 * 1e6 / 100);
+}
+
+TEST(Collective, AllToAllIsBoundByTheSlowerOfItsLinks) {
+  const RankGroup inside = {.ranks = 4, .per_node = 4};
+  EXPECT_DOUBLE_EQ(AllToAllSeconds(Nodes(), inside, 400), 300.0 / 100);
+  const RankGroup across = GroupOf(Nodes(), 16, 1, 16);
+  EXPECT_DOUBLE_EQ(AllToAllSeconds(Nodes(), across, 1600), 800.0 / 10);
+}
+
+TEST(Send, LeavesTheNodeWhenItsChainDoes) {
+  EXPECT_DOUBLE_EQ(SendSeconds(Nodes(), 8, 8, 100), 1);
+  EXPECT_DOUBLE_EQ(SendSeconds(Nodes(), 4, 64, 100), 1);
+  EXPECT_DOUBLE_EQ(SendSeconds(Nodes(), 16, 64, 100), 10);
+}
+
+}  // namespace
+}  // namespace weft
