@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace weft {
@@ -62,8 +63,21 @@ std::vector<Case> SmallCases() {
           layout.dp = dp;
           layout.pp = pp;
           layout.tp = tp;
-          const BatchShape batch = {.global_batch_size = dp, .seq_len = 4};
-          if (CheckRunnable(model, ManySlots(), batch, layout).ok()) cases.push_back({model, layout});
+          const auto add = [&] {
+            const int64_t samples = dp * layout.num_microbatches;
+            const BatchShape batch = {.global_batch_size = samples, .seq_len = 4};
+            if (!CheckRunnable(model, ManySlots(), batch, layout).ok()) return;
+            cases.push_back({model, layout});
+          };
+          add();
+          if (pp != 2) continue;
+          layout.stage_blocks = {1, 4};
+          add();
+          layout.stage_blocks.clear();
+          layout.schedule = ScheduleKind::kInterleaved;
+          layout.virtual_stages = 2;
+          layout.num_microbatches = 2;
+          add();
         }
       }
     }
@@ -86,8 +100,9 @@ void Count(const TensorShard& shard, std::vector<int>& counts) {
 
 TEST(SmallCases, AreManyAndCutEveryAxis) {
   const std::vector<Case> cases = SmallCases();
-  // gpt2: tp 1, 2, 4; llama with 2 kv heads: tp 1, 2; both tied and not, 5 pp, 2 dp.
-  EXPECT_EQ(std::ssize(cases), (3 + 2) * 2 * 5 * 2);
+  // gpt2: tp 1, 2, 4; llama with 2 kv heads: tp 1, 2; both tied and not, 2 dp; pp 1 to 5, of 2
+  // stages also an uneven pair, and one of two chunks each.
+  EXPECT_EQ(std::ssize(cases), (3 + 2) * 2 * 2 * (5 + 2));
 }
 
 TEST(ShardsOf, PrimariesOfAReplicaTileEachTensorExactlyOnce) {
@@ -189,6 +204,7 @@ TEST(ShardsOf, TheLargestRankNeverGrowsWithAnAxis) {
       const bool wider = large.layout.tp >= small.layout.tp && large.layout.pp >= small.layout.pp &&
                          large.layout.dp >= small.layout.dp;
       if (!(large.model == small.model) || !wider) continue;
+      if (!small.layout.stage_blocks.empty() || !large.layout.stage_blocks.empty()) continue;
       EXPECT_LE(LargestRank(large.model, large.layout), LargestRank(small.model, small.layout))
           << small.text() << " -> " << large.text();
     }
@@ -211,6 +227,19 @@ TEST(ShardsOf, CutsHeadsRowsAndColumns) {
                          "blocks.3.mlp.gate.weight[6:12,0:8]", "blocks.3.mlp.up.weight[6:12,0:8]",
                          "blocks.3.mlp.down.weight[0:8,6:12]", "final_norm.weight[0:8] copy",
                          "embed.tokens.weight[6:11,0:8] copy"));
+}
+
+TEST(ShardsOf, HoldTheBlocksOfAllChunksOfAStage) {
+  Layout layout;
+  layout.pp = 2;
+  layout.schedule = ScheduleKind::kInterleaved;
+  layout.virtual_stages = 2;
+  std::vector<std::string> norms;
+  for (const TensorShard& shard : ShardsOf(TinyLlama(true), layout, /*rank=*/1)) {
+    if (absl::EndsWith(shard.tensor.name, "norm1.weight")) norms.push_back(shard.tensor.name);
+  }
+  // Blocks 0 and 1, then 2 on this stage, 3, then 4 on this stage.
+  EXPECT_THAT(norms, testing::ElementsAre("blocks.2.norm1.weight", "blocks.4.norm1.weight"));
 }
 
 TEST(SplitRange, TilesTheExtentOnUnitsWithinOneUnitOfEven) {

@@ -78,6 +78,28 @@ TEST(Resume, OnAnyOtherLayoutContinuesTheSameRun) {
   }
 }
 
+TEST(Resume, OnAnyOtherScheduleContinuesTheSameRun) {
+  const TestFolder folder;
+  const JobSpec job = JobThatSaves(folder, 10);
+  Layout interleaved = MakeLayout(1, 1, 2, ScheduleKind::kInterleaved, 2, job);
+  interleaved.virtual_stages = 2;
+  Layout uneven = MakeLayout(2, 1, 2, ScheduleKind::kZeroBubbleH1, 1, job);
+  uneven.stage_blocks = {3, 1};
+  const Layout layouts[] = {MakeLayout(1, 2, 1, k1f1b, 2, job), interleaved, uneven};
+  for (const Layout& from : layouts) {
+    const std::string run_folder = folder.Make(LayoutText(from));
+    const TrainingOutcome whole = TrainWith(job, from, run_folder);
+    ASSERT_EQ(whole.status(), absl::OkStatus());
+    for (const Layout& to : layouts) {
+      const TrainingOutcome resumed =
+          TrainWith(job, to, folder.Make("resumed"), Step10(run_folder));
+      ASSERT_EQ(resumed.status(), absl::OkStatus());
+      EXPECT_LT(RelativeDifference(resumed.losses(), LossesFrom(whole, 11)), 1e-6)
+          << LayoutText(from) << " -> " << LayoutText(to);
+    }
+  }
+}
+
 TEST(Resume, OfAFinishedRunDoesNothing) {
   const TestFolder folder;
   JobSpec job = JobThatSaves(folder, 10);

@@ -144,27 +144,32 @@ TEST(Trainer, GivesTheSameBitsWhenRunTwice) {
 }
 
 TEST(Trainer, ValidatesTheSameInEveryLayoutAndLeavesTrainingAlone) {
-  const TestFolder folder;
-  JobSpec job = SmallJob(folder.path());
-  job.training.steps = 6;
-  const Layout spread_layout = MakeLayout(2, 2, 2, k1f1b, 1, job);
-  const TrainingOutcome without = TrainWith(job, spread_layout, folder.Make("without"));
-  job.validation = {.interval = 3, .steps = 2};
-  const TrainingOutcome single =
-      TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 2, job), folder.Make("single"));
-  const TrainingOutcome spread = TrainWith(job, spread_layout, folder.Make("spread"));
-  ASSERT_EQ(single.status(), absl::OkStatus());
-  ASSERT_EQ(spread.status(), absl::OkStatus());
-  EXPECT_EQ(Bits(spread.reports.front()), Bits(without.reports.front()));
-  for (const auto& reports : spread.reports) {
-    for (const StepReport& report : reports) {
-      const StepReport& expected = single.reports.front()[static_cast<size_t>(report.step - 1)];
-      ASSERT_EQ(report.valid_loss.has_value(), report.step % 3 == 0);
-      ASSERT_EQ(expected.valid_loss.has_value(), report.step % 3 == 0);
-      if (!report.valid_loss) continue;
-      EXPECT_NEAR(*report.valid_loss, *expected.valid_loss, 1e-6 * *expected.valid_loss);
-      EXPECT_NEAR(*report.valid_loss, report.loss, 0.5) << "text of the same kind";
-      EXPECT_NE(*report.valid_loss, report.loss);
+  for (const LayoutCase& c :
+       {LayoutCase{2, 2, 2, k1f1b, 1}, LayoutCase{2, 1, 2, kInterleaved, 2, 2},
+        LayoutCase{1, 1, 2, kZeroBubble, 2, 1, {3, 1}}}) {
+    const TestFolder folder;
+    JobSpec job = SmallJob(folder.path());
+    job.training.steps = 6;
+    const Layout spread_layout = LayoutOf(c, job);
+    SCOPED_TRACE(LayoutText(spread_layout));
+    const TrainingOutcome without = TrainWith(job, spread_layout, folder.Make("without"));
+    job.validation = {.interval = 3, .steps = 2};
+    const TrainingOutcome single =
+        TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 2, job), folder.Make("single"));
+    const TrainingOutcome spread = TrainWith(job, spread_layout, folder.Make("spread"));
+    ASSERT_EQ(single.status(), absl::OkStatus());
+    ASSERT_EQ(spread.status(), absl::OkStatus());
+    EXPECT_EQ(Bits(spread.reports.front()), Bits(without.reports.front()));
+    for (const auto& reports : spread.reports) {
+      for (const StepReport& report : reports) {
+        const StepReport& expected = single.reports.front()[static_cast<size_t>(report.step - 1)];
+        ASSERT_EQ(report.valid_loss.has_value(), report.step % 3 == 0);
+        ASSERT_EQ(expected.valid_loss.has_value(), report.step % 3 == 0);
+        if (!report.valid_loss) continue;
+        EXPECT_NEAR(*report.valid_loss, *expected.valid_loss, 1e-6 * *expected.valid_loss);
+        EXPECT_NEAR(*report.valid_loss, report.loss, 0.5) << "text of the same kind";
+        EXPECT_NE(*report.valid_loss, report.loss);
+      }
     }
   }
 }
@@ -258,6 +263,46 @@ class WrongWeight : public PassingDevice {
   int calls_ = 0;
 };
 
+// The second microbatch is left out of one weight's gradient.
+class SkippedWeightGradient : public PassingDevice {
+ public:
+  using PassingDevice::PassingDevice;
+  void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
+              View c) override {
+    if (transpose_a == Transpose::kYes) {
+      if (skipped_ == nullptr) skipped_ = c.data;
+      if (c.data == skipped_ && ++calls_ == 2) return;
+    }
+    inner_.MatMul(a, transpose_a, b, transpose_b, beta, c);
+  }
+
+ private:
+  const void* skipped_ = nullptr;
+  int calls_ = 0;
+};
+
+// What a stage received for its first two passes through a chunk changes places, as if one had
+// come into the other's slot.
+class MixedUpSlots : public PassingComm {
+ public:
+  using PassingComm::PassingComm;
+  BackendStatus Exchange(const Transfer* transfers, int count) override {
+    const BackendStatus status = inner_.Exchange(transfers, count);
+    for (int i = 0; i < count; ++i) {
+      if (transfers[i].send || ++receives_ > 2) continue;
+      auto* values = static_cast<float*>(transfers[i].data.data);
+      std::vector<float> now(values, values + transfers[i].data.elements());
+      if (receives_ == 2) std::copy(first_.begin(), first_.end(), values);
+      first_ = std::move(now);
+    }
+    return status;
+  }
+
+ private:
+  int receives_ = 0;
+  std::vector<float> first_;
+};
+
 // Leaves out the reductions over the group of the given round of NewGroup calls: 0 tp, 1 dp, 2
 // the tied copies, 3 the world.
 class MissingReduction : public PassingComm {
@@ -334,6 +379,22 @@ TEST_F(PlantedBug, ADoubledGradientIsSeen) {
 TEST_F(PlantedBug, AMicrobatchWithAWrongWeightIsSeen) {
   run_.wrap_device = [](int, Device& inner) { return std::make_unique<WrongWeight>(inner); };
   EXPECT_GT(MissOf().gradients, 10);
+}
+
+TEST_F(PlantedBug, AMicrobatchLeftOutOfAWeightGradientIsSeen) {
+  run_.assignment.layout = LayoutOf({1, 1, 2, kZeroBubble, 1}, job_);
+  EXPECT_LT(MissOf().gradients, 1);
+  run_.wrap_device = [](int, Device& inner) {
+    return std::make_unique<SkippedWeightGradient>(inner);
+  };
+  EXPECT_GT(MissOf().gradients, 100);
+}
+
+TEST_F(PlantedBug, AMicrobatchInTheSlotOfAnotherIsSeen) {
+  run_.assignment.layout = LayoutOf({1, 1, 2, kInterleaved, 1, 2}, job_);
+  EXPECT_LT(MissOf().gradients, 1);
+  run_.wrap_comm = [](int, Comm& inner) { return std::make_unique<MixedUpSlots>(inner); };
+  EXPECT_GT(MissOf().gradients, 100);
 }
 
 TEST_F(PlantedBug, AMissingSumOverTensorRanksIsSeen) {
