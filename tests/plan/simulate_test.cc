@@ -125,6 +125,39 @@ TEST(WithTransfers, ReceivesNothingBeforeThereIsAPlaceForIt) {
   }
 }
 
+// The worker has one buffer each for what it receives from and sends to the stage after, and for
+// the gradient on its way through; the head has one more gradient, under GPipe one per microbatch.
+TEST(WithTransfers, NeedsOneBufferOfEachKind) {
+  for (const Shape& shape : SmallPipelines()) {
+    const Pipeline pipeline =
+        PipelineOf(shape.kind, shape.stages, shape.microbatches, shape.chunks);
+    for (int stage = 0; stage < shape.stages; ++stage) {
+      SCOPED_TRACE(absl::StrCat(ShapeText(shape), " stage ", stage));
+      int received_gradients = 0;
+      int activations_to_send = 0;
+      int gradients_to_send = 0;
+      int head_gradients = 0;
+      for (const Action& action : pipeline[static_cast<size_t>(stage)]) {
+        const bool is_first = stage == 0 && action.chunk == 0;
+        const bool is_last = stage == shape.stages - 1 && action.chunk == shape.chunks - 1;
+        const bool is_backward = action.op == Op::kBackward || action.op == Op::kBackwardInput;
+        if (action.op == Op::kRecvGradient) ++received_gradients;
+        if (is_backward && !is_last) --received_gradients;
+        if (action.op == Op::kForward) ++(is_last ? head_gradients : activations_to_send);
+        if (action.op == Op::kSendActivation) --activations_to_send;
+        if (is_backward && !is_last && !is_first) ++gradients_to_send;
+        if (action.op == Op::kSendGradient) --(is_last ? head_gradients : gradients_to_send);
+        if (is_backward && is_last && is_first) --head_gradients;
+        EXPECT_LE(received_gradients, 1);
+        EXPECT_LE(activations_to_send, 1);
+        EXPECT_LE(gradients_to_send, 1);
+        EXPECT_LE(head_gradients, shape.kind == ScheduleKind::kGpipe ? shape.microbatches : 1);
+      }
+      EXPECT_EQ(received_gradients + activations_to_send + gradients_to_send + head_gradients, 0);
+    }
+  }
+}
+
 // Start and end of each pass: in order, as long as it takes, after what it needs, not before.
 TEST(Simulate, TimelineIsTheStepAsItRan) {
   const std::vector<ActionSeconds> seconds = {{1, 2, 0, 0.5}, {2, 3, 0, 1}};
