@@ -9,6 +9,7 @@ find_package(yaml-cpp REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(GTest REQUIRED)
+find_package(benchmark QUIET)  # for bench/search_bench alone
 find_package(gRPC CONFIG QUIET)
 if(NOT gRPC_FOUND)
   pkg_check_modules(grpcpp REQUIRED IMPORTED_TARGET grpc++)

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 #include "plan/search/contradiction.h"
+#include "plan/search/cures.h"
 #include "plan/search/describe.h"
 #include "plan/search/lattice.h"
 #include "plan/search/pricer.h"
@@ -52,12 +53,14 @@ absl::Status Replay(Pricer& pricer, Finds& finds) {
   return absl::OkStatus();
 }
 
-absl::Status NothingFits(Pricer& pricer, const Priced& nearest) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "nothing fits: the nearest layout, ", LayoutText(nearest.layout), " ",
-      MisfitText(pricer.question().cluster, pricer.UsableBytes(nearest.peak.memory),
-                 Misfit(pricer, nearest)),
-      "; use more slots, devices with more memory, a smaller model or a shorter training.seq_len"));
+absl::Status NothingFits(Pricer& pricer, const Constraints& constraints, Purpose purpose,
+                         const Priced& nearest) {
+  const Question& question = pricer.question();
+  return absl::FailedPreconditionError(
+      absl::StrCat("nothing fits: the nearest layout, ", LayoutText(nearest.layout), " ",
+                   MisfitText(question.cluster, pricer.UsableBytes(nearest.peak.memory),
+                              Misfit(pricer, nearest)),
+                   CuresText(CuresOf(question, constraints, purpose))));
 }
 
 // Of what a stage does from its first to its last pass.
@@ -100,7 +103,9 @@ absl::StatusOr<Plan> FindPlan(const Question& question, const Constraints& const
   Finds finds = SearchLattice(space, pricer, Cut::kByBounds);
   if (finds.counts.points == 0) return Contradiction(question, constraints, purpose);
   RepairFinds(pricer, constraints, purpose, finds);
-  if (finds.fitting.empty()) return NothingFits(pricer, finds.nearest.front());
+  if (finds.fitting.empty()) {
+    return NothingFits(pricer, constraints, purpose, finds.nearest.front());
+  }
   RETURN_IF_ERROR(Replay(pricer, finds));
   const Priced& winner = finds.fitting.front();
   Plan plan = Detailed(pricer, winner.layout, winner.time);

@@ -248,7 +248,23 @@ TEST(FindPlan, NamesTheNearestLayoutAndTheLimitItBroke) {
                          "microbatches=16 needs "));
   EXPECT_THAT(message, HasSubstr(" on stage 0, "));
   EXPECT_THAT(message, HasSubstr(" above the 32.0 MiB of cpu-slot: optimizer "));
-  EXPECT_THAT(message, HasSubstr(" is the largest part; use more slots"));
+  EXPECT_THAT(message, HasSubstr(" is the largest part; use "));
+}
+
+// Each change that is named is solved: with it, the job fits.
+TEST(FindPlan, NamesTheSmallestChangesThatWouldFit) {
+  JobSpec job = SampleJob();
+  FixDegrees(job, 1, 1, 1);
+  job.training.micro_batch_size = 16;
+  job.cluster.device.memory_bytes = (int64_t{256} + 150) << 20;
+  const auto plan = FindPlan(job, Purpose::kRun);
+  ASSERT_EQ(plan.status().code(), absl::StatusCode::kFailedPrecondition);
+  const std::string message(plan.status().message());
+  EXPECT_THAT(message, HasSubstr("; use training.micro_batch_size "));
+  EXPECT_THAT(message, HasSubstr(", or devices with "));
+  const std::string named = message.substr(message.find("; use training.micro_batch_size ") + 32);
+  job.training.micro_batch_size = std::stoll(named);
+  EXPECT_TRUE(FindPlan(job, Purpose::kRun).ok()) << message;
 }
 
 TEST(PlanFor, IsFindPlansAnswerForTheSameLayout) {

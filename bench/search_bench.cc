@@ -1,0 +1,118 @@
+// How long the search for a layout takes: the whole lattice with reasons recorded, and FindPlan
+// with its repairs, dry runs and per-stage memory. One core, no I/O. Counters say how large the
+// lattice is and how much of it had to be priced. Figures: bench/README.md.
+#include <benchmark/benchmark.h>
+
+#include <utility>
+
+#include "plan/errors.h"
+#include "plan/search/lattice.h"
+#include "plan/search/search.h"
+
+namespace weft {
+namespace {
+
+ModelShape Llama3(int64_t blocks, int64_t hidden, int64_t heads, int64_t ffn) {
+  ModelShape model;
+  model.family = ModelFamily::kLlama;
+  model.vocab_size = 128256;
+  model.hidden_size = hidden;
+  model.num_blocks = blocks;
+  model.num_heads = heads;
+  model.num_kv_heads = 8;
+  model.head_dim = hidden / heads;
+  model.ffn_size = ffn;
+  model.max_positions = 8192;
+  model.tied_embeddings = false;
+  return model;
+}
+
+// Nodes of 8 H100 SXM, as configs/clusters/h100x8.yaml.
+Cluster H100(int gpus) {
+  Cluster cluster;
+  cluster.name = "h100x8";
+  cluster.nodes = (gpus + 7) / 8;
+  cluster.slots_per_node = gpus < 8 ? gpus : 8;
+  cluster.device.name = "H100-SXM-80GB";
+  cluster.device.backend = BackendKind::kCuda;
+  cluster.device.memory_bytes = 85'520'809'984;
+  cluster.device.library_bytes = 3'221'225'472;
+  cluster.device.compute_units = 132;
+  cluster.device.peak_flops_per_s = {67e12, 989e12, 1979e12};
+  cluster.device.matmul_efficiency = {0.75, 0.70, 0.60};
+  cluster.device.attention_efficiency = 0.5;
+  cluster.device.peak_memory_bytes_per_s = 3.35e12;
+  cluster.device.streaming_efficiency = 0.84;
+  cluster.device.op_overhead_s = 4e-6;
+  cluster.intra_node = {.latency_s = 10e-6, .bytes_per_s = 370e9, .switch_reduces = true};
+  cluster.inter_node = {.latency_s = 20e-6, .bytes_per_s = 45e9};
+  cluster.storage = {.node_bytes_per_s = 2e9, .total_bytes_per_s = 0};
+  cluster.failures = {.device_mtbf_hours = 50'700, .restart_s = 300};
+  return cluster;
+}
+
+Question QuestionOf(ModelShape model, int gpus) {
+  Question question;
+  question.model = std::move(model);
+  question.cluster = H100(gpus);
+  question.batch = {.global_batch_size = 2048, .seq_len = 8192};
+  question.precision = Precision::kBf16;
+  question.engine = WeftProfile();
+  return question;
+}
+
+Question Model405b(int64_t gpus) {
+  return QuestionOf(Llama3(126, 16384, 128, 53248), static_cast<int>(gpus));
+}
+
+void Count(benchmark::State& state, const SearchCounts& counts) {
+  state.counters["layouts"] = static_cast<double>(counts.points);
+  state.counters["priced"] = static_cast<double>(counts.evaluated);
+  state.counters["cut_by_time"] = static_cast<double>(counts.cut_by_time);
+  state.counters["cut_by_memory"] = static_cast<double>(counts.cut_by_memory);
+}
+
+void SearchLattice405b(benchmark::State& state) {
+  const Question question = Model405b(state.range(0));
+  SearchCounts counts;
+  for (auto _ : state) {
+    const Space space(question, {}, Purpose::kEstimate);
+    Pricer pricer(question);
+    const Finds finds = SearchLattice(space, pricer, Cut::kByBounds);
+    benchmark::DoNotOptimize(finds.fitting.data());
+    counts = finds.counts;
+  }
+  Count(state, counts);
+}
+BENCHMARK(SearchLattice405b)->Arg(16384)->Arg(100'000)->Arg(131072)->Unit(benchmark::kMillisecond);
+
+void FindPlan405b(benchmark::State& state) {
+  const Question question = Model405b(state.range(0));
+  SearchCounts counts;
+  for (auto _ : state) {
+    const absl::StatusOr<Plan> plan = FindPlan(question, {}, Purpose::kEstimate);
+    CHECK(plan.ok());
+    counts = plan->counts;
+  }
+  Count(state, counts);
+  state.counters["replayed"] = static_cast<double>(counts.replayed);
+}
+BENCHMARK(FindPlan405b)->Arg(16384)->Arg(100'000)->Arg(131072)->Unit(benchmark::kMillisecond);
+
+void FindPlan8b(benchmark::State& state) {
+  const Question question =
+      QuestionOf(Llama3(32, 4096, 32, 14336), static_cast<int>(state.range(0)));
+  SearchCounts counts;
+  for (auto _ : state) {
+    const absl::StatusOr<Plan> plan = FindPlan(question, {}, Purpose::kEstimate);
+    CHECK(plan.ok());
+    counts = plan->counts;
+  }
+  Count(state, counts);
+}
+BENCHMARK(FindPlan8b)->Arg(8)->Arg(1024)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace weft
+
+BENCHMARK_MAIN();

@@ -1,0 +1,26 @@
+// What would make something fit when nothing does: single changes of what is fixed, of the machine
+// or of the job, each found by really solving it. Pure.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "plan/layout.h"
+#include "plan/search/space.h"
+
+namespace weft {
+
+struct Cure {
+  std::string change;  // "training.micro_batch_size 1", "cluster.nodes 12"
+  Layout layout;       // fits then
+};
+
+// Cheapest first: values that the job fixes, then habits that the search leaves to the user, then
+// the machine, then the job's mathematics. Empty: none of them alone is enough.
+// REQUIRES: the space of these has points, and none fits.
+std::vector<Cure> CuresOf(const Question& question, const Constraints& constraints,
+                          Purpose purpose);
+
+// "; use training.micro_batch_size 1, or cluster.nodes 12"
+std::string CuresText(const std::vector<Cure>& cures);
+
+}  // namespace weft

@@ -1,0 +1,138 @@
+// Absurd models and machines: a plan that keeps every rule, or a refusal that a person can act on.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "plan/search/front.h"
+#include "plan/search/search.h"
+#include "tests/plan/search/random_question.h"
+
+namespace weft {
+namespace {
+
+// A model and a machine that pass their own checks and little else.
+Question AbsurdQuestion(Dice& dice) {
+  Question question = RandomQuestion(dice);
+  ModelShape& model = question.model;
+  model.num_heads = dice.Of<int64_t>({1, 3, 7, 13, 64, 96});
+  model.num_kv_heads = model.num_heads;
+  if (model.family == ModelFamily::kLlama && dice.Chance(50)) model.num_kv_heads = 1;
+  model.head_dim = dice.Of<int64_t>({2, 10, 64, 128});
+  model.hidden_size = model.num_heads * model.head_dim;
+  if (model.family == ModelFamily::kLlama && dice.Chance(20)) model.hidden_size = 1022;
+  model.ffn_size = dice.Of<int64_t>({1, 17, 1000, 53248});
+  model.num_blocks = dice.Of<int64_t>({1, 2, 31, 97, 126});
+  model.vocab_size = dice.Of<int64_t>({1, 31, 50257, 256000});
+  model.max_positions = int64_t{1} << 20;
+  question.batch.seq_len = dice.Of<int64_t>({1, 2, 97, 4096, int64_t{1} << 20});
+  question.batch.global_batch_size = dice.Of<int64_t>({1, 7, 97, 2048, 5040});
+  Cluster& cluster = question.cluster;
+  cluster.nodes = dice.Of<int>({1, 2, 7, 97, 1009, 12500});
+  cluster.slots_per_node = dice.Of<int>({1, 3, 7, 8});
+  cluster.device.memory_bytes = int64_t{1} << dice.Of<int>({20, 27, 34, 37, 50});
+  cluster.device.library_bytes = cluster.device.memory_bytes / 10;
+  if (dice.Chance(20)) cluster.inter_node.bytes_per_s = 1;
+  if (dice.Chance(10)) cluster.intra_node.bytes_per_s = 1e15;
+  return question;
+}
+
+void ExpectSound(const Question& question, const Plan& plan) {
+  const absl::Status rules =
+      CheckLayout(question.model, question.cluster, question.batch, plan.layout);
+  EXPECT_TRUE(rules.ok()) << rules;
+  double sum_s = 0;
+  for (const double term_s : plan.time.seconds) {
+    EXPECT_TRUE(std::isfinite(term_s));
+    EXPECT_GE(term_s, 0);
+    sum_s += term_s;
+  }
+  EXPECT_NEAR(sum_s, plan.time.total_s(), 1e-9 * sum_s);
+  EXPECT_GT(plan.goodput, 0);
+  EXPECT_LE(plan.goodput, 1);
+  for (const StageMemory& stage : plan.stages) {
+    for (const int64_t bytes : stage.memory.bytes) EXPECT_GE(bytes, 0);
+    EXPECT_LE(stage.memory.total_bytes(), question.cluster.device.memory_bytes);
+  }
+  for (const Rejection& rejection : plan.rejections) {
+    EXPECT_TRUE(std::isfinite(rejection.time.total_s())) << LayoutText(rejection.layout);
+    EXPECT_GE(rejection.memory_bytes, 0);
+  }
+}
+
+TEST(FindPlanFuzz, PlansOrRefusesWithSomethingToDo) {
+  int plans = 0;
+  int refusals = 0;
+  for (uint32_t seed = 1; seed <= 36; ++seed) {
+    Dice dice(seed);
+    const Question question = AbsurdQuestion(dice);
+    if (!CheckModel(question.model).ok() || !CheckCluster(question.cluster).ok()) continue;
+    const Constraints fixed = RandomConstraints(dice);
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    const absl::StatusOr<Plan> plan = FindPlan(question, fixed, Purpose::kEstimate);
+    if (plan.ok()) {
+      ++plans;
+      ExpectSound(question, *plan);
+      continue;
+    }
+    ++refusals;
+    EXPECT_TRUE(absl::IsInvalidArgument(plan.status()) || absl::IsFailedPrecondition(plan.status()))
+        << plan.status();
+    const std::string message(plan.status().message());
+    EXPECT_TRUE(absl::StrContains(message, "; use ") || absl::StrContains(message, "; set ") ||
+                absl::StrContains(message, "; lower "))
+        << message;
+  }
+  EXPECT_GT(plans, 5);
+  EXPECT_GT(refusals, 8);
+}
+
+double ObjectiveOf(const absl::StatusOr<Plan>& plan) {
+  return plan->time.total_s() / plan->goodput;
+}
+
+TEST(FindPlan, IsNeverSlowerWithMoreMemoryOrFasterLinks) {
+  int compared = 0;
+  for (uint32_t seed = 1; seed <= 60; ++seed) {
+    Dice dice(seed);
+    Question question = RandomQuestion(dice);
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    const absl::StatusOr<Plan> plan = FindPlan(question, {}, Purpose::kEstimate);
+    if (!plan.ok()) continue;
+    ++compared;
+    const double allowed_s = ObjectiveOf(plan) * (1 + 1e-9);
+    Question roomier = question;
+    roomier.cluster.device.memory_bytes *= 2;
+    EXPECT_LE(ObjectiveOf(FindPlan(roomier, {}, Purpose::kEstimate)), allowed_s);
+    Question faster = question;
+    faster.cluster.inter_node.bytes_per_s *= 2;
+    faster.cluster.intra_node.bytes_per_s *= 2;
+    EXPECT_LE(ObjectiveOf(FindPlan(faster, {}, Purpose::kEstimate)), allowed_s);
+    Question renamed = question;
+    renamed.cluster.name = "another";
+    renamed.cluster.device.name = "thing";
+    EXPECT_EQ(LayoutText(FindPlan(renamed, {}, Purpose::kEstimate)->layout),
+              LayoutText(plan->layout));
+  }
+  EXPECT_GT(compared, 20);
+}
+
+TEST(ParetoFront, HoldsNoPointThatAnotherBeatsInEverything) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    Dice dice(seed);
+    const Question question = RandomQuestion(dice);
+    const std::vector<FrontPoint> front = ParetoFront(question, {}, Purpose::kEstimate);
+    for (size_t i = 1; i < front.size(); ++i) {
+      // Slower than the one before: so it saves memory or devices.
+      const bool saves_memory = front[i].peak_bytes < front[0].peak_bytes;
+      EXPECT_TRUE(saves_memory || front[i].ranks < front[0].ranks) << "seed " << seed;
+      EXPECT_GE(front[i].time.total_s() / front[i].goodput,
+                front[i - 1].time.total_s() / front[i - 1].goodput);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft
