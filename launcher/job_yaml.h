@@ -1,6 +1,7 @@
 // job.yaml -> JobSpec: the one parser of what people write (docs/job_yaml.md). Strict, with every
 // error at once, each with file, line, key, value found, what is allowed and the next step.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,11 @@
 namespace weft {
 
 struct JobFileOptions {
-  std::vector<std::string> sets;  // "training.steps=100", in the order given
-  bool check_files = true;        // false: data files need not be on this machine
+  std::vector<std::string> sets = {};  // "training.steps=100", in the order given
+  bool check_files = true;             // false: data files need not be on this machine
+  bool to_run = false;                 // refuse what can be planned but not run yet
+  std::string cluster = {};       // in place of the job's whole cluster, name or path; may be empty
+  std::optional<int> nodes = {};  // in place of the job's or the profile's
 };
 
 struct JobFile {
@@ -33,8 +37,5 @@ absl::StatusOr<JobFile> ReadJobFile(const std::string& path, const JobFileOption
 // The same for a text that is in memory. Relative paths are relative to the folder of `path`.
 absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& path,
                                     const JobFileOptions& options);
-
-// Where bare names of cluster profiles are looked for, best first.
-std::vector<std::string> ClusterFolders(const std::string& job_folder);
 
 }  // namespace weft

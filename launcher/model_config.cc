@@ -49,6 +49,10 @@ constexpr Field kLlamaFields[] = {
     {"initializer_range", "initializer_range", ""},
     {"rope_theta", "rope_theta", ""},
     {"tied_embeddings", "tie_word_embeddings", ""},
+    {"attention_bias", "attention_bias", ""},
+    {"rope_scaling", "rope_scaling", ""},
+    {"num_experts", "num_local_experts", "num_experts"},
+    {"experts_per_token", "num_experts_per_tok", "moe_top_k"},
 };
 
 // Keys that change the mathematics, with the only values that can be carried out (the first one is
@@ -67,8 +71,8 @@ constexpr FixedKey kGpt2Fixed[] = {
     {"scale_attn_by_inverse_layer_idx", "false"},
 };
 constexpr FixedKey kLlamaFixed[] = {
-    {"hidden_act", "silu"},     {"attention_bias", "false"}, {"mlp_bias", "false"},
-    {"attention_dropout", "0"}, {"rope_scaling", ""},        {"sliding_window", ""},
+    {"hidden_act", "silu"}, {"mlp_bias", "false"},        {"attention_dropout", "0"},
+    {"sliding_window", ""}, {"router_jitter_noise", "0"},
 };
 
 // Of a config.json; they say nothing about how the model computes.
@@ -99,6 +103,8 @@ constexpr absl::string_view kIgnored[] = {
     "output_attentions",
     "output_hidden_states",
     "return_dict",
+    "output_router_logits",
+    "router_aux_loss_coef",
 };
 
 absl::Span<const Field> FieldsOf(ModelFamily family) {
@@ -116,6 +122,12 @@ bool Lists(absl::string_view words, absl::string_view word) {
     if (each == word) return true;
   }
   return false;
+}
+
+// Of model_type; mixtral and mistral are llama's mathematics with and without experts.
+absl::StatusOr<ModelFamily> FamilyOf(absl::string_view type) {
+  if (type == "mixtral" || type == "mistral") return ModelFamily::kLlama;
+  return ParseFamily(type);
 }
 
 // weft's field for a key or one of its other names; null if there is none.
@@ -191,7 +203,38 @@ void CheckFixed(ModelFamily family, const YamlNode& model, Issues* issues) {
   }
 }
 
-void ReadFields(const YamlNode& tree, const Place& section, Issues* issues, ModelShape* model) {
+void ReadRopeScaling(const YamlNode& model_tree, Issues* issues, ModelShape* model) {
+  const YamlNode* tree = model_tree.Find("rope_scaling");
+  if (tree == nullptr || tree->is_null()) return;
+  constexpr absl::string_view kKey = "model.rope_scaling";
+  const YamlNode* type = tree->Find("rope_type");
+  if (type == nullptr) type = tree->Find("type");
+  if (type == nullptr || type->scalar != "llama3") {
+    issues->Add(tree->place, kKey,
+                absl::StrCat(type == nullptr ? tree->Found() : type->scalar,
+                             " is not supported yet; use null or a map with rope_type llama3"));
+    return;
+  }
+  const YamlValues values(*tree, kKey, issues);
+  values.Read("factor", &model->rope_scaling.factor);
+  values.Read("low_freq_factor", &model->rope_scaling.low_freq_factor);
+  values.Read("high_freq_factor", &model->rope_scaling.high_freq_factor);
+  values.Read("original_max_position_embeddings", &model->rope_scaling.original_max_positions);
+}
+
+// Experts are as wide as intermediate_size says (Jiang et al., arXiv:2401.04088, table 1).
+void ReadExperts(const YamlValues& values, bool mixtral, ModelShape* model) {
+  if (mixtral) {
+    model->num_experts = 8;
+    model->experts_per_token = 2;
+  }
+  values.Read("num_local_experts", &model->num_experts);
+  values.Read("num_experts_per_tok", &model->experts_per_token);
+  if (model->num_experts > 0) model->expert_ffn_size = model->ffn_size;
+}
+
+void ReadFields(const YamlNode& tree, const Place& section, bool mixtral, Issues* issues,
+                ModelShape* model) {
   const YamlValues values(tree, "model", issues);
   const auto key = [&](absl::string_view field) { return ModelKeyOf(model->family, field); };
   for (const Field& field : FieldsOf(model->family)) {
@@ -216,6 +259,9 @@ void ReadFields(const YamlNode& tree, const Place& section, Issues* issues, Mode
     values.Read(key("num_kv_heads"), &model->num_kv_heads);
     values.Read(key("head_dim"), &model->head_dim);
     values.Read(key("rope_theta"), &model->rope_theta);
+    model->attention_bias = values.Flag("attention_bias").value_or(false);
+    ReadRopeScaling(tree, issues, model);
+    ReadExperts(values, mixtral, model);
   }
 }
 
@@ -227,13 +273,13 @@ ModelShape ReadModel(const YamlNode& job_model, const YamlNode* config, Issues* 
   const YamlNode* type = job_model.Find("model_type");
   if (type == nullptr && config != nullptr) type = config->Find("model_type");
   if (type == nullptr || !type->is_scalar()) {
-    issues->Add(job_model.place, "model.model_type", "missing; use gpt2 or llama");
+    issues->Add(job_model.place, "model.model_type", "missing; use gpt2, llama or mixtral");
     return model;
   }
-  const absl::StatusOr<ModelFamily> family = ParseFamily(type->scalar);
+  const absl::StatusOr<ModelFamily> family = FamilyOf(type->scalar);
   if (!family.ok()) {
     issues->Add(type->place, "model.model_type",
-                absl::StrCat(type->scalar, " is not supported yet; use gpt2 or llama"));
+                absl::StrCat(type->scalar, " is not supported yet; use gpt2, llama or mixtral"));
     return model;
   }
   model.family = *family;
@@ -243,8 +289,20 @@ ModelShape ReadModel(const YamlNode& job_model, const YamlNode* config, Issues* 
   if (config != nullptr) Merge(*family, *config, true, &merged, issues, notes);
   Merge(*family, job_model, false, &merged, issues, notes);
   CheckFixed(*family, merged, issues);
-  ReadFields(merged, job_model.place, issues, &model);
+  ReadFields(merged, job_model.place, type->scalar == "mixtral", issues, &model);
   return model;
+}
+
+std::string ModelTypeOf(const ModelShape& model) {
+  return model.num_experts > 0 ? "mixtral" : std::string(FamilyName(model.family));
+}
+
+std::string RopeScalingText(const RopeScaling& scaling) {
+  if (scaling.factor == 1) return "null";
+  return absl::StrCat("{rope_type: llama3, factor: ", NumberText(scaling.factor),
+                      ", low_freq_factor: ", NumberText(scaling.low_freq_factor),
+                      ", high_freq_factor: ", NumberText(scaling.high_freq_factor),
+                      ", original_max_position_embeddings: ", scaling.original_max_positions, "}");
 }
 
 YamlNode ReadConfigJson(const std::string& path, const Place& place, Issues* issues) {

@@ -24,6 +24,12 @@ YamlNode ReadConfigJson(const std::string& path, const Place& place, Issues* iss
 // "n_head" for (gpt2, "num_heads"): the key people know, for a field of ModelShape.
 std::string ModelKeyOf(ModelFamily family, absl::string_view field);
 
+// Hugging Face's model_type of a shape: "gpt2", "llama", "mixtral".
+std::string ModelTypeOf(const ModelShape& model);
+
+// The value of the key rope_scaling that reads back as `scaling`.
+std::string RopeScalingText(const RopeScaling& scaling);
+
 // All model keys of a family that a job file may hold, sorted (the frozen list).
 std::vector<std::string> ModelKeyList(ModelFamily family);
 

@@ -26,6 +26,20 @@ std::string FlagText(bool value) {
   return value ? "true" : "false";
 }
 
+std::string FlagOrAuto(const std::optional<bool>& value) {
+  return value ? FlagText(*value) : "auto";
+}
+
+// [a, b]
+std::string ListText(const std::vector<std::string>& items) {
+  return absl::StrCat("[", absl::StrJoin(items, ", "), "]");
+}
+
+std::string LayersText(const std::optional<std::vector<int64_t>>& layers) {
+  if (!layers) return "auto";
+  return layers->empty() ? "even" : absl::StrCat("[", absl::StrJoin(*layers, ", "), "]");
+}
+
 // [{path: "a"}, {path: "b"}], one file per line; null if there is none.
 std::string SourcesText(const std::vector<DataSource>& sources) {
   if (sources.empty()) return "null";
@@ -42,7 +56,7 @@ KeyValues ModelValues(const ModelShape& model) {
   const auto key = [&](absl::string_view field) {
     return absl::StrCat("model.", ModelKeyOf(model.family, field));
   };
-  KeyValues values = {{"model.model_type", absl::StrCat(FamilyName(model.family))},
+  KeyValues values = {{"model.model_type", ModelTypeOf(model)},
                       {key("vocab_size"), absl::StrCat(model.vocab_size)},
                       {key("max_positions"), absl::StrCat(model.max_positions)},
                       {key("hidden_size"), absl::StrCat(model.hidden_size)},
@@ -56,22 +70,67 @@ KeyValues ModelValues(const ModelShape& model) {
     values.emplace_back(key("num_kv_heads"), absl::StrCat(model.num_kv_heads));
     values.emplace_back(key("head_dim"), absl::StrCat(model.head_dim));
     values.emplace_back(key("rope_theta"), NumberText(model.rope_theta));
+    values.emplace_back("model.attention_bias", FlagText(model.attention_bias));
+    values.emplace_back("model.rope_scaling", RopeScalingText(model.rope_scaling));
+  }
+  if (model.num_experts > 0) {
+    values.emplace_back("model.num_local_experts", absl::StrCat(model.num_experts));
+    values.emplace_back("model.num_experts_per_tok", absl::StrCat(model.experts_per_token));
   }
   return values;
+}
+
+// What the layout is made of: parallelism, recompute, offload.
+void AddLayoutValues(const JobSpec& job, KeyValues& values) {
+  const ParallelismSpec& fixed = job.parallelism;
+  const ActivationCheckpointingSpec& checkpointing = job.activation_checkpointing;
+  const std::string whole_group = "1";  // DeepSpeed's word for it
+  const auto name = [](absl::string_view text) { return std::string(text); };
+  std::vector<std::string> per_stage;
+  for (const Recompute recompute : checkpointing.per_stage) {
+    per_stage.push_back(name(RecomputeName(recompute)));
+  }
+  const std::string mode = checkpointing.mode  ? name(RecomputeName(*checkpointing.mode))
+                           : per_stage.empty() ? "auto"
+                                               : "null";
+  const KeyValues layout = {
+      {"parallelism.dp", OrAuto(fixed.dp)},
+      {"parallelism.tp", OrAuto(fixed.tp)},
+      {"parallelism.pp", OrAuto(fixed.pp)},
+      {"parallelism.cp", OrAuto(fixed.cp)},
+      {"parallelism.ep", OrAuto(fixed.ep)},
+      {"parallelism.sequence_parallel", FlagOrAuto(fixed.sequence_parallel)},
+      {"parallelism.pp_schedule",
+       fixed.pp_schedule ? name(ScheduleName(*fixed.pp_schedule)) : "auto"},
+      {"parallelism.virtual_stages", OrAuto(fixed.virtual_stages)},
+      {"parallelism.layers_per_stage", LayersText(fixed.layers_per_stage)},
+      {"parallelism.zero_stage", OrAuto(fixed.zero_stage)},
+      {"parallelism.zero_hpz_partition_size",
+       fixed.zero_group == 0 ? whole_group : OrAuto(fixed.zero_group)},
+      {"activation_checkpointing.mode", mode},
+      {"activation_checkpointing.per_stage", per_stage.empty() ? "null" : ListText(per_stage)},
+      {"offload.optimizer", !job.offload.optimizer   ? "auto"
+                            : *job.offload.optimizer ? "cpu"
+                                                     : "none"}};
+  values.insert(values.end(), layout.begin(), layout.end());
+}
+
+void AddLoraValues(const LoraSpec& lora, KeyValues& values) {
+  values.emplace_back("lora.r", absl::StrCat(lora.r));
+  values.emplace_back("lora.lora_alpha", NumberText(lora.lora_alpha));
+  values.emplace_back("lora.target_modules", ListText(lora.target_modules));
+  values.emplace_back("lora.quantization", absl::StrCat(FrozenFormatName(lora.quantization)));
 }
 
 // Values of the keys that are used, in no particular order; `cluster.profile` is written apart.
 KeyValues SpecValues(const JobSpec& job) {
   const TrainingSpec& training = job.training;
   const OptimizerSpec& optimizer = job.optimizer;
-  const ParallelismSpec& parallelism = job.parallelism;
-  const std::string schedule =
-      parallelism.pp_schedule ? absl::StrCat(ScheduleName(*parallelism.pp_schedule)) : "auto";
   std::vector<std::string> env;
   for (const auto& [name, value] : job.env) {
     env.push_back(absl::StrCat(YamlText(name), ": ", YamlText(value)));
   }
-  return {
+  KeyValues values = {
       {"job.name", YamlText(job.name)},
       {"job.output_dir", YamlText(job.output_dir)},
       {"data.train", SourcesText(job.data.train)},
@@ -84,7 +143,9 @@ KeyValues SpecValues(const JobSpec& job) {
       {"training.gradient_accumulation_steps", OrAuto(training.gradient_accumulation_steps)},
       {"training.steps", absl::StrCat(training.steps)},
       {"training.gradient_clipping", NumberText(training.gradient_clipping)},
+      {"training.mixed_precision", absl::StrCat(PrecisionName(training.mixed_precision))},
       {"training.seed", absl::StrCat(training.seed)},
+      {"training.head_chunk_tokens", OrAuto(training.head_chunk_tokens)},
       {"optimizer.name", absl::StrCat(OptimizerName(optimizer.name))},
       {"optimizer.lr", NumberText(optimizer.lr)},
       {"optimizer.betas",
@@ -95,10 +156,6 @@ KeyValues SpecValues(const JobSpec& job) {
       {"lr_scheduler.warmup_steps", absl::StrCat(job.lr_scheduler.warmup_steps)},
       {"lr_scheduler.decay_steps", absl::StrCat(job.lr_scheduler.decay_steps)},
       {"lr_scheduler.min_lr", NumberText(job.lr_scheduler.min_lr)},
-      {"parallelism.dp", OrAuto(parallelism.dp)},
-      {"parallelism.tp", OrAuto(parallelism.tp)},
-      {"parallelism.pp", OrAuto(parallelism.pp)},
-      {"parallelism.pp_schedule", schedule},
       {"checkpoint.folder", YamlText(job.checkpoint.folder)},
       {"checkpoint.interval", absl::StrCat(job.checkpoint.interval)},
       {"checkpoint.keep_latest_k", absl::StrCat(job.checkpoint.keep_latest_k)},
@@ -117,6 +174,9 @@ KeyValues SpecValues(const JobSpec& job) {
       {"cluster.threads_per_worker", absl::StrCat(job.threads_per_worker)},
       {"cluster.env", absl::StrCat("{", absl::StrJoin(env, ", "), "}")},
   };
+  AddLayoutValues(job, values);
+  if (job.lora) AddLoraValues(*job.lora, values);
+  return values;
 }
 
 std::string Section(absl::string_view key) {
@@ -169,11 +229,13 @@ std::string OneLine(absl::string_view value) {
   return absl::StrJoin(lines, " ");
 }
 
-constexpr std::array<absl::string_view, 7> kMathematics = {"model.",
+constexpr std::array<absl::string_view, 9> kMathematics = {"model.",
                                                            "data.",
                                                            "training.seq_len",
                                                            "training.global_batch_size",
                                                            "training.gradient_clipping",
+                                                           "training.mixed_precision",
+                                                           "lora.",
                                                            "optimizer.",
                                                            "lr_scheduler."};
 
@@ -186,12 +248,24 @@ bool IsMathematics(absl::string_view key) {
 }  // namespace
 
 JobSpec Resolve(JobSpec job, const Layout& layout) {
-  job.parallelism.dp = layout.dp;
-  job.parallelism.tp = layout.tp;
-  job.parallelism.pp = layout.pp;
-  job.parallelism.cp = layout.cp;
-  job.parallelism.zero_stage = layout.zero_stage;
-  job.parallelism.pp_schedule = layout.schedule;
+  ParallelismSpec& fixed = job.parallelism;
+  fixed.dp = layout.dp;
+  fixed.tp = layout.tp;
+  fixed.pp = layout.pp;
+  fixed.cp = layout.cp;
+  fixed.ep = layout.ep;
+  fixed.zero_stage = layout.zero_stage;
+  fixed.zero_group = layout.zero_group;
+  fixed.sequence_parallel = layout.sequence_parallel;
+  fixed.pp_schedule = layout.schedule;
+  fixed.virtual_stages = layout.virtual_stages;
+  fixed.layers_per_stage = layout.stage_blocks;
+  job.activation_checkpointing = {.mode = layout.recompute, .per_stage = layout.stage_recompute};
+  if (!layout.stage_recompute.empty()) job.activation_checkpointing.mode.reset();
+  job.offload.optimizer = layout.offload_optimizer;
+  const int64_t tokens = layout.micro_batch_size * job.training.seq_len / layout.cp;
+  job.training.head_chunk_tokens =
+      layout.head_chunks == 1 ? 0 : (tokens + layout.head_chunks - 1) / layout.head_chunks;
   job.training.micro_batch_size = layout.micro_batch_size;
   job.training.gradient_accumulation_steps = layout.num_microbatches;
   if (job.lr_scheduler.type == LrSchedule::kConstant) {
@@ -217,8 +291,8 @@ std::string ResolvedText(const JobSpec& job, const RunRecord& record) {
     const std::string other =
         job.cluster.device.backend == BackendKind::kCpu ? "cluster.gpus_per_node" : "cluster.slots";
     if (key.key == other) continue;
-    const bool absent =
-        Section(key.key) == "lora" || Section(key.key) == "tokenizer" || Section(key.key) == "fp16";
+    const bool absent = (Section(key.key) == "lora" && !job.lora) ||
+                        Section(key.key) == "tokenizer" || Section(key.key) == "fp16";
     if (Section(key.key) != section) {
       section = Section(key.key);
       absl::StrAppend(&text, section, absent ? ": null\n" : ":\n");
@@ -248,20 +322,34 @@ RunRecord ReadRecord(const YamlNode& tree) {
 }
 
 std::optional<Layout> FixedLayout(const JobSpec& job) {
-  const ParallelismSpec& parallelism = job.parallelism;
-  if (!parallelism.dp || !parallelism.tp || !parallelism.pp || !parallelism.pp_schedule ||
-      !job.training.micro_batch_size || !job.training.gradient_accumulation_steps) {
+  const ParallelismSpec& fixed = job.parallelism;
+  const ActivationCheckpointingSpec& checkpointing = job.activation_checkpointing;
+  const bool recompute_fixed = checkpointing.mode || !checkpointing.per_stage.empty();
+  if (!fixed.dp || !fixed.tp || !fixed.pp || !fixed.cp || !fixed.ep || !fixed.zero_stage ||
+      !fixed.zero_group || !fixed.sequence_parallel || !fixed.pp_schedule ||
+      !fixed.virtual_stages || !fixed.layers_per_stage || !recompute_fixed ||
+      !job.offload.optimizer || !job.training.head_chunk_tokens || !job.training.micro_batch_size ||
+      !job.training.gradient_accumulation_steps) {
     return std::nullopt;
   }
   Layout layout;
-  layout.dp = *parallelism.dp;
-  layout.tp = *parallelism.tp;
-  layout.pp = *parallelism.pp;
-  layout.cp = parallelism.cp;
-  layout.zero_stage = parallelism.zero_stage;
-  layout.schedule = *parallelism.pp_schedule;
+  layout.dp = *fixed.dp;
+  layout.tp = *fixed.tp;
+  layout.pp = *fixed.pp;
+  layout.cp = *fixed.cp;
+  layout.ep = *fixed.ep;
+  layout.zero_stage = *fixed.zero_stage;
+  layout.zero_group = *fixed.zero_group;
+  layout.sequence_parallel = *fixed.sequence_parallel;
+  layout.schedule = *fixed.pp_schedule;
+  layout.virtual_stages = *fixed.virtual_stages;
+  layout.stage_blocks = *fixed.layers_per_stage;
+  layout.recompute = checkpointing.mode.value_or(Recompute::kNone);
+  layout.stage_recompute = checkpointing.per_stage;
+  layout.offload_optimizer = *job.offload.optimizer;
   layout.micro_batch_size = *job.training.micro_batch_size;
   layout.num_microbatches = *job.training.gradient_accumulation_steps;
+  layout.head_chunks = HeadChunks(*job.training.head_chunk_tokens, job.batch(), layout);
   return layout;
 }
 

@@ -1,6 +1,8 @@
 #include "plan/job_spec.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -150,19 +152,85 @@ void CheckLrScheduler(const JobSpec& job, Issues& issues) {
   }
 }
 
-// Degrees that are `auto` stand as 1: what is broken then is broken for every value they may take.
-void CheckParallelism(const JobSpec& job, Issues& issues) {
+// The layout that breaks the fewest rules with what the job fixes. Degrees that are `auto` stand as
+// 1, or as what another fixed value makes of them: what is broken then is broken for every value
+// they may take.
+Layout LeastLayout(const JobSpec& job) {
+  const ParallelismSpec& fixed = job.parallelism;
   Layout least;
-  least.dp = job.parallelism.dp.value_or(1);
-  least.tp = job.parallelism.tp.value_or(1);
-  least.pp = job.parallelism.pp.value_or(1);
-  least.cp = job.parallelism.cp;
-  least.zero_stage = job.parallelism.zero_stage;
-  for (SpecIssue& issue : EngineIssues(job.model, least)) issues.push_back(std::move(issue));
-  least.cp = 1;  // what cannot run breaks no other rule
-  least.zero_stage = 0;
-  for (SpecIssue& issue : DegreeIssues(job.model, job.cluster, least)) {
+  least.cp = fixed.cp.value_or(1);
+  least.tp = fixed.tp.value_or(1);
+  least.ep = fixed.ep.value_or(1);
+  least.dp = fixed.dp.value_or(std::clamp(least.ep, 1, job.cluster.slots()));
+  least.zero_stage = fixed.zero_stage.value_or(0);
+  if (fixed.dp && fixed.cp) least.zero_group = fixed.zero_group.value_or(0);
+  if (fixed.layers_per_stage) least.stage_blocks = *fixed.layers_per_stage;
+  least.stage_recompute = job.activation_checkpointing.per_stage;
+  const bool interleaved = fixed.pp_schedule ? *fixed.pp_schedule == ScheduleKind::kInterleaved
+                                             : fixed.virtual_stages.value_or(1) > 1;
+  least.schedule = interleaved ? ScheduleKind::kInterleaved
+                               : fixed.pp_schedule.value_or(ScheduleKind::kOneForwardOneBackward);
+  least.virtual_stages = fixed.virtual_stages.value_or(interleaved ? 2 : 1);
+  const int64_t listed =
+      std::max(std::ssize(least.stage_blocks), std::ssize(least.stage_recompute));
+  const int64_t stages = std::max<int64_t>(listed, interleaved ? 2 : 1);
+  least.pp = fixed.pp.value_or(static_cast<int>(std::min(stages, job.model.num_blocks)));
+  least.sequence_parallel = fixed.sequence_parallel.value_or(false);
+  least.offload_optimizer = job.offload.optimizer.value_or(false);
+  least.recompute = job.activation_checkpointing.mode.value_or(Recompute::kNone);
+  return least;
+}
+
+void CheckParallelism(const JobSpec& job, Issues& issues) {
+  const ActivationCheckpointingSpec& checkpointing = job.activation_checkpointing;
+  if (checkpointing.mode && !checkpointing.per_stage.empty()) {
+    Add(issues, "activation_checkpointing.per_stage",
+        absl::StrCat("stands beside activation_checkpointing.mode ",
+                     RecomputeName(*checkpointing.mode), "; keep one of the two"));
+  }
+  if (job.parallelism.zero_group) {
+    CheckInteger(issues, "parallelism.zero_hpz_partition_size", *job.parallelism.zero_group, 0,
+                 job.cluster.slots());
+  }
+  for (SpecIssue& issue : DegreeIssues(job.model, job.cluster, LeastLayout(job))) {
     issues.push_back(std::move(issue));
+  }
+}
+
+void CheckNumbers(const JobSpec& job, Issues& issues) {
+  if (job.training.head_chunk_tokens) {
+    CheckInteger(issues, "training.head_chunk_tokens", *job.training.head_chunk_tokens, 0,
+                 int64_t{1} << 40);
+  }
+  const absl::Status offered = CheckPrecision(job.cluster.device, job.training.mixed_precision);
+  if (!offered.ok()) {
+    Add(issues, "training.mixed_precision", absl::StrCat(offered.message()));
+  }
+}
+
+bool IsLoraModule(absl::string_view name) {
+  constexpr absl::string_view kModules[] = {"q_proj",  "k_proj",    "v_proj", "o_proj", "gate_proj",
+                                            "up_proj", "down_proj", "c_attn", "c_proj", "c_fc"};
+  return std::find(std::begin(kModules), std::end(kModules), name) != std::end(kModules);
+}
+
+void CheckLora(const JobSpec& job, Issues& issues) {
+  if (!job.lora) return;
+  CheckInteger(issues, "lora.r", job.lora->r, 1, std::max<int64_t>(1, job.model.hidden_size));
+  if (!std::isfinite(job.lora->lora_alpha) || job.lora->lora_alpha <= 0) {
+    Add(issues, "lora.lora_alpha",
+        absl::StrCat(job.lora->lora_alpha, " is not a positive number; use e.g. 16"));
+  }
+  constexpr absl::string_view kTargets = "lora.target_modules";
+  const std::vector<std::string>& modules = job.lora->target_modules;
+  if (modules.empty()) Add(issues, kTargets, "is empty; use e.g. [q_proj, v_proj]");
+  for (const std::string& module : modules) {
+    if (IsLoraModule(module)) continue;
+    Add(issues, kTargets,
+        absl::StrCat("\"", module,
+                     "\" is no linear layer that adapters are put beside; use q_proj, k_proj, "
+                     "v_proj, o_proj, gate_proj, up_proj and down_proj, or for gpt2 c_attn, c_proj "
+                     "and c_fc"));
   }
 }
 
@@ -247,6 +315,8 @@ std::vector<SpecIssue> Validate(const JobSpec& job) {
   CheckLrScheduler(job, issues);
   if (model_issues.empty()) CheckBatch(job, issues);
   if (model_issues.empty() && cluster_issues.empty()) CheckParallelism(job, issues);
+  if (cluster_issues.empty()) CheckNumbers(job, issues);
+  if (model_issues.empty()) CheckLora(job, issues);
   CheckCheckpoint(job.checkpoint, issues);
   CheckValidation(job, issues);
   CheckRunning(job, issues);
@@ -254,8 +324,51 @@ std::vector<SpecIssue> Validate(const JobSpec& job) {
   return issues;
 }
 
-int OptimizerStates(OptimizerKind kind) {
+std::vector<SpecIssue> RunIssues(const JobSpec& job) {
+  Issues issues;
+  const auto refuse = [&](absl::string_view key, const auto& found, absl::string_view cure) {
+    issues.push_back({std::string{key}, absl::StrCat(found, " is not supported yet; use ", cure)});
+  };
+  if (job.training.mixed_precision != Precision::kFp32) {
+    refuse("training.mixed_precision", PrecisionName(job.training.mixed_precision), "fp32");
+  }
+  if (job.training.head_chunk_tokens.value_or(0) > 0) {
+    refuse("training.head_chunk_tokens", *job.training.head_chunk_tokens, "auto");
+  }
+  if (job.optimizer.name != OptimizerKind::kAdamw && job.optimizer.name != OptimizerKind::kSgd) {
+    refuse("optimizer.name", OptimizerName(job.optimizer.name), "adamw or sgd");
+  }
+  if (job.lora) {
+    Add(issues, "lora.r",
+        absl::StrCat(job.lora->r, " is not supported yet; leave the section lora out"));
+  }
+  for (SpecIssue& issue : EngineIssues(job.model, LeastLayout(job))) {
+    issues.push_back(std::move(issue));
+  }
+  return issues;
+}
+
+int OptimizerStateCount(OptimizerKind kind) {
   return kind == OptimizerKind::kAdamw ? 2 : 0;
+}
+
+int HeadChunks(int64_t head_chunk_tokens, const BatchShape& batch, const Layout& layout) {
+  if (head_chunk_tokens <= 0) return 1;
+  const int64_t tokens = layout.micro_batch_size * std::max<int64_t>(1, batch.seq_len / layout.cp);
+  const int64_t chunks = tokens / head_chunk_tokens + (tokens % head_chunk_tokens > 0 ? 1 : 0);
+  return static_cast<int>(std::clamp<int64_t>(chunks, 1, batch.seq_len));
+}
+
+LoraTargets TargetsOf(const LoraSpec& lora) {
+  LoraTargets targets;
+  for (const std::string& module : lora.target_modules) {
+    const bool fused = module == "c_attn";  // gpt2's q, k and v in one
+    targets.attention_qv |= fused || module == "q_proj" || module == "v_proj";
+    targets.attention_ko |= fused || module == "k_proj" || module == "o_proj";
+    targets.mlp |= module == "gate_proj" || module == "up_proj" || module == "down_proj" ||
+                   module == "c_fc" || module == "c_proj";
+  }
+  return targets;
 }
 
 absl::string_view TokenFormatName(TokenFormat format) {
@@ -271,7 +384,19 @@ absl::string_view TokenFormatName(TokenFormat format) {
 }
 
 absl::string_view OptimizerName(OptimizerKind kind) {
-  return kind == OptimizerKind::kAdamw ? "adamw" : "sgd";
+  switch (kind) {
+    case OptimizerKind::kAdamw:
+      return "adamw";
+    case OptimizerKind::kSgd:
+      return "sgd";
+    case OptimizerKind::kAdamw8bit:
+      return "adamw_8bit";
+    case OptimizerKind::kLion:
+      return "lion";
+    case OptimizerKind::kAdafactor:
+      return "adafactor";
+  }
+  return "?";
 }
 
 absl::string_view LrScheduleName(LrSchedule schedule) {
@@ -296,11 +421,15 @@ absl::StatusOr<TokenFormat> ParseTokenFormat(absl::string_view name) {
 }
 
 absl::StatusOr<OptimizerKind> ParseOptimizer(absl::string_view name) {
-  for (const OptimizerKind kind : {OptimizerKind::kAdamw, OptimizerKind::kSgd}) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::kAdamw, OptimizerKind::kSgd, OptimizerKind::kAdamw8bit, OptimizerKind::kLion,
+        OptimizerKind::kAdafactor}) {
     if (name == OptimizerName(kind)) return kind;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", name, "\" is not an optimizer that weft has; use adamw or sgd"));
+      absl::StrCat("\"", name,
+                   "\" is not an optimizer that weft knows; use adamw, sgd, adamw_8bit, lion or "
+                   "adafactor"));
 }
 
 absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view name) {

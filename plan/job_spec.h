@@ -1,6 +1,7 @@
 // What was asked: the job as values, after YAML and before planning. Field names are the keys of
-// job.yaml (docs/job_yaml.md); an empty optional is `auto`. Only what weft can carry out has a
-// field here: keys that are known but not built yet are refused by name in launcher/job_yaml.
+// job.yaml (docs/job_yaml.md); an empty optional is `auto`. Only what weft can plan has a field
+// here: other known keys are refused by name in launcher/job_yaml. What can be planned but not run
+// yet is refused by RunIssues, which whoever starts a run asks.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,12 +15,15 @@
 #include "plan/cluster.h"
 #include "plan/layout.h"
 #include "plan/model.h"
+#include "plan/precision.h"
 #include "plan/spec_issue.h"
 
 namespace weft {
 
 enum class TokenFormat { kBytes, kLlmc, kNanogpt };
-enum class OptimizerKind { kAdamw, kSgd };
+// kAdamw8bit: both moments in 8 bits (Dettmers et al., arXiv:2110.02861). kLion: one moment
+// (arXiv:2302.06675). kAdafactor: moments of rows and columns (arXiv:1804.04235).
+enum class OptimizerKind { kAdamw, kSgd, kAdamw8bit, kLion, kAdafactor };
 enum class LrSchedule { kConstant, kLinear, kCosine };
 enum class ResumeMode { kAuto, kNone };
 
@@ -44,6 +48,9 @@ struct TrainingSpec {
   int64_t steps = 0;
   double gradient_clipping = 1.0;  // 0: off
   uint64_t seed = 42;
+  Precision mixed_precision = Precision::kFp32;
+  // Tokens of a microbatch whose logits exist at once; 0: all of them.
+  std::optional<int64_t> head_chunk_tokens = {};
   friend bool operator==(const TrainingSpec&, const TrainingSpec&) = default;
 };
 
@@ -65,12 +72,37 @@ struct LrSchedulerSpec {
   friend bool operator==(const LrSchedulerSpec&, const LrSchedulerSpec&) = default;
 };
 
+// Whatever is left out is the planner's to choose.
 struct ParallelismSpec {
-  std::optional<int> dp, tp, pp;
-  int cp = 1;
-  int zero_stage = 0;
+  std::optional<int> dp, tp, pp, cp, ep;
+  std::optional<int> zero_stage;
+  std::optional<int> zero_group;  // zero_hpz_partition_size; 0: the whole data group
+  std::optional<bool> sequence_parallel;
   std::optional<ScheduleKind> pp_schedule;
+  std::optional<int> virtual_stages;
+  std::optional<std::vector<int64_t>> layers_per_stage;  // an empty list: as even as possible
   friend bool operator==(const ParallelismSpec&, const ParallelismSpec&) = default;
+};
+
+struct ActivationCheckpointingSpec {
+  std::optional<Recompute> mode;     // of stages that per_stage does not name
+  std::vector<Recompute> per_stage;  // empty: `mode` everywhere
+  friend bool operator==(const ActivationCheckpointingSpec&,
+                         const ActivationCheckpointingSpec&) = default;
+};
+
+struct OffloadSpec {
+  std::optional<bool> optimizer;  // true: state and update on the host
+  friend bool operator==(const OffloadSpec&, const OffloadSpec&) = default;
+};
+
+// Fine-tuning of low-rank adapters beside a frozen base; names are PEFT's.
+struct LoraSpec {
+  int64_t r = 8;
+  double lora_alpha = 8;
+  std::vector<std::string> target_modules = {"q_proj", "v_proj"};  // each once, in a fixed order
+  FrozenFormat quantization = FrozenFormat::kBf16;                 // of the frozen base
+  friend bool operator==(const LoraSpec&, const LoraSpec&) = default;
 };
 
 struct CheckpointSpec {
@@ -108,12 +140,15 @@ struct JobSpec {
   OptimizerSpec optimizer;
   LrSchedulerSpec lr_scheduler;
   ParallelismSpec parallelism;
+  ActivationCheckpointingSpec activation_checkpointing;
+  OffloadSpec offload;
   CheckpointSpec checkpoint;
   FaultToleranceSpec fault_tolerance;
   CommSpec comm;
   ValidationSpec validation;
-  int64_t log_freq = 10;  // metrics.log_freq: plain progress lines, steps
-  Cluster cluster;        // cluster.profile resolved, slots and nodes applied
+  std::optional<LoraSpec> lora;  // nullopt: everything is trained
+  int64_t log_freq = 10;         // metrics.log_freq: plain progress lines, steps
+  Cluster cluster;               // cluster.profile resolved, slots and nodes applied
   int threads_per_worker = 1;
   std::map<std::string, std::string> env;  // cluster.env, added to each worker's environment
 
@@ -126,8 +161,26 @@ struct JobSpec {
 // job_yaml adds file and line. What depends on an `auto` is CheckLayout's. Empty: valid.
 std::vector<SpecIssue> Validate(const JobSpec& job);
 
-// Buffers of optimizer state per parameter: 2 for AdamW, 0 for SGD.
-int OptimizerStates(OptimizerKind kind);
+// What the job itself asks for that weft's engine cannot do yet: such a job can be planned, not
+// run. What is `auto` asks for nothing; EngineIssues judges the layout that is chosen.
+// REQUIRES: CheckModel holds.
+std::vector<SpecIssue> RunIssues(const JobSpec& job);
+
+// Buffers of optimizer state per parameter, of the optimizers that the engine has: 2 for AdamW, 0
+// for SGD.
+int OptimizerStateCount(OptimizerKind kind);
+
+// The pieces in which the logits of a microbatch are made: Layout::head_chunks of a fixed
+// head_chunk_tokens. REQUIRES: the batch cut and cp of `layout` are set.
+int HeadChunks(int64_t head_chunk_tokens, const BatchShape& batch, const Layout& layout);
+
+// Which linear layers adapters are put beside. A group counts if any of its modules is named.
+struct LoraTargets {
+  bool attention_qv = false;  // q_proj, v_proj, c_attn
+  bool attention_ko = false;  // k_proj, o_proj, c_attn
+  bool mlp = false;           // gate_proj, up_proj, down_proj, c_fc, c_proj
+};
+LoraTargets TargetsOf(const LoraSpec& lora);
 
 absl::string_view TokenFormatName(TokenFormat format);  // "bytes", "llmc", "nanogpt"
 absl::string_view OptimizerName(OptimizerKind kind);    // "adamw", "sgd"

@@ -33,4 +33,25 @@ absl::StatusOr<Precision> ParsePrecision(absl::string_view name) {
       absl::StrCat("\"", name, "\" is not a precision; use fp32, bf16, fp16 or fp8"));
 }
 
+absl::string_view FrozenFormatName(FrozenFormat format) {
+  switch (format) {
+    case FrozenFormat::kBf16:
+      return "none";
+    case FrozenFormat::kInt8:
+      return "int8";
+    case FrozenFormat::kNf4:
+      return "nf4";
+  }
+  CHECK(false);
+  return "";
+}
+
+absl::StatusOr<FrozenFormat> ParseFrozenFormat(absl::string_view name) {
+  for (const FrozenFormat format : {FrozenFormat::kBf16, FrozenFormat::kInt8, FrozenFormat::kNf4}) {
+    if (name == FrozenFormatName(format)) return format;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", name, "\" is no format that a frozen base is held in; use none (bf16), int8 or nf4"));
+}
+
 }  // namespace weft

@@ -57,6 +57,16 @@ void Fill(const ModelShape& model, proto::ModelShape& message) {
   message.set_initializer_range(model.initializer_range);
   message.set_rope_theta(model.rope_theta);
   message.set_tied_embeddings(model.tied_embeddings);
+  message.set_num_experts(model.num_experts);
+  message.set_experts_per_token(model.experts_per_token);
+  message.set_expert_ffn_size(model.expert_ffn_size);
+  message.set_shared_ffn_size(model.shared_ffn_size);
+  proto::RopeScaling& scaling = *message.mutable_rope_scaling();
+  scaling.set_factor(model.rope_scaling.factor);
+  scaling.set_low_freq_factor(model.rope_scaling.low_freq_factor);
+  scaling.set_high_freq_factor(model.rope_scaling.high_freq_factor);
+  scaling.set_original_max_positions(model.rope_scaling.original_max_positions);
+  message.set_attention_bias(model.attention_bias);
 }
 
 absl::Status Read(const proto::ModelShape& message, ModelShape& model) {
@@ -73,6 +83,15 @@ absl::Status Read(const proto::ModelShape& message, ModelShape& model) {
   model.initializer_range = message.initializer_range();
   model.rope_theta = message.rope_theta();
   model.tied_embeddings = message.tied_embeddings();
+  model.num_experts = message.num_experts();
+  model.experts_per_token = message.experts_per_token();
+  model.expert_ffn_size = message.expert_ffn_size();
+  model.shared_ffn_size = message.shared_ffn_size();
+  if (!message.has_rope_scaling()) return Missing("model.rope_scaling");
+  const proto::RopeScaling& scaling = message.rope_scaling();
+  model.rope_scaling = {scaling.factor(), scaling.low_freq_factor(), scaling.high_freq_factor(),
+                        scaling.original_max_positions()};
+  model.attention_bias = message.attention_bias();
   return absl::OkStatus();
 }
 
@@ -101,9 +120,11 @@ void Fill(const TrainingSpec& training, proto::TrainingSpec& message) {
   message.set_steps(training.steps);
   message.set_gradient_clipping(training.gradient_clipping);
   message.set_seed(training.seed);
+  message.set_mixed_precision(absl::StrCat(PrecisionName(training.mixed_precision)));
+  if (training.head_chunk_tokens) message.set_head_chunk_tokens(*training.head_chunk_tokens);
 }
 
-void Read(const proto::TrainingSpec& message, TrainingSpec& training) {
+absl::Status Read(const proto::TrainingSpec& message, TrainingSpec& training) {
   training.seq_len = message.seq_len();
   training.global_batch_size = message.global_batch_size();
   if (message.has_micro_batch_size()) training.micro_batch_size = message.micro_batch_size();
@@ -113,6 +134,10 @@ void Read(const proto::TrainingSpec& message, TrainingSpec& training) {
   training.steps = message.steps();
   training.gradient_clipping = message.gradient_clipping();
   training.seed = message.seed();
+  ASSIGN_OR_RETURN(training.mixed_precision,
+                   Named("training.mixed_precision", ParsePrecision(message.mixed_precision())));
+  if (message.has_head_chunk_tokens()) training.head_chunk_tokens = message.head_chunk_tokens();
+  return absl::OkStatus();
 }
 
 void Fill(const OptimizerSpec& optimizer, proto::OptimizerSpec& message) {
@@ -153,10 +178,20 @@ void Fill(const ParallelismSpec& parallelism, proto::ParallelismSpec& message) {
   if (parallelism.dp) message.set_dp(*parallelism.dp);
   if (parallelism.tp) message.set_tp(*parallelism.tp);
   if (parallelism.pp) message.set_pp(*parallelism.pp);
-  message.set_cp(parallelism.cp);
-  message.set_zero_stage(parallelism.zero_stage);
+  if (parallelism.cp) message.set_cp(*parallelism.cp);
+  if (parallelism.ep) message.set_ep(*parallelism.ep);
+  if (parallelism.zero_stage) message.set_zero_stage(*parallelism.zero_stage);
+  if (parallelism.zero_group) message.set_zero_group(*parallelism.zero_group);
+  if (parallelism.sequence_parallel) {
+    message.set_sequence_parallel(*parallelism.sequence_parallel);
+  }
   if (parallelism.pp_schedule) {
     message.set_pp_schedule(absl::StrCat(ScheduleName(*parallelism.pp_schedule)));
+  }
+  if (parallelism.virtual_stages) message.set_virtual_stages(*parallelism.virtual_stages);
+  if (parallelism.layers_per_stage) {
+    proto::LayersPerStage& layers = *message.mutable_layers_per_stage();
+    for (const int64_t count : *parallelism.layers_per_stage) layers.add_layers(count);
   }
 }
 
@@ -164,12 +199,60 @@ absl::Status Read(const proto::ParallelismSpec& message, ParallelismSpec& parall
   if (message.has_dp()) parallelism.dp = message.dp();
   if (message.has_tp()) parallelism.tp = message.tp();
   if (message.has_pp()) parallelism.pp = message.pp();
-  parallelism.cp = message.cp();
-  parallelism.zero_stage = message.zero_stage();
+  if (message.has_cp()) parallelism.cp = message.cp();
+  if (message.has_ep()) parallelism.ep = message.ep();
+  if (message.has_zero_stage()) parallelism.zero_stage = message.zero_stage();
+  if (message.has_zero_group()) parallelism.zero_group = message.zero_group();
+  if (message.has_sequence_parallel()) {
+    parallelism.sequence_parallel = message.sequence_parallel();
+  }
   if (message.has_pp_schedule()) {
     ASSIGN_OR_RETURN(parallelism.pp_schedule,
                      Named("parallelism.pp_schedule", ParseSchedule(message.pp_schedule())));
   }
+  if (message.has_virtual_stages()) parallelism.virtual_stages = message.virtual_stages();
+  if (message.has_layers_per_stage()) {
+    const auto& layers = message.layers_per_stage().layers();
+    parallelism.layers_per_stage.emplace(layers.begin(), layers.end());
+  }
+  return absl::OkStatus();
+}
+
+void Fill(const ActivationCheckpointingSpec& checkpointing,
+          proto::ActivationCheckpointingSpec& message) {
+  if (checkpointing.mode) message.set_mode(absl::StrCat(RecomputeName(*checkpointing.mode)));
+  for (const Recompute recompute : checkpointing.per_stage) {
+    message.add_per_stage(absl::StrCat(RecomputeName(recompute)));
+  }
+}
+
+absl::Status Read(const proto::ActivationCheckpointingSpec& message,
+                  ActivationCheckpointingSpec& checkpointing) {
+  if (message.has_mode()) {
+    ASSIGN_OR_RETURN(checkpointing.mode,
+                     Named("activation_checkpointing.mode", ParseRecompute(message.mode())));
+  }
+  for (const std::string& name : message.per_stage()) {
+    ASSIGN_OR_RETURN(const Recompute recompute,
+                     Named("activation_checkpointing.per_stage", ParseRecompute(name)));
+    checkpointing.per_stage.push_back(recompute);
+  }
+  return absl::OkStatus();
+}
+
+void Fill(const LoraSpec& lora, proto::LoraSpec& message) {
+  message.set_r(lora.r);
+  message.set_lora_alpha(lora.lora_alpha);
+  for (const std::string& module : lora.target_modules) message.add_target_modules(module);
+  message.set_quantization(absl::StrCat(FrozenFormatName(lora.quantization)));
+}
+
+absl::Status Read(const proto::LoraSpec& message, LoraSpec& lora) {
+  lora.r = message.r();
+  lora.lora_alpha = message.lora_alpha();
+  lora.target_modules.assign(message.target_modules().begin(), message.target_modules().end());
+  ASSIGN_OR_RETURN(lora.quantization,
+                   Named("lora.quantization", ParseFrozenFormat(message.quantization())));
   return absl::OkStatus();
 }
 
@@ -294,6 +377,8 @@ absl::Status CheckPresence(const proto::JobSpec& message) {
   if (!message.has_optimizer()) return Missing("optimizer");
   if (!message.has_lr_scheduler()) return Missing("lr_scheduler");
   if (!message.has_parallelism()) return Missing("parallelism");
+  if (!message.has_activation_checkpointing()) return Missing("activation_checkpointing");
+  if (!message.has_offload()) return Missing("offload");
   if (!message.has_checkpoint()) return Missing("checkpoint");
   if (!message.has_fault_tolerance()) return Missing("fault_tolerance");
   if (!message.has_comm()) return Missing("comm");
@@ -314,6 +399,10 @@ proto::JobSpec ToProto(const JobSpec& job) {
   Fill(job.optimizer, *message.mutable_optimizer());
   Fill(job.lr_scheduler, *message.mutable_lr_scheduler());
   Fill(job.parallelism, *message.mutable_parallelism());
+  Fill(job.activation_checkpointing, *message.mutable_activation_checkpointing());
+  proto::OffloadSpec& offload = *message.mutable_offload();
+  if (job.offload.optimizer) offload.set_optimizer(*job.offload.optimizer);
+  if (job.lora) Fill(*job.lora, *message.mutable_lora());
   message.mutable_checkpoint()->set_folder(job.checkpoint.folder);
   message.mutable_checkpoint()->set_interval(job.checkpoint.interval);
   message.mutable_checkpoint()->set_keep_latest_k(job.checkpoint.keep_latest_k);
@@ -339,10 +428,15 @@ absl::StatusOr<JobSpec> FromProto(const proto::JobSpec& message) {
   job.output_dir = message.output_dir();
   RETURN_IF_ERROR(Read(message.model(), job.model));
   RETURN_IF_ERROR(Read(message.data(), job.data));
-  Read(message.training(), job.training);
+  RETURN_IF_ERROR(Read(message.training(), job.training));
   RETURN_IF_ERROR(Read(message.optimizer(), job.optimizer));
   RETURN_IF_ERROR(Read(message.lr_scheduler(), job.lr_scheduler));
   RETURN_IF_ERROR(Read(message.parallelism(), job.parallelism));
+  RETURN_IF_ERROR(Read(message.activation_checkpointing(), job.activation_checkpointing));
+  if (message.offload().has_optimizer()) job.offload.optimizer = message.offload().optimizer();
+  if (message.has_lora()) {
+    RETURN_IF_ERROR(Read(message.lora(), job.lora.emplace()));
+  }
   job.checkpoint.folder = message.checkpoint().folder();
   job.checkpoint.interval = message.checkpoint().interval();
   job.checkpoint.keep_latest_k = message.checkpoint().keep_latest_k();
@@ -372,7 +466,17 @@ proto::Layout ToProto(const Layout& layout) {
   message.set_schedule(absl::StrCat(ScheduleName(layout.schedule)));
   message.set_micro_batch_size(layout.micro_batch_size);
   message.set_num_microbatches(layout.num_microbatches);
-  message.set_recompute("none");  // the only value of Recompute
+  message.set_recompute(absl::StrCat(RecomputeName(layout.recompute)));
+  message.set_virtual_stages(layout.virtual_stages);
+  message.set_ep(layout.ep);
+  message.set_zero_group(layout.zero_group);
+  message.set_sequence_parallel(layout.sequence_parallel);
+  message.set_offload_optimizer(layout.offload_optimizer);
+  message.set_head_chunks(layout.head_chunks);
+  for (const int64_t blocks : layout.stage_blocks) message.add_stage_blocks(blocks);
+  for (const Recompute recompute : layout.stage_recompute) {
+    message.add_stage_recompute(absl::StrCat(RecomputeName(recompute)));
+  }
   return message;
 }
 
@@ -386,9 +490,22 @@ absl::StatusOr<Layout> FromProto(const proto::Layout& message) {
   ASSIGN_OR_RETURN(layout.schedule, Named("layout.schedule", ParseSchedule(message.schedule())));
   layout.micro_batch_size = message.micro_batch_size();
   layout.num_microbatches = message.num_microbatches();
-  if (message.recompute() != "none") {
-    return absl::InvalidArgumentError(absl::StrCat("layout.recompute: \"", message.recompute(),
-                                                   "\" is not supported yet; use none"));
+  ASSIGN_OR_RETURN(layout.recompute,
+                   Named("layout.recompute", ParseRecompute(message.recompute())));
+  layout.virtual_stages = message.virtual_stages();
+  layout.ep = message.ep();
+  layout.zero_group = message.zero_group();
+  layout.sequence_parallel = message.sequence_parallel();
+  layout.offload_optimizer = message.offload_optimizer();
+  layout.head_chunks = message.head_chunks();
+  layout.stage_blocks.assign(message.stage_blocks().begin(), message.stage_blocks().end());
+  for (const std::string& name : message.stage_recompute()) {
+    ASSIGN_OR_RETURN(const Recompute recompute,
+                     Named("layout.stage_recompute", ParseRecompute(name)));
+    layout.stage_recompute.push_back(recompute);
+  }
+  if (layout.virtual_stages < 1 || layout.ep < 1 || layout.head_chunks < 1) {
+    return Missing("layout.virtual_stages, ep or head_chunks");
   }
   if (layout.dp < 1 || layout.pp < 1 || layout.cp < 1 || layout.tp < 1) {
     return absl::InvalidArgumentError(absl::StrCat("layout: dp ", layout.dp, ", pp ", layout.pp,

@@ -83,7 +83,7 @@ absl::Status Trainer::OpenData() {
 }
 
 absl::Status Trainer::Allocate(int rank) {
-  const int states = OptimizerStates(job_.optimizer.name);
+  const int states = OptimizerStateCount(job_.optimizer.name);
   const RankMemory memory = PlanRankMemory(job_.model, job_.batch(), layout_, rank, states);
   planned_bytes_ = memory.total_bytes();
   ASSIGN_OR_RETURN(arena_, Arena::Create(memory, device_));

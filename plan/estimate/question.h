@@ -15,10 +15,6 @@ namespace weft {
 // What the optimizer keeps per trained parameter beside the weight.
 enum class OptimizerStates { kNone, kOneMoment, kTwoMoments, kTwoMoments8Bit, kFactored };
 
-// In what the frozen base of a fine-tuning run is held. kNf4: 4 bits and a scale per 64 values
-// (Dettmers et al., arXiv:2305.14314, 3).
-enum class FrozenFormat { kBf16, kInt8, kNf4 };
-
 // Low-rank adapters beside frozen linear layers (Hu et al., arXiv:2106.09685, 4.1): each adapted
 // [out, in] weight trains r * (out + in) parameters.
 struct LowRankAdapters {

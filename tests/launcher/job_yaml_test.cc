@@ -173,13 +173,93 @@ TEST_F(JobYaml, ReadsALlama) {
   EXPECT_EQ(file->job.model.head_dim, 8);
   EXPECT_FALSE(file->job.model.tied_embeddings);
   EXPECT_EQ(Error(model + rest, {"model.rope_scaling={type: linear}", "model.resid_pdrop=0"}),
-            "--set model.rope_scaling={type: linear}: model.rope_scaling: a map is not supported "
-            "yet; use null: --set model.rope_scaling=null\n"
+            "--set model.rope_scaling={type: linear}: model.rope_scaling: linear is not supported "
+            "yet; use null or a map with rope_type llama3\n"
             "--set model.resid_pdrop=0: model.resid_pdrop: unknown key of a llama model; known are "
             "attention_bias, attention_dropout, head_dim, hidden_act, hidden_size, "
             "initializer_range, intermediate_size, max_position_embeddings, mlp_bias, model_type, "
-            "num_attention_heads, num_hidden_layers, num_key_value_heads, rms_norm_eps, "
-            "rope_scaling, rope_theta, sliding_window, tie_word_embeddings, vocab_size");
+            "num_attention_heads, num_experts_per_tok, num_hidden_layers, num_key_value_heads, "
+            "num_local_experts, rms_norm_eps, rope_scaling, rope_theta, router_jitter_noise, "
+            "sliding_window, tie_word_embeddings, vocab_size");
+}
+
+TEST_F(JobYaml, ReadsAMixtralAndStretchedPositions) {
+  const std::string text =
+      "model: {model_type: mixtral, vocab_size: 512, max_position_embeddings: 64, hidden_size: "
+      "64,\n"
+      "  num_hidden_layers: 2, num_attention_heads: 8, num_local_experts: 4, attention_bias: "
+      "true,\n"
+      "  intermediate_size: 128, rope_scaling: {rope_type: llama3, factor: 8,\n"
+      "  low_freq_factor: 2, high_freq_factor: 5, original_max_position_embeddings: 32}}\n"
+      "job: {name: small}\ndata: {format: bytes, train: [{path: corpus.txt}]}\n"
+      "training: {seq_len: 32, global_batch_size: 8, steps: 20}\n";
+  const auto file = Read(text);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const ModelShape& model = file->job.model;
+  EXPECT_EQ(model.family, ModelFamily::kLlama);
+  EXPECT_EQ(model.num_experts, 4);
+  EXPECT_EQ(model.experts_per_token, 2);  // Mixtral's own
+  EXPECT_EQ(model.expert_ffn_size, 128);
+  EXPECT_TRUE(model.attention_bias);
+  EXPECT_EQ(model.rope_scaling, (RopeScaling{8, 2, 5, 32}));
+}
+
+TEST_F(JobYaml, ReadsEveryKeyOfALayout) {
+  const auto file = Read(
+      JobWith("parallelism: {dp: 2, pp: 2, tp: 1}",
+              "parallelism: {dp: 2, pp: 2, tp: 1, cp: 1, ep: 1, zero_stage: 1,\n"
+              "  zero_hpz_partition_size: 2, sequence_parallel: true, layers_per_stage: [1, 3],\n"
+              "  pp_schedule: zb_h1, virtual_stages: 1}\n"
+              "activation_checkpointing: {per_stage: [full, none]}\n"
+              "offload: {optimizer: cpu}\n"
+              "lora: {r: 16, lora_alpha: 32, target_modules: [c_attn, c_fc, c_fc],\n"
+              "  quantization: nf4, lora_dropout: 0.0}"),
+      {"training.head_chunk_tokens=64", "optimizer.name=adamw_8bit"});
+  ASSERT_TRUE(file.ok()) << file.status();
+  const ParallelismSpec& parallelism = file->job.parallelism;
+  EXPECT_EQ(parallelism.cp, 1);
+  EXPECT_EQ(parallelism.ep, 1);
+  EXPECT_EQ(parallelism.zero_stage, 1);
+  EXPECT_EQ(parallelism.zero_group, 2);
+  EXPECT_EQ(parallelism.sequence_parallel, true);
+  EXPECT_EQ(parallelism.layers_per_stage, (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(parallelism.pp_schedule, ScheduleKind::kZeroBubbleH1);
+  EXPECT_EQ(parallelism.virtual_stages, 1);
+  EXPECT_EQ(file->job.activation_checkpointing.mode, std::nullopt);
+  EXPECT_EQ(file->job.activation_checkpointing.per_stage,
+            (std::vector<Recompute>{Recompute::kFull, Recompute::kNone}));
+  EXPECT_EQ(file->job.offload.optimizer, true);
+  EXPECT_EQ(file->job.training.head_chunk_tokens, 64);
+  EXPECT_EQ(file->job.optimizer.name, OptimizerKind::kAdamw8bit);
+  ASSERT_TRUE(file->job.lora.has_value());
+  EXPECT_EQ(file->job.lora->target_modules, (std::vector<std::string>{"c_attn", "c_fc"}));
+  EXPECT_EQ(file->job.lora->quantization, FrozenFormat::kNf4);
+  const auto off = Read(kGoodJob, {"parallelism.zero_hpz_partition_size=1",
+                                   "parallelism.layers_per_stage=even", "lora={}"});
+  ASSERT_TRUE(off.ok()) << off.status();
+  EXPECT_EQ(off->job.parallelism.zero_group, 0);
+  EXPECT_EQ(off->job.parallelism.layers_per_stage, std::vector<int64_t>());
+  EXPECT_FALSE(off->job.lora.has_value());
+}
+
+TEST_F(JobYaml, RefusesOnlyToRunWhatCanBePlanned) {
+  const std::string text = JobWith("tp: 1}", "tp: 1, zero_stage: 1}");
+  EXPECT_TRUE(Read(text).ok());
+  const auto refused = ReadJobText(text, folder_.job(), {.to_run = true});
+  EXPECT_THAT(
+      std::string(refused.status().message()),
+      testing::EndsWith("job.yaml:17: parallelism.zero_stage: 1 is not supported yet; use 0"));
+}
+
+TEST_F(JobYaml, TakesAnotherClusterInPlaceOfTheJobsOwn) {
+  const auto replaced = ReadJobText(kGoodJob, folder_.job(), {.cluster = "h100x8", .nodes = 3});
+  ASSERT_TRUE(replaced.ok()) << replaced.status();
+  EXPECT_EQ(replaced->job.cluster.name, "h100x8");
+  EXPECT_EQ(replaced->job.cluster.nodes, 3);
+  EXPECT_EQ(replaced->job.cluster.slots_per_node, 8);  // not the job's 4 slots
+  const auto unknown = ReadJobText(kGoodJob, folder_.job(), {.cluster = "h100x9"});
+  EXPECT_THAT(std::string(unknown.status().message()),
+              testing::StartsWith("--cluster h100x9: cluster.profile: found no readable profile"));
 }
 
 TEST_F(JobYaml, ExpandsAndSortsGlobs) {

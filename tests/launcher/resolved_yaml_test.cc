@@ -74,6 +74,39 @@ TEST_F(ResolvedYaml, ReadsBackAnyModelAndGpus) {
   EXPECT_TRUE(again->job == resolved);
 }
 
+TEST_F(ResolvedYaml, ReadsBackAnyLayout) {
+  JobSpec job = Job({"cluster={profile: h200, gpus_per_node: 8}", "training.mixed_precision=bf16",
+                     "lora={r: 4, target_modules: all-linear, quantization: nf4}"});
+  job.parallelism = {};
+  const Layout layouts[] = {
+      {.dp = 2, .pp = 2, .cp = 2, .zero_stage = 1, .num_microbatches = 4, .zero_group = 2},
+      {.dp = 1,
+       .pp = 2,
+       .schedule = ScheduleKind::kInterleaved,
+       .num_microbatches = 8,
+       .recompute = Recompute::kFull,
+       .virtual_stages = 2,
+       .offload_optimizer = true},
+      {.dp = 1,
+       .pp = 2,
+       .tp = 2,
+       .schedule = ScheduleKind::kZeroBubbleH1,
+       .num_microbatches = 8,
+       .sequence_parallel = true,
+       .head_chunks = 4,
+       .stage_blocks = {1, 3},
+       .stage_recompute = {Recompute::kSelective, Recompute::kNone}}};
+  for (const Layout& layout : layouts) {
+    const JobSpec resolved = Resolve(job, layout);
+    const std::string text = ResolvedText(resolved, kRecord);
+    const auto again = ReadJobText(text, "/r.yaml", {});
+    ASSERT_TRUE(again.ok()) << again.status() << text;
+    EXPECT_TRUE(again->job == resolved) << text;
+    ASSERT_TRUE(FixedLayout(again->job).has_value()) << text;
+    EXPECT_TRUE(*FixedLayout(again->job) == layout) << text;
+  }
+}
+
 TEST_F(ResolvedYaml, LeavesNothingToThePlanner) {
   const JobSpec job = Job({"parallelism.dp=auto", "parallelism.pp=auto"});
   EXPECT_FALSE(FixedLayout(job).has_value());

@@ -176,9 +176,33 @@ TEST(Validate, ChecksFixedDegreesAndTheBatchEquation) {
       {[](JobSpec& j) { j.parallelism.tp = j.parallelism.pp = 4; },
        "parallelism: dp 1 x tp 4 x pp 4 = 16 workers are more than the number of slots 4 "
        "(cluster.nodes 1 x cluster.slots 4); lower a degree or use more slots"},
-      {[](JobSpec& j) { j.parallelism.cp = 2; }, "parallelism.cp: 2 is not supported yet; use 1"},
-      {[](JobSpec& j) { j.parallelism.zero_stage = 3; },
-       "parallelism.zero_stage: 3 is not supported yet; use 0"},
+      {[](JobSpec& j) { j.parallelism.cp = 8; },
+       "parallelism.cp: 8 is more than the number of slots 4 (cluster.nodes 1 x cluster.slots 4); "
+       "use at most 4 or more slots"},
+      {[](JobSpec& j) { j.parallelism.ep = 2; },
+       "parallelism.ep: 2 with a model without experts; use 1"},
+      {[](JobSpec& j) { j.parallelism.zero_stage = 4; },
+       "parallelism.zero_stage: 4 is no stage of ZeRO; use 0, 1, 2 or 3"},
+      {[](JobSpec& j) {
+         j.parallelism.dp = j.parallelism.cp = 2;
+         j.parallelism.zero_group = 3;
+       },
+       "parallelism.zero_hpz_partition_size: 3 does not divide the data group 4; use 1, 2 or 4"},
+      {[](JobSpec& j) {
+         j.parallelism.virtual_stages = 2;
+         j.parallelism.pp_schedule = ScheduleKind::kGpipe;
+       },
+       "parallelism.virtual_stages: 2 with pp_schedule gpipe; use 1, or pp_schedule "
+       "interleaved_1f1b"},
+      {[](JobSpec& j) {
+         j.parallelism.layers_per_stage = {{1, 100}};
+       },
+       "parallelism.layers_per_stage: 1, 100 are not 2 positive numbers that sum to n_layer 4"},
+      {[](JobSpec& j) {
+         j.activation_checkpointing = {Recompute::kFull, {Recompute::kNone}};
+       },
+       "activation_checkpointing.per_stage: stands beside activation_checkpointing.mode full; keep "
+       "one of the two"},
       {[](JobSpec& j) { j.parallelism.dp = 3; },
        "parallelism.dp: 3 does not divide training.global_batch_size 8; use 1, 2, 4 or 8"},
       {[](JobSpec& j) {
@@ -192,6 +216,97 @@ TEST(Validate, ChecksFixedDegreesAndTheBatchEquation) {
       {[](JobSpec& j) { j.training.global_batch_size = 0; },
        "training.global_batch_size: 0 is out of range; use 1 to 1048576"},
   });
+}
+
+TEST(Validate, TakesEveryLayoutThatCanBePriced) {
+  const std::function<void(JobSpec&)> fixes[] = {
+      [](JobSpec& j) { j.parallelism.cp = 2; },
+      [](JobSpec& j) { j.parallelism.zero_stage = 3; },
+      [](JobSpec& j) { j.parallelism.zero_group = 2; },  // of a data group that is not known yet
+      [](JobSpec& j) { j.parallelism.pp_schedule = ScheduleKind::kInterleaved; },
+      [](JobSpec& j) { j.parallelism.virtual_stages = 2; },
+      [](JobSpec& j) {
+        j.parallelism.layers_per_stage = {{1, 3}};
+      },
+      [](JobSpec& j) { j.parallelism.layers_per_stage = std::vector<int64_t>(); },
+      [](JobSpec& j) {
+        j.activation_checkpointing.per_stage = {Recompute::kNone, Recompute::kFull};
+      },
+      [](JobSpec& j) { j.offload.optimizer = true; },
+      [](JobSpec& j) { j.training.head_chunk_tokens = 16; },
+      [](JobSpec& j) { j.optimizer.name = OptimizerKind::kAdafactor; },
+      [](JobSpec& j) { j.lora = LoraSpec{}; },
+  };
+  for (const auto& fix : fixes) {
+    JobSpec job = ValidJob();
+    fix(job);
+    EXPECT_THAT(Issues(job), testing::IsEmpty());
+  }
+}
+
+TEST(Validate, ChecksAdaptersAndNumberFormats) {
+  ExpectEachCaughtAlone({
+      {[](JobSpec& j) { j.lora = LoraSpec{.r = 0}; }, "lora.r: 0 is out of range; use 1 to 64"},
+      {[](JobSpec& j) { j.lora = LoraSpec{.lora_alpha = -1}; },
+       "lora.lora_alpha: -1 is not a positive number; use e.g. 16"},
+      {[](JobSpec& j) { j.lora = LoraSpec{.target_modules = {}}; },
+       "lora.target_modules: is empty; use e.g. [q_proj, v_proj]"},
+      {[](JobSpec& j) { j.lora = LoraSpec{.target_modules = {"lm_head"}}; },
+       "lora.target_modules: \"lm_head\" is no linear layer that adapters are put beside; use "
+       "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj, or for gpt2 c_attn, "
+       "c_proj and c_fc"},
+      {[](JobSpec& j) { j.training.head_chunk_tokens = -1; },
+       "training.head_chunk_tokens: -1 is out of range; use 0 to 1099511627776"},
+  });
+}
+
+TEST(RunIssues, NameWhatCanBePlannedButNotRunYet) {
+  const std::pair<std::function<void(JobSpec&)>, const char*> cases[] = {
+      {[](JobSpec&) {}, ""},
+      {[](JobSpec& j) { j.parallelism.cp = 2; }, "parallelism.cp: 2 is not supported yet; use 1"},
+      {[](JobSpec& j) { j.parallelism.zero_stage = 3; },
+       "parallelism.zero_stage: 3 is not supported yet; use 0"},
+      {[](JobSpec& j) { j.activation_checkpointing.mode = Recompute::kFull; },
+       "activation_checkpointing.mode: full is not supported yet; use none"},
+      {[](JobSpec& j) { j.offload.optimizer = true; },
+       "offload.optimizer: cpu is not supported yet; use none"},
+      {[](JobSpec& j) { j.training.mixed_precision = Precision::kBf16; },
+       "training.mixed_precision: bf16 is not supported yet; use fp32"},
+      {[](JobSpec& j) { j.training.head_chunk_tokens = 16; },
+       "training.head_chunk_tokens: 16 is not supported yet; use auto"},
+      {[](JobSpec& j) { j.optimizer.name = OptimizerKind::kLion; },
+       "optimizer.name: lion is not supported yet; use adamw or sgd"},
+      {[](JobSpec& j) { j.lora = LoraSpec{.r = 16}; },
+       "lora.r: 16 is not supported yet; leave the section lora out"},
+      {[](JobSpec& j) { j.model.num_experts = 8; },
+       "model.num_local_experts: 8 is not supported yet; use a model without experts"},
+  };
+  for (const auto& [ask, expected] : cases) {
+    JobSpec job = ValidJob();
+    ask(job);
+    std::string found;
+    for (const SpecIssue& issue : RunIssues(job)) found += issue.key + ": " + issue.message;
+    EXPECT_EQ(found, expected);
+  }
+}
+
+TEST(TargetsOf, CountAGroupIfAnyOfItIsNamed) {
+  EXPECT_TRUE(TargetsOf({.target_modules = {"v_proj"}}).attention_qv);
+  EXPECT_FALSE(TargetsOf({.target_modules = {"v_proj"}}).attention_ko);
+  EXPECT_TRUE(TargetsOf({.target_modules = {"o_proj"}}).attention_ko);
+  EXPECT_TRUE(TargetsOf({.target_modules = {"up_proj"}}).mlp);
+  const LoraTargets fused = TargetsOf({.target_modules = {"c_attn"}});
+  EXPECT_TRUE(fused.attention_qv && fused.attention_ko && !fused.mlp);
+}
+
+TEST(HeadChunks, AreThePiecesOfAMicrobatch) {
+  const BatchShape batch{.global_batch_size = 8, .seq_len = 1024};
+  const Layout layout{.cp = 2, .micro_batch_size = 3};  // 1536 tokens on a rank
+  EXPECT_EQ(HeadChunks(0, batch, layout), 1);
+  EXPECT_EQ(HeadChunks(4096, batch, layout), 1);
+  EXPECT_EQ(HeadChunks(512, batch, layout), 3);
+  EXPECT_EQ(HeadChunks(500, batch, layout), 4);
+  EXPECT_EQ(HeadChunks(1, batch, layout), 1024);  // no more than CheckLayout allows
 }
 
 TEST(Validate, ChecksCheckpointsValidationAndLimits) {
@@ -250,7 +365,7 @@ TEST(Validate, ReportsEveryBrokenRuleAtOnce) {
   job.optimizer.lr = -1;
   job.lr_scheduler.warmup_steps = 1000;
   job.parallelism.tp = 3;
-  job.parallelism.cp = 2;
+  job.parallelism.zero_stage = 4;
   job.checkpoint.keep_latest_k = 0;
   job.validation.steps = 0;
   job.fault_tolerance.heartbeat_timeout_seconds = 0;
@@ -259,7 +374,7 @@ TEST(Validate, ReportsEveryBrokenRuleAtOnce) {
   EXPECT_THAT(keys, testing::UnorderedElementsAre(
                         "job.name", "data.train", "training.seq_len", "training.micro_batch_size",
                         "optimizer.lr", "lr_scheduler.warmup_steps", "parallelism.tp",
-                        "parallelism.cp", "checkpoint.keep_latest_k", "validation.steps",
+                        "parallelism.zero_stage", "checkpoint.keep_latest_k", "validation.steps",
                         "fault_tolerance.heartbeat_timeout_seconds"));
 }
 
@@ -287,7 +402,9 @@ TEST(Names, AreParsedBack) {
     ASSERT_TRUE(ParseTokenFormat(TokenFormatName(format)).ok());
     EXPECT_EQ(*ParseTokenFormat(TokenFormatName(format)), format);
   }
-  for (const OptimizerKind kind : {OptimizerKind::kAdamw, OptimizerKind::kSgd}) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::kAdamw, OptimizerKind::kSgd, OptimizerKind::kAdamw8bit, OptimizerKind::kLion,
+        OptimizerKind::kAdafactor}) {
     ASSERT_TRUE(ParseOptimizer(OptimizerName(kind)).ok());
     EXPECT_EQ(*ParseOptimizer(OptimizerName(kind)), kind);
   }
@@ -301,7 +418,8 @@ TEST(Names, AreParsedBack) {
                 "\"jsonl\" is not a token format that weft reads; use bytes, llmc or nanogpt"));
   EXPECT_EQ(
       ParseOptimizer("adam").status(),
-      absl::InvalidArgumentError("\"adam\" is not an optimizer that weft has; use adamw or sgd"));
+      absl::InvalidArgumentError("\"adam\" is not an optimizer that weft knows; use adamw, sgd, "
+                                 "adamw_8bit, lion or adafactor"));
   EXPECT_EQ(ParseLrSchedule("wsd").status(),
             absl::InvalidArgumentError("\"wsd\" is not a learning-rate schedule that weft has; use "
                                        "constant, linear or cosine"));

@@ -46,12 +46,17 @@ JobSpec FullJob() {
   JobSpec job;
   job.name = "quickstart";
   job.output_dir = "/runs";
-  job.model = {ModelFamily::kLlama, 257, 64, 3, 4, 2, 16, 256, 128, 1e-6, 0.01, 5e5, true};
+  job.model = {
+      ModelFamily::kLlama, 257, 64, 3, 4, 2, 16, 256, 128, 1e-6, 0.01, 5e5, true, 8, 2, 256, 64,
+      {8, 2, 5, 4096},     true};
   job.data = {{{"/a.txt"}, {"/b.txt"}}, {{"/v.txt"}}, 0.1, TokenFormat::kNanogpt};
-  job.training = {32, 8, 2, 4, 20, 0.5, 7};
+  job.training = {32, 8, 2, 4, 20, 0.5, 7, Precision::kBf16, 16};
   job.optimizer = {OptimizerKind::kSgd, 1e-3, 0.8, 0.99, 1e-9, 0.2};
   job.lr_scheduler = {LrSchedule::kLinear, 5, 10, 1e-5};
-  job.parallelism = {2, 3, 4, 5, 1, ScheduleKind::kGpipe};
+  job.parallelism = {2, 3, 4, 5, 6, 1, 2, true, ScheduleKind::kGpipe, 7, {{1, 2}}};
+  job.activation_checkpointing = {Recompute::kFull, {Recompute::kNone, Recompute::kSelective}};
+  job.offload = {true};
+  job.lora = {4, 16, {"c_attn"}, FrozenFormat::kNf4};
   job.checkpoint = {"saved", 10, 4, ResumeMode::kNone};
   job.fault_tolerance = {5, 2.5};
   job.comm = {11, 12};
@@ -94,7 +99,11 @@ TEST(Wire, KeepsAutoApartFromAValue) {
   JobSpec job = FullJob();
   job.training.micro_batch_size.reset();
   job.training.gradient_accumulation_steps.reset();
+  job.training.head_chunk_tokens.reset();
   job.parallelism = {};
+  job.activation_checkpointing = {};
+  job.offload = {};
+  job.lora.reset();
   const absl::StatusOr<JobSpec> back = FromProto(ToProto(job));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_TRUE(*back == job);
@@ -109,7 +118,14 @@ TEST(Wire, SurvivesSerialisation) {
 }
 
 TEST(Wire, CarriesEveryFieldOfALayout) {
-  const Layout layout{2, 3, 4, 5, 1, ScheduleKind::kGpipe, 6, 7, Recompute::kNone};
+  Layout layout{2, 3, 4, 5, 1, ScheduleKind::kZeroBubbleH1, 6, 7, Recompute::kFull};
+  layout.virtual_stages = 8;
+  layout.ep = 9;
+  layout.zero_group = 10;
+  layout.sequence_parallel = layout.offload_optimizer = true;
+  layout.head_chunks = 11;
+  layout.stage_blocks = {1, 2, 3};
+  layout.stage_recompute = {Recompute::kSelective, Recompute::kNone, Recompute::kFull};
   std::vector<std::string> unset;
   UnsetFields(ToProto(layout), "", unset);
   EXPECT_THAT(unset, testing::IsEmpty());
@@ -126,10 +142,20 @@ TEST(Wire, RefusesUnknownNamesAndMissingPartsByPath) {
   const std::vector<Case> cases = {
       {"model.family", [](proto::JobSpec& m) { m.mutable_model()->set_family("bert"); }},
       {"data.format", [](proto::JobSpec& m) { m.mutable_data()->set_format(""); }},
-      {"optimizer.name", [](proto::JobSpec& m) { m.mutable_optimizer()->set_name("lion"); }},
+      {"optimizer.name", [](proto::JobSpec& m) { m.mutable_optimizer()->set_name("lioness"); }},
       {"lr_scheduler.type", [](proto::JobSpec& m) { m.mutable_lr_scheduler()->set_type("wsd"); }},
       {"parallelism.pp_schedule",
        [](proto::JobSpec& m) { m.mutable_parallelism()->set_pp_schedule("zb"); }},
+      {"training.mixed_precision",
+       [](proto::JobSpec& m) { m.mutable_training()->set_mixed_precision("int4"); }},
+      {"activation_checkpointing.mode",
+       [](proto::JobSpec& m) { m.mutable_activation_checkpointing()->set_mode("most"); }},
+      {"activation_checkpointing.per_stage",
+       [](proto::JobSpec& m) { m.mutable_activation_checkpointing()->add_per_stage("most"); }},
+      {"lora.quantization", [](proto::JobSpec& m) { m.mutable_lora()->set_quantization("int3"); }},
+      {"activation_checkpointing", [](proto::JobSpec& m) { m.clear_activation_checkpointing(); }},
+      {"offload", [](proto::JobSpec& m) { m.clear_offload(); }},
+      {"model.rope_scaling", [](proto::JobSpec& m) { m.mutable_model()->clear_rope_scaling(); }},
       {"checkpoint.resume", [](proto::JobSpec& m) { m.mutable_checkpoint()->set_resume("x"); }},
       {"cluster.device.backend",
        [](proto::JobSpec& m) { m.mutable_cluster()->mutable_device()->set_backend("tpu"); }},
@@ -162,7 +188,7 @@ TEST(Wire, RefusesALayoutThatIsNone) {
   const Layout layout{1, 1, 1, 1, 0, ScheduleKind::kGpipe, 1, 1, Recompute::kNone};
   for (const auto& spoil : std::vector<std::function<void(proto::Layout&)>>{
            [](proto::Layout& m) { m.set_schedule("zb"); },
-           [](proto::Layout& m) { m.set_recompute("full"); }, [](proto::Layout& m) { m.set_dp(0); },
+           [](proto::Layout& m) { m.set_recompute("some"); }, [](proto::Layout& m) { m.set_dp(0); },
            [](proto::Layout& m) { m.set_tp(-1); }}) {
     proto::Layout message = ToProto(layout);
     spoil(message);
