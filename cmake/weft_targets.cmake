@@ -43,7 +43,9 @@ function(weft_test name)
   if(NOT arg_PROCESSORS)
     set(arg_PROCESSORS 1)
   endif()
-  set(properties LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS})
+  # Never the state folder of whoever runs the tests.
+  set(properties LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS}
+    ENVIRONMENT "XDG_STATE_HOME=${PROJECT_BINARY_DIR}/state")
   if(arg_RUN_SERIAL)
     list(APPEND properties RUN_SERIAL TRUE)
   endif()

@@ -14,6 +14,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/detach.h"
 #include "launcher/job_yaml.h"
+#include "launcher/ledger.h"
 #include "launcher/machine.h"
 #include "launcher/progress.h"
 #include "launcher/run_folder.h"
@@ -22,6 +23,7 @@
 #include "plan/search/describe.h"
 #include "plan/search/search.h"
 #include "process/signals.h"
+#include "process/version.h"
 
 namespace weft {
 namespace {
@@ -167,8 +169,39 @@ absl::StatusOr<Prepared> Prepare(const RunArguments& arguments, int* exit_code) 
   return prepared;
 }
 
+// What was predicted beside what was measured, for the next `weft plan` on this hardware.
+// `from_byte` of metrics.jsonl on is this run's. A ledger that cannot be written is worth a
+// warning, no more.
+void Record(const Prepared& prepared, const ProgressState& state, int64_t from_byte) {
+  const std::optional<MeasuredSteps> measured = MeasureSteps(prepared.paths.metrics(), from_byte);
+  if (!measured) return;
+  const JobSpec& job = prepared.file.job;
+  const Plan& plan = prepared.plan;
+  LedgerEntry entry;
+  entry.unix_s = absl::ToUnixSeconds(absl::Now());
+  entry.hardware = HardwareKey(job.cluster);
+  entry.weft = VersionText();
+  entry.job = job.name;
+  entry.model =
+      absl::StrCat(FamilyName(job.model.family), ", ", ParameterCount(job.model), " parameters");
+  entry.layout = LayoutText(plan.layout);
+  entry.workers = plan.layout.world_size();
+  entry.steps = measured->steps;
+  entry.predicted_step_s = plan.time.total_s();
+  entry.measured_step_s = measured->median_s;
+  for (size_t i = 0; i < kTimeTerms; ++i) {
+    const auto term = static_cast<TimeTerm>(i);
+    entry.terms_s.emplace_back(TimeTermName(term), plan.time.of(term));
+  }
+  entry.planned_bytes = state.planned_bytes;
+  entry.peak_bytes = state.peak_bytes;
+  const absl::Status written = AppendToLedger(LedgerPath(), entry);
+  if (!written.ok()) std::cerr << "weft: warning: " << written.message() << "\n";
+}
+
 int Train(const RunArguments& arguments, const Prepared& prepared, const Continuation& going_on) {
   const JobSpec& job = prepared.file.job;
+  const int64_t metrics_bytes = FileBytes(prepared.paths.metrics());
   signal(SIGPIPE, SIG_IGN);  // a closed terminal or pipe does not end a run
   std::atomic<StopLevel> stop{StopLevel::kNone};
   // TERM asks for the gentle stop however often it comes; a Ctrl-C after any request means now. A
@@ -196,6 +229,7 @@ int Train(const RunArguments& arguments, const Prepared& prepared, const Continu
                  .on_event = [&](const proto::JobEvent& event) { progress.Take(event); },
                  .say = [&](const std::string& line) { progress.Say(line); }});
   progress.Finish();
+  Record(prepared, progress.state(), metrics_bytes);
   if (!outcome.ok()) return Fail(outcome.status());
   return Summary(arguments, job, prepared.paths, *outcome, progress,
                  absl::ToDoubleSeconds(absl::Now() - start));

@@ -49,10 +49,13 @@ bool IsZombie(const std::filesystem::path& proc) {
 
 }  // namespace
 
-Child::Child(std::vector<std::string> arguments,
-             const std::map<std::string, std::string>& environment, std::string stdout_path,
-             std::string stderr_path)
+Child::Child(std::vector<std::string> arguments, const std::map<std::string, std::string>& added,
+             std::string stdout_path, std::string stderr_path)
     : stdout_path_(std::move(stdout_path)), stderr_path_(std::move(stderr_path)) {
+  // Never the state folder of whoever runs the tests.
+  std::map<std::string, std::string> environment = added;
+  environment.emplace("XDG_STATE_HOME",
+                      std::filesystem::path(stdout_path_).parent_path() / "state");
   std::vector<std::string> variables;
   for (char** variable = environ; *variable; ++variable) {
     const std::string text = *variable;

@@ -17,7 +17,8 @@ struct Ended {
 
 class Child {
  public:
-  // Starts arguments[0]; `environment` is added to this process's. Output goes to the two files.
+  // Starts arguments[0]; `environment` is added to this process's, and a state folder of its own
+  // beside `stdout_path`. Output goes to the two files.
   Child(std::vector<std::string> arguments, const std::map<std::string, std::string>& environment,
         std::string stdout_path, std::string stderr_path);
   ~Child();

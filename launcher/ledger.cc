@@ -1,0 +1,192 @@
+#include "launcher/ledger.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "launcher/cluster_yaml.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kFormatVersion = 1;
+constexpr int64_t kReadBytes = int64_t{1} << 20;
+constexpr int kNewestRuns = 50;
+constexpr int kWarmUpSteps = 2;
+constexpr size_t kLeastSteps = 5;
+
+// FNV-1a: the same on every machine and in every build.
+uint64_t Digest(absl::string_view text) {
+  uint64_t digest = 14695981039346656037U;
+  for (const char c : text) digest = (digest ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  return digest;
+}
+
+Json ToJson(const LedgerEntry& entry) {
+  Json terms = Json::object();
+  for (const auto& [name, seconds] : entry.terms_s) terms[name] = seconds;
+  return {{"format_version", kFormatVersion},
+          {"unix_s", entry.unix_s},
+          {"hardware", entry.hardware},
+          {"weft", entry.weft},
+          {"job", entry.job},
+          {"model", entry.model},
+          {"layout", entry.layout},
+          {"workers", entry.workers},
+          {"steps", entry.steps},
+          {"predicted_step_s", entry.predicted_step_s},
+          {"measured_step_s", entry.measured_step_s},
+          {"terms_s", terms},
+          {"planned_bytes", entry.planned_bytes},
+          {"peak_bytes", entry.peak_bytes}};
+}
+
+std::optional<LedgerEntry> FromLine(const std::string& line) {
+  try {
+    const Json json = Json::parse(line);
+    if (json.at("format_version") != kFormatVersion) return std::nullopt;
+    LedgerEntry entry;
+    json.at("unix_s").get_to(entry.unix_s);
+    json.at("hardware").get_to(entry.hardware);
+    json.at("weft").get_to(entry.weft);
+    json.at("job").get_to(entry.job);
+    json.at("model").get_to(entry.model);
+    json.at("layout").get_to(entry.layout);
+    json.at("workers").get_to(entry.workers);
+    json.at("steps").get_to(entry.steps);
+    json.at("predicted_step_s").get_to(entry.predicted_step_s);
+    json.at("measured_step_s").get_to(entry.measured_step_s);
+    for (const auto& [name, seconds] : json.at("terms_s").items()) {
+      entry.terms_s.emplace_back(name, seconds.get<double>());
+    }
+    json.at("planned_bytes").get_to(entry.planned_bytes);
+    json.at("peak_bytes").get_to(entry.peak_bytes);
+    return entry;
+  } catch (const Json::exception&) {
+    return std::nullopt;  // another version's, or half a line
+  }
+}
+
+// The value below which `share` of the values lie. REQUIRES: values is not empty.
+double Quantile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  const double at = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): only reader
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+std::string HardwareKey(const Cluster& cluster) {
+  Cluster hardware = cluster;
+  hardware.nodes = 1;
+  hardware.slots_per_node = 1;
+  return absl::StrCat(cluster.name, "/",
+                      absl::Hex(Digest(ClusterText(hardware, 0)), absl::kZeroPad16));
+}
+
+std::string LedgerPathFrom(absl::string_view state_home, absl::string_view home) {
+  if (absl::StartsWith(state_home, "/")) return absl::StrCat(state_home, "/weft/ledger.jsonl");
+  if (absl::StartsWith(home, "/")) return absl::StrCat(home, "/.local/state/weft/ledger.jsonl");
+  return "";
+}
+
+std::string LedgerPath() {
+  return LedgerPathFrom(Variable("XDG_STATE_HOME"), Variable("HOME"));
+}
+
+absl::Status AppendToLedger(const std::string& path, const LedgerEntry& entry) {
+  if (path.empty()) return absl::OkStatus();
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (std::filesystem::create_directories(folder, error)) {
+    std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
+  }
+  const std::string line =
+      ToJson(entry).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  const bool ok = file >= 0 && write(file, line.data(), line.size()) == std::ssize(line);
+  if (file >= 0) close(file);
+  if (ok) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(path, ": cannot be written; this run is not recorded there"));
+}
+
+std::vector<LedgerEntry> ReadLedger(const std::string& path) {
+  std::vector<LedgerEntry> entries;
+  std::ifstream stream(path);
+  const int64_t bytes = FileBytes(path);
+  std::string line;
+  if (bytes > kReadBytes) {
+    stream.seekg(bytes - kReadBytes);
+    std::getline(stream, line);  // the rest of a line
+  }
+  while (std::getline(stream, line)) {
+    if (std::optional<LedgerEntry> entry = FromLine(line)) entries.push_back(*std::move(entry));
+  }
+  return entries;
+}
+
+std::optional<RecordedError> ErrorOn(const std::vector<LedgerEntry>& entries,
+                                     const std::string& hardware) {
+  std::vector<double> errors;
+  std::vector<double> sizes;
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (entry->hardware != hardware || !(entry->measured_step_s > 0)) continue;
+    errors.push_back(entry->predicted_step_s / entry->measured_step_s - 1);
+    sizes.push_back(std::abs(errors.back()));
+    if (errors.size() == kNewestRuns) break;
+  }
+  if (errors.empty()) return std::nullopt;
+  return RecordedError{static_cast<int>(errors.size()), Quantile(errors, 0.5),
+                       Quantile(sizes, 0.9)};
+}
+
+std::string RecordedErrorText(const Cluster& cluster) {
+  const auto error = ErrorOn(ReadLedger(LedgerPath()), HardwareKey(cluster));
+  if (!error) return "";
+  return absl::StrFormat("recorded: %d %s on this profile, median error %+.1f %%, p90 %.1f %%",
+                         error->runs, error->runs == 1 ? "run" : "runs", 100 * error->median,
+                         100 * error->p90);
+}
+
+std::optional<MeasuredSteps> MeasureSteps(const std::string& metrics, int64_t from_byte) {
+  std::ifstream stream(metrics);
+  stream.seekg(from_byte);
+  std::map<int64_t, int> seen;  // steps of each generation
+  std::vector<double> seconds;
+  for (std::string line; std::getline(stream, line);) {
+    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("step_s") || !json["step_s"].is_number()) continue;
+    const int64_t generation = json.value("generation", int64_t{0});
+    if (++seen[generation] > kWarmUpSteps) seconds.push_back(json["step_s"].get<double>());
+  }
+  if (seconds.size() < kLeastSteps) return std::nullopt;
+  return MeasuredSteps{std::ssize(seconds), Quantile(seconds, 0.5)};
+}
+
+int64_t FileBytes(const std::string& path) {
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(path, error);
+  return error ? 0 : static_cast<int64_t>(bytes);
+}
+
+}  // namespace weft

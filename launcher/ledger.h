@@ -1,0 +1,77 @@
+// The ledger: one line for each run of this user, what was predicted beside what was measured, so
+// that `weft plan` can say how far off it has been on this hardware. A JSON-lines file in the
+// user's state folder; losing it costs nothing but that sentence. Whole lines are appended at once,
+// so that several runs may write.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "plan/cluster.h"
+
+namespace weft {
+
+struct LedgerEntry {
+  int64_t unix_s = 0;
+  std::string hardware;  // HardwareKey
+  std::string weft;      // version that predicted and ran
+  std::string job;
+  std::string model;   // "gpt2, 842 k parameters"
+  std::string layout;  // LayoutText
+  int workers = 0;
+  int64_t steps = 0;  // that were measured
+  double predicted_step_s = 0;
+  double measured_step_s = 0;                           // median
+  std::vector<std::pair<std::string, double>> terms_s;  // of the prediction
+  int64_t planned_bytes = 0;                            // of the largest worker, libraries included
+  int64_t peak_bytes = 0;                               // its measured peak; 0 = not known
+  friend bool operator==(const LedgerEntry&, const LedgerEntry&) = default;
+};
+
+// "cpu/5f2e91c3a07b4d68": the profile's name and a digest of its figures, but for how many nodes
+// and slots are used. A profile that was measured anew starts a new record.
+std::string HardwareKey(const Cluster& cluster);
+
+// $XDG_STATE_HOME/weft/ledger.jsonl, else ~/.local/state/weft/ledger.jsonl; empty if there is
+// neither (no ledger is kept then).
+std::string LedgerPath();
+// Of the variables' values; the XDG base directory specification ignores relative ones.
+std::string LedgerPathFrom(absl::string_view state_home, absl::string_view home);
+
+// Unavailable if it cannot be written; folders are made (0700). Nothing to do for an empty path.
+absl::Status AppendToLedger(const std::string& path, const LedgerEntry& entry);
+
+// The newest entries (those of the last MiB), oldest first. Lines that cannot be read are skipped.
+std::vector<LedgerEntry> ReadLedger(const std::string& path);
+
+// Errors are predicted / measured - 1: above 0, the step was faster than predicted.
+struct RecordedError {
+  int runs = 0;
+  double median = 0;  // signed
+  double p90 = 0;     // of the absolute errors
+};
+
+// Of the last 50 runs on this hardware; nothing if there is none. Pure.
+std::optional<RecordedError> ErrorOn(const std::vector<LedgerEntry>& entries,
+                                     const std::string& hardware);
+
+// For people: "recorded: 12 runs on this profile, median error +3.1 %, p90 7.0 %"; empty if there
+// is no record. Reads the user's ledger.
+std::string RecordedErrorText(const Cluster& cluster);
+
+// Step times that a run has put into its metrics.jsonl beyond `from_byte`: the median, without the
+// first two steps of each generation. Nothing if fewer than 5 are left.
+struct MeasuredSteps {
+  int64_t steps = 0;
+  double median_s = 0;
+};
+std::optional<MeasuredSteps> MeasureSteps(const std::string& metrics, int64_t from_byte);
+
+// Bytes of a file; 0 if there is none.
+int64_t FileBytes(const std::string& path);
+
+}  // namespace weft
