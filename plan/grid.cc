@@ -78,6 +78,13 @@ std::vector<int> RankGrid::GroupOf(Axis axis, int rank) const {
   return group;
 }
 
+std::vector<int> RankGrid::TensorNeighboursOf(int rank, int size) const {
+  CHECK(size >= 1 && tp_ % size == 0);
+  const std::vector<int> group = GroupOf(Axis::kTensor, rank);
+  const auto first = group.begin() + CoordinatesOf(rank).tp / size * size;
+  return {first, first + size};
+}
+
 std::vector<int> RankGrid::EmbeddingGroupOf(int rank) const {
   std::vector<int> pipeline = GroupOf(Axis::kPipeline, rank);
   if (pipeline.size() == 1) return pipeline;

@@ -37,6 +37,9 @@ class RankGrid {
   // Ranks that differ from `rank` along `axis` only, `rank` included, in axis order.
   std::vector<int> GroupOf(Axis axis, int rank) const;
 
+  // The `size` neighbours of rank's tp group that `rank` is among. REQUIRES: size divides tp.
+  std::vector<int> TensorNeighboursOf(int rank, int size) const;
+
   // First and last pipeline stage of rank's pipeline: who share a tied embedding. One rank if pp=1.
   std::vector<int> EmbeddingGroupOf(int rank) const;
 

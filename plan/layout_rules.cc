@@ -315,10 +315,6 @@ std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layou
   if (layout.ep != 1) refuse("parallelism.ep", layout.ep, "1");
   if (layout.zero_stage != 0) refuse("parallelism.zero_stage", layout.zero_stage, "0");
   if (layout.sequence_parallel) refuse("parallelism.sequence_parallel", "true", "false");
-  if (layout.tp > model.num_kv_heads && layout.tp % model.num_kv_heads == 0) {
-    refuse("parallelism.tp", absl::StrCat(layout.tp, " with ", model.num_kv_heads, " kv heads"),
-           DivisorsText(model.num_kv_heads, model.num_kv_heads, layout.tp));
-  }
   for (int stage = 0; stage < layout.pp; ++stage) {
     if (layout.recompute_of(stage) == Recompute::kNone) continue;
     refuse("activation_checkpointing.mode", RecomputeName(layout.recompute_of(stage)), "none");

@@ -157,14 +157,15 @@ int PeerStage(Op transfer, int stage, int stages) {
   return (stage + (next ? 1 : stages - 1)) % stages;
 }
 
-std::vector<Action> StepSchedule(const Layout& layout, int stage, bool tied) {
+std::vector<Action> StepSchedule(const Layout& layout, int stage, bool tied, int kv_head_copies) {
   CHECK(stage >= 0 && stage < layout.pp);
   const std::vector<Action> compute =
       ComputeOrder(layout.schedule, stage, layout.pp, static_cast<int>(layout.num_microbatches),
                    layout.virtual_stages);
   std::vector<Action> actions = WithTransfers(stage, layout.pp, compute, layout.virtual_stages);
-  // The tied copies are summed inside a replica first: after that both hold the same gradient, and
-  // the sum over dp keeps them equal, in the same order on both.
+  // Copies are summed inside a replica first: after that all hold the same gradient, and the sum
+  // over dp keeps them equal, in the same order on each.
+  if (kv_head_copies > 1) actions.push_back({.op = Op::kReduceKvCopies});
   const bool has_embedding = stage == 0 || stage == layout.pp - 1;
   if (tied && layout.pp > 1 && has_embedding) actions.push_back({.op = Op::kReduceTiedEmbedding});
   if (layout.dp > 1) actions.push_back({.op = Op::kReduceGradients, .bucket = 0});
@@ -255,6 +256,8 @@ std::string ActionText(const Action& action) {
       return absl::StrCat("recv_grad", m);
     case Op::kSendGradient:
       return absl::StrCat("send_grad", m);
+    case Op::kReduceKvCopies:
+      return "reduce_kv";
     case Op::kReduceTiedEmbedding:
       return "reduce_tied";
     case Op::kReduceGradients:

@@ -20,6 +20,7 @@ enum class Op {
   kSendActivation,
   kRecvGradient,
   kSendGradient,
+  kReduceKvCopies,       // sum of k's and v's gradients over the tp ranks that share kv heads
   kReduceTiedEmbedding,  // sum of the tied embedding's gradient over first and last stage
   kReduceGradients,      // sum over the data axis, one bucket
   kReduceNorm,           // squared gradient norm, loss, stop flag: over all ranks, in double
@@ -60,8 +61,10 @@ std::vector<Action> WithTransfers(int stage, int stages, absl::Span<const Action
 int PeerStage(Op transfer, int stage, int stages);
 
 // The whole step of a rank on `stage`: WithTransfers(ComputeOrder), then reductions, norm, update.
-// `tied` : the model ties its embeddings. Reductions that have nobody to talk to are left out.
-std::vector<Action> StepSchedule(const Layout& layout, int stage, bool tied);
+// `tied` : the model ties its embeddings; `kv_head_copies`: tp ranks that share a kv head
+// (plan/shard). Reductions that have nobody to talk to are left out.
+std::vector<Action> StepSchedule(const Layout& layout, int stage, bool tied,
+                                 int kv_head_copies = 1);
 
 // Forward passes only, with their transfers: validation.
 std::vector<Action> EvaluationSchedule(int stage, int stages, int microbatches, int chunks = 1);

@@ -36,6 +36,14 @@ TensorShard ShardOf(const TensorSpec& tensor, int tp, int tp_index) {
     return shard;
   }
   const auto dim = static_cast<size_t>(tensor.split_dim);
+  const int64_t units = tensor.dims[dim] / tensor.split_unit;
+  if (units < tp) {
+    CHECK(tp % units == 0);
+    shard.gradient_parts = static_cast<int>(tp / units);
+    shard.primary = tp_index % shard.gradient_parts == 0;
+    tp = static_cast<int>(units);
+    tp_index /= shard.gradient_parts;
+  }
   const Range range = SplitRange(tensor.dims[dim], tensor.split_unit, tp, tp_index);
   shard.begin[dim] = range.begin;
   shard.end[dim] = range.end;
@@ -81,6 +89,10 @@ Range SplitRange(int64_t extent, int64_t unit, int parts, int part) {
   CHECK(unit >= 1 && extent % unit == 0);
   const BlockRange units = EvenSplit(extent / unit, parts, part);
   return {units.begin * unit, units.end * unit};
+}
+
+int KvHeadCopies(const ModelShape& model, const Layout& layout) {
+  return static_cast<int>(std::max<int64_t>(1, layout.tp / model.num_kv_heads));
 }
 
 std::string ShardText(const TensorShard& shard) {

@@ -16,7 +16,8 @@ absl::Status ToStatus(const BackendStatus& status, absl::string_view doing) {
 RankGroups::RankGroups(const Layout& layout, Comm& comm)
     : layout_(layout), comm_(comm), at_(layout.grid().CoordinatesOf(comm.rank())) {}
 
-absl::StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Layout& layout, Comm& comm) {
+absl::StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Layout& layout,
+                                                               int kv_head_copies, Comm& comm) {
   if (comm.world_size() != layout.world_size()) {
     return absl::FailedPreconditionError(
         absl::StrCat("world size: ", comm.world_size(), " workers were started, but the layout ",
@@ -33,6 +34,8 @@ absl::StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Layout& lay
   std::vector<int> all(static_cast<size_t>(layout.world_size()));
   std::iota(all.begin(), all.end(), 0);
   ASSIGN_OR_RETURN(groups->world_, groups->NewGroup(all));
+  ASSIGN_OR_RETURN(groups->kv_copies_,
+                   groups->NewGroup(grid.TensorNeighboursOf(rank, kv_head_copies)));
   return groups;
 }
 
@@ -60,6 +63,11 @@ absl::Status RankGroups::SumOverTensor(View data) {
 absl::Status RankGroups::MaxOverTensor(View data) {
   if (layout_.tp == 1) return absl::OkStatus();
   return ToStatus(comm_.AllReduce(tensor_, ReduceOp::kMax, data), "maximum over tp");
+}
+
+absl::Status RankGroups::SumOverKvCopies(View data) {
+  return ToStatus(comm_.AllReduce(kv_copies_, ReduceOp::kSum, data),
+                  "sum over the ranks that share kv heads");
 }
 
 absl::Status RankGroups::SumOverData(View data) {

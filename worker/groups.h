@@ -22,7 +22,9 @@ class RankGroups {
  public:
   // Collective. FailedPrecondition if `comm` does not have layout.world_size() ranks.
   // `comm` outlives the groups.
-  static absl::StatusOr<std::unique_ptr<RankGroups>> Create(const Layout& layout, Comm& comm);
+  // `kv_head_copies`: neighbouring tp ranks that share a kv head.
+  static absl::StatusOr<std::unique_ptr<RankGroups>> Create(const Layout& layout,
+                                                            int kv_head_copies, Comm& comm);
 
   int rank() const { return comm_.rank(); }
   const GridCoordinates& at() const { return at_; }
@@ -34,6 +36,7 @@ class RankGroups {
 
   absl::Status SumOverTensor(View data);      // over tp
   absl::Status MaxOverTensor(View data);      // over tp
+  absl::Status SumOverKvCopies(View data);    // over the tp ranks that share a kv head
   absl::Status SumOverData(View data);        // over dp
   absl::Status SumOverTiedCopies(View data);  // first and last stage; REQUIRES: on one of them
   absl::Status SumOverWorld(absl::Span<double> values);
@@ -51,6 +54,7 @@ class RankGroups {
   const GridCoordinates at_;
   int tensor_ = -1;
   int data_ = -1;
+  int kv_copies_ = -1;
   int tied_copies_ = -1;
   int world_ = -1;
 };

@@ -60,7 +60,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Assignment& assig
   RETURN_IF_ERROR(CheckTrainable(assignment.job, assignment.layout));
   CHECK(rank == comm.rank());
   auto trainer = std::unique_ptr<Trainer>(new Trainer(assignment, device, std::move(hooks)));
-  ASSIGN_OR_RETURN(trainer->groups_, RankGroups::Create(trainer->layout_, comm));
+  ASSIGN_OR_RETURN(trainer->groups_,
+                   RankGroups::Create(trainer->layout_,
+                                      KvHeadCopies(trainer->job_.model, trainer->layout_), comm));
   RETURN_IF_ERROR(trainer->OpenData());
   RETURN_IF_ERROR(trainer->Allocate(rank));
   RETURN_IF_ERROR(trainer->LoadOrInitialize());
@@ -92,7 +94,8 @@ absl::Status Trainer::Allocate(int rank) {
       std::make_unique<Stage>(job_.model, job_.batch(), *parameters_, *arena_, device_, *groups_);
   RETURN_IF_ERROR(arena_->CheckAllUsed());
   const int stage = groups_->at().pp;
-  schedule_ = StepSchedule(layout_, stage, job_.model.tied_embeddings);
+  schedule_ =
+      StepSchedule(layout_, stage, job_.model.tied_embeddings, KvHeadCopies(job_.model, layout_));
   evaluation_ = EvaluationSchedule(stage, layout_.pp, static_cast<int>(layout_.num_microbatches),
                                    layout_.virtual_stages);
   return absl::OkStatus();
@@ -169,6 +172,8 @@ absl::Status Trainer::Do(const Action& action, StepReport& report) {
     case Op::kBackwardInput:
     case Op::kBackwardWeight:
       return stage_->Compute(action);
+    case Op::kReduceKvCopies:
+      return ReduceKvCopies();
     case Op::kReduceTiedEmbedding:
       return groups_->SumOverTiedCopies(parameters_->Get(kTokenEmbeddingName).gradient);
     case Op::kReduceGradients:
@@ -184,6 +189,15 @@ absl::Status Trainer::Do(const Action& action, StepReport& report) {
       CHECK(false);
       return absl::OkStatus();
   }
+}
+
+// Each of the ranks that share a kv head has seen its own query heads only.
+absl::Status Trainer::ReduceKvCopies() {
+  for (const Parameter& parameter : parameters_->all()) {
+    if (parameter.shard.gradient_parts == 1) continue;
+    RETURN_IF_ERROR(groups_->SumOverKvCopies(parameter.gradient));
+  }
+  return absl::OkStatus();
 }
 
 // Loss, squared norm and stop flag in one reduction, so that all ranks know the same. Of the ranks

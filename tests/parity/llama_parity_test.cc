@@ -161,6 +161,8 @@ INSTANTIATE_TEST_SUITE_P(Parity, AnyLayoutOfLlama,
                          testing::Values(LayoutCase{"dp2", 2, 1, 1, k1f1b, 2, 1},
                                          LayoutCase{"tp2", 1, 2, 1, k1f1b, 4, 2},
                                          LayoutCase{"pp2", 1, 1, 2, k1f1b, 2, 2},
+                                         LayoutCase{"tp2_one_kv_head", 1, 2, 1, k1f1b, 4, 1},
+                                         LayoutCase{"tp4_two_kv_heads", 1, 4, 1, k1f1b, 4, 2},
                                          LayoutCase{"dp2_tp2_pp2", 2, 2, 2, k1f1b, 1, 2}),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
@@ -194,6 +196,8 @@ TEST_P(PlantedInLlama, IsSeenByTheComparison) {
 INSTANTIATE_TEST_SUITE_P(Parity, PlantedInLlama,
                          testing::Values(BugCase{"rotary_offset", PlantedBug::kRotaryOffset, 2, 2,
                                                  "gradient blocks.3.attn.q.weight"},
+                                         BugCase{"kv_not_reduced", PlantedBug::kKvNotReduced, 4, 2,
+                                                 "gradient blocks.2.attn.k.weight"},
                                          BugCase{"tensor_not_reduced",
                                                  PlantedBug::kTensorNotReduced, 2, 2,
                                                  "gradient blocks.3.norm1.weight"}),

@@ -17,6 +17,7 @@ enum class PlantedBug {
   kTensorNotReduced,  // the input gradient of q, k and v is not summed over tp
   kMicrobatchWeight,  // one microbatch counts 1 % too much
   kTiedNotReduced,    // first and last stage keep their own part of the embedding's gradient
+  kKvNotReduced,      // ranks that share a kv head keep their own part of its gradient
   kRotaryOffset,      // rank 0 turns its queries as if they stood one position later
   kWeightSkipped,     // rank 0 leaves out one microbatch's gradient of one weight
   kChunksSwapped,     // rank 0 runs its two chunks of one block each in the wrong order

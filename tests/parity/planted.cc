@@ -116,6 +116,7 @@ class PlantedComm final : public PassingComm {
       : PassingComm(inner),
         bug_(parity.bug),
         embedding_elements_(parity.job.model.vocab_size * parity.job.model.hidden_size),
+        kv_head_elements_(parity.job.model.head_dim * parity.job.model.hidden_size),
         watch_(std::move(watch)) {}
 
   BackendStatus AllReduce(int group, ReduceOp op, View data) override {
@@ -123,6 +124,7 @@ class PlantedComm final : public PassingComm {
     watch_->attention_gradient_is_last = false;
     if (bug_ == PlantedBug::kTensorNotReduced && of_attention) return {};
     if (bug_ == PlantedBug::kTiedNotReduced && data.elements() == embedding_elements_) return {};
+    if (bug_ == PlantedBug::kKvNotReduced && data.elements() == kv_head_elements_) return {};
     return inner_.AllReduce(group, op, data);
   }
   BackendStatus Exchange(const Transfer* transfers, int count) override {
@@ -150,6 +152,7 @@ class PlantedComm final : public PassingComm {
  private:
   const PlantedBug bug_;
   const int64_t embedding_elements_;
+  const int64_t kv_head_elements_;
   const std::shared_ptr<Watch> watch_;
   int64_t sends_ = 0;
   std::vector<float> last_sent_, stale_;

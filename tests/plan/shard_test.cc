@@ -100,9 +100,9 @@ void Count(const TensorShard& shard, std::vector<int>& counts) {
 
 TEST(SmallCases, AreManyAndCutEveryAxis) {
   const std::vector<Case> cases = SmallCases();
-  // gpt2: tp 1, 2, 4; llama with 2 kv heads: tp 1, 2; both tied and not, 2 dp; pp 1 to 5, of 2
-  // stages also an uneven pair, and one of two chunks each.
-  EXPECT_EQ(std::ssize(cases), (3 + 2) * 2 * 2 * (5 + 2));
+  // tp 1, 2, 4, the last of which shares llama's 2 kv heads; both tied and not, 2 dp; pp 1 to 5, of
+  // 2 stages also an uneven pair, and one of two chunks each.
+  EXPECT_EQ(std::ssize(cases), (3 + 3) * 2 * 2 * (5 + 2));
 }
 
 TEST(ShardsOf, PrimariesOfAReplicaTileEachTensorExactlyOnce) {
@@ -124,6 +124,29 @@ TEST(ShardsOf, PrimariesOfAReplicaTileEachTensorExactlyOnce) {
       }
     }
   }
+}
+
+TEST(ShardsOf, NeighboursShareAKvHeadThatIsNotThereForEach) {
+  Layout layout;
+  layout.tp = 4;
+  const ModelShape model = TinyLlama(true);  // 2 kv heads of 2
+  EXPECT_EQ(KvHeadCopies(model, layout), 2);
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < 4; ++rank) {
+    for (const TensorShard& shard : ShardsOf(model, layout, rank)) {
+      const bool is_shared = shard.tensor.name.find(".attn.k.") != std::string::npos ||
+                             shard.tensor.name.find(".attn.v.") != std::string::npos;
+      EXPECT_EQ(shard.gradient_parts, is_shared ? 2 : 1) << ShardText(shard);
+      if (shard.tensor.name != "blocks.0.attn.k.weight") continue;
+      keys.push_back(absl::StrCat(ShardText(shard), shard.primary ? " primary" : ""));
+    }
+  }
+  EXPECT_EQ(keys,
+            (std::vector<std::string>{
+                "blocks.0.attn.k.weight[0:2,0:8] primary", "blocks.0.attn.k.weight[0:2,0:8]",
+                "blocks.0.attn.k.weight[2:4,0:8] primary", "blocks.0.attn.k.weight[2:4,0:8]"}));
+  layout.tp = 2;
+  EXPECT_EQ(KvHeadCopies(model, layout), 1);
 }
 
 TEST(ShardsOf, DataRanksHoldTheSame) {

@@ -88,7 +88,10 @@ INSTANTIATE_TEST_SUITE_P(
                     LayoutCase{1, 2, 1, k1f1b, 2, 2}, LayoutCase{1, 4, 1, k1f1b, 4, 4},
                     LayoutCase{1, 1, 2, k1f1b, 2, 2}, LayoutCase{1, 1, 4, kGpipe, 1, 1},
                     LayoutCase{2, 1, 2, k1f1b, 2, 1}, LayoutCase{1, 2, 2, k1f1b, 2, 2},
-                    LayoutCase{2, 2, 2, k1f1b, 1, 2}, LayoutCase{2, 2, 2, kGpipe, 2, 4}));
+                    LayoutCase{2, 2, 2, k1f1b, 1, 2}, LayoutCase{2, 2, 2, kGpipe, 2, 4},
+                    // Fewer kv heads than tp ranks: neighbours share them.
+                    LayoutCase{1, 2, 1, k1f1b, 2, 1}, LayoutCase{1, 4, 1, k1f1b, 4, 2},
+                    LayoutCase{2, 4, 1, k1f1b, 1, 1}, LayoutCase{1, 4, 2, k1f1b, 2, 2}));
 
 TEST(LlamaTrainer, TrainsATiedHeadAcrossStages) {
   const TestFolder folder;
