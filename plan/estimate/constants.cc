@@ -10,9 +10,9 @@ namespace {
 MatmulHabits Matmul() {
   MatmulHabits habits;
   habits.half_rate_inner = 20;
-  habits.wave_loss = 1;
-  habits.small_tile_loss = 0.293;
-  habits.odd_size_rate = 0.0759;
+  habits.wave_loss = 0.998;
+  habits.small_tile_loss = 0.298;
+  habits.odd_size_rate = 0.0755;
   return habits;
 }
 
@@ -21,26 +21,21 @@ GenerationConstants Ampere() {
   constants.matmul_bf16 = 0.783;
   constants.attention = 0.366;
   constants.streaming = 0.92;
-  constants.op_overhead_s = 1.13e-05;
   constants.intra_node = 1;
-  // Not fitted, but a prior: what InfiniBand gives of its rate in large collectives.
-  constants.inter_node = 0.7;
-  constants.intra_latency_s = 1.44e-05;
+  constants.intra_latency_s = 1.5e-05;
   constants.inter_latency_s = 5e-06;
   return constants;
 }
 
 GenerationConstants Hopper() {
   GenerationConstants constants;
-  constants.matmul_bf16 = 0.772;
-  constants.matmul_fp8 = 0.744;
-  constants.attention = 0.25;
+  constants.matmul_bf16 = 0.725;
+  constants.matmul_fp8 = 0.669;
+  constants.attention = 0.28;
   constants.streaming = 0.75;
-  constants.op_overhead_s = 1.46e-05;
-  constants.intra_node = 0.5;
-  constants.inter_node = 0.488;
+  constants.intra_node = 0.65;
   constants.intra_latency_s = 2e-06;
-  constants.inter_latency_s = 5e-06;
+  constants.inter_latency_s = 1.4e-05;
   return constants;
 }
 
@@ -48,10 +43,9 @@ GenerationConstants Hopper() {
 GenerationConstants Blackwell() {
   GenerationConstants constants;
   constants.matmul_bf16 = 0.45;
-  constants.attention = 0.438;
+  constants.attention = 0.437;
   constants.streaming = 0.75;
-  constants.op_overhead_s = 1.5e-05;
-  constants.intra_node = 0.5;
+  constants.intra_node = 0.65;
   constants.intra_latency_s = 1.5e-05;
   return constants;
 }
@@ -72,23 +66,23 @@ TimeHabits Weft() {
 
 TimeHabits Megatron() {
   TimeHabits habits;
-  habits.tensor_hidden_forward = 0.141;
-  habits.tensor_hidden_backward = 0.958;
+  habits.tensor_hidden_forward = 0.0527;
+  habits.tensor_hidden_backward = 0.997;
   habits.pipeline_hidden = 1;
   habits.reduce_window = 1;
   habits.gather_window = 1;
-  habits.bucket_bytes = 4.7e+07;
+  habits.bucket_bytes = 7.94e+07;
   habits.gradient_bytes = 4;
-  habits.forward_ops = 70;
-  habits.backward_ops = 100;
+  habits.forward_ops = 256;
+  habits.backward_ops = 365;
   habits.collective_ops = 0;
-  habits.transfer_ops = 46;
-  habits.microbatch_ops = 502;
-  habits.step_ops = 1510;
+  habits.transfer_ops = 135;
+  habits.microbatch_ops = 2050;
+  habits.step_ops = 5230;
   habits.streaming_forward = 1;
   habits.streaming_backward = 1.5;
   habits.logit_passes = 4;
-  habits.optimizer_bytes = 28;
+  habits.optimizer_bytes = 33.4;
   habits.straggler_sigma = 0;
   return habits;
 }
@@ -98,20 +92,20 @@ TimeHabits MegatronDeepspeed() {
   habits.fused_attention = false;
   habits.zero_all_reduces = true;
   habits.tensor_hidden_forward = 0.5;
-  habits.tensor_hidden_backward = 0.194;
+  habits.tensor_hidden_backward = 0.223;
   habits.pipeline_hidden = 0;
   habits.bucket_bytes = 2e+09;
   habits.gradient_bytes = 2;
-  habits.forward_ops = 168;
-  habits.backward_ops = 110;
-  habits.collective_ops = 6.5;
-  habits.transfer_ops = 30.7;
-  habits.microbatch_ops = 18.1;
-  habits.step_ops = 261;
+  habits.forward_ops = 473;
+  habits.backward_ops = 311;
+  habits.collective_ops = 18.3;
+  habits.transfer_ops = 89.9;
+  habits.microbatch_ops = 56.9;
+  habits.step_ops = 733;
   habits.streaming_forward = 2.5;
   habits.streaming_backward = 3;
   habits.score_passes_forward = 3;
-  habits.score_passes_backward = 15.3;
+  habits.score_passes_backward = 15.2;
   habits.logit_passes = 30;
   habits.optimizer_bytes = 28;
   habits.straggler_sigma = 0.004;
@@ -120,19 +114,19 @@ TimeHabits MegatronDeepspeed() {
 
 TimeHabits PytorchEager() {
   TimeHabits habits;
-  habits.tensor_hidden_forward = 0.0585;
-  habits.tensor_hidden_backward = 0.349;
-  habits.pipeline_hidden = 0;
-  habits.reduce_window = 0.035;
-  habits.gather_window = 0.000125;
-  habits.bucket_bytes = 2.76e+08;
+  habits.tensor_hidden_forward = 0;
+  habits.tensor_hidden_backward = 0.004;
+  habits.pipeline_hidden = 0.001;
+  habits.reduce_window = 0.0285;
+  habits.gather_window = 0;
+  habits.bucket_bytes = 3.62e+08;
   habits.gradient_bytes = 2;
-  habits.forward_ops = 151;
-  habits.backward_ops = 71;
-  habits.collective_ops = 5.97;
-  habits.transfer_ops = 194;
-  habits.microbatch_ops = 268;
-  habits.step_ops = 4390;
+  habits.forward_ops = 570;
+  habits.backward_ops = 328;
+  habits.collective_ops = 11.9;
+  habits.transfer_ops = 521;
+  habits.microbatch_ops = 1020;
+  habits.step_ops = 11900;
   habits.streaming_forward = 1;
   habits.streaming_backward = 3;
   habits.logit_passes = 4;

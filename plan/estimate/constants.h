@@ -15,9 +15,9 @@ struct GenerationConstants {
   double matmul_fp8 = 0.6;
   double attention = 0.5;       // fused, of the bf16 peak, forward pass
   double streaming = 0.85;      // of the memory's peak
-  double op_overhead_s = 1e-5;  // of the host, per operation
+  double op_overhead_s = 4e-6;  // of the host, to start a kernel; not fitted
   double intra_node = 0.8;      // of one way of the link inside a node
-  double inter_node = 0.8;      // of the NICs' rate
+  double inter_node = 0.7;      // of the NICs' rate, in large collectives; a prior, not fitted
   double intra_latency_s = 5e-6;
   double inter_latency_s = 1e-5;
 };
