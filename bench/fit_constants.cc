@@ -102,10 +102,6 @@ double Fit(TimeConstants& constants, const std::vector<Row>& rows, int rounds,
   return best;
 }
 
-std::string Shape(const MeasuredRun& run) {
-  return run.model;
-}
-
 // "name = value" lines, as this program prints them.
 void Load(const std::string& path, TimeConstants& constants) {
   std::ifstream file(path);
@@ -135,69 +131,87 @@ void Dump(const std::string& path, const StepAccuracy& accuracy) {
   }
 }
 
-int Run(const std::vector<std::string>& arguments) {
+struct Options {
+  std::string steps, load, dump;
   int rounds = 30;
-  std::vector<std::string> only, sources;
   bool cross = false;
-  std::string load, dump;
-  for (size_t i = 2; i + 1 < arguments.size(); ++i) {
+  std::vector<std::string> only, sources;
+};
+
+Options ParseOptions(const std::vector<std::string>& arguments) {
+  Options options;
+  options.steps = arguments[1];
+  for (size_t i = 2; i + 1 < arguments.size(); i += 2) {
     const std::string& value = arguments[i + 1];
-    if (arguments[i] == "--rounds") rounds = std::atoi(value.c_str());
-    if (arguments[i] == "--only") only = absl::StrSplit(value, ',');
-    if (arguments[i] == "--sources") sources = absl::StrSplit(value, ',');
-    if (arguments[i] == "--load") load = value;
-    if (arguments[i] == "--dump") dump = value;
-    if (arguments[i] == "--cross") cross = value == "1";
+    if (arguments[i] == "--rounds" && !absl::SimpleAtoi(value, &options.rounds)) options.rounds = 0;
+    if (arguments[i] == "--only") options.only = absl::StrSplit(value, ',');
+    if (arguments[i] == "--sources") options.sources = absl::StrSplit(value, ',');
+    if (arguments[i] == "--load") options.load = value;
+    if (arguments[i] == "--dump") options.dump = value;
+    if (arguments[i] == "--cross") options.cross = value == "1";
   }
-  const absl::StatusOr<MeasuredTable> table = ReadMeasured(arguments[1]);
+  return options;
+}
+
+// Tiers A and B, but for nodes beyond the second of a cluster whose network is known to be noisy.
+bool IsFitted(const Options& options, const MeasuredRun& run) {
+  if (run.tier == "C") return false;
+  if (absl::StrContains(run.source, "nanotron") && run.gpus > 16) return false;
+  return options.sources.empty() || std::any_of(options.sources.begin(), options.sources.end(),
+                                                [&](const std::string& source) {
+                                                  return absl::StrContains(run.source, source);
+                                                });
+}
+
+// Each model shape of one source left out at a time, always from `start`.
+StepAccuracy CrossValidate(const Options& options, const TimeConstants& start,
+                           const StepAccuracy& all, const std::vector<Row>& rows) {
+  std::map<std::string, std::vector<const MeasuredRun*>> folds;
+  for (const Row& row : rows) {
+    folds[absl::StrCat(row.run->source, " ", row.run->model)].push_back(row.run);
+  }
+  StepAccuracy unseen;
+  for (const auto& [name, fold] : folds) {
+    const MeasuredRun& left_out = *fold.front();
+    const std::vector<Row> others = RowsToFit(all.predictions, [&](const MeasuredRun& run) {
+      return IsFitted(options, run) &&
+             (run.source != left_out.source || run.model != left_out.model);
+    });
+    if (others.empty()) continue;
+    TimeConstants fitted = start;
+    Fit(fitted, others, options.rounds, options.only);
+    for (const MeasuredRun* run : fold) {
+      const absl::StatusOr<Question> question = QuestionOf(fitted, *run);
+      if (question.ok()) unseen.predictions.push_back({run, EstimateStep(*question, run->layout)});
+    }
+  }
+  return unseen;
+}
+
+int Run(const Options& options) {
+  const absl::StatusOr<MeasuredTable> table = ReadMeasured(options.steps);
   if (!table.ok()) {
     std::fprintf(stderr, "fit_constants: %s\n", std::string(table.status().message()).c_str());
     return 2;
   }
   TimeConstants start = FittedTimeConstants();
-  if (!load.empty()) Load(load, start);
+  if (!options.load.empty()) Load(options.load, start);
   const StepAccuracy all = PredictSteps(start, *table);
-  const auto taken = [&](const MeasuredRun& run) {
-    if (run.tier == "C") return false;
-    if (absl::StrContains(run.source, "nanotron") && run.gpus > 16) return false;
-    if (sources.empty()) return true;
-    return std::any_of(sources.begin(), sources.end(), [&](const std::string& source) {
-      return absl::StrContains(run.source, source);
-    });
-  };
+  const std::vector<Row> rows =
+      RowsToFit(all.predictions, [&](const MeasuredRun& run) { return IsFitted(options, run); });
   TimeConstants constants = start;
-  const std::vector<Row> rows = RowsToFit(all.predictions, taken);
   const double before = Loss(constants, rows);
-  const double after = Fit(constants, rows, rounds, only);
+  const double after = Fit(constants, rows, options.rounds, options.only);
   std::printf("%zu rows: loss %.5f -> %.5f\n", rows.size(), before, after);
   for (const FitParameter& parameter : FitParameters(constants)) {
     std::printf("%s = %.5g\n", parameter.name.c_str(), *parameter.value);
   }
-  std::printf("%s", StepAccuracyText(PredictSteps(constants, *table)).c_str());
-  if (!dump.empty()) Dump(dump, PredictSteps(constants, *table));
-  if (!cross) return 0;
-  // Leave one model shape of one source out at a time.
-  std::map<std::string, std::vector<const MeasuredRun*>> folds;
-  for (const Row& row : rows)
-    folds[absl::StrCat(row.run->source, " ", Shape(*row.run))].push_back(row.run);
-  std::vector<StepPrediction> unseen;
-  for (const auto& [name, fold] : folds) {
-    TimeConstants fitted = start;
-    const auto others = RowsToFit(all.predictions, [&](const MeasuredRun& run) {
-      return taken(run) &&
-             (run.source != fold.front()->source || Shape(run) != Shape(*fold.front()));
-    });
-    if (others.empty()) continue;
-    Fit(fitted, others, rounds, only);
-    for (const MeasuredRun* run : fold) {
-      const absl::StatusOr<Question> question = QuestionOf(fitted, *run);
-      unseen.push_back({run, EstimateStep(*question, run->layout)});
-    }
-  }
-  StepAccuracy crossed;
-  crossed.predictions = unseen;
+  const StepAccuracy fitted = PredictSteps(constants, *table);
+  std::printf("%s", StepAccuracyText(fitted).c_str());
+  if (!options.dump.empty()) Dump(options.dump, fitted);
+  if (!options.cross) return 0;
   std::printf("cross-validation, each model shape of a source left out in turn:\n%s",
-              StepAccuracyText(crossed).c_str());
+              StepAccuracyText(CrossValidate(options, start, all, rows)).c_str());
   return 0;
 }
 
@@ -210,5 +224,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: fit_constants STEPS.csv [--rounds N] [--only NAME,...]\n");
     return 2;
   }
-  return weft::Run(arguments);
+  return weft::Run(weft::ParseOptions(arguments));
 }
