@@ -30,7 +30,7 @@ bool Notes(const MeasuredRun& run, absl::string_view words) {
 // "peak spread x1.22" in the notes; 1 if there is none.
 double PeakSpread(const MeasuredRun& run) {
   constexpr absl::string_view kWords = "peak spread x";
-  const size_t at = run.notes.find(std::string(kWords));
+  const size_t at = run.notes.find(std::string{kWords});
   if (at == std::string::npos) return 1;
   std::string digits = run.notes.substr(at + kWords.size(), 5);
   digits = digits.substr(0, digits.find(';'));
@@ -260,7 +260,7 @@ MemoryAccuracy PredictMemory(const MeasuredTable& table) {
     if (asked.ok()) {
       accuracy.predictions.push_back(Predict(run, *asked));
     } else {
-      accuracy.left_out.push_back({run.id, run.source, std::string(asked.status().message())});
+      accuracy.left_out.push_back({run.id, run.source, std::string{asked.status().message()}});
     }
   }
   return accuracy;

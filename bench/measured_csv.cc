@@ -204,7 +204,7 @@ absl::StatusOr<std::map<std::string, size_t>> Columns(absl::string_view header,
 
 absl::StatusOr<MeasuredTable> ParseMeasured(absl::string_view text, absl::string_view name) {
   MeasuredTable table;
-  std::istringstream lines{std::string(text)};
+  std::istringstream lines{std::string{text}};
   std::string line;
   std::getline(lines, line);
   std::map<std::string, size_t> columns;

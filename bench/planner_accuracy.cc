@@ -75,6 +75,6 @@ int main(int argc, char** argv) {
   }
   const absl::Status status = weft::Run(files);
   if (status.ok()) return 0;
-  std::fprintf(stderr, "planner_accuracy: %s\n", std::string(status.message()).c_str());
+  std::fprintf(stderr, "planner_accuracy: %s\n", std::string{status.message()}.c_str());
   return 2;
 }
