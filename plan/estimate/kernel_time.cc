@@ -20,10 +20,7 @@ double RoundUp(double value) {
   return whole < value ? whole + 1 : whole;
 }
 
-}  // namespace
-
-double MatmulSeconds(const Machine& machine, double m, double n, double k) {
-  if (m <= 0 || n <= 0 || k <= 0) return 0;
+double ModelledSeconds(const Machine& machine, double m, double n, double k) {
   const double bytes = machine.element_bytes * (m * k + k * n + m * n);
   if (machine.units <= 0) return 2 * m * n * k / machine.matmul_flops_per_s;
   double best = 0;  // tile areas that one unit works off, at the large tile's rate
@@ -40,6 +37,45 @@ double MatmulSeconds(const Machine& machine, double m, double n, double k) {
   }
   const double waves_s = best * 2 * machine.units / machine.matmul_flops_per_s;
   return std::max(waves_s * (k + machine.half_rate_inner), bytes / machine.memory_bytes_per_s);
+}
+
+double Apart(double a, double b) {
+  return a > b ? a / b : b / a;
+}
+
+// Measured over modelled seconds of the nearest shape that was measured, the less the farther it
+// is: in full up to a factor of kNear in all dims together, not at all beyond kFar.
+double MeasuredCorrection(const Machine& machine, double m, double n, double k) {
+  constexpr double kNear = 2;
+  constexpr double kFar = 16;
+  const MatmulPoint* nearest = nullptr;
+  double distance = kFar;
+  for (const MatmulPoint& point : *machine.matmuls) {
+    if (point.precision != machine.precision || point.flops_per_s <= 0) continue;
+    const double own = Apart(m, static_cast<double>(point.m)) *
+                       Apart(n, static_cast<double>(point.n)) *
+                       Apart(k, static_cast<double>(point.k));
+    if (own >= distance) continue;
+    nearest = &point;
+    distance = own;
+  }
+  if (nearest == nullptr) return 1;
+  const auto point_m = static_cast<double>(nearest->m);
+  const auto point_n = static_cast<double>(nearest->n);
+  const auto point_k = static_cast<double>(nearest->k);
+  const double measured_s = 2 * point_m * point_n * point_k / nearest->flops_per_s;
+  const double ratio = measured_s / ModelledSeconds(machine, point_m, point_n, point_k);
+  const double weight = std::min(1.0, (kFar - distance) / (kFar - kNear));
+  return 1 + weight * (ratio - 1);
+}
+
+}  // namespace
+
+double MatmulSeconds(const Machine& machine, double m, double n, double k) {
+  if (m <= 0 || n <= 0 || k <= 0) return 0;
+  const double modelled_s = ModelledSeconds(machine, m, n, k);
+  return machine.matmuls == nullptr ? modelled_s
+                                    : modelled_s * MeasuredCorrection(machine, m, n, k);
 }
 
 LinearSeconds LinearLayer(const Machine& machine, double m, double n, double k) {

@@ -4,7 +4,8 @@
 
 namespace weft {
 
-// [m, k] x [k, n]. At least the time to move the three matrices.
+// [m, k] x [k, n]. At least the time to move the three matrices. Where the machine's products were
+// measured (`weft calibrate`), the model is corrected by the nearest measured shape.
 double MatmulSeconds(const Machine& machine, double m, double n, double k);
 
 // The three products of a linear layer's [n, k] weight over m tokens.

@@ -18,6 +18,9 @@ Machine MachineOf(const Question& question) {
     machine.wave_loss = habits.matmul.wave_loss;
     machine.small_tile_loss = habits.matmul.small_tile_loss;
   }
+  const bool half = question.precision == Precision::kFp16;
+  machine.precision = half ? Precision::kBf16 : question.precision;
+  if (!device.matmuls.empty()) machine.matmuls = &device.matmuls;
   machine.intra_node = cluster.intra_node;
   machine.inter_node = cluster.inter_node;
   machine.inter_node.bytes_per_s *= static_cast<double>(cluster.nics()) / cluster.slots_per_node;

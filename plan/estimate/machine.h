@@ -1,6 +1,8 @@
 // A cluster as the kernels see it: sustained rates at one precision. The one place that turns
 // plan/cluster.h into numbers for formulas. Pure.
 #pragma once
+#include <vector>
+
 #include "plan/cluster.h"
 #include "plan/estimate/question.h"
 #include "plan/layout.h"
@@ -20,11 +22,14 @@ struct Machine {
   double wave_loss = 0;
   double small_tile_loss = 0;
   double half_rate_inner = 0;
-  LinkProfile intra_node, inter_node;  // per worker
+  const std::vector<MatmulPoint>* matmuls = nullptr;  // measured; borrowed, may be null
+  Precision precision = Precision::kFp32;             // of the points that count
+  LinkProfile intra_node, inter_node;                 // per worker
   int slots_per_node = 1;
   double collective_s = 0;  // to start any collective
 };
 
+// Borrows the question's cluster.
 Machine MachineOf(const Question& question);
 
 }  // namespace weft

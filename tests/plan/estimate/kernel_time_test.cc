@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace weft {
 namespace {
 
@@ -61,6 +63,24 @@ TEST(Matmul, WithoutUnitsEveryShapeHasTheSustainedRate) {
   machine.units = 0;
   EXPECT_DOUBLE_EQ(MatmulSeconds(machine, 3, 5, 7), 2 * 3 * 5 * 7 / 100e9);
   EXPECT_EQ(MatmulSeconds(machine, 0, 5, 7), 0);
+}
+
+TEST(Matmul, MeasuredShapesCorrectTheirNeighbours) {
+  Machine machine = Device();
+  const double modelled_s = MatmulSeconds(machine, 512, 512, 512);
+  const double far_s = MatmulSeconds(machine, 4096, 4096, 4096);
+  const std::vector<MatmulPoint> points = {
+      {.m = 512, .n = 512, .k = 512, .precision = Precision::kBf16, .flops_per_s = 1e9},
+      {.m = 512, .n = 512, .k = 512, .precision = Precision::kFp32, .flops_per_s = 1}};
+  machine.matmuls = &points;
+  machine.precision = Precision::kBf16;
+  const double measured_s = 2.0 * 512 * 512 * 512 / 1e9;
+  EXPECT_DOUBLE_EQ(MatmulSeconds(machine, 512, 512, 512), measured_s);
+  EXPECT_DOUBLE_EQ(MatmulSeconds(machine, 4096, 4096, 4096), far_s);
+  const double between_s = MatmulSeconds(machine, 512 * 8, 512, 512) /
+                           (MatmulSeconds(Device(), 512 * 8, 512, 512) / modelled_s);
+  EXPECT_GT(between_s, modelled_s);
+  EXPECT_LT(between_s, measured_s);
 }
 
 TEST(LinearLayer, GradientsAreProductsOfTheirOwnShape) {
