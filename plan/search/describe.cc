@@ -74,6 +74,18 @@ std::string LayoutLines(const JobSpec& job, const Plan& plan) {
   return text;
 }
 
+// "blocks 0-3", "blocks 0-1, 4-5": of all chunks of a stage.
+std::string BlocksText(const Plan& plan, int stage) {
+  int64_t num_blocks = 0;
+  for (const StageMemory& each : plan.stages) num_blocks += each.num_blocks;
+  std::vector<std::string> ranges;
+  for (int chunk = 0; chunk < plan.layout.virtual_stages; ++chunk) {
+    const BlockRange blocks = ChunkBlocks(plan.layout, num_blocks, stage, chunk);
+    ranges.push_back(RangeText(blocks.begin, blocks.end - 1));
+  }
+  return absl::StrCat("blocks ", absl::StrJoin(ranges, ", "));
+}
+
 // What each rank does: a stage is a run of neighbouring ranks, in it a replica is, in it tp.
 std::string RankLines(const Plan& plan) {
   const Layout& layout = plan.layout;
@@ -85,7 +97,7 @@ std::string RankLines(const Plan& plan) {
         {.dp = layout.dp - 1, .pp = stage.stage, .cp = layout.cp - 1, .tp = layout.tp - 1});
     std::vector<std::string> parts;
     if (stage.stage == 0) parts.push_back("embedding");
-    parts.push_back(absl::StrCat("blocks ", RangeText(stage.blocks.begin, stage.blocks.end - 1)));
+    parts.push_back(BlocksText(plan, stage.stage));
     if (stage.stage == layout.pp - 1) parts.push_back("head and loss");
     absl::StrAppend(&text, "  stage ", stage.stage, ": rank", first == last ? " " : "s ",
                     RangeText(first, last), ": ", absl::StrJoin(parts, ", "), "\n");

@@ -393,16 +393,6 @@ bool Walk::IsNear(const Layout& least) {
 
 }  // namespace
 
-bool Simpler(const Layout& a, const Layout& b) {
-  const auto key = [](const Layout& layout) {
-    return std::make_tuple(layout.recompute, layout.tp, layout.cp, layout.ep, layout.zero_stage,
-                           layout.offload_optimizer, layout.virtual_stages, layout.pp,
-                           layout.schedule != ScheduleKind::kOneForwardOneBackward, layout.schedule,
-                           layout.dp, layout.micro_batch_size);
-  };
-  return key(a) < key(b);
-}
-
 bool Better(const Priced& a, const Priced& b) {
   const double ticks_a = Ticks(a.objective_s);
   const double ticks_b = Ticks(b.objective_s);

@@ -19,7 +19,6 @@ struct Priced {
 // Total and deterministic: by objective (in picoseconds: sums of the same work in another order
 // count as equal), then simpler first (planner's "fewer mechanisms").
 bool Better(const Priced& a, const Priced& b);
-bool Simpler(const Layout& a, const Layout& b);
 
 struct Finds {
   std::vector<Priced> fitting;  // best first, at most kFinalists

@@ -1,6 +1,7 @@
 #include "plan/search/plan.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "plan/errors.h"
 
@@ -20,6 +21,28 @@ int64_t Plan::peak_bytes() const {
 
 double Plan::tokens_per_s(const BatchShape& batch) const {
   return static_cast<double>(batch.global_batch_size * batch.seq_len) / time.total_s();
+}
+
+bool Simpler(const Layout& a, const Layout& b) {
+  const auto key = [](const Layout& layout) {
+    return std::make_tuple(layout.recompute, layout.tp, layout.cp, layout.ep, layout.zero_stage,
+                           layout.offload_optimizer, layout.virtual_stages, layout.pp,
+                           layout.schedule != ScheduleKind::kOneForwardOneBackward, layout.schedule,
+                           layout.dp, layout.micro_batch_size);
+  };
+  return key(a) < key(b);
+}
+
+const Rejection* SimplerWithin(const Plan& plan, double share) {
+  const Rejection* simplest = nullptr;
+  const double most_s = (1 + share) * plan.time.total_s() / plan.goodput;
+  for (const Rejection& rejection : plan.rejections) {
+    if (rejection.cause != RejectionCause::kSlower) continue;
+    if (rejection.time.total_s() / rejection.goodput > most_s) continue;
+    const Layout& best = simplest != nullptr ? simplest->layout : plan.layout;
+    if (Simpler(rejection.layout, best)) simplest = &rejection;
+  }
+  return simplest;
 }
 
 }  // namespace weft

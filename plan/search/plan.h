@@ -73,4 +73,12 @@ struct Plan {
   double tokens_per_s(const BatchShape& batch) const;
 };
 
+// Fewer mechanisms: less recompute, lower tp, cp, ep and ZeRO stage, no offload, no chunks, fewer
+// stages; a total order.
+bool Simpler(const Layout& a, const Layout& b);
+
+// The simplest of the runners-up that is simpler than the plan and at most `share` slower: advice,
+// as such a difference is within what the model knows. nullptr: none.
+const Rejection* SimplerWithin(const Plan& plan, double share);
+
 }  // namespace weft

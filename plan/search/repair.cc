@@ -9,16 +9,18 @@
 namespace weft {
 namespace {
 
-// Finds that are repaired: misfits that would be faster than what fits, and what fits.
-constexpr size_t kRepairedMisfits = 8;
-constexpr size_t kRepairedFits = 2;
+// Finds that are repaired: misfits that would be faster than what fits, and what fits. As many of
+// each, so that a device with more memory, where misfits fit, has the same layouts repaired.
+constexpr size_t kRepaired = 8;
+// Blocks by which a stage may differ from the mean: what its ends hold besides rarely takes longer.
+constexpr int64_t kMostUneven = 3;
 
 bool StageFits(Pricer& pricer, const Layout& layout, int stage) {
   return pricer.StageOf(layout, stage).total_bytes() <=
          pricer.question().cluster.device.memory_bytes;
 }
 
-// Most blocks that fit on `stage`: memory grows with them.
+// Most blocks that fit on `stage`, of those that are tried: memory grows with them.
 int64_t MostBlocks(Pricer& pricer, const Layout& layout, int stage) {
   const int64_t blocks = pricer.question().model.num_blocks;
   Layout probe = layout;
@@ -28,7 +30,8 @@ int64_t MostBlocks(Pricer& pricer, const Layout& layout, int stage) {
     return StageFits(pricer, probe, stage);
   };
   int64_t least = 0;
-  int64_t most = blocks - (layout.pp - 1);
+  int64_t most = std::min(blocks - (layout.pp - 1), blocks / layout.pp + kMostUneven);
+  if (fits(most)) return most;
   while (least < most) {
     const int64_t middle = (least + most + 1) / 2;
     fits(middle) ? least = middle : most = middle - 1;
@@ -58,7 +61,7 @@ std::optional<std::vector<int64_t>> BestSplit(Pricer& pricer, const Layout& layo
   std::vector<double> limits;
   for (const double extra_s : {0.0, embedding.total_s(), head.total_s()}) {
     const int64_t mean = blocks / layout.pp;
-    for (int64_t count = std::max<int64_t>(1, mean - 2); count <= mean + 3; ++count) {
+    for (int64_t count = std::max<int64_t>(1, mean - 2); count <= mean + kMostUneven; ++count) {
       limits.push_back(static_cast<double>(count) * block_s + extra_s);
     }
   }
@@ -158,10 +161,10 @@ void RepairFinds(Pricer& pricer, const Constraints& constraints, Purpose purpose
   double best_s = finds.fitting.empty() ? std::numeric_limits<double>::infinity()
                                         : finds.fitting.front().objective_s;
   std::vector<Layout> bases;
-  for (size_t i = 0; i < std::min(finds.misfits.size(), kRepairedMisfits); ++i) {
+  for (size_t i = 0; i < std::min(finds.misfits.size(), kRepaired); ++i) {
     if (finds.misfits[i].objective_s < best_s) bases.push_back(finds.misfits[i].layout);
   }
-  for (size_t i = 0; i < std::min(finds.fitting.size(), kRepairedFits); ++i) {
+  for (size_t i = 0; i < std::min(finds.fitting.size(), kRepaired); ++i) {
     bases.push_back(finds.fitting[i].layout);
   }
   const auto consider = [&](const Layout& layout) {

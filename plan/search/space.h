@@ -20,19 +20,19 @@ enum class Purpose { kRun, kEstimate };
 
 // What is fixed; nullopt and empty: free.
 struct Constraints {
-  std::optional<int> dp, tp, pp, cp, ep;
-  std::optional<int> zero_stage;
-  std::optional<int> zero_group;
-  std::optional<ScheduleKind> schedule;
-  std::optional<int> virtual_stages;
-  std::optional<int64_t> micro_batch_size;
-  std::optional<int64_t> num_microbatches;
-  std::optional<Recompute> recompute;
-  std::optional<bool> sequence_parallel;
-  std::optional<bool> offload_optimizer;
-  std::optional<int64_t> head_chunk_tokens;
-  std::optional<std::vector<int64_t>> stage_blocks;  // an empty list: as even as possible
-  std::vector<Recompute> stage_recompute;
+  std::optional<int> dp = {}, tp = {}, pp = {}, cp = {}, ep = {};
+  std::optional<int> zero_stage = {};
+  std::optional<int> zero_group = {};
+  std::optional<ScheduleKind> schedule = {};
+  std::optional<int> virtual_stages = {};
+  std::optional<int64_t> micro_batch_size = {};
+  std::optional<int64_t> num_microbatches = {};
+  std::optional<Recompute> recompute = {};
+  std::optional<bool> sequence_parallel = {};
+  std::optional<bool> offload_optimizer = {};
+  std::optional<int64_t> head_chunk_tokens = {};
+  std::optional<std::vector<int64_t>> stage_blocks = {};  // an empty list: as even as possible
+  std::vector<Recompute> stage_recompute = {};
   friend bool operator==(const Constraints&, const Constraints&) = default;
 };
 

@@ -70,6 +70,16 @@ TEST(PlanText, OfAJobThatFitsNowhere) {
   ExpectGolden("plan_nothing_fits.txt", TextOf(job, 8));
 }
 
+TEST(PlanText, NamesTheBlocksOfEveryChunk) {
+  JobSpec job = SampleJob();
+  job.parallelism.pp = 2;
+  job.parallelism.pp_schedule = ScheduleKind::kInterleaved;
+  job.parallelism.virtual_stages = 2;
+  const std::string text = TextOf(job, 0);
+  EXPECT_NE(text.find("embedding, blocks 0-1, 4\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("blocks 2-3, 5, head and loss\n"), std::string::npos) << text;
+}
+
 TEST(PlanText, ShowsNoLosersWhenNoneAreWanted) {
   const std::string text = TextOf(SampleJob(), 0);
   EXPECT_EQ(text.find("losers"), std::string::npos);

@@ -1,0 +1,157 @@
+#include "plan/search/explain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "plan/search/describe.h"
+#include "plan/search/search.h"
+
+namespace weft {
+namespace {
+
+std::string SignedSeconds(double seconds) {
+  return absl::StrCat(seconds > 0 ? "+" : "", SecondsText(seconds));
+}
+
+std::string Percent(double share) {
+  return absl::StrFormat("%+.1f %%", 100 * share);
+}
+
+// "3.2 h", "14 days"
+std::string LongTimeText(double seconds) {
+  if (seconds < 120) return SecondsText(seconds);
+  if (seconds < 7200) return absl::StrFormat("%.1f min", seconds / 60);
+  if (seconds < 2 * 86400) return absl::StrFormat("%.1f h", seconds / 3600);
+  return absl::StrFormat("%.1f days", seconds / 86400);
+}
+
+Sensitivity Solve(std::string change, const JobSpec& job, Purpose purpose) {
+  Sensitivity result{.change = std::move(change)};
+  const absl::StatusOr<Plan> plan = FindPlan(job, purpose);
+  if (!plan.ok()) return result;
+  result.fits = true;
+  result.layout = plan->layout;
+  result.step_s = plan->time.total_s();
+  result.tokens_per_s = plan->tokens_per_s(job.batch());
+  return result;
+}
+
+}  // namespace
+
+std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, Purpose purpose) {
+  std::vector<Sensitivity> all;
+  if (job.cluster.nodes > 1) {
+    JobSpec faster = job;
+    faster.cluster.inter_node.bytes_per_s *= 2;
+    all.push_back(Solve("2 x bandwidth between nodes", faster, purpose));
+  } else if (job.cluster.slots_per_node > 1) {
+    JobSpec faster = job;
+    faster.cluster.intra_node.bytes_per_s *= 2;
+    all.push_back(Solve("2 x bandwidth inside the node", faster, purpose));
+  }
+  JobSpec larger = job;
+  larger.cluster.device.memory_bytes += larger.cluster.device.memory_bytes / 5;
+  all.push_back(Solve("20 % more device memory", larger, purpose));
+  JobSpec batch = job;
+  batch.training.global_batch_size *= 2;
+  if (Validate(batch).empty()) all.push_back(Solve("2 x global batch", batch, purpose));
+  return all;
+}
+
+Bill BillOf(const JobSpec& job, const Plan& plan) {
+  const int64_t bytes = CheckpointBytes(QuestionOf(job));
+  return BillOf({.step_s = plan.time.total_s(),
+                 .steps = job.training.steps,
+                 .tokens_per_step = job.training.global_batch_size * job.training.seq_len,
+                 .devices = plan.layout.world_size(),
+                 .checkpoint_bytes = bytes,
+                 .interval_steps = job.checkpoint.interval,
+                 .kept_checkpoints = job.checkpoint.keep_latest_k,
+                 .faults = FaultCostsOf(job.cluster, bytes, plan.layout.world_size())});
+}
+
+std::string DifferenceText(absl::string_view ours, const TermSeconds& our_time,
+                           absl::string_view theirs, const TermSeconds& their_time) {
+  std::vector<TimeTerm> terms;
+  for (size_t i = 0; i < kTimeTerms; ++i) {
+    const auto term = static_cast<TimeTerm>(i);
+    if (our_time.of(term) != 0 || their_time.of(term) != 0) terms.push_back(term);
+  }
+  const auto difference = [&](TimeTerm term) { return their_time.of(term) - our_time.of(term); };
+  std::stable_sort(terms.begin(), terms.end(), [&](TimeTerm a, TimeTerm b) {
+    return std::abs(difference(a)) > std::abs(difference(b));
+  });
+  constexpr char kRow[] = "  %-14s %14s %14s %14s\n";
+  std::string text = absl::StrFormat(kRow, "term", ours, theirs, "difference");
+  for (const TimeTerm term : terms) {
+    absl::StrAppendFormat(&text, kRow, TimeTermName(term), SecondsText(our_time.of(term)),
+                          SecondsText(their_time.of(term)), SignedSeconds(difference(term)));
+  }
+  const double total_s = their_time.total_s() - our_time.total_s();
+  absl::StrAppendFormat(&text, kRow, "step", SecondsText(our_time.total_s()),
+                        SecondsText(their_time.total_s()), SignedSeconds(total_s));
+  return text;
+}
+
+std::string SensitivitiesText(const Plan& plan, const BatchShape& batch,
+                              const std::vector<Sensitivity>& sensitivities) {
+  if (sensitivities.empty()) return "";
+  std::string text = "\nwhat more would buy, each solved anew:\n";
+  const double rate = plan.tokens_per_s(batch);
+  for (const Sensitivity& each : sensitivities) {
+    if (!each.fits) {
+      absl::StrAppendFormat(&text, "  %-30s no layout then\n", each.change);
+      continue;
+    }
+    absl::StrAppendFormat(&text, "  %-30s %9s tokens/s, step %s%s\n", each.change,
+                          Percent(each.tokens_per_s / rate - 1), SecondsText(each.step_s),
+                          each.layout == plan.layout ? "" : ":");
+    if (each.layout == plan.layout) continue;
+    absl::StrAppend(&text, "    ", LayoutText(each.layout), "\n");
+  }
+  return text;
+}
+
+std::string FrontText(const std::vector<FrontPoint>& front) {
+  if (front.size() < 2) return "";
+  std::string text = "\nfront of step time, memory and workers (nothing is better in all three):\n";
+  for (const FrontPoint& point : front) {
+    absl::StrAppendFormat(&text, "  %10s  %10s  %6d  %s\n", SecondsText(point.time.total_s()),
+                          BytesText(point.peak_bytes), point.ranks, LayoutText(point.layout));
+  }
+  return text;
+}
+
+std::string BillText(const JobSpec& job, const Bill& bill) {
+  const bool gpu = job.cluster.device.backend == BackendKind::kCuda;
+  std::string text =
+      absl::StrFormat("\nwhole job: %d steps, %.3g tokens: %s, %.1f %s hours, goodput %.1f %%\n",
+                      job.training.steps, bill.tokens, LongTimeText(bill.wall_s()),
+                      bill.device_hours, gpu ? "GPU" : "worker", 100 * bill.goodput);
+  absl::StrAppendFormat(&text, "  steps %s, saving checkpoints %s, lost to faults %s\n",
+                        LongTimeText(bill.steps_s), LongTimeText(bill.saving_s),
+                        LongTimeText(bill.lost_s + bill.restarts_s));
+  const Cluster& cluster = job.cluster;
+  absl::StrAppendFormat(
+      &text, "  expected stops %.2g, one in %.3g device hours (%s)\n", bill.stops,
+      cluster.failures.device_mtbf_hours > 0 ? cluster.failures.device_mtbf_hours
+                                             : kDefaultDeviceMtbfHours,
+      cluster.failures.device_mtbf_hours > 0 ? "of the profile" : "Llama 3's, arXiv:2407.21783");
+  absl::StrAppendFormat(&text, "  checkpoints: %s on disk at most\n", BytesText(bill.disk_bytes));
+  const int64_t interval = job.checkpoint.interval;
+  if (bill.best_interval_steps >= job.training.steps) {
+    absl::StrAppend(&text, "  the end is soon enough for the only checkpoint\n");
+  } else if (interval == bill.best_interval_steps) {
+    absl::StrAppend(&text, "  checkpoint.interval ", interval, " is the best one\n");
+  } else {
+    absl::StrAppend(&text, "  best checkpoint.interval ", bill.best_interval_steps, ": ",
+                    LongTimeText(bill.best_wall_s), " in all; the job says ", interval,
+                    interval == 0 ? " (only at the end)" : "", "\n");
+  }
+  return text;
+}
+
+}  // namespace weft

@@ -1,0 +1,39 @@
+// Why a plan is what it is, and what would make it better: differences of two step times by term,
+// what more bandwidth, memory or batch would buy, what the whole job costs. Every figure is solved
+// anew, none is a rule of thumb. Pure: values and text out.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "plan/estimate/bill.h"
+#include "plan/job_spec.h"
+#include "plan/search/front.h"
+#include "plan/search/plan.h"
+#include "plan/search/space.h"
+
+namespace weft {
+
+// What a changed machine or job would do, solved again.
+struct Sensitivity {
+  std::string change;  // "2 x network bandwidth between nodes"
+  bool fits = false;
+  Layout layout = {};  // of the plan then; only if it fits
+  double step_s = 0;
+  double tokens_per_s = 0;
+};
+std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, Purpose purpose);
+
+Bill BillOf(const JobSpec& job, const Plan& plan);
+
+// Term by term, a row each, largest difference first; the differences sum exactly to that of the
+// totals. Terms that neither has are left out. `ours`, `theirs`: headings of the columns.
+std::string DifferenceText(absl::string_view ours, const TermSeconds& our_time,
+                           absl::string_view theirs, const TermSeconds& their_time);
+
+std::string SensitivitiesText(const Plan& plan, const BatchShape& batch,
+                              const std::vector<Sensitivity>& sensitivities);
+std::string FrontText(const std::vector<FrontPoint>& front);
+std::string BillText(const JobSpec& job, const Bill& bill);
+
+}  // namespace weft
