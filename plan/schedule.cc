@@ -118,35 +118,35 @@ std::vector<Action> ComputeOrder(ScheduleKind kind, int stage, int stages, int m
 std::vector<Action> WithTransfers(int stage, int stages, absl::Span<const Action> compute,
                                   int chunks) {
   const std::vector<bool> pauses = Pauses(compute, stage, stages, chunks);
-  const auto is_end = [&](const Action& action, bool of_network) {
-    return of_network ? stage == stages - 1 && action.chunk == chunks - 1
-                      : stage == 0 && action.chunk == 0;
+  const auto is_first = [&](const Action& pass) { return stage == 0 && pass.chunk == 0; };
+  const auto is_last = [&](const Action& pass) {
+    return stage == stages - 1 && pass.chunk == chunks - 1;
   };
-  std::vector<std::vector<Action>> sends(pauses.size());  // by pause
-  std::vector<std::vector<Action>> receives(pauses.size());
-  for (size_t i = 0; i < compute.size(); ++i) {
+  std::vector<Action> actions;
+  actions.reserve(3 * compute.size());
+  std::vector<Action> sends;  // that wait for a pause
+  for (size_t i = 0; i <= compute.size(); ++i) {
+    if (pauses[i]) {
+      actions.insert(actions.end(), sends.begin(), sends.end());
+      sends.clear();
+    }
+    // What this pass needs, and those after it up to the next pause.
+    for (size_t j = i; pauses[i] && j < compute.size() && (j == i || !pauses[j]); ++j) {
+      Action receive = compute[j];
+      if (receive.op == Op::kBackwardWeight) continue;
+      const bool forward = receive.op == Op::kForward;
+      if (forward ? is_first(receive) : is_last(receive)) continue;
+      receive.op = forward ? Op::kRecvActivation : Op::kRecvGradient;
+      actions.push_back(receive);
+    }
+    if (i == compute.size()) break;
     CHECK(IsPass(compute[i].op));
+    actions.push_back(compute[i]);
     if (compute[i].op == Op::kBackwardWeight) continue;
     const bool forward = compute[i].op == Op::kForward;
-    Action transfer = compute[i];
-    if (!is_end(transfer, /*of_network=*/!forward)) {
-      size_t pause = i;
-      while (!pauses[pause]) --pause;
-      transfer.op = forward ? Op::kRecvActivation : Op::kRecvGradient;
-      receives[pause].push_back(transfer);
-    }
-    if (!is_end(transfer, /*of_network=*/forward)) {
-      size_t pause = i + 1;
-      while (!pauses[pause]) ++pause;
-      transfer.op = forward ? Op::kSendActivation : Op::kSendGradient;
-      sends[pause].push_back(transfer);
-    }
-  }
-  std::vector<Action> actions;
-  for (size_t i = 0; i < pauses.size(); ++i) {
-    actions.insert(actions.end(), sends[i].begin(), sends[i].end());
-    actions.insert(actions.end(), receives[i].begin(), receives[i].end());
-    if (i < compute.size()) actions.push_back(compute[i]);
+    if (forward ? is_last(compute[i]) : is_first(compute[i])) continue;
+    sends.push_back(compute[i]);
+    sends.back().op = forward ? Op::kSendActivation : Op::kSendGradient;
   }
   return actions;
 }
@@ -197,6 +197,7 @@ bool IsTransfer(Op op) {
 
 std::vector<absl::Span<const Action>> Groups(absl::Span<const Action> actions) {
   std::vector<absl::Span<const Action>> groups;
+  groups.reserve(actions.size());
   size_t begin = 0;
   while (begin < actions.size()) {
     size_t end = begin + 1;

@@ -52,6 +52,7 @@ class DryRun {
     const int count = static_cast<int>(stages.size());
     for (int s = 0; s < count; ++s) {
       states_[s].groups = Groups(stages[s]);
+      states_[s].timeline.reserve(stages[s].size());
       for (const Action& action : stages[s]) chunks_ = std::max(chunks_, action.chunk + 1);
       // Of two stages, the next one is the one before as well: one channel each way.
       channels_.push_back({.sender = s, .receiver = (s + 1) % count, .sends = {}, .receives = {}});
@@ -70,14 +71,15 @@ class DryRun {
     return Stuck();
   }
 
-  Simulation Result() const {
+  // Call once: it gives the timelines away.
+  Simulation Result() {
     Simulation result;
     double busy_s = 0;
-    for (const StageState& state : states_) {
+    for (StageState& state : states_) {
       result.makespan_s = std::max(result.makespan_s, state.clock_s);
       result.peak_live.push_back(state.peak_live);
       result.busy_s.push_back(state.busy_s);
-      result.timeline.push_back(state.timeline);
+      result.timeline.push_back(std::move(state.timeline));
       busy_s += state.busy_s;
     }
     const double stage_seconds = result.makespan_s * static_cast<double>(states_.size());
