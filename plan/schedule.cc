@@ -178,6 +178,7 @@ std::vector<Action> StepSchedule(const Layout& layout, int stage, bool tied, int
 std::vector<Action> EvaluationSchedule(int stage, int stages, int microbatches, int chunks) {
   CHECK(chunks == 1 || microbatches % stages == 0);
   std::vector<Action> forwards;
+  forwards.reserve(static_cast<size_t>(microbatches) * static_cast<size_t>(chunks));
   for (int k = 0; k < microbatches * chunks; ++k) {
     forwards.push_back(chunks == 1 ? Action{.op = Op::kForward, .microbatch = k}
                                    : InterleavedPass(Op::kForward, k, stages, chunks));

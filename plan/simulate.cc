@@ -147,7 +147,8 @@ class DryRun {
 
   absl::Status Keep(int stage, const Action& action) {
     StageState& state = states_[stage];
-    const auto index = static_cast<size_t>(action.microbatch * chunks_ + action.chunk);
+    const int place = action.microbatch * chunks_ + action.chunk;
+    const auto index = static_cast<size_t>(place);
     if (index >= state.kept.size()) state.kept.resize(2 * index + 1, Kept::kNothing);
     Kept& kept = state.kept[index];
     const auto broken = [&](absl::string_view without) {
@@ -190,7 +191,8 @@ class DryRun {
     const int peer = PeerStage(action.op, stage, stages());
     const int sender = send ? stage : peer;
     const bool up = IsActivation(action.op) || stages() == 2;
-    Channel& channel = channels_[static_cast<size_t>(2 * sender + (up ? 0 : 1))];
+    const int index = 2 * sender + (up ? 0 : 1);
+    Channel& channel = channels_[static_cast<size_t>(index)];
     std::vector<Posted>& own = send ? channel.sends : channel.receives;
     own.push_back({action, states_[stage].clock_s});
     states_[stage].posted.emplace_back(&channel, own.size() - 1);
