@@ -44,10 +44,16 @@ std::string HostName() {
   return name.data();
 }
 
-// Devices of the backend, by what it says itself.
+// Devices of the backend, by what it says itself. A driver or a library that is missing makes the
+// choice of the backend wrong; it is nothing to try again.
 absl::StatusOr<int> DeviceCount(const ProbeRun& run) {
-  ASSIGN_OR_RETURN(const std::string devices, ProbeDevices(run));
-  const nlohmann::json json = nlohmann::json::parse(devices, nullptr, /*allow_exceptions=*/false);
+  const absl::StatusOr<std::string> devices = ProbeDevices(run);
+  if (absl::IsUnavailable(devices.status())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--backend: ", run.backend, ": ", devices.status().message()));
+  }
+  RETURN_IF_ERROR(devices.status());
+  const nlohmann::json json = nlohmann::json::parse(*devices, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("devices") || !json["devices"].is_array()) {
     return absl::InternalError("weft-worker --probe did not print its devices");
   }
