@@ -1,0 +1,60 @@
+// The ledger of real runs: one line a run, in the state folder that the test gave; a run does not
+// depend on it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/end_to_end/tiny_run.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::filesystem::path StateFolder(const TinyRun& run) {
+  return std::filesystem::path(run.run_folder()).parent_path() / "state";
+}
+
+TEST(Ledger, OfARunHasPredictedBesideMeasured) {
+  TinyRun run;
+  const TinyRun::Outcome outcome = run.RunToEnd();
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, Not(HasSubstr("warning")));
+  const std::string text = ReadText(StateFolder(run) / "weft/ledger.jsonl");
+  ASSERT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  const auto json = nlohmann::json::parse(text);
+  EXPECT_EQ(json["job"], "tiny");
+  EXPECT_EQ(json["workers"], 4);
+  EXPECT_EQ(json["steps"], TinyRun::kSteps - 2);
+  EXPECT_THAT(json["hardware"].get<std::string>(), HasSubstr("cpu/"));
+  const double measured_s = json["measured_step_s"];
+  EXPECT_GT(measured_s, 0);
+  EXPECT_LT(measured_s, 10);
+  double sum_s = 0;
+  for (const auto& [name, seconds] : json["terms_s"].items()) sum_s += seconds.get<double>();
+  EXPECT_NEAR(sum_s, json["predicted_step_s"].get<double>(), 1e-9);
+  EXPECT_GT(json["planned_bytes"], 0);
+  EXPECT_LE(json["peak_bytes"], json["planned_bytes"]);
+
+  // Saying that it is done is no run.
+  EXPECT_EQ(run.RunToEnd().exit_code, 0);
+  EXPECT_EQ(ReadText(StateFolder(run) / "weft/ledger.jsonl"), text);
+}
+
+TEST(Ledger, ThatCannotBeWrittenIsAWarning) {
+  TinyRun run;
+  std::ofstream(StateFolder(run)) << "a file where the folder should be";
+  const TinyRun::Outcome outcome = run.RunToEnd();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("warning: "));
+  EXPECT_THAT(outcome.err, HasSubstr("ledger.jsonl: cannot be written"));
+}
+
+}  // namespace
+}  // namespace weft
