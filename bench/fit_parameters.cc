@@ -16,7 +16,7 @@ void AddGeneration(const std::string& name, GenerationConstants& constants,
       {"streaming", &constants.streaming, 0.75, 0.92},
       {"intra_node", &constants.intra_node, 0.65, 1},
       {"intra_latency_s", &constants.intra_latency_s, 2e-6, 1.5e-5},
-      {"inter_latency_s", &constants.inter_latency_s, 5e-6, 5e-5},
+      {"inter_latency_s", &constants.inter_latency_s, 5e-6, 1.5e-5},
   };
   for (const FitParameter& parameter : own) {
     parameters.push_back(parameter);

@@ -10,31 +10,31 @@ namespace {
 MatmulHabits Matmul() {
   MatmulHabits habits;
   habits.half_rate_inner = 20;
-  habits.wave_loss = 0.998;
-  habits.small_tile_loss = 0.298;
-  habits.odd_size_rate = 0.0755;
+  habits.wave_loss = 0.972;
+  habits.small_tile_loss = 0.246;
+  habits.odd_size_rate = 0.0419;
   return habits;
 }
 
 GenerationConstants Ampere() {
   GenerationConstants constants;
-  constants.matmul_bf16 = 0.783;
-  constants.attention = 0.366;
+  constants.matmul_bf16 = 0.769;
+  constants.attention = 0.37;
   constants.streaming = 0.92;
   constants.intra_node = 1;
-  constants.intra_latency_s = 1.5e-05;
+  constants.intra_latency_s = 1.48e-05;
   constants.inter_latency_s = 5e-06;
   return constants;
 }
 
 GenerationConstants Hopper() {
   GenerationConstants constants;
-  constants.matmul_bf16 = 0.725;
-  constants.matmul_fp8 = 0.669;
+  constants.matmul_bf16 = 0.726;
+  constants.matmul_fp8 = 0.667;
   constants.attention = 0.28;
   constants.streaming = 0.75;
   constants.intra_node = 0.65;
-  constants.intra_latency_s = 2e-06;
+  constants.intra_latency_s = 2.34e-06;
   constants.inter_latency_s = 1.4e-05;
   return constants;
 }
@@ -43,10 +43,10 @@ GenerationConstants Hopper() {
 GenerationConstants Blackwell() {
   GenerationConstants constants;
   constants.matmul_bf16 = 0.45;
-  constants.attention = 0.437;
+  constants.attention = 0.438;
   constants.streaming = 0.75;
   constants.intra_node = 0.65;
-  constants.intra_latency_s = 1.5e-05;
+  constants.intra_latency_s = 1.43e-05;
   return constants;
 }
 
@@ -66,19 +66,19 @@ TimeHabits Weft() {
 
 TimeHabits Megatron() {
   TimeHabits habits;
-  habits.tensor_hidden_forward = 0.0527;
-  habits.tensor_hidden_backward = 0.997;
+  habits.tensor_hidden_forward = 0.0893;
+  habits.tensor_hidden_backward = 0.967;
   habits.pipeline_hidden = 1;
-  habits.reduce_window = 1;
+  habits.reduce_window = 0.95;
   habits.gather_window = 1;
-  habits.bucket_bytes = 7.94e+07;
+  habits.bucket_bytes = 2.1e+08;
   habits.gradient_bytes = 4;
   habits.forward_ops = 256;
   habits.backward_ops = 365;
   habits.collective_ops = 0;
-  habits.transfer_ops = 135;
-  habits.microbatch_ops = 2050;
-  habits.step_ops = 5230;
+  habits.transfer_ops = 121;
+  habits.microbatch_ops = 2060;
+  habits.step_ops = 5360;
   habits.streaming_forward = 1;
   habits.streaming_backward = 1.5;
   habits.logit_passes = 4;
@@ -92,20 +92,20 @@ TimeHabits MegatronDeepspeed() {
   habits.fused_attention = false;
   habits.zero_all_reduces = true;
   habits.tensor_hidden_forward = 0.5;
-  habits.tensor_hidden_backward = 0.223;
+  habits.tensor_hidden_backward = 0.15;
   habits.pipeline_hidden = 0;
   habits.bucket_bytes = 2e+09;
   habits.gradient_bytes = 2;
   habits.forward_ops = 473;
-  habits.backward_ops = 311;
+  habits.backward_ops = 313;
   habits.collective_ops = 18.3;
-  habits.transfer_ops = 89.9;
-  habits.microbatch_ops = 56.9;
-  habits.step_ops = 733;
+  habits.transfer_ops = 79.6;
+  habits.microbatch_ops = 1.29;
+  habits.step_ops = 804;
   habits.streaming_forward = 2.5;
   habits.streaming_backward = 3;
   habits.score_passes_forward = 3;
-  habits.score_passes_backward = 15.2;
+  habits.score_passes_backward = 17.6;
   habits.logit_passes = 30;
   habits.optimizer_bytes = 28;
   habits.straggler_sigma = 0.004;
@@ -115,18 +115,18 @@ TimeHabits MegatronDeepspeed() {
 TimeHabits PytorchEager() {
   TimeHabits habits;
   habits.tensor_hidden_forward = 0;
-  habits.tensor_hidden_backward = 0.004;
+  habits.tensor_hidden_backward = 0;
   habits.pipeline_hidden = 0.001;
-  habits.reduce_window = 0.0285;
-  habits.gather_window = 0;
-  habits.bucket_bytes = 3.62e+08;
+  habits.reduce_window = 0.027;
+  habits.gather_window = 0.0142;
+  habits.bucket_bytes = 8e+08;
   habits.gradient_bytes = 2;
-  habits.forward_ops = 570;
-  habits.backward_ops = 328;
-  habits.collective_ops = 11.9;
-  habits.transfer_ops = 521;
-  habits.microbatch_ops = 1020;
-  habits.step_ops = 11900;
+  habits.forward_ops = 572;
+  habits.backward_ops = 306;
+  habits.collective_ops = 11.8;
+  habits.transfer_ops = 529;
+  habits.microbatch_ops = 1060;
+  habits.step_ops = 11700;
   habits.streaming_forward = 1;
   habits.streaming_backward = 3;
   habits.logit_passes = 4;

@@ -88,17 +88,23 @@ struct BothPasses {
 
 // The products q k^T and with v, of the causal half where scores are not stored for all pairs.
 BothPasses AttentionCore(const Pass& pass) {
-  const double flops_per_s =
-      pass.machine.attention_flops_per_s *
-      (pass.machine.gpu && pass.question.model.head_dim % 8 != 0 ? pass.habits.matmul.odd_size_rate
-                                                                 : 1);
+  const Machine& machine = pass.machine;
+  const MatmulHabits& matmul = pass.habits.matmul;
   const double all_pairs = 4 * pass.tokens * pass.sequence * pass.share.query;
+  const auto head_dim = static_cast<double>(pass.question.model.head_dim);
+  const bool odd = machine.gpu && pass.question.model.head_dim % 8 != 0;
+  const double odd_rate = odd ? matmul.odd_size_rate : 1;
   if (pass.fused) {
-    const double forward_s = all_pairs / 2 / flops_per_s;
+    const double forward_s = all_pairs / 2 / (odd_rate * machine.attention_flops_per_s);
     return {forward_s, kFusedBackwardWork * forward_s};
   }
-  const double pairs = pass.machine.gpu ? all_pairs : all_pairs / 2;
-  const double forward_s = pairs / flops_per_s;
+  if (!machine.gpu) {
+    const double forward_s = all_pairs / 2 / machine.attention_flops_per_s;
+    return {forward_s, 2 * forward_s};
+  }
+  // Products of a batch of heads, like any others, with head_dim as an inner or outer size.
+  const double filled = head_dim / (head_dim + matmul.half_rate_inner);
+  const double forward_s = all_pairs / (odd_rate * filled * machine.matmul_flops_per_s);
   return {forward_s, 2 * forward_s};
 }
 
