@@ -127,64 +127,67 @@ TEST(ClusterYaml, EveryShippedProfileIsReadAndNamedAsItsFile) {
   }
 }
 
+// A piece of kLab, what to put in its place, and what is then said.
+struct WrongProfile {
+  const char* from;
+  const char* to;
+  const char* message;
+};
+
+constexpr WrongProfile kWrongProfiles[] = {
+    {"nics_per_node: 1", "nic_per_node: 1",
+     "lab.yaml:3: nic_per_node: unknown key; did you mean nics_per_node?"},
+    {"  compute_units", "  compute_unitz",
+     "lab.yaml:9: device.compute_unitz: unknown key; did you mean compute_units?"},
+    {"bf16: 312e12", "bf15: 312e12",
+     "lab.yaml:10: device.peak_flops_per_s.bf15: unknown key; did you mean bf16?"},
+    {"    attention", "    atention",
+     "lab.yaml:15: device.efficiency.atention: unknown key; did you mean attention?"},
+    {"precision: fp32", "precision: fp64",
+     "lab.yaml:19: device.matmuls[0].precision: \"fp64\" is not a precision; use fp32, bf16, "
+     "fp16 or fp8"},
+    {"k: 64", "l: 64", "lab.yaml:19: device.matmuls[0].l: unknown key; did you mean m?"},
+    {"matmuls:\n    - {m: 64, n: 64, k: 64, precision: fp32, flops_per_s: 1e12}", "matmuls: 3",
+     "lab.yaml:18: device.matmuls: found 3; expected a list"},
+    {"    matmul_bf16: 0.7\n", "",
+     "lab.yaml:12: device.efficiency.matmul_bf16: missing beside device.peak_flops_per_s.bf16; "
+     "give the share of the peak that is reached"},
+    {"name: lab\n", "", "lab.yaml:1: name: missing; a cluster profile needs it"},
+    {"backend: cuda", "backend: tpu",
+     "lab.yaml:6: device.backend: found tpu; expected cpu or cuda"},
+    {"fp32: 19.5e12", "fp32: 0",
+     "lab.yaml:10: device.peak_flops_per_s.fp32: 0 is not a positive number; measure it, or "
+     "take a profile of configs/clusters"},
+    {"bf16: 312e12", "bf16: -1",
+     "lab.yaml:10: device.peak_flops_per_s.bf16: -1 is not a rate; use 0 or more"},
+    {"peak_memory_bytes_per_s: 2e12", "peak_memory_bytes_per_s: .nan",
+     "lab.yaml:11: device.peak_memory_bytes_per_s: found .nan; expected a number"},
+    {"matmul_fp32: 0.8", "matmul_fp32: 1.2",
+     "lab.yaml:13: device.efficiency.matmul_fp32: 1.2 is no share of a peak; use more than 0 "
+     "and at most 1"},
+    {"streaming: 0.9", "streaming: 0",
+     "lab.yaml:16: device.efficiency.streaming: 0 is no share of a peak"},
+    {"nics_per_node: 1", "nics_per_node: 1000",
+     "lab.yaml:3: nics_per_node: 1000 must be 0 (one per slot) to 64"},
+    {"library_bytes: 3e9", "library_bytes: 90e9",
+     "lab.yaml:8: device.library_bytes: 90000000000 must be 0 or more and less than "
+     "memory_bytes 80000000000"},
+    {"flops_per_s: 1e12}", "flops_per_s: 5e13}",
+     "lab.yaml:19: device.matmuls[0].flops_per_s: 5e+13 is above device.peak_flops_per_s.fp32 "
+     "1.95e+13; correct the one that is wrong"},
+    {"{latency_s: 2e-5, bytes_per_s: 2e10}", "{bytes_per_s: 2e10}",
+     "lab.yaml:21: inter_node: needs both latency_s and bytes_per_s, or is left out"},
+    {"restart_s: 300", "restart_s: -300",
+     "lab.yaml:22: failures.restart_s: -300 is not a time; use 0 or more"},
+    {"slots_per_node: 4", "slots_per_node: 4\nslots_per_node: 8",
+     "lab.yaml:3: slots_per_node: duplicate key; it stands on line 2 already"},
+};
+
 TEST(ClusterYaml, NamesFileLineKeyAndWayOut) {
-  struct Case {
-    const char* from;  // a piece of kLab
-    const char* to;
-    const char* message;
-  };
-  const Case cases[] = {
-      {"nics_per_node: 1", "nic_per_node: 1",
-       "lab.yaml:3: nic_per_node: unknown key; did you mean nics_per_node?"},
-      {"  compute_units", "  compute_unitz",
-       "lab.yaml:9: device.compute_unitz: unknown key; did you mean compute_units?"},
-      {"bf16: 312e12", "bf15: 312e12",
-       "lab.yaml:10: device.peak_flops_per_s.bf15: unknown key; did you mean bf16?"},
-      {"    attention", "    atention",
-       "lab.yaml:15: device.efficiency.atention: unknown key; did you mean attention?"},
-      {"precision: fp32", "precision: fp64",
-       "lab.yaml:19: device.matmuls[0].precision: \"fp64\" is not a precision; use fp32, bf16, "
-       "fp16 or fp8"},
-      {"k: 64", "l: 64", "lab.yaml:19: device.matmuls[0].l: unknown key; did you mean m?"},
-      {"matmuls:\n    - {m: 64, n: 64, k: 64, precision: fp32, flops_per_s: 1e12}", "matmuls: 3",
-       "lab.yaml:18: device.matmuls: found 3; expected a list"},
-      {"    matmul_bf16: 0.7\n", "",
-       "lab.yaml:12: device.efficiency.matmul_bf16: missing beside device.peak_flops_per_s.bf16; "
-       "give the share of the peak that is reached"},
-      {"name: lab\n", "", "lab.yaml:1: name: missing; a cluster profile needs it"},
-      {"backend: cuda", "backend: tpu",
-       "lab.yaml:6: device.backend: found tpu; expected cpu or cuda"},
-      {"fp32: 19.5e12", "fp32: 0",
-       "lab.yaml:10: device.peak_flops_per_s.fp32: 0 is not a positive number; measure it, or "
-       "take a profile of configs/clusters"},
-      {"bf16: 312e12", "bf16: -1",
-       "lab.yaml:10: device.peak_flops_per_s.bf16: -1 is not a rate; use 0 or more"},
-      {"peak_memory_bytes_per_s: 2e12", "peak_memory_bytes_per_s: .nan",
-       "lab.yaml:11: device.peak_memory_bytes_per_s: found .nan; expected a number"},
-      {"matmul_fp32: 0.8", "matmul_fp32: 1.2",
-       "lab.yaml:13: device.efficiency.matmul_fp32: 1.2 is no share of a peak; use more than 0 "
-       "and at most 1"},
-      {"streaming: 0.9", "streaming: 0",
-       "lab.yaml:16: device.efficiency.streaming: 0 is no share of a peak"},
-      {"nics_per_node: 1", "nics_per_node: 1000",
-       "lab.yaml:3: nics_per_node: 1000 must be 0 (one per slot) to 64"},
-      {"library_bytes: 3e9", "library_bytes: 90e9",
-       "lab.yaml:8: device.library_bytes: 90000000000 must be 0 or more and less than "
-       "memory_bytes 80000000000"},
-      {"flops_per_s: 1e12}", "flops_per_s: 5e13}",
-       "lab.yaml:19: device.matmuls[0].flops_per_s: 5e+13 is above device.peak_flops_per_s.fp32 "
-       "1.95e+13; correct the one that is wrong"},
-      {"{latency_s: 2e-5, bytes_per_s: 2e10}", "{bytes_per_s: 2e10}",
-       "lab.yaml:21: inter_node: needs both latency_s and bytes_per_s, or is left out"},
-      {"restart_s: 300", "restart_s: -300",
-       "lab.yaml:22: failures.restart_s: -300 is not a time; use 0 or more"},
-      {"slots_per_node: 4", "slots_per_node: 4\nslots_per_node: 8",
-       "lab.yaml:3: slots_per_node: duplicate key; it stands on line 2 already"},
-  };
   std::string issues;
   Read(kLab, &issues);
   EXPECT_EQ(issues, "");
-  for (const Case& c : cases) {
+  for (const WrongProfile& c : kWrongProfiles) {
     ASSERT_THAT(kLab, HasSubstr(c.from));
     Read(absl::StrReplaceAll(kLab, {{c.from, c.to}}), &issues);
     EXPECT_THAT(issues, HasSubstr(c.message)) << c.to;

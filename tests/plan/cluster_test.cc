@@ -26,74 +26,76 @@ Cluster TwoCoreMachine() {
   return cluster;
 }
 
+struct WrongCluster {
+  void (*change)(Cluster&);
+  const char* message;
+};
+
+const WrongCluster kWrongClusters[] = {
+    {[](Cluster& c) { c.nodes = 0; }, "cluster.nodes: 0 is too few; use 1 or more"},
+    {[](Cluster& c) { c.slots_per_node = 0; }, "cluster.slots: 0 is too few; use 1 or more"},
+    {[](Cluster& c) {
+       c.slots_per_node = -1;
+       c.device.backend = BackendKind::kCuda;
+     },
+     "cluster.gpus_per_node: -1 is too few; use 1 or more"},
+    {[](Cluster& c) {
+       c.nodes = 1 << 20;
+       c.inter_node = {.latency_s = 1e-6, .bytes_per_s = 1e9};
+     },
+     "cluster.nodes: 1048576 x cluster.slots 4 = 4194304 workers; use at most 1048576"},
+    {[](Cluster& c) { c.cores_per_node = -1; },
+     "cluster.cores_per_node: -1 is negative; use the number of cores that the slots of a node "
+     "share, or 0 for one device per slot"},
+    {[](Cluster& c) { c.device.memory_bytes = 0; },
+     "cluster.device.memory_bytes: 0 is too little; use the bytes that one worker may take"},
+    {[](Cluster& c) { c.device.library_bytes = c.device.memory_bytes; },
+     "cluster.device.library_bytes: 1073741824 must be 0 or more and less than memory_bytes "
+     "1073741824; run with fewer slots per node"},
+    {[](Cluster& c) { c.device.peak_flops_per_s.fp32 = 0; },
+     "cluster.device.peak_flops_per_s.fp32: 0 is not a positive number; measure it, or take a "
+     "profile of configs/clusters"},
+    {[](Cluster& c) { c.device.peak_memory_bytes_per_s = std::nan(""); },
+     "cluster.device.peak_memory_bytes_per_s: nan is not a positive number; measure it, or take "
+     "a "
+     "profile of configs/clusters"},
+    {[](Cluster& c) { c.device.op_overhead_s = -1e-6; },
+     "cluster.device.op_overhead_s: -1e-06 is not a time; use 0 or more"},
+    {[](Cluster& c) { c.intra_node.latency_s = std::numeric_limits<double>::infinity(); },
+     "cluster.intra_node.latency_s: inf is not a time; use 0 or more"},
+    {[](Cluster& c) { c.intra_node.bytes_per_s = 0; },
+     "cluster.intra_node.bytes_per_s: 0 is not a positive number; measure it, or take a "
+     "profile of configs/clusters"},
+    {[](Cluster& c) { c.nics_per_node = -1; },
+     "cluster.nics_per_node: -1 must be 0 (one per slot) to 64 for cluster.slots 4"},
+    {[](Cluster& c) { c.host_memory_bytes = -1; },
+     "cluster.host_memory_bytes: -1 is negative; use the memory of a node, or 0 if unknown"},
+    {[](Cluster& c) { c.device.attention_efficiency = std::nan(""); },
+     "cluster.device.efficiency.attention: nan is no share of a peak; use more than 0 and at "
+     "most 1"},
+    {[](Cluster& c) { c.device.matmul_efficiency.fp8 = 1.01; },
+     "cluster.device.efficiency.matmul_fp8: 1.01 is no share of a peak; use more than 0 and at "
+     "most 1"},
+    {[](Cluster& c) { c.device.compute_units = 1 << 20; },
+     "cluster.device.compute_units: 1048576 must be 0 (none) to 65536"},
+    {[](Cluster& c) {
+       c.device.matmuls = {{8, 8, 8, Precision::kBf16, 1e9}};
+     },
+     "cluster.device.matmuls[0].flops_per_s: 1e+09 is above device.peak_flops_per_s.bf16 0; "
+     "correct the one that is wrong"},
+    {[](Cluster& c) {
+       c.collectives = {{Collective::kAllReduce, 1, 8, 1e-3}};
+     },
+     "cluster.collectives[0].ranks: 1 is too few; use 2 or more"},
+    {[](Cluster& c) { c.failures.restart_s = -1; },
+     "cluster.failures.restart_s: -1 is not a time; use 0 or more"},
+    {[](Cluster& c) { c.nodes = 2; },
+     "cluster.inter_node.bytes_per_s: 0 is not a positive number; measure it, or take a "
+     "profile of configs/clusters"},
+};
+
 TEST(CheckCluster, NamesTheFieldThatMakesNoSense) {
-  struct Case {
-    void (*change)(Cluster&);
-    const char* message;
-  };
-  const Case cases[] = {
-      {[](Cluster& c) { c.nodes = 0; }, "cluster.nodes: 0 is too few; use 1 or more"},
-      {[](Cluster& c) { c.slots_per_node = 0; }, "cluster.slots: 0 is too few; use 1 or more"},
-      {[](Cluster& c) {
-         c.slots_per_node = -1;
-         c.device.backend = BackendKind::kCuda;
-       },
-       "cluster.gpus_per_node: -1 is too few; use 1 or more"},
-      {[](Cluster& c) {
-         c.nodes = 1 << 20;
-         c.inter_node = {.latency_s = 1e-6, .bytes_per_s = 1e9};
-       },
-       "cluster.nodes: 1048576 x cluster.slots 4 = 4194304 workers; use at most 1048576"},
-      {[](Cluster& c) { c.cores_per_node = -1; },
-       "cluster.cores_per_node: -1 is negative; use the number of cores that the slots of a node "
-       "share, or 0 for one device per slot"},
-      {[](Cluster& c) { c.device.memory_bytes = 0; },
-       "cluster.device.memory_bytes: 0 is too little; use the bytes that one worker may take"},
-      {[](Cluster& c) { c.device.library_bytes = c.device.memory_bytes; },
-       "cluster.device.library_bytes: 1073741824 must be 0 or more and less than memory_bytes "
-       "1073741824; run with fewer slots per node"},
-      {[](Cluster& c) { c.device.peak_flops_per_s.fp32 = 0; },
-       "cluster.device.peak_flops_per_s.fp32: 0 is not a positive number; measure it, or take a "
-       "profile of configs/clusters"},
-      {[](Cluster& c) { c.device.peak_memory_bytes_per_s = std::nan(""); },
-       "cluster.device.peak_memory_bytes_per_s: nan is not a positive number; measure it, or take "
-       "a "
-       "profile of configs/clusters"},
-      {[](Cluster& c) { c.device.op_overhead_s = -1e-6; },
-       "cluster.device.op_overhead_s: -1e-06 is not a time; use 0 or more"},
-      {[](Cluster& c) { c.intra_node.latency_s = std::numeric_limits<double>::infinity(); },
-       "cluster.intra_node.latency_s: inf is not a time; use 0 or more"},
-      {[](Cluster& c) { c.intra_node.bytes_per_s = 0; },
-       "cluster.intra_node.bytes_per_s: 0 is not a positive number; measure it, or take a "
-       "profile of configs/clusters"},
-      {[](Cluster& c) { c.nics_per_node = -1; },
-       "cluster.nics_per_node: -1 must be 0 (one per slot) to 64 for cluster.slots 4"},
-      {[](Cluster& c) { c.host_memory_bytes = -1; },
-       "cluster.host_memory_bytes: -1 is negative; use the memory of a node, or 0 if unknown"},
-      {[](Cluster& c) { c.device.attention_efficiency = std::nan(""); },
-       "cluster.device.efficiency.attention: nan is no share of a peak; use more than 0 and at "
-       "most 1"},
-      {[](Cluster& c) { c.device.matmul_efficiency.fp8 = 1.01; },
-       "cluster.device.efficiency.matmul_fp8: 1.01 is no share of a peak; use more than 0 and at "
-       "most 1"},
-      {[](Cluster& c) { c.device.compute_units = 1 << 20; },
-       "cluster.device.compute_units: 1048576 must be 0 (none) to 65536"},
-      {[](Cluster& c) {
-         c.device.matmuls = {{8, 8, 8, Precision::kBf16, 1e9}};
-       },
-       "cluster.device.matmuls[0].flops_per_s: 1e+09 is above device.peak_flops_per_s.bf16 0; "
-       "correct the one that is wrong"},
-      {[](Cluster& c) {
-         c.collectives = {{Collective::kAllReduce, 1, 8, 1e-3}};
-       },
-       "cluster.collectives[0].ranks: 1 is too few; use 2 or more"},
-      {[](Cluster& c) { c.failures.restart_s = -1; },
-       "cluster.failures.restart_s: -1 is not a time; use 0 or more"},
-      {[](Cluster& c) { c.nodes = 2; },
-       "cluster.inter_node.bytes_per_s: 0 is not a positive number; measure it, or take a "
-       "profile of configs/clusters"},
-  };
-  for (const Case& c : cases) {
+  for (const WrongCluster& c : kWrongClusters) {
     Cluster cluster = TwoCoreMachine();
     c.change(cluster);
     EXPECT_EQ(CheckCluster(cluster), absl::InvalidArgumentError(c.message));
