@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/model_config.h"
 #include "plan/search/describe.h"
 #include "process/version.h"
 
@@ -17,16 +18,95 @@ std::string Text(absl::string_view text) {
 }
 
 Json LayoutJson(const Layout& layout) {
-  return {{"dp", layout.dp},
-          {"tp", layout.tp},
-          {"pp", layout.pp},
-          {"cp", layout.cp},
-          {"zero_stage", layout.zero_stage},
-          {"pp_schedule", Text(ScheduleName(layout.schedule))},
-          {"micro_batch_size", layout.micro_batch_size},
-          {"gradient_accumulation_steps", layout.num_microbatches},
-          {"recompute", "none"},
-          {"world_size", layout.world_size()}};
+  Json json = {{"dp", layout.dp},
+               {"tp", layout.tp},
+               {"pp", layout.pp},
+               {"cp", layout.cp},
+               {"ep", layout.ep},
+               {"zero_stage", layout.zero_stage},
+               {"zero_group", layout.zero_group},
+               {"sequence_parallel", layout.sequence_parallel},
+               {"pp_schedule", Text(ScheduleName(layout.schedule))},
+               {"virtual_stages", layout.virtual_stages},
+               {"micro_batch_size", layout.micro_batch_size},
+               {"gradient_accumulation_steps", layout.num_microbatches},
+               {"recompute", Text(RecomputeName(layout.recompute))},
+               {"recompute_per_stage", Json::array()},
+               {"layers_per_stage", layout.stage_blocks},
+               {"offload_optimizer", layout.offload_optimizer},
+               {"head_chunks", layout.head_chunks},
+               {"world_size", layout.world_size()}};
+  for (const Recompute recompute : layout.stage_recompute) {
+    json["recompute_per_stage"].push_back(Text(RecomputeName(recompute)));
+  }
+  return json;
+}
+
+Json TermsJson(const TermSeconds& time) {
+  Json terms = Json::object();
+  for (size_t i = 0; i < kTimeTerms; ++i) {
+    const auto term = static_cast<TimeTerm>(i);
+    terms[Text(TimeTermName(term))] = time.of(term);
+  }
+  return terms;
+}
+
+Json PredictionJson(const JobSpec& job, const Plan& plan) {
+  return {{"step_s", plan.time.total_s()},
+          {"tokens_per_s", plan.tokens_per_s(job.batch())},
+          {"bubble_fraction", plan.bubble_fraction},
+          {"goodput", plan.goodput},
+          {"terms_s", TermsJson(plan.time)}};
+}
+
+Json IssuesJson(const std::vector<SpecIssue>& issues) {
+  Json json = Json::array();
+  for (const SpecIssue& issue : issues) {
+    json.push_back({{"key", issue.key}, {"message", issue.message}});
+  }
+  return json;
+}
+
+Json BillJson(const Bill& bill) {
+  return {{"wall_s", bill.wall_s()},
+          {"steps_s", bill.steps_s},
+          {"saving_s", bill.saving_s},
+          {"lost_s", bill.lost_s},
+          {"restarts_s", bill.restarts_s},
+          {"stops", bill.stops},
+          {"device_hours", bill.device_hours},
+          {"goodput", bill.goodput},
+          {"tokens", bill.tokens},
+          {"tokens_per_s", bill.tokens_per_s},
+          {"checkpoints", bill.checkpoints},
+          {"disk_bytes", bill.disk_bytes},
+          {"best_interval_steps", bill.best_interval_steps},
+          {"best_wall_s", bill.best_wall_s}};
+}
+
+Json FrontJson(const std::vector<FrontPoint>& front) {
+  Json json = Json::array();
+  for (const FrontPoint& point : front) {
+    json.push_back({{"layout", LayoutJson(point.layout)},
+                    {"step_s", point.time.total_s()},
+                    {"goodput", point.goodput},
+                    {"peak_bytes", point.peak_bytes}});
+  }
+  return json;
+}
+
+Json SensitivitiesJson(const std::vector<Sensitivity>& sensitivities) {
+  Json json = Json::array();
+  for (const Sensitivity& each : sensitivities) {
+    Json one = {{"change", each.change}, {"fits", each.fits}};
+    if (each.fits) {
+      one["layout"] = LayoutJson(each.layout);
+      one["step_s"] = each.step_s;
+      one["tokens_per_s"] = each.tokens_per_s;
+    }
+    json.push_back(std::move(one));
+  }
+  return json;
 }
 
 Json MemoryJson(const Plan& plan) {
@@ -41,7 +121,10 @@ Json MemoryJson(const Plan& plan) {
                       {"first_block", stage.blocks.begin},
                       {"num_blocks", stage.num_blocks},
                       {"bytes", std::move(terms)},
-                      {"total_bytes", stage.layout_bytes()}});
+                      {"total_bytes", stage.layout_bytes()},
+                      {"context_bytes", stage.memory.of(MemoryTerm::kContext)},
+                      {"host_bytes", stage.memory.host_bytes},
+                      {"exact", stage.memory.exact}});
   }
   return {{"usable_bytes", plan.usable_bytes},
           {"peak_bytes", plan.peak_bytes()},
@@ -62,6 +145,7 @@ Json RejectionJson(const JobSpec& job, const Plan& plan, const Rejection& reject
       json["cause"] = "slower";
       json["memory_bytes"] = rejection.memory_bytes;
       json["step_s"] = rejection.time.total_s();
+      json["terms_s"] = TermsJson(rejection.time);
       break;
   }
   json["reason"] = RejectionText(job, plan, rejection);
@@ -70,25 +154,20 @@ Json RejectionJson(const JobSpec& job, const Plan& plan, const Rejection& reject
 
 }  // namespace
 
-std::string PlanJson(const JobFile& file, const Plan& plan, int max_rejections) {
+std::string PlanJson(const JobFile& file, const PlanReport& report, int max_rejections) {
   const JobSpec& job = file.job;
-  Json terms = Json::object();
-  for (size_t i = 0; i < kTimeTerms; ++i) {
-    const auto term = static_cast<TimeTerm>(i);
-    terms[Text(TimeTermName(term))] = plan.time.of(term);
-  }
+  const Plan& plan = report.plan;
   Json rejections = Json::array();
   const int shown = std::min(max_rejections, static_cast<int>(plan.rejections.size()));
   for (int i = 0; i < shown; ++i) {
     rejections.push_back(RejectionJson(job, plan, plan.rejections[static_cast<size_t>(i)]));
   }
-  const Json json = {
+  Json json = {
       {"format_version", kPlanJsonVersion},
       {"weft_version", Version()},
       {"job", {{"name", job.name}, {"run_folder", job.output_dir + "/" + job.name}}},
       {"model",
-       {{"model_type", Text(FamilyName(job.model.family))},
-        {"parameters", ParameterCount(job.model)}}},
+       {{"model_type", ModelTypeOf(job.model)}, {"parameters", ParameterCount(job.model)}}},
       {"cluster",
        {{"profile", job.cluster.name},
         {"backend", job.cluster.device.backend == BackendKind::kCuda ? "cuda" : "cpu"},
@@ -101,14 +180,30 @@ std::string PlanJson(const JobFile& file, const Plan& plan, int max_rejections) 
         {"steps", job.training.steps}}},
       {"layout", LayoutJson(plan.layout)},
       {"memory", MemoryJson(plan)},
-      {"prediction",
-       {{"step_s", plan.time.total_s()},
-        {"tokens_per_s", plan.tokens_per_s(job.batch())},
-        {"bubble_fraction", plan.bubble_fraction},
-        {"terms_s", std::move(terms)}}},
+      {"fits", plan.fits},
+      {"prediction", PredictionJson(job, plan)},
+      {"bill", BillJson(BillOf(job, plan))},
+      {"engine_issues", IssuesJson(plan.engine_issues)},
+      {"run_issues", IssuesJson(report.run_issues)},
+      {"front", FrontJson(report.front)},
+      {"sensitivities", SensitivitiesJson(report.sensitivities)},
+      {"recorded_error", report.recorded_error},
+      {"search",
+       {{"points", plan.counts.points},
+        {"evaluated", plan.counts.evaluated},
+        {"cut_by_time", plan.counts.cut_by_time},
+        {"cut_by_memory", plan.counts.cut_by_memory},
+        {"misfits", plan.counts.misfits},
+        {"replayed", plan.counts.replayed},
+        {"repaired", plan.counts.repaired}}},
       {"candidates", plan.counts.points},
       {"rejections", std::move(rejections)},
       {"notes", file.notes}};
+  if (report.today) {
+    json["today"] = {{"layout", LayoutJson(report.today->layout)},
+                     {"memory", MemoryJson(*report.today)},
+                     {"prediction", PredictionJson(job, *report.today)}};
+  }
   return json.dump(2) + "\n";
 }
 

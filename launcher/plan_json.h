@@ -1,16 +1,30 @@
 // A plan as JSON for other tools: stable, documented in docs/plan_json.md. Fields are added, never
 // renamed or removed, while format_version stays the same. Pure.
 #pragma once
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/job_yaml.h"
+#include "plan/search/explain.h"
 #include "plan/search/search.h"
 
 namespace weft {
 
-inline constexpr int kPlanJsonVersion = 1;
+// 2: memory and time have other terms than in 1, those of plan/estimate.
+inline constexpr int kPlanJsonVersion = 2;
+
+// A plan and what was asked about it.
+struct PlanReport {
+  Plan plan;
+  std::vector<SpecIssue> run_issues = {};  // of the job: what the engine cannot run of any layout
+  std::optional<Plan> today = {};          // the best that it can, if `plan` is not
+  std::vector<FrontPoint> front = {};
+  std::vector<Sensitivity> sensitivities = {};
+  std::string recorded_error = {};
+};
 
 // Indented, ends with a newline. `max_rejections`: how many losers are listed.
-std::string PlanJson(const JobFile& file, const Plan& plan, int max_rejections);
+std::string PlanJson(const JobFile& file, const PlanReport& report, int max_rejections);
 
 }  // namespace weft

@@ -3,43 +3,41 @@
 #include <iostream>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/plan_questions.h"
 #include "launcher/job_yaml.h"
-#include "launcher/plan_json.h"
-#include "plan/search/describe.h"
-#include "plan/search/search.h"
+#include "plan/estimate/engine_profile.h"
 
 namespace weft {
 namespace {
 
-struct PlanArguments {
-  std::string path;
-  JobFileOptions options;
-  bool json = false;
-  bool without_data = false;
-  int explain = 5;
-};
+// --without-nodes: what is left of the cluster. Fixed degrees stay fixed.
+absl::Status LoseNodes(int lost, JobFile& file) {
+  Cluster& cluster = file.job.cluster;
+  if (lost >= cluster.nodes) {
+    return absl::InvalidArgumentError(absl::StrCat("--without-nodes: ", lost, " of cluster.nodes ",
+                                                   cluster.nodes, " leaves none; use 0 to ",
+                                                   cluster.nodes - 1));
+  }
+  cluster.nodes -= lost;
+  const std::vector<SpecIssue> issues = Validate(file.job);
+  if (issues.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--without-nodes ", lost, ": ", issues.front().key,
+                                                 ": ", issues.front().message));
+}
 
 int RunPlan(PlanArguments arguments) {
   arguments.options.check_files = !arguments.without_data;
-  const absl::StatusOr<JobFile> file = ReadJobFile(arguments.path, arguments.options);
+  absl::StatusOr<JobFile> file = ReadJobFile(arguments.path, arguments.options);
   if (!file.ok()) return FailJobFile(file.status());
-  // What `weft run` would start, or, of a job that weft cannot run yet, what it would be like.
-  const Purpose purpose = RunIssues(file->job).empty() ? Purpose::kRun : Purpose::kEstimate;
-  const absl::StatusOr<Plan> plan = FindPlan(file->job, purpose);
-  if (!plan.ok()) {
-    std::cerr << file->Locate(plan.status().message()) << "\n";
-    std::cerr << "weft: "
-              << (absl::IsFailedPrecondition(plan.status()) ? "nothing fits" : "no plan") << "\n";
-    return ExitCodeOf(plan.status());
+  if (arguments.without_nodes > 0) {
+    const absl::Status status = LoseNodes(arguments.without_nodes, *file);
+    if (!status.ok()) return Fail(status);
   }
-  if (arguments.json) {
-    std::cout << PlanJson(*file, *plan, arguments.explain);
-  } else {
-    for (const std::string& note : file->notes) std::cout << "note: " << note << "\n";
-    std::cout << PlanText(file->job, *plan, arguments.explain);
-  }
-  return kExitOk;
+  if (!arguments.layout.empty()) return AnswerLayout(arguments, *file);
+  if (!arguments.why.empty()) return AnswerWhy(arguments, *file);
+  return AnswerPlan(arguments, *file);
 }
 
 }  // namespace
@@ -50,7 +48,24 @@ void AddPlan(CLI::App& app, int* exit_code) {
   plan->add_option("job", arguments->path, "the job file")->required();
   plan->add_option("--set", arguments->options.sets, "replace a key: --set training.steps=100")
       ->allow_extra_args(false);
-  plan->add_flag("--json", arguments->json, "print JSON (docs/plan_json.md)");
+  plan->add_option("--cluster", arguments->options.cluster,
+                   "plan for another cluster: a name of configs/clusters, or a file");
+  plan->add_option("--nodes", arguments->options.nodes,
+                   "of the cluster, in place of its own number")
+      ->check(CLI::PositiveNumber);
+  plan->add_option("--without-nodes", arguments->without_nodes, "what if so many nodes are lost")
+      ->check(CLI::NonNegativeNumber);
+  CLI::Option* why =
+      plan->add_option("--why", arguments->why, "why not that: --why tp=4,pp=2; term by term");
+  CLI::Option* layout = plan->add_option("--layout", arguments->layout,
+                                         "judge exactly this layout: --layout tp=8,pp=2,dp=4");
+  plan->add_option("--engine", arguments->engine, "with --layout: whose habits are modelled")
+      ->check(CLI::IsMember(EngineProfileNames()))
+      ->needs(layout);
+  layout->excludes(why);
+  plan->add_option("--svg", arguments->svg, "draw the pipeline schedule into this file")
+      ->excludes(why);
+  plan->add_flag("--json", arguments->json, "print JSON (docs/plan_json.md)")->excludes(why);
   plan->add_option("--explain", arguments->explain, "how many losing layouts to show, with reasons")
       ->check(CLI::NonNegativeNumber);
   plan->add_flag("--without-data", arguments->without_data, "plan where the data files are not");

@@ -48,13 +48,16 @@ TEST(PlanJson, HasTheDocumentedFields) {
   ASSERT_TRUE(file.ok()) << file.status();
   const auto plan = FindPlan(file->job, Purpose::kRun);
   ASSERT_TRUE(plan.ok());
-  const auto json = nlohmann::json::parse(PlanJson(*file, *plan, 2));
-  EXPECT_EQ(json["format_version"], 1);
+  const auto json = nlohmann::json::parse(PlanJson(*file, {.plan = *plan}, 2));
+  EXPECT_EQ(json["format_version"], 2);
   std::set<std::string> fields;
   for (const auto& [name, value] : json.items()) fields.insert(name);
-  EXPECT_EQ(fields, (std::set<std::string>{"candidates", "cluster", "format_version", "job",
-                                           "layout", "memory", "model", "notes", "prediction",
-                                           "rejections", "training", "weft_version"}));
+  EXPECT_EQ(fields,
+            (std::set<std::string>{"bill",       "candidates",     "cluster",    "engine_issues",
+                                   "fits",       "format_version", "front",      "job",
+                                   "layout",     "memory",         "model",      "notes",
+                                   "prediction", "recorded_error", "rejections", "run_issues",
+                                   "search",     "sensitivities",  "training",   "weft_version"}));
   EXPECT_EQ(json["layout"]["world_size"], 4);
   EXPECT_EQ(json["memory"]["stages"].size(), 2);
   EXPECT_EQ(json["memory"]["peak_bytes"], plan->peak_bytes());

@@ -1,0 +1,184 @@
+#include "launcher/commands/plan_questions.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/commands/commands.h"
+#include "launcher/layout_flag.h"
+#include "launcher/ledger.h"
+#include "launcher/plan_json.h"
+#include "plan/search/describe.h"
+#include "plan/search/explain.h"
+#include "plan/search/schedule_svg.h"
+#include "plan/search/search.h"
+
+namespace weft {
+namespace {
+
+constexpr int kTerminalWidth = 100;
+
+int FailPlan(const JobFile& file, const absl::Status& status) {
+  std::cerr << file.Locate(status.message()) << "\n";
+  std::cerr << "weft: " << (absl::IsFailedPrecondition(status) ? "nothing fits" : "no plan")
+            << "\n";
+  return ExitCodeOf(status);
+}
+
+// Draws the schedule; returns an exit code.
+int WriteSvg(const std::string& path, const Question& question, const Layout& layout) {
+  const absl::StatusOr<SchedulePicture> picture = DrawSchedule(question, layout);
+  if (!picture.ok()) return Fail(picture.status());
+  std::ofstream stream(path, std::ios::trunc);
+  stream << ScheduleSvg(*picture);
+  if (!stream.flush()) {
+    return Fail(absl::InvalidArgumentError(
+        absl::StrCat("--svg: cannot write ", path, "; name a file in a folder that exists")));
+  }
+  return kExitOk;
+}
+
+std::string ScheduleText(const Question& question, const Layout& layout) {
+  if (layout.pp == 1) return "";
+  const absl::StatusOr<SchedulePicture> picture = DrawSchedule(question, layout);
+  return picture.ok() ? ScheduleLines(*picture, kTerminalWidth) : "";
+}
+
+void PrintNotes(const JobFile& file) {
+  for (const std::string& note : file.notes) std::cout << "note: " << note << "\n";
+}
+
+// What else there is to say about a plan, below its own tables.
+void PrintAround(const JobFile& file, const PlanReport& report) {
+  const JobSpec& job = file.job;
+  std::cout << ScheduleText(QuestionOf(job), report.plan.layout)
+            << BillText(job, BillOf(job, report.plan)) << FrontText(report.front)
+            << SensitivitiesText(report.plan, job.batch(), report.sensitivities);
+  if (!report.recorded_error.empty()) std::cout << "\n" << report.recorded_error << "\n";
+}
+
+// Of a plan that weft's engine cannot run yet: what it lacks, and the best that it can run.
+void PrintRunnable(const PlanReport& report) {
+  std::vector<SpecIssue> issues = report.run_issues;
+  for (const SpecIssue& issue : report.plan.engine_issues) {
+    if (std::find(issues.begin(), issues.end(), issue) == issues.end()) issues.push_back(issue);
+  }
+  if (issues.empty()) return;
+  std::cout << "\nestimate only, weft's engine does not run this yet:\n";
+  for (const SpecIssue& issue : issues) {
+    std::cout << "  " << issue.key << ": " << issue.message << "\n";
+  }
+  if (!report.run_issues.empty()) return;
+  if (!report.today) {
+    std::cout << "nothing of what it runs today fits\n";
+    return;
+  }
+  const Plan& today = *report.today;
+  std::cout << "the best of what it runs today, fullest rank " << BytesText(today.peak_bytes())
+            << ":\n  " << LayoutText(today.layout) << "\n"
+            << DifferenceText("the plan", report.plan.time, "today", today.time);
+}
+
+PlanReport ReportOf(const JobSpec& job, Plan plan) {
+  PlanReport report{.plan = std::move(plan), .run_issues = RunIssues(job)};
+  if (!report.plan.runnable() && report.run_issues.empty()) {
+    absl::StatusOr<Plan> today = FindPlan(job, Purpose::kRun);
+    if (today.ok()) report.today = *std::move(today);
+  }
+  report.front = ParetoFront(QuestionOf(job), ConstraintsOf(job), Purpose::kEstimate);
+  report.sensitivities = SensitivitiesOf(job, Purpose::kEstimate);
+  report.recorded_error = RecordedErrorText(job.cluster);
+  return report;
+}
+
+}  // namespace
+
+int AnswerPlan(const PlanArguments& arguments, const JobFile& file) {
+  absl::StatusOr<Plan> plan = FindPlan(file.job, Purpose::kEstimate);
+  if (!plan.ok()) return FailPlan(file, plan.status());
+  if (!arguments.svg.empty()) {
+    const int written = WriteSvg(arguments.svg, QuestionOf(file.job), plan->layout);
+    if (written != kExitOk) return written;
+  }
+  const PlanReport report = ReportOf(file.job, *std::move(plan));
+  if (arguments.json) {
+    std::cout << PlanJson(file, report, arguments.explain);
+    return kExitOk;
+  }
+  PrintNotes(file);
+  std::cout << PlanText(file.job, report.plan, arguments.explain);
+  PrintRunnable(report);
+  PrintAround(file, report);
+  return kExitOk;
+}
+
+int AnswerLayout(const PlanArguments& arguments, const JobFile& file) {
+  const absl::StatusOr<Constraints> fixed = ParseConstraints("--layout", arguments.layout);
+  if (!fixed.ok()) return Fail(fixed.status());
+  const absl::StatusOr<Layout> layout = LayoutFrom(*fixed, file.job);
+  if (!layout.ok()) return Fail(layout.status());
+  Question question = QuestionOf(file.job);
+  if (!arguments.engine.empty()) {
+    const absl::StatusOr<EngineProfile> engine = EngineProfileNamed(arguments.engine);
+    if (!engine.ok())
+      return Fail(absl::Status(engine.status().code(),
+                               absl::StrCat("--engine: ", engine.status().message())));
+    question.engine = *engine;
+  }
+  const absl::StatusOr<Plan> plan = PlanFor(question, *layout, Purpose::kEstimate);
+  if (!plan.ok())
+    return Fail(
+        absl::Status(plan.status().code(), absl::StrCat("--layout: ", plan.status().message())));
+  if (!arguments.svg.empty()) {
+    const int written = WriteSvg(arguments.svg, question, *layout);
+    if (written != kExitOk) return written;
+  }
+  if (arguments.json) {
+    std::cout << PlanJson(file, {.plan = *plan, .run_issues = RunIssues(file.job)}, 0);
+    return kExitOk;
+  }
+  PrintNotes(file);
+  if (question.engine.name != "weft") {
+    std::cout << "with the habits of " << question.engine.name << ":\n";
+  }
+  std::cout << PlanText(file.job, *plan, 0) << ScheduleText(question, *layout)
+            << BillText(file.job, BillOf(file.job, *plan));
+  return kExitOk;
+}
+
+int AnswerWhy(const PlanArguments& arguments, const JobFile& file) {
+  const absl::StatusOr<Constraints> fixed = ParseConstraints("--why", arguments.why);
+  if (!fixed.ok()) return Fail(fixed.status());
+  const absl::StatusOr<Plan> plan = FindPlan(file.job, Purpose::kEstimate);
+  if (!plan.ok()) return FailPlan(file, plan.status());
+  const absl::StatusOr<Plan> other = FindPlanUnder(file.job, *fixed, Purpose::kEstimate);
+  PrintNotes(file);
+  std::cout << "plan: " << LayoutText(plan->layout) << "\n";
+  if (!other.ok()) {
+    std::cout << "with " << arguments.why << ": there is none\n" << std::flush;
+    std::cerr << "weft: --why: " << other.status().message() << "\n";
+    return ExitCodeOf(other.status());
+  }
+  std::cout << "with " << arguments.why << ": " << LayoutText(other->layout) << "\n";
+  if (other->layout == plan->layout) {
+    std::cout << "that is the plan\n";
+    return kExitOk;
+  }
+  std::cout << "\nstep time, the best of each:\n"
+            << DifferenceText("the plan", plan->time,
+                              arguments.why.size() <= 14 ? arguments.why : "asked", other->time);
+  const double slower = other->time.total_s() / plan->time.total_s() - 1;
+  std::cout << "\nfullest rank: " << BytesText(plan->peak_bytes()) << " and "
+            << BytesText(other->peak_bytes()) << " of " << BytesText(plan->usable_bytes)
+            << " usable; workers: " << plan->layout.world_size() << " and "
+            << other->layout.world_size() << "\n";
+  if (slower <= 0) {
+    std::cout << "its steps are no slower; the plan wins by goodput, or is the simpler of equals\n";
+  }
+  return kExitOk;
+}
+
+}  // namespace weft

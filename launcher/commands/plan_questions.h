@@ -1,0 +1,32 @@
+// The questions that `weft plan` answers beside "what would run": why not that layout, what is this
+// one like. Each prints its answer and returns an exit code.
+#pragma once
+#include <string>
+
+#include "launcher/job_yaml.h"
+#include "plan/search/plan.h"
+#include "plan/search/space.h"
+
+namespace weft {
+
+struct PlanArguments {
+  std::string path;
+  JobFileOptions options;
+  bool json = false;
+  bool without_data = false;
+  int explain = 5;
+  int without_nodes = 0;
+  std::string why;
+  std::string layout;
+  std::string engine;
+  std::string svg;
+};
+
+// The plan for what the job asks: of what weft can run if it can run the job at all.
+int AnswerPlan(const PlanArguments& arguments, const JobFile& file);
+// --layout: memory and time of exactly that layout, fitting or not.
+int AnswerLayout(const PlanArguments& arguments, const JobFile& file);
+// --why: the plan under these values beside the plan without them, term by term.
+int AnswerWhy(const PlanArguments& arguments, const JobFile& file);
+
+}  // namespace weft

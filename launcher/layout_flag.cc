@@ -1,0 +1,186 @@
+#include "launcher/layout_flag.h"
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "launcher/job_keys.h"
+#include "launcher/yaml_values.h"
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+const std::vector<std::string>& Names() {
+  static const auto* const names = new std::vector<std::string>{"dp",
+                                                                "tp",
+                                                                "pp",
+                                                                "cp",
+                                                                "ep",
+                                                                "zero_stage",
+                                                                "zero_hpz_partition_size",
+                                                                "virtual_stages",
+                                                                "micro_batch_size",
+                                                                "gradient_accumulation_steps",
+                                                                "head_chunk_tokens",
+                                                                "sequence_parallel",
+                                                                "pp_schedule",
+                                                                "recompute",
+                                                                "offload",
+                                                                "layers_per_stage"};
+  return *names;
+}
+
+// One part, "tp=4": `name` and `value`, with what to say when the value makes no sense.
+class Part {
+ public:
+  Part(absl::string_view flag, absl::string_view name, absl::string_view value)
+      : flag_(flag), name_(name), value_(value) {}
+
+  absl::Status Wrong(absl::string_view allowed) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag_, ": ", name_, ": found ", value_, "; expected ", allowed));
+  }
+  absl::Status Read(int64_t least, std::optional<int64_t>& field) const {
+    const std::optional<int64_t> number = ParseWholeNumber(value_);
+    if (!number || *number < least || *number > std::numeric_limits<int>::max()) {
+      return Wrong(absl::StrCat("a whole number, ", least, " or more"));
+    }
+    field = *number;
+    return absl::OkStatus();
+  }
+  absl::Status Read(int least, std::optional<int>& field) const {
+    std::optional<int64_t> number;
+    RETURN_IF_ERROR(Read(int64_t{least}, number));
+    field = static_cast<int>(*number);
+    return absl::OkStatus();
+  }
+  absl::Status Read(absl::string_view yes, absl::string_view no, std::optional<bool>& field) const {
+    if (value_ != yes && value_ != no) return Wrong(absl::StrCat(yes, " or ", no));
+    field = value_ == yes;
+    return absl::OkStatus();
+  }
+  template <typename T>
+  absl::Status Read(absl::StatusOr<T> parsed, absl::string_view allowed,
+                    std::optional<T>& field) const {
+    if (!parsed.ok()) return Wrong(allowed);
+    field = *parsed;
+    return absl::OkStatus();
+  }
+  // "even", "10/11/11"
+  absl::Status Read(std::optional<std::vector<int64_t>>& field) const {
+    field.emplace();
+    if (value_ == "even") return absl::OkStatus();
+    for (const absl::string_view item : absl::StrSplit(value_, '/')) {
+      const std::optional<int64_t> number = ParseWholeNumber(item);
+      if (!number || *number < 1) return Wrong("even, or one number a stage: 10/11/11");
+      field->push_back(*number);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::string_view flag_, name_, value_;
+};
+
+absl::Status ReadPart(absl::string_view flag, absl::string_view name, absl::string_view value,
+                      Constraints& fixed) {
+  const Part part(flag, name, value);
+  if (name == "dp") return part.Read(1, fixed.dp);
+  if (name == "tp") return part.Read(1, fixed.tp);
+  if (name == "pp") return part.Read(1, fixed.pp);
+  if (name == "cp") return part.Read(1, fixed.cp);
+  if (name == "ep") return part.Read(1, fixed.ep);
+  if (name == "zero_stage") return part.Read(0, fixed.zero_stage);
+  if (name == "zero_hpz_partition_size") {
+    RETURN_IF_ERROR(part.Read(0, fixed.zero_group));
+    if (fixed.zero_group == 1) fixed.zero_group = 0;  // DeepSpeed's word for "off"
+    return absl::OkStatus();
+  }
+  if (name == "virtual_stages") return part.Read(1, fixed.virtual_stages);
+  if (name == "micro_batch_size") return part.Read(int64_t{1}, fixed.micro_batch_size);
+  if (name == "gradient_accumulation_steps") return part.Read(int64_t{1}, fixed.num_microbatches);
+  if (name == "head_chunk_tokens") return part.Read(int64_t{0}, fixed.head_chunk_tokens);
+  if (name == "sequence_parallel") return part.Read("true", "false", fixed.sequence_parallel);
+  if (name == "offload") return part.Read("cpu", "none", fixed.offload_optimizer);
+  if (name == "pp_schedule") {
+    return part.Read(ParseSchedule(value), "1f1b, gpipe, interleaved_1f1b or zb_h1",
+                     fixed.schedule);
+  }
+  if (name == "recompute") {
+    return part.Read(ParseRecompute(value), "none, selective or full", fixed.recompute);
+  }
+  if (name == "layers_per_stage") return part.Read(fixed.stage_blocks);
+  const std::optional<std::string> nearest = Nearest(name, Names());
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, ": ", name, ": unknown; ",
+                   nearest ? absl::StrCat("did you mean ", *nearest, "?")
+                           : absl::StrCat("known are ", absl::StrJoin(Names(), ", "))));
+}
+
+}  // namespace
+
+absl::StatusOr<Constraints> ParseConstraints(absl::string_view flag, absl::string_view text) {
+  Constraints fixed;
+  std::vector<std::string> seen;
+  for (const absl::string_view each : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(each, absl::MaxSplits('=', 1));
+    std::string name(absl::StripAsciiWhitespace(pair.first));
+    // As plans are printed.
+    if (name == "micro_batch") name = "micro_batch_size";
+    if (name == "microbatches") name = "gradient_accumulation_steps";
+    for (const std::string& before : seen) {
+      if (before != name) continue;
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": ", name, ": given twice; keep one"));
+    }
+    seen.push_back(name);
+    RETURN_IF_ERROR(ReadPart(flag, name, absl::StripAsciiWhitespace(pair.second), fixed));
+  }
+  if (seen.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": is empty; use e.g. tp=4,pp=2"));
+  }
+  return fixed;
+}
+
+absl::StatusOr<Layout> LayoutFrom(const Constraints& fixed, const JobSpec& job) {
+  Layout layout;
+  layout.dp = fixed.dp.value_or(1);
+  layout.tp = fixed.tp.value_or(1);
+  layout.pp = fixed.pp.value_or(1);
+  layout.cp = fixed.cp.value_or(1);
+  layout.ep = fixed.ep.value_or(1);
+  layout.zero_stage = fixed.zero_stage.value_or(0);
+  layout.zero_group = fixed.zero_group.value_or(0);
+  layout.virtual_stages = fixed.virtual_stages.value_or(1);
+  layout.schedule =
+      fixed.schedule.value_or(layout.virtual_stages > 1 ? ScheduleKind::kInterleaved
+                                                        : ScheduleKind::kOneForwardOneBackward);
+  layout.recompute = fixed.recompute.value_or(Recompute::kNone);
+  layout.sequence_parallel = fixed.sequence_parallel.value_or(false);
+  layout.offload_optimizer = fixed.offload_optimizer.value_or(false);
+  layout.stage_blocks = fixed.stage_blocks.value_or(std::vector<int64_t>());
+  layout.micro_batch_size =
+      fixed.micro_batch_size.value_or(job.training.micro_batch_size.value_or(1));
+  const int64_t at_once = layout.dp * layout.micro_batch_size;
+  const int64_t global = job.training.global_batch_size;
+  layout.num_microbatches = fixed.num_microbatches.value_or(global / at_once);
+  if (layout.num_microbatches < 1 || at_once * layout.num_microbatches != global) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--layout: dp ", layout.dp, " x micro_batch_size ", layout.micro_batch_size,
+                     fixed.num_microbatches
+                         ? absl::StrCat(" x gradient_accumulation_steps ", layout.num_microbatches)
+                         : "",
+                     " does not make training.global_batch_size ", global,
+                     "; change one of them, or --set training.global_batch_size"));
+  }
+  layout.head_chunks = HeadChunks(fixed.head_chunk_tokens.value_or(0), job.batch(), layout);
+  return layout;
+}
+
+}  // namespace weft
