@@ -42,6 +42,11 @@ TEST(Ledger, OfARunHasPredictedBesideMeasured) {
   EXPECT_GT(json["planned_bytes"], 0);
   EXPECT_LE(json["peak_bytes"], json["planned_bytes"]);
 
+  // What was recorded is told by the next plan on this profile.
+  const TinyRun::Outcome plan = TinyRun::Finish(*run.Weft({"plan", run.job_path()}), 30);
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("recorded: 1 run on this profile, median error "));
+
   // Saying that it is done is no run.
   EXPECT_EQ(run.RunToEnd().exit_code, 0);
   EXPECT_EQ(ReadText(StateFolder(run) / "weft/ledger.jsonl"), text);

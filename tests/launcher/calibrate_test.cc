@@ -72,9 +72,8 @@ TEST(Calibrate, WritesAProfileThatPlansHere) {
   // The quickstart on that machine: a step of 4 small replicas takes neither a microsecond nor a
   // minute, and its terms are all there.
   const Ran planned = RunWeft(folder, "plan " WEFT_SOURCE_DIR
-                                      "/configs/jobs/quickstart.yaml --without-data --json --set "
-                                      "cluster.profile=" +
-                                          folder.path() + "/lab.yaml");
+                                      "/configs/jobs/quickstart.yaml --without-data --json "
+                                      "--cluster lab.yaml");
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
   const auto json = nlohmann::json::parse(planned.out);
   EXPECT_GT(json["prediction"]["step_s"].get<double>(), 1e-4);
