@@ -16,7 +16,8 @@ double EvenBlocks(const EvenPipeline& pipeline, int64_t chunks, int64_t stage) {
   const int64_t remainder = pipeline.num_blocks % parts;
   const int64_t larger =
       remainder > stage ? (remainder - stage + pipeline.stages - 1) / pipeline.stages : 0;
-  return static_cast<double>(chunks * (pipeline.num_blocks / parts) + larger);
+  const int64_t blocks = chunks * (pipeline.num_blocks / parts) + larger;
+  return static_cast<double>(blocks);
 }
 
 struct Ends {

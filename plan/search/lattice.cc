@@ -223,10 +223,10 @@ void Walk::CollectPipelines(Item item, bool most_stages_only, std::vector<Item>&
     for (item.pp = longest; item.pp >= 0; --item.pp) {
       item.group = first_group + item.pp;
       if (cut_ == Cut::kByBounds) {
-        const auto slowest = static_cast<double>((model_.num_blocks + pp(item) - 1) / pp(item));
+        const int64_t slowest = (model_.num_blocks + pp(item) - 1) / pp(item);
         const auto micros = static_cast<double>(batch_cut(item).num_microbatches);
         const PassSeconds& block = BlockOf(item, PassesOf(item), cheapest_);
-        if (IsLate(micros * slowest * block.total_s())) break;
+        if (IsLate(micros * static_cast<double>(slowest) * block.total_s())) break;
         item.bound_s = LeastBound(item);
         if (item.bound_s < kNever && !IsLate(item.bound_s)) items.push_back(item);
       } else {
