@@ -82,13 +82,35 @@ void PrintRunnable(const PlanReport& report) {
             << DifferenceText("the plan", report.plan.time, "today", today.time);
 }
 
+// The front with the plan in it: finalists are improved beyond the lattice that the front is of.
+std::vector<FrontPoint> FrontWith(const Plan& plan, std::vector<FrontPoint> front) {
+  const FrontPoint own{.layout = plan.layout,
+                       .time = plan.time,
+                       .goodput = plan.goodput,
+                       .peak_bytes = plan.peak_bytes(),
+                       .ranks = plan.layout.world_size()};
+  const auto seconds = [](const FrontPoint& point) { return point.time.total_s() / point.goodput; };
+  front.erase(std::remove_if(front.begin(), front.end(),
+                             [&](const FrontPoint& point) {
+                               return seconds(point) >= seconds(own) &&
+                                      point.peak_bytes >= own.peak_bytes &&
+                                      point.ranks >= own.ranks;
+                             }),
+              front.end());
+  front.insert(std::find_if(front.begin(), front.end(),
+                            [&](const FrontPoint& point) { return seconds(point) > seconds(own); }),
+               own);
+  return front;
+}
+
 PlanReport ReportOf(const JobSpec& job, Plan plan) {
   PlanReport report{.plan = std::move(plan), .run_issues = RunIssues(job)};
   if (!report.plan.runnable() && report.run_issues.empty()) {
     absl::StatusOr<Plan> today = FindPlan(job, Purpose::kRun);
     if (today.ok()) report.today = *std::move(today);
   }
-  report.front = ParetoFront(QuestionOf(job), ConstraintsOf(job), Purpose::kEstimate);
+  report.front =
+      FrontWith(report.plan, ParetoFront(QuestionOf(job), ConstraintsOf(job), Purpose::kEstimate));
   report.sensitivities = SensitivitiesOf(job, Purpose::kEstimate);
   report.recorded_error = RecordedErrorText(job.cluster);
   return report;
