@@ -113,9 +113,8 @@ LinkProfile FitLink(const std::vector<CollectivePoint>& points) {
   double ss = 0, sm = 0, mm = 0, s1 = 0, m1 = 0;
   for (const CollectivePoint& point : points) {
     const bool one_step = point.collective == Collective::kSendReceive;
-    const double steps = one_step                                     ? 1
-                         : point.collective == Collective::kAllReduce ? 2.0 * (point.ranks - 1)
-                                                                      : point.ranks - 1.0;
+    const double rounds = point.collective == Collective::kAllReduce ? 2 : 1;
+    const double steps = one_step ? 1 : rounds * (point.ranks - 1);
     const double chunk = static_cast<double>(point.bytes) / (one_step ? 1 : point.ranks);
     const double s = steps / point.seconds;
     const double m = steps * chunk / point.seconds;
@@ -128,11 +127,8 @@ LinkProfile FitLink(const std::vector<CollectivePoint>& points) {
   const double determinant = ss * mm - sm * sm;
   double latency_s = determinant > 0 ? (s1 * mm - m1 * sm) / determinant : 0;
   double per_byte_s = determinant > 0 ? (m1 * ss - s1 * sm) / determinant : 0;
-  if (latency_s < 0 || determinant <= 0) {
-    latency_s = 0;
-    per_byte_s = mm > 0 ? m1 / mm : 0;
-  } else if (per_byte_s <= 0) {
-    latency_s = 0;  // bytes must cost something: the slowest rate that the points show
+  if (latency_s < 0 || per_byte_s <= 0 || determinant <= 0) {
+    latency_s = 0;  // bytes must cost something: the rate that the points show without a latency
     per_byte_s = mm > 0 ? m1 / mm : 0;
   }
   LinkProfile link;

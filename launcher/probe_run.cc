@@ -41,7 +41,7 @@ std::string TextOf(const std::string& path) {
 std::string LastWords(const std::string& output) {
   std::string words;
   for (const absl::string_view line : absl::StrSplit(output, '\n', absl::SkipWhitespace())) {
-    words = std::string(line);
+    words = absl::StrCat(line);
     if (absl::StartsWith(line, "weft-worker: ")) break;
   }
   return words;
@@ -50,7 +50,7 @@ std::string LastWords(const std::string& output) {
 // The line that is a JSON object.
 absl::StatusOr<std::string> JsonIn(const std::string& output) {
   for (const absl::string_view line : absl::StrSplit(output, '\n')) {
-    if (absl::StartsWith(line, "{") && absl::EndsWith(line, "}")) return std::string(line);
+    if (absl::StartsWith(line, "{") && absl::EndsWith(line, "}")) return absl::StrCat(line);
   }
   return absl::InternalError("weft-worker --probe printed no result");
 }

@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kCommTimeoutMs = 20000;
 constexpr int kRepetitions = 3;
-constexpr double kLeastTimed_s = 5e-3;
+constexpr double kLeastTimedSeconds = 5e-3;
 constexpr int kMostRepeats = 200;
 constexpr int64_t kMessageBytes[] = {4, 4096, 65536, 1 << 20, 1 << 23};
 
@@ -119,8 +119,8 @@ class LinkTimer {
       double once_s = std::chrono::duration<double>(Clock::now() - start).count() / repeats;
       RETURN_IF_ERROR(ToStatus(comm_.AllReduceHost(world_, ReduceOp::kMax, &once_s, 1)));
       if (best_s == 0 || once_s < best_s) best_s = once_s;
-      repeats =
-          std::clamp(static_cast<int>(kLeastTimed_s / std::max(best_s, 1e-9)), 1, kMostRepeats);
+      repeats = std::clamp(static_cast<int>(kLeastTimedSeconds / std::max(best_s, 1e-9)), 1,
+                           kMostRepeats);
     }
     return best_s;
   }
@@ -171,6 +171,7 @@ absl::StatusOr<std::vector<CollectivePoint>> MeasureLinks(Device& device, Comm& 
 
 std::string LinksJson(int ranks, const std::vector<CollectivePoint>& points) {
   std::vector<std::string> items;
+  items.reserve(points.size());
   for (const CollectivePoint& point : points) {
     items.push_back(
         absl::StrFormat("{\"collective\": \"%s\", \"ranks\": %d, \"bytes\": %d, \"seconds\": %.6g}",
@@ -214,7 +215,7 @@ absl::StatusOr<ProbeKind> ParseProbeKind(absl::string_view name) {
 
 int ProbeExitCode(const absl::Status& status) {
   if (status.ok()) return 0;
-  std::fprintf(stderr, "weft-worker: %s\n", std::string(status.message()).c_str());
+  std::fprintf(stderr, "weft-worker: %s\n", absl::StrCat(status.message()).c_str());
   const bool cannot = absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) ||
                       absl::IsNotFound(status) || absl::IsFailedPrecondition(status);
   return cannot ? 2 : 1;

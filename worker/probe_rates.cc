@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRepetitions = 3;
-constexpr double kLeastTimed_s = 5e-3;  // repeat within one timing until it is this long
+constexpr double kLeastTimedSeconds = 5e-3;  // repeat within one timing until it is this long
 constexpr int kMostRepeats = 10000;
 
 constexpr int64_t kMib = int64_t{1} << 20;
@@ -88,7 +88,7 @@ absl::StatusOr<double> Time(Device& device, Operation operation) {
     RETURN_IF_ERROR(ToStatus(device.Synchronize()));
     const double once_s = Seconds(Clock::now() - start) / repeats;
     if (best_s == 0 || once_s < best_s) best_s = once_s;
-    const double wanted = kLeastTimed_s / std::max(best_s, 1e-9);
+    const double wanted = kLeastTimedSeconds / std::max(best_s, 1e-9);
     repeats = std::clamp(static_cast<int>(std::min<double>(wanted, kMostRepeats)), 1, kMostRepeats);
   }
   return best_s;
@@ -224,7 +224,7 @@ std::vector<MatmulPoint> ShapesWithin(double flops_per_s, double seconds) {
   double sum_s = 0;
   const auto past = std::find_if(shapes.begin(), shapes.end(), [&](const MatmulPoint& shape) {
     const double once_s = Flops(shape) / flops_per_s;
-    sum_s += once_s + kRepetitions * std::max(once_s, kLeastTimed_s);
+    sum_s += once_s + kRepetitions * std::max(once_s, kLeastTimedSeconds);
     return sum_s > seconds;
   });
   shapes.erase(past, shapes.end());
