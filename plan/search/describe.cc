@@ -111,6 +111,24 @@ std::string RankLines(const Plan& plan) {
   return text;
 }
 
+// What the table is worth: exact or estimated, and what stands outside of it.
+std::string MemoryNotes(const Plan& plan) {
+  const bool exact = std::all_of(plan.stages.begin(), plan.stages.end(),
+                                 [](const StageMemory& stage) { return stage.memory.exact; });
+  int64_t context_bytes = 0;
+  int64_t host_bytes = 0;
+  for (const StageMemory& stage : plan.stages) {
+    context_bytes = std::max(context_bytes, stage.memory.of(MemoryTerm::kContext));
+    host_bytes = std::max(host_bytes, stage.memory.host_bytes);
+  }
+  std::string text =
+      exact ? "  exact: the buffers that a worker allocates" : "  an estimate by closed forms";
+  absl::StrAppend(&text, "; beside it an allowance of ", BytesText(context_bytes),
+                  " for the context\n");
+  if (host_bytes > 0) absl::StrAppend(&text, "  on the host: ", BytesText(host_bytes), " a rank\n");
+  return text;
+}
+
 std::string MemoryLines(const Plan& plan) {
   std::vector<MemoryTerm> terms;  // those that some stage has
   for (size_t i = 0; i < kMemoryTerms; ++i) {
@@ -132,7 +150,7 @@ std::string MemoryLines(const Plan& plan) {
     rows.push_back(std::move(row));
   }
   return absl::StrCat("\nmemory of each rank, of ", BytesText(plan.usable_bytes), " usable:\n",
-                      Table(rows));
+                      Table(rows), MemoryNotes(plan));
 }
 
 std::string TimeLines(const JobSpec& job, const Plan& plan) {
@@ -249,8 +267,10 @@ std::string RejectionText(const JobSpec& job, const Plan& plan, const Rejection&
 }
 
 std::string PlanText(const JobSpec& job, const Plan& plan, int max_rejections) {
-  return absl::StrCat(HeadText(job), LayoutLines(job, plan), RankLines(plan), MemoryLines(plan),
-                      TimeLines(job, plan), RejectionLines(job, plan, std::max(max_rejections, 0)));
+  return absl::StrCat(
+      HeadText(job), LayoutLines(job, plan), RankLines(plan), MemoryLines(plan),
+      plan.fits ? "" : absl::StrCat("  does not fit: ", MisfitText(job.cluster, plan), "\n"),
+      TimeLines(job, plan), RejectionLines(job, plan, std::max(max_rejections, 0)));
 }
 
 }  // namespace weft
