@@ -68,6 +68,9 @@ std::vector<int64_t> DivisorsOf(int64_t number) {
 
 Constraints ConstraintsOf(const JobSpec& job) {
   const ParallelismSpec& fixed = job.parallelism;
+  std::optional<bool> offload = job.offload.optimizer;
+  // A CPU worker's memory is the host's already: there is nothing to gain but a copy.
+  if (job.cluster.device.backend == BackendKind::kCpu) offload = offload.value_or(false);
   return {.dp = fixed.dp,
           .tp = fixed.tp,
           .pp = fixed.pp,
@@ -81,7 +84,7 @@ Constraints ConstraintsOf(const JobSpec& job) {
           .num_microbatches = job.training.gradient_accumulation_steps,
           .recompute = job.activation_checkpointing.mode,
           .sequence_parallel = fixed.sequence_parallel,
-          .offload_optimizer = job.offload.optimizer,
+          .offload_optimizer = offload,
           .head_chunk_tokens = job.training.head_chunk_tokens,
           .stage_blocks = fixed.layers_per_stage,
           .stage_recompute = job.activation_checkpointing.per_stage};
