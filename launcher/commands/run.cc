@@ -38,11 +38,6 @@ struct RunArguments {
 
 // What can be planned but not trained yet.
 absl::Status CheckTrainable(const JobSpec& job) {
-  if (job.model.family != ModelFamily::kGpt2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.model_type: ", FamilyName(job.model.family),
-                     " is not supported yet by weft run; use gpt2 (weft plan can plan it)"));
-  }
   if (job.cluster.device.backend != BackendKind::kCpu) {
     return absl::InvalidArgumentError(
         absl::StrCat("cluster.profile: ", job.cluster.name,
