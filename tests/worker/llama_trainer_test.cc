@@ -4,6 +4,7 @@
 
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "tests/worker/rank_threads.h"
 
@@ -107,6 +108,46 @@ TEST(LlamaTrainer, TrainsATiedHeadAcrossStages) {
       TrainWith(job, MakeLayout(2, 2, 2, k1f1b, 1, job), folder.Make("spread"));
   ASSERT_EQ(spread.status(), absl::OkStatus());
   EXPECT_LT(RelativeDifference(spread.losses(), single.losses()), 1e-6);
+}
+
+TEST(LlamaTrainer, TrainsUnderEverySchedule) {
+  const TestFolder folder;
+  const JobSpec job = LlamaJob(folder.path(), 1);
+  const TrainingOutcome single =
+      TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 2, job), folder.Make("single"));
+  ASSERT_EQ(single.status(), absl::OkStatus());
+  Layout interleaved = MakeLayout(1, 2, 2, ScheduleKind::kInterleaved, 2, job);
+  interleaved.virtual_stages = 2;
+  Layout uneven = MakeLayout(1, 2, 2, ScheduleKind::kZeroBubbleH1, 2, job);
+  uneven.stage_blocks = {3, 1};
+  for (const Layout& layout : {interleaved, uneven}) {
+    const TrainingOutcome spread = TrainWith(job, layout, folder.Make(LayoutText(layout)));
+    ASSERT_EQ(spread.status(), absl::OkStatus()) << LayoutText(layout);
+    EXPECT_LT(RelativeDifference(spread.losses(), single.losses()), 1e-6) << LayoutText(layout);
+    EXPECT_LT(RelativeDifference(spread.grad_norms(), single.grad_norms()), 1e-5);
+    EXPECT_EQ(spread.allocated_bytes, spread.planned_bytes) << LayoutText(layout);
+  }
+}
+
+// A shared kv head is saved once, and whoever needs it reads it.
+TEST(LlamaTrainer, ResumesWithSharedAndWithOwnKvHeads) {
+  const TestFolder folder;
+  JobSpec job = LlamaJob(folder.path(), 2);
+  job.checkpoint.interval = 10;
+  const Layout sharing = MakeLayout(1, 4, 1, k1f1b, 4, job);
+  const TrainingOutcome whole = TrainWith(job, sharing, folder.Make("whole"));
+  ASSERT_EQ(whole.status(), absl::OkStatus());
+  ASSERT_EQ(whole.committed.size(), 2U);
+  const std::vector<double> losses = whole.losses();
+  const std::vector<double> last_ten(losses.begin() + 10, losses.end());
+  const TrainingOutcome again =
+      TrainWith(job, sharing, folder.Make("again"), whole.committed.front());
+  ASSERT_EQ(again.status(), absl::OkStatus());
+  EXPECT_EQ(again.losses(), last_ten) << "the same layout: the same bits";
+  const TrainingOutcome owning = TrainWith(job, MakeLayout(1, 2, 1, k1f1b, 4, job),
+                                           folder.Make("owning"), whole.committed.front());
+  ASSERT_EQ(owning.status(), absl::OkStatus());
+  EXPECT_LT(RelativeDifference(owning.losses(), last_ten), 1e-6);
 }
 
 TEST(LlamaTrainer, TrainsTheSameBitsTwice) {
