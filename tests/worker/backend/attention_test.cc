@@ -151,9 +151,7 @@ TEST_P(Attention, GradientIsTheDerivative) {
 // would take minutes; the test above holds the formula.
 TEST_P(Attention, GradientIsTheSameAcrossTilesOfKeys) {
   const AttentionShape shape = {1, 600, 2, 4, 1};
-  const int64_t rows = shape.seq_len;
-  const int64_t cols = shape.heads * shape.head_dim;
-  const int64_t dim = shape.head_dim;
+  const int64_t rows = shape.seq_len, dim = shape.head_dim, cols = shape.heads * dim;
   const std::vector<float> q = Normal(rows * cols, 1);
   const std::vector<float> k = Normal(rows * dim, 2);
   const std::vector<float> v = Normal(rows * dim, 3);
@@ -177,8 +175,10 @@ TEST_P(Attention, GradientIsTheSameAcrossTilesOfKeys) {
         const auto key = static_cast<size_t>(s * dim);
         double score = 0;
         double dp = 0;
-        for (size_t e = 0; e < 4; ++e) score += scale * q64[at + e] * k64[key + e];
-        for (size_t e = 0; e < 4; ++e) dp += d64[at + e] * v64[key + e];
+        for (size_t e = 0; e < 4; ++e) {
+          score += scale * q64[at + e] * k64[key + e];
+          dp += d64[at + e] * v64[key + e];
+        }
         const double p = std::exp(score - lse);
         const double ds = scale * p * (dp - delta);
         for (size_t e = 0; e < 4; ++e) {

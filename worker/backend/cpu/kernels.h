@@ -42,11 +42,11 @@ void RmsNormInputGradient(const float* dy, const float* x, const float* weight, 
 void RmsNormWeightGradient(const float* dy, const float* x, const float* rstd, float* dweight,
                            int64_t rows, int64_t cols);
 
-// rotary.cc: x [N, cols] of heads of head_dim; table [seq_len, head_dim]; direction 1 or -1
+// elementwise.cc: x [N, cols] of heads of head_dim; table [seq_len, head_dim]; direction 1 or -1
 void RotateRows(const float* table, int64_t seq_len, int64_t head_dim, float direction, float* x,
                 int64_t rows, int64_t cols);
 
-// swiglu.cc
+// gelu.cc
 void SwiGluForward(const float* gate, const float* up, float* y, int64_t count);
 void SwiGluBackward(const float* dy, const float* gate, const float* up, float* dgate, float* dup,
                     int64_t count);
