@@ -111,7 +111,7 @@ PlanReport ReportOf(const JobSpec& job, Plan plan) {
   }
   report.front =
       FrontWith(report.plan, ParetoFront(QuestionOf(job), ConstraintsOf(job), Purpose::kEstimate));
-  report.sensitivities = SensitivitiesOf(job, Purpose::kEstimate);
+  report.sensitivities = SensitivitiesOf(job, report.plan.layout, Purpose::kEstimate);
   report.recorded_error = RecordedErrorText(job.cluster);
   return report;
 }

@@ -85,7 +85,7 @@ TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, d
   const TimeHabits& habits = question.engine.time;
   const double sharing = CoreSharing(question.cluster, layout.world_size());
   const ParameterShare share = ParametersOf(question.model, layout);
-  const StageParameters own = StageParametersOf(share, question.model, layout, stage);
+  const ReducedParameters own = ReducedParametersOf(share, question.model, layout, stage);
   const double trained =
       question.adapters ? AdapterParametersOf(*question.adapters, question.model, layout, stage)
                         : own.total();

@@ -150,18 +150,28 @@ Makespans ClosedForm(const Question& question, const Layout& layout, Stages& sta
 // Dry runs of more microbatches than this per stage are continued at the steady pace.
 constexpr int64_t kReplayedRounds = 6;
 
-absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& layout,
-                                        const Parts& parts, double transfer_s) {
+// What a dry run takes: the same lists whatever the transfers cost.
+struct DryRun {
+  int64_t num_microbatches = 0;
+  std::vector<std::vector<Action>> stages;
+};
+
+DryRun DryRunOf(const Question& question, const Layout& layout) {
   Layout replayed = layout;
   replayed.num_microbatches =
       std::min(layout.num_microbatches, kReplayedRounds * int64_t{layout.pp});
+  DryRun run{.num_microbatches = replayed.num_microbatches, .stages = {}};
+  for (int stage = 0; stage < layout.pp; ++stage) {
+    run.stages.push_back(StepSchedule(replayed, stage, question.model.tied_embeddings));
+  }
+  return run;
+}
+
+absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& layout,
+                                        const Parts& parts, const DryRun& run, double transfer_s) {
   const PartSeconds seconds(layout, parts);
-  std::vector<std::vector<Action>> actions;
   std::vector<ActionSeconds> chunks;
   double slowest_s = 0;
-  for (int stage = 0; stage < layout.pp; ++stage) {
-    actions.push_back(StepSchedule(replayed, stage, question.model.tied_embeddings));
-  }
   std::vector<double> cycles_s(static_cast<size_t>(layout.pp));
   for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
     for (int stage = 0; stage < layout.pp; ++stage) {
@@ -177,18 +187,20 @@ absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& 
     }
   }
   Simulation simulation;
-  ASSIGN_OR_RETURN(simulation, Simulate(actions, chunks));
+  ASSIGN_OR_RETURN(simulation, Simulate(run.stages, chunks));
   const double pace_s = slowest_s + (layout.pp > 1 ? 2 * layout.virtual_stages * transfer_s : 0);
   return simulation.makespan_s +
-         static_cast<double>(layout.num_microbatches - replayed.num_microbatches) * pace_s;
+         static_cast<double>(layout.num_microbatches - run.num_microbatches) * pace_s;
 }
 
 absl::StatusOr<Makespans> Replayed(const Question& question, const Layout& layout,
                                    const Parts& parts) {
+  const DryRun run = DryRunOf(question, layout);
   Makespans makespans;
-  ASSIGN_OR_RETURN(makespans.without_transfers_s, SimulatedSeconds(question, layout, parts, 0));
-  ASSIGN_OR_RETURN(makespans.with_transfers_s,
-                   SimulatedSeconds(question, layout, parts, BoundarySeconds(question, layout)));
+  ASSIGN_OR_RETURN(makespans.without_transfers_s,
+                   SimulatedSeconds(question, layout, parts, run, 0));
+  ASSIGN_OR_RETURN(makespans.with_transfers_s, SimulatedSeconds(question, layout, parts, run,
+                                                                BoundarySeconds(question, layout)));
   return makespans;
 }
 

@@ -61,10 +61,10 @@ ParameterShare ParametersOf(const ModelShape& model, const Layout& layout) {
   return parameters;
 }
 
-StageParameters StageParametersOf(const ParameterShare& share, const ModelShape& model,
-                                  const Layout& layout, int stage) {
+ReducedParameters ReducedParametersOf(const ParameterShare& share, const ModelShape& model,
+                                      const Layout& layout, int stage) {
   const auto blocks = static_cast<double>(StageBlockCount(layout, model.num_blocks, stage));
-  StageParameters parameters;
+  ReducedParameters parameters;
   parameters.dense = blocks * share.block;
   parameters.experts = blocks * share.block_experts;
   if (stage == 0) parameters.dense += share.embedding;

@@ -32,14 +32,14 @@ struct ParameterShare {
 };
 ParameterShare ParametersOf(const ModelShape& model, const Layout& layout);
 
-// Of `stage`: dense and expert parameters.
-struct StageParameters {
+// Parameters of `stage` whose gradients are reduced, dense and of experts: their groups differ.
+struct ReducedParameters {
   double dense = 0;
   double experts = 0;
   double total() const { return dense + experts; }
 };
-StageParameters StageParametersOf(const ParameterShare& share, const ModelShape& model,
-                                  const Layout& layout, int stage);
+ReducedParameters ReducedParametersOf(const ParameterShare& share, const ModelShape& model,
+                                      const Layout& layout, int stage);
 
 // Parameters of low-rank adapters on one rank of `stage`: what is trained, and reduced.
 double AdapterParametersOf(const LowRankAdapters& adapters, const ModelShape& model,

@@ -28,9 +28,15 @@ std::string LongTimeText(double seconds) {
   return absl::StrFormat("%.1f days", seconds / 86400);
 }
 
-Sensitivity Solve(std::string change, const JobSpec& job, Purpose purpose) {
+// `known`: a layout that the changed job could take; repairs are made on the search's finalists
+// alone, so it may be better than what is found anew.
+Sensitivity Solve(std::string change, const JobSpec& job, const Layout& known, Purpose purpose) {
   Sensitivity result{.change = std::move(change)};
-  const absl::StatusOr<Plan> plan = FindPlan(job, purpose);
+  absl::StatusOr<Plan> plan = FindPlan(job, purpose);
+  const absl::StatusOr<Plan> same = PlanFor(job, known, purpose);
+  if (same.ok() && same->fits && (!plan.ok() || same->time.total_s() < plan->time.total_s())) {
+    plan = same;
+  }
   if (!plan.ok()) return result;
   result.fits = true;
   result.layout = plan->layout;
@@ -41,23 +47,26 @@ Sensitivity Solve(std::string change, const JobSpec& job, Purpose purpose) {
 
 }  // namespace
 
-std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, Purpose purpose) {
+std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, const Layout& layout,
+                                         Purpose purpose) {
   std::vector<Sensitivity> all;
   if (job.cluster.nodes > 1) {
     JobSpec faster = job;
     faster.cluster.inter_node.bytes_per_s *= 2;
-    all.push_back(Solve("2 x bandwidth between nodes", faster, purpose));
+    all.push_back(Solve("2 x bandwidth between nodes", faster, layout, purpose));
   } else if (job.cluster.slots_per_node > 1) {
     JobSpec faster = job;
     faster.cluster.intra_node.bytes_per_s *= 2;
-    all.push_back(Solve("2 x bandwidth inside the node", faster, purpose));
+    all.push_back(Solve("2 x bandwidth inside the node", faster, layout, purpose));
   }
   JobSpec larger = job;
   larger.cluster.device.memory_bytes += larger.cluster.device.memory_bytes / 5;
-  all.push_back(Solve("20 % more device memory", larger, purpose));
+  all.push_back(Solve("20 % more device memory", larger, layout, purpose));
   JobSpec batch = job;
   batch.training.global_batch_size *= 2;
-  if (Validate(batch).empty()) all.push_back(Solve("2 x global batch", batch, purpose));
+  Layout twice = layout;
+  twice.num_microbatches *= 2;
+  if (Validate(batch).empty()) all.push_back(Solve("2 x global batch", batch, twice, purpose));
   return all;
 }
 

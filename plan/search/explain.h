@@ -14,7 +14,8 @@
 
 namespace weft {
 
-// What a changed machine or job would do, solved again.
+// What a changed machine or job would do, solved again; the plan's own layout is kept where
+// nothing better is found.
 struct Sensitivity {
   std::string change;  // "2 x network bandwidth between nodes"
   bool fits = false;
@@ -22,7 +23,7 @@ struct Sensitivity {
   double step_s = 0;
   double tokens_per_s = 0;
 };
-std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, Purpose purpose);
+std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, const Layout& layout, Purpose purpose);
 
 Bill BillOf(const JobSpec& job, const Plan& plan);
 

@@ -42,13 +42,17 @@ class Pricer {
   }
   Peak PeakOf(const Layout& layout);
 
-  // What a device leaves for Peak::layout_bytes beside this context.
+  // What a device leaves for Peak::layout_bytes beside this context, and beside the guard that an
+  // estimate which is not exact asks for.
   int64_t UsableBytes(const MemoryEstimate& memory) const {
-    return question_.cluster.device.memory_bytes - memory.of(MemoryTerm::kContext);
+    return question_.cluster.device.memory_bytes - memory.of(MemoryTerm::kContext) -
+           GuardBytes(question_, memory);
   }
-  bool Fits(const Peak& peak) const {
-    return peak.total_bytes() <= question_.cluster.device.memory_bytes;
+  bool Fits(const MemoryEstimate& memory) const {
+    return memory.total_bytes() + GuardBytes(question_, memory) <=
+           question_.cluster.device.memory_bytes;
   }
+  bool Fits(const Peak& peak) const { return Fits(peak.memory); }
 
  private:
   const Question& question_;

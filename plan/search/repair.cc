@@ -11,13 +11,12 @@ namespace {
 
 // Finds that are repaired: misfits that would be faster than what fits, and what fits. As many of
 // each, so that a device with more memory, where misfits fit, has the same layouts repaired.
-constexpr size_t kRepaired = 8;
+constexpr size_t kRepaired = kFinalists;
 // Blocks by which a stage may differ from the mean: what its ends hold besides rarely takes longer.
 constexpr int64_t kMostUneven = 3;
 
 bool StageFits(Pricer& pricer, const Layout& layout, int stage) {
-  return pricer.StageOf(layout, stage).total_bytes() <=
-         pricer.question().cluster.device.memory_bytes;
+  return pricer.Fits(pricer.StageOf(layout, stage));
 }
 
 // Most blocks that fit on `stage`, of those that are tried: memory grows with them.

@@ -29,7 +29,7 @@ TEST(Sensitivities, MoreMemoryNeverSlowsAndChangesAreNamed) {
   const JobSpec job = SampleJob();
   const auto plan = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  const auto all = SensitivitiesOf(job, Purpose::kRun);
+  const auto all = SensitivitiesOf(job, plan->layout, Purpose::kRun);
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[0].change, "2 x bandwidth inside the node");
   EXPECT_EQ(all[1].change, "20 % more device memory");
