@@ -52,9 +52,9 @@ void AddPlan(CLI::App& app, int* exit_code) {
                    "plan for another cluster: a name of configs/clusters, or a file");
   plan->add_option("--nodes", arguments->options.nodes,
                    "of the cluster, in place of its own number")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1 << 20));
   plan->add_option("--without-nodes", arguments->without_nodes, "what if so many nodes are lost")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1 << 20));
   CLI::Option* why =
       plan->add_option("--why", arguments->why, "why not that: --why tp=4,pp=2; term by term");
   CLI::Option* layout = plan->add_option("--layout", arguments->layout,
@@ -67,7 +67,7 @@ void AddPlan(CLI::App& app, int* exit_code) {
       ->excludes(why);
   plan->add_flag("--json", arguments->json, "print JSON (docs/plan_json.md)")->excludes(why);
   plan->add_option("--explain", arguments->explain, "how many losing layouts to show, with reasons")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1 << 20));
   plan->add_flag("--without-data", arguments->without_data, "plan where the data files are not");
   plan->callback([arguments, exit_code] { *exit_code = RunPlan(*arguments); });
 }
