@@ -137,11 +137,26 @@ int AnswerPlan(const PlanArguments& arguments, const JobFile& file) {
   return kExitOk;
 }
 
-int AnswerLayout(const PlanArguments& arguments, const JobFile& file) {
+// A layout is judged as it is given: on as many nodes as it takes, if the file's cluster has fewer
+// and nobody said how many.
+void MakeRoom(const PlanArguments& arguments, const Layout& layout, JobFile& file) {
+  constexpr int64_t kMostNodes = 1 << 20;
+  Cluster& cluster = file.job.cluster;
+  const int64_t workers = int64_t{layout.dp} * layout.tp * layout.pp * layout.cp;
+  const int64_t nodes = (workers + cluster.slots_per_node - 1) / cluster.slots_per_node;
+  const bool said = arguments.options.nodes.has_value() || arguments.without_nodes > 0;
+  if (said || nodes <= cluster.nodes || nodes > kMostNodes) return;
+  file.notes.push_back(absl::StrCat("the layout's ", workers, " workers take ", nodes, " nodes of ",
+                                    cluster.name, "; the job has ", cluster.nodes));
+  cluster.nodes = static_cast<int>(nodes);
+}
+
+int AnswerLayout(const PlanArguments& arguments, JobFile file) {
   const absl::StatusOr<Constraints> fixed = ParseConstraints("--layout", arguments.layout);
   if (!fixed.ok()) return Fail(fixed.status());
   const absl::StatusOr<Layout> layout = LayoutFrom(*fixed, file.job);
   if (!layout.ok()) return Fail(layout.status());
+  MakeRoom(arguments, *layout, file);
   Question question = QuestionOf(file.job);
   if (!arguments.engine.empty()) {
     const absl::StatusOr<EngineProfile> engine = EngineProfileNamed(arguments.engine);

@@ -150,28 +150,19 @@ Makespans ClosedForm(const Question& question, const Layout& layout, Stages& sta
 // Dry runs of more microbatches than this per stage are continued at the steady pace.
 constexpr int64_t kReplayedRounds = 6;
 
-// What a dry run takes: the same lists whatever the transfers cost.
-struct DryRun {
-  int64_t num_microbatches = 0;
-  std::vector<std::vector<Action>> stages;
-};
-
-DryRun DryRunOf(const Question& question, const Layout& layout) {
+absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& layout,
+                                        const Parts& parts) {
   Layout replayed = layout;
   replayed.num_microbatches =
       std::min(layout.num_microbatches, kReplayedRounds * int64_t{layout.pp});
-  DryRun run{.num_microbatches = replayed.num_microbatches, .stages = {}};
-  for (int stage = 0; stage < layout.pp; ++stage) {
-    run.stages.push_back(StepSchedule(replayed, stage, question.model.tied_embeddings));
-  }
-  return run;
-}
-
-absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& layout,
-                                        const Parts& parts, const DryRun& run, double transfer_s) {
+  const double transfer_s = BoundarySeconds(question, layout);
   const PartSeconds seconds(layout, parts);
+  std::vector<std::vector<Action>> actions;
   std::vector<ActionSeconds> chunks;
   double slowest_s = 0;
+  for (int stage = 0; stage < layout.pp; ++stage) {
+    actions.push_back(StepSchedule(replayed, stage, question.model.tied_embeddings));
+  }
   std::vector<double> cycles_s(static_cast<size_t>(layout.pp));
   for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
     for (int stage = 0; stage < layout.pp; ++stage) {
@@ -187,20 +178,22 @@ absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& 
     }
   }
   Simulation simulation;
-  ASSIGN_OR_RETURN(simulation, Simulate(run.stages, chunks));
+  ASSIGN_OR_RETURN(simulation, Simulate(actions, chunks));
   const double pace_s = slowest_s + (layout.pp > 1 ? 2 * layout.virtual_stages * transfer_s : 0);
   return simulation.makespan_s +
-         static_cast<double>(layout.num_microbatches - run.num_microbatches) * pace_s;
+         static_cast<double>(layout.num_microbatches - replayed.num_microbatches) * pace_s;
 }
 
+// One dry run: what of its time transfers cost is the closed form's to say, as a second run without
+// them would double the price of a finalist.
 absl::StatusOr<Makespans> Replayed(const Question& question, const Layout& layout,
-                                   const Parts& parts) {
-  const DryRun run = DryRunOf(question, layout);
+                                   const Parts& parts, Stages& stages) {
+  const Makespans closed = ClosedForm(question, layout, stages);
   Makespans makespans;
-  ASSIGN_OR_RETURN(makespans.without_transfers_s,
-                   SimulatedSeconds(question, layout, parts, run, 0));
-  ASSIGN_OR_RETURN(makespans.with_transfers_s, SimulatedSeconds(question, layout, parts, run,
-                                                                BoundarySeconds(question, layout)));
+  ASSIGN_OR_RETURN(makespans.with_transfers_s, SimulatedSeconds(question, layout, parts));
+  const double transfers_s = closed.with_transfers_s - closed.without_transfers_s;
+  makespans.without_transfers_s =
+      std::max(closed.without_transfers_s, makespans.with_transfers_s - transfers_s);
   return makespans;
 }
 
@@ -287,14 +280,16 @@ TermSeconds EstimateStep(const Question& question, const Layout& layout) {
 absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& layout) {
   if (layout.pp == 1) return EstimateStep(question, layout);
   const Parts parts(question, layout);
-  const Stages stages(question, layout, parts);
+  Stages stages(question, layout, parts);
   Makespans makespans;
   if (!SharesCores(question, layout)) {
-    ASSIGN_OR_RETURN(makespans, Replayed(question, layout, parts));
+    ASSIGN_OR_RETURN(makespans, Replayed(question, layout, parts, stages));
     return Sum(question, layout, parts, stages, makespans);
   }
   const Question alone = Alone(question);
-  ASSIGN_OR_RETURN(makespans, Replayed(alone, layout, Parts(alone, layout)));
+  const Parts parts_alone(alone, layout);
+  Stages stages_alone(alone, layout, parts_alone);
+  ASSIGN_OR_RETURN(makespans, Replayed(alone, layout, parts_alone, stages_alone));
   return Sum(question, layout, parts, stages, WithSharedCores(layout, stages, makespans));
 }
 
