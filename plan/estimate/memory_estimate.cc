@@ -248,6 +248,8 @@ absl::string_view MemoryTermName(MemoryTerm term) {
       return "workspace";
     case MemoryTerm::kContext:
       return "context";
+    case MemoryTerm::kGuard:
+      return "guard";
   }
   CHECK(false);
   return "";

@@ -28,8 +28,9 @@ enum class MemoryTerm {
   kCommunication,
   kWorkspace,
   kContext,  // driver context, libraries, NCCL: an allowance
+  kGuard,    // left free beside what is not exact: GuardBytes; the search adds it
 };
-inline constexpr size_t kMemoryTerms = static_cast<size_t>(MemoryTerm::kContext) + 1;
+inline constexpr size_t kMemoryTerms = static_cast<size_t>(MemoryTerm::kGuard) + 1;
 absl::string_view MemoryTermName(MemoryTerm term);  // "weights", "master_weights", ...
 
 struct MemoryEstimate {

@@ -121,8 +121,8 @@ std::string MemoryNotes(const Plan& plan) {
     context_bytes = std::max(context_bytes, stage.memory.of(MemoryTerm::kContext));
     host_bytes = std::max(host_bytes, stage.memory.host_bytes);
   }
-  std::string text =
-      exact ? "  exact: the buffers that a worker allocates" : "  an estimate by closed forms";
+  std::string text = exact ? "  exact: the buffers that a worker allocates"
+                           : "  an estimate by closed forms, with the guard that they ask for";
   absl::StrAppend(&text, "; beside it an allowance of ", BytesText(context_bytes),
                   " for the context\n");
   if (host_bytes > 0) absl::StrAppend(&text, "  on the host: ", BytesText(host_bytes), " a rank\n");
@@ -246,6 +246,7 @@ std::string MisfitText(const Cluster& cluster, const Plan& plan) {
   const StageMemory& fullest = plan.fullest();
   MemoryEstimate own = fullest.memory;
   own[MemoryTerm::kContext] = 0;
+  own[MemoryTerm::kGuard] = 0;
   return MisfitText(cluster, plan.usable_bytes,
                     {.layout = plan.layout,
                      .memory_bytes = fullest.layout_bytes(),

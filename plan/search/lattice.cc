@@ -383,11 +383,13 @@ bool Walk::MayFit(const Item& item, const Layout& layout) {
   return !tried;
 }
 
-// Whether `least` fits but for what kPadding allows.
+// Whether `least` fits but for what kPadding allows; without its guard, as layouts that need more
+// may be exact and need none.
 bool Walk::IsNear(const Layout& least) {
   const Peak peak = pricer_.PeakOf(least);
   if (!pricer_.Fits(peak)) KeepNearest(least, peak);
-  return static_cast<double>(peak.total_bytes()) <=
+  const int64_t bytes = peak.total_bytes() - peak.memory.of(MemoryTerm::kGuard);
+  return static_cast<double>(bytes) <=
          kPadding * static_cast<double>(pricer_.question().cluster.device.memory_bytes);
 }
 

@@ -7,6 +7,7 @@ namespace weft {
 MemoryTerm Peak::largest() const {
   MemoryEstimate own = memory;
   own[MemoryTerm::kContext] = 0;
+  own[MemoryTerm::kGuard] = 0;
   return own.largest();
 }
 

@@ -37,20 +37,20 @@ class Pricer {
   double Goodput(const Layout& layout, double step_s);
   // At least that, for any step time.
   double MostGoodput(int world_size);
+  // With its guard.
   MemoryEstimate StageOf(const Layout& layout, int stage) {
-    return EstimateStageMemory(question_, layout, stage, table_);
+    MemoryEstimate memory = EstimateStageMemory(question_, layout, stage, table_);
+    memory[MemoryTerm::kGuard] = GuardBytes(question_, memory);
+    return memory;
   }
   Peak PeakOf(const Layout& layout);
 
-  // What a device leaves for Peak::layout_bytes beside this context, and beside the guard that an
-  // estimate which is not exact asks for.
+  // What a device leaves for Peak::layout_bytes beside this context.
   int64_t UsableBytes(const MemoryEstimate& memory) const {
-    return question_.cluster.device.memory_bytes - memory.of(MemoryTerm::kContext) -
-           GuardBytes(question_, memory);
+    return question_.cluster.device.memory_bytes - memory.of(MemoryTerm::kContext);
   }
   bool Fits(const MemoryEstimate& memory) const {
-    return memory.total_bytes() + GuardBytes(question_, memory) <=
-           question_.cluster.device.memory_bytes;
+    return memory.total_bytes() <= question_.cluster.device.memory_bytes;
   }
   bool Fits(const Peak& peak) const { return Fits(peak.memory); }
 
