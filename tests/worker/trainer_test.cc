@@ -216,12 +216,18 @@ TEST(Trainer, EndsWhenTheLossIsNotFinite) {
   job.checkpoint.interval = 5;
   const TrainingOutcome outcome =
       TrainWith(job, MakeLayout(2, 2, 2, k1f1b, 1, job), folder.Make("run"));
+  // All learn it from one reduction; who does first ends the others, some perhaps within it.
+  int named = 0;
   for (const absl::Status& status : outcome.statuses) {
+    const std::string message(status.message());
+    EXPECT_THAT(message, testing::HasSubstr("step 2"));
+    if (absl::IsAborted(status)) continue;
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-    EXPECT_THAT(std::string(status.message()),
-                testing::AllOf(testing::HasSubstr("step 2"), testing::HasSubstr("nan"),
-                               testing::HasSubstr("optimizer.lr")));
+    EXPECT_THAT(message,
+                testing::AllOf(testing::HasSubstr("nan"), testing::HasSubstr("optimizer.lr")));
+    ++named;
   }
+  EXPECT_GE(named, 1);
   EXPECT_TRUE(outcome.committed.empty());
 }
 
