@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/estimate/block_share.h"
 #include "plan/estimate/collective.h"
 #include "plan/estimate/kernel_time.h"
 #include "plan/estimate/machine.h"
 #include "plan/estimate/step_estimate.h"
-#include "plan/estimate/work.h"
 #include "plan/shard.h"
 
 namespace weft {

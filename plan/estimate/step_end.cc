@@ -3,8 +3,8 @@
 
 #include "plan/estimate/collective.h"
 #include "plan/estimate/machine.h"
+#include "plan/estimate/state_bytes.h"
 #include "plan/estimate/step_estimate.h"
-#include "plan/estimate/work.h"
 
 namespace weft {
 namespace {
@@ -84,11 +84,8 @@ TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, d
   const Machine machine = MachineOf(question);
   const TimeHabits& habits = question.engine.time;
   const double sharing = CoreSharing(question.cluster, layout.world_size());
-  const ParameterShare share = ParametersOf(question.model, layout);
-  const ReducedParameters own = ReducedParametersOf(share, question.model, layout, stage);
-  const double trained =
-      question.adapters ? AdapterParametersOf(*question.adapters, question.model, layout, stage)
-                        : own.total();
+  const StageParameters own = ParametersOf(question, layout, stage);
+  const double trained = question.adapters ? own.adapters : own.all();
   const int world = layout.world_size();
   const DataAxis axis(machine, layout);
   const double reduce_s = axis.ReduceSeconds(habits, habits.gradient_bytes * trained);
@@ -104,18 +101,24 @@ TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, d
   } else {
     // Gathered for the forward pass under it, for the backward pass under it with the reduction.
     const auto microbatches = static_cast<double>(layout.num_microbatches);
-    const double gather_s = axis.GatherSeconds(habits, habits.parameter_bytes * own.total());
+    const double gather_s = axis.GatherSeconds(habits, habits.parameter_bytes * own.all());
     comm_s += microbatches * (Exposed(habits, gather_s, habits.reduce_window * forward_s) +
                               Exposed(habits, gather_s + reduce_s, window_s));
   }
-  const bool holds_copy = share.tied_copy > 0 && (stage == 0 || stage == layout.pp - 1);
+  const bool holds_copy =
+      question.model.tied_embeddings && layout.pp > 1 && (stage == 0 || stage == layout.pp - 1);
   if (holds_copy && !question.adapters) {
+    const double copy =
+        LocalVocabulary(question, layout) * static_cast<double>(question.model.hidden_size);
     const RankGroup ends = {.ranks = 2, .per_node = world <= machine.slots_per_node ? 2.0 : 1.0};
-    comm_s += AllReduceSeconds(machine, ends, habits.gradient_bytes * share.tied_copy);
+    comm_s += AllReduceSeconds(machine, ends, habits.gradient_bytes * copy);
   }
   const RankGroup everyone = GroupOf(machine, world, 1, world);
   comm_s += AllReduceSeconds(machine, everyone, 3 * sizeof(double));  // norm, loss, stop
-  const double updated = trained / (layout.zero_stage > 0 ? layout.zero_ranks() : 1);
+  // Experts are spread over ep ranks of the data group: fewer hold the same ones.
+  const double owners = layout.zero_stage > 0 ? layout.zero_ranks() : 1;
+  const double experts = question.adapters ? 0 : own.experts;
+  const double updated = (trained - experts) / owners + experts / std::max(1.0, owners / layout.ep);
   end[TimeTerm::kOptimizer] =
       sharing * UpdateBytes(question) * updated / machine.memory_bytes_per_s;
   if (layout.offload_optimizer) {

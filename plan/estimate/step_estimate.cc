@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/estimate/block_share.h"
 #include "plan/estimate/collective.h"
 #include "plan/estimate/kernel_time.h"
 #include "plan/estimate/machine.h"
-#include "plan/estimate/work.h"
 
 namespace weft {
 

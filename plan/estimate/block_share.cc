@@ -1,0 +1,42 @@
+#include "plan/estimate/block_share.h"
+
+#include <algorithm>
+
+#include "plan/shard.h"
+
+namespace weft {
+namespace {
+
+// Columns of [begin, end) that index 0 of `parts` holds, in `unit`s.
+double FirstShare(int64_t extent, int64_t unit, int parts) {
+  if (extent == 0) return 0;
+  return static_cast<double>(SplitRange(extent, unit, parts, 0).size());
+}
+
+}  // namespace
+
+BlockShare ShareOf(const ModelShape& model, const Layout& layout) {
+  const bool gated = model.family != ModelFamily::kGpt2;
+  const int tp = layout.tp;
+  const auto halves = gated ? 2.0 : 1.0;
+  BlockShare share;
+  share.width = static_cast<double>(model.hidden_size);
+  share.query = FirstShare(model.num_heads * model.head_dim, model.head_dim, tp);
+  share.heads = share.query / static_cast<double>(model.head_dim);
+  // Fewer kv heads than tp: each is held by several ranks.
+  share.key_value =
+      static_cast<double>(model.head_dim) * std::max(1.0, FirstShare(model.num_kv_heads, 1, tp));
+  const bool dense = model.num_experts == 0;
+  const int64_t inner = dense ? model.ffn_size : model.shared_ffn_size;
+  share.inner = FirstShare(inner, 1, tp);
+  share.up = halves * share.inner;
+  if (!dense) {
+    share.experts = static_cast<double>(model.num_experts) / layout.ep;
+    share.top_k = static_cast<double>(model.experts_per_token);
+    share.expert_inner = FirstShare(model.expert_ffn_size, 1, tp);
+    share.expert_up = halves * share.expert_inner;
+  }
+  return share;
+}
+
+}  // namespace weft
