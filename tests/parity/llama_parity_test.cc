@@ -1,34 +1,15 @@
 // The llama family: agrees with an independent NumPy model, and any layout computes the same thing.
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
-#include "tests/parity/curve.h"
+#include "tests/parity/expectations.h"
 
 namespace weft {
 namespace {
 
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
-constexpr char kGolden[] = WEFT_SOURCE_DIR "/tests/reference/llama_losses.json";
-constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
 constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
-Curve MustTrain(const ParityJob& parity) {
-  auto curve = TrainUnderMpi(parity);
-  EXPECT_TRUE(curve.ok()) << curve.status();
-  return curve.ok() ? *std::move(curve) : Curve();
-}
-
-Curve SingleRank(const JobSpec& job) {
-  return MustTrain({.job = job, .layout = MakeLayout(job, 1, 1, 1, kGpipe, 8)});
-}
 
 JobSpec WithKvHeads(int64_t kv_heads) {
   JobSpec job = EnglishLlamaJob();
@@ -43,11 +24,6 @@ JobSpec TenSteps() {
   job.training.steps = 10;
   return job;
 }
-
-struct WitnessCase {
-  const char* name;
-  JobSpec job;
-};
 
 // Between them: shared and own kv heads, plain and stretched positions, with and without biases,
 // tied and untied head, heads of D / H and others, AdamW and SGD.
@@ -77,36 +53,11 @@ TEST(LlamaWitness, PassesItsOwnExamination) {
 TEST(LlamaWitness, AgreesWithOurTenStepsAndEveryFirstGradient) {
   const absl::Status numpy = HasNumpy();
   if (!numpy.ok()) GTEST_SKIP() << numpy;
-  for (const WitnessCase& c : Cases()) {
-    const auto witness = TrainInNumpy(c.job);
-    ASSERT_TRUE(witness.ok()) << witness.status();
-    ASSERT_EQ(witness->losses.size(), 10u);
-    ASSERT_EQ(witness->gradients.size(), Tensors(c.job.model).size());
-    const Curve ours = MustTrain({.job = c.job, .layout = MakeLayout(c.job, 1, 1, 1, k1f1b, 4)});
-    EXPECT_THAT(Differences(ours, *witness), IsEmpty()) << c.name;
-  }
+  ExpectAgreesWithNumpy(Cases());
 }
 
-// As witness_test.cc: the committed numbers stand in where Python lacks NumPy.
 TEST(LlamaWitness, SaysWhatItSaidBefore) {
-  if (std::getenv("UPDATE_GOLDEN") != nullptr) {
-    const auto witness = TrainInNumpy(TenSteps());
-    ASSERT_TRUE(witness.ok()) << witness.status();
-    std::ofstream(kGolden) << nlohmann::json({{"losses", witness->losses},
-                                              {"grad_norms", witness->grad_norms}})
-                                  .dump(1)
-                           << "\n";
-  }
-  std::ifstream file(kGolden);
-  const auto golden = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  ASSERT_TRUE(golden.is_object()) << kGolden;
-  Curve committed;
-  committed.losses = golden.at("losses").get<std::vector<double>>();
-  committed.grad_norms = golden.at("grad_norms").get<std::vector<double>>();
-  ASSERT_EQ(committed.losses.size(), 10u);
-  Curve ours = SingleRank(TenSteps());
-  ours.gradients.clear();
-  EXPECT_THAT(Differences(ours, committed), IsEmpty());
+  ExpectWhatNumpySaidBefore(TenSteps(), WEFT_SOURCE_DIR "/tests/reference/llama_losses.json");
 }
 
 // ---- any layout
@@ -127,34 +78,17 @@ class AnyLayoutOfLlama : public testing::TestWithParam<LayoutCase> {};
 
 TEST_P(AnyLayoutOfLlama, TrainsAsASingleRankDoes) {
   const JobSpec job = WithKvHeads(GetParam().kv_heads);
-  const Curve single = SingleRank(job);
-  ASSERT_EQ(single.losses.size(), 20u);
-  ASSERT_LT(single.losses.back(), single.losses.front() - 1) << "so flat a curve proves little";
-  const Curve spread = MustTrain({.job = job, .layout = LayoutOf(GetParam(), job)});
-  EXPECT_THAT(Differences(spread, single), IsEmpty());
+  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
 }
 
-// AdamW forgives a gradient that is off by a factor; SGD without clipping does not.
 TEST_P(AnyLayoutOfLlama, TrainsAsASingleRankDoesWithSgdAndNoClipping) {
-  JobSpec job = WithKvHeads(GetParam().kv_heads);
-  job.optimizer = {.name = OptimizerKind::kSgd, .lr = 0.05, .weight_decay = 0};
-  job.lr_scheduler = {.type = LrSchedule::kConstant};
-  job.training.gradient_clipping = 0;
-  const Curve single = SingleRank(job);
-  ASSERT_EQ(single.losses.size(), 20u);
-  const Curve spread = MustTrain({.job = job, .layout = LayoutOf(GetParam(), job)});
-  EXPECT_THAT(Differences(spread, single), IsEmpty());
+  const JobSpec job = WithSgdAndNoClipping(WithKvHeads(GetParam().kv_heads));
+  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
 }
 
 TEST(LlamaLayout, TrainsTheSameBitsTwice) {
   const JobSpec job = EnglishLlamaJob();
-  const Layout layout = MakeLayout(job, 2, 2, 2, k1f1b, 1);
-  const Curve first = MustTrain({.job = job, .layout = layout});
-  const Curve second = MustTrain({.job = job, .layout = layout});
-  ASSERT_EQ(first.loss_hex.size(), 20u);
-  EXPECT_EQ(first.loss_hex, second.loss_hex);
-  EXPECT_EQ(first.gradients, second.gradients);
-  EXPECT_EQ(first.shard_hashes, second.shard_hashes) << "weights and moments after 20 steps";
+  ExpectTheSameBitsTwice(job, MakeLayout(job, 2, 2, 2, k1f1b, 1));
 }
 
 INSTANTIATE_TEST_SUITE_P(Parity, AnyLayoutOfLlama,
@@ -181,16 +115,7 @@ class PlantedInLlama : public testing::TestWithParam<BugCase> {};
 TEST_P(PlantedInLlama, IsSeenByTheComparison) {
   const BugCase& c = GetParam();
   const JobSpec job = WithKvHeads(c.kv_heads);
-  const Curve single = SingleRank(job);
-  const Layout layout = MakeLayout(job, 1, c.tp, 1, k1f1b, 2);
-  // The wrappers alone change nothing, so what is seen next is the bug and nothing else.
-  const Curve without = MustTrain({.job = job, .layout = layout, .wrapped = true});
-  ASSERT_THAT(Differences(without, single), IsEmpty());
-  const Curve with = MustTrain({.job = job, .layout = layout, .wrapped = true, .bug = c.bug});
-  ASSERT_EQ(with.losses.size(), 20u) << "it must be the comparison that fails, not the run";
-  const std::vector<std::string> differences = Differences(with, single);
-  EXPECT_THAT(differences, Contains(HasSubstr(c.seen_in)));
-  EXPECT_THAT(differences, Contains(HasSubstr("loss of step"))) << "the curve shows it, too";
+  ExpectSeen(job, MakeLayout(job, 1, c.tp, 1, k1f1b, 2), c.bug, c.seen_in);
 }
 
 INSTANTIATE_TEST_SUITE_P(Parity, PlantedInLlama,

@@ -1,18 +1,14 @@
 // Any layout computes the same thing: real text, real processes, real messages, and proof that the
 // comparison would notice if it were not so.
-#include <cmath>
 #include <string>
-#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/parity/curve.h"
+#include "tests/parity/expectations.h"
 
 namespace weft {
 namespace {
 
-using ::testing::Contains;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
@@ -30,55 +26,21 @@ Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
   return MakeLayout(job, c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size);
 }
 
-Curve MustTrain(const ParityJob& parity) {
-  auto curve = TrainUnderMpi(parity);
-  EXPECT_TRUE(curve.ok()) << curve.status();
-  return curve.ok() ? *std::move(curve) : Curve();
-}
-
-Curve SingleRank(const JobSpec& job) {
-  return MustTrain({.job = job, .layout = MakeLayout(job, 1, 1, 1, kGpipe, 8)});
-}
-
-JobSpec SgdJob() {
-  JobSpec job = EnglishJob();
-  job.optimizer = {.name = OptimizerKind::kSgd, .lr = 0.05, .weight_decay = 0};
-  job.lr_scheduler = {.type = LrSchedule::kConstant};
-  job.training.gradient_clipping = 0;
-  return job;
-}
-
 class AnyLayout : public testing::TestWithParam<LayoutCase> {};
 
 TEST_P(AnyLayout, TrainsAsASingleRankDoes) {
   const JobSpec job = EnglishJob();
-  const Curve single = SingleRank(job);
-  ASSERT_EQ(single.losses.size(), 20u);
-  ASSERT_LT(single.losses.back(), single.losses.front() - 1) << "so flat a curve proves little";
-  const Curve spread = MustTrain({.job = job, .layout = LayoutOf(GetParam(), job)});
-  EXPECT_THAT(Differences(spread, single), IsEmpty());
+  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
 }
 
-// AdamW forgives a gradient that is off by a factor; SGD without clipping does not.
 TEST_P(AnyLayout, TrainsAsASingleRankDoesWithSgdAndNoClipping) {
-  const JobSpec job = SgdJob();
-  const Curve single = SingleRank(job);
-  ASSERT_EQ(single.losses.size(), 20u);
-  ASSERT_LT(single.losses.back(), single.losses.front() - 1) << "so flat a curve proves little";
-  const Curve spread = MustTrain({.job = job, .layout = LayoutOf(GetParam(), job)});
-  EXPECT_THAT(Differences(spread, single), IsEmpty());
+  const JobSpec job = WithSgdAndNoClipping(EnglishJob());
+  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
 }
 
 TEST_P(AnyLayout, TrainsTheSameBitsTwice) {
   const JobSpec job = EnglishJob();
-  const Layout layout = LayoutOf(GetParam(), job);
-  const Curve first = MustTrain({.job = job, .layout = layout});
-  const Curve second = MustTrain({.job = job, .layout = layout});
-  ASSERT_EQ(first.loss_hex.size(), 20u);
-  EXPECT_EQ(first.loss_hex, second.loss_hex);
-  EXPECT_EQ(first.gradients, second.gradients);
-  ASSERT_EQ(static_cast<int>(first.shard_hashes.size()), layout.world_size());
-  EXPECT_EQ(first.shard_hashes, second.shard_hashes) << "weights and moments after 20 steps";
+  ExpectTheSameBitsTwice(job, LayoutOf(GetParam(), job));
 }
 
 INSTANTIATE_TEST_SUITE_P(Parity, AnyLayout,
@@ -107,16 +69,7 @@ class Planted : public testing::TestWithParam<BugCase> {};
 TEST_P(Planted, IsSeenByTheComparison) {
   const BugCase& c = GetParam();
   const JobSpec job = EnglishJob();
-  const Curve single = SingleRank(job);
-  const Layout layout = MakeLayout(job, c.dp, c.tp, c.pp, k1f1b, 2);
-  // The wrappers alone change nothing, so what is seen next is the bug and nothing else.
-  const Curve without = MustTrain({.job = job, .layout = layout, .wrapped = true});
-  ASSERT_THAT(Differences(without, single), IsEmpty());
-  const Curve with = MustTrain({.job = job, .layout = layout, .wrapped = true, .bug = c.bug});
-  ASSERT_EQ(with.losses.size(), 20u) << "it must be the comparison that fails, not the run";
-  const std::vector<std::string> differences = Differences(with, single);
-  EXPECT_THAT(differences, Contains(HasSubstr(c.seen_in)));
-  EXPECT_THAT(differences, Contains(HasSubstr("loss of step"))) << "the curve shows it, too";
+  ExpectSeen(job, MakeLayout(job, c.dp, c.tp, c.pp, k1f1b, 2), c.bug, c.seen_in);
 }
 
 INSTANTIATE_TEST_SUITE_P(Parity, Planted,

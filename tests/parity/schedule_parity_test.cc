@@ -3,18 +3,12 @@
 #include <string>
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/parity/curve.h"
+#include "tests/parity/expectations.h"
 
 namespace weft {
 namespace {
 
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
-constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
 constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
 constexpr ScheduleKind kInterleaved = ScheduleKind::kInterleaved;
 constexpr ScheduleKind kZeroBubble = ScheduleKind::kZeroBubbleH1;
@@ -35,19 +29,6 @@ Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
   return layout;
 }
 
-Curve MustTrain(const ParityJob& parity) {
-  auto curve = TrainUnderMpi(parity);
-  EXPECT_TRUE(curve.ok()) << curve.status();
-  return curve.ok() ? *std::move(curve) : Curve();
-}
-
-void ExpectTrainsAsASingleRank(const JobSpec& job, const Layout& layout) {
-  const Curve single = MustTrain({.job = job, .layout = MakeLayout(job, 1, 1, 1, kGpipe, 8)});
-  ASSERT_EQ(single.losses.size(), 20u);
-  ASSERT_LT(single.losses.back(), single.losses.front() - 1) << "so flat a curve proves little";
-  EXPECT_THAT(Differences(MustTrain({.job = job, .layout = layout}), single), IsEmpty());
-}
-
 class AnySchedule : public testing::TestWithParam<LayoutCase> {};
 
 TEST_P(AnySchedule, TrainsAsASingleRankDoes) {
@@ -60,25 +41,14 @@ TEST_P(AnySchedule, TrainsLlamaAsASingleRankDoes) {
   ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
 }
 
-// AdamW forgives a gradient that is off by a factor; SGD without clipping does not.
 TEST_P(AnySchedule, TrainsAsASingleRankDoesWithSgdAndNoClipping) {
-  JobSpec job = EnglishJob();
-  job.optimizer = {.name = OptimizerKind::kSgd, .lr = 0.05, .weight_decay = 0};
-  job.lr_scheduler = {.type = LrSchedule::kConstant};
-  job.training.gradient_clipping = 0;
+  const JobSpec job = WithSgdAndNoClipping(EnglishJob());
   ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
 }
 
 TEST_P(AnySchedule, TrainsTheSameBitsTwice) {
   const JobSpec job = EnglishJob();
-  const Layout layout = LayoutOf(GetParam(), job);
-  const Curve first = MustTrain({.job = job, .layout = layout});
-  const Curve second = MustTrain({.job = job, .layout = layout});
-  ASSERT_EQ(first.loss_hex.size(), 20u);
-  EXPECT_EQ(first.loss_hex, second.loss_hex);
-  EXPECT_EQ(first.gradients, second.gradients);
-  ASSERT_EQ(static_cast<int>(first.shard_hashes.size()), layout.world_size());
-  EXPECT_EQ(first.shard_hashes, second.shard_hashes) << "weights and moments after 20 steps";
+  ExpectTheSameBitsTwice(job, LayoutOf(GetParam(), job));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -106,16 +76,7 @@ class PlantedInSchedule : public testing::TestWithParam<BugCase> {};
 TEST_P(PlantedInSchedule, IsSeenByTheComparison) {
   const BugCase& c = GetParam();
   const JobSpec job = EnglishJob();
-  const Curve single = MustTrain({.job = job, .layout = MakeLayout(job, 1, 1, 1, kGpipe, 8)});
-  const Layout layout = LayoutOf(c.layout, job);
-  // The wrappers alone change nothing, so what is seen next is the bug and nothing else.
-  const Curve without = MustTrain({.job = job, .layout = layout, .wrapped = true});
-  ASSERT_THAT(Differences(without, single), IsEmpty());
-  const Curve with = MustTrain({.job = job, .layout = layout, .wrapped = true, .bug = c.bug});
-  ASSERT_EQ(with.losses.size(), 20u) << "it must be the comparison that fails, not the run";
-  const std::vector<std::string> differences = Differences(with, single);
-  EXPECT_THAT(differences, Contains(HasSubstr(c.seen_in)));
-  EXPECT_THAT(differences, Contains(HasSubstr("loss of step"))) << "the curve shows it, too";
+  ExpectSeen(job, LayoutOf(c.layout, job), c.bug, c.seen_in);
 }
 
 INSTANTIATE_TEST_SUITE_P(Parity, PlantedInSchedule,

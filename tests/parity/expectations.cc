@@ -1,0 +1,104 @@
+#include "tests/parity/expectations.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace weft {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Curve MustTrain(const ParityJob& parity) {
+  auto curve = TrainUnderMpi(parity);
+  EXPECT_TRUE(curve.ok()) << curve.status();
+  return curve.ok() ? *std::move(curve) : Curve();
+}
+
+Curve SingleRank(const JobSpec& job) {
+  return MustTrain({.job = job, .layout = MakeLayout(job, 1, 1, 1, ScheduleKind::kGpipe, 8)});
+}
+
+JobSpec WithSgdAndNoClipping(JobSpec job) {
+  job.optimizer = {.name = OptimizerKind::kSgd, .lr = 0.05, .weight_decay = 0};
+  job.lr_scheduler = {.type = LrSchedule::kConstant};
+  job.training.gradient_clipping = 0;
+  return job;
+}
+
+void ExpectTrainsAsASingleRank(const JobSpec& job, const Layout& layout) {
+  const Curve single = SingleRank(job);
+  ASSERT_EQ(single.losses.size(), 20u);
+  ASSERT_LT(single.losses.back(), single.losses.front() - 1) << "so flat a curve proves little";
+  EXPECT_THAT(Differences(MustTrain({.job = job, .layout = layout}), single), IsEmpty());
+}
+
+void ExpectTheSameBitsTwice(const JobSpec& job, const Layout& layout) {
+  const Curve first = MustTrain({.job = job, .layout = layout});
+  const Curve second = MustTrain({.job = job, .layout = layout});
+  ASSERT_EQ(first.loss_hex.size(), 20u);
+  EXPECT_EQ(first.loss_hex, second.loss_hex);
+  EXPECT_EQ(first.gradients, second.gradients);
+  ASSERT_EQ(static_cast<int>(first.shard_hashes.size()), layout.world_size());
+  EXPECT_EQ(first.shard_hashes, second.shard_hashes) << "weights and moments after 20 steps";
+}
+
+void ExpectSeen(const JobSpec& job, const Layout& layout, PlantedBug bug, const char* seen_in) {
+  const Curve single = SingleRank(job);
+  // The wrappers alone change nothing, so what is seen next is the bug and nothing else.
+  const Curve without = MustTrain({.job = job, .layout = layout, .wrapped = true});
+  ASSERT_THAT(Differences(without, single), IsEmpty());
+  const Curve with = MustTrain({.job = job, .layout = layout, .wrapped = true, .bug = bug});
+  ASSERT_EQ(with.losses.size(), 20u) << "it must be the comparison that fails, not the run";
+  const std::vector<std::string> differences = Differences(with, single);
+  EXPECT_THAT(differences, Contains(HasSubstr(seen_in)));
+  EXPECT_THAT(differences, Contains(HasSubstr("loss of step"))) << "the curve shows it, too";
+}
+
+void ExpectAgreesWithNumpy(const std::vector<WitnessCase>& cases) {
+  for (const WitnessCase& c : cases) {
+    const auto witness = TrainInNumpy(c.job);
+    ASSERT_TRUE(witness.ok()) << witness.status();
+    ASSERT_EQ(witness->losses.size(), 10u);
+    ASSERT_EQ(witness->gradients.size(), Tensors(c.job.model).size());
+    const Layout layout = MakeLayout(c.job, 1, 1, 1, ScheduleKind::kOneForwardOneBackward,
+                                     /*micro_batch_size=*/4);
+    EXPECT_THAT(Differences(MustTrain({.job = c.job, .layout = layout}), *witness), IsEmpty())
+        << c.name;
+  }
+}
+
+void ExpectWhatNumpySaidBefore(const JobSpec& job, const std::string& golden_path) {
+  if (std::getenv("UPDATE_GOLDEN") != nullptr) {
+    const auto witness = TrainInNumpy(job);
+    ASSERT_TRUE(witness.ok()) << witness.status();
+    std::ofstream(golden_path) << nlohmann::json({{"losses", witness->losses},
+                                                  {"grad_norms", witness->grad_norms}})
+                                      .dump(1)
+                               << "\n";
+  }
+  std::ifstream file(golden_path);
+  const auto golden = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(golden.is_object()) << golden_path;
+  Curve committed;
+  committed.losses = golden.at("losses").get<std::vector<double>>();
+  committed.grad_norms = golden.at("grad_norms").get<std::vector<double>>();
+  ASSERT_EQ(committed.losses.size(), 10u);
+  Curve ours = SingleRank(job);
+  ours.gradients.clear();
+  EXPECT_THAT(Differences(ours, committed), IsEmpty());
+  if (!HasNumpy().ok()) return;
+  const auto witness = TrainInNumpy(job);
+  ASSERT_TRUE(witness.ok()) << witness.status();
+  for (size_t step = 0; step < 10; ++step) {
+    EXPECT_NEAR(witness->losses[step], committed.losses[step], 1e-11) << "step " << step + 1;
+    EXPECT_NEAR(witness->grad_norms[step], committed.grad_norms[step], 1e-10);
+  }
+}
+
+}  // namespace weft

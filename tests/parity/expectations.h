@@ -1,0 +1,40 @@
+// What the parity tests claim of a job and a layout, each claim stated once: gtest failures, not
+// return values. Every call trains under mpirun, seconds each.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "tests/parity/curve.h"
+
+namespace weft {
+
+// Fails the test, and returns an empty curve, if the run fails.
+Curve MustTrain(const ParityJob& parity);
+
+Curve SingleRank(const JobSpec& job);
+
+// AdamW forgives a gradient that is off by a factor; SGD without clipping does not.
+JobSpec WithSgdAndNoClipping(JobSpec job);
+
+// The curve of `layout` is that of a single rank, which falls by a nat: flatter ones prove little.
+void ExpectTrainsAsASingleRank(const JobSpec& job, const Layout& layout);
+
+// Losses, gradients, and weights and moments after 20 steps.
+void ExpectTheSameBitsTwice(const JobSpec& job, const Layout& layout);
+
+// The comparison sees `bug`, naming `seen_in` and the curve, and nothing without it.
+void ExpectSeen(const JobSpec& job, const Layout& layout, PlantedBug bug, const char* seen_in);
+
+struct WitnessCase {
+  const char* name;
+  JobSpec job;  // of 10 steps
+};
+
+// Ten steps and every gradient of the first, on one rank, are the NumPy model's. Needs NumPy.
+void ExpectAgreesWithNumpy(const std::vector<WitnessCase>& cases);
+
+// Committed numbers keep script and text from changing unnoticed, and stand in where Python lacks
+// NumPy. UPDATE_GOLDEN=1 rewrites them.
+void ExpectWhatNumpySaidBefore(const JobSpec& job, const std::string& golden_path);
+
+}  // namespace weft
