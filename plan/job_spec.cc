@@ -348,10 +348,6 @@ std::vector<SpecIssue> RunIssues(const JobSpec& job) {
   return issues;
 }
 
-int OptimizerStateCount(OptimizerKind kind) {
-  return kind == OptimizerKind::kAdamw ? 2 : 0;
-}
-
 int HeadChunks(int64_t head_chunk_tokens, const BatchShape& batch, const Layout& layout) {
   if (head_chunk_tokens <= 0) return 1;
   const int64_t tokens = layout.micro_batch_size * std::max<int64_t>(1, batch.seq_len / layout.cp);
@@ -383,22 +379,6 @@ absl::string_view TokenFormatName(TokenFormat format) {
   return "?";
 }
 
-absl::string_view OptimizerName(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kAdamw:
-      return "adamw";
-    case OptimizerKind::kSgd:
-      return "sgd";
-    case OptimizerKind::kAdamw8bit:
-      return "adamw_8bit";
-    case OptimizerKind::kLion:
-      return "lion";
-    case OptimizerKind::kAdafactor:
-      return "adafactor";
-  }
-  return "?";
-}
-
 absl::string_view LrScheduleName(LrSchedule schedule) {
   switch (schedule) {
     case LrSchedule::kConstant:
@@ -418,18 +398,6 @@ absl::StatusOr<TokenFormat> ParseTokenFormat(absl::string_view name) {
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "\"", name, "\" is not a token format that weft reads; use bytes, llmc or nanogpt"));
-}
-
-absl::StatusOr<OptimizerKind> ParseOptimizer(absl::string_view name) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::kAdamw, OptimizerKind::kSgd, OptimizerKind::kAdamw8bit, OptimizerKind::kLion,
-        OptimizerKind::kAdafactor}) {
-    if (name == OptimizerName(kind)) return kind;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", name,
-                   "\" is not an optimizer that weft knows; use adamw, sgd, adamw_8bit, lion or "
-                   "adafactor"));
 }
 
 absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view name) {

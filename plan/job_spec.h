@@ -14,16 +14,15 @@
 #include "absl/strings/string_view.h"
 #include "plan/cluster.h"
 #include "plan/layout.h"
+#include "plan/memory.h"
 #include "plan/model.h"
+#include "plan/optimizer.h"
 #include "plan/precision.h"
 #include "plan/spec_issue.h"
 
 namespace weft {
 
 enum class TokenFormat { kBytes, kLlmc, kNanogpt };
-// kAdamw8bit: both moments in 8 bits (Dettmers et al., arXiv:2110.02861). kLion: one moment
-// (arXiv:2302.06675). kAdafactor: moments of rows and columns (arXiv:1804.04235).
-enum class OptimizerKind { kAdamw, kSgd, kAdamw8bit, kLion, kAdafactor };
 enum class LrSchedule { kConstant, kLinear, kCosine };
 enum class ResumeMode { kAuto, kNone };
 
@@ -153,6 +152,7 @@ struct JobSpec {
   std::map<std::string, std::string> env;  // cluster.env, added to each worker's environment
 
   BatchShape batch() const { return {training.global_batch_size, training.seq_len}; }
+  Numerics numerics() const { return {training.mixed_precision, StatesOf(optimizer.name)}; }
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
 
@@ -165,10 +165,6 @@ std::vector<SpecIssue> Validate(const JobSpec& job);
 // run. What is `auto` asks for nothing; EngineIssues judges the layout that is chosen.
 // REQUIRES: CheckModel holds.
 std::vector<SpecIssue> RunIssues(const JobSpec& job);
-
-// Buffers of optimizer state per parameter, of the optimizers that the engine has: 2 for AdamW, 0
-// for SGD.
-int OptimizerStateCount(OptimizerKind kind);
 
 // The pieces in which the logits of a microbatch are made: Layout::head_chunks of a fixed
 // head_chunk_tokens. REQUIRES: the batch cut and cp of `layout` are set.
@@ -183,10 +179,8 @@ struct LoraTargets {
 LoraTargets TargetsOf(const LoraSpec& lora);
 
 absl::string_view TokenFormatName(TokenFormat format);  // "bytes", "llmc", "nanogpt"
-absl::string_view OptimizerName(OptimizerKind kind);    // "adamw", "sgd"
 absl::string_view LrScheduleName(LrSchedule schedule);  // "constant", "linear", "cosine"
 absl::StatusOr<TokenFormat> ParseTokenFormat(absl::string_view name);
-absl::StatusOr<OptimizerKind> ParseOptimizer(absl::string_view name);
 absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view name);
 
 }  // namespace weft

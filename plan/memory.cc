@@ -12,8 +12,6 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kElementBytes = 4;
-
 // Device::Attention's scratch: scores of one tile and their gradient (worker/backend/device.h).
 constexpr int64_t kAttentionTileRows = 128;
 constexpr int64_t kAttentionTileKeys = 256;
@@ -34,8 +32,9 @@ struct LocalSizes {
 class List {
  public:
   explicit List(std::vector<BufferSpec>& buffers) : buffers_(buffers) {}
-  void Add(MemoryKind kind, std::string name, int64_t elements) {
-    buffers_.push_back({.kind = kind, .name = std::move(name), .elements = elements});
+  void Add(MemoryKind kind, std::string name, int64_t elements,
+           ElementType type = ElementType::kFp32) {
+    buffers_.push_back({.kind = kind, .name = std::move(name), .elements = elements, .type = type});
   }
 
  private:
@@ -87,7 +86,7 @@ std::vector<TensorShard> InMemoryOrder(std::vector<TensorShard> shards) {
 // "weights/<tensor>", "gradients/<tensor>", "exp_avg/<tensor>", "exp_avg_sq/<tensor>": the local
 // shard of each, row-major. Each kind is one run of neighbours, so that gradients can be reduced
 // in one call.
-void AddModelStates(absl::Span<const TensorShard> shards, int optimizer_states, List& list) {
+void AddModelStates(absl::Span<const TensorShard> shards, const Numerics& numerics, List& list) {
   const auto add = [&](MemoryKind kind, absl::string_view prefix) {
     for (const TensorShard& shard : shards) {
       list.Add(kind, absl::StrCat(prefix, "/", shard.tensor.name), shard.elements());
@@ -95,9 +94,9 @@ void AddModelStates(absl::Span<const TensorShard> shards, int optimizer_states, 
   };
   add(MemoryKind::kWeights, "weights");
   add(MemoryKind::kGradients, "gradients");
-  CHECK(optimizer_states >= 0 && optimizer_states <= 2);
-  if (optimizer_states > 0) add(MemoryKind::kOptimizer, "exp_avg");
-  if (optimizer_states > 1) add(MemoryKind::kOptimizer, "exp_avg_sq");
+  for (const absl::string_view state : StateNames(numerics.optimizer)) {
+    add(MemoryKind::kOptimizer, state);
+  }
 }
 
 // What a block keeps from its forward pass for its backward pass.
@@ -162,6 +161,21 @@ void AddHeadWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) {
 
 }  // namespace
 
+int64_t ElementBytes(ElementType type) {
+  switch (type) {
+    case ElementType::kFp32:
+    case ElementType::kInt32:
+      return 4;
+    case ElementType::kBf16:
+    case ElementType::kFp16:
+      return 2;
+    case ElementType::kUint8:
+      return 1;
+  }
+  CHECK(false);
+  return 0;
+}
+
 absl::string_view MemoryKindName(MemoryKind kind) {
   switch (kind) {
     case MemoryKind::kWeights:
@@ -184,7 +198,7 @@ absl::string_view MemoryKindName(MemoryKind kind) {
 }
 
 int64_t BufferSpec::aligned_bytes() const {
-  const int64_t bytes = elements * kElementBytes;
+  const int64_t bytes = elements * ElementBytes(type);
   return (bytes + kBufferAlignmentBytes - 1) / kBufferAlignmentBytes * kBufferAlignmentBytes;
 }
 
@@ -214,14 +228,14 @@ ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int 
 }
 
 RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
-                          int rank, int optimizer_states) {
+                          int rank, const Numerics& numerics) {
   const int stage = layout.grid().CoordinatesOf(rank).pp;
-  return PlanRankMemory(model, batch, layout, rank, optimizer_states,
+  return PlanRankMemory(model, batch, layout, rank, numerics,
                         ActivationSlotsOf(layout, model.num_blocks, stage));
 }
 
 RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
-                          int rank, int optimizer_states, const ActivationSlots& slots) {
+                          int rank, const Numerics& numerics, const ActivationSlots& slots) {
   const GridCoordinates at = layout.grid().CoordinatesOf(rank);
   const std::vector<TensorShard> shards = InMemoryOrder(ShardsOf(model, layout, rank));
   const LocalSizes sizes = SizesOf(model, batch, layout, shards);
@@ -232,7 +246,7 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
 
   RankMemory memory;
   List list(memory.buffers);
-  AddModelStates(shards, optimizer_states, list);
+  AddModelStates(shards, numerics, list);
   for (int64_t slot = 0; slot < slots.slots; ++slot) {
     for (int64_t block = 0; block < slots.blocks; ++block) {
       AddBlockActivations(model.family, sizes, absl::StrCat("slot", slot, "/block", block), list);
@@ -255,9 +269,10 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
     list.Add(MemoryKind::kCommunication, "comm/recv_gradient", boundary);
     list.Add(MemoryKind::kCommunication, "comm/send_activation", boundary);
   }
+  // [M*N, 1]
   const int64_t step_tokens = layout.num_microbatches * sizes.rows;
-  if (first) list.Add(MemoryKind::kTokens, "tokens/ids", step_tokens);     // [M*N, 1] i32
-  if (last) list.Add(MemoryKind::kTokens, "tokens/targets", step_tokens);  // [M*N, 1] i32
+  if (first) list.Add(MemoryKind::kTokens, "tokens/ids", step_tokens, ElementType::kInt32);
+  if (last) list.Add(MemoryKind::kTokens, "tokens/targets", step_tokens, ElementType::kInt32);
   return memory;
 }
 

@@ -9,6 +9,8 @@
 #include "absl/strings/string_view.h"
 #include "plan/layout.h"
 #include "plan/model.h"
+#include "plan/optimizer.h"
+#include "plan/precision.h"
 
 namespace weft {
 
@@ -24,11 +26,15 @@ enum class MemoryKind {
 
 absl::string_view MemoryKindName(MemoryKind kind);
 
-// One buffer of 4-byte elements (fp32 or int32: the only precision so far).
+// What a buffer's elements are. kUint8: states quantised in blocks.
+enum class ElementType { kFp32, kInt32, kBf16, kFp16, kUint8 };
+int64_t ElementBytes(ElementType type);
+
 struct BufferSpec {
   MemoryKind kind = MemoryKind::kWeights;
   std::string name;  // "weights/blocks.0.attn.q.weight", "slot0/block0/q", "work/dx"
   int64_t elements = 0;
+  ElementType type = ElementType::kFp32;
 
   int64_t aligned_bytes() const;
 };
@@ -43,6 +49,12 @@ struct RankMemory {
   int64_t total_bytes() const;
 };
 
+// How numbers are kept: what the list depends on beside model, batch and layout.
+struct Numerics {
+  Precision precision = Precision::kFp32;
+  OptimizerStates optimizer = OptimizerStates::kTwoMoments;
+};
+
 // What a stage keeps from forward passes for backward passes. A microbatch's pass through any chunk
 // takes one slot, the first that is free, until its backward pass, weight gradients included, is
 // done.
@@ -55,14 +67,14 @@ struct ActivationSlots {
 // REQUIRES: CheckLayout holds.
 ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int stage);
 
-// The list for `rank`. `optimizer_states`: buffers per parameter (2 for AdamW, 0 for plain SGD).
-// Names and shapes are documented in memory.cc beside each entry; worker/stage asks for the same.
+// The list for `rank`. Names and shapes are documented in memory.cc beside each entry; worker/stage
+// asks for the same.
 // REQUIRES: CheckModel and CheckLayout hold.
 RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
-                          int rank, int optimizer_states);
+                          int rank, const Numerics& numerics);
 
 // The same with `slots` as given: for sums that are made of parts (plan/stage_memory).
 RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
-                          int rank, int optimizer_states, const ActivationSlots& slots);
+                          int rank, const Numerics& numerics, const ActivationSlots& slots);
 
 }  // namespace weft

@@ -42,8 +42,9 @@ MemoryBytes BytesByKind(const RankMemory& memory) {
   return bytes;
 }
 
-StageMemoryTable::StageMemoryTable(const ModelShape& model, int64_t seq_len, int optimizer_states)
-    : model_(model), seq_len_(seq_len), optimizer_states_(optimizer_states) {}
+StageMemoryTable::StageMemoryTable(const ModelShape& model, int64_t seq_len,
+                                   const Numerics& numerics)
+    : model_(model), seq_len_(seq_len), numerics_(numerics) {}
 
 MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
   const int stages = std::min(layout.pp, 3);
@@ -105,7 +106,7 @@ RankMemory StageMemoryTable::List(const Key& key, int blocks, const ActivationSl
   layout.micro_batch_size = key.micro_batch_size;
   const BatchShape batch = {key.dp * key.micro_batch_size, seq_len_};
   const int rank = layout.grid().RankOf({.dp = 0, .pp = key.stage, .cp = 0, .tp = 0});
-  return PlanRankMemory(model, batch, layout, rank, optimizer_states_, slots);
+  return PlanRankMemory(model, batch, layout, rank, numerics_, slots);
 }
 
 }  // namespace weft

@@ -32,7 +32,7 @@ MemoryBytes BytesByKind(const RankMemory& memory);
 class StageMemoryTable {
  public:
   // REQUIRES: CheckModel holds.
-  StageMemoryTable(const ModelShape& model, int64_t seq_len, int optimizer_states);
+  StageMemoryTable(const ModelShape& model, int64_t seq_len, const Numerics& numerics);
 
   // Of the stage's largest rank (tp index 0 takes the remainders): equal to PlanRankMemory.
   // REQUIRES: CheckLayout holds; 0 <= stage < layout.pp.
@@ -67,7 +67,7 @@ class StageMemoryTable {
 
   ModelShape model_;
   int64_t seq_len_;
-  int optimizer_states_;
+  Numerics numerics_;
   std::map<Key, Parts> parts_;
 };
 

@@ -7,6 +7,26 @@
 #include "plan/errors.h"
 
 namespace weft {
+namespace {
+
+DType DTypeOf(ElementType type) {
+  switch (type) {
+    case ElementType::kFp32:
+      return DType::kF32;
+    case ElementType::kInt32:
+      return DType::kI32;
+    case ElementType::kBf16:
+      return DType::kBf16;
+    case ElementType::kFp16:
+      return DType::kF16;
+    case ElementType::kUint8:
+      return DType::kU8;
+  }
+  CHECK(false);
+  return DType::kF32;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(const RankMemory& memory, Device& device) {
   auto arena = std::unique_ptr<Arena>(new Arena(device));
@@ -15,6 +35,7 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(const RankMemory& memory, D
     const Buffer buffer{.kind = spec.kind,
                         .offset_bytes = offset_bytes,
                         .elements = spec.elements,
+                        .dtype = DTypeOf(spec.type),
                         .end_bytes = offset_bytes + spec.aligned_bytes()};
     const bool is_new = arena->buffers_.emplace(spec.name, buffer).second;
     CHECK(is_new);
@@ -37,7 +58,7 @@ Arena::~Arena() {
   if (block_ != nullptr) device_.Free(block_, bytes_);
 }
 
-View Arena::Get(absl::string_view name, int64_t rows, int64_t cols, DType dtype) {
+View Arena::Get(absl::string_view name, int64_t rows, int64_t cols) {
   const auto found = buffers_.find(name);
   if (found == buffers_.end() || found->second.elements != rows * cols) {
     const std::string asked = absl::StrCat(name, " [", rows, ", ", cols, "]");
@@ -45,7 +66,10 @@ View Arena::Get(absl::string_view name, int64_t rows, int64_t cols, DType dtype)
     CHECK(false);
   }
   found->second.used = true;
-  return {.data = block_ + found->second.offset_bytes, .rows = rows, .cols = cols, .dtype = dtype};
+  return {.data = block_ + found->second.offset_bytes,
+          .rows = rows,
+          .cols = cols,
+          .dtype = found->second.dtype};
 }
 
 View Arena::Whole(MemoryKind kind) const {

@@ -24,9 +24,9 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // The buffer of that name as [rows, cols]. A name that the plan does not list, or another number
-  // of elements, is our bug and ends the process.
-  View Get(absl::string_view name, int64_t rows, int64_t cols, DType dtype = DType::kF32);
+  // The buffer of that name as [rows, cols], of the planned type. A name that the plan does not
+  // list, or another number of elements, is our bug and ends the process.
+  View Get(absl::string_view name, int64_t rows, int64_t cols);
 
   // All buffers of `kind` as one row, alignment gaps (always zero) included; empty if there is
   // none. Gradients are reduced and cleared this way. REQUIRES: they are neighbours in the list.
@@ -43,6 +43,7 @@ class Arena {
     MemoryKind kind = MemoryKind::kWeights;
     int64_t offset_bytes = 0;
     int64_t elements = 0;
+    DType dtype = DType::kF32;
     int64_t end_bytes = 0;  // where the next one starts
     bool used = false;
   };

@@ -29,9 +29,8 @@ struct NamedView {
 std::vector<NamedView> TensorsOf(const Parameter& parameter) {
   const std::string& name = parameter.shard.tensor.name;
   std::vector<NamedView> tensors = {{name, parameter.weight}};
-  for (size_t state = 0; state < parameter.states.size(); ++state) {
-    tensors.push_back({absl::StrCat("optimizer.", kOptimizerStateNames[state], ".", name),
-                       parameter.states[state]});
+  for (const auto& [state, values] : parameter.states) {
+    tensors.push_back({absl::StrCat("optimizer.", state, ".", name), values});
   }
   return tensors;
 }

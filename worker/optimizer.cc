@@ -35,7 +35,8 @@ void UpdateParameters(const OptimizerSpec& optimizer, double lr, double gradient
                   .weight_decay = decay,
                   .gradient_scale = gradient_scale,
                   .step = step},
-                 parameter.gradient, parameter.weight, parameter.states[0], parameter.states[1]);
+                 parameter.gradient, parameter.weight, parameter.states[0].values,
+                 parameter.states[1].values);
   }
 }
 

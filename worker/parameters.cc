@@ -6,7 +6,7 @@
 namespace weft {
 
 Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
-                       int optimizer_states, Arena& arena) {
+                       OptimizerStates states, Arena& arena) {
   for (TensorShard& shard : ShardsOf(model, layout, rank)) {
     const std::vector<int64_t> dims = shard.dims();
     const int64_t rows = dims.size() == 2 ? dims[0] : 1;
@@ -17,8 +17,8 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
     };
     parameter.weight = get("weights");
     parameter.gradient = get("gradients");
-    for (int i = 0; i < optimizer_states; ++i) {
-      parameter.states.push_back(get(kOptimizerStateNames[i]));
+    for (const absl::string_view state : StateNames(states)) {
+      parameter.states.push_back({state, get(state)});
     }
     parameter.shard = std::move(shard);
     parameters_.push_back(std::move(parameter));

@@ -9,18 +9,24 @@
 #include "absl/types/span.h"
 #include "plan/layout.h"
 #include "plan/model.h"
+#include "plan/optimizer.h"
 #include "plan/shard.h"
 #include "worker/arena.h"
 #include "worker/backend/device.h"
 
 namespace weft {
 
+struct OptimizerState {
+  absl::string_view name;  // of StateNames
+  View values;
+};
+
 // A tensor's views are [rows, cols] of the shard; a vector is one row.
 struct Parameter {
   TensorShard shard;
   View weight;
   View gradient;
-  std::vector<View> states;  // AdamW: exp_avg, exp_avg_sq; SGD: none
+  std::vector<OptimizerState> states;  // in the order of StateNames
 };
 
 // y = x weight^T + bias; weight is [out, in]. No bias: its views are null.
@@ -35,13 +41,9 @@ struct Norm {
   View weight_gradient, bias_gradient;
 };
 
-// Prefixes of the buffers of optimizer state, in the order of Parameter::states; a checkpoint
-// names them "optimizer.<prefix>.<tensor>".
-inline constexpr absl::string_view kOptimizerStateNames[] = {"exp_avg", "exp_avg_sq"};
-
 class Parameters {
  public:
-  Parameters(const ModelShape& model, const Layout& layout, int rank, int optimizer_states,
+  Parameters(const ModelShape& model, const Layout& layout, int rank, OptimizerStates states,
              Arena& arena);
 
   absl::Span<const Parameter> all() const { return parameters_; }

@@ -20,11 +20,11 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Parameters&
   const int64_t step_rows = layout_.num_microbatches * rows_;
   if (groups.is_first_stage()) {
     embedding_.emplace(parameters, batch.seq_len, device, groups);
-    ids_ = arena.Get("tokens/ids", step_rows, 1, DType::kI32);
+    ids_ = arena.Get("tokens/ids", step_rows, 1);
   }
   if (groups.is_last_stage()) {
     head_.emplace(model, parameters, rows_, work_.dnorm, arena, device, groups);
-    targets_ = arena.Get("tokens/targets", step_rows, 1, DType::kI32);
+    targets_ = arena.Get("tokens/targets", step_rows, 1);
   }
   if (!groups.is_last_stage() || layout_.virtual_stages > 1) {
     dx_ = arena.Get("work/dx", rows_, model.hidden_size);

@@ -85,11 +85,12 @@ absl::Status Trainer::OpenData() {
 }
 
 absl::Status Trainer::Allocate(int rank) {
-  const int states = OptimizerStateCount(job_.optimizer.name);
-  const RankMemory memory = PlanRankMemory(job_.model, job_.batch(), layout_, rank, states);
+  const Numerics numerics = job_.numerics();
+  const RankMemory memory = PlanRankMemory(job_.model, job_.batch(), layout_, rank, numerics);
   planned_bytes_ = memory.total_bytes();
   ASSIGN_OR_RETURN(arena_, Arena::Create(memory, device_));
-  parameters_ = std::make_unique<Parameters>(job_.model, layout_, rank, states, *arena_);
+  parameters_ =
+      std::make_unique<Parameters>(job_.model, layout_, rank, numerics.optimizer, *arena_);
   stage_ =
       std::make_unique<Stage>(job_.model, job_.batch(), *parameters_, *arena_, device_, *groups_);
   RETURN_IF_ERROR(arena_->CheckAllUsed());

@@ -213,10 +213,6 @@ bool IsListed(const Question& question, const Layout& layout) {
   return EngineIssues(question.model, layout).empty();
 }
 
-int StatesPerParameter(OptimizerStates optimizer) {
-  return optimizer == OptimizerStates::kNone ? 0 : optimizer == OptimizerStates::kOneMoment ? 1 : 2;
-}
-
 double ContextBytes(const Question& question) {
   return static_cast<double>(question.cluster.device.library_bytes) +
          question.engine.memory.context_bytes;
@@ -313,7 +309,7 @@ MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layou
 
 StageMemoryTable MemoryTableOf(const Question& question) {
   return StageMemoryTable(question.model, question.batch.seq_len,
-                          StatesPerParameter(question.optimizer));
+                          {question.precision, question.optimizer});
 }
 
 MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage) {

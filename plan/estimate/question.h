@@ -8,12 +8,10 @@
 #include "plan/estimate/engine_profile.h"
 #include "plan/layout.h"
 #include "plan/model.h"
+#include "plan/optimizer.h"
 #include "plan/precision.h"
 
 namespace weft {
-
-// What the optimizer keeps per trained parameter beside the weight.
-enum class OptimizerStates { kNone, kOneMoment, kTwoMoments, kTwoMoments8Bit, kFactored };
 
 // Low-rank adapters beside frozen linear layers (Hu et al., arXiv:2106.09685, 4.1): each adapted
 // [out, in] weight trains r * (out + in) parameters.

@@ -10,22 +10,6 @@ namespace {
 constexpr ScheduleKind kWholeBackward[] = {ScheduleKind::kOneForwardOneBackward,
                                            ScheduleKind::kGpipe, ScheduleKind::kZeroBubbleH1};
 
-OptimizerStates StatesOf(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kAdamw:
-      return OptimizerStates::kTwoMoments;
-    case OptimizerKind::kSgd:
-      return OptimizerStates::kNone;
-    case OptimizerKind::kAdamw8bit:
-      return OptimizerStates::kTwoMoments8Bit;
-    case OptimizerKind::kLion:
-      return OptimizerStates::kOneMoment;
-    case OptimizerKind::kAdafactor:
-      return OptimizerStates::kFactored;
-  }
-  return OptimizerStates::kTwoMoments;
-}
-
 template <typename Value>
 void Take(std::optional<Value>& value, const std::optional<Value>& other) {
   if (other) value = other;

@@ -425,10 +425,5 @@ TEST(Names, AreParsedBack) {
                                        "constant, linear or cosine"));
 }
 
-TEST(OptimizerStateCount, AreTheBuffersBesideTheGradient) {
-  EXPECT_EQ(OptimizerStateCount(OptimizerKind::kAdamw), 2);
-  EXPECT_EQ(OptimizerStateCount(OptimizerKind::kSgd), 0);
-}
-
 }  // namespace
 }  // namespace weft

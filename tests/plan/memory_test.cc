@@ -81,7 +81,7 @@ std::map<std::string, int64_t> ByName(const RankMemory& memory) {
 // what a step needs, and nothing hides in it.
 TEST(PlanRankMemory, CountsEveryBufferOfASingleRank) {
   const Layout layout{.micro_batch_size = 2, .num_microbatches = 8};
-  const RankMemory memory = PlanRankMemory(Tiny(), kBatch, layout, 0, 2);
+  const RankMemory memory = PlanRankMemory(Tiny(), kBatch, layout, 0, {});
   const int64_t parameters = ParameterCount(Tiny());
   EXPECT_EQ(Elements(memory, MemoryKind::kWeights), parameters);
   EXPECT_EQ(Elements(memory, MemoryKind::kGradients), parameters);
@@ -101,7 +101,7 @@ TEST(PlanRankMemory, HoldsNoMatrixOfAllPairsOfTokens) {
   ModelShape model = Tiny();
   model.max_positions = 1 << 20;
   const auto scores = [&](int64_t seq_len) {
-    const RankMemory memory = PlanRankMemory(model, {1, seq_len}, Layout{}, 0, 2);
+    const RankMemory memory = PlanRankMemory(model, {1, seq_len}, Layout{}, 0, {});
     return ByName(memory).at("work/scores");
   };
   EXPECT_EQ(scores(100), 2 * 100 * 100);
@@ -115,7 +115,7 @@ TEST(PlanRankMemory, NamesAreUniqueAndNoBufferIsEmpty) {
       for (int rank = 0; rank < layout.world_size(); ++rank) {
         std::set<std::string> names;
         for (const BufferSpec& buffer :
-             PlanRankMemory(Tiny(family), kBatch, layout, rank, 2).buffers) {
+             PlanRankMemory(Tiny(family), kBatch, layout, rank, {}).buffers) {
           EXPECT_TRUE(names.insert(buffer.name).second) << buffer.name;
           EXPECT_GT(buffer.elements, 0) << LayoutText(layout) << " " << buffer.name;
         }
@@ -126,7 +126,7 @@ TEST(PlanRankMemory, NamesAreUniqueAndNoBufferIsEmpty) {
 
 TEST(PlanRankMemory, TotalIsTheSumOfItsKinds) {
   for (const Layout& layout : AllLayouts()) {
-    const RankMemory memory = PlanRankMemory(Tiny(), kBatch, layout, 0, 2);
+    const RankMemory memory = PlanRankMemory(Tiny(), kBatch, layout, 0, {});
     int64_t sum = 0;
     for (int kind = 0; kind <= static_cast<int>(MemoryKind::kTokens); ++kind) {
       sum += memory.bytes(static_cast<MemoryKind>(kind));
@@ -141,7 +141,7 @@ TEST(PlanRankMemory, PrimaryWeightsOfAReplicaAddUpToTheModel) {
   for (const Layout& layout : AllLayouts()) {
     int64_t sum = 0;
     for (int rank : layout.grid().ReplicaGroupOf(0)) {
-      const auto elements = ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, 2));
+      const auto elements = ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, {}));
       for (const TensorShard& shard : ShardsOf(Tiny(), layout, rank)) {
         const auto found = elements.find("weights/" + shard.tensor.name);
         ASSERT_NE(found, elements.end()) << LayoutText(layout) << " " << shard.tensor.name;
@@ -160,7 +160,7 @@ TEST(PlanRankMemory, HoldsOneSlotPerLiveMicrobatch) {
       const int live = PeakLiveMicrobatches(StepSchedule(layout, stage, true));
       EXPECT_EQ(ActivationSlotsOf(layout, Tiny().num_blocks, stage).slots, live)
           << LayoutText(layout);
-      const auto elements = ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, 2));
+      const auto elements = ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, {}));
       std::set<std::string> slots;
       for (const auto& [name, count] : elements) {
         if (absl::StartsWith(name, "slot")) slots.insert(name.substr(0, name.find('/')));
@@ -175,9 +175,9 @@ TEST(PlanRankMemory, OneForwardOneBackwardNeverNeedsMoreThanGpipe) {
     if (layout.virtual_stages > 1) continue;
     for (int rank = 0; rank < layout.world_size(); ++rank) {
       layout.schedule = ScheduleKind::kGpipe;
-      const int64_t gpipe = PlanRankMemory(Tiny(), kBatch, layout, rank, 2).total_bytes();
+      const int64_t gpipe = PlanRankMemory(Tiny(), kBatch, layout, rank, {}).total_bytes();
       layout.schedule = ScheduleKind::kOneForwardOneBackward;
-      EXPECT_LE(PlanRankMemory(Tiny(), kBatch, layout, rank, 2).total_bytes(), gpipe);
+      EXPECT_LE(PlanRankMemory(Tiny(), kBatch, layout, rank, {}).total_bytes(), gpipe);
     }
   }
 }
@@ -188,7 +188,7 @@ TEST(PlanRankMemory, SlotsOfChunksAreAsLargeAsTheirLargestChunk) {
   const auto blocks_of = [&](int stage) {
     const int rank = layout.grid().RankOf({.pp = stage});
     std::set<std::string> blocks;
-    for (const auto& [name, count] : ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, 2))) {
+    for (const auto& [name, count] : ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, {}))) {
       if (absl::EndsWith(name, "/lse")) blocks.insert(name);
     }
     return static_cast<int>(blocks.size());
@@ -205,7 +205,7 @@ TEST(PlanRankMemory, SlotsOfChunksAreAsLargeAsTheirLargestChunk) {
 TEST(PlanRankMemory, ZeroBubbleKeepsOneGradientPerSlot) {
   Layout layout{.pp = 2, .num_microbatches = 4};
   const auto activations = [&] {
-    return Elements(PlanRankMemory(Tiny(), kBatch, layout, 0, 2), MemoryKind::kActivations);
+    return Elements(PlanRankMemory(Tiny(), kBatch, layout, 0, {}), MemoryKind::kActivations);
   };
   const int64_t one_forward_one_backward = activations();
   layout.schedule = ScheduleKind::kZeroBubbleH1;
@@ -217,25 +217,26 @@ TEST(PlanRankMemory, TensorAxisNeverMakesARankLarger) {
     for (int stage = 0; stage < layout.pp; ++stage) {
       layout.tp = 1;
       const int64_t whole =
-          PlanRankMemory(Tiny(), kBatch, layout, layout.grid().RankOf({.pp = stage}), 2)
+          PlanRankMemory(Tiny(), kBatch, layout, layout.grid().RankOf({.pp = stage}), {})
               .total_bytes();
       layout.tp = 2;
       for (int tp = 0; tp < 2; ++tp) {
         const int rank = layout.grid().RankOf({.pp = stage, .tp = tp});
-        EXPECT_LT(PlanRankMemory(Tiny(), kBatch, layout, rank, 2).total_bytes(), whole);
+        EXPECT_LT(PlanRankMemory(Tiny(), kBatch, layout, rank, {}).total_bytes(), whole);
       }
     }
   }
 }
 
 TEST(PlanRankMemory, SgdHasNoOptimizerState) {
-  EXPECT_EQ(PlanRankMemory(Tiny(), kBatch, Layout{.num_microbatches = 16}, 0, 0)
+  EXPECT_EQ(PlanRankMemory(Tiny(), kBatch, Layout{.num_microbatches = 16}, 0,
+                           {.optimizer = OptimizerStates::kNone})
                 .bytes(MemoryKind::kOptimizer),
             0);
 }
 
 TEST(PlanRankMemory, QueryKeyAndValueWeightsAreNeighbours) {
-  const RankMemory memory = PlanRankMemory(Tiny(), kBatch, Layout{.num_microbatches = 16}, 0, 2);
+  const RankMemory memory = PlanRankMemory(Tiny(), kBatch, Layout{.num_microbatches = 16}, 0, {});
   std::vector<std::string> names;
   for (const BufferSpec& buffer : memory.buffers) {
     if (absl::StartsWith(buffer.name, "weights/blocks.1.attn")) names.push_back(buffer.name);

@@ -70,19 +70,20 @@ std::vector<Layout> SmallLayouts() {
 TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
   constexpr int64_t kSeqLen = 9;
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
-    for (const int optimizer_states : {0, 2}) {
+    for (const OptimizerStates states : {OptimizerStates::kNone, OptimizerStates::kTwoMoments}) {
+      const Numerics numerics = {.optimizer = states};
       const ModelShape model = Tiny(family);
-      StageMemoryTable table(model, kSeqLen, optimizer_states);
+      StageMemoryTable table(model, kSeqLen, numerics);
       for (const Layout& layout : SmallLayouts()) {
         const BatchShape batch = {layout.dp * layout.micro_batch_size * layout.num_microbatches,
                                   kSeqLen};
         for (int stage = 0; stage < layout.pp; ++stage) {
           const int rank = layout.grid().RankOf({.dp = 0, .pp = stage, .cp = 0, .tp = 0});
-          const RankMemory listed = PlanRankMemory(model, batch, layout, rank, optimizer_states);
+          const RankMemory listed = PlanRankMemory(model, batch, layout, rank, numerics);
           const MemoryBytes bytes = table.Of(layout, stage);
           EXPECT_EQ(bytes.by_kind, BytesByKind(listed).by_kind)
               << FamilyName(family) << " " << LayoutText(layout) << " stage " << stage
-              << " optimizer states " << optimizer_states;
+              << " optimizer states " << static_cast<int>(states);
           EXPECT_EQ(bytes.total_bytes(), listed.total_bytes());
         }
       }
@@ -94,11 +95,11 @@ TEST(StageMemoryTable, NoRankOfAStageHoldsMore) {
   const ModelShape model = Tiny(ModelFamily::kGpt2);
   for (const Layout& layout : SmallLayouts()) {
     if (layout.num_microbatches > 2) continue;
-    StageMemoryTable table(model, /*seq_len=*/9, /*optimizer_states=*/2);
+    StageMemoryTable table(model, /*seq_len=*/9, Numerics{});
     const BatchShape batch = {layout.dp * layout.micro_batch_size * layout.num_microbatches, 9};
     for (int rank = 0; rank < layout.world_size(); ++rank) {
       const int stage = layout.grid().CoordinatesOf(rank).pp;
-      EXPECT_LE(PlanRankMemory(model, batch, layout, rank, 2).total_bytes(),
+      EXPECT_LE(PlanRankMemory(model, batch, layout, rank, {}).total_bytes(),
                 table.Of(layout, stage).total_bytes())
           << LayoutText(layout) << " rank " << rank;
     }

@@ -18,7 +18,11 @@ struct BackendStatus {
   bool ok() const { return code == 0; }
 };
 
-enum class DType : int32_t { kF32 = 0, kI32 = 1 };
+enum class DType : int32_t { kF32 = 0, kI32 = 1, kBf16 = 2, kF16 = 3, kU8 = 4 };
+
+inline int64_t ElementBytes(DType dtype) {
+  return dtype == DType::kU8 ? 1 : dtype == DType::kBf16 || dtype == DType::kF16 ? 2 : 4;
+}
 
 // A contiguous row-major matrix [rows, cols] in device memory. Borrowed, never owned.
 struct View {
@@ -28,7 +32,7 @@ struct View {
   DType dtype = DType::kF32;
 
   int64_t elements() const { return rows * cols; }
-  int64_t bytes() const { return elements() * 4; }
+  int64_t bytes() const { return elements() * ElementBytes(dtype); }
 };
 
 enum class Transpose { kNo, kYes };

@@ -92,8 +92,7 @@ TEST(EstimateStageMemory, IsTheWorkersOwnListWhereTheEngineRunsTheLayout) {
           layout.dp * layout.micro_batch_size * layout.num_microbatches;
       for (int stage = 0; stage < layout.pp; ++stage) {
         const int rank = layout.grid().RankOf({.dp = 0, .pp = stage, .cp = 0, .tp = 0});
-        const RankMemory listed =
-            PlanRankMemory(question.model, question.batch, layout, rank, /*optimizer_states=*/2);
+        const RankMemory listed = PlanRankMemory(question.model, question.batch, layout, rank, {});
         const MemoryEstimate estimate = EstimateStageMemory(question, layout, stage, table);
         const std::string where = LayoutText(layout) + " stage " + std::to_string(stage);
         EXPECT_TRUE(estimate.exact) << where;
