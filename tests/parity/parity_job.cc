@@ -65,6 +65,52 @@ Layout MakeLayout(const JobSpec& job, int dp, int tp, int pp, ScheduleKind sched
           .num_microbatches = job.training.global_batch_size / dp / micro_batch_size};
 }
 
+namespace {
+
+// Every field but num_microbatches, which the batch determines.
+Json LayoutJson(const Layout& layout) {
+  Json json = {{"dp", layout.dp},
+               {"pp", layout.pp},
+               {"cp", layout.cp},
+               {"tp", layout.tp},
+               {"zero_stage", layout.zero_stage},
+               {"zero_group", layout.zero_group},
+               {"schedule", ScheduleName(layout.schedule).data()},
+               {"micro_batch_size", layout.micro_batch_size},
+               {"recompute", RecomputeName(layout.recompute).data()},
+               {"stage_recompute", Json::array()},
+               {"virtual_stages", layout.virtual_stages},
+               {"sequence_parallel", layout.sequence_parallel},
+               {"offload_optimizer", layout.offload_optimizer},
+               {"head_chunks", layout.head_chunks},
+               {"stage_blocks", layout.stage_blocks}};
+  for (const Recompute recompute : layout.stage_recompute) {
+    json["stage_recompute"].push_back(RecomputeName(recompute).data());
+  }
+  return json;
+}
+
+Layout ReadLayout(const Json& json, const JobSpec& job) {
+  Layout layout = MakeLayout(job, json.at("dp"), json.at("tp"), json.at("pp"),
+                             *ParseSchedule(json.at("schedule").get<std::string>()),
+                             json.at("micro_batch_size"));
+  layout.cp = json.at("cp");
+  layout.zero_stage = json.at("zero_stage");
+  layout.zero_group = json.at("zero_group");
+  layout.recompute = *ParseRecompute(json.at("recompute").get<std::string>());
+  for (const Json& name : json.at("stage_recompute")) {
+    layout.stage_recompute.push_back(*ParseRecompute(name.get<std::string>()));
+  }
+  layout.virtual_stages = json.at("virtual_stages");
+  layout.sequence_parallel = json.at("sequence_parallel");
+  layout.offload_optimizer = json.at("offload_optimizer");
+  layout.head_chunks = json.at("head_chunks");
+  layout.stage_blocks = json.at("stage_blocks").get<std::vector<int64_t>>();
+  return layout;
+}
+
+}  // namespace
+
 std::string ParityJobText(const ParityJob& parity) {
   const JobSpec& job = parity.job;
   Json json = {
@@ -105,14 +151,7 @@ std::string ParityJobText(const ParityJob& parity) {
         {"warmup_steps", job.lr_scheduler.warmup_steps},
         {"decay_steps", job.lr_scheduler.decay_steps},
         {"min_lr", job.lr_scheduler.min_lr}}},
-      {"layout",
-       {{"dp", parity.layout.dp},
-        {"tp", parity.layout.tp},
-        {"pp", parity.layout.pp},
-        {"schedule", ScheduleName(parity.layout.schedule).data()},
-        {"micro_batch_size", parity.layout.micro_batch_size},
-        {"virtual_stages", parity.layout.virtual_stages},
-        {"stage_blocks", parity.layout.stage_blocks}}},
+      {"layout", LayoutJson(parity.layout)},
       {"wrapped", parity.wrapped},
       {"bug", static_cast<int>(parity.bug)},
   };
@@ -166,14 +205,7 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
                       .warmup_steps = scheduler.at("warmup_steps"),
                       .decay_steps = scheduler.at("decay_steps"),
                       .min_lr = scheduler.at("min_lr")};
-  const Json& layout = json.at("layout");
-  parity.layout = MakeLayout(job, layout.at("dp"), layout.at("tp"), layout.at("pp"),
-                             *ParseSchedule(layout.at("schedule").get<std::string>()),
-                             layout.at("micro_batch_size"));
-  parity.layout.virtual_stages = layout.at("virtual_stages");
-  for (const Json& blocks : layout.at("stage_blocks")) {
-    parity.layout.stage_blocks.push_back(blocks);
-  }
+  parity.layout = ReadLayout(json.at("layout"), job);
   parity.wrapped = json.at("wrapped");
   parity.bug = static_cast<PlantedBug>(json.at("bug").get<int>());
   return parity;
