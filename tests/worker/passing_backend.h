@@ -103,6 +103,10 @@ class PassingComm : public Comm {
   BackendStatus AllReduceHost(int group, ReduceOp op, double* values, int count) override {
     return inner_.AllReduceHost(group, op, values, count);
   }
+  BackendStatus ReduceScatter(int group, ReduceOp op, View data) override {
+    return inner_.ReduceScatter(group, op, data);
+  }
+  BackendStatus AllGather(int group, View data) override { return inner_.AllGather(group, data); }
   BackendStatus Exchange(const Transfer* transfers, int count) override {
     return inner_.Exchange(transfers, count);
   }

@@ -33,8 +33,17 @@ class Comm {
   // round of calls do not overlap and have distinct `color`s. *group is valid if count > 0.
   virtual BackendStatus NewGroup(int color, const int* ranks, int count, int* group) = 0;
 
-  // data = reduction over the group, everywhere. A group of one returns at once.
+  // data = reduction over the group, everywhere. A group of one returns at once. kF32 or kBf16; the
+  // latter is accumulated in f32 and rounded once, to the nearest, ties to even.
   virtual BackendStatus AllReduce(int group, ReduceOp op, View data) = 0;
+  // The two halves of it, in place. `data` is as many equal ranges of elements, one after the
+  // other, as the group has ranks; range i belongs to the group's i-th rank. REQUIRES: the group's
+  // size divides data.elements().
+  // ReduceScatter: this rank's range becomes the reduction, as AllReduce would make it; what the
+  // other ranges hold afterwards is unspecified.
+  virtual BackendStatus ReduceScatter(int group, ReduceOp op, View data) = 0;
+  // AllGather: every range becomes what its rank holds there. Any dtype.
+  virtual BackendStatus AllGather(int group, View data) = 0;
   // The same for a few host doubles.
   virtual BackendStatus AllReduceHost(int group, ReduceOp op, double* values, int count) = 0;
   // Posts all transfers together and waits for all. Between a pair of ranks, messages match in

@@ -1,10 +1,13 @@
 // The collectives, run by threads over mailboxes. What MPI adds is in process_test.cc.
 #include "worker/backend/comm.h"
 
+#include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -104,6 +107,126 @@ INSTANTIATE_TEST_SUITE_P(Worlds, AllReduce, ::testing::ValuesIn(ReduceCases()),
                            return "World" + std::to_string(instance.param.world) + "Count" +
                                   std::to_string(instance.param.count);
                          });
+
+class ReduceScatter : public ::testing::TestWithParam<ReduceCase> {};
+
+// `count` elements a rank, so all sizes divide.
+TEST_P(ReduceScatter, GivesEachRankItsRangeAsAllReduceWouldAndAllGatherTheRest) {
+  const auto [world, count] = GetParam();
+  const int64_t all = count * world;
+  OnAllRanks(MakeThreadComms(world, {.max_message_bytes = 100'000}), [&](Comm& comm) {
+    const int group = World(comm);
+    const int64_t own = comm.rank() * count;
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax}) {
+      std::vector<float> scattered(static_cast<size_t>(all));
+      for (int64_t i = 0; i < all; ++i) scattered[static_cast<size_t>(i)] = Value(comm.rank(), i);
+      std::vector<float> reduced = scattered;
+      ASSERT_TRUE(comm.AllReduce(group, op, Row(reduced)).ok());
+      const BackendStatus s = comm.ReduceScatter(group, op, Row(scattered));
+      ASSERT_TRUE(s.ok()) << s.text;
+      ASSERT_TRUE(std::equal(scattered.begin() + own, scattered.begin() + own + count,
+                             reduced.begin() + own))
+          << "rank " << comm.rank();
+      // What the other ranges hold is of no account to the gather.
+      std::fill(scattered.begin(), scattered.begin() + own, -1.0F);
+      std::fill(scattered.begin() + own + count, scattered.end(), -1.0F);
+      ASSERT_TRUE(comm.AllGather(group, Row(scattered)).ok());
+      ASSERT_TRUE(scattered == reduced) << "rank " << comm.rank();
+    }
+  });
+}
+
+std::vector<ReduceCase> RangeCases() {
+  std::vector<ReduceCase> cases;
+  for (int world = 1; world <= 5; ++world) {
+    for (const int64_t count : {0, 1, 2049}) cases.push_back({world, count});
+  }
+  cases.push_back({2, kReduceSliceBytes / 4 + 1});  // more than one segment
+  cases.push_back({3, 2 * (kReduceSliceBytes / 4) + 7001});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, ReduceScatter, ::testing::ValuesIn(RangeCases()),
+                         [](const auto& instance) {
+                           return "World" + std::to_string(instance.param.world) + "Count" +
+                                  std::to_string(instance.param.count);
+                         });
+
+TEST(Ranges, ThatTheGroupsSizeDoesNotDivideAreRefusedByName) {
+  OnAllRanks(MakeThreadComms(3), [](Comm& comm) {
+    const int group = World(comm);
+    std::vector<float> values(7);
+    EXPECT_THAT(comm.AllGather(group, Row(values)).text,
+                HasSubstr("all-gather: 7 elements are not equal ranges for 3 ranks"));
+    EXPECT_EQ(comm.ReduceScatter(group, ReduceOp::kSum, Row(values)).code, kInvalidArgument);
+    EXPECT_TRUE(comm.Barrier(group).ok()) << "the refusal came before anything was sent";
+  });
+}
+
+TEST(AllGather, TakesBytesOfAnyType) {
+  OnAllRanks(MakeThreadComms(3), [](Comm& comm) {
+    const int group = World(comm);
+    std::vector<uint8_t> bytes(15);
+    std::fill_n(bytes.begin() + 5 * comm.rank(), 5, static_cast<uint8_t>(10 + comm.rank()));
+    ASSERT_TRUE(comm.AllGather(group, {bytes.data(), 3, 5, DType::kU8}).ok());
+    for (size_t i = 0; i < bytes.size(); ++i) EXPECT_EQ(bytes[i], 10 + i / 5);
+  });
+}
+
+uint16_t Bf16Bits(float value) {  // of a value that bf16 holds exactly
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+}
+
+// 256 + 1 is a tie in bf16, whose neighbours are 2 apart there: rounding after each addition would
+// stay at 256 (ties go to even) and lose all three ones.
+TEST(Bf16Reductions, AccumulateInF32AndRoundOnceToNearestEven) {
+  struct Case {
+    float terms[4];
+    float sum;
+  };
+  const float infinity = std::numeric_limits<float>::infinity();
+  const Case cases[] = {{{256, 1, 1, 1}, 260},       // 259: a tie between 258 and 260
+                        {{256, 1, 0, 0}, 256},       // 257: a tie between 256 and 258
+                        {{256, 0.5, 1, 0}, 258},     // 257.5
+                        {{-256, -1, -1, -1}, -260},  // the same on the other side
+                        {{1, 2, 3, 4}, 10},         {{infinity, 1, 2, 3}, infinity}};
+  constexpr size_t kRepeat = 1000;  // past the small path
+  for (const size_t repeat : {size_t{1}, kRepeat}) {
+    OnAllRanks(MakeThreadComms(4), [&](Comm& comm) {
+      const int group = World(comm);
+      const size_t count = std::size(cases) * repeat;
+      std::vector<uint16_t> values(count);
+      for (size_t i = 0; i < count; ++i) {
+        values[i] = Bf16Bits(cases[i % std::size(cases)].terms[comm.rank()]);
+      }
+      std::vector<uint16_t> scattered = values;
+      const auto row = [](std::vector<uint16_t>& bits) {
+        return View{bits.data(), 1, static_cast<int64_t>(bits.size()), DType::kBf16};
+      };
+      ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kSum, row(values)).ok());
+      for (size_t i = 0; i < count; ++i) {
+        ASSERT_EQ(values[i], Bf16Bits(cases[i % std::size(cases)].sum)) << i;
+      }
+      scattered.resize(count / 4 * 4);
+      ASSERT_TRUE(comm.ReduceScatter(group, ReduceOp::kSum, row(scattered)).ok());
+      const size_t part = scattered.size() / 4;
+      const size_t own = static_cast<size_t>(comm.rank()) * part;
+      for (size_t i = own; i < own + part; ++i) ASSERT_EQ(scattered[i], values[i]) << i;
+    });
+  }
+}
+
+TEST(Bf16Reductions, KeepANotANumberWhateverItsBits) {
+  OnAllRanks(MakeThreadComms(2), [](Comm& comm) {
+    const int group = World(comm);
+    // The lowest bit of the significand alone: what a carry or a cut of f32's bits could lose.
+    uint16_t values[] = {comm.rank() == 0 ? uint16_t{0x7f81} : Bf16Bits(1), 0xffff};
+    for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kSum}) {
+      ASSERT_TRUE(comm.AllReduce(group, op, {values, 1, 2, DType::kBf16}).ok());
+      for (const uint16_t bits : values) EXPECT_GT(bits & 0x7fff, 0x7f80);
+    }
+  });
+}
 
 TEST(AllReduceHost, AddsDoublesInRankOrderShortAndLong) {
   constexpr int kWorld = 3;
@@ -240,6 +363,18 @@ TEST(Timeout, NamesTheCallAndTheRanksThatDidNotCome) {
     EXPECT_THAT(s.text, HasSubstr("not heard from rank 1, 3 for 200 ms"));
     // Broken for good: the same cause at once.
     EXPECT_EQ(std::string(comm.Barrier(group).text), s.text);
+  });
+}
+
+TEST(Timeout, EndsTheHalvesOfAReductionToo) {
+  OnAllRanks(MakeThreadComms(2, {.comm = {.timeout_ms = 100}}), [](Comm& comm) {
+    const int group = World(comm);
+    if (comm.rank() == 1) return;
+    std::vector<float> values(10);
+    const BackendStatus s = comm.AllGather(group, Row(values));
+    EXPECT_EQ(s.code, kDeadlineExceeded);
+    EXPECT_THAT(s.text, HasSubstr("all-gather of group 0"));
+    EXPECT_EQ(comm.ReduceScatter(group, ReduceOp::kSum, Row(values)).code, kDeadlineExceeded);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <numeric>
@@ -42,6 +43,22 @@ std::string Reduce(Comm& comm, int group, int64_t count) {
   return "";
 }
 
+// The two halves of an all-reduce, apart: `count` elements a rank.
+std::string ReduceByHalves(Comm& comm, int group, int64_t count) {
+  const int64_t all = count * comm.world_size();
+  std::vector<float> whole(static_cast<size_t>(all));
+  for (int64_t i = 0; i < all; ++i) whole[static_cast<size_t>(i)] = Value(comm.rank(), i);
+  std::vector<float> halves = whole;
+  if (!comm.AllReduce(group, ReduceOp::kSum, {whole.data(), 1, all}).ok()) return "no sum";
+  const View data = {halves.data(), 1, all};
+  if (const auto s = comm.ReduceScatter(group, ReduceOp::kSum, data); !s.ok()) return s.text;
+  for (int64_t i = 0; i < all; ++i) {
+    if (i / std::max<int64_t>(count, 1) != comm.rank()) halves[static_cast<size_t>(i)] = -1;
+  }
+  if (const auto s = comm.AllGather(group, data); !s.ok()) return s.text;
+  return halves == whole ? "" : "the halves of a reduction do not make the whole";
+}
+
 // 12 MB to the next rank while the previous one sends as much: would hang if not posted together.
 std::string Ring(Comm& comm) {
   const int64_t count = 3'000'001;
@@ -62,6 +79,9 @@ std::string Ring(Comm& comm) {
 std::string Collectives(Comm& comm, int group) {
   for (const int64_t count : {1, 1000, 5000, 1'000'003}) {
     if (std::string error = Reduce(comm, group, count); !error.empty()) return error;
+  }
+  for (const int64_t count : {0, 1, 5000, 1'000'003}) {
+    if (std::string error = ReduceByHalves(comm, group, count); !error.empty()) return error;
   }
   if (std::string error = Ring(comm); !error.empty()) return error;
   double values[] = {1.0 / (comm.rank() + 3), static_cast<double>(comm.rank())};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <mutex>
 #include <string>
@@ -60,28 +61,63 @@ Range Slice(int64_t count, int index, int parts) {
   return {first, count * (index + 1) / parts - first};
 }
 
+struct Bf16 {
+  uint16_t bits = 0;
+};
+
+// What values of a type are reduced in.
+template <typename T>
+struct Accumulator {
+  using Type = T;
+};
+template <>
+struct Accumulator<Bf16> {
+  using Type = float;
+};
+
+// Between a type and its accumulator.
+template <typename T>
+T Widen(T x) {
+  return x;
+}
+float Widen(Bf16 x) {
+  return std::bit_cast<float>(uint32_t{x.bits} << 16);
+}
+template <typename T>
+void Narrow(T x, T* out) {
+  *out = x;
+}
+void Narrow(float x, Bf16* out) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t half = 0x7fff + (bits >> 16 & 1);  // just below one half; the half for odd ones
+  const uint32_t rounded = x == x ? bits + half : bits | 0x400000;  // not-a-number stays so
+  out->bits = static_cast<uint16_t>(rounded >> 16);
+}
+
 // out[i] = contributions[0][i] op contributions[1][i] op ..., from left to right. `out` may be one
 // of the contributions.
 template <typename T>
 void Combine(ReduceOp op, const std::vector<const T*>& contributions, T* out, int64_t count) {
   constexpr int64_t kBlock = 1024;
-  std::array<T, kBlock> block;
+  using Sum = typename Accumulator<T>::Type;
+  std::array<Sum, kBlock> block;
   for (int64_t first = 0; first < count; first += kBlock) {
     const int64_t size = std::min(kBlock, count - first);
-    std::copy_n(contributions[0] + first, size, block.data());
+    Sum* const sums = block.data();
+    for (int64_t i = 0; i < size; ++i) sums[i] = Widen(contributions[0][first + i]);
     for (size_t r = 1; r < contributions.size(); ++r) {
       const T* const x = contributions[r] + first;
-      T* const sums = block.data();
       if (op == ReduceOp::kSum) {
-        for (int64_t i = 0; i < size; ++i) sums[i] += x[i];
+        for (int64_t i = 0; i < size; ++i) sums[i] += Widen(x[i]);
       } else {
         // A not-a-number on either side stays.
         for (int64_t i = 0; i < size; ++i) {
-          sums[i] = x[i] > sums[i] || x[i] != x[i] ? x[i] : sums[i];
+          const Sum value = Widen(x[i]);
+          sums[i] = value > sums[i] || value != value ? value : sums[i];
         }
       }
     }
-    std::copy_n(block.data(), size, out + first);
+    for (int64_t i = 0; i < size; ++i) Narrow(sums[i], out + first + i);
   }
 }
 
@@ -133,33 +169,56 @@ class Collectives final : public Comm {
   }
 
   BackendStatus AllReduce(int group, ReduceOp op, View data) override {
-    if (data.dtype != DType::kF32) {
-      return Failure(kInvalidArgument, "all-reduce: only f32 can be reduced");
+    switch (data.dtype) {
+      case DType::kF32:
+        return Reduce(group, op, static_cast<float*>(data.data), data.elements());
+      case DType::kBf16:
+        return Reduce(group, op, static_cast<Bf16*>(data.data), data.elements());
+      default:
+        return Failure(kInvalidArgument, "all-reduce: only f32 and bf16 can be reduced");
     }
-    return Reduce(group, op, static_cast<float*>(data.data), data.elements());
   }
 
   BackendStatus AllReduceHost(int group, ReduceOp op, double* values, int count) override {
     return Reduce(group, op, values, count);
   }
 
+  BackendStatus ReduceScatter(int group, ReduceOp op, View data) override {
+    switch (data.dtype) {
+      case DType::kF32:
+        return Scatter(group, op, static_cast<float*>(data.data), data.elements());
+      case DType::kBf16:
+        return Scatter(group, op, static_cast<Bf16*>(data.data), data.elements());
+      default:
+        return Failure(kInvalidArgument, "reduce-scatter: only f32 and bf16 can be reduced");
+    }
+  }
+
+  BackendStatus AllGather(int group, View data) override {
+    Call call;
+    if (BackendStatus s = BeginRanges("all-gather", group, data.elements(), &call); !s.ok()) {
+      return s;
+    }
+    const int64_t part = data.bytes() / Members(call).size();
+    return Gather(call, static_cast<char*>(data.data), [part](int i) {
+      return Range{part * i, part};
+    });
+  }
+
   BackendStatus Exchange(const Transfer* transfers, int count) override {
     Call call;
     if (BackendStatus s = Begin("exchange", -1, &call); !s.ok()) return s;
-    const int64_t piece = transport_->max_message_bytes();
     for (int i = 0; i < count; ++i) {
       const Transfer& transfer = transfers[i];
       if (transfer.peer < 0 || transfer.peer >= world_size()) {
         return Break(Failure(kInvalidArgument, "exchange: peer %d is not in the world of %d",
                              transfer.peer, world_size()));
       }
-      char* const data = static_cast<char*>(transfer.data.data);
-      for (int64_t at = 0; at < transfer.data.bytes(); at += piece) {
-        const int64_t bytes = std::min(piece, transfer.data.bytes() - at);
-        BackendStatus s = transfer.send ? Send(transfer.peer, kExchangeTag, data + at, bytes)
-                                        : Receive(transfer.peer, kExchangeTag, data + at, bytes);
-        if (!s.ok()) return s;
-      }
+      void* const data = transfer.data.data;
+      const int64_t bytes = transfer.data.bytes();
+      BackendStatus s = transfer.send ? Send(transfer.peer, kExchangeTag, data, bytes)
+                                      : Receive(transfer.peer, kExchangeTag, data, bytes);
+      if (!s.ok()) return s;
     }
     return Wait(call);
   }
@@ -194,20 +253,40 @@ class Collectives final : public Comm {
     return std::clamp(kScratchBytes / others / 64 * 64, kLeastSliceBytes, kReduceSliceBytes);
   }
 
+  const Group& Members(const Call& call) const { return groups_[static_cast<size_t>(call.group)]; }
+
   template <typename T>
   BackendStatus Reduce(int group, ReduceOp op, T* data, int64_t count) {
     Call call;
     if (BackendStatus s = Begin("all-reduce", group, &call); !s.ok()) return s;
-    const Group& members = groups_[static_cast<size_t>(group)];
+    const Group& members = Members(call);
     if (members.size() == 1 || count == 0) return {};
     const auto size = static_cast<int64_t>(sizeof(T));
     if (count * size <= kSmallReduceBytes) return ReduceWhole(call, op, data, count);
     const int64_t segment = SliceBytes(members) / size * members.size();
     for (int64_t first = 0; first < count; first += segment) {
-      if (BackendStatus s = ReduceSegment(call, op, data + first, std::min(segment, count - first));
-          !s.ok()) {
-        return s;
-      }
+      const auto slice_of = [&](int i) {
+        return Slice(std::min(segment, count - first), i, members.size());
+      };
+      if (BackendStatus s = ReduceOwn(call, op, data + first, slice_of); !s.ok()) return s;
+      if (BackendStatus s = Gather(call, data + first, slice_of); !s.ok()) return s;
+    }
+    return {};
+  }
+
+  template <typename T>
+  BackendStatus Scatter(int group, ReduceOp op, T* data, int64_t count) {
+    Call call;
+    if (BackendStatus s = BeginRanges("reduce-scatter", group, count, &call); !s.ok()) return s;
+    const Group& members = Members(call);
+    if (members.size() == 1) return {};
+    const int64_t part = count / members.size();
+    const int64_t slice = SliceBytes(members) / static_cast<int64_t>(sizeof(T));
+    for (int64_t first = 0; first < part; first += slice) {
+      const auto slice_of = [&](int i) {
+        return Range{part * i + first, std::min(slice, part - first)};
+      };
+      if (BackendStatus s = ReduceOwn(call, op, data, slice_of); !s.ok()) return s;
     }
     return {};
   }
@@ -215,7 +294,7 @@ class Collectives final : public Comm {
   // Every rank adds everything.
   template <typename T>
   BackendStatus ReduceWhole(const Call& call, ReduceOp op, T* data, int64_t count) {
-    const Group& members = groups_[static_cast<size_t>(call.group)];
+    const Group& members = Members(call);
     const int tag = Tag(call.group, Step::kWhole);
     const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
     std::vector<const T*> contributions;
@@ -236,12 +315,13 @@ class Collectives final : public Comm {
     return {};
   }
 
-  // Every rank adds its own slice and tells the others.
-  template <typename T>
-  BackendStatus ReduceSegment(const Call& call, ReduceOp op, T* data, int64_t count) {
-    const Group& members = groups_[static_cast<size_t>(call.group)];
+  // Every rank adds its own slice of `data`; slice_of(i) is the group's i-th rank's.
+  template <typename T, typename SliceOf>
+  BackendStatus ReduceOwn(const Call& call, ReduceOp op, T* data, const SliceOf& slice_of) {
+    const Group& members = Members(call);
     const auto bytes = [](Range range) { return range.count * static_cast<int64_t>(sizeof(T)); };
-    const Range own = Slice(count, members.position, members.size());
+    const int tag = Tag(call.group, Step::kScatter);
+    const Range own = slice_of(members.position);
     std::vector<const T*> contributions;
     T* slot = reinterpret_cast<T*>(scratch_.data());
     for (int i = 0; i < members.size(); ++i) {
@@ -250,8 +330,7 @@ class Collectives final : public Comm {
         continue;
       }
       const int peer = members.ranks[static_cast<size_t>(i)];
-      const int tag = Tag(call.group, Step::kScatter);
-      const Range theirs = Slice(count, i, members.size());
+      const Range theirs = slice_of(i);
       if (auto s = Receive(peer, tag, slot, bytes(own)); !s.ok()) return s;
       if (auto s = Send(peer, tag, data + theirs.first, bytes(theirs)); !s.ok()) return s;
       contributions.push_back(slot);
@@ -259,15 +338,33 @@ class Collectives final : public Comm {
     }
     if (BackendStatus s = Wait(call); !s.ok()) return s;
     Combine(op, contributions, data + own.first, own.count);
+    return {};
+  }
+
+  // Every rank tells the others its own slice.
+  template <typename T, typename SliceOf>
+  BackendStatus Gather(const Call& call, T* data, const SliceOf& slice_of) {
+    const Group& members = Members(call);
+    const auto bytes = [](Range range) { return range.count * static_cast<int64_t>(sizeof(T)); };
+    const int tag = Tag(call.group, Step::kGather);
+    const Range own = slice_of(members.position);
     for (int i = 0; i < members.size(); ++i) {
       if (i == members.position) continue;
       const int peer = members.ranks[static_cast<size_t>(i)];
-      const int tag = Tag(call.group, Step::kGather);
-      const Range theirs = Slice(count, i, members.size());
+      const Range theirs = slice_of(i);
       if (auto s = Receive(peer, tag, data + theirs.first, bytes(theirs)); !s.ok()) return s;
       if (auto s = Send(peer, tag, data + own.first, bytes(own)); !s.ok()) return s;
     }
     return Wait(call);
+  }
+
+  // Begin, for data that is one range per rank.
+  BackendStatus BeginRanges(const char* name, int group, int64_t elements, Call* call) {
+    if (BackendStatus s = Begin(name, group, call); !s.ok()) return s;
+    const int size = Members(*call).size();
+    if (elements % size == 0) return {};
+    return Failure(kInvalidArgument, "%s: %lld elements are not equal ranges for %d ranks", name,
+                   static_cast<long long>(elements), size);
   }
 
   // Fails if the Comm is broken or interrupted, or `group` is not one of this rank's.
@@ -283,20 +380,27 @@ class Collectives final : public Comm {
     return {};
   }
 
+  // In pieces that the transport takes; cut alike on both sides.
   BackendStatus Send(int peer, int tag, const void* data, int64_t bytes) {
-    if (bytes == 0) return {};
-    Pending pending = {.peer = peer};
-    BackendStatus s = transport_->Send(peer, tag, data, bytes, &pending.request);
-    if (!s.ok()) return Break(s);
-    pending_.push_back(pending);
+    const int64_t piece = transport_->max_message_bytes();
+    for (int64_t at = 0; at < bytes; at += piece) {
+      Pending pending = {.peer = peer};
+      BackendStatus s = transport_->Send(peer, tag, static_cast<const char*>(data) + at,
+                                         std::min(piece, bytes - at), &pending.request);
+      if (!s.ok()) return Break(s);
+      pending_.push_back(pending);
+    }
     return {};
   }
   BackendStatus Receive(int peer, int tag, void* data, int64_t bytes) {
-    if (bytes == 0) return {};
-    Pending pending = {.peer = peer};
-    BackendStatus s = transport_->Receive(peer, tag, data, bytes, &pending.request);
-    if (!s.ok()) return Break(s);
-    pending_.push_back(pending);
+    const int64_t piece = transport_->max_message_bytes();
+    for (int64_t at = 0; at < bytes; at += piece) {
+      Pending pending = {.peer = peer};
+      BackendStatus s = transport_->Receive(peer, tag, static_cast<char*>(data) + at,
+                                            std::min(piece, bytes - at), &pending.request);
+      if (!s.ok()) return Break(s);
+      pending_.push_back(pending);
+    }
     return {};
   }
 
