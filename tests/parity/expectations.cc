@@ -21,7 +21,9 @@ Curve MustTrain(const ParityJob& parity) {
 }
 
 Curve SingleRank(const JobSpec& job) {
-  return MustTrain({.job = job, .layout = MakeLayout(job, 1, 1, 1, ScheduleKind::kGpipe, 8)});
+  return MustTrain(
+      {.job = job,
+       .layout = MakeLayout(job, 1, 1, 1, ScheduleKind::kGpipe, job.training.global_batch_size)});
 }
 
 JobSpec WithSgdAndNoClipping(JobSpec job) {

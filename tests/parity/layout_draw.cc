@@ -1,0 +1,209 @@
+#include "tests/parity/layout_draw.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "plan/errors.h"
+#include "tests/parity/parity_job.h"
+
+namespace weft {
+namespace {
+
+constexpr int kMostRolls = 1000000;
+// Of so many draws the one is taken that has the axis drawn least so far: plain chance would leave
+// out what many rules have to hold for.
+constexpr int kDrawsToChooseFrom = 30;
+
+bool IsRunnable(const JobSpec& job, const Layout& layout) {
+  return layout.world_size() <= kMostRanks &&
+         CheckRunnable(job.model, job.cluster, job.batch(), layout).ok();
+}
+
+// std::mt19937_64's numbers are the standard's, its distributions' are the library's.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : engine_(seed) {}
+  int64_t Below(int64_t count) {
+    return static_cast<int64_t>(engine_() % static_cast<uint64_t>(count));
+  }
+  bool OneIn(int64_t count) { return Below(count) == 0; }
+  template <typename T>
+  T Of(std::initializer_list<T> choices) {
+    return choices.begin()[Below(static_cast<int64_t>(choices.size()))];
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+// Positive numbers that sum to `blocks`.
+std::vector<int64_t> UnevenSplit(int64_t blocks, int stages, Dice& dice) {
+  std::vector<int64_t> split(static_cast<size_t>(stages), 1);
+  for (int64_t left = blocks - stages; left > 0; --left) {
+    ++split[static_cast<size_t>(dice.Below(stages))];
+  }
+  return split;
+}
+
+Recompute AnyRecompute(Dice& dice) {
+  return dice.Of({Recompute::kNone, Recompute::kSelective, Recompute::kFull});
+}
+
+// Any values at all: most break a rule.
+Layout Roll(const JobSpec& job, Dice& dice) {
+  Layout layout;
+  layout.dp = dice.Of({1, 1, 2, 3, 4, 8});
+  layout.tp = dice.Of({1, 1, 2, 4});
+  layout.pp = dice.Of({1, 1, 2, 3, 4});
+  layout.cp = dice.Of({1, 1, 1, 2, 4});
+  layout.zero_stage = dice.Of({0, 1, 2, 3});
+  layout.zero_group = dice.OneIn(3) ? dice.Of({1, 2, 4}) : 0;
+  layout.schedule = dice.Of({ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
+                             ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1});
+  layout.virtual_stages = layout.schedule == ScheduleKind::kInterleaved ? dice.Of({2, 3}) : 1;
+  layout.micro_batch_size = dice.Of<int64_t>({1, 2, 3, 4, 8});
+  layout.num_microbatches = job.training.global_batch_size / (layout.dp * layout.micro_batch_size);
+  layout.recompute = AnyRecompute(dice);
+  layout.sequence_parallel = layout.tp > 1 && dice.OneIn(2);
+  layout.offload_optimizer = dice.OneIn(4);
+  layout.head_chunks = dice.Of({1, 1, 2, 5});
+  if (layout.pp > 1 && dice.OneIn(3)) {
+    layout.stage_blocks = UnevenSplit(job.model.num_blocks, layout.pp, dice);
+  }
+  if (layout.pp > 1 && dice.OneIn(3)) {
+    for (int stage = 0; stage < layout.pp; ++stage) {
+      layout.stage_recompute.push_back(AnyRecompute(dice));
+    }
+  }
+  return layout;
+}
+
+// Puts what the engine cannot do yet back to plain, so that a draw is not lost for it.
+Layout WithoutWhatCannotRun(const ModelShape& model, Layout layout) {
+  const auto settle = [&](auto Layout::*field, auto plain) {
+    Layout only;
+    only.tp = layout.tp;
+    only.*field = layout.*field;
+    if (!EngineIssues(model, only).empty()) layout.*field = plain;
+  };
+  settle(&Layout::cp, 1);
+  settle(&Layout::zero_stage, 0);
+  settle(&Layout::sequence_parallel, false);
+  settle(&Layout::offload_optimizer, false);
+  settle(&Layout::head_chunks, 1);
+  settle(&Layout::recompute, Recompute::kNone);
+  if (layout.recompute == Recompute::kNone) layout.stage_recompute.clear();
+  if (layout.zero_stage == 0) layout.zero_group = 0;
+  return layout;
+}
+
+Layout RollRunnable(const JobSpec& job, Dice& dice) {
+  for (int roll = 0; roll < kMostRolls; ++roll) {
+    Layout layout = WithoutWhatCannotRun(job.model, Roll(job, dice));
+    if (IsRunnable(job, layout)) return layout;
+  }
+  CHECK(false);
+  return {};
+}
+
+// How often what `layout` has that is rarest among those drawn was drawn.
+int SeenOfRarestAxis(const Layout& layout, const std::map<std::string, int>& seen) {
+  int least = std::numeric_limits<int>::max();
+  for (const std::string& axis : AxesOf(layout)) {
+    const auto found = seen.find(axis);
+    least = std::min(least, found == seen.end() ? 0 : found->second);
+  }
+  return least;
+}
+
+}  // namespace
+
+std::vector<DrawnModel> ModelsToDrawFor() {
+  std::vector<DrawnModel> models;
+  models.push_back({"gpt2_4_blocks", EnglishJob()});
+  JobSpec seven = EnglishJob();
+  seven.model.num_blocks = 7;
+  seven.model.tied_embeddings = false;
+  seven.training.global_batch_size = 12;  // dp 3; 3 microbatches on 4 stages
+  models.push_back({"gpt2_7_blocks", seven});
+  models.push_back({"llama_2_kv_heads", EnglishLlamaJob()});
+  JobSpec one = EnglishLlamaJob();
+  one.model.num_blocks = 7;
+  one.model.num_kv_heads = 1;
+  one.model.tied_embeddings = true;
+  one.training.global_batch_size = 12;
+  models.push_back({"llama_1_kv_head", one});
+  return models;
+}
+
+std::vector<Layout> OddLayouts(const DrawnModel& model) {
+  constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
+  constexpr ScheduleKind kZeroBubble = ScheduleKind::kZeroBubbleH1;
+  std::vector<Layout> odd = {
+      {.pp = 3, .schedule = k1f1b, .micro_batch_size = 4},        // 7 blocks on 3 stages
+      {.pp = 4, .schedule = kZeroBubble, .micro_batch_size = 4},  // 3 microbatches on 4 stages
+      {.tp = 4, .micro_batch_size = 2},                           // kv heads fewer than tp
+      {.dp = 3, .tp = 2, .micro_batch_size = 2},
+      {.dp = 2, .cp = 2, .tp = 2, .micro_batch_size = 1},
+      {.dp = 2, .tp = 4, .zero_stage = 3, .micro_batch_size = 1, .recompute = Recompute::kFull},
+  };
+  std::vector<Layout> runnable;
+  for (Layout& layout : odd) {
+    layout.num_microbatches =
+        model.job.training.global_batch_size / (layout.dp * layout.micro_batch_size);
+    if (IsRunnable(model.job, layout)) runnable.push_back(std::move(layout));
+  }
+  return runnable;
+}
+
+std::vector<Layout> DrawLayouts(const DrawnModel& model, uint64_t seed, int count) {
+  Dice dice(seed);
+  std::vector<Layout> drawn;
+  std::map<std::string, int> seen;
+  while (std::ssize(drawn) < count) {
+    std::optional<Layout> best;
+    int best_seen = 0;
+    for (int draw = 0; draw < kDrawsToChooseFrom; ++draw) {
+      const Layout layout = RollRunnable(model.job, dice);
+      if (std::find(drawn.begin(), drawn.end(), layout) != drawn.end()) continue;
+      const int least_seen = SeenOfRarestAxis(layout, seen);
+      if (best && best_seen <= least_seen) continue;
+      best = layout;
+      best_seen = least_seen;
+    }
+    CHECK(best.has_value());
+    for (const std::string& axis : AxesOf(*best)) ++seen[axis];
+    drawn.push_back(*std::move(best));
+  }
+  return drawn;
+}
+
+std::vector<std::string> AxesOf(const Layout& layout) {
+  std::vector<std::string> axes;
+  const auto add = [&](bool is_used, const auto&... words) {
+    if (is_used) axes.push_back(absl::StrCat(words...));
+  };
+  add(layout.dp > 1, "dp");
+  add(layout.tp > 1, "tp");
+  add(layout.pp > 1, "pp");
+  add(layout.cp > 1, "cp");
+  add(layout.pp > 1, ScheduleName(layout.schedule));
+  add(layout.zero_stage > 0, "zero_stage=", layout.zero_stage);
+  add(layout.zero_group > 0 && layout.zero_group < layout.data_group(), "zero_group");
+  add(layout.sequence_parallel, "sequence_parallel");
+  add(layout.offload_optimizer, "offload");
+  add(layout.head_chunks > 1, "head_chunks");
+  add(!layout.stage_blocks.empty(), "layers_per_stage");
+  add(layout.recompute == Recompute::kSelective, "recompute=selective");
+  add(layout.recompute == Recompute::kFull, "recompute=full");
+  add(!layout.stage_recompute.empty(), "recompute per stage");
+  add(layout.num_microbatches > 1, "accumulation");
+  return axes;
+}
+
+}  // namespace weft

@@ -1,0 +1,33 @@
+// Layouts drawn at random over every axis that the engine runs, for the claim that any layout
+// computes the same thing. What EngineIssues refuses is not drawn, so an axis joins by itself once
+// it runs. The same seed draws the same layouts.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/job_spec.h"
+#include "plan/layout.h"
+
+namespace weft {
+
+inline constexpr int kMostRanks = 8;
+
+// A small job of either family, with the odd shapes: see layout_draw.cc.
+struct DrawnModel {
+  std::string name;
+  JobSpec job;
+};
+std::vector<DrawnModel> ModelsToDrawFor();
+
+// The layouts that past mistakes hid in, as far as the engine runs them: stages of unequal size,
+// fewer microbatches than stages, one kv head, kv heads fewer than tp ranks.
+std::vector<Layout> OddLayouts(const DrawnModel& model);
+
+// `count` different layouts of at most kMostRanks ranks, rare axes as often as common ones.
+std::vector<Layout> DrawLayouts(const DrawnModel& model, uint64_t seed, int count);
+
+// "zero_stage=2", "pp_schedule=zb_h1", ...: the axes on which `layout` is not a plain single rank.
+std::vector<std::string> AxesOf(const Layout& layout);
+
+}  // namespace weft

@@ -1,0 +1,72 @@
+// Any layout computes the same thing, once more: layouts drawn at random over all axes at once, on
+// real processes, against a single rank. The seed is fixed here; weft_layout_matrix takes any.
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/parity/expectations.h"
+#include "tests/parity/layout_draw.h"
+
+namespace weft {
+namespace {
+
+using ::testing::IsEmpty;
+
+constexpr uint64_t kSeed = 20261121;
+constexpr int kDrawnPerModel = 14;
+
+std::vector<Layout> LayoutsOf(const DrawnModel& model) {
+  std::vector<Layout> layouts = OddLayouts(model);
+  for (Layout& layout : DrawLayouts(model, kSeed, kDrawnPerModel)) {
+    layouts.push_back(std::move(layout));
+  }
+  return layouts;
+}
+
+class LayoutMatrix : public testing::TestWithParam<size_t> {};
+
+TEST_P(LayoutMatrix, EveryLayoutTrainsAsASingleRankDoes) {
+  const DrawnModel model = ModelsToDrawFor()[GetParam()];
+  const Curve single = SingleRank(model.job);
+  ASSERT_EQ(single.losses.size(), 20u);
+  ASSERT_LT(single.losses.back(), single.losses.front() - 1) << "so flat a curve proves little";
+  for (const Layout& layout : LayoutsOf(model)) {
+    EXPECT_THAT(Differences(MustTrain({.job = model.job, .layout = layout}), single), IsEmpty())
+        << model.name << ": " << LayoutText(layout);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Parity, LayoutMatrix, testing::Range(size_t{0}, ModelsToDrawFor().size()),
+                         [](const auto& tested) { return ModelsToDrawFor()[tested.param].name; });
+
+// What is not among the draws is not proven.
+TEST(LayoutMatrix, DrawsSixtyLayoutsAndEveryAxisThatRunsSeveralTimes) {
+  std::map<std::string, int> seen;
+  size_t count = 0;
+  for (const DrawnModel& model : ModelsToDrawFor()) {
+    for (const Layout& layout : LayoutsOf(model)) {
+      ++count;
+      for (const std::string& axis : AxesOf(layout)) ++seen[axis];
+    }
+  }
+  EXPECT_GE(count, 60u);
+  std::set<std::string> axes;  // that any of many draws has
+  for (const DrawnModel& model : ModelsToDrawFor()) {
+    for (const Layout& layout : DrawLayouts(model, /*seed=*/1, 60)) {
+      for (const std::string& axis : AxesOf(layout)) axes.insert(axis);
+    }
+  }
+  for (const std::string& axis : axes) EXPECT_GE(seen[axis], 3) << axis;
+}
+
+TEST(LayoutMatrix, DrawsTheSameLayoutsOfTheSameSeed) {
+  const DrawnModel model = ModelsToDrawFor().front();
+  EXPECT_EQ(DrawLayouts(model, 7, 20), DrawLayouts(model, 7, 20));
+  EXPECT_NE(DrawLayouts(model, 7, 20), DrawLayouts(model, 8, 20));
+}
+
+}  // namespace
+}  // namespace weft
