@@ -86,7 +86,7 @@ absl::Status Block::Forward(const BlockActivations& saved, const BlockWorkspace&
     device_.Rotate(work.rotary, Turn::kForth, saved.q);
     device_.Rotate(work.rotary, Turn::kForth, saved.k);
   }
-  device_.Attention(attention_, saved.q, saved.k, saved.v, saved.attn, saved.lse, work.scores);
+  device_.Attention(attention_, saved.q, saved.k, saved.v, {}, saved.attn, saved.lse, work.scores);
   MultiplyLinear(o_, saved.attn, saved.x_mid, device_);
   RETURN_IF_ERROR(groups_.SumOverTensor(saved.x_mid));
   AddLinearBias(o_, saved.x_mid, device_);  // after the sum: the bias counts once
@@ -163,7 +163,7 @@ absl::Status Block::BackwardMlp(const BlockActivations& saved, const BlockWorksp
 absl::Status Block::BackwardAttention(const BlockActivations& saved, const BlockWorkspace& work,
                                       View dx, Part part) {
   BackwardThrough(o_, dx, saved.attn, 0, work.dattn, part);
-  device_.AttentionGradient(attention_, saved.q, saved.k, saved.v, saved.attn, saved.lse,
+  device_.AttentionGradient(attention_, saved.q, saved.k, saved.v, {}, saved.attn, saved.lse,
                             work.dattn, work.dq, work.dk, work.dv, work.scores);
   if (work.rotary.data != nullptr) {
     device_.Rotate(work.rotary, Turn::kBack, work.dq);

@@ -190,8 +190,8 @@ absl::StatusOr<double> MeasureAttention(Device& device) {
   const View scratch = workspace.Take(1, scratch_elements);
   double both_s = 0;
   ASSIGN_OR_RETURN(both_s, Time(device, [&] {
-                     device.Attention(kAttention, q, k, v, o, lse, scratch);
-                     device.AttentionGradient(kAttention, q, k, v, o, lse, dout, dq, dk, dv,
+                     device.Attention(kAttention, q, k, v, {}, o, lse, scratch);
+                     device.AttentionGradient(kAttention, q, k, v, {}, o, lse, dout, dq, dk, dv,
                                               scratch);
                    }));
   // Forward two products over the causal half, 2 T^2 E of them a head; backward twice that

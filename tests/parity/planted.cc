@@ -65,9 +65,10 @@ class PlantedDevice final : public PassingDevice {
     if (bug_ == PlantedBug::kMicrobatchWeight && second_of_step) scale *= 1.01;
     inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, scale, logits);
   }
-  void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View o, View lse,
-                         View dout, View dq, View dk, View dv, View scratch) override {
-    inner_.AttentionGradient(shape, q, k, v, o, lse, dout, dq, dk, dv, scratch);
+  void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View first_visible,
+                         View o, View lse, View dout, View dq, View dk, View dv,
+                         View scratch) override {
+    inner_.AttentionGradient(shape, q, k, v, first_visible, o, lse, dout, dq, dk, dv, scratch);
     watch_->attention_gradient_is_last = true;
   }
 

@@ -54,13 +54,14 @@ class PassingDevice : public Device {
                      const View* dpositions) override {
     inner_.EmbedGradient(ids, dout, first_id, seq_len, dtable, dpositions);
   }
-  void Attention(const AttentionShape& shape, View q, View k, View v, View o, View lse,
-                 View scratch) override {
-    inner_.Attention(shape, q, k, v, o, lse, scratch);
+  void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
+                 View lse, View scratch) override {
+    inner_.Attention(shape, q, k, v, first_visible, o, lse, scratch);
   }
-  void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View o, View lse,
-                         View dout, View dq, View dk, View dv, View scratch) override {
-    inner_.AttentionGradient(shape, q, k, v, o, lse, dout, dq, dk, dv, scratch);
+  void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View first_visible,
+                         View o, View lse, View dout, View dq, View dk, View dv,
+                         View scratch) override {
+    inner_.AttentionGradient(shape, q, k, v, first_visible, o, lse, dout, dq, dk, dv, scratch);
   }
   void RowMax(View logits, View row_max) override { inner_.RowMax(logits, row_max); }
   void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,

@@ -40,14 +40,24 @@ enum class Transpose { kNo, kYes };
 // Which way Rotate turns: by the angles, or back by them (its gradient).
 enum class Turn { kForth, kBack };
 
-// Shape of an attention call on one rank: B sequences of T tokens, H local heads of E dims. Query
+// Shape of an attention call on one rank: B sequences of T keys, H local heads of E dims. Query
 // heads share K key and value heads, H / K neighbours each (Ainslie et al., arXiv:2305.13245).
+//
+// The queries may be a part of the positions: each sequence is cut into `runs` runs of equal
+// length, and `pieces` of these, one after the other, are a sequence's Tq queries. By default one
+// run is all.
 struct AttentionShape {
   int64_t batch = 0;     // B
-  int64_t seq_len = 0;   // T
+  int64_t seq_len = 0;   // T; a multiple of runs
   int64_t heads = 0;     // H
   int64_t head_dim = 0;  // E
   int64_t kv_heads = 0;  // K; divides H
+  int64_t runs = 1;
+  int64_t pieces = 1;         // 1 or 2
+  int64_t piece[2] = {0, 0};  // which runs, in [0, runs)
+
+  int64_t run_len() const { return seq_len / runs; }
+  int64_t query_len() const { return pieces * run_len(); }  // Tq
 };
 
 // Attention works in tiles of this many queries and keys.
@@ -130,14 +140,20 @@ class Device {
   virtual void EmbedGradient(View ids, View dout, int64_t first_id, int64_t seq_len, View dtable,
                              const View* dpositions) = 0;
 
-  // Causal softmax(q k^T / sqrt(E)) v in tiles (Dao, arXiv:2307.08691). q, o: [B*T, H*E]; k, v:
-  // [B*T, K*E]; lse: [B*H, T] (log-sum-exp, saved). scratch: AttentionScratchElements(shape)
+  // Causal softmax(q k^T / sqrt(E)) v in tiles (Dao, arXiv:2307.08691). q, o: [B*Tq, H*E]; k, v:
+  // [B*T, K*E]; lse: [B*H, Tq] (log-sum-exp, saved). scratch: AttentionScratchElements(shape)
   // floats.
-  virtual void Attention(const AttentionShape& shape, View q, View k, View v, View o, View lse,
-                         View scratch) = 0;
-  // dq, dk, dv are written, the latter two summed over the query heads that share them.
-  virtual void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View o,
-                                 View lse, View dout, View dq, View dk, View dv, View scratch) = 0;
+  //
+  // first_visible [B*Tq, 1] i32 holds a position of the sequence for each query, at most its own:
+  // the query sees the keys from there to itself, those of its document. Tiles of keys that no
+  // query of a tile sees are left out. Null data: 0 for all, to the bit.
+  virtual void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible,
+                         View o, View lse, View scratch) = 0;
+  // dq, dk, dv are written, the latter two summed over the queries here and over the query heads
+  // that share them.
+  virtual void AttentionGradient(const AttentionShape& shape, View q, View k, View v,
+                                 View first_visible, View o, View lse, View dout, View dq, View dk,
+                                 View dv, View scratch) = 0;
 
   // Softmax cross-entropy over a vocabulary cut into contiguous ranges, one per tp rank; this rank
   // holds logits [N, V_local] for ids [first_id, first_id + V_local). The caller reduces row_max

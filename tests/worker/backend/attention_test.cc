@@ -1,7 +1,9 @@
 // Causal attention against the textbook in double.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -12,202 +14,324 @@
 namespace weft {
 namespace {
 
-class Attention : public DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(Backends, Attention, ::testing::Values(BackendKind::kCpu),
-                         [](const auto&) { return "cpu"; });
-
-struct Reference {
-  Doubles o;    // [B*T, H*E]
-  Doubles lse;  // [B*H, T]
+struct Case {
+  AttentionShape shape;
+  std::vector<int32_t> documents;  // where they start in each sequence; empty: no mask
 };
 
-Reference AttentionOf(const AttentionShape& shape, const Doubles& q, const Doubles& k,
-                      const Doubles& v) {
-  const auto [batch, seq_len, heads, dim, kv_heads] = shape;
-  Reference out = {Doubles(q.size()), Doubles(static_cast<size_t>(batch * heads * seq_len))};
-  const auto at = [&](int64_t b, int64_t t, int64_t h, int64_t e) {
-    return static_cast<size_t>(((b * seq_len + t) * heads + h) * dim + e);
-  };
-  const auto kv_at = [&](int64_t b, int64_t t, int64_t h, int64_t e) {
-    const int64_t kv_head = h * kv_heads / heads;
-    return static_cast<size_t>(((b * seq_len + t) * kv_heads + kv_head) * dim + e);
-  };
-  for (int64_t b = 0; b < batch; ++b) {
-    for (int64_t h = 0; h < heads; ++h) {
-      for (int64_t t = 0; t < seq_len; ++t) {
-        Doubles p(static_cast<size_t>(t + 1));
-        double total = 0;
-        for (int64_t s = 0; s <= t; ++s) {
-          double score = 0;
-          for (int64_t e = 0; e < dim; ++e) score += q[at(b, t, h, e)] * k[kv_at(b, s, h, e)];
-          p[static_cast<size_t>(s)] = std::exp(score / std::sqrt(static_cast<double>(dim)));
-          total += p[static_cast<size_t>(s)];
-        }
-        for (int64_t s = 0; s <= t; ++s) {
-          for (int64_t e = 0; e < dim; ++e) {
-            out.o[at(b, t, h, e)] += p[static_cast<size_t>(s)] / total * v[kv_at(b, s, h, e)];
-          }
-        }
-        out.lse[static_cast<size_t>((b * heads + h) * seq_len + t)] = std::log(total);
-      }
-    }
-  }
-  return out;
+std::string Name(const Case& c) {
+  const AttentionShape& shape = c.shape;
+  return "B" + std::to_string(shape.batch) + " T" + std::to_string(shape.seq_len) + " H" +
+         std::to_string(shape.heads) + " E" + std::to_string(shape.head_dim) + " K" +
+         std::to_string(shape.kv_heads) + " " + std::to_string(shape.pieces) + "/" +
+         std::to_string(shape.runs) + " " + std::to_string(c.documents.size()) + " documents";
 }
 
-double Dot(const Doubles& x, const std::vector<float>& y) {
+// Runs `piece` of each sequence are the queries.
+AttentionShape Pieces(AttentionShape shape, int64_t runs, std::vector<int64_t> piece) {
+  shape.runs = runs;
+  shape.pieces = std::ssize(piece);
+  std::copy(piece.begin(), piece.end(), shape.piece);
+  return shape;
+}
+
+// Position of query `row` of a sequence.
+int64_t PositionOf(const AttentionShape& shape, int64_t row) {
+  return shape.piece[row / shape.run_len()] * shape.run_len() + row % shape.run_len();
+}
+
+// Of each query [B*Tq].
+std::vector<int32_t> FirstVisible(const Case& c) {
+  std::vector<int32_t> first;
+  for (int64_t row = 0; row < c.shape.batch * c.shape.query_len(); ++row) {
+    const int64_t position = PositionOf(c.shape, row % c.shape.query_len());
+    first.push_back(0);
+    for (const int32_t start : c.documents) {
+      if (start <= position) first.back() = start;
+    }
+  }
+  return first;
+}
+
+struct Inputs {
+  explicit Inputs(const AttentionShape& shape)
+      : q(Normal(shape.batch * shape.query_len() * shape.heads * shape.head_dim, 1)),
+        k(Normal(shape.batch * shape.seq_len * shape.kv_heads * shape.head_dim, 2)),
+        v(Normal(shape.batch * shape.seq_len * shape.kv_heads * shape.head_dim, 3)),
+        dout(Normal(shape.batch * shape.query_len() * shape.heads * shape.head_dim, 4)) {}
+
+  std::vector<float> q, k, v, dout;
+};
+
+struct Reference {
+  Doubles o;    // [B*Tq, H*E]
+  Doubles lse;  // [B*H, Tq]
+};
+
+// Where the elements of a tensor lie, of q and of k.
+struct Places {
+  explicit Places(const AttentionShape& s) : shape(s) {}
+  int64_t Query(int64_t b, int64_t row, int64_t h) const {
+    return ((b * shape.query_len() + row) * shape.heads + h) * shape.head_dim;
+  }
+  int64_t Key(int64_t b, int64_t t, int64_t h) const {
+    const int64_t kv_head = h * shape.kv_heads / shape.heads;
+    return ((b * shape.seq_len + t) * shape.kv_heads + kv_head) * shape.head_dim;
+  }
+  size_t Lse(int64_t b, int64_t row, int64_t h) const {
+    return static_cast<size_t>((b * shape.heads + h) * shape.query_len() + row);
+  }
+  const AttentionShape shape;
+};
+
+double Dot(const double* x, const double* y, int64_t count) {
   double total = 0;
-  for (size_t i = 0; i < x.size(); ++i) total += x[i] * static_cast<double>(y[i]);
+  for (int64_t i = 0; i < count; ++i) total += x[i] * y[i];
   return total;
 }
 
-std::string Name(const AttentionShape& shape) {
-  return "B" + std::to_string(shape.batch) + " T" + std::to_string(shape.seq_len) + " H" +
-         std::to_string(shape.heads) + " E" + std::to_string(shape.head_dim) + " K" +
-         std::to_string(shape.kv_heads);
+void AddTimes(double factor, const double* x, double* y, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) y[i] += factor * x[i];
 }
 
-TEST_P(Attention, AgreesForOddShapesAndAcrossTiles) {
-  for (const AttentionShape shape : {AttentionShape{1, 1, 1, 1, 1},
-                                     {2, 3, 1, 5, 1},
-                                     {1, 17, 3, 7, 3},
-                                     {2, 5, 4, 3, 2},
-                                     {1, 9, 6, 2, 1},
-                                     {2, 128, 2, 16, 1},
-                                     {1, 129, 2, 8, 2},
-                                     {1, 256, 2, 4, 1},
-                                     {1, 257, 1, 4, 1},
-                                     {1, 700, 2, 4, 1}}) {
-    SCOPED_TRACE(Name(shape));
-    const int64_t rows = shape.batch * shape.seq_len;
-    const int64_t cols = shape.heads * shape.head_dim;
-    const int64_t kv_cols = shape.kv_heads * shape.head_dim;
-    const std::vector<float> q = Normal(rows * cols, 1);
-    const std::vector<float> k = Normal(rows * kv_cols, 2);
-    const std::vector<float> v = Normal(rows * kv_cols, 3);
-    const View o = Fresh(rows, cols);
-    const View lse = Fresh(shape.batch * shape.heads, shape.seq_len);
-    device().Attention(shape, Upload(rows, cols, q), Upload(rows, kv_cols, k),
-                       Upload(rows, kv_cols, v), o, lse, Fresh(AttentionScratchElements(shape), 1));
-    const Reference expected = AttentionOf(shape, ToDoubles(q), ToDoubles(k), ToDoubles(v));
-    EXPECT_LT(RelativeError(Download(o), expected.o), 5e-7);
-    EXPECT_LT(RelativeError(Download(lse), expected.lse), 5e-7);
+// Calls visit(b, h, row, first, last): query `row` of sequence b and head h sees keys first..last.
+template <typename Visit>
+void ForEachQuery(const Case& c, const Visit& visit) {
+  const std::vector<int32_t> first = FirstVisible(c);
+  for (int64_t b = 0; b < c.shape.batch; ++b) {
+    for (int64_t h = 0; h < c.shape.heads; ++h) {
+      for (int64_t row = 0; row < c.shape.query_len(); ++row) {
+        visit(b, h, row, first[static_cast<size_t>(b * c.shape.query_len() + row)],
+              PositionOf(c.shape, row));
+      }
+    }
+  }
+}
+
+Reference AttentionOf(const Case& c, const Doubles& q, const Doubles& k, const Doubles& v) {
+  const Places at(c.shape);
+  const int64_t dim = c.shape.head_dim;
+  const double scale = 1 / std::sqrt(static_cast<double>(dim));
+  Reference out = {Doubles(q.size()), Doubles(q.size() / static_cast<size_t>(dim))};
+  ForEachQuery(c, [&](int64_t b, int64_t h, int64_t row, int64_t first, int64_t last) {
+    const double* const query = q.data() + at.Query(b, row, h);
+    double* const o = out.o.data() + at.Query(b, row, h);
+    double total = 0;
+    for (int64_t s = first; s <= last; ++s) {
+      const double e = std::exp(scale * Dot(query, k.data() + at.Key(b, s, h), dim));
+      AddTimes(e, v.data() + at.Key(b, s, h), o, dim);
+      total += e;
+    }
+    for (int64_t e = 0; e < dim; ++e) o[e] /= total;
+    out.lse[at.Lse(b, row, h)] = std::log(total);
+  });
+  return out;
+}
+
+struct Gradients {
+  Doubles dq, dk, dv;
+};
+
+// The gradient in closed form, for sequences of several tiles, where difference quotients would
+// take minutes; on short ones it is held against them.
+Gradients GradientsOf(const Case& c, const Inputs& in, const Reference& forward) {
+  const Doubles q = ToDoubles(in.q), k = ToDoubles(in.k), v = ToDoubles(in.v);
+  const Doubles dout = ToDoubles(in.dout);
+  const Places at(c.shape);
+  const int64_t dim = c.shape.head_dim;
+  const double scale = 1 / std::sqrt(static_cast<double>(dim));
+  Gradients out = {Doubles(q.size()), Doubles(k.size()), Doubles(v.size())};
+  ForEachQuery(c, [&](int64_t b, int64_t h, int64_t row, int64_t first, int64_t last) {
+    const int64_t query = at.Query(b, row, h);
+    const double delta = Dot(dout.data() + query, forward.o.data() + query, dim);
+    for (int64_t s = first; s <= last; ++s) {
+      const int64_t key = at.Key(b, s, h);
+      const double score = scale * Dot(q.data() + query, k.data() + key, dim);
+      const double p = std::exp(score - forward.lse[at.Lse(b, row, h)]);
+      const double ds = scale * p * (Dot(dout.data() + query, v.data() + key, dim) - delta);
+      AddTimes(ds, k.data() + key, out.dq.data() + query, dim);
+      AddTimes(ds, q.data() + query, out.dk.data() + key, dim);
+      AddTimes(p, dout.data() + query, out.dv.data() + key, dim);
+    }
+  });
+  return out;
+}
+
+class Attention : public DeviceTest {
+ protected:
+  struct Outputs {
+    std::vector<float> o, lse, dq, dk, dv;
+    friend bool operator==(const Outputs&, const Outputs&) = default;
+  };
+
+  // Forward, then backward.
+  Outputs Run(const Case& c, const Inputs& in) {
+    const AttentionShape& s = c.shape;
+    const int64_t queries = s.batch * s.query_len(), keys = s.batch * s.seq_len;
+    const int64_t width = s.heads * s.head_dim, kv_width = s.kv_heads * s.head_dim;
+    const View q = Upload(queries, width, in.q);
+    const View k = Upload(keys, kv_width, in.k);
+    const View v = Upload(keys, kv_width, in.v);
+    const View first_visible = c.documents.empty() ? View() : UploadIds(FirstVisible(c));
+    const View o = Fresh(queries, width);
+    const View lse = Fresh(s.batch * s.heads, s.query_len());
+    const View dq = Fresh(queries, width);
+    const View dk = Fresh(keys, kv_width);
+    const View dv = Fresh(keys, kv_width);
+    const View scratch = Fresh(AttentionScratchElements(s), 1);
+    device().Attention(s, q, k, v, first_visible, o, lse, scratch);
+    device().AttentionGradient(s, q, k, v, first_visible, o, lse, Upload(queries, width, in.dout),
+                               dq, dk, dv, scratch);
+    return {Download(o), Download(lse), Download(dq), Download(dk), Download(dv)};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, Attention, ::testing::Values(BackendKind::kCpu),
+                         [](const auto&) { return "cpu"; });
+
+// Tiles are 128 queries and 256 keys; documents cross them, end at them, begin at each side.
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const AttentionShape& shape : {AttentionShape{1, 1, 1, 1, 1},
+                                      {2, 3, 1, 5, 1},
+                                      {1, 17, 3, 7, 3},
+                                      {2, 5, 4, 3, 2},
+                                      {1, 9, 6, 2, 1},
+                                      {2, 128, 2, 16, 1},
+                                      {1, 129, 2, 8, 2},
+                                      {1, 256, 2, 4, 1},
+                                      {1, 257, 1, 4, 1},
+                                      {1, 600, 2, 4, 1},
+                                      {1, 700, 2, 4, 1}}) {
+    cases.push_back({shape, {}});
+  }
+  const AttentionShape small = {2, 12, 4, 3, 2};
+  const AttentionShape large = {2, 720, 2, 4, 1};
+  const AttentionShape grouped = {1, 1040, 4, 4, 2};
+  cases.push_back({small, {0, 5}});
+  cases.push_back({small, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}});
+  cases.push_back({large, {3}});
+  cases.push_back({large, {128, 256, 512}});
+  cases.push_back({large, {127, 129, 255, 257, 511, 513, 719}});
+  cases.push_back({grouped, {300, 301, 800}});
+  for (const std::vector<int32_t>& documents :
+       {std::vector<int32_t>{}, {5}, {100, 250, 256, 400, 640}}) {
+    cases.push_back({Pieces(small, 4, {0, 3}), documents});
+    cases.push_back({Pieces(small, 4, {1, 2}), documents});
+    cases.push_back({Pieces(small, 3, {2}), documents});
+    cases.push_back({Pieces(large, 4, {0, 3}), documents});
+    cases.push_back({Pieces(large, 4, {1, 2}), documents});
+    cases.push_back({Pieces(grouped, 8, {3, 4}), documents});
+    cases.push_back({Pieces(grouped, 2, {1, 0}), documents});  // in any order
+  }
+  return cases;
+}
+
+// Of the gradients of queries and keys, where no query sees more than its own key.
+bool HasNoChoice(const Case& c) {
+  bool no_choice = true;
+  ForEachQuery(c, [&](int64_t, int64_t, int64_t, int64_t first, int64_t last) {
+    no_choice = no_choice && first == last;
+  });
+  return no_choice;
+}
+
+TEST_P(Attention, AgreesWithTheTextbookForOddShapesPiecesAndDocuments) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(Name(c));
+    const Inputs in(c.shape);
+    const Outputs out = Run(c, in);
+    const Reference expected = AttentionOf(c, ToDoubles(in.q), ToDoubles(in.k), ToDoubles(in.v));
+    EXPECT_LT(RelativeError(out.o, expected.o), 5e-7);
+    EXPECT_LT(RelativeError(out.lse, expected.lse), 5e-7);
+    const Gradients gradients = GradientsOf(c, in, expected);
+    EXPECT_LT(RelativeError(out.dv, gradients.dv), 1e-6);
+    if (HasNoChoice(c)) {
+      EXPECT_THAT(out.dq, ::testing::Each(::testing::FloatNear(0, 1e-6F)));
+      EXPECT_THAT(out.dk, ::testing::Each(::testing::FloatNear(0, 1e-6F)));
+    } else {
+      EXPECT_LT(RelativeError(out.dq, gradients.dq), 1e-6);
+      EXPECT_LT(RelativeError(out.dk, gradients.dk), 1e-6);
+    }
   }
 }
 
 TEST_P(Attention, GradientIsTheDerivative) {
-  for (const AttentionShape shape : {AttentionShape{1, 1, 1, 1, 1},
-                                     {2, 3, 1, 5, 1},
-                                     {1, 17, 3, 2, 3},
-                                     {2, 7, 4, 2, 2},
-                                     {1, 6, 6, 2, 1},
-                                     {1, 131, 1, 2, 1}}) {
-    SCOPED_TRACE(Name(shape));
-    const int64_t rows = shape.batch * shape.seq_len;
-    const int64_t cols = shape.heads * shape.head_dim;
-    const int64_t kv_cols = shape.kv_heads * shape.head_dim;
-    const std::vector<float> q = Normal(rows * cols, 1);
-    const std::vector<float> k = Normal(rows * kv_cols, 2);
-    const std::vector<float> v = Normal(rows * kv_cols, 3);
-    const std::vector<float> dout = Normal(rows * cols, 4);
-    const View q_view = Upload(rows, cols, q);
-    const View k_view = Upload(rows, kv_cols, k);
-    const View v_view = Upload(rows, kv_cols, v);
-    const View scratch = Fresh(AttentionScratchElements(shape), 1);
-    const View o = Fresh(rows, cols);
-    const View lse = Fresh(shape.batch * shape.heads, shape.seq_len);
-    const View dq = Fresh(rows, cols);
-    const View dk = Fresh(rows, kv_cols);
-    const View dv = Fresh(rows, kv_cols);
-    device().Attention(shape, q_view, k_view, v_view, o, lse, scratch);
-    device().AttentionGradient(shape, q_view, k_view, v_view, o, lse, Upload(rows, cols, dout), dq,
-                               dk, dv, scratch);
-
-    const Doubles q64 = ToDoubles(q);
-    const Doubles k64 = ToDoubles(k);
-    const Doubles v64 = ToDoubles(v);
-    const auto loss = [&](const Doubles& a, const Doubles& b, const Doubles& c) {
-      return Dot(AttentionOf(shape, a, b, c).o, dout);
+  const AttentionShape small = {2, 12, 4, 2, 2};
+  for (const Case& c : {Case{{2, 3, 1, 5, 1}, {}},
+                        {{1, 17, 3, 2, 3}, {}},
+                        {{2, 7, 4, 2, 2}, {}},
+                        {{1, 6, 6, 2, 1}, {}},
+                        {{1, 131, 1, 2, 1}, {}},
+                        {small, {4, 5}},
+                        {Pieces(small, 4, {1, 2}), {}},
+                        {Pieces(small, 4, {0, 3}), {7}}}) {
+    SCOPED_TRACE(Name(c));
+    const Inputs in(c.shape);
+    const Doubles q = ToDoubles(in.q), k = ToDoubles(in.k), v = ToDoubles(in.v);
+    const Doubles dout = ToDoubles(in.dout);
+    const auto loss = [&](const Doubles& a, const Doubles& b, const Doubles& d) {
+      return Dot(AttentionOf(c, a, b, d).o.data(), dout.data(), std::ssize(dout));
     };
-    const Doubles expected_dq =
-        DifferenceQuotient([&](const Doubles& x) { return loss(x, k64, v64); }, q64);
-    const Doubles expected_dk =
-        DifferenceQuotient([&](const Doubles& x) { return loss(q64, x, v64); }, k64);
-    const Doubles expected_dv =
-        DifferenceQuotient([&](const Doubles& x) { return loss(q64, k64, x); }, v64);
-    // With one key there is nothing to choose: dq and dk are zero.
-    if (shape.seq_len > 1) {
-      EXPECT_LT(RelativeError(Download(dq), expected_dq), 1e-6);
-      EXPECT_LT(RelativeError(Download(dk), expected_dk), 1e-6);
-    } else {
-      EXPECT_NEAR(Download(dq)[0], 0, 1e-6);
-      EXPECT_NEAR(Download(dk)[0], 0, 1e-6);
-    }
-    EXPECT_LT(RelativeError(Download(dv), expected_dv), 1e-6);
+    const Outputs out = Run(c, in);
+    EXPECT_LT(RelativeError(out.dq,
+                            DifferenceQuotient([&](const Doubles& x) { return loss(x, k, v); }, q)),
+              1e-6);
+    EXPECT_LT(RelativeError(out.dk,
+                            DifferenceQuotient([&](const Doubles& x) { return loss(q, x, v); }, k)),
+              1e-6);
+    EXPECT_LT(RelativeError(out.dv,
+                            DifferenceQuotient([&](const Doubles& x) { return loss(q, k, x); }, v)),
+              1e-6);
   }
 }
 
-// The gradient in closed form, for sequences of several tiles of keys, where difference quotients
-// would take minutes; the test above holds the formula.
-TEST_P(Attention, GradientIsTheSameAcrossTilesOfKeys) {
-  const AttentionShape shape = {1, 600, 2, 4, 1};
-  const int64_t rows = shape.seq_len, dim = shape.head_dim, cols = shape.heads * dim;
-  const std::vector<float> q = Normal(rows * cols, 1);
-  const std::vector<float> k = Normal(rows * dim, 2);
-  const std::vector<float> v = Normal(rows * dim, 3);
-  const std::vector<float> dout = Normal(rows * cols, 4);
-  const Doubles q64 = ToDoubles(q);
-  const Doubles k64 = ToDoubles(k);
-  const Doubles v64 = ToDoubles(v);
-  const Doubles d64 = ToDoubles(dout);
-  const Reference forward = AttentionOf(shape, q64, k64, v64);
-  const double scale = 1 / std::sqrt(static_cast<double>(dim));
-  Doubles dq(q64.size());
-  Doubles dk(k64.size());
-  Doubles dv(v64.size());
-  for (int64_t h = 0; h < shape.heads; ++h) {
-    for (int64_t t = 0; t < rows; ++t) {
-      const auto at = static_cast<size_t>(t * cols + h * dim);
-      const double lse = forward.lse[static_cast<size_t>(h * rows + t)];
-      double delta = 0;
-      for (size_t e = 0; e < 4; ++e) delta += d64[at + e] * forward.o[at + e];
-      for (int64_t s = 0; s <= t; ++s) {
-        const auto key = static_cast<size_t>(s * dim);
-        double score = 0;
-        double dp = 0;
-        for (size_t e = 0; e < 4; ++e) {
-          score += scale * q64[at + e] * k64[key + e];
-          dp += d64[at + e] * v64[key + e];
-        }
-        const double p = std::exp(score - lse);
-        const double ds = scale * p * (dp - delta);
-        for (size_t e = 0; e < 4; ++e) {
-          dq[at + e] += ds * k64[key + e];
-          dk[key + e] += ds * q64[at + e];
-          dv[key + e] += p * d64[at + e];
-        }
-      }
-    }
+TEST_P(Attention, YieldsTheSameBitsAgainAndWithAMaskThatHidesNothing) {
+  for (const AttentionShape& shape :
+       {AttentionShape{1, 600, 2, 4, 1}, Pieces({1, 600, 2, 4, 1}, 4, {0, 3})}) {
+    const Inputs in(shape);
+    const Outputs first = Run({shape, {}}, in);
+    EXPECT_TRUE(first == Run({shape, {}}, in));
+    EXPECT_TRUE(first == Run({shape, {0}}, in));
+    EXPECT_FALSE(first == Run({shape, {1}}, in));
   }
-  const View q_view = Upload(rows, cols, q);
-  const View k_view = Upload(rows, dim, k);
-  const View v_view = Upload(rows, dim, v);
-  const auto run = [&] {
-    const View scratch = Fresh(AttentionScratchElements(shape), 1);
-    const View o = Fresh(rows, cols);
-    const View lse = Fresh(shape.heads, rows);
-    const View parts[] = {Fresh(rows, cols), Fresh(rows, dim), Fresh(rows, dim)};
-    device().Attention(shape, q_view, k_view, v_view, o, lse, scratch);
-    device().AttentionGradient(shape, q_view, k_view, v_view, o, lse, Upload(rows, cols, dout),
-                               parts[0], parts[1], parts[2], scratch);
-    return std::vector<std::vector<float>>{Download(parts[0]), Download(parts[1]),
-                                           Download(parts[2])};
-  };
-  const auto first = run();
-  EXPECT_LT(RelativeError(first[0], dq), 1e-6);
-  EXPECT_LT(RelativeError(first[1], dk), 1e-6);
-  EXPECT_LT(RelativeError(first[2], dv), 1e-6);
-  EXPECT_EQ(first, run()) << "the same bits again";
+}
+
+// Time is saved only if they are: what is not read cannot spoil the result.
+TEST_P(Attention, LeavesOutTilesOfKeysThatNoQuerySees) {
+  const Case c = {Pieces({1, 1024, 2, 4, 1}, 2, {1}), {512}};
+  Inputs in(c.shape);
+  const Outputs expected = Run(c, in);
+  std::fill_n(in.k.begin(), 512 * 4, std::nanf(""));
+  std::fill_n(in.v.begin(), 512 * 4, std::nanf(""));
+  EXPECT_TRUE(expected == Run(c, in));
+}
+
+// A rank's queries are pieces of the whole: both halves of the keys' gradients add up to it.
+TEST_P(Attention, PiecesAddUpToTheWhole) {
+  const AttentionShape whole = {1, 720, 2, 4, 1};
+  const std::vector<int32_t> documents = {0, 200, 511};
+  const Inputs in(whole);
+  const Outputs expected = Run({whole, documents}, in);
+  std::vector<float> dk(expected.dk.size());
+  const int64_t run = 180 * 8;  // elements of a run of queries
+  for (const auto& [low, high] : {std::pair<int64_t, int64_t>{0, 3}, {1, 2}}) {
+    const Case c = {Pieces(whole, 4, {low, high}), documents};
+    Inputs mine(c.shape);
+    for (const auto& [from, to] : {std::pair{&in.q, &mine.q}, {&in.dout, &mine.dout}}) {
+      std::copy_n(from->begin() + low * run, run, to->begin());
+      std::copy_n(from->begin() + high * run, run, to->begin() + run);
+    }
+    const Outputs out = Run(c, mine);
+    EXPECT_LT(RelativeError({out.o.begin(), out.o.begin() + run},
+                            {expected.o.begin() + low * run, expected.o.begin() + (low + 1) * run}),
+              5e-7);
+    EXPECT_LT(
+        RelativeError({out.dq.begin() + run, out.dq.end()},
+                      {expected.dq.begin() + high * run, expected.dq.begin() + (high + 1) * run}),
+        1e-6);
+    for (size_t i = 0; i < dk.size(); ++i) dk[i] += out.dk[i];
+  }
+  EXPECT_LT(RelativeError(dk, ToDoubles(expected.dk)), 1e-6);
 }
 
 TEST_P(Attention, LaterTokensCannotReachEarlierOnes) {
@@ -218,7 +342,7 @@ TEST_P(Attention, LaterTokensCannotReachEarlierOnes) {
   const auto run = [&] {
     const View view = Upload(shape.seq_len, cols, x);
     const View o = Fresh(shape.seq_len, cols);
-    device().Attention(shape, view, view, view, o, Fresh(shape.heads, shape.seq_len),
+    device().Attention(shape, view, view, view, {}, o, Fresh(shape.heads, shape.seq_len),
                        Fresh(AttentionScratchElements(shape), 1));
     return Download(o);
   };
@@ -240,19 +364,29 @@ TEST_P(Attention, SurvivesScoresThatGrowOrFallFromTileToTile) {
     const std::vector<float> v = Normal(520, 3);
     const View o = Fresh(520, 1);
     device().Attention(shape, Upload(520, 1, std::vector<float>(520, 1.0F)), Upload(520, 1, k),
-                       Upload(520, 1, v), o, Fresh(1, 520),
+                       Upload(520, 1, v), {}, o, Fresh(1, 520),
                        Fresh(AttentionScratchElements(shape), 1));
-    const Reference expected = AttentionOf(shape, Doubles(520, 1.0), ToDoubles(k), ToDoubles(v));
+    const Reference expected =
+        AttentionOf({shape, {}}, Doubles(520, 1.0), ToDoubles(k), ToDoubles(v));
     EXPECT_LT(RelativeError(Download(o), expected.o), 5e-7) << slope;
   }
 }
 
-TEST_P(Attention, RefusesHeadsThatCannotBeShared) {
-  const AttentionShape shape = {1, 2, 3, 1, 2};
+TEST_P(Attention, RefusesShapesThatCannotBe) {
   const View x = Upload(2, 3, std::vector<float>(6));
   const View kv = Upload(2, 2, std::vector<float>(4));
-  device().Attention(shape, x, kv, kv, x, Fresh(3, 2), Fresh(AttentionScratchElements(shape), 1));
-  EXPECT_FALSE(device().Synchronize().ok());
+  const View one = Upload(2, 3, std::vector<float>(6));
+  const View scratch = Fresh(64, 1);
+  const View lse = Fresh(3, 2);
+  const auto refuses = [&](const AttentionShape& shape, View k, View first_visible) {
+    device().Attention(shape, x, k, k, first_visible, one, lse, scratch);
+    return !device().Synchronize().ok();
+  };
+  EXPECT_FALSE(refuses({1, 2, 3, 1, 3}, x, {}));
+  EXPECT_TRUE(refuses({1, 2, 3, 1, 2}, kv, {})) << "heads that cannot be shared";
+  EXPECT_TRUE(refuses({1, 2, 3, 1, 3}, x, UploadIds({0}))) << "a mask of one row for two";
+  EXPECT_TRUE(refuses(Pieces({1, 2, 3, 1, 3}, 1, {1}), x, {})) << "a run that is not there";
+  EXPECT_TRUE(refuses(Pieces({1, 2, 3, 1, 3}, 2, {0}), x, {})) << "queries for one run of two";
 }
 
 TEST_P(Attention, SurvivesScoresThatOverflowWithoutTheRowMaximum) {
@@ -260,7 +394,7 @@ TEST_P(Attention, SurvivesScoresThatOverflowWithoutTheRowMaximum) {
   std::vector<float> large(16, 30);  // scores of 1800
   const View view = Upload(4, 4, large);
   const View o = Fresh(4, 4);
-  device().Attention(shape, view, view, view, o, Fresh(1, 4),
+  device().Attention(shape, view, view, view, {}, o, Fresh(1, 4),
                      Fresh(AttentionScratchElements(shape), 1));
   EXPECT_THAT(Download(o), ::testing::Each(30.0F));
 }

@@ -1,8 +1,9 @@
 // Causal attention in tiles with an online softmax, after FlashAttention-2 (Dao, arXiv:2307.08691):
-// a tile of queries walks over tiles of keys up to its last row, which saves nearly half of the
-// products, and no more than one tile of scores is ever in memory. Forward keeps the log-sum-exp;
-// backward recomputes the probabilities from it. Where heads share keys and values, their
-// gradients are summed in the order of the heads.
+// a tile of queries walks over tiles of keys from the first that any of its rows sees up to its
+// last row, which saves nearly half of the products, and more where documents are packed; no more
+// than one tile of scores is ever in memory. Forward keeps the log-sum-exp; backward recomputes the
+// probabilities from it. Where heads share keys and values, their gradients are summed in the order
+// of the heads.
 //
 // All walks have a fixed order, so that the same call gives the same bits.
 #include <algorithm>
@@ -15,19 +16,46 @@
 namespace weft {
 namespace {
 
-// A tile's first key lies at or before the first query of the last tile of queries that it meets,
-// so each row of a tile sees at least one key: no softmax is empty.
-static_assert(kAttentionTileKeys % kAttentionTileRows == 0);
-
-// Of rows and keys of a sequence.
-struct Tile {
+// Keys [first, end) of a sequence.
+struct Keys {
   int64_t first = 0;
-  int64_t size = 0;
-  int64_t end() const { return first + size; }
+  int64_t end = 0;
+  int64_t size() const { return end - first; }
 };
 
-Tile TileAt(int64_t first, int64_t most, int64_t end) {
-  return {first, std::min(most, end - first)};
+// A tile of queries: rows [first, first + size) of the sequence's Tq, the first of them at
+// `position` and each of the others one further.
+struct Queries {
+  int64_t first = 0;
+  int64_t size = 0;
+  int64_t position = 0;
+  const int32_t* first_visible = nullptr;  // of the tile's rows; null: 0
+
+  int64_t end() const { return position + size; }  // keys from here on are hidden from all
+  int64_t FirstVisible(int64_t row) const {
+    return first_visible == nullptr ? 0 : first_visible[row];
+  }
+  int64_t LeastVisible() const {
+    return first_visible == nullptr ? 0 : *std::min_element(first_visible, first_visible + size);
+  }
+};
+
+// Tiles of keys start at multiples of their size, whatever is hidden: a mask that hides nothing
+// leaves the order of all sums as it is.
+int64_t FirstTileOfKeys(const Queries& queries) {
+  return queries.LeastVisible() / kAttentionTileKeys * kAttentionTileKeys;
+}
+
+Keys TileOfKeys(int64_t first, const Queries& queries) {
+  return {first, std::min(first + kAttentionTileKeys, queries.end())};
+}
+
+// What row `row` of a tile of queries sees of a tile of keys, counted from the tile's first key.
+// Empty (end = first) where its document starts later or it stands before.
+Keys Window(const Keys& keys, const Queries& queries, int64_t row) {
+  const int64_t first = std::max<int64_t>(0, queries.FirstVisible(row) - keys.first);
+  const int64_t end = std::min(keys.size(), queries.position + row + 1 - keys.first);
+  return {std::min(first, keys.size()), std::max(std::min(first, keys.size()), end)};
 }
 
 // Elements between neighbouring rows of q, o and of k, v; the factor of the scores.
@@ -50,21 +78,19 @@ struct RowState {
   double total = 0;
 };
 
-// Turns a row of scores into exponentials (beyond `visible`: zeros), relative to the greatest score
-// so far, and takes them into `state`. Returns the factor that what was summed before has to be
-// multiplied by; 0 if nothing was.
-WEFT_CLONES float SoftmaxRow(float* scores, int64_t visible, int64_t keys, bool is_first,
-                             RowState* state) {
-  float highest = MaximumOf(scores, visible);
+// Turns the scores of a row's visible keys into exponentials relative to the greatest score so far,
+// and takes them into `state`. Returns the factor that what was summed before has to be multiplied
+// by; 0 if nothing was.
+WEFT_CLONES float SoftmaxOfVisible(float* scores, int64_t count, bool is_first, RowState* state) {
+  float highest = MaximumOf(scores, count);
   if (!is_first) highest = std::max(highest, state->highest);
   double total = 0;
 #pragma omp simd reduction(+ : total)
-  for (int64_t i = 0; i < visible; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     const float e = Exp(scores[i] - highest);
     scores[i] = e;
     total += static_cast<double>(e);
   }
-  for (int64_t i = visible; i < keys; ++i) scores[i] = 0;
   const float correction = is_first ? 0.0F : Exp(state->highest - highest);
   state->total = total + static_cast<double>(correction) * state->total;
   state->highest = highest;
@@ -72,18 +98,20 @@ WEFT_CLONES float SoftmaxRow(float* scores, int64_t visible, int64_t keys, bool 
 }
 
 // scores become probabilities P; dscores, which hold dP, become scale * P (dP - delta).
-WEFT_CLONES void SoftmaxRowGradient(float* scores, float* dscores, int64_t visible, int64_t keys,
-                                    float lse, float delta, float scale) {
+WEFT_CLONES void SoftmaxGradientOfVisible(float* scores, float* dscores, int64_t count, float lse,
+                                          float delta, float scale) {
 #pragma omp simd
-  for (int64_t i = 0; i < visible; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     const float p = Exp(scores[i] - lse);
     scores[i] = p;
     dscores[i] = scale * p * (dscores[i] - delta);
   }
-  for (int64_t i = visible; i < keys; ++i) {
-    scores[i] = 0;
-    dscores[i] = 0;
-  }
+}
+
+// What a row does not see of a tile counts as nothing.
+void HideOthers(const Keys& window, const Keys& keys, float* row) {
+  std::fill(row, row + window.first, 0.0F);
+  std::fill(row + window.end, row + keys.size(), 0.0F);
 }
 
 WEFT_CLONES float DotProduct(const float* x, const float* y, int64_t count) {
@@ -94,41 +122,42 @@ WEFT_CLONES float DotProduct(const float* x, const float* y, int64_t count) {
   return static_cast<float>(total);
 }
 
-// Keys of `tile` that row `position` sees.
-int64_t Visible(const Tile& tile, int64_t position) {
-  return std::min(tile.size, position + 1 - tile.first);
-}
-
 // Pointers are at the head's column of the sequence's first row; lse at its first element.
-void ForwardRows(const Geometry& g, const Tile& rows, const float* q, const float* k,
-                 const float* v, float* o, float* lse, float* scores) {
+void ForwardRows(const Geometry& g, const Queries& rows, const AttentionViews& head,
+                 float* scores) {
   RowState states[kAttentionTileRows];
-  float* const o_rows = o + rows.first * g.q_stride;
-  for (int64_t first = 0; first < rows.end(); first += kAttentionTileKeys) {
-    const Tile keys = TileAt(first, kAttentionTileKeys, rows.end());
-    MatMulStrided({rows.size, keys.size, g.dim, g.q_stride, g.kv_stride, keys.size}, g.scale,
-                  q + rows.first * g.q_stride, Transpose::kNo, k + first * g.kv_stride,
-                  Transpose::kYes, 0, scores);
+  const float* const q_rows = head.q + rows.first * g.q_stride;
+  float* const o_rows = head.o + rows.first * g.q_stride;
+  const int64_t first_tile = FirstTileOfKeys(rows);
+  for (int64_t first = first_tile; first < rows.end(); first += kAttentionTileKeys) {
+    const Keys keys = TileOfKeys(first, rows);
+    MatMulStrided({rows.size, keys.size(), g.dim, g.q_stride, g.kv_stride, keys.size()}, g.scale,
+                  q_rows, Transpose::kNo, head.k + first * g.kv_stride, Transpose::kYes, 0, scores);
     for (int64_t row = 0; row < rows.size; ++row) {
-      const float correction = SoftmaxRow(scores + row * keys.size, Visible(keys, rows.first + row),
-                                          keys.size, first == 0, &states[row]);
-      if (first > 0) ScaleBy(correction, o_rows + row * g.q_stride, g.dim);
+      float* const row_scores = scores + row * keys.size();
+      const Keys window = Window(keys, rows, row);
+      HideOthers(window, keys, row_scores);
+      if (window.size() == 0) continue;
+      const bool is_first = rows.FirstVisible(row) >= first;
+      const float correction =
+          SoftmaxOfVisible(row_scores + window.first, window.size(), is_first, &states[row]);
+      if (!is_first) ScaleBy(correction, o_rows + row * g.q_stride, g.dim);
     }
-    MatMulStrided({rows.size, g.dim, keys.size, keys.size, g.kv_stride, g.q_stride}, 1, scores,
-                  Transpose::kNo, v + first * g.kv_stride, Transpose::kNo, first == 0 ? 0.0F : 1.0F,
-                  o_rows);
+    MatMulStrided({rows.size, g.dim, keys.size(), keys.size(), g.kv_stride, g.q_stride}, 1, scores,
+                  Transpose::kNo, head.v + first * g.kv_stride, Transpose::kNo,
+                  first == first_tile ? 0.0F : 1.0F, o_rows);
   }
   for (int64_t row = 0; row < rows.size; ++row) {
     const RowState& state = states[row];
-    lse[rows.first + row] =
+    head.lse[rows.first + row] =
         static_cast<float>(static_cast<double>(state.highest) + std::log(state.total));
     ScaleBy(static_cast<float>(1.0 / state.total), o_rows + row * g.q_stride, g.dim);
   }
 }
 
-// `beta` 0 writes dk and dv of the keys up to the last row, 1 adds to them.
-void BackwardRows(const Geometry& g, const Tile& rows, const AttentionGradientViews& head,
-                  float beta, float* scores, float* dscores) {
+// Writes dq, adds to dk and dv.
+void BackwardRows(const Geometry& g, const Queries& rows, const AttentionGradientViews& head,
+                  float* scores, float* dscores) {
   const float* const q = head.q + rows.first * g.q_stride;
   const float* const dout = head.dout + rows.first * g.q_stride;
   float deltas[kAttentionTileRows];  // sums of P dP
@@ -136,25 +165,29 @@ void BackwardRows(const Geometry& g, const Tile& rows, const AttentionGradientVi
     deltas[row] =
         DotProduct(dout + row * g.q_stride, head.o + (rows.first + row) * g.q_stride, g.dim);
   }
-  for (int64_t first = 0; first < rows.end(); first += kAttentionTileKeys) {
-    const Tile keys = TileAt(first, kAttentionTileKeys, rows.end());
+  const int64_t first_tile = FirstTileOfKeys(rows);
+  for (int64_t first = first_tile; first < rows.end(); first += kAttentionTileKeys) {
+    const Keys keys = TileOfKeys(first, rows);
+    const int64_t size = keys.size();
     const int64_t kv_at = first * g.kv_stride;
-    MatMulStrided({rows.size, keys.size, g.dim, g.q_stride, g.kv_stride, keys.size}, g.scale, q,
+    MatMulStrided({rows.size, size, g.dim, g.q_stride, g.kv_stride, size}, g.scale, q,
                   Transpose::kNo, head.k + kv_at, Transpose::kYes, 0, scores);
-    MatMulStrided({rows.size, keys.size, g.dim, g.q_stride, g.kv_stride, keys.size}, 1, dout,
-                  Transpose::kNo, head.v + kv_at, Transpose::kYes, 0, dscores);
+    MatMulStrided({rows.size, size, g.dim, g.q_stride, g.kv_stride, size}, 1, dout, Transpose::kNo,
+                  head.v + kv_at, Transpose::kYes, 0, dscores);
     for (int64_t row = 0; row < rows.size; ++row) {
-      const int64_t position = rows.first + row;
-      SoftmaxRowGradient(scores + row * keys.size, dscores + row * keys.size,
-                         Visible(keys, position), keys.size, head.lse[position], deltas[row],
-                         g.scale);
+      const Keys window = Window(keys, rows, row);
+      HideOthers(window, keys, scores + row * size);
+      HideOthers(window, keys, dscores + row * size);
+      SoftmaxGradientOfVisible(scores + row * size + window.first,
+                               dscores + row * size + window.first, window.size(),
+                               head.lse[rows.first + row], deltas[row], g.scale);
     }
-    MatMulStrided({keys.size, g.dim, rows.size, keys.size, g.q_stride, g.kv_stride}, 1, scores,
-                  Transpose::kYes, dout, Transpose::kNo, beta, head.dv + kv_at);
-    MatMulStrided({keys.size, g.dim, rows.size, keys.size, g.q_stride, g.kv_stride}, 1, dscores,
-                  Transpose::kYes, q, Transpose::kNo, beta, head.dk + kv_at);
-    MatMulStrided({rows.size, g.dim, keys.size, keys.size, g.kv_stride, g.q_stride}, 1, dscores,
-                  Transpose::kNo, head.k + kv_at, Transpose::kNo, first == 0 ? 0.0F : 1.0F,
+    MatMulStrided({size, g.dim, rows.size, size, g.q_stride, g.kv_stride}, 1, scores,
+                  Transpose::kYes, dout, Transpose::kNo, 1, head.dv + kv_at);
+    MatMulStrided({size, g.dim, rows.size, size, g.q_stride, g.kv_stride}, 1, dscores,
+                  Transpose::kYes, q, Transpose::kNo, 1, head.dk + kv_at);
+    MatMulStrided({rows.size, g.dim, size, size, g.kv_stride, g.q_stride}, 1, dscores,
+                  Transpose::kNo, head.k + kv_at, Transpose::kNo, first == first_tile ? 0.0F : 1.0F,
                   head.dq + rows.first * g.q_stride);
   }
 }
@@ -168,47 +201,66 @@ struct HeadOffsets {
 
 HeadOffsets OffsetsOf(const AttentionShape& shape, int64_t sequence, int64_t head) {
   const int64_t kv_head = head / (shape.heads / shape.kv_heads);
-  return {(sequence * shape.seq_len * shape.heads + head) * shape.head_dim,
+  return {(sequence * shape.query_len() * shape.heads + head) * shape.head_dim,
           (sequence * shape.seq_len * shape.kv_heads + kv_head) * shape.head_dim,
-          (sequence * shape.heads + head) * shape.seq_len};
+          (sequence * shape.heads + head) * shape.query_len()};
 }
 
-}  // namespace
-
-void AttentionForward(const AttentionShape& shape, const float* q, const float* k, const float* v,
-                      float* o, float* lse, float* scratch) {
-  const Geometry geometry = GeometryOf(shape);
-  for (int64_t sequence = 0; sequence < shape.batch; ++sequence) {
-    for (int64_t head = 0; head < shape.heads; ++head) {
-      const HeadOffsets at = OffsetsOf(shape, sequence, head);
-      for (int64_t first = 0; first < shape.seq_len; first += kAttentionTileRows) {
-        const Tile rows = TileAt(first, kAttentionTileRows, shape.seq_len);
-        ForwardRows(geometry, rows, q + at.q, k + at.kv, v + at.kv, o + at.q, lse + at.lse,
-                    scratch);
-      }
+// Calls `work` with each tile of a sequence's queries, in order. first_visible: of the sequence.
+template <typename Work>
+void ForEachTileOfQueries(const AttentionShape& shape, const int32_t* first_visible,
+                          const Work& work) {
+  for (int64_t piece = 0; piece < shape.pieces; ++piece) {
+    for (int64_t at = 0; at < shape.run_len(); at += kAttentionTileRows) {
+      const int64_t first = piece * shape.run_len() + at;
+      work(Queries{.first = first,
+                   .size = std::min(kAttentionTileRows, shape.run_len() - at),
+                   .position = shape.piece[piece] * shape.run_len() + at,
+                   .first_visible = first_visible == nullptr ? nullptr : first_visible + first});
     }
   }
 }
 
-void AttentionBackward(const AttentionShape& shape, const AttentionGradientViews& views,
-                       float* scratch) {
+// first_visible of a sequence.
+const int32_t* OfSequence(const int32_t* first_visible, const AttentionShape& shape,
+                          int64_t sequence) {
+  return first_visible == nullptr ? nullptr : first_visible + sequence * shape.query_len();
+}
+
+}  // namespace
+
+void AttentionForward(const AttentionShape& shape, const int32_t* first_visible,
+                      const AttentionViews& views, float* scratch) {
+  const Geometry geometry = GeometryOf(shape);
+  for (int64_t sequence = 0; sequence < shape.batch; ++sequence) {
+    for (int64_t head = 0; head < shape.heads; ++head) {
+      const HeadOffsets at = OffsetsOf(shape, sequence, head);
+      const AttentionViews here = {views.q + at.q, views.k + at.kv, views.v + at.kv, views.o + at.q,
+                                   views.lse + at.lse};
+      ForEachTileOfQueries(
+          shape, OfSequence(first_visible, shape, sequence),
+          [&](const Queries& rows) { ForwardRows(geometry, rows, here, scratch); });
+    }
+  }
+}
+
+void AttentionBackward(const AttentionShape& shape, const int32_t* first_visible,
+                       const AttentionGradientViews& views, float* scratch) {
   const Geometry geometry = GeometryOf(shape);
   float* const dscores = scratch + AttentionScratchElements(shape) / 2;
-  const int64_t heads_per_kv = shape.heads / shape.kv_heads;
-  const int64_t last_first = (shape.seq_len - 1) / kAttentionTileRows * kAttentionTileRows;
+  const int64_t kv_elements = shape.batch * shape.seq_len * geometry.kv_stride;
+  // Keys that no query here sees get no gradient, so all start from nothing.
+  std::fill_n(views.dk, kv_elements, 0.0F);
+  std::fill_n(views.dv, kv_elements, 0.0F);
   for (int64_t sequence = 0; sequence < shape.batch; ++sequence) {
     for (int64_t head = 0; head < shape.heads; ++head) {
       const HeadOffsets at = OffsetsOf(shape, sequence, head);
       const AttentionGradientViews here = {views.q + at.q,  views.k + at.kv,    views.v + at.kv,
                                            views.o + at.q,  views.lse + at.lse, views.dout + at.q,
                                            views.dq + at.q, views.dk + at.kv,   views.dv + at.kv};
-      const bool is_first_of_kv = head % heads_per_kv == 0;
-      // Last rows first: they see every key, so they write dk and dv and the others add.
-      for (int64_t first = last_first; first >= 0; first -= kAttentionTileRows) {
-        const Tile rows = TileAt(first, kAttentionTileRows, shape.seq_len);
-        const bool writes = is_first_of_kv && first == last_first;
-        BackwardRows(geometry, rows, here, writes ? 0.0F : 1.0F, scratch, dscores);
-      }
+      ForEachTileOfQueries(
+          shape, OfSequence(first_visible, shape, sequence),
+          [&](const Queries& rows) { BackwardRows(geometry, rows, here, scratch, dscores); });
     }
   }
 }

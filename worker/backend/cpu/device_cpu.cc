@@ -201,19 +201,24 @@ class CpuDevice final : public Device {
                       dout.cols);
   }
 
-  void Attention(const AttentionShape& shape, View q, View k, View v, View o, View lse,
-                 View scratch) override {
-    if (!Require(FitsAttention(shape, {q, o}, {k, v}, lse, scratch), "Attention", q)) return;
-    AttentionForward(shape, Floats(q), Floats(k), Floats(v), Floats(o), Floats(lse),
-                     Floats(scratch));
-  }
-  void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View o, View lse,
-                         View dout, View dq, View dk, View dv, View scratch) override {
-    if (!Require(FitsAttention(shape, {q, o, dout, dq}, {k, v, dk, dv}, lse, scratch),
-                 "AttentionGradient", q)) {
+  void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
+                 View lse, View scratch) override {
+    if (!Require(FitsAttention(shape, {q, o}, {k, v}, first_visible, lse, scratch), "Attention",
+                 q)) {
       return;
     }
-    AttentionBackward(shape,
+    AttentionForward(shape, Ids(first_visible),
+                     {Floats(q), Floats(k), Floats(v), Floats(o), Floats(lse)}, Floats(scratch));
+  }
+  void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View first_visible,
+                         View o, View lse, View dout, View dq, View dk, View dv,
+                         View scratch) override {
+    if (!Require(
+            FitsAttention(shape, {q, o, dout, dq}, {k, v, dk, dv}, first_visible, lse, scratch),
+            "AttentionGradient", q)) {
+      return;
+    }
+    AttentionBackward(shape, Ids(first_visible),
                       {Floats(q), Floats(k), Floats(v), Floats(o), Floats(lse), Floats(dout),
                        Floats(dq), Floats(dk), Floats(dv)},
                       Floats(scratch));
@@ -289,17 +294,29 @@ class CpuDevice final : public Device {
   }
 
   static bool FitsAttention(const AttentionShape& shape, std::initializer_list<View> of_queries,
-                            std::initializer_list<View> of_keys, View lse, View scratch) {
-    if (shape.kv_heads < 1 || shape.heads % shape.kv_heads != 0) return false;
-    const auto all_fit = [&shape](std::initializer_list<View> tensors, int64_t heads) {
+                            std::initializer_list<View> of_keys, View first_visible, View lse,
+                            View scratch) {
+    if (shape.kv_heads < 1 || shape.heads % shape.kv_heads != 0 || !HasPieces(shape)) return false;
+    const auto all_fit = [&shape](std::initializer_list<View> tensors, int64_t rows,
+                                  int64_t heads) {
       return std::all_of(tensors.begin(), tensors.end(), [&](View x) {
-        return IsMatrix(x, shape.batch * shape.seq_len, heads * shape.head_dim);
+        return IsMatrix(x, shape.batch * rows, heads * shape.head_dim);
       });
     };
-    return all_fit(of_queries, shape.heads) && all_fit(of_keys, shape.kv_heads) &&
-           IsVector(lse, shape.batch * shape.heads * shape.seq_len) &&
+    const int64_t queries = shape.batch * shape.query_len();
+    return all_fit(of_queries, shape.query_len(), shape.heads) &&
+           all_fit(of_keys, shape.seq_len, shape.kv_heads) &&
+           (first_visible.data == nullptr || AreIds(first_visible, queries)) &&
+           IsVector(lse, queries * shape.heads) &&
            scratch.elements() >= AttentionScratchElements(shape) && scratch.data != nullptr &&
            shape.seq_len <= INT_MAX;
+  }
+
+  static bool HasPieces(const AttentionShape& shape) {
+    if (shape.runs < 1 || shape.seq_len % shape.runs != 0) return false;
+    if (shape.pieces < 1 || shape.pieces > 2) return false;
+    return std::all_of(shape.piece, shape.piece + shape.pieces,
+                       [&](int64_t run) { return run >= 0 && run < shape.runs; });
   }
 
   static bool FitsRows(View logits, View row_max, View row_sum, View targets) {

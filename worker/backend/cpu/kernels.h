@@ -62,15 +62,20 @@ void EmbedRowsGradient(const int32_t* ids, int64_t count, const float* dout, int
                        int64_t seq_len, float* dtable, int64_t table_rows, float* dpositions,
                        int64_t cols);
 
-// attention.cc: rows of q, o have H*E elements, of k, v K*E; lse [B*H, T]; scratch two tiles
-void AttentionForward(const AttentionShape& shape, const float* q, const float* k, const float* v,
-                      float* o, float* lse, float* scratch);
+// attention.cc: rows of q, o have H*E elements, of k, v K*E; lse [B*H, Tq]; first_visible [B*Tq] or
+// null; scratch two tiles
+struct AttentionViews {
+  const float *q, *k, *v;
+  float *o, *lse;
+};
+void AttentionForward(const AttentionShape& shape, const int32_t* first_visible,
+                      const AttentionViews& views, float* scratch);
 struct AttentionGradientViews {
   const float *q, *k, *v, *o, *lse, *dout;
   float *dq, *dk, *dv;
 };
-void AttentionBackward(const AttentionShape& shape, const AttentionGradientViews& views,
-                       float* scratch);
+void AttentionBackward(const AttentionShape& shape, const int32_t* first_visible,
+                       const AttentionGradientViews& views, float* scratch);
 
 // cross_entropy.cc: logits [N, V]
 void RowMaxOf(const float* logits, float* row_max, int64_t rows, int64_t cols);
