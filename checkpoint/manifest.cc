@@ -123,6 +123,8 @@ std::string ManifestText(const Manifest& manifest) {
   absl::StrAppend(&text, "  \"step\": ", manifest.step, ",\n");
   absl::StrAppend(&text, "  \"generation\": ", manifest.generation, ",\n");
   absl::StrAppend(&text, "  \"next_sample\": ", manifest.next_sample, ",\n");
+  absl::StrAppend(&text, "  \"skipped_steps\": ", manifest.progress.skipped_steps, ",\n");
+  absl::StrAppend(&text, "  \"skipped_in_a_row\": ", manifest.progress.skipped_in_a_row, ",\n");
   absl::StrAppend(&text, "  \"weft_version\": ", Quoted(manifest.weft_version), ",\n");
   absl::StrAppend(&text, "  \"layout\": ", Quoted(manifest.layout), ",\n");
   text += "  \"facts\": {";
@@ -156,6 +158,8 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   RETURN_IF_ERROR(ReadCount(json, "step", &manifest.step));
   RETURN_IF_ERROR(ReadCount(json, "generation", &manifest.generation));
   RETURN_IF_ERROR(ReadCount(json, "next_sample", &manifest.next_sample));
+  RETURN_IF_ERROR(ReadCount(json, "skipped_steps", &manifest.progress.skipped_steps));
+  RETURN_IF_ERROR(ReadCount(json, "skipped_in_a_row", &manifest.progress.skipped_in_a_row));
   RETURN_IF_ERROR(ReadString(json, "weft_version", &manifest.weft_version));
   RETURN_IF_ERROR(ReadString(json, "layout", &manifest.layout));
   RETURN_IF_ERROR(ReadFacts(json, &manifest.facts));

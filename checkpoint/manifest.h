@@ -17,7 +17,7 @@
 
 namespace weft {
 
-inline constexpr int kManifestFormatVersion = 1;
+inline constexpr int kManifestFormatVersion = 2;
 inline constexpr char kManifestFile[] = "manifest.json";
 
 // What a manifest says of one shard file.
@@ -27,11 +27,18 @@ struct ShardRecord {
   std::string xxh3;  // 32 hex digits: xxh3-128 of the whole file
 };
 
+// What a run carries from step to step beside its tensors.
+struct RunProgress {
+  int64_t skipped_steps = 0;     // updates left out so far, because loss or norm was not finite
+  int64_t skipped_in_a_row = 0;  // up to this step
+};
+
 struct Manifest {
   int format_version = kManifestFormatVersion;
   int64_t step = 0;
   int64_t generation = 0;
   int64_t next_sample = 0;  // global sample index: the data position
+  RunProgress progress;
   std::string weft_version;
   std::string layout;  // for people only
   // Fingerprints of data files, seed, spec hash: compared by the launcher.

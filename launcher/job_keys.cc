@@ -43,6 +43,7 @@ constexpr JobKey kJobKeys[] = {
     {"training.gradient_clipping", "max_norm optimizer.clip_grad max_grad_norm clip-grad"},
     {"training.mixed_precision", "mixed_precision_param"},
     {"training.seed", "debug.seed general.seed"},
+    {"training.max_consecutive_skipped_steps", ""},
     {"training.head_chunk_tokens", ""},
     {"fp16.loss_scale", "", kNotYet},
     {"fp16.initial_scale_power", "", kNotYet},

@@ -251,6 +251,7 @@ class JobReader {
     values_.Read("training.gradient_clipping", &training.gradient_clipping);
     ReadName("training.mixed_precision", &ParsePrecision, "fp32, bf16, fp16 or fp8", "",
              &training.mixed_precision);
+    values_.Read("training.max_consecutive_skipped_steps", &training.max_consecutive_skipped_steps);
     values_.ReadOrAuto("training.head_chunk_tokens", &training.head_chunk_tokens);
     if (const std::optional<int64_t> seed = values_.Whole("training.seed")) {
       if (*seed < 0)

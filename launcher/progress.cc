@@ -36,6 +36,7 @@ std::string DurationText(double seconds) {
 std::string ProgressLine(const ProgressState& state) {
   std::string line = absl::StrFormat("step %d/%d  loss %.4f", state.step, state.steps, state.loss);
   if (state.valid_loss) absl::StrAppendFormat(&line, "  valid %.4f", *state.valid_loss);
+  if (state.skipped_steps > 0) absl::StrAppend(&line, "  skipped ", state.skipped_steps);
   const double left_s = static_cast<double>(state.steps - state.step) * state.step_s;
   absl::StrAppend(&line, "  ", SpeedText(state.tokens_per_s), "  eta ", DurationText(left_s),
                   "  gen ", state.generation);
@@ -105,6 +106,11 @@ void Progress::TakeStep(const proto::StepDone& step) {
   first_of_generation_ = false;
   state_.step = step.step();
   state_.loss = step.loss();
+  state_.skipped_steps = step.skipped_steps();
+  if (step.skipped()) {
+    Say(absl::StrFormat("step %d skipped: loss %g, gradient norm %g", step.step(), step.loss(),
+                        step.grad_norm()));
+  }
   if (step.has_valid_loss()) state_.valid_loss = step.valid_loss();
   state_.tokens_per_s += weight * (tokens_per_s - state_.tokens_per_s);
   state_.step_s += weight * (step.step_s() - state_.step_s);

@@ -16,6 +16,7 @@ struct ProgressState {
   int64_t steps = 0;
   double loss = 0;
   std::optional<double> valid_loss;  // the newest
+  int64_t skipped_steps = 0;         // of the run so far: loss or gradient norm was not finite
   double tokens_per_s = 0;           // smoothed
   double step_s = 0;                 // smoothed
   int64_t generation = 0;
@@ -23,7 +24,8 @@ struct ProgressState {
   int64_t planned_bytes = 0;  // of the largest rank, libraries included
 };
 
-// "step 120/300  loss 2.3456  valid 2.4012  35.2 k tokens/s  eta 1:23  gen 1  mem 0.31/0.40 GiB"
+// "step 120/300  loss 2.3456  valid 2.4012  35.2 k tokens/s  eta 1:23  gen 1  mem 0.31/0.40 GiB",
+// and "skipped 2" before the speed where steps were.
 std::string ProgressLine(const ProgressState& state);
 
 // "1:05", "2:03:04", "3 d 04 h"

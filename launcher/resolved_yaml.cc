@@ -145,6 +145,8 @@ KeyValues SpecValues(const JobSpec& job) {
       {"training.gradient_clipping", NumberText(training.gradient_clipping)},
       {"training.mixed_precision", absl::StrCat(PrecisionName(training.mixed_precision))},
       {"training.seed", absl::StrCat(training.seed)},
+      {"training.max_consecutive_skipped_steps",
+       absl::StrCat(training.max_consecutive_skipped_steps)},
       {"training.head_chunk_tokens", OrAuto(training.head_chunk_tokens)},
       {"optimizer.name", absl::StrCat(OptimizerName(optimizer.name))},
       {"optimizer.lr", NumberText(optimizer.lr)},

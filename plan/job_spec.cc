@@ -100,6 +100,8 @@ void CheckTraining(const JobSpec& job, Issues& issues) {
         absl::StrCat(training.steps, " makes ", tokens, " tokens in all; use fewer steps"));
   }
   CheckNotNegative(issues, "training.gradient_clipping", training.gradient_clipping);
+  CheckInteger(issues, "training.max_consecutive_skipped_steps",
+               training.max_consecutive_skipped_steps, 1, kMaxSteps);
 }
 
 void CheckOptimizer(const OptimizerSpec& optimizer, Issues& issues) {

@@ -48,6 +48,9 @@ struct TrainingSpec {
   double gradient_clipping = 1.0;  // 0: off
   uint64_t seed = 42;
   Precision mixed_precision = Precision::kFp32;
+  // Steps in a row whose loss or gradient norm is not finite, and whose update is therefore
+  // skipped, before training ends. 1: the first one ends it.
+  int64_t max_consecutive_skipped_steps = 5;
   // Tokens of a microbatch whose logits exist at once; 0: all of them.
   std::optional<int64_t> head_chunk_tokens = {};
   friend bool operator==(const TrainingSpec&, const TrainingSpec&) = default;

@@ -121,6 +121,7 @@ void Fill(const TrainingSpec& training, proto::TrainingSpec& message) {
   message.set_gradient_clipping(training.gradient_clipping);
   message.set_seed(training.seed);
   message.set_mixed_precision(absl::StrCat(PrecisionName(training.mixed_precision)));
+  message.set_max_consecutive_skipped_steps(training.max_consecutive_skipped_steps);
   if (training.head_chunk_tokens) message.set_head_chunk_tokens(*training.head_chunk_tokens);
 }
 
@@ -136,6 +137,7 @@ absl::Status Read(const proto::TrainingSpec& message, TrainingSpec& training) {
   training.seed = message.seed();
   ASSIGN_OR_RETURN(training.mixed_precision,
                    Named("training.mixed_precision", ParsePrecision(message.mixed_precision())));
+  training.max_consecutive_skipped_steps = message.max_consecutive_skipped_steps();
   if (message.has_head_chunk_tokens()) training.head_chunk_tokens = message.head_chunk_tokens();
   return absl::OkStatus();
 }

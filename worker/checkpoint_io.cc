@@ -79,10 +79,10 @@ absl::Status CheckFacts(const Manifest& manifest, const std::map<std::string, st
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> LoadCheckpoint(const std::string& step_folder,
-                                       const std::map<std::string, std::string>& facts,
-                                       const Parameters& parameters, Device& device) {
-  ASSIGN_OR_RETURN(const Manifest manifest, VerifyCheckpoint(step_folder));
+absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
+                                        const std::map<std::string, std::string>& facts,
+                                        const Parameters& parameters, Device& device) {
+  ASSIGN_OR_RETURN(Manifest manifest, VerifyCheckpoint(step_folder));
   RETURN_IF_ERROR(CheckFacts(manifest, facts));
   ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(step_folder, manifest));
   std::vector<float> values;
@@ -95,7 +95,7 @@ absl::StatusOr<int64_t> LoadCheckpoint(const std::string& step_folder,
       device.CopyIn(view, values.data());
     }
   }
-  return manifest.step;
+  return manifest;
 }
 
 absl::StatusOr<ShardRecord> WriteOwnShard(const std::string& stage_folder, int rank,

@@ -25,10 +25,10 @@ std::map<std::string, std::string> RunFacts(const JobSpec& job, const Batches& b
 absl::Status CheckFacts(const Manifest& manifest, const std::map<std::string, std::string>& facts);
 
 // Verifies the checkpoint and fills all parameters and optimizer states of this rank, whatever
-// layout wrote them. Returns its step. DataLoss if damaged; FailedPrecondition by CheckFacts.
-absl::StatusOr<int64_t> LoadCheckpoint(const std::string& step_folder,
-                                       const std::map<std::string, std::string>& facts,
-                                       const Parameters& parameters, Device& device);
+// layout wrote them. Returns its manifest. DataLoss if damaged; FailedPrecondition by CheckFacts.
+absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
+                                        const std::map<std::string, std::string>& facts,
+                                        const Parameters& parameters, Device& device);
 
 // One of `count` ranks that hold the same values.
 struct Replica {

@@ -381,6 +381,8 @@ void Link::ReportStep(const StepReport& report) {
   if (report.valid_loss) step.set_valid_loss(*report.valid_loss);
   step.set_peak_bytes(PeakResidentBytes());
   step.set_stopping(report.stopping);
+  step.set_skipped(report.skipped);
+  step.set_skipped_steps(report.skipped_steps);
   impl_->Report(std::move(message));
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -13,12 +14,25 @@
 
 namespace weft {
 
+namespace {
+
+// JSON has no word for what is not finite.
+std::string NumberOrNull(double value) {
+  return std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null";
+}
+
+}  // namespace
+
 std::string MetricsLine(const StepReport& report, int64_t generation) {
   std::string line = absl::StrFormat(
-      "{\"step\":%d,\"loss\":%.9g,\"loss_hex\":\"%a\",\"grad_norm\":%.9g,\"grad_norm_hex\":\"%a\","
+      "{\"step\":%d,\"loss\":%s,\"loss_hex\":\"%a\",\"grad_norm\":%s,\"grad_norm_hex\":\"%a\","
       "\"lr\":%.9g,\"tokens\":%d,\"tokens_per_s\":%.6g,\"step_s\":%.6g,\"generation\":%d",
-      report.step, report.loss, report.loss, report.grad_norm, report.grad_norm, report.lr,
-      report.tokens, static_cast<double>(report.tokens) / report.step_s, report.step_s, generation);
+      report.step, NumberOrNull(report.loss), report.loss, NumberOrNull(report.grad_norm),
+      report.grad_norm, report.lr, report.tokens,
+      static_cast<double>(report.tokens) / report.step_s, report.step_s, generation);
+  if (report.skipped) {
+    absl::StrAppendFormat(&line, ",\"skipped\":true,\"skipped_steps\":%d", report.skipped_steps);
+  }
   if (report.valid_loss) {
     absl::StrAppendFormat(&line, ",\"valid_loss\":%.9g,\"valid_loss_hex\":\"%a\"",
                           *report.valid_loss, *report.valid_loss);

@@ -19,6 +19,7 @@
 #include "worker/optimizer.h"
 #include "worker/parameters.h"
 #include "worker/stage.h"
+#include "worker/update_guard.h"
 
 namespace weft {
 namespace {
@@ -32,15 +33,6 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
   return {status.code(), absl::StrCat("step ", step, ": ", status.message())};
 }
 
-// Its code tells the coordinator not to try again: the same steps would end the same way.
-absl::Status CheckFinite(absl::string_view what, double value, int64_t step) {
-  if (std::isfinite(value)) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(what, " of step ", step, " is ", value,
-                   ": training has diverged; lower optimizer.lr, raise lr_scheduler.warmup_steps "
-                   "or set training.gradient_clipping, then resume or start with --fresh"));
-}
-
 }  // namespace
 
 Trainer::Trainer(const Assignment& assignment, Device& device, RunHooks hooks)
@@ -50,7 +42,8 @@ Trainer::Trainer(const Assignment& assignment, Device& device, RunHooks hooks)
       run_folder_(assignment.run_folder),
       load_checkpoint_(assignment.load_checkpoint),
       device_(device),
-      hooks_(std::move(hooks)) {}
+      hooks_(std::move(hooks)),
+      guard_(std::make_unique<UpdateGuard>(job_.training.max_consecutive_skipped_steps)) {}
 
 Trainer::~Trainer() = default;
 
@@ -104,8 +97,11 @@ absl::Status Trainer::Allocate(int rank) {
 
 absl::Status Trainer::LoadOrInitialize() {
   if (!load_checkpoint_.empty()) {
-    ASSIGN_OR_RETURN(after_step_, LoadCheckpoint(load_checkpoint_, RunFacts(job_, *batches_),
-                                                 *parameters_, device_));
+    ASSIGN_OR_RETURN(
+        const Manifest manifest,
+        LoadCheckpoint(load_checkpoint_, RunFacts(job_, *batches_), *parameters_, device_));
+    after_step_ = manifest.step;
+    guard_->Resume(manifest.progress);
     return absl::OkStatus();
   }
   std::vector<float> values;
@@ -133,6 +129,7 @@ absl::StatusOr<RunResult> Trainer::Run() {
     }
     if (metrics_ != nullptr) RETURN_IF_ERROR(metrics_->Append(report, generation_));
     if (hooks_.step_done) hooks_.step_done(report);
+    RETURN_IF_ERROR(guard_->CheckGoingOn());  // after it is reported, before it could be saved
     result = {.step = step, .stopped = report.stopping};
     const int64_t interval = job_.checkpoint.interval;
     if (report.stopping || step == last_step || (interval > 0 && step % interval == 0)) {
@@ -217,14 +214,18 @@ absl::Status Trainer::ReduceNorm(StepReport& report) {
   report.loss = sums[0] / static_cast<double>(report.tokens);
   report.grad_norm = std::sqrt(sums[1]);
   report.stopping = sums[2] > 0;
-  RETURN_IF_ERROR(CheckFinite("loss", report.loss, report.step));
-  return CheckFinite("gradient norm", report.grad_norm, report.step);
+  // All ranks have the same two numbers, so all come to the same verdict.
+  report.skipped = !guard_->Admit(report.step, report.loss, report.grad_norm);
+  report.skipped_steps = guard_->progress().skipped_steps;
+  return absl::OkStatus();
 }
 
+// The moments' bias correction counts updates, of which a skipped step is none.
 void Trainer::Update(const StepReport& report) {
+  if (report.skipped) return;
   UpdateParameters(job_.optimizer, report.lr,
-                   ClipFactor(report.grad_norm, job_.training.gradient_clipping), report.step,
-                   parameters_->all(), device_);
+                   ClipFactor(report.grad_norm, job_.training.gradient_clipping),
+                   report.step - report.skipped_steps, parameters_->all(), device_);
 }
 
 // Mean loss over the first validation.steps global batches of held-out samples.
@@ -270,6 +271,7 @@ absl::Status Trainer::Commit(int64_t step, std::vector<ShardRecord> shards) {
   manifest.step = step;
   manifest.generation = generation_;
   manifest.next_sample = step * job_.training.global_batch_size;
+  manifest.progress = guard_->progress();
   manifest.weft_version = Version();
   manifest.layout = LayoutText(layout_);
   manifest.facts = RunFacts(job_, *batches_);

@@ -29,6 +29,7 @@ class MetricsFile;
 class Parameters;
 class RankGroups;
 class Stage;
+class UpdateGuard;
 
 // What one rank is told to do: Train of agent.proto, as values.
 struct Assignment {
@@ -48,7 +49,9 @@ struct StepReport {
   int64_t tokens = 0;
   double step_s = 0;
   std::optional<double> valid_loss;
-  bool stopping = false;  // all ranks agreed to save and stop after this step
+  bool stopping = false;      // all ranks agreed to save and stop after this step
+  bool skipped = false;       // loss or norm is not finite: no weight and no state has changed
+  int64_t skipped_steps = 0;  // of the run so far
 };
 
 struct RunResult {
@@ -84,8 +87,8 @@ class Trainer final {
   ~Trainer();
 
   // Collective. From the step after the loaded checkpoint to training.steps, saving and validating
-  // at their intervals, and at the end. A loss or norm that is not finite ends the run with
-  // FailedPrecondition before it reaches a weight.
+  // at their intervals, and at the end. A step whose loss or norm is not finite changes nothing;
+  // FailedPrecondition if UpdateGuard sees too many of them, or if a validation loss is not finite.
   absl::StatusOr<RunResult> Run();
 
   // Visits this rank's weights, and the gradients of the last step (summed over dp, not clipped),
@@ -127,6 +130,7 @@ class Trainer final {
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<Stage> stage_;
+  std::unique_ptr<UpdateGuard> guard_;
   std::unique_ptr<MetricsFile> metrics_;  // rank 0 only
   std::vector<Action> schedule_;          // the very list the planner priced
   std::vector<Action> evaluation_;

@@ -251,7 +251,8 @@ TEST_F(CheckpointTest, AForgedManifestIsReadWithSuspicion) {
     return ParseManifest(start + "  \"manifest_xxh3\": \"" + HashBytes(start) + "\"\n}\n");
   };
   const std::string head =
-      "{\"format_version\":1,\"step\":1,\"generation\":1,\"next_sample\":0,\"weft_version\":\"\","
+      "{\"format_version\":2,\"step\":1,\"generation\":1,\"next_sample\":0,\"skipped_steps\":0,"
+      "\"skipped_in_a_row\":0,\"weft_version\":\"\","
       "\"layout\":\"\",\"facts\":{}";
   const std::string hash(32, '0');
   const auto shard = [&](const std::string& file, const std::string& bytes) {
@@ -264,7 +265,7 @@ TEST_F(CheckpointTest, AForgedManifestIsReadWithSuspicion) {
         shard("\"\"", "1"), shard("\"a\\u0000b\"", "1"), shard("7", "1"), shard("\"a\"", "-1"),
         shard("\"a\"", "1e300"), shard("\"a\"", "18446744073709551615"), head,
         head + ",\"shards\":[]", head + ",\"shards\":[1]", head + ",\"shards\":{}",
-        std::string("[1"), std::string("{\"format_version\":2"), std::string("{\"a\":1")}) {
+        std::string("[1"), std::string("{\"format_version\":3"), std::string("{\"a\":1")}) {
     EXPECT_EQ(forged(body).status().code(), absl::StatusCode::kDataLoss) << body;
   }
 }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace weft {
 namespace {
 
@@ -32,6 +34,9 @@ TEST(Progress, LineShowsWhatAPersonWatches) {
   state.valid_loss.reset();
   state.peak_bytes = 0;
   EXPECT_EQ(ProgressLine(state), "step 120/300  loss 2.3456  35.2 k tokens/s  eta 1:30  gen 2");
+  state.skipped_steps = 2;
+  EXPECT_EQ(ProgressLine(state),
+            "step 120/300  loss 2.3456  skipped 2  35.2 k tokens/s  eta 1:30  gen 2");
 }
 
 TEST(Progress, DurationsReadAsPeopleSayThem) {
@@ -54,6 +59,22 @@ TEST(Progress, APipeGetsOneLineEveryLogFreqStepsAndTheLast) {
   EXPECT_EQ(written.substr(0, 8), "step 2/5");
   EXPECT_NE(written.find("step 5/5"), std::string::npos);
   EXPECT_DOUBLE_EQ(progress.mean_tokens_per_s(), 8192);
+}
+
+TEST(Progress, ASkippedStepHasALineOfItsOwnWhateverTheFrequency) {
+  std::string written;
+  Progress progress({.terminal = false,
+                     .log_freq = 100,
+                     .steps = 500,
+                     .planned_bytes = 1,
+                     .write = [&](const std::string& text) { written += text; }});
+  proto::JobEvent event = Step(7, std::numeric_limits<double>::quiet_NaN());
+  event.mutable_step()->set_grad_norm(1);
+  event.mutable_step()->set_skipped(true);
+  event.mutable_step()->set_skipped_steps(3);
+  progress.Take(event);
+  EXPECT_EQ(written, "step 7 skipped: loss nan, gradient norm 1\n");
+  EXPECT_EQ(progress.state().skipped_steps, 3);
 }
 
 TEST(Progress, ATerminalHasOneLiveLineThatMessagesDoNotTear) {

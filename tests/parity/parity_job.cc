@@ -139,6 +139,7 @@ std::string ParityJobText(const ParityJob& parity) {
       {"steps", job.training.steps},
       {"seed", job.training.seed},
       {"gradient_clipping", job.training.gradient_clipping},
+      {"mixed_precision", PrecisionName(job.training.mixed_precision).data()},
       {"optimizer",
        {{"name", OptimizerName(job.optimizer.name).data()},
         {"lr", job.optimizer.lr},
@@ -193,6 +194,7 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
   job.training.steps = json.at("steps");
   job.training.seed = json.at("seed");
   job.training.gradient_clipping = json.at("gradient_clipping");
+  job.training.mixed_precision = *ParsePrecision(json.at("mixed_precision").get<std::string>());
   const Json& optimizer = json.at("optimizer");
   job.optimizer = {.name = *ParseOptimizer(optimizer.at("name").get<std::string>()),
                    .lr = optimizer.at("lr"),

@@ -78,6 +78,7 @@ TEST(Validate, AcceptsASoundJob) {
 TEST(Validate, AcceptsTheEndsOfEachRange) {
   JobSpec job = ValidJob();
   job.training.gradient_clipping = 0;
+  job.training.max_consecutive_skipped_steps = 1;
   job.training.seed = std::numeric_limits<uint64_t>::max();
   job.optimizer.beta1 = 0;
   job.optimizer.weight_decay = 0;
@@ -132,6 +133,8 @@ TEST(Validate, ChecksTrainingAndOptimizer) {
        "training.steps: 0 is out of range; use 1 to 2147483648"},
       {[](JobSpec& j) { j.training.gradient_clipping = -1; },
        "training.gradient_clipping: -1 is out of range; use 0 (off) or more"},
+      {[](JobSpec& j) { j.training.max_consecutive_skipped_steps = 0; },
+       "training.max_consecutive_skipped_steps: 0 is out of range; use 1 to 2147483648"},
       {[](JobSpec& j) { j.training.gradient_clipping = kNan; },
        "training.gradient_clipping: nan is out of range; use 0 (off) or more"},
       {[](JobSpec& j) { j.optimizer.lr = 0; },

@@ -50,7 +50,7 @@ JobSpec FullJob() {
       ModelFamily::kLlama, 257, 64, 3, 4, 2, 16, 256, 128, 1e-6, 0.01, 5e5, true, 8, 2, 256, 64,
       {8, 2, 5, 4096},     true};
   job.data = {{{"/a.txt"}, {"/b.txt"}}, {{"/v.txt"}}, 0.1, TokenFormat::kNanogpt};
-  job.training = {32, 8, 2, 4, 20, 0.5, 7, Precision::kBf16, 16};
+  job.training = {32, 8, 2, 4, 20, 0.5, 7, Precision::kBf16, 3, 16};
   job.optimizer = {OptimizerKind::kSgd, 1e-3, 0.8, 0.99, 1e-9, 0.2};
   job.lr_scheduler = {LrSchedule::kLinear, 5, 10, 1e-5};
   job.parallelism = {2, 3, 4, 5, 6, 1, 2, true, ScheduleKind::kGpipe, 7, {{1, 2}}};

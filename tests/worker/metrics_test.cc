@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,21 @@ TEST(MetricsLine, HasTheHeldOutLossOnlyWhenItWasTaken) {
   report.valid_loss = 3;
   EXPECT_TRUE(MetricsLine(report, 3).ends_with(
       ",\"generation\":3,\"valid_loss\":3,\"valid_loss_hex\":\"0x1.8p+1\"}"));
+}
+
+// JSON has no word for it; the hexadecimal form has.
+TEST(MetricsLine, OfASkippedStepIsStillJson) {
+  StepReport report = Report();
+  report.loss = std::numeric_limits<double>::quiet_NaN();
+  report.grad_norm = std::numeric_limits<double>::infinity();
+  report.skipped = true;
+  report.skipped_steps = 2;
+  const std::string line = MetricsLine(report, 3);
+  EXPECT_TRUE(
+      line.starts_with("{\"step\":12,\"loss\":null,\"loss_hex\":\"nan\",\"grad_norm\":null,"
+                       "\"grad_norm_hex\":\"inf\","))
+      << line;
+  EXPECT_TRUE(line.ends_with(",\"skipped\":true,\"skipped_steps\":2}")) << line;
 }
 
 TEST(MetricsFile, KeepsTheLinesOfEarlierGenerations) {

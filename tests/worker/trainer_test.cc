@@ -208,23 +208,22 @@ TEST(Trainer, AppendsALineOfMetricsPerStep) {
   EXPECT_EQ(step, 3);
 }
 
-// Wherever the first infinity arises, all ranks end, and no checkpoint of it is left.
+// The first update ruins the weights: no later step is finite, and all ranks end.
 TEST(Trainer, EndsWhenTheLossIsNotFinite) {
   const TestFolder folder;
   JobSpec job = SmallJob(folder.path());
   job.optimizer.lr = 1e30;
-  job.checkpoint.interval = 5;
   const TrainingOutcome outcome =
       TrainWith(job, MakeLayout(2, 2, 2, k1f1b, 1, job), folder.Make("run"));
   // All learn it from one reduction; who does first ends the others, some perhaps within it.
   int named = 0;
   for (const absl::Status& status : outcome.statuses) {
     const std::string message(status.message());
-    EXPECT_THAT(message, testing::HasSubstr("step 2"));
     if (absl::IsAborted(status)) continue;
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-    EXPECT_THAT(message,
-                testing::AllOf(testing::HasSubstr("nan"), testing::HasSubstr("optimizer.lr")));
+    EXPECT_THAT(message, testing::AllOf(testing::HasSubstr("step 6 is nan"),
+                                        testing::HasSubstr("optimizer.lr"),
+                                        testing::HasSubstr("5 steps in a row were skipped")));
     ++named;
   }
   EXPECT_GE(named, 1);

@@ -1,0 +1,36 @@
+#include "worker/update_guard.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+namespace weft {
+
+absl::Status CheckFinite(absl::string_view what, double value, int64_t step) {
+  if (std::isfinite(value)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(what, " of step ", step, " is ", value,
+                   ": training has diverged; lower optimizer.lr, raise lr_scheduler.warmup_steps "
+                   "or set training.gradient_clipping, then resume or start with --fresh"));
+}
+
+bool UpdateGuard::Admit(int64_t step, double loss, double grad_norm) {
+  cause_ = CheckFinite("loss", loss, step);
+  if (cause_.ok()) cause_ = CheckFinite("gradient norm", grad_norm, step);
+  if (cause_.ok()) {
+    progress_.skipped_in_a_row = 0;
+    return true;
+  }
+  ++progress_.skipped_steps;
+  ++progress_.skipped_in_a_row;
+  return false;
+}
+
+absl::Status UpdateGuard::CheckGoingOn() const {
+  if (progress_.skipped_in_a_row < most_in_a_row_) return absl::OkStatus();
+  return {cause_.code(), absl::StrCat(cause_.message(), "; ", progress_.skipped_in_a_row,
+                                      " steps in a row were skipped, as many as "
+                                      "training.max_consecutive_skipped_steps allows")};
+}
+
+}  // namespace weft
