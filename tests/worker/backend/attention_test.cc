@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/backend/device_fixture.h"
+#include "tests/worker/backend/tested_backend.h"
 #include "worker/backend/device.h"
 
 namespace weft {
@@ -185,8 +186,8 @@ class Attention : public DeviceTest {
     return {Download(o), Download(lse), Download(dq), Download(dk), Download(dv)};
   }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, Attention, ::testing::Values(BackendKind::kCpu),
-                         [](const auto&) { return "cpu"; });
+INSTANTIATE_TEST_SUITE_P(Backends, Attention, ::testing::ValuesIn(TestedBackends()),
+                         [](const auto& suite) { return suite.param; });
 
 // Tiles are 128 queries and 256 keys; documents cross them, end at them, begin at each side.
 std::vector<Case> Cases() {

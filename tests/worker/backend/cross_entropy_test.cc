@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/worker/backend/device_fixture.h"
+#include "tests/worker/backend/tested_backend.h"
 #include "worker/backend/device.h"
 
 namespace weft {
@@ -66,8 +67,8 @@ class CrossEntropy : public DeviceTest {
     return result;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, CrossEntropy, ::testing::Values(BackendKind::kCpu),
-                         [](const auto&) { return "cpu"; });
+INSTANTIATE_TEST_SUITE_P(Backends, CrossEntropy, ::testing::ValuesIn(TestedBackends()),
+                         [](const auto& suite) { return suite.param; });
 
 double LossOf(const Doubles& logits, const std::vector<int32_t>& targets) {
   double loss = 0;

@@ -5,7 +5,7 @@
 #include <limits>
 #include <random>
 
-#include "worker/backend/cpu/device_cpu.h"
+#include "tests/worker/backend/tested_backend.h"
 
 namespace weft {
 
@@ -49,8 +49,8 @@ Doubles DifferenceQuotient(const std::function<double(const Doubles&)>& f, Doubl
 }
 
 void DeviceTest::SetUp() {
-  if (GetParam() != BackendKind::kCpu) GTEST_SKIP() << "only the cpu backend computes";
-  device_ = MakeCpuDevice({});
+  device_ = OpenTested(GetParam());
+  if (device_ == nullptr) GTEST_SKIP() << "no " << GetParam() << " device here";
 }
 
 void DeviceTest::TearDown() {

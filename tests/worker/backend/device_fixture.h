@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "plan/cluster.h"
 #include "worker/backend/device.h"
 
 namespace weft {
@@ -26,7 +26,7 @@ double RelativeError(const std::vector<float>& actual, const Doubles& expected);
 // d f / d x by central differences in double.
 Doubles DifferenceQuotient(const std::function<double(const Doubles&)>& f, Doubles x);
 
-class DeviceTest : public ::testing::TestWithParam<BackendKind> {
+class DeviceTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override;
   void TearDown() override;
@@ -42,7 +42,7 @@ class DeviceTest : public ::testing::TestWithParam<BackendKind> {
  private:
   View Allocate(int64_t rows, int64_t cols, DType dtype);
 
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<Device, void (*)(Device*)> device_ = {nullptr, nullptr};
   std::vector<std::pair<void*, int64_t>> allocations_;
 };
 

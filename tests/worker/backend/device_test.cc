@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/backend/device_fixture.h"
+#include "tests/worker/backend/tested_backend.h"
 #include "worker/backend/cpu/exp.h"
 
 namespace weft {
@@ -22,8 +23,8 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 
 class DeviceOps : public DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(Backends, DeviceOps, ::testing::Values(BackendKind::kCpu),
-                         [](const auto&) { return "cpu"; });
+INSTANTIATE_TEST_SUITE_P(Backends, DeviceOps, ::testing::ValuesIn(TestedBackends()),
+                         [](const auto& suite) { return suite.param; });
 
 double Dot(const Doubles& x, const std::vector<float>& y) {
   double total = 0;

@@ -7,14 +7,15 @@
 
 #include "gtest/gtest.h"
 #include "tests/worker/backend/device_fixture.h"
+#include "tests/worker/backend/tested_backend.h"
 #include "worker/backend/device.h"
 
 namespace weft {
 namespace {
 
 class LlamaOps : public DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(Backends, LlamaOps, ::testing::Values(BackendKind::kCpu),
-                         [](const auto&) { return "cpu"; });
+INSTANTIATE_TEST_SUITE_P(Backends, LlamaOps, ::testing::ValuesIn(TestedBackends()),
+                         [](const auto& suite) { return suite.param; });
 
 double Dot(const Doubles& x, const std::vector<float>& y) {
   double total = 0;
