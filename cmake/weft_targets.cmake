@@ -14,7 +14,7 @@ function(weft_library name)
   add_library(weft_${name} STATIC ${arg_SOURCES})
   add_library(weft::${name} ALIAS weft_${name})
   target_include_directories(weft_${name} PUBLIC ${PROJECT_SOURCE_DIR})
-  target_compile_options(weft_${name} PRIVATE ${WEFT_WARNINGS})
+  target_compile_options(weft_${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${WEFT_WARNINGS}>")
   target_link_libraries(weft_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
 endfunction()
 

@@ -44,10 +44,12 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(const RankMemory& memory, D
   CHECK(offset_bytes == memory.total_bytes() && offset_bytes > 0);
   arena->block_ = static_cast<char*>(device.Allocate(offset_bytes));
   if (arena->block_ == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("device memory: ", offset_bytes,
-                     " bytes are planned for this worker, but the device does not have them; use "
-                     "a smaller training.micro_batch_size or more workers"));
+    const BackendStatus cause = device.Synchronize();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "device memory: ", offset_bytes,
+        " bytes are planned for this worker, but the device does not have them; use a smaller "
+        "training.micro_batch_size or more workers",
+        cause.ok() ? "" : absl::StrCat(" (", cause.text, ")")));
   }
   arena->bytes_ = offset_bytes;
   device.Zero({.data = arena->block_, .rows = 1, .cols = offset_bytes / 4});

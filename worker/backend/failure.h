@@ -13,6 +13,7 @@ namespace weft {
 enum FailureCode : int {
   kInvalidArgument = 3,
   kDeadlineExceeded = 4,
+  kFailedPrecondition = 9,
   kAborted = 10,
   kUnimplemented = 12,
   kInternal = 13,

@@ -1,5 +1,4 @@
-// The door of libweft_cuda.so. It finds and describes devices; training is refused by name until
-// every operation of device.h has its kernel.
+// The door of libweft_cuda.so.
 #include "worker/backend/backend.h"
 
 #include <cuda_runtime.h>
@@ -7,18 +6,14 @@
 
 #include <array>
 #include <cstdio>
+#include <memory>
 
+#include "worker/backend/cuda/cuda_status.h"
+#include "worker/backend/cuda/device_cuda.h"
 #include "worker/backend/failure.h"
 
 namespace weft {
 namespace {
-
-// The one place that turns CUDA's codes into statuses.
-BackendStatus FromCuda(cudaError_t code, const char* call) {
-  if (code == cudaSuccess) return {};
-  return Failure(kUnavailable, "%s failed: %s; nvidia-smi shows driver and devices", call,
-                 cudaGetErrorString(code));
-}
 
 BackendStatus DeviceCount(int* count) {
   *count = 0;
@@ -46,19 +41,27 @@ BackendStatus DescribeDevice(int local_index, DeviceDescription* description) {
   return {};
 }
 
-BackendStatus CannotTrain() {
-  return Failure(kUnimplemented,
-                 "the cuda backend cannot train yet; use cluster.device.backend cpu");
-}
-
-BackendStatus OpenDevice(const DeviceOptions* /*options*/, Device** /*device*/) {
-  return CannotTrain();
+BackendStatus OpenDevice(const DeviceOptions* options, Device** device) {
+  int count = 0;
+  if (const BackendStatus s = DeviceCount(&count); !s.ok()) return s;
+  if (count == 0) return FromCuda(cudaErrorNoDevice, "opening a device");
+  if (options->local_index < 0 || options->local_index >= count) {
+    return Failure(kInvalidArgument,
+                   "cuda device %d does not exist; this host has %d: start at most as many workers "
+                   "on it",
+                   options->local_index, count);
+  }
+  std::unique_ptr<Device> opened;
+  if (const BackendStatus s = OpenCudaDevice(*options, &opened); !s.ok()) return s;
+  *device = opened.release();
+  return {};
 }
 void CloseDevice(Device* device) {
   delete device;
 }
 BackendStatus OpenComm(const CommOptions* /*options*/, Comm** /*comm*/) {
-  return CannotTrain();
+  return Failure(kUnimplemented,
+                 "the cuda backend has no communicator yet; use cluster.device.backend cpu");
 }
 void CloseComm(Comm* comm) {
   delete comm;

@@ -1,0 +1,212 @@
+// Stands in for the toolkit's header of this name where kernels run on the CPU (threads.h): the
+// words of the language as macros and functions, and the calls of the run time that the backend
+// makes. There is one device; a stream runs what it is given at once.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "tests/gpu/emulation/threads.h"
+
+// NOLINTBEGIN: names are the toolkit's.
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __shared__ static thread_local
+#define __launch_bounds__(...)
+
+#define threadIdx ::weft::emulation::thread_index
+#define blockIdx ::weft::emulation::block_index
+#define blockDim ::weft::emulation::block_size
+#define gridDim ::weft::emulation::grid_size
+
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+inline void __syncthreads() {
+  weft::emulation::WaitForBlock();
+}
+inline void __syncwarp() {
+  weft::emulation::WaitForWarp();
+}
+template <typename T>
+T __shfl_sync(unsigned /*mask*/, T value, int lane) {
+  static_assert(sizeof(T) <= 8);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  bits = weft::emulation::Exchange(bits, lane);
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask) {
+  return __shfl_sync(mask, value, weft::emulation::Lane() ^ lane_mask);
+}
+inline unsigned __ballot_sync(unsigned /*mask*/, int predicate) {
+  return weft::emulation::Ballot(predicate != 0);
+}
+inline int __popc(unsigned bits) {
+  return __builtin_popcount(bits);
+}
+inline int __ffs(int bits) {
+  return __builtin_ffs(bits);
+}
+template <typename T>
+T __ldg(const T* at) {
+  return *at;
+}
+using std::max;
+using std::min;
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorECCUncorrectable = 214,
+  cudaErrorUnsupportedPtxVersion = 222,
+  cudaErrorContained = 721,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorNotReady = 600,
+  cudaErrorDevicesUnavailable = 46,
+  cudaErrorSystemNotReady = 802,
+  cudaErrorSystemDriverMismatch = 803,
+};
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+};
+using cudaStream_t = struct cudaStream*;
+using cudaEvent_t = struct cudaEvent*;
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+
+struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem;
+  int major;
+  int minor;
+};
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
+
+inline const char* cudaGetErrorString(cudaError_t code) {
+  return code == cudaSuccess ? "no error" : "an emulated error";
+}
+inline cudaError_t cudaGetLastError() {
+  return cudaSuccess;
+}
+inline cudaError_t cudaPeekAtLastError() {
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int device) {
+  return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+}
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) {
+  *properties = {"emulated", size_t{4} << 30, 9, 0};
+  return cudaSuccess;
+}
+inline cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *free = *total = size_t{4} << 30;
+  return cudaSuccess;
+}
+inline cudaError_t cudaMalloc(void** data, size_t bytes) {
+  *data = bytes > (size_t{4} << 30) ? nullptr : std::aligned_alloc(512, (bytes + 511) / 512 * 512);
+  return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+inline cudaError_t cudaFree(void* data) {
+  std::free(data);
+  return cudaSuccess;
+}
+template <typename T>
+cudaError_t cudaMalloc(T** data, size_t bytes) {
+  return cudaMalloc(reinterpret_cast<void**>(data), bytes);
+}
+inline cudaError_t cudaMallocHost(void** data, size_t bytes) {
+  return cudaMalloc(data, bytes);
+}
+inline cudaError_t cudaFreeHost(void* data) {
+  return cudaFree(data);
+}
+inline cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t /*stream*/) {
+  std::memset(data, value, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
+                                   cudaMemcpyKind /*kind*/, cudaStream_t /*stream*/) {
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
+  *stream = nullptr;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamDestroy(cudaStream_t /*stream*/) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t /*stream*/) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamQuery(cudaStream_t /*stream*/) {
+  return cudaSuccess;
+}
+inline constexpr unsigned cudaEventDisableTiming = 2;
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+  *event = nullptr;
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventDestroy(cudaEvent_t /*event*/) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t /*event*/, cudaStream_t /*stream*/) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventSynchronize(cudaEvent_t /*event*/) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data) {
+  std::memcpy(handle->reserved, &data, sizeof(data));
+  return cudaSuccess;
+}
+inline cudaError_t cudaIpcOpenMemHandle(void** data, cudaIpcMemHandle_t handle,
+                                        unsigned /*flags*/) {
+  std::memcpy(data, handle.reserved, sizeof(*data));
+  return cudaSuccess;
+}
+inline cudaError_t cudaIpcCloseMemHandle(void* /*data*/) {
+  return cudaSuccess;
+}
+inline constexpr unsigned cudaIpcMemLazyEnablePeerAccess = 1;
+// NOLINTEND

@@ -1,0 +1,246 @@
+#include "tests/gpu/emulation/threads.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+// Saves the callee's registers and the stack pointer, and goes on where `to` was saved. The
+// library's swapcontext asks the kernel for the signal mask each time, which costs fifty times as
+// much.
+extern "C" void WeftSwitchStack(void** from, void* to);
+asm(R"(
+.text
+.globl WeftSwitchStack
+.type WeftSwitchStack, @function
+WeftSwitchStack:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+)");
+
+namespace weft::emulation {
+namespace {
+
+constexpr size_t kStackBytes = 256 << 10;
+constexpr int kWarp = 32;
+
+[[noreturn]] void Die(const char* what) {
+  std::fprintf(stderr, "emulated kernel, block (%u, %u, %u) thread (%u, %u, %u): %s\n",
+               block_index.x, block_index.y, block_index.z, thread_index.x, thread_index.y,
+               thread_index.z, what);
+  std::abort();
+}
+
+// A passage is complete when all have come.
+struct Barrier {
+  int arrived = 0;
+  int ended = 0;  // threads that will not come
+  int64_t passages = 0;
+};
+
+struct Thread {
+  Barrier* waits_at = nullptr;  // null: ready, or has ended
+  int64_t waits_for = 0;        // passages of that barrier
+  int64_t exchanges = 0;        // picks one of two slots: a fast lane overwrites no slow one's
+  void* stack_pointer = nullptr;
+  bool ended = false;
+};
+
+// One host thread's emulated device. A stack runs one new thread after the other until one of them
+// has to wait, so that a kernel without barriers costs a call per thread.
+class Block {
+ public:
+  ~Block() {
+    for (char* const stack : free_stacks_) munmap(stack, kStackBytes);
+  }
+
+  Order order = Order::kAscending;
+  std::vector<char> shared;
+
+  void Run(const std::function<void()>& body) {
+    count_ = static_cast<int>(block_size.x * block_size.y * block_size.z);
+    body_ = &body;
+    threads_.assign(static_cast<size_t>(count_), {});
+    warps_.assign(static_cast<size_t>((count_ + kWarp - 1) / kWarp), {});
+    slots_.resize(threads_.size() * 2);
+    all_ = {};
+    started_ = 0;
+    while (started_ < count_) SwitchTo(NewStack());
+    while (all_.ended < count_) {
+      bool moved = false;
+      for (int place = 0; place < count_; ++place) {
+        const int index = AtPlace(place);
+        Thread& thread = At(index);
+        if (thread.ended || thread.waits_at->passages < thread.waits_for) continue;
+        moved = true;
+        Enter(index);
+        SwitchTo(thread.stack_pointer);
+      }
+      if (!moved) Die("no thread can go on: a barrier that not all of them reach");
+    }
+  }
+
+  void WaitForBlock() { Wait(&all_, count_); }
+  void WaitForWarp() { Wait(&WarpOf(current_), Lanes()); }
+
+  uint64_t Exchange(uint64_t value, int lane) {
+    const uint64_t* const slots = Bring(value);
+    if (lane < 0 || lane >= Lanes()) Die("an exchange with a lane that is not there");
+    return slots[lane];
+  }
+  uint32_t Ballot(bool value) {
+    const uint64_t* const slots = Bring(value ? 1 : 0);
+    uint32_t bits = 0;
+    for (int lane = 0; lane < Lanes(); ++lane) {
+      if (slots[lane] != 0) bits |= uint32_t{1} << lane;
+    }
+    return bits;
+  }
+  int Lane() const { return current_ % kWarp; }
+
+ private:
+  static void Entry();
+
+  Thread& At(int index) { return threads_[static_cast<size_t>(index)]; }
+  Barrier& WarpOf(int index) { return warps_[static_cast<size_t>(index / kWarp)]; }
+  int AtPlace(int place) const { return order == Order::kAscending ? place : count_ - 1 - place; }
+  int Lanes() const { return std::min(kWarp, count_ - current_ / kWarp * kWarp); }
+
+  void Enter(int index) {
+    current_ = index;
+    const auto at = static_cast<unsigned>(index);
+    thread_index = {at % block_size.x, at / block_size.x % block_size.y,
+                    at / block_size.x / block_size.y};
+  }
+
+  void SwitchTo(void* stack_pointer) { WeftSwitchStack(&scheduler_, stack_pointer); }
+
+  void* NewStack() {
+    if (free_stacks_.empty()) {
+      void* const stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (stack == MAP_FAILED) Die("no memory for stacks");
+      free_stacks_.push_back(static_cast<char*>(stack));
+    }
+    stack_ = free_stacks_.back();
+    free_stacks_.pop_back();
+    // As WeftSwitchStack leaves it: six registers, then where to go; aligned as after a call.
+    auto* const top = reinterpret_cast<void**>(stack_ + kStackBytes);
+    void** const pointer = top - 8;
+    std::fill_n(pointer, 8, nullptr);
+    pointer[6] = reinterpret_cast<void*>(&Entry);
+    return pointer;
+  }
+
+  void RunNewThreads() {
+    char* const stack = stack_;
+    while (started_ < count_) {
+      const int index = AtPlace(started_++);
+      Enter(index);
+      (*body_)();
+      At(index).ended = true;
+      ++all_.ended;
+      ++WarpOf(index).ended;
+      if (all_.arrived > 0 || WarpOf(index).arrived > 0) Die("ended while others wait for it");
+    }
+    free_stacks_.push_back(stack);
+    void* unused = nullptr;
+    WeftSwitchStack(&unused, scheduler_);
+  }
+
+  uint64_t* Bring(uint64_t value) {
+    const int index = current_;
+    const size_t half = static_cast<size_t>(At(index).exchanges++ % 2) * threads_.size();
+    slots_[half + static_cast<size_t>(index)] = value;
+    WaitForWarp();
+    return slots_.data() + half + static_cast<size_t>(index / kWarp * kWarp);
+  }
+
+  void Wait(Barrier* barrier, int expected) {
+    if (barrier->ended > 0) Die("waits for threads that have ended");
+    Thread& self = At(current_);
+    self.waits_at = barrier;
+    self.waits_for = barrier->passages + 1;
+    if (++barrier->arrived == expected) {
+      barrier->arrived = 0;
+      ++barrier->passages;
+    }
+    WeftSwitchStack(&self.stack_pointer, scheduler_);
+  }
+
+  const std::function<void()>* body_ = nullptr;
+  std::vector<Thread> threads_;
+  std::vector<Barrier> warps_;
+  Barrier all_;
+  std::vector<uint64_t> slots_;
+  std::vector<char*> free_stacks_;
+  char* stack_ = nullptr;  // of the thread that starts
+  int count_ = 0;
+  int started_ = 0;
+  int current_ = 0;
+  void* scheduler_ = nullptr;
+};
+
+thread_local Block block;
+
+void Block::Entry() {
+  block.RunNewThreads();
+  Die("ran on after its end");
+}
+
+}  // namespace
+
+void SetOrder(Order order) {
+  block.order = order;
+}
+
+void RunGrid(Index3 grid, Index3 size, size_t shared_bytes, const std::function<void()>& thread) {
+  grid_size = grid;
+  block_size = size;
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        block_index = {x, y, z};
+        block.shared.assign(shared_bytes, '\xff');
+        block.Run(thread);
+      }
+    }
+  }
+}
+
+void* SharedMemory() {
+  return block.shared.data();
+}
+void WaitForBlock() {
+  block.WaitForBlock();
+}
+void WaitForWarp() {
+  block.WaitForWarp();
+}
+uint64_t Exchange(uint64_t value, int lane) {
+  return block.Exchange(value, lane);
+}
+uint32_t Ballot(bool value) {
+  return block.Ballot(value);
+}
+int Lane() {
+  return block.Lane();
+}
+
+}  // namespace weft::emulation

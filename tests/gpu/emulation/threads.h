@@ -1,0 +1,41 @@
+// Threads of a GPU, on the CPU: runs a kernel's blocks one after the other, each thread of a block
+// on a stack of its own, switched at barriers and warp exchanges. So kernels meet a compiler, an
+// address checker and the tests of their operations where there is no device. It shows wrong
+// indices, missing barriers (SetOrder) and exchanges by a part of a warp; it shows nothing of
+// speed, memory ordering, or what nvcc makes of the code.
+//
+// One emulated device per host thread: ranks may be threads.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace weft::emulation {
+
+struct Index3 {
+  unsigned x = 0, y = 0, z = 0;
+};
+
+// Of the thread that runs now.
+inline thread_local Index3 thread_index, block_index, block_size, grid_size;
+
+// In which order the threads of a block start and pass barriers. A kernel that lacks a barrier
+// gives other results in another order.
+enum class Order { kAscending, kDescending };
+void SetOrder(Order order);
+
+void RunGrid(Index3 grid, Index3 block, size_t shared_bytes, const std::function<void()>& thread);
+
+// Dynamic shared memory of the running block; filled with 0xff (not-a-number) before each block.
+void* SharedMemory();
+
+void WaitForBlock();
+// Every lane of the warp must come; the process ends with a message otherwise.
+void WaitForWarp();
+// What lane `lane` of the warp brought to this exchange. Collective over the warp.
+uint64_t Exchange(uint64_t value, int lane);
+// Bit i: lane i brought a value that is not zero. Collective over the warp.
+uint32_t Ballot(bool value);
+int Lane();
+
+}  // namespace weft::emulation

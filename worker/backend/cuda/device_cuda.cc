@@ -1,0 +1,423 @@
+#include "worker/backend/cuda/device_cuda.h"
+
+#include <algorithm>
+#include <climits>
+#include <initializer_list>
+#include <map>
+
+#include "worker/backend/cuda/cuda_status.h"
+#include "worker/backend/cuda/gemm.h"
+#include "worker/backend/cuda/kernels.h"
+#include "worker/backend/cuda/staging.h"
+#include "worker/backend/failure.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kAlignment = 4096;
+
+bool IsFloat(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF16;
+}
+bool IsMatrix(View x, int64_t rows, int64_t cols) {
+  return IsFloat(x.dtype) && x.rows == rows && x.cols == cols && x.data != nullptr;
+}
+// Of single precision: statistics, gradients of weights, states of the optimizer.
+bool IsF32(View x, int64_t count) {
+  return x.dtype == DType::kF32 && x.elements() == count && x.data != nullptr;
+}
+// Of the type of `like`.
+bool IsVector(View x, int64_t count, View like) {
+  return x.dtype == like.dtype && x.elements() == count && x.data != nullptr;
+}
+bool AreIds(View x, int64_t count) {
+  return x.dtype == DType::kI32 && x.elements() == count && x.data != nullptr;
+}
+bool SameShape(View x, View y) {
+  return IsMatrix(x, y.rows, y.cols) && x.dtype == y.dtype && y.data != nullptr;
+}
+
+// Each operation checks shapes, as the CPU device does: a wrong one is refused (Internal), nothing
+// is queued, and it shows at the next Synchronize().
+class CudaDevice final : public Device {
+ public:
+  CudaDevice() = default;
+  ~CudaDevice() override {
+    gemm_.reset();
+    staging_.reset();
+    for (const auto& [data, block] : blocks_) cudaFree(block);
+    if (results_ != nullptr) cudaFreeHost(results_);
+    cudaFree(workspace_);
+    cudaFree(totals_);
+    cudaFree(queue_.scratch);
+    if (queue_.stream != nullptr) cudaStreamDestroy(queue_.stream);
+  }
+
+  BackendStatus Open(int index) {
+    queue_.scratch_bytes = kScratchBytes;
+    const struct {
+      const char* what;
+      cudaError_t code;
+    } steps[] = {
+        {"cudaSetDevice", cudaSetDevice(index)},
+        {"making a stream", cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking)},
+        {"allocating scratch memory",
+         cudaMalloc(&queue_.scratch, static_cast<size_t>(kScratchBytes))},
+        {"allocating the workspace of matrix products",
+         cudaMalloc(&workspace_, static_cast<size_t>(kGemmWorkspaceBytes))},
+        {"allocating memory for totals", cudaMalloc(&totals_, sizeof(double))},
+        {"allocating pinned memory", cudaMallocHost(&results_, sizeof(double))},
+    };
+    for (const auto& [what, code] : steps) {
+      if (code != cudaSuccess) return FromCuda(code, what);
+    }
+    staging_ = std::make_unique<Staging>(queue_.stream);
+    if (BackendStatus s = FromCuda(staging_->Open(), "allocating pinned memory"); !s.ok()) return s;
+    return OpenGemm(queue_.stream, workspace_, &gemm_);
+  }
+
+  void* Allocate(int64_t bytes) override {
+    size_t free = 0;
+    size_t total = 0;
+    if (!Check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo")) return nullptr;
+    const int64_t wanted = bytes + kAlignment;
+    if (bytes <= 0 || wanted > static_cast<int64_t>(free)) {
+      Fail(Failure(kFailedPrecondition,
+                   "cuda: %lld bytes are asked for, %lld of the device's %lld are free; nvidia-smi "
+                   "shows who holds the rest",
+                   static_cast<long long>(bytes), static_cast<long long>(free),
+                   static_cast<long long>(total)));
+      return nullptr;
+    }
+    void* block = nullptr;
+    const cudaError_t code = cudaMalloc(&block, static_cast<size_t>(wanted));
+    if (code != cudaSuccess) {
+      cudaGetLastError();  // running out of memory is no lasting error
+      Check(code, "allocating the arena");
+      return nullptr;
+    }
+    const auto address = reinterpret_cast<uintptr_t>(block);
+    void* const data = static_cast<char*>(block) + (kAlignment - address % kAlignment) % kAlignment;
+    blocks_[data] = block;
+    return data;
+  }
+  void Free(void* data, int64_t /*bytes*/) override {
+    const auto found = blocks_.find(data);
+    if (found == blocks_.end()) return;
+    Check(cudaFree(found->second), "cudaFree");
+    blocks_.erase(found);
+  }
+
+  void CopyIn(View to, const void* from_host) override {
+    if (to.elements() > 0)
+      Check(staging_->In(to.data, from_host, to.bytes()), "copy to the device");
+  }
+  void CopyOut(void* to_host, View from) override {
+    if (from.elements() > 0) {
+      Check(staging_->Out(to_host, from.data, from.bytes()), "copy from the device");
+    }
+  }
+  BackendStatus Synchronize() override {
+    Check(cudaStreamSynchronize(queue_.stream), "the work that was queued");
+    const BackendStatus first = failure_;
+    failure_ = {};
+    return first;
+  }
+
+  void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
+              View c) override {
+    const bool flip_a = transpose_a == Transpose::kYes;
+    const bool flip_b = transpose_b == Transpose::kYes;
+    const int64_t m = flip_a ? a.cols : a.rows;
+    const int64_t k = flip_a ? a.rows : a.cols;
+    const int64_t n = flip_b ? b.rows : b.cols;
+    if (!Require(IsMatrix(a, a.rows, a.cols) && (flip_b ? b.cols : b.rows) == k &&
+                     IsMatrix(b, b.rows, b.cols) && IsMatrix(c, m, n) && a.dtype == b.dtype &&
+                     (c.dtype == a.dtype || c.dtype == DType::kF32) &&
+                     std::max({m, n, k}) <= INT_MAX,
+                 "MatMul", c)) {
+      return;
+    }
+    Fail(gemm_->Run({a, transpose_a, b, transpose_b, beta, c}));
+  }
+
+  void Zero(View x) override {
+    if (x.elements() == 0) return;
+    Check(cudaMemsetAsync(x.data, 0, static_cast<size_t>(x.bytes()), queue_.stream), "Zero");
+  }
+  void Copy(View to, View from) override {
+    if (!Require(to.elements() == from.elements() && to.dtype == from.dtype, "Copy", to)) return;
+    if (to.elements() == 0 || to.data == from.data) return;
+    Check(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(to.bytes()),
+                          cudaMemcpyDeviceToDevice, queue_.stream),
+          "Copy");
+  }
+  void Add(View x, View y) override {
+    if (!Require(IsFloat(y.dtype) && IsVector(x, y.elements(), y) && y.data != nullptr, "Add", y)) {
+      return;
+    }
+    Check(QueueAdd(queue_, x, y), "Add");
+  }
+  void Scale(View x, double factor) override {
+    if (!Require(IsMatrix(x, x.rows, x.cols), "Scale", x)) return;
+    Check(QueueScale(queue_, factor, x), "Scale");
+  }
+  void AddBias(View bias, View x) override {
+    if (!Require(IsVector(bias, x.cols, x) && IsMatrix(x, x.rows, x.cols), "AddBias", x)) return;
+    Check(QueueAddBias(queue_, bias, x), "AddBias");
+  }
+  void BiasGradient(View dy, View dbias) override {
+    if (!Require(IsF32(dbias, dy.cols) && IsMatrix(dy, dy.rows, dy.cols), "BiasGradient", dy)) {
+      return;
+    }
+    Check(QueueBiasGradient(queue_, dy, dbias), "BiasGradient");
+  }
+
+  void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
+                 View rstd) override {
+    if (!Require(SameShape(x, y) && IsVector(weight, x.cols, x) && IsVector(bias, x.cols, x) &&
+                     IsF32(mean, x.rows) && IsF32(rstd, x.rows),
+                 "LayerNorm", x)) {
+      return;
+    }
+    Check(QueueLayerNorm(queue_, x, weight, bias, eps, y, mean, rstd), "LayerNorm");
+  }
+  void LayerNormGradient(View dy, View x, View weight, View mean, View rstd, View dx, View dweight,
+                         View dbias) override {
+    if (!Require(SameShape(x, dy) && SameShape(x, dx) && IsVector(weight, x.cols, x) &&
+                     IsF32(mean, x.rows) && IsF32(rstd, x.rows) && IsF32(dweight, x.cols) &&
+                     IsF32(dbias, x.cols),
+                 "LayerNormGradient", x)) {
+      return;
+    }
+    Check(QueueLayerNormWeightGradient(queue_, dy, x, mean, rstd, dweight, dbias),
+          "LayerNormGradient");
+    Check(QueueLayerNormInputGradient(queue_, dy, x, weight, mean, rstd, dx), "LayerNormGradient");
+  }
+
+  void RmsNorm(View x, View weight, double eps, View y, View rstd) override {
+    if (!Require(SameShape(x, y) && IsVector(weight, x.cols, x) && IsF32(rstd, x.rows), "RmsNorm",
+                 x)) {
+      return;
+    }
+    Check(QueueRmsNorm(queue_, x, weight, eps, y, rstd), "RmsNorm");
+  }
+  void RmsNormGradient(View dy, View x, View weight, View rstd, View dx, View dweight) override {
+    if (!Require(SameShape(x, dy) && SameShape(x, dx) && IsVector(weight, x.cols, x) &&
+                     IsF32(rstd, x.rows) && IsF32(dweight, x.cols),
+                 "RmsNormGradient", x)) {
+      return;
+    }
+    Check(QueueRmsNormWeightGradient(queue_, dy, x, rstd, dweight), "RmsNormGradient");
+    Check(QueueRmsNormInputGradient(queue_, dy, x, weight, rstd, dx), "RmsNormGradient");
+  }
+
+  void Rotate(View table, Turn turn, View x) override {
+    if (!Require(IsMatrix(x, x.rows, x.cols) && IsF32(table, table.elements()) && table.rows >= 1 &&
+                     x.rows % table.rows == 0 && table.cols >= 2 && table.cols % 2 == 0 &&
+                     x.cols % table.cols == 0,
+                 "Rotate", x)) {
+      return;
+    }
+    Check(QueueRotate(queue_, table, turn, x), "Rotate");
+  }
+
+  void Gelu(View x, View y) override {
+    if (!Require(SameShape(x, y), "Gelu", x)) return;
+    Check(QueueGelu(queue_, x, y), "Gelu");
+  }
+  void GeluGradient(View dy, View x, View dx) override {
+    if (!Require(SameShape(x, dy) && SameShape(x, dx), "GeluGradient", x)) return;
+    Check(QueueGeluGradient(queue_, dy, x, dx), "GeluGradient");
+  }
+
+  void SwiGlu(View gate, View up, View y) override {
+    if (!Require(SameShape(gate, up) && SameShape(gate, y), "SwiGlu", gate)) return;
+    Check(QueueSwiGlu(queue_, gate, up, y), "SwiGlu");
+  }
+  void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
+    if (!Require(SameShape(gate, dy) && SameShape(gate, up) && SameShape(gate, dgate) &&
+                     SameShape(gate, dup) && dgate.data != dup.data,
+                 "SwiGluGradient", gate)) {
+      return;
+    }
+    Check(QueueSwiGluGradient(queue_, dy, gate, up, dgate, dup), "SwiGluGradient");
+  }
+
+  void Embed(View ids, View table, int64_t first_id, const View* positions, int64_t seq_len,
+             View out) override {
+    if (!Require(AreIds(ids, out.rows) && IsMatrix(out, out.rows, table.cols) &&
+                     table.dtype == out.dtype && table.data != nullptr &&
+                     (positions == nullptr || (HoldsPositions(*positions, seq_len, out.cols) &&
+                                               positions->dtype == out.dtype)),
+                 "Embed", out)) {
+      return;
+    }
+    Check(QueueEmbed(queue_, ids, table, first_id, positions, seq_len, out), "Embed");
+  }
+  void EmbedGradient(View ids, View dout, int64_t first_id, int64_t seq_len, View dtable,
+                     const View* dpositions) override {
+    if (!Require(AreIds(ids, dout.rows) && IsMatrix(dout, dout.rows, dtable.cols) &&
+                     IsF32(dtable, dtable.rows * dout.cols) &&
+                     (dpositions == nullptr || (HoldsPositions(*dpositions, seq_len, dout.cols) &&
+                                                dpositions->dtype == DType::kF32)),
+                 "EmbedGradient", dout)) {
+      return;
+    }
+    Check(QueueEmbedGradient(queue_, ids, dout, first_id, seq_len, dtable, dpositions),
+          "EmbedGradient");
+  }
+
+  // `scratch` is for devices that compute tile after tile; this one has its own.
+  void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
+                 View lse, View /*scratch*/) override {
+    if (!Require(FitsAttention(shape, {q, o}, {k, v}, first_visible, lse), "Attention", q)) return;
+    Check(QueueAttention(queue_, shape, {q, k, v, first_visible, o, lse}), "Attention");
+  }
+  void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View first_visible,
+                         View o, View lse, View dout, View dq, View dk, View dv,
+                         View /*scratch*/) override {
+    if (!Require(FitsAttention(shape, {q, o, dout, dq}, {k, v, dk, dv}, first_visible, lse),
+                 "AttentionGradient", q)) {
+      return;
+    }
+    Check(
+        QueueAttentionGradient(queue_, shape, {q, k, v, first_visible, o, lse}, {dout, dq, dk, dv}),
+        "AttentionGradient");
+  }
+
+  void RowMax(View logits, View row_max) override {
+    if (!Require(IsMatrix(logits, logits.rows, logits.cols) && IsF32(row_max, logits.rows),
+                 "RowMax", logits)) {
+      return;
+    }
+    Check(QueueRowMax(queue_, logits, row_max), "RowMax");
+  }
+  void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,
+                 View target_logit) override {
+    if (!Require(FitsRows(logits, row_max, row_sum, targets) && IsF32(target_logit, logits.rows),
+                 "RowSumExp", logits)) {
+      return;
+    }
+    Check(QueueRowSumExp(queue_, logits, row_max, targets, first_id, row_sum, target_logit),
+          "RowSumExp");
+  }
+  void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
+                       View logits) override {
+    if (!Require(FitsRows(logits, row_max, row_sum, targets), "SoftmaxGradient", logits)) return;
+    Check(QueueSoftmaxGradient(queue_, row_max, row_sum, targets, first_id, scale, logits),
+          "SoftmaxGradient");
+  }
+  double LossSum(View row_max, View row_sum, View target_logit) override {
+    const int64_t rows = row_max.elements();
+    if (!Require(IsF32(row_max, rows) && IsF32(row_sum, rows) && IsF32(target_logit, rows),
+                 "LossSum", row_max)) {
+      return 0;
+    }
+    Check(QueueLossSum(queue_, row_max, row_sum, target_logit, Totals()), "LossSum");
+    return Total("LossSum");
+  }
+  double SumOfSquares(View x) override {
+    if (!Require(IsMatrix(x, x.rows, x.cols), "SumOfSquares", x)) return 0;
+    Check(QueueSumOfSquares(queue_, x, Totals()), "SumOfSquares");
+    return Total("SumOfSquares");
+  }
+
+  void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
+             View exp_avg_sq) override {
+    const int64_t count = param.elements();
+    if (!Require(IsF32(param, count) && IsF32(gradient, count) && IsF32(exp_avg, count) &&
+                     IsF32(exp_avg_sq, count) && adamw.step >= 1,
+                 "Adamw", param)) {
+      return;
+    }
+    Check(QueueAdamw(queue_, adamw, gradient, param, exp_avg, exp_avg_sq), "Adamw");
+  }
+  void Sgd(double lr, double weight_decay, double gradient_scale, View gradient,
+           View param) override {
+    if (!Require(IsF32(gradient, param.elements()) && IsF32(param, param.elements()), "Sgd",
+                 param)) {
+      return;
+    }
+    Check(QueueSgd(queue_, lr, weight_decay, gradient_scale, gradient, param), "Sgd");
+  }
+
+ private:
+  // Keeps the first failure until Synchronize().
+  void Fail(const BackendStatus& status) {
+    if (failure_.ok()) failure_ = status;
+  }
+  bool Check(cudaError_t code, const char* what) {
+    if (code != cudaSuccess) Fail(FromCuda(code, what));
+    return code == cudaSuccess;
+  }
+  bool Require(bool fits, const char* operation, View main_operand) {
+    if (!fits) {
+      Fail(Failure(kInternal, "%s: operands do not fit together; the main one is [%lld, %lld]",
+                   operation, static_cast<long long>(main_operand.rows),
+                   static_cast<long long>(main_operand.cols)));
+    }
+    return fits;
+  }
+
+  double* Totals() { return static_cast<double*>(totals_); }
+  double Total(const char* what) {
+    Check(cudaMemcpyAsync(results_, totals_, sizeof(double), cudaMemcpyDeviceToHost, queue_.stream),
+          what);
+    Check(cudaStreamSynchronize(queue_.stream), what);
+    return *static_cast<const double*>(results_);
+  }
+
+  static bool HoldsPositions(View positions, int64_t seq_len, int64_t cols) {
+    return seq_len >= 1 && positions.rows >= seq_len && IsMatrix(positions, positions.rows, cols);
+  }
+
+  static bool FitsAttention(const AttentionShape& shape, std::initializer_list<View> of_queries,
+                            std::initializer_list<View> of_keys, View first_visible, View lse) {
+    if (shape.kv_heads < 1 || shape.heads % shape.kv_heads != 0 || !HasPieces(shape)) return false;
+    const DType dtype = of_queries.begin()->dtype;
+    const auto all_fit = [&](std::initializer_list<View> tensors, int64_t rows, int64_t heads) {
+      return std::all_of(tensors.begin(), tensors.end(), [&](View x) {
+        return x.dtype == dtype && IsMatrix(x, shape.batch * rows, heads * shape.head_dim);
+      });
+    };
+    const int64_t queries = shape.batch * shape.query_len();
+    return all_fit(of_queries, shape.query_len(), shape.heads) &&
+           all_fit(of_keys, shape.seq_len, shape.kv_heads) &&
+           (first_visible.data == nullptr || AreIds(first_visible, queries)) &&
+           IsF32(lse, queries * shape.heads) && shape.seq_len <= INT_MAX;
+  }
+
+  static bool HasPieces(const AttentionShape& shape) {
+    if (shape.runs < 1 || shape.seq_len % shape.runs != 0) return false;
+    if (shape.pieces < 1 || shape.pieces > 2) return false;
+    return std::all_of(shape.piece, shape.piece + shape.pieces,
+                       [&](int64_t run) { return run >= 0 && run < shape.runs; });
+  }
+
+  static bool FitsRows(View logits, View row_max, View row_sum, View targets) {
+    return IsMatrix(logits, logits.rows, logits.cols) && logits.cols >= 1 &&
+           IsF32(row_max, logits.rows) && IsF32(row_sum, logits.rows) &&
+           AreIds(targets, logits.rows);
+  }
+
+  Queue queue_;
+  void* workspace_ = nullptr;  // of gemm_
+  void* totals_ = nullptr;     // one double, on the device
+  void* results_ = nullptr;    // the same, pinned
+  std::unique_ptr<Staging> staging_;
+  std::unique_ptr<Gemm> gemm_;
+  std::map<void*, void*> blocks_;  // what Allocate returned -> what cudaMalloc did
+  BackendStatus failure_;
+};
+
+}  // namespace
+
+BackendStatus OpenCudaDevice(const DeviceOptions& options, std::unique_ptr<Device>* device) {
+  auto opened = std::make_unique<CudaDevice>();
+  if (BackendStatus s = opened->Open(options.local_index); !s.ok()) return s;
+  *device = std::move(opened);
+  return {};
+}
+
+}  // namespace weft

@@ -1,0 +1,93 @@
+// The kernels of the CUDA backend, one family per .cu file, behind functions that queue them on a
+// stream; shapes are checked by the caller (device_cuda.cc). Each is what device.h says of the
+// operation of the same name, and the CPU backend's function of that name defines it.
+//
+// Activations and weights are of one element type per call (f32, bf16, f16), statistics and the
+// gradients of weights are f32. Sums over rows or columns are taken in double and in an order that
+// depends on the shape alone: no atomics, so the same call gives the same bits on any device.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "worker/backend/device.h"
+
+namespace weft {
+
+// Where kernels are queued, and memory for what they hand on to each other. Calls on one stream
+// run in order, so all share it.
+struct Queue {
+  cudaStream_t stream = nullptr;
+  void* scratch = nullptr;
+  int64_t scratch_bytes = 0;
+};
+
+// elementwise.cu
+cudaError_t QueueAdd(const Queue& queue, View x, View y);
+cudaError_t QueueScale(const Queue& queue, double factor, View x);
+cudaError_t QueueAddBias(const Queue& queue, View bias, View x);
+cudaError_t QueueRotate(const Queue& queue, View table, Turn turn, View x);
+
+// activation.cu
+cudaError_t QueueGelu(const Queue& queue, View x, View y);
+cudaError_t QueueGeluGradient(const Queue& queue, View dy, View x, View dx);
+cudaError_t QueueSwiGlu(const Queue& queue, View gate, View up, View y);
+cudaError_t QueueSwiGluGradient(const Queue& queue, View dy, View gate, View up, View dgate,
+                                View dup);
+
+// norm.cu
+cudaError_t QueueLayerNorm(const Queue& queue, View x, View weight, View bias, double eps, View y,
+                           View mean, View rstd);
+cudaError_t QueueLayerNormInputGradient(const Queue& queue, View dy, View x, View weight, View mean,
+                                        View rstd, View dx);
+cudaError_t QueueRmsNorm(const Queue& queue, View x, View weight, double eps, View y, View rstd);
+cudaError_t QueueRmsNormInputGradient(const Queue& queue, View dy, View x, View weight, View rstd,
+                                      View dx);
+
+// column_sums.cu: each adds to what the sums hold
+cudaError_t QueueBiasGradient(const Queue& queue, View dy, View dbias);
+cudaError_t QueueLayerNormWeightGradient(const Queue& queue, View dy, View x, View mean, View rstd,
+                                         View dweight, View dbias);
+cudaError_t QueueRmsNormWeightGradient(const Queue& queue, View dy, View x, View rstd,
+                                       View dweight);
+
+// embedding.cu: positions and dpositions may be null
+cudaError_t QueueEmbed(const Queue& queue, View ids, View table, int64_t first_id,
+                       const View* positions, int64_t seq_len, View out);
+cudaError_t QueueEmbedGradient(const Queue& queue, View ids, View dout, int64_t first_id,
+                               int64_t seq_len, View dtable, const View* dpositions);
+
+// cross_entropy.cu
+cudaError_t QueueRowMax(const Queue& queue, View logits, View row_max);
+cudaError_t QueueRowSumExp(const Queue& queue, View logits, View row_max, View targets,
+                           int64_t first_id, View row_sum, View target_logit);
+cudaError_t QueueSoftmaxGradient(const Queue& queue, View row_max, View row_sum, View targets,
+                                 int64_t first_id, double scale, View logits);
+
+// totals.cu: *total is one double in device memory
+cudaError_t QueueLossSum(const Queue& queue, View row_max, View row_sum, View target_logit,
+                         double* total);
+cudaError_t QueueSumOfSquares(const Queue& queue, View x, double* total);
+
+// optimizer.cu
+cudaError_t QueueAdamw(const Queue& queue, const AdamwParameters& adamw, View gradient, View param,
+                       View exp_avg, View exp_avg_sq);
+cudaError_t QueueSgd(const Queue& queue, double lr, double weight_decay, double gradient_scale,
+                     View gradient, View param);
+
+// attention.cu
+struct AttentionViews {
+  View q, k, v;
+  View first_visible;  // null data: 0 for all
+  View o, lse;
+};
+struct AttentionGradientViews {
+  View dout, dq, dk, dv;
+};
+cudaError_t QueueAttention(const Queue& queue, const AttentionShape& shape,
+                           const AttentionViews& views);
+cudaError_t QueueAttentionGradient(const Queue& queue, const AttentionShape& shape,
+                                   const AttentionViews& views,
+                                   const AttentionGradientViews& gradients);
+
+}  // namespace weft

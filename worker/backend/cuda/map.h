@@ -1,0 +1,66 @@
+// Map: out[i] = f(in[i]) for arrays of one element type, several in and several out, in float. An
+// output may be one of the inputs.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+
+#include "worker/backend/cuda/elements.h"
+#include "worker/backend/cuda/launch.h"
+
+namespace weft {
+
+inline constexpr int kMapThreads = 256;
+// Enough blocks to fill any device; longer arrays go round.
+inline constexpr int64_t kMostMapBlocks = 132 * 16;
+
+inline int64_t MapBlocks(int64_t count) {
+  return std::min(kMostMapBlocks, (count + kMapThreads - 1) / kMapThreads);
+}
+
+__device__ __forceinline__ int64_t FirstIndex() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ __forceinline__ int64_t IndexStride() {
+  return static_cast<int64_t>(gridDim.x) * blockDim.x;
+}
+
+template <typename T, int kIn, int kOut>
+struct MapArrays {
+  const T* in[kIn];
+  T* out[kOut];
+};
+
+template <typename T, int kWidth, int kIn, int kOut, typename F>
+__global__ void MapKernel(F f, MapArrays<T, kIn, kOut> arrays, int64_t packs) {
+  using Wide = Pack<T, kWidth>;
+  for (int64_t i = FirstIndex(); i < packs; i += IndexStride()) {
+    Wide in[kIn];
+    Wide out[kOut];
+    for (int j = 0; j < kIn; ++j) in[j] = reinterpret_cast<const Wide*>(arrays.in[j])[i];
+    for (int e = 0; e < kWidth; ++e) {
+      float x[kIn];
+      float y[kOut];
+      for (int j = 0; j < kIn; ++j) x[j] = ToFloat(in[j].at[e]);
+      f(x, y);
+      for (int j = 0; j < kOut; ++j) out[j].at[e] = FromFloat<T>(y[j]);
+    }
+    for (int j = 0; j < kOut; ++j) reinterpret_cast<Wide*>(arrays.out[j])[i] = out[j];
+  }
+}
+
+// In accesses of 16 bytes where all arrays allow that.
+template <typename T, int kIn, int kOut, typename F>
+cudaError_t Map(cudaStream_t stream, F f, const MapArrays<T, kIn, kOut>& arrays, int64_t count) {
+  constexpr int kWidth = kWidest<T>;
+  const auto aligned = [](const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
+  const bool wide = count % kWidth == 0 &&
+                    std::all_of(std::begin(arrays.in), std::end(arrays.in), aligned) &&
+                    std::all_of(std::begin(arrays.out), std::end(arrays.out), aligned);
+  const int64_t packs = wide ? count / kWidth : count;
+  const Grid grid = {.blocks = MapBlocks(packs), .threads = kMapThreads};
+  if (wide) return Launch(MapKernel<T, kWidth, kIn, kOut, F>, grid, stream, f, arrays, packs);
+  return Launch(MapKernel<T, 1, kIn, kOut, F>, grid, stream, f, arrays, packs);
+}
+
+}  // namespace weft

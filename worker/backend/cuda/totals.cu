@@ -1,0 +1,90 @@
+// One double for a whole array: each block adds up its part, then one block adds up the blocks'
+// sums. The grid depends on the array's length alone.
+#include <algorithm>
+
+#include "worker/backend/cuda/block_reduce.h"
+#include "worker/backend/cuda/elements.h"
+#include "worker/backend/cuda/kernels.h"
+#include "worker/backend/cuda/launch.h"
+
+namespace weft {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kMostBlocks = 1024;
+
+template <typename Terms>
+__global__ void __launch_bounds__(kThreads)
+    PartialTotalsKernel(Terms terms, int64_t count, double* partials) {
+  double total = 0;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
+       i += stride) {
+    total += terms(i);
+  }
+  total = ReduceBlock(SumOf{}, total);
+  if (threadIdx.x == 0) partials[blockIdx.x] = total;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    TotalKernel(const double* partials, int count, double* total) {
+  double sum = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) sum += partials[i];
+  sum = ReduceBlock(SumOf{}, sum);
+  if (threadIdx.x == 0) *total = sum;
+}
+
+template <typename Terms>
+cudaError_t Total(const Queue& queue, const Terms& terms, int64_t count, double* total) {
+  const int64_t blocks = std::clamp((count + kThreads - 1) / kThreads, int64_t{1}, kMostBlocks);
+  if (queue.scratch_bytes < kMostBlocks * static_cast<int64_t>(sizeof(double))) {
+    return cudaErrorInvalidValue;
+  }
+  auto* const partials = static_cast<double*>(queue.scratch);
+  const cudaError_t code =
+      Launch(PartialTotalsKernel<Terms>, {.blocks = blocks, .threads = kThreads}, queue.stream,
+             terms, count, partials);
+  if (code != cudaSuccess) return code;
+  return Launch(TotalKernel, {.threads = kThreads}, queue.stream, partials,
+                static_cast<int>(blocks), total);
+}
+
+struct LossTerms {
+  const float* row_max;
+  const float* row_sum;
+  const float* target_logit;
+  __device__ double operator()(int64_t row) const {
+    return log(static_cast<double>(row_sum[row])) + static_cast<double>(row_max[row]) -
+           static_cast<double>(target_logit[row]);
+  }
+};
+
+template <typename T>
+struct SquareTerms {
+  const T* x;
+  __device__ double operator()(int64_t i) const {
+    const double value = static_cast<double>(ToFloat(x[i]));
+    return value * value;
+  }
+};
+
+const float* Floats(View x) {
+  return static_cast<const float*>(x.data);
+}
+
+}  // namespace
+
+cudaError_t QueueLossSum(const Queue& queue, View row_max, View row_sum, View target_logit,
+                         double* total) {
+  return Total(queue, LossTerms{Floats(row_max), Floats(row_sum), Floats(target_logit)},
+               row_max.elements(), total);
+}
+
+cudaError_t QueueSumOfSquares(const Queue& queue, View x, double* total) {
+  return WithType(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    return Total(queue, SquareTerms<T>{static_cast<const T*>(x.data)}, x.elements(), total);
+  });
+}
+
+}  // namespace weft
