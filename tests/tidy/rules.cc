@@ -34,7 +34,7 @@ const std::vector<Room>& Rooms() {
   static const auto* rooms = new std::vector<Room>{
       {"worker/backend/cpu",
        {"worker/backend", "worker/backend/cpu"},
-       {"mpi", "cblas", "openmp"},
+       {"mpi", "cblas", "dnnl", "openmp"},
        {}},
       {"worker/backend/cuda", {"worker/backend", "worker/backend/cuda"}, {"cuda"}, {}},
       {"worker/backend", {"worker/backend"}, {}, {{"loader", {"plan", "absl core"}}}},

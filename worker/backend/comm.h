@@ -33,8 +33,8 @@ class Comm {
   // round of calls do not overlap and have distinct `color`s. *group is valid if count > 0.
   virtual BackendStatus NewGroup(int color, const int* ranks, int count, int* group) = 0;
 
-  // data = reduction over the group, everywhere. A group of one returns at once. kF32 or kBf16; the
-  // latter is accumulated in f32 and rounded once, to the nearest, ties to even.
+  // data = reduction over the group, everywhere. A group of one returns at once. kF32, kBf16 or
+  // kF16; 16-bit elements are accumulated in f32 and rounded once, to the nearest, ties to even.
   virtual BackendStatus AllReduce(int group, ReduceOp op, View data) = 0;
   // The two halves of it, in place. `data` is as many equal ranges of elements, one after the
   // other, as the group has ranks; range i belongs to the group's i-th rank. REQUIRES: the group's

@@ -64,11 +64,14 @@ struct AttentionShape {
 inline constexpr int64_t kAttentionTileRows = 128;
 inline constexpr int64_t kAttentionTileKeys = 256;
 
-// Floats of scratch that Device::Attention and AttentionGradient need: the scores of one tile and
-// their gradient. Bounded, however long the sequence is.
-inline int64_t AttentionScratchElements(const AttentionShape& shape) {
-  return 2 * std::min(shape.seq_len, kAttentionTileRows) *
-         std::min(shape.seq_len, kAttentionTileKeys);
+// Floats of scratch that Device::Attention and AttentionGradient need for elements of `type`: the
+// scores of one tile and their gradient; for 16-bit elements also one head of one sequence, its ten
+// tensors in single precision. Never a matrix of all scores.
+inline int64_t AttentionScratchElements(const AttentionShape& shape, DType type = DType::kF32) {
+  const int64_t tiles =
+      2 * std::min(shape.seq_len, kAttentionTileRows) * std::min(shape.seq_len, kAttentionTileKeys);
+  const int64_t copies = 4 * shape.query_len() + 6 * shape.seq_len;
+  return tiles + (type == DType::kF32 ? 0 : copies * shape.head_dim);
 }
 
 // AdamW (Loshchilov & Hutter, arXiv:1711.05101). Decay is decoupled: p -= lr * weight_decay * p.
@@ -82,6 +85,11 @@ struct AdamwParameters {
   int64_t step = 0;           // counts from 1, for bias correction
 };
 
+// Activations and weights of one call have one element type: kF32, kBf16 or kF16. All arithmetic is
+// in f32 or wider, and each element of a result is rounded once, to the nearest, ties to even. What
+// is f32 whatever that type: gradients of parameters (dweight, dbias, dtable), which accumulate;
+// statistics (mean, rstd, lse, row_max, row_sum, target_logit); the table of Rotate; scratch; what
+// SumOfSquares, Adamw and Sgd are given.
 class Device {
  public:
   virtual ~Device() = default;
@@ -94,11 +102,13 @@ class Device {
   // Waits for all queued work; returns the first failure since the last call.
   virtual BackendStatus Synchronize() = 0;
 
-  // c = beta * c + op(a) op(b). [m,k] x [k,n] after the transposes; beta is 0 or 1.
+  // c = beta * c + op(a) op(b). [m,k] x [k,n] after the transposes; beta is 0 or 1. c may be f32
+  // where a and b are not: gradients of weights.
   virtual void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
                       View c) = 0;
 
   virtual void Zero(View x) = 0;
+  // Between f32 and a 16-bit type it converts.
   virtual void Copy(View to, View from) = 0;
   virtual void Add(View x, View y) = 0;  // y += x
   virtual void Scale(View x, double factor) = 0;
@@ -141,8 +151,8 @@ class Device {
                              const View* dpositions) = 0;
 
   // Causal softmax(q k^T / sqrt(E)) v in tiles (Dao, arXiv:2307.08691). q, o: [B*Tq, H*E]; k, v:
-  // [B*T, K*E]; lse: [B*H, Tq] (log-sum-exp, saved). scratch: AttentionScratchElements(shape)
-  // floats.
+  // [B*T, K*E]; lse: [B*H, Tq] (log-sum-exp, saved). scratch: as many floats as
+  // AttentionScratchElements says.
   //
   // first_visible [B*Tq, 1] i32 holds a position of the sequence for each query, at most its own:
   // the query sees the keys from there to itself, those of its document. Tiles of keys that no

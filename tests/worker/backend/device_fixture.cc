@@ -84,7 +84,14 @@ View DeviceTest::Fresh(int64_t rows, int64_t cols) {
                                    std::numeric_limits<float>::quiet_NaN()));
 }
 
+View DeviceTest::As(DType dtype, View x) {
+  const View copy = Allocate(x.rows, x.cols, dtype);
+  device_->Copy(copy, x);
+  return copy;
+}
+
 std::vector<float> DeviceTest::Download(View x) {
+  if (x.dtype != DType::kF32) x = As(DType::kF32, x);
   std::vector<float> values(static_cast<size_t>(x.elements()));
   device_->CopyOut(values.data(), x);
   const BackendStatus status = device_->Synchronize();

@@ -36,7 +36,9 @@ class DeviceTest : public ::testing::TestWithParam<std::string> {
   View UploadIds(const std::vector<int32_t>& ids);
   // Filled with not-a-number: what an operation must write and does not, shows.
   View Fresh(int64_t rows, int64_t cols);
-  // Fails the test if any operation since the last call failed.
+  // A copy of `x` with elements of `dtype`.
+  View As(DType dtype, View x);
+  // Fails the test if any operation since the last call failed. Elements of 16 bits become float.
   std::vector<float> Download(View x);
 
  private:

@@ -229,8 +229,9 @@ const int32_t* OfSequence(const int32_t* first_visible, const AttentionShape& sh
 
 }  // namespace
 
-void AttentionForward(const AttentionShape& shape, const int32_t* first_visible,
-                      const AttentionViews& views, float* scratch) {
+template <>
+void AttentionForwardOf<float>(const AttentionShape& shape, const int32_t* first_visible,
+                               const AttentionViews& views, float* scratch) {
   const Geometry geometry = GeometryOf(shape);
   for (int64_t sequence = 0; sequence < shape.batch; ++sequence) {
     for (int64_t head = 0; head < shape.heads; ++head) {
@@ -244,8 +245,9 @@ void AttentionForward(const AttentionShape& shape, const int32_t* first_visible,
   }
 }
 
-void AttentionBackward(const AttentionShape& shape, const int32_t* first_visible,
-                       const AttentionGradientViews& views, float* scratch) {
+template <>
+void AttentionBackwardOf<float>(const AttentionShape& shape, const int32_t* first_visible,
+                                const AttentionGradientViews& views, float* scratch) {
   const Geometry geometry = GeometryOf(shape);
   float* const dscores = scratch + AttentionScratchElements(shape) / 2;
   const int64_t kv_elements = shape.batch * shape.seq_len * geometry.kv_stride;

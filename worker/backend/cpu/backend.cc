@@ -15,6 +15,7 @@
 #include "worker/backend/cpu/device_cpu.h"
 #include "worker/backend/cpu/memory.h"
 #include "worker/backend/cpu/mpi_transport.h"
+#include "worker/backend/cpu/narrow_matmul.h"
 #include "worker/backend/failure.h"
 
 namespace weft {
@@ -73,8 +74,8 @@ const char* Versions() {
     const std::string config = openblas_get_config();
     const size_t end = config.find(' ', config.find(' ') + 1);
     std::array<char, 160> text = {};
-    std::snprintf(text.data(), text.size(), "%s (%s), %s", config.substr(0, end).c_str(),
-                  openblas_get_corename(), MpiVersion());
+    std::snprintf(text.data(), text.size(), "%s (%s), %s, %s", config.substr(0, end).c_str(),
+                  openblas_get_corename(), NarrowMatMulVersion(), MpiVersion());
     return text;
   }();
   return versions.data();

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/backend/cpu/element.h"
 #include "worker/backend/failure.h"
 
 namespace weft {
@@ -61,10 +62,6 @@ Range Slice(int64_t count, int index, int parts) {
   return {first, count * (index + 1) / parts - first};
 }
 
-struct Bf16 {
-  uint16_t bits = 0;
-};
-
 // What values of a type are reduced in.
 template <typename T>
 struct Accumulator {
@@ -74,24 +71,18 @@ template <>
 struct Accumulator<Bf16> {
   using Type = float;
 };
+template <>
+struct Accumulator<Fp16> {
+  using Type = float;
+};
 
-// Between a type and its accumulator.
-template <typename T>
-T Widen(T x) {
+using weft::Narrow;
+using weft::Widen;
+double Widen(double x) {
   return x;
 }
-float Widen(Bf16 x) {
-  return std::bit_cast<float>(uint32_t{x.bits} << 16);
-}
-template <typename T>
-void Narrow(T x, T* out) {
+void Narrow(double x, double* out) {
   *out = x;
-}
-void Narrow(float x, Bf16* out) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  const uint32_t half = 0x7fff + (bits >> 16 & 1);  // just below one half; the half for odd ones
-  const uint32_t rounded = x == x ? bits + half : bits | 0x400000;  // not-a-number stays so
-  out->bits = static_cast<uint16_t>(rounded >> 16);
 }
 
 // out[i] = contributions[0][i] op contributions[1][i] op ..., from left to right. `out` may be one
@@ -174,8 +165,10 @@ class Collectives final : public Comm {
         return Reduce(group, op, static_cast<float*>(data.data), data.elements());
       case DType::kBf16:
         return Reduce(group, op, static_cast<Bf16*>(data.data), data.elements());
+      case DType::kF16:
+        return Reduce(group, op, static_cast<Fp16*>(data.data), data.elements());
       default:
-        return Failure(kInvalidArgument, "all-reduce: only f32 and bf16 can be reduced");
+        return Failure(kInvalidArgument, "all-reduce: only f32, bf16 and fp16 can be reduced");
     }
   }
 
@@ -189,8 +182,10 @@ class Collectives final : public Comm {
         return Scatter(group, op, static_cast<float*>(data.data), data.elements());
       case DType::kBf16:
         return Scatter(group, op, static_cast<Bf16*>(data.data), data.elements());
+      case DType::kF16:
+        return Scatter(group, op, static_cast<Fp16*>(data.data), data.elements());
       default:
-        return Failure(kInvalidArgument, "reduce-scatter: only f32 and bf16 can be reduced");
+        return Failure(kInvalidArgument, "reduce-scatter: only f32, bf16 and fp16 can be reduced");
     }
   }
 

@@ -5,33 +5,46 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
+#include <type_traits>
 
 #include "worker/backend/cpu/kernels.h"
 #include "worker/backend/cpu/matmul.h"
 #include "worker/backend/cpu/memory.h"
+#include "worker/backend/cpu/narrow_matmul.h"
 #include "worker/backend/failure.h"
 
 namespace weft {
 namespace {
 
+template <typename T>
+T* Data(View x) {
+  return static_cast<T*>(x.data);
+}
 float* Floats(View x) {
-  return static_cast<float*>(x.data);
+  return Data<float>(x);
 }
 const int32_t* Ids(View x) {
   return static_cast<const int32_t*>(x.data);
 }
 
-bool IsMatrix(View x, int64_t rows, int64_t cols) {
-  return x.dtype == DType::kF32 && x.rows == rows && x.cols == cols && x.data != nullptr;
+bool IsElement(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF16;
 }
-bool IsVector(View x, int64_t count) {
-  return x.dtype == DType::kF32 && x.elements() == count && x.data != nullptr;
+bool IsMatrix(View x, int64_t rows, int64_t cols, DType dtype) {
+  return x.dtype == dtype && x.rows == rows && x.cols == cols && x.data != nullptr;
+}
+bool IsVector(View x, int64_t count, DType dtype = DType::kF32) {
+  return x.dtype == dtype && x.elements() == count && x.data != nullptr;
 }
 bool AreIds(View x, int64_t count) {
-  return x.dtype == DType::kI32 && x.elements() == count && x.data != nullptr;
+  return IsVector(x, count, DType::kI32);
+}
+// Activations: they set the element type of a call, which the others are compared with.
+bool IsActivation(View x) {
+  return IsElement(x.dtype) && x.data != nullptr;
 }
 bool SameShape(View x, View y) {
-  return IsMatrix(x, y.rows, y.cols) && IsMatrix(y, x.rows, x.cols);
+  return IsActivation(x) && IsMatrix(y, x.rows, x.cols, x.dtype);
 }
 
 // Each operation checks shapes, which are our own code's to get right: a wrong one is refused
@@ -65,107 +78,153 @@ class CpuDevice final : public Device {
     const int64_t m = flip_a ? a.cols : a.rows;
     const int64_t k = flip_a ? a.rows : a.cols;
     const int64_t n = flip_b ? b.rows : b.cols;
-    if (!Require(IsMatrix(a, a.rows, a.cols) && (flip_b ? b.cols : b.rows) == k &&
-                     IsMatrix(b, b.rows, b.cols) && IsMatrix(c, m, n) &&
+    const bool widens = c.dtype == DType::kF32;
+    if (!Require(IsActivation(a) && (flip_b ? b.cols : b.rows) == k &&
+                     IsMatrix(b, b.rows, b.cols, a.dtype) &&
+                     IsMatrix(c, m, n, widens ? DType::kF32 : a.dtype) &&
                      std::max({m, n, k}) <= INT_MAX,
                  "MatMul", c)) {
       return;
     }
-    MatMulStrided({m, n, k, a.cols, b.cols, c.cols}, 1, Floats(a), transpose_a, Floats(b),
-                  transpose_b, beta, Floats(c));
+    if (a.dtype == DType::kF32) {
+      MatMulStrided({m, n, k, a.cols, b.cols, c.cols}, 1, Floats(a), transpose_a, Floats(b),
+                    transpose_b, beta, Floats(c));
+    } else {
+      Record(narrow_matmul_.Multiply({m, n, k, a, b, c, transpose_a, transpose_b, beta}));
+    }
   }
 
   void Zero(View x) override {
     if (x.elements() > 0) std::memset(x.data, 0, static_cast<size_t>(x.bytes()));
   }
   void Copy(View to, View from) override {
-    if (!Require(to.elements() == from.elements() && to.dtype == from.dtype, "Copy", to)) return;
-    if (to.elements() > 0) std::memmove(to.data, from.data, static_cast<size_t>(to.bytes()));
+    const bool same = to.dtype == from.dtype;
+    const bool converts = IsElement(to.dtype) && IsElement(from.dtype) &&
+                          (to.dtype == DType::kF32 || from.dtype == DType::kF32);
+    if (!Require(to.elements() == from.elements() && (same || converts), "Copy", to)) return;
+    if (to.elements() == 0) return;
+    if (same) {
+      std::memmove(to.data, from.data, static_cast<size_t>(to.bytes()));
+    } else {
+      Convert(to, from);
+    }
   }
   void Add(View x, View y) override {
-    if (!Require(IsVector(x, y.elements()) && IsVector(y, x.elements()), "Add", y)) return;
-    AddInto(Floats(x), Floats(y), y.elements());
+    if (!Require(IsActivation(x) && IsVector(y, x.elements(), x.dtype), "Add", y)) return;
+    WithElement(x.dtype, [&](auto element) {
+      using T = decltype(element);
+      AddInto(Data<T>(x), Data<T>(y), y.elements());
+    });
   }
   void Scale(View x, double factor) override {
-    if (!Require(IsVector(x, x.elements()), "Scale", x)) return;
-    ScaleBy(static_cast<float>(factor), Floats(x), x.elements());
+    if (!Require(IsActivation(x), "Scale", x)) return;
+    WithElement(x.dtype, [&](auto element) {
+      ScaleBy(static_cast<float>(factor), Data<decltype(element)>(x), x.elements());
+    });
   }
   void AddBias(View bias, View x) override {
-    if (!Require(IsVector(bias, x.cols) && IsMatrix(x, x.rows, x.cols), "AddBias", x)) return;
-    AddBiasRows(Floats(bias), Floats(x), x.rows, x.cols);
+    if (!Require(IsActivation(x) && IsVector(bias, x.cols, x.dtype), "AddBias", x)) return;
+    WithElement(x.dtype, [&](auto element) {
+      using T = decltype(element);
+      AddBiasRows(Data<T>(bias), Data<T>(x), x.rows, x.cols);
+    });
   }
   void BiasGradient(View dy, View dbias) override {
-    if (!Require(IsVector(dbias, dy.cols) && IsMatrix(dy, dy.rows, dy.cols), "BiasGradient", dy)) {
-      return;
-    }
-    SumRowsInto(Floats(dy), Floats(dbias), dy.rows, dy.cols);
+    if (!Require(IsActivation(dy) && IsVector(dbias, dy.cols), "BiasGradient", dy)) return;
+    WithElement(dy.dtype, [&](auto element) {
+      SumRowsInto(Data<decltype(element)>(dy), Floats(dbias), dy.rows, dy.cols);
+    });
   }
 
   void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
                  View rstd) override {
-    if (!Require(SameShape(x, y) && IsVector(weight, x.cols) && IsVector(bias, x.cols) &&
-                     IsVector(mean, x.rows) && IsVector(rstd, x.rows),
+    if (!Require(SameShape(x, y) && IsVector(weight, x.cols, x.dtype) &&
+                     IsVector(bias, x.cols, x.dtype) && IsVector(mean, x.rows) &&
+                     IsVector(rstd, x.rows),
                  "LayerNorm", x)) {
       return;
     }
-    LayerNormRows(Floats(x), Floats(weight), Floats(bias), eps, Floats(y), Floats(mean),
-                  Floats(rstd), x.rows, x.cols);
+    WithElement(x.dtype, [&](auto element) {
+      using T = decltype(element);
+      LayerNormRows(Data<T>(x), Data<T>(weight), Data<T>(bias), eps, Data<T>(y), Floats(mean),
+                    Floats(rstd), x.rows, x.cols);
+    });
   }
   void LayerNormGradient(View dy, View x, View weight, View mean, View rstd, View dx, View dweight,
                          View dbias) override {
-    if (!Require(SameShape(x, dy) && SameShape(x, dx) && IsVector(weight, x.cols) &&
+    if (!Require(SameShape(x, dy) && SameShape(x, dx) && IsVector(weight, x.cols, x.dtype) &&
                      IsVector(mean, x.rows) && IsVector(rstd, x.rows) &&
                      IsVector(dweight, x.cols) && IsVector(dbias, x.cols),
                  "LayerNormGradient", x)) {
       return;
     }
-    LayerNormWeightGradient(Floats(dy), Floats(x), Floats(mean), Floats(rstd), Floats(dweight),
-                            Floats(dbias), x.rows, x.cols);
-    LayerNormInputGradient(Floats(dy), Floats(x), Floats(weight), Floats(mean), Floats(rstd),
-                           Floats(dx), x.rows, x.cols);
+    WithElement(x.dtype, [&](auto element) {
+      using T = decltype(element);
+      LayerNormWeightGradient(Data<T>(dy), Data<T>(x), Floats(mean), Floats(rstd), Floats(dweight),
+                              Floats(dbias), x.rows, x.cols);
+      LayerNormInputGradient(Data<T>(dy), Data<T>(x), Data<T>(weight), Floats(mean), Floats(rstd),
+                             Data<T>(dx), x.rows, x.cols);
+    });
   }
 
   void RmsNorm(View x, View weight, double eps, View y, View rstd) override {
-    if (!Require(SameShape(x, y) && IsVector(weight, x.cols) && IsVector(rstd, x.rows), "RmsNorm",
-                 x)) {
+    if (!Require(SameShape(x, y) && IsVector(weight, x.cols, x.dtype) && IsVector(rstd, x.rows),
+                 "RmsNorm", x)) {
       return;
     }
-    RmsNormRows(Floats(x), Floats(weight), eps, Floats(y), Floats(rstd), x.rows, x.cols);
+    WithElement(x.dtype, [&](auto element) {
+      using T = decltype(element);
+      RmsNormRows(Data<T>(x), Data<T>(weight), eps, Data<T>(y), Floats(rstd), x.rows, x.cols);
+    });
   }
   void RmsNormGradient(View dy, View x, View weight, View rstd, View dx, View dweight) override {
-    if (!Require(SameShape(x, dy) && SameShape(x, dx) && IsVector(weight, x.cols) &&
+    if (!Require(SameShape(x, dy) && SameShape(x, dx) && IsVector(weight, x.cols, x.dtype) &&
                      IsVector(rstd, x.rows) && IsVector(dweight, x.cols),
                  "RmsNormGradient", x)) {
       return;
     }
-    RmsNormWeightGradient(Floats(dy), Floats(x), Floats(rstd), Floats(dweight), x.rows, x.cols);
-    RmsNormInputGradient(Floats(dy), Floats(x), Floats(weight), Floats(rstd), Floats(dx), x.rows,
-                         x.cols);
+    WithElement(x.dtype, [&](auto element) {
+      using T = decltype(element);
+      RmsNormWeightGradient(Data<T>(dy), Data<T>(x), Floats(rstd), Floats(dweight), x.rows, x.cols);
+      RmsNormInputGradient(Data<T>(dy), Data<T>(x), Data<T>(weight), Floats(rstd), Data<T>(dx),
+                           x.rows, x.cols);
+    });
   }
 
   void Rotate(View table, Turn turn, View x) override {
-    if (!Require(IsMatrix(x, x.rows, x.cols) && IsMatrix(table, table.rows, table.cols) &&
+    if (!Require(IsActivation(x) && IsMatrix(table, table.rows, table.cols, DType::kF32) &&
                      table.rows >= 1 && x.rows % table.rows == 0 && table.cols >= 2 &&
                      table.cols % 2 == 0 && x.cols % table.cols == 0,
                  "Rotate", x)) {
       return;
     }
-    RotateRows(Floats(table), table.rows, table.cols, turn == Turn::kForth ? 1.0F : -1.0F,
-               Floats(x), x.rows, x.cols);
+    WithElement(x.dtype, [&](auto element) {
+      RotateRows(Floats(table), table.rows, table.cols, turn == Turn::kForth ? 1.0F : -1.0F,
+                 Data<decltype(element)>(x), x.rows, x.cols);
+    });
   }
 
   void Gelu(View x, View y) override {
     if (!Require(SameShape(x, y), "Gelu", x)) return;
-    GeluForward(Floats(x), Floats(y), x.elements());
+    WithElement(x.dtype, [&](auto element) {
+      using T = decltype(element);
+      GeluForward(Data<T>(x), Data<T>(y), x.elements());
+    });
   }
   void GeluGradient(View dy, View x, View dx) override {
     if (!Require(SameShape(x, dy) && SameShape(x, dx), "GeluGradient", x)) return;
-    GeluBackward(Floats(dy), Floats(x), Floats(dx), x.elements());
+    WithElement(x.dtype, [&](auto element) {
+      using T = decltype(element);
+      GeluBackward(Data<T>(dy), Data<T>(x), Data<T>(dx), x.elements());
+    });
   }
 
   void SwiGlu(View gate, View up, View y) override {
     if (!Require(SameShape(gate, up) && SameShape(gate, y), "SwiGlu", gate)) return;
-    SwiGluForward(Floats(gate), Floats(up), Floats(y), gate.elements());
+    WithElement(gate.dtype, [&](auto element) {
+      using T = decltype(element);
+      SwiGluForward(Data<T>(gate), Data<T>(up), Data<T>(y), gate.elements());
+    });
   }
   void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
     if (!Require(SameShape(gate, dy) && SameShape(gate, up) && SameShape(gate, dgate) &&
@@ -173,32 +232,43 @@ class CpuDevice final : public Device {
                  "SwiGluGradient", gate)) {
       return;
     }
-    SwiGluBackward(Floats(dy), Floats(gate), Floats(up), Floats(dgate), Floats(dup),
-                   gate.elements());
+    WithElement(gate.dtype, [&](auto element) {
+      using T = decltype(element);
+      SwiGluBackward(Data<T>(dy), Data<T>(gate), Data<T>(up), Data<T>(dgate), Data<T>(dup),
+                     gate.elements());
+    });
   }
 
   void Embed(View ids, View table, int64_t first_id, const View* positions, int64_t seq_len,
              View out) override {
-    if (!Require(AreIds(ids, out.rows) && IsMatrix(out, out.rows, table.cols) &&
-                     IsMatrix(table, table.rows, out.cols) &&
-                     (positions == nullptr || HoldsPositions(*positions, seq_len, out.cols)),
-                 "Embed", out)) {
+    if (!Require(
+            AreIds(ids, out.rows) && IsActivation(out) &&
+                IsMatrix(table, table.rows, out.cols, out.dtype) &&
+                (positions == nullptr || HoldsPositions(*positions, seq_len, out.cols, out.dtype)),
+            "Embed", out)) {
       return;
     }
-    EmbedRows(Ids(ids), out.rows, Floats(table), table.rows, first_id,
-              positions == nullptr ? nullptr : Floats(*positions), seq_len, Floats(out), out.cols);
+    WithElement(out.dtype, [&](auto element) {
+      using T = decltype(element);
+      EmbedRows(Ids(ids), out.rows, Data<T>(table), table.rows, first_id,
+                positions == nullptr ? nullptr : Data<T>(*positions), seq_len, Data<T>(out),
+                out.cols);
+    });
   }
   void EmbedGradient(View ids, View dout, int64_t first_id, int64_t seq_len, View dtable,
                      const View* dpositions) override {
-    if (!Require(AreIds(ids, dout.rows) && IsMatrix(dout, dout.rows, dtable.cols) &&
-                     IsMatrix(dtable, dtable.rows, dout.cols) &&
-                     (dpositions == nullptr || HoldsPositions(*dpositions, seq_len, dout.cols)),
+    if (!Require(AreIds(ids, dout.rows) && IsActivation(dout) &&
+                     IsMatrix(dtable, dtable.rows, dout.cols, DType::kF32) &&
+                     (dpositions == nullptr ||
+                      HoldsPositions(*dpositions, seq_len, dout.cols, DType::kF32)),
                  "EmbedGradient", dout)) {
       return;
     }
-    EmbedRowsGradient(Ids(ids), dout.rows, Floats(dout), first_id, seq_len, Floats(dtable),
-                      dtable.rows, dpositions == nullptr ? nullptr : Floats(*dpositions),
-                      dout.cols);
+    WithElement(dout.dtype, [&](auto element) {
+      EmbedRowsGradient(Ids(ids), dout.rows, Data<decltype(element)>(dout), first_id, seq_len,
+                        Floats(dtable), dtable.rows,
+                        dpositions == nullptr ? nullptr : Floats(*dpositions), dout.cols);
+    });
   }
 
   void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
@@ -207,8 +277,12 @@ class CpuDevice final : public Device {
                  q)) {
       return;
     }
-    AttentionForward(shape, Ids(first_visible),
-                     {Floats(q), Floats(k), Floats(v), Floats(o), Floats(lse)}, Floats(scratch));
+    WithElement(q.dtype, [&](auto element) {
+      using T = decltype(element);
+      AttentionForwardOf<T>(shape, Ids(first_visible),
+                            {Data<T>(q), Data<T>(k), Data<T>(v), Data<T>(o), Floats(lse)},
+                            Floats(scratch));
+    });
   }
   void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View first_visible,
                          View o, View lse, View dout, View dq, View dk, View dv,
@@ -218,18 +292,20 @@ class CpuDevice final : public Device {
             "AttentionGradient", q)) {
       return;
     }
-    AttentionBackward(shape, Ids(first_visible),
-                      {Floats(q), Floats(k), Floats(v), Floats(o), Floats(lse), Floats(dout),
-                       Floats(dq), Floats(dk), Floats(dv)},
-                      Floats(scratch));
+    WithElement(q.dtype, [&](auto element) {
+      using T = decltype(element);
+      AttentionBackwardOf<T>(shape, Ids(first_visible),
+                             {Data<T>(q), Data<T>(k), Data<T>(v), Data<T>(o), Floats(lse),
+                              Data<T>(dout), Data<T>(dq), Data<T>(dk), Data<T>(dv)},
+                             Floats(scratch));
+    });
   }
 
   void RowMax(View logits, View row_max) override {
-    if (!Require(IsMatrix(logits, logits.rows, logits.cols) && IsVector(row_max, logits.rows),
-                 "RowMax", logits)) {
-      return;
-    }
-    RowMaxOf(Floats(logits), Floats(row_max), logits.rows, logits.cols);
+    if (!Require(IsActivation(logits) && IsVector(row_max, logits.rows), "RowMax", logits)) return;
+    WithElement(logits.dtype, [&](auto element) {
+      RowMaxOf(Data<decltype(element)>(logits), Floats(row_max), logits.rows, logits.cols);
+    });
   }
   void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,
                  View target_logit) override {
@@ -237,14 +313,18 @@ class CpuDevice final : public Device {
                  "RowSumExp", logits)) {
       return;
     }
-    RowSumExpOf(Floats(logits), Floats(row_max), Ids(targets), first_id, Floats(row_sum),
-                Floats(target_logit), logits.rows, logits.cols);
+    WithElement(logits.dtype, [&](auto element) {
+      RowSumExpOf(Data<decltype(element)>(logits), Floats(row_max), Ids(targets), first_id,
+                  Floats(row_sum), Floats(target_logit), logits.rows, logits.cols);
+    });
   }
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
                        View logits) override {
     if (!Require(FitsRows(logits, row_max, row_sum, targets), "SoftmaxGradient", logits)) return;
-    SoftmaxGradientOf(Floats(row_max), Floats(row_sum), Ids(targets), first_id, scale,
-                      Floats(logits), logits.rows, logits.cols);
+    WithElement(logits.dtype, [&](auto element) {
+      SoftmaxGradientOf(Floats(row_max), Floats(row_sum), Ids(targets), first_id, scale,
+                        Data<decltype(element)>(logits), logits.rows, logits.cols);
+    });
   }
   double LossSum(View row_max, View row_sum, View target_logit) override {
     if (!Require(
@@ -288,27 +368,45 @@ class CpuDevice final : public Device {
     }
     return fits;
   }
+  void Record(const BackendStatus& status) {
+    if (failure_.ok()) failure_ = status;
+  }
 
-  static bool HoldsPositions(View positions, int64_t seq_len, int64_t cols) {
-    return seq_len >= 1 && positions.rows >= seq_len && IsMatrix(positions, positions.rows, cols);
+  static void Convert(View to, View from) {
+    const View narrow = to.dtype == DType::kF32 ? from : to;
+    WithElement(narrow.dtype, [&](auto element) {
+      using T = decltype(element);
+      if constexpr (!std::is_same_v<T, float>) {
+        if (to.dtype == DType::kF32) {
+          ConvertInto(Data<T>(from), Floats(to), to.elements());
+        } else {
+          ConvertInto(Floats(from), Data<T>(to), to.elements());
+        }
+      }
+    });
+  }
+
+  static bool HoldsPositions(View positions, int64_t seq_len, int64_t cols, DType dtype) {
+    return seq_len >= 1 && positions.rows >= seq_len &&
+           IsMatrix(positions, positions.rows, cols, dtype);
   }
 
   static bool FitsAttention(const AttentionShape& shape, std::initializer_list<View> of_queries,
                             std::initializer_list<View> of_keys, View first_visible, View lse,
                             View scratch) {
     if (shape.kv_heads < 1 || shape.heads % shape.kv_heads != 0 || !HasPieces(shape)) return false;
-    const auto all_fit = [&shape](std::initializer_list<View> tensors, int64_t rows,
-                                  int64_t heads) {
+    const View q = *of_queries.begin();
+    const auto all_fit = [&](std::initializer_list<View> tensors, int64_t rows, int64_t heads) {
       return std::all_of(tensors.begin(), tensors.end(), [&](View x) {
-        return IsMatrix(x, shape.batch * rows, heads * shape.head_dim);
+        return IsMatrix(x, shape.batch * rows, heads * shape.head_dim, q.dtype);
       });
     };
     const int64_t queries = shape.batch * shape.query_len();
-    return all_fit(of_queries, shape.query_len(), shape.heads) &&
+    return IsActivation(q) && all_fit(of_queries, shape.query_len(), shape.heads) &&
            all_fit(of_keys, shape.seq_len, shape.kv_heads) &&
            (first_visible.data == nullptr || AreIds(first_visible, queries)) &&
-           IsVector(lse, queries * shape.heads) &&
-           scratch.elements() >= AttentionScratchElements(shape) && scratch.data != nullptr &&
+           IsVector(lse, queries * shape.heads) && IsVector(scratch, scratch.elements()) &&
+           scratch.elements() >= AttentionScratchElements(shape, q.dtype) &&
            shape.seq_len <= INT_MAX;
   }
 
@@ -320,11 +418,11 @@ class CpuDevice final : public Device {
   }
 
   static bool FitsRows(View logits, View row_max, View row_sum, View targets) {
-    return IsMatrix(logits, logits.rows, logits.cols) && logits.cols >= 1 &&
-           IsVector(row_max, logits.rows) && IsVector(row_sum, logits.rows) &&
-           AreIds(targets, logits.rows);
+    return IsActivation(logits) && logits.cols >= 1 && IsVector(row_max, logits.rows) &&
+           IsVector(row_sum, logits.rows) && AreIds(targets, logits.rows);
   }
 
+  NarrowMatMul narrow_matmul_;
   BackendStatus failure_;
 };
 

@@ -4,30 +4,39 @@
 
 namespace weft {
 
-void EmbedRows(const int32_t* ids, int64_t count, const float* table, int64_t table_rows,
-               int64_t first_id, const float* positions, int64_t seq_len, float* out,
-               int64_t cols) {
+template <typename T>
+void EmbedRows(const int32_t* ids, int64_t count, const T* table, int64_t table_rows,
+               int64_t first_id, const T* positions, int64_t seq_len, T* out, int64_t cols) {
   for (int64_t i = 0; i < count; ++i) {
-    float* const row = out + i * cols;
+    T* const row = out + i * cols;
     const int64_t entry = ids[i] - first_id;
     if (entry >= 0 && entry < table_rows) {
       std::copy_n(table + entry * cols, cols, row);
     } else {
-      std::fill_n(row, cols, 0.0F);
+      std::fill_n(row, cols, T());
     }
     if (positions != nullptr) AddInto(positions + i % seq_len * cols, row, cols);
   }
 }
 
-void EmbedRowsGradient(const int32_t* ids, int64_t count, const float* dout, int64_t first_id,
+template <typename T>
+void EmbedRowsGradient(const int32_t* ids, int64_t count, const T* dout, int64_t first_id,
                        int64_t seq_len, float* dtable, int64_t table_rows, float* dpositions,
                        int64_t cols) {
   for (int64_t i = 0; i < count; ++i) {
-    const float* const row = dout + i * cols;
+    const T* const row = dout + i * cols;
     const int64_t entry = ids[i] - first_id;
     if (entry >= 0 && entry < table_rows) AddInto(row, dtable + entry * cols, cols);
     if (dpositions != nullptr) AddInto(row, dpositions + i % seq_len * cols, cols);
   }
 }
+
+#define WEFT_INSTANTIATE(T)                                                                       \
+  template void EmbedRows<T>(const int32_t*, int64_t, const T*, int64_t, int64_t, const T*,       \
+                             int64_t, T*, int64_t);                                               \
+  template void EmbedRowsGradient<T>(const int32_t*, int64_t, const T*, int64_t, int64_t, float*, \
+                                     int64_t, float*, int64_t);
+WEFT_FOR_EACH_ELEMENT(WEFT_INSTANTIATE)
+#undef WEFT_INSTANTIATE
 
 }  // namespace weft

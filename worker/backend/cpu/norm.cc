@@ -11,23 +11,24 @@ namespace {
 
 constexpr int64_t kColumnBlock = 256;
 
-WEFT_CLONES void WeightGradientBlock(const float* dy, const float* x, const float* mean,
-                                     const float* rstd, float* dweight, float* dbias, int64_t rows,
-                                     int64_t stride, int64_t count) {
+template <typename T>
+WEFT_CLONES void WeightGradientBlock(const T* dy, const T* x, const float* mean, const float* rstd,
+                                     float* dweight, float* dbias, int64_t rows, int64_t stride,
+                                     int64_t count) {
   std::array<double, kColumnBlock> weight_total = {};
   std::array<double, kColumnBlock> bias_total = {};
   double* const weight_sums = weight_total.data();
   double* const bias_sums = bias_total.data();
   for (int64_t row = 0; row < rows; ++row) {
-    const float* const dy_row = dy + row * stride;
-    const float* const x_row = x + row * stride;
+    const T* const dy_row = dy + row * stride;
+    const T* const x_row = x + row * stride;
     const float row_mean = mean[row];
     const float row_rstd = rstd[row];
 #pragma omp simd
     for (int64_t i = 0; i < count; ++i) {
-      const float normal = (x_row[i] - row_mean) * row_rstd;
-      weight_sums[i] += static_cast<double>(dy_row[i] * normal);
-      bias_sums[i] += static_cast<double>(dy_row[i]);
+      const float normal = (Widen(x_row[i]) - row_mean) * row_rstd;
+      weight_sums[i] += static_cast<double>(Widen(dy_row[i]) * normal);
+      bias_sums[i] += static_cast<double>(Widen(dy_row[i]));
     }
   }
   for (int64_t i = 0; i < count; ++i) {
@@ -38,27 +39,29 @@ WEFT_CLONES void WeightGradientBlock(const float* dy, const float* x, const floa
 
 }  // namespace
 
-WEFT_CLONES void LayerNormRows(const float* x, const float* weight, const float* bias, double eps,
-                               float* y, float* mean, float* rstd, int64_t rows, int64_t cols) {
+template <typename T>
+WEFT_CLONES void LayerNormRows(const T* x, const T* weight, const T* bias, double eps, T* y,
+                               float* mean, float* rstd, int64_t rows, int64_t cols) {
   const double inverse_cols = 1.0 / static_cast<double>(cols);
   for (int64_t row = 0; row < rows; ++row) {
-    const float* const x_row = x + row * cols;
-    float* const y_row = y + row * cols;
+    const T* const x_row = x + row * cols;
+    T* const y_row = y + row * cols;
     double total = 0;
 #pragma omp simd reduction(+ : total)
-    for (int64_t i = 0; i < cols; ++i) total += static_cast<double>(x_row[i]);
+    for (int64_t i = 0; i < cols; ++i) total += static_cast<double>(Widen(x_row[i]));
     const double exact_mean = total * inverse_cols;
     double squares = 0;
 #pragma omp simd reduction(+ : squares)
     for (int64_t i = 0; i < cols; ++i) {
-      const double centered = static_cast<double>(x_row[i]) - exact_mean;
+      const double centered = static_cast<double>(Widen(x_row[i])) - exact_mean;
       squares += centered * centered;
     }
     const auto row_mean = static_cast<float>(exact_mean);
     const auto row_rstd = static_cast<float>(1.0 / std::sqrt(squares * inverse_cols + eps));
 #pragma omp simd
     for (int64_t i = 0; i < cols; ++i) {
-      y_row[i] = (x_row[i] - row_mean) * row_rstd * weight[i] + bias[i];
+      Narrow((Widen(x_row[i]) - row_mean) * row_rstd * Widen(weight[i]) + Widen(bias[i]),
+             y_row + i);
     }
     mean[row] = row_mean;
     rstd[row] = row_rstd;
@@ -66,22 +69,22 @@ WEFT_CLONES void LayerNormRows(const float* x, const float* weight, const float*
 }
 
 // With g = dy * weight and n the normalised row: dx += rstd * (g - mean(g) - n * mean(g * n)).
-WEFT_CLONES void LayerNormInputGradient(const float* dy, const float* x, const float* weight,
-                                        const float* mean, const float* rstd, float* dx,
-                                        int64_t rows, int64_t cols) {
+template <typename T>
+WEFT_CLONES void LayerNormInputGradient(const T* dy, const T* x, const T* weight, const float* mean,
+                                        const float* rstd, T* dx, int64_t rows, int64_t cols) {
   const double inverse_cols = 1.0 / static_cast<double>(cols);
   for (int64_t row = 0; row < rows; ++row) {
-    const float* const dy_row = dy + row * cols;
-    const float* const x_row = x + row * cols;
-    float* const dx_row = dx + row * cols;
+    const T* const dy_row = dy + row * cols;
+    const T* const x_row = x + row * cols;
+    T* const dx_row = dx + row * cols;
     const float row_mean = mean[row];
     const float row_rstd = rstd[row];
     double sum = 0;
     double sum_normal = 0;
 #pragma omp simd reduction(+ : sum, sum_normal)
     for (int64_t i = 0; i < cols; ++i) {
-      const float g = dy_row[i] * weight[i];
-      const float normal = (x_row[i] - row_mean) * row_rstd;
+      const float g = Widen(dy_row[i]) * Widen(weight[i]);
+      const float normal = (Widen(x_row[i]) - row_mean) * row_rstd;
       sum += static_cast<double>(g);
       sum_normal += static_cast<double>(g * normal);
     }
@@ -89,19 +92,30 @@ WEFT_CLONES void LayerNormInputGradient(const float* dy, const float* x, const f
     const auto mean_gn = static_cast<float>(sum_normal * inverse_cols);
 #pragma omp simd
     for (int64_t i = 0; i < cols; ++i) {
-      const float g = dy_row[i] * weight[i];
-      const float normal = (x_row[i] - row_mean) * row_rstd;
-      dx_row[i] += row_rstd * (g - mean_g - normal * mean_gn);
+      const float g = Widen(dy_row[i]) * Widen(weight[i]);
+      const float normal = (Widen(x_row[i]) - row_mean) * row_rstd;
+      Narrow(Widen(dx_row[i]) + row_rstd * (g - mean_g - normal * mean_gn), dx_row + i);
     }
   }
 }
 
-void LayerNormWeightGradient(const float* dy, const float* x, const float* mean, const float* rstd,
+template <typename T>
+void LayerNormWeightGradient(const T* dy, const T* x, const float* mean, const float* rstd,
                              float* dweight, float* dbias, int64_t rows, int64_t cols) {
   for (int64_t col = 0; col < cols; col += kColumnBlock) {
     WeightGradientBlock(dy + col, x + col, mean, rstd, dweight + col, dbias + col, rows, cols,
                         std::min(kColumnBlock, cols - col));
   }
 }
+
+#define WEFT_INSTANTIATE(T)                                                                        \
+  template void LayerNormRows<T>(const T*, const T*, const T*, double, T*, float*, float*,         \
+                                 int64_t, int64_t);                                                \
+  template void LayerNormInputGradient<T>(const T*, const T*, const T*, const float*,              \
+                                          const float*, T*, int64_t, int64_t);                     \
+  template void LayerNormWeightGradient<T>(const T*, const T*, const float*, const float*, float*, \
+                                           float*, int64_t, int64_t);
+WEFT_FOR_EACH_ELEMENT(WEFT_INSTANTIATE)
+#undef WEFT_INSTANTIATE
 
 }  // namespace weft
