@@ -211,7 +211,8 @@ std::vector<Item> Walk::Collect(bool most_stages_only) {
   return items;
 }
 
-// From the longest pipeline down: the bound without bubble only grows then.
+// From the longest pipeline down: the bound without bubble only grows then, but for pipelines whose
+// workers share cores.
 void Walk::CollectPipelines(Item item, bool most_stages_only, std::vector<Item>& items) {
   if (!space_.Pairs(dp(item), cp(item), ep(item))) return;
   const int64_t most = space_.slots() / (int64_t{tp(item)} * cp(item) * dp(item));
@@ -226,7 +227,10 @@ void Walk::CollectPipelines(Item item, bool most_stages_only, std::vector<Item>&
         const int64_t slowest = (model_.num_blocks + pp(item) - 1) / pp(item);
         const auto micros = static_cast<double>(batch_cut(item).num_microbatches);
         const PassSeconds& block = BlockOf(item, PassesOf(item), cheapest_);
-        if (IsLate(micros * static_cast<double>(slowest) * block.total_s())) break;
+        if (IsLate(micros * static_cast<double>(slowest) * block.total_s())) {
+          if (CoreSharing(pricer_.question().cluster, LayoutOf(item).world_size()) > 1) continue;
+          break;
+        }
         item.bound_s = LeastBound(item);
         if (item.bound_s < kNever && !IsLate(item.bound_s)) items.push_back(item);
       } else {
