@@ -20,8 +20,9 @@ namespace weft {
 // kZeroBubbleH1: backward split into input and weight gradient (Qi et al., arXiv:2401.10241, 2.2).
 enum class ScheduleKind { kGpipe, kOneForwardOneBackward, kInterleaved, kZeroBubbleH1 };
 
-// What backward computes again. kSelective: the attention core and the cheap wide tensors (norm
-// outputs, activation output); kFull: everything but a block's input (arXiv:2205.05198, 5).
+// What backward computes again (arXiv:2205.05198, 5). kSelective: what is wide and cheap, without
+// products and communication: norm outputs, activation output (and attention's scores, in engines
+// that store them); kFull: everything but a block's input.
 enum class Recompute { kNone, kSelective, kFull };
 
 // What the batch has to be, whatever the layout: it is mathematics, not execution.

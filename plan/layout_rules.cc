@@ -315,9 +315,14 @@ std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layou
   if (layout.ep != 1) refuse("parallelism.ep", layout.ep, "1");
   if (layout.zero_stage != 0) refuse("parallelism.zero_stage", layout.zero_stage, "0");
   if (layout.sequence_parallel) refuse("parallelism.sequence_parallel", "true", "false");
-  for (int stage = 0; stage < layout.pp; ++stage) {
+  // Between the halves of a backward pass, gradients take the place of the very activations that a
+  // second forward pass would start from.
+  for (int stage = 0; stage < layout.pp && layout.schedule == ScheduleKind::kZeroBubbleH1;
+       ++stage) {
     if (layout.recompute_of(stage) == Recompute::kNone) continue;
-    refuse("activation_checkpointing.mode", RecomputeName(layout.recompute_of(stage)), "none");
+    refuse("activation_checkpointing.mode",
+           absl::StrCat(RecomputeName(layout.recompute_of(stage)), " with pp_schedule zb_h1"),
+           "none, or pp_schedule 1f1b");
     break;
   }
   if (layout.offload_optimizer) refuse("offload.optimizer", "cpu", "none");

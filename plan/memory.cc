@@ -99,12 +99,17 @@ void AddModelStates(absl::Span<const TensorShard> shards, const Numerics& numeri
   }
 }
 
-// What a block keeps from its forward pass for its backward pass.
-void AddBlockActivations(ModelFamily family, const LocalSizes& sizes, const std::string& block,
-                         List& list) {
+enum class Activations { kKept, kRecomputed };
+
+// What a block's forward pass saves for its backward pass: the part that is kept, or what is left.
+void AddBlockActivations(ModelFamily family, const LocalSizes& sizes, Recompute recompute,
+                         Activations part, absl::string_view prefix, List& list) {
   const int64_t n = sizes.rows;
+  const bool kept = part == Activations::kKept;
   const auto add = [&](absl::string_view name, int64_t elements) {
-    list.Add(MemoryKind::kActivations, absl::StrCat(block, "/", name), elements);
+    if (IsKept(name, recompute) != kept) return;
+    list.Add(kept ? MemoryKind::kActivations : MemoryKind::kWorkspace,
+             absl::StrCat(prefix, "/", name), elements);
   };
   const bool has_mean = family == ModelFamily::kGpt2;   // LayerNorm; RMSNorm has none
   const bool has_gate = family == ModelFamily::kLlama;  // SwiGLU
@@ -216,6 +221,19 @@ int64_t RankMemory::total_bytes() const {
   return sum;
 }
 
+bool IsKept(absl::string_view tensor, Recompute recompute) {
+  switch (recompute) {
+    case Recompute::kNone:
+      return true;
+    case Recompute::kSelective:
+      return tensor != "norm1_out" && tensor != "norm2_out" && tensor != "act";
+    case Recompute::kFull:
+      return tensor == "x";
+  }
+  CHECK(false);
+  return true;
+}
+
 ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int stage) {
   ActivationSlots slots;
   slots.slots = PeakLiveMicrobatches(layout, stage);
@@ -242,6 +260,7 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
   const bool first = at.pp == 0;
   const bool last = at.pp == layout.pp - 1;
   const bool split_backward = layout.schedule == ScheduleKind::kZeroBubbleH1;
+  const Recompute recompute = layout.recompute_of(at.pp);
   const int64_t boundary = sizes.rows * sizes.hidden;  // [N, D] what crosses a stage's border
 
   RankMemory memory;
@@ -249,7 +268,8 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
   AddModelStates(shards, numerics, list);
   for (int64_t slot = 0; slot < slots.slots; ++slot) {
     for (int64_t block = 0; block < slots.blocks; ++block) {
-      AddBlockActivations(model.family, sizes, absl::StrCat("slot", slot, "/block", block), list);
+      AddBlockActivations(model.family, sizes, recompute, Activations::kKept,
+                          absl::StrCat("slot", slot, "/block", block), list);
     }
     // Gradient of the last block's output [N, D], which its weight gradients need. Those of other
     // gradients that weight gradients need take the place of activations that nobody needs then.
@@ -261,6 +281,8 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
   for (int64_t head = 0; last && head < slots.heads; ++head) {
     list.Add(MemoryKind::kActivations, absl::StrCat("head", head, "/dx"), boundary);
   }
+  AddBlockActivations(model.family, sizes, recompute, Activations::kRecomputed, "work/recomputed",
+                      list);
   AddBlockWorkspace(model.family, sizes, list);
   if (last) AddHeadWorkspace(model.family, sizes, list);
   if (!last || layout.virtual_stages > 1) {

@@ -55,6 +55,10 @@ struct Numerics {
   OptimizerStates optimizer = OptimizerStates::kTwoMoments;
 };
 
+// Whether a block keeps its activation `tensor` ("norm1_out") until its backward pass. If not, it
+// is made again there, in the buffer "work/recomputed/<tensor>" that all blocks of a stage share.
+bool IsKept(absl::string_view tensor, Recompute recompute);
+
 // What a stage keeps from forward passes for backward passes. A microbatch's pass through any chunk
 // takes one slot, the first that is free, until its backward pass, weight gradients included, is
 // done.

@@ -55,7 +55,8 @@ MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
                    .tp = layout.tp,
                    .dp = std::min(layout.dp, 2),
                    .micro_batch_size = layout.micro_batch_size,
-                   .schedule = is_1f1b ? ScheduleKind::kGpipe : layout.schedule};
+                   .schedule = is_1f1b ? ScheduleKind::kGpipe : layout.schedule,
+                   .recompute = layout.recompute_of(stage)};
   auto found = parts_.find(key);
   if (found == parts_.end()) found = parts_.emplace(key, Measure(key)).first;
   const Parts& parts = found->second;
@@ -104,6 +105,7 @@ RankMemory StageMemoryTable::List(const Key& key, int blocks, const ActivationSl
   // Blocks are few here: the second chunk of a stage may have none.
   layout.virtual_stages = key.schedule == ScheduleKind::kInterleaved ? 2 : 1;
   layout.micro_batch_size = key.micro_batch_size;
+  layout.recompute = key.recompute;
   const BatchShape batch = {key.dp * key.micro_batch_size, seq_len_};
   const int rank = layout.grid().RankOf({.dp = 0, .pp = key.stage, .cp = 0, .tp = 0});
   return PlanRankMemory(model, batch, layout, rank, numerics_, slots);

@@ -4,10 +4,10 @@
 // in full. Pure values; StageMemoryTable keeps answers and is used by one thread.
 #pragma once
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <tuple>
 #include <vector>
 
 #include "plan/layout.h"
@@ -47,11 +47,9 @@ class StageMemoryTable {
     int dp = 1;  // min(dp, 2): whether there is a data group
     int64_t micro_batch_size = 1;
     ScheduleKind schedule = ScheduleKind::kGpipe;  // GPipe and 1F1B differ in slots alone
+    Recompute recompute = Recompute::kNone;        // of this stage
 
-    friend bool operator<(const Key& a, const Key& b) {
-      return std::tie(a.stages, a.stage, a.tp, a.dp, a.micro_batch_size, a.schedule) <
-             std::tie(b.stages, b.stage, b.tp, b.dp, b.micro_batch_size, b.schedule);
-    }
+    friend auto operator<=>(const Key&, const Key&) = default;
   };
   // bytes = fixed + block * blocks + slots * (slot + slot_block * blocks of a slot) + head * heads,
   // and tokens.

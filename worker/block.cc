@@ -2,13 +2,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
+#include "plan/memory.h"
 #include "worker/rotary.h"
 
 namespace weft {
 
 Block::Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
              const Parameters& parameters, Device& device, RankGroups& groups)
-    : device_(device), groups_(groups), attention_(attention), model_(model) {
+    : device_(device),
+      groups_(groups),
+      recompute_(groups.layout().recompute_of(groups.at().pp)),
+      attention_(attention),
+      model_(model) {
   const std::string prefix = absl::StrCat("blocks.", block, ".");
   norm1_ = parameters.GetNorm(prefix + "norm1");
   norm2_ = parameters.GetNorm(prefix + "norm2");
@@ -29,8 +34,11 @@ BlockActivations Block::GetActivations(const std::string& prefix, Arena& arena) 
   const int64_t query = attention_.heads * attention_.head_dim;
   const int64_t key = attention_.kv_heads * attention_.head_dim;
   const int64_t ffn = up_.weight.rows;
+  const auto name_of = [&](absl::string_view name) {
+    return absl::StrCat(IsKept(name, recompute_) ? prefix : "work/recomputed", "/", name);
+  };
   const auto get = [&](absl::string_view name, int64_t cols) {
-    return arena.Get(absl::StrCat(prefix, "/", name), rows, cols);
+    return arena.Get(name_of(name), rows, cols);
   };
   const auto get_statistics = [&](absl::string_view norm_name, const Norm& norm) {
     NormStatistics statistics;
@@ -46,8 +54,7 @@ BlockActivations Block::GetActivations(const std::string& prefix, Arena& arena) 
   saved.k = get("k", key);
   saved.v = get("v", key);
   saved.attn = get("attn", query);
-  saved.lse = arena.Get(absl::StrCat(prefix, "/lse"), attention_.batch * attention_.heads,
-                        attention_.seq_len);
+  saved.lse = arena.Get(name_of("lse"), attention_.batch * attention_.heads, attention_.seq_len);
   saved.x_mid = get("x_mid", hidden);
   saved.norm2 = get_statistics("norm2", norm2_);
   saved.norm2_out = get("norm2_out", hidden);
@@ -78,6 +85,15 @@ BlockWorkspace Block::GetWorkspace(Arena& arena) const {
 }
 
 absl::Status Block::Forward(const BlockActivations& saved, const BlockWorkspace& work, View out) {
+  RETURN_IF_ERROR(FillActivations(saved, work));
+  MultiplyLinear(down_, saved.act, out, device_);
+  RETURN_IF_ERROR(groups_.SumOverTensor(out));
+  AddLinearBias(down_, out, device_);  // after the sum: the bias counts once
+  device_.Add(saved.x_mid, out);
+  return absl::OkStatus();
+}
+
+absl::Status Block::FillActivations(const BlockActivations& saved, const BlockWorkspace& work) {
   ForwardNorm(norm1_, model_.norm_eps, saved.x, saved.norm1_out, saved.norm1, device_);
   ForwardLinear(q_, saved.norm1_out, saved.q, device_);
   ForwardLinear(k_, saved.norm1_out, saved.k, device_);
@@ -89,17 +105,29 @@ absl::Status Block::Forward(const BlockActivations& saved, const BlockWorkspace&
   device_.Attention(attention_, saved.q, saved.k, saved.v, {}, saved.attn, saved.lse, work.scores);
   MultiplyLinear(o_, saved.attn, saved.x_mid, device_);
   RETURN_IF_ERROR(groups_.SumOverTensor(saved.x_mid));
-  AddLinearBias(o_, saved.x_mid, device_);  // after the sum: the bias counts once
+  AddLinearBias(o_, saved.x_mid, device_);
   device_.Add(saved.x, saved.x_mid);
 
   ForwardNorm(norm2_, model_.norm_eps, saved.x_mid, saved.norm2_out, saved.norm2, device_);
   ForwardLinear(up_, saved.norm2_out, saved.up, device_);
   if (gate_) ForwardLinear(*gate_, saved.norm2_out, saved.gate, device_);
   Activate(saved);
-  MultiplyLinear(down_, saved.act, out, device_);
-  RETURN_IF_ERROR(groups_.SumOverTensor(out));
-  AddLinearBias(down_, out, device_);
-  device_.Add(saved.x_mid, out);
+  return absl::OkStatus();
+}
+
+absl::Status Block::MakeAgain(const BlockActivations& saved, const BlockWorkspace& work) {
+  switch (recompute_) {
+    case Recompute::kNone:
+      return absl::OkStatus();
+    case Recompute::kSelective:
+      ForwardNorm(norm1_, model_.norm_eps, saved.x, saved.norm1_out, saved.norm1, device_);
+      ForwardNorm(norm2_, model_.norm_eps, saved.x_mid, saved.norm2_out, saved.norm2, device_);
+      Activate(saved);
+      return absl::OkStatus();
+    case Recompute::kFull:
+      return FillActivations(saved, work);
+  }
+  CHECK(false);
   return absl::OkStatus();
 }
 
@@ -112,12 +140,14 @@ void Block::Activate(const BlockActivations& saved) {
 }
 
 absl::Status Block::Backward(const BlockActivations& saved, const BlockWorkspace& work, View dx) {
+  RETURN_IF_ERROR(MakeAgain(saved, work));
   RETURN_IF_ERROR(BackwardMlp(saved, work, dx, Part::kWhole));
   return BackwardAttention(saved, work, dx, Part::kWhole);
 }
 
 absl::Status Block::BackwardInput(const BlockActivations& saved, const BlockWorkspace& work,
                                   View dx) {
+  CHECK(recompute_ == Recompute::kNone);
   RETURN_IF_ERROR(BackwardMlp(saved, work, dx, Part::kInput));
   device_.Copy(saved.up, work.dact);
   if (gate_) device_.Copy(saved.gate, work.dgate);

@@ -7,12 +7,17 @@
 // a gate is SwiGLU instead of GELU. Llama alone has rotary positions: q and k are kept turned.
 //
 // Everything outside the cut (x, norms, residuals) is the same on each tp rank, bit for bit.
+//
+// Where the stage recomputes, blocks keep a part of their activations only (IsKept in plan/memory).
+// The rest lies in buffers that all of them share, and the backward pass first makes it again: by
+// the same operations in the same order, so that it does not change a bit of any gradient.
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "plan/layout.h"
 #include "plan/model.h"
 #include "worker/arena.h"
 #include "worker/backend/device.h"
@@ -21,8 +26,8 @@
 
 namespace weft {
 
-// Saved by a forward pass for its backward pass. N = B*T rows; H, K, F: this rank's part. Views
-// that the family does not have are null.
+// Of a forward pass, for its backward pass. N = B*T rows; H, K, F: this rank's part. Views that the
+// family does not have are null.
 struct BlockActivations {
   View x;                // [N, D]
   NormStatistics norm1;  // [N, 1]
@@ -52,7 +57,8 @@ class Block {
   Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
         const Parameters& parameters, Device& device, RankGroups& groups);
 
-  // Buffers "<prefix>/x" and so on, and "work/..."; the latter with the table filled.
+  // Buffers "<prefix>/x" and so on, those that are not kept "work/recomputed/...", and "work/...";
+  // the latter with the table filled.
   BlockActivations GetActivations(const std::string& prefix, Arena& arena) const;
   BlockWorkspace GetWorkspace(Arena& arena) const;
 
@@ -63,16 +69,21 @@ class Block {
   // gradients of the block's parameters.
   absl::Status Backward(const BlockActivations& saved, const BlockWorkspace& work, View dx);
 
-  // Backward in two: BackwardInput leaves out the gradients of the linear layers' parameters, and
-  // BackwardWeight accumulates these, given `dy` [N, D], the gradient of the block's output. What
-  // the second half needs from the first takes the place of activations of no further use: the
-  // gradients of q, k, v, gate and up their own, that of attention's output x_mid's.
+  // Backward in two, where nothing is recomputed: BackwardInput leaves out the gradients of the
+  // linear layers' parameters, and BackwardWeight accumulates these, given `dy` [N, D], the
+  // gradient of the block's output. What the second half needs from the first takes the place of
+  // activations of no further use: the gradients of q, k, v, gate and up their own, that of
+  // attention's output x_mid's.
   absl::Status BackwardInput(const BlockActivations& saved, const BlockWorkspace& work, View dx);
   void BackwardWeight(const BlockActivations& saved, View dy);
 
  private:
   enum class Part { kWhole, kInput };
 
+  // All of `saved` from saved.x.
+  absl::Status FillActivations(const BlockActivations& saved, const BlockWorkspace& work);
+  // The part of it that is not kept.
+  absl::Status MakeAgain(const BlockActivations& saved, const BlockWorkspace& work);
   void Activate(const BlockActivations& saved);
   absl::Status BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work, View dx,
                            Part part);
@@ -83,6 +94,7 @@ class Block {
 
   Device& device_;
   RankGroups& groups_;
+  const Recompute recompute_;
   AttentionShape attention_;
   ModelShape model_;
   Norm norm1_, norm2_;

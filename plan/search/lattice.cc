@@ -251,10 +251,11 @@ void Walk::Evaluate(std::vector<Item>& items) {
 int64_t Walk::PointsOf(const Item& item) const {
   int64_t choices = 0;
   for (const ScheduleChoice& choice : schedules(item)) {
-    choices += Space::Takes(choice, pp(item), batch_cut(item).num_microbatches) ? 1 : 0;
+    if (!Space::Takes(choice, pp(item), batch_cut(item).num_microbatches)) continue;
+    choices += space_.Recomputes(choice);
   }
   const auto zeros = std::ssize(space_.ZeroStages(pp(item), int64_t{dp(item)} * cp(item)));
-  return choices * zeros * std::ssize(space_.recomputes());
+  return choices * zeros;
 }
 
 void Walk::EvaluateItem(const Item& item) {
@@ -291,6 +292,7 @@ void Walk::EvaluateChoice(absl::Span<const EvenPipeline> pipelines, const Schedu
   layout.virtual_stages = choice.virtual_stages;
   for (size_t i = 0; i < space_.recomputes().size(); ++i) {
     layout.recompute = space_.recomputes()[i];
+    if (!space_.Pairs(choice, layout.recompute)) continue;
     double passes_s = 0;
     PassSeconds most;
     if (cut_ == Cut::kByBounds) {
@@ -377,6 +379,7 @@ bool Walk::MayFit(const Item& item, const Layout& layout) {
     for (const int zero : zeros.subspan(zeros.size() - few_zeros)) {
       least.zero_stage = zero;
       for (const Recompute recompute : recomputes.subspan(recomputes.size() - few_recomputes)) {
+        if (!space_.Pairs(choice, recompute)) continue;
         least.recompute = recompute;
         tried = true;
         if (IsNear(least)) return true;

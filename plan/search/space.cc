@@ -127,6 +127,7 @@ Space::Space(const Question& question, const Constraints& constraints, Purpose p
   if (!fixed_.stage_recompute.empty()) {
     recomputes_ = {fixed_.recompute.value_or(Recompute::kNone)};
   }
+  for (auto& by_recompute : runnable_) by_recompute.fill(true);
   if (purpose == Purpose::kRun) KeepRunnable(question.model);
   for (const int pp : pps_) schedules_.push_back(ChoicesOf(pp));
 }
@@ -191,7 +192,9 @@ std::vector<ScheduleChoice> Space::ChoicesOf(int pp) const {
   const auto allowed = [&](ScheduleKind kind) {
     if (fixed_.schedule) return *fixed_.schedule == kind;
     if (pp == 1) return kind == ScheduleKind::kOneForwardOneBackward;  // one stage: all are alike
-    return purpose_ == Purpose::kEstimate || runnable_kinds_[static_cast<size_t>(kind)];
+    return std::any_of(recomputes_.begin(), recomputes_.end(), [&](Recompute recompute) {
+      return Pairs({kind, 1}, recompute);
+    });
   };
   if (fixed_.virtual_stages.value_or(1) == 1) {
     for (const ScheduleKind kind : kWholeBackward) {
@@ -211,18 +214,13 @@ std::vector<ScheduleChoice> Space::ChoicesOf(int pp) const {
   return choices;
 }
 
-// Every dim by itself: what the engine cannot run does not depend on other dims.
+// Every dim by itself, and schedules with recompute: the engine does not run all pairs of these.
 void Space::KeepRunnable(const ModelShape& model) {
   const auto runs = [&](const Layout& layout) { return EngineIssues(model, layout).empty(); };
   Filter(tps_, [&](int tp) { return runs({.tp = tp}); });
   Filter(cps_, [&](int cp) { return runs({.cp = cp}); });
   Filter(eps_, [&](int ep) { return runs({.ep = ep}); });
   Filter(zeros_, [&](int zero) { return runs({.zero_stage = zero}); });
-  Filter(recomputes_, [&](Recompute recompute) { return runs({.recompute = recompute}); });
-  for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
-                                  ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1}) {
-    runnable_kinds_[static_cast<size_t>(kind)] = runs({.schedule = kind});
-  }
   Layout fixed;
   fixed.sequence_parallel = fixed_.sequence_parallel.value_or(false);
   fixed.offload_optimizer = fixed_.offload_optimizer.value_or(false);
@@ -230,6 +228,17 @@ void Space::KeepRunnable(const ModelShape& model) {
   fixed.head_chunks = fixed_.head_chunk_tokens.value_or(0) > 0 ? 2 : 1;
   fixed.pp = std::max<int>(1, static_cast<int>(fixed_.stage_recompute.size()));
   fixed.stage_recompute = fixed_.stage_recompute;
+  for (size_t kind = 0; kind < runnable_.size(); ++kind) {
+    for (size_t recompute = 0; recompute < runnable_[kind].size(); ++recompute) {
+      Layout pair = fixed;
+      pair.schedule = static_cast<ScheduleKind>(kind);
+      pair.recompute = static_cast<Recompute>(recompute);
+      runnable_[kind][recompute] = runs(pair);
+    }
+  }
+  Filter(recomputes_, [&](Recompute recompute) {
+    return Pairs({fixed_.schedule.value_or(ScheduleKind::kOneForwardOneBackward), 1}, recompute);
+  });
   if (fixed_.stage_blocks) fixed.stage_blocks = *fixed_.stage_blocks;
   if (!runs(fixed)) tps_.clear();
 }
@@ -273,7 +282,7 @@ std::vector<int64_t> Space::WaysBefore(size_t dp, int64_t data_group) const {
     int64_t ways = 0;
     for (const BatchCut& cut : cuts_[dp]) {
       for (const ScheduleChoice& choice : schedules_[pp]) {
-        ways += Takes(choice, pps_[pp], cut.num_microbatches) ? 1 : 0;
+        if (Takes(choice, pps_[pp], cut.num_microbatches)) ways += Recomputes(choice);
       }
     }
     const size_t zeros = ZeroStages(pps_[pp], data_group).size();
@@ -298,7 +307,12 @@ int64_t Space::CountPoints() const {
       }
     }
   }
-  return points * static_cast<int64_t>(recomputes_.size());
+  return points;
+}
+
+int64_t Space::Recomputes(const ScheduleChoice& choice) const {
+  return std::count_if(recomputes_.begin(), recomputes_.end(),
+                       [&](Recompute recompute) { return Pairs(choice, recompute); });
 }
 
 }  // namespace weft

@@ -57,7 +57,7 @@ struct BatchCut {
 };
 
 // Lists in simplest-first order. Every combination with tp * cp * pp * dp <= slots, Pairs, Takes
-// and ZeroStages as below keeps every rule of CheckLayout.
+// and ZeroStages as below keeps every rule of CheckLayout, and runs if that is the purpose.
 class Space {
  public:
   // REQUIRES: CheckModel and CheckCluster hold for `question`.
@@ -76,6 +76,11 @@ class Space {
   static bool Takes(const ScheduleChoice& choice, int pp, int64_t num_microbatches) {
     return choice.kind != ScheduleKind::kInterleaved || num_microbatches % pp == 0;
   }
+  // Whether what recomputes runs with the schedule.
+  bool Pairs(const ScheduleChoice& choice, Recompute recompute) const {
+    return runnable_[static_cast<size_t>(choice.kind)][static_cast<size_t>(recompute)];
+  }
+  int64_t Recomputes(const ScheduleChoice& choice) const;  // how many of them pair with it
   // `data_group`: dp * cp. At most 4.
   absl::Span<const int> ZeroStages(int pp, int64_t data_group) const;
 
@@ -97,8 +102,8 @@ class Space {
   void FillCuts(int64_t global_batch_size);
   void KeepRunnable(const ModelShape& model);
   std::vector<ScheduleChoice> ChoicesOf(int pp) const;
-  // Ways to cut the batch for dps()[dp], to run a pipeline and to shard its states; [i]: of all
-  // pipelines before pps()[i].
+  // Ways to cut the batch for dps()[dp], to run a pipeline, to recompute and to shard its states;
+  // [i]: of all pipelines before pps()[i].
   std::vector<int64_t> WaysBefore(size_t dp, int64_t data_group) const;
 
   int64_t slots_ = 1;
@@ -108,7 +113,7 @@ class Space {
   Purpose purpose_;
   std::vector<int> tps_, cps_, eps_, pps_, dps_, zeros_;
   std::vector<Recompute> recomputes_;
-  std::array<bool, 4> runnable_kinds_ = {};  // by ScheduleKind
+  std::array<std::array<bool, 3>, 4> runnable_ = {};  // by ScheduleKind, Recompute
   std::vector<std::vector<BatchCut>> cuts_;
   std::vector<std::vector<ScheduleChoice>> schedules_;
 };

@@ -269,8 +269,14 @@ TEST(RunIssues, NameWhatCanBePlannedButNotRunYet) {
       {[](JobSpec& j) { j.parallelism.cp = 2; }, "parallelism.cp: 2 is not supported yet; use 1"},
       {[](JobSpec& j) { j.parallelism.zero_stage = 3; },
        "parallelism.zero_stage: 3 is not supported yet; use 0"},
-      {[](JobSpec& j) { j.activation_checkpointing.mode = Recompute::kFull; },
-       "activation_checkpointing.mode: full is not supported yet; use none"},
+      {[](JobSpec& j) { j.activation_checkpointing.mode = Recompute::kFull; }, ""},
+      {[](JobSpec& j) {
+         j.activation_checkpointing.mode = Recompute::kFull;
+         j.parallelism.pp = 2;
+         j.parallelism.pp_schedule = ScheduleKind::kZeroBubbleH1;
+       },
+       "activation_checkpointing.mode: full with pp_schedule zb_h1 is not supported yet; use none, "
+       "or pp_schedule 1f1b"},
       {[](JobSpec& j) { j.offload.optimizer = true; },
        "offload.optimizer: cpu is not supported yet; use none"},
       {[](JobSpec& j) { j.training.mixed_precision = Precision::kBf16; },

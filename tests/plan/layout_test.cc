@@ -82,8 +82,12 @@ TEST(EngineIssues, NamesWhatIsNotBuiltYet) {
       {"parallelism.cp: 2 is not supported yet; use 1", [](Layout& l) { l.cp = 2; }},
       {"parallelism.zero_stage: 1 is not supported yet; use 0",
        [](Layout& l) { l.zero_stage = 1; }},
-      {"activation_checkpointing.mode: full is not supported yet; use none",
-       [](Layout& l) { l.recompute = Recompute::kFull; }},
+      {"activation_checkpointing.mode: full with pp_schedule zb_h1 is not supported yet; use none, "
+       "or pp_schedule 1f1b",
+       [](Layout& l) {
+         l.schedule = ScheduleKind::kZeroBubbleH1;
+         l.recompute = Recompute::kFull;
+       }},
       {"offload.optimizer: cpu is not supported yet; use none",
        [](Layout& l) { l.offload_optimizer = true; }},
   };

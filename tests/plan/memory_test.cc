@@ -49,7 +49,14 @@ std::vector<Layout> AllLayouts() {
             layout.schedule = schedule;
             layouts.push_back(layout);
           }
+          layout.schedule = ScheduleKind::kOneForwardOneBackward;
+          for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+            layout.recompute = recompute;
+            layouts.push_back(layout);
+          }
+          layout.recompute = Recompute::kNone;
           if (pp != 2) continue;
+          layout.schedule = ScheduleKind::kZeroBubbleH1;
           layout.stage_blocks = {3, 1};
           layouts.push_back(layout);
           layout.stage_blocks.clear();
@@ -199,6 +206,30 @@ TEST(PlanRankMemory, SlotsOfChunksAreAsLargeAsTheirLargestChunk) {
   layout.virtual_stages = 2;
   EXPECT_EQ(blocks_of(0), 5 * 1);  // 2 (p - 1) + (v - 1) p + 1 passes of one block
   EXPECT_EQ(blocks_of(1), 3 * 1);
+}
+
+// B=2, T=16 (N=32), D=32, F=128, H=4, two slots of two blocks: a slot keeps less of each block, and
+// what is left is there once.
+TEST(PlanRankMemory, RecomputedActivationsAreThereOnce) {
+  Layout layout{.pp = 2, .micro_batch_size = 2, .num_microbatches = 8};
+  const int64_t n = 32, d = 32, f = 128;
+  const int64_t input = n * d;
+  const int64_t wide = 2 * n * d + n * f;  // norm outputs, the activation's output
+  const int64_t block = 8 * n * d + 2 * n * f + 4 * n + n * 4;
+  const auto elements = [&](MemoryKind kind) {
+    return Elements(PlanRankMemory(Tiny(), kBatch, layout, 0, {}), kind);
+  };
+  const int64_t workspace = elements(MemoryKind::kWorkspace);
+  EXPECT_EQ(elements(MemoryKind::kActivations), 4 * block);
+  layout.recompute = Recompute::kSelective;
+  EXPECT_EQ(elements(MemoryKind::kActivations), 4 * (block - wide));
+  EXPECT_EQ(elements(MemoryKind::kWorkspace), workspace + wide);
+  layout.recompute = Recompute::kFull;
+  EXPECT_EQ(elements(MemoryKind::kActivations), 4 * input);
+  EXPECT_EQ(elements(MemoryKind::kWorkspace), workspace + block - input);
+  layout.stage_recompute = {Recompute::kNone, Recompute::kFull};
+  EXPECT_EQ(elements(MemoryKind::kActivations), 4 * block) << "of this stage, not of the layout";
+  EXPECT_EQ(elements(MemoryKind::kWorkspace), workspace);
 }
 
 // The gradient of a block's output is the only thing that zb_h1 keeps and 1F1B does not.

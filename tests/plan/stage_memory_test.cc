@@ -47,9 +47,17 @@ std::vector<Layout> SmallLayouts() {
               layout.schedule = schedule;
               layouts.push_back(layout);
             }
+            for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+              layout.schedule = ScheduleKind::kOneForwardOneBackward;
+              layout.recompute = recompute;
+              layouts.push_back(layout);
+            }
             if (pp == 3) {
               layout.stage_blocks = {1, 4, 2};
               layouts.push_back(layout);
+              layout.stage_recompute = {Recompute::kFull, Recompute::kNone, Recompute::kSelective};
+              layouts.push_back(layout);
+              layout.stage_recompute.clear();
             }
             if (pp == 1 || 2 * pp > kBlocks) continue;
             layout.stage_blocks.clear();

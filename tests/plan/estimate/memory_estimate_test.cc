@@ -72,6 +72,17 @@ std::vector<Layout> SmallLayouts() {
                        .micro_batch_size = 3,
                        .num_microbatches = microbatches,
                        .stage_blocks = {5, 2}});
+    for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+      layouts.push_back({.pp = 2,
+                         .tp = 2,
+                         .micro_batch_size = 3,
+                         .num_microbatches = microbatches,
+                         .recompute = recompute});
+      layouts.push_back({.pp = 3,
+                         .micro_batch_size = 3,
+                         .num_microbatches = microbatches,
+                         .stage_recompute = {recompute, Recompute::kNone, recompute}});
+    }
   }
   return layouts;
 }

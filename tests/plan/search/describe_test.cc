@@ -56,6 +56,7 @@ TEST(PlanText, OfAPipelineWhereMuchDoesNotFit) {
   JobSpec job = SampleJob();
   job.parallelism.dp = 2;
   job.parallelism.pp = 2;
+  job.activation_checkpointing.mode = Recompute::kNone;
   job.cluster.device.memory_bytes = int64_t{380} << 20;
   ExpectGolden("plan_dp2_pp2.txt", TextOf(job, 20));
 }

@@ -50,14 +50,18 @@ std::vector<Layout> BruteForce(const JobSpec& job) {
               const int64_t most = (job.model.num_blocks + pp - 1) / pp;
               for (int chunks = interleaved ? 2 : 1; chunks <= (interleaved ? most : 1); ++chunks) {
                 if (most % chunks != 0) continue;
-                const Layout layout = {.dp = dp,
-                                       .pp = pp,
-                                       .tp = tp,
-                                       .schedule = schedule,
-                                       .micro_batch_size = micro,
-                                       .num_microbatches = count,
-                                       .virtual_stages = chunks};
-                if (IsSound(job, layout)) layouts.push_back(layout);
+                Layout layout = {.dp = dp,
+                                 .pp = pp,
+                                 .tp = tp,
+                                 .schedule = schedule,
+                                 .micro_batch_size = micro,
+                                 .num_microbatches = count,
+                                 .virtual_stages = chunks};
+                for (const Recompute recompute :
+                     {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+                  layout.recompute = recompute;
+                  if (IsSound(job, layout)) layouts.push_back(layout);
+                }
               }
             }
           }
@@ -166,6 +170,7 @@ TEST(FindPlan, SaysByWhichTermsTheOthersAreSlower) {
   job.parallelism.tp = 1;
   job.training.micro_batch_size = 2;
   job.parallelism.pp_schedule = ScheduleKind::kOneForwardOneBackward;
+  job.activation_checkpointing.mode = Recompute::kNone;
   const auto plan = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_GE(plan->rejections.size(), 3U);  // pp 1 to 4
@@ -245,7 +250,7 @@ TEST(FindPlan, NamesTheNearestLayoutAndTheLimitItBroke) {
   const std::string message(plan.status().message());
   EXPECT_THAT(message,
               StartsWith("nothing fits: the nearest layout, dp=1 tp=1 pp=1 1f1b micro_batch=1 "
-                         "microbatches=16 needs "));
+                         "microbatches=16 recompute=full needs "));
   EXPECT_THAT(message, HasSubstr(" on stage 0, "));
   EXPECT_THAT(message, HasSubstr(" above the 32.0 MiB of cpu-slot: optimizer "));
   EXPECT_THAT(message, HasSubstr(" is the largest part; use "));
@@ -265,6 +270,49 @@ TEST(FindPlan, NamesTheSmallestChangesThatWouldFit) {
   const std::string named = message.substr(message.find("; use training.micro_batch_size ") + 32);
   job.training.micro_batch_size = std::stoll(named);
   EXPECT_TRUE(FindPlan(job, Purpose::kRun).ok()) << message;
+}
+
+// Between what a layout needs that keeps all activations and what it needs that keeps few.
+TEST(FindPlan, RecomputesWhatWouldNotFitOtherwise) {
+  JobSpec job = SampleJob();
+  FixDegrees(job, 1, 1, 1);
+  job.training.micro_batch_size = 16;
+  Layout layout = {.micro_batch_size = 16};
+  const int64_t keeps = PlanFor(job, layout, Purpose::kRun)->stages[0].memory.total_bytes();
+  layout.recompute = Recompute::kFull;
+  const int64_t makes = PlanFor(job, layout, Purpose::kRun)->stages[0].memory.total_bytes();
+  ASSERT_LT(makes, keeps);
+  job.cluster.device.memory_bytes = keeps - 1;
+  auto plan = FindPlan(job, Purpose::kRun);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->layout.recompute, Recompute::kSelective) << "the cheaper of the two";
+  job.cluster.device.memory_bytes = makes;
+  plan = FindPlan(job, Purpose::kRun);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->layout.recompute, Recompute::kFull);
+  job.activation_checkpointing.mode = Recompute::kNone;
+  const absl::Status kept = FindPlan(job, Purpose::kRun).status();
+  EXPECT_EQ(kept.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(kept.message()), HasSubstr("activation_checkpointing.mode full"));
+}
+
+// The engine does not run all pairs of schedule and recompute: neither alone is refused for it.
+TEST(FindPlan, NeverPairsZeroBubblesWithRecompute) {
+  JobSpec job = SampleJob();
+  job.parallelism.pp = 4;
+  job.parallelism.pp_schedule = ScheduleKind::kZeroBubbleH1;
+  auto plan = FindPlan(job, Purpose::kRun);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->layout.recompute, Recompute::kNone);
+  job.activation_checkpointing.mode = Recompute::kFull;
+  EXPECT_EQ(FindPlan(job, Purpose::kRun).status(),
+            absl::InvalidArgumentError("activation_checkpointing.mode: full with pp_schedule zb_h1 "
+                                       "is not supported yet; use none, or pp_schedule 1f1b"));
+  job.parallelism.pp_schedule.reset();
+  plan = FindPlan(job, Purpose::kRun);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_NE(plan->layout.schedule, ScheduleKind::kZeroBubbleH1);
+  EXPECT_EQ(plan->layout.recompute, Recompute::kFull);
 }
 
 TEST(PlanFor, IsFindPlansAnswerForTheSameLayout) {

@@ -1,0 +1,98 @@
+// Recomputing activations changes memory and time, nothing else: not a bit of any number.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "tests/worker/rank_threads.h"
+
+namespace weft {
+namespace {
+
+constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
+constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
+constexpr ScheduleKind kInterleaved = ScheduleKind::kInterleaved;
+
+JobSpec LlamaJob(const std::string& folder) {
+  JobSpec job = SmallJob(folder);
+  job.model.family = ModelFamily::kLlama;
+  job.model.num_kv_heads = 2;
+  job.model.head_dim = 24;
+  job.model.ffn_size = 176;
+  job.model.tied_embeddings = false;
+  return job;
+}
+
+struct LayoutCase {
+  int dp, tp, pp;
+  ScheduleKind schedule;
+  int64_t micro_batch_size;
+  int virtual_stages = 1;
+  std::vector<int64_t> stage_blocks = {};
+};
+
+Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
+  Layout layout = MakeLayout(c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size, job);
+  layout.virtual_stages = c.virtual_stages;
+  layout.stage_blocks = c.stage_blocks;
+  return layout;
+}
+
+void PrintTo(const LayoutCase& c, std::ostream* out) {
+  JobSpec job;
+  job.training.global_batch_size = 8;  // SmallJob's
+  *out << LayoutText(LayoutOf(c, job));
+}
+
+class AnyLayoutThatRecomputes : public testing::TestWithParam<LayoutCase> {};
+
+// `layout` with every mode everywhere, and with another one on each stage.
+std::vector<Layout> Recomputing(Layout layout) {
+  std::vector<Layout> layouts;
+  for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+    layout.recompute = recompute;
+    layouts.push_back(layout);
+  }
+  layout.recompute = Recompute::kNone;
+  for (int stage = 0; stage < layout.pp; ++stage) {
+    layout.stage_recompute.push_back(static_cast<Recompute>(2 - stage % 3));
+  }
+  if (layout.pp > 1) layouts.push_back(layout);
+  return layouts;
+}
+
+TEST_P(AnyLayoutThatRecomputes, GivesTheBitsOfOneThatDoesNotInLessMemory) {
+  const TestFolder folder;
+  for (JobSpec job : {SmallJob(folder.path()), LlamaJob(folder.path())}) {
+    job.training.steps = 5;
+    job.validation = {.interval = 2, .steps = 1};
+    job.data.split = 0.2;
+    const Layout layout = LayoutOf(GetParam(), job);
+    const std::string name(FamilyName(job.model.family));
+    const TrainingOutcome keeps = TrainWith(job, layout, folder.Make(name));
+    ASSERT_EQ(keeps.status(), absl::OkStatus());
+    for (const Layout& other : Recomputing(layout)) {
+      const TrainingOutcome makes = TrainWith(job, other, folder.Make(name + LayoutText(other)));
+      ASSERT_EQ(makes.status(), absl::OkStatus());
+      EXPECT_EQ(Bits(makes.reports.front()), Bits(keeps.reports.front())) << LayoutText(other);
+      EXPECT_EQ(makes.reports.front()[1].valid_loss, keeps.reports.front()[1].valid_loss);
+      EXPECT_EQ(makes.gradients, keeps.gradients) << LayoutText(other);
+      EXPECT_EQ(makes.weights, keeps.weights) << LayoutText(other);
+      EXPECT_EQ(makes.allocated_bytes, makes.planned_bytes);
+      EXPECT_LT(makes.planned_bytes.front(), keeps.planned_bytes.front()) << LayoutText(other);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Trainer, AnyLayoutThatRecomputes,
+                         testing::Values(LayoutCase{1, 1, 1, kGpipe, 2},
+                                         LayoutCase{1, 2, 1, k1f1b, 4},
+                                         LayoutCase{1, 1, 4, k1f1b, 1},
+                                         LayoutCase{2, 2, 2, k1f1b, 1},
+                                         LayoutCase{1, 2, 2, kInterleaved, 2, 2},
+                                         LayoutCase{1, 2, 3, kGpipe, 2, 1, {2, 1, 1}}));
+
+}  // namespace
+}  // namespace weft
