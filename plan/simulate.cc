@@ -1,7 +1,6 @@
 #include "plan/simulate.h"
 
 #include <algorithm>
-#include <deque>
 #include <string>
 #include <utility>
 
@@ -31,9 +30,9 @@ struct Channel {
 enum class Kept : char { kNothing, kActivations, kForWeightGradient };
 
 struct StageState {
-  std::vector<absl::Span<const Action>> groups;
-  size_t next = 0;  // the group to run
-  // Transfers of that group that are posted, as (channel, index in it); empty: not posted yet.
+  absl::Span<const Action> actions;
+  size_t next = 0;  // to run; of neighbouring transfers, which are posted together, the first
+  // Those transfers once they are posted, as (channel, index in it).
   std::vector<std::pair<Channel*, size_t>> posted;
   std::vector<Kept> kept;  // by microbatch * chunks + chunk
   int live = 0;            // how many of them
@@ -43,16 +42,17 @@ struct StageState {
   std::vector<TimedAction> timeline;
 };
 
-// Runs every stage until it waits for a partner, wakes it when the partner posts. Each post wakes
-// one stage, so the work is bounded by the number of actions.
+// Runs every stage until it waits for a partner, wakes it when the partner posts. Each transfer
+// wakes one stage, so the work is bounded by the number of actions.
 class DryRun {
  public:
-  DryRun(absl::Span<const std::vector<Action>> stages, absl::Span<const ActionSeconds> seconds)
-      : seconds_(seconds), states_(stages.size()) {
+  DryRun(absl::Span<const std::vector<Action>> stages, absl::Span<const ActionSeconds> seconds,
+         Timeline timeline)
+      : seconds_(seconds), timeline_(timeline), states_(stages.size()) {
     const int count = static_cast<int>(stages.size());
     for (int s = 0; s < count; ++s) {
-      states_[s].groups = Groups(stages[s]);
-      states_[s].timeline.reserve(stages[s].size());
+      states_[s].actions = stages[s];
+      if (timeline == Timeline::kKept) states_[s].timeline.reserve(stages[s].size());
       for (const Action& action : stages[s]) chunks_ = std::max(chunks_, action.chunk + 1);
       // Of two stages, the next one is the one before as well: one channel each way.
       channels_.push_back({.sender = s, .receiver = (s + 1) % count, .sends = {}, .receives = {}});
@@ -64,8 +64,8 @@ class DryRun {
 
   absl::Status Run() {
     while (!awake_.empty()) {
-      const int stage = awake_.front();
-      awake_.pop_front();
+      const int stage = awake_.back();
+      awake_.pop_back();
       RETURN_IF_ERROR(Advance(stage));
     }
     return Stuck();
@@ -100,20 +100,23 @@ class DryRun {
 
   absl::Status Advance(int stage) {
     StageState& state = states_[stage];
-    while (state.next < state.groups.size()) {
-      const absl::Span<const Action> group = state.groups[state.next];
-      if (IsTransfer(group.front().op)) {
-        if (state.posted.empty()) {
-          for (const Action& action : group) RETURN_IF_ERROR(Post(stage, action));
-        }
-        for (const auto& [channel, index] : state.posted) {
-          if (!channel->matched(index)) return absl::OkStatus();
-        }
-        Finish(state);
-      } else if (IsPass(group.front().op)) {
-        RETURN_IF_ERROR(Compute(stage, group.front()));
+    while (state.next < state.actions.size()) {
+      const Action& action = state.actions[state.next];
+      if (!IsTransfer(action.op)) {
+        if (IsPass(action.op)) RETURN_IF_ERROR(Compute(stage, action));
+        ++state.next;
+        continue;
       }
-      ++state.next;
+      if (state.posted.empty()) {
+        for (size_t i = state.next; i < state.actions.size() && IsTransfer(state.actions[i].op);
+             ++i) {
+          RETURN_IF_ERROR(Post(stage, state.actions[i]));
+        }
+      }
+      for (const auto& [channel, index] : state.posted) {
+        if (!channel->matched(index)) return absl::OkStatus();
+      }
+      Finish(state);
     }
     return absl::OkStatus();
   }
@@ -126,6 +129,7 @@ class DryRun {
       const double transfer_s = SecondsOf(channel->sender, sent.action.chunk).transfer_s;
       state.clock_s = std::max(state.clock_s, start_s + transfer_s);
     }
+    state.next += state.posted.size();
     state.posted.clear();
   }
 
@@ -139,7 +143,9 @@ class DryRun {
     if (action.op == Op::kBackwardInput)
       duration_s = seconds.backward_s - seconds.weight_gradient_s;
     if (action.op == Op::kBackwardWeight) duration_s = seconds.weight_gradient_s;
-    state.timeline.push_back({action, state.clock_s, state.clock_s + duration_s});
+    if (timeline_ == Timeline::kKept) {
+      state.timeline.push_back({action, state.clock_s, state.clock_s + duration_s});
+    }
     state.clock_s += duration_s;
     state.busy_s += duration_s;
     return absl::OkStatus();
@@ -196,12 +202,12 @@ class DryRun {
     std::vector<Posted>& own = send ? channel.sends : channel.receives;
     own.push_back({action, states_[stage].clock_s});
     states_[stage].posted.emplace_back(&channel, own.size() - 1);
-    awake_.push_back(peer);
+    if (!channel.matched(own.size() - 1)) return absl::OkStatus();
+    awake_.push_back(peer);  // it may have waited for this
     return Agree(channel, own.size() - 1);
   }
 
   absl::Status Agree(const Channel& channel, size_t index) const {
-    if (!channel.matched(index)) return absl::OkStatus();
     const Action& sent = channel.sends[index].action;
     const Action& expected = channel.receives[index].action;
     if (sent.microbatch == expected.microbatch &&
@@ -218,12 +224,11 @@ class DryRun {
     std::vector<std::string> waits;
     for (size_t stage = 0; stage < states_.size(); ++stage) {
       const StageState& state = states_[stage];
-      if (state.next == state.groups.size()) continue;
+      if (state.next == state.actions.size()) continue;
       std::vector<std::string> actions;
-      const absl::Span<const Action> group = state.groups[state.next];
-      for (size_t i = 0; i < group.size(); ++i) {
+      for (size_t i = 0; i < state.posted.size(); ++i) {
         const auto& [channel, index] = state.posted[i];
-        if (!channel->matched(index)) actions.push_back(ActionText(group[i]));
+        if (!channel->matched(index)) actions.push_back(ActionText(state.actions[state.next + i]));
       }
       waits.push_back(absl::StrCat("stage ", stage, " waits in ", absl::StrJoin(actions, " and ")));
     }
@@ -232,10 +237,11 @@ class DryRun {
   }
 
   absl::Span<const ActionSeconds> seconds_;
+  Timeline timeline_;
   std::vector<StageState> states_;
   int chunks_ = 1;
   std::vector<Channel> channels_;  // [2 * sender]: to the next stage, then to the one before
-  std::deque<int> awake_;
+  std::vector<int> awake_;
 };
 
 // All forwards pass as in a flow shop of equal jobs, then all backwards. Each border is crossed
@@ -363,10 +369,10 @@ double ZeroBubbleH1Seconds(absl::Span<const ActionSeconds> stages, double microb
 }  // namespace
 
 absl::StatusOr<Simulation> Simulate(absl::Span<const std::vector<Action>> stages,
-                                    absl::Span<const ActionSeconds> seconds) {
+                                    absl::Span<const ActionSeconds> seconds, Timeline timeline) {
   CHECK(!stages.empty() && !seconds.empty());
   CHECK(seconds.size() == 1 || seconds.size() % stages.size() == 0);
-  DryRun run(stages, seconds);
+  DryRun run(stages, seconds, timeline);
   RETURN_IF_ERROR(run.Run());
   return run.Result();
 }

@@ -31,16 +31,18 @@ struct Simulation {
   double bubble_fraction = 0;  // share of stage-seconds without compute (idle or transfers)
   std::vector<int> peak_live;  // per stage: most microbatches held at once, by chunk
   std::vector<double> busy_s;  // per stage: forward and backward passes
-  // Per stage, in the order of time: what a picture of the schedule shows.
+  // Per stage, in the order of time: what a picture of the schedule shows. Empty if left out.
   std::vector<std::vector<TimedAction>> timeline;
 };
+enum class Timeline { kKept, kLeftOut };
 
 // `stages[i]` is stage i's action list. `seconds`: one entry if all chunks of all stages are alike,
 // else one per stage, or one per virtual stage (chunk * stages + stage). Internal error naming the
 // stuck stages and actions if the schedules deadlock or disagree about a transfer. Reductions, norm
 // and update take no time here.
 absl::StatusOr<Simulation> Simulate(absl::Span<const std::vector<Action>> stages,
-                                    absl::Span<const ActionSeconds> seconds);
+                                    absl::Span<const ActionSeconds> seconds,
+                                    Timeline timeline = Timeline::kKept);
 
 // The makespan of StepSchedule on stages with these durations (one entry each, of any one of its
 // `chunks`), without a dry run: for the search, which asks thousands of times. A bound from below:

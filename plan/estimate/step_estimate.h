@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,6 +57,19 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
 PassCost EmbeddingPass(const Question& question, const Layout& layout);
 PassCost HeadPass(const Question& question, const Layout& layout);
 
+// The parts of the network on one layout, each priced when first asked for. A search keeps these
+// for all layouts that share what the three above depend on, and asks with any of them.
+class NetworkPasses {
+ public:
+  const PassCost& Embedding(const Question& question, const Layout& layout);
+  const PassCost& Head(const Question& question, const Layout& layout);
+  const PassCost& Block(const Question& question, const Layout& layout, Recompute recompute);
+
+ private:
+  std::optional<PassCost> embedding_, head_;
+  std::array<std::optional<PassCost>, 3> blocks_;  // by Recompute
+};
+
 // A microbatch's activations to the next stage, one way.
 double BoundarySeconds(const Question& question, const Layout& layout);
 
@@ -64,9 +78,18 @@ double BoundarySeconds(const Question& question, const Layout& layout);
 TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, double forward_s,
                     double backward_s);
 
-// The whole step: blocks, embedding and head of the slowest stage, bubble by closed form, step end.
+// The passes of all microbatches: blocks, embedding and head of the slowest stage, transfers, and
+// the bubble by closed form. Depends on neither the ZeRO stage and group nor on offload.
+struct StepPasses {
+  TermSeconds time;
+  double forward_s = 0, backward_s = 0;  // one microbatch on the slowest stage
+};
+StepPasses EstimatePasses(const Question& question, const Layout& layout, NetworkPasses& network);
+
+// The whole step: passes, then the end of the stage whose end takes longest, and stragglers.
 // total_s() is the sum of the terms. REQUIRES: CheckModel, CheckCluster and CheckLayout hold.
 TermSeconds EstimateStep(const Question& question, const Layout& layout);
+TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes);
 
 // The same with the bubble from a dry run of the schedule (plan/simulate.h): for finalists.
 absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& layout);

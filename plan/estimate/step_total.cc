@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -13,30 +14,6 @@
 namespace weft {
 namespace {
 
-constexpr size_t kRecomputes = static_cast<size_t>(Recompute::kFull) + 1;
-
-// The parts of the network on one layout, each priced once.
-struct Parts {
-  Parts(const Question& question, const Layout& layout)
-      : embedding(EmbeddingPass(question, layout)), head(HeadPass(question, layout)) {
-    for (int stage = 0; stage < layout.pp; ++stage) {
-      const Recompute recompute = layout.recompute_of(stage);
-      const auto kind = static_cast<size_t>(recompute);
-      if (!priced[kind]) blocks[kind] = BlockPass(question, layout, recompute);
-      priced[kind] = true;
-      if (layout.stage_recompute.empty()) break;
-    }
-  }
-
-  const PassCost& block(const Layout& layout, int stage) const {
-    return blocks[static_cast<size_t>(layout.recompute_of(stage))];
-  }
-
-  PassCost embedding, head;
-  std::array<PassCost, kRecomputes> blocks;
-  std::array<bool, kRecomputes> priced = {};
-};
-
 // One microbatch's passes through a part, terms added up.
 struct Seconds {
   explicit Seconds(const PassCost& cost)
@@ -46,17 +23,21 @@ struct Seconds {
   double forward_s, backward_s, weight_gradient_s;
 };
 
-// The same of a layout's parts.
+// The same of a layout's parts; of blocks, by the recompute modes that its stages take.
 struct PartSeconds {
-  PartSeconds(const Layout& layout, const Parts& parts)
-      : embedding(parts.embedding),
-        head(parts.head),
-        blocks{Seconds(parts.blocks[0]), Seconds(parts.blocks[1]), Seconds(parts.blocks[2])},
-        chunks(layout.virtual_stages) {}
+  PartSeconds(const Question& question, const Layout& layout, NetworkPasses& network)
+      : embedding(network.Embedding(question, layout)), head(network.Head(question, layout)) {
+    for (int stage = 0; stage < layout.pp; ++stage) {
+      const Recompute recompute = layout.recompute_of(stage);
+      std::optional<Seconds>& block = blocks[static_cast<size_t>(recompute)];
+      if (!block) block = Seconds(network.Block(question, layout, recompute));
+      if (layout.stage_recompute.empty()) break;
+    }
+  }
 
   // Of `count` blocks of `stage`, with what its ends hold besides.
   ActionSeconds Of(const Layout& layout, int stage, double count, bool first, bool last) const {
-    const Seconds& block = blocks[static_cast<size_t>(layout.recompute_of(stage))];
+    const Seconds& block = *blocks[static_cast<size_t>(layout.recompute_of(stage))];
     ActionSeconds sum = {.forward_s = count * block.forward_s,
                          .backward_s = count * block.backward_s,
                          .transfer_s = 0,
@@ -73,8 +54,7 @@ struct PartSeconds {
   }
 
   Seconds embedding, head;
-  std::array<Seconds, kRecomputes> blocks;
-  int chunks;
+  std::array<std::optional<Seconds>, 3> blocks;  // by Recompute
 };
 
 double CycleSeconds(const ActionSeconds& stage) {
@@ -84,12 +64,11 @@ double CycleSeconds(const ActionSeconds& stage) {
 // A microbatch through all chunks of each stage.
 class Stages {
  public:
-  Stages(const Question& question, const Layout& layout, const Parts& parts) {
+  Stages(const Question& question, const Layout& layout, const PartSeconds& seconds) {
     if (layout.pp > static_cast<int>(few_.size())) many_.resize(static_cast<size_t>(layout.pp));
     const absl::Span<ActionSeconds> stages =
         many_.empty() ? absl::MakeSpan(few_.data(), static_cast<size_t>(layout.pp))
                       : absl::MakeSpan(many_);
-    const PartSeconds seconds(layout, parts);
     for (int stage = 0; stage < layout.pp; ++stage) {
       const auto count =
           static_cast<double>(StageBlockCount(layout, question.model.num_blocks, stage));
@@ -151,12 +130,11 @@ Makespans ClosedForm(const Question& question, const Layout& layout, Stages& sta
 constexpr int64_t kReplayedRounds = 6;
 
 absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& layout,
-                                        const Parts& parts) {
+                                        const PartSeconds& seconds) {
   Layout replayed = layout;
   replayed.num_microbatches =
       std::min(layout.num_microbatches, kReplayedRounds * int64_t{layout.pp});
   const double transfer_s = BoundarySeconds(question, layout);
-  const PartSeconds seconds(layout, parts);
   std::vector<std::vector<Action>> actions;
   std::vector<ActionSeconds> chunks;
   double slowest_s = 0;
@@ -178,7 +156,7 @@ absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& 
     }
   }
   Simulation simulation;
-  ASSIGN_OR_RETURN(simulation, Simulate(actions, chunks));
+  ASSIGN_OR_RETURN(simulation, Simulate(actions, chunks, Timeline::kLeftOut));
   const double pace_s = slowest_s + (layout.pp > 1 ? 2 * layout.virtual_stages * transfer_s : 0);
   return simulation.makespan_s +
          static_cast<double>(layout.num_microbatches - replayed.num_microbatches) * pace_s;
@@ -187,10 +165,10 @@ absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& 
 // One dry run: what of its time transfers cost is the closed form's to say, as a second run without
 // them would double the price of a finalist.
 absl::StatusOr<Makespans> Replayed(const Question& question, const Layout& layout,
-                                   const Parts& parts, Stages& stages) {
+                                   const PartSeconds& seconds, Stages& stages) {
   const Makespans closed = ClosedForm(question, layout, stages);
   Makespans makespans;
-  ASSIGN_OR_RETURN(makespans.with_transfers_s, SimulatedSeconds(question, layout, parts));
+  ASSIGN_OR_RETURN(makespans.with_transfers_s, SimulatedSeconds(question, layout, seconds));
   const double transfers_s = closed.with_transfers_s - closed.without_transfers_s;
   makespans.without_transfers_s =
       std::max(closed.without_transfers_s, makespans.with_transfers_s - transfers_s);
@@ -208,47 +186,27 @@ Makespans WithSharedCores(const Layout& layout, const Stages& shared, Makespans 
           std::max(mean_busy_s, alone.with_transfers_s)};
 }
 
-// The reductions of the stage that has most of them come last.
-TermSeconds SlowestStepEnd(const Question& question, const Layout& layout,
-                           const ActionSeconds& passes) {
-  const double forward_s = passes.forward_s;
-  const double backward_s = passes.backward_s;
-  TermSeconds slowest = StepEnd(question, layout, 0, forward_s, backward_s);
-  const auto try_stage = [&](int stage) {
-    const TermSeconds end = StepEnd(question, layout, stage, forward_s, backward_s);
-    if (end.total_s() > slowest.total_s()) slowest = end;
-  };
-  if (layout.stage_blocks.empty()) {
-    if (layout.pp > 1) try_stage(layout.pp - 1);
-  } else {
-    for (int stage = 1; stage < layout.pp; ++stage) try_stage(stage);
-  }
-  return slowest;
-}
-
-TermSeconds Sum(const Question& question, const Layout& layout, const Parts& parts,
-                const Stages& stages, const Makespans& makespans) {
+StepPasses Sum(const Question& question, const Layout& layout, NetworkPasses& network,
+               const Stages& stages, const Makespans& makespans) {
   const auto microbatches = static_cast<double>(layout.num_microbatches);
   const int slowest = stages.slowest();
   const auto blocks =
       static_cast<double>(StageBlockCount(layout, question.model.num_blocks, slowest));
-  TermSeconds step;
+  StepPasses passes;
   const auto add = [&](double factor, const PassCost& part) {
-    step += (factor * microbatches) * part.forward;
-    step += (factor * microbatches) * part.backward;
+    passes.time += (factor * microbatches) * part.forward;
+    passes.time += (factor * microbatches) * part.backward;
   };
-  add(blocks, parts.block(layout, slowest));
-  if (slowest == 0) add(1, parts.embedding);
-  if (slowest == layout.pp - 1) add(1, parts.head);
+  add(blocks, network.Block(question, layout, layout.recompute_of(slowest)));
+  if (slowest == 0) add(1, network.Embedding(question, layout));
+  if (slowest == layout.pp - 1) add(1, network.Head(question, layout));
   const double busy_s = microbatches * CycleSeconds(stages.slowest_s());
-  step[TimeTerm::kBubble] = std::max(0.0, makespans.without_transfers_s - busy_s);
-  step[TimeTerm::kPipelineComm] =
+  passes.time[TimeTerm::kBubble] = std::max(0.0, makespans.without_transfers_s - busy_s);
+  passes.time[TimeTerm::kPipelineComm] =
       std::max(0.0, makespans.with_transfers_s - makespans.without_transfers_s);
-  step += SlowestStepEnd(question, layout, stages.slowest_s());
-  const double ranks = layout.world_size();
-  step[TimeTerm::kStragglers] =
-      question.engine.time.straggler_sigma * std::sqrt(2 * std::log(ranks)) * step.total_s();
-  return step;
+  passes.forward_s = stages.slowest_s().forward_s;
+  passes.backward_s = stages.slowest_s().backward_s;
+  return passes;
 }
 
 // Every worker with a core of its own.
@@ -262,35 +220,96 @@ bool SharesCores(const Question& question, const Layout& layout) {
   return CoreSharing(question.cluster, layout.world_size()) > 1;
 }
 
-}  // namespace
-
-TermSeconds EstimateStep(const Question& question, const Layout& layout) {
-  const Parts parts(question, layout);
-  Stages stages(question, layout, parts);
+// Either by closed form or by a dry run; workers that share cores need both kinds of stages.
+template <typename MakespansOf>
+absl::StatusOr<StepPasses> PassesBy(const Question& question, const Layout& layout,
+                                    NetworkPasses& network, const MakespansOf& makespans_of) {
+  const PartSeconds seconds(question, layout, network);
+  Stages stages(question, layout, seconds);
+  Makespans makespans;
   if (!SharesCores(question, layout)) {
-    const Makespans makespans = ClosedForm(question, layout, stages);
-    return Sum(question, layout, parts, stages, makespans);
+    ASSIGN_OR_RETURN(makespans, makespans_of(question, seconds, stages));
+    return Sum(question, layout, network, stages, makespans);
   }
   const Question alone = Alone(question);
-  Stages stages_alone(alone, layout, Parts(alone, layout));
-  const Makespans makespans = ClosedForm(alone, layout, stages_alone);
-  return Sum(question, layout, parts, stages, WithSharedCores(layout, stages, makespans));
+  NetworkPasses network_alone;
+  const PartSeconds seconds_alone(alone, layout, network_alone);
+  Stages stages_alone(alone, layout, seconds_alone);
+  ASSIGN_OR_RETURN(makespans, makespans_of(alone, seconds_alone, stages_alone));
+  return Sum(question, layout, network, stages, WithSharedCores(layout, stages, makespans));
+}
+
+// Whether `stage` holds as much as the one before it. REQUIRES: stage_blocks is not empty.
+bool IsLikeTheOneBefore(const Layout& layout, int stage) {
+  if (stage <= 1 || stage == layout.pp - 1) return false;
+  const auto index = static_cast<size_t>(stage);
+  return layout.stage_blocks[index] == layout.stage_blocks[index - 1];
+}
+
+}  // namespace
+
+const PassCost& NetworkPasses::Embedding(const Question& question, const Layout& layout) {
+  if (!embedding_) embedding_ = EmbeddingPass(question, layout);
+  return *embedding_;
+}
+
+const PassCost& NetworkPasses::Head(const Question& question, const Layout& layout) {
+  if (!head_) head_ = HeadPass(question, layout);
+  return *head_;
+}
+
+const PassCost& NetworkPasses::Block(const Question& question, const Layout& layout,
+                                     Recompute recompute) {
+  std::optional<PassCost>& block = blocks_[static_cast<size_t>(recompute)];
+  if (!block) block = BlockPass(question, layout, recompute);
+  return *block;
+}
+
+StepPasses EstimatePasses(const Question& question, const Layout& layout, NetworkPasses& network) {
+  const auto closed = [&](const Question& asked, const PartSeconds&,
+                          Stages& stages) -> absl::StatusOr<Makespans> {
+    return ClosedForm(asked, layout, stages);
+  };
+  return *PassesBy(question, layout, network, closed);
+}
+
+// The reductions of the stage that has most of them come last.
+TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes) {
+  TermSeconds end = StepEnd(question, layout, 0, passes.forward_s, passes.backward_s);
+  double end_s = end.total_s();
+  for (int stage = 1; stage < layout.pp; ++stage) {
+    // Of an even split's stages none holds more than the first or the last.
+    if (layout.stage_blocks.empty()) stage = layout.pp - 1;
+    if (IsLikeTheOneBefore(layout, stage)) continue;
+    const TermSeconds other = StepEnd(question, layout, stage, passes.forward_s, passes.backward_s);
+    const double other_s = other.total_s();
+    if (other_s > end_s) {
+      end = other;
+      end_s = other_s;
+    }
+  }
+  TermSeconds step = passes.time;
+  step += end;
+  const double ranks = layout.world_size();
+  step[TimeTerm::kStragglers] =
+      question.engine.time.straggler_sigma * std::sqrt(2 * std::log(ranks)) * step.total_s();
+  return step;
+}
+
+TermSeconds EstimateStep(const Question& question, const Layout& layout) {
+  NetworkPasses network;
+  return EstimateStep(question, layout, EstimatePasses(question, layout, network));
 }
 
 absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& layout) {
   if (layout.pp == 1) return EstimateStep(question, layout);
-  const Parts parts(question, layout);
-  Stages stages(question, layout, parts);
-  Makespans makespans;
-  if (!SharesCores(question, layout)) {
-    ASSIGN_OR_RETURN(makespans, Replayed(question, layout, parts, stages));
-    return Sum(question, layout, parts, stages, makespans);
-  }
-  const Question alone = Alone(question);
-  const Parts parts_alone(alone, layout);
-  Stages stages_alone(alone, layout, parts_alone);
-  ASSIGN_OR_RETURN(makespans, Replayed(alone, layout, parts_alone, stages_alone));
-  return Sum(question, layout, parts, stages, WithSharedCores(layout, stages, makespans));
+  NetworkPasses network;
+  const auto replayed = [&](const Question& asked, const PartSeconds& seconds, Stages& stages) {
+    return Replayed(asked, layout, seconds, stages);
+  };
+  StepPasses passes;
+  ASSIGN_OR_RETURN(passes, PassesBy(question, layout, network, replayed));
+  return EstimateStep(question, layout, passes);
 }
 
 }  // namespace weft

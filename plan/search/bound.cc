@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/errors.h"
+
 namespace weft {
 namespace {
 
@@ -11,7 +13,7 @@ PassSeconds Plus(double blocks, const PassSeconds& block, const PassSeconds& mor
 }
 
 // Blocks of `stage`, of pp * chunks parts as even as possible, the first parts the larger.
-double EvenBlocks(const EvenPipeline& pipeline, int64_t chunks, int64_t stage) {
+double EvenBlocks(const Pipeline& pipeline, int64_t chunks, int64_t stage) {
   const int64_t parts = pipeline.stages * chunks;
   const int64_t remainder = pipeline.num_blocks % parts;
   const int64_t larger =
@@ -20,16 +22,31 @@ double EvenBlocks(const EvenPipeline& pipeline, int64_t chunks, int64_t stage) {
   return static_cast<double>(blocks);
 }
 
+// Passes of the stages that bounds look at. The one before the last is `inner`, if it may take
+// longer than both ends: an even split gives the first stage as many blocks.
 struct Ends {
-  PassSeconds first, last, all;
+  PassSeconds first, inner, last, all;
+  bool has_inner = false;
 };
 
-Ends EndsOf(const EvenPipeline& pipeline, int chunks) {
-  const PassSeconds ends = Plus(1, pipeline.embedding, pipeline.head);
-  return {.first = Plus(EvenBlocks(pipeline, chunks, 0), pipeline.block, pipeline.embedding),
-          .last = Plus(EvenBlocks(pipeline, chunks, pipeline.stages - 1), pipeline.block,
-                       pipeline.head),
-          .all = Plus(static_cast<double>(pipeline.num_blocks), pipeline.block, ends)};
+Ends EndsOf(const Pipeline& pipeline, const ScheduleChoice& choice) {
+  const PassSeconds both = Plus(1, pipeline.embedding, pipeline.head);
+  double first = EvenBlocks(pipeline, choice.virtual_stages, 0);
+  double last = EvenBlocks(pipeline, choice.virtual_stages, pipeline.stages - 1);
+  Ends ends;
+  if (choice.balanced) {
+    CHECK(pipeline.balanced);
+    const Split& split = *pipeline.balanced;
+    first = static_cast<double>(split.first);
+    last = static_cast<double>(split.last);
+    const int64_t inner = split.inner - (split.fewer == pipeline.stages - 2 ? 1 : 0);
+    ends.has_inner = pipeline.stages > 2;
+    ends.inner = Plus(static_cast<double>(inner), pipeline.block, {});
+  }
+  ends.first = Plus(first, pipeline.block, pipeline.embedding);
+  ends.last = Plus(last, pipeline.block, pipeline.head);
+  ends.all = Plus(static_cast<double>(pipeline.num_blocks), pipeline.block, both);
+  return ends;
 }
 
 double Idle(bool apart, double at_start_s, double at_end_s) {
@@ -39,8 +56,10 @@ double Idle(bool apart, double at_start_s, double at_end_s) {
 }
 
 double Gpipe(const Ends& ends, double p, double m, double t) {
-  const double forward_s = std::max(ends.first.forward_s, ends.last.forward_s);
-  const double backward_s = std::max(ends.first.backward_s, ends.last.backward_s);
+  const double forward_s =
+      std::max({ends.first.forward_s, ends.inner.forward_s, ends.last.forward_s});
+  const double backward_s =
+      std::max({ends.first.backward_s, ends.inner.backward_s, ends.last.backward_s});
   return ends.all.total_s() + 2 * (p - 1) * t + (m - 1) * (forward_s + backward_s + 2 * t);
 }
 
@@ -54,7 +73,17 @@ double OneForwardOneBackward(const Ends& ends, double p, double m, double t) {
       m * (forward_s + backward_s) +
       Idle(m > p - 1, after_s - others * forward_s, after_s - others * backward_s);
   const double last_cycle_s = ends.last.total_s() + t;
-  return std::max(first_s, all_s + (m - 1) * last_cycle_s);
+  double least_s = std::max(first_s, all_s + (m - 1) * last_cycle_s);
+  if (ends.has_inner) {
+    const double inner_forward_s = ends.inner.forward_s + t;
+    const double inner_backward_s = ends.inner.backward_s + t;
+    const double cycle_s = inner_forward_s + inner_backward_s;
+    const double one = std::min(1.0, m - 1);
+    const double idle_s =
+        Idle(m > 1, last_cycle_s - one * inner_forward_s, last_cycle_s - one * inner_backward_s);
+    least_s = std::max(least_s, all_s - last_cycle_s - cycle_s + m * cycle_s + idle_s);
+  }
+  return least_s;
 }
 
 double Interleaved(const Ends& ends, double p, double m, double v, double t) {
@@ -93,7 +122,23 @@ double ZeroBubbleH1(const Ends& ends, double p, double m, double t) {
   const double back_s = input_s(ends.all) - input_s(ends.last) + (p - 1) * t + weight_s;
   const double last_s = before_s + m * (ends.last.forward_s + t + input_s(ends.last)) +
                         std::max(0.0, m - p) * ends.last.weight_gradient_s + back_s;
-  return std::max(first_s, last_s);
+  double least_s = std::max(first_s, last_s);
+  if (ends.has_inner) {
+    const double inner_forward_s = ends.inner.forward_s + t;
+    const double inner_backward_s = input_s(ends.inner) + t;
+    const double one = std::min(1.0, m - 1);
+    const double weights = std::max(0.0, m - (p - 1));
+    const double inner_weight_s = ends.inner.weight_gradient_s;
+    const double last_cycle_s = ends.last.forward_s + t + input_s(ends.last);
+    const double idle_s = Idle(
+        m > 2, last_cycle_s - one * inner_forward_s,
+        last_cycle_s - one * inner_backward_s - (weights - std::max(0.0, m - p)) * inner_weight_s);
+    const double ending_s = back_s - inner_backward_s;
+    least_s =
+        std::max(least_s, before_s - inner_forward_s + m * (inner_forward_s + inner_backward_s) +
+                              weights * inner_weight_s + idle_s + ending_s);
+  }
+  return least_s;
 }
 
 }  // namespace
@@ -102,14 +147,49 @@ PassSeconds SumOf(const PassCost& cost) {
   return {cost.forward.total_s(), cost.backward.total_s(), cost.weight_gradient_s};
 }
 
-double LeastPassesSeconds(const EvenPipeline& pipeline, const ScheduleChoice& choice) {
+double LeastSecondsOfAnySplit(const Pipeline& pipeline) {
+  const PassSeconds& block = pipeline.block;
+  const auto blocks = static_cast<double>(pipeline.num_blocks);
+  const int64_t fullest = (pipeline.num_blocks + pipeline.stages - 1) / pipeline.stages;
+  const double passes = static_cast<double>(pipeline.microbatches * fullest);
+  const double busy_s = passes * block.total_s();
+  if (pipeline.shares_cores || pipeline.stages == 1) return busy_s;
+  const double there_s = blocks * block.forward_s;
+  const double back_s = blocks * (block.backward_s - block.weight_gradient_s);
+  return std::max({busy_s, there_s + passes * block.backward_s,
+                   std::max(there_s, passes * block.forward_s) + back_s});
+}
+
+std::optional<Split> BetterSplit(const Pipeline& pipeline) {
+  if (pipeline.stages < 2 || pipeline.stages >= pipeline.num_blocks) return std::nullopt;
+  const double block_s = pipeline.block.total_s();
+  constexpr double kMostBlocks =
+      1e6;  // that an end may weigh: beyond that it is the slowest anyway
+  if (block_s <= 0) return std::nullopt;
+  const double embedding = std::min(kMostBlocks, pipeline.embedding.total_s() / block_s);
+  const double head = std::min(kMostBlocks, pipeline.head.total_s() / block_s);
+  constexpr double kRounding = 1 - 1e-9;
+  const double even = SlowestEvenStage(pipeline.num_blocks, pipeline.stages, embedding, head);
+  // No split is below the mean, whole blocks or not, nor below what an end takes with one block.
+  const int64_t fullest = (pipeline.num_blocks + pipeline.stages - 1) / pipeline.stages;
+  const double all = static_cast<double>(pipeline.num_blocks) + embedding + head;
+  const double least =
+      std::max({static_cast<double>(fullest), all / pipeline.stages, 1 + embedding, 1 + head});
+  if (least >= kRounding * even) return std::nullopt;
+  const Split split = BalancedSplit(pipeline.num_blocks, pipeline.stages, embedding, head);
+  if (SlowestStage(split, embedding, head) >= kRounding * even) return std::nullopt;
+  return split;
+}
+
+double LeastPassesSeconds(const Pipeline& pipeline, const ScheduleChoice& choice) {
   const auto m = static_cast<double>(pipeline.microbatches);
   const double p = pipeline.stages;
   if (pipeline.uneven) {
     return m * static_cast<double>(pipeline.num_blocks) / p * pipeline.block.total_s();
   }
-  const Ends ends = EndsOf(pipeline, choice.virtual_stages);
-  const double busy_s = m * std::max(ends.first.total_s(), ends.last.total_s());
+  const Ends ends = EndsOf(pipeline, choice);
+  const double busy_s =
+      m * std::max({ends.first.total_s(), ends.inner.total_s(), ends.last.total_s()});
   if (pipeline.stages == 1) return m * ends.all.total_s();
   if (pipeline.shares_cores) return busy_s;
   const double t = pipeline.transfer_s;
@@ -124,14 +204,6 @@ double LeastPassesSeconds(const EvenPipeline& pipeline, const ScheduleChoice& ch
       return std::max(busy_s, ZeroBubbleH1(ends, p, m, t));
   }
   return busy_s;
-}
-
-PassSeconds MostOfAStage(const EvenPipeline& pipeline, const ScheduleChoice& choice) {
-  const Ends ends = EndsOf(pipeline, choice.virtual_stages);
-  if (pipeline.stages == 1 || pipeline.uneven) return ends.all;
-  return {.forward_s = std::max(ends.first.forward_s, ends.last.forward_s),
-          .backward_s = std::max(ends.first.backward_s, ends.last.backward_s),
-          .weight_gradient_s = std::max(ends.first.weight_gradient_s, ends.last.weight_gradient_s)};
 }
 
 }  // namespace weft

@@ -1,11 +1,13 @@
 // Bounds from below on a layout's step time, in constant time: one stage's term of the schedule's
 // closed form (plan/simulate.h takes the largest over all stages), for the first and for the last
-// stage of an even split. Pure.
+// stage, and for the one before that where it may be the slowest. Pure.
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include "plan/estimate/step_estimate.h"
 #include "plan/layout.h"
+#include "plan/search/balance.h"
 #include "plan/search/space.h"
 
 namespace weft {
@@ -20,22 +22,29 @@ struct PassSeconds {
 };
 PassSeconds SumOf(const PassCost& cost);
 
-// A pipeline of `stages` even stages.
-struct EvenPipeline {
+// A pipeline, its blocks split evenly or, for choices that ask for it, as `balanced`.
+struct Pipeline {
   int stages = 1;
   int64_t num_blocks = 1;
   int64_t microbatches = 1;
-  PassSeconds block, embedding, head;
+  PassSeconds block = {}, embedding = {}, head = {};
   double transfer_s = 0;
-  bool uneven = false;        // stages are not an even split: only the mean of them is known
+  std::optional<Split> balanced = {};  // REQUIRED for choices that ask for it
+  bool uneven = false;                 // stages are given otherwise: only the mean of them is known
   bool shares_cores = false;  // a stage that waits leaves its core to others: no idle time is sure
 };
 
+// At most the passes of any split of `num_blocks` under any schedule, embedding and head left out.
+// Never less with fewer stages. The fullest stage has the mean, rounded up, or more. No backward
+// pass starts before the first microbatch has gone through all blocks, and when the last has,
+// every forward pass is done and its gradient has to go all the way back.
+double LeastSecondsOfAnySplit(const Pipeline& pipeline);
+
+// The balanced split, if its slowest stage takes less than the even split's.
+std::optional<Split> BetterSplit(const Pipeline& pipeline);
+
 // At most EstimateStep's passes, bubble and transfers of any layout of this pipeline under
 // `choice`.
-double LeastPassesSeconds(const EvenPipeline& pipeline, const ScheduleChoice& choice);
-
-// At least the forward and the backward seconds of any stage: what communication may hide behind.
-PassSeconds MostOfAStage(const EvenPipeline& pipeline, const ScheduleChoice& choice);
+double LeastPassesSeconds(const Pipeline& pipeline, const ScheduleChoice& choice);
 
 }  // namespace weft

@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -18,8 +18,6 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 // A bound is the same sums in another order: what rounding may make of it.
 constexpr double kRounding = 1 - 1e-9;
 constexpr size_t kNearest = 8;
-// A backward pass that recomputes everything over one that recomputes nothing, at most.
-constexpr double kMostRecompute = 4;
 // Of a group's least layout: what smaller microbatches may cost in rounded-up buffers.
 constexpr double kPadding = 1.125;
 // Blocks of a stage up to which what full recompute computes again weighs as much as what it saves.
@@ -29,17 +27,10 @@ double Ticks(double seconds) {
   return std::round(seconds * 1e12);
 }
 
-// Passes of a microbatch by the parts of the network; blocks by recompute mode.
-struct Passes {
-  std::array<PassSeconds, 3> block;
-  std::array<bool, 3> priced = {};
-  PassSeconds embedding, head;
-  bool ends_priced = false;
-};
-
 // Points that share everything but schedule, ZeRO stage and recompute.
 struct Item {
   double bound_s = 0;
+  double least_s = 0;  // of any split and schedule: a bound that only falls with more stages
   int tp = 0, cp = 0, ep = 0;  // indices into the space's lists
   int dp = 0, cut = 0, pp = 0;
   int group = 0;  // of those that differ in the batch cut alone
@@ -64,13 +55,19 @@ class Walk {
   }
 
   Finds Run() {
-    if (cut_ == Cut::kByBounds) {
-      std::vector<Item> seeds = Collect(/*most_stages_only=*/true);
-      Evaluate(seeds);
+    std::vector<Item> longest = CollectLongest();
+    for (Item& item : longest) {
+      if (cut_ == Cut::kByBounds) {
+        if (IsLate(item.least_s)) continue;
+        SetBound(LayoutOf(item), item);
+        if (IsLate(item.bound_s)) continue;
+      }
+      EvaluateItem(item);
     }
-    seeded_ = cut_ == Cut::kByBounds;
-    std::vector<Item> items = Collect(/*most_stages_only=*/false);
-    Evaluate(items);
+    for (const Item& item : CollectShorter(longest)) {
+      if (IsLate(item.bound_s)) break;
+      EvaluateItem(item);
+    }
     SearchCounts& counts = finds_.counts;
     counts.cut_by_time = counts.points - counts.evaluated - counts.cut_by_memory;
     std::sort(finds_.fitting.begin(), finds_.fitting.end(), Better);
@@ -79,21 +76,20 @@ class Walk {
   }
 
  private:
-  std::vector<Item> Collect(bool most_stages_only);
-  void CollectPipelines(Item item, bool most_stages_only, std::vector<Item>& items);
-  void Evaluate(std::vector<Item>& items);
+  std::vector<Item> CollectLongest();
+  std::vector<Item> CollectShorter(const std::vector<Item>& longest);
+  double LeastSeconds(const Layout& layout, Recompute recompute);
+  void SetBound(const Layout& layout, Item& item);
   void EvaluateItem(const Item& item);
-  void Price(const Layout& layout);
+  void EvaluateChoice(absl::Span<const Pipeline> pipelines, const ScheduleChoice& choice,
+                      Layout& layout);
+  void Price(const Layout& layout, const StepPasses& passes);
   void Keep(Priced priced);
   void KeepNearest(const Layout& layout, const Peak& peak);
   bool MayFit(const Item& item, const Layout& layout);
-  bool IsNear(const Layout& least);
-  Passes& PassesOf(const Item& item);
-  const PassSeconds& BlockOf(const Item& item, Passes& passes, Recompute recompute);
-  EvenPipeline PipelineOf(const Item& item, Recompute recompute);
-  double LeastBound(const Item& item);
-  void EvaluateChoice(absl::Span<const EvenPipeline> pipelines, const ScheduleChoice& choice,
-                      Layout& layout);
+  bool IsNear(const Layout& least, const ScheduleChoice& choice);
+  bool IsNear(const Peak& peak) const;
+  Pipeline PipelineOf(const Layout& layout, Recompute recompute);
   Layout LayoutOf(const Item& item) const;
   int64_t PointsOf(const Item& item) const;
 
@@ -117,15 +113,9 @@ class Walk {
   const ModelShape& model_;
   Recompute cheapest_ = Recompute::kNone;
   bool uneven_ = false;
-  bool seeded_ = false;
   double threshold_s_ = kNever;  // of the last finalist
   Finds finds_;
   std::vector<GroupMemory> groups_;
-  // By tp, cp, ep, micro batch, and ranks up to one more than a node holds.
-  using PassKey = std::tuple<int, int, int, int64_t, int64_t>;
-  std::map<PassKey, Passes> passes_;
-  PassKey last_key_;  // neighbouring items ask for the same
-  Passes* last_passes_ = nullptr;
 };
 
 Layout Walk::LayoutOf(const Item& item) const {
@@ -139,69 +129,86 @@ Layout Walk::LayoutOf(const Item& item) const {
   return layout;
 }
 
-// Passes know of dp and pp only whether there is more than one node, and who shares its cores.
-Passes& Walk::PassesOf(const Item& item) {
-  const int64_t world = int64_t{tp(item)} * cp(item) * dp(item) * pp(item);
-  const int64_t within = std::min<int64_t>(world, pricer_.question().cluster.slots_per_node + 1);
-  const auto key =
-      std::make_tuple(item.tp, item.cp, item.ep, batch_cut(item).micro_batch_size, within);
-  if (!last_passes_ || key != last_key_) {
-    last_key_ = key;
-    last_passes_ = &passes_[key];
-  }
-  return *last_passes_;
+Pipeline Walk::PipelineOf(const Layout& layout, Recompute recompute) {
+  const PassSeconds& block = pricer_.BlockOf(layout, recompute);
+  Pipeline pipeline = {
+      .stages = layout.pp,
+      .num_blocks = model_.num_blocks,
+      .microbatches = layout.num_microbatches,
+      .block = block,
+      .embedding = pricer_.EmbeddingOf(layout),
+      .head = pricer_.HeadOf(layout),
+      .transfer_s = pricer_.TransferSecondsOf(layout),
+      .balanced = std::nullopt,
+      .uneven = uneven_,
+      .shares_cores = CoreSharing(pricer_.question().cluster, layout.world_size()) > 1};
+  if (!uneven_) pipeline.balanced = BetterSplit(pipeline);
+  return pipeline;
 }
 
-const PassSeconds& Walk::BlockOf(const Item& item, Passes& passes, Recompute recompute) {
-  const auto kind = static_cast<size_t>(recompute);
-  if (!passes.priced[kind]) {
-    passes.block[kind] = SumOf(BlockPass(pricer_.question(), LayoutOf(item), recompute));
-    passes.priced[kind] = true;
-  }
-  return passes.block[kind];
+double Walk::LeastSeconds(const Layout& layout, Recompute recompute) {
+  return LeastSecondsOfAnySplit(
+      {.stages = layout.pp,
+       .num_blocks = model_.num_blocks,
+       .microbatches = layout.num_microbatches,
+       .block = pricer_.BlockOf(layout, recompute),
+       .shares_cores = CoreSharing(pricer_.question().cluster, layout.world_size()) > 1});
 }
 
-EvenPipeline Walk::PipelineOf(const Item& item, Recompute recompute) {
-  const Question& question = pricer_.question();
-  Passes& passes = PassesOf(item);
-  const PassSeconds& block = BlockOf(item, passes, recompute);
-  const Layout layout = LayoutOf(item);
-  if (!passes.ends_priced) {
-    passes.embedding = SumOf(EmbeddingPass(question, layout));
-    passes.head = SumOf(HeadPass(question, layout));
-    passes.ends_priced = true;
+// With more recompute an even split only takes longer; a balanced one may be another split.
+void Walk::SetBound(const Layout& layout, Item& item) {
+  item.bound_s = kNever;
+  const auto consider = [&](Recompute recompute, bool even) {
+    const Pipeline pipeline = PipelineOf(layout, recompute);
+    for (const ScheduleChoice& choice : schedules(item)) {
+      if (!Space::Takes(choice, layout.pp, layout.num_microbatches)) continue;
+      if (choice.balanced ? !pipeline.balanced : !even) continue;
+      if (recompute != cheapest_ && !space_.Pairs(choice, recompute)) continue;
+      item.bound_s = std::min(item.bound_s, LeastPassesSeconds(pipeline, choice));
+    }
+  };
+  consider(cheapest_, true);
+  for (const Recompute recompute : space_.recomputes()) {
+    if (uneven_ || layout.pp == 1 || recompute == cheapest_) continue;
+    if (LeastSeconds(layout, recompute) < item.bound_s) consider(recompute, false);
   }
-  return {.stages = layout.pp,
-          .num_blocks = model_.num_blocks,
-          .microbatches = layout.num_microbatches,
-          .block = block,
-          .embedding = passes.embedding,
-          .head = passes.head,
-          .transfer_s = BoundarySeconds(question, layout),
-          .uneven = uneven_,
-          .shares_cores = CoreSharing(question.cluster, layout.world_size()) > 1};
+  item.bound_s /= pricer_.MostGoodput(layout.world_size());
 }
 
-double Walk::LeastBound(const Item& item) {
-  const EvenPipeline pipeline = PipelineOf(item, cheapest_);
-  double least_s = kNever;
-  for (const ScheduleChoice& choice : schedules(item)) {
-    if (!Space::Takes(choice, pp(item), batch_cut(item).num_microbatches)) continue;
-    least_s = std::min(least_s, LeastPassesSeconds(pipeline, choice));
-  }
-  return least_s / pricer_.MostGoodput(pipeline.stages * tp(item) * cp(item) * dp(item));
-}
-
-std::vector<Item> Walk::Collect(bool most_stages_only) {
+// Of every way to divide the ranks and to cut the batch, the longest pipeline: the bound without
+// bubble is least there. Likely ones first: what comes later is cut by what was found.
+std::vector<Item> Walk::CollectLongest() {
   std::vector<Item> items;
   Item item;
   for (item.tp = 0; item.tp < std::ssize(space_.tps()); ++item.tp) {
     for (item.cp = 0; item.cp < std::ssize(space_.cps()); ++item.cp) {
       if (!space_.Pairs(tp(item), cp(item))) continue;
+      Layout layout = space_.Base(tp(item), cp(item));
       for (item.ep = 0; item.ep < std::ssize(space_.eps()); ++item.ep) {
+        layout.ep = ep(item);
         for (item.dp = 0; item.dp < std::ssize(space_.dps()); ++item.dp) {
-          CollectPipelines(item, most_stages_only, items);
+          layout.dp = dp(item);
+          const int64_t most = space_.slots() / (int64_t{layout.tp} * layout.cp * layout.dp);
+          const auto end = std::upper_bound(space_.pps().begin(), space_.pps().end(), most);
+          item.pp = static_cast<int>(end - space_.pps().begin()) - 1;
+          const int first_group = item.group;
           item.group += static_cast<int>(space_.pps().size());
+          if (item.pp < 0 || !space_.Pairs(layout.dp, layout.cp, layout.ep)) continue;
+          layout.pp = pp(item);
+          Item added = item;
+          added.group = first_group + item.pp;
+          const auto cuts = std::ssize(space_.cuts(static_cast<size_t>(item.dp)));
+          for (added.cut = 0; added.cut < cuts; ++added.cut) {
+            layout.micro_batch_size = batch_cut(added).micro_batch_size;
+            layout.num_microbatches = batch_cut(added).num_microbatches;
+            layout.head_chunks = space_.HeadPieces(layout);
+            if (cut_ == Cut::kByBounds) {
+              added.least_s = LeastSeconds(layout, cheapest_);
+              const auto micros = static_cast<double>(layout.num_microbatches);
+              added.bound_s = added.least_s * (1 + (layout.pp - 1) / micros);
+            }
+            items.push_back(added);
+          }
         }
       }
     }
@@ -211,41 +218,34 @@ std::vector<Item> Walk::Collect(bool most_stages_only) {
   return items;
 }
 
-// From the longest pipeline down: the bound without bubble only grows then, but for pipelines whose
-// workers share cores.
-void Walk::CollectPipelines(Item item, bool most_stages_only, std::vector<Item>& items) {
-  if (!space_.Pairs(dp(item), cp(item), ep(item))) return;
-  const int64_t most = space_.slots() / (int64_t{tp(item)} * cp(item) * dp(item));
-  const auto end = std::upper_bound(space_.pps().begin(), space_.pps().end(), most);
-  const int first_group = item.group;
-  const int longest = static_cast<int>(end - space_.pps().begin()) - 1;
-  const auto cuts = std::ssize(space_.cuts(static_cast<size_t>(item.dp)));
-  for (item.cut = 0; item.cut < cuts; ++item.cut) {
-    for (item.pp = longest; item.pp >= 0; --item.pp) {
-      item.group = first_group + item.pp;
-      if (cut_ == Cut::kByBounds) {
-        const int64_t slowest = (model_.num_blocks + pp(item) - 1) / pp(item);
-        const auto micros = static_cast<double>(batch_cut(item).num_microbatches);
-        const PassSeconds& block = BlockOf(item, PassesOf(item), cheapest_);
-        if (IsLate(micros * static_cast<double>(slowest) * block.total_s())) {
-          if (CoreSharing(pricer_.question().cluster, LayoutOf(item).world_size()) > 1) continue;
-          break;
-        }
-        item.bound_s = LeastBound(item);
-        if (item.bound_s < kNever && !IsLate(item.bound_s)) items.push_back(item);
-      } else {
-        items.push_back(item);
+// From the longest pipeline down, as far as no bound cuts. What blocks take only grows then, until
+// all ranks lie on one node: their groups and the cores that they share change there.
+std::vector<Item> Walk::CollectShorter(const std::vector<Item>& longest) {
+  std::vector<Item> items;
+  const bool cuts = cut_ == Cut::kByBounds;
+  const int64_t node = pricer_.question().cluster.slots_per_node;
+  for (const Item& from : longest) {
+    const int64_t replica = int64_t{tp(from)} * cp(from) * dp(from);
+    bool late = cuts && IsLate(from.least_s);
+    if (late && replica > node) continue;
+    Layout layout = LayoutOf(from);
+    Item item = from;
+    for (--item.pp; item.pp >= 0; --item.pp) {
+      item.group = from.group - from.pp + item.pp;
+      layout.pp = pp(item);
+      if (late && replica * layout.pp > node) continue;
+      if (cuts) {
+        item.least_s = LeastSeconds(layout, cheapest_);
+        late = IsLate(item.least_s);
+        if (late) continue;
+        SetBound(layout, item);
+        if (item.bound_s == kNever || IsLate(item.bound_s)) continue;
       }
-      if (most_stages_only) break;
+      items.push_back(item);
     }
   }
-}
-
-void Walk::Evaluate(std::vector<Item>& items) {
-  for (const Item& item : items) {
-    if (cut_ == Cut::kByBounds && IsLate(item.bound_s)) break;
-    EvaluateItem(item);
-  }
+  std::sort(items.begin(), items.end());
+  return items;
 }
 
 int64_t Walk::PointsOf(const Item& item) const {
@@ -259,63 +259,63 @@ int64_t Walk::PointsOf(const Item& item) const {
 }
 
 void Walk::EvaluateItem(const Item& item) {
-  // The seeds are the longest pipelines; they are not priced twice.
-  if (seeded_) {
-    const int64_t most = space_.slots() / (int64_t{tp(item)} * cp(item) * dp(item));
-    const auto next = static_cast<size_t>(item.pp) + 1;
-    if (next == space_.pps().size() || space_.pps()[next] > most) return;
-  }
   Layout layout = LayoutOf(item);
   if (cut_ == Cut::kByBounds && !MayFit(item, layout)) {
     finds_.counts.cut_by_memory += PointsOf(item);
     return;
   }
-  std::array<EvenPipeline, 3> pipelines;  // as space_.recomputes()
-  for (size_t i = 0; cut_ == Cut::kByBounds && i < space_.recomputes().size(); ++i) {
+  std::array<Pipeline, 3> pipelines;  // as space_.recomputes()
+  for (size_t i = 0; i < space_.recomputes().size(); ++i) {
     const bool listed = !layout.stage_recompute.empty();
-    pipelines[i] = PipelineOf(item, listed ? cheapest_ : space_.recomputes()[i]);
+    pipelines[i] = PipelineOf(layout, listed ? cheapest_ : space_.recomputes()[i]);
   }
+  const std::vector<int64_t> stage_blocks = layout.stage_blocks;
   for (const ScheduleChoice& choice : schedules(item)) {
     if (!Space::Takes(choice, layout.pp, layout.num_microbatches)) continue;
+    layout.stage_blocks = stage_blocks;
     EvaluateChoice(pipelines, choice, layout);
   }
 }
 
-// Every recompute mode and ZeRO stage of one schedule; first what a bound says of them.
-void Walk::EvaluateChoice(absl::Span<const EvenPipeline> pipelines, const ScheduleChoice& choice,
+// Every recompute mode and ZeRO stage of one schedule; first what a bound says of them. A balanced
+// split that is no better than the even one is counted with that.
+void Walk::EvaluateChoice(absl::Span<const Pipeline> pipelines, const ScheduleChoice& choice,
                           Layout& layout) {
   const Question& question = pricer_.question();
+  const bool cuts = cut_ == Cut::kByBounds;
   const double goodput = pricer_.MostGoodput(layout.world_size());
   const double spread = 1 + question.engine.time.straggler_sigma *
                                 std::sqrt(2 * std::log(static_cast<double>(layout.world_size())));
   layout.schedule = choice.kind;
   layout.virtual_stages = choice.virtual_stages;
+  const absl::Span<const int> zeros = space_.ZeroStages(layout.pp, layout.data_group());
   for (size_t i = 0; i < space_.recomputes().size(); ++i) {
     layout.recompute = space_.recomputes()[i];
     if (!space_.Pairs(choice, layout.recompute)) continue;
-    double passes_s = 0;
-    PassSeconds most;
-    if (cut_ == Cut::kByBounds) {
-      passes_s = LeastPassesSeconds(pipelines[i], choice);
-      if (IsLate(spread * passes_s / goodput)) continue;
-      most = MostOfAStage(pipelines[i], choice);
-      if (!layout.stage_recompute.empty()) most.backward_s *= kMostRecompute;
+    if (choice.balanced && !pipelines[i].balanced) {
+      if (!cuts) finds_.counts.evaluated += std::ssize(zeros);
+      continue;
     }
-    for (const int zero : space_.ZeroStages(layout.pp, layout.data_group())) {
+    if (cuts && IsLate(spread * LeastPassesSeconds(pipelines[i], choice) / goodput)) continue;
+    if (choice.balanced) layout.stage_blocks = StageBlocksOf(*pipelines[i].balanced, layout.pp);
+    const StepPasses passes = pricer_.PassesOf(layout);
+    const double passes_s = passes.time.total_s();
+    for (const int zero : zeros) {
       layout.zero_stage = zero;
-      if (cut_ == Cut::kByBounds) {
+      if (cuts) {
         const double end_s =
-            StepEnd(question, layout, 0, most.forward_s, most.backward_s).total_s();
+            StepEnd(question, layout, 0, passes.forward_s, passes.backward_s).total_s();
         if (IsLate(spread * (passes_s + end_s) / goodput)) continue;
       }
-      Price(layout);
+      Price(layout, passes);
     }
   }
 }
 
-void Walk::Price(const Layout& layout) {
+void Walk::Price(const Layout& layout, const StepPasses& passes) {
   ++finds_.counts.evaluated;
-  Priced priced{.layout = layout, .time = pricer_.Time(layout), .objective_s = 0, .peak = {}};
+  Priced priced{
+      .layout = layout, .time = pricer_.Time(layout, passes), .objective_s = 0, .peak = {}};
   const double step_s = priced.time.total_s();
   priced.objective_s = step_s / pricer_.Goodput(layout, step_s);
   if (cut_ == Cut::kByBounds && IsLate(priced.objective_s)) return;
@@ -327,7 +327,8 @@ void Walk::Keep(Priced priced) {
   const bool fits = pricer_.Fits(priced.peak);
   if (!fits) {
     ++finds_.counts.misfits;
-    KeepNearest(priced.layout, priced.peak);
+    // The lattice's own splits are repaired by memory: the even one stands for all.
+    if (uneven_ || priced.layout.stage_blocks.empty()) KeepNearest(priced.layout, priced.peak);
   }
   std::vector<Priced>& heap = fits ? finds_.fitting : finds_.misfits;  // the worst is on top
   heap.push_back(std::move(priced));
@@ -379,10 +380,10 @@ bool Walk::MayFit(const Item& item, const Layout& layout) {
     for (const int zero : zeros.subspan(zeros.size() - few_zeros)) {
       least.zero_stage = zero;
       for (const Recompute recompute : recomputes.subspan(recomputes.size() - few_recomputes)) {
-        if (!space_.Pairs(choice, recompute)) continue;
+        if (recompute != cheapest_ && !space_.Pairs(choice, recompute)) continue;
         least.recompute = recompute;
         tried = true;
-        if (IsNear(least)) return true;
+        if (IsNear(least, choice)) return true;
       }
     }
   }
@@ -390,11 +391,27 @@ bool Walk::MayFit(const Item& item, const Layout& layout) {
   return !tried;
 }
 
-// Whether `least` fits but for what kPadding allows; without its guard, as layouts that need more
-// may be exact and need none.
-bool Walk::IsNear(const Layout& least) {
-  const Peak peak = pricer_.PeakOf(least);
-  if (!pricer_.Fits(peak)) KeepNearest(least, peak);
+// Whether `least` fits but for what kPadding allows.
+bool Walk::IsNear(const Layout& least, const ScheduleChoice& choice) {
+  if (!choice.balanced) {
+    const Peak peak = pricer_.PeakOf(least);
+    if (!pricer_.Fits(peak)) KeepNearest(least, peak);
+    return IsNear(peak);
+  }
+  // Whatever the ends weigh: of two stages one holds the mean or more, and stage 1 of several at
+  // most one block less than the mean, rounded up.
+  const int64_t mean = (model_.num_blocks + least.pp - 1) / least.pp;
+  Layout balanced = least;
+  const int64_t blocks = least.pp == 2 ? mean : std::max<int64_t>(1, mean - 1);
+  balanced.stage_blocks.assign(static_cast<size_t>(least.pp), blocks);
+  const auto fits = [&](int stage) {
+    return IsNear(Peak{.stage = stage, .memory = pricer_.StageOf(balanced, stage)});
+  };
+  return fits(1) || (least.pp == 2 && fits(0));
+}
+
+// Without its guard, as layouts that need more may be exact and need none.
+bool Walk::IsNear(const Peak& peak) const {
   const int64_t bytes = peak.total_bytes() - peak.memory.of(MemoryTerm::kGuard);
   return static_cast<double>(bytes) <=
          kPadding * static_cast<double>(pricer_.question().cluster.device.memory_bytes);

@@ -28,9 +28,11 @@ bool Simpler(const Layout& a, const Layout& b) {
     return std::make_tuple(layout.recompute, layout.tp, layout.cp, layout.ep, layout.zero_stage,
                            layout.offload_optimizer, layout.virtual_stages, layout.pp,
                            layout.schedule != ScheduleKind::kOneForwardOneBackward, layout.schedule,
-                           layout.dp, layout.micro_batch_size);
+                           !layout.stage_blocks.empty(), layout.dp, layout.micro_batch_size);
   };
-  return key(a) < key(b);
+  const auto key_a = key(a);
+  const auto key_b = key(b);
+  return key_a != key_b ? key_a < key_b : a.stage_blocks < b.stage_blocks;
 }
 
 const Rejection* SimplerWithin(const Plan& plan, double share) {

@@ -74,7 +74,7 @@ struct Plan {
 };
 
 // Fewer mechanisms: less recompute, lower tp, cp, ep and ZeRO stage, no offload, no chunks, fewer
-// stages; a total order.
+// stages, an even split; a total order.
 bool Simpler(const Layout& a, const Layout& b);
 
 // The simplest of the runners-up that is simpler than the plan and at most `share` slower: advice,

@@ -1,5 +1,6 @@
 #include "plan/search/pricer.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace weft {
@@ -38,19 +39,78 @@ double Pricer::MostGoodput(int world_size) {
   return FaultsOf(world_size).most_goodput;
 }
 
+Pricer::PassKey::PassKey(const Layout& layout, int slots_per_node)
+    : tp(layout.tp),
+      cp(layout.cp),
+      ep(layout.ep),
+      head_chunks(layout.head_chunks),
+      within(std::min(layout.world_size(), slots_per_node + 1)),
+      sequence_parallel(layout.sequence_parallel),
+      micro_batch_size(layout.micro_batch_size) {}
+
+// FNV-1a over the values: few keys, of small numbers.
+size_t Pricer::PassKeyHash::operator()(const PassKey& key) const {
+  uint64_t hash = 14695981039346656037U;
+  for (const int64_t value :
+       {int64_t{key.tp}, int64_t{key.cp}, int64_t{key.ep}, int64_t{key.head_chunks},
+        int64_t{key.within}, int64_t{key.sequence_parallel}, key.micro_batch_size}) {
+    hash = (hash ^ static_cast<uint64_t>(value)) * 1099511628211U;
+  }
+  return hash ^ (hash >> 32);
+}
+
+Pricer::Entry& Pricer::EntryOf(const Layout& layout) {
+  const PassKey key(layout, question_.cluster.slots_per_node);
+  if (last_key_ != nullptr && *last_key_ == key) return *last_entry_;
+  const auto found = entries_.try_emplace(key).first;
+  last_key_ = &found->first;
+  last_entry_ = &found->second;
+  return *last_entry_;
+}
+
+const PassSeconds& Pricer::BlockOf(const Layout& layout, Recompute recompute) {
+  Entry& entry = EntryOf(layout);
+  std::optional<PassSeconds>& block = entry.block[static_cast<size_t>(recompute)];
+  if (!block) block = SumOf(entry.network.Block(question_, layout, recompute));
+  return *block;
+}
+
+const PassSeconds& Pricer::EmbeddingOf(const Layout& layout) {
+  Entry& entry = EntryOf(layout);
+  if (!entry.embedding) entry.embedding = SumOf(entry.network.Embedding(question_, layout));
+  return *entry.embedding;
+}
+
+const PassSeconds& Pricer::HeadOf(const Layout& layout) {
+  Entry& entry = EntryOf(layout);
+  if (!entry.head) entry.head = SumOf(entry.network.Head(question_, layout));
+  return *entry.head;
+}
+
+double Pricer::TransferSecondsOf(const Layout& layout) {
+  if (layout.pp == 1) return 0;
+  Entry& entry = EntryOf(layout);
+  if (!entry.transfer_s) entry.transfer_s = BoundarySeconds(question_, layout);
+  return *entry.transfer_s;
+}
+
 Peak Pricer::PeakOf(const Layout& layout) {
   Peak peak{.stage = 0, .memory = StageOf(layout, 0)};
   const auto look_at = [&](int stage) {
     const MemoryEstimate memory = StageOf(layout, stage);
     if (memory.total_bytes() > peak.total_bytes()) peak = {.stage = stage, .memory = memory};
   };
-  // Of an even split's inner stages none holds more than the first of them.
+  // Of neighbouring inner stages that are alike none holds more than the first of them.
+  const auto is_like_the_one_before = [&](int stage) {
+    if (stage <= 1 || stage == layout.pp - 1) return false;
+    const auto i = static_cast<size_t>(stage);
+    return (layout.stage_blocks.empty() || layout.stage_blocks[i] == layout.stage_blocks[i - 1]) &&
+           layout.recompute_of(stage) == layout.recompute_of(stage - 1);
+  };
   const bool even = layout.stage_blocks.empty() && layout.stage_recompute.empty();
-  if (even) {
-    if (layout.pp > 2) look_at(1);
-    if (layout.pp > 1) look_at(layout.pp - 1);
-  } else {
-    for (int stage = 1; stage < layout.pp; ++stage) look_at(stage);
+  for (int stage = 1; stage < layout.pp; ++stage) {
+    if (even && stage > 1) stage = layout.pp - 1;
+    if (!is_like_the_one_before(stage)) look_at(stage);
   }
   return peak;
 }

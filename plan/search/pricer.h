@@ -1,14 +1,19 @@
 // What layouts of one question cost, with what many of them share kept. Answers are those of
 // step_estimate.h, memory_estimate.h and goodput.h. Used by one thread.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <unordered_map>
 
 #include "plan/estimate/goodput.h"
 #include "plan/estimate/memory_estimate.h"
 #include "plan/estimate/question.h"
 #include "plan/estimate/step_estimate.h"
 #include "plan/layout.h"
+#include "plan/search/bound.h"
 #include "plan/stage_memory.h"
 
 namespace weft {
@@ -32,7 +37,20 @@ class Pricer {
   const Question& question() const { return question_; }
 
   // REQUIRES for all of these: CheckLayout holds.
-  TermSeconds Time(const Layout& layout) const { return EstimateStep(question_, layout); }
+  TermSeconds Time(const Layout& layout) { return Time(layout, PassesOf(layout)); }
+  TermSeconds Time(const Layout& layout, const StepPasses& passes) const {
+    return EstimateStep(question_, layout, passes);
+  }
+  // Of all layouts that differ in ZeRO and in where the optimizer lives.
+  StepPasses PassesOf(const Layout& layout) {
+    return EstimatePasses(question_, layout, EntryOf(layout).network);
+  }
+  // One microbatch, for bounds.
+  const PassSeconds& BlockOf(const Layout& layout, Recompute recompute);
+  const PassSeconds& EmbeddingOf(const Layout& layout);
+  const PassSeconds& HeadOf(const Layout& layout);
+  double TransferSecondsOf(const Layout& layout);
+
   // Share of wall time that ends in committed steps.
   double Goodput(const Layout& layout, double step_s);
   // At least that, for any step time.
@@ -64,7 +82,30 @@ class Pricer {
   };
   const Faults& FaultsOf(int world_size);
 
+  // What passes depend on of a layout. Of dp and pp that is only whether there is more than one
+  // node, and who shares its cores: ranks up to one more than a node holds.
+  struct PassKey {
+    explicit PassKey(const Layout& layout, int slots_per_node);
+    int tp, cp, ep, head_chunks, within;
+    bool sequence_parallel;
+    int64_t micro_batch_size;
+    friend bool operator==(const PassKey&, const PassKey&) = default;
+  };
+  struct PassKeyHash {
+    size_t operator()(const PassKey& key) const;
+  };
+  struct Entry {
+    NetworkPasses network;
+    std::optional<PassSeconds> embedding, head;
+    std::array<std::optional<PassSeconds>, 3> block;  // by Recompute
+    std::optional<double> transfer_s;
+  };
+  Entry& EntryOf(const Layout& layout);
+
   std::map<int, Faults> faults_;  // by world size
+  std::unordered_map<PassKey, Entry, PassKeyHash> entries_;
+  const PassKey* last_key_ = nullptr;  // neighbours ask for the same
+  Entry* last_entry_ = nullptr;
 };
 
 }  // namespace weft

@@ -9,9 +9,6 @@
 namespace weft {
 namespace {
 
-// Finds that are repaired: misfits that would be faster than what fits, and what fits. As many of
-// each, so that a device with more memory, where misfits fit, has the same layouts repaired.
-constexpr size_t kRepaired = kFinalists;
 // Blocks by which a stage may differ from the mean: what its ends hold besides rarely takes longer.
 constexpr int64_t kMostUneven = 3;
 
@@ -48,9 +45,9 @@ double ExtraSeconds(int stage, int stages, const PassSeconds& embedding, const P
 std::optional<std::vector<int64_t>> BestSplit(Pricer& pricer, const Layout& layout) {
   const Question& question = pricer.question();
   const int64_t blocks = question.model.num_blocks;
-  const double block_s = SumOf(BlockPass(question, layout, layout.recompute)).total_s();
-  const PassSeconds embedding = SumOf(EmbeddingPass(question, layout));
-  const PassSeconds head = SumOf(HeadPass(question, layout));
+  const double block_s = pricer.BlockOf(layout, layout.recompute).total_s();
+  const PassSeconds embedding = pricer.EmbeddingOf(layout);
+  const PassSeconds head = pricer.HeadOf(layout);
   std::vector<int64_t> most;
   for (int stage = 0; stage < layout.pp; ++stage) {
     most.push_back(MostBlocks(pricer, layout, stage));
@@ -136,58 +133,78 @@ std::vector<Layout> Shapes(Pricer& pricer, const Constraints& fixed, const Layou
   return shapes;
 }
 
-// `shape` with narrower ZeRO groups and with the optimizer on the host.
-std::vector<Layout> Placements(const Constraints& fixed, const Layout& shape) {
-  std::vector<Layout> layouts = {shape};
-  if (!fixed.zero_group && shape.zero_stage > 0) {
-    for (const int64_t group : DivisorsOf(shape.data_group())) {
-      if (group == 1 || group == shape.data_group()) continue;
-      layouts.push_back(shape);
-      layouts.back().zero_group = static_cast<int>(group);
+// Tries repairs; keeps what is better than the best so far and fits.
+class Repairs {
+ public:
+  Repairs(Pricer& pricer, const Constraints& fixed, Purpose purpose, Finds& finds)
+      : pricer_(pricer), fixed_(fixed), purpose_(purpose), finds_(finds) {
+    if (!finds.fitting.empty()) best_s_ = finds.fitting.front().objective_s;
+  }
+
+  bool MayWin(double objective_s) const { return objective_s < best_s_; }
+
+  // `shape` itself, with narrower ZeRO groups, and with the optimizer on the host: that makes room
+  // and nothing else.
+  void TryPlacements(const Layout& shape, bool fits) {
+    const StepPasses passes = pricer_.PassesOf(shape);
+    if (!MayWin(passes.time.total_s() / pricer_.MostGoodput(shape.world_size()))) return;
+    if (!fits) Try(shape, passes);
+    if (!fixed_.zero_group && shape.zero_stage > 0) {
+      Layout grouped = shape;
+      for (const int64_t group : DivisorsOf(shape.data_group())) {
+        if (group == 1 || group == shape.data_group()) continue;
+        grouped.zero_group = static_cast<int>(group);
+        Try(grouped, passes);
+      }
+    }
+    if (!fits && !fixed_.offload_optimizer) {
+      Layout offloaded = shape;
+      offloaded.offload_optimizer = true;
+      Try(offloaded, passes);
     }
   }
-  if (!fixed.offload_optimizer) {
-    layouts.push_back(shape);
-    layouts.back().offload_optimizer = true;
+
+ private:
+  void Try(const Layout& layout, const StepPasses& passes) {
+    Priced priced{
+        .layout = layout, .time = pricer_.Time(layout, passes), .objective_s = 0, .peak = {}};
+    const double step_s = priced.time.total_s();
+    priced.objective_s = step_s / pricer_.Goodput(layout, step_s);
+    if (!MayWin(priced.objective_s) || !IsSound(layout)) return;
+    priced.peak = pricer_.PeakOf(layout);
+    if (!pricer_.Fits(priced.peak)) return;
+    best_s_ = priced.objective_s;
+    ++finds_.counts.repaired;
+    finds_.fitting.push_back(std::move(priced));
   }
-  return layouts;
-}
+
+  bool IsSound(const Layout& layout) const {
+    const Question& question = pricer_.question();
+    const auto check = purpose_ == Purpose::kRun ? &CheckRunnable : &CheckLayout;
+    return check(question.model, question.cluster, question.batch, layout).ok();
+  }
+
+  Pricer& pricer_;
+  const Constraints& fixed_;
+  Purpose purpose_;
+  Finds& finds_;
+  double best_s_ = std::numeric_limits<double>::infinity();
+};
 
 }  // namespace
 
 void RepairFinds(Pricer& pricer, const Constraints& constraints, Purpose purpose, Finds& finds) {
-  const Question& question = pricer.question();
-  double best_s = finds.fitting.empty() ? std::numeric_limits<double>::infinity()
-                                        : finds.fitting.front().objective_s;
-  std::vector<Layout> bases;
-  for (size_t i = 0; i < std::min(finds.misfits.size(), kRepaired); ++i) {
-    if (finds.misfits[i].objective_s < best_s) bases.push_back(finds.misfits[i].layout);
-  }
-  for (size_t i = 0; i < std::min(finds.fitting.size(), kRepaired); ++i) {
-    bases.push_back(finds.fitting[i].layout);
-  }
-  const auto consider = [&](const Layout& layout) {
-    Priced priced{.layout = layout, .time = pricer.Time(layout), .objective_s = 0, .peak = {}};
-    const double step_s = priced.time.total_s();
-    priced.objective_s = step_s / pricer.Goodput(layout, step_s);
-    if (priced.objective_s >= best_s) return;
-    priced.peak = pricer.PeakOf(layout);
-    if (!pricer.Fits(priced.peak)) return;
-    best_s = priced.objective_s;
-    ++finds.counts.repaired;
-    finds.fitting.push_back(std::move(priced));
-  };
-  for (const Layout& base : bases) {
-    for (const Layout& shape : Shapes(pricer, constraints, base)) {
-      for (const Layout& layout : Placements(constraints, shape)) {
-        if (layout == base) continue;
-        const bool sound =
-            purpose == Purpose::kRun
-                ? CheckRunnable(question.model, question.cluster, question.batch, layout).ok()
-                : CheckLayout(question.model, question.cluster, question.batch, layout).ok();
-        if (sound) consider(layout);
-      }
+  Repairs repairs(pricer, constraints, purpose, finds);
+  for (const Priced& misfit : finds.misfits) {
+    if (!repairs.MayWin(misfit.objective_s)) break;
+    for (const Layout& shape : Shapes(pricer, constraints, misfit.layout)) {
+      repairs.TryPlacements(shape, /*fits=*/false);
     }
+  }
+  const size_t fitting = finds.fitting.size();
+  for (size_t i = 0; i < fitting; ++i) {
+    const Layout layout = finds.fitting[i].layout;
+    if (layout.zero_stage > 0) repairs.TryPlacements(layout, /*fits=*/true);
   }
   std::sort(finds.fitting.begin(), finds.fitting.end(), Better);
 }

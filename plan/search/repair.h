@@ -1,6 +1,6 @@
-// Repairs of a layout that are solved exactly instead of being dims of the lattice: how many blocks
-// each stage holds, what each stage recomputes, how wide ZeRO shards are spread, where the
-// optimizer lives. They make misfits fit, and finalists faster. Pure.
+// Repairs of a layout that are solved exactly instead of being dims of the lattice. They make
+// misfits fit: how many blocks each stage holds where memory decides, what each stage recomputes,
+// where the optimizer lives. And finalists faster: how wide ZeRO shards are spread. Pure.
 #pragma once
 #include <optional>
 #include <vector>
@@ -11,8 +11,8 @@
 
 namespace weft {
 
-// Blocks per stage with the fastest slowest stage among the splits that fit; nullopt: none fits, or
-// the even split is as good. REQUIRES: layout.virtual_stages is 1, layout.pp at least 2.
+// Blocks per stage with the fastest slowest stage among the splits that fit; nullopt: none fits.
+// REQUIRES: layout.virtual_stages is 1, layout.pp at least 2.
 std::optional<std::vector<int64_t>> BestSplit(Pricer& pricer, const Layout& layout);
 
 // Per stage the cheapest recompute mode that fits; nullopt: some stage fits in no mode, or all take

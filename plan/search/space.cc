@@ -198,18 +198,22 @@ std::vector<ScheduleChoice> Space::ChoicesOf(int pp) const {
   };
   if (fixed_.virtual_stages.value_or(1) == 1) {
     for (const ScheduleKind kind : kWholeBackward) {
-      if (allowed(kind)) choices.push_back({kind, 1});
+      if (allowed(kind)) choices.push_back({kind, 1, false});
     }
   }
+  const bool free_split = pp > 1 && pp < num_blocks_ && !fixed_.stage_blocks &&
+                          fixed_.stage_recompute.empty() && runs_uneven_;
+  const size_t even = choices.size();
+  for (size_t i = 0; free_split && i < even; ++i) choices.push_back({choices[i].kind, 1, true});
   const bool uneven = fixed_.stage_blocks && !fixed_.stage_blocks->empty();
   if (pp == 1 || uneven || !allowed(ScheduleKind::kInterleaved)) return choices;
   for (const int64_t chunks : DivisorsOf((num_blocks_ + pp - 1) / pp)) {
     if (chunks < 2 || chunks * pp > num_blocks_ || fixed_.virtual_stages) continue;
-    choices.push_back({ScheduleKind::kInterleaved, static_cast<int>(chunks)});
+    choices.push_back({ScheduleKind::kInterleaved, static_cast<int>(chunks), false});
   }
   const int64_t chunks = fixed_.virtual_stages.value_or(1);
   if (chunks >= 2 && chunks <= num_blocks_ / pp) {
-    choices.push_back({ScheduleKind::kInterleaved, static_cast<int>(chunks)});
+    choices.push_back({ScheduleKind::kInterleaved, static_cast<int>(chunks), false});
   }
   return choices;
 }
@@ -221,6 +225,7 @@ void Space::KeepRunnable(const ModelShape& model) {
   Filter(cps_, [&](int cp) { return runs({.cp = cp}); });
   Filter(eps_, [&](int ep) { return runs({.ep = ep}); });
   Filter(zeros_, [&](int zero) { return runs({.zero_stage = zero}); });
+  runs_uneven_ = runs({.pp = 2, .stage_blocks = {1, 2}});
   Layout fixed;
   fixed.sequence_parallel = fixed_.sequence_parallel.value_or(false);
   fixed.offload_optimizer = fixed_.offload_optimizer.value_or(false);

@@ -48,6 +48,7 @@ Question QuestionOf(const JobSpec& job);
 struct ScheduleChoice {
   ScheduleKind kind = ScheduleKind::kOneForwardOneBackward;
   int virtual_stages = 1;
+  bool balanced = false;  // blocks are split by what stages take (balance.h), not evenly
 };
 
 // A way to cut the batch: dp replicas of num_microbatches of micro_batch_size sequences.
@@ -114,6 +115,7 @@ class Space {
   std::vector<int> tps_, cps_, eps_, pps_, dps_, zeros_;
   std::vector<Recompute> recomputes_;
   std::array<std::array<bool, 3>, 4> runnable_ = {};  // by ScheduleKind, Recompute
+  bool runs_uneven_ = true;
   std::vector<std::vector<BatchCut>> cuts_;
   std::vector<std::vector<ScheduleChoice>> schedules_;
 };

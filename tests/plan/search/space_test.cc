@@ -53,7 +53,9 @@ int64_t CountByTrying(const Question& question) {
             if (!CheckLayout(question.model, question.cluster, question.batch, layout).ok()) {
               continue;
             }
-            count += 3;  // recompute modes
+            const bool may_balance = layout.pp > 1 && layout.pp < question.model.num_blocks &&
+                                     kind != ScheduleKind::kInterleaved;
+            count += may_balance ? 2 * 3 : 3;  // splits, recompute modes
           }
         }
       }
