@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -106,15 +107,35 @@ struct Opened {
   Comm* comm = nullptr;
 };
 
+std::optional<std::string> FromEnvironment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe): only reader
+  if (value == nullptr) return std::nullopt;
+  return std::string(value);
+}
+
+// The same for all ranks of this generation of this run, and for no others on this host.
+std::string Rendezvous(const SessionOptions& options) {
+  return absl::StrCat("/weft-", getuid(), "-",
+                      absl::Hex(std::hash<std::string>{}(options.run_folder)), "-",
+                      options.generation);
+}
+
 absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessRank& me,
                                    const JobSpec& job) {
   Opened opened;
   ASSIGN_OR_RETURN(opened.api, LoadBackend(job.cluster.device.backend, options.backend_folder));
-  const DeviceOptions device{.local_index = me.local_rank, .threads = job.threads_per_worker};
+  const DeviceOptions device{.local_index = me.local_rank,
+                             .share_devices = FromEnvironment("WEFT_SHARE_DEVICES").has_value(),
+                             .threads = job.threads_per_worker};
   RETURN_IF_ERROR(ToStatus(opened.api->open_device(&device, &opened.device)));
+  const std::string rendezvous = Rendezvous(options);
   const CommOptions comm{
       .init_timeout_ms = static_cast<int64_t>(job.comm.init_timeout_seconds * 1000),
-      .timeout_ms = static_cast<int64_t>(job.comm.train_timeout_seconds * 1000)};
+      .timeout_ms = static_cast<int64_t>(job.comm.train_timeout_seconds * 1000),
+      .rank = me.rank,
+      .world_size = me.world_size,
+      .rendezvous = rendezvous.c_str(),
+      .device = opened.device};
   RETURN_IF_ERROR(ToStatus(opened.api->open_comm(&comm, &opened.comm)));
   if (opened.comm->rank() != me.rank || opened.comm->world_size() != me.world_size) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -145,12 +166,6 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
   opened.api->close_comm(opened.comm);
   opened.api->close_device(opened.device);
   return result;
-}
-
-std::optional<std::string> FromEnvironment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe): only reader
-  if (value == nullptr) return std::nullopt;
-  return std::string(value);
 }
 
 }  // namespace

@@ -51,6 +51,14 @@ TEST(CudaBackend, RefusesADeviceThatIsNotThere) {
   EXPECT_FALSE(api->describe_device(DeviceCount(), &description).ok());
 }
 
+TEST(CudaBackend, RefusesACommunicatorWithoutADevice) {
+  const BackendApi* const api = Api();
+  ASSERT_NE(api, nullptr);
+  const CommOptions options;
+  Comm* comm = nullptr;
+  EXPECT_THAT(api->open_comm(&options, &comm).text, HasSubstr("needs a device and a rendezvous"));
+}
+
 TEST(CudaBackend, DescribesEveryDevice) {
   if (DeviceCount() == 0) GTEST_SKIP() << "no CUDA device here";
   const BackendApi* const api = Api();

@@ -15,13 +15,22 @@ namespace weft {
 inline constexpr int kBackendAbiVersion = 4;
 
 struct DeviceOptions {
-  int local_index = 0;  // which device of this host
-  int threads = 1;      // CPU: BLAS threads of this worker
+  int local_index = 0;         // which device of this host
+  bool share_devices = false;  // CUDA: start over at device 0 where there are fewer; for tests
+  int threads = 1;             // CPU: BLAS threads of this worker
 };
 
 struct CommOptions {
   int64_t init_timeout_ms = 300000;
   int64_t timeout_ms = 100000;  // of one call
+  // The rest is for backends without a process manager of their own (CUDA); MPI knows itself.
+  int rank = 0;
+  int world_size = 1;
+  // "/weft-..." for shm_open(3): the same for all ranks of a generation on a host, and for no
+  // others.
+  const char* rendezvous = "";
+  // Collectives are ordered with the work queued on it; outlives the Comm.
+  Device* device = nullptr;
 };
 
 struct DeviceDescription {

@@ -327,7 +327,8 @@ int64_t Tiles(int64_t count, int tile) {
 }
 
 template <typename T, int kTile>
-cudaError_t Forward(const Queue& queue, const AttentionShape& shape, const AttentionViews& views) {
+cudaError_t Forward(const Queue& queue, const AttentionShape& shape,
+                    const AttentionTensors& views) {
   const AttentionCall call = CallOf(shape, views.first_visible);
   return Launch(AttentionKernel<T, kTile>,
                 {.blocks = Tiles(call.query_len, kTile),
@@ -341,8 +342,8 @@ cudaError_t Forward(const Queue& queue, const AttentionShape& shape, const Atten
 }
 
 template <typename T, int kTile>
-cudaError_t Backward(const Queue& queue, const AttentionShape& shape, const AttentionViews& views,
-                     const AttentionGradientViews& gradients) {
+cudaError_t Backward(const Queue& queue, const AttentionShape& shape, const AttentionTensors& views,
+                     const AttentionGradientTensors& gradients) {
   const AttentionCall call = CallOf(shape, views.first_visible);
   const int64_t statistics = shape.batch * shape.heads * call.query_len;
   if (statistics * 4 > queue.scratch_bytes) return cudaErrorMemoryAllocation;
@@ -389,7 +390,7 @@ AttentionCall CallOf(const AttentionShape& shape, View first_visible) {
 }
 
 cudaError_t QueueAttention(const Queue& queue, const AttentionShape& shape,
-                           const AttentionViews& views) {
+                           const AttentionTensors& views) {
   return WithType(views.q.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (shape.head_dim <= kLargestDimOfWideTile) return Forward<T, 32>(queue, shape, views);
@@ -398,8 +399,8 @@ cudaError_t QueueAttention(const Queue& queue, const AttentionShape& shape,
 }
 
 cudaError_t QueueAttentionGradient(const Queue& queue, const AttentionShape& shape,
-                                   const AttentionViews& views,
-                                   const AttentionGradientViews& gradients) {
+                                   const AttentionTensors& views,
+                                   const AttentionGradientTensors& gradients) {
   return WithType(views.q.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (shape.head_dim <= kLargestDimOfWideTile) {

@@ -10,6 +10,7 @@
 
 #include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/device_cuda.h"
+#include "worker/backend/cuda/local_comm.h"
 #include "worker/backend/failure.h"
 
 namespace weft {
@@ -45,23 +46,35 @@ BackendStatus OpenDevice(const DeviceOptions* options, Device** device) {
   int count = 0;
   if (const BackendStatus s = DeviceCount(&count); !s.ok()) return s;
   if (count == 0) return FromCuda(cudaErrorNoDevice, "opening a device");
-  if (options->local_index < 0 || options->local_index >= count) {
+  DeviceOptions own = *options;
+  if (own.share_devices) own.local_index %= count;
+  if (own.local_index < 0 || own.local_index >= count) {
     return Failure(kInvalidArgument,
                    "cuda device %d does not exist; this host has %d: start at most as many workers "
                    "on it",
-                   options->local_index, count);
+                   own.local_index, count);
   }
   std::unique_ptr<Device> opened;
-  if (const BackendStatus s = OpenCudaDevice(*options, &opened); !s.ok()) return s;
+  if (const BackendStatus s = OpenCudaDevice(own, &opened); !s.ok()) return s;
   *device = opened.release();
   return {};
 }
 void CloseDevice(Device* device) {
   delete device;
 }
-BackendStatus OpenComm(const CommOptions* /*options*/, Comm** /*comm*/) {
-  return Failure(kUnimplemented,
-                 "the cuda backend has no communicator yet; use cluster.device.backend cpu");
+BackendStatus OpenComm(const CommOptions* options, Comm** comm) {
+  if (options->device == nullptr || options->rendezvous[0] != '/') {
+    return Failure(kInvalidArgument,
+                   "the cuda backend's communicator needs a device and a rendezvous; only training "
+                   "has them");
+  }
+  std::unique_ptr<Comm> opened;
+  if (const BackendStatus s = OpenLocalComm(*options, QueueOf(*options->device), &opened);
+      !s.ok()) {
+    return s;
+  }
+  *comm = opened.release();
+  return {};
 }
 void CloseComm(Comm* comm) {
   delete comm;

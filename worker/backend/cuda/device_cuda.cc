@@ -76,6 +76,8 @@ class CudaDevice final : public Device {
     return OpenGemm(queue_.stream, workspace_, &gemm_);
   }
 
+  const Queue& queue() const { return queue_; }
+
   void* Allocate(int64_t bytes) override {
     size_t free = 0;
     size_t total = 0;
@@ -418,6 +420,10 @@ BackendStatus OpenCudaDevice(const DeviceOptions& options, std::unique_ptr<Devic
   if (BackendStatus s = opened->Open(options.local_index); !s.ok()) return s;
   *device = std::move(opened);
   return {};
+}
+
+Queue QueueOf(const Device& device) {
+  return static_cast<const CudaDevice&>(device).queue();
 }
 
 }  // namespace weft

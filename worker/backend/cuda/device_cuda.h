@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "worker/backend/backend.h"
+#include "worker/backend/cuda/kernels.h"
 #include "worker/backend/device.h"
 
 namespace weft {
@@ -15,5 +16,8 @@ inline constexpr int64_t kScratchBytes = int64_t{64} << 20;
 // Opens device options.local_index of this host on the calling thread, which is the one that uses
 // it. Each way in which that fails has a name (cuda_status.h).
 BackendStatus OpenCudaDevice(const DeviceOptions& options, std::unique_ptr<Device>* device);
+
+// What the device queues its work on. REQUIRES: OpenCudaDevice opened it.
+Queue QueueOf(const Device& device);
 
 }  // namespace weft

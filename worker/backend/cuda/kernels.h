@@ -76,18 +76,18 @@ cudaError_t QueueSgd(const Queue& queue, double lr, double weight_decay, double 
                      View gradient, View param);
 
 // attention.cu
-struct AttentionViews {
+struct AttentionTensors {
   View q, k, v;
   View first_visible;  // null data: 0 for all
   View o, lse;
 };
-struct AttentionGradientViews {
+struct AttentionGradientTensors {
   View dout, dq, dk, dv;
 };
 cudaError_t QueueAttention(const Queue& queue, const AttentionShape& shape,
-                           const AttentionViews& views);
+                           const AttentionTensors& views);
 cudaError_t QueueAttentionGradient(const Queue& queue, const AttentionShape& shape,
-                                   const AttentionViews& views,
-                                   const AttentionGradientViews& gradients);
+                                   const AttentionTensors& views,
+                                   const AttentionGradientTensors& gradients);
 
 }  // namespace weft

@@ -1,0 +1,138 @@
+// Whole training jobs on the CUDA backend, with up to eight ranks on one device, against one rank
+// on the CPU backend: the same losses, and gradients that differ by rounding alone.
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/gpu/tested_api.h"
+#include "tests/worker/passing_backend.h"
+#include "tests/worker/rank_threads.h"
+
+namespace weft {
+namespace {
+
+// Owns what the ranks of one run opened.
+class OpenedRanks {
+ public:
+  explicit OpenedRanks(int world) : ranks_(static_cast<size_t>(world)) {
+    static std::atomic<int> count = 0;
+    name_ = absl::StrCat("/weft-layouts-", getpid(), "-", count++);
+  }
+  ~OpenedRanks() {
+    for (const Rank& rank : ranks_) {
+      if (rank.comm != nullptr) TestedApi()->close_comm(rank.comm);
+      if (rank.device != nullptr) TestedApi()->close_device(rank.device);
+    }
+  }
+  OpenedRanks(const OpenedRanks&) = delete;
+  OpenedRanks& operator=(const OpenedRanks&) = delete;
+
+  std::unique_ptr<Device> OpenDevice(int rank) {
+    const DeviceOptions options = {.local_index = rank, .share_devices = true};
+    Device*& device = ranks_[static_cast<size_t>(rank)].device;
+    const BackendStatus status = TestedApi()->open_device(&options, &device);
+    if (!status.ok()) ADD_FAILURE() << status.text;
+    return status.ok() ? std::make_unique<PassingDevice>(*device) : nullptr;
+  }
+  std::unique_ptr<Comm> OpenComm(int rank) {
+    Rank& own = ranks_[static_cast<size_t>(rank)];
+    if (own.device == nullptr) return nullptr;
+    const CommOptions options = {.init_timeout_ms = 60000,
+                                 .timeout_ms = 60000,
+                                 .rank = rank,
+                                 .world_size = static_cast<int>(ranks_.size()),
+                                 .rendezvous = name_.c_str(),
+                                 .device = own.device};
+    const BackendStatus status = TestedApi()->open_comm(&options, &own.comm);
+    if (!status.ok()) ADD_FAILURE() << status.text;
+    return status.ok() ? std::make_unique<PassingComm>(*own.comm) : nullptr;
+  }
+
+ private:
+  struct Rank {  // each is its thread's
+    Device* device = nullptr;
+    Comm* comm = nullptr;
+  };
+  std::string name_;
+  std::vector<Rank> ranks_;
+};
+
+TrainingOutcome TrainOnCuda(const JobSpec& job, const Layout& layout, const std::string& folder) {
+  OpenedRanks ranks(layout.world_size());
+  RankThreads run;
+  run.assignment = {.job = job, .layout = layout, .run_folder = folder, .load_checkpoint = ""};
+  run.wrap_device = [&](int rank, Device&) { return ranks.OpenDevice(rank); };
+  run.wrap_comm = [&](int rank, Comm&) { return ranks.OpenComm(rank); };
+  run.timeout_ms = 60000;
+  return Train(run);
+}
+
+// Small enough for the emulation, which computes a product in a plain loop.
+JobSpec TinyJob(const TestFolder& folder, ModelFamily family) {
+  JobSpec job = SmallJob(folder.path());
+  job.model.family = family;
+  job.model.num_kv_heads = family == ModelFamily::kLlama ? 2 : 4;
+  job.model.hidden_size = 32;
+  job.model.head_dim = 8;
+  job.model.ffn_size = 64;
+  job.training.seq_len = 16;
+  job.training.steps = 3;
+  return job;
+}
+
+struct LayoutCase {
+  const char* name;
+  ModelFamily family;
+  int dp, tp, pp;
+};
+
+class CudaLayouts : public ::testing::TestWithParam<LayoutCase> {};
+
+// The bounds of tests/parity, where layouts differ by the order of sums as much as devices do.
+TEST_P(CudaLayouts, TrainAsOneRankOnTheCpuDoes) {
+  if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
+  const LayoutCase& c = GetParam();
+  const TestFolder folder;
+  const JobSpec job = TinyJob(folder, c.family);
+  const TrainingOutcome cpu = TrainWith(
+      job, MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job), folder.Make("cpu"));
+  ASSERT_TRUE(cpu.status().ok()) << cpu.status();
+  const Layout layout = MakeLayout(c.dp, c.tp, c.pp, ScheduleKind::kOneForwardOneBackward, 1, job);
+  const TrainingOutcome cuda = TrainOnCuda(job, layout, folder.Make("cuda"));
+  ASSERT_TRUE(cuda.status().ok()) << cuda.status();
+  EXPECT_LT(RelativeDifference(cuda.losses(), cpu.losses()), 1e-6);
+  EXPECT_LT(RelativeDifference(cuda.grad_norms(), cpu.grad_norms()), 1e-5);
+  EXPECT_LT(GradientDifference(cuda, cpu), 2e-6);
+  EXPECT_EQ(cuda.allocated_bytes, cuda.planned_bytes) << "the arena is the plan";
+}
+
+TEST_P(CudaLayouts, GiveTheSameBitsAgain) {
+  if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
+  const LayoutCase& c = GetParam();
+  const TestFolder folder;
+  const JobSpec job = TinyJob(folder, c.family);
+  const Layout layout = MakeLayout(c.dp, c.tp, c.pp, ScheduleKind::kOneForwardOneBackward, 1, job);
+  const TrainingOutcome first = TrainOnCuda(job, layout, folder.Make("first"));
+  ASSERT_TRUE(first.status().ok()) << first.status();
+  const TrainingOutcome second = TrainOnCuda(job, layout, folder.Make("second"));
+  EXPECT_EQ(Bits(first.reports.front()), Bits(second.reports.front()));
+  EXPECT_EQ(first.weights, second.weights);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaLayouts,
+                         ::testing::Values(LayoutCase{"Gpt2", ModelFamily::kGpt2, 1, 1, 1},
+                                           LayoutCase{"Llama", ModelFamily::kLlama, 1, 1, 1},
+                                           LayoutCase{"Gpt2Dp2", ModelFamily::kGpt2, 2, 1, 1},
+                                           LayoutCase{"LlamaTp2", ModelFamily::kLlama, 1, 2, 1},
+                                           LayoutCase{"Gpt2Pp2", ModelFamily::kGpt2, 1, 1, 2},
+                                           LayoutCase{"Gpt2Dp2Tp2Pp2", ModelFamily::kGpt2, 2, 2,
+                                                      2}),
+                         [](const auto& instance) { return std::string(instance.param.name); });
+
+}  // namespace
+}  // namespace weft

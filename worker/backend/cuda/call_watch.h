@@ -1,0 +1,83 @@
+// CallWatch: what every communicator of this backend owes its callers, whatever carries the data:
+// a call ends by its deadline or soon after Interrupt(), the message says which call it was and who
+// was not there, and after the first failure all later calls fail alike.
+//
+// Used by the communicator's thread, but for Interrupt().
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "worker/backend/device.h"
+
+namespace weft {
+
+struct RankGroup {
+  std::vector<int> ranks;  // ascending; empty: this rank is in no group of that round
+  int position = 0;        // of this rank
+  int size() const { return static_cast<int>(ranks.size()); }
+};
+
+// What a call is, for messages.
+struct Call {
+  const char* name = "";
+  int group = -1;  // -1: none
+  int64_t number = 0;
+  std::chrono::steady_clock::time_point deadline;
+};
+
+class CallWatch {
+ public:
+  CallWatch(int rank, int world_size, int64_t timeout_ms)
+      : rank_(rank), world_size_(world_size), timeout_(timeout_ms) {}
+
+  // As Comm::NewGroup; the group's number is its round.
+  BackendStatus NewGroup(const int* ranks, int count, int* group);
+  const RankGroup& group(int index) const { return groups_[static_cast<size_t>(index)]; }
+  int rounds() const { return static_cast<int>(groups_.size()); }
+
+  // Fails if a call has failed before, or was interrupted, or `group` is not one of this rank's.
+  BackendStatus Begin(const char* name, int group, Call* call);
+  // Begin, for data that is one range per rank.
+  BackendStatus BeginRanges(const char* name, int group, int64_t elements, Call* call);
+
+  // Calls poll() until it returns true, yielding at first and then napping. poll(silent) may name
+  // in *silent the ranks it waits for.
+  template <typename Poll>
+  BackendStatus Wait(const Call& call, const Poll& poll) {
+    std::vector<int> silent;
+    for (int64_t round = 0;; ++round) {
+      silent.clear();
+      if (poll(&silent)) return {};
+      if (interrupted_) return Break(Interruption(call.name));
+      if (std::chrono::steady_clock::now() > call.deadline) return Break(Timeout(call, silent));
+      Pause(round);
+    }
+  }
+
+  // Remembers the first failure, which all later calls return.
+  BackendStatus Break(const BackendStatus& failure);
+
+  void Interrupt(const char* why);
+
+ private:
+  static void Pause(int64_t round);
+  BackendStatus Timeout(const Call& call, std::vector<int> silent) const;
+  BackendStatus Interruption(const char* name);
+
+  const int rank_;
+  const int world_size_;
+  const std::chrono::milliseconds timeout_;
+  std::vector<RankGroup> groups_;  // by round
+  int64_t calls_ = 0;
+  BackendStatus broken_;
+
+  std::atomic<bool> interrupted_ = false;
+  std::mutex why_mutex_;  // guards why_
+  std::string why_;
+};
+
+}  // namespace weft
