@@ -148,8 +148,15 @@ class CudaDevice final : public Device {
     Check(cudaMemsetAsync(x.data, 0, static_cast<size_t>(x.bytes()), queue_.stream), "Zero");
   }
   void Copy(View to, View from) override {
-    if (!Require(to.elements() == from.elements() && to.dtype == from.dtype, "Copy", to)) return;
+    const bool same = to.dtype == from.dtype;
+    const bool converts = IsFloat(to.dtype) && IsFloat(from.dtype) &&
+                          (to.dtype == DType::kF32 || from.dtype == DType::kF32);
+    if (!Require(to.elements() == from.elements() && (same || converts), "Copy", to)) return;
     if (to.elements() == 0 || to.data == from.data) return;
+    if (!same) {
+      Check(QueueConvert(queue_, from, to), "Copy");
+      return;
+    }
     Check(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(to.bytes()),
                           cudaMemcpyDeviceToDevice, queue_.stream),
           "Copy");

@@ -20,6 +20,13 @@ __global__ void AddBiasKernel(const T* bias, T* x, int64_t count, int64_t cols) 
   }
 }
 
+template <typename From, typename To>
+__global__ void ConvertKernel(const From* from, To* to, int64_t count) {
+  for (int64_t i = FirstIndex(); i < count; i += IndexStride()) {
+    to[i] = FromFloat<To>(ToFloat(from[i]));
+  }
+}
+
 struct RotateShape {
   int64_t seq_len;
   int64_t half;  // of a head
@@ -63,6 +70,17 @@ cudaError_t QueueScale(const Queue& queue, double factor, View x) {
     T* const data = static_cast<T*>(x.data);
     return Map<T, 1, 1>(queue.stream, ScaleBy{static_cast<float>(factor)}, {{data}, {data}},
                         x.elements());
+  });
+}
+
+cudaError_t QueueConvert(const Queue& queue, View from, View to) {
+  return WithType(from.dtype, [&](auto narrow) {
+    return WithType(to.dtype, [&](auto wide) {
+      using From = decltype(narrow);
+      using To = decltype(wide);
+      return Launch(ConvertKernel<From, To>, {.blocks = MapBlocks(to.elements())}, queue.stream,
+                    static_cast<const From*>(from.data), static_cast<To*>(to.data), to.elements());
+    });
   });
 }
 
