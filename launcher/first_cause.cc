@@ -75,6 +75,12 @@ FirstCause ReadFirstCause(absl::string_view output, int wait_status, absl::strin
   } else if (const auto missing = Match(text, R"(execute an executable:\s+Executable: (\S+))")) {
     cause.exit_code = 127;
     cause.message = absl::StrCat("mpirun could not execute ", missing->str(1), " on ", cause.host);
+  } else if (const auto killed = Match(text, R"(weft-ranks: rank (\d{1,7}) signal (\d{1,3}))")) {
+    at(*killed, 1, 0);
+    SetSignal(std::stoi((*killed)[2]), &cause);
+  } else if (const auto ended = Match(text, R"(weft-ranks: rank (\d{1,7}) exit (\d{1,3}))")) {
+    at(*ended, 1, 0);
+    SetExit(std::stoi((*ended)[2]), &cause);
   } else if (WIFSIGNALED(wait_status)) {
     cause.signal = WTERMSIG(wait_status);
     cause.message = absl::StrCat("mpirun on ", cause.host, ": killed by signal ", cause.signal,

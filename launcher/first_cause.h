@@ -1,4 +1,5 @@
-// What ended a group of workers first: read from mpirun's last words and its exit status. Pure.
+// What ended a group of workers first: read from the last words of mpirun or weft-ranks and from
+// its exit status. Pure.
 #pragma once
 #include <string>
 
@@ -15,7 +16,7 @@ struct FirstCause {
   std::string hint;     // what the numbers do not say; may be empty
 };
 
-// `output`: what mpirun wrote; `wait_status`: how it ended, as wait(2) says; `host`: this machine.
+// `output`: what it wrote; `wait_status`: how it ended, as wait(2) says; `host`: this machine.
 FirstCause ReadFirstCause(absl::string_view output, int wait_status, absl::string_view host);
 
 // The last `lines` lines of a text, at most `bytes` of it.

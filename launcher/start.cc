@@ -5,16 +5,33 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "launcher/leftovers.h"
 
 namespace weft {
 
+namespace {
+
+std::vector<std::string> WorkerArguments(const GroupOptions& options) {
+  return {absl::StrCat("--coordinator=", options.coordinator),
+          absl::StrCat("--generation=", options.generation),
+          absl::StrCat("--run-folder=", options.run_folder)};
+}
+
+}  // namespace
+
 std::vector<std::string> MpirunArgv(const GroupOptions& options) {
-  return MpirunArgvWith(options, {absl::StrCat("--coordinator=", options.coordinator),
-                                  absl::StrCat("--generation=", options.generation),
-                                  absl::StrCat("--run-folder=", options.run_folder)});
+  return MpirunArgvWith(options, WorkerArguments(options));
+}
+
+std::vector<std::string> RanksArgv(const GroupOptions& options) {
+  const std::filesystem::path worker = options.worker;
+  std::vector<std::string> argv = {(worker.parent_path() / "weft-ranks").string(),
+                                   absl::StrCat(options.world_size), options.worker};
+  for (std::string& argument : WorkerArguments(options)) argv.push_back(std::move(argument));
+  return argv;
 }
 
 std::vector<std::string> MpirunArgvWith(const GroupOptions& options,

@@ -1,5 +1,5 @@
-// How one generation's workers are started as one group: the mpirun command line, as a pure
-// function, and what it takes from this machine.
+// How one generation's workers are started as one group: the command line of mpirun or weft-ranks,
+// as pure functions, and what it takes from this machine.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -31,6 +31,9 @@ std::vector<std::string> MpirunArgv(const GroupOptions& options);
 // The same group with other arguments for each worker: `weft-worker --probe links`.
 std::vector<std::string> MpirunArgvWith(const GroupOptions& options,
                                         const std::vector<std::string>& worker_arguments);
+
+// weft-ranks, for backends that need no MPI: it lies beside the worker.
+std::vector<std::string> RanksArgv(const GroupOptions& options);
 
 // What the workers find in their environment, by name; MpirunArgv passes each by `-x NAME`.
 std::map<std::string, std::string> GroupEnvironment(const GroupOptions& options);

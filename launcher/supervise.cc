@@ -224,8 +224,11 @@ class Supervisor {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     const std::string log = folder + "/mpirun.log";
-    absl::StatusOr<ChildProcess> mpirun = ChildProcess::Start(
-        {.argv = MpirunArgv(group), .env = GroupEnvironment(group), .output = log});
+    const bool needs_mpi = job.cluster.device.backend == BackendKind::kCpu;
+    absl::StatusOr<ChildProcess> mpirun =
+        ChildProcess::Start({.argv = needs_mpi ? MpirunArgv(group) : RanksArgv(group),
+                             .env = GroupEnvironment(group),
+                             .output = log});
     if (!mpirun.ok()) return mpirun.status();
     group_.emplace(Group{*std::move(mpirun), launch.generation(), log});
     return absl::OkStatus();

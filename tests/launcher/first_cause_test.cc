@@ -48,6 +48,14 @@ TEST(ReadFirstCause, NamesRankHostAndSignalOrExitCode) {
   }
 }
 
+TEST(ReadFirstCause, UnderstandsWeftRanks) {
+  const FirstCause killed = ReadFirstCause("weft-ranks: rank 2 signal 9\n", Exited(137), "here");
+  EXPECT_EQ(killed.message, "rank 2 on here: killed by signal 9 (Killed)");
+  EXPECT_EQ(killed.rank, 2);
+  const FirstCause ended = ReadFirstCause("weft-ranks: rank 0 exit 1\n", Exited(1), "here");
+  EXPECT_EQ(ended.message, "rank 0 on here: exited with code 1");
+}
+
 TEST(ReadFirstCause, HintsAtWhatTheNumbersDoNotSay) {
   EXPECT_EQ(ReadFirstCause(Sample("kill"), Exited(137), "here").hint,
             "if nobody sent it, memory ran out");

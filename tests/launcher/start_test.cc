@@ -30,6 +30,12 @@ TEST(MpirunArgv, IsThisLine) {
             "--coordinator=unix:/runs/a/weftd.sock --generation=3 --run-folder=/runs/a");
 }
 
+TEST(RanksArgv, IsThisLine) {
+  EXPECT_EQ(absl::StrJoin(RanksArgv(kOptions), " "),
+            "/opt/weft/weft-ranks 4 /opt/weft/weft-worker --coordinator=unix:/runs/a/weftd.sock "
+            "--generation=3 --run-folder=/runs/a");
+}
+
 TEST(MpirunArgv, AllowsRootOnlyToRootAndSingleCopyOnlyWherePermitted) {
   GroupOptions options = kOptions;
   options.as_root = true;
