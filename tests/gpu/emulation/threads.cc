@@ -104,6 +104,7 @@ class Block {
     if (lane < 0 || lane >= Lanes()) Die("an exchange with a lane that is not there");
     return slots[lane];
   }
+  void ExchangeAll(uint64_t value, uint64_t (&all)[32]) { std::copy_n(Bring(value), Lanes(), all); }
   uint32_t Ballot(bool value) {
     const uint64_t* const slots = Bring(value ? 1 : 0);
     uint32_t bits = 0;
@@ -235,6 +236,9 @@ void WaitForWarp() {
 }
 uint64_t Exchange(uint64_t value, int lane) {
   return block.Exchange(value, lane);
+}
+void ExchangeAll(uint64_t value, uint64_t (&all)[32]) {
+  block.ExchangeAll(value, all);
 }
 uint32_t Ballot(bool value) {
   return block.Ballot(value);

@@ -34,6 +34,8 @@ void WaitForBlock();
 void WaitForWarp();
 // What lane `lane` of the warp brought to this exchange. Collective over the warp.
 uint64_t Exchange(uint64_t value, int lane);
+// What each lane of the warp brought, by lane. Collective over the warp.
+void ExchangeAll(uint64_t value, uint64_t (&all)[32]);
 // Bit i: lane i brought a value that is not zero. Collective over the warp.
 uint32_t Ballot(bool value);
 int Lane();

@@ -7,7 +7,9 @@
 // for dk and dv. That computes the scores twice, needs no atomics, and gives the same bits again.
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
+#include "worker/backend/cuda/attention_mma.h"
 #include "worker/backend/cuda/attention_tile.h"
 #include "worker/backend/cuda/block_reduce.h"
 #include "worker/backend/cuda/elements.h"
@@ -212,16 +214,9 @@ __device__ void ScoreGradients(const AttentionCall& call, const VisibleKeys<kTil
   }
 }
 
-template <typename T>
-struct GradientArrays {
-  const T *q, *k, *v, *dout;
-  const float *lse, *deltas;
-  T *dq, *dk, *dv;
-};
-
 template <typename T, int kTile>
 __global__ void __launch_bounds__(kThreads)
-    QueryGradientKernel(AttentionCall call, GradientArrays<T> arrays) {
+    QueryGradientKernel(AttentionCall call, AttentionGradientArrays<T> arrays) {
   __shared__ VisibleKeys<kTile> visible;
   const int dim = call.dim;
   SharedParts shared = {DynamicShared<float>()};
@@ -266,7 +261,7 @@ __global__ void __launch_bounds__(kThreads)
 // Adds up the query heads that share a key head, in their order.
 template <typename T, int kTile>
 __global__ void __launch_bounds__(kThreads)
-    KeyGradientKernel(AttentionCall call, GradientArrays<T> arrays) {
+    KeyGradientKernel(AttentionCall call, AttentionGradientArrays<T> arrays) {
   __shared__ VisibleKeys<kTile> visible;
   const int dim = call.dim;
   SharedParts shared = {DynamicShared<float>()};
@@ -328,40 +323,45 @@ int64_t Tiles(int64_t count, int tile) {
 
 template <typename T, int kTile>
 cudaError_t Forward(const Queue& queue, const AttentionShape& shape,
-                    const AttentionTensors& views) {
-  const AttentionCall call = CallOf(shape, views.first_visible);
+                    const AttentionTensors& tensors) {
+  const AttentionCall call = CallOf(shape, tensors.first_visible);
   return Launch(AttentionKernel<T, kTile>,
                 {.blocks = Tiles(call.query_len, kTile),
                  .blocks_y = shape.heads,
                  .blocks_z = shape.batch,
                  .threads = kThreads,
                  .shared_bytes = SharedBytes(kTile, shape.head_dim, 4, 1)},
-                queue.stream, call, static_cast<const T*>(views.q.data),
-                static_cast<const T*>(views.k.data), static_cast<const T*>(views.v.data),
-                static_cast<T*>(views.o.data), static_cast<float*>(views.lse.data));
+                queue.stream, call, static_cast<const T*>(tensors.q.data),
+                static_cast<const T*>(tensors.k.data), static_cast<const T*>(tensors.v.data),
+                static_cast<T*>(tensors.o.data), static_cast<float*>(tensors.lse.data));
 }
 
 template <typename T, int kTile>
-cudaError_t Backward(const Queue& queue, const AttentionShape& shape, const AttentionTensors& views,
-                     const AttentionGradientTensors& gradients) {
-  const AttentionCall call = CallOf(shape, views.first_visible);
+cudaError_t Backward(const Queue& queue, const AttentionShape& shape,
+                     const AttentionTensors& tensors, const AttentionGradientTensors& gradients) {
+  const AttentionCall call = CallOf(shape, tensors.first_visible);
   const int64_t statistics = shape.batch * shape.heads * call.query_len;
   if (statistics * 4 > queue.scratch_bytes) return cudaErrorMemoryAllocation;
   auto* const deltas = static_cast<float*>(queue.scratch);
   const auto* const dout = static_cast<const T*>(gradients.dout.data);
-  const GradientArrays<T> arrays = {
-      static_cast<const T*>(views.q.data),       static_cast<const T*>(views.k.data),
-      static_cast<const T*>(views.v.data),       dout,
-      static_cast<const float*>(views.lse.data), deltas,
-      static_cast<T*>(gradients.dq.data),        static_cast<T*>(gradients.dk.data),
+  const AttentionGradientArrays<T> arrays = {
+      static_cast<const T*>(tensors.q.data),       static_cast<const T*>(tensors.k.data),
+      static_cast<const T*>(tensors.v.data),       dout,
+      static_cast<const float*>(tensors.lse.data), deltas,
+      static_cast<T*>(gradients.dq.data),          static_cast<T*>(gradients.dk.data),
       static_cast<T*>(gradients.dv.data)};
   Grid grid = {.blocks = Tiles(call.query_len, kWarps),
                .blocks_y = shape.heads,
                .blocks_z = shape.batch,
                .threads = kThreads};
   cudaError_t code = Launch(DeltaKernel<T>, grid, queue.stream, call,
-                            static_cast<const T*>(views.o.data), dout, deltas);
+                            static_cast<const T*>(tensors.o.data), dout, deltas);
   if (code != cudaSuccess) return code;
+  if constexpr (!std::is_same_v<T, float>) {
+    if (HasMmaAttention(shape, tensors.q.dtype)) {
+      return QueueMmaAttentionGradient(queue, shape, call, arrays);
+    }
+  }
   grid.blocks = Tiles(call.query_len, kTile);
   grid.shared_bytes = SharedBytes(kTile, shape.head_dim, 5, 2);
   code = Launch(QueryGradientKernel<T, kTile>, grid, queue.stream, call, arrays);
@@ -390,23 +390,24 @@ AttentionCall CallOf(const AttentionShape& shape, View first_visible) {
 }
 
 cudaError_t QueueAttention(const Queue& queue, const AttentionShape& shape,
-                           const AttentionTensors& views) {
-  return WithType(views.q.dtype, [&](auto zero) {
+                           const AttentionTensors& tensors) {
+  if (HasMmaAttention(shape, tensors.q.dtype)) return QueueMmaAttention(queue, shape, tensors);
+  return WithType(tensors.q.dtype, [&](auto zero) {
     using T = decltype(zero);
-    if (shape.head_dim <= kLargestDimOfWideTile) return Forward<T, 32>(queue, shape, views);
-    return Forward<T, 16>(queue, shape, views);
+    if (shape.head_dim <= kLargestDimOfWideTile) return Forward<T, 32>(queue, shape, tensors);
+    return Forward<T, 16>(queue, shape, tensors);
   });
 }
 
 cudaError_t QueueAttentionGradient(const Queue& queue, const AttentionShape& shape,
-                                   const AttentionTensors& views,
+                                   const AttentionTensors& tensors,
                                    const AttentionGradientTensors& gradients) {
-  return WithType(views.q.dtype, [&](auto zero) {
+  return WithType(tensors.q.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (shape.head_dim <= kLargestDimOfWideTile) {
-      return Backward<T, 32>(queue, shape, views, gradients);
+      return Backward<T, 32>(queue, shape, tensors, gradients);
     }
-    return Backward<T, 16>(queue, shape, views, gradients);
+    return Backward<T, 16>(queue, shape, tensors, gradients);
   });
 }
 

@@ -48,7 +48,7 @@ struct AttentionCall {
 // of these lie. Rows beyond the last query see none.
 template <int kRows>
 struct VisibleKeys {
-  static_assert(kRows <= 32);
+  static_assert(kRows <= 32 || kRows % 32 == 0);
   int first[kRows];
   int last[kRows];
   int begin;
@@ -56,24 +56,34 @@ struct VisibleKeys {
 
   // By the first warp of the block; a barrier must follow.
   __device__ void Load(const AttentionCall& call, int64_t sequence, int64_t first_row) {
-    const int row = static_cast<int>(threadIdx.x);
-    if (row >= 32) return;
-    const int64_t at = first_row + row;
-    const bool here = row < kRows && at < call.query_len;
-    const int low = here ? static_cast<int>(call.FirstKeyOf(sequence, at)) : INT32_MAX;
-    const int high = here ? static_cast<int>(call.PositionOf(at)) : -1;
-    if (row < kRows) {
-      first[row] = low;
-      last[row] = high;
+    const int lane = static_cast<int>(threadIdx.x);
+    if (lane >= 32) return;
+    int lowest = INT32_MAX;
+    int highest = -1;
+    for (int row = lane; row < kRows; row += 32) {
+      const int64_t at = first_row + row;
+      const bool here = at < call.query_len;
+      first[row] = here ? static_cast<int>(call.FirstKeyOf(sequence, at)) : INT32_MAX;
+      last[row] = here ? static_cast<int>(call.PositionOf(at)) : -1;
+      lowest = LeastOf{}(lowest, first[row]);
+      highest = GreatestOf{}(highest, last[row]);
     }
-    const int lowest = ReduceWarp(LeastOf{}, low);
-    const int highest = ReduceWarp(GreatestOf{}, high);
-    if (row == 0) {
+    lowest = ReduceWarp(LeastOf{}, lowest);
+    highest = ReduceWarp(GreatestOf{}, highest);
+    if (lane == 0) {
       begin = lowest;
       end = highest + 1;
     }
   }
   __device__ bool Has(int row, int64_t key) const { return key >= first[row] && key <= last[row]; }
+};
+
+// What the gradient's kernels read and write; deltas are the sums of dO * O, by query and head.
+template <typename T>
+struct AttentionGradientArrays {
+  const T *q, *k, *v, *dout;
+  const float *lse, *deltas;
+  T *dq, *dk, *dv;
 };
 
 AttentionCall CallOf(const AttentionShape& shape, View first_visible);
