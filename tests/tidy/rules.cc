@@ -65,7 +65,7 @@ const std::vector<Room>& Rooms() {
         {"journal", {"sqlite", "xxhash"}}}},
       {"launcher",
        {"plan", "plan/estimate", "plan/search", "proto", "process", "data", "checkpoint",
-        "launcher"},
+        "launcher", "launcher/ranks"},
        {"absl core", "absl", "json", "yaml", "protobuf"},
        {{"client", {"grpc"}}, {"main", {"grpc", "cli", "launcher/commands"}}}},
       {"launcher/commands",
