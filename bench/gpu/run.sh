@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Trains GPT-2 and Llama shapes for some steps on one GPU and prints tokens/s and MFU, with PyTorch
+# on the same model and batch in the same minutes where it can be imported. Runs from the folder
+# that deploy/bundle.sh made (there: bench.sh).
+#   bash bench.sh [PRECISION] [MODEL...]       default: fp32, all models; PRECISION: fp32, bf16
+# MFU: tokens/s x (6 N + 12 L q T) over the device's dense peak of that precision, where N counts
+# matrix parameters with the head, L blocks, q = heads x head size, T the sequence. For bf16 the
+# peak is 989.5 TFLOP/s, for fp32 67 TFLOP/s (H200 SXM). Tokens/s: median over steps 6 and later.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/host_libraries.sh"
+precision=${1:-fp32}
+(($# > 0)) && shift
+
+# name: family vocabulary width blocks heads kv_heads ffn T batch
+declare -A shapes=(
+  [gpt2-124m]="gpt2 50257 768 12 12 12 3072 1024 32"
+  [gpt2-350m]="gpt2 50257 1024 24 16 16 4096 1024 16"
+  [gpt2-774m]="gpt2 50257 1280 36 20 20 5120 1024 8"
+  [gpt2-1558m]="gpt2 50257 1600 48 25 25 6400 1024 8"
+  [llama-1b]="llama 128256 2048 16 32 8 8192 4096 4"
+  [llama-3b]="llama 128256 3072 28 24 8 8192 4096 2"
+)
+models=("$@")
+((${#models[@]} > 0)) || models=(gpt2-124m gpt2-350m gpt2-774m gpt2-1558m llama-1b llama-3b)
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/weft-bench-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+UnpackBundle "$work"
+UseLibraries "$work" || exit 1
+if ! nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.limit --format=csv,noheader; then
+  echo "bench: no NVIDIA device here"
+  exit 77
+fi
+date -u
+cat "$here/VERSION"
+
+# Random bytes of 16-bit tokens below the vocabulary would not compress; a text would not fill it.
+python3 - "$work/tokens.bin" <<'PY'
+import random, struct, sys
+random.seed(1)
+tokens = [random.randrange(50257) for _ in range(4_000_000)]
+open(sys.argv[1], "wb").write(struct.pack(f"<{len(tokens)}H", *tokens))
+PY
+
+WriteJob() {
+  local folder=$1 family=$2 vocabulary=$3 width=$4 blocks=$5 heads=$6 kv=$7 ffn=$8 length=$9 batch=${10}
+  mkdir -p "$folder"
+  if [[ $family == gpt2 ]]; then
+    echo "model: {model_type: gpt2, vocab_size: $vocabulary, n_positions: $length, n_embd: $width, n_layer: $blocks, n_head: $heads}"
+  else
+    echo "model: {model_type: llama, vocab_size: $vocabulary, max_position_embeddings: $length, hidden_size: $width, num_hidden_layers: $blocks, num_attention_heads: $heads, num_key_value_heads: $kv, intermediate_size: $ffn}"
+  fi >"$folder/job.yaml"
+  cat >>"$folder/job.yaml" <<YAML
+job: {name: run, output_dir: $folder}
+data: {format: nanogpt, train: [{path: $work/tokens.bin}]}
+training: {seq_len: $length, global_batch_size: $batch, micro_batch_size: $batch, steps: 25, seed: 1, mixed_precision: $precision}
+optimizer: {name: adamw, lr: 1.0e-4}
+metrics: {log_freq: 1}
+cluster: {profile: $work/weft/configs/clusters/h200.yaml}
+YAML
+}
+
+printf '%-12s %-6s %-8s %12s %8s\n' model type by tokens/s MFU
+for model in "${models[@]}"; do
+  shape=${shapes[$model]:-}
+  if [[ -z $shape ]]; then
+    echo "bench: $model is unknown; use one of ${!shapes[*]}" >&2
+    exit 2
+  fi
+  # shellcheck disable=SC2086
+  WriteJob "$work/$model" $shape
+  if timeout -k 5 240 "$weft_bin/weft" run "$work/$model/job.yaml" >"$work/$model/out" 2>&1; then
+    python3 "$here/torch_baseline.py" --report "$work/$model/run/metrics.jsonl" "$model" "$precision" "$shape"
+  else
+    printf '%-12s %-6s %-8s %s\n' "$model" "$precision" weft "FAILED: $(tail -1 "$work/$model/out")"
+  fi
+  timeout -k 5 240 python3 "$here/torch_baseline.py" "$model" "$precision" "$shape"
+done
