@@ -78,6 +78,20 @@ std::vector<int> RankGrid::GroupOf(Axis axis, int rank) const {
   return group;
 }
 
+std::vector<int> RankGrid::DataGroupOf(int rank) const {
+  GridCoordinates at = CoordinatesOf(rank);
+  std::vector<int> group;
+  for (at.dp = 0; at.dp < dp_; ++at.dp) {
+    for (at.cp = 0; at.cp < cp_; ++at.cp) group.push_back(RankOf(at));
+  }
+  return group;
+}
+
+int RankGrid::DataIndexOf(int rank) const {
+  const GridCoordinates at = CoordinatesOf(rank);
+  return at.dp * cp_ + at.cp;
+}
+
 std::vector<int> RankGrid::TensorNeighboursOf(int rank, int size) const {
   CHECK(size >= 1 && tp_ % size == 0);
   const std::vector<int> group = GroupOf(Axis::kTensor, rank);

@@ -37,6 +37,11 @@ class RankGrid {
   // Ranks that differ from `rank` along `axis` only, `rank` included, in axis order.
   std::vector<int> GroupOf(Axis axis, int rank) const;
 
+  // Ranks that differ from `rank` along dp and cp only, which hold the same shards: dp slowest.
+  std::vector<int> DataGroupOf(int rank) const;
+  // Where `rank` stands in its DataGroupOf.
+  int DataIndexOf(int rank) const;
+
   // The `size` neighbours of rank's tp group that `rank` is among. REQUIRES: size divides tp.
   std::vector<int> TensorNeighboursOf(int rank, int size) const;
 

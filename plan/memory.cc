@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "plan/buckets.h"
 #include "plan/errors.h"
 #include "plan/schedule.h"
 #include "plan/shard.h"
@@ -65,37 +66,25 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
   return sizes;
 }
 
-// q, k, v weights of a block lie next to each other, then their biases, so that a backend may treat
-// the three as one matrix.
-std::vector<TensorShard> InMemoryOrder(std::vector<TensorShard> shards) {
-  const auto is_qkv = [](const TensorShard& shard, absl::string_view suffix) {
-    for (const char* part : {".attn.q", ".attn.k", ".attn.v"}) {
-      if (absl::EndsWith(shard.tensor.name, absl::StrCat(part, suffix))) return true;
-    }
-    return false;
-  };
-  for (auto first = shards.begin(); first != shards.end();) {
-    auto last = first;
-    while (last != shards.end() && (is_qkv(*last, ".weight") || is_qkv(*last, ".bias"))) ++last;
-    std::stable_partition(first, last, [&](const auto& shard) { return is_qkv(shard, ".weight"); });
-    first = last == first ? first + 1 : last;
+// "weights/<bucket>", "gradients/<bucket>", "exp_avg/<bucket>", "exp_avg_sq/<bucket>". Each prefix
+// is one run of neighbours, so that gradients can be cleared in one call.
+void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
+                    const Numerics& numerics, List& list) {
+  int64_t largest = 0;
+  std::vector<std::vector<StateBuffer>> states;  // by bucket
+  for (const Bucket& bucket : buckets) {
+    largest = std::max(largest, bucket.elements);
+    states.push_back(StateBuffersOf(bucket.elements, layout, numerics));
   }
-  return shards;
-}
-
-// "weights/<tensor>", "gradients/<tensor>", "exp_avg/<tensor>", "exp_avg_sq/<tensor>": the local
-// shard of each, row-major. Each kind is one run of neighbours, so that gradients can be reduced
-// in one call.
-void AddModelStates(absl::Span<const TensorShard> shards, const Numerics& numerics, List& list) {
-  const auto add = [&](MemoryKind kind, absl::string_view prefix) {
-    for (const TensorShard& shard : shards) {
-      list.Add(kind, absl::StrCat(prefix, "/", shard.tensor.name), shard.elements());
+  for (size_t kind = 0; kind < states.front().size(); ++kind) {
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      const StateBuffer& state = states[i][kind];
+      list.Add(state.kind, absl::StrCat(state.prefix, "/", buckets[i].name), state.elements,
+               state.type);
     }
-  };
-  add(MemoryKind::kWeights, "weights");
-  add(MemoryKind::kGradients, "gradients");
-  for (const absl::string_view state : StateNames(numerics.optimizer)) {
-    add(MemoryKind::kOptimizer, state);
+  }
+  for (const StateBuffer& whole : WholeBuffersOf(largest, layout, numerics)) {
+    list.Add(whole.kind, absl::StrCat("whole/", whole.prefix), whole.elements, whole.type);
   }
 }
 
@@ -234,6 +223,31 @@ bool IsKept(absl::string_view tensor, Recompute recompute) {
   return true;
 }
 
+std::vector<StateBuffer> StateBuffersOf(int64_t elements, const Layout& layout,
+                                        const Numerics& numerics) {
+  const Sharding sharding = ShardingOf(layout);
+  const int64_t part = PartElements(elements, sharding.parts, BucketUnit(numerics.optimizer));
+  const int64_t whole = part * sharding.parts;
+  std::vector<StateBuffer> buffers = {
+      {MemoryKind::kWeights, "weights", sharding.weights ? part : whole},
+      {MemoryKind::kGradients, "gradients", sharding.gradients ? part : whole}};
+  for (const absl::string_view state : StateNames(numerics.optimizer)) {
+    buffers.push_back({MemoryKind::kOptimizer, state, part});
+  }
+  return buffers;
+}
+
+std::vector<StateBuffer> WholeBuffersOf(int64_t elements, const Layout& layout,
+                                        const Numerics& numerics) {
+  const Sharding sharding = ShardingOf(layout);
+  const int64_t whole =
+      sharding.parts * PartElements(elements, sharding.parts, BucketUnit(numerics.optimizer));
+  std::vector<StateBuffer> buffers;
+  if (sharding.weights) buffers.push_back({MemoryKind::kCommunication, "weights", whole});
+  if (sharding.gradients) buffers.push_back({MemoryKind::kCommunication, "gradients", whole});
+  return buffers;
+}
+
 ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int stage) {
   ActivationSlots slots;
   slots.slots = PeakLiveMicrobatches(layout, stage);
@@ -255,7 +269,7 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
 RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
                           int rank, const Numerics& numerics, const ActivationSlots& slots) {
   const GridCoordinates at = layout.grid().CoordinatesOf(rank);
-  const std::vector<TensorShard> shards = InMemoryOrder(ShardsOf(model, layout, rank));
+  const std::vector<TensorShard> shards = ShardsOf(model, layout, rank);
   const LocalSizes sizes = SizesOf(model, batch, layout, shards);
   const bool first = at.pp == 0;
   const bool last = at.pp == layout.pp - 1;
@@ -265,7 +279,7 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
 
   RankMemory memory;
   List list(memory.buffers);
-  AddModelStates(shards, numerics, list);
+  AddModelStates(BucketsOf(model, layout, rank, numerics.optimizer), layout, numerics, list);
   for (int64_t slot = 0; slot < slots.slots; ++slot) {
     for (int64_t block = 0; block < slots.blocks; ++block) {
       AddBlockActivations(model.family, sizes, recompute, Activations::kKept,

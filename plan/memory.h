@@ -20,7 +20,7 @@ enum class MemoryKind {
   kOptimizer,
   kActivations,    // saved by a forward pass for its backward pass, one slot per live microbatch
   kWorkspace,      // dies within one action; and the table of rotary positions
-  kCommunication,  // receive buffers and reduction scratch
+  kCommunication,  // receive buffers; whole buckets of what ZeRO keeps in parts
   kTokens,         // ids and targets of the step
 };
 
@@ -32,7 +32,7 @@ int64_t ElementBytes(ElementType type);
 
 struct BufferSpec {
   MemoryKind kind = MemoryKind::kWeights;
-  std::string name;  // "weights/blocks.0.attn.q.weight", "slot0/block0/q", "work/dx"
+  std::string name;  // "weights/blocks.0", "slot0/block0/q", "work/dx"
   int64_t elements = 0;
   ElementType type = ElementType::kFp32;
 
@@ -58,6 +58,24 @@ struct Numerics {
 // Whether a block keeps its activation `tensor` ("norm1_out") until its backward pass. If not, it
 // is made again there, in the buffer "work/recomputed/<tensor>" that all blocks of a stage share.
 bool IsKept(absl::string_view tensor, Recompute recompute);
+
+// One of the buffers of a bucket's model states, "<prefix>/<bucket>".
+struct StateBuffer {
+  MemoryKind kind = MemoryKind::kWeights;
+  absl::string_view prefix;  // "weights", "gradients", "exp_avg"
+  int64_t elements = 0;
+  ElementType type = ElementType::kFp32;
+};
+
+// Of a bucket of `elements` (Bucket::elements), whatever its tensors: what ZeRO cuts is one part,
+// everything else the whole run, as many parts as there are.
+std::vector<StateBuffer> StateBuffersOf(int64_t elements, const Layout& layout,
+                                        const Numerics& numerics);
+
+// Where a bucket that is kept in parts is whole while a pass works on it, one for all buckets:
+// "whole/weights" at ZeRO stage 3, "whole/gradients" from stage 2. `elements`: of the largest.
+std::vector<StateBuffer> WholeBuffersOf(int64_t elements, const Layout& layout,
+                                        const Numerics& numerics);
 
 // What a stage keeps from forward passes for backward passes. A microbatch's pass through any chunk
 // takes one slot, the first that is free, until its backward pass, weight gradients included, is

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "plan/buckets.h"
 #include "plan/errors.h"
 
 namespace weft {
@@ -157,21 +158,32 @@ int PeerStage(Op transfer, int stage, int stages) {
   return (stage + (next ? 1 : stages - 1)) % stages;
 }
 
-std::vector<Action> StepSchedule(const Layout& layout, int stage, bool tied, int kv_head_copies) {
+std::vector<Action> StepSchedule(const ModelShape& model, const Layout& layout, int stage) {
   CHECK(stage >= 0 && stage < layout.pp);
   const std::vector<Action> compute =
       ComputeOrder(layout.schedule, stage, layout.pp, static_cast<int>(layout.num_microbatches),
                    layout.virtual_stages);
   std::vector<Action> actions = WithTransfers(stage, layout.pp, compute, layout.virtual_stages);
-  // Copies are summed inside a replica first: after that all hold the same gradient, and the sum
-  // over dp keeps them equal, in the same order on each.
-  if (kv_head_copies > 1) actions.push_back({.op = Op::kReduceKvCopies});
+  const bool tied = model.tied_embeddings;
+  const int buckets = BucketCount(layout, model.num_blocks, stage, tied);
+  const auto add_each_bucket = [&](Op op) {
+    for (int bucket = 0; bucket < buckets; ++bucket)
+      actions.push_back({.op = op, .bucket = bucket});
+  };
+  // The two stages cut the table into other parts, so its copies are summed while they are whole.
+  // After that both hold the same gradient, and the sum over the data group, in the same order on
+  // both, keeps them equal.
   const bool has_embedding = stage == 0 || stage == layout.pp - 1;
   if (tied && layout.pp > 1 && has_embedding) actions.push_back({.op = Op::kReduceTiedEmbedding});
-  if (layout.dp > 1) actions.push_back({.op = Op::kReduceGradients, .bucket = 0});
+  const Sharding sharding = ShardingOf(layout);
+  const int summed = sharding.gradients ? sharding.parts : 1;  // ranks, by the passes
+  if (layout.data_group() > summed) add_each_bucket(Op::kReduceGradients);
+  // Neighbours hold equal parts: less is left to sum now.
+  if (KvHeadCopies(model, layout) > 1) actions.push_back({.op = Op::kReduceKvCopies});
   // Also on a single rank: it carries the loss and the stop flag besides the norm.
   actions.push_back({.op = Op::kReduceNorm});
   actions.push_back({.op = Op::kUpdate});
+  if (sharding.parts > 1 && !sharding.weights) add_each_bucket(Op::kGatherParameters);
   return actions;
 }
 
@@ -264,6 +276,8 @@ std::string ActionText(const Action& action) {
       return "reduce_tied";
     case Op::kReduceGradients:
       return absl::StrCat("reduce_grads", action.bucket);
+    case Op::kGatherParameters:
+      return absl::StrCat("gather_params", action.bucket);
     case Op::kReduceNorm:
       return "reduce_norm";
     case Op::kUpdate:

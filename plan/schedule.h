@@ -20,18 +20,19 @@ enum class Op {
   kSendActivation,
   kRecvGradient,
   kSendGradient,
-  kReduceKvCopies,       // sum of k's and v's gradients over the tp ranks that share kv heads
   kReduceTiedEmbedding,  // sum of the tied embedding's gradient over first and last stage
-  kReduceGradients,      // sum over the data axis, one bucket
+  kReduceGradients,      // sum over the data group of what is left to sum, one bucket
+  kReduceKvCopies,       // sum of k's and v's gradients over the tp ranks that share kv heads
   kReduceNorm,           // squared gradient norm, loss, stop flag: over all ranks, in double
-  kUpdate,               // clip and optimizer
+  kUpdate,               // clip and optimizer, of this rank's parts
+  kGatherParameters,     // all parts of one bucket's weights, from the ranks that updated them
 };
 
 struct Action {
   Op op = Op::kForward;
   int chunk = 0;       // for passes and transfers: of the blocks that this rank holds
   int microbatch = 0;  // for passes and transfers
-  int bucket = 0;      // for kReduceGradients
+  int bucket = 0;      // for kReduceGradients and kGatherParameters: of plan/buckets.h
   friend bool operator==(const Action&, const Action&) = default;
 };
 
@@ -60,11 +61,12 @@ std::vector<Action> WithTransfers(int stage, int stages, absl::Span<const Action
 // The stage at the other end of a transfer of `stage`.
 int PeerStage(Op transfer, int stage, int stages);
 
-// The whole step of a rank on `stage`: WithTransfers(ComputeOrder), then reductions, norm, update.
-// `tied` : the model ties its embeddings; `kv_head_copies`: tp ranks that share a kv head
-// (plan/shard). Reductions that have nobody to talk to are left out.
-std::vector<Action> StepSchedule(const Layout& layout, int stage, bool tied,
-                                 int kv_head_copies = 1);
+// The whole step of a rank of `model` on `stage`: WithTransfers(ComputeOrder), then reductions,
+// norm, update and gathers. What has nobody to talk to is left out.
+//
+// ZeRO 2 and 3 reduce a block's gradients inside its backward pass, ZeRO 3 gathers its weights
+// inside each pass: these are part of the pass, as the block is. REQUIRES: CheckLayout holds.
+std::vector<Action> StepSchedule(const ModelShape& model, const Layout& layout, int stage);
 
 // Forward passes only, with their transfers: validation.
 std::vector<Action> EvaluationSchedule(int stage, int stages, int microbatches, int chunks = 1);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "absl/types/span.h"
+#include "plan/buckets.h"
+
 namespace weft {
 namespace {
 
@@ -60,10 +63,9 @@ MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
   auto found = parts_.find(key);
   if (found == parts_.end()) found = parts_.emplace(key, Measure(key)).first;
   const Parts& parts = found->second;
-  const int64_t blocks = StageBlockCount(layout, model_.num_blocks, stage);
   const ActivationSlots slots = ActivationSlotsOf(layout, model_.num_blocks, stage);
-  MemoryBytes bytes = parts.fixed + blocks * parts.block +
-                      slots.slots * (parts.slot + slots.blocks * parts.slot_block) +
+  MemoryBytes bytes = StatesOf(parts, layout, StageBlockCount(layout, model_.num_blocks, stage)) +
+                      parts.fixed + slots.slots * (parts.slot + slots.blocks * parts.slot_block) +
                       slots.heads * parts.head;
   for (const int64_t elements : parts.token_elements) {
     const BufferSpec buffer = {MemoryKind::kTokens, "", elements * layout.num_microbatches};
@@ -73,42 +75,74 @@ MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
 }
 
 StageMemoryTable::Parts StageMemoryTable::Measure(const Key& key) const {
+  const Sample sample = SampleOf(key);
   const ActivationSlots single = {.slots = 1, .blocks = 1, .heads = 1};
-  const MemoryBytes one = BytesOf(key, 1, single);
+  const MemoryBytes one = BytesOf(sample, single);
   Parts parts;
-  parts.block = BytesOf(key, 2, single) - one;
-  parts.slot_block = BytesOf(key, 1, {.slots = 1, .blocks = 2, .heads = 1}) - one;
-  parts.slot = BytesOf(key, 1, {.slots = 2, .blocks = 1, .heads = 1}) - one - parts.slot_block;
-  parts.head = BytesOf(key, 1, {.slots = 1, .blocks = 1, .heads = 2}) - one;
-  parts.fixed = one - parts.block - parts.slot - parts.slot_block - parts.head;
-  for (const BufferSpec& buffer : List(key, 1, single).buffers) {
+  parts.slot_block = BytesOf(sample, {.slots = 1, .blocks = 2, .heads = 1}) - one;
+  parts.slot = BytesOf(sample, {.slots = 2, .blocks = 1, .heads = 1}) - one - parts.slot_block;
+  parts.head = BytesOf(sample, {.slots = 1, .blocks = 1, .heads = 2}) - one;
+  parts.fixed = one - parts.slot - parts.slot_block - parts.head;
+  const auto& [model, layout, batch, rank] = sample;
+  for (const BufferSpec& buffer :
+       PlanRankMemory(model, batch, layout, rank, numerics_, single).buffers) {
     if (buffer.kind == MemoryKind::kTokens) parts.token_elements.push_back(buffer.elements);
+  }
+  for (const Bucket& bucket : BucketsOf(model, layout, rank, numerics_.optimizer)) {
+    if (bucket.shards.front().tensor.part == ModelPart::kBlock) {
+      parts.block_elements = bucket.elements;
+    } else {
+      parts.end_elements.push_back(bucket.elements);
+    }
   }
   return parts;
 }
 
-MemoryBytes StageMemoryTable::BytesOf(const Key& key, int blocks,
-                                      const ActivationSlots& slots) const {
-  MemoryBytes bytes = BytesByKind(List(key, blocks, slots));
-  bytes.by_kind[static_cast<size_t>(MemoryKind::kTokens)] = 0;
-  return bytes;
-}
-
-RankMemory StageMemoryTable::List(const Key& key, int blocks, const ActivationSlots& slots) const {
-  ModelShape model = model_;
-  model.num_blocks = int64_t{blocks} * key.stages;
-  Layout layout;
+StageMemoryTable::Sample StageMemoryTable::SampleOf(const Key& key) const {
+  Sample sample;
+  sample.model = model_;
+  sample.model.num_blocks = key.stages;
+  Layout& layout = sample.layout;
   layout.dp = key.dp;
   layout.pp = key.stages;
   layout.tp = key.tp;
   layout.schedule = key.schedule;
-  // Blocks are few here: the second chunk of a stage may have none.
+  // Blocks are few here: the second chunk of a stage has none.
   layout.virtual_stages = key.schedule == ScheduleKind::kInterleaved ? 2 : 1;
   layout.micro_batch_size = key.micro_batch_size;
   layout.recompute = key.recompute;
-  const BatchShape batch = {key.dp * key.micro_batch_size, seq_len_};
-  const int rank = layout.grid().RankOf({.dp = 0, .pp = key.stage, .cp = 0, .tp = 0});
-  return PlanRankMemory(model, batch, layout, rank, numerics_, slots);
+  sample.batch = {key.dp * key.micro_batch_size, seq_len_};
+  sample.rank = layout.grid().RankOf({.dp = 0, .pp = key.stage, .cp = 0, .tp = 0});
+  return sample;
+}
+
+MemoryBytes StageMemoryTable::BytesOf(const Sample& sample, const ActivationSlots& slots) const {
+  const auto& [model, layout, batch, rank] = sample;
+  MemoryBytes bytes = BytesByKind(PlanRankMemory(model, batch, layout, rank, numerics_, slots));
+  for (const MemoryKind kind : {MemoryKind::kWeights, MemoryKind::kGradients,
+                                MemoryKind::kOptimizer, MemoryKind::kTokens}) {
+    bytes.by_kind[static_cast<size_t>(kind)] = 0;
+  }
+  return bytes;
+}
+
+MemoryBytes StageMemoryTable::StatesOf(const Parts& parts, const Layout& layout,
+                                       int64_t blocks) const {
+  MemoryBytes bytes;
+  const auto add = [&](absl::Span<const StateBuffer> buffers, int64_t times) {
+    for (const auto& [kind, prefix, elements, type] : buffers) {
+      const BufferSpec buffer = {kind, "", elements, type};
+      bytes.by_kind[static_cast<size_t>(kind)] += times * buffer.aligned_bytes();
+    }
+  };
+  int64_t largest = parts.block_elements;
+  add(StateBuffersOf(parts.block_elements, layout, numerics_), blocks);
+  for (const int64_t elements : parts.end_elements) {
+    add(StateBuffersOf(elements, layout, numerics_), 1);
+    largest = std::max(largest, elements);
+  }
+  add(WholeBuffersOf(largest, layout, numerics_), 1);
+  return bytes;
 }
 
 }  // namespace weft

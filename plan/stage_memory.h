@@ -1,6 +1,6 @@
 // Bytes per kind that a pipeline stage holds, without listing its buffers: what the search needs
-// for thousands of layouts. Derived from PlanRankMemory on models of one and two blocks, of which
-// a stage's list is a multiple, so there is still one memory model. The layout that wins is listed
+// for thousands of layouts. Derived from PlanRankMemory on models of one block a stage, of whose
+// parts a stage's list is made, so there is still one memory model. The layout that wins is listed
 // in full. Pure values; StageMemoryTable keeps answers and is used by one thread.
 #pragma once
 #include <array>
@@ -51,17 +51,28 @@ class StageMemoryTable {
 
     friend auto operator<=>(const Key&, const Key&) = default;
   };
-  // bytes = fixed + block * blocks + slots * (slot + slot_block * blocks of a slot) + head * heads,
-  // and tokens.
+  // bytes = fixed + slots * (slot + slot_block * blocks of a slot) + head * heads, and tokens, and
+  // the model states of all buckets, which depend on how ZeRO cuts them.
   struct Parts {
-    MemoryBytes fixed, block, slot, slot_block, head;
+    MemoryBytes fixed, slot, slot_block, head;
+    int64_t block_elements = 0;           // of a block's bucket
+    std::vector<int64_t> end_elements;    // of the buckets of embedding and head
     std::vector<int64_t> token_elements;  // of each token buffer, per microbatch
   };
 
+  // The smallest model and layout with a stage of that kind, one block per stage, no ZeRO.
+  struct Sample {
+    ModelShape model;
+    Layout layout;
+    BatchShape batch;
+    int rank = 0;
+  };
+
+  Sample SampleOf(const Key& key) const;
   Parts Measure(const Key& key) const;
-  // All but the tokens, which grow with microbatches, not with blocks or slots.
-  MemoryBytes BytesOf(const Key& key, int blocks, const ActivationSlots& slots) const;
-  RankMemory List(const Key& key, int blocks, const ActivationSlots& slots) const;
+  // All but model states, and tokens, which grow with microbatches.
+  MemoryBytes BytesOf(const Sample& sample, const ActivationSlots& slots) const;
+  MemoryBytes StatesOf(const Parts& parts, const Layout& layout, int64_t blocks) const;
 
   ModelShape model_;
   int64_t seq_len_;

@@ -15,6 +15,7 @@ Block::Block(const ModelShape& model, int64_t block, const AttentionShape& atten
       attention_(attention),
       model_(model) {
   const std::string prefix = absl::StrCat("blocks.", block, ".");
+  bucket_ = parameters.Get(prefix + "norm1.weight").bucket;
   norm1_ = parameters.GetNorm(prefix + "norm1");
   norm2_ = parameters.GetNorm(prefix + "norm2");
   q_ = parameters.GetLinear(prefix + "attn.q");

@@ -57,6 +57,8 @@ class Block {
   Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
         const Parameters& parameters, Device& device, RankGroups& groups);
 
+  int bucket() const { return bucket_; }  // of its parameters
+
   // Buffers "<prefix>/x" and so on, those that are not kept "work/recomputed/...", and "work/...";
   // the latter with the table filled.
   BlockActivations GetActivations(const std::string& prefix, Arena& arena) const;
@@ -97,6 +99,7 @@ class Block {
   const Recompute recompute_;
   AttentionShape attention_;
   ModelShape model_;
+  int bucket_ = 0;
   Norm norm1_, norm2_;
   Linear q_, k_, v_, o_, up_, down_;
   std::optional<Linear> gate_;  // SwiGLU

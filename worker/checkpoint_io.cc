@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "plan/buckets.h"
 #include "plan/errors.h"
 #include "worker/groups.h"
 
@@ -25,24 +26,24 @@ struct NamedView {
   View view;
 };
 
-// The weight and each optimizer state of `parameter`, by the names that checkpoints use.
-std::vector<NamedView> TensorsOf(const Parameter& parameter) {
-  const std::string& name = parameter.shard.tensor.name;
-  std::vector<NamedView> tensors = {{name, parameter.weight}};
-  for (const auto& [state, values] : parameter.states) {
+// The weight and each optimizer state of `piece`, by the names that checkpoints use.
+std::vector<NamedView> TensorsOf(const OwnPiece& piece) {
+  const std::string& name = piece.shard.tensor.name;
+  std::vector<NamedView> tensors = {{name, piece.weight}};
+  for (const auto& [state, values] : piece.states) {
     tensors.push_back({absl::StrCat("optimizer.", state, ".", name), values});
   }
   return tensors;
 }
 
-// Which of `replicas` ranks writes each parameter: the one with the least to write so far, the
-// first among equals. The same on all of them, as they hold the same shards.
-std::vector<int> Deal(absl::Span<const Parameter> parameters, int replicas) {
+// Which of `replicas` ranks writes each piece: the one with the least to write so far, the first
+// among equals. The same on all of them, as they own the same pieces.
+std::vector<int> Deal(absl::Span<const OwnPiece> own, int replicas) {
   std::vector<int64_t> elements(static_cast<size_t>(replicas), 0);
   std::vector<int> writers;
-  for (const Parameter& parameter : parameters) {
+  for (const OwnPiece& piece : own) {
     const auto least = std::min_element(elements.begin(), elements.end());
-    if (parameter.shard.primary) *least += parameter.shard.elements();
+    if (piece.shard.primary) *least += piece.range.size();
     writers.push_back(static_cast<int>(least - elements.begin()));
   }
   return writers;
@@ -86,12 +87,16 @@ absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
   RETURN_IF_ERROR(CheckFacts(manifest, facts));
   ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(step_folder, manifest));
   std::vector<float> values;
-  for (const Parameter& parameter : parameters.all()) {
-    const TensorShard& shard = parameter.shard;
-    values.resize(static_cast<size_t>(shard.elements()));
-    for (const auto& [name, view] : TensorsOf(parameter)) {
-      RETURN_IF_ERROR(
-          reader.Read(name, shard.tensor.dims, shard.begin, shard.end, absl::MakeSpan(values)));
+  for (const OwnPiece& piece : parameters.own()) {
+    const std::vector<TensorShard> boxes = BoxesOf(piece.shard, piece.range);
+    values.resize(static_cast<size_t>(piece.range.size()));
+    for (const auto& [name, view] : TensorsOf(piece)) {
+      absl::Span<float> rest = absl::MakeSpan(values);
+      for (const TensorShard& box : boxes) {
+        const auto count = static_cast<size_t>(box.elements());
+        RETURN_IF_ERROR(reader.Read(name, box.tensor.dims, box.begin, box.end, rest.first(count)));
+        rest.remove_prefix(count);
+      }
       device.CopyIn(view, values.data());
     }
   }
@@ -103,19 +108,23 @@ absl::StatusOr<ShardRecord> WriteOwnShard(const std::string& stage_folder, int r
                                           Device& device) {
   std::list<std::vector<float>> host;  // the boxes borrow from it until they are written
   std::vector<BoxToSave> boxes;
-  const std::vector<int> writers = Deal(parameters.all(), replica.count);
+  const std::vector<int> writers = Deal(parameters.own(), replica.count);
   for (size_t i = 0; i < writers.size(); ++i) {
-    const Parameter& parameter = parameters.all()[i];
-    const TensorShard& shard = parameter.shard;
-    if (!shard.primary || writers[i] != replica.index) continue;
-    for (const auto& [name, view] : TensorsOf(parameter)) {
+    const OwnPiece& piece = parameters.own()[i];
+    if (!piece.shard.primary || writers[i] != replica.index) continue;
+    for (const auto& [name, view] : TensorsOf(piece)) {
       std::vector<float>& values = host.emplace_back(static_cast<size_t>(view.elements()));
       device.CopyOut(values.data(), view);
-      boxes.push_back({.name = name,
-                       .dims = shard.tensor.dims,
-                       .begin = shard.begin,
-                       .end = shard.end,
-                       .values = values});
+      absl::Span<const float> rest = values;
+      for (const TensorShard& box : BoxesOf(piece.shard, piece.range)) {
+        const auto count = static_cast<size_t>(box.elements());
+        boxes.push_back({.name = name,
+                         .dims = box.tensor.dims,
+                         .begin = box.begin,
+                         .end = box.end,
+                         .values = rest.first(count)});
+        rest.remove_prefix(count);
+      }
     }
   }
   RETURN_IF_ERROR(ToStatus(device.Synchronize(), "copy the shard to the host"));

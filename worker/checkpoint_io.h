@@ -1,5 +1,6 @@
-// What a rank puts into a checkpoint and takes out of it: the boxes of its parameters and their
-// optimizer state. The files are checkpoint/'s, the protocol of a save is the trainer's.
+// What a rank puts into a checkpoint and takes out of it: the boxes of the parameters that it owns
+// and of their optimizer state. The files are checkpoint/'s, the protocol of a save is the
+// trainer's.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -24,13 +25,14 @@ std::map<std::string, std::string> RunFacts(const JobSpec& job, const Batches& b
 // state. A data file may have moved: its size and hash count, its path does not.
 absl::Status CheckFacts(const Manifest& manifest, const std::map<std::string, std::string>& facts);
 
-// Verifies the checkpoint and fills all parameters and optimizer states of this rank, whatever
-// layout wrote them. Returns its manifest. DataLoss if damaged; FailedPrecondition by CheckFacts.
+// Verifies the checkpoint and fills what this rank owns of parameters and optimizer states,
+// whatever layout wrote them. Returns its manifest. DataLoss if damaged; FailedPrecondition by
+// CheckFacts.
 absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
                                         const std::map<std::string, std::string>& facts,
                                         const Parameters& parameters, Device& device);
 
-// One of `count` ranks that hold the same values.
+// One of `count` ranks that own the same.
 struct Replica {
   int index = 0;
   int count = 1;

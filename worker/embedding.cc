@@ -20,6 +20,7 @@ Embedding::Embedding(const Parameters& parameters, int64_t seq_len, Device& devi
   const Parameter& table = parameters.Get(kTokenEmbeddingName);
   const Parameter* const positions = parameters.Find("embed.positions.weight");
   first_id_ = table.shard.begin[0];
+  bucket_ = table.bucket;
   table_ = table.weight;
   table_gradient_ = table.gradient;
   if (positions == nullptr) return;

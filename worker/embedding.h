@@ -17,6 +17,8 @@ class Embedding {
   // Borrows `device` and `groups`. REQUIRES: this rank is on the first stage.
   Embedding(const Parameters& parameters, int64_t seq_len, Device& device, RankGroups& groups);
 
+  int bucket() const { return bucket_; }  // of its parameters
+
   // ids [N, 1] -> out [N, D], complete on each tp rank.
   absl::Status Forward(View ids, View out);
   // dout [N, D] is the same on each tp rank. Accumulates the gradients of table and positions.
@@ -27,6 +29,7 @@ class Embedding {
   RankGroups& groups_;
   int64_t seq_len_ = 0;
   int64_t first_id_ = 0;
+  int bucket_ = 0;
   View table_, table_gradient_;          // [V_local, D]
   View positions_, positions_gradient_;  // [T, D]; null if the family has none
 };

@@ -14,7 +14,10 @@ absl::Status ToStatus(const BackendStatus& status, absl::string_view doing) {
 }
 
 RankGroups::RankGroups(const Layout& layout, Comm& comm)
-    : layout_(layout), comm_(comm), at_(layout.grid().CoordinatesOf(comm.rank())) {}
+    : layout_(layout),
+      comm_(comm),
+      at_(layout.grid().CoordinatesOf(comm.rank())),
+      sharding_(ShardingOf(layout)) {}
 
 absl::StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Layout& layout,
                                                                int kv_head_copies, Comm& comm) {
@@ -27,7 +30,14 @@ absl::StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Layout& lay
   const RankGrid grid = layout.grid();
   const int rank = comm.rank();
   ASSIGN_OR_RETURN(groups->tensor_, groups->NewGroup(grid.GroupOf(Axis::kTensor, rank)));
-  ASSIGN_OR_RETURN(groups->data_, groups->NewGroup(grid.GroupOf(Axis::kData, rank)));
+  const std::vector<int> data = grid.DataGroupOf(rank);
+  const int parts = groups->sharding_.parts;
+  const int part = grid.DataIndexOf(rank) % parts;
+  std::vector<int> replicas;
+  for (size_t i = static_cast<size_t>(part); i < data.size(); i += static_cast<size_t>(parts)) {
+    replicas.push_back(data[i]);
+  }
+  ASSIGN_OR_RETURN(groups->replicas_, groups->NewGroup(replicas));
   const bool has_embedding = groups->is_first_stage() || groups->is_last_stage();
   const std::vector<int> copies = has_embedding ? grid.EmbeddingGroupOf(rank) : std::vector<int>();
   ASSIGN_OR_RETURN(groups->tied_copies_, groups->NewGroup(copies));
@@ -36,6 +46,8 @@ absl::StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Layout& lay
   ASSIGN_OR_RETURN(groups->world_, groups->NewGroup(all));
   ASSIGN_OR_RETURN(groups->kv_copies_,
                    groups->NewGroup(grid.TensorNeighboursOf(rank, kv_head_copies)));
+  const auto first = data.begin() + grid.DataIndexOf(rank) / parts * parts;
+  ASSIGN_OR_RETURN(groups->shards_, groups->NewGroup({first, first + parts}));
   return groups;
 }
 
@@ -47,6 +59,14 @@ absl::StatusOr<int> RankGroups::NewGroup(const std::vector<int>& ranks) {
       ToStatus(comm_.NewGroup(color, ranks.data(), static_cast<int>(ranks.size()), &group),
                "make a group of ranks"));
   return group;
+}
+
+int RankGroups::replica_index() const {
+  return layout_.grid().DataIndexOf(rank()) / sharding_.parts;
+}
+
+int RankGroups::replicas() const {
+  return layout_.data_group() / sharding_.parts;
 }
 
 int RankGroups::RankOfStage(int stage) const {
@@ -70,9 +90,20 @@ absl::Status RankGroups::SumOverKvCopies(View data) {
                   "sum over the ranks that share kv heads");
 }
 
-absl::Status RankGroups::SumOverData(View data) {
-  if (layout_.dp == 1) return absl::OkStatus();
-  return ToStatus(comm_.AllReduce(data_, ReduceOp::kSum, data), "sum over dp");
+absl::Status RankGroups::SumOverReplicas(View data) {
+  if (replicas() == 1) return absl::OkStatus();
+  return ToStatus(comm_.AllReduce(replicas_, ReduceOp::kSum, data), "sum over data ranks");
+}
+
+absl::Status RankGroups::SumScatterOverShards(View run) {
+  if (sharding_.parts == 1) return absl::OkStatus();
+  return ToStatus(comm_.ReduceScatter(shards_, ReduceOp::kSum, run),
+                  "sum a bucket of gradients over data ranks");
+}
+
+absl::Status RankGroups::GatherOverShards(View run) {
+  if (sharding_.parts == 1) return absl::OkStatus();
+  return ToStatus(comm_.AllGather(shards_, run), "gather a bucket of weights from data ranks");
 }
 
 absl::Status RankGroups::SumOverTiedCopies(View data) {

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "plan/buckets.h"
 #include "plan/grid.h"
 #include "plan/layout.h"
 #include "worker/backend/comm.h"
@@ -31,14 +32,21 @@ class RankGroups {
   const Layout& layout() const { return layout_; }
   bool is_first_stage() const { return at_.pp == 0; }
   bool is_last_stage() const { return at_.pp == layout_.pp - 1; }
+  // Which of the ranks that own the same this one is: the first counts, and saves, for all.
+  int replica_index() const;
+  int replicas() const;
   // Rank on `stage` with the same other coordinates.
   int RankOfStage(int stage) const;
 
   absl::Status SumOverTensor(View data);      // over tp
   absl::Status MaxOverTensor(View data);      // over tp
   absl::Status SumOverKvCopies(View data);    // over the tp ranks that share a kv head
-  absl::Status SumOverData(View data);        // over dp
+  absl::Status SumOverReplicas(View data);    // over the ranks that own the same
   absl::Status SumOverTiedCopies(View data);  // first and last stage; REQUIRES: on one of them
+  // Over the ranks that share a bucket under ZeRO: as many equal ranges, in their order. This
+  // rank's becomes the sum; all ranges become what their ranks hold.
+  absl::Status SumScatterOverShards(View run);
+  absl::Status GatherOverShards(View run);
   absl::Status SumOverWorld(absl::Span<double> values);
   absl::Status Exchange(absl::Span<const Transfer> transfers);
   absl::Status Barrier();  // of all ranks
@@ -52,11 +60,13 @@ class RankGroups {
   const Layout layout_;
   Comm& comm_;
   const GridCoordinates at_;
+  const Sharding sharding_;
   int tensor_ = -1;
-  int data_ = -1;
+  int replicas_ = -1;
   int kv_copies_ = -1;
   int tied_copies_ = -1;
   int world_ = -1;
+  int shards_ = -1;
 };
 
 }  // namespace weft

@@ -10,6 +10,7 @@ Head::Head(const ModelShape& model, const Parameters& parameters, int64_t rows, 
   const Parameter& table =
       parameters.Get(model.tied_embeddings ? kTokenEmbeddingName : "head.weight");
   first_id_ = table.shard.begin[0];
+  bucket_ = table.bucket;
   norm_ = parameters.GetNorm("final_norm");
   weight_ = table.weight;
   weight_gradient_ = table.gradient;

@@ -21,6 +21,8 @@ class Head {
   Head(const ModelShape& model, const Parameters& parameters, int64_t rows, View dnorm,
        Arena& arena, Device& device, RankGroups& groups);
 
+  int bucket() const { return bucket_; }  // of its parameters
+
   // Where the last block writes its output [N, D].
   View input() const { return x_; }
 
@@ -36,6 +38,7 @@ class Head {
   RankGroups& groups_;
   double norm_eps_ = 0;
   int64_t first_id_ = 0;
+  int bucket_ = 0;
   Norm norm_;
   View weight_, weight_gradient_;  // [V_local, D]
   View x_, norm_out_;              // [N, D]

@@ -6,10 +6,10 @@
 
 namespace weft {
 
-double PrimaryGradientSquares(absl::Span<const Parameter> parameters, Device& device) {
+double PrimaryGradientSquares(absl::Span<const OwnPiece> own, Device& device) {
   double sum = 0;
-  for (const Parameter& parameter : parameters) {
-    if (parameter.shard.primary) sum += device.SumOfSquares(parameter.gradient);
+  for (const OwnPiece& piece : own) {
+    if (piece.shard.primary) sum += device.SumOfSquares(piece.gradient);
   }
   return sum;
 }
@@ -20,14 +20,14 @@ double ClipFactor(double gradient_norm, double clip) {
 }
 
 void UpdateParameters(const OptimizerSpec& optimizer, double lr, double gradient_scale,
-                      int64_t step, absl::Span<const Parameter> parameters, Device& device) {
-  for (const Parameter& parameter : parameters) {
-    const double decay = parameter.shard.tensor.is_matrix() ? optimizer.weight_decay : 0;
+                      int64_t step, absl::Span<const OwnPiece> own, Device& device) {
+  for (const OwnPiece& piece : own) {
+    const double decay = piece.shard.tensor.is_matrix() ? optimizer.weight_decay : 0;
     if (optimizer.name == OptimizerKind::kSgd) {
-      device.Sgd(lr, decay, gradient_scale, parameter.gradient, parameter.weight);
+      device.Sgd(lr, decay, gradient_scale, piece.gradient, piece.weight);
       continue;
     }
-    CHECK(parameter.states.size() == 2);
+    CHECK(piece.states.size() == 2);
     device.Adamw({.lr = lr,
                   .beta1 = optimizer.beta1,
                   .beta2 = optimizer.beta2,
@@ -35,8 +35,7 @@ void UpdateParameters(const OptimizerSpec& optimizer, double lr, double gradient
                   .weight_decay = decay,
                   .gradient_scale = gradient_scale,
                   .step = step},
-                 parameter.gradient, parameter.weight, parameter.states[0].values,
-                 parameter.states[1].values);
+                 piece.gradient, piece.weight, piece.states[0].values, piece.states[1].values);
   }
 }
 

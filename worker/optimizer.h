@@ -1,5 +1,5 @@
-// The update of all parameters of a rank, and what precedes it: the global gradient norm and the
-// clipping factor. Weight decay applies to matrices only. Used by the trainer's thread.
+// The update of what a rank owns, and what precedes it: the global gradient norm and the clipping
+// factor. Weight decay applies to matrices only. Used by the trainer's thread.
 #pragma once
 #include <cstdint>
 
@@ -10,17 +10,17 @@
 
 namespace weft {
 
-// Sum of squares, in double, of the gradients that this rank counts: primary shards only, so that
-// the sum over a replica's ranks counts each element of the model once.
-double PrimaryGradientSquares(absl::Span<const Parameter> parameters, Device& device);
+// Sum of squares, in double, of the gradients that this rank counts: of primary shards only, so
+// that the sum over all ranks of a replica that own something else counts each element once.
+double PrimaryGradientSquares(absl::Span<const OwnPiece> own, Device& device);
 
 // Factor for all gradients: min(1, clip / (norm + 1e-6)), as torch's clip_grad_norm_; 1 if clip is
 // 0.
 double ClipFactor(double gradient_norm, double clip);
 
-// One step of AdamW or SGD on every parameter. `step` counts from 1; gradients are left as they
+// One step of AdamW or SGD on all of `own`. `step` counts from 1; gradients are left as they
 // are, `gradient_scale` applies on the way.
 void UpdateParameters(const OptimizerSpec& optimizer, double lr, double gradient_scale,
-                      int64_t step, absl::Span<const Parameter> parameters, Device& device);
+                      int64_t step, absl::Span<const OwnPiece> own, Device& device);
 
 }  // namespace weft

@@ -1,27 +1,79 @@
 #include "worker/parameters.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 
 namespace weft {
 
+namespace {
+
+// Elements [first, first + count) of a run, as one row.
+View RangeOf(View run, int64_t first, int64_t count) {
+  const int64_t offset_bytes = first * ElementBytes(run.dtype);
+  return {static_cast<char*>(run.data) + offset_bytes, 1, count, run.dtype};
+}
+
+View Reshaped(View row, const TensorShard& shard) {
+  const std::vector<int64_t> dims = shard.dims();
+  row.rows = dims.size() == 2 ? dims[0] : 1;
+  row.cols = dims.back();
+  return row;
+}
+
+}  // namespace
+
 Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
                        OptimizerStates states, Arena& arena) {
-  for (TensorShard& shard : ShardsOf(model, layout, rank)) {
-    const std::vector<int64_t> dims = shard.dims();
-    const int64_t rows = dims.size() == 2 ? dims[0] : 1;
-    const int64_t cols = dims.back();
-    Parameter parameter;
-    const auto get = [&](absl::string_view prefix) {
-      return arena.Get(absl::StrCat(prefix, "/", shard.tensor.name), rows, cols);
+  const Sharding sharding = ShardingOf(layout);
+  const int part = layout.grid().DataIndexOf(rank) % sharding.parts;
+  const int64_t unit = BucketUnit(states);
+  const std::vector<Bucket> buckets = BucketsOf(model, layout, rank, states);
+  int64_t largest = 0;
+  for (const Bucket& bucket : buckets) {
+    largest = std::max(largest, PartElements(bucket.elements, sharding.parts, unit));
+  }
+  for (const Bucket& bucket : buckets) {
+    const int64_t size = PartElements(bucket.elements, sharding.parts, unit);
+    // Own part and whole run of weights or gradients.
+    const auto get = [&](absl::string_view prefix, bool in_parts, View* own, View* whole) {
+      const std::string name = absl::StrCat(prefix, "/", bucket.name);
+      if (in_parts) {
+        *own = arena.Get(name, 1, size);
+        const View shared = arena.Get(absl::StrCat("whole/", prefix), 1, largest * sharding.parts);
+        *whole = RangeOf(shared, 0, size * sharding.parts);
+      } else {
+        *whole = arena.Get(name, 1, size * sharding.parts);
+        *own = RangeOf(*whole, size * part, size);
+      }
     };
-    parameter.weight = get("weights");
-    parameter.gradient = get("gradients");
+    BucketViews& views = buckets_.emplace_back();
+    get("weights", sharding.weights, &views.own_weights, &views.weights);
+    get("gradients", sharding.gradients, &views.own_gradients, &views.gradients);
+    std::vector<OptimizerState> own_states;
     for (const absl::string_view state : StateNames(states)) {
-      parameter.states.push_back({state, get(state)});
+      own_states.push_back({state, arena.Get(absl::StrCat(state, "/", bucket.name), 1, size)});
     }
-    parameter.shard = std::move(shard);
-    parameters_.push_back(std::move(parameter));
+    for (size_t i = 0; i < bucket.shards.size(); ++i) {
+      const TensorShard& shard = bucket.shards[i];
+      const auto whole = [&](View run) {
+        return Reshaped(RangeOf(run, bucket.offsets[i], shard.elements()), shard);
+      };
+      parameters_.push_back({.shard = shard,
+                             .bucket = static_cast<int>(buckets_.size()) - 1,
+                             .weight = whole(views.weights),
+                             .gradient = whole(views.gradients)});
+    }
+    for (const Piece& piece : PiecesOf(bucket, sharding.parts, part, unit)) {
+      const auto own = [&](View run) { return RangeOf(run, piece.offset, piece.range.size()); };
+      OwnPiece& owned = own_.emplace_back();
+      owned.shard = bucket.shards[piece.shard];
+      owned.range = piece.range;
+      owned.weight = own(views.own_weights);
+      owned.gradient = own(views.own_gradients);
+      for (const auto& [name, values] : own_states) owned.states.push_back({name, own(values)});
+    }
   }
   all_gradients_ = arena.Whole(MemoryKind::kGradients);
 }

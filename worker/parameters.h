@@ -1,12 +1,14 @@
-// Parameters: the shards of the model that live on this rank, each with its weight, its gradient
-// and its optimizer state, as views into the arena. Which shards these are is plan/shard's word.
-// Immutable after construction; the values behind the views are the trainer's.
+// Parameters: the shards of the model that live on this rank, as views into the arena. Passes see
+// whole shards; optimizer, norm and checkpoints see what this rank owns of them, a part of each
+// bucket (plan/buckets), which without ZeRO is all of it. Immutable after construction; the values
+// behind the views are the trainer's.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "plan/buckets.h"
 #include "plan/layout.h"
 #include "plan/model.h"
 #include "plan/optimizer.h"
@@ -21,12 +23,28 @@ struct OptimizerState {
   View values;
 };
 
-// A tensor's views are [rows, cols] of the shard; a vector is one row.
+// As passes see it. Views are [rows, cols] of the shard; a vector is one row. What ZeRO keeps in
+// parts is there only while the bucket is open (worker/zero.h).
 struct Parameter {
   TensorShard shard;
+  int bucket = 0;
   View weight;
   View gradient;
+};
+
+// What this rank owns of a shard: the range `range` of its box, row-major. Views are one row.
+struct OwnPiece {
+  TensorShard shard;
+  Range range;
+  View weight;
+  View gradient;                       // a sum over the data group once it is reduced
   std::vector<OptimizerState> states;  // in the order of StateNames
+};
+
+// A bucket's runs. Where nothing is cut, its own part is the whole.
+struct BucketViews {
+  View weights, gradients;          // whole; shared with other buckets if kept in parts
+  View own_weights, own_gradients;  // this rank's part
 };
 
 // y = x weight^T + bias; weight is [out, in]. No bias: its views are null.
@@ -47,6 +65,8 @@ class Parameters {
              Arena& arena);
 
   absl::Span<const Parameter> all() const { return parameters_; }
+  absl::Span<const OwnPiece> own() const { return own_; }
+  absl::Span<const BucketViews> buckets() const { return buckets_; }  // as BucketsOf
   const Parameter* Find(absl::string_view tensor) const;  // null if this rank does not hold it
   // REQUIRES: this rank holds it.
   const Parameter& Get(absl::string_view tensor) const;
@@ -54,11 +74,13 @@ class Parameters {
   Linear GetLinear(absl::string_view name) const;
   Norm GetNorm(absl::string_view name) const;
 
-  // All gradients as one row, for clearing and reducing in one call.
+  // All gradients that are kept, as one row, for clearing in one call.
   View all_gradients() const { return all_gradients_; }
 
  private:
   std::vector<Parameter> parameters_;
+  std::vector<OwnPiece> own_;
+  std::vector<BucketViews> buckets_;
   View all_gradients_;
 };
 

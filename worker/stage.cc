@@ -8,8 +8,9 @@
 namespace weft {
 
 Stage::Stage(const ModelShape& model, const BatchShape& batch, const Parameters& parameters,
-             Arena& arena, Device& device, RankGroups& groups)
+             Zero& zero, Arena& arena, Device& device, RankGroups& groups)
     : layout_(groups.layout()),
+      zero_(zero),
       device_(device),
       groups_(groups),
       rows_(layout_.micro_batch_size * batch.seq_len),
@@ -90,8 +91,7 @@ absl::Status Stage::Compute(const Action& action) {
     case Op::kBackwardInput:
       return BackwardInput(action);
     case Op::kBackwardWeight:
-      BackwardWeight(action);
-      return absl::OkStatus();
+      return BackwardWeight(action);
     default:
       CHECK(false);
       return absl::OkStatus();
@@ -129,6 +129,7 @@ absl::Status Stage::Exchange(absl::Span<const Action> transfers) {
 absl::Status Stage::Forward(const Action& action) {
   Slot& slot = TakesTokens(action) ? TakeSlot(action) : SlotOf(action);
   if (TakesTokens(action)) {
+    RETURN_IF_ERROR(zero_.OpenWeights(embedding_->bucket()));
     RETURN_IF_ERROR(
         embedding_->Forward(MicrobatchOf(ids_, action.microbatch), slot.blocks.front().x));
   }
@@ -136,20 +137,25 @@ absl::Status Stage::Forward(const Action& action) {
   const View output = MakesLoss(action) ? head_->input() : send_activation_;
   for (size_t i = 0; i < blocks.size(); ++i) {
     const View out = i + 1 < blocks.size() ? slot.blocks[i + 1].x : output;
+    RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
     RETURN_IF_ERROR(blocks[i].Forward(slot.blocks[i], work_, out));
   }
-  if (MakesLoss(action)) {
-    const View targets = MicrobatchOf(targets_, action.microbatch);
-    ASSIGN_OR_RETURN(const double loss, head_->Forward(targets));
-    loss_sum_ += loss;
-    // The head's backward pass runs here, not in Backward: logits are the largest buffer by far,
-    // and so they are needed once instead of once per live microbatch.
-    if (pass_ == Pass::kTraining) {
-      RETURN_IF_ERROR(head_->Backward(targets, loss_scale_, HeadGradient(action)));
-    }
-  }
+  if (MakesLoss(action)) RETURN_IF_ERROR(ForwardHead(action));
   if (pass_ == Pass::kEvaluation) slot.microbatch = -1;
   return absl::OkStatus();
+}
+
+// The head's backward pass runs here, not in Backward: logits are the largest buffer by far, and so
+// they are needed once instead of once per live microbatch.
+absl::Status Stage::ForwardHead(const Action& action) {
+  const View targets = MicrobatchOf(targets_, action.microbatch);
+  RETURN_IF_ERROR(zero_.OpenWeights(head_->bucket()));
+  ASSIGN_OR_RETURN(const double loss, head_->Forward(targets));
+  loss_sum_ += loss;
+  if (pass_ == Pass::kEvaluation) return absl::OkStatus();
+  zero_.OpenGradients(head_->bucket());
+  RETURN_IF_ERROR(head_->Backward(targets, loss_scale_, HeadGradient(action)));
+  return zero_.CloseGradients(head_->bucket());
 }
 
 // The gradient of the chunk's output, where it becomes that of its input.
@@ -166,9 +172,12 @@ absl::Status Stage::Backward(const Action& action) {
   const View dx = StartBackward(action);
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   for (size_t i = blocks.size(); i-- > 0;) {
+    RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
+    zero_.OpenGradients(blocks[i].bucket());
     RETURN_IF_ERROR(blocks[i].Backward(slot.blocks[i], work_, dx));
+    RETURN_IF_ERROR(zero_.CloseGradients(blocks[i].bucket()));
   }
-  if (TakesTokens(action)) embedding_->Backward(MicrobatchOf(ids_, action.microbatch), dx);
+  if (TakesTokens(action)) RETURN_IF_ERROR(BackwardEmbedding(action, dx));
   slot.microbatch = -1;
   return absl::OkStatus();
 }
@@ -181,22 +190,34 @@ absl::Status Stage::BackwardInput(const Action& action) {
   device_.Copy(slot.dy, dx);
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   for (size_t i = blocks.size(); i-- > 0;) {
+    RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
+    zero_.OpenGradients(blocks[i].bucket());
     RETURN_IF_ERROR(blocks[i].BackwardInput(slot.blocks[i], work_, dx));
+    RETURN_IF_ERROR(zero_.CloseGradients(blocks[i].bucket()));
     if (i > 0) device_.Copy(slot.blocks[i].x, dx);
   }
   // All of the embedding's gradient: it takes little time, and its dx would have to be kept.
-  if (TakesTokens(action)) embedding_->Backward(MicrobatchOf(ids_, action.microbatch), dx);
+  if (TakesTokens(action)) RETURN_IF_ERROR(BackwardEmbedding(action, dx));
   return absl::OkStatus();
 }
 
-void Stage::BackwardWeight(const Action& action) {
+absl::Status Stage::BackwardEmbedding(const Action& action, View dx) {
+  zero_.OpenGradients(embedding_->bucket());
+  embedding_->Backward(MicrobatchOf(ids_, action.microbatch), dx);
+  return zero_.CloseGradients(embedding_->bucket());
+}
+
+absl::Status Stage::BackwardWeight(const Action& action) {
   Slot& slot = SlotOf(action);
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   for (size_t i = blocks.size(); i-- > 0;) {
     const View dy = i + 1 < blocks.size() ? slot.blocks[i + 1].x : slot.dy;
+    zero_.OpenGradients(blocks[i].bucket());
     blocks[i].BackwardWeight(slot.blocks[i], dy);
+    RETURN_IF_ERROR(zero_.CloseGradients(blocks[i].bucket()));
   }
   slot.microbatch = -1;
+  return absl::OkStatus();
 }
 
 bool Stage::TakesTokens(const Action& action) const {

@@ -24,6 +24,7 @@
 #include "worker/groups.h"
 #include "worker/head.h"
 #include "worker/parameters.h"
+#include "worker/zero.h"
 
 namespace weft {
 
@@ -32,8 +33,8 @@ enum class Pass { kTraining, kEvaluation };
 
 class Stage {
  public:
-  // Asks the arena for every buffer but the parameters'. Borrows `device` and `groups`.
-  Stage(const ModelShape& model, const BatchShape& batch, const Parameters& parameters,
+  // Asks the arena for every buffer but the parameters'. Borrows `zero`, `device` and `groups`.
+  Stage(const ModelShape& model, const BatchShape& batch, const Parameters& parameters, Zero& zero,
         Arena& arena, Device& device, RankGroups& groups);
 
   // Starts a step's pass: ids (first stage) and targets (last stage) of all its microbatches, in
@@ -67,12 +68,15 @@ class Stage {
   bool MakesLoss(const Action& action) const;    // it ends in the head
 
   absl::Status Forward(const Action& action);
+  absl::Status ForwardHead(const Action& action);
   absl::Status Backward(const Action& action);
   absl::Status BackwardInput(const Action& action);
-  void BackwardWeight(const Action& action);
+  absl::Status BackwardWeight(const Action& action);
+  absl::Status BackwardEmbedding(const Action& action, View dx);
   View StartBackward(const Action& action);
 
   const Layout layout_;
+  Zero& zero_;
   Device& device_;
   RankGroups& groups_;
   const int64_t rows_;                      // N = B * T

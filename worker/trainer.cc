@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "plan/buckets.h"
 #include "plan/errors.h"
 #include "plan/memory.h"
 #include "process/version.h"
@@ -20,6 +21,7 @@
 #include "worker/parameters.h"
 #include "worker/stage.h"
 #include "worker/update_guard.h"
+#include "worker/zero.h"
 
 namespace weft {
 namespace {
@@ -84,12 +86,12 @@ absl::Status Trainer::Allocate(int rank) {
   ASSIGN_OR_RETURN(arena_, Arena::Create(memory, device_));
   parameters_ =
       std::make_unique<Parameters>(job_.model, layout_, rank, numerics.optimizer, *arena_);
-  stage_ =
-      std::make_unique<Stage>(job_.model, job_.batch(), *parameters_, *arena_, device_, *groups_);
+  zero_ = std::make_unique<Zero>(*parameters_, device_, *groups_);
+  stage_ = std::make_unique<Stage>(job_.model, job_.batch(), *parameters_, *zero_, *arena_, device_,
+                                   *groups_);
   RETURN_IF_ERROR(arena_->CheckAllUsed());
   const int stage = groups_->at().pp;
-  schedule_ =
-      StepSchedule(layout_, stage, job_.model.tied_embeddings, KvHeadCopies(job_.model, layout_));
+  schedule_ = StepSchedule(job_.model, layout_, stage);
   evaluation_ = EvaluationSchedule(stage, layout_.pp, static_cast<int>(layout_.num_microbatches),
                                    layout_.virtual_stages);
   return absl::OkStatus();
@@ -102,15 +104,20 @@ absl::Status Trainer::LoadOrInitialize() {
         LoadCheckpoint(load_checkpoint_, RunFacts(job_, *batches_), *parameters_, device_));
     after_step_ = manifest.step;
     guard_->Resume(manifest.progress);
-    return absl::OkStatus();
+    return zero_->GatherAllParameters();
   }
   std::vector<float> values;
-  for (const Parameter& parameter : parameters_->all()) {
-    values.resize(static_cast<size_t>(parameter.shard.elements()));
-    FillInitialValues(parameter.shard, job_.training.seed, absl::MakeSpan(values));
-    device_.CopyIn(parameter.weight, values.data());
+  for (const OwnPiece& piece : parameters_->own()) {
+    values.resize(static_cast<size_t>(piece.range.size()));
+    absl::Span<float> rest = absl::MakeSpan(values);
+    for (const TensorShard& box : BoxesOf(piece.shard, piece.range)) {
+      const auto count = static_cast<size_t>(box.elements());
+      FillInitialValues(box, job_.training.seed, rest.first(count));
+      rest.remove_prefix(count);
+    }
+    device_.CopyIn(piece.weight, values.data());
   }
-  return absl::OkStatus();
+  return zero_->GatherAllParameters();
 }
 
 absl::StatusOr<RunResult> Trainer::Run() {
@@ -175,14 +182,14 @@ absl::Status Trainer::Do(const Action& action, StepReport& report) {
     case Op::kReduceTiedEmbedding:
       return groups_->SumOverTiedCopies(parameters_->Get(kTokenEmbeddingName).gradient);
     case Op::kReduceGradients:
-      CHECK(action.bucket == 0);
-      // A sum, not a mean: the loss is already scaled by the tokens of the global batch.
-      return groups_->SumOverData(parameters_->all_gradients());
+      return zero_->ReduceGradients(action.bucket);
     case Op::kReduceNorm:
       return ReduceNorm(report);
     case Op::kUpdate:
       Update(report);
       return absl::OkStatus();
+    case Op::kGatherParameters:
+      return zero_->GatherParameters(action.bucket);
     default:
       CHECK(false);
       return absl::OkStatus();
@@ -191,9 +198,9 @@ absl::Status Trainer::Do(const Action& action, StepReport& report) {
 
 // Each of the ranks that share a kv head has seen its own query heads only.
 absl::Status Trainer::ReduceKvCopies() {
-  for (const Parameter& parameter : parameters_->all()) {
-    if (parameter.shard.gradient_parts == 1) continue;
-    RETURN_IF_ERROR(groups_->SumOverKvCopies(parameter.gradient));
+  for (const OwnPiece& piece : parameters_->own()) {
+    if (piece.shard.gradient_parts == 1) continue;
+    RETURN_IF_ERROR(groups_->SumOverKvCopies(piece.gradient));
   }
   return absl::OkStatus();
 }
@@ -206,7 +213,7 @@ absl::Status Trainer::ReduceNorm(StepReport& report) {
   const bool stop = hooks_.stop_requested && hooks_.stop_requested();
   double sums[] = {
       has_loss ? stage_->loss_sum() : 0,
-      at.dp == 0 ? PrimaryGradientSquares(parameters_->all(), device_) : 0,
+      groups_->replica_index() == 0 ? PrimaryGradientSquares(parameters_->own(), device_) : 0,
       stop ? 1.0 : 0.0,
   };
   RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "compute"));
@@ -225,7 +232,7 @@ void Trainer::Update(const StepReport& report) {
   if (report.skipped) return;
   UpdateParameters(job_.optimizer, report.lr,
                    ClipFactor(report.grad_norm, job_.training.gradient_clipping),
-                   report.step - report.skipped_steps, parameters_->all(), device_);
+                   report.step - report.skipped_steps, parameters_->own(), device_);
 }
 
 // Mean loss over the first validation.steps global batches of held-out samples.
@@ -252,9 +259,10 @@ absl::StatusOr<double> Trainer::Validate() {
 
 absl::Status Trainer::Save(int64_t step) {
   const std::string stage_folder = StageFolder(CheckpointFolder(), generation_, step);
-  ASSIGN_OR_RETURN(const ShardRecord shard,
-                   WriteOwnShard(stage_folder, groups_->rank(), {groups_->at().dp, layout_.dp},
-                                 *parameters_, device_));
+  ASSIGN_OR_RETURN(
+      const ShardRecord shard,
+      WriteOwnShard(stage_folder, groups_->rank(), {groups_->replica_index(), groups_->replicas()},
+                    *parameters_, device_));
   std::vector<ShardRecord> shards = {shard};
   if (hooks_.exchange_shards) {
     ASSIGN_OR_RETURN(shards, hooks_.exchange_shards(step, shard));
@@ -290,12 +298,17 @@ std::string Trainer::CheckpointFolder() const {
 void Trainer::ForEachShard(const std::function<void(const TensorShard& shard, ShardKind kind,
                                                     absl::Span<const float> values)>& visit) const {
   std::vector<float> values;
-  for (const Parameter& parameter : parameters_->all()) {
-    values.resize(static_cast<size_t>(parameter.shard.elements()));
-    device_.CopyOut(values.data(), parameter.weight);
-    visit(parameter.shard, ShardKind::kWeight, values);
-    device_.CopyOut(values.data(), parameter.gradient);
-    visit(parameter.shard, ShardKind::kGradient, values);
+  for (const OwnPiece& piece : parameters_->own()) {
+    values.resize(static_cast<size_t>(piece.range.size()));
+    for (const ShardKind kind : {ShardKind::kWeight, ShardKind::kGradient}) {
+      device_.CopyOut(values.data(), kind == ShardKind::kWeight ? piece.weight : piece.gradient);
+      absl::Span<const float> rest = values;
+      for (const TensorShard& box : BoxesOf(piece.shard, piece.range)) {
+        const auto count = static_cast<size_t>(box.elements());
+        visit(box, kind, rest.first(count));
+        rest.remove_prefix(count);
+      }
+    }
   }
 }
 

@@ -30,6 +30,7 @@ class Parameters;
 class RankGroups;
 class Stage;
 class UpdateGuard;
+class Zero;
 
 // What one rank is told to do: Train of agent.proto, as values.
 struct Assignment {
@@ -91,8 +92,8 @@ class Trainer final {
   // FailedPrecondition if UpdateGuard sees too many of them, or if a validation loss is not finite.
   absl::StatusOr<RunResult> Run();
 
-  // Visits this rank's weights, and the gradients of the last step (summed over dp, not clipped),
-  // row-major in the shard's box. For tests that assemble and compare them.
+  // Visits the weights that this rank owns, and their gradients of the last step (summed over the
+  // data group, not clipped), in boxes, row-major. For tests that assemble and compare them.
   void ForEachShard(const std::function<void(const TensorShard& shard, ShardKind kind,
                                              absl::Span<const float> values)>& visit) const;
 
@@ -129,6 +130,7 @@ class Trainer final {
   std::unique_ptr<Batches> valid_batches_;  // null: no validation
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Parameters> parameters_;
+  std::unique_ptr<Zero> zero_;
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<UpdateGuard> guard_;
   std::unique_ptr<MetricsFile> metrics_;  // rank 0 only

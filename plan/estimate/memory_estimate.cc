@@ -96,9 +96,26 @@ Moment FullestMoment(const Question& question, const Layout& layout, int stage,
   return fullest;
 }
 
+// Parameters of an arena's largest bucket (plan/buckets.h) on a rank that is a pipeline by itself.
+double LargestBucket(const Question& question, const Layout& layout) {
+  const StageParameters block = BlockParameters(question, layout);
+  if (question.adapters) return block.adapters;
+  const StageParameters rank = ParametersOf(question, layout, 0);
+  const auto blocks = static_cast<double>(question.model.num_blocks);
+  double ends = rank.tables + rank.vectors - blocks * block.vectors;
+  if (!question.model.tied_embeddings) {
+    ends -= LocalVocabulary(question, layout) * static_cast<double>(question.model.hidden_size);
+  }
+  return std::max(block.all(), ends);
+}
+
 // ZeRO-3: weights of the blocks gathered at once, or of a table if that is larger.
 double GatheredBytes(const Question& question, const Layout& layout) {
   if (layout.zero_stage < 3) return 0;
+  if (question.engine.memory.arena && layout.zero_ranks() == 1) return 0;
+  if (question.engine.memory.arena) {
+    return WeightBytes(question) * LargestBucket(question, layout);
+  }
   const double block = BlockParameters(question, layout).all();
   const double table =
       LocalVocabulary(question, layout) * static_cast<double>(question.model.hidden_size);
@@ -117,7 +134,11 @@ double CommunicationBytes(const Question& question, const Layout& layout, int st
   const bool exchanges = !habits.arena || stage < layout.pp - 1;
   double bytes = exchanges ? BoundaryTensorBytes(question, layout, habits.boundary_tensors) : 0;
   // ZeRO-2 and 3 reduce a block's gradients at a time, from a buffer of their own.
-  if (layout.zero_stage >= 2) {
+  if (layout.zero_stage >= 2 && habits.arena) {
+    if (layout.zero_ranks() > 1) {
+      bytes += GradientBytes(question) * LargestBucket(question, layout);
+    }
+  } else if (layout.zero_stage >= 2) {
     const StageParameters block = BlockParameters(question, layout);
     bytes += WeightBytes(question) * (question.adapters ? block.adapters : block.all());
   }

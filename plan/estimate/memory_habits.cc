@@ -16,7 +16,6 @@ MemoryHabits WeftMemory() {
   habits.arena = true;
   habits.accumulates_in_place = true;
   habits.logit_bytes = 4;
-  habits.gathered_layers = 2;
   habits.boundary_tensors = 2;
   return habits;
 }

@@ -50,7 +50,8 @@ struct MemoryHabits {
   bool accumulates_in_place = false;  // products add to the gradient: no weight gradient of its own
   bool keeps_placeholder_gradients = false;  // one block's 16-bit weight gradients stay allocated,
                                              // for automatic differentiation to hand on
-  double gathered_layers = 2;                // ZeRO-3: blocks whose weights are gathered at once
+  double gathered_layers = 2;                // ZeRO-3: blocks whose weights are gathered at once;
+                                             // an arena has room for its largest bucket
   double boundary_tensors = 3;               // [N, D] at a stage's border, pp > 1
   double resting_chunk_tensors = 0;  // of them per chunk that stay between steps, interleaved
   bool loader_mask = false;         // the data loader makes a [T, T] mask per sequence, a byte each

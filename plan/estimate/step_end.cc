@@ -92,15 +92,16 @@ TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, d
   const double window_s = habits.reduce_window * backward_s;
   TermSeconds end;
   double& comm_s = end[TimeTerm::kDataComm];
+  const auto microbatches = static_cast<double>(layout.num_microbatches);
   if (layout.zero_stage < 3) {
-    comm_s += Exposed(habits, reduce_s, window_s);
+    // ZeRO-2 keeps sums only: what each microbatch's backward pass made is reduced under it.
+    comm_s += (layout.zero_stage == 2 ? microbatches : 1) * Exposed(habits, reduce_s, window_s);
     if (layout.zero_stage > 0) {
       const double gather_s = axis.GatherSeconds(habits, habits.parameter_bytes * trained);
       comm_s += Exposed(habits, gather_s, habits.gather_window * forward_s);
     }
   } else {
     // Gathered for the forward pass under it, for the backward pass under it with the reduction.
-    const auto microbatches = static_cast<double>(layout.num_microbatches);
     const double gather_s = axis.GatherSeconds(habits, habits.parameter_bytes * own.all());
     comm_s += microbatches * (Exposed(habits, gather_s, habits.reduce_window * forward_s) +
                               Exposed(habits, gather_s + reduce_s, window_s));

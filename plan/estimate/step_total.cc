@@ -139,7 +139,7 @@ absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& 
   std::vector<ActionSeconds> chunks;
   double slowest_s = 0;
   for (int stage = 0; stage < layout.pp; ++stage) {
-    actions.push_back(StepSchedule(replayed, stage, question.model.tied_embeddings));
+    actions.push_back(StepSchedule(question.model, replayed, stage));
   }
   std::vector<double> cycles_s(static_cast<size_t>(layout.pp));
   for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {

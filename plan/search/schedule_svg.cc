@@ -72,7 +72,7 @@ absl::StatusOr<SchedulePicture> DrawSchedule(const Question& question, const Lay
   picture.layout.num_microbatches = std::min(layout.num_microbatches, most);
   std::vector<std::vector<Action>> actions;
   for (int stage = 0; stage < layout.pp; ++stage) {
-    actions.push_back(StepSchedule(picture.layout, stage, question.model.tied_embeddings));
+    actions.push_back(StepSchedule(question.model, picture.layout, stage));
   }
   const double transfer_s = layout.pp > 1 ? BoundarySeconds(question, layout) : 0;
   std::vector<ActionSeconds> seconds;

@@ -21,6 +21,8 @@ enum class PlantedBug {
   kRotaryOffset,      // rank 0 turns its queries as if they stood one position later
   kWeightSkipped,     // rank 0 leaves out one microbatch's gradient of one weight
   kChunksSwapped,     // rank 0 runs its two chunks of one block each in the wrong order
+  kPartShifted,       // what owners get of a bucket's gradients begins one element too late
+  kNotGathered,       // owners keep their new weights to themselves, after the first gathers
   kStaleTransfer,     // rank 0 sends one microbatch's activations twice, another's never
 };
 

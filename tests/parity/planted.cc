@@ -1,5 +1,6 @@
 #include "tests/parity/planted.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -128,6 +129,19 @@ class PlantedComm final : public PassingComm {
     if (bug_ == PlantedBug::kKvNotReduced && data.elements() == kv_head_elements_) return {};
     return inner_.AllReduce(group, op, data);
   }
+  BackendStatus ReduceScatter(int group, ReduceOp op, View data) override {
+    const BackendStatus status = inner_.ReduceScatter(group, op, data);
+    if (bug_ == PlantedBug::kPartShifted) {
+      auto* values = static_cast<float*>(data.data);
+      std::copy(values + 1, values + data.elements(), values);
+    }
+    return status;
+  }
+  // On every rank, so that nobody waits for another.
+  BackendStatus AllGather(int group, View data) override {
+    if (bug_ == PlantedBug::kNotGathered && gathers_++ >= kInitialGathers) return {};
+    return inner_.AllGather(group, data);
+  }
   BackendStatus Exchange(const Transfer* transfers, int count) override {
     if (bug_ != PlantedBug::kStaleTransfer || rank() != 0) return inner_.Exchange(transfers, count);
     std::vector<Transfer> posted(transfers, transfers + count);
@@ -155,6 +169,8 @@ class PlantedComm final : public PassingComm {
   const int64_t embedding_elements_;
   const int64_t kv_head_elements_;
   const std::shared_ptr<Watch> watch_;
+  static constexpr int64_t kInitialGathers = 5;  // of a bucket for both ends, and of four blocks
+  int64_t gathers_ = 0;
   int64_t sends_ = 0;
   std::vector<float> last_sent_, stale_;
 };

@@ -100,6 +100,25 @@ TEST(RankGrid, AReplicaGroupHoldsOneDataIndexAndPartitionsTheRanks) {
   }
 }
 
+TEST(RankGrid, ADataGroupHoldsTheSameShardsAndPartitionsTheRanks) {
+  for (const RankGrid& grid : SmallGrids()) {
+    SCOPED_TRACE(GridText(grid));
+    std::set<std::vector<int>> groups;
+    for (int rank = 0; rank < grid.world_size(); ++rank) {
+      const std::vector<int> group = grid.DataGroupOf(rank);
+      EXPECT_TRUE(std::is_sorted(group.begin(), group.end()));
+      EXPECT_EQ(group[static_cast<size_t>(grid.DataIndexOf(rank))], rank);
+      for (const int other : group) {
+        EXPECT_EQ(grid.CoordinatesOf(other).pp, grid.CoordinatesOf(rank).pp);
+        EXPECT_EQ(grid.CoordinatesOf(other).tp, grid.CoordinatesOf(rank).tp);
+      }
+      EXPECT_EQ(std::ssize(group), grid.Degree(Axis::kData) * grid.Degree(Axis::kContext));
+      groups.insert(group);
+    }
+    EXPECT_EQ(std::ssize(groups), grid.Degree(Axis::kPipeline) * grid.Degree(Axis::kTensor));
+  }
+}
+
 TEST(AxisName, IsTheKeyOfJobYaml) {
   EXPECT_EQ(AxisName(Axis::kData), "dp");
   EXPECT_EQ(AxisName(Axis::kPipeline), "pp");

@@ -267,8 +267,6 @@ TEST(RunIssues, NameWhatCanBePlannedButNotRunYet) {
   const std::pair<std::function<void(JobSpec&)>, const char*> cases[] = {
       {[](JobSpec&) {}, ""},
       {[](JobSpec& j) { j.parallelism.cp = 2; }, "parallelism.cp: 2 is not supported yet; use 1"},
-      {[](JobSpec& j) { j.parallelism.zero_stage = 3; },
-       "parallelism.zero_stage: 3 is not supported yet; use 0"},
       {[](JobSpec& j) { j.activation_checkpointing.mode = Recompute::kFull; }, ""},
       {[](JobSpec& j) {
          j.activation_checkpointing.mode = Recompute::kFull;

@@ -3,14 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "plan/buckets.h"
 #include "plan/schedule.h"
-#include "plan/shard.h"
 
 namespace weft {
 namespace {
@@ -149,11 +151,13 @@ TEST(PlanRankMemory, PrimaryWeightsOfAReplicaAddUpToTheModel) {
     int64_t sum = 0;
     for (int rank : layout.grid().ReplicaGroupOf(0)) {
       const auto elements = ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, {}));
-      for (const TensorShard& shard : ShardsOf(Tiny(), layout, rank)) {
-        const auto found = elements.find("weights/" + shard.tensor.name);
-        ASSERT_NE(found, elements.end()) << LayoutText(layout) << " " << shard.tensor.name;
-        EXPECT_EQ(found->second, shard.elements());
-        if (shard.primary) sum += found->second;
+      for (const Bucket& bucket : BucketsOf(Tiny(), layout, rank, OptimizerStates::kTwoMoments)) {
+        const auto found = elements.find("weights/" + bucket.name);
+        ASSERT_NE(found, elements.end()) << LayoutText(layout) << " " << bucket.name;
+        EXPECT_EQ(found->second, bucket.elements);
+        for (const TensorShard& shard : bucket.shards) {
+          if (shard.primary) sum += shard.elements();
+        }
       }
     }
     EXPECT_EQ(sum, parameters) << LayoutText(layout);
@@ -164,7 +168,7 @@ TEST(PlanRankMemory, HoldsOneSlotPerLiveMicrobatch) {
   for (const Layout& layout : AllLayouts()) {
     for (int stage = 0; stage < layout.pp; ++stage) {
       const int rank = layout.grid().RankOf({.pp = stage});
-      const int live = PeakLiveMicrobatches(StepSchedule(layout, stage, true));
+      const int live = PeakLiveMicrobatches(StepSchedule(Tiny(), layout, stage));
       EXPECT_EQ(ActivationSlotsOf(layout, Tiny().num_blocks, stage).slots, live)
           << LayoutText(layout);
       const auto elements = ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, {}));
@@ -266,17 +270,39 @@ TEST(PlanRankMemory, SgdHasNoOptimizerState) {
             0);
 }
 
-TEST(PlanRankMemory, QueryKeyAndValueWeightsAreNeighbours) {
-  const RankMemory memory = PlanRankMemory(Tiny(), kBatch, Layout{.num_microbatches = 16}, 0, {});
-  std::vector<std::string> names;
-  for (const BufferSpec& buffer : memory.buffers) {
-    if (absl::StartsWith(buffer.name, "weights/blocks.1.attn")) names.push_back(buffer.name);
+// GPT-2 of 4 blocks over 3 ranks of a data group: what each stage of ZeRO cuts is a third, and what
+// passes work on is whole once, as large as the largest bucket.
+TEST(PlanRankMemory, ZeroCutsWhatItsStageSays) {
+  Layout layout{.dp = 3, .num_microbatches = 1};
+  const int64_t parameters = ParameterCount(Tiny());
+  const auto elements = [&](MemoryKind kind) {
+    return Elements(PlanRankMemory(Tiny(), {3, 16}, layout, 1, {}), kind);
+  };
+  int64_t largest = 0;
+  for (const Bucket& bucket : BucketsOf(Tiny(), layout, 0, OptimizerStates::kTwoMoments)) {
+    largest = std::max(largest, bucket.elements);
   }
-  const std::string prefix = "weights/blocks.1.attn.";
-  EXPECT_THAT(names,
-              testing::ElementsAre(prefix + "q.weight", prefix + "k.weight", prefix + "v.weight",
-                                   prefix + "q.bias", prefix + "k.bias", prefix + "v.bias",
-                                   prefix + "o.weight", prefix + "o.bias"));
+  // Five buckets, cut on multiples of 16.
+  const auto expect_about = [](int64_t got, int64_t expected) {
+    EXPECT_LE(std::abs(got - expected), 2 * 5 * 3 * 16) << got << ", not about " << expected;
+  };
+  for (layout.zero_stage = 0; layout.zero_stage <= 3; ++layout.zero_stage) {
+    const int64_t zero = layout.zero_stage;
+    SCOPED_TRACE(zero);
+    expect_about(elements(MemoryKind::kWeights), parameters / (zero >= 3 ? 3 : 1));
+    expect_about(elements(MemoryKind::kGradients), parameters / (zero >= 2 ? 3 : 1));
+    expect_about(elements(MemoryKind::kOptimizer), 2 * parameters / (zero >= 1 ? 3 : 1));
+    expect_about(elements(MemoryKind::kCommunication), std::max<int64_t>(0, zero - 1) * largest);
+  }
+}
+
+// A group of one is no group: nothing is cut, nothing needs to be made whole.
+TEST(PlanRankMemory, ZeroOnASingleDataRankChangesNothing) {
+  const auto list = [](int zero_stage) {
+    const Layout layout{.zero_stage = zero_stage, .num_microbatches = 16};
+    return ByName(PlanRankMemory(Tiny(), kBatch, layout, 0, {}));
+  };
+  EXPECT_EQ(list(3), list(0));
 }
 
 }  // namespace

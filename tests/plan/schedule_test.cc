@@ -226,37 +226,86 @@ TEST(WithTransfers, NeighboursAgreeOnEveryMessageAndItsOrder) {
   });
 }
 
+// Three blocks, one for each stage; 2 kv heads.
+ModelShape TinyModel(bool tied) {
+  ModelShape model;
+  model.num_blocks = 3;
+  model.num_heads = 4;
+  model.num_kv_heads = 2;
+  model.tied_embeddings = tied;
+  return model;
+}
+
+struct EndCase {
+  Layout layout;
+  int stage;
+  bool tied;
+  std::string tail;
+};
+
+void ExpectEnds(EndCase c) {
+  c.layout.num_microbatches = 3;
+  SCOPED_TRACE(absl::StrCat(LayoutText(c.layout), " stage ", c.stage, " tied ", c.tied));
+  const std::vector<Action> actions = StepSchedule(TinyModel(c.tied), c.layout, c.stage);
+  const std::vector<Action> passes =
+      WithTransfers(c.stage, c.layout.pp, ComputeOrder(c.layout.schedule, c.stage, c.layout.pp, 3));
+  ASSERT_GE(actions.size(), passes.size());
+  const auto end = actions.begin() + static_cast<std::ptrdiff_t>(passes.size());
+  EXPECT_EQ(std::vector<Action>(actions.begin(), end), passes);
+  std::string tail;
+  for (auto it = end; it != actions.end(); ++it) {
+    absl::StrAppend(&tail, tail.empty() ? "" : " ", ActionText(*it));
+  }
+  EXPECT_EQ(tail, c.tail);
+}
+
 TEST(StepSchedule, EndsWithTheReductionsThatHaveSomebodyToTalkTo) {
-  struct Case {
-    int dp, pp, tp, stage;
-    bool tied;
-    std::string tail;
-  };
-  const Case cases[] = {
-      {1, 1, 1, 0, true, "reduce_norm update"},
-      {1, 1, 4, 0, true, "reduce_norm update"},
-      {2, 1, 1, 0, true, "reduce_grads0 reduce_norm update"},
-      {1, 2, 1, 0, true, "reduce_tied reduce_norm update"},
-      {1, 2, 1, 0, false, "reduce_norm update"},
-      {2, 3, 2, 0, true, "reduce_tied reduce_grads0 reduce_norm update"},
-      {2, 3, 2, 1, true, "reduce_grads0 reduce_norm update"},
-      {2, 3, 2, 2, true, "reduce_tied reduce_grads0 reduce_norm update"},
-      {2, 3, 2, 2, false, "reduce_grads0 reduce_norm update"},
-  };
-  for (const Case& c : cases) {
-    const Layout layout = {.dp = c.dp, .pp = c.pp, .tp = c.tp, .num_microbatches = 3};
-    SCOPED_TRACE(absl::StrCat(LayoutText(layout), " stage ", c.stage, " tied ", c.tied));
-    const std::vector<Action> actions = StepSchedule(layout, c.stage, c.tied);
-    const std::vector<Action> passes =
-        WithTransfers(c.stage, c.pp, ComputeOrder(layout.schedule, c.stage, c.pp, 3));
-    ASSERT_GE(actions.size(), passes.size());
-    const auto end = actions.begin() + static_cast<std::ptrdiff_t>(passes.size());
-    EXPECT_EQ(std::vector<Action>(actions.begin(), end), passes);
-    std::string tail;
-    for (auto it = end; it != actions.end(); ++it) {
-      absl::StrAppend(&tail, tail.empty() ? "" : " ", ActionText(*it));
-    }
-    EXPECT_EQ(tail, c.tail);
+  const std::string reduce2 = "reduce_grads0 reduce_grads1 ";
+  const std::string reduce4 = reduce2 + "reduce_grads2 reduce_grads3 ";
+  for (const EndCase& c : {
+           EndCase{{.dp = 1}, 0, true, "reduce_norm update"},
+           EndCase{{.dp = 1, .tp = 4}, 0, true, "reduce_kv reduce_norm update"},
+           EndCase{{.dp = 2}, 0, true, reduce4 + "reduce_norm update"},
+           EndCase{{.dp = 2}, 0, false, reduce4 + "reduce_grads4 reduce_norm update"},
+           EndCase{{.pp = 2}, 0, true, "reduce_tied reduce_norm update"},
+           EndCase{{.pp = 2}, 0, false, "reduce_norm update"},
+           EndCase{{.dp = 2, .pp = 3, .tp = 2},
+                   0,
+                   true,
+                   "reduce_tied " + reduce2 + "reduce_norm update"},
+           EndCase{{.dp = 2, .pp = 3, .tp = 2}, 1, true, "reduce_grads0 reduce_norm update"},
+           EndCase{{.dp = 2, .pp = 3, .tp = 2},
+                   2,
+                   true,
+                   "reduce_tied " + reduce2 + "reduce_norm update"},
+           EndCase{{.dp = 2, .pp = 3, .tp = 2}, 2, false, reduce2 + "reduce_norm update"},
+           EndCase{
+               {.dp = 2, .pp = 3, .tp = 4}, 1, false, "reduce_grads0 reduce_kv reduce_norm update"},
+       }) {
+    ExpectEnds(c);
+  }
+}
+
+TEST(StepSchedule, OfZeroGathersWhatWasUpdatedAndSumsWhatPassesDidNot) {
+  const std::string reduce = "reduce_grads0 reduce_grads1 reduce_grads2 reduce_grads3 ";
+  const std::string gather = " gather_params0 gather_params1 gather_params2 gather_params3";
+  for (const EndCase& c : {
+           EndCase{{.dp = 1, .zero_stage = 1}, 0, true, "reduce_norm update"},
+           EndCase{{.dp = 4, .zero_stage = 1}, 0, true, reduce + "reduce_norm update" + gather},
+           EndCase{{.dp = 4, .zero_stage = 2}, 0, true, "reduce_norm update" + gather},
+           EndCase{{.dp = 4, .zero_stage = 3}, 0, true, "reduce_norm update"},
+           // Between replicas of the parts.
+           EndCase{{.dp = 4, .zero_stage = 2, .zero_group = 2},
+                   0,
+                   true,
+                   reduce + "reduce_norm update" + gather},
+           EndCase{
+               {.dp = 4, .zero_stage = 3, .zero_group = 2}, 0, true, reduce + "reduce_norm update"},
+           // A group of one shares with nobody.
+           EndCase{
+               {.dp = 4, .zero_stage = 3, .zero_group = 1}, 0, true, reduce + "reduce_norm update"},
+       }) {
+    ExpectEnds(c);
   }
 }
 
@@ -273,7 +322,7 @@ TEST(Groups, JoinNeighbouringTransfersAndNothingElse) {
   ForSmallPipelines([](const Shape& shape, int stage) {
     Layout layout = LayoutOf(shape);
     layout.dp = 2;
-    const std::vector<Action> actions = StepSchedule(layout, stage, /*tied=*/true);
+    const std::vector<Action> actions = StepSchedule(TinyModel(/*tied=*/true), layout, stage);
     std::vector<Action> joined;
     bool after_transfers = false;
     for (const absl::Span<const Action> group : Groups(actions)) {

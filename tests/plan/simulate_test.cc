@@ -19,7 +19,7 @@ Pipeline PipelineOf(ScheduleKind kind, int stages, int microbatches, int chunks 
   for (int stage = 0; stage < stages; ++stage) {
     const Layout layout = {
         .pp = stages, .schedule = kind, .num_microbatches = microbatches, .virtual_stages = chunks};
-    pipeline.push_back(StepSchedule(layout, stage, /*tied=*/true));
+    pipeline.push_back(StepSchedule(ModelShape{}, layout, stage));
   }
   return pipeline;
 }

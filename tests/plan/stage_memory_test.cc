@@ -58,9 +58,14 @@ std::vector<Layout> SmallLayouts() {
               layout.stage_recompute = {Recompute::kFull, Recompute::kNone, Recompute::kSelective};
               layouts.push_back(layout);
               layout.stage_recompute.clear();
+              layout.stage_blocks.clear();
             }
+            for (layout.zero_stage = 1; layout.zero_stage <= (pp == 1 ? 3 : 1);
+                 ++layout.zero_stage) {
+              layouts.push_back(layout);
+            }
+            layout.zero_stage = 0;
             if (pp == 1 || 2 * pp > kBlocks) continue;
-            layout.stage_blocks.clear();
             layout.schedule = ScheduleKind::kInterleaved;
             layout.num_microbatches *= pp;
             for (layout.virtual_stages = 2; layout.virtual_stages * pp <= kBlocks;

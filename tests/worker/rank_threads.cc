@@ -113,11 +113,10 @@ absl::Status TrainRank(const RankThreads& run, int rank, Comm& comm, ShardTable&
                    Trainer::Create(run.assignment, rank, device_wrapper ? *device_wrapper : *cpu,
                                    comm_wrapper ? *comm_wrapper : comm, std::move(hooks)));
   ASSIGN_OR_RETURN(outcome.results[index], trainer->Run());
-  const GridCoordinates at = run.assignment.layout.grid().CoordinatesOf(rank);
   const std::lock_guard lock(mutex);
   trainer->ForEachShard(
       [&](const TensorShard& shard, ShardKind kind, absl::Span<const float> values) {
-        if (!shard.primary || at.dp != 0) return;
+        if (!shard.primary) return;
         Assemble(shard, values, kind == ShardKind::kWeight ? outcome.weights : outcome.gradients);
       });
   return absl::OkStatus();

@@ -50,7 +50,7 @@ struct TrainingOutcome {
   std::vector<std::vector<StepReport>> reports;  // by rank, by step
   std::vector<int64_t> allocated_bytes, planned_bytes;
   std::vector<std::string> committed;  // step folders, in order
-  // Assembled from primary shards of the first data rank; gradients are of the last step.
+  // Assembled from primary shards of all data ranks; gradients are of the last step.
   std::map<std::string, std::vector<float>> weights, gradients;
 
   absl::Status status() const;  // the first failure by rank, or OK

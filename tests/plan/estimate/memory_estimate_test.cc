@@ -61,6 +61,18 @@ std::vector<Layout> SmallLayouts() {
       }
     }
   }
+  for (const int zero_stage : {1, 2, 3}) {
+    for (const int zero_group : {0, 2, 1}) {
+      layouts.push_back({.dp = 6,
+                         .zero_stage = zero_stage,
+                         .micro_batch_size = 3,
+                         .num_microbatches = 2,
+                         .zero_group = zero_group});
+    }
+    layouts.push_back({.dp = 3, .tp = 2, .zero_stage = zero_stage, .micro_batch_size = 3});
+  }
+  layouts.push_back(
+      {.dp = 3, .pp = 3, .zero_stage = 1, .micro_batch_size = 3, .num_microbatches = 2});
   for (const int64_t microbatches : {2, 6}) {
     layouts.push_back({.pp = 2,
                        .schedule = ScheduleKind::kInterleaved,
@@ -123,7 +135,7 @@ TEST(EstimateStageMemory, IsTheWorkersOwnListWhereTheEngineRunsTheLayout) {
 
 TEST(EstimateStageMemory, IsNotExactWhereTheEngineCannotRunTheLayoutYet) {
   const Question question = QuestionAbout(Llama70b(), 4096, "weft", Precision::kFp32);
-  const MemoryEstimate estimate = EstimateStageMemory(question, {.dp = 8, .zero_stage = 3}, 0);
+  const MemoryEstimate estimate = EstimateStageMemory(question, {.dp = 8, .cp = 2}, 0);
   EXPECT_FALSE(estimate.exact);
   EXPECT_GE(GuardBytes(question, estimate), int64_t{1} << 30);
   const Question half = QuestionAbout(Llama70b(), 4096, "weft", Precision::kBf16);

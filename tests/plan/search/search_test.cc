@@ -33,6 +33,8 @@ void FixDegrees(JobSpec& job, int dp, int tp, int pp) {
 constexpr ScheduleKind kSchedules[] = {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kGpipe,
                                        ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1};
 
+constexpr Recompute kRecomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+
 // Every layout that the engine can run, by trying all numbers.
 std::vector<Layout> BruteForce(const JobSpec& job) {
   std::vector<Layout> layouts;
@@ -57,9 +59,11 @@ std::vector<Layout> BruteForce(const JobSpec& job) {
                                  .micro_batch_size = micro,
                                  .num_microbatches = count,
                                  .virtual_stages = chunks};
-                for (const Recompute recompute :
-                     {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
-                  layout.recompute = recompute;
+                // With nobody to share it with, a shard is the whole.
+                const int most_zero = dp == 1 ? 0 : 3;
+                for (int i = 0; i < 3 * (most_zero + 1); ++i) {
+                  layout.recompute = kRecomputes[i % 3];
+                  layout.zero_stage = i / 3;
                   if (IsSound(job, layout)) layouts.push_back(layout);
                 }
               }
@@ -234,8 +238,12 @@ TEST(FindPlan, NamesTheKeyOfAContradiction) {
        "parallelism.dp: 3 does not divide training.global_batch_size 16"},
       {"cp", [](JobSpec& job) { job.parallelism.cp = 2; },
        "parallelism.cp: 2 is not supported yet"},
-      {"zero", [](JobSpec& job) { job.parallelism.zero_stage = 1; },
-       "parallelism.zero_stage: 1 is not supported yet"},
+      {"zero",
+       [](JobSpec& job) {
+         job.parallelism.zero_stage = 3;
+         job.parallelism.pp = 2;
+       },
+       "parallelism.zero_stage: 3 with parallelism.pp 2"},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.what);
