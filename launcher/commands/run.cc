@@ -18,6 +18,7 @@
 #include "launcher/machine.h"
 #include "launcher/progress.h"
 #include "launcher/run_folder.h"
+#include "launcher/start.h"
 #include "launcher/supervise.h"
 #include "plan/errors.h"
 #include "plan/search/describe.h"
@@ -38,11 +39,12 @@ struct RunArguments {
 
 // What can be planned but not trained yet.
 absl::Status CheckTrainable(const JobSpec& job) {
-  if (job.cluster.device.backend != BackendKind::kCpu) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cluster.profile: ", job.cluster.name,
-                     " has GPUs, which is not supported yet by weft run; use cpu (weft plan can "
-                     "plan it)"));
+  if (job.cluster.device.backend == BackendKind::kCuda &&
+      access(Beside("libweft_cuda.so").c_str(), R_OK) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cluster.profile: ", job.cluster.name,
+        " has GPUs, but libweft_cuda.so does not lie beside weft; build it where there "
+        "is a CUDA toolkit (docs/gpu.md), or use cpu"));
   }
   if (job.cluster.nodes != 1) {
     return absl::InvalidArgumentError(absl::StrCat("cluster.nodes: ", job.cluster.nodes,
@@ -51,8 +53,10 @@ absl::Status CheckTrainable(const JobSpec& job) {
   return absl::OkStatus();
 }
 
-// The plan's buffers are touched before step 1: better refused now than killed then.
+// The plan's buffers are touched before step 1: better refused now than killed then. A GPU's memory
+// is its backend's to look at.
 absl::Status CheckMemory(const JobSpec& job, const Plan& plan) {
+  if (job.cluster.device.backend == BackendKind::kCuda) return absl::OkStatus();
   const std::optional<int64_t> available = AvailableMemoryBytes();
   int64_t needed = 0;
   for (const StageMemory& stage : plan.stages) {

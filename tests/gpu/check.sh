@@ -62,9 +62,12 @@ slots_per_node: 2
 device:
   name: gpu
   backend: cuda
-  memory_bytes: 8e9
+  memory_bytes: 8000000000
+  library_bytes: 1000000000
   peak_flops_per_s: {fp32: 60e12}
   peak_memory_bytes_per_s: 4e12
+  efficiency: {matmul_fp32: 0.7, attention: 0.5, streaming: 0.9}
+  op_overhead_s: 4e-6
 intra_node: {latency_s: 1e-5, bytes_per_s: 20e9}
 inter_node: {latency_s: 1e-5, bytes_per_s: 20e9}
 YAML
