@@ -4,6 +4,8 @@
 # row says SKIPPED and why.
 #   bash check.sh            all
 #   bash check.sh --keep     leaves the working folder
+#   bash check.sh --processes FOLDER     only the rows of several processes, with the programs of
+#                            FOLDER and a job a hundredth the size: for the emulated device
 # Exit code 0: all rows passed or were skipped; 1: one failed; 77: no device here.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -11,6 +13,11 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/weft-check-XXXXXX")
 [[ ${1:-} == --keep ]] && echo "check: working in $work" || trap 'rm -rf "$work"' EXIT
+steps=60 interval=10 length=64 width=128 kill_after=25
+if [[ ${1:-} == --processes ]]; then
+  weft_bin=$2
+  steps=8 interval=2 length=16 width=32 kill_after=4
+fi
 rows=()
 failed=0
 
@@ -47,12 +54,12 @@ WriteJob() {
   done >"$1/text.txt"
   cat >"$1/job.yaml" <<YAML
 job: {name: run, output_dir: $1}
-model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 128, n_layer: 4, n_head: 4}
+model: {model_type: gpt2, vocab_size: 256, n_positions: $length, n_embd: $width, n_layer: 4, n_head: 4}
 data: {format: bytes, train: [{path: $1/text.txt}]}
-training: {seq_len: 64, global_batch_size: 8, micro_batch_size: 2, steps: 60, seed: 7}
+training: {seq_len: $length, global_batch_size: 8, micro_batch_size: 2, steps: $steps, seed: 7}
 optimizer: {name: adamw, lr: 1.0e-3}
 parallelism: {dp: 2, tp: 1, pp: 1, zero_stage: 0}
-checkpoint: {interval: 10}
+checkpoint: {interval: $interval}
 metrics: {log_freq: 1}
 cluster: {profile: $1/cluster.yaml}
 YAML
@@ -92,7 +99,7 @@ KillAndResume() {
   timeout -k 5 120 "$weft_bin/weft" run "$b/job.yaml" >"$b/out" 2>&1 &
   local run=$!
   for _ in $(seq 1 600); do
-    (($(Losses "$b" 2>/dev/null | wc -l) >= 25)) && break
+    (($(Losses "$b" 2>/dev/null | wc -l) >= kill_after)) && break
     sleep 0.1
   done
   victim=$(pgrep -f "weft-worker.*--run-folder=$b/run" | tail -1)
@@ -127,6 +134,10 @@ Sanitizer() {
   done
 }
 
+if [[ ${1:-} == --processes ]]; then
+  KillAndResume
+  exit $failed
+fi
 UnpackBundle "$work"
 UseLibraries "$work" || exit 1
 if ! device=$(nvidia-smi --query-gpu=name,driver_version,memory.free --format=csv,noheader 2>&1); then

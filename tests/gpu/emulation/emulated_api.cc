@@ -26,6 +26,7 @@ const BackendApi* TestedApi() {
   static const BackendApi api = {
       .abi_version = kBackendAbiVersion,
       .name = "emulated cuda",
+      .versions = "on the CPU",
       .open_device = OpenDevice,
       .close_device = [](Device* device) { delete device; },
       .open_comm = OpenComm,

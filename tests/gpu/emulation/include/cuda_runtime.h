@@ -142,14 +142,8 @@ inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *free = *total = size_t{4} << 30;
   return cudaSuccess;
 }
-inline cudaError_t cudaMalloc(void** data, size_t bytes) {
-  *data = bytes > (size_t{4} << 30) ? nullptr : std::aligned_alloc(512, (bytes + 511) / 512 * 512);
-  return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
-}
-inline cudaError_t cudaFree(void* data) {
-  std::free(data);
-  return cudaSuccess;
-}
+cudaError_t cudaMalloc(void** data, size_t bytes);
+cudaError_t cudaFree(void* data);
 template <typename T>
 cudaError_t cudaMalloc(T** data, size_t bytes) {
   return cudaMalloc(reinterpret_cast<void**>(data), bytes);
@@ -196,17 +190,8 @@ inline cudaError_t cudaEventRecord(cudaEvent_t /*event*/, cudaStream_t /*stream*
 inline cudaError_t cudaEventSynchronize(cudaEvent_t /*event*/) {
   return cudaSuccess;
 }
-inline cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data) {
-  std::memcpy(handle->reserved, &data, sizeof(data));
-  return cudaSuccess;
-}
-inline cudaError_t cudaIpcOpenMemHandle(void** data, cudaIpcMemHandle_t handle,
-                                        unsigned /*flags*/) {
-  std::memcpy(data, handle.reserved, sizeof(*data));
-  return cudaSuccess;
-}
-inline cudaError_t cudaIpcCloseMemHandle(void* /*data*/) {
-  return cudaSuccess;
-}
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data);
+cudaError_t cudaIpcOpenMemHandle(void** data, cudaIpcMemHandle_t handle, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void* data);
 inline constexpr unsigned cudaIpcMemLazyEnablePeerAccess = 1;
 // NOLINTEND

@@ -1,0 +1,94 @@
+// The emulated device's memory: an anonymous file each, so that another process can map it as CUDA
+// IPC lets it; nothing is left of it when its process is killed.
+#include <cuda_runtime.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace {
+
+constexpr size_t kDeviceBytes = size_t{4} << 30;
+
+struct Block {
+  int fd = -1;  // -1: of another process
+  size_t bytes = 0;
+};
+
+struct Handle {
+  pid_t pid;
+  Block block;
+};
+static_assert(sizeof(Handle) <= sizeof(cudaIpcMemHandle_t));
+
+class Blocks {
+ public:
+  cudaError_t Map(Block block, void** data) {
+    void* const mapped =
+        mmap(nullptr, block.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, block.fd, 0);
+    if (mapped == MAP_FAILED) return cudaErrorMemoryAllocation;
+    *data = mapped;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    blocks_[mapped] = block;
+    return cudaSuccess;
+  }
+  cudaError_t Unmap(void* data) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = blocks_.find(data);
+    if (found == blocks_.end()) return data == nullptr ? cudaSuccess : cudaErrorInvalidValue;
+    munmap(data, found->second.bytes);
+    close(found->second.fd);
+    blocks_.erase(found);
+    return cudaSuccess;
+  }
+  Block Find(void* data) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return blocks_[data];
+  }
+
+ private:
+  std::mutex mutex_;  // guards blocks_
+  std::map<void*, Block> blocks_;
+};
+
+Blocks& AllBlocks() {
+  static auto* const blocks = new Blocks;
+  return *blocks;
+}
+
+}  // namespace
+
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  *data = nullptr;
+  if (bytes > kDeviceBytes) return cudaErrorMemoryAllocation;
+  const int fd = memfd_create("weft-emulated-device", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return cudaErrorMemoryAllocation;
+  return AllBlocks().Map({fd, bytes}, data);
+}
+
+cudaError_t cudaFree(void* data) {
+  return AllBlocks().Unmap(data);
+}
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data) {
+  const Handle own = {getpid(), AllBlocks().Find(data)};
+  std::memcpy(handle->reserved, &own, sizeof(own));
+  return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void** data, cudaIpcMemHandle_t handle, unsigned /*flags*/) {
+  Handle theirs;
+  std::memcpy(&theirs, handle.reserved, sizeof(theirs));
+  const std::string path =
+      "/proc/" + std::to_string(theirs.pid) + "/fd/" + std::to_string(theirs.block.fd);
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return cudaErrorInvalidValue;
+  return AllBlocks().Map({fd, theirs.block.bytes}, data);
+}
+
+cudaError_t cudaIpcCloseMemHandle(void* data) {
+  return AllBlocks().Unmap(data);
+}
