@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "launcher/cluster_yaml.h"
+#include "plan/step_part.h"
 
 namespace weft {
 namespace {
@@ -34,9 +35,22 @@ uint64_t Digest(absl::string_view text) {
   return digest;
 }
 
+// In the order in which they are shown.
+std::vector<std::string> PartNames() {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < kStepParts; ++i) {
+    names.emplace_back(StepPartName(static_cast<StepPart>(i)));
+  }
+  return names;
+}
+
 Json ToJson(const LedgerEntry& entry) {
   Json terms = Json::object();
   for (const auto& [name, seconds] : entry.terms_s) terms[name] = seconds;
+  Json parts = Json::object();
+  for (const PartRecord& part : entry.parts) {
+    parts[part.name] = {{"predicted_s", part.predicted_s}, {"measured_s", part.measured_s}};
+  }
   return {{"format_version", kFormatVersion},
           {"unix_s", entry.unix_s},
           {"hardware", entry.hardware},
@@ -49,6 +63,7 @@ Json ToJson(const LedgerEntry& entry) {
           {"predicted_step_s", entry.predicted_step_s},
           {"measured_step_s", entry.measured_step_s},
           {"terms_s", terms},
+          {"parts", parts},
           {"planned_bytes", entry.planned_bytes},
           {"peak_bytes", entry.peak_bytes}};
 }
@@ -70,6 +85,13 @@ std::optional<LedgerEntry> FromLine(const std::string& line) {
     json.at("measured_step_s").get_to(entry.measured_step_s);
     for (const auto& [name, seconds] : json.at("terms_s").items()) {
       entry.terms_s.emplace_back(name, seconds.get<double>());
+    }
+    const Json parts = json.value("parts", Json::object());  // lines of before have none
+    for (const std::string& name : PartNames()) {
+      if (!parts.contains(name)) continue;
+      const Json& part = parts.at(name);
+      entry.parts.push_back(
+          {name, part.at("predicted_s").get<double>(), part.at("measured_s").get<double>()});
     }
     json.at("planned_bytes").get_to(entry.planned_bytes);
     json.at("peak_bytes").get_to(entry.peak_bytes);
@@ -149,23 +171,38 @@ std::optional<RecordedError> ErrorOn(const std::vector<LedgerEntry>& entries,
                                      const std::string& hardware) {
   std::vector<double> errors;
   std::vector<double> sizes;
+  std::map<std::string, std::vector<double>> by_part;
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     if (entry->hardware != hardware || !(entry->measured_step_s > 0)) continue;
     errors.push_back(entry->predicted_step_s / entry->measured_step_s - 1);
     sizes.push_back(std::abs(errors.back()));
+    for (const PartRecord& part : entry->parts) {
+      by_part[part.name].push_back((part.predicted_s - part.measured_s) / entry->measured_step_s);
+    }
     if (errors.size() == kNewestRuns) break;
   }
   if (errors.empty()) return std::nullopt;
-  return RecordedError{static_cast<int>(errors.size()), Quantile(errors, 0.5),
-                       Quantile(sizes, 0.9)};
+  RecordedError error{
+      static_cast<int>(errors.size()), Quantile(errors, 0.5), Quantile(sizes, 0.9), {}};
+  for (const std::string& name : PartNames()) {
+    const auto found = by_part.find(name);
+    if (found != by_part.end()) error.parts.emplace_back(name, Quantile(found->second, 0.5));
+  }
+  return error;
 }
 
 std::string RecordedErrorText(const Cluster& cluster) {
   const auto error = ErrorOn(ReadLedger(LedgerPath()), HardwareKey(cluster));
   if (!error) return "";
-  return absl::StrFormat("recorded: %d %s on this profile, median error %+.1f %%, p90 %.1f %%",
-                         error->runs, error->runs == 1 ? "run" : "runs", 100 * error->median,
-                         100 * error->p90);
+  std::string text = absl::StrFormat(
+      "recorded: %d %s on this profile, median error %+.1f %%, p90 %.1f %%", error->runs,
+      error->runs == 1 ? "run" : "runs", 100 * error->median, 100 * error->p90);
+  const char* separator = "\n  of the step: ";
+  for (const auto& [name, share] : error->parts) {
+    absl::StrAppendFormat(&text, "%s%s %+.1f %%", separator, name, 100 * share);
+    separator = ", ";
+  }
+  return text;
 }
 
 std::optional<MeasuredSteps> MeasureSteps(const std::string& metrics, int64_t from_byte) {
@@ -173,14 +210,44 @@ std::optional<MeasuredSteps> MeasureSteps(const std::string& metrics, int64_t fr
   stream.seekg(from_byte);
   std::map<int64_t, int> seen;  // steps of each generation
   std::vector<double> seconds;
+  std::map<std::string, std::vector<double>> by_part;
   for (std::string line; std::getline(stream, line);) {
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains("step_s") || !json["step_s"].is_number()) continue;
     const int64_t generation = json.value("generation", int64_t{0});
-    if (++seen[generation] > kWarmUpSteps) seconds.push_back(json["step_s"].get<double>());
+    if (++seen[generation] <= kWarmUpSteps) continue;
+    seconds.push_back(json["step_s"].get<double>());
+    for (const std::string& name : PartNames()) {
+      const auto part = json.find(name + "_s");
+      if (part != json.end() && part->is_number()) by_part[name].push_back(part->get<double>());
+    }
   }
   if (seconds.size() < kLeastSteps) return std::nullopt;
-  return MeasuredSteps{std::ssize(seconds), Quantile(seconds, 0.5)};
+  MeasuredSteps measured{std::ssize(seconds), Quantile(seconds, 0.5), {}};
+  for (const std::string& name : PartNames()) {
+    const auto found = by_part.find(name);
+    if (found != by_part.end()) measured.parts_s.emplace_back(name, Quantile(found->second, 0.5));
+  }
+  return measured;
+}
+
+std::string DifferenceText(const LedgerEntry& entry) {
+  constexpr double kWorthSaying = 0.2;
+  const double difference_s = entry.measured_step_s - entry.predicted_step_s;
+  if (std::abs(difference_s) <= kWorthSaying * entry.predicted_step_s) return "";
+  std::string text =
+      absl::StrFormat("a step took %.4g s, %.0f %% %s than the %.4g s predicted",
+                      entry.measured_step_s, 100 * std::abs(difference_s) / entry.predicted_step_s,
+                      difference_s > 0 ? "more" : "less", entry.predicted_step_s);
+  const auto most = std::max_element(
+      entry.parts.begin(), entry.parts.end(), [&](const PartRecord& a, const PartRecord& b) {
+        const double sign = difference_s > 0 ? 1 : -1;
+        return sign * (a.measured_s - a.predicted_s) < sign * (b.measured_s - b.predicted_s);
+      });
+  if (most == entry.parts.end()) return text;
+  absl::StrAppendFormat(&text, "; the most of it in %s: %.4g s, %.4g s predicted", most->name,
+                        most->measured_s, most->predicted_s);
+  return text;
 }
 
 int64_t FileBytes(const std::string& path) {

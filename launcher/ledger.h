@@ -15,6 +15,14 @@
 
 namespace weft {
 
+// A part of the step (plan/step_part.h), on rank 0.
+struct PartRecord {
+  std::string name;
+  double predicted_s = 0;
+  double measured_s = 0;  // median
+  friend bool operator==(const PartRecord&, const PartRecord&) = default;
+};
+
 struct LedgerEntry {
   int64_t unix_s = 0;
   std::string hardware;  // HardwareKey
@@ -27,6 +35,7 @@ struct LedgerEntry {
   double predicted_step_s = 0;
   double measured_step_s = 0;                           // median
   std::vector<std::pair<std::string, double>> terms_s;  // of the prediction
+  std::vector<PartRecord> parts;                        // empty where they were not measured
   int64_t planned_bytes = 0;                            // of the largest worker, libraries included
   int64_t peak_bytes = 0;                               // its measured peak; 0 = not known
   friend bool operator==(const LedgerEntry&, const LedgerEntry&) = default;
@@ -53,14 +62,18 @@ struct RecordedError {
   int runs = 0;
   double median = 0;  // signed
   double p90 = 0;     // of the absolute errors
+  // By part of the step: the median of (predicted - measured) / the measured step. The medians are
+  // of the runs whose parts were measured.
+  std::vector<std::pair<std::string, double>> parts;
 };
 
 // Of the last 50 runs on this hardware; nothing if there is none. Pure.
 std::optional<RecordedError> ErrorOn(const std::vector<LedgerEntry>& entries,
                                      const std::string& hardware);
 
-// For people: "recorded: 12 runs on this profile, median error +3.1 %, p90 7.0 %"; empty if there
-// is no record. Reads the user's ledger.
+// For people: "recorded: 12 runs on this profile, median error +3.1 %, p90 7.0 %", and where parts
+// were measured ", of the step: forward +1.0 %, ..." on a second line; empty if there is no record.
+// Reads the user's ledger.
 std::string RecordedErrorText(const Cluster& cluster);
 
 // Step times that a run has put into its metrics.jsonl beyond `from_byte`: the median, without the
@@ -68,8 +81,13 @@ std::string RecordedErrorText(const Cluster& cluster);
 struct MeasuredSteps {
   int64_t steps = 0;
   double median_s = 0;
+  std::vector<std::pair<std::string, double>> parts_s;  // medians, of the parts that are there
 };
 std::optional<MeasuredSteps> MeasureSteps(const std::string& metrics, int64_t from_byte);
+
+// Where the measured step differs from the predicted one by more than a fifth: a sentence with the
+// part that differs most. Else empty. Pure.
+std::string DifferenceText(const LedgerEntry& entry);
 
 // Bytes of a file; 0 if there is none.
 int64_t FileBytes(const std::string& path);

@@ -31,6 +31,12 @@ absl::Status CheckTrainable(const JobSpec& job, const Layout& layout) {
   return CheckRunnable(job.model, job.cluster, job.batch(), layout);
 }
 
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
 absl::Status AtStep(int64_t step, const absl::Status& status) {
   return {status.code(), absl::StrCat("step ", step, ": ", status.message())};
 }
@@ -150,7 +156,7 @@ absl::StatusOr<RunResult> Trainer::Run() {
 
 // One optimizer step, in the order of the schedule. Collective.
 absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   StepReport report;
   report.step = step;
   report.lr = LearningRate(job_.lr_scheduler, job_.optimizer.lr, job_.training.steps, step);
@@ -158,15 +164,19 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
   RETURN_IF_ERROR(batches_->Read(step));
   stage_->Begin(Pass::kTraining, batches_->ids(), batches_->targets());
   device_.Zero(parameters_->all_gradients());
+  PartSeconds parts;
   for (const absl::Span<const Action> group : Groups(schedule_)) {
+    const Clock::time_point begin = Clock::now();
     if (IsTransfer(group.front().op)) {
       RETURN_IF_ERROR(stage_->Exchange(group));
     } else {
       RETURN_IF_ERROR(Do(group.front(), report));
     }
+    parts[PartOf(group.front().op)] += SecondsSince(begin);
   }
   RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "compute"));
-  report.step_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (job_.cluster.device.backend == BackendKind::kCpu) report.parts = parts;
+  report.step_s = SecondsSince(start);
   return report;
 }
 

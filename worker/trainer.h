@@ -18,6 +18,7 @@
 #include "plan/layout.h"
 #include "plan/schedule.h"
 #include "plan/shard.h"
+#include "plan/step_part.h"
 #include "worker/backend/comm.h"
 #include "worker/backend/device.h"
 
@@ -49,6 +50,8 @@ struct StepReport {
   double lr = 0;
   int64_t tokens = 0;
   double step_s = 0;
+  // Of this rank; nullopt where the device works on behind the host's clock.
+  std::optional<PartSeconds> parts = {};
   std::optional<double> valid_loss;
   bool stopping = false;      // all ranks agreed to save and stop after this step
   bool skipped = false;       // loss or norm is not finite: no weight and no state has changed

@@ -21,8 +21,10 @@
 #include "launcher/start.h"
 #include "launcher/supervise.h"
 #include "plan/errors.h"
+#include "plan/estimate/rank_parts.h"
 #include "plan/search/describe.h"
 #include "plan/search/search.h"
+#include "plan/search/space.h"
 #include "process/signals.h"
 #include "process/version.h"
 
@@ -192,10 +194,20 @@ void Record(const Prepared& prepared, const ProgressState& state, int64_t from_b
     const auto term = static_cast<TimeTerm>(i);
     entry.terms_s.emplace_back(TimeTermName(term), plan.time.of(term));
   }
+  // Rank 0, whose clock it was, is on the first stage.
+  const PartSeconds parts = RankPartsOf(QuestionOf(job), plan.layout, 0, plan.time);
+  for (const auto& [name, measured_s] : measured->parts_s) {
+    for (size_t i = 0; i < kStepParts; ++i) {
+      const auto part = static_cast<StepPart>(i);
+      if (StepPartName(part) == name) entry.parts.push_back({name, parts.of(part), measured_s});
+    }
+  }
   entry.planned_bytes = state.planned_bytes;
   entry.peak_bytes = state.peak_bytes;
   const absl::Status written = AppendToLedger(LedgerPath(), entry);
   if (!written.ok()) std::cerr << "weft: warning: " << written.message() << "\n";
+  const std::string difference = DifferenceText(entry);
+  if (!difference.empty()) std::cout << difference << "\n";
 }
 
 int Train(const RunArguments& arguments, const Prepared& prepared, const Continuation& going_on) {

@@ -39,6 +39,15 @@ TEST(Ledger, OfARunHasPredictedBesideMeasured) {
   double sum_s = 0;
   for (const auto& [name, seconds] : json["terms_s"].items()) sum_s += seconds.get<double>();
   EXPECT_NEAR(sum_s, json["predicted_step_s"].get<double>(), 1e-9);
+  // Two stages: all parts of the step but no more than it.
+  sum_s = 0;
+  for (const char* part : {"forward", "backward", "transfers", "reductions", "update"}) {
+    ASSERT_TRUE(json["parts"].contains(part)) << text;
+    EXPECT_GT(json["parts"][part]["predicted_s"].get<double>(), 0) << part;
+    EXPECT_GT(json["parts"][part]["measured_s"].get<double>(), 0) << part;
+    sum_s += json["parts"][part]["predicted_s"].get<double>();
+  }
+  EXPECT_NEAR(sum_s, json["predicted_step_s"].get<double>(), 1e-9);
   EXPECT_GT(json["planned_bytes"], 0);
   EXPECT_LE(json["peak_bytes"], json["planned_bytes"]);
 
@@ -46,6 +55,7 @@ TEST(Ledger, OfARunHasPredictedBesideMeasured) {
   const TinyRun::Outcome plan = TinyRun::Finish(*run.Weft({"plan", run.job_path()}), 30);
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_THAT(plan.out, HasSubstr("recorded: 1 run on this profile, median error "));
+  EXPECT_THAT(plan.out, HasSubstr("\n  of the step: forward "));
 
   // Saying that it is done is no run.
   EXPECT_EQ(run.RunToEnd().exit_code, 0);

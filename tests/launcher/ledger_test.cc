@@ -26,6 +26,7 @@ LedgerEntry Entry(const std::string& hardware, double predicted_s, double measur
   entry.predicted_step_s = predicted_s;
   entry.measured_step_s = measured_s;
   entry.terms_s = {{"bubble", 0.25}, {"matmul", 0.75}};
+  entry.parts = {{"forward", 0.25, 0.5}, {"backward", 0.75, 0.5}};
   entry.planned_bytes = 1000;
   entry.peak_bytes = 990;
   return entry;
@@ -56,6 +57,23 @@ TEST(Ledger, SkipsWhatIsNoEntry) {
   EXPECT_EQ(ReadLedger(path).size(), 2);
 }
 
+// Versions before did not measure parts.
+TEST(Ledger, ReadsLinesWithoutParts) {
+  JobFolder folder;
+  const std::string path = folder.path() + "/ledger.jsonl";
+  LedgerEntry entry = Entry("cpu/1", 1, 2);
+  ASSERT_TRUE(AppendToLedger(path, entry).ok());
+  std::ifstream stream(path);
+  std::string line;
+  std::getline(stream, line);
+  const size_t begin = line.find("\"parts\":");
+  ASSERT_NE(begin, std::string::npos);
+  line.erase(begin, line.find("}},", begin) + 3 - begin);
+  std::ofstream(path) << line << "\n";
+  entry.parts.clear();
+  EXPECT_EQ(ReadLedger(path), std::vector<LedgerEntry>{entry});
+}
+
 TEST(Ledger, ReadsOnlyTheNewestOfAVeryLongFile) {
   JobFolder folder;
   const std::string path = folder.path() + "/ledger.jsonl";
@@ -84,6 +102,30 @@ TEST(ErrorOn, IsSignedInTheMiddleAndAbsoluteAtTheEnd) {
   EXPECT_NEAR(error->median, 0.02, 1e-12);
   EXPECT_NEAR(error->p90, 0.1, 1e-12);
   EXPECT_FALSE(ErrorOn(entries, "nowhere"));
+}
+
+TEST(ErrorOn, SaysInWhichPartOfTheStepItIs) {
+  LedgerEntry without = Entry("cpu", 1, 1);
+  without.parts.clear();
+  const auto error = ErrorOn({without, Entry("cpu", 1, 2)}, "cpu");
+  ASSERT_TRUE(error);
+  // Of a step of 2 s.
+  EXPECT_EQ(error->parts, (std::vector<std::pair<std::string, double>>{{"forward", -0.125},
+                                                                       {"backward", 0.125}}));
+}
+
+TEST(DifferenceText, NamesThePartThatDiffersMost) {
+  EXPECT_EQ(DifferenceText(Entry("cpu", 1, 1.1)), "");
+  EXPECT_EQ(
+      DifferenceText(Entry("cpu", 1, 1.5)),
+      "a step took 1.5 s, 50 % more than the 1 s predicted; the most of it in forward: 0.5 s, "
+      "0.25 s predicted");
+  EXPECT_EQ(DifferenceText(Entry("cpu", 1, 0.5)),
+            "a step took 0.5 s, 50 % less than the 1 s predicted; the most of it in backward: "
+            "0.5 s, 0.75 s predicted");
+  LedgerEntry without = Entry("cpu", 1, 2);
+  without.parts.clear();
+  EXPECT_EQ(DifferenceText(without), "a step took 2 s, 100 % more than the 1 s predicted");
 }
 
 TEST(ErrorOn, LooksAtTheLastFiftyRuns) {
@@ -119,7 +161,8 @@ TEST(RecordedErrorText, IsASentenceOrNothing) {
   EXPECT_EQ(RecordedErrorText(cluster), "");
   ASSERT_TRUE(AppendToLedger(LedgerPath(), Entry(HardwareKey(cluster), 1.031, 1)).ok());
   EXPECT_EQ(RecordedErrorText(cluster),
-            "recorded: 1 run on this profile, median error +3.1 %, p90 3.1 %");
+            "recorded: 1 run on this profile, median error +3.1 %, p90 3.1 %\n"
+            "  of the step: forward -25.0 %, backward +25.0 %");
   ASSERT_TRUE(AppendToLedger(LedgerPath(), Entry(HardwareKey(cluster), 0.951, 1)).ok());
   EXPECT_THAT(RecordedErrorText(cluster),
               testing::HasSubstr("recorded: 2 runs on this profile, median error -0.9 %"));
@@ -131,7 +174,7 @@ TEST(MeasureSteps, TakesTheMedianWithoutTheFirstStepsOfEachGeneration) {
   const std::string path = folder.path() + "/metrics.jsonl";
   const auto line = [](int step, double step_s, int generation) {
     return absl::StrCat("{\"step\":", step, ",\"step_s\":", step_s, ",\"generation\":", generation,
-                        "}\n");
+                        ",\"update_s\":", step_s / 4, "}\n");
   };
   std::string text = line(1, 100, 1);  // of an earlier run
   const auto before = static_cast<int64_t>(text.size());
@@ -145,6 +188,7 @@ TEST(MeasureSteps, TakesTheMedianWithoutTheFirstStepsOfEachGeneration) {
   ASSERT_TRUE(measured);
   EXPECT_EQ(measured->steps, 5);  // 1 1 3 3 3
   EXPECT_EQ(measured->median_s, 3);
+  EXPECT_EQ(measured->parts_s, (std::vector<std::pair<std::string, double>>{{"update", 0.75}}));
 }
 
 }  // namespace

@@ -31,6 +31,14 @@ TEST(MetricsLine, StatesEveryNumberAndItsBits) {
             "\"step_s\":0.5,\"generation\":3}");
 }
 
+TEST(MetricsLine, HasThePartsOfTheStepWhereTheyWereMeasured) {
+  StepReport report = Report();
+  report.parts = PartSeconds{{0.125, 0.25, 0.03125, 0.0625, 0.015625}};
+  EXPECT_TRUE(MetricsLine(report, 3).ends_with(
+      ",\"generation\":3,\"forward_s\":0.125,\"backward_s\":0.25,\"transfers_s\":0.03125,"
+      "\"reductions_s\":0.0625,\"update_s\":0.015625}"));
+}
+
 TEST(MetricsLine, HasTheHeldOutLossOnlyWhenItWasTaken) {
   StepReport report = Report();
   report.valid_loss = 3;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/estimate/rank_parts.h"
 #include "tests/plan/sample_jobs.h"
 
 namespace weft {
@@ -72,6 +73,47 @@ TEST(StepEstimate, TermsAddUpToTheTotalAndAreNotNegative) {
     }
     EXPECT_NEAR(sum_s / time.total_s(), 1, 1e-9) << LayoutText(layout);
   }
+}
+
+// Each stage's clock tells of the same step, in other parts.
+TEST(RankParts, AddUpToTheStepOnEveryStage) {
+  JobSpec job = SampleJob();
+  job.cluster.cores_per_node = 0;
+  int stages = 0;
+  for (const Layout& layout : SmallLayouts(job)) {
+    const Question question = Asked(job);
+    const TermSeconds time = EstimateStep(question, layout);
+    for (int stage = 0; stage < layout.pp; ++stage) {
+      const PartSeconds parts = RankPartsOf(question, layout, stage, time);
+      double sum_s = 0;
+      for (const double part_s : parts.seconds) {
+        EXPECT_GE(part_s, 0) << LayoutText(layout);
+        sum_s += part_s;
+      }
+      EXPECT_NEAR(sum_s, time.total_s() - time.of(TimeTerm::kStragglers), 1e-9 * sum_s)
+          << LayoutText(layout) << " stage " << stage;
+      EXPECT_GE(parts.of(StepPart::kTransfers) * (1 + 1e-9), time.of(TimeTerm::kBubble))
+          << LayoutText(layout) << " stage " << stage;
+      ++stages;
+    }
+  }
+  EXPECT_GT(stages, 40);
+}
+
+TEST(RankParts, EveryActionBelongsToOne) {
+  EXPECT_EQ(PartOf(Op::kForward), StepPart::kForward);
+  for (const Op op : {Op::kBackward, Op::kBackwardInput, Op::kBackwardWeight}) {
+    EXPECT_EQ(PartOf(op), StepPart::kBackward);
+  }
+  for (const Op op :
+       {Op::kRecvActivation, Op::kSendActivation, Op::kRecvGradient, Op::kSendGradient}) {
+    EXPECT_EQ(PartOf(op), StepPart::kTransfers);
+  }
+  for (const Op op :
+       {Op::kReduceKvCopies, Op::kReduceTiedEmbedding, Op::kReduceGradients, Op::kReduceNorm}) {
+    EXPECT_EQ(PartOf(op), StepPart::kReductions);
+  }
+  EXPECT_EQ(PartOf(Op::kUpdate), StepPart::kUpdate);
 }
 
 TEST(StepEstimate, NamesOfTermsStay) {
