@@ -337,12 +337,15 @@ class JobReader {
     CheckpointSpec& checkpoint = job_.checkpoint;
     values_.Read("checkpoint.folder", &checkpoint.folder);
     const YamlNode* interval = values_.Node("checkpoint.interval");
-    if (interval != nullptr && interval->is_scalar() && !interval->scalar.empty() &&
-        !ParseNumber(interval->scalar) &&
-        ParseNumber(interval->scalar.substr(0, interval->scalar.size() - 1))) {
+    const bool is_auto = interval != nullptr && interval->is_scalar() && interval->scalar == "auto";
+    if (is_auto) {
+      checkpoint.interval = 0;  // until there is a plan (JobFile::SettleInterval)
+    } else if (interval != nullptr && interval->is_scalar() && !interval->scalar.empty() &&
+               !ParseNumber(interval->scalar) &&
+               ParseNumber(interval->scalar.substr(0, interval->scalar.size() - 1))) {
       values_.Wrong("checkpoint.interval",
                     absl::StrCat("a duration (", interval->scalar,
-                                 ") is not supported yet; use a number of steps"));
+                                 ") is not supported yet; use a number of steps, or auto"));
     } else {
       values_.Read("checkpoint.interval", &checkpoint.interval);
     }

@@ -17,6 +17,7 @@
 #include "launcher/job_keys.h"
 #include "launcher/job_reader.h"
 #include "launcher/yaml_values.h"
+#include "plan/search/explain.h"
 
 namespace weft {
 namespace {
@@ -131,6 +132,12 @@ void AddBrokenRules(const std::vector<SpecIssue>& broken, const YamlNode& root, 
 
 }  // namespace
 
+void JobFile::SettleInterval(const Plan& plan) {
+  if (!auto_interval) return;
+  job.checkpoint.interval = BillOf(job, plan).best_interval_steps;
+  notes.push_back(absl::StrCat("checkpoint.interval: auto: ", job.checkpoint.interval, " steps"));
+}
+
 std::string JobFile::Locate(absl::string_view message) const {
   const size_t colon = message.find(": ");
   if (colon == absl::string_view::npos) return absl::StrCat(message);
@@ -176,6 +183,8 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
   }
   if (issues.empty() && options.check_files) CheckData(file.job, *tree, &issues);
   if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
+  const YamlNode* interval = YamlValues(*tree, "", &issues).Node("checkpoint.interval");
+  file.auto_interval = interval != nullptr && interval->scalar == "auto";
   file.tree = *std::move(tree);
   return file;
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "launcher/yaml_tree.h"
 #include "plan/job_spec.h"
+#include "plan/search/plan.h"
 
 namespace weft {
 
@@ -25,6 +26,12 @@ struct JobFile {
   JobSpec job;                     // Validate(job).empty()
   YamlNode tree;                   // aliases renamed, --set applied
   std::vector<std::string> notes;  // renamed aliases, sniffed formats, replaced model keys
+  // checkpoint.interval: auto. It is 0 in `job` until there is a plan: SettleInterval.
+  bool auto_interval = false;
+
+  // The interval that wastes least under `plan` (Bill::best_interval_steps) where it is auto;
+  // adds a note.
+  void SettleInterval(const Plan& plan);
 
   // "job.yaml:12: parallelism.tp: ..." for a message that begins with a dotted key, as those of
   // FindPlan do; the message itself if it does not.

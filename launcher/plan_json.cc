@@ -207,4 +207,31 @@ std::string PlanJson(const JobFile& file, const PlanReport& report, int max_reje
   return json.dump(2) + "\n";
 }
 
+std::string WhyJson(const JobFile& file, const Plan& plan, const std::string& asked,
+                    const absl::StatusOr<Plan>& other) {
+  const auto answer = [&](const Plan& one) -> Json {
+    return {{"layout", LayoutJson(one.layout)},
+            {"memory", MemoryJson(one)},
+            {"prediction", PredictionJson(file.job, one)},
+            {"engine_issues", IssuesJson(one.engine_issues)}};
+  };
+  Json json = {{"format_version", kPlanJsonVersion},
+               {"weft_version", Version()},
+               {"asked", asked},
+               {"plan", answer(plan)},
+               {"found", other.ok()}};
+  if (!other.ok()) {
+    json["reason"] = Text(other.status().message());
+  } else {
+    json["other"] = answer(*other);
+    json["is_the_plan"] = other->layout == plan.layout;
+    TermSeconds difference = other->time;
+    difference += -1 * plan.time;
+    json["difference"] = {{"step_s", other->time.total_s() - plan.time.total_s()},
+                          {"terms_s", TermsJson(difference)}};
+  }
+  json["notes"] = file.notes;
+  return json.dump(2) + "\n";
+}
+
 }  // namespace weft

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "launcher/job_yaml.h"
 #include "plan/search/explain.h"
 #include "plan/search/search.h"
@@ -26,5 +27,10 @@ struct PlanReport {
 
 // Indented, ends with a newline. `max_rejections`: how many losers are listed.
 std::string PlanJson(const JobFile& file, const PlanReport& report, int max_rejections);
+
+// The answer to "why not `asked`?": the plan, what is best under `asked` or why there is nothing,
+// and the differences of the terms, which sum to the difference of the steps.
+std::string WhyJson(const JobFile& file, const Plan& plan, const std::string& asked,
+                    const absl::StatusOr<Plan>& other);
 
 }  // namespace weft

@@ -65,7 +65,7 @@ void AddPlan(CLI::App& app, int* exit_code) {
   layout->excludes(why);
   plan->add_option("--svg", arguments->svg, "draw the pipeline schedule into this file")
       ->excludes(why);
-  plan->add_flag("--json", arguments->json, "print JSON (docs/plan_json.md)")->excludes(why);
+  plan->add_flag("--json", arguments->json, "print JSON (docs/plan_json.md)");
   plan->add_option("--explain", arguments->explain, "how many losing layouts to show, with reasons")
       ->check(CLI::Range(0, 1 << 20));
   plan->add_flag("--without-data", arguments->without_data, "plan where the data files are not");

@@ -118,9 +118,10 @@ PlanReport ReportOf(const JobSpec& job, Plan plan) {
 
 }  // namespace
 
-int AnswerPlan(const PlanArguments& arguments, const JobFile& file) {
+int AnswerPlan(const PlanArguments& arguments, JobFile file) {
   absl::StatusOr<Plan> plan = FindPlan(file.job, Purpose::kEstimate);
   if (!plan.ok()) return FailPlan(file, plan.status());
+  file.SettleInterval(*plan);
   if (!arguments.svg.empty()) {
     const int written = WriteSvg(arguments.svg, QuestionOf(file.job), plan->layout);
     if (written != kExitOk) return written;
@@ -169,6 +170,7 @@ int AnswerLayout(const PlanArguments& arguments, JobFile file) {
   if (!plan.ok())
     return Fail(
         absl::Status(plan.status().code(), absl::StrCat("--layout: ", plan.status().message())));
+  file.SettleInterval(*plan);
   if (!arguments.svg.empty()) {
     const int written = WriteSvg(arguments.svg, question, *layout);
     if (written != kExitOk) return written;
@@ -192,6 +194,10 @@ int AnswerWhy(const PlanArguments& arguments, const JobFile& file) {
   const absl::StatusOr<Plan> plan = FindPlan(file.job, Purpose::kEstimate);
   if (!plan.ok()) return FailPlan(file, plan.status());
   const absl::StatusOr<Plan> other = FindPlanUnder(file.job, *fixed, Purpose::kEstimate);
+  if (arguments.json) {
+    std::cout << WhyJson(file, *plan, arguments.why, other);
+    return other.ok() ? kExitOk : ExitCodeOf(other.status());
+  }
   PrintNotes(file);
   std::cout << "plan: " << LayoutText(plan->layout) << "\n";
   if (!other.ok()) {

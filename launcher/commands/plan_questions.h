@@ -23,10 +23,10 @@ struct PlanArguments {
 };
 
 // The plan for what the job asks: of what weft can run if it can run the job at all.
-int AnswerPlan(const PlanArguments& arguments, const JobFile& file);
+int AnswerPlan(const PlanArguments& arguments, JobFile file);
 // --layout: memory and time of exactly that layout, fitting or not.
 int AnswerLayout(const PlanArguments& arguments, JobFile file);
-// --why: the plan under these values beside the plan without them, term by term.
+// --why: the plan under these values beside the plan without them, term by term, or as JSON.
 int AnswerWhy(const PlanArguments& arguments, const JobFile& file);
 
 }  // namespace weft

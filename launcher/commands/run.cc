@@ -153,7 +153,10 @@ absl::StatusOr<Prepared> Prepare(const RunArguments& arguments, int* exit_code) 
     absl::StatusOr<Plan> plan = prepared.fixed ? PlanFor(job, *prepared.fixed, Purpose::kRun)
                                                : FindPlan(job, Purpose::kRun);
     status = plan.status();
-    if (plan.ok()) prepared.plan = *std::move(plan);
+    if (plan.ok()) {
+      prepared.plan = *std::move(plan);
+      prepared.file.SettleInterval(prepared.plan);
+    }
     if (status.ok()) status = CheckMemory(job, prepared.plan);
   }
   if (status.ok()) {

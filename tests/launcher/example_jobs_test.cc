@@ -26,7 +26,8 @@ TEST(ExampleJobs, AreReadAndPlanned) {
   for (const std::string& path : paths) {
     const auto file = ReadJobFile(path, {.sets = {}, .check_files = false});
     ASSERT_TRUE(file.ok()) << file.status();
-    const auto plan = FindPlan(file->job, Purpose::kRun);
+    const bool runs = RunIssues(file->job).empty();
+    const auto plan = FindPlan(file->job, runs ? Purpose::kRun : Purpose::kEstimate);
     EXPECT_TRUE(plan.ok()) << path << ": " << plan.status();
   }
 }
@@ -72,6 +73,54 @@ TEST(PlanJson, HasTheDocumentedFields) {
   }
   EXPECT_NEAR(json["prediction"]["step_s"].get<double>(), sum_s, 1e-12);
   EXPECT_EQ(json["rejections"].size(), std::min<size_t>(2, plan->rejections.size()));
+}
+
+// The same differences as in words: they sum to that of the steps.
+TEST(WhyJson, ComparesTermByTermOrSaysWhyThereIsNothing) {
+  const auto file = ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/quickstart.yaml",
+                                {.sets = {}, .check_files = false});
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto plan = FindPlan(file->job, Purpose::kEstimate);
+  const auto other = FindPlanUnder(file->job, {.tp = 2, .pp = 1}, Purpose::kEstimate);
+  ASSERT_TRUE(plan.ok() && other.ok());
+  const auto json = nlohmann::json::parse(WhyJson(*file, *plan, "tp=2,pp=1", other));
+  EXPECT_EQ(json["asked"], "tp=2,pp=1");
+  EXPECT_TRUE(json["found"]);
+  EXPECT_FALSE(json["is_the_plan"]);
+  EXPECT_EQ(json["other"]["layout"]["tp"], 2);
+  double sum_s = 0;
+  for (const auto& [term, seconds] : json["difference"]["terms_s"].items()) {
+    sum_s += seconds.get<double>();
+  }
+  const double difference_s = json["other"]["prediction"]["step_s"].get<double>() -
+                              json["plan"]["prediction"]["step_s"].get<double>();
+  EXPECT_NEAR(sum_s, difference_s, 1e-12);
+  EXPECT_NEAR(json["difference"]["step_s"].get<double>(), difference_s, 1e-12);
+
+  const auto none = FindPlanUnder(file->job, {.tp = 3}, Purpose::kEstimate);
+  const auto refusal = nlohmann::json::parse(WhyJson(*file, *plan, "tp=3", none));
+  EXPECT_FALSE(refusal["found"]);
+  EXPECT_EQ(refusal["reason"], std::string(none.status().message()));
+}
+
+TEST(SettleInterval, TakesTheIntervalThatWastesLeastWhereItIsAuto) {
+  for (const bool is_auto : {true, false}) {
+    auto file =
+        ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/llama3-8b.yaml",
+                    {.sets = {is_auto ? "checkpoint.interval=auto" : "checkpoint.interval=7"},
+                     .check_files = false});
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ(file->job.checkpoint.interval, is_auto ? 0 : 7);
+    const auto plan = FindPlan(file->job, Purpose::kEstimate);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const int64_t best = BillOf(file->job, *plan).best_interval_steps;
+    const size_t notes = file->notes.size();
+    file->SettleInterval(*plan);
+    EXPECT_EQ(file->job.checkpoint.interval, is_auto ? best : 7);
+    EXPECT_EQ(file->notes.size(), notes + (is_auto ? 1 : 0));
+    EXPECT_GT(best, 7);
+    EXPECT_EQ(BillOf(file->job, *plan).best_interval_steps, best);
+  }
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ std::vector<WrongFile> NotBuiltYet() {
        "job.yaml:3: model.model_type: bert is not supported yet; use gpt2, llama or mixtral"},
       {"duration", JobWith("steps: 20\n", "steps: 20\ncheckpoint: {interval: 30m}\n"),
        "job.yaml:16: checkpoint.interval: a duration (30m) is not supported yet; use a number of "
-       "steps"},
+       "steps, or auto"},
       {"weights", JobWith("corpus.txt", "corpus.txt, weight: 0.5"),
        "job.yaml:11: data.train.weight: 0.5 is not supported yet; use 1 or leave it out: files are "
        "sampled in proportion to their size"},
