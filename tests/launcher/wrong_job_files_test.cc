@@ -112,12 +112,13 @@ std::vector<WrongFile> NotBuiltYet() {
 std::vector<WrongFile> NotToBeRunYet() {
   return {
       {"layout",
-       JobWith("dp: 2, pp: 2, tp: 1}", "dp: 1, pp: 1, cp: 2, zero_stage: 1}\nlora: {r: 16}"),
+       JobWith("dp: 2, pp: 2, tp: 1}", "dp: 1, pp: 1, cp: 2}\nlora: {r: 16}"),
        "job.yaml:17: parallelism.cp: 2 is not supported yet; use 1\n"
-       "job.yaml:17: parallelism.zero_stage: 1 is not supported yet; use 0\n"
        "job.yaml:18: lora.r: 16 is not supported yet; leave the section lora out"},
-      {"recompute", JobWith("tp: 1}", "tp: 1}\nactivation_checkpointing: {mode: full}"),
-       "job.yaml:18: activation_checkpointing.mode: full is not supported yet; use none"},
+      {"recompute",
+       JobWith("tp: 1}", "tp: 1, pp_schedule: zb_h1}\nactivation_checkpointing: {mode: full}"),
+       "job.yaml:18: activation_checkpointing.mode: full with pp_schedule zb_h1 is not supported "
+       "yet; use none, or pp_schedule 1f1b"},
       {"offload", JobWith("tp: 1}", "tp: 1}\noffload: {optimizer: cpu}"),
        "job.yaml:18: offload.optimizer: cpu is not supported yet; use none"},
       {"head_chunks", JobWith("steps: 20", "steps: 20\n  head_chunk_tokens: 16"),
