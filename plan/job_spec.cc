@@ -337,8 +337,9 @@ std::vector<SpecIssue> RunIssues(const JobSpec& job) {
   if (job.training.head_chunk_tokens.value_or(0) > 0) {
     refuse("training.head_chunk_tokens", *job.training.head_chunk_tokens, "auto");
   }
-  if (job.optimizer.name != OptimizerKind::kAdamw && job.optimizer.name != OptimizerKind::kSgd) {
-    refuse("optimizer.name", OptimizerName(job.optimizer.name), "adamw or sgd");
+  const OptimizerKind optimizer = job.optimizer.name;
+  if (optimizer == OptimizerKind::kAdamw8bit || optimizer == OptimizerKind::kAdafactor) {
+    refuse("optimizer.name", OptimizerName(optimizer), "adamw, lion or sgd");
   }
   if (job.lora) {
     Add(issues, "lora.r",

@@ -27,6 +27,16 @@ void UpdateParameters(const OptimizerSpec& optimizer, double lr, double gradient
       device.Sgd(lr, decay, gradient_scale, piece.gradient, piece.weight);
       continue;
     }
+    if (optimizer.name == OptimizerKind::kLion) {
+      device.Lion({.lr = lr,
+                   .beta1 = optimizer.beta1,
+                   .beta2 = optimizer.beta2,
+                   .weight_decay = decay,
+                   .gradient_scale = gradient_scale},
+                  piece.gradient, piece.weight, piece.states.front().values);
+      continue;
+    }
+    CHECK(optimizer.name == OptimizerKind::kAdamw);
     CHECK(piece.states.size() == 2);
     device.Adamw({.lr = lr,
                   .beta1 = optimizer.beta1,

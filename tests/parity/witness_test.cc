@@ -15,7 +15,7 @@ JobSpec TenSteps() {
   return job;
 }
 
-// The three jobs between them take every branch of optimizer and schedule.
+// The four jobs between them take every branch of optimizer and schedule.
 std::vector<WitnessCase> Cases() {
   JobSpec linear = TenSteps();
   linear.lr_scheduler = {.type = LrSchedule::kLinear, .warmup_steps = 3, .decay_steps = 8};
@@ -25,7 +25,9 @@ std::vector<WitnessCase> Cases() {
   JobSpec sgd = TenSteps();
   sgd.optimizer = {.name = OptimizerKind::kSgd, .lr = 0.05, .weight_decay = 0.01};
   sgd.lr_scheduler = {.type = LrSchedule::kConstant};
-  return {{"cosine", TenSteps()}, {"linear", linear}, {"sgd", sgd}};
+  JobSpec lion = TenSteps();
+  lion.optimizer = {.name = OptimizerKind::kLion, .lr = 1e-4, .beta2 = 0.99};
+  return {{"cosine", TenSteps()}, {"linear", linear}, {"sgd", sgd}, {"lion", lion}};
 }
 
 TEST(Witness, PassesItsOwnExamination) {

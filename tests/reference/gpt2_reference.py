@@ -270,6 +270,12 @@ def update(weights, grads, moments, lr, scale, step, optimizer):
             weights[name] = weight - lr * (grad + decay * weight)
             continue
         b1, b2 = optimizer["beta1"], optimizer["beta2"]
+        if optimizer["name"] == "lion":  # arXiv:2302.06675, program 1
+            m = moments.get(name, 0.0)
+            direction = np.sign(b1 * m + (1 - b1) * grad)
+            moments[name] = b2 * m + (1 - b2) * grad
+            weights[name] = weight - lr * (direction + decay * weight)
+            continue
         m, v = moments.get(name, (0.0, 0.0))
         m, v = b1 * m + (1 - b1) * grad, b2 * v + (1 - b2) * grad**2
         moments[name] = (m, v)

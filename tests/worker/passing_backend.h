@@ -80,6 +80,9 @@ class PassingDevice : public Device {
              View exp_avg_sq) override {
     inner_.Adamw(adamw, gradient, param, exp_avg, exp_avg_sq);
   }
+  void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
+    inner_.Lion(lion, gradient, param, exp_avg);
+  }
   void Sgd(double lr, double weight_decay, double gradient_scale, View gradient,
            View param) override {
     inner_.Sgd(lr, weight_decay, gradient_scale, gradient, param);

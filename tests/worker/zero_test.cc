@@ -119,6 +119,25 @@ TEST(Zero, KeepsTheScaleOfGradientsWithSgdAndNoClipping) {
   }
 }
 
+TEST(Zero, CutsTheOneMomentOfLion) {
+  const ZeroCase c = {2, 3, 1, 1, k1f1b, 2};
+  const TestFolder folder;
+  JobSpec job = JobOf(c, folder);
+  job.optimizer = {.name = OptimizerKind::kLion, .lr = 3e-4, .beta2 = 0.99};
+  job.checkpoint.interval = 10;
+  const std::string single_folder = folder.Make("single");
+  const TrainingOutcome single = TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 12, job), single_folder);
+  const TrainingOutcome spread = TrainWith(job, LayoutOf(c, job), folder.Make("spread"));
+  ASSERT_EQ(spread.status(), absl::OkStatus());
+  ASSERT_LT(single.losses().back(), single.losses().front() - 0.5);
+  EXPECT_LT(RelativeDifference(spread.losses(), single.losses()), 1e-6);
+  EXPECT_EQ(spread.allocated_bytes, spread.planned_bytes);
+  const TrainingOutcome resumed = TrainWith(job, LayoutOf(c, job), folder.Make("resumed"),
+                                            single_folder + "/checkpoint/step-10");
+  const std::vector<double> losses = single.losses();
+  EXPECT_LT(RelativeDifference(resumed.losses(), {losses.begin() + 10, losses.end()}), 1e-6);
+}
+
 TEST(Zero, ContinuesFromACheckpointOfAnyOtherSharding) {
   const TestFolder folder;
   JobSpec job = JobOf({}, folder);

@@ -90,6 +90,16 @@ struct AdamwParameters {
 // is f32 whatever that type: gradients of parameters (dweight, dbias, dtable), which accumulate;
 // statistics (mean, rstd, lse, row_max, row_sum, target_logit); the table of Rotate; scratch; what
 // SumOfSquares, Adamw and Sgd are given.
+// Lion (Chen et al., arXiv:2302.06675, program 1): the sign of an average of moment and gradient,
+// beta1 to 1 - beta1; the moment itself averages with beta2. Decay is decoupled, as AdamW's.
+struct LionParameters {
+  double lr = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  double weight_decay = 0;
+  double gradient_scale = 1;  // from clipping, applied to the gradient first
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -185,6 +195,8 @@ class Device {
   // param, first and second moment are updated in place; gradient is left as it is.
   virtual void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
                      View exp_avg_sq) = 0;
+  // param and moment are updated in place. The sign of 0 is 0, that of a not-a-number is it.
+  virtual void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) = 0;
   // p -= lr * (gradient_scale * g + weight_decay * p)
   virtual void Sgd(double lr, double weight_decay, double gradient_scale, View gradient,
                    View param) = 0;

@@ -306,6 +306,38 @@ TEST_P(DeviceOps, AdamwDividesByTheRootPlusEpsNotByTheRootOfTheSum) {
   EXPECT_NEAR(static_cast<double>(Download(param)[0]), -0.5, 1e-6);
 }
 
+TEST_P(DeviceOps, LionFollowsThePaperOverTenSteps) {
+  constexpr int64_t kCount = 1003;
+  const LionParameters lion = {
+      .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1, .gradient_scale = 0.3};
+  const std::vector<float> start = Normal(kCount, 1);
+  Doubles p = ToDoubles(start);
+  Doubles m(kCount);
+  const View param = Upload(1, kCount, start);
+  const View exp_avg = Upload(1, kCount, std::vector<float>(kCount));
+  for (uint32_t step = 1; step <= 10; ++step) {
+    const std::vector<float> gradient = Normal(kCount, step, 0.01F);
+    device().Lion(lion, Upload(1, kCount, gradient), param, exp_avg);
+    for (size_t i = 0; i < p.size(); ++i) {
+      const double g = lion.gradient_scale * static_cast<double>(gradient[i]);
+      const double update = lion.beta1 * m[i] + (1 - lion.beta1) * g;
+      ASSERT_GT(std::abs(update), 1e-9) << "a sign that rounding decides says nothing";
+      m[i] = lion.beta2 * m[i] + (1 - lion.beta2) * g;
+      p[i] -= lion.lr * ((update > 0 ? 1 : -1) + lion.weight_decay * p[i]);
+    }
+  }
+  EXPECT_LT(RelativeError(Download(param), p), 2e-7);
+  EXPECT_LT(RelativeError(Download(exp_avg), m), 5e-7);
+}
+
+TEST_P(DeviceOps, LionLeavesAloneWhatHasNeitherGradientNorMoment) {
+  const View param = Upload(1, 3, {1, 2, -4});
+  const View exp_avg = Upload(1, 3, {0, -1, 0});
+  device().Lion({.lr = 0.5, .beta1 = 0.75, .beta2 = 0.5}, Upload(1, 3, {0, 2, -8}), param, exp_avg);
+  EXPECT_EQ(Download(param), (std::vector<float>{1, 2.5, -3.5}));  // -0.75 + 0.5 is below zero
+  EXPECT_EQ(Download(exp_avg), (std::vector<float>{0, 0.5, -4}));
+}
+
 TEST_P(DeviceOps, SgdFollowsItsFormula) {
   const View param = Upload(1, 3, {1, 2, -4});
   device().Sgd(0.5, 0.25, 2, Upload(1, 3, {1, 0, 3}), param);

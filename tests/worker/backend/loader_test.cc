@@ -67,7 +67,7 @@ TEST(LoadBackend, SaysWhichLibraryItNeedsIsMissing) {
 TEST(LoadBackend, RefusesAnotherAbi) {
   const auto api = LoadBackend(BackendKind::kCpu, WEFT_FAKE_BACKENDS "/wrong_abi");
   EXPECT_EQ(api.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(api), HasSubstr("is of another version; ABI 5 is needed"));
+  EXPECT_THAT(Message(api), HasSubstr("is of another version; ABI 6 is needed"));
 }
 
 TEST(LoadBackend, RefusesALibraryThatIsNoBackend) {

@@ -349,6 +349,14 @@ class CpuDevice final : public Device {
     }
     AdamwUpdate(adamw, Floats(gradient), Floats(param), Floats(exp_avg), Floats(exp_avg_sq), count);
   }
+  void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
+    const int64_t count = param.elements();
+    if (!Require(IsVector(param, count) && IsVector(gradient, count) && IsVector(exp_avg, count),
+                 "Lion", param)) {
+      return;
+    }
+    LionUpdate(lion, Floats(gradient), Floats(param), Floats(exp_avg), count);
+  }
   void Sgd(double lr, double weight_decay, double gradient_scale, View gradient,
            View param) override {
     if (!Require(IsVector(gradient, param.elements()) && IsVector(param, param.elements()), "Sgd",

@@ -132,6 +132,8 @@ double LossSumOf(const float* row_max, const float* row_sum, const float* target
 // optimizer.cc
 void AdamwUpdate(const AdamwParameters& adamw, const float* gradient, float* param, float* exp_avg,
                  float* exp_avg_sq, int64_t count);
+void LionUpdate(const LionParameters& lion, const float* gradient, float* param, float* exp_avg,
+                int64_t count);
 void SgdUpdate(double lr, double weight_decay, double gradient_scale, const float* gradient,
                float* param, int64_t count);
 

@@ -32,6 +32,26 @@ WEFT_CLONES void AdamwUpdate(const AdamwParameters& adamw, const float* gradient
   }
 }
 
+WEFT_CLONES void LionUpdate(const LionParameters& lion, const float* gradient, float* param,
+                            float* exp_avg, int64_t count) {
+  const auto gradient_scale = static_cast<float>(lion.gradient_scale);
+  const auto beta1 = static_cast<float>(lion.beta1);
+  const auto beta2 = static_cast<float>(lion.beta2);
+  const auto rest1 = static_cast<float>(1.0 - lion.beta1);
+  const auto rest2 = static_cast<float>(1.0 - lion.beta2);
+  const auto lr = static_cast<float>(lion.lr);
+  const auto decay = static_cast<float>(lion.lr * lion.weight_decay);
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = gradient[i] * gradient_scale;
+    const float m = exp_avg[i];
+    const float c = beta1 * m + rest1 * g;
+    const float sign = c > 0 ? 1.0F : c < 0 ? -1.0F : c;
+    exp_avg[i] = beta2 * m + rest2 * g;
+    param[i] -= lr * sign + decay * param[i];
+  }
+}
+
 WEFT_CLONES void SgdUpdate(double lr, double weight_decay, double gradient_scale,
                            const float* gradient, float* param, int64_t count) {
   const auto step_size = static_cast<float>(lr * gradient_scale);

@@ -342,6 +342,14 @@ class CudaDevice final : public Device {
     }
     Check(QueueAdamw(queue_, adamw, gradient, param, exp_avg, exp_avg_sq), "Adamw");
   }
+  void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
+    const int64_t count = param.elements();
+    if (!Require(IsF32(param, count) && IsF32(gradient, count) && IsF32(exp_avg, count), "Lion",
+                 param)) {
+      return;
+    }
+    Check(QueueLion(queue_, lion, gradient, param, exp_avg), "Lion");
+  }
   void Sgd(double lr, double weight_decay, double gradient_scale, View gradient,
            View param) override {
     if (!Require(IsF32(gradient, param.elements()) && IsF32(param, param.elements()), "Sgd",

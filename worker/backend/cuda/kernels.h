@@ -73,6 +73,8 @@ cudaError_t QueueSumOfSquares(const Queue& queue, View x, double* total);
 // optimizer.cu
 cudaError_t QueueAdamw(const Queue& queue, const AdamwParameters& adamw, View gradient, View param,
                        View exp_avg, View exp_avg_sq);
+cudaError_t QueueLion(const Queue& queue, const LionParameters& lion, View gradient, View param,
+                      View exp_avg);
 cudaError_t QueueSgd(const Queue& queue, double lr, double weight_decay, double gradient_scale,
                      View gradient, View param);
 

@@ -21,6 +21,18 @@ struct AdamwUpdate {
   }
 };
 
+// gradient, param, exp_avg -> param, exp_avg
+struct LionUpdate {
+  float gradient_scale, beta1, beta2, rest1, rest2, lr, decay;
+  __device__ void operator()(const float (&x)[3], float (&y)[2]) const {
+    const float g = x[0] * gradient_scale;
+    const float c = beta1 * x[2] + rest1 * g;
+    const float sign = c > 0 ? 1.0F : c < 0 ? -1.0F : c;
+    y[0] = x[1] - (lr * sign + decay * x[1]);
+    y[1] = beta2 * x[2] + rest2 * g;
+  }
+};
+
 // gradient, param -> param
 struct SgdUpdate {
   float step_size, decay;
@@ -54,6 +66,21 @@ cudaError_t QueueAdamw(const Queue& queue, const AdamwParameters& adamw, View gr
   float* const m = Floats(exp_avg);
   float* const v = Floats(exp_avg_sq);
   return Map<float, 4, 3>(queue.stream, update, {{Floats(gradient), p, m, v}, {p, m, v}},
+                          param.elements());
+}
+
+cudaError_t QueueLion(const Queue& queue, const LionParameters& lion, View gradient, View param,
+                      View exp_avg) {
+  const LionUpdate update = {.gradient_scale = static_cast<float>(lion.gradient_scale),
+                             .beta1 = static_cast<float>(lion.beta1),
+                             .beta2 = static_cast<float>(lion.beta2),
+                             .rest1 = static_cast<float>(1.0 - lion.beta1),
+                             .rest2 = static_cast<float>(1.0 - lion.beta2),
+                             .lr = static_cast<float>(lion.lr),
+                             .decay = static_cast<float>(lion.lr * lion.weight_decay)};
+  float* const p = Floats(param);
+  float* const m = Floats(exp_avg);
+  return Map<float, 3, 2>(queue.stream, update, {{Floats(gradient), p, m}, {p, m}},
                           param.elements());
 }
 
