@@ -16,10 +16,11 @@ using Pipeline = std::vector<std::vector<Action>>;
 
 Pipeline PipelineOf(ScheduleKind kind, int stages, int microbatches, int chunks = 1) {
   Pipeline pipeline;
+  const ModelShape model = {.num_blocks = stages * chunks, .num_heads = 1, .num_kv_heads = 1};
   for (int stage = 0; stage < stages; ++stage) {
     const Layout layout = {
         .pp = stages, .schedule = kind, .num_microbatches = microbatches, .virtual_stages = chunks};
-    pipeline.push_back(StepSchedule(ModelShape{}, layout, stage));
+    pipeline.push_back(StepSchedule(model, layout, stage));
   }
   return pipeline;
 }
