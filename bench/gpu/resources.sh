@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Compiles every kernel for every target, warnings as errors, and writes what ptxas says of each:
+# registers, shared memory, spills. Needs nvcc, no device; ten minutes where two cores are free.
+#   bash bench/gpu/resources.sh [REPORT]       default: bench/gpu/resources.txt
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+report=${1:-bench/gpu/resources.txt}
+targets=(80 89 90a 100)
+flags=(-std=c++17 -O3 -ftz=true -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Wshadow,-Werror -I.)
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for target in "${targets[@]}"; do
+  for source in worker/backend/cuda/*.cu; do
+    log=$work/$(basename "$source" .cu).$target
+    if ! nvcc "${flags[@]}" -gencode "arch=compute_$target,code=sm_$target" -Xptxas -v \
+      -c "$source" -o "$work/object" >"$log" 2>&1; then
+      cat "$log" >&2
+      echo "weft: resources.sh: $source does not compile for sm_$target" >&2
+      exit 1
+    fi
+  done
+done
+
+# One line per kernel and target: file, kernel, registers, static shared memory, spilled bytes.
+{
+  nvcc --version | sed -n 's/^Build /# nvcc: /p'
+  printf '%-16s %-7s %5s %7s %7s  %s\n' "# file" target regs shared spills kernel
+  for log in "$work"/*.*; do
+    [[ $log == "$work/object" ]] && continue
+    name=$(basename "$log")
+    c++filt <"$log" | awk -v file="${name%.*}" -v target="sm_${name##*.}" '
+      /Compiling entry function/ {
+        kernel = $0
+        sub(/.*Compiling entry function ./, "", kernel)
+        sub(/. for .sm_.*/, "", kernel)
+      }
+      /bytes spill stores/ {spills = $5 + $9}
+      /Used [0-9]+ registers/ {
+        registers = 0; shared = 0
+        for (i = 1; i < NF; i++) {
+          if ($i == "Used") registers = $(i + 1)
+          if ($(i + 1) == "bytes" && $(i + 2) ~ /^smem/) shared = $i
+        }
+        printf "%-16s %-7s %5d %7d %7d  %s\n", file, target, registers, shared, spills, kernel
+      }'
+  done | sed -e 's/(anonymous namespace):://g; s/weft:://g; s/  void /  /' \
+    -e 's/(.*//' | sort
+} >"$report"
+spilling=$(awk '!/^#/ && $5 > 0' "$report" | wc -l)
+echo "resources: $(grep -vc '^#' "$report") kernels in $report, $spilling of them spill registers"
