@@ -133,6 +133,21 @@ double BlockElements(const Pass& pass) {
          pass.tokens * (biases + activation + routing);
 }
 
+// Frozen weights of 8 or 4 bits are made 16 bits wide before each product that reads them: read
+// packed, written wide (the product itself reads them from there).
+double DequantizeSeconds(const Pass& pass) {
+  if (!pass.question.adapters) return 0;
+  const FrozenFormat format = pass.question.adapters->frozen;
+  if (format == FrozenFormat::kBf16) return 0;
+  const double packed_bytes = format == FrozenFormat::kInt8 ? 1 : 0.5625;  // with nf4's scales
+  constexpr double kWideBytes = 2;
+  const BlockShare& share = pass.share;
+  const double weights =
+      share.width * (2 * share.query + 2 * share.key_value + share.up + share.inner +
+                     share.experts * (share.expert_up + share.expert_inner));
+  return StreamingSeconds(pass.machine, weights * (packed_bytes + kWideBytes));
+}
+
 // Tensor parallelism of one block (Shoeybi et al., arXiv:1909.08053, 3; with sequence parallelism
 // arXiv:2205.05198, 4.2.2: gathers and reduce-scatters, and the backward pass gathers the inputs
 // again for their weight gradients).
@@ -185,7 +200,10 @@ void AddOverhead(const Pass& pass, double ops, TermSeconds& terms) {
 PassCost BlockPass(const Question& question, const Layout& layout, Recompute recompute) {
   const Pass pass(question, layout);
   const TimeHabits& habits = pass.habits;
-  const LinearSeconds matmul = BlockMatmuls(pass);
+  LinearSeconds matmul = BlockMatmuls(pass);
+  // Only the adapters have weight gradients: r columns beside thousands, left out here.
+  if (question.adapters) matmul.weight_gradient_s = 0;
+  const double dequantize_s = DequantizeSeconds(pass);
   const BothPasses attention = AttentionCore(pass);
   const BothPasses scores = StoredScores(pass);
   const double streaming_s =
@@ -202,7 +220,7 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   forward[TimeTerm::kMatmul] = pass.sharing * matmul.forward_s;
   forward[TimeTerm::kAttention] = pass.sharing * attention.forward_s;
   forward[TimeTerm::kStreaming] =
-      pass.sharing * (habits.streaming_forward * streaming_s + scores.forward_s);
+      pass.sharing * (habits.streaming_forward * streaming_s + scores.forward_s + dequantize_s);
   forward[TimeTerm::kTensorComm] =
       Exposed(tensor.forward_s, habits.tensor_hidden_forward, forward.total_s());
   forward[TimeTerm::kContextComm] = context.forward_s;
@@ -213,7 +231,7 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   backward[TimeTerm::kMatmul] = pass.sharing * (matmul.input_gradient_s + matmul.weight_gradient_s);
   backward[TimeTerm::kAttention] = pass.sharing * attention.backward_s;
   backward[TimeTerm::kStreaming] =
-      pass.sharing * (habits.streaming_backward * streaming_s + scores.backward_s);
+      pass.sharing * (habits.streaming_backward * streaming_s + scores.backward_s + dequantize_s);
   backward[TimeTerm::kTensorComm] =
       Exposed(tensor.backward_s, habits.tensor_hidden_backward, backward.total_s());
   backward[TimeTerm::kContextComm] = context.backward_s;
@@ -262,7 +280,8 @@ PassCost HeadPass(const Question& question, const Layout& layout) {
       static_cast<double>(SplitRange(question.model.vocab_size, 1, layout.tp, 0).size());
   const double pieces = layout.head_chunks;
   const double rows = pass.tokens / pieces;
-  const LinearSeconds matmul = LinearLayer(pass.machine, rows, vocab, pass.share.width);
+  LinearSeconds matmul = LinearLayer(pass.machine, rows, vocab, pass.share.width);
+  if (question.adapters) matmul.weight_gradient_s = 0;
   // Norm and its gradient; logits read for maximum and sum, read and written for the gradient.
   const double logits_s = StreamingSeconds(
       pass.machine, pass.machine.element_bytes * pass.habits.logit_passes * pass.tokens * vocab);

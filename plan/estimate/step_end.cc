@@ -5,6 +5,7 @@
 #include "plan/estimate/machine.h"
 #include "plan/estimate/state_bytes.h"
 #include "plan/estimate/step_estimate.h"
+#include "plan/shard.h"
 
 namespace weft {
 namespace {
@@ -113,6 +114,14 @@ TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, d
         LocalVocabulary(question, layout) * static_cast<double>(question.model.hidden_size);
     const RankGroup ends = {.ranks = 2, .per_node = world <= machine.slots_per_node ? 2.0 : 1.0};
     comm_s += AllReduceSeconds(machine, ends, habits.gradient_bytes * copy);
+  }
+  // Fewer kv heads than tp: neighbours that hold copies of one sum its k and v gradients first.
+  const int copies = KvHeadCopies(question.model, layout);
+  if (copies > 1 && !question.adapters) {
+    const RankGroup holders = GroupOf(machine, copies, 1, world);
+    const double head = static_cast<double>(question.model.head_dim * question.model.hidden_size);
+    comm_s += 2 * static_cast<double>(StageBlockCount(layout, question.model.num_blocks, stage)) *
+              AllReduceSeconds(machine, holders, habits.gradient_bytes * head);
   }
   const RankGroup everyone = GroupOf(machine, world, 1, world);
   comm_s += AllReduceSeconds(machine, everyone, 3 * sizeof(double));  // norm, loss, stop

@@ -38,19 +38,30 @@ std::string RangeText(int64_t begin, int64_t last) {
 }
 
 // Rows of cells as a table: the first column to the left, the others to the right.
+// Lines of at most this many columns, if a table's first two columns allow it.
+constexpr size_t kMostColumns = 100;
+
+// Columns that do not fit beside the others come below them, with the first column again.
 std::string Table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths(rows.front().size());
   for (const auto& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
   std::string text;
-  for (const auto& row : rows) {
-    std::string line = "  ";
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string pad(widths[i] - row[i].size(), ' ');
-      absl::StrAppend(&line, i == 0 ? "" : "  ", i == 0 ? row[i] : pad, i == 0 ? pad : row[i]);
+  size_t end = 1;
+  for (size_t begin = 1; begin < widths.size(); begin = end) {
+    size_t columns = 2 + widths[0];
+    for (end = begin; end < widths.size(); ++end) {
+      columns += 2 + widths[end];
+      if (end > begin && columns > kMostColumns) break;
     }
-    absl::StrAppend(&text, line, "\n");
+    for (const auto& row : rows) {
+      absl::StrAppend(&text, "  ", row[0], std::string(widths[0] - row[0].size(), ' '));
+      for (size_t i = begin; i < end; ++i) {
+        absl::StrAppend(&text, "  ", std::string(widths[i] - row[i].size(), ' '), row[i]);
+      }
+      text += "\n";
+    }
   }
   return text;
 }

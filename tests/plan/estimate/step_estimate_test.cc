@@ -257,6 +257,38 @@ TEST(StepEstimate, TiedEmbeddingCostsAReductionAcrossThePipeline) {
   EXPECT_NEAR(EstimateStep(Asked(job), layout).of(TimeTerm::kDataComm), 24, 1e-9);
 }
 
+TEST(StepEstimate, CopiesOfAKvHeadAreSummedBlockByBlock) {
+  JobSpec job = SampleJob();
+  job.model.family = ModelFamily::kLlama;
+  job.model.num_kv_heads = 4;
+  job.cluster.intra_node = {.latency_s = 0, .bytes_per_s = 1e9};
+  const Layout layout = {.tp = 4, .micro_batch_size = 4, .num_microbatches = 4};
+  const double alone_s = EstimateStep(Asked(job), layout).of(TimeTerm::kDataComm);
+  job.model.num_kv_heads = 2;  // each on two ranks: a ring of two moves the gradient once
+  const double shared_s = EstimateStep(Asked(job), layout).of(TimeTerm::kDataComm);
+  const double bytes = 4.0 * static_cast<double>(job.model.head_dim * job.model.hidden_size);
+  EXPECT_NEAR(shared_s - alone_s, 2.0 * static_cast<double>(job.model.num_blocks) * bytes / 1e9,
+              1e-9);
+}
+
+TEST(StepEstimate, FrozenLayersHaveNoWeightGradientsAndPackedOnesAreMadeWide) {
+  JobSpec job = SampleJob();
+  const Layout layout = {.micro_batch_size = 4, .num_microbatches = 4};
+  Question question = Asked(job);
+  question.cluster.cores_per_node = 0;
+  const double trained_s = EstimateStep(question, layout).of(TimeTerm::kMatmul);
+  question.adapters = LowRankAdapters{.rank = 8};
+  const TermSeconds wide = EstimateStep(question, layout);
+  EXPECT_NEAR(wide.of(TimeTerm::kMatmul) / trained_s, 2.0 / 3, 1e-9);
+  question.adapters->frozen = FrozenFormat::kNf4;
+  const TermSeconds packed = EstimateStep(question, layout);
+  const auto weights = static_cast<double>(job.model.num_blocks * 12 * job.model.hidden_size *
+                                           job.model.hidden_size);
+  // Four microbatches, each forward and backward.
+  EXPECT_NEAR(packed.of(TimeTerm::kStreaming) - wide.of(TimeTerm::kStreaming),
+              4 * 2 * 2.5625 * weights / question.cluster.device.StreamBytesPerS(), 1e-9);
+}
+
 TEST(StepEstimate, PipelineSendsEachMicrobatchThereAndBack) {
   JobSpec job = SampleJob();
   job.cluster = FreeCluster();

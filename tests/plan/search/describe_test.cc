@@ -5,7 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "plan/search/search.h"
 #include "tests/golden/golden.h"
 #include "tests/plan/sample_jobs.h"
@@ -79,6 +82,27 @@ TEST(PlanText, NamesTheBlocksOfEveryChunk) {
   const std::string text = TextOf(job, 0);
   EXPECT_NE(text.find("embedding, blocks 0-1, 4\n"), std::string::npos) << text;
   EXPECT_NE(text.find("blocks 2-3, 5, head and loss\n"), std::string::npos) << text;
+}
+
+// As many terms as 16-bit training has: the table is cut in two, both with the stage.
+TEST(PlanText, KeepsTablesWithinAHundredColumns) {
+  JobSpec job = LargeJob();
+  job.parallelism.pp = 2;
+  job.training.mixed_precision = Precision::kBf16;
+  job.cluster.device.peak_flops_per_s = {67e12, 989e12, 0};
+  const auto plan = FindPlan(job, Purpose::kEstimate);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const std::string text = PlanText(job, *plan, 0);
+  int headings = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (!absl::StartsWith(line, "  stage ")) continue;
+    headings += absl::StrContains(line, ":") ? 0 : 1;
+    EXPECT_LE(line.size(), 100U) << line;
+  }
+  EXPECT_EQ(headings, 2) << text;
+  for (const absl::string_view term : {"  weights", "  master_weights", "  guard", "  total"}) {
+    EXPECT_NE(text.find(std::string(term)), std::string::npos) << term;
+  }
 }
 
 TEST(PlanText, ShowsNoLosersWhenNoneAreWanted) {
