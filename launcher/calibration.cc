@@ -53,11 +53,19 @@ absl::Status ReadRates(const Json& probe, Cluster& cluster) {
     ASSIGN_OR_RETURN(point.precision, ParsePrecision(item.at("precision").get<std::string>()));
     device.matmuls.push_back(point);
   }
-  double fastest = 0;
-  for (const MatmulPoint& point : device.matmuls) fastest = std::max(fastest, point.flops_per_s);
+  const auto set_peak = [&](Precision precision, double* peak, double* efficiency) {
+    std::vector<MatmulPoint> points;
+    for (const MatmulPoint& point : device.matmuls) {
+      if (point.precision != precision) continue;
+      points.push_back(point);
+      *peak = std::max(*peak, point.flops_per_s);
+    }
+    if (!points.empty()) *efficiency = Share(SustainedFlopsPerS(points), *peak);
+  };
+  set_peak(Precision::kFp32, &device.peak_flops_per_s.fp32, &device.matmul_efficiency.fp32);
+  set_peak(Precision::kBf16, &device.peak_flops_per_s.bf16, &device.matmul_efficiency.bf16);
+  const double fastest = device.peak_flops_per_s.fp32;
   if (fastest <= 0) return absl::InternalError("no matrix product was measured");
-  device.peak_flops_per_s.fp32 = fastest;
-  device.matmul_efficiency.fp32 = Share(SustainedFlopsPerS(device.matmuls), fastest);
   device.attention_efficiency = Share(rates.at("attention_flops_per_s"), fastest);
   const double stream = rates.at("stream_bytes_per_s");
   device.peak_memory_bytes_per_s = Rounded(stream);

@@ -331,8 +331,9 @@ std::vector<SpecIssue> RunIssues(const JobSpec& job) {
   const auto refuse = [&](absl::string_view key, const auto& found, absl::string_view cure) {
     issues.push_back({std::string{key}, absl::StrCat(found, " is not supported yet; use ", cure)});
   };
-  if (job.training.mixed_precision != Precision::kFp32) {
-    refuse("training.mixed_precision", PrecisionName(job.training.mixed_precision), "fp32");
+  const Precision precision = job.training.mixed_precision;
+  if (precision == Precision::kFp16 || precision == Precision::kFp8) {
+    refuse("training.mixed_precision", PrecisionName(precision), "bf16 or fp32");
   }
   if (job.training.head_chunk_tokens.value_or(0) > 0) {
     refuse("training.head_chunk_tokens", *job.training.head_chunk_tokens, "auto");

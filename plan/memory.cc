@@ -13,21 +13,23 @@
 namespace weft {
 namespace {
 
-// Device::Attention's scratch: scores of one tile and their gradient (worker/backend/device.h).
+// AttentionScratchElements of worker/backend/device.h: scores of one tile and their gradient, and
+// ten tensors of one head where elements have 16 bits.
 constexpr int64_t kAttentionTileRows = 128;
 constexpr int64_t kAttentionTileKeys = 256;
 
 // Local sizes of one rank. Letters: glossary; `local` is this tp rank's part.
 struct LocalSizes {
-  int64_t rows = 0;         // N = B * T, tokens of a microbatch
-  int64_t hidden = 0;       // D
-  int64_t query = 0;        // H_local * E
-  int64_t key = 0;          // K_local * E
-  int64_t ffn = 0;          // F_local
-  int64_t vocab = 0;        // V_local
-  int64_t lse = 0;          // B * H_local * T
-  int64_t rotary = 0;       // T * E: cosines and sines of each position; 0 for gpt2
-  int64_t score_tiles = 0;  // two of attention's tiles, whatever the length of a sequence
+  int64_t rows = 0;                       // N = B * T, tokens of a microbatch
+  int64_t hidden = 0;                     // D
+  int64_t query = 0;                      // H_local * E
+  int64_t key = 0;                        // K_local * E
+  int64_t ffn = 0;                        // F_local
+  int64_t vocab = 0;                      // V_local
+  int64_t lse = 0;                        // B * H_local * T
+  int64_t rotary = 0;                     // T * E: cosines and sines of each position; 0 for gpt2
+  int64_t score_scratch = 0;              // Device::Attention's
+  ElementType type = ElementType::kFp32;  // of activations
 };
 
 class List {
@@ -51,8 +53,9 @@ int64_t LocalRows(absl::Span<const TensorShard> shards, absl::string_view suffix
 }
 
 LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layout& layout,
-                   absl::Span<const TensorShard> shards) {
+                   const Numerics& numerics, absl::Span<const TensorShard> shards) {
   LocalSizes sizes;
+  sizes.type = numerics.compute();
   sizes.rows = layout.micro_batch_size * batch.seq_len;
   sizes.hidden = model.hidden_size;
   sizes.query = LocalRows(shards, ".attn.q.weight");
@@ -61,13 +64,15 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
   sizes.vocab = LocalRows(shards, model.tied_embeddings ? "embed.tokens.weight" : "head.weight");
   sizes.lse = sizes.query / model.head_dim * sizes.rows;
   if (model.family == ModelFamily::kLlama) sizes.rotary = batch.seq_len * model.head_dim;
-  sizes.score_tiles =
+  sizes.score_scratch =
       2 * std::min(batch.seq_len, kAttentionTileRows) * std::min(batch.seq_len, kAttentionTileKeys);
+  if (sizes.type != ElementType::kFp32) sizes.score_scratch += 10 * batch.seq_len * model.head_dim;
   return sizes;
 }
 
-// "weights/<bucket>", "gradients/<bucket>", "exp_avg/<bucket>", "exp_avg_sq/<bucket>". Each prefix
-// is one run of neighbours, so that gradients can be cleared in one call.
+// "weights/<bucket>", "gradients/<bucket>", "master/<bucket>" (16-bit precisions),
+// "exp_avg/<bucket>", "exp_avg_sq/<bucket>". Each prefix is one run of neighbours, so that
+// gradients can be cleared in one call.
 void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
                     const Numerics& numerics, List& list) {
   int64_t largest = 0;
@@ -88,6 +93,19 @@ void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
   }
 }
 
+// What is kept in fp32 whatever the activations are: sums and what comes from them, and what
+// becomes no activation.
+bool IsStatistic(absl::string_view name) {
+  for (const char* suffix : {"_mean", "_rstd", "lse", "row_max", "row_sums", "scores", "rotary"}) {
+    if (absl::EndsWith(name, suffix)) return true;
+  }
+  return false;
+}
+
+ElementType TypeOf(absl::string_view name, const LocalSizes& sizes) {
+  return IsStatistic(name) ? ElementType::kFp32 : sizes.type;
+}
+
 enum class Activations { kKept, kRecomputed };
 
 // What a block's forward pass saves for its backward pass: the part that is kept, or what is left.
@@ -98,7 +116,7 @@ void AddBlockActivations(ModelFamily family, const LocalSizes& sizes, Recompute 
   const auto add = [&](absl::string_view name, int64_t elements) {
     if (IsKept(name, recompute) != kept) return;
     list.Add(kept ? MemoryKind::kActivations : MemoryKind::kWorkspace,
-             absl::StrCat(prefix, "/", name), elements);
+             absl::StrCat(prefix, "/", name), elements, TypeOf(name, sizes));
   };
   const bool has_mean = family == ModelFamily::kGpt2;   // LayerNorm; RMSNorm has none
   const bool has_gate = family == ModelFamily::kLlama;  // SwiGLU
@@ -124,7 +142,7 @@ void AddBlockActivations(ModelFamily family, const LocalSizes& sizes, Recompute 
 void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) {
   const int64_t n = sizes.rows;
   const auto add = [&](absl::string_view name, int64_t elements) {
-    list.Add(MemoryKind::kWorkspace, absl::StrCat("work/", name), elements);
+    list.Add(MemoryKind::kWorkspace, absl::StrCat("work/", name), elements, TypeOf(name, sizes));
   };
   add("dnorm", n * sizes.hidden);  // [N, D] gradient of a norm's output
   add("dact", n * sizes.ffn);      // [N, F]
@@ -133,7 +151,7 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
   add("dq", n * sizes.query);                                      // [N, H*E]
   add("dk", n * sizes.key);                                        // [N, K*E]
   add("dv", n * sizes.key);                                        // [N, K*E]
-  add("scores", sizes.score_tiles);                                // 2 tiles of attention
+  add("scores", sizes.score_scratch);                              // scratch of attention
   if (sizes.rotary > 0) add("rotary", sizes.rotary);  // [T, E] filled once (worker/rotary.h)
 }
 
@@ -142,7 +160,8 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
 void AddHeadWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) {
   const int64_t n = sizes.rows;
   const auto add = [&](absl::string_view name, int64_t elements) {
-    list.Add(MemoryKind::kWorkspace, absl::StrCat("work/head/", name), elements);
+    list.Add(MemoryKind::kWorkspace, absl::StrCat("work/head/", name), elements,
+             TypeOf(name, sizes));
   };
   add("x", n * sizes.hidden);                             // [N, D] output of the last block
   if (family == ModelFamily::kGpt2) add("norm_mean", n);  // [N, 1]
@@ -170,12 +189,28 @@ int64_t ElementBytes(ElementType type) {
   return 0;
 }
 
+ElementType Numerics::compute() const {
+  switch (precision) {
+    case Precision::kFp32:
+      return ElementType::kFp32;
+    case Precision::kBf16:
+    case Precision::kFp8:  // of linear layers alone
+      return ElementType::kBf16;
+    case Precision::kFp16:
+      return ElementType::kFp16;
+  }
+  CHECK(false);
+  return ElementType::kFp32;
+}
+
 absl::string_view MemoryKindName(MemoryKind kind) {
   switch (kind) {
     case MemoryKind::kWeights:
       return "weights";
     case MemoryKind::kGradients:
       return "gradients";
+    case MemoryKind::kMasterWeights:
+      return "master weights";
     case MemoryKind::kOptimizer:
       return "optimizer";
     case MemoryKind::kActivations:
@@ -229,8 +264,11 @@ std::vector<StateBuffer> StateBuffersOf(int64_t elements, const Layout& layout,
   const int64_t part = PartElements(elements, sharding.parts, BucketUnit(numerics.optimizer));
   const int64_t whole = part * sharding.parts;
   std::vector<StateBuffer> buffers = {
-      {MemoryKind::kWeights, "weights", sharding.weights ? part : whole},
+      {MemoryKind::kWeights, "weights", sharding.weights ? part : whole, numerics.compute()},
       {MemoryKind::kGradients, "gradients", sharding.gradients ? part : whole}};
+  if (numerics.has_master_weights()) {
+    buffers.push_back({MemoryKind::kMasterWeights, "master", part});
+  }
   for (const absl::string_view state : StateNames(numerics.optimizer)) {
     buffers.push_back({MemoryKind::kOptimizer, state, part});
   }
@@ -243,7 +281,9 @@ std::vector<StateBuffer> WholeBuffersOf(int64_t elements, const Layout& layout,
   const int64_t whole =
       sharding.parts * PartElements(elements, sharding.parts, BucketUnit(numerics.optimizer));
   std::vector<StateBuffer> buffers;
-  if (sharding.weights) buffers.push_back({MemoryKind::kCommunication, "weights", whole});
+  if (sharding.weights) {
+    buffers.push_back({MemoryKind::kCommunication, "weights", whole, numerics.compute()});
+  }
   if (sharding.gradients) buffers.push_back({MemoryKind::kCommunication, "gradients", whole});
   return buffers;
 }
@@ -270,7 +310,7 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
                           int rank, const Numerics& numerics, const ActivationSlots& slots) {
   const GridCoordinates at = layout.grid().CoordinatesOf(rank);
   const std::vector<TensorShard> shards = ShardsOf(model, layout, rank);
-  const LocalSizes sizes = SizesOf(model, batch, layout, shards);
+  const LocalSizes sizes = SizesOf(model, batch, layout, numerics, shards);
   const bool first = at.pp == 0;
   const bool last = at.pp == layout.pp - 1;
   const bool split_backward = layout.schedule == ScheduleKind::kZeroBubbleH1;
@@ -288,12 +328,12 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
     // Gradient of the last block's output [N, D], which its weight gradients need. Those of other
     // gradients that weight gradients need take the place of activations that nobody needs then.
     if (split_backward) {
-      list.Add(MemoryKind::kActivations, absl::StrCat("slot", slot, "/dy"), boundary);
+      list.Add(MemoryKind::kActivations, absl::StrCat("slot", slot, "/dy"), boundary, sizes.type);
     }
   }
   // Gradient of the last block's output [N, D], made by the head's half of the forward action.
   for (int64_t head = 0; last && head < slots.heads; ++head) {
-    list.Add(MemoryKind::kActivations, absl::StrCat("head", head, "/dx"), boundary);
+    list.Add(MemoryKind::kActivations, absl::StrCat("head", head, "/dx"), boundary, sizes.type);
   }
   AddBlockActivations(model.family, sizes, recompute, Activations::kRecomputed, "work/recomputed",
                       list);
@@ -301,9 +341,9 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
   if (last) AddHeadWorkspace(model.family, sizes, list);
   if (!last || layout.virtual_stages > 1) {
     // [N, D]: gradient on its way through a chunk's blocks; what comes from and goes to the next.
-    list.Add(MemoryKind::kWorkspace, "work/dx", boundary);
-    list.Add(MemoryKind::kCommunication, "comm/recv_gradient", boundary);
-    list.Add(MemoryKind::kCommunication, "comm/send_activation", boundary);
+    list.Add(MemoryKind::kWorkspace, "work/dx", boundary, sizes.type);
+    list.Add(MemoryKind::kCommunication, "comm/recv_gradient", boundary, sizes.type);
+    list.Add(MemoryKind::kCommunication, "comm/send_activation", boundary, sizes.type);
   }
   // [M*N, 1]
   const int64_t step_tokens = layout.num_microbatches * sizes.rows;

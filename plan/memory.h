@@ -17,6 +17,7 @@ namespace weft {
 enum class MemoryKind {
   kWeights,
   kGradients,
+  kMasterWeights,  // fp32, beside weights of 16 bits
   kOptimizer,
   kActivations,    // saved by a forward pass for its backward pass, one slot per live microbatch
   kWorkspace,      // dies within one action; and the table of rotary positions
@@ -53,6 +54,11 @@ struct RankMemory {
 struct Numerics {
   Precision precision = Precision::kFp32;
   OptimizerStates optimizer = OptimizerStates::kTwoMoments;
+
+  // Of weights and activations; gradients of weights, statistics and optimizer states are fp32.
+  ElementType compute() const;
+  // Weights of 16 bits are rounded copies of fp32 ones, which the optimizer works on.
+  bool has_master_weights() const { return compute() != ElementType::kFp32; }
 };
 
 // Whether a block keeps its activation `tensor` ("norm1_out") until its backward pass. If not, it
@@ -62,7 +68,7 @@ bool IsKept(absl::string_view tensor, Recompute recompute);
 // One of the buffers of a bucket's model states, "<prefix>/<bucket>".
 struct StateBuffer {
   MemoryKind kind = MemoryKind::kWeights;
-  absl::string_view prefix;  // "weights", "gradients", "exp_avg"
+  absl::string_view prefix;  // "weights", "gradients", "master", "exp_avg"
   int64_t elements = 0;
   ElementType type = ElementType::kFp32;
 };

@@ -119,8 +119,9 @@ StageMemoryTable::Sample StageMemoryTable::SampleOf(const Key& key) const {
 MemoryBytes StageMemoryTable::BytesOf(const Sample& sample, const ActivationSlots& slots) const {
   const auto& [model, layout, batch, rank] = sample;
   MemoryBytes bytes = BytesByKind(PlanRankMemory(model, batch, layout, rank, numerics_, slots));
-  for (const MemoryKind kind : {MemoryKind::kWeights, MemoryKind::kGradients,
-                                MemoryKind::kOptimizer, MemoryKind::kTokens}) {
+  for (const MemoryKind kind :
+       {MemoryKind::kWeights, MemoryKind::kGradients, MemoryKind::kMasterWeights,
+        MemoryKind::kOptimizer, MemoryKind::kTokens}) {
     bytes.by_kind[static_cast<size_t>(kind)] = 0;
   }
   return bytes;

@@ -77,7 +77,7 @@ BlockWorkspace Block::GetWorkspace(Arena& arena) const {
   work.dq = arena.Get("work/dq", rows, query);
   work.dk = arena.Get("work/dk", rows, key);
   work.dv = arena.Get("work/dv", rows, key);
-  work.scores = arena.Get("work/scores", 1, AttentionScratchElements(attention_));
+  work.scores = arena.Get("work/scores", 1, AttentionScratchElements(attention_, q_.weight.dtype));
   if (model_.family == ModelFamily::kLlama) {
     work.rotary = arena.Get("work/rotary", attention_.seq_len, attention_.head_dim);
     device_.CopyIn(work.rotary, RotaryTable(model_, attention_.seq_len).data());

@@ -29,7 +29,7 @@ struct NamedView {
 // The weight and each optimizer state of `piece`, by the names that checkpoints use.
 std::vector<NamedView> TensorsOf(const OwnPiece& piece) {
   const std::string& name = piece.shard.tensor.name;
-  std::vector<NamedView> tensors = {{name, piece.weight}};
+  std::vector<NamedView> tensors = {{name, piece.master}};
   for (const auto& [state, values] : piece.states) {
     tensors.push_back({absl::StrCat("optimizer.", state, ".", name), values});
   }
@@ -99,6 +99,7 @@ absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
       }
       device.CopyIn(view, values.data());
     }
+    RoundWeight(piece, device);
   }
   return manifest;
 }

@@ -24,28 +24,27 @@ void UpdateParameters(const OptimizerSpec& optimizer, double lr, double gradient
   for (const OwnPiece& piece : own) {
     const double decay = piece.shard.tensor.is_matrix() ? optimizer.weight_decay : 0;
     if (optimizer.name == OptimizerKind::kSgd) {
-      device.Sgd(lr, decay, gradient_scale, piece.gradient, piece.weight);
-      continue;
-    }
-    if (optimizer.name == OptimizerKind::kLion) {
+      device.Sgd(lr, decay, gradient_scale, piece.gradient, piece.master);
+    } else if (optimizer.name == OptimizerKind::kLion) {
       device.Lion({.lr = lr,
                    .beta1 = optimizer.beta1,
                    .beta2 = optimizer.beta2,
                    .weight_decay = decay,
                    .gradient_scale = gradient_scale},
-                  piece.gradient, piece.weight, piece.states.front().values);
-      continue;
+                  piece.gradient, piece.master, piece.states.front().values);
+    } else {
+      CHECK(optimizer.name == OptimizerKind::kAdamw);
+      CHECK(piece.states.size() == 2);
+      device.Adamw({.lr = lr,
+                    .beta1 = optimizer.beta1,
+                    .beta2 = optimizer.beta2,
+                    .eps = optimizer.eps,
+                    .weight_decay = decay,
+                    .gradient_scale = gradient_scale,
+                    .step = step},
+                   piece.gradient, piece.master, piece.states[0].values, piece.states[1].values);
     }
-    CHECK(optimizer.name == OptimizerKind::kAdamw);
-    CHECK(piece.states.size() == 2);
-    device.Adamw({.lr = lr,
-                  .beta1 = optimizer.beta1,
-                  .beta2 = optimizer.beta2,
-                  .eps = optimizer.eps,
-                  .weight_decay = decay,
-                  .gradient_scale = gradient_scale,
-                  .step = step},
-                 piece.gradient, piece.weight, piece.states[0].values, piece.states[1].values);
+    RoundWeight(piece, device);
   }
 }
 

@@ -19,7 +19,7 @@ double PrimaryGradientSquares(absl::Span<const OwnPiece> own, Device& device);
 double ClipFactor(double gradient_norm, double clip);
 
 // One step of AdamW, Lion or SGD on all of `own`. `step` counts from 1; gradients are left as they
-// are, `gradient_scale` applies on the way.
+// are, `gradient_scale` applies on the way. Weights of 16 bits become the updated ones, rounded.
 void UpdateParameters(const OptimizerSpec& optimizer, double lr, double gradient_scale,
                       int64_t step, absl::Span<const OwnPiece> own, Device& device);
 

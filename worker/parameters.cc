@@ -25,9 +25,10 @@ View Reshaped(View row, const TensorShard& shard) {
 }  // namespace
 
 Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
-                       OptimizerStates states, Arena& arena) {
+                       const Numerics& numerics, Arena& arena) {
   const Sharding sharding = ShardingOf(layout);
   const int part = layout.grid().DataIndexOf(rank) % sharding.parts;
+  const OptimizerStates states = numerics.optimizer;
   const int64_t unit = BucketUnit(states);
   const std::vector<Bucket> buckets = BucketsOf(model, layout, rank, states);
   int64_t largest = 0;
@@ -51,6 +52,9 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
     BucketViews& views = buckets_.emplace_back();
     get("weights", sharding.weights, &views.own_weights, &views.weights);
     get("gradients", sharding.gradients, &views.own_gradients, &views.gradients);
+    const View master = numerics.has_master_weights()
+                            ? arena.Get(absl::StrCat("master/", bucket.name), 1, size)
+                            : views.own_weights;
     std::vector<OptimizerState> own_states;
     for (const absl::string_view state : StateNames(states)) {
       own_states.push_back({state, arena.Get(absl::StrCat(state, "/", bucket.name), 1, size)});
@@ -72,6 +76,7 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
       owned.range = piece.range;
       owned.weight = own(views.own_weights);
       owned.gradient = own(views.own_gradients);
+      owned.master = own(master);
       for (const auto& [name, values] : own_states) owned.states.push_back({name, own(values)});
     }
   }
@@ -106,6 +111,10 @@ Norm Parameters::GetNorm(absl::string_view name) const {
           .bias = pair.bias,
           .weight_gradient = pair.weight_gradient,
           .bias_gradient = pair.bias_gradient};
+}
+
+void RoundWeight(const OwnPiece& piece, Device& device) {
+  if (piece.weight.data != piece.master.data) device.Copy(piece.weight, piece.master);
 }
 
 void MultiplyLinear(const Linear& linear, View x, View y, Device& device) {

@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "plan/buckets.h"
 #include "plan/layout.h"
+#include "plan/memory.h"
 #include "plan/model.h"
 #include "plan/optimizer.h"
 #include "plan/shard.h"
@@ -37,7 +38,9 @@ struct OwnPiece {
   TensorShard shard;
   Range range;
   View weight;
-  View gradient;                       // a sum over the data group once it is reduced
+  View gradient;  // a sum over the data group once it is reduced
+  // fp32: what the optimizer works on and checkpoints hold. `weight` itself where that is fp32.
+  View master;
   std::vector<OptimizerState> states;  // in the order of StateNames
 };
 
@@ -61,7 +64,7 @@ struct Norm {
 
 class Parameters {
  public:
-  Parameters(const ModelShape& model, const Layout& layout, int rank, OptimizerStates states,
+  Parameters(const ModelShape& model, const Layout& layout, int rank, const Numerics& numerics,
              Arena& arena);
 
   absl::Span<const Parameter> all() const { return parameters_; }
@@ -83,6 +86,9 @@ class Parameters {
   std::vector<BucketViews> buckets_;
   View all_gradients_;
 };
+
+// After a change of piece.master: piece.weight = master, rounded. Nothing where they are one.
+void RoundWeight(const OwnPiece& piece, Device& device);
 
 // y [N, out] = x [N, in] weight^T, without the bias.
 void MultiplyLinear(const Linear& linear, View x, View y, Device& device);

@@ -101,15 +101,19 @@ int64_t ElementsOf(const MatmulPoint& shape) {
 // y[m, n] = x[m, k] w[n, k]^T, as linear layers do.
 absl::StatusOr<double> TimeMatmul(Device& device, Workspace& workspace, const MatmulPoint& shape) {
   workspace.Reset();
-  const View x = workspace.Take(shape.m, shape.k);
-  const View w = workspace.Take(shape.n, shape.k);
-  const View y = workspace.Take(shape.m, shape.n);
+  View x = workspace.Take(shape.m, shape.k);
+  View w = workspace.Take(shape.n, shape.k);
+  View y = workspace.Take(shape.m, shape.n);
+  for (View* view : {&x, &w, &y}) {
+    if (shape.precision == Precision::kBf16) view->dtype = DType::kBf16;
+  }
   return Time(device, [&] { device.MatMul(x, Transpose::kNo, w, Transpose::kYes, 0, y); });
 }
 
-absl::StatusOr<std::vector<MatmulPoint>> MeasureMatmuls(Device& device, double seconds) {
+absl::StatusOr<std::vector<MatmulPoint>> MeasureMatmuls(Device& device, Precision precision,
+                                                        double seconds) {
   // A first look at the speed decides which shapes there is time for.
-  MatmulPoint look{.m = 256, .n = 512, .k = 512};
+  MatmulPoint look{.m = 256, .n = 512, .k = 512, .precision = precision};
   double look_s = 0;
   {
     ASSIGN_OR_RETURN(Workspace workspace, Workspace::Make(device, ElementsOf(look)));
@@ -123,6 +127,7 @@ absl::StatusOr<std::vector<MatmulPoint>> MeasureMatmuls(Device& device, double s
   const Clock::time_point start = Clock::now();
   std::vector<MatmulPoint> points;
   for (MatmulPoint& shape : shapes) {
+    shape.precision = precision;
     if (!points.empty() && Seconds(Clock::now() - start) > 1.5 * seconds) break;
     double matmul_s = 0;
     ASSIGN_OR_RETURN(matmul_s, TimeMatmul(device, workspace, shape));
@@ -237,7 +242,11 @@ absl::StatusOr<DeviceRates> MeasureRates(Device& device, double seconds) {
   ASSIGN_OR_RETURN(rates.stream_bytes_per_s, MeasureStream(device));
   ASSIGN_OR_RETURN(rates.operation_bytes_per_s, MeasureOperations(device));
   ASSIGN_OR_RETURN(rates.attention_flops_per_s, MeasureAttention(device));
-  ASSIGN_OR_RETURN(rates.matmuls, MeasureMatmuls(device, 0.8 * seconds));
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    ASSIGN_OR_RETURN(const std::vector<MatmulPoint> points,
+                     MeasureMatmuls(device, precision, 0.4 * seconds));
+    rates.matmuls.insert(rates.matmuls.end(), points.begin(), points.end());
+  }
   return rates;
 }
 

@@ -90,8 +90,7 @@ absl::Status Trainer::Allocate(int rank) {
   const RankMemory memory = PlanRankMemory(job_.model, job_.batch(), layout_, rank, numerics);
   planned_bytes_ = memory.total_bytes();
   ASSIGN_OR_RETURN(arena_, Arena::Create(memory, device_));
-  parameters_ =
-      std::make_unique<Parameters>(job_.model, layout_, rank, numerics.optimizer, *arena_);
+  parameters_ = std::make_unique<Parameters>(job_.model, layout_, rank, numerics, *arena_);
   zero_ = std::make_unique<Zero>(*parameters_, device_, *groups_);
   stage_ = std::make_unique<Stage>(job_.model, job_.batch(), *parameters_, *zero_, *arena_, device_,
                                    *groups_);
@@ -121,7 +120,8 @@ absl::Status Trainer::LoadOrInitialize() {
       FillInitialValues(box, job_.training.seed, rest.first(count));
       rest.remove_prefix(count);
     }
-    device_.CopyIn(piece.weight, values.data());
+    device_.CopyIn(piece.master, values.data());
+    RoundWeight(piece, device_);
   }
   return zero_->GatherAllParameters();
 }
@@ -311,7 +311,7 @@ void Trainer::ForEachShard(const std::function<void(const TensorShard& shard, Sh
   for (const OwnPiece& piece : parameters_->own()) {
     values.resize(static_cast<size_t>(piece.range.size()));
     for (const ShardKind kind : {ShardKind::kWeight, ShardKind::kGradient}) {
-      device_.CopyOut(values.data(), kind == ShardKind::kWeight ? piece.weight : piece.gradient);
+      device_.CopyOut(values.data(), kind == ShardKind::kWeight ? piece.master : piece.gradient);
       absl::Span<const float> rest = values;
       for (const TensorShard& box : BoxesOf(piece.shard, piece.range)) {
         const auto count = static_cast<size_t>(box.elements());

@@ -164,7 +164,10 @@ HeadActivations HeadActivationBytes(const Question& question, const Layout& layo
                             static_cast<double>(habits.vocabulary_multiple);
   HeadActivations head;
   head.saved = 2 * BoundaryBytes(question, layout);
-  const double wide = question.precision == Precision::kFp32 && !habits.arena ? 2 : 1;
+  // An arena's logits become their gradient in place: as wide as any activation.
+  const double wide = question.precision == Precision::kFp32 && !habits.arena ? 2
+                      : habits.arena ? ActivationBytes(question.precision) / 4.0
+                                     : 1;
   head.logits = wide * (habits.fused_loss ? habits.fused_logit_bytes : habits.logit_bytes) *
                 tokens * vocabulary / std::max(1, layout.head_chunks);
   return head;

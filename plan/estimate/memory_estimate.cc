@@ -155,6 +155,15 @@ double CommunicationBytes(const Question& question, const Layout& layout, int st
   return bytes;
 }
 
+// What attention is given, in fp32: two tiles of scores, and ten tensors of one head where elements
+// have 16 bits (plan/memory.cc).
+double AttentionScratchBytes(const Question& question) {
+  const auto length = static_cast<double>(question.batch.seq_len);
+  const double tiles = 2 * std::min(length, 128.0) * std::min(length, 256.0);
+  const bool wide = question.precision == Precision::kFp32;
+  return 4 * (tiles + (wide ? 0 : 10 * length * static_cast<double>(question.model.head_dim)));
+}
+
 // Scratch of an engine that frees nothing: gradients inside a block and the head's own tensors
 // (plan/memory.cc lists the like), and token ids of the step.
 double ArenaWorkspace(const Question& question, const Layout& layout, int stage) {
@@ -172,6 +181,7 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
                                                model.shared_ffn_size)
                          : static_cast<double>(model.ffn_size);
   double bytes = element * tokens * (hidden + gated * ffn / tp + 2 * query + 2 * key);
+  bytes += AttentionScratchBytes(question);
   const bool last = stage == layout.pp - 1;
   if (!last) bytes += BoundaryBytes(question, layout);
   const double step_tokens = tokens * static_cast<double>(layout.num_microbatches);
@@ -228,7 +238,7 @@ void SetArenaActivations(const Question& question, const Layout& layout, int sta
 }
 
 bool IsListed(const Question& question, const Layout& layout) {
-  if (question.engine.name != "weft" || question.precision != Precision::kFp32) return false;
+  if (question.engine.name != "weft" || question.precision == Precision::kFp8) return false;
   if (question.adapters || question.optimizer == OptimizerStates::kTwoMoments8Bit) return false;
   if (question.optimizer == OptimizerStates::kFactored) return false;
   return EngineIssues(question.model, layout).empty();
@@ -318,6 +328,7 @@ MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layou
   MemoryEstimate estimate;
   estimate[MemoryTerm::kWeights] = listed.bytes(MemoryKind::kWeights);
   estimate[MemoryTerm::kGradients] = listed.bytes(MemoryKind::kGradients);
+  estimate[MemoryTerm::kMasterWeights] = listed.bytes(MemoryKind::kMasterWeights);
   estimate[MemoryTerm::kOptimizer] = listed.bytes(MemoryKind::kOptimizer);
   estimate[MemoryTerm::kActivations] = listed.bytes(MemoryKind::kActivations);
   estimate[MemoryTerm::kCommunication] = listed.bytes(MemoryKind::kCommunication);

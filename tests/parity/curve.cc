@@ -25,9 +25,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kPython[] = "/usr/bin/python3";  // Debian's, which has Debian's NumPy
-constexpr double kLossTolerance = 1e-6;
-constexpr double kNormTolerance = 1e-5;
-constexpr double kGradientTolerance = 2e-6;
 
 // A folder that goes with the object; short, because Open MPI puts sockets below it.
 class TemporaryFolder {
@@ -142,10 +139,22 @@ absl::Status ReadGradients(const TemporaryFolder& folder, const ParityJob& parit
 
 }  // namespace
 
-std::vector<std::string> Differences(const Curve& got, const Curve& expected) {
+Bounds BoundsOf(const JobSpec& job, const Layout& layout) {
+  if (job.training.mixed_precision == Precision::kFp32) return {};
+  constexpr double kRounding = 0x1p-8;
+  Bounds bounds = {.loss = kRounding / 4, .norm = 2 * kRounding};
+  if (layout.tp > 1) {
+    bounds.gradient = 5 * kRounding;
+    bounds.norm = 10 * kRounding;
+  }
+  return bounds;
+}
+
+std::vector<std::string> Differences(const Curve& got, const Curve& expected,
+                                     const Bounds& bounds) {
   std::vector<std::string> differences;
-  CompareSeries("loss", got.losses, expected.losses, kLossTolerance, differences);
-  CompareSeries("gradient norm", got.grad_norms, expected.grad_norms, kNormTolerance, differences);
+  CompareSeries("loss", got.losses, expected.losses, bounds.loss, differences);
+  CompareSeries("gradient norm", got.grad_norms, expected.grad_norms, bounds.norm, differences);
   if (got.gradients.size() != expected.gradients.size()) {
     differences.push_back(absl::StrCat("gradients: ", got.gradients.size(), " tensors, not ",
                                        expected.gradients.size()));
@@ -161,7 +170,7 @@ std::vector<std::string> Differences(const Curve& got, const Curve& expected) {
     std::vector<double> error = found->second;
     for (size_t i = 0; i < values.size(); ++i) error[i] -= values[i];
     const double relative = Norm(error) / std::max(Norm(values), 1e-3 * all);
-    if (relative <= kGradientTolerance) continue;
+    if (relative <= bounds.gradient) continue;
     differences.push_back(absl::StrFormat("gradient %s: off by %.2g of its norm", name, relative));
   }
   return differences;

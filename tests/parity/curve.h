@@ -18,10 +18,24 @@ struct Curve {
   std::vector<std::string> shard_hashes;  // of the last checkpoint, by rank; empty for NumPy
 };
 
-// Everything in `got` that is not as in `expected`, in words; empty: they agree. Losses within 1e-6
-// and norms within 1e-5, relative; each gradient tensor within
-// ||g - e|| <= 2e-6 max(||e||, 1e-3 ||E||), E all gradients: the key bias is zero in truth.
-std::vector<std::string> Differences(const Curve& got, const Curve& expected);
+// What two curves of one job may differ by, relative; by default in fp32.
+struct Bounds {
+  double loss = 1e-6;
+  double norm = 1e-5;
+  double gradient = 2e-6;  // of step 1, each tensor norm-wise
+};
+
+// Of a layout against a single rank. In bf16 (u = 2^-8, a rounding's share) step 1 has the same
+// bits wherever each rounded number is a sum of the same terms; later steps go apart as weights of
+// almost the same value are rounded to different neighbours. Over tp the sums are rounded in parts:
+// a gradient passes some 5 of them, and a later norm as many again through the weights.
+Bounds BoundsOf(const JobSpec& job, const Layout& layout);
+
+// Everything in `got` that is not as in `expected`, in words; empty: they agree. Losses and norms
+// within their bounds; each gradient tensor within
+// ||g - e|| <= gradient max(||e||, 1e-3 ||E||), E all gradients: the key bias is zero in truth.
+std::vector<std::string> Differences(const Curve& got, const Curve& expected,
+                                     const Bounds& bounds = {});
 
 // Trains under mpirun, one process per rank, at most about a minute. Fails if a rank does, if the
 // checkpoint it leaves does not verify, or if copies of a gradient on several ranks are not

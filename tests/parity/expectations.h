@@ -22,7 +22,7 @@ void ExpectTrainsAsASingleRank(const JobSpec& job, const Layout& layout);
 // Losses, gradients, and weights and moments after 20 steps.
 void ExpectTheSameBitsTwice(const JobSpec& job, const Layout& layout);
 
-// The comparison sees `bug`, naming `seen_in` and the curve, and nothing without it.
+// The comparison sees `bug`, naming `seen_in` and, in fp32, the curve; and nothing without it.
 void ExpectSeen(const JobSpec& job, const Layout& layout, PlantedBug bug, const char* seen_in);
 
 struct WitnessCase {

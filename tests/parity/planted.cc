@@ -147,8 +147,8 @@ class PlantedComm final : public PassingComm {
     std::vector<Transfer> posted(transfers, transfers + count);
     for (Transfer& transfer : posted) {
       if (!transfer.send) continue;
-      const auto* values = static_cast<const float*>(transfer.data.data);
-      std::vector<float> now(values, values + transfer.data.elements());
+      const auto* bytes = static_cast<const char*>(transfer.data.data);
+      std::vector<char> now(bytes, bytes + transfer.data.bytes());
       const bool stale = sends_++ == 1;
       std::swap(now, last_sent_);
       if (!stale) continue;
@@ -172,7 +172,7 @@ class PlantedComm final : public PassingComm {
   static constexpr int64_t kInitialGathers = 5;  // of a bucket for both ends, and of four blocks
   int64_t gathers_ = 0;
   int64_t sends_ = 0;
-  std::vector<float> last_sent_, stale_;
+  std::vector<char> last_sent_, stale_;
 };
 
 }  // namespace

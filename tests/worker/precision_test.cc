@@ -1,0 +1,160 @@
+// Training in bf16 beside fp32 master weights.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plan/memory.h"
+#include "tests/worker/passing_backend.h"
+#include "tests/worker/rank_threads.h"
+
+namespace weft {
+namespace {
+
+constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
+
+struct LayoutCase {
+  const char* name;
+  int dp, tp, pp;
+  ScheduleKind schedule;
+  int64_t micro_batch_size;
+  int zero_stage = 0;
+};
+
+Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
+  Layout layout = MakeLayout(c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size, job);
+  layout.zero_stage = c.zero_stage;
+  return layout;
+}
+
+class Bf16Training : public testing::TestWithParam<LayoutCase> {
+ protected:
+  Bf16Training() : job_(SmallJob(folder_.path())) {
+    job_.training.mixed_precision = Precision::kBf16;
+  }
+  TrainingOutcome TrainLayout(const Layout& layout, const std::string& load = "") {
+    return TrainWith(job_, layout, folder_.Make("run" + std::to_string(runs_++)), load);
+  }
+  Layout Single() const { return MakeLayout(1, 1, 1, k1f1b, 2, job_); }
+
+  const TestFolder folder_;
+  JobSpec job_;
+  int runs_ = 0;
+};
+
+TEST_P(Bf16Training, IsThatOfASingleRankInThePlannedMemory) {
+  const Layout layout = LayoutOf(GetParam(), job_);
+  job_.training.steps = 1;
+  const TrainingOutcome single = TrainLayout(Single());
+  const TrainingOutcome outcome = TrainLayout(layout);
+  ASSERT_EQ(single.status(), absl::OkStatus());
+  ASSERT_EQ(outcome.status(), absl::OkStatus());
+  EXPECT_EQ(outcome.allocated_bytes, outcome.planned_bytes);
+  // Rounded numbers are sums of the same terms but over tp, where u = 2^-8 counts for each sum.
+  EXPECT_LT(GradientDifference(outcome, single), layout.tp > 1 ? 5 * 0x1p-8 : 2e-6);
+  EXPECT_LT(RelativeDifference(outcome.losses(), single.losses()), 0x1p-8 / 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Precision, Bf16Training,
+    testing::Values(LayoutCase{"dp2", 2, 1, 1, k1f1b, 1}, LayoutCase{"tp2", 1, 2, 1, k1f1b, 2},
+                    LayoutCase{"tp4", 1, 4, 1, k1f1b, 2}, LayoutCase{"pp2", 1, 1, 2, k1f1b, 1},
+                    LayoutCase{"dp2_tp2_pp2", 2, 2, 2, ScheduleKind::kGpipe, 1},
+                    LayoutCase{"zb", 1, 1, 2, ScheduleKind::kZeroBubbleH1, 1},
+                    LayoutCase{"zero1", 4, 1, 1, k1f1b, 1, 1},
+                    LayoutCase{"zero3", 2, 1, 1, k1f1b, 1, 3}),
+    [](const auto& tested) { return std::string(tested.param.name); });
+
+class Bf16 : public Bf16Training {};
+
+TEST_F(Bf16, TakesHalfTheWeightsAndActivations) {
+  const auto bytes = [&](Precision precision, MemoryKind kind) {
+    const Numerics numerics = {precision, OptimizerStates::kTwoMoments};
+    return PlanRankMemory(job_.model, job_.batch(), Single(), 0, numerics).bytes(kind);
+  };
+  const int64_t weights = bytes(Precision::kFp32, MemoryKind::kWeights);
+  EXPECT_EQ(bytes(Precision::kBf16, MemoryKind::kWeights), weights / 2);
+  EXPECT_EQ(bytes(Precision::kBf16, MemoryKind::kMasterWeights), weights);
+  EXPECT_EQ(bytes(Precision::kFp32, MemoryKind::kMasterWeights), 0);
+  EXPECT_EQ(bytes(Precision::kBf16, MemoryKind::kGradients),
+            bytes(Precision::kFp32, MemoryKind::kGradients));
+  // All but the statistics: 4 numbers of a token and 4 log-sum-exps, of 576 activations and these.
+  const auto activations = static_cast<double>(bytes(Precision::kFp32, MemoryKind::kActivations));
+  EXPECT_NEAR(static_cast<double>(bytes(Precision::kBf16, MemoryKind::kActivations)) / activations,
+              0.5, 0.01);
+}
+
+TEST_F(Bf16, GivesTheSameBitsTwiceAndAfterAResume) {
+  const Layout layout = LayoutOf({"", 2, 2, 1, k1f1b, 1, 1}, job_);
+  const TrainingOutcome whole = TrainLayout(layout);
+  EXPECT_EQ(Bits(TrainLayout(layout).reports.front()), Bits(whole.reports.front()));
+  job_.training.steps = 8;
+  const TrainingOutcome first = TrainLayout(layout);
+  ASSERT_EQ(first.committed.size(), 1);
+  job_.training.steps = 20;
+  const TrainingOutcome second = TrainLayout(layout, first.committed.front());
+  ASSERT_EQ(second.status(), absl::OkStatus());
+  EXPECT_EQ(second.weights, whole.weights);
+  EXPECT_EQ(Bits(second.reports.front()),
+            Bits({whole.reports.front().begin() + 8, whole.reports.front().end()}));
+}
+
+// The checkpoint holds fp32 weights and moments, so either precision goes on from the other's.
+TEST_F(Bf16, GoesOnFromFp32AndBack) {
+  for (const Precision from : {Precision::kFp32, Precision::kBf16}) {
+    job_.training.mixed_precision = from;
+    job_.training.steps = 20;
+    const TrainingOutcome whole = TrainLayout(Single());
+    job_.training.steps = 10;
+    const TrainingOutcome first = TrainLayout(Single());
+    ASSERT_EQ(first.committed.size(), 1);
+    job_.training.steps = 20;
+    job_.training.mixed_precision = from == Precision::kFp32 ? Precision::kBf16 : Precision::kFp32;
+    const TrainingOutcome second = TrainLayout(Single(), first.committed.front());
+    ASSERT_EQ(second.status(), absl::OkStatus());
+    const std::vector<double> losses = whole.losses();
+    EXPECT_LT(RelativeDifference(second.losses(), {losses.begin() + 10, losses.end()}), 0x1p-8);
+  }
+}
+
+// A learning rate too small for bf16 weights to move still moves the master weights.
+TEST_F(Bf16, KeepsSmallUpdates) {
+  job_.optimizer.lr = 1e-6;
+  job_.training.steps = 20;
+  const TrainingOutcome outcome = TrainLayout(Single());
+  job_.training.steps = 1;
+  const TrainingOutcome before = TrainLayout(Single());
+  // Of a norm's weights, all 1, whose neighbours in bf16 are 0.0039 away.
+  EXPECT_NE(outcome.weights.at("final_norm.weight"), before.weights.at("final_norm.weight"));
+}
+
+// Every second weight gradient product counts twice.
+class DoubledProducts : public PassingDevice {
+ public:
+  using PassingDevice::PassingDevice;
+  void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
+              View c) override {
+    inner_.MatMul(a, transpose_a, b, transpose_b, beta, c);
+    if (transpose_a == Transpose::kYes && calls_++ % 2 == 0) {
+      inner_.MatMul(a, transpose_a, b, transpose_b, 1, c);
+    }
+  }
+
+ private:
+  int calls_ = 0;
+};
+
+TEST_F(Bf16, ADoubledProductIsSeenByTheBoundOfTp) {
+  job_.training.steps = 1;
+  RankThreads run;
+  run.assignment = {
+      .job = job_, .layout = Single(), .run_folder = folder_.Make("run"), .load_checkpoint = ""};
+  run.wrap_device = [](int, Device& inner) { return std::make_unique<DoubledProducts>(inner); };
+  EXPECT_GT(GradientDifference(Train(run), TrainLayout(Single())), 5 * 0x1p-8);
+}
+
+}  // namespace
+}  // namespace weft
