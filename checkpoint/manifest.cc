@@ -63,6 +63,19 @@ absl::Status ReadString(const Json& object, const char* key, std::string* value)
   return absl::OkStatus();
 }
 
+absl::Status ReadProgress(const Json& object, RunProgress* progress) {
+  RETURN_IF_ERROR(ReadCount(object, "skipped_steps", &progress->skipped_steps));
+  RETURN_IF_ERROR(ReadCount(object, "skipped_in_a_row", &progress->skipped_in_a_row));
+  RETURN_IF_ERROR(ReadCount(object, "loss_scale_good_steps", &progress->loss_scale_good_steps));
+  RETURN_IF_ERROR(ReadCount(object, "loss_scale_hysteresis", &progress->loss_scale_hysteresis));
+  const auto found = object.find("loss_scale");
+  if (found == object.end() || !found->is_number() || found->get<double>() < 0) {
+    return Damaged("no number at 'loss_scale'", "one >= 0");
+  }
+  progress->loss_scale = found->get<double>();
+  return absl::OkStatus();
+}
+
 absl::Status ReadFacts(const Json& object, std::map<std::string, std::string>* facts) {
   const auto found = object.find("facts");
   if (found == object.end() || !found->is_object()) {
@@ -125,6 +138,11 @@ std::string ManifestText(const Manifest& manifest) {
   absl::StrAppend(&text, "  \"next_sample\": ", manifest.next_sample, ",\n");
   absl::StrAppend(&text, "  \"skipped_steps\": ", manifest.progress.skipped_steps, ",\n");
   absl::StrAppend(&text, "  \"skipped_in_a_row\": ", manifest.progress.skipped_in_a_row, ",\n");
+  absl::StrAppend(&text, "  \"loss_scale\": ", Json(manifest.progress.loss_scale).dump(), ",\n");
+  absl::StrAppend(&text, "  \"loss_scale_good_steps\": ", manifest.progress.loss_scale_good_steps,
+                  ",\n");
+  absl::StrAppend(&text, "  \"loss_scale_hysteresis\": ", manifest.progress.loss_scale_hysteresis,
+                  ",\n");
   absl::StrAppend(&text, "  \"weft_version\": ", Quoted(manifest.weft_version), ",\n");
   absl::StrAppend(&text, "  \"layout\": ", Quoted(manifest.layout), ",\n");
   text += "  \"facts\": {";
@@ -158,8 +176,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   RETURN_IF_ERROR(ReadCount(json, "step", &manifest.step));
   RETURN_IF_ERROR(ReadCount(json, "generation", &manifest.generation));
   RETURN_IF_ERROR(ReadCount(json, "next_sample", &manifest.next_sample));
-  RETURN_IF_ERROR(ReadCount(json, "skipped_steps", &manifest.progress.skipped_steps));
-  RETURN_IF_ERROR(ReadCount(json, "skipped_in_a_row", &manifest.progress.skipped_in_a_row));
+  RETURN_IF_ERROR(ReadProgress(json, &manifest.progress));
   RETURN_IF_ERROR(ReadString(json, "weft_version", &manifest.weft_version));
   RETURN_IF_ERROR(ReadString(json, "layout", &manifest.layout));
   RETURN_IF_ERROR(ReadFacts(json, &manifest.facts));

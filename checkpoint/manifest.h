@@ -31,6 +31,9 @@ struct ShardRecord {
 struct RunProgress {
   int64_t skipped_steps = 0;     // updates left out so far, because loss or norm was not finite
   int64_t skipped_in_a_row = 0;  // up to this step
+  double loss_scale = 0;         // of the next step; 0: the run has none
+  int64_t loss_scale_good_steps = 0;  // since the last overflow
+  int64_t loss_scale_hysteresis = 0;  // overflows until it halves
 };
 
 struct Manifest {

@@ -359,6 +359,11 @@ class JobReader {
     values_.Read("fault_tolerance.max_restarts", &job_.fault_tolerance.max_restarts);
     values_.Read("fault_tolerance.heartbeat_timeout_seconds",
                  &job_.fault_tolerance.heartbeat_timeout_seconds);
+    values_.Read("fp16.loss_scale", &job_.fp16.loss_scale);
+    values_.Read("fp16.initial_scale_power", &job_.fp16.initial_scale_power);
+    values_.Read("fp16.loss_scale_window", &job_.fp16.loss_scale_window);
+    values_.Read("fp16.hysteresis", &job_.fp16.hysteresis);
+    values_.Read("fp16.min_loss_scale", &job_.fp16.min_loss_scale);
     values_.Read("comm.init_timeout_seconds", &job_.comm.init_timeout_seconds);
     values_.Read("comm.train_timeout_seconds", &job_.comm.train_timeout_seconds);
     values_.Read("validation.interval", &job_.validation.interval);

@@ -108,8 +108,10 @@ void Progress::TakeStep(const proto::StepDone& step) {
   state_.loss = step.loss();
   state_.skipped_steps = step.skipped_steps();
   if (step.skipped()) {
-    Say(absl::StrFormat("step %d skipped: loss %g, gradient norm %g", step.step(), step.loss(),
-                        step.grad_norm()));
+    const std::string scale =
+        step.loss_scale() > 0 ? absl::StrFormat(", loss scale %g", step.loss_scale()) : "";
+    Say(absl::StrFormat("step %d skipped: loss %g, gradient norm %g%s", step.step(), step.loss(),
+                        step.grad_norm(), scale));
   }
   if (step.has_valid_loss()) state_.valid_loss = step.valid_loss();
   state_.tokens_per_s += weight * (tokens_per_s - state_.tokens_per_s);

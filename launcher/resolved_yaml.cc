@@ -122,6 +122,14 @@ void AddLoraValues(const LoraSpec& lora, KeyValues& values) {
   values.emplace_back("lora.quantization", absl::StrCat(FrozenFormatName(lora.quantization)));
 }
 
+void AddFp16Values(const Fp16Spec& fp16, KeyValues& values) {
+  values.emplace_back("fp16.loss_scale", NumberText(fp16.loss_scale));
+  values.emplace_back("fp16.initial_scale_power", absl::StrCat(fp16.initial_scale_power));
+  values.emplace_back("fp16.loss_scale_window", absl::StrCat(fp16.loss_scale_window));
+  values.emplace_back("fp16.hysteresis", absl::StrCat(fp16.hysteresis));
+  values.emplace_back("fp16.min_loss_scale", NumberText(fp16.min_loss_scale));
+}
+
 // Values of the keys that are used, in no particular order; `cluster.profile` is written apart.
 KeyValues SpecValues(const JobSpec& job) {
   const TrainingSpec& training = job.training;
@@ -176,6 +184,7 @@ KeyValues SpecValues(const JobSpec& job) {
       {"cluster.threads_per_worker", absl::StrCat(job.threads_per_worker)},
       {"cluster.env", absl::StrCat("{", absl::StrJoin(env, ", "), "}")},
   };
+  AddFp16Values(job.fp16, values);
   AddLayoutValues(job, values);
   if (job.lora) AddLoraValues(*job.lora, values);
   return values;
@@ -293,8 +302,8 @@ std::string ResolvedText(const JobSpec& job, const RunRecord& record) {
     const std::string other =
         job.cluster.device.backend == BackendKind::kCpu ? "cluster.gpus_per_node" : "cluster.slots";
     if (key.key == other) continue;
-    const bool absent = (Section(key.key) == "lora" && !job.lora) ||
-                        Section(key.key) == "tokenizer" || Section(key.key) == "fp16";
+    const bool absent =
+        (Section(key.key) == "lora" && !job.lora) || Section(key.key) == "tokenizer";
     if (Section(key.key) != section) {
       section = Section(key.key);
       absl::StrAppend(&text, section, absent ? ": null\n" : ":\n");

@@ -104,6 +104,17 @@ void CheckTraining(const JobSpec& job, Issues& issues) {
                training.max_consecutive_skipped_steps, 1, kMaxSteps);
 }
 
+void CheckFp16(const Fp16Spec& fp16, Issues& issues) {
+  CheckNotNegative(issues, "fp16.loss_scale", fp16.loss_scale);
+  CheckInteger(issues, "fp16.initial_scale_power", fp16.initial_scale_power, 0, 32);
+  CheckInteger(issues, "fp16.loss_scale_window", fp16.loss_scale_window, 1, kMaxSteps);
+  CheckInteger(issues, "fp16.hysteresis", fp16.hysteresis, 1, kMaxSteps);
+  if (!std::isfinite(fp16.min_loss_scale) || fp16.min_loss_scale <= 0) {
+    Add(issues, "fp16.min_loss_scale",
+        absl::StrCat(fp16.min_loss_scale, " is not a positive number; use e.g. 1"));
+  }
+}
+
 void CheckOptimizer(const OptimizerSpec& optimizer, Issues& issues) {
   if (!std::isfinite(optimizer.lr) || optimizer.lr <= 0) {
     Add(issues, "optimizer.lr",
@@ -313,6 +324,7 @@ std::vector<SpecIssue> Validate(const JobSpec& job) {
   issues.insert(issues.end(), model_issues.begin(), model_issues.end());
   CheckData(job, issues);
   CheckTraining(job, issues);
+  CheckFp16(job.fp16, issues);
   CheckOptimizer(job.optimizer, issues);
   CheckLrScheduler(job, issues);
   if (model_issues.empty()) CheckBatch(job, issues);
@@ -332,8 +344,8 @@ std::vector<SpecIssue> RunIssues(const JobSpec& job) {
     issues.push_back({std::string{key}, absl::StrCat(found, " is not supported yet; use ", cure)});
   };
   const Precision precision = job.training.mixed_precision;
-  if (precision == Precision::kFp16 || precision == Precision::kFp8) {
-    refuse("training.mixed_precision", PrecisionName(precision), "bf16 or fp32");
+  if (precision == Precision::kFp8) {
+    refuse("training.mixed_precision", PrecisionName(precision), "bf16, fp16 or fp32");
   }
   if (job.training.head_chunk_tokens.value_or(0) > 0) {
     refuse("training.head_chunk_tokens", *job.training.head_chunk_tokens, "auto");

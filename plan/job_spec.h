@@ -56,6 +56,16 @@ struct TrainingSpec {
   friend bool operator==(const TrainingSpec&, const TrainingSpec&) = default;
 };
 
+// Of mixed_precision fp16; names and defaults are DeepSpeed's.
+struct Fp16Spec {
+  double loss_scale = 0;             // 0: dynamic
+  int64_t initial_scale_power = 16;  // dynamic: of 2
+  int64_t loss_scale_window = 1000;  // steps without overflow after which the scale doubles
+  int64_t hysteresis = 2;            // overflows until it halves
+  double min_loss_scale = 1;
+  friend bool operator==(const Fp16Spec&, const Fp16Spec&) = default;
+};
+
 struct OptimizerSpec {
   OptimizerKind name = OptimizerKind::kAdamw;
   double lr = 3e-4;
@@ -139,6 +149,7 @@ struct JobSpec {
   ModelShape model;
   DataSpec data;
   TrainingSpec training;
+  Fp16Spec fp16;
   OptimizerSpec optimizer;
   LrSchedulerSpec lr_scheduler;
   ParallelismSpec parallelism;

@@ -142,6 +142,22 @@ absl::Status Read(const proto::TrainingSpec& message, TrainingSpec& training) {
   return absl::OkStatus();
 }
 
+void Fill(const Fp16Spec& fp16, proto::Fp16Spec& message) {
+  message.set_loss_scale(fp16.loss_scale);
+  message.set_initial_scale_power(fp16.initial_scale_power);
+  message.set_loss_scale_window(fp16.loss_scale_window);
+  message.set_hysteresis(fp16.hysteresis);
+  message.set_min_loss_scale(fp16.min_loss_scale);
+}
+
+Fp16Spec Read(const proto::Fp16Spec& message) {
+  return {.loss_scale = message.loss_scale(),
+          .initial_scale_power = message.initial_scale_power(),
+          .loss_scale_window = message.loss_scale_window(),
+          .hysteresis = message.hysteresis(),
+          .min_loss_scale = message.min_loss_scale()};
+}
+
 void Fill(const OptimizerSpec& optimizer, proto::OptimizerSpec& message) {
   message.set_name(absl::StrCat(OptimizerName(optimizer.name)));
   message.set_lr(optimizer.lr);
@@ -382,6 +398,7 @@ absl::Status CheckPresence(const proto::JobSpec& message) {
   if (!message.has_activation_checkpointing()) return Missing("activation_checkpointing");
   if (!message.has_offload()) return Missing("offload");
   if (!message.has_checkpoint()) return Missing("checkpoint");
+  if (!message.has_fp16()) return Missing("fp16");
   if (!message.has_fault_tolerance()) return Missing("fault_tolerance");
   if (!message.has_comm()) return Missing("comm");
   if (!message.has_validation()) return Missing("validation");
@@ -409,6 +426,7 @@ proto::JobSpec ToProto(const JobSpec& job) {
   message.mutable_checkpoint()->set_interval(job.checkpoint.interval);
   message.mutable_checkpoint()->set_keep_latest_k(job.checkpoint.keep_latest_k);
   message.mutable_checkpoint()->set_resume(absl::StrCat(ResumeText(job.checkpoint.resume)));
+  Fill(job.fp16, *message.mutable_fp16());
   message.mutable_fault_tolerance()->set_max_restarts(job.fault_tolerance.max_restarts);
   message.mutable_fault_tolerance()->set_heartbeat_timeout_seconds(
       job.fault_tolerance.heartbeat_timeout_seconds);
@@ -444,6 +462,7 @@ absl::StatusOr<JobSpec> FromProto(const proto::JobSpec& message) {
   job.checkpoint.keep_latest_k = message.checkpoint().keep_latest_k();
   ASSIGN_OR_RETURN(job.checkpoint.resume,
                    Named("checkpoint.resume", ParseResume(message.checkpoint().resume())));
+  job.fp16 = Read(message.fp16());
   job.fault_tolerance.max_restarts = message.fault_tolerance().max_restarts();
   job.fault_tolerance.heartbeat_timeout_seconds =
       message.fault_tolerance().heartbeat_timeout_seconds();

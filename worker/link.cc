@@ -383,6 +383,7 @@ void Link::ReportStep(const StepReport& report) {
   step.set_stopping(report.stopping);
   step.set_skipped(report.skipped);
   step.set_skipped_steps(report.skipped_steps);
+  step.set_loss_scale(report.loss_scale);
   impl_->Report(std::move(message));
 }
 

@@ -37,6 +37,9 @@ std::string MetricsLine(const StepReport& report, int64_t generation) {
   if (report.skipped) {
     absl::StrAppendFormat(&line, ",\"skipped\":true,\"skipped_steps\":%d", report.skipped_steps);
   }
+  if (report.loss_scale > 0) {
+    absl::StrAppendFormat(&line, ",\"loss_scale\":%.9g", report.loss_scale);
+  }
   if (report.valid_loss) {
     absl::StrAppendFormat(&line, ",\"valid_loss\":%.9g,\"valid_loss_hex\":\"%a\"",
                           *report.valid_loss, *report.valid_loss);

@@ -17,8 +17,8 @@ struct StepReport;
 // clock can tell them apart, "forward_s", "backward_s", "transfers_s", "reductions_s", "update_s"
 // (plan/step_part.h); on steps that validate,
 // "valid_loss", "valid_loss_hex"; on steps whose update was left out, "skipped":true and
-// "skipped_steps", how many the run has left out so far. A number that is not finite is null in
-// decimal, "nan" or "inf" in hexadecimal. One line, without its end.
+// "skipped_steps", how many the run has left out so far; in fp16 "loss_scale". A number that is not
+// finite is null in decimal, "nan" or "inf" in hexadecimal. One line, without its end.
 std::string MetricsLine(const StepReport& report, int64_t generation);
 
 class MetricsFile {

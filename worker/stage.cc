@@ -14,7 +14,7 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Parameters&
       device_(device),
       groups_(groups),
       rows_(layout_.micro_batch_size * batch.seq_len),
-      loss_scale_(1.0 / static_cast<double>(batch.global_batch_size * batch.seq_len)) {
+      token_share_(1.0 / static_cast<double>(batch.global_batch_size * batch.seq_len)) {
   MakeChunks(model, batch, parameters);
   work_ = chunks_.front().front().GetWorkspace(arena);
   MakeSlots(ActivationSlotsOf(layout_, model.num_blocks, groups.at().pp), model.hidden_size, arena);
@@ -154,7 +154,7 @@ absl::Status Stage::ForwardHead(const Action& action) {
   loss_sum_ += loss;
   if (pass_ == Pass::kEvaluation) return absl::OkStatus();
   zero_.OpenGradients(head_->bucket());
-  RETURN_IF_ERROR(head_->Backward(targets, loss_scale_, HeadGradient(action)));
+  RETURN_IF_ERROR(head_->Backward(targets, loss_scale_ * token_share_, HeadGradient(action)));
   return zero_.CloseGradients(head_->bucket());
 }
 

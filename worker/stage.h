@@ -46,6 +46,9 @@ class Stage {
   // Carries out neighbouring transfers together.
   absl::Status Exchange(absl::Span<const Action> transfers);
 
+  // Gradients of the passes to come are `factor` times those of the loss; 1 at first.
+  void ScaleLoss(double factor) { loss_scale_ = factor; }
+
   // Sum of the cross-entropy over the tokens of the pass so far; 0 but on the last stage. The same
   // on each tp rank.
   double loss_sum() const { return loss_sum_; }
@@ -79,8 +82,9 @@ class Stage {
   Zero& zero_;
   Device& device_;
   RankGroups& groups_;
-  const int64_t rows_;                      // N = B * T
-  const double loss_scale_;                 // 1 / tokens of the global batch
+  const int64_t rows_;        // N = B * T
+  const double token_share_;  // 1 / tokens of the global batch
+  double loss_scale_ = 1;
   std::vector<std::vector<Block>> chunks_;  // by chunk
   std::vector<Slot> slots_;
   BlockWorkspace work_;

@@ -16,6 +16,7 @@
 #include "worker/groups.h"
 #include "worker/initial_weights.h"
 #include "worker/learning_rate.h"
+#include "worker/loss_scale.h"
 #include "worker/metrics.h"
 #include "worker/optimizer.h"
 #include "worker/parameters.h"
@@ -41,6 +42,10 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
   return {status.code(), absl::StrCat("step ", step, ": ", status.message())};
 }
 
+LossScale LossScaleOf(const JobSpec& job) {
+  return job.training.mixed_precision == Precision::kFp16 ? LossScale(job.fp16) : LossScale();
+}
+
 }  // namespace
 
 Trainer::Trainer(const Assignment& assignment, Device& device, RunHooks hooks)
@@ -51,7 +56,8 @@ Trainer::Trainer(const Assignment& assignment, Device& device, RunHooks hooks)
       load_checkpoint_(assignment.load_checkpoint),
       device_(device),
       hooks_(std::move(hooks)),
-      guard_(std::make_unique<UpdateGuard>(job_.training.max_consecutive_skipped_steps)) {}
+      guard_(std::make_unique<UpdateGuard>(job_.training.max_consecutive_skipped_steps,
+                                           LossScaleOf(job_))) {}
 
 Trainer::~Trainer() = default;
 
@@ -161,6 +167,9 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
   report.step = step;
   report.lr = LearningRate(job_.lr_scheduler, job_.optimizer.lr, job_.training.steps, step);
   report.tokens = job_.training.global_batch_size * job_.training.seq_len;
+  loss_scale_ = guard_->loss_scale();
+  stage_->ScaleLoss(loss_scale_);
+  if (job_.training.mixed_precision == Precision::kFp16) report.loss_scale = loss_scale_;
   RETURN_IF_ERROR(batches_->Read(step));
   stage_->Begin(Pass::kTraining, batches_->ids(), batches_->targets());
   device_.Zero(parameters_->all_gradients());
@@ -229,7 +238,7 @@ absl::Status Trainer::ReduceNorm(StepReport& report) {
   RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "compute"));
   RETURN_IF_ERROR(groups_->SumOverWorld(absl::MakeSpan(sums)));
   report.loss = sums[0] / static_cast<double>(report.tokens);
-  report.grad_norm = std::sqrt(sums[1]);
+  report.grad_norm = std::sqrt(sums[1]) / loss_scale_;
   report.stopping = sums[2] > 0;
   // All ranks have the same two numbers, so all come to the same verdict.
   report.skipped = !guard_->Admit(report.step, report.loss, report.grad_norm);
@@ -241,7 +250,7 @@ absl::Status Trainer::ReduceNorm(StepReport& report) {
 void Trainer::Update(const StepReport& report) {
   if (report.skipped) return;
   UpdateParameters(job_.optimizer, report.lr,
-                   ClipFactor(report.grad_norm, job_.training.gradient_clipping),
+                   ClipFactor(report.grad_norm, job_.training.gradient_clipping) / loss_scale_,
                    report.step - report.skipped_steps, parameters_->own(), device_);
 }
 
@@ -312,6 +321,9 @@ void Trainer::ForEachShard(const std::function<void(const TensorShard& shard, Sh
     values.resize(static_cast<size_t>(piece.range.size()));
     for (const ShardKind kind : {ShardKind::kWeight, ShardKind::kGradient}) {
       device_.CopyOut(values.data(), kind == ShardKind::kWeight ? piece.master : piece.gradient);
+      if (kind == ShardKind::kGradient) {
+        for (float& value : values) value = static_cast<float>(value / loss_scale_);
+      }
       absl::Span<const float> rest = values;
       for (const TensorShard& box : BoxesOf(piece.shard, piece.range)) {
         const auto count = static_cast<size_t>(box.elements());

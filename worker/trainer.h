@@ -56,6 +56,7 @@ struct StepReport {
   bool stopping = false;      // all ranks agreed to save and stop after this step
   bool skipped = false;       // loss or norm is not finite: no weight and no state has changed
   int64_t skipped_steps = 0;  // of the run so far
+  double loss_scale = 0;      // that the step was computed with; 0: fp32 and bf16, which have none
 };
 
 struct RunResult {
@@ -141,6 +142,7 @@ class Trainer final {
   std::vector<Action> evaluation_;
   int64_t planned_bytes_ = 0;
   int64_t after_step_ = 0;  // step of the loaded checkpoint
+  double loss_scale_ = 1;   // of the last step's gradients
 };
 
 }  // namespace weft

@@ -14,16 +14,25 @@ absl::Status CheckFinite(absl::string_view what, double value, int64_t step) {
                    "or set training.gradient_clipping, then resume or start with --fresh"));
 }
 
+void UpdateGuard::Resume(const RunProgress& progress) {
+  progress_ = progress;
+  loss_scale_.Resume(progress);
+  loss_scale_.Store(&progress_);
+}
+
 bool UpdateGuard::Admit(int64_t step, double loss, double grad_norm) {
   cause_ = CheckFinite("loss", loss, step);
-  if (cause_.ok()) cause_ = CheckFinite("gradient norm", grad_norm, step);
+  const bool has_loss = cause_.ok();
+  if (has_loss) cause_ = CheckFinite("gradient norm", grad_norm, step);
   if (cause_.ok()) {
     progress_.skipped_in_a_row = 0;
-    return true;
+    loss_scale_.TakeGood();
+  } else {
+    ++progress_.skipped_steps;
+    if (!has_loss || !loss_scale_.TakeOverflow()) ++progress_.skipped_in_a_row;
   }
-  ++progress_.skipped_steps;
-  ++progress_.skipped_in_a_row;
-  return false;
+  loss_scale_.Store(&progress_);
+  return cause_.ok();
 }
 
 absl::Status UpdateGuard::CheckGoingOn() const {

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "checkpoint/manifest.h"
+#include "worker/loss_scale.h"
 
 namespace weft {
 
@@ -18,12 +19,19 @@ absl::Status CheckFinite(absl::string_view what, double value, int64_t step);
 class UpdateGuard {
  public:
   // `most_in_a_row` skipped steps in a row end the run; >= 1.
-  explicit UpdateGuard(int64_t most_in_a_row) : most_in_a_row_(most_in_a_row) {}
+  explicit UpdateGuard(int64_t most_in_a_row, const LossScale& loss_scale = {})
+      : most_in_a_row_(most_in_a_row), loss_scale_(loss_scale) {
+    loss_scale_.Store(&progress_);
+  }
 
-  // From a checkpoint: the count goes on.
-  void Resume(const RunProgress& progress) { progress_ = progress; }
+  // From a checkpoint: counts and scale go on.
+  void Resume(const RunProgress& progress);
 
-  // True: both are finite, the update may be carried out. Counts the step otherwise.
+  // Of the next step's loss; 1 in fp32 and bf16.
+  double loss_scale() const { return loss_scale_.value(); }
+
+  // True: both are finite, the update may be carried out. Counts the step otherwise. Moves the loss
+  // scale.
   bool Admit(int64_t step, double loss, double grad_norm);
 
   // FailedPrecondition, with the cause, once most_in_a_row steps in a row were skipped.
@@ -33,6 +41,7 @@ class UpdateGuard {
 
  private:
   const int64_t most_in_a_row_;
+  LossScale loss_scale_;
   RunProgress progress_;
   absl::Status cause_;  // of the newest skipped step
 };

@@ -252,7 +252,8 @@ TEST_F(CheckpointTest, AForgedManifestIsReadWithSuspicion) {
   };
   const std::string head =
       "{\"format_version\":2,\"step\":1,\"generation\":1,\"next_sample\":0,\"skipped_steps\":0,"
-      "\"skipped_in_a_row\":0,\"weft_version\":\"\","
+      "\"skipped_in_a_row\":0,\"loss_scale\":0.0,\"loss_scale_good_steps\":0,\"loss_scale_"
+      "hysteresis\":0,\"weft_version\":\"\","
       "\"layout\":\"\",\"facts\":{}";
   const std::string hash(32, '0');
   const auto shard = [&](const std::string& file, const std::string& bytes) {

@@ -123,7 +123,7 @@ TEST_F(ResolvedYaml, HoldsEveryKeyThatMeansSomethingHere) {
   for (const JobKey& key : JobKeys()) {
     // Sections of which nothing is built are written as null; tokens are written as steps; a CPU
     // cluster counts slots.
-    const bool apart = absl::StartsWith(key.key, "lora.") || absl::StartsWith(key.key, "fp16.") ||
+    const bool apart = absl::StartsWith(key.key, "lora.") ||
                        absl::StartsWith(key.key, "tokenizer.") || key.key == "training.tokens" ||
                        key.key == "cluster.gpus_per_node";
     EXPECT_NE(file->tree.FindPath(key.key) != nullptr, apart) << key.key;

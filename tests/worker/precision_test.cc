@@ -131,6 +131,66 @@ TEST_F(Bf16, KeepsSmallUpdates) {
   EXPECT_NE(outcome.weights.at("final_norm.weight"), before.weights.at("final_norm.weight"));
 }
 
+class Fp16 : public Bf16Training {
+ protected:
+  Fp16() { job_.training.mixed_precision = Precision::kFp16; }
+};
+
+TEST_F(Fp16, TrainsNearFp32InAnyLayout) {
+  const TrainingOutcome single = TrainLayout(Single());
+  job_.training.mixed_precision = Precision::kFp32;
+  const TrainingOutcome wide = TrainLayout(Single());
+  job_.training.mixed_precision = Precision::kFp16;
+  ASSERT_EQ(single.status(), absl::OkStatus());
+  EXPECT_LT(RelativeDifference(single.losses(), wide.losses()), 0x1p-11);
+  for (const LayoutCase& c : {LayoutCase{"", 2, 1, 2, k1f1b, 1, 1}, {"", 1, 2, 1, k1f1b, 2}}) {
+    const TrainingOutcome outcome = TrainLayout(LayoutOf(c, job_));
+    ASSERT_EQ(outcome.status(), absl::OkStatus());
+    EXPECT_EQ(outcome.allocated_bytes, outcome.planned_bytes);
+    EXPECT_LT(RelativeDifference(outcome.losses(), single.losses()), 0x1p-11);
+    EXPECT_LT(RelativeDifference(outcome.grad_norms(), single.grad_norms()), 10 * 0x1p-11);
+  }
+}
+
+// Gradients as they are vanish in fp16; those of the scaled loss do not.
+TEST_F(Fp16, HasItsGradientsFromTheScaledLoss) {
+  job_.training.steps = 1;
+  const TrainingOutcome scaled = TrainLayout(Single());
+  job_.training.mixed_precision = Precision::kFp32;
+  const TrainingOutcome wide = TrainLayout(Single());
+  job_.training.mixed_precision = Precision::kFp16;
+  job_.fp16.loss_scale = 0x1p-8;
+  const TrainingOutcome unscaled = TrainLayout(Single());
+  EXPECT_LT(GradientDifference(scaled, wide), 5 * 0x1p-11);
+  EXPECT_GT(GradientDifference(unscaled, wide), 0.1);
+}
+
+TEST_F(Fp16, LowersAScaleThatOverflowsAndGoesOnWithItAfterAResume) {
+  job_.fp16.initial_scale_power = 32;
+  job_.fp16.loss_scale_window = 4;
+  job_.training.max_consecutive_skipped_steps = 1;
+  const Layout layout = LayoutOf({"", 2, 2, 1, k1f1b, 1, 1}, job_);
+  job_.training.steps = 40;
+  const TrainingOutcome whole = TrainLayout(layout);
+  ASSERT_EQ(whole.status(), absl::OkStatus());
+  const std::vector<StepReport>& reports = whole.reports.front();
+  EXPECT_TRUE(reports.front().skipped);
+  EXPECT_EQ(reports.front().loss_scale, 0x1p32);
+  EXPECT_EQ(reports[1].loss_scale, 0x1p32);  // hysteresis
+  EXPECT_EQ(reports[2].loss_scale, 0x1p31);
+  EXPECT_LT(reports.back().loss_scale, 0x1p31);
+  EXPECT_LT(reports.back().loss, reports.front().loss);
+  EXPECT_GT(reports.back().skipped_steps, 2);
+  for (const std::vector<StepReport>& rank : whole.reports) EXPECT_EQ(Bits(rank), Bits(reports));
+  job_.training.steps = 23;
+  const TrainingOutcome first = TrainLayout(layout);
+  ASSERT_EQ(first.committed.size(), 1);
+  job_.training.steps = 40;
+  const TrainingOutcome second = TrainLayout(layout, first.committed.front());
+  EXPECT_EQ(second.weights, whole.weights);
+  EXPECT_EQ(second.reports.front().back().loss_scale, reports.back().loss_scale);
+}
+
 // Every second weight gradient product counts twice.
 class DoubledProducts : public PassingDevice {
  public:
