@@ -44,7 +44,7 @@ const std::vector<Room>& Rooms() {
       {"bench",
        {"plan", "plan/estimate", "plan/search", "bench"},
        {"absl core", "json", "benchmark"},
-       {{"planner_accuracy", {"cli"}}}},
+       {{"planner_accuracy", {"cli"}}, {"scaling_bench", {"cli"}}}},
       {"proto", {"plan", "proto"}, {"absl core", "protobuf"}, {}},
       {"process",
        {"plan", "process"},
