@@ -42,7 +42,7 @@ const std::vector<Room>& Rooms() {
       {"plan/estimate", {"plan", "plan/estimate"}, {"absl core"}, {}},
       {"plan/search", {"plan", "plan/estimate", "plan/search"}, {"absl core"}, {}},
       {"bench",
-       {"plan", "plan/estimate", "plan/search", "bench"},
+       {"plan", "plan/estimate", "plan/search", "worker/backend", "bench"},
        {"absl core", "json", "benchmark"},
        {{"planner_accuracy", {"cli"}}, {"scaling_bench", {"cli"}}}},
       {"proto", {"plan", "proto"}, {"absl core", "protobuf"}, {}},
