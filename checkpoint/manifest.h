@@ -1,23 +1,29 @@
-// The manifest of a checkpoint: which shard files belong to it, their sizes and checksums, and
-// where training stood. Written last; a checkpoint exists iff its manifest does.
+// The manifest of a checkpoint: which shard files belong to it, their sizes and checksums, what
+// model its tensors make, and where training stood. Written last; a checkpoint exists iff its
+// manifest does.
 //
 // Text form: a JSON object, one key per line, whose last line but one is
 //   "manifest_xxh3": "<32 hex digits>"
 // the xxh3-128 of every byte before that line. So each bit of the file is either hashed or compared
 // with what it must be, and nothing is parsed before it is known to be whole. Pure: text in and
 // out.
+//
+// Format 3 states the model, so that a checkpoint folder alone can be evaluated. Format 2, which
+// does not, is read all the same.
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "plan/model.h"
 
 namespace weft {
 
-inline constexpr int kManifestFormatVersion = 2;
+inline constexpr int kManifestFormatVersion = 3;
 inline constexpr char kManifestFile[] = "manifest.json";
 
 // What a manifest says of one shard file.
@@ -37,14 +43,14 @@ struct RunProgress {
 };
 
 struct Manifest {
-  int format_version = kManifestFormatVersion;
   int64_t step = 0;
   int64_t generation = 0;
   int64_t next_sample = 0;  // global sample index: the data position
   RunProgress progress;
   std::string weft_version;
-  std::string layout;  // for people only
-  // Fingerprints of data files, seed, spec hash: compared by the launcher.
+  std::string layout;               // for people only
+  std::optional<ModelShape> model;  // nullopt: format 2
+  // What else the run was: fingerprints of data files, seed, batch. Some of them a resume compares.
   std::map<std::string, std::string> facts;
   std::vector<ShardRecord> shards;
 };
@@ -52,7 +58,8 @@ struct Manifest {
 std::string ManifestText(const Manifest& manifest);
 
 // DataLoss "manifest.json: found, expected" if a byte was altered or is missing, or if a field is
-// absent or out of range; also if format_version is a newer one. File names in it are plain names.
+// absent or out of range; also if format_version is a newer one. File names in it are plain names,
+// its model keeps the rules of CheckModel.
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
 
 }  // namespace weft

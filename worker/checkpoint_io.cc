@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "plan/buckets.h"
 #include "plan/errors.h"
 #include "worker/groups.h"
@@ -19,6 +21,13 @@ constexpr absl::string_view kFileFact = "data.train[";
 absl::string_view WithoutPath(absl::string_view fingerprint) {
   const size_t space = fingerprint.rfind(' ');
   return space == absl::string_view::npos ? fingerprint : fingerprint.substr(space + 1);
+}
+
+// Reads back as the same double.
+std::string NumberText(double value) {
+  const std::string text = absl::StrCat(value);
+  double back = 0;
+  return absl::SimpleAtod(text, &back) && back == value ? text : absl::StrFormat("%.17g", value);
 }
 
 struct NamedView {
@@ -58,10 +67,25 @@ std::map<std::string, std::string> RunFacts(const JobSpec& job, const Batches& b
   facts["training.global_batch_size"] = absl::StrCat(job.training.global_batch_size);
   facts["optimizer.name"] = absl::StrCat(OptimizerName(job.optimizer.name));
   facts["data.format"] = absl::StrCat(TokenFormatName(job.data.format));
-  facts["data.split"] = absl::StrCat(job.data.split);
+  facts["data.split"] = NumberText(job.data.split);
   const std::vector<std::string> fingerprints = batches.dataset().Fingerprints();
   for (size_t file = 0; file < fingerprints.size(); ++file) {
     facts[absl::StrCat(kFileFact, file, "]")] = fingerprints[file];
+  }
+  return facts;
+}
+
+std::map<std::string, std::string> ReaderFacts(const JobSpec& job, const Layout& layout,
+                                               const Batches* valid) {
+  std::map<std::string, std::string> facts;
+  facts["training.micro_batch_size"] = absl::StrCat(layout.micro_batch_size);
+  facts["training.mixed_precision"] = absl::StrCat(PrecisionName(job.training.mixed_precision));
+  if (valid == nullptr) return facts;
+  facts["validation.steps"] = absl::StrCat(job.validation.steps);
+  if (job.data.valid.empty()) return facts;  // a part of data.train, which RunFacts has
+  const std::vector<std::string> fingerprints = valid->dataset().Fingerprints();
+  for (size_t file = 0; file < fingerprints.size(); ++file) {
+    facts[absl::StrCat("data.valid[", file, "]")] = fingerprints[file];
   }
   return facts;
 }

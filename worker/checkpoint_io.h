@@ -21,6 +21,11 @@ namespace weft {
 // size:hash").
 std::map<std::string, std::string> RunFacts(const JobSpec& job, const Batches& batches);
 
+// What a reader of the checkpoint alone needs beside RunFacts, and a resume does not compare: how
+// validation ran. `valid`: its data, null if there was none.
+std::map<std::string, std::string> ReaderFacts(const JobSpec& job, const Layout& layout,
+                                               const Batches* valid);
+
 // FailedPrecondition naming the first fact of `facts` that `manifest` states otherwise, or does not
 // state. A data file may have moved: its size and hash count, its path does not.
 absl::Status CheckFacts(const Manifest& manifest, const std::map<std::string, std::string>& facts);

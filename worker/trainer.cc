@@ -301,7 +301,9 @@ absl::Status Trainer::Commit(int64_t step, std::vector<ShardRecord> shards) {
   manifest.progress = guard_->progress();
   manifest.weft_version = Version();
   manifest.layout = LayoutText(layout_);
+  manifest.model = job_.model;
   manifest.facts = RunFacts(job_, *batches_);
+  manifest.facts.merge(ReaderFacts(job_, layout_, valid_batches_.get()));
   manifest.shards = std::move(shards);
   RETURN_IF_ERROR(CommitCheckpoint(folder, manifest));
   RETURN_IF_ERROR(RemoveOldCheckpoints(folder, job_.checkpoint.keep_latest_k).status());

@@ -244,6 +244,43 @@ TEST_F(CheckpointTest, EveryBitFlipOfTheManifestIsRefused) {
   EXPECT_EQ(Newest().path, folder_ + "/step-10");
 }
 
+TEST_F(CheckpointTest, AManifestStatesItsModelToTheLastBit) {
+  Manifest manifest;
+  manifest.shards = {{"a", 1, std::string(32, '0')}};
+  EXPECT_EQ(ParseManifest(ManifestText(manifest))->model, std::nullopt);  // format 2
+  for (const ModelShape& model : {ModelShape{.vocab_size = 7,
+                                 .hidden_size = 6,
+                                 .num_blocks = 1,
+                                 .num_heads = 2,
+                                 .num_kv_heads = 2,
+                                 .head_dim = 3,
+                                 .ffn_size = 24,
+                                 .max_positions = 5,
+                                 .norm_eps = 1.0 / 3,
+                                 .initializer_range = 0.1},
+                                  ModelShape{.family = ModelFamily::kLlama,
+                                  .vocab_size = 1 << 30,
+                                  .hidden_size = 6,
+                                  .num_blocks = 3,
+                                  .num_heads = 4,
+                                  .num_kv_heads = 2,
+                                  .head_dim = 8,
+                                  .ffn_size = 10,
+                                  .max_positions = 64,
+                                  .rope_theta = 500000.1,
+                                  .tied_embeddings = false,
+                                  .rope_scaling = {.factor = 8.1, .original_max_positions = 16},
+                                  .attention_bias = true}}) {
+    manifest.model = model;
+    const auto read = ParseManifest(ManifestText(manifest));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->model, model);
+  }
+  // What no model can be is refused, however well it is hashed.
+  manifest.model->num_heads = 5;
+  EXPECT_EQ(ParseManifest(ManifestText(manifest)).status().code(), absl::StatusCode::kDataLoss);
+}
+
 // A manifest that is well hashed but wrong: written by something else on purpose.
 TEST_F(CheckpointTest, AForgedManifestIsReadWithSuspicion) {
   const auto forged = [](const std::string& body) {
@@ -266,7 +303,7 @@ TEST_F(CheckpointTest, AForgedManifestIsReadWithSuspicion) {
         shard("\"\"", "1"), shard("\"a\\u0000b\"", "1"), shard("7", "1"), shard("\"a\"", "-1"),
         shard("\"a\"", "1e300"), shard("\"a\"", "18446744073709551615"), head,
         head + ",\"shards\":[]", head + ",\"shards\":[1]", head + ",\"shards\":{}",
-        std::string("[1"), std::string("{\"format_version\":3"), std::string("{\"a\":1")}) {
+        std::string("[1"), std::string("{\"format_version\":4"), std::string("{\"a\":1")}) {
     EXPECT_EQ(forged(body).status().code(), absl::StatusCode::kDataLoss) << body;
   }
 }
