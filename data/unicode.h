@@ -1,0 +1,32 @@
+// What of Unicode a byte-level tokenizer and a stream of text need: characters of UTF-8 (RFC 3629)
+// and three classes of them. Any bytes are taken: those that are no character stand for themselves.
+// Pure.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+
+namespace weft {
+
+// The value of a byte that is in no character.
+inline constexpr char32_t kNoCharacter = 0xFFFFFFFF;
+
+struct Character {
+  char32_t code_point = kNoCharacter;
+  int64_t bytes = 1;
+};
+// REQUIRES: at < text.size().
+Character CharacterAt(absl::string_view text, size_t at);
+
+// Bytes of a character by its first byte; 0: no character begins with it.
+int64_t CharacterBytes(unsigned char first);
+
+// Bytes at the end of `text` that begin a character which is not complete: 0 to 3.
+int64_t UnfinishedBytes(absl::string_view text);
+
+bool IsLetter(char32_t code_point);  // \p{L}
+bool IsNumber(char32_t code_point);  // \p{N}
+bool IsSpace(char32_t code_point);   // \s
+
+}  // namespace weft

@@ -1,0 +1,150 @@
+// The tokenizer against Hugging Face's own (bpe/make_fixture.py), and by its definition.
+#include "data/bpe_tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "data/unicode.h"
+
+namespace weft {
+namespace {
+
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr char kFixture[] = WEFT_SOURCE_DIR "/tests/data/bpe";
+
+Json ReadFixture(const std::string& name) {
+  std::ifstream stream(std::string(kFixture) + "/" + name);
+  return Json::parse(stream);
+}
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = testing::TempDir() + "/bpe-XXXXXX";
+    path_ = mkdtemp(name.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  void Write(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ + "/" + name, std::ios::binary) << text;
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string Decoded(const BpeTokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  std::string text;
+  for (const int32_t id : ids) text += tokenizer.Decode(id);
+  return text;
+}
+
+TEST(BpeTokenizer, EncodesAsHuggingFaceDoes) {
+  const auto tokenizer = BpeTokenizer::Open(kFixture);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(tokenizer->vocab_size(), 420);
+  EXPECT_EQ(tokenizer->end_of_text(), 0);
+  const Json cases = ReadFixture("expected.json");
+  ASSERT_GE(cases.size(), 100u);
+  for (const Json& each : cases) {
+    const auto text = each[0].get<std::string>();
+    const std::vector<int32_t> ids = tokenizer->Encode(text);
+    EXPECT_EQ(ids, each[1].get<std::vector<int32_t>>()) << each[0];
+    EXPECT_EQ(Decoded(*tokenizer, ids), text);
+  }
+}
+
+TEST(BpeTokenizer, GivesAnyBytesBack) {
+  const auto tokenizer = BpeTokenizer::Open(kFixture);
+  ASSERT_TRUE(tokenizer.ok());
+  std::string every;
+  for (int i = 0; i < 512; ++i) every.push_back(static_cast<char>(i * 7 + i / 256));
+  for (const std::string& text :
+       {every, std::string("\xE3\x81"), std::string("\xFF\xFE the"), std::string("\0\0a", 3),
+        std::string(20000, 'a'), std::string(20000, ' '), std::string()}) {
+    EXPECT_EQ(Decoded(*tokenizer, tokenizer->Encode(text)), text);
+  }
+  EXPECT_EQ(tokenizer->Decode(-1), "");
+  EXPECT_EQ(tokenizer->Decode(420), "");
+}
+
+TEST(BpeTokenizer, ReadsTheOlderPairOfFiles) {
+  const Json whole = ReadFixture("tokenizer.json");
+  const Folder folder;
+  Json vocabulary = whole["model"]["vocab"];
+  folder.Write("vocab.json", vocabulary.dump());
+  std::string merges = "#version: 0.2\n";
+  for (const Json& merge : whole["model"]["merges"]) {
+    merges += merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\n";
+  }
+  folder.Write("merges.txt", merges);
+  const auto old = BpeTokenizer::Open(folder.path());
+  ASSERT_TRUE(old.ok()) << old.status();
+  EXPECT_EQ(old->end_of_text(), 0);
+  for (const Json& each : ReadFixture("expected.json")) {
+    EXPECT_EQ(old->Encode(each[0].get<std::string>()), each[1].get<std::vector<int32_t>>());
+  }
+}
+
+TEST(BpeTokenizer, RefusesWhatItIsNotByName) {
+  const Json good = ReadFixture("tokenizer.json");
+  const auto refusal = [](const Json& json) {
+    const Folder folder;
+    folder.Write("tokenizer.json", json.dump());
+    const auto opened = BpeTokenizer::Open(folder.path() + "/tokenizer.json");
+    EXPECT_EQ(opened.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(opened.status().message());
+  };
+  Json json = good;
+  json["model"]["type"] = "Unigram";
+  EXPECT_THAT(refusal(json), HasSubstr("/model/type: found Unigram, expected BPE"));
+  json = good;
+  json["pre_tokenizer"] = {{"type", "Split"}};
+  EXPECT_THAT(refusal(json), HasSubstr("/pre_tokenizer/type: found Split"));
+  json = good;
+  json["pre_tokenizer"]["add_prefix_space"] = true;
+  EXPECT_THAT(refusal(json), HasSubstr("add_prefix_space"));
+  json = good;
+  json["model"]["vocab"].erase("a");
+  EXPECT_THAT(refusal(json), HasSubstr("no token for byte 97"));
+  json = good;
+  json["model"]["merges"].push_back({"q", "qqq"});
+  EXPECT_THAT(refusal(json), HasSubstr("\"q qqq\""));
+  json = good;
+  json["model"]["vocab"]["a"] = -3;
+  EXPECT_THAT(refusal(json), HasSubstr("the id -3 of \"a\""));
+  EXPECT_THAT(refusal(Json::array()), HasSubstr("no JSON object"));
+  const Folder empty;
+  EXPECT_THAT(std::string(BpeTokenizer::Open(empty.path()).status().message()),
+              HasSubstr("vocab.json: cannot be read"));
+}
+
+TEST(Unicode, TakesAnyBytesApart) {
+  EXPECT_EQ(CharacterAt("\xE2\x82\xAC", 0).code_point, 0x20ACu);
+  EXPECT_EQ(CharacterAt("\xF0\x9F\x99\x82", 0).code_point, 0x1F642u);
+  // Overlong, a surrogate, beyond the last, cut off, a stray continuation.
+  for (const char* broken : {"\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80",
+                             "\xE2\x82", "\x82", "\xF8\x88\x80\x80\x80"}) {
+    EXPECT_EQ(CharacterAt(broken, 0).code_point, kNoCharacter) << broken;
+    EXPECT_EQ(CharacterAt(broken, 0).bytes, 1) << broken;
+  }
+  EXPECT_EQ(UnfinishedBytes("a\xE2\x82"), 2);
+  EXPECT_EQ(UnfinishedBytes("a\xF0\x9F\x99"), 3);
+  EXPECT_EQ(UnfinishedBytes("\xC3"), 1);
+  EXPECT_EQ(UnfinishedBytes("a\xE2\x82\xAC"), 0);
+  EXPECT_EQ(UnfinishedBytes("\x82\x82\x82\x82"), 0);  // never a character: shown as it is
+  EXPECT_EQ(UnfinishedBytes(""), 0);
+}
+
+}  // namespace
+}  // namespace weft
