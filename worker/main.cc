@@ -1,9 +1,11 @@
 // weft-worker: one process per device. Started by mpirun or srun, never by hand.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <iostream>
 #include <string>
 
 #include "process/version.h"
+#include "worker/inference_session.h"
 #include "worker/probe.h"
 #include "worker/session.h"
 
@@ -18,6 +20,8 @@ int main(int argc, char** argv) {
   app.add_option("--run-folder", options.run_folder, "absolute folder of the run");
   app.add_option("--backend-folder", options.backend_folder, "where libweft_cpu.so lies");
   app.add_flag("--version", version, "print the version");
+  bool infer = false;
+  app.add_flag("--infer", infer, "evaluate or generate as a request on stdin says");
   CLI::Option* probing =
       app.add_option("--probe", probe_kind, "print devices, rates or links of --backend as JSON")
           ->expected(0, 1)
@@ -36,6 +40,7 @@ int main(int argc, char** argv) {
     std::printf("%s\n", weft::VersionText().c_str());
     return 0;
   }
+  if (infer) return weft::RunInferenceSession(std::cin, std::cout, options.backend_folder);
   if (probing->count() > 0) {
     probe.backend_folder = options.backend_folder;
     const auto kind = weft::ParseProbeKind(probe_kind.empty() ? "devices" : probe_kind);

@@ -1,0 +1,274 @@
+#include "worker/inference.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "plan/errors.h"
+#include "worker/groups.h"
+#include "worker/rotary.h"
+
+namespace weft {
+namespace {
+
+View FirstRows(View whole, int64_t rows) {
+  CHECK(rows <= whole.rows);
+  whole.rows = rows;
+  return whole;
+}
+
+// Rows [first, first + rows) of a matrix whose elements take 4 bytes.
+View Rows(View whole, int64_t first, int64_t rows) {
+  CHECK(first + rows <= whole.rows && ElementBytes(whole.dtype) == 4);
+  whole.data = static_cast<char*>(whole.data) + first * whole.cols * 4;
+  whole.rows = rows;
+  return whole;
+}
+
+}  // namespace
+
+Inference::Inference(const ModelShape& model, const InferenceExtents& extents, Device& device)
+    : model_(model), extents_(extents), device_(device) {}
+
+absl::StatusOr<std::unique_ptr<Inference>> Inference::Create(const ModelShape& model,
+                                                             const InferenceExtents& extents,
+                                                             Device& device) {
+  RETURN_IF_ERROR(CheckModel(model));
+  if (model.num_experts > 0) {
+    return absl::InvalidArgumentError("a model with experts cannot be evaluated yet");
+  }
+  if (extents.positions() > model.max_positions) {
+    return absl::InvalidArgumentError(absl::StrCat("sequences of ", extents.positions(),
+                                                   " tokens, the model has ", model.max_positions,
+                                                   " positions"));
+  }
+  auto inference = std::unique_ptr<Inference>(new Inference(model, extents, device));
+  RETURN_IF_ERROR(inference->Allocate());
+  return inference;
+}
+
+absl::Status Inference::Allocate() {
+  const RankMemory memory = PlanInferenceMemory(model_, extents_);
+  absl::StatusOr<std::unique_ptr<Arena>> arena = Arena::Create(memory, device_);
+  if (!arena.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("device memory: ", memory.total_bytes(),
+                     " bytes are needed, but the device does not have them; use a smaller --batch "
+                     "or a shorter prompt"));
+  }
+  arena_ = *std::move(arena);
+  GetWeights();
+  GetWork();
+  return arena_->CheckAllUsed();
+}
+
+void Inference::GetWeights() {
+  for (const TensorSpec& tensor : Tensors(model_)) {
+    const int64_t rows = tensor.is_matrix() ? tensor.dims[0] : 1;
+    weights_[tensor.name] =
+        arena_->Get(absl::StrCat("weights/", tensor.name), rows, tensor.dims.back());
+  }
+  for (int64_t block = 0; block < model_.num_blocks; ++block) {
+    const std::string prefix = absl::StrCat("blocks.", block, ".");
+    blocks_.push_back({.norm1 = GetNorm(prefix + "norm1"),
+                       .norm2 = GetNorm(prefix + "norm2"),
+                       .q = GetLinear(prefix + "attn.q"),
+                       .k = GetLinear(prefix + "attn.k"),
+                       .v = GetLinear(prefix + "attn.v"),
+                       .o = GetLinear(prefix + "attn.o"),
+                       .up = GetLinear(prefix + "mlp.up"),
+                       .down = GetLinear(prefix + "mlp.down"),
+                       .gate = GetLinear(prefix + "mlp.gate")});
+  }
+  final_norm_ = GetNorm("final_norm");
+  table_ = Weight(std::string(kTokenEmbeddingName));
+  positions_ = Weight("embed.positions.weight");
+  head_ = model_.tied_embeddings ? table_ : Weight("head.weight");
+}
+
+void Inference::GetWork() {
+  const int64_t n = extents_.rows();
+  const int64_t query = model_.num_heads * model_.head_dim;
+  const int64_t key = model_.num_kv_heads * model_.head_dim;
+  const bool caches = extents_.cached_positions > 0;
+  const auto get = [&](const char* name, int64_t cols) {
+    return arena_->Get(absl::StrCat("work/", name), n, cols);
+  };
+  for (int64_t block = 0; block < (caches ? model_.num_blocks : 1); ++block) {
+    const int64_t rows = caches ? extents_.cached_positions : n;
+    caches_.push_back({.k = arena_->Get(absl::StrCat("cache/k", block), rows, key),
+                       .v = arena_->Get(absl::StrCat("cache/v", block), rows, key)});
+  }
+  x_ = get("x", model_.hidden_size);
+  x_mid_ = get("x_mid", model_.hidden_size);
+  norm_out_ = get("norm_out", model_.hidden_size);
+  if (final_norm_.bias.data != nullptr) statistics_.mean = get("norm_mean", 1);
+  statistics_.rstd = get("norm_rstd", 1);
+  q_ = get("q", query);
+  attn_ = get("attn", query);
+  lse_ = get("lse", model_.num_heads);
+  AttentionShape longest{.batch = 1, .seq_len = extents_.positions()};
+  scores_ = arena_->Get("work/scores", 1, AttentionScratchElements(longest));
+  if (blocks_.front().gate.weight.data != nullptr) gate_ = get("gate", model_.ffn_size);
+  up_ = get("up", model_.ffn_size);
+  act_ = get("act", model_.ffn_size);
+  if (model_.family == ModelFamily::kLlama) {
+    rotary_ = arena_->Get("work/rotary", extents_.positions(), model_.head_dim);
+    device_.CopyIn(rotary_, RotaryTable(model_, extents_.positions()).data());
+  }
+  logits_ = arena_->Get("work/logits", LogitRows(model_, extents_), model_.vocab_size);
+  ids_ = arena_->Get("tokens/ids", n, 1);
+  if (caches) return;
+  row_max_ = get("row_max", 1);
+  row_sums_ = arena_->Get("work/row_sums", 2, n);
+  targets_ = arena_->Get("tokens/targets", n, 1);
+}
+
+View Inference::Weight(const std::string& tensor) const {
+  const auto found = weights_.find(tensor);
+  return found == weights_.end() ? View() : found->second;
+}
+
+Linear Inference::GetLinear(const std::string& name) const {
+  Linear linear;
+  linear.weight = Weight(name + ".weight");
+  linear.bias = Weight(name + ".bias");
+  return linear;
+}
+
+Norm Inference::GetNorm(const std::string& name) const {
+  Norm norm;
+  norm.weight = Weight(name + ".weight");
+  norm.bias = Weight(name + ".bias");
+  return norm;
+}
+
+absl::Status Inference::Load(const CheckpointReader& reader, const std::function<void()>& loaded) {
+  std::vector<float> values;
+  for (const TensorSpec& tensor : Tensors(model_)) {
+    values.resize(static_cast<size_t>(tensor.elements()));
+    const std::vector<int64_t> begin(tensor.dims.size(), 0);
+    RETURN_IF_ERROR(
+        reader.Read(tensor.name, tensor.dims, begin, tensor.dims, absl::MakeSpan(values)));
+    device_.CopyIn(Weight(tensor.name), values.data());
+    // The values are used again.
+    RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "load weights"));
+    if (loaded) loaded();
+  }
+  return absl::OkStatus();
+}
+
+NormStatistics Inference::Statistics(int64_t rows) const {
+  const bool has_mean = statistics_.mean.data != nullptr;
+  return {.mean = has_mean ? FirstRows(statistics_.mean, rows) : View(),
+          .rstd = FirstRows(statistics_.rstd, rows)};
+}
+
+void Inference::ForwardBlock(const BlockWeights& block, const KeysAndValues& cache,
+                             const Passing& pass) {
+  const int64_t rows = pass.rows;
+  const AttentionShape& attention = pass.attention;
+  const View x = FirstRows(x_, rows), x_mid = FirstRows(x_mid_, rows);
+  const View norm_out = FirstRows(norm_out_, rows);
+  const View q = FirstRows(q_, rows), attn = FirstRows(attn_, rows);
+  const View new_k = Rows(cache.k, pass.first, rows), new_v = Rows(cache.v, pass.first, rows);
+  ForwardNorm(block.norm1, model_.norm_eps, x, norm_out, Statistics(rows), device_);
+  ForwardLinear(block.q, norm_out, q, device_);
+  ForwardLinear(block.k, norm_out, new_k, device_);
+  ForwardLinear(block.v, norm_out, new_v, device_);
+  if (pass.angles.data != nullptr) {
+    device_.Rotate(pass.angles, Turn::kForth, q);
+    device_.Rotate(pass.angles, Turn::kForth, new_k);
+  }
+  const int64_t keys = attention.batch * attention.seq_len;
+  const View lse = {lse_.data, attention.batch * attention.heads, attention.query_len(),
+                    DType::kF32};
+  device_.Attention(attention, q, FirstRows(cache.k, keys), FirstRows(cache.v, keys), {}, attn, lse,
+                    scores_);
+  ForwardLinear(block.o, attn, x_mid, device_);
+  device_.Add(x, x_mid);
+
+  const View up = FirstRows(up_, rows), act = FirstRows(act_, rows);
+  ForwardNorm(block.norm2, model_.norm_eps, x_mid, norm_out, Statistics(rows), device_);
+  ForwardLinear(block.up, norm_out, up, device_);
+  if (gate_.data != nullptr) {
+    const View gate = FirstRows(gate_, rows);
+    ForwardLinear(block.gate, norm_out, gate, device_);
+    device_.SwiGlu(gate, up, act);
+  } else {
+    device_.Gelu(up, act);
+  }
+  ForwardLinear(block.down, act, x, device_);
+  device_.Add(x_mid, x);
+}
+
+void Inference::Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t first) {
+  const int64_t rows = std::ssize(ids);
+  const int64_t length = rows / batch;
+  CHECK(rows == batch * length && rows <= extents_.rows());
+  // Queries are all of the positions, or the last one.
+  CHECK(first == 0 || rows == 1);
+  Passing pass;
+  pass.rows = rows;
+  pass.first = first;
+  pass.attention = {.batch = batch,
+                    .seq_len = first + length,
+                    .heads = model_.num_heads,
+                    .head_dim = model_.head_dim,
+                    .kv_heads = model_.num_kv_heads,
+                    .runs = first > 0 ? first + 1 : 1};
+  pass.attention.piece[0] = pass.attention.runs - 1;
+  if (rotary_.data != nullptr) pass.angles = Rows(rotary_, first, length);
+  const View new_ids = FirstRows(ids_, rows);
+  device_.CopyIn(new_ids, ids.data());
+  const bool learned = positions_.data != nullptr;
+  const View positions = learned ? Rows(positions_, first, length) : View();
+  device_.Embed(new_ids, table_, 0, learned ? &positions : nullptr, length, FirstRows(x_, rows));
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    ForwardBlock(blocks_[block], caches_[std::min(block, caches_.size() - 1)], pass);
+  }
+}
+
+absl::StatusOr<double> Inference::LossSum(absl::Span<const int32_t> ids,
+                                          absl::Span<const int32_t> targets) {
+  CHECK(extents_.cached_positions == 0 && ids.size() == targets.size());
+  const int64_t rows = std::ssize(ids);
+  CHECK(rows % extents_.seq_len == 0);
+  Forward(ids, rows / extents_.seq_len, 0);
+  const View all_targets = FirstRows(targets_, rows);
+  device_.CopyIn(all_targets, targets.data());
+  const View norm_out = FirstRows(norm_out_, rows);
+  ForwardNorm(final_norm_, model_.norm_eps, FirstRows(x_, rows), norm_out, Statistics(rows),
+              device_);
+  auto* const sums = static_cast<float*>(row_sums_.data);
+  const View row_max = FirstRows(row_max_, rows);
+  const View row_sum = {sums, rows, 1, DType::kF32};
+  const View target_logit = {sums + rows, rows, 1, DType::kF32};
+  for (int64_t first = 0; first < rows; first += logits_.rows) {
+    const int64_t count = std::min(logits_.rows, rows - first);
+    const View logits = FirstRows(logits_, count);
+    device_.MatMul(Rows(norm_out, first, count), Transpose::kNo, head_, Transpose::kYes, 0, logits);
+    device_.RowMax(logits, Rows(row_max, first, count));
+    device_.RowSumExp(logits, Rows(row_max, first, count), Rows(all_targets, first, count), 0,
+                      Rows(row_sum, first, count), Rows(target_logit, first, count));
+  }
+  const double loss = device_.LossSum(row_max, row_sum, target_logit);
+  RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "evaluate"));
+  return loss;
+}
+
+absl::StatusOr<absl::Span<const float>> Inference::Append(absl::Span<const int32_t> ids) {
+  CHECK(!ids.empty() && positions_read_ + std::ssize(ids) <= extents_.cached_positions);
+  const int64_t rows = std::ssize(ids);
+  Forward(ids, 1, positions_read_);
+  positions_read_ += rows;
+  const View norm_out = FirstRows(norm_out_, 1);
+  ForwardNorm(final_norm_, model_.norm_eps, Rows(x_, rows - 1, 1), norm_out, Statistics(1),
+              device_);
+  device_.MatMul(norm_out, Transpose::kNo, head_, Transpose::kYes, 0, logits_);
+  host_logits_.resize(static_cast<size_t>(model_.vocab_size));
+  device_.CopyOut(host_logits_.data(), logits_);
+  RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "generate"));
+  return absl::MakeConstSpan(host_logits_);
+}
+
+}  // namespace weft

@@ -1,0 +1,95 @@
+// Inference: the whole model on one device, forward passes only. Evaluates held-out sequences, or
+// reads one sequence on, keeping each block's keys and values so that a token is computed once. The
+// operations and their order are the training engine's (worker/block, embedding, head), so that
+// what a run has validated is computed again to the bit. Used by one thread.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "checkpoint/reader.h"
+#include "plan/inference_memory.h"
+#include "plan/model.h"
+#include "worker/arena.h"
+#include "worker/backend/device.h"
+#include "worker/parameters.h"
+
+namespace weft {
+
+class Inference {
+ public:
+  // Allocates PlanInferenceMemory(model, extents). InvalidArgument for a model that cannot be, or
+  // with experts, or without so many positions; FailedPrecondition if the device has not the
+  // memory. `device` outlives it.
+  static absl::StatusOr<std::unique_ptr<Inference>> Create(const ModelShape& model,
+                                                           const InferenceExtents& extents,
+                                                           Device& device);
+
+  // Fills the weights. Errors are CheckpointReader::Read's. Calls `loaded` after each tensor.
+  absl::Status Load(const CheckpointReader& reader, const std::function<void()>& loaded);
+
+  // Sum of the cross-entropy over a pass of whole sequences, ids and targets [B*T], at most as many
+  // as the extents hold. REQUIRES: no cache.
+  absl::StatusOr<double> LossSum(absl::Span<const int32_t> ids, absl::Span<const int32_t> targets);
+
+  // Reads the sequence on by `ids` and returns the logits [V] that follow the last one; they stay
+  // until the next call. REQUIRES: a cache with room for them; one id, or the sequence's first.
+  absl::StatusOr<absl::Span<const float>> Append(absl::Span<const int32_t> ids);
+
+  int64_t bytes() const { return arena_->bytes(); }
+
+ private:
+  struct BlockWeights {
+    Norm norm1, norm2;
+    Linear q, k, v, o, up, down;
+    Linear gate;  // null views: the family has none
+  };
+  struct KeysAndValues {
+    View k, v;  // [S, K*E], or [N, K*E] without a cache
+  };
+  // What passes through the blocks at once.
+  struct Passing {
+    int64_t rows = 0;          // tokens, of all sequences
+    int64_t first = 0;         // position of the first of each sequence
+    AttentionShape attention;  // over the keys there are up to the last
+    View angles;               // of the positions [T, E]; null for gpt2
+  };
+
+  Inference(const ModelShape& model, const InferenceExtents& extents, Device& device);
+
+  absl::Status Allocate();
+  void GetWeights();
+  void GetWork();
+  View Weight(const std::string& tensor) const;  // null if the model has none
+  Linear GetLinear(const std::string& name) const;
+  Norm GetNorm(const std::string& name) const;
+  // A pass through all blocks: `batch` sequences whose next `ids` are at positions from `first` on.
+  // x_ becomes the last block's output.
+  void Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t first);
+  void ForwardBlock(const BlockWeights& block, const KeysAndValues& cache, const Passing& pass);
+  // The first rows of what a norm saves.
+  NormStatistics Statistics(int64_t rows) const;
+
+  const ModelShape model_;
+  const InferenceExtents extents_;
+  Device& device_;
+  std::unique_ptr<Arena> arena_;
+  std::map<std::string, View> weights_;
+  std::vector<BlockWeights> blocks_;
+  std::vector<KeysAndValues> caches_;  // of each block; one without a cache
+  Norm final_norm_;
+  View table_, positions_, head_;  // positions_: null for llama
+  View x_, x_mid_, norm_out_, q_, attn_, gate_, up_, act_;
+  NormStatistics statistics_;
+  View lse_, scores_, rotary_, logits_, row_max_, row_sums_, ids_, targets_;
+  int64_t positions_read_ = 0;
+  std::vector<float> host_logits_;  // [V]
+};
+
+}  // namespace weft

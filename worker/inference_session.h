@@ -1,0 +1,30 @@
+// InferenceSession: one worker process that evaluates a checkpoint or generates from it, for `weft
+// eval` and `weft generate`. It reads one JSON object, the request, to the end of stdin, and writes
+// events to stdout, one JSON object a line, each at once:
+//
+//   request   {"version", "checkpoint": step folder, "backend": "cpu", "threads": 1, "task": ...}
+//     "evaluate"   "files": [...], "format": "bytes", "split": 0.02 (share of the files that is
+//     held
+//                  out; 0: all of them), "seq_len", "batch": sequences that pass at once,
+//                  "sequences": how many
+//     "generate"   "ids": the prompt's, "max_tokens", "vocabulary": ids below it may be drawn,
+//                  "stop_id": -1 for none, "temperature", "top_k", "top_p", "seed"
+//   events    {"event": "loading"} repeatedly, {"event": "ready", "bytes": of memory}, then
+//     evaluate     {"event": "progress", "sequences"} repeatedly, {"event": "loss", "loss_sum",
+//                  "tokens"}
+//     generate     {"event": "token", "id"} for each, {"event": "end", "why": "max_tokens",
+//                  "positions" (the model has no more), or "stop_id"}
+//     at any time  {"event": "error", "code": absl's number, "message"}, the last one
+//
+// No coordinator, no ranks. The checkpoint is verified as for any load.
+#pragma once
+#include <iosfwd>
+#include <string>
+
+namespace weft {
+
+// 0, or 1 after an error event.
+int RunInferenceSession(std::istream& request, std::ostream& events,
+                        const std::string& backend_folder);
+
+}  // namespace weft
