@@ -71,9 +71,9 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
   if (pid == 0) {  // only async-signal-safe calls from here on
     setpgid(0, 0);
     if (!DieWithParent(SIGTERM, parent).ok()) _exit(127);
-    dup2(input, STDIN_FILENO);
-    dup2(output, STDOUT_FILENO);
-    dup2(output, STDERR_FILENO);
+    dup2(options.stdin_fd >= 0 ? options.stdin_fd : input, STDIN_FILENO);
+    dup2(options.stderr_fd >= 0 ? options.stderr_fd : output, STDERR_FILENO);
+    dup2(options.stdout_fd >= 0 ? options.stdout_fd : output, STDOUT_FILENO);
     PrepareChild();
     execve(program.c_str(), argv_pointers.data(), env_pointers.data());
     _exit(127);

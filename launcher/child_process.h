@@ -16,7 +16,12 @@ namespace weft {
 struct ChildOptions {
   std::vector<std::string> argv;           // argv[0]: found in PATH unless it holds a slash
   std::map<std::string, std::string> env;  // added to ours
-  std::string output;  // file that takes stdout and stderr, appended; stdin is empty
+  // File that takes stdout and stderr, appended; stdin is empty.
+  std::string output = "/dev/null";
+  // Instead, if not -1: descriptors of ours that become the child's stdin, stdout and stderr.
+  int stdin_fd = -1;
+  int stdout_fd = -1;
+  int stderr_fd = -1;
 };
 
 class ChildProcess {

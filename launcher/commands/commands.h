@@ -21,6 +21,8 @@ void AddPlan(CLI::App& app, int* exit_code);
 // `program`: how this command was called, for hints.
 void AddRun(CLI::App& app, const std::string& program, int* exit_code);
 void AddCalibrate(CLI::App& app, const std::string& program, int* exit_code);
+void AddEval(CLI::App& app, int* exit_code);
+void AddGenerate(CLI::App& app, int* exit_code);
 void AddAttach(CLI::App& app, int* exit_code);
 void AddStatus(CLI::App& app, int* exit_code);
 void AddStop(CLI::App& app, int* exit_code);

@@ -1,0 +1,139 @@
+#include "launcher/checkpoint_target.h"
+
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "launcher/run_folder.h"
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+absl::StatusOr<FoundCheckpoint> Step(const std::string& folder) {
+  FoundCheckpoint found;
+  std::error_code error;
+  found.path = std::filesystem::absolute(folder, error).lexically_normal().string();
+  if (absl::EndsWith(found.path, "/")) found.path.pop_back();
+  absl::StatusOr<Manifest> manifest = VerifyCheckpoint(found.path);
+  if (!manifest.ok()) {
+    return absl::Status(manifest.status().code(),
+                        absl::StrCat(folder, ": ", manifest.status().message()));
+  }
+  found.manifest = *std::move(manifest);
+  return found;
+}
+
+absl::StatusOr<FoundCheckpoint> Newest(const std::string& folder) {
+  ASSIGN_OR_RETURN(FoundCheckpoint found, NewestCheckpoint(folder));
+  if (!found.path.empty()) return found;
+  if (!found.refused.empty()) {
+    return absl::DataLossError(absl::StrCat(
+        folder, ": no checkpoint here can be used: ", absl::StrJoin(found.refused, "; ")));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("no checkpoint in ", folder,
+                   "; name a step folder, a checkpoint folder, a run folder or the job file of a "
+                   "run"));
+}
+
+// Of a run folder that may have been moved: its checkpoints are where resolved.yaml says, seen from
+// where it lies now.
+absl::StatusOr<std::string> CheckpointFolderOf(const std::string& target) {
+  ASSIGN_OR_RETURN(const RunPaths paths, FindRun(target));
+  ASSIGN_OR_RETURN(const std::optional<PreviousRun> run, ReadPrevious(paths));
+  if (!run) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no checkpoint in ", paths.folder, ": the run has not begun to train"));
+  }
+  return (std::filesystem::path(paths.folder) / run->job.checkpoint.folder)
+      .lexically_normal()
+      .string();
+}
+
+absl::StatusOr<FoundCheckpoint> Find(const std::string& target) {
+  std::error_code error;
+  if (!Exists(target)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no such file or folder: ", target,
+                     "; name a step folder, a checkpoint folder, a run folder or the job file of a "
+                     "run"));
+  }
+  if (Exists(absl::StrCat(target, "/", kManifestFile))) return Step(target);
+  if (!std::filesystem::is_directory(target, error) || Exists(target + "/resolved.yaml")) {
+    ASSIGN_OR_RETURN(const std::string folder, CheckpointFolderOf(target));
+    return Newest(folder);
+  }
+  return Newest(target);
+}
+
+absl::Status Missing(const Manifest& manifest, absl::string_view fact) {
+  return absl::DataLossError(
+      absl::StrCat("step-", manifest.step, ": its manifest does not state ", fact));
+}
+
+absl::Status ReadCount(const Manifest& manifest, const std::string& fact, int64_t* value) {
+  const auto found = manifest.facts.find(fact);
+  if (found == manifest.facts.end() || !absl::SimpleAtoi(found->second, value) || *value < 0) {
+    return Missing(manifest, fact);
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> Listed(const Manifest& manifest, absl::string_view list) {
+  std::vector<std::string> values;
+  for (auto found = manifest.facts.end();; values.push_back(found->second)) {
+    found = manifest.facts.find(absl::StrCat(list, "[", values.size(), "]"));
+    if (found == manifest.facts.end()) return values;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<FoundCheckpoint> FindCheckpoint(const std::string& target) {
+  ASSIGN_OR_RETURN(FoundCheckpoint found, Find(target));
+  if (found.manifest.model) return found;
+  return absl::InvalidArgumentError(
+      absl::StrCat(found.path,
+                   ": its manifest is of format 2, which does not state the model; go "
+                   "on with weft run, its next checkpoint does"));
+}
+
+absl::StatusOr<CheckpointData> DataOf(const Manifest& manifest) {
+  CheckpointData data;
+  const auto format = manifest.facts.find("data.format");
+  if (format == manifest.facts.end()) return Missing(manifest, "data.format");
+  ASSIGN_OR_RETURN(data.format, ParseTokenFormat(format->second));
+  RETURN_IF_ERROR(ReadCount(manifest, "training.seq_len", &data.seq_len));
+  RETURN_IF_ERROR(ReadCount(manifest, "training.global_batch_size", &data.global_batch_size));
+  RETURN_IF_ERROR(ReadCount(manifest, "training.micro_batch_size", &data.micro_batch_size));
+  if (data.seq_len < 1 || data.global_batch_size < 1 || data.micro_batch_size < 1) {
+    return Missing(manifest, "a batch that can be");
+  }
+  if (manifest.facts.count("validation.steps") > 0) {
+    RETURN_IF_ERROR(ReadCount(manifest, "validation.steps", &data.validation_steps));
+  }
+  data.files = Listed(manifest, "data.valid");
+  if (!data.files.empty()) return data;
+  const auto split = manifest.facts.find("data.split");
+  if (split == manifest.facts.end() || !absl::SimpleAtod(split->second, &data.split)) {
+    return Missing(manifest, "data.split");
+  }
+  if (data.split > 0) data.files = Listed(manifest, "data.train");
+  return data;
+}
+
+std::string PathOf(absl::string_view fingerprint) {
+  return absl::StrCat(fingerprint.substr(0, fingerprint.rfind(' ')));
+}
+
+}  // namespace weft

@@ -1,0 +1,38 @@
+// The checkpoint that a person means, on a command line: a step folder, a checkpoint folder, a run
+// folder, or the job file of a run. What it is of is in its own manifest.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "checkpoint/checkpoint.h"
+#include "plan/job_spec.h"
+
+namespace weft {
+
+// A step folder itself; else the newest checkpoint of the folder that verifies, with what was
+// refused on the way. Its manifest states a model.
+// InvalidArgument if there is no checkpoint, or if it is of a format that does not state its model;
+// DataLoss if all there are, or the one that was named, are damaged.
+absl::StatusOr<FoundCheckpoint> FindCheckpoint(const std::string& target);
+
+// What the run that saved it read and how it validated.
+struct CheckpointData {
+  TokenFormat format = TokenFormat::kBytes;
+  int64_t seq_len = 0;
+  int64_t global_batch_size = 0;
+  int64_t micro_batch_size = 1;
+  int64_t validation_steps = 0;  // 0: the run did not validate
+  // Of validation: its own files, or all training files, of which `split` is held out. "path
+  // size:hash" each.
+  std::vector<std::string> files;
+  double split = 0;
+};
+// DataLoss if a fact is missing or none of the values it may have.
+absl::StatusOr<CheckpointData> DataOf(const Manifest& manifest);
+
+// "path size:hash" -> "path"
+std::string PathOf(absl::string_view fingerprint);
+
+}  // namespace weft

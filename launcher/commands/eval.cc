@@ -1,0 +1,171 @@
+// weft eval: the loss of a checkpoint on held-out data, in one process.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "data/token_file.h"
+#include "launcher/checkpoint_target.h"
+#include "launcher/commands/commands.h"
+#include "launcher/inference_run.h"
+#include "launcher/machine.h"
+#include "plan/errors.h"
+#include "plan/inference_memory.h"
+#include "process/signals.h"
+
+namespace weft {
+namespace {
+
+struct EvalArguments {
+  std::string target;
+  std::vector<std::string> data;
+  std::optional<int64_t> steps;
+  int64_t batch = 0;  // 0: as the run
+  int threads = 0;    // 0: all cores
+  std::string backend = "cpu";
+  bool json = false;
+};
+
+// The file's content, which must be what `fingerprint` says if it says anything.
+absl::Status CheckFile(const std::string& path, TokenFormat format, absl::string_view fingerprint) {
+  const absl::StatusOr<std::unique_ptr<TokenFile>> file = TokenFile::Open(path, format);
+  if (!file.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.status().message(), "; name files to evaluate with --data"));
+  }
+  const std::string now = (*file)->Fingerprint();
+  if (fingerprint.empty() || absl::EndsWith(fingerprint, absl::StrCat(" ", now))) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": its content is not what the run read: ", fingerprint, ", now ", now,
+                   "; restore it, or name files to evaluate with --data"));
+}
+
+// What to read: the run's own validation, or `arguments`.
+absl::StatusOr<nlohmann::json> RequestOf(const EvalArguments& arguments,
+                                         const CheckpointData& own) {
+  nlohmann::json files = nlohmann::json::array();
+  const bool given = !arguments.data.empty();
+  for (const std::string& file : given ? arguments.data : own.files) {
+    const std::string path = given ? file : PathOf(file);
+    RETURN_IF_ERROR(CheckFile(path, own.format, given ? "" : file));
+    files.push_back(path);
+  }
+  if (files.empty()) {
+    return absl::InvalidArgumentError(
+        "the run of this checkpoint held nothing out; name files to evaluate with --data");
+  }
+  const int64_t steps = arguments.steps.value_or(given ? 0 : own.validation_steps);
+  return nlohmann::json{
+      {"task", "evaluate"},
+      {"files", files},
+      {"format", std::string(TokenFormatName(own.format))},
+      {"split", given ? 0 : own.split},
+      {"seq_len", own.seq_len},
+      {"batch", arguments.batch > 0 ? arguments.batch : own.micro_batch_size},
+      {"sequences", steps * own.global_batch_size},
+  };
+}
+
+struct EvalResult {
+  double loss_sum = 0;
+  int64_t tokens = 0;
+  double loss() const { return loss_sum / static_cast<double>(tokens); }
+};
+
+void Print(const EvalArguments& arguments, const FoundCheckpoint& found, TokenFormat format,
+           const EvalResult& result) {
+  const double loss = result.loss();
+  const double bits = loss / std::numbers::ln2;
+  const bool bytes = format == TokenFormat::kBytes;
+  if (arguments.json) {
+    nlohmann::ordered_json json = {{"checkpoint", found.path},
+                                   {"step", found.manifest.step},
+                                   {"tokens", result.tokens},
+                                   {"loss", loss},
+                                   {"loss_hex", absl::StrFormat("%a", loss)},
+                                   {"perplexity", std::exp(loss)}};
+    if (bytes) json["bits_per_byte"] = bits;
+    std::cout << json.dump() << "\n";
+    return;
+  }
+  const ModelShape& model = *found.manifest.model;
+  std::cout << found.path << "\n"
+            << absl::StrFormat("  model       %s, %d parameters\n", FamilyName(model.family),
+                               ParameterCount(model))
+            << absl::StrFormat("  loss        %.6f nats per %s\n", loss, bytes ? "byte" : "token")
+            << absl::StrFormat("  perplexity  %.4f\n", std::exp(loss));
+  if (bytes) std::cout << absl::StrFormat("  bits/byte   %.6f\n", bits);
+  std::cout << "  tokens      " << result.tokens << "\n";
+}
+
+absl::StatusOr<EvalResult> Evaluate(const EvalArguments& arguments, const FoundCheckpoint& found,
+                                    const CheckpointData& own, const std::atomic<bool>& stop) {
+  InferenceRun run;
+  ASSIGN_OR_RETURN(run.request, RequestOf(arguments, own));
+  const InferenceExtents extents{.batch = run.request["batch"], .seq_len = own.seq_len};
+  RETURN_IF_ERROR(CheckMemory(*found.manifest.model, extents, arguments.backend, "--batch"));
+  run.request["checkpoint"] = found.path;
+  run.request["backend"] = arguments.backend;
+  run.threads = arguments.threads > 0 ? arguments.threads : UsableCores();
+  run.request["threads"] = run.threads;
+  run.stop = &stop;
+  EvalResult result;
+  RETURN_IF_ERROR(RunInference(run, [&](const nlohmann::json& event) {
+    if (event["event"] != "loss") return;
+    result = {.loss_sum = event["loss_sum"], .tokens = event["tokens"]};
+  }));
+  if (result.tokens == 0) return absl::InternalError("weft-worker reported no loss");
+  return result;
+}
+
+int Eval(const EvalArguments& arguments) {
+  std::atomic<bool> stop{false};
+  const SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&stop](int) { stop = true; });
+  const absl::StatusOr<FoundCheckpoint> found = FindCheckpoint(arguments.target);
+  if (!found.ok()) return Fail(found.status());
+  for (const std::string& refused : found->refused)
+    std::cerr << "weft: damaged: " << refused << "\n";
+  const absl::StatusOr<CheckpointData> own = DataOf(found->manifest);
+  if (!own.ok()) return Fail(own.status());
+  const absl::StatusOr<EvalResult> result = Evaluate(arguments, *found, *own, stop);
+  if (absl::IsCancelled(result.status())) return kExitInterrupted;
+  if (!result.ok()) return Fail(result.status());
+  Print(arguments, *found, own->format, *result);
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddEval(CLI::App& app, int* exit_code) {
+  const auto arguments = std::make_shared<EvalArguments>();
+  CLI::App* eval = app.add_subcommand("eval", "the loss of a checkpoint on held-out data");
+  eval->add_option("checkpoint", arguments->target,
+                   "a step folder, a checkpoint folder, a run folder or the job file of a run")
+      ->required();
+  eval->add_option("--data", arguments->data,
+                   "files to evaluate, all of them; default: what the run validated on");
+  eval->add_option("--steps", arguments->steps,
+                   "how many global batches of the run; 0: everything; default: as the run "
+                   "validated")
+      ->check(CLI::NonNegativeNumber);
+  eval->add_option("--batch", arguments->batch, "sequences at once; default: a microbatch's")
+      ->check(CLI::Range(1, 1 << 20));
+  eval->add_option("--backend", arguments->backend, "cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  eval->add_option("--threads", arguments->threads, "CPU: BLAS threads; default: all cores")
+      ->check(CLI::Range(1, 1024));
+  eval->add_flag("--json", arguments->json, "one JSON object instead of text");
+  eval->callback([arguments, exit_code] { *exit_code = Eval(*arguments); });
+}
+
+}  // namespace weft

@@ -1,0 +1,205 @@
+// weft generate: goes on with a text, as a checkpoint would, token by token.
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/checkpoint_target.h"
+#include "launcher/commands/commands.h"
+#include "launcher/inference_run.h"
+#include "launcher/machine.h"
+#include "launcher/token_text.h"
+#include "plan/errors.h"
+#include "plan/inference_memory.h"
+#include "process/signals.h"
+
+namespace weft {
+namespace {
+
+struct GenerateArguments {
+  std::string target;
+  std::optional<std::string> prompt, prompt_file, prompt_ids;
+  int64_t max_tokens = 128;
+  double temperature = 1;
+  int64_t top_k = 0;
+  double top_p = 1;
+  uint64_t seed = 0;
+  bool greedy = false;
+  bool echo = false;
+  int threads = 0;  // 0: all cores
+  std::string backend = "cpu";
+  std::string tokenizer;
+};
+
+absl::StatusOr<std::string> PromptText(const GenerateArguments& arguments) {
+  if (arguments.prompt) return *arguments.prompt;
+  if (*arguments.prompt_file == "-") {
+    return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  }
+  std::ifstream stream(*arguments.prompt_file, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(stream), {});
+  if (stream) return text;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--prompt-file: cannot read ", *arguments.prompt_file));
+}
+
+absl::StatusOr<std::vector<int32_t>> GivenIds(const GenerateArguments& arguments,
+                                              const TokenText& text, TokenFormat format) {
+  if (arguments.prompt_ids) {
+    const absl::StatusOr<std::vector<int32_t>> ids = ParseIds(*arguments.prompt_ids);
+    if (ids.ok()) return ids;
+    return absl::InvalidArgumentError(absl::StrCat("--prompt-ids: ", ids.status().message()));
+  }
+  if (!text.has_text()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("this model was trained on ", TokenFormatName(format),
+                     " token ids; name the tokenizer that made them with --tokenizer, or give the "
+                     "prompt as --prompt-ids"));
+  }
+  ASSIGN_OR_RETURN(const std::string prompt, PromptText(arguments));
+  return text.Encode(prompt);
+}
+
+// None of them outside the vocabulary, and not more than there are positions.
+absl::Status CheckPrompt(absl::Span<const int32_t> ids, const ModelShape& model) {
+  if (ids.empty()) {
+    return absl::InvalidArgumentError("the prompt is empty; give at least one token to go on from");
+  }
+  const int32_t largest = *std::max_element(ids.begin(), ids.end());
+  if (largest >= model.vocab_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the prompt holds id ", largest, ", the model's ids are 0 to ", model.vocab_size - 1));
+  }
+  if (std::ssize(ids) <= model.max_positions) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the prompt has ", ids.size(),
+                                                 " tokens, the model has ", model.max_positions,
+                                                 " positions; use a shorter prompt"));
+}
+
+// Shows tokens as they come: as text, or as ids if that is how the prompt was given.
+class Printer {
+ public:
+  // `text`: null for ids.
+  explicit Printer(const TokenText* text) : text_(text) {}
+  void Token(int32_t id) {
+    if (text_ != nullptr) {
+      std::cout << stream_.Take(text_->Decode(id)) << std::flush;
+    } else {
+      std::cout << (first_ ? "" : " ") << id << std::flush;
+    }
+    first_ = false;
+  }
+  void End() { std::cout << stream_.Rest() << "\n"; }
+
+ private:
+  const TokenText* text_;
+  bool first_ = true;
+  CharacterStream stream_;
+};
+
+absl::Status Generate(const GenerateArguments& arguments, const FoundCheckpoint& found,
+                      const std::atomic<bool>& stop) {
+  const ModelShape& model = *found.manifest.model;
+  ASSIGN_OR_RETURN(const CheckpointData own, DataOf(found.manifest));
+  ASSIGN_OR_RETURN(const TokenText text, TokenText::Open(own.format, arguments.tokenizer));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> ids, GivenIds(arguments, text, own.format));
+  RETURN_IF_ERROR(CheckPrompt(ids, model));
+  RETURN_IF_ERROR(CheckMemory(model,
+                              GenerationExtents(model, std::ssize(ids), arguments.max_tokens),
+                              arguments.backend, "--max-tokens"));
+  const bool as_text = !arguments.prompt_ids;
+  InferenceRun run;
+  run.threads = arguments.threads > 0 ? arguments.threads : UsableCores();
+  run.stop = &stop;
+  run.request = {
+      {"task", "generate"},
+      {"checkpoint", found.path},
+      {"backend", arguments.backend},
+      {"threads", run.threads},
+      {"ids", ids},
+      {"max_tokens", arguments.max_tokens},
+      {"stop_id", as_text ? text.stop_id() : -1},
+      // A vocabulary may be wider than its text: an id without one has nothing to show.
+      {"vocabulary", as_text ? std::min(text.vocabulary(), model.vocab_size) : model.vocab_size},
+      {"temperature", arguments.greedy ? 0 : arguments.temperature},
+      {"top_k", arguments.top_k},
+      {"top_p", arguments.top_p},
+      {"seed", arguments.seed}};
+  Printer printer(as_text ? &text : nullptr);
+  for (const int32_t id : arguments.echo ? ids : std::vector<int32_t>()) printer.Token(id);
+  std::string why;
+  const absl::Status status = RunInference(run, [&](const nlohmann::json& event) {
+    if (event["event"] == "token") printer.Token(event["id"]);
+    if (event["event"] == "end") why = event["why"];
+  });
+  if (status.ok() || absl::IsCancelled(status)) printer.End();
+  if (why == "positions") {
+    std::cerr << "weft: stopped after position " << model.max_positions << ", the model's last\n";
+  }
+  return status;
+}
+
+int RunGenerate(const GenerateArguments& arguments) {
+  if (!arguments.prompt && !arguments.prompt_file && !arguments.prompt_ids) {
+    return Fail(absl::InvalidArgumentError(
+        "no prompt; give --prompt TEXT, --prompt-file FILE (- is stdin) or --prompt-ids IDS"));
+  }
+  std::atomic<bool> stop{false};
+  const SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&stop](int) { stop = true; });
+  const absl::StatusOr<FoundCheckpoint> found = FindCheckpoint(arguments.target);
+  if (!found.ok()) return Fail(found.status());
+  for (const std::string& refused : found->refused)
+    std::cerr << "weft: damaged: " << refused << "\n";
+  const absl::Status status = Generate(arguments, *found, stop);
+  if (absl::IsCancelled(status)) return kExitInterrupted;
+  return status.ok() ? kExitOk : Fail(status);
+}
+
+}  // namespace
+
+void AddGenerate(CLI::App& app, int* exit_code) {
+  const auto arguments = std::make_shared<GenerateArguments>();
+  CLI::App* generate = app.add_subcommand("generate", "go on with a text as a checkpoint would");
+  generate
+      ->add_option("checkpoint", arguments->target,
+                   "a step folder, a checkpoint folder, a run folder or the job file of a run")
+      ->required();
+  auto* prompts = generate->add_option_group("prompt");
+  prompts->add_option("--prompt", arguments->prompt, "the text to go on with");
+  prompts->add_option("--prompt-file", arguments->prompt_file, "a file that holds it; - is stdin");
+  prompts->add_option("--prompt-ids", arguments->prompt_ids,
+                      "its token ids, separated by commas; prints ids");
+  prompts->require_option(0, 1);
+  generate->add_option("--tokenizer", arguments->tokenizer,
+                       "for models of token ids: a folder with GPT-2's tokenizer.json, or its "
+                       "vocab.json and merges.txt");
+  generate->add_option("--max-tokens", arguments->max_tokens, "tokens to add at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->capture_default_str();
+  generate
+      ->add_option("--temperature", arguments->temperature, "below 1: likelier tokens; 0: greedy")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  generate->add_option("--top-k", arguments->top_k, "draw from the k likeliest tokens; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  generate->add_option("--top-p", arguments->top_p, "draw from the likeliest that hold this share")
+      ->check(CLI::Range(1e-9, 1.0))
+      ->capture_default_str();
+  generate->add_option("--seed", arguments->seed, "the same seed draws the same text")
+      ->capture_default_str();
+  generate->add_flag("--greedy", arguments->greedy, "always the likeliest token");
+  generate->add_flag("--echo", arguments->echo, "show the prompt first");
+  generate->add_option("--backend", arguments->backend, "cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  generate->add_option("--threads", arguments->threads, "CPU: BLAS threads; default: all cores")
+      ->check(CLI::Range(1, 1024));
+  generate->callback([arguments, exit_code] { *exit_code = RunGenerate(*arguments); });
+}
+
+}  // namespace weft

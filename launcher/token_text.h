@@ -1,0 +1,53 @@
+// TokenText: text to token ids and back, as a checkpoint's data format means them, and the way out
+// to a terminal, which must not see half a character.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "data/bpe_tokenizer.h"
+#include "plan/job_spec.h"
+
+namespace weft {
+
+class TokenText {
+ public:
+  // Bytes are their own ids; files of other formats hold ids that a tokenizer made, so that without
+  // `tokenizer` (a path for BpeTokenizer::Open; may be empty) there is no text.
+  // InvalidArgument if bytes come with a tokenizer; else the tokenizer's errors.
+  static absl::StatusOr<TokenText> Open(TokenFormat format, const std::string& tokenizer);
+
+  bool has_text() const { return format_ == TokenFormat::kBytes || tokenizer_.has_value(); }
+  // Ids below it have a text. REQUIRES: has_text().
+  int64_t vocabulary() const;
+  // The id that ends a document; -1: there is none.
+  int32_t stop_id() const;
+  // REQUIRES: has_text().
+  std::vector<int32_t> Encode(absl::string_view text) const;
+  std::string Decode(int32_t id) const;  // any bytes
+
+ private:
+  TokenFormat format_ = TokenFormat::kBytes;
+  std::optional<BpeTokenizer> tokenizer_;
+};
+
+// "464,3290 318" -> {464, 3290, 318}. InvalidArgument naming the first part that is no id.
+absl::StatusOr<std::vector<int32_t>> ParseIds(absl::string_view text);
+
+// Text that comes in pieces of any bytes, given on in pieces that end between characters. Nothing
+// is added, lost or changed.
+class CharacterStream {
+ public:
+  // What can be shown now that `piece` is there.
+  std::string Take(absl::string_view piece);
+  // What was held back, at the end.
+  std::string Rest();
+
+ private:
+  std::string held_;
+};
+
+}  // namespace weft

@@ -1,0 +1,286 @@
+// weft eval and weft generate through the real executables, on checkpoints that no run has made:
+// what they print, and every way to call them wrongly.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/durable_file.h"
+#include "launcher/token_text.h"
+#include "plan/model.h"
+#include "tests/launcher/job_file_for_test.h"
+
+namespace weft {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kTokenizer[] = WEFT_SOURCE_DIR "/tests/data/bpe";
+
+struct Ran {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+};
+
+Ran RunWeft(const JobFolder& folder, const std::string& arguments,
+            const std::string& input = "/dev/null") {
+  const std::string command = "cd " + folder.path() +
+                              " && timeout 60 " WEFT_BINARY_DIR "/bin/weft " + arguments +
+                              " 2>err.txt <" + input;
+  Ran ran;
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return ran;
+  std::array<char, 4096> buffer;
+  for (size_t got; (got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
+    ran.out.append(buffer.data(), got);
+  }
+  const int status = pclose(pipe);
+  ran.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  std::ifstream err(folder.path() + "/err.txt");
+  ran.err.assign(std::istreambuf_iterator<char>(err), {});
+  return ran;
+}
+
+ModelShape SmallModel(int64_t vocab_size) {
+  return {.family = ModelFamily::kLlama,
+          .vocab_size = vocab_size,
+          .hidden_size = 16,
+          .num_blocks = 2,
+          .num_heads = 2,
+          .num_kv_heads = 1,
+          .head_dim = 8,
+          .ffn_size = 24,
+          .max_positions = 40};
+}
+
+// A checkpoint at step 7 of `folder`/saved, of arbitrary weights.
+void Save(const JobFolder& folder, const ModelShape& model, const std::string& format) {
+  Manifest manifest;
+  manifest.step = 7;
+  manifest.generation = 1;
+  manifest.model = model;
+  manifest.facts = {{"data.format", format},
+                    {"data.split", "0"},
+                    {"training.seq_len", "16"},
+                    {"training.global_batch_size", "4"},
+                    {"training.micro_batch_size", "2"}};
+  std::vector<std::vector<float>> values;
+  for (const TensorSpec& tensor : Tensors(model)) {
+    std::vector<float>& all = values.emplace_back(static_cast<size_t>(tensor.elements()));
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i] = 0.3F * static_cast<float>(std::sin(static_cast<double>(i * 7 + values.size())));
+    }
+  }
+  std::vector<BoxToSave> boxes;
+  for (const TensorSpec& tensor : Tensors(model)) {
+    boxes.push_back({tensor.name, tensor.dims, std::vector<int64_t>(tensor.dims.size(), 0),
+                     tensor.dims, values[boxes.size()]});
+  }
+  const std::string saved = folder.path() + "/saved";
+  const auto shard = WriteShard(StageFolder(saved, 1, 7), 0, boxes);
+  ASSERT_TRUE(shard.ok()) << shard.status();
+  manifest.shards = {*shard};
+  ASSERT_EQ(CommitCheckpoint(saved, manifest), absl::OkStatus());
+}
+
+TEST(Eval, SaysLossPerplexityAndBits) {
+  const JobFolder folder;
+  Save(folder, SmallModel(256), "bytes");
+  const Ran ran = RunWeft(folder, "eval saved/step-7 --data corpus.txt --json --threads 1");
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const auto json = nlohmann::json::parse(ran.out);
+  EXPECT_EQ(json["step"], 7);
+  EXPECT_EQ(json["checkpoint"], folder.path() + "/saved/step-7");
+  EXPECT_EQ(json["tokens"], (4000 - 1) / 16 * 16);  // every window once
+  const double loss = json["loss"];
+  EXPECT_NEAR(loss, std::log(256), 3);  // arbitrary weights know nothing
+  EXPECT_DOUBLE_EQ(json["perplexity"].get<double>(), std::exp(loss));
+  EXPECT_DOUBLE_EQ(json["bits_per_byte"].get<double>(), loss / std::log(2));
+  EXPECT_EQ(std::strtod(json["loss_hex"].get<std::string>().c_str(), nullptr), loss);
+
+  const Ran text = RunWeft(folder, "eval saved --data corpus.txt --steps 3 --batch 5");
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, testing::AllOf(HasSubstr("step-7"), HasSubstr("nats per byte"),
+                                       HasSubstr("perplexity"), HasSubstr("bits/byte"),
+                                       HasSubstr("tokens      192")));  // 3 * 4 * 16
+}
+
+TEST(Eval, RefusesByName) {
+  const JobFolder folder;
+  Save(folder, SmallModel(90), "bytes");
+  folder.Write("short.txt", "too short");
+  struct Case {
+    const char* arguments;
+    int exit_code;
+    const char* says;
+  };
+  const Case cases[] = {
+      {"eval nowhere", 2, "no such file or folder: nowhere"},
+      {"eval .", 2, "no checkpoint in ."},
+      {"eval short.txt", 2, ""},
+      {"eval", 2, "checkpoint is required"},
+      {"eval saved --steep 3", 2, "--steep"},
+      {"eval saved --steps -1", 2, "--steps"},
+      {"eval saved", 2, "held nothing out; name files to evaluate with --data"},
+      {"eval saved --data gone.txt", 2, "gone.txt"},
+      {"eval saved --data short.txt", 2, "short.txt: holds 9 tokens"},
+      // 'a' is id 97.
+      {"eval saved --data corpus.txt", 2, "found id 97, expected below vocab_size 90"},
+  };
+  for (const Case& c : cases) {
+    const Ran ran = RunWeft(folder, c.arguments);
+    EXPECT_EQ(ran.exit_code, c.exit_code) << c.arguments << ran.out << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(c.says)) << c.arguments;
+    EXPECT_EQ(ran.out, "") << c.arguments;
+  }
+}
+
+TEST(Eval, NamesADamagedShard) {
+  const JobFolder folder;
+  Save(folder, SmallModel(256), "bytes");
+  const std::string shard = folder.path() + "/saved/step-7/" + ShardFileName(0);
+  std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(3000);
+  file.put('!');
+  file.close();
+  for (const char* target : {"saved/step-7", "saved"}) {
+    const Ran ran = RunWeft(folder, absl::StrCat("eval ", target, " --data corpus.txt"));
+    EXPECT_EQ(ran.exit_code, 1);
+    EXPECT_THAT(ran.err, HasSubstr("rank-00000.safetensors: xxh3 ")) << target;
+  }
+}
+
+TEST(Eval, SaysWhatAnOldCheckpointLacks) {
+  const JobFolder folder;
+  Save(folder, SmallModel(256), "bytes");
+  const std::string path = folder.path() + "/saved/step-7/manifest.json";
+  auto manifest = VerifyCheckpoint(folder.path() + "/saved/step-7");
+  ASSERT_TRUE(manifest.ok());
+  manifest->model.reset();
+  std::ofstream(path) << ManifestText(*manifest);
+  const Ran ran = RunWeft(folder, "eval saved/step-7 --data corpus.txt");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("format 2, which does not state the model"));
+}
+
+TEST(Generate, PrintsAsManyBytesAsAskedAndTheSameForTheSameSeed) {
+  const JobFolder folder;
+  Save(folder, SmallModel(256), "bytes");
+  const std::string call = "generate saved --prompt hello --max-tokens 20 --threads 1";
+  const Ran first = RunWeft(folder, call + " --seed 3");
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(first.out.size(), 21u);  // and a newline
+  EXPECT_EQ(RunWeft(folder, call + " --seed 3").out, first.out);
+  EXPECT_NE(RunWeft(folder, call + " --seed 4").out, first.out);
+  EXPECT_EQ(RunWeft(folder, call + " --greedy").out, RunWeft(folder, call + " --top-k 1").out);
+  EXPECT_EQ(RunWeft(folder, call + " --seed 3 --echo").out, "hello" + first.out);
+  folder.Write("prompt.txt", "hello");
+  const std::string from_file =
+      "generate saved --max-tokens 20 --threads 1 --seed 3 --prompt-file ";
+  EXPECT_EQ(RunWeft(folder, from_file + "prompt.txt").out, first.out);
+  EXPECT_EQ(RunWeft(folder, from_file + "-", folder.path() + "/prompt.txt").out, first.out);
+  // The same as ids, whose bytes they are.
+  const Ran ids = RunWeft(
+      folder,
+      "generate saved --max-tokens 20 --threads 1 --seed 3 --prompt-ids 104,101,108,108,111");
+  const auto numbers = ParseIds(ids.out);
+  ASSERT_TRUE(numbers.ok()) << ids.out;
+  std::string bytes;
+  for (const int32_t id : *numbers) bytes.push_back(static_cast<char>(id));
+  EXPECT_EQ(bytes + "\n", first.out);
+}
+
+TEST(Generate, StopsAtTheModelsLastPosition) {
+  const JobFolder folder;
+  Save(folder, SmallModel(256), "bytes");
+  const Ran ran = RunWeft(folder, "generate saved --prompt hello --max-tokens 1000 --greedy");
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(ran.out.size(), 40u - 5u + 1u + 1u);
+  EXPECT_THAT(ran.err, HasSubstr("stopped after position 40, the model's last"));
+}
+
+TEST(Generate, TakesTextForTokenIdsWithTheirTokenizer) {
+  const JobFolder folder;
+  Save(folder, SmallModel(430), "llmc");
+  const Ran ids =
+      RunWeft(folder, "generate saved --prompt-ids 310,69,312 --max-tokens 6 --greedy --threads 1");
+  ASSERT_EQ(ids.exit_code, 0) << ids.err;
+  const Ran text =
+      RunWeft(folder, absl::StrCat("generate saved --prompt 'the work' --tokenizer ", kTokenizer,
+                                   " --max-tokens 6 --greedy --threads 1"));
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  const auto tokenizer = TokenText::Open(TokenFormat::kLlmc, kTokenizer);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  ASSERT_EQ(tokenizer->Encode("the work"), (std::vector<int32_t>{310, 69, 312}));
+  std::string expected;
+  const auto numbers = ParseIds(ids.out);
+  ASSERT_TRUE(numbers.ok()) << ids.out;
+  for (const int32_t id : *numbers) expected += tokenizer->Decode(id);
+  EXPECT_EQ(text.out, expected + "\n");
+}
+
+TEST(Generate, RefusesByName) {
+  const JobFolder folder;
+  Save(folder, SmallModel(256), "bytes");
+  const std::string long_prompt(41, 'x');
+  struct Case {
+    std::string arguments;
+    int exit_code;
+    const char* says;
+  };
+  const Case cases[] = {
+      {"generate nowhere --prompt a", 2, "no such file or folder: nowhere"},
+      {"generate saved", 2, "no prompt; give --prompt TEXT"},
+      {"generate saved --prompt ''", 2, "the prompt is empty"},
+      {"generate saved --prompt-file -", 2, "the prompt is empty"},
+      {"generate saved --prompt-file gone.txt", 2, "cannot read gone.txt"},
+      {"generate saved --prompt " + long_prompt, 2,
+       "the prompt has 41 tokens, the model has 40 positions"},
+      {"generate saved --prompt a --prompt-ids 1", 2, "prompt"},
+      {"generate saved --prompt-ids 1,256", 2,
+       "the prompt holds id 256, the model's ids are 0 to 255"},
+      {"generate saved --prompt-ids 1,x", 2, "--prompt-ids: found \"x\""},
+      {"generate saved --prompt a --max-tokens 0", 2, "--max-tokens"},
+      {"generate saved --prompt a --temperature -1", 2, "--temperature"},
+      {"generate saved --prompt a --top-p 0", 2, "--top-p"},
+      {"generate saved --prompt a --hot", 2, "--hot"},
+      {absl::StrCat("generate saved --prompt a --tokenizer ", kTokenizer), 2, "leave it out"},
+  };
+  for (const Case& c : cases) {
+    const Ran ran = RunWeft(folder, c.arguments);
+    EXPECT_EQ(ran.exit_code, c.exit_code) << c.arguments << ran.out << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(c.says)) << c.arguments;
+    EXPECT_EQ(ran.out, "") << c.arguments;
+  }
+  const JobFolder of_ids;
+  Save(of_ids, SmallModel(256), "nanogpt");
+  EXPECT_THAT(RunWeft(of_ids, "generate saved --prompt a").err,
+              HasSubstr("trained on nanogpt token ids; name the tokenizer"));
+}
+
+TEST(CharacterStream, ShowsWholeCharactersAndLosesNothing) {
+  const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x99\x82\xFF\x82z\xE2\x82";
+  CharacterStream stream;
+  std::vector<std::string> shown;
+  for (const char byte : text) {
+    const std::string piece = stream.Take(absl::string_view(&byte, 1));
+    if (!piece.empty()) shown.push_back(piece);
+  }
+  EXPECT_THAT(shown, testing::ElementsAre("a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x99\x82",
+                                          "\xFF", "\x82", "z"));
+  EXPECT_EQ(stream.Rest(), "\xE2\x82");
+  EXPECT_EQ(stream.Rest(), "");
+}
+
+}  // namespace
+}  // namespace weft
