@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   weft::AddCalibrate(app, argc > 0 ? argv[0] : "weft", &exit_code);
   weft::AddEval(app, &exit_code);
   weft::AddGenerate(app, &exit_code);
+  weft::AddExport(app, &exit_code);
   weft::AddAttach(app, &exit_code);
   weft::AddStatus(app, &exit_code);
   weft::AddStop(app, &exit_code);

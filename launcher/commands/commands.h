@@ -23,6 +23,7 @@ void AddRun(CLI::App& app, const std::string& program, int* exit_code);
 void AddCalibrate(CLI::App& app, const std::string& program, int* exit_code);
 void AddEval(CLI::App& app, int* exit_code);
 void AddGenerate(CLI::App& app, int* exit_code);
+void AddExport(CLI::App& app, int* exit_code);
 void AddAttach(CLI::App& app, int* exit_code);
 void AddStatus(CLI::App& app, int* exit_code);
 void AddStop(CLI::App& app, int* exit_code);
