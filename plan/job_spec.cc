@@ -347,9 +347,6 @@ std::vector<SpecIssue> RunIssues(const JobSpec& job) {
   if (precision == Precision::kFp8) {
     refuse("training.mixed_precision", PrecisionName(precision), "bf16, fp16 or fp32");
   }
-  if (job.training.head_chunk_tokens.value_or(0) > 0) {
-    refuse("training.head_chunk_tokens", *job.training.head_chunk_tokens, "auto");
-  }
   const OptimizerKind optimizer = job.optimizer.name;
   if (optimizer == OptimizerKind::kAdamw8bit || optimizer == OptimizerKind::kAdafactor) {
     refuse("optimizer.name", OptimizerName(optimizer), "adamw, lion or sgd");
@@ -366,9 +363,10 @@ std::vector<SpecIssue> RunIssues(const JobSpec& job) {
 
 int HeadChunks(int64_t head_chunk_tokens, const BatchShape& batch, const Layout& layout) {
   if (head_chunk_tokens <= 0) return 1;
-  const int64_t tokens = layout.micro_batch_size * std::max<int64_t>(1, batch.seq_len / layout.cp);
+  const int64_t sequence = std::max<int64_t>(1, batch.seq_len / layout.cp);
+  const int64_t tokens = layout.micro_batch_size * sequence;
   const int64_t chunks = tokens / head_chunk_tokens + (tokens % head_chunk_tokens > 0 ? 1 : 0);
-  return static_cast<int>(std::clamp<int64_t>(chunks, 1, batch.seq_len));
+  return static_cast<int>(std::clamp<int64_t>(chunks, 1, sequence));
 }
 
 LoraTargets TargetsOf(const LoraSpec& lora) {

@@ -185,10 +185,11 @@ void CheckSequence(const BatchShape& batch, const Layout& layout, std::vector<Sp
                                    " microbatches, which are no multiple of parallelism.pp ",
                                    layout.pp, "; use 1f1b")});
   }
-  if (layout.head_chunks < 1 || layout.head_chunks > batch.seq_len) {
+  const int64_t most_pieces = std::max<int64_t>(1, batch.seq_len / layout.cp);
+  if (layout.head_chunks < 1 || layout.head_chunks > most_pieces) {
     issues.push_back(
         {"training.head_chunk_tokens",
-         absl::StrCat("makes ", layout.head_chunks, " pieces; use 1 to ", batch.seq_len)});
+         absl::StrCat("makes ", layout.head_chunks, " pieces; use 1 to ", most_pieces)});
   }
 }
 
@@ -325,7 +326,6 @@ std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layou
     break;
   }
   if (layout.offload_optimizer) refuse("offload.optimizer", "cpu", "none");
-  if (layout.head_chunks != 1) refuse("training.head_chunk_tokens", "a number", "auto");
   return issues;
 }
 

@@ -96,7 +96,8 @@ void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
 // What is kept in fp32 whatever the activations are: sums and what comes from them, and what
 // becomes no activation.
 bool IsStatistic(absl::string_view name) {
-  for (const char* suffix : {"_mean", "_rstd", "lse", "row_max", "row_sums", "scores", "rotary"}) {
+  for (const char* suffix :
+       {"_mean", "_rstd", "lse", "row_max", "row_sum", "target_logit", "scores", "rotary"}) {
     if (absl::EndsWith(name, suffix)) return true;
   }
   return false;
@@ -157,7 +158,7 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
 
 // The last stage turns logits into their gradient within the forward action (Stage::Forward), so
 // they are needed once, not once per live microbatch.
-void AddHeadWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) {
+void AddHeadWorkspace(ModelFamily family, const LocalSizes& sizes, int chunks, List& list) {
   const int64_t n = sizes.rows;
   const auto add = [&](absl::string_view name, int64_t elements) {
     list.Add(MemoryKind::kWorkspace, absl::StrCat("work/head/", name), elements,
@@ -167,9 +168,11 @@ void AddHeadWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) {
   if (family == ModelFamily::kGpt2) add("norm_mean", n);  // [N, 1]
   add("norm_rstd", n);                                    // [N, 1]
   add("norm_out", n * sizes.hidden);                      // [N, D]
-  add("logits", n * sizes.vocab);                         // [N, V_local], then their gradient
-  add("row_max", n);                                      // [N, 1]
-  add("row_sums", 2 * n);  // [2, N] sum of exponentials; logit of the target
+  // [P, V_local] of the largest piece of the N rows, then their gradient
+  add("logits", EvenSplit(n, chunks, 0).size() * sizes.vocab);
+  add("row_max", n);       // [N, 1]
+  add("row_sum", n);       // [N, 1] sum of exponentials
+  add("target_logit", n);  // [N, 1]
 }
 
 }  // namespace
@@ -338,7 +341,7 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
   AddBlockActivations(model.family, sizes, recompute, Activations::kRecomputed, "work/recomputed",
                       list);
   AddBlockWorkspace(model.family, sizes, list);
-  if (last) AddHeadWorkspace(model.family, sizes, list);
+  if (last) AddHeadWorkspace(model.family, sizes, layout.head_chunks, list);
   if (!last || layout.virtual_stages > 1) {
     // [N, D]: gradient on its way through a chunk's blocks; what comes from and goes to the next.
     list.Add(MemoryKind::kWorkspace, "work/dx", boundary, sizes.type);

@@ -48,6 +48,7 @@ class StageMemoryTable {
     int64_t micro_batch_size = 1;
     ScheduleKind schedule = ScheduleKind::kGpipe;  // GPipe and 1F1B differ in slots alone
     Recompute recompute = Recompute::kNone;        // of this stage
+    int head_chunks = 1;                           // of the last stage
 
     friend auto operator<=>(const Key&, const Key&) = default;
   };

@@ -1,12 +1,17 @@
 #include "worker/head.h"
 
 #include "plan/errors.h"
+#include "plan/layout.h"
 
 namespace weft {
 
 Head::Head(const ModelShape& model, const Parameters& parameters, int64_t rows, View dnorm,
            Arena& arena, Device& device, RankGroups& groups)
-    : device_(device), groups_(groups), norm_eps_(model.norm_eps), dnorm_(dnorm) {
+    : device_(device),
+      groups_(groups),
+      pieces_(groups.layout().head_chunks),
+      norm_eps_(model.norm_eps),
+      dnorm_(dnorm) {
   const Parameter& table =
       parameters.Get(model.tied_embeddings ? kTokenEmbeddingName : "head.weight");
   first_id_ = table.shard.begin[0];
@@ -18,31 +23,62 @@ Head::Head(const ModelShape& model, const Parameters& parameters, int64_t rows, 
   if (norm_.bias.data != nullptr) norm_saved_.mean = arena.Get("work/head/norm_mean", rows, 1);
   norm_saved_.rstd = arena.Get("work/head/norm_rstd", rows, 1);
   norm_out_ = arena.Get("work/head/norm_out", rows, model.hidden_size);
-  logits_ = arena.Get("work/head/logits", rows, weight_.rows);
+  logits_ = arena.Get("work/head/logits", EvenSplit(rows, pieces_, 0).size(), weight_.rows);
   row_max_ = arena.Get("work/head/row_max", rows, 1);
-  row_sums_ = arena.Get("work/head/row_sums", 2, rows);
-  row_sum_ = {.data = row_sums_.data, .rows = rows, .cols = 1};
-  target_logit_ = {.data = static_cast<float*>(row_sums_.data) + rows, .rows = rows, .cols = 1};
+  row_sum_ = arena.Get("work/head/row_sum", rows, 1);
+  target_logit_ = arena.Get("work/head/target_logit", rows, 1);
 }
 
-absl::StatusOr<double> Head::Forward(View targets) {
+Head::Piece Head::PieceOf(View targets, int piece) const {
+  const BlockRange rows = EvenSplit(targets.rows, pieces_, piece);
+  const auto of = [&](View whole) { return whole.RowRange(rows.begin, rows.size()); };
+  return {.norm_out = of(norm_out_),
+          .dnorm = of(dnorm_),
+          .targets = of(targets),
+          .logits = logits_.RowRange(0, rows.size()),
+          .row_max = of(row_max_),
+          .row_sum = of(row_sum_),
+          .target_logit = of(target_logit_)};
+}
+
+absl::Status Head::ForwardPiece(const Piece& piece) {
+  device_.MatMul(piece.norm_out, Transpose::kNo, weight_, Transpose::kYes, 0, piece.logits);
+  device_.RowMax(piece.logits, piece.row_max);
+  RETURN_IF_ERROR(groups_.MaxOverTensor(piece.row_max));
+  device_.RowSumExp(piece.logits, piece.row_max, piece.targets, first_id_, piece.row_sum,
+                    piece.target_logit);
+  RETURN_IF_ERROR(groups_.SumOverTensor(piece.row_sum));
+  return groups_.SumOverTensor(piece.target_logit);
+}
+
+void Head::BackwardPiece(const Piece& piece, double scale) {
+  device_.SoftmaxGradient(piece.row_max, piece.row_sum, piece.targets, first_id_, scale,
+                          piece.logits);
+  device_.MatMul(piece.logits, Transpose::kYes, piece.norm_out, Transpose::kNo, 1,
+                 weight_gradient_);
+  device_.MatMul(piece.logits, Transpose::kNo, weight_, Transpose::kNo, 0, piece.dnorm);
+}
+
+// The sum over all rows comes last, in the order of rows: the pieces do not change its bits.
+absl::StatusOr<double> Head::Loss(View targets) {
   ForwardNorm(norm_, norm_eps_, x_, norm_out_, norm_saved_, device_);
-  device_.MatMul(norm_out_, Transpose::kNo, weight_, Transpose::kYes, 0, logits_);
-  device_.RowMax(logits_, row_max_);
-  RETURN_IF_ERROR(groups_.MaxOverTensor(row_max_));
-  device_.RowSumExp(logits_, row_max_, targets, first_id_, row_sum_, target_logit_);
-  RETURN_IF_ERROR(groups_.SumOverTensor(row_sums_));
+  for (int piece = 0; piece < pieces_; ++piece) {
+    RETURN_IF_ERROR(ForwardPiece(PieceOf(targets, piece)));
+  }
   return device_.LossSum(row_max_, row_sum_, target_logit_);
 }
 
-absl::Status Head::Backward(View targets, double scale, View dx) {
-  device_.SoftmaxGradient(row_max_, row_sum_, targets, first_id_, scale, logits_);
-  device_.MatMul(logits_, Transpose::kYes, norm_out_, Transpose::kNo, 1, weight_gradient_);
-  device_.MatMul(logits_, Transpose::kNo, weight_, Transpose::kNo, 0, dnorm_);
+absl::StatusOr<double> Head::LossAndGradient(View targets, double scale, View dx) {
+  ForwardNorm(norm_, norm_eps_, x_, norm_out_, norm_saved_, device_);
+  for (int piece = 0; piece < pieces_; ++piece) {
+    const Piece rows = PieceOf(targets, piece);
+    RETURN_IF_ERROR(ForwardPiece(rows));
+    BackwardPiece(rows, scale);
+  }
   RETURN_IF_ERROR(groups_.SumOverTensor(dnorm_));
   device_.Zero(dx);
   BackwardNorm(norm_, dnorm_, x_, norm_saved_, dx, device_);
-  return absl::OkStatus();
+  return device_.LossSum(row_max_, row_sum_, target_logit_);
 }
 
 }  // namespace weft

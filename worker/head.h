@@ -1,6 +1,9 @@
 // Head: final norm, logits and cross-entropy, on the last stage. The vocabulary is cut over tp into
-// contiguous ranges; the softmax is completed by a maximum and a sum over tp, so logits are never
+// contiguous ranges; the softmax is completed by a maximum and sums over tp, so logits are never
 // gathered. A tied model multiplies by its copy of the token embedding.
+//
+// The logits of a microbatch are made in layout.head_chunks pieces of its rows, one piece at a
+// time: each becomes loss and gradients before the next one takes its place.
 #pragma once
 #include <cstdint>
 
@@ -27,15 +30,27 @@ class Head {
   View input() const { return x_; }
 
   // Sum of the cross-entropy over the N targets [N, 1], the same on each tp rank.
-  absl::StatusOr<double> Forward(View targets);
+  absl::StatusOr<double> Loss(View targets);
 
-  // After Forward: writes the gradient of the input to `dx` [N, D] and accumulates those of the
-  // parameters. The loss counts with `scale`, 1 / tokens of the global batch. Overwrites logits.
-  absl::Status Backward(View targets, double scale, View dx);
+  // The same, and writes the gradient of the input to `dx` [N, D] and accumulates those of the
+  // parameters. In them the loss counts with `scale`, 1 / tokens of the global batch.
+  absl::StatusOr<double> LossAndGradient(View targets, double scale, View dx);
 
  private:
+  // The rows of one piece, P of them, of what is [N, ...] as a whole.
+  struct Piece {
+    View norm_out, dnorm;                 // [P, D]
+    View targets;                         // [P, 1]
+    View logits;                          // [P, V_local], then their gradient
+    View row_max, row_sum, target_logit;  // [P, 1]
+  };
+  Piece PieceOf(View targets, int piece) const;
+  absl::Status ForwardPiece(const Piece& piece);
+  void BackwardPiece(const Piece& piece, double scale);
+
   Device& device_;
   RankGroups& groups_;
+  const int pieces_;
   double norm_eps_ = 0;
   int64_t first_id_ = 0;
   int bucket_ = 0;
@@ -43,10 +58,8 @@ class Head {
   View weight_, weight_gradient_;  // [V_local, D]
   View x_, norm_out_;              // [N, D]
   NormStatistics norm_saved_;
-  View logits_;                  // [N, V_local]
-  View row_max_;                 // [N, 1]
-  View row_sums_;                // [2, N]: the next two, reduced in one call
-  View row_sum_, target_logit_;  // [N, 1]
+  View logits_;                            // [P, V_local] of the largest piece
+  View row_max_, row_sum_, target_logit_;  // [N, 1]
   View dnorm_;
 };
 

@@ -150,11 +150,15 @@ absl::Status Stage::Forward(const Action& action) {
 absl::Status Stage::ForwardHead(const Action& action) {
   const View targets = MicrobatchOf(targets_, action.microbatch);
   RETURN_IF_ERROR(zero_.OpenWeights(head_->bucket()));
-  ASSIGN_OR_RETURN(const double loss, head_->Forward(targets));
-  loss_sum_ += loss;
-  if (pass_ == Pass::kEvaluation) return absl::OkStatus();
+  if (pass_ == Pass::kEvaluation) {
+    ASSIGN_OR_RETURN(const double loss, head_->Loss(targets));
+    loss_sum_ += loss;
+    return absl::OkStatus();
+  }
   zero_.OpenGradients(head_->bucket());
-  RETURN_IF_ERROR(head_->Backward(targets, loss_scale_ * token_share_, HeadGradient(action)));
+  ASSIGN_OR_RETURN(const double loss, head_->LossAndGradient(targets, loss_scale_ * token_share_,
+                                                             HeadGradient(action)));
+  loss_sum_ += loss;
   return zero_.CloseGradients(head_->bucket());
 }
 
@@ -250,9 +254,7 @@ View Stage::HeadGradient(const Action& action) {
 }
 
 View Stage::MicrobatchOf(View step_tokens, int microbatch) const {
-  step_tokens.data = static_cast<int32_t*>(step_tokens.data) + microbatch * rows_;
-  step_tokens.rows = rows_;
-  return step_tokens;
+  return step_tokens.RowRange(microbatch * rows_, rows_);
 }
 
 }  // namespace weft

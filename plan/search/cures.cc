@@ -96,8 +96,8 @@ void Search::FreeValues() {
 }
 
 void Search::ChangeHabits() {
-  if (purpose_ == Purpose::kRun) return;  // the engine has neither yet
-  if (!constraints_.offload_optimizer.value_or(false)) {
+  // The engine does not offload yet.
+  if (purpose_ == Purpose::kEstimate && !constraints_.offload_optimizer.value_or(false)) {
     Constraints changed = constraints_;
     changed.offload_optimizer = true;
     Keep(Solve(question_, changed), [](const Layout&) { return "offload.optimizer cpu"; });

@@ -230,7 +230,6 @@ void Space::KeepRunnable(const ModelShape& model) {
   fixed.sequence_parallel = fixed_.sequence_parallel.value_or(false);
   fixed.offload_optimizer = fixed_.offload_optimizer.value_or(false);
   fixed.schedule = fixed_.schedule.value_or(fixed.schedule);
-  fixed.head_chunks = fixed_.head_chunk_tokens.value_or(0) > 0 ? 2 : 1;
   fixed.pp = std::max<int>(1, static_cast<int>(fixed_.stage_recompute.size()));
   fixed.stage_recompute = fixed_.stage_recompute;
   for (size_t kind = 0; kind < runnable_.size(); ++kind) {

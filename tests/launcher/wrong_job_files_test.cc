@@ -120,8 +120,6 @@ std::vector<WrongFile> NotToBeRunYet() {
        "yet; use none, or pp_schedule 1f1b"},
       {"offload", JobWith("tp: 1}", "tp: 1}\noffload: {optimizer: cpu}"),
        "job.yaml:18: offload.optimizer: cpu is not supported yet; use none"},
-      {"head_chunks", JobWith("steps: 20", "steps: 20\n  head_chunk_tokens: 16"),
-       "job.yaml:16: training.head_chunk_tokens: 16 is not supported yet; use auto"},
       {"optimizer", JobWith("lr: 1.0e-3", "name: adafactor"),
        "job.yaml:16: optimizer.name: adafactor is not supported yet; use adamw, lion or sgd"},
   };

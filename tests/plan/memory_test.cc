@@ -236,6 +236,19 @@ TEST(PlanRankMemory, RecomputedActivationsAreThereOnce) {
   EXPECT_EQ(elements(MemoryKind::kWorkspace), workspace);
 }
 
+// N=64 rows in 5 pieces: 13 of them are the largest. V=96.
+TEST(PlanRankMemory, HoldsTheLogitsOfOnePieceAtATime) {
+  Layout layout{.micro_batch_size = 4, .num_microbatches = 4};
+  const auto logits = [&](int chunks) {
+    layout.head_chunks = chunks;
+    return ByName(PlanRankMemory(Tiny(), kBatch, layout, 0, {})).at("work/head/logits");
+  };
+  EXPECT_EQ(logits(1), 64 * 96);
+  EXPECT_EQ(logits(2), 32 * 96);
+  EXPECT_EQ(logits(5), 13 * 96);
+  EXPECT_EQ(logits(16), 4 * 96);
+}
+
 // The gradient of a block's output is the only thing that zb_h1 keeps and 1F1B does not.
 TEST(PlanRankMemory, ZeroBubbleKeepsOneGradientPerSlot) {
   Layout layout{.pp = 2, .num_microbatches = 4};

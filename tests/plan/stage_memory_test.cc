@@ -50,8 +50,10 @@ std::vector<Layout> SmallLayouts() {
             for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
               layout.schedule = ScheduleKind::kOneForwardOneBackward;
               layout.recompute = recompute;
+              layout.head_chunks = recompute == Recompute::kFull ? 9 : 2;
               layouts.push_back(layout);
             }
+            layout.head_chunks = 1;
             if (pp == 3) {
               layout.stage_blocks = {1, 4, 2};
               layouts.push_back(layout);

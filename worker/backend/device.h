@@ -32,6 +32,10 @@ struct View {
   DType dtype = DType::kF32;
 
   int64_t elements() const { return rows * cols; }
+  // Rows [begin, begin + count).
+  View RowRange(int64_t begin, int64_t count) const {
+    return {static_cast<char*>(data) + begin * cols * ElementBytes(dtype), count, cols, dtype};
+  }
   int64_t bytes() const { return elements() * ElementBytes(dtype); }
 };
 

@@ -93,6 +93,7 @@ std::vector<Layout> SmallLayouts() {
       layouts.push_back({.pp = 3,
                          .micro_batch_size = 3,
                          .num_microbatches = microbatches,
+                         .head_chunks = 3,
                          .stage_recompute = {recompute, Recompute::kNone, recompute}});
     }
   }
