@@ -234,6 +234,7 @@ TEST(Trainer, RefusesByNameWhatItCannotTrain) {
   const TestFolder folder;
   const JobSpec job = SmallJob(folder.path());
   Layout layout = MakeLayout(1, 1, 1, k1f1b, 2, job);
+  layout.schedule = ScheduleKind::kZeroBubbleH1;
   layout.recompute = Recompute::kFull;
   const TrainingOutcome outcome = TrainWith(job, layout, folder.Make("run"));
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kInvalidArgument);
