@@ -79,6 +79,15 @@ std::vector<Bucket> BucketsOf(const ModelShape& model, const Layout& layout, int
       bucket.elements += RoundUp(shard.elements(), unit);
     }
   }
+  GridCoordinates first = layout.grid().CoordinatesOf(rank);
+  if (first.tp == 0) return buckets;
+  first.tp = 0;
+  const std::vector<Bucket> largest =
+      BucketsOf(model, layout, layout.grid().RankOf(first), optimizer);
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    buckets[i].offsets = largest[i].offsets;
+    buckets[i].elements = largest[i].elements;
+  }
   return buckets;
 }
 

@@ -40,7 +40,9 @@ struct Bucket {
 int64_t BucketUnit(OptimizerStates optimizer);
 
 // The buckets of `rank`, in network order. A table that embedding and head share makes them one
-// bucket. REQUIRES: CheckModel and CheckLayout hold.
+// bucket. Tp ranks lay theirs out as the first of them does, who holds the most of a vocabulary
+// that tp does not divide: what they hold copies of then lies in the same part on each. REQUIRES:
+// CheckModel and CheckLayout hold.
 std::vector<Bucket> BucketsOf(const ModelShape& model, const Layout& layout, int rank,
                               OptimizerStates optimizer);
 

@@ -55,6 +55,8 @@ struct Layout {
 
   int world_size() const { return dp * pp * cp * tp; }
   RankGrid grid() const { return RankGrid(dp, pp, cp, tp); }
+  // Parts that the tokens outside of tensor-parallel products are cut into.
+  int sequence_ranks() const { return sequence_parallel ? tp : 1; }
   int data_group() const { return dp * cp; }  // ranks that hold the same dense parameters
   int zero_ranks() const { return zero_group > 0 ? zero_group : data_group(); }
   Recompute recompute_of(int stage) const {

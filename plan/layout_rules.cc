@@ -314,7 +314,6 @@ std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layou
   }
   if (layout.cp != 1) refuse("parallelism.cp", layout.cp, "1");
   if (layout.ep != 1) refuse("parallelism.ep", layout.ep, "1");
-  if (layout.sequence_parallel) refuse("parallelism.sequence_parallel", "true", "false");
   // Between the halves of a backward pass, gradients take the place of the very activations that a
   // second forward pass would start from.
   for (int stage = 0; stage < layout.pp && layout.schedule == ScheduleKind::kZeroBubbleH1;

@@ -21,6 +21,7 @@ constexpr int64_t kAttentionTileKeys = 256;
 // Local sizes of one rank. Letters: glossary; `local` is this tp rank's part.
 struct LocalSizes {
   int64_t rows = 0;                       // N = B * T, tokens of a microbatch
+  int64_t part_rows = 0;                  // R, those of its residuals on this rank: N, or N / tp
   int64_t hidden = 0;                     // D
   int64_t query = 0;                      // H_local * E
   int64_t key = 0;                        // K_local * E
@@ -57,6 +58,7 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
   LocalSizes sizes;
   sizes.type = numerics.compute();
   sizes.rows = layout.micro_batch_size * batch.seq_len;
+  sizes.part_rows = sizes.rows / layout.sequence_ranks();
   sizes.hidden = model.hidden_size;
   sizes.query = LocalRows(shards, ".attn.q.weight");
   sizes.key = LocalRows(shards, ".attn.k.weight");
@@ -113,6 +115,7 @@ enum class Activations { kKept, kRecomputed };
 void AddBlockActivations(ModelFamily family, const LocalSizes& sizes, Recompute recompute,
                          Activations part, absl::string_view prefix, List& list) {
   const int64_t n = sizes.rows;
+  const int64_t r = sizes.part_rows;
   const bool kept = part == Activations::kKept;
   const auto add = [&](absl::string_view name, int64_t elements) {
     if (IsKept(name, recompute) != kept) return;
@@ -121,19 +124,19 @@ void AddBlockActivations(ModelFamily family, const LocalSizes& sizes, Recompute 
   };
   const bool has_mean = family == ModelFamily::kGpt2;   // LayerNorm; RMSNorm has none
   const bool has_gate = family == ModelFamily::kLlama;  // SwiGLU
-  add("x", n * sizes.hidden);                           // [N, D] input of the block
-  if (has_mean) add("norm1_mean", n);                   // [N, 1]
-  add("norm1_rstd", n);                                 // [N, 1]
-  add("norm1_out", n * sizes.hidden);                   // [N, D]
+  add("x", r * sizes.hidden);                           // [R, D] input of the block
+  if (has_mean) add("norm1_mean", r);                   // [R, 1]
+  add("norm1_rstd", r);                                 // [R, 1]
+  add("norm1_out", r * sizes.hidden);                   // [R, D]
   add("q", n * sizes.query);                            // [N, H*E]
   add("k", n * sizes.key);                              // [N, K*E]
   add("v", n * sizes.key);                              // [N, K*E]
   add("attn", n * sizes.query);                         // [N, H*E] attention's output
   add("lse", sizes.lse);                                // [B*H, T] log-sum-exp of the scores
-  add("x_mid", n * sizes.hidden);                       // [N, D] after attention's residual
-  if (has_mean) add("norm2_mean", n);                   // [N, 1]
-  add("norm2_rstd", n);                                 // [N, 1]
-  add("norm2_out", n * sizes.hidden);                   // [N, D]
+  add("x_mid", r * sizes.hidden);                       // [R, D] after attention's residual
+  if (has_mean) add("norm2_mean", r);                   // [R, 1]
+  add("norm2_rstd", r);                                 // [R, 1]
+  add("norm2_out", r * sizes.hidden);                   // [R, D]
   if (has_gate) add("gate", n * sizes.ffn);             // [N, F]
   add("up", n * sizes.ffn);                             // [N, F] before the activation
   add("act", n * sizes.ffn);                            // [N, F] after it
@@ -146,7 +149,9 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
     list.Add(MemoryKind::kWorkspace, absl::StrCat("work/", name), elements, TypeOf(name, sizes));
   };
   add("dnorm", n * sizes.hidden);  // [N, D] gradient of a norm's output
-  add("dact", n * sizes.ffn);      // [N, F]
+  // [N, D] all tokens of what a product takes from residuals or gives to them (worker/token_cut.h)
+  if (sizes.part_rows < n) add("gathered", n * sizes.hidden);
+  add("dact", n * sizes.ffn);                                      // [N, F]
   if (family == ModelFamily::kLlama) add("dgate", n * sizes.ffn);  // [N, F]
   add("dattn", n * sizes.query);                                   // [N, H*E]
   add("dq", n * sizes.query);                                      // [N, H*E]
@@ -160,14 +165,15 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
 // they are needed once, not once per live microbatch.
 void AddHeadWorkspace(ModelFamily family, const LocalSizes& sizes, int chunks, List& list) {
   const int64_t n = sizes.rows;
+  const int64_t r = sizes.part_rows;
   const auto add = [&](absl::string_view name, int64_t elements) {
     list.Add(MemoryKind::kWorkspace, absl::StrCat("work/head/", name), elements,
              TypeOf(name, sizes));
   };
-  add("x", n * sizes.hidden);                             // [N, D] output of the last block
-  if (family == ModelFamily::kGpt2) add("norm_mean", n);  // [N, 1]
-  add("norm_rstd", n);                                    // [N, 1]
-  add("norm_out", n * sizes.hidden);                      // [N, D]
+  add("x", r * sizes.hidden);                             // [R, D] output of the last block
+  if (family == ModelFamily::kGpt2) add("norm_mean", r);  // [R, 1]
+  add("norm_rstd", r);                                    // [R, 1]
+  add("norm_out", r * sizes.hidden);                      // [R, D]
   // [P, V_local] of the largest piece of the N rows, then their gradient
   add("logits", EvenSplit(n, chunks, 0).size() * sizes.vocab);
   add("row_max", n);       // [N, 1]
@@ -318,7 +324,7 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
   const bool last = at.pp == layout.pp - 1;
   const bool split_backward = layout.schedule == ScheduleKind::kZeroBubbleH1;
   const Recompute recompute = layout.recompute_of(at.pp);
-  const int64_t boundary = sizes.rows * sizes.hidden;  // [N, D] what crosses a stage's border
+  const int64_t boundary = sizes.part_rows * sizes.hidden;  // [R, D] what crosses a stage's border
 
   RankMemory memory;
   List list(memory.buffers);
@@ -328,13 +334,13 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
       AddBlockActivations(model.family, sizes, recompute, Activations::kKept,
                           absl::StrCat("slot", slot, "/block", block), list);
     }
-    // Gradient of the last block's output [N, D], which its weight gradients need. Those of other
+    // Gradient of the last block's output [R, D], which its weight gradients need. Those of other
     // gradients that weight gradients need take the place of activations that nobody needs then.
     if (split_backward) {
       list.Add(MemoryKind::kActivations, absl::StrCat("slot", slot, "/dy"), boundary, sizes.type);
     }
   }
-  // Gradient of the last block's output [N, D], made by the head's half of the forward action.
+  // Gradient of the last block's output [R, D], made by the head's half of the forward action.
   for (int64_t head = 0; last && head < slots.heads; ++head) {
     list.Add(MemoryKind::kActivations, absl::StrCat("head", head, "/dx"), boundary, sizes.type);
   }
@@ -343,7 +349,7 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
   AddBlockWorkspace(model.family, sizes, list);
   if (last) AddHeadWorkspace(model.family, sizes, layout.head_chunks, list);
   if (!last || layout.virtual_stages > 1) {
-    // [N, D]: gradient on its way through a chunk's blocks; what comes from and goes to the next.
+    // [R, D]: gradient on its way through a chunk's blocks; what comes from and goes to the next.
     list.Add(MemoryKind::kWorkspace, "work/dx", boundary, sizes.type);
     list.Add(MemoryKind::kCommunication, "comm/recv_gradient", boundary, sizes.type);
     list.Add(MemoryKind::kCommunication, "comm/send_activation", boundary, sizes.type);

@@ -36,8 +36,10 @@ class Inventory {
 
   void AddNorm(const std::string& name) {
     Add(absl::StrCat(name, ".weight"), {model_.hidden_size}, -1, 1, InitialValue::kOne, 0);
+    tensors_.back().is_norm = true;
     if (model_.family != ModelFamily::kGpt2) return;
     Add(absl::StrCat(name, ".bias"), {model_.hidden_size}, -1, 1, InitialValue::kZero, 0);
+    tensors_.back().is_norm = true;
   }
 
   // Rows are tokens or positions.

@@ -74,6 +74,7 @@ struct TensorSpec {
   int64_t block = -1;  // index of the block for kBlock, else -1
   InitialValue initial = InitialValue::kNormal;
   double initial_std = 0;  // for kNormal
+  bool is_norm = false;    // applied to residuals, of which a tp rank may hold some tokens only
 
   int64_t elements() const;
   bool is_matrix() const { return dims.size() == 2; }  // weight decay applies to matrices only

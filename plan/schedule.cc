@@ -179,7 +179,9 @@ std::vector<Action> StepSchedule(const ModelShape& model, const Layout& layout, 
   const int summed = sharding.gradients ? sharding.parts : 1;  // ranks, by the passes
   if (layout.data_group() > summed) add_each_bucket(Op::kReduceGradients);
   // Neighbours hold equal parts: less is left to sum now.
-  if (KvHeadCopies(model, layout) > 1) actions.push_back({.op = Op::kReduceKvCopies});
+  if (KvHeadCopies(model, layout) > 1 || layout.sequence_ranks() > 1) {
+    actions.push_back({.op = Op::kReduceParts});
+  }
   // Also on a single rank: it carries the loss and the stop flag besides the norm.
   actions.push_back({.op = Op::kReduceNorm});
   actions.push_back({.op = Op::kUpdate});
@@ -270,8 +272,8 @@ std::string ActionText(const Action& action) {
       return absl::StrCat("recv_grad", m);
     case Op::kSendGradient:
       return absl::StrCat("send_grad", m);
-    case Op::kReduceKvCopies:
-      return "reduce_kv";
+    case Op::kReduceParts:
+      return "reduce_parts";
     case Op::kReduceTiedEmbedding:
       return "reduce_tied";
     case Op::kReduceGradients:

@@ -22,7 +22,7 @@ enum class Op {
   kSendGradient,
   kReduceTiedEmbedding,  // sum of the tied embedding's gradient over first and last stage
   kReduceGradients,      // sum over the data group of what is left to sum, one bucket
-  kReduceKvCopies,       // sum of k's and v's gradients over the tp ranks that share kv heads
+  kReduceParts,          // sum over tp of the gradients that tp ranks made parts of (plan/shard)
   kReduceNorm,           // squared gradient norm, loss, stop flag: over all ranks, in double
   kUpdate,               // clip and optimizer, of this rank's parts
   kGatherParameters,     // all parts of one bucket's weights, from the ranks that updated them

@@ -26,13 +26,15 @@ bool IsOnStage(const TensorSpec& tensor, absl::Span<const BlockRange> chunks, in
   return false;
 }
 
-TensorShard ShardOf(const TensorSpec& tensor, int tp, int tp_index) {
+TensorShard ShardOf(const TensorSpec& tensor, const Layout& layout, int tp_index) {
+  int tp = layout.tp;
   TensorShard shard;
   shard.tensor = tensor;
   shard.begin.assign(tensor.dims.size(), 0);
   shard.end = tensor.dims;
   if (tensor.split_dim < 0) {
     shard.primary = tp_index == 0;
+    if (tensor.is_norm) shard.gradient_parts = layout.sequence_ranks();
     return shard;
   }
   const auto dim = static_cast<size_t>(tensor.split_dim);
@@ -75,9 +77,9 @@ std::vector<TensorShard> ShardsOf(const ModelShape& model, const Layout& layout,
   TensorShard tied_copy;
   for (const TensorSpec& tensor : Tensors(model)) {
     if (IsOnStage(tensor, chunks, at.pp, layout.pp)) {
-      shards.push_back(ShardOf(tensor, layout.tp, at.tp));
+      shards.push_back(ShardOf(tensor, layout, at.tp));
     } else if (holds_tied_copy && tensor.name == kTokenEmbeddingName) {
-      tied_copy = ShardOf(tensor, layout.tp, at.tp);
+      tied_copy = ShardOf(tensor, layout, at.tp);
       tied_copy.primary = false;
     }
   }

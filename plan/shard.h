@@ -20,7 +20,8 @@ struct TensorShard {
   // copy of a tied embedding.
   bool primary = true;
   // Neighbouring tp ranks that hold this very box and make a part of its gradient each, which have
-  // to be summed: k and v where there are fewer kv heads than tp ranks.
+  // to be summed: k and v where there are fewer kv heads than tp ranks, norms where tokens are cut
+  // over tp (sequence parallelism).
   int gradient_parts = 1;
 
   int64_t elements() const;

@@ -60,7 +60,8 @@ MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
                    .micro_batch_size = layout.micro_batch_size,
                    .schedule = is_1f1b ? ScheduleKind::kGpipe : layout.schedule,
                    .recompute = layout.recompute_of(stage),
-                   .head_chunks = stage == layout.pp - 1 ? layout.head_chunks : 1};
+                   .head_chunks = stage == layout.pp - 1 ? layout.head_chunks : 1,
+                   .sequence_parallel = layout.sequence_ranks() > 1};
   auto found = parts_.find(key);
   if (found == parts_.end()) found = parts_.emplace(key, Measure(key)).first;
   const Parts& parts = found->second;
@@ -113,6 +114,7 @@ StageMemoryTable::Sample StageMemoryTable::SampleOf(const Key& key) const {
   layout.micro_batch_size = key.micro_batch_size;
   layout.recompute = key.recompute;
   layout.head_chunks = key.head_chunks;
+  layout.sequence_parallel = key.sequence_parallel;
   sample.batch = {key.dp * key.micro_batch_size, seq_len_};
   sample.rank = layout.grid().RankOf({.dp = 0, .pp = key.stage, .cp = 0, .tp = 0});
   return sample;

@@ -49,6 +49,7 @@ class StageMemoryTable {
     ScheduleKind schedule = ScheduleKind::kGpipe;  // GPipe and 1F1B differ in slots alone
     Recompute recompute = Recompute::kNone;        // of this stage
     int head_chunks = 1;                           // of the last stage
+    bool sequence_parallel = false;                // and tp > 1
 
     friend auto operator<=>(const Key&, const Key&) = default;
   };

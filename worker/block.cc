@@ -8,10 +8,10 @@
 namespace weft {
 
 Block::Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
-             const Parameters& parameters, Device& device, RankGroups& groups)
+             const Parameters& parameters, Recompute recompute, TokenCut& tokens, Device& device)
     : device_(device),
-      groups_(groups),
-      recompute_(groups.layout().recompute_of(groups.at().pp)),
+      tokens_(tokens),
+      recompute_(recompute),
       attention_(attention),
       model_(model) {
   const std::string prefix = absl::StrCat("blocks.", block, ".");
@@ -31,6 +31,7 @@ Block::Block(const ModelShape& model, int64_t block, const AttentionShape& atten
 
 BlockActivations Block::GetActivations(const std::string& prefix, Arena& arena) const {
   const int64_t rows = attention_.batch * attention_.seq_len;
+  const int64_t part_rows = tokens_.part_rows();
   const int64_t hidden = norm1_.weight.cols;
   const int64_t query = attention_.heads * attention_.head_dim;
   const int64_t key = attention_.kv_heads * attention_.head_dim;
@@ -41,24 +42,27 @@ BlockActivations Block::GetActivations(const std::string& prefix, Arena& arena) 
   const auto get = [&](absl::string_view name, int64_t cols) {
     return arena.Get(name_of(name), rows, cols);
   };
+  const auto get_part = [&](absl::string_view name, int64_t cols) {
+    return arena.Get(name_of(name), part_rows, cols);
+  };
   const auto get_statistics = [&](absl::string_view norm_name, const Norm& norm) {
     NormStatistics statistics;
-    if (norm.bias.data != nullptr) statistics.mean = get(absl::StrCat(norm_name, "_mean"), 1);
-    statistics.rstd = get(absl::StrCat(norm_name, "_rstd"), 1);
+    if (norm.bias.data != nullptr) statistics.mean = get_part(absl::StrCat(norm_name, "_mean"), 1);
+    statistics.rstd = get_part(absl::StrCat(norm_name, "_rstd"), 1);
     return statistics;
   };
   BlockActivations saved;
-  saved.x = get("x", hidden);
+  saved.x = get_part("x", hidden);
   saved.norm1 = get_statistics("norm1", norm1_);
-  saved.norm1_out = get("norm1_out", hidden);
+  saved.norm1_out = get_part("norm1_out", hidden);
   saved.q = get("q", query);
   saved.k = get("k", key);
   saved.v = get("v", key);
   saved.attn = get("attn", query);
   saved.lse = arena.Get(name_of("lse"), attention_.batch * attention_.heads, attention_.seq_len);
-  saved.x_mid = get("x_mid", hidden);
+  saved.x_mid = get_part("x_mid", hidden);
   saved.norm2 = get_statistics("norm2", norm2_);
-  saved.norm2_out = get("norm2_out", hidden);
+  saved.norm2_out = get_part("norm2_out", hidden);
   if (gate_) saved.gate = get("gate", ffn);
   saved.up = get("up", ffn);
   saved.act = get("act", ffn);
@@ -87,8 +91,8 @@ BlockWorkspace Block::GetWorkspace(Arena& arena) const {
 
 absl::Status Block::Forward(const BlockActivations& saved, const BlockWorkspace& work, View out) {
   RETURN_IF_ERROR(FillActivations(saved, work));
-  MultiplyLinear(down_, saved.act, out, device_);
-  RETURN_IF_ERROR(groups_.SumOverTensor(out));
+  MultiplyLinear(down_, saved.act, tokens_.Partial(out), device_);
+  RETURN_IF_ERROR(tokens_.Sum(out));
   AddLinearBias(down_, out, device_);  // after the sum: the bias counts once
   device_.Add(saved.x_mid, out);
   return absl::OkStatus();
@@ -96,22 +100,24 @@ absl::Status Block::Forward(const BlockActivations& saved, const BlockWorkspace&
 
 absl::Status Block::FillActivations(const BlockActivations& saved, const BlockWorkspace& work) {
   ForwardNorm(norm1_, model_.norm_eps, saved.x, saved.norm1_out, saved.norm1, device_);
-  ForwardLinear(q_, saved.norm1_out, saved.q, device_);
-  ForwardLinear(k_, saved.norm1_out, saved.k, device_);
-  ForwardLinear(v_, saved.norm1_out, saved.v, device_);
+  ASSIGN_OR_RETURN(const View to_attention, tokens_.Gather(saved.norm1_out));
+  ForwardLinear(q_, to_attention, saved.q, device_);
+  ForwardLinear(k_, to_attention, saved.k, device_);
+  ForwardLinear(v_, to_attention, saved.v, device_);
   if (work.rotary.data != nullptr) {
     device_.Rotate(work.rotary, Turn::kForth, saved.q);
     device_.Rotate(work.rotary, Turn::kForth, saved.k);
   }
   device_.Attention(attention_, saved.q, saved.k, saved.v, {}, saved.attn, saved.lse, work.scores);
-  MultiplyLinear(o_, saved.attn, saved.x_mid, device_);
-  RETURN_IF_ERROR(groups_.SumOverTensor(saved.x_mid));
+  MultiplyLinear(o_, saved.attn, tokens_.Partial(saved.x_mid), device_);
+  RETURN_IF_ERROR(tokens_.Sum(saved.x_mid));
   AddLinearBias(o_, saved.x_mid, device_);
   device_.Add(saved.x, saved.x_mid);
 
   ForwardNorm(norm2_, model_.norm_eps, saved.x_mid, saved.norm2_out, saved.norm2, device_);
-  ForwardLinear(up_, saved.norm2_out, saved.up, device_);
-  if (gate_) ForwardLinear(*gate_, saved.norm2_out, saved.gate, device_);
+  ASSIGN_OR_RETURN(const View to_mlp, tokens_.Gather(saved.norm2_out));
+  ForwardLinear(up_, to_mlp, saved.up, device_);
+  if (gate_) ForwardLinear(*gate_, to_mlp, saved.gate, device_);
   Activate(saved);
   return absl::OkStatus();
 }
@@ -160,14 +166,24 @@ absl::Status Block::BackwardInput(const BlockActivations& saved, const BlockWork
   return absl::OkStatus();
 }
 
-void Block::BackwardWeight(const BlockActivations& saved, View dy) {
-  BackwardLinearWeight(down_, dy, saved.act, device_);
-  BackwardLinearWeight(up_, saved.up, saved.norm2_out, device_);
-  if (gate_) BackwardLinearWeight(*gate_, saved.gate, saved.norm2_out, device_);
-  BackwardLinearWeight(o_, saved.x_mid, saved.attn, device_);
-  BackwardLinearWeight(q_, saved.q, saved.norm1_out, device_);
-  BackwardLinearWeight(k_, saved.k, saved.norm1_out, device_);
-  BackwardLinearWeight(v_, saved.v, saved.norm1_out, device_);
+absl::Status Block::BackwardWeight(const BlockActivations& saved, View dy) {
+  ASSIGN_OR_RETURN(const View dy_mlp, tokens_.Gather(dy));
+  BackwardLinearWeight(down_, dy_mlp, saved.act, device_);
+  ASSIGN_OR_RETURN(const View to_mlp, tokens_.Gather(saved.norm2_out));
+  BackwardLinearWeight(up_, saved.up, to_mlp, device_);
+  if (gate_) BackwardLinearWeight(*gate_, saved.gate, to_mlp, device_);
+  ASSIGN_OR_RETURN(const View dy_attention, tokens_.Gather(saved.x_mid));
+  BackwardLinearWeight(o_, dy_attention, saved.attn, device_);
+  ASSIGN_OR_RETURN(const View to_attention, tokens_.Gather(saved.norm1_out));
+  BackwardLinearWeight(q_, saved.q, to_attention, device_);
+  BackwardLinearWeight(k_, saved.k, to_attention, device_);
+  BackwardLinearWeight(v_, saved.v, to_attention, device_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<View> Block::WeightInput(View norm_out, Part part) {
+  if (part == Part::kInput) return View();
+  return tokens_.Gather(norm_out);
 }
 
 void Block::BackwardThrough(const Linear& linear, View dy, View x, float beta, View dx, Part part) {
@@ -178,33 +194,37 @@ void Block::BackwardThrough(const Linear& linear, View dy, View x, float beta, V
 // The residual passes dx on unchanged; the branch adds its part through the norm.
 absl::Status Block::BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work, View dx,
                                 Part part) {
-  BackwardThrough(down_, dx, saved.act, 0, work.dact, part);
+  ASSIGN_OR_RETURN(const View dy, tokens_.Gather(dx));
+  BackwardThrough(down_, dy, saved.act, 0, work.dact, part);
   if (gate_) {
     device_.SwiGluGradient(work.dact, saved.gate, saved.up, work.dgate, work.dact);
   } else {
     device_.GeluGradient(work.dact, saved.up, work.dact);
   }
-  BackwardThrough(up_, work.dact, saved.norm2_out, 0, work.dnorm, part);
-  if (gate_) BackwardThrough(*gate_, work.dgate, saved.norm2_out, 1, work.dnorm, part);
-  RETURN_IF_ERROR(groups_.SumOverTensor(work.dnorm));
-  BackwardNorm(norm2_, work.dnorm, saved.x_mid, saved.norm2, dx, device_);
+  ASSIGN_OR_RETURN(const View x, WeightInput(saved.norm2_out, part));
+  BackwardThrough(up_, work.dact, x, 0, work.dnorm, part);
+  if (gate_) BackwardThrough(*gate_, work.dgate, x, 1, work.dnorm, part);
+  ASSIGN_OR_RETURN(const View dnorm, tokens_.SumOwn(work.dnorm));
+  BackwardNorm(norm2_, dnorm, saved.x_mid, saved.norm2, dx, device_);
   return absl::OkStatus();
 }
 
 absl::Status Block::BackwardAttention(const BlockActivations& saved, const BlockWorkspace& work,
                                       View dx, Part part) {
-  BackwardThrough(o_, dx, saved.attn, 0, work.dattn, part);
+  ASSIGN_OR_RETURN(const View dy, tokens_.Gather(dx));
+  BackwardThrough(o_, dy, saved.attn, 0, work.dattn, part);
   device_.AttentionGradient(attention_, saved.q, saved.k, saved.v, {}, saved.attn, saved.lse,
                             work.dattn, work.dq, work.dk, work.dv, work.scores);
   if (work.rotary.data != nullptr) {
     device_.Rotate(work.rotary, Turn::kBack, work.dq);
     device_.Rotate(work.rotary, Turn::kBack, work.dk);
   }
-  BackwardThrough(q_, work.dq, saved.norm1_out, 0, work.dnorm, part);
-  BackwardThrough(k_, work.dk, saved.norm1_out, 1, work.dnorm, part);
-  BackwardThrough(v_, work.dv, saved.norm1_out, 1, work.dnorm, part);
-  RETURN_IF_ERROR(groups_.SumOverTensor(work.dnorm));
-  BackwardNorm(norm1_, work.dnorm, saved.x, saved.norm1, dx, device_);
+  ASSIGN_OR_RETURN(const View x, WeightInput(saved.norm1_out, part));
+  BackwardThrough(q_, work.dq, x, 0, work.dnorm, part);
+  BackwardThrough(k_, work.dk, x, 1, work.dnorm, part);
+  BackwardThrough(v_, work.dv, x, 1, work.dnorm, part);
+  ASSIGN_OR_RETURN(const View dnorm, tokens_.SumOwn(work.dnorm));
+  BackwardNorm(norm1_, dnorm, saved.x, saved.norm1, dx, device_);
   return absl::OkStatus();
 }
 

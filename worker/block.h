@@ -6,7 +6,8 @@
 // What the families differ in shows in the parameters: a norm without bias is RMSNorm, an mlp with
 // a gate is SwiGLU instead of GELU. Llama alone has rotary positions: q and k are kept turned.
 //
-// Everything outside the cut (x, norms, residuals) is the same on each tp rank, bit for bit.
+// Everything outside the cut (x, norms, residuals) is the same on each tp rank, bit for bit; or,
+// under sequence parallelism, each rank has R of its N rows (worker/token_cut.h).
 //
 // Where the stage recomputes, blocks keep a part of their activations only (IsKept in plan/memory).
 // The rest lies in buffers that all of them share, and the backward pass first makes it again: by
@@ -17,27 +18,28 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "plan/layout.h"
 #include "plan/model.h"
 #include "worker/arena.h"
 #include "worker/backend/device.h"
-#include "worker/groups.h"
 #include "worker/parameters.h"
+#include "worker/token_cut.h"
 
 namespace weft {
 
-// Of a forward pass, for its backward pass. N = B*T rows; H, K, F: this rank's part. Views that the
-// family does not have are null.
+// Of a forward pass, for its backward pass. N = B*T rows, R of them on this rank; H, K, F: this
+// rank's part. Views that the family does not have are null.
 struct BlockActivations {
-  View x;                // [N, D]
-  NormStatistics norm1;  // [N, 1]
-  View norm1_out;        // [N, D]
+  View x;                // [R, D]
+  NormStatistics norm1;  // [R, 1]
+  View norm1_out;        // [R, D]
   View q, attn;          // [N, H*E]
   View k, v;             // [N, K*E]
   View lse;              // [B*H, T]
-  View x_mid;            // [N, D]
-  NormStatistics norm2;  // [N, 1]
-  View norm2_out;        // [N, D]
+  View x_mid;            // [R, D]
+  NormStatistics norm2;  // [R, 1]
+  View norm2_out;        // [R, D]
   View gate, up, act;    // [N, F]
 };
 
@@ -53,9 +55,9 @@ struct BlockWorkspace {
 
 class Block {
  public:
-  // Borrows `device` and `groups`.
+  // Borrows `tokens` and `device`.
   Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
-        const Parameters& parameters, Device& device, RankGroups& groups);
+        const Parameters& parameters, Recompute recompute, TokenCut& tokens, Device& device);
 
   int bucket() const { return bucket_; }  // of its parameters
 
@@ -64,20 +66,20 @@ class Block {
   BlockActivations GetActivations(const std::string& prefix, Arena& arena) const;
   BlockWorkspace GetWorkspace(Arena& arena) const;
 
-  // Reads saved.x [N, D], fills the rest of `saved`, writes the block's output to `out` [N, D].
+  // Reads saved.x [R, D], fills the rest of `saved`, writes the block's output to `out` [R, D].
   absl::Status Forward(const BlockActivations& saved, const BlockWorkspace& work, View out);
 
-  // `dx` [N, D] holds the gradient of the output and becomes that of the input. Accumulates the
+  // `dx` [R, D] holds the gradient of the output and becomes that of the input. Accumulates the
   // gradients of the block's parameters.
   absl::Status Backward(const BlockActivations& saved, const BlockWorkspace& work, View dx);
 
   // Backward in two, where nothing is recomputed: BackwardInput leaves out the gradients of the
-  // linear layers' parameters, and BackwardWeight accumulates these, given `dy` [N, D], the
+  // linear layers' parameters, and BackwardWeight accumulates these, given `dy` [R, D], the
   // gradient of the block's output. What the second half needs from the first takes the place of
   // activations of no further use: the gradients of q, k, v, gate and up their own, that of
   // attention's output x_mid's.
   absl::Status BackwardInput(const BlockActivations& saved, const BlockWorkspace& work, View dx);
-  void BackwardWeight(const BlockActivations& saved, View dy);
+  absl::Status BackwardWeight(const BlockActivations& saved, View dy);
 
  private:
   enum class Part { kWhole, kInput };
@@ -91,11 +93,14 @@ class Block {
                            Part part);
   absl::Status BackwardAttention(const BlockActivations& saved, const BlockWorkspace& work, View dx,
                                  Part part);
+  // All tokens of what a product took, for the gradient of its weight; null where that is
+  // BackwardWeight's.
+  absl::StatusOr<View> WeightInput(View norm_out, Part part);
   // Through a linear layer to its input, and to its parameters unless that is BackwardWeight's.
   void BackwardThrough(const Linear& linear, View dy, View x, float beta, View dx, Part part);
 
   Device& device_;
-  RankGroups& groups_;
+  TokenCut& tokens_;
   const Recompute recompute_;
   AttentionShape attention_;
   ModelShape model_;

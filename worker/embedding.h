@@ -9,23 +9,26 @@
 #include "worker/backend/device.h"
 #include "worker/groups.h"
 #include "worker/parameters.h"
+#include "worker/token_cut.h"
 
 namespace weft {
 
 class Embedding {
  public:
-  // Borrows `device` and `groups`. REQUIRES: this rank is on the first stage.
-  Embedding(const Parameters& parameters, int64_t seq_len, Device& device, RankGroups& groups);
+  // Borrows `tokens`, `device` and `groups`. REQUIRES: this rank is on the first stage.
+  Embedding(const Parameters& parameters, int64_t seq_len, TokenCut& tokens, Device& device,
+            RankGroups& groups);
 
   int bucket() const { return bucket_; }  // of its parameters
 
-  // ids [N, 1] -> out [N, D], complete on each tp rank.
+  // ids [N, 1] -> out [R, D], this rank's tokens (worker/token_cut.h), complete.
   absl::Status Forward(View ids, View out);
-  // dout [N, D] is the same on each tp rank. Accumulates the gradients of table and positions.
-  void Backward(View ids, View dout);
+  // dout [R, D]. Accumulates the gradients of table and positions, of all tokens.
+  absl::Status Backward(View ids, View dout);
 
  private:
   Device& device_;
+  TokenCut& tokens_;
   RankGroups& groups_;
   int64_t seq_len_ = 0;
   int64_t first_id_ = 0;

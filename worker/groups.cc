@@ -85,6 +85,14 @@ absl::Status RankGroups::MaxOverTensor(View data) {
   return ToStatus(comm_.AllReduce(tensor_, ReduceOp::kMax, data), "maximum over tp");
 }
 
+absl::Status RankGroups::ReduceScatterOverTensor(View data) {
+  return ToStatus(comm_.ReduceScatter(tensor_, ReduceOp::kSum, data), "reduce-scatter over tp");
+}
+
+absl::Status RankGroups::AllGatherOverTensor(View data) {
+  return ToStatus(comm_.AllGather(tensor_, data), "all-gather over tp");
+}
+
 absl::Status RankGroups::SumOverKvCopies(View data) {
   return ToStatus(comm_.AllReduce(kv_copies_, ReduceOp::kSum, data),
                   "sum over the ranks that share kv heads");

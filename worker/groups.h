@@ -38,8 +38,11 @@ class RankGroups {
   // Rank on `stage` with the same other coordinates.
   int RankOfStage(int stage) const;
 
-  absl::Status SumOverTensor(View data);      // over tp
-  absl::Status MaxOverTensor(View data);      // over tp
+  absl::Status SumOverTensor(View data);  // over tp
+  absl::Status MaxOverTensor(View data);  // over tp
+  // Comm::ReduceScatter (sum) and AllGather over tp. REQUIRES: tp divides data.elements().
+  absl::Status ReduceScatterOverTensor(View data);
+  absl::Status AllGatherOverTensor(View data);
   absl::Status SumOverKvCopies(View data);    // over the tp ranks that share a kv head
   absl::Status SumOverReplicas(View data);    // over the ranks that own the same
   absl::Status SumOverTiedCopies(View data);  // first and last stage; REQUIRES: on one of them

@@ -6,8 +6,9 @@
 namespace weft {
 
 Head::Head(const ModelShape& model, const Parameters& parameters, int64_t rows, View dnorm,
-           Arena& arena, Device& device, RankGroups& groups)
+           TokenCut& tokens, Arena& arena, Device& device, RankGroups& groups)
     : device_(device),
+      tokens_(tokens),
       groups_(groups),
       pieces_(groups.layout().head_chunks),
       norm_eps_(model.norm_eps),
@@ -19,20 +20,23 @@ Head::Head(const ModelShape& model, const Parameters& parameters, int64_t rows, 
   norm_ = parameters.GetNorm("final_norm");
   weight_ = table.weight;
   weight_gradient_ = table.gradient;
-  x_ = arena.Get("work/head/x", rows, model.hidden_size);
-  if (norm_.bias.data != nullptr) norm_saved_.mean = arena.Get("work/head/norm_mean", rows, 1);
-  norm_saved_.rstd = arena.Get("work/head/norm_rstd", rows, 1);
-  norm_out_ = arena.Get("work/head/norm_out", rows, model.hidden_size);
+  const int64_t part_rows = tokens.part_rows();
+  x_ = arena.Get("work/head/x", part_rows, model.hidden_size);
+  if (norm_.bias.data != nullptr) {
+    norm_saved_.mean = arena.Get("work/head/norm_mean", part_rows, 1);
+  }
+  norm_saved_.rstd = arena.Get("work/head/norm_rstd", part_rows, 1);
+  norm_out_ = arena.Get("work/head/norm_out", part_rows, model.hidden_size);
   logits_ = arena.Get("work/head/logits", EvenSplit(rows, pieces_, 0).size(), weight_.rows);
   row_max_ = arena.Get("work/head/row_max", rows, 1);
   row_sum_ = arena.Get("work/head/row_sum", rows, 1);
   target_logit_ = arena.Get("work/head/target_logit", rows, 1);
 }
 
-Head::Piece Head::PieceOf(View targets, int piece) const {
+Head::Piece Head::PieceOf(View norm_out, View targets, int piece) const {
   const BlockRange rows = EvenSplit(targets.rows, pieces_, piece);
   const auto of = [&](View whole) { return whole.RowRange(rows.begin, rows.size()); };
-  return {.norm_out = of(norm_out_),
+  return {.norm_out = of(norm_out),
           .dnorm = of(dnorm_),
           .targets = of(targets),
           .logits = logits_.RowRange(0, rows.size()),
@@ -62,22 +66,24 @@ void Head::BackwardPiece(const Piece& piece, double scale) {
 // The sum over all rows comes last, in the order of rows: the pieces do not change its bits.
 absl::StatusOr<double> Head::Loss(View targets) {
   ForwardNorm(norm_, norm_eps_, x_, norm_out_, norm_saved_, device_);
+  ASSIGN_OR_RETURN(const View norm_out, tokens_.Gather(norm_out_));
   for (int piece = 0; piece < pieces_; ++piece) {
-    RETURN_IF_ERROR(ForwardPiece(PieceOf(targets, piece)));
+    RETURN_IF_ERROR(ForwardPiece(PieceOf(norm_out, targets, piece)));
   }
   return device_.LossSum(row_max_, row_sum_, target_logit_);
 }
 
 absl::StatusOr<double> Head::LossAndGradient(View targets, double scale, View dx) {
   ForwardNorm(norm_, norm_eps_, x_, norm_out_, norm_saved_, device_);
+  ASSIGN_OR_RETURN(const View norm_out, tokens_.Gather(norm_out_));
   for (int piece = 0; piece < pieces_; ++piece) {
-    const Piece rows = PieceOf(targets, piece);
+    const Piece rows = PieceOf(norm_out, targets, piece);
     RETURN_IF_ERROR(ForwardPiece(rows));
     BackwardPiece(rows, scale);
   }
-  RETURN_IF_ERROR(groups_.SumOverTensor(dnorm_));
+  ASSIGN_OR_RETURN(const View dnorm, tokens_.SumOwn(dnorm_));
   device_.Zero(dx);
-  BackwardNorm(norm_, dnorm_, x_, norm_saved_, dx, device_);
+  BackwardNorm(norm_, dnorm, x_, norm_saved_, dx, device_);
   return device_.LossSum(row_max_, row_sum_, target_logit_);
 }
 

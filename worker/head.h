@@ -14,25 +14,27 @@
 #include "worker/backend/device.h"
 #include "worker/groups.h"
 #include "worker/parameters.h"
+#include "worker/token_cut.h"
 
 namespace weft {
 
 class Head {
  public:
-  // Borrows `device` and `groups`. `rows`: N of a microbatch. `dnorm` [N, D] is workspace that may
-  // be the blocks'. REQUIRES: this rank is on the last stage.
+  // Borrows `tokens`, `device` and `groups`. `rows`: N of a microbatch, R of them on this rank
+  // outside of the product. `dnorm` [N, D] is workspace that may be the blocks'.
+  // REQUIRES: this rank is on the last stage.
   Head(const ModelShape& model, const Parameters& parameters, int64_t rows, View dnorm,
-       Arena& arena, Device& device, RankGroups& groups);
+       TokenCut& tokens, Arena& arena, Device& device, RankGroups& groups);
 
   int bucket() const { return bucket_; }  // of its parameters
 
-  // Where the last block writes its output [N, D].
+  // Where the last block writes its output [R, D].
   View input() const { return x_; }
 
   // Sum of the cross-entropy over the N targets [N, 1], the same on each tp rank.
   absl::StatusOr<double> Loss(View targets);
 
-  // The same, and writes the gradient of the input to `dx` [N, D] and accumulates those of the
+  // The same, and writes the gradient of the input to `dx` [R, D] and accumulates those of the
   // parameters. In them the loss counts with `scale`, 1 / tokens of the global batch.
   absl::StatusOr<double> LossAndGradient(View targets, double scale, View dx);
 
@@ -44,23 +46,24 @@ class Head {
     View logits;                          // [P, V_local], then their gradient
     View row_max, row_sum, target_logit;  // [P, 1]
   };
-  Piece PieceOf(View targets, int piece) const;
+  Piece PieceOf(View norm_out, View targets, int piece) const;
   absl::Status ForwardPiece(const Piece& piece);
   void BackwardPiece(const Piece& piece, double scale);
 
   Device& device_;
+  TokenCut& tokens_;
   RankGroups& groups_;
   const int pieces_;
   double norm_eps_ = 0;
   int64_t first_id_ = 0;
   int bucket_ = 0;
   Norm norm_;
-  View weight_, weight_gradient_;  // [V_local, D]
-  View x_, norm_out_;              // [N, D]
-  NormStatistics norm_saved_;
+  View weight_, weight_gradient_;          // [V_local, D]
+  View x_, norm_out_;                      // [R, D]
+  NormStatistics norm_saved_;              // [R, 1]
   View logits_;                            // [P, V_local] of the largest piece
   View row_max_, row_sum_, target_logit_;  // [N, 1]
-  View dnorm_;
+  View dnorm_;                             // [N, D]
 };
 
 }  // namespace weft

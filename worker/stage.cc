@@ -14,23 +14,24 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Parameters&
       device_(device),
       groups_(groups),
       rows_(layout_.micro_batch_size * batch.seq_len),
+      tokens_(rows_, model.hidden_size, arena, device, groups),
       token_share_(1.0 / static_cast<double>(batch.global_batch_size * batch.seq_len)) {
   MakeChunks(model, batch, parameters);
   work_ = chunks_.front().front().GetWorkspace(arena);
   MakeSlots(ActivationSlotsOf(layout_, model.num_blocks, groups.at().pp), model.hidden_size, arena);
   const int64_t step_rows = layout_.num_microbatches * rows_;
   if (groups.is_first_stage()) {
-    embedding_.emplace(parameters, batch.seq_len, device, groups);
+    embedding_.emplace(parameters, batch.seq_len, tokens_, device, groups);
     ids_ = arena.Get("tokens/ids", step_rows, 1);
   }
   if (groups.is_last_stage()) {
-    head_.emplace(model, parameters, rows_, work_.dnorm, arena, device, groups);
+    head_.emplace(model, parameters, rows_, work_.dnorm, tokens_, arena, device, groups);
     targets_ = arena.Get("tokens/targets", step_rows, 1);
   }
   if (!groups.is_last_stage() || layout_.virtual_stages > 1) {
-    dx_ = arena.Get("work/dx", rows_, model.hidden_size);
-    recv_gradient_ = arena.Get("comm/recv_gradient", rows_, model.hidden_size);
-    send_activation_ = arena.Get("comm/send_activation", rows_, model.hidden_size);
+    dx_ = arena.Get("work/dx", tokens_.part_rows(), model.hidden_size);
+    recv_gradient_ = arena.Get("comm/recv_gradient", tokens_.part_rows(), model.hidden_size);
+    send_activation_ = arena.Get("comm/send_activation", tokens_.part_rows(), model.hidden_size);
   }
 }
 
@@ -49,7 +50,8 @@ void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
                                    .kv_heads = heads("k")};
     std::vector<Block>& blocks = chunks_.emplace_back();
     for (int64_t block = range.begin; block < range.end; ++block) {
-      blocks.emplace_back(model, block, attention, parameters, device_, groups_);
+      blocks.emplace_back(model, block, attention, parameters,
+                          layout_.recompute_of(groups_.at().pp), tokens_, device_);
     }
   }
 }
@@ -63,11 +65,12 @@ void Stage::MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& aren
       slots_[slot].blocks.push_back(any.GetActivations(prefix, arena));
     }
     if (layout_.schedule == ScheduleKind::kZeroBubbleH1) {
-      slots_[slot].dy = arena.Get(absl::StrCat("slot", slot, "/dy"), rows_, hidden);
+      slots_[slot].dy = arena.Get(absl::StrCat("slot", slot, "/dy"), tokens_.part_rows(), hidden);
     }
   }
   for (int64_t head = 0; groups_.is_last_stage() && head < counts.heads; ++head) {
-    head_gradients_.push_back(arena.Get(absl::StrCat("head", head, "/dx"), rows_, hidden));
+    head_gradients_.push_back(
+        arena.Get(absl::StrCat("head", head, "/dx"), tokens_.part_rows(), hidden));
   }
 }
 
@@ -207,7 +210,7 @@ absl::Status Stage::BackwardInput(const Action& action) {
 
 absl::Status Stage::BackwardEmbedding(const Action& action, View dx) {
   zero_.OpenGradients(embedding_->bucket());
-  embedding_->Backward(MicrobatchOf(ids_, action.microbatch), dx);
+  RETURN_IF_ERROR(embedding_->Backward(MicrobatchOf(ids_, action.microbatch), dx));
   return zero_.CloseGradients(embedding_->bucket());
 }
 
@@ -217,7 +220,7 @@ absl::Status Stage::BackwardWeight(const Action& action) {
   for (size_t i = blocks.size(); i-- > 0;) {
     const View dy = i + 1 < blocks.size() ? slot.blocks[i + 1].x : slot.dy;
     zero_.OpenGradients(blocks[i].bucket());
-    blocks[i].BackwardWeight(slot.blocks[i], dy);
+    RETURN_IF_ERROR(blocks[i].BackwardWeight(slot.blocks[i], dy));
     RETURN_IF_ERROR(zero_.CloseGradients(blocks[i].bucket()));
   }
   slot.microbatch = -1;

@@ -24,6 +24,7 @@
 #include "worker/groups.h"
 #include "worker/head.h"
 #include "worker/parameters.h"
+#include "worker/token_cut.h"
 #include "worker/zero.h"
 
 namespace weft {
@@ -56,7 +57,7 @@ class Stage {
  private:
   struct Slot {
     std::vector<BlockActivations> blocks;  // as many as the largest chunk has
-    View dy;                               // [N, D] of the last block's output; split backward only
+    View dy;                               // [R, D] of the last block's output; split backward only
     int chunk = 0;
     int microbatch = -1;  // -1: free
   };
@@ -83,6 +84,7 @@ class Stage {
   Device& device_;
   RankGroups& groups_;
   const int64_t rows_;        // N = B * T
+  TokenCut tokens_;           // of them, R are on this rank
   const double token_share_;  // 1 / tokens of the global batch
   double loss_scale_ = 1;
   std::vector<std::vector<Block>> chunks_;  // by chunk
@@ -90,9 +92,9 @@ class Stage {
   BlockWorkspace work_;
   std::optional<Embedding> embedding_;  // first stage
   std::optional<Head> head_;            // last stage
-  std::vector<View> head_gradients_;    // last stage, [N, D]: of microbatch m at m % their number
+  std::vector<View> head_gradients_;    // last stage, [R, D]: of microbatch m at m % their number
   View ids_, targets_;                  // [num_microbatches * N, 1]
-  // Where a chunk has another one after it, [N, D]:
+  // Where a chunk has another one after it, [R, D]:
   View dx_, recv_gradient_, send_activation_;
   Pass pass_ = Pass::kTraining;
   double loss_sum_ = 0;

@@ -196,8 +196,8 @@ absl::Status Trainer::Do(const Action& action, StepReport& report) {
     case Op::kBackwardInput:
     case Op::kBackwardWeight:
       return stage_->Compute(action);
-    case Op::kReduceKvCopies:
-      return ReduceKvCopies();
+    case Op::kReduceParts:
+      return ReduceParts();
     case Op::kReduceTiedEmbedding:
       return groups_->SumOverTiedCopies(parameters_->Get(kTokenEmbeddingName).gradient);
     case Op::kReduceGradients:
@@ -215,11 +215,13 @@ absl::Status Trainer::Do(const Action& action, StepReport& report) {
   }
 }
 
-// Each of the ranks that share a kv head has seen its own query heads only.
-absl::Status Trainer::ReduceKvCopies() {
+// Each of the ranks that share a kv head has seen its own query heads only; of those that have a
+// norm, where tokens are cut, its own tokens.
+absl::Status Trainer::ReduceParts() {
   for (const OwnPiece& piece : parameters_->own()) {
     if (piece.shard.gradient_parts == 1) continue;
-    RETURN_IF_ERROR(groups_->SumOverKvCopies(piece.gradient));
+    RETURN_IF_ERROR(piece.shard.tensor.is_norm ? groups_->SumOverTensor(piece.gradient)
+                                               : groups_->SumOverKvCopies(piece.gradient));
   }
   return absl::OkStatus();
 }

@@ -113,7 +113,7 @@ class Trainer final {
 
   absl::StatusOr<StepReport> Step(int64_t step);
   absl::Status Do(const Action& action, StepReport& report);
-  absl::Status ReduceKvCopies();
+  absl::Status ReduceParts();
   absl::Status ReduceNorm(StepReport& report);
   void Update(const StepReport& report);
   absl::StatusOr<double> Validate();

@@ -180,7 +180,8 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
                          ? static_cast<double>(model.experts_per_token * model.expert_ffn_size +
                                                model.shared_ffn_size)
                          : static_cast<double>(model.ffn_size);
-  double bytes = element * tokens * (hidden + gated * ffn / tp + 2 * query + 2 * key);
+  const double whole = layout.sequence_ranks() > 1 ? 2 : 1;  // all tokens of a residual
+  double bytes = element * tokens * (whole * hidden + gated * ffn / tp + 2 * query + 2 * key);
   bytes += AttentionScratchBytes(question);
   const bool last = stage == layout.pp - 1;
   if (!last) bytes += BoundaryBytes(question, layout);

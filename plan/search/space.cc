@@ -227,7 +227,6 @@ void Space::KeepRunnable(const ModelShape& model) {
   Filter(zeros_, [&](int zero) { return runs({.zero_stage = zero}); });
   runs_uneven_ = runs({.pp = 2, .stage_blocks = {1, 2}});
   Layout fixed;
-  fixed.sequence_parallel = fixed_.sequence_parallel.value_or(false);
   fixed.offload_optimizer = fixed_.offload_optimizer.value_or(false);
   fixed.schedule = fixed_.schedule.value_or(fixed.schedule);
   fixed.pp = std::max<int>(1, static_cast<int>(fixed_.stage_recompute.size()));
@@ -266,8 +265,7 @@ bool Space::Pairs(int dp, int cp, int ep) const {
 
 Layout Space::Base(int tp, int cp) const {
   Layout layout{.cp = cp, .tp = tp};
-  layout.sequence_parallel = fixed_.sequence_parallel.value_or(purpose_ == Purpose::kEstimate &&
-                                                               tp > 1 && seq_len_ / cp % tp == 0);
+  layout.sequence_parallel = fixed_.sequence_parallel.value_or(tp > 1 && seq_len_ / cp % tp == 0);
   layout.zero_group = fixed_.zero_group.value_or(0);
   layout.offload_optimizer = fixed_.offload_optimizer.value_or(false);
   layout.recompute = recomputes_.empty() ? Recompute::kNone : recomputes_.front();

@@ -21,6 +21,7 @@ class PlantedDevice final : public PassingDevice {
         bug_(parity.bug),
         rank_(rank),
         num_microbatches_(parity.layout.num_microbatches),
+        head_chunks_(parity.layout.head_chunks),
         tensors_of_block_(TensorsOfBlock(parity.job.model)),
         query_width_(parity.job.model.num_heads / parity.layout.tp * parity.job.model.head_dim),
         watch_(std::move(watch)) {}
@@ -65,6 +66,26 @@ class PlantedDevice final : public PassingDevice {
     const bool second_of_step = softmax_gradients_++ % num_microbatches_ == 1;
     if (bug_ == PlantedBug::kMicrobatchWeight && second_of_step) scale *= 1.01;
     inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, scale, logits);
+    const bool last_piece = softmax_gradients_ % head_chunks_ == 0;
+    if (bug_ == PlantedBug::kHeadPieceSkipped && last_piece) inner_.Zero(logits);
+    // On a single stage a microbatch's backward pass follows.
+    recomputes_ = true;
+    recomputed_norms_ = 0;
+  }
+  void Embed(View ids, View table, int64_t first_id, const View* positions, int64_t seq_len,
+             View out) override {
+    recomputes_ = false;
+    inner_.Embed(ids, table, first_id, positions, seq_len, out);
+  }
+  void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
+                 View rstd) override {
+    if (bug_ == PlantedBug::kStaleRecompute && rank_ == 0 && recomputes_) {
+      const bool is_norm1 = recomputed_norms_ % 2 == 0;
+      if (is_norm1) std::swap(x, last_input_);
+      if (is_norm1 && recomputed_norms_ == 0) x = last_input_;  // of the last block: as it is
+      ++recomputed_norms_;
+    }
+    inner_.LayerNorm(x, weight, bias, eps, y, mean, rstd);
   }
   void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View first_visible,
                          View o, View lse, View dout, View dq, View dk, View dv,
@@ -101,12 +122,16 @@ class PlantedDevice final : public PassingDevice {
   const PlantedBug bug_;
   const int rank_;
   const int64_t num_microbatches_;
+  const int64_t head_chunks_;
   const size_t tensors_of_block_;
   const int64_t query_width_;  // of this rank; wider than that of its keys
   const std::shared_ptr<Watch> watch_;
   const void* doubled_ = nullptr;
   View one_position_;  // ends with the process
   int64_t softmax_gradients_ = 0;
+  bool recomputes_ = false;  // norms that are computed now are computed again
+  int recomputed_norms_ = 0;
+  View last_input_;  // of the block that was recomputed last
   std::vector<View> initial_;
   const void* skipped_ = nullptr;
   int64_t weight_gradients_ = 0;
@@ -117,6 +142,7 @@ class PlantedComm final : public PassingComm {
   PlantedComm(const ParityJob& parity, Comm& inner, std::shared_ptr<Watch> watch)
       : PassingComm(inner),
         bug_(parity.bug),
+        hidden_size_(parity.job.model.hidden_size),
         embedding_elements_(parity.job.model.vocab_size * parity.job.model.hidden_size),
         kv_head_elements_(parity.job.model.head_dim * parity.job.model.hidden_size),
         watch_(std::move(watch)) {}
@@ -127,6 +153,8 @@ class PlantedComm final : public PassingComm {
     if (bug_ == PlantedBug::kTensorNotReduced && of_attention) return {};
     if (bug_ == PlantedBug::kTiedNotReduced && data.elements() == embedding_elements_) return {};
     if (bug_ == PlantedBug::kKvNotReduced && data.elements() == kv_head_elements_) return {};
+    const bool is_norm = data.rows == 1 && data.cols == hidden_size_;
+    if (bug_ == PlantedBug::kNormPartsNotReduced && is_norm) return {};
     return inner_.AllReduce(group, op, data);
   }
   BackendStatus ReduceScatter(int group, ReduceOp op, View data) override {
@@ -139,7 +167,9 @@ class PlantedComm final : public PassingComm {
   }
   // On every rank, so that nobody waits for another.
   BackendStatus AllGather(int group, View data) override {
-    if (bug_ == PlantedBug::kNotGathered && gathers_++ >= kInitialGathers) return {};
+    const int64_t gather = gathers_++;
+    if (bug_ == PlantedBug::kNotGathered && gather >= kInitialGathers) return {};
+    if (bug_ == PlantedBug::kStaleGather && gather % 50 == 5) return {};
     return inner_.AllGather(group, data);
   }
   BackendStatus Exchange(const Transfer* transfers, int count) override {
@@ -166,6 +196,7 @@ class PlantedComm final : public PassingComm {
 
  private:
   const PlantedBug bug_;
+  const int64_t hidden_size_;
   const int64_t embedding_elements_;
   const int64_t kv_head_elements_;
   const std::shared_ptr<Watch> watch_;

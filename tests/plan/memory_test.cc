@@ -236,6 +236,26 @@ TEST(PlanRankMemory, RecomputedActivationsAreThereOnce) {
   EXPECT_EQ(elements(MemoryKind::kWorkspace), workspace);
 }
 
+// B=2, T=16 (N=32), D=32, tp 2: 16 rows of residuals; products take all 32.
+TEST(PlanRankMemory, CutsResidualsOverTensorRanksUnderSequenceParallelism) {
+  Layout layout{.pp = 2, .tp = 2, .micro_batch_size = 2, .num_microbatches = 8};
+  const auto whole = ByName(PlanRankMemory(Tiny(), kBatch, layout, 0, {}));
+  layout.sequence_parallel = true;
+  const auto cut = ByName(PlanRankMemory(Tiny(), kBatch, layout, 0, {}));
+  for (const char* name :
+       {"slot0/block0/x", "slot1/block1/norm1_out", "slot0/block1/x_mid", "slot0/block0/norm2_out",
+        "slot0/block0/norm2_rstd", "work/dx", "comm/recv_gradient", "comm/send_activation"}) {
+    EXPECT_EQ(2 * cut.at(name), whole.at(name)) << name;
+  }
+  for (const char* name :
+       {"slot0/block0/q", "slot0/block0/act", "slot0/block0/lse", "work/dnorm"}) {
+    EXPECT_EQ(cut.at(name), whole.at(name)) << name;
+  }
+  EXPECT_EQ(whole.count("work/gathered"), 0U);
+  EXPECT_EQ(cut.at("work/gathered"), 32 * 32);
+  EXPECT_EQ(cut.size(), whole.size() + 1);
+}
+
 // N=64 rows in 5 pieces: 13 of them are the largest. V=96.
 TEST(PlanRankMemory, HoldsTheLogitsOfOnePieceAtATime) {
   Layout layout{.micro_batch_size = 4, .num_microbatches = 4};

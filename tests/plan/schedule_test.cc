@@ -264,7 +264,10 @@ TEST(StepSchedule, EndsWithTheReductionsThatHaveSomebodyToTalkTo) {
   const std::string reduce4 = reduce2 + "reduce_grads2 reduce_grads3 ";
   for (const EndCase& c : {
            EndCase{{.dp = 1}, 0, true, "reduce_norm update"},
-           EndCase{{.dp = 1, .tp = 4}, 0, true, "reduce_kv reduce_norm update"},
+           EndCase{{.dp = 1, .tp = 4}, 0, true, "reduce_parts reduce_norm update"},
+           EndCase{{.tp = 2}, 0, true, "reduce_norm update"},
+           EndCase{
+               {.tp = 2, .sequence_parallel = true}, 0, true, "reduce_parts reduce_norm update"},
            EndCase{{.dp = 2}, 0, true, reduce4 + "reduce_norm update"},
            EndCase{{.dp = 2}, 0, false, reduce4 + "reduce_grads4 reduce_norm update"},
            EndCase{{.pp = 2}, 0, true, "reduce_tied reduce_norm update"},
@@ -279,8 +282,10 @@ TEST(StepSchedule, EndsWithTheReductionsThatHaveSomebodyToTalkTo) {
                    true,
                    "reduce_tied " + reduce2 + "reduce_norm update"},
            EndCase{{.dp = 2, .pp = 3, .tp = 2}, 2, false, reduce2 + "reduce_norm update"},
-           EndCase{
-               {.dp = 2, .pp = 3, .tp = 4}, 1, false, "reduce_grads0 reduce_kv reduce_norm update"},
+           EndCase{{.dp = 2, .pp = 3, .tp = 4},
+                   1,
+                   false,
+                   "reduce_grads0 reduce_parts reduce_norm update"},
        }) {
     ExpectEnds(c);
   }

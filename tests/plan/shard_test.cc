@@ -149,6 +149,19 @@ TEST(ShardsOf, NeighboursShareAKvHeadThatIsNotThereForEach) {
   EXPECT_EQ(KvHeadCopies(model, layout), 1);
 }
 
+// Whoever sees all tokens has the whole gradient: biases of o and down, positions.
+TEST(ShardsOf, NormsHaveAPartOfTheirGradientOnEachRankThatHasAPartOfTheTokens) {
+  Layout layout;
+  layout.tp = 2;
+  layout.sequence_parallel = true;
+  for (const ModelShape& model : {TinyGpt2(true), TinyLlama(true)}) {
+    for (const TensorShard& shard : ShardsOf(model, layout, 1)) {
+      const bool is_norm = absl::StrContains(shard.tensor.name, "norm");
+      EXPECT_EQ(shard.gradient_parts, is_norm ? 2 : 1) << ShardText(shard);
+    }
+  }
+}
+
 TEST(ShardsOf, DataRanksHoldTheSame) {
   for (const Case& c : SmallCases()) {
     SCOPED_TRACE(c.text());

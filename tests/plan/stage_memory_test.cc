@@ -108,6 +108,31 @@ TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
   }
 }
 
+TEST(StageMemoryTable, SaysSoWhereTokensAreCutOverTp) {
+  constexpr int64_t kSeqLen = 10;
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    const ModelShape model = Tiny(family);
+    StageMemoryTable table(model, kSeqLen, Numerics{});
+    for (const int pp : {1, 3}) {
+      for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+        const Layout layout = {.pp = pp,
+                               .tp = 2,
+                               .micro_batch_size = 3,
+                               .num_microbatches = 5,
+                               .recompute = recompute,
+                               .sequence_parallel = true,
+                               .head_chunks = 4};
+        for (int stage = 0; stage < pp; ++stage) {
+          const int rank = layout.grid().RankOf({.dp = 0, .pp = stage, .cp = 0, .tp = 0});
+          const RankMemory listed = PlanRankMemory(model, {15, kSeqLen}, layout, rank, {});
+          EXPECT_EQ(table.Of(layout, stage).by_kind, BytesByKind(listed).by_kind)
+              << LayoutText(layout) << " stage " << stage;
+        }
+      }
+    }
+  }
+}
+
 TEST(StageMemoryTable, NoRankOfAStageHoldsMore) {
   const ModelShape model = Tiny(ModelFamily::kGpt2);
   for (const Layout& layout : SmallLayouts()) {

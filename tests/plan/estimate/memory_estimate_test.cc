@@ -152,7 +152,17 @@ TEST(EstimateStageMemory, IsNotExactWhereTheEngineCannotRunTheLayoutYet) {
 // What cannot be listed yet is modelled after the list: where both exist they agree.
 TEST(ClosedFormStageMemory, IsWithinAThousandthOfTheListOfWeftsBuffers) {
   for (const ModelShape& model : {Gpt(12, 768, 12, 50257, 1024), Llama70b()}) {
-    for (const Layout& layout : SmallLayouts()) {
+    std::vector<Layout> layouts = SmallLayouts();
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+      layouts.push_back({.pp = 2,
+                         .tp = 4,
+                         .micro_batch_size = 2,
+                         .num_microbatches = 4,
+                         .recompute = recompute,
+                         .sequence_parallel = true,
+                         .head_chunks = 4});
+    }
+    for (const Layout& layout : layouts) {
       if (layout.pp == 7 || layout.pp * layout.virtual_stages == 6) continue;
       if (!layout.stage_blocks.empty()) continue;  // of seven blocks
       for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {

@@ -71,6 +71,7 @@ TEST(PlanText, OfALargeModelOnEightNodes) {
 TEST(PlanText, OfAJobThatFitsNowhere) {
   JobSpec job = LargeJob();
   job.cluster.nodes = 1;
+  job.cluster.device.memory_bytes = int64_t{121} << 30;
   ExpectGolden("plan_nothing_fits.txt", TextOf(job, 8));
 }
 

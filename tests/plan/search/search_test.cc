@@ -58,7 +58,8 @@ std::vector<Layout> BruteForce(const JobSpec& job) {
                                  .schedule = schedule,
                                  .micro_batch_size = micro,
                                  .num_microbatches = count,
-                                 .virtual_stages = chunks};
+                                 .virtual_stages = chunks,
+                                 .sequence_parallel = tp > 1};
                 // With nobody to share it with, a shard is the whole.
                 const int most_zero = dp == 1 ? 0 : 3;
                 for (int i = 0; i < 3 * (most_zero + 1); ++i) {
