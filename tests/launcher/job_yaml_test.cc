@@ -243,12 +243,12 @@ TEST_F(JobYaml, ReadsEveryKeyOfALayout) {
 }
 
 TEST_F(JobYaml, RefusesOnlyToRunWhatCanBePlanned) {
-  const std::string text = JobWith("tp: 1}", "tp: 1, zero_stage: 1}");
+  const std::string text = JobWith("tp: 1}", "tp: 1}\noffload: {optimizer: cpu}");
   EXPECT_TRUE(Read(text).ok());
   const auto refused = ReadJobText(text, folder_.job(), {.to_run = true});
   EXPECT_THAT(
       std::string(refused.status().message()),
-      testing::EndsWith("job.yaml:17: parallelism.zero_stage: 1 is not supported yet; use 0"));
+      testing::EndsWith("job.yaml:18: offload.optimizer: cpu is not supported yet; use none"));
 }
 
 TEST_F(JobYaml, TakesAnotherClusterInPlaceOfTheJobsOwn) {

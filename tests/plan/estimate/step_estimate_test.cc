@@ -110,7 +110,7 @@ TEST(RankParts, EveryActionBelongsToOne) {
     EXPECT_EQ(PartOf(op), StepPart::kTransfers);
   }
   for (const Op op :
-       {Op::kReduceKvCopies, Op::kReduceTiedEmbedding, Op::kReduceGradients, Op::kReduceNorm}) {
+       {Op::kReduceParts, Op::kReduceTiedEmbedding, Op::kReduceGradients, Op::kReduceNorm}) {
     EXPECT_EQ(PartOf(op), StepPart::kReductions);
   }
   EXPECT_EQ(PartOf(Op::kUpdate), StepPart::kUpdate);
