@@ -8,23 +8,6 @@
 #include "worker/rotary.h"
 
 namespace weft {
-namespace {
-
-View FirstRows(View whole, int64_t rows) {
-  CHECK(rows <= whole.rows);
-  whole.rows = rows;
-  return whole;
-}
-
-// Rows [first, first + rows) of a matrix whose elements take 4 bytes.
-View Rows(View whole, int64_t first, int64_t rows) {
-  CHECK(first + rows <= whole.rows && ElementBytes(whole.dtype) == 4);
-  whole.data = static_cast<char*>(whole.data) + first * whole.cols * 4;
-  whole.rows = rows;
-  return whole;
-}
-
-}  // namespace
 
 Inference::Inference(const ModelShape& model, const InferenceExtents& extents, Device& device)
     : model_(model), extents_(extents), device_(device) {}
@@ -159,18 +142,18 @@ absl::Status Inference::Load(const CheckpointReader& reader, const std::function
 
 NormStatistics Inference::Statistics(int64_t rows) const {
   const bool has_mean = statistics_.mean.data != nullptr;
-  return {.mean = has_mean ? FirstRows(statistics_.mean, rows) : View(),
-          .rstd = FirstRows(statistics_.rstd, rows)};
+  return {.mean = has_mean ? statistics_.mean.RowRange(0, rows) : View(),
+          .rstd = statistics_.rstd.RowRange(0, rows)};
 }
 
 void Inference::ForwardBlock(const BlockWeights& block, const KeysAndValues& cache,
                              const Passing& pass) {
   const int64_t rows = pass.rows;
   const AttentionShape& attention = pass.attention;
-  const View x = FirstRows(x_, rows), x_mid = FirstRows(x_mid_, rows);
-  const View norm_out = FirstRows(norm_out_, rows);
-  const View q = FirstRows(q_, rows), attn = FirstRows(attn_, rows);
-  const View new_k = Rows(cache.k, pass.first, rows), new_v = Rows(cache.v, pass.first, rows);
+  const View x = x_.RowRange(0, rows), x_mid = x_mid_.RowRange(0, rows);
+  const View norm_out = norm_out_.RowRange(0, rows);
+  const View q = q_.RowRange(0, rows), attn = attn_.RowRange(0, rows);
+  const View new_k = cache.k.RowRange(pass.first, rows), new_v = cache.v.RowRange(pass.first, rows);
   ForwardNorm(block.norm1, model_.norm_eps, x, norm_out, Statistics(rows), device_);
   ForwardLinear(block.q, norm_out, q, device_);
   ForwardLinear(block.k, norm_out, new_k, device_);
@@ -182,16 +165,16 @@ void Inference::ForwardBlock(const BlockWeights& block, const KeysAndValues& cac
   const int64_t keys = attention.batch * attention.seq_len;
   const View lse = {lse_.data, attention.batch * attention.heads, attention.query_len(),
                     DType::kF32};
-  device_.Attention(attention, q, FirstRows(cache.k, keys), FirstRows(cache.v, keys), {}, attn, lse,
-                    scores_);
+  device_.Attention(attention, q, cache.k.RowRange(0, keys), cache.v.RowRange(0, keys), {}, attn,
+                    lse, scores_);
   ForwardLinear(block.o, attn, x_mid, device_);
   device_.Add(x, x_mid);
 
-  const View up = FirstRows(up_, rows), act = FirstRows(act_, rows);
+  const View up = up_.RowRange(0, rows), act = act_.RowRange(0, rows);
   ForwardNorm(block.norm2, model_.norm_eps, x_mid, norm_out, Statistics(rows), device_);
   ForwardLinear(block.up, norm_out, up, device_);
   if (gate_.data != nullptr) {
-    const View gate = FirstRows(gate_, rows);
+    const View gate = gate_.RowRange(0, rows);
     ForwardLinear(block.gate, norm_out, gate, device_);
     device_.SwiGlu(gate, up, act);
   } else {
@@ -217,12 +200,12 @@ void Inference::Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t fi
                     .kv_heads = model_.num_kv_heads,
                     .runs = first > 0 ? first + 1 : 1};
   pass.attention.piece[0] = pass.attention.runs - 1;
-  if (rotary_.data != nullptr) pass.angles = Rows(rotary_, first, length);
-  const View new_ids = FirstRows(ids_, rows);
+  if (rotary_.data != nullptr) pass.angles = rotary_.RowRange(first, length);
+  const View new_ids = ids_.RowRange(0, rows);
   device_.CopyIn(new_ids, ids.data());
   const bool learned = positions_.data != nullptr;
-  const View positions = learned ? Rows(positions_, first, length) : View();
-  device_.Embed(new_ids, table_, 0, learned ? &positions : nullptr, length, FirstRows(x_, rows));
+  const View positions = learned ? positions_.RowRange(first, length) : View();
+  device_.Embed(new_ids, table_, 0, learned ? &positions : nullptr, length, x_.RowRange(0, rows));
   for (size_t block = 0; block < blocks_.size(); ++block) {
     ForwardBlock(blocks_[block], caches_[std::min(block, caches_.size() - 1)], pass);
   }
@@ -234,22 +217,23 @@ absl::StatusOr<double> Inference::LossSum(absl::Span<const int32_t> ids,
   const int64_t rows = std::ssize(ids);
   CHECK(rows % extents_.seq_len == 0);
   Forward(ids, rows / extents_.seq_len, 0);
-  const View all_targets = FirstRows(targets_, rows);
+  const View all_targets = targets_.RowRange(0, rows);
   device_.CopyIn(all_targets, targets.data());
-  const View norm_out = FirstRows(norm_out_, rows);
-  ForwardNorm(final_norm_, model_.norm_eps, FirstRows(x_, rows), norm_out, Statistics(rows),
+  const View norm_out = norm_out_.RowRange(0, rows);
+  ForwardNorm(final_norm_, model_.norm_eps, x_.RowRange(0, rows), norm_out, Statistics(rows),
               device_);
   auto* const sums = static_cast<float*>(row_sums_.data);
-  const View row_max = FirstRows(row_max_, rows);
+  const View row_max = row_max_.RowRange(0, rows);
   const View row_sum = {sums, rows, 1, DType::kF32};
   const View target_logit = {sums + rows, rows, 1, DType::kF32};
   for (int64_t first = 0; first < rows; first += logits_.rows) {
     const int64_t count = std::min(logits_.rows, rows - first);
-    const View logits = FirstRows(logits_, count);
-    device_.MatMul(Rows(norm_out, first, count), Transpose::kNo, head_, Transpose::kYes, 0, logits);
-    device_.RowMax(logits, Rows(row_max, first, count));
-    device_.RowSumExp(logits, Rows(row_max, first, count), Rows(all_targets, first, count), 0,
-                      Rows(row_sum, first, count), Rows(target_logit, first, count));
+    const View logits = logits_.RowRange(0, count);
+    device_.MatMul(norm_out.RowRange(first, count), Transpose::kNo, head_, Transpose::kYes, 0,
+                   logits);
+    device_.RowMax(logits, row_max.RowRange(first, count));
+    device_.RowSumExp(logits, row_max.RowRange(first, count), all_targets.RowRange(first, count), 0,
+                      row_sum.RowRange(first, count), target_logit.RowRange(first, count));
   }
   const double loss = device_.LossSum(row_max, row_sum, target_logit);
   RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "evaluate"));
@@ -261,8 +245,8 @@ absl::StatusOr<absl::Span<const float>> Inference::Append(absl::Span<const int32
   const int64_t rows = std::ssize(ids);
   Forward(ids, 1, positions_read_);
   positions_read_ += rows;
-  const View norm_out = FirstRows(norm_out_, 1);
-  ForwardNorm(final_norm_, model_.norm_eps, Rows(x_, rows - 1, 1), norm_out, Statistics(1),
+  const View norm_out = norm_out_.RowRange(0, 1);
+  ForwardNorm(final_norm_, model_.norm_eps, x_.RowRange(rows - 1, 1), norm_out, Statistics(1),
               device_);
   device_.MatMul(norm_out, Transpose::kNo, head_, Transpose::kYes, 0, logits_);
   host_logits_.resize(static_cast<size_t>(model_.vocab_size));
