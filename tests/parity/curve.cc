@@ -141,6 +141,7 @@ absl::Status ReadGradients(const TemporaryFolder& folder, const ParityJob& parit
 
 Bounds BoundsOf(const JobSpec& job, const Layout& layout) {
   if (job.training.mixed_precision == Precision::kFp32) return {};
+  CHECK(job.training.mixed_precision == Precision::kBf16);  // a rounding of fp16 is an eighth of it
   constexpr double kRounding = 0x1p-8;
   Bounds bounds = {.loss = kRounding / 4, .norm = 2 * kRounding};
   if (layout.tp > 1) {

@@ -29,6 +29,7 @@ struct Bounds {
 // bits wherever each rounded number is a sum of the same terms; later steps go apart as weights of
 // almost the same value are rounded to different neighbours. Over tp the sums are rounded in parts:
 // a gradient passes some 5 of them, and a later norm as many again through the weights.
+// REQUIRES: fp32 or bf16.
 Bounds BoundsOf(const JobSpec& job, const Layout& layout);
 
 // Everything in `got` that is not as in `expected`, in words; empty: they agree. Losses and norms
