@@ -115,6 +115,10 @@ class PassingComm : public Comm {
     return inner_.Exchange(transfers, count);
   }
   BackendStatus Barrier(int group) override { return inner_.Barrier(group); }
+  BackendStatus Start(const CollectiveCall& collective, int64_t* ticket) override {
+    return inner_.Start(collective, ticket);
+  }
+  BackendStatus Wait(int64_t ticket) override { return inner_.Wait(ticket); }
   void Interrupt(const char* why) override { inner_.Interrupt(why); }
 
  protected:

@@ -5,6 +5,10 @@
 // order of the group, so the same layout gives the same bits. All ranks of a group make the same
 // calls in the same order. Used by one thread, but for Interrupt().
 //
+// Calls block, but for Start, the one asynchronous form: a collective that moves while the device
+// computes and blocking calls go on. What is started runs one after the other in the order of
+// Start, so its results have the bits of the blocking call.
+//
 // This header crosses a shared-object boundary: std and plain types only.
 #pragma once
 #include <cstdint>
@@ -14,6 +18,16 @@
 namespace weft {
 
 enum class ReduceOp : int32_t { kSum = 0, kMax = 1 };
+
+enum class CollectiveKind : int32_t { kAllReduce = 0, kReduceScatter = 1, kAllGather = 2 };
+
+// A call as a value: AllReduce(group, op, data) and so on; a gather has no op.
+struct CollectiveCall {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  int group = -1;
+  ReduceOp op = ReduceOp::kSum;
+  View data;
+};
 
 struct Transfer {
   bool send = false;
@@ -50,6 +64,20 @@ class Comm {
   // the order in which they are posted.
   virtual BackendStatus Exchange(const Transfer* transfers, int count) = 0;
   virtual BackendStatus Barrier(int group) = 0;
+
+  // Queues a collective and returns; *ticket names it, counted from 1. It begins when what was
+  // started before it is done, and sees what device work queued before Start has left in `data`,
+  // which is the Comm's until Wait. Its deadline counts from its beginning. Until it is waited for,
+  // its group has no blocking call.
+  //
+  // A backend may run it at once. Else, MPI: by a thread of the Comm, over messages of its own. A
+  // device with queues: on one of the Comm's, after an event of the device's queue.
+  virtual BackendStatus Start(const CollectiveCall& collective, int64_t* ticket) = 0;
+  // Device work queued from now on comes after that collective and all started before it; a device
+  // with queues makes its own wait for an event, the host goes on. Fails as a blocking call would,
+  // by name and rank, or with what broke the Comm before; failures that a queue still hides show
+  // at a later call, Device::Synchronize at the latest. Ticket 0 is nothing to wait for.
+  virtual BackendStatus Wait(int64_t ticket) = 0;
 
   // From any thread: pending and later calls fail with ABORTED and `why` within 100 ms.
   virtual void Interrupt(const char* why) = 0;

@@ -76,6 +76,28 @@ std::string Ring(Comm& comm) {
   return "";
 }
 
+// A reduction of 12 MB that moves while the ring does, and while this rank computes.
+std::string StartedBesideOthers(Comm& comm, int group) {
+  std::vector<float> values(3'000'000);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = Value(comm.rank(), static_cast<int64_t>(i));
+  }
+  std::vector<float> expected = values;
+  const auto row = [](std::vector<float>& data) {
+    return View{data.data(), 1, static_cast<int64_t>(data.size())};
+  };
+  int64_t ticket = 0;
+  if (const BackendStatus s =
+          comm.Start({CollectiveKind::kAllReduce, group, ReduceOp::kSum, row(values)}, &ticket);
+      !s.ok()) {
+    return s.text;
+  }
+  if (std::string error = Ring(comm); !error.empty()) return error;
+  if (const BackendStatus s = comm.Wait(ticket); !s.ok()) return s.text;
+  if (!comm.AllReduce(group, ReduceOp::kSum, row(expected)).ok()) return "no sum";
+  return values == expected ? "" : "a started sum is not the blocking one";
+}
+
 std::string Collectives(Comm& comm, int group) {
   for (const int64_t count : {1, 1000, 5000, 1'000'003}) {
     if (std::string error = Reduce(comm, group, count); !error.empty()) return error;
@@ -84,6 +106,7 @@ std::string Collectives(Comm& comm, int group) {
     if (std::string error = ReduceByHalves(comm, group, count); !error.empty()) return error;
   }
   if (std::string error = Ring(comm); !error.empty()) return error;
+  if (std::string error = StartedBesideOthers(comm, group); !error.empty()) return error;
   double values[] = {1.0 / (comm.rank() + 3), static_cast<double>(comm.rank())};
   if (!comm.AllReduceHost(group, ReduceOp::kMax, values, 2).ok()) return "host all-reduce failed";
   if (values[0] != 1.0 / 3 || values[1] != comm.world_size() - 1) return "wrong maximum";

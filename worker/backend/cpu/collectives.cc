@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "worker/backend/cpu/element.h"
+#include "worker/backend/cpu/started_calls.h"
 #include "worker/backend/failure.h"
 
 namespace weft {
@@ -20,12 +21,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Tags keep groups and the steps of a call apart; the rest is order.
+// Tags keep groups and the steps of a call apart, and started calls from others; the rest is order.
 enum class Step { kScatter = 0, kGather = 1, kWhole = 2, kBarrier = 3 };
 constexpr int kExchangeTag = 0;
-int Tag(int group, Step step) {
-  return 1 + 4 * group + static_cast<int>(step);
-}
+constexpr int kStartedTags = 1 << 14;  // MPI has at least twice as many
 
 // A segment's scratch stays within this for any group of up to 129 ranks.
 constexpr int64_t kScratchBytes = 8 << 20;
@@ -113,10 +112,11 @@ void Combine(ReduceOp op, const std::vector<const T*>& contributions, T* out, in
 }
 
 // Yields at first: whoever is waited for may need this processor. Then naps, so that waiting for
-// a long time costs no processor that computing ranks could use.
-void Pause(int64_t round) {
+// a long time costs no processor that computing ranks could use. A patient wait only naps: beside
+// a thread that computes, who yields comes back late, who sleeps is woken in time.
+void Pause(int64_t round, bool patient) {
   constexpr int64_t kYields = 400;
-  if (round < kYields) {
+  if (round < kYields && !patient) {
     sched_yield();
     return;
   }
@@ -124,11 +124,46 @@ void Pause(int64_t round) {
   nanosleep(&nap, nullptr);
 }
 
+// What two threads use in turns.
+class SharedTransport final : public Transport {
+ public:
+  explicit SharedTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+
+  int rank() const override { return inner_->rank(); }
+  int world_size() const override { return inner_->world_size(); }
+  int64_t max_message_bytes() const override { return inner_->max_message_bytes(); }
+  BackendStatus Send(int peer, int tag, const void* data, int64_t bytes, int* request) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return inner_->Send(peer, tag, data, bytes, request);
+  }
+  BackendStatus Receive(int peer, int tag, void* data, int64_t bytes, int* request) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return inner_->Receive(peer, tag, data, bytes, request);
+  }
+  BackendStatus Test(int request, bool* done) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return inner_->Test(request, done);
+  }
+  void Cancel(int request) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    inner_->Cancel(request);
+  }
+
+ private:
+  const std::unique_ptr<Transport> inner_;
+  std::mutex mutex_;  // guards what inner_ does
+};
+
 class Collectives final : public Comm {
  public:
-  Collectives(std::unique_ptr<Transport> transport, const CommOptions& options)
-      : transport_(std::move(transport)), timeout_(options.timeout_ms) {}
-  ~Collectives() override { GiveUp(); }
+  Collectives(std::shared_ptr<Transport> transport, std::chrono::milliseconds timeout,
+              int first_tag)
+      : transport_(std::move(transport)), timeout_(timeout), first_tag_(first_tag) {}
+  ~Collectives() override {
+    if (started_ != nullptr) lane_->Interrupt("the communicator is closed");
+    started_.reset();
+    GiveUp();
+  }
 
   int rank() const override { return transport_->rank(); }
   int world_size() const override { return transport_->world_size(); }
@@ -150,12 +185,10 @@ class Collectives final : public Comm {
     }
     made.position = static_cast<int>(own - made.ranks.begin());
     if (count > 0) *group = static_cast<int>(groups_.size());
-    const int64_t bytes =
-        std::max<int64_t>(0, count - 1) * std::max(SliceBytes(made), kSmallReduceBytes);
-    if (bytes > static_cast<int64_t>(scratch_.size() * sizeof(double))) {
-      scratch_.resize(static_cast<size_t>(bytes) / sizeof(double));
+    if (started_ != nullptr) {
+      return Failure(kInvalidArgument, "new group: groups are made before the first call starts");
     }
-    groups_.push_back(std::move(made));
+    AddGroup(std::move(made));
     return {};
   }
 
@@ -215,7 +248,7 @@ class Collectives final : public Comm {
                                       : Receive(transfer.peer, kExchangeTag, data, bytes);
       if (!s.ok()) return s;
     }
-    return Wait(call);
+    return WaitForAll(call);
   }
 
   BackendStatus Barrier(int group) override {
@@ -233,16 +266,60 @@ class Collectives final : public Comm {
         return s;
       }
     }
-    return Wait(call);  // before `heard` and `token` go
+    return WaitForAll(call);  // before `heard` and `token` go
+  }
+
+  BackendStatus Start(const CollectiveCall& collective, int64_t* ticket) override {
+    if (BackendStatus s = BrokenBefore("start"); !s.ok()) return s;
+    if (started_ == nullptr) OpenLane();
+    *ticket = started_->Start(collective);
+    return {};
+  }
+
+  BackendStatus Wait(int64_t ticket) override {
+    if (!broken_.ok()) return broken_;
+    if (ticket == 0) return {};
+    if (started_ == nullptr || ticket > started_->count()) {
+      return Failure(kInvalidArgument, "wait: call %lld was never started",
+                     static_cast<long long>(ticket));
+    }
+    lane_->patient_ = false;
+    const BackendStatus waited = started_->Wait(ticket);
+    lane_->patient_ = true;
+    return waited.ok() ? waited : Break(waited);
   }
 
   void Interrupt(const char* why) override {
     const std::lock_guard<std::mutex> lock(why_mutex_);
     if (!interrupted_) why_ = why;
     interrupted_ = true;
+    if (lane_ != nullptr) lane_->Interrupt(why);
   }
 
  private:
+  void AddGroup(Group made) {
+    const int64_t bytes =
+        std::max(0, made.size() - 1) * std::max(SliceBytes(made), kSmallReduceBytes);
+    if (bytes > static_cast<int64_t>(scratch_.size() * sizeof(double))) {
+      scratch_.resize(static_cast<size_t>(bytes) / sizeof(double));
+    }
+    groups_.push_back(std::move(made));
+  }
+
+  void OpenLane() {
+    auto lane = std::make_unique<Collectives>(transport_, timeout_, kStartedTags);
+    for (const Group& group : groups_) lane->AddGroup(group);
+    lane->patient_ = true;
+    const std::lock_guard<std::mutex> lock(why_mutex_);
+    if (interrupted_) lane->Interrupt(why_.c_str());
+    lane_ = lane.get();
+    started_ = std::make_unique<StartedCalls>(std::move(lane));
+  }
+
+  int Tag(int group, Step step) const {
+    return first_tag_ + 1 + 4 * group + static_cast<int>(step);
+  }
+
   static int64_t SliceBytes(const Group& group) {
     const int64_t others = std::max(1, group.size() - 1);
     return std::clamp(kScratchBytes / others / 64 * 64, kLeastSliceBytes, kReduceSliceBytes);
@@ -305,7 +382,7 @@ class Collectives final : public Comm {
       contributions.push_back(slot);
       slot += count;
     }
-    if (BackendStatus s = Wait(call); !s.ok()) return s;
+    if (BackendStatus s = WaitForAll(call); !s.ok()) return s;
     Combine(op, contributions, data, count);
     return {};
   }
@@ -331,7 +408,7 @@ class Collectives final : public Comm {
       contributions.push_back(slot);
       slot += own.count;
     }
-    if (BackendStatus s = Wait(call); !s.ok()) return s;
+    if (BackendStatus s = WaitForAll(call); !s.ok()) return s;
     Combine(op, contributions, data + own.first, own.count);
     return {};
   }
@@ -350,7 +427,7 @@ class Collectives final : public Comm {
       if (auto s = Receive(peer, tag, data + theirs.first, bytes(theirs)); !s.ok()) return s;
       if (auto s = Send(peer, tag, data + own.first, bytes(own)); !s.ok()) return s;
     }
-    return Wait(call);
+    return WaitForAll(call);
   }
 
   // Begin, for data that is one range per rank.
@@ -364,14 +441,23 @@ class Collectives final : public Comm {
 
   // Fails if the Comm is broken or interrupted, or `group` is not one of this rank's.
   BackendStatus Begin(const char* name, int group, Call* call) {
-    if (!broken_.ok()) return broken_;
-    if (interrupted_) return Break(Interruption(name));
+    if (BackendStatus s = BrokenBefore(name); !s.ok()) return s;
     const bool known = group >= 0 && group < static_cast<int>(groups_.size()) &&
                        groups_[static_cast<size_t>(group)].size() > 0;
     if (group != -1 && !known) {
       return Failure(kInvalidArgument, "%s: group %d is not one of rank %d's", name, group, rank());
     }
     *call = {name, group, ++calls_, Clock::now() + timeout_};
+    return {};
+  }
+
+  // What has ended this Comm before `name`, a started call included.
+  BackendStatus BrokenBefore(const char* name) {
+    if (!broken_.ok()) return broken_;
+    if (started_ != nullptr) {
+      if (BackendStatus s = started_->failure(); !s.ok()) return Break(s);
+    }
+    if (interrupted_) return Break(Interruption(name));
     return {};
   }
 
@@ -399,7 +485,7 @@ class Collectives final : public Comm {
     return {};
   }
 
-  BackendStatus Wait(const Call& call) {
+  BackendStatus WaitForAll(const Call& call) {
     for (int64_t round = 0;; ++round) {
       bool all_done = true;
       for (Pending& pending : pending_) {
@@ -414,7 +500,7 @@ class Collectives final : public Comm {
       if (all_done) break;
       if (interrupted_) return Break(Interruption(call.name));
       if (Clock::now() > call.deadline) return Break(Timeout(call));
-      Pause(round);
+      Pause(round, patient_);
     }
     pending_.clear();
     return {};
@@ -455,8 +541,9 @@ class Collectives final : public Comm {
     pending_.clear();
   }
 
-  const std::unique_ptr<Transport> transport_;
+  const std::shared_ptr<Transport> transport_;
   const std::chrono::milliseconds timeout_;
+  const int first_tag_;
   std::vector<Group> groups_;     // by round of NewGroup
   std::vector<double> scratch_;   // what the others contribute to this rank's slice
   std::vector<Pending> pending_;  // of the current call
@@ -464,15 +551,20 @@ class Collectives final : public Comm {
   BackendStatus broken_;
 
   std::atomic<bool> interrupted_ = false;
-  std::mutex why_mutex_;  // guards why_
+  std::mutex why_mutex_;  // guards why_ and the setting of lane_
   std::string why_;
+
+  std::unique_ptr<StartedCalls> started_;  // null before the first
+  Collectives* lane_ = nullptr;            // that they are made on
+  std::atomic<bool> patient_ = false;
 };
 
 }  // namespace
 
 std::unique_ptr<Comm> MakeCollectives(std::unique_ptr<Transport> transport,
                                       const CommOptions& options) {
-  return std::make_unique<Collectives>(std::move(transport), options);
+  return std::make_unique<Collectives>(std::make_shared<SharedTransport>(std::move(transport)),
+                                       std::chrono::milliseconds(options.timeout_ms), 0);
 }
 
 }  // namespace weft

@@ -3,7 +3,7 @@
 // pair of ranks, messages of one tag arrive in the order in which they were started.
 //
 // MPI is one transport (mpi_transport.h); the tests have another, in which ranks are threads.
-// Used by one thread per rank.
+// Used by one thread per rank at a time.
 #pragma once
 #include <cstdint>
 
