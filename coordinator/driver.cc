@@ -143,6 +143,7 @@ void Driver::Tick() {
   clocks_ = ShiftedByStall(std::move(clocks_), now_ms, kStallMs);
   for (const Event& event : Expired(job_, clocks_, now_ms, LeaseMs())) Happened(event);
   Act();
+  PassNotesOn();
   if (supervisor_ && now_ms >= supervisor_->until_ms) Answer(NothingToDo());
   CloseWatchersIfOver();
 }
@@ -176,7 +177,10 @@ void Driver::Happened(const Event& event) {
     if (options_.on_broken) options_.on_broken(written);
     return;
   }
-  if (job_.generation.number != generation) clocks_.heard_ms.clear();
+  if (job_.generation.number != generation) {
+    clocks_.heard_ms.clear();
+    notes_ = NoteBoard();
+  }
   if (job_.generation.number != generation || job_.generation.phase != phase) {
     clocks_.generation_since_ms = NowMs();
   }
@@ -301,6 +305,17 @@ void Driver::OrderAll(int64_t generation, const std::function<void(Stream&)>& te
   for (auto& [id, stream] : streams_) {
     if (stream.rank >= 0 && stream.generation == generation) tell(stream);
   }
+}
+
+void Driver::PassNotesOn() {
+  OrderAll(job_.generation.number, [&](Stream& stream) {
+    for (;;) {
+      const proto::Notes notes = notes_.For(stream.rank, stream.told_notes);
+      if (notes.notes().empty()) return;
+      stream.told_notes += static_cast<size_t>(notes.notes_size());
+      stream.port.send(NotesOrder(stream.generation, notes));
+    }
+  });
 }
 
 bool Driver::IsOverAndGone() const {
@@ -475,6 +490,7 @@ void Driver::OnReport(int64_t id, const proto::WorkerReport& report) {
     return;
   }
   clocks_.heard_ms[stream.rank] = NowMs();
+  if (report.has_note()) return OnNote(id, report);
   const std::optional<Event> fact = FactOf(report);
   if (fact) Happened(*fact);
   if (broken_) return;  // not journaled: not acknowledged
@@ -519,6 +535,11 @@ void Driver::OnRegister(int64_t id, Stream& stream, const proto::WorkerReport& r
   order.set_acknowledged(stream.sequence);
   order.mutable_welcome()->set_lease_ms(LeaseMs());
   stream.port.send(order);
+}
+
+void Driver::OnNote(int64_t id, const proto::WorkerReport& report) {
+  const absl::Status kept = notes_.Put(report.note(), report.rank(), job_.world_size());
+  if (!kept.ok()) Refuse(id, kept);
 }
 
 void Driver::OnStep(const proto::WorkerReport& report) {

@@ -24,6 +24,7 @@
 #include "coordinator/journal.h"
 #include "coordinator/liveness.h"
 #include "coordinator/messages.h"
+#include "coordinator/note_board.h"
 
 namespace weft {
 
@@ -84,6 +85,7 @@ class Driver final {
     bool told_stop = false;
     bool told_abort = false;
     int64_t told_commit_step = -1;
+    size_t told_notes = 0;
   };
   struct WaitingSupervisor {
     int64_t id = 0;
@@ -112,6 +114,7 @@ class Driver final {
   bool Answer(const proto::Attempt& attempt);
   void Order(int rank, const std::function<void(Stream&)>& tell);
   void OrderAll(int64_t generation, const std::function<void(Stream&)>& tell);
+  void PassNotesOn();
   void CloseWatchersIfOver();
 
   // Messages, on the driver's thread.
@@ -119,6 +122,7 @@ class Driver final {
   absl::Status OnWatch(int64_t id, const proto::WatchRequest& request, const WatcherPort& port);
   void OnReport(int64_t id, const proto::WorkerReport& report);
   void OnRegister(int64_t id, Stream& stream, const proto::WorkerReport& report);
+  void OnNote(int64_t id, const proto::WorkerReport& report);
   void OnStep(const proto::WorkerReport& report);
   void OnDetach(int64_t id);
   absl::Status CheckJob(const std::string& job_id) const;
@@ -134,6 +138,7 @@ class Driver final {
   Job job_;
   Clocks clocks_;
   Progress progress_;
+  NoteBoard notes_;  // of the current generation
   std::map<int64_t, Stream> streams_;
   std::map<int, int64_t> stream_of_rank_;
   std::map<int64_t, WatcherPort> watchers_;

@@ -50,6 +50,13 @@ proto::Order AbortOrder(int64_t generation, const std::string& reason) {
   return order;
 }
 
+proto::Order NotesOrder(int64_t generation, const proto::Notes& notes) {
+  proto::Order order;
+  order.set_generation(generation);
+  *order.mutable_notes() = notes;
+  return order;
+}
+
 proto::Attempt LaunchDuty(const Job& job) {
   proto::Attempt attempt;
   proto::Launch& launch = *attempt.mutable_launch();

@@ -24,6 +24,7 @@ proto::Order TrainOrder(const Job& job, int64_t lease_ms);
 proto::Order StopOrder(const Job& job);
 proto::Order CommitOrder(const Job& job);  // REQUIRES: a save is pending
 proto::Order AbortOrder(int64_t generation, const std::string& reason);
+proto::Order NotesOrder(int64_t generation, const proto::Notes& notes);
 
 proto::Attempt LaunchDuty(const Job& job);
 proto::Attempt StopGroupDuty(const StopWorkers& stop);

@@ -243,6 +243,7 @@ std::optional<Event> FactOf(const proto::WorkerReport& report) {
     case proto::WorkerReport::kReady:
       return Read(report.ready(), generation, rank);
     case proto::WorkerReport::kStep:
+    case proto::WorkerReport::kNote:
     case proto::WorkerReport::REPORT_NOT_SET:
       break;
   }

@@ -136,6 +136,35 @@ class Link::Impl {
     return shards;
   }
 
+  void SendNote(proto::Note note) {
+    {
+      const std::lock_guard lock(mutex_);
+      proto::WorkerReport& report = own_notes_.emplace_back();
+      report.set_rank(options_.rank);
+      report.set_generation(options_.generation);
+      *report.mutable_note() = std::move(note);
+    }
+    changed_.notify_all();
+  }
+
+  absl::StatusOr<std::string> WaitForNote(const std::string& topic, int from, int64_t timeout_ms) {
+    const std::pair<std::string, int> key(topic, from);
+    WaitFor(timeout_ms, [&] { return notes_.count(key) > 0; });
+    const std::lock_guard lock(mutex_);
+    if (lost_) return *lost_;
+    const auto found = notes_.find(key);
+    if (found != notes_.end()) return found->second;
+    return absl::DeadlineExceededError(absl::StrCat("no word of ", topic, " from rank ", from,
+                                                    " within ", timeout_ms,
+                                                    " ms; its log may say why"));
+  }
+
+  void ForgetNotes() {
+    const std::lock_guard lock(mutex_);
+    own_notes_.clear();
+    notes_sent_ = 0;
+  }
+
   bool StopRequested() const {
     const std::lock_guard lock(mutex_);
     return stop_;
@@ -161,6 +190,7 @@ class Link::Impl {
         context_ = std::make_unique<grpc::ClientContext>();
         broken_ = false;
         sent_ = 0;
+        notes_sent_ = 0;
         heartbeats_.clear();
       }
       const std::unique_ptr<proto::WorkerLink::Stub> stub = proto::WorkerLink::NewStub(channel_);
@@ -218,12 +248,16 @@ class Link::Impl {
       {
         std::unique_lock lock(mutex_);
         changed_.wait_until(lock, next_heartbeat, [&] {
-          return closing_ || broken_ || lost_ || sent_ < waiting_.size();
+          return closing_ || broken_ || lost_ || sent_ < waiting_.size() ||
+                 notes_sent_ < own_notes_.size();
         });
         if (closing_ || broken_ || lost_) return;
         const auto first = waiting_.begin() + static_cast<std::ptrdiff_t>(sent_);
         batch.assign(first, waiting_.end());
         sent_ = waiting_.size();
+        batch.insert(batch.end(), own_notes_.begin() + static_cast<std::ptrdiff_t>(notes_sent_),
+                     own_notes_.end());
+        notes_sent_ = own_notes_.size();
         heartbeat = Clock::now() >= next_heartbeat;
         if (heartbeat) heartbeats_.push_back(Clock::now());
         heartbeat_every =
@@ -273,6 +307,9 @@ class Link::Impl {
       }
       if (order.has_stop()) stop_ = true;
       if (order.has_commit()) commits_[order.commit().step()] = order.commit();
+      for (const proto::Note& note : order.notes().notes()) {
+        notes_[{note.topic(), note.from()}] = note.value();
+      }
       if (order.has_welcome()) {
         welcome_ = true;
         last_answered_ = Clock::now();
@@ -332,6 +369,9 @@ class Link::Impl {
   std::unique_ptr<grpc::ClientContext> context_;  // of the stream that is open
   std::deque<proto::WorkerReport> waiting_;       // not acknowledged; the first `sent_` are sent
   size_t sent_ = 0;
+  std::vector<proto::WorkerReport> own_notes_;  // the first `notes_sent_` are on this stream
+  size_t notes_sent_ = 0;
+  std::map<std::pair<std::string, int>, std::string> notes_;  // heard, by topic and sender
   int64_t last_sequence_ = 0;
   int64_t register_sequence_ = 0;
   int64_t acknowledged_ = 0;
@@ -360,12 +400,26 @@ absl::StatusOr<Assignment> Link::WaitForTrain(int64_t timeout_ms) {
   return impl_->WaitForTrain(timeout_ms);
 }
 
+void Link::SendNote(absl::string_view topic, absl::Span<const int> to, absl::string_view value) {
+  proto::Note note;
+  note.set_topic(absl::StrCat(topic));
+  for (const int rank : to) note.add_to(rank);
+  note.set_value(absl::StrCat(value));
+  impl_->SendNote(std::move(note));
+}
+
+absl::StatusOr<std::string> Link::WaitForNote(const std::string& topic, int from,
+                                              int64_t timeout_ms) {
+  return impl_->WaitForNote(topic, from, timeout_ms);
+}
+
 void Link::ReportReady(int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes) {
   proto::WorkerReport report;
   proto::Ready& ready = *report.mutable_ready();
   ready.set_after_step(after_step);
   ready.set_allocated_bytes(allocated_bytes);
   ready.set_planned_bytes(planned_bytes);
+  impl_->ForgetNotes();
   impl_->Report(std::move(report));
 }
 

@@ -16,6 +16,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "checkpoint/checkpoint.h"
 #include "worker/trainer.h"
 
@@ -39,6 +41,13 @@ class Link final {
 
   // Blocks until the Train order, at most timeout_ms (DeadlineExceeded).
   absl::StatusOr<Assignment> WaitForTrain(int64_t timeout_ms);
+
+  // A few bytes for other ranks (none named: all), which they wait for by topic and sender; for
+  // what ranks agree on before they can reach each other (proto/agent.proto, Note). Until
+  // ReportReady().
+  void SendNote(absl::string_view topic, absl::Span<const int> to, absl::string_view value);
+  // Waits at most timeout_ms (DeadlineExceeded).
+  absl::StatusOr<std::string> WaitForNote(const std::string& topic, int from, int64_t timeout_ms);
 
   void ReportReady(int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes);
   void ReportStep(const StepReport& report);
