@@ -1,6 +1,7 @@
 #include "plan/memory.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -54,16 +55,16 @@ int64_t LocalRows(absl::Span<const TensorShard> shards, absl::string_view suffix
 }
 
 LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layout& layout,
-                   const Numerics& numerics, absl::Span<const TensorShard> shards) {
+                   const Numerics& numerics, const LocalDims& dims) {
   LocalSizes sizes;
   sizes.type = numerics.compute();
   sizes.rows = layout.micro_batch_size * batch.seq_len;
   sizes.part_rows = sizes.rows / layout.sequence_ranks();
   sizes.hidden = model.hidden_size;
-  sizes.query = LocalRows(shards, ".attn.q.weight");
-  sizes.key = LocalRows(shards, ".attn.k.weight");
-  sizes.ffn = LocalRows(shards, ".mlp.up.weight");
-  sizes.vocab = LocalRows(shards, model.tied_embeddings ? "embed.tokens.weight" : "head.weight");
+  sizes.query = dims.query;
+  sizes.key = dims.key;
+  sizes.ffn = dims.ffn;
+  sizes.vocab = dims.vocab;
   sizes.lse = sizes.query / model.head_dim * sizes.rows;
   if (model.family == ModelFamily::kLlama) sizes.rotary = batch.seq_len * model.head_dim;
   sizes.score_scratch =
@@ -308,27 +309,39 @@ ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int 
   return slots;
 }
 
-RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
-                          int rank, const Numerics& numerics) {
-  const int stage = layout.grid().CoordinatesOf(rank).pp;
-  return PlanRankMemory(model, batch, layout, rank, numerics,
-                        ActivationSlotsOf(layout, model.num_blocks, stage));
+LocalDims LocalDimsOf(const ModelShape& model, absl::Span<const TensorShard> shards) {
+  const absl::string_view table = model.tied_embeddings ? "embed.tokens.weight" : "head.weight";
+  return {.query = LocalRows(shards, ".attn.q.weight"),
+          .key = LocalRows(shards, ".attn.k.weight"),
+          .ffn = LocalRows(shards, ".mlp.up.weight"),
+          .vocab = LocalRows(shards, table)};
 }
 
 RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
-                          int rank, const Numerics& numerics, const ActivationSlots& slots) {
-  const GridCoordinates at = layout.grid().CoordinatesOf(rank);
-  const std::vector<TensorShard> shards = ShardsOf(model, layout, rank);
-  const LocalSizes sizes = SizesOf(model, batch, layout, numerics, shards);
-  const bool first = at.pp == 0;
-  const bool last = at.pp == layout.pp - 1;
-  const bool split_backward = layout.schedule == ScheduleKind::kZeroBubbleH1;
-  const Recompute recompute = layout.recompute_of(at.pp);
-  const int64_t boundary = sizes.part_rows * sizes.hidden;  // [R, D] what crosses a stage's border
-
+                          int rank, const Numerics& numerics) {
+  const int stage = layout.grid().CoordinatesOf(rank).pp;
   RankMemory memory;
   List list(memory.buffers);
   AddModelStates(BucketsOf(model, layout, rank, numerics.optimizer), layout, numerics, list);
+  std::vector<BufferSpec> step = PlanStepBuffers(model, batch, layout, stage, numerics,
+                                                 ActivationSlotsOf(layout, model.num_blocks, stage),
+                                                 LocalDimsOf(model, ShardsOf(model, layout, rank)));
+  std::move(step.begin(), step.end(), std::back_inserter(memory.buffers));
+  return memory;
+}
+
+std::vector<BufferSpec> PlanStepBuffers(const ModelShape& model, const BatchShape& batch,
+                                        const Layout& layout, int stage, const Numerics& numerics,
+                                        const ActivationSlots& slots, const LocalDims& dims) {
+  const LocalSizes sizes = SizesOf(model, batch, layout, numerics, dims);
+  const bool first = stage == 0;
+  const bool last = stage == layout.pp - 1;
+  const bool split_backward = layout.schedule == ScheduleKind::kZeroBubbleH1;
+  const Recompute recompute = layout.recompute_of(stage);
+  const int64_t boundary = sizes.part_rows * sizes.hidden;  // [R, D] what crosses a stage's border
+
+  std::vector<BufferSpec> buffers;
+  List list(buffers);
   for (int64_t slot = 0; slot < slots.slots; ++slot) {
     for (int64_t block = 0; block < slots.blocks; ++block) {
       AddBlockActivations(model.family, sizes, recompute, Activations::kKept,
@@ -358,7 +371,7 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
   const int64_t step_tokens = layout.num_microbatches * sizes.rows;
   if (first) list.Add(MemoryKind::kTokens, "tokens/ids", step_tokens, ElementType::kInt32);
   if (last) list.Add(MemoryKind::kTokens, "tokens/targets", step_tokens, ElementType::kInt32);
-  return memory;
+  return buffers;
 }
 
 }  // namespace weft

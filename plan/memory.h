@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "plan/layout.h"
 #include "plan/model.h"
 #include "plan/optimizer.h"
 #include "plan/precision.h"
+#include "plan/shard.h"
 
 namespace weft {
 
@@ -101,8 +103,20 @@ ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int 
 RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
                           int rank, const Numerics& numerics);
 
-// The same with `slots` as given: for sums that are made of parts (plan/stage_memory).
-RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
-                          int rank, const Numerics& numerics, const ActivationSlots& slots);
+// What a rank holds of the dims that tp cuts; 0 for tensors that it has not.
+struct LocalDims {
+  int64_t query = 0;  // H_local * E
+  int64_t key = 0;    // K_local * E
+  int64_t ffn = 0;    // F_local
+  int64_t vocab = 0;  // V_local, of the matrix that makes logits
+};
+LocalDims LocalDimsOf(const ModelShape& model, absl::Span<const TensorShard> shards);
+
+// What follows the model states in PlanRankMemory's list, with `slots` as given: for sums that are
+// made of parts (plan/stage_memory). Names that start with "slot<i>/block<j>/", "slot<i>/" and
+// "head<i>/" are there once for each block of a slot, slot and head.
+std::vector<BufferSpec> PlanStepBuffers(const ModelShape& model, const BatchShape& batch,
+                                        const Layout& layout, int stage, const Numerics& numerics,
+                                        const ActivationSlots& slots, const LocalDims& dims);
 
 }  // namespace weft

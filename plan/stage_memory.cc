@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/types/span.h"
 #include "plan/buckets.h"
 
@@ -20,8 +21,9 @@ MemoryBytes operator*(int64_t factor, const MemoryBytes& bytes) {
   return product;
 }
 
-MemoryBytes operator-(const MemoryBytes& a, const MemoryBytes& b) {
-  return a + (-1) * b;
+MemoryBytes& operator+=(MemoryBytes& sum, const BufferSpec& buffer) {
+  sum.by_kind[static_cast<size_t>(buffer.kind)] += buffer.aligned_bytes();
+  return sum;
 }
 
 }  // namespace
@@ -39,9 +41,7 @@ MemoryKind MemoryBytes::largest() const {
 
 MemoryBytes BytesByKind(const RankMemory& memory) {
   MemoryBytes bytes;
-  for (const BufferSpec& buffer : memory.buffers) {
-    bytes.by_kind[static_cast<size_t>(buffer.kind)] += buffer.aligned_bytes();
-  }
+  for (const BufferSpec& buffer : memory.buffers) bytes += buffer;
   return bytes;
 }
 
@@ -66,38 +66,54 @@ MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
   if (found == parts_.end()) found = parts_.emplace(key, Measure(key)).first;
   const Parts& parts = found->second;
   const ActivationSlots slots = ActivationSlotsOf(layout, model_.num_blocks, stage);
-  MemoryBytes bytes = StatesOf(parts, layout, StageBlockCount(layout, model_.num_blocks, stage)) +
-                      parts.fixed + slots.slots * (parts.slot + slots.blocks * parts.slot_block) +
-                      slots.heads * parts.head;
+  MemoryBytes bytes =
+      StatesOf(*parts.share, layout, StageBlockCount(layout, model_.num_blocks, stage)) +
+      parts.fixed + slots.slots * (parts.slot + slots.blocks * parts.slot_block) +
+      slots.heads * parts.head;
   for (const int64_t elements : parts.token_elements) {
-    const BufferSpec buffer = {MemoryKind::kTokens, "", elements * layout.num_microbatches};
-    bytes.by_kind[static_cast<size_t>(MemoryKind::kTokens)] += buffer.aligned_bytes();
+    bytes += BufferSpec{MemoryKind::kTokens, "", elements * layout.num_microbatches};
   }
   return bytes;
 }
 
-StageMemoryTable::Parts StageMemoryTable::Measure(const Key& key) const {
+// Of one microbatch in flight, one block and one gradient of the head: names say what there is once
+// for each of these.
+StageMemoryTable::Parts StageMemoryTable::Measure(const Key& key) {
   const Sample sample = SampleOf(key);
-  const ActivationSlots single = {.slots = 1, .blocks = 1, .heads = 1};
-  const MemoryBytes one = BytesOf(sample, single);
   Parts parts;
-  parts.slot_block = BytesOf(sample, {.slots = 1, .blocks = 2, .heads = 1}) - one;
-  parts.slot = BytesOf(sample, {.slots = 2, .blocks = 1, .heads = 1}) - one - parts.slot_block;
-  parts.head = BytesOf(sample, {.slots = 1, .blocks = 1, .heads = 2}) - one;
-  parts.fixed = one - parts.slot - parts.slot_block - parts.head;
-  const auto& [model, layout, batch, rank] = sample;
+  parts.share = &ShareOf(key, sample);
   for (const BufferSpec& buffer :
-       PlanRankMemory(model, batch, layout, rank, numerics_, single).buffers) {
-    if (buffer.kind == MemoryKind::kTokens) parts.token_elements.push_back(buffer.elements);
-  }
-  for (const Bucket& bucket : BucketsOf(model, layout, rank, numerics_.optimizer)) {
-    if (bucket.shards.front().tensor.part == ModelPart::kBlock) {
-      parts.block_elements = bucket.elements;
+       PlanStepBuffers(sample.model, sample.batch, sample.layout, key.stage, numerics_,
+                       {.slots = 1, .blocks = 1, .heads = 1}, parts.share->dims)) {
+    if (buffer.kind == MemoryKind::kTokens) {
+      parts.token_elements.push_back(buffer.elements);
+    } else if (absl::StartsWith(buffer.name, "slot0/block0/")) {
+      parts.slot_block += buffer;
+    } else if (absl::StartsWith(buffer.name, "slot0/")) {
+      parts.slot += buffer;
+    } else if (absl::StartsWith(buffer.name, "head0/")) {
+      parts.head += buffer;
     } else {
-      parts.end_elements.push_back(bucket.elements);
+      parts.fixed += buffer;
     }
   }
   return parts;
+}
+
+const StageMemoryTable::Share& StageMemoryTable::ShareOf(const Key& key, const Sample& sample) {
+  const auto [found, is_new] = shares_.try_emplace({key.stages, key.stage, key.tp});
+  Share& share = found->second;
+  if (!is_new) return share;
+  share.dims = LocalDimsOf(sample.model, ShardsOf(sample.model, sample.layout, sample.rank));
+  for (const Bucket& bucket :
+       BucketsOf(sample.model, sample.layout, sample.rank, numerics_.optimizer)) {
+    if (bucket.shards.front().tensor.part == ModelPart::kBlock) {
+      share.block_elements = bucket.elements;
+    } else {
+      share.end_elements.push_back(bucket.elements);
+    }
+  }
+  return share;
 }
 
 StageMemoryTable::Sample StageMemoryTable::SampleOf(const Key& key) const {
@@ -120,18 +136,7 @@ StageMemoryTable::Sample StageMemoryTable::SampleOf(const Key& key) const {
   return sample;
 }
 
-MemoryBytes StageMemoryTable::BytesOf(const Sample& sample, const ActivationSlots& slots) const {
-  const auto& [model, layout, batch, rank] = sample;
-  MemoryBytes bytes = BytesByKind(PlanRankMemory(model, batch, layout, rank, numerics_, slots));
-  for (const MemoryKind kind :
-       {MemoryKind::kWeights, MemoryKind::kGradients, MemoryKind::kMasterWeights,
-        MemoryKind::kOptimizer, MemoryKind::kTokens}) {
-    bytes.by_kind[static_cast<size_t>(kind)] = 0;
-  }
-  return bytes;
-}
-
-MemoryBytes StageMemoryTable::StatesOf(const Parts& parts, const Layout& layout,
+MemoryBytes StageMemoryTable::StatesOf(const Share& share, const Layout& layout,
                                        int64_t blocks) const {
   MemoryBytes bytes;
   const auto add = [&](absl::Span<const StateBuffer> buffers, int64_t times) {
@@ -140,9 +145,9 @@ MemoryBytes StageMemoryTable::StatesOf(const Parts& parts, const Layout& layout,
       bytes.by_kind[static_cast<size_t>(kind)] += times * buffer.aligned_bytes();
     }
   };
-  int64_t largest = parts.block_elements;
-  add(StateBuffersOf(parts.block_elements, layout, numerics_), blocks);
-  for (const int64_t elements : parts.end_elements) {
+  int64_t largest = share.block_elements;
+  add(StateBuffersOf(share.block_elements, layout, numerics_), blocks);
+  for (const int64_t elements : share.end_elements) {
     add(StateBuffersOf(elements, layout, numerics_), 1);
     largest = std::max(largest, elements);
   }

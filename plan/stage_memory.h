@@ -53,13 +53,25 @@ class StageMemoryTable {
 
     friend auto operator<=>(const Key&, const Key&) = default;
   };
+  // What the stage's largest rank holds of the model: of the key only its stage and tp matter.
+  struct ShareKey {
+    int stages = 1;
+    int stage = 0;
+    int tp = 1;
+
+    friend auto operator<=>(const ShareKey&, const ShareKey&) = default;
+  };
+  struct Share {
+    LocalDims dims;
+    int64_t block_elements = 0;         // of a block's bucket
+    std::vector<int64_t> end_elements;  // of the buckets of embedding and head
+  };
   // bytes = fixed + slots * (slot + slot_block * blocks of a slot) + head * heads, and tokens, and
   // the model states of all buckets, which depend on how ZeRO cuts them.
   struct Parts {
     MemoryBytes fixed, slot, slot_block, head;
-    int64_t block_elements = 0;           // of a block's bucket
-    std::vector<int64_t> end_elements;    // of the buckets of embedding and head
     std::vector<int64_t> token_elements;  // of each token buffer, per microbatch
+    const Share* share = nullptr;         // in shares_
   };
 
   // The smallest model and layout with a stage of that kind, one block per stage, no ZeRO.
@@ -69,17 +81,16 @@ class StageMemoryTable {
     BatchShape batch;
     int rank = 0;
   };
-
   Sample SampleOf(const Key& key) const;
-  Parts Measure(const Key& key) const;
-  // All but model states, and tokens, which grow with microbatches.
-  MemoryBytes BytesOf(const Sample& sample, const ActivationSlots& slots) const;
-  MemoryBytes StatesOf(const Parts& parts, const Layout& layout, int64_t blocks) const;
+  const Share& ShareOf(const Key& key, const Sample& sample);
+  Parts Measure(const Key& key);
+  MemoryBytes StatesOf(const Share& share, const Layout& layout, int64_t blocks) const;
 
   ModelShape model_;
   int64_t seq_len_;
   Numerics numerics_;
   std::map<Key, Parts> parts_;
+  std::map<ShareKey, Share> shares_;
 };
 
 }  // namespace weft
