@@ -30,20 +30,20 @@ Action InterleavedPass(Op op, int k, int stages, int chunks) {
 //   neither waits for the other stages' current pair, so all pairs run side by side.
 // - zb_h1: between an input gradient and a weight gradient that a forward follows. The stage
 //   before is busy until this forward can start: it sends the forward's input then.
-std::vector<bool> Pauses(absl::Span<const Action> compute, int stage, int stages, int chunks) {
+std::vector<char> Pauses(absl::Span<const Action> compute, int stage, int stages, int chunks) {
   const size_t count = compute.size();
   const auto op = [&](size_t i) { return compute[i].op; };
   const auto forwards = std::count_if(compute.begin(), compute.end(),
                                       [](const Action& a) { return a.op == Op::kForward; });
   const int warmup = InterleavedWarmup(stage, stages, static_cast<int>(forwards) / chunks, chunks);
-  std::vector<bool> pauses(count + 1, true);
-  int done = 0;  // forwards before compute[i]
+  std::vector<char> pauses(count + 1, 1);  // of bool is slower to ask
+  int done = 0;                            // forwards before compute[i]
   for (size_t i = 1; i < count; ++i) {
     if (op(i - 1) == Op::kForward) ++done;
     const bool in_pair = op(i - 1) == Op::kForward && op(i) == Op::kBackward;
-    if (chunks > 1 && in_pair && done > warmup) pauses[i] = false;
+    if (chunks > 1 && in_pair && done > warmup) pauses[i] = 0;
     const bool splits = op(i - 1) == Op::kBackwardInput && op(i) == Op::kBackwardWeight;
-    if (splits && i + 1 < count && op(i + 1) == Op::kForward) pauses[i] = false;
+    if (splits && i + 1 < count && op(i + 1) == Op::kForward) pauses[i] = 0;
   }
   return pauses;
 }
@@ -63,6 +63,7 @@ std::vector<Action> OneForwardOneBackward(int stage, int stages, int microbatche
   CHECK(microbatches >= 1 && stage >= 0 && stage < stages);
   const int warmup = std::min(stages - 1 - stage, microbatches);
   std::vector<Action> actions;
+  actions.reserve(2 * static_cast<size_t>(microbatches));
   for (int m = 0; m < microbatches + warmup; ++m) {
     if (m < microbatches) actions.push_back({.op = Op::kForward, .microbatch = m});
     if (m >= warmup) actions.push_back({.op = Op::kBackward, .microbatch = m - warmup});
@@ -85,6 +86,7 @@ std::vector<Action> Interleaved(int stage, int stages, int microbatches, int chu
 
 std::vector<Action> ZeroBubbleH1(int stage, int stages, int microbatches) {
   std::vector<Action> actions;
+  actions.reserve(3 * static_cast<size_t>(microbatches));
   for (Action action : OneForwardOneBackward(stage, stages, microbatches)) {
     const int m = action.microbatch;
     if (action.op == Op::kBackward) action.op = Op::kBackwardInput;
@@ -118,7 +120,7 @@ std::vector<Action> ComputeOrder(ScheduleKind kind, int stage, int stages, int m
 
 std::vector<Action> WithTransfers(int stage, int stages, absl::Span<const Action> compute,
                                   int chunks) {
-  const std::vector<bool> pauses = Pauses(compute, stage, stages, chunks);
+  const std::vector<char> pauses = Pauses(compute, stage, stages, chunks);
   const auto is_first = [&](const Action& pass) { return stage == 0 && pass.chunk == 0; };
   const auto is_last = [&](const Action& pass) {
     return stage == stages - 1 && pass.chunk == chunks - 1;
@@ -127,12 +129,12 @@ std::vector<Action> WithTransfers(int stage, int stages, absl::Span<const Action
   actions.reserve(3 * compute.size());
   std::vector<Action> sends;  // that wait for a pause
   for (size_t i = 0; i <= compute.size(); ++i) {
-    if (pauses[i]) {
+    if (pauses[i] != 0) {
       actions.insert(actions.end(), sends.begin(), sends.end());
       sends.clear();
     }
     // What this pass needs, and those after it up to the next pause.
-    for (size_t j = i; pauses[i] && j < compute.size() && (j == i || !pauses[j]); ++j) {
+    for (size_t j = i; pauses[i] != 0 && j < compute.size() && (j == i || pauses[j] == 0); ++j) {
       Action receive = compute[j];
       if (receive.op == Op::kBackwardWeight) continue;
       const bool forward = receive.op == Op::kForward;
@@ -198,16 +200,6 @@ std::vector<Action> EvaluationSchedule(int stage, int stages, int microbatches, 
                                    : InterleavedPass(Op::kForward, k, stages, chunks));
   }
   return WithTransfers(stage, stages, forwards, chunks);
-}
-
-bool IsPass(Op op) {
-  return op == Op::kForward || op == Op::kBackward || op == Op::kBackwardInput ||
-         op == Op::kBackwardWeight;
-}
-
-bool IsTransfer(Op op) {
-  return op == Op::kRecvActivation || op == Op::kSendActivation || op == Op::kRecvGradient ||
-         op == Op::kSendGradient;
 }
 
 std::vector<absl::Span<const Action>> Groups(absl::Span<const Action> actions) {

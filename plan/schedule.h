@@ -71,8 +71,13 @@ std::vector<Action> StepSchedule(const ModelShape& model, const Layout& layout, 
 // Forward passes only, with their transfers: validation.
 std::vector<Action> EvaluationSchedule(int stage, int stages, int microbatches, int chunks = 1);
 
-bool IsPass(Op op);  // forward, backward or a half of it
-bool IsTransfer(Op op);
+// Forward, backward or a half of it.
+inline bool IsPass(Op op) {
+  return op >= Op::kForward && op <= Op::kBackwardWeight;
+}
+inline bool IsTransfer(Op op) {
+  return op >= Op::kRecvActivation && op <= Op::kSendGradient;
+}
 
 // Splits into runs: each maximal run of neighbouring transfers is one group (they are posted
 // together, so neighbours may send to each other at once); every other action is its own group.

@@ -281,11 +281,15 @@ int Space::HeadPieces(const Layout& layout) const {
 std::vector<int64_t> Space::WaysBefore(size_t dp, int64_t data_group) const {
   std::vector<int64_t> before = {0};
   for (size_t pp = 0; pp < pps_.size(); ++pp) {
+    int64_t always = 0, in_rounds = 0;  // the latter take multiples of pp microbatches
+    for (const ScheduleChoice& choice : schedules_[pp]) {
+      (choice.kind == ScheduleKind::kInterleaved ? in_rounds : always) += Recomputes(choice);
+    }
     int64_t ways = 0;
     for (const BatchCut& cut : cuts_[dp]) {
-      for (const ScheduleChoice& choice : schedules_[pp]) {
-        if (Takes(choice, pps_[pp], cut.num_microbatches)) ways += Recomputes(choice);
-      }
+      const bool rounds =
+          in_rounds > 0 && Takes({ScheduleKind::kInterleaved}, pps_[pp], cut.num_microbatches);
+      ways += always + (rounds ? in_rounds : 0);
     }
     const size_t zeros = ZeroStages(pps_[pp], data_group).size();
     before.push_back(before.back() + ways * static_cast<int64_t>(zeros));

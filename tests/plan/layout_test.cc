@@ -157,6 +157,25 @@ TEST(ChunkBlocks, TileTheModelInNetworkOrder) {
   EXPECT_EQ(ChunkBlocks(listed, 7, 2, 0).end, 7);
 }
 
+TEST(StageBlockCount, IsTheSumOfTheStagesChunks) {
+  for (int stages = 1; stages <= 7; ++stages) {
+    for (int chunks = 1; chunks <= 4; ++chunks) {
+      Layout layout = Degrees(1, 1, stages);
+      layout.virtual_stages = chunks;
+      for (int64_t blocks = 1; blocks <= 30; ++blocks) {
+        for (int stage = 0; stage < stages; ++stage) {
+          int64_t sum = 0;
+          for (int chunk = 0; chunk < chunks; ++chunk) {
+            sum += ChunkBlocks(layout, blocks, stage, chunk).size();
+          }
+          EXPECT_EQ(StageBlockCount(layout, blocks, stage), sum)
+              << blocks << " blocks, stage " << stage << " of " << stages << " x " << chunks;
+        }
+      }
+    }
+  }
+}
+
 TEST(CheckLayout, NamesTheBrokenDegreeAndTheValuesThatWouldPass) {
   ModelShape narrow = SmallGpt2();
   narrow.vocab_size = 3;
