@@ -68,22 +68,28 @@ Pricer::Entry& Pricer::EntryOf(const Layout& layout) {
   return *last_entry_;
 }
 
+StepPasses Pricer::PassesOf(const Layout& layout) {
+  Entry& entry = EntryOf(layout);
+  if (entry.network == nullptr) entry.network = std::make_unique<NetworkPasses>();
+  return EstimatePasses(question_, layout, *entry.network);
+}
+
 const PassSeconds& Pricer::BlockOf(const Layout& layout, Recompute recompute) {
   Entry& entry = EntryOf(layout);
   std::optional<PassSeconds>& block = entry.block[static_cast<size_t>(recompute)];
-  if (!block) block = SumOf(entry.network.Block(question_, layout, recompute));
+  if (!block) block = SumOf(BlockPass(question_, layout, recompute));
   return *block;
 }
 
 const PassSeconds& Pricer::EmbeddingOf(const Layout& layout) {
   Entry& entry = EntryOf(layout);
-  if (!entry.embedding) entry.embedding = SumOf(entry.network.Embedding(question_, layout));
+  if (!entry.embedding) entry.embedding = SumOf(EmbeddingPass(question_, layout));
   return *entry.embedding;
 }
 
 const PassSeconds& Pricer::HeadOf(const Layout& layout) {
   Entry& entry = EntryOf(layout);
-  if (!entry.head) entry.head = SumOf(entry.network.Head(question_, layout));
+  if (!entry.head) entry.head = SumOf(HeadPass(question_, layout));
   return *entry.head;
 }
 

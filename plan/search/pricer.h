@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 
@@ -42,9 +43,7 @@ class Pricer {
     return EstimateStep(question_, layout, passes);
   }
   // Of all layouts that differ in ZeRO and in where the optimizer lives.
-  StepPasses PassesOf(const Layout& layout) {
-    return EstimatePasses(question_, layout, EntryOf(layout).network);
-  }
+  StepPasses PassesOf(const Layout& layout);
   // One microbatch, for bounds.
   const PassSeconds& BlockOf(const Layout& layout, Recompute recompute);
   const PassSeconds& EmbeddingOf(const Layout& layout);
@@ -94,8 +93,9 @@ class Pricer {
   struct PassKeyHash {
     size_t operator()(const PassKey& key) const;
   };
+  // Thousands are asked for a bound, few for all their terms.
   struct Entry {
-    NetworkPasses network;
+    std::unique_ptr<NetworkPasses> network;
     std::optional<PassSeconds> embedding, head;
     std::array<std::optional<PassSeconds>, 3> block;  // by Recompute
     std::optional<double> transfer_s;
