@@ -21,10 +21,18 @@ struct Posted {
 struct Channel {
   int sender = 0;
   int receiver = 0;
-  std::vector<Posted> sends;
-  std::vector<Posted> receives;
+  std::vector<Posted> waiting;  // all sends or all receives, in order; the first `met` are done
+  size_t met = 0;
 
-  bool matched(size_t index) const { return index < sends.size() && index < receives.size(); }
+  bool empty() const { return met == waiting.size(); }
+  Posted Take() {
+    const Posted first = waiting[met++];
+    if (empty()) {
+      waiting.clear();
+      met = 0;
+    }
+    return first;
+  }
 };
 
 // What a stage keeps of a microbatch's pass through a chunk.
@@ -32,10 +40,10 @@ enum class Kept : char { kNothing, kActivations, kForWeightGradient };
 
 struct StageState {
   absl::Span<const Action> actions;
-  size_t next = 0;  // to run; of neighbouring transfers, which are posted together, the first
-  // Those transfers once they are posted, as (channel, index in it).
-  std::vector<std::pair<Channel*, size_t>> posted;
-  int unmatched = 0;       // of them: partners that have not posted yet
+  size_t next = 0;     // to run; of neighbouring transfers, which are posted together, the first
+  size_t posted = 0;   // those transfers, once they are posted
+  int unmatched = 0;   // of them: whose partners have not posted yet
+  double ready_s = 0;  // when the others of them are done
   std::vector<Kept> kept;  // by microbatch * chunks + chunk
   int live = 0;            // how many of them
   int peak_live = 0;
@@ -57,15 +65,9 @@ class DryRun {
       if (timeline == Timeline::kKept) states_[s].timeline.reserve(stages[s].size());
       for (const Action& action : stages[s]) chunks_ = std::max(chunks_, action.chunk + 1);
       // Of two stages, the next one is the one before as well: one channel each way.
-      channels_.push_back({.sender = s, .receiver = (s + 1) % count, .sends = {}, .receives = {}});
-      channels_.push_back(
-          {.sender = s, .receiver = (s + count - 1) % count, .sends = {}, .receives = {}});
+      channels_.push_back({.sender = s, .receiver = (s + 1) % count, .waiting = {}});
+      channels_.push_back({.sender = s, .receiver = (s + count - 1) % count, .waiting = {}});
       awake_.push_back(s);
-      // Of a stage's actions about a quarter are transfers of one kind.
-      for (Channel* channel : {&channels_[channels_.size() - 2], &channels_.back()}) {
-        channel->sends.reserve(stages[s].size() / 4);
-        channel->receives.reserve(stages[s].size() / 4);
-      }
     }
   }
 
@@ -114,28 +116,21 @@ class DryRun {
         ++state.next;
         continue;
       }
-      if (state.posted.empty()) {
-        for (size_t i = state.next; i < state.actions.size() && IsTransfer(state.actions[i].op);
-             ++i) {
-          RETURN_IF_ERROR(Post(stage, state.actions[i]));
-        }
-      }
+      if (state.posted == 0) RETURN_IF_ERROR(PostGroup(stage));
       if (state.unmatched > 0) return absl::OkStatus();
-      Finish(state);
+      state.clock_s = std::max(state.clock_s, state.ready_s);
+      state.next += std::exchange(state.posted, 0);
     }
     return absl::OkStatus();
   }
 
-  // All transfers of the group are matched: each takes its time from the later of its two ends.
-  void Finish(StageState& state) {
-    for (const auto& [channel, index] : state.posted) {
-      const Posted& sent = channel->sends[index];
-      const double start_s = std::max(sent.at_s, channel->receives[index].at_s);
-      const double transfer_s = SecondsOf(channel->sender, sent.action.chunk).transfer_s;
-      state.clock_s = std::max(state.clock_s, start_s + transfer_s);
+  absl::Status PostGroup(int stage) {
+    StageState& state = states_[stage];
+    for (size_t i = state.next; i < state.actions.size() && IsTransfer(state.actions[i].op); ++i) {
+      RETURN_IF_ERROR(Post(stage, state.actions[i]));
+      ++state.posted;
     }
-    state.next += state.posted.size();
-    state.posted.clear();
+    return absl::OkStatus();
   }
 
   absl::Status Compute(int stage, const Action& action) {
@@ -193,28 +188,30 @@ class DryRun {
                                               states_.size(), " has no neighbour for ",
                                               ActionText(action)));
     }
-    const bool send = IsSend(action.op);
-    const int peer = PeerStage(action.op, stage, stages());
-    const int sender = send ? stage : peer;
+    const int peer =
+        to_next ? (stage + 1 == stages() ? 0 : stage + 1) : (stage == 0 ? stages() - 1 : stage - 1);
+    const int sender = IsSend(action.op) ? stage : peer;
     const bool up = IsActivation(action.op) || stages() == 2;
     const int place = 2 * sender + (up ? 0 : 1);
     Channel& channel = channels_[static_cast<size_t>(place)];
-    std::vector<Posted>& own = send ? channel.sends : channel.receives;
-    const size_t index = own.size();
     StageState& state = states_[stage];
-    own.push_back({action, border, state.clock_s});
-    state.posted.emplace_back(&channel, index);
-    if (!channel.matched(index)) {
+    const Posted own = {action, border, state.clock_s};
+    if (channel.empty() || IsSend(channel.waiting.back().action.op) == IsSend(action.op)) {
+      channel.waiting.push_back(own);
       ++state.unmatched;
       return absl::OkStatus();
     }
+    const Posted other = channel.Take();
+    const Posted& sent = sender == stage ? own : other;
+    const Posted& expected = sender == stage ? other : own;
+    const double start_s = std::max(own.at_s, other.at_s);
+    const double end_s = start_s + SecondsOf(sender, sent.action.chunk).transfer_s;
+    for (StageState* end : {&state, &states_[peer]}) end->ready_s = std::max(end->ready_s, end_s);
     if (--states_[peer].unmatched == 0) awake_.push_back(peer);
-    return Agree(channel, index);
+    return Agree(channel, sent, expected);
   }
 
-  static absl::Status Agree(const Channel& channel, size_t index) {
-    const Posted& sent = channel.sends[index];
-    const Posted& expected = channel.receives[index];
+  static absl::Status Agree(const Channel& channel, const Posted& sent, const Posted& expected) {
     if (sent.action.microbatch == expected.action.microbatch &&
         IsActivation(sent.action.op) == IsActivation(expected.action.op) &&
         sent.border == expected.border) {
@@ -225,15 +222,25 @@ class DryRun {
         " where stage ", channel.receiver, " runs ", ActionText(expected.action)));
   }
 
+  bool Waits(int stage, const Action& action) const {
+    for (const Channel& channel : channels_) {
+      for (size_t i = channel.met; i < channel.waiting.size(); ++i) {
+        const Action& waiting = channel.waiting[i].action;
+        const int owner = IsSend(waiting.op) ? channel.sender : channel.receiver;
+        if (owner == stage && waiting == action) return true;
+      }
+    }
+    return false;
+  }
+
   absl::Status Stuck() const {
     std::vector<std::string> waits;
     for (size_t stage = 0; stage < states_.size(); ++stage) {
       const StageState& state = states_[stage];
       if (state.next == state.actions.size()) continue;
       std::vector<std::string> actions;
-      for (size_t i = 0; i < state.posted.size(); ++i) {
-        const auto& [channel, index] = state.posted[i];
-        if (!channel->matched(index)) actions.push_back(ActionText(state.actions[state.next + i]));
+      for (const Action& action : state.actions.subspan(state.next, state.posted)) {
+        if (Waits(static_cast<int>(stage), action)) actions.push_back(ActionText(action));
       }
       waits.push_back(absl::StrCat("stage ", stage, " waits in ", absl::StrJoin(actions, " and ")));
     }
