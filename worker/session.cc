@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -16,10 +17,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "plan/errors.h"
 #include "process/log.h"
 #include "process/signals.h"
 #include "process/version.h"
+#include "worker/backend/failure.h"
 #include "worker/backend/loader.h"
 #include "worker/link.h"
 #include "worker/process_rank.h"
@@ -101,6 +104,36 @@ RunHooks HooksOf(Link& link, Shared& shared) {
   };
 }
 
+// The backend's Relay, over this worker's stream to the coordinator.
+class LinkRelay final : public Relay {
+ public:
+  explicit LinkRelay(Link& link) : link_(link) {}
+
+  BackendStatus Send(const char* topic, const int* to, int count, const void* data,
+                     int bytes) override {
+    link_.SendNote(topic, absl::MakeConstSpan(to, static_cast<size_t>(count)),
+                   {static_cast<const char*>(data), static_cast<size_t>(bytes)});
+    return {};
+  }
+  BackendStatus Receive(const char* topic, int from, int64_t timeout_ms, void* data,
+                        int bytes) override {
+    const absl::StatusOr<std::string> value = link_.WaitForNote(topic, from, timeout_ms);
+    if (!value.ok()) {
+      return Failure(static_cast<FailureCode>(value.status().code()), "%s",
+                     std::string(value.status().message()).c_str());
+    }
+    if (value->size() != static_cast<size_t>(bytes)) {
+      return Failure(kInternal, "the %s of rank %d has %zu bytes instead of %d", topic, from,
+                     value->size(), bytes);
+    }
+    std::memcpy(data, value->data(), value->size());
+    return {};
+  }
+
+ private:
+  Link& link_;
+};
+
 struct Opened {
   const BackendApi* api = nullptr;
   Device* device = nullptr;
@@ -121,7 +154,7 @@ std::string Rendezvous(const SessionOptions& options) {
 }
 
 absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessRank& me,
-                                   const JobSpec& job) {
+                                   const JobSpec& job, Link& link) {
   Opened opened;
   ASSIGN_OR_RETURN(opened.api, LoadBackend(job.cluster.device.backend, options.backend_folder));
   const DeviceOptions device{.local_index = me.local_rank,
@@ -129,13 +162,15 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
                              .threads = job.threads_per_worker};
   RETURN_IF_ERROR(ToStatus(opened.api->open_device(&device, &opened.device)));
   const std::string rendezvous = Rendezvous(options);
+  LinkRelay relay(link);
   const CommOptions comm{
       .init_timeout_ms = static_cast<int64_t>(job.comm.init_timeout_seconds * 1000),
       .timeout_ms = static_cast<int64_t>(job.comm.train_timeout_seconds * 1000),
       .rank = me.rank,
       .world_size = me.world_size,
       .rendezvous = rendezvous.c_str(),
-      .device = opened.device};
+      .device = opened.device,
+      .relay = &relay};
   RETURN_IF_ERROR(ToStatus(opened.api->open_comm(&comm, &opened.comm)));
   if (opened.comm->rank() != me.rank || opened.comm->world_size() != me.world_size) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -144,6 +179,8 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
         "; start all workers of a generation with one mpirun"));
   }
   LogInfo(absl::StrCat("backend ", opened.api->name, " (", opened.api->versions, ") is open"));
+  const absl::string_view reached = opened.comm->description();
+  if (!reached.empty()) LogInfo(absl::StrCat("ranks are reached by ", reached));
   return opened;
 }
 
@@ -152,7 +189,7 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
   ASSIGN_OR_RETURN(const Assignment assignment, link.WaitForTrain(kRegisterTimeoutMs));
   LogInfo(
       absl::StrCat("rank ", me.rank, " of ", me.world_size, ", ", LayoutText(assignment.layout)));
-  ASSIGN_OR_RETURN(const Opened opened, OpenBackend(options, me, assignment.job));
+  ASSIGN_OR_RETURN(const Opened opened, OpenBackend(options, me, assignment.job, link));
   shared.comm = opened.comm;
   if (shared.lost) return absl::AbortedError("the coordinator is gone");
   RunResult result;

@@ -84,6 +84,11 @@ Losses() {
   grep -o '"loss_hex":"[^"]*"' "$1"/run/metrics.jsonl
 }
 
+# What rank 0's log says of the way between ranks.
+Reached() {
+  sed -n 's/.*ranks are reached by //p' "$1"/run/logs/generation-1/rank-0.log | tail -1
+}
+
 # The same job twice, as two processes that share the GPU: left alone, and with a rank killed in
 # the middle. The losses of all steps must agree to the bit.
 KillAndResume() {
@@ -95,7 +100,7 @@ KillAndResume() {
     Row "two processes, one GPU" FAILED "$(tail -1 "$a/out")"
     return
   fi
-  Row "two processes, one GPU" passed "$(Losses "$a" | wc -l) steps"
+  Row "two processes, one GPU" passed "$(Losses "$a" | wc -l) steps; $(Reached "$a")"
   timeout -k 5 120 "$weft_bin/weft" run "$b/job.yaml" >"$b/out" 2>&1 &
   local run=$!
   for _ in $(seq 1 600); do

@@ -12,12 +12,34 @@
 namespace weft {
 
 // Raised with every change of this header, device.h or comm.h.
-inline constexpr int kBackendAbiVersion = 7;
+inline constexpr int kBackendAbiVersion = 8;
 
 struct DeviceOptions {
   int local_index = 0;         // which device of this host
   bool share_devices = false;  // CUDA: start over at device 0 where there are fewer; for tests
   int threads = 1;             // CPU: BLAS threads of this worker
+};
+
+// Carries a few bytes from rank to rank before these have a communicator: the ids and addresses
+// that they open one with. The worker's, over its stream to the coordinator; at most 4096 bytes a
+// note.
+class Relay {
+ public:
+  virtual ~Relay() = default;
+  // To the ranks `to`; to all, this one too, if `count` is 0. One note per topic.
+  virtual BackendStatus Send(const char* topic, const int* to, int count, const void* data,
+                             int bytes) = 0;
+  // What rank `from` sent on that topic; kDeadlineExceeded after timeout_ms. Fails if that is not
+  // of `bytes` bytes.
+  virtual BackendStatus Receive(const char* topic, int from, int64_t timeout_ms, void* data,
+                                int bytes) = 0;
+};
+
+// How ranks reach each other, where a backend has several ways (CUDA).
+enum class TransportKind : int32_t {
+  kAuto = 0,   // by the devices that the ranks hold
+  kNccl = 1,   // a device each
+  kLocal = 2,  // mapped memory, on one host; ranks may share a device
 };
 
 struct CommOptions {
@@ -31,6 +53,11 @@ struct CommOptions {
   const char* rendezvous = "";
   // Collectives are ordered with the work queued on it; outlives the Comm.
   Device* device = nullptr;
+  // Null: only what needs no agreement, kLocal. Used by open_comm alone.
+  Relay* relay = nullptr;
+  TransportKind transport = TransportKind::kAuto;
+  // Sums in rank order also where another order is faster.
+  bool rank_order = false;
 };
 
 struct DeviceDescription {

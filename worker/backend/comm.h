@@ -2,8 +2,9 @@
 //
 // Contract, the same for MPI and NCCL: every call either completes or fails within the timeout of
 // CommOptions, or as soon as Interrupt() is called from another thread. Reductions add in rank
-// order of the group, so the same layout gives the same bits. All ranks of a group make the same
-// calls in the same order. Used by one thread, but for Interrupt().
+// order of the group, so the same layout gives the same bits; NCCL adds f32 in its own order unless
+// CommOptions::rank_order. All ranks of a group make the same calls in the same order. Used by one
+// thread, but for Interrupt().
 //
 // Calls block, but for Start, the one asynchronous form: a collective that moves while the device
 // computes and blocking calls go on. What is started runs one after the other in the order of
@@ -41,6 +42,8 @@ class Comm {
 
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
+  // How ranks are reached, and why so, for the log; may be empty.
+  virtual const char* description() const { return ""; }
 
   // Makes a group of `ranks` (ascending; contains this rank), or joins none if count is 0. Every
   // rank of the world calls this the same number of times, in the same order; groups made by one

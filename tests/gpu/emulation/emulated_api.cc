@@ -1,6 +1,6 @@
 #include "tests/gpu/tested_api.h"
 #include "worker/backend/cuda/device_cuda.h"
-#include "worker/backend/cuda/local_comm.h"
+#include "worker/backend/cuda/transport_choice.h"
 
 namespace weft {
 namespace {
@@ -15,7 +15,7 @@ BackendStatus OpenDevice(const DeviceOptions* /*options*/, Device** device) {
 
 BackendStatus OpenComm(const CommOptions* options, Comm** comm) {
   std::unique_ptr<Comm> opened;
-  const BackendStatus status = OpenLocalComm(*options, QueueOf(*options->device), &opened);
+  const BackendStatus status = OpenCudaComm(*options, QueueOf(*options->device), &opened);
   *comm = opened.release();
   return status;
 }

@@ -26,12 +26,16 @@ std::vector<std::unique_ptr<Comm>> MakeThreadComms(int world, const ThreadCommOp
       own.rank = rank;
       own.world_size = world;
       own.rendezvous = name.c_str();
-      const BackendStatus status = OpenLocalComm(own, {}, &comms[static_cast<size_t>(rank)]);
+      const BackendStatus status = OpenLocalComm(own, {}, "", &comms[static_cast<size_t>(rank)]);
       EXPECT_TRUE(status.ok()) << status.text;
     });
   }
   threads.clear();  // joins
   return comms;
+}
+
+bool ThreadCommsSeeTheirPeers() {
+  return true;
 }
 
 }  // namespace weft

@@ -92,3 +92,12 @@ cudaError_t cudaIpcOpenMemHandle(void** data, cudaIpcMemHandle_t handle, unsigne
 cudaError_t cudaIpcCloseMemHandle(void* data) {
   return AllBlocks().Unmap(data);
 }
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) {
+  *properties = {"emulated", {}, size_t{4} << 30, 9, 0};
+  const char* const devices = std::getenv("WEFT_EMULATED_DEVICES");
+  if (devices == nullptr || std::strcmp(devices, "own") != 0) return cudaSuccess;
+  const pid_t pid = getpid();
+  std::memcpy(properties->uuid.bytes, &pid, sizeof(pid));
+  return cudaSuccess;
+}

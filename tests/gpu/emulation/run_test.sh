@@ -1,9 +1,16 @@
 #!/usr/bin/env bash
-# Two worker processes of a real `weft run`, with mapped memory between them, on the emulated
-# device: left alone, and with one killed. Usage: run_test.sh BIN_FOLDER BACKEND
+# Two worker processes of a real `weft run` on the emulated device, left alone, and with one killed.
+# Usage: run_test.sh BIN_FOLDER BACKEND WAY
+# WAY: "mapped memory" between processes that share the device; "NCCL" (the fake one) between
+# processes with a device each, whose id travels through the coordinator.
 set -euo pipefail
 # Copies: programs look for a backend beside the file that they really are.
 folder=$(mktemp -d "${TMPDIR:-/tmp}/weft-emulated-XXXXXX")
 trap 'rm -rf "$folder"' EXIT
 cp "$1"/weft "$1"/weftd "$1"/weft-worker "$1"/weft-ranks "$2" "$folder/"
-bash "$(dirname "${BASH_SOURCE[0]}")/../check.sh" --processes "$folder"
+if [[ $3 == NCCL ]]; then export WEFT_EMULATED_DEVICES=own; fi
+bash "$(dirname "${BASH_SOURCE[0]}")/../check.sh" --processes "$folder" | tee "$folder/table"
+grep -q "steps; $3" "$folder/table" || {
+  echo "run_test.sh: the ranks were not reached by $3"
+  exit 1
+}

@@ -3,9 +3,11 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 // Saves the callee's registers and the stack pointer, and goes on where `to` was saved. The
@@ -245,6 +247,9 @@ uint32_t Ballot(bool value) {
 }
 int Lane() {
   return block.Lane();
+}
+void Nap() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 }  // namespace weft::emulation

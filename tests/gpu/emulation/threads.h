@@ -40,4 +40,7 @@ void ExchangeAll(uint64_t value, uint64_t (&all)[32]);
 uint32_t Ballot(bool value);
 int Lane();
 
+// Of the host, while it waits for a stream.
+void Nap();
+
 }  // namespace weft::emulation

@@ -134,4 +134,8 @@ std::vector<std::unique_ptr<Comm>> MakeThreadComms(int world, const ThreadCommOp
   return comms;
 }
 
+bool ThreadCommsSeeTheirPeers() {
+  return true;
+}
+
 }  // namespace weft

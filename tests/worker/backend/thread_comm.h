@@ -20,4 +20,8 @@ struct ThreadCommOptions {
 std::vector<std::unique_ptr<Comm>> MakeThreadComms(int world,
                                                    const ThreadCommOptions& options = {});
 
+// Whether these Comms see which ranks of a group have not come, and how long a message is that they
+// are sent. NCCL sees neither.
+bool ThreadCommsSeeTheirPeers();
+
 }  // namespace weft

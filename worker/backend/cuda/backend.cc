@@ -2,7 +2,6 @@
 #include "worker/backend/backend.h"
 
 #include <cuda_runtime.h>
-#include <nccl.h>
 
 #include <array>
 #include <cstdio>
@@ -10,7 +9,8 @@
 
 #include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/device_cuda.h"
-#include "worker/backend/cuda/local_comm.h"
+#include "worker/backend/cuda/nccl_library.h"
+#include "worker/backend/cuda/transport_choice.h"
 #include "worker/backend/failure.h"
 
 namespace weft {
@@ -69,10 +69,7 @@ BackendStatus OpenComm(const CommOptions* options, Comm** comm) {
                    "has them");
   }
   std::unique_ptr<Comm> opened;
-  if (const BackendStatus s = OpenLocalComm(*options, QueueOf(*options->device), &opened);
-      !s.ok()) {
-    return s;
-  }
+  if (auto s = OpenCudaComm(*options, QueueOf(*options->device), &opened); !s.ok()) return s;
   *comm = opened.release();
   return {};
 }
@@ -80,16 +77,23 @@ void CloseComm(Comm* comm) {
   delete comm;
 }
 
-// "CUDA 13.0, NCCL 2.28.9". Both count 1000 a minor version, NCCL 10000 a major one.
+// "CUDA 13.0, NCCL 2.28.9"; "CUDA 13.0, no NCCL" where it does not load. Both count 1000 a minor
+// version, NCCL 10000 a major one.
 const char* Versions() {
   static const std::array<char, 64> versions = [] {
     int cuda = 0;
-    int nccl = 0;
     cudaRuntimeGetVersion(&cuda);
-    ncclGetVersion(&nccl);
     std::array<char, 64> text = {};
-    std::snprintf(text.data(), text.size(), "CUDA %d.%d, NCCL %d.%d.%d", cuda / 1000,
-                  cuda % 1000 / 10, nccl / 10000, nccl / 100 % 100, nccl % 100);
+    const int at =
+        std::snprintf(text.data(), text.size(), "CUDA %d.%d, ", cuda / 1000, cuda % 1000 / 10);
+    const auto rest = text.size() - static_cast<size_t>(at);
+    const NcclLibrary* nccl = nullptr;
+    if (LoadNccl(&nccl).ok()) {
+      std::snprintf(text.data() + at, rest, "NCCL %d.%d.%d", nccl->version / 10000,
+                    nccl->version / 100 % 100, nccl->version % 100);
+    } else {
+      std::snprintf(text.data() + at, rest, "no NCCL");
+    }
     return text;
   }();
   return versions.data();

@@ -36,16 +36,20 @@ BackendStatus CallWatch::Begin(const char* name, int group, Call* call) {
   if (group != -1 && !known) {
     return Failure(kInvalidArgument, "%s: group %d is not one of rank %d's", name, group, rank_);
   }
-  *call = {name, group, ++calls_, std::chrono::steady_clock::now() + timeout_};
+  *call = {name, group, ++calls_, timeout_, std::chrono::steady_clock::now() + timeout_};
   return {};
+}
+
+BackendStatus CallWatch::CheckRanges(const Call& call, int64_t elements) const {
+  const int size = group(call.group).size();
+  if (elements % size == 0) return {};
+  return Failure(kInvalidArgument, "%s: %lld elements are not equal ranges for %d ranks", call.name,
+                 static_cast<long long>(elements), size);
 }
 
 BackendStatus CallWatch::BeginRanges(const char* name, int group, int64_t elements, Call* call) {
   if (BackendStatus s = Begin(name, group, call); !s.ok()) return s;
-  const int size = this->group(group).size();
-  if (elements % size == 0) return {};
-  return Failure(kInvalidArgument, "%s: %lld elements are not equal ranges for %d ranks", name,
-                 static_cast<long long>(elements), size);
+  return CheckRanges(*call, elements);
 }
 
 BackendStatus CallWatch::Break(const BackendStatus& failure) {
@@ -69,17 +73,31 @@ void CallWatch::Pause(int64_t round) {
   nanosleep(&nap, nullptr);
 }
 
+// "all-reduce of group 2 (call 17 of rank 0)"
+std::string CallWatch::NameOf(const Call& call) const {
+  std::string name = call.name;
+  if (call.group >= 0) name += " of group " + std::to_string(call.group);
+  return name + " (call " + std::to_string(call.number) + " of rank " + std::to_string(rank_) + ")";
+}
+
 BackendStatus CallWatch::Timeout(const Call& call, std::vector<int> silent) const {
   std::sort(silent.begin(), silent.end());
   silent.erase(std::unique(silent.begin(), silent.end()), silent.end());
   std::string peers;
   for (const int peer : silent) peers += (peers.empty() ? "" : ", ") + std::to_string(peer);
-  const std::string where = call.group < 0 ? "" : " of group " + std::to_string(call.group);
-  return Failure(kDeadlineExceeded,
-                 "%s%s (call %lld of rank %d): not heard from rank %s for %lld ms; its log may say "
-                 "why",
-                 call.name, where.c_str(), static_cast<long long>(call.number), rank_,
-                 peers.c_str(), static_cast<long long>(timeout_.count()));
+  const auto waited_ms = static_cast<long long>(call.timeout.count());
+  if (silence_ == Silence::kOfSome) {
+    return Failure(kDeadlineExceeded,
+                   "%s: not done after %lld ms; it needs rank %s, one of whose logs may say why",
+                   NameOf(call).c_str(), waited_ms, peers.c_str());
+  }
+  return Failure(kDeadlineExceeded, "%s: not heard from rank %s for %lld ms; its log may say why",
+                 NameOf(call).c_str(), peers.c_str(), waited_ms);
+}
+
+BackendStatus CallWatch::During(const Call& call, const BackendStatus& failure) const {
+  return Failure(static_cast<FailureCode>(failure.code), "%s: %s", NameOf(call).c_str(),
+                 failure.text);
 }
 
 BackendStatus CallWatch::Interruption(const char* name) {

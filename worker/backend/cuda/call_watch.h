@@ -26,13 +26,17 @@ struct Call {
   const char* name = "";
   int group = -1;  // -1: none
   int64_t number = 0;
+  std::chrono::milliseconds timeout{0};
   std::chrono::steady_clock::time_point deadline;
 };
 
 class CallWatch {
  public:
-  CallWatch(int rank, int world_size, int64_t timeout_ms)
-      : rank_(rank), world_size_(world_size), timeout_(timeout_ms) {}
+  // Whether the ranks that a timeout names have not come, or some of them have not.
+  enum class Silence { kOfAll, kOfSome };
+
+  CallWatch(int rank, int world_size, int64_t timeout_ms, Silence silence = Silence::kOfAll)
+      : rank_(rank), world_size_(world_size), timeout_(timeout_ms), silence_(silence) {}
 
   // As Comm::NewGroup; the group's number is its round.
   BackendStatus NewGroup(const int* ranks, int count, int* group);
@@ -41,6 +45,8 @@ class CallWatch {
 
   // Fails if a call has failed before, or was interrupted, or `group` is not one of this rank's.
   BackendStatus Begin(const char* name, int group, Call* call);
+  // Fails if `elements` are not one equal range per rank of the call's group.
+  BackendStatus CheckRanges(const Call& call, int64_t elements) const;
   // Begin, for data that is one range per rank.
   BackendStatus BeginRanges(const char* name, int group, int64_t elements, Call* call);
 
@@ -63,14 +69,19 @@ class CallWatch {
 
   void Interrupt(const char* why);
 
+  // From any thread: `call` is over its time; `failure` came while `call` was under way.
+  BackendStatus Timeout(const Call& call, std::vector<int> silent) const;
+  BackendStatus During(const Call& call, const BackendStatus& failure) const;
+
  private:
   static void Pause(int64_t round);
-  BackendStatus Timeout(const Call& call, std::vector<int> silent) const;
+  std::string NameOf(const Call& call) const;
   BackendStatus Interruption(const char* name);
 
   const int rank_;
   const int world_size_;
   const std::chrono::milliseconds timeout_;
+  const Silence silence_;
   std::vector<RankGroup> groups_;  // by round
   int64_t calls_ = 0;
   BackendStatus broken_;

@@ -9,6 +9,18 @@
 
 namespace weft {
 
+// totals[i] = totals[i] op values[i], on the host. A not-a-number stays.
+inline void CombineHost(ReduceOp op, const double* values, int count, double* totals) {
+  for (int i = 0; i < count; ++i) {
+    const double value = values[i];
+    if (op == ReduceOp::kSum) {
+      totals[i] += value;
+    } else if (value > totals[i] || value != value) {
+      totals[i] = value;
+    }
+  }
+}
+
 // out[i] = sources[0][i] op sources[1][i] op ..., from left to right, in f32. `out` may be one of
 // the sources. REQUIRES: 1 <= ranks <= kMostLocalRanks.
 cudaError_t QueueCombine(cudaStream_t stream, ReduceOp op, DType dtype, const void* const* sources,

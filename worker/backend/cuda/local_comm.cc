@@ -30,11 +30,14 @@ struct Progress {
 
 class LocalComm final : public Comm {
  public:
-  LocalComm(const CommOptions& options, const Queue& queue)
+  LocalComm(const CommOptions& options, const Queue& queue, const char* why)
       : rank_(options.rank),
         world_size_(options.world_size),
         queue_(queue),
-        watch_(options.rank, options.world_size, options.timeout_ms) {}
+        watch_(options.rank, options.world_size, options.timeout_ms),
+        description_("mapped memory") {
+    if (why[0] != '\0') description_ += std::string(": ") + why;
+  }
 
   ~LocalComm() override {
     for (size_t i = 0; i < peers_.size(); ++i) {
@@ -67,9 +70,9 @@ class LocalComm final : public Comm {
     std::memcpy(self.staging_handle, &handle, sizeof(handle));
     self.staging = staging_;
     self.pid = getpid();
-    const Call call = {
-        "meeting the other ranks", -1, 0,
-        std::chrono::steady_clock::now() + std::chrono::milliseconds(options.init_timeout_ms)};
+    const std::chrono::milliseconds timeout(options.init_timeout_ms);
+    const Call call = {"meeting the other ranks", -1, 0, timeout,
+                       std::chrono::steady_clock::now() + timeout};
     if (BackendStatus s = Reach(call, kHere); !s.ok()) return s;
     if (BackendStatus s = MapPeers(); !s.ok()) return s;
     if (BackendStatus s = Reach(call, kMapped); !s.ok()) return s;
@@ -79,6 +82,7 @@ class LocalComm final : public Comm {
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
+  const char* description() const override { return description_.c_str(); }
 
   BackendStatus NewGroup(int /*color*/, const int* ranks, int count, int* group) override {
     if (watch_.rounds() == kMostLocalGroups) {
@@ -168,17 +172,9 @@ class LocalComm final : public Comm {
       const int size = std::min(kHostValues, count - at);
       std::copy_n(values + at, size, block_->rank(rank_).values);
       if (BackendStatus s = Meet(call); !s.ok()) return s;
-      for (int i = 0; i < size; ++i) {
-        double total = block_->rank(members.ranks[0]).values[i];
-        for (size_t r = 1; r < members.ranks.size(); ++r) {
-          const double value = block_->rank(members.ranks[r]).values[i];
-          if (op == ReduceOp::kSum) {
-            total += value;
-          } else {
-            total = value > total || value != value ? value : total;
-          }
-        }
-        values[at + i] = total;
+      std::copy_n(block_->rank(members.ranks[0]).values, size, values + at);
+      for (size_t r = 1; r < members.ranks.size(); ++r) {
+        CombineHost(op, block_->rank(members.ranks[r]).values, size, values + at);
       }
       if (BackendStatus s = Meet(call); !s.ok()) return s;
     }
@@ -408,6 +404,7 @@ class LocalComm final : public Comm {
   const int world_size_;
   const Queue queue_;
   CallWatch watch_;
+  std::string description_;
   int64_t started_ = 0;
   std::unique_ptr<LocalBlock> block_;
   void* staging_ = nullptr;
@@ -418,9 +415,9 @@ class LocalComm final : public Comm {
 
 }  // namespace
 
-BackendStatus OpenLocalComm(const CommOptions& options, const Queue& queue,
+BackendStatus OpenLocalComm(const CommOptions& options, const Queue& queue, const char* why,
                             std::unique_ptr<Comm>* comm) {
-  auto opened = std::make_unique<LocalComm>(options, queue);
+  auto opened = std::make_unique<LocalComm>(options, queue, why);
   if (BackendStatus s = opened->Open(options); !s.ok()) return s;
   *comm = std::move(opened);
   return {};

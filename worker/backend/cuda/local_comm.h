@@ -16,8 +16,8 @@ namespace weft {
 inline constexpr int64_t kLocalStagingBytes = int64_t{32} << 20;
 
 // Waits until all ranks are there, at most options.init_timeout_ms. `queue` is the device's, on
-// which the data is computed.
-BackendStatus OpenLocalComm(const CommOptions& options, const Queue& queue,
+// which the data is computed. `why`: for description().
+BackendStatus OpenLocalComm(const CommOptions& options, const Queue& queue, const char* why,
                             std::unique_ptr<Comm>* comm);
 
 }  // namespace weft

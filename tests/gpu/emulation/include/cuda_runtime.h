@@ -1,8 +1,10 @@
 // Stands in for the toolkit's header of this name where kernels run on the CPU (threads.h): the
 // words of the language as macros and functions, and the calls of the run time that the backend
-// makes. There is one device; a stream runs what it is given at once.
+// makes. There is one device; a stream runs what it is given at once, but for a stream that is held
+// (fake_nccl.cc), which stays busy until it is let go.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -96,12 +98,23 @@ enum cudaMemcpyKind {
   cudaMemcpyDeviceToHost = 2,
   cudaMemcpyDeviceToDevice = 3,
 };
-using cudaStream_t = struct cudaStream*;
-using cudaEvent_t = struct cudaEvent*;
+struct cudaStream {
+  std::atomic<int> holds = 0;
+  bool has_priority = false;
+};
+struct cudaEvent {
+  cudaStream* behind = nullptr;  // the stream that was held when this was recorded
+};
+using cudaStream_t = cudaStream*;
+using cudaEvent_t = cudaEvent*;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 
+struct cudaUUID_t {
+  char bytes[16];
+};
 struct cudaDeviceProp {
   char name[256];
+  cudaUUID_t uuid;
   size_t totalGlobalMem;
   int major;
   int minor;
@@ -126,10 +139,12 @@ inline cudaError_t cudaGetDeviceCount(int* count) {
 inline cudaError_t cudaSetDevice(int device) {
   return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
-inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) {
-  *properties = {"emulated", size_t{4} << 30, 9, 0};
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
   return cudaSuccess;
 }
+// In memory.cc: all processes share the device, unless WEFT_EMULATED_DEVICES=own.
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 inline cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = 13000;
   return cudaSuccess;
@@ -164,31 +179,54 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
-  *stream = nullptr;
+  *stream = new cudaStream;
   return cudaSuccess;
 }
-inline cudaError_t cudaStreamDestroy(cudaStream_t /*stream*/) {
+inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*/,
+                                                int /*priority*/) {
+  *stream = new cudaStream;
+  (*stream)->has_priority = true;
   return cudaSuccess;
 }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t /*stream*/) {
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
   return cudaSuccess;
 }
-inline cudaError_t cudaStreamQuery(cudaStream_t /*stream*/) {
+inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return stream != nullptr && stream->holds > 0 ? cudaErrorNotReady : cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  while (cudaStreamQuery(stream) == cudaErrorNotReady) weft::emulation::Nap();
   return cudaSuccess;
 }
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
-  *event = nullptr;
+  *event = new cudaEvent;
   return cudaSuccess;
 }
-inline cudaError_t cudaEventDestroy(cudaEvent_t /*event*/) {
+inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
   return cudaSuccess;
 }
-inline cudaError_t cudaEventRecord(cudaEvent_t /*event*/, cudaStream_t /*stream*/) {
+inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->behind = cudaStreamQuery(stream) == cudaErrorNotReady ? stream : nullptr;
   return cudaSuccess;
 }
-inline cudaError_t cudaEventSynchronize(cudaEvent_t /*event*/) {
-  return cudaSuccess;
+inline cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return cudaStreamQuery(event->behind);
+}
+inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return cudaStreamSynchronize(event->behind);
+}
+// What comes after it runs at once, so it is waited for here.
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t /*stream*/, cudaEvent_t event,
+                                       unsigned /*flags*/) {
+  return cudaStreamSynchronize(event->behind);
 }
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data);
 cudaError_t cudaIpcOpenMemHandle(void** data, cudaIpcMemHandle_t handle, unsigned flags);

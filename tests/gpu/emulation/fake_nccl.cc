@@ -1,0 +1,448 @@
+// A libnccl.so.2 for hosts without devices: NCCL's entry points between processes or threads of one
+// host, over POSIX shared memory, as communicators that do not block: a call only notes what is to
+// be done, ncclCommGetAsyncError() moves it and says ncclInProgress until it is done. A stream is
+// then never ahead of its data, as the emulated device needs it. Sums are in rank order.
+//
+// It ends the process where NCCL would misbehave silently: two threads in one communicator, or one
+// that is used after its end.
+#include "tests/gpu/emulation/fake_nccl.h"
+
+#include <fcntl.h>
+#include <nccl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+constexpr int kMostRanks = 16;
+constexpr int kMostSplits = 64;
+constexpr size_t kPieceBytes = size_t{64} << 10;
+
+// One direction between two ranks: a slot that one fills and the other empties.
+struct Channel {
+  std::atomic<int64_t> posted;
+  std::atomic<int64_t> taken;
+  size_t message_bytes;
+  size_t piece_bytes;
+  char piece[kPieceBytes];
+};
+
+struct Block {
+  std::atomic<int> opened;
+  std::atomic<int> split_arrivals[kMostSplits];
+  int colors[kMostSplits][kMostRanks];
+  Channel channels[1];  // [from][to]
+};
+
+struct Message {
+  bool send = false;
+  int peer = 0;
+  char* data = nullptr;
+  size_t bytes = 0;
+  size_t done = 0;
+  bool posted = false;
+};
+
+// What a communicator is doing: messages, and what follows when all have passed.
+struct Work {
+  std::vector<Message> messages;
+  std::vector<std::vector<char>> buffers;
+  std::function<void()> begin;  // empty, or once it has begun
+  std::function<void()> finish;
+  cudaStream_t held = nullptr;  // until it is done
+};
+
+[[noreturn]] void Die(const char* what) {
+  std::fprintf(stderr, "fake NCCL: %s\n", what);
+  std::abort();
+}
+
+struct Plant {
+  int rank = -1;
+  int64_t call = 0;
+  std::string fault;
+};
+
+std::mutex all_mutex;  // guards the four below
+auto* const live = new std::set<ncclComm_t>;
+auto* const calls = new std::map<int, int64_t>;  // by rank in the world
+Plant plant;
+int ids = 0;
+
+}  // namespace
+
+struct ncclComm {
+  std::string name;
+  int rank = 0;
+  int size = 1;
+  int world_rank = 0;
+  Block* block = nullptr;
+  size_t block_bytes = 0;
+  bool everybody = false;  // has opened it
+  int splits = 0;
+  ncclComm_t* made = nullptr;  // of the split that is under way
+  int color = NCCL_SPLIT_NOCOLOR;
+  std::deque<std::unique_ptr<Work>> work;  // oldest first
+  bool hangs = false;
+  ncclResult_t error = ncclSuccess;
+  bool error_is_due = false;
+  std::vector<cudaStream_t> held;
+  std::atomic<bool> inside = false;
+
+  Channel& channel(int from, int to) { return block->channels[from * size + to]; }
+};
+
+namespace {
+
+// As long as a thread is inside an entry point.
+class Inside {
+ public:
+  explicit Inside(ncclComm_t comm) : comm_(comm) {
+    {
+      const std::lock_guard<std::mutex> lock(all_mutex);
+      if (live->count(comm) == 0) Die("a communicator is used after its end");
+    }
+    if (comm_->inside.exchange(true)) Die("two threads are in one communicator");
+  }
+  ~Inside() { comm_->inside = false; }
+
+ private:
+  ncclComm_t comm_;
+};
+
+ncclComm_t Open(const std::string& name, int rank, int size, int world_rank) {
+  auto comm = std::make_unique<ncclComm>();
+  comm->name = name;
+  comm->rank = rank;
+  comm->size = size;
+  comm->world_rank = world_rank;
+  comm->block_bytes =
+      sizeof(Block) + sizeof(Channel) * static_cast<size_t>(size) * static_cast<size_t>(size);
+  const int fd = shm_open(name.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(comm->block_bytes)) != 0) Die("no shared memory");
+  void* const mapped = mmap(nullptr, comm->block_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (mapped == MAP_FAILED) Die("no shared memory");
+  comm->block = static_cast<Block*>(mapped);
+  if (++comm->block->opened == size) shm_unlink(name.c_str());
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  live->insert(comm.get());
+  return comm.release();
+}
+
+void End(ncclComm_t comm) {
+  for (cudaStream_t stream : comm->held) --stream->holds;
+  for (const auto& work : comm->work) {
+    if (work->held != nullptr) --work->held->holds;
+  }
+  if (!comm->everybody) shm_unlink(comm->name.c_str());
+  {
+    const std::lock_guard<std::mutex> lock(all_mutex);
+    live->erase(comm);
+  }
+  munmap(comm->block, comm->block_bytes);
+  delete comm;
+}
+
+void SendPiece(ncclComm_t comm, Message* message) {
+  Channel& channel = comm->channel(comm->rank, message->peer);
+  if (channel.taken != channel.posted) return;
+  if (message->posted) message->done += channel.piece_bytes;
+  message->posted = message->done < message->bytes;
+  if (!message->posted) return;
+  channel.message_bytes = message->bytes;
+  channel.piece_bytes = std::min(kPieceBytes, message->bytes - message->done);
+  std::memcpy(channel.piece, message->data + message->done, channel.piece_bytes);
+  ++channel.posted;
+}
+
+void TakePiece(ncclComm_t comm, Message* message) {
+  Channel& channel = comm->channel(message->peer, comm->rank);
+  if (channel.taken == channel.posted) return;
+  if (channel.message_bytes != message->bytes) Die("a message is not as long as its receive");
+  std::memcpy(message->data + message->done, channel.piece, channel.piece_bytes);
+  message->done += channel.piece_bytes;
+  ++channel.taken;
+}
+
+void Advance(ncclComm_t comm) {
+  Work& work = *comm->work.front();
+  if (work.begin) std::exchange(work.begin, nullptr)();
+  std::set<std::pair<bool, int>> busy;  // messages of a pair pass in order
+  bool all = true;
+  for (Message& message : work.messages) {
+    if (message.done == message.bytes) continue;
+    all = false;
+    if (!busy.insert({message.send, message.peer}).second) continue;
+    message.send ? SendPiece(comm, &message) : TakePiece(comm, &message);
+  }
+  if (!all) return;
+  if (work.finish) work.finish();
+  if (work.held != nullptr) --work.held->holds;
+  comm->work.pop_front();
+}
+
+void AdvanceSplit(ncclComm_t comm) {
+  const int round = comm->splits - 1;
+  if (comm->block->split_arrivals[round] < comm->size) return;
+  ncclComm_t* const made = std::exchange(comm->made, nullptr);
+  if (comm->color == NCCL_SPLIT_NOCOLOR) return;
+  int rank = 0;
+  int size = 0;
+  for (int i = 0; i < comm->size; ++i) {
+    if (comm->block->colors[round][i] != comm->color) continue;
+    if (i < comm->rank) ++rank;
+    ++size;
+  }
+  const std::string name =
+      comm->name + "-" + std::to_string(round) + "-" + std::to_string(comm->color);
+  const std::atomic_ref<ncclComm_t> there(*made);
+  there = Open(name, rank, size, comm->world_rank);
+}
+
+// The fault that is planted for this call, or empty.
+std::string FaultOf(ncclComm_t comm) {
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  static const bool from_environment = [] {
+    const char* const text = std::getenv("WEFT_FAKE_NCCL");
+    long long call = 0;
+    char fault[16] = {};
+    if (text == nullptr || std::sscanf(text, "%d %lld %15s", &plant.rank, &call, fault) != 3) {
+      return false;
+    }
+    plant.call = call;
+    plant.fault = fault;
+    return true;
+  }();
+  (void)from_environment;
+  const int64_t call = ++(*calls)[comm->world_rank];
+  return comm->world_rank == plant.rank && call == plant.call ? plant.fault : "";
+}
+
+// It has not taken yet what it was given.
+bool IsTaking(ncclComm_t comm) {
+  if (!comm->everybody || comm->made != nullptr || comm->hangs) return true;
+  return !comm->work.empty() && comm->work.back()->held == nullptr;
+}
+
+ncclResult_t Begin(ncclComm_t comm, std::unique_ptr<Work> work, cudaStream_t stream) {
+  const Inside inside(comm);
+  if (IsTaking(comm)) Die("a call before the last one was taken");
+  const std::string fault = FaultOf(comm);
+  if (fault == "refuse") return ncclInvalidUsage;
+  if (fault == "die") kill(getpid(), SIGKILL);
+  if (fault == "late" || fault == "error") {
+    ++stream->holds;
+    comm->held.push_back(stream);
+    comm->error_is_due = fault == "error";
+    return ncclSuccess;
+  }
+  comm->hangs = fault == "hang";
+  const bool later = stream->has_priority && work->finish;  // of a group, kernels follow at once
+  if (later) {
+    work->held = stream;
+    ++stream->holds;
+  }
+  comm->work.push_back(std::move(work));
+  return ncclInProgress;
+}
+
+// Every rank's `part` bytes from `from` to every other; buffer i is what rank i sent.
+std::unique_ptr<Work> EachToAll(ncclComm_t comm, const void* from, size_t part) {
+  auto work = std::make_unique<Work>();
+  work->buffers.assign(static_cast<size_t>(comm->size), std::vector<char>(part));
+  char* const own_data = work->buffers[static_cast<size_t>(comm->rank)].data();
+  work->begin = [own_data, from, part] { std::memcpy(own_data, from, part); };
+  for (int peer = 0; peer < comm->size; ++peer) {
+    if (peer == comm->rank) continue;
+    work->messages.push_back({true, peer, own_data, part});
+    work->messages.push_back({false, peer, work->buffers[static_cast<size_t>(peer)].data(), part});
+  }
+  return work;
+}
+
+void Sum(const Work& work, size_t first, size_t count, float* to) {
+  for (size_t i = 0; i < count; ++i) {
+    float total = 0;
+    for (size_t rank = 0; rank < work.buffers.size(); ++rank) {
+      float value = 0;
+      std::memcpy(&value, work.buffers[rank].data() + (first + i) * sizeof(float), sizeof(float));
+      total = rank == 0 ? value : total + value;
+    }
+    to[i] = total;
+  }
+}
+
+// Of this thread, between ncclGroupStart and its end.
+thread_local int group_depth = 0;
+thread_local ncclComm_t group_comm = nullptr;
+thread_local cudaStream_t group_stream = nullptr;
+thread_local std::vector<Message> group_messages;
+
+ncclResult_t Post(const Message& message, ncclComm_t comm, cudaStream_t stream) {
+  if (group_depth == 0) Die("a transfer outside of a group");
+  if (group_comm != nullptr && group_comm != comm) Die("a group over two communicators");
+  if (message.peer < 0 || message.peer >= comm->size) return ncclInvalidArgument;
+  group_comm = comm;
+  group_stream = stream;
+  group_messages.push_back(message);
+  return ncclSuccess;
+}
+
+}  // namespace
+
+extern "C" {
+
+void WeftFakeNcclPlant(int rank, int64_t call, const char* fault) {
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  plant = {rank, call, fault};
+  calls->clear();
+}
+
+int WeftFakeNcclOpen() {
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  return static_cast<int>(live->size());
+}
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = 22809;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  std::snprintf(id->internal, sizeof(id->internal), "/weft-fake-nccl-%d-%d", getpid(), ids++);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int world_size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  if (config->size != sizeof(ncclConfig_t) || config->blocking != 0) Die("it would block");
+  if (world_size > kMostRanks) Die("too many ranks");
+  *comm = Open(id.internal, rank, world_size, rank);
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int /*key*/, ncclComm_t* made,
+                           ncclConfig_t* config) {
+  const Inside inside(comm);
+  if (config->blocking != 0) Die("it would block");
+  if (comm->splits == kMostSplits) Die("too many splits");
+  const int round = comm->splits++;
+  comm->block->colors[round][comm->rank] = color;
+  comm->color = color;
+  comm->made = made;
+  ++comm->block->split_arrivals[round];
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  const Inside inside(comm);
+  *state = comm->error;
+  if (comm->error != ncclSuccess) return ncclSuccess;
+  if (comm->error_is_due) comm->error = ncclRemoteError;  // when asked again
+  comm->everybody = comm->everybody || comm->block->opened == comm->size;
+  if (comm->everybody && comm->made != nullptr) AdvanceSplit(comm);
+  if (comm->everybody && !comm->work.empty() && !comm->hangs) Advance(comm);
+  *state = IsTaking(comm) ? ncclInProgress : ncclSuccess;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  const Inside inside(comm);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  {
+    const Inside inside(comm);
+    if (!comm->held.empty() || !comm->work.empty()) Die("destroyed while it is busy");
+  }
+  End(comm);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  { const Inside inside(comm); }
+  End(comm);
+  return ncclSuccess;
+}
+
+const char* ncclGetErrorString(ncclResult_t code) {
+  return code == ncclRemoteError ? "remote process exited" : "an error";
+}
+
+const char* ncclGetLastError(ncclComm_t /*comm*/) {
+  return "planted";
+}
+
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t /*type*/,
+                           ncclRedOp_t /*op*/, ncclComm_t comm, cudaStream_t stream) {
+  auto work = EachToAll(comm, from, count * sizeof(float));
+  work->finish = [work = work.get(), count, to] { Sum(*work, 0, count, static_cast<float*>(to)); };
+  return Begin(comm, std::move(work), stream);
+}
+
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t part, ncclDataType_t /*type*/,
+                               ncclRedOp_t /*op*/, ncclComm_t comm, cudaStream_t stream) {
+  auto work = EachToAll(comm, from, part * sizeof(float) * static_cast<size_t>(comm->size));
+  const size_t first = part * static_cast<size_t>(comm->rank);
+  work->finish = [work = work.get(), first, part, to] {
+    Sum(*work, first, part, static_cast<float*>(to));
+  };
+  return Begin(comm, std::move(work), stream);
+}
+
+ncclResult_t ncclAllGather(const void* from, void* to, size_t part, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  const size_t bytes = part * (type == ncclFloat32 ? sizeof(float) : 1);
+  auto work = EachToAll(comm, from, bytes);
+  work->finish = [work = work.get(), bytes, to] {
+    for (size_t i = 0; i < work->buffers.size(); ++i) {
+      std::memcpy(static_cast<char*>(to) + i * bytes, work->buffers[i].data(), bytes);
+    }
+  };
+  return Begin(comm, std::move(work), stream);
+}
+
+ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t /*type*/, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  char* const bytes = static_cast<char*>(const_cast<void*>(data));
+  return Post({true, peer, bytes, count}, comm, stream);
+}
+
+ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t /*type*/, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return Post({false, peer, static_cast<char*>(data), count}, comm, stream);
+}
+
+ncclResult_t ncclGroupStart() {
+  ++group_depth;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  if (--group_depth > 0 || group_comm == nullptr) return ncclSuccess;
+  auto work = std::make_unique<Work>();
+  work->messages = std::exchange(group_messages, {});
+  return Begin(std::exchange(group_comm, nullptr), std::move(work), group_stream);
+}
+
+}  // extern "C"

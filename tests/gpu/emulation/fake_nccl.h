@@ -1,0 +1,19 @@
+// What the stand-in for NCCL (fake_nccl.cc, a libnccl.so.2) offers beside NCCL's own entry points:
+// faults on demand. Found with dlsym, as it is loaded.
+#pragma once
+#include <cstdint>
+
+extern "C" {
+// At the `call`-th collective or exchange of rank `rank` in this process (counted from 1, over all
+// its communicators):
+//   "hang"   it never begins: the communicator stays in progress
+//   "late"   it is queued and never ends: its stream stays busy
+//   "error"  it is queued, and then the communicator reports a remote error; its stream stays busy
+//   "refuse" the call itself fails
+//   "die"    the process is killed
+// The same comes from the environment of a process, WEFT_FAKE_NCCL="RANK CALL FAULT".
+// An earlier plant is taken back.
+void WeftFakeNcclPlant(int rank, int64_t call, const char* fault);
+// Communicators that were made in this process and neither destroyed nor aborted.
+int WeftFakeNcclOpen();
+}

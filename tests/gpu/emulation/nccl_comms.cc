@@ -1,0 +1,53 @@
+// The tests of collectives (comm_test.cc) on NcclComm: ranks as threads, over the NCCL of
+// fake_nccl.cc.
+#include <cuda_runtime.h>
+
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "tests/worker/backend/thread_comm.h"
+#include "worker/backend/cuda/nccl_comm.h"
+
+namespace weft {
+namespace {
+
+// Streams outlive their Comms, which a test owns.
+cudaStream_t NewStream() {
+  static std::mutex mutex;
+  static auto* const streams = new std::vector<std::unique_ptr<cudaStream>>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  return streams->emplace_back(std::make_unique<cudaStream>()).get();
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Comm>> MakeThreadComms(int world, const ThreadCommOptions& options) {
+  const NcclLibrary* nccl = nullptr;
+  const BackendStatus loaded = LoadNccl(&nccl);
+  EXPECT_TRUE(loaded.ok()) << loaded.text;
+  std::vector<std::unique_ptr<Comm>> comms(static_cast<size_t>(world));
+  ncclUniqueId id;
+  if (!loaded.ok() || nccl->get_unique_id(&id) != ncclSuccess) return comms;
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank] {
+      CommOptions own = options.comm;
+      own.init_timeout_ms = 20000;
+      own.rank = rank;
+      own.world_size = world;
+      const BackendStatus status = OpenNcclComm(own, id, {.stream = NewStream()}, "a test",
+                                                &comms[static_cast<size_t>(rank)]);
+      EXPECT_TRUE(status.ok()) << status.text;
+    });
+  }
+  threads.clear();  // joins
+  return comms;
+}
+
+bool ThreadCommsSeeTheirPeers() {
+  return false;
+}
+
+}  // namespace weft

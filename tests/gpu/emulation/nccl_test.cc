@@ -1,0 +1,278 @@
+// What is NcclComm's own: calls beside the device's stream, faults that the watch has to see, and
+// the end of communicators. The collectives' results are in comm_test.cc.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/gpu/emulation/fake_nccl.h"
+#include "tests/worker/backend/thread_comm.h"
+#include "worker/backend/comm.h"
+#include "worker/backend/cuda/nccl_comm.h"
+
+namespace weft {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+using Comms = std::vector<std::unique_ptr<Comm>>;
+
+constexpr int kAborted = static_cast<int>(absl::StatusCode::kAborted);
+constexpr int kDeadlineExceeded = static_cast<int>(absl::StatusCode::kDeadlineExceeded);
+constexpr int kFailedPreconditionCode = static_cast<int>(absl::StatusCode::kFailedPrecondition);
+constexpr int kUnavailableCode = static_cast<int>(absl::StatusCode::kUnavailable);
+
+template <typename Function>
+Function* Fake(Function* /*type*/, const char* name) {
+  void* const handle = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
+  EXPECT_NE(handle, nullptr) << dlerror();
+  return reinterpret_cast<Function*>(dlsym(handle, name));
+}
+void Plant(int rank, int64_t call, const char* fault) {
+  Fake(&WeftFakeNcclPlant, "WeftFakeNcclPlant")(rank, call, fault);
+}
+int OpenComms() {
+  return Fake(&WeftFakeNcclOpen, "WeftFakeNcclOpen")();
+}
+
+void OnAllRanks(const Comms& comms, const std::function<void(Comm&)>& body) {
+  std::vector<std::thread> threads;
+  for (const auto& comm : comms) threads.emplace_back([&body, &comm] { body(*comm); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+int World(Comm& comm) {
+  std::vector<int> ranks(static_cast<size_t>(comm.world_size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  int group = -1;
+  EXPECT_TRUE(comm.NewGroup(0, ranks.data(), comm.world_size(), &group).ok());
+  return group;
+}
+
+View Row(std::vector<float>& values) {
+  return {values.data(), 1, static_cast<int64_t>(values.size())};
+}
+
+CollectiveCall SumOf(int group, std::vector<float>& values) {
+  return {CollectiveKind::kAllReduce, group, ReduceOp::kSum, Row(values)};
+}
+
+class NcclFaults : public ::testing::Test {
+ protected:
+  void TearDown() override { Plant(-1, 0, ""); }
+};
+
+TEST(Nccl, SaysWhatItIsAndWhy) {
+  const Comms comms = MakeThreadComms(1);
+  EXPECT_STREQ(comms[0]->description(), "NCCL 2.28.9: a test");
+}
+
+TEST(Nccl, EndsEveryCommunicatorThatItMade) {
+  {
+    const Comms comms = MakeThreadComms(3);
+    OnAllRanks(comms, [](Comm& comm) {
+      World(comm);
+      const int pair[] = {0, 1};
+      int group = -1;
+      ASSERT_TRUE(comm.NewGroup(0, pair, comm.rank() < 2 ? 2 : 0, &group).ok());
+    });
+    EXPECT_EQ(OpenComms(), 3 + 3 + 2);
+  }
+  EXPECT_EQ(OpenComms(), 0);
+}
+
+TEST(NcclStart, MovesBesideBlockingCallsOfOtherGroupsWithTheirBits) {
+  OnAllRanks(MakeThreadComms(2), [](Comm& comm) {
+    const int started = World(comm);
+    const int blocking = World(comm);
+    std::vector<float> sum(500'000, static_cast<float>(comm.rank() + 1));
+    int64_t ticket = 0;
+    if (comm.rank() == 0) {
+      ASSERT_TRUE(comm.Start(SumOf(started, sum), &ticket).ok());
+    }
+    for (int i = 0; i < 10; ++i) {
+      std::vector<float> other(5000, 1);
+      const BackendStatus s = comm.AllReduce(blocking, ReduceOp::kSum, Row(other));
+      ASSERT_TRUE(s.ok()) << s.text;
+      ASSERT_THAT(other, Each(2.0F));
+    }
+    if (comm.rank() == 1) {
+      ASSERT_TRUE(comm.Start(SumOf(started, sum), &ticket).ok());
+    }
+    ASSERT_TRUE(comm.Wait(ticket).ok());
+    EXPECT_THAT(sum, Each(3.0F));
+  });
+}
+
+TEST(NcclStart, RunsCallsOfAllKindsInTheirOrder) {
+  OnAllRanks(MakeThreadComms(3), [](Comm& comm) {
+    const int group = World(comm);
+    std::vector<float> values(9'999, 1);
+    int64_t ticket = 0;
+    for (int round = 0; round < 30; ++round) {  // more than there are tickets at a time
+      for (const CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kReduceScatter,
+                                        CollectiveKind::kAllGather}) {
+        ASSERT_TRUE(comm.Start({kind, group, ReduceOp::kSum, Row(values)}, &ticket).ok());
+      }
+      ASSERT_TRUE(comm.Wait(ticket).ok());
+      // Three ones, then three threes in each rank's range, which all others take.
+      ASSERT_THAT(values, Each(9.0F));
+      std::fill(values.begin(), values.end(), 1.0F);
+    }
+    EXPECT_EQ(ticket, 90);
+    EXPECT_FALSE(comm.Wait(91).ok());
+    EXPECT_TRUE(comm.Wait(0).ok());
+  });
+}
+
+// Sums in rank order have the bits of the others here, where NCCL's are in rank order too; what
+// differs is the way.
+TEST(NcclRankOrder, TakesTheOtherWayToTheSameSums) {
+  OnAllRanks(MakeThreadComms(3, {.comm = {.timeout_ms = 20000, .rank_order = true}}),
+             [](Comm& comm) {
+               const int group = World(comm);
+               for (const int count : {1, 65, 100'003}) {
+                 std::vector<float> values(static_cast<size_t>(count));
+                 const auto value = [](int rank, size_t i) {
+                   return static_cast<float>(i % 13 + 1) / static_cast<float>(3 + rank * rank);
+                 };
+                 for (size_t i = 0; i < values.size(); ++i) values[i] = value(comm.rank(), i);
+                 ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kSum, Row(values)).ok());
+                 for (size_t i = 0; i < values.size(); ++i) {
+                   ASSERT_EQ(values[i], value(0, i) + value(1, i) + value(2, i)) << i;
+                 }
+               }
+             });
+}
+
+// Queued and never done: nobody waits for it on the host, the watch sees it.
+TEST_F(NcclFaults, AQueuedCallThatNeverEndsIsNamedByItsDeadline) {
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 150}});
+  std::vector<int> groups(2);
+  OnAllRanks(comms, [&](Comm& c) { groups[static_cast<size_t>(c.rank())] = World(c); });
+  Plant(0, 2, "late");
+  OnAllRanks(comms, [&](Comm& comm) {
+    const int group = groups[static_cast<size_t>(comm.rank())];
+    std::vector<float> values(10, 1);
+    ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kSum, Row(values)).ok());
+    const BackendStatus queued = comm.AllReduce(group, ReduceOp::kSum, Row(values));
+    EXPECT_EQ(queued.ok(), comm.rank() == 0) << queued.text;
+    double loss = 1;
+    const BackendStatus s = comm.AllReduceHost(group, ReduceOp::kSum, &loss, 1);
+    EXPECT_EQ(s.code, kDeadlineExceeded);
+    const std::string rank = std::to_string(comm.rank());
+    EXPECT_THAT(s.text, HasSubstr("all-reduce of group 0 (call 3 of rank " + rank +
+                                  "): not done after 150 ms; it needs rank " +
+                                  std::to_string(1 - comm.rank())));
+    EXPECT_EQ(std::string(comm.Barrier(group).text), s.text) << "the first cause stays";
+  });
+}
+
+// After the abort the device's stream is free again: Device::Synchronize() ends.
+TEST_F(NcclFaults, AnAbortFreesTheStreamAndEndsEveryCommunicator) {
+  {
+    const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 100}});
+    OnAllRanks(comms, [](Comm& comm) { World(comm); });
+    Plant(0, 1, "late");
+    std::vector<float> values(10, 1);
+    ASSERT_TRUE(comms[0]->AllReduce(0, ReduceOp::kSum, Row(values)).ok());
+    EXPECT_EQ(OpenComms(), 4);
+    const Clock::time_point begin = Clock::now();
+    while (OpenComms() > 2 && Clock::now() - begin < std::chrono::seconds(5)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_EQ(OpenComms(), 2) << "those of rank 1, whose Comm is well";
+  }
+  EXPECT_EQ(OpenComms(), 0);
+}
+
+TEST_F(NcclFaults, AnErrorThatComesLaterIsNamedWithTheCallThatWasDue) {
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 5000}});
+  OnAllRanks(comms, [](Comm& comm) { World(comm); });
+  Plant(0, 1, "error");
+  std::vector<float> values(10, 1);
+  ASSERT_TRUE(comms[0]->AllReduce(0, ReduceOp::kSum, Row(values)).ok());
+  const Clock::time_point begin = Clock::now();
+  double loss = 1;
+  const BackendStatus s = comms[0]->AllReduceHost(0, ReduceOp::kSum, &loss, 1);
+  EXPECT_EQ(s.code, kUnavailableCode);
+  EXPECT_THAT(s.text,
+              HasSubstr("all-reduce of group 0 (call 2 of rank 0): NCCL: all-reduce failed: "
+                        "remote process exited (planted); a peer has left"));
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(1));
+}
+
+TEST_F(NcclFaults, ACallThatNcclRefusesFailsAtOnce) {
+  const Comms comms = MakeThreadComms(2);
+  OnAllRanks(comms, [](Comm& comm) { World(comm); });
+  Plant(1, 1, "refuse");
+  std::vector<float> values(10, 1);
+  const BackendStatus s = comms[1]->AllGather(0, Row(values));
+  EXPECT_EQ(s.code, kFailedPreconditionCode);
+  EXPECT_THAT(s.text, HasSubstr("NCCL: all-gather failed"));
+  EXPECT_EQ(std::string(comms[1]->Barrier(0).text), s.text);
+}
+
+TEST_F(NcclFaults, AStartedCallThatHangsIsNamedByWaitOrTheNextCall) {
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 150}});
+  OnAllRanks(comms, [](Comm& comm) { World(comm); });
+  std::vector<float> values(1000, 1);
+  int64_t ticket = 0;
+  // Rank 1 does not come.
+  ASSERT_TRUE(comms[0]->Start(SumOf(0, values), &ticket).ok());
+  (void)comms[0]->Wait(ticket);  // the device waits; the host may go on
+  double loss = 1;
+  const BackendStatus s = comms[0]->AllReduceHost(0, ReduceOp::kSum, &loss, 1);
+  EXPECT_EQ(s.code, kDeadlineExceeded);
+  EXPECT_THAT(s.text, HasSubstr("all-reduce of group 0 (call 2 of rank 0): not done after 150 ms"));
+}
+
+TEST_F(NcclFaults, AnInterruptEndsWhatIsQueuedWithinATenthOfASecond) {
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 20000}});
+  OnAllRanks(comms, [](Comm& comm) { World(comm); });
+  Plant(0, 1, "late");
+  std::vector<float> values(10, 1);
+  ASSERT_TRUE(comms[0]->AllReduce(0, ReduceOp::kSum, Row(values)).ok());
+  BackendStatus status;
+  Clock::time_point ended;
+  std::thread waiting([&] {
+    double loss = 1;
+    status = comms[0]->AllReduceHost(0, ReduceOp::kSum, &loss, 1);
+    ended = Clock::now();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  const Clock::time_point interrupted = Clock::now();
+  comms[0]->Interrupt("the lease has run out");
+  waiting.join();
+  EXPECT_EQ(status.code, kAborted);
+  EXPECT_THAT(status.text, HasSubstr("the lease has run out"));
+  EXPECT_LT(ended - interrupted, std::chrono::milliseconds(100));
+}
+
+TEST(Nccl, OpeningEndsByItsOwnDeadlineWhereARankDoesNotCome) {
+  const NcclLibrary* nccl = nullptr;
+  ASSERT_TRUE(LoadNccl(&nccl).ok());
+  ncclUniqueId id;
+  ASSERT_EQ(nccl->get_unique_id(&id), ncclSuccess);
+  cudaStream stream;
+  const CommOptions options = {.init_timeout_ms = 120, .timeout_ms = 60000, .world_size = 2};
+  std::unique_ptr<Comm> comm;
+  const BackendStatus s = OpenNcclComm(options, id, {.stream = &stream}, "a test", &comm);
+  EXPECT_EQ(s.code, kDeadlineExceeded);
+  EXPECT_THAT(s.text, HasSubstr("opening a communicator (call 1 of rank 0): not done after 120 ms; "
+                                "it needs rank 1"));
+  EXPECT_EQ(OpenComms(), 0);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,496 @@
+#include "worker/backend/cuda/nccl_comm.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <deque>
+#include <numeric>
+#include <vector>
+
+#include "worker/backend/cuda/call_watch.h"
+#include "worker/backend/cuda/combine.h"
+#include "worker/backend/cuda/cuda_status.h"
+#include "worker/backend/cuda/nccl_watch.h"
+#include "worker/backend/failure.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+constexpr int kHostValuesAtOnce = 64;  // of a host reduction, per rank
+constexpr int64_t kMostStarted = 64;   // calls whose ends are told apart
+
+struct Group {
+  ncclComm_t comm = nullptr;  // null: of one rank, or of none
+  std::vector<int> peers;     // the others, for messages
+};
+
+// Where calls are queued: one after the other, with a buffer for what other ranks send.
+struct Lane {
+  int index = 0;  // of NcclWatch
+  cudaStream_t stream = nullptr;
+  char* staging = nullptr;  // kNcclStagingBytes on the device
+};
+
+// One side of a message between members of a communicator.
+struct Piece {
+  bool send = false;
+  int peer = 0;
+  char* data = nullptr;
+  int64_t bytes = 0;
+};
+
+class NcclComm final : public Comm {
+ public:
+  NcclComm(const CommOptions& options, const NcclLibrary& nccl, const Queue& queue)
+      : rank_(options.rank),
+        world_size_(options.world_size),
+        rank_order_(options.rank_order),
+        nccl_(nccl),
+        queue_(queue),
+        calls_(options.rank, options.world_size, options.timeout_ms, CallWatch::Silence::kOfSome),
+        init_calls_(options.rank, options.world_size, options.init_timeout_ms,
+                    CallWatch::Silence::kOfSome),
+        watch_(nccl, calls_) {}
+
+  ~NcclComm() override {
+    Close();
+    for (cudaEvent_t event : done_) cudaEventDestroy(event);
+    if (ready_ != nullptr) cudaEventDestroy(ready_);
+    if (host_ != nullptr) cudaFreeHost(host_);
+    for (const Lane& lane : {main_, side_}) cudaFree(lane.staging);
+    if (side_.stream != nullptr) cudaStreamDestroy(side_.stream);
+  }
+
+  BackendStatus Open(const ncclUniqueId& id, const char* why) {
+    std::snprintf(description_, sizeof(description_), "NCCL %d.%d.%d: %s", nccl_.version / 10000,
+                  nccl_.version / 100 % 100, nccl_.version % 100, why);
+    if (BackendStatus s = Allocate(); !s.ok()) return s;
+    if (BackendStatus s = watch_.Start(); !s.ok()) return s;
+    Call call;
+    if (auto s = init_calls_.Begin("opening a communicator", -1, &call); !s.ok()) return s;
+    ncclConfig_t config = Config();
+    // Never blocks: a peer that does not come must not take this rank with it.
+    if (auto s = watch_.Run(
+            call, nullptr,
+            [&] { return nccl_.comm_init_rank_config(&world_, world_size_, id, rank_, &config); });
+        !s.ok()) {
+      return s;
+    }
+    watch_.Add(world_);
+    world_peers_ = Others(world_size_);
+    return watch_.Settle(call, world_, world_peers_);
+  }
+
+  int rank() const override { return rank_; }
+  int world_size() const override { return world_size_; }
+  const char* description() const override { return description_; }
+
+  BackendStatus NewGroup(int /*color*/, const int* ranks, int count, int* group) override {
+    Call call;
+    if (BackendStatus s = Begin("making a group", -1, &call); !s.ok()) return s;
+    if (BackendStatus s = calls_.NewGroup(ranks, count, group); !s.ok()) return s;
+    Group& made = groups_.emplace_back();
+    for (int i = 0; i < count; ++i) {
+      if (ranks[i] != rank_) made.peers.push_back(ranks[i]);
+    }
+    // A group of one needs no communicator, but takes part in making those of the others.
+    ncclConfig_t config = Config();
+    config.splitShare = 1;
+    const int color = count > 1 ? ranks[0] : NCCL_SPLIT_NOCOLOR;
+    if (auto s =
+            watch_.Run(call, world_,
+                       [&] { return nccl_.comm_split(world_, color, rank_, &made.comm, &config); });
+        !s.ok()) {
+      return s;
+    }
+    // The new one is there when the old one is through, and ready when it says so itself.
+    if (BackendStatus s = watch_.Settle(call, world_, world_peers_); !s.ok()) return s;
+    if (count <= 1) return {};
+    const BackendStatus there = calls_.Wait(call, [&](std::vector<int>* silent) {
+      *silent = made.peers;
+      return std::atomic_ref<ncclComm_t>(made.comm).load() != nullptr;
+    });
+    if (!there.ok()) return Broken(there);
+    watch_.Add(made.comm);
+    return Broken(watch_.Settle(call, made.comm, made.peers));
+  }
+
+  BackendStatus AllReduce(int group, ReduceOp op, View data) override {
+    return Collect({CollectiveKind::kAllReduce, group, op, data}, main_, nullptr);
+  }
+  BackendStatus ReduceScatter(int group, ReduceOp op, View data) override {
+    return Collect({CollectiveKind::kReduceScatter, group, op, data}, main_, nullptr);
+  }
+  BackendStatus AllGather(int group, View data) override {
+    return Collect({CollectiveKind::kAllGather, group, ReduceOp::kSum, data}, main_, nullptr);
+  }
+
+  // On a stream beside the device's, which waits for what is there now.
+  BackendStatus Start(const CollectiveCall& collective, int64_t* ticket) override {
+    const cudaEvent_t done = done_[static_cast<size_t>((started_ + 1) % kMostStarted)];
+    Note(cudaEventRecord(ready_, queue_.stream), "recording an event");
+    Note(cudaStreamWaitEvent(side_.stream, ready_, 0), "waiting for an event");
+    if (BackendStatus s = Collect(collective, side_, done); !s.ok()) return s;
+    *ticket = ++started_;
+    return {};
+  }
+  BackendStatus Wait(int64_t ticket) override {
+    if (ticket == 0) return {};
+    if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
+    if (ticket < 0 || ticket > started_) {
+      return Failure(kInvalidArgument, "ticket %lld is not of the %lld calls started",
+                     static_cast<long long>(ticket), static_cast<long long>(started_));
+    }
+    // Of the ring, a later call has the event of one that is long past; then that is waited for.
+    const cudaEvent_t done = done_[static_cast<size_t>(ticket % kMostStarted)];
+    Note(cudaStreamWaitEvent(queue_.stream, done, 0), "waiting for an event");
+    if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
+    return Broken(device_failure_);
+  }
+
+  BackendStatus AllReduceHost(int group, ReduceOp op, double* values, int count) override {
+    Call call;
+    if (BackendStatus s = watch_.Drain(); !s.ok()) return Broken(s);
+    if (BackendStatus s = Begin("all-reduce", group, &call); !s.ok()) return s;
+    const Group& members = GroupOf(group);
+    if (members.comm == nullptr) return {};
+    const RankGroup& ranks = calls_.group(group);
+    for (int at = 0; at < count; at += kHostValuesAtOnce) {
+      const int size = std::min(kHostValuesAtOnce, count - at);
+      const int64_t part = size * static_cast<int64_t>(sizeof(double));
+      const auto own = static_cast<size_t>(part * ranks.position);
+      std::copy_n(values + at, size, host_);
+      Note(cudaMemcpyAsync(main_.staging + own, host_, static_cast<size_t>(part),
+                           cudaMemcpyHostToDevice, queue_.stream),
+           call.name);
+      if (auto s = Gather(call, main_, main_.staging, part); !s.ok()) return Broken(s);
+      Note(cudaMemcpyAsync(host_, main_.staging, static_cast<size_t>(part * ranks.size()),
+                           cudaMemcpyDeviceToHost, queue_.stream),
+           call.name);
+      if (BackendStatus s = WaitFor(call); !s.ok()) return s;
+      std::copy_n(host_, size, values + at);
+      for (int i = 1; i < ranks.size(); ++i) {
+        CombineHost(op, host_ + static_cast<int64_t>(i) * size, size, values + at);
+      }
+    }
+    return {};
+  }
+
+  BackendStatus Exchange(const Transfer* transfers, int count) override {
+    Call call;
+    if (BackendStatus s = Begin("exchange", -1, &call); !s.ok()) return s;
+    std::vector<Piece> pieces;
+    std::vector<int> peers;
+    for (int i = 0; i < count; ++i) {
+      const Transfer& transfer = transfers[i];
+      if (transfer.peer < 0 || transfer.peer >= world_size_) {
+        return Broken(Failure(kInvalidArgument, "exchange: peer %d is not in the world of %d",
+                              transfer.peer, world_size_));
+      }
+      if (transfer.data.bytes() == 0) continue;
+      pieces.push_back({transfer.send, transfer.peer, static_cast<char*>(transfer.data.data),
+                        transfer.data.bytes()});
+      peers.push_back(transfer.peer);
+    }
+    if (pieces.empty()) return {};
+    if (BackendStatus s = Move(call, main_, world_, pieces, peers); !s.ok()) return Broken(s);
+    return Broken(watch_.Queued(call, main_.index, main_.stream, nullptr, peers));
+  }
+
+  // Ends when the device is through with what was queued before, on all ranks.
+  BackendStatus Barrier(int group) override {
+    Call call;
+    if (BackendStatus s = watch_.Drain(); !s.ok()) return Broken(s);
+    if (BackendStatus s = Begin("barrier", group, &call); !s.ok()) return s;
+    if (GroupOf(group).comm != nullptr) {
+      if (auto s = Gather(call, main_, main_.staging, 1); !s.ok()) return Broken(s);
+    }
+    return WaitFor(call);
+  }
+
+  void Interrupt(const char* why) override {
+    calls_.Interrupt(why);
+    watch_.Fail(Failure(kAborted, "interrupted: %s", why));
+  }
+
+ private:
+  BackendStatus Allocate() {
+    const auto staging = static_cast<size_t>(kNcclStagingBytes);
+    const size_t values = static_cast<size_t>(kHostValuesAtOnce) * static_cast<size_t>(world_size_);
+    main_.stream = queue_.stream;
+    Note(cudaMalloc(&main_.staging, staging), "allocating a staging buffer");
+    Note(cudaMalloc(&side_.staging, staging), "allocating a staging buffer");
+    Note(cudaMallocHost(reinterpret_cast<void**>(&host_), values * sizeof(double)),
+         "allocating pinned memory");
+    int least = 0;
+    int greatest = 0;  // before what computes: its kernels are few and others wait for them
+    Note(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
+    Note(cudaStreamCreateWithPriority(&side_.stream, cudaStreamNonBlocking, greatest),
+         "making a stream");
+    Note(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming), "making an event");
+    for (int64_t i = 0; i < kMostStarted; ++i) {
+      cudaEvent_t event = nullptr;
+      Note(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+      done_.push_back(event);
+    }
+    return device_failure_;
+  }
+
+  static ncclConfig_t Config() {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    return config;
+  }
+
+  std::vector<int> Others(int count) const {
+    std::vector<int> ranks(static_cast<size_t>(count));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    std::erase(ranks, rank_);
+    return ranks;
+  }
+
+  const Group& GroupOf(int group) const { return groups_[static_cast<size_t>(group)]; }
+
+  // What the watch has seen meanwhile comes first.
+  BackendStatus Begin(const char* name, int group, Call* call) {
+    const BackendStatus begun = calls_.Begin(name, group, call);
+    if (begun.code == kAborted) return begun;
+    if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
+    return begun;
+  }
+
+  // Queues it on `lane`, with the event `done` (or none) behind it.
+  BackendStatus Collect(const CollectiveCall& collective, const Lane& lane, cudaEvent_t done) {
+    constexpr const char* kNames[] = {"all-reduce", "reduce-scatter", "all-gather"};
+    const View data = collective.data;
+    const bool reduces = collective.kind != CollectiveKind::kAllGather;
+    Call call;
+    if (auto s = Begin(kNames[static_cast<int>(collective.kind)], collective.group, &call);
+        !s.ok()) {
+      return s;
+    }
+    if (collective.kind != CollectiveKind::kAllReduce) {
+      if (auto s = calls_.CheckRanges(call, data.elements()); !s.ok()) return s;
+    }
+    if (reduces && data.dtype != DType::kF32 && data.dtype != DType::kBf16 &&
+        data.dtype != DType::kF16) {
+      return Failure(kInvalidArgument, "%s: only f32, bf16 and f16 are reduced", call.name);
+    }
+    const bool moves = GroupOf(call.group).comm != nullptr && data.elements() > 0;
+    if (moves) {
+      if (auto s = Broken(Move(call, lane, collective)); !s.ok()) return s;
+    }
+    if (!device_failure_.ok()) return Broken(device_failure_);
+    if (!moves && done == nullptr) return {};
+    return Broken(watch_.Queued(call, lane.index, lane.stream, done, GroupOf(call.group).peers));
+  }
+
+  BackendStatus Move(const Call& call, const Lane& lane, const CollectiveCall& collective) {
+    const View data = collective.data;
+    const RankGroup& ranks = calls_.group(call.group);
+    if (collective.kind == CollectiveKind::kAllGather) {
+      return Gather(call, lane, static_cast<char*>(data.data), data.bytes() / ranks.size());
+    }
+    const bool scatters = collective.kind == CollectiveKind::kReduceScatter;
+    if (rank_order_ || collective.op != ReduceOp::kSum || data.dtype != DType::kF32) {
+      return scatters ? ReduceScatterByRank(call, lane, collective.op, data)
+                      : AllReduceByRank(call, lane, collective.op, data);
+    }
+    ncclComm_t comm = GroupOf(call.group).comm;
+    auto* const values = static_cast<float*>(data.data);
+    const auto count = static_cast<size_t>(data.elements());
+    if (!scatters) {
+      return Enter(call, [&] {
+        return nccl_.all_reduce(values, values, count, ncclFloat32, ncclSum, comm, lane.stream);
+      });
+    }
+    const size_t part = count / static_cast<size_t>(ranks.size());
+    float* const own = values + part * static_cast<size_t>(ranks.position);
+    return Enter(call, [&] {
+      return nccl_.reduce_scatter(values, own, part, ncclFloat32, ncclSum, comm, lane.stream);
+    });
+  }
+
+  // Remembers a failure: all later calls return the first.
+  BackendStatus Broken(const BackendStatus& status) {
+    return status.ok() ? status : calls_.Break(watch_.Fail(status));
+  }
+
+  void Note(cudaError_t code, const char* what) {
+    if (device_failure_.ok()) device_failure_ = FromCuda(code, what);
+  }
+
+  // One call into NCCL on the group's communicator, until NCCL has taken it.
+  template <typename Call_>
+  BackendStatus Enter(const Call& call, const Call_& enter) {
+    const Group& members = GroupOf(call.group);
+    if (BackendStatus s = watch_.Run(call, members.comm, enter); !s.ok()) return s;
+    return watch_.Settle(call, members.comm, members.peers);
+  }
+
+  BackendStatus WaitFor(const Call& call) {
+    const std::vector<int>& peers = GroupOf(call.group).peers;
+    if (!device_failure_.ok()) return Broken(device_failure_);
+    return Broken(watch_.WaitForStream(call, main_.stream, peers));
+  }
+
+  // Each rank's `part` bytes of `data`, to all.
+  BackendStatus Gather(const Call& call, const Lane& lane, char* data, int64_t part) {
+    const int position = calls_.group(call.group).position;
+    return Enter(call, [&] {
+      return nccl_.all_gather(data + part * position, data, static_cast<size_t>(part), ncclUint8,
+                              GroupOf(call.group).comm, lane.stream);
+    });
+  }
+
+  BackendStatus Move(const Call& call, const Lane& lane, ncclComm_t comm,
+                     const std::vector<Piece>& pieces, const std::vector<int>& peers) {
+    if (pieces.empty()) return {};
+    const BackendStatus entered = watch_.Run(call, comm, [&] {
+      ncclResult_t code = nccl_.group_start();
+      for (const Piece& piece : pieces) {
+        if (code != ncclSuccess && code != ncclInProgress) break;
+        const auto bytes = static_cast<size_t>(piece.bytes);
+        code = piece.send ? nccl_.send(piece.data, bytes, ncclUint8, piece.peer, comm, lane.stream)
+                          : nccl_.recv(piece.data, bytes, ncclUint8, piece.peer, comm, lane.stream);
+      }
+      const ncclResult_t ended = nccl_.group_end();
+      return code == ncclSuccess || code == ncclInProgress ? ended : code;
+    });
+    return entered.ok() ? watch_.Settle(call, comm, peers) : entered;
+  }
+  BackendStatus MoveInGroup(const Call& call, const Lane& lane, const std::vector<Piece>& pieces) {
+    const Group& members = GroupOf(call.group);
+    return Move(call, lane, members.comm, pieces, members.peers);
+  }
+
+  // Bytes of one rank's slice, so that those of all fit into the staging buffer.
+  int64_t SliceBytes(const RankGroup& ranks) const {
+    return kNcclStagingBytes / ranks.size() / kAlignment * kAlignment;
+  }
+
+  // own = the slices of all ranks, combined in their order; those of the others lie in the staging
+  // buffer, `slice` bytes apart. As many at a time as the kernel takes; the sum so far waits where
+  // this rank's slice would be.
+  void Combine(const Lane& lane, ReduceOp op, DType dtype, const RankGroup& ranks, int64_t slice,
+               char* own, int64_t bytes) {
+    char* const so_far = lane.staging + slice * ranks.position;
+    std::vector<const void*> sources;
+    for (int i = 0; i < ranks.size(); ++i) {
+      sources.push_back(i == ranks.position ? own : lane.staging + slice * i);
+      const bool last = i + 1 == ranks.size();
+      if (!last && sources.size() < kMostLocalRanks) continue;
+      Note(QueueCombine(lane.stream, op, dtype, sources.data(), static_cast<int>(sources.size()),
+                        last ? own : so_far, bytes / ElementBytes(dtype)),
+           "a reduction");
+      sources = {so_far};
+    }
+  }
+
+  // In segments: each rank combines its slice of one, then all take the others' slices.
+  BackendStatus AllReduceByRank(const Call& call, const Lane& lane, ReduceOp op, View data) {
+    const RankGroup& ranks = calls_.group(call.group);
+    const int64_t slice = SliceBytes(ranks);
+    auto* const bytes = static_cast<char*>(data.data);
+    for (int64_t at = 0; at < data.bytes(); at += slice * ranks.size()) {
+      const int64_t segment = std::min(slice * ranks.size(), data.bytes() - at);
+      const int64_t even = (segment + ranks.size() - 1) / ranks.size();
+      const int64_t part = (even + kAlignment - 1) / kAlignment * kAlignment;
+      const auto range = [&](int i) {
+        const int64_t first = std::min(part * i, segment);
+        return Piece{true, i, bytes + at + first, std::min(part, segment - first)};
+      };
+      const Piece own = range(ranks.position);
+      std::vector<Piece> out;
+      std::vector<Piece> back;
+      for (int i = 0; i < ranks.size(); ++i) {
+        if (i == ranks.position) continue;
+        Piece other = range(i);
+        if (other.bytes > 0) out.push_back(other);
+        if (own.bytes > 0) out.push_back({false, i, lane.staging + slice * i, own.bytes});
+        if (own.bytes > 0) back.push_back({true, i, own.data, own.bytes});
+        other.send = false;
+        if (other.bytes > 0) back.push_back(other);
+      }
+      if (BackendStatus s = MoveInGroup(call, lane, out); !s.ok()) return s;
+      Combine(lane, op, data.dtype, ranks, slice, own.data, own.bytes);
+      if (BackendStatus s = MoveInGroup(call, lane, back); !s.ok()) return s;
+    }
+    return {};
+  }
+
+  BackendStatus ReduceScatterByRank(const Call& call, const Lane& lane, ReduceOp op, View data) {
+    const RankGroup& ranks = calls_.group(call.group);
+    const int64_t slice = SliceBytes(ranks);
+    const int64_t part = data.bytes() / ranks.size();
+    auto* const bytes = static_cast<char*>(data.data);
+    for (int64_t at = 0; at < part; at += slice) {
+      const int64_t size = std::min(slice, part - at);
+      std::vector<Piece> pieces;
+      for (int i = 0; i < ranks.size(); ++i) {
+        if (i == ranks.position) continue;
+        pieces.push_back({true, i, bytes + part * i + at, size});
+        pieces.push_back({false, i, lane.staging + slice * i, size});
+      }
+      if (BackendStatus s = MoveInGroup(call, lane, pieces); !s.ok()) return s;
+      Combine(lane, op, data.dtype, ranks, slice, bytes + part * ranks.position + at, size);
+    }
+    return {};
+  }
+
+  // Orderly, if nothing has failed: all ranks come here.
+  void Close() {
+    const bool orderly = watch_.failure().ok();
+    std::vector<ncclComm_t> comms = watch_.Stop();
+    if (!orderly) return;
+    std::reverse(comms.begin(), comms.end());  // groups before the world they share with
+    Call call;
+    (void)init_calls_.Begin("closing a communicator", -1, &call);
+    for (ncclComm_t comm : comms) {
+      nccl_.comm_finalize(comm);
+      const BackendStatus through = init_calls_.Wait(call, [&](std::vector<int>*) {
+        ncclResult_t state = ncclSuccess;
+        nccl_.comm_get_async_error(comm, &state);
+        return state != ncclInProgress;
+      });
+      through.ok() ? nccl_.comm_destroy(comm) : nccl_.comm_abort(comm);
+    }
+  }
+
+  const int rank_;
+  const int world_size_;
+  const bool rank_order_;
+  const NcclLibrary& nccl_;
+  const Queue queue_;
+  CallWatch calls_;
+  CallWatch init_calls_;  // with the longer time of the beginning and the end
+  NcclWatch watch_;
+  // For exchanges alone: their order among the collectives differs from stage to stage, and ranks
+  // must use a communicator in one order.
+  ncclComm_t world_ = nullptr;
+  std::vector<int> world_peers_;
+  std::deque<Group> groups_;  // by round; NCCL writes into them
+  Lane main_ = {.index = 0};  // the device's own stream
+  Lane side_ = {.index = 1};  // of what Start() starts
+  double* host_ = nullptr;    // pinned, kHostValuesAtOnce per rank
+  int64_t started_ = 0;
+  cudaEvent_t ready_ = nullptr;
+  std::vector<cudaEvent_t> done_;  // of the last kMostStarted calls that were started
+  BackendStatus device_failure_;
+  char description_[160] = {};
+};
+
+}  // namespace
+
+BackendStatus OpenNcclComm(const CommOptions& options, const ncclUniqueId& id, const Queue& queue,
+                           const char* why, std::unique_ptr<Comm>* comm) {
+  const NcclLibrary* nccl = nullptr;
+  if (BackendStatus s = LoadNccl(&nccl); !s.ok()) return s;
+  auto opened = std::make_unique<NcclComm>(options, *nccl, queue);
+  if (BackendStatus s = opened->Open(id, why); !s.ok()) return s;
+  *comm = std::move(opened);
+  return {};
+}
+
+}  // namespace weft
