@@ -22,6 +22,7 @@ pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 # CPU backend. The openmp flavour of OpenBLAS: the pthread one and libgomp spin against each other.
 pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
 find_package(MPI REQUIRED COMPONENTS C)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
 
 # CUDA backend: built when a toolkit with NCCL is found (nvcc on PATH is enough).
 find_program(WEFT_NVCC nvcc)

@@ -227,44 +227,57 @@ const int32_t* OfSequence(const int32_t* first_visible, const AttentionShape& sh
   return first_visible == nullptr ? nullptr : first_visible + sequence * shape.query_len();
 }
 
-}  // namespace
-
-template <>
-void AttentionForwardOf<float>(const AttentionShape& shape, const int32_t* first_visible,
-                               const AttentionViews& views, float* scratch) {
-  const Geometry geometry = GeometryOf(shape);
-  for (int64_t sequence = 0; sequence < shape.batch; ++sequence) {
-    for (int64_t head = 0; head < shape.heads; ++head) {
-      const HeadOffsets at = OffsetsOf(shape, sequence, head);
-      const AttentionViews here = {views.q + at.q, views.k + at.kv, views.v + at.kv, views.o + at.q,
-                                   views.lse + at.lse};
-      ForEachTileOfQueries(
-          shape, OfSequence(first_visible, shape, sequence),
-          [&](const Queries& rows) { ForwardRows(geometry, rows, here, scratch); });
+// Calls `work` with the sequence and the head of each query head of a part, in order.
+template <typename Work>
+void ForEachHead(const AttentionShape& shape, const KvHeads& part, const Work& work) {
+  const int64_t sharing = shape.heads / shape.kv_heads;
+  for (int64_t at = part.first; at < part.end; ++at) {
+    for (int64_t i = 0; i < sharing; ++i) {
+      work(at / shape.kv_heads, at % shape.kv_heads * sharing + i);
     }
   }
 }
 
+void ZeroRows(float* first, int64_t rows, int64_t stride, int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row) std::fill_n(first + row * stride, cols, 0.0F);
+}
+
+}  // namespace
+
 template <>
-void AttentionBackwardOf<float>(const AttentionShape& shape, const int32_t* first_visible,
-                                const AttentionGradientViews& views, float* scratch) {
+void AttentionForwardOf<float>(const AttentionShape& shape, const KvHeads& part,
+                               const int32_t* first_visible, const AttentionViews& views,
+                               float* scratch) {
+  const Geometry geometry = GeometryOf(shape);
+  ForEachHead(shape, part, [&](int64_t sequence, int64_t head) {
+    const HeadOffsets at = OffsetsOf(shape, sequence, head);
+    const AttentionViews here = {views.q + at.q, views.k + at.kv, views.v + at.kv, views.o + at.q,
+                                 views.lse + at.lse};
+    ForEachTileOfQueries(shape, OfSequence(first_visible, shape, sequence),
+                         [&](const Queries& rows) { ForwardRows(geometry, rows, here, scratch); });
+  });
+}
+
+template <>
+void AttentionBackwardOf<float>(const AttentionShape& shape, const KvHeads& part,
+                                const int32_t* first_visible, const AttentionGradientViews& views,
+                                float* scratch) {
   const Geometry geometry = GeometryOf(shape);
   float* const dscores = scratch + AttentionScratchElements(shape) / 2;
-  const int64_t kv_elements = shape.batch * shape.seq_len * geometry.kv_stride;
-  // Keys that no query here sees get no gradient, so all start from nothing.
-  std::fill_n(views.dk, kv_elements, 0.0F);
-  std::fill_n(views.dv, kv_elements, 0.0F);
-  for (int64_t sequence = 0; sequence < shape.batch; ++sequence) {
-    for (int64_t head = 0; head < shape.heads; ++head) {
-      const HeadOffsets at = OffsetsOf(shape, sequence, head);
-      const AttentionGradientViews here = {views.q + at.q,  views.k + at.kv,    views.v + at.kv,
-                                           views.o + at.q,  views.lse + at.lse, views.dout + at.q,
-                                           views.dq + at.q, views.dk + at.kv,   views.dv + at.kv};
-      ForEachTileOfQueries(
-          shape, OfSequence(first_visible, shape, sequence),
-          [&](const Queries& rows) { BackwardRows(geometry, rows, here, scratch, dscores); });
+  ForEachHead(shape, part, [&](int64_t sequence, int64_t head) {
+    const HeadOffsets at = OffsetsOf(shape, sequence, head);
+    const AttentionGradientViews here = {views.q + at.q,  views.k + at.kv,    views.v + at.kv,
+                                         views.o + at.q,  views.lse + at.lse, views.dout + at.q,
+                                         views.dq + at.q, views.dk + at.kv,   views.dv + at.kv};
+    if (head % (shape.heads / shape.kv_heads) == 0) {
+      // Keys that no query here sees get no gradient, so all start from nothing.
+      ZeroRows(here.dk, shape.seq_len, geometry.kv_stride, geometry.dim);
+      ZeroRows(here.dv, shape.seq_len, geometry.kv_stride, geometry.dim);
     }
-  }
+    ForEachTileOfQueries(
+        shape, OfSequence(first_visible, shape, sequence),
+        [&](const Queries& rows) { BackwardRows(geometry, rows, here, scratch, dscores); });
+  });
 }
 
 }  // namespace weft

@@ -1,16 +1,17 @@
 #include "worker/backend/cpu/device_cpu.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <climits>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
+#include <vector>
 
 #include "worker/backend/cpu/kernels.h"
 #include "worker/backend/cpu/matmul.h"
 #include "worker/backend/cpu/memory.h"
 #include "worker/backend/cpu/narrow_matmul.h"
+#include "worker/backend/cpu/threads.h"
 #include "worker/backend/failure.h"
 
 namespace weft {
@@ -23,9 +24,19 @@ T* Data(View x) {
 float* Floats(View x) {
   return Data<float>(x);
 }
+char* Byte(View x, int64_t element) {
+  return Data<char>(x) + element * ElementBytes(x.dtype);
+}
+template <typename T>
+T* Row(View x, int64_t row) {
+  return Data<T>(x) + row * x.cols;
+}
 const int32_t* Ids(View x) {
   return static_cast<const int32_t*>(x.data);
 }
+
+// Loops are cut at multiples of so many elements: whole vectors, whole lines of the cache.
+constexpr int64_t kVectorElements = 64;
 
 bool IsElement(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF16;
@@ -51,9 +62,8 @@ bool SameShape(View x, View y) {
 // (Internal), nothing is touched, and it shows at the next Synchronize().
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(const DeviceOptions& options) {
-    SetMatMulThreads(std::max(1, options.threads));
-    _mm_setcsr(_mm_getcsr() | 0x8040);  // FTZ, DAZ
+  explicit CpuDevice(const DeviceOptions& options) : threads_(std::max(1, options.threads)) {
+    SetMatMulThreads(threads_.count());
   }
 
   void* Allocate(int64_t bytes) override { return MapMemory(bytes); }
@@ -95,7 +105,9 @@ class CpuDevice final : public Device {
   }
 
   void Zero(View x) override {
-    if (x.elements() > 0) std::memset(x.data, 0, static_cast<size_t>(x.bytes()));
+    ForElements(x, [&](int64_t first, int64_t count) {
+      std::memset(Byte(x, first), 0, static_cast<size_t>(count * ElementBytes(x.dtype)));
+    });
   }
   void Copy(View to, View from) override {
     const bool same = to.dtype == from.dtype;
@@ -113,26 +125,35 @@ class CpuDevice final : public Device {
     if (!Require(IsActivation(x) && IsVector(y, x.elements(), x.dtype), "Add", y)) return;
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
-      AddInto(Data<T>(x), Data<T>(y), y.elements());
+      ForElements(x, [&](int64_t first, int64_t count) {
+        AddInto(Data<T>(x) + first, Data<T>(y) + first, count);
+      });
     });
   }
   void Scale(View x, double factor) override {
     if (!Require(IsActivation(x), "Scale", x)) return;
     WithElement(x.dtype, [&](auto element) {
-      ScaleBy(static_cast<float>(factor), Data<decltype(element)>(x), x.elements());
+      ForElements(x, [&](int64_t first, int64_t count) {
+        ScaleBy(static_cast<float>(factor), Data<decltype(element)>(x) + first, count);
+      });
     });
   }
   void AddBias(View bias, View x) override {
     if (!Require(IsActivation(x) && IsVector(bias, x.cols, x.dtype), "AddBias", x)) return;
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
-      AddBiasRows(Data<T>(bias), Data<T>(x), x.rows, x.cols);
+      ForRows(x, [&](int64_t first, int64_t rows) {
+        AddBiasRows(Data<T>(bias), Row<T>(x, first), rows, x.cols);
+      });
     });
   }
   void BiasGradient(View dy, View dbias) override {
     if (!Require(IsActivation(dy) && IsVector(dbias, dy.cols), "BiasGradient", dy)) return;
     WithElement(dy.dtype, [&](auto element) {
-      SumRowsInto(Data<decltype(element)>(dy), Floats(dbias), dy.rows, dy.cols);
+      ForCols(dy, [&](int64_t first, int64_t cols) {
+        SumRowsInto(Data<decltype(element)>(dy) + first, dy.cols, Floats(dbias) + first, dy.rows,
+                    cols);
+      });
     });
   }
 
@@ -146,8 +167,10 @@ class CpuDevice final : public Device {
     }
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
-      LayerNormRows(Data<T>(x), Data<T>(weight), Data<T>(bias), eps, Data<T>(y), Floats(mean),
-                    Floats(rstd), x.rows, x.cols);
+      ForRows(x, [&](int64_t first, int64_t rows) {
+        LayerNormRows(Row<T>(x, first), Data<T>(weight), Data<T>(bias), eps, Row<T>(y, first),
+                      Floats(mean) + first, Floats(rstd) + first, rows, x.cols);
+      });
     });
   }
   void LayerNormGradient(View dy, View x, View weight, View mean, View rstd, View dx, View dweight,
@@ -160,10 +183,16 @@ class CpuDevice final : public Device {
     }
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
-      LayerNormWeightGradient(Data<T>(dy), Data<T>(x), Floats(mean), Floats(rstd), Floats(dweight),
-                              Floats(dbias), x.rows, x.cols);
-      LayerNormInputGradient(Data<T>(dy), Data<T>(x), Data<T>(weight), Floats(mean), Floats(rstd),
-                             Data<T>(dx), x.rows, x.cols);
+      ForCols(x, [&](int64_t first, int64_t cols) {
+        LayerNormWeightGradient(Data<T>(dy) + first, Data<T>(x) + first, x.cols, Floats(mean),
+                                Floats(rstd), Floats(dweight) + first, Floats(dbias) + first,
+                                x.rows, cols);
+      });
+      ForRows(x, [&](int64_t first, int64_t rows) {
+        LayerNormInputGradient(Row<T>(dy, first), Row<T>(x, first), Data<T>(weight),
+                               Floats(mean) + first, Floats(rstd) + first, Row<T>(dx, first), rows,
+                               x.cols);
+      });
     });
   }
 
@@ -174,7 +203,10 @@ class CpuDevice final : public Device {
     }
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
-      RmsNormRows(Data<T>(x), Data<T>(weight), eps, Data<T>(y), Floats(rstd), x.rows, x.cols);
+      ForRows(x, [&](int64_t first, int64_t rows) {
+        RmsNormRows(Row<T>(x, first), Data<T>(weight), eps, Row<T>(y, first), Floats(rstd) + first,
+                    rows, x.cols);
+      });
     });
   }
   void RmsNormGradient(View dy, View x, View weight, View rstd, View dx, View dweight) override {
@@ -185,9 +217,14 @@ class CpuDevice final : public Device {
     }
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
-      RmsNormWeightGradient(Data<T>(dy), Data<T>(x), Floats(rstd), Floats(dweight), x.rows, x.cols);
-      RmsNormInputGradient(Data<T>(dy), Data<T>(x), Data<T>(weight), Floats(rstd), Data<T>(dx),
-                           x.rows, x.cols);
+      ForCols(x, [&](int64_t first, int64_t cols) {
+        RmsNormWeightGradient(Data<T>(dy) + first, Data<T>(x) + first, x.cols, Floats(rstd),
+                              Floats(dweight) + first, x.rows, cols);
+      });
+      ForRows(x, [&](int64_t first, int64_t rows) {
+        RmsNormInputGradient(Row<T>(dy, first), Row<T>(x, first), Data<T>(weight),
+                             Floats(rstd) + first, Row<T>(dx, first), rows, x.cols);
+      });
     });
   }
 
@@ -208,14 +245,18 @@ class CpuDevice final : public Device {
     if (!Require(SameShape(x, y), "Gelu", x)) return;
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
-      GeluForward(Data<T>(x), Data<T>(y), x.elements());
+      ForElements(x, [&](int64_t first, int64_t count) {
+        GeluForward(Data<T>(x) + first, Data<T>(y) + first, count);
+      });
     });
   }
   void GeluGradient(View dy, View x, View dx) override {
     if (!Require(SameShape(x, dy) && SameShape(x, dx), "GeluGradient", x)) return;
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
-      GeluBackward(Data<T>(dy), Data<T>(x), Data<T>(dx), x.elements());
+      ForElements(x, [&](int64_t first, int64_t count) {
+        GeluBackward(Data<T>(dy) + first, Data<T>(x) + first, Data<T>(dx) + first, count);
+      });
     });
   }
 
@@ -223,7 +264,9 @@ class CpuDevice final : public Device {
     if (!Require(SameShape(gate, up) && SameShape(gate, y), "SwiGlu", gate)) return;
     WithElement(gate.dtype, [&](auto element) {
       using T = decltype(element);
-      SwiGluForward(Data<T>(gate), Data<T>(up), Data<T>(y), gate.elements());
+      ForElements(gate, [&](int64_t first, int64_t count) {
+        SwiGluForward(Data<T>(gate) + first, Data<T>(up) + first, Data<T>(y) + first, count);
+      });
     });
   }
   void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
@@ -234,8 +277,10 @@ class CpuDevice final : public Device {
     }
     WithElement(gate.dtype, [&](auto element) {
       using T = decltype(element);
-      SwiGluBackward(Data<T>(dy), Data<T>(gate), Data<T>(up), Data<T>(dgate), Data<T>(dup),
-                     gate.elements());
+      ForElements(gate, [&](int64_t first, int64_t count) {
+        SwiGluBackward(Data<T>(dy) + first, Data<T>(gate) + first, Data<T>(up) + first,
+                       Data<T>(dgate) + first, Data<T>(dup) + first, count);
+      });
     });
   }
 
@@ -279,9 +324,11 @@ class CpuDevice final : public Device {
     }
     WithElement(q.dtype, [&](auto element) {
       using T = decltype(element);
-      AttentionForwardOf<T>(shape, Ids(first_visible),
-                            {Data<T>(q), Data<T>(k), Data<T>(v), Data<T>(o), Floats(lse)},
-                            Floats(scratch));
+      ForKvHeads(shape, q.dtype, scratch, [&](const KvHeads& part, float* own_scratch) {
+        AttentionForwardOf<T>(shape, part, Ids(first_visible),
+                              {Data<T>(q), Data<T>(k), Data<T>(v), Data<T>(o), Floats(lse)},
+                              own_scratch);
+      });
     });
   }
   void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View first_visible,
@@ -294,17 +341,21 @@ class CpuDevice final : public Device {
     }
     WithElement(q.dtype, [&](auto element) {
       using T = decltype(element);
-      AttentionBackwardOf<T>(shape, Ids(first_visible),
-                             {Data<T>(q), Data<T>(k), Data<T>(v), Data<T>(o), Floats(lse),
-                              Data<T>(dout), Data<T>(dq), Data<T>(dk), Data<T>(dv)},
-                             Floats(scratch));
+      ForKvHeads(shape, q.dtype, scratch, [&](const KvHeads& part, float* own_scratch) {
+        AttentionBackwardOf<T>(shape, part, Ids(first_visible),
+                               {Data<T>(q), Data<T>(k), Data<T>(v), Data<T>(o), Floats(lse),
+                                Data<T>(dout), Data<T>(dq), Data<T>(dk), Data<T>(dv)},
+                               own_scratch);
+      });
     });
   }
 
   void RowMax(View logits, View row_max) override {
     if (!Require(IsActivation(logits) && IsVector(row_max, logits.rows), "RowMax", logits)) return;
     WithElement(logits.dtype, [&](auto element) {
-      RowMaxOf(Data<decltype(element)>(logits), Floats(row_max), logits.rows, logits.cols);
+      ForRows(logits, [&](int64_t first, int64_t rows) {
+        RowMaxOf(Row<decltype(element)>(logits, first), Floats(row_max) + first, rows, logits.cols);
+      });
     });
   }
   void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,
@@ -314,16 +365,22 @@ class CpuDevice final : public Device {
       return;
     }
     WithElement(logits.dtype, [&](auto element) {
-      RowSumExpOf(Data<decltype(element)>(logits), Floats(row_max), Ids(targets), first_id,
-                  Floats(row_sum), Floats(target_logit), logits.rows, logits.cols);
+      ForRows(logits, [&](int64_t first, int64_t rows) {
+        RowSumExpOf(Row<decltype(element)>(logits, first), Floats(row_max) + first,
+                    Ids(targets) + first, first_id, Floats(row_sum) + first,
+                    Floats(target_logit) + first, rows, logits.cols);
+      });
     });
   }
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
                        View logits) override {
     if (!Require(FitsRows(logits, row_max, row_sum, targets), "SoftmaxGradient", logits)) return;
     WithElement(logits.dtype, [&](auto element) {
-      SoftmaxGradientOf(Floats(row_max), Floats(row_sum), Ids(targets), first_id, scale,
-                        Data<decltype(element)>(logits), logits.rows, logits.cols);
+      ForRows(logits, [&](int64_t first, int64_t rows) {
+        SoftmaxGradientOf(Floats(row_max) + first, Floats(row_sum) + first, Ids(targets) + first,
+                          first_id, scale, Row<decltype(element)>(logits, first), rows,
+                          logits.cols);
+      });
     });
   }
   double LossSum(View row_max, View row_sum, View target_logit) override {
@@ -336,7 +393,8 @@ class CpuDevice final : public Device {
   }
   double SumOfSquares(View x) override {
     if (!Require(IsVector(x, x.elements()), "SumOfSquares", x)) return 0;
-    return SumOfSquaresOf(Floats(x), x.elements());
+    return SumInPieces(
+        x, [](const float* from, int64_t count) { return SumOfSquaresOf(from, count); });
   }
 
   void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
@@ -347,7 +405,10 @@ class CpuDevice final : public Device {
                  "Adamw", param)) {
       return;
     }
-    AdamwUpdate(adamw, Floats(gradient), Floats(param), Floats(exp_avg), Floats(exp_avg_sq), count);
+    ForElements(param, [&](int64_t first, int64_t size) {
+      AdamwUpdate(adamw, Floats(gradient) + first, Floats(param) + first, Floats(exp_avg) + first,
+                  Floats(exp_avg_sq) + first, size);
+    });
   }
   void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
     const int64_t count = param.elements();
@@ -355,7 +416,10 @@ class CpuDevice final : public Device {
                  "Lion", param)) {
       return;
     }
-    LionUpdate(lion, Floats(gradient), Floats(param), Floats(exp_avg), count);
+    ForElements(param, [&](int64_t first, int64_t size) {
+      LionUpdate(lion, Floats(gradient) + first, Floats(param) + first, Floats(exp_avg) + first,
+                 size);
+    });
   }
   void Sgd(double lr, double weight_decay, double gradient_scale, View gradient,
            View param) override {
@@ -363,7 +427,10 @@ class CpuDevice final : public Device {
                  param)) {
       return;
     }
-    SgdUpdate(lr, weight_decay, gradient_scale, Floats(gradient), Floats(param), param.elements());
+    ForElements(param, [&](int64_t first, int64_t size) {
+      SgdUpdate(lr, weight_decay, gradient_scale, Floats(gradient) + first, Floats(param) + first,
+                size);
+    });
   }
 
  private:
@@ -380,18 +447,63 @@ class CpuDevice final : public Device {
     if (failure_.ok()) failure_ = status;
   }
 
-  static void Convert(View to, View from) {
+  void Convert(View to, View from) {
     const View narrow = to.dtype == DType::kF32 ? from : to;
     WithElement(narrow.dtype, [&](auto element) {
       using T = decltype(element);
       if constexpr (!std::is_same_v<T, float>) {
-        if (to.dtype == DType::kF32) {
-          ConvertInto(Data<T>(from), Floats(to), to.elements());
-        } else {
-          ConvertInto(Floats(from), Data<T>(to), to.elements());
-        }
+        ForElements(to, [&](int64_t first, int64_t count) {
+          if (to.dtype == DType::kF32) {
+            ConvertInto(Data<T>(from) + first, Floats(to) + first, count);
+          } else {
+            ConvertInto(Floats(from) + first, Data<T>(to) + first, count);
+          }
+        });
       }
     });
+  }
+
+  template <typename Work>
+  void ForElements(View x, const Work& work) const {
+    threads_.ForEach(x.elements(), kVectorElements, 1, work);
+  }
+  template <typename Work>
+  void ForRows(View x, const Work& work) const {
+    threads_.ForEach(x.rows, 1, x.cols, work);
+  }
+  template <typename Work>
+  void ForCols(View x, const Work& work) const {
+    threads_.ForEach(x.cols, kVectorElements, x.rows, work);
+  }
+
+  // The first thread has the call's scratch, each of the others its own as large.
+  template <typename Work>
+  void ForKvHeads(const AttentionShape& shape, DType type, View scratch, const Work& work) {
+    const int64_t count = shape.batch * shape.kv_heads;
+    const int64_t pieces = std::min<int64_t>(threads_.count(), count);
+    const int64_t size = AttentionScratchElements(shape, type);
+    const auto others = static_cast<size_t>((pieces - 1) * size);
+    if (attention_scratch_.size() < others) attention_scratch_.resize(others);
+    threads_.Run(static_cast<int>(pieces), [&](int piece) {
+      work(KvHeads{count * piece / pieces, count * (piece + 1) / pieces},
+           piece == 0 ? Floats(scratch) : attention_scratch_.data() + (piece - 1) * size);
+    });
+  }
+
+  // A sum of sums over pieces, which the length alone cuts.
+  template <typename Sum>
+  double SumInPieces(View x, const Sum& sum) const {
+    constexpr int64_t kMostPieces = 64;
+    constexpr int64_t kLeast = 16384;
+    const int64_t size = std::max(kLeast, (x.elements() + kMostPieces - 1) / kMostPieces);
+    const int64_t pieces = (x.elements() + size - 1) / size;
+    double sums[kMostPieces];
+    threads_.ForEach(pieces, 1, size, [&](int64_t first, int64_t count) {
+      for (int64_t piece = first; piece < first + count; ++piece) {
+        sums[piece] = sum(Floats(x) + piece * size, std::min(size, x.elements() - piece * size));
+      }
+    });
+    return std::accumulate(sums, sums + pieces, 0.0);
   }
 
   static bool HoldsPositions(View positions, int64_t seq_len, int64_t cols, DType dtype) {
@@ -430,6 +542,8 @@ class CpuDevice final : public Device {
            IsVector(row_sum, logits.rows) && AreIds(targets, logits.rows);
   }
 
+  const Threads threads_;
+  std::vector<float> attention_scratch_;
   NarrowMatMul narrow_matmul_;
   BackendStatus failure_;
 };

@@ -1,5 +1,7 @@
 // The CPU device: the living definition of every operation of device.h. Matrix products by
-// OpenBLAS, the rest plain loops (kernels.h) on the calling thread.
+// OpenBLAS and oneDNN, the rest plain loops (kernels.h), all on as many threads as the options say:
+// the bits of what is not a product do not depend on how many these are. Attention takes scratch of
+// its own, as large as the caller's, for each thread but the first.
 //
 // The BLAS thread count is a setting of the whole process, taken from the last device opened.
 #pragma once
@@ -10,7 +12,8 @@
 
 namespace weft {
 
-// Flushes denormals (FTZ, DAZ) on the calling thread, which is the one that uses the device.
+// Flushes denormals (FTZ, DAZ) on the calling thread, which is the one that uses the device, and on
+// those that help it.
 std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options);
 
 }  // namespace weft

@@ -55,9 +55,9 @@ WEFT_CLONES void AddBiasRows(const T* bias, T* x, int64_t rows, int64_t cols) {
 }
 
 template <typename T>
-void SumRowsInto(const T* x, float* sums, int64_t rows, int64_t cols) {
+void SumRowsInto(const T* x, int64_t stride, float* sums, int64_t rows, int64_t cols) {
   for (int64_t col = 0; col < cols; col += kColumnBlock) {
-    SumColumnBlock(x + col, sums + col, rows, cols, std::min(kColumnBlock, cols - col));
+    SumColumnBlock(x + col, sums + col, rows, stride, std::min(kColumnBlock, cols - col));
   }
 }
 
@@ -114,12 +114,12 @@ WEFT_CLONES void RotateRows(const float* table, int64_t seq_len, int64_t head_di
   }
 }
 
-#define WEFT_INSTANTIATE(T)                                         \
-  template void AddInto<T, T>(const T*, T*, int64_t);               \
-  template void ScaleBy<T>(float, T*, int64_t);                     \
-  template void AddBiasRows<T>(const T*, T*, int64_t, int64_t);     \
-  template void SumRowsInto<T>(const T*, float*, int64_t, int64_t); \
-  template float MaximumOf<T>(const T*, int64_t);                   \
+#define WEFT_INSTANTIATE(T)                                                  \
+  template void AddInto<T, T>(const T*, T*, int64_t);                        \
+  template void ScaleBy<T>(float, T*, int64_t);                              \
+  template void AddBiasRows<T>(const T*, T*, int64_t, int64_t);              \
+  template void SumRowsInto<T>(const T*, int64_t, float*, int64_t, int64_t); \
+  template float MaximumOf<T>(const T*, int64_t);                            \
   template void RotateRows<T>(const float*, int64_t, int64_t, float, T*, int64_t, int64_t);
 WEFT_FOR_EACH_ELEMENT(WEFT_INSTANTIATE)
 #undef WEFT_INSTANTIATE

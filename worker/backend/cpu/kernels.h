@@ -1,5 +1,6 @@
 // The loops of the CPU backend, one family per .cc file, on plain pointers with shapes checked by
-// the caller (device_cpu.cc). Each is what device.h says of the operation of the same name.
+// the caller (device_cpu.cc), which also cuts them into pieces for threads. Each is what device.h
+// says of the operation of the same name.
 //
 // T is an element type of element.h; all tensors of a call have it, but for statistics, gradients
 // of parameters and optimizer state, which are float. Defined in the .cc files for all three types.
@@ -34,13 +35,15 @@ template <typename T>
 void ScaleBy(float factor, T* x, int64_t count);
 template <typename T>
 void AddBiasRows(const T* bias, T* x, int64_t rows, int64_t cols);
+// sums[c] += column c of x, whose rows are `stride` apart
 template <typename T>
-void SumRowsInto(const T* x, float* sums, int64_t rows, int64_t cols);  // sums[c] += column c
+void SumRowsInto(const T* x, int64_t stride, float* sums, int64_t rows, int64_t cols);
 double SumOfSquaresOf(const float* x, int64_t count);
 template <typename T>
 float MaximumOf(const T* x, int64_t count);  // ignores not-a-number
 
-// norm.cc: x, y, dx [N, D]; weight, bias [D]; mean, rstd [N]
+// norm.cc: x, y, dx [N, D]; weight, bias [D]; mean, rstd [N]. Gradients of weights also of a part
+// of the columns, of rows that are `stride` apart.
 template <typename T>
 void LayerNormRows(const T* x, const T* weight, const T* bias, double eps, T* y, float* mean,
                    float* rstd, int64_t rows, int64_t cols);
@@ -48,8 +51,9 @@ template <typename T>
 void LayerNormInputGradient(const T* dy, const T* x, const T* weight, const float* mean,
                             const float* rstd, T* dx, int64_t rows, int64_t cols);
 template <typename T>
-void LayerNormWeightGradient(const T* dy, const T* x, const float* mean, const float* rstd,
-                             float* dweight, float* dbias, int64_t rows, int64_t cols);
+void LayerNormWeightGradient(const T* dy, const T* x, int64_t stride, const float* mean,
+                             const float* rstd, float* dweight, float* dbias, int64_t rows,
+                             int64_t cols);
 
 // rms_norm.cc: as above, without mean and bias
 template <typename T>
@@ -59,8 +63,8 @@ template <typename T>
 void RmsNormInputGradient(const T* dy, const T* x, const T* weight, const float* rstd, T* dx,
                           int64_t rows, int64_t cols);
 template <typename T>
-void RmsNormWeightGradient(const T* dy, const T* x, const float* rstd, float* dweight, int64_t rows,
-                           int64_t cols);
+void RmsNormWeightGradient(const T* dy, const T* x, int64_t stride, const float* rstd,
+                           float* dweight, int64_t rows, int64_t cols);
 
 // elementwise.cc: x [N, cols] of heads of head_dim; table [seq_len, head_dim]; direction 1 or -1
 template <typename T>
@@ -95,9 +99,15 @@ struct AttentionViewsOf {
   float* lse;
 };
 using AttentionViews = AttentionViewsOf<float>;
+// Which pairs of a sequence and a kv head, counted by sequence, then head: they share nothing.
+struct KvHeads {
+  int64_t first = 0;
+  int64_t end = 0;
+};
 template <typename T>
-void AttentionForwardOf(const AttentionShape& shape, const int32_t* first_visible,
-                        const AttentionViewsOf<T>& views, float* scratch);
+void AttentionForwardOf(const AttentionShape& shape, const KvHeads& part,
+                        const int32_t* first_visible, const AttentionViewsOf<T>& views,
+                        float* scratch);
 template <typename T>
 struct AttentionGradientViewsOf {
   const T *q, *k, *v, *o;
@@ -107,15 +117,18 @@ struct AttentionGradientViewsOf {
 };
 using AttentionGradientViews = AttentionGradientViewsOf<float>;
 template <typename T>
-void AttentionBackwardOf(const AttentionShape& shape, const int32_t* first_visible,
-                         const AttentionGradientViewsOf<T>& views, float* scratch);
+void AttentionBackwardOf(const AttentionShape& shape, const KvHeads& part,
+                         const int32_t* first_visible, const AttentionGradientViewsOf<T>& views,
+                         float* scratch);
 
 template <>
-void AttentionForwardOf<float>(const AttentionShape& shape, const int32_t* first_visible,
-                               const AttentionViews& views, float* scratch);
+void AttentionForwardOf<float>(const AttentionShape& shape, const KvHeads& part,
+                               const int32_t* first_visible, const AttentionViews& views,
+                               float* scratch);
 template <>
-void AttentionBackwardOf<float>(const AttentionShape& shape, const int32_t* first_visible,
-                                const AttentionGradientViews& views, float* scratch);
+void AttentionBackwardOf<float>(const AttentionShape& shape, const KvHeads& part,
+                                const int32_t* first_visible, const AttentionGradientViews& views,
+                                float* scratch);
 
 // cross_entropy.cc: logits [N, V]
 template <typename T>

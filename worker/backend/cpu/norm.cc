@@ -100,21 +100,22 @@ WEFT_CLONES void LayerNormInputGradient(const T* dy, const T* x, const T* weight
 }
 
 template <typename T>
-void LayerNormWeightGradient(const T* dy, const T* x, const float* mean, const float* rstd,
-                             float* dweight, float* dbias, int64_t rows, int64_t cols) {
+void LayerNormWeightGradient(const T* dy, const T* x, int64_t stride, const float* mean,
+                             const float* rstd, float* dweight, float* dbias, int64_t rows,
+                             int64_t cols) {
   for (int64_t col = 0; col < cols; col += kColumnBlock) {
-    WeightGradientBlock(dy + col, x + col, mean, rstd, dweight + col, dbias + col, rows, cols,
+    WeightGradientBlock(dy + col, x + col, mean, rstd, dweight + col, dbias + col, rows, stride,
                         std::min(kColumnBlock, cols - col));
   }
 }
 
-#define WEFT_INSTANTIATE(T)                                                                        \
-  template void LayerNormRows<T>(const T*, const T*, const T*, double, T*, float*, float*,         \
-                                 int64_t, int64_t);                                                \
-  template void LayerNormInputGradient<T>(const T*, const T*, const T*, const float*,              \
-                                          const float*, T*, int64_t, int64_t);                     \
-  template void LayerNormWeightGradient<T>(const T*, const T*, const float*, const float*, float*, \
-                                           float*, int64_t, int64_t);
+#define WEFT_INSTANTIATE(T)                                                                \
+  template void LayerNormRows<T>(const T*, const T*, const T*, double, T*, float*, float*, \
+                                 int64_t, int64_t);                                        \
+  template void LayerNormInputGradient<T>(const T*, const T*, const T*, const float*,      \
+                                          const float*, T*, int64_t, int64_t);             \
+  template void LayerNormWeightGradient<T>(const T*, const T*, int64_t, const float*,      \
+                                           const float*, float*, float*, int64_t, int64_t);
 WEFT_FOR_EACH_ELEMENT(WEFT_INSTANTIATE)
 #undef WEFT_INSTANTIATE
 

@@ -79,10 +79,10 @@ WEFT_CLONES void RmsNormInputGradient(const T* dy, const T* x, const T* weight, 
 }
 
 template <typename T>
-void RmsNormWeightGradient(const T* dy, const T* x, const float* rstd, float* dweight, int64_t rows,
-                           int64_t cols) {
+void RmsNormWeightGradient(const T* dy, const T* x, int64_t stride, const float* rstd,
+                           float* dweight, int64_t rows, int64_t cols) {
   for (int64_t col = 0; col < cols; col += kColumnBlock) {
-    WeightGradientBlock(dy + col, x + col, rstd, dweight + col, rows, cols,
+    WeightGradientBlock(dy + col, x + col, rstd, dweight + col, rows, stride,
                         std::min(kColumnBlock, cols - col));
   }
 }
@@ -91,8 +91,8 @@ void RmsNormWeightGradient(const T* dy, const T* x, const float* rstd, float* dw
   template void RmsNormRows<T>(const T*, const T*, double, T*, float*, int64_t, int64_t);        \
   template void RmsNormInputGradient<T>(const T*, const T*, const T*, const float*, T*, int64_t, \
                                         int64_t);                                                \
-  template void RmsNormWeightGradient<T>(const T*, const T*, const float*, float*, int64_t,      \
-                                         int64_t);
+  template void RmsNormWeightGradient<T>(const T*, const T*, int64_t, const float*, float*,      \
+                                         int64_t, int64_t);
 WEFT_FOR_EACH_ELEMENT(WEFT_INSTANTIATE)
 #undef WEFT_INSTANTIATE
 

@@ -75,63 +75,66 @@ struct OneHead {
   bool is_first_of_kv, is_last_of_kv;
 };
 
+// The whole of a OneHead.
+constexpr KvHeads kOnly = {0, 1};
+
 }  // namespace
 
 template <typename T>
-void AttentionForwardOf(const AttentionShape& shape, const int32_t* first_visible,
-                        const AttentionViewsOf<T>& views, float* scratch) {
+void AttentionForwardOf(const AttentionShape& shape, const KvHeads& part,
+                        const int32_t* first_visible, const AttentionViewsOf<T>& views,
+                        float* scratch) {
   const Copies copies(shape, scratch);
-  for (int64_t sequence = 0; sequence < shape.batch; ++sequence) {
-    for (int64_t head = 0; head < shape.heads; ++head) {
-      const OneHead one(shape, first_visible, sequence, head);
-      if (one.is_first_of_kv) {
-        Unpack(views.k, one.keys, copies.k);
-        Unpack(views.v, one.keys, copies.v);
-      }
-      Unpack(views.q, one.queries, copies.q);
-      AttentionForwardOf<float>(one.shape, one.visible,
-                                {copies.q, copies.k, copies.v, copies.o, views.lse + one.lse},
-                                scratch);
-      Pack(copies.o, one.queries, views.o);
+  const int64_t sharing = shape.heads / shape.kv_heads;
+  for (int64_t at = part.first * sharing; at < part.end * sharing; ++at) {
+    const OneHead one(shape, first_visible, at / shape.heads, at % shape.heads);
+    if (one.is_first_of_kv) {
+      Unpack(views.k, one.keys, copies.k);
+      Unpack(views.v, one.keys, copies.v);
     }
+    Unpack(views.q, one.queries, copies.q);
+    AttentionForwardOf<float>(one.shape, kOnly, one.visible,
+                              {copies.q, copies.k, copies.v, copies.o, views.lse + one.lse},
+                              scratch);
+    Pack(copies.o, one.queries, views.o);
   }
 }
 
 template <typename T>
-void AttentionBackwardOf(const AttentionShape& shape, const int32_t* first_visible,
-                         const AttentionGradientViewsOf<T>& views, float* scratch) {
+void AttentionBackwardOf(const AttentionShape& shape, const KvHeads& part,
+                         const int32_t* first_visible, const AttentionGradientViewsOf<T>& views,
+                         float* scratch) {
   const Copies copies(shape, scratch);
   const int64_t kv_elements = shape.seq_len * shape.head_dim;
-  for (int64_t sequence = 0; sequence < shape.batch; ++sequence) {
-    for (int64_t head = 0; head < shape.heads; ++head) {
-      const OneHead one(shape, first_visible, sequence, head);
-      if (one.is_first_of_kv) {
-        Unpack(views.k, one.keys, copies.k);
-        Unpack(views.v, one.keys, copies.v);
-        std::fill_n(copies.dk_sum, kv_elements, 0.0F);
-        std::fill_n(copies.dv_sum, kv_elements, 0.0F);
-      }
-      Unpack(views.q, one.queries, copies.q);
-      Unpack(views.o, one.queries, copies.o);
-      Unpack(views.dout, one.queries, copies.dout);
-      AttentionBackwardOf<float>(one.shape, one.visible,
-                                 {copies.q, copies.k, copies.v, copies.o, views.lse + one.lse,
-                                  copies.dout, copies.dq, copies.dk, copies.dv},
-                                 scratch);
-      Pack(copies.dq, one.queries, views.dq);
-      AddInto(copies.dk, copies.dk_sum, kv_elements);
-      AddInto(copies.dv, copies.dv_sum, kv_elements);
-      if (!one.is_last_of_kv) continue;
-      Pack(copies.dk_sum, one.keys, views.dk);
-      Pack(copies.dv_sum, one.keys, views.dv);
+  const int64_t sharing = shape.heads / shape.kv_heads;
+  for (int64_t at = part.first * sharing; at < part.end * sharing; ++at) {
+    const OneHead one(shape, first_visible, at / shape.heads, at % shape.heads);
+    if (one.is_first_of_kv) {
+      Unpack(views.k, one.keys, copies.k);
+      Unpack(views.v, one.keys, copies.v);
+      std::fill_n(copies.dk_sum, kv_elements, 0.0F);
+      std::fill_n(copies.dv_sum, kv_elements, 0.0F);
     }
+    Unpack(views.q, one.queries, copies.q);
+    Unpack(views.o, one.queries, copies.o);
+    Unpack(views.dout, one.queries, copies.dout);
+    AttentionBackwardOf<float>(one.shape, kOnly, one.visible,
+                               {copies.q, copies.k, copies.v, copies.o, views.lse + one.lse,
+                                copies.dout, copies.dq, copies.dk, copies.dv},
+                               scratch);
+    Pack(copies.dq, one.queries, views.dq);
+    AddInto(copies.dk, copies.dk_sum, kv_elements);
+    AddInto(copies.dv, copies.dv_sum, kv_elements);
+    if (!one.is_last_of_kv) continue;
+    Pack(copies.dk_sum, one.keys, views.dk);
+    Pack(copies.dv_sum, one.keys, views.dv);
   }
 }
 
-#define WEFT_INSTANTIATE(T)                                                   \
-  template void AttentionForwardOf<T>(const AttentionShape&, const int32_t*,  \
-                                      const AttentionViewsOf<T>&, float*);    \
-  template void AttentionBackwardOf<T>(const AttentionShape&, const int32_t*, \
+#define WEFT_INSTANTIATE(T)                                                                   \
+  template void AttentionForwardOf<T>(const AttentionShape&, const KvHeads&, const int32_t*,  \
+                                      const AttentionViewsOf<T>&, float*);                    \
+  template void AttentionBackwardOf<T>(const AttentionShape&, const KvHeads&, const int32_t*, \
                                        const AttentionGradientViewsOf<T>&, float*);
 WEFT_INSTANTIATE(Bf16)
 WEFT_INSTANTIATE(Fp16)
