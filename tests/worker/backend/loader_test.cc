@@ -67,7 +67,8 @@ TEST(LoadBackend, SaysWhichLibraryItNeedsIsMissing) {
 TEST(LoadBackend, RefusesAnotherAbi) {
   const auto api = LoadBackend(BackendKind::kCpu, WEFT_FAKE_BACKENDS "/wrong_abi");
   EXPECT_EQ(api.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(api), HasSubstr("is of another version; ABI 6 is needed"));
+  EXPECT_THAT(Message(api), HasSubstr("is of another version; ABI " +
+                                      std::to_string(kBackendAbiVersion) + " is needed"));
 }
 
 TEST(LoadBackend, RefusesALibraryThatIsNoBackend) {
