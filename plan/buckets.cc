@@ -91,13 +91,6 @@ std::vector<Bucket> BucketsOf(const ModelShape& model, const Layout& layout, int
   return buckets;
 }
 
-int BucketCount(const Layout& layout, int64_t num_blocks, int stage, bool tied) {
-  const auto blocks = static_cast<int>(StageBlockCount(layout, num_blocks, stage));
-  const bool first = stage == 0;
-  const bool last = stage == layout.pp - 1;
-  return blocks + (SharesTable(tied, layout) ? 1 : (first ? 1 : 0) + (last ? 1 : 0));
-}
-
 int64_t PartElements(int64_t elements, int parts, int64_t unit) {
   CHECK(parts >= 1 && unit >= 1);
   return RoundUp(RoundUp(elements, parts) / parts, unit);

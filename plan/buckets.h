@@ -46,9 +46,6 @@ int64_t BucketUnit(OptimizerStates optimizer);
 std::vector<Bucket> BucketsOf(const ModelShape& model, const Layout& layout, int rank,
                               OptimizerStates optimizer);
 
-// BucketsOf(...).size() of any rank of `stage`.
-int BucketCount(const Layout& layout, int64_t num_blocks, int stage, bool tied);
-
 // Elements of each of `parts` equal parts of a run, as few as cover it.
 int64_t PartElements(int64_t elements, int parts, int64_t unit);
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/buckets.h"
 #include "plan/errors.h"
+#include "plan/stage_buckets.h"
 
 namespace weft {
 namespace {
@@ -166,20 +167,21 @@ std::vector<Action> StepSchedule(const ModelShape& model, const Layout& layout, 
       ComputeOrder(layout.schedule, stage, layout.pp, static_cast<int>(layout.num_microbatches),
                    layout.virtual_stages);
   std::vector<Action> actions = WithTransfers(stage, layout.pp, compute, layout.virtual_stages);
-  const bool tied = model.tied_embeddings;
-  const int buckets = BucketCount(layout, model.num_blocks, stage, tied);
-  const auto add_each_bucket = [&](Op op) {
-    for (int bucket = 0; bucket < buckets; ++bucket)
-      actions.push_back({.op = op, .bucket = bucket});
-  };
+  const StageBuckets buckets =
+      StageBucketsOf(layout, model.num_blocks, stage, model.tied_embeddings);
+  const Sharding sharding = ShardingOf(layout);
+  const int summed = sharding.gradients ? sharding.parts : 1;  // ranks, by the passes
+  const bool reduces = layout.data_group() > summed;
+  const int table = buckets.copied_table;
+  if (reduces) actions = WithReductions(actions, buckets, table);
   // The two stages cut the table into other parts, so its copies are summed while they are whole.
   // After that both hold the same gradient, and the sum over the data group, in the same order on
   // both, keeps them equal.
-  const bool has_embedding = stage == 0 || stage == layout.pp - 1;
-  if (tied && layout.pp > 1 && has_embedding) actions.push_back({.op = Op::kReduceTiedEmbedding});
-  const Sharding sharding = ShardingOf(layout);
-  const int summed = sharding.gradients ? sharding.parts : 1;  // ranks, by the passes
-  if (layout.data_group() > summed) add_each_bucket(Op::kReduceGradients);
+  if (table >= 0) {
+    actions.push_back({.op = Op::kReduceTiedEmbedding});
+    if (reduces) actions.push_back({.op = Op::kReduceGradients, .bucket = table});
+  }
+  if (reduces || sharding.gradients) actions.push_back({.op = Op::kAwaitGradients});
   // Neighbours hold equal parts: less is left to sum now.
   if (KvHeadCopies(model, layout) > 1 || layout.sequence_ranks() > 1) {
     actions.push_back({.op = Op::kReduceParts});
@@ -187,7 +189,10 @@ std::vector<Action> StepSchedule(const ModelShape& model, const Layout& layout, 
   // Also on a single rank: it carries the loss and the stop flag besides the norm.
   actions.push_back({.op = Op::kReduceNorm});
   actions.push_back({.op = Op::kUpdate});
-  if (sharding.parts > 1 && !sharding.weights) add_each_bucket(Op::kGatherParameters);
+  for (int bucket = 0; sharding.parts > 1 && !sharding.weights && bucket < buckets.count;
+       ++bucket) {
+    actions.push_back({.op = Op::kGatherParameters, .bucket = bucket});
+  }
   return actions;
 }
 
@@ -210,6 +215,8 @@ std::vector<absl::Span<const Action>> Groups(absl::Span<const Action> actions) {
     size_t end = begin + 1;
     if (IsTransfer(actions[begin].op)) {
       while (end < actions.size() && IsTransfer(actions[end].op)) ++end;
+    } else if (IsPass(actions[begin].op)) {
+      while (end < actions.size() && actions[end].op == Op::kReduceGradients) ++end;
     }
     groups.push_back(actions.subspan(begin, end - begin));
     begin = end;
@@ -270,6 +277,8 @@ std::string ActionText(const Action& action) {
       return "reduce_tied";
     case Op::kReduceGradients:
       return absl::StrCat("reduce_grads", action.bucket);
+    case Op::kAwaitGradients:
+      return "await_grads";
     case Op::kGatherParameters:
       return absl::StrCat("gather_params", action.bucket);
     case Op::kReduceNorm:

@@ -21,7 +21,8 @@ enum class Op {
   kRecvGradient,
   kSendGradient,
   kReduceTiedEmbedding,  // sum of the tied embedding's gradient over first and last stage
-  kReduceGradients,      // sum over the data group of what is left to sum, one bucket
+  kReduceGradients,      // starts to sum over the data group what is left to sum, one bucket
+  kAwaitGradients,       // until these sums are there
   kReduceParts,          // sum over tp of the gradients that tp ranks made parts of (plan/shard)
   kReduceNorm,           // squared gradient norm, loss, stop flag: over all ranks, in double
   kUpdate,               // clip and optimizer, of this rank's parts
@@ -64,6 +65,11 @@ int PeerStage(Op transfer, int stage, int stages);
 // The whole step of a rank of `model` on `stage`: WithTransfers(ComputeOrder), then reductions,
 // norm, update and gathers. What has nobody to talk to is left out.
 //
+// A bucket's gradients are summed beside the passes that follow it: its kReduceGradients stands
+// right after the last pass that adds to it (WithReductions of plan/stage_buckets.h) and starts
+// inside that pass, as soon as the pass is through with the bucket. The sums are awaited before
+// anything reads them. A tied table that two stages hold is first summed over its copies.
+//
 // ZeRO 2 and 3 reduce a block's gradients inside its backward pass, ZeRO 3 gathers its weights
 // inside each pass: these are part of the pass, as the block is. REQUIRES: CheckLayout holds.
 std::vector<Action> StepSchedule(const ModelShape& model, const Layout& layout, int stage);
@@ -80,7 +86,8 @@ inline bool IsTransfer(Op op) {
 }
 
 // Splits into runs: each maximal run of neighbouring transfers is one group (they are posted
-// together, so neighbours may send to each other at once); every other action is its own group.
+// together, so neighbours may send to each other at once); a pass and the reductions that start
+// inside it are one; every other action is its own group.
 std::vector<absl::Span<const Action>> Groups(absl::Span<const Action> actions);
 
 // Most microbatches whose activations this order holds at once, counted once per chunk: from the
@@ -90,8 +97,8 @@ int PeakLiveMicrobatches(absl::Span<const Action> actions);
 // The same for the schedule of `layout`, without walking it.
 int64_t PeakLiveMicrobatches(const Layout& layout, int stage);
 
-// "F0", "B3", "W3", "recv_act2", "reduce_grads0", "update"; of later chunks "F0.1". An input
-// gradient is a "B", as in the papers.
+// "F0", "B3", "W3", "recv_act2", "reduce_grads0", "await_grads", "update"; of later chunks "F0.1".
+// An input gradient is a "B", as in the papers.
 std::string ActionText(const Action& action);
 // "stage 1 | F0 F1 F2 B0 F3 B1 ..."; transfers shown only if present in `actions`.
 std::string ScheduleText(int stage, absl::Span<const Action> actions);

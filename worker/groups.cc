@@ -98,20 +98,27 @@ absl::Status RankGroups::SumOverKvCopies(View data) {
                   "sum over the ranks that share kv heads");
 }
 
-absl::Status RankGroups::SumOverReplicas(View data) {
-  if (replicas() == 1) return absl::OkStatus();
-  return ToStatus(comm_.AllReduce(replicas_, ReduceOp::kSum, data), "sum over data ranks");
-}
-
-absl::Status RankGroups::SumScatterOverShards(View run) {
-  if (sharding_.parts == 1) return absl::OkStatus();
-  return ToStatus(comm_.ReduceScatter(shards_, ReduceOp::kSum, run),
-                  "sum a bucket of gradients over data ranks");
-}
-
 absl::Status RankGroups::GatherOverShards(View run) {
   if (sharding_.parts == 1) return absl::OkStatus();
   return ToStatus(comm_.AllGather(shards_, run), "gather a bucket of weights from data ranks");
+}
+
+absl::Status RankGroups::StartSumScatterOverShards(View run, int64_t* ticket) {
+  if (sharding_.parts == 1) return absl::OkStatus();
+  return ToStatus(
+      comm_.Start({.kind = CollectiveKind::kReduceScatter, .group = shards_, .data = run}, ticket),
+      "start to sum a bucket of gradients over data ranks");
+}
+
+absl::Status RankGroups::StartSumOverReplicas(View data, int64_t* ticket) {
+  if (replicas() == 1) return absl::OkStatus();
+  return ToStatus(
+      comm_.Start({.kind = CollectiveKind::kAllReduce, .group = replicas_, .data = data}, ticket),
+      "start to sum gradients over data ranks");
+}
+
+absl::Status RankGroups::Wait(int64_t ticket) {
+  return ToStatus(comm_.Wait(ticket), "wait for what moves beside the passes");
 }
 
 absl::Status RankGroups::SumOverTiedCopies(View data) {

@@ -2,6 +2,7 @@
 // backend's Comm. The rest of the worker never sees a group number. A group of one costs nothing.
 // Used by the trainer's thread.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -44,12 +45,16 @@ class RankGroups {
   absl::Status ReduceScatterOverTensor(View data);
   absl::Status AllGatherOverTensor(View data);
   absl::Status SumOverKvCopies(View data);    // over the tp ranks that share a kv head
-  absl::Status SumOverReplicas(View data);    // over the ranks that own the same
   absl::Status SumOverTiedCopies(View data);  // first and last stage; REQUIRES: on one of them
-  // Over the ranks that share a bucket under ZeRO: as many equal ranges, in their order. This
-  // rank's becomes the sum; all ranges become what their ranks hold.
-  absl::Status SumScatterOverShards(View run);
+  // Over the ranks that share a bucket under ZeRO: as many equal ranges, in their order, become
+  // what their ranks hold.
   absl::Status GatherOverShards(View run);
+  // Beside other work (Comm::Start); the ticket is left as it is where there is nobody to talk to.
+  // Over the same ranks: this rank's range becomes the sum. Over the ranks that own the same.
+  absl::Status StartSumScatterOverShards(View run, int64_t* ticket);
+  absl::Status StartSumOverReplicas(View data, int64_t* ticket);
+  // Until that call and all started before it are done. 0: nothing to wait for.
+  absl::Status Wait(int64_t ticket);
   absl::Status SumOverWorld(absl::Span<double> values);
   absl::Status Exchange(absl::Span<const Transfer> transfers);
   absl::Status Barrier();  // of all ranks

@@ -84,8 +84,9 @@ void Stage::Begin(Pass pass, absl::Span<const int32_t> ids, absl::Span<const int
   loss_sum_ = 0;
 }
 
-absl::Status Stage::Compute(const Action& action) {
+absl::Status Stage::Compute(const Action& action, absl::Span<const Action> reductions) {
   CHECK(action.op == Op::kForward || pass_ == Pass::kTraining);
+  reductions_ = reductions;
   switch (action.op) {
     case Op::kForward:
       return Forward(action);
@@ -162,7 +163,7 @@ absl::Status Stage::ForwardHead(const Action& action) {
   ASSIGN_OR_RETURN(const double loss, head_->LossAndGradient(targets, loss_scale_ * token_share_,
                                                              HeadGradient(action)));
   loss_sum_ += loss;
-  return zero_.CloseGradients(head_->bucket());
+  return CloseGradients(head_->bucket());
 }
 
 // The gradient of the chunk's output, where it becomes that of its input.
@@ -182,7 +183,7 @@ absl::Status Stage::Backward(const Action& action) {
     RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
     zero_.OpenGradients(blocks[i].bucket());
     RETURN_IF_ERROR(blocks[i].Backward(slot.blocks[i], work_, dx));
-    RETURN_IF_ERROR(zero_.CloseGradients(blocks[i].bucket()));
+    RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
   }
   if (TakesTokens(action)) RETURN_IF_ERROR(BackwardEmbedding(action, dx));
   slot.microbatch = -1;
@@ -200,7 +201,7 @@ absl::Status Stage::BackwardInput(const Action& action) {
     RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
     zero_.OpenGradients(blocks[i].bucket());
     RETURN_IF_ERROR(blocks[i].BackwardInput(slot.blocks[i], work_, dx));
-    RETURN_IF_ERROR(zero_.CloseGradients(blocks[i].bucket()));
+    RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
     if (i > 0) device_.Copy(slot.blocks[i].x, dx);
   }
   // All of the embedding's gradient: it takes little time, and its dx would have to be kept.
@@ -211,7 +212,7 @@ absl::Status Stage::BackwardInput(const Action& action) {
 absl::Status Stage::BackwardEmbedding(const Action& action, View dx) {
   zero_.OpenGradients(embedding_->bucket());
   RETURN_IF_ERROR(embedding_->Backward(MicrobatchOf(ids_, action.microbatch), dx));
-  return zero_.CloseGradients(embedding_->bucket());
+  return CloseGradients(embedding_->bucket());
 }
 
 absl::Status Stage::BackwardWeight(const Action& action) {
@@ -221,10 +222,18 @@ absl::Status Stage::BackwardWeight(const Action& action) {
     const View dy = i + 1 < blocks.size() ? slot.blocks[i + 1].x : slot.dy;
     zero_.OpenGradients(blocks[i].bucket());
     RETURN_IF_ERROR(blocks[i].BackwardWeight(slot.blocks[i], dy));
-    RETURN_IF_ERROR(zero_.CloseGradients(blocks[i].bucket()));
+    RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
   }
   slot.microbatch = -1;
   return absl::OkStatus();
+}
+
+absl::Status Stage::CloseGradients(int bucket) {
+  RETURN_IF_ERROR(zero_.CloseGradients(bucket));
+  const bool is_complete =
+      std::any_of(reductions_.begin(), reductions_.end(),
+                  [&](const Action& reduction) { return reduction.bucket == bucket; });
+  return is_complete ? zero_.StartReduction(bucket) : absl::OkStatus();
 }
 
 bool Stage::TakesTokens(const Action& action) const {

@@ -1,6 +1,7 @@
 // Stage: this rank's part of the network, and the activations that its live microbatches keep. It
-// carries out the compute and transfer actions of a schedule, in whatever order the schedule has.
-// Reductions, norm and update are the trainer's. Used by the trainer's thread.
+// carries out the compute and transfer actions of a schedule, in whatever order the schedule has,
+// and starts the reductions that begin inside a pass. What else is reduced, norm and update are the
+// trainer's. Used by the trainer's thread.
 //
 // Slots: a microbatch's pass through a chunk keeps its activations in a slot, the first that is
 // free, from the moment its input arrives to the end of its backward pass; there are as many as the
@@ -42,8 +43,9 @@ class Stage {
   // order, [num_microbatches * N] each; empty elsewhere. Clears the loss.
   void Begin(Pass pass, absl::Span<const int32_t> ids, absl::Span<const int32_t> targets);
 
-  // REQUIRES: IsPass(action.op).
-  absl::Status Compute(const Action& action);
+  // `reductions`: kReduceGradients of buckets with whose gradients this pass is through for the
+  // step; each starts as soon as it is. REQUIRES: IsPass(action.op).
+  absl::Status Compute(const Action& action, absl::Span<const Action> reductions = {});
   // Carries out neighbouring transfers together.
   absl::Status Exchange(absl::Span<const Action> transfers);
 
@@ -77,6 +79,7 @@ class Stage {
   absl::Status BackwardInput(const Action& action);
   absl::Status BackwardWeight(const Action& action);
   absl::Status BackwardEmbedding(const Action& action, View dx);
+  absl::Status CloseGradients(int bucket);
   View StartBackward(const Action& action);
 
   const Layout layout_;
@@ -97,6 +100,7 @@ class Stage {
   // Where a chunk has another one after it, [R, D]:
   View dx_, recv_gradient_, send_activation_;
   Pass pass_ = Pass::kTraining;
+  absl::Span<const Action> reductions_;  // of the action in progress
   double loss_sum_ = 0;
 };
 

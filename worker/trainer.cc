@@ -178,6 +178,8 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
     const Clock::time_point begin = Clock::now();
     if (IsTransfer(group.front().op)) {
       RETURN_IF_ERROR(stage_->Exchange(group));
+    } else if (IsPass(group.front().op)) {
+      RETURN_IF_ERROR(stage_->Compute(group.front(), group.subspan(1)));
     } else {
       RETURN_IF_ERROR(Do(group.front(), report));
     }
@@ -191,17 +193,14 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
 
 absl::Status Trainer::Do(const Action& action, StepReport& report) {
   switch (action.op) {
-    case Op::kForward:
-    case Op::kBackward:
-    case Op::kBackwardInput:
-    case Op::kBackwardWeight:
-      return stage_->Compute(action);
     case Op::kReduceParts:
       return ReduceParts();
     case Op::kReduceTiedEmbedding:
       return groups_->SumOverTiedCopies(parameters_->Get(kTokenEmbeddingName).gradient);
     case Op::kReduceGradients:
-      return zero_->ReduceGradients(action.bucket);
+      return zero_->StartReduction(action.bucket);
+    case Op::kAwaitGradients:
+      return zero_->AwaitReductions();
     case Op::kReduceNorm:
       return ReduceNorm(report);
     case Op::kUpdate:

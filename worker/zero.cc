@@ -39,16 +39,23 @@ void Zero::OpenGradients(int bucket) {
 absl::Status Zero::CloseGradients(int bucket) {
   if (!sharding_.gradients) return absl::OkStatus();
   const BucketViews& views = Of(bucket);
-  RETURN_IF_ERROR(groups_.SumScatterOverShards(views.gradients));
+  RETURN_IF_ERROR(groups_.StartSumScatterOverShards(views.gradients, &newest_));
+  RETURN_IF_ERROR(groups_.Wait(newest_));
   device_.Add(PartOf(views.gradients, part_, sharding_), views.own_gradients);
   return absl::OkStatus();
 }
 
 // Sums, not means: the loss is already scaled by the tokens of the global batch.
-absl::Status Zero::ReduceGradients(int bucket) {
+absl::Status Zero::StartReduction(int bucket) {
   const BucketViews& views = Of(bucket);
-  if (!sharding_.gradients) RETURN_IF_ERROR(groups_.SumScatterOverShards(views.gradients));
-  return groups_.SumOverReplicas(views.own_gradients);
+  if (!sharding_.gradients) {
+    RETURN_IF_ERROR(groups_.StartSumScatterOverShards(views.gradients, &newest_));
+  }
+  return groups_.StartSumOverReplicas(views.own_gradients, &newest_);
+}
+
+absl::Status Zero::AwaitReductions() {
+  return groups_.Wait(newest_);
 }
 
 absl::Status Zero::GatherParameters(int bucket) {

@@ -6,6 +6,8 @@
 // A bucket is open from one call to the next for another bucket: there is one whole buffer for all.
 // Used by the trainer's thread.
 #pragma once
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "plan/buckets.h"
 #include "worker/backend/device.h"
@@ -24,9 +26,11 @@ class Zero {
   void OpenGradients(int bucket);           // from stage 2: clears the whole
   absl::Status CloseGradients(int bucket);  // from stage 2: sums them into the owners' parts
 
-  // Actions of a schedule (plan/schedule.h): each rank's own gradients become sums over the data
-  // group; all weights become what their owners hold.
-  absl::Status ReduceGradients(int bucket);
+  // Actions of a schedule (plan/schedule.h). Each rank's own gradients begin to become sums over
+  // the data group, and nobody touches them until they are awaited.
+  absl::Status StartReduction(int bucket);
+  absl::Status AwaitReductions();
+  // All weights become what their owners hold.
   absl::Status GatherParameters(int bucket);
   // Of all buckets whose weights are kept whole: after owners have set theirs.
   absl::Status GatherAllParameters();
@@ -39,6 +43,7 @@ class Zero {
   RankGroups& groups_;
   const Sharding sharding_;
   const int part_;
+  int64_t newest_ = 0;  // ticket of what was started last
 };
 
 }  // namespace weft

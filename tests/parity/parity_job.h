@@ -12,22 +12,23 @@ namespace weft {
 // Bugs that the test plants on purpose, to prove that its comparison sees them (planted.h).
 enum class PlantedBug {
   kNone,
-  kDoubledGradient,      // rank 0 adds one bias gradient twice
-  kNormNotReduced,       // each rank clips by its own part of the gradient norm
-  kTensorNotReduced,     // the input gradient of q, k and v is not summed over tp
-  kMicrobatchWeight,     // one microbatch counts 1 % too much
-  kTiedNotReduced,       // first and last stage keep their own part of the embedding's gradient
-  kKvNotReduced,         // ranks that share a kv head keep their own part of its gradient
-  kRotaryOffset,         // rank 0 turns its queries as if they stood one position later
-  kWeightSkipped,        // rank 0 leaves out one microbatch's gradient of one weight
-  kChunksSwapped,        // rank 0 runs its two chunks of one block each in the wrong order
-  kStaleTransfer,        // rank 0 sends one microbatch's activations twice, another's never
-  kPartShifted,          // what owners get of a bucket's gradients begins one element too late
-  kNotGathered,          // owners keep their new weights to themselves, after the first gathers
-  kStaleRecompute,       // rank 0 makes a block's activations again from the next block's input
-  kHeadPieceSkipped,     // the last piece of a microbatch's logits leaves no gradient
-  kNormPartsNotReduced,  // tp ranks keep their own tokens' part of the gradients of norms
-  kStaleGather,          // some gathers of tokens leave the other ranks' rows as they were
+  kDoubledGradient,          // rank 0 adds one bias gradient twice
+  kNormNotReduced,           // each rank clips by its own part of the gradient norm
+  kTensorNotReduced,         // the input gradient of q, k and v is not summed over tp
+  kMicrobatchWeight,         // one microbatch counts 1 % too much
+  kTiedNotReduced,           // first and last stage keep their own part of the embedding's gradient
+  kKvNotReduced,             // ranks that share a kv head keep their own part of its gradient
+  kRotaryOffset,             // rank 0 turns its queries as if they stood one position later
+  kWeightSkipped,            // rank 0 leaves out one microbatch's gradient of one weight
+  kChunksSwapped,            // rank 0 runs its two chunks of one block each in the wrong order
+  kStaleTransfer,            // rank 0 sends one microbatch's activations twice, another's never
+  kPartShifted,              // what owners get of a bucket's gradients begins one element too late
+  kNotGathered,              // owners keep their new weights to themselves, after the first gathers
+  kStaleRecompute,           // rank 0 makes a block's activations again from the next block's input
+  kHeadPieceSkipped,         // the last piece of a microbatch's logits leaves no gradient
+  kNormPartsNotReduced,      // tp ranks keep their own tokens' part of the gradients of norms
+  kStaleGather,              // some gathers of tokens leave the other ranks' rows as they were
+  kLastReductionNotAwaited,  // the optimizer does not wait for the gradients started last
 };
 
 struct ParityJob {

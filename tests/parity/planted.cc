@@ -1,6 +1,7 @@
 #include "tests/parity/planted.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -137,10 +138,10 @@ class PlantedDevice final : public PassingDevice {
   int64_t weight_gradients_ = 0;
 };
 
-class PlantedComm final : public PassingComm {
+class PlantedComm final : public AtOnceComm {
  public:
   PlantedComm(const ParityJob& parity, Comm& inner, std::shared_ptr<Watch> watch)
-      : PassingComm(inner),
+      : AtOnceComm(inner),
         bug_(parity.bug),
         hidden_size_(parity.job.model.hidden_size),
         embedding_elements_(parity.job.model.vocab_size * parity.job.model.hidden_size),
@@ -164,6 +165,14 @@ class PlantedComm final : public PassingComm {
       std::copy(values + 1, values + data.elements(), values);
     }
     return status;
+  }
+  // What was started last is made when the next one starts: as late as can be, if nobody waits.
+  BackendStatus Start(const CollectiveCall& call, int64_t* ticket) override {
+    if (bug_ != PlantedBug::kLastReductionNotAwaited) return AtOnceComm::Start(call, ticket);
+    const std::optional<CollectiveCall> held = std::exchange(held_, call);
+    *ticket = 1;
+    int64_t ignored = 0;
+    return held ? AtOnceComm::Start(*held, &ignored) : BackendStatus{};
   }
   // On every rank, so that nobody waits for another.
   BackendStatus AllGather(int group, View data) override {
@@ -201,6 +210,7 @@ class PlantedComm final : public PassingComm {
   const int64_t kv_head_elements_;
   const std::shared_ptr<Watch> watch_;
   static constexpr int64_t kInitialGathers = 5;  // of a bucket for both ends, and of four blocks
+  std::optional<CollectiveCall> held_;
   int64_t gathers_ = 0;
   int64_t sends_ = 0;
   std::vector<char> last_sent_, stale_;

@@ -144,17 +144,6 @@ TEST(BucketsOf, AreOnePerBlockAndOneForEachEndOfTheNetwork) {
   EXPECT_THAT(names(true, {.pp = 2}, 1), ElementsAre("blocks.3", "blocks.4", "head"));
 }
 
-TEST(BucketCount, IsTheNumberOfBuckets) {
-  for (const Case& c : SmallCases()) {
-    for (int stage = 0; stage < c.layout.pp; ++stage) {
-      const int rank = c.layout.grid().RankOf({.pp = stage});
-      EXPECT_EQ(BucketCount(c.layout, c.model.num_blocks, stage, c.model.tied_embeddings),
-                std::ssize(BucketsOf(c.model, c.layout, rank, OptimizerStates::kNone)))
-          << c.text() << " stage " << stage;
-    }
-  }
-}
-
 TEST(BucketsOf, KeepQueryKeyAndValueWeightsNeighbours) {
   const auto buckets =
       BucketsOf(Odd(ModelFamily::kGpt2, true), Layout{}, 0, OptimizerStates::kTwoMoments);

@@ -240,78 +240,102 @@ struct EndCase {
   Layout layout;
   int stage;
   bool tied;
-  std::string tail;
+  std::string rest;  // of the schedule, without passes and transfers
 };
 
-void ExpectEnds(EndCase c) {
+void ExpectRest(EndCase c) {
   c.layout.num_microbatches = 3;
   SCOPED_TRACE(absl::StrCat(LayoutText(c.layout), " stage ", c.stage, " tied ", c.tied));
   const std::vector<Action> actions = StepSchedule(TinyModel(c.tied), c.layout, c.stage);
-  const std::vector<Action> passes =
-      WithTransfers(c.stage, c.layout.pp, ComputeOrder(c.layout.schedule, c.stage, c.layout.pp, 3));
-  ASSERT_GE(actions.size(), passes.size());
-  const auto end = actions.begin() + static_cast<std::ptrdiff_t>(passes.size());
-  EXPECT_EQ(std::vector<Action>(actions.begin(), end), passes);
-  std::string tail;
-  for (auto it = end; it != actions.end(); ++it) {
-    absl::StrAppend(&tail, tail.empty() ? "" : " ", ActionText(*it));
+  std::vector<Action> pipeline;
+  std::string rest;
+  for (const Action& action : actions) {
+    if (IsPass(action.op) || IsTransfer(action.op)) {
+      pipeline.push_back(action);
+    } else {
+      absl::StrAppend(&rest, rest.empty() ? "" : " ", ActionText(action));
+    }
   }
-  EXPECT_EQ(tail, c.tail);
+  EXPECT_EQ(pipeline, WithTransfers(c.stage, c.layout.pp,
+                                    ComputeOrder(c.layout.schedule, c.stage, c.layout.pp, 3)));
+  EXPECT_EQ(rest, c.rest);
 }
 
-TEST(StepSchedule, EndsWithTheReductionsThatHaveSomebodyToTalkTo) {
-  const std::string reduce2 = "reduce_grads0 reduce_grads1 ";
-  const std::string reduce4 = reduce2 + "reduce_grads2 reduce_grads3 ";
+TEST(StepSchedule, HasTheReductionsThatHaveSomebodyToTalkTo) {
+  const std::string reduce2 = "reduce_grads1 reduce_grads0 ";
+  const std::string reduce4 = "reduce_grads3 reduce_grads2 " + reduce2;
+  const std::string end = "await_grads reduce_norm update";
   for (const EndCase& c : {
            EndCase{{.dp = 1}, 0, true, "reduce_norm update"},
            EndCase{{.dp = 1, .tp = 4}, 0, true, "reduce_parts reduce_norm update"},
            EndCase{{.tp = 2}, 0, true, "reduce_norm update"},
            EndCase{
                {.tp = 2, .sequence_parallel = true}, 0, true, "reduce_parts reduce_norm update"},
-           EndCase{{.dp = 2}, 0, true, reduce4 + "reduce_norm update"},
-           EndCase{{.dp = 2}, 0, false, reduce4 + "reduce_grads4 reduce_norm update"},
+           EndCase{{.dp = 2}, 0, true, reduce4 + end},
+           EndCase{{.dp = 2}, 0, false, "reduce_grads4 " + reduce4 + end},
            EndCase{{.pp = 2}, 0, true, "reduce_tied reduce_norm update"},
            EndCase{{.pp = 2}, 0, false, "reduce_norm update"},
            EndCase{{.dp = 2, .pp = 3, .tp = 2},
                    0,
                    true,
-                   "reduce_tied " + reduce2 + "reduce_norm update"},
-           EndCase{{.dp = 2, .pp = 3, .tp = 2}, 1, true, "reduce_grads0 reduce_norm update"},
+                   "reduce_grads1 reduce_tied reduce_grads0 " + end},
+           EndCase{{.dp = 2, .pp = 3, .tp = 2}, 1, true, "reduce_grads0 " + end},
            EndCase{{.dp = 2, .pp = 3, .tp = 2},
                    2,
                    true,
-                   "reduce_tied " + reduce2 + "reduce_norm update"},
-           EndCase{{.dp = 2, .pp = 3, .tp = 2}, 2, false, reduce2 + "reduce_norm update"},
+                   "reduce_grads0 reduce_tied reduce_grads1 " + end},
+           EndCase{{.dp = 2, .pp = 3, .tp = 2}, 2, false, reduce2 + end},
            EndCase{{.dp = 2, .pp = 3, .tp = 4},
                    1,
                    false,
-                   "reduce_grads0 reduce_parts reduce_norm update"},
+                   "reduce_grads0 await_grads reduce_parts reduce_norm update"},
        }) {
-    ExpectEnds(c);
+    ExpectRest(c);
   }
 }
 
 TEST(StepSchedule, OfZeroGathersWhatWasUpdatedAndSumsWhatPassesDidNot) {
-  const std::string reduce = "reduce_grads0 reduce_grads1 reduce_grads2 reduce_grads3 ";
+  const std::string reduce = "reduce_grads3 reduce_grads2 reduce_grads1 reduce_grads0 ";
+  const std::string end = "await_grads reduce_norm update";
   const std::string gather = " gather_params0 gather_params1 gather_params2 gather_params3";
   for (const EndCase& c : {
            EndCase{{.dp = 1, .zero_stage = 1}, 0, true, "reduce_norm update"},
-           EndCase{{.dp = 4, .zero_stage = 1}, 0, true, reduce + "reduce_norm update" + gather},
-           EndCase{{.dp = 4, .zero_stage = 2}, 0, true, "reduce_norm update" + gather},
-           EndCase{{.dp = 4, .zero_stage = 3}, 0, true, "reduce_norm update"},
+           EndCase{{.dp = 4, .zero_stage = 1}, 0, true, reduce + end + gather},
+           EndCase{{.dp = 4, .zero_stage = 2}, 0, true, end + gather},
+           EndCase{{.dp = 4, .zero_stage = 3}, 0, true, end},
            // Between replicas of the parts.
-           EndCase{{.dp = 4, .zero_stage = 2, .zero_group = 2},
-                   0,
-                   true,
-                   reduce + "reduce_norm update" + gather},
-           EndCase{
-               {.dp = 4, .zero_stage = 3, .zero_group = 2}, 0, true, reduce + "reduce_norm update"},
+           EndCase{{.dp = 4, .zero_stage = 2, .zero_group = 2}, 0, true, reduce + end + gather},
+           EndCase{{.dp = 4, .zero_stage = 3, .zero_group = 2}, 0, true, reduce + end},
            // A group of one shares with nobody.
-           EndCase{
-               {.dp = 4, .zero_stage = 3, .zero_group = 1}, 0, true, reduce + "reduce_norm update"},
+           EndCase{{.dp = 4, .zero_stage = 3, .zero_group = 1}, 0, true, reduce + end},
        }) {
-    ExpectEnds(c);
+    ExpectRest(c);
   }
+}
+
+// Where the last pass of each bucket is: F2 for the head of the last stage, the last backward
+// passes for blocks and embedding.
+TEST(StepSchedule, StartsReductionsInsideTheLastPassOfTheirBuckets) {
+  const auto text = [](Layout layout, int stage, bool tied) {
+    layout.dp = 2;
+    layout.num_microbatches = 2;
+    return ScheduleText(stage, StepSchedule(TinyModel(tied), layout, stage));
+  };
+  constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
+  const std::string end = " await_grads reduce_norm update";
+  EXPECT_EQ(text({.schedule = k1f1b}, 0, false),
+            "stage 0 | F0 B0 F1 reduce_grads4 B1 reduce_grads3 reduce_grads2 reduce_grads1 "
+            "reduce_grads0" +
+                end);
+  EXPECT_EQ(text({.pp = 3, .schedule = k1f1b}, 1, true),
+            "stage 1 | recv_act0 F0 send_act0 recv_act1 F1 send_act1 recv_grad0 B0 send_grad0 "
+            "recv_grad1 B1 reduce_grads0 send_grad1" +
+                end);
+  // Weight gradients come last, but for those of the embedding.
+  EXPECT_EQ(text({.pp = 3, .schedule = ScheduleKind::kZeroBubbleH1}, 0, false),
+            "stage 0 | F0 send_act0 F1 send_act1 recv_grad0 B0 W0 recv_grad1 B1 reduce_grads0 W1 "
+            "reduce_grads1" +
+                end);
 }
 
 TEST(EvaluationSchedule, IsForwardsWithTheirTransfersOnly) {
@@ -323,7 +347,7 @@ TEST(EvaluationSchedule, IsForwardsWithTheirTransfersOnly) {
             "F1.1 send_act1.1");
 }
 
-TEST(Groups, JoinNeighbouringTransfersAndNothingElse) {
+TEST(Groups, JoinNeighbouringTransfersAndAPassWithTheReductionsThatStartInIt) {
   ForSmallPipelines([](const Shape& shape, int stage) {
     Layout layout = LayoutOf(shape);
     layout.dp = 2;
@@ -333,9 +357,11 @@ TEST(Groups, JoinNeighbouringTransfersAndNothingElse) {
     for (const absl::Span<const Action> group : Groups(actions)) {
       ASSERT_FALSE(group.empty());
       const bool transfers = IsTransfer(group.front().op);
-      EXPECT_TRUE(transfers || group.size() == 1);
+      EXPECT_TRUE(transfers || IsPass(group.front().op) || group.size() == 1);
       EXPECT_FALSE(transfers && after_transfers) << "a run of transfers is cut in two";
-      for (const Action& action : group) EXPECT_EQ(IsTransfer(action.op), transfers);
+      for (const Action& action : group.subspan(1)) {
+        EXPECT_TRUE(transfers ? IsTransfer(action.op) : action.op == Op::kReduceGradients);
+      }
       after_transfers = transfers;
       joined.insert(joined.end(), group.begin(), group.end());
     }

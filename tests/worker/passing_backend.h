@@ -125,4 +125,28 @@ class PassingComm : public Comm {
   Comm& inner_;
 };
 
+// Runs what is started at once, through its own blocking calls: what a test breaks in these is then
+// broken in started calls too.
+class AtOnceComm : public PassingComm {
+ public:
+  using PassingComm::PassingComm;
+
+  BackendStatus Start(const CollectiveCall& call, int64_t* ticket) override {
+    *ticket = ++started_;
+    switch (call.kind) {
+      case CollectiveKind::kAllReduce:
+        return AllReduce(call.group, call.op, call.data);
+      case CollectiveKind::kReduceScatter:
+        return ReduceScatter(call.group, call.op, call.data);
+      case CollectiveKind::kAllGather:
+        return AllGather(call.group, call.data);
+    }
+    return {.code = 3};
+  }
+  BackendStatus Wait(int64_t /*ticket*/) override { return {}; }
+
+ private:
+  int64_t started_ = 0;
+};
+
 }  // namespace weft

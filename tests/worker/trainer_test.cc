@@ -311,9 +311,9 @@ class MixedUpSlots : public PassingComm {
 
 // Leaves out the reductions over the group of the given round of NewGroup calls: 0 tp, 1 dp, 2
 // the tied copies, 3 the world.
-class MissingReduction : public PassingComm {
+class MissingReduction : public AtOnceComm {
  public:
-  MissingReduction(Comm& inner, int round) : PassingComm(inner), round_(round) {}
+  MissingReduction(Comm& inner, int round) : AtOnceComm(inner), round_(round) {}
 
   BackendStatus NewGroup(int color, const int* ranks, int count, int* group) override {
     const BackendStatus status = inner_.NewGroup(color, ranks, count, group);

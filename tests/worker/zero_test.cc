@@ -192,10 +192,10 @@ TEST(Zero, SharesTheWorkOfASaveAmongItsRanks) {
 // ---- the comparison bites
 
 // Breaks one thing of what ZeRO asks of the Comm, on every rank.
-class BrokenComm : public PassingComm {
+class BrokenComm : public AtOnceComm {
  public:
   enum class Bug { kNoGather, kNoScatter, kShiftedPart, kNoReplicas };
-  BrokenComm(Comm& inner, Bug bug) : PassingComm(inner), bug_(bug) {}
+  BrokenComm(Comm& inner, Bug bug) : AtOnceComm(inner), bug_(bug) {}
 
   BackendStatus AllGather(int group, View data) override {
     if (bug_ == Bug::kNoGather) return {};

@@ -109,8 +109,8 @@ TEST(RankParts, EveryActionBelongsToOne) {
        {Op::kRecvActivation, Op::kSendActivation, Op::kRecvGradient, Op::kSendGradient}) {
     EXPECT_EQ(PartOf(op), StepPart::kTransfers);
   }
-  for (const Op op :
-       {Op::kReduceParts, Op::kReduceTiedEmbedding, Op::kReduceGradients, Op::kReduceNorm}) {
+  for (const Op op : {Op::kReduceParts, Op::kReduceTiedEmbedding, Op::kReduceGradients,
+                      Op::kAwaitGradients, Op::kReduceNorm}) {
     EXPECT_EQ(PartOf(op), StepPart::kReductions);
   }
   EXPECT_EQ(PartOf(Op::kUpdate), StepPart::kUpdate);
