@@ -1,0 +1,20 @@
+// Where the documents of a packed sample start. Files of tokens hold documents one after the other,
+// and a sample is a window of them: it may begin and end within one. Pure.
+//
+// A document starts at each `bos` token (llm.c writes <|endoftext|> before each) and after each
+// `eos` token (nanoGPT and Megatron-LM write it behind). What precedes the first of a sample is the
+// rest of a document, and one of its own.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "absl/types/span.h"
+
+namespace weft {
+
+// Writes for each token of the sample the position where its document starts, at most its own; 0
+// for all if there is neither mark. REQUIRES: both spans have the same size.
+void FindDocumentStarts(absl::Span<const int32_t> tokens, std::optional<int64_t> bos,
+                        std::optional<int64_t> eos, absl::Span<int32_t> starts);
+
+}  // namespace weft
