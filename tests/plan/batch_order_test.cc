@@ -52,5 +52,31 @@ TEST(FirstSample, DoesNotDependOnTensorOrPipelineDegree) {
   EXPECT_EQ(FirstSample(deep, 5, 1, 1), FirstSample(flat, 5, 1, 1));
 }
 
+TEST(PositionsOf, RanksHoldEachPositionOnceAndAsManyPairsToAttendTo) {
+  constexpr int64_t kSeqLen = 48;
+  for (const int cp : {1, 2, 3, 4, 6, 8}) {
+    const Layout layout = {.cp = cp};
+    std::vector<int64_t> all;
+    int64_t pairs_of_first = 0;
+    for (int index = 0; index < cp; ++index) {
+      const std::vector<int64_t> positions = PositionsOf(layout, kSeqLen, index);
+      EXPECT_EQ(std::ssize(positions), kSeqLen / cp);
+      int64_t pairs = 0;
+      for (const int64_t position : positions) pairs += position + 1;
+      if (index == 0) pairs_of_first = pairs;
+      EXPECT_EQ(pairs, pairs_of_first) << "cp " << cp << " index " << index;
+      all.insert(all.end(), positions.begin(), positions.end());
+    }
+    std::sort(all.begin(), all.end());
+    for (int64_t i = 0; i < kSeqLen; ++i) EXPECT_EQ(all[static_cast<size_t>(i)], i);
+  }
+}
+
+TEST(PositionsOf, AreTheRunFromTheFrontAndTheOneFromTheBack) {
+  EXPECT_EQ(PositionsOf({.cp = 2}, 8, 0), (std::vector<int64_t>{0, 1, 6, 7}));
+  EXPECT_EQ(PositionsOf({.cp = 2}, 8, 1), (std::vector<int64_t>{2, 3, 4, 5}));
+  EXPECT_EQ(PositionsOf({}, 3, 0), (std::vector<int64_t>{0, 1, 2}));
+}
+
 }  // namespace
 }  // namespace weft
