@@ -63,14 +63,14 @@ class TimedDevice final : public PassingDevice {
   void GeluGradient(View dy, View x, View dx) override {
     Time("gelu gradient", [&] { inner_.GeluGradient(dy, x, dx); });
   }
-  void Embed(View ids, View table, int64_t first_id, const View* positions, int64_t seq_len,
+  void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
              View out) override {
-    Time("embedding", [&] { inner_.Embed(ids, table, first_id, positions, seq_len, out); });
+    Time("embedding", [&] { inner_.Embed(ids, table, first_id, positions, position_ids, out); });
   }
-  void EmbedGradient(View ids, View dout, int64_t first_id, int64_t seq_len, View dtable,
-                     const View* dpositions) override {
+  void EmbedGradient(View ids, View dout, int64_t first_id, View position_ids, View dtable,
+                     View dpositions) override {
     Time("embedding gradient",
-         [&] { inner_.EmbedGradient(ids, dout, first_id, seq_len, dtable, dpositions); });
+         [&] { inner_.EmbedGradient(ids, dout, first_id, position_ids, dtable, dpositions); });
   }
   void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
                  View lse, View scratch) override {

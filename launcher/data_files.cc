@@ -158,7 +158,12 @@ DataSpec ReadData(const YamlNode& data, const DataFileOptions& options, Issues* 
     issues->Add(train != nullptr ? train->place : data.place, "data.train",
                 absl::StrCat("missing; ", kListForm));
   }
-  YamlValues(data, "data", issues).Read("split", &spec.split);
+  const YamlValues values(data, "data", issues);
+  values.Read("split", &spec.split);
+  spec.bos_token_id = values.Whole("bos_token_id");
+  spec.eos_token_id = values.Whole("eos_token_id");
+  spec.reset_attention_mask = values.Flag("reset_attention_mask").value_or(false);
+  spec.reset_position_ids = values.Flag("reset_position_ids").value_or(false);
   ReadFormat(data, options, issues, notes, &spec);
   return spec;
 }

@@ -22,6 +22,10 @@ std::string OrAuto(const std::optional<T>& value) {
   return value ? absl::StrCat(*value) : "auto";
 }
 
+std::string OrNull(const std::optional<int64_t>& value) {
+  return value ? absl::StrCat(*value) : "null";
+}
+
 std::string FlagText(bool value) {
   return value ? "true" : "false";
 }
@@ -130,6 +134,18 @@ void AddFp16Values(const Fp16Spec& fp16, KeyValues& values) {
   values.emplace_back("fp16.min_loss_scale", NumberText(fp16.min_loss_scale));
 }
 
+void AddDataValues(const DataSpec& data, KeyValues& values) {
+  const KeyValues of_data = {{"data.train", SourcesText(data.train)},
+                             {"data.valid", SourcesText(data.valid)},
+                             {"data.split", NumberText(data.split)},
+                             {"data.format", absl::StrCat(TokenFormatName(data.format))},
+                             {"data.bos_token_id", OrNull(data.bos_token_id)},
+                             {"data.eos_token_id", OrNull(data.eos_token_id)},
+                             {"data.reset_attention_mask", FlagText(data.reset_attention_mask)},
+                             {"data.reset_position_ids", FlagText(data.reset_position_ids)}};
+  values.insert(values.end(), of_data.begin(), of_data.end());
+}
+
 // Values of the keys that are used, in no particular order; `cluster.profile` is written apart.
 KeyValues SpecValues(const JobSpec& job) {
   const TrainingSpec& training = job.training;
@@ -141,10 +157,6 @@ KeyValues SpecValues(const JobSpec& job) {
   KeyValues values = {
       {"job.name", YamlText(job.name)},
       {"job.output_dir", YamlText(job.output_dir)},
-      {"data.train", SourcesText(job.data.train)},
-      {"data.valid", SourcesText(job.data.valid)},
-      {"data.split", NumberText(job.data.split)},
-      {"data.format", absl::StrCat(TokenFormatName(job.data.format))},
       {"training.seq_len", absl::StrCat(training.seq_len)},
       {"training.micro_batch_size", OrAuto(training.micro_batch_size)},
       {"training.global_batch_size", absl::StrCat(training.global_batch_size)},
@@ -185,6 +197,7 @@ KeyValues SpecValues(const JobSpec& job) {
       {"cluster.env", absl::StrCat("{", absl::StrJoin(env, ", "), "}")},
   };
   AddFp16Values(job.fp16, values);
+  AddDataValues(job.data, values);
   AddLayoutValues(job, values);
   if (job.lora) AddLoraValues(*job.lora, values);
   return values;

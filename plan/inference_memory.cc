@@ -70,6 +70,8 @@ RankMemory PlanInferenceMemory(const ModelShape& model, const InferenceExtents& 
   if (is_llama) work("rotary", extents.positions() * model.head_dim);  // [S or T, E]
   work("logits", LogitRows(model, extents) * model.vocab_size);
   add(MemoryKind::kTokens, "tokens/ids", n, ElementType::kInt32);  // [N, 1]
+  // [N, 1] rows of the table of learned positions
+  if (!is_llama) add(MemoryKind::kTokens, "tokens/positions", n, ElementType::kInt32);
   if (cached > 0) return memory;
   work("row_max", n);       // [N, 1]
   work("row_sums", 2 * n);  // [2, N] sum of exponentials; logit of the target

@@ -89,6 +89,30 @@ void CheckData(const JobSpec& job, Issues& issues) {
   }
 }
 
+void CheckDocuments(const JobSpec& job, Issues& issues) {
+  const DataSpec& data = job.data;
+  const std::pair<absl::string_view, std::optional<int64_t>> marks[] = {
+      {"data.bos_token_id", data.bos_token_id}, {"data.eos_token_id", data.eos_token_id}};
+  for (const auto& [key, id] : marks) {
+    if (!id) continue;
+    if (job.model.vocab_size >= 1) CheckInteger(issues, key, *id, 0, job.model.vocab_size - 1);
+    if (data.reset_attention_mask) continue;
+    Add(issues, key,
+        absl::StrCat(*id,
+                     " has no use without data.reset_attention_mask: attention would cross "
+                     "documents as if there were none; use true there, or leave this out"));
+  }
+  if (data.reset_attention_mask && !data.bos_token_id && !data.eos_token_id) {
+    Add(issues, "data.reset_attention_mask",
+        "true, but nothing says where documents start; give data.bos_token_id or "
+        "data.eos_token_id, e.g. 50256 for GPT-2's <|endoftext|>");
+  }
+  if (data.reset_position_ids && !data.reset_attention_mask) {
+    Add(issues, "data.reset_position_ids",
+        "true without data.reset_attention_mask; use true for both");
+  }
+}
+
 void CheckTraining(const JobSpec& job, Issues& issues) {
   const TrainingSpec& training = job.training;
   CheckInteger(issues, "training.steps", training.steps, 1, kMaxSteps);
@@ -323,6 +347,7 @@ std::vector<SpecIssue> Validate(const JobSpec& job) {
   const Issues cluster_issues = ClusterIssues(job.cluster);
   issues.insert(issues.end(), model_issues.begin(), model_issues.end());
   CheckData(job, issues);
+  CheckDocuments(job, issues);
   CheckTraining(job, issues);
   CheckFp16(job.fp16, issues);
   CheckOptimizer(job.optimizer, issues);

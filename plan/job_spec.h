@@ -36,6 +36,11 @@ struct DataSpec {
   std::vector<DataSource> valid;  // empty: `split` holds out a part of train, or no validation
   double split = 0;               // share of train's windows held out, [0, 1)
   TokenFormat format = TokenFormat::kBytes;
+  // Documents in a packed sample: one starts at each bos_token_id and after each eos_token_id.
+  std::optional<int64_t> bos_token_id = {};
+  std::optional<int64_t> eos_token_id = {};
+  bool reset_attention_mask = false;  // tokens attend to their own document only
+  bool reset_position_ids = false;    // positions count from the document's start
   friend bool operator==(const DataSpec&, const DataSpec&) = default;
 };
 
@@ -165,7 +170,9 @@ struct JobSpec {
   int threads_per_worker = 1;
   std::map<std::string, std::string> env;  // cluster.env, added to each worker's environment
 
-  BatchShape batch() const { return {training.global_batch_size, training.seq_len}; }
+  BatchShape batch() const {
+    return {training.global_batch_size, training.seq_len, data.reset_attention_mask};
+  }
   Numerics numerics() const { return {training.mixed_precision, StatesOf(optimizer.name)}; }
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };

@@ -29,6 +29,8 @@ enum class Recompute { kNone, kSelective, kFull };
 struct BatchShape {
   int64_t global_batch_size = 0;  // sequences per step
   int64_t seq_len = 0;            // T
+  // Attention stays within documents, so that each stage has to know where they start.
+  bool masks_documents = false;
   friend bool operator==(const BatchShape&, const BatchShape&) = default;
 };
 

@@ -312,7 +312,6 @@ std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layou
   if (model.num_experts > 0) {
     refuse("model.num_local_experts", model.num_experts, "a model without experts");
   }
-  if (layout.cp != 1) refuse("parallelism.cp", layout.cp, "1");
   if (layout.ep != 1) refuse("parallelism.ep", layout.ep, "1");
   // Between the halves of a backward pass, gradients take the place of the very activations that a
   // second forward pass would start from.

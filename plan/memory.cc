@@ -21,16 +21,17 @@ constexpr int64_t kAttentionTileKeys = 256;
 
 // Local sizes of one rank. Letters: glossary; `local` is this tp rank's part.
 struct LocalSizes {
-  int64_t rows = 0;                       // N = B * T, tokens of a microbatch
-  int64_t part_rows = 0;                  // R, those of its residuals on this rank: N, or N / tp
-  int64_t hidden = 0;                     // D
-  int64_t query = 0;                      // H_local * E
-  int64_t key = 0;                        // K_local * E
-  int64_t ffn = 0;                        // F_local
-  int64_t vocab = 0;                      // V_local
-  int64_t lse = 0;                        // B * H_local * T
-  int64_t rotary = 0;                     // T * E: cosines and sines of each position; 0 for gpt2
-  int64_t score_scratch = 0;              // Device::Attention's
+  int64_t rows = 0;           // N = B * T / cp, tokens of a microbatch
+  int64_t part_rows = 0;      // R, those of its residuals on this rank: N, or N / tp
+  int64_t hidden = 0;         // D
+  int64_t query = 0;          // H_local * E
+  int64_t key = 0;            // K_local * E
+  int64_t ffn = 0;            // F_local
+  int64_t vocab = 0;          // V_local
+  int64_t lse = 0;            // B * H_local * T / cp
+  int64_t rotary = 0;         // T / cp * E: cosines and sines of each position; 0 for gpt2
+  int64_t whole_keys = 0;     // B * T * K_local * E: keys of whole sequences; 0 without cp
+  int64_t score_scratch = 0;  // Device::Attention's
   ElementType type = ElementType::kFp32;  // of activations
 };
 
@@ -58,7 +59,7 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
                    const Numerics& numerics, const LocalDims& dims) {
   LocalSizes sizes;
   sizes.type = numerics.compute();
-  sizes.rows = layout.micro_batch_size * batch.seq_len;
+  sizes.rows = layout.micro_batch_size * batch.seq_len / layout.cp;
   sizes.part_rows = sizes.rows / layout.sequence_ranks();
   sizes.hidden = model.hidden_size;
   sizes.query = dims.query;
@@ -66,10 +67,15 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
   sizes.ffn = dims.ffn;
   sizes.vocab = dims.vocab;
   sizes.lse = sizes.query / model.head_dim * sizes.rows;
-  if (model.family == ModelFamily::kLlama) sizes.rotary = batch.seq_len * model.head_dim;
+  if (model.family == ModelFamily::kLlama) {
+    sizes.rotary = batch.seq_len / layout.cp * model.head_dim;
+  }
+  if (layout.cp > 1) sizes.whole_keys = sizes.rows * layout.cp * sizes.key;
   sizes.score_scratch =
       2 * std::min(batch.seq_len, kAttentionTileRows) * std::min(batch.seq_len, kAttentionTileKeys);
-  if (sizes.type != ElementType::kFp32) sizes.score_scratch += 10 * batch.seq_len * model.head_dim;
+  if (sizes.type != ElementType::kFp32) {
+    sizes.score_scratch += (4 * batch.seq_len / layout.cp + 6 * batch.seq_len) * model.head_dim;
+  }
   return sizes;
 }
 
@@ -158,8 +164,12 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
   add("dq", n * sizes.query);                                      // [N, H*E]
   add("dk", n * sizes.key);                                        // [N, K*E]
   add("dv", n * sizes.key);                                        // [N, K*E]
-  add("scores", sizes.score_scratch);                              // scratch of attention
-  if (sizes.rotary > 0) add("rotary", sizes.rotary);  // [T, E] filled once (worker/rotary.h)
+  // [B*T, K*E]: keys and values gathered over cp, and their gradients before they are summed
+  for (const absl::string_view name : {"keys", "values", "dkeys", "dvalues"}) {
+    if (sizes.whole_keys > 0) add(name, sizes.whole_keys);
+  }
+  add("scores", sizes.score_scratch);                 // scratch of attention
+  if (sizes.rotary > 0) add("rotary", sizes.rotary);  // [T / cp, E] filled once (worker/rotary.h)
 }
 
 // The last stage turns logits into their gradient within the forward action (Stage::Forward), so
@@ -371,6 +381,12 @@ std::vector<BufferSpec> PlanStepBuffers(const ModelShape& model, const BatchShap
   const int64_t step_tokens = layout.num_microbatches * sizes.rows;
   if (first) list.Add(MemoryKind::kTokens, "tokens/ids", step_tokens, ElementType::kInt32);
   if (last) list.Add(MemoryKind::kTokens, "tokens/targets", step_tokens, ElementType::kInt32);
+  if (first && model.family == ModelFamily::kGpt2) {  // rows of the table of learned positions
+    list.Add(MemoryKind::kTokens, "tokens/positions", step_tokens, ElementType::kInt32);
+  }
+  if (batch.masks_documents) {  // the position where each token's document starts
+    list.Add(MemoryKind::kTokens, "tokens/first_visible", step_tokens, ElementType::kInt32);
+  }
   return buffers;
 }
 

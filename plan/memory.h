@@ -24,7 +24,7 @@ enum class MemoryKind {
   kActivations,    // saved by a forward pass for its backward pass, one slot per live microbatch
   kWorkspace,      // dies within one action; and the table of rotary positions
   kCommunication,  // receive buffers; whole buckets of what ZeRO keeps in parts
-  kTokens,         // ids and targets of the step
+  kTokens,         // ids and targets of the step, positions, starts of documents
 };
 
 absl::string_view MemoryKindName(MemoryKind kind);

@@ -45,9 +45,9 @@ MemoryBytes BytesByKind(const RankMemory& memory) {
   return bytes;
 }
 
-StageMemoryTable::StageMemoryTable(const ModelShape& model, int64_t seq_len,
+StageMemoryTable::StageMemoryTable(const ModelShape& model, const BatchShape& batch,
                                    const Numerics& numerics)
-    : model_(model), seq_len_(seq_len), numerics_(numerics) {}
+    : model_(model), batch_(batch), numerics_(numerics) {}
 
 MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
   const int stages = std::min(layout.pp, 3);
@@ -57,6 +57,7 @@ MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
                    .stage = stage == layout.pp - 1 ? last : std::min(stage, 1),
                    .tp = layout.tp,
                    .dp = std::min(layout.dp, 2),
+                   .cp = layout.cp,
                    .micro_batch_size = layout.micro_batch_size,
                    .schedule = is_1f1b ? ScheduleKind::kGpipe : layout.schedule,
                    .recompute = layout.recompute_of(stage),
@@ -122,6 +123,7 @@ StageMemoryTable::Sample StageMemoryTable::SampleOf(const Key& key) const {
   sample.model.num_blocks = key.stages;
   Layout& layout = sample.layout;
   layout.dp = key.dp;
+  layout.cp = key.cp;
   layout.pp = key.stages;
   layout.tp = key.tp;
   layout.schedule = key.schedule;
@@ -131,7 +133,8 @@ StageMemoryTable::Sample StageMemoryTable::SampleOf(const Key& key) const {
   layout.recompute = key.recompute;
   layout.head_chunks = key.head_chunks;
   layout.sequence_parallel = key.sequence_parallel;
-  sample.batch = {key.dp * key.micro_batch_size, seq_len_};
+  sample.batch = batch_;
+  sample.batch.global_batch_size = key.dp * key.micro_batch_size;
   sample.rank = layout.grid().RankOf({.dp = 0, .pp = key.stage, .cp = 0, .tp = 0});
   return sample;
 }

@@ -32,7 +32,8 @@ MemoryBytes BytesByKind(const RankMemory& memory);
 class StageMemoryTable {
  public:
   // REQUIRES: CheckModel holds.
-  StageMemoryTable(const ModelShape& model, int64_t seq_len, const Numerics& numerics);
+  // Of `batch` the sequences per step do not matter.
+  StageMemoryTable(const ModelShape& model, const BatchShape& batch, const Numerics& numerics);
 
   // Of the stage's largest rank (tp index 0 takes the remainders): equal to PlanRankMemory.
   // REQUIRES: CheckLayout holds; 0 <= stage < layout.pp.
@@ -45,6 +46,7 @@ class StageMemoryTable {
     int stage = 0;   // 0 first, stages - 1 last
     int tp = 1;
     int dp = 1;  // min(dp, 2): whether there is a data group
+    int cp = 1;
     int64_t micro_batch_size = 1;
     ScheduleKind schedule = ScheduleKind::kGpipe;  // GPipe and 1F1B differ in slots alone
     Recompute recompute = Recompute::kNone;        // of this stage
@@ -87,7 +89,7 @@ class StageMemoryTable {
   MemoryBytes StatesOf(const Share& share, const Layout& layout, int64_t blocks) const;
 
   ModelShape model_;
-  int64_t seq_len_;
+  BatchShape batch_;
   Numerics numerics_;
   std::map<Key, Parts> parts_;
   std::map<ShareKey, Share> shares_;

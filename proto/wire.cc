@@ -100,6 +100,10 @@ void Fill(const DataSpec& data, proto::DataSpec& message) {
   for (const DataSource& source : data.valid) message.add_valid(source.path);
   message.set_split(data.split);
   message.set_format(absl::StrCat(TokenFormatName(data.format)));
+  if (data.bos_token_id) message.set_bos_token_id(*data.bos_token_id);
+  if (data.eos_token_id) message.set_eos_token_id(*data.eos_token_id);
+  message.set_reset_attention_mask(data.reset_attention_mask);
+  message.set_reset_position_ids(data.reset_position_ids);
 }
 
 absl::Status Read(const proto::DataSpec& message, DataSpec& data) {
@@ -107,6 +111,10 @@ absl::Status Read(const proto::DataSpec& message, DataSpec& data) {
   for (const std::string& path : message.valid()) data.valid.push_back({path});
   data.split = message.split();
   ASSIGN_OR_RETURN(data.format, Named("data.format", ParseTokenFormat(message.format())));
+  if (message.has_bos_token_id()) data.bos_token_id = message.bos_token_id();
+  if (message.has_eos_token_id()) data.eos_token_id = message.eos_token_id();
+  data.reset_attention_mask = message.reset_attention_mask();
+  data.reset_position_ids = message.reset_position_ids();
   return absl::OkStatus();
 }
 

@@ -1,6 +1,8 @@
 // Batches: the tokens that this rank reads at a step. Which samples they are is plan/batch_order,
-// what a sample is data/sampling; here they become the flat arrays of Stage::Begin. Only the first
-// stage needs ids and only the last needs targets. Used by the trainer's thread.
+// what a sample is data/sampling, where its documents start data/documents; here they become the
+// flat arrays of Stage::Begin. Each rank reads its own: only the first stage needs ids and only the
+// last targets, but all need to know the documents where attention stays within them. Used by the
+// trainer's thread.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,36 +10,42 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "data/sampling.h"
+#include "plan/job_spec.h"
 #include "plan/layout.h"
 #include "worker/groups.h"
+#include "worker/stage.h"
 
 namespace weft {
 
 class Batches {
  public:
   // Borrows `groups` for the construction only.
-  Batches(Dataset dataset, int64_t seq_len, const RankGroups& groups);
+  Batches(Dataset dataset, const JobSpec& job, const RankGroups& groups);
 
   // Reads all microbatches of `step` (counts from 1). Errors are Dataset::Sample's.
   absl::Status Read(int64_t step);
 
-  // Of the step read last, [num_microbatches * B * T]; empty where the stage has no use for them.
-  absl::Span<const int32_t> ids() const { return needs_ids_ ? ids_ : absl::Span<const int32_t>(); }
-  absl::Span<const int32_t> targets() const {
-    return needs_targets_ ? targets_ : absl::Span<const int32_t>();
-  }
+  // Of the step read last.
+  StepTokens tokens() const { return {ids_, targets_, positions_, first_visible_}; }
 
   const Dataset& dataset() const { return dataset_; }
 
  private:
+  void AppendHeldPositions();  // of the window
+
   Dataset dataset_;
   const Layout layout_;
+  const DataSpec data_;
   const int64_t seq_len_;
   const int dp_index_;
+  const std::vector<int64_t> held_positions_;  // of each sequence, those of this rank
   const bool needs_ids_;
   const bool needs_targets_;
-  std::vector<int32_t> ids_;
-  std::vector<int32_t> targets_;
+  const bool needs_positions_;
+  const bool needs_first_visible_;
+  std::vector<int32_t> ids_, targets_, positions_, first_visible_;
+  // The sample being read [T]; allocated once, as everything that a step needs.
+  std::vector<int32_t> window_ids_, window_targets_, window_starts_;
 };
 
 }  // namespace weft

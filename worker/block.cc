@@ -1,15 +1,21 @@
 #include "worker/block.h"
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "plan/batch_order.h"
 #include "plan/errors.h"
 #include "plan/memory.h"
+#include "worker/context.h"
 #include "worker/rotary.h"
 
 namespace weft {
 
 Block::Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
-             const Parameters& parameters, Recompute recompute, TokenCut& tokens, Device& device)
+             const Parameters& parameters, Recompute recompute, TokenCut& tokens, Device& device,
+             RankGroups& groups)
     : device_(device),
+      groups_(groups),
       tokens_(tokens),
       recompute_(recompute),
       attention_(attention),
@@ -30,7 +36,7 @@ Block::Block(const ModelShape& model, int64_t block, const AttentionShape& atten
 }
 
 BlockActivations Block::GetActivations(const std::string& prefix, Arena& arena) const {
-  const int64_t rows = attention_.batch * attention_.seq_len;
+  const int64_t rows = attention_.batch * attention_.query_len();
   const int64_t part_rows = tokens_.part_rows();
   const int64_t hidden = norm1_.weight.cols;
   const int64_t query = attention_.heads * attention_.head_dim;
@@ -59,7 +65,8 @@ BlockActivations Block::GetActivations(const std::string& prefix, Arena& arena) 
   saved.k = get("k", key);
   saved.v = get("v", key);
   saved.attn = get("attn", query);
-  saved.lse = arena.Get(name_of("lse"), attention_.batch * attention_.heads, attention_.seq_len);
+  saved.lse =
+      arena.Get(name_of("lse"), attention_.batch * attention_.heads, attention_.query_len());
   saved.x_mid = get_part("x_mid", hidden);
   saved.norm2 = get_statistics("norm2", norm2_);
   saved.norm2_out = get_part("norm2_out", hidden);
@@ -70,7 +77,7 @@ BlockActivations Block::GetActivations(const std::string& prefix, Arena& arena) 
 }
 
 BlockWorkspace Block::GetWorkspace(Arena& arena) const {
-  const int64_t rows = attention_.batch * attention_.seq_len;
+  const int64_t rows = attention_.batch * attention_.query_len();
   const int64_t query = attention_.heads * attention_.head_dim;
   const int64_t key = attention_.kv_heads * attention_.head_dim;
   BlockWorkspace work;
@@ -81,10 +88,19 @@ BlockWorkspace Block::GetWorkspace(Arena& arena) const {
   work.dq = arena.Get("work/dq", rows, query);
   work.dk = arena.Get("work/dk", rows, key);
   work.dv = arena.Get("work/dv", rows, key);
+  if (groups_.layout().cp > 1) {
+    const int64_t keys = attention_.batch * attention_.seq_len;
+    work.keys = arena.Get("work/keys", keys, key);
+    work.values = arena.Get("work/values", keys, key);
+    work.dkeys = arena.Get("work/dkeys", keys, key);
+    work.dvalues = arena.Get("work/dvalues", keys, key);
+  }
   work.scores = arena.Get("work/scores", 1, AttentionScratchElements(attention_, q_.weight.dtype));
   if (model_.family == ModelFamily::kLlama) {
-    work.rotary = arena.Get("work/rotary", attention_.seq_len, attention_.head_dim);
-    device_.CopyIn(work.rotary, RotaryTable(model_, attention_.seq_len).data());
+    work.rotary = arena.Get("work/rotary", attention_.query_len(), attention_.head_dim);
+    const std::vector<int64_t> positions =
+        PositionsOf(groups_.layout(), attention_.seq_len, groups_.at().cp);
+    device_.CopyIn(work.rotary, RotaryTable(model_, positions).data());
   }
   return work;
 }
@@ -108,7 +124,9 @@ absl::Status Block::FillActivations(const BlockActivations& saved, const BlockWo
     device_.Rotate(work.rotary, Turn::kForth, saved.q);
     device_.Rotate(work.rotary, Turn::kForth, saved.k);
   }
-  device_.Attention(attention_, saved.q, saved.k, saved.v, {}, saved.attn, saved.lse, work.scores);
+  ASSIGN_OR_RETURN(const KeyValues whole, GatherKeys(saved, work));
+  device_.Attention(attention_, saved.q, whole.k, whole.v, work.first_visible, saved.attn,
+                    saved.lse, work.scores);
   MultiplyLinear(o_, saved.attn, tokens_.Partial(saved.x_mid), device_);
   RETURN_IF_ERROR(tokens_.Sum(saved.x_mid));
   AddLinearBias(o_, saved.x_mid, device_);
@@ -120,6 +138,17 @@ absl::Status Block::FillActivations(const BlockActivations& saved, const BlockWo
   if (gate_) ForwardLinear(*gate_, to_mlp, saved.gate, device_);
   Activate(saved);
   return absl::OkStatus();
+}
+
+// Gathered again for the backward pass: kept, they would take cp times the memory of a rank's own.
+absl::StatusOr<Block::KeyValues> Block::GatherKeys(const BlockActivations& saved,
+                                                   const BlockWorkspace& work) {
+  if (groups_.layout().cp == 1) return KeyValues{saved.k, saved.v};
+  RETURN_IF_ERROR(
+      GatherSequences(attention_.batch, saved.k, work.dkeys, work.keys, device_, groups_));
+  RETURN_IF_ERROR(
+      GatherSequences(attention_.batch, saved.v, work.dvalues, work.values, device_, groups_));
+  return KeyValues{work.keys, work.values};
 }
 
 absl::Status Block::MakeAgain(const BlockActivations& saved, const BlockWorkspace& work) {
@@ -213,8 +242,17 @@ absl::Status Block::BackwardAttention(const BlockActivations& saved, const Block
                                       View dx, Part part) {
   ASSIGN_OR_RETURN(const View dy, tokens_.Gather(dx));
   BackwardThrough(o_, dy, saved.attn, 0, work.dattn, part);
-  device_.AttentionGradient(attention_, saved.q, saved.k, saved.v, {}, saved.attn, saved.lse,
-                            work.dattn, work.dq, work.dk, work.dv, work.scores);
+  ASSIGN_OR_RETURN(const KeyValues whole, GatherKeys(saved, work));
+  const bool is_whole = groups_.layout().cp == 1;
+  device_.AttentionGradient(attention_, saved.q, whole.k, whole.v, work.first_visible, saved.attn,
+                            saved.lse, work.dattn, work.dq, is_whole ? work.dk : work.dkeys,
+                            is_whole ? work.dv : work.dvalues, work.scores);
+  if (!is_whole) {
+    RETURN_IF_ERROR(
+        SumScatterSequences(attention_.batch, work.dkeys, work.keys, work.dk, device_, groups_));
+    RETURN_IF_ERROR(SumScatterSequences(attention_.batch, work.dvalues, work.values, work.dv,
+                                        device_, groups_));
+  }
   if (work.rotary.data != nullptr) {
     device_.Rotate(work.rotary, Turn::kBack, work.dq);
     device_.Rotate(work.rotary, Turn::kBack, work.dk);

@@ -28,36 +28,42 @@
 
 namespace weft {
 
-// Of a forward pass, for its backward pass. N = B*T rows, R of them on this rank; H, K, F: this
-// rank's part. Views that the family does not have are null.
+// Of a forward pass, for its backward pass. N = B*T / cp rows, R of them on this rank; H, K, F:
+// this rank's part. Views that the family does not have are null.
 struct BlockActivations {
   View x;                // [R, D]
   NormStatistics norm1;  // [R, 1]
   View norm1_out;        // [R, D]
   View q, attn;          // [N, H*E]
   View k, v;             // [N, K*E]
-  View lse;              // [B*H, T]
+  View lse;              // [B*H, T / cp]
   View x_mid;            // [R, D]
   NormStatistics norm2;  // [R, 1]
   View norm2_out;        // [R, D]
   View gate, up, act;    // [N, F]
 };
 
-// Shared by all blocks of a stage. All but `rotary` die within one action.
+// Shared by all blocks of a stage. All but `rotary` and `first_visible` die within one action.
 struct BlockWorkspace {
   View dnorm;        // [N, D]
   View dact, dgate;  // [N, F]
   View dattn, dq;    // [N, H*E]
   View dk, dv;       // [N, K*E]
   View scores;       // scratch of attention
-  View rotary;       // [T, E], a table
+  View rotary;       // [T / cp, E], a table
+  // Under context parallelism, [B*T, K*E] of whole sequences; while the one pair is in use the
+  // other holds its rows by rank (worker/context.h).
+  View keys, values, dkeys, dvalues;
+  // [N, 1] of the microbatch at hand: the first position that each token sees; no data: 0.
+  View first_visible;
 };
 
 class Block {
  public:
-  // Borrows `tokens` and `device`.
+  // Borrows `tokens`, `device` and `groups`.
   Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
-        const Parameters& parameters, Recompute recompute, TokenCut& tokens, Device& device);
+        const Parameters& parameters, Recompute recompute, TokenCut& tokens, Device& device,
+        RankGroups& groups);
 
   int bucket() const { return bucket_; }  // of its parameters
 
@@ -83,12 +89,17 @@ class Block {
 
  private:
   enum class Part { kWhole, kInput };
+  struct KeyValues {
+    View k, v;  // [B*T, K*E]
+  };
 
   // All of `saved` from saved.x.
   absl::Status FillActivations(const BlockActivations& saved, const BlockWorkspace& work);
   // The part of it that is not kept.
   absl::Status MakeAgain(const BlockActivations& saved, const BlockWorkspace& work);
   void Activate(const BlockActivations& saved);
+  // Of whole sequences: all that this rank's queries attend to.
+  absl::StatusOr<KeyValues> GatherKeys(const BlockActivations& saved, const BlockWorkspace& work);
   absl::Status BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work, View dx,
                            Part part);
   absl::Status BackwardAttention(const BlockActivations& saved, const BlockWorkspace& work, View dx,
@@ -100,6 +111,7 @@ class Block {
   void BackwardThrough(const Linear& linear, View dy, View x, float beta, View dx, Part part);
 
   Device& device_;
+  RankGroups& groups_;
   TokenCut& tokens_;
   const Recompute recompute_;
   AttentionShape attention_;

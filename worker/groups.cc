@@ -48,6 +48,7 @@ absl::StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Layout& lay
                    groups->NewGroup(grid.TensorNeighboursOf(rank, kv_head_copies)));
   const auto first = data.begin() + grid.DataIndexOf(rank) / parts * parts;
   ASSIGN_OR_RETURN(groups->shards_, groups->NewGroup({first, first + parts}));
+  ASSIGN_OR_RETURN(groups->context_, groups->NewGroup(grid.GroupOf(Axis::kContext, rank)));
   return groups;
 }
 
@@ -91,6 +92,15 @@ absl::Status RankGroups::ReduceScatterOverTensor(View data) {
 
 absl::Status RankGroups::AllGatherOverTensor(View data) {
   return ToStatus(comm_.AllGather(tensor_, data), "all-gather over tp");
+}
+
+absl::Status RankGroups::SumScatterOverContext(View data) {
+  return ToStatus(comm_.ReduceScatter(context_, ReduceOp::kSum, data),
+                  "sum gradients of keys and values over cp");
+}
+
+absl::Status RankGroups::GatherOverContext(View data) {
+  return ToStatus(comm_.AllGather(context_, data), "gather keys and values over cp");
 }
 
 absl::Status RankGroups::SumOverKvCopies(View data) {

@@ -44,6 +44,10 @@ class RankGroups {
   // Comm::ReduceScatter (sum) and AllGather over tp. REQUIRES: tp divides data.elements().
   absl::Status ReduceScatterOverTensor(View data);
   absl::Status AllGatherOverTensor(View data);
+  // Over cp, in place: `data` is as many equal ranges of elements as there are ranks, in their
+  // order; this rank's becomes the sum; all become what their ranks hold.
+  absl::Status SumScatterOverContext(View data);
+  absl::Status GatherOverContext(View data);
   absl::Status SumOverKvCopies(View data);    // over the tp ranks that share a kv head
   absl::Status SumOverTiedCopies(View data);  // first and last stage; REQUIRES: on one of them
   // Over the ranks that share a bucket under ZeRO: as many equal ranges, in their order, become
@@ -71,6 +75,7 @@ class RankGroups {
   const Sharding sharding_;
   int tensor_ = -1;
   int replicas_ = -1;
+  int context_ = -1;
   int kv_copies_ = -1;
   int tied_copies_ = -1;
   int world_ = -1;

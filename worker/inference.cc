@@ -1,6 +1,8 @@
 #include "worker/inference.h"
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
@@ -96,10 +98,13 @@ void Inference::GetWork() {
   act_ = get("act", model_.ffn_size);
   if (model_.family == ModelFamily::kLlama) {
     rotary_ = arena_->Get("work/rotary", extents_.positions(), model_.head_dim);
-    device_.CopyIn(rotary_, RotaryTable(model_, extents_.positions()).data());
+    std::vector<int64_t> positions(static_cast<size_t>(extents_.positions()));
+    std::iota(positions.begin(), positions.end(), 0);
+    device_.CopyIn(rotary_, RotaryTable(model_, positions).data());
   }
   logits_ = arena_->Get("work/logits", LogitRows(model_, extents_), model_.vocab_size);
   ids_ = arena_->Get("tokens/ids", n, 1);
+  if (positions_.data != nullptr) position_ids_ = arena_->Get("tokens/positions", n, 1);
   if (caches) return;
   row_max_ = get("row_max", 1);
   row_sums_ = arena_->Get("work/row_sums", 2, n);
@@ -203,9 +208,16 @@ void Inference::Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t fi
   if (rotary_.data != nullptr) pass.angles = rotary_.RowRange(first, length);
   const View new_ids = ids_.RowRange(0, rows);
   device_.CopyIn(new_ids, ids.data());
-  const bool learned = positions_.data != nullptr;
-  const View positions = learned ? positions_.RowRange(first, length) : View();
-  device_.Embed(new_ids, table_, 0, learned ? &positions : nullptr, length, x_.RowRange(0, rows));
+  View position_ids;
+  if (positions_.data != nullptr) {
+    std::vector<int32_t> of_rows(ids.size());
+    for (int64_t row = 0; row < rows; ++row) {
+      of_rows[static_cast<size_t>(row)] = static_cast<int32_t>(first + row % length);
+    }
+    position_ids = position_ids_.RowRange(0, rows);
+    device_.CopyIn(position_ids, of_rows.data());
+  }
+  device_.Embed(new_ids, table_, 0, positions_, position_ids, x_.RowRange(0, rows));
   for (size_t block = 0; block < blocks_.size(); ++block) {
     ForwardBlock(blocks_[block], caches_[std::min(block, caches_.size() - 1)], pass);
   }

@@ -87,7 +87,7 @@ class Inference {
   View table_, positions_, head_;  // positions_: null for llama
   View x_, x_mid_, norm_out_, q_, attn_, gate_, up_, act_;
   NormStatistics statistics_;
-  View lse_, scores_, rotary_, logits_, row_max_, row_sums_, ids_, targets_;
+  View lse_, scores_, rotary_, logits_, row_max_, row_sums_, ids_, position_ids_, targets_;
   int64_t positions_read_ = 0;
   std::vector<float> host_logits_;  // [V]
 };

@@ -29,11 +29,11 @@ std::vector<double> RotaryFrequencies(const ModelShape& model) {
   return frequencies;
 }
 
-std::vector<float> RotaryTable(const ModelShape& model, int64_t seq_len) {
+std::vector<float> RotaryTable(const ModelShape& model, absl::Span<const int64_t> positions) {
   const std::vector<double> frequencies = RotaryFrequencies(model);
   std::vector<float> table;
-  table.reserve(static_cast<size_t>(seq_len * model.head_dim));
-  for (int64_t t = 0; t < seq_len; ++t) {
+  table.reserve(positions.size() * static_cast<size_t>(model.head_dim));
+  for (const int64_t t : positions) {
     const auto position = static_cast<double>(t);
     for (const double f : frequencies) table.push_back(static_cast<float>(std::cos(position * f)));
     for (const double f : frequencies) table.push_back(static_cast<float>(std::sin(position * f)));

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "plan/model.h"
 
 namespace weft {
@@ -18,7 +19,7 @@ namespace weft {
 // f(i) of each pair [E/2].
 std::vector<double> RotaryFrequencies(const ModelShape& model);
 
-// [T, E]: of each position E/2 cosines, then E/2 sines.
-std::vector<float> RotaryTable(const ModelShape& model, int64_t seq_len);
+// [P, E]: of each of the P positions E/2 cosines, then E/2 sines.
+std::vector<float> RotaryTable(const ModelShape& model, absl::Span<const int64_t> positions);
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "plan/batch_order.h"
 #include "plan/errors.h"
 
 namespace weft {
@@ -13,7 +14,7 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Parameters&
       zero_(zero),
       device_(device),
       groups_(groups),
-      rows_(layout_.micro_batch_size * batch.seq_len),
+      rows_(layout_.micro_batch_size * batch.seq_len / layout_.cp),
       tokens_(rows_, model.hidden_size, arena, device, groups),
       token_share_(1.0 / static_cast<double>(batch.global_batch_size * batch.seq_len)) {
   MakeChunks(model, batch, parameters);
@@ -21,13 +22,17 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Parameters&
   MakeSlots(ActivationSlotsOf(layout_, model.num_blocks, groups.at().pp), model.hidden_size, arena);
   const int64_t step_rows = layout_.num_microbatches * rows_;
   if (groups.is_first_stage()) {
-    embedding_.emplace(parameters, batch.seq_len, tokens_, device, groups);
+    embedding_.emplace(parameters, tokens_, device, groups);
     ids_ = arena.Get("tokens/ids", step_rows, 1);
+    if (model.family == ModelFamily::kGpt2) {
+      positions_ = arena.Get("tokens/positions", step_rows, 1);
+    }
   }
   if (groups.is_last_stage()) {
     head_.emplace(model, parameters, rows_, work_.dnorm, tokens_, arena, device, groups);
     targets_ = arena.Get("tokens/targets", step_rows, 1);
   }
+  if (batch.masks_documents) first_visible_ = arena.Get("tokens/first_visible", step_rows, 1);
   if (!groups.is_last_stage() || layout_.virtual_stages > 1) {
     dx_ = arena.Get("work/dx", tokens_.part_rows(), model.hidden_size);
     recv_gradient_ = arena.Get("comm/recv_gradient", tokens_.part_rows(), model.hidden_size);
@@ -43,15 +48,19 @@ void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
       const std::string name = absl::StrCat("blocks.", range.begin, ".attn.", part, ".weight");
       return parameters.Get(name).weight.rows / model.head_dim;
     };
-    const AttentionShape attention{.batch = layout_.micro_batch_size,
-                                   .seq_len = batch.seq_len,
-                                   .heads = heads("q"),
-                                   .head_dim = model.head_dim,
-                                   .kv_heads = heads("k")};
+    AttentionShape attention{.batch = layout_.micro_batch_size,
+                             .seq_len = batch.seq_len,
+                             .heads = heads("q"),
+                             .head_dim = model.head_dim,
+                             .kv_heads = heads("k")};
+    const SequencePieces held = SequencePiecesOf(layout_, groups_.at().cp);
+    attention.runs = held.runs;
+    attention.pieces = std::ssize(held.pieces);
+    std::copy(held.pieces.begin(), held.pieces.end(), attention.piece);
     std::vector<Block>& blocks = chunks_.emplace_back();
     for (int64_t block = range.begin; block < range.end; ++block) {
       blocks.emplace_back(model, block, attention, parameters,
-                          layout_.recompute_of(groups_.at().pp), tokens_, device_);
+                          layout_.recompute_of(groups_.at().pp), tokens_, device_, groups_);
     }
   }
 }
@@ -74,12 +83,16 @@ void Stage::MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& aren
   }
 }
 
-void Stage::Begin(Pass pass, absl::Span<const int32_t> ids, absl::Span<const int32_t> targets) {
+void Stage::Begin(Pass pass, const StepTokens& tokens) {
   for (const Slot& slot : slots_) CHECK(slot.microbatch == -1);
-  CHECK(static_cast<int64_t>(ids.size()) == ids_.elements());
-  CHECK(static_cast<int64_t>(targets.size()) == targets_.elements());
-  if (!ids.empty()) device_.CopyIn(ids_, ids.data());
-  if (!targets.empty()) device_.CopyIn(targets_, targets.data());
+  const auto copy = [this](absl::Span<const int32_t> from, View to) {
+    CHECK(std::ssize(from) == to.elements());
+    if (!from.empty()) device_.CopyIn(to, from.data());
+  };
+  copy(tokens.ids, ids_);
+  copy(tokens.targets, targets_);
+  copy(tokens.positions, positions_);
+  copy(tokens.first_visible, first_visible_);
   pass_ = pass;
   loss_sum_ = 0;
 }
@@ -87,6 +100,7 @@ void Stage::Begin(Pass pass, absl::Span<const int32_t> ids, absl::Span<const int
 absl::Status Stage::Compute(const Action& action, absl::Span<const Action> reductions) {
   CHECK(action.op == Op::kForward || pass_ == Pass::kTraining);
   reductions_ = reductions;
+  work_.first_visible = MicrobatchOf(first_visible_, action.microbatch);
   switch (action.op) {
     case Op::kForward:
       return Forward(action);
@@ -134,8 +148,9 @@ absl::Status Stage::Forward(const Action& action) {
   Slot& slot = TakesTokens(action) ? TakeSlot(action) : SlotOf(action);
   if (TakesTokens(action)) {
     RETURN_IF_ERROR(zero_.OpenWeights(embedding_->bucket()));
-    RETURN_IF_ERROR(
-        embedding_->Forward(MicrobatchOf(ids_, action.microbatch), slot.blocks.front().x));
+    RETURN_IF_ERROR(embedding_->Forward(MicrobatchOf(ids_, action.microbatch),
+                                        MicrobatchOf(positions_, action.microbatch),
+                                        slot.blocks.front().x));
   }
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   const View output = MakesLoss(action) ? head_->input() : send_activation_;
@@ -211,7 +226,8 @@ absl::Status Stage::BackwardInput(const Action& action) {
 
 absl::Status Stage::BackwardEmbedding(const Action& action, View dx) {
   zero_.OpenGradients(embedding_->bucket());
-  RETURN_IF_ERROR(embedding_->Backward(MicrobatchOf(ids_, action.microbatch), dx));
+  RETURN_IF_ERROR(embedding_->Backward(MicrobatchOf(ids_, action.microbatch),
+                                       MicrobatchOf(positions_, action.microbatch), dx));
   return CloseGradients(embedding_->bucket());
 }
 
@@ -266,6 +282,7 @@ View Stage::HeadGradient(const Action& action) {
 }
 
 View Stage::MicrobatchOf(View step_tokens, int microbatch) const {
+  if (step_tokens.data == nullptr) return {};
   return step_tokens.RowRange(microbatch * rows_, rows_);
 }
 

@@ -30,6 +30,15 @@
 
 namespace weft {
 
+// The tokens of all microbatches of a step, in order [num_microbatches * N] each; empty where the
+// stage has no use for them.
+struct StepTokens {
+  absl::Span<const int32_t> ids;            // first stage
+  absl::Span<const int32_t> targets;        // last stage
+  absl::Span<const int32_t> positions;      // first stage: rows of the table of learned positions
+  absl::Span<const int32_t> first_visible;  // where each token's document starts, if that matters
+};
+
 // Evaluation runs forward passes only, for their loss.
 enum class Pass { kTraining, kEvaluation };
 
@@ -39,9 +48,8 @@ class Stage {
   Stage(const ModelShape& model, const BatchShape& batch, const Parameters& parameters, Zero& zero,
         Arena& arena, Device& device, RankGroups& groups);
 
-  // Starts a step's pass: ids (first stage) and targets (last stage) of all its microbatches, in
-  // order, [num_microbatches * N] each; empty elsewhere. Clears the loss.
-  void Begin(Pass pass, absl::Span<const int32_t> ids, absl::Span<const int32_t> targets);
+  // Starts a step's pass. Clears the loss.
+  void Begin(Pass pass, const StepTokens& tokens);
 
   // `reductions`: kReduceGradients of buckets with whose gradients this pass is through for the
   // step; each starts as soon as it is. REQUIRES: IsPass(action.op).
@@ -69,9 +77,9 @@ class Stage {
   Slot& SlotOf(const Action& action);
   Slot& TakeSlot(const Action& action);
   View HeadGradient(const Action& action);
-  View MicrobatchOf(View step_tokens, int microbatch) const;
-  bool TakesTokens(const Action& action) const;  // the pass starts at the embedding
-  bool MakesLoss(const Action& action) const;    // it ends in the head
+  View MicrobatchOf(View step_tokens, int microbatch) const;  // no data if there is none
+  bool TakesTokens(const Action& action) const;               // the pass starts at the embedding
+  bool MakesLoss(const Action& action) const;                 // it ends in the head
 
   absl::Status Forward(const Action& action);
   absl::Status ForwardHead(const Action& action);
@@ -86,7 +94,7 @@ class Stage {
   Zero& zero_;
   Device& device_;
   RankGroups& groups_;
-  const int64_t rows_;        // N = B * T
+  const int64_t rows_;        // N = B * T / cp
   TokenCut tokens_;           // of them, R are on this rank
   const double token_share_;  // 1 / tokens of the global batch
   double loss_scale_ = 1;
@@ -96,7 +104,7 @@ class Stage {
   std::optional<Embedding> embedding_;  // first stage
   std::optional<Head> head_;            // last stage
   std::vector<View> head_gradients_;    // last stage, [R, D]: of microbatch m at m % their number
-  View ids_, targets_;                  // [num_microbatches * N, 1]
+  View ids_, targets_, positions_, first_visible_;  // [num_microbatches * N, 1]: StepTokens
   // Where a chunk has another one after it, [R, D]:
   View dx_, recv_gradient_, send_activation_;
   Pass pass_ = Pass::kTraining;

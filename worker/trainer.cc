@@ -83,10 +83,10 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Assignment& assig
 
 absl::Status Trainer::OpenData() {
   ASSIGN_OR_RETURN(Dataset train, Dataset::Open(job_, /*train=*/true));
-  batches_ = std::make_unique<Batches>(std::move(train), job_.training.seq_len, *groups_);
+  batches_ = std::make_unique<Batches>(std::move(train), job_, *groups_);
   if (job_.validation.interval > 0 && job_.validation.steps > 0) {
     ASSIGN_OR_RETURN(Dataset valid, Dataset::Open(job_, /*train=*/false));
-    valid_batches_ = std::make_unique<Batches>(std::move(valid), job_.training.seq_len, *groups_);
+    valid_batches_ = std::make_unique<Batches>(std::move(valid), job_, *groups_);
   }
   return absl::OkStatus();
 }
@@ -171,7 +171,7 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
   stage_->ScaleLoss(loss_scale_);
   if (job_.training.mixed_precision == Precision::kFp16) report.loss_scale = loss_scale_;
   RETURN_IF_ERROR(batches_->Read(step));
-  stage_->Begin(Pass::kTraining, batches_->ids(), batches_->targets());
+  stage_->Begin(Pass::kTraining, batches_->tokens());
   device_.Zero(parameters_->all_gradients());
   PartSeconds parts;
   for (const absl::Span<const Action> group : Groups(schedule_)) {
@@ -260,7 +260,7 @@ absl::StatusOr<double> Trainer::Validate() {
   double loss_sum = 0;
   for (int64_t batch = 1; batch <= job_.validation.steps; ++batch) {
     RETURN_IF_ERROR(valid_batches_->Read(batch));
-    stage_->Begin(Pass::kEvaluation, valid_batches_->ids(), valid_batches_->targets());
+    stage_->Begin(Pass::kEvaluation, valid_batches_->tokens());
     for (const absl::Span<const Action> group : Groups(evaluation_)) {
       if (IsTransfer(group.front().op)) {
         RETURN_IF_ERROR(stage_->Exchange(group));

@@ -341,8 +341,7 @@ MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layou
 }
 
 StageMemoryTable MemoryTableOf(const Question& question) {
-  return StageMemoryTable(question.model, question.batch.seq_len,
-                          {question.precision, question.optimizer});
+  return StageMemoryTable(question.model, question.batch, {question.precision, question.optimizer});
 }
 
 MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage) {

@@ -38,6 +38,8 @@ TEST_F(ResolvedYaml, ReadsBackAsTheSameJobAndRecord) {
        "validation.interval=5", "validation.steps=2", "data.split=0.25"},
       {"optimizer.name=sgd", "lr_scheduler.type=constant", "parallelism.pp_schedule=gpipe",
        "checkpoint.resume=none", "cluster.threads_per_worker=2", "job.output_dir=/tmp/a b"},
+      {"data.bos_token_id=2", "data.eos_token_id=10", "data.reset_attention_mask=true",
+       "data.reset_position_ids=true"},
   };
   for (const auto& sets : variants) {
     const JobSpec job = Job(sets);

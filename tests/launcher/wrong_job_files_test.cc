@@ -111,8 +111,7 @@ std::vector<WrongFile> NotBuiltYet() {
 // Can be planned.
 std::vector<WrongFile> NotToBeRunYet() {
   return {
-      {"layout", JobWith("dp: 2, pp: 2, tp: 1}", "dp: 1, pp: 1, cp: 2}\nlora: {r: 16}"),
-       "job.yaml:17: parallelism.cp: 2 is not supported yet; use 1\n"
+      {"lora", JobWith("dp: 2, pp: 2, tp: 1}", "dp: 1, pp: 1, cp: 2}\nlora: {r: 16}"),
        "job.yaml:18: lora.r: 16 is not supported yet; leave the section lora out"},
       {"recompute",
        JobWith("tp: 1}", "tp: 1, pp_schedule: zb_h1}\nactivation_checkpointing: {mode: full}"),

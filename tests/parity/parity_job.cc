@@ -67,6 +67,15 @@ Layout MakeLayout(const JobSpec& job, int dp, int tp, int pp, ScheduleKind sched
 
 namespace {
 
+Json JsonOf(const std::optional<int64_t>& value) {
+  return value ? Json(*value) : Json();
+}
+
+std::optional<int64_t> WholeOf(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  return json.get<int64_t>();
+}
+
 // Every field but num_microbatches, which the batch determines.
 Json LayoutJson(const Layout& layout) {
   Json json = {{"dp", layout.dp},
@@ -134,6 +143,11 @@ std::string ParityJobText(const ParityJob& parity) {
       {"attention_bias", job.model.attention_bias},
       {"tied_embeddings", job.model.tied_embeddings},
       {"data", Json::array()},
+      {"documents",
+       {{"bos_token_id", JsonOf(job.data.bos_token_id)},
+        {"eos_token_id", JsonOf(job.data.eos_token_id)},
+        {"reset_attention_mask", job.data.reset_attention_mask},
+        {"reset_position_ids", job.data.reset_position_ids}}},
       {"seq_len", job.training.seq_len},
       {"global_batch_size", job.training.global_batch_size},
       {"steps", job.training.steps},
@@ -189,6 +203,11 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
   job.model.tied_embeddings = json.at("tied_embeddings");
   job.data.train.clear();
   for (const Json& source : json.at("data")) job.data.train.push_back({source});
+  const Json& documents = json.at("documents");
+  job.data.bos_token_id = WholeOf(documents.at("bos_token_id"));
+  job.data.eos_token_id = WholeOf(documents.at("eos_token_id"));
+  job.data.reset_attention_mask = documents.at("reset_attention_mask");
+  job.data.reset_position_ids = documents.at("reset_position_ids");
   job.training.seq_len = json.at("seq_len");
   job.training.global_batch_size = json.at("global_batch_size");
   job.training.steps = json.at("steps");

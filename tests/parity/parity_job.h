@@ -29,6 +29,8 @@ enum class PlantedBug {
   kNormPartsNotReduced,      // tp ranks keep their own tokens' part of the gradients of norms
   kStaleGather,              // some gathers of tokens leave the other ranks' rows as they were
   kLastReductionNotAwaited,  // the optimizer does not wait for the gradients started last
+  kStaleKeys,                // rank 0 takes others' keys or values from the gather before, at times
+  kPiecesSwapped,            // rank 0 takes its two runs of a sequence for each other
 };
 
 struct ParityJob {

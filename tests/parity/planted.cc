@@ -73,10 +73,10 @@ class PlantedDevice final : public PassingDevice {
     recomputes_ = true;
     recomputed_norms_ = 0;
   }
-  void Embed(View ids, View table, int64_t first_id, const View* positions, int64_t seq_len,
+  void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
              View out) override {
     recomputes_ = false;
-    inner_.Embed(ids, table, first_id, positions, seq_len, out);
+    inner_.Embed(ids, table, first_id, positions, position_ids, out);
   }
   void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
                  View rstd) override {
@@ -88,14 +88,24 @@ class PlantedDevice final : public PassingDevice {
     }
     inner_.LayerNorm(x, weight, bias, eps, y, mean, rstd);
   }
+  void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
+                 View lse, View scratch) override {
+    inner_.Attention(Swapped(shape), q, k, v, first_visible, o, lse, scratch);
+  }
   void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View first_visible,
                          View o, View lse, View dout, View dq, View dk, View dv,
                          View scratch) override {
-    inner_.AttentionGradient(shape, q, k, v, first_visible, o, lse, dout, dq, dk, dv, scratch);
+    inner_.AttentionGradient(Swapped(shape), q, k, v, first_visible, o, lse, dout, dq, dk, dv,
+                             scratch);
     watch_->attention_gradient_is_last = true;
   }
 
  private:
+  AttentionShape Swapped(AttentionShape shape) const {
+    if (bug_ == PlantedBug::kPiecesSwapped && rank_ == 0) std::swap(shape.piece[0], shape.piece[1]);
+    return shape;
+  }
+
   static size_t TensorsOfBlock(const ModelShape& model) {
     size_t count = 0;
     for (const TensorSpec& tensor : Tensors(model)) count += tensor.block == 0 ? 1 : 0;
@@ -174,12 +184,14 @@ class PlantedComm final : public AtOnceComm {
     int64_t ignored = 0;
     return held ? AtOnceComm::Start(*held, &ignored) : BackendStatus{};
   }
-  // On every rank, so that nobody waits for another.
   BackendStatus AllGather(int group, View data) override {
     const int64_t gather = gathers_++;
+    // On every rank, so that nobody waits for another.
     if (bug_ == PlantedBug::kNotGathered && gather >= kInitialGathers) return {};
     if (bug_ == PlantedBug::kStaleGather && gather % 50 == 5) return {};
-    return inner_.AllGather(group, data);
+    const BackendStatus status = inner_.AllGather(group, data);
+    if (bug_ == PlantedBug::kStaleKeys && rank() == 0) MakeStale(gather, data);
+    return status;
   }
   BackendStatus Exchange(const Transfer* transfers, int count) override {
     if (bug_ != PlantedBug::kStaleTransfer || rank() != 0) return inner_.Exchange(transfers, count);
@@ -204,6 +216,15 @@ class PlantedComm final : public AtOnceComm {
   }
 
  private:
+  // Every eighth time the second half is that of the gather before.
+  void MakeStale(int64_t gather, View gathered) {
+    auto* const values = static_cast<float*>(gathered.data);
+    std::vector<float> now(values, values + gathered.elements());
+    std::swap(now, last_gathered_);
+    if (gather % 8 != 3) return;
+    std::copy(now.begin() + std::ssize(now) / 2, now.end(), values + std::ssize(now) / 2);
+  }
+
   const PlantedBug bug_;
   const int64_t hidden_size_;
   const int64_t embedding_elements_;
@@ -214,6 +235,7 @@ class PlantedComm final : public AtOnceComm {
   int64_t gathers_ = 0;
   int64_t sends_ = 0;
   std::vector<char> last_sent_, stale_;
+  std::vector<float> last_gathered_;
 };
 
 }  // namespace

@@ -161,7 +161,7 @@ absl::Status Run(const std::string& family, const std::string& folder) {
   const std::vector<std::unique_ptr<Comm>> comms = MakeThreadComms(1);
   ASSIGN_OR_RETURN(const auto groups, RankGroups::Create(layout, 1, *comms[0]));
   ASSIGN_OR_RETURN(Dataset data, Dataset::Open(job, /*train=*/true));
-  Batches batches(std::move(data), job.training.seq_len, *groups);
+  Batches batches(std::move(data), job, *groups);
   RETURN_IF_ERROR(SaveRandom(job, batches, folder + "/checkpoint"));
 
   const std::string step_folder = folder + "/checkpoint/step-0";
@@ -171,12 +171,12 @@ absl::Status Run(const std::string& family, const std::string& folder) {
   std::vector<int32_t> tokens;
   for (int64_t step = 1; step <= kSteps; ++step) {
     RETURN_IF_ERROR(batches.Read(step));
-    tokens.insert(tokens.end(), batches.ids().begin(), batches.ids().end());
-    tokens.insert(tokens.end(), batches.targets().begin(), batches.targets().end());
+    tokens.insert(tokens.end(), batches.tokens().ids.begin(), batches.tokens().ids.end());
+    tokens.insert(tokens.end(), batches.tokens().targets.begin(), batches.tokens().targets.end());
   }
   WriteBytes(folder + "/tokens.i32", tokens.data(), tokens.size() * sizeof(int32_t));
   RETURN_IF_ERROR(batches.Read(1));
-  RETURN_IF_ERROR(SaveLogits(job, reader, batches.ids(), folder + "/logits.f32", *device));
+  RETURN_IF_ERROR(SaveLogits(job, reader, batches.tokens().ids, folder + "/logits.f32", *device));
   return Train(job, layout, folder, *device, *comms[0]);
 }
 

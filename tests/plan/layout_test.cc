@@ -79,7 +79,6 @@ TEST(EngineIssues, NamesWhatIsNotBuiltYet) {
     void (*change)(Layout&);
   };
   const Case cases[] = {
-      {"parallelism.cp: 2 is not supported yet; use 1", [](Layout& l) { l.cp = 2; }},
       {"activation_checkpointing.mode: full with pp_schedule zb_h1 is not supported yet; use none, "
        "or pp_schedule 1f1b",
        [](Layout& l) {

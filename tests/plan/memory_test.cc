@@ -103,7 +103,8 @@ TEST(PlanRankMemory, CountsEveryBufferOfASingleRank) {
   EXPECT_EQ(Elements(memory, MemoryKind::kWorkspace),
             5 * n * d + n * f + 2 * t * t + 2 * n * d + n * v + 5 * n);
   EXPECT_EQ(Elements(memory, MemoryKind::kCommunication), 0);
-  EXPECT_EQ(Elements(memory, MemoryKind::kTokens), 2 * kBatch.global_batch_size * t);
+  // ids, targets, positions.
+  EXPECT_EQ(Elements(memory, MemoryKind::kTokens), 3 * kBatch.global_batch_size * t);
 }
 
 TEST(PlanRankMemory, HoldsNoMatrixOfAllPairsOfTokens) {
@@ -116,6 +117,22 @@ TEST(PlanRankMemory, HoldsNoMatrixOfAllPairsOfTokens) {
   EXPECT_EQ(scores(100), 2 * 100 * 100);
   EXPECT_EQ(scores(200), 2 * 128 * 200);
   EXPECT_EQ(scores(1 << 20), 2 * 128 * 256);
+}
+
+TEST(PlanRankMemory, EachStageKnowsTheDocumentsAndOnlyTheFirstThePositions) {
+  BatchShape batch = kBatch;
+  batch.masks_documents = true;
+  const Layout layout{.dp = 2, .pp = 4, .micro_batch_size = 2, .num_microbatches = 4};
+  for (int rank = 0; rank < layout.world_size(); ++rank) {
+    const int stage = layout.grid().CoordinatesOf(rank).pp;
+    const auto gpt2 = ByName(PlanRankMemory(Tiny(), batch, layout, rank, {}));
+    EXPECT_EQ(gpt2.at("tokens/first_visible"), 4 * 2 * 16);
+    EXPECT_EQ(gpt2.count("tokens/positions"), stage == 0 ? 1u : 0u);
+    EXPECT_EQ(
+        ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, {})).count("tokens/first_visible"), 0u);
+    const auto llama = ByName(PlanRankMemory(Tiny(ModelFamily::kLlama), batch, layout, rank, {}));
+    EXPECT_EQ(llama.count("tokens/positions"), 0u) << "its positions are in the rotation";
+  }
 }
 
 TEST(PlanRankMemory, NamesAreUniqueAndNoBufferIsEmpty) {
@@ -267,6 +284,29 @@ TEST(PlanRankMemory, HoldsTheLogitsOfOnePieceAtATime) {
   EXPECT_EQ(logits(2), 32 * 96);
   EXPECT_EQ(logits(5), 13 * 96);
   EXPECT_EQ(logits(16), 4 * 96);
+}
+
+// B=2, T=16, K*E=16: half of everything that has a row per token, and keys and values of whole
+// sequences, which are there once.
+TEST(PlanRankMemory, ContextAxisHalvesTokensAndGathersKeys) {
+  const ModelShape model = Tiny(ModelFamily::kLlama);
+  Layout layout{.micro_batch_size = 2, .num_microbatches = 8};
+  const auto whole = ByName(PlanRankMemory(model, kBatch, layout, 0, {}));
+  layout.cp = 2;
+  for (int rank = 0; rank < 2; ++rank) {
+    auto half = ByName(PlanRankMemory(model, kBatch, layout, rank, {}));
+    for (const char* name : {"work/keys", "work/values", "work/dkeys", "work/dvalues"}) {
+      EXPECT_EQ(half.at(name), 2 * 16 * 16) << name;
+      half.erase(name);
+    }
+    ASSERT_EQ(half.size(), whole.size());
+    for (const auto& [name, elements] : half) {
+      const bool has_rows = absl::StartsWith(name, "slot") || absl::StartsWith(name, "head") ||
+                            absl::StartsWith(name, "tokens") || absl::StartsWith(name, "work");
+      const int64_t share = has_rows && name != "work/scores" ? 2 : 1;
+      EXPECT_EQ(elements * share, whole.at(name)) << name;
+    }
+  }
 }
 
 // The gradient of a block's output is the only thing that zb_h1 keeps and 1F1B does not.

@@ -79,6 +79,13 @@ std::vector<Layout> SmallLayouts() {
       }
     }
   }
+  // The list divides a sequence by cp wherever it can; that runs come in pairs is CheckLayout's.
+  const std::vector<Layout> plain = layouts;
+  for (Layout layout : plain) {
+    if (layout.micro_batch_size == 1 || layout.num_microbatches > 2) continue;
+    layout.cp = 3;
+    layouts.push_back(layout);
+  }
   return layouts;
 }
 
@@ -90,10 +97,12 @@ TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
       const bool wide = states == OptimizerStates::kNone;
       const Numerics numerics = {wide ? Precision::kFp32 : Precision::kBf16, states};
       const ModelShape model = Tiny(family);
-      StageMemoryTable table(model, kSeqLen, numerics);
+      // Documents are masked in one half of the cases, to see that they count.
+      const bool masks = states == OptimizerStates::kNone;
+      StageMemoryTable table(model, {0, kSeqLen, masks}, numerics);
       for (const Layout& layout : SmallLayouts()) {
         const BatchShape batch = {layout.dp * layout.micro_batch_size * layout.num_microbatches,
-                                  kSeqLen};
+                                  kSeqLen, masks};
         for (int stage = 0; stage < layout.pp; ++stage) {
           const int rank = layout.grid().RankOf({.dp = 0, .pp = stage, .cp = 0, .tp = 0});
           const RankMemory listed = PlanRankMemory(model, batch, layout, rank, numerics);
@@ -112,7 +121,7 @@ TEST(StageMemoryTable, SaysSoWhereTokensAreCutOverTp) {
   constexpr int64_t kSeqLen = 10;
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
     const ModelShape model = Tiny(family);
-    StageMemoryTable table(model, kSeqLen, Numerics{});
+    StageMemoryTable table(model, {.seq_len = kSeqLen}, Numerics{});
     for (const int pp : {1, 3}) {
       for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
         const Layout layout = {.pp = pp,
@@ -137,7 +146,7 @@ TEST(StageMemoryTable, NoRankOfAStageHoldsMore) {
   const ModelShape model = Tiny(ModelFamily::kGpt2);
   for (const Layout& layout : SmallLayouts()) {
     if (layout.num_microbatches > 2) continue;
-    StageMemoryTable table(model, /*seq_len=*/9, Numerics{});
+    StageMemoryTable table(model, {.seq_len = 9}, Numerics{});
     const BatchShape batch = {layout.dp * layout.micro_batch_size * layout.num_microbatches, 9};
     for (int rank = 0; rank < layout.world_size(); ++rank) {
       const int stage = layout.grid().CoordinatesOf(rank).pp;

@@ -183,13 +183,31 @@ def join_heads(x):
     return x.transpose(0, 2, 1, 3).reshape(B, T, H * E)
 
 
+def document_starts(ids, job):
+    """Of each token [B,T] the position where its document starts; 0 if documents do not matter."""
+    marks, starts = job.get("documents", {}), np.zeros(ids.shape, dtype=int)
+    if not marks.get("reset_attention_mask"):
+        return starts
+    for b, sample in enumerate(ids):
+        for t in range(1, len(sample)):
+            border = sample[t] == marks["bos_token_id"] or sample[t - 1] == marks["eos_token_id"]
+            starts[b, t] = t if border else starts[b, t - 1]
+    return starts
+
+
+def visible(ids, job):                                                   # [B,1,T,T]
+    """Which keys (last axis) each query sees: from its document's start to itself."""
+    at = np.arange(ids.shape[1])
+    return ((at <= at[:, None]) & (at >= document_starts(ids, job)[..., None]))[:, None]
+
+
 def block_forward(tape, i, x, job):
     H, eps, b = job["num_heads"], job["norm_eps"], f"blocks.{i}."
-    T, E = x.shape[1], x.shape[2] // H
+    E = x.shape[2] // H
     h1, norm1 = tape.norm(b + "norm1", x, eps)
     q, k, v = (split_heads(tape.linear(b + "attn." + part, h1), H) for part in "qkv")
     scores = q @ k.transpose(0, 1, 3, 2) / math.sqrt(E)
-    scores = np.where(np.tril(np.ones((T, T), dtype=bool)), scores, -np.inf)
+    scores = np.where(job["visible"], scores, -np.inf)
     p = np.exp(scores - scores.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
     a = join_heads(p @ v)
@@ -218,9 +236,12 @@ def block_backward(tape, i, dx2, saved, job):
 def loss_and_gradients(weights, ids, targets, job):
     """Mean cross-entropy over all tokens, and its gradient by tensor."""
     tape = Tape(weights)
-    T, L = ids.shape[1], job["num_blocks"]
+    L, job = job["num_blocks"], {**job, "visible": visible(ids, job)}
     table = weights["embed.tokens.weight"]
-    x = table[ids] + weights["embed.positions.weight"][:T]
+    at = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+    if job.get("documents", {}).get("reset_position_ids"):
+        at = at - document_starts(ids, job)
+    x = table[ids] + weights["embed.positions.weight"][at]
     saved = []
     for i in range(L):
         x, kept = block_forward(tape, i, x, job)
@@ -243,7 +264,7 @@ def loss_and_gradients(weights, ids, targets, job):
     for i in reversed(range(L)):
         dx = block_backward(tape, i, dx, saved[i], job)
     np.add.at(tape.grads["embed.tokens.weight"], ids.reshape(-1), dx.reshape(-1, dx.shape[-1]))
-    tape.grads["embed.positions.weight"][:T] += dx.sum(axis=0)
+    np.add.at(tape.grads["embed.positions.weight"], at.reshape(-1), dx.reshape(-1, dx.shape[-1]))
     return loss, tape.grads
 
 
@@ -329,7 +350,10 @@ def worst_difference(job, make_weights, differentiate):
 def check():
     job = {"vocab_size": 17, "hidden_size": 12, "num_blocks": 2, "num_heads": 3, "ffn_size": 20,
            "max_positions": 9, "norm_eps": 1e-5, "initializer_range": 0.3, "seed": 5}
-    worst = worst_difference(job, initial_weights, loss_and_gradients)
+    packed = {"documents": {"bos_token_id": None, "eos_token_id": 3, "reset_attention_mask": True,
+                            "reset_position_ids": True}, "vocab_size": 5}
+    worst = max(worst_difference({**job, **change}, initial_weights, loss_and_gradients)
+                for change in ({}, packed))
     # Random123's own known answers for Philox4x32-10.
     ones = 0xFFFFFFFF
     known = {((0,) * 4, (0, 0)): (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8),

@@ -124,7 +124,7 @@ def block_forward(tape, i, x, job):
     k = turn(split_heads(tape.linear(b + "attn.k", h1), K), by).repeat(H // K, axis=1)
     v = split_heads(tape.linear(b + "attn.v", h1), K).repeat(H // K, axis=1)
     scores = q @ k.transpose(0, 1, 3, 2) / math.sqrt(E)
-    scores = np.where(np.tril(np.ones((T, T), dtype=bool)), scores, -np.inf)
+    scores = np.where(job["visible"], scores, -np.inf)
     p = np.exp(scores - scores.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
     a = gpt2.join_heads(p @ v)
@@ -157,6 +157,7 @@ def block_backward(tape, i, dx2, saved, job):
 
 def loss_and_gradients(weights, ids, targets, job):
     """Mean cross-entropy over all tokens, and its gradient by tensor."""
+    job = {**job, "visible": gpt2.visible(ids, job)}
     tape = Tape(weights)
     head = "embed.tokens.weight" if job["tied_embeddings"] else "head.weight"
     x = weights["embed.tokens.weight"][ids]

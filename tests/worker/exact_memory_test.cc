@@ -47,14 +47,14 @@ class PaintingDevice final : public PassingDevice {
     inner_.Zero(x);
     if (x.data == base_ && !std::exchange(is_painted_, true)) Paint(/*all=*/true);
   }
-  void Embed(View ids, View table, int64_t first_id, const View* positions, int64_t seq_len,
+  void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
              View out) override {
     Repaint();
-    inner_.Embed(ids, table, first_id, positions, seq_len, out);
+    inner_.Embed(ids, table, first_id, positions, position_ids, out);
   }
-  void EmbedGradient(View ids, View dout, int64_t first_id, int64_t seq_len, View dtable,
-                     const View* dpositions) override {
-    inner_.EmbedGradient(ids, dout, first_id, seq_len, dtable, dpositions);
+  void EmbedGradient(View ids, View dout, int64_t first_id, View position_ids, View dtable,
+                     View dpositions) override {
+    inner_.EmbedGradient(ids, dout, first_id, position_ids, dtable, dpositions);
     Repaint();
   }
 

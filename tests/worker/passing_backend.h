@@ -46,13 +46,13 @@ class PassingDevice : public Device {
   void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
     inner_.SwiGluGradient(dy, gate, up, dgate, dup);
   }
-  void Embed(View ids, View table, int64_t first_id, const View* positions, int64_t seq_len,
+  void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
              View out) override {
-    inner_.Embed(ids, table, first_id, positions, seq_len, out);
+    inner_.Embed(ids, table, first_id, positions, position_ids, out);
   }
-  void EmbedGradient(View ids, View dout, int64_t first_id, int64_t seq_len, View dtable,
-                     const View* dpositions) override {
-    inner_.EmbedGradient(ids, dout, first_id, seq_len, dtable, dpositions);
+  void EmbedGradient(View ids, View dout, int64_t first_id, View position_ids, View dtable,
+                     View dpositions) override {
+    inner_.EmbedGradient(ids, dout, first_id, position_ids, dtable, dpositions);
   }
   void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
                  View lse, View scratch) override {

@@ -157,12 +157,13 @@ class Device {
   virtual void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) = 0;
 
   // out[i] = table[ids[i] - first_id] for ids in [first_id, first_id + table.rows), else a zero
-  // row; ids [N, 1] i32. Then, if positions is not null, out[i] += positions[i % seq_len].
-  virtual void Embed(View ids, View table, int64_t first_id, const View* positions, int64_t seq_len,
+  // row; ids [N, 1] i32. Then, unless positions has no data, out[i] += positions[position_ids[i]];
+  // position_ids [N, 1] i32, each in [0, positions.rows).
+  virtual void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
                      View out) = 0;
-  // dtable, dpositions (may be null) accumulate, in row order (deterministic).
-  virtual void EmbedGradient(View ids, View dout, int64_t first_id, int64_t seq_len, View dtable,
-                             const View* dpositions) = 0;
+  // dtable, dpositions (which may have no data) accumulate, in row order (deterministic).
+  virtual void EmbedGradient(View ids, View dout, int64_t first_id, View position_ids, View dtable,
+                             View dpositions) = 0;
 
   // Causal softmax(q k^T / sqrt(E)) v in tiles (Dao, arXiv:2307.08691). q, o: [B*Tq, H*E]; k, v:
   // [B*T, K*E]; lse: [B*H, Tq] (log-sum-exp, saved). scratch: as many floats as

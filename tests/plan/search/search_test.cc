@@ -24,7 +24,9 @@ bool IsSound(const JobSpec& job, const Layout& layout) {
   return CheckRunnable(job.model, job.cluster, job.batch(), layout).ok();
 }
 
+// With cp 1.
 void FixDegrees(JobSpec& job, int dp, int tp, int pp) {
+  job.parallelism.cp = 1;
   job.parallelism.dp = dp;
   job.parallelism.tp = tp;
   job.parallelism.pp = pp;
@@ -36,7 +38,7 @@ constexpr ScheduleKind kSchedules[] = {ScheduleKind::kOneForwardOneBackward, Sch
 constexpr Recompute kRecomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
 
 // Every layout that the engine can run, by trying all numbers.
-std::vector<Layout> BruteForce(const JobSpec& job) {
+std::vector<Layout> BruteForceWith(int cp, const JobSpec& job) {
   std::vector<Layout> layouts;
   const int slots = job.cluster.slots();
   const int64_t global = job.training.global_batch_size;
@@ -54,6 +56,7 @@ std::vector<Layout> BruteForce(const JobSpec& job) {
                 if (most % chunks != 0) continue;
                 Layout layout = {.dp = dp,
                                  .pp = pp,
+                                 .cp = cp,
                                  .tp = tp,
                                  .schedule = schedule,
                                  .micro_batch_size = micro,
@@ -61,7 +64,7 @@ std::vector<Layout> BruteForce(const JobSpec& job) {
                                  .virtual_stages = chunks,
                                  .sequence_parallel = tp > 1};
                 // With nobody to share it with, a shard is the whole.
-                const int most_zero = dp == 1 ? 0 : 3;
+                const int most_zero = layout.data_group() == 1 ? 0 : 3;
                 for (int i = 0; i < 3 * (most_zero + 1); ++i) {
                   layout.recompute = kRecomputes[i % 3];
                   layout.zero_stage = i / 3;
@@ -73,6 +76,14 @@ std::vector<Layout> BruteForce(const JobSpec& job) {
         }
       }
     }
+  }
+  return layouts;
+}
+
+std::vector<Layout> BruteForce(const JobSpec& job) {
+  std::vector<Layout> layouts;
+  for (int cp = 1; cp <= job.cluster.slots(); ++cp) {
+    for (Layout& layout : BruteForceWith(cp, job)) layouts.push_back(std::move(layout));
   }
   return layouts;
 }
@@ -237,8 +248,6 @@ TEST(FindPlan, NamesTheKeyOfAContradiction) {
        "training.global_batch_size: 16 is no"},
       {"replicas", [](JobSpec& job) { job.parallelism.dp = 3; },
        "parallelism.dp: 3 does not divide training.global_batch_size 16"},
-      {"cp", [](JobSpec& job) { job.parallelism.cp = 2; },
-       "parallelism.cp: 2 is not supported yet"},
       {"zero",
        [](JobSpec& job) {
          job.parallelism.zero_stage = 3;

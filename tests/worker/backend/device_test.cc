@@ -242,14 +242,15 @@ TEST_P(DeviceOps, GeluOfLargeValuesIsTheIdentityOrZeroAndPassesNotANumber) {
 }
 
 TEST_P(DeviceOps, EmbedTakesRowsOfItsRangeAndZerosElsewhere) {
-  // Ids 4, 5, 6 are here; B = 2 sequences of T = 2.
+  // Ids 4, 5, 6 are here.
   const View ids = UploadIds({5, 9, 3, 4});
   const View table = Upload(3, 2, {40, 41, 50, 51, 60, 61});
-  const View positions = Upload(3, 2, {1, 2, 3, 4, 100, 100});  // longer than the sequence
+  const View positions = Upload(3, 2, {1, 2, 3, 4, 100, 100});  // more than are taken
+  const View position_ids = UploadIds({0, 1, 0, 1});
   const View out = Fresh(4, 2);
-  device().Embed(ids, table, 4, &positions, 2, out);
+  device().Embed(ids, table, 4, positions, position_ids, out);
   EXPECT_EQ(Download(out), (std::vector<float>{51, 53, 3, 4, 1, 2, 43, 45}));
-  device().Embed(ids, table, 4, nullptr, 2, out);
+  device().Embed(ids, table, 4, {}, {}, out);
   EXPECT_EQ(Download(out), (std::vector<float>{50, 51, 0, 0, 0, 0, 40, 41}));
 }
 
@@ -258,10 +259,10 @@ TEST_P(DeviceOps, EmbedGradientAddsEachRowWhereItCameFrom) {
   const View dout = Upload(4, 2, {1, 2, 3, 4, 5, 6, 7, 8});
   const View dtable = Upload(3, 2, {0, 0, 100, 0, 0, 0});
   const View dpositions = Upload(2, 2, {0, 0, 0, 1000});
-  device().EmbedGradient(ids, dout, 4, 2, dtable, &dpositions);
+  device().EmbedGradient(ids, dout, 4, UploadIds({0, 1, 0, 1}), dtable, dpositions);
   EXPECT_EQ(Download(dtable), (std::vector<float>{7, 8, 106, 8, 0, 0}));
   EXPECT_EQ(Download(dpositions), (std::vector<float>{6, 8, 10, 1012}));
-  device().EmbedGradient(ids, dout, 4, 2, dtable, nullptr);
+  device().EmbedGradient(ids, dout, 4, {}, dtable, {});
   EXPECT_EQ(Download(dtable), (std::vector<float>{14, 16, 112, 16, 0, 0}));
 }
 

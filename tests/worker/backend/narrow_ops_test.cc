@@ -118,11 +118,14 @@ TEST_P(NarrowOps, NormsKeepStatisticsAndWeightGradientsInF32) {
 
 TEST_P(NarrowOps, EmbeddingsAddTheirGradientsInF32) {
   const View ids = UploadIds({3, 9, 4, 4, 3, 6});
-  ExpectRoundedOnce("Embed", {Element(5, 12, 1), Element(3, 12, 2), Element(6, 12, 3)},
-                    [&](const auto& x, DType) { device().Embed(ids, x[0], 2, &x[1], 3, x[2]); });
+  const View position_ids = UploadIds({0, 1, 2, 0, 1, 2});
   ExpectRoundedOnce(
-      "EmbedGradient", {Element(6, 12, 1), Float(5, 12, 2), Float(3, 12, 3)},
-      [&](const auto& x, DType) { device().EmbedGradient(ids, x[0], 2, 3, x[1], &x[2]); });
+      "Embed", {Element(5, 12, 1), Element(3, 12, 2), Element(6, 12, 3)},
+      [&](const auto& x, DType) { device().Embed(ids, x[0], 2, x[1], position_ids, x[2]); });
+  ExpectRoundedOnce("EmbedGradient", {Element(6, 12, 1), Float(5, 12, 2), Float(3, 12, 3)},
+                    [&](const auto& x, DType) {
+                      device().EmbedGradient(ids, x[0], 2, position_ids, x[1], x[2]);
+                    });
 }
 
 TEST_P(NarrowOps, CrossEntropyKeepsItsSumsInF32) {

@@ -284,35 +284,32 @@ class CpuDevice final : public Device {
     });
   }
 
-  void Embed(View ids, View table, int64_t first_id, const View* positions, int64_t seq_len,
+  void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
              View out) override {
-    if (!Require(
-            AreIds(ids, out.rows) && IsActivation(out) &&
-                IsMatrix(table, table.rows, out.cols, out.dtype) &&
-                (positions == nullptr || HoldsPositions(*positions, seq_len, out.cols, out.dtype)),
-            "Embed", out)) {
+    if (!Require(AreIds(ids, out.rows) && IsActivation(out) &&
+                     IsMatrix(table, table.rows, out.cols, out.dtype) &&
+                     HoldPositions(positions, position_ids, out, out.dtype),
+                 "Embed", out)) {
       return;
     }
     WithElement(out.dtype, [&](auto element) {
       using T = decltype(element);
-      EmbedRows(Ids(ids), out.rows, Data<T>(table), table.rows, first_id,
-                positions == nullptr ? nullptr : Data<T>(*positions), seq_len, Data<T>(out),
-                out.cols);
+      EmbedRows(Ids(ids), out.rows, Data<T>(table), table.rows, first_id, Data<T>(positions),
+                Ids(position_ids), Data<T>(out), out.cols);
     });
   }
-  void EmbedGradient(View ids, View dout, int64_t first_id, int64_t seq_len, View dtable,
-                     const View* dpositions) override {
+  void EmbedGradient(View ids, View dout, int64_t first_id, View position_ids, View dtable,
+                     View dpositions) override {
     if (!Require(AreIds(ids, dout.rows) && IsActivation(dout) &&
                      IsMatrix(dtable, dtable.rows, dout.cols, DType::kF32) &&
-                     (dpositions == nullptr ||
-                      HoldsPositions(*dpositions, seq_len, dout.cols, DType::kF32)),
+                     HoldPositions(dpositions, position_ids, dout, DType::kF32),
                  "EmbedGradient", dout)) {
       return;
     }
     WithElement(dout.dtype, [&](auto element) {
-      EmbedRowsGradient(Ids(ids), dout.rows, Data<decltype(element)>(dout), first_id, seq_len,
-                        Floats(dtable), dtable.rows,
-                        dpositions == nullptr ? nullptr : Floats(*dpositions), dout.cols);
+      EmbedRowsGradient(Ids(ids), dout.rows, Data<decltype(element)>(dout), first_id,
+                        Ids(position_ids), Floats(dtable), dtable.rows, Floats(dpositions),
+                        dout.cols);
     });
   }
 
@@ -506,9 +503,10 @@ class CpuDevice final : public Device {
     return std::accumulate(sums, sums + pieces, 0.0);
   }
 
-  static bool HoldsPositions(View positions, int64_t seq_len, int64_t cols, DType dtype) {
-    return seq_len >= 1 && positions.rows >= seq_len &&
-           IsMatrix(positions, positions.rows, cols, dtype);
+  // Of each row of `x`, or none at all.
+  static bool HoldPositions(View positions, View position_ids, View x, DType dtype) {
+    return positions.data == nullptr ||
+           (IsMatrix(positions, positions.rows, x.cols, dtype) && AreIds(position_ids, x.rows));
   }
 
   static bool FitsAttention(const AttentionShape& shape, std::initializer_list<View> of_queries,

@@ -81,14 +81,15 @@ void GeluForward(const T* x, T* y, int64_t count);
 template <typename T>
 void GeluBackward(const T* dy, const T* x, T* dx, int64_t count);
 
-// embedding.cc: positions and dpositions may be null
+// embedding.cc: positions and dpositions may be null, position_ids then, too
 template <typename T>
 void EmbedRows(const int32_t* ids, int64_t count, const T* table, int64_t table_rows,
-               int64_t first_id, const T* positions, int64_t seq_len, T* out, int64_t cols);
+               int64_t first_id, const T* positions, const int32_t* position_ids, T* out,
+               int64_t cols);
 template <typename T>
 void EmbedRowsGradient(const int32_t* ids, int64_t count, const T* dout, int64_t first_id,
-                       int64_t seq_len, float* dtable, int64_t table_rows, float* dpositions,
-                       int64_t cols);
+                       const int32_t* position_ids, float* dtable, int64_t table_rows,
+                       float* dpositions, int64_t cols);
 
 // attention.cc: rows of q, o have H*E elements, of k, v K*E; lse [B*H, Tq]; first_visible [B*Tq] or
 // null; scratch by AttentionScratchElements. 16-bit elements: widened_attention.cc.

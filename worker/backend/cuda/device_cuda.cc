@@ -253,27 +253,25 @@ class CudaDevice final : public Device {
     Check(QueueSwiGluGradient(queue_, dy, gate, up, dgate, dup), "SwiGluGradient");
   }
 
-  void Embed(View ids, View table, int64_t first_id, const View* positions, int64_t seq_len,
+  void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
              View out) override {
     if (!Require(AreIds(ids, out.rows) && IsMatrix(out, out.rows, table.cols) &&
                      table.dtype == out.dtype && table.data != nullptr &&
-                     (positions == nullptr || (HoldsPositions(*positions, seq_len, out.cols) &&
-                                               positions->dtype == out.dtype)),
+                     HoldPositions(positions, position_ids, out, out.dtype),
                  "Embed", out)) {
       return;
     }
-    Check(QueueEmbed(queue_, ids, table, first_id, positions, seq_len, out), "Embed");
+    Check(QueueEmbed(queue_, ids, table, first_id, positions, position_ids, out), "Embed");
   }
-  void EmbedGradient(View ids, View dout, int64_t first_id, int64_t seq_len, View dtable,
-                     const View* dpositions) override {
+  void EmbedGradient(View ids, View dout, int64_t first_id, View position_ids, View dtable,
+                     View dpositions) override {
     if (!Require(AreIds(ids, dout.rows) && IsMatrix(dout, dout.rows, dtable.cols) &&
                      IsF32(dtable, dtable.rows * dout.cols) &&
-                     (dpositions == nullptr || (HoldsPositions(*dpositions, seq_len, dout.cols) &&
-                                                dpositions->dtype == DType::kF32)),
+                     HoldPositions(dpositions, position_ids, dout, DType::kF32),
                  "EmbedGradient", dout)) {
       return;
     }
-    Check(QueueEmbedGradient(queue_, ids, dout, first_id, seq_len, dtable, dpositions),
+    Check(QueueEmbedGradient(queue_, ids, dout, first_id, position_ids, dtable, dpositions),
           "EmbedGradient");
   }
 
@@ -385,8 +383,10 @@ class CudaDevice final : public Device {
     return *static_cast<const double*>(results_);
   }
 
-  static bool HoldsPositions(View positions, int64_t seq_len, int64_t cols) {
-    return seq_len >= 1 && positions.rows >= seq_len && IsMatrix(positions, positions.rows, cols);
+  // Of each row of `x`, or none at all.
+  static bool HoldPositions(View positions, View position_ids, View x, DType dtype) {
+    return positions.data == nullptr || (IsMatrix(positions, positions.rows, x.cols) &&
+                                         positions.dtype == dtype && AreIds(position_ids, x.rows));
   }
 
   static bool FitsAttention(const AttentionShape& shape, std::initializer_list<View> of_queries,

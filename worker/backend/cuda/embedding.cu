@@ -18,7 +18,7 @@ struct Vocabulary {
 
 template <typename T>
 __global__ void EmbedKernel(Vocabulary vocabulary, const int32_t* ids, const T* table,
-                            const T* positions, int64_t seq_len, T* out, int64_t rows,
+                            const T* positions, const int32_t* position_ids, T* out, int64_t rows,
                             int64_t cols) {
   for (int64_t i = FirstIndex(); i < rows * cols; i += IndexStride()) {
     const int64_t row = i / cols;
@@ -26,7 +26,7 @@ __global__ void EmbedKernel(Vocabulary vocabulary, const int32_t* ids, const T* 
     const int64_t entry = ids[row] - vocabulary.first_id;
     const bool here = entry >= 0 && entry < vocabulary.rows;
     float value = here ? ToFloat(table[entry * cols + col]) : 0.0F;
-    if (positions != nullptr) value += ToFloat(positions[row % seq_len * cols + col]);
+    if (positions != nullptr) value += ToFloat(positions[position_ids[row] * cols + col]);
     out[i] = FromFloat<T>(value);
   }
 }
@@ -76,49 +76,38 @@ __global__ void __launch_bounds__(kThreads)
   if (has_col) dtable[entry * cols + col] = sum;
 }
 
-// One thread per element of dpositions: adds the sequences in order.
 template <typename T>
-__global__ void PositionGradientKernel(const T* dout, float* dpositions, int64_t rows,
-                                       int64_t seq_len, int64_t cols) {
-  for (int64_t i = FirstIndex(); i < seq_len * cols; i += IndexStride()) {
-    float sum = dpositions[i];
-    for (int64_t row = i / cols; row < rows; row += seq_len) {
-      sum += ToFloat(dout[row * cols + i % cols]);
-    }
-    dpositions[i] = sum;
-  }
+cudaError_t LaunchTableGradient(const Queue& queue, View ids, View dout, int64_t first_id,
+                                View dtable) {
+  return Launch(
+      TableGradientKernel<T>,
+      {.blocks = dout.rows, .blocks_y = (dout.cols + kThreads - 1) / kThreads, .threads = kThreads},
+      queue.stream, Vocabulary{first_id, dtable.rows}, static_cast<const int32_t*>(ids.data),
+      static_cast<const T*>(dout.data), static_cast<float*>(dtable.data), dout.rows, dout.cols);
 }
 
 }  // namespace
 
-cudaError_t QueueEmbed(const Queue& queue, View ids, View table, int64_t first_id,
-                       const View* positions, int64_t seq_len, View out) {
+cudaError_t QueueEmbed(const Queue& queue, View ids, View table, int64_t first_id, View positions,
+                       View position_ids, View out) {
   return WithType(out.dtype, [&](auto zero) {
     using T = decltype(zero);
     return Launch(EmbedKernel<T>, {.blocks = MapBlocks(out.elements())}, queue.stream,
                   Vocabulary{first_id, table.rows}, static_cast<const int32_t*>(ids.data),
-                  static_cast<const T*>(table.data),
-                  positions == nullptr ? nullptr : static_cast<const T*>(positions->data), seq_len,
-                  static_cast<T*>(out.data), out.rows, out.cols);
+                  static_cast<const T*>(table.data), static_cast<const T*>(positions.data),
+                  static_cast<const int32_t*>(position_ids.data), static_cast<T*>(out.data),
+                  out.rows, out.cols);
   });
 }
 
+// Learned positions are a table like any other.
 cudaError_t QueueEmbedGradient(const Queue& queue, View ids, View dout, int64_t first_id,
-                               int64_t seq_len, View dtable, const View* dpositions) {
+                               View position_ids, View dtable, View dpositions) {
   return WithType(dout.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto* const gradient = static_cast<const T*>(dout.data);
-    const cudaError_t code = Launch(TableGradientKernel<T>,
-                                    {.blocks = dout.rows,
-                                     .blocks_y = (dout.cols + kThreads - 1) / kThreads,
-                                     .threads = kThreads},
-                                    queue.stream, Vocabulary{first_id, dtable.rows},
-                                    static_cast<const int32_t*>(ids.data), gradient,
-                                    static_cast<float*>(dtable.data), dout.rows, dout.cols);
-    if (code != cudaSuccess || dpositions == nullptr) return code;
-    return Launch(PositionGradientKernel<T>, {.blocks = MapBlocks(seq_len * dout.cols)},
-                  queue.stream, gradient, static_cast<float*>(dpositions->data), dout.rows, seq_len,
-                  dout.cols);
+    const cudaError_t code = LaunchTableGradient<T>(queue, ids, dout, first_id, dtable);
+    if (code != cudaSuccess || dpositions.data == nullptr) return code;
+    return LaunchTableGradient<T>(queue, position_ids, dout, 0, dpositions);
   });
 }
 

@@ -52,11 +52,11 @@ cudaError_t QueueLayerNormWeightGradient(const Queue& queue, View dy, View x, Vi
 cudaError_t QueueRmsNormWeightGradient(const Queue& queue, View dy, View x, View rstd,
                                        View dweight);
 
-// embedding.cu: positions and dpositions may be null
-cudaError_t QueueEmbed(const Queue& queue, View ids, View table, int64_t first_id,
-                       const View* positions, int64_t seq_len, View out);
+// embedding.cu: positions and dpositions may have no data
+cudaError_t QueueEmbed(const Queue& queue, View ids, View table, int64_t first_id, View positions,
+                       View position_ids, View out);
 cudaError_t QueueEmbedGradient(const Queue& queue, View ids, View dout, int64_t first_id,
-                               int64_t seq_len, View dtable, const View* dpositions);
+                               View position_ids, View dtable, View dpositions);
 
 // cross_entropy.cu
 cudaError_t QueueRowMax(const Queue& queue, View logits, View row_max);
