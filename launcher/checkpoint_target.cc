@@ -89,6 +89,22 @@ absl::Status ReadCount(const Manifest& manifest, const std::string& fact, int64_
   return absl::OkStatus();
 }
 
+bool IsTrue(const Manifest& manifest, const std::string& fact) {
+  const auto found = manifest.facts.find(fact);
+  return found != manifest.facts.end() && found->second == "true";
+}
+
+absl::Status ReadDocuments(const Manifest& manifest, CheckpointData* data) {
+  data->reset_attention_mask = IsTrue(manifest, "data.reset_attention_mask");
+  data->reset_position_ids = IsTrue(manifest, "data.reset_position_ids");
+  const std::pair<std::string, std::optional<int64_t>*> marks[] = {
+      {"data.bos_token_id", &data->bos_token_id}, {"data.eos_token_id", &data->eos_token_id}};
+  for (const auto& [fact, id] : marks) {
+    if (manifest.facts.count(fact) > 0) RETURN_IF_ERROR(ReadCount(manifest, fact, &id->emplace()));
+  }
+  return absl::OkStatus();
+}
+
 std::vector<std::string> Listed(const Manifest& manifest, absl::string_view list) {
   std::vector<std::string> values;
   for (auto found = manifest.facts.end();; values.push_back(found->second)) {
@@ -113,6 +129,7 @@ absl::StatusOr<CheckpointData> DataOf(const Manifest& manifest) {
   const auto format = manifest.facts.find("data.format");
   if (format == manifest.facts.end()) return Missing(manifest, "data.format");
   ASSIGN_OR_RETURN(data.format, ParseTokenFormat(format->second));
+  RETURN_IF_ERROR(ReadDocuments(manifest, &data));
   RETURN_IF_ERROR(ReadCount(manifest, "training.seq_len", &data.seq_len));
   RETURN_IF_ERROR(ReadCount(manifest, "training.global_batch_size", &data.global_batch_size));
   RETURN_IF_ERROR(ReadCount(manifest, "training.micro_batch_size", &data.micro_batch_size));

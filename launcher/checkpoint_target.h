@@ -1,6 +1,8 @@
 // The checkpoint that a person means, on a command line: a step folder, a checkpoint folder, a run
 // folder, or the job file of a run. What it is of is in its own manifest.
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,10 @@ struct CheckpointData {
   // size:hash" each.
   std::vector<std::string> files;
   double split = 0;
+  // How it kept documents apart (DataSpec).
+  std::optional<int64_t> bos_token_id, eos_token_id;
+  bool reset_attention_mask = false;
+  bool reset_position_ids = false;
 };
 // DataLoss if a fact is missing or none of the values it may have.
 absl::StatusOr<CheckpointData> DataOf(const Manifest& manifest);

@@ -175,6 +175,16 @@ absl::Status CheckMemory(const ModelShape& model, const InferenceExtents& extent
                                                     *available, " are free; use a smaller ", knob));
 }
 
+nlohmann::json DocumentsJson(const CheckpointData& data) {
+  const auto id = [](const std::optional<int64_t>& mark) {
+    return mark ? nlohmann::json(*mark) : nlohmann::json();
+  };
+  return {{"bos_token_id", id(data.bos_token_id)},
+          {"eos_token_id", id(data.eos_token_id)},
+          {"reset_attention_mask", data.reset_attention_mask},
+          {"reset_position_ids", data.reset_position_ids}};
+}
+
 absl::Status RunInference(const InferenceRun& run,
                           const std::function<void(const nlohmann::json& event)>& take) {
   ASSIGN_OR_RETURN(Pipe request, Pipe::Open());

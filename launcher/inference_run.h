@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "launcher/checkpoint_target.h"
 #include "plan/inference_memory.h"
 #include "plan/model.h"
 
@@ -17,6 +18,9 @@ namespace weft {
 // what would make it less. A GPU's memory is judged by the worker.
 absl::Status CheckMemory(const ModelShape& model, const InferenceExtents& extents,
                          absl::string_view backend, absl::string_view knob);
+
+// The request's "documents": how the run of the checkpoint kept them apart.
+nlohmann::json DocumentsJson(const CheckpointData& data);
 
 struct InferenceRun {
   nlohmann::json request;  // its "version" is added

@@ -72,6 +72,10 @@ RankMemory PlanInferenceMemory(const ModelShape& model, const InferenceExtents& 
   add(MemoryKind::kTokens, "tokens/ids", n, ElementType::kInt32);  // [N, 1]
   // [N, 1] rows of the table of learned positions
   if (!is_llama) add(MemoryKind::kTokens, "tokens/positions", n, ElementType::kInt32);
+  // [N, 1] the position where each token's document starts
+  if (extents.masks_documents) {
+    add(MemoryKind::kTokens, "tokens/first_visible", n, ElementType::kInt32);
+  }
   if (cached > 0) return memory;
   work("row_max", n);       // [N, 1]
   work("row_sums", 2 * n);  // [2, N] sum of exponentials; logit of the target

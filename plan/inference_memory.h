@@ -16,6 +16,7 @@ struct InferenceExtents {
   int64_t batch = 1;             // B, sequences of a pass
   int64_t seq_len = 1;           // T, tokens of each that pass together
   int64_t cached_positions = 0;  // S; 0: nothing is kept from pass to pass (evaluation)
+  bool masks_documents = false;  // tokens attend to their own document only
 
   int64_t rows() const { return batch * seq_len; }
   // Positions that a sequence may have, over all its passes.

@@ -5,18 +5,22 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "data/documents.h"
 #include "plan/errors.h"
 #include "worker/groups.h"
 #include "worker/rotary.h"
 
 namespace weft {
 
-Inference::Inference(const ModelShape& model, const InferenceExtents& extents, Device& device)
-    : model_(model), extents_(extents), device_(device) {}
+Inference::Inference(const ModelShape& model, const InferenceExtents& extents, const DataSpec& data,
+                     Device& device)
+    : model_(model), extents_(extents), data_(data), device_(device) {
+  CHECK(extents.masks_documents == data.reset_attention_mask);
+}
 
 absl::StatusOr<std::unique_ptr<Inference>> Inference::Create(const ModelShape& model,
                                                              const InferenceExtents& extents,
-                                                             Device& device) {
+                                                             const DataSpec& data, Device& device) {
   RETURN_IF_ERROR(CheckModel(model));
   if (model.num_experts > 0) {
     return absl::InvalidArgumentError("a model with experts cannot be evaluated yet");
@@ -26,7 +30,7 @@ absl::StatusOr<std::unique_ptr<Inference>> Inference::Create(const ModelShape& m
                                                    " tokens, the model has ", model.max_positions,
                                                    " positions"));
   }
-  auto inference = std::unique_ptr<Inference>(new Inference(model, extents, device));
+  auto inference = std::unique_ptr<Inference>(new Inference(model, extents, data, device));
   RETURN_IF_ERROR(inference->Allocate());
   return inference;
 }
@@ -105,6 +109,7 @@ void Inference::GetWork() {
   logits_ = arena_->Get("work/logits", LogitRows(model_, extents_), model_.vocab_size);
   ids_ = arena_->Get("tokens/ids", n, 1);
   if (positions_.data != nullptr) position_ids_ = arena_->Get("tokens/positions", n, 1);
+  if (extents_.masks_documents) first_visible_ = arena_->Get("tokens/first_visible", n, 1);
   if (caches) return;
   row_max_ = get("row_max", 1);
   row_sums_ = arena_->Get("work/row_sums", 2, n);
@@ -170,8 +175,8 @@ void Inference::ForwardBlock(const BlockWeights& block, const KeysAndValues& cac
   const int64_t keys = attention.batch * attention.seq_len;
   const View lse = {lse_.data, attention.batch * attention.heads, attention.query_len(),
                     DType::kF32};
-  device_.Attention(attention, q, cache.k.RowRange(0, keys), cache.v.RowRange(0, keys), {}, attn,
-                    lse, scores_);
+  device_.Attention(attention, q, cache.k.RowRange(0, keys), cache.v.RowRange(0, keys),
+                    pass.first_visible, attn, lse, scores_);
   ForwardLinear(block.o, attn, x_mid, device_);
   device_.Add(x, x_mid);
 
@@ -190,9 +195,9 @@ void Inference::ForwardBlock(const BlockWeights& block, const KeysAndValues& cac
 }
 
 void Inference::Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t first) {
-  const int64_t rows = std::ssize(ids);
-  const int64_t length = rows / batch;
-  CHECK(rows == batch * length && rows <= extents_.rows());
+  const int64_t length = std::ssize(ids) / batch - first;
+  const int64_t rows = batch * length;
+  CHECK(rows <= extents_.rows());
   // Queries are all of the positions, or the last one.
   CHECK(first == 0 || rows == 1);
   Passing pass;
@@ -205,22 +210,35 @@ void Inference::Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t fi
                     .kv_heads = model_.num_kv_heads,
                     .runs = first > 0 ? first + 1 : 1};
   pass.attention.piece[0] = pass.attention.runs - 1;
+  const auto new_rows = [rows](View x) { return x.data == nullptr ? x : x.RowRange(0, rows); };
+  pass.first_visible = new_rows(first_visible_);
   if (rotary_.data != nullptr) pass.angles = rotary_.RowRange(first, length);
-  const View new_ids = ids_.RowRange(0, rows);
-  device_.CopyIn(new_ids, ids.data());
-  View position_ids;
-  if (positions_.data != nullptr) {
-    std::vector<int32_t> of_rows(ids.size());
-    for (int64_t row = 0; row < rows; ++row) {
-      of_rows[static_cast<size_t>(row)] = static_cast<int32_t>(first + row % length);
-    }
-    position_ids = position_ids_.RowRange(0, rows);
-    device_.CopyIn(position_ids, of_rows.data());
-  }
-  device_.Embed(new_ids, table_, 0, positions_, position_ids, x_.RowRange(0, rows));
+  CopyInTokens(ids, batch, first);
+  device_.Embed(new_rows(ids_), table_, 0, positions_, new_rows(position_ids_), new_rows(x_));
   for (size_t block = 0; block < blocks_.size(); ++block) {
     ForwardBlock(blocks_[block], caches_[std::min(block, caches_.size() - 1)], pass);
   }
+}
+
+void Inference::CopyInTokens(absl::Span<const int32_t> ids, int64_t batch, int64_t first) {
+  const size_t length = ids.size() / static_cast<size_t>(batch);
+  std::vector<int32_t> starts(length), new_ids, first_visible, position_ids;
+  for (size_t at = 0; at < ids.size(); at += length) {
+    FindDocumentStarts(ids.subspan(at, length), data_.bos_token_id, data_.eos_token_id,
+                       absl::MakeSpan(starts));
+    for (auto t = static_cast<size_t>(first); t < length; ++t) {
+      const int32_t origin = data_.reset_position_ids ? starts[t] : 0;
+      new_ids.push_back(ids[at + t]);
+      first_visible.push_back(starts[t]);
+      position_ids.push_back(static_cast<int32_t>(t) - origin);
+    }
+  }
+  const auto copy = [this](View to, const std::vector<int32_t>& from) {
+    if (to.data != nullptr) device_.CopyIn(to.RowRange(0, std::ssize(from)), from.data());
+  };
+  copy(ids_, new_ids);
+  copy(first_visible_, first_visible);
+  copy(position_ids_, position_ids);
 }
 
 absl::StatusOr<double> Inference::LossSum(absl::Span<const int32_t> ids,
@@ -253,10 +271,11 @@ absl::StatusOr<double> Inference::LossSum(absl::Span<const int32_t> ids,
 }
 
 absl::StatusOr<absl::Span<const float>> Inference::Append(absl::Span<const int32_t> ids) {
-  CHECK(!ids.empty() && positions_read_ + std::ssize(ids) <= extents_.cached_positions);
+  CHECK(!ids.empty() && std::ssize(read_) + std::ssize(ids) <= extents_.cached_positions);
   const int64_t rows = std::ssize(ids);
-  Forward(ids, 1, positions_read_);
-  positions_read_ += rows;
+  const int64_t first = std::ssize(read_);
+  read_.insert(read_.end(), ids.begin(), ids.end());
+  Forward(read_, 1, first);
   const View norm_out = norm_out_.RowRange(0, 1);
   ForwardNorm(final_norm_, model_.norm_eps, x_.RowRange(rows - 1, 1), norm_out, Statistics(1),
               device_);

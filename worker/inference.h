@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "checkpoint/reader.h"
 #include "plan/inference_memory.h"
+#include "plan/job_spec.h"
 #include "plan/model.h"
 #include "worker/arena.h"
 #include "worker/backend/device.h"
@@ -24,12 +25,13 @@ namespace weft {
 
 class Inference {
  public:
-  // Allocates PlanInferenceMemory(model, extents). InvalidArgument for a model that cannot be, or
-  // with experts, or without so many positions; FailedPrecondition if the device has not the
-  // memory. `device` outlives it.
+  // Allocates PlanInferenceMemory(model, extents). Keeps documents apart as `data` says the model
+  // was trained; no other part of it matters. InvalidArgument for a model that cannot be, or with
+  // experts, or without so many positions; FailedPrecondition if the device has not the memory.
+  // `device` outlives it. REQUIRES: extents.masks_documents == data.reset_attention_mask.
   static absl::StatusOr<std::unique_ptr<Inference>> Create(const ModelShape& model,
                                                            const InferenceExtents& extents,
-                                                           Device& device);
+                                                           const DataSpec& data, Device& device);
 
   // Fills the weights. Errors are CheckpointReader::Read's. Calls `loaded` after each tensor.
   absl::Status Load(const CheckpointReader& reader, const std::function<void()>& loaded);
@@ -59,9 +61,11 @@ class Inference {
     int64_t first = 0;         // position of the first of each sequence
     AttentionShape attention;  // over the keys there are up to the last
     View angles;               // of the positions [T, E]; null for gpt2
+    View first_visible;        // [N, 1] the first position each token sees; null: 0
   };
 
-  Inference(const ModelShape& model, const InferenceExtents& extents, Device& device);
+  Inference(const ModelShape& model, const InferenceExtents& extents, const DataSpec& data,
+            Device& device);
 
   absl::Status Allocate();
   void GetWeights();
@@ -69,15 +73,17 @@ class Inference {
   View Weight(const std::string& tensor) const;  // null if the model has none
   Linear GetLinear(const std::string& name) const;
   Norm GetNorm(const std::string& name) const;
-  // A pass through all blocks: `batch` sequences whose next `ids` are at positions from `first` on.
-  // x_ becomes the last block's output.
+  // A pass through all blocks: of `batch` sequences [B * S], the tokens from position `first` on;
+  // those before it have passed. x_ becomes the last block's output.
   void Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t first);
+  void CopyInTokens(absl::Span<const int32_t> ids, int64_t batch, int64_t first);
   void ForwardBlock(const BlockWeights& block, const KeysAndValues& cache, const Passing& pass);
   // The first rows of what a norm saves.
   NormStatistics Statistics(int64_t rows) const;
 
   const ModelShape model_;
   const InferenceExtents extents_;
+  const DataSpec data_;
   Device& device_;
   std::unique_ptr<Arena> arena_;
   std::map<std::string, View> weights_;
@@ -87,9 +93,10 @@ class Inference {
   View table_, positions_, head_;  // positions_: null for llama
   View x_, x_mid_, norm_out_, q_, attn_, gate_, up_, act_;
   NormStatistics statistics_;
-  View lse_, scores_, rotary_, logits_, row_max_, row_sums_, ids_, position_ids_, targets_;
-  int64_t positions_read_ = 0;
-  std::vector<float> host_logits_;  // [V]
+  View lse_, scores_, rotary_, logits_, row_max_, row_sums_;
+  View ids_, position_ids_, first_visible_, targets_;  // [N, 1]; as StepTokens in worker/stage.h
+  std::vector<int32_t> read_;                          // the sequence that is read on, so far
+  std::vector<float> host_logits_;                     // [V]
 };
 
 }  // namespace weft

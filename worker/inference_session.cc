@@ -6,6 +6,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -76,11 +77,28 @@ absl::StatusOr<Opened> OpenCheckpoint(const std::string& step_folder) {
   return Opened{*manifest.model, std::make_unique<CheckpointReader>(std::move(reader))};
 }
 
-absl::StatusOr<std::unique_ptr<Inference>> Loaded(const Opened& opened,
-                                                  const InferenceExtents& extents, Device& device,
+// How the run kept documents apart.
+DataSpec DocumentsOf(const Json& request) {
+  const Json& documents = request.at("documents");
+  const auto id = [&documents](const char* key) -> std::optional<int64_t> {
+    if (documents.at(key).is_null()) return std::nullopt;
+    return documents.at(key).get<int64_t>();
+  };
+  DataSpec data;
+  data.bos_token_id = id("bos_token_id");
+  data.eos_token_id = id("eos_token_id");
+  data.reset_attention_mask = documents.at("reset_attention_mask").get<bool>();
+  data.reset_position_ids = documents.at("reset_position_ids").get<bool>();
+  return data;
+}
+
+absl::StatusOr<std::unique_ptr<Inference>> Loaded(const Json& request, const Opened& opened,
+                                                  InferenceExtents extents, Device& device,
                                                   Events& events) {
+  const DataSpec documents = DocumentsOf(request);
+  extents.masks_documents = documents.reset_attention_mask;
   ASSIGN_OR_RETURN(std::unique_ptr<Inference> inference,
-                   Inference::Create(opened.model, extents, device));
+                   Inference::Create(opened.model, extents, documents, device));
   RETURN_IF_ERROR(inference->Load(*opened.reader, [&] { events.Write({{"event", "loading"}}); }));
   events.Write({{"event", "ready"}, {"bytes", inference->bytes()}});
   return inference;
@@ -108,7 +126,7 @@ absl::Status Evaluate(const Json& request, const Opened& opened, Device& device,
   if (sequences == 0) sequences = data.windows();
   const int64_t batch = std::min(request.at("batch").get<int64_t>(), sequences);
   ASSIGN_OR_RETURN(const std::unique_ptr<Inference> inference,
-                   Loaded(opened, {.batch = batch, .seq_len = seq_len}, device, events));
+                   Loaded(request, opened, {.batch = batch, .seq_len = seq_len}, device, events));
   std::vector<int32_t> ids, targets;
   double loss_sum = 0;
   for (int64_t first = 0; first < sequences; first += batch) {
@@ -152,7 +170,7 @@ absl::Status Generate(const Json& request, const Opened& opened, Device& device,
   }
   const InferenceExtents extents = GenerationExtents(opened.model, std::ssize(ids), max_tokens);
   ASSIGN_OR_RETURN(const std::unique_ptr<Inference> inference,
-                   Loaded(opened, extents, device, events));
+                   Loaded(request, opened, extents, device, events));
   int64_t positions = 0;
   for (int64_t drawn = 0; drawn < max_tokens; ++drawn) {
     if (positions == opened.model.max_positions) {

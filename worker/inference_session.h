@@ -2,10 +2,11 @@
 // eval` and `weft generate`. It reads one JSON object, the request, to the end of stdin, and writes
 // events to stdout, one JSON object a line, each at once:
 //
-//   request   {"version", "checkpoint": step folder, "backend": "cpu", "threads": 1, "task": ...}
+//   request   {"version", "checkpoint": step folder, "backend": "cpu", "threads": 1, "documents":
+//             {"bos_token_id": 0 or null, "eos_token_id": 10 or null, "reset_attention_mask",
+//             "reset_position_ids"} as trained, "task": ...}
 //     "evaluate"   "files": [...], "format": "bytes", "split": 0.02 (share of the files that is
-//     held
-//                  out; 0: all of them), "seq_len", "batch": sequences that pass at once,
+//                  held out; 0: all of them), "seq_len", "batch": sequences that pass at once,
 //                  "sequences": how many
 //     "generate"   "ids": the prompt's, "max_tokens", "vocabulary": ids below it may be drawn,
 //                  "stop_id": -1 for none, "temperature", "top_k", "top_p", "seed"

@@ -110,9 +110,9 @@ absl::Status Generate(const GenerateArguments& arguments, const FoundCheckpoint&
   ASSIGN_OR_RETURN(const TokenText text, TokenText::Open(own.format, arguments.tokenizer));
   ASSIGN_OR_RETURN(const std::vector<int32_t> ids, GivenIds(arguments, text, own.format));
   RETURN_IF_ERROR(CheckPrompt(ids, model));
-  RETURN_IF_ERROR(CheckMemory(model,
-                              GenerationExtents(model, std::ssize(ids), arguments.max_tokens),
-                              arguments.backend, "--max-tokens"));
+  InferenceExtents extents = GenerationExtents(model, std::ssize(ids), arguments.max_tokens);
+  extents.masks_documents = own.reset_attention_mask;
+  RETURN_IF_ERROR(CheckMemory(model, extents, arguments.backend, "--max-tokens"));
   const bool as_text = !arguments.prompt_ids;
   InferenceRun run;
   run.threads = arguments.threads > 0 ? arguments.threads : UsableCores();
@@ -120,6 +120,7 @@ absl::Status Generate(const GenerateArguments& arguments, const FoundCheckpoint&
   run.request = {
       {"task", "generate"},
       {"checkpoint", found.path},
+      {"documents", DocumentsJson(own)},
       {"backend", arguments.backend},
       {"threads", run.threads},
       {"ids", ids},

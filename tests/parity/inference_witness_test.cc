@@ -71,7 +71,7 @@ class InferenceWitness : public testing::TestWithParam<ModelFamily> {
     const std::unique_ptr<Device> device = MakeCpuDevice({});
     const int64_t length = job_.training.seq_len;
     const auto inference =
-        Inference::Create(*manifest->model, {.batch = 4, .seq_len = length}, *device);
+        Inference::Create(*manifest->model, {.batch = 4, .seq_len = length}, {}, *device);
     EXPECT_EQ((*inference)->Load(*reader, {}), absl::OkStatus());
     JobSpec whole = job_;
     whole.data.valid = job_.data.train;

@@ -96,7 +96,7 @@ absl::Status SaveLogits(const JobSpec& job, const CheckpointReader& reader,
   for (size_t first = 0; first < ids.size(); first += static_cast<size_t>(length)) {
     ASSIGN_OR_RETURN(
         const auto inference,
-        Inference::Create(job.model, {.seq_len = 1, .cached_positions = length}, device));
+        Inference::Create(job.model, {.seq_len = 1, .cached_positions = length}, {}, device));
     RETURN_IF_ERROR(inference->Load(reader, {}));
     for (size_t t = first; t < first + static_cast<size_t>(length); ++t) {
       ASSIGN_OR_RETURN(const auto logits, inference->Append(ids.subspan(t, 1)));

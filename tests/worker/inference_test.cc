@@ -52,25 +52,35 @@ JobSpec JobOf(ModelFamily family, const std::string& folder) {
   return job;
 }
 
+// The corpus' words as documents.
+JobSpec PackedJobOf(ModelFamily family, const std::string& folder) {
+  JobSpec job = JobOf(family, folder);
+  job.data.eos_token_id = ' ';
+  job.data.reset_attention_mask = true;
+  job.data.reset_position_ids = family == ModelFamily::kGpt2;
+  return job;
+}
+
 struct Trained {
   double valid_loss = 0;
   std::string checkpoint;
+  DataSpec data;
 };
 
 Trained TrainIn(const JobSpec& job, const Layout& layout, const std::string& run_folder) {
   const TrainingOutcome outcome = TrainWith(job, layout, run_folder);
   EXPECT_EQ(outcome.status(), absl::OkStatus());
   if (!outcome.status().ok() || outcome.committed.empty()) return {};
-  return {*outcome.reports.front().back().valid_loss, outcome.committed.back()};
+  return {*outcome.reports.front().back().valid_loss, outcome.committed.back(), job.data};
 }
 
-std::unique_ptr<Inference> Load(const std::string& checkpoint, const InferenceExtents& extents,
-                                Device& device) {
-  const auto manifest = VerifyCheckpoint(checkpoint);
+std::unique_ptr<Inference> Load(const Trained& trained, InferenceExtents extents, Device& device) {
+  extents.masks_documents = trained.data.reset_attention_mask;
+  const auto manifest = VerifyCheckpoint(trained.checkpoint);
   EXPECT_TRUE(manifest.ok() && manifest->model) << manifest.status();
-  auto inference = Inference::Create(*manifest->model, extents, device);
+  auto inference = Inference::Create(*manifest->model, extents, trained.data, device);
   EXPECT_TRUE(inference.ok()) << inference.status();
-  const auto reader = CheckpointReader::Open(checkpoint, *manifest);
+  const auto reader = CheckpointReader::Open(trained.checkpoint, *manifest);
   EXPECT_TRUE(reader.ok()) << reader.status();
   EXPECT_EQ((*inference)->Load(*reader, {}), absl::OkStatus());
   return *std::move(inference);
@@ -97,11 +107,10 @@ Windows HeldOut(const JobSpec& job, int64_t first, int64_t count) {
 }
 
 // As the trainer validates, `batch` sequences at once.
-double ValidationLoss(const JobSpec& job, const std::string& checkpoint, int64_t batch) {
+double ValidationLoss(const JobSpec& job, const Trained& trained, int64_t batch) {
   const auto device = MakeCpuDevice({});
   const int64_t sequences = job.validation.steps * job.training.global_batch_size;
-  const auto inference =
-      Load(checkpoint, {.batch = batch, .seq_len = job.training.seq_len}, *device);
+  const auto inference = Load(trained, {.batch = batch, .seq_len = job.training.seq_len}, *device);
   double sum = 0;
   for (int64_t first = 0; first < sequences; first += batch) {
     const Windows windows = HeldOut(job, first, std::min(batch, sequences - first));
@@ -122,9 +131,9 @@ TEST_P(AnyFamily, EvaluatesToTheBitsOfTheRunsValidation) {
   const JobSpec job = JobOf(GetParam(), folder.path());
   const Trained trained = TrainIn(job, MakeLayout(1, 1, 1, k1f1b, 4, job), folder.Make("run"));
   ASSERT_GT(trained.valid_loss, 0);
-  EXPECT_EQ(ValidationLoss(job, trained.checkpoint, 4), trained.valid_loss);
+  EXPECT_EQ(ValidationLoss(job, trained, 4), trained.valid_loss);
   // Another cut of the same sequences sums in another order, the last batch is a short one.
-  EXPECT_NEAR(ValidationLoss(job, trained.checkpoint, 5), trained.valid_loss, 1e-6);
+  EXPECT_NEAR(ValidationLoss(job, trained, 5), trained.valid_loss, 1e-6);
 }
 
 TEST_P(AnyFamily, EvaluatesTheCheckpointOfAnyLayout) {
@@ -132,15 +141,14 @@ TEST_P(AnyFamily, EvaluatesTheCheckpointOfAnyLayout) {
   const JobSpec job = JobOf(GetParam(), folder.path());
   const Trained trained = TrainIn(job, MakeLayout(2, 2, 2, k1f1b, 2, job), folder.Make("run"));
   ASSERT_GT(trained.valid_loss, 0);
-  EXPECT_NEAR(ValidationLoss(job, trained.checkpoint, 2) / trained.valid_loss, 1, 1e-6);
+  EXPECT_NEAR(ValidationLoss(job, trained, 2) / trained.valid_loss, 1, 1e-6);
 }
 
 // Logits after each prefix of `ids` from the first `prompt` tokens on, which are read at once; the
 // others follow one by one.
-std::vector<std::vector<float>> LogitsAfter(const std::string& checkpoint,
-                                            absl::Span<const int32_t> ids, size_t prompt,
-                                            Device& device) {
-  const auto inference = Load(checkpoint,
+std::vector<std::vector<float>> LogitsAfter(const Trained& trained, absl::Span<const int32_t> ids,
+                                            size_t prompt, Device& device) {
+  const auto inference = Load(trained,
                               {.seq_len = static_cast<int64_t>(prompt),
                                .cached_positions = static_cast<int64_t>(ids.size())},
                               device);
@@ -172,23 +180,20 @@ double CrossEntropy(const std::vector<float>& logits, int32_t target) {
 
 // The whole claim of a cache: wherever the prompt ends, what follows a prefix is what one pass over
 // all of that prefix predicts.
-TEST_P(AnyFamily, ReadsASequenceTokenByTokenAsInOnePass) {
-  const TestFolder folder;
-  const JobSpec job = JobOf(GetParam(), folder.path());
-  const std::string checkpoint =
-      TrainIn(job, MakeLayout(1, 1, 1, k1f1b, 4, job), folder.Make("run")).checkpoint;
+void ExpectTokenByTokenAsInOnePass(const JobSpec& job, const TestFolder& folder) {
+  const Trained trained = TrainIn(job, MakeLayout(1, 1, 1, k1f1b, 4, job), folder.Make("run"));
   const auto device = MakeCpuDevice({});
   const Windows windows = HeldOut(job, 0, 1);
   const absl::Span<const int32_t> ids = windows.ids;
-  const auto one_by_one = LogitsAfter(checkpoint, ids, 1, *device);
+  const auto one_by_one = LogitsAfter(trained, ids, 1, *device);
   for (const size_t prefix : {1, 2, 7, 31, 32}) {
-    const auto at_once = LogitsAfter(checkpoint, ids.subspan(0, prefix), prefix, *device);
+    const auto at_once = LogitsAfter(trained, ids.subspan(0, prefix), prefix, *device);
     EXPECT_LT(Distance(one_by_one[prefix - 1], at_once.back()), 1e-6) << prefix;
-    const auto from_there = LogitsAfter(checkpoint, ids, prefix, *device);
+    const auto from_there = LogitsAfter(trained, ids, prefix, *device);
     EXPECT_LT(Distance(from_there.back(), one_by_one.back()), 1e-6) << prefix;
   }
   // And that is what an evaluation makes of the sequence.
-  const auto whole = Load(checkpoint, {.seq_len = job.training.seq_len}, *device);
+  const auto whole = Load(trained, {.seq_len = job.training.seq_len}, *device);
   const auto loss = whole->LossSum(windows.ids, windows.targets);
   ASSERT_TRUE(loss.ok());
   double sum = 0;
@@ -196,11 +201,32 @@ TEST_P(AnyFamily, ReadsASequenceTokenByTokenAsInOnePass) {
   EXPECT_NEAR(sum / *loss, 1, 1e-6);
 }
 
+TEST_P(AnyFamily, ReadsASequenceTokenByTokenAsInOnePass) {
+  const TestFolder folder;
+  ExpectTokenByTokenAsInOnePass(JobOf(GetParam(), folder.path()), folder);
+}
+
+// A model that has seen no other document behind a mark is asked nothing else.
+TEST_P(AnyFamily, KeepsDocumentsApartAsTrainingDid) {
+  const TestFolder folder;
+  const JobSpec job = PackedJobOf(GetParam(), folder.path());
+  ExpectTokenByTokenAsInOnePass(job, folder);
+  Trained trained = TrainIn(job, MakeLayout(1, 1, 1, k1f1b, 4, job), folder.Make("again"));
+  EXPECT_DOUBLE_EQ(ValidationLoss(job, trained, 4), trained.valid_loss);  // sums in another order
+  trained.data = {};
+  EXPECT_GT(std::abs(ValidationLoss(job, trained, 4) - trained.valid_loss), 1e-4);
+}
+
 nlohmann::json Request(const std::string& checkpoint) {
   return {{"version", Version()},
           {"checkpoint", checkpoint},
           {"backend", "cpu"},
           {"threads", 1},
+          {"documents",
+           {{"bos_token_id", nullptr},
+            {"eos_token_id", nullptr},
+            {"reset_attention_mask", false},
+            {"reset_position_ids", false}}},
           {"task", "generate"},
           {"ids", {116, 104, 101, 32}},
           {"max_tokens", 12},
@@ -242,7 +268,7 @@ TEST_P(AnyFamily, GreedyGenerationIsTheArgmaxOfFullPasses) {
   const auto device = MakeCpuDevice({});
   std::vector<int32_t> ids = {116, 104, 101, 32};
   for (const int32_t next : told.ids) {
-    const auto logits = LogitsAfter(trained.checkpoint, ids, ids.size(), *device).back();
+    const auto logits = LogitsAfter(trained, ids, ids.size(), *device).back();
     EXPECT_EQ(NextToken(absl::MakeConstSpan(logits).subspan(0, 256), {.temperature = 0}, 0), next);
     ids.push_back(next);
   }
