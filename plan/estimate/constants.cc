@@ -61,6 +61,7 @@ GenerationConstants Ada() {
 TimeHabits Weft() {
   TimeHabits habits;
   habits.parameter_bytes = 4;
+  habits.gathers_keys = true;
   return habits;
 }
 

@@ -142,7 +142,7 @@ double CommunicationBytes(const Question& question, const Layout& layout, int st
     const StageParameters block = BlockParameters(question, layout);
     bytes += WeightBytes(question) * (question.adapters ? block.adapters : block.all());
   }
-  if (layout.cp > 1) {
+  if (layout.cp > 1 && !habits.arena) {
     // A ring's two buffers for keys and values to come (arXiv:2310.01889, 3).
     const double key = std::max(static_cast<double>(model.num_kv_heads) / layout.tp, 1.0) *
                        static_cast<double>(model.head_dim);
@@ -157,11 +157,13 @@ double CommunicationBytes(const Question& question, const Layout& layout, int st
 
 // What attention is given, in fp32: two tiles of scores, and ten tensors of one head where elements
 // have 16 bits (plan/memory.cc).
-double AttentionScratchBytes(const Question& question) {
+double AttentionScratchBytes(const Question& question, const Layout& layout) {
   const auto length = static_cast<double>(question.batch.seq_len);
   const double tiles = 2 * std::min(length, 128.0) * std::min(length, 256.0);
   const bool wide = question.precision == Precision::kFp32;
-  return 4 * (tiles + (wide ? 0 : 10 * length * static_cast<double>(question.model.head_dim)));
+  const double copies =
+      (4 * length / layout.cp + 6 * length) * static_cast<double>(question.model.head_dim);
+  return 4 * (tiles + (wide ? 0 : copies));
 }
 
 // Scratch of an engine that frees nothing: gradients inside a block and the head's own tensors
@@ -182,11 +184,15 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
                          : static_cast<double>(model.ffn_size);
   const double whole = layout.sequence_ranks() > 1 ? 2 : 1;  // all tokens of a residual
   double bytes = element * tokens * (whole * hidden + gated * ffn / tp + 2 * query + 2 * key);
-  bytes += AttentionScratchBytes(question);
+  // Keys and values of whole sequences, and their gradients.
+  if (layout.cp > 1) bytes += 4 * element * tokens * layout.cp * key;
+  bytes += AttentionScratchBytes(question, layout);
   const bool last = stage == layout.pp - 1;
   if (!last) bytes += BoundaryBytes(question, layout);
   const double step_tokens = tokens * static_cast<double>(layout.num_microbatches);
   if (stage == 0) bytes += 4 * step_tokens;
+  if (stage == 0 && model.family == ModelFamily::kGpt2) bytes += 4 * step_tokens;  // positions
+  if (question.batch.masks_documents) bytes += 4 * step_tokens;
   if (last) bytes += 4 * step_tokens;
   return bytes;
 }

@@ -163,11 +163,25 @@ BothPasses TensorComm(const Pass& pass) {
   return {2 * gather_s + 2 * scatter_s, 4 * gather_s + 2 * scatter_s};
 }
 
+// Keys and values of whole sequences, before attention. By rank they lie in other order than by
+// position: each whole tensor is read and written once more.
+BothPasses GatheredContext(const Pass& pass) {
+  const double bytes =
+      pass.machine.element_bytes * pass.tokens * pass.layout.cp * pass.share.key_value;
+  const RankGroup group =
+      GroupOf(pass.machine, pass.layout.cp, pass.layout.tp, pass.layout.world_size());
+  const double sort_s = pass.sharing * StreamingSeconds(pass.machine, 2 * bytes);
+  const double gather_s = AllGatherSeconds(pass.machine, group, bytes) + sort_s;
+  const double scatter_s = ReduceScatterSeconds(pass.machine, group, bytes) + sort_s;
+  return {2 * gather_s, 2 * gather_s + 2 * scatter_s};
+}
+
 // Keys and values pass around the ring under the attention of what has arrived (arXiv:2310.01889);
 // gradients travel with them on the way back.
 BothPasses ContextComm(const Pass& pass, const BothPasses& attention) {
   const int cp = pass.layout.cp;
   if (cp == 1) return {};
+  if (pass.habits.gathers_keys) return GatheredContext(pass);
   const double bytes = pass.machine.element_bytes * pass.tokens * 2 * pass.share.key_value;
   const int world = pass.layout.world_size();
   const double hop_s = SendSeconds(pass.machine, pass.layout.tp * cp, world, bytes);

@@ -24,6 +24,10 @@ struct TimeHabits {
   double tensor_hidden_forward = 0;
   double tensor_hidden_backward = 0;
   double pipeline_hidden = 0;  // of a transfer between stages
+  // Context parallelism gathers keys and values of whole sequences before attention, and again in
+  // the backward pass, whose sums it scatters (arXiv:2407.21783, 3.3.2); false: they pass around a
+  // ring under the attention of what has arrived (arXiv:2310.01889).
+  bool gathers_keys = false;
   // Share of the last microbatch's backward pass behind which gradients are reduced, [0, 1]; and
   // of the forward pass behind which parameters are gathered.
   double reduce_window = 0;

@@ -155,8 +155,10 @@ TEST(EstimateStageMemory, IsNotExactWhereTheEngineCannotRunTheLayoutYet) {
 TEST(ClosedFormStageMemory, IsWithinAThousandthOfTheListOfWeftsBuffers) {
   for (const ModelShape& model : {Gpt(12, 768, 12, 50257, 1024), Llama70b()}) {
     std::vector<Layout> layouts = SmallLayouts();
+    layouts.push_back({.cp = 4, .micro_batch_size = 2});
     for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
       layouts.push_back({.pp = 2,
+                         .cp = 2,
                          .tp = 4,
                          .micro_batch_size = 2,
                          .num_microbatches = 4,

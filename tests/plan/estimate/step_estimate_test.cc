@@ -213,6 +213,27 @@ TEST(StepEstimate, SequenceParallelBlocksMoveTenHalvesOfAnAllReduce) {
   EXPECT_NEAR(block.backward.of(TimeTerm::kTensorComm), 6 * 0.75 * wide_bytes, 1e-3);
 }
 
+// Keys and values are gathered twice and their gradients scattered once (worker/context.h); nothing
+// of it waits behind attention, however long that takes. A ring does where attention takes long.
+TEST(StepEstimate, ContextParallelBlocksOfWeftMoveSixGathersOfKeys) {
+  JobSpec job = SampleJob();
+  job.cluster = FreeCluster();
+  job.cluster.intra_node.bytes_per_s = 1e9;
+  const Layout layout = {.cp = 4, .micro_batch_size = 2, .num_microbatches = 8};
+  const double gather_s = 0.75 * 4 * 2 * 256 * 256 / 1e9;  // [B*T, K*E]
+  Question question = Asked(job);
+  for (const double flops_per_s : {1e6, 1e18}) {
+    question.cluster.device.peak_flops_per_s.fp32 = flops_per_s;
+    const PassCost block = BlockPass(question, layout, Recompute::kNone);
+    EXPECT_NEAR(block.forward.of(TimeTerm::kContextComm), 2 * gather_s, 1e-9);
+    EXPECT_NEAR(block.backward.of(TimeTerm::kContextComm), 4 * gather_s, 1e-9);
+  }
+  question.engine.time.gathers_keys = false;
+  question.cluster.device.peak_flops_per_s.fp32 = 1e6;
+  EXPECT_LT(BlockPass(question, layout, Recompute::kNone).forward.of(TimeTerm::kContextComm),
+            gather_s / 100);
+}
+
 TEST(StepEstimate, DataParallelVolumeIsTheRingOfAllGradients) {
   JobSpec job = SampleJob();
   job.cluster = FreeCluster();
