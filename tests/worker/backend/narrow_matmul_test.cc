@@ -19,25 +19,25 @@ std::vector<Bf16> NormalBf16(int64_t count, uint32_t seed) {
   return values;
 }
 
-// A product of 520 x 1050 x 530, over the edges of several blocks, added to what is there.
+// A product of `rows` x 1050 x 530, over the edges of several blocks, added to what is there.
 template <typename Result>
-void ExpectBlocksToAgree(Transpose transpose, double rounding) {
-  constexpr int64_t kM = 520, kN = 530, kK = 1050;
+void ExpectBlocksToAgree(int64_t rows, Transpose transpose, double rounding) {
+  constexpr int64_t kN = 530, kK = 1050;
   const bool flip = transpose == Transpose::kYes;
-  std::vector<Bf16> a = NormalBf16(kM * kK, 1);
+  std::vector<Bf16> a = NormalBf16(rows * kK, 1);
   std::vector<Bf16> b = NormalBf16(kK * kN, 2);
   std::vector<Result> results[2];
   for (const auto by : {NarrowMatMul::By::kBest, NarrowMatMul::By::kBlocks}) {
     std::vector<Result>& c = results[by == NarrowMatMul::By::kBest ? 0 : 1];
-    for (const Bf16 value : NormalBf16(kM * kN, 3)) Narrow(Widen(value), &c.emplace_back());
+    for (const Bf16 value : NormalBf16(rows * kN, 3)) Narrow(Widen(value), &c.emplace_back());
     NarrowMatMul matmul(by);
     const BackendStatus status =
-        matmul.Multiply({.m = kM,
+        matmul.Multiply({.m = rows,
                          .n = kN,
                          .k = kK,
-                         .a = {a.data(), flip ? kK : kM, flip ? kM : kK, DType::kBf16},
+                         .a = {a.data(), flip ? kK : rows, flip ? rows : kK, DType::kBf16},
                          .b = {b.data(), flip ? kN : kK, flip ? kK : kN, DType::kBf16},
-                         .c = {c.data(), kM, kN, kElementType<Result>},
+                         .c = {c.data(), rows, kN, kElementType<Result>},
                          .transpose_a = transpose,
                          .transpose_b = transpose,
                          .beta = 1});
@@ -54,8 +54,16 @@ void ExpectBlocksToAgree(Transpose transpose, double rounding) {
 
 TEST(NarrowMatMul, InBlocksGivesWhatOneDnnGives) {
   for (const Transpose transpose : {Transpose::kNo, Transpose::kYes}) {
-    ExpectBlocksToAgree<float>(transpose, 0);
-    ExpectBlocksToAgree<Bf16>(transpose, 2 * 0x1p-8 * 1.01);  // each is off from the sum by one
+    ExpectBlocksToAgree<float>(520, transpose, 0);
+    ExpectBlocksToAgree<Bf16>(520, transpose,
+                              2 * 0x1p-8 * 1.01);  // each is off from the sum by one
+  }
+}
+
+// Rows that oneDNN is given in parts: fewer than one, one and a bit, three of different sizes.
+TEST(NarrowMatMul, InPartsOfTheRowsGivesWhatBlocksGive) {
+  for (const int64_t rows : {1, 63, 65, 129, 8195}) {
+    ExpectBlocksToAgree<float>(rows, Transpose::kYes, 0);
   }
 }
 
