@@ -50,6 +50,8 @@ class Peer:
 
 def start_peers(options, dtype):
     common = ["--dtype", dtype, "--threads", str(options.threads)]
+    if options.toy:
+        common += ["--blocks", "2", "--width", "64", "--vocabulary", "512"]
     torch = os.path.join(HERE, "torch_gpt2.py")
     peers = [Peer([options.weft, "--serve"] + common)]
     for python in options.torch:
@@ -85,6 +87,8 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=2, help="of each program in a round")
+    parser.add_argument("--toy", action="store_true",
+                        help="a model of no size, to see in a minute that all programs run")
     parser.add_argument("--weft", metavar="PROGRAM", help="another build's train_bench",
                         default=os.path.join(HERE, "../build/release/bin/train_bench"))
     options = parser.parse_args()
