@@ -153,6 +153,16 @@ std::string Rendezvous(const SessionOptions& options) {
                       options.generation);
 }
 
+// Normally by the devices that the ranks hold. WEFT_TRANSPORT is for tests and for experiments.
+absl::StatusOr<TransportKind> AskedTransport() {
+  const std::string asked = FromEnvironment("WEFT_TRANSPORT").value_or("auto");
+  if (asked == "auto") return TransportKind::kAuto;
+  if (asked == "nccl") return TransportKind::kNccl;
+  if (asked == "local") return TransportKind::kLocal;
+  return absl::InvalidArgumentError(
+      absl::StrCat("WEFT_TRANSPORT: \"", asked, "\" is unknown; use auto, nccl or local"));
+}
+
 absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessRank& me,
                                    const JobSpec& job, Link& link) {
   Opened opened;
@@ -163,6 +173,7 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
   RETURN_IF_ERROR(ToStatus(opened.api->open_device(&device, &opened.device)));
   const std::string rendezvous = Rendezvous(options);
   LinkRelay relay(link);
+  ASSIGN_OR_RETURN(const TransportKind transport, AskedTransport());
   const CommOptions comm{
       .init_timeout_ms = static_cast<int64_t>(job.comm.init_timeout_seconds * 1000),
       .timeout_ms = static_cast<int64_t>(job.comm.train_timeout_seconds * 1000),
@@ -170,7 +181,8 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
       .world_size = me.world_size,
       .rendezvous = rendezvous.c_str(),
       .device = opened.device,
-      .relay = &relay};
+      .relay = &relay,
+      .transport = transport};
   RETURN_IF_ERROR(ToStatus(opened.api->open_comm(&comm, &opened.comm)));
   if (opened.comm->rank() != me.rank || opened.comm->world_size() != me.world_size) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -122,6 +122,33 @@ KillAndResume() {
   fi
 }
 
+# NcclOnOneGpu: the job once more over NCCL, which takes ranks that share a GPU only if they say that
+# they are on different hosts. Two ranks add in either order alike: the same losses to the bit.
+NcclOnOneGpu() {
+  local a=$work/left_alone c=$work/nccl name="NCCL, two ranks on one GPU"
+  WriteJob "$c"
+  mkdir -p "$work/bin"
+  cp -L "$weft_bin"/weft* "$weft_bin"/libweft_cuda.so "$work/bin/"
+  mv "$work/bin/weft-worker" "$work/bin/weft-worker-itself"
+  cat >"$work/bin/weft-worker" <<'WORKER'
+#!/usr/bin/env bash
+export NCCL_HOSTID=weft-rank-${WEFT_RANK:-0}
+exec "$(dirname "${BASH_SOURCE[0]}")/weft-worker-itself" "$@"
+WORKER
+  chmod +x "$work/bin/weft-worker"
+  local settings=(WEFT_TRANSPORT=nccl NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_RAS_ENABLE=0
+    NCCL_MNNVL_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=2 NCCL_DEBUG=WARN)
+  if ! env "${settings[@]}" timeout -k 5 60 "$work/bin/weft" run "$c/job.yaml" >"$c/out" 2>&1; then
+    Row "$name" SKIPPED "$(grep -h -o -m1 'Duplicate GPU.*\|NCCL: .*' "$c"/run/logs/*/rank-*.log "$c/out" 2>/dev/null | head -1 || tail -1 "$c/out")"
+  elif ! Reached "$c" | grep -q '^NCCL'; then
+    Row "$name" FAILED "ranks were reached by $(Reached "$c")"
+  elif diff <(Losses "$a" | sort -u) <(Losses "$c" | sort -u) >/dev/null; then
+    Row "$name" passed "the same losses as over mapped memory to the bit"
+  else
+    Row "$name" FAILED "losses differ from those over mapped memory"
+  fi
+}
+
 Sanitizer() {
   local tool
   tool=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | tail -1)
@@ -141,6 +168,7 @@ Sanitizer() {
 
 if [[ ${1:-} == --processes ]]; then
   KillAndResume
+  NcclOnOneGpu
   exit $failed
 fi
 UnpackBundle "$work"
@@ -153,8 +181,10 @@ echo "check: $device"
 cat "$here/VERSION"
 Row "device" passed "$(head -1 <<<"$device")"
 GoogleTests "operations" 120 gpu_test
-GoogleTests "layouts, ranks as threads" 120 gpu_layouts_test
+GoogleTests "NCCL, one rank" 60 gpu_layouts_test --gtest_filter='NcclOfOneRank.*'
+GoogleTests "layouts, ranks as threads" 120 gpu_layouts_test --gtest_filter='-NcclOfOneRank.*'
 KillAndResume
+NcclOnOneGpu
 Sanitizer
 echo
 printf '%s\n' "${rows[@]}"

@@ -335,6 +335,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int world_size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   if (config->size != sizeof(ncclConfig_t) || config->blocking != 0) Die("it would block");
+  if (config->splitShare != 1) Die("what is split from it would not share its resources");
   if (world_size > kMostRanks) Die("too many ranks");
   *comm = Open(id.internal, rank, world_size, rank);
   return ncclInProgress;

@@ -94,10 +94,11 @@ class NcclComm final : public Comm {
     for (int i = 0; i < count; ++i) {
       if (ranks[i] != rank_) made.peers.push_back(ranks[i]);
     }
-    // A group of one needs no communicator, but takes part in making those of the others.
+    // A group of one needs no communicator, but takes part in making those of the others. In a
+    // world of one it has one all the same: so one device proves every call.
+    const bool has_comm = count > 1 || (count == 1 && world_size_ == 1);
     ncclConfig_t config = Config();
-    config.splitShare = 1;
-    const int color = count > 1 ? ranks[0] : NCCL_SPLIT_NOCOLOR;
+    const int color = has_comm ? ranks[0] : NCCL_SPLIT_NOCOLOR;
     if (auto s =
             watch_.Run(call, world_,
                        [&] { return nccl_.comm_split(world_, color, rank_, &made.comm, &config); });
@@ -106,7 +107,7 @@ class NcclComm final : public Comm {
     }
     // The new one is there when the old one is through, and ready when it says so itself.
     if (BackendStatus s = watch_.Settle(call, world_, world_peers_); !s.ok()) return s;
-    if (count <= 1) return {};
+    if (!has_comm) return {};
     const BackendStatus there = calls_.Wait(call, [&](std::vector<int>* silent) {
       *silent = made.peers;
       return std::atomic_ref<ncclComm_t>(made.comm).load() != nullptr;
@@ -240,6 +241,7 @@ class NcclComm final : public Comm {
   static ncclConfig_t Config() {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    config.splitShare = 1;  // the world's own says whether what is split from it shares
     return config;
   }
 
