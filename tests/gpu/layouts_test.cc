@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/tested_api.h"
+#include "tests/gpu/thread_relay.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"
 
@@ -19,7 +20,8 @@ namespace {
 // Owns what the ranks of one run opened.
 class OpenedRanks {
  public:
-  explicit OpenedRanks(int world) : ranks_(static_cast<size_t>(world)) {
+  OpenedRanks(int world, TransportKind transport)
+      : transport_(transport), ranks_(static_cast<size_t>(world)) {
     static std::atomic<int> count = 0;
     name_ = absl::StrCat("/weft-layouts-", getpid(), "-", count++);
   }
@@ -42,12 +44,15 @@ class OpenedRanks {
   std::unique_ptr<Comm> OpenComm(int rank) {
     Rank& own = ranks_[static_cast<size_t>(rank)];
     if (own.device == nullptr) return nullptr;
+    ThreadRelay relay(notes_, rank);
     const CommOptions options = {.init_timeout_ms = 60000,
                                  .timeout_ms = 60000,
                                  .rank = rank,
                                  .world_size = static_cast<int>(ranks_.size()),
                                  .rendezvous = name_.c_str(),
-                                 .device = own.device};
+                                 .device = own.device,
+                                 .relay = &relay,
+                                 .transport = transport_};
     const BackendStatus status = TestedApi()->open_comm(&options, &own.comm);
     if (!status.ok()) ADD_FAILURE() << status.text;
     return status.ok() ? std::make_unique<PassingComm>(*own.comm) : nullptr;
@@ -58,12 +63,15 @@ class OpenedRanks {
     Device* device = nullptr;
     Comm* comm = nullptr;
   };
+  const TransportKind transport_;
+  ThreadNotes notes_;
   std::string name_;
   std::vector<Rank> ranks_;
 };
 
-TrainingOutcome TrainOnCuda(const JobSpec& job, const Layout& layout, const std::string& folder) {
-  OpenedRanks ranks(layout.world_size());
+TrainingOutcome TrainOnCuda(const JobSpec& job, const Layout& layout, const std::string& folder,
+                            TransportKind transport = TransportKind::kLocal) {
+  OpenedRanks ranks(layout.world_size(), transport);
   RankThreads run;
   run.assignment = {.job = job, .layout = layout, .run_folder = folder, .load_checkpoint = ""};
   run.wrap_device = [&](int rank, Device&) { return ranks.OpenDevice(rank); };
@@ -109,6 +117,24 @@ TEST_P(CudaLayouts, TrainAsOneRankOnTheCpuDoes) {
   EXPECT_LT(RelativeDifference(cuda.grad_norms(), cpu.grad_norms()), 1e-5);
   EXPECT_LT(GradientDifference(cuda, cpu), 2e-6);
   EXPECT_EQ(cuda.allocated_bytes, cuda.planned_bytes) << "the arena is the plan";
+}
+
+// NCCL refuses ranks of one process that share a device, but the one that stands in for it does
+// not; its f32 sums are in rank order, as those over mapped memory are.
+TEST_P(CudaLayouts, GiveTheSameBitsOverNccl) {
+  if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
+  if (std::string(TestedApi()->name) == "cuda") GTEST_SKIP() << "NCCL is real here";
+  const LayoutCase& c = GetParam();
+  if (c.dp * c.tp * c.pp == 1) GTEST_SKIP() << "nothing moves";
+  const TestFolder folder;
+  const JobSpec job = TinyJob(folder, c.family);
+  const Layout layout = MakeLayout(c.dp, c.tp, c.pp, ScheduleKind::kOneForwardOneBackward, 1, job);
+  const TrainingOutcome mapped = TrainOnCuda(job, layout, folder.Make("mapped"));
+  const TrainingOutcome nccl = TrainOnCuda(job, layout, folder.Make("nccl"), TransportKind::kNccl);
+  ASSERT_TRUE(mapped.status().ok()) << mapped.status();
+  ASSERT_TRUE(nccl.status().ok()) << nccl.status();
+  EXPECT_EQ(Bits(mapped.reports.front()), Bits(nccl.reports.front()));
+  EXPECT_EQ(mapped.weights, nccl.weights);
 }
 
 TEST_P(CudaLayouts, GiveTheSameBitsAgain) {

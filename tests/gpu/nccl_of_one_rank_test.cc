@@ -1,37 +1,14 @@
 // Every call of NCCL with a single rank: what one device can prove of it. Collectives become
 // copies, so that data must stay as it is, bit by bit.
-#include <cstring>
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/gpu/tested_api.h"
-#include "worker/backend/failure.h"
+#include "tests/gpu/thread_relay.h"
 
 namespace weft {
 namespace {
-
-// Of a world of one: what it says it hears.
-class OwnRelay final : public Relay {
- public:
-  BackendStatus Send(const char* topic, const int* /*to*/, int /*count*/, const void* data,
-                     int bytes) override {
-    notes_[topic].assign(static_cast<const char*>(data), static_cast<size_t>(bytes));
-    return {};
-  }
-  BackendStatus Receive(const char* topic, int /*from*/, int64_t /*timeout_ms*/, void* data,
-                        int bytes) override {
-    const std::string& note = notes_[topic];
-    if (note.size() != static_cast<size_t>(bytes)) return Failure(kInternal, "no %s", topic);
-    std::memcpy(data, note.data(), note.size());
-    return {};
-  }
-
- private:
-  std::map<std::string, std::string> notes_;
-};
 
 class NcclOfOneRank : public ::testing::Test {
  protected:
@@ -78,7 +55,8 @@ class NcclOfOneRank : public ::testing::Test {
   }
 
   static constexpr int64_t kBytes = 1 << 20;
-  OwnRelay relay_;
+  ThreadNotes notes_;
+  ThreadRelay relay_{notes_, 0};
   Device* device_ = nullptr;
   Comm* comm_ = nullptr;
   int group_ = -1;
