@@ -68,6 +68,7 @@ class Walk {
       if (IsLate(item.bound_s)) break;
       EvaluateItem(item);
     }
+    if (finds_.fitting.empty()) FindNearest();
     SearchCounts& counts = finds_.counts;
     counts.cut_by_time = counts.points - counts.evaluated - counts.cut_by_memory;
     std::sort(finds_.fitting.begin(), finds_.fitting.end(), Better);
@@ -86,6 +87,9 @@ class Walk {
   void Price(const Layout& layout, const StepPasses& passes);
   void Keep(Priced priced);
   void KeepNearest(const Layout& layout, const Peak& peak);
+  void FindNearest();
+  template <typename Visit>
+  void EachState(Layout& layout, const ScheduleChoice& choice, bool least, const Visit& visit);
   bool MayFit(const Item& item, const Layout& layout);
   bool IsNear(const Layout& least, const ScheduleChoice& choice);
   bool IsNear(const Peak& peak) const;
@@ -116,6 +120,12 @@ class Walk {
   double threshold_s_ = kNever;  // of the last finalist
   Finds finds_;
   std::vector<GroupMemory> groups_;
+  struct TooLarge {
+    Item item;
+    double least_bytes = 0;  // of its even splits
+  };
+  std::vector<TooLarge> too_large_;
+  double least_bytes_ = kNever;  // of what IsNear looked at since it was last set
 };
 
 Layout Walk::LayoutOf(const Item& item) const {
@@ -367,28 +377,70 @@ bool Walk::MayFit(const Item& item, const Layout& layout) {
   least.micro_batch_size = cut.micro_batch_size;
   least.num_microbatches = cut.num_microbatches;
   least.head_chunks = space_.HeadPieces(least);
-  const absl::Span<const int> zeros = space_.ZeroStages(layout.pp, layout.data_group());
-  const absl::Span<const Recompute> recomputes = space_.recomputes();
-  if (zeros.empty()) return false;
-  const size_t few_zeros = layout.pp > 1 ? 1 : zeros.size();
-  const size_t few_recomputes = model_.num_blocks <= kFewBlocks * layout.pp ? recomputes.size() : 1;
+  if (space_.ZeroStages(layout.pp, layout.data_group()).empty()) return false;
   bool tried = false;
+  bool near = false;
+  least_bytes_ = kNever;
   for (const ScheduleChoice& choice : schedules(item)) {
-    if (!Space::Takes(choice, least.pp, least.num_microbatches)) continue;
-    least.schedule = choice.kind;
-    least.virtual_stages = choice.virtual_stages;
-    for (const int zero : zeros.subspan(zeros.size() - few_zeros)) {
-      least.zero_stage = zero;
-      for (const Recompute recompute : recomputes.subspan(recomputes.size() - few_recomputes)) {
-        if (recompute != cheapest_ && !space_.Pairs(choice, recompute)) continue;
-        least.recompute = recompute;
-        tried = true;
-        if (IsNear(least, choice)) return true;
+    if (near || !Space::Takes(choice, least.pp, least.num_microbatches)) continue;
+    EachState(least, choice, /*least=*/true, [&] {
+      tried = true;
+      near = near || IsNear(least, choice);
+    });
+  }
+  if (near || !tried) return true;
+  known = GroupMemory::kTooLarge;
+  too_large_.push_back({item, least_bytes_});
+  return false;
+}
+
+// All ZeRO stages and recompute modes of a schedule, set in `layout`; or those that hold the least.
+template <typename Visit>
+void Walk::EachState(Layout& layout, const ScheduleChoice& choice, bool least, const Visit& visit) {
+  absl::Span<const int> zeros = space_.ZeroStages(layout.pp, layout.data_group());
+  absl::Span<const Recompute> recomputes = space_.recomputes();
+  if (least && layout.pp > 1) zeros.remove_prefix(zeros.size() - 1);
+  if (least && model_.num_blocks > kFewBlocks * layout.pp) {
+    recomputes.remove_prefix(recomputes.size() - 1);
+  }
+  layout.schedule = choice.kind;
+  layout.virtual_stages = choice.virtual_stages;
+  for (const int zero : zeros) {
+    layout.zero_stage = zero;
+    for (const Recompute recompute : recomputes) {
+      if (recompute != cheapest_ && !space_.Pairs(choice, recompute)) continue;
+      layout.recompute = recompute;
+      visit();
+    }
+  }
+}
+
+// Where nothing fits, the layout that needs the least may be in a group that was cut: all that may
+// be less than the least so far are looked at. Balanced splits are left out, as they are in Keep.
+void Walk::FindNearest() {
+  const auto may_be_less = [&](double least_bytes) {
+    return finds_.nearest.empty() ||
+           least_bytes <= kPadding * static_cast<double>(finds_.nearest.front().peak.total_bytes());
+  };
+  std::stable_sort(too_large_.begin(), too_large_.end(), [](const TooLarge& a, const TooLarge& b) {
+    return a.least_bytes < b.least_bytes;
+  });
+  for (const auto& [item, least_bytes] : too_large_) {
+    if (!may_be_less(least_bytes)) break;
+    Layout layout = LayoutOf(item);
+    for (const BatchCut& cut : space_.cuts(static_cast<size_t>(item.dp))) {
+      layout.micro_batch_size = cut.micro_batch_size;
+      layout.num_microbatches = cut.num_microbatches;
+      layout.head_chunks = space_.HeadPieces(layout);
+      for (const ScheduleChoice& choice : schedules(item)) {
+        if (choice.balanced || !Space::Takes(choice, layout.pp, layout.num_microbatches)) continue;
+        least_bytes_ = kNever;
+        EachState(layout, choice, /*least=*/true, [&] { IsNear(layout, choice); });
+        if (!may_be_less(least_bytes_)) continue;
+        EachState(layout, choice, /*least=*/false, [&] { IsNear(layout, choice); });
       }
     }
   }
-  if (tried) known = GroupMemory::kTooLarge;
-  return !tried;
 }
 
 // Whether `least` fits but for what kPadding allows.
@@ -396,6 +448,8 @@ bool Walk::IsNear(const Layout& least, const ScheduleChoice& choice) {
   if (!choice.balanced) {
     const Peak peak = pricer_.PeakOf(least);
     if (!pricer_.Fits(peak)) KeepNearest(least, peak);
+    const int64_t bytes = peak.total_bytes() - peak.memory.of(MemoryTerm::kGuard);
+    least_bytes_ = std::min(least_bytes_, static_cast<double>(bytes));
     return IsNear(peak);
   }
   // Whatever the ends weigh: of two stages one holds the mean or more, and stage 1 of several at
