@@ -98,6 +98,7 @@ Plan Detailed(Pricer& pricer, const Layout& layout, const TermSeconds& time) {
 
 absl::StatusOr<Plan> FindPlan(const Question& question, const Constraints& constraints,
                               Purpose purpose) {
+  RETURN_IF_ERROR(CheckPrecision(question.cluster.device, question.precision));
   const Space space(question, constraints, purpose);
   Pricer pricer(question);
   Finds finds = SearchLattice(space, pricer, Cut::kByBounds);
@@ -137,6 +138,7 @@ absl::StatusOr<Plan> FindPlanUnder(const JobSpec& job, const Constraints& constr
 }
 
 absl::StatusOr<Plan> PlanFor(const Question& question, const Layout& layout, Purpose purpose) {
+  RETURN_IF_ERROR(CheckPrecision(question.cluster.device, question.precision));
   RETURN_IF_ERROR(CheckLayout(question.model, question.cluster, question.batch, layout));
   if (purpose == Purpose::kRun) RETURN_IF_ERROR(FirstIssue(EngineIssues(question.model, layout)));
   Pricer pricer(question);

@@ -19,8 +19,8 @@ namespace weft {
 // the smallest changes that would fit. REQUIRES: Validate(job).empty().
 absl::StatusOr<Plan> FindPlan(const JobSpec& job, Purpose purpose);
 
-// The same for any engine's habits and any values fixed. REQUIRES: CheckModel and CheckCluster
-// hold.
+// The same for any engine's habits and any values fixed. InvalidArgument also where the device does
+// not offer the precision. REQUIRES: CheckModel and CheckCluster hold.
 absl::StatusOr<Plan> FindPlan(const Question& question, const Constraints& constraints,
                               Purpose purpose);
 
@@ -28,7 +28,8 @@ absl::StatusOr<Plan> FindPlan(const Question& question, const Constraints& const
 absl::StatusOr<Plan> FindPlanUnder(const JobSpec& job, const Constraints& constraints,
                                    Purpose purpose);
 
-// The plan of one given layout, without a search. InvalidArgument: the layout breaks a rule. kRun
+// The plan of one given layout, without a search. InvalidArgument: the layout breaks a rule, or the
+// device does not offer the precision. kRun
 // also refuses what the engine cannot run (InvalidArgument) and what does not fit
 // (FailedPrecondition); kEstimate answers with `fits` false.
 absl::StatusOr<Plan> PlanFor(const JobSpec& job, const Layout& layout, Purpose purpose);

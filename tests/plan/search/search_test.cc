@@ -365,6 +365,20 @@ TEST(PlanFor, RefusesWhatBreaksARuleAndWhatDoesNotFit) {
               StartsWith("does not fit: dp=1 tp=1 pp=1 1f1b micro_batch=16 microbatches=1 needs"));
 }
 
+// Whoever asks without having validated a job first.
+TEST(PlanFor, RefusesAPrecisionThatTheDeviceDoesNotOffer) {
+  Question question = QuestionOf(SampleJob());
+  question.precision = Precision::kBf16;
+  question.cluster.device.peak_flops_per_s = {1e12, 0, 0};
+  const std::string refusal =
+      absl::StrCat("bf16 is not offered by ", question.cluster.device.name, "; use fp32");
+  for (const Purpose purpose : {Purpose::kRun, Purpose::kEstimate}) {
+    const Layout layout = {.micro_batch_size = 16};
+    EXPECT_EQ(PlanFor(question, layout, purpose).status(), absl::InvalidArgumentError(refusal));
+    EXPECT_EQ(FindPlan(question, {}, purpose).status(), absl::InvalidArgumentError(refusal));
+  }
+}
+
 TEST(PlanFor, ListsWhatEveryStageHolds) {
   JobSpec job = SampleJob();
   const Layout layout = {.dp = 2, .pp = 2, .micro_batch_size = 2, .num_microbatches = 4};
