@@ -190,8 +190,8 @@ std::string RejectionLines(const JobSpec& job, const Plan& plan, int max_rejecti
   absl::StrAppend(&text, "; the nearest losers:\n");
   for (size_t i = 0; i < shown; ++i) {
     const Rejection& rejection = plan.rejections[i];
-    absl::StrAppend(&text, "  ", LayoutText(rejection.layout), "\n    ",
-                    RejectionText(job, plan, rejection), "\n");
+    absl::StrAppend(&text, FoldedText(absl::StrCat("  ", LayoutText(rejection.layout)), 6), "\n",
+                    FoldedText(absl::StrCat("    ", RejectionText(job, plan, rejection)), 6), "\n");
   }
   return text;
 }
@@ -245,6 +245,23 @@ std::string SecondsText(double seconds) {
   return absl::StrCat(ThreeDigits(seconds * 1e6), " us");
 }
 
+std::string FoldedText(absl::string_view text, int indent) {
+  const std::string margin(static_cast<size_t>(indent), ' ');
+  std::string folded;
+  std::string line;
+  while (line.size() + text.size() > kMostColumns) {
+    const size_t room = kMostColumns - line.size();
+    size_t space = text.rfind(' ', room);
+    const size_t first = text.find_first_not_of(' ');  // not before the first word
+    if (space == absl::string_view::npos || space < first) space = text.find(' ', first);
+    if (space == absl::string_view::npos) break;
+    absl::StrAppend(&folded, line, text.substr(0, space), "\n");
+    text.remove_prefix(space + 1);
+    line = margin;
+  }
+  return absl::StrCat(folded, line, text);
+}
+
 std::string MisfitText(const Cluster& cluster, int64_t usable_bytes, const Rejection& misfit) {
   return absl::StrCat("needs ", BytesText(misfit.memory_bytes), " on stage ", misfit.stage, ", ",
                       BytesText(misfit.memory_bytes - usable_bytes), " above the ",
@@ -281,7 +298,11 @@ std::string RejectionText(const JobSpec& job, const Plan& plan, const Rejection&
 std::string PlanText(const JobSpec& job, const Plan& plan, int max_rejections) {
   return absl::StrCat(
       HeadText(job), LayoutLines(job, plan), RankLines(plan), MemoryLines(plan),
-      plan.fits ? "" : absl::StrCat("  does not fit: ", MisfitText(job.cluster, plan), "\n"),
+      plan.fits
+          ? ""
+          : absl::StrCat(
+                FoldedText(absl::StrCat("  does not fit: ", MisfitText(job.cluster, plan)), 4),
+                "\n"),
       TimeLines(job, plan), RejectionLines(job, plan, std::max(max_rejections, 0)));
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "plan/job_spec.h"
 #include "plan/search/plan.h"
 
@@ -10,6 +11,10 @@ namespace weft {
 
 std::string BytesText(int64_t bytes);     // "1.50 GiB", "12.0 MiB"
 std::string SecondsText(double seconds);  // "1.25 s", "34.1 ms"
+
+// `text` in lines of at most 100 columns, broken at spaces, those after the first `indent` spaces
+// in. A word that is longer stays whole.
+std::string FoldedText(absl::string_view text, int indent);
 
 // "needs 3.20 GiB on stage 0, 0.70 GiB above the 2.50 GiB of cpu-slot: activations 1.90 GiB is the
 // largest part". `usable_bytes`: what the device leaves for it.

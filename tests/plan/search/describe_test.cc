@@ -45,6 +45,17 @@ TEST(SecondsText, HasThreeDigitsAndAUnit) {
   for (const auto& [seconds, text] : cases) EXPECT_EQ(SecondsText(seconds), text);
 }
 
+TEST(FoldedText, BreaksAtSpacesWithinAHundredColumns) {
+  const std::string short_text(100, 'x');
+  EXPECT_EQ(FoldedText(short_text, 4), short_text);
+  const std::string words = "  " + std::string(50, 'a') + " " + std::string(47, 'b');
+  EXPECT_EQ(FoldedText(words + " c d", 4), words + "\n    c d");
+  const std::string longer(120, 'w');  // no space to break at: whole, alone
+  EXPECT_EQ(FoldedText("  a " + longer + " b", 4), "  a\n    " + longer + "\n    b");
+  EXPECT_EQ(FoldedText("  " + longer, 4), "  " + longer);
+  EXPECT_EQ(FoldedText("", 4), "");
+}
+
 std::string TextOf(const JobSpec& job, int max_rejections) {
   const auto plan = FindPlan(job, Purpose::kRun);
   return plan.ok() ? PlanText(job, *plan, max_rejections)
