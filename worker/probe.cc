@@ -10,6 +10,7 @@
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -142,28 +143,71 @@ absl::Status PingPong(Comm& comm, View data) {
   return absl::OkStatus();
 }
 
+// Sizes of groups that all ranks are in, each among its neighbours: 2, 4, ... and the world.
+std::vector<int> GroupSizes(int world_size) {
+  std::vector<int> sizes;
+  for (int size = 2; size < world_size && world_size % size == 0; size *= 2) sizes.push_back(size);
+  sizes.push_back(world_size);
+  return sizes;
+}
+
+// This rank's group of `size` neighbours.
+absl::StatusOr<int> NeighbourGroup(Comm& comm, int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), comm.rank() / size * size);
+  int group = 0;
+  RETURN_IF_ERROR(ToStatus(comm.NewGroup(comm.rank() / size, ranks.data(), size, &group)));
+  return group;
+}
+
+// Every collective among groups of one size, all groups at once, as in training.
+absl::Status MeasureGroup(Comm& comm, LinkTimer& timer, int size, int group, void* data,
+                          std::vector<CollectivePoint>& points) {
+  for (const int64_t bytes : kMessageBytes) {
+    const View all{data, 1, bytes / 4, DType::kF32};
+    // Halves of an all-reduce take a whole range for each rank.
+    const int64_t range = std::max<int64_t>(1, bytes / 4 / size);
+    const View ranges{data, 1, range * size, DType::kF32};
+    const auto measure = [&](Collective collective, View view, auto call) -> absl::Status {
+      double seconds = 0;
+      ASSIGN_OR_RETURN(seconds, timer.Time([&] { return ToStatus(call(view)); }));
+      points.push_back({collective, size, 4 * view.elements(), seconds});
+      return absl::OkStatus();
+    };
+    RETURN_IF_ERROR(measure(Collective::kAllReduce, all, [&](View view) {
+      return comm.AllReduce(group, ReduceOp::kSum, view);
+    }));
+    RETURN_IF_ERROR(measure(Collective::kReduceScatter, ranges, [&](View view) {
+      return comm.ReduceScatter(group, ReduceOp::kSum, view);
+    }));
+    RETURN_IF_ERROR(measure(Collective::kAllGather, ranges,
+                            [&](View view) { return comm.AllGather(group, view); }));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<CollectivePoint>> MeasureLinks(Device& device, Comm& comm) {
   const int ranks = comm.world_size();
-  std::vector<int> all(static_cast<size_t>(ranks));
-  for (int rank = 0; rank < ranks; ++rank) all[static_cast<size_t>(rank)] = rank;
-  int world = 0;
-  RETURN_IF_ERROR(ToStatus(comm.NewGroup(0, all.data(), ranks, &world)));
-  const int64_t largest = *std::max_element(std::begin(kMessageBytes), std::end(kMessageBytes));
+  const int64_t largest =
+      *std::max_element(std::begin(kMessageBytes), std::end(kMessageBytes)) + 4 * ranks;
   void* data = device.Allocate(largest);
   if (data == nullptr) return absl::ResourceExhaustedError("no memory to measure with");
-  const auto message = [&](int64_t bytes) { return View{data, 1, bytes / 4, DType::kF32}; };
-  device.Zero(message(largest));
+  device.Zero(View{data, 1, largest / 4, DType::kF32});
+  ASSIGN_OR_RETURN(const int world, NeighbourGroup(comm, ranks));
   LinkTimer timer(comm, world);
   std::vector<CollectivePoint> points;
   for (const int64_t bytes : kMessageBytes) {
+    const View message{data, 1, bytes / 4, DType::kF32};
     double both_s = 0;
-    ASSIGN_OR_RETURN(both_s, timer.Time([&] { return PingPong(comm, message(bytes)); }));
+    ASSIGN_OR_RETURN(both_s, timer.Time([&] { return PingPong(comm, message); }));
     points.push_back({Collective::kSendReceive, 2, bytes, both_s / 2});
-    double reduce_s = 0;
-    ASSIGN_OR_RETURN(reduce_s, timer.Time([&] {
-      return ToStatus(comm.AllReduce(world, ReduceOp::kSum, message(bytes)));
-    }));
-    points.push_back({Collective::kAllReduce, ranks, bytes, reduce_s});
+  }
+  for (const int size : GroupSizes(ranks)) {
+    int group = world;
+    if (size < ranks) {
+      ASSIGN_OR_RETURN(group, NeighbourGroup(comm, size));
+    }
+    RETURN_IF_ERROR(MeasureGroup(comm, timer, size, group, data, points));
   }
   device.Free(data, largest);
   return points;

@@ -39,24 +39,8 @@ double TreeAllReduceSeconds(const Machine& machine, const RankGroup& group, doub
   return latency_s + 2 * bytes / (kTreeShare * RingBytesPerSecond(machine, group));
 }
 
-}  // namespace
-
-RankGroup GroupOf(const Machine& machine, int ranks, int stride, int world) {
-  const double n = ranks;
-  if (world <= machine.slots_per_node) return {.ranks = n, .per_node = n};
-  // A run of neighbouring ranks that no node's end cuts stays inside.
-  const double slots = machine.slots_per_node;
-  if (static_cast<double>(ranks) * stride <= slots) {
-    const bool aligned = machine.slots_per_node % (ranks * stride) == 0;
-    return {.ranks = n, .per_node = aligned ? n : std::max(1.0, std::floor(n / 2))};
-  }
-  return {.ranks = n, .per_node = std::max(1.0, std::floor(slots / stride))};
-}
-
-double AllReduceSeconds(const Machine& machine, const RankGroup& group, double bytes) {
-  if (group.ranks <= 1) return 0;
-  const double ring_s = 2 * HalfRingSeconds(machine, group, bytes);
-  double best_s = ring_s;
+double ModelledAllReduce(const Machine& machine, const RankGroup& group, double bytes) {
+  double best_s = 2 * HalfRingSeconds(machine, group, bytes);
   if (machine.gpu && machine.intra_node.switch_reduces && !Crosses(group)) {
     // The switch adds up: every byte leaves a rank once (NVLink SHARP).
     constexpr double kStartSeconds = 25e-6;
@@ -75,16 +59,100 @@ double AllReduceSeconds(const Machine& machine, const RankGroup& group, double b
       best_s = std::min(best_s, staged_s);
     }
   }
-  return machine.collective_s + best_s;
+  return best_s;
+}
+
+double ModelledSend(const Machine& machine, const RankGroup& group, double bytes) {
+  const LinkProfile& link = Crosses(group) ? machine.inter_node : machine.intra_node;
+  return link.latency_s + bytes / link.bytes_per_s;
+}
+
+using Model = double (*)(const Machine&, const RankGroup&, double bytes);
+
+double Apart(double a, double b) {
+  return a > b ? a / b : b / a;
+}
+
+// The two measured sizes that `bytes` lies between, among as many ranks as are nearest to `ranks`;
+// one of them null beyond the ends, both where nothing was measured.
+struct Neighbours {
+  const CollectivePoint* below = nullptr;
+  const CollectivePoint* above = nullptr;
+};
+
+Neighbours NeighboursOf(const Machine& machine, Collective collective, double ranks, double bytes) {
+  Neighbours found;
+  if (machine.collectives == nullptr) return found;
+  int nearest = 0;
+  for (const CollectivePoint& point : *machine.collectives) {
+    if (point.collective != collective) continue;
+    if (nearest == 0 || Apart(ranks, point.ranks) < Apart(ranks, nearest)) nearest = point.ranks;
+  }
+  for (const CollectivePoint& point : *machine.collectives) {
+    if (point.collective != collective || point.ranks != nearest) continue;
+    const bool is_below = static_cast<double>(point.bytes) < bytes;
+    const CollectivePoint*& place = is_below ? found.below : found.above;
+    if (place == nullptr || (point.bytes > place->bytes) == is_below) place = &point;
+  }
+  return found;
+}
+
+// Inside a node by what was measured, if it was, else by the model: measured seconds on a straight
+// line of logarithms between two sizes, by the model's growth beyond them and to other numbers of
+// ranks.
+double Seconds(const Machine& machine, Collective collective, const RankGroup& group, double bytes,
+               Model model) {
+  const double modelled_s = model(machine, group, bytes);
+  if (Crosses(group) || bytes <= 0) return modelled_s;
+  const auto [below, above] = NeighboursOf(machine, collective, group.ranks, bytes);
+  const CollectivePoint* point = above != nullptr ? above : below;
+  if (point == nullptr) return modelled_s;
+  const auto point_bytes = static_cast<double>(point->bytes);
+  const auto ranks = static_cast<double>(point->ranks);
+  const auto modelled = [&](double size) {
+    return model(machine, {.ranks = ranks, .per_node = ranks}, size);
+  };
+  double seconds = point->seconds;
+  if (below == nullptr || above == nullptr) {
+    seconds *= modelled(bytes) / modelled(point_bytes);
+  } else {
+    const auto below_bytes = static_cast<double>(below->bytes);
+    const double share = std::log(bytes / below_bytes) / std::log(point_bytes / below_bytes);
+    seconds = std::exp((1 - share) * std::log(below->seconds) + share * std::log(seconds));
+  }
+  return seconds * modelled_s / modelled(bytes);
+}
+
+}  // namespace
+
+RankGroup GroupOf(const Machine& machine, int ranks, int stride, int world) {
+  const double n = ranks;
+  if (world <= machine.slots_per_node) return {.ranks = n, .per_node = n};
+  // A run of neighbouring ranks that no node's end cuts stays inside.
+  const double slots = machine.slots_per_node;
+  if (static_cast<double>(ranks) * stride <= slots) {
+    const bool aligned = machine.slots_per_node % (ranks * stride) == 0;
+    return {.ranks = n, .per_node = aligned ? n : std::max(1.0, std::floor(n / 2))};
+  }
+  return {.ranks = n, .per_node = std::max(1.0, std::floor(slots / stride))};
+}
+
+double AllReduceSeconds(const Machine& machine, const RankGroup& group, double bytes) {
+  if (group.ranks <= 1) return 0;
+  return machine.collective_s +
+         Seconds(machine, Collective::kAllReduce, group, bytes, &ModelledAllReduce);
 }
 
 double AllGatherSeconds(const Machine& machine, const RankGroup& group, double bytes) {
   if (group.ranks <= 1) return 0;
-  return machine.collective_s + HalfRingSeconds(machine, group, bytes);
+  return machine.collective_s +
+         Seconds(machine, Collective::kAllGather, group, bytes, &HalfRingSeconds);
 }
 
 double ReduceScatterSeconds(const Machine& machine, const RankGroup& group, double bytes) {
-  return AllGatherSeconds(machine, group, bytes);
+  if (group.ranks <= 1) return 0;
+  return machine.collective_s +
+         Seconds(machine, Collective::kReduceScatter, group, bytes, &HalfRingSeconds);
 }
 
 double AllToAllSeconds(const Machine& machine, const RankGroup& group, double bytes) {
@@ -103,8 +171,8 @@ double AllToAllSeconds(const Machine& machine, const RankGroup& group, double by
 double SendSeconds(const Machine& machine, int span, int world, double bytes) {
   const bool inside = world <= machine.slots_per_node ||
                       (span <= machine.slots_per_node && machine.slots_per_node % span == 0);
-  const LinkProfile& link = inside ? machine.intra_node : machine.inter_node;
-  return link.latency_s + bytes / link.bytes_per_s;
+  const RankGroup pair = {.ranks = 2, .per_node = inside ? 2.0 : 1.0};
+  return Seconds(machine, Collective::kSendReceive, pair, bytes, &ModelledSend);
 }
 
 }  // namespace weft

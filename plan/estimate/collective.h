@@ -1,5 +1,7 @@
 // Seconds of collectives on a group of ranks, by the standard alpha-beta model: the best of the
-// algorithms that the machine has. Pure.
+// algorithms that the machine has. Where `weft calibrate` has measured the collective among ranks
+// of a node, its points say how long it takes; the model then only says how that grows beyond them
+// and with other numbers of ranks. Pure.
 #pragma once
 #include "plan/estimate/machine.h"
 

@@ -21,6 +21,7 @@ Machine MachineOf(const Question& question) {
   const bool half = question.precision == Precision::kFp16;
   machine.precision = half ? Precision::kBf16 : question.precision;
   if (!device.matmuls.empty()) machine.matmuls = &device.matmuls;
+  if (!cluster.collectives.empty()) machine.collectives = &cluster.collectives;
   machine.intra_node = cluster.intra_node;
   machine.inter_node = cluster.inter_node;
   machine.inter_node.bytes_per_s *= static_cast<double>(cluster.nics()) / cluster.slots_per_node;

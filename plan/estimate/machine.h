@@ -22,9 +22,10 @@ struct Machine {
   double wave_loss = 0;
   double small_tile_loss = 0;
   double half_rate_inner = 0;
-  const std::vector<MatmulPoint>* matmuls = nullptr;  // measured; borrowed, may be null
-  Precision precision = Precision::kFp32;             // of the points that count
-  LinkProfile intra_node, inter_node;                 // per worker
+  const std::vector<MatmulPoint>* matmuls = nullptr;          // measured; borrowed, may be null
+  Precision precision = Precision::kFp32;                     // of the points that count
+  LinkProfile intra_node, inter_node;                         // per worker
+  const std::vector<CollectivePoint>* collectives = nullptr;  // as matmuls, inside a node
   int slots_per_node = 1;
   double collective_s = 0;  // to start any collective
 };

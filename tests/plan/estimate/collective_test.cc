@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <vector>
+
 namespace weft {
 namespace {
 
@@ -87,6 +90,57 @@ TEST(Send, LeavesTheNodeWhenItsChainDoes) {
   EXPECT_DOUBLE_EQ(SendSeconds(Nodes(), 8, 8, 100), 1);
   EXPECT_DOUBLE_EQ(SendSeconds(Nodes(), 4, 64, 100), 1);
   EXPECT_DOUBLE_EQ(SendSeconds(Nodes(), 16, 64, 100), 10);
+}
+
+// Slower than the link of 100 B/s makes believe, the more so the smaller the message.
+std::vector<CollectivePoint> Points() {
+  return {{Collective::kAllReduce, 4, 10000, 300}, {Collective::kAllReduce, 4, 100, 6},
+          {Collective::kAllReduce, 2, 100, 3},     {Collective::kAllGather, 4, 1000, 20},
+          {Collective::kSendReceive, 2, 100, 5},   {Collective::kSendReceive, 2, 10000, 200}};
+}
+
+TEST(MeasuredCollective, TakesWhatItTookWhereItWasMeasured) {
+  const std::vector<CollectivePoint> points = Points();
+  Machine machine = Nodes();
+  machine.collectives = &points;
+  const auto inside = [](double ranks) { return RankGroup{.ranks = ranks, .per_node = ranks}; };
+  EXPECT_DOUBLE_EQ(AllReduceSeconds(machine, inside(4), 100), 6);
+  EXPECT_DOUBLE_EQ(AllReduceSeconds(machine, inside(4), 10000), 300);
+  EXPECT_DOUBLE_EQ(AllReduceSeconds(machine, inside(2), 100), 3);
+  EXPECT_DOUBLE_EQ(AllGatherSeconds(machine, inside(4), 1000), 20);
+  EXPECT_DOUBLE_EQ(SendSeconds(machine, 8, 8, 100), 5);
+  // Not measured: the link's.
+  EXPECT_EQ(ReduceScatterSeconds(machine, inside(4), 1000),
+            ReduceScatterSeconds(Nodes(), inside(4), 1000));
+}
+
+TEST(MeasuredCollective, GrowsWithBytesBetweenPointsAndBeyondThem) {
+  const std::vector<CollectivePoint> points = Points();
+  Machine machine = Nodes();
+  machine.collectives = &points;
+  const RankGroup group = {.ranks = 4, .per_node = 4};
+  // Halfway between 100 and 10,000 bytes, halfway between 6 and 300 seconds.
+  EXPECT_NEAR(AllReduceSeconds(machine, group, 1000), std::sqrt(6.0 * 300), 1e-9);
+  EXPECT_NEAR(AllReduceSeconds(machine, group, 100000), 3000, 1e-9);
+  EXPECT_NEAR(AllReduceSeconds(machine, group, 50), 3, 1e-9);
+  double last_s = 0;
+  for (double bytes = 1; bytes < 1e7; bytes *= 1.3) {
+    const double seconds = AllReduceSeconds(machine, group, bytes);
+    EXPECT_GT(seconds, last_s) << bytes;
+    last_s = seconds;
+  }
+}
+
+// Eight ranks were not measured: four were, and the ring says how much longer eight take.
+TEST(MeasuredCollective, ScalesTheNearestNumberOfRanksByTheModel) {
+  const std::vector<CollectivePoint> points = Points();
+  Machine machine = Nodes();
+  machine.collectives = &points;
+  const RankGroup eight = {.ranks = 8, .per_node = 8};
+  EXPECT_DOUBLE_EQ(AllReduceSeconds(machine, eight, 100), 6 * (7.0 / 8) / (3.0 / 4));
+  // Across nodes nothing was measured.
+  const RankGroup across = {.ranks = 16, .per_node = 8};
+  EXPECT_EQ(AllReduceSeconds(machine, across, 100), AllReduceSeconds(Nodes(), across, 100));
 }
 
 }  // namespace
