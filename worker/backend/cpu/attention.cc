@@ -122,6 +122,19 @@ WEFT_CLONES float DotProduct(const float* x, const float* y, int64_t count) {
   return static_cast<float>(total);
 }
 
+// Calls work(row, count, size) for each half of a tile of queries: rows [row, row + count), which
+// see no more than the first `size` keys. Products over halves leave out half of what the
+// diagonal hides; tiles of half the size would do so too, and read keys and values twice as often.
+template <typename Work>
+void ForEachHalf(const Queries& rows, const Keys& keys, const Work& work) {
+  constexpr int64_t kHalf = kAttentionTileRows / 2;
+  for (int64_t row = 0; row < rows.size; row += kHalf) {
+    const int64_t count = std::min(kHalf, rows.size - row);
+    const int64_t size = std::min(keys.size(), rows.position + row + count - keys.first);
+    if (size > 0) work(row, count, size);
+  }
+}
+
 // Pointers are at the head's column of the sequence's first row; lse at its first element.
 void ForwardRows(const Geometry& g, const Queries& rows, const AttentionViews& head,
                  float* scores) {
@@ -131,8 +144,12 @@ void ForwardRows(const Geometry& g, const Queries& rows, const AttentionViews& h
   const int64_t first_tile = FirstTileOfKeys(rows);
   for (int64_t first = first_tile; first < rows.end(); first += kAttentionTileKeys) {
     const Keys keys = TileOfKeys(first, rows);
-    MatMulStrided({rows.size, keys.size(), g.dim, g.q_stride, g.kv_stride, keys.size()}, g.scale,
-                  q_rows, Transpose::kNo, head.k + first * g.kv_stride, Transpose::kYes, 0, scores);
+    const int64_t stride = keys.size();
+    ForEachHalf(rows, keys, [&](int64_t row, int64_t count, int64_t size) {
+      MatMulStrided({count, size, g.dim, g.q_stride, g.kv_stride, stride}, g.scale,
+                    q_rows + row * g.q_stride, Transpose::kNo, head.k + first * g.kv_stride,
+                    Transpose::kYes, 0, scores + row * stride);
+    });
     for (int64_t row = 0; row < rows.size; ++row) {
       float* const row_scores = scores + row * keys.size();
       const Keys window = Window(keys, rows, row);
@@ -143,9 +160,11 @@ void ForwardRows(const Geometry& g, const Queries& rows, const AttentionViews& h
           SoftmaxOfVisible(row_scores + window.first, window.size(), is_first, &states[row]);
       if (!is_first) ScaleBy(correction, o_rows + row * g.q_stride, g.dim);
     }
-    MatMulStrided({rows.size, g.dim, keys.size(), keys.size(), g.kv_stride, g.q_stride}, 1, scores,
-                  Transpose::kNo, head.v + first * g.kv_stride, Transpose::kNo,
-                  first == first_tile ? 0.0F : 1.0F, o_rows);
+    ForEachHalf(rows, keys, [&](int64_t row, int64_t count, int64_t size) {
+      MatMulStrided({count, g.dim, size, stride, g.kv_stride, g.q_stride}, 1, scores + row * stride,
+                    Transpose::kNo, head.v + first * g.kv_stride, Transpose::kNo,
+                    first == first_tile ? 0.0F : 1.0F, o_rows + row * g.q_stride);
+    });
   }
   for (int64_t row = 0; row < rows.size; ++row) {
     const RowState& state = states[row];
@@ -168,27 +187,33 @@ void BackwardRows(const Geometry& g, const Queries& rows, const AttentionGradien
   const int64_t first_tile = FirstTileOfKeys(rows);
   for (int64_t first = first_tile; first < rows.end(); first += kAttentionTileKeys) {
     const Keys keys = TileOfKeys(first, rows);
-    const int64_t size = keys.size();
+    const int64_t stride = keys.size();
     const int64_t kv_at = first * g.kv_stride;
-    MatMulStrided({rows.size, size, g.dim, g.q_stride, g.kv_stride, size}, g.scale, q,
-                  Transpose::kNo, head.k + kv_at, Transpose::kYes, 0, scores);
-    MatMulStrided({rows.size, size, g.dim, g.q_stride, g.kv_stride, size}, 1, dout, Transpose::kNo,
-                  head.v + kv_at, Transpose::kYes, 0, dscores);
+    ForEachHalf(rows, keys, [&](int64_t row, int64_t count, int64_t size) {
+      const MatMulShape shape = {count, size, g.dim, g.q_stride, g.kv_stride, stride};
+      MatMulStrided(shape, g.scale, q + row * g.q_stride, Transpose::kNo, head.k + kv_at,
+                    Transpose::kYes, 0, scores + row * stride);
+      MatMulStrided(shape, 1, dout + row * g.q_stride, Transpose::kNo, head.v + kv_at,
+                    Transpose::kYes, 0, dscores + row * stride);
+    });
     for (int64_t row = 0; row < rows.size; ++row) {
       const Keys window = Window(keys, rows, row);
-      HideOthers(window, keys, scores + row * size);
-      HideOthers(window, keys, dscores + row * size);
-      SoftmaxGradientOfVisible(scores + row * size + window.first,
-                               dscores + row * size + window.first, window.size(),
+      HideOthers(window, keys, scores + row * stride);
+      HideOthers(window, keys, dscores + row * stride);
+      SoftmaxGradientOfVisible(scores + row * stride + window.first,
+                               dscores + row * stride + window.first, window.size(),
                                head.lse[rows.first + row], deltas[row], g.scale);
     }
-    MatMulStrided({size, g.dim, rows.size, size, g.q_stride, g.kv_stride}, 1, scores,
-                  Transpose::kYes, dout, Transpose::kNo, 1, head.dv + kv_at);
-    MatMulStrided({size, g.dim, rows.size, size, g.q_stride, g.kv_stride}, 1, dscores,
-                  Transpose::kYes, q, Transpose::kNo, 1, head.dk + kv_at);
-    MatMulStrided({rows.size, g.dim, size, size, g.kv_stride, g.q_stride}, 1, dscores,
-                  Transpose::kNo, head.k + kv_at, Transpose::kNo, first == first_tile ? 0.0F : 1.0F,
-                  head.dq + rows.first * g.q_stride);
+    ForEachHalf(rows, keys, [&](int64_t row, int64_t count, int64_t size) {
+      const MatMulShape to_keys = {size, g.dim, count, stride, g.q_stride, g.kv_stride};
+      MatMulStrided(to_keys, 1, scores + row * stride, Transpose::kYes, dout + row * g.q_stride,
+                    Transpose::kNo, 1, head.dv + kv_at);
+      MatMulStrided(to_keys, 1, dscores + row * stride, Transpose::kYes, q + row * g.q_stride,
+                    Transpose::kNo, 1, head.dk + kv_at);
+      MatMulStrided({count, g.dim, size, stride, g.kv_stride, g.q_stride}, 1,
+                    dscores + row * stride, Transpose::kNo, head.k + kv_at, Transpose::kNo,
+                    first == first_tile ? 0.0F : 1.0F, head.dq + (rows.first + row) * g.q_stride);
+    });
   }
 }
 
