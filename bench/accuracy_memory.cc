@@ -114,22 +114,6 @@ int64_t StageOf(const MeasuredRun& run) {
   return run.rank_or_stage == "last" ? run.layout.pp - 1 : -1;
 }
 
-MemoryPrediction Predict(const MeasuredRun& run, const MemoryQuestion& asked) {
-  MemoryPrediction prediction;
-  prediction.run = &run;
-  prediction.engine = asked.question.engine.name;
-  const int64_t only = StageOf(run);
-  for (int stage = 0; stage < asked.layout.pp; ++stage) {
-    if (only >= 0 && stage != only) continue;
-    const MemoryEstimate peak = ClosedFormStageMemory(asked.question, asked.layout, stage);
-    if (peak.total_bytes() < prediction.peak.total_bytes()) continue;
-    prediction.peak = peak;
-    prediction.guard_bytes = GuardBytes(asked.question, peak);
-    prediction.resting_bytes = BytesBetweenSteps(asked.question, asked.layout, stage);
-  }
-  return prediction;
-}
-
 std::optional<double> Error(int64_t predicted, const std::optional<int64_t>& measured) {
   if (!measured) return std::nullopt;
   return static_cast<double>(predicted) / static_cast<double>(*measured) - 1;
@@ -252,13 +236,29 @@ absl::StatusOr<MemoryQuestion> MemoryQuestionOf(const MeasuredRun& run) {
   return asked;
 }
 
+MemoryPrediction PredictMemory(const MeasuredRun& run, const MemoryQuestion& asked) {
+  MemoryPrediction prediction;
+  prediction.run = &run;
+  prediction.engine = asked.question.engine.name;
+  const int64_t only = StageOf(run);
+  for (int stage = 0; stage < asked.layout.pp; ++stage) {
+    if (only >= 0 && stage != only) continue;
+    const MemoryEstimate peak = ClosedFormStageMemory(asked.question, asked.layout, stage);
+    if (peak.total_bytes() < prediction.peak.total_bytes()) continue;
+    prediction.peak = peak;
+    prediction.guard_bytes = GuardBytes(asked.question, peak);
+    prediction.resting_bytes = BytesBetweenSteps(asked.question, asked.layout, stage);
+  }
+  return prediction;
+}
+
 MemoryAccuracy PredictMemory(const MeasuredTable& table) {
   MemoryAccuracy accuracy;
   accuracy.left_out = table.left_out;
   for (const MeasuredRun& run : table.runs) {
     const absl::StatusOr<MemoryQuestion> asked = MemoryQuestionOf(run);
     if (asked.ok()) {
-      accuracy.predictions.push_back(Predict(run, *asked));
+      accuracy.predictions.push_back(PredictMemory(run, *asked));
     } else {
       accuracy.left_out.push_back({run.id, run.source, std::string{asked.status().message()}});
     }

@@ -35,6 +35,9 @@ struct MemoryPrediction {
   std::optional<double> resting_error() const;
 };
 
+// REQUIRES: `run` outlives the result.
+MemoryPrediction PredictMemory(const MeasuredRun& run, const MemoryQuestion& asked);
+
 struct MemoryAccuracy {
   std::vector<MemoryPrediction> predictions;
   std::vector<LeftOutRow> left_out;

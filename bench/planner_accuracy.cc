@@ -1,4 +1,4 @@
-// planner_accuracy --steps FILE.csv --memory FILE.csv [--oom FILE.csv] [--json] [--rows]
+// planner_accuracy --steps FILE.csv --memory FILE.csv [--oom FILE.csv] [--json] [--rows] [--cross]
 // Holds the planner's estimates against published measurements (bench/README.md has the columns and
 // the figures). Works on any file with these columns. Exit 2: a file cannot be read.
 #include <cstdio>
@@ -8,6 +8,7 @@
 #include "bench/accuracy_memory.h"
 #include "bench/accuracy_steps.h"
 #include "bench/measured_csv.h"
+#include "bench/memory_cross.h"
 #include "plan/errors.h"
 
 namespace weft {
@@ -17,6 +18,7 @@ struct Files {
   std::string steps, memory, oom;
   bool json = false;
   bool rows = false;
+  bool cross = false;
 };
 
 absl::StatusOr<std::string> StepsReport(const Files& files) {
@@ -32,6 +34,7 @@ absl::StatusOr<std::string> MemoryReport(const Files& files) {
   const MemoryAccuracy accuracy = PredictMemory(table);
   std::string report = files.json ? "\"memory\":" + MemoryAccuracyJson(accuracy)
                                   : MemoryAccuracyText(accuracy, files.rows);
+  if (files.cross && !files.json) report += CrossValidationText(CrossValidateMemory(table));
   if (files.oom.empty()) return report;
   MeasuredTable unsuccessful;
   ASSIGN_OR_RETURN(unsuccessful, ReadMeasured(files.oom));
@@ -68,6 +71,7 @@ int main(int argc, char** argv) {
   app.add_option("--oom", files.oom, "CSV of layouts that no run succeeded with");
   app.add_flag("--json", files.json, "one JSON object instead of text");
   app.add_flag("--rows", files.rows, "a line per row of --memory");
+  app.add_flag("--cross", files.cross, "with --memory: habits found again without each model");
   CLI11_PARSE(app, argc, argv);
   if (files.steps.empty() && files.memory.empty()) {
     std::fprintf(stderr, "planner_accuracy: nothing to do; use --steps FILE or --memory FILE\n");

@@ -6,6 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
+#include <vector>
+
+#include "bench/memory_cross.h"
 
 namespace weft {
 namespace {
@@ -157,6 +161,30 @@ TEST(CountFits, FindsADeviceThatAPredictionFitsAndTheRunDoesNot) {
   EXPECT_EQ(false_fits(79.5, 1).false_misfits, 1);  // 80 GiB would have done
   EXPECT_EQ(false_fits(46.5, 1).false_fits, 1);     // 48 GiB would not
   EXPECT_EQ(false_fits(39, 1).false_fits, 2);       // nor 40
+}
+
+// Peaks that the model itself says, of another width of logits and another context: found again.
+TEST(FindHabits, FindsTheHabitsThatMadeThePeaks) {
+  std::vector<MeasuredRun> runs;
+  for (const int64_t vocab : {32000, 64000, 128000, 256000}) {
+    MeasuredRun run = Gpt7b("H100-80G SXM", 0, 1);
+    run.allocated_bytes.reset();
+    run.rank_or_stage = "max";
+    run.shape.vocab_size = vocab;
+    run.layout = {.tp = 4, .num_microbatches = 8};
+    absl::StatusOr<MemoryQuestion> asked = MemoryQuestionOf(run);
+    ASSERT_TRUE(asked.ok()) << asked.status();
+    asked->question.engine.memory.logit_bytes = 10;
+    asked->question.engine.memory.context_bytes = 800.0 * 1024 * 1024;
+    run.peak_bytes = PredictMemory(run, *asked).peak.total_bytes();
+    runs.push_back(std::move(run));
+  }
+  std::vector<const MeasuredRun*> all;
+  for (const MeasuredRun& run : runs) all.push_back(&run);
+  const FoundHabits found = FindHabits(all);
+  EXPECT_EQ(found.logit_bytes, 10);
+  EXPECT_EQ(found.context_bytes, 800.0 * 1024 * 1024);
+  EXPECT_LT(found.guard_share, 1e-6);
 }
 
 }  // namespace
