@@ -6,9 +6,9 @@
 Each Python that --torch names is measured eager, each that --compile names with torch.compile.
 All programs of a precision start and warm up one after the other; then, in every round, each runs
 its steps while the others wait at their standard input. Prints the median step of each over all
-rounds, tokens/s, and how many times faster weft is. On two idle cores of an AMD EPYC (Zen 4) the
-defaults with two Pythons and one compiled take about 7 minutes; they need 12 GB of memory. Nothing else
-may run meanwhile: waiting threads make a parallel step several times slower.
+rounds, tokens/s, and how many times faster weft is. Needs 12 GB of memory and two idle cores: where
+others wait for them, a parallel step takes several times as long. On cores of an AMD EPYC (Zen 4) a
+round of the defaults takes a minute; torch.compile takes another or more before it is warm.
 """
 import argparse
 import os
