@@ -1,6 +1,7 @@
 #include "plan/memory.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <utility>
 
@@ -84,10 +85,8 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
 // gradients can be cleared in one call.
 void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
                     const Numerics& numerics, List& list) {
-  int64_t largest = 0;
   std::vector<std::vector<StateBuffer>> states;  // by bucket
   for (const Bucket& bucket : buckets) {
-    largest = std::max(largest, bucket.elements);
     states.push_back(StateBuffersOf(bucket.elements, layout, numerics));
   }
   for (size_t kind = 0; kind < states.front().size(); ++kind) {
@@ -97,7 +96,7 @@ void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
                state.type);
     }
   }
-  for (const StateBuffer& whole : WholeBuffersOf(largest, layout, numerics)) {
+  for (const StateBuffer& whole : WholeBuffersOf(BucketElementsOf(buckets), layout, numerics)) {
     list.Add(whole.kind, absl::StrCat("whole/", whole.prefix), whole.elements, whole.type);
   }
 }
@@ -295,16 +294,63 @@ std::vector<StateBuffer> StateBuffersOf(int64_t elements, const Layout& layout,
   return buffers;
 }
 
-std::vector<StateBuffer> WholeBuffersOf(int64_t elements, const Layout& layout,
+absl::string_view WholePlaceName(WholePlace place) {
+  switch (place) {
+    case WholePlace::kEnds:
+      return "ends";
+    case WholePlace::kEvenBlocks:
+      return "even";
+    case WholePlace::kOddBlocks:
+      return "odd";
+  }
+  CHECK(false);
+  return "";
+}
+
+std::vector<WholePlace> WholePlacesOf(absl::Span<const Bucket> buckets) {
+  std::vector<WholePlace> places;
+  int64_t blocks = 0;
+  for (const Bucket& bucket : buckets) {
+    const bool is_block = bucket.shards.front().tensor.part == ModelPart::kBlock;
+    const bool is_even = is_block && blocks++ % 2 == 0;
+    places.push_back(!is_block ? WholePlace::kEnds
+                     : is_even ? WholePlace::kEvenBlocks
+                               : WholePlace::kOddBlocks);
+  }
+  return places;
+}
+
+BucketElements BucketElementsOf(absl::Span<const Bucket> buckets) {
+  BucketElements elements;
+  for (const Bucket& bucket : buckets) {
+    if (bucket.shards.front().tensor.part == ModelPart::kBlock) {
+      elements.block = std::max(elements.block, bucket.elements);
+      ++elements.blocks;
+    } else {
+      elements.end = std::max(elements.end, bucket.elements);
+    }
+  }
+  return elements;
+}
+
+std::vector<StateBuffer> WholeBuffersOf(const BucketElements& elements, const Layout& layout,
                                         const Numerics& numerics) {
   const Sharding sharding = ShardingOf(layout);
-  const int64_t whole =
-      sharding.parts * PartElements(elements, sharding.parts, BucketUnit(numerics.optimizer));
+  const int64_t unit = BucketUnit(numerics.optimizer);
   std::vector<StateBuffer> buffers;
-  if (sharding.weights) {
-    buffers.push_back({MemoryKind::kCommunication, "weights", whole, numerics.compute()});
+  const auto add = [&](const std::array<absl::string_view, kWholePlaces>& names, ElementType type) {
+    const int64_t runs[kWholePlaces] = {elements.end, elements.blocks > 0 ? elements.block : 0,
+                                        elements.blocks > 1 ? elements.block : 0};
+    for (size_t place = 0; place < kWholePlaces; ++place) {
+      if (runs[place] == 0) continue;
+      const int64_t whole = sharding.parts * PartElements(runs[place], sharding.parts, unit);
+      buffers.push_back({MemoryKind::kCommunication, names[place], whole, type});
+    }
+  };
+  if (sharding.weights) add({"weights/ends", "weights/even", "weights/odd"}, numerics.compute());
+  if (sharding.gradients) {
+    add({"gradients/ends", "gradients/even", "gradients/odd"}, ElementType::kFp32);
   }
-  if (sharding.gradients) buffers.push_back({MemoryKind::kCommunication, "gradients", whole});
   return buffers;
 }
 

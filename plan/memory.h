@@ -8,6 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "plan/buckets.h"
 #include "plan/layout.h"
 #include "plan/model.h"
 #include "plan/optimizer.h"
@@ -80,9 +81,25 @@ struct StateBuffer {
 std::vector<StateBuffer> StateBuffersOf(int64_t elements, const Layout& layout,
                                         const Numerics& numerics);
 
-// Where a bucket that is kept in parts is whole while a pass works on it, one for all buckets:
-// "whole/weights" at ZeRO stage 3, "whole/gradients" from stage 2. `elements`: of the largest.
-std::vector<StateBuffer> WholeBuffersOf(int64_t elements, const Layout& layout,
+// Where a bucket that is kept in parts is whole while a pass works on it: "whole/weights/<place>"
+// at ZeRO stage 3, "whole/gradients/<place>" from stage 2. Embedding and head share a place, blocks
+// take two in turns: while a pass works on a bucket, the weights of the next one arrive and the
+// gradients of the last one leave.
+enum class WholePlace { kEnds = 0, kEvenBlocks = 1, kOddBlocks = 2 };
+inline constexpr size_t kWholePlaces = 3;
+absl::string_view WholePlaceName(WholePlace place);  // "ends", "even", "odd"
+// Of each of the rank's buckets.
+std::vector<WholePlace> WholePlacesOf(absl::Span<const Bucket> buckets);
+
+// What WholeBuffersOf needs to know of a stage's buckets (Bucket::elements).
+struct BucketElements {
+  int64_t end = 0;    // of embedding or head, the larger; 0: neither is here
+  int64_t block = 0;  // of a block
+  int64_t blocks = 0;
+};
+BucketElements BucketElementsOf(absl::Span<const Bucket> buckets);
+// StateBuffer::prefix is "weights/<place>" or "gradients/<place>".
+std::vector<StateBuffer> WholeBuffersOf(const BucketElements& elements, const Layout& layout,
                                         const Numerics& numerics);
 
 // What a stage keeps from forward passes for backward passes. A microbatch's pass through any chunk

@@ -53,6 +53,16 @@ std::vector<int> WeightsOf(const Action& pass, const StageBuckets& buckets) {
   return used;
 }
 
+std::vector<int> WeightsOf(absl::Span<const Action> actions, const StageBuckets& buckets) {
+  std::vector<int> used;
+  for (const Action& action : actions) {
+    if (!IsPass(action.op)) continue;
+    const std::vector<int> pass = WeightsOf(action, buckets);
+    used.insert(used.end(), pass.begin(), pass.end());
+  }
+  return used;
+}
+
 std::vector<int> GradientsOf(const Action& pass, const StageBuckets& buckets) {
   CHECK(IsPass(pass.op));
   std::vector<int> made;

@@ -25,6 +25,9 @@ StageBuckets StageBucketsOf(const Layout& layout, int64_t num_blocks, int stage,
 // Whose weights the pass takes, in its order. REQUIRES: IsPass(pass.op), of that stage.
 std::vector<int> WeightsOf(const Action& pass, const StageBuckets& buckets);
 
+// The same of all passes of a schedule, one after the other.
+std::vector<int> WeightsOf(absl::Span<const Action> actions, const StageBuckets& buckets);
+
 // To whose gradients it adds, in the order in which it is through with them. The head's half of a
 // backward pass is part of the forward pass.
 std::vector<int> GradientsOf(const Action& pass, const StageBuckets& buckets);

@@ -148,13 +148,13 @@ MemoryBytes StageMemoryTable::StatesOf(const Share& share, const Layout& layout,
       bytes.by_kind[static_cast<size_t>(kind)] += times * buffer.aligned_bytes();
     }
   };
-  int64_t largest = share.block_elements;
+  BucketElements whole = {.block = share.block_elements, .blocks = blocks};
   add(StateBuffersOf(share.block_elements, layout, numerics_), blocks);
   for (const int64_t elements : share.end_elements) {
     add(StateBuffersOf(elements, layout, numerics_), 1);
-    largest = std::max(largest, elements);
+    whole.end = std::max(whole.end, elements);
   }
-  add(WholeBuffersOf(largest, layout, numerics_), 1);
+  add(WholeBuffersOf(whole, layout, numerics_), 1);
   return bytes;
 }
 

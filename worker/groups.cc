@@ -120,6 +120,13 @@ absl::Status RankGroups::StartSumScatterOverShards(View run, int64_t* ticket) {
       "start to sum a bucket of gradients over data ranks");
 }
 
+absl::Status RankGroups::StartGatherOverShards(View run, int64_t* ticket) {
+  if (sharding_.parts == 1) return absl::OkStatus();
+  return ToStatus(
+      comm_.Start({.kind = CollectiveKind::kAllGather, .group = shards_, .data = run}, ticket),
+      "start to gather a bucket of weights from data ranks");
+}
+
 absl::Status RankGroups::StartSumOverReplicas(View data, int64_t* ticket) {
   if (replicas() == 1) return absl::OkStatus();
   return ToStatus(

@@ -54,7 +54,9 @@ class RankGroups {
   // what their ranks hold.
   absl::Status GatherOverShards(View run);
   // Beside other work (Comm::Start); the ticket is left as it is where there is nobody to talk to.
-  // Over the same ranks: this rank's range becomes the sum. Over the ranks that own the same.
+  // The same; over the same ranks, this rank's range becomes the sum; over the ranks that own the
+  // same.
+  absl::Status StartGatherOverShards(View run, int64_t* ticket);
   absl::Status StartSumScatterOverShards(View run, int64_t* ticket);
   absl::Status StartSumOverReplicas(View data, int64_t* ticket);
   // Until that call and all started before it are done. 0: nothing to wait for.

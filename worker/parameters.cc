@@ -31,25 +31,27 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
   const OptimizerStates states = numerics.optimizer;
   const int64_t unit = BucketUnit(states);
   const std::vector<Bucket> buckets = BucketsOf(model, layout, rank, states);
-  int64_t largest = 0;
+  const BucketElements elements = BucketElementsOf(buckets);
+  const std::vector<WholePlace> places = WholePlacesOf(buckets);
   for (const Bucket& bucket : buckets) {
-    largest = std::max(largest, PartElements(bucket.elements, sharding.parts, unit));
-  }
-  for (const Bucket& bucket : buckets) {
+    const WholePlace place = places[buckets_.size()];
+    const int64_t largest = PartElements(place == WholePlace::kEnds ? elements.end : elements.block,
+                                         sharding.parts, unit);
     const int64_t size = PartElements(bucket.elements, sharding.parts, unit);
     // Own part and whole run of weights or gradients.
     const auto get = [&](absl::string_view prefix, bool in_parts, View* own, View* whole) {
       const std::string name = absl::StrCat(prefix, "/", bucket.name);
       if (in_parts) {
         *own = arena.Get(name, 1, size);
-        const View shared = arena.Get(absl::StrCat("whole/", prefix), 1, largest * sharding.parts);
-        *whole = RangeOf(shared, 0, size * sharding.parts);
+        const std::string at = absl::StrCat("whole/", prefix, "/", WholePlaceName(place));
+        *whole = RangeOf(arena.Get(at, 1, largest * sharding.parts), 0, size * sharding.parts);
       } else {
         *whole = arena.Get(name, 1, size * sharding.parts);
         *own = RangeOf(*whole, size * part, size);
       }
     };
     BucketViews& views = buckets_.emplace_back();
+    views.place = place;
     get("weights", sharding.weights, &views.own_weights, &views.weights);
     get("gradients", sharding.gradients, &views.own_gradients, &views.gradients);
     const View master = numerics.has_master_weights()

@@ -46,8 +46,9 @@ struct OwnPiece {
 
 // A bucket's runs. Where nothing is cut, its own part is the whole.
 struct BucketViews {
-  View weights, gradients;          // whole; shared with other buckets if kept in parts
-  View own_weights, own_gradients;  // this rank's part
+  View weights, gradients;               // whole; shared with other buckets if kept in parts
+  View own_weights, own_gradients;       // this rank's part
+  WholePlace place = WholePlace::kEnds;  // where they are whole, if kept in parts
 };
 
 // y = x weight^T + bias; weight is [out, in]. No bias: its views are null.

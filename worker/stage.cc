@@ -174,7 +174,7 @@ absl::Status Stage::ForwardHead(const Action& action) {
     loss_sum_ += loss;
     return absl::OkStatus();
   }
-  zero_.OpenGradients(head_->bucket());
+  RETURN_IF_ERROR(zero_.OpenGradients(head_->bucket()));
   ASSIGN_OR_RETURN(const double loss, head_->LossAndGradient(targets, loss_scale_ * token_share_,
                                                              HeadGradient(action)));
   loss_sum_ += loss;
@@ -196,7 +196,7 @@ absl::Status Stage::Backward(const Action& action) {
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   for (size_t i = blocks.size(); i-- > 0;) {
     RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
-    zero_.OpenGradients(blocks[i].bucket());
+    RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
     RETURN_IF_ERROR(blocks[i].Backward(slot.blocks[i], work_, dx));
     RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
   }
@@ -214,7 +214,7 @@ absl::Status Stage::BackwardInput(const Action& action) {
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   for (size_t i = blocks.size(); i-- > 0;) {
     RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
-    zero_.OpenGradients(blocks[i].bucket());
+    RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
     RETURN_IF_ERROR(blocks[i].BackwardInput(slot.blocks[i], work_, dx));
     RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
     if (i > 0) device_.Copy(slot.blocks[i].x, dx);
@@ -225,7 +225,7 @@ absl::Status Stage::BackwardInput(const Action& action) {
 }
 
 absl::Status Stage::BackwardEmbedding(const Action& action, View dx) {
-  zero_.OpenGradients(embedding_->bucket());
+  RETURN_IF_ERROR(zero_.OpenGradients(embedding_->bucket()));
   RETURN_IF_ERROR(embedding_->Backward(MicrobatchOf(ids_, action.microbatch),
                                        MicrobatchOf(positions_, action.microbatch), dx));
   return CloseGradients(embedding_->bucket());
@@ -236,7 +236,7 @@ absl::Status Stage::BackwardWeight(const Action& action) {
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   for (size_t i = blocks.size(); i-- > 0;) {
     const View dy = i + 1 < blocks.size() ? slot.blocks[i + 1].x : slot.dy;
-    zero_.OpenGradients(blocks[i].bucket());
+    RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
     RETURN_IF_ERROR(blocks[i].BackwardWeight(slot.blocks[i], dy));
     RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
   }

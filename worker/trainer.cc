@@ -9,6 +9,7 @@
 #include "plan/buckets.h"
 #include "plan/errors.h"
 #include "plan/memory.h"
+#include "plan/stage_buckets.h"
 #include "process/version.h"
 #include "worker/arena.h"
 #include "worker/batches.h"
@@ -105,6 +106,10 @@ absl::Status Trainer::Allocate(int rank) {
   schedule_ = StepSchedule(job_.model, layout_, stage);
   evaluation_ = EvaluationSchedule(stage, layout_.pp, static_cast<int>(layout_.num_microbatches),
                                    layout_.virtual_stages);
+  const StageBuckets buckets =
+      StageBucketsOf(layout_, job_.model.num_blocks, stage, job_.model.tied_embeddings);
+  weights_used_ = WeightsOf(schedule_, buckets);
+  weights_evaluated_ = WeightsOf(evaluation_, buckets);
   return absl::OkStatus();
 }
 
@@ -171,6 +176,7 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
   stage_->ScaleLoss(loss_scale_);
   if (job_.training.mixed_precision == Precision::kFp16) report.loss_scale = loss_scale_;
   RETURN_IF_ERROR(batches_->Read(step));
+  zero_->Begin(weights_used_);
   stage_->Begin(Pass::kTraining, batches_->tokens());
   device_.Zero(parameters_->all_gradients());
   PartSeconds parts;
@@ -260,6 +266,7 @@ absl::StatusOr<double> Trainer::Validate() {
   double loss_sum = 0;
   for (int64_t batch = 1; batch <= job_.validation.steps; ++batch) {
     RETURN_IF_ERROR(valid_batches_->Read(batch));
+    zero_->Begin(weights_evaluated_);
     stage_->Begin(Pass::kEvaluation, valid_batches_->tokens());
     for (const absl::Span<const Action> group : Groups(evaluation_)) {
       if (IsTransfer(group.front().op)) {

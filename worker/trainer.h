@@ -140,6 +140,7 @@ class Trainer final {
   std::unique_ptr<MetricsFile> metrics_;  // rank 0 only
   std::vector<Action> schedule_;          // the very list the planner priced
   std::vector<Action> evaluation_;
+  std::vector<int> weights_used_, weights_evaluated_;  // buckets, in the order of their passes
   int64_t planned_bytes_ = 0;
   int64_t after_step_ = 0;  // step of the loaded checkpoint
   double loss_scale_ = 1;   // of the last step's gradients

@@ -25,36 +25,73 @@ const BucketViews& Zero::Of(int bucket) const {
   return parameters_.buckets()[static_cast<size_t>(bucket)];
 }
 
-absl::Status Zero::OpenWeights(int bucket) {
-  if (!sharding_.weights) return absl::OkStatus();
-  const BucketViews& views = Of(bucket);
-  device_.Copy(PartOf(views.weights, part_, sharding_), views.own_weights);
-  return groups_.GatherOverShards(views.weights);
+void Zero::Begin(absl::Span<const int> weights) {
+  to_open_ = weights;
+  weights_ = {};
 }
 
-void Zero::OpenGradients(int bucket) {
-  if (sharding_.gradients) device_.Zero(Of(bucket).gradients);
+absl::Status Zero::OpenWeights(int bucket) {
+  if (!sharding_.weights) return absl::OkStatus();
+  CHECK(!to_open_.empty() && to_open_.front() == bucket);
+  to_open_.remove_prefix(1);
+  RETURN_IF_ERROR(StartGather(bucket));
+  const WholePlace place = Of(bucket).place;
+  RETURN_IF_ERROR(groups_.Wait(WeightsAt(place).ticket));
+  // The next bucket, unless its place is that of this one.
+  if (to_open_.empty() || Of(to_open_.front()).place == place) return absl::OkStatus();
+  return StartGather(to_open_.front());
+}
+
+absl::Status Zero::StartGather(int bucket) {
+  const BucketViews& views = Of(bucket);
+  Gather& gather = WeightsAt(views.place);
+  if (gather.bucket == bucket) return absl::OkStatus();
+  gather.bucket = bucket;
+  device_.Copy(PartOf(views.weights, part_, sharding_), views.own_weights);
+  return groups_.StartGatherOverShards(views.weights, &gather.ticket);
+}
+
+absl::Status Zero::OpenGradients(int bucket) {
+  if (!sharding_.gradients) return absl::OkStatus();
+  RETURN_IF_ERROR(Settle(GradientsAt(Of(bucket).place)));
+  device_.Zero(Of(bucket).gradients);
+  return absl::OkStatus();
 }
 
 absl::Status Zero::CloseGradients(int bucket) {
   if (!sharding_.gradients) return absl::OkStatus();
-  const BucketViews& views = Of(bucket);
-  RETURN_IF_ERROR(groups_.StartSumScatterOverShards(views.gradients, &newest_));
-  RETURN_IF_ERROR(groups_.Wait(newest_));
+  Scatter& scatter = GradientsAt(Of(bucket).place);
+  CHECK(scatter.bucket == -1);
+  scatter.bucket = bucket;
+  return groups_.StartSumScatterOverShards(Of(bucket).gradients, &scatter.ticket);
+}
+
+absl::Status Zero::Settle(Scatter& scatter) {
+  if (scatter.bucket == -1) return absl::OkStatus();
+  const BucketViews& views = Of(scatter.bucket);
+  RETURN_IF_ERROR(groups_.Wait(scatter.ticket));
   device_.Add(PartOf(views.gradients, part_, sharding_), views.own_gradients);
-  return absl::OkStatus();
+  const bool then_reduce = scatter.then_reduce;
+  scatter = {};
+  if (!then_reduce) return absl::OkStatus();
+  return groups_.StartSumOverReplicas(views.own_gradients, &newest_);
 }
 
 // Sums, not means: the loss is already scaled by the tokens of the global batch.
 absl::Status Zero::StartReduction(int bucket) {
   const BucketViews& views = Of(bucket);
-  if (!sharding_.gradients) {
-    RETURN_IF_ERROR(groups_.StartSumScatterOverShards(views.gradients, &newest_));
+  if (sharding_.gradients) {
+    Scatter& scatter = GradientsAt(views.place);
+    CHECK(scatter.bucket == bucket);
+    scatter.then_reduce = true;
+    return absl::OkStatus();
   }
+  RETURN_IF_ERROR(groups_.StartSumScatterOverShards(views.gradients, &newest_));
   return groups_.StartSumOverReplicas(views.own_gradients, &newest_);
 }
 
 absl::Status Zero::AwaitReductions() {
+  for (Scatter& scatter : gradients_) RETURN_IF_ERROR(Settle(scatter));
   return groups_.Wait(newest_);
 }
 

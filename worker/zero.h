@@ -3,13 +3,19 @@
 // they made of it. Without ZeRO all of it does nothing but the sum of gradients over the data
 // group.
 //
-// A bucket is open from one call to the next for another bucket: there is one whole buffer for all.
-// Used by the trainer's thread.
+// What moves, moves beside the passes: a bucket's weights are gathered while the pass works on the
+// bucket before it, its gradients summed while the pass works on the next. A bucket is open until a
+// call for another bucket of its place (WholePlace of plan/memory.h); weights that still lie there
+// are not gathered again within a pass of the schedule. All ranks that share buckets make the same
+// calls in the same order. Used by the trainer's thread.
 #pragma once
+#include <array>
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "plan/buckets.h"
+#include "plan/memory.h"
 #include "worker/backend/device.h"
 #include "worker/groups.h"
 #include "worker/parameters.h"
@@ -21,14 +27,19 @@ class Zero {
   // Borrows all three.
   Zero(const Parameters& parameters, Device& device, RankGroups& groups);
 
-  // Around what a pass does with a bucket. Collective among the ranks that share it.
-  absl::Status OpenWeights(int bucket);     // stage 3: gathers them
-  void OpenGradients(int bucket);           // from stage 2: clears the whole
-  absl::Status CloseGradients(int bucket);  // from stage 2: sums them into the owners' parts
+  // Before a schedule is carried out: weights may have changed. `weights`: the buckets of the
+  // OpenWeights calls to come, in their order (WeightsOf of plan/stage_buckets.h); borrowed.
+  void Begin(absl::Span<const int> weights);
+
+  // Around what a pass does with a bucket.
+  absl::Status OpenWeights(int bucket);     // stage 3: they are whole
+  absl::Status OpenGradients(int bucket);   // from stage 2: clears the whole
+  absl::Status CloseGradients(int bucket);  // from stage 2: begins to sum them into owners' parts
 
   // Actions of a schedule (plan/schedule.h). Each rank's own gradients begin to become sums over
   // the data group, and nobody touches them until they are awaited.
   absl::Status StartReduction(int bucket);
+  // Also waits for the sums that closing has begun.
   absl::Status AwaitReductions();
   // All weights become what their owners hold.
   absl::Status GatherParameters(int bucket);
@@ -36,14 +47,31 @@ class Zero {
   absl::Status GatherAllParameters();
 
  private:
+  struct Gather {  // what lies in a place of weights, or is on its way
+    int bucket = -1;
+    int64_t ticket = 0;
+  };
+  struct Scatter {  // what leaves a place of gradients
+    int bucket = -1;
+    int64_t ticket = 0;
+    bool then_reduce = false;  // over replicas of the parts
+  };
+
   const BucketViews& Of(int bucket) const;
+  Gather& WeightsAt(WholePlace place) { return weights_[static_cast<size_t>(place)]; }
+  Scatter& GradientsAt(WholePlace place) { return gradients_[static_cast<size_t>(place)]; }
+  absl::Status StartGather(int bucket);
+  absl::Status Settle(Scatter& scatter);
 
   const Parameters& parameters_;
   Device& device_;
   RankGroups& groups_;
   const Sharding sharding_;
   const int part_;
-  int64_t newest_ = 0;  // ticket of what was started last
+  absl::Span<const int> to_open_;  // buckets whose weights will be opened, in order
+  std::array<Gather, kWholePlaces> weights_;
+  std::array<Scatter, kWholePlaces> gradients_;
+  int64_t newest_ = 0;  // ticket of the reduction that was started last
 };
 
 }  // namespace weft

@@ -344,17 +344,17 @@ TEST(PlanRankMemory, SgdHasNoOptimizerState) {
 }
 
 // GPT-2 of 4 blocks over 3 ranks of a data group: what each stage of ZeRO cuts is a third, and what
-// passes work on is whole once, as large as the largest bucket.
+// passes work on is whole in three places: the table's bucket, and two of blocks.
 TEST(PlanRankMemory, ZeroCutsWhatItsStageSays) {
   Layout layout{.dp = 3, .num_microbatches = 1};
   const int64_t parameters = ParameterCount(Tiny());
   const auto elements = [&](MemoryKind kind) {
     return Elements(PlanRankMemory(Tiny(), {3, 16}, layout, 1, {}), kind);
   };
-  int64_t largest = 0;
-  for (const Bucket& bucket : BucketsOf(Tiny(), layout, 0, OptimizerStates::kTwoMoments)) {
-    largest = std::max(largest, bucket.elements);
-  }
+  const auto buckets = BucketsOf(Tiny(), layout, 0, OptimizerStates::kTwoMoments);
+  ASSERT_EQ(buckets[0].name, "embedding");
+  ASSERT_EQ(buckets[1].name, "blocks.0");
+  const int64_t places = buckets[0].elements + 2 * buckets[1].elements;
   // Five buckets, cut on multiples of 16.
   const auto expect_about = [](int64_t got, int64_t expected) {
     EXPECT_LE(std::abs(got - expected), 2 * 5 * 3 * 16) << got << ", not about " << expected;
@@ -365,7 +365,7 @@ TEST(PlanRankMemory, ZeroCutsWhatItsStageSays) {
     expect_about(elements(MemoryKind::kWeights), parameters / (zero >= 3 ? 3 : 1));
     expect_about(elements(MemoryKind::kGradients), parameters / (zero >= 2 ? 3 : 1));
     expect_about(elements(MemoryKind::kOptimizer), 2 * parameters / (zero >= 1 ? 3 : 1));
-    expect_about(elements(MemoryKind::kCommunication), std::max<int64_t>(0, zero - 1) * largest);
+    expect_about(elements(MemoryKind::kCommunication), std::max<int64_t>(0, zero - 1) * places);
   }
 }
 

@@ -150,6 +150,11 @@ std::vector<Layout> Layouts(const JobSpec& job) {
   Layout split = MakeLayout(1, 2, 2, ScheduleKind::kZeroBubbleH1, 2, job);
   split.sequence_parallel = true;
   layouts.push_back(split);
+  for (const int zero_stage : {1, 2, 3}) {
+    Layout zero = MakeLayout(2, 1, 1, k1f1b, 2, job);
+    zero.zero_stage = zero_stage;
+    layouts.push_back(zero);
+  }
   return layouts;
 }
 
