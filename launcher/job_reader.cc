@@ -369,6 +369,15 @@ class JobReader {
     values_.Read("validation.interval", &job_.validation.interval);
     values_.Read("validation.steps", &job_.validation.steps);
     values_.Read("metrics.log_freq", &job_.log_freq);
+    int64_t profiler_freq = 100;
+    values_.Read("profiler.freq", &profiler_freq);
+    if (values_.Flag("profiler.enable").value_or(false)) {
+      if (profiler_freq < 1) {
+        values_.Wrong("profiler.freq",
+                      absl::StrCat(profiler_freq, " is no interval; use 1 or more"));
+      }
+      job_.profiler_freq = profiler_freq;
+    }
     const bool deterministic = values_.Flag("deterministic").value_or(false);
     if (deterministic && job_.cluster.device.backend == BackendKind::kCuda) {
       values_.Wrong("deterministic", "true is not supported yet on GPUs; use false");

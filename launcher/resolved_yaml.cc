@@ -190,6 +190,8 @@ KeyValues SpecValues(const JobSpec& job) {
       {"validation.interval", absl::StrCat(job.validation.interval)},
       {"validation.steps", absl::StrCat(job.validation.steps)},
       {"metrics.log_freq", absl::StrCat(job.log_freq)},
+      {"profiler.enable", job.profiler_freq > 0 ? "true" : "false"},
+      {"profiler.freq", absl::StrCat(job.profiler_freq > 0 ? job.profiler_freq : 100)},
       {"cluster.nodes", absl::StrCat(job.cluster.nodes)},
       {absl::StrCat(SlotsKey(job.cluster.device.backend)),
        absl::StrCat(job.cluster.slots_per_node)},

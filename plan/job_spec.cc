@@ -326,6 +326,7 @@ void CheckRunning(const JobSpec& job, Issues& issues) {
   CheckSeconds(issues, "comm.init_timeout_seconds", job.comm.init_timeout_seconds);
   CheckSeconds(issues, "comm.train_timeout_seconds", job.comm.train_timeout_seconds);
   CheckInteger(issues, "metrics.log_freq", job.log_freq, 1, kMaxSteps);
+  CheckInteger(issues, "profiler.freq", job.profiler_freq, 0, kMaxSteps);
   CheckInteger(issues, "cluster.threads_per_worker", job.threads_per_worker, 1, 1024);
   for (const auto& [name, value] : job.env) {
     if (!IsVariableName(name)) {

@@ -166,7 +166,9 @@ struct JobSpec {
   ValidationSpec validation;
   std::optional<LoraSpec> lora;  // nullopt: everything is trained
   int64_t log_freq = 10;         // metrics.log_freq: plain progress lines, steps
-  Cluster cluster;               // cluster.profile resolved, slots and nodes applied
+  // profiler.freq where profiler.enable: every so many steps one is traced; 0: none.
+  int64_t profiler_freq = 0;
+  Cluster cluster;  // cluster.profile resolved, slots and nodes applied
   int threads_per_worker = 1;
   std::map<std::string, std::string> env;  // cluster.env, added to each worker's environment
 

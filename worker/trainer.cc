@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -22,6 +23,7 @@
 #include "worker/optimizer.h"
 #include "worker/parameters.h"
 #include "worker/stage.h"
+#include "worker/trace.h"
 #include "worker/update_guard.h"
 #include "worker/zero.h"
 
@@ -180,6 +182,10 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
   stage_->Begin(Pass::kTraining, batches_->tokens());
   device_.Zero(parameters_->all_gradients());
   PartSeconds parts;
+  std::optional<Trace> trace;
+  if (job_.profiler_freq > 0 && step % job_.profiler_freq == 0) {
+    trace.emplace(step, groups_->rank(), groups_->at());
+  }
   for (const absl::Span<const Action> group : Groups(schedule_)) {
     const Clock::time_point begin = Clock::now();
     if (IsTransfer(group.front().op)) {
@@ -190,10 +196,14 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
       RETURN_IF_ERROR(Do(group.front(), report));
     }
     parts[PartOf(group.front().op)] += SecondsSince(begin);
+    if (trace) trace->Add(group, begin, Clock::now());
   }
   RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "compute"));
   if (job_.cluster.device.backend == BackendKind::kCpu) report.parts = parts;
   report.step_s = SecondsSince(start);
+  if (trace) {
+    RETURN_IF_ERROR(trace->Write(absl::StrCat(run_folder_, "/trace/step-", step)));
+  }
   return report;
 }
 

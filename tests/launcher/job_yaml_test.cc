@@ -64,6 +64,21 @@ TEST_F(JobYaml, AcceptsWhatWeftDoesAnyway) {
   EXPECT_EQ(file->job.checkpoint.resume, ResumeMode::kNone);
 }
 
+TEST_F(JobYaml, TracesStepsOnlyWhereTheProfilerIsOn) {
+  const auto freq = [&](const std::string& profiler) {
+    const auto file = Read(std::string(kGoodJob) + profiler);
+    EXPECT_TRUE(file.ok()) << file.status();
+    return file.ok() ? file->job.profiler_freq : -1;
+  };
+  EXPECT_EQ(freq(""), 0);
+  EXPECT_EQ(freq("profiler: {freq: 5}\n"), 0);
+  EXPECT_EQ(freq("profiler: {enable: true}\n"), 100);
+  EXPECT_EQ(freq("profiler: {enable: true, freq: 5}\n"), 5);
+  EXPECT_THAT(
+      Read(std::string(kGoodJob) + "profiler: {enable: true, freq: 0}\n").status().message(),
+      testing::HasSubstr("profiler.freq: 0 is no interval; use 1 or more"));
+}
+
 TEST_F(JobYaml, AnyTwoOfTheBatchFixTheThird) {
   const std::string both = "micro_batch_size: 2\n  gradient_accumulation_steps: 3";
   auto file = Read(JobWith("global_batch_size: 8", both));

@@ -63,6 +63,7 @@ JobSpec FullJob() {
   job.comm = {11, 12};
   job.validation = {6, 2};
   job.log_freq = 3;
+  job.profiler_freq = 7;
   job.cluster = FullCluster();
   job.threads_per_worker = 2;
   job.env = {{"A", "1"}, {"B", "two"}};
