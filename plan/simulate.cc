@@ -49,6 +49,7 @@ struct StageState {
   int peak_live = 0;
   double clock_s = 0;
   double busy_s = 0;
+  size_t passes = 0;  // done, where their durations are measured
   std::vector<TimedAction> timeline;
 };
 
@@ -70,6 +71,9 @@ class DryRun {
       awake_.push_back(s);
     }
   }
+
+  // Durations of passes, by stage, in the order of its list; borrowed.
+  void SetMeasured(absl::Span<const std::vector<double>> pass_s) { measured_ = pass_s; }
 
   absl::Status Run() {
     while (!awake_.empty()) {
@@ -143,6 +147,11 @@ class DryRun {
     if (action.op == Op::kBackwardInput)
       duration_s = seconds.backward_s - seconds.weight_gradient_s;
     if (action.op == Op::kBackwardWeight) duration_s = seconds.weight_gradient_s;
+    if (!measured_.empty()) {
+      const std::vector<double>& own = measured_[static_cast<size_t>(stage)];
+      CHECK(state.passes < own.size());
+      duration_s = own[state.passes++];
+    }
     if (timeline_ == Timeline::kKept) {
       state.timeline.push_back({action, state.clock_s, state.clock_s + duration_s});
     }
@@ -249,6 +258,7 @@ class DryRun {
   }
 
   absl::Span<const ActionSeconds> seconds_;
+  absl::Span<const std::vector<double>> measured_;  // empty: seconds_ say how long passes are
   Timeline timeline_;
   std::vector<StageState> states_;
   int chunks_ = 1;
@@ -385,6 +395,16 @@ absl::StatusOr<Simulation> Simulate(absl::Span<const std::vector<Action>> stages
   CHECK(!stages.empty() && !seconds.empty());
   CHECK(seconds.size() == 1 || seconds.size() % stages.size() == 0);
   DryRun run(stages, seconds, timeline);
+  RETURN_IF_ERROR(run.Run());
+  return run.Result();
+}
+
+absl::StatusOr<Simulation> Replay(absl::Span<const std::vector<Action>> stages,
+                                  absl::Span<const std::vector<double>> pass_s, double transfer_s) {
+  CHECK(!stages.empty() && stages.size() == pass_s.size());
+  const ActionSeconds seconds = {.transfer_s = transfer_s};
+  DryRun run(stages, {&seconds, 1}, Timeline::kKept);
+  run.SetMeasured(pass_s);
   RETURN_IF_ERROR(run.Run());
   return run.Result();
 }

@@ -44,6 +44,11 @@ absl::StatusOr<Simulation> Simulate(absl::Span<const std::vector<Action>> stages
                                     absl::Span<const ActionSeconds> seconds,
                                     Timeline timeline = Timeline::kKept);
 
+// The same with durations as they were measured: pass_s[i][k] of the k-th pass in stage i's list,
+// and one of all transfers.
+absl::StatusOr<Simulation> Replay(absl::Span<const std::vector<Action>> stages,
+                                  absl::Span<const std::vector<double>> pass_s, double transfer_s);
+
 // The makespan of StepSchedule on stages with these durations (one entry each, of any one of its
 // `chunks`), without a dry run: for the search, which asks thousands of times. A bound from below:
 //   gpipe        Simulate's makespan

@@ -355,5 +355,20 @@ TEST(Simulate, NeighboursMaySendToEachOtherInOneGroup) {
             "schedules deadlock: stage 0 waits in send_act0, stage 1 waits in send_grad0");
 }
 
+// Two stages, two microbatches, each pass as long as it was: worked out by hand.
+TEST(Replay, TakesEachPassForAsLongAsItWas) {
+  std::vector<std::vector<Action>> stages;
+  for (int stage = 0; stage < 2; ++stage) {
+    stages.push_back(WithTransfers(stage, 2, OneForwardOneBackward(stage, 2, 2)));
+  }
+  // Stage 0: F0 1, F1 2, B0 3, B1 4. Stage 1: F0 5, B0 6, F1 7, B1 8.
+  const std::vector<std::vector<double>> pass_s = {{1, 2, 3, 4}, {5, 6, 7, 8}};
+  const auto replayed = Replay(stages, pass_s, /*transfer_s=*/0);
+  ASSERT_TRUE(replayed.ok()) << replayed.status();
+  // Stage 1 starts at 1 and is then never idle; stage 0 ends with B1 after it.
+  EXPECT_EQ(replayed->makespan_s, 1 + 5 + 6 + 7 + 8 + 4);
+  EXPECT_EQ(replayed->busy_s, (std::vector<double>{10, 26}));
+}
+
 }  // namespace
 }  // namespace weft
