@@ -365,8 +365,10 @@ GenerationCause CauseOf(const AttemptEnded& end, const Job& job) {
   if (!end.message.empty() && what != end.message) absl::StrAppend(&what, ": ", end.message);
   if (what.empty()) what = "ended without a word";
   const std::string who = end.rank < 0 ? "the workers" : RankText(job, end.rank, end.host);
-  // 75: lost its coordinator. An unknown rank says nothing that a rank's own fault does not.
-  const bool consequence = end.rank < 0 || (end.signal == 0 && end.exit_code == 75);
+  // 75: lost its coordinator. 1: has said why itself, and its words are better than that number. An
+  // unknown rank says nothing that a rank's own fault does not.
+  const bool left = end.signal == 0 && (end.exit_code == 75 || end.exit_code == 1);
+  const bool consequence = end.rank < 0 || left;
   return {consequence ? CauseKind::kConsequence : CauseKind::kRoot, end.rank, end.host,
           absl::StrCat(who, " ", what), end.last_stderr};
 }

@@ -186,6 +186,14 @@ TEST(Job, LetsARootCauseReplaceAConsequence) {
   EXPECT_EQ(job.restarts_left, 2) << "one failure is counted once";
 }
 
+// All ranks of a collective give up at its deadline, say so, and exit with 1.
+TEST(Job, KeepsTheWordsOfAFaultWhenRanksThenExit) {
+  Job job = Play(absl::StrCat(kPrelude, ";fault 1/1 DEADLINE_EXCEEDED slow"));
+  job = Play("ended 1 rank 0 exit 1", std::move(job));
+  EXPECT_EQ(job.last_failure->cause.text, "rank 1 (here): slow");
+  EXPECT_EQ(job.reason, "rank 1 (here): slow; resuming after step 0");
+}
+
 TEST(Job, KeepsLastWordsOutOfItsReason) {
   AttemptEnded end = std::get<AttemptEnded>(ParseFact("ended 1 rank 1 exit 1"));
   end.last_stderr = "line one\nline two";
