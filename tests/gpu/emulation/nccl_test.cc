@@ -219,7 +219,8 @@ TEST_F(NcclFaults, ACallThatNcclRefusesFailsAtOnce) {
   std::vector<float> values(10, 1);
   const BackendStatus s = comms[1]->AllGather(0, Row(values));
   EXPECT_EQ(s.code, kFailedPreconditionCode);
-  EXPECT_THAT(s.text, HasSubstr("NCCL: all-gather failed"));
+  EXPECT_THAT(s.text,
+              HasSubstr("all-gather of group 0 (call 2 of rank 1): NCCL: all-gather failed"));
   EXPECT_EQ(std::string(comms[1]->Barrier(0).text), s.text);
 }
 

@@ -55,7 +55,7 @@ BackendStatus NcclWatch::Settle(const Call& call, ncclComm_t comm, const std::ve
     if (!failed.ok()) return true;
     const ncclResult_t code = nccl_.comm_get_async_error(comm, &state);
     const BackendStatus s = nccl_.ToStatus(code == ncclSuccess ? state : code, call.name, comm);
-    if (!s.ok()) failed = FailLocked(s);
+    if (!s.ok()) failed = FailLocked(calls_.During(call, s));
     return !failed.ok() || state != ncclInProgress;
   });
   return waited.ok() ? failed : Fail(waited);
@@ -153,23 +153,22 @@ bool NcclWatch::IsIdle() const {
 }
 
 void NcclWatch::Look() {
-  const Call* due = nullptr;
+  const Call* due = &entered_;
   for (const Lane& lane : lanes_) {
     if (!lane.pending.empty()) due = &lane.pending.front().call;
   }
   for (ncclComm_t comm : comms_) {
     ncclResult_t state = ncclSuccess;
     const ncclResult_t code = nccl_.comm_get_async_error(comm, &state);
-    const BackendStatus s = nccl_.ToStatus(code == ncclSuccess ? state : code,
-                                           due == nullptr ? "a communicator" : due->name, comm);
+    const BackendStatus s = nccl_.ToStatus(code == ncclSuccess ? state : code, due->name, comm);
     if (s.ok()) continue;
-    FailLocked(due == nullptr ? s : calls_.During(*due, s));
+    FailLocked(calls_.During(*due, s));
     return;
   }
   for (Lane& lane : lanes_) {
     if (auto s = LookAt(lane); !s.ok()) FailLocked(s);
   }
-  if (due != nullptr && IsIdle()) changed_.notify_all();
+  if (IsIdle()) changed_.notify_all();
 }
 
 BackendStatus NcclWatch::LookAt(Lane& lane) {

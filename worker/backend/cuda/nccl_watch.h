@@ -39,7 +39,10 @@ class NcclWatch {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (!failure_.ok()) return failure_;
-      if (auto s = nccl_.ToStatus(enter(), call.name, comm); !s.ok()) return FailLocked(s);
+      entered_ = call;
+      if (auto s = nccl_.ToStatus(enter(), call.name, comm); !s.ok()) {
+        return FailLocked(calls_.During(call, s));
+      }
     }
     return {};
   }
@@ -92,6 +95,7 @@ class NcclWatch {
   std::condition_variable changed_;
   std::vector<ncclComm_t> comms_;
   Lane lanes_[kLanes];
+  Call entered_;  // the last one into NCCL
   std::vector<cudaEvent_t> free_events_;
   std::vector<cudaEvent_t> events_;
   BackendStatus failure_;
