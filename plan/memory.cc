@@ -72,8 +72,9 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
     sizes.rotary = batch.seq_len / layout.cp * model.head_dim;
   }
   if (layout.cp > 1) sizes.whole_keys = sizes.rows * layout.cp * sizes.key;
+  const int64_t run = layout.cp > 1 ? batch.seq_len / (2 * layout.cp) : batch.seq_len;
   sizes.score_scratch =
-      2 * std::min(batch.seq_len, kAttentionTileRows) * std::min(batch.seq_len, kAttentionTileKeys);
+      2 * std::min(run, kAttentionTileRows) * std::min(batch.seq_len, kAttentionTileKeys);
   if (sizes.type != ElementType::kFp32) {
     sizes.score_scratch += (4 * batch.seq_len / layout.cp + 6 * batch.seq_len) * model.head_dim;
   }

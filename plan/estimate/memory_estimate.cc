@@ -159,7 +159,8 @@ double CommunicationBytes(const Question& question, const Layout& layout, int st
 // have 16 bits (plan/memory.cc).
 double AttentionScratchBytes(const Question& question, const Layout& layout) {
   const auto length = static_cast<double>(question.batch.seq_len);
-  const double tiles = 2 * std::min(length, 128.0) * std::min(length, 256.0);
+  const double run = layout.cp > 1 ? length / (2 * layout.cp) : length;
+  const double tiles = 2 * std::min(run, 128.0) * std::min(length, 256.0);
   const bool wide = question.precision == Precision::kFp32;
   const double copies =
       (4 * length / layout.cp + 6 * length) * static_cast<double>(question.model.head_dim);

@@ -72,8 +72,8 @@ inline constexpr int64_t kAttentionTileKeys = 256;
 // scores of one tile and their gradient; for 16-bit elements also one head of one sequence, its ten
 // tensors in single precision. Never a matrix of all scores.
 inline int64_t AttentionScratchElements(const AttentionShape& shape, DType type = DType::kF32) {
-  const int64_t tiles =
-      2 * std::min(shape.seq_len, kAttentionTileRows) * std::min(shape.seq_len, kAttentionTileKeys);
+  const int64_t tiles = 2 * std::min(shape.run_len(), kAttentionTileRows) *
+                        std::min(shape.seq_len, kAttentionTileKeys);
   const int64_t copies = 4 * shape.query_len() + 6 * shape.seq_len;
   return tiles + (type == DType::kF32 ? 0 : copies * shape.head_dim);
 }
