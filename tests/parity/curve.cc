@@ -180,13 +180,21 @@ std::vector<std::string> Differences(const Curve& got, const Curve& expected,
 absl::StatusOr<Curve> TrainUnderMpi(const ParityJob& parity) {
   const TemporaryFolder folder;
   folder.Write("job.json", ParityJobText(parity));
+  const std::string preload =
+      parity.counts_allocations
+          ? absl::StrCat(" -x LD_PRELOAD=", WEFT_BINARY_DIR, "/bin/libweft_allocations.so")
+          : "";
   const std::string command = absl::StrCat(
-      "mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n ",
-      parity.layout.world_size(), " ", WEFT_BINARY_DIR, "/bin/weft_parity_rank ", folder.path());
+      "mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1",
+      preload, " -n ", parity.layout.world_size(), " ", WEFT_BINARY_DIR, "/bin/weft_parity_rank ",
+      folder.path());
   RETURN_IF_ERROR(RunCommand(folder, command, /*most_s=*/70));
   Curve curve;
   RETURN_IF_ERROR(ReadMetrics(folder, curve));
   RETURN_IF_ERROR(ReadGradients(folder, parity, curve));
+  if (parity.counts_allocations) {
+    ASSIGN_OR_RETURN(curve.memory, ReadMemoryTraces(folder.path(), parity.layout.world_size()));
+  }
   ASSIGN_OR_RETURN(
       const Manifest manifest,
       VerifyCheckpoint(StepFolder(folder.path() + "/checkpoint", parity.job.training.steps)));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tests/parity/memory_trace.h"
 #include "tests/parity/parity_job.h"
 
 namespace weft {
@@ -16,6 +17,7 @@ struct Curve {
   std::map<std::string, std::vector<double>> gradients;  // of step 1, whole tensors
   std::vector<std::string> loss_hex;                     // as metrics.jsonl has them
   std::vector<std::string> shard_hashes;  // of the last checkpoint, by rank; empty for NumPy
+  std::vector<MemoryTrace> memory;        // by rank, where the job counts allocations
 };
 
 // What two curves of one job may differ by, relative; by default in fp32.
@@ -40,7 +42,8 @@ std::vector<std::string> Differences(const Curve& got, const Curve& expected,
 
 // Trains under mpirun, one process per rank, at most about a minute. Fails if a rank does, if the
 // checkpoint it leaves does not verify, or if copies of a gradient on several ranks are not
-// bit-identical (except on purpose: with a planted bug they may be anything).
+// bit-identical (except on purpose: with a planted bug they may be anything), or if painted memory
+// shows that the list of buffers is not exact.
 absl::StatusOr<Curve> TrainUnderMpi(const ParityJob& parity);
 
 // Trains with the family's model of tests/reference.

@@ -169,6 +169,8 @@ std::string ParityJobText(const ParityJob& parity) {
       {"layout", LayoutJson(parity.layout)},
       {"wrapped", parity.wrapped},
       {"bug", static_cast<int>(parity.bug)},
+      {"painted", parity.painted},
+      {"counts_allocations", parity.counts_allocations},
   };
   for (const DataSource& source : job.data.train) json["data"].push_back(source.path);
   return json.dump(1) + "\n";
@@ -229,6 +231,8 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
   parity.layout = ReadLayout(json.at("layout"), job);
   parity.wrapped = json.at("wrapped");
   parity.bug = static_cast<PlantedBug>(json.at("bug").get<int>());
+  parity.painted = json.at("painted");
+  parity.counts_allocations = json.at("counts_allocations");
   return parity;
 } catch (const std::exception& error) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.what()));

@@ -31,6 +31,9 @@ enum class PlantedBug {
   kLastReductionNotAwaited,  // the optimizer does not wait for the gradients started last
   kStaleKeys,                // rank 0 takes others' keys or values from the gather before, at times
   kPiecesSwapped,            // rank 0 takes its two runs of a sequence for each other
+  kLeak,                     // rank 0 keeps 1,000 bytes of the heap at every product
+  kScratch,                  // rank 0 takes and gives back 1 MiB of the heap at every product
+  kMapping,                  // rank 0 maps a page at every product
 };
 
 struct ParityJob {
@@ -38,6 +41,8 @@ struct ParityJob {
   Layout layout;
   bool wrapped = false;  // run behind planted.h's wrappers even without a bug
   PlantedBug bug = PlantedBug::kNone;
+  bool painted = false;             // prove its buffers exact (tests/worker/painting_device.h)
+  bool counts_allocations = false;  // of the heap and of mappings, by step (allocations.h)
 };
 
 // Real English text that every Debian machine has (base-files).

@@ -5,19 +5,27 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "checkpoint/checkpoint.h"
+#include "plan/buckets.h"
 #include "plan/errors.h"
+#include "plan/grid.h"
+#include "plan/memory.h"
+#include "tests/parity/memory_trace.h"
 #include "tests/parity/parity_job.h"
 #include "tests/parity/planted.h"
+#include "tests/worker/painting_device.h"
 #include "worker/backend/loader.h"
 #include "worker/trainer.h"
 
@@ -65,8 +73,13 @@ absl::Status Train(const ParityJob& parity, const std::string& folder, Device& d
   RETURN_IF_ERROR(ToStatus(comm.NewGroup(0, ranks.data(), comm.world_size(), &world)));
   const Trainer* at_work = nullptr;
   absl::Status saved;
+  std::optional<MemoryRecorder> recorder;
+  if (parity.counts_allocations) {
+    ASSIGN_OR_RETURN(recorder, MemoryRecorder::Create(parity.job.training.steps));
+  }
   RunHooks hooks;
   hooks.step_done = [&](const StepReport& report) {
+    if (recorder.has_value()) recorder->StepDone();
     if (report.step == 1) saved = SaveGradients(*at_work, folder + "/gradients", comm.rank());
   };
   hooks.exchange_shards = [&](int64_t, const ShardRecord& shard) {
@@ -78,7 +91,32 @@ absl::Status Train(const ParityJob& parity, const std::string& folder, Device& d
                    Trainer::Create(assignment, comm.rank(), device, comm, std::move(hooks)));
   at_work = trainer.get();
   RETURN_IF_ERROR(trainer->Run().status());
+  if (recorder.has_value()) {
+    RETURN_IF_ERROR(recorder->Write(folder, comm.rank(), trainer->allocated_bytes()));
+  }
   return saved;
+}
+
+// As Train, on painted memory.
+absl::Status TrainPainted(const ParityJob& parity, const std::string& folder, Device& device,
+                          Comm& comm) {
+  std::vector<std::string> findings;
+  PaintingDevice painting(
+      PlanRankMemory(parity.job.model, parity.job.batch(), parity.layout, comm.rank(),
+                     parity.job.numerics()),
+      ShardingOf(parity.layout).parts * BucketUnit(parity.job.numerics().optimizer), device,
+      &findings);
+  RETURN_IF_ERROR(Train(parity, folder, painting, comm));
+  // One size of a tile's scores for a whole context group: only its first rank sees every key.
+  const Layout& layout = parity.layout;
+  if (RankGrid(layout.dp, layout.pp, layout.cp, layout.tp).CoordinatesOf(comm.rank()).cp > 0) {
+    findings.erase(
+        std::remove(findings.begin(), findings.end(), "not used to its end: work/scores"),
+        findings.end());
+  }
+  if (findings.empty()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("rank ", comm.rank(), " of ", LayoutText(parity.layout),
+                                          ": ", absl::StrJoin(findings, "; ")));
 }
 
 absl::Status Run(const std::string& folder) {
@@ -93,6 +131,8 @@ absl::Status Run(const std::string& folder) {
   if (parity.wrapped || parity.bug != PlantedBug::kNone) {
     const PlantedBackend planted = Plant(parity, *device, *comm);
     RETURN_IF_ERROR(Train(parity, folder, *planted.device, *planted.comm));
+  } else if (parity.painted) {
+    RETURN_IF_ERROR(TrainPainted(parity, folder, *device, *comm));
   } else {
     RETURN_IF_ERROR(Train(parity, folder, *device, *comm));
   }

@@ -1,10 +1,14 @@
 #include "tests/parity/planted.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "plan/errors.h"
 #include "tests/worker/passing_backend.h"
 
 namespace weft {
@@ -33,6 +37,7 @@ class PlantedDevice final : public PassingDevice {
   }
   void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
               View c) override {
+    TakeMemory();
     // Of all products, only a weight gradient transposes its first factor.
     if (bug_ == PlantedBug::kWeightSkipped && rank_ == 0 && transpose_a == Transpose::kYes) {
       if (skipped_ == nullptr) skipped_ = c.data;
@@ -128,6 +133,20 @@ class PlantedDevice final : public PassingDevice {
     }
   }
 
+  void TakeMemory() {
+    constexpr size_t kScratchBytes = size_t{1} << 20;
+    if (rank_ != 0) return;
+    if (bug_ == PlantedBug::kLeak) leaked_.push_back(std::make_unique<char[]>(1000));
+    if (bug_ == PlantedBug::kScratch) {
+      const auto scratch = std::make_unique<char[]>(kScratchBytes);
+      static_cast<volatile char*>(scratch.get())[0] = 1;  // or it is optimised away
+    }
+    if (bug_ == PlantedBug::kMapping) {
+      const size_t page = static_cast<size_t>(getpagesize());
+      CHECK(mmap(nullptr, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
+    }
+  }
+
   static constexpr size_t kEmbeddingTensors = 2;  // gpt2: tokens and positions
 
   const PlantedBug bug_;
@@ -146,6 +165,7 @@ class PlantedDevice final : public PassingDevice {
   std::vector<View> initial_;
   const void* skipped_ = nullptr;
   int64_t weight_gradients_ = 0;
+  std::vector<std::unique_ptr<char[]>> leaked_;
 };
 
 class PlantedComm final : public AtOnceComm {

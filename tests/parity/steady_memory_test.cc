@@ -1,0 +1,119 @@
+// Once training is under way nothing of ours allocates: counted under every malloc and mmap of real
+// ranks, those of Open MPI, OpenBLAS and oneDNN included.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/parity/expectations.h"
+
+namespace weft {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr size_t kSecondStep = 1;
+
+// Open MPI keeps lists of fragments and requests that it lengthens by 0.3, 16 and 52 KiB at once
+// when more messages are in flight than ever before (opal_free_list_grow_st, seen in every growth
+// that there was); they do not shrink. 20 steps of a leak of ours are more than this.
+constexpr int64_t kMessageListsBytes = int64_t{160} << 10;
+// A line of metrics.jsonl and the heads of messages in flight come and go.
+constexpr int64_t kComesAndGoesBytes = int64_t{64} << 10;
+// Pages that are touched late: of code, of a thread's stack, of the file of tokens.
+constexpr int64_t kLatePagesBytes = int64_t{512} << 10;
+// Beside the arena: Open MPI's buffers for messages, the libraries' own, the trainer's objects.
+constexpr int64_t kLibrariesBytes = int64_t{48} << 20;
+
+// What in `trace` contradicts the claim, in words.
+std::vector<std::string> Growth(const MemoryTrace& trace) {
+  std::vector<std::string> found;
+  const MemoryTrace::Step& second = trace.steps.at(kSecondStep);
+  const MemoryTrace::Step& last = trace.steps.back();
+  int64_t peak_bytes = 0;
+  for (size_t step = kSecondStep + 1; step < trace.steps.size(); ++step) {
+    peak_bytes = std::max(peak_bytes, trace.steps[step].peak_bytes);
+  }
+  const auto expect = [&](const std::string& what, int64_t bytes, int64_t allowed_bytes) {
+    if (bytes > allowed_bytes) found.push_back(absl::StrCat(what, " by ", bytes, " bytes"));
+  };
+  std::string when;
+  for (size_t step = kSecondStep + 1; step < trace.steps.size(); ++step) {
+    const int64_t more = trace.steps[step].live_bytes - trace.steps[step - 1].live_bytes;
+    if (more != 0) absl::StrAppend(&when, " ", step + 1, ":", more);
+  }
+  expect(absl::StrCat("the heap grows (step:bytes", when, ")"), last.live_bytes - second.live_bytes,
+         kMessageListsBytes);
+  expect("the heap's peak rises", peak_bytes - second.live_bytes,
+         kMessageListsBytes + kComesAndGoesBytes);
+  expect("mappings grow", last.mapped_bytes - second.mapped_bytes, 0);
+  expect("the resident set grows", last.rss_bytes - second.rss_bytes, kLatePagesBytes);
+  expect("the resident set exceeds base and arena",
+         last.rss_bytes - trace.base_rss_bytes - trace.arena_bytes, kLibrariesBytes);
+  return found;
+}
+
+std::vector<std::string> GrowthOf(const ParityJob& parity) {
+  std::vector<std::string> found;
+  const Curve curve = MustTrain(parity);
+  EXPECT_EQ(static_cast<int>(curve.memory.size()), parity.layout.world_size());
+  for (const MemoryTrace& trace : curve.memory) {
+    EXPECT_EQ(trace.steps.size(), 20u);
+    if (trace.steps.size() != 20) continue;
+    for (std::string& line : Growth(trace)) found.push_back(std::move(line));
+  }
+  return found;
+}
+
+std::vector<Layout> Layouts(const JobSpec& job) {
+  constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
+  std::vector<Layout> layouts = {MakeLayout(job, 1, 1, 1, k1f1b, 4),
+                                 MakeLayout(job, 2, 2, 2, k1f1b, 1)};
+  layouts.emplace_back(MakeLayout(job, 4, 1, 1, k1f1b, 1)).zero_stage = 3;
+  Layout& savers = layouts.emplace_back(MakeLayout(job, 1, 2, 2, ScheduleKind::kInterleaved, 2));
+  savers.virtual_stages = 2;
+  savers.sequence_parallel = true;
+  savers.recompute = Recompute::kFull;
+  savers.head_chunks = 3;
+  layouts.push_back(MakeLayout(job, 2, 1, 2, ScheduleKind::kZeroBubbleH1, 2));
+  return layouts;
+}
+
+TEST(SteadyMemory, NothingGrowsAfterTheSecondStepInAnyLayout) {
+  JobSpec bf16 = EnglishJob();
+  bf16.training.mixed_precision = Precision::kBf16;
+  for (const JobSpec& job : {EnglishJob(), EnglishLlamaJob(), bf16}) {
+    for (const Layout& layout : Layouts(job)) {
+      EXPECT_THAT(GrowthOf({.job = job, .layout = layout, .counts_allocations = true}), IsEmpty())
+          << FamilyName(job.model.family) << " " << LayoutText(layout);
+    }
+  }
+}
+
+struct LeakCase {
+  PlantedBug bug;
+  const char* seen_in;
+};
+
+class PlantedInMemory : public testing::TestWithParam<LeakCase> {};
+
+TEST_P(PlantedInMemory, IsSeen) {
+  const JobSpec job = EnglishJob();
+  EXPECT_THAT(GrowthOf({.job = job,
+                        .layout = MakeLayout(job, 2, 1, 1, ScheduleKind::kOneForwardOneBackward, 2),
+                        .bug = GetParam().bug,
+                        .counts_allocations = true}),
+              Contains(HasSubstr(GetParam().seen_in)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Parity, PlantedInMemory,
+                         testing::Values(LeakCase{PlantedBug::kLeak, "the heap grows"},
+                                         LeakCase{PlantedBug::kScratch, "the heap's peak rises"},
+                                         LeakCase{PlantedBug::kMapping, "mappings grow"}));
+
+}  // namespace
+}  // namespace weft
