@@ -105,8 +105,9 @@ void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
 // What is kept in fp32 whatever the activations are: sums and what comes from them, and what
 // becomes no activation.
 bool IsStatistic(absl::string_view name) {
-  for (const char* suffix :
-       {"_mean", "_rstd", "lse", "row_max", "row_sum", "target_logit", "scores", "rotary"}) {
+  constexpr absl::string_view kSuffixes[] = {"_mean",   "_rstd",        "lse",    "row_max",
+                                             "row_sum", "target_logit", "scores", "rotary"};
+  for (const absl::string_view suffix : kSuffixes) {
     if (absl::EndsWith(name, suffix)) return true;
   }
   return false;
@@ -398,6 +399,8 @@ std::vector<BufferSpec> PlanStepBuffers(const ModelShape& model, const BatchShap
   const int64_t boundary = sizes.part_rows * sizes.hidden;  // [R, D] what crosses a stage's border
 
   std::vector<BufferSpec> buffers;
+  // A block has up to 20 buffers, the rest of the list about twice as many.
+  buffers.reserve(static_cast<size_t>(20 * slots.slots * slots.blocks + slots.heads + 40));
   List list(buffers);
   for (int64_t slot = 0; slot < slots.slots; ++slot) {
     for (int64_t block = 0; block < slots.blocks; ++block) {
