@@ -10,7 +10,6 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
 constexpr ScheduleKind kInterleaved = ScheduleKind::kInterleaved;
 constexpr ScheduleKind kZeroBubble = ScheduleKind::kZeroBubbleH1;
 
@@ -45,82 +44,62 @@ TEST(PackedWitness, AgreesWithOurTenStepsAndEveryFirstGradient) {
 
 // ---- any layout
 
-struct LayoutCase {
-  const char* name;
-  int dp, cp, tp, pp;
-  ScheduleKind schedule = k1f1b;
-  int64_t micro_batch_size = 2;
-  int virtual_stages = 1;
-};
-
-Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
-  Layout layout = MakeLayout(job, c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size);
-  layout.cp = c.cp;
-  layout.virtual_stages = c.virtual_stages;
-  return layout;
-}
-
 class AnySplitOfSequences : public testing::TestWithParam<LayoutCase> {};
 
 TEST_P(AnySplitOfSequences, TrainsAsASingleRankDoes) {
-  const JobSpec job = EnglishJob();
-  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
+  ExpectTrainsAsASingleRank(EnglishJob(), GetParam().layout);
 }
 
 TEST_P(AnySplitOfSequences, TrainsPackedDocumentsAsASingleRankDoesWithSgdAndNoClipping) {
-  const JobSpec job = WithSgdAndNoClipping(Packed(EnglishJob()));
-  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
+  ExpectTrainsAsASingleRank(WithSgdAndNoClipping(Packed(EnglishJob())), GetParam().layout);
 }
 
 TEST_P(AnySplitOfSequences, TrainsLlamaAsASingleRankDoes) {
-  const JobSpec job = OneKvHead(EnglishLlamaJob());
-  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
+  ExpectTrainsAsASingleRank(OneKvHead(EnglishLlamaJob()), GetParam().layout);
 }
 
-INSTANTIATE_TEST_SUITE_P(Parity, AnySplitOfSequences,
-                         testing::Values(LayoutCase{"cp2", 1, 2, 1, 1},
-                                         LayoutCase{"cp4", 1, 4, 1, 1},
-                                         LayoutCase{"cp2_tp2", 1, 2, 2, 1},
-                                         LayoutCase{"cp2_dp2_pp2", 2, 2, 1, 2},
-                                         LayoutCase{"cp2_pp2_zb_h1", 1, 2, 1, 2, kZeroBubble, 1},
-                                         LayoutCase{"cp2_pp2_v2", 1, 2, 1, 2, kInterleaved, 1, 2}),
-                         [](const auto& tested) { return std::string(tested.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Parity, AnySplitOfSequences,
+    testing::Values(LayoutCase{"cp2", {.cp = 2, .micro_batch_size = 2}},
+                    LayoutCase{"cp4", {.cp = 4, .micro_batch_size = 2}},
+                    LayoutCase{"cp2_tp2", {.cp = 2, .tp = 2, .micro_batch_size = 2}},
+                    LayoutCase{"cp2_dp2_pp2", {.dp = 2, .pp = 2, .cp = 2, .micro_batch_size = 2}},
+                    LayoutCase{"cp2_pp2_zb_h1", {.pp = 2, .cp = 2, .schedule = kZeroBubble}},
+                    LayoutCase{"cp2_pp2_v2",
+                               {.pp = 2, .cp = 2, .schedule = kInterleaved, .virtual_stages = 2}}),
+    [](const auto& tested) { return NameOf(tested); });
 
 TEST(ContextParallel, TrainsPackedLlamaAsASingleRankDoes) {
-  const JobSpec job = Packed(OneKvHead(EnglishLlamaJob()));
-  ExpectTrainsAsASingleRank(job, LayoutOf({"", 1, 2, 2, 1}, job));
+  ExpectTrainsAsASingleRank(Packed(OneKvHead(EnglishLlamaJob())),
+                            {.cp = 2, .tp = 2, .micro_batch_size = 2});
 }
 
 TEST(ContextParallel, TrainsTheSameBitsTwice) {
-  const JobSpec job = Packed(EnglishLlamaJob());
-  ExpectTheSameBitsTwice(job, LayoutOf({"", 1, 2, 1, 2}, job));
+  ExpectTheSameBitsTwice(Packed(EnglishLlamaJob()), {.pp = 2, .cp = 2, .micro_batch_size = 2});
 }
 
 // ---- the comparison bites
 
-struct BugCase {
-  const char* name;
-  PlantedBug bug;
-  int cp, tp;
-  const char* seen_in;  // the words of the difference that must be among those found
-};
-
 class PlantedInContext : public testing::TestWithParam<BugCase> {};
 
 TEST_P(PlantedInContext, IsSeenByTheComparison) {
-  const BugCase& c = GetParam();
-  const JobSpec job = EnglishLlamaJob();
-  ExpectSeen(job, LayoutOf({"", 1, c.cp, c.tp, 1}, job), c.bug, c.seen_in);
+  ExpectSeen(EnglishLlamaJob(), GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Parity, PlantedInContext,
-                         testing::Values(BugCase{"stale_keys", PlantedBug::kStaleKeys, 2, 1,
+                         testing::Values(BugCase{"stale_keys",
+                                                 PlantedBug::kStaleKeys,
+                                                 {.cp = 2, .micro_batch_size = 2},
                                                  "gradient blocks.3.attn.q.weight"},
-                                         BugCase{"pieces_swapped", PlantedBug::kPiecesSwapped, 2, 1,
+                                         BugCase{"pieces_swapped",
+                                                 PlantedBug::kPiecesSwapped,
+                                                 {.cp = 2, .micro_batch_size = 2},
                                                  "gradient blocks.3.attn.q.weight"},
-                                         BugCase{"rotary_offset", PlantedBug::kRotaryOffset, 2, 2,
+                                         BugCase{"rotary_offset",
+                                                 PlantedBug::kRotaryOffset,
+                                                 {.cp = 2, .tp = 2, .micro_batch_size = 2},
                                                  "gradient blocks.3.attn.q.weight"}),
-                         [](const auto& tested) { return std::string(tested.param.name); });
+                         [](const auto& tested) { return NameOf(tested); });
 
 }  // namespace
 }  // namespace weft

@@ -140,13 +140,14 @@ absl::Status ReadGradients(const TemporaryFolder& folder, const ParityJob& parit
 }  // namespace
 
 Bounds BoundsOf(const JobSpec& job, const Layout& layout) {
-  if (job.training.mixed_precision == Precision::kFp32) return {};
-  CHECK(job.training.mixed_precision == Precision::kBf16);  // a rounding of fp16 is an eighth of it
-  constexpr double kRounding = 0x1p-8;
-  Bounds bounds = {.loss = kRounding / 4, .norm = 2 * kRounding};
-  if (layout.tp > 1) {
-    bounds.gradient = 5 * kRounding;
-    bounds.norm = 10 * kRounding;
+  const Precision precision = job.training.mixed_precision;
+  if (precision == Precision::kFp32) return {};
+  CHECK(precision == Precision::kBf16 || precision == Precision::kFp16);
+  const double rounding = precision == Precision::kBf16 ? 0x1p-8 : 0x1p-11;
+  Bounds bounds = {.loss = rounding / 4, .norm = 2 * rounding};
+  if (layout.tp > 1 || layout.cp > 1) {
+    bounds.gradient = 5 * rounding;
+    bounds.norm = 10 * rounding;
   }
   return bounds;
 }

@@ -14,16 +14,22 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-Curve MustTrain(const ParityJob& parity) {
+std::string NameOf(const testing::TestParamInfo<LayoutCase>& tested) {
+  return tested.param.name;
+}
+std::string NameOf(const testing::TestParamInfo<BugCase>& tested) {
+  return tested.param.name;
+}
+
+Curve MustTrain(ParityJob parity) {
+  parity.layout = Fitted(parity.job, parity.layout);
   auto curve = TrainUnderMpi(parity);
   EXPECT_TRUE(curve.ok()) << curve.status();
   return curve.ok() ? *std::move(curve) : Curve();
 }
 
 Curve SingleRank(const JobSpec& job) {
-  return MustTrain(
-      {.job = job,
-       .layout = MakeLayout(job, 1, 1, 1, ScheduleKind::kGpipe, job.training.global_batch_size)});
+  return MustTrain({.job = job, .layout = {.micro_batch_size = job.training.global_batch_size}});
 }
 
 JobSpec WithSgdAndNoClipping(JobSpec job) {
@@ -51,16 +57,16 @@ void ExpectTheSameBitsTwice(const JobSpec& job, const Layout& layout) {
   EXPECT_EQ(first.shard_hashes, second.shard_hashes) << "weights and moments after 20 steps";
 }
 
-void ExpectSeen(const JobSpec& job, const Layout& layout, PlantedBug bug, const char* seen_in) {
+void ExpectSeen(const JobSpec& job, const BugCase& bug) {
   const Curve single = SingleRank(job);
   // The wrappers alone change nothing, so what is seen next is the bug and nothing else.
-  const Curve without = MustTrain({.job = job, .layout = layout, .wrapped = true});
-  const Bounds bounds = BoundsOf(job, layout);
+  const Curve without = MustTrain({.job = job, .layout = bug.layout, .wrapped = true});
+  const Bounds bounds = BoundsOf(job, bug.layout);
   ASSERT_THAT(Differences(without, single, bounds), IsEmpty());
-  const Curve with = MustTrain({.job = job, .layout = layout, .wrapped = true, .bug = bug});
+  const Curve with = MustTrain({.job = job, .layout = bug.layout, .wrapped = true, .bug = bug.bug});
   ASSERT_EQ(with.losses.size(), 20u) << "it must be the comparison that fails, not the run";
   const std::vector<std::string> differences = Differences(with, single, bounds);
-  EXPECT_THAT(differences, Contains(HasSubstr(seen_in)));
+  EXPECT_THAT(differences, Contains(HasSubstr(bug.seen_in)));
   if (job.training.mixed_precision != Precision::kFp32) return;  // its losses have a wide bound
   EXPECT_THAT(differences, Contains(HasSubstr("loss of step"))) << "the curve shows it, too";
 }
@@ -71,10 +77,8 @@ void ExpectAgreesWithNumpy(const std::vector<WitnessCase>& cases) {
     ASSERT_TRUE(witness.ok()) << witness.status();
     ASSERT_EQ(witness->losses.size(), 10u);
     ASSERT_EQ(witness->gradients.size(), Tensors(c.job.model).size());
-    const Layout layout = MakeLayout(c.job, 1, 1, 1, ScheduleKind::kOneForwardOneBackward,
-                                     /*micro_batch_size=*/4);
-    EXPECT_THAT(Differences(MustTrain({.job = c.job, .layout = layout}), *witness), IsEmpty())
-        << c.name;
+    const Curve ours = MustTrain({.job = c.job, .layout = {.micro_batch_size = 4}});
+    EXPECT_THAT(Differences(ours, *witness), IsEmpty()) << c.name;
   }
 }
 

@@ -4,12 +4,29 @@
 #include <string>
 #include <vector>
 
+#include "gtest/gtest.h"
 #include "tests/parity/curve.h"
 
 namespace weft {
 
-// Fails the test, and returns an empty curve, if the run fails.
-Curve MustTrain(const ParityJob& parity);
+// A layout by its name in a table of tests.
+struct LayoutCase {
+  const char* name;
+  Layout layout;
+};
+std::string NameOf(const testing::TestParamInfo<LayoutCase>& tested);
+
+struct BugCase {
+  const char* name;
+  PlantedBug bug;
+  Layout layout;
+  const char* seen_in;  // the words of the difference that must be among those found
+};
+std::string NameOf(const testing::TestParamInfo<BugCase>& tested);
+
+// Fails the test, and returns an empty curve, if the run fails. Here and below, layouts are given
+// as many microbatches as the job's batch needs.
+Curve MustTrain(ParityJob parity);
 
 Curve SingleRank(const JobSpec& job);
 
@@ -22,8 +39,8 @@ void ExpectTrainsAsASingleRank(const JobSpec& job, const Layout& layout);
 // Losses, gradients, and weights and moments after 20 steps.
 void ExpectTheSameBitsTwice(const JobSpec& job, const Layout& layout);
 
-// The comparison sees `bug`, naming `seen_in` and, in fp32, the curve; and nothing without it.
-void ExpectSeen(const JobSpec& job, const Layout& layout, PlantedBug bug, const char* seen_in);
+// The comparison sees the bug, naming `seen_in` and, in fp32, the curve; and nothing without it.
+void ExpectSeen(const JobSpec& job, const BugCase& bug);
 
 struct WitnessCase {
   const char* name;

@@ -121,6 +121,14 @@ int SeenOfRarestAxis(const Layout& layout, const std::map<std::string, int>& see
   return least;
 }
 
+// Where AdamW would make much of roundings: see BoundsOf.
+JobSpec WithSgd(JobSpec job) {
+  job.optimizer = {.name = OptimizerKind::kSgd, .lr = 0.05, .weight_decay = 0};
+  job.lr_scheduler = {.type = LrSchedule::kConstant};
+  job.training.gradient_clipping = 0;
+  return job;
+}
+
 }  // namespace
 
 std::vector<DrawnModel> ModelsToDrawFor() {
@@ -138,6 +146,16 @@ std::vector<DrawnModel> ModelsToDrawFor() {
   one.model.tied_embeddings = true;
   one.training.global_batch_size = 12;
   models.push_back({"llama_1_kv_head", one});
+  JobSpec packed = WithSgd(EnglishJob());
+  packed.data.eos_token_id = ' ';  // documents of a word each
+  packed.data.reset_attention_mask = true;
+  packed.data.reset_position_ids = true;
+  models.push_back({"gpt2_packed_with_sgd", packed, 5});
+  models.push_back({"gpt2_in_bf16", In(Precision::kBf16, EnglishJob()), 7});
+  JobSpec lion = In(Precision::kBf16, EnglishJob());
+  lion.optimizer = {.name = OptimizerKind::kLion, .lr = 5e-4, .beta2 = 0.99};
+  models.push_back({"gpt2_in_bf16_with_lion", lion, 7});
+  models.push_back({"llama_in_fp16_with_sgd", In(Precision::kFp16, WithSgd(EnglishLlamaJob())), 5});
   return models;
 }
 

@@ -13,10 +13,11 @@ namespace weft {
 
 inline constexpr int kMostRanks = 8;
 
-// A small job of either family, with the odd shapes: see layout_draw.cc.
+// A small job of either family, with the odd shapes and in each precision: see layout_draw.cc.
 struct DrawnModel {
   std::string name;
   JobSpec job;
+  int draws = 14;  // in CI
 };
 std::vector<DrawnModel> ModelsToDrawFor();
 

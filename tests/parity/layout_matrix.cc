@@ -55,7 +55,7 @@ int CompareAll(const DrawnModel& model, const Options& options) {
   for (const Layout& layout : DrawLayouts(model, options.seed, options.count)) {
     const auto curve = TrainUnderMpi({.job = model.job, .layout = layout});
     const std::vector<std::string> differences =
-        curve.ok() ? Differences(*curve, *single)
+        curve.ok() ? Differences(*curve, *single, BoundsOf(model.job, layout))
                    : std::vector<std::string>{curve.status().ToString()};
     failures += differences.empty() ? 0 : 1;
     std::printf("%-8s %s: %s\n", differences.empty() ? "equal" : "DIFFERS", model.name.c_str(),

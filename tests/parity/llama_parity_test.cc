@@ -9,8 +9,6 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
 JobSpec WithKvHeads(int64_t kv_heads) {
   JobSpec job = EnglishLlamaJob();
   job.model.num_kv_heads = kv_heads;
@@ -62,71 +60,59 @@ TEST(LlamaWitness, SaysWhatItSaidBefore) {
 
 // ---- any layout
 
-struct LayoutCase {
+struct LlamaCase {
   const char* name;
-  int dp, tp, pp;
-  ScheduleKind schedule;
-  int64_t micro_batch_size;
+  Layout layout;
   int64_t kv_heads;
 };
 
-Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
-  return MakeLayout(job, c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size);
-}
-
-class AnyLayoutOfLlama : public testing::TestWithParam<LayoutCase> {};
+class AnyLayoutOfLlama : public testing::TestWithParam<LlamaCase> {};
 
 TEST_P(AnyLayoutOfLlama, TrainsAsASingleRankDoes) {
-  const JobSpec job = WithKvHeads(GetParam().kv_heads);
-  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
+  ExpectTrainsAsASingleRank(WithKvHeads(GetParam().kv_heads), GetParam().layout);
 }
 
 TEST_P(AnyLayoutOfLlama, TrainsAsASingleRankDoesWithSgdAndNoClipping) {
   const JobSpec job = WithSgdAndNoClipping(WithKvHeads(GetParam().kv_heads));
-  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
+  ExpectTrainsAsASingleRank(job, GetParam().layout);
 }
 
 TEST(LlamaLayout, TrainsTheSameBitsTwice) {
-  const JobSpec job = EnglishLlamaJob();
-  ExpectTheSameBitsTwice(job, MakeLayout(job, 2, 2, 2, k1f1b, 1));
+  ExpectTheSameBitsTwice(EnglishLlamaJob(), {.dp = 2, .pp = 2, .tp = 2});
 }
 
-INSTANTIATE_TEST_SUITE_P(Parity, AnyLayoutOfLlama,
-                         testing::Values(LayoutCase{"dp2", 2, 1, 1, k1f1b, 2, 1},
-                                         LayoutCase{"tp2", 1, 2, 1, k1f1b, 4, 2},
-                                         LayoutCase{"pp2", 1, 1, 2, k1f1b, 2, 2},
-                                         LayoutCase{"tp2_one_kv_head", 1, 2, 1, k1f1b, 4, 1},
-                                         LayoutCase{"tp4_two_kv_heads", 1, 4, 1, k1f1b, 4, 2},
-                                         LayoutCase{"dp2_tp2_pp2", 2, 2, 2, k1f1b, 1, 2}),
-                         [](const auto& tested) { return std::string(tested.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Parity, AnyLayoutOfLlama,
+    testing::Values(LlamaCase{"dp2", {.dp = 2, .micro_batch_size = 2}, 1},
+                    LlamaCase{"tp2", {.tp = 2, .micro_batch_size = 4}, 2},
+                    LlamaCase{"pp2", {.pp = 2, .micro_batch_size = 2}, 2},
+                    LlamaCase{"tp2_one_kv_head", {.tp = 2, .micro_batch_size = 4}, 1},
+                    LlamaCase{"tp4_two_kv_heads", {.tp = 4, .micro_batch_size = 4}, 2},
+                    LlamaCase{"dp2_tp2_pp2", {.dp = 2, .pp = 2, .tp = 2}, 2}),
+    [](const auto& tested) { return std::string(tested.param.name); });
 
 // ---- the comparison bites
-
-struct BugCase {
-  const char* name;
-  PlantedBug bug;
-  int tp;
-  int64_t kv_heads;
-  const char* seen_in;  // the words of the difference that must be among those found
-};
 
 class PlantedInLlama : public testing::TestWithParam<BugCase> {};
 
 TEST_P(PlantedInLlama, IsSeenByTheComparison) {
-  const BugCase& c = GetParam();
-  const JobSpec job = WithKvHeads(c.kv_heads);
-  ExpectSeen(job, MakeLayout(job, 1, c.tp, 1, k1f1b, 2), c.bug, c.seen_in);
+  ExpectSeen(EnglishLlamaJob(), GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Parity, PlantedInLlama,
-                         testing::Values(BugCase{"rotary_offset", PlantedBug::kRotaryOffset, 2, 2,
+                         testing::Values(BugCase{"rotary_offset",
+                                                 PlantedBug::kRotaryOffset,
+                                                 {.tp = 2, .micro_batch_size = 2},
                                                  "gradient blocks.3.attn.q.weight"},
-                                         BugCase{"kv_not_reduced", PlantedBug::kKvNotReduced, 4, 2,
+                                         BugCase{"kv_not_reduced",
+                                                 PlantedBug::kKvNotReduced,
+                                                 {.tp = 4, .micro_batch_size = 2},
                                                  "gradient blocks.2.attn.k.weight"},
                                          BugCase{"tensor_not_reduced",
-                                                 PlantedBug::kTensorNotReduced, 2, 2,
+                                                 PlantedBug::kTensorNotReduced,
+                                                 {.tp = 2, .micro_batch_size = 2},
                                                  "gradient blocks.3.norm1.weight"}),
-                         [](const auto& tested) { return std::string(tested.param.name); });
+                         [](const auto& tested) { return NameOf(tested); });
 
 }  // namespace
 }  // namespace weft

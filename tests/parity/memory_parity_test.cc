@@ -11,7 +11,6 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
 constexpr ScheduleKind kInterleaved = ScheduleKind::kInterleaved;
 constexpr ScheduleKind kZeroBubble = ScheduleKind::kZeroBubbleH1;
 
@@ -19,7 +18,7 @@ constexpr ScheduleKind kZeroBubble = ScheduleKind::kZeroBubbleH1;
 
 TEST(Recompute, GivesTheSameBitsAsKeepingEverything) {
   for (const JobSpec& job : {EnglishJob(), EnglishLlamaJob()}) {
-    Layout layout = MakeLayout(job, 1, 2, 2, k1f1b, 2);
+    Layout layout = {.pp = 2, .tp = 2, .micro_batch_size = 2};
     const Curve keeps = MustTrain({.job = job, .layout = layout});
     ASSERT_EQ(keeps.loss_hex.size(), 20u);
     for (const std::vector<Recompute>& modes :
@@ -37,111 +36,89 @@ TEST(Recompute, GivesTheSameBitsAsKeepingEverything) {
 
 // ---- any of them
 
-struct LayoutCase {
-  const char* name;
-  int dp, tp, pp;
-  ScheduleKind schedule;
-  int64_t micro_batch_size;
-  int virtual_stages = 1;
-  bool sequence_parallel = false;
-  int head_chunks = 1;
-  Recompute recompute = Recompute::kNone;
-  std::vector<int64_t> stage_blocks = {};
-};
-
-Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
-  Layout layout = MakeLayout(job, c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size);
-  layout.virtual_stages = c.virtual_stages;
-  layout.sequence_parallel = c.sequence_parallel;
-  layout.head_chunks = c.head_chunks;
-  layout.recompute = c.recompute;
-  layout.stage_blocks = c.stage_blocks;
-  return layout;
-}
-
 class MemorySaver : public testing::TestWithParam<LayoutCase> {};
 
 TEST_P(MemorySaver, TrainsAsASingleRankDoes) {
-  const JobSpec job = EnglishJob();
-  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
+  ExpectTrainsAsASingleRank(EnglishJob(), GetParam().layout);
 }
 
 TEST_P(MemorySaver, TrainsLlamaAsASingleRankDoesWithSgdAndNoClipping) {
-  const JobSpec job = WithSgdAndNoClipping(EnglishLlamaJob());
-  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
+  ExpectTrainsAsASingleRank(WithSgdAndNoClipping(EnglishLlamaJob()), GetParam().layout);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Parity, MemorySaver,
-    testing::Values(LayoutCase{"head_chunks_3", 1, 1, 1, k1f1b, 4, 1, false, 3},
-                    LayoutCase{"head_chunks_5_tp2_pp2", 1, 2, 2, k1f1b, 2, 1, false, 5},
-                    LayoutCase{"sp_tp2", 1, 2, 1, k1f1b, 2, 1, true},
-                    LayoutCase{"sp_tp4_pp2", 1, 4, 2, k1f1b, 1, 1, true},
-                    LayoutCase{"sp_zb_h1", 1, 2, 2, kZeroBubble, 2, 1, true},
-                    LayoutCase{"sp_interleaved_full_head_chunks", 1, 2, 2, kInterleaved, 2, 2, true,
-                               3, Recompute::kFull},
+    testing::Values(LayoutCase{"head_chunks_3", {.micro_batch_size = 4, .head_chunks = 3}},
+                    LayoutCase{"head_chunks_5_tp2_pp2",
+                               {.pp = 2, .tp = 2, .micro_batch_size = 2, .head_chunks = 5}},
+                    LayoutCase{"sp_tp2",
+                               {.tp = 2, .micro_batch_size = 2, .sequence_parallel = true}},
+                    LayoutCase{"sp_tp4_pp2", {.pp = 2, .tp = 4, .sequence_parallel = true}},
+                    LayoutCase{"sp_zb_h1",
+                               {.pp = 2,
+                                .tp = 2,
+                                .schedule = kZeroBubble,
+                                .micro_batch_size = 2,
+                                .sequence_parallel = true}},
+                    LayoutCase{"sp_interleaved_full_head_chunks",
+                               {.pp = 2,
+                                .tp = 2,
+                                .schedule = kInterleaved,
+                                .micro_batch_size = 2,
+                                .recompute = Recompute::kFull,
+                                .virtual_stages = 2,
+                                .sequence_parallel = true,
+                                .head_chunks = 3}},
                     LayoutCase{"sp_dp2_uneven_selective",
-                               2,
-                               2,
-                               2,
-                               k1f1b,
-                               1,
-                               1,
-                               true,
-                               2,
-                               Recompute::kSelective,
-                               {1, 3}}),
-    [](const auto& tested) { return std::string(tested.param.name); });
+                               {.dp = 2,
+                                .pp = 2,
+                                .tp = 2,
+                                .recompute = Recompute::kSelective,
+                                .sequence_parallel = true,
+                                .head_chunks = 2,
+                                .stage_blocks = {1, 3}}}),
+    [](const auto& tested) { return NameOf(tested); });
 
 TEST(MemorySavers, TrainTheSameBitsTwice) {
-  const JobSpec job = EnglishJob();
-  Layout layout = MakeLayout(job, 1, 2, 2, k1f1b, 2);
-  layout.sequence_parallel = true;
-  layout.head_chunks = 3;
-  layout.recompute = Recompute::kFull;
-  ExpectTheSameBitsTwice(job, layout);
+  ExpectTheSameBitsTwice(EnglishJob(), {.pp = 2,
+                                        .tp = 2,
+                                        .micro_batch_size = 2,
+                                        .recompute = Recompute::kFull,
+                                        .sequence_parallel = true,
+                                        .head_chunks = 3});
 }
 
 // ---- the comparison bites
 
-struct BugCase {
-  const char* name;
-  PlantedBug bug;
-  LayoutCase layout;
-  const char* seen_in;  // the words of the difference that must be among those found
-};
-
 class PlantedInMemorySaver : public testing::TestWithParam<BugCase> {};
 
 TEST_P(PlantedInMemorySaver, IsSeenByTheComparison) {
-  const BugCase& c = GetParam();
-  const JobSpec job = EnglishJob();
-  ExpectSeen(job, LayoutOf(c.layout, job), c.bug, c.seen_in);
+  ExpectSeen(EnglishJob(), GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Parity, PlantedInMemorySaver,
     testing::Values(BugCase{"stale_recompute",
                             PlantedBug::kStaleRecompute,
-                            {"", 1, 1, 1, k1f1b, 4, 1, false, 1, Recompute::kFull},
+                            {.micro_batch_size = 4, .recompute = Recompute::kFull},
                             "gradient blocks.2.attn.q.weight"},
                     BugCase{"stale_selective_recompute",
                             PlantedBug::kStaleRecompute,
-                            {"", 1, 1, 1, k1f1b, 4, 1, false, 1, Recompute::kSelective},
+                            {.micro_batch_size = 4, .recompute = Recompute::kSelective},
                             "gradient blocks.2.attn.q.weight"},
                     BugCase{"head_piece_skipped",
                             PlantedBug::kHeadPieceSkipped,
-                            {"", 1, 1, 1, k1f1b, 4, 1, false, 3},
+                            {.micro_batch_size = 4, .head_chunks = 3},
                             "gradient final_norm.weight"},
                     BugCase{"norm_parts_not_reduced",
                             PlantedBug::kNormPartsNotReduced,
-                            {"", 1, 2, 1, k1f1b, 4, 1, true},
+                            {.tp = 2, .micro_batch_size = 4, .sequence_parallel = true},
                             "gradient blocks.0.norm1.weight"},
                     BugCase{"stale_gather",
                             PlantedBug::kStaleGather,
-                            {"", 1, 2, 1, k1f1b, 4, 1, true},
+                            {.tp = 2, .micro_batch_size = 4, .sequence_parallel = true},
                             "gradient blocks.0.attn.q.weight"}),
-    [](const auto& tested) { return std::string(tested.param.name); });
+    [](const auto& tested) { return NameOf(tested); });
 
 }  // namespace
 }  // namespace weft

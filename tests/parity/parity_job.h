@@ -56,9 +56,10 @@ JobSpec EnglishJob();
 // sequence, biases in attention, a head of its own.
 JobSpec EnglishLlamaJob();
 
-// `micro_batch_size` sequences per microbatch; as many microbatches as the global batch needs.
-Layout MakeLayout(const JobSpec& job, int dp, int tp, int pp, ScheduleKind schedule,
-                  int64_t micro_batch_size);
+JobSpec In(Precision precision, JobSpec job);
+
+// `layout` with as many microbatches as the job's global batch needs.
+Layout Fitted(const JobSpec& job, Layout layout);
 
 std::string ParityJobText(const ParityJob& parity);  // JSON
 absl::StatusOr<ParityJob> ReadParityJob(const std::string& path);

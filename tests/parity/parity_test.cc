@@ -13,78 +13,64 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
-struct LayoutCase {
-  const char* name;
-  int dp, tp, pp;
-  ScheduleKind schedule;
-  int64_t micro_batch_size;
-};
-
-Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
-  return MakeLayout(job, c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size);
-}
 
 class AnyLayout : public testing::TestWithParam<LayoutCase> {};
 
 TEST_P(AnyLayout, TrainsAsASingleRankDoes) {
-  const JobSpec job = EnglishJob();
-  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
+  ExpectTrainsAsASingleRank(EnglishJob(), GetParam().layout);
 }
 
 TEST_P(AnyLayout, TrainsAsASingleRankDoesWithSgdAndNoClipping) {
-  const JobSpec job = WithSgdAndNoClipping(EnglishJob());
-  ExpectTrainsAsASingleRank(job, LayoutOf(GetParam(), job));
+  ExpectTrainsAsASingleRank(WithSgdAndNoClipping(EnglishJob()), GetParam().layout);
 }
 
 TEST_P(AnyLayout, TrainsTheSameBitsTwice) {
-  const JobSpec job = EnglishJob();
-  ExpectTheSameBitsTwice(job, LayoutOf(GetParam(), job));
+  ExpectTheSameBitsTwice(EnglishJob(), GetParam().layout);
 }
 
-INSTANTIATE_TEST_SUITE_P(Parity, AnyLayout,
-                         testing::Values(LayoutCase{"single", 1, 1, 1, k1f1b, 2},
-                                         LayoutCase{"dp2", 2, 1, 1, k1f1b, 2},
-                                         LayoutCase{"tp2", 1, 2, 1, k1f1b, 4},
-                                         LayoutCase{"pp2_gpipe", 1, 1, 2, kGpipe, 2},
-                                         LayoutCase{"pp2_1f1b", 1, 1, 2, k1f1b, 2},
-                                         LayoutCase{"dp2_pp2", 2, 1, 2, k1f1b, 2},
-                                         LayoutCase{"tp2_pp2", 1, 2, 2, k1f1b, 2},
-                                         LayoutCase{"dp2_tp2_pp2", 2, 2, 2, k1f1b, 1}),
-                         [](const auto& tested) { return std::string(tested.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Parity, AnyLayout,
+    testing::Values(LayoutCase{"single", {.micro_batch_size = 2}},
+                    LayoutCase{"dp2", {.dp = 2, .micro_batch_size = 2}},
+                    LayoutCase{"tp2", {.tp = 2, .micro_batch_size = 4}},
+                    LayoutCase{"pp2_gpipe",
+                               {.pp = 2, .schedule = ScheduleKind::kGpipe, .micro_batch_size = 2}},
+                    LayoutCase{"pp2_1f1b", {.pp = 2, .micro_batch_size = 2}},
+                    LayoutCase{"dp2_pp2", {.dp = 2, .pp = 2, .micro_batch_size = 2}},
+                    LayoutCase{"tp2_pp2", {.pp = 2, .tp = 2, .micro_batch_size = 2}},
+                    LayoutCase{"dp2_tp2_pp2", {.dp = 2, .pp = 2, .tp = 2, .micro_batch_size = 1}}),
+    [](const auto& tested) { return NameOf(tested); });
 
 // ---- the comparison bites
-// ------------------------------------------------------------------------
-
-struct BugCase {
-  const char* name;
-  PlantedBug bug;
-  int dp, tp, pp;
-  const char* seen_in;  // the words of the difference that must be among those found
-};
 
 class Planted : public testing::TestWithParam<BugCase> {};
 
 TEST_P(Planted, IsSeenByTheComparison) {
-  const BugCase& c = GetParam();
-  const JobSpec job = EnglishJob();
-  ExpectSeen(job, MakeLayout(job, c.dp, c.tp, c.pp, k1f1b, 2), c.bug, c.seen_in);
+  ExpectSeen(EnglishJob(), GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Parity, Planted,
-                         testing::Values(BugCase{"doubled_gradient", PlantedBug::kDoubledGradient,
-                                                 2, 1, 1, "gradient blocks.3.mlp.down.bias"},
-                                         BugCase{"norm_not_reduced", PlantedBug::kNormNotReduced, 1,
-                                                 2, 1, "gradient norm of step 1:"},
+                         testing::Values(BugCase{"doubled_gradient",
+                                                 PlantedBug::kDoubledGradient,
+                                                 {.dp = 2, .micro_batch_size = 2},
+                                                 "gradient blocks.3.mlp.down.bias"},
+                                         BugCase{"norm_not_reduced",
+                                                 PlantedBug::kNormNotReduced,
+                                                 {.tp = 2, .micro_batch_size = 2},
+                                                 "gradient norm of step 1:"},
                                          BugCase{"tensor_not_reduced",
-                                                 PlantedBug::kTensorNotReduced, 1, 2, 1,
+                                                 PlantedBug::kTensorNotReduced,
+                                                 {.tp = 2, .micro_batch_size = 2},
                                                  "gradient blocks.3.norm1.weight"},
-                                         BugCase{"microbatch_weight", PlantedBug::kMicrobatchWeight,
-                                                 1, 1, 1, "gradient final_norm.weight"},
-                                         BugCase{"tied_not_reduced", PlantedBug::kTiedNotReduced, 1,
-                                                 1, 2, "gradient embed.tokens.weight"}),
-                         [](const auto& tested) { return std::string(tested.param.name); });
+                                         BugCase{"microbatch_weight",
+                                                 PlantedBug::kMicrobatchWeight,
+                                                 {.micro_batch_size = 2},
+                                                 "gradient final_norm.weight"},
+                                         BugCase{"tied_not_reduced",
+                                                 PlantedBug::kTiedNotReduced,
+                                                 {.pp = 2, .micro_batch_size = 2},
+                                                 "gradient embed.tokens.weight"}),
+                         [](const auto& tested) { return NameOf(tested); });
 
 TEST(Differences, AreFoundInEachPartAndAtItsTolerance) {
   Curve expected;

@@ -69,25 +69,24 @@ std::vector<std::string> GrowthOf(const ParityJob& parity) {
   return found;
 }
 
-std::vector<Layout> Layouts(const JobSpec& job) {
-  constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-  std::vector<Layout> layouts = {MakeLayout(job, 1, 1, 1, k1f1b, 4),
-                                 MakeLayout(job, 2, 2, 2, k1f1b, 1)};
-  layouts.emplace_back(MakeLayout(job, 4, 1, 1, k1f1b, 1)).zero_stage = 3;
-  Layout& savers = layouts.emplace_back(MakeLayout(job, 1, 2, 2, ScheduleKind::kInterleaved, 2));
-  savers.virtual_stages = 2;
-  savers.sequence_parallel = true;
-  savers.recompute = Recompute::kFull;
-  savers.head_chunks = 3;
-  layouts.push_back(MakeLayout(job, 2, 1, 2, ScheduleKind::kZeroBubbleH1, 2));
-  return layouts;
+std::vector<Layout> Layouts() {
+  return {{.micro_batch_size = 4},
+          {.dp = 2, .pp = 2, .tp = 2},
+          {.dp = 4, .zero_stage = 3},
+          {.pp = 2,
+           .tp = 2,
+           .schedule = ScheduleKind::kInterleaved,
+           .micro_batch_size = 2,
+           .recompute = Recompute::kFull,
+           .virtual_stages = 2,
+           .sequence_parallel = true,
+           .head_chunks = 3},
+          {.dp = 2, .pp = 2, .schedule = ScheduleKind::kZeroBubbleH1, .micro_batch_size = 2}};
 }
 
 TEST(SteadyMemory, NothingGrowsAfterTheSecondStepInAnyLayout) {
-  JobSpec bf16 = EnglishJob();
-  bf16.training.mixed_precision = Precision::kBf16;
-  for (const JobSpec& job : {EnglishJob(), EnglishLlamaJob(), bf16}) {
-    for (const Layout& layout : Layouts(job)) {
+  for (const JobSpec& job : {EnglishJob(), EnglishLlamaJob(), In(Precision::kBf16, EnglishJob())}) {
+    for (const Layout& layout : Layouts()) {
       EXPECT_THAT(GrowthOf({.job = job, .layout = layout, .counts_allocations = true}), IsEmpty())
           << FamilyName(job.model.family) << " " << LayoutText(layout);
     }
@@ -104,7 +103,7 @@ class PlantedInMemory : public testing::TestWithParam<LeakCase> {};
 TEST_P(PlantedInMemory, IsSeen) {
   const JobSpec job = EnglishJob();
   EXPECT_THAT(GrowthOf({.job = job,
-                        .layout = MakeLayout(job, 2, 1, 1, ScheduleKind::kOneForwardOneBackward, 2),
+                        .layout = {.dp = 2, .micro_batch_size = 2},
                         .bug = GetParam().bug,
                         .counts_allocations = true}),
               Contains(HasSubstr(GetParam().seen_in)));

@@ -155,8 +155,7 @@ absl::Status Train(const JobSpec& job, const Layout& layout, const std::string& 
 
 absl::Status Run(const std::string& family, const std::string& folder) {
   const JobSpec job = JobOf(family);
-  const Layout layout =
-      MakeLayout(job, 1, 1, 1, ScheduleKind::kOneForwardOneBackward, /*micro_batch_size=*/4);
+  const Layout layout = Fitted(job, {.micro_batch_size = 4});
   const std::unique_ptr<Device> device = MakeCpuDevice({});
   const std::vector<std::unique_ptr<Comm>> comms = MakeThreadComms(1);
   ASSIGN_OR_RETURN(const auto groups, RankGroups::Create(layout, 1, *comms[0]));
