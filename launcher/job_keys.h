@@ -2,7 +2,6 @@
 // not built yet. The list is frozen by a test: a new key needs a reason why the planner cannot
 // choose its value. Keys of `model` are Hugging Face's and live in model_config.h. Pure.
 #pragma once
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,9 +43,5 @@ void CheckKnownKeys(const YamlNode& root, Issues* issues);
 
 // Adds an issue for each known key whose value weft cannot carry out yet.
 void CheckBuiltKeys(const YamlNode& root, Issues* issues);
-
-// The candidate nearest to `word` by Levenshtein distance, if near enough to be meant.
-std::optional<std::string> Nearest(absl::string_view word,
-                                   absl::Span<const std::string> candidates);
 
 }  // namespace weft

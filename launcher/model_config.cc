@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "launcher/job_keys.h"
 #include "launcher/yaml_values.h"
+#include "plan/nearest.h"
 
 namespace weft {
 namespace {

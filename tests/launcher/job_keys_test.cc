@@ -92,14 +92,5 @@ TEST(CanonicalKey, KnowsEveryAliasOfTheTable) {
   for (const auto& [alias, key] : cases) EXPECT_EQ(CanonicalKey(alias), key) << alias;
 }
 
-TEST(Nearest, FindsWhatWasMeantAndNothingElse) {
-  const std::vector<std::string> keys = {"gradient_clipping", "seq_len", "steps", "seed"};
-  EXPECT_EQ(Nearest("gradient_clipp1ng", keys), "gradient_clipping");
-  EXPECT_EQ(Nearest("step", keys), "steps");
-  EXPECT_EQ(Nearest("seqlen", keys), "seq_len");
-  EXPECT_EQ(Nearest("learning_rate_decay", keys), std::nullopt);
-  EXPECT_EQ(Nearest("", {}), std::nullopt);
-}
-
 }  // namespace
 }  // namespace weft

@@ -1,0 +1,18 @@
+#include "plan/nearest.h"
+
+#include <gtest/gtest.h>
+
+namespace weft {
+namespace {
+
+TEST(Nearest, FindsWhatWasMeantAndNothingElse) {
+  const std::vector<std::string> keys = {"gradient_clipping", "seq_len", "steps", "seed"};
+  EXPECT_EQ(Nearest("gradient_clipp1ng", keys), "gradient_clipping");
+  EXPECT_EQ(Nearest("step", keys), "steps");
+  EXPECT_EQ(Nearest("seqlen", keys), "seq_len");
+  EXPECT_EQ(Nearest("learning_rate_decay", keys), std::nullopt);
+  EXPECT_EQ(Nearest("", {}), std::nullopt);
+}
+
+}  // namespace
+}  // namespace weft
