@@ -59,6 +59,7 @@ constexpr JobKey kJobKeys[] = {
     {"optimizer.betas", "optimizer.params.betas"},
     {"optimizer.eps", "optimizer.params.eps"},
     {"optimizer.weight_decay", "optimizer.params.weight_decay"},
+    {"optimizer.param_groups", ""},
     {"lr_scheduler.type", "lr_scheduler_type lr_decay_style decay_type"},
     {"lr_scheduler.warmup_steps", "lr_warmup_steps warmup_iters"},
     {"lr_scheduler.decay_steps", ""},

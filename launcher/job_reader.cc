@@ -313,6 +313,7 @@ class JobReader {
     values_.Read("optimizer.lr", &optimizer.lr);
     values_.Read("optimizer.eps", &optimizer.eps);
     values_.Read("optimizer.weight_decay", &optimizer.weight_decay);
+    ReadParamGroups();
     if (const YamlNode* betas = values_.Node("optimizer.betas")) {
       const bool two = betas->is_list() && betas->items.size() == 2 &&
                        betas->items[0].is_scalar() && betas->items[1].is_scalar();
@@ -331,6 +332,34 @@ class JobReader {
     values_.Read("lr_scheduler.warmup_steps", &job_.lr_scheduler.warmup_steps);
     values_.Read("lr_scheduler.decay_steps", &job_.lr_scheduler.decay_steps);
     values_.Read("lr_scheduler.min_lr", &job_.lr_scheduler.min_lr);
+  }
+
+  // A list of {params: [patterns], weight_decay: number}.
+  void ReadParamGroups() {
+    constexpr absl::string_view kKey = "optimizer.param_groups";
+    constexpr absl::string_view kForm =
+        "expected a list of groups: [{params: [\"*.bias\"], weight_decay: 0}]";
+    const YamlNode* list = values_.Node(kKey);
+    if (list == nullptr) return;
+    if (!list->is_list()) {
+      values_.Wrong(kKey, absl::StrCat("found ", list->Found(), "; ", kForm));
+      return;
+    }
+    for (const YamlNode& item : list->items) {
+      const YamlNode* params = item.Find("params");
+      const YamlNode* decay = item.Find("weight_decay");
+      const std::optional<double> number =
+          decay != nullptr && decay->is_scalar() ? ParseNumber(decay->scalar) : std::nullopt;
+      if (item.entries.size() != 2 || params == nullptr || !params->is_list() || !number) {
+        issues_->Add(item.place, std::string(kKey),
+                     absl::StrCat("found ", item.Found(), "; ", kForm));
+        continue;
+      }
+      ParamGroup group;
+      group.weight_decay = *number;
+      for (const YamlNode& pattern : params->items) group.params.push_back(pattern.scalar);
+      job_.optimizer.param_groups.push_back(std::move(group));
+    }
   }
 
   void ReadRunning() {

@@ -54,6 +54,18 @@ std::string SourcesText(const std::vector<DataSource>& sources) {
   return text;
 }
 
+std::string ParamGroupsText(const std::vector<ParamGroup>& groups) {
+  if (groups.empty()) return "null";
+  std::string text;
+  for (const ParamGroup& group : groups) {
+    std::vector<std::string> params;
+    for (const std::string& pattern : group.params) params.push_back(YamlText(pattern));
+    absl::StrAppend(&text, "\n    - {params: ", ListText(params),
+                    ", weight_decay: ", NumberText(group.weight_decay), "}");
+  }
+  return text;
+}
+
 using KeyValues = std::vector<std::pair<std::string, std::string>>;
 
 KeyValues ModelValues(const ModelShape& model) {
@@ -174,6 +186,7 @@ KeyValues SpecValues(const JobSpec& job) {
        absl::StrCat("[", NumberText(optimizer.beta1), ", ", NumberText(optimizer.beta2), "]")},
       {"optimizer.eps", NumberText(optimizer.eps)},
       {"optimizer.weight_decay", NumberText(optimizer.weight_decay)},
+      {"optimizer.param_groups", ParamGroupsText(optimizer.param_groups)},
       {"lr_scheduler.type", absl::StrCat(LrScheduleName(job.lr_scheduler.type))},
       {"lr_scheduler.warmup_steps", absl::StrCat(job.lr_scheduler.warmup_steps)},
       {"lr_scheduler.decay_steps", absl::StrCat(job.lr_scheduler.decay_steps)},

@@ -353,7 +353,12 @@ std::vector<SpecIssue> Validate(const JobSpec& job) {
   CheckFp16(job.fp16, issues);
   CheckOptimizer(job.optimizer, issues);
   CheckLrScheduler(job, issues);
-  if (model_issues.empty()) CheckBatch(job, issues);
+  if (model_issues.empty()) {
+    for (SpecIssue& issue : ParamGroupIssues(job.model, job.optimizer.param_groups)) {
+      issues.push_back(std::move(issue));
+    }
+    CheckBatch(job, issues);
+  }
   if (model_issues.empty() && cluster_issues.empty()) CheckParallelism(job, issues);
   if (cluster_issues.empty()) CheckNumbers(job, issues);
   if (model_issues.empty()) CheckLora(job, issues);

@@ -17,6 +17,7 @@
 #include "plan/memory.h"
 #include "plan/model.h"
 #include "plan/optimizer.h"
+#include "plan/param_groups.h"
 #include "plan/precision.h"
 #include "plan/spec_issue.h"
 
@@ -77,7 +78,8 @@ struct OptimizerSpec {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
-  double weight_decay = 0.1;  // on matrices only
+  double weight_decay = 0.1;                  // of matrices that no group names
+  std::vector<ParamGroup> param_groups = {};  // the first that names a tensor counts
   friend bool operator==(const OptimizerSpec&, const OptimizerSpec&) = default;
 };
 

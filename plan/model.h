@@ -77,7 +77,7 @@ struct TensorSpec {
   bool is_norm = false;    // applied to residuals, of which a tp rank may hold some tokens only
 
   int64_t elements() const;
-  bool is_matrix() const { return dims.size() == 2; }  // weight decay applies to matrices only
+  bool is_matrix() const { return dims.size() == 2; }
 };
 
 // How Hugging Face's config.json of a family spells each field, for messages. `num_kv_heads` and

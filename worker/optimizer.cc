@@ -22,7 +22,8 @@ double ClipFactor(double gradient_norm, double clip) {
 void UpdateParameters(const OptimizerSpec& optimizer, double lr, double gradient_scale,
                       int64_t step, absl::Span<const OwnPiece> own, Device& device) {
   for (const OwnPiece& piece : own) {
-    const double decay = piece.shard.tensor.is_matrix() ? optimizer.weight_decay : 0;
+    const double decay =
+        WeightDecayOf(piece.shard.tensor, optimizer.param_groups, optimizer.weight_decay);
     if (optimizer.name == OptimizerKind::kSgd) {
       device.Sgd(lr, decay, gradient_scale, piece.gradient, piece.master);
     } else if (optimizer.name == OptimizerKind::kLion) {

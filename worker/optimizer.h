@@ -1,5 +1,5 @@
 // The update of what a rank owns, and what precedes it: the global gradient norm and the clipping
-// factor. Weight decay applies to matrices only. Used by the trainer's thread.
+// factor. Used by the trainer's thread.
 #pragma once
 #include <cstdint>
 

@@ -36,6 +36,8 @@ TEST_F(ResolvedYaml, ReadsBackAsTheSameJobAndRecord) {
       {"optimizer.lr=0.1234567890123456789", "training.seed=9007199254740993",
        "cluster.env={A: \"x: \\\"y\\\" # z\", B: \"12\"}", "checkpoint.interval=7",
        "validation.interval=5", "validation.steps=2", "data.split=0.25"},
+      {"optimizer.param_groups=[{params: [\"*.bias\", embed.tokens.weight], weight_decay: 0.5}, "
+       "{params: [\"*.norm?.weight\", \"*weight\"], weight_decay: 0}]"},
       {"optimizer.name=sgd", "lr_scheduler.type=constant", "parallelism.pp_schedule=gpipe",
        "checkpoint.resume=none", "cluster.threads_per_worker=2", "job.output_dir=/tmp/a b"},
       {"data.bos_token_id=2", "data.eos_token_id=10", "data.reset_attention_mask=true",

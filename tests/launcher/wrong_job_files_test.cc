@@ -177,6 +177,15 @@ std::vector<WrongFile> BrokenRules() {
        "execution; give a number"},
       {"sequence_too_long", JobWith("seq_len: 32", "seq_len: 128"),
        "job.yaml:13: training.seq_len: 128 is more than model.n_positions 64; use at most 64"},
+      {"param_group",
+       JobWith("lr: 1.0e-3", "param_groups: [{params: [\"*.biass\"], weight_decay: 0}]"),
+       "job.yaml:16: optimizer.param_groups: \"*.biass\" is the name of no tensor of the model; "
+       "did "
+       "you mean *.bias?"},
+      {"param_group_of_other_keys",
+       JobWith("lr: 1.0e-3", "param_groups: [{params: [\"*\"], lr: 0}]"),
+       "job.yaml:16: optimizer.param_groups: found a map; expected a list of groups: [{params: "
+       "[\"*.bias\"], weight_decay: 0}]"},
       {"learning_rate", JobWith("lr: 1.0e-3", "lr: -1"),
        "job.yaml:16: optimizer.lr: -1 is not a positive number; use e.g. 0.0003"},
   };

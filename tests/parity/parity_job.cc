@@ -125,6 +125,14 @@ Layout ReadLayout(const Json& json, const JobSpec& job) {
   return layout;
 }
 
+Json ParamGroupsJson(const OptimizerSpec& optimizer) {
+  Json groups = Json::array();
+  for (const ParamGroup& group : optimizer.param_groups) {
+    groups.push_back({{"params", group.params}, {"weight_decay", group.weight_decay}});
+  }
+  return groups;
+}
+
 }  // namespace
 
 std::string ParityJobText(const ParityJob& parity) {
@@ -167,7 +175,8 @@ std::string ParityJobText(const ParityJob& parity) {
         {"beta1", job.optimizer.beta1},
         {"beta2", job.optimizer.beta2},
         {"eps", job.optimizer.eps},
-        {"weight_decay", job.optimizer.weight_decay}}},
+        {"weight_decay", job.optimizer.weight_decay},
+        {"param_groups", ParamGroupsJson(job.optimizer)}}},
       {"lr_scheduler",
        {{"type", LrScheduleName(job.lr_scheduler.type).data()},
         {"warmup_steps", job.lr_scheduler.warmup_steps},
@@ -230,6 +239,9 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
                    .beta2 = optimizer.at("beta2"),
                    .eps = optimizer.at("eps"),
                    .weight_decay = optimizer.at("weight_decay")};
+  for (const Json& group : optimizer.at("param_groups")) {
+    job.optimizer.param_groups.push_back({group.at("params"), group.at("weight_decay")});
+  }
   const Json& scheduler = json.at("lr_scheduler");
   job.lr_scheduler = {.type = *ParseLrSchedule(scheduler.at("type").get<std::string>()),
                       .warmup_steps = scheduler.at("warmup_steps"),

@@ -15,7 +15,7 @@ JobSpec TenSteps() {
   return job;
 }
 
-// The four jobs between them take every branch of optimizer and schedule.
+// The jobs between them take every branch of optimizer and schedule.
 std::vector<WitnessCase> Cases() {
   JobSpec linear = TenSteps();
   linear.lr_scheduler = {.type = LrSchedule::kLinear, .warmup_steps = 3, .decay_steps = 8};
@@ -27,7 +27,10 @@ std::vector<WitnessCase> Cases() {
   sgd.lr_scheduler = {.type = LrSchedule::kConstant};
   JobSpec lion = TenSteps();
   lion.optimizer = {.name = OptimizerKind::kLion, .lr = 1e-4, .beta2 = 0.99};
-  return {{"cosine", TenSteps()}, {"linear", linear}, {"sgd", sgd}, {"lion", lion}};
+  JobSpec groups = TenSteps();  // of decays that a mistake in them would show
+  groups.optimizer.param_groups = {{{"*.bias", "blocks.1.*"}, 20}, {{"*.weight"}, 0.5}};
+  return {
+      {"cosine", TenSteps()}, {"linear", linear}, {"sgd", sgd}, {"lion", lion}, {"groups", groups}};
 }
 
 TEST(Witness, PassesItsOwnExamination) {

@@ -17,6 +17,7 @@ Written from the papers and from the definitions in our headers, never from our 
 
 Needs only NumPy and xxhash (Debian: python3-numpy, python3-xxhash).
 """
+import fnmatch
 import json
 import math
 import sys
@@ -283,10 +284,17 @@ def learning_rate(job, step):
     return least + (lr - least) * (1 + math.cos(math.pi * t)) / 2
 
 
+def weight_decay(name, weight, optimizer):
+    for group in optimizer["param_groups"]:
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in group["params"]):
+            return group["weight_decay"]
+    return optimizer["weight_decay"] if weight.ndim == 2 else 0.0
+
+
 def update(weights, grads, moments, lr, scale, step, optimizer):
     for name, weight in weights.items():
         grad = scale * grads[name]
-        decay = optimizer["weight_decay"] if weight.ndim == 2 else 0.0
+        decay = weight_decay(name, weight, optimizer)
         if optimizer["name"] == "sgd":
             weights[name] = weight - lr * (grad + decay * weight)
             continue

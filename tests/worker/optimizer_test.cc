@@ -1,0 +1,88 @@
+// Every optimizer trains the same model however its states are cut: in exactly the planned memory,
+// and from a checkpoint of any layout as from its own.
+#include "worker/optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/rank_threads.h"
+
+namespace weft {
+namespace {
+
+constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
+
+struct OptimizerCase {
+  const char* name;
+  OptimizerSpec optimizer;
+};
+
+void PrintTo(const OptimizerCase& c, std::ostream* out) {
+  *out << c.name;
+}
+
+// What each keeps or does that the others do not.
+std::vector<OptimizerCase> Cases() {
+  OptimizerSpec groups = {.lr = 1e-3, .weight_decay = 0.1};
+  groups.param_groups = {{{"*.bias", "blocks.1.*"}, 20}, {{"*.weight"}, 0.5}};
+  return {{"param_groups", groups}};
+}
+
+class AnyOptimizer : public testing::TestWithParam<OptimizerCase> {
+ protected:
+  // A global batch that 2, 3 and 4 data ranks divide; sizes that 3 does not.
+  AnyOptimizer() {
+    job_.optimizer = GetParam().optimizer;
+    job_.training.global_batch_size = 12;
+    job_.checkpoint.interval = 10;
+    Layout zero1 = MakeLayout(2, 2, 2, k1f1b, 2, job_);
+    zero1.zero_stage = 1;
+    Layout zero2 = MakeLayout(3, 1, 1, k1f1b, 2, job_);
+    zero2.zero_stage = 2;
+    Layout zero3 = MakeLayout(4, 1, 1, k1f1b, 1, job_);
+    zero3.zero_stage = 3;
+    zero3.zero_group = 2;
+    layouts_ = {MakeLayout(1, 1, 1, k1f1b, 4, job_), MakeLayout(1, 4, 1, k1f1b, 4, job_), zero1,
+                zero2, zero3};
+  }
+
+  const TestFolder folder_;
+  JobSpec job_ = SmallJob(folder_.path());
+  std::vector<Layout> layouts_;  // the first is a single rank's
+};
+
+TEST_P(AnyOptimizer, TrainsAndContinuesTheSameModelUnderAnyLayout) {
+  std::vector<TrainingOutcome> wholes;
+  std::vector<std::string> folders;
+  for (const Layout& layout : layouts_) {
+    SCOPED_TRACE(LayoutText(layout));
+    folders.push_back(folder_.Make(LayoutText(layout)));
+    wholes.push_back(TrainWith(job_, layout, folders.back()));
+    ASSERT_EQ(wholes.back().status(), absl::OkStatus());
+    EXPECT_EQ(wholes.back().allocated_bytes, wholes.back().planned_bytes);
+    EXPECT_LT(RelativeDifference(wholes.back().losses(), wholes.front().losses()), 1e-6);
+  }
+  ASSERT_LT(wholes.front().losses().back(), wholes.front().losses().front() - 0.5)
+      << "the test would prove little";
+  for (size_t to = 0; to < layouts_.size(); ++to) {
+    for (const size_t from : {to, (to + 1) % layouts_.size()}) {
+      SCOPED_TRACE(LayoutText(layouts_[from]) + " -> " + LayoutText(layouts_[to]));
+      const TrainingOutcome resumed = TrainWith(job_, layouts_[to], folder_.Make("resumed"),
+                                                folders[from] + "/checkpoint/step-10");
+      ASSERT_EQ(resumed.status(), absl::OkStatus());
+      const std::vector<double> losses = wholes[from].losses();
+      EXPECT_LT(RelativeDifference(resumed.losses(), {losses.begin() + 10, losses.end()}), 1e-6);
+      if (from != to) continue;
+      const std::vector<std::string> bits = Bits(wholes[to].reports.front());
+      EXPECT_EQ(Bits(resumed.reports.front()),
+                std::vector<std::string>(bits.begin() + 10, bits.end()));
+      EXPECT_EQ(resumed.weights, wholes[to].weights);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizer, AnyOptimizer, testing::ValuesIn(Cases()),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+}  // namespace
+}  // namespace weft
