@@ -313,6 +313,9 @@ class JobReader {
     values_.Read("optimizer.lr", &optimizer.lr);
     values_.Read("optimizer.eps", &optimizer.eps);
     values_.Read("optimizer.weight_decay", &optimizer.weight_decay);
+    values_.Read("optimizer.momentum", &optimizer.momentum);
+    values_.Read("optimizer.dampening", &optimizer.dampening);
+    optimizer.nesterov = values_.Flag("optimizer.nesterov").value_or(false);
     ReadParamGroups();
     if (const YamlNode* betas = values_.Node("optimizer.betas")) {
       const bool two = betas->is_list() && betas->items.size() == 2 &&

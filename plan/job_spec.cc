@@ -139,6 +139,29 @@ void CheckFp16(const Fp16Spec& fp16, Issues& issues) {
   }
 }
 
+void CheckMomentum(const OptimizerSpec& optimizer, Issues& issues) {
+  const std::pair<absl::string_view, double> shares[] = {
+      {"optimizer.momentum", optimizer.momentum}, {"optimizer.dampening", optimizer.dampening}};
+  for (const auto& [key, value] : shares) {
+    if (value >= 0 && value < 1) continue;
+    Add(issues, key, absl::StrCat(value, " is out of range; use 0 (off) or more and less than 1"));
+  }
+  if (optimizer.momentum != 0 && optimizer.name != OptimizerKind::kSgd) {
+    Add(issues, "optimizer.momentum",
+        absl::StrCat(optimizer.momentum, " with optimizer.name ", OptimizerName(optimizer.name),
+                     ", which has none of that kind; use 0, or optimizer.name sgd"));
+  }
+  if (optimizer.dampening != 0 && optimizer.momentum == 0) {
+    Add(issues, "optimizer.dampening",
+        absl::StrCat(optimizer.dampening, " without optimizer.momentum; use 0"));
+  }
+  if (optimizer.nesterov && (optimizer.momentum == 0 || optimizer.dampening != 0)) {
+    Add(issues, "optimizer.nesterov",
+        absl::StrCat("true with optimizer.momentum ", optimizer.momentum, " and dampening ",
+                     optimizer.dampening, "; it needs a momentum and no dampening"));
+  }
+}
+
 void CheckOptimizer(const OptimizerSpec& optimizer, Issues& issues) {
   if (!std::isfinite(optimizer.lr) || optimizer.lr <= 0) {
     Add(issues, "optimizer.lr",
@@ -157,6 +180,7 @@ void CheckOptimizer(const OptimizerSpec& optimizer, Issues& issues) {
         absl::StrCat(optimizer.eps, " is not a positive number; use e.g. 1e-08"));
   }
   CheckNotNegative(issues, "optimizer.weight_decay", optimizer.weight_decay);
+  CheckMomentum(optimizer, issues);
 }
 
 void CheckLrScheduler(const JobSpec& job, Issues& issues) {

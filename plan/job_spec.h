@@ -80,6 +80,15 @@ struct OptimizerSpec {
   double eps = 1e-8;
   double weight_decay = 0.1;                  // of matrices that no group names
   std::vector<ParamGroup> param_groups = {};  // the first that names a tensor counts
+  // Of sgd alone; definitions are PyTorch's (Device::SgdMomentum).
+  double momentum = 0;
+  double dampening = 0;
+  bool nesterov = false;
+
+  OptimizerStates states() const {
+    return name == OptimizerKind::kSgd && momentum > 0 ? OptimizerStates::kMomentum
+                                                       : StatesOf(name);
+  }
   friend bool operator==(const OptimizerSpec&, const OptimizerSpec&) = default;
 };
 
@@ -177,7 +186,7 @@ struct JobSpec {
   BatchShape batch() const {
     return {training.global_batch_size, training.seq_len, data.reset_attention_mask};
   }
-  Numerics numerics() const { return {training.mixed_precision, StatesOf(optimizer.name)}; }
+  Numerics numerics() const { return {training.mixed_precision, optimizer.states()}; }
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
 

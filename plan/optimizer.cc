@@ -22,10 +22,13 @@ OptimizerStates StatesOf(OptimizerKind kind) {
 }
 
 absl::Span<const absl::string_view> StateNames(OptimizerStates states) {
+  static constexpr absl::string_view kMomentum[] = {"momentum"};
   static constexpr absl::string_view kMoments[] = {"exp_avg", "exp_avg_sq"};
   switch (states) {
     case OptimizerStates::kNone:
       return {};
+    case OptimizerStates::kMomentum:
+      return kMomentum;
     case OptimizerStates::kOneMoment:
       return absl::MakeConstSpan(kMoments).first(1);
     case OptimizerStates::kTwoMoments:

@@ -11,9 +11,17 @@ namespace weft {
 // (arXiv:2302.06675). kAdafactor: moments of rows and columns (arXiv:1804.04235).
 enum class OptimizerKind { kAdamw, kSgd, kAdamw8bit, kLion, kAdafactor };
 
-// What the optimizer keeps per trained parameter beside the weight.
-enum class OptimizerStates { kNone, kOneMoment, kTwoMoments, kTwoMoments8Bit, kFactored };
-OptimizerStates StatesOf(OptimizerKind kind);
+// What the optimizer keeps per trained parameter beside the weight. kMomentum: SGD's sum of
+// gradients. kOneMoment: their average.
+enum class OptimizerStates {
+  kNone,
+  kMomentum,
+  kOneMoment,
+  kTwoMoments,
+  kTwoMoments8Bit,
+  kFactored,
+};
+OptimizerStates StatesOf(OptimizerKind kind);  // sgd: without momentum
 
 // The buffers of optimizer state that the engine keeps of each parameter, in order; a checkpoint
 // names them "optimizer.<name>.<tensor>". REQUIRES: moments are kept whole.

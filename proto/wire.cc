@@ -173,6 +173,9 @@ void Fill(const OptimizerSpec& optimizer, proto::OptimizerSpec& message) {
   message.set_beta2(optimizer.beta2);
   message.set_eps(optimizer.eps);
   message.set_weight_decay(optimizer.weight_decay);
+  message.set_momentum(optimizer.momentum);
+  message.set_dampening(optimizer.dampening);
+  message.set_nesterov(optimizer.nesterov);
   for (const ParamGroup& group : optimizer.param_groups) {
     proto::ParamGroup& out = *message.add_param_groups();
     for (const std::string& pattern : group.params) out.add_params(pattern);
@@ -187,6 +190,9 @@ absl::Status Read(const proto::OptimizerSpec& message, OptimizerSpec& optimizer)
   optimizer.beta2 = message.beta2();
   optimizer.eps = message.eps();
   optimizer.weight_decay = message.weight_decay();
+  optimizer.momentum = message.momentum();
+  optimizer.dampening = message.dampening();
+  optimizer.nesterov = message.nesterov();
   for (const proto::ParamGroup& group : message.param_groups()) {
     optimizer.param_groups.push_back(
         {{group.params().begin(), group.params().end()}, group.weight_decay()});

@@ -24,7 +24,16 @@ void UpdateParameters(const OptimizerSpec& optimizer, double lr, double gradient
   for (const OwnPiece& piece : own) {
     const double decay =
         WeightDecayOf(piece.shard.tensor, optimizer.param_groups, optimizer.weight_decay);
-    if (optimizer.name == OptimizerKind::kSgd) {
+    if (optimizer.states() == OptimizerStates::kMomentum) {
+      device.SgdMomentum({.lr = lr,
+                          .momentum = optimizer.momentum,
+                          .dampening = optimizer.dampening,
+                          .nesterov = optimizer.nesterov,
+                          .weight_decay = decay,
+                          .gradient_scale = gradient_scale,
+                          .first = step == 1},
+                         piece.gradient, piece.master, piece.states.front().values);
+    } else if (optimizer.name == OptimizerKind::kSgd) {
       device.Sgd(lr, decay, gradient_scale, piece.gradient, piece.master);
     } else if (optimizer.name == OptimizerKind::kLion) {
       device.Lion({.lr = lr,

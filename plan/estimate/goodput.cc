@@ -16,6 +16,7 @@ double MomentBytes(OptimizerStates states) {
     case OptimizerStates::kNone:
     case OptimizerStates::kFactored:
       return 0;
+    case OptimizerStates::kMomentum:
     case OptimizerStates::kOneMoment:
       return 4;
     case OptimizerStates::kTwoMoments:

@@ -95,6 +95,7 @@ double MomentBytes(OptimizerStates optimizer, double trained, double rows_and_co
   switch (optimizer) {
     case OptimizerStates::kNone:
       return 0;
+    case OptimizerStates::kMomentum:
     case OptimizerStates::kOneMoment:
       return 4 * trained;
     case OptimizerStates::kTwoMoments:

@@ -28,6 +28,7 @@ double UpdateBytes(const Question& question) {
   switch (question.optimizer) {
     case OptimizerStates::kNone:
       return std::max(4.0, two_moments - 16);
+    case OptimizerStates::kMomentum:
     case OptimizerStates::kOneMoment:
       return std::max(4.0, two_moments - 8);
     case OptimizerStates::kTwoMoments:

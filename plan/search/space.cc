@@ -100,7 +100,7 @@ Question QuestionOf(const JobSpec& job) {
                     .cluster = job.cluster,
                     .batch = job.batch(),
                     .precision = job.training.mixed_precision,
-                    .optimizer = StatesOf(job.optimizer.name),
+                    .optimizer = job.optimizer.states(),
                     .engine = WeftProfile(),
                     .adapters = std::nullopt};
   if (job.lora) {

@@ -38,6 +38,8 @@ TEST_F(ResolvedYaml, ReadsBackAsTheSameJobAndRecord) {
        "validation.interval=5", "validation.steps=2", "data.split=0.25"},
       {"optimizer.param_groups=[{params: [\"*.bias\", embed.tokens.weight], weight_decay: 0.5}, "
        "{params: [\"*.norm?.weight\", \"*weight\"], weight_decay: 0}]"},
+      {"optimizer.name=sgd", "optimizer.momentum=0.9", "optimizer.dampening=0.1"},
+      {"optimizer.name=sgd", "optimizer.momentum=0.9", "optimizer.nesterov=true"},
       {"optimizer.name=sgd", "lr_scheduler.type=constant", "parallelism.pp_schedule=gpipe",
        "checkpoint.resume=none", "cluster.threads_per_worker=2", "job.output_dir=/tmp/a b"},
       {"data.bos_token_id=2", "data.eos_token_id=10", "data.reset_attention_mask=true",

@@ -176,6 +176,9 @@ std::string ParityJobText(const ParityJob& parity) {
         {"beta2", job.optimizer.beta2},
         {"eps", job.optimizer.eps},
         {"weight_decay", job.optimizer.weight_decay},
+        {"momentum", job.optimizer.momentum},
+        {"dampening", job.optimizer.dampening},
+        {"nesterov", job.optimizer.nesterov},
         {"param_groups", ParamGroupsJson(job.optimizer)}}},
       {"lr_scheduler",
        {{"type", LrScheduleName(job.lr_scheduler.type).data()},
@@ -239,6 +242,9 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
                    .beta2 = optimizer.at("beta2"),
                    .eps = optimizer.at("eps"),
                    .weight_decay = optimizer.at("weight_decay")};
+  job.optimizer.momentum = optimizer.at("momentum");
+  job.optimizer.dampening = optimizer.at("dampening");
+  job.optimizer.nesterov = optimizer.at("nesterov");
   for (const Json& group : optimizer.at("param_groups")) {
     job.optimizer.param_groups.push_back({group.at("params"), group.at("weight_decay")});
   }

@@ -27,10 +27,16 @@ std::vector<WitnessCase> Cases() {
   sgd.lr_scheduler = {.type = LrSchedule::kConstant};
   JobSpec lion = TenSteps();
   lion.optimizer = {.name = OptimizerKind::kLion, .lr = 1e-4, .beta2 = 0.99};
+  JobSpec dampened = sgd;
+  dampened.optimizer.lr = 0.01;
+  dampened.optimizer.momentum = 0.9;
+  JobSpec nesterov = dampened;
+  dampened.optimizer.dampening = 0.3;
+  nesterov.optimizer.nesterov = true;
   JobSpec groups = TenSteps();  // of decays that a mistake in them would show
   groups.optimizer.param_groups = {{{"*.bias", "blocks.1.*"}, 20}, {{"*.weight"}, 0.5}};
-  return {
-      {"cosine", TenSteps()}, {"linear", linear}, {"sgd", sgd}, {"lion", lion}, {"groups", groups}};
+  return {{"cosine", TenSteps()}, {"linear", linear}, {"sgd", sgd},      {"dampened", dampened},
+          {"nesterov", nesterov}, {"lion", lion},     {"groups", groups}};
 }
 
 TEST(Witness, PassesItsOwnExamination) {

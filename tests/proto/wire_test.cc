@@ -52,8 +52,16 @@ JobSpec FullJob() {
   job.data = {{{"/a.txt"}, {"/b.txt"}}, {{"/v.txt"}}, 0.1, TokenFormat::kNanogpt, 5, 6, true, true};
   job.training = {32, 8, 2, 4, 20, 0.5, 7, Precision::kBf16, 3, 16};
   job.fp16 = {512, 12, 200, 3, 4};
-  job.optimizer = {
-      OptimizerKind::kSgd, 1e-3, 0.8, 0.99, 1e-9, 0.2, {{{"*.bias", "head.weight"}, 0.3}}};
+  job.optimizer = {OptimizerKind::kSgd,
+                   1e-3,
+                   0.8,
+                   0.99,
+                   1e-9,
+                   0.2,
+                   {{{"*.bias", "head.weight"}, 0.3}},
+                   0.9,
+                   0.4,
+                   true};
   job.lr_scheduler = {LrSchedule::kLinear, 5, 10, 1e-5};
   job.parallelism = {2, 3, 4, 5, 6, 1, 2, true, ScheduleKind::kGpipe, 7, {{1, 2}}};
   job.activation_checkpointing = {Recompute::kFull, {Recompute::kNone, Recompute::kSelective}};

@@ -295,8 +295,15 @@ def update(weights, grads, moments, lr, scale, step, optimizer):
     for name, weight in weights.items():
         grad = scale * grads[name]
         decay = weight_decay(name, weight, optimizer)
-        if optimizer["name"] == "sgd":
-            weights[name] = weight - lr * (grad + decay * weight)
+        if optimizer["name"] == "sgd":  # as torch.optim.SGD
+            grad = grad + decay * weight
+            if optimizer["momentum"] > 0:
+                mu = optimizer["momentum"]
+                m = (grad if step == 1 else
+                     mu * moments[name] + (1 - optimizer["dampening"]) * grad)
+                moments[name] = m
+                grad = grad + mu * m if optimizer["nesterov"] else m
+            weights[name] = weight - lr * grad
             continue
         b1, b2 = optimizer["beta1"], optimizer["beta2"]
         if optimizer["name"] == "lion":  # arXiv:2302.06675, program 1

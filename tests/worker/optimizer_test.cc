@@ -25,7 +25,12 @@ void PrintTo(const OptimizerCase& c, std::ostream* out) {
 std::vector<OptimizerCase> Cases() {
   OptimizerSpec groups = {.lr = 1e-3, .weight_decay = 0.1};
   groups.param_groups = {{{"*.bias", "blocks.1.*"}, 20}, {{"*.weight"}, 0.5}};
-  return {{"param_groups", groups}};
+  OptimizerSpec sgd = {.name = OptimizerKind::kSgd, .lr = 0.02, .weight_decay = 0.01};
+  sgd.momentum = 0.9;
+  OptimizerSpec dampened = sgd;
+  dampened.dampening = 0.2;
+  sgd.nesterov = true;
+  return {{"param_groups", groups}, {"nesterov", sgd}, {"dampened", dampened}};
 }
 
 class AnyOptimizer : public testing::TestWithParam<OptimizerCase> {

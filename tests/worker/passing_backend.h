@@ -87,6 +87,10 @@ class PassingDevice : public Device {
            View param) override {
     inner_.Sgd(lr, weight_decay, gradient_scale, gradient, param);
   }
+  void SgdMomentum(const MomentumParameters& sgd, View gradient, View param,
+                   View momentum) override {
+    inner_.SgdMomentum(sgd, gradient, param, momentum);
+  }
 
  protected:
   Device& inner_;

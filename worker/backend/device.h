@@ -104,6 +104,18 @@ struct LionParameters {
   double gradient_scale = 1;  // from clipping, applied to the gradient first
 };
 
+// SGD with momentum, as PyTorch defines it (torch.optim.SGD; Sutskever et al., ICML 2013): decay is
+// part of the gradient; the first update takes it as the momentum, without dampening.
+struct MomentumParameters {
+  double lr = 0;
+  double momentum = 0;
+  double dampening = 0;
+  bool nesterov = false;
+  double weight_decay = 0;
+  double gradient_scale = 1;  // from clipping, applied to the gradient first
+  bool first = false;         // update of the run
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -205,6 +217,10 @@ class Device {
   // p -= lr * (gradient_scale * g + weight_decay * p)
   virtual void Sgd(double lr, double weight_decay, double gradient_scale, View gradient,
                    View param) = 0;
+  // g = gradient_scale * gradient + weight_decay * p; momentum = momentum' * momentum +
+  // (1 - dampening) * g, or g if first; p -= lr * (nesterov ? g + momentum' * momentum : momentum)
+  virtual void SgdMomentum(const MomentumParameters& sgd, View gradient, View param,
+                           View momentum) = 0;
 };
 
 }  // namespace weft

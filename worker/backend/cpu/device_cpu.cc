@@ -429,6 +429,18 @@ class CpuDevice final : public Device {
                 size);
     });
   }
+  void SgdMomentum(const MomentumParameters& sgd, View gradient, View param,
+                   View momentum) override {
+    const int64_t count = param.elements();
+    if (!Require(IsVector(param, count) && IsVector(gradient, count) && IsVector(momentum, count),
+                 "SgdMomentum", param)) {
+      return;
+    }
+    ForElements(param, [&](int64_t first, int64_t size) {
+      MomentumUpdate(sgd, Floats(gradient) + first, Floats(param) + first, Floats(momentum) + first,
+                     size);
+    });
+  }
 
  private:
   // Returns `fits`; if false, records the first failure.

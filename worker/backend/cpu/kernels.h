@@ -148,6 +148,8 @@ void AdamwUpdate(const AdamwParameters& adamw, const float* gradient, float* par
                  float* exp_avg_sq, int64_t count);
 void LionUpdate(const LionParameters& lion, const float* gradient, float* param, float* exp_avg,
                 int64_t count);
+void MomentumUpdate(const MomentumParameters& sgd, const float* gradient, float* param,
+                    float* momentum, int64_t count);
 void SgdUpdate(double lr, double weight_decay, double gradient_scale, const float* gradient,
                float* param, int64_t count);
 

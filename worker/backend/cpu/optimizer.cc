@@ -60,4 +60,23 @@ WEFT_CLONES void SgdUpdate(double lr, double weight_decay, double gradient_scale
   for (int64_t i = 0; i < count; ++i) param[i] -= step_size * gradient[i] + decay * param[i];
 }
 
+WEFT_CLONES void MomentumUpdate(const MomentumParameters& sgd, const float* gradient, float* param,
+                                float* momentum, int64_t count) {
+  const auto gradient_scale = static_cast<float>(sgd.gradient_scale);
+  const auto decay = static_cast<float>(sgd.weight_decay);
+  const auto lr = static_cast<float>(sgd.lr);
+  const auto kept = static_cast<float>(sgd.first ? 0.0 : sgd.momentum);
+  const auto added = static_cast<float>(sgd.first ? 1.0 : 1.0 - sgd.dampening);
+  // Of gradient and momentum in the update.
+  const float direct = sgd.nesterov ? 1.0F : 0.0F;
+  const float carried = sgd.nesterov ? static_cast<float>(sgd.momentum) : 1.0F;
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = gradient[i] * gradient_scale + decay * param[i];
+    const float m = kept * momentum[i] + added * g;
+    momentum[i] = m;
+    param[i] -= lr * (direct * g + carried * m);
+  }
+}
+
 }  // namespace weft

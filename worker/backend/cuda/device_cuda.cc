@@ -356,6 +356,15 @@ class CudaDevice final : public Device {
     }
     Check(QueueSgd(queue_, lr, weight_decay, gradient_scale, gradient, param), "Sgd");
   }
+  void SgdMomentum(const MomentumParameters& sgd, View gradient, View param,
+                   View momentum) override {
+    const int64_t count = param.elements();
+    if (!Require(IsF32(param, count) && IsF32(gradient, count) && IsF32(momentum, count),
+                 "SgdMomentum", param)) {
+      return;
+    }
+    Check(QueueSgdMomentum(queue_, sgd, gradient, param, momentum), "SgdMomentum");
+  }
 
  private:
   // Keeps the first failure until Synchronize().

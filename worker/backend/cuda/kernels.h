@@ -77,6 +77,8 @@ cudaError_t QueueLion(const Queue& queue, const LionParameters& lion, View gradi
                       View exp_avg);
 cudaError_t QueueSgd(const Queue& queue, double lr, double weight_decay, double gradient_scale,
                      View gradient, View param);
+cudaError_t QueueSgdMomentum(const Queue& queue, const MomentumParameters& sgd, View gradient,
+                             View param, View momentum);
 
 // attention.cu
 struct AttentionTensors {

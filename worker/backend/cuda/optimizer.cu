@@ -41,6 +41,17 @@ struct SgdUpdate {
   }
 };
 
+// gradient, param, momentum -> param, momentum
+struct MomentumUpdate {
+  float gradient_scale, decay, lr, kept, added, direct, carried;
+  __device__ void operator()(const float (&x)[3], float (&y)[2]) const {
+    const float g = x[0] * gradient_scale + decay * x[1];
+    const float m = kept * x[2] + added * g;
+    y[0] = x[1] - lr * (direct * g + carried * m);
+    y[1] = m;
+  }
+};
+
 float* Floats(View x) {
   return static_cast<float*>(x.data);
 }
@@ -90,6 +101,22 @@ cudaError_t QueueSgd(const Queue& queue, double lr, double weight_decay, double 
                             static_cast<float>(lr * weight_decay)};
   float* const p = Floats(param);
   return Map<float, 2, 1>(queue.stream, update, {{Floats(gradient), p}, {p}}, param.elements());
+}
+
+cudaError_t QueueSgdMomentum(const Queue& queue, const MomentumParameters& sgd, View gradient,
+                             View param, View momentum) {
+  const MomentumUpdate update = {
+      .gradient_scale = static_cast<float>(sgd.gradient_scale),
+      .decay = static_cast<float>(sgd.weight_decay),
+      .lr = static_cast<float>(sgd.lr),
+      .kept = static_cast<float>(sgd.first ? 0.0 : sgd.momentum),
+      .added = static_cast<float>(sgd.first ? 1.0 : 1.0 - sgd.dampening),
+      .direct = sgd.nesterov ? 1.0F : 0.0F,
+      .carried = sgd.nesterov ? static_cast<float>(sgd.momentum) : 1.0F};
+  float* const p = Floats(param);
+  float* const m = Floats(momentum);
+  return Map<float, 3, 2>(queue.stream, update, {{Floats(gradient), p, m}, {p, m}},
+                          param.elements());
 }
 
 }  // namespace weft
