@@ -54,7 +54,7 @@ Sharding ShardingOf(const Layout& layout) {
 }
 
 int64_t BucketUnit(OptimizerStates optimizer) {
-  return optimizer == OptimizerStates::kTwoMoments8Bit ? 256 : 16;
+  return optimizer == OptimizerStates::kTwoMoments8Bit ? kStateBlock : 16;
 }
 
 std::vector<Bucket> BucketsOf(const ModelShape& model, const Layout& layout, int rank,

@@ -403,8 +403,8 @@ std::vector<SpecIssue> RunIssues(const JobSpec& job) {
     refuse("training.mixed_precision", PrecisionName(precision), "bf16, fp16 or fp32");
   }
   const OptimizerKind optimizer = job.optimizer.name;
-  if (optimizer == OptimizerKind::kAdamw8bit || optimizer == OptimizerKind::kAdafactor) {
-    refuse("optimizer.name", OptimizerName(optimizer), "adamw, lion or sgd");
+  if (optimizer == OptimizerKind::kAdafactor) {
+    refuse("optimizer.name", OptimizerName(optimizer), "adamw, adamw_8bit, lion or sgd");
   }
   if (job.lora) {
     Add(issues, "lora.r",

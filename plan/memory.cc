@@ -82,7 +82,7 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
 }
 
 // "weights/<bucket>", "gradients/<bucket>", "master/<bucket>" (16-bit precisions),
-// "exp_avg/<bucket>", "exp_avg_sq/<bucket>". Each prefix is one run of neighbours, so that
+// "exp_avg/<bucket>" and so on (StateArrays). Each prefix is one run of neighbours, so that
 // gradients can be cleared in one call.
 void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
                     const Numerics& numerics, List& list) {
@@ -290,8 +290,9 @@ std::vector<StateBuffer> StateBuffersOf(int64_t elements, const Layout& layout,
   if (numerics.has_master_weights()) {
     buffers.push_back({MemoryKind::kMasterWeights, "master", part});
   }
-  for (const absl::string_view state : StateNames(numerics.optimizer)) {
-    buffers.push_back({MemoryKind::kOptimizer, state, part});
+  for (const StateArray& state : StateArrays(numerics.optimizer)) {
+    buffers.push_back({MemoryKind::kOptimizer, state.name, state.ElementsFor(part),
+                       state.is_codes() ? ElementType::kUint8 : ElementType::kFp32});
   }
   return buffers;
 }

@@ -21,9 +21,13 @@ OptimizerStates StatesOf(OptimizerKind kind) {
   return OptimizerStates::kTwoMoments;
 }
 
-absl::Span<const absl::string_view> StateNames(OptimizerStates states) {
-  static constexpr absl::string_view kMomentum[] = {"momentum"};
-  static constexpr absl::string_view kMoments[] = {"exp_avg", "exp_avg_sq"};
+absl::Span<const StateArray> StateArrays(OptimizerStates states) {
+  static constexpr StateArray kMomentum[] = {{"momentum"}};
+  static constexpr StateArray kMoments[] = {{"exp_avg"}, {"exp_avg_sq"}};
+  static constexpr StateArray kQuantised[] = {{"exp_avg", StateForm::kSignedCodes},
+                                              {"exp_avg_scales", StateForm::kScales},
+                                              {"exp_avg_sq", StateForm::kUnsignedCodes},
+                                              {"exp_avg_sq_scales", StateForm::kScales}};
   switch (states) {
     case OptimizerStates::kNone:
       return {};
@@ -34,6 +38,7 @@ absl::Span<const absl::string_view> StateNames(OptimizerStates states) {
     case OptimizerStates::kTwoMoments:
       return kMoments;
     case OptimizerStates::kTwoMoments8Bit:
+      return kQuantised;
     case OptimizerStates::kFactored:
       break;
   }

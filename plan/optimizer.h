@@ -1,6 +1,8 @@
 // Which optimizers there are, and what each keeps of a parameter beside its weight and gradient:
 // what memory, time, checkpoints and the worker agree on. Pure values.
 #pragma once
+#include <cstdint>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -23,9 +25,29 @@ enum class OptimizerStates {
 };
 OptimizerStates StatesOf(OptimizerKind kind);  // sgd: without momentum
 
-// The buffers of optimizer state that the engine keeps of each parameter, in order; a checkpoint
-// names them "optimizer.<name>.<tensor>". REQUIRES: moments are kept whole.
-absl::Span<const absl::string_view> StateNames(OptimizerStates states);
+// Elements of a block of 8-bit state, of one tensor as a rank holds it, whatever ZeRO cuts.
+inline constexpr int64_t kStateBlock = 256;
+
+// kSignedCodes, kUnsignedCodes: 8 bits per parameter; the array of scales, one per block, is next.
+enum class StateForm { kFp32, kSignedCodes, kUnsignedCodes, kScales };
+
+// One of the arrays of optimizer state that the engine keeps beside an array of parameters. A
+// checkpoint names it "optimizer.<name>.<tensor>", in fp32; codes and scales are one tensor there.
+struct StateArray {
+  absl::string_view name;
+  StateForm form = StateForm::kFp32;
+
+  bool is_codes() const {
+    return form == StateForm::kSignedCodes || form == StateForm::kUnsignedCodes;
+  }
+  int64_t parameters_per_element() const { return form == StateForm::kScales ? kStateBlock : 1; }
+  int64_t ElementsFor(int64_t parameters) const {
+    return (parameters + parameters_per_element() - 1) / parameters_per_element();
+  }
+};
+
+// In order. REQUIRES: not kFactored, which the engine does not keep yet.
+absl::Span<const StateArray> StateArrays(OptimizerStates states);
 
 absl::string_view OptimizerName(OptimizerKind kind);  // "adamw", "sgd", "adamw_8bit", ...
 absl::StatusOr<OptimizerKind> ParseOptimizer(absl::string_view name);

@@ -1,6 +1,7 @@
 #include "worker/checkpoint_io.h"
 
 #include <algorithm>
+#include <iterator>
 #include <list>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "plan/buckets.h"
 #include "plan/errors.h"
+#include "worker/backend/quantisation.h"
 #include "worker/groups.h"
 
 namespace weft {
@@ -30,19 +32,54 @@ std::string NumberText(double value) {
   return absl::SimpleAtod(text, &back) && back == value ? text : absl::StrFormat("%.17g", value);
 }
 
-struct NamedView {
+struct NamedTensor {
   std::string name;
-  View view;
+  View values;
+  View scales = {};  // of values that are codes
+  QuantisedSign sign = QuantisedSign::kAny;
 };
 
 // The weight and each optimizer state of `piece`, by the names that checkpoints use.
-std::vector<NamedView> TensorsOf(const OwnPiece& piece) {
+std::vector<NamedTensor> TensorsOf(const OwnPiece& piece) {
   const std::string& name = piece.shard.tensor.name;
-  std::vector<NamedView> tensors = {{name, piece.master}};
-  for (const auto& [state, values] : piece.states) {
-    tensors.push_back({absl::StrCat("optimizer.", state, ".", name), values});
+  std::vector<NamedTensor> tensors = {{.name = name, .values = piece.master}};
+  for (const auto& [array, values] : piece.states) {
+    if (array.form == StateForm::kScales) {
+      tensors.back().scales = values;
+      continue;
+    }
+    tensors.push_back({.name = absl::StrCat("optimizer.", array.name, ".", name),
+                       .values = values,
+                       .sign = array.form == StateForm::kUnsignedCodes ? QuantisedSign::kNone
+                                                                       : QuantisedSign::kAny});
   }
   return tensors;
+}
+
+// Files hold fp32 whatever the device does: codes are made wide, and quantised again to the same
+// bits (worker/backend/quantisation.h).
+void CopyToHost(const NamedTensor& tensor, absl::Span<float> values, Device& device) {
+  if (tensor.scales.data == nullptr) {
+    device.CopyOut(values.data(), tensor.values);
+    return;
+  }
+  std::vector<uint8_t> codes(values.size());
+  std::vector<float> scales(static_cast<size_t>(tensor.scales.elements()));
+  device.CopyOut(codes.data(), tensor.values);
+  device.CopyOut(scales.data(), tensor.scales);
+  Dequantise(tensor.sign, codes.data(), scales.data(), std::ssize(values), values.data());
+}
+
+void CopyToDevice(const NamedTensor& tensor, absl::Span<const float> values, Device& device) {
+  if (tensor.scales.data == nullptr) {
+    device.CopyIn(tensor.values, values.data());
+    return;
+  }
+  std::vector<uint8_t> codes(values.size());
+  std::vector<float> scales(static_cast<size_t>(tensor.scales.elements()));
+  Quantise(tensor.sign, values.data(), std::ssize(values), codes.data(), scales.data());
+  device.CopyIn(tensor.values, codes.data());
+  device.CopyIn(tensor.scales, scales.data());
 }
 
 // Which of `replicas` ranks writes each piece: the one with the least to write so far, the first
@@ -120,14 +157,15 @@ absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
   for (const OwnPiece& piece : parameters.own()) {
     const std::vector<TensorShard> boxes = BoxesOf(piece.shard, piece.range);
     values.resize(static_cast<size_t>(piece.range.size()));
-    for (const auto& [name, view] : TensorsOf(piece)) {
+    for (const NamedTensor& tensor : TensorsOf(piece)) {
       absl::Span<float> rest = absl::MakeSpan(values);
       for (const TensorShard& box : boxes) {
         const auto count = static_cast<size_t>(box.elements());
-        RETURN_IF_ERROR(reader.Read(name, box.tensor.dims, box.begin, box.end, rest.first(count)));
+        RETURN_IF_ERROR(
+            reader.Read(tensor.name, box.tensor.dims, box.begin, box.end, rest.first(count)));
         rest.remove_prefix(count);
       }
-      device.CopyIn(view, values.data());
+      CopyToDevice(tensor, values, device);
     }
     RoundWeight(piece, device);
   }
@@ -143,13 +181,13 @@ absl::StatusOr<ShardRecord> WriteOwnShard(const std::string& stage_folder, int r
   for (size_t i = 0; i < writers.size(); ++i) {
     const OwnPiece& piece = parameters.own()[i];
     if (!piece.shard.primary || writers[i] != replica.index) continue;
-    for (const auto& [name, view] : TensorsOf(piece)) {
-      std::vector<float>& values = host.emplace_back(static_cast<size_t>(view.elements()));
-      device.CopyOut(values.data(), view);
+    for (const NamedTensor& tensor : TensorsOf(piece)) {
+      std::vector<float>& values = host.emplace_back(static_cast<size_t>(piece.range.size()));
+      CopyToHost(tensor, absl::MakeSpan(values), device);
       absl::Span<const float> rest = values;
       for (const TensorShard& box : BoxesOf(piece.shard, piece.range)) {
         const auto count = static_cast<size_t>(box.elements());
-        boxes.push_back({.name = name,
+        boxes.push_back({.name = tensor.name,
                          .dims = box.tensor.dims,
                          .begin = box.begin,
                          .end = box.end,

@@ -5,6 +5,23 @@
 #include "plan/errors.h"
 
 namespace weft {
+namespace {
+
+static_assert(kStateBlock == kQuantisationBlock);
+
+void UpdateByAdamw(const AdamwParameters& adamw, const OwnPiece& piece, Device& device) {
+  const std::vector<OptimizerState>& states = piece.states;
+  if (states.front().array.is_codes()) {
+    CHECK(states.size() == 4);
+    device.QuantisedAdamw(adamw, piece.gradient, piece.master, {states[0].values, states[1].values},
+                          {states[2].values, states[3].values});
+    return;
+  }
+  CHECK(states.size() == 2);
+  device.Adamw(adamw, piece.gradient, piece.master, states[0].values, states[1].values);
+}
+
+}  // namespace
 
 double PrimaryGradientSquares(absl::Span<const OwnPiece> own, Device& device) {
   double sum = 0;
@@ -43,16 +60,14 @@ void UpdateParameters(const OptimizerSpec& optimizer, double lr, double gradient
                    .gradient_scale = gradient_scale},
                   piece.gradient, piece.master, piece.states.front().values);
     } else {
-      CHECK(optimizer.name == OptimizerKind::kAdamw);
-      CHECK(piece.states.size() == 2);
-      device.Adamw({.lr = lr,
-                    .beta1 = optimizer.beta1,
-                    .beta2 = optimizer.beta2,
-                    .eps = optimizer.eps,
-                    .weight_decay = decay,
-                    .gradient_scale = gradient_scale,
-                    .step = step},
-                   piece.gradient, piece.master, piece.states[0].values, piece.states[1].values);
+      const AdamwParameters adamw = {.lr = lr,
+                                     .beta1 = optimizer.beta1,
+                                     .beta2 = optimizer.beta2,
+                                     .eps = optimizer.eps,
+                                     .weight_decay = decay,
+                                     .gradient_scale = gradient_scale,
+                                     .step = step};
+      UpdateByAdamw(adamw, piece, device);
     }
     RoundWeight(piece, device);
   }

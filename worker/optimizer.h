@@ -18,7 +18,7 @@ double PrimaryGradientSquares(absl::Span<const OwnPiece> own, Device& device);
 // 0.
 double ClipFactor(double gradient_norm, double clip);
 
-// One step of AdamW, Lion or SGD on all of `own`. `step` counts from 1; gradients are left as they
+// One step of the optimizer on all of `own`. `step` counts from 1; gradients are left as they
 // are, `gradient_scale` applies on the way. Weights of 16 bits become the updated ones, rounded.
 void UpdateParameters(const OptimizerSpec& optimizer, double lr, double gradient_scale,
                       int64_t step, absl::Span<const OwnPiece> own, Device& device);

@@ -58,8 +58,9 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
                             ? arena.Get(absl::StrCat("master/", bucket.name), 1, size)
                             : views.own_weights;
     std::vector<OptimizerState> own_states;
-    for (const absl::string_view state : StateNames(states)) {
-      own_states.push_back({state, arena.Get(absl::StrCat(state, "/", bucket.name), 1, size)});
+    for (const StateArray& state : StateArrays(states)) {
+      own_states.push_back({state, arena.Get(absl::StrCat(state.name, "/", bucket.name), 1,
+                                             state.ElementsFor(size))});
     }
     for (size_t i = 0; i < bucket.shards.size(); ++i) {
       const TensorShard& shard = bucket.shards[i];
@@ -79,7 +80,13 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
       owned.weight = own(views.own_weights);
       owned.gradient = own(views.own_gradients);
       owned.master = own(master);
-      for (const auto& [name, values] : own_states) owned.states.push_back({name, own(values)});
+      for (const auto& [array, values] : own_states) {
+        // Tensors start, and parts are cut, where blocks begin.
+        CHECK(piece.offset % array.parameters_per_element() == 0);
+        owned.states.push_back(
+            {array, RangeOf(values, piece.offset / array.parameters_per_element(),
+                            array.ElementsFor(piece.range.size()))});
+      }
     }
   }
   all_gradients_ = arena.Whole(MemoryKind::kGradients);

@@ -20,8 +20,8 @@
 namespace weft {
 
 struct OptimizerState {
-  absl::string_view name;  // of StateNames
-  View values;
+  StateArray array;
+  View values;  // one row
 };
 
 // As passes see it. Views are [rows, cols] of the shard; a vector is one row. What ZeRO keeps in
@@ -41,7 +41,7 @@ struct OwnPiece {
   View gradient;  // a sum over the data group once it is reduced
   // fp32: what the optimizer works on and checkpoints hold. `weight` itself where that is fp32.
   View master;
-  std::vector<OptimizerState> states;  // in the order of StateNames
+  std::vector<OptimizerState> states;  // in the order of StateArrays
 };
 
 // A bucket's runs. Where nothing is cut, its own part is the whole.

@@ -20,9 +20,8 @@ double MomentBytes(OptimizerStates states) {
     case OptimizerStates::kOneMoment:
       return 4;
     case OptimizerStates::kTwoMoments:
+    case OptimizerStates::kTwoMoments8Bit:  // made wide, so that any layout loads them
       return 8;
-    case OptimizerStates::kTwoMoments8Bit:
-      return 2;
   }
   CHECK(false);
   return 0;

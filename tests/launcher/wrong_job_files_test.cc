@@ -120,7 +120,8 @@ std::vector<WrongFile> NotToBeRunYet() {
       {"offload", JobWith("tp: 1}", "tp: 1}\noffload: {optimizer: cpu}"),
        "job.yaml:18: offload.optimizer: cpu is not supported yet; use none"},
       {"optimizer", JobWith("lr: 1.0e-3", "name: adafactor"),
-       "job.yaml:16: optimizer.name: adafactor is not supported yet; use adamw, lion or sgd"},
+       "job.yaml:16: optimizer.name: adafactor is not supported yet; use adamw, "
+       "adamw_8bit, lion or sgd"},
   };
 }
 

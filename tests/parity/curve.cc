@@ -140,6 +140,7 @@ absl::Status ReadGradients(const TemporaryFolder& folder, const ParityJob& parit
 }  // namespace
 
 Bounds BoundsOf(const JobSpec& job, const Layout& layout) {
+  if (job.optimizer.name == OptimizerKind::kAdamw8bit) return {.loss = 2e-5, .norm = 2e-4};
   const Precision precision = job.training.mixed_precision;
   if (precision == Precision::kFp32) return {};
   CHECK(precision == Precision::kBf16 || precision == Precision::kFp16);

@@ -67,10 +67,10 @@ absl::Status SaveRandom(const JobSpec& job, const Batches& batches, const std::s
   for (const TensorSpec& tensor : tensors) {
     zeros.emplace_back(static_cast<size_t>(tensor.elements()), 0.0F);
   }
-  for (const absl::string_view state : StateNames(job.numerics().optimizer)) {
+  for (const StateArray& state : StateArrays(job.numerics().optimizer)) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       boxes.push_back(boxes[i]);
-      boxes.back().name = absl::StrCat("optimizer.", state, ".", tensors[i].name);
+      boxes.back().name = absl::StrCat("optimizer.", state.name, ".", tensors[i].name);
       boxes.back().values = zeros[i];
     }
   }

@@ -35,8 +35,11 @@ std::vector<WitnessCase> Cases() {
   nesterov.optimizer.nesterov = true;
   JobSpec groups = TenSteps();  // of decays that a mistake in them would show
   groups.optimizer.param_groups = {{{"*.bias", "blocks.1.*"}, 20}, {{"*.weight"}, 0.5}};
-  return {{"cosine", TenSteps()}, {"linear", linear}, {"sgd", sgd},      {"dampened", dampened},
-          {"nesterov", nesterov}, {"lion", lion},     {"groups", groups}};
+  JobSpec quantised = TenSteps();
+  quantised.optimizer.name = OptimizerKind::kAdamw8bit;
+  return {{"cosine", TenSteps()}, {"linear", linear},       {"sgd", sgd},
+          {"dampened", dampened}, {"nesterov", nesterov},   {"lion", lion},
+          {"groups", groups},     {"adamw_8bit", quantised}};
 }
 
 TEST(Witness, PassesItsOwnExamination) {

@@ -331,7 +331,8 @@ TEST(RunIssues, NameWhatCanBePlannedButNotRunYet) {
        "training.mixed_precision: fp8 is not supported yet; use bf16, fp16 or fp32"},
       {[](JobSpec& j) { j.training.head_chunk_tokens = 16; }, ""},
       {[](JobSpec& j) { j.optimizer.name = OptimizerKind::kAdafactor; },
-       "optimizer.name: adafactor is not supported yet; use adamw, lion or sgd"},
+       "optimizer.name: adafactor is not supported yet; use adamw, "
+       "adamw_8bit, lion or sgd"},
       {[](JobSpec& j) { j.lora = LoraSpec{.r = 16}; },
        "lora.r: 16 is not supported yet; leave the section lora out"},
       {[](JobSpec& j) { j.model.num_experts = 8; },

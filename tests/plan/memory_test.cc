@@ -344,6 +344,28 @@ TEST(PlanRankMemory, SgdHasNoOptimizerState) {
             0);
 }
 
+// A byte for each element and four for each block of 256, of runs that are whole blocks.
+TEST(PlanRankMemory, HoldsMomentsOfEightBitsAsCodesAndScales) {
+  const Layout layout = {.dp = 3, .zero_stage = 1, .num_microbatches = 1};
+  const RankMemory memory =
+      PlanRankMemory(Tiny(), {3, 16}, layout, 1, {.optimizer = OptimizerStates::kTwoMoments8Bit});
+  int64_t codes_bytes = 0;
+  int64_t scales = 0;
+  for (const BufferSpec& buffer : memory.buffers) {
+    if (buffer.kind != MemoryKind::kOptimizer) continue;
+    if (absl::StrContains(buffer.name, "_scales/")) {
+      scales += buffer.elements;
+      EXPECT_EQ(buffer.type, ElementType::kFp32) << buffer.name;
+    } else {
+      codes_bytes += buffer.elements;
+      EXPECT_EQ(buffer.type, ElementType::kUint8) << buffer.name;
+      EXPECT_EQ(buffer.elements % 256, 0) << buffer.name;
+    }
+  }
+  EXPECT_EQ(codes_bytes, 256 * scales);
+  EXPECT_GE(codes_bytes, 2 * ParameterCount(Tiny()) / 3);
+}
+
 // GPT-2 of 4 blocks over 3 ranks of a data group: what each stage of ZeRO cuts is a third, and what
 // passes work on is whole in three places: the table's bucket, and two of blocks.
 TEST(PlanRankMemory, ZeroCutsWhatItsStageSays) {

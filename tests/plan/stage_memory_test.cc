@@ -92,9 +92,10 @@ std::vector<Layout> SmallLayouts() {
 TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
   constexpr int64_t kSeqLen = 9;
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
-    for (const OptimizerStates states : {OptimizerStates::kNone, OptimizerStates::kTwoMoments}) {
+    for (const OptimizerStates states :
+         {OptimizerStates::kNone, OptimizerStates::kTwoMoments, OptimizerStates::kTwoMoments8Bit}) {
       // Both widths, without as many questions again.
-      const bool wide = states == OptimizerStates::kNone;
+      const bool wide = states != OptimizerStates::kTwoMoments;
       const Numerics numerics = {wide ? Precision::kFp32 : Precision::kBf16, states};
       const ModelShape model = Tiny(family);
       // Documents are masked in one half of the cases, to see that they count.

@@ -291,6 +291,29 @@ def weight_decay(name, weight, optimizer):
     return optimizer["weight_decay"] if weight.ndim == 2 else 0.0
 
 
+# arXiv:2110.02861: of each decade equal parts of [0.1, 1], fewer the lower; both ends of the signed
+# numbers are kept.
+def dynamic_numbers(parts):
+    ends = (np.linspace(0.1, 1, (parts >> e) + 1) for e in range(7))
+    return np.concatenate([(e[1:] + e[:-1]) / 2 * 10.0**-i for i, e in enumerate(ends)])
+
+
+UNSIGNED = np.sort(np.concatenate([[0, 1], dynamic_numbers(128)]))
+SIGNED = np.sort(np.concatenate([[0, 1, -1], dynamic_numbers(64), -dynamic_numbers(64)[
+    dynamic_numbers(64) < dynamic_numbers(64).max()]]))
+
+
+def in_eight_bits(x, numbers):
+    assert numbers.size == 256
+    flat = np.concatenate([x.reshape(-1), np.zeros(-x.size % 256)]).reshape(-1, 256)
+    scale = np.abs(flat).max(axis=1, keepdims=True)
+    share = np.divide(flat, scale, out=np.zeros_like(flat), where=scale > 0)
+    code = np.searchsorted((numbers[1:] + numbers[:-1]) / 2, share)
+    if numbers[0] == 0:  # what divides by its root stays above zero
+        code = np.where(share > 0, np.maximum(code, 1), code)
+    return (numbers[code] * scale).reshape(-1)[:x.size].reshape(x.shape)
+
+
 def update(weights, grads, moments, lr, scale, step, optimizer):
     for name, weight in weights.items():
         grad = scale * grads[name]
@@ -314,7 +337,10 @@ def update(weights, grads, moments, lr, scale, step, optimizer):
             continue
         m, v = moments.get(name, (0.0, 0.0))
         m, v = b1 * m + (1 - b1) * grad, b2 * v + (1 - b2) * grad**2
-        moments[name] = (m, v)
+        if optimizer["name"] == "adamw_8bit":
+            moments[name] = (in_eight_bits(m, SIGNED), in_eight_bits(v, UNSIGNED))
+        else:
+            moments[name] = (m, v)
         direction = (m / (1 - b1**step)) / (np.sqrt(v / (1 - b2**step)) + optimizer["eps"])
         weights[name] = weight - lr * decay * weight - lr * direction
 

@@ -80,6 +80,10 @@ class PassingDevice : public Device {
              View exp_avg_sq) override {
     inner_.Adamw(adamw, gradient, param, exp_avg, exp_avg_sq);
   }
+  void QuantisedAdamw(const AdamwParameters& adamw, View gradient, View param,
+                      const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq) override {
+    inner_.QuantisedAdamw(adamw, gradient, param, exp_avg, exp_avg_sq);
+  }
   void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
     inner_.Lion(lion, gradient, param, exp_avg);
   }

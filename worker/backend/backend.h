@@ -12,7 +12,7 @@
 namespace weft {
 
 // Raised with every change of this header, device.h or comm.h.
-inline constexpr int kBackendAbiVersion = 9;
+inline constexpr int kBackendAbiVersion = 10;
 
 struct DeviceOptions {
   int local_index = 0;         // which device of this host

@@ -116,6 +116,19 @@ struct MomentumParameters {
   bool first = false;         // update of the run
 };
 
+// Elements that share a scale in 8 bits.
+inline constexpr int64_t kQuantisationBlock = 256;
+
+// Whether numbers in 8 bits may be negative: which map their codes are of.
+enum class QuantisedSign { kAny, kNone };
+
+// An array in 8 bits (worker/backend/quantisation.h says how): for each element a code [1, n], kU8;
+// for each block a scale [1, n / block, rounded up], kF32. All bytes 0: all elements are 0.
+struct QuantisedView {
+  View codes;
+  View scales;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -212,6 +225,9 @@ class Device {
   // param, first and second moment are updated in place; gradient is left as it is.
   virtual void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
                      View exp_avg_sq) = 0;
+  // The same on moments of 8 bits: the update uses them before they are quantised again.
+  virtual void QuantisedAdamw(const AdamwParameters& adamw, View gradient, View param,
+                              const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq) = 0;
   // param and moment are updated in place. The sign of 0 is 0, that of a not-a-number is it.
   virtual void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) = 0;
   // p -= lr * (gradient_scale * g + weight_decay * p)

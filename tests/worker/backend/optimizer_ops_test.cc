@@ -1,9 +1,11 @@
 // Updates of parameters against their definitions in double; AdamW, Lion and SGD are in
 // device_test.cc.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/worker/backend/device_fixture.h"
 #include "tests/worker/backend/tested_backend.h"
+#include "worker/backend/quantisation.h"
 
 namespace weft {
 namespace {
@@ -40,6 +42,130 @@ TEST_P(OptimizerOps, SgdMomentumFollowsPyTorchOverFiveSteps) {
   }
 }
 
+class QuantisedOps : public DeviceTest {
+ protected:
+  QuantisedView UploadQuantised(QuantisedSign sign, const std::vector<float>& values) {
+    const auto count = static_cast<int64_t>(values.size());
+    const int64_t blocks = (count + kQuantisationBlock - 1) / kQuantisationBlock;
+    std::vector<uint8_t> codes(values.size());
+    std::vector<float> scales(static_cast<size_t>(blocks));
+    Quantise(sign, values.data(), count, codes.data(), scales.data());
+    const View memory = Fresh(1, (count + 3) / 4);
+    const View view = {memory.data, 1, count, DType::kU8};
+    device().CopyIn(view, codes.data());
+    return {view, Upload(1, blocks, scales)};
+  }
+  std::vector<float> DownloadQuantised(QuantisedSign sign, const QuantisedView& view) {
+    std::vector<uint8_t> codes(static_cast<size_t>(view.codes.elements()));
+    device().CopyOut(codes.data(), view.codes);
+    const std::vector<float> scales = Download(view.scales);
+    std::vector<float> values(codes.size());
+    Dequantise(sign, codes.data(), scales.data(), view.codes.elements(), values.data());
+    return values;
+  }
+};
+
+// Against AdamW in double whose moments go through a plain search for the nearest number of a map
+// written from the paper.
+TEST_P(QuantisedOps, QuantisedAdamwIsAdamwOnMomentsOfEightBits) {
+  constexpr int64_t kCount = 3 * kQuantisationBlock + 77;
+  const auto quantised = [&](QuantisedSign sign, Doubles x) {
+    Doubles map = {0, 1};
+    for (int decade = 0; decade < 7; ++decade) {
+      const int parts = (sign == QuantisedSign::kAny ? 64 : 128) >> decade;
+      for (int i = 0; i < parts; ++i) {
+        const double low = 0.1 + 0.9 * i / parts;
+        const double high = 0.1 + 0.9 * (i + 1) / parts;
+        map.push_back((low + high) / 2 * std::pow(10, -decade));
+        if (sign == QuantisedSign::kAny) map.push_back(-map.back());
+      }
+    }
+    if (sign == QuantisedSign::kAny) *std::min_element(map.begin(), map.end()) = -1;
+    EXPECT_EQ(map.size(), 256u);
+    for (size_t begin = 0; begin < x.size(); begin += 256) {
+      const auto first = x.begin() + static_cast<int64_t>(begin);
+      const auto last = x.begin() + static_cast<int64_t>(std::min(x.size(), begin + 256));
+      double scale = 0;
+      for (auto at = first; at != last; ++at) scale = std::max(scale, std::abs(*at));
+      for (auto at = first; at != last; ++at) {
+        const double share = *at / scale;
+        double nearest = 5;
+        for (const double number : map) {
+          if (sign == QuantisedSign::kNone && number == 0 && share > 0) continue;
+          if (std::abs(number - share) < std::abs(nearest - share)) nearest = number;
+        }
+        *at = nearest * scale;
+      }
+    }
+    return x;
+  };
+  AdamwParameters adamw = {.lr = 1e-2,
+                           .beta1 = 0.9,
+                           .beta2 = 0.95,
+                           .eps = 1e-8,
+                           .weight_decay = 0.1,
+                           .gradient_scale = 0.5};
+  const std::vector<float> start = Normal(kCount, 99);
+  const View param = Upload(1, kCount, start);
+  const std::vector<float> zeros(kCount, 0.0F);
+  const QuantisedView mean = UploadQuantised(QuantisedSign::kAny, zeros);
+  const QuantisedView square = UploadQuantised(QuantisedSign::kNone, zeros);
+  Doubles p = ToDoubles(start);
+  Doubles m(kCount);
+  Doubles v(kCount);
+  for (adamw.step = 1; adamw.step <= 4; ++adamw.step) {
+    std::vector<float> gradient = Normal(kCount, static_cast<uint32_t>(adamw.step), 0.01F);
+    for (size_t i = 0; i < 40; ++i) gradient[i] *= 1e-6F;  // small beside their block's largest
+    device().QuantisedAdamw(adamw, Upload(1, kCount, gradient), param, mean, square);
+    const auto step = static_cast<double>(adamw.step);
+    for (size_t i = 0; i < p.size(); ++i) {
+      const double g = adamw.gradient_scale * static_cast<double>(gradient[i]);
+      m[i] = adamw.beta1 * m[i] + (1 - adamw.beta1) * g;
+      v[i] = adamw.beta2 * v[i] + (1 - adamw.beta2) * g * g;
+      p[i] -= adamw.lr * (m[i] / (1 - std::pow(adamw.beta1, step)) /
+                              (std::sqrt(v[i] / (1 - std::pow(adamw.beta2, step))) + adamw.eps) +
+                          adamw.weight_decay * p[i]);
+    }
+    m = quantised(QuantisedSign::kAny, m);
+    v = quantised(QuantisedSign::kNone, v);
+  }
+  // A share that lies between two numbers, up to rounding, may go either way: few do.
+  EXPECT_LT(RelativeError(Download(param), p), 1e-5);
+  EXPECT_LT(RelativeError(DownloadQuantised(QuantisedSign::kAny, mean), m), 1e-3);
+  EXPECT_LT(RelativeError(DownloadQuantised(QuantisedSign::kNone, square), v), 1e-3);
+}
+
+// What checkpoints rely on.
+TEST(Quantisation, KeepsTheBitsOfWhatWasQuantisedBefore) {
+  constexpr int64_t kCount = 5 * kQuantisationBlock + 3;
+  for (const QuantisedSign sign : {QuantisedSign::kAny, QuantisedSign::kNone}) {
+    std::vector<float> values = Normal(kCount, 3);
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] *= std::pow(10.0F, static_cast<float>(i % 9) - 12.0F);
+      if (sign == QuantisedSign::kNone) values[i] *= values[i];
+    }
+    for (int64_t i = 0; i < kQuantisationBlock; ++i) values[static_cast<size_t>(i)] = 0;
+    std::vector<uint8_t> codes(values.size());
+    std::vector<float> scales(6);
+    Quantise(sign, values.data(), kCount, codes.data(), scales.data());
+    std::vector<float> wide(values.size());
+    Dequantise(sign, codes.data(), scales.data(), kCount, wide.data());
+    std::vector<uint8_t> codes_again(values.size());
+    std::vector<float> scales_again(6);
+    Quantise(sign, wide.data(), kCount, codes_again.data(), scales_again.data());
+    EXPECT_EQ(codes_again, codes);
+    EXPECT_EQ(scales_again, scales);
+    for (size_t i = 0; i < values.size(); ++i) {
+      EXPECT_TRUE(sign == QuantisedSign::kAny || (wide[i] == 0) == (values[i] == 0)) << i;
+      // Half the distance of two numbers: 0.9 / 64 at most, but half as much again below -1.
+      const double scale = scales[i / kQuantisationBlock];
+      EXPECT_LE(std::abs(wide[i] - values[i]), 0.76 * 0.9 / 64 * scale + 1e-30) << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, QuantisedOps, ::testing::ValuesIn(TestedBackends()),
+                         [](const auto& suite) { return suite.param; });
 INSTANTIATE_TEST_SUITE_P(Backends, OptimizerOps, ::testing::ValuesIn(TestedBackends()),
                          [](const auto& suite) { return suite.param; });
 

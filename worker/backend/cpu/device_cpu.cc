@@ -47,6 +47,10 @@ bool IsMatrix(View x, int64_t rows, int64_t cols, DType dtype) {
 bool IsVector(View x, int64_t count, DType dtype = DType::kF32) {
   return x.dtype == dtype && x.elements() == count && x.data != nullptr;
 }
+bool IsQuantised(const QuantisedView& x, int64_t count) {
+  return IsVector(x.codes, count, DType::kU8) &&
+         IsVector(x.scales, (count + kQuantisationBlock - 1) / kQuantisationBlock);
+}
 bool AreIds(View x, int64_t count) {
   return IsVector(x, count, DType::kI32);
 }
@@ -405,6 +409,25 @@ class CpuDevice final : public Device {
     ForElements(param, [&](int64_t first, int64_t size) {
       AdamwUpdate(adamw, Floats(gradient) + first, Floats(param) + first, Floats(exp_avg) + first,
                   Floats(exp_avg_sq) + first, size);
+    });
+  }
+  void QuantisedAdamw(const AdamwParameters& adamw, View gradient, View param,
+                      const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq) override {
+    const int64_t count = param.elements();
+    if (!Require(IsVector(param, count) && IsVector(gradient, count) &&
+                     IsQuantised(exp_avg, count) && IsQuantised(exp_avg_sq, count) &&
+                     adamw.step >= 1,
+                 "QuantisedAdamw", param)) {
+      return;
+    }
+    const auto from = [](const QuantisedView& x, int64_t first) -> QuantisedMoment {
+      return {static_cast<uint8_t*>(x.codes.data) + first,
+              Floats(x.scales) + first / kQuantisationBlock};
+    };
+    constexpr int64_t kCost = 4;  // two searches for the nearest code, beside the update
+    threads_.ForEach(count, kQuantisationBlock, kCost, [&](int64_t first, int64_t size) {
+      QuantisedAdamwUpdate(adamw, Floats(gradient) + first, Floats(param) + first,
+                           from(exp_avg, first), from(exp_avg_sq, first), size);
     });
   }
   void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {

@@ -26,6 +26,10 @@ bool IsMatrix(View x, int64_t rows, int64_t cols) {
 bool IsF32(View x, int64_t count) {
   return x.dtype == DType::kF32 && x.elements() == count && x.data != nullptr;
 }
+bool IsQuantised(const QuantisedView& x, int64_t count) {
+  return x.codes.dtype == DType::kU8 && x.codes.elements() == count && x.codes.data != nullptr &&
+         IsF32(x.scales, (count + kQuantisationBlock - 1) / kQuantisationBlock);
+}
 // Of the type of `like`.
 bool IsVector(View x, int64_t count, View like) {
   return x.dtype == like.dtype && x.elements() == count && x.data != nullptr;
@@ -339,6 +343,17 @@ class CudaDevice final : public Device {
       return;
     }
     Check(QueueAdamw(queue_, adamw, gradient, param, exp_avg, exp_avg_sq), "Adamw");
+  }
+  void QuantisedAdamw(const AdamwParameters& adamw, View gradient, View param,
+                      const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq) override {
+    const int64_t count = param.elements();
+    if (!Require(IsF32(param, count) && IsF32(gradient, count) && IsQuantised(exp_avg, count) &&
+                     IsQuantised(exp_avg_sq, count) && adamw.step >= 1,
+                 "QuantisedAdamw", param)) {
+      return;
+    }
+    Check(QueueQuantisedAdamw(queue_, adamw, gradient, param, exp_avg, exp_avg_sq),
+          "QuantisedAdamw");
   }
   void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
     const int64_t count = param.elements();

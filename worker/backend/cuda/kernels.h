@@ -80,6 +80,11 @@ cudaError_t QueueSgd(const Queue& queue, double lr, double weight_decay, double 
 cudaError_t QueueSgdMomentum(const Queue& queue, const MomentumParameters& sgd, View gradient,
                              View param, View momentum);
 
+// quantised_adamw.cu
+cudaError_t QueueQuantisedAdamw(const Queue& queue, const AdamwParameters& adamw, View gradient,
+                                View param, const QuantisedView& exp_avg,
+                                const QuantisedView& exp_avg_sq);
+
 // attention.cu
 struct AttentionTensors {
   View q, k, v;
