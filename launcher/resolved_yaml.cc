@@ -158,6 +158,12 @@ void AddDataValues(const DataSpec& data, KeyValues& values) {
   values.insert(values.end(), of_data.begin(), of_data.end());
 }
 
+void AddMomentumValues(const OptimizerSpec& optimizer, KeyValues& values) {
+  values.emplace_back("optimizer.momentum", NumberText(optimizer.momentum));
+  values.emplace_back("optimizer.dampening", NumberText(optimizer.dampening));
+  values.emplace_back("optimizer.nesterov", FlagText(optimizer.nesterov));
+}
+
 // Values of the keys that are used, in no particular order; `cluster.profile` is written apart.
 KeyValues SpecValues(const JobSpec& job) {
   const TrainingSpec& training = job.training;
@@ -187,9 +193,6 @@ KeyValues SpecValues(const JobSpec& job) {
       {"optimizer.eps", NumberText(optimizer.eps)},
       {"optimizer.weight_decay", NumberText(optimizer.weight_decay)},
       {"optimizer.param_groups", ParamGroupsText(optimizer.param_groups)},
-      {"optimizer.momentum", NumberText(optimizer.momentum)},
-      {"optimizer.dampening", NumberText(optimizer.dampening)},
-      {"optimizer.nesterov", FlagText(optimizer.nesterov)},
       {"lr_scheduler.type", absl::StrCat(LrScheduleName(job.lr_scheduler.type))},
       {"lr_scheduler.warmup_steps", absl::StrCat(job.lr_scheduler.warmup_steps)},
       {"lr_scheduler.decay_steps", absl::StrCat(job.lr_scheduler.decay_steps)},
@@ -214,6 +217,7 @@ KeyValues SpecValues(const JobSpec& job) {
       {"cluster.threads_per_worker", absl::StrCat(job.threads_per_worker)},
       {"cluster.env", absl::StrCat("{", absl::StrJoin(env, ", "), "}")},
   };
+  AddMomentumValues(optimizer, values);
   AddFp16Values(job.fp16, values);
   AddDataValues(job.data, values);
   AddLayoutValues(job, values);

@@ -22,15 +22,23 @@ View Reshaped(View row, const TensorShard& shard) {
   return row;
 }
 
+// The elements of a bucket's state that belong to `piece`.
+OptimizerState StateOf(const Piece& piece, const OptimizerState& state) {
+  const StateArray& array = state.array;
+  // Tensors start, and parts are cut, where blocks begin.
+  CHECK(piece.offset % array.parameters_per_element() == 0);
+  return {array, RangeOf(state.values, piece.offset / array.parameters_per_element(),
+                         array.ElementsFor(piece.range.size()))};
+}
+
 }  // namespace
 
 Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
                        const Numerics& numerics, Arena& arena) {
   const Sharding sharding = ShardingOf(layout);
   const int part = layout.grid().DataIndexOf(rank) % sharding.parts;
-  const OptimizerStates states = numerics.optimizer;
-  const int64_t unit = BucketUnit(states);
-  const std::vector<Bucket> buckets = BucketsOf(model, layout, rank, states);
+  const int64_t unit = BucketUnit(numerics.optimizer);
+  const std::vector<Bucket> buckets = BucketsOf(model, layout, rank, numerics.optimizer);
   const BucketElements elements = BucketElementsOf(buckets);
   const std::vector<WholePlace> places = WholePlacesOf(buckets);
   for (const Bucket& bucket : buckets) {
@@ -58,7 +66,7 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
                             ? arena.Get(absl::StrCat("master/", bucket.name), 1, size)
                             : views.own_weights;
     std::vector<OptimizerState> own_states;
-    for (const StateArray& state : StateArrays(states)) {
+    for (const StateArray& state : StateArrays(numerics.optimizer)) {
       own_states.push_back({state, arena.Get(absl::StrCat(state.name, "/", bucket.name), 1,
                                              state.ElementsFor(size))});
     }
@@ -80,13 +88,7 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
       owned.weight = own(views.own_weights);
       owned.gradient = own(views.own_gradients);
       owned.master = own(master);
-      for (const auto& [array, values] : own_states) {
-        // Tensors start, and parts are cut, where blocks begin.
-        CHECK(piece.offset % array.parameters_per_element() == 0);
-        owned.states.push_back(
-            {array, RangeOf(values, piece.offset / array.parameters_per_element(),
-                            array.ElementsFor(piece.range.size()))});
-      }
+      for (const OptimizerState& state : own_states) owned.states.push_back(StateOf(piece, state));
     }
   }
   all_gradients_ = arena.Whole(MemoryKind::kGradients);

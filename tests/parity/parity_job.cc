@@ -133,6 +133,22 @@ Json ParamGroupsJson(const OptimizerSpec& optimizer) {
   return groups;
 }
 
+OptimizerSpec ReadOptimizer(const Json& optimizer) {
+  OptimizerSpec spec = {.name = *ParseOptimizer(optimizer.at("name").get<std::string>()),
+                        .lr = optimizer.at("lr"),
+                        .beta1 = optimizer.at("beta1"),
+                        .beta2 = optimizer.at("beta2"),
+                        .eps = optimizer.at("eps"),
+                        .weight_decay = optimizer.at("weight_decay")};
+  spec.momentum = optimizer.at("momentum");
+  spec.dampening = optimizer.at("dampening");
+  spec.nesterov = optimizer.at("nesterov");
+  for (const Json& group : optimizer.at("param_groups")) {
+    spec.param_groups.push_back({group.at("params"), group.at("weight_decay")});
+  }
+  return spec;
+}
+
 }  // namespace
 
 std::string ParityJobText(const ParityJob& parity) {
@@ -235,19 +251,7 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
   job.training.seed = json.at("seed");
   job.training.gradient_clipping = json.at("gradient_clipping");
   job.training.mixed_precision = *ParsePrecision(json.at("mixed_precision").get<std::string>());
-  const Json& optimizer = json.at("optimizer");
-  job.optimizer = {.name = *ParseOptimizer(optimizer.at("name").get<std::string>()),
-                   .lr = optimizer.at("lr"),
-                   .beta1 = optimizer.at("beta1"),
-                   .beta2 = optimizer.at("beta2"),
-                   .eps = optimizer.at("eps"),
-                   .weight_decay = optimizer.at("weight_decay")};
-  job.optimizer.momentum = optimizer.at("momentum");
-  job.optimizer.dampening = optimizer.at("dampening");
-  job.optimizer.nesterov = optimizer.at("nesterov");
-  for (const Json& group : optimizer.at("param_groups")) {
-    job.optimizer.param_groups.push_back({group.at("params"), group.at("weight_decay")});
-  }
+  job.optimizer = ReadOptimizer(json.at("optimizer"));
   const Json& scheduler = json.at("lr_scheduler");
   job.lr_scheduler = {.type = *ParseLrSchedule(scheduler.at("type").get<std::string>()),
                       .warmup_steps = scheduler.at("warmup_steps"),

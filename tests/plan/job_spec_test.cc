@@ -152,6 +152,24 @@ TEST(Validate, ChecksDocuments) {
   EXPECT_THAT(Issues(job), IsEmpty());
 }
 
+TEST(Validate, ChecksMomentum) {
+  ExpectEachCaughtAlone({
+      {[](JobSpec& j) { j.optimizer.momentum = 0.9; },
+       "optimizer.momentum: 0.9 with optimizer.name adamw, which has none of that kind; use 0, or "
+       "optimizer.name sgd"},
+      {[](JobSpec& j) { j.optimizer = {.name = OptimizerKind::kSgd, .momentum = 1}; },
+       "optimizer.momentum: 1 is out of range; use 0 (off) or more and less than 1"},
+      {[](JobSpec& j) { j.optimizer = {.name = OptimizerKind::kSgd, .dampening = 0.5}; },
+       "optimizer.dampening: 0.5 without optimizer.momentum; use 0"},
+      {[](JobSpec& j) {
+         j.optimizer = {.name = OptimizerKind::kSgd, .momentum = 0.9, .dampening = 0.5};
+         j.optimizer.nesterov = true;
+       },
+       "optimizer.nesterov: true with optimizer.momentum 0.9 and dampening 0.5; it needs a "
+       "momentum and no dampening"},
+  });
+}
+
 TEST(Validate, ChecksTrainingAndOptimizer) {
   ExpectEachCaughtAlone({
       {[](JobSpec& j) { j.training.seq_len = 256; },
@@ -186,19 +204,6 @@ TEST(Validate, ChecksTrainingAndOptimizer) {
        "[0.9, 0.95]"},
       {[](JobSpec& j) { j.optimizer.eps = 0; },
        "optimizer.eps: 0 is not a positive number; use e.g. 1e-08"},
-      {[](JobSpec& j) { j.optimizer.momentum = 0.9; },
-       "optimizer.momentum: 0.9 with optimizer.name adamw, which has none of that kind; use 0, or "
-       "optimizer.name sgd"},
-      {[](JobSpec& j) { j.optimizer = {.name = OptimizerKind::kSgd, .momentum = 1}; },
-       "optimizer.momentum: 1 is out of range; use 0 (off) or more and less than 1"},
-      {[](JobSpec& j) { j.optimizer = {.name = OptimizerKind::kSgd, .dampening = 0.5}; },
-       "optimizer.dampening: 0.5 without optimizer.momentum; use 0"},
-      {[](JobSpec& j) {
-         j.optimizer = {.name = OptimizerKind::kSgd, .momentum = 0.9, .dampening = 0.5};
-         j.optimizer.nesterov = true;
-       },
-       "optimizer.nesterov: true with optimizer.momentum 0.9 and dampening 0.5; it needs a "
-       "momentum and no dampening"},
       {[](JobSpec& j) { j.optimizer.weight_decay = -0.1; },
        "optimizer.weight_decay: -0.1 is out of range; use 0 (off) or more"},
       {[](JobSpec& j) { j.lr_scheduler.warmup_steps = 101; },

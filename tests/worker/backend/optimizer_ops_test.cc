@@ -65,40 +65,41 @@ class QuantisedOps : public DeviceTest {
   }
 };
 
-// Against AdamW in double whose moments go through a plain search for the nearest number of a map
-// written from the paper.
+// A plain search for the nearest number of a map written from the paper.
+Doubles InEightBits(QuantisedSign sign, Doubles x) {
+  Doubles map = {0, 1};
+  for (int decade = 0; decade < 7; ++decade) {
+    const int parts = (sign == QuantisedSign::kAny ? 64 : 128) >> decade;
+    for (int i = 0; i < parts; ++i) {
+      const double low = 0.1 + 0.9 * i / parts;
+      const double high = 0.1 + 0.9 * (i + 1) / parts;
+      map.push_back((low + high) / 2 * std::pow(10, -decade));
+      if (sign == QuantisedSign::kAny) map.push_back(-map.back());
+    }
+  }
+  if (sign == QuantisedSign::kAny) *std::min_element(map.begin(), map.end()) = -1;
+  EXPECT_EQ(map.size(), 256u);
+  for (size_t begin = 0; begin < x.size(); begin += 256) {
+    const auto first = x.begin() + static_cast<int64_t>(begin);
+    const auto last = x.begin() + static_cast<int64_t>(std::min(x.size(), begin + 256));
+    double scale = 0;
+    for (auto at = first; at != last; ++at) scale = std::max(scale, std::abs(*at));
+    for (auto at = first; at != last; ++at) {
+      const double share = *at / scale;
+      double nearest = 5;
+      for (const double number : map) {
+        if (sign == QuantisedSign::kNone && number == 0 && share > 0) continue;
+        if (std::abs(number - share) < std::abs(nearest - share)) nearest = number;
+      }
+      *at = nearest * scale;
+    }
+  }
+  return x;
+}
+
+// Against AdamW in double whose moments go through InEightBits.
 TEST_P(QuantisedOps, QuantisedAdamwIsAdamwOnMomentsOfEightBits) {
   constexpr int64_t kCount = 3 * kQuantisationBlock + 77;
-  const auto quantised = [&](QuantisedSign sign, Doubles x) {
-    Doubles map = {0, 1};
-    for (int decade = 0; decade < 7; ++decade) {
-      const int parts = (sign == QuantisedSign::kAny ? 64 : 128) >> decade;
-      for (int i = 0; i < parts; ++i) {
-        const double low = 0.1 + 0.9 * i / parts;
-        const double high = 0.1 + 0.9 * (i + 1) / parts;
-        map.push_back((low + high) / 2 * std::pow(10, -decade));
-        if (sign == QuantisedSign::kAny) map.push_back(-map.back());
-      }
-    }
-    if (sign == QuantisedSign::kAny) *std::min_element(map.begin(), map.end()) = -1;
-    EXPECT_EQ(map.size(), 256u);
-    for (size_t begin = 0; begin < x.size(); begin += 256) {
-      const auto first = x.begin() + static_cast<int64_t>(begin);
-      const auto last = x.begin() + static_cast<int64_t>(std::min(x.size(), begin + 256));
-      double scale = 0;
-      for (auto at = first; at != last; ++at) scale = std::max(scale, std::abs(*at));
-      for (auto at = first; at != last; ++at) {
-        const double share = *at / scale;
-        double nearest = 5;
-        for (const double number : map) {
-          if (sign == QuantisedSign::kNone && number == 0 && share > 0) continue;
-          if (std::abs(number - share) < std::abs(nearest - share)) nearest = number;
-        }
-        *at = nearest * scale;
-      }
-    }
-    return x;
-  };
   AdamwParameters adamw = {.lr = 1e-2,
                            .beta1 = 0.9,
                            .beta2 = 0.95,
@@ -126,8 +127,8 @@ TEST_P(QuantisedOps, QuantisedAdamwIsAdamwOnMomentsOfEightBits) {
                               (std::sqrt(v[i] / (1 - std::pow(adamw.beta2, step))) + adamw.eps) +
                           adamw.weight_decay * p[i]);
     }
-    m = quantised(QuantisedSign::kAny, m);
-    v = quantised(QuantisedSign::kNone, v);
+    m = InEightBits(QuantisedSign::kAny, m);
+    v = InEightBits(QuantisedSign::kNone, v);
   }
   // A share that lies between two numbers, up to rounding, may go either way: few do.
   EXPECT_LT(RelativeError(Download(param), p), 1e-5);

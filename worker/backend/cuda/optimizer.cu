@@ -105,14 +105,13 @@ cudaError_t QueueSgd(const Queue& queue, double lr, double weight_decay, double 
 
 cudaError_t QueueSgdMomentum(const Queue& queue, const MomentumParameters& sgd, View gradient,
                              View param, View momentum) {
-  const MomentumUpdate update = {
-      .gradient_scale = static_cast<float>(sgd.gradient_scale),
-      .decay = static_cast<float>(sgd.weight_decay),
-      .lr = static_cast<float>(sgd.lr),
-      .kept = static_cast<float>(sgd.first ? 0.0 : sgd.momentum),
-      .added = static_cast<float>(sgd.first ? 1.0 : 1.0 - sgd.dampening),
-      .direct = sgd.nesterov ? 1.0F : 0.0F,
-      .carried = sgd.nesterov ? static_cast<float>(sgd.momentum) : 1.0F};
+  const MomentumUpdate update = {.gradient_scale = static_cast<float>(sgd.gradient_scale),
+                                 .decay = static_cast<float>(sgd.weight_decay),
+                                 .lr = static_cast<float>(sgd.lr),
+                                 .kept = static_cast<float>(sgd.first ? 0.0 : sgd.momentum),
+                                 .added = static_cast<float>(sgd.first ? 1.0 : 1.0 - sgd.dampening),
+                                 .direct = sgd.nesterov ? 1.0F : 0.0F,
+                                 .carried = sgd.nesterov ? static_cast<float>(sgd.momentum) : 1.0F};
   float* const p = Floats(param);
   float* const m = Floats(momentum);
   return Map<float, 3, 2>(queue.stream, update, {{Floats(gradient), p, m}, {p, m}},

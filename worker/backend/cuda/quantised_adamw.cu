@@ -108,7 +108,7 @@ cudaError_t QueueQuantisedAdamw(const Queue& queue, const AdamwParameters& adamw
   const CodeMap square = DynamicCodes(QuantisedSign::kNone);
   std::copy(mean.begin(), mean.end(), maps.mean);
   std::copy(square.begin(), square.end(), maps.square);
-  const Arrays arrays = {Floats(gradient),      Floats(param),     Codes(exp_avg),
+  const Arrays arrays = {Floats(gradient),       Floats(param),     Codes(exp_avg),
                          Floats(exp_avg.scales), Codes(exp_avg_sq), Floats(exp_avg_sq.scales)};
   const int64_t count = param.elements();
   const int64_t blocks = std::min(kMostBlocks, (count + kThreads - 1) / kThreads);
