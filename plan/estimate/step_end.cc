@@ -22,6 +22,14 @@ double Exposed(const TimeHabits& habits, double comm_s, double window_s) {
   return comm_s - hidden_s + habits.overlap_slowdown * hidden_s;
 }
 
+// Collectives run beside compute where there is room for them: a GPU has units to spare, workers on
+// processors need a core that no worker computes on.
+double ReduceWindow(const Question& question, const Machine& machine, int world) {
+  const int workers = std::min(world, machine.slots_per_node);
+  const bool has_room = machine.gpu || question.cluster.cores_per_node > workers;
+  return has_room ? question.engine.time.reduce_window : 0;
+}
+
 // Buffers that the optimizer keeps per parameter, in bytes read and written beside them.
 double UpdateBytes(const Question& question) {
   const double two_moments = question.engine.time.optimizer_bytes;
@@ -91,7 +99,8 @@ TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, d
   const int world = layout.world_size();
   const DataAxis axis(machine, layout);
   const double reduce_s = axis.ReduceSeconds(habits, habits.gradient_bytes * trained);
-  const double window_s = habits.reduce_window * backward_s;
+  const double reduce_window = ReduceWindow(question, machine, world);
+  const double window_s = reduce_window * backward_s;
   TermSeconds end;
   double& comm_s = end[TimeTerm::kDataComm];
   const auto microbatches = static_cast<double>(layout.num_microbatches);
@@ -105,7 +114,7 @@ TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, d
   } else {
     // Gathered for the forward pass under it, for the backward pass under it with the reduction.
     const double gather_s = axis.GatherSeconds(habits, habits.parameter_bytes * own.all());
-    comm_s += microbatches * (Exposed(habits, gather_s, habits.reduce_window * forward_s) +
+    comm_s += microbatches * (Exposed(habits, gather_s, reduce_window * forward_s) +
                               Exposed(habits, gather_s + reduce_s, window_s));
   }
   const bool holds_copy =
