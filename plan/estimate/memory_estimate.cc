@@ -96,17 +96,19 @@ Moment FullestMoment(const Question& question, const Layout& layout, int stage,
   return fullest;
 }
 
-// Parameters of an arena's largest bucket (plan/buckets.h) on a rank that is a pipeline by itself.
-double LargestBucket(const Question& question, const Layout& layout) {
+// Parameters of an arena's places for whole buckets (WholeBuffersOf of plan/memory.h): the
+// embedding or the head, and blocks in turns of two. On a rank that is a pipeline by itself.
+double WholePlaces(const Question& question, const Layout& layout) {
   const StageParameters block = BlockParameters(question, layout);
-  if (question.adapters) return block.adapters;
-  const StageParameters rank = ParametersOf(question, layout, 0);
   const auto blocks = static_cast<double>(question.model.num_blocks);
+  const double turns = std::min(blocks, 2.0);
+  if (question.adapters) return turns * block.adapters;
+  const StageParameters rank = ParametersOf(question, layout, 0);
   double ends = rank.tables + rank.vectors - blocks * block.vectors;
   if (!question.model.tied_embeddings) {
     ends -= LocalVocabulary(question, layout) * static_cast<double>(question.model.hidden_size);
   }
-  return std::max(block.all(), ends);
+  return ends + turns * block.all();
 }
 
 // ZeRO-3: weights of the blocks gathered at once, or of a table if that is larger.
@@ -114,7 +116,7 @@ double GatheredBytes(const Question& question, const Layout& layout) {
   if (layout.zero_stage < 3) return 0;
   if (question.engine.memory.arena && layout.zero_ranks() == 1) return 0;
   if (question.engine.memory.arena) {
-    return WeightBytes(question) * LargestBucket(question, layout);
+    return WeightBytes(question) * WholePlaces(question, layout);
   }
   const double block = BlockParameters(question, layout).all();
   const double table =
@@ -136,7 +138,7 @@ double CommunicationBytes(const Question& question, const Layout& layout, int st
   // ZeRO-2 and 3 reduce a block's gradients at a time, from a buffer of their own.
   if (layout.zero_stage >= 2 && habits.arena) {
     if (layout.zero_ranks() > 1) {
-      bytes += GradientBytes(question) * LargestBucket(question, layout);
+      bytes += GradientBytes(question) * WholePlaces(question, layout);
     }
   } else if (layout.zero_stage >= 2) {
     const StageParameters block = BlockParameters(question, layout);
