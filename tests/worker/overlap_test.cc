@@ -34,15 +34,15 @@ class CountingDevice final : public PassingDevice {
     ++log_.work;
     inner_.MatMul(a, transpose_a, b, transpose_b, beta, c);
   }
-  void Embed(View ids, View table, int64_t first_id, const View* positions, int64_t seq_len,
+  void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
              View out) override {
     ++log_.work;
-    inner_.Embed(ids, table, first_id, positions, seq_len, out);
+    inner_.Embed(ids, table, first_id, positions, position_ids, out);
   }
-  void EmbedGradient(View ids, View dout, int64_t first_id, int64_t seq_len, View dtable,
-                     const View* dpositions) override {
+  void EmbedGradient(View ids, View dout, int64_t first_id, View position_ids, View dtable,
+                     View dpositions) override {
     ++log_.work;
-    inner_.EmbedGradient(ids, dout, first_id, seq_len, dtable, dpositions);
+    inner_.EmbedGradient(ids, dout, first_id, position_ids, dtable, dpositions);
   }
 
  private:
