@@ -17,7 +17,7 @@ inline constexpr int kBackendAbiVersion = 10;
 struct DeviceOptions {
   int local_index = 0;         // which device of this host
   bool share_devices = false;  // CUDA: start over at device 0 where there are fewer; for tests
-  int threads = 1;             // CPU: BLAS threads of this worker
+  int threads = 1;             // CPU: threads of this worker, for products and loops
 };
 
 // Carries a few bytes from rank to rank before these have a communicator: the ids and addresses
