@@ -146,10 +146,7 @@ Bounds BoundsOf(const JobSpec& job, const Layout& layout) {
   CHECK(precision == Precision::kBf16 || precision == Precision::kFp16);
   const double rounding = precision == Precision::kBf16 ? 0x1p-8 : 0x1p-11;
   Bounds bounds = {.loss = rounding / 4, .norm = 2 * rounding};
-  if (layout.tp > 1 || layout.cp > 1) {
-    bounds.gradient = 5 * rounding;
-    bounds.norm = 10 * rounding;
-  }
+  if (layout.tp > 1 || layout.cp > 1) bounds.gradient = 5 * rounding;
   return bounds;
 }
 

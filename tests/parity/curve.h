@@ -30,10 +30,10 @@ struct Bounds {
 // Of a layout against a single rank. In 16 bits (u, a rounding's share: 2^-8 in bf16, 2^-11 in
 // fp16) step 1 has the same bits wherever each rounded number is a sum of the same terms; later
 // steps go apart as weights of almost the same value are rounded to different neighbours. Over tp
-// and cp sums are rounded in parts: a gradient passes some 5 of them, and a later norm as many
-// again through the weights. Measured over tp and cp: losses 0.1 u, gradients 1.7 u, norms 0.7 u
-// but for llama's step 17, which is ill-conditioned under AdamW (EnglishLlamaJob): 4.5 u there in
-// bf16 and 10.7 in fp16, where llama trains with SGD instead.
+// and cp sums are rounded in parts: a gradient passes some 5 of them. Measured over tp and cp:
+// losses 0.1 u, gradients 1.7 u, norms 0.7 u. But llama's step 17 is ill-conditioned under AdamW
+// (EnglishLlamaJob): 4.5 u there in bf16 and 10.7 in fp16, with any layout that rounds otherwise,
+// when all other steps agree. So in 16 bits llama trains on another order of the data, or with SGD.
 // With moments of 8 bits (fp32, no tp), quotients between two of the 256 numbers go to either.
 Bounds BoundsOf(const JobSpec& job, const Layout& layout);
 
