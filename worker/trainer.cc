@@ -149,7 +149,8 @@ absl::StatusOr<RunResult> Trainer::Run() {
     if (!done.ok()) return AtStep(step, done.status());
     StepReport report = *std::move(done);
     report.stopping = report.stopping && step < last_step;
-    if (valid_batches_ != nullptr && step % job_.validation.interval == 0) {
+    const bool at_end = step == last_step;
+    if (valid_batches_ != nullptr && (at_end || step % job_.validation.interval == 0)) {
       ASSIGN_OR_RETURN(report.valid_loss, Validate());
       RETURN_IF_ERROR(CheckFinite("validation loss", *report.valid_loss, step));
     }
@@ -158,7 +159,7 @@ absl::StatusOr<RunResult> Trainer::Run() {
     RETURN_IF_ERROR(guard_->CheckGoingOn());  // after it is reported, before it could be saved
     result = {.step = step, .stopped = report.stopping};
     const int64_t interval = job_.checkpoint.interval;
-    if (report.stopping || step == last_step || (interval > 0 && step % interval == 0)) {
+    if (report.stopping || at_end || (interval > 0 && step % interval == 0)) {
       RETURN_IF_ERROR(Save(step));
     }
   }

@@ -423,5 +423,21 @@ TEST_F(PlantedBug, ANormThatIsNotReducedIsSeen) {
   EXPECT_GT(MissOf().grad_norms, 100);
 }
 
+TEST(Validation, ComesAtItsIntervalAndAfterTheLastStep) {
+  const TestFolder folder;
+  JobSpec job = SmallJob(folder.path());
+  job.data.split = 0.2;
+  job.training.steps = 5;
+  job.validation = {.interval = 2, .steps = 1};
+  const TrainingOutcome outcome =
+      TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 4, job), folder.Make("run"));
+  ASSERT_EQ(outcome.status(), absl::OkStatus());
+  std::vector<int64_t> steps;
+  for (const StepReport& report : outcome.reports.front()) {
+    if (report.valid_loss.has_value()) steps.push_back(report.step);
+  }
+  EXPECT_THAT(steps, testing::ElementsAre(2, 4, 5));
+}
+
 }  // namespace
 }  // namespace weft
