@@ -2,46 +2,20 @@
 // those of a person's patience, not of speed: the machine may be busy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "launcher/cluster_yaml.h"
 #include "tests/launcher/job_file_for_test.h"
+#include "tests/launcher/run_weft.h"
 
 namespace weft {
 namespace {
 
 using testing::HasSubstr;
-
-struct Ran {
-  int exit_code = -1;
-  std::string out;
-  std::string err;
-};
-
-Ran RunWeft(const JobFolder& folder, const std::string& arguments) {
-  const std::string command = "cd " + folder.path() +
-                              " && timeout 70 " WEFT_BINARY_DIR "/bin/weft " + arguments +
-                              " 2>err.txt </dev/null";
-  Ran ran;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return ran;
-  std::array<char, 4096> buffer;
-  for (size_t got; (got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
-    ran.out.append(buffer.data(), got);
-  }
-  const int status = pclose(pipe);
-  ran.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  std::ifstream err(folder.path() + "/err.txt");
-  ran.err.assign(std::istreambuf_iterator<char>(err), {});
-  return ran;
-}
 
 TEST(Calibrate, WritesAProfileThatPlansHere) {
   JobFolder folder;

@@ -2,11 +2,8 @@
 // what they print, and every way to call them wrongly.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,6 +15,7 @@
 #include "launcher/token_text.h"
 #include "plan/model.h"
 #include "tests/launcher/job_file_for_test.h"
+#include "tests/launcher/run_weft.h"
 
 namespace weft {
 namespace {
@@ -25,31 +23,6 @@ namespace {
 using testing::HasSubstr;
 
 constexpr char kTokenizer[] = WEFT_SOURCE_DIR "/tests/data/bpe";
-
-struct Ran {
-  int exit_code = -1;
-  std::string out;
-  std::string err;
-};
-
-Ran RunWeft(const JobFolder& folder, const std::string& arguments,
-            const std::string& input = "/dev/null") {
-  const std::string command = "cd " + folder.path() +
-                              " && timeout 60 " WEFT_BINARY_DIR "/bin/weft " + arguments +
-                              " 2>err.txt <" + input;
-  Ran ran;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return ran;
-  std::array<char, 4096> buffer;
-  for (size_t got; (got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
-    ran.out.append(buffer.data(), got);
-  }
-  const int status = pclose(pipe);
-  ran.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  std::ifstream err(folder.path() + "/err.txt");
-  ran.err.assign(std::istreambuf_iterator<char>(err), {});
-  return ran;
-}
 
 ModelShape SmallModel(int64_t vocab_size) {
   return {.family = ModelFamily::kLlama,
@@ -188,7 +161,8 @@ TEST(Generate, PrintsAsManyBytesAsAskedAndTheSameForTheSameSeed) {
   const std::string from_file =
       "generate saved --max-tokens 20 --threads 1 --seed 3 --prompt-file ";
   EXPECT_EQ(RunWeft(folder, from_file + "prompt.txt").out, first.out);
-  EXPECT_EQ(RunWeft(folder, from_file + "-", folder.path() + "/prompt.txt").out, first.out);
+  EXPECT_EQ(RunWeft(folder, from_file + "-", {.input = folder.path() + "/prompt.txt"}).out,
+            first.out);
   // The same as ids, whose bytes they are.
   const Ran ids = RunWeft(
       folder,

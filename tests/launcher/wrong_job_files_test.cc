@@ -2,39 +2,17 @@
 // line, key, what was found and what is allowed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "tests/launcher/job_file_for_test.h"
+#include "tests/launcher/run_weft.h"
 
 namespace weft {
 namespace {
-
-struct Ran {
-  int exit_code = -1;
-  std::string output;  // of stderr
-};
-
-Ran RunWeft(const std::string& folder, const std::string& arguments) {
-  const std::string command = "cd " + folder + " && timeout 20 " WEFT_BINARY_DIR "/bin/weft " +
-                              arguments + " 2>&1 >/dev/null </dev/null";
-  Ran ran;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return ran;
-  std::array<char, 4096> buffer;
-  for (size_t got; (got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
-    ran.output.append(buffer.data(), got);
-  }
-  const int status = pclose(pipe);
-  ran.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return ran;
-}
 
 struct WrongFile {
   const char* name;
@@ -198,15 +176,15 @@ void ExpectRefused(const WrongFile& wrong, const std::string& arguments) {
   const JobFolder folder;
   folder.Write("job.yaml", wrong.text);
   folder.Write("short.txt", std::string(20, 'a'));
-  const Ran ran = RunWeft(folder.path(), arguments);
+  const Ran ran = RunWeft(folder, arguments);
   EXPECT_EQ(ran.exit_code, 2);
   std::string error = wrong.error;
   for (size_t at; (at = error.find("FOLDER")) != std::string::npos;) {
     error.replace(at, 6, folder.path());
   }
   const auto lines = 1 + std::count(error.begin(), error.end(), '\n');
-  EXPECT_EQ(ran.output, error + "\nweft: " + std::to_string(lines) +
-                            (lines == 1 ? " error" : " errors") + "; nothing was started\n");
+  EXPECT_EQ(ran.err, error + "\nweft: " + std::to_string(lines) +
+                         (lines == 1 ? " error" : " errors") + "; nothing was started\n");
 }
 
 TEST_P(WrongJobFile, IsRefusedWithExitCodeTwo) {
@@ -218,7 +196,7 @@ class JobFileOfTheFuture : public ::testing::TestWithParam<WrongFile> {};
 TEST_P(JobFileOfTheFuture, IsPlannedButRefusedToRun) {
   const JobFolder folder;
   folder.Write("job.yaml", GetParam().text);
-  EXPECT_EQ(RunWeft(folder.path(), "plan job.yaml").exit_code, 0);
+  EXPECT_EQ(RunWeft(folder, "plan job.yaml").exit_code, 0);
   ExpectRefused(GetParam(), "run job.yaml");
 }
 
@@ -258,23 +236,23 @@ TEST(WrongCommand, IsRefusedWithExitCodeTwo) {
       {"stop job.yaml", "weft: no run in "},
   };
   for (const auto& each : cases) {
-    const Ran ran = RunWeft(folder.path(), each.arguments);
-    EXPECT_EQ(ran.exit_code, 2) << each.arguments << ": " << ran.output;
-    EXPECT_THAT(ran.output, ::testing::StartsWith(each.error)) << each.arguments;
+    const Ran ran = RunWeft(folder, each.arguments);
+    EXPECT_EQ(ran.exit_code, 2) << each.arguments << ": " << ran.err;
+    EXPECT_THAT(ran.err, ::testing::StartsWith(each.error)) << each.arguments;
   }
 }
 
 TEST(RightCommand, ExitsWithZeroAndNothingFitsWithThree) {
   const JobFolder folder;
   folder.Write("job.yaml", kGoodJob);
-  EXPECT_EQ(RunWeft(folder.path(), "plan job.yaml").exit_code, 0);
-  EXPECT_EQ(RunWeft(folder.path(), "plan job.yaml --json").exit_code, 0);
-  EXPECT_EQ(RunWeft(folder.path(), "--version").exit_code, 0);
-  EXPECT_EQ(RunWeft(folder.path(), "--help").exit_code, 0);
+  EXPECT_EQ(RunWeft(folder, "plan job.yaml").exit_code, 0);
+  EXPECT_EQ(RunWeft(folder, "plan job.yaml --json").exit_code, 0);
+  EXPECT_EQ(RunWeft(folder, "--version").exit_code, 0);
+  EXPECT_EQ(RunWeft(folder, "--help").exit_code, 0);
   // 4 layers of width 16384 need far more than 2 GiB a worker.
-  const Ran ran = RunWeft(folder.path(), "plan job.yaml --set model.n_embd=16384");
-  EXPECT_EQ(ran.exit_code, 3) << ran.output;
-  EXPECT_THAT(ran.output, ::testing::HasSubstr("weft: nothing fits"));
+  const Ran ran = RunWeft(folder, "plan job.yaml --set model.n_embd=16384");
+  EXPECT_EQ(ran.exit_code, 3) << ran.err;
+  EXPECT_THAT(ran.err, ::testing::HasSubstr("weft: nothing fits"));
 }
 
 }  // namespace

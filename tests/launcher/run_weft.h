@@ -1,0 +1,25 @@
+// The real `weft`, run as a person would: for the tests of what it prints and of how it ends.
+#pragma once
+#include <string>
+
+#include "tests/launcher/job_file_for_test.h"
+
+namespace weft {
+
+struct Ran {
+  int exit_code = -1;  // 124: it was stopped after most_s
+  std::string out;
+  std::string err;
+};
+
+struct RunWeftOptions {
+  std::string directory = {};  // where it is run; empty: in the folder
+  std::string input = "/dev/null";
+  int most_s = 70;
+};
+
+// `weft <arguments>`, words as a shell takes them, with its state kept in `folder`.
+Ran RunWeft(const JobFolder& folder, const std::string& arguments,
+            const RunWeftOptions& options = {});
+
+}  // namespace weft
