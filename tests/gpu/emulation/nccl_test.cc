@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/emulation/fake_nccl.h"
+#include "tests/worker/backend/all_ranks.h"
 #include "tests/worker/backend/thread_comm.h"
 #include "worker/backend/comm.h"
 #include "worker/backend/cuda/nccl_comm.h"
@@ -25,7 +24,6 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
-using Comms = std::vector<std::unique_ptr<Comm>>;
 
 constexpr int kAborted = static_cast<int>(absl::StatusCode::kAborted);
 constexpr int kDeadlineExceeded = static_cast<int>(absl::StatusCode::kDeadlineExceeded);
@@ -43,24 +41,6 @@ void Plant(int rank, int64_t call, const char* fault) {
 }
 int OpenComms() {
   return Fake(&WeftFakeNcclOpen, "WeftFakeNcclOpen")();
-}
-
-void OnAllRanks(const Comms& comms, const std::function<void(Comm&)>& body) {
-  std::vector<std::thread> threads;
-  for (const auto& comm : comms) threads.emplace_back([&body, &comm] { body(*comm); });
-  for (std::thread& thread : threads) thread.join();
-}
-
-int World(Comm& comm) {
-  std::vector<int> ranks(static_cast<size_t>(comm.world_size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  int group = -1;
-  EXPECT_TRUE(comm.NewGroup(0, ranks.data(), comm.world_size(), &group).ok());
-  return group;
-}
-
-View Row(std::vector<float>& values) {
-  return {values.data(), 1, static_cast<int64_t>(values.size())};
 }
 
 CollectiveCall SumOf(int group, std::vector<float>& values) {

@@ -7,10 +7,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <iterator>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +16,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/worker/backend/all_ranks.h"
 #include "tests/worker/backend/thread_comm.h"
 #include "worker/backend/cpu/collectives.h"
 
@@ -30,32 +29,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int kAborted = static_cast<int>(absl::StatusCode::kAborted);
 constexpr int kDeadlineExceeded = static_cast<int>(absl::StatusCode::kDeadlineExceeded);
 constexpr int kInvalidArgument = static_cast<int>(absl::StatusCode::kInvalidArgument);
-
-// Runs `body` once per rank, each on a thread of its own.
-void OnAllRanks(const std::vector<std::unique_ptr<Comm>>& comms,
-                const std::function<void(Comm&)>& body) {
-  std::vector<std::thread> threads;
-  for (const auto& comm : comms) threads.emplace_back([&body, &comm] { body(*comm); });
-  for (std::thread& thread : threads) thread.join();
-}
-
-int World(Comm& comm) {
-  std::vector<int> ranks(static_cast<size_t>(comm.world_size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  int group = -1;
-  EXPECT_TRUE(comm.NewGroup(0, ranks.data(), comm.world_size(), &group).ok());
-  return group;
-}
-
-// Values whose sum depends on the order in which they are added.
-float Value(int rank, int64_t index) {
-  return std::sin(static_cast<float>(index * 7 + rank * 31)) *
-         std::ldexp(1.0F, (rank * 5 + static_cast<int>(index % 11)) % 17);
-}
-
-View Row(std::vector<float>& values) {
-  return {values.data(), 1, static_cast<int64_t>(values.size())};
-}
 
 struct ReduceCase {
   int world;

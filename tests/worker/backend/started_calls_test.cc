@@ -1,9 +1,5 @@
 // The asynchronous form of the collectives (Comm::Start), run by threads over mailboxes.
 #include <chrono>
-#include <cmath>
-#include <functional>
-#include <memory>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,6 +7,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/worker/backend/all_ranks.h"
 #include "tests/worker/backend/thread_comm.h"
 #include "worker/backend/comm.h"
 
@@ -20,39 +17,10 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
-using Comms = std::vector<std::unique_ptr<Comm>>;
 
 constexpr int kAborted = static_cast<int>(absl::StatusCode::kAborted);
 constexpr int kDeadlineExceeded = static_cast<int>(absl::StatusCode::kDeadlineExceeded);
 constexpr int kInvalidArgument = static_cast<int>(absl::StatusCode::kInvalidArgument);
-
-void OnAllRanks(const Comms& comms, const std::function<void(Comm&)>& body) {
-  std::vector<std::thread> threads;
-  for (const auto& comm : comms) threads.emplace_back([&body, &comm] { body(*comm); });
-  for (std::thread& thread : threads) thread.join();
-}
-
-int World(Comm& comm) {
-  std::vector<int> ranks(static_cast<size_t>(comm.world_size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  int group = -1;
-  EXPECT_TRUE(comm.NewGroup(0, ranks.data(), comm.world_size(), &group).ok());
-  return group;
-}
-
-// Values whose sum depends on the order in which they are added.
-std::vector<float> Values(int rank, int64_t count) {
-  std::vector<float> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = std::sin(static_cast<float>(i * 7 + static_cast<size_t>(rank) * 31)) *
-                std::ldexp(1.0F, (rank * 5 + static_cast<int>(i % 11)) % 17);
-  }
-  return values;
-}
-
-View Row(std::vector<float>& values) {
-  return {values.data(), 1, static_cast<int64_t>(values.size())};
-}
 
 class Started : public ::testing::TestWithParam<int> {};
 
