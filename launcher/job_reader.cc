@@ -410,10 +410,7 @@ class JobReader {
       }
       job_.profiler_freq = profiler_freq;
     }
-    const bool deterministic = values_.Flag("deterministic").value_or(false);
-    if (deterministic && job_.cluster.device.backend == BackendKind::kCuda) {
-      values_.Wrong("deterministic", "true is not supported yet on GPUs; use false");
-    }
+    job_.deterministic = values_.Flag("deterministic").value_or(false);
   }
 
   const YamlNode& root_;

@@ -216,6 +216,7 @@ KeyValues SpecValues(const JobSpec& job) {
        absl::StrCat(job.cluster.slots_per_node)},
       {"cluster.threads_per_worker", absl::StrCat(job.threads_per_worker)},
       {"cluster.env", absl::StrCat("{", absl::StrJoin(env, ", "), "}")},
+      {"deterministic", FlagText(job.deterministic)},
   };
   AddMomentumValues(optimizer, values);
   AddFp16Values(job.fp16, values);
@@ -330,7 +331,7 @@ std::string ResolvedText(const JobSpec& job, const RunRecord& record) {
   for (const JobKey& key : JobKeys()) {
     if (key.key == "resolved" || key.key == "training.tokens") continue;
     if (key.key == "deterministic") {
-      absl::StrAppend(&text, "deterministic: false\n");
+      absl::StrAppend(&text, "deterministic: ", ValueOf(values, key.key), "\n");
       continue;
     }
     // A section for which nothing is built, or a key of the other backend.

@@ -181,6 +181,8 @@ struct JobSpec {
   int64_t profiler_freq = 0;
   Cluster cluster;  // cluster.profile resolved, slots and nodes applied
   int threads_per_worker = 1;
+  // On GPUs only ways that give the same bits again are taken; CPUs have no others.
+  bool deterministic = false;
   std::map<std::string, std::string> env;  // cluster.env, added to each worker's environment
 
   BatchShape batch() const {

@@ -459,6 +459,7 @@ proto::JobSpec ToProto(const JobSpec& job) {
   message.mutable_validation()->set_steps(job.validation.steps);
   message.set_log_freq(job.log_freq);
   message.set_profiler_freq(job.profiler_freq);
+  message.set_deterministic(job.deterministic);
   Fill(job.cluster, *message.mutable_cluster());
   message.set_threads_per_worker(job.threads_per_worker);
   for (const auto& [key, value] : job.env) (*message.mutable_env())[key] = value;
@@ -496,6 +497,7 @@ absl::StatusOr<JobSpec> FromProto(const proto::JobSpec& message) {
   job.validation.steps = message.validation().steps();
   job.log_freq = message.log_freq();
   job.profiler_freq = message.profiler_freq();
+  job.deterministic = message.deterministic();
   RETURN_IF_ERROR(Read(message.cluster(), job.cluster));
   job.threads_per_worker = message.threads_per_worker();
   for (const auto& [key, value] : message.env()) job.env[key] = value;

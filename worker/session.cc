@@ -169,7 +169,8 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
   ASSIGN_OR_RETURN(opened.api, LoadBackend(job.cluster.device.backend, options.backend_folder));
   const DeviceOptions device{.local_index = me.local_rank,
                              .share_devices = FromEnvironment("WEFT_SHARE_DEVICES").has_value(),
-                             .threads = job.threads_per_worker};
+                             .threads = job.threads_per_worker,
+                             .deterministic = job.deterministic};
   RETURN_IF_ERROR(ToStatus(opened.api->open_device(&device, &opened.device)));
   const std::string rendezvous = Rendezvous(options);
   LinkRelay relay(link);
@@ -182,7 +183,8 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
       .rendezvous = rendezvous.c_str(),
       .device = opened.device,
       .relay = &relay,
-      .transport = transport};
+      .transport = transport,
+      .rank_order = job.deterministic};
   RETURN_IF_ERROR(ToStatus(opened.api->open_comm(&comm, &opened.comm)));
   if (opened.comm->rank() != me.rank || opened.comm->world_size() != me.world_size) {
     return absl::FailedPreconditionError(absl::StrCat(

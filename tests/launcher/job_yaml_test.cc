@@ -61,6 +61,7 @@ TEST_F(JobYaml, AcceptsWhatWeftDoesAnyway) {
                          "deterministic: true\n");
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->job.log_freq, 5);
+  EXPECT_TRUE(file->job.deterministic);
   EXPECT_EQ(file->job.checkpoint.resume, ResumeMode::kNone);
 }
 
@@ -272,6 +273,9 @@ TEST_F(JobYaml, TakesAnotherClusterInPlaceOfTheJobsOwn) {
   EXPECT_EQ(replaced->job.cluster.name, "h100x8");
   EXPECT_EQ(replaced->job.cluster.nodes, 3);
   EXPECT_EQ(replaced->job.cluster.slots_per_node, 8);  // not the job's 4 slots
+  EXPECT_TRUE(
+      ReadJobText(kGoodJob, folder_.job(), {.sets = {"deterministic=true"}, .cluster = "h100x8"})
+          .ok());
   const auto unknown = ReadJobText(kGoodJob, folder_.job(), {.cluster = "h100x9"});
   EXPECT_THAT(std::string(unknown.status().message()),
               testing::StartsWith("--cluster h100x9: cluster.profile: found no readable profile"));

@@ -41,7 +41,8 @@ TEST_F(ResolvedYaml, ReadsBackAsTheSameJobAndRecord) {
       {"optimizer.name=sgd", "optimizer.momentum=0.9", "optimizer.dampening=0.1"},
       {"optimizer.name=sgd", "optimizer.momentum=0.9", "optimizer.nesterov=true"},
       {"optimizer.name=sgd", "lr_scheduler.type=constant", "parallelism.pp_schedule=gpipe",
-       "checkpoint.resume=none", "cluster.threads_per_worker=2", "job.output_dir=/tmp/a b"},
+       "checkpoint.resume=none", "cluster.threads_per_worker=2", "job.output_dir=/tmp/a b",
+       "deterministic=true"},
       {"data.bos_token_id=2", "data.eos_token_id=10", "data.reset_attention_mask=true",
        "data.reset_position_ids=true"},
   };

@@ -73,6 +73,7 @@ JobSpec FullJob() {
   job.validation = {6, 2};
   job.log_freq = 3;
   job.profiler_freq = 7;
+  job.deterministic = true;
   job.cluster = FullCluster();
   job.threads_per_worker = 2;
   job.env = {{"A", "1"}, {"B", "two"}};

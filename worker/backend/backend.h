@@ -12,12 +12,15 @@
 namespace weft {
 
 // Raised with every change of this header, device.h or comm.h.
-inline constexpr int kBackendAbiVersion = 10;
+inline constexpr int kBackendAbiVersion = 11;
 
 struct DeviceOptions {
   int local_index = 0;         // which device of this host
   bool share_devices = false;  // CUDA: start over at device 0 where there are fewer; for tests
   int threads = 1;             // CPU: threads of this worker, for products and loops
+  // CUDA: the same calls give the same bits in another process on such a device: no way of
+  // computing is chosen by what it takes, none adds up in an order that is left open.
+  bool deterministic = false;
 };
 
 // Carries a few bytes from rank to rank before these have a communicator: the ids and addresses

@@ -120,6 +120,7 @@ TEST(NcclStart, RunsCallsOfAllKindsInTheirOrder) {
 TEST(NcclRankOrder, TakesTheOtherWayToTheSameSums) {
   OnAllRanks(MakeThreadComms(3, {.comm = {.timeout_ms = 20000, .rank_order = true}}),
              [](Comm& comm) {
+               EXPECT_STREQ(comm.description(), "NCCL 2.28.9, sums in rank order: a test");
                const int group = World(comm);
                for (const int count : {1, 65, 100'003}) {
                  std::vector<float> values(static_cast<size_t>(count));

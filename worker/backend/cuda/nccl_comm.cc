@@ -63,8 +63,9 @@ class NcclComm final : public Comm {
   }
 
   BackendStatus Open(const ncclUniqueId& id, const char* why) {
-    std::snprintf(description_, sizeof(description_), "NCCL %d.%d.%d: %s", nccl_.version / 10000,
-                  nccl_.version / 100 % 100, nccl_.version % 100, why);
+    std::snprintf(description_, sizeof(description_), "NCCL %d.%d.%d%s: %s", nccl_.version / 10000,
+                  nccl_.version / 100 % 100, nccl_.version % 100,
+                  rank_order_ ? ", sums in rank order" : "", why);
     if (BackendStatus s = Allocate(); !s.ok()) return s;
     if (BackendStatus s = watch_.Start(); !s.ok()) return s;
     Call call;
