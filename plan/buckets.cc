@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "plan/errors.h"
 
 namespace weft {
@@ -29,11 +30,11 @@ std::string BucketNameOf(const TensorShard& shard, const Layout& layout, bool ti
 }
 
 std::vector<TensorShard> InMemoryOrder(std::vector<TensorShard> shards) {
-  const auto is_qkv = [](const TensorShard& shard, absl::string_view suffix) {
-    for (const char* part : {".attn.q", ".attn.k", ".attn.v"}) {
-      if (absl::EndsWith(shard.tensor.name, absl::StrCat(part, suffix))) return true;
-    }
-    return false;
+  const auto is_qkv = [](const TensorShard& shard, absl::string_view kind) {
+    absl::string_view name = shard.tensor.name;
+    return absl::ConsumeSuffix(&name, kind) &&
+           (absl::EndsWith(name, ".attn.q") || absl::EndsWith(name, ".attn.k") ||
+            absl::EndsWith(name, ".attn.v"));
   };
   for (auto first = shards.begin(); first != shards.end();) {
     auto last = first;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -36,22 +35,41 @@ struct LocalSizes {
   ElementType type = ElementType::kFp32;  // of activations
 };
 
+// A block has up to 32 buffers, kept and recomputed, the rest of the list about as many.
+constexpr size_t kMostStepBuffers = 72;
+
 class List {
  public:
-  explicit List(std::vector<BufferSpec>& buffers) : buffers_(buffers) {}
-  void Add(MemoryKind kind, std::string name, int64_t elements,
-           ElementType type = ElementType::kFp32) {
-    buffers_.push_back({.kind = kind, .name = std::move(name), .elements = elements, .type = type});
+  explicit List(ElementType activations) : activations_(activations) {
+    buffers_.reserve(kMostStepBuffers);
   }
 
+  // Of activations and their gradients.
+  void Add(MemoryKind kind, BufferScope scope, absl::string_view name, int64_t elements) {
+    buffers_.push_back({kind, scope, name, elements, activations_});
+  }
+  // What is kept in fp32 whatever the activations are: sums and what comes from them, and what
+  // becomes no activation.
+  void AddStatistic(MemoryKind kind, BufferScope scope, absl::string_view name, int64_t elements) {
+    buffers_.push_back({kind, scope, name, elements, ElementType::kFp32});
+  }
+  void AddTokens(absl::string_view name, int64_t elements) {
+    buffers_.push_back(
+        {MemoryKind::kTokens, BufferScope::kTokens, name, elements, ElementType::kInt32});
+  }
+  std::vector<StepBuffer> Take() { return std::move(buffers_); }
+
  private:
-  std::vector<BufferSpec>& buffers_;
+  ElementType activations_;
+  std::vector<StepBuffer> buffers_;
 };
 
-// Rows of the shard whose name ends in `suffix`; 0 if this rank has none.
-int64_t LocalRows(absl::Span<const TensorShard> shards, absl::string_view suffix) {
-  for (const TensorShard& shard : shards) {
-    if (absl::EndsWith(shard.tensor.name, suffix)) return shard.dims().front();
+// Rows of the first shard whose name ends in `suffix`; 0 if this rank has none.
+int64_t LocalRows(absl::Span<const Bucket> buckets, absl::string_view suffix) {
+  for (const Bucket& bucket : buckets) {
+    for (const TensorShard& shard : bucket.shards) {
+      if (absl::EndsWith(shard.tensor.name, suffix)) return shard.end.front() - shard.begin.front();
+    }
   }
   return 0;
 }
@@ -85,65 +103,52 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
 // "exp_avg/<bucket>" and so on (StateArrays). Each prefix is one run of neighbours, so that
 // gradients can be cleared in one call.
 void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
-                    const Numerics& numerics, List& list) {
-  std::vector<std::vector<StateBuffer>> states;  // by bucket
+                    const Numerics& numerics, std::vector<BufferSpec>& list) {
+  const auto add = [&list](const StateBuffer& buffer, std::string name) {
+    list.push_back({buffer.kind, std::move(name), buffer.elements, buffer.type});
+  };
+  std::vector<StateBuffers> states;  // by bucket
   for (const Bucket& bucket : buckets) {
     states.push_back(StateBuffersOf(bucket.elements, layout, numerics));
   }
   for (size_t kind = 0; kind < states.front().size(); ++kind) {
     for (size_t i = 0; i < buckets.size(); ++i) {
       const StateBuffer& state = states[i][kind];
-      list.Add(state.kind, absl::StrCat(state.prefix, "/", buckets[i].name), state.elements,
-               state.type);
+      add(state, absl::StrCat(state.prefix, "/", buckets[i].name));
     }
   }
   for (const StateBuffer& whole : WholeBuffersOf(BucketElementsOf(buckets), layout, numerics)) {
-    list.Add(whole.kind, absl::StrCat("whole/", whole.prefix), whole.elements, whole.type);
+    add(whole, absl::StrCat("whole/", whole.prefix));
   }
 }
-
-// What is kept in fp32 whatever the activations are: sums and what comes from them, and what
-// becomes no activation.
-bool IsStatistic(absl::string_view name) {
-  constexpr absl::string_view kSuffixes[] = {"_mean",   "_rstd",        "lse",    "row_max",
-                                             "row_sum", "target_logit", "scores", "rotary"};
-  for (const absl::string_view suffix : kSuffixes) {
-    if (absl::EndsWith(name, suffix)) return true;
-  }
-  return false;
-}
-
-ElementType TypeOf(absl::string_view name, const LocalSizes& sizes) {
-  return IsStatistic(name) ? ElementType::kFp32 : sizes.type;
-}
-
-enum class Activations { kKept, kRecomputed };
 
 // What a block's forward pass saves for its backward pass: the part that is kept, or what is left.
 void AddBlockActivations(ModelFamily family, const LocalSizes& sizes, Recompute recompute,
-                         Activations part, absl::string_view prefix, List& list) {
+                         BufferScope scope, List& list) {
   const int64_t n = sizes.rows;
   const int64_t r = sizes.part_rows;
-  const bool kept = part == Activations::kKept;
+  const bool kept = scope == BufferScope::kSlotBlock;
+  const MemoryKind kind = kept ? MemoryKind::kActivations : MemoryKind::kWorkspace;
   const auto add = [&](absl::string_view name, int64_t elements) {
-    if (IsKept(name, recompute) != kept) return;
-    list.Add(kept ? MemoryKind::kActivations : MemoryKind::kWorkspace,
-             absl::StrCat(prefix, "/", name), elements, TypeOf(name, sizes));
+    if (IsKept(name, recompute) == kept) list.Add(kind, scope, name, elements);
+  };
+  const auto add_statistic = [&](absl::string_view name, int64_t elements) {
+    if (IsKept(name, recompute) == kept) list.AddStatistic(kind, scope, name, elements);
   };
   const bool has_mean = family == ModelFamily::kGpt2;   // LayerNorm; RMSNorm has none
   const bool has_gate = family == ModelFamily::kLlama;  // SwiGLU
   add("x", r * sizes.hidden);                           // [R, D] input of the block
-  if (has_mean) add("norm1_mean", r);                   // [R, 1]
-  add("norm1_rstd", r);                                 // [R, 1]
+  if (has_mean) add_statistic("norm1_mean", r);         // [R, 1]
+  add_statistic("norm1_rstd", r);                       // [R, 1]
   add("norm1_out", r * sizes.hidden);                   // [R, D]
   add("q", n * sizes.query);                            // [N, H*E]
   add("k", n * sizes.key);                              // [N, K*E]
   add("v", n * sizes.key);                              // [N, K*E]
   add("attn", n * sizes.query);                         // [N, H*E] attention's output
-  add("lse", sizes.lse);                                // [B*H, T] log-sum-exp of the scores
+  add_statistic("lse", sizes.lse);                      // [B*H, T] log-sum-exp of the scores
   add("x_mid", r * sizes.hidden);                       // [R, D] after attention's residual
-  if (has_mean) add("norm2_mean", r);                   // [R, 1]
-  add("norm2_rstd", r);                                 // [R, 1]
+  if (has_mean) add_statistic("norm2_mean", r);         // [R, 1]
+  add_statistic("norm2_rstd", r);                       // [R, 1]
   add("norm2_out", r * sizes.hidden);                   // [R, D]
   if (has_gate) add("gate", n * sizes.ffn);             // [N, F]
   add("up", n * sizes.ffn);                             // [N, F] before the activation
@@ -154,7 +159,10 @@ void AddBlockActivations(ModelFamily family, const LocalSizes& sizes, Recompute 
 void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) {
   const int64_t n = sizes.rows;
   const auto add = [&](absl::string_view name, int64_t elements) {
-    list.Add(MemoryKind::kWorkspace, absl::StrCat("work/", name), elements, TypeOf(name, sizes));
+    list.Add(MemoryKind::kWorkspace, BufferScope::kWork, name, elements);
+  };
+  const auto add_statistic = [&](absl::string_view name, int64_t elements) {
+    list.AddStatistic(MemoryKind::kWorkspace, BufferScope::kWork, name, elements);
   };
   add("dnorm", n * sizes.hidden);  // [N, D] gradient of a norm's output
   // [N, D] all tokens of what a product takes from residuals or gives to them (worker/token_cut.h)
@@ -169,8 +177,9 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
   for (const absl::string_view name : {"keys", "values", "dkeys", "dvalues"}) {
     if (sizes.whole_keys > 0) add(name, sizes.whole_keys);
   }
-  add("scores", sizes.score_scratch);                 // scratch of attention
-  if (sizes.rotary > 0) add("rotary", sizes.rotary);  // [T / cp, E] filled once (worker/rotary.h)
+  add_statistic("scores", sizes.score_scratch);  // scratch of attention
+  // [T / cp, E] filled once (worker/rotary.h)
+  if (sizes.rotary > 0) add_statistic("rotary", sizes.rotary);
 }
 
 // The last stage turns logits into their gradient within the forward action (Stage::Forward), so
@@ -179,18 +188,67 @@ void AddHeadWorkspace(ModelFamily family, const LocalSizes& sizes, int chunks, L
   const int64_t n = sizes.rows;
   const int64_t r = sizes.part_rows;
   const auto add = [&](absl::string_view name, int64_t elements) {
-    list.Add(MemoryKind::kWorkspace, absl::StrCat("work/head/", name), elements,
-             TypeOf(name, sizes));
+    list.Add(MemoryKind::kWorkspace, BufferScope::kWorkOfHead, name, elements);
   };
-  add("x", r * sizes.hidden);                             // [R, D] output of the last block
-  if (family == ModelFamily::kGpt2) add("norm_mean", r);  // [R, 1]
-  add("norm_rstd", r);                                    // [R, 1]
-  add("norm_out", r * sizes.hidden);                      // [R, D]
+  const auto add_statistic = [&](absl::string_view name, int64_t elements) {
+    list.AddStatistic(MemoryKind::kWorkspace, BufferScope::kWorkOfHead, name, elements);
+  };
+  add("x", r * sizes.hidden);                                       // [R, D] of the last block
+  if (family == ModelFamily::kGpt2) add_statistic("norm_mean", r);  // [R, 1]
+  add_statistic("norm_rstd", r);                                    // [R, 1]
+  add("norm_out", r * sizes.hidden);                                // [R, D]
   // [P, V_local] of the largest piece of the N rows, then their gradient
   add("logits", EvenSplit(n, chunks, 0).size() * sizes.vocab);
-  add("row_max", n);       // [N, 1]
-  add("row_sum", n);       // [N, 1] sum of exponentials
-  add("target_logit", n);  // [N, 1]
+  add_statistic("row_max", n);       // [N, 1]
+  add_statistic("row_sum", n);       // [N, 1] sum of exponentials
+  add_statistic("target_logit", n);  // [N, 1]
+}
+
+absl::string_view ScopeFolder(BufferScope scope) {
+  switch (scope) {
+    case BufferScope::kRecomputed:
+      return "work/recomputed/";
+    case BufferScope::kWork:
+      return "work/";
+    case BufferScope::kWorkOfHead:
+      return "work/head/";
+    case BufferScope::kComm:
+      return "comm/";
+    case BufferScope::kTokens:
+      return "tokens/";
+    case BufferScope::kSlotBlock:
+    case BufferScope::kSlot:
+    case BufferScope::kHead:
+      break;
+  }
+  CHECK(false);  // these have a number
+  return "";
+}
+
+// Every copy of every buffer, by name.
+void AddStepBuffers(absl::Span<const StepBuffer> step, const ActivationSlots& slots,
+                    std::vector<BufferSpec>& list) {
+  const auto add_all = [&](BufferScope scope, absl::string_view folder) {
+    for (const StepBuffer& buffer : step) {
+      if (buffer.scope != scope) continue;
+      list.push_back(
+          {buffer.kind, absl::StrCat(folder, buffer.name), buffer.elements, buffer.type});
+    }
+  };
+  for (int64_t slot = 0; slot < slots.slots; ++slot) {
+    for (int64_t block = 0; block < slots.blocks; ++block) {
+      add_all(BufferScope::kSlotBlock, absl::StrCat("slot", slot, "/block", block, "/"));
+    }
+    add_all(BufferScope::kSlot, absl::StrCat("slot", slot, "/"));
+  }
+  for (int64_t head = 0; head < slots.heads; ++head) {
+    add_all(BufferScope::kHead, absl::StrCat("head", head, "/"));
+  }
+  for (const StepBuffer& buffer : step) {
+    if (buffer.scope < BufferScope::kRecomputed) continue;
+    list.push_back({buffer.kind, absl::StrCat(ScopeFolder(buffer.scope), buffer.name),
+                    buffer.elements, buffer.type});
+  }
 }
 
 }  // namespace
@@ -247,11 +305,6 @@ absl::string_view MemoryKindName(MemoryKind kind) {
   return "";
 }
 
-int64_t BufferSpec::aligned_bytes() const {
-  const int64_t bytes = elements * ElementBytes(type);
-  return (bytes + kBufferAlignmentBytes - 1) / kBufferAlignmentBytes * kBufferAlignmentBytes;
-}
-
 int64_t RankMemory::bytes(MemoryKind kind) const {
   int64_t sum = 0;
   for (const BufferSpec& buffer : buffers) {
@@ -279,20 +332,18 @@ bool IsKept(absl::string_view tensor, Recompute recompute) {
   return true;
 }
 
-std::vector<StateBuffer> StateBuffersOf(int64_t elements, const Layout& layout,
-                                        const Numerics& numerics) {
+StateBuffers StateBuffersOf(int64_t elements, const Layout& layout, const Numerics& numerics) {
   const Sharding sharding = ShardingOf(layout);
   const int64_t part = PartElements(elements, sharding.parts, BucketUnit(numerics.optimizer));
   const int64_t whole = part * sharding.parts;
-  std::vector<StateBuffer> buffers = {
-      {MemoryKind::kWeights, "weights", sharding.weights ? part : whole, numerics.compute()},
-      {MemoryKind::kGradients, "gradients", sharding.gradients ? part : whole}};
-  if (numerics.has_master_weights()) {
-    buffers.push_back({MemoryKind::kMasterWeights, "master", part});
-  }
+  StateBuffers buffers;
+  buffers.Add(
+      {MemoryKind::kWeights, "weights", sharding.weights ? part : whole, numerics.compute()});
+  buffers.Add({MemoryKind::kGradients, "gradients", sharding.gradients ? part : whole});
+  if (numerics.has_master_weights()) buffers.Add({MemoryKind::kMasterWeights, "master", part});
   for (const StateArray& state : StateArrays(numerics.optimizer)) {
-    buffers.push_back({MemoryKind::kOptimizer, state.name, state.ElementsFor(part),
-                       state.is_codes() ? ElementType::kUint8 : ElementType::kFp32});
+    buffers.Add({MemoryKind::kOptimizer, state.name, state.ElementsFor(part),
+                 state.is_codes() ? ElementType::kUint8 : ElementType::kFp32});
   }
   return buffers;
 }
@@ -336,18 +387,18 @@ BucketElements BucketElementsOf(absl::Span<const Bucket> buckets) {
   return elements;
 }
 
-std::vector<StateBuffer> WholeBuffersOf(const BucketElements& elements, const Layout& layout,
-                                        const Numerics& numerics) {
+StateBuffers WholeBuffersOf(const BucketElements& elements, const Layout& layout,
+                            const Numerics& numerics) {
   const Sharding sharding = ShardingOf(layout);
   const int64_t unit = BucketUnit(numerics.optimizer);
-  std::vector<StateBuffer> buffers;
+  StateBuffers buffers;
   const auto add = [&](const std::array<absl::string_view, kWholePlaces>& names, ElementType type) {
     const int64_t runs[kWholePlaces] = {elements.end, elements.blocks > 0 ? elements.block : 0,
                                         elements.blocks > 1 ? elements.block : 0};
     for (size_t place = 0; place < kWholePlaces; ++place) {
       if (runs[place] == 0) continue;
       const int64_t whole = sharding.parts * PartElements(runs[place], sharding.parts, unit);
-      buffers.push_back({MemoryKind::kCommunication, names[place], whole, type});
+      buffers.Add({MemoryKind::kCommunication, names[place], whole, type});
     }
   };
   if (sharding.weights) add({"weights/ends", "weights/even", "weights/odd"}, numerics.compute());
@@ -360,85 +411,68 @@ std::vector<StateBuffer> WholeBuffersOf(const BucketElements& elements, const La
 ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int stage) {
   ActivationSlots slots;
   slots.slots = PeakLiveMicrobatches(layout, stage);
-  for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
-    slots.blocks = std::max(slots.blocks, ChunkBlocks(layout, num_blocks, stage, chunk).size());
-  }
+  // Of a stage's chunks none is larger than the first.
+  slots.blocks = std::max<int64_t>(1, ChunkBlocks(layout, num_blocks, stage, 0).size());
   // All schedules but GPipe run the last virtual stage's backward pass right after its forward.
   slots.heads = layout.schedule == ScheduleKind::kGpipe ? layout.num_microbatches : 1;
   return slots;
 }
 
-LocalDims LocalDimsOf(const ModelShape& model, absl::Span<const TensorShard> shards) {
+LocalDims LocalDimsOf(const ModelShape& model, absl::Span<const Bucket> buckets) {
   const absl::string_view table = model.tied_embeddings ? "embed.tokens.weight" : "head.weight";
-  return {.query = LocalRows(shards, ".attn.q.weight"),
-          .key = LocalRows(shards, ".attn.k.weight"),
-          .ffn = LocalRows(shards, ".mlp.up.weight"),
-          .vocab = LocalRows(shards, table)};
+  return {.query = LocalRows(buckets, ".attn.q.weight"),
+          .key = LocalRows(buckets, ".attn.k.weight"),
+          .ffn = LocalRows(buckets, ".mlp.up.weight"),
+          .vocab = LocalRows(buckets, table)};
 }
 
 RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
                           int rank, const Numerics& numerics) {
   const int stage = layout.grid().CoordinatesOf(rank).pp;
+  const std::vector<Bucket> buckets = BucketsOf(model, layout, rank, numerics.optimizer);
   RankMemory memory;
-  List list(memory.buffers);
-  AddModelStates(BucketsOf(model, layout, rank, numerics.optimizer), layout, numerics, list);
-  std::vector<BufferSpec> step = PlanStepBuffers(model, batch, layout, stage, numerics,
-                                                 ActivationSlotsOf(layout, model.num_blocks, stage),
-                                                 LocalDimsOf(model, ShardsOf(model, layout, rank)));
-  std::move(step.begin(), step.end(), std::back_inserter(memory.buffers));
+  AddModelStates(buckets, layout, numerics, memory.buffers);
+  AddStepBuffers(StepBuffersOf(model, batch, layout, stage, numerics, LocalDimsOf(model, buckets)),
+                 ActivationSlotsOf(layout, model.num_blocks, stage), memory.buffers);
   return memory;
 }
 
-std::vector<BufferSpec> PlanStepBuffers(const ModelShape& model, const BatchShape& batch,
-                                        const Layout& layout, int stage, const Numerics& numerics,
-                                        const ActivationSlots& slots, const LocalDims& dims) {
+std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape& batch,
+                                      const Layout& layout, int stage, const Numerics& numerics,
+                                      const LocalDims& dims) {
   const LocalSizes sizes = SizesOf(model, batch, layout, numerics, dims);
   const bool first = stage == 0;
   const bool last = stage == layout.pp - 1;
-  const bool split_backward = layout.schedule == ScheduleKind::kZeroBubbleH1;
   const Recompute recompute = layout.recompute_of(stage);
   const int64_t boundary = sizes.part_rows * sizes.hidden;  // [R, D] what crosses a stage's border
 
-  std::vector<BufferSpec> buffers;
-  // A block has up to 20 buffers, the rest of the list about twice as many.
-  buffers.reserve(static_cast<size_t>(20 * slots.slots * slots.blocks + slots.heads + 40));
-  List list(buffers);
-  for (int64_t slot = 0; slot < slots.slots; ++slot) {
-    for (int64_t block = 0; block < slots.blocks; ++block) {
-      AddBlockActivations(model.family, sizes, recompute, Activations::kKept,
-                          absl::StrCat("slot", slot, "/block", block), list);
-    }
-    // Gradient of the last block's output [R, D], which its weight gradients need. Those of other
-    // gradients that weight gradients need take the place of activations that nobody needs then.
-    if (split_backward) {
-      list.Add(MemoryKind::kActivations, absl::StrCat("slot", slot, "/dy"), boundary, sizes.type);
-    }
+  List list(sizes.type);
+  AddBlockActivations(model.family, sizes, recompute, BufferScope::kSlotBlock, list);
+  // Gradient of the last block's output [R, D], which its weight gradients need. Those of other
+  // gradients that weight gradients need take the place of activations that nobody needs then.
+  if (layout.schedule == ScheduleKind::kZeroBubbleH1) {
+    list.Add(MemoryKind::kActivations, BufferScope::kSlot, "dy", boundary);
   }
   // Gradient of the last block's output [R, D], made by the head's half of the forward action.
-  for (int64_t head = 0; last && head < slots.heads; ++head) {
-    list.Add(MemoryKind::kActivations, absl::StrCat("head", head, "/dx"), boundary, sizes.type);
-  }
-  AddBlockActivations(model.family, sizes, recompute, Activations::kRecomputed, "work/recomputed",
-                      list);
+  if (last) list.Add(MemoryKind::kActivations, BufferScope::kHead, "dx", boundary);
+  AddBlockActivations(model.family, sizes, recompute, BufferScope::kRecomputed, list);
   AddBlockWorkspace(model.family, sizes, list);
   if (last) AddHeadWorkspace(model.family, sizes, layout.head_chunks, list);
   if (!last || layout.virtual_stages > 1) {
     // [R, D]: gradient on its way through a chunk's blocks; what comes from and goes to the next.
-    list.Add(MemoryKind::kWorkspace, "work/dx", boundary, sizes.type);
-    list.Add(MemoryKind::kCommunication, "comm/recv_gradient", boundary, sizes.type);
-    list.Add(MemoryKind::kCommunication, "comm/send_activation", boundary, sizes.type);
+    list.Add(MemoryKind::kWorkspace, BufferScope::kWork, "dx", boundary);
+    list.Add(MemoryKind::kCommunication, BufferScope::kComm, "recv_gradient", boundary);
+    list.Add(MemoryKind::kCommunication, BufferScope::kComm, "send_activation", boundary);
   }
   // [M*N, 1]
   const int64_t step_tokens = layout.num_microbatches * sizes.rows;
-  if (first) list.Add(MemoryKind::kTokens, "tokens/ids", step_tokens, ElementType::kInt32);
-  if (last) list.Add(MemoryKind::kTokens, "tokens/targets", step_tokens, ElementType::kInt32);
-  if (first && model.family == ModelFamily::kGpt2) {  // rows of the table of learned positions
-    list.Add(MemoryKind::kTokens, "tokens/positions", step_tokens, ElementType::kInt32);
-  }
-  if (batch.masks_documents) {  // the position where each token's document starts
-    list.Add(MemoryKind::kTokens, "tokens/first_visible", step_tokens, ElementType::kInt32);
-  }
-  return buffers;
+  if (first) list.AddTokens("ids", step_tokens);
+  if (last) list.AddTokens("targets", step_tokens);
+  // Rows of the table of learned positions.
+  if (first && model.family == ModelFamily::kGpt2) list.AddTokens("positions", step_tokens);
+  // The position where each token's document starts.
+  if (batch.masks_documents) list.AddTokens("first_visible", step_tokens);
+  return list.Take();
 }
 
 }  // namespace weft

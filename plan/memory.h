@@ -2,6 +2,8 @@
 // carves exactly it, by name, before step 1 and never again: predicted bytes are allocated bytes.
 // Pure.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "plan/buckets.h"
+#include "plan/errors.h"
 #include "plan/layout.h"
 #include "plan/model.h"
 #include "plan/optimizer.h"
@@ -34,17 +37,21 @@ absl::string_view MemoryKindName(MemoryKind kind);
 enum class ElementType { kFp32, kInt32, kBf16, kFp16, kUint8 };
 int64_t ElementBytes(ElementType type);
 
+// Each buffer starts on a multiple of this.
+inline constexpr int64_t kBufferAlignmentBytes = 64;
+inline int64_t AlignedBytes(int64_t elements, ElementType type) {
+  const int64_t bytes = elements * ElementBytes(type);
+  return (bytes + kBufferAlignmentBytes - 1) / kBufferAlignmentBytes * kBufferAlignmentBytes;
+}
+
 struct BufferSpec {
   MemoryKind kind = MemoryKind::kWeights;
   std::string name;  // "weights/blocks.0", "slot0/block0/q", "work/dx"
   int64_t elements = 0;
   ElementType type = ElementType::kFp32;
 
-  int64_t aligned_bytes() const;
+  int64_t aligned_bytes() const { return AlignedBytes(elements, type); }
 };
-
-// Each buffer starts on a multiple of this.
-inline constexpr int64_t kBufferAlignmentBytes = 64;
 
 struct RankMemory {
   std::vector<BufferSpec> buffers;
@@ -76,10 +83,26 @@ struct StateBuffer {
   ElementType type = ElementType::kFp32;
 };
 
+// Few, and asked for thousands of times in a search: kept without the heap.
+class StateBuffers {
+ public:
+  void Add(const StateBuffer& buffer) {
+    CHECK(count_ < buffers_.size());
+    buffers_[count_++] = buffer;
+  }
+  size_t size() const { return count_; }
+  const StateBuffer& operator[](size_t index) const { return buffers_[index]; }
+  const StateBuffer* begin() const { return buffers_.data(); }
+  const StateBuffer* end() const { return buffers_.data() + count_; }
+
+ private:
+  std::array<StateBuffer, 8> buffers_ = {};
+  size_t count_ = 0;
+};
+
 // Of a bucket of `elements` (Bucket::elements), whatever its tensors: what ZeRO cuts is one part,
 // everything else the whole run, as many parts as there are.
-std::vector<StateBuffer> StateBuffersOf(int64_t elements, const Layout& layout,
-                                        const Numerics& numerics);
+StateBuffers StateBuffersOf(int64_t elements, const Layout& layout, const Numerics& numerics);
 
 // Where a bucket that is kept in parts is whole while a pass works on it: "whole/weights/<place>"
 // at ZeRO stage 3, "whole/gradients/<place>" from stage 2. Embedding and head share a place, blocks
@@ -99,8 +122,8 @@ struct BucketElements {
 };
 BucketElements BucketElementsOf(absl::Span<const Bucket> buckets);
 // StateBuffer::prefix is "weights/<place>" or "gradients/<place>".
-std::vector<StateBuffer> WholeBuffersOf(const BucketElements& elements, const Layout& layout,
-                                        const Numerics& numerics);
+StateBuffers WholeBuffersOf(const BucketElements& elements, const Layout& layout,
+                            const Numerics& numerics);
 
 // What a stage keeps from forward passes for backward passes. A microbatch's pass through any chunk
 // takes one slot, the first that is free, until its backward pass, weight gradients included, is
@@ -127,13 +150,32 @@ struct LocalDims {
   int64_t ffn = 0;    // F_local
   int64_t vocab = 0;  // V_local, of the matrix that makes logits
 };
-LocalDims LocalDimsOf(const ModelShape& model, absl::Span<const TensorShard> shards);
+LocalDims LocalDimsOf(const ModelShape& model, absl::Span<const Bucket> buckets);
 
-// What follows the model states in PlanRankMemory's list, with `slots` as given: for sums that are
-// made of parts (plan/stage_memory). Names that start with "slot<i>/block<j>/", "slot<i>/" and
-// "head<i>/" are there once for each block of a slot, slot and head.
-std::vector<BufferSpec> PlanStepBuffers(const ModelShape& model, const BatchShape& batch,
-                                        const Layout& layout, int stage, const Numerics& numerics,
-                                        const ActivationSlots& slots, const LocalDims& dims);
+// Of what a buffer of the step is there once for each, and what its name starts with.
+enum class BufferScope {
+  kSlotBlock,   // "slot<i>/block<j>/"
+  kSlot,        // "slot<i>/"
+  kHead,        // "head<i>/"
+  kRecomputed,  // "work/recomputed/"; this and those that follow are there once
+  kWork,        // "work/"
+  kWorkOfHead,  // "work/head/"
+  kComm,        // "comm/"
+  kTokens,      // "tokens/"
+};
+
+struct StepBuffer {
+  MemoryKind kind = MemoryKind::kWorkspace;
+  BufferScope scope = BufferScope::kWork;
+  absl::string_view name;  // without its scope
+  int64_t elements = 0;
+  ElementType type = ElementType::kFp32;
+};
+
+// What follows the model states in PlanRankMemory's list, in its order, but of all slots, blocks of
+// a slot and heads only one: their sum needs no names and no copies (plan/stage_memory).
+std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape& batch,
+                                      const Layout& layout, int stage, const Numerics& numerics,
+                                      const LocalDims& dims);
 
 }  // namespace weft

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/types/span.h"
 #include "plan/buckets.h"
 
@@ -21,9 +20,9 @@ MemoryBytes operator*(int64_t factor, const MemoryBytes& bytes) {
   return product;
 }
 
-MemoryBytes& operator+=(MemoryBytes& sum, const BufferSpec& buffer) {
-  sum.by_kind[static_cast<size_t>(buffer.kind)] += buffer.aligned_bytes();
-  return sum;
+template <typename Buffer>
+void Add(const Buffer& buffer, MemoryBytes& sum) {
+  sum.by_kind[static_cast<size_t>(buffer.kind)] += AlignedBytes(buffer.elements, buffer.type);
 }
 
 }  // namespace
@@ -41,7 +40,7 @@ MemoryKind MemoryBytes::largest() const {
 
 MemoryBytes BytesByKind(const RankMemory& memory) {
   MemoryBytes bytes;
-  for (const BufferSpec& buffer : memory.buffers) bytes += buffer;
+  for (const BufferSpec& buffer : memory.buffers) Add(buffer, bytes);
   return bytes;
 }
 
@@ -72,30 +71,37 @@ MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
       parts.fixed + slots.slots * (parts.slot + slots.blocks * parts.slot_block) +
       slots.heads * parts.head;
   for (const int64_t elements : parts.token_elements) {
-    bytes += BufferSpec{MemoryKind::kTokens, "", elements * layout.num_microbatches};
+    bytes.by_kind[static_cast<size_t>(MemoryKind::kTokens)] +=
+        AlignedBytes(elements * layout.num_microbatches, ElementType::kInt32);
   }
   return bytes;
 }
 
-// Of one microbatch in flight, one block and one gradient of the head: names say what there is once
-// for each of these.
 StageMemoryTable::Parts StageMemoryTable::Measure(const Key& key) {
   const Sample sample = SampleOf(key);
   Parts parts;
   parts.share = &ShareOf(key, sample);
-  for (const BufferSpec& buffer :
-       PlanStepBuffers(sample.model, sample.batch, sample.layout, key.stage, numerics_,
-                       {.slots = 1, .blocks = 1, .heads = 1}, parts.share->dims)) {
-    if (buffer.kind == MemoryKind::kTokens) {
-      parts.token_elements.push_back(buffer.elements);
-    } else if (absl::StartsWith(buffer.name, "slot0/block0/")) {
-      parts.slot_block += buffer;
-    } else if (absl::StartsWith(buffer.name, "slot0/")) {
-      parts.slot += buffer;
-    } else if (absl::StartsWith(buffer.name, "head0/")) {
-      parts.head += buffer;
-    } else {
-      parts.fixed += buffer;
+  for (const StepBuffer& buffer : StepBuffersOf(sample.model, sample.batch, sample.layout,
+                                                key.stage, numerics_, parts.share->dims)) {
+    switch (buffer.scope) {
+      case BufferScope::kTokens:
+        parts.token_elements.push_back(buffer.elements);
+        break;
+      case BufferScope::kSlotBlock:
+        Add(buffer, parts.slot_block);
+        break;
+      case BufferScope::kSlot:
+        Add(buffer, parts.slot);
+        break;
+      case BufferScope::kHead:
+        Add(buffer, parts.head);
+        break;
+      case BufferScope::kRecomputed:
+      case BufferScope::kWork:
+      case BufferScope::kWorkOfHead:
+      case BufferScope::kComm:
+        Add(buffer, parts.fixed);
+        break;
     }
   }
   return parts;
@@ -105,9 +111,10 @@ const StageMemoryTable::Share& StageMemoryTable::ShareOf(const Key& key, const S
   const auto [found, is_new] = shares_.try_emplace({key.stages, key.stage, key.tp});
   Share& share = found->second;
   if (!is_new) return share;
-  share.dims = LocalDimsOf(sample.model, ShardsOf(sample.model, sample.layout, sample.rank));
-  for (const Bucket& bucket :
-       BucketsOf(sample.model, sample.layout, sample.rank, numerics_.optimizer)) {
+  const std::vector<Bucket> buckets =
+      BucketsOf(sample.model, sample.layout, sample.rank, numerics_.optimizer);
+  share.dims = LocalDimsOf(sample.model, buckets);
+  for (const Bucket& bucket : buckets) {
     if (bucket.shards.front().tensor.part == ModelPart::kBlock) {
       share.block_elements = bucket.elements;
     } else {
@@ -142,11 +149,10 @@ StageMemoryTable::Sample StageMemoryTable::SampleOf(const Key& key) const {
 MemoryBytes StageMemoryTable::StatesOf(const Share& share, const Layout& layout,
                                        int64_t blocks) const {
   MemoryBytes bytes;
-  const auto add = [&](absl::Span<const StateBuffer> buffers, int64_t times) {
-    for (const auto& [kind, prefix, elements, type] : buffers) {
-      const BufferSpec buffer = {kind, "", elements, type};
-      bytes.by_kind[static_cast<size_t>(kind)] += times * buffer.aligned_bytes();
-    }
+  const auto add = [&](const StateBuffers& buffers, int64_t times) {
+    MemoryBytes sum;
+    for (const StateBuffer& buffer : buffers) Add(buffer, sum);
+    bytes = bytes + times * sum;
   };
   BucketElements whole = {.block = share.block_elements, .blocks = blocks};
   add(StateBuffersOf(share.block_elements, layout, numerics_), blocks);

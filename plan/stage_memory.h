@@ -1,6 +1,6 @@
 // Bytes per kind that a pipeline stage holds, without listing its buffers: what the search needs
-// for thousands of layouts. Derived from PlanRankMemory on models of one block a stage, of whose
-// parts a stage's list is made, so there is still one memory model. The layout that wins is listed
+// for thousands of layouts. Summed from the very lists that PlanRankMemory is made of, on models of
+// one block a stage, so there is still one memory model. The layout that wins is listed
 // in full. Pure values; StageMemoryTable keeps answers and is used by one thread.
 #pragma once
 #include <array>
