@@ -29,14 +29,10 @@ BlockRange ChunkBlocks(const Layout& layout, int64_t num_blocks, int stage, int 
   return range;
 }
 
-// Of an even split, earlier chunks are the larger: so many of the stage's are.
 int64_t StageBlockCount(const Layout& layout, int64_t num_blocks, int stage) {
   CHECK(stage >= 0 && stage < layout.pp);
   if (!layout.stage_blocks.empty()) return layout.stage_blocks[static_cast<size_t>(stage)];
-  const int64_t chunks = int64_t{layout.pp} * layout.virtual_stages;
-  const int64_t remainder = num_blocks % chunks;
-  const int64_t larger = remainder > stage ? (remainder - stage + layout.pp - 1) / layout.pp : 0;
-  return layout.virtual_stages * (num_blocks / chunks) + larger;
+  return EvenBlockCounts(num_blocks, layout.pp, layout.virtual_stages).Of(stage);
 }
 
 std::string LayoutText(const Layout& layout) {

@@ -108,6 +108,25 @@ BlockRange EvenSplit(int64_t extent, int parts, int part);
 // even as possible (the last stage has the head's work on top), or stage_blocks.
 BlockRange ChunkBlocks(const Layout& layout, int64_t num_blocks, int stage, int chunk);
 
+// Numbers of blocks of all stages of an even split, for those who ask for many: one division.
+class EvenBlockCounts {
+ public:
+  EvenBlockCounts(int64_t num_blocks, int stages, int chunks)
+      : stages_(stages),
+        each_(chunks * (num_blocks / (int64_t{stages} * chunks))),
+        remainder_(num_blocks % (int64_t{stages} * chunks)) {}
+
+  // Earlier chunks are the larger: so many of the stage's are.
+  int64_t Of(int stage) const {
+    const int64_t larger = remainder_ - stage;
+    if (larger <= 0) return each_;
+    return each_ + (larger <= stages_ ? 1 : (larger + stages_ - 1) / stages_);
+  }
+
+ private:
+  int64_t stages_, each_, remainder_;
+};
+
 // Number of blocks that `stage` holds, over all its chunks.
 int64_t StageBlockCount(const Layout& layout, int64_t num_blocks, int stage);
 

@@ -131,7 +131,7 @@ std::vector<Action> WithTransfers(int stage, int stages, absl::Span<const Action
   std::vector<Action> sends;  // that wait for a pause
   for (size_t i = 0; i <= compute.size(); ++i) {
     if (pauses[i] != 0) {
-      actions.insert(actions.end(), sends.begin(), sends.end());
+      for (const Action& send : sends) actions.push_back(send);
       sends.clear();
     }
     // What this pass needs, and those after it up to the next pause.

@@ -90,6 +90,9 @@ StepPasses EstimatePasses(const Question& question, const Layout& layout, Networ
 // total_s() is the sum of the terms. REQUIRES: CheckModel, CheckCluster and CheckLayout hold.
 TermSeconds EstimateStep(const Question& question, const Layout& layout);
 TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes);
+// `first_end`: the StepEnd of stage 0, from those who have asked for it.
+TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes,
+                         const TermSeconds& first_end);
 
 // The same with the bubble from a dry run of the schedule (plan/simulate.h): for finalists.
 absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& layout);

@@ -69,10 +69,12 @@ class Stages {
     const absl::Span<ActionSeconds> stages =
         many_.empty() ? absl::MakeSpan(few_.data(), static_cast<size_t>(layout.pp))
                       : absl::MakeSpan(many_);
+    const EvenBlockCounts even(question.model.num_blocks, layout.pp, layout.virtual_stages);
+    const bool listed = !layout.stage_blocks.empty();
     for (int stage = 0; stage < layout.pp; ++stage) {
-      const auto count =
-          static_cast<double>(StageBlockCount(layout, question.model.num_blocks, stage));
-      ActionSeconds& own = stages[static_cast<size_t>(stage)];
+      const auto index = static_cast<size_t>(stage);
+      const auto count = static_cast<double>(listed ? layout.stage_blocks[index] : even.Of(stage));
+      ActionSeconds& own = stages[index];
       own = seconds.Of(layout, stage, count, stage == 0, stage == layout.pp - 1);
       if (CycleSeconds(own) > CycleSeconds(stages[static_cast<size_t>(slowest_)])) slowest_ = stage;
     }
@@ -88,23 +90,23 @@ class Stages {
   // All passes of a step by the schedule's closed form.
   double MakespanSeconds(const Layout& layout, double transfer_s) {
     const double chunks = layout.virtual_stages;
-    for (ActionSeconds& stage : stages_) {
-      stage.forward_s /= chunks;
-      stage.backward_s /= chunks;
-      stage.weight_gradient_s /= chunks;
-      stage.transfer_s = transfer_s;
-    }
+    if (layout.virtual_stages > 1) Scale(1 / chunks);
+    for (ActionSeconds& stage : stages_) stage.transfer_s = transfer_s;
     const double makespan_s =
         PipelineSeconds(layout.schedule, stages_, layout.num_microbatches, layout.virtual_stages);
-    for (ActionSeconds& stage : stages_) {
-      stage.forward_s *= chunks;
-      stage.backward_s *= chunks;
-      stage.weight_gradient_s *= chunks;
-    }
+    if (layout.virtual_stages > 1) Scale(chunks);
     return makespan_s;
   }
 
  private:
+  void Scale(double factor) {
+    for (ActionSeconds& stage : stages_) {
+      stage.forward_s *= factor;
+      stage.backward_s *= factor;
+      stage.weight_gradient_s *= factor;
+    }
+  }
+
   std::array<ActionSeconds, 64> few_;  // no allocation for the depths that searches try
   std::vector<ActionSeconds> many_;
   absl::Span<ActionSeconds> stages_;
@@ -131,15 +133,17 @@ constexpr int64_t kReplayedRounds = 6;
 
 absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& layout,
                                         const PartSeconds& seconds) {
-  Layout replayed = layout;
-  replayed.num_microbatches =
-      std::min(layout.num_microbatches, kReplayedRounds * int64_t{layout.pp});
+  const int64_t replayed = std::min(layout.num_microbatches, kReplayedRounds * int64_t{layout.pp});
   const double transfer_s = BoundarySeconds(question, layout);
   std::vector<std::vector<Action>> actions;
   std::vector<ActionSeconds> chunks;
   double slowest_s = 0;
   for (int stage = 0; stage < layout.pp; ++stage) {
-    actions.push_back(StepSchedule(question.model, replayed, stage));
+    // Of StepSchedule what takes time in a dry run.
+    actions.push_back(WithTransfers(stage, layout.pp,
+                                    ComputeOrder(layout.schedule, stage, layout.pp,
+                                                 static_cast<int>(replayed), layout.virtual_stages),
+                                    layout.virtual_stages));
   }
   std::vector<double> cycles_s(static_cast<size_t>(layout.pp));
   for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
@@ -158,8 +162,7 @@ absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& 
   Simulation simulation;
   ASSIGN_OR_RETURN(simulation, Simulate(actions, chunks, Timeline::kLeftOut));
   const double pace_s = slowest_s + (layout.pp > 1 ? 2 * layout.virtual_stages * transfer_s : 0);
-  return simulation.makespan_s +
-         static_cast<double>(layout.num_microbatches - replayed.num_microbatches) * pace_s;
+  return simulation.makespan_s + static_cast<double>(layout.num_microbatches - replayed) * pace_s;
 }
 
 // One dry run: what of its time transfers cost is the closed form's to say, as a second run without
@@ -274,8 +277,9 @@ StepPasses EstimatePasses(const Question& question, const Layout& layout, Networ
 }
 
 // The reductions of the stage that has most of them come last.
-TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes) {
-  TermSeconds end = StepEnd(question, layout, 0, passes.forward_s, passes.backward_s);
+TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes,
+                         const TermSeconds& first_end) {
+  TermSeconds end = first_end;
   double end_s = end.total_s();
   for (int stage = 1; stage < layout.pp; ++stage) {
     // Of an even split's stages none holds more than the first or the last.
@@ -294,6 +298,11 @@ TermSeconds EstimateStep(const Question& question, const Layout& layout, const S
   step[TimeTerm::kStragglers] =
       question.engine.time.straggler_sigma * std::sqrt(2 * std::log(ranks)) * step.total_s();
   return step;
+}
+
+TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes) {
+  return EstimateStep(question, layout, passes,
+                      StepEnd(question, layout, 0, passes.forward_s, passes.backward_s));
 }
 
 TermSeconds EstimateStep(const Question& question, const Layout& layout) {

@@ -12,16 +12,6 @@ PassSeconds Plus(double blocks, const PassSeconds& block, const PassSeconds& mor
           blocks * block.weight_gradient_s + more.weight_gradient_s};
 }
 
-// Blocks of `stage`, of pp * chunks parts as even as possible, the first parts the larger.
-double EvenBlocks(const Pipeline& pipeline, int64_t chunks, int64_t stage) {
-  const int64_t parts = pipeline.stages * chunks;
-  const int64_t remainder = pipeline.num_blocks % parts;
-  const int64_t larger =
-      remainder > stage ? (remainder - stage + pipeline.stages - 1) / pipeline.stages : 0;
-  const int64_t blocks = chunks * (pipeline.num_blocks / parts) + larger;
-  return static_cast<double>(blocks);
-}
-
 // Passes of the stages that bounds look at. The one before the last is `inner`, if it may take
 // longer than both ends: an even split gives the first stage as many blocks.
 struct Ends {
@@ -31,8 +21,9 @@ struct Ends {
 
 Ends EndsOf(const Pipeline& pipeline, const ScheduleChoice& choice) {
   const PassSeconds both = Plus(1, pipeline.embedding, pipeline.head);
-  double first = EvenBlocks(pipeline, choice.virtual_stages, 0);
-  double last = EvenBlocks(pipeline, choice.virtual_stages, pipeline.stages - 1);
+  const EvenBlockCounts even(pipeline.num_blocks, pipeline.stages, choice.virtual_stages);
+  auto first = static_cast<double>(even.Of(0));
+  auto last = static_cast<double>(even.Of(pipeline.stages - 1));
   Ends ends;
   if (choice.balanced) {
     CHECK(pipeline.balanced);

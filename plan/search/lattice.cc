@@ -84,7 +84,7 @@ class Walk {
   void EvaluateItem(const Item& item);
   void EvaluateChoice(absl::Span<const Pipeline> pipelines, const ScheduleChoice& choice,
                       Layout& layout);
-  void Price(const Layout& layout, const StepPasses& passes);
+  void Price(const Layout& layout, const TermSeconds& time);
   void Keep(Priced priced);
   void KeepNearest(const Layout& layout, const Peak& peak);
   void FindNearest();
@@ -140,15 +140,15 @@ Layout Walk::LayoutOf(const Item& item) const {
 }
 
 Pipeline Walk::PipelineOf(const Layout& layout, Recompute recompute) {
-  const PassSeconds& block = pricer_.BlockOf(layout, recompute);
+  const PartPasses parts = pricer_.PartsOf(layout, recompute);
   Pipeline pipeline = {
       .stages = layout.pp,
       .num_blocks = model_.num_blocks,
       .microbatches = layout.num_microbatches,
-      .block = block,
-      .embedding = pricer_.EmbeddingOf(layout),
-      .head = pricer_.HeadOf(layout),
-      .transfer_s = pricer_.TransferSecondsOf(layout),
+      .block = parts.block,
+      .embedding = parts.embedding,
+      .head = parts.head,
+      .transfer_s = parts.transfer_s,
       .balanced = std::nullopt,
       .uneven = uneven_,
       .shares_cores = CoreSharing(pricer_.question().cluster, layout.world_size()) > 1};
@@ -312,20 +312,16 @@ void Walk::EvaluateChoice(absl::Span<const Pipeline> pipelines, const ScheduleCh
     const double passes_s = passes.time.total_s();
     for (const int zero : zeros) {
       layout.zero_stage = zero;
-      if (cuts) {
-        const double end_s =
-            StepEnd(question, layout, 0, passes.forward_s, passes.backward_s).total_s();
-        if (IsLate(spread * (passes_s + end_s) / goodput)) continue;
-      }
-      Price(layout, passes);
+      const TermSeconds end = StepEnd(question, layout, 0, passes.forward_s, passes.backward_s);
+      if (cuts && IsLate(spread * (passes_s + end.total_s()) / goodput)) continue;
+      Price(layout, EstimateStep(question, layout, passes, end));
     }
   }
 }
 
-void Walk::Price(const Layout& layout, const StepPasses& passes) {
+void Walk::Price(const Layout& layout, const TermSeconds& time) {
   ++finds_.counts.evaluated;
-  Priced priced{
-      .layout = layout, .time = pricer_.Time(layout, passes), .objective_s = 0, .peak = {}};
+  Priced priced{.layout = layout, .time = time, .objective_s = 0, .peak = {}};
   const double step_s = priced.time.total_s();
   priced.objective_s = step_s / pricer_.Goodput(layout, step_s);
   if (cut_ == Cut::kByBounds && IsLate(priced.objective_s)) return;

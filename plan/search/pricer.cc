@@ -74,30 +74,25 @@ StepPasses Pricer::PassesOf(const Layout& layout) {
   return EstimatePasses(question_, layout, *entry.network);
 }
 
-const PassSeconds& Pricer::BlockOf(const Layout& layout, Recompute recompute) {
-  Entry& entry = EntryOf(layout);
+const PassSeconds& Pricer::BlockOf(Entry& entry, const Layout& layout, Recompute recompute) const {
   std::optional<PassSeconds>& block = entry.block[static_cast<size_t>(recompute)];
   if (!block) block = SumOf(BlockPass(question_, layout, recompute));
   return *block;
 }
 
-const PassSeconds& Pricer::EmbeddingOf(const Layout& layout) {
+const PassSeconds& Pricer::BlockOf(const Layout& layout, Recompute recompute) {
+  return BlockOf(EntryOf(layout), layout, recompute);
+}
+
+PartPasses Pricer::PartsOf(const Layout& layout, Recompute recompute) {
   Entry& entry = EntryOf(layout);
   if (!entry.embedding) entry.embedding = SumOf(EmbeddingPass(question_, layout));
-  return *entry.embedding;
-}
-
-const PassSeconds& Pricer::HeadOf(const Layout& layout) {
-  Entry& entry = EntryOf(layout);
   if (!entry.head) entry.head = SumOf(HeadPass(question_, layout));
-  return *entry.head;
-}
-
-double Pricer::TransferSecondsOf(const Layout& layout) {
-  if (layout.pp == 1) return 0;
-  Entry& entry = EntryOf(layout);
-  if (!entry.transfer_s) entry.transfer_s = BoundarySeconds(question_, layout);
-  return *entry.transfer_s;
+  if (layout.pp > 1 && !entry.transfer_s) entry.transfer_s = BoundarySeconds(question_, layout);
+  return {.block = BlockOf(entry, layout, recompute),
+          .embedding = *entry.embedding,
+          .head = *entry.head,
+          .transfer_s = layout.pp > 1 ? *entry.transfer_s : 0};
 }
 
 Peak Pricer::PeakOf(const Layout& layout) {

@@ -30,6 +30,12 @@ struct Peak {
   MemoryTerm largest() const;  // without the context
 };
 
+// One microbatch through each part of the network.
+struct PartPasses {
+  PassSeconds block, embedding, head;
+  double transfer_s = 0;  // over a stage's border; 0 for one stage
+};
+
 class Pricer {
  public:
   // Borrows `question`. REQUIRES: CheckModel and CheckCluster hold.
@@ -44,11 +50,9 @@ class Pricer {
   }
   // Of all layouts that differ in ZeRO and in where the optimizer lives.
   StepPasses PassesOf(const Layout& layout);
-  // One microbatch, for bounds.
+  // For bounds.
+  PartPasses PartsOf(const Layout& layout, Recompute recompute);
   const PassSeconds& BlockOf(const Layout& layout, Recompute recompute);
-  const PassSeconds& EmbeddingOf(const Layout& layout);
-  const PassSeconds& HeadOf(const Layout& layout);
-  double TransferSecondsOf(const Layout& layout);
 
   // Share of wall time that ends in committed steps.
   double Goodput(const Layout& layout, double step_s);
@@ -101,6 +105,7 @@ class Pricer {
     std::optional<double> transfer_s;
   };
   Entry& EntryOf(const Layout& layout);
+  const PassSeconds& BlockOf(Entry& entry, const Layout& layout, Recompute recompute) const;
 
   std::map<int, Faults> faults_;  // by world size
   std::unordered_map<PassKey, Entry, PassKeyHash> entries_;

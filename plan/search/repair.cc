@@ -45,9 +45,10 @@ double ExtraSeconds(int stage, int stages, const PassSeconds& embedding, const P
 std::optional<std::vector<int64_t>> BestSplit(Pricer& pricer, const Layout& layout) {
   const Question& question = pricer.question();
   const int64_t blocks = question.model.num_blocks;
-  const double block_s = pricer.BlockOf(layout, layout.recompute).total_s();
-  const PassSeconds embedding = pricer.EmbeddingOf(layout);
-  const PassSeconds head = pricer.HeadOf(layout);
+  const PartPasses parts = pricer.PartsOf(layout, layout.recompute);
+  const double block_s = parts.block.total_s();
+  const PassSeconds& embedding = parts.embedding;
+  const PassSeconds& head = parts.head;
   std::vector<int64_t> most;
   for (int stage = 0; stage < layout.pp; ++stage) {
     most.push_back(MostBlocks(pricer, layout, stage));
