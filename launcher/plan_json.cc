@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/model_config.h"
 #include "plan/search/describe.h"
+#include "plan/search/space.h"
 #include "process/version.h"
 
 namespace weft {
@@ -56,7 +57,8 @@ Json PredictionJson(const JobSpec& job, const Plan& plan) {
           {"tokens_per_s", plan.tokens_per_s(job.batch())},
           {"bubble_fraction", plan.bubble_fraction},
           {"goodput", plan.goodput},
-          {"terms_s", TermsJson(plan.time)}};
+          {"terms_s", TermsJson(plan.time)},
+          {"determinism_s", DeterminismSeconds(QuestionOf(job), plan.layout, plan.time.total_s())}};
 }
 
 Json IssuesJson(const std::vector<SpecIssue>& issues) {

@@ -62,6 +62,12 @@ double ModelledAllReduce(const Machine& machine, const RankGroup& group, double 
   return best_s;
 }
 
+// Each rank takes its part from all others and adds them, read once and written once.
+double RankOrderReduceScatter(const Machine& machine, const RankGroup& group, double bytes) {
+  const double moved = (1 + 1 / group.ranks) * bytes;
+  return AllToAllSeconds(machine, group, bytes) + moved / machine.memory_bytes_per_s;
+}
+
 double ModelledSend(const Machine& machine, const RankGroup& group, double bytes) {
   const LinkProfile& link = Crosses(group) ? machine.inter_node : machine.intra_node;
   return link.latency_s + bytes / link.bytes_per_s;
@@ -139,6 +145,9 @@ RankGroup GroupOf(const Machine& machine, int ranks, int stride, int world) {
 
 double AllReduceSeconds(const Machine& machine, const RankGroup& group, double bytes) {
   if (group.ranks <= 1) return 0;
+  if (machine.adds_in_rank_order) {
+    return RankOrderReduceScatter(machine, group, bytes) + AllToAllSeconds(machine, group, bytes);
+  }
   return machine.collective_s +
          Seconds(machine, Collective::kAllReduce, group, bytes, &ModelledAllReduce);
 }
@@ -151,6 +160,7 @@ double AllGatherSeconds(const Machine& machine, const RankGroup& group, double b
 
 double ReduceScatterSeconds(const Machine& machine, const RankGroup& group, double bytes) {
   if (group.ranks <= 1) return 0;
+  if (machine.adds_in_rank_order) return RankOrderReduceScatter(machine, group, bytes);
   return machine.collective_s +
          Seconds(machine, Collective::kReduceScatter, group, bytes, &HalfRingSeconds);
 }

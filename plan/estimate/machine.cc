@@ -18,6 +18,7 @@ Machine MachineOf(const Question& question) {
     machine.wave_loss = habits.matmul.wave_loss;
     machine.small_tile_loss = habits.matmul.small_tile_loss;
   }
+  machine.adds_in_rank_order = machine.gpu && question.deterministic;
   const bool half = question.precision == Precision::kFp16;
   machine.precision = half ? Precision::kBf16 : question.precision;
   if (!device.matmuls.empty()) machine.matmuls = &device.matmuls;

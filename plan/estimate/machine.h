@@ -28,6 +28,8 @@ struct Machine {
   const std::vector<CollectivePoint>* collectives = nullptr;  // as matmuls, inside a node
   int slots_per_node = 1;
   double collective_s = 0;  // to start any collective
+  // Ranks add each other's parts in rank order, whatever the links could do.
+  bool adds_in_rank_order = false;
 };
 
 // Borrows the question's cluster.

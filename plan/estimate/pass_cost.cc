@@ -96,7 +96,9 @@ BothPasses AttentionCore(const Pass& pass) {
   const double odd_rate = odd ? matmul.odd_size_rate : 1;
   if (pass.fused) {
     const double forward_s = all_pairs / 2 / (odd_rate * machine.attention_flops_per_s);
-    return {forward_s, kFusedBackwardWork * forward_s};
+    const bool slower = machine.gpu && pass.question.deterministic && machine.element_bytes < 4;
+    const double rate = slower ? pass.habits.ordered_attention_rate : 1;
+    return {forward_s, kFusedBackwardWork * forward_s / rate};
   }
   if (!machine.gpu) {
     const double forward_s = all_pairs / 2 / machine.attention_flops_per_s;

@@ -32,6 +32,8 @@ struct Question {
   OptimizerStates optimizer = OptimizerStates::kTwoMoments;
   EngineProfile engine;
   std::optional<LowRankAdapters> adapters;  // nullopt: everything is trained
+  // On GPUs: sums of ranks in their order, and attention's gradient in an order of its own.
+  bool deterministic = false;
 };
 
 }  // namespace weft

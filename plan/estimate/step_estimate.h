@@ -97,4 +97,8 @@ TermSeconds EstimateStep(const Question& question, const Layout& layout, const S
 // The same with the bubble from a dry run of the schedule (plan/simulate.h): for finalists.
 absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& layout);
 
+// Of a step of `total_s`, what the same layout would save if it need not be deterministic. 0 where
+// that is not asked, or has no price. It takes no memory. REQUIRES: as EstimateStep.
+double DeterminismSeconds(const Question& question, const Layout& layout, double total_s);
+
 }  // namespace weft

@@ -321,4 +321,12 @@ absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& l
   return EstimateStep(question, layout, passes);
 }
 
+double DeterminismSeconds(const Question& question, const Layout& layout, double total_s) {
+  if (!question.deterministic || question.cluster.device.backend == BackendKind::kCpu) return 0;
+  Question loose = question;
+  loose.deterministic = false;
+  const absl::StatusOr<TermSeconds> step = ReplayStep(loose, layout);
+  return step.ok() ? std::max(0.0, total_s - step->total_s()) : 0;
+}
+
 }  // namespace weft

@@ -18,6 +18,11 @@ struct TimeHabits {
   // are written and read back. CPU backends store the causal half.
   bool fused_attention = true;
 
+  // Rate of a deterministic gradient of attention on GPUs, fused and in 16 bits, over the usual
+  // one: mma.sync kernels beside cuDNN's (Shah et al., arXiv:2407.08608: 214-322 of 305-518
+  // TFLOP/s). Not fitted.
+  double ordered_attention_rate = 0.65;
+
   MatmulHabits matmul;
 
   // Shares of tensor-parallel communication that the compute of its own pass hides, [0, 1].

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "plan/search/space.h"
 
 namespace weft {
 namespace {
@@ -181,6 +182,16 @@ std::string TimeLines(const JobSpec& job, const Plan& plan) {
                       Table(rows));
 }
 
+// What `deterministic: true` costs, where it does.
+std::string DeterminismLines(const JobSpec& job, const Plan& plan) {
+  if (!job.deterministic || job.cluster.device.backend == BackendKind::kCpu) return "";
+  const double total_s = plan.time.total_s();
+  const double price_s = DeterminismSeconds(QuestionOf(job), plan.layout, total_s);
+  return absl::StrCat("  deterministic: ", SecondsText(price_s), " of it",
+                      absl::StrFormat(" (%.1f %%)", 100 * price_s / total_s),
+                      " for sums in rank order and attention's gradient in order; no memory\n");
+}
+
 std::string RejectionLines(const JobSpec& job, const Plan& plan, int max_rejections) {
   if (plan.rejections.empty()) return "";
   const auto shown = std::min(plan.rejections.size(), static_cast<size_t>(max_rejections));
@@ -303,7 +314,8 @@ std::string PlanText(const JobSpec& job, const Plan& plan, int max_rejections) {
           : absl::StrCat(
                 FoldedText(absl::StrCat("  does not fit: ", MisfitText(job.cluster, plan)), 4),
                 "\n"),
-      TimeLines(job, plan), RejectionLines(job, plan, std::max(max_rejections, 0)));
+      TimeLines(job, plan), DeterminismLines(job, plan),
+      RejectionLines(job, plan, std::max(max_rejections, 0)));
 }
 
 }  // namespace weft

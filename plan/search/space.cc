@@ -102,7 +102,8 @@ Question QuestionOf(const JobSpec& job) {
                     .precision = job.training.mixed_precision,
                     .optimizer = job.optimizer.states(),
                     .engine = WeftProfile(),
-                    .adapters = std::nullopt};
+                    .adapters = std::nullopt,
+                    .deterministic = job.deterministic};
   if (job.lora) {
     const LoraTargets targets = TargetsOf(*job.lora);
     question.adapters = LowRankAdapters{.rank = job.lora->r,

@@ -56,6 +56,21 @@ TEST(Collective, GroupsOfANodeShareItsNetwork) {
   EXPECT_DOUBLE_EQ(AllGatherSeconds(Nodes(), lonely, 1600), 15.0 / 16 * 1600 / 10);
 }
 
+// The bytes of a ring, which a switch does not shorten, and sums of their own.
+TEST(Collective, SumsInRankOrderWhereAsked) {
+  Machine machine = Nodes(true);
+  machine.intra_node.switch_reduces = true;
+  machine.memory_bytes_per_s = 500;
+  const RankGroup group = {.ranks = 4, .per_node = 4};
+  const double usual_s = AllReduceSeconds(machine, group, 1000);
+  machine.adds_in_rank_order = true;
+  const double reduce_s = 0.75 * 1000 / 100 + 1.25 * 1000 / 500;
+  EXPECT_DOUBLE_EQ(ReduceScatterSeconds(machine, group, 1000), reduce_s);
+  EXPECT_DOUBLE_EQ(AllReduceSeconds(machine, group, 1000), reduce_s + 0.75 * 1000 / 100);
+  EXPECT_GT(AllReduceSeconds(machine, group, 1000), usual_s);
+  EXPECT_EQ(AllReduceSeconds(machine, RankGroup{}, 1000), 0);
+}
+
 // A device's libraries choose among algorithms: never slower than the ring.
 TEST(Collective, DevicesTakeTheBestAlgorithm) {
   Machine machine = Nodes(/*gpu=*/true);

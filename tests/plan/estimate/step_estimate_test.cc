@@ -26,6 +26,11 @@ double ComputeSeconds(const TermSeconds& time) {
   return time.of(TimeTerm::kMatmul) + time.of(TimeTerm::kAttention) + time.of(TimeTerm::kStreaming);
 }
 
+double AttentionForwardSeconds(const Question& question, const Layout& layout) {
+  return static_cast<double>(layout.num_microbatches * question.model.num_blocks) *
+         BlockPass(question, layout, Recompute::kNone).forward.of(TimeTerm::kAttention);
+}
+
 // Every sound layout of the sample job on four slots.
 std::vector<Layout> SmallLayouts(const JobSpec& job) {
   std::vector<Layout> layouts;
@@ -430,6 +435,38 @@ TEST(StepEstimate, WorkersThatShareCoresFillEachOthersBubbles) {
   EXPECT_GT(alone.of(TimeTerm::kBubble), 2.5 * ComputeSeconds(alone));
   EXPECT_LT(sharing.of(TimeTerm::kBubble), 0.1 * ComputeSeconds(sharing));
   EXPECT_GE(sharing.total_s(), ComputeSeconds(alone) + alone.of(TimeTerm::kBubble));
+}
+
+// The price of deterministic: true is what the same step takes less without.
+TEST(StepEstimate, PricesDeterminismWhereThereIsAChoice) {
+  const JobSpec job = LargeJob();
+  Question question = Asked(job);
+  const Layout spread = {
+      .dp = 8, .pp = 1, .tp = 8, .zero_stage = 1, .micro_batch_size = 1, .num_microbatches = 64};
+  Layout alone = spread;
+  alone.dp = alone.tp = 1;
+  const auto price_s = [](const Question& asked, const Layout& layout) {
+    return DeterminismSeconds(asked, layout, EstimateStep(asked, layout).total_s());
+  };
+  EXPECT_EQ(price_s(question, spread), 0) << "not asked";
+  const TermSeconds usual = EstimateStep(question, spread);
+  question.deterministic = true;
+  const TermSeconds ordered = EstimateStep(question, spread);
+  EXPECT_DOUBLE_EQ(price_s(question, spread), ordered.total_s() - usual.total_s());
+  EXPECT_GT(ordered.of(TimeTerm::kDataComm), usual.of(TimeTerm::kDataComm));
+  EXPECT_GT(ordered.of(TimeTerm::kTensorComm), usual.of(TimeTerm::kTensorComm));
+  EXPECT_EQ(ordered.of(TimeTerm::kAttention), usual.of(TimeTerm::kAttention)) << "in fp32";
+  EXPECT_EQ(price_s(question, alone), 0) << "one rank in fp32";
+
+  question.precision = Precision::kBf16;
+  question.cluster.device.peak_flops_per_s.bf16 = 400e12;
+  const double attention_s = EstimateStep(question, alone).of(TimeTerm::kAttention);
+  const double backward_s = attention_s - AttentionForwardSeconds(question, alone);
+  EXPECT_NEAR(price_s(question, alone),
+              backward_s * (1 - question.engine.time.ordered_attention_rate), 1e-6 * attention_s);
+
+  question.cluster.device.backend = BackendKind::kCpu;
+  EXPECT_EQ(price_s(question, spread), 0) << "CPUs have no other way";
 }
 
 // configs/jobs/quickstart.yaml on configs/clusters/cpu.yaml: 75.5 ms measured on such a machine.

@@ -117,6 +117,17 @@ TEST(PlanText, KeepsTablesWithinAHundredColumns) {
   }
 }
 
+TEST(PlanText, StatesThePriceOfDeterminism) {
+  JobSpec job = LargeJob();
+  EXPECT_FALSE(absl::StrContains(TextOf(job, 0), "deterministic"));
+  job.deterministic = true;
+  EXPECT_TRUE(absl::StrContains(TextOf(job, 0), "  deterministic: "));
+  EXPECT_FALSE(absl::StrContains(TextOf(job, 0), "deterministic: 0 s"));
+  JobSpec small = SampleJob();
+  small.deterministic = true;
+  EXPECT_EQ(TextOf(small, 3), TextOf(SampleJob(), 3)) << "a CPU job always is";
+}
+
 TEST(PlanText, ShowsNoLosersWhenNoneAreWanted) {
   const std::string text = TextOf(SampleJob(), 0);
   EXPECT_EQ(text.find("losers"), std::string::npos);
