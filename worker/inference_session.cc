@@ -44,7 +44,9 @@ class OpenedDevice {
     const bool cpu = request.at("backend").get<std::string>() == "cpu";
     ASSIGN_OR_RETURN(const BackendApi* const api,
                      LoadBackend(cpu ? BackendKind::kCpu : BackendKind::kCuda, backend_folder));
-    const DeviceOptions options{.local_index = 0, .threads = request.at("threads").get<int>()};
+    // The same request has the same answer.
+    const DeviceOptions options{
+        .local_index = 0, .threads = request.at("threads").get<int>(), .deterministic = true};
     Device* device = nullptr;
     RETURN_IF_ERROR(ToStatus(api->open_device(&options, &device)));
     return std::unique_ptr<OpenedDevice>(new OpenedDevice(api, device));

@@ -6,9 +6,9 @@ namespace weft {
 namespace {
 
 // All ranks share the one device.
-BackendStatus OpenDevice(const DeviceOptions* /*options*/, Device** device) {
+BackendStatus OpenDevice(const DeviceOptions* options, Device** device) {
   std::unique_ptr<Device> opened;
-  const BackendStatus status = OpenCudaDevice({}, &opened);
+  const BackendStatus status = OpenCudaDevice({.deterministic = options->deterministic}, &opened);
   *device = opened.release();
   return status;
 }

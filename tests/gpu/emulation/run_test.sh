@@ -14,6 +14,10 @@ grep -q "steps; $3" "$folder/table" || {
   echo "run_test.sh: the ranks were not reached by $3"
   exit 1
 }
+grep -q "products timed *passed" "$folder/table" || {
+  echo "run_test.sh: the job with timed products did not pass"
+  exit 1
+}
 grep -q "NCCL, two ranks on one GPU *passed" "$folder/table" || {
   echo "run_test.sh: the job over NCCL with a shared device did not pass"
   exit 1

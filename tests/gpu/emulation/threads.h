@@ -43,4 +43,7 @@ int Lane();
 // Of the host, while it waits for a stream.
 void Nap();
 
+// What events read: it stands still but for work that says how long it takes (fake_cublaslt.cc).
+inline thread_local double clock_ms = 0;
+
 }  // namespace weft::emulation

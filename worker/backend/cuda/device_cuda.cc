@@ -57,13 +57,13 @@ class CudaDevice final : public Device {
     if (queue_.stream != nullptr) cudaStreamDestroy(queue_.stream);
   }
 
-  BackendStatus Open(int index) {
+  BackendStatus Open(const DeviceOptions& options) {
     queue_.scratch_bytes = kScratchBytes;
     const struct {
       const char* what;
       cudaError_t code;
     } steps[] = {
-        {"cudaSetDevice", cudaSetDevice(index)},
+        {"cudaSetDevice", cudaSetDevice(options.local_index)},
         {"making a stream", cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking)},
         {"allocating scratch memory",
          cudaMalloc(&queue_.scratch, static_cast<size_t>(kScratchBytes))},
@@ -77,7 +77,12 @@ class CudaDevice final : public Device {
     }
     staging_ = std::make_unique<Staging>(queue_.stream);
     if (BackendStatus s = FromCuda(staging_->Open(), "allocating pinned memory"); !s.ok()) return s;
-    return OpenGemm(queue_.stream, workspace_, &gemm_);
+    return OpenGemm({.stream = queue_.stream,
+                     .workspace = workspace_,
+                     .scratch = queue_.scratch,
+                     .scratch_bytes = queue_.scratch_bytes,
+                     .deterministic = options.deterministic},
+                    &gemm_);
   }
 
   const Queue& queue() const { return queue_; }
@@ -456,7 +461,7 @@ class CudaDevice final : public Device {
 
 BackendStatus OpenCudaDevice(const DeviceOptions& options, std::unique_ptr<Device>* device) {
   auto opened = std::make_unique<CudaDevice>();
-  if (BackendStatus s = opened->Open(options.local_index); !s.ok()) return s;
+  if (BackendStatus s = opened->Open(options); !s.ok()) return s;
   *device = std::move(opened);
   return {};
 }

@@ -2,9 +2,13 @@
 
 #include <cublasLt.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 
+#include "worker/backend/cuda/cuda_status.h"
+#include "worker/backend/cuda/fastest.h"
 #include "worker/backend/failure.h"
 
 namespace weft {
@@ -33,8 +37,25 @@ int AlignmentOf(const GemmCall& call) {
   return static_cast<int>(address & (~address + 1));
 }
 
-// The library counts columns first: a row-major [rows, cols] matrix is to it a [cols, rows] one,
-// and c = op(a) op(b) becomes c' = op(b)' op(a)' with the operands exchanged.
+int64_t DepthOf(const GemmCall& call) {
+  return call.transpose_a == Transpose::kYes ? call.a.rows : call.a.cols;
+}
+
+Key KeyOf(const GemmCall& call) {
+  return {call.c.rows,
+          call.c.cols,
+          DepthOf(call),
+          call.transpose_a == Transpose::kYes,
+          call.transpose_b == Transpose::kYes,
+          call.beta != 0,
+          call.a.dtype,
+          call.c.dtype,
+          AlignmentOf(call)};
+}
+
+// How the library is told of a product. It counts columns first: a row-major [rows, cols] matrix is
+// to it a [cols, rows] one, and c = op(a) op(b) becomes c' = op(b)' op(a)' with the operands
+// exchanged.
 class Product {
  public:
   Product() = default;
@@ -47,43 +68,29 @@ class Product {
     }
   }
 
-  BackendStatus Make(cublasLtHandle_t handle, const GemmCall& call) {
-    if (cublasStatus_t code = Describe(call); code != CUBLAS_STATUS_SUCCESS) {
-      return FromCublas(code, "describing a product");
-    }
-    return Choose(handle, AlignmentOf(call));
-  }
-
-  cublasStatus_t Run(cublasLtHandle_t handle, const GemmCall& call, void* workspace,
-                     cudaStream_t stream) const {
-    const float alpha = 1;
-    return cublasLtMatmul(handle, product_, &alpha, call.b.data, b_, call.a.data, a_, &call.beta,
-                          call.c.data, c_, call.c.data, c_, &algorithm_, workspace,
-                          static_cast<size_t>(kGemmWorkspaceBytes), stream);
-  }
-
- private:
-  static cublasStatus_t Layout(View x, cublasLtMatrixLayout_t* layout) {
-    return cublasLtMatrixLayoutCreate(layout, TypeOf(x.dtype), static_cast<uint64_t>(x.cols),
-                                      static_cast<uint64_t>(x.rows), x.cols);
-  }
-
-  cublasStatus_t Set(cublasLtMatmulDescAttributes_t attribute, Transpose transpose) {
-    const cublasOperation_t value = transpose == Transpose::kYes ? CUBLAS_OP_T : CUBLAS_OP_N;
-    return cublasLtMatmulDescSetAttribute(product_, attribute, &value, sizeof(value));
-  }
-
-  cublasStatus_t Describe(const GemmCall& call) {
+  // Of the first call.c.rows rows of the product of a and b.
+  BackendStatus Describe(const GemmCall& call) {
+    const bool flip_a = call.transpose_a == Transpose::kYes;
+    const int64_t rows = call.c.rows;
+    const int64_t depth = DepthOf(call);
     cublasStatus_t code = cublasLtMatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (code == CUBLAS_STATUS_SUCCESS) code = Set(CUBLASLT_MATMUL_DESC_TRANSA, call.transpose_b);
-    if (code == CUBLAS_STATUS_SUCCESS) code = Set(CUBLASLT_MATMUL_DESC_TRANSB, call.transpose_a);
-    if (code == CUBLAS_STATUS_SUCCESS) code = Layout(call.a, &a_);
-    if (code == CUBLAS_STATUS_SUCCESS) code = Layout(call.b, &b_);
-    if (code == CUBLAS_STATUS_SUCCESS) code = Layout(call.c, &c_);
-    return code;
+    const auto then = [&](const auto& step) {
+      if (code == CUBLAS_STATUS_SUCCESS) code = step();
+    };
+    then([&] { return Set(CUBLASLT_MATMUL_DESC_TRANSA, call.transpose_b); });
+    then([&] { return Set(CUBLASLT_MATMUL_DESC_TRANSB, call.transpose_a); });
+    then([&] {
+      return flip_a ? Layout(call.a, depth, rows, &a_) : Layout(call.a, rows, depth, &a_);
+    });
+    then([&] { return Layout(call.b, call.b.rows, call.b.cols, &b_); });
+    then([&] { return Layout(call.c, rows, call.c.cols, &c_); });
+    return FromCublas(code, "describing a product");
   }
 
-  BackendStatus Choose(cublasLtHandle_t handle, int alignment) {
+  // What the library proposes for it, its favourite first; at most as many as there is room for,
+  // at least one.
+  BackendStatus Propose(cublasLtHandle_t handle, int alignment, uint32_t reductions,
+                        cublasLtMatmulHeuristicResult_t* proposals, int room, int* count) const {
     cublasLtMatmulPreference_t preference = nullptr;
     cublasStatus_t code = cublasLtMatmulPreferenceCreate(&preference);
     if (code != CUBLAS_STATUS_SUCCESS) return FromCublas(code, "choosing an algorithm");
@@ -94,72 +101,156 @@ class Product {
       code = cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
     };
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, bytes);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, bytes);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, bytes);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, bytes);
-    cublasLtMatmulHeuristicResult_t result = {};
-    int found = 0;
     if (code == CUBLAS_STATUS_SUCCESS) {
-      code = cublasLtMatmulAlgoGetHeuristic(handle, product_, b_, a_, c_, c_, preference, 1,
-                                            &result, &found);
+      code = cublasLtMatmulAlgoGetHeuristic(handle, product_, b_, a_, c_, c_, preference, room,
+                                            proposals, count);
     }
     cublasLtMatmulPreferenceDestroy(preference);
-    if (code == CUBLAS_STATUS_SUCCESS && found == 0) code = CUBLAS_STATUS_NOT_SUPPORTED;
-    algorithm_ = result.algo;
+    if (code == CUBLAS_STATUS_SUCCESS && *count == 0) code = CUBLAS_STATUS_NOT_SUPPORTED;
     return FromCublas(code, "choosing an algorithm");
+  }
+
+  cublasStatus_t Run(cublasLtHandle_t handle, const GemmCall& call,
+                     const cublasLtMatmulAlgo_t& algorithm, void* workspace,
+                     cudaStream_t stream) const {
+    const float alpha = 1;
+    return cublasLtMatmul(handle, product_, &alpha, call.b.data, b_, call.a.data, a_, &call.beta,
+                          call.c.data, c_, call.c.data, c_, &algorithm, workspace,
+                          static_cast<size_t>(kGemmWorkspaceBytes), stream);
+  }
+
+ private:
+  // Of the first `rows` rows and `cols` columns of x.
+  static cublasStatus_t Layout(View x, int64_t rows, int64_t cols, cublasLtMatrixLayout_t* layout) {
+    return cublasLtMatrixLayoutCreate(layout, TypeOf(x.dtype), static_cast<uint64_t>(cols),
+                                      static_cast<uint64_t>(rows), x.cols);
+  }
+
+  cublasStatus_t Set(cublasLtMatmulDescAttributes_t attribute, Transpose transpose) {
+    const cublasOperation_t value = transpose == Transpose::kYes ? CUBLAS_OP_T : CUBLAS_OP_N;
+    return cublasLtMatmulDescSetAttribute(product_, attribute, &value, sizeof(value));
   }
 
   cublasLtMatmulDesc_t product_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr;
-  cublasLtMatmulAlgo_t algorithm_ = {};
 };
 
 class CublasGemm final : public Gemm {
  public:
-  CublasGemm(cudaStream_t stream, void* workspace) : stream_(stream), workspace_(workspace) {}
+  explicit CublasGemm(const GemmOptions& options) : options_(options) {}
   ~CublasGemm() override {
-    products_.clear();
+    chosen_.clear();
+    for (cudaEvent_t event : {begun_, ended_}) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
     if (handle_ != nullptr) cublasLtDestroy(handle_);
   }
 
-  BackendStatus Open() { return FromCublas(cublasLtCreate(&handle_), "cublasLtCreate"); }
+  BackendStatus Open() {
+    for (cudaEvent_t* event : {&begun_, &ended_}) {
+      const cudaError_t code = cudaEventCreate(event);
+      if (code != cudaSuccess) return FromCuda(code, "making an event");
+    }
+    return FromCublas(cublasLtCreate(&handle_), "cublasLtCreate");
+  }
 
   BackendStatus Run(const GemmCall& call) override {
     if (call.c.elements() == 0) return {};
-    std::unique_ptr<Product>& product = products_[KeyOf(call)];
-    if (product == nullptr) {
-      auto made = std::make_unique<Product>();
-      if (BackendStatus s = made->Make(handle_, call); !s.ok()) return s;
-      product = std::move(made);
+    std::unique_ptr<Chosen>& chosen = chosen_[KeyOf(call)];
+    if (chosen == nullptr) {
+      auto made = std::make_unique<Chosen>();
+      if (BackendStatus s = Choose(call, made.get()); !s.ok()) return s;
+      chosen = std::move(made);
     }
-    return FromCublas(product->Run(handle_, call, workspace_, stream_), "a product");
+    return FromCublas(RunOnce(chosen->product, call, chosen->algorithm), "a product");
   }
 
  private:
-  static Key KeyOf(const GemmCall& call) {
-    const bool flip_a = call.transpose_a == Transpose::kYes;
-    return {call.c.rows,
-            call.c.cols,
-            flip_a ? call.a.rows : call.a.cols,
-            flip_a,
-            call.transpose_b == Transpose::kYes,
-            call.beta != 0,
-            call.a.dtype,
-            call.c.dtype,
-            AlignmentOf(call)};
+  static constexpr int kMostProposals = 8;
+
+  struct Chosen {
+    Product product;
+    cublasLtMatmulAlgo_t algorithm = {};
+  };
+
+  cublasStatus_t RunOnce(const Product& product, const GemmCall& call,
+                         const cublasLtMatmulAlgo_t& algorithm) const {
+    return product.Run(handle_, call, algorithm, options_.workspace, options_.stream);
   }
 
-  cudaStream_t stream_;
-  void* workspace_;
+  BackendStatus Choose(const GemmCall& call, Chosen* chosen) {
+    if (BackendStatus s = chosen->product.Describe(call); !s.ok()) return s;
+    std::array<cublasLtMatmulHeuristicResult_t, kMostProposals> proposals = {};
+    const int room = options_.deterministic ? 1 : kMostProposals;
+    int count = 0;
+    if (BackendStatus s = chosen->product.Propose(handle_, AlignmentOf(call), ReductionsOf(call),
+                                                  proposals.data(), room, &count);
+        !s.ok()) {
+      return s;
+    }
+    chosen->algorithm = proposals[0].algo;
+    const GemmCall trial = TrialOf(call);
+    if (count == 1 || trial.c.rows == 0) return {};
+    Product product;
+    if (BackendStatus s = product.Describe(trial); !s.ok()) return s;
+    const int fastest = FastestWay(count, [&](int way, int runs) {
+      return TimeRuns(product, trial, proposals[static_cast<size_t>(way)].algo, runs);
+    });
+    if (fastest >= 0) chosen->algorithm = proposals[static_cast<size_t>(fastest)].algo;
+    return {};
+  }
+
+  // Parts of a sum over k that are added in the type of a 16-bit c would be rounded each, so not
+  // there; in place, they are added in an order of which the library promises only that there is
+  // one.
+  uint32_t ReductionsOf(const GemmCall& call) const {
+    return options_.deterministic || call.c.dtype != DType::kF32
+               ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+               : CUBLASLT_REDUCTION_SCHEME_MASK;
+  }
+
+  // What is timed in the call's place. A c that is added to is not touched: as many of its rows as
+  // fit into the scratch memory stand for all.
+  GemmCall TrialOf(const GemmCall& call) const {
+    if (call.beta == 0) return call;
+    constexpr int64_t kTileRows = 256;  // whole tiles of the kernels
+    const int64_t row_bytes = call.c.cols * ElementBytes(call.c.dtype);
+    int64_t rows = std::min(call.c.rows, options_.scratch_bytes / row_bytes);
+    if (rows < call.c.rows && rows > kTileRows) rows = rows / kTileRows * kTileRows;
+    GemmCall trial = call;
+    trial.c = {options_.scratch, rows, call.c.cols, call.c.dtype};
+    return trial;
+  }
+
+  float TimeRuns(const Product& product, const GemmCall& call,
+                 const cublasLtMatmulAlgo_t& algorithm, int runs) const {
+    constexpr float kCannotRun = -1;
+    if (cudaEventRecord(begun_, options_.stream) != cudaSuccess) return kCannotRun;
+    for (int run = 0; run < runs; ++run) {
+      if (RunOnce(product, call, algorithm) != CUBLAS_STATUS_SUCCESS) return kCannotRun;
+    }
+    float ms = kCannotRun;
+    const bool timed = cudaEventRecord(ended_, options_.stream) == cudaSuccess &&
+                       cudaEventSynchronize(ended_) == cudaSuccess &&
+                       cudaEventElapsedTime(&ms, begun_, ended_) == cudaSuccess;
+    return timed ? ms : kCannotRun;
+  }
+
+  const GemmOptions options_;
   cublasLtHandle_t handle_ = nullptr;
-  std::map<Key, std::unique_ptr<Product>> products_;
+  cudaEvent_t begun_ = nullptr, ended_ = nullptr;
+  std::map<Key, std::unique_ptr<Chosen>> chosen_;
 };
 
 }  // namespace
 
-BackendStatus OpenGemm(cudaStream_t stream, void* workspace, std::unique_ptr<Gemm>* gemm) {
-  auto opened = std::make_unique<CublasGemm>(stream, workspace);
+BackendStatus OpenGemm(const GemmOptions& options, std::unique_ptr<Gemm>* gemm) {
+  auto opened = std::make_unique<CublasGemm>(options);
   if (BackendStatus s = opened->Open(); !s.ok()) return s;
   *gemm = std::move(opened);
   return {};

@@ -1,6 +1,7 @@
 // Matrix products by cuBLASLt: products of bf16 or f16 add up in f32, products of f32 are computed
-// in f32 (no TF32, so that runs agree with the CPU backend). One algorithm per shape is asked for
-// once and kept, so that the same call gives the same bits.
+// in f32 (no TF32, so that runs agree with the CPU backend). Of the algorithms that the library
+// proposes for a shape, the fastest on this device is kept when the shape is first used, or, for a
+// deterministic device, the first: so the same call gives the same bits, in this process or in any.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -28,10 +29,19 @@ struct GemmCall {
 class Gemm {
  public:
   virtual ~Gemm() = default;
+  // Queues the product. The first of a shape may wait until what is timed is done.
   virtual BackendStatus Run(const GemmCall& call) = 0;
 };
 
-// `workspace` has kGemmWorkspaceBytes; it and `stream` outlive the object.
-BackendStatus OpenGemm(cudaStream_t stream, void* workspace, std::unique_ptr<Gemm>* gemm);
+// Memory and stream outlive the Gemm.
+struct GemmOptions {
+  cudaStream_t stream = nullptr;
+  void* workspace = nullptr;  // kGemmWorkspaceBytes
+  // Memory that calls on the stream share, where what is timed goes if the call adds to c.
+  void* scratch = nullptr;
+  int64_t scratch_bytes = 0;
+  bool deterministic = false;
+};
+BackendStatus OpenGemm(const GemmOptions& options, std::unique_ptr<Gemm>* gemm);
 
 }  // namespace weft

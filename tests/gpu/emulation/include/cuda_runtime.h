@@ -104,6 +104,7 @@ struct cudaStream {
 };
 struct cudaEvent {
   cudaStream* behind = nullptr;  // the stream that was held when this was recorded
+  double at_ms = 0;
 };
 using cudaStream_t = cudaStream*;
 using cudaEvent_t = cudaEvent*;
@@ -209,12 +210,16 @@ inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags
   *event = new cudaEvent;
   return cudaSuccess;
 }
+inline cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, 0);
+}
 inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;
 }
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->behind = cudaStreamQuery(stream) == cudaErrorNotReady ? stream : nullptr;
+  event->at_ms = weft::emulation::clock_ms;
   return cudaSuccess;
 }
 inline cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -222,6 +227,10 @@ inline cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return cudaStreamSynchronize(event->behind);
+}
+inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
+  *ms = static_cast<float>(end->at_ms - begin->at_ms);
+  return cudaSuccess;
 }
 // What comes after it runs at once, so it is waited for here.
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t /*stream*/, cudaEvent_t event,

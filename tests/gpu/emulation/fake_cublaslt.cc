@@ -1,0 +1,244 @@
+// Stands in for cuBLASLt where kernels run on the CPU: plain loops over matrices that count columns
+// first, sums in double. Its algorithms differ in bits, and in time by the emulated clock.
+#include "tests/gpu/emulation/fake_cublaslt.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <bit>
+#include <mutex>
+#include <utility>
+
+struct FakeCublasHandle {
+  bool is_odd;  // of those of all processes, roughly every other one
+};
+struct FakeCublasProduct {
+  cublasOperation_t operation_a = CUBLAS_OP_N;
+  cublasOperation_t operation_b = CUBLAS_OP_N;
+};
+struct FakeCublasLayout {
+  cudaDataType_t type;
+  int64_t rows, cols, ld;
+};
+struct FakeCublasPreference {
+  uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK;
+};
+
+namespace weft::emulation {
+namespace {
+
+// On every other handle the last is as slow as three.
+std::vector<FakeAlgorithm> UsualAlgorithms() {
+  return {{.splits = 1, .run_ms = 10},
+          {.splits = 2, .run_ms = 7, .scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE},
+          {.splits = 3,
+           .run_ms = 5,
+           .odd_run_ms = 15,
+           .scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}};
+}
+
+struct Library {
+  std::mutex mutex;  // guards the rest: ranks may be threads
+  std::vector<FakeAlgorithm> algorithms = UsualAlgorithms();
+  std::vector<int> runs = std::vector<int>(3);
+};
+
+Library& TheLibrary() {
+  static auto* const library = new Library;
+  return *library;
+}
+
+}  // namespace
+
+void SetAlgorithms(std::vector<FakeAlgorithm> algorithms) {
+  Library& library = TheLibrary();
+  const std::lock_guard<std::mutex> lock(library.mutex);
+  library.runs.assign(algorithms.size(), 0);
+  library.algorithms = std::move(algorithms);
+}
+void ResetAlgorithms() {
+  SetAlgorithms(UsualAlgorithms());
+}
+std::vector<int> RunsOfAlgorithms() {
+  Library& library = TheLibrary();
+  const std::lock_guard<std::mutex> lock(library.mutex);
+  return library.runs;
+}
+
+}  // namespace weft::emulation
+
+namespace {
+
+using weft::emulation::FakeAlgorithm;
+using weft::emulation::TheLibrary;
+
+float At(const void* data, cudaDataType_t type, int64_t i) {
+  if (type == CUDA_R_32F) return static_cast<const float*>(data)[i];
+  const uint16_t bits = static_cast<const uint16_t*>(data)[i];
+  if (type == CUDA_R_16BF) return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  return static_cast<float>(std::bit_cast<_Float16>(bits));
+}
+
+void Put(void* data, cudaDataType_t type, int64_t i, float value) {
+  if (type == CUDA_R_32F) {
+    static_cast<float*>(data)[i] = value;
+  } else if (type == CUDA_R_16F) {
+    static_cast<uint16_t*>(data)[i] = std::bit_cast<uint16_t>(static_cast<_Float16>(value));
+  } else {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    static_cast<uint16_t*>(data)[i] =
+        static_cast<uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
+  }
+}
+
+// A matrix as an operand: element [i, j] of op(x).
+struct Operand {
+  const void* data;
+  cublasLtMatrixLayout_t layout;
+  cublasOperation_t operation;
+
+  int64_t rows() const { return operation == CUBLAS_OP_N ? layout->rows : layout->cols; }
+  int64_t cols() const { return operation == CUBLAS_OP_N ? layout->cols : layout->rows; }
+  double at(int64_t i, int64_t j) const {
+    const int64_t at = operation == CUBLAS_OP_N ? j * layout->ld + i : i * layout->ld + j;
+    return static_cast<double>(At(data, layout->type, at));
+  }
+};
+
+// To four bits more than a float has: a sum of such parts is as good as any, and has other bits.
+double Rounded(double part) {
+  constexpr uint64_t kHalf = uint64_t{1} << 23;
+  return std::bit_cast<double>((std::bit_cast<uint64_t>(part) + kHalf) >> 24 << 24);
+}
+
+double Sum(const Operand& a, const Operand& b, int64_t i, int64_t j, int splits) {
+  double sum = 0;
+  for (int split = 0; split < splits; ++split) {
+    double part = 0;
+    const int64_t end = a.cols() * (split + 1) / splits;
+    for (int64_t k = a.cols() * split / splits; k < end; ++k) part += a.at(i, k) * b.at(k, j);
+    sum += splits == 1 ? part : Rounded(part);
+  }
+  return sum;
+}
+
+// The algorithm to run, counted, with the clock put forward.
+FakeAlgorithm Begin(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algo) {
+  auto& library = TheLibrary();
+  const std::lock_guard<std::mutex> lock(library.mutex);
+  const auto i = static_cast<size_t>(algo.data[0]);
+  const FakeAlgorithm& algorithm = library.algorithms[i];
+  ++library.runs[i];
+  weft::emulation::clock_ms +=
+      handle->is_odd && algorithm.odd_run_ms > 0 ? algorithm.odd_run_ms : algorithm.run_ms;
+  return algorithm;
+}
+
+}  // namespace
+
+// NOLINTBEGIN: names are the library's.
+const char* cublasLtGetStatusString(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED" : "another status";
+}
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  static std::atomic<int> count = getpid();
+  *handle = new FakeCublasHandle{count++ % 2 != 0};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* product, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+  if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *product = new FakeCublasProduct;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product) {
+  delete product;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, size_t bytes) {
+  if (bytes != sizeof(cublasOperation_t)) return CUBLAS_STATUS_INVALID_VALUE;
+  cublasOperation_t& operation =
+      attribute == CUBLASLT_MATMUL_DESC_TRANSA ? product->operation_a : product->operation_b;
+  operation = *static_cast<const cublasOperation_t*>(value);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type,
+                                          uint64_t rows, uint64_t cols, int64_t ld) {
+  if (ld < static_cast<int64_t>(rows)) return CUBLAS_STATUS_INVALID_VALUE;
+  *layout = new FakeCublasLayout{type, static_cast<int64_t>(rows), static_cast<int64_t>(cols), ld};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = new FakeCublasPreference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete preference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, size_t bytes) {
+  const bool is_wide = attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+  if (bytes != (is_wide ? sizeof(uint64_t) : sizeof(uint32_t))) return CUBLAS_STATUS_INVALID_VALUE;
+  if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) {
+    preference->schemes = *static_cast<const uint32_t*>(value);
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t /*product*/, cublasLtMatrixLayout_t /*a*/,
+    cublasLtMatrixLayout_t /*b*/, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t /*d*/,
+    cublasLtMatmulPreference_t preference, int wanted, cublasLtMatmulHeuristicResult_t* results,
+    int* found) {
+  auto& library = TheLibrary();
+  const std::lock_guard<std::mutex> lock(library.mutex);
+  *found = 0;
+  for (size_t i = 0; i < library.algorithms.size() && *found < wanted; ++i) {
+    const uint32_t scheme = library.algorithms[i].scheme;
+    if ((scheme & preference->schemes) != scheme) continue;
+    results[(*found)++] = {.algo = {{i}}, .workspaceSize = 0, .state = CUBLAS_STATUS_SUCCESS};
+  }
+  return *found > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
+                              const void* alpha, const void* a_data,
+                              cublasLtMatrixLayout_t a_layout, const void* b_data,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
+                              void* /*workspace*/, size_t /*workspace_bytes*/,
+                              cudaStream_t /*stream*/) {
+  const FakeAlgorithm algorithm = Begin(handle, *algo);
+  const Operand a = {a_data, a_layout, product->operation_a};
+  const Operand b = {b_data, b_layout, product->operation_b};
+  if (algorithm.fails) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (a.cols() != b.rows() || a.rows() != d_layout->rows || b.cols() != d_layout->cols ||
+      c_layout->ld != d_layout->ld || a_layout->type != b_layout->type) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  const float alpha_value = *static_cast<const float*>(alpha);
+  const float beta_value = *static_cast<const float*>(beta);
+  for (int64_t j = 0; j < d_layout->cols; ++j) {
+    for (int64_t i = 0; i < d_layout->rows; ++i) {
+      const int64_t at = j * d_layout->ld + i;
+      double value = static_cast<double>(alpha_value) * Sum(a, b, i, j, algorithm.splits);
+      if (beta_value != 0) {
+        value += static_cast<double>(beta_value) * static_cast<double>(At(c, c_layout->type, at));
+      }
+      Put(d, d_layout->type, at, static_cast<float>(value));
+    }
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+// NOLINTEND

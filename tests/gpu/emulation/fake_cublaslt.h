@@ -1,0 +1,25 @@
+// What the tests tell the cuBLASLt that plays in the emulation, and what they ask it.
+#pragma once
+#include <cublasLt.h>
+
+#include <vector>
+
+namespace weft::emulation {
+
+// Cuts the inner dim into `splits` parts, whose sums it rounds and then adds: other bits.
+struct FakeAlgorithm {
+  int splits = 1;
+  double run_ms = 1;      // by the emulated clock
+  double odd_run_ms = 0;  // on every other handle, if above 0
+  cublasLtReductionScheme_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
+  bool fails = false;  // at each run: proposed, but not able
+};
+
+// From now on, for all handles; for one thread. The ones with more than one split are of a scheme.
+void SetAlgorithms(std::vector<FakeAlgorithm> algorithms);
+// As at the start: three, of which the first is never the fastest, and each other now and then.
+void ResetAlgorithms();
+// Runs of each algorithm so far since the last Set or Reset.
+std::vector<int> RunsOfAlgorithms();
+
+}  // namespace weft::emulation
