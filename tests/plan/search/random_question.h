@@ -82,6 +82,7 @@ inline Question RandomQuestion(Dice& dice) {
   question.precision = dice.Of<Precision>({Precision::kFp32, Precision::kBf16});
   question.engine = *EngineProfileNamed(dice.Of(EngineProfileNames()));
   if (dice.Chance(10)) question.adapters = LowRankAdapters{.rank = 4};
+  question.deterministic = dice.Chance(30);
   return question;
 }
 
