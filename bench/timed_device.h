@@ -33,6 +33,12 @@ class TimedDevice final : public PassingDevice {
     Time(std::string(head ? "head, " : "products, ") + kind,
          [&] { inner_.MatMul(a, transpose_a, b, transpose_b, beta, c); });
   }
+  void Fetch(View to, View from_host) override {
+    Time("offload", [&] { inner_.Fetch(to, from_host); });
+  }
+  void Store(View to_host, View from) override {
+    Time("offload", [&] { inner_.Store(to_host, from); });
+  }
   void Zero(View x) override {
     Time("zero", [&] { inner_.Zero(x); });
   }

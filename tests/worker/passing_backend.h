@@ -14,6 +14,11 @@ class PassingDevice : public Device {
   void Free(void* data, int64_t bytes) override { inner_.Free(data, bytes); }
   void CopyIn(View to, const void* from_host) override { inner_.CopyIn(to, from_host); }
   void CopyOut(void* to_host, View from) override { inner_.CopyOut(to_host, from); }
+  void* AllocateHost(int64_t bytes) override { return inner_.AllocateHost(bytes); }
+  void FreeHost(void* data, int64_t bytes) override { inner_.FreeHost(data, bytes); }
+  void Fetch(View to, View from_host) override { inner_.Fetch(to, from_host); }
+  void Store(View to_host, View from) override { inner_.Store(to_host, from); }
+  void AwaitTransfers() override { inner_.AwaitTransfers(); }
   BackendStatus Synchronize() override { return inner_.Synchronize(); }
   void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
               View c) override {

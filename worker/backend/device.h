@@ -24,7 +24,8 @@ inline int64_t ElementBytes(DType dtype) {
   return dtype == DType::kU8 ? 1 : dtype == DType::kBf16 || dtype == DType::kF16 ? 2 : 4;
 }
 
-// A contiguous row-major matrix [rows, cols] in device memory. Borrowed, never owned.
+// A contiguous row-major matrix [rows, cols] in device memory, or in memory of
+// Device::AllocateHost where it says so. Borrowed, never owned.
 struct View {
   void* data = nullptr;
   int64_t rows = 0;
@@ -136,8 +137,23 @@ class Device {
   // Returns null if there is not enough; aligned to 4 KiB. Called once per worker (the arena).
   virtual void* Allocate(int64_t bytes) = 0;
   virtual void Free(void* data, int64_t bytes) = 0;
+  // The view may also lie in memory of AllocateHost, as the queued copies before leave it.
   virtual void CopyIn(View to, const void* from_host) = 0;
   virtual void CopyOut(void* to_host, View from) = 0;  // synchronizes
+
+  // Host memory for what the device needs only at times (offloaded states): zeroed, aligned to
+  // 4 KiB, pinned where copies run beside other work only then. Null if there is not enough. Called
+  // once per worker at most; no operation but CopyIn, CopyOut, Fetch and Store may be given it.
+  virtual void* AllocateHost(int64_t bytes) = 0;
+  virtual void FreeHost(void* data, int64_t bytes) = 0;  // after Synchronize()
+  // Queued copies, to the device and from it, of elements of one type. They may run beside other
+  // work and beside each other: a Fetch begins when all work and all Stores queued before it are
+  // done, a Store when all work is. Work queued later does not wait for them and must leave both
+  // sides alone, up to AwaitTransfers: what is queued after that begins when all copies queued
+  // before it are done.
+  virtual void Fetch(View to, View from_host) = 0;
+  virtual void Store(View to_host, View from) = 0;
+  virtual void AwaitTransfers() = 0;
   // Waits for all queued work; returns the first failure since the last call.
   virtual BackendStatus Synchronize() = 0;
 

@@ -365,6 +365,60 @@ TEST_P(DeviceOps, MemoryIsAlignedAndMoreThanTheMachineHasIsRefused) {
   EXPECT_EQ(device().Allocate(int64_t{1} << 55), nullptr);
 }
 
+TEST_P(DeviceOps, HostMemoryIsZeroedAlignedAndOpenToCopiesOfBothKinds) {
+  constexpr int64_t kBytes = 5'000'000;
+  void* const data = device().AllocateHost(kBytes);
+  ASSERT_NE(data, nullptr);
+  EXPECT_EQ(std::bit_cast<uintptr_t>(data) % 4096, 0U);
+  const View host = {data, 1, kBytes / 4};
+  std::vector<float> values(kBytes / 4, 1);
+  device().CopyOut(values.data(), host);
+  EXPECT_THAT(values, Each(0));
+  const std::vector<float> normal = Normal(kBytes / 4, 3);
+  device().CopyIn(host, normal.data());
+  const View there = Fresh(1, kBytes / 4);
+  device().Fetch(there, host);
+  device().AwaitTransfers();
+  device().Scale(there, 2);
+  device().Store(host, there);
+  device().CopyOut(values.data(), host);  // waits for it
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], 2 * normal[i]) << i;
+  EXPECT_EQ(Download(there), values);
+  device().FreeHost(data, kBytes);
+  EXPECT_EQ(device().AllocateHost(int64_t{1} << 55), nullptr);
+}
+
+// Two places and one array, as an update of offloaded states: a piece is there when it is worked on
+// and gone before the next one takes its place.
+TEST_P(DeviceOps, TransfersKeepToTheOrderOfTheWorkAroundThem) {
+  constexpr int64_t kPieces = 7;
+  constexpr int64_t kElements = 300'000;
+  const int64_t bytes = kPieces * kElements * 4;
+  void* const data = device().AllocateHost(bytes);
+  ASSERT_NE(data, nullptr);
+  const View all = {data, kPieces, kElements};
+  const std::vector<float> normal = Normal(kPieces * kElements, 4);
+  device().CopyIn(all, normal.data());
+  const View places[] = {Fresh(1, kElements), Fresh(1, kElements)};
+  device().Fetch(places[0], all.RowRange(0, 1));
+  for (int64_t piece = 0; piece < kPieces; ++piece) {
+    device().AwaitTransfers();
+    if (piece + 1 < kPieces) {
+      device().Fetch(places[(piece + 1) % 2], all.RowRange(piece + 1, 1));
+    }
+    device().Scale(places[piece % 2], static_cast<double>(piece + 2));
+    device().Store(all.RowRange(piece, 1), places[piece % 2]);
+  }
+  std::vector<float> values(normal.size());
+  device().CopyOut(values.data(), all);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto factor = static_cast<float>(i / kElements + 2);
+    ASSERT_EQ(values[i], normal[i] * factor) << i;
+  }
+  EXPECT_TRUE(device().Synchronize().ok());
+  device().FreeHost(data, bytes);
+}
+
 TEST_P(DeviceOps, DenormalsAreFlushed) {
   const View x = Upload(1, 1, {1e-38F});
   device().Scale(x, 1e-3);

@@ -79,6 +79,11 @@ class CpuDevice final : public Device {
   void CopyOut(void* to_host, View from) override {
     if (from.elements() > 0) std::memcpy(to_host, from.data, static_cast<size_t>(from.bytes()));
   }
+  void* AllocateHost(int64_t bytes) override { return MapMemory(bytes); }
+  void FreeHost(void* data, int64_t bytes) override { UnmapMemory(data, bytes); }
+  void Fetch(View to, View from_host) override { Copy(to, from_host); }
+  void Store(View to_host, View from) override { Copy(to_host, from); }
+  void AwaitTransfers() override {}
   BackendStatus Synchronize() override {
     const BackendStatus first = failure_;
     failure_ = {};

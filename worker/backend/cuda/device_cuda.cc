@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstring>
 #include <initializer_list>
 #include <map>
 
 #include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/gemm.h"
+#include "worker/backend/cuda/host_block.h"
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/staging.h"
 #include "worker/backend/failure.h"
@@ -49,6 +51,7 @@ class CudaDevice final : public Device {
   ~CudaDevice() override {
     gemm_.reset();
     staging_.reset();
+    host_.reset();
     for (const auto& [data, block] : blocks_) cudaFree(block);
     if (results_ != nullptr) cudaFreeHost(results_);
     cudaFree(workspace_);
@@ -120,15 +123,49 @@ class CudaDevice final : public Device {
   }
 
   void CopyIn(View to, const void* from_host) override {
-    if (to.elements() > 0)
+    if (to.elements() == 0) return;
+    if (IsOnHost(to)) {
+      CopyOnHost(to.data, from_host, to.bytes());
+    } else {
       Check(staging_->In(to.data, from_host, to.bytes()), "copy to the device");
+    }
   }
   void CopyOut(void* to_host, View from) override {
-    if (from.elements() > 0) {
+    if (from.elements() == 0) return;
+    if (IsOnHost(from)) {
+      CopyOnHost(to_host, from.data, from.bytes());
+    } else {
       Check(staging_->Out(to_host, from.data, from.bytes()), "copy from the device");
     }
   }
+
+  void* AllocateHost(int64_t bytes) override {
+    if (host_ != nullptr || bytes <= 0) return nullptr;
+    host_ = std::make_unique<HostBlock>(queue_.stream);
+    const cudaError_t code = host_->Open(bytes);
+    if (code == cudaSuccess) return host_->data();
+    cudaGetLastError();  // running out of memory is no lasting error
+    Check(code, "allocating pinned memory for what is offloaded");
+    host_.reset();
+    return nullptr;
+  }
+  void FreeHost(void* data, int64_t /*bytes*/) override {
+    if (host_ != nullptr && host_->data() == data) host_.reset();
+  }
+  void Fetch(View to, View from_host) override {
+    if (!Require(IsTransfer(to, from_host), "Fetch", to)) return;
+    Check(host_->Fetch(to.data, from_host.data, to.bytes()), "Fetch");
+  }
+  void Store(View to_host, View from) override {
+    if (!Require(IsTransfer(from, to_host), "Store", from)) return;
+    Check(host_->Store(to_host.data, from.data, from.bytes()), "Store");
+  }
+  void AwaitTransfers() override {
+    if (host_ != nullptr) Check(host_->Await(), "AwaitTransfers");
+  }
+
   BackendStatus Synchronize() override {
+    AwaitTransfers();
     Check(cudaStreamSynchronize(queue_.stream), "the work that was queued");
     const BackendStatus first = failure_;
     failure_ = {};
@@ -404,6 +441,17 @@ class CudaDevice final : public Device {
     return fits;
   }
 
+  bool IsOnHost(View x) const { return host_ != nullptr && host_->Holds(x.data); }
+  // Of a view on the device and one in memory of AllocateHost.
+  bool IsTransfer(View on_device, View on_host) const {
+    return IsOnHost(on_host) && !IsOnHost(on_device) && on_device.data != nullptr &&
+           on_device.dtype == on_host.dtype && on_device.elements() == on_host.elements();
+  }
+  void CopyOnHost(void* to, const void* from, int64_t bytes) {
+    Check(host_->Synchronize(), "copy of what is offloaded");
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+
   double* Totals() { return static_cast<double*>(totals_); }
   double Total(const char* what) {
     Check(cudaMemcpyAsync(results_, totals_, sizeof(double), cudaMemcpyDeviceToHost, queue_.stream),
@@ -452,6 +500,7 @@ class CudaDevice final : public Device {
   void* totals_ = nullptr;     // one double, on the device
   void* results_ = nullptr;    // the same, pinned
   std::unique_ptr<Staging> staging_;
+  std::unique_ptr<HostBlock> host_;  // null: nothing is offloaded
   std::unique_ptr<Gemm> gemm_;
   std::map<void*, void*> blocks_;  // what Allocate returned -> what cudaMalloc did
   BackendStatus failure_;
