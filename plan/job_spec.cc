@@ -365,6 +365,21 @@ void CheckRunning(const JobSpec& job, Issues& issues) {
 
 }  // namespace
 
+std::vector<SpecIssue> OffloadIssues(const JobSpec& job) {
+  const Numerics numerics = job.numerics();
+  Issues issues;
+  if (numerics.optimizer == OptimizerStates::kFactored) {
+    Add(issues, "offload.optimizer",
+        absl::StrCat("cpu with optimizer.name ", OptimizerName(job.optimizer.name),
+                     ", whose update needs whole tensors at once; use none"));
+  } else if (numerics.optimizer == OptimizerStates::kNone && !numerics.has_master_weights()) {
+    Add(issues, "offload.optimizer",
+        absl::StrCat("cpu with optimizer.name ", OptimizerName(job.optimizer.name),
+                     " without momentum in fp32, which keeps nothing to offload; use none"));
+  }
+  return issues;
+}
+
 std::vector<SpecIssue> Validate(const JobSpec& job) {
   Issues issues;
   CheckNaming(job, issues);
@@ -377,6 +392,9 @@ std::vector<SpecIssue> Validate(const JobSpec& job) {
   CheckFp16(job.fp16, issues);
   CheckOptimizer(job.optimizer, issues);
   CheckLrScheduler(job, issues);
+  if (job.offload.optimizer.value_or(false)) {
+    for (SpecIssue& issue : OffloadIssues(job)) issues.push_back(std::move(issue));
+  }
   if (model_issues.empty()) {
     for (SpecIssue& issue : ParamGroupIssues(job.model, job.optimizer.param_groups)) {
       issues.push_back(std::move(issue));

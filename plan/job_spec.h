@@ -192,6 +192,10 @@ struct JobSpec {
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
 
+// Why states of the job's optimizer are not offloaded, whatever offload.optimizer says; empty: they
+// can be.
+std::vector<SpecIssue> OffloadIssues(const JobSpec& job);
+
 // Every broken rule of the values themselves (ranges, the batch equation where it is determined,
 // the rules of model, cluster and of the degrees that are fixed), each with its key; launcher/
 // job_yaml adds file and line. What depends on an `auto` is CheckLayout's. Empty: valid.

@@ -50,7 +50,7 @@ struct Layout {
   int ep = 1;                              // expert parallel degree; lies inside dp
   int zero_group = 0;  // ranks that a ZeRO shard is spread over; 0: the whole data group, dp * cp
   bool sequence_parallel = false;  // norms and residuals sharded over tp (arXiv:2205.05198, 4.2.2)
-  bool offload_optimizer = false;  // optimizer state and update on the host
+  bool offload_optimizer = false;  // optimizer states and master weights in host memory
   int head_chunks = 1;             // the logits of a microbatch are made in this many pieces
   std::vector<int64_t> stage_blocks = {};       // blocks per stage; empty: as even as possible
   std::vector<Recompute> stage_recompute = {};  // per stage; empty: `recompute` everywhere

@@ -323,7 +323,6 @@ std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layou
            "none, or pp_schedule 1f1b");
     break;
   }
-  if (layout.offload_optimizer) refuse("offload.optimizer", "cpu", "none");
   return issues;
 }
 

@@ -99,13 +99,21 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
   return sizes;
 }
 
+int64_t BytesAt(MemoryHome home, absl::Span<const BufferSpec> buffers) {
+  int64_t sum = 0;
+  for (const BufferSpec& buffer : buffers) {
+    if (buffer.home == home) sum += buffer.aligned_bytes();
+  }
+  return sum;
+}
+
 // "weights/<bucket>", "gradients/<bucket>", "master/<bucket>" (16-bit precisions),
 // "exp_avg/<bucket>" and so on (StateArrays). Each prefix is one run of neighbours, so that
 // gradients can be cleared in one call.
 void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
                     const Numerics& numerics, std::vector<BufferSpec>& list) {
   const auto add = [&list](const StateBuffer& buffer, std::string name) {
-    list.push_back({buffer.kind, std::move(name), buffer.elements, buffer.type});
+    list.push_back({buffer.kind, std::move(name), buffer.elements, buffer.type, buffer.home});
   };
   std::vector<StateBuffers> states;  // by bucket
   for (const Bucket& bucket : buckets) {
@@ -117,8 +125,15 @@ void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
       add(state, absl::StrCat(state.prefix, "/", buckets[i].name));
     }
   }
-  for (const StateBuffer& whole : WholeBuffersOf(BucketElementsOf(buckets), layout, numerics)) {
+  const BucketElements elements = BucketElementsOf(buckets);
+  for (const StateBuffer& whole : WholeBuffersOf(elements, layout, numerics)) {
     add(whole, absl::StrCat("whole/", whole.prefix));
+  }
+  const Staging staging = StagingOf(elements, layout, numerics);
+  for (int place = 0; place < staging.places; ++place) {
+    for (const StateBuffer& staged : StagingBuffersOf(staging, layout, numerics)) {
+      add(staged, absl::StrCat("work/staging", place, "/", staged.prefix));
+    }
   }
 }
 
@@ -308,15 +323,17 @@ absl::string_view MemoryKindName(MemoryKind kind) {
 int64_t RankMemory::bytes(MemoryKind kind) const {
   int64_t sum = 0;
   for (const BufferSpec& buffer : buffers) {
-    if (buffer.kind == kind) sum += buffer.aligned_bytes();
+    if (buffer.kind == kind && buffer.home == MemoryHome::kDevice) sum += buffer.aligned_bytes();
   }
   return sum;
 }
 
 int64_t RankMemory::total_bytes() const {
-  int64_t sum = 0;
-  for (const BufferSpec& buffer : buffers) sum += buffer.aligned_bytes();
-  return sum;
+  return BytesAt(MemoryHome::kDevice, buffers);
+}
+
+int64_t RankMemory::host_bytes() const {
+  return BytesAt(MemoryHome::kHost, buffers);
 }
 
 bool IsKept(absl::string_view tensor, Recompute recompute) {
@@ -340,10 +357,13 @@ StateBuffers StateBuffersOf(int64_t elements, const Layout& layout, const Numeri
   buffers.Add(
       {MemoryKind::kWeights, "weights", sharding.weights ? part : whole, numerics.compute()});
   buffers.Add({MemoryKind::kGradients, "gradients", sharding.gradients ? part : whole});
-  if (numerics.has_master_weights()) buffers.Add({MemoryKind::kMasterWeights, "master", part});
+  const MemoryHome home = layout.offload_optimizer ? MemoryHome::kHost : MemoryHome::kDevice;
+  if (numerics.has_master_weights()) {
+    buffers.Add({MemoryKind::kMasterWeights, "master", part, ElementType::kFp32, home});
+  }
   for (const StateArray& state : StateArrays(numerics.optimizer)) {
     buffers.Add({MemoryKind::kOptimizer, state.name, state.ElementsFor(part),
-                 state.is_codes() ? ElementType::kUint8 : ElementType::kFp32});
+                 state.is_codes() ? ElementType::kUint8 : ElementType::kFp32, home});
   }
   return buffers;
 }
@@ -404,6 +424,31 @@ StateBuffers WholeBuffersOf(const BucketElements& elements, const Layout& layout
   if (sharding.weights) add({"weights/ends", "weights/even", "weights/odd"}, numerics.compute());
   if (sharding.gradients) {
     add({"gradients/ends", "gradients/even", "gradients/odd"}, ElementType::kFp32);
+  }
+  return buffers;
+}
+
+Staging StagingOf(const BucketElements& elements, const Layout& layout, const Numerics& numerics) {
+  const bool keeps = numerics.has_master_weights() || !StateArrays(numerics.optimizer).empty();
+  if (!layout.offload_optimizer || !keeps) return {};
+  const int parts = ShardingOf(layout).parts;
+  const int64_t unit = BucketUnit(numerics.optimizer);
+  const int64_t block = PartElements(elements.block, parts, unit);
+  const int64_t staged = std::min(block, kMostStagedElements);
+  const int64_t full_stretches =
+      elements.blocks * (block / staged) + PartElements(elements.end, parts, unit) / staged;
+  return {.elements = staged, .places = full_stretches > 1 ? 2 : 1};
+}
+
+StateBuffers StagingBuffersOf(const Staging& staging, const Layout& layout,
+                              const Numerics& numerics) {
+  StateBuffers buffers;
+  if (staging.places == 0) return buffers;
+  Layout alone = layout;  // a stretch as a bucket that nothing cuts
+  alone.zero_stage = 0;
+  for (const StateBuffer& state : StateBuffersOf(staging.elements, alone, numerics)) {
+    if (state.home == MemoryHome::kDevice) continue;
+    buffers.Add({MemoryKind::kWorkspace, state.prefix, state.elements, state.type});
   }
   return buffers;
 }

@@ -1,6 +1,7 @@
 // Every buffer a worker will ever allocate, as a list. The planner sums it; the worker's arena
 // carves exactly it, by name, before step 1 and never again: predicted bytes are allocated bytes.
-// Pure.
+// With Layout::offload_optimizer, optimizer states and fp32 master weights are in host memory,
+// which is summed by itself. Pure.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -44,11 +45,14 @@ inline int64_t AlignedBytes(int64_t elements, ElementType type) {
   return (bytes + kBufferAlignmentBytes - 1) / kBufferAlignmentBytes * kBufferAlignmentBytes;
 }
 
+enum class MemoryHome { kDevice, kHost };
+
 struct BufferSpec {
   MemoryKind kind = MemoryKind::kWeights;
   std::string name;  // "weights/blocks.0", "slot0/block0/q", "work/dx"
   int64_t elements = 0;
   ElementType type = ElementType::kFp32;
+  MemoryHome home = MemoryHome::kDevice;
 
   int64_t aligned_bytes() const { return AlignedBytes(elements, type); }
 };
@@ -56,8 +60,10 @@ struct BufferSpec {
 struct RankMemory {
   std::vector<BufferSpec> buffers;
 
-  int64_t bytes(MemoryKind kind) const;  // aligned sizes
+  // Aligned sizes, on the device.
+  int64_t bytes(MemoryKind kind) const;
   int64_t total_bytes() const;
+  int64_t host_bytes() const;  // beside them
 };
 
 // How numbers are kept: what the list depends on beside model, batch and layout.
@@ -81,6 +87,7 @@ struct StateBuffer {
   absl::string_view prefix;  // "weights", "gradients", "master", "exp_avg"
   int64_t elements = 0;
   ElementType type = ElementType::kFp32;
+  MemoryHome home = MemoryHome::kDevice;
 };
 
 // Few, and asked for thousands of times in a search: kept without the heap.
@@ -114,7 +121,7 @@ absl::string_view WholePlaceName(WholePlace place);  // "ends", "even", "odd"
 // Of each of the rank's buckets.
 std::vector<WholePlace> WholePlacesOf(absl::Span<const Bucket> buckets);
 
-// What WholeBuffersOf needs to know of a stage's buckets (Bucket::elements).
+// What WholeBuffersOf and StagingOf need to know of a stage's buckets (Bucket::elements).
 struct BucketElements {
   int64_t end = 0;    // of embedding or head, the larger; 0: neither is here
   int64_t block = 0;  // of a block
@@ -124,6 +131,21 @@ BucketElements BucketElementsOf(absl::Span<const Bucket> buckets);
 // StateBuffer::prefix is "weights/<place>" or "gradients/<place>".
 StateBuffers WholeBuffersOf(const BucketElements& elements, const Layout& layout,
                             const Numerics& numerics);
+
+// Where offloaded states are on the device while the update works on them, so many elements of each
+// bucket's own part at a time: "work/staging<place>/<prefix>", for each of StateBuffersOf's that is
+// on the host.
+struct Staging {
+  int64_t elements = 0;  // 0: nothing is offloaded
+  int places = 0;        // that take turns: a stretch is copied while another one is updated
+};
+// A stretch is a block's part, or kMostStagedElements of it where that is larger. There are two
+// places wherever there are two stretches to fill them to their ends.
+inline constexpr int64_t kMostStagedElements = int64_t{4} << 20;
+Staging StagingOf(const BucketElements& elements, const Layout& layout, const Numerics& numerics);
+// StateBuffer::prefix is the state's; one place's.
+StateBuffers StagingBuffersOf(const Staging& staging, const Layout& layout,
+                              const Numerics& numerics);
 
 // What a stage keeps from forward passes for backward passes. A microbatch's pass through any chunk
 // takes one slot, the first that is free, until its backward pass, weight gradients included, is

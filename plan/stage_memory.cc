@@ -11,18 +11,32 @@ namespace {
 MemoryBytes operator+(const MemoryBytes& a, const MemoryBytes& b) {
   MemoryBytes sum;
   for (size_t i = 0; i < kMemoryKinds; ++i) sum.by_kind[i] = a.by_kind[i] + b.by_kind[i];
+  sum.host_bytes = a.host_bytes + b.host_bytes;
   return sum;
 }
 
 MemoryBytes operator*(int64_t factor, const MemoryBytes& bytes) {
   MemoryBytes product;
   for (size_t i = 0; i < kMemoryKinds; ++i) product.by_kind[i] = factor * bytes.by_kind[i];
+  product.host_bytes = factor * bytes.host_bytes;
   return product;
 }
 
+void Add(MemoryKind kind, int64_t bytes, MemoryBytes& sum) {
+  sum.by_kind[static_cast<size_t>(kind)] += bytes;
+}
+void Add(const StepBuffer& buffer, MemoryBytes& sum) {
+  Add(buffer.kind, AlignedBytes(buffer.elements, buffer.type), sum);
+}
+// BufferSpec or StateBuffer.
 template <typename Buffer>
-void Add(const Buffer& buffer, MemoryBytes& sum) {
-  sum.by_kind[static_cast<size_t>(buffer.kind)] += AlignedBytes(buffer.elements, buffer.type);
+void AddAtHome(const Buffer& buffer, MemoryBytes& sum) {
+  const int64_t bytes = AlignedBytes(buffer.elements, buffer.type);
+  if (buffer.home == MemoryHome::kHost) {
+    sum.host_bytes += bytes;
+  } else {
+    Add(buffer.kind, bytes, sum);
+  }
 }
 
 }  // namespace
@@ -40,7 +54,7 @@ MemoryKind MemoryBytes::largest() const {
 
 MemoryBytes BytesByKind(const RankMemory& memory) {
   MemoryBytes bytes;
-  for (const BufferSpec& buffer : memory.buffers) Add(buffer, bytes);
+  for (const BufferSpec& buffer : memory.buffers) AddAtHome(buffer, bytes);
   return bytes;
 }
 
@@ -71,8 +85,8 @@ MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
       parts.fixed + slots.slots * (parts.slot + slots.blocks * parts.slot_block) +
       slots.heads * parts.head;
   for (const int64_t elements : parts.token_elements) {
-    bytes.by_kind[static_cast<size_t>(MemoryKind::kTokens)] +=
-        AlignedBytes(elements * layout.num_microbatches, ElementType::kInt32);
+    Add(MemoryKind::kTokens, AlignedBytes(elements * layout.num_microbatches, ElementType::kInt32),
+        bytes);
   }
   return bytes;
 }
@@ -151,7 +165,7 @@ MemoryBytes StageMemoryTable::StatesOf(const Share& share, const Layout& layout,
   MemoryBytes bytes;
   const auto add = [&](const StateBuffers& buffers, int64_t times) {
     MemoryBytes sum;
-    for (const StateBuffer& buffer : buffers) Add(buffer, sum);
+    for (const StateBuffer& buffer : buffers) AddAtHome(buffer, sum);
     bytes = bytes + times * sum;
   };
   BucketElements whole = {.block = share.block_elements, .blocks = blocks};
@@ -161,6 +175,8 @@ MemoryBytes StageMemoryTable::StatesOf(const Share& share, const Layout& layout,
     whole.end = std::max(whole.end, elements);
   }
   add(WholeBuffersOf(whole, layout, numerics_), 1);
+  const Staging staging = StagingOf(whole, layout, numerics_);
+  add(StagingBuffersOf(staging, layout, numerics_), staging.places);
   return bytes;
 }
 

@@ -19,11 +19,12 @@ namespace weft {
 inline constexpr size_t kMemoryKinds = static_cast<size_t>(MemoryKind::kTokens) + 1;
 
 struct MemoryBytes {
-  std::array<int64_t, kMemoryKinds> by_kind = {};
+  std::array<int64_t, kMemoryKinds> by_kind = {};  // on the device
+  int64_t host_bytes = 0;                          // beside them
 
   int64_t bytes(MemoryKind kind) const { return by_kind[static_cast<size_t>(kind)]; }
-  int64_t total_bytes() const;
-  MemoryKind largest() const;  // ties: the earlier kind
+  int64_t total_bytes() const;  // on the device
+  MemoryKind largest() const;   // ties: the earlier kind
   friend bool operator==(const MemoryBytes&, const MemoryBytes&) = default;
 };
 

@@ -167,7 +167,6 @@ absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
       }
       CopyToDevice(tensor, values, device);
     }
-    RoundWeight(piece, device);
   }
   return manifest;
 }

@@ -30,9 +30,9 @@ std::map<std::string, std::string> ReaderFacts(const JobSpec& job, const Layout&
 // state. A data file may have moved: its size and hash count, its path does not.
 absl::Status CheckFacts(const Manifest& manifest, const std::map<std::string, std::string>& facts);
 
-// Verifies the checkpoint and fills what this rank owns of parameters and optimizer states,
-// whatever layout wrote them. Returns its manifest. DataLoss if damaged; FailedPrecondition by
-// CheckFacts.
+// Verifies the checkpoint and fills what this rank owns of master weights and optimizer states,
+// whatever layout wrote them; weights that are rounded copies are the caller's. Returns its
+// manifest. DataLoss if damaged; FailedPrecondition by CheckFacts.
 absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
                                         const std::map<std::string, std::string>& facts,
                                         const Parameters& parameters, Device& device);

@@ -18,8 +18,9 @@ double PrimaryGradientSquares(absl::Span<const OwnPiece> own, Device& device);
 // 0.
 double ClipFactor(double gradient_norm, double clip);
 
-// One step of the optimizer on all of `own`. `step` counts from 1; gradients are left as they
-// are, `gradient_scale` applies on the way. Weights of 16 bits become the updated ones, rounded.
+// One step of the optimizer on all of `own`, which is on the device. `step` counts from 1;
+// gradients are left as they are, `gradient_scale` applies on the way. Weights of 16 bits become
+// the updated ones, rounded.
 void UpdateParameters(const OptimizerSpec& optimizer, double lr, double gradient_scale,
                       int64_t step, absl::Span<const OwnPiece> own, Device& device);
 

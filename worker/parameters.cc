@@ -9,12 +9,6 @@ namespace weft {
 
 namespace {
 
-// Elements [first, first + count) of a run, as one row.
-View RangeOf(View run, int64_t first, int64_t count) {
-  const int64_t offset_bytes = first * ElementBytes(run.dtype);
-  return {static_cast<char*>(run.data) + offset_bytes, 1, count, run.dtype};
-}
-
 View Reshaped(View row, const TensorShard& shard) {
   const std::vector<int64_t> dims = shard.dims();
   row.rows = dims.size() == 2 ? dims[0] : 1;
@@ -22,16 +16,45 @@ View Reshaped(View row, const TensorShard& shard) {
   return row;
 }
 
-// The elements of a bucket's state that belong to `piece`.
-OptimizerState StateOf(const Piece& piece, const OptimizerState& state) {
-  const StateArray& array = state.array;
-  // Tensors start, and parts are cut, where blocks begin.
-  CHECK(piece.offset % array.parameters_per_element() == 0);
-  return {array, RangeOf(state.values, piece.offset / array.parameters_per_element(),
-                         array.ElementsFor(piece.range.size()))};
+OwnPiece OwnPieceOf(const TensorShard& shard, const Piece& piece, const BucketViews& bucket) {
+  const auto own = [&](View run) { return RangeOf(run, piece.offset, piece.range.size()); };
+  OwnPiece owned;
+  owned.shard = shard;
+  owned.range = piece.range;
+  owned.offset = piece.offset;
+  owned.weight = own(bucket.own_weights);
+  owned.gradient = own(bucket.own_gradients);
+  owned.master = own(bucket.own_master);
+  for (const OptimizerState& state : bucket.own_states) {
+    owned.states.push_back({state.array, RangeOf(state, piece.offset, piece.range.size())});
+  }
+  return owned;
 }
 
 }  // namespace
+
+View RangeOf(View row, int64_t first, int64_t count) {
+  const int64_t offset_bytes = first * ElementBytes(row.dtype);
+  return {static_cast<char*>(row.data) + offset_bytes, 1, count, row.dtype};
+}
+
+View RangeOf(const OptimizerState& state, int64_t first, int64_t count) {
+  const StateArray& array = state.array;
+  // Tensors start, and parts are cut, where blocks begin.
+  CHECK(first % array.parameters_per_element() == 0);
+  return RangeOf(state.values, first / array.parameters_per_element(), array.ElementsFor(count));
+}
+
+OwnPiece SliceOf(const OwnPiece& piece, int64_t first, int64_t count) {
+  OwnPiece slice = piece;
+  slice.range = {piece.range.begin + first, piece.range.begin + first + count};
+  slice.offset += first;
+  slice.weight = RangeOf(piece.weight, first, count);
+  slice.gradient = RangeOf(piece.gradient, first, count);
+  slice.master = RangeOf(piece.master, first, count);
+  for (OptimizerState& state : slice.states) state.values = RangeOf(state, first, count);
+  return slice;
+}
 
 Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
                        const Numerics& numerics, Arena& arena) {
@@ -62,13 +85,12 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
     views.place = place;
     get("weights", sharding.weights, &views.own_weights, &views.weights);
     get("gradients", sharding.gradients, &views.own_gradients, &views.gradients);
-    const View master = numerics.has_master_weights()
-                            ? arena.Get(absl::StrCat("master/", bucket.name), 1, size)
-                            : views.own_weights;
-    std::vector<OptimizerState> own_states;
+    views.own_master = numerics.has_master_weights()
+                           ? arena.Get(absl::StrCat("master/", bucket.name), 1, size)
+                           : views.own_weights;
     for (const StateArray& state : StateArrays(numerics.optimizer)) {
-      own_states.push_back({state, arena.Get(absl::StrCat(state.name, "/", bucket.name), 1,
-                                             state.ElementsFor(size))});
+      views.own_states.push_back({state, arena.Get(absl::StrCat(state.name, "/", bucket.name), 1,
+                                                   state.ElementsFor(size))});
     }
     for (size_t i = 0; i < bucket.shards.size(); ++i) {
       const TensorShard& shard = bucket.shards[i];
@@ -81,14 +103,8 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
                              .gradient = whole(views.gradients)});
     }
     for (const Piece& piece : PiecesOf(bucket, sharding.parts, part, unit)) {
-      const auto own = [&](View run) { return RangeOf(run, piece.offset, piece.range.size()); };
-      OwnPiece& owned = own_.emplace_back();
-      owned.shard = bucket.shards[piece.shard];
-      owned.range = piece.range;
-      owned.weight = own(views.own_weights);
-      owned.gradient = own(views.own_gradients);
-      owned.master = own(master);
-      for (const OptimizerState& state : own_states) owned.states.push_back(StateOf(piece, state));
+      own_.push_back(OwnPieceOf(bucket.shards[piece.shard], piece, views));
+      own_.back().bucket = buckets_.size() - 1;
     }
   }
   all_gradients_ = arena.Whole(MemoryKind::kGradients);

@@ -1,7 +1,8 @@
 // Parameters: the shards of the model that live on this rank, as views into the arena. Passes see
 // whole shards; optimizer, norm and checkpoints see what this rank owns of them, a part of each
-// bucket (plan/buckets), which without ZeRO is all of it. Immutable after construction; the values
-// behind the views are the trainer's.
+// bucket (plan/buckets), which without ZeRO is all of it. Optimizer states and master weights may
+// live in host memory (Layout::offload_optimizer): worker/state_swapper.h brings them to the
+// device. Immutable after construction; the values behind the views are the trainer's.
 #pragma once
 #include <string>
 #include <vector>
@@ -37,6 +38,8 @@ struct Parameter {
 struct OwnPiece {
   TensorShard shard;
   Range range;
+  size_t bucket = 0;
+  int64_t offset = 0;  // of the range's start, in elements from the start of the bucket's own part
   View weight;
   View gradient;  // a sum over the data group once it is reduced
   // fp32: what the optimizer works on and checkpoints hold. `weight` itself where that is fp32.
@@ -44,10 +47,21 @@ struct OwnPiece {
   std::vector<OptimizerState> states;  // in the order of StateArrays
 };
 
+// Elements [first, first + count) of `piece`, as one. REQUIRES: they are whole blocks of states
+// that are kept in blocks, up to the piece's end.
+OwnPiece SliceOf(const OwnPiece& piece, int64_t first, int64_t count);
+
+// Elements [first, first + count) of a row.
+View RangeOf(View row, int64_t first, int64_t count);
+// Those of a state's array that belong to so many parameters of its run.
+View RangeOf(const OptimizerState& state, int64_t first, int64_t count);
+
 // A bucket's runs. Where nothing is cut, its own part is the whole.
 struct BucketViews {
-  View weights, gradients;               // whole; shared with other buckets if kept in parts
-  View own_weights, own_gradients;       // this rank's part
+  View weights, gradients;          // whole; shared with other buckets if kept in parts
+  View own_weights, own_gradients;  // this rank's part
+  View own_master;                  // own_weights itself where that is fp32
+  std::vector<OptimizerState> own_states;
   WholePlace place = WholePlace::kEnds;  // where they are whole, if kept in parts
 };
 

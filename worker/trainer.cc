@@ -23,6 +23,7 @@
 #include "worker/optimizer.h"
 #include "worker/parameters.h"
 #include "worker/stage.h"
+#include "worker/state_swapper.h"
 #include "worker/trace.h"
 #include "worker/update_guard.h"
 #include "worker/zero.h"
@@ -100,6 +101,10 @@ absl::Status Trainer::Allocate(int rank) {
   planned_bytes_ = memory.total_bytes();
   ASSIGN_OR_RETURN(arena_, Arena::Create(memory, device_));
   parameters_ = std::make_unique<Parameters>(job_.model, layout_, rank, numerics, *arena_);
+  const std::vector<Bucket> buckets = BucketsOf(job_.model, layout_, rank, numerics.optimizer);
+  swapper_ = std::make_unique<StateSwapper>(*parameters_,
+                                            StagingOf(BucketElementsOf(buckets), layout_, numerics),
+                                            numerics, *arena_, device_);
   zero_ = std::make_unique<Zero>(*parameters_, device_, *groups_);
   stage_ = std::make_unique<Stage>(job_.model, job_.batch(), *parameters_, *zero_, *arena_, device_,
                                    *groups_);
@@ -108,10 +113,10 @@ absl::Status Trainer::Allocate(int rank) {
   schedule_ = StepSchedule(job_.model, layout_, stage);
   evaluation_ = EvaluationSchedule(stage, layout_.pp, static_cast<int>(layout_.num_microbatches),
                                    layout_.virtual_stages);
-  const StageBuckets buckets =
+  const StageBuckets used =
       StageBucketsOf(layout_, job_.model.num_blocks, stage, job_.model.tied_embeddings);
-  weights_used_ = WeightsOf(schedule_, buckets);
-  weights_evaluated_ = WeightsOf(evaluation_, buckets);
+  weights_used_ = WeightsOf(schedule_, used);
+  weights_evaluated_ = WeightsOf(evaluation_, used);
   return absl::OkStatus();
 }
 
@@ -122,6 +127,7 @@ absl::Status Trainer::LoadOrInitialize() {
         LoadCheckpoint(load_checkpoint_, RunFacts(job_, *batches_), *parameters_, device_));
     after_step_ = manifest.step;
     guard_->Resume(manifest.progress);
+    swapper_->RoundWeights();
     return zero_->GatherAllParameters();
   }
   std::vector<float> values;
@@ -134,8 +140,8 @@ absl::Status Trainer::LoadOrInitialize() {
       rest.remove_prefix(count);
     }
     device_.CopyIn(piece.master, values.data());
-    RoundWeight(piece, device_);
   }
+  swapper_->RoundWeights();
   return zero_->GatherAllParameters();
 }
 
@@ -267,9 +273,11 @@ absl::Status Trainer::ReduceNorm(StepReport& report) {
 // The moments' bias correction counts updates, of which a skipped step is none.
 void Trainer::Update(const StepReport& report) {
   if (report.skipped) return;
-  UpdateParameters(job_.optimizer, report.lr,
-                   ClipFactor(report.grad_norm, job_.training.gradient_clipping) / loss_scale_,
-                   report.step - report.skipped_steps, parameters_->own(), device_);
+  swapper_->ForEachStretch([&](absl::Span<const OwnPiece> own) {
+    UpdateParameters(job_.optimizer, report.lr,
+                     ClipFactor(report.grad_norm, job_.training.gradient_clipping) / loss_scale_,
+                     report.step - report.skipped_steps, own, device_);
+  });
 }
 
 // Mean loss over the first validation.steps global batches of held-out samples.
@@ -357,6 +365,10 @@ void Trainer::ForEachShard(const std::function<void(const TensorShard& shard, Sh
 
 int64_t Trainer::allocated_bytes() const {
   return arena_->bytes();
+}
+
+int64_t Trainer::host_bytes() const {
+  return arena_->host_bytes();
 }
 
 }  // namespace weft

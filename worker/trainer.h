@@ -30,6 +30,7 @@ class MetricsFile;
 class Parameters;
 class RankGroups;
 class Stage;
+class StateSwapper;
 class UpdateGuard;
 class Zero;
 
@@ -101,7 +102,8 @@ class Trainer final {
   void ForEachShard(const std::function<void(const TensorShard& shard, ShardKind kind,
                                              absl::Span<const float> values)>& visit) const;
 
-  int64_t allocated_bytes() const;
+  int64_t allocated_bytes() const;  // on the device
+  int64_t host_bytes() const;       // allocated for what is offloaded
   int64_t planned_bytes() const { return planned_bytes_; }
 
  private:
@@ -134,6 +136,7 @@ class Trainer final {
   std::unique_ptr<Batches> valid_batches_;  // null: no validation
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Parameters> parameters_;
+  std::unique_ptr<StateSwapper> swapper_;
   std::unique_ptr<Zero> zero_;
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<UpdateGuard> guard_;

@@ -200,6 +200,18 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
   return bytes;
 }
 
+// The places where an arena's offloaded states are updated (StagingOf of plan/memory.h).
+double StagingBytes(const Question& question, const Layout& layout, int stage) {
+  if (!layout.offload_optimizer || question.engine.memory.host_updates) return 0;
+  const StageParameters block = BlockParameters(question, layout);
+  const double ranks = layout.zero_stage == 0 ? 1 : layout.zero_ranks();
+  const double part = (question.adapters ? block.adapters : block.all()) / ranks;
+  const double staged = std::min(part, static_cast<double>(kMostStagedElements));
+  const bool only_one = staged == part && layout.pp > 2 && stage > 0 && stage < layout.pp - 1 &&
+                        StageBlockCount(layout, question.model.num_blocks, stage) == 1;
+  return (only_one ? 1 : 2) * staged * OffloadedBytes(question);
+}
+
 double WorkspaceBytes(const Question& question, const Layout& layout, int stage) {
   const MemoryHabits& habits = question.engine.memory;
   double bytes = habits.workspace_bytes;
@@ -210,7 +222,9 @@ double WorkspaceBytes(const Question& question, const Layout& layout, int stage)
     bytes += ActivationBytes(question.precision) * LocalTokens(question, layout) * positions *
              static_cast<double>(question.model.num_heads) / layout.tp;
   }
-  if (habits.arena) bytes += ArenaWorkspace(question, layout, stage);
+  if (habits.arena) {
+    bytes += ArenaWorkspace(question, layout, stage) + StagingBytes(question, layout, stage);
+  }
   return bytes;
 }
 
@@ -344,6 +358,7 @@ MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layou
   estimate[MemoryTerm::kWorkspace] =
       listed.bytes(MemoryKind::kWorkspace) + listed.bytes(MemoryKind::kTokens);
   estimate[MemoryTerm::kContext] = Bytes(ContextBytes(question));
+  estimate.host_bytes = listed.host_bytes;
   estimate.exact = true;
   return estimate;
 }

@@ -14,6 +14,7 @@ constexpr double kGiB = 1024.0 * kMiB;
 MemoryHabits WeftMemory() {
   MemoryHabits habits;
   habits.arena = true;
+  habits.host_updates = false;
   habits.accumulates_in_place = true;
   habits.logit_bytes = 4;
   habits.boundary_tensors = 2;

@@ -25,6 +25,9 @@ struct MemoryHabits {
   bool copies_fp16_gradients = false;
   bool gradient_copies_stay = false;  // all the time
   bool master_weights = true;         // fp32, beside 16-bit weights
+  // Offloaded states are updated on the host, which holds fp32 weights and a gradient for that too
+  // (ZeRO-Offload, arXiv:2101.06840, 4.2). false: they come to the device, a stretch at a time.
+  bool host_updates = true;
   // Under ZeRO-3 the shards are the fp32 master; 16-bit weights exist while gathered only (FSDP).
   bool shards_are_master = false;
   double fp8_cache_bytes = 0;       // per weight of a linear layer, beside the 16-bit one

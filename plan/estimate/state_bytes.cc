@@ -134,8 +134,8 @@ void AddTrained(const Question& question, const Layout& layout, double trained,
   double rest = MomentBytes(question.optimizer, trained, rows_and_columns) / cut.rest;
   double master = full || merged || !habits.master_weights ? 0 : 4 * trained / cut.rest;
   if (layout.offload_optimizer) {
-    // The update runs on the host: master weights, moments and a gradient to work on.
-    states.host += (full ? 4 : 0) * trained / cut.rest + master + rest + 4 * trained / cut.rest;
+    states.host += master + rest;
+    if (habits.host_updates) states.host += (full ? 8 : 4) * trained / cut.rest;
     rest = 0;
     master = 0;
   }
@@ -159,6 +159,12 @@ double GradientBytes(const Question& question) {
   const MemoryHabits& habits = question.engine.memory;
   return question.precision == Precision::kFp16 ? habits.fp16_gradient_bytes
                                                 : habits.gradient_bytes;
+}
+
+double OffloadedBytes(const Question& question) {
+  const bool has_master =
+      question.precision != Precision::kFp32 && question.engine.memory.master_weights;
+  return (has_master ? 4 : 0) + MomentBytes(question.optimizer, 1, 0);
 }
 
 double LocalVocabulary(const Question& question, const Layout& layout) {

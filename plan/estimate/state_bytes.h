@@ -33,7 +33,7 @@ struct StateBytes {
   double master_weights = 0;
   double optimizer = 0;
   double gradient_copies = 0;  // fp32, between update and next step only
-  double host = 0;             // offloaded: master weights and optimizer
+  double host = 0;             // offloaded: master weights, optimizer, what a host's update needs
 
   double resting() const {
     return weights + gradients + master_weights + optimizer + gradient_copies;
@@ -41,6 +41,10 @@ struct StateBytes {
 };
 StateBytes StatesOf(const Question& question, const Layout& layout,
                     const StageParameters& parameters);
+
+// What is offloaded of each trained parameter: master weight and optimizer states. Factored ones,
+// which are no number per parameter, count nothing.
+double OffloadedBytes(const Question& question);
 
 // Of a weight and of its gradient as accumulated, under the question's precision and engine.
 double WeightBytes(const Question& question);

@@ -5,6 +5,7 @@
 #include "plan/estimate/machine.h"
 #include "plan/estimate/state_bytes.h"
 #include "plan/estimate/step_estimate.h"
+#include "plan/memory.h"
 #include "plan/shard.h"
 
 namespace weft {
@@ -46,6 +47,24 @@ double UpdateBytes(const Question& question) {
       return std::max(4.0, two_moments - 12);
   }
   return two_moments;
+}
+
+// The update of `updated` parameters whose states are offloaded, which takes `update_s` where they
+// are on the device.
+double OffloadedUpdateSeconds(const Question& question, const Machine& machine, double updated,
+                              double update_s) {
+  const TimeHabits& habits = question.engine.time;
+  if (question.engine.memory.host_updates) {
+    return updated * ((habits.gradient_bytes + habits.parameter_bytes) / kHostLinkBytesPerS +
+                      UpdateBytes(question) / kHostMemoryBytesPerS);
+  }
+  const double bytes = updated * OffloadedBytes(question);
+  // A CPU device copies at once: read and written, there and back.
+  if (!machine.gpu) return update_s + 4 * bytes / machine.memory_bytes_per_s;
+  // States come and go at once, a stretch each, and the device updates between; nothing leaves
+  // while the first stretch comes.
+  const double first = std::min(updated, static_cast<double>(kMostStagedElements));
+  return update_s + (bytes + first * OffloadedBytes(question)) / kHostLinkBytesPerS;
 }
 
 // The data axis of one layout.
@@ -143,8 +162,7 @@ TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, d
       sharing * UpdateBytes(question) * updated / machine.memory_bytes_per_s;
   if (layout.offload_optimizer) {
     end[TimeTerm::kOptimizer] =
-        updated * ((habits.gradient_bytes + habits.parameter_bytes) / kHostLinkBytesPerS +
-                   UpdateBytes(question) / kHostMemoryBytesPerS);
+        OffloadedUpdateSeconds(question, machine, updated, end[TimeTerm::kOptimizer]);
   }
   end[TimeTerm::kOverhead] = sharing * habits.step_ops * machine.op_s;
   return end;

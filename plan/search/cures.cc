@@ -96,8 +96,9 @@ void Search::FreeValues() {
 }
 
 void Search::ChangeHabits() {
-  // The engine does not offload yet.
-  if (purpose_ == Purpose::kEstimate && !constraints_.offload_optimizer.value_or(false)) {
+  // `auto` has been tried; factored states are not offloaded.
+  if (!constraints_.offload_optimizer.value_or(true) &&
+      question_.optimizer != OptimizerStates::kFactored) {
     Constraints changed = constraints_;
     changed.offload_optimizer = true;
     Keep(Solve(question_, changed), [](const Layout&) { return "offload.optimizer cpu"; });
@@ -138,8 +139,12 @@ void Search::ChangeMachine() {
   const Finds finds = SearchLattice(space, pricer, Cut::kByBounds);
   if (finds.nearest.empty()) return;
   const Priced& nearest = finds.nearest.front();
-  Keep(std::optional<Layout>(nearest.layout), [&](const Layout&) {
-    return absl::StrCat("devices with ", BytesText(nearest.peak.total_bytes()));
+  Keep(std::optional<Layout>(nearest.layout), [&](const Layout& layout) {
+    if (!pricer.Fits(nearest.peak.memory)) {
+      return absl::StrCat("devices with ", BytesText(nearest.peak.total_bytes()));
+    }
+    return absl::StrCat("hosts with ", BytesText(NodeHostBytes(question_.cluster, layout,
+                                                               nearest.peak.host_bytes)));
   });
 }
 

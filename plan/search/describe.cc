@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "plan/search/pricer.h"
 #include "plan/search/space.h"
 
 namespace weft {
@@ -128,16 +129,17 @@ std::string MemoryNotes(const Plan& plan) {
   const bool exact = std::all_of(plan.stages.begin(), plan.stages.end(),
                                  [](const StageMemory& stage) { return stage.memory.exact; });
   int64_t context_bytes = 0;
-  int64_t host_bytes = 0;
   for (const StageMemory& stage : plan.stages) {
     context_bytes = std::max(context_bytes, stage.memory.of(MemoryTerm::kContext));
-    host_bytes = std::max(host_bytes, stage.memory.host_bytes);
   }
   std::string text = exact ? "  exact: the buffers that a worker allocates"
                            : "  an estimate by closed forms, with the guard that they ask for";
   absl::StrAppend(&text, "; beside it an allowance of ", BytesText(context_bytes),
                   " for the context\n");
-  if (host_bytes > 0) absl::StrAppend(&text, "  on the host: ", BytesText(host_bytes), " a rank\n");
+  if (plan.host_bytes() > 0) {
+    absl::StrAppend(&text, "  on the host: ", BytesText(plan.host_bytes()),
+                    " a rank, master weights and optimizer states\n");
+  }
   return text;
 }
 
@@ -190,6 +192,27 @@ std::string DeterminismLines(const JobSpec& job, const Plan& plan) {
   return absl::StrCat("  deterministic: ", SecondsText(price_s), " of it",
                       absl::StrFormat(" (%.1f %%)", 100 * price_s / total_s),
                       " for sums in rank order and attention's gradient in order; no memory\n");
+}
+
+// Of a layout that the devices have room for.
+std::string HostMisfitText(const Cluster& cluster, int64_t usable_bytes, const Rejection& misfit) {
+  const bool same = cluster.device.backend == BackendKind::kCpu &&
+                    misfit.memory_bytes + misfit.host_bytes > usable_bytes;
+  const int64_t needed_bytes = same ? misfit.memory_bytes + misfit.host_bytes
+                                    : NodeHostBytes(cluster, misfit.layout, misfit.host_bytes);
+  const int64_t there_bytes = same ? usable_bytes : cluster.host_memory_bytes;
+  const std::string excess =
+      absl::StrCat(BytesText(needed_bytes - there_bytes), " above the ", BytesText(there_bytes));
+  if (same) {
+    return absl::StrCat("needs ", BytesText(needed_bytes), " on stage ", misfit.stage,
+                        ", what it offloads included, ", excess, " of ", cluster.device.name,
+                        ", whose memory is the host's: use offload.optimizer none");
+  }
+  return absl::StrCat(
+      "needs ", BytesText(needed_bytes), " of each host's memory, ", excess,
+      " of host_memory_bytes of ", cluster.name, ": offloaded optimizer states of ",
+      Plural(std::min(misfit.layout.world_size(), cluster.slots_per_node), "worker"), ", ",
+      BytesText(misfit.host_bytes), " each");
 }
 
 std::string RejectionLines(const JobSpec& job, const Plan& plan, int max_rejections) {
@@ -274,6 +297,7 @@ std::string FoldedText(absl::string_view text, int indent) {
 }
 
 std::string MisfitText(const Cluster& cluster, int64_t usable_bytes, const Rejection& misfit) {
+  if (misfit.memory_bytes <= usable_bytes) return HostMisfitText(cluster, usable_bytes, misfit);
   return absl::StrCat("needs ", BytesText(misfit.memory_bytes), " on stage ", misfit.stage, ", ",
                       BytesText(misfit.memory_bytes - usable_bytes), " above the ",
                       BytesText(usable_bytes), " of ", cluster.device.name, ": ",
@@ -290,6 +314,7 @@ std::string MisfitText(const Cluster& cluster, const Plan& plan) {
                     {.layout = plan.layout,
                      .memory_bytes = fullest.layout_bytes(),
                      .stage = fullest.stage,
+                     .host_bytes = plan.host_bytes(),
                      .largest = own.largest(),
                      .largest_bytes = own.of(own.largest())});
 }

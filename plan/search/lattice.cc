@@ -330,7 +330,7 @@ void Walk::Price(const Layout& layout, const TermSeconds& time) {
 }
 
 void Walk::Keep(Priced priced) {
-  const bool fits = pricer_.Fits(priced.peak);
+  const bool fits = pricer_.Fits(priced.layout, priced.peak);
   if (!fits) {
     ++finds_.counts.misfits;
     // The lattice's own splits are repaired by memory: the even one stands for all.
@@ -443,7 +443,7 @@ void Walk::FindNearest() {
 bool Walk::IsNear(const Layout& least, const ScheduleChoice& choice) {
   if (!choice.balanced) {
     const Peak peak = pricer_.PeakOf(least);
-    if (!pricer_.Fits(peak)) KeepNearest(least, peak);
+    if (!pricer_.Fits(least, peak)) KeepNearest(least, peak);
     const int64_t bytes = peak.total_bytes() - peak.memory.of(MemoryTerm::kGuard);
     least_bytes_ = std::min(least_bytes_, static_cast<double>(bytes));
     return IsNear(peak);

@@ -19,6 +19,12 @@ int64_t Plan::peak_bytes() const {
   return stages.empty() ? 0 : fullest().layout_bytes();
 }
 
+int64_t Plan::host_bytes() const {
+  int64_t most = 0;
+  for (const StageMemory& stage : stages) most = std::max(most, stage.memory.host_bytes);
+  return most;
+}
+
 double Plan::tokens_per_s(const BatchShape& batch) const {
   return static_cast<double>(batch.global_batch_size * batch.seq_len) / time.total_s();
 }

@@ -27,6 +27,7 @@ struct Rejection {
   double goodput = 1;        // kSlower
   int64_t memory_bytes = 0;  // of the fullest stage, kContext left out; 0 when a rule is broken
   int stage = 0;             // the fullest
+  int64_t host_bytes = 0;    // offloaded, of the rank that offloads most
   MemoryTerm largest = MemoryTerm::kWeights;  // of its terms
   int64_t largest_bytes = 0;
   std::string rule = {};  // kBrokenRule only: CheckLayout's sentence
@@ -69,6 +70,7 @@ struct Plan {
 
   bool runnable() const { return engine_issues.empty(); }
   int64_t peak_bytes() const;          // of the fullest stage: layout_bytes
+  int64_t host_bytes() const;          // offloaded, of the rank that offloads most
   const StageMemory& fullest() const;  // ties: the earlier stage. REQUIRES: stages is not empty.
   double tokens_per_s(const BatchShape& batch) const;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace weft {
 
@@ -10,6 +11,11 @@ MemoryTerm Peak::largest() const {
   own[MemoryTerm::kContext] = 0;
   own[MemoryTerm::kGuard] = 0;
   return own.largest();
+}
+
+int64_t NodeHostBytes(const Cluster& cluster, const Layout& layout, int64_t host_bytes) {
+  const int64_t workers = std::min(layout.world_size(), cluster.slots_per_node);
+  return workers * std::min(host_bytes, std::numeric_limits<int64_t>::max() / workers);
 }
 
 Pricer::Pricer(const Question& question)
@@ -97,9 +103,13 @@ PartPasses Pricer::PartsOf(const Layout& layout, Recompute recompute) {
 
 Peak Pricer::PeakOf(const Layout& layout) {
   Peak peak{.stage = 0, .memory = StageOf(layout, 0)};
+  peak.host_bytes = peak.memory.host_bytes;
   const auto look_at = [&](int stage) {
     const MemoryEstimate memory = StageOf(layout, stage);
-    if (memory.total_bytes() > peak.total_bytes()) peak = {.stage = stage, .memory = memory};
+    peak.host_bytes = std::max(peak.host_bytes, memory.host_bytes);
+    if (DeviceBytes(memory) <= DeviceBytes(peak.memory)) return;
+    peak.stage = stage;
+    peak.memory = memory;
   };
   // Of neighbouring inner stages that are alike none holds more than the first of them.
   const auto is_like_the_one_before = [&](int stage) {

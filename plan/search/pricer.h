@@ -23,6 +23,7 @@ namespace weft {
 struct Peak {
   int stage = 0;
   MemoryEstimate memory;
+  int64_t host_bytes = 0;  // offloaded, of the rank of any stage that offloads most
 
   int64_t total_bytes() const { return memory.total_bytes(); }
   // What the layout decides: all terms but the context, which is there before the first buffer.
@@ -35,6 +36,9 @@ struct PartPasses {
   PassSeconds block, embedding, head;
   double transfer_s = 0;  // over a stage's border; 0 for one stage
 };
+
+// What the workers of a full node hold of its memory if each offloads `host_bytes`.
+int64_t NodeHostBytes(const Cluster& cluster, const Layout& layout, int64_t host_bytes);
 
 class Pricer {
  public:
@@ -71,11 +75,22 @@ class Pricer {
     return question_.cluster.device.memory_bytes - memory.of(MemoryTerm::kContext);
   }
   bool Fits(const MemoryEstimate& memory) const {
-    return memory.total_bytes() <= question_.cluster.device.memory_bytes;
+    return DeviceBytes(memory) <= question_.cluster.device.memory_bytes;
   }
-  bool Fits(const Peak& peak) const { return Fits(peak.memory); }
+  // Also into the host's memory, where that is stated.
+  bool Fits(const Layout& layout, const Peak& peak) const {
+    const int64_t host_bytes = question_.cluster.host_memory_bytes;
+    return Fits(peak.memory) && (host_bytes == 0 || NodeHostBytes(question_.cluster, layout,
+                                                                  peak.host_bytes) <= host_bytes);
+  }
 
  private:
+  // The memory of a CPU device is the host's.
+  int64_t DeviceBytes(const MemoryEstimate& memory) const {
+    const bool same = question_.cluster.device.backend == BackendKind::kCpu;
+    return memory.total_bytes() + (same ? memory.host_bytes : 0);
+  }
+
   const Question& question_;
   StageMemoryTable table_;
   int64_t checkpoint_bytes_ = 0;

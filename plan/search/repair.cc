@@ -173,7 +173,7 @@ class Repairs {
     priced.objective_s = step_s / pricer_.Goodput(layout, step_s);
     if (!MayWin(priced.objective_s) || !IsSound(layout)) return;
     priced.peak = pricer_.PeakOf(layout);
-    if (!pricer_.Fits(priced.peak)) return;
+    if (!pricer_.Fits(layout, priced.peak)) return;
     best_s_ = priced.objective_s;
     ++finds_.counts.repaired;
     finds_.fitting.push_back(std::move(priced));

@@ -25,6 +25,7 @@ Rejection Slower(Pricer& pricer, const Priced& priced) {
           .goodput = pricer.Goodput(priced.layout, priced.time.total_s()),
           .memory_bytes = priced.peak.layout_bytes(),
           .stage = priced.peak.stage,
+          .host_bytes = priced.peak.host_bytes,
           .largest = largest,
           .largest_bytes = priced.peak.memory.of(largest)};
 }
@@ -86,12 +87,40 @@ Plan Detailed(Pricer& pricer, const Layout& layout, const TermSeconds& time) {
                      .memory = pricer.StageOf(layout, stage)};
     const int64_t usable_bytes = pricer.UsableBytes(held.memory);
     plan.usable_bytes = stage == 0 ? usable_bytes : std::min(plan.usable_bytes, usable_bytes);
-    if (held.layout_bytes() > usable_bytes) plan.fits = false;
     plan.stages.push_back(std::move(held));
   }
+  plan.fits = pricer.Fits(layout, pricer.PeakOf(layout));
   plan.bubble_fraction = BubbleFraction(plan.time);
   plan.engine_issues = EngineIssues(question.model, layout);
   return plan;
+}
+
+SearchCounts operator+(const SearchCounts& a, const SearchCounts& b) {
+  return {.points = a.points + b.points,
+          .evaluated = a.evaluated + b.evaluated,
+          .cut_by_time = a.cut_by_time + b.cut_by_time,
+          .cut_by_memory = a.cut_by_memory + b.cut_by_memory,
+          .misfits = a.misfits + b.misfits,
+          .replayed = a.replayed + b.replayed,
+          .repaired = a.repaired + b.repaired};
+}
+
+Finds Search(Pricer& pricer, const Constraints& constraints, Purpose purpose) {
+  const Space space(pricer.question(), constraints, purpose);
+  Finds finds = SearchLattice(space, pricer, Cut::kByBounds);
+  RepairFinds(pricer, constraints, purpose, finds);
+  if (!finds.fitting.empty() || constraints.offload_optimizer) return finds;
+  // Repairs offload of the fastest only: others may fit where none of these does.
+  Constraints offloaded = constraints;
+  offloaded.offload_optimizer = true;
+  Finds more = Search(pricer, offloaded, purpose);
+  finds.fitting = std::move(more.fitting);
+  finds.counts = finds.counts + more.counts;
+  // What only the host has no room for is nearer than what devices have not.
+  if (!more.nearest.empty() && pricer.Fits(more.nearest.front().peak.memory)) {
+    finds.nearest.insert(finds.nearest.begin(), std::move(more.nearest.front()));
+  }
+  return finds;
 }
 
 }  // namespace
@@ -99,11 +128,9 @@ Plan Detailed(Pricer& pricer, const Layout& layout, const TermSeconds& time) {
 absl::StatusOr<Plan> FindPlan(const Question& question, const Constraints& constraints,
                               Purpose purpose) {
   RETURN_IF_ERROR(CheckPrecision(question.cluster.device, question.precision));
-  const Space space(question, constraints, purpose);
   Pricer pricer(question);
-  Finds finds = SearchLattice(space, pricer, Cut::kByBounds);
+  Finds finds = Search(pricer, constraints, purpose);
   if (finds.counts.points == 0) return Contradiction(question, constraints, purpose);
-  RepairFinds(pricer, constraints, purpose, finds);
   if (finds.fitting.empty()) {
     return NothingFits(pricer, constraints, purpose, finds.nearest.front());
   }

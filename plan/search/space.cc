@@ -54,7 +54,8 @@ Constraints ConstraintsOf(const JobSpec& job) {
   const ParallelismSpec& fixed = job.parallelism;
   std::optional<bool> offload = job.offload.optimizer;
   // A CPU worker's memory is the host's already: there is nothing to gain but a copy.
-  if (job.cluster.device.backend == BackendKind::kCpu) offload = offload.value_or(false);
+  const bool same_memory = job.cluster.device.backend == BackendKind::kCpu;
+  if (same_memory || !FirstIssue(OffloadIssues(job)).ok()) offload = offload.value_or(false);
   return {.dp = fixed.dp,
           .tp = fixed.tp,
           .pp = fixed.pp,

@@ -156,6 +156,28 @@ TEST_P(CudaLayouts, GiveTheSameBitsAgainWhereDeterministic) {
   EXPECT_EQ(first.weights, second.weights);
 }
 
+// Copies from and to pinned memory run beside the update here.
+TEST_P(CudaLayouts, GiveTheSameBitsWithStatesOnTheHost) {
+  if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
+  const LayoutCase& c = GetParam();
+  const TestFolder folder;
+  JobSpec job = TinyJob(folder, c.family);
+  Layout layout = MakeLayout(c.dp, c.tp, c.pp, ScheduleKind::kOneForwardOneBackward, 1, job);
+  layout.zero_stage = c.dp > 1 ? 1 : 0;
+  for (const OptimizerKind optimizer : {OptimizerKind::kAdamw, OptimizerKind::kAdamw8bit}) {
+    job.optimizer.name = optimizer;
+    layout.offload_optimizer = false;
+    const TrainingOutcome plain = TrainOnCuda(job, layout, folder.Make("plain"));
+    ASSERT_TRUE(plain.status().ok()) << plain.status();
+    layout.offload_optimizer = true;
+    const TrainingOutcome offloaded = TrainOnCuda(job, layout, folder.Make("offloaded"));
+    ASSERT_TRUE(offloaded.status().ok()) << offloaded.status();
+    EXPECT_EQ(Bits(offloaded.reports.front()), Bits(plain.reports.front()));
+    EXPECT_EQ(offloaded.weights, plain.weights);
+    EXPECT_EQ(offloaded.allocated_bytes, offloaded.planned_bytes) << "the arena is the plan";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CudaLayouts,
                          ::testing::Values(LayoutCase{"Gpt2", ModelFamily::kGpt2, 1, 1, 1},
                                            LayoutCase{"Llama", ModelFamily::kLlama, 1, 1, 1},

@@ -259,12 +259,12 @@ TEST_F(JobYaml, ReadsEveryKeyOfALayout) {
 }
 
 TEST_F(JobYaml, RefusesOnlyToRunWhatCanBePlanned) {
-  const std::string text = JobWith("tp: 1}", "tp: 1}\noffload: {optimizer: cpu}");
+  const std::string text = JobWith("tp: 1}", "tp: 1}\nlora: {r: 16}");
   EXPECT_TRUE(Read(text).ok());
   const auto refused = ReadJobText(text, folder_.job(), {.to_run = true});
-  EXPECT_THAT(
-      std::string(refused.status().message()),
-      testing::EndsWith("job.yaml:18: offload.optimizer: cpu is not supported yet; use none"));
+  EXPECT_THAT(std::string(refused.status().message()),
+              testing::EndsWith(
+                  "job.yaml:18: lora.r: 16 is not supported yet; leave the section lora out"));
 }
 
 TEST_F(JobYaml, TakesAnotherClusterInPlaceOfTheJobsOwn) {

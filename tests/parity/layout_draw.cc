@@ -70,7 +70,7 @@ Layout Roll(const JobSpec& job, Dice& dice) {
   layout.num_microbatches = job.training.global_batch_size / (layout.dp * layout.micro_batch_size);
   layout.recompute = AnyRecompute(dice);
   layout.sequence_parallel = layout.tp > 1 && dice.OneIn(2);
-  layout.offload_optimizer = dice.OneIn(4);
+  layout.offload_optimizer = dice.OneIn(4) && OffloadIssues(job).empty();
   layout.head_chunks = dice.Of({1, 1, 2, 5});
   if (layout.pp > 1 && dice.OneIn(3)) {
     layout.stage_blocks = UnevenSplit(job.model.num_blocks, layout.pp, dice);

@@ -92,7 +92,8 @@ absl::Status Train(const ParityJob& parity, const std::string& folder, Device& d
   at_work = trainer.get();
   RETURN_IF_ERROR(trainer->Run().status());
   if (recorder.has_value()) {
-    RETURN_IF_ERROR(recorder->Write(folder, comm.rank(), trainer->allocated_bytes()));
+    RETURN_IF_ERROR(
+        recorder->Write(folder, comm.rank(), trainer->allocated_bytes() + trainer->host_bytes()));
   }
   return saved;
 }

@@ -73,6 +73,7 @@ std::vector<Layout> Layouts() {
   return {{.micro_batch_size = 4},
           {.dp = 2, .pp = 2, .tp = 2},
           {.dp = 4, .zero_stage = 3},
+          {.dp = 2, .zero_stage = 1, .micro_batch_size = 2, .offload_optimizer = true},
           {.pp = 2,
            .tp = 2,
            .schedule = ScheduleKind::kInterleaved,

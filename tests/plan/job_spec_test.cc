@@ -318,6 +318,34 @@ TEST(Validate, ChecksAdaptersAndNumberFormats) {
   });
 }
 
+TEST(Validate, RefusesToOffloadWhatIsNotThereOrNeedsToBeWhole) {
+  ExpectEachCaughtAlone({
+      {[](JobSpec& j) {
+         j.offload.optimizer = true;
+         j.optimizer.name = OptimizerKind::kSgd;
+       },
+       "offload.optimizer: cpu with optimizer.name sgd without momentum in fp32, which keeps "
+       "nothing to offload; use none"},
+      {[](JobSpec& j) {
+         j.offload.optimizer = true;
+         j.optimizer.name = OptimizerKind::kAdafactor;
+       },
+       "offload.optimizer: cpu with optimizer.name adafactor, whose update needs whole tensors at "
+       "once; use none"},
+  });
+  JobSpec momentum = ValidJob();
+  momentum.offload.optimizer = true;
+  momentum.optimizer.name = OptimizerKind::kSgd;
+  momentum.optimizer.momentum = 0.9;
+  EXPECT_THAT(Issues(momentum), testing::IsEmpty());
+  JobSpec narrow = ValidJob();  // the master weights
+  narrow.offload.optimizer = true;
+  narrow.optimizer.name = OptimizerKind::kSgd;
+  narrow.training.mixed_precision = Precision::kBf16;
+  narrow.cluster.device.peak_flops_per_s.bf16 = 1e12;
+  EXPECT_THAT(Issues(narrow), testing::IsEmpty());
+}
+
 TEST(RunIssues, NameWhatCanBePlannedButNotRunYet) {
   const std::pair<std::function<void(JobSpec&)>, const char*> cases[] = {
       {[](JobSpec&) {}, ""},
@@ -330,8 +358,7 @@ TEST(RunIssues, NameWhatCanBePlannedButNotRunYet) {
        },
        "activation_checkpointing.mode: full with pp_schedule zb_h1 is not supported yet; use none, "
        "or pp_schedule 1f1b"},
-      {[](JobSpec& j) { j.offload.optimizer = true; },
-       "offload.optimizer: cpu is not supported yet; use none"},
+      {[](JobSpec& j) { j.offload.optimizer = true; }, ""},
       {[](JobSpec& j) { j.training.mixed_precision = Precision::kFp8; },
        "training.mixed_precision: fp8 is not supported yet; use bf16, fp16 or fp32"},
       {[](JobSpec& j) { j.training.head_chunk_tokens = 16; }, ""},

@@ -85,8 +85,6 @@ TEST(EngineIssues, NamesWhatIsNotBuiltYet) {
          l.schedule = ScheduleKind::kZeroBubbleH1;
          l.recompute = Recompute::kFull;
        }},
-      {"offload.optimizer: cpu is not supported yet; use none",
-       [](Layout& l) { l.offload_optimizer = true; }},
   };
   for (const Case& c : cases) {
     Layout layout = Degrees(1, 1, 1);

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -390,6 +391,61 @@ TEST(PlanRankMemory, ZeroCutsWhatItsStageSays) {
     expect_about(elements(MemoryKind::kOptimizer), 2 * parameters / (zero >= 1 ? 3 : 1));
     expect_about(elements(MemoryKind::kCommunication), std::max<int64_t>(0, zero - 1) * places);
   }
+}
+
+// What is offloaded, and where it is while the update works on it.
+TEST(PlanRankMemory, OffloadsStatesAndMasterWeightsAndNothingElse) {
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    Layout layout = {.dp = 3, .zero_stage = 1, .num_microbatches = 1};
+    const Numerics numerics = {.precision = precision};
+    const RankMemory plain = PlanRankMemory(Tiny(), {3, 16}, layout, 1, numerics);
+    layout.offload_optimizer = true;
+    const RankMemory memory = PlanRankMemory(Tiny(), {3, 16}, layout, 1, numerics);
+    EXPECT_EQ(plain.host_bytes(), 0);
+    EXPECT_EQ(memory.bytes(MemoryKind::kOptimizer), 0);
+    EXPECT_EQ(memory.bytes(MemoryKind::kMasterWeights), 0);
+    EXPECT_EQ(memory.host_bytes(),
+              plain.bytes(MemoryKind::kOptimizer) + plain.bytes(MemoryKind::kMasterWeights));
+    for (const MemoryKind kind : {MemoryKind::kWeights, MemoryKind::kGradients,
+                                  MemoryKind::kActivations, MemoryKind::kCommunication}) {
+      EXPECT_EQ(memory.bytes(kind), plain.bytes(kind)) << MemoryKindName(kind);
+    }
+    // Two places, each with room for a third of a block and of its moments.
+    const auto elements = ByName(memory);
+    const int64_t block = elements.at("exp_avg/blocks.0");
+    std::vector<std::string> staged;
+    for (const auto& [name, count] : elements) {
+      if (!absl::StartsWith(name, "work/staging")) continue;
+      EXPECT_EQ(count, block) << name;
+      staged.push_back(name.substr(std::string("work/").size()));
+    }
+    const std::vector<std::string> moments = {"staging0/exp_avg", "staging0/exp_avg_sq",
+                                              "staging1/exp_avg", "staging1/exp_avg_sq"};
+    const std::vector<std::string> all = {"staging0/exp_avg",    "staging0/exp_avg_sq",
+                                          "staging0/master",     "staging1/exp_avg",
+                                          "staging1/exp_avg_sq", "staging1/master"};
+    EXPECT_EQ(staged, precision == Precision::kFp32 ? moments : all);
+  }
+}
+
+TEST(StagingOf, IsBoundedAndHasNoPlaceThatNothingFills) {
+  constexpr int64_t kMost = kMostStagedElements;
+  const Layout offloads = {.offload_optimizer = true};
+  const auto of = [&](const BucketElements& elements) {
+    const Staging staging = StagingOf(elements, offloads, {});
+    return std::pair(staging.elements, staging.places);
+  };
+  EXPECT_EQ(of({.end = 0, .block = 160, .blocks = 1}), std::pair(int64_t{160}, 1));
+  EXPECT_EQ(of({.end = 144, .block = 160, .blocks = 1}), std::pair(int64_t{160}, 1));
+  EXPECT_EQ(of({.end = 160, .block = 160, .blocks = 1}), std::pair(int64_t{160}, 2));
+  EXPECT_EQ(of({.end = 0, .block = 160, .blocks = 2}), std::pair(int64_t{160}, 2));
+  EXPECT_EQ(of({.end = 0, .block = 2 * kMost - 16, .blocks = 1}), std::pair(kMost, 1));
+  EXPECT_EQ(of({.end = 0, .block = 2 * kMost, .blocks = 1}), std::pair(kMost, 2));
+  EXPECT_EQ(kMost % kStateBlock, 0);
+  EXPECT_EQ(StagingOf({.block = 160, .blocks = 2}, Layout{}, {}).places, 0);
+  EXPECT_EQ(StagingOf({.block = 160, .blocks = 2}, offloads, {.optimizer = OptimizerStates::kNone})
+                .places,
+            0);
 }
 
 // A group of one is no group: nothing is cut, nothing needs to be made whole.

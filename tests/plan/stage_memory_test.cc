@@ -29,7 +29,7 @@ ModelShape Tiny(ModelFamily family) {
 }
 
 // Odd sizes on purpose: the alignment of each buffer shows.
-std::vector<Layout> SmallLayouts() {
+std::vector<Layout> PlainLayouts() {
   std::vector<Layout> layouts;
   for (const int dp : {1, 2, 3}) {
     for (const int tp : {1, 2}) {
@@ -79,11 +79,19 @@ std::vector<Layout> SmallLayouts() {
       }
     }
   }
+  return layouts;
+}
+
+std::vector<Layout> SmallLayouts() {
+  std::vector<Layout> layouts = PlainLayouts();
   // The list divides a sequence by cp wherever it can; that runs come in pairs is CheckLayout's.
   const std::vector<Layout> plain = layouts;
   for (Layout layout : plain) {
     if (layout.micro_batch_size == 1 || layout.num_microbatches > 2) continue;
     layout.cp = 3;
+    layouts.push_back(layout);
+    layout.cp = 1;
+    layout.offload_optimizer = true;
     layouts.push_back(layout);
   }
   return layouts;
@@ -112,6 +120,7 @@ TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
               << FamilyName(family) << " " << LayoutText(layout) << " stage " << stage
               << " optimizer states " << static_cast<int>(states);
           EXPECT_EQ(bytes.total_bytes(), listed.total_bytes());
+          EXPECT_EQ(bytes.host_bytes, listed.host_bytes());
         }
       }
     }

@@ -63,6 +63,13 @@ std::vector<Layout> Layouts(const JobSpec& job) {
     zero.zero_stage = zero_stage;
     layouts.push_back(zero);
   }
+  // Of stages of several buckets and of one; of weights that are cut and others.
+  for (const int pp : {1, 4}) {
+    Layout offloaded = MakeLayout(pp == 1 ? 2 : 1, 1, pp, k1f1b, 2, job);
+    offloaded.offload_optimizer = true;
+    offloaded.zero_stage = pp == 1 ? 3 : 0;
+    layouts.push_back(offloaded);
+  }
   return layouts;
 }
 
@@ -74,8 +81,13 @@ TEST(ExactMemory, EveryBufferIsUsedToItsEndAndNothingElseIs) {
   llama.model.family = ModelFamily::kLlama;
   llama.model.num_kv_heads = 2;
   llama.model.tied_embeddings = false;
-  for (const JobSpec& job : {gpt2, llama}) {
+  JobSpec quantised = gpt2;  // with master weights, and with states of several types
+  quantised.optimizer.name = OptimizerKind::kAdamw8bit;
+  quantised.training.mixed_precision = Precision::kBf16;
+  quantised.cluster.device.peak_flops_per_s.bf16 = 1e9;
+  for (const JobSpec& job : {gpt2, llama, quantised}) {
     for (const Layout& layout : Layouts(job)) {
+      if (job.optimizer.name == OptimizerKind::kAdamw8bit && !layout.offload_optimizer) continue;
       const std::string name = absl::StrCat(FamilyName(job.model.family), " ", LayoutText(layout));
       const TrainingOutcome plain = TrainWith(job, layout, folder.Make(name));
       const Watched watched =
@@ -88,6 +100,25 @@ TEST(ExactMemory, EveryBufferIsUsedToItsEndAndNothingElseIs) {
       for (const auto& findings : watched.findings) EXPECT_THAT(findings, IsEmpty()) << name;
     }
   }
+}
+
+// The watcher takes the host's list to be longer, by what nobody uses.
+TEST(ExactMemory, HostMemoryThatNobodyUsesIsSeen) {
+  const TestFolder folder;
+  JobSpec job = SmallJob(folder.path());
+  job.training.steps = 1;
+  Layout layout = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 2, job);
+  layout.offload_optimizer = true;
+  const Watched watched = TrainWatched(job, layout, folder.Make("run"), [&](int rank) {
+    RankMemory memory = PlanRankMemory(job.model, job.batch(), layout, rank, job.numerics());
+    for (BufferSpec& buffer : memory.buffers) {
+      if (buffer.name == "exp_avg_sq/blocks.3") buffer.elements += 16;  // the last on the host
+    }
+    return memory;
+  });
+  ASSERT_EQ(watched.outcome.status(), absl::OkStatus());
+  EXPECT_THAT(watched.findings.front(),
+              testing::ElementsAre("not used to its end: exp_avg_sq/blocks.3"));
 }
 
 // The watcher takes a buffer to be one element shorter than it is: what is written there is seen.

@@ -42,8 +42,10 @@ bool HasNewEnd(const BufferSpec& spec, const unsigned char* data, int64_t elemen
 PaintingDevice::PaintingDevice(RankMemory memory, int64_t alignment_elements, Device& inner,
                                std::vector<std::string>* findings)
     : PassingDevice(inner), alignment_elements_(alignment_elements), findings_(findings) {
-  int64_t offset_bytes = 0;
+  int64_t device_bytes = 0;
+  int64_t host_bytes = 0;
   for (BufferSpec& spec : memory.buffers) {
+    int64_t& offset_bytes = spec.home == MemoryHome::kHost ? host_bytes : device_bytes;
     const int64_t bytes = spec.aligned_bytes();
     buffers_.push_back({std::move(spec), offset_bytes});
     offset_bytes += bytes;
@@ -62,6 +64,17 @@ void PaintingDevice::Free(void* data, int64_t bytes) {
     if (!buffer.used) findings_->push_back("not used to its end: " + buffer.spec.name);
   }
   inner_.Free(data, bytes);
+}
+
+void* PaintingDevice::AllocateHost(int64_t bytes) {
+  host_base_ = static_cast<unsigned char*>(inner_.AllocateHost(bytes));
+  return host_base_;
+}
+
+void PaintingDevice::FreeHost(void* data, int64_t bytes) {
+  Look();
+  host_base_ = nullptr;
+  inner_.FreeHost(data, bytes);
 }
 
 void PaintingDevice::Zero(View x) {
@@ -84,7 +97,7 @@ void PaintingDevice::EmbedGradient(View ids, View dout, int64_t first_id, View p
 void PaintingDevice::Paint(bool all) {
   for (const Painted& buffer : buffers_) {
     if (!(all ? IsPainted(buffer.spec) : DiesWithItsAction(buffer.spec))) continue;
-    unsigned char* const data = base_ + buffer.offset_bytes;
+    unsigned char* const data = BaseOf(buffer) + buffer.offset_bytes;
     const int64_t bytes = buffer.spec.elements * ElementBytes(buffer.spec.type);
     for (int64_t i = 0; i < bytes; ++i) data[i] = kPaint[static_cast<size_t>(i % 2)];
     if (all) std::fill(data + bytes, data + buffer.spec.aligned_bytes(), kGap);
@@ -98,7 +111,8 @@ void PaintingDevice::Repaint() {
 
 void PaintingDevice::Look() {
   for (Painted& buffer : buffers_) {
-    const unsigned char* const data = base_ + buffer.offset_bytes;
+    if (!IsThere(buffer)) continue;
+    const unsigned char* const data = BaseOf(buffer) + buffer.offset_bytes;
     const int64_t end_elements = IsPainted(buffer.spec) ? 1 : alignment_elements_;
     buffer.used =
         buffer.used || MayEndInZeros(buffer.spec) || HasNewEnd(buffer.spec, data, end_elements);

@@ -1,5 +1,6 @@
 // A Device that proves the list of buffers exact from outside: it paints the arena with NaNs before
 // the run, and each workspace again between microbatches, and looks at the paint when it is freed.
+// Memory on the host holds model states alone: it looks how far these reach.
 // Borrowed by one trainer; used by its thread.
 #pragma once
 #include <cstddef>
@@ -25,6 +26,8 @@ class PaintingDevice final : public PassingDevice {
 
   void* Allocate(int64_t bytes) override;
   void Free(void* data, int64_t bytes) override;
+  void* AllocateHost(int64_t bytes) override;
+  void FreeHost(void* data, int64_t bytes) override;
   void Zero(View x) override;
   void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
              View out) override;
@@ -34,10 +37,15 @@ class PaintingDevice final : public PassingDevice {
  private:
   struct Painted {
     BufferSpec spec;
-    int64_t offset_bytes = 0;
+    int64_t offset_bytes = 0;  // in its home's block
     bool used = false;
   };
 
+  // Its block is there.
+  bool IsThere(const Painted& buffer) const { return BaseOf(buffer) != nullptr; }
+  unsigned char* BaseOf(const Painted& buffer) const {
+    return buffer.spec.home == MemoryHome::kHost ? host_base_ : base_;
+  }
   void Paint(bool all);
   void Repaint();
   void Look();
@@ -47,6 +55,7 @@ class PaintingDevice final : public PassingDevice {
   std::vector<std::string> overrun_;
   std::vector<std::string>* const findings_;
   unsigned char* base_ = nullptr;
+  unsigned char* host_base_ = nullptr;
   bool is_painted_ = false;
 };
 

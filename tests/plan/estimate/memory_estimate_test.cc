@@ -70,6 +70,8 @@ std::vector<Layout> SmallLayouts() {
                          .zero_group = zero_group});
     }
     layouts.push_back({.dp = 3, .tp = 2, .zero_stage = zero_stage, .micro_batch_size = 3});
+    layouts.push_back(layouts.back());
+    layouts.back().offload_optimizer = true;
   }
   layouts.push_back(
       {.dp = 3, .pp = 3, .zero_stage = 1, .micro_batch_size = 3, .num_microbatches = 2});
@@ -127,6 +129,7 @@ TEST(EstimateStageMemory, IsTheWorkersOwnListWhereTheEngineRunsTheLayout) {
         const std::string where = LayoutText(layout) + " stage " + std::to_string(stage);
         EXPECT_TRUE(estimate.exact) << where;
         EXPECT_EQ(estimate.total_bytes(), listed.total_bytes() + 1000) << where;
+        EXPECT_EQ(estimate.host_bytes, listed.host_bytes()) << where;
         EXPECT_EQ(estimate.at_rest_bytes(),
                   ListedBytes(listed, {MemoryKind::kWeights, MemoryKind::kGradients,
                                        MemoryKind::kMasterWeights, MemoryKind::kOptimizer}))
@@ -156,6 +159,7 @@ TEST(ClosedFormStageMemory, IsWithinAThousandthOfTheListOfWeftsBuffers) {
   for (const ModelShape& model : {Gpt(12, 768, 12, 50257, 1024), Llama70b()}) {
     std::vector<Layout> layouts = SmallLayouts();
     layouts.push_back({.cp = 4, .micro_batch_size = 2});
+    layouts.push_back({.pp = 4, .micro_batch_size = 2, .offload_optimizer = true});
     for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
       layouts.push_back({.pp = 2,
                          .cp = 2,
@@ -177,6 +181,12 @@ TEST(ClosedFormStageMemory, IsWithinAThousandthOfTheListOfWeftsBuffers) {
           const auto closed =
               static_cast<double>(ClosedFormStageMemory(question, layout, stage).total_bytes());
           EXPECT_NEAR(closed / listed, 1, 0.001)
+              << LayoutText(layout) << " stage " << stage << " " << PrecisionName(precision);
+          const auto host =
+              static_cast<double>(EstimateStageMemory(question, layout, stage).host_bytes);
+          EXPECT_NEAR(
+              static_cast<double>(ClosedFormStageMemory(question, layout, stage).host_bytes), host,
+              0.001 * host)
               << LayoutText(layout) << " stage " << stage << " " << PrecisionName(precision);
         }
       }

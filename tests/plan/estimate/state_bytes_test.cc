@@ -132,6 +132,20 @@ TEST(StatesOf, PutTheUpdateOnTheHostWhereAsked) {
   EXPECT_EQ(states.host, 16e6 / 4);  // master, two moments, the gradient that they take in
 }
 
+TEST(StatesOf, PutOnTheHostOfWeftWhatTheDeviceUpdates) {
+  StageParameters parameters;
+  parameters.linear = 1e6;
+  const Layout layout = {.dp = 4, .zero_stage = 1, .offload_optimizer = true};
+  const Question narrow = QuestionAbout(Llama70b(), 1024, "weft", Precision::kBf16);
+  EXPECT_EQ(StatesOf(narrow, layout, parameters).resting(), 6e6);
+  EXPECT_EQ(StatesOf(narrow, layout, parameters).host, 12e6 / 4);  // master and two moments
+  EXPECT_EQ(OffloadedBytes(narrow), 12);
+  const Question wide = QuestionAbout(Llama70b(), 1024, "weft", Precision::kFp32);
+  EXPECT_EQ(StatesOf(wide, layout, parameters).resting(), 8e6);  // weights are the master's
+  EXPECT_EQ(StatesOf(wide, layout, parameters).host, 8e6 / 4);
+  EXPECT_EQ(OffloadedBytes(wide), 8);
+}
+
 // 70.55e9 parameters, of them 2.1e9 in tables: "will it fit on my two cards of 24 GB".
 TEST(StatesOf, OfAFrozenBaseAreItsFormatsAndTheAdaptersOwn) {
   Question question = QuestionAbout(Llama70b(), 1024, "pytorch-eager", Precision::kBf16);

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "plan/estimate/rank_parts.h"
+#include "plan/memory.h"
 #include "tests/plan/sample_jobs.h"
 
 namespace weft {
@@ -337,6 +339,24 @@ TEST(StepEstimate, OptimizerMovesThirtySixBytesPerParameterForAdamw) {
   EXPECT_NEAR(EstimateStep(question, layout).of(TimeTerm::kOptimizer), 36 * parameters, 1e-3);
   question.optimizer = OptimizerStates::kNone;
   EXPECT_NEAR(EstimateStep(question, layout).of(TimeTerm::kOptimizer), 20 * parameters, 1e-3);
+}
+
+// AdamW in fp32 offloads two moments of 4 bytes. Memory is so slow that the link does not count on
+// the one machine, and on the other so fast that it does not count itself.
+TEST(StepEstimate, OffloadedStatesCrossTheHostLinkBothWaysAtOnce) {
+  JobSpec job = SampleJob();
+  job.cluster = FreeCluster();
+  const Layout layout = {.micro_batch_size = 16, .num_microbatches = 1, .offload_optimizer = true};
+  const auto parameters = static_cast<double>(ParameterCount(job.model));
+  job.cluster.device.backend = BackendKind::kCuda;
+  const double first = std::min(parameters, static_cast<double>(kMostStagedElements));
+  EXPECT_NEAR(EstimateStep(Asked(job), layout).of(TimeTerm::kOptimizer),
+              8 * (parameters + first) / 22e9, 1e-6);
+  // A CPU device copies: read and written, there and back.
+  job.cluster.device.backend = BackendKind::kCpu;
+  job.cluster.device.peak_memory_bytes_per_s = 1;
+  EXPECT_NEAR(EstimateStep(Asked(job), layout).of(TimeTerm::kOptimizer), (36 + 4 * 8) * parameters,
+              1e-3);
 }
 
 // Four nodes of two slots: tp lies fastest, so tp=2 stays inside nodes and everything else leaves.

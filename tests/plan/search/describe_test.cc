@@ -83,7 +83,12 @@ TEST(PlanText, OfAJobThatFitsNowhere) {
   JobSpec job = LargeJob();
   job.cluster.nodes = 1;
   job.cluster.device.memory_bytes = int64_t{121} << 30;
+  job.offload.optimizer = false;
   ExpectGolden("plan_nothing_fits.txt", TextOf(job, 8));
+  job.offload.optimizer.reset();
+  ExpectGolden("plan_offloaded.txt", TextOf(job, 0));
+  job.cluster.host_memory_bytes = int64_t{512} << 30;
+  ExpectGolden("plan_fits_no_host.txt", TextOf(job, 8));
 }
 
 TEST(PlanText, NamesTheBlocksOfEveryChunk) {

@@ -321,6 +321,78 @@ TEST(FindPlan, RecomputesWhatWouldNotFitOtherwise) {
 }
 
 // The engine does not run all pairs of schedule and recompute: neither alone is refused for it.
+// A GPU on which no layout fits with the optimizer's states, and some do without them.
+JobSpec JobThatHasToOffload() {
+  JobSpec job = SampleJob();
+  job.cluster.device.backend = BackendKind::kCuda;
+  job.cluster.cores_per_node = 0;
+  job.cluster.slots_per_node = 1;
+  job.cluster.nodes = 1;
+  job.cluster.device.library_bytes = 0;
+  job.activation_checkpointing.mode = Recompute::kFull;
+  job.offload.optimizer = false;
+  job.cluster.device.memory_bytes = int64_t{1} << 40;
+  job.training.micro_batch_size = 1;
+  const int64_t needed = FindPlan(job, Purpose::kRun)->stages[0].memory.total_bytes();
+  job.cluster.device.memory_bytes = needed - 1;
+  return job;
+}
+
+TEST(FindPlan, OffloadsTheOptimizerWhereNothingFitsOtherwise) {
+  JobSpec job = JobThatHasToOffload();
+  const auto refused = FindPlan(job, Purpose::kRun);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.status().message(), HasSubstr("offload.optimizer cpu"));
+  job.offload.optimizer.reset();
+  const auto plan = FindPlan(job, Purpose::kRun);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE(plan->layout.offload_optimizer);
+  EXPECT_TRUE(plan->runnable());
+  EXPECT_TRUE(plan->stages[0].memory.exact);
+  EXPECT_GT(plan->host_bytes(), 0);
+  EXPECT_LE(plan->peak_bytes(), plan->usable_bytes);
+  job.cluster.device.memory_bytes *= 2;  // it is slower than what fits
+  EXPECT_FALSE(FindPlan(job, Purpose::kRun)->layout.offload_optimizer);
+  // On a CPU the host's memory is the device's.
+  job = JobThatHasToOffload();
+  job.cluster.device.backend = BackendKind::kCpu;
+  job.offload.optimizer.reset();
+  EXPECT_FALSE(FindPlan(job, Purpose::kRun).ok());
+}
+
+TEST(FindPlan, RefusesWhatTheHostHasNoRoomFor) {
+  JobSpec job = JobThatHasToOffload();
+  job.offload.optimizer = true;
+  const int64_t host_bytes = FindPlan(job, Purpose::kRun)->host_bytes();
+  job.cluster.host_memory_bytes = host_bytes;
+  EXPECT_TRUE(FindPlan(job, Purpose::kRun).ok());
+  job.cluster.host_memory_bytes = host_bytes - (1 << 20);
+  for (const bool fixed : {true, false}) {
+    if (!fixed) job.offload.optimizer.reset();
+    const absl::Status refused = FindPlan(job, Purpose::kRun).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(refused.message(),
+                HasSubstr(absl::StrCat("needs ", BytesText(host_bytes),
+                                       " of each host's memory, 1.00 MiB above the ",
+                                       BytesText(job.cluster.host_memory_bytes))));
+  }
+}
+
+TEST(FindPlan, CountsWhatACpuOffloadsInItsOneMemory) {
+  JobSpec job = JobThatHasToOffload();
+  job.cluster.device.backend = BackendKind::kCpu;
+  job.offload.optimizer = true;
+  job.cluster.device.memory_bytes = int64_t{1} << 40;
+  const auto plan = FindPlan(job, Purpose::kRun);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const int64_t both = plan->stages[0].memory.total_bytes() + plan->host_bytes();
+  job.cluster.device.memory_bytes = both;
+  EXPECT_TRUE(FindPlan(job, Purpose::kRun).ok());
+  job.cluster.device.memory_bytes = both - 1;
+  EXPECT_THAT(FindPlan(job, Purpose::kRun).status().message(),
+              HasSubstr("whose memory is the host's"));
+}
+
 TEST(FindPlan, NeverPairsZeroBubblesWithRecompute) {
   JobSpec job = SampleJob();
   job.parallelism.pp = 4;
