@@ -20,19 +20,19 @@
 #include "plan/errors.h"
 #include "process/signals.h"
 #include "worker/backend/loader.h"
+#include "worker/link_timer.h"
 #include "worker/probe_rates.h"
 #include "worker/process_rank.h"
 
 namespace weft {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int64_t kCommTimeoutMs = 20000;
-constexpr int kRepetitions = 3;
-constexpr double kLeastTimedSeconds = 5e-3;
-constexpr int kMostRepeats = 200;
 constexpr int64_t kMessageBytes[] = {4, 4096, 65536, 1 << 20, 1 << 23};
+
+double NowSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // What this process holds in memory now.
 int64_t ResidentBytes() {
@@ -102,35 +102,6 @@ std::optional<std::string> FromEnvironment(const std::string& name) {
   return std::string(value);
 }
 
-// Times calls that all ranks make together: every rank uses the same number of repeats, and the
-// time is the slowest rank's.
-class LinkTimer {
- public:
-  LinkTimer(Comm& comm, int world) : comm_(comm), world_(world) {}
-
-  template <typename Call>
-  absl::StatusOr<double> Time(Call call) {
-    RETURN_IF_ERROR(call());
-    double best_s = 0;
-    int repeats = 1;
-    for (int repetition = 0; repetition < kRepetitions; ++repetition) {
-      RETURN_IF_ERROR(ToStatus(comm_.Barrier(world_)));
-      const Clock::time_point start = Clock::now();
-      for (int i = 0; i < repeats; ++i) RETURN_IF_ERROR(call());
-      double once_s = std::chrono::duration<double>(Clock::now() - start).count() / repeats;
-      RETURN_IF_ERROR(ToStatus(comm_.AllReduceHost(world_, ReduceOp::kMax, &once_s, 1)));
-      if (best_s == 0 || once_s < best_s) best_s = once_s;
-      repeats = std::clamp(static_cast<int>(kLeastTimedSeconds / std::max(best_s, 1e-9)), 1,
-                           kMostRepeats);
-    }
-    return best_s;
-  }
-
- private:
-  Comm& comm_;
-  int world_;
-};
-
 // One message there and one back between neighbours 2i and 2i+1, all pairs at once.
 absl::Status PingPong(Comm& comm, View data) {
   const int peer = comm.rank() ^ 1;
@@ -186,7 +157,9 @@ absl::Status MeasureGroup(Comm& comm, LinkTimer& timer, int size, int group, voi
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<CollectivePoint>> MeasureLinks(Device& device, Comm& comm) {
+// Within about `seconds`, where three calls of a kind do not take longer.
+absl::StatusOr<std::vector<CollectivePoint>> MeasureLinks(Device& device, Comm& comm,
+                                                          double seconds) {
   const int ranks = comm.world_size();
   const int64_t largest =
       *std::max_element(std::begin(kMessageBytes), std::end(kMessageBytes)) + 4 * ranks;
@@ -194,7 +167,10 @@ absl::StatusOr<std::vector<CollectivePoint>> MeasureLinks(Device& device, Comm& 
   if (data == nullptr) return absl::ResourceExhaustedError("no memory to measure with");
   device.Zero(View{data, 1, largest / 4, DType::kF32});
   ASSIGN_OR_RETURN(const int world, NeighbourGroup(comm, ranks));
-  LinkTimer timer(comm, world);
+  const std::vector<int> sizes = GroupSizes(ranks);
+  constexpr size_t kCollectives = 3;  // of MeasureGroup, beside a transfer
+  const size_t calls = std::size(kMessageBytes) * (1 + kCollectives * sizes.size());
+  LinkTimer timer(comm, world, seconds / static_cast<double>(calls), &NowSeconds);
   std::vector<CollectivePoint> points;
   for (const int64_t bytes : kMessageBytes) {
     const View message{data, 1, bytes / 4, DType::kF32};
@@ -202,7 +178,7 @@ absl::StatusOr<std::vector<CollectivePoint>> MeasureLinks(Device& device, Comm& 
     ASSIGN_OR_RETURN(both_s, timer.Time([&] { return PingPong(comm, message); }));
     points.push_back({Collective::kSendReceive, 2, bytes, both_s / 2});
   }
-  for (const int size : GroupSizes(ranks)) {
+  for (const int size : sizes) {
     int group = world;
     if (size < ranks) {
       ASSIGN_OR_RETURN(group, NeighbourGroup(comm, size));
@@ -238,7 +214,8 @@ absl::StatusOr<std::string> MeasuredLinks(const ProbeOptions& options, const Bac
     return absl::FailedPreconditionError("links are measured by 2 or more ranks under mpirun");
   }
   // A rank that fails leaves at once, its peers may wait for it: mpirun ends them.
-  ASSIGN_OR_RETURN(const std::vector<CollectivePoint> points, MeasureLinks(*device, *comm));
+  ASSIGN_OR_RETURN(const std::vector<CollectivePoint> points,
+                   MeasureLinks(*device, *comm, options.seconds));
   const int64_t library_bytes = ResidentBytes();
   const bool first = comm->rank() == 0;
   api.close_comm(comm);
