@@ -299,15 +299,17 @@ Cluster ReadCluster(const YamlNode& profile, const std::vector<std::string>& fol
     return {};
   }
   const std::string path = FindProfile(profile.scalar, folders, job_folder);
+  std::error_code error;
   std::ifstream stream(path);
-  std::stringstream text;
-  if (path.empty() || !stream || !(text << stream.rdbuf())) {
+  if (path.empty() || !stream || std::filesystem::is_directory(path, error)) {
     issues->Add(
         profile.place, "cluster.profile",
         absl::StrCat("found no readable profile ", profile.scalar, "; use ",
                      absl::StrJoin(KnownProfiles(folders), ", "), " or the path of a file"));
     return {};
   }
+  std::stringstream text;
+  text << stream.rdbuf();
   const std::optional<YamlNode> tree = ParseYaml(text.str(), path, profile.place.order, issues);
   if (!tree) return {};
   if (!tree->is_map()) {

@@ -67,13 +67,18 @@ void ApplySets(const std::vector<std::string>& sets, YamlNode* root, Issues* iss
 }
 
 // What --cluster and --nodes say, in place of the whole of the job's own cluster: its counts belong
-// to that one.
-void ReplaceCluster(const JobFileOptions& options, YamlNode* root) {
+// to that one. A --set may then change the rest, but say nothing twice.
+void ReplaceCluster(const JobFileOptions& options, YamlNode* root, Issues* issues) {
   if (options.cluster.empty() && !options.nodes) return;
-  constexpr int kAfterSets = 1 << 20;
   const Place place{options.cluster.empty() ? absl::StrCat("--nodes ", *options.nodes)
                                             : absl::StrCat("--cluster ", options.cluster),
-                    kAfterSets, 0};
+                    static_cast<int>(options.sets.size()) + 1, 0};
+  for (const std::string& set : options.sets) {
+    const std::string key = CanonicalKey(set.substr(0, set.find('=')));
+    const bool twice = key == "cluster" || (key == "cluster.nodes" && options.nodes) ||
+                       (key == "cluster.profile" && !options.cluster.empty());
+    if (twice) issues->Add(place, key, absl::StrCat("--set ", set, " says it too; keep one"));
+  }
   YamlNode* cluster = root->Find("cluster");
   if (cluster == nullptr || !cluster->is_map()) {
     root->Remove("cluster");
@@ -172,8 +177,8 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
   }
   tree->place = top;
   RenameAliases(&*tree, &issues, &file.notes);
+  ReplaceCluster(options, &*tree, &issues);
   ApplySets(options.sets, &*tree, &issues, &file.notes);
-  ReplaceCluster(options, &*tree);
   CheckKnownKeys(*tree, &issues);
   CheckBuiltKeys(*tree, &issues);
   file.job = ReadJob(*tree, FolderOf(path), options.check_files, &issues, &file.notes);

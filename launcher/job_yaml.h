@@ -17,8 +17,8 @@ struct JobFileOptions {
   std::vector<std::string> sets = {};  // "training.steps=100", in the order given
   bool check_files = true;             // false: data files need not be on this machine
   bool to_run = false;                 // refuse what can be planned but not run yet
-  std::string cluster = {};       // in place of the job's whole cluster, name or path; may be empty
-  std::optional<int> nodes = {};  // in place of the job's or the profile's
+  std::string cluster = {};            // replaces the job's cluster, before `sets`; may be empty
+  std::optional<int> nodes = {};       // in place of the job's or the profile's
 };
 
 struct JobFile {

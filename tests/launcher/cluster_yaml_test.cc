@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -192,6 +193,20 @@ TEST(ClusterYaml, NamesFileLineKeyAndWayOut) {
     Read(absl::StrReplaceAll(kLab, {{c.from, c.to}}), &issues);
     EXPECT_THAT(issues, HasSubstr(c.message)) << c.to;
   }
+}
+
+TEST(ClusterYaml, TellsAnEmptyFileFromAMissingOne) {
+  const std::string folder = testing::TempDir();
+  const std::string path = folder + "/empty_profile.yaml";
+  std::ofstream(path).close();
+  const auto read = [](const std::string& name) {
+    Issues issues;
+    ReadCluster(YamlNode::Scalar(name, {"job.yaml", 0, 1}), {kFolder}, "", &issues);
+    return issues.Text();
+  };
+  EXPECT_THAT(read(path), HasSubstr("; a cluster profile is a map"));
+  EXPECT_THAT(read(path + ".not"), HasSubstr("found no readable profile"));
+  EXPECT_THAT(read(folder + "/"), HasSubstr("found no readable profile"));
 }
 
 TEST(ClusterYaml, TellsAllErrorsAtOnce) {

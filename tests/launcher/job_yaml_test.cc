@@ -281,6 +281,19 @@ TEST_F(JobYaml, TakesAnotherClusterInPlaceOfTheJobsOwn) {
               testing::StartsWith("--cluster h100x9: cluster.profile: found no readable profile"));
 }
 
+TEST_F(JobYaml, SetChangesTheClusterThatTheFlagsBrought) {
+  const auto six = ReadJobText(kGoodJob, folder_.job(),
+                               {.sets = {"cluster.gpus_per_node=6"}, .cluster = "rtx4090x8"});
+  ASSERT_TRUE(six.ok()) << six.status();
+  EXPECT_EQ(six->job.cluster.name, "rtx4090x8");
+  EXPECT_EQ(six->job.cluster.slots_per_node, 6);
+  const auto twice =
+      ReadJobText(kGoodJob, folder_.job(), {.sets = {"cluster.nodes=2"}, .nodes = 3});
+  EXPECT_THAT(
+      std::string(twice.status().message()),
+      testing::HasSubstr("--nodes 3: cluster.nodes: --set cluster.nodes=2 says it too; keep one"));
+}
+
 TEST_F(JobYaml, ExpandsAndSortsGlobs) {
   for (const char* name : {"b.txt", "a.txt", "c.dat"}) folder_.Write(name, std::string(100, 'x'));
   const auto file = Read(JobWith("corpus.txt", "\"?.txt\""));
