@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -72,14 +73,33 @@ class Part {
     field = *parsed;
     return absl::OkStatus();
   }
-  // "even", "10/11/11"
+  // "full", or one mode a stage: "full/none".
+  absl::Status Read(std::optional<Recompute>& field, std::vector<Recompute>& by_stage) const {
+    for (const absl::string_view item : absl::StrSplit(value_, absl::ByAnyChar("/,"))) {
+      const absl::StatusOr<Recompute> mode = ParseRecompute(item);
+      if (!mode.ok()) return Wrong("none, selective or full, or one of them a stage: full/none");
+      by_stage.push_back(*mode);
+    }
+    if (by_stage.size() == 1) {
+      field = by_stage.front();
+      by_stage.clear();
+    }
+    return absl::OkStatus();
+  }
+  // "even", "10/11/11", "1/62x2/1"; as plans are printed with commas.
   absl::Status Read(std::optional<std::vector<int64_t>>& field) const {
+    constexpr int64_t kMostStages = 1 << 20;
     field.emplace();
     if (value_ == "even") return absl::OkStatus();
-    for (const absl::string_view item : absl::StrSplit(value_, '/')) {
-      const std::optional<int64_t> number = ParseWholeNumber(item);
-      if (!number || *number < 1) return Wrong("even, or one number a stage: 10/11/11");
-      field->push_back(*number);
+    for (const absl::string_view item : absl::StrSplit(value_, absl::ByAnyChar("/,"))) {
+      const size_t times = item.find('x');
+      const bool alone = times == absl::string_view::npos;
+      const std::optional<int64_t> count = alone ? 1 : ParseWholeNumber(item.substr(0, times));
+      const std::optional<int64_t> number = ParseWholeNumber(alone ? item : item.substr(times + 1));
+      if (!count || *count < 1 || *count > kMostStages || !number || *number < 1) {
+        return Wrong("even, or one number a stage: 10/11/11; 62x2: 62 stages of 2");
+      }
+      field->insert(field->end(), static_cast<size_t>(*count), *number);
     }
     return absl::OkStatus();
   }
@@ -112,9 +132,7 @@ absl::Status ReadPart(absl::string_view flag, absl::string_view name, absl::stri
     return part.Read(ParseSchedule(value), "1f1b, gpipe, interleaved_1f1b or zb_h1",
                      fixed.schedule);
   }
-  if (name == "recompute") {
-    return part.Read(ParseRecompute(value), "none, selective or full", fixed.recompute);
-  }
+  if (name == "recompute") return part.Read(fixed.recompute, fixed.stage_recompute);
   if (name == "layers_per_stage") return part.Read(fixed.stage_blocks);
   const std::optional<std::string> nearest = Nearest(name, Names());
   return absl::InvalidArgumentError(
@@ -125,22 +143,52 @@ absl::Status ReadPart(absl::string_view flag, absl::string_view name, absl::stri
 
 }  // namespace
 
+namespace {
+
+// "tp=4,pp=2"; as plans are printed, with spaces between and commas inside: "tp=4 layers=3,1".
+std::vector<absl::string_view> PartsOf(absl::string_view text) {
+  text = absl::StripAsciiWhitespace(text);
+  if (absl::StrContains(text, ", ") || !absl::StrContains(text, ' ')) {
+    return absl::StrSplit(text, ',', absl::SkipWhitespace());
+  }
+  return absl::StrSplit(text, ' ', absl::SkipWhitespace());
+}
+
+struct Named {
+  std::string name;
+  std::string value;
+};
+
+// A part under the name of its key; plans are printed with shorter ones, and with values alone.
+Named AsNamed(absl::string_view part) {
+  const std::pair<absl::string_view, absl::string_view> pair =
+      absl::StrSplit(part, absl::MaxSplits('=', 1));
+  const std::string name(absl::StripAsciiWhitespace(pair.first));
+  const std::string value(absl::StripAsciiWhitespace(pair.second));
+  if (name == "micro_batch") return {"micro_batch_size", value};
+  if (name == "microbatches") return {"gradient_accumulation_steps", value};
+  if (name == "layers") return {"layers_per_stage", value};
+  if (name == "zero_group") return {"zero_hpz_partition_size", value};
+  if (absl::StrContains(part, '=')) return {name, value};
+  if (ParseSchedule(name).ok()) return {"pp_schedule", name};
+  if (name == "sequence_parallel") return {name, "true"};
+  if (name == "offload_optimizer") return {"offload", "cpu"};
+  return {name, value};
+}
+
+}  // namespace
+
 absl::StatusOr<Constraints> ParseConstraints(absl::string_view flag, absl::string_view text) {
   Constraints fixed;
   std::vector<std::string> seen;
-  for (const absl::string_view each : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
-    const std::pair<absl::string_view, absl::string_view> pair =
-        absl::StrSplit(each, absl::MaxSplits('=', 1));
-    std::string name(absl::StripAsciiWhitespace(pair.first));
-    // As plans are printed.
-    if (name == "micro_batch") name = "micro_batch_size";
-    if (name == "microbatches") name = "gradient_accumulation_steps";
+  for (const absl::string_view each : PartsOf(text)) {
+    const auto [name, value] = AsNamed(each);
     for (const std::string& before : seen) {
       if (before != name) continue;
       return absl::InvalidArgumentError(absl::StrCat(flag, ": ", name, ": given twice; keep one"));
     }
     seen.push_back(name);
-    RETURN_IF_ERROR(ReadPart(flag, name, absl::StripAsciiWhitespace(pair.second), fixed));
+    RETURN_IF_ERROR(ReadPart(flag, name, value, fixed));
   }
   if (seen.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(flag, ": is empty; use e.g. tp=4,pp=2"));
@@ -162,6 +210,7 @@ absl::StatusOr<Layout> LayoutFrom(const Constraints& fixed, const JobSpec& job) 
       fixed.schedule.value_or(layout.virtual_stages > 1 ? ScheduleKind::kInterleaved
                                                         : ScheduleKind::kOneForwardOneBackward);
   layout.recompute = fixed.recompute.value_or(Recompute::kNone);
+  layout.stage_recompute = fixed.stage_recompute;
   layout.sequence_parallel = fixed.sequence_parallel.value_or(false);
   layout.offload_optimizer = fixed.offload_optimizer.value_or(false);
   layout.stage_blocks = fixed.stage_blocks.value_or(std::vector<int64_t>());

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "plan/errors.h"
 
 namespace weft {
@@ -35,6 +36,23 @@ int64_t StageBlockCount(const Layout& layout, int64_t num_blocks, int stage) {
   return EvenBlockCounts(num_blocks, layout.pp, layout.virtual_stages).Of(stage);
 }
 
+namespace {
+
+// "8,9,9,6"; of long lists neighbours that are alike together: "1,62x2,1".
+std::string BlocksPerStageText(absl::Span<const int64_t> blocks) {
+  constexpr size_t kShort = 8;
+  if (blocks.size() <= kShort) return absl::StrJoin(blocks, ",");
+  std::vector<std::string> runs;
+  for (size_t begin = 0, end = 0; begin < blocks.size(); begin = end) {
+    while (end < blocks.size() && blocks[end] == blocks[begin]) ++end;
+    runs.push_back(end - begin == 1 ? absl::StrCat(blocks[begin])
+                                    : absl::StrCat(end - begin, "x", blocks[begin]));
+  }
+  return absl::StrJoin(runs, ",");
+}
+
+}  // namespace
+
 std::string LayoutText(const Layout& layout) {
   std::string text = absl::StrCat("dp=", layout.dp, " tp=", layout.tp, " pp=", layout.pp);
   const auto add = [&](auto... parts) { absl::StrAppend(&text, " ", parts...); };
@@ -57,7 +75,7 @@ std::string LayoutText(const Layout& layout) {
   if (layout.sequence_parallel) add("sequence_parallel");
   if (layout.offload_optimizer) add("offload_optimizer");
   if (layout.head_chunks != 1) add("head_chunks=", layout.head_chunks);
-  if (!layout.stage_blocks.empty()) add("layers=", absl::StrJoin(layout.stage_blocks, ","));
+  if (!layout.stage_blocks.empty()) add("layers=", BlocksPerStageText(layout.stage_blocks));
   return text;
 }
 

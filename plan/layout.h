@@ -130,7 +130,7 @@ class EvenBlockCounts {
 // Number of blocks that `stage` holds, over all its chunks.
 int64_t StageBlockCount(const Layout& layout, int64_t num_blocks, int stage);
 
-// "dp=2 tp=1 pp=2 1f1b micro_batch=4 microbatches=2"
+// "dp=2 tp=1 pp=3 1f1b micro_batch=4 microbatches=2 layers=4,4,3"; of many stages "layers=1,62x2,1"
 std::string LayoutText(const Layout& layout);
 
 absl::string_view ScheduleName(ScheduleKind kind);  // "gpipe", "1f1b", "interleaved_1f1b", "zb_h1"

@@ -35,7 +35,7 @@ bool CheckSlots(const Cluster& cluster, const Layout& layout, std::vector<SpecIs
     } else if (degree > cluster.slots()) {
       issues.push_back(
           {key, absl::StrCat(degree, " is more than the number of slots ", SlotsText(cluster),
-                             "; use at most ", cluster.slots(), " or more slots")});
+                             "; use at most ", cluster.slots(), ", or more slots")});
     }
     workers *= std::clamp(degree, 1, cluster.slots());
   }

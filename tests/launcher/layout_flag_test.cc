@@ -56,6 +56,40 @@ TEST(LayoutFlag, TakesTheNamesThatPlansArePrintedWith) {
   EXPECT_EQ(fixed->num_microbatches, 2);
 }
 
+TEST(LayoutFlag, ReadsBackWhatPlansPrint) {
+  const Layout layouts[] = {
+      {.dp = 2, .tp = 2, .micro_batch_size = 4, .num_microbatches = 8},
+      {.dp = 2,
+       .pp = 9,
+       .cp = 2,
+       .tp = 4,
+       .zero_stage = 1,
+       .schedule = ScheduleKind::kZeroBubbleH1,
+       .micro_batch_size = 2,
+       .num_microbatches = 16,
+       .zero_group = 2,
+       .sequence_parallel = true,
+       .offload_optimizer = true,
+       .stage_blocks = {1, 2, 2, 2, 2, 2, 2, 2, 1}},
+      {.pp = 2,
+       .schedule = ScheduleKind::kInterleaved,
+       .num_microbatches = 64,
+       .recompute = Recompute::kFull,
+       .virtual_stages = 4},
+      {.pp = 2,
+       .num_microbatches = 64,
+       .stage_blocks = {3, 1},
+       .stage_recompute = {Recompute::kFull, Recompute::kNone}},
+  };
+  for (const Layout& layout : layouts) {
+    const auto fixed = ParseConstraints("--layout", LayoutText(layout));
+    ASSERT_TRUE(fixed.ok()) << fixed.status();
+    const auto read = LayoutFrom(*fixed, Job());
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(*read, layout) << LayoutText(layout) << "\n" << LayoutText(*read);
+  }
+}
+
 TEST(LayoutFlag, SaysWhichPartIsWrong) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "--why: is empty; use e.g. tp=4,pp=2"},
@@ -70,7 +104,10 @@ TEST(LayoutFlag, SaysWhichPartIsWrong) {
       {"offload=gpu", "--why: offload: found gpu; expected cpu or none"},
       {"layers_per_stage=1/x",
        "--why: layers_per_stage: found 1/x; expected even, or one number a "
-       "stage: 10/11/11"},
+       "stage: 10/11/11; 62x2: 62 stages of 2"},
+      {"layers_per_stage=x2",
+       "--why: layers_per_stage: found x2; expected even, or one number a "
+       "stage: 10/11/11; 62x2: 62 stages of 2"},
   };
   for (const auto& [text, message] : cases) {
     const auto status = ParseConstraints("--why", text).status();

@@ -230,13 +230,13 @@ TEST(Validate, ChecksFixedDegreesAndTheBatchEquation) {
        "parallelism.dp: 0 is too few; use 1 or more, or auto"},
       {[](JobSpec& j) { j.parallelism.dp = 8; },
        "parallelism.dp: 8 is more than the number of slots 4 (cluster.nodes 1 x cluster.slots 4); "
-       "use at most 4 or more slots"},
+       "use at most 4, or more slots"},
       {[](JobSpec& j) { j.parallelism.tp = j.parallelism.pp = 4; },
        "parallelism: dp 1 x tp 4 x pp 4 = 16 workers are more than the number of slots 4 "
        "(cluster.nodes 1 x cluster.slots 4); lower a degree or use more slots"},
       {[](JobSpec& j) { j.parallelism.cp = 8; },
        "parallelism.cp: 8 is more than the number of slots 4 (cluster.nodes 1 x cluster.slots 4); "
-       "use at most 4 or more slots"},
+       "use at most 4, or more slots"},
       {[](JobSpec& j) { j.parallelism.ep = 2; },
        "parallelism.ep: 2 with a model without experts; use 1"},
       {[](JobSpec& j) { j.parallelism.zero_stage = 4; },

@@ -207,7 +207,7 @@ TEST(CheckLayout, NamesTheBrokenDegreeAndTheValuesThatWouldPass) {
        "parallelism.tp: -2 is too few; use 1 or more, or auto"},
       {SmallGpt2(), Slots(1, 4), Degrees(5, 1, 1),
        "parallelism.dp: 5 is more than the number of slots 4 (cluster.nodes 1 x cluster.slots 4); "
-       "use at most 4 or more slots"},
+       "use at most 4, or more slots"},
       {SmallGpt2(), gpus, Degrees(2, 4, 2),
        "parallelism: dp 2 x tp 4 x pp 2 = 16 workers are more than the number of slots 8 "
        "(cluster.nodes 1 x cluster.gpus_per_node 8); lower a degree or use more slots"},
@@ -410,6 +410,15 @@ TEST(EvenSplit, TilesTheExtentAndGivesEarlierPartsTheRemainder) {
     }
   }
   EXPECT_EQ(EvenSplit(5, 2, 0).size(), 3);
+}
+
+TEST(LayoutText, CountsNeighboursThatAreAlikeInALongSplit) {
+  Layout layout = Degrees(1, 1, 8);
+  layout.stage_blocks = {1, 2, 2, 2, 2, 2, 2, 1};
+  EXPECT_THAT(LayoutText(layout), testing::EndsWith(" layers=1,2,2,2,2,2,2,1"));
+  layout = Degrees(1, 1, 9);
+  layout.stage_blocks = {3, 2, 2, 2, 2, 2, 2, 1, 1};
+  EXPECT_THAT(LayoutText(layout), testing::EndsWith(" layers=3,6x2,2x1"));
 }
 
 TEST(LayoutText, ShowsDegreesScheduleAndBatchCut) {
