@@ -206,6 +206,11 @@ std::string PlanJson(const JobFile& file, const PlanReport& report, int max_reje
                      {"memory", MemoryJson(*report.today)},
                      {"prediction", PredictionJson(job, *report.today)}};
   }
+  if (report.whole) {
+    json["whole"] = {{"lost_nodes", report.whole->lost_nodes},
+                     {"layout", LayoutJson(report.whole->plan.layout)},
+                     {"prediction", PredictionJson(job, report.whole->plan)}};
+  }
   return json.dump(2) + "\n";
 }
 

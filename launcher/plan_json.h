@@ -20,6 +20,11 @@ struct PlanReport {
   Plan plan;
   std::vector<SpecIssue> run_issues = {};  // of the job: what the engine cannot run of any layout
   std::optional<Plan> today = {};          // the best that it can, if `plan` is not
+  struct Whole {
+    int lost_nodes = 0;
+    Plan plan;
+  };
+  std::optional<Whole> whole = {};  // `plan` is of what is left of its cluster
   std::vector<FrontPoint> front = {};
   std::vector<Sensitivity> sensitivities = {};
   std::string recorded_error = {};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "launcher/commands/commands.h"
 #include "launcher/layout_flag.h"
 #include "launcher/ledger.h"
@@ -22,7 +23,7 @@ namespace {
 constexpr int kTerminalWidth = 100;
 
 int FailPlan(const JobFile& file, const absl::Status& status) {
-  std::cerr << file.Locate(status.message()) << "\n";
+  std::cerr << FoldedText(file.Locate(status.message()), 2) << "\n";
   std::cerr << "weft: " << (absl::IsFailedPrecondition(status) ? "nothing fits" : "no plan")
             << "\n";
   return ExitCodeOf(status);
@@ -48,7 +49,9 @@ std::string ScheduleText(const Question& question, const Layout& layout) {
 }
 
 void PrintNotes(const JobFile& file) {
-  for (const std::string& note : file.notes) std::cout << "note: " << note << "\n";
+  for (const std::string& note : file.notes) {
+    std::cout << FoldedText(absl::StrCat("note: ", note), 6) << "\n";
+  }
 }
 
 // What else there is to say about a plan, below its own tables.
@@ -69,7 +72,7 @@ void PrintRunnable(const PlanReport& report) {
   if (issues.empty()) return;
   std::cout << "\nestimate only, weft's engine does not run this yet:\n";
   for (const SpecIssue& issue : issues) {
-    std::cout << "  " << issue.key << ": " << issue.message << "\n";
+    std::cout << FoldedText(absl::StrCat("  ", issue.key, ": ", issue.message), 4) << "\n";
   }
   if (!report.run_issues.empty()) return;
   if (!report.today) {
@@ -78,39 +81,40 @@ void PrintRunnable(const PlanReport& report) {
   }
   const Plan& today = *report.today;
   std::cout << "the best of what it runs today, fullest rank " << BytesText(today.peak_bytes())
-            << ":\n  " << LayoutText(today.layout) << "\n"
+            << ":\n"
+            << FoldedText(absl::StrCat("  ", LayoutText(today.layout)), 4) << "\n"
             << DifferenceText("the plan", report.plan.time, "today", today.time);
 }
 
-// The front with the plan in it: finalists are improved beyond the lattice that the front is of.
-std::vector<FrontPoint> FrontWith(const Plan& plan, std::vector<FrontPoint> front) {
-  const FrontPoint own{.layout = plan.layout,
-                       .time = plan.time,
-                       .goodput = plan.goodput,
-                       .peak_bytes = plan.peak_bytes(),
-                       .ranks = plan.layout.world_size()};
-  const auto seconds = [](const FrontPoint& point) { return point.time.total_s() / point.goodput; };
-  front.erase(std::remove_if(front.begin(), front.end(),
-                             [&](const FrontPoint& point) {
-                               return seconds(point) >= seconds(own) &&
-                                      point.peak_bytes >= own.peak_bytes &&
-                                      point.ranks >= own.ranks;
-                             }),
-              front.end());
-  front.insert(std::find_if(front.begin(), front.end(),
-                            [&](const FrontPoint& point) { return seconds(point) > seconds(own); }),
-               own);
-  return front;
+// The plan before so many nodes were lost.
+std::optional<PlanReport::Whole> WholeOf(JobSpec job, int lost_nodes) {
+  if (lost_nodes == 0) return std::nullopt;
+  job.cluster.nodes += lost_nodes;
+  absl::StatusOr<Plan> plan = FindPlan(job, Purpose::kEstimate);
+  if (!plan.ok()) return std::nullopt;
+  return PlanReport::Whole{lost_nodes, *std::move(plan)};
 }
 
-PlanReport ReportOf(const JobSpec& job, Plan plan) {
+void PrintLoss(const JobSpec& job, const PlanReport& report) {
+  if (!report.whole) return;
+  const auto& [lost_nodes, whole] = *report.whole;
+  const BatchShape batch = job.batch();
+  const double left = report.plan.tokens_per_s(batch) / whole.tokens_per_s(batch);
+  std::cout << absl::StrFormat(
+                   "\nwithout %d of %d nodes %.1f %% of %s tokens/s are left; with all:\n",
+                   lost_nodes, job.cluster.nodes + lost_nodes, 100 * left,
+                   CountText(whole.tokens_per_s(batch)))
+            << FoldedText(absl::StrCat("  ", LayoutText(whole.layout)), 4) << "\n";
+}
+
+PlanReport ReportOf(const JobSpec& job, Plan plan, int lost_nodes) {
   PlanReport report{.plan = std::move(plan), .run_issues = RunIssues(job)};
   if (!report.plan.runnable() && report.run_issues.empty()) {
     absl::StatusOr<Plan> today = FindPlan(job, Purpose::kRun);
     if (today.ok()) report.today = *std::move(today);
   }
-  report.front =
-      FrontWith(report.plan, ParetoFront(QuestionOf(job), ConstraintsOf(job), Purpose::kEstimate));
+  report.whole = WholeOf(job, lost_nodes);
+  report.front = ParetoFront(QuestionOf(job), ConstraintsOf(job), Purpose::kEstimate);
   report.sensitivities = SensitivitiesOf(job, report.plan.layout, Purpose::kEstimate);
   report.recorded_error = RecordedErrorText(job.cluster);
   return report;
@@ -126,13 +130,14 @@ int AnswerPlan(const PlanArguments& arguments, JobFile file) {
     const int written = WriteSvg(arguments.svg, QuestionOf(file.job), plan->layout);
     if (written != kExitOk) return written;
   }
-  const PlanReport report = ReportOf(file.job, *std::move(plan));
+  const PlanReport report = ReportOf(file.job, *std::move(plan), arguments.without_nodes);
   if (arguments.json) {
     std::cout << PlanJson(file, report, arguments.explain);
     return kExitOk;
   }
   PrintNotes(file);
   std::cout << PlanText(file.job, report.plan, arguments.explain);
+  PrintLoss(file.job, report);
   PrintRunnable(report);
   PrintAround(file, report);
   return kExitOk;
@@ -199,13 +204,14 @@ int AnswerWhy(const PlanArguments& arguments, const JobFile& file) {
     return other.ok() ? kExitOk : ExitCodeOf(other.status());
   }
   PrintNotes(file);
-  std::cout << "plan: " << LayoutText(plan->layout) << "\n";
+  std::cout << FoldedText(absl::StrCat("plan: ", LayoutText(plan->layout)), 4) << "\n";
   if (!other.ok()) {
     std::cout << "with " << arguments.why << ": there is none\n" << std::flush;
-    std::cerr << "weft: --why: " << other.status().message() << "\n";
+    std::cerr << FoldedText(absl::StrCat("weft: --why: ", other.status().message()), 2) << "\n";
     return ExitCodeOf(other.status());
   }
-  std::cout << "with " << arguments.why << ": " << LayoutText(other->layout) << "\n";
+  std::cout << FoldedText(absl::StrCat("with ", arguments.why, ": ", LayoutText(other->layout)), 4)
+            << "\n";
   if (other->layout == plan->layout) {
     std::cout << "that is the plan\n";
     return kExitOk;

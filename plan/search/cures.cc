@@ -148,7 +148,20 @@ void Search::ChangeMachine() {
   });
 }
 
+// What trains other numbers: the cheapest changes to the job that keep its sequences, then shorter
+// ones.
 void Search::ChangeJob() {
+  if (question_.optimizer == OptimizerStates::kTwoMoments) {
+    Question quantised = question_;
+    quantised.optimizer = OptimizerStates::kTwoMoments8Bit;
+    Keep(Solve(quantised, constraints_), [](const Layout&) { return "optimizer.name adamw_8bit"; });
+  }
+  if (purpose_ == Purpose::kEstimate && !question_.adapters) {
+    Question adapted = question_;
+    adapted.adapters = LowRankAdapters{.frozen = FrozenFormat::kNf4};
+    Keep(Solve(adapted, constraints_),
+         [](const Layout&) { return "lora {r: 16, quantization: nf4}"; });
+  }
   Question shorter = question_;
   std::optional<Layout> found;
   for (int i = 0; i < kDoublings && !found && shorter.batch.seq_len >= 2; ++i) {

@@ -22,28 +22,44 @@ std::string ThreeDigits(double value) {
   return absl::StrFormat("%.0f", value);
 }
 
-std::string CountText(double count) {
-  const std::pair<double, absl::string_view> units[] = {
-      {1e12, " T"}, {1e9, " G"}, {1e6, " M"}, {1e3, " k"}};
-  for (const auto& [unit, name] : units) {
-    if (count >= unit) return absl::StrCat(ThreeDigits(count / unit), name);
-  }
-  return absl::StrFormat("%.0f", count);
-}
-
 std::string Plural(int64_t count, absl::string_view noun) {
   return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+}
+
+// What a line or a row stands for: one stage, or neighbours that are alike.
+struct StageRun {
+  int first = 0;
+  int last = 0;
+
+  int count() const { return last - first + 1; }
+};
+
+// Pipelines of more stages than this show neighbours that are alike together.
+constexpr size_t kMostStageLines = 8;
+
+template <typename Alike>
+std::vector<StageRun> StageRuns(size_t stages, const Alike& alike) {
+  std::vector<StageRun> runs;
+  for (int stage = 0; stage < static_cast<int>(stages); ++stage) {
+    const bool joins = stages > kMostStageLines && stage > 0 && alike(stage - 1, stage);
+    if (joins) {
+      runs.back().last = stage;
+    } else {
+      runs.push_back({stage, stage});
+    }
+  }
+  return runs;
 }
 
 std::string RangeText(int64_t begin, int64_t last) {
   return begin == last ? absl::StrCat(begin) : absl::StrCat(begin, "-", last);
 }
 
-// Rows of cells as a table: the first column to the left, the others to the right.
 // Lines of at most this many columns, if a table's first two columns allow it.
 constexpr size_t kMostColumns = 100;
 
-// Columns that do not fit beside the others come below them, with the first column again.
+// Rows of cells as a table: the first column to the left, the others to the right. Columns that do
+// not fit beside the others come below them, with the first column again.
 std::string Table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths(rows.front().size());
   for (const auto& row : rows) {
@@ -78,12 +94,13 @@ std::string HeadText(const JobSpec& job) {
 
 std::string LayoutLines(const JobSpec& job, const Plan& plan) {
   const Layout& layout = plan.layout;
-  std::string text = absl::StrCat(
-      "\nlayout: ", LayoutText(layout), "\n  ", Plural(layout.world_size(), "worker"), " on ",
-      Plural(job.cluster.slots(), "slot"), "; a step is ", Plural(layout.dp, "replica"), " x ",
-      layout.num_microbatches, layout.num_microbatches == 1 ? " microbatch" : " microbatches",
-      " x ", Plural(layout.micro_batch_size, "sequence"), " of ",
-      Plural(job.training.seq_len, "token"), "\n");
+  std::string text = absl::StrCat("\n", FoldedText(absl::StrCat("layout: ", LayoutText(layout)), 8),
+                                  "\n  ", Plural(layout.world_size(), "worker"), " on ",
+                                  Plural(job.cluster.slots(), "slot"), "; a step is ",
+                                  Plural(layout.dp, "replica"), " x ", layout.num_microbatches,
+                                  layout.num_microbatches == 1 ? " microbatch" : " microbatches",
+                                  " x ", Plural(layout.micro_batch_size, "sequence"), " of ",
+                                  Plural(job.training.seq_len, "token"), "\n");
   return text;
 }
 
@@ -103,20 +120,34 @@ std::string BlocksText(const Plan& plan, int stage) {
 std::string RankLines(const Plan& plan) {
   const Layout& layout = plan.layout;
   const RankGrid grid = layout.grid();
+  const int last_stage = layout.pp - 1;
+  const auto stage_at = [&](int stage) { return plan.stages[static_cast<size_t>(stage)]; };
+  const auto alike = [&](int before, int stage) {
+    return before > 0 && stage < last_stage &&
+           stage_at(before).num_blocks == stage_at(stage).num_blocks;
+  };
   std::string text = "\nranks:\n";
-  for (const StageMemory& stage : plan.stages) {
-    const int first = grid.RankOf({.dp = 0, .pp = stage.stage, .cp = 0, .tp = 0});
+  for (const StageRun& run : StageRuns(plan.stages.size(), alike)) {
+    const int first = grid.RankOf({.dp = 0, .pp = run.first, .cp = 0, .tp = 0});
     const int last = grid.RankOf(
-        {.dp = layout.dp - 1, .pp = stage.stage, .cp = layout.cp - 1, .tp = layout.tp - 1});
+        {.dp = layout.dp - 1, .pp = run.last, .cp = layout.cp - 1, .tp = layout.tp - 1});
     std::vector<std::string> parts;
-    if (stage.stage == 0) parts.push_back("embedding");
-    parts.push_back(BlocksText(plan, stage.stage));
-    if (stage.stage == layout.pp - 1) parts.push_back("head and loss");
-    absl::StrAppend(&text, "  stage ", stage.stage, ": rank", first == last ? " " : "s ",
-                    RangeText(first, last), ": ", absl::StrJoin(parts, ", "), "\n");
+    if (run.first == 0) parts.push_back("embedding");
+    parts.push_back(run.count() == 1
+                        ? BlocksText(plan, run.first)
+                        : absl::StrCat(Plural(stage_at(run.first).num_blocks, "block"), " each"));
+    if (run.last == last_stage) parts.push_back("head and loss");
+    const std::string line = absl::StrCat(
+        "  stage", run.count() == 1 ? " " : "s ", RangeText(run.first, run.last), ": rank",
+        first == last ? " " : "s ", RangeText(first, last), ": ", absl::StrJoin(parts, ", "));
+    absl::StrAppend(&text, FoldedText(line, 4), "\n");
   }
   if (layout.tp > 1) {
     absl::StrAppend(&text, "  each ", layout.tp, " neighbouring ranks share every tensor (tp)\n");
+  }
+  if (layout.cp > 1) {
+    absl::StrAppend(&text, "  ", layout.cp,
+                    " ranks of a replica's stage share each sequence (cp)\n");
   }
   if (layout.dp > 1) {
     absl::StrAppend(&text, "  the ranks of a stage hold ", layout.dp, " replicas (dp)\n");
@@ -132,10 +163,10 @@ std::string MemoryNotes(const Plan& plan) {
   for (const StageMemory& stage : plan.stages) {
     context_bytes = std::max(context_bytes, stage.memory.of(MemoryTerm::kContext));
   }
-  std::string text = exact ? "  exact: the buffers that a worker allocates"
-                           : "  an estimate by closed forms, with the guard that they ask for";
-  absl::StrAppend(&text, "; beside it an allowance of ", BytesText(context_bytes),
-                  " for the context\n");
+  std::string text =
+      absl::StrCat(exact ? "  exact: the buffers that a worker allocates"
+                         : "  an estimate by closed forms, with their guard",
+                   "; beside it an allowance of ", BytesText(context_bytes), " for the context\n");
   if (plan.host_bytes() > 0) {
     absl::StrAppend(&text, "  on the host: ", BytesText(plan.host_bytes()),
                     " a rank, master weights and optimizer states\n");
@@ -154,14 +185,21 @@ std::string MemoryLines(const Plan& plan) {
   std::vector<std::vector<std::string>> rows = {{"stage"}};
   for (const MemoryTerm term : terms) rows[0].emplace_back(MemoryTermName(term));
   rows[0].insert(rows[0].end(), {"total", "of usable"});
+  std::vector<std::vector<std::string>> cells;  // by stage
   for (const StageMemory& stage : plan.stages) {
-    std::vector<std::string> row = {absl::StrCat(stage.stage)};
+    std::vector<std::string>& row = cells.emplace_back();
     for (const MemoryTerm term : terms) row.push_back(BytesText(stage.memory.of(term)));
     const int64_t total = stage.layout_bytes();
     row.push_back(BytesText(total));
     row.push_back(absl::StrFormat(
         "%.1f %%", 100 * static_cast<double>(total) / static_cast<double>(plan.usable_bytes)));
-    rows.push_back(std::move(row));
+  }
+  const auto alike = [&](int before, int stage) {
+    return cells[static_cast<size_t>(before)] == cells[static_cast<size_t>(stage)];
+  };
+  for (const StageRun& run : StageRuns(cells.size(), alike)) {
+    std::vector<std::string>& row = rows.emplace_back(cells[static_cast<size_t>(run.first)]);
+    row.insert(row.begin(), RangeText(run.first, run.last));
   }
   return absl::StrCat("\nmemory of each rank, of ", BytesText(plan.usable_bytes), " usable:\n",
                       Table(rows), MemoryNotes(plan));
@@ -177,10 +215,15 @@ std::string TimeLines(const JobSpec& job, const Plan& plan) {
     rows.push_back({absl::StrCat(TimeTermName(term)), SecondsText(seconds),
                     absl::StrFormat("%.1f %%", 100 * seconds / total_s)});
   }
+  // Workers that share cores lend theirs while they wait.
+  const bool lends = CoreSharing(job.cluster, plan.layout.world_size()) > 1;
+  const std::string idle =
+      plan.layout.pp == 1
+          ? ""
+          : absl::StrFormat(", %.1f %% of the %s idle in the schedule", 100 * plan.bubble_fraction,
+                            lends ? "cores" : "pipeline");
   return absl::StrCat("\nstep time, predicted: ", SecondsText(total_s), ", ",
-                      CountText(plan.tokens_per_s(job.batch())), " tokens/s",
-                      absl::StrFormat(", %.1f %% of the pipeline idle in the schedule\n",
-                                      100 * plan.bubble_fraction),
+                      CountText(plan.tokens_per_s(job.batch())), " tokens/s", idle, "\n",
                       Table(rows));
 }
 
@@ -215,6 +258,24 @@ std::string HostMisfitText(const Cluster& cluster, int64_t usable_bytes, const R
       BytesText(misfit.host_bytes), " each");
 }
 
+// "0.4 %", "less than 0.1 %"
+std::string SlowerShareText(const Plan& plan, const Rejection& loser) {
+  const double ratio = loser.time.total_s() / loser.goodput / (plan.time.total_s() / plan.goodput);
+  const double percent = 100 * (ratio - 1);
+  if (percent < 0.05) return "less than 0.1 %";
+  return percent < 9.95 ? absl::StrFormat("%.1f %%", percent) : absl::StrFormat("%.0f %%", percent);
+}
+
+// Advice: a layout with fewer mechanisms that is as fast as far as predictions can tell.
+std::string SimplerLines(const Plan& plan) {
+  constexpr double kPredictionError = 0.03;  // median of published runs: bench/README.md
+  const Rejection* simpler = SimplerWithin(plan, kPredictionError);
+  if (simpler == nullptr) return "";
+  return absl::StrCat("\nsimpler, and ", SlowerShareText(plan, *simpler),
+                      " slower, which is within what predictions are off:\n",
+                      FoldedText(absl::StrCat("  ", LayoutText(simpler->layout)), 4), "\n");
+}
+
 std::string RejectionLines(const JobSpec& job, const Plan& plan, int max_rejections) {
   if (plan.rejections.empty()) return "";
   const auto shown = std::min(plan.rejections.size(), static_cast<size_t>(max_rejections));
@@ -230,31 +291,42 @@ std::string RejectionLines(const JobSpec& job, const Plan& plan, int max_rejecti
   return text;
 }
 
-// The terms that grew most, at most three, none below a twentieth of the largest.
+// "tensor_comm +37.9 ms, data_comm -36.4 ms, others -80.0 us": the terms that differ most, at most
+// four, none below a twentieth of the largest; together the difference of the totals.
+std::string DifferencesText(const TermSeconds& ours, const TermSeconds& theirs) {
+  std::vector<std::pair<double, absl::string_view>> terms;  // seconds more, name
+  for (size_t i = 0; i < kTimeTerms; ++i) {
+    const auto term = static_cast<TimeTerm>(i);
+    const double more_s = theirs.of(term) - ours.of(term);
+    if (more_s != 0) terms.emplace_back(more_s, TimeTermName(term));
+  }
+  std::stable_sort(terms.begin(), terms.end(), [](const auto& a, const auto& b) {
+    return std::abs(a.first) > std::abs(b.first);
+  });
+  double rest_s = theirs.total_s() - ours.total_s();
+  std::vector<std::string> parts;
+  for (const auto& [more_s, name] : terms) {
+    if (parts.size() == 4 || std::abs(more_s) < std::abs(terms.front().first) / 20) break;
+    parts.push_back(absl::StrCat(name, " ", SignedSecondsText(more_s)));
+    rest_s -= more_s;
+  }
+  constexpr double kShown = 0.005;  // of the largest: less is lost in its third digit
+  if (!terms.empty() && std::abs(rest_s) > kShown * std::abs(terms.front().first)) {
+    parts.push_back(absl::StrCat("others ", SignedSecondsText(rest_s)));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
 std::string SlowerText(const Plan& plan, const Rejection& loser) {
   const double objective_s = plan.time.total_s() / plan.goodput;
   const double loser_s = loser.time.total_s() / loser.goodput;
   if (std::round(loser_s * 1e12) <= std::round(objective_s * 1e12)) {
     return "just as fast; of equals the first in order wins";
   }
-  std::vector<std::pair<double, absl::string_view>> grown;  // (-seconds, name): largest first
-  for (size_t i = 0; i < kTimeTerms; ++i) {
-    const auto term = static_cast<TimeTerm>(i);
-    const double growth_s = loser.time.of(term) - plan.time.of(term);
-    if (growth_s > 0) grown.emplace_back(-growth_s, TimeTermName(term));
-  }
-  std::sort(grown.begin(), grown.end());
-  std::vector<std::string> parts;
-  for (const auto& [growth_s, name] : grown) {
-    if (parts.size() == 3 || growth_s > grown.front().first / 20) break;
-    parts.push_back(absl::StrCat(name, " +", SecondsText(-growth_s)));
-  }
-  if (loser.time.total_s() <= plan.time.total_s()) parts = {"fewer of its steps are committed"};
-  const double percent = 100 * (loser_s / objective_s - 1);
-  const std::string share = percent < 0.05   ? "less than 0.1"
-                            : percent < 9.95 ? absl::StrFormat("%.1f", percent)
-                                             : absl::StrFormat("%.0f", percent);
-  return absl::StrCat(share, " % slower: ", absl::StrJoin(parts, ", "));
+  const bool later = loser.time.total_s() > plan.time.total_s();
+  return absl::StrCat(
+      SlowerShareText(plan, loser), " slower: ",
+      later ? DifferencesText(plan.time, loser.time) : "fewer of its steps are committed");
 }
 
 }  // namespace
@@ -279,6 +351,19 @@ std::string SecondsText(double seconds) {
   return absl::StrCat(ThreeDigits(seconds * 1e6), " us");
 }
 
+std::string SignedSecondsText(double seconds) {
+  return absl::StrCat(seconds > 0 ? "+" : "", SecondsText(seconds));
+}
+
+std::string CountText(double count) {
+  const std::pair<double, absl::string_view> units[] = {
+      {1e12, " T"}, {1e9, " G"}, {1e6, " M"}, {1e3, " k"}};
+  for (const auto& [unit, name] : units) {
+    if (count >= unit) return absl::StrCat(ThreeDigits(count / unit), name);
+  }
+  return absl::StrFormat("%.0f", count);
+}
+
 std::string FoldedText(absl::string_view text, int indent) {
   const std::string margin(static_cast<size_t>(indent), ' ');
   std::string folded;
@@ -298,8 +383,12 @@ std::string FoldedText(absl::string_view text, int indent) {
 
 std::string MisfitText(const Cluster& cluster, int64_t usable_bytes, const Rejection& misfit) {
   if (misfit.memory_bytes <= usable_bytes) return HostMisfitText(cluster, usable_bytes, misfit);
-  return absl::StrCat("needs ", BytesText(misfit.memory_bytes), " on stage ", misfit.stage, ", ",
-                      BytesText(misfit.memory_bytes - usable_bytes), " above the ",
+  const std::string guard =
+      misfit.guard_bytes == 0
+          ? ""
+          : absl::StrCat(" (with a guard of ", BytesText(misfit.guard_bytes), ")");
+  return absl::StrCat("needs ", BytesText(misfit.memory_bytes), guard, " on stage ", misfit.stage,
+                      ", ", BytesText(misfit.memory_bytes - usable_bytes), " above the ",
                       BytesText(usable_bytes), " of ", cluster.device.name, ": ",
                       MemoryTermName(misfit.largest), " ", BytesText(misfit.largest_bytes),
                       " is the largest part");
@@ -313,6 +402,7 @@ std::string MisfitText(const Cluster& cluster, const Plan& plan) {
   return MisfitText(cluster, plan.usable_bytes,
                     {.layout = plan.layout,
                      .memory_bytes = fullest.layout_bytes(),
+                     .guard_bytes = fullest.memory.of(MemoryTerm::kGuard),
                      .stage = fullest.stage,
                      .host_bytes = plan.host_bytes(),
                      .largest = own.largest(),
@@ -339,7 +429,7 @@ std::string PlanText(const JobSpec& job, const Plan& plan, int max_rejections) {
           : absl::StrCat(
                 FoldedText(absl::StrCat("  does not fit: ", MisfitText(job.cluster, plan)), 4),
                 "\n"),
-      TimeLines(job, plan), DeterminismLines(job, plan),
+      TimeLines(job, plan), DeterminismLines(job, plan), SimplerLines(plan),
       RejectionLines(job, plan, std::max(max_rejections, 0)));
 }
 

@@ -9,20 +9,22 @@
 
 namespace weft {
 
-std::string BytesText(int64_t bytes);     // "1.50 GiB", "12.0 MiB"
-std::string SecondsText(double seconds);  // "1.25 s", "34.1 ms"
+std::string BytesText(int64_t bytes);           // "1.50 GiB", "12.0 MiB"
+std::string SecondsText(double seconds);        // "1.25 s", "34.1 ms"
+std::string SignedSecondsText(double seconds);  // "+34.1 ms", "-1.25 s", "0 s"
+std::string CountText(double count);            // "2.62 G", "768"
 
 // `text` in lines of at most 100 columns, broken at spaces, those after the first `indent` spaces
 // in. A word that is longer stays whole.
 std::string FoldedText(absl::string_view text, int indent);
 
 // "needs 3.20 GiB on stage 0, 0.70 GiB above the 2.50 GiB of cpu-slot: activations 1.90 GiB is the
-// largest part". `usable_bytes`: what the device leaves for it.
+// largest part"; of estimates with their guard. `usable_bytes`: what the device leaves for it.
 std::string MisfitText(const Cluster& cluster, int64_t usable_bytes, const Rejection& misfit);
 std::string MisfitText(const Cluster& cluster, const Plan& plan);
 
-// Why `rejection` is not `plan`: "12 % slower: bubble +310 ms, pipeline_comm +50.0 ms", MisfitText,
-// or the rule.
+// Why `rejection` is not `plan`: "12 % slower: bubble +310 ms, data_comm -50.0 ms, others -1.00
+// ms", which sum to the difference of the steps; MisfitText; or the rule.
 std::string RejectionText(const JobSpec& job, const Plan& plan, const Rejection& rejection);
 
 // Layout, per-stage memory table, step time by term, nearest losers with their reason.

@@ -12,10 +12,6 @@
 namespace weft {
 namespace {
 
-std::string SignedSeconds(double seconds) {
-  return absl::StrCat(seconds > 0 ? "+" : "", SecondsText(seconds));
-}
-
 std::string Percent(double share) {
   return absl::StrFormat("%+.1f %%", 100 * share);
 }
@@ -26,6 +22,11 @@ std::string LongTimeText(double seconds) {
   if (seconds < 7200) return absl::StrFormat("%.1f min", seconds / 60);
   if (seconds < 2 * 86400) return absl::StrFormat("%.1f h", seconds / 3600);
   return absl::StrFormat("%.1f days", seconds / 86400);
+}
+
+// "0.0446", "73.2", "549 k"
+std::string HoursText(double hours) {
+  return hours < 1000 ? absl::StrFormat("%.3g", hours) : CountText(hours);
 }
 
 // `known`: a layout that the changed job could take; repairs are made on the search's finalists
@@ -97,11 +98,11 @@ std::string DifferenceText(absl::string_view ours, const TermSeconds& our_time,
   std::string text = absl::StrFormat(kRow, "term", ours, theirs, "difference");
   for (const TimeTerm term : terms) {
     absl::StrAppendFormat(&text, kRow, TimeTermName(term), SecondsText(our_time.of(term)),
-                          SecondsText(their_time.of(term)), SignedSeconds(difference(term)));
+                          SecondsText(their_time.of(term)), SignedSecondsText(difference(term)));
   }
   const double total_s = their_time.total_s() - our_time.total_s();
   absl::StrAppendFormat(&text, kRow, "step", SecondsText(our_time.total_s()),
-                        SecondsText(their_time.total_s()), SignedSeconds(total_s));
+                        SecondsText(their_time.total_s()), SignedSecondsText(total_s));
   return text;
 }
 
@@ -119,17 +120,22 @@ std::string SensitivitiesText(const Plan& plan, const BatchShape& batch,
                           Percent(each.tokens_per_s / rate - 1), SecondsText(each.step_s),
                           each.layout == plan.layout ? "" : ":");
     if (each.layout == plan.layout) continue;
-    absl::StrAppend(&text, "    ", LayoutText(each.layout), "\n");
+    absl::StrAppend(&text, FoldedText(absl::StrCat("    ", LayoutText(each.layout)), 6), "\n");
   }
   return text;
 }
 
 std::string FrontText(const std::vector<FrontPoint>& front) {
   if (front.size() < 2) return "";
-  std::string text = "\nfront of step time, memory and workers (nothing is better in all three):\n";
+  constexpr char kRow[] = "  %9s  %9s  %7s  %s";
+  std::string text = absl::StrFormat(
+      "\nfront of step time, memory and workers (nothing is better in all three):\n%s\n",
+      absl::StrFormat(kRow, "step", "memory", "workers", "layout"));
   for (const FrontPoint& point : front) {
-    absl::StrAppendFormat(&text, "  %10s  %10s  %6d  %s\n", SecondsText(point.time.total_s()),
-                          BytesText(point.peak_bytes), point.ranks, LayoutText(point.layout));
+    const std::string row =
+        absl::StrFormat(kRow, SecondsText(point.time.total_s()), BytesText(point.peak_bytes),
+                        absl::StrCat(point.ranks), LayoutText(point.layout));
+    absl::StrAppend(&text, FoldedText(row, 35), "\n");
   }
   return text;
 }
@@ -137,17 +143,17 @@ std::string FrontText(const std::vector<FrontPoint>& front) {
 std::string BillText(const JobSpec& job, const Bill& bill) {
   const bool gpu = job.cluster.device.backend == BackendKind::kCuda;
   std::string text =
-      absl::StrFormat("\nwhole job: %d steps, %.3g tokens: %s, %.1f %s hours, goodput %.1f %%\n",
-                      job.training.steps, bill.tokens, LongTimeText(bill.wall_s()),
-                      bill.device_hours, gpu ? "GPU" : "worker", 100 * bill.goodput);
+      absl::StrFormat("\nwhole job: %d steps, %s tokens: %s, %s %s hours, goodput %.1f %%\n",
+                      job.training.steps, CountText(bill.tokens), LongTimeText(bill.wall_s()),
+                      HoursText(bill.device_hours), gpu ? "GPU" : "worker", 100 * bill.goodput);
   absl::StrAppendFormat(&text, "  steps %s, saving checkpoints %s, lost to faults %s\n",
                         LongTimeText(bill.steps_s), LongTimeText(bill.saving_s),
                         LongTimeText(bill.lost_s + bill.restarts_s));
   const Cluster& cluster = job.cluster;
   absl::StrAppendFormat(
-      &text, "  expected stops %.2g, one in %.3g device hours (%s)\n", bill.stops,
-      cluster.failures.device_mtbf_hours > 0 ? cluster.failures.device_mtbf_hours
-                                             : kDefaultDeviceMtbfHours,
+      &text, "  expected stops %.2g, one in %s device hours (%s)\n", bill.stops,
+      CountText(cluster.failures.device_mtbf_hours > 0 ? cluster.failures.device_mtbf_hours
+                                                       : kDefaultDeviceMtbfHours),
       cluster.failures.device_mtbf_hours > 0 ? "of the profile" : "Llama 3's, arXiv:2407.21783");
   absl::StrAppendFormat(&text, "  checkpoints: %s on disk at most\n", BytesText(bill.disk_bytes));
   const int64_t interval = job.checkpoint.interval;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "plan/search/lattice.h"
 #include "plan/search/pricer.h"
+#include "plan/search/search.h"
 
 namespace weft {
 namespace {
@@ -14,11 +14,10 @@ constexpr int kMemoryParts = 4;
 
 void AddBest(const Question& question, const Constraints& constraints, Purpose purpose,
              std::vector<FrontPoint>& points) {
-  const Space space(question, constraints, purpose);
   Pricer pricer(question);
-  const Finds finds = SearchLattice(space, pricer, Cut::kByBounds);
-  if (finds.fitting.empty()) return;
-  const Priced& best = finds.fitting.front();
+  const absl::StatusOr<Finds> finds = Solve(pricer, constraints, purpose);
+  if (!finds.ok() || finds->fitting.empty()) return;
+  const Priced& best = finds->fitting.front();
   points.push_back({.layout = best.layout,
                     .time = best.time,
                     .goodput = pricer.Goodput(best.layout, best.time.total_s()),

@@ -1,6 +1,7 @@
 #include "plan/search/plan.h"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 
 #include "plan/errors.h"
@@ -29,6 +30,33 @@ double Plan::tokens_per_s(const BatchShape& batch) const {
   return static_cast<double>(batch.global_batch_size * batch.seq_len) / time.total_s();
 }
 
+namespace {
+
+// No mechanism more, and one less.
+bool HasFewerMechanisms(const Layout& a, const Layout& b) {
+  const auto mechanisms = [](const Layout& layout) {
+    return std::array<int, 10>{static_cast<int>(layout.recompute),
+                               layout.tp,
+                               layout.cp,
+                               layout.ep,
+                               layout.pp,
+                               layout.zero_stage,
+                               layout.virtual_stages,
+                               layout.schedule == ScheduleKind::kZeroBubbleH1 ? 1 : 0,
+                               layout.offload_optimizer ? 1 : 0,
+                               layout.stage_blocks.empty() ? 0 : 1};
+  };
+  const auto ours = mechanisms(a);
+  const auto theirs = mechanisms(b);
+  if (ours == theirs) return false;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    if (ours[i] > theirs[i]) return false;
+  }
+  return a.stage_recompute.empty() || !b.stage_recompute.empty();
+}
+
+}  // namespace
+
 bool Simpler(const Layout& a, const Layout& b) {
   const auto key = [](const Layout& layout) {
     return std::make_tuple(layout.recompute, layout.tp, layout.cp, layout.ep, layout.zero_stage,
@@ -48,7 +76,7 @@ const Rejection* SimplerWithin(const Plan& plan, double share) {
     if (rejection.cause != RejectionCause::kSlower) continue;
     if (rejection.time.total_s() / rejection.goodput > most_s) continue;
     const Layout& best = simplest != nullptr ? simplest->layout : plan.layout;
-    if (Simpler(rejection.layout, best)) simplest = &rejection;
+    if (HasFewerMechanisms(rejection.layout, best)) simplest = &rejection;
   }
   return simplest;
 }

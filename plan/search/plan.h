@@ -26,6 +26,7 @@ struct Rejection {
   TermSeconds time = {};     // kSlower: to be compared with the plan's, term by term
   double goodput = 1;        // kSlower
   int64_t memory_bytes = 0;  // of the fullest stage, kContext left out; 0 when a rule is broken
+  int64_t guard_bytes = 0;   // of memory_bytes
   int stage = 0;             // the fullest
   int64_t host_bytes = 0;    // offloaded, of the rank that offloads most
   MemoryTerm largest = MemoryTerm::kWeights;  // of its terms
@@ -79,8 +80,8 @@ struct Plan {
 // stages, an even split; a total order.
 bool Simpler(const Layout& a, const Layout& b);
 
-// The simplest of the runners-up that is simpler than the plan and at most `share` slower: advice,
-// as such a difference is within what the model knows. nullptr: none.
+// The runner-up with no mechanism more than the plan, one less, and at most `share` slower: advice,
+// as such a difference may be within what predictions are off. nullptr: none.
 const Rejection* SimplerWithin(const Plan& plan, double share);
 
 }  // namespace weft

@@ -10,8 +10,6 @@
 #include "plan/search/contradiction.h"
 #include "plan/search/cures.h"
 #include "plan/search/describe.h"
-#include "plan/search/lattice.h"
-#include "plan/search/pricer.h"
 #include "plan/search/repair.h"
 
 namespace weft {
@@ -24,6 +22,7 @@ Rejection Slower(Pricer& pricer, const Priced& priced) {
           .time = priced.time,
           .goodput = pricer.Goodput(priced.layout, priced.time.total_s()),
           .memory_bytes = priced.peak.layout_bytes(),
+          .guard_bytes = priced.peak.memory.of(MemoryTerm::kGuard),
           .stage = priced.peak.stage,
           .host_bytes = priced.peak.host_bytes,
           .largest = largest,
@@ -125,16 +124,22 @@ Finds Search(Pricer& pricer, const Constraints& constraints, Purpose purpose) {
 
 }  // namespace
 
+absl::StatusOr<Finds> Solve(Pricer& pricer, const Constraints& constraints, Purpose purpose) {
+  Finds finds = Search(pricer, constraints, purpose);
+  RETURN_IF_ERROR(Replay(pricer, finds));
+  return finds;
+}
+
 absl::StatusOr<Plan> FindPlan(const Question& question, const Constraints& constraints,
                               Purpose purpose) {
   RETURN_IF_ERROR(CheckPrecision(question.cluster.device, question.precision));
   Pricer pricer(question);
-  Finds finds = Search(pricer, constraints, purpose);
+  Finds finds;
+  ASSIGN_OR_RETURN(finds, Solve(pricer, constraints, purpose));
   if (finds.counts.points == 0) return Contradiction(question, constraints, purpose);
   if (finds.fitting.empty()) {
     return NothingFits(pricer, constraints, purpose, finds.nearest.front());
   }
-  RETURN_IF_ERROR(Replay(pricer, finds));
   const Priced& winner = finds.fitting.front();
   Plan plan = Detailed(pricer, winner.layout, winner.time);
   if (!plan.fits) {

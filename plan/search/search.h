@@ -7,10 +7,17 @@
 #include "plan/estimate/question.h"
 #include "plan/job_spec.h"
 #include "plan/layout.h"
+#include "plan/search/lattice.h"
 #include "plan/search/plan.h"
+#include "plan/search/pricer.h"
 #include "plan/search/space.h"
 
 namespace weft {
+
+// What FindPlan chooses from: the lattice's finds with their repairs, the finalists by dry runs of
+// their schedules. counts.points 0: `constraints` contradict each other. No finds that fit: nothing
+// does, and finds.nearest says what comes nearest. REQUIRES: CheckPrecision holds.
+absl::StatusOr<Finds> Solve(Pricer& pricer, const Constraints& constraints, Purpose purpose);
 
 // The layout with the most committed tokens per second (tokens/s x goodput) that keeps every rule,
 // every value that the job fixes, and fits; of equals the simpler. Deterministic. InvalidArgument:

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "tests/golden/golden.h"
 #include "tests/launcher/job_file_for_test.h"
 #include "tests/launcher/run_weft.h"
@@ -29,6 +31,8 @@ const Case kCases[] = {
      "configs/jobs/llama3-8b.yaml --cluster h100x8 --nodes 4 --layout "
      "tp=2,pp=4,dp=4,micro_batch_size=1 --engine megatron",
      0},
+    {"weft_plan_llama3_8b_without_a_node.txt",
+     "configs/jobs/llama3-8b.yaml --cluster h100x8 --nodes 4 --without-nodes 1 --explain 2", 0},
     {"weft_plan_nothing_fits.txt",
      "configs/jobs/llama3-8b.yaml --cluster rtx4090x8 --nodes 1 --set parallelism.pp=1 "
      "--set parallelism.tp=1 --set parallelism.zero_stage=0 --set offload.optimizer=none",
@@ -42,6 +46,9 @@ TEST(WeftPlan, PrintsWhatItAlwaysDid) {
     const Ran printed = RunWeft(folder, absl::StrCat("plan ", c.arguments, " --without-data"),
                                 {.directory = WEFT_SOURCE_DIR});
     EXPECT_EQ(printed.exit_code, c.exit_code) << printed.err;
+    for (const absl::string_view line : absl::StrSplit(printed.out, '\n')) {
+      EXPECT_LE(line.size(), 100U) << line;
+    }
     ExpectGolden(c.golden, printed.err.empty()
                                ? printed.out
                                : absl::StrCat(printed.out, "stderr:\n", printed.err));

@@ -133,6 +133,35 @@ TEST(PlanText, StatesThePriceOfDeterminism) {
   EXPECT_EQ(TextOf(small, 3), TextOf(SampleJob(), 3)) << "a CPU job always is";
 }
 
+TEST(PlanText, OfADeepPipelineIsShort) {
+  JobSpec job = LargeJob();
+  job.parallelism.pp = 16;
+  job.parallelism.dp = 1;
+  job.parallelism.tp = 1;
+  const auto plan = FindPlan(job, Purpose::kEstimate);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->layout.pp, 16);
+  const std::string text = PlanText(job, *plan, 5);
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    EXPECT_LE(line.size(), 100U) << line;
+  }
+  EXPECT_NE(text.find("each\n"), std::string::npos) << text;
+}
+
+// A rejection's terms sum to the difference, but for what three digits lose.
+TEST(RejectionText, NamesTermsThatSumToTheDifference) {
+  Plan plan;
+  plan.time[TimeTerm::kMatmul] = 1;
+  plan.time[TimeTerm::kDataComm] = 0.5;
+  Rejection slower;
+  slower.time = plan.time;
+  slower.time[TimeTerm::kTensorComm] = 0.4;
+  slower.time[TimeTerm::kDataComm] = 0.25;
+  slower.time[TimeTerm::kOverhead] = 0.015;
+  EXPECT_EQ(RejectionText(SampleJob(), plan, slower),
+            "11 % slower: tensor_comm +400 ms, data_comm -250 ms, others +15.0 ms");
+}
+
 TEST(PlanText, ShowsNoLosersWhenNoneAreWanted) {
   const std::string text = TextOf(SampleJob(), 0);
   EXPECT_EQ(text.find("losers"), std::string::npos);

@@ -164,6 +164,54 @@ TEST(FindPlan, IsTheSameEveryTime) {
   }
 }
 
+// Nodes have no names here; what has one is the cluster, its device and the job.
+TEST(FindPlan, DoesNotDependOnNames) {
+  for (JobSpec job : {SampleJob(), LargeJob()}) {
+    job.parallelism = {};
+    JobSpec renamed = job;
+    renamed.name = "zebra";
+    renamed.output_dir = "/elsewhere";
+    renamed.cluster.name = "aardvark";
+    renamed.cluster.device.name = "thing";
+    const auto plan = FindPlan(job, Purpose::kEstimate);
+    const auto other = FindPlan(renamed, Purpose::kEstimate);
+    ASSERT_TRUE(plan.ok() && other.ok()) << plan.status() << other.status();
+    EXPECT_EQ(plan->layout, other->layout);
+    EXPECT_EQ(plan->time.seconds, other->time.seconds);
+    EXPECT_EQ(plan->goodput, other->goodput);
+    EXPECT_EQ(plan->peak_bytes(), other->peak_bytes());
+    EXPECT_EQ(plan->counts.evaluated, other->counts.evaluated);
+    ASSERT_EQ(plan->rejections.size(), other->rejections.size());
+    for (size_t i = 0; i < plan->rejections.size(); ++i) {
+      EXPECT_EQ(plan->rejections[i].layout, other->rejections[i].layout);
+      EXPECT_EQ(plan->rejections[i].time.seconds, other->rejections[i].time.seconds);
+      EXPECT_EQ(plan->rejections[i].memory_bytes, other->rejections[i].memory_bytes);
+    }
+  }
+}
+
+TEST(SimplerWithin, IsTheRunnerUpThatHasNoMechanismMoreAndOneLess) {
+  Plan plan;
+  plan.layout = {.dp = 4, .tp = 2, .zero_stage = 3};
+  plan.time[TimeTerm::kMatmul] = 1;
+  const auto add = [&plan](const Layout& layout, double step_s) {
+    Rejection rejection{.layout = layout};
+    rejection.time[TimeTerm::kMatmul] = step_s;
+    plan.rejections.push_back(rejection);
+  };
+  EXPECT_EQ(SimplerWithin(plan, 0.03), nullptr);
+  add({.dp = 8, .tp = 1, .zero_stage = 3, .recompute = Recompute::kFull}, 1.001);  // recomputes
+  add({.dp = 4, .tp = 2, .zero_stage = 3, .micro_batch_size = 2}, 1.002);          // alike
+  EXPECT_EQ(SimplerWithin(plan, 0.03), nullptr);
+  add({.dp = 4, .tp = 2, .zero_stage = 1}, 1.01);
+  EXPECT_EQ(SimplerWithin(plan, 0.03), &plan.rejections[2]);
+  add({.dp = 8, .tp = 1, .zero_stage = 1}, 1.02);  // simpler still
+  add({.dp = 8, .tp = 1, .zero_stage = 1, .micro_batch_size = 2}, 1.021);
+  EXPECT_EQ(SimplerWithin(plan, 0.03), &plan.rejections[3]);
+  add({.dp = 8}, 1.031);
+  EXPECT_EQ(SimplerWithin(plan, 0.03), &plan.rejections[3]);
+}
+
 TEST(FindPlan, MoreSlotsAreNeverSlower) {
   double last = 0;
   for (const int slots : {1, 2, 3, 4, 6, 8}) {
