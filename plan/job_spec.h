@@ -188,7 +188,11 @@ struct JobSpec {
   BatchShape batch() const {
     return {training.global_batch_size, training.seq_len, data.reset_attention_mask};
   }
-  Numerics numerics() const { return {training.mixed_precision, optimizer.states()}; }
+  Numerics numerics() const {
+    return {.precision = training.mixed_precision,
+            .optimizer = optimizer.states(),
+            .cudnn_attention = cluster.device.backend == BackendKind::kCuda && !deterministic};
+  }
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
 

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "plan/buckets.h"
+#include "plan/cudnn_attention.h"
 #include "plan/errors.h"
 #include "plan/schedule.h"
 #include "plan/shard.h"
@@ -95,6 +96,15 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
       2 * std::min(run, kAttentionTileRows) * std::min(batch.seq_len, kAttentionTileKeys);
   if (sizes.type != ElementType::kFp32) {
     sizes.score_scratch += (4 * batch.seq_len / layout.cp + 6 * batch.seq_len) * model.head_dim;
+  }
+  if (numerics.cudnn_attention && sizes.type != ElementType::kFp32 && layout.cp == 1 &&
+      !batch.masks_documents && IsHeadOfCudnn(model.head_dim)) {
+    sizes.score_scratch = std::max(
+        sizes.score_scratch, CudnnAttentionScratchFloats({.batch = layout.micro_batch_size,
+                                                          .seq_len = batch.seq_len,
+                                                          .heads = sizes.query / model.head_dim,
+                                                          .kv_heads = sizes.key / model.head_dim,
+                                                          .head_dim = model.head_dim}));
   }
   return sizes;
 }

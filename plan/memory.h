@@ -70,6 +70,7 @@ struct RankMemory {
 struct Numerics {
   Precision precision = Precision::kFp32;
   OptimizerStates optimizer = OptimizerStates::kTwoMoments;
+  bool cudnn_attention = false;  // the device may compute attention by cuDNN, in more scratch
 
   // Of weights and activations; gradients of weights, statistics and optimizer states are fp32.
   ElementType compute() const;

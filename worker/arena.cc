@@ -92,6 +92,11 @@ View Arena::Get(absl::string_view name, int64_t rows, int64_t cols) {
           .dtype = found->second.dtype};
 }
 
+View Arena::Row(absl::string_view name) {
+  const auto found = buffers_.find(name);
+  return Get(name, 1, found == buffers_.end() ? 0 : found->second.elements);
+}
+
 View Arena::Whole(MemoryKind kind) const {
   int64_t begin = bytes();
   int64_t end = 0;

@@ -29,6 +29,9 @@ class Arena {
   // list, or another number of elements, is our bug and ends the process.
   View Get(absl::string_view name, int64_t rows, int64_t cols);
 
+  // All of the buffer of that name, in one row.
+  View Row(absl::string_view name);
+
   // All buffers of `kind` on the device as one row, alignment gaps (always zero) included; empty if
   // there is none. Gradients are reduced and cleared this way. REQUIRES: they are neighbours in the
   // list.

@@ -95,7 +95,7 @@ BlockWorkspace Block::GetWorkspace(Arena& arena) const {
     work.dkeys = arena.Get("work/dkeys", keys, key);
     work.dvalues = arena.Get("work/dvalues", keys, key);
   }
-  work.scores = arena.Get("work/scores", 1, AttentionScratchElements(attention_, q_.weight.dtype));
+  work.scores = arena.Row("work/scores");
   if (model_.family == ModelFamily::kLlama) {
     work.rotary = arena.Get("work/rotary", attention_.query_len(), attention_.head_dim);
     const std::vector<int64_t> positions =

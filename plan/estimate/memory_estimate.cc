@@ -364,7 +364,10 @@ MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layou
 }
 
 StageMemoryTable MemoryTableOf(const Question& question) {
-  return StageMemoryTable(question.model, question.batch, {question.precision, question.optimizer});
+  return StageMemoryTable(question.model, question.batch,
+                          {.precision = question.precision,
+                           .optimizer = question.optimizer,
+                           .cudnn_attention = question.cudnn_attention});
 }
 
 MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage) {

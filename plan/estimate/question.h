@@ -30,6 +30,7 @@ struct Question {
   BatchShape batch;
   Precision precision = Precision::kFp32;
   OptimizerStates optimizer = OptimizerStates::kTwoMoments;
+  bool cudnn_attention = false;  // Numerics::cudnn_attention
   EngineProfile engine;
   std::optional<LowRankAdapters> adapters;  // nullopt: everything is trained
   // On GPUs: sums of ranks in their order, and attention's gradient in an order of its own.

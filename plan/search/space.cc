@@ -102,6 +102,7 @@ Question QuestionOf(const JobSpec& job) {
                     .batch = job.batch(),
                     .precision = job.training.mixed_precision,
                     .optimizer = job.optimizer.states(),
+                    .cudnn_attention = job.numerics().cudnn_attention,
                     .engine = WeftProfile(),
                     .adapters = std::nullopt,
                     .deterministic = job.deterministic};

@@ -120,6 +120,41 @@ TEST(PlanRankMemory, HoldsNoMatrixOfAllPairsOfTokens) {
   EXPECT_EQ(scores(1 << 20), 2 * 128 * 256);
 }
 
+// dq [B*H, T, E] and the sums of dO * O [B*H, T] in fp32, 256 bytes of the kernel's own and 192 for
+// alignment; where heads share keys, dk and dv [B*H, T, E] in 16 bits.
+TEST(PlanRankMemory, SetsAsideWhatCudnnComputesAttentionInWhereItIsUsed) {
+  ModelShape model = Tiny(ModelFamily::kLlama);
+  model.head_dim = 64;
+  model.num_heads = 6;
+  model.num_kv_heads = 2;
+  BatchShape batch = kBatch;
+  Layout layout{.micro_batch_size = 2, .num_microbatches = 8};
+  Numerics numerics{.precision = Precision::kBf16, .cudnn_attention = true};
+  const auto scores = [&] {
+    return ByName(PlanRankMemory(model, batch, layout, 0, numerics)).at("work/scores");
+  };
+  const int64_t rows = 2 * 6 * 16;
+  EXPECT_EQ(scores(), rows * 64 + rows + (256 + 192) / 4 + rows * 64);
+  layout.tp = 2;
+  EXPECT_EQ(scores(), (rows * 64 + rows + rows * 64) / 2 + 32 + (256 + 192) / 4)
+      << "half the heads; sums of 96 floats are aligned to 128";
+  layout.tp = 1;
+  model.num_kv_heads = 6;
+  EXPECT_EQ(scores(), rows * 64 + rows + (256 + 192) / 4);
+  const int64_t own = 2 * 16 * 16 + 10 * 16 * 64;
+  numerics.cudnn_attention = false;
+  EXPECT_EQ(scores(), own);
+  numerics.cudnn_attention = true;
+  batch.masks_documents = true;
+  EXPECT_EQ(scores(), own);
+  batch.masks_documents = false;
+  layout.cp = 2;
+  EXPECT_EQ(scores(), 2 * 4 * 16 + 8 * 16 * 64);
+  layout.cp = 1;
+  model.head_dim = 32;
+  EXPECT_EQ(scores(), 2 * 16 * 16 + 10 * 16 * 32);
+}
+
 TEST(PlanRankMemory, EachStageKnowsTheDocumentsAndOnlyTheFirstThePositions) {
   BatchShape batch = kBatch;
   batch.masks_documents = true;

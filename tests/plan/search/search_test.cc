@@ -517,6 +517,24 @@ TEST(PlanFor, ListsWhatEveryStageHolds) {
   EXPECT_NEAR(plan->bubble_fraction, 0.2, 0.03);
 }
 
+TEST(PlanFor, CountsTheScratchThatAGpuComputesAttentionIn) {
+  JobSpec job = SampleJob();
+  job.cluster.device.backend = BackendKind::kCuda;
+  job.cluster.device.peak_flops_per_s.bf16 = 100e9;
+  job.training.mixed_precision = Precision::kBf16;
+  const Layout layout = {.dp = 2, .pp = 2, .micro_batch_size = 4, .num_microbatches = 2};
+  const auto bytes = [&](bool deterministic) {
+    job.deterministic = deterministic;
+    const auto plan = PlanFor(job, layout, Purpose::kRun);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    const int64_t listed =
+        PlanRankMemory(job.model, job.batch(), layout, 0, job.numerics()).total_bytes();
+    EXPECT_EQ(plan->stages.front().layout_bytes(), listed);
+    return listed;
+  };
+  EXPECT_GT(bytes(false), bytes(true));
+}
+
 TEST(FindPlan, SearchesALargeModelOnManySlotsInWellUnderTwoSeconds) {
   const JobSpec job = LargeJob();
   const std::clock_t start = std::clock();

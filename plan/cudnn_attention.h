@@ -1,0 +1,26 @@
+// Scratch memory of cuDNN's attention kernels, where the CUDA backend takes them. Pure.
+#pragma once
+#include <cstdint>
+
+namespace weft {
+
+// A call on one rank: whole sequences, 16-bit elements. Letters: glossary.
+struct CudnnAttentionCall {
+  int64_t batch = 0;     // B
+  int64_t seq_len = 0;   // T
+  int64_t heads = 0;     // H_local
+  int64_t kv_heads = 0;  // K_local
+  int64_t head_dim = 0;  // E
+};
+
+// Whether the backend asks cuDNN about heads of that size at all.
+bool IsHeadOfCudnn(int64_t head_dim);
+
+// Floats that the gradient takes, which is more than the forward pass does: dq before it is
+// rounded, sums of dO * O, and the kernel's workspace, in which heads that share keys have
+// gradients each of their own. Recorded from cuDNN 9.19's plans for compute capability 9.0,
+// which 10.0 stays below (tests/gpu/cudnn_plans_test.cc); 8.0 and 8.9 want more, and the backend
+// computes gradients by its own kernels there.
+int64_t CudnnAttentionScratchFloats(const CudnnAttentionCall& call);
+
+}  // namespace weft
