@@ -24,7 +24,7 @@ pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
 find_package(MPI REQUIRED COMPONENTS C)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 
-# CUDA backend: built when a toolkit with NCCL is found (nvcc on PATH is enough).
+# CUDA backend: built when a toolkit with NCCL and cuDNN is found (nvcc on PATH is enough).
 find_program(WEFT_NVCC nvcc)
 set(weft_cuda_default OFF)
 if(WEFT_NVCC)
@@ -36,7 +36,11 @@ if(WEFT_NVCC)
                HINTS ${weft_cuda_root}/lib ${weft_cuda_root}/lib64)
   find_library(WEFT_CUBLASLT_LIBRARY NAMES cublasLt libcublasLt.so.13
                HINTS ${weft_cuda_root}/lib ${weft_cuda_root}/lib64)
-  if(WEFT_NCCL_INCLUDE AND WEFT_NCCL_LIBRARY AND WEFT_CUBLASLT_LIBRARY)
+  find_path(WEFT_CUDNN_INCLUDE cudnn.h HINTS ${weft_cuda_root}/include)
+  find_library(WEFT_CUDNN_LIBRARY NAMES cudnn libcudnn.so.9
+               HINTS ${weft_cuda_root}/lib ${weft_cuda_root}/lib64)
+  if(WEFT_NCCL_INCLUDE AND WEFT_NCCL_LIBRARY AND WEFT_CUBLASLT_LIBRARY AND
+     WEFT_CUDNN_INCLUDE AND WEFT_CUDNN_LIBRARY)
     set(weft_cuda_default ON)
   endif()
 endif()

@@ -105,6 +105,10 @@ BlockWorkspace Block::GetWorkspace(Arena& arena) const {
   return work;
 }
 
+const char* Block::PrepareAttention(const BlockWorkspace& work, bool masks_documents) const {
+  return device_.PrepareAttention(attention_, q_.weight.dtype, masks_documents, work.scores);
+}
+
 absl::Status Block::Forward(const BlockActivations& saved, const BlockWorkspace& work, View out) {
   RETURN_IF_ERROR(FillActivations(saved, work));
   MultiplyLinear(down_, saved.act, tokens_.Partial(out), device_);

@@ -72,6 +72,9 @@ class Block {
   BlockActivations GetActivations(const std::string& prefix, Arena& arena) const;
   BlockWorkspace GetWorkspace(Arena& arena) const;
 
+  // Device::PrepareAttention of this block's calls, which is the same for all of a stage.
+  const char* PrepareAttention(const BlockWorkspace& work, bool masks_documents) const;
+
   // Reads saved.x [R, D], fills the rest of `saved`, writes the block's output to `out` [R, D].
   absl::Status Forward(const BlockActivations& saved, const BlockWorkspace& work, View out);
 

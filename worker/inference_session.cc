@@ -44,7 +44,8 @@ class OpenedDevice {
     const bool cpu = request.at("backend").get<std::string>() == "cpu";
     ASSIGN_OR_RETURN(const BackendApi* const api,
                      LoadBackend(cpu ? BackendKind::kCpu : BackendKind::kCuda, backend_folder));
-    // The same request has the same answer.
+    // The same request has the same answer; and each pass of a generation has another length, for
+    // which kernels that are compiled by shape would cost seconds: deterministic ways have none.
     const DeviceOptions options{
         .local_index = 0, .threads = request.at("threads").get<int>(), .deterministic = true};
     Device* device = nullptr;

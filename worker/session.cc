@@ -163,14 +163,26 @@ absl::StatusOr<TransportKind> AskedTransport() {
       absl::StrCat("WEFT_TRANSPORT: \"", asked, "\" is unknown; use auto, nccl or local"));
 }
 
+// Normally by the device, which knows what serves. WEFT_ATTENTION is for experiments.
+absl::StatusOr<AttentionKind> AskedAttention() {
+  const std::string asked = FromEnvironment("WEFT_ATTENTION").value_or("auto");
+  if (asked == "auto") return AttentionKind::kAuto;
+  if (asked == "own") return AttentionKind::kOwn;
+  if (asked == "cudnn") return AttentionKind::kCudnn;
+  return absl::InvalidArgumentError(
+      absl::StrCat("WEFT_ATTENTION: \"", asked, "\" is unknown; use auto, own or cudnn"));
+}
+
 absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessRank& me,
                                    const JobSpec& job, Link& link) {
   Opened opened;
   ASSIGN_OR_RETURN(opened.api, LoadBackend(job.cluster.device.backend, options.backend_folder));
+  ASSIGN_OR_RETURN(const AttentionKind attention, AskedAttention());
   const DeviceOptions device{.local_index = me.local_rank,
                              .share_devices = FromEnvironment("WEFT_SHARE_DEVICES").has_value(),
                              .threads = job.threads_per_worker,
-                             .deterministic = job.deterministic};
+                             .deterministic = job.deterministic,
+                             .attention = attention};
   RETURN_IF_ERROR(ToStatus(opened.api->open_device(&device, &opened.device)));
   const std::string rendezvous = Rendezvous(options);
   LinkRelay relay(link);
@@ -211,6 +223,9 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
     ASSIGN_OR_RETURN(
         const std::unique_ptr<Trainer> trainer,
         Trainer::Create(assignment, me.rank, *opened.device, *opened.comm, HooksOf(link, shared)));
+    if (!trainer->attention().empty()) {
+      LogInfo(absl::StrCat("attention is computed by ", trainer->attention()));
+    }
     ASSIGN_OR_RETURN(result, trainer->Run());
   }
   shared.comm = nullptr;

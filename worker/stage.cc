@@ -40,6 +40,10 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Parameters&
   }
 }
 
+const char* Stage::PrepareAttention() const {
+  return chunks_.front().front().PrepareAttention(work_, first_visible_.data != nullptr);
+}
+
 void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
                        const Parameters& parameters) {
   for (int chunk = 0; chunk < layout_.virtual_stages; ++chunk) {

@@ -60,6 +60,9 @@ class Stage {
   // Gradients of the passes to come are `factor` times those of the loss; 1 at first.
   void ScaleLoss(double factor) { loss_scale_ = factor; }
 
+  // Device::PrepareAttention of all the stage's calls.
+  const char* PrepareAttention() const;
+
   // Sum of the cross-entropy over the tokens of the pass so far; 0 but on the last stage. The same
   // on each tp rank.
   double loss_sum() const { return loss_sum_; }

@@ -109,6 +109,7 @@ absl::Status Trainer::Allocate(int rank) {
   stage_ = std::make_unique<Stage>(job_.model, job_.batch(), *parameters_, *zero_, *arena_, device_,
                                    *groups_);
   RETURN_IF_ERROR(arena_->CheckAllUsed());
+  attention_ = stage_->PrepareAttention();
   const int stage = groups_->at().pp;
   schedule_ = StepSchedule(job_.model, layout_, stage);
   evaluation_ = EvaluationSchedule(stage, layout_.pp, static_cast<int>(layout_.num_microbatches),

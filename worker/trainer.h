@@ -102,6 +102,9 @@ class Trainer final {
   void ForEachShard(const std::function<void(const TensorShard& shard, ShardKind kind,
                                              absl::Span<const float> values)>& visit) const;
 
+  // By what this rank's device computes attention, for the log; may be empty.
+  const std::string& attention() const { return attention_; }
+
   int64_t allocated_bytes() const;  // on the device
   int64_t host_bytes() const;       // allocated for what is offloaded
   int64_t planned_bytes() const { return planned_bytes_; }
@@ -145,6 +148,7 @@ class Trainer final {
   std::vector<Action> evaluation_;
   std::vector<int> weights_used_, weights_evaluated_;  // buckets, in the order of their passes
   int64_t planned_bytes_ = 0;
+  std::string attention_;
   int64_t after_step_ = 0;  // step of the loaded checkpoint
   double loss_scale_ = 1;   // of the last step's gradients
 };

@@ -3,6 +3,8 @@
 # on the same model and batch in the same minutes where it can be imported. Runs from the folder
 # that deploy/bundle.sh made (there: bench.sh).
 #   bash bench.sh [PRECISION] [MODEL...]       default: fp32, all models; PRECISION: fp32, bf16
+# WEFT_ATTENTION=own or cudnn in the environment: only weft's own attention kernels, or only cuDNN's;
+# by default cuDNN where it serves. Beneath each row: by what it was computed.
 # MFU: tokens/s x (6 N + 12 L q T) over the device's dense peak of that precision, where N counts
 # matrix parameters with the head, L blocks, q = heads x head size, T the sequence. For bf16 the
 # peak is 989.5 TFLOP/s, for fp32 67 TFLOP/s (H200 SXM). Tokens/s: median over steps 6 and later.
@@ -72,6 +74,7 @@ for model in "${models[@]}"; do
   WriteJob "$work/$model" $shape
   if timeout -k 5 240 "$weft_bin/weft" run "$work/$model/job.yaml" >"$work/$model/out" 2>&1; then
     python3 "$here/torch_baseline.py" --report "$work/$model/run/metrics.jsonl" "$model" "$precision" "$shape"
+    sed -n 's/.*attention is computed by /  attention by /p' "$work/$model"/run/logs/generation-1/rank-0.log | tail -1
   else
     printf '%-12s %-6s %-8s %s\n' "$model" "$precision" weft "FAILED: $(tail -1 "$work/$model/out")"
   fi

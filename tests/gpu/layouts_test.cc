@@ -42,6 +42,8 @@ class OpenedRanks {
     if (!status.ok()) ADD_FAILURE() << status.text;
     return status.ok() ? std::make_unique<PassingDevice>(*device) : nullptr;
   }
+  // REQUIRES: OpenDevice succeeded.
+  Device& device(int rank) { return *ranks_[static_cast<size_t>(rank)].device; }
   std::unique_ptr<Comm> OpenComm(int rank) {
     Rank& own = ranks_[static_cast<size_t>(rank)];
     if (own.device == nullptr) return nullptr;
@@ -82,6 +84,22 @@ TrainingOutcome TrainOnCuda(const JobSpec& job, const Layout& layout, const std:
   run.timeout_ms = 60000;
   return Train(run);
 }
+
+// Notes by what the device computes attention.
+class NotingDevice final : public PassingDevice {
+ public:
+  NotingDevice(Device& inner, std::string& attention)
+      : PassingDevice(inner), attention_(attention) {}
+  const char* PrepareAttention(const AttentionShape& shape, DType type, bool masks_documents,
+                               View scratch) override {
+    const char* const by = PassingDevice::PrepareAttention(shape, type, masks_documents, scratch);
+    attention_ = by;
+    return by;
+  }
+
+ private:
+  std::string& attention_;
+};
 
 // Small enough for the emulation, which computes a product in a plain loop.
 JobSpec TinyJob(const TestFolder& folder, ModelFamily family) {
@@ -176,6 +194,39 @@ TEST_P(CudaLayouts, GiveTheSameBitsWithStatesOnTheHost) {
     EXPECT_EQ(offloaded.weights, plain.weights);
     EXPECT_EQ(offloaded.allocated_bytes, offloaded.planned_bytes) << "the arena is the plan";
   }
+}
+
+// In bf16, with heads of 64: as a worker runs it, in the memory of its plan. The bound is that of
+// one rounding in 16 bits.
+TEST(CudnnInTraining, HasTheScratchItNeedsAndLosesLittle) {
+  if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
+  const TestFolder folder;
+  JobSpec job = TinyJob(folder, ModelFamily::kLlama);
+  job.model.num_heads = 2;
+  job.model.num_kv_heads = 1;
+  job.model.head_dim = 64;
+  job.training.mixed_precision = Precision::kBf16;
+  const Layout layout = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job);
+  const TrainingOutcome cpu = TrainWith(job, layout, folder.Make("cpu"));
+  ASSERT_TRUE(cpu.status().ok()) << cpu.status();
+  job.cluster.device.backend = BackendKind::kCuda;
+  std::string attention;
+  OpenedRanks ranks(1, TransportKind::kLocal, job.deterministic);
+  RankThreads run;
+  run.assignment = {
+      .job = job, .layout = layout, .run_folder = folder.Make("cuda"), .load_checkpoint = ""};
+  run.wrap_device = [&](int rank, Device&) -> std::unique_ptr<Device> {
+    ranks.OpenDevice(rank);
+    return std::make_unique<NotingDevice>(ranks.device(rank), attention);
+  };
+  run.wrap_comm = [&](int rank, Comm&) { return ranks.OpenComm(rank); };
+  const TrainingOutcome cuda = Train(run);
+  ASSERT_TRUE(cuda.status().ok()) << cuda.status();
+  if (attention.find("cuDNN does not load") != std::string::npos) GTEST_SKIP() << attention;
+  EXPECT_EQ(attention.substr(0, 8), "cuDNN 9.") << attention;
+  EXPECT_EQ(attention.find("own"), std::string::npos) << attention;
+  EXPECT_LT(RelativeDifference(cuda.losses(), cpu.losses()), 4e-3);
+  EXPECT_EQ(cuda.allocated_bytes, cuda.planned_bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaLayouts,

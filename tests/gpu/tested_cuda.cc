@@ -8,9 +8,10 @@ std::vector<std::string> TestedBackends() {
   return {"cuda"};
 }
 
-std::unique_ptr<Device, void (*)(Device*)> OpenTested(const std::string& /*backend*/) {
+std::unique_ptr<Device, void (*)(Device*)> OpenTested(const std::string& backend) {
   static const absl::StatusOr<const BackendApi*> api = LoadBackend(BackendKind::kCuda);
-  const DeviceOptions options;
+  const DeviceOptions options{.attention =
+                                  backend == "cudnn" ? AttentionKind::kAuto : AttentionKind::kOwn};
   Device* device = nullptr;
   if (!api.ok() || !(*api)->open_device(&options, &device).ok()) return {nullptr, nullptr};
   return {device, (*api)->close_device};

@@ -63,6 +63,10 @@ class PassingDevice : public Device {
                  View lse, View scratch) override {
     inner_.Attention(shape, q, k, v, first_visible, o, lse, scratch);
   }
+  const char* PrepareAttention(const AttentionShape& shape, DType type, bool masks_documents,
+                               View scratch) override {
+    return inner_.PrepareAttention(shape, type, masks_documents, scratch);
+  }
   void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View first_visible,
                          View o, View lse, View dout, View dq, View dk, View dv,
                          View scratch) override {

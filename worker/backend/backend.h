@@ -12,7 +12,14 @@
 namespace weft {
 
 // Raised with every change of this header, device.h or comm.h.
-inline constexpr int kBackendAbiVersion = 11;
+inline constexpr int kBackendAbiVersion = 12;
+
+// By what attention is computed, where a backend has several ways (CUDA).
+enum class AttentionKind : int32_t {
+  kAuto = 0,   // by cuDNN where it serves
+  kOwn = 1,    // by weft's own kernels
+  kCudnn = 2,  // by cuDNN; what it does not take fails
+};
 
 struct DeviceOptions {
   int local_index = 0;         // which device of this host
@@ -21,6 +28,7 @@ struct DeviceOptions {
   // CUDA: the same calls give the same bits in another process on such a device: no way of
   // computing is chosen by what it takes, none adds up in an order that is left open.
   bool deterministic = false;
+  AttentionKind attention = AttentionKind::kAuto;
 };
 
 // Carries a few bytes from rank to rank before these have a communicator: the ids and addresses

@@ -220,6 +220,14 @@ class Device {
   virtual void AttentionGradient(const AttentionShape& shape, View q, View k, View v,
                                  View first_visible, View o, View lse, View dout, View dq, View dk,
                                  View dv, View scratch) = 0;
+  // Ahead of such calls, which do not depend on it: what a device would make at the first of them
+  // (compiled kernels) it makes now. `masks_documents`: with first_visible. Returns by what they
+  // are computed, and why so, for the log; empty if there is one way only. Valid until the next
+  // call.
+  virtual const char* PrepareAttention(const AttentionShape& /*shape*/, DType /*type*/,
+                                       bool /*masks_documents*/, View /*scratch*/) {
+    return "";
+  }
 
   // Softmax cross-entropy over a vocabulary cut into contiguous ranges, one per tp rank; this rank
   // holds logits [N, V_local] for ids [first_id, first_id + V_local). The caller reduces row_max

@@ -7,8 +7,10 @@ namespace {
 
 // All ranks share the one device.
 BackendStatus OpenDevice(const DeviceOptions* options, Device** device) {
+  DeviceOptions own = *options;
+  own.local_index = 0;
   std::unique_ptr<Device> opened;
-  const BackendStatus status = OpenCudaDevice({.deterministic = options->deterministic}, &opened);
+  const BackendStatus status = OpenCudaDevice(own, &opened);
   *device = opened.release();
   return status;
 }

@@ -11,10 +11,12 @@ std::vector<std::string> TestedBackends() {
 }
 
 std::unique_ptr<Device, void (*)(Device*)> OpenTested(const std::string& backend) {
-  emulation::SetOrder(backend == "emulated_cuda" ? emulation::Order::kAscending
-                                                 : emulation::Order::kDescending);
+  emulation::SetOrder(backend == "emulated_cuda_descending" ? emulation::Order::kDescending
+                                                            : emulation::Order::kAscending);
+  const DeviceOptions options{.attention =
+                                  backend == "cudnn" ? AttentionKind::kAuto : AttentionKind::kOwn};
   std::unique_ptr<Device> device;
-  if (!OpenCudaDevice({}, &device).ok()) device = nullptr;
+  if (!OpenCudaDevice(options, &device).ok()) device = nullptr;
   return {device.release(), [](Device* opened) { delete opened; }};
 }
 

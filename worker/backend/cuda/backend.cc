@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "worker/backend/cuda/attention_cudnn.h"
 #include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/device_cuda.h"
 #include "worker/backend/cuda/nccl_library.h"
@@ -77,15 +78,17 @@ void CloseComm(Comm* comm) {
   delete comm;
 }
 
-// "CUDA 13.0, NCCL 2.28.9"; "CUDA 13.0, no NCCL" where it does not load. Both count 1000 a minor
-// version, NCCL 10000 a major one.
+// "CUDA 13.0, cuDNN 9.19.0, NCCL 2.28.9"; "CUDA 13.0, no cuDNN, no NCCL" where they do not load.
+// CUDA counts 1000 a major version, NCCL 10000.
 const char* Versions() {
   static const std::array<char, 64> versions = [] {
     int cuda = 0;
     cudaRuntimeGetVersion(&cuda);
+    const bool has_cudnn = CudnnVersion()[0] != '\0';
     std::array<char, 64> text = {};
     const int at =
-        std::snprintf(text.data(), text.size(), "CUDA %d.%d, ", cuda / 1000, cuda % 1000 / 10);
+        std::snprintf(text.data(), text.size(), "CUDA %d.%d, %s%s, ", cuda / 1000, cuda % 1000 / 10,
+                      has_cudnn ? "cuDNN " : "no cuDNN", CudnnVersion());
     const auto rest = text.size() - static_cast<size_t>(at);
     const NcclLibrary* nccl = nullptr;
     if (LoadNccl(&nccl).ok()) {

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <map>
 
+#include "worker/backend/cuda/attention_path.h"
 #include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/gemm.h"
 #include "worker/backend/cuda/host_block.h"
@@ -50,6 +51,7 @@ class CudaDevice final : public Device {
   CudaDevice() = default;
   ~CudaDevice() override {
     gemm_.reset();
+    attention_ = {};
     staging_.reset();
     host_.reset();
     for (const auto& [data, block] : blocks_) cudaFree(block);
@@ -80,6 +82,7 @@ class CudaDevice final : public Device {
     }
     staging_ = std::make_unique<Staging>(queue_.stream);
     if (BackendStatus s = FromCuda(staging_->Open(), "allocating pinned memory"); !s.ok()) return s;
+    if (BackendStatus s = attention_.Open(queue_, options); !s.ok()) return s;
     return OpenGemm({.stream = queue_.stream,
                      .workspace = workspace_,
                      .scratch = queue_.scratch,
@@ -321,22 +324,23 @@ class CudaDevice final : public Device {
           "EmbedGradient");
   }
 
-  // `scratch` is for devices that compute tile after tile; this one has its own.
   void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
-                 View lse, View /*scratch*/) override {
+                 View lse, View scratch) override {
     if (!Require(FitsAttention(shape, {q, o}, {k, v}, first_visible, lse), "Attention", q)) return;
-    Check(QueueAttention(queue_, shape, {q, k, v, first_visible, o, lse}), "Attention");
+    Fail(attention_.Forward(shape, {q, k, v, first_visible, o, lse}, scratch));
   }
   void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View first_visible,
                          View o, View lse, View dout, View dq, View dk, View dv,
-                         View /*scratch*/) override {
+                         View scratch) override {
     if (!Require(FitsAttention(shape, {q, o, dout, dq}, {k, v, dk, dv}, first_visible, lse),
                  "AttentionGradient", q)) {
       return;
     }
-    Check(
-        QueueAttentionGradient(queue_, shape, {q, k, v, first_visible, o, lse}, {dout, dq, dk, dv}),
-        "AttentionGradient");
+    Fail(attention_.Backward(shape, {q, k, v, first_visible, o, lse}, {dout, dq, dk, dv}, scratch));
+  }
+  const char* PrepareAttention(const AttentionShape& shape, DType type, bool masks_documents,
+                               View scratch) override {
+    return attention_.Prepare(shape, type, masks_documents, scratch.bytes());
   }
 
   void RowMax(View logits, View row_max) override {
@@ -502,6 +506,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<HostBlock> host_;  // null: nothing is offloaded
   std::unique_ptr<Gemm> gemm_;
+  AttentionPath attention_;
   std::map<void*, void*> blocks_;  // what Allocate returned -> what cudaMalloc did
   BackendStatus failure_;
 };

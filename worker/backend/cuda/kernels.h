@@ -91,6 +91,7 @@ struct AttentionTensors {
   View first_visible;  // null data: 0 for all
   View o, lse;
 };
+enum class AttentionPass { kForward, kBackward };
 struct AttentionGradientTensors {
   View dout, dq, dk, dv;
 };

@@ -1,0 +1,186 @@
+// Which way an attention call takes, and why: on the emulated device, where fake_cudnn.cc counts
+// what it is asked to do.
+#include "worker/backend/cuda/attention_path.h"
+
+#include <cudnn.h>
+#include <dlfcn.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/gpu/emulation/fake_cudnn.h"
+#include "worker/backend/cuda/device_cuda.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr AttentionShape kShape = {
+    .batch = 1, .seq_len = 8, .heads = 2, .head_dim = 64, .kv_heads = 1};
+
+WeftFakeCudnn& Fake() {
+  void* const library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_LOCAL);
+  static auto* const state = reinterpret_cast<WeftFakeCudnn* (*)()>(  // never unloaded
+      dlsym(library, "WeftFakeCudnnState"));
+  return *state();
+}
+
+// A device, tensors of one call, and what cuDNN did since the test began.
+class AttentionPathTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    WeftFakeCudnn& fake = Fake();
+    fake.refuses_handles = fake.refuses_plans = fake.fails_runs = false;
+    before_ = fake;
+  }
+
+  void Open(const DeviceOptions& options) { ASSERT_TRUE(OpenCudaDevice(options, &device_).ok()); }
+
+  View Tensor(int64_t rows, int64_t cols, DType dtype = DType::kBf16) {
+    blocks_.emplace_back(static_cast<size_t>(rows * cols * 4 + 64));
+    const auto address = reinterpret_cast<uintptr_t>(blocks_.back().data());
+    return {blocks_.back().data() + (64 - address % 64), rows, cols, dtype};
+  }
+
+  // Forward, then backward.
+  BackendStatus Run(const AttentionShape& shape, DType dtype, View first_visible = {},
+                    int64_t scratch_floats = 1 << 20) {
+    const int64_t queries = shape.batch * shape.query_len(), keys = shape.batch * shape.seq_len;
+    const int64_t cols = shape.heads * shape.head_dim, kv_cols = shape.kv_heads * shape.head_dim;
+    const auto query = [&] { return Tensor(queries, cols, dtype); };
+    const auto key = [&] { return Tensor(keys, kv_cols, dtype); };
+    const View q = query(), k = key(), v = key(), o = query();
+    const View lse = Tensor(shape.batch * shape.heads, shape.query_len(), DType::kF32);
+    const View scratch = Tensor(1, scratch_floats, DType::kF32);
+    device_->Attention(shape, q, k, v, first_visible, o, lse, scratch);
+    device_->AttentionGradient(shape, q, k, v, first_visible, o, lse, query(), query(), key(),
+                               key(), scratch);
+    return device_->Synchronize();
+  }
+  std::string Prepare(const AttentionShape& shape, DType dtype, bool masks_documents = false,
+                      int64_t scratch_floats = 1 << 20) {
+    const View scratch = Tensor(1, scratch_floats, DType::kF32);
+    return device_->PrepareAttention(shape, dtype, masks_documents, scratch);
+  }
+
+  int64_t runs() const { return Fake().runs - before_.runs; }
+  int64_t plans() const { return Fake().plans - before_.plans; }
+
+  std::unique_ptr<Device> device_;
+
+ private:
+  WeftFakeCudnn before_;
+  std::vector<std::vector<char>> blocks_;
+};
+
+TEST_F(AttentionPathTest, TakesCudnnForWholeSequencesOf16Bits) {
+  Open({});
+  EXPECT_EQ(Prepare(kShape, DType::kBf16), "cuDNN 9.19.0");
+  EXPECT_EQ(plans(), 2);
+  EXPECT_TRUE(Run(kShape, DType::kBf16).ok());
+  EXPECT_TRUE(Run(kShape, DType::kBf16).ok());
+  EXPECT_EQ(runs(), 4);
+  EXPECT_EQ(plans(), 2) << "a shape is compiled once, and before the first call";
+  EXPECT_TRUE(Run(kShape, DType::kF16).ok());
+  EXPECT_EQ(plans(), 4);
+}
+
+TEST_F(AttentionPathTest, LeavesTheRestToItsOwnKernelsAndSaysWhy) {
+  Open({});
+  AttentionShape narrow = kShape, part = kShape;
+  narrow.head_dim = 32;
+  part.runs = 4;
+  part.pieces = 2;
+  part.piece[1] = 3;
+  const struct {
+    AttentionShape shape;
+    DType dtype;
+    bool masks_documents;
+    const char* why;
+  } cases[] = {{kShape, DType::kF32, false, "elements are fp32"},
+               {narrow, DType::kBf16, false, "heads are of 32 elements, not of 64 or 128"},
+               {part, DType::kBf16, false, "a part of the queries (cp)"},
+               {kShape, DType::kBf16, true, "documents do not see each other"}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.why);
+    EXPECT_THAT(Prepare(c.shape, c.dtype, c.masks_documents),
+                AllOf(HasSubstr("kernels of weft's own: "), HasSubstr(c.why)));
+    View first_visible;
+    if (c.masks_documents) {
+      first_visible = Tensor(c.shape.seq_len, 1, DType::kI32);
+      std::memset(first_visible.data, 0, static_cast<size_t>(first_visible.bytes()));
+    }
+    EXPECT_TRUE(Run(c.shape, c.dtype, first_visible).ok());
+  }
+  EXPECT_EQ(runs(), 0);
+  EXPECT_EQ(plans(), 0);
+}
+
+TEST_F(AttentionPathTest, NeedsScratchForTheGradientAlone) {
+  Open({});
+  EXPECT_THAT(Prepare(kShape, DType::kBf16, false, 512),
+              AllOf(HasSubstr("cuDNN 9.19.0, its gradient by kernels of weft's own: cuDNN needs "),
+                    HasSubstr("bytes of scratch here, the plan has 2048")));
+  EXPECT_TRUE(Run(kShape, DType::kBf16, {}, 512).ok());
+  EXPECT_EQ(runs(), 1);
+}
+
+TEST_F(AttentionPathTest, DoesWithoutCudnnWhereItRefuses) {
+  Fake().refuses_plans = true;
+  Open({});
+  EXPECT_THAT(Prepare(kShape, DType::kBf16),
+              HasSubstr("kernels of weft's own: cuDNN: compiling a plan failed"));
+  EXPECT_TRUE(Run(kShape, DType::kBf16).ok());
+  Fake().refuses_handles = true;
+  Open({});
+  EXPECT_THAT(Prepare(kShape, DType::kBf16),
+              HasSubstr("kernels of weft's own: cuDNN: cudnnCreate failed"));
+  EXPECT_TRUE(Run(kShape, DType::kBf16).ok());
+  EXPECT_EQ(runs(), 0);
+}
+
+TEST_F(AttentionPathTest, AFailedRunIsAFailureAndNotTakenTwice) {
+  Open({});
+  Fake().fails_runs = true;
+  EXPECT_THAT(Run(kShape, DType::kBf16).text, HasSubstr("cuDNN: running a plan failed"));
+}
+
+TEST_F(AttentionPathTest, IsWeftsOwnIfThatOrBitsThatRepeatAreAskedFor) {
+  Open({.attention = AttentionKind::kOwn});
+  EXPECT_EQ(Prepare(kShape, DType::kBf16), "kernels of weft's own: they are asked for");
+  EXPECT_TRUE(Run(kShape, DType::kBf16).ok());
+  Open({.deterministic = true});
+  EXPECT_THAT(Prepare(kShape, DType::kBf16), HasSubstr("kernels of weft's own: deterministic"));
+  EXPECT_TRUE(Run(kShape, DType::kBf16).ok());
+  EXPECT_EQ(runs(), 0);
+  EXPECT_THAT(
+      OpenCudaDevice({.deterministic = true, .attention = AttentionKind::kCudnn}, &device_).text,
+      HasSubstr("WEFT_ATTENTION): deterministic is asked for"));
+}
+
+TEST_F(AttentionPathTest, FailsWhereCudnnAloneIsAskedForAndDoesNotServe) {
+  Open({.attention = AttentionKind::kCudnn});
+  EXPECT_TRUE(Run(kShape, DType::kBf16).ok());
+  EXPECT_EQ(runs(), 2);
+  EXPECT_THAT(Run(kShape, DType::kF32).text, HasSubstr("elements are fp32"));
+  Fake().refuses_handles = true;
+  EXPECT_THAT(OpenCudaDevice({.attention = AttentionKind::kCudnn}, &device_).text,
+              HasSubstr("cudnnCreate failed"));
+}
+
+TEST_F(AttentionPathTest, LeavesNothingBehind) {
+  const int64_t descriptors = Fake().descriptors, handles = Fake().handles;
+  Open({});
+  EXPECT_TRUE(Run(kShape, DType::kBf16).ok());
+  EXPECT_GT(Fake().descriptors, descriptors);
+  device_.reset();
+  EXPECT_EQ(Fake().descriptors, descriptors);
+  EXPECT_EQ(Fake().handles, handles);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,423 @@
+// A libcudnn.so.9 for hosts without devices: it carries out graphs of the backend interface, one
+// operation after the other, in single precision, on the CPU's memory. What a graph means is thus
+// tested where its kernels cannot run; that cuDNN knows the graph is tests/gpu/cudnn_plans_test.cc.
+//
+// As the fused kernels do, a product into a tensor in memory that a further operation reads is
+// added to what lies there, and the workspace is written all over.
+#include "tests/gpu/emulation/fake_cudnn.h"
+
+#include <cudnn.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace {
+
+using Dims = std::array<int64_t, 4>;
+
+WeftFakeCudnn state;
+
+struct Descriptor {
+  cudnnBackendDescriptorType_t type;
+  std::map<cudnnBackendAttributeName_t, std::vector<char>> attributes;
+  bool finalized = false;
+
+  bool Has(cudnnBackendAttributeName_t name) const { return attributes.count(name) > 0; }
+  template <typename T>
+  std::vector<T> All(cudnnBackendAttributeName_t name) const {
+    const auto found = attributes.find(name);
+    if (found == attributes.end()) return {};
+    std::vector<T> values(found->second.size() / sizeof(T));
+    std::memcpy(values.data(), found->second.data(), found->second.size());
+    return values;
+  }
+  template <typename T>
+  T Get(cudnnBackendAttributeName_t name) const {
+    const std::vector<T> values = All<T>(name);
+    return values.empty() ? T{} : values.front();
+  }
+  const Descriptor& At(cudnnBackendAttributeName_t name) const {
+    return *Get<const Descriptor*>(name);
+  }
+};
+
+size_t BytesOf(cudnnBackendAttributeType_t type) {
+  switch (type) {
+    case CUDNN_TYPE_BOOLEAN:
+      return 1;
+    case CUDNN_TYPE_HANDLE:
+    case CUDNN_TYPE_INT64:
+    case CUDNN_TYPE_VOID_PTR:
+    case CUDNN_TYPE_BACKEND_DESCRIPTOR:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
+int64_t ElementBytes(cudnnDataType_t type) {
+  if (type == CUDNN_DATA_BOOLEAN) return 1;
+  return type == CUDNN_DATA_HALF || type == CUDNN_DATA_BFLOAT16 ? 2 : 4;
+}
+
+// A tensor while a plan runs.
+struct Tensor {
+  cudnnDataType_t type;
+  Dims dims;
+  Dims strides;
+  bool is_inner = false;
+  char* data = nullptr;
+  std::vector<char> own;  // of one inside the graph
+
+  int64_t At(const Dims& at) const {
+    int64_t offset = 0;  // a dim of 1 is there for all
+    for (size_t d = 0; d < 4; ++d) offset += dims[d] == 1 ? 0 : at[d] * strides[d];
+    return offset;
+  }
+  int64_t extent() const {
+    int64_t last = 0;
+    for (size_t d = 0; d < 4; ++d) last += (dims[d] - 1) * strides[d];
+    return last + 1;
+  }
+  float Get(const Dims& at) const {
+    const char* const from = data + At(at) * ElementBytes(type);
+    uint32_t bits = 0;
+    std::memcpy(&bits, from, static_cast<size_t>(ElementBytes(type)));
+    switch (type) {
+      case CUDNN_DATA_FLOAT:
+        return std::bit_cast<float>(bits);
+      case CUDNN_DATA_BFLOAT16:
+        return std::bit_cast<float>(bits << 16);
+      case CUDNN_DATA_HALF:
+        return static_cast<float>(std::bit_cast<_Float16>(static_cast<uint16_t>(bits)));
+      default:
+        return static_cast<float>(bits);
+    }
+  }
+  void Put(const Dims& at, float value) const {
+    uint32_t bits = 0;
+    switch (type) {
+      case CUDNN_DATA_FLOAT:
+        bits = std::bit_cast<uint32_t>(value);
+        break;
+      case CUDNN_DATA_BFLOAT16:
+        bits = std::bit_cast<uint32_t>(value);
+        bits = (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;
+        break;
+      case CUDNN_DATA_HALF:
+        bits = std::bit_cast<uint16_t>(static_cast<_Float16>(value));
+        break;
+      default:
+        bits = static_cast<uint32_t>(value);
+    }
+    std::memcpy(data + At(at) * ElementBytes(type), &bits, static_cast<size_t>(ElementBytes(type)));
+  }
+};
+
+void ForEach(const Dims& dims, const std::function<void(const Dims&)>& visit) {
+  Dims at = {};
+  for (at[0] = 0; at[0] < dims[0]; ++at[0]) {
+    for (at[1] = 0; at[1] < dims[1]; ++at[1]) {
+      for (at[2] = 0; at[2] < dims[2]; ++at[2]) {
+        for (at[3] = 0; at[3] < dims[3]; ++at[3]) visit(at);
+      }
+    }
+  }
+}
+
+// The tensors of a plan that runs.
+class Tensors {
+ public:
+  // False if the pack lacks a tensor of the graph, or if one is not aligned as it says.
+  bool Take(const Descriptor& descriptor, const std::map<int64_t, void*>& pointers) {
+    if (tensors_.count(&descriptor) > 0) return true;
+    Tensor tensor{.type = descriptor.Get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE),
+                  .dims = {},
+                  .strides = {},
+                  .is_inner = descriptor.Get<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL) != 0,
+                  .own = {}};
+    const auto dims = descriptor.All<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
+    const auto strides = descriptor.All<int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
+    std::copy(dims.begin(), dims.end(), tensor.dims.begin());
+    std::copy(strides.begin(), strides.end(), tensor.strides.begin());
+    const auto found = pointers.find(descriptor.Get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID));
+    if (tensor.is_inner) {
+      tensor.own.resize(static_cast<size_t>(tensor.extent() * ElementBytes(tensor.type)));
+      tensor.data = tensor.own.data();
+    } else if (found == pointers.end()) {
+      return false;
+    } else {
+      const auto alignment = descriptor.Get<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
+      tensor.data = static_cast<char*>(found->second);
+      if (reinterpret_cast<intptr_t>(tensor.data) % alignment != 0) return false;
+    }
+    tensors_.emplace(&descriptor, std::move(tensor));
+    return true;
+  }
+  const Tensor& Of(const Descriptor& operation, cudnnBackendAttributeName_t name) const {
+    return tensors_.at(&operation.At(name));
+  }
+
+ private:
+  std::map<const Descriptor*, Tensor> tensors_;
+};
+
+float Apply(cudnnPointwiseMode_t mode, float x, float b) {
+  switch (mode) {
+    case CUDNN_POINTWISE_ADD:
+      return x + b;
+    case CUDNN_POINTWISE_SUB:
+      return x - b;
+    case CUDNN_POINTWISE_MUL:
+      return x * b;
+    case CUDNN_POINTWISE_DIV:
+      return x / b;
+    case CUDNN_POINTWISE_EXP:
+      return std::exp(x);
+    case CUDNN_POINTWISE_LOG:
+      return std::log(x);
+    case CUDNN_POINTWISE_CMP_GE:
+      return x >= b ? 1.0F : 0.0F;
+    default:
+      return x;
+  }
+}
+
+void Pointwise(const Descriptor& operation, const Tensors& tensors) {
+  const Descriptor& kind = operation.At(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+  const auto mode = kind.Get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
+  const Tensor& x = tensors.Of(operation, CUDNN_ATTR_OPERATION_POINTWISE_XDESC);
+  const Tensor& y = tensors.Of(operation, CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
+  const bool has_b = operation.Has(CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+  const Tensor& b = has_b ? tensors.Of(operation, CUDNN_ATTR_OPERATION_POINTWISE_BDESC) : x;
+  const auto axis = static_cast<size_t>(kind.Get<int64_t>(CUDNN_ATTR_POINTWISE_AXIS));
+  ForEach(y.dims, [&](const Dims& at) {
+    if (mode == CUDNN_POINTWISE_GEN_INDEX) {
+      y.Put(at, static_cast<float>(at[axis]));
+    } else if (mode == CUDNN_POINTWISE_BINARY_SELECT) {
+      const Tensor& choice = tensors.Of(operation, CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
+      y.Put(at, choice.Get(at) != 0 ? x.Get(at) : b.Get(at));
+    } else {
+      y.Put(at, Apply(mode, x.Get(at), b.Get(at)));
+    }
+  });
+}
+
+void Reduce(const Descriptor& operation, const Tensors& tensors) {
+  const Tensor& x = tensors.Of(operation, CUDNN_ATTR_OPERATION_REDUCTION_XDESC);
+  const Tensor& y = tensors.Of(operation, CUDNN_ATTR_OPERATION_REDUCTION_YDESC);
+  const bool adds =
+      operation.At(CUDNN_ATTR_OPERATION_REDUCTION_DESC)
+          .Get<cudnnReduceTensorOp_t>(CUDNN_ATTR_REDUCTION_OPERATOR) == CUDNN_REDUCE_TENSOR_ADD;
+  ForEach(y.dims, [&](const Dims& to) {
+    Dims run;
+    for (size_t d = 0; d < 4; ++d) run[d] = x.dims[d] / y.dims[d];
+    float result = adds ? 0 : -std::numeric_limits<float>::infinity();
+    ForEach(run, [&](const Dims& in) {
+      Dims from;
+      for (size_t d = 0; d < 4; ++d) from[d] = to[d] * run[d] + in[d];
+      result = adds ? result + x.Get(from) : std::max(result, x.Get(from));
+    });
+    y.Put(to, result);
+  });
+}
+
+void MatMul(const Descriptor& operation, const Tensors& tensors) {
+  const Tensor& a = tensors.Of(operation, CUDNN_ATTR_OPERATION_MATMUL_ADESC);
+  const Tensor& b = tensors.Of(operation, CUDNN_ATTR_OPERATION_MATMUL_BDESC);
+  const Tensor& c = tensors.Of(operation, CUDNN_ATTR_OPERATION_MATMUL_CDESC);
+  const bool adds = !c.is_inner && c.type == CUDNN_DATA_FLOAT;
+  ForEach(c.dims, [&](const Dims& at) {
+    const int64_t a_head = at[1] * a.dims[1] / c.dims[1];
+    const int64_t b_head = at[1] * b.dims[1] / c.dims[1];
+    double sum = adds ? static_cast<double>(c.Get(at)) : 0;
+    for (int64_t k = 0; k < a.dims[3]; ++k) {
+      sum += static_cast<double>(a.Get({at[0], a_head, at[2], k})) *
+             static_cast<double>(b.Get({at[0], b_head, k, at[3]}));
+    }
+    c.Put(at, static_cast<float>(sum));
+  });
+}
+
+// y's memory holds what x's does, element by element.
+void Reshape(const Descriptor& operation, const Tensors& tensors) {
+  const Tensor& x = tensors.Of(operation, CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
+  const Tensor& y = tensors.Of(operation, CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
+  Tensor from = x;
+  Tensor to = y;
+  const int64_t extent = std::min(x.extent(), y.extent());
+  from.dims = to.dims = {1, 1, 1, extent};
+  from.strides = to.strides = {extent, extent, extent, 1};
+  from.data = x.data;
+  to.data = y.data;
+  ForEach(to.dims, [&](const Dims& at) { to.Put(at, from.Get(at)); });
+}
+
+// The attributes by which an operation names its tensors.
+std::vector<cudnnBackendAttributeName_t> TensorsOf(const Descriptor& operation) {
+  switch (operation.type) {
+    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
+      return {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+              CUDNN_ATTR_OPERATION_POINTWISE_TDESC, CUDNN_ATTR_OPERATION_POINTWISE_YDESC};
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+      return {CUDNN_ATTR_OPERATION_REDUCTION_XDESC, CUDNN_ATTR_OPERATION_REDUCTION_YDESC};
+    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
+      return {CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_ATTR_OPERATION_MATMUL_BDESC,
+              CUDNN_ATTR_OPERATION_MATMUL_CDESC};
+    default:
+      return {CUDNN_ATTR_OPERATION_RESHAPE_XDESC, CUDNN_ATTR_OPERATION_RESHAPE_YDESC};
+  }
+}
+
+std::vector<const Descriptor*> OperationsOf(const Descriptor& plan) {
+  return plan.At(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)
+      .At(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)
+      .All<const Descriptor*>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+}
+
+// As sm_90's kernels do: inner tensors that are reduced over heads lie in memory.
+int64_t WorkspaceOf(const Descriptor& plan) {
+  int64_t bytes = 256;
+  for (const Descriptor* operation : OperationsOf(plan)) {
+    if (operation->type != CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR) continue;
+    const Descriptor& x = operation->At(CUDNN_ATTR_OPERATION_REDUCTION_XDESC);
+    const auto type = x.Get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
+    if (type == CUDNN_DATA_FLOAT) continue;
+    int64_t elements = 1;
+    for (const int64_t dim : x.All<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS)) elements *= dim;
+    bytes += elements * ElementBytes(type);
+  }
+  return bytes;
+}
+
+Descriptor& AsDescriptor(cudnnBackendDescriptor_t descriptor) {
+  return *static_cast<Descriptor*>(descriptor);
+}
+
+}  // namespace
+
+struct cudnnContext {};
+
+size_t cudnnGetVersion() {
+  return 91900;
+}
+const char* cudnnGetErrorString(cudnnStatus_t status) {
+  return status == CUDNN_STATUS_SUCCESS ? "CUDNN_STATUS_SUCCESS" : "CUDNN_STATUS_EMULATED";
+}
+void cudnnGetLastErrorString(char* message, size_t size) {
+  std::snprintf(message, size, "as it was told to");
+}
+cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
+  if (state.refuses_handles) return CUDNN_STATUS_NOT_SUPPORTED;
+  *handle = new cudnnContext;
+  ++state.handles;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
+  delete handle;
+  --state.handles;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+  return handle == nullptr || stream == nullptr ? CUDNN_STATUS_BAD_PARAM : CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
+                                           cudnnBackendDescriptor_t* descriptor) {
+  *descriptor = new Descriptor{.type = type, .attributes = {}};
+  ++state.descriptors;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
+  delete &AsDescriptor(descriptor);
+  --state.descriptors;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, int64_t count,
+                                       const void* values) {
+  Descriptor& to = AsDescriptor(descriptor);
+  if (to.finalized) return CUDNN_STATUS_BAD_PARAM;
+  const auto bytes = static_cast<size_t>(count) * BytesOf(type);
+  const char* const from = static_cast<const char*>(values);
+  to.attributes[name].assign(from, from + bytes);
+  if (type != CUDNN_TYPE_BACKEND_DESCRIPTOR) return CUDNN_STATUS_SUCCESS;
+  for (const Descriptor* part : to.All<const Descriptor*>(name)) {
+    if (part == nullptr || !part->finalized) return CUDNN_STATUS_BAD_PARAM;
+  }
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
+  Descriptor& made = AsDescriptor(descriptor);
+  if (made.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+    if (state.refuses_plans) return CUDNN_STATUS_NOT_SUPPORTED;
+    ++state.plans;
+  }
+  made.finalized = true;
+  return CUDNN_STATUS_SUCCESS;
+}
+// Two algorithms are proposed for each graph.
+cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t /*type*/, int64_t room,
+                                       int64_t* count, void* values) {
+  const Descriptor& from = AsDescriptor(descriptor);
+  if (!from.finalized) return CUDNN_STATUS_BAD_PARAM;
+  if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
+    *count = 1;
+    const int64_t bytes = WorkspaceOf(from);
+    std::memcpy(values, &bytes, sizeof(bytes));
+    return CUDNN_STATUS_SUCCESS;
+  }
+  *count = 2;
+  for (int64_t i = 0; i < std::min(room, *count); ++i) {
+    Descriptor& config = AsDescriptor(static_cast<cudnnBackendDescriptor_t*>(values)[i]);
+    config.attributes = from.attributes;
+    config.finalized = true;
+  }
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
+                                  cudnnBackendDescriptor_t pack) {
+  if (handle == nullptr || state.fails_runs) return CUDNN_STATUS_EXECUTION_FAILED;
+  const Descriptor& given = AsDescriptor(pack);
+  const auto ids = given.All<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+  const auto data = given.All<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+  std::map<int64_t, void*> pointers;
+  for (size_t i = 0; i < ids.size(); ++i) pointers[ids[i]] = data[i];
+  std::memset(given.Get<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE), 0xFF,
+              static_cast<size_t>(WorkspaceOf(AsDescriptor(plan))));
+  Tensors tensors;
+  for (const Descriptor* operation : OperationsOf(AsDescriptor(plan))) {
+    for (const cudnnBackendAttributeName_t name : TensorsOf(*operation)) {
+      if (!operation->Has(name)) continue;
+      if (!tensors.Take(operation->At(name), pointers)) return CUDNN_STATUS_BAD_PARAM;
+    }
+  }
+  for (const Descriptor* operation : OperationsOf(AsDescriptor(plan))) {
+    if (operation->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) {
+      Pointwise(*operation, tensors);
+    } else if (operation->type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR) {
+      Reduce(*operation, tensors);
+    } else if (operation->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) {
+      MatMul(*operation, tensors);
+    } else {
+      Reshape(*operation, tensors);
+    }
+  }
+  ++state.runs;
+  return CUDNN_STATUS_SUCCESS;
+}
+
+WeftFakeCudnn* WeftFakeCudnnState() {
+  return &state;
+}

@@ -1,0 +1,143 @@
+#include "worker/backend/cuda/attention_cudnn.h"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <tuple>
+
+#include "worker/backend/cuda/attention_graphs.h"
+#include "worker/backend/cuda/cuda_status.h"
+#include "worker/backend/cuda/cudnn_graph.h"
+#include "worker/backend/cuda/cudnn_library.h"
+#include "worker/backend/failure.h"
+
+namespace weft {
+namespace {
+
+class Attention final : public CudnnAttention {
+ public:
+  Attention(const CudnnLibrary& library, cudaStream_t stream)
+      : library_(library), stream_(stream) {}
+  ~Attention() override {
+    entries_.clear();
+    if (handle_ != nullptr) library_.destroy(handle_);
+  }
+
+  BackendStatus Open() {
+    BackendStatus status = library_.ToStatus(library_.create(&handle_), "cudnnCreate");
+    if (status.ok()) {
+      status = library_.ToStatus(library_.set_stream(handle_, stream_), "cudnnSetStream");
+    }
+    return status;
+  }
+
+  BackendStatus Prepare(AttentionPass pass, const AttentionShape& shape, DType dtype,
+                        int64_t* scratch_bytes) override {
+    const Entry& entry = EntryOf(pass, shape, dtype);
+    if (!entry.status.ok()) return entry.status;
+    *scratch_bytes = CudnnScratchBytes(pass, shape, entry.plan->workspace_bytes());
+    return {};
+  }
+
+  BackendStatus Forward(const AttentionShape& shape, const AttentionTensors& tensors,
+                        View scratch) override {
+    const float scale = ScaleOf(shape);
+    return EntryOf(AttentionPass::kForward, shape, tensors.q.dtype)
+        .plan->Run(handle_,
+                   {Pointer(AttentionTensor::kQ, tensors.q.data),
+                    Pointer(AttentionTensor::kK, tensors.k.data),
+                    Pointer(AttentionTensor::kV, tensors.v.data),
+                    Pointer(AttentionTensor::kO, tensors.o.data),
+                    Pointer(AttentionTensor::kLse, tensors.lse.data),
+                    Pointer(AttentionTensor::kScale, &scale),
+                    Pointer(AttentionTensor::kMinusInfinity, &kMinusInfinity)},
+                   AttentionScratch::Start(scratch));
+  }
+
+  BackendStatus Backward(const AttentionShape& shape, const AttentionTensors& tensors,
+                         const AttentionGradientTensors& gradients, View scratch) override {
+    const AttentionScratch cut(AttentionPass::kBackward, shape);
+    char* const start = AttentionScratch::Start(scratch);
+    const cudaError_t code =
+        cudaMemsetAsync(start, 0, static_cast<size_t>(cut.dq_sums_bytes), stream_);
+    if (code != cudaSuccess) return FromCuda(code, "AttentionGradient");
+    const float scale = ScaleOf(shape);
+    const float one = 1;
+    return EntryOf(AttentionPass::kBackward, shape, tensors.q.dtype)
+        .plan->Run(handle_,
+                   {Pointer(AttentionTensor::kQ, tensors.q.data),
+                    Pointer(AttentionTensor::kK, tensors.k.data),
+                    Pointer(AttentionTensor::kV, tensors.v.data),
+                    Pointer(AttentionTensor::kO, tensors.o.data),
+                    Pointer(AttentionTensor::kLse, tensors.lse.data),
+                    Pointer(AttentionTensor::kDout, gradients.dout.data),
+                    Pointer(AttentionTensor::kDq, gradients.dq.data),
+                    Pointer(AttentionTensor::kDk, gradients.dk.data),
+                    Pointer(AttentionTensor::kDv, gradients.dv.data),
+                    Pointer(AttentionTensor::kDqSums, start),
+                    Pointer(AttentionTensor::kOutputSums, start + cut.output_sums_at),
+                    Pointer(AttentionTensor::kScale, &scale),
+                    Pointer(AttentionTensor::kMinusInfinity, &kMinusInfinity),
+                    Pointer(AttentionTensor::kOne, &one)},
+                   start + cut.workspace_at);
+  }
+
+ private:
+  struct Entry {
+    BackendStatus status;
+    std::unique_ptr<CudnnGraph> plan;  // null: cuDNN refuses
+  };
+  using Key = std::tuple<AttentionPass, int64_t, int64_t, int64_t, int64_t, int64_t, DType>;
+
+  static constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+  static float ScaleOf(const AttentionShape& shape) {
+    return static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)));
+  }
+  static GraphPointers::value_type Pointer(AttentionTensor id, const void* data) {
+    return {static_cast<int64_t>(id), data};
+  }
+
+  const Entry& EntryOf(AttentionPass pass, const AttentionShape& shape, DType dtype) {
+    const Key key = {pass,           shape.batch,    shape.seq_len, shape.heads,
+                     shape.head_dim, shape.kv_heads, dtype};
+    if (const auto found = entries_.find(key); found != entries_.end()) return found->second;
+    Entry& entry = entries_[key];
+    const auto plan = pass == AttentionPass::kForward ? PlanAttention : PlanAttentionGradient;
+    entry.status = plan(library_, {.handle = handle_}, shape, dtype, &entry.plan);
+    return entry;
+  }
+
+  const CudnnLibrary& library_;
+  const cudaStream_t stream_;
+  cudnnHandle_t handle_ = nullptr;
+  std::map<Key, Entry> entries_;
+};
+
+}  // namespace
+
+const char* CudnnVersion() {
+  static const std::array<char, 16> version = [] {
+    std::array<char, 16> text = {};
+    const CudnnLibrary* cudnn = nullptr;
+    if (LoadCudnn(&cudnn).ok()) {
+      std::snprintf(text.data(), text.size(), "%d.%d.%d", cudnn->version / 10000,
+                    cudnn->version / 100 % 100, cudnn->version % 100);
+    }
+    return text;
+  }();
+  return version.data();
+}
+
+BackendStatus OpenCudnnAttention(cudaStream_t stream, std::unique_ptr<CudnnAttention>* attention) {
+  const CudnnLibrary* library = nullptr;
+  if (const BackendStatus status = LoadCudnn(&library); !status.ok()) return status;
+  auto opened = std::make_unique<Attention>(*library, stream);
+  if (const BackendStatus status = opened->Open(); !status.ok()) return status;
+  *attention = std::move(opened);
+  return {};
+}
+
+}  // namespace weft

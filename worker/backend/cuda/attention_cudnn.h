@@ -1,0 +1,38 @@
+// Attention by cuDNN: one fused kernel for each shape, compiled when the shape is first seen (0.3
+// to 2.5 s) and kept. It takes calls of 16-bit elements whose queries are all positions and that
+// have no documents; the gradient adds up dq in no fixed order, so it does not repeat its bits.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "worker/backend/cuda/kernels.h"
+#include "worker/backend/device.h"
+
+namespace weft {
+
+// "9.19.0"; empty where there is none.
+const char* CudnnVersion();
+
+class CudnnAttention {
+ public:
+  virtual ~CudnnAttention() = default;
+
+  // Compiles what a call needs, once per shape, and says how much scratch memory it takes.
+  // Unimplemented, again and again, for a shape that cuDNN refuses.
+  virtual BackendStatus Prepare(AttentionPass pass, const AttentionShape& shape, DType dtype,
+                                int64_t* scratch_bytes) = 0;
+
+  // Queue the work. REQUIRES: Prepare of that pass succeeded and scratch is as large as it said;
+  // all tensors are aligned to 16 bytes, as the arena's are.
+  virtual BackendStatus Forward(const AttentionShape& shape, const AttentionTensors& tensors,
+                                View scratch) = 0;
+  virtual BackendStatus Backward(const AttentionShape& shape, const AttentionTensors& tensors,
+                                 const AttentionGradientTensors& gradients, View scratch) = 0;
+};
+
+// For the current device; `stream` outlives it. FailedPrecondition where there is no cuDNN.
+BackendStatus OpenCudnnAttention(cudaStream_t stream, std::unique_ptr<CudnnAttention>* attention);
+
+}  // namespace weft

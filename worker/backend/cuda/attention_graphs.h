@@ -1,0 +1,62 @@
+// Causal attention and its gradient as graphs for cuDNN, which knows both as a whole and makes one
+// fused kernel of each. Strides say where heads lie in the rows of q, k and v: nothing is permuted.
+#pragma once
+#include <cudnn.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "worker/backend/cuda/cudnn_graph.h"
+#include "worker/backend/cuda/cudnn_library.h"
+#include "worker/backend/cuda/kernels.h"
+#include "worker/backend/device.h"
+
+namespace weft {
+
+// Ids of the tensors that the graphs do not hold themselves. Beside those of device.h: the sums of
+// dO * O [B*H, T], and dq before it is rounded [B*H, T, E], both f32 and scratch. The gradient's
+// kernel adds to the latter, so it must be zero before each call.
+enum class AttentionTensor : int64_t {
+  kQ = 1,
+  kK,
+  kV,
+  kO,
+  kLse,
+  kDout,
+  kDq,
+  kDk,
+  kDv,
+  kOutputSums,
+  kDqSums,
+  kScale,          // host: 1 / sqrt(E)
+  kMinusInfinity,  // host
+  kOne,            // host
+};
+
+// How a call's scratch memory is cut: of a gradient kDqSums and kOutputSums come first, then the
+// plan's own workspace.
+struct AttentionScratch {
+  AttentionScratch(AttentionPass pass, const AttentionShape& shape);
+
+  // Where scratch begins in memory of which the arena's alignment is all that is known.
+  static char* Start(View scratch);
+
+  int64_t dq_sums_bytes;
+  int64_t output_sums_at;
+  int64_t workspace_at;
+};
+
+// Of the memory that such a call must be given.
+int64_t CudnnScratchBytes(AttentionPass pass, const AttentionShape& shape, int64_t workspace_bytes);
+
+// Plans of Device::Attention and AttentionGradient for such calls, without documents.
+// Unimplemented, with cuDNN's words, for what it does not take. REQUIRES: elements of 16 bits,
+// shape.runs is 1.
+BackendStatus PlanAttention(const CudnnLibrary& library, const CudnnTarget& target,
+                            const AttentionShape& shape, DType dtype,
+                            std::unique_ptr<CudnnGraph>* plan);
+BackendStatus PlanAttentionGradient(const CudnnLibrary& library, const CudnnTarget& target,
+                                    const AttentionShape& shape, DType dtype,
+                                    std::unique_ptr<CudnnGraph>* plan);
+
+}  // namespace weft

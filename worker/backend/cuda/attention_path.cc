@@ -1,0 +1,86 @@
+#include "worker/backend/cuda/attention_path.h"
+
+#include "worker/backend/cuda/cuda_status.h"
+#include "worker/backend/failure.h"
+
+namespace weft {
+
+BackendStatus CheckForCudnn(const AttentionShape& shape, DType dtype, bool masks_documents) {
+  if (dtype == DType::kF32) return Failure(kUnimplemented, "elements are fp32");
+  if (shape.head_dim != 64 && shape.head_dim != 128) {
+    return Failure(kUnimplemented, "heads are of %lld elements, not of 64 or 128",
+                   static_cast<long long>(shape.head_dim));
+  }
+  if (shape.runs != 1) return Failure(kUnimplemented, "a rank has a part of the queries (cp)");
+  if (masks_documents) return Failure(kUnimplemented, "documents do not see each other");
+  return {};
+}
+
+BackendStatus AttentionPath::Open(const Queue& queue, const DeviceOptions& options) {
+  queue_ = queue;
+  kind_ = options.attention;
+  if (kind_ == AttentionKind::kOwn) {
+    closed_ = Failure(kFailedPrecondition, "they are asked for");
+  } else if (options.deterministic) {
+    closed_ = Failure(kInvalidArgument,
+                      "deterministic is asked for: cuDNN adds up gradients in no fixed order");
+  } else {
+    closed_ = OpenCudnnAttention(queue.stream, &cudnn_);
+  }
+  return kind_ == AttentionKind::kCudnn ? Refused(closed_) : BackendStatus{};
+}
+
+BackendStatus AttentionPath::Refused(const BackendStatus& why) const {
+  if (why.ok()) return {};
+  return Failure(static_cast<FailureCode>(why.code),
+                 "attention by cuDNN alone is asked for (WEFT_ATTENTION): %s", why.text);
+}
+
+BackendStatus AttentionPath::AskCudnn(AttentionPass pass, const AttentionShape& shape, DType dtype,
+                                      bool masks_documents, int64_t scratch_bytes) {
+  if (cudnn_ == nullptr) return closed_;
+  if (BackendStatus s = CheckForCudnn(shape, dtype, masks_documents); !s.ok()) return s;
+  int64_t needed = 0;
+  if (BackendStatus s = cudnn_->Prepare(pass, shape, dtype, &needed); !s.ok()) return s;
+  if (needed <= scratch_bytes) return {};
+  return Failure(kUnimplemented, "cuDNN needs %lld bytes of scratch here, the plan has %lld",
+                 static_cast<long long>(needed), static_cast<long long>(scratch_bytes));
+}
+
+BackendStatus AttentionPath::Forward(const AttentionShape& shape, const AttentionTensors& tensors,
+                                     View scratch) {
+  const BackendStatus cudnn = AskCudnn(AttentionPass::kForward, shape, tensors.q.dtype,
+                                       tensors.first_visible.data != nullptr, scratch.bytes());
+  if (cudnn.ok()) return cudnn_->Forward(shape, tensors, scratch);
+  if (kind_ == AttentionKind::kCudnn) return Refused(cudnn);
+  return FromCuda(QueueAttention(queue_, shape, tensors), "Attention");
+}
+
+BackendStatus AttentionPath::Backward(const AttentionShape& shape, const AttentionTensors& tensors,
+                                      const AttentionGradientTensors& gradients, View scratch) {
+  const BackendStatus cudnn = AskCudnn(AttentionPass::kBackward, shape, tensors.q.dtype,
+                                       tensors.first_visible.data != nullptr, scratch.bytes());
+  if (cudnn.ok()) return cudnn_->Backward(shape, tensors, gradients, scratch);
+  if (kind_ == AttentionKind::kCudnn) return Refused(cudnn);
+  return FromCuda(QueueAttentionGradient(queue_, shape, tensors, gradients), "AttentionGradient");
+}
+
+const char* AttentionPath::Prepare(const AttentionShape& shape, DType dtype, bool masks_documents,
+                                   int64_t scratch_bytes) {
+  const auto ask = [&](AttentionPass pass) {
+    return AskCudnn(pass, shape, dtype, masks_documents, scratch_bytes);
+  };
+  const BackendStatus forward = ask(AttentionPass::kForward);
+  const BackendStatus backward = ask(AttentionPass::kBackward);
+  const std::string own = "kernels of weft's own";
+  if (!forward.ok() && !backward.ok()) {
+    description_ = own + ": " + forward.text;
+  } else {
+    description_ = std::string("cuDNN ") + CudnnVersion();
+    if (!forward.ok()) description_ += ", its forward pass by " + own + ": " + forward.text;
+    if (!backward.ok()) description_ += ", its gradient by " + own + ": " + backward.text;
+  }
+  return description_.c_str();
+}
+
+}  // namespace weft
