@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
-#include <numeric>
 #include <type_traits>
 #include <vector>
 
@@ -11,56 +10,12 @@
 #include "worker/backend/cpu/matmul.h"
 #include "worker/backend/cpu/memory.h"
 #include "worker/backend/cpu/narrow_matmul.h"
+#include "worker/backend/cpu/operands.h"
 #include "worker/backend/cpu/threads.h"
 #include "worker/backend/failure.h"
 
 namespace weft {
 namespace {
-
-template <typename T>
-T* Data(View x) {
-  return static_cast<T*>(x.data);
-}
-float* Floats(View x) {
-  return Data<float>(x);
-}
-char* Byte(View x, int64_t element) {
-  return Data<char>(x) + element * ElementBytes(x.dtype);
-}
-template <typename T>
-T* Row(View x, int64_t row) {
-  return Data<T>(x) + row * x.cols;
-}
-const int32_t* Ids(View x) {
-  return static_cast<const int32_t*>(x.data);
-}
-
-// Loops are cut at multiples of so many elements: whole vectors, whole lines of the cache.
-constexpr int64_t kVectorElements = 64;
-
-bool IsElement(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF16;
-}
-bool IsMatrix(View x, int64_t rows, int64_t cols, DType dtype) {
-  return x.dtype == dtype && x.rows == rows && x.cols == cols && x.data != nullptr;
-}
-bool IsVector(View x, int64_t count, DType dtype = DType::kF32) {
-  return x.dtype == dtype && x.elements() == count && x.data != nullptr;
-}
-bool IsQuantised(const QuantisedView& x, int64_t count) {
-  return IsVector(x.codes, count, DType::kU8) &&
-         IsVector(x.scales, (count + kQuantisationBlock - 1) / kQuantisationBlock);
-}
-bool AreIds(View x, int64_t count) {
-  return IsVector(x, count, DType::kI32);
-}
-// Activations: they set the element type of a call, which the others are compared with.
-bool IsActivation(View x) {
-  return IsElement(x.dtype) && x.data != nullptr;
-}
-bool SameShape(View x, View y) {
-  return IsActivation(x) && IsMatrix(y, x.rows, x.cols, x.dtype);
-}
 
 // Each operation checks shapes, which are our own code's to get right: a wrong one is refused
 // (Internal), nothing is touched, and it shows at the next Synchronize().
@@ -399,8 +354,9 @@ class CpuDevice final : public Device {
   }
   double SumOfSquares(View x) override {
     if (!Require(IsVector(x, x.elements()), "SumOfSquares", x)) return 0;
-    return SumInPieces(
-        x, [](const float* from, int64_t count) { return SumOfSquaresOf(from, count); });
+    return threads_.Sum(x.elements(), [&](int64_t first, int64_t count) {
+      return SumOfSquaresOf(Floats(x) + first, count);
+    });
   }
 
   void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
@@ -525,22 +481,6 @@ class CpuDevice final : public Device {
       work(KvHeads{count * piece / pieces, count * (piece + 1) / pieces},
            piece == 0 ? Floats(scratch) : attention_scratch_.data() + (piece - 1) * size);
     });
-  }
-
-  // A sum of sums over pieces, which the length alone cuts.
-  template <typename Sum>
-  double SumInPieces(View x, const Sum& sum) const {
-    constexpr int64_t kMostPieces = 64;
-    constexpr int64_t kLeast = 16384;
-    const int64_t size = std::max(kLeast, (x.elements() + kMostPieces - 1) / kMostPieces);
-    const int64_t pieces = (x.elements() + size - 1) / size;
-    double sums[kMostPieces];
-    threads_.ForEach(pieces, 1, size, [&](int64_t first, int64_t count) {
-      for (int64_t piece = first; piece < first + count; ++piece) {
-        sums[piece] = sum(Floats(x) + piece * size, std::min(size, x.elements() - piece * size));
-      }
-    });
-    return std::accumulate(sums, sums + pieces, 0.0);
   }
 
   // Of each row of `x`, or none at all.

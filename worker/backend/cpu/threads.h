@@ -6,6 +6,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 namespace weft {
 
@@ -32,6 +33,22 @@ class Threads {
       const int64_t end = std::min(total, units * (piece + 1) / pieces * unit);
       work(first, end - first);
     });
+  }
+
+  // The sum of sum(first, size) over pieces that together are [0, total), which `total` alone cuts.
+  template <typename Work>
+  double Sum(int64_t total, const Work& sum) const {
+    constexpr int64_t kMostPieces = 64;
+    constexpr int64_t kLeast = 16384;
+    const int64_t size = std::max(kLeast, (total + kMostPieces - 1) / kMostPieces);
+    const int64_t pieces = (total + size - 1) / size;
+    double sums[kMostPieces];
+    ForEach(pieces, 1, size, [&](int64_t first, int64_t count) {
+      for (int64_t piece = first; piece < first + count; ++piece) {
+        sums[piece] = sum(piece * size, std::min(size, total - piece * size));
+      }
+    });
+    return std::accumulate(sums, sums + pieces, 0.0);
   }
 
   // Calls work(piece) for each of [0, pieces) at once. REQUIRES: pieces <= count().
