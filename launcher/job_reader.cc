@@ -316,6 +316,9 @@ class JobReader {
     values_.Read("optimizer.momentum", &optimizer.momentum);
     values_.Read("optimizer.dampening", &optimizer.dampening);
     optimizer.nesterov = values_.Flag("optimizer.nesterov").value_or(false);
+    values_.Read("optimizer.decay_rate", &optimizer.decay_rate);
+    values_.Read("optimizer.clip_threshold", &optimizer.clip_threshold);
+    optimizer.scale_parameter = values_.Flag("optimizer.scale_parameter").value_or(false);
     ReadParamGroups();
     if (const YamlNode* betas = values_.Node("optimizer.betas")) {
       const bool two = betas->is_list() && betas->items.size() == 2 &&

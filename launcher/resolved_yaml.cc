@@ -158,10 +158,13 @@ void AddDataValues(const DataSpec& data, KeyValues& values) {
   values.insert(values.end(), of_data.begin(), of_data.end());
 }
 
-void AddMomentumValues(const OptimizerSpec& optimizer, KeyValues& values) {
+void AddOwnValues(const OptimizerSpec& optimizer, KeyValues& values) {
   values.emplace_back("optimizer.momentum", NumberText(optimizer.momentum));
   values.emplace_back("optimizer.dampening", NumberText(optimizer.dampening));
   values.emplace_back("optimizer.nesterov", FlagText(optimizer.nesterov));
+  values.emplace_back("optimizer.decay_rate", NumberText(optimizer.decay_rate));
+  values.emplace_back("optimizer.clip_threshold", NumberText(optimizer.clip_threshold));
+  values.emplace_back("optimizer.scale_parameter", FlagText(optimizer.scale_parameter));
 }
 
 // Values of the keys that are used, in no particular order; `cluster.profile` is written apart.
@@ -218,7 +221,7 @@ KeyValues SpecValues(const JobSpec& job) {
       {"cluster.env", absl::StrCat("{", absl::StrJoin(env, ", "), "}")},
       {"deterministic", FlagText(job.deterministic)},
   };
-  AddMomentumValues(optimizer, values);
+  AddOwnValues(optimizer, values);
   AddFp16Values(job.fp16, values);
   AddDataValues(job.data, values);
   AddLayoutValues(job, values);

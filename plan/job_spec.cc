@@ -162,6 +162,31 @@ void CheckMomentum(const OptimizerSpec& optimizer, Issues& issues) {
   }
 }
 
+void CheckAdafactor(const OptimizerSpec& optimizer, Issues& issues) {
+  const OptimizerSpec plain;
+  if (!std::isfinite(optimizer.decay_rate) || optimizer.decay_rate >= 0) {
+    Add(issues, "optimizer.decay_rate",
+        absl::StrCat(optimizer.decay_rate, " is out of range; use less than 0, e.g. -0.8"));
+  }
+  if (!std::isfinite(optimizer.clip_threshold) || optimizer.clip_threshold <= 0) {
+    Add(issues, "optimizer.clip_threshold",
+        absl::StrCat(optimizer.clip_threshold, " is not a positive number; use e.g. 1"));
+  }
+  if (optimizer.name == OptimizerKind::kAdafactor) return;
+  const auto refuse = [&](absl::string_view key, bool is_plain, const auto& found,
+                          const auto& cure) {
+    if (is_plain) return;
+    Add(issues, key,
+        absl::StrCat(found, " with optimizer.name ", OptimizerName(optimizer.name),
+                     ", which has none of that kind; use ", cure, ", or optimizer.name adafactor"));
+  };
+  refuse("optimizer.decay_rate", optimizer.decay_rate == plain.decay_rate, optimizer.decay_rate,
+         plain.decay_rate);
+  refuse("optimizer.clip_threshold", optimizer.clip_threshold == plain.clip_threshold,
+         optimizer.clip_threshold, plain.clip_threshold);
+  refuse("optimizer.scale_parameter", !optimizer.scale_parameter, "true", "false");
+}
+
 void CheckOptimizer(const OptimizerSpec& optimizer, Issues& issues) {
   if (!std::isfinite(optimizer.lr) || optimizer.lr <= 0) {
     Add(issues, "optimizer.lr",
@@ -181,6 +206,7 @@ void CheckOptimizer(const OptimizerSpec& optimizer, Issues& issues) {
   }
   CheckNotNegative(issues, "optimizer.weight_decay", optimizer.weight_decay);
   CheckMomentum(optimizer, issues);
+  CheckAdafactor(optimizer, issues);
 }
 
 void CheckLrScheduler(const JobSpec& job, Issues& issues) {
@@ -419,10 +445,6 @@ std::vector<SpecIssue> RunIssues(const JobSpec& job) {
   const Precision precision = job.training.mixed_precision;
   if (precision == Precision::kFp8) {
     refuse("training.mixed_precision", PrecisionName(precision), "bf16, fp16 or fp32");
-  }
-  const OptimizerKind optimizer = job.optimizer.name;
-  if (optimizer == OptimizerKind::kAdafactor) {
-    refuse("optimizer.name", OptimizerName(optimizer), "adamw, adamw_8bit, lion or sgd");
   }
   if (job.lora) {
     Add(issues, "lora.r",

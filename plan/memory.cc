@@ -145,6 +145,11 @@ void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
       add(staged, absl::StrCat("work/staging", place, "/", staged.prefix));
     }
   }
+  FactoredTotals totals;
+  for (const Bucket& bucket : buckets) totals += FactoredTotalsOf(bucket);
+  for (const StateBuffer& factored : FactoredBuffersOf(totals, numerics)) {
+    add(factored, std::string(factored.prefix));
+  }
 }
 
 // What a block's forward pass saves for its backward pass: the part that is kept, or what is left.
@@ -460,6 +465,16 @@ StateBuffers StagingBuffersOf(const Staging& staging, const Layout& layout,
     if (state.home == MemoryHome::kDevice) continue;
     buffers.Add({MemoryKind::kWorkspace, state.prefix, state.elements, state.type});
   }
+  return buffers;
+}
+
+StateBuffers FactoredBuffersOf(const FactoredTotals& totals, const Numerics& numerics) {
+  StateBuffers buffers;
+  if (numerics.optimizer != OptimizerStates::kFactored) return buffers;
+  buffers.Add({MemoryKind::kOptimizer, "exp_avg_sq_factors", totals.elements});
+  buffers.Add({MemoryKind::kCommunication, "comm/square_sums", totals.elements});
+  buffers.Add({MemoryKind::kCommunication, "comm/norms", 2 * totals.tensors});
+  buffers.Add({MemoryKind::kWorkspace, "work/row_means", totals.tensors});
   return buffers;
 }
 

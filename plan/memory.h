@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "plan/buckets.h"
 #include "plan/errors.h"
+#include "plan/factored_moments.h"
 #include "plan/layout.h"
 #include "plan/model.h"
 #include "plan/optimizer.h"
@@ -147,6 +148,12 @@ Staging StagingOf(const BucketElements& elements, const Layout& layout, const Nu
 // StateBuffer::prefix is the state's; one place's.
 StateBuffers StagingBuffersOf(const Staging& staging, const Layout& layout,
                               const Numerics& numerics);
+
+// What Adafactor keeps and needs of a rank's tensors, one run each over all of them in the order of
+// BucketsOf; nothing for other optimizers. "exp_avg_sq_factors": their FactoredMoments.
+// "comm/square_sums": as many, this step's. "comm/norms": of each tensor two. "work/row_means": of
+// each tensor one. StateBuffer::prefix is the whole name.
+StateBuffers FactoredBuffersOf(const FactoredTotals& totals, const Numerics& numerics);
 
 // What a stage keeps from forward passes for backward passes. A microbatch's pass through any chunk
 // takes one slot, the first that is free, until its backward pass, weight gradients included, is

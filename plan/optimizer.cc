@@ -30,6 +30,7 @@ absl::Span<const StateArray> StateArrays(OptimizerStates states) {
                                               {"exp_avg_sq_scales", StateForm::kScales}};
   switch (states) {
     case OptimizerStates::kNone:
+    case OptimizerStates::kFactored:
       return {};
     case OptimizerStates::kMomentum:
       return kMomentum;
@@ -39,8 +40,6 @@ absl::Span<const StateArray> StateArrays(OptimizerStates states) {
       return kMoments;
     case OptimizerStates::kTwoMoments8Bit:
       return kQuantised;
-    case OptimizerStates::kFactored:
-      break;
   }
   CHECK(false);
   return {};

@@ -10,7 +10,7 @@
 namespace weft {
 
 // kAdamw8bit: both moments in 8 bits (Dettmers et al., arXiv:2110.02861). kLion: one moment
-// (arXiv:2302.06675). kAdafactor: moments of rows and columns (arXiv:1804.04235).
+// (arXiv:2302.06675). kAdafactor: moments of rows and columns (plan/factored_moments.h).
 enum class OptimizerKind { kAdamw, kSgd, kAdamw8bit, kLion, kAdafactor };
 
 // What the optimizer keeps per trained parameter beside the weight. kMomentum: SGD's sum of
@@ -46,7 +46,7 @@ struct StateArray {
   }
 };
 
-// In order. REQUIRES: not kFactored, which the engine does not keep yet.
+// In order. kFactored has none: its state is of whole tensors (plan/factored_moments.h).
 absl::Span<const StateArray> StateArrays(OptimizerStates states);
 
 absl::string_view OptimizerName(OptimizerKind kind);  // "adamw", "sgd", "adamw_8bit", ...

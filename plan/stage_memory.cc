@@ -131,8 +131,10 @@ const StageMemoryTable::Share& StageMemoryTable::ShareOf(const Key& key, const S
   for (const Bucket& bucket : buckets) {
     if (bucket.shards.front().tensor.part == ModelPart::kBlock) {
       share.block_elements = bucket.elements;
+      share.block_factored = FactoredTotalsOf(bucket);
     } else {
       share.end_elements.push_back(bucket.elements);
+      share.end_factored += FactoredTotalsOf(bucket);
     }
   }
   return share;
@@ -177,6 +179,10 @@ MemoryBytes StageMemoryTable::StatesOf(const Share& share, const Layout& layout,
   add(WholeBuffersOf(whole, layout, numerics_), 1);
   const Staging staging = StagingOf(whole, layout, numerics_);
   add(StagingBuffersOf(staging, layout, numerics_), staging.places);
+  FactoredTotals factored = share.end_factored;
+  factored.tensors += blocks * share.block_factored.tensors;
+  factored.elements += blocks * share.block_factored.elements;
+  add(FactoredBuffersOf(factored, numerics_), 1);
   return bytes;
 }
 

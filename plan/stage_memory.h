@@ -66,8 +66,9 @@ class StageMemoryTable {
   };
   struct Share {
     LocalDims dims;
-    int64_t block_elements = 0;         // of a block's bucket
-    std::vector<int64_t> end_elements;  // of the buckets of embedding and head
+    int64_t block_elements = 0;                   // of a block's bucket
+    std::vector<int64_t> end_elements;            // of the buckets of embedding and head
+    FactoredTotals block_factored, end_factored;  // of a block; of both ends
   };
   // bytes = fixed + slots * (slot + slot_block * blocks of a slot) + head * heads, and tokens, and
   // the model states of all buckets, which depend on how ZeRO cuts them.

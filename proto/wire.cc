@@ -176,6 +176,9 @@ void Fill(const OptimizerSpec& optimizer, proto::OptimizerSpec& message) {
   message.set_momentum(optimizer.momentum);
   message.set_dampening(optimizer.dampening);
   message.set_nesterov(optimizer.nesterov);
+  message.set_decay_rate(optimizer.decay_rate);
+  message.set_clip_threshold(optimizer.clip_threshold);
+  message.set_scale_parameter(optimizer.scale_parameter);
   for (const ParamGroup& group : optimizer.param_groups) {
     proto::ParamGroup& out = *message.add_param_groups();
     for (const std::string& pattern : group.params) out.add_params(pattern);
@@ -193,6 +196,9 @@ absl::Status Read(const proto::OptimizerSpec& message, OptimizerSpec& optimizer)
   optimizer.momentum = message.momentum();
   optimizer.dampening = message.dampening();
   optimizer.nesterov = message.nesterov();
+  optimizer.decay_rate = message.decay_rate();
+  optimizer.clip_threshold = message.clip_threshold();
+  optimizer.scale_parameter = message.scale_parameter();
   for (const proto::ParamGroup& group : message.param_groups()) {
     optimizer.param_groups.push_back(
         {{group.params().begin(), group.params().end()}, group.weight_decay()});

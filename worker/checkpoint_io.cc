@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "plan/buckets.h"
 #include "plan/errors.h"
+#include "plan/factored_moments.h"
 #include "worker/backend/quantisation.h"
 #include "worker/groups.h"
 
@@ -54,6 +55,27 @@ std::vector<NamedTensor> TensorsOf(const OwnPiece& piece) {
                                                                        : QuantisedSign::kAny});
   }
   return tensors;
+}
+
+// Factored moments of a whole tensor, by the names that checkpoints use.
+struct NamedMoments {
+  std::string name;
+  View values;  // one row
+};
+std::vector<NamedMoments> MomentsOf(const Parameter& parameter) {
+  const auto& [rows, cols, row_mean] = parameter.moments;
+  const TensorSpec& tensor = parameter.shard.tensor;
+  std::vector<NamedMoments> moments;
+  if (rows.data != nullptr) moments.push_back({RowMomentsName(tensor), rows});
+  if (cols.data != nullptr) moments.push_back({ColumnMomentsName(tensor), cols});
+  return moments;
+}
+
+// Of all ranks that hold factored moments the one that writes the tensor's first element writes
+// them.
+bool HasFirstElement(const OwnPiece& piece) {
+  return piece.range.begin == 0 && std::all_of(piece.shard.begin.begin(), piece.shard.begin.end(),
+                                               [](int64_t begin) { return begin == 0; });
 }
 
 // Files hold fp32 whatever the device does: codes are made wide, and quantised again to the same
@@ -168,6 +190,14 @@ absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
       CopyToDevice(tensor, values, device);
     }
   }
+  for (const Parameter& parameter : parameters.all()) {
+    for (const auto& [name, moments] : MomentsOf(parameter)) {
+      const int64_t count = moments.elements();
+      values.resize(static_cast<size_t>(count));
+      RETURN_IF_ERROR(reader.Read(name, {count}, {0}, {count}, absl::MakeSpan(values)));
+      device.CopyIn(moments, values.data());
+    }
+  }
   return manifest;
 }
 
@@ -193,6 +223,13 @@ absl::StatusOr<ShardRecord> WriteOwnShard(const std::string& stage_folder, int r
                          .values = rest.first(count)});
         rest.remove_prefix(count);
       }
+    }
+    if (!HasFirstElement(piece)) continue;
+    for (const auto& [name, moments] : MomentsOf(parameters.all()[piece.parameter])) {
+      const int64_t count = moments.elements();
+      std::vector<float>& values = host.emplace_back(static_cast<size_t>(count));
+      device.CopyOut(values.data(), moments);
+      boxes.push_back({name, {count}, {0}, {count}, values});
     }
   }
   RETURN_IF_ERROR(ToStatus(device.Synchronize(), "copy the shard to the host"));

@@ -113,6 +113,16 @@ absl::Status RankGroups::GatherOverShards(View run) {
   return ToStatus(comm_.AllGather(shards_, run), "gather a bucket of weights from data ranks");
 }
 
+absl::Status RankGroups::SumOverShards(View data) {
+  if (sharding_.parts == 1) return absl::OkStatus();
+  return ToStatus(comm_.AllReduce(shards_, ReduceOp::kSum, data), "sum over data ranks");
+}
+
+absl::Status RankGroups::SumOverReplicas(View data) {
+  if (replicas() == 1) return absl::OkStatus();
+  return ToStatus(comm_.AllReduce(replicas_, ReduceOp::kSum, data), "sum over replicas");
+}
+
 absl::Status RankGroups::StartSumScatterOverShards(View run, int64_t* ticket) {
   if (sharding_.parts == 1) return absl::OkStatus();
   return ToStatus(

@@ -53,6 +53,8 @@ class RankGroups {
   // Over the ranks that share a bucket under ZeRO: as many equal ranges, in their order, become
   // what their ranks hold.
   absl::Status GatherOverShards(View run);
+  absl::Status SumOverShards(View data);    // over the same ranks
+  absl::Status SumOverReplicas(View data);  // over the ranks that own the same
   // Beside other work (Comm::Start); the ticket is left as it is where there is nobody to talk to.
   // The same; over the same ranks, this rank's range becomes the sum; over the ranks that own the
   // same.

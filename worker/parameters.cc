@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
+#include "plan/factored_moments.h"
 
 namespace weft {
 
@@ -105,9 +106,26 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
     for (const Piece& piece : PiecesOf(bucket, sharding.parts, part, unit)) {
       own_.push_back(OwnPieceOf(bucket.shards[piece.shard], piece, views));
       own_.back().bucket = buckets_.size() - 1;
+      own_.back().parameter = parameters_.size() - bucket.shards.size() + piece.shard;
     }
   }
   all_gradients_ = arena.Whole(MemoryKind::kGradients);
+  if (numerics.optimizer == OptimizerStates::kFactored) FindFactoredMoments(arena);
+}
+
+void Parameters::FindFactoredMoments(Arena& arena) {
+  int64_t elements = 0;
+  for (const Parameter& parameter : parameters_) {
+    elements += FactoredMomentsOf(parameter.shard.tensor).elements();
+  }
+  const View all = arena.Get("exp_avg_sq_factors", 1, elements);
+  int64_t at = 0;
+  for (Parameter& parameter : parameters_) {
+    const FactoredMoments size = FactoredMomentsOf(parameter.shard.tensor);
+    if (size.rows > 0) parameter.moments.rows = RangeOf(all, at, size.rows);
+    parameter.moments.cols = RangeOf(all, at + size.rows, size.cols);
+    at += size.elements();
+  }
 }
 
 const Parameter* Parameters::Find(absl::string_view tensor) const {

@@ -32,11 +32,13 @@ struct Parameter {
   int bucket = 0;
   View weight;
   View gradient;
+  FactoredView moments = {};  // of the whole tensor, if they are factored; without row_mean
 };
 
 // What this rank owns of a shard: the range `range` of its box, row-major. Views are one row.
 struct OwnPiece {
   TensorShard shard;
+  size_t parameter = 0;  // whose it is: index in Parameters::all
   Range range;
   size_t bucket = 0;
   int64_t offset = 0;  // of the range's start, in elements from the start of the bucket's own part
@@ -96,6 +98,8 @@ class Parameters {
   View all_gradients() const { return all_gradients_; }
 
  private:
+  void FindFactoredMoments(Arena& arena);
+
   std::vector<Parameter> parameters_;
   std::vector<OwnPiece> own_;
   std::vector<BucketViews> buckets_;

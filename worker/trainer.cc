@@ -12,6 +12,7 @@
 #include "plan/memory.h"
 #include "plan/stage_buckets.h"
 #include "process/version.h"
+#include "worker/adafactor.h"
 #include "worker/arena.h"
 #include "worker/batches.h"
 #include "worker/checkpoint_io.h"
@@ -108,6 +109,9 @@ absl::Status Trainer::Allocate(int rank) {
   zero_ = std::make_unique<Zero>(*parameters_, device_, *groups_);
   stage_ = std::make_unique<Stage>(job_.model, job_.batch(), *parameters_, *zero_, *arena_, device_,
                                    *groups_);
+  if (numerics.optimizer == OptimizerStates::kFactored) {
+    adafactor_ = std::make_unique<Adafactor>(job_.model, *parameters_, *arena_, device_, *groups_);
+  }
   RETURN_IF_ERROR(arena_->CheckAllUsed());
   attention_ = stage_->PrepareAttention();
   const int stage = groups_->at().pp;
@@ -228,8 +232,7 @@ absl::Status Trainer::Do(const Action& action, StepReport& report) {
     case Op::kReduceNorm:
       return ReduceNorm(report);
     case Op::kUpdate:
-      Update(report);
-      return absl::OkStatus();
+      return Update(report);
     case Op::kGatherParameters:
       return zero_->GatherParameters(action.bucket);
     default:
@@ -272,13 +275,18 @@ absl::Status Trainer::ReduceNorm(StepReport& report) {
 }
 
 // The moments' bias correction counts updates, of which a skipped step is none.
-void Trainer::Update(const StepReport& report) {
-  if (report.skipped) return;
+absl::Status Trainer::Update(const StepReport& report) {
+  if (report.skipped) return absl::OkStatus();
+  const double gradient_scale =
+      ClipFactor(report.grad_norm, job_.training.gradient_clipping) / loss_scale_;
+  const int64_t update = report.step - report.skipped_steps;
+  if (adafactor_ != nullptr) {
+    return adafactor_->Update(job_.optimizer, report.lr, gradient_scale, update);
+  }
   swapper_->ForEachStretch([&](absl::Span<const OwnPiece> own) {
-    UpdateParameters(job_.optimizer, report.lr,
-                     ClipFactor(report.grad_norm, job_.training.gradient_clipping) / loss_scale_,
-                     report.step - report.skipped_steps, own, device_);
+    UpdateParameters(job_.optimizer, report.lr, gradient_scale, update, own, device_);
   });
+  return absl::OkStatus();
 }
 
 // Mean loss over the first validation.steps global batches of held-out samples.

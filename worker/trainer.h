@@ -24,6 +24,7 @@
 
 namespace weft {
 
+class Adafactor;
 class Arena;
 class Batches;
 class MetricsFile;
@@ -120,7 +121,7 @@ class Trainer final {
   absl::Status Do(const Action& action, StepReport& report);
   absl::Status ReduceParts();
   absl::Status ReduceNorm(StepReport& report);
-  void Update(const StepReport& report);
+  absl::Status Update(const StepReport& report);
   absl::StatusOr<double> Validate();
   absl::Status Save(int64_t step);
   absl::Status Commit(int64_t step, std::vector<ShardRecord> shards);
@@ -142,6 +143,7 @@ class Trainer final {
   std::unique_ptr<StateSwapper> swapper_;
   std::unique_ptr<Zero> zero_;
   std::unique_ptr<Stage> stage_;
+  std::unique_ptr<Adafactor> adafactor_;  // null: another optimizer
   std::unique_ptr<UpdateGuard> guard_;
   std::unique_ptr<MetricsFile> metrics_;  // rank 0 only
   std::vector<Action> schedule_;          // the very list the planner priced

@@ -263,7 +263,7 @@ void SetArenaActivations(const Question& question, const Layout& layout, int sta
 
 bool IsListed(const Question& question, const Layout& layout) {
   if (question.engine.name != "weft" || question.precision == Precision::kFp8) return false;
-  if (question.adapters || question.optimizer == OptimizerStates::kFactored) return false;
+  if (question.adapters) return false;
   return EngineIssues(question.model, layout).empty();
 }
 

@@ -21,8 +21,7 @@ struct Widths {
   double local_experts = 0;
 };
 
-Widths WidthsOf(const ModelShape& model, const Layout& layout) {
-  const auto tp = static_cast<double>(layout.tp);
+Widths WidthsOf(const ModelShape& model, double tp, int ep) {
   const auto head_dim = static_cast<double>(model.head_dim);
   const bool gated = model.family != ModelFamily::kGpt2;
   Widths widths;
@@ -33,7 +32,7 @@ Widths WidthsOf(const ModelShape& model, const Layout& layout) {
   if (model.num_experts > 0) {
     widths.expert = static_cast<double>(model.expert_ffn_size) / tp;
     widths.shared = static_cast<double>(model.shared_ffn_size) / tp;
-    widths.local_experts = std::ceil(static_cast<double>(model.num_experts) / layout.ep);
+    widths.local_experts = std::ceil(static_cast<double>(model.num_experts) / ep);
   } else {
     widths.ffn = static_cast<double>(model.ffn_size) / tp;
   }
@@ -64,6 +63,7 @@ double AdaptersOfBlock(const LowRankAdapters& adapters, const Widths& widths) {
   return count;
 }
 
+// Of a block's matrices, whole ones: `widths` are those of tp 1.
 double RowsAndColumns(const Widths& widths) {
   const double hidden = widths.hidden;
   const double attention =
@@ -74,6 +74,14 @@ double RowsAndColumns(const Widths& widths) {
     if (width > 0) ffn += matrices * (hidden + width);
   }
   return attention + ffn + widths.local_experts * matrices * (hidden + widths.expert);
+}
+
+double VectorsOfBlock(const ModelShape& model, const Widths& widths) {
+  const bool gpt2 = model.family == ModelFamily::kGpt2;
+  double count = (gpt2 ? 4 : 2) * widths.hidden;
+  if (gpt2) count += widths.query + 2 * widths.key + widths.ffn + 2 * widths.hidden;
+  if (!gpt2 && model.attention_bias) count += widths.query + 2 * widths.key + widths.hidden;
+  return count + static_cast<double>(model.num_experts) * widths.hidden;  // the router
 }
 
 // Bytes per frozen weight of a linear layer. Int8: a scale per row, which rounds away.
@@ -90,10 +98,11 @@ double FrozenBytes(FrozenFormat format) {
   return 0;
 }
 
-// Of `trained` parameters, all in fp32 but where said.
-double MomentBytes(OptimizerStates optimizer, double trained, double rows_and_columns) {
+// Of `trained` parameters, all in fp32 but where said. Factored moments are of whole tensors.
+double MomentBytes(OptimizerStates optimizer, double trained) {
   switch (optimizer) {
     case OptimizerStates::kNone:
+    case OptimizerStates::kFactored:
       return 0;
     case OptimizerStates::kMomentum:
     case OptimizerStates::kOneMoment:
@@ -103,9 +112,6 @@ double MomentBytes(OptimizerStates optimizer, double trained, double rows_and_co
     case OptimizerStates::kTwoMoments8Bit:
       // A byte each and an fp32 scale per block of 256 (Dettmers et al., arXiv:2110.02861, 2.1).
       return 2 * (1 + 4.0 / 256) * trained;
-    case OptimizerStates::kFactored:
-      // Row and column means of the second moment alone (arXiv:1804.04235, 4).
-      return 4 * rows_and_columns;
   }
   CHECK(false);
   return 0;
@@ -131,7 +137,9 @@ void AddTrained(const Question& question, const Layout& layout, double trained,
   const bool merged = habits.shards_are_master && layout.zero_stage == 3;
   states.weights += (merged ? 4 : WeightBytes(question)) * trained / cut.weights;
   states.gradients += (merged ? 4 : GradientBytes(question)) * trained / cut.gradients;
-  double rest = MomentBytes(question.optimizer, trained, rows_and_columns) / cut.rest;
+  double rest = MomentBytes(question.optimizer, trained) / cut.rest;
+  // Means of rows and columns alone (arXiv:1804.04235, 4), whole on each rank.
+  if (question.optimizer == OptimizerStates::kFactored) rest = 4 * rows_and_columns;
   double master = full || merged || !habits.master_weights ? 0 : 4 * trained / cut.rest;
   if (layout.offload_optimizer) {
     states.host += master + rest;
@@ -175,21 +183,16 @@ double LocalVocabulary(const Question& question, const Layout& layout) {
 
 StageParameters BlockParameters(const Question& question, const Layout& layout) {
   const ModelShape& model = question.model;
-  const Widths widths = WidthsOf(model, layout);
-  const bool gpt2 = model.family == ModelFamily::kGpt2;
+  const Widths widths = WidthsOf(model, layout.tp, layout.ep);
+  const Widths whole = WidthsOf(model, /*tp=*/1, layout.ep);
   const double matrices = widths.gated + 1;
   StageParameters block;
   block.linear = 2 * widths.hidden * (widths.query + widths.key) +
                  matrices * widths.hidden * (widths.ffn + widths.shared);
   block.experts = widths.local_experts * matrices * widths.hidden * widths.expert;
-  block.vectors = (gpt2 ? 4 : 2) * widths.hidden;
-  if (gpt2) block.vectors += widths.query + 2 * widths.key + widths.ffn + 2 * widths.hidden;
-  if (!gpt2 && model.attention_bias) {
-    block.vectors += widths.query + 2 * widths.key + widths.hidden;
-  }
-  block.vectors += static_cast<double>(model.num_experts) * widths.hidden;  // the router
+  block.vectors = VectorsOfBlock(model, widths);
   if (question.adapters) block.adapters = AdaptersOfBlock(*question.adapters, widths);
-  block.rows_and_columns = RowsAndColumns(widths) + block.vectors;
+  block.rows_and_columns = RowsAndColumns(whole) + VectorsOfBlock(model, whole);
   return block;
 }
 
@@ -208,13 +211,21 @@ StageParameters ParametersOf(const Question& question, const Layout& layout, int
   parameters.adapters = blocks * block.adapters;
   parameters.rows_and_columns = blocks * block.rows_and_columns;
   const double table = LocalVocabulary(question, layout);
-  double rows = 0;
-  if (first) rows += table + (gpt2 ? static_cast<double>(model.max_positions) : 0);
+  const auto add_table = [&](double rows, double whole_rows) {
+    parameters.tables += rows * hidden;
+    parameters.rows_and_columns += whole_rows + hidden;
+  };
+  const auto vocabulary = static_cast<double>(model.vocab_size);
+  const auto positions = static_cast<double>(model.max_positions);
+  if (first) add_table(table, vocabulary);
+  if (first && gpt2) add_table(positions, positions);
   // A tied table is held at both ends of the pipeline, once if they are the same stage.
-  if (last && !(model.tied_embeddings && first)) rows += table;
-  parameters.tables = rows * hidden;
-  parameters.rows_and_columns += rows + hidden;
-  if (last) parameters.vectors += (gpt2 ? 2 : 1) * hidden;
+  if (last && !(model.tied_embeddings && first)) add_table(table, vocabulary);
+  if (last) {
+    const double norm = (gpt2 ? 2 : 1) * hidden;
+    parameters.vectors += norm;
+    parameters.rows_and_columns += norm;
+  }
   return parameters;
 }
 

@@ -9,12 +9,13 @@ namespace weft {
 
 // On the fullest rank of a stage.
 struct StageParameters {
-  double linear = 0;            // weights of linear layers in blocks, outside experts
-  double experts = 0;           // weights of experts that this rank holds
-  double tables = 0;            // token and position embeddings, output matrix
-  double vectors = 0;           // norms, biases, routers
-  double adapters = 0;          // low-rank adapters, the only trained ones if there are any
-  double rows_and_columns = 0;  // of all matrices, for factored second moments
+  double linear = 0;    // weights of linear layers in blocks, outside experts
+  double experts = 0;   // weights of experts that this rank holds
+  double tables = 0;    // token and position embeddings, output matrix
+  double vectors = 0;   // norms, biases, routers
+  double adapters = 0;  // low-rank adapters, the only trained ones if there are any
+  // Of whole matrices, and elements of whole vectors: factored second moments, which nothing cuts.
+  double rows_and_columns = 0;
 
   double dense() const { return linear + tables + vectors; }
   double all() const { return dense() + experts; }

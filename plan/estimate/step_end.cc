@@ -43,8 +43,9 @@ double UpdateBytes(const Question& question) {
     case OptimizerStates::kTwoMoments:
       return two_moments;
     case OptimizerStates::kTwoMoments8Bit:
-    case OptimizerStates::kFactored:
       return std::max(4.0, two_moments - 12);
+    case OptimizerStates::kFactored:  // gradients four times, and no moments of elements
+      return std::max(4.0, two_moments - 4);
   }
   return two_moments;
 }
@@ -101,10 +102,49 @@ struct DataAxis {
     return reduce_s;
   }
 
+  // Adafactor's sums of squares by row and column, then two numbers of each tensor: over the ranks
+  // that hold parts of the same tensors, and to those that hold copies of them.
+  double FactorSeconds(const StageParameters& own) const {
+    const RankGroup tensor = GroupOf(machine, layout.tp, 1, layout.world_size());
+    const int parts = layout.zero_stage > 0 ? layout.zero_ranks() : 1;
+    const RankGroup replicas =
+        GroupOf(machine, layout.data_group() / parts, layout.tp * parts, layout.world_size());
+    double sum_s = 0;
+    for (const double bytes : {sizeof(float) * own.rows_and_columns, 0.0}) {
+      if (parts > 1) sum_s += AllReduceSeconds(machine, shard, bytes);
+      sum_s +=
+          AllReduceSeconds(machine, tensor, bytes) + AllReduceSeconds(machine, replicas, bytes);
+    }
+    return sum_s;
+  }
+
   const Machine& machine;
   const Layout& layout;
   RankGroup data, shard;
 };
+
+// Sums of the gradients of what several ranks hold: a table at both ends of the pipeline, kv heads.
+double CopySeconds(const Question& question, const Machine& machine, const Layout& layout,
+                   int stage) {
+  const ModelShape& model = question.model;
+  const double gradient_bytes = question.engine.time.gradient_bytes;
+  const int world = layout.world_size();
+  double sum_s = 0;
+  if (model.tied_embeddings && layout.pp > 1 && (stage == 0 || stage == layout.pp - 1)) {
+    const double copy = LocalVocabulary(question, layout) * static_cast<double>(model.hidden_size);
+    const RankGroup ends = {.ranks = 2, .per_node = world <= machine.slots_per_node ? 2.0 : 1.0};
+    sum_s += AllReduceSeconds(machine, ends, gradient_bytes * copy);
+  }
+  // Fewer kv heads than tp: neighbours that hold copies of one sum its k and v gradients first.
+  const int copies = KvHeadCopies(model, layout);
+  if (copies > 1) {
+    const RankGroup holders = GroupOf(machine, copies, 1, world);
+    const double head = static_cast<double>(model.head_dim * model.hidden_size);
+    sum_s += 2 * static_cast<double>(StageBlockCount(layout, model.num_blocks, stage)) *
+             AllReduceSeconds(machine, holders, gradient_bytes * head);
+  }
+  return sum_s;
+}
 
 }  // namespace
 
@@ -136,22 +176,8 @@ TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, d
     comm_s += microbatches * (Exposed(habits, gather_s, reduce_window * forward_s) +
                               Exposed(habits, gather_s + reduce_s, window_s));
   }
-  const bool holds_copy =
-      question.model.tied_embeddings && layout.pp > 1 && (stage == 0 || stage == layout.pp - 1);
-  if (holds_copy && !question.adapters) {
-    const double copy =
-        LocalVocabulary(question, layout) * static_cast<double>(question.model.hidden_size);
-    const RankGroup ends = {.ranks = 2, .per_node = world <= machine.slots_per_node ? 2.0 : 1.0};
-    comm_s += AllReduceSeconds(machine, ends, habits.gradient_bytes * copy);
-  }
-  // Fewer kv heads than tp: neighbours that hold copies of one sum its k and v gradients first.
-  const int copies = KvHeadCopies(question.model, layout);
-  if (copies > 1 && !question.adapters) {
-    const RankGroup holders = GroupOf(machine, copies, 1, world);
-    const double head = static_cast<double>(question.model.head_dim * question.model.hidden_size);
-    comm_s += 2 * static_cast<double>(StageBlockCount(layout, question.model.num_blocks, stage)) *
-              AllReduceSeconds(machine, holders, habits.gradient_bytes * head);
-  }
+  if (!question.adapters) comm_s += CopySeconds(question, machine, layout, stage);
+  if (question.optimizer == OptimizerStates::kFactored) comm_s += axis.FactorSeconds(own);
   const RankGroup everyone = GroupOf(machine, world, 1, world);
   comm_s += AllReduceSeconds(machine, everyone, 3 * sizeof(double));  // norm, loss, stop
   // Experts are spread over ep ranks of the data group: fewer hold the same ones.

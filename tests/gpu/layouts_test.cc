@@ -229,6 +229,23 @@ TEST(CudnnInTraining, HasTheScratchItNeedsAndLosesLittle) {
   EXPECT_EQ(cuda.allocated_bytes, cuda.planned_bytes);
 }
 
+// Its sums go over all axes, and each rank has parts of tensors.
+TEST(CudaAdafactor, TrainsAsOneRankOnTheCpuDoes) {
+  if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
+  const TestFolder folder;
+  JobSpec job = TinyJob(folder, ModelFamily::kGpt2);
+  job.optimizer = {.name = OptimizerKind::kAdafactor, .lr = 5e-4};
+  const Layout single = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job);
+  const TrainingOutcome cpu = TrainWith(job, single, folder.Make("cpu"));
+  ASSERT_TRUE(cpu.status().ok()) << cpu.status();
+  Layout layout = MakeLayout(2, 2, 2, ScheduleKind::kOneForwardOneBackward, 1, job);
+  layout.zero_stage = 1;
+  const TrainingOutcome cuda = TrainOnCuda(job, layout, folder.Make("cuda"));
+  ASSERT_TRUE(cuda.status().ok()) << cuda.status();
+  EXPECT_LT(RelativeDifference(cuda.losses(), cpu.losses()), 1e-6);
+  EXPECT_LT(RelativeDifference(cuda.grad_norms(), cpu.grad_norms()), 1e-5);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CudaLayouts,
                          ::testing::Values(LayoutCase{"Gpt2", ModelFamily::kGpt2, 1, 1, 1},
                                            LayoutCase{"Llama", ModelFamily::kLlama, 1, 1, 1},

@@ -40,6 +40,8 @@ TEST_F(ResolvedYaml, ReadsBackAsTheSameJobAndRecord) {
        "{params: [\"*.norm*.weight\", \"*weight\"], weight_decay: 0}]"},
       {"optimizer.name=sgd", "optimizer.momentum=0.9", "optimizer.dampening=0.1"},
       {"optimizer.name=sgd", "optimizer.momentum=0.9", "optimizer.nesterov=true"},
+      {"optimizer.name=adafactor", "optimizer.decay_rate=-0.7", "optimizer.clip_threshold=0.5",
+       "optimizer.scale_parameter=true"},
       {"optimizer.name=sgd", "lr_scheduler.type=constant", "parallelism.pp_schedule=gpipe",
        "checkpoint.resume=none", "cluster.threads_per_worker=2", "job.output_dir=/tmp/a b",
        "deterministic=true"},

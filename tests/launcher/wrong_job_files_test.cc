@@ -95,9 +95,6 @@ std::vector<WrongFile> NotToBeRunYet() {
        JobWith("tp: 1}", "tp: 1, pp_schedule: zb_h1}\nactivation_checkpointing: {mode: full}"),
        "job.yaml:18: activation_checkpointing.mode: full with pp_schedule zb_h1 is not supported "
        "yet; use none, or pp_schedule 1f1b"},
-      {"optimizer", JobWith("lr: 1.0e-3", "name: adafactor"),
-       "job.yaml:16: optimizer.name: adafactor is not supported yet; use adamw, "
-       "adamw_8bit, lion or sgd"},
   };
 }
 

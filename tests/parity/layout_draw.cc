@@ -155,6 +155,9 @@ std::vector<DrawnModel> ModelsToDrawFor() {
   JobSpec lion = In(Precision::kBf16, EnglishJob());
   lion.optimizer = {.name = OptimizerKind::kLion, .lr = 5e-4, .beta2 = 0.99};
   models.push_back({"gpt2_in_bf16_with_lion", lion, 7});
+  JobSpec factored = EnglishLlamaJob();
+  factored.optimizer = {.name = OptimizerKind::kAdafactor, .lr = 1e-3};
+  models.push_back({"llama_with_adafactor", factored, 8});
   models.push_back({"llama_in_fp16_with_sgd", In(Precision::kFp16, WithSgd(EnglishLlamaJob())), 5});
   return models;
 }

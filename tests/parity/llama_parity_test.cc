@@ -24,7 +24,8 @@ JobSpec TenSteps() {
 }
 
 // Between them: shared and own kv heads, plain and stretched positions, with and without biases,
-// tied and untied head, heads of D / H and others, AdamW and SGD.
+// tied and untied head, heads of D / H and others, AdamW, SGD and
+// Adafactor.
 std::vector<WitnessCase> Cases() {
   JobSpec plain = TenSteps();
   plain.model.num_kv_heads = 4;
@@ -37,7 +38,12 @@ std::vector<WitnessCase> Cases() {
   one_kv_head.model.rope_theta = 500000;
   one_kv_head.optimizer = {.name = OptimizerKind::kSgd, .lr = 0.05, .weight_decay = 0.01};
   one_kv_head.lr_scheduler = {.type = LrSchedule::kConstant};
-  return {{"stretched", TenSteps()}, {"plain", plain}, {"one kv head", one_kv_head}};
+  JobSpec factored = TenSteps();
+  factored.optimizer = {.name = OptimizerKind::kAdafactor, .lr = 1e-3};
+  return {{"stretched", TenSteps()},
+          {"plain", plain},
+          {"one kv head", one_kv_head},
+          {"adafactor", factored}};
 }
 
 TEST(LlamaWitness, PassesItsOwnExamination) {

@@ -133,6 +133,22 @@ Json ParamGroupsJson(const OptimizerSpec& optimizer) {
   return groups;
 }
 
+Json OptimizerJson(const OptimizerSpec& optimizer) {
+  return {{"name", OptimizerName(optimizer.name).data()},
+          {"lr", optimizer.lr},
+          {"beta1", optimizer.beta1},
+          {"beta2", optimizer.beta2},
+          {"eps", optimizer.eps},
+          {"weight_decay", optimizer.weight_decay},
+          {"momentum", optimizer.momentum},
+          {"dampening", optimizer.dampening},
+          {"nesterov", optimizer.nesterov},
+          {"decay_rate", optimizer.decay_rate},
+          {"clip_threshold", optimizer.clip_threshold},
+          {"scale_parameter", optimizer.scale_parameter},
+          {"param_groups", ParamGroupsJson(optimizer)}};
+}
+
 OptimizerSpec ReadOptimizer(const Json& optimizer) {
   OptimizerSpec spec = {.name = *ParseOptimizer(optimizer.at("name").get<std::string>()),
                         .lr = optimizer.at("lr"),
@@ -143,6 +159,9 @@ OptimizerSpec ReadOptimizer(const Json& optimizer) {
   spec.momentum = optimizer.at("momentum");
   spec.dampening = optimizer.at("dampening");
   spec.nesterov = optimizer.at("nesterov");
+  spec.decay_rate = optimizer.at("decay_rate");
+  spec.clip_threshold = optimizer.at("clip_threshold");
+  spec.scale_parameter = optimizer.at("scale_parameter");
   for (const Json& group : optimizer.at("param_groups")) {
     spec.param_groups.push_back({group.at("params"), group.at("weight_decay")});
   }
@@ -185,17 +204,7 @@ std::string ParityJobText(const ParityJob& parity) {
       {"seed", job.training.seed},
       {"gradient_clipping", job.training.gradient_clipping},
       {"mixed_precision", PrecisionName(job.training.mixed_precision).data()},
-      {"optimizer",
-       {{"name", OptimizerName(job.optimizer.name).data()},
-        {"lr", job.optimizer.lr},
-        {"beta1", job.optimizer.beta1},
-        {"beta2", job.optimizer.beta2},
-        {"eps", job.optimizer.eps},
-        {"weight_decay", job.optimizer.weight_decay},
-        {"momentum", job.optimizer.momentum},
-        {"dampening", job.optimizer.dampening},
-        {"nesterov", job.optimizer.nesterov},
-        {"param_groups", ParamGroupsJson(job.optimizer)}}},
+      {"optimizer", OptimizerJson(job.optimizer)},
       {"lr_scheduler",
        {{"type", LrScheduleName(job.lr_scheduler.type).data()},
         {"warmup_steps", job.lr_scheduler.warmup_steps},

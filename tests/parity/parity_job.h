@@ -31,6 +31,8 @@ enum class PlantedBug {
   kLastReductionNotAwaited,  // the optimizer does not wait for the gradients started last
   kStaleKeys,                // rank 0 takes others' keys or values from the gather before, at times
   kPiecesSwapped,            // rank 0 takes its two runs of a sequence for each other
+  kFactorsNotReduced,        // each rank averages the squares of its own part of a tensor
+  kVectorsCountedTwice,      // rank 0 adds the squares of vectors twice
   kLeak,                     // rank 0 keeps 1,000 bytes of the heap at every product
   kScratch,                  // rank 0 takes and gives back 1 MiB of the heap at every product
   kMapping,                  // rank 0 maps a page at every product

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plan/errors.h"
+#include "plan/factored_moments.h"
 #include "tests/worker/passing_backend.h"
 
 namespace weft {
@@ -50,6 +51,13 @@ class PlantedDevice final : public PassingDevice {
     if (bug_ != PlantedBug::kDoubledGradient || rank_ != 0) return;
     if (doubled_ == nullptr) doubled_ = dbias.data;
     if (doubled_ == dbias.data) inner_.BiasGradient(dy, dbias);
+  }
+  void AdafactorSquares(double gradient_scale, View gradient, int64_t begin,
+                        const FactoredView& sums) override {
+    const bool twice = bug_ == PlantedBug::kVectorsCountedTwice && rank_ == 0;
+    for (int i = 0; i < (twice && sums.rows.data == nullptr ? 2 : 1); ++i) {
+      inner_.AdafactorSquares(gradient_scale, gradient, begin, sums);
+    }
   }
   void Rotate(View table, Turn turn, View x) override {
     inner_.Rotate(table, turn, x);
@@ -176,6 +184,7 @@ class PlantedComm final : public AtOnceComm {
         hidden_size_(parity.job.model.hidden_size),
         embedding_elements_(parity.job.model.vocab_size * parity.job.model.hidden_size),
         kv_head_elements_(parity.job.model.head_dim * parity.job.model.hidden_size),
+        factored_elements_(FactoredElements(parity.job.model)),
         watch_(std::move(watch)) {}
 
   BackendStatus AllReduce(int group, ReduceOp op, View data) override {
@@ -184,6 +193,7 @@ class PlantedComm final : public AtOnceComm {
     if (bug_ == PlantedBug::kTensorNotReduced && of_attention) return {};
     if (bug_ == PlantedBug::kTiedNotReduced && data.elements() == embedding_elements_) return {};
     if (bug_ == PlantedBug::kKvNotReduced && data.elements() == kv_head_elements_) return {};
+    if (bug_ == PlantedBug::kFactorsNotReduced && data.elements() == factored_elements_) return {};
     const bool is_norm = data.rows == 1 && data.cols == hidden_size_;
     if (bug_ == PlantedBug::kNormPartsNotReduced && is_norm) return {};
     return inner_.AllReduce(group, op, data);
@@ -236,6 +246,12 @@ class PlantedComm final : public AtOnceComm {
   }
 
  private:
+  static int64_t FactoredElements(const ModelShape& model) {
+    int64_t sum = 0;
+    for (const TensorSpec& tensor : Tensors(model)) sum += FactoredMomentsOf(tensor).elements();
+    return sum;
+  }
+
   // Every eighth time the second half is that of the gather before.
   void MakeStale(int64_t gather, View gathered) {
     auto* const values = static_cast<float*>(gathered.data);
@@ -249,6 +265,7 @@ class PlantedComm final : public AtOnceComm {
   const int64_t hidden_size_;
   const int64_t embedding_elements_;
   const int64_t kv_head_elements_;
+  const int64_t factored_elements_;  // of all tensors: without pp
   const std::shared_ptr<Watch> watch_;
   static constexpr int64_t kInitialGathers = 5;  // of a bucket for both ends, and of four blocks
   std::optional<CollectiveCall> held_;

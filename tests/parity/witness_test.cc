@@ -37,9 +37,17 @@ std::vector<WitnessCase> Cases() {
   groups.optimizer.param_groups = {{{"*.bias", "blocks.1.*"}, 20}, {{"*.weight"}, 0.5}};
   JobSpec quantised = TenSteps();
   quantised.optimizer.name = OptimizerKind::kAdamw8bit;
-  return {{"cosine", TenSteps()}, {"linear", linear},       {"sgd", sgd},
-          {"dampened", dampened}, {"nesterov", nesterov},   {"lion", lion},
-          {"groups", groups},     {"adamw_8bit", quantised}};
+  JobSpec factored = TenSteps();
+  factored.optimizer = {.name = OptimizerKind::kAdafactor, .lr = 1e-3};
+  JobSpec scaled = factored;
+  scaled.optimizer.lr = 0.02;
+  scaled.optimizer.decay_rate = -0.6;
+  scaled.optimizer.clip_threshold = 0.5;
+  scaled.optimizer.scale_parameter = true;
+  return {{"cosine", TenSteps()},      {"linear", linear},        {"sgd", sgd},
+          {"dampened", dampened},      {"nesterov", nesterov},    {"lion", lion},
+          {"groups", groups},          {"adamw_8bit", quantised}, {"adafactor", factored},
+          {"adafactor_scaled", scaled}};
 }
 
 TEST(Witness, PassesItsOwnExamination) {

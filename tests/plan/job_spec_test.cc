@@ -170,6 +170,24 @@ TEST(Validate, ChecksMomentum) {
   });
 }
 
+TEST(Validate, ChecksWhatIsAdafactorsAlone) {
+  ExpectEachCaughtAlone({
+      {[](JobSpec& j) { j.optimizer = {.name = OptimizerKind::kAdafactor, .decay_rate = 0.8}; },
+       "optimizer.decay_rate: 0.8 is out of range; use less than 0, e.g. -0.8"},
+      {[](JobSpec& j) { j.optimizer = {.name = OptimizerKind::kAdafactor, .clip_threshold = 0}; },
+       "optimizer.clip_threshold: 0 is not a positive number; use e.g. 1"},
+      {[](JobSpec& j) { j.optimizer.decay_rate = -0.5; },
+       "optimizer.decay_rate: -0.5 with optimizer.name adamw, which has none of that kind; use "
+       "-0.8, or optimizer.name adafactor"},
+      {[](JobSpec& j) { j.optimizer.clip_threshold = 2; },
+       "optimizer.clip_threshold: 2 with optimizer.name adamw, which has none of that kind; use "
+       "1, or optimizer.name adafactor"},
+      {[](JobSpec& j) { j.optimizer.scale_parameter = true; },
+       "optimizer.scale_parameter: true with optimizer.name adamw, which has none of that kind; "
+       "use false, or optimizer.name adafactor"},
+  });
+}
+
 TEST(Validate, ChecksTrainingAndOptimizer) {
   ExpectEachCaughtAlone({
       {[](JobSpec& j) { j.training.seq_len = 256; },
@@ -362,9 +380,7 @@ TEST(RunIssues, NameWhatCanBePlannedButNotRunYet) {
       {[](JobSpec& j) { j.training.mixed_precision = Precision::kFp8; },
        "training.mixed_precision: fp8 is not supported yet; use bf16, fp16 or fp32"},
       {[](JobSpec& j) { j.training.head_chunk_tokens = 16; }, ""},
-      {[](JobSpec& j) { j.optimizer.name = OptimizerKind::kAdafactor; },
-       "optimizer.name: adafactor is not supported yet; use adamw, "
-       "adamw_8bit, lion or sgd"},
+      {[](JobSpec& j) { j.optimizer.name = OptimizerKind::kAdafactor; }, ""},
       {[](JobSpec& j) { j.lora = LoraSpec{.r = 16}; },
        "lora.r: 16 is not supported yet; leave the section lora out"},
       {[](JobSpec& j) { j.model.num_experts = 8; },

@@ -402,6 +402,29 @@ TEST(PlanRankMemory, HoldsMomentsOfEightBitsAsCodesAndScales) {
   EXPECT_GE(codes_bytes, 2 * ParameterCount(Tiny()) / 3);
 }
 
+// A number for each row and column of a whole matrix and for each element of a whole vector, on
+// every rank that holds a part of it.
+TEST(PlanRankMemory, HoldsFactoredMomentsWholeHoweverTensorsAreCut) {
+  int64_t elements = 0;
+  int64_t tensors = 0;
+  for (const TensorSpec& tensor : Tensors(Tiny())) {
+    for (const int64_t dim : tensor.dims) elements += dim;
+    ++tensors;
+  }
+  for (const Layout& layout : {Layout{}, Layout{.tp = 2}, Layout{.dp = 3, .zero_stage = 3},
+                               Layout{.dp = 3, .tp = 2, .zero_stage = 1}}) {
+    for (int rank = 0; rank < layout.world_size(); ++rank) {
+      const RankMemory memory =
+          PlanRankMemory(Tiny(), {3, 16}, layout, rank, {.optimizer = OptimizerStates::kFactored});
+      EXPECT_EQ(Elements(memory, MemoryKind::kOptimizer), elements) << LayoutText(layout);
+      std::map<std::string, int64_t> by_name = ByName(memory);
+      EXPECT_EQ(by_name["comm/square_sums"], elements);
+      EXPECT_EQ(by_name["comm/norms"], 2 * tensors);
+      EXPECT_EQ(by_name["work/row_means"], tensors);
+    }
+  }
+}
+
 // GPT-2 of 4 blocks over 3 ranks of a data group: what each stage of ZeRO cuts is a third, and what
 // passes work on is whole in three places: the table's bucket, and two of blocks.
 TEST(PlanRankMemory, ZeroCutsWhatItsStageSays) {

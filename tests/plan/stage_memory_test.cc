@@ -101,7 +101,8 @@ TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
   constexpr int64_t kSeqLen = 9;
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
     for (const OptimizerStates states :
-         {OptimizerStates::kNone, OptimizerStates::kTwoMoments, OptimizerStates::kTwoMoments8Bit}) {
+         {OptimizerStates::kNone, OptimizerStates::kTwoMoments, OptimizerStates::kTwoMoments8Bit,
+          OptimizerStates::kFactored}) {
       // Both widths, without as many questions again.
       const bool wide = states != OptimizerStates::kTwoMoments;
       const Numerics numerics = {wide ? Precision::kFp32 : Precision::kBf16, states};
@@ -110,6 +111,8 @@ TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
       const bool masks = states == OptimizerStates::kNone;
       StageMemoryTable table(model, {0, kSeqLen, masks}, numerics);
       for (const Layout& layout : SmallLayouts()) {
+        // What is factored depends on stages alone.
+        if (states == OptimizerStates::kFactored && layout.num_microbatches > layout.pp) continue;
         const BatchShape batch = {layout.dp * layout.micro_batch_size * layout.num_microbatches,
                                   kSeqLen, masks};
         for (int stage = 0; stage < layout.pp; ++stage) {

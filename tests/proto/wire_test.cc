@@ -61,6 +61,9 @@ JobSpec FullJob() {
                    {{{"*.bias", "head.weight"}, 0.3}},
                    0.9,
                    0.4,
+                   true,
+                   -0.7,
+                   0.6,
                    true};
   job.lr_scheduler = {LrSchedule::kLinear, 5, 10, 1e-5};
   job.parallelism = {2, 3, 4, 5, 6, 1, 2, true, ScheduleKind::kGpipe, 7, {{1, 2}}};

@@ -314,6 +314,28 @@ def in_eight_bits(x, numbers):
     return (numbers[code] * scale).reshape(-1)[:x.size].reshape(x.shape)
 
 
+def root_mean_square(x):
+    return math.sqrt((x**2).mean())
+
+
+def adafactor(weight, grad, moments, lr, decay, step, optimizer):
+    """arXiv:1804.04235, algorithms 4 and 5, without a first moment, as transformers' Adafactor."""
+    beta = 1 - step ** optimizer["decay_rate"]
+    square = grad**2 + 1e-30
+    if weight.ndim == 2:
+        rows, cols = moments or (np.zeros(square.shape[0]), np.zeros(square.shape[1]))
+        moments = (beta * rows + (1 - beta) * square.mean(axis=1),
+                   beta * cols + (1 - beta) * square.mean(axis=0))
+        second = np.outer(*moments) / moments[0].mean()
+    else:
+        moments = second = beta * (0.0 if moments is None else moments) + (1 - beta) * square
+    direction = grad / np.sqrt(second)
+    direction = direction / max(1.0, root_mean_square(direction) / optimizer["clip_threshold"])
+    if optimizer["scale_parameter"]:
+        lr = lr * max(1e-3, root_mean_square(weight))
+    return weight - lr * (direction + decay * weight), moments
+
+
 def update(weights, grads, moments, lr, scale, step, optimizer):
     for name, weight in weights.items():
         grad = scale * grads[name]
@@ -327,6 +349,10 @@ def update(weights, grads, moments, lr, scale, step, optimizer):
                 moments[name] = m
                 grad = grad + mu * m if optimizer["nesterov"] else m
             weights[name] = weight - lr * grad
+            continue
+        if optimizer["name"] == "adafactor":
+            weights[name], moments[name] = adafactor(
+                weight, grad, moments.get(name), lr, decay, step, optimizer)
             continue
         b1, b2 = optimizer["beta1"], optimizer["beta2"]
         if optimizer["name"] == "lion":  # arXiv:2302.06675, program 1

@@ -85,10 +85,15 @@ TEST(ExactMemory, EveryBufferIsUsedToItsEndAndNothingElseIs) {
   quantised.optimizer.name = OptimizerKind::kAdamw8bit;
   quantised.training.mixed_precision = Precision::kBf16;
   quantised.cluster.device.peak_flops_per_s.bf16 = 1e9;
-  for (const JobSpec& job : {gpt2, llama, quantised}) {
+  JobSpec factored = gpt2;
+  factored.optimizer.name = OptimizerKind::kAdafactor;
+  for (const JobSpec& job : {gpt2, llama, quantised, factored}) {
     for (const Layout& layout : Layouts(job)) {
       if (job.optimizer.name == OptimizerKind::kAdamw8bit && !layout.offload_optimizer) continue;
-      const std::string name = absl::StrCat(FamilyName(job.model.family), " ", LayoutText(layout));
+      if (job.optimizer.name == OptimizerKind::kAdafactor && layout.offload_optimizer) continue;
+      const std::string name =
+          absl::StrCat(FamilyName(job.model.family), " ", OptimizerName(job.optimizer.name), " ",
+                       LayoutText(layout));
       const TrainingOutcome plain = TrainWith(job, layout, folder.Make(name));
       const Watched watched =
           TrainWatched(job, layout, folder.Make(name + " watched"), [&](int rank) {

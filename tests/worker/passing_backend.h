@@ -104,6 +104,22 @@ class PassingDevice : public Device {
                    View momentum) override {
     inner_.SgdMomentum(sgd, gradient, param, momentum);
   }
+  void AdafactorSquares(double gradient_scale, View gradient, int64_t begin,
+                        const FactoredView& sums) override {
+    inner_.AdafactorSquares(gradient_scale, gradient, begin, sums);
+  }
+  void AdafactorMoments(double beta, const FactoredView& sums,
+                        const FactoredView& moments) override {
+    inner_.AdafactorMoments(beta, sums, moments);
+  }
+  void AdafactorNorms(const AdafactorParameters& adafactor, View gradient, View param,
+                      int64_t begin, const FactoredView& moments, View norms) override {
+    inner_.AdafactorNorms(adafactor, gradient, param, begin, moments, norms);
+  }
+  void AdafactorUpdate(const AdafactorParameters& adafactor, View gradient, View param,
+                       int64_t begin, const FactoredView& moments, View norms) override {
+    inner_.AdafactorUpdate(adafactor, gradient, param, begin, moments, norms);
+  }
 
  protected:
   Device& inner_;

@@ -130,6 +130,38 @@ struct QuantisedView {
   View scales;
 };
 
+// Of a matrix a number for each row [1, rows] and each column [1, cols], of a vector, which is one
+// row, for each element: `cols` alone, rows has no data. f32.
+struct FactoredView {
+  View rows;
+  View cols;
+  View row_mean = {};  // [1, 1] of moments: of the rows of the whole tensor; 1 for a vector
+};
+
+// Adafactor (Shazeer & Stern, arXiv:1804.04235, algorithms 4 and 5) without a first moment, as
+// Hugging Face's transformers.optimization.Adafactor defines it with relative_step false. Of a
+// tensor's gradient g [rows, cols], after gradient_scale, at the update t, counted from 1:
+//
+//   beta = 1 - t^decay_rate
+//   R_i = beta R_i + (1 - beta) (mean over j of g_ij^2 + 1e-30)
+//   C_j = beta C_j + (1 - beta) (mean over i of g_ij^2 + 1e-30)
+//   u_ij = g_ij / sqrt(R_i C_j / mean(R)); of a vector g_j / sqrt(C_j), C_j that of its element
+//   lr' = lr, or lr max(1e-3, rms(p)) if scale_parameter
+//   p -= lr' (u / max(1, rms(u) / clip_threshold) + weight_decay p)
+//
+// rms: root mean square over the whole tensor. Parts of a tensor are updated by four calls each;
+// the caller adds up what the first and the third say of parts that are elsewhere.
+struct AdafactorParameters {
+  double lr = 0;
+  double clip_threshold = 1;
+  bool scale_parameter = false;
+  double weight_decay = 0;
+  double gradient_scale = 1;  // from clipping, applied to the gradient first
+  int64_t elements = 0;       // of the whole tensor
+};
+inline constexpr double kAdafactorSquareEps = 1e-30;
+inline constexpr double kAdafactorParameterEps = 1e-3;
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -261,6 +293,22 @@ class Device {
   // (1 - dampening) * g, or g if first; p -= lr * (nesterov ? g + momentum' * momentum : momentum)
   virtual void SgdMomentum(const MomentumParameters& sgd, View gradient, View param,
                            View momentum) = 0;
+
+  // Adafactor's four steps. gradient, param [1, n]: n neighbours, row-major, of a box of the
+  // tensor, from the box's element `begin`; what a FactoredView holds is the box's, but for the
+  // second step's, which are the whole tensor's. sums += squares of gradient_scale * gradient, by
+  // row and by column.
+  virtual void AdafactorSquares(double gradient_scale, View gradient, int64_t begin,
+                                const FactoredView& sums) = 0;
+  // R and C from the sums; row_mean is written.
+  virtual void AdafactorMoments(double beta, const FactoredView& sums,
+                                const FactoredView& moments) = 0;
+  // norms [1, 2] is written: sums of the squares of u and, if scale_parameter, of param; else 0.
+  virtual void AdafactorNorms(const AdafactorParameters& adafactor, View gradient, View param,
+                              int64_t begin, const FactoredView& moments, View norms) = 0;
+  // param is updated in place; norms: the whole tensor's.
+  virtual void AdafactorUpdate(const AdafactorParameters& adafactor, View gradient, View param,
+                               int64_t begin, const FactoredView& moments, View norms) = 0;
 };
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "plan/shard.h"
 #include "tests/plan/estimate/sample_questions.h"
 
 namespace weft {
@@ -104,6 +105,24 @@ TEST(StatesOf, FollowTheOptimizer) {
   EXPECT_EQ(optimizer_bytes(OptimizerStates::kTwoMoments), 8e6);
   EXPECT_EQ(optimizer_bytes(OptimizerStates::kTwoMoments8Bit), 2 * (1 + 4.0 / 256) * 1e6);
   EXPECT_EQ(optimizer_bytes(OptimizerStates::kFactored), 4 * 2e3);
+}
+
+// Whole tensors' on each rank, whatever tp and ZeRO cut: the inventory's, of the stage.
+TEST(StatesOf, CountRowsAndColumnsOfTheInventory) {
+  for (const ModelShape& model : {Llama70b(), Gpt(12, 768, 12, 50257, 1024)}) {
+    const Question question = QuestionAbout(model, 1024, "weft", Precision::kBf16);
+    for (Layout layout : {Layout{}, Layout{.dp = 4, .tp = 8, .zero_stage = 1}, Layout{.pp = 4}}) {
+      for (int stage = 0; stage < layout.pp; ++stage) {
+        double expected = 0;
+        const int rank = layout.grid().RankOf({.pp = stage});
+        for (const TensorShard& shard : ShardsOf(model, layout, rank)) {
+          for (const int64_t dim : shard.tensor.dims) expected += static_cast<double>(dim);
+        }
+        EXPECT_EQ(ParametersOf(question, layout, stage).rows_and_columns, expected)
+            << LayoutText(layout) << " stage " << stage;
+      }
+    }
+  }
 }
 
 TEST(StatesOf, SpreadExpertsOverTheirOwnDataGroup) {

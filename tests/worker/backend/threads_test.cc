@@ -87,6 +87,22 @@ class Tensors {
   std::vector<std::unique_ptr<std::vector<char>>> memory_;
 };
 
+// A run that begins and ends within a row.
+void RunAdafactor(Tensors& t) {
+  constexpr int64_t kRun = 127 * Tensors::kCols + 100;
+  const View gradient = t.Make(1, kRun, 1, DType::kF32), param = t.Make(1, kRun, 2, DType::kF32);
+  const FactoredView sums = {t.Make(1, Tensors::kRows, 3, DType::kF32), t.Sums(4)};
+  const FactoredView moments = {t.Make(1, Tensors::kRows, 5, DType::kF32), t.Sums(6),
+                                t.Make(1, 1, 7, DType::kF32)};
+  const View norms = t.Make(1, 2, 8, DType::kF32);
+  for (const View& row : {sums.rows, sums.cols, moments.rows, moments.cols}) t.device->Zero(row);
+  const AdafactorParameters adafactor = {.lr = 0.1, .scale_parameter = true, .elements = kRun};
+  t.device->AdafactorSquares(0.5, gradient, 211, sums);
+  t.device->AdafactorMoments(0.2, sums, moments);
+  t.device->AdafactorNorms(adafactor, gradient, param, 211, moments, norms);
+  t.device->AdafactorUpdate(adafactor, gradient, param, 211, moments, norms);
+}
+
 struct Operation {
   const char* name;
   std::function<void(Tensors&)> run;
@@ -152,6 +168,7 @@ const Operation kOperations[] = {
        const double sum = t.device->SumOfSquares(t.Make(515, 1031, 1, DType::kF32));
        std::memcpy(t.Make(1, 2, 2, DType::kF32).data, &sum, sizeof(sum));
      }},
+    {"Adafactor", RunAdafactor},
     {"Adamw",
      [](Tensors& t) {
        const AdamwParameters adamw{

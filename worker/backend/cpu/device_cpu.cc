@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "worker/backend/cpu/adafactor.h"
 #include "worker/backend/cpu/kernels.h"
 #include "worker/backend/cpu/matmul.h"
 #include "worker/backend/cpu/memory.h"
@@ -424,6 +425,25 @@ class CpuDevice final : public Device {
       MomentumUpdate(sgd, Floats(gradient) + first, Floats(param) + first, Floats(momentum) + first,
                      size);
     });
+  }
+  void AdafactorSquares(double gradient_scale, View gradient, int64_t begin,
+                        const FactoredView& sums) override {
+    Require(AddSquares(threads_, gradient_scale, gradient, begin, sums), "AdafactorSquares",
+            gradient);
+  }
+  void AdafactorMoments(double beta, const FactoredView& sums,
+                        const FactoredView& moments) override {
+    Require(AverageSquares(beta, sums, moments), "AdafactorMoments", moments.cols);
+  }
+  void AdafactorNorms(const AdafactorParameters& adafactor, View gradient, View param,
+                      int64_t begin, const FactoredView& moments, View norms) override {
+    Require(MeasureUpdate(threads_, adafactor, gradient, param, begin, moments, norms),
+            "AdafactorNorms", param);
+  }
+  void AdafactorUpdate(const AdafactorParameters& adafactor, View gradient, View param,
+                       int64_t begin, const FactoredView& moments, View norms) override {
+    Require(ApplyUpdate(threads_, adafactor, gradient, param, begin, moments, norms),
+            "AdafactorUpdate", param);
   }
 
  private:

@@ -82,6 +82,20 @@ struct BiasTerms {
   }
 };
 
+// Of a run of elements that starts `shift` columns into the first row.
+struct SquareTerms {
+  const float* gradient;
+  int64_t shift;
+  int64_t count;
+  float scale;
+  __device__ void operator()(int64_t /*row*/, int64_t at, double (&sums)[1]) const {
+    const int64_t i = at - shift;
+    if (i < 0 || i >= count) return;
+    const double value = static_cast<double>(gradient[i] * scale);
+    sums[0] += value * value;
+  }
+};
+
 template <typename T>
 struct LayerNormTerms {
   const T* dy;
@@ -117,6 +131,14 @@ cudaError_t QueueBiasGradient(const Queue& queue, View dy, View dbias) {
     return AddColumnSums<1>(queue, BiasTerms<T>{static_cast<const T*>(dy.data)}, dy.rows, dy.cols,
                             {{Floats(dbias)}});
   });
+}
+
+cudaError_t QueueColumnSquares(const Queue& queue, double scale, View gradient, int64_t shift,
+                               View cols) {
+  const int64_t count = gradient.elements();
+  const int64_t rows = (shift + count + cols.elements() - 1) / cols.elements();
+  const SquareTerms terms = {Floats(gradient), shift, count, static_cast<float>(scale)};
+  return AddColumnSums<1>(queue, terms, rows, cols.elements(), {{Floats(cols)}});
 }
 
 cudaError_t QueueLayerNormWeightGradient(const Queue& queue, View dy, View x, View mean, View rstd,

@@ -33,6 +33,18 @@ bool IsQuantised(const QuantisedView& x, int64_t count) {
   return x.codes.dtype == DType::kU8 && x.codes.elements() == count && x.codes.data != nullptr &&
          IsF32(x.scales, (count + kQuantisationBlock - 1) / kQuantisationBlock);
 }
+// Elements of a box of which `box` has what is by row and by column, from `begin`.
+bool IsRunOf(const FactoredView& box, View run, int64_t begin) {
+  const int64_t cols = box.cols.elements();
+  const int64_t rows = box.rows.data == nullptr ? 1 : box.rows.elements();
+  return run.elements() >= 1 && begin >= 0 && begin + run.elements() <= rows * cols &&
+         IsF32(run, run.elements()) && IsF32(box.cols, cols) &&
+         (box.rows.data == nullptr || IsF32(box.rows, rows));
+}
+bool FitsUpdate(View gradient, View param, int64_t begin, const FactoredView& moments, View norms) {
+  return IsRunOf(moments, gradient, begin) && IsF32(param, gradient.elements()) &&
+         IsF32(moments.row_mean, 1) && IsF32(norms, 2);
+}
 // Of the type of `like`.
 bool IsVector(View x, int64_t count, View like) {
   return x.dtype == like.dtype && x.elements() == count && x.data != nullptr;
@@ -425,6 +437,42 @@ class CudaDevice final : public Device {
       return;
     }
     Check(QueueSgdMomentum(queue_, sgd, gradient, param, momentum), "SgdMomentum");
+  }
+  void AdafactorSquares(double gradient_scale, View gradient, int64_t begin,
+                        const FactoredView& sums) override {
+    if (!Require(IsRunOf(sums, gradient, begin), "AdafactorSquares", gradient)) return;
+    Check(QueueAdafactorSquares(queue_, gradient_scale, gradient, begin, sums), "AdafactorSquares");
+  }
+  void AdafactorMoments(double beta, const FactoredView& sums,
+                        const FactoredView& moments) override {
+    const int64_t rows = moments.rows.elements();
+    const int64_t cols = moments.cols.elements();
+    if (!Require(IsF32(moments.cols, cols) && IsF32(sums.cols, cols) &&
+                     IsF32(moments.row_mean, 1) &&
+                     (moments.rows.data == nullptr ||
+                      (IsF32(moments.rows, rows) && IsF32(sums.rows, rows))),
+                 "AdafactorMoments", moments.cols)) {
+      return;
+    }
+    Check(QueueAdafactorMoments(queue_, beta, sums, moments), "AdafactorMoments");
+  }
+  void AdafactorNorms(const AdafactorParameters& adafactor, View gradient, View param,
+                      int64_t begin, const FactoredView& moments, View norms) override {
+    if (!Require(FitsUpdate(gradient, param, begin, moments, norms), "AdafactorNorms", param)) {
+      return;
+    }
+    Check(QueueAdafactorNorms(queue_, adafactor, gradient, param, begin, moments, norms),
+          "AdafactorNorms");
+  }
+  void AdafactorUpdate(const AdafactorParameters& adafactor, View gradient, View param,
+                       int64_t begin, const FactoredView& moments, View norms) override {
+    if (!Require(FitsUpdate(gradient, param, begin, moments, norms) &&
+                     adafactor.elements >= param.elements(),
+                 "AdafactorUpdate", param)) {
+      return;
+    }
+    Check(QueueAdafactorUpdate(queue_, adafactor, gradient, param, begin, moments, norms),
+          "AdafactorUpdate");
   }
 
  private:

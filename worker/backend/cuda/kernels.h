@@ -47,6 +47,9 @@ cudaError_t QueueRmsNormInputGradient(const Queue& queue, View dy, View x, View 
 
 // column_sums.cu: each adds to what the sums hold
 cudaError_t QueueBiasGradient(const Queue& queue, View dy, View dbias);
+// Squares of scale * gradient, a run of rows as wide as cols; it starts `shift` into the first one.
+cudaError_t QueueColumnSquares(const Queue& queue, double scale, View gradient, int64_t shift,
+                               View cols);
 cudaError_t QueueLayerNormWeightGradient(const Queue& queue, View dy, View x, View mean, View rstd,
                                          View dweight, View dbias);
 cudaError_t QueueRmsNormWeightGradient(const Queue& queue, View dy, View x, View rstd,
@@ -79,6 +82,18 @@ cudaError_t QueueSgd(const Queue& queue, double lr, double weight_decay, double 
                      View gradient, View param);
 cudaError_t QueueSgdMomentum(const Queue& queue, const MomentumParameters& sgd, View gradient,
                              View param, View momentum);
+
+// adafactor.cu
+cudaError_t QueueAdafactorSquares(const Queue& queue, double gradient_scale, View gradient,
+                                  int64_t begin, const FactoredView& sums);
+cudaError_t QueueAdafactorMoments(const Queue& queue, double beta, const FactoredView& sums,
+                                  const FactoredView& moments);
+cudaError_t QueueAdafactorNorms(const Queue& queue, const AdafactorParameters& adafactor,
+                                View gradient, View param, int64_t begin,
+                                const FactoredView& moments, View norms);
+cudaError_t QueueAdafactorUpdate(const Queue& queue, const AdafactorParameters& adafactor,
+                                 View gradient, View param, int64_t begin,
+                                 const FactoredView& moments, View norms);
 
 // quantised_adamw.cu
 cudaError_t QueueQuantisedAdamw(const Queue& queue, const AdamwParameters& adamw, View gradient,
