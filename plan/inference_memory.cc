@@ -5,16 +5,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "plan/attention_scratch.h"
 #include "plan/errors.h"
 
 namespace weft {
 namespace {
 
 constexpr int64_t kMostLogits = int64_t{1} << 24;
-
-// Device::Attention's scratch: scores of one tile and their gradient (worker/backend/device.h).
-constexpr int64_t kAttentionTileRows = 128;
-constexpr int64_t kAttentionTileKeys = 256;
 
 }  // namespace
 
@@ -62,8 +59,12 @@ RankMemory PlanInferenceMemory(const ModelShape& model, const InferenceExtents& 
   work("q", n * query);                     // [N, H*E]
   work("attn", n * query);                  // [N, H*E]
   work("lse", n * model.num_heads);         // [B*H, T]
-  work("scores", 2 * std::min(extents.positions(), kAttentionTileRows) *
-                     std::min(extents.positions(), kAttentionTileKeys));
+  work("scores", AttentionScratchFloats({.key_len = extents.positions(),
+                                         .run_len = extents.positions(),
+                                         .query_len = extents.positions(),
+                                         .head_dim = model.head_dim,
+                                         .kv_heads = extents.batch * model.num_kv_heads},
+                                        extents.threads));
   if (is_llama) work("gate", n * model.ffn_size);                      // [N, F]
   work("up", n * model.ffn_size);                                      // [N, F]
   work("act", n * model.ffn_size);                                     // [N, F]

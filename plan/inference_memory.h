@@ -17,6 +17,7 @@ struct InferenceExtents {
   int64_t seq_len = 1;           // T, tokens of each that pass together
   int64_t cached_positions = 0;  // S; 0: nothing is kept from pass to pass (evaluation)
   bool masks_documents = false;  // tokens attend to their own document only
+  int threads = 1;               // Numerics::threads
 
   int64_t rows() const { return batch * seq_len; }
   // Positions that a sequence may have, over all its passes.

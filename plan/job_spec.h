@@ -195,7 +195,8 @@ struct JobSpec {
   Numerics numerics() const {
     return {.precision = training.mixed_precision,
             .optimizer = optimizer.states(),
-            .cudnn_attention = cluster.device.backend == BackendKind::kCuda && !deterministic};
+            .cudnn_attention = cluster.device.backend == BackendKind::kCuda && !deterministic,
+            .threads = cluster.device.backend == BackendKind::kCpu ? threads_per_worker : 1};
   }
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "plan/attention_scratch.h"
 #include "plan/buckets.h"
 #include "plan/cudnn_attention.h"
 #include "plan/errors.h"
@@ -14,11 +15,6 @@
 
 namespace weft {
 namespace {
-
-// AttentionScratchElements of worker/backend/device.h: scores of one tile and their gradient, and
-// ten tensors of one head where elements have 16 bits.
-constexpr int64_t kAttentionTileRows = 128;
-constexpr int64_t kAttentionTileKeys = 256;
 
 // Local sizes of one rank. Letters: glossary; `local` is this tp rank's part.
 struct LocalSizes {
@@ -91,12 +87,14 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
     sizes.rotary = batch.seq_len / layout.cp * model.head_dim;
   }
   if (layout.cp > 1) sizes.whole_keys = sizes.rows * layout.cp * sizes.key;
-  const int64_t run = layout.cp > 1 ? batch.seq_len / (2 * layout.cp) : batch.seq_len;
-  sizes.score_scratch =
-      2 * std::min(run, kAttentionTileRows) * std::min(batch.seq_len, kAttentionTileKeys);
-  if (sizes.type != ElementType::kFp32) {
-    sizes.score_scratch += (4 * batch.seq_len / layout.cp + 6 * batch.seq_len) * model.head_dim;
-  }
+  sizes.score_scratch = AttentionScratchFloats(
+      {.key_len = batch.seq_len,
+       .run_len = layout.cp > 1 ? batch.seq_len / (2 * layout.cp) : batch.seq_len,
+       .query_len = batch.seq_len / layout.cp,
+       .head_dim = model.head_dim,
+       .kv_heads = layout.micro_batch_size * sizes.key / model.head_dim,
+       .widens = sizes.type != ElementType::kFp32},
+      numerics.threads);
   if (numerics.cudnn_attention && sizes.type != ElementType::kFp32 && layout.cp == 1 &&
       !batch.masks_documents && IsHeadOfCudnn(model.head_dim)) {
     sizes.score_scratch = std::max(

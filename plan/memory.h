@@ -67,11 +67,12 @@ struct RankMemory {
   int64_t host_bytes() const;  // beside them
 };
 
-// How numbers are kept: what the list depends on beside model, batch and layout.
+// How numbers are kept and made: what the list depends on beside model, batch and layout.
 struct Numerics {
   Precision precision = Precision::kFp32;
   OptimizerStates optimizer = OptimizerStates::kTwoMoments;
   bool cudnn_attention = false;  // the device may compute attention by cuDNN, in more scratch
+  int threads = 1;  // of the device, a CPU: each computes attention in scratch of its own
 
   // Of weights and activations; gradients of weights, statistics and optimizer states are fp32.
   ElementType compute() const;

@@ -95,8 +95,7 @@ void Inference::GetWork() {
   q_ = get("q", query);
   attn_ = get("attn", query);
   lse_ = get("lse", model_.num_heads);
-  AttentionShape longest{.batch = 1, .seq_len = extents_.positions()};
-  scores_ = arena_->Get("work/scores", 1, AttentionScratchElements(longest));
+  scores_ = arena_->Row("work/scores");
   if (blocks_.front().gate.weight.data != nullptr) gate_ = get("gate", model_.ffn_size);
   up_ = get("up", model_.ffn_size);
   act_ = get("act", model_.ffn_size);

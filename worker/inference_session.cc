@@ -100,6 +100,7 @@ absl::StatusOr<std::unique_ptr<Inference>> Loaded(const Json& request, const Ope
                                                   Events& events) {
   const DataSpec documents = DocumentsOf(request);
   extents.masks_documents = documents.reset_attention_mask;
+  extents.threads = request.at("threads").get<int>();
   ASSIGN_OR_RETURN(std::unique_ptr<Inference> inference,
                    Inference::Create(opened.model, extents, documents, device));
   RETURN_IF_ERROR(inference->Load(*opened.reader, [&] { events.Write({{"event", "loading"}}); }));

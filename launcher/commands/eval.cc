@@ -112,14 +112,15 @@ absl::StatusOr<EvalResult> Evaluate(const EvalArguments& arguments, const FoundC
                                     const CheckpointData& own, const std::atomic<bool>& stop) {
   InferenceRun run;
   ASSIGN_OR_RETURN(run.request, RequestOf(arguments, own));
+  run.threads = arguments.threads > 0 ? arguments.threads : UsableCores();
   const InferenceExtents extents{.batch = run.request["batch"],
                                  .seq_len = own.seq_len,
-                                 .masks_documents = own.reset_attention_mask};
+                                 .masks_documents = own.reset_attention_mask,
+                                 .threads = run.threads};
   RETURN_IF_ERROR(CheckMemory(*found.manifest.model, extents, arguments.backend, "--batch"));
   run.request["documents"] = DocumentsJson(own);
   run.request["checkpoint"] = found.path;
   run.request["backend"] = arguments.backend;
-  run.threads = arguments.threads > 0 ? arguments.threads : UsableCores();
   run.request["threads"] = run.threads;
   run.stop = &stop;
   EvalResult result;

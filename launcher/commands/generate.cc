@@ -112,10 +112,11 @@ absl::Status Generate(const GenerateArguments& arguments, const FoundCheckpoint&
   RETURN_IF_ERROR(CheckPrompt(ids, model));
   InferenceExtents extents = GenerationExtents(model, std::ssize(ids), arguments.max_tokens);
   extents.masks_documents = own.reset_attention_mask;
+  extents.threads = arguments.threads > 0 ? arguments.threads : UsableCores();
   RETURN_IF_ERROR(CheckMemory(model, extents, arguments.backend, "--max-tokens"));
   const bool as_text = !arguments.prompt_ids;
   InferenceRun run;
-  run.threads = arguments.threads > 0 ? arguments.threads : UsableCores();
+  run.threads = extents.threads;
   run.stop = &stop;
   run.request = {
       {"task", "generate"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/attention_scratch.h"
 #include "plan/errors.h"
 #include "plan/estimate/activation_bytes.h"
 #include "plan/estimate/state_bytes.h"
@@ -157,16 +158,16 @@ double CommunicationBytes(const Question& question, const Layout& layout, int st
   return bytes;
 }
 
-// What attention is given, in fp32: two tiles of scores, and ten tensors of one head where elements
-// have 16 bits (plan/memory.cc).
+// On one thread: an engine that is given more may use more.
 double AttentionScratchBytes(const Question& question, const Layout& layout) {
-  const auto length = static_cast<double>(question.batch.seq_len);
-  const double run = layout.cp > 1 ? length / (2 * layout.cp) : length;
-  const double tiles = 2 * std::min(run, 128.0) * std::min(length, 256.0);
-  const bool wide = question.precision == Precision::kFp32;
-  const double copies =
-      (4 * length / layout.cp + 6 * length) * static_cast<double>(question.model.head_dim);
-  return 4 * (tiles + (wide ? 0 : copies));
+  const int64_t length = question.batch.seq_len;
+  return 4 * static_cast<double>(AttentionScratchFloats(
+                 {.key_len = length,
+                  .run_len = layout.cp > 1 ? length / (2 * layout.cp) : length,
+                  .query_len = length / layout.cp,
+                  .head_dim = question.model.head_dim,
+                  .widens = question.precision != Precision::kFp32},
+                 /*threads=*/1));
 }
 
 // Scratch of an engine that frees nothing: gradients inside a block and the head's own tensors

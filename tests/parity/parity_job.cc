@@ -210,6 +210,7 @@ std::string ParityJobText(const ParityJob& parity) {
         {"warmup_steps", job.lr_scheduler.warmup_steps},
         {"decay_steps", job.lr_scheduler.decay_steps},
         {"min_lr", job.lr_scheduler.min_lr}}},
+      {"threads_per_worker", job.threads_per_worker},
       {"layout", LayoutJson(parity.layout)},
       {"wrapped", parity.wrapped},
       {"bug", static_cast<int>(parity.bug)},
@@ -266,6 +267,7 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
                       .warmup_steps = scheduler.at("warmup_steps"),
                       .decay_steps = scheduler.at("decay_steps"),
                       .min_lr = scheduler.at("min_lr")};
+  job.threads_per_worker = json.at("threads_per_worker");
   parity.layout = ReadLayout(json.at("layout"), job);
   parity.wrapped = json.at("wrapped");
   parity.bug = static_cast<PlantedBug>(json.at("bug").get<int>());

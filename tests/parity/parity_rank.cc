@@ -124,7 +124,7 @@ absl::Status Run(const std::string& folder) {
   ASSIGN_OR_RETURN(const ParityJob parity, ReadParityJob(folder + "/job.json"));
   ASSIGN_OR_RETURN(const BackendApi* const api, LoadBackend(BackendKind::kCpu));
   Device* device = nullptr;
-  const DeviceOptions device_options;
+  const DeviceOptions device_options{.threads = parity.job.threads_per_worker};
   RETURN_IF_ERROR(ToStatus(api->open_device(&device_options, &device)));
   Comm* comm = nullptr;
   const CommOptions comm_options{.init_timeout_ms = 30000, .timeout_ms = 20000};

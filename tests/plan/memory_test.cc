@@ -155,6 +155,24 @@ TEST(PlanRankMemory, SetsAsideWhatCudnnComputesAttentionInWhereItIsUsed) {
   EXPECT_EQ(scores(), 2 * 16 * 16 + 10 * 16 * 32);
 }
 
+// A thread works on heads of its own: more threads than B * K_local have nothing to do.
+TEST(PlanRankMemory, EachThreadComputesAttentionInScratchOfItsOwn) {
+  const ModelShape model = Tiny(ModelFamily::kLlama);  // K=2, T=16, E=8
+  Layout layout{.micro_batch_size = 2, .num_microbatches = 8};
+  const auto scores = [&](Precision precision, int threads) {
+    const Numerics numerics = {.precision = precision, .threads = threads};
+    return ByName(PlanRankMemory(model, kBatch, layout, 0, numerics)).at("work/scores");
+  };
+  const int64_t tiles = 2 * 16 * 16;
+  const int64_t copies = 10 * 16 * 8;
+  EXPECT_EQ(scores(Precision::kFp32, 1), tiles);
+  EXPECT_EQ(scores(Precision::kFp32, 2), 2 * tiles);
+  EXPECT_EQ(scores(Precision::kBf16, 3), 3 * (tiles + copies));
+  EXPECT_EQ(scores(Precision::kFp32, 100), 4 * tiles);
+  layout.tp = 2;
+  EXPECT_EQ(scores(Precision::kFp32, 100), 2 * tiles);
+}
+
 TEST(PlanRankMemory, EachStageKnowsTheDocumentsAndOnlyTheFirstThePositions) {
   BatchShape batch = kBatch;
   batch.masks_documents = true;

@@ -126,6 +126,23 @@ TEST(ExactMemory, HostMemoryThatNobodyUsesIsSeen) {
               testing::ElementsAre("not used to its end: exp_avg_sq/blocks.3"));
 }
 
+TEST(ExactMemory, EachThreadUsesItsScratchToTheEnd) {
+  const TestFolder folder;
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    JobSpec job = SmallJob(folder.path());
+    job.training.steps = 2;
+    job.training.mixed_precision = precision;
+    job.threads_per_worker = 3;
+    const Layout layout = MakeLayout(1, 2, 1, ScheduleKind::kOneForwardOneBackward, 2, job);
+    const std::string name(PrecisionName(precision));
+    const Watched watched = TrainWatched(job, layout, folder.Make(name), [&](int rank) {
+      return PlanRankMemory(job.model, job.batch(), layout, rank, job.numerics());
+    });
+    ASSERT_EQ(watched.outcome.status(), absl::OkStatus()) << name;
+    for (const auto& findings : watched.findings) EXPECT_THAT(findings, IsEmpty()) << name;
+  }
+}
+
 // The watcher takes a buffer to be one element shorter than it is: what is written there is seen.
 TEST(ExactMemory, AWriteBeyondABufferIsSeen) {
   const TestFolder folder;

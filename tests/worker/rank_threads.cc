@@ -84,7 +84,8 @@ void Assemble(const TensorShard& shard, absl::Span<const float> values,
 absl::Status TrainRank(const RankThreads& run, int rank, Comm& comm, ShardTable& table,
                        std::mutex& mutex, TrainingOutcome& outcome) {
   const auto index = static_cast<size_t>(rank);
-  const std::unique_ptr<Device> cpu = MakeCpuDevice({});
+  const std::unique_ptr<Device> cpu =
+      MakeCpuDevice({.threads = run.assignment.job.threads_per_worker});
   std::unique_ptr<Device> device_wrapper;
   std::unique_ptr<Comm> comm_wrapper;
   if (run.wrap_device) device_wrapper = run.wrap_device(rank, *cpu);

@@ -115,7 +115,9 @@ void RunAttention(Tensors& t) {
   const View q = queries(1), k = keys(2), v = keys(3), o = queries(4), dout = queries(5);
   const View lse = t.Make(12, 150, 6, DType::kF32);
   // Of its own making: what scratch holds afterwards is nobody's.
-  std::vector<float> floats(static_cast<size_t>(AttentionScratchElements(shape, t.dtype())));
+  constexpr size_t kMostThreads = 8;
+  std::vector<float> floats(kMostThreads *
+                            static_cast<size_t>(AttentionScratchElements(shape, t.dtype())));
   const View scratch = {floats.data(), 1, static_cast<int64_t>(floats.size()), DType::kF32};
   t.device->Attention(shape, q, k, v, {}, o, lse, scratch);
   t.device->AttentionGradient(shape, q, k, v, {}, o, lse, dout, queries(7), keys(8), keys(9),

@@ -4,7 +4,6 @@
 #include <climits>
 #include <cstring>
 #include <type_traits>
-#include <vector>
 
 #include "worker/backend/cpu/adafactor.h"
 #include "worker/backend/cpu/kernels.h"
@@ -489,17 +488,16 @@ class CpuDevice final : public Device {
     threads_.ForEach(x.cols, kVectorElements, x.rows, work);
   }
 
-  // The first thread has the call's scratch, each of the others its own as large.
+  // As many threads as the scratch has room for, each in a part of it.
   template <typename Work>
   void ForKvHeads(const AttentionShape& shape, DType type, View scratch, const Work& work) {
     const int64_t count = shape.batch * shape.kv_heads;
-    const int64_t pieces = std::min<int64_t>(threads_.count(), count);
     const int64_t size = AttentionScratchElements(shape, type);
-    const auto others = static_cast<size_t>((pieces - 1) * size);
-    if (attention_scratch_.size() < others) attention_scratch_.resize(others);
+    const int64_t pieces = std::min(
+        {int64_t{threads_.count()}, count, scratch.elements() / std::max<int64_t>(size, 1)});
     threads_.Run(static_cast<int>(pieces), [&](int piece) {
       work(KvHeads{count * piece / pieces, count * (piece + 1) / pieces},
-           piece == 0 ? Floats(scratch) : attention_scratch_.data() + (piece - 1) * size);
+           Floats(scratch) + piece * size);
     });
   }
 
@@ -541,7 +539,6 @@ class CpuDevice final : public Device {
   }
 
   const Threads threads_;
-  std::vector<float> attention_scratch_;
   NarrowMatMul narrow_matmul_;
   BackendStatus failure_;
 };
