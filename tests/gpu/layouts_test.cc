@@ -123,21 +123,26 @@ struct LayoutCase {
 class CudaLayouts : public ::testing::TestWithParam<LayoutCase> {};
 
 // The bounds of tests/parity, where layouts differ by the order of sums as much as devices do.
+// Gradients are those of the first step: AdamW's first updates are of one size whatever the
+// gradient's, so that what is rounding in a small one is not any more two steps later.
 TEST_P(CudaLayouts, TrainAsOneRankOnTheCpuDoes) {
   if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
   const LayoutCase& c = GetParam();
   const TestFolder folder;
-  const JobSpec job = TinyJob(folder, c.family);
-  const TrainingOutcome cpu = TrainWith(
-      job, MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job), folder.Make("cpu"));
-  ASSERT_TRUE(cpu.status().ok()) << cpu.status();
+  JobSpec job = TinyJob(folder, c.family);
+  const Layout one = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job);
   const Layout layout = MakeLayout(c.dp, c.tp, c.pp, ScheduleKind::kOneForwardOneBackward, 1, job);
+  const TrainingOutcome cpu = TrainWith(job, one, folder.Make("cpu"));
+  ASSERT_TRUE(cpu.status().ok()) << cpu.status();
   const TrainingOutcome cuda = TrainOnCuda(job, layout, folder.Make("cuda"));
   ASSERT_TRUE(cuda.status().ok()) << cuda.status();
   EXPECT_LT(RelativeDifference(cuda.losses(), cpu.losses()), 1e-6);
   EXPECT_LT(RelativeDifference(cuda.grad_norms(), cpu.grad_norms()), 1e-5);
-  EXPECT_LT(GradientDifference(cuda, cpu), 2e-6);
   EXPECT_EQ(cuda.allocated_bytes, cuda.planned_bytes) << "the arena is the plan";
+  job.training.steps = 1;
+  EXPECT_LT(GradientDifference(TrainOnCuda(job, layout, folder.Make("cuda, one step")),
+                               TrainWith(job, one, folder.Make("cpu, one step"))),
+            2e-6);
 }
 
 // NCCL refuses ranks of one process that share a device, but the one that stands in for it does
