@@ -185,6 +185,7 @@ TEST_P(CudaLayouts, GiveTheSameBitsWithStatesOnTheHost) {
   const LayoutCase& c = GetParam();
   const TestFolder folder;
   JobSpec job = TinyJob(folder, c.family);
+  job.deterministic = true;
   Layout layout = MakeLayout(c.dp, c.tp, c.pp, ScheduleKind::kOneForwardOneBackward, 1, job);
   layout.zero_stage = c.dp > 1 ? 1 : 0;
   for (const OptimizerKind optimizer : {OptimizerKind::kAdamw, OptimizerKind::kAdamw8bit}) {
