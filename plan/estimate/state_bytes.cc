@@ -172,7 +172,7 @@ double GradientBytes(const Question& question) {
 double OffloadedBytes(const Question& question) {
   const bool has_master =
       question.precision != Precision::kFp32 && question.engine.memory.master_weights;
-  return (has_master ? 4 : 0) + MomentBytes(question.optimizer, 1, 0);
+  return (has_master ? 4 : 0) + MomentBytes(question.optimizer, 1);
 }
 
 double LocalVocabulary(const Question& question, const Layout& layout) {
