@@ -26,6 +26,15 @@ function(weft_executable name)
   target_link_libraries(${name} PRIVATE ${arg_PRIVATE})
 endfunction()
 
+file(READ /proc/cpuinfo weft_cpuinfo)
+if(weft_cpuinfo MATCHES "GenuineIntel")
+  if(weft_cpuinfo MATCHES "avx512bw" AND weft_cpuinfo MATCHES "avx512vl")
+    set(WEFT_BLAS_KERNELS SkylakeX)
+  elseif(weft_cpuinfo MATCHES "avx2")
+    set(WEFT_BLAS_KERNELS Haswell)
+  endif()
+endif()
+
 function(weft_test name)
   cmake_parse_arguments(arg "RUN_SERIAL" "LABEL;TIMEOUT;PROCESSORS" "SOURCES;PRIVATE" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
@@ -43,9 +52,14 @@ function(weft_test name)
   if(NOT arg_PROCESSORS)
     set(arg_PROCESSORS 1)
   endif()
-  # Never the state folder of whoever runs the tests.
+  # Never the state folder of whoever runs the tests. OpenBLAS's kernels: those that a worker asks
+  # for (worker/backend/blas_kernels.h), also in tests that link the CPU backend; a property of its
+  # own, as gtest_discover_tests cuts lists.
   set(properties LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS}
     ENVIRONMENT "XDG_STATE_HOME=${PROJECT_BINARY_DIR}/state")
+  if(WEFT_BLAS_KERNELS)
+    list(APPEND properties ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=set:${WEFT_BLAS_KERNELS}")
+  endif()
   if(arg_RUN_SERIAL)
     list(APPEND properties RUN_SERIAL TRUE)
   endif()

@@ -120,7 +120,7 @@ class Products : public ::testing::Test {
   // 1/3 and its like, so that the order of a sum shows in its bits.
   static std::vector<float> RoughProduct(Gemm& gemm, DType dtype = DType::kF32) {
     constexpr int64_t kDepth = 100;
-    constexpr int64_t kCols = 16;
+    constexpr int64_t kCols = 512;
     std::vector<float> a, b;
     for (int64_t i = 0; i < kDepth; ++i) a.push_back(1.0F / static_cast<float>(i + 3));
     for (int64_t i = 0; i < kDepth * kCols; ++i) b.push_back(1.0F / static_cast<float>(2 * i + 7));
