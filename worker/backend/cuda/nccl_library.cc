@@ -1,7 +1,6 @@
 #include "worker/backend/cuda/nccl_library.h"
 
-#include <dlfcn.h>
-
+#include "worker/backend/cuda/entry_points.h"
 #include "worker/backend/failure.h"
 
 namespace weft {
@@ -14,49 +13,41 @@ struct Loaded {
   BackendStatus status;
 };
 
-// Finds one entry point; remembers the first that is missing.
-template <typename Function>
-void Find(void* handle, const char* name, Function* function, const char** missing) {
-  *function = reinterpret_cast<Function>(dlsym(handle, name));
-  if (*function == nullptr && *missing == nullptr) *missing = name;
-}
-
 Loaded Load() {
   Loaded loaded;
   NcclLibrary& nccl = loaded.library;
-  // RTLD_LAZY: half of its 200 MB are kernels that a job does not use.
-  void* const handle = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
-  if (handle == nullptr) {
+  EntryPoints entries("libnccl.so.2");
+  if (!entries.is_open()) {
     loaded.status = Failure(kFailedPrecondition,
                             "NCCL does not load: %.110s; install NCCL 2.18 or newer (with CUDA, or "
                             "Python's nvidia-nccl) and name its folder in LD_LIBRARY_PATH",
                             dlerror());
     return loaded;
   }
-  const char* missing = nullptr;
-  Find(handle, "ncclGetVersion", &nccl.get_version, &missing);
-  Find(handle, "ncclGetUniqueId", &nccl.get_unique_id, &missing);
-  Find(handle, "ncclCommInitRankConfig", &nccl.comm_init_rank_config, &missing);
-  Find(handle, "ncclCommSplit", &nccl.comm_split, &missing);
-  Find(handle, "ncclCommGetAsyncError", &nccl.comm_get_async_error, &missing);
-  Find(handle, "ncclCommFinalize", &nccl.comm_finalize, &missing);
-  Find(handle, "ncclCommDestroy", &nccl.comm_destroy, &missing);
-  Find(handle, "ncclCommAbort", &nccl.comm_abort, &missing);
-  Find(handle, "ncclGetLastError", &nccl.get_last_error, &missing);
-  Find(handle, "ncclGetErrorString", &nccl.get_error_string, &missing);
-  Find(handle, "ncclAllReduce", &nccl.all_reduce, &missing);
-  Find(handle, "ncclReduceScatter", &nccl.reduce_scatter, &missing);
-  Find(handle, "ncclAllGather", &nccl.all_gather, &missing);
-  Find(handle, "ncclSend", &nccl.send, &missing);
-  Find(handle, "ncclRecv", &nccl.recv, &missing);
-  Find(handle, "ncclGroupStart", &nccl.group_start, &missing);
-  Find(handle, "ncclGroupEnd", &nccl.group_end, &missing);
+  entries.Find("ncclGetVersion", &nccl.get_version);
+  entries.Find("ncclGetUniqueId", &nccl.get_unique_id);
+  entries.Find("ncclCommInitRankConfig", &nccl.comm_init_rank_config);
+  entries.Find("ncclCommSplit", &nccl.comm_split);
+  entries.Find("ncclCommGetAsyncError", &nccl.comm_get_async_error);
+  entries.Find("ncclCommFinalize", &nccl.comm_finalize);
+  entries.Find("ncclCommDestroy", &nccl.comm_destroy);
+  entries.Find("ncclCommAbort", &nccl.comm_abort);
+  entries.Find("ncclGetLastError", &nccl.get_last_error);
+  entries.Find("ncclGetErrorString", &nccl.get_error_string);
+  entries.Find("ncclAllReduce", &nccl.all_reduce);
+  entries.Find("ncclReduceScatter", &nccl.reduce_scatter);
+  entries.Find("ncclAllGather", &nccl.all_gather);
+  entries.Find("ncclSend", &nccl.send);
+  entries.Find("ncclRecv", &nccl.recv);
+  entries.Find("ncclGroupStart", &nccl.group_start);
+  entries.Find("ncclGroupEnd", &nccl.group_end);
   if (nccl.get_version != nullptr) nccl.get_version(&nccl.version);
-  if (missing != nullptr || nccl.version < kOldestVersion) {
+  if (entries.missing() != nullptr || nccl.version < kOldestVersion) {
     loaded.status =
         Failure(kFailedPrecondition, "NCCL %d.%d.%d is too old%s%s; install 2.18 or newer",
                 nccl.version / 10000, nccl.version / 100 % 100, nccl.version % 100,
-                missing == nullptr ? "" : ", it lacks ", missing == nullptr ? "" : missing);
+                entries.missing() == nullptr ? "" : ", it lacks ",
+                entries.missing() == nullptr ? "" : entries.missing());
   }
   return loaded;
 }
