@@ -75,10 +75,9 @@ class CudnnPlans : public ::testing::Test {
 
   // -1: there is none.
   int64_t ScratchBytes(AttentionPass pass, const AttentionShape& shape, DType dtype) {
-    const auto plan = pass == AttentionPass::kForward ? PlanAttention : PlanAttentionGradient;
     std::unique_ptr<CudnnGraph> graph;
     const BackendStatus status =
-        plan(*cudnn_, {.device_properties = properties_}, shape, dtype, &graph);
+        PlanAttention(*cudnn_, {.device_properties = properties_}, pass, shape, dtype, &graph);
     EXPECT_TRUE(status.ok()) << status.text;
     return status.ok() ? CudnnScratchBytes(pass, shape, graph->workspace_bytes()) : -1;
   }

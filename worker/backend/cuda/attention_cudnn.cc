@@ -105,8 +105,7 @@ class Attention final : public CudnnAttention {
                      shape.head_dim, shape.kv_heads, dtype};
     if (const auto found = entries_.find(key); found != entries_.end()) return found->second;
     Entry& entry = entries_[key];
-    const auto plan = pass == AttentionPass::kForward ? PlanAttention : PlanAttentionGradient;
-    entry.status = plan(library_, {.handle = handle_}, shape, dtype, &entry.plan);
+    entry.status = PlanAttention(library_, {.handle = handle_}, pass, shape, dtype, &entry.plan);
     return entry;
   }
 

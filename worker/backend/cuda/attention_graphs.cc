@@ -210,20 +210,15 @@ int64_t CudnnScratchBytes(AttentionPass pass, const AttentionShape& shape,
 }
 
 BackendStatus PlanAttention(const CudnnLibrary& library, const CudnnTarget& target,
-                            const AttentionShape& shape, DType dtype,
+                            AttentionPass pass, const AttentionShape& shape, DType dtype,
                             std::unique_ptr<CudnnGraph>* plan) {
   auto graph = std::make_unique<CudnnGraph>(library);
-  AttentionGraph(*graph, shape, dtype).Forward();
-  const BackendStatus status = graph->Build(target);
-  if (status.ok()) *plan = std::move(graph);
-  return status;
-}
-
-BackendStatus PlanAttentionGradient(const CudnnLibrary& library, const CudnnTarget& target,
-                                    const AttentionShape& shape, DType dtype,
-                                    std::unique_ptr<CudnnGraph>* plan) {
-  auto graph = std::make_unique<CudnnGraph>(library);
-  AttentionGraph(*graph, shape, dtype).Backward();
+  AttentionGraph attention(*graph, shape, dtype);
+  if (pass == AttentionPass::kForward) {
+    attention.Forward();
+  } else {
+    attention.Backward();
+  }
   const BackendStatus status = graph->Build(target);
   if (status.ok()) *plan = std::move(graph);
   return status;

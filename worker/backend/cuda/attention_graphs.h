@@ -49,14 +49,11 @@ struct AttentionScratch {
 // Of the memory that such a call must be given.
 int64_t CudnnScratchBytes(AttentionPass pass, const AttentionShape& shape, int64_t workspace_bytes);
 
-// Plans of Device::Attention and AttentionGradient for such calls, without documents.
+// Plan of Device::Attention or AttentionGradient for such calls, without documents.
 // Unimplemented, with cuDNN's words, for what it does not take. REQUIRES: elements of 16 bits,
 // shape.runs is 1.
 BackendStatus PlanAttention(const CudnnLibrary& library, const CudnnTarget& target,
-                            const AttentionShape& shape, DType dtype,
+                            AttentionPass pass, const AttentionShape& shape, DType dtype,
                             std::unique_ptr<CudnnGraph>* plan);
-BackendStatus PlanAttentionGradient(const CudnnLibrary& library, const CudnnTarget& target,
-                                    const AttentionShape& shape, DType dtype,
-                                    std::unique_ptr<CudnnGraph>* plan);
 
 }  // namespace weft
