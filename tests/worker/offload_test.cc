@@ -113,15 +113,9 @@ class Offload : public testing::TestWithParam<OffloadCase> {
     job_.training.global_batch_size = 12;
     job_.training.steps = 6;
     job_.checkpoint.interval = 3;
-    Layout zero1 = MakeLayout(2, 2, 2, k1f1b, 2, job_);
-    zero1.zero_stage = 1;
-    Layout zero2 = MakeLayout(3, 1, 1, k1f1b, 2, job_);
-    zero2.zero_stage = 2;
-    Layout zero3 = MakeLayout(4, 1, 1, k1f1b, 1, job_);
-    zero3.zero_stage = 3;
-    zero3.zero_group = 2;
-    layouts_ = {MakeLayout(1, 1, 1, k1f1b, 4, job_), MakeLayout(1, 2, 4, k1f1b, 4, job_), zero1,
-                zero2, zero3};
+    layouts_ = ZeroLayouts(job_);
+    layouts_.insert(layouts_.begin(),
+                    {MakeLayout(1, 1, 1, k1f1b, 4, job_), MakeLayout(1, 2, 4, k1f1b, 4, job_)});
   }
 
   const TestFolder folder_;

@@ -52,15 +52,9 @@ class AnyOptimizer : public testing::TestWithParam<OptimizerCase> {
     job_.optimizer = GetParam().optimizer;
     job_.training.global_batch_size = 12;
     job_.checkpoint.interval = 10;
-    Layout zero1 = MakeLayout(2, 2, 2, k1f1b, 2, job_);
-    zero1.zero_stage = 1;
-    Layout zero2 = MakeLayout(3, 1, 1, k1f1b, 2, job_);
-    zero2.zero_stage = 2;
-    Layout zero3 = MakeLayout(4, 1, 1, k1f1b, 1, job_);
-    zero3.zero_stage = 3;
-    zero3.zero_group = 2;
-    layouts_ = {MakeLayout(1, 1, 1, k1f1b, 4, job_), MakeLayout(1, 4, 1, k1f1b, 4, job_), zero1,
-                zero2, zero3};
+    layouts_ = ZeroLayouts(job_);
+    layouts_.insert(layouts_.begin(),
+                    {MakeLayout(1, 1, 1, k1f1b, 4, job_), MakeLayout(1, 4, 1, k1f1b, 4, job_)});
   }
 
   static double BoundOf(int tp) { return tp > 1 ? GetParam().tensor_bound : GetParam().bound; }

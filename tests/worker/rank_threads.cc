@@ -193,6 +193,18 @@ Layout MakeLayout(int dp, int tp, int pp, ScheduleKind schedule, int64_t micro_b
           .num_microbatches = job.training.global_batch_size / dp / micro_batch_size};
 }
 
+std::vector<Layout> ZeroLayouts(const JobSpec& job) {
+  constexpr auto k1f1b = ScheduleKind::kOneForwardOneBackward;
+  std::vector<Layout> layouts = {MakeLayout(2, 2, 2, k1f1b, 2, job),
+                                 MakeLayout(3, 1, 1, k1f1b, 2, job),
+                                 MakeLayout(4, 1, 1, k1f1b, 1, job)};
+  layouts[0].zero_stage = 1;
+  layouts[1].zero_stage = 2;
+  layouts[2].zero_stage = 3;
+  layouts[2].zero_group = 2;
+  return layouts;
+}
+
 absl::Status TrainingOutcome::status() const {
   for (const absl::Status& each : statuses) {
     if (!each.ok()) return each;

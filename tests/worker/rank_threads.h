@@ -34,6 +34,10 @@ JobSpec SmallJob(const std::string& folder);
 Layout MakeLayout(int dp, int tp, int pp, ScheduleKind schedule, int64_t micro_batch_size,
                   const JobSpec& job);
 
+// ZeRO 1 over 2 data ranks with tp 2 and pp 2, ZeRO 2 over 3, ZeRO 3 over 4 in groups of 2: three
+// ways to cut an optimizer's states, 3 of whose ranks divide no size of SmallJob's.
+std::vector<Layout> ZeroLayouts(const JobSpec& job);
+
 struct RankThreads {
   Assignment assignment;
   // Each may be empty. Asked at rank's step in progress:
