@@ -26,14 +26,23 @@ function(weft_executable name)
   target_link_libraries(${name} PRIVATE ${arg_PRIVATE})
 endfunction()
 
-file(READ /proc/cpuinfo weft_cpuinfo)
-if(weft_cpuinfo MATCHES "GenuineIntel")
-  if(weft_cpuinfo MATCHES "avx512bw" AND weft_cpuinfo MATCHES "avx512vl")
-    set(WEFT_BLAS_KERNELS SkylakeX)
-  elseif(weft_cpuinfo MATCHES "avx2")
-    set(WEFT_BLAS_KERNELS Haswell)
-  endif()
+# The kernels of OpenBLAS that a worker asks for on this machine (worker/backend/blas_kernels.h).
+try_run(WEFT_BLAS_KERNELS_STATUS WEFT_BLAS_KERNELS_BUILT
+  SOURCE_FROM_CONTENT print_blas_kernels.cc [[
+#include <cstdio>
+#include "worker/backend/blas_kernels.h"
+int main() { std::puts(weft::BlasKernelsFor(weft::FeaturesOfThisProcessor())); }
+]]
+  SOURCES ${PROJECT_SOURCE_DIR}/worker/backend/blas_kernels.cc
+  NO_CACHE  # a result of the cache has no output
+  CMAKE_FLAGS -DINCLUDE_DIRECTORIES=${PROJECT_SOURCE_DIR}
+  CXX_STANDARD 20
+  COMPILE_OUTPUT_VARIABLE weft_build_output
+  RUN_OUTPUT_VARIABLE WEFT_BLAS_KERNELS)
+if(NOT WEFT_BLAS_KERNELS_BUILT OR NOT WEFT_BLAS_KERNELS_STATUS EQUAL 0)
+  message(FATAL_ERROR "no answer from worker/backend/blas_kernels.cc: ${weft_build_output}")
 endif()
+string(STRIP "${WEFT_BLAS_KERNELS}" WEFT_BLAS_KERNELS)
 
 function(weft_test name)
   cmake_parse_arguments(arg "RUN_SERIAL" "LABEL;TIMEOUT;PROCESSORS" "SOURCES;PRIVATE" ${ARGN})
@@ -52,9 +61,8 @@ function(weft_test name)
   if(NOT arg_PROCESSORS)
     set(arg_PROCESSORS 1)
   endif()
-  # Never the state folder of whoever runs the tests. OpenBLAS's kernels: those that a worker asks
-  # for (worker/backend/blas_kernels.h), also in tests that link the CPU backend; a property of its
-  # own, as gtest_discover_tests cuts lists.
+  # Never the state folder of whoever runs the tests. OpenBLAS's kernels also where a test links the
+  # CPU backend, instead of loading it; a property of its own, as gtest_discover_tests cuts lists.
   set(properties LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS}
     ENVIRONMENT "XDG_STATE_HOME=${PROJECT_BINARY_DIR}/state")
   if(WEFT_BLAS_KERNELS)
