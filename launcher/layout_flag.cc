@@ -29,6 +29,7 @@ const std::vector<std::string>& Names() {
                                                                 "micro_batch_size",
                                                                 "gradient_accumulation_steps",
                                                                 "head_chunk_tokens",
+                                                                "head_chunks",
                                                                 "sequence_parallel",
                                                                 "pp_schedule",
                                                                 "recompute",
@@ -126,6 +127,7 @@ absl::Status ReadPart(absl::string_view flag, absl::string_view name, absl::stri
   if (name == "micro_batch_size") return part.Read(int64_t{1}, fixed.micro_batch_size);
   if (name == "gradient_accumulation_steps") return part.Read(int64_t{1}, fixed.num_microbatches);
   if (name == "head_chunk_tokens") return part.Read(int64_t{0}, fixed.head_chunk_tokens);
+  if (name == "head_chunks") return part.Read(1, fixed.head_chunks);
   if (name == "sequence_parallel") return part.Read("true", "false", fixed.sequence_parallel);
   if (name == "offload") return part.Read("cpu", "none", fixed.offload_optimizer);
   if (name == "pp_schedule") {
@@ -193,6 +195,10 @@ absl::StatusOr<Constraints> ParseConstraints(absl::string_view flag, absl::strin
   if (seen.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(flag, ": is empty; use e.g. tp=4,pp=2"));
   }
+  if (fixed.head_chunks && fixed.head_chunk_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, ": head_chunks: is what head_chunk_tokens makes, given as well; keep one"));
+  }
   return fixed;
 }
 
@@ -228,7 +234,7 @@ absl::StatusOr<Layout> LayoutFrom(const Constraints& fixed, const JobSpec& job) 
                      " does not make training.global_batch_size ", global,
                      "; change one of them, or --set training.global_batch_size"));
   }
-  layout.head_chunks = HeadChunks(fixed.head_chunk_tokens.value_or(0), job.batch(), layout);
+  layout.head_chunks = HeadChunks(fixed, job.batch(), layout);
   return layout;
 }
 

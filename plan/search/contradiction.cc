@@ -55,9 +55,7 @@ Layout LeastLayout(const Question& question, const Constraints& fixed) {
     least.micro_batch_size =
         std::max<int64_t>(1, share / std::max<int64_t>(1, least.num_microbatches));
   }
-  if (fixed.head_chunk_tokens.value_or(0) > 0 && least.cp >= 1) {
-    least.head_chunks = HeadChunks(*fixed.head_chunk_tokens, question.batch, least);
-  }
+  if (least.cp >= 1) least.head_chunks = HeadChunks(fixed, question.batch, least);
   return least;
 }
 

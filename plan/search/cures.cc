@@ -89,6 +89,7 @@ void Search::FreeValues() {
   if (!cures_.empty()) return;
   Constraints all_free;
   all_free.head_chunk_tokens = constraints_.head_chunk_tokens;
+  all_free.head_chunks = constraints_.head_chunks;
   if (all_free == constraints_) return;
   Keep(Solve(question_, all_free), [](const Layout& layout) {
     return absl::StrCat("auto for everything that is fixed (", LayoutText(layout), ")");
@@ -103,7 +104,7 @@ void Search::ChangeHabits() {
     changed.offload_optimizer = true;
     Keep(Solve(question_, changed), [](const Layout&) { return "offload.optimizer cpu"; });
   }
-  if (constraints_.head_chunk_tokens.value_or(0) == 0) {
+  if (constraints_.head_chunk_tokens.value_or(0) == 0 && !constraints_.head_chunks) {
     Constraints changed = constraints_;
     changed.head_chunk_tokens = 1024;
     Keep(Solve(question_, changed),

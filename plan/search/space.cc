@@ -91,9 +91,16 @@ Constraints Override(Constraints constraints, const Constraints& more) {
   Take(constraints.sequence_parallel, more.sequence_parallel);
   Take(constraints.offload_optimizer, more.offload_optimizer);
   Take(constraints.head_chunk_tokens, more.head_chunk_tokens);
+  if (more.head_chunk_tokens) constraints.head_chunks.reset();
+  Take(constraints.head_chunks, more.head_chunks);
   Take(constraints.stage_blocks, more.stage_blocks);
   if (!more.stage_recompute.empty()) constraints.stage_recompute = more.stage_recompute;
   return constraints;
+}
+
+int HeadChunks(const Constraints& fixed, const BatchShape& batch, const Layout& layout) {
+  if (fixed.head_chunks) return *fixed.head_chunks;
+  return HeadChunks(fixed.head_chunk_tokens.value_or(0), batch, layout);
 }
 
 Question QuestionOf(const JobSpec& job) {
@@ -147,7 +154,8 @@ void Space::FillDegrees(const Question& question) {
   if (seq_len_ % 2 == 0) cps_ = Narrow(DivisorsOf(seq_len_ / 2), slots_);
   if (fixed_.cp) cps_ = {*fixed_.cp};
   Filter(cps_, [&](int cp) {
-    return sound({.cp = cp}) && (cp == 1 || seq_len_ % (2 * int64_t{cp}) == 0);
+    return sound({.cp = cp}) && (cp == 1 || seq_len_ % (2 * int64_t{cp}) == 0) &&
+           fixed_.head_chunks.value_or(1) <= std::max<int64_t>(1, seq_len_ / cp);
   });
   eps_ = Narrow(DivisorsOf(std::max<int64_t>(1, model.num_experts)), slots_);
   if (fixed_.ep) eps_ = {*fixed_.ep};
@@ -278,7 +286,7 @@ Layout Space::Base(int tp, int cp) const {
 }
 
 int Space::HeadPieces(const Layout& layout) const {
-  return HeadChunks(fixed_.head_chunk_tokens.value_or(0), {.seq_len = seq_len_}, layout);
+  return HeadChunks(fixed_, {.seq_len = seq_len_}, layout);
 }
 
 std::vector<int64_t> Space::WaysBefore(size_t dp, int64_t data_group) const {

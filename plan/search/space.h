@@ -31,6 +31,7 @@ struct Constraints {
   std::optional<bool> sequence_parallel = {};
   std::optional<bool> offload_optimizer = {};
   std::optional<int64_t> head_chunk_tokens = {};
+  std::optional<int> head_chunks = {};  // as many, whatever head_chunk_tokens says
   std::optional<std::vector<int64_t>> stage_blocks = {};  // an empty list: as even as possible
   std::vector<Recompute> stage_recompute = {};
   friend bool operator==(const Constraints&, const Constraints&) = default;
@@ -40,6 +41,9 @@ Constraints ConstraintsOf(const JobSpec& job);
 
 // `job`'s with every value that `more` fixes in the place of its own: for "why not tp=4?".
 Constraints Override(Constraints constraints, const Constraints& more);
+
+// Layout::head_chunks of a layout whose cp and batch cut are set.
+int HeadChunks(const Constraints& fixed, const BatchShape& batch, const Layout& layout);
 
 // The job as the estimates ask about it, by weft's engine.
 Question QuestionOf(const JobSpec& job);

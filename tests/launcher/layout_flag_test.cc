@@ -76,6 +76,7 @@ TEST(LayoutFlag, ReadsBackWhatPlansPrint) {
        .num_microbatches = 64,
        .recompute = Recompute::kFull,
        .virtual_stages = 4},
+      {.dp = 4, .micro_batch_size = 2, .num_microbatches = 8, .head_chunks = 3},
       {.pp = 2,
        .num_microbatches = 64,
        .stage_blocks = {3, 1},
@@ -97,6 +98,8 @@ TEST(LayoutFlag, SaysWhichPartIsWrong) {
       {"tp=0", "--why: tp: found 0; expected a whole number, 1 or more"},
       {"tp", "--why: tp: found ; expected a whole number, 1 or more"},
       {"tp=2,tp=4", "--why: tp: given twice; keep one"},
+      {"head_chunks=4,head_chunk_tokens=64",
+       "--why: head_chunks: is what head_chunk_tokens makes, given as well; keep one"},
       {"micro_batchsize=2", "--why: micro_batchsize: unknown; did you mean micro_batch_size?"},
       {"pp_schedule=zb",
        "--why: pp_schedule: found zb; expected 1f1b, gpipe, interleaved_1f1b or "

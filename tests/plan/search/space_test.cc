@@ -109,6 +109,23 @@ TEST(Space, KeepsToWhatIsFixed) {
   EXPECT_EQ(Space(question, {.dp = 5}, Purpose::kEstimate).CountPoints(), 0);
 }
 
+TEST(Space, TakesPiecesOfTheHeadAsTheirNumberOrAsTokens) {
+  Dice dice(3);
+  const Question question = TinyQuestion(dice);
+  const Layout layout = Space(question, {}, Purpose::kEstimate).Base(1, 1);
+  const auto pieces = [&](const Constraints& fixed) {
+    return Space(question, fixed, Purpose::kEstimate).HeadPieces(layout);
+  };
+  EXPECT_EQ(pieces({}), 1);
+  EXPECT_EQ(pieces({.head_chunks = 3}), 3);
+  const Constraints tokens = {.head_chunk_tokens = 1};
+  EXPECT_EQ(pieces(tokens), question.batch.seq_len);
+  EXPECT_EQ(pieces(Override(tokens, {.head_chunks = 2})), 2);
+  EXPECT_EQ(pieces(Override({.head_chunks = 2}, tokens)), question.batch.seq_len);
+  const Constraints too_many = {.head_chunks = static_cast<int>(question.batch.seq_len) + 1};
+  EXPECT_EQ(Space(question, too_many, Purpose::kEstimate).CountPoints(), 0);
+}
+
 TEST(Override, PutsWhatIsFixedAnewInTheOldOnesPlace) {
   const Constraints job = {.dp = 4, .tp = 2, .micro_batch_size = 1};
   const Constraints both = Override(job, {.tp = 4, .pp = 2});
