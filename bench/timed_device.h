@@ -69,6 +69,16 @@ class TimedDevice final : public PassingDevice {
   void GeluGradient(View dy, View x, View dx) override {
     Time("gelu gradient", [&] { inner_.GeluGradient(dy, x, dx); });
   }
+  // By the operations they stand for, as the CPU's device computes them.
+  void Linear(View x, View weight, View bias, View residual, View y) override {
+    Device::Linear(x, weight, bias, residual, y);
+  }
+  void LinearGelu(View x, View weight, View bias, View h, View y) override {
+    Device::LinearGelu(x, weight, bias, h, y);
+  }
+  void GeluLinearGradient(View dy, View weight, View h, View dh) override {
+    Device::GeluLinearGradient(dy, weight, h, dh);
+  }
   void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
              View out) override {
     Time("embedding", [&] { inner_.Embed(ids, table, first_id, positions, position_ids, out); });

@@ -111,10 +111,18 @@ const char* Block::PrepareAttention(const BlockWorkspace& work, bool masks_docum
 
 absl::Status Block::Forward(const BlockActivations& saved, const BlockWorkspace& work, View out) {
   RETURN_IF_ERROR(FillActivations(saved, work));
-  MultiplyLinear(down_, saved.act, tokens_.Partial(out), device_);
+  return AddBranch(down_, saved.act, saved.x_mid, out);
+}
+
+absl::Status Block::AddBranch(const Linear& linear, View x, View residual, View out) {
+  if (groups_.layout().tp == 1) {
+    device_.Linear(x, linear.weight, linear.bias, residual, out);
+    return absl::OkStatus();
+  }
+  device_.MatMul(x, Transpose::kNo, linear.weight, Transpose::kYes, 0, tokens_.Partial(out));
   RETURN_IF_ERROR(tokens_.Sum(out));
-  AddLinearBias(down_, out, device_);  // after the sum: the bias counts once
-  device_.Add(saved.x_mid, out);
+  if (linear.bias.data != nullptr) device_.AddBias(linear.bias, out);  // after the sum: once
+  device_.Add(residual, out);
   return absl::OkStatus();
 }
 
@@ -131,16 +139,17 @@ absl::Status Block::FillActivations(const BlockActivations& saved, const BlockWo
   ASSIGN_OR_RETURN(const KeyValues whole, GatherKeys(saved, work));
   device_.Attention(attention_, saved.q, whole.k, whole.v, work.first_visible, saved.attn,
                     saved.lse, work.scores);
-  MultiplyLinear(o_, saved.attn, tokens_.Partial(saved.x_mid), device_);
-  RETURN_IF_ERROR(tokens_.Sum(saved.x_mid));
-  AddLinearBias(o_, saved.x_mid, device_);
-  device_.Add(saved.x, saved.x_mid);
+  RETURN_IF_ERROR(AddBranch(o_, saved.attn, saved.x, saved.x_mid));
 
   ForwardNorm(norm2_, model_.norm_eps, saved.x_mid, saved.norm2_out, saved.norm2, device_);
   ASSIGN_OR_RETURN(const View to_mlp, tokens_.Gather(saved.norm2_out));
-  ForwardLinear(up_, to_mlp, saved.up, device_);
-  if (gate_) ForwardLinear(*gate_, to_mlp, saved.gate, device_);
-  Activate(saved);
+  if (gate_) {
+    ForwardLinear(up_, to_mlp, saved.up, device_);
+    ForwardLinear(*gate_, to_mlp, saved.gate, device_);
+    device_.SwiGlu(saved.gate, saved.up, saved.act);
+  } else {
+    device_.LinearGelu(to_mlp, up_.weight, up_.bias, saved.up, saved.act);
+  }
   return absl::OkStatus();
 }
 
@@ -162,21 +171,17 @@ absl::Status Block::MakeAgain(const BlockActivations& saved, const BlockWorkspac
     case Recompute::kSelective:
       ForwardNorm(norm1_, model_.norm_eps, saved.x, saved.norm1_out, saved.norm1, device_);
       ForwardNorm(norm2_, model_.norm_eps, saved.x_mid, saved.norm2_out, saved.norm2, device_);
-      Activate(saved);
+      if (gate_) {
+        device_.SwiGlu(saved.gate, saved.up, saved.act);
+      } else {
+        device_.Gelu(saved.up, saved.act);
+      }
       return absl::OkStatus();
     case Recompute::kFull:
       return FillActivations(saved, work);
   }
   CHECK(false);
   return absl::OkStatus();
-}
-
-void Block::Activate(const BlockActivations& saved) {
-  if (gate_) {
-    device_.SwiGlu(saved.gate, saved.up, saved.act);
-  } else {
-    device_.Gelu(saved.up, saved.act);
-  }
 }
 
 absl::Status Block::Backward(const BlockActivations& saved, const BlockWorkspace& work, View dx) {
@@ -228,11 +233,12 @@ void Block::BackwardThrough(const Linear& linear, View dy, View x, float beta, V
 absl::Status Block::BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work, View dx,
                                 Part part) {
   ASSIGN_OR_RETURN(const View dy, tokens_.Gather(dx));
-  BackwardThrough(down_, dy, saved.act, 0, work.dact, part);
+  if (part == Part::kWhole) BackwardLinearWeight(down_, dy, saved.act, device_);
   if (gate_) {
+    BackwardLinearInput(down_, dy, 0, work.dact, device_);
     device_.SwiGluGradient(work.dact, saved.gate, saved.up, work.dgate, work.dact);
   } else {
-    device_.GeluGradient(work.dact, saved.up, work.dact);
+    device_.GeluLinearGradient(dy, down_.weight, saved.up, work.dact);
   }
   ASSIGN_OR_RETURN(const View x, WeightInput(saved.norm2_out, part));
   BackwardThrough(up_, work.dact, x, 0, work.dnorm, part);

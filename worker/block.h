@@ -11,7 +11,9 @@
 //
 // Where the stage recomputes, blocks keep a part of their activations only (IsKept in plan/memory).
 // The rest lies in buffers that all of them share, and the backward pass first makes it again: by
-// the same operations in the same order, so that it does not change a bit of any gradient.
+// the same operations in the same order, so that it does not change a bit of any gradient. But for
+// one rounding: a device that fuses may give the forward pass GELU of what is not rounded yet, and
+// selective recompute has only what is (`up`).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -100,7 +102,8 @@ class Block {
   absl::Status FillActivations(const BlockActivations& saved, const BlockWorkspace& work);
   // The part of it that is not kept.
   absl::Status MakeAgain(const BlockActivations& saved, const BlockWorkspace& work);
-  void Activate(const BlockActivations& saved);
+  // `out` [R, D] = residual [R, D] + linear(x), which is cut by inputs and so a sum over tp.
+  absl::Status AddBranch(const Linear& linear, View x, View residual, View out);
   // Of whole sequences: all that this rank's queries attend to.
   absl::StatusOr<KeyValues> GatherKeys(const BlockActivations& saved, const BlockWorkspace& work);
   absl::Status BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work, View dx,

@@ -176,21 +176,19 @@ void Inference::ForwardBlock(const BlockWeights& block, const KeysAndValues& cac
                     DType::kF32};
   device_.Attention(attention, q, cache.k.RowRange(0, keys), cache.v.RowRange(0, keys),
                     pass.first_visible, attn, lse, scores_);
-  ForwardLinear(block.o, attn, x_mid, device_);
-  device_.Add(x, x_mid);
+  device_.Linear(attn, block.o.weight, block.o.bias, x, x_mid);
 
   const View up = up_.RowRange(0, rows), act = act_.RowRange(0, rows);
   ForwardNorm(block.norm2, model_.norm_eps, x_mid, norm_out, Statistics(rows), device_);
-  ForwardLinear(block.up, norm_out, up, device_);
   if (gate_.data != nullptr) {
     const View gate = gate_.RowRange(0, rows);
+    ForwardLinear(block.up, norm_out, up, device_);
     ForwardLinear(block.gate, norm_out, gate, device_);
     device_.SwiGlu(gate, up, act);
   } else {
-    device_.Gelu(up, act);
+    device_.LinearGelu(norm_out, block.up.weight, block.up.bias, up, act);
   }
-  ForwardLinear(block.down, act, x, device_);
-  device_.Add(x_mid, x);
+  device_.Linear(act, block.down.weight, block.down.bias, x_mid, x);
 }
 
 void Inference::Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t first) {

@@ -162,17 +162,8 @@ void RoundWeight(const OwnPiece& piece, Device& device) {
   if (piece.weight.data != piece.master.data) device.Copy(piece.weight, piece.master);
 }
 
-void MultiplyLinear(const Linear& linear, View x, View y, Device& device) {
-  device.MatMul(x, Transpose::kNo, linear.weight, Transpose::kYes, 0, y);
-}
-
-void AddLinearBias(const Linear& linear, View y, Device& device) {
-  if (linear.bias.data != nullptr) device.AddBias(linear.bias, y);
-}
-
 void ForwardLinear(const Linear& linear, View x, View y, Device& device) {
-  MultiplyLinear(linear, x, y, device);
-  AddLinearBias(linear, y, device);
+  device.Linear(x, linear.weight, linear.bias, {}, y);
 }
 
 void BackwardLinearInput(const Linear& linear, View dy, float beta, View dx, Device& device) {

@@ -109,10 +109,7 @@ class Parameters {
 // After a change of piece.master: piece.weight = master, rounded. Nothing where they are one.
 void RoundWeight(const OwnPiece& piece, Device& device);
 
-// y [N, out] = x [N, in] weight^T, without the bias.
-void MultiplyLinear(const Linear& linear, View x, View y, Device& device);
-void AddLinearBias(const Linear& linear, View y, Device& device);  // nothing if there is none
-// Both.
+// y [N, out] = x [N, in] weight^T + bias.
 void ForwardLinear(const Linear& linear, View x, View y, Device& device);
 // dx = beta * dx + dy weight, beta 0 or 1.
 void BackwardLinearInput(const Linear& linear, View dy, float beta, View dx, Device& device);

@@ -34,6 +34,10 @@ class CountingDevice final : public PassingDevice {
     ++log_.work;
     inner_.MatMul(a, transpose_a, b, transpose_b, beta, c);
   }
+  void Linear(View x, View weight, View bias, View residual, View y) override {
+    ++log_.work;
+    inner_.Linear(x, weight, bias, residual, y);
+  }
   void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
              View out) override {
     ++log_.work;

@@ -47,6 +47,15 @@ class PassingDevice : public Device {
   void Rotate(View table, Turn turn, View x) override { inner_.Rotate(table, turn, x); }
   void Gelu(View x, View y) override { inner_.Gelu(x, y); }
   void GeluGradient(View dy, View x, View dx) override { inner_.GeluGradient(dy, x, dx); }
+  void Linear(View x, View weight, View bias, View residual, View y) override {
+    inner_.Linear(x, weight, bias, residual, y);
+  }
+  void LinearGelu(View x, View weight, View bias, View h, View y) override {
+    inner_.LinearGelu(x, weight, bias, h, y);
+  }
+  void GeluLinearGradient(View dy, View weight, View h, View dh) override {
+    inner_.GeluLinearGradient(dy, weight, h, dh);
+  }
   void SwiGlu(View gate, View up, View y) override { inner_.SwiGlu(gate, up, y); }
   void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
     inner_.SwiGluGradient(dy, gate, up, dgate, dup);

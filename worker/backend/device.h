@@ -224,6 +224,32 @@ class Device {
   virtual void Gelu(View x, View y) = 0;
   virtual void GeluGradient(View dy, View x, View dx) = 0;
 
+  // The linear layers of a transformer with what comes after or before them: weight [out, in], of
+  // the activations' type; bias [1, out] or no data. Each is, and by default is computed as, the
+  // operations named, one after the other; a device that needs fewer passes over memory may leave
+  // out roundings in between. Weight and bias gradients are MatMul's and BiasGradient's: these add
+  // to what microbatches before have left, in f32, and sum a bias over rows in double. A fused bias
+  // gradient would overwrite it, with a sum in f32 (cuBLASLt's BGRAD).
+
+  // y [N, out] = x [N, in] weight^T + bias + residual: MatMul, AddBias, Add. residual [N, out], not
+  // y itself, or no data.
+  virtual void Linear(View x, View weight, View bias, View residual, View y) {
+    MatMul(x, Transpose::kNo, weight, Transpose::kYes, 0, y);
+    if (bias.data != nullptr) AddBias(bias, y);
+    if (residual.data != nullptr) Add(residual, y);
+  }
+  // y = gelu(h), h = x weight^T + bias, both written [N, out]: Linear, Gelu.
+  virtual void LinearGelu(View x, View weight, View bias, View h, View y) {
+    Linear(x, weight, bias, {}, h);
+    Gelu(h, y);
+  }
+  // Back through the layer that takes gelu(h), h [N, in]: dh = gelu'(h) * (dy weight), dy [N, out],
+  // dh not h itself: MatMul, GeluGradient.
+  virtual void GeluLinearGradient(View dy, View weight, View h, View dh) {
+    MatMul(dy, Transpose::kNo, weight, Transpose::kNo, 0, dh);
+    GeluGradient(dh, h, dh);
+  }
+
   // SwiGLU (Shazeer, arXiv:2002.05202): y = gate * sigmoid(gate) * up.
   virtual void SwiGlu(View gate, View up, View y) = 0;
   // dgate and dup are written; one of them may alias dy.
