@@ -235,6 +235,25 @@ TEST(CudnnInTraining, HasTheScratchItNeedsAndLosesLittle) {
   EXPECT_EQ(cuda.allocated_bytes, cuda.planned_bytes);
 }
 
+// What is fused leaves out roundings, each of half a unit of 16 bits.
+TEST(CudaInBf16, TrainsGpt2AsTheCpuDoes) {
+  if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
+  const TestFolder folder;
+  JobSpec job = TinyJob(folder, ModelFamily::kGpt2);
+  job.training.mixed_precision = Precision::kBf16;
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    Layout layout = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job);
+    layout.recompute = recompute;
+    const TrainingOutcome cpu = TrainWith(job, layout, folder.Make("cpu"));
+    ASSERT_TRUE(cpu.status().ok()) << cpu.status();
+    const TrainingOutcome cuda = TrainOnCuda(job, layout, folder.Make("cuda"));
+    ASSERT_TRUE(cuda.status().ok()) << cuda.status();
+    EXPECT_LT(RelativeDifference(cuda.losses(), cpu.losses()), 4e-3);
+    EXPECT_LT(RelativeDifference(cuda.grad_norms(), cpu.grad_norms()), 4e-3);
+    EXPECT_EQ(cuda.allocated_bytes, cuda.planned_bytes) << "the arena is the plan";
+  }
+}
+
 // Its sums go over all axes, and each rank has parts of tensors.
 TEST(CudaAdafactor, TrainsAsOneRankOnTheCpuDoes) {
   if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";

@@ -6,6 +6,9 @@
 
 #include <atomic>
 #include <bit>
+#include <cmath>
+#include <cstring>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -15,6 +18,14 @@ struct FakeCublasHandle {
 struct FakeCublasProduct {
   cublasOperation_t operation_a = CUBLAS_OP_N;
   cublasOperation_t operation_b = CUBLAS_OP_N;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* bias = nullptr;
+  void* aux = nullptr;
+  int64_t aux_ld = 0;
+
+  bool has_epilogue() const { return epilogue != CUBLASLT_EPILOGUE_DEFAULT; }
+  bool has_bias() const { return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
+  bool has_aux() const { return (epilogue & 128U) != 0; }
 };
 struct FakeCublasLayout {
   cudaDataType_t type;
@@ -41,6 +52,8 @@ struct Library {
   std::mutex mutex;  // guards the rest: ranks may be threads
   std::vector<FakeAlgorithm> algorithms = UsualAlgorithms();
   std::vector<int> runs = std::vector<int>(3);
+  std::map<cublasLtEpilogue_t, int> runs_by_epilogue;
+  int runs_that_add_another = 0;
 };
 
 Library& TheLibrary() {
@@ -54,6 +67,8 @@ void SetAlgorithms(std::vector<FakeAlgorithm> algorithms) {
   Library& library = TheLibrary();
   const std::lock_guard<std::mutex> lock(library.mutex);
   library.runs.assign(algorithms.size(), 0);
+  library.runs_by_epilogue.clear();
+  library.runs_that_add_another = 0;
   library.algorithms = std::move(algorithms);
 }
 void ResetAlgorithms() {
@@ -63,6 +78,16 @@ std::vector<int> RunsOfAlgorithms() {
   Library& library = TheLibrary();
   const std::lock_guard<std::mutex> lock(library.mutex);
   return library.runs;
+}
+int RunsWith(cublasLtEpilogue_t epilogue) {
+  Library& library = TheLibrary();
+  const std::lock_guard<std::mutex> lock(library.mutex);
+  return library.runs_by_epilogue[epilogue];
+}
+int RunsThatAddAnother() {
+  Library& library = TheLibrary();
+  const std::lock_guard<std::mutex> lock(library.mutex);
+  return library.runs_that_add_another;
 }
 
 }  // namespace weft::emulation
@@ -123,15 +148,51 @@ double Sum(const Operand& a, const Operand& b, int64_t i, int64_t j, int splits)
 }
 
 // The algorithm to run, counted, with the clock put forward.
-FakeAlgorithm Begin(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algo) {
+FakeAlgorithm Begin(cublasLtHandle_t handle, const FakeCublasProduct& product, bool adds_another,
+                    const cublasLtMatmulAlgo_t& algo) {
   auto& library = TheLibrary();
   const std::lock_guard<std::mutex> lock(library.mutex);
   const auto i = static_cast<size_t>(algo.data[0]);
   const FakeAlgorithm& algorithm = library.algorithms[i];
   ++library.runs[i];
-  weft::emulation::clock_ms +=
-      handle->is_odd && algorithm.odd_run_ms > 0 ? algorithm.odd_run_ms : algorithm.run_ms;
+  ++library.runs_by_epilogue[product.epilogue];
+  library.runs_that_add_another += adds_another ? 1 : 0;
+  const bool is_fused = product.has_epilogue() && algorithm.epilogue_ms > 0;
+  weft::emulation::clock_ms += is_fused                                     ? algorithm.epilogue_ms
+                               : handle->is_odd && algorithm.odd_run_ms > 0 ? algorithm.odd_run_ms
+                                                                            : algorithm.run_ms;
   return algorithm;
+}
+
+// What cublasLt.h asks of an epilogue's operands: an aux matrix as wide as D, in steps of 8; and
+// both where vectors of 16 bytes can be read, if D's elements have 16 bits.
+bool TakesEpilogue(const FakeCublasProduct& product, const FakeCublasLayout& d) {
+  const auto is_placed = [&](const void* data) {
+    return data != nullptr && (d.type == CUDA_R_32F || reinterpret_cast<uintptr_t>(data) % 16 == 0);
+  };
+  if (product.has_bias() && !is_placed(product.bias)) return false;
+  return !product.has_aux() ||
+         (is_placed(product.aux) && product.aux_ld % 8 == 0 && product.aux_ld >= d.rows);
+}
+
+double GeluSlope(double x) {
+  constexpr double kRoot = 0.7978845608028654;  // sqrt(2 / pi)
+  const double t = std::tanh(kRoot * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kRoot * (1 + 3 * 0.044715 * x * x);
+}
+
+// What is written to element [i, j] of D in the place of `value`.
+double Finish(const FakeCublasProduct& product, cudaDataType_t type, int64_t i, int64_t j,
+              double value) {
+  if (product.has_bias()) value += static_cast<double>(At(product.bias, type, i));
+  const int64_t at = j * product.aux_ld + i;
+  if (product.epilogue == CUBLASLT_EPILOGUE_DGELU) {
+    return value * GeluSlope(static_cast<double>(At(product.aux, type, at)));
+  }
+  if (!product.has_aux()) return value;
+  Put(product.aux, type, at, static_cast<float>(value));
+  return 0.5 * value *
+         (1 + std::tanh(0.7978845608028654 * (value + 0.044715 * std::pow(value, 3))));
 }
 
 }  // namespace
@@ -162,11 +223,26 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, size_t bytes) {
-  if (bytes != sizeof(cublasOperation_t)) return CUBLAS_STATUS_INVALID_VALUE;
-  cublasOperation_t& operation =
-      attribute == CUBLASLT_MATMUL_DESC_TRANSA ? product->operation_a : product->operation_b;
-  operation = *static_cast<const cublasOperation_t*>(value);
-  return CUBLAS_STATUS_SUCCESS;
+  const auto set = [&](auto& field) {
+    if (bytes != sizeof(field)) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(&field, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return set(product->operation_a);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return set(product->operation_b);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      return set(product->epilogue);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      return set(product->bias);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+      return set(product->aux);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+      return set(product->aux_ld);
+  }
+  return CUBLAS_STATUS_INVALID_VALUE;
 }
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type,
                                           uint64_t rows, uint64_t cols, int64_t ld) {
@@ -197,16 +273,18 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
-    cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t /*product*/, cublasLtMatrixLayout_t /*a*/,
-    cublasLtMatrixLayout_t /*b*/, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t /*d*/,
+    cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t /*a*/,
+    cublasLtMatrixLayout_t /*b*/, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,
     cublasLtMatmulPreference_t preference, int wanted, cublasLtMatmulHeuristicResult_t* results,
     int* found) {
   auto& library = TheLibrary();
   const std::lock_guard<std::mutex> lock(library.mutex);
   *found = 0;
+  if (product->has_epilogue() && !TakesEpilogue(*product, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
   for (size_t i = 0; i < library.algorithms.size() && *found < wanted; ++i) {
     const uint32_t scheme = library.algorithms[i].scheme;
     if ((scheme & preference->schemes) != scheme) continue;
+    if (product->has_epilogue() && !library.algorithms[i].has_epilogues) continue;
     results[(*found)++] = {.algo = {{i}}, .workspaceSize = 0, .state = CUBLAS_STATUS_SUCCESS};
   }
   return *found > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
@@ -219,10 +297,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
                               void* /*workspace*/, size_t /*workspace_bytes*/,
                               cudaStream_t /*stream*/) {
-  const FakeAlgorithm algorithm = Begin(handle, *algo);
+  const FakeAlgorithm algorithm = Begin(handle, *product, c != d, *algo);
   const Operand a = {a_data, a_layout, product->operation_a};
   const Operand b = {b_data, b_layout, product->operation_b};
   if (algorithm.fails) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (product->has_epilogue() && !TakesEpilogue(*product, *d_layout)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
   if (a.cols() != b.rows() || a.rows() != d_layout->rows || b.cols() != d_layout->cols ||
       c_layout->ld != d_layout->ld || a_layout->type != b_layout->type) {
     return CUBLAS_STATUS_INVALID_VALUE;
@@ -236,6 +317,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
       if (beta_value != 0) {
         value += static_cast<double>(beta_value) * static_cast<double>(At(c, c_layout->type, at));
       }
+      if (product->has_epilogue()) value = Finish(*product, d_layout->type, i, j, value);
       Put(d, d_layout->type, at, static_cast<float>(value));
     }
   }

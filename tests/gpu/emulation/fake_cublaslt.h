@@ -13,6 +13,8 @@ struct FakeAlgorithm {
   double odd_run_ms = 0;  // on every other handle, if above 0
   cublasLtReductionScheme_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
   bool fails = false;  // at each run: proposed, but not able
+  bool has_epilogues = true;
+  double epilogue_ms = 0;  // instead of the others, with an epilogue, if above 0
 };
 
 // From now on, for all handles; for one thread. The ones with more than one split are of a scheme.
@@ -21,5 +23,8 @@ void SetAlgorithms(std::vector<FakeAlgorithm> algorithms);
 void ResetAlgorithms();
 // Runs of each algorithm so far since the last Set or Reset.
 std::vector<int> RunsOfAlgorithms();
+// Of products with such an epilogue; of those that add another matrix than the one they write.
+int RunsWith(cublasLtEpilogue_t epilogue);
+int RunsThatAddAnother();
 
 }  // namespace weft::emulation

@@ -214,6 +214,7 @@ void SetOrder(Order order) {
 }
 
 void RunGrid(Index3 grid, Index3 size, size_t shared_bytes, const std::function<void()>& thread) {
+  ++num_grids;
   grid_size = grid;
   block_size = size;
   for (unsigned z = 0; z < grid.z; ++z) {

@@ -26,6 +26,9 @@ void SetOrder(Order order);
 
 void RunGrid(Index3 grid, Index3 block, size_t shared_bytes, const std::function<void()>& thread);
 
+// Kernels run so far by this host thread.
+inline thread_local int64_t num_grids = 0;
+
 // Dynamic shared memory of the running block; filled with 0xff (not-a-number) before each block.
 void* SharedMemory();
 

@@ -1,9 +1,6 @@
 #include "worker/backend/cuda/device_cuda.h"
 
-#include <algorithm>
-#include <climits>
 #include <cstring>
-#include <initializer_list>
 #include <map>
 
 #include "worker/backend/cuda/attention_path.h"
@@ -11,6 +8,7 @@
 #include "worker/backend/cuda/gemm.h"
 #include "worker/backend/cuda/host_block.h"
 #include "worker/backend/cuda/kernels.h"
+#include "worker/backend/cuda/operands.h"
 #include "worker/backend/cuda/staging.h"
 #include "worker/backend/failure.h"
 
@@ -18,43 +16,6 @@ namespace weft {
 namespace {
 
 constexpr int64_t kAlignment = 4096;
-
-bool IsFloat(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF16;
-}
-bool IsMatrix(View x, int64_t rows, int64_t cols) {
-  return IsFloat(x.dtype) && x.rows == rows && x.cols == cols && x.data != nullptr;
-}
-// Of single precision: statistics, gradients of weights, states of the optimizer.
-bool IsF32(View x, int64_t count) {
-  return x.dtype == DType::kF32 && x.elements() == count && x.data != nullptr;
-}
-bool IsQuantised(const QuantisedView& x, int64_t count) {
-  return x.codes.dtype == DType::kU8 && x.codes.elements() == count && x.codes.data != nullptr &&
-         IsF32(x.scales, (count + kQuantisationBlock - 1) / kQuantisationBlock);
-}
-// Elements of a box of which `box` has what is by row and by column, from `begin`.
-bool IsRunOf(const FactoredView& box, View run, int64_t begin) {
-  const int64_t cols = box.cols.elements();
-  const int64_t rows = box.rows.data == nullptr ? 1 : box.rows.elements();
-  return run.elements() >= 1 && begin >= 0 && begin + run.elements() <= rows * cols &&
-         IsF32(run, run.elements()) && IsF32(box.cols, cols) &&
-         (box.rows.data == nullptr || IsF32(box.rows, rows));
-}
-bool FitsUpdate(View gradient, View param, int64_t begin, const FactoredView& moments, View norms) {
-  return IsRunOf(moments, gradient, begin) && IsF32(param, gradient.elements()) &&
-         IsF32(moments.row_mean, 1) && IsF32(norms, 2);
-}
-// Of the type of `like`.
-bool IsVector(View x, int64_t count, View like) {
-  return x.dtype == like.dtype && x.elements() == count && x.data != nullptr;
-}
-bool AreIds(View x, int64_t count) {
-  return x.dtype == DType::kI32 && x.elements() == count && x.data != nullptr;
-}
-bool SameShape(View x, View y) {
-  return IsMatrix(x, y.rows, y.cols) && x.dtype == y.dtype && y.data != nullptr;
-}
 
 // Each operation checks shapes, as the CPU device does: a wrong one is refused (Internal), nothing
 // is queued, and it shows at the next Synchronize().
@@ -189,19 +150,13 @@ class CudaDevice final : public Device {
 
   void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
               View c) override {
-    const bool flip_a = transpose_a == Transpose::kYes;
-    const bool flip_b = transpose_b == Transpose::kYes;
-    const int64_t m = flip_a ? a.cols : a.rows;
-    const int64_t k = flip_a ? a.rows : a.cols;
-    const int64_t n = flip_b ? b.rows : b.cols;
-    if (!Require(IsMatrix(a, a.rows, a.cols) && (flip_b ? b.cols : b.rows) == k &&
-                     IsMatrix(b, b.rows, b.cols) && IsMatrix(c, m, n) && a.dtype == b.dtype &&
-                     (c.dtype == a.dtype || c.dtype == DType::kF32) &&
-                     std::max({m, n, k}) <= INT_MAX,
-                 "MatMul", c)) {
-      return;
-    }
-    Fail(gemm_->Run({a, transpose_a, b, transpose_b, beta, c}));
+    const GemmCall call = {.a = a,
+                           .transpose_a = transpose_a,
+                           .b = b,
+                           .transpose_b = transpose_b,
+                           .beta = beta,
+                           .c = c};
+    if (Require(IsProduct(call), "MatMul", c)) Fail(gemm_->Run(call));
   }
 
   void Zero(View x) override {
@@ -299,6 +254,30 @@ class CudaDevice final : public Device {
   void GeluGradient(View dy, View x, View dx) override {
     if (!Require(SameShape(x, dy) && SameShape(x, dx), "GeluGradient", x)) return;
     Check(QueueGeluGradient(queue_, dy, x, dx), "GeluGradient");
+  }
+
+  void Linear(View x, View weight, View bias, View residual, View y) override {
+    const GemmCall call = {.a = x,
+                           .b = weight,
+                           .transpose_b = Transpose::kYes,
+                           .c = y,
+                           .bias = bias,
+                           .residual = residual};
+    if (!Multiply(call, "Linear")) Device::Linear(x, weight, bias, residual, y);
+  }
+  void LinearGelu(View x, View weight, View bias, View h, View y) override {
+    const GemmCall call = {.a = x,
+                           .b = weight,
+                           .transpose_b = Transpose::kYes,
+                           .c = y,
+                           .bias = bias,
+                           .gelu = GemmGelu::kForward,
+                           .h = h};
+    if (!Multiply(call, "LinearGelu")) Device::LinearGelu(x, weight, bias, h, y);
+  }
+  void GeluLinearGradient(View dy, View weight, View h, View dh) override {
+    const GemmCall call = {.a = dy, .b = weight, .c = dh, .gelu = GemmGelu::kGradient, .h = h};
+    if (!Multiply(call, "GeluLinearGradient")) Device::GeluLinearGradient(dy, weight, h, dh);
   }
 
   void SwiGlu(View gate, View up, View y) override {
@@ -493,6 +472,14 @@ class CudaDevice final : public Device {
     return fits;
   }
 
+  // Whether nothing is left to do: it is queued as one kernel, or refused.
+  bool Multiply(const GemmCall& call, const char* operation) {
+    if (!Require(IsLinear(call), operation, call.c)) return true;
+    if (call.has_epilogue() && !gemm_->Fuses(call)) return false;
+    Fail(gemm_->Run(call));
+    return true;
+  }
+
   bool IsOnHost(View x) const { return host_ != nullptr && host_->Holds(x.data); }
   // Of a view on the device and one in memory of AllocateHost.
   bool IsTransfer(View on_device, View on_host) const {
@@ -510,41 +497,6 @@ class CudaDevice final : public Device {
           what);
     Check(cudaStreamSynchronize(queue_.stream), what);
     return *static_cast<const double*>(results_);
-  }
-
-  // Of each row of `x`, or none at all.
-  static bool HoldPositions(View positions, View position_ids, View x, DType dtype) {
-    return positions.data == nullptr || (IsMatrix(positions, positions.rows, x.cols) &&
-                                         positions.dtype == dtype && AreIds(position_ids, x.rows));
-  }
-
-  static bool FitsAttention(const AttentionShape& shape, std::initializer_list<View> of_queries,
-                            std::initializer_list<View> of_keys, View first_visible, View lse) {
-    if (shape.kv_heads < 1 || shape.heads % shape.kv_heads != 0 || !HasPieces(shape)) return false;
-    const DType dtype = of_queries.begin()->dtype;
-    const auto all_fit = [&](std::initializer_list<View> tensors, int64_t rows, int64_t heads) {
-      return std::all_of(tensors.begin(), tensors.end(), [&](View x) {
-        return x.dtype == dtype && IsMatrix(x, shape.batch * rows, heads * shape.head_dim);
-      });
-    };
-    const int64_t queries = shape.batch * shape.query_len();
-    return all_fit(of_queries, shape.query_len(), shape.heads) &&
-           all_fit(of_keys, shape.seq_len, shape.kv_heads) &&
-           (first_visible.data == nullptr || AreIds(first_visible, queries)) &&
-           IsF32(lse, queries * shape.heads) && shape.seq_len <= INT_MAX;
-  }
-
-  static bool HasPieces(const AttentionShape& shape) {
-    if (shape.runs < 1 || shape.seq_len % shape.runs != 0) return false;
-    if (shape.pieces < 1 || shape.pieces > 2) return false;
-    return std::all_of(shape.piece, shape.piece + shape.pieces,
-                       [&](int64_t run) { return run >= 0 && run < shape.runs; });
-  }
-
-  static bool FitsRows(View logits, View row_max, View row_sum, View targets) {
-    return IsMatrix(logits, logits.rows, logits.cols) && logits.cols >= 1 &&
-           IsF32(row_max, logits.rows) && IsF32(row_sum, logits.rows) &&
-           AreIds(targets, logits.rows);
   }
 
   Queue queue_;

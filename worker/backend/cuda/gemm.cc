@@ -26,14 +26,29 @@ cudaDataType_t TypeOf(DType dtype) {
   return dtype == DType::kBf16 ? CUDA_R_16BF : dtype == DType::kF16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
+cublasLtEpilogue_t EpilogueOf(const GemmCall& call) {
+  const bool has_bias = call.bias.data != nullptr;
+  switch (call.gelu) {
+    case GemmGelu::kNone:
+      return has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    case GemmGelu::kForward:
+      return has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case GemmGelu::kGradient:
+      return CUBLASLT_EPILOGUE_DGELU;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 // What an algorithm was chosen for. Alignment counts: a wider one allows faster kernels.
-using Key = std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, DType, DType, int>;
+using Key = std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, DType, DType, int, bool,
+                       cublasLtEpilogue_t>;
 
 // Of pointers, in bytes, up to the 256 that the library asks about.
 int AlignmentOf(const GemmCall& call) {
-  const auto address = reinterpret_cast<uintptr_t>(call.a.data) |
-                       reinterpret_cast<uintptr_t>(call.b.data) |
-                       reinterpret_cast<uintptr_t>(call.c.data) | 256U;
+  uintptr_t address = 256;
+  for (const View& operand : {call.a, call.b, call.c, call.bias, call.residual, call.h}) {
+    address |= reinterpret_cast<uintptr_t>(operand.data);
+  }
   return static_cast<int>(address & (~address + 1));
 }
 
@@ -50,7 +65,21 @@ Key KeyOf(const GemmCall& call) {
           call.beta != 0,
           call.a.dtype,
           call.c.dtype,
-          AlignmentOf(call)};
+          AlignmentOf(call),
+          call.residual.data != nullptr,
+          EpilogueOf(call)};
+}
+
+cublasOperation_t OperationOf(Transpose transpose) {
+  return transpose == Transpose::kYes ? CUBLAS_OP_T : CUBLAS_OP_N;
+}
+
+// What the library asks of an epilogue's operands. It may refuse others still.
+bool IsFusible(const GemmCall& call) {
+  constexpr int kVectorBytes = 16;
+  constexpr int64_t kVectorElements = 8;
+  return call.c.dtype != DType::kF32 && call.a.dtype == call.c.dtype && call.c.elements() > 0 &&
+         AlignmentOf(call) >= kVectorBytes && call.c.cols % kVectorElements == 0;
 }
 
 // How the library is told of a product. It counts columns first: a row-major [rows, cols] matrix is
@@ -77,13 +106,20 @@ class Product {
     const auto then = [&](const auto& step) {
       if (code == CUBLAS_STATUS_SUCCESS) code = step();
     };
-    then([&] { return Set(CUBLASLT_MATMUL_DESC_TRANSA, call.transpose_b); });
-    then([&] { return Set(CUBLASLT_MATMUL_DESC_TRANSB, call.transpose_a); });
+    then([&] { return Set(CUBLASLT_MATMUL_DESC_TRANSA, OperationOf(call.transpose_b)); });
+    then([&] { return Set(CUBLASLT_MATMUL_DESC_TRANSB, OperationOf(call.transpose_a)); });
     then([&] {
       return flip_a ? Layout(call.a, depth, rows, &a_) : Layout(call.a, rows, depth, &a_);
     });
     then([&] { return Layout(call.b, call.b.rows, call.b.cols, &b_); });
     then([&] { return Layout(call.c, rows, call.c.cols, &c_); });
+    if (call.has_epilogue()) {
+      then([&] { return Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(call)); });
+      then([&] { return SetPointers(call); });
+    }
+    if (call.gelu != GemmGelu::kNone) {
+      then([&] { return Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, call.h.cols); });
+    }
     return FromCublas(code, "describing a product");
   }
 
@@ -118,10 +154,13 @@ class Product {
   cublasStatus_t Run(cublasLtHandle_t handle, const GemmCall& call,
                      const cublasLtMatmulAlgo_t& algorithm, void* workspace,
                      cudaStream_t stream) const {
+    if (const cublasStatus_t code = SetPointers(call); code != CUBLAS_STATUS_SUCCESS) return code;
     const float alpha = 1;
-    return cublasLtMatmul(handle, product_, &alpha, call.b.data, b_, call.a.data, a_, &call.beta,
-                          call.c.data, c_, call.c.data, c_, &algorithm, workspace,
-                          static_cast<size_t>(kGemmWorkspaceBytes), stream);
+    const bool adds = call.residual.data != nullptr;
+    const float beta = adds ? 1 : call.beta;
+    return cublasLtMatmul(handle, product_, &alpha, call.b.data, b_, call.a.data, a_, &beta,
+                          adds ? call.residual.data : call.c.data, c_, call.c.data, c_, &algorithm,
+                          workspace, static_cast<size_t>(kGemmWorkspaceBytes), stream);
   }
 
  private:
@@ -131,9 +170,18 @@ class Product {
                                       static_cast<uint64_t>(rows), x.cols);
   }
 
-  cublasStatus_t Set(cublasLtMatmulDescAttributes_t attribute, Transpose transpose) {
-    const cublasOperation_t value = transpose == Transpose::kYes ? CUBLAS_OP_T : CUBLAS_OP_N;
+  template <typename Value>
+  cublasStatus_t Set(cublasLtMatmulDescAttributes_t attribute, const Value& value) const {
     return cublasLtMatmulDescSetAttribute(product_, attribute, &value, sizeof(value));
+  }
+  // Calls that share an algorithm have theirs each; proposals go by how they are aligned.
+  cublasStatus_t SetPointers(const GemmCall& call) const {
+    cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
+    if (call.bias.data != nullptr) code = Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias.data);
+    if (code == CUBLAS_STATUS_SUCCESS && call.gelu != GemmGelu::kNone) {
+      code = Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.h.data);
+    }
+    return code;
   }
 
   cublasLtMatmulDesc_t product_ = nullptr;
@@ -159,15 +207,15 @@ class CublasGemm final : public Gemm {
     return FromCublas(cublasLtCreate(&handle_), "cublasLtCreate");
   }
 
+  bool Fuses(const GemmCall& call) override {
+    return IsFusible(call) && ChosenFor(call).status.ok();
+  }
+
   BackendStatus Run(const GemmCall& call) override {
     if (call.c.elements() == 0) return {};
-    std::unique_ptr<Chosen>& chosen = chosen_[KeyOf(call)];
-    if (chosen == nullptr) {
-      auto made = std::make_unique<Chosen>();
-      if (BackendStatus s = Choose(call, made.get()); !s.ok()) return s;
-      chosen = std::move(made);
-    }
-    return FromCublas(RunOnce(chosen->product, call, chosen->algorithm), "a product");
+    const Chosen& chosen = ChosenFor(call);
+    if (!chosen.status.ok()) return chosen.status;
+    return FromCublas(RunOnce(chosen.product, call, chosen.algorithm), "a product");
   }
 
  private:
@@ -176,7 +224,17 @@ class CublasGemm final : public Gemm {
   struct Chosen {
     Product product;
     cublasLtMatmulAlgo_t algorithm = {};
+    BackendStatus status;  // why there is none
   };
+
+  const Chosen& ChosenFor(const GemmCall& call) {
+    std::unique_ptr<Chosen>& chosen = chosen_[KeyOf(call)];
+    if (chosen == nullptr) {
+      chosen = std::make_unique<Chosen>();
+      chosen->status = Choose(call, chosen.get());
+    }
+    return *chosen;
+  }
 
   cublasStatus_t RunOnce(const Product& product, const GemmCall& call,
                          const cublasLtMatmulAlgo_t& algorithm) const {
@@ -201,7 +259,11 @@ class CublasGemm final : public Gemm {
     const int fastest = FastestWay(count, [&](int way, int runs) {
       return TimeRuns(product, trial, proposals[static_cast<size_t>(way)].algo, runs);
     });
-    if (fastest >= 0) chosen->algorithm = proposals[static_cast<size_t>(fastest)].algo;
+    if (fastest >= 0) {
+      chosen->algorithm = proposals[static_cast<size_t>(fastest)].algo;
+    } else if (call.has_epilogue()) {
+      return FromCublas(CUBLAS_STATUS_NOT_SUPPORTED, "each algorithm proposed");
+    }
     return {};
   }
 

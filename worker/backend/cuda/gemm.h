@@ -2,6 +2,10 @@
 // in f32 (no TF32, so that runs agree with the CPU backend). Of the algorithms that the library
 // proposes for a shape, the fastest on this device is kept when the shape is first used, or, for a
 // deterministic device, the first: so the same call gives the same bits, in this process or in any.
+//
+// Between 16-bit elements the library also does what follows a product in the product's kernel (its
+// epilogue): a pass over memory each for bias, residual and GELU is saved, and so is their
+// rounding.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -15,6 +19,12 @@ namespace weft {
 // Device memory that an algorithm may use.
 inline constexpr int64_t kGemmWorkspaceBytes = int64_t{32} << 20;
 
+enum class GemmGelu {
+  kNone,
+  kForward,   // writes to `h` what GELU takes
+  kGradient,  // multiplies by GELU's slope at `h`
+};
+
 // c [m, n] = beta * c + op(a) op(b), row-major; a and b as stored. dtypes of a and b are equal, c
 // is of theirs or f32.
 struct GemmCall {
@@ -24,12 +34,27 @@ struct GemmCall {
   Transpose transpose_b = Transpose::kNo;
   float beta = 0;
   View c;
+
+  // The epilogue: c = gelu(residual + op(a) op(b) + bias), without what has no data or is kNone, or
+  // the gradient of GELU. beta is then 0; all are of c's dtype, none is c itself.
+  View bias = {};      // [1, n]; not with kGradient
+  View residual = {};  // [m, n]; without GELU only
+  GemmGelu gelu = GemmGelu::kNone;
+  View h = {};  // [m, n]
+
+  bool has_epilogue() const {
+    return bias.data != nullptr || residual.data != nullptr || gelu != GemmGelu::kNone;
+  }
 };
 
 class Gemm {
  public:
   virtual ~Gemm() = default;
+  // Whether a call with an epilogue is one kernel: the library has one for the types, widths and
+  // alignments at hand. Waits as Run does.
+  virtual bool Fuses(const GemmCall& call) = 0;
   // Queues the product. The first of a shape may wait until what is timed is done.
+  // REQUIRES: Fuses(call) if it has an epilogue.
   virtual BackendStatus Run(const GemmCall& call) = 0;
 };
 

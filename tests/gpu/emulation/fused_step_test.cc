@@ -1,0 +1,87 @@
+// What a training step asks of cuBLASLt: of GPT-2 in 16 bits, one product for each linear layer
+// with its bias, its GELU and its residual.
+#include <memory>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/gpu/emulation/fake_cublaslt.h"
+#include "tests/worker/rank_threads.h"
+#include "worker/backend/cuda/device_cuda.h"
+
+namespace weft {
+namespace {
+
+struct ProductsOfStep {
+  int plain = 0, bias = 0, gelu = 0, gelu_gradient = 0;
+  int that_add_a_residual = 0;
+};
+
+// One microbatch, one rank; its memory is the host's, so the threads' Comm serves. One algorithm:
+// nothing is timed.
+ProductsOfStep RunOneStep(ModelFamily family, Precision precision, Recompute recompute) {
+  const TestFolder folder;
+  JobSpec job = SmallJob(folder.path());
+  job.model.family = family;
+  job.model.num_blocks = 2;
+  job.model.hidden_size = 32;
+  job.model.head_dim = 8;
+  job.model.ffn_size = 64;
+  job.training.seq_len = 16;
+  job.training.steps = 1;
+  job.training.mixed_precision = precision;
+  Layout layout = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward,
+                             job.training.global_batch_size, job);
+  layout.recompute = recompute;
+  RankThreads run;
+  run.assignment = {
+      .job = job, .layout = layout, .run_folder = folder.Make("run"), .load_checkpoint = ""};
+  run.wrap_device = [](int, Device&) {
+    std::unique_ptr<Device> device;
+    EXPECT_TRUE(OpenCudaDevice({}, &device).ok());
+    return device;
+  };
+  emulation::SetAlgorithms({{}});
+  EXPECT_EQ(Train(run).status(), absl::OkStatus());
+  const ProductsOfStep products = {.plain = emulation::RunsWith(CUBLASLT_EPILOGUE_DEFAULT),
+                                   .bias = emulation::RunsWith(CUBLASLT_EPILOGUE_BIAS),
+                                   .gelu = emulation::RunsWith(CUBLASLT_EPILOGUE_GELU_AUX_BIAS),
+                                   .gelu_gradient = emulation::RunsWith(CUBLASLT_EPILOGUE_DGELU),
+                                   .that_add_a_residual = emulation::RunsThatAddAnother()};
+  emulation::ResetAlgorithms();
+  return products;
+}
+
+// Of each block forward: q, k, v, o, up, down. Backward: the inputs of all but down, whose goes
+// through GELU, and six weights. Of the head one and two.
+TEST(FusedStep, OfGpt2HasOneProductForEachLinearLayer) {
+  const ProductsOfStep step = RunOneStep(ModelFamily::kGpt2, Precision::kBf16, Recompute::kNone);
+  EXPECT_EQ(step.bias, 2 * 5);
+  EXPECT_EQ(step.gelu, 2);
+  EXPECT_EQ(step.that_add_a_residual, 2 * 2);
+  EXPECT_EQ(step.gelu_gradient, 2);
+  EXPECT_EQ(step.plain, 2 * (5 + 6) + 3);
+}
+
+TEST(FusedStep, OfGpt2MakesAgainWithTheSameProducts) {
+  const ProductsOfStep full = RunOneStep(ModelFamily::kGpt2, Precision::kBf16, Recompute::kFull);
+  EXPECT_EQ(full.gelu, 2 * 2);
+  EXPECT_EQ(full.gelu_gradient, 2);
+  const ProductsOfStep selective =
+      RunOneStep(ModelFamily::kGpt2, Precision::kBf16, Recompute::kSelective);
+  EXPECT_EQ(selective.gelu, 2) << "GELU alone is made again";
+}
+
+TEST(FusedStep, OfLlamaAddsItsResiduals) {
+  const ProductsOfStep step = RunOneStep(ModelFamily::kLlama, Precision::kBf16, Recompute::kNone);
+  EXPECT_EQ(step.that_add_a_residual, 2 * 2);
+  EXPECT_EQ(step.bias + step.gelu + step.gelu_gradient, 0);
+}
+
+TEST(FusedStep, InSinglePrecisionHasPlainProductsOnly) {
+  const ProductsOfStep step = RunOneStep(ModelFamily::kGpt2, Precision::kFp32, Recompute::kNone);
+  EXPECT_EQ(step.bias + step.gelu + step.gelu_gradient + step.that_add_a_residual, 0);
+  EXPECT_EQ(step.plain, 2 * 18 + 3);
+}
+
+}  // namespace
+}  // namespace weft

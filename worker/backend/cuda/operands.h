@@ -1,0 +1,107 @@
+// What the operations of CudaDevice ask of their operands: shapes and types that fit together.
+#pragma once
+#include <algorithm>
+#include <climits>
+#include <cstdint>
+#include <initializer_list>
+
+#include "worker/backend/cuda/gemm.h"
+#include "worker/backend/device.h"
+
+namespace weft {
+
+inline bool IsFloat(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF16;
+}
+inline bool IsMatrix(View x, int64_t rows, int64_t cols) {
+  return IsFloat(x.dtype) && x.rows == rows && x.cols == cols && x.data != nullptr;
+}
+// Of single precision: statistics, gradients of weights, states of the optimizer.
+inline bool IsF32(View x, int64_t count) {
+  return x.dtype == DType::kF32 && x.elements() == count && x.data != nullptr;
+}
+inline bool IsQuantised(const QuantisedView& x, int64_t count) {
+  return x.codes.dtype == DType::kU8 && x.codes.elements() == count && x.codes.data != nullptr &&
+         IsF32(x.scales, (count + kQuantisationBlock - 1) / kQuantisationBlock);
+}
+// Elements of a box of which `box` has what is by row and by column, from `begin`.
+inline bool IsRunOf(const FactoredView& box, View run, int64_t begin) {
+  const int64_t cols = box.cols.elements();
+  const int64_t rows = box.rows.data == nullptr ? 1 : box.rows.elements();
+  return run.elements() >= 1 && begin >= 0 && begin + run.elements() <= rows * cols &&
+         IsF32(run, run.elements()) && IsF32(box.cols, cols) &&
+         (box.rows.data == nullptr || IsF32(box.rows, rows));
+}
+inline bool FitsUpdate(View gradient, View param, int64_t begin, const FactoredView& moments,
+                       View norms) {
+  return IsRunOf(moments, gradient, begin) && IsF32(param, gradient.elements()) &&
+         IsF32(moments.row_mean, 1) && IsF32(norms, 2);
+}
+// Of the type of `like`.
+inline bool IsVector(View x, int64_t count, View like) {
+  return x.dtype == like.dtype && x.elements() == count && x.data != nullptr;
+}
+inline bool AreIds(View x, int64_t count) {
+  return x.dtype == DType::kI32 && x.elements() == count && x.data != nullptr;
+}
+inline bool SameShape(View x, View y) {
+  return IsMatrix(x, y.rows, y.cols) && x.dtype == y.dtype && y.data != nullptr;
+}
+
+// c may be wider than what it is a product of. One product's sizes are ints.
+inline bool IsProduct(const GemmCall& call) {
+  const bool flip_a = call.transpose_a == Transpose::kYes;
+  const bool flip_b = call.transpose_b == Transpose::kYes;
+  const View a = call.a, b = call.b, c = call.c;
+  const int64_t m = flip_a ? a.cols : a.rows;
+  const int64_t k = flip_a ? a.rows : a.cols;
+  const int64_t n = flip_b ? b.rows : b.cols;
+  return IsMatrix(a, a.rows, a.cols) && (flip_b ? b.cols : b.rows) == k &&
+         IsMatrix(b, b.rows, b.cols) && IsMatrix(c, m, n) && a.dtype == b.dtype &&
+         (c.dtype == a.dtype || c.dtype == DType::kF32) && std::max({m, n, k}) <= INT_MAX;
+}
+
+// With what it has of an epilogue.
+inline bool IsLinear(const GemmCall& call) {
+  const auto is_like_c = [&](View x) { return SameShape(x, call.c) && x.data != call.c.data; };
+  return IsProduct(call) && call.c.dtype == call.a.dtype &&
+         (call.bias.data == nullptr || IsVector(call.bias, call.c.cols, call.c)) &&
+         (call.residual.data == nullptr || is_like_c(call.residual)) &&
+         (call.gelu == GemmGelu::kNone || is_like_c(call.h));
+}
+
+// Of each row of `x`, or none at all.
+inline bool HoldPositions(View positions, View position_ids, View x, DType dtype) {
+  return positions.data == nullptr || (IsMatrix(positions, positions.rows, x.cols) &&
+                                       positions.dtype == dtype && AreIds(position_ids, x.rows));
+}
+
+inline bool HasPieces(const AttentionShape& shape) {
+  if (shape.runs < 1 || shape.seq_len % shape.runs != 0) return false;
+  if (shape.pieces < 1 || shape.pieces > 2) return false;
+  return std::all_of(shape.piece, shape.piece + shape.pieces,
+                     [&](int64_t run) { return run >= 0 && run < shape.runs; });
+}
+
+inline bool FitsAttention(const AttentionShape& shape, std::initializer_list<View> of_queries,
+                          std::initializer_list<View> of_keys, View first_visible, View lse) {
+  if (shape.kv_heads < 1 || shape.heads % shape.kv_heads != 0 || !HasPieces(shape)) return false;
+  const DType dtype = of_queries.begin()->dtype;
+  const auto all_fit = [&](std::initializer_list<View> tensors, int64_t rows, int64_t heads) {
+    return std::all_of(tensors.begin(), tensors.end(), [&](View x) {
+      return x.dtype == dtype && IsMatrix(x, shape.batch * rows, heads * shape.head_dim);
+    });
+  };
+  const int64_t queries = shape.batch * shape.query_len();
+  return all_fit(of_queries, shape.query_len(), shape.heads) &&
+         all_fit(of_keys, shape.seq_len, shape.kv_heads) &&
+         (first_visible.data == nullptr || AreIds(first_visible, queries)) &&
+         IsF32(lse, queries * shape.heads) && shape.seq_len <= INT_MAX;
+}
+
+inline bool FitsRows(View logits, View row_max, View row_sum, View targets) {
+  return IsMatrix(logits, logits.rows, logits.cols) && logits.cols >= 1 &&
+         IsF32(row_max, logits.rows) && IsF32(row_sum, logits.rows) && AreIds(targets, logits.rows);
+}
+
+}  // namespace weft
