@@ -17,7 +17,9 @@ namespace {
 // Doublings of the cluster, and halvings of the sequence, that are tried.
 constexpr int kDoublings = 10;
 constexpr int64_t kMostSlots = int64_t{1} << 20;
-// Layouts of all lattices that are searched for cures, together: about a second.
+// Numbers of nodes up to this are the least that fits; of more, to within this part of them.
+constexpr int64_t kExactTo = 64;
+// Layouts of all lattices that are searched for cures, together: three seconds at most.
 constexpr int64_t kMostPoints = 50'000'000;
 
 class Search {
@@ -25,13 +27,14 @@ class Search {
   Search(const Question& question, const Constraints& constraints, Purpose purpose)
       : question_(question), constraints_(constraints), purpose_(purpose) {}
 
-  // The best layout of the changed question, if one fits.
-  std::optional<Layout> Solve(const Question& question, const Constraints& constraints) {
+  // The best layout of the changed question, if one fits; or any.
+  std::optional<Layout> Solve(const Question& question, const Constraints& constraints,
+                              Wanted wanted = Wanted::kFitting) {
     const Space space(question, constraints, purpose_);
     points_left_ -= space.CountPoints();
     if (points_left_ < 0) return std::nullopt;
     Pricer pricer(question);
-    const Finds finds = SearchLattice(space, pricer, Cut::kByBounds);
+    const Finds finds = SearchLattice(space, pricer, Cut::kByBounds, wanted);
     if (finds.fitting.empty()) return std::nullopt;
     return finds.fitting.front().layout;
   }
@@ -116,7 +119,7 @@ void Search::ChangeMachine() {
   const auto with_nodes = [&](int64_t nodes) {
     Question larger = question_;
     larger.cluster.nodes = static_cast<int>(nodes);
-    return Solve(larger, constraints_);
+    return Solve(larger, constraints_, Wanted::kWhetherAnyFits);
   };
   int64_t least = question_.cluster.nodes;
   int64_t most = least;
@@ -127,7 +130,7 @@ void Search::ChangeMachine() {
     most *= 2;
     found = with_nodes(most);
   }
-  while (found && most - least > 1) {
+  while (found && most - least > 1 + most / kExactTo) {
     const int64_t middle = (least + most) / 2;
     const std::optional<Layout> fewer = with_nodes(middle);
     (fewer ? most : least) = middle;

@@ -44,8 +44,12 @@ enum class GroupMemory : char { kUnknown, kMayFit, kTooLarge };
 
 class Walk {
  public:
-  Walk(const Space& space, Pricer& pricer, Cut cut)
-      : space_(space), pricer_(pricer), cut_(cut), model_(pricer.question().model) {
+  Walk(const Space& space, Pricer& pricer, Cut cut, Wanted wanted)
+      : space_(space),
+        pricer_(pricer),
+        cut_(cut),
+        wanted_(wanted),
+        model_(pricer.question().model) {
     finds_.counts.points = space.CountPoints();
     const Layout base = space.Base(1, 1);
     cheapest_ = base.stage_recompute.empty()
@@ -57,18 +61,21 @@ class Walk {
   Finds Run() {
     std::vector<Item> longest = CollectLongest();
     for (Item& item : longest) {
+      if (IsAnswered()) break;
       if (cut_ == Cut::kByBounds) {
-        if (IsLate(item.least_s)) continue;
+        if (IsLate(item.least_s) || IsTooLarge(item)) continue;
         SetBound(LayoutOf(item), item);
         if (IsLate(item.bound_s)) continue;
       }
       EvaluateItem(item);
     }
-    for (const Item& item : CollectShorter(longest)) {
-      if (IsLate(item.bound_s)) break;
-      EvaluateItem(item);
+    if (!IsAnswered()) {
+      for (const Item& item : CollectShorter(longest)) {
+        if (IsAnswered() || IsLate(item.bound_s)) break;
+        EvaluateItem(item);
+      }
     }
-    if (finds_.fitting.empty()) FindNearest();
+    if (finds_.fitting.empty() && wanted_ == Wanted::kAll) FindNearest();
     SearchCounts& counts = finds_.counts;
     counts.cut_by_time = counts.points - counts.evaluated - counts.cut_by_memory;
     std::sort(finds_.fitting.begin(), finds_.fitting.end(), Better);
@@ -81,9 +88,11 @@ class Walk {
   std::vector<Item> CollectShorter(const std::vector<Item>& longest);
   double LeastSeconds(const Layout& layout, Recompute recompute);
   void SetBound(const Layout& layout, Item& item);
+  bool IsTooLarge(const Item& item);
   void EvaluateItem(const Item& item);
   void EvaluateChoice(absl::Span<const Pipeline> pipelines, const ScheduleChoice& choice,
                       Layout& layout);
+  void TryMemory(Layout& layout, absl::Span<const int> zeros);
   void Price(const Layout& layout, const TermSeconds& time);
   void Keep(Priced priced);
   void KeepNearest(const Layout& layout, const Peak& peak);
@@ -108,12 +117,14 @@ class Walk {
   const std::vector<ScheduleChoice>& schedules(const Item& item) const {
     return space_.schedules(static_cast<size_t>(item.pp));
   }
+  bool IsAnswered() const { return wanted_ == Wanted::kWhetherAnyFits && !finds_.fitting.empty(); }
   // Whether a bound proves that a layout is not among the finalists.
   bool IsLate(double bound_s) const { return bound_s * kRounding > threshold_s_; }
 
   const Space& space_;
   Pricer& pricer_;
   Cut cut_;
+  Wanted wanted_;
   const ModelShape& model_;
   Recompute cheapest_ = Recompute::kNone;
   bool uneven_ = false;
@@ -247,7 +258,7 @@ std::vector<Item> Walk::CollectShorter(const std::vector<Item>& longest) {
       if (cuts) {
         item.least_s = LeastSeconds(layout, cheapest_);
         late = IsLate(item.least_s);
-        if (late) continue;
+        if (late || IsTooLarge(item)) continue;
         SetBound(layout, item);
         if (item.bound_s == kNever || IsLate(item.bound_s)) continue;
       }
@@ -266,6 +277,14 @@ int64_t Walk::PointsOf(const Item& item) const {
   }
   const auto zeros = std::ssize(space_.ZeroStages(pp(item), int64_t{dp(item)} * cp(item)));
   return choices * zeros;
+}
+
+// As long as no time is known that would cut: whether its memory does, which is asked of every item
+// then, and of few groups. It leaves the bounds on time for those that may fit.
+bool Walk::IsTooLarge(const Item& item) {
+  if (threshold_s_ != kNever || MayFit(item, LayoutOf(item))) return false;
+  finds_.counts.cut_by_memory += PointsOf(item);
+  return true;
 }
 
 void Walk::EvaluateItem(const Item& item) {
@@ -308,6 +327,10 @@ void Walk::EvaluateChoice(absl::Span<const Pipeline> pipelines, const ScheduleCh
     }
     if (cuts && IsLate(spread * LeastPassesSeconds(pipelines[i], choice) / goodput)) continue;
     if (choice.balanced) layout.stage_blocks = StageBlocksOf(*pipelines[i].balanced, layout.pp);
+    if (wanted_ == Wanted::kWhetherAnyFits) {
+      TryMemory(layout, zeros);
+      continue;
+    }
     const StepPasses passes = pricer_.PassesOf(layout);
     const double passes_s = passes.time.total_s();
     for (const int zero : zeros) {
@@ -316,6 +339,17 @@ void Walk::EvaluateChoice(absl::Span<const Pipeline> pipelines, const ScheduleCh
       if (cuts && IsLate(spread * (passes_s + end.total_s()) / goodput)) continue;
       Price(layout, EstimateStep(question, layout, passes, end));
     }
+  }
+}
+
+void Walk::TryMemory(Layout& layout, absl::Span<const int> zeros) {
+  for (const int zero : zeros) {
+    if (IsAnswered()) return;
+    layout.zero_stage = zero;
+    ++finds_.counts.evaluated;
+    const Peak peak = pricer_.PeakOf(layout);
+    if (!pricer_.Fits(layout, peak)) continue;
+    finds_.fitting.push_back({.layout = layout, .time = {}, .objective_s = 0, .peak = peak});
   }
 }
 
@@ -475,11 +509,11 @@ bool Better(const Priced& a, const Priced& b) {
   return ticks_a != ticks_b ? ticks_a < ticks_b : Simpler(a.layout, b.layout);
 }
 
-Finds SearchLattice(const Space& space, Pricer& pricer, Cut cut) {
+Finds SearchLattice(const Space& space, Pricer& pricer, Cut cut, Wanted wanted) {
   const bool empty = space.tps().empty() || space.cps().empty() || space.eps().empty() ||
                      space.dps().empty() || space.pps().empty() || space.recomputes().empty();
   if (empty) return {};
-  return Walk(space, pricer, cut).Run();
+  return Walk(space, pricer, cut, wanted).Run();
 }
 
 }  // namespace weft

@@ -30,6 +30,9 @@ inline constexpr size_t kFinalists = 48;
 
 // kNothing prices every point: what tests hold the other against.
 enum class Cut { kByBounds, kNothing };
-Finds SearchLattice(const Space& space, Pricer& pricer, Cut cut);
+// Where nothing or little fits, most of the time goes into what is nearest, or best. The last finds
+// one that fits, any, and no times.
+enum class Wanted { kAll, kFitting, kWhetherAnyFits };
+Finds SearchLattice(const Space& space, Pricer& pricer, Cut cut, Wanted wanted = Wanted::kAll);
 
 }  // namespace weft

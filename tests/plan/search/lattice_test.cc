@@ -47,6 +47,15 @@ TEST(SearchLattice, FindsWhatPricingEveryLayoutFinds) {
       ASSERT_FALSE(cut.nearest.empty());
       EXPECT_EQ(cut.nearest.front().peak.total_bytes(), all.nearest.front().peak.total_bytes());
     }
+    const Finds any = SearchLattice(space, pricer, Cut::kByBounds, Wanted::kWhetherAnyFits);
+    ASSERT_EQ(any.fitting.empty(), all.fitting.empty());
+    if (!any.fitting.empty()) {
+      const Layout& layout = any.fitting.front().layout;
+      EXPECT_TRUE(pricer.Fits(layout, pricer.PeakOf(layout))) << LayoutText(layout);
+      const absl::Status rules =
+          CheckLayout(question.model, question.cluster, question.batch, layout);
+      EXPECT_TRUE(rules.ok()) << rules;
+    }
     points += cut.counts.points;
     evaluated += cut.counts.evaluated;
     fitting += all.fitting.empty() ? 0 : 1;
