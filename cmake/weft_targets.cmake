@@ -53,7 +53,7 @@ function(weft_test name)
     WEFT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WEFT_BINARY_DIR="${PROJECT_BINARY_DIR}")
   target_link_libraries(${name} PRIVATE ${arg_PRIVATE} GTest::gmock GTest::gtest_main)
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 60)
+    set(arg_TIMEOUT 240)  # many times what any takes alone: machines are busy, or slow
   endif()
   if(WEFT_SANITIZE)
     math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 5")  # a sanitizer slows code 2 to 15 times

@@ -34,7 +34,7 @@
 namespace weft {
 namespace {
 
-constexpr unsigned kMostSeconds = 60;
+constexpr unsigned kMostSeconds = 150;
 
 absl::Status SaveGradients(const Trainer& trainer, const std::string& folder, int rank) {
   std::vector<std::vector<float>> values;
