@@ -1,18 +1,24 @@
 // Matrix products of a GPT-2 124M step (4 sequences of 256 tokens) through the CPU backend, as the
 // worker asks for them: forward, gradient of the input, gradient of the weight (into fp32), in fp32
-// and bf16. FLOP/s is the counter; "48x" in a name: so many products of a step are like it.
+// and bf16. FLOP/s is the counter; "48x" in a name: so many products of a step are like it. At the
+// end the whole step's products, and their share of what the processor's units can do
+// (peak_rate.h), which is measured before and after.
 //
-// build/release/bin/gemm_bench [--benchmark_filter=bf16]; WEFT_BENCH_THREADS sets the threads.
+// build/release/bin/gemm_bench [--benchmark_filter=bf16] [--benchmark_repetitions=5
+// --benchmark_enable_random_interleaving=true: then medians]; WEFT_BENCH_THREADS sets the threads.
 // Operands are random: zeros would be faster than life.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/peak_rate.h"
 #include "worker/backend/loader.h"
 
 namespace weft {
@@ -35,6 +41,15 @@ enum class Product { kForward, kInputGradient, kWeightGradient };
 constexpr std::pair<const char*, Product> kProducts[] = {{"forward", Product::kForward},
                                                          {"dx", Product::kInputGradient},
                                                          {"dw", Product::kWeightGradient}};
+
+double FlopsOf(const Layer& layer) {
+  return 2.0 * static_cast<double>(kTokens * layer.in * layer.out);
+}
+
+std::string Title(const char* precision, const Layer& layer, const char* product) {
+  return std::string(precision) + "/" + std::to_string(layer.count) + "x_" + layer.name + "/" +
+         product;
+}
 
 class Operand {
  public:
@@ -82,9 +97,8 @@ void Measure(benchmark::State& state, Device& device, const Layer& layer, Produc
   for (auto _ : state) multiply();
   const BackendStatus status = device.Synchronize();
   if (!status.ok()) state.SkipWithError(status.text);
-  const auto flops = 2.0 * static_cast<double>(kTokens * layer.in * layer.out);
   state.counters["FLOP/s"] =
-      benchmark::Counter(flops, benchmark::Counter::kIsIterationInvariantRate);
+      benchmark::Counter(FlopsOf(layer), benchmark::Counter::kIsIterationInvariantRate);
 }
 
 void RegisterAll(Device& device) {
@@ -92,10 +106,8 @@ void RegisterAll(Device& device) {
        {std::pair<const char*, DType>{"fp32", DType::kF32}, {"bf16", DType::kBf16}}) {
     for (const Layer& layer : kLayers) {
       for (const auto& [name, product] : kProducts) {
-        const std::string title = std::string(precision) + "/" + std::to_string(layer.count) +
-                                  "x_" + layer.name + "/" + name;
         benchmark::RegisterBenchmark(
-            title.c_str(),
+            Title(precision, layer, name).c_str(),
             [&device, layer, product = product, dtype = dtype](benchmark::State& state) {
               Measure(state, device, layer, product, dtype);
             })
@@ -104,6 +116,59 @@ void RegisterAll(Device& device) {
       }
     }
   }
+}
+
+// Prints as usual, and remembers the seconds of a call by name: of one run, or the median of many.
+class Remembering : public benchmark::ConsoleReporter {
+ public:
+  void ReportRuns(const std::vector<Run>& runs) override {
+    ConsoleReporter::ReportRuns(runs);
+    for (const Run& run : runs) {
+      const bool counts =
+          run.run_type == Run::RT_Aggregate ? run.aggregate_name == "median" : run.repetitions <= 1;
+      if (!counts || run.error_occurred) continue;
+      seconds_[run.run_name.function_name] =
+          run.GetAdjustedRealTime() / benchmark::GetTimeUnitMultiplier(run.time_unit);
+    }
+  }
+
+  // All products of a step; empty if some were filtered out.
+  std::string StepText(const char* precision, const PeakRate& peak) const {
+    double flops = 0;
+    double seconds = 0;
+    for (const Layer& layer : kLayers) {
+      for (const auto& [name, product] : kProducts) {
+        const auto found = seconds_.find(Title(precision, layer, name));
+        if (found == seconds_.end()) return "";
+        flops += layer.count * FlopsOf(layer);
+        seconds += layer.count * found->second;
+      }
+    }
+    char text[160];
+    std::snprintf(text, sizeof text,
+                  "%s: products of a step %.0f ms, %.1f GFLOP/s, %.0f %% of %.1f (%s)\n", precision,
+                  seconds * 1e3, flops / seconds * 1e-9, flops / seconds / peak.flops_per_s * 100,
+                  peak.flops_per_s * 1e-9, peak.units.c_str());
+    return text;
+  }
+
+ private:
+  std::map<std::string, double> seconds_;
+};
+
+PeakRate Larger(PeakRate a, PeakRate b) {
+  return a.flops_per_s > b.flops_per_s ? a : b;
+}
+
+void Run(int threads) {
+  PeakRate fp32 = PeakFp32(threads);
+  PeakRate bf16 = PeakBf16(threads);
+  Remembering reporter;
+  benchmark::RunSpecifiedBenchmarks(&reporter);
+  fp32 = Larger(fp32, PeakFp32(threads));
+  bf16 = Larger(bf16, PeakBf16(threads));
+  std::printf("%s%s", reporter.StepText("fp32", fp32).c_str(),
+              reporter.StepText("bf16", bf16).c_str());
 }
 
 }  // namespace
@@ -121,7 +186,7 @@ int main(int argc, char** argv) {
   weft::Device* device = nullptr;
   if (!(*api)->open_device(&options, &device).ok()) return 1;
   weft::RegisterAll(*device);
-  benchmark::RunSpecifiedBenchmarks();
+  weft::Run(options.threads);
   (*api)->close_device(device);
   return 0;
 }
