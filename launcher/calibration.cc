@@ -15,6 +15,10 @@ using Json = nlohmann::json;
 
 // What a worker holds beside its buffers once its link and its log are there too.
 constexpr int64_t kLeastLibraryBytes = int64_t{256} << 20;
+// Of what libraries held in the probe: a job has more groups and shapes. A GPU's context, which is
+// most of it there, does not grow.
+constexpr double kHostLibraryGrowth = 2;
+constexpr double kDeviceLibraryGrowth = 1.25;
 
 // Of the memory that is free now, left to everything else.
 constexpr double kMemoryShare = 0.9;
@@ -103,7 +107,10 @@ absl::Status Fill(const MachineFacts& facts, const Json& rates, const Json& link
   } else {
     cluster.intra_node = {.latency_s = 0, .bytes_per_s = device.StreamBytesPerS()};
   }
-  device.library_bytes = std::max(kLeastLibraryBytes, 2 * library_bytes);
+  const double growth =
+      facts.backend == BackendKind::kCpu ? kHostLibraryGrowth : kDeviceLibraryGrowth;
+  device.library_bytes = std::max(
+      kLeastLibraryBytes, static_cast<int64_t>(growth * static_cast<double>(library_bytes)));
   if (facts.backend == BackendKind::kCpu) {
     cluster.cores_per_node = facts.cores;
     const double share = kMemoryShare * static_cast<double>(facts.free_memory_bytes) / facts.slots;

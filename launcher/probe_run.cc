@@ -140,10 +140,15 @@ absl::StatusOr<std::string> ProbeRates(const ProbeRun& run) {
 absl::StatusOr<std::string> ProbeLinks(const ProbeRun& run) {
   const Scratch scratch(run.ranks);
   const GroupOptions group = scratch.Group(run);
-  return OutputOf({.argv = MpirunArgvWith(group, Arguments(run, "links")),
-                   .env = GroupEnvironment(group),
-                   .output = scratch.output()},
-                  run);
+  std::vector<std::string> arguments = Arguments(run, "links");
+  std::vector<std::string> argv;
+  if (run.backend == "cpu") {
+    argv = MpirunArgvWith(group, arguments);
+  } else {
+    arguments.push_back(absl::StrCat("--relay-folder=", group.temporary_folder));
+    argv = RanksArgvWith(group, arguments);
+  }
+  return OutputOf({.argv = argv, .env = GroupEnvironment(group), .output = scratch.output()}, run);
 }
 
 double MeasureStorage(const std::string& folder) {

@@ -1,5 +1,6 @@
-// Runs `weft-worker --probe` on this machine, alone or as a group under mpirun, and measures what
-// needs no worker. Every wait is bounded; nothing is left behind.
+// Runs `weft-worker --probe` on this machine, alone or as a group (under mpirun, or weft-ranks
+// where the backend needs no MPI), and measures what needs no worker. Every wait is bounded;
+// nothing is left behind.
 #pragma once
 #include <atomic>
 #include <string>

@@ -27,10 +27,15 @@ std::vector<std::string> MpirunArgv(const GroupOptions& options) {
 }
 
 std::vector<std::string> RanksArgv(const GroupOptions& options) {
+  return RanksArgvWith(options, WorkerArguments(options));
+}
+
+std::vector<std::string> RanksArgvWith(const GroupOptions& options,
+                                       const std::vector<std::string>& worker_arguments) {
   const std::filesystem::path worker = options.worker;
   std::vector<std::string> argv = {(worker.parent_path() / "weft-ranks").string(),
                                    absl::StrCat(options.world_size), options.worker};
-  for (std::string& argument : WorkerArguments(options)) argv.push_back(std::move(argument));
+  argv.insert(argv.end(), worker_arguments.begin(), worker_arguments.end());
   return argv;
 }
 

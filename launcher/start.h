@@ -34,6 +34,8 @@ std::vector<std::string> MpirunArgvWith(const GroupOptions& options,
 
 // weft-ranks, for backends that need no MPI: it lies beside the worker.
 std::vector<std::string> RanksArgv(const GroupOptions& options);
+std::vector<std::string> RanksArgvWith(const GroupOptions& options,
+                                       const std::vector<std::string>& worker_arguments);
 
 // What the workers find in their environment, by name; MpirunArgv passes each by `-x NAME`.
 std::map<std::string, std::string> GroupEnvironment(const GroupOptions& options);

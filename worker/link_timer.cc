@@ -17,11 +17,13 @@ constexpr double kMoreRepeats = 8;
 
 }  // namespace
 
-LinkTimer::LinkTimer(Comm& comm, int group, double seconds, std::function<double()> now_s)
-    : comm_(comm), group_(group), seconds_(seconds), now_s_(std::move(now_s)) {}
+LinkTimer::LinkTimer(Device& device, Comm& comm, int group, double seconds,
+                     std::function<double()> now_s)
+    : device_(device), comm_(comm), group_(group), seconds_(seconds), now_s_(std::move(now_s)) {}
 
 absl::StatusOr<double> LinkTimer::Time(const std::function<absl::Status()>& call) {
   RETURN_IF_ERROR(call());
+  RETURN_IF_ERROR(ToStatus(device_.Synchronize()));
   double best_s = 0;
   double spent_s = 0;
   int repeats = 1;
@@ -30,6 +32,7 @@ absl::StatusOr<double> LinkTimer::Time(const std::function<absl::Status()>& call
     RETURN_IF_ERROR(ToStatus(comm_.Barrier(group_)));
     const double start_s = now_s_();
     for (int i = 0; i < repeats; ++i) RETURN_IF_ERROR(call());
+    RETURN_IF_ERROR(ToStatus(device_.Synchronize()));
     double once_s = (now_s_() - start_s) / repeats;
     RETURN_IF_ERROR(ToStatus(comm_.AllReduceHost(group_, ReduceOp::kMax, &once_s, 1)));
     if (repetition == 0 || once_s < best_s) best_s = once_s;

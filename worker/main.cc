@@ -29,6 +29,8 @@ int main(int argc, char** argv) {
   app.add_option("--backend", probe.backend, "cpu or cuda, for --probe");
   app.add_option("--threads", probe.threads, "BLAS threads, for --probe")
       ->check(CLI::PositiveNumber);
+  app.add_option("--relay-folder", probe.relay_folder,
+                 "new, empty and the same for all ranks, for --probe links without MPI");
   app.add_option("--seconds", probe.seconds, "about how long to measure, for --probe")
       ->check(CLI::PositiveNumber);
   try {

@@ -20,6 +20,7 @@
 #include "plan/errors.h"
 #include "process/signals.h"
 #include "worker/backend/loader.h"
+#include "worker/folder_relay.h"
 #include "worker/link_timer.h"
 #include "worker/probe_rates.h"
 #include "worker/process_rank.h"
@@ -28,14 +29,18 @@ namespace weft {
 namespace {
 
 constexpr int64_t kCommTimeoutMs = 20000;
-constexpr int64_t kMessageBytes[] = {4, 4096, 65536, 1 << 20, 1 << 23};
+// Up to where a link's rate no longer grows: links of GPUs are faster than a host's memory.
+constexpr int64_t kHostMessageBytes[] = {4, 4096, 65536, 1 << 20, 1 << 23};
+constexpr int64_t kDeviceMessageBytes[] = {4, 4096, 65536, 1 << 20, 1 << 23, 1 << 26, 1 << 28};
 
 double NowSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// What this process holds in memory now.
-int64_t ResidentBytes() {
+// What libraries hold of the device's memory, or of this process's where that is the host's. To be
+// asked when whoever measured has freed its own.
+int64_t LibraryBytes(Device& device) {
+  if (const int64_t used = device.UsedBytes(); used > 0) return used;
   std::ifstream stream("/proc/self/status");
   for (std::string key; stream >> key;) {
     int64_t kib = 0;
@@ -90,7 +95,7 @@ absl::StatusOr<std::string> MeasuredRates(const ProbeOptions& options, const Bac
   RETURN_IF_ERROR(ToStatus(api.open_device(&device_options, &device)));
   const absl::StatusOr<DeviceRates> rates = MeasureRates(*device, options.seconds);
   // The workspaces are gone by now; what stays is the libraries'.
-  const int64_t library_bytes = ResidentBytes();
+  const int64_t library_bytes = LibraryBytes(*device);
   api.close_device(device);
   RETURN_IF_ERROR(rates.status());
   return absl::StrCat(RatesJson(*rates), ", \"library_bytes\": ", library_bytes);
@@ -100,18 +105,6 @@ std::optional<std::string> FromEnvironment(const std::string& name) {
   const char* value = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe): only reader
   if (value == nullptr) return std::nullopt;
   return std::string(value);
-}
-
-// One message there and one back between neighbours 2i and 2i+1, all pairs at once.
-absl::Status PingPong(Comm& comm, View data) {
-  const int peer = comm.rank() ^ 1;
-  if (peer >= comm.world_size()) return absl::OkStatus();
-  const bool first = comm.rank() < peer;
-  for (const bool send : {first, !first}) {
-    const Transfer transfer{.send = send, .peer = peer, .data = data};
-    RETURN_IF_ERROR(ToStatus(comm.Exchange(&transfer, 1)));
-  }
-  return absl::OkStatus();
 }
 
 // Sizes of groups that all ranks are in, each among its neighbours: 2, 4, ... and the world.
@@ -131,60 +124,101 @@ absl::StatusOr<int> NeighbourGroup(Comm& comm, int size) {
   return group;
 }
 
-// Every collective among groups of one size, all groups at once, as in training.
-absl::Status MeasureGroup(Comm& comm, LinkTimer& timer, int size, int group, void* data,
-                          std::vector<CollectivePoint>& points) {
-  for (const int64_t bytes : kMessageBytes) {
-    const View all{data, 1, bytes / 4, DType::kF32};
-    // Halves of an all-reduce take a whole range for each rank.
-    const int64_t range = std::max<int64_t>(1, bytes / 4 / size);
-    const View ranges{data, 1, range * size, DType::kF32};
-    const auto measure = [&](Collective collective, View view, auto call) -> absl::Status {
-      double seconds = 0;
-      ASSIGN_OR_RETURN(seconds, timer.Time([&] { return ToStatus(call(view)); }));
-      points.push_back({collective, size, 4 * view.elements(), seconds});
-      return absl::OkStatus();
-    };
-    RETURN_IF_ERROR(measure(Collective::kAllReduce, all, [&](View view) {
-      return comm.AllReduce(group, ReduceOp::kSum, view);
-    }));
-    RETURN_IF_ERROR(measure(Collective::kReduceScatter, ranges, [&](View view) {
-      return comm.ReduceScatter(group, ReduceOp::kSum, view);
-    }));
-    RETURN_IF_ERROR(measure(Collective::kAllGather, ranges,
-                            [&](View view) { return comm.AllGather(group, view); }));
-  }
-  return absl::OkStatus();
-}
+// Measures collectives on messages of growing sizes; every rank makes the same calls.
+class LinkProbe {
+ public:
+  // `data`: as large as the largest message and 4 bytes a rank. Within about `seconds` in all.
+  LinkProbe(Device& device, Comm& comm, int world, absl::Span<const int64_t> message_bytes,
+            double seconds, void* data)
+      : comm_(comm),
+        message_bytes_(message_bytes),
+        most_s_(seconds / kMostOfTime),
+        data_(data),
+        sizes_(GroupSizes(comm.world_size())),
+        timer_(device, comm, world,
+               seconds /
+                   static_cast<double>(message_bytes.size() * (1 + kCollectives * sizes_.size())),
+               &NowSeconds) {}
 
-// Within about `seconds`, where three calls of a kind do not take longer.
+  absl::StatusOr<std::vector<CollectivePoint>> Run(int world) {
+    // There and back.
+    RETURN_IF_ERROR(
+        Grow(Collective::kSendReceive, 2, 2, [&](View view) { return PingPong(view); }));
+    for (const int size : sizes_) {
+      int group = world;
+      if (size < comm_.world_size()) {
+        ASSIGN_OR_RETURN(group, NeighbourGroup(comm_, size));
+      }
+      RETURN_IF_ERROR(MeasureGroup(size, group));
+    }
+    return std::move(points_);
+  }
+
+ private:
+  static constexpr size_t kCollectives = 3;  // of MeasureGroup, beside a transfer
+  static constexpr double kMostOfTime = 8;   // no size shall take more than this part of the time
+
+  // Every collective among groups of one size, all groups at once, as in training.
+  absl::Status MeasureGroup(int size, int group) {
+    RETURN_IF_ERROR(Grow(Collective::kAllReduce, size, 1,
+                         [&](View view) { return comm_.AllReduce(group, ReduceOp::kSum, view); }));
+    RETURN_IF_ERROR(Grow(Collective::kReduceScatter, size, 1, [&](View view) {
+      return comm_.ReduceScatter(group, ReduceOp::kSum, view);
+    }));
+    return Grow(Collective::kAllGather, size, 1,
+                [&](View view) { return comm_.AllGather(group, view); });
+  }
+
+  // `call` sends a message `times` times. Ends before a size that, by the one before, would take
+  // too long.
+  template <typename Call>
+  absl::Status Grow(Collective collective, int ranks, int times, const Call& call) {
+    double byte_s = 0;
+    for (const int64_t bytes : message_bytes_) {
+      if (3 * byte_s * static_cast<double>(bytes) > most_s_) break;
+      int64_t elements = bytes / 4;
+      const bool halves =
+          collective == Collective::kReduceScatter || collective == Collective::kAllGather;
+      if (halves) elements = std::max<int64_t>(1, elements / ranks) * ranks;  // a range for each
+      const View view{data_, 1, elements, DType::kF32};
+      double seconds = 0;
+      ASSIGN_OR_RETURN(seconds, timer_.Time([&] { return ToStatus(call(view)); }));
+      points_.push_back({collective, ranks, view.bytes(), seconds / times});
+      if (bytes > 1 << 20) byte_s = seconds / static_cast<double>(bytes);
+    }
+    return absl::OkStatus();
+  }
+
+  // One message there and one back between neighbours 2i and 2i+1, all pairs at once.
+  BackendStatus PingPong(View data) {
+    const int peer = comm_.rank() ^ 1;
+    if (peer >= comm_.world_size()) return {};
+    const bool first = comm_.rank() < peer;
+    for (const bool send : {first, !first}) {
+      const Transfer transfer{.send = send, .peer = peer, .data = data};
+      if (BackendStatus status = comm_.Exchange(&transfer, 1); !status.ok()) return status;
+    }
+    return {};
+  }
+
+  Comm& comm_;
+  absl::Span<const int64_t> message_bytes_;
+  double most_s_;
+  void* data_;
+  std::vector<int> sizes_;
+  LinkTimer timer_;
+  std::vector<CollectivePoint> points_;
+};
+
 absl::StatusOr<std::vector<CollectivePoint>> MeasureLinks(Device& device, Comm& comm,
+                                                          absl::Span<const int64_t> message_bytes,
                                                           double seconds) {
-  const int ranks = comm.world_size();
-  const int64_t largest =
-      *std::max_element(std::begin(kMessageBytes), std::end(kMessageBytes)) + 4 * ranks;
+  const int64_t largest = message_bytes.back() + 4 * comm.world_size();
   void* data = device.Allocate(largest);
   if (data == nullptr) return absl::ResourceExhaustedError("no memory to measure with");
   device.Zero(View{data, 1, largest / 4, DType::kF32});
-  ASSIGN_OR_RETURN(const int world, NeighbourGroup(comm, ranks));
-  const std::vector<int> sizes = GroupSizes(ranks);
-  constexpr size_t kCollectives = 3;  // of MeasureGroup, beside a transfer
-  const size_t calls = std::size(kMessageBytes) * (1 + kCollectives * sizes.size());
-  LinkTimer timer(comm, world, seconds / static_cast<double>(calls), &NowSeconds);
-  std::vector<CollectivePoint> points;
-  for (const int64_t bytes : kMessageBytes) {
-    const View message{data, 1, bytes / 4, DType::kF32};
-    double both_s = 0;
-    ASSIGN_OR_RETURN(both_s, timer.Time([&] { return PingPong(comm, message); }));
-    points.push_back({Collective::kSendReceive, 2, bytes, both_s / 2});
-  }
-  for (const int size : sizes) {
-    int group = world;
-    if (size < ranks) {
-      ASSIGN_OR_RETURN(group, NeighbourGroup(comm, size));
-    }
-    RETURN_IF_ERROR(MeasureGroup(comm, timer, size, group, data, points));
-  }
+  ASSIGN_OR_RETURN(const int world, NeighbourGroup(comm, comm.world_size()));
+  auto points = LinkProbe(device, comm, world, message_bytes, seconds, data).Run(world);
   device.Free(data, largest);
   return points;
 }
@@ -208,15 +242,27 @@ absl::StatusOr<std::string> MeasuredLinks(const ProbeOptions& options, const Bac
   const DeviceOptions device_options{.local_index = me.local_rank, .threads = options.threads};
   RETURN_IF_ERROR(ToStatus(api.open_device(&device_options, &device)));
   Comm* comm = nullptr;
-  const CommOptions comm_options{.init_timeout_ms = kCommTimeoutMs, .timeout_ms = kCommTimeoutMs};
+  FolderRelay relay(options.relay_folder, me.rank);
+  const std::string rendezvous = absl::StrCat(
+      "/weft-", getuid(), "-", absl::Hex(std::hash<std::string>{}(options.relay_folder)), "-probe");
+  const CommOptions comm_options{.init_timeout_ms = kCommTimeoutMs,
+                                 .timeout_ms = kCommTimeoutMs,
+                                 .rank = me.rank,
+                                 .world_size = me.world_size,
+                                 .rendezvous = rendezvous.c_str(),
+                                 .device = device,
+                                 .relay = options.relay_folder.empty() ? nullptr : &relay};
   RETURN_IF_ERROR(ToStatus(api.open_comm(&comm_options, &comm)));
   if (comm->world_size() < 2) {
-    return absl::FailedPreconditionError("links are measured by 2 or more ranks under mpirun");
+    return absl::FailedPreconditionError("links are measured by 2 or more ranks at once");
   }
   // A rank that fails leaves at once, its peers may wait for it: mpirun ends them.
+  const absl::Span<const int64_t> message_bytes = options.backend == "cpu"
+                                                      ? absl::MakeConstSpan(kHostMessageBytes)
+                                                      : absl::MakeConstSpan(kDeviceMessageBytes);
   ASSIGN_OR_RETURN(const std::vector<CollectivePoint> points,
-                   MeasureLinks(*device, *comm, options.seconds));
-  const int64_t library_bytes = ResidentBytes();
+                   MeasureLinks(*device, *comm, message_bytes, options.seconds));
+  const int64_t library_bytes = LibraryBytes(*device);
   const bool first = comm->rank() == 0;
   api.close_comm(comm);
   api.close_device(device);

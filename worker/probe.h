@@ -13,7 +13,7 @@ namespace weft {
 enum class ProbeKind {
   kDevices,  // the backend's devices, by name and memory
   kRates,    // of one device: matrix products, streaming, attention, cost of an operation
-  kLinks,    // collectives among all ranks that mpirun started together; rank 0 prints
+  kLinks,    // collectives among all ranks that were started together; rank 0 prints
 };
 
 struct ProbeOptions {
@@ -22,6 +22,7 @@ struct ProbeOptions {
   std::string backend_folder;  // empty: beside this executable
   int threads = 1;             // CPU: BLAS threads
   double seconds = 15;         // about how long to measure
+  std::string relay_folder;    // kLinks without MPI: of this group alone (folder_relay.h)
 };
 
 // {"backend": "cpu", "versions": "...", "devices": [{"name": "...", "memory_bytes": 1}]} and, for

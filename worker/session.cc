@@ -173,13 +173,18 @@ absl::StatusOr<AttentionKind> AskedAttention() {
       absl::StrCat("WEFT_ATTENTION: \"", asked, "\" is unknown; use auto, own or cudnn"));
 }
 
+// For tests: ranks then hold parts of one device's memory.
+bool SharesDevices() {
+  return FromEnvironment("WEFT_SHARE_DEVICES").has_value();
+}
+
 absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessRank& me,
                                    const JobSpec& job, Link& link) {
   Opened opened;
   ASSIGN_OR_RETURN(opened.api, LoadBackend(job.cluster.device.backend, options.backend_folder));
   ASSIGN_OR_RETURN(const AttentionKind attention, AskedAttention());
   const DeviceOptions device{.local_index = me.local_rank,
-                             .share_devices = FromEnvironment("WEFT_SHARE_DEVICES").has_value(),
+                             .share_devices = SharesDevices(),
                              .threads = job.threads_per_worker,
                              .deterministic = job.deterministic,
                              .attention = attention};
@@ -210,6 +215,20 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
   return opened;
 }
 
+// Of a device with memory of its own: what is in use beside the arena, against what the plan leaves
+// for it. The arena has found room, so the job goes on.
+void CheckLibraryBytes(const JobSpec& job, Device& device, const Trainer& trainer) {
+  const int64_t used = device.UsedBytes();
+  const int64_t libraries = used - trainer.allocated_bytes();
+  const int64_t planned = job.cluster.device.library_bytes;
+  if (used == 0 || libraries <= planned) return;
+  LogWarning(absl::StrCat("cluster.device.library_bytes: ", planned, " are planned, but ",
+                          libraries, " of the device's memory are in use beside the arena of ",
+                          trainer.allocated_bytes(),
+                          "; another layout may not fit: weft calibrate measures them, nvidia-smi "
+                          "shows other processes"));
+}
+
 absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank& me, Link& link,
                                 Shared& shared) {
   ASSIGN_OR_RETURN(const Assignment assignment, link.WaitForTrain(kRegisterTimeoutMs));
@@ -223,6 +242,7 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
     ASSIGN_OR_RETURN(
         const std::unique_ptr<Trainer> trainer,
         Trainer::Create(assignment, me.rank, *opened.device, *opened.comm, HooksOf(link, shared)));
+    if (!SharesDevices()) CheckLibraryBytes(assignment.job, *opened.device, *trainer);
     if (!trainer->attention().empty()) {
       LogInfo(absl::StrCat("attention is computed by ", trainer->attention()));
     }

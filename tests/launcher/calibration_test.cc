@@ -59,6 +59,19 @@ TEST(ClusterFromProbes, DealsTheFreeMemoryOutToTheSlots) {
   EXPECT_EQ(cluster->device.library_bytes, 400000000);  // twice what the larger probe held
 }
 
+TEST(ClusterFromProbes, LeavesAGpusLibrariesAQuarterMore) {
+  MachineFacts facts = Facts();
+  facts.backend = BackendKind::kCuda;
+  facts.slots = 4;
+  std::string links = kLinks;
+  links.replace(links.find("200000000"), 9, "800000000");
+  const auto cluster = ClusterFromProbes(facts, kRates, links);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ(cluster->device.library_bytes, 1000000000);
+  EXPECT_EQ(cluster->device.memory_bytes, 8000);
+  EXPECT_EQ(cluster->cores_per_node, 0);
+}
+
 TEST(ClusterFromProbes, OfOneWorkerNeedsNoLinks) {
   MachineFacts facts = Facts();
   facts.slots = 1;

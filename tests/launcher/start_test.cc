@@ -36,6 +36,11 @@ TEST(RanksArgv, IsThisLine) {
             "--generation=3 --run-folder=/runs/a");
 }
 
+TEST(RanksArgv, TakesOtherArgumentsForEachWorker) {
+  EXPECT_EQ(absl::StrJoin(RanksArgvWith(kOptions, {"--probe=links", "--backend=cuda"}), " "),
+            "/opt/weft/weft-ranks 4 /opt/weft/weft-worker --probe=links --backend=cuda");
+}
+
 TEST(MpirunArgv, AllowsRootOnlyToRootAndSingleCopyOnlyWherePermitted) {
   GroupOptions options = kOptions;
   options.as_root = true;

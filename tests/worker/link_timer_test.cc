@@ -6,6 +6,8 @@
 
 #include <vector>
 
+#include "worker/backend/cpu/device_cpu.h"
+
 namespace weft {
 namespace {
 
@@ -40,8 +42,9 @@ struct Timed {
 // Times calls of which the first few take `durations_s`, all later ones the last of them.
 Timed TimeCalls(const std::vector<double>& durations_s, double seconds) {
   Timed timed;
+  const auto device = MakeCpuDevice({});
   AloneComm comm;
-  LinkTimer timer(comm, 0, seconds, [&timed] { return timed.clock_s; });
+  LinkTimer timer(*device, comm, 0, seconds, [&timed] { return timed.clock_s; });
   const auto best_s = timer.Time([&] {
     const auto call = static_cast<size_t>(timed.calls++);
     timed.clock_s += call < durations_s.size() ? durations_s[call] : durations_s.back();
@@ -73,8 +76,9 @@ TEST(LinkTimer, EndsSoonWhereCallsAreSlowAllOfASudden) {
 }
 
 TEST(LinkTimer, HandsOnWhatACallSays) {
+  const auto device = MakeCpuDevice({});
   AloneComm comm;
-  LinkTimer timer(comm, 0, 1, [] { return 0.0; });
+  LinkTimer timer(*device, comm, 0, 1, [] { return 0.0; });
   EXPECT_EQ(timer.Time([] { return absl::UnavailableError("a lost rank"); }).status().message(),
             "a lost rank");
 }

@@ -186,6 +186,9 @@ class Device {
   virtual void Fetch(View to, View from_host) = 0;
   virtual void Store(View to_host, View from) = 0;
   virtual void AwaitTransfers() = 0;
+  // Bytes of the device's memory that are in use now, by whomever: context, libraries, the arena,
+  // other processes. 0: it is the host's memory, of which the process knows its share.
+  virtual int64_t UsedBytes() { return 0; }
   // Waits for all queued work; returns the first failure since the last call.
   virtual BackendStatus Synchronize() = 0;
 

@@ -1,9 +1,25 @@
+#include <cstdio>
+#include <cstdlib>
+
 #include "tests/gpu/tested_api.h"
 #include "worker/backend/cuda/device_cuda.h"
 #include "worker/backend/cuda/transport_choice.h"
 
 namespace weft {
 namespace {
+
+// As many as a probe is told of by WEFT_EMULATED_DEVICES (memory.cc), of whose memory there is no
+// end.
+BackendStatus DeviceCount(int* count) {
+  *count = std::getenv("WEFT_EMULATED_DEVICES") == nullptr ? 1 : 2;
+  return {};
+}
+
+BackendStatus DescribeDevice(int local_index, DeviceDescription* description) {
+  std::snprintf(description->name, sizeof description->name, "emulated device %d", local_index);
+  description->memory_bytes = int64_t{1} << 40;
+  return {};
+}
 
 // All ranks share the one device.
 BackendStatus OpenDevice(const DeviceOptions* options, Device** device) {
@@ -29,6 +45,8 @@ const BackendApi* TestedApi() {
       .abi_version = kBackendAbiVersion,
       .name = "emulated cuda",
       .versions = "on the CPU",
+      .device_count = DeviceCount,
+      .describe_device = DescribeDevice,
       .open_device = OpenDevice,
       .close_device = [](Device* device) { delete device; },
       .open_comm = OpenComm,

@@ -91,6 +91,13 @@ class CudaDevice final : public Device {
     blocks_[data] = block;
     return data;
   }
+  int64_t UsedBytes() override {
+    size_t free = 0;
+    size_t total = 0;
+    return Check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo")
+               ? static_cast<int64_t>(total - free)
+               : 0;
+  }
   void Free(void* data, int64_t /*bytes*/) override {
     const auto found = blocks_.find(data);
     if (found == blocks_.end()) return;

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# The links of two emulated devices, as weft calibrate asks for them: ranks that no coordinator
+# joins find each other through a folder, by mapped memory or by the fake NCCL.
+# Usage: probe_test.sh BIN_FOLDER BACKEND own|shared
+set -euo pipefail
+# Copies: programs look for a backend beside the file that they really are.
+folder=$(mktemp -d "${TMPDIR:-/tmp}/weft-probe-XXXXXX")
+trap 'rm -rf "$folder"' EXIT
+cp "$1"/weft-worker "$1"/weft-ranks "$2" "$folder/"
+mkdir "$folder/relay"
+if [[ $3 == own ]]; then export WEFT_EMULATED_DEVICES=own; fi
+"$folder/weft-ranks" 2 "$folder/weft-worker" --probe=links --backend=cuda --seconds=1 \
+  --relay-folder="$folder/relay" >"$folder/links.json"
+cat "$folder/links.json"
+for collective in send_receive all_reduce reduce_scatter all_gather; do
+  # At least of 4 bytes, 4 KiB, 64 KiB and 1 MiB, each with a time.
+  count=$(grep -o "{\"collective\": \"$collective\", \"ranks\": 2, \"bytes\": [0-9]*, \"seconds\": [0-9.e-]*[1-9]" \
+    "$folder/links.json" | wc -l)
+  ((count >= 4)) || { echo "probe_test.sh: $count sizes of $collective"; exit 1; }
+done
+[[ -s $folder/relay/cuda.device.1 && -s $folder/relay/cuda.transport.0 ]] || {
+  echo "probe_test.sh: the ranks did not agree through the folder"
+  exit 1
+}
