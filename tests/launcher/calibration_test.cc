@@ -65,10 +65,12 @@ TEST(ClusterFromProbes, LeavesAGpusLibrariesAQuarterMore) {
   facts.slots = 4;
   std::string links = kLinks;
   links.replace(links.find("200000000"), 9, "800000000");
-  const auto cluster = ClusterFromProbes(facts, kRates, links);
+  std::string rates = kRates;
+  rates.replace(rates.find("8000}"), 5, "8000000000}");
+  const auto cluster = ClusterFromProbes(facts, rates, links);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   EXPECT_EQ(cluster->device.library_bytes, 1000000000);
-  EXPECT_EQ(cluster->device.memory_bytes, 8000);
+  EXPECT_EQ(cluster->device.memory_bytes, 8000000000);
   EXPECT_EQ(cluster->cores_per_node, 0);
 }
 
