@@ -187,7 +187,7 @@ absl::StatusOr<Curve> TrainUnderMpi(const ParityJob& parity) {
       "mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1",
       preload, " -n ", parity.layout.world_size(), " ", WEFT_BINARY_DIR, "/bin/weft_parity_rank ",
       folder.path());
-  RETURN_IF_ERROR(RunCommand(folder, command, /*most_s=*/70));
+  RETURN_IF_ERROR(RunCommand(folder, command, /*most_s=*/160));
   Curve curve;
   RETURN_IF_ERROR(ReadMetrics(folder, curve));
   RETURN_IF_ERROR(ReadGradients(folder, parity, curve));
@@ -207,7 +207,7 @@ absl::StatusOr<Curve> TrainInNumpy(const JobSpec& job) {
   const std::string command = absl::StrCat(kPython, " -B ", WEFT_SOURCE_DIR, "/tests/reference/",
                                            FamilyName(job.model.family), "_reference.py ",
                                            folder.path(), "/job.json ", folder.path(), "/witness");
-  RETURN_IF_ERROR(RunCommand(folder, command, /*most_s=*/60));
+  RETURN_IF_ERROR(RunCommand(folder, command, /*most_s=*/160));
   const Json json = Json::parse(folder.Read("witness.json"), nullptr, false);
   if (!json.is_object()) return absl::InternalError("witness.json is no JSON");
   Curve curve;

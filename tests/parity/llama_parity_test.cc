@@ -49,7 +49,7 @@ std::vector<WitnessCase> Cases() {
 TEST(LlamaWitness, PassesItsOwnExamination) {
   const absl::Status numpy = HasNumpy();
   if (!numpy.ok()) GTEST_SKIP() << numpy;
-  EXPECT_EQ(std::system("timeout 60 /usr/bin/python3 -B " WEFT_SOURCE_DIR
+  EXPECT_EQ(std::system("timeout 160 /usr/bin/python3 -B " WEFT_SOURCE_DIR
                         "/tests/reference/llama_reference.py --check"),
             0);
 }
