@@ -24,6 +24,12 @@ class PassingDevice : public Device {
               View c) override {
     inner_.MatMul(a, transpose_a, b, transpose_b, beta, c);
   }
+  void ToFp8(View x, View codes, View transposed, View scale) override {
+    inner_.ToFp8(x, codes, transposed, scale);
+  }
+  void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) override {
+    inner_.Fp8MatMul(a, b, beta, c);
+  }
   void Zero(View x) override { inner_.Zero(x); }
   void Copy(View to, View from) override { inner_.Copy(to, from); }
   void Add(View x, View y) override { inner_.Add(x, y); }

@@ -29,6 +29,7 @@ struct DeviceOptions {
   // computing is chosen by what it takes, none adds up in an order that is left open.
   bool deterministic = false;
   AttentionKind attention = AttentionKind::kAuto;
+  bool fp8 = false;  // Fp8MatMul will be called: a device that has none is refused
 };
 
 // Carries a few bytes from rank to rank before these have a communicator: the ids and addresses

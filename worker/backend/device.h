@@ -18,10 +18,31 @@ struct BackendStatus {
   bool ok() const { return code == 0; }
 };
 
-enum class DType : int32_t { kF32 = 0, kI32 = 1, kBf16 = 2, kF16 = 3, kU8 = 4 };
+// kE4m3, kE5m2: 8-bit floating point, operands of Fp8MatMul alone.
+enum class DType : int32_t {
+  kF32 = 0,
+  kI32 = 1,
+  kBf16 = 2,
+  kF16 = 3,
+  kU8 = 4,
+  kE4m3 = 5,
+  kE5m2 = 6
+};
 
 inline int64_t ElementBytes(DType dtype) {
-  return dtype == DType::kU8 ? 1 : dtype == DType::kBf16 || dtype == DType::kF16 ? 2 : 4;
+  switch (dtype) {
+    case DType::kU8:
+    case DType::kE4m3:
+    case DType::kE5m2:
+      return 1;
+    case DType::kBf16:
+    case DType::kF16:
+      return 2;
+    case DType::kF32:
+    case DType::kI32:
+      break;
+  }
+  return 4;
 }
 
 // A contiguous row-major matrix [rows, cols] in device memory, or in memory of
@@ -130,6 +151,15 @@ struct QuantisedView {
   View scales;
 };
 
+// A matrix in 8-bit floating point (worker/backend/fp8.h): each element is its code's number times
+// the scale [1, 1], a power of two, f32.
+struct Fp8View {
+  View codes;  // kE4m3 or kE5m2
+  View scale;
+};
+// Sizes of 8-bit operands are multiples of this; their data is aligned to as many bytes.
+inline constexpr int64_t kFp8Unit = 16;
+
 // Of a matrix a number for each row [1, rows] and each column [1, cols], of a vector, which is one
 // row, for each element: `cols` alone, rows has no data. f32.
 struct FactoredView {
@@ -196,6 +226,15 @@ class Device {
   // where a and b are not: gradients of weights.
   virtual void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
                       View c) = 0;
+
+  // x [rows, cols], bf16, in 8 bits: codes [rows, cols], or `transposed` [cols, rows], or both, of
+  // one type; the other has no data. The scale [1, 1] is Fp8Scale of the largest finite magnitude
+  // of x; what is not finite becomes not-a-number.
+  virtual void ToFp8(View x, View codes, View transposed, View scale) = 0;
+  // c [m, n] = beta * c + a b^T, a [m, k], b [n, k], not both kE5m2: the codes' numbers are
+  // multiplied and added up in f32, then scaled. c is bf16 or f32; beta is 0 or 1. Fails where the
+  // device has no such products (CUDA below compute capability 8.9).
+  virtual void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) = 0;
 
   virtual void Zero(View x) = 0;
   // Between f32 and a 16-bit type it converts.

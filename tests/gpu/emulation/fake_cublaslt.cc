@@ -2,12 +2,15 @@
 // first, sums in double. Its algorithms differ in bits, and in time by the emulated clock.
 #include "tests/gpu/emulation/fake_cublaslt.h"
 
+#include <cuda_fp8.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -22,6 +25,8 @@ struct FakeCublasProduct {
   const void* bias = nullptr;
   void* aux = nullptr;
   int64_t aux_ld = 0;
+  const float* scale_a = nullptr;
+  const float* scale_b = nullptr;
 
   bool has_epilogue() const { return epilogue != CUBLASLT_EPILOGUE_DEFAULT; }
   bool has_bias() const { return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
@@ -97,8 +102,29 @@ namespace {
 using weft::emulation::FakeAlgorithm;
 using weft::emulation::TheLibrary;
 
+bool IsOf8Bits(cudaDataType_t type) {
+  return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
+}
+
+std::array<float, 256> NumbersOf8Bits(bool is_e4m3) {
+  std::array<float, 256> numbers = {};
+  for (int code = 0; code < 256; ++code) {
+    float magnitude = __emulated_fp8_magnitude(code & 0x7f, is_e4m3);
+    if ((code & 0x7f) > (is_e4m3 ? 0x7e : 0x7b)) {
+      magnitude = std::numeric_limits<float>::quiet_NaN();
+    }
+    numbers[static_cast<size_t>(code)] = code < 0x80 ? magnitude : -magnitude;
+  }
+  return numbers;
+}
+
 float At(const void* data, cudaDataType_t type, int64_t i) {
   if (type == CUDA_R_32F) return static_cast<const float*>(data)[i];
+  if (IsOf8Bits(type)) {
+    static const std::array<float, 256> kE4m3 = NumbersOf8Bits(true);
+    static const std::array<float, 256> kE5m2 = NumbersOf8Bits(false);
+    return (type == CUDA_R_8F_E4M3 ? kE4m3 : kE5m2)[static_cast<const uint8_t*>(data)[i]];
+  }
   const uint16_t bits = static_cast<const uint16_t*>(data)[i];
   if (type == CUDA_R_16BF) return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
   return static_cast<float>(std::bit_cast<_Float16>(bits));
@@ -145,6 +171,23 @@ double Sum(const Operand& a, const Operand& b, int64_t i, int64_t j, int splits)
     sum += splits == 1 ? part : Rounded(part);
   }
   return sum;
+}
+
+// What the library takes of 8-bit operands on compute capabilities 8.9 and 9.0 (cuBLAS 13,
+// cublasLtMatmul): the first transposed, the second not, sizes and addresses multiples of 16, not
+// both e5m2, results of bf16, f16 or f32.
+bool TakesFp8(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+              cublasLtMatrixLayout_t d) {
+  const auto fits = [](cublasLtMatrixLayout_t x) {
+    return x->rows % 16 == 0 && x->cols % 16 == 0 && x->ld % 16 == 0;
+  };
+  return IsOf8Bits(a->type) && IsOf8Bits(b->type) &&
+         !(a->type == CUDA_R_8F_E5M2 && b->type == CUDA_R_8F_E5M2) && !IsOf8Bits(d->type) &&
+         product->operation_a == CUBLAS_OP_T && product->operation_b == CUBLAS_OP_N && fits(a) &&
+         fits(b) && fits(d);
+}
+bool IsAligned(const void* data) {
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0;
 }
 
 // The algorithm to run, counted, with the clock put forward.
@@ -241,6 +284,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
       return set(product->aux);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
       return set(product->aux_ld);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      return set(product->scale_a);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      return set(product->scale_b);
   }
   return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -273,14 +320,17 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
-    cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t /*a*/,
-    cublasLtMatrixLayout_t /*b*/, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,
+    cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,
     cublasLtMatmulPreference_t preference, int wanted, cublasLtMatmulHeuristicResult_t* results,
     int* found) {
   auto& library = TheLibrary();
   const std::lock_guard<std::mutex> lock(library.mutex);
   *found = 0;
   if (product->has_epilogue() && !TakesEpilogue(*product, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if ((IsOf8Bits(a->type) || IsOf8Bits(b->type)) && !TakesFp8(product, a, b, d)) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   for (size_t i = 0; i < library.algorithms.size() && *found < wanted; ++i) {
     const uint32_t scheme = library.algorithms[i].scheme;
     if ((scheme & preference->schemes) != scheme) continue;
@@ -304,11 +354,19 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
   if (product->has_epilogue() && !TakesEpilogue(*product, *d_layout)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  const bool is_fp8 = IsOf8Bits(a_layout->type) || IsOf8Bits(b_layout->type);
   if (a.cols() != b.rows() || a.rows() != d_layout->rows || b.cols() != d_layout->cols ||
-      c_layout->ld != d_layout->ld || a_layout->type != b_layout->type) {
+      c_layout->ld != d_layout->ld || (!is_fp8 && a_layout->type != b_layout->type)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  const float alpha_value = *static_cast<const float*>(alpha);
+  if (is_fp8 && !(TakesFp8(product, a_layout, b_layout, d_layout) && IsAligned(a_data) &&
+                  IsAligned(b_data) && IsAligned(c) && IsAligned(d))) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  float alpha_value = *static_cast<const float*>(alpha);
+  for (const float* const scale : {product->scale_a, product->scale_b}) {
+    if (is_fp8 && scale != nullptr) alpha_value *= *scale;
+  }
   const float beta_value = *static_cast<const float*>(beta);
   for (int64_t j = 0; j < d_layout->cols; ++j) {
     for (int64_t i = 0; i < d_layout->rows; ++i) {

@@ -1,6 +1,7 @@
 // How products choose among the algorithms that cuBLASLt proposes, on one that plays it.
 #include "worker/backend/cuda/gemm.h"
 
+#include <array>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/emulation/fake_cublaslt.h"
+#include "tests/gpu/emulation/threads.h"
 #include "worker/backend/cuda/fastest.h"
 
 namespace weft {
@@ -213,6 +215,41 @@ TEST_F(Products, LeaveOutReductionsThatBreakTheContract) {
   SetAlgorithms(algorithms);
   RoughProduct(*Open(true));
   EXPECT_THAT(RunsOfAlgorithms(), ElementsAre(0, 0, 1));
+}
+
+// Scales are read when a product runs, not when its shape is first seen.
+TEST_F(Products, OfEightBitsTakeTheScalesOfTheirCall) {
+  const auto gemm = Open();
+  alignas(16) std::array<uint8_t, 256> one = {};
+  one.fill(0x38);  // 1.0 in e4m3
+  alignas(16) std::array<float, 256> c = {};
+  for (const float scale : {0.5F, 4.0F}) {
+    const float other = 8;
+    const View codes = {one.data(), 16, 16, DType::kE4m3};
+    const BackendStatus status = gemm->Run({.a = codes,
+                                            .b = codes,
+                                            .transpose_b = Transpose::kYes,
+                                            .c = {c.data(), 16, 16, DType::kF32},
+                                            .scale_a = &scale,
+                                            .scale_b = &other});
+    EXPECT_TRUE(status.ok()) << status.text;
+    EXPECT_THAT(c, Each(16 * 8 * scale));
+  }
+}
+
+TEST_F(Products, OfEightBitsAreRefusedOnOlderDevices) {
+  std::unique_ptr<Gemm> gemm;
+  for (const int capability : {80, 86, 89, 90, 100}) {
+    emulation::compute_capability = capability;
+    const BackendStatus status = OpenGemm({.fp8 = true}, &gemm);
+    EXPECT_EQ(status.ok(), capability >= 89) << capability;
+    EXPECT_TRUE(OpenGemm({}, &gemm).ok());
+    if (capability != 86) continue;
+    EXPECT_STREQ(status.text,
+                 "training.mixed_precision: fp8 needs a device of compute capability 8.9 or later; "
+                 "emulated has 8.6: use bf16");
+  }
+  emulation::compute_capability = 90;
 }
 
 }  // namespace

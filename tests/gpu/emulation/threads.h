@@ -49,4 +49,7 @@ void Nap();
 // What events read: it stands still but for work that says how long it takes (fake_cublaslt.cc).
 inline thread_local double clock_ms = 0;
 
+// What the device's properties say: 10 * major + minor.
+inline thread_local int compute_capability = 90;
+
 }  // namespace weft::emulation

@@ -163,6 +163,13 @@ const Operation kOperations[] = {
        t.device->SwiGluGradient(t.Activation(4), t.Activation(5), t.Activation(6), t.Activation(7),
                                 t.Activation(8));
      }},
+    {"ToFp8",
+     [](Tensors& t) {
+       const View x = t.Make(144, 528, 1, DType::kBf16);
+       const View codes = {t.Make(144, 132, 2, DType::kF32).data, 144, 528, DType::kE5m2};
+       const View transposed = {t.Make(132, 144, 3, DType::kF32).data, 528, 144, DType::kE5m2};
+       t.device->ToFp8(x, codes, transposed, t.Make(1, 1, 4, DType::kF32));
+     }},
     {"Attention", RunAttention},
     {"CrossEntropy", RunCrossEntropy},
     {"SumOfSquares",

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "worker/backend/cpu/adafactor.h"
+#include "worker/backend/cpu/fp8.h"
 #include "worker/backend/cpu/kernels.h"
 #include "worker/backend/cpu/matmul.h"
 #include "worker/backend/cpu/memory.h"
@@ -13,6 +14,7 @@
 #include "worker/backend/cpu/operands.h"
 #include "worker/backend/cpu/threads.h"
 #include "worker/backend/failure.h"
+#include "worker/backend/fp8.h"
 
 namespace weft {
 namespace {
@@ -66,6 +68,15 @@ class CpuDevice final : public Device {
     } else {
       Record(narrow_matmul_.Multiply({m, n, k, a, b, c, transpose_a, transpose_b, beta}));
     }
+  }
+
+  void ToFp8(View x, View codes, View transposed, View scale) override {
+    if (!Require(FitsToFp8(x, codes, transposed, scale), "ToFp8", x)) return;
+    QuantiseToFp8(threads_, x, codes, transposed, scale);
+  }
+  void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) override {
+    if (!Require(FitsFp8MatMul(a, b, c), "Fp8MatMul", c)) return;
+    fp8_products_.Multiply(a, b, beta, c);
   }
 
   void Zero(View x) override {
@@ -540,6 +551,7 @@ class CpuDevice final : public Device {
 
   const Threads threads_;
   NarrowMatMul narrow_matmul_;
+  Fp8Products fp8_products_;
   BackendStatus failure_;
 };
 

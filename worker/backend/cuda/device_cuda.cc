@@ -11,6 +11,7 @@
 #include "worker/backend/cuda/operands.h"
 #include "worker/backend/cuda/staging.h"
 #include "worker/backend/failure.h"
+#include "worker/backend/fp8.h"
 
 namespace weft {
 namespace {
@@ -60,7 +61,8 @@ class CudaDevice final : public Device {
                      .workspace = workspace_,
                      .scratch = queue_.scratch,
                      .scratch_bytes = queue_.scratch_bytes,
-                     .deterministic = options.deterministic},
+                     .deterministic = options.deterministic,
+                     .fp8 = options.fp8},
                     &gemm_);
   }
 
@@ -164,6 +166,20 @@ class CudaDevice final : public Device {
                            .beta = beta,
                            .c = c};
     if (Require(IsProduct(call), "MatMul", c)) Fail(gemm_->Run(call));
+  }
+  void ToFp8(View x, View codes, View transposed, View scale) override {
+    if (!Require(FitsToFp8(x, codes, transposed, scale), "ToFp8", x)) return;
+    Check(QueueToFp8(queue_, x, codes, transposed, scale), "ToFp8");
+  }
+  void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) override {
+    if (!Require(FitsFp8MatMul(a, b, c), "Fp8MatMul", c)) return;
+    Fail(gemm_->Run({.a = a.codes,
+                     .b = b.codes,
+                     .transpose_b = Transpose::kYes,
+                     .beta = beta,
+                     .c = c,
+                     .scale_a = a.scale.data,
+                     .scale_b = b.scale.data}));
   }
 
   void Zero(View x) override {

@@ -23,7 +23,33 @@ BackendStatus FromCublas(cublasStatus_t code, const char* what) {
 }
 
 cudaDataType_t TypeOf(DType dtype) {
-  return dtype == DType::kBf16 ? CUDA_R_16BF : dtype == DType::kF16 ? CUDA_R_16F : CUDA_R_32F;
+  switch (dtype) {
+    case DType::kBf16:
+      return CUDA_R_16BF;
+    case DType::kF16:
+      return CUDA_R_16F;
+    case DType::kE4m3:
+      return CUDA_R_8F_E4M3;
+    case DType::kE5m2:
+      return CUDA_R_8F_E5M2;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+// InvalidArgument below compute capability 8.9.
+BackendStatus CheckFp8() {
+  int index = 0;
+  cudaDeviceProp properties;
+  cudaError_t code = cudaGetDevice(&index);
+  if (code == cudaSuccess) code = cudaGetDeviceProperties(&properties, index);
+  if (code != cudaSuccess) return FromCuda(code, "cudaGetDeviceProperties");
+  constexpr int kLeast = 89;
+  if (10 * properties.major + properties.minor >= kLeast) return {};
+  return Failure(kInvalidArgument,
+                 "training.mixed_precision: fp8 needs a device of compute capability 8.9 or later; "
+                 "%.100s has %d.%d: use bf16",
+                 properties.name, properties.major, properties.minor);
 }
 
 cublasLtEpilogue_t EpilogueOf(const GemmCall& call) {
@@ -40,7 +66,7 @@ cublasLtEpilogue_t EpilogueOf(const GemmCall& call) {
 }
 
 // What an algorithm was chosen for. Alignment counts: a wider one allows faster kernels.
-using Key = std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, DType, DType, int, bool,
+using Key = std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, DType, DType, DType, int, bool,
                        cublasLtEpilogue_t>;
 
 // Of pointers, in bytes, up to the 256 that the library asks about.
@@ -64,6 +90,7 @@ Key KeyOf(const GemmCall& call) {
           call.transpose_b == Transpose::kYes,
           call.beta != 0,
           call.a.dtype,
+          call.b.dtype,
           call.c.dtype,
           AlignmentOf(call),
           call.residual.data != nullptr,
@@ -115,8 +142,8 @@ class Product {
     then([&] { return Layout(call.c, rows, call.c.cols, &c_); });
     if (call.has_epilogue()) {
       then([&] { return Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(call)); });
-      then([&] { return SetPointers(call); });
     }
+    then([&] { return SetPointers(call); });
     if (call.gelu != GemmGelu::kNone) {
       then([&] { return Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, call.h.cols); });
     }
@@ -181,6 +208,14 @@ class Product {
     if (code == CUBLAS_STATUS_SUCCESS && call.gelu != GemmGelu::kNone) {
       code = Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.h.data);
     }
+    if (call.scale_a == nullptr) return code;
+    // The library's a is our b. Its fast mode, which adds up in fewer bits than f32 has, stays off.
+    if (code == CUBLAS_STATUS_SUCCESS) {
+      code = Set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.scale_b);
+    }
+    if (code == CUBLAS_STATUS_SUCCESS) {
+      code = Set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.scale_a);
+    }
     return code;
   }
 
@@ -200,6 +235,9 @@ class CublasGemm final : public Gemm {
   }
 
   BackendStatus Open() {
+    if (options_.fp8) {
+      if (BackendStatus s = CheckFp8(); !s.ok()) return s;
+    }
     for (cudaEvent_t* event : {&begun_, &ended_}) {
       const cudaError_t code = cudaEventCreate(event);
       if (code != cudaSuccess) return FromCuda(code, "making an event");

@@ -26,7 +26,8 @@ enum class GemmGelu {
 };
 
 // c [m, n] = beta * c + op(a) op(b), row-major; a and b as stored. dtypes of a and b are equal, c
-// is of theirs or f32.
+// is of theirs or f32. Or all is what Device::Fp8MatMul takes, with b transposed, and the scales of
+// a and b, on the device.
 struct GemmCall {
   View a;
   Transpose transpose_a = Transpose::kNo;
@@ -34,6 +35,8 @@ struct GemmCall {
   Transpose transpose_b = Transpose::kNo;
   float beta = 0;
   View c;
+  const void* scale_a = nullptr;
+  const void* scale_b = nullptr;
 
   // The epilogue: c = gelu(residual + op(a) op(b) + bias), without what has no data or is kNone, or
   // the gradient of GELU. beta is then 0; all are of c's dtype, none is c itself.
@@ -66,6 +69,7 @@ struct GemmOptions {
   void* scratch = nullptr;
   int64_t scratch_bytes = 0;
   bool deterministic = false;
+  bool fp8 = false;  // a device that multiplies no 8-bit floats is refused
 };
 BackendStatus OpenGemm(const GemmOptions& options, std::unique_ptr<Gemm>* gemm);
 

@@ -68,6 +68,16 @@ inline int __popc(unsigned bits) {
 inline int __ffs(int bits) {
   return __builtin_ffs(bits);
 }
+inline unsigned __float_as_uint(float x) {
+  unsigned bits = 0;
+  std::memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+inline float __uint_as_float(unsigned bits) {
+  float x = 0;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
 template <typename T>
 T __ldg(const T* at) {
   return *at;
