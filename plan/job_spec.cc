@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "plan/fp8.h"
 
 namespace weft {
 namespace {
@@ -439,12 +440,11 @@ std::vector<SpecIssue> Validate(const JobSpec& job) {
 
 std::vector<SpecIssue> RunIssues(const JobSpec& job) {
   Issues issues;
-  const auto refuse = [&](absl::string_view key, const auto& found, absl::string_view cure) {
-    issues.push_back({std::string{key}, absl::StrCat(found, " is not supported yet; use ", cure)});
-  };
-  const Precision precision = job.training.mixed_precision;
-  if (precision == Precision::kFp8) {
-    refuse("training.mixed_precision", PrecisionName(precision), "bf16, fp16 or fp32");
+  const bool is_fp8 = job.training.mixed_precision == Precision::kFp8;
+  if (is_fp8 && job.model.hidden_size % kFp8SizeUnit != 0) {
+    Add(issues, "training.mixed_precision",
+        absl::StrCat("fp8 would be in no product, as hidden_size ", job.model.hidden_size,
+                     " is no multiple of ", kFp8SizeUnit, "; use bf16"));
   }
   if (job.lora) {
     Add(issues, "lora.r",

@@ -10,6 +10,7 @@
 #include "plan/buckets.h"
 #include "plan/cudnn_attention.h"
 #include "plan/errors.h"
+#include "plan/fp8.h"
 #include "plan/schedule.h"
 #include "plan/shard.h"
 
@@ -29,6 +30,7 @@ struct LocalSizes {
   int64_t rotary = 0;         // T / cp * E: cosines and sines of each position; 0 for gpt2
   int64_t whole_keys = 0;     // B * T * K_local * E: keys of whole sequences; 0 without cp
   int64_t score_scratch = 0;  // Device::Attention's
+  Fp8Scratch fp8;             // of precision fp8
   ElementType type = ElementType::kFp32;  // of activations
 };
 
@@ -49,6 +51,10 @@ class List {
   // becomes no activation.
   void AddStatistic(MemoryKind kind, BufferScope scope, absl::string_view name, int64_t elements) {
     buffers_.push_back({kind, scope, name, elements, ElementType::kFp32});
+  }
+  void AddCodes(absl::string_view name, int64_t elements) {
+    buffers_.push_back(
+        {MemoryKind::kWorkspace, BufferScope::kWork, name, elements, ElementType::kUint8});
   }
   void AddTokens(absl::string_view name, int64_t elements) {
     buffers_.push_back(
@@ -87,6 +93,10 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
     sizes.rotary = batch.seq_len / layout.cp * model.head_dim;
   }
   if (layout.cp > 1) sizes.whole_keys = sizes.rows * layout.cp * sizes.key;
+  if (numerics.precision == Precision::kFp8) {
+    sizes.fp8 = Fp8ScratchOf(Fp8LayersOf(model, batch, layout), sizes.rows, sizes.hidden,
+                             sizes.query, sizes.key, sizes.ffn);
+  }
   sizes.score_scratch = AttentionScratchFloats(
       {.key_len = batch.seq_len,
        .run_len = layout.cp > 1 ? batch.seq_len / (2 * layout.cp) : batch.seq_len,
@@ -206,6 +216,14 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
     if (sizes.whole_keys > 0) add(name, sizes.whole_keys);
   }
   add_statistic("scores", sizes.score_scratch);  // scratch of attention
+  // Of one product's operands in 8 bits at a time (plan/fp8.h)
+  if (sizes.fp8.scales > 0) {
+    list.AddCodes("fp8_input", sizes.fp8.input);
+    list.AddCodes("fp8_gradient", sizes.fp8.gradient);
+    list.AddCodes("fp8_gradient_transposed", sizes.fp8.gradient);
+    list.AddCodes("fp8_weight", sizes.fp8.weight);
+    add_statistic("fp8_scales", sizes.fp8.scales);
+  }
   // [T / cp, E] filled once (worker/rotary.h)
   if (sizes.rotary > 0) add_statistic("rotary", sizes.rotary);
 }

@@ -35,7 +35,7 @@ enum class MemoryKind {
 
 absl::string_view MemoryKindName(MemoryKind kind);
 
-// What a buffer's elements are. kUint8: states quantised in blocks.
+// What a buffer's elements are. kUint8: states quantised in blocks, codes of 8-bit floats.
 enum class ElementType { kFp32, kInt32, kBf16, kFp16, kUint8 };
 int64_t ElementBytes(ElementType type);
 

@@ -12,8 +12,8 @@
 namespace weft {
 
 Block::Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
-             const Parameters& parameters, Recompute recompute, TokenCut& tokens, Device& device,
-             RankGroups& groups)
+             const Parameters& parameters, Recompute recompute, Fp8Linear* fp8, TokenCut& tokens,
+             Device& device, RankGroups& groups)
     : device_(device),
       groups_(groups),
       tokens_(tokens),
@@ -33,6 +33,11 @@ Block::Block(const ModelShape& model, int64_t block, const AttentionShape& atten
   if (parameters.Find(prefix + "mlp.gate.weight") != nullptr) {
     gate_ = parameters.GetLinear(prefix + "mlp.gate");
   }
+  if (fp8 == nullptr) return;
+  if (fp8->layers().query) q_.fp8 = o_.fp8 = fp8;
+  if (fp8->layers().key) k_.fp8 = v_.fp8 = fp8;
+  if (fp8->layers().mlp) up_.fp8 = down_.fp8 = fp8;
+  if (fp8->layers().mlp && gate_) gate_->fp8 = fp8;
 }
 
 BlockActivations Block::GetActivations(const std::string& prefix, Arena& arena) const {
@@ -116,10 +121,10 @@ absl::Status Block::Forward(const BlockActivations& saved, const BlockWorkspace&
 
 absl::Status Block::AddBranch(const Linear& linear, View x, View residual, View out) {
   if (groups_.layout().tp == 1) {
-    device_.Linear(x, linear.weight, linear.bias, residual, out);
+    ForwardLinear(linear, x, residual, out, device_);
     return absl::OkStatus();
   }
-  device_.MatMul(x, Transpose::kNo, linear.weight, Transpose::kYes, 0, tokens_.Partial(out));
+  MultiplyLinear(linear, x, tokens_.Partial(out), device_);
   RETURN_IF_ERROR(tokens_.Sum(out));
   if (linear.bias.data != nullptr) device_.AddBias(linear.bias, out);  // after the sum: once
   device_.Add(residual, out);
@@ -148,7 +153,7 @@ absl::Status Block::FillActivations(const BlockActivations& saved, const BlockWo
     ForwardLinear(*gate_, to_mlp, saved.gate, device_);
     device_.SwiGlu(saved.gate, saved.up, saved.act);
   } else {
-    device_.LinearGelu(to_mlp, up_.weight, up_.bias, saved.up, saved.act);
+    ForwardLinearGelu(up_, to_mlp, saved.up, saved.act, device_);
   }
   return absl::OkStatus();
 }
@@ -225,19 +230,25 @@ absl::StatusOr<View> Block::WeightInput(View norm_out, Part part) {
 }
 
 void Block::BackwardThrough(const Linear& linear, View dy, View x, float beta, View dx, Part part) {
-  if (part == Part::kWhole) BackwardLinearWeight(linear, dy, x, device_);
-  BackwardLinearInput(linear, dy, beta, dx, device_);
+  if (part == Part::kWhole) {
+    BackwardLinear(linear, dy, x, beta, dx, device_);
+  } else {
+    BackwardLinearInput(linear, dy, beta, dx, device_);
+  }
 }
 
 // The residual passes dx on unchanged; the branch adds its part through the norm.
 absl::Status Block::BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work, View dx,
                                 Part part) {
   ASSIGN_OR_RETURN(const View dy, tokens_.Gather(dx));
-  if (part == Part::kWhole) BackwardLinearWeight(down_, dy, saved.act, device_);
   if (gate_) {
-    BackwardLinearInput(down_, dy, 0, work.dact, device_);
+    BackwardThrough(down_, dy, saved.act, 0, work.dact, part);
     device_.SwiGluGradient(work.dact, saved.gate, saved.up, work.dgate, work.dact);
+  } else if (down_.is_fp8()) {
+    BackwardThrough(down_, dy, saved.act, 0, work.dact, part);
+    device_.GeluGradient(work.dact, saved.up, work.dact);
   } else {
+    if (part == Part::kWhole) BackwardLinearWeight(down_, dy, saved.act, device_);
     device_.GeluLinearGradient(dy, down_.weight, saved.up, work.dact);
   }
   ASSIGN_OR_RETURN(const View x, WeightInput(saved.norm2_out, part));

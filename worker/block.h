@@ -62,10 +62,11 @@ struct BlockWorkspace {
 
 class Block {
  public:
-  // Borrows `tokens`, `device` and `groups`.
+  // Borrows `fp8` (null: all products are in the type of the weights), `tokens`, `device` and
+  // `groups`.
   Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
-        const Parameters& parameters, Recompute recompute, TokenCut& tokens, Device& device,
-        RankGroups& groups);
+        const Parameters& parameters, Recompute recompute, Fp8Linear* fp8, TokenCut& tokens,
+        Device& device, RankGroups& groups);
 
   int bucket() const { return bucket_; }  // of its parameters
 

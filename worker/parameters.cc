@@ -162,17 +162,47 @@ void RoundWeight(const OwnPiece& piece, Device& device) {
   if (piece.weight.data != piece.master.data) device.Copy(piece.weight, piece.master);
 }
 
+void MultiplyLinear(const Linear& linear, View x, View y, Device& device) {
+  if (linear.is_fp8()) return linear.fp8->Forward(linear.weight, x, y);
+  device.MatMul(x, Transpose::kNo, linear.weight, Transpose::kYes, 0, y);
+}
+
+void ForwardLinear(const Linear& linear, View x, View residual, View y, Device& device) {
+  if (!linear.is_fp8()) return device.Linear(x, linear.weight, linear.bias, residual, y);
+  linear.fp8->Forward(linear.weight, x, y);
+  if (linear.bias.data != nullptr) device.AddBias(linear.bias, y);
+  if (residual.data != nullptr) device.Add(residual, y);
+}
+
 void ForwardLinear(const Linear& linear, View x, View y, Device& device) {
-  device.Linear(x, linear.weight, linear.bias, {}, y);
+  ForwardLinear(linear, x, View(), y, device);
+}
+
+void ForwardLinearGelu(const Linear& linear, View x, View h, View y, Device& device) {
+  if (!linear.is_fp8()) return device.LinearGelu(x, linear.weight, linear.bias, h, y);
+  ForwardLinear(linear, x, h, device);
+  device.Gelu(h, y);
 }
 
 void BackwardLinearInput(const Linear& linear, View dy, float beta, View dx, Device& device) {
+  if (linear.is_fp8()) return linear.fp8->BackwardInput(linear.weight, dy, beta, dx);
   device.MatMul(dy, Transpose::kNo, linear.weight, Transpose::kNo, beta, dx);
 }
 
 void BackwardLinearWeight(const Linear& linear, View dy, View x, Device& device) {
   if (linear.bias.data != nullptr) device.BiasGradient(dy, linear.bias_gradient);
+  if (linear.is_fp8()) return linear.fp8->BackwardWeight(dy, x, linear.weight_gradient);
   device.MatMul(dy, Transpose::kYes, x, Transpose::kNo, 1, linear.weight_gradient);
+}
+
+void BackwardLinear(const Linear& linear, View dy, View x, float beta, View dx, Device& device) {
+  if (!linear.is_fp8()) {
+    BackwardLinearWeight(linear, dy, x, device);
+    BackwardLinearInput(linear, dy, beta, dx, device);
+    return;
+  }
+  if (linear.bias.data != nullptr) device.BiasGradient(dy, linear.bias_gradient);
+  linear.fp8->Backward(linear.weight, dy, x, beta, dx, linear.weight_gradient);
 }
 
 void ForwardNorm(const Norm& norm, double eps, View x, View y, const NormStatistics& saved,

@@ -17,6 +17,7 @@
 #include "plan/shard.h"
 #include "worker/arena.h"
 #include "worker/backend/device.h"
+#include "worker/fp8_linear.h"
 
 namespace weft {
 
@@ -71,6 +72,9 @@ struct BucketViews {
 struct Linear {
   View weight, bias;
   View weight_gradient, bias_gradient;
+  Fp8Linear* fp8 = nullptr;  // by which its products are computed while it is on
+
+  bool is_fp8() const { return fp8 != nullptr && fp8->is_on(); }
 };
 
 // Over D: LayerNorm, or RMSNorm if it has no bias (null views).
@@ -111,10 +115,17 @@ void RoundWeight(const OwnPiece& piece, Device& device);
 
 // y [N, out] = x [N, in] weight^T + bias.
 void ForwardLinear(const Linear& linear, View x, View y, Device& device);
+// Device::Linear and LinearGelu.
+void ForwardLinear(const Linear& linear, View x, View residual, View y, Device& device);
+void ForwardLinearGelu(const Linear& linear, View x, View h, View y, Device& device);
+// y = x weight^T alone.
+void MultiplyLinear(const Linear& linear, View x, View y, Device& device);
 // dx = beta * dx + dy weight, beta 0 or 1.
 void BackwardLinearInput(const Linear& linear, View dy, float beta, View dx, Device& device);
 // Accumulates the gradients of weight and bias.
 void BackwardLinearWeight(const Linear& linear, View dy, View x, Device& device);
+// Both.
+void BackwardLinear(const Linear& linear, View dy, View x, float beta, View dx, Device& device);
 
 // What a norm's forward pass saves of each row [N, 1]; RMSNorm has no mean (a null view).
 struct NormStatistics {

@@ -187,7 +187,8 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
                              .share_devices = SharesDevices(),
                              .threads = job.threads_per_worker,
                              .deterministic = job.deterministic,
-                             .attention = attention};
+                             .attention = attention,
+                             .fp8 = job.training.mixed_precision == Precision::kFp8};
   RETURN_IF_ERROR(ToStatus(opened.api->open_device(&device, &opened.device)));
   const std::string rendezvous = Rendezvous(options);
   LinkRelay relay(link);

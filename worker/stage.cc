@@ -8,8 +8,9 @@
 
 namespace weft {
 
-Stage::Stage(const ModelShape& model, const BatchShape& batch, const Parameters& parameters,
-             Zero& zero, Arena& arena, Device& device, RankGroups& groups)
+Stage::Stage(const ModelShape& model, const BatchShape& batch, Precision precision,
+             const Parameters& parameters, Zero& zero, Arena& arena, Device& device,
+             RankGroups& groups)
     : layout_(groups.layout()),
       zero_(zero),
       device_(device),
@@ -17,6 +18,7 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Parameters&
       rows_(layout_.micro_batch_size * batch.seq_len / layout_.cp),
       tokens_(rows_, model.hidden_size, arena, device, groups),
       token_share_(1.0 / static_cast<double>(batch.global_batch_size * batch.seq_len)) {
+  if (precision == Precision::kFp8) MakeFp8(model, batch, parameters, arena);
   MakeChunks(model, batch, parameters);
   work_ = chunks_.front().front().GetWorkspace(arena);
   MakeSlots(ActivationSlotsOf(layout_, model.num_blocks, groups.at().pp), model.hidden_size, arena);
@@ -44,6 +46,20 @@ const char* Stage::PrepareAttention() const {
   return chunks_.front().front().PrepareAttention(work_, first_visible_.data != nullptr);
 }
 
+// As PlanRankMemory does: of any of the stage's blocks, all have the same shapes.
+void Stage::MakeFp8(const ModelShape& model, const BatchShape& batch, const Parameters& parameters,
+                    Arena& arena) {
+  const Fp8Layers layers = Fp8LayersOf(model, batch, layout_);
+  if (!layers.any()) return;
+  const int64_t block = ChunkBlocks(layout_, model.num_blocks, groups_.at().pp, 0).begin;
+  const auto outputs = [&](absl::string_view layer) {
+    return parameters.Get(absl::StrCat("blocks.", block, ".", layer, ".weight")).weight.rows;
+  };
+  const Fp8Scratch scratch = Fp8ScratchOf(layers, rows_, model.hidden_size, outputs("attn.q"),
+                                          outputs("attn.k"), outputs("mlp.up"));
+  fp8_.emplace(layers, scratch, arena, device_);
+}
+
 void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
                        const Parameters& parameters) {
   for (int chunk = 0; chunk < layout_.virtual_stages; ++chunk) {
@@ -64,7 +80,8 @@ void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
     std::vector<Block>& blocks = chunks_.emplace_back();
     for (int64_t block = range.begin; block < range.end; ++block) {
       blocks.emplace_back(model, block, attention, parameters,
-                          layout_.recompute_of(groups_.at().pp), tokens_, device_, groups_);
+                          layout_.recompute_of(groups_.at().pp), fp8_ ? &*fp8_ : nullptr, tokens_,
+                          device_, groups_);
     }
   }
 }
@@ -98,6 +115,7 @@ void Stage::Begin(Pass pass, const StepTokens& tokens) {
   copy(tokens.positions, positions_);
   copy(tokens.first_visible, first_visible_);
   pass_ = pass;
+  if (fp8_) fp8_->SetOn(pass == Pass::kTraining);
   loss_sum_ = 0;
 }
 

@@ -22,6 +22,7 @@
 #include "worker/backend/device.h"
 #include "worker/block.h"
 #include "worker/embedding.h"
+#include "worker/fp8_linear.h"
 #include "worker/groups.h"
 #include "worker/head.h"
 #include "worker/parameters.h"
@@ -39,14 +40,14 @@ struct StepTokens {
   absl::Span<const int32_t> first_visible;  // where each token's document starts, if that matters
 };
 
-// Evaluation runs forward passes only, for their loss.
+// Evaluation runs forward passes only, for their loss; under precision fp8 in bf16.
 enum class Pass { kTraining, kEvaluation };
 
 class Stage {
  public:
   // Asks the arena for every buffer but the parameters'. Borrows `zero`, `device` and `groups`.
-  Stage(const ModelShape& model, const BatchShape& batch, const Parameters& parameters, Zero& zero,
-        Arena& arena, Device& device, RankGroups& groups);
+  Stage(const ModelShape& model, const BatchShape& batch, Precision precision,
+        const Parameters& parameters, Zero& zero, Arena& arena, Device& device, RankGroups& groups);
 
   // Starts a step's pass. Clears the loss.
   void Begin(Pass pass, const StepTokens& tokens);
@@ -75,6 +76,8 @@ class Stage {
     int microbatch = -1;  // -1: free
   };
 
+  void MakeFp8(const ModelShape& model, const BatchShape& batch, const Parameters& parameters,
+               Arena& arena);
   void MakeChunks(const ModelShape& model, const BatchShape& batch, const Parameters& parameters);
   void MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& arena);
   Slot& SlotOf(const Action& action);
@@ -101,6 +104,7 @@ class Stage {
   TokenCut tokens_;           // of them, R are on this rank
   const double token_share_;  // 1 / tokens of the global batch
   double loss_scale_ = 1;
+  std::optional<Fp8Linear> fp8_;            // precision fp8, where any layer is
   std::vector<std::vector<Block>> chunks_;  // by chunk
   std::vector<Slot> slots_;
   BlockWorkspace work_;

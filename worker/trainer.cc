@@ -107,8 +107,8 @@ absl::Status Trainer::Allocate(int rank) {
                                             StagingOf(BucketElementsOf(buckets), layout_, numerics),
                                             numerics, *arena_, device_);
   zero_ = std::make_unique<Zero>(*parameters_, device_, *groups_);
-  stage_ = std::make_unique<Stage>(job_.model, job_.batch(), *parameters_, *zero_, *arena_, device_,
-                                   *groups_);
+  stage_ = std::make_unique<Stage>(job_.model, job_.batch(), numerics.precision, *parameters_,
+                                   *zero_, *arena_, device_, *groups_);
   if (numerics.optimizer == OptimizerStates::kFactored) {
     adafactor_ = std::make_unique<Adafactor>(job_.model, *parameters_, *arena_, device_, *groups_);
   }

@@ -46,7 +46,9 @@ Sizes SizesOf(const Question& question, const Layout& layout) {
   const auto head_dim = static_cast<double>(model.head_dim);
   Sizes sizes;
   sizes.element = ActivationBytes(question.precision);
-  sizes.linear = question.precision == Precision::kFp8 ? 1 : sizes.element;
+  // An arena keeps what it computed and casts it when a product takes it.
+  const bool keeps_codes = question.precision == Precision::kFp8 && !question.engine.memory.arena;
+  sizes.linear = keeps_codes ? 1 : sizes.element;
   sizes.tokens = LocalTokens(question, layout);
   sizes.residual = layout.sequence_parallel ? sizes.tokens / tp : sizes.tokens;
   sizes.hidden = static_cast<double>(model.hidden_size);

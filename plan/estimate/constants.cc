@@ -65,6 +65,7 @@ TimeHabits Weft() {
   habits.reduce_window = 0.9;
   habits.parameter_bytes = 4;
   habits.gathers_keys = true;
+  habits.casts_operands_to_fp8 = true;
   return habits;
 }
 

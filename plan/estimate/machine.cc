@@ -1,17 +1,22 @@
 #include "plan/estimate/machine.h"
 
 namespace weft {
+
 Machine MachineOf(const Question& question) {
+  return MachineOf(question, question.precision);
+}
+
+Machine MachineOf(const Question& question, Precision precision) {
   const Cluster& cluster = question.cluster;
   const DeviceProfile& device = cluster.device;
   const TimeHabits& habits = question.engine.time;
   Machine machine;
   machine.gpu = device.backend == BackendKind::kCuda;
-  machine.matmul_flops_per_s = device.MatmulFlopsPerS(question.precision);
-  machine.attention_flops_per_s = device.AttentionFlopsPerS(question.precision);
+  machine.matmul_flops_per_s = device.MatmulFlopsPerS(precision);
+  machine.attention_flops_per_s = device.AttentionFlopsPerS(precision);
   machine.memory_bytes_per_s = device.StreamBytesPerS();
   machine.op_s = device.op_overhead_s;
-  machine.element_bytes = ActivationBytes(question.precision);
+  machine.element_bytes = ActivationBytes(precision);
   if (machine.gpu) {
     machine.units = device.compute_units;
     machine.half_rate_inner = habits.matmul.half_rate_inner;
@@ -19,8 +24,7 @@ Machine MachineOf(const Question& question) {
     machine.small_tile_loss = habits.matmul.small_tile_loss;
   }
   machine.adds_in_rank_order = machine.gpu && question.deterministic;
-  const bool half = question.precision == Precision::kFp16;
-  machine.precision = half ? Precision::kBf16 : question.precision;
+  machine.precision = precision == Precision::kFp16 ? Precision::kBf16 : precision;
   if (!device.matmuls.empty()) machine.matmuls = &device.matmuls;
   if (!cluster.collectives.empty()) machine.collectives = &cluster.collectives;
   machine.intra_node = cluster.intra_node;

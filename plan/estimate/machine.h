@@ -34,5 +34,7 @@ struct Machine {
 
 // Borrows the question's cluster.
 Machine MachineOf(const Question& question);
+// With products of that precision.
+Machine MachineOf(const Question& question, Precision precision);
 
 }  // namespace weft

@@ -7,6 +7,7 @@
 #include "plan/errors.h"
 #include "plan/estimate/activation_bytes.h"
 #include "plan/estimate/state_bytes.h"
+#include "plan/fp8.h"
 
 namespace weft {
 namespace {
@@ -191,6 +192,13 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
   // Keys and values of whole sequences, and their gradients.
   if (layout.cp > 1) bytes += 4 * element * tokens * layout.cp * key;
   bytes += AttentionScratchBytes(question, layout);
+  if (question.precision == Precision::kFp8) {
+    const auto whole_of = [](double elements) { return static_cast<int64_t>(elements); };
+    const Fp8Scratch scratch =
+        Fp8ScratchOf(Fp8LayersOf(model, question.batch, layout), whole_of(tokens),
+                     model.hidden_size, whole_of(query), whole_of(key), whole_of(ffn / tp));
+    bytes += static_cast<double>(scratch.input + 2 * scratch.gradient + scratch.weight);
+  }
   const bool last = stage == layout.pp - 1;
   if (!last) bytes += BoundaryBytes(question, layout);
   const double step_tokens = tokens * static_cast<double>(layout.num_microbatches);
@@ -263,7 +271,7 @@ void SetArenaActivations(const Question& question, const Layout& layout, int sta
 }
 
 bool IsListed(const Question& question, const Layout& layout) {
-  if (question.engine.name != "weft" || question.precision == Precision::kFp8) return false;
+  if (question.engine.name != "weft") return false;
   if (question.adapters) return false;
   return EngineIssues(question.model, layout).empty();
 }

@@ -7,6 +7,7 @@
 #include "plan/estimate/kernel_time.h"
 #include "plan/estimate/machine.h"
 #include "plan/estimate/step_estimate.h"
+#include "plan/fp8.h"
 #include "plan/shard.h"
 
 namespace weft {
@@ -32,7 +33,15 @@ struct Pass {
         rows(cut.sequence_parallel ? tokens / cut.tp : tokens),
         tensor_group(GroupOf(machine, cut.tp, 1, cut.world_size())),
         gated(asked.model.family != ModelFamily::kGpt2),
-        fused(machine.gpu && habits.fused_attention) {}
+        fused(machine.gpu && habits.fused_attention),
+        casts_to_fp8(asked.precision == Precision::kFp8 && habits.casts_operands_to_fp8) {
+    if (!casts_to_fp8) {
+      in_16_bits = machine;
+      return;
+    }
+    fp8 = Fp8LayersOf(asked.model, asked.batch, cut);
+    in_16_bits = MachineOf(asked, Precision::kBf16);
+  }
 
   double wide_bytes() const { return machine.element_bytes * tokens * share.width; }
 
@@ -47,6 +56,14 @@ struct Pass {
   double rows;      // tokens that its norms and residuals see
   RankGroup tensor_group;
   bool gated, fused;
+  // Not all products are in 8 bits: which are, and the machine for the others.
+  bool casts_to_fp8;
+  Fp8Layers fp8;
+  Machine in_16_bits;
+
+  const Machine& of_product(bool in_fp8) const {
+    return in_fp8 || !casts_to_fp8 ? machine : in_16_bits;
+  }
 };
 
 // A communication of which a share hides behind the compute of its own pass.
@@ -65,10 +82,13 @@ LinearSeconds BlockMatmuls(const Pass& pass) {
   const BlockShare& share = pass.share;
   const Machine& machine = pass.machine;
   const double tokens = pass.tokens;
-  LinearSeconds sum = LinearLayer(machine, tokens, share.query + 2 * share.key_value, share.width);
-  sum += LinearLayer(machine, tokens, share.width, share.query);
-  sum += LinearLayer(machine, tokens, share.up, share.width);
-  sum += LinearLayer(machine, tokens, share.width, share.inner);
+  const Machine& attention = pass.of_product(pass.fp8.query);
+  const Machine& mlp = pass.of_product(pass.fp8.mlp);
+  LinearSeconds sum =
+      LinearLayer(attention, tokens, share.query + 2 * share.key_value, share.width);
+  sum += LinearLayer(attention, tokens, share.width, share.query);
+  sum += LinearLayer(mlp, tokens, share.up, share.width);
+  sum += LinearLayer(mlp, tokens, share.width, share.inner);
   if (share.experts > 0) {
     sum += LinearLayer(machine, tokens, share.experts * pass.layout.ep, share.width);
     const double routed = kExpertImbalance * tokens * share.top_k / share.experts;
@@ -150,6 +170,43 @@ double DequantizeSeconds(const Pass& pass) {
   return StreamingSeconds(pass.machine, weights * (packed_bytes + kWideBytes));
 }
 
+struct CastSeconds {
+  double forward_s = 0;
+  double backward_s = 0;
+  double weight_gradient_s = 0;  // of it, where the pass is split
+  double products = 0;           // for which operands are cast
+};
+
+// Operands in 8 bits: each is read twice, for its largest magnitude and for its codes, which are
+// written (worker/fp8_linear.cc). An output's gradient is cast once for both products; that zb_h1,
+// which splits them, casts it for each is left out: the search prices a block once for all
+// schedules.
+CastSeconds CastsToFp8(const Pass& pass) {
+  CastSeconds cast;
+  const BlockShare& share = pass.share;
+  constexpr double kWide = 2, kCode = 1;
+  const auto add = [&](double count, double in, double out) {
+    const double input = pass.tokens * in, gradient = pass.tokens * out, weight = in * out;
+    const auto seconds = [&](double elements, double codes) {
+      return count * StreamingSeconds(pass.machine, elements * (2 * kWide + codes * kCode));
+    };
+    cast.forward_s += seconds(input + weight, 1);
+    cast.backward_s += seconds(input + weight, 1) + seconds(gradient, 2);
+    cast.weight_gradient_s += seconds(input + gradient, 1);
+    cast.products += count;
+  };
+  if (pass.fp8.query) {
+    add(1, share.width, share.query);
+    add(1, share.query, share.width);
+  }
+  if (pass.fp8.key) add(2, share.width, share.key_value);
+  if (pass.fp8.mlp) {
+    add(pass.gated ? 2 : 1, share.width, share.inner);
+    add(1, share.inner, share.width);
+  }
+  return cast;
+}
+
 // Tensor parallelism of one block (Shoeybi et al., arXiv:1909.08053, 3; with sequence parallelism
 // arXiv:2205.05198, 4.2.2: gathers and reduce-scatters, and the backward pass gathers the inputs
 // again for their weight gradients).
@@ -227,6 +284,7 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   const BothPasses tensor = TensorComm(pass);
   const BothPasses context = ContextComm(pass, attention);
   const double expert_s = ExpertCommSeconds(pass);
+  const CastSeconds cast = CastsToFp8(pass);
   const bool gathers = layout.sequence_parallel;
   const double forward_collectives = layout.tp == 1 ? 0 : gathers ? 4 : 2;
   const double backward_collectives = layout.tp == 1 ? 0 : gathers ? 6 : 2;
@@ -235,24 +293,28 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   TermSeconds& forward = cost.forward;
   forward[TimeTerm::kMatmul] = pass.sharing * matmul.forward_s;
   forward[TimeTerm::kAttention] = pass.sharing * attention.forward_s;
-  forward[TimeTerm::kStreaming] =
-      pass.sharing * (habits.streaming_forward * streaming_s + scores.forward_s + dequantize_s);
+  forward[TimeTerm::kStreaming] = pass.sharing * (habits.streaming_forward * streaming_s +
+                                                  scores.forward_s + dequantize_s + cast.forward_s);
   forward[TimeTerm::kTensorComm] =
       Exposed(tensor.forward_s, habits.tensor_hidden_forward, forward.total_s());
   forward[TimeTerm::kContextComm] = context.forward_s;
   forward[TimeTerm::kExpertComm] = expert_s;
-  const double forward_ops = habits.forward_ops + forward_collectives * habits.collective_ops;
+  constexpr double kCastKernels = 3;  // worker/backend/cuda/fp8.cu
+  const double forward_ops = habits.forward_ops + forward_collectives * habits.collective_ops +
+                             2 * kCastKernels * cast.products;
 
   TermSeconds& backward = cost.backward;
   backward[TimeTerm::kMatmul] = pass.sharing * (matmul.input_gradient_s + matmul.weight_gradient_s);
   backward[TimeTerm::kAttention] = pass.sharing * attention.backward_s;
   backward[TimeTerm::kStreaming] =
-      pass.sharing * (habits.streaming_backward * streaming_s + scores.backward_s + dequantize_s);
+      pass.sharing * (habits.streaming_backward * streaming_s + scores.backward_s + dequantize_s +
+                      cast.backward_s);
   backward[TimeTerm::kTensorComm] =
       Exposed(tensor.backward_s, habits.tensor_hidden_backward, backward.total_s());
   backward[TimeTerm::kContextComm] = context.backward_s;
   backward[TimeTerm::kExpertComm] = expert_s;
-  double backward_ops = habits.backward_ops + backward_collectives * habits.collective_ops;
+  double backward_ops = habits.backward_ops + backward_collectives * habits.collective_ops +
+                        3 * kCastKernels * cast.products;
   if (recompute == Recompute::kFull) {
     backward[TimeTerm::kRecompute] = forward.total_s();
     backward_ops += forward_ops;
@@ -264,7 +326,7 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   }
   AddOverhead(pass, forward_ops, forward);
   AddOverhead(pass, backward_ops, backward);
-  cost.weight_gradient_s = pass.sharing * matmul.weight_gradient_s;
+  cost.weight_gradient_s = pass.sharing * (matmul.weight_gradient_s + cast.weight_gradient_s);
   return cost;
 }
 
@@ -296,7 +358,7 @@ PassCost HeadPass(const Question& question, const Layout& layout) {
       static_cast<double>(SplitRange(question.model.vocab_size, 1, layout.tp, 0).size());
   const double pieces = layout.head_chunks;
   const double rows = pass.tokens / pieces;
-  LinearSeconds matmul = LinearLayer(pass.machine, rows, vocab, pass.share.width);
+  LinearSeconds matmul = LinearLayer(pass.of_product(false), rows, vocab, pass.share.width);
   if (question.adapters) matmul.weight_gradient_s = 0;
   // Norm and its gradient; logits read for maximum and sum, read and written for the gradient.
   const double logits_s = StreamingSeconds(

@@ -254,6 +254,39 @@ TEST(CudaInBf16, TrainsGpt2AsTheCpuDoes) {
   }
 }
 
+// Bounds of tests/worker/fp8_test.cc: devices differ by the order of sums before a rounding to
+// bf16.
+TEST(CudaFp8, TrainsAsOneRankOnTheCpuDoes) {
+  if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
+  const TestFolder folder;
+  const DeviceOptions asks_for_fp8 = {.share_devices = true, .fp8 = true};
+  Device* device = nullptr;
+  const BackendStatus offered = TestedApi()->open_device(&asks_for_fp8, &device);
+  if (!offered.ok()) GTEST_SKIP() << offered.text;
+  TestedApi()->close_device(device);
+  JobSpec job = TinyJob(folder, ModelFamily::kLlama);
+  job.training.mixed_precision = Precision::kFp8;
+  job.training.steps = 1;
+  job.deterministic = true;
+  const Layout single = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job);
+  const TrainingOutcome cpu = TrainWith(job, single, folder.Make("cpu"));
+  ASSERT_TRUE(cpu.status().ok()) << cpu.status();
+  Layout cut = MakeLayout(2, 2, 1, ScheduleKind::kOneForwardOneBackward, 1, job);
+  cut.zero_stage = 1;
+  const Layout split = MakeLayout(1, 1, 2, ScheduleKind::kZeroBubbleH1, 1, job);
+  for (const Layout& layout : {single, cut, split}) {
+    const std::string name = LayoutText(layout);
+    const TrainingOutcome cuda = TrainOnCuda(job, layout, folder.Make(name));
+    ASSERT_TRUE(cuda.status().ok()) << name << cuda.status();
+    EXPECT_LT(GradientDifference(cuda, cpu), 0x1p-3) << name;
+    EXPECT_LT(RelativeDifference(cuda.losses(), cpu.losses()), 0x1p-8 / 4) << name;
+    EXPECT_EQ(cuda.allocated_bytes, cuda.planned_bytes) << name;
+    EXPECT_EQ(Bits(TrainOnCuda(job, layout, folder.Make(name + " again")).reports.front()),
+              Bits(cuda.reports.front()))
+        << name;
+  }
+}
+
 // Its sums go over all axes, and each rank has parts of tensors.
 TEST(CudaAdafactor, TrainsAsOneRankOnTheCpuDoes) {
   if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";

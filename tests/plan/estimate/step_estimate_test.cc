@@ -513,5 +513,47 @@ TEST(StepEstimate, QuickstartTakesWhatItWasMeasuredToTake) {
   EXPECT_NEAR(EstimateStep(question, layout).total_s() / 0.0755, 1, 0.07);
 }
 
+// weft's blocks: faster products, operands that are cast before each; the head as in bf16.
+TEST(BlockPass, InFp8TradesProductsForCasts) {
+  Question question = Asked(LargeJob());
+  question.cluster.device.peak_flops_per_s = {67e12, 989e12, 1979e12};
+  question.cluster.device.matmul_efficiency = {0.75, 0.7, 0.67};
+  const Layout layout = {.micro_batch_size = 2, .num_microbatches = 1};
+  question.precision = Precision::kBf16;
+  const PassCost wide = BlockPass(question, layout, Recompute::kNone);
+  const PassCost wide_head = HeadPass(question, layout);
+  question.precision = Precision::kFp8;
+  const PassCost narrow = BlockPass(question, layout, Recompute::kNone);
+  const double rate = 989 * 0.7 / (1979 * 0.67);
+  EXPECT_NEAR(narrow.forward.of(TimeTerm::kMatmul) / wide.forward.of(TimeTerm::kMatmul), rate,
+              0.01);
+  EXPECT_NEAR(narrow.backward.of(TimeTerm::kMatmul) / wide.backward.of(TimeTerm::kMatmul), rate,
+              0.01);
+  EXPECT_EQ(narrow.forward.of(TimeTerm::kAttention), wide.forward.of(TimeTerm::kAttention));
+  EXPECT_EQ(HeadPass(question, layout).forward.total_s(), wide_head.forward.total_s());
+
+  const auto cast_bytes = [&](const TermSeconds& of, const TermSeconds& in_bf16) {
+    return (of.of(TimeTerm::kStreaming) - in_bf16.of(TimeTerm::kStreaming)) *
+           question.cluster.device.StreamBytesPerS();
+  };
+  const ModelShape& model = question.model;
+  const auto tokens = static_cast<double>(2 * question.batch.seq_len);
+  const auto d = static_cast<double>(model.hidden_size), f = static_cast<double>(model.ffn_size);
+  const auto q = static_cast<double>(model.num_heads * model.head_dim);
+  const auto k = static_cast<double>(model.num_kv_heads * model.head_dim);
+  const double ups = model.family == ModelFamily::kLlama ? 2 : 1;
+  const double weights = 2 * d * q + 2 * d * k + (ups + 1) * d * f;
+  const double inputs = tokens * (3 * d + q + ups * d + f);
+  const double gradients = tokens * (q + 2 * k + d + ups * f + d);
+  const double forward = 5 * (weights + inputs);
+  EXPECT_NEAR(cast_bytes(narrow.forward, wide.forward) / forward, 1, 1e-6);
+  EXPECT_NEAR(cast_bytes(narrow.backward, wide.backward) / (forward + 6 * gradients), 1, 1e-6);
+
+  question.model.hidden_size += 8;  // none in 8 bits
+  const PassCost odd = BlockPass(question, layout, Recompute::kNone);
+  question.precision = Precision::kBf16;
+  EXPECT_EQ(odd.forward.total_s(), BlockPass(question, layout, Recompute::kNone).forward.total_s());
+}
+
 }  // namespace
 }  // namespace weft
