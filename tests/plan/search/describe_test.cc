@@ -101,12 +101,13 @@ TEST(PlanText, NamesTheBlocksOfEveryChunk) {
   EXPECT_NE(text.find("blocks 2-3, 5, head and loss\n"), std::string::npos) << text;
 }
 
-// As many terms as 8-bit training has: the table is cut in two, both with the stage.
+// As many terms as what the engine does not list has: the table is cut in two, both with the stage.
 TEST(PlanText, KeepsTablesWithinAHundredColumns) {
   JobSpec job = LargeJob();
   job.parallelism.pp = 2;
   job.training.mixed_precision = Precision::kFp8;
   job.cluster.device.peak_flops_per_s = {67e12, 989e12, 1979e12};
+  job.lora = LoraSpec{.r = 16};
   const auto plan = FindPlan(job, Purpose::kEstimate);
   ASSERT_TRUE(plan.ok()) << plan.status();
   const std::string text = PlanText(job, *plan, 0);
