@@ -9,6 +9,7 @@ namespace weft {
 // An attention call on one rank. Letters: glossary.
 struct AttentionCall {
   int64_t key_len = 0;    // T, keys of a sequence
+  int64_t seen_len = 0;   // of these, from the first, that some query sees: T, or less under cp
   int64_t run_len = 0;    // of neighbouring queries of a sequence: T, or its part under cp
   int64_t query_len = 0;  // Tq, queries of a sequence on this rank
   int64_t head_dim = 0;   // E

@@ -60,6 +60,7 @@ RankMemory PlanInferenceMemory(const ModelShape& model, const InferenceExtents& 
   work("attn", n * query);                  // [N, H*E]
   work("lse", n * model.num_heads);         // [B*H, T]
   work("scores", AttentionScratchFloats({.key_len = extents.positions(),
+                                         .seen_len = extents.positions(),
                                          .run_len = extents.positions(),
                                          .query_len = extents.positions(),
                                          .head_dim = model.head_dim,

@@ -34,7 +34,7 @@ struct LocalSizes {
   ElementType type = ElementType::kFp32;  // of activations
 };
 
-// A block has up to 32 buffers, kept and recomputed, the rest of the list about as many.
+// A block has up to 16 buffers, kept or made again, the rest of the list about as many.
 constexpr size_t kMostStepBuffers = 72;
 
 class List {
@@ -78,7 +78,7 @@ int64_t LocalRows(absl::Span<const Bucket> buckets, absl::string_view suffix) {
 }
 
 LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layout& layout,
-                   const Numerics& numerics, const LocalDims& dims) {
+                   const Numerics& numerics, const LocalDims& dims, int context_rank) {
   LocalSizes sizes;
   sizes.type = numerics.compute();
   sizes.rows = layout.micro_batch_size * batch.seq_len / layout.cp;
@@ -97,9 +97,12 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
     sizes.fp8 = Fp8ScratchOf(Fp8LayersOf(model, batch, layout), sizes.rows, sizes.hidden,
                              sizes.query, sizes.key, sizes.ffn);
   }
+  const int64_t run_len = layout.cp > 1 ? batch.seq_len / (2 * layout.cp) : batch.seq_len;
   sizes.score_scratch = AttentionScratchFloats(
       {.key_len = batch.seq_len,
-       .run_len = layout.cp > 1 ? batch.seq_len / (2 * layout.cp) : batch.seq_len,
+       // The later of a rank's two runs is as far from the end as the other one from the start.
+       .seen_len = batch.seq_len - context_rank * run_len,
+       .run_len = run_len,
        .query_len = batch.seq_len / layout.cp,
        .head_dim = model.head_dim,
        .kv_heads = layout.micro_batch_size * sizes.key / model.head_dim,
@@ -160,13 +163,15 @@ void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
   }
 }
 
-// What a block's forward pass saves for its backward pass: the part that is kept, or what is left.
+// What a block's forward pass saves for its backward pass: the part that is kept (kSlot), or what
+// is left.
 void AddBlockActivations(ModelFamily family, const LocalSizes& sizes, Recompute recompute,
                          BufferScope scope, List& list) {
   const int64_t n = sizes.rows;
   const int64_t r = sizes.part_rows;
-  const bool kept = scope == BufferScope::kSlotBlock;
-  const MemoryKind kind = kept ? MemoryKind::kActivations : MemoryKind::kWorkspace;
+  const bool kept = scope == BufferScope::kSlot;
+  const MemoryKind kind =
+      scope == BufferScope::kRecomputed ? MemoryKind::kWorkspace : MemoryKind::kActivations;
   const auto add = [&](absl::string_view name, int64_t elements) {
     if (IsKept(name, recompute) == kept) list.Add(kind, scope, name, elements);
   };
@@ -262,8 +267,9 @@ absl::string_view ScopeFolder(BufferScope scope) {
       return "comm/";
     case BufferScope::kTokens:
       return "tokens/";
-    case BufferScope::kSlotBlock:
     case BufferScope::kSlot:
+    case BufferScope::kPendingBlock:
+    case BufferScope::kPending:
     case BufferScope::kHead:
       break;
   }
@@ -282,10 +288,13 @@ void AddStepBuffers(absl::Span<const StepBuffer> step, const ActivationSlots& sl
     }
   };
   for (int64_t slot = 0; slot < slots.slots; ++slot) {
-    for (int64_t block = 0; block < slots.blocks; ++block) {
-      add_all(BufferScope::kSlotBlock, absl::StrCat("slot", slot, "/block", block, "/"));
-    }
     add_all(BufferScope::kSlot, absl::StrCat("slot", slot, "/"));
+  }
+  for (int64_t pass = 0; pass < slots.pending; ++pass) {
+    for (int64_t block = 0; block < slots.pending_blocks; ++block) {
+      add_all(BufferScope::kPendingBlock, absl::StrCat("pending", pass, "/block", block, "/"));
+    }
+    add_all(BufferScope::kPending, absl::StrCat("pending", pass, "/"));
   }
   for (int64_t head = 0; head < slots.heads; ++head) {
     add_all(BufferScope::kHead, absl::StrCat("head", head, "/"));
@@ -496,9 +505,9 @@ StateBuffers FactoredBuffersOf(const FactoredTotals& totals, const Numerics& num
 
 ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int stage) {
   ActivationSlots slots;
-  slots.slots = PeakLiveMicrobatches(layout, stage);
-  // Of a stage's chunks none is larger than the first.
-  slots.blocks = std::max<int64_t>(1, ChunkBlocks(layout, num_blocks, stage, 0).size());
+  slots.slots = PeakLiveBlocks(layout, num_blocks, stage);
+  slots.pending = PeakPendingMicrobatches(layout, stage);
+  slots.pending_blocks = StageBlockCount(layout, num_blocks, stage);
   // All schedules but GPipe run the last virtual stage's backward pass right after its forward.
   slots.heads = layout.schedule == ScheduleKind::kGpipe ? layout.num_microbatches : 1;
   return slots;
@@ -514,34 +523,39 @@ LocalDims LocalDimsOf(const ModelShape& model, absl::Span<const Bucket> buckets)
 
 RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
                           int rank, const Numerics& numerics) {
-  const int stage = layout.grid().CoordinatesOf(rank).pp;
+  const GridCoordinates at = layout.grid().CoordinatesOf(rank);
   const std::vector<Bucket> buckets = BucketsOf(model, layout, rank, numerics.optimizer);
   RankMemory memory;
   AddModelStates(buckets, layout, numerics, memory.buffers);
-  AddStepBuffers(StepBuffersOf(model, batch, layout, stage, numerics, LocalDimsOf(model, buckets)),
-                 ActivationSlotsOf(layout, model.num_blocks, stage), memory.buffers);
+  AddStepBuffers(StepBuffersOf(model, batch, layout, at, numerics, LocalDimsOf(model, buckets)),
+                 ActivationSlotsOf(layout, model.num_blocks, at.pp), memory.buffers);
   return memory;
 }
 
 std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape& batch,
-                                      const Layout& layout, int stage, const Numerics& numerics,
-                                      const LocalDims& dims) {
-  const LocalSizes sizes = SizesOf(model, batch, layout, numerics, dims);
+                                      const Layout& layout, const GridCoordinates& at,
+                                      const Numerics& numerics, const LocalDims& dims) {
+  const LocalSizes sizes = SizesOf(model, batch, layout, numerics, dims, at.cp);
+  const int stage = at.pp;
   const bool first = stage == 0;
   const bool last = stage == layout.pp - 1;
   const Recompute recompute = layout.recompute_of(stage);
   const int64_t boundary = sizes.part_rows * sizes.hidden;  // [R, D] what crosses a stage's border
 
   List list(sizes.type);
-  AddBlockActivations(model.family, sizes, recompute, BufferScope::kSlotBlock, list);
-  // Gradient of the last block's output [R, D], which its weight gradients need. Those of other
-  // gradients that weight gradients need take the place of activations that nobody needs then.
-  if (layout.schedule == ScheduleKind::kZeroBubbleH1) {
-    list.Add(MemoryKind::kActivations, BufferScope::kSlot, "dy", boundary);
+  const bool splits = layout.schedule == ScheduleKind::kZeroBubbleH1;
+  AddBlockActivations(model.family, sizes, recompute, BufferScope::kSlot, list);
+  // Gradient of the last block's output [R, D], which its weight gradients need. Other gradients
+  // that weight gradients need take the place of activations that nobody needs then.
+  if (splits) {
+    AddBlockActivations(model.family, sizes, recompute, BufferScope::kPendingBlock, list);
+    list.Add(MemoryKind::kActivations, BufferScope::kPending, "dy", boundary);
   }
   // Gradient of the last block's output [R, D], made by the head's half of the forward action.
   if (last) list.Add(MemoryKind::kActivations, BufferScope::kHead, "dx", boundary);
-  AddBlockActivations(model.family, sizes, recompute, BufferScope::kRecomputed, list);
+  if (!splits) {
+    AddBlockActivations(model.family, sizes, recompute, BufferScope::kRecomputed, list);
+  }
   AddBlockWorkspace(model.family, sizes, list);
   if (last) AddHeadWorkspace(model.family, sizes, layout.head_chunks, list);
   if (!last || layout.virtual_stages > 1) {

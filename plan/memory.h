@@ -14,6 +14,7 @@
 #include "plan/buckets.h"
 #include "plan/errors.h"
 #include "plan/factored_moments.h"
+#include "plan/grid.h"
 #include "plan/layout.h"
 #include "plan/model.h"
 #include "plan/optimizer.h"
@@ -27,7 +28,7 @@ enum class MemoryKind {
   kGradients,
   kMasterWeights,  // fp32, beside weights of 16 bits
   kOptimizer,
-  kActivations,    // saved by a forward pass for its backward pass, one slot per live microbatch
+  kActivations,    // saved by a forward pass for its backward pass, a slot per block
   kWorkspace,      // dies within one action; and the table of rotary positions
   kCommunication,  // receive buffers; whole buckets of what ZeRO keeps in parts
   kTokens,         // ids and targets of the step, positions, starts of documents
@@ -50,7 +51,7 @@ enum class MemoryHome { kDevice, kHost };
 
 struct BufferSpec {
   MemoryKind kind = MemoryKind::kWeights;
-  std::string name;  // "weights/blocks.0", "slot0/block0/q", "work/dx"
+  std::string name;  // "weights/blocks.0", "slot0/q", "work/dx"
   int64_t elements = 0;
   ElementType type = ElementType::kFp32;
   MemoryHome home = MemoryHome::kDevice;
@@ -81,7 +82,8 @@ struct Numerics {
 };
 
 // Whether a block keeps its activation `tensor` ("norm1_out") until its backward pass. If not, it
-// is made again there, in the buffer "work/recomputed/<tensor>" that all blocks of a stage share.
+// is made again there, in the buffer "work/recomputed/<tensor>" that all blocks of a stage share;
+// under zb_h1 in "pending<i>/block<j>/<tensor>", because the weight gradients need it later.
 bool IsKept(absl::string_view tensor, Recompute recompute);
 
 // One of the buffers of a bucket's model states, "<prefix>/<bucket>".
@@ -156,16 +158,25 @@ StateBuffers StagingBuffersOf(const Staging& staging, const Layout& layout,
 // each tensor one. StateBuffer::prefix is the whole name.
 StateBuffers FactoredBuffersOf(const FactoredTotals& totals, const Numerics& numerics);
 
-// What a stage keeps from forward passes for backward passes. A microbatch's pass through any chunk
-// takes one slot, the first that is free, until its backward pass, weight gradients included, is
-// done.
+// How often a stage has what it keeps from forward passes for backward passes.
+//
+// A slot holds what one block keeps of one microbatch. A pass takes one for each block of its
+// chunk, until its backward pass, weight gradients included, is done. Slots are no chunk's own and
+// no pass needs neighbours, so there are no more than are in use at the fullest moment. (Slots of
+// whole passes would all be as large as the largest chunk, or belong to chunks that are not at
+// their fullest together.)
+//
+// Between the halves of a backward pass (zb_h1) a pass has one of `pending` places on top: for what
+// its blocks do not keep, made again by the first half for both, and for the gradient of its
+// output. A forward pass finds one free and works in its first block.
 struct ActivationSlots {
-  int64_t slots = 1;   // PeakLiveMicrobatches
-  int64_t blocks = 1;  // that a slot has room for: those of the stage's largest chunk
-  int64_t heads = 1;   // gradients that the head has made for backward passes to come
+  int64_t slots = 1;           // PeakLiveBlocks
+  int64_t pending = 0;         // PeakPendingMicrobatches
+  int64_t pending_blocks = 0;  // of each: all of the stage's
+  int64_t heads = 1;           // gradients that the head has made for backward passes to come
 };
 
-// REQUIRES: CheckLayout holds.
+// What the planner counts and the worker takes. REQUIRES: CheckLayout holds.
 ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int stage);
 
 // The list for `rank`. Names and shapes are documented in memory.cc beside each entry; worker/stage
@@ -185,14 +196,15 @@ LocalDims LocalDimsOf(const ModelShape& model, absl::Span<const Bucket> buckets)
 
 // Of what a buffer of the step is there once for each, and what its name starts with.
 enum class BufferScope {
-  kSlotBlock,   // "slot<i>/block<j>/"
-  kSlot,        // "slot<i>/"
-  kHead,        // "head<i>/"
-  kRecomputed,  // "work/recomputed/"; this and those that follow are there once
-  kWork,        // "work/"
-  kWorkOfHead,  // "work/head/"
-  kComm,        // "comm/"
-  kTokens,      // "tokens/"
+  kSlot,          // "slot<i>/"
+  kPendingBlock,  // "pending<i>/block<j>/"
+  kPending,       // "pending<i>/"
+  kHead,          // "head<i>/"
+  kRecomputed,    // "work/recomputed/"; this and those that follow are there once
+  kWork,          // "work/"
+  kWorkOfHead,    // "work/head/"
+  kComm,          // "comm/"
+  kTokens,        // "tokens/"
 };
 
 struct StepBuffer {
@@ -203,10 +215,11 @@ struct StepBuffer {
   ElementType type = ElementType::kFp32;
 };
 
-// What follows the model states in PlanRankMemory's list, in its order, but of all slots, blocks of
-// a slot and heads only one: their sum needs no names and no copies (plan/stage_memory).
+// What follows the model states in PlanRankMemory's list, in its order, but of all slots, pending
+// passes, their blocks and heads only one: their sum needs no names and no copies
+// (plan/stage_memory). Of the rank at pp and cp of `at`.
 std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape& batch,
-                                      const Layout& layout, int stage, const Numerics& numerics,
-                                      const LocalDims& dims);
+                                      const Layout& layout, const GridCoordinates& at,
+                                      const Numerics& numerics, const LocalDims& dims);
 
 }  // namespace weft

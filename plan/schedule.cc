@@ -252,6 +252,43 @@ int64_t PeakLiveMicrobatches(const Layout& layout, int stage) {
   return 0;
 }
 
+int64_t PeakLiveBlocks(const Layout& layout, int64_t num_blocks, int stage) {
+  const int64_t live = PeakLiveMicrobatches(layout, stage);
+  if (layout.virtual_stages == 1) return live * StageBlockCount(layout, num_blocks, stage);
+  const int64_t stages = layout.pp;
+  const int64_t round = stages * layout.virtual_stages;  // passes until chunks take turns again
+  const int64_t each = num_blocks / round;
+  // Of a round, those through chunks of one block more: the first chunks, the first forwards and
+  // the last backwards.
+  const int64_t larger = std::max<int64_t>(0, num_blocks % round - stage + stages - 1) / stages;
+  const int64_t large = larger * stages;
+  if (large == 0) return live * each;
+  const int64_t passes = layout.num_microbatches * layout.virtual_stages;
+  const int64_t warmup = live - 1;  // a forward and the backward `warmup` passes earlier are a pair
+  // Of the first `count` passes, so many are large.
+  const auto forwards = [&](int64_t count) {
+    return count / round * large + std::min(count % round, large);
+  };
+  const auto backwards = [&](int64_t count) {
+    return count / round * large + std::max<int64_t>(0, count % round - (round - large));
+  };
+  // Before each pair's backward. The number only turns down where the large forwards of a round
+  // end, and where its large backwards begin.
+  int64_t most = 0;
+  const int64_t end_of_forwards = warmup + (large + round - live % round) % round;
+  const int64_t start_of_backwards = warmup + round - large;
+  for (const int64_t pass : {warmup, end_of_forwards, start_of_backwards, passes - 1}) {
+    if (pass >= passes) continue;
+    most = std::max(most, forwards(pass + 1) - backwards(pass - warmup));
+  }
+  return live * each + most;
+}
+
+int64_t PeakPendingMicrobatches(const Layout& layout, int stage) {
+  if (layout.schedule != ScheduleKind::kZeroBubbleH1) return 0;
+  return std::min<int64_t>(layout.num_microbatches, stage + 1);
+}
+
 std::string ActionText(const Action& action) {
   const std::string m = action.chunk == 0 ? absl::StrCat(action.microbatch)
                                           : absl::StrCat(action.microbatch, ".", action.chunk);

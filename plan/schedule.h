@@ -97,6 +97,15 @@ int PeakLiveMicrobatches(absl::Span<const Action> actions);
 // The same for the schedule of `layout`, without walking it.
 int64_t PeakLiveMicrobatches(const Layout& layout, int stage);
 
+// Blocks times microbatches that keep activations at once: each pass from its forward to its
+// backward pass, weight gradients included, those of its chunk's blocks. REQUIRES: CheckLayout
+// holds.
+int64_t PeakLiveBlocks(const Layout& layout, int64_t num_blocks, int stage);
+
+// Microbatches between the halves of their backward pass at once, the one at hand included: 0 but
+// for zb_h1.
+int64_t PeakPendingMicrobatches(const Layout& layout, int stage);
+
 // "F0", "B3", "W3", "recv_act2", "reduce_grads0", "await_grads", "update"; of later chunks "F0.1".
 // An input gradient is a "B", as in the papers.
 std::string ActionText(const Action& action);

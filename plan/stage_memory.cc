@@ -82,8 +82,11 @@ MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
   const ActivationSlots slots = ActivationSlotsOf(layout, model_.num_blocks, stage);
   MemoryBytes bytes =
       StatesOf(*parts.share, layout, StageBlockCount(layout, model_.num_blocks, stage)) +
-      parts.fixed + slots.slots * (parts.slot + slots.blocks * parts.slot_block) +
-      slots.heads * parts.head;
+      parts.fixed + slots.slots * parts.slot + slots.heads * parts.head;
+  if (slots.pending > 0) {
+    bytes =
+        bytes + slots.pending * (parts.pending_pass + slots.pending_blocks * parts.pending_block);
+  }
   for (const int64_t elements : parts.token_elements) {
     Add(MemoryKind::kTokens, AlignedBytes(elements * layout.num_microbatches, ElementType::kInt32),
         bytes);
@@ -96,16 +99,19 @@ StageMemoryTable::Parts StageMemoryTable::Measure(const Key& key) {
   Parts parts;
   parts.share = &ShareOf(key, sample);
   for (const StepBuffer& buffer : StepBuffersOf(sample.model, sample.batch, sample.layout,
-                                                key.stage, numerics_, parts.share->dims)) {
+                                                {.pp = key.stage}, numerics_, parts.share->dims)) {
     switch (buffer.scope) {
       case BufferScope::kTokens:
         parts.token_elements.push_back(buffer.elements);
         break;
-      case BufferScope::kSlotBlock:
-        Add(buffer, parts.slot_block);
-        break;
       case BufferScope::kSlot:
         Add(buffer, parts.slot);
+        break;
+      case BufferScope::kPendingBlock:
+        Add(buffer, parts.pending_block);
+        break;
+      case BufferScope::kPending:
+        Add(buffer, parts.pending_pass);
         break;
       case BufferScope::kHead:
         Add(buffer, parts.head);

@@ -36,7 +36,8 @@ class StageMemoryTable {
   // Of `batch` the sequences per step do not matter.
   StageMemoryTable(const ModelShape& model, const BatchShape& batch, const Numerics& numerics);
 
-  // Of the stage's largest rank (tp index 0 takes the remainders): equal to PlanRankMemory.
+  // Of the stage's largest rank (tp index 0 takes the remainders, cp index 0 sees all keys): equal
+  // to PlanRankMemory.
   // REQUIRES: CheckLayout holds; 0 <= stage < layout.pp.
   MemoryBytes Of(const Layout& layout, int stage);
 
@@ -70,10 +71,10 @@ class StageMemoryTable {
     std::vector<int64_t> end_elements;            // of the buckets of embedding and head
     FactoredTotals block_factored, end_factored;  // of a block; of both ends
   };
-  // bytes = fixed + slots * (slot + slot_block * blocks of a slot) + head * heads, and tokens, and
-  // the model states of all buckets, which depend on how ZeRO cuts them.
+  // bytes = fixed + slot * slots + pending * (pending_block * their blocks + pending_pass) + head *
+  // heads, and tokens, and the model states of all buckets, which depend on how ZeRO cuts them.
   struct Parts {
-    MemoryBytes fixed, slot, slot_block, head;
+    MemoryBytes fixed, slot, pending_block, pending_pass, head;
     std::vector<int64_t> token_elements;  // of each token buffer, per microbatch
     const Share* share = nullptr;         // in shares_
   };

@@ -40,21 +40,44 @@ Block::Block(const ModelShape& model, int64_t block, const AttentionShape& atten
   if (fp8->layers().mlp && gate_) gate_->fp8 = fp8;
 }
 
-BlockActivations Block::GetActivations(const std::string& prefix, Arena& arena) const {
+BlockActivations BlockActivations::With(const BlockActivations& rest) const {
+  BlockActivations whole = *this;
+  const auto fill = [](View& view, const View& other) {
+    if (view.data == nullptr) view = other;
+  };
+  fill(whole.x, rest.x);
+  fill(whole.norm1.mean, rest.norm1.mean);
+  fill(whole.norm1.rstd, rest.norm1.rstd);
+  fill(whole.norm1_out, rest.norm1_out);
+  fill(whole.q, rest.q);
+  fill(whole.attn, rest.attn);
+  fill(whole.k, rest.k);
+  fill(whole.v, rest.v);
+  fill(whole.lse, rest.lse);
+  fill(whole.x_mid, rest.x_mid);
+  fill(whole.norm2.mean, rest.norm2.mean);
+  fill(whole.norm2.rstd, rest.norm2.rstd);
+  fill(whole.norm2_out, rest.norm2_out);
+  fill(whole.gate, rest.gate);
+  fill(whole.up, rest.up);
+  fill(whole.act, rest.act);
+  return whole;
+}
+
+BlockActivations Block::GetActivations(Share share, const std::string& prefix, Arena& arena) const {
   const int64_t rows = attention_.batch * attention_.query_len();
   const int64_t part_rows = tokens_.part_rows();
   const int64_t hidden = norm1_.weight.cols;
   const int64_t query = attention_.heads * attention_.head_dim;
   const int64_t key = attention_.kv_heads * attention_.head_dim;
   const int64_t ffn = up_.weight.rows;
-  const auto name_of = [&](absl::string_view name) {
-    return absl::StrCat(IsKept(name, recompute_) ? prefix : "work/recomputed", "/", name);
+  const auto get_rows = [&](absl::string_view name, int64_t name_rows, int64_t cols) {
+    if (IsKept(name, recompute_) != (share == Share::kKept)) return View();
+    return arena.Get(absl::StrCat(prefix, "/", name), name_rows, cols);
   };
-  const auto get = [&](absl::string_view name, int64_t cols) {
-    return arena.Get(name_of(name), rows, cols);
-  };
+  const auto get = [&](absl::string_view name, int64_t cols) { return get_rows(name, rows, cols); };
   const auto get_part = [&](absl::string_view name, int64_t cols) {
-    return arena.Get(name_of(name), part_rows, cols);
+    return get_rows(name, part_rows, cols);
   };
   const auto get_statistics = [&](absl::string_view norm_name, const Norm& norm) {
     NormStatistics statistics;
@@ -70,8 +93,7 @@ BlockActivations Block::GetActivations(const std::string& prefix, Arena& arena) 
   saved.k = get("k", key);
   saved.v = get("v", key);
   saved.attn = get("attn", query);
-  saved.lse =
-      arena.Get(name_of("lse"), attention_.batch * attention_.heads, attention_.query_len());
+  saved.lse = get_rows("lse", attention_.batch * attention_.heads, attention_.query_len());
   saved.x_mid = get_part("x_mid", hidden);
   saved.norm2 = get_statistics("norm2", norm2_);
   saved.norm2_out = get_part("norm2_out", hidden);
@@ -197,7 +219,7 @@ absl::Status Block::Backward(const BlockActivations& saved, const BlockWorkspace
 
 absl::Status Block::BackwardInput(const BlockActivations& saved, const BlockWorkspace& work,
                                   View dx) {
-  CHECK(recompute_ == Recompute::kNone);
+  RETURN_IF_ERROR(MakeAgain(saved, work));
   RETURN_IF_ERROR(BackwardMlp(saved, work, dx, Part::kInput));
   device_.Copy(saved.up, work.dact);
   if (gate_) device_.Copy(saved.gate, work.dgate);

@@ -10,9 +10,9 @@
 // under sequence parallelism, each rank has R of its N rows (worker/token_cut.h).
 //
 // Where the stage recomputes, blocks keep a part of their activations only (IsKept in plan/memory).
-// The rest lies in buffers that all of them share, and the backward pass first makes it again: by
-// the same operations in the same order, so that it does not change a bit of any gradient. But for
-// one rounding: a device that fuses may give the forward pass GELU of what is not rounded yet, and
+// The rest lies in buffers that others use too, and the backward pass first makes it again: by the
+// same operations in the same order, so that it does not change a bit of any gradient. But for one
+// rounding: a device that fuses may give the forward pass GELU of what is not rounded yet, and
 // selective recompute has only what is (`up`).
 #pragma once
 #include <cstdint>
@@ -43,6 +43,9 @@ struct BlockActivations {
   NormStatistics norm2;  // [R, 1]
   View norm2_out;        // [R, D]
   View gate, up, act;    // [N, F]
+
+  // Each view that is null here is that of `rest`.
+  BlockActivations With(const BlockActivations& rest) const;
 };
 
 // Shared by all blocks of a stage. All but `rotary` and `first_visible` die within one action.
@@ -70,9 +73,11 @@ class Block {
 
   int bucket() const { return bucket_; }  // of its parameters
 
-  // Buffers "<prefix>/x" and so on, those that are not kept "work/recomputed/...", and "work/...";
-  // the latter with the table filled.
-  BlockActivations GetActivations(const std::string& prefix, Arena& arena) const;
+  // Buffers "<prefix>/x" and so on: of what a block keeps, or of what it makes again. The other
+  // views are null.
+  enum class Share { kKept, kMadeAgain };
+  BlockActivations GetActivations(Share share, const std::string& prefix, Arena& arena) const;
+  // Buffers "work/...", with the table filled.
   BlockWorkspace GetWorkspace(Arena& arena) const;
 
   // Device::PrepareAttention of this block's calls, which is the same for all of a stage.
@@ -85,11 +90,11 @@ class Block {
   // gradients of the block's parameters.
   absl::Status Backward(const BlockActivations& saved, const BlockWorkspace& work, View dx);
 
-  // Backward in two, where nothing is recomputed: BackwardInput leaves out the gradients of the
-  // linear layers' parameters, and BackwardWeight accumulates these, given `dy` [R, D], the
-  // gradient of the block's output. What the second half needs from the first takes the place of
-  // activations of no further use: the gradients of q, k, v, gate and up their own, that of
-  // attention's output x_mid's.
+  // Backward in two: BackwardInput leaves out the gradients of the linear layers' parameters, and
+  // BackwardWeight accumulates these, given `dy` [R, D], the gradient of the block's output. What
+  // the second half needs from the first takes the place of activations of no further use: the
+  // gradients of q, k, v, gate and up their own, that of attention's output x_mid's. What was made
+  // again stays for the second half too.
   absl::Status BackwardInput(const BlockActivations& saved, const BlockWorkspace& work, View dx);
   absl::Status BackwardWeight(const BlockActivations& saved, View dy);
 

@@ -1,6 +1,7 @@
 #include "worker/stage.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "plan/batch_order.h"
@@ -88,15 +89,28 @@ void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
 
 void Stage::MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& arena) {
   const Block& any = chunks_.front().front();  // all blocks have the same shapes
-  slots_.resize(static_cast<size_t>(counts.slots));
-  for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    for (int64_t block = 0; block < counts.blocks; ++block) {
-      const std::string prefix = absl::StrCat("slot", slot, "/block", block);
-      slots_[slot].blocks.push_back(any.GetActivations(prefix, arena));
+  for (int64_t slot = 0; slot < counts.slots; ++slot) {
+    slots_.push_back(any.GetActivations(Block::Share::kKept, absl::StrCat("slot", slot), arena));
+  }
+  for (const BlockActivations& slot : slots_) free_slots_.push_back(&slot);
+  const auto microbatches = static_cast<size_t>(layout_.num_microbatches);
+  live_.resize(chunks_.size() * microbatches);
+  for (size_t pass = 0; pass < live_.size(); ++pass) {
+    live_[pass].reserve(chunks_[pass / microbatches].size());
+  }
+  pending_.resize(microbatches);
+  for (int64_t pass = 0; pass < counts.pending; ++pass) {
+    const std::string prefix = absl::StrCat("pending", pass);
+    Pending& pending = pendings_.emplace_back();
+    pending.dy = arena.Get(prefix + "/dy", tokens_.part_rows(), hidden);
+    for (int64_t block = 0; block < counts.pending_blocks; ++block) {
+      pending.blocks.push_back(any.GetActivations(Block::Share::kMadeAgain,
+                                                  absl::StrCat(prefix, "/block", block), arena));
     }
-    if (layout_.schedule == ScheduleKind::kZeroBubbleH1) {
-      slots_[slot].dy = arena.Get(absl::StrCat("slot", slot, "/dy"), tokens_.part_rows(), hidden);
-    }
+  }
+  for (Pending& pending : pendings_) free_pendings_.push_back(&pending);
+  if (pendings_.empty()) {
+    recomputed_ = any.GetActivations(Block::Share::kMadeAgain, "work/recomputed", arena);
   }
   for (int64_t head = 0; groups_.is_last_stage() && head < counts.heads; ++head) {
     head_gradients_.push_back(
@@ -105,7 +119,7 @@ void Stage::MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& aren
 }
 
 void Stage::Begin(Pass pass, const StepTokens& tokens) {
-  for (const Slot& slot : slots_) CHECK(slot.microbatch == -1);
+  CHECK(free_slots_.size() == slots_.size() && free_pendings_.size() == pendings_.size());
   const auto copy = [this](absl::Span<const int32_t> from, View to) {
     CHECK(std::ssize(from) == to.elements());
     if (!from.empty()) device_.CopyIn(to, from.data());
@@ -145,7 +159,7 @@ absl::Status Stage::Exchange(absl::Span<const Action> transfers) {
     transfer.peer = groups_.RankOfStage(PeerStage(action.op, groups_.at().pp, layout_.pp));
     switch (action.op) {
       case Op::kRecvActivation:
-        transfer.data = TakeSlot(action).blocks.front().x;
+        transfer.data = TakeSlots(action).front()->x;
         break;
       case Op::kSendActivation:
         transfer.send = true;
@@ -167,22 +181,22 @@ absl::Status Stage::Exchange(absl::Span<const Action> transfers) {
 }
 
 absl::Status Stage::Forward(const Action& action) {
-  Slot& slot = TakesTokens(action) ? TakeSlot(action) : SlotOf(action);
+  const Slots& slots = TakesTokens(action) ? TakeSlots(action) : SlotsOf(action);
   if (TakesTokens(action)) {
     RETURN_IF_ERROR(zero_.OpenWeights(embedding_->bucket()));
     RETURN_IF_ERROR(embedding_->Forward(MicrobatchOf(ids_, action.microbatch),
                                         MicrobatchOf(positions_, action.microbatch),
-                                        slot.blocks.front().x));
+                                        slots.front()->x));
   }
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   const View output = MakesLoss(action) ? head_->input() : send_activation_;
   for (size_t i = 0; i < blocks.size(); ++i) {
-    const View out = i + 1 < blocks.size() ? slot.blocks[i + 1].x : output;
+    const View out = i + 1 < blocks.size() ? slots[i + 1]->x : output;
     RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
-    RETURN_IF_ERROR(blocks[i].Forward(slot.blocks[i], work_, out));
+    RETURN_IF_ERROR(blocks[i].Forward(slots[i]->With(ForwardScratch()), work_, out));
   }
   if (MakesLoss(action)) RETURN_IF_ERROR(ForwardHead(action));
-  if (pass_ == Pass::kEvaluation) slot.microbatch = -1;
+  if (pass_ == Pass::kEvaluation) FreeSlots(action);
   return absl::OkStatus();
 }
 
@@ -213,33 +227,37 @@ View Stage::StartBackward(const Action& action) {
 }
 
 absl::Status Stage::Backward(const Action& action) {
-  Slot& slot = SlotOf(action);
+  const Slots& slots = SlotsOf(action);
   const View dx = StartBackward(action);
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   for (size_t i = blocks.size(); i-- > 0;) {
     RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
     RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
-    RETURN_IF_ERROR(blocks[i].Backward(slot.blocks[i], work_, dx));
+    RETURN_IF_ERROR(blocks[i].Backward(slots[i]->With(recomputed_), work_, dx));
     RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
   }
   if (TakesTokens(action)) RETURN_IF_ERROR(BackwardEmbedding(action, dx));
-  slot.microbatch = -1;
+  FreeSlots(action);
   return absl::OkStatus();
 }
 
 // Keeps each block's output gradient for its weight gradients: in the place of the next block's
 // input, which is of no further use.
 absl::Status Stage::BackwardInput(const Action& action) {
-  Slot& slot = SlotOf(action);
+  const Slots& slots = SlotsOf(action);
+  CHECK(!free_pendings_.empty());
+  const Pending& pending = *free_pendings_.back();
+  pending_[static_cast<size_t>(action.microbatch)] = free_pendings_.back();
+  free_pendings_.pop_back();
   const View dx = StartBackward(action);
-  device_.Copy(slot.dy, dx);
+  device_.Copy(pending.dy, dx);
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   for (size_t i = blocks.size(); i-- > 0;) {
     RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
     RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
-    RETURN_IF_ERROR(blocks[i].BackwardInput(slot.blocks[i], work_, dx));
+    RETURN_IF_ERROR(blocks[i].BackwardInput(slots[i]->With(pending.blocks[i]), work_, dx));
     RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
-    if (i > 0) device_.Copy(slot.blocks[i].x, dx);
+    if (i > 0) device_.Copy(slots[i]->x, dx);
   }
   // All of the embedding's gradient: it takes little time, and its dx would have to be kept.
   if (TakesTokens(action)) RETURN_IF_ERROR(BackwardEmbedding(action, dx));
@@ -254,15 +272,18 @@ absl::Status Stage::BackwardEmbedding(const Action& action, View dx) {
 }
 
 absl::Status Stage::BackwardWeight(const Action& action) {
-  Slot& slot = SlotOf(action);
+  const Slots& slots = SlotsOf(action);
+  Pending*& pending = pending_[static_cast<size_t>(action.microbatch)];
+  CHECK(pending != nullptr);
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   for (size_t i = blocks.size(); i-- > 0;) {
-    const View dy = i + 1 < blocks.size() ? slot.blocks[i + 1].x : slot.dy;
+    const View dy = i + 1 < blocks.size() ? slots[i + 1]->x : pending->dy;
     RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
-    RETURN_IF_ERROR(blocks[i].BackwardWeight(slot.blocks[i], dy));
+    RETURN_IF_ERROR(blocks[i].BackwardWeight(slots[i]->With(pending->blocks[i]), dy));
     RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
   }
-  slot.microbatch = -1;
+  free_pendings_.push_back(std::exchange(pending, nullptr));
+  FreeSlots(action);
   return absl::OkStatus();
 }
 
@@ -282,21 +303,38 @@ bool Stage::MakesLoss(const Action& action) const {
   return groups_.is_last_stage() && action.chunk == layout_.virtual_stages - 1;
 }
 
-Stage::Slot& Stage::SlotOf(const Action& action) {
-  const auto found = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) {
-    return slot.microbatch == action.microbatch && slot.chunk == action.chunk;
-  });
-  CHECK(found != slots_.end());
-  return *found;
+Stage::Slots& Stage::PassOf(const Action& action) {
+  return live_[static_cast<size_t>(action.chunk * layout_.num_microbatches + action.microbatch)];
 }
 
-Stage::Slot& Stage::TakeSlot(const Action& action) {
-  const auto free = std::find_if(slots_.begin(), slots_.end(),
-                                 [](const Slot& slot) { return slot.microbatch == -1; });
-  CHECK(free != slots_.end());
-  free->chunk = action.chunk;
-  free->microbatch = action.microbatch;
-  return *free;
+Stage::Slots& Stage::SlotsOf(const Action& action) {
+  Slots& slots = PassOf(action);
+  CHECK(!slots.empty());
+  return slots;
+}
+
+Stage::Slots& Stage::TakeSlots(const Action& action) {
+  Slots& slots = PassOf(action);
+  const size_t count = chunks_[static_cast<size_t>(action.chunk)].size();
+  CHECK(slots.empty() && count <= free_slots_.size());
+  for (size_t block = 0; block < count; ++block) {
+    slots.push_back(free_slots_.back());
+    free_slots_.pop_back();
+  }
+  return slots;
+}
+
+void Stage::FreeSlots(const Action& action) {
+  Slots& slots = SlotsOf(action);
+  free_slots_.insert(free_slots_.end(), slots.begin(), slots.end());
+  slots.clear();
+}
+
+// Where a forward pass puts what its blocks do not keep.
+const BlockActivations& Stage::ForwardScratch() const {
+  if (pendings_.empty()) return recomputed_;
+  CHECK(!free_pendings_.empty());
+  return free_pendings_.back()->blocks.front();
 }
 
 View Stage::HeadGradient(const Action& action) {

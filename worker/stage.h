@@ -3,9 +3,9 @@
 // and starts the reductions that begin inside a pass. What else is reduced, norm and update are the
 // trainer's. Used by the trainer's thread.
 //
-// Slots: a microbatch's pass through a chunk keeps its activations in a slot, the first that is
-// free, from the moment its input arrives to the end of its backward pass; there are as many as the
-// schedule needs at once (ActivationSlotsOf in plan/memory).
+// Slots: a microbatch's pass through a chunk keeps its activations in slots, one for each block,
+// whichever are free, from the moment its input arrives to the end of its backward pass; there are
+// as many as the schedule needs at once (ActivationSlotsOf in plan/memory).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -69,19 +69,23 @@ class Stage {
   double loss_sum() const { return loss_sum_; }
 
  private:
-  struct Slot {
-    std::vector<BlockActivations> blocks;  // as many as the largest chunk has
-    View dy;                               // [R, D] of the last block's output; split backward only
-    int chunk = 0;
-    int microbatch = -1;  // -1: free
+  // Slots of a chunk's blocks. Empty: the pass is not live.
+  using Slots = std::vector<const BlockActivations*>;
+  // Of a pass between the halves of its backward pass, on top of its slots.
+  struct Pending {
+    std::vector<BlockActivations> blocks;  // what the first half made again
+    View dy;                               // [R, D] of the last block's output
   };
 
   void MakeFp8(const ModelShape& model, const BatchShape& batch, const Parameters& parameters,
                Arena& arena);
   void MakeChunks(const ModelShape& model, const BatchShape& batch, const Parameters& parameters);
   void MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& arena);
-  Slot& SlotOf(const Action& action);
-  Slot& TakeSlot(const Action& action);
+  Slots& PassOf(const Action& action);
+  Slots& SlotsOf(const Action& action);  // of a live pass
+  Slots& TakeSlots(const Action& action);
+  void FreeSlots(const Action& action);
+  const BlockActivations& ForwardScratch() const;
   View HeadGradient(const Action& action);
   View MicrobatchOf(View step_tokens, int microbatch) const;  // no data if there is none
   bool TakesTokens(const Action& action) const;               // the pass starts at the embedding
@@ -106,7 +110,13 @@ class Stage {
   double loss_scale_ = 1;
   std::optional<Fp8Linear> fp8_;            // precision fp8, where any layer is
   std::vector<std::vector<Block>> chunks_;  // by chunk
-  std::vector<Slot> slots_;
+  std::vector<BlockActivations> slots_;
+  Slots free_slots_;
+  std::vector<Slots> live_;        // by chunk, then microbatch
+  BlockActivations recomputed_;    // of all blocks; null views where backward is split
+  std::vector<Pending> pendings_;  // split backward only
+  std::vector<Pending*> free_pendings_;
+  std::vector<Pending*> pending_;  // by microbatch; null: not between halves
   BlockWorkspace work_;
   std::optional<Embedding> embedding_;  // first stage
   std::optional<Head> head_;            // last stage

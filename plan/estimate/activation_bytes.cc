@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "plan/schedule.h"
+
 namespace weft {
 namespace {
 
@@ -201,13 +203,13 @@ InFlight InFlightOf(const Question& question, const Layout& layout, int stage) {
           blocks * (std::min(microbatches, static_cast<double>(layout.pp)) - held.microbatches);
       break;
     case ScheduleKind::kInterleaved: {
-      // Warm-up and the pass that follows it (Narayanan et al., SC'21, 2.2.2). Where chunks differ
-      // by a block, as if all were the largest.
+      // Warm-up and the pass that follows it (Narayanan et al., SC'21, 2.2.2).
       const double chunks = layout.virtual_stages;
       const double most =
           std::min(microbatches * chunks, 2 * (depth - 1) + (chunks - 1) * layout.pp + 1);
       held.chunk_blocks = std::ceil(blocks / chunks);
-      held.block_passes = std::min(most * held.chunk_blocks, microbatches * blocks);
+      held.block_passes =
+          static_cast<double>(PeakLiveBlocks(layout, question.model.num_blocks, stage));
       held.microbatches = most / chunks;
       return held;
     }

@@ -164,6 +164,7 @@ double AttentionScratchBytes(const Question& question, const Layout& layout) {
   const int64_t length = question.batch.seq_len;
   return 4 * static_cast<double>(AttentionScratchFloats(
                  {.key_len = length,
+                  .seen_len = length,
                   .run_len = layout.cp > 1 ? length / (2 * layout.cp) : length,
                   .query_len = length / layout.cp,
                   .head_dim = question.model.head_dim,
@@ -255,9 +256,18 @@ void SetStates(const StateBytes& states, MemoryEstimate& estimate) {
 void SetArenaActivations(const Question& question, const Layout& layout, int stage,
                          MemoryEstimate& estimate) {
   const StageActivations activations = StageActivationsOf(question, layout, stage);
+  const BlockActivations& block = activations.block;
   const double boundary = BoundaryBytes(question, layout);
-  double held = activations.held.block_passes * activations.block.saved +
-                activations.held.pending * activations.block.saved;
+  double held = (activations.held.block_passes + activations.held.pending) * block.saved;
+  double transients = block.recomputed;
+  if (layout.schedule == ScheduleKind::kZeroBubbleH1) {
+    // Passes between the halves of their backward pass, the one at hand included: what they made
+    // again, and the gradient of their output (plan/memory.h).
+    const ActivationSlots slots = ActivationSlotsOf(layout, question.model.num_blocks, stage);
+    const auto passes = static_cast<double>(slots.pending);
+    held += passes * (static_cast<double>(slots.pending_blocks) * block.recomputed + boundary);
+    transients = 0;
+  }
   if (stage == layout.pp - 1) {
     // The gradient of each microbatch's last output, made by the head within the forward pass.
     held += activations.held.microbatches * boundary;
@@ -267,7 +277,7 @@ void SetArenaActivations(const Question& question, const Layout& layout, int sta
     estimate[MemoryTerm::kHead] = Bytes(head.logits + head.saved + statistics);
   }
   estimate[MemoryTerm::kActivations] = Bytes(held);
-  estimate[MemoryTerm::kTransients] = Bytes(activations.block.recomputed);
+  estimate[MemoryTerm::kTransients] = Bytes(transients);
 }
 
 bool IsListed(const Question& question, const Layout& layout) {

@@ -168,7 +168,9 @@ std::vector<Layout> OddLayouts(const DrawnModel& model) {
   std::vector<Layout> odd = {
       {.pp = 3, .schedule = k1f1b, .micro_batch_size = 4},        // 7 blocks on 3 stages
       {.pp = 4, .schedule = kZeroBubble, .micro_batch_size = 4},  // 3 microbatches on 4 stages
-      {.tp = 4, .micro_batch_size = 2},                           // kv heads fewer than tp
+      // 7 blocks in chunks of 2 and 1, which share slots
+      {.pp = 2, .schedule = ScheduleKind::kInterleaved, .micro_batch_size = 2, .virtual_stages = 3},
+      {.tp = 4, .micro_batch_size = 2},  // kv heads fewer than tp
       {.dp = 3, .tp = 2, .micro_batch_size = 2},
       {.dp = 2, .cp = 2, .tp = 2, .micro_batch_size = 1},
       {.dp = 2, .tp = 4, .zero_stage = 3, .micro_batch_size = 1, .recompute = Recompute::kFull},

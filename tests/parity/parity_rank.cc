@@ -5,8 +5,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cinttypes>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -21,7 +19,6 @@
 #include "checkpoint/checkpoint.h"
 #include "plan/buckets.h"
 #include "plan/errors.h"
-#include "plan/grid.h"
 #include "plan/layout.h"
 #include "plan/memory.h"
 #include "tests/parity/memory_trace.h"
@@ -100,24 +97,6 @@ absl::Status Train(const ParityJob& parity, const std::string& folder, Device& d
   return saved;
 }
 
-// Where the plan gives more than a rank uses, and why. One size of a tile's scores for a whole
-// context group: only its first rank sees every key. One size of a slot for all chunks of a stage:
-// where chunks differ, a slot that only shorter ones take leaves its last blocks alone.
-bool IsKnownSlack(const std::string& finding, const ParityJob& parity, int rank) {
-  const Layout& layout = parity.layout;
-  const GridCoordinates at = layout.grid().CoordinatesOf(rank);
-  if (finding == "not used to its end: work/scores") return at.cp > 0;
-  int64_t least = parity.job.model.num_blocks;  // blocks of a chunk
-  for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
-    least = std::min(least, ChunkBlocks(layout, parity.job.model.num_blocks, at.pp, chunk).size());
-  }
-  int slot = 0;
-  int64_t block = 0;
-  return std::sscanf(finding.c_str(), "not used to its end: slot%d/block%" SCNd64 "/", &slot,
-                     &block) == 2 &&
-         block >= least;
-}
-
 // As Train, on painted memory.
 absl::Status TrainPainted(const ParityJob& parity, const std::string& folder, Device& device,
                           Comm& comm) {
@@ -128,11 +107,6 @@ absl::Status TrainPainted(const ParityJob& parity, const std::string& folder, De
       ShardingOf(parity.layout).parts * BucketUnit(parity.job.numerics().optimizer), device,
       &findings);
   RETURN_IF_ERROR(Train(parity, folder, painting, comm));
-  findings.erase(std::remove_if(findings.begin(), findings.end(),
-                                [&](const std::string& finding) {
-                                  return IsKnownSlack(finding, parity, comm.rank());
-                                }),
-                 findings.end());
   if (findings.empty()) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("rank ", comm.rank(), " of ", LayoutText(parity.layout),
                                           ": ", absl::StrJoin(findings, "; ")));

@@ -60,6 +60,9 @@ std::vector<Layout> AllLayouts() {
           layout.recompute = Recompute::kNone;
           if (pp != 2) continue;
           layout.schedule = ScheduleKind::kZeroBubbleH1;
+          layout.stage_recompute = {Recompute::kFull, Recompute::kSelective};
+          layouts.push_back(layout);
+          layout.stage_recompute.clear();
           layout.stage_blocks = {3, 1};
           layouts.push_back(layout);
           layout.stage_blocks.clear();
@@ -235,19 +238,19 @@ TEST(PlanRankMemory, PrimaryWeightsOfAReplicaAddUpToTheModel) {
   }
 }
 
-TEST(PlanRankMemory, HoldsOneSlotPerLiveMicrobatch) {
+TEST(PlanRankMemory, HoldsOneSlotForEachBlockOfALiveMicrobatch) {
   for (const Layout& layout : AllLayouts()) {
     for (int stage = 0; stage < layout.pp; ++stage) {
       const int rank = layout.grid().RankOf({.pp = stage});
       const int live = PeakLiveMicrobatches(StepSchedule(Tiny(), layout, stage));
-      EXPECT_EQ(ActivationSlotsOf(layout, Tiny().num_blocks, stage).slots, live)
-          << LayoutText(layout);
+      const int64_t blocks =
+          StageBlockCount(layout, Tiny().num_blocks, stage) / layout.virtual_stages;
       const auto elements = ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, {}));
       std::set<std::string> slots;
       for (const auto& [name, count] : elements) {
         if (absl::StartsWith(name, "slot")) slots.insert(name.substr(0, name.find('/')));
       }
-      EXPECT_EQ(static_cast<int>(slots.size()), live) << LayoutText(layout) << " stage " << stage;
+      EXPECT_EQ(std::ssize(slots), live * blocks) << LayoutText(layout) << " stage " << stage;
     }
   }
 }
@@ -264,27 +267,31 @@ TEST(PlanRankMemory, OneForwardOneBackwardNeverNeedsMoreThanGpipe) {
   }
 }
 
-// A slot has room for one chunk of blocks; a chunk of two blocks takes as much as two of one.
-TEST(PlanRankMemory, SlotsOfChunksAreAsLargeAsTheirLargestChunk) {
-  Layout layout{.pp = 2, .num_microbatches = 4};
-  const auto blocks_of = [&](int stage) {
+// 2 (p - 1 - i) + (v - 1) p + 1 passes at once on stage i; not as if each were of two blocks.
+TEST(PlanRankMemory, ChunksThatDifferShareSlots) {
+  ModelShape model = Tiny();
+  Layout layout{
+      .pp = 2, .schedule = ScheduleKind::kInterleaved, .num_microbatches = 4, .virtual_stages = 2};
+  const auto slots_of = [&](int stage) {
+    int64_t slots = 0;
     const int rank = layout.grid().RankOf({.pp = stage});
-    std::set<std::string> blocks;
-    for (const auto& [name, count] : ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, {}))) {
-      if (absl::EndsWith(name, "/lse")) blocks.insert(name);
+    for (const auto& [name, count] : ByName(PlanRankMemory(model, kBatch, layout, rank, {}))) {
+      slots += absl::StartsWith(name, "slot") && absl::EndsWith(name, "/lse") ? 1 : 0;
     }
-    return static_cast<int>(blocks.size());
+    return slots;
   };
-  EXPECT_EQ(blocks_of(0), 2 * 2);
-  EXPECT_EQ(blocks_of(1), 1 * 2);
-  layout.schedule = ScheduleKind::kInterleaved;
-  layout.virtual_stages = 2;
-  EXPECT_EQ(blocks_of(0), 5 * 1);  // 2 (p - 1) + (v - 1) p + 1 passes of one block
-  EXPECT_EQ(blocks_of(1), 3 * 1);
+  EXPECT_EQ(slots_of(0), 5);
+  EXPECT_EQ(slots_of(1), 3);
+  model.num_blocks = 5;  // chunks of 2 and 1 blocks; of 1 and 1
+  EXPECT_EQ(slots_of(0), 5 + 4) << "F0.0 F1.0 F0.1 F1.1 F2.0 are live, and then F3.0 for B0.1";
+  EXPECT_EQ(slots_of(1), 3);
+  model.num_blocks = 7;  // of 2 and 2; of 2 and 1
+  EXPECT_EQ(slots_of(0), 5 * 2);
+  EXPECT_EQ(slots_of(1), 3 * 2) << "F0.0 F1.0 F2.0";
 }
 
-// B=2, T=16 (N=32), D=32, F=128, H=4, two slots of two blocks: a slot keeps less of each block, and
-// what is left is there once.
+// B=2, T=16 (N=32), D=32, F=128, H=4, two microbatches of two blocks: a slot keeps less of a block,
+// and what is left is there once.
 TEST(PlanRankMemory, RecomputedActivationsAreThereOnce) {
   Layout layout{.pp = 2, .micro_batch_size = 2, .num_microbatches = 8};
   const int64_t n = 32, d = 32, f = 128;
@@ -314,12 +321,11 @@ TEST(PlanRankMemory, CutsResidualsOverTensorRanksUnderSequenceParallelism) {
   layout.sequence_parallel = true;
   const auto cut = ByName(PlanRankMemory(Tiny(), kBatch, layout, 0, {}));
   for (const char* name :
-       {"slot0/block0/x", "slot1/block1/norm1_out", "slot0/block1/x_mid", "slot0/block0/norm2_out",
-        "slot0/block0/norm2_rstd", "work/dx", "comm/recv_gradient", "comm/send_activation"}) {
+       {"slot0/x", "slot3/norm1_out", "slot1/x_mid", "slot0/norm2_out", "slot0/norm2_rstd",
+        "work/dx", "comm/recv_gradient", "comm/send_activation"}) {
     EXPECT_EQ(2 * cut.at(name), whole.at(name)) << name;
   }
-  for (const char* name :
-       {"slot0/block0/q", "slot0/block0/act", "slot0/block0/lse", "work/dnorm"}) {
+  for (const char* name : {"slot0/q", "slot0/act", "slot0/lse", "work/dnorm"}) {
     EXPECT_EQ(cut.at(name), whole.at(name)) << name;
   }
   EXPECT_EQ(whole.count("work/gathered"), 0U);
@@ -349,7 +355,8 @@ TEST(PlanRankMemory, ContextAxisHalvesTokensAndGathersKeys) {
   layout.cp = 2;
   for (int rank = 0; rank < 2; ++rank) {
     auto half = ByName(PlanRankMemory(model, kBatch, layout, rank, {}));
-    EXPECT_EQ(half.at("work/scores"), 2 * 4 * 16) << "runs of 4 queries see up to 16 keys";
+    EXPECT_EQ(half.at("work/scores"), 2 * 4 * (rank == 0 ? 16 : 12))
+        << "runs of 4 queries, the last or the last but one of 4";
     half.erase("work/scores");
     for (const char* name : {"work/keys", "work/values", "work/dkeys", "work/dvalues"}) {
       EXPECT_EQ(half.at(name), 2 * 16 * 16) << name;
@@ -364,15 +371,40 @@ TEST(PlanRankMemory, ContextAxisHalvesTokensAndGathersKeys) {
   }
 }
 
-// The gradient of a block's output is the only thing that zb_h1 keeps and 1F1B does not.
-TEST(PlanRankMemory, ZeroBubbleKeepsOneGradientPerSlot) {
+// N=16, D=32. Output gradients of passes between the halves of their backward pass are the only
+// thing that zb_h1 keeps and, on the first stage, 1F1B does not.
+TEST(PlanRankMemory, ZeroBubbleKeepsOneGradientPerPendingPass) {
   Layout layout{.pp = 2, .num_microbatches = 4};
-  const auto activations = [&] {
-    return Elements(PlanRankMemory(Tiny(), kBatch, layout, 0, {}), MemoryKind::kActivations);
+  const auto activations = [&](int rank) {
+    return Elements(PlanRankMemory(Tiny(), kBatch, layout, rank, {}), MemoryKind::kActivations);
   };
-  const int64_t one_forward_one_backward = activations();
+  const int64_t first = activations(0);
+  const int64_t last = activations(1) - 16 * 32;  // but for the head's gradient
   layout.schedule = ScheduleKind::kZeroBubbleH1;
-  EXPECT_EQ(activations(), one_forward_one_backward + 2 * 16 * 32);
+  EXPECT_EQ(activations(0), first + 16 * 32);
+  EXPECT_EQ(activations(1), 2 * last + 2 * 16 * 32 + 16 * 32);
+}
+
+// What is made again is as much as what is left out, for stage + 1 of the pp microbatches: the
+// weight gradients need it later.
+TEST(PlanRankMemory, ZeroBubbleRecomputesForAllButTheLastStage) {
+  Layout layout{.pp = 4, .schedule = ScheduleKind::kZeroBubbleH1, .num_microbatches = 8};
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    const auto elements = [&](int stage, Recompute recompute) {
+      layout.recompute = recompute;
+      const RankMemory memory = PlanRankMemory(Tiny(family), kBatch, layout, stage, {});
+      EXPECT_EQ(ByName(memory).count("work/recomputed/act"), 0u);
+      return Elements(memory, MemoryKind::kActivations);
+    };
+    for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+      const int64_t most = elements(3, Recompute::kNone);
+      EXPECT_EQ(elements(3, recompute), most);
+      const int64_t left_out = elements(2, Recompute::kNone) - elements(2, recompute);
+      EXPECT_GT(left_out, most / 16) << "of one microbatch of four";
+      EXPECT_EQ(elements(1, Recompute::kNone) - elements(1, recompute), 2 * left_out);
+      EXPECT_EQ(elements(0, Recompute::kNone) - elements(0, recompute), 3 * left_out);
+    }
+  }
 }
 
 TEST(PlanRankMemory, TensorAxisNeverMakesARankLarger) {

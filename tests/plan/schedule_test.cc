@@ -136,6 +136,61 @@ TEST(Schedule, HoldsAsMuchAtOnceAsItsClosedFormSays) {
   });
 }
 
+// Blocks that `actions` keep at once at most, pass by pass.
+int64_t PeakLiveBlocksOf(const std::vector<Action>& actions, const Layout& layout,
+                         int64_t num_blocks, int stage) {
+  int64_t live = 0;
+  int64_t peak = 0;
+  for (const Action& action : actions) {
+    const int64_t blocks = ChunkBlocks(layout, num_blocks, stage, action.chunk).size();
+    if (action.op == Op::kForward) peak = std::max(peak, live += blocks);
+    if (action.op == Op::kBackward || action.op == Op::kBackwardWeight) live -= blocks;
+  }
+  EXPECT_EQ(live, 0);
+  return peak;
+}
+
+TEST(Schedule, HoldsAsManyBlocksAtOnceAsItsClosedFormSays) {
+  int64_t uneven = 0;
+  ForSmallPipelines([&](const Shape& shape, int stage) {
+    const Layout layout = LayoutOf(shape);
+    const std::vector<Action> actions = OrderOf(shape, stage);
+    const int round = shape.stages * shape.chunks;
+    for (int64_t blocks = round; blocks <= 2 * round; ++blocks) {
+      const int64_t live = PeakLiveBlocks(layout, blocks, stage);
+      EXPECT_EQ(live, PeakLiveBlocksOf(actions, layout, blocks, stage)) << blocks << " blocks";
+      const int64_t largest = ChunkBlocks(layout, blocks, stage, 0).size();
+      uneven += live < PeakLiveMicrobatches(layout, stage) * largest ? 1 : 0;
+    }
+  });
+  EXPECT_GT(uneven, 100) << "fewer than as if all chunks were the largest";
+}
+
+TEST(Schedule, HoldsAsManyBlocksOfAnUnevenStageAsItHas) {
+  Layout layout = LayoutOf({ScheduleKind::kOneForwardOneBackward, 3, 8, 1});
+  layout.stage_blocks = {4, 1, 2};
+  EXPECT_EQ(PeakLiveBlocks(layout, 7, 0), 3 * 4);
+  EXPECT_EQ(PeakLiveBlocks(layout, 7, 1), 2 * 1);
+  EXPECT_EQ(PeakLiveBlocks(layout, 7, 2), 1 * 2);
+}
+
+// A forward pass finds a place of a pending one free to work in.
+TEST(Schedule, HasAsManyMicrobatchesBetweenHalvesOfBackwardAsItsClosedFormSays) {
+  ForSmallPipelines([](const Shape& shape, int stage) {
+    const int64_t most = PeakPendingMicrobatches(LayoutOf(shape), stage);
+    int64_t pending = 0;
+    int64_t peak = 0;
+    for (const Action& action : OrderOf(shape, stage)) {
+      if (action.op == Op::kBackwardInput) peak = std::max(peak, ++pending);
+      if (action.op == Op::kBackwardWeight) --pending;
+      if (most > 0 && action.op == Op::kForward) {
+        EXPECT_LT(pending, most);
+      }
+    }
+    EXPECT_EQ(peak, most);
+  });
+}
+
 TEST(OneForwardOneBackward, NeverHoldsMoreThanStagesMinusStage) {
   for (int stages = 1; stages <= 8; ++stages) {
     for (int microbatches = 1; microbatches <= 20; ++microbatches) {

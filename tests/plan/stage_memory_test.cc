@@ -48,10 +48,13 @@ std::vector<Layout> PlainLayouts() {
               layouts.push_back(layout);
             }
             for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
-              layout.schedule = ScheduleKind::kOneForwardOneBackward;
               layout.recompute = recompute;
               layout.head_chunks = recompute == Recompute::kFull ? 9 : 2;
-              layouts.push_back(layout);
+              for (const ScheduleKind schedule :
+                   {ScheduleKind::kZeroBubbleH1, ScheduleKind::kOneForwardOneBackward}) {
+                layout.schedule = schedule;
+                layouts.push_back(layout);
+              }
             }
             layout.head_chunks = 1;
             if (pp == 3) {

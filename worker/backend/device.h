@@ -84,6 +84,10 @@ struct AttentionShape {
 
   int64_t run_len() const { return seq_len / runs; }
   int64_t query_len() const { return pieces * run_len(); }  // Tq
+  // Keys from the first that some query sees: up to the end of the last piece.
+  int64_t seen_len() const {
+    return (1 + (pieces > 1 ? std::max(piece[0], piece[1]) : piece[0])) * run_len();
+  }
 };
 
 // Attention works in tiles of this many queries and keys.
@@ -95,7 +99,7 @@ inline constexpr int64_t kAttentionTileKeys = 256;
 // sequence, its ten tensors in single precision. Never a matrix of all scores.
 inline int64_t AttentionScratchElements(const AttentionShape& shape, DType type = DType::kF32) {
   const int64_t tiles = 2 * std::min(shape.run_len(), kAttentionTileRows) *
-                        std::min(shape.seq_len, kAttentionTileKeys);
+                        std::min(shape.seen_len(), kAttentionTileKeys);
   const int64_t copies = 4 * shape.query_len() + 6 * shape.seq_len;
   return tiles + (type == DType::kF32 ? 0 : copies * shape.head_dim);
 }

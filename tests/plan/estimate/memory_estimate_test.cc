@@ -144,10 +144,8 @@ TEST(EstimateStageMemory, IsTheWorkersOwnListWhereTheEngineRunsTheLayout) {
 }
 
 TEST(EstimateStageMemory, IsNotExactWhereTheEngineCannotRunTheLayoutYet) {
-  const Question question = QuestionAbout(Llama70b(), 4096, "weft", Precision::kFp32);
-  const Layout recomputes = {
-      .dp = 8, .pp = 2, .schedule = ScheduleKind::kZeroBubbleH1, .recompute = Recompute::kFull};
-  const MemoryEstimate estimate = EstimateStageMemory(question, recomputes, 0);
+  const Question question = QuestionAbout(Mixtral(), 4096, "weft", Precision::kFp32);
+  const MemoryEstimate estimate = EstimateStageMemory(question, {.dp = 8, .pp = 2}, 0);
   EXPECT_FALSE(estimate.exact);
   EXPECT_GE(GuardBytes(question, estimate), int64_t{1} << 30);
   const Question eighth = QuestionAbout(Llama70b(), 4096, "weft", Precision::kFp8);
@@ -161,6 +159,13 @@ TEST(ClosedFormStageMemory, IsWithinAThousandthOfTheListOfWeftsBuffers) {
     layouts.push_back({.cp = 4, .micro_batch_size = 2});
     layouts.push_back({.pp = 4, .micro_batch_size = 2, .offload_optimizer = true});
     for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+      for (const int64_t microbatches : {2, 8}) {
+        layouts.push_back({.pp = 4,
+                           .schedule = ScheduleKind::kZeroBubbleH1,
+                           .micro_batch_size = 2,
+                           .num_microbatches = microbatches,
+                           .recompute = recompute});
+      }
       layouts.push_back({.pp = 2,
                          .cp = 2,
                          .tp = 4,
