@@ -313,16 +313,6 @@ std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layou
     refuse("model.num_local_experts", model.num_experts, "a model without experts");
   }
   if (layout.ep != 1) refuse("parallelism.ep", layout.ep, "1");
-  // Between the halves of a backward pass, gradients take the place of the very activations that a
-  // second forward pass would start from.
-  for (int stage = 0; stage < layout.pp && layout.schedule == ScheduleKind::kZeroBubbleH1;
-       ++stage) {
-    if (layout.recompute_of(stage) == Recompute::kNone) continue;
-    refuse("activation_checkpointing.mode",
-           absl::StrCat(RecomputeName(layout.recompute_of(stage)), " with pp_schedule zb_h1"),
-           "none, or pp_schedule 1f1b");
-    break;
-  }
   return issues;
 }
 

@@ -184,7 +184,6 @@ void Walk::SetBound(const Layout& layout, Item& item) {
     for (const ScheduleChoice& choice : schedules(item)) {
       if (!Space::Takes(choice, layout.pp, layout.num_microbatches)) continue;
       if (choice.balanced ? !pipeline.balanced : !even) continue;
-      if (recompute != cheapest_ && !space_.Pairs(choice, recompute)) continue;
       item.bound_s = std::min(item.bound_s, LeastPassesSeconds(pipeline, choice));
     }
   };
@@ -273,7 +272,7 @@ int64_t Walk::PointsOf(const Item& item) const {
   int64_t choices = 0;
   for (const ScheduleChoice& choice : schedules(item)) {
     if (!Space::Takes(choice, pp(item), batch_cut(item).num_microbatches)) continue;
-    choices += space_.Recomputes(choice);
+    choices += std::ssize(space_.recomputes());
   }
   const auto zeros = std::ssize(space_.ZeroStages(pp(item), int64_t{dp(item)} * cp(item)));
   return choices * zeros;
@@ -320,7 +319,6 @@ void Walk::EvaluateChoice(absl::Span<const Pipeline> pipelines, const ScheduleCh
   const absl::Span<const int> zeros = space_.ZeroStages(layout.pp, layout.data_group());
   for (size_t i = 0; i < space_.recomputes().size(); ++i) {
     layout.recompute = space_.recomputes()[i];
-    if (!space_.Pairs(choice, layout.recompute)) continue;
     if (choice.balanced && !pipelines[i].balanced) {
       if (!cuts) finds_.counts.evaluated += std::ssize(zeros);
       continue;
@@ -438,7 +436,6 @@ void Walk::EachState(Layout& layout, const ScheduleChoice& choice, bool least, c
   for (const int zero : zeros) {
     layout.zero_stage = zero;
     for (const Recompute recompute : recomputes) {
-      if (recompute != cheapest_ && !space_.Pairs(choice, recompute)) continue;
       layout.recompute = recompute;
       visit();
     }

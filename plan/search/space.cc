@@ -137,7 +137,6 @@ Space::Space(const Question& question, const Constraints& constraints, Purpose p
   if (!fixed_.stage_recompute.empty()) {
     recomputes_ = {fixed_.recompute.value_or(Recompute::kNone)};
   }
-  for (auto& by_recompute : runnable_) by_recompute.fill(true);
   if (purpose == Purpose::kRun) KeepRunnable(question.model);
   for (const int pp : pps_) schedules_.push_back(ChoicesOf(pp));
 }
@@ -202,10 +201,7 @@ std::vector<ScheduleChoice> Space::ChoicesOf(int pp) const {
   std::vector<ScheduleChoice> choices;
   const auto allowed = [&](ScheduleKind kind) {
     if (fixed_.schedule) return *fixed_.schedule == kind;
-    if (pp == 1) return kind == ScheduleKind::kOneForwardOneBackward;  // one stage: all are alike
-    return std::any_of(recomputes_.begin(), recomputes_.end(), [&](Recompute recompute) {
-      return Pairs({kind, 1}, recompute);
-    });
+    return pp > 1 || kind == ScheduleKind::kOneForwardOneBackward;  // one stage: all are alike
   };
   if (fixed_.virtual_stages.value_or(1) == 1) {
     for (const ScheduleKind kind : kWholeBackward) {
@@ -229,7 +225,7 @@ std::vector<ScheduleChoice> Space::ChoicesOf(int pp) const {
   return choices;
 }
 
-// Every dim by itself, and schedules with recompute: the engine does not run all pairs of these.
+// Every dim by itself: the engine runs any of one that it runs with any of another.
 void Space::KeepRunnable(const ModelShape& model) {
   const auto runs = [&](const Layout& layout) { return EngineIssues(model, layout).empty(); };
   Filter(tps_, [&](int tp) { return runs({.tp = tp}); });
@@ -242,17 +238,6 @@ void Space::KeepRunnable(const ModelShape& model) {
   fixed.schedule = fixed_.schedule.value_or(fixed.schedule);
   fixed.pp = std::max<int>(1, static_cast<int>(fixed_.stage_recompute.size()));
   fixed.stage_recompute = fixed_.stage_recompute;
-  for (size_t kind = 0; kind < runnable_.size(); ++kind) {
-    for (size_t recompute = 0; recompute < runnable_[kind].size(); ++recompute) {
-      Layout pair = fixed;
-      pair.schedule = static_cast<ScheduleKind>(kind);
-      pair.recompute = static_cast<Recompute>(recompute);
-      runnable_[kind][recompute] = runs(pair);
-    }
-  }
-  Filter(recomputes_, [&](Recompute recompute) {
-    return Pairs({fixed_.schedule.value_or(ScheduleKind::kOneForwardOneBackward), 1}, recompute);
-  });
   if (fixed_.stage_blocks) fixed.stage_blocks = *fixed_.stage_blocks;
   if (!runs(fixed)) tps_.clear();
 }
@@ -294,7 +279,7 @@ std::vector<int64_t> Space::WaysBefore(size_t dp, int64_t data_group) const {
   for (size_t pp = 0; pp < pps_.size(); ++pp) {
     int64_t always = 0, in_rounds = 0;  // the latter take multiples of pp microbatches
     for (const ScheduleChoice& choice : schedules_[pp]) {
-      (choice.kind == ScheduleKind::kInterleaved ? in_rounds : always) += Recomputes(choice);
+      (choice.kind == ScheduleKind::kInterleaved ? in_rounds : always) += std::ssize(recomputes_);
     }
     int64_t ways = 0;
     for (const BatchCut& cut : cuts_[dp]) {
@@ -325,11 +310,6 @@ int64_t Space::CountPoints() const {
     }
   }
   return points;
-}
-
-int64_t Space::Recomputes(const ScheduleChoice& choice) const {
-  return std::count_if(recomputes_.begin(), recomputes_.end(),
-                       [&](Recompute recompute) { return Pairs(choice, recompute); });
 }
 
 }  // namespace weft

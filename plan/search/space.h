@@ -2,7 +2,6 @@
 // rule. The lattice is a product of short lists, so that it can be counted and cut without being
 // walked. Pure values.
 #pragma once
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -81,11 +80,6 @@ class Space {
   static bool Takes(const ScheduleChoice& choice, int pp, int64_t num_microbatches) {
     return choice.kind != ScheduleKind::kInterleaved || num_microbatches % pp == 0;
   }
-  // Whether what recomputes runs with the schedule.
-  bool Pairs(const ScheduleChoice& choice, Recompute recompute) const {
-    return runnable_[static_cast<size_t>(choice.kind)][static_cast<size_t>(recompute)];
-  }
-  int64_t Recomputes(const ScheduleChoice& choice) const;  // how many of them pair with it
   // `data_group`: dp * cp. At most 4.
   absl::Span<const int> ZeroStages(int pp, int64_t data_group) const;
 
@@ -118,7 +112,6 @@ class Space {
   Purpose purpose_;
   std::vector<int> tps_, cps_, eps_, pps_, dps_, zeros_;
   std::vector<Recompute> recomputes_;
-  std::array<std::array<bool, 3>, 4> runnable_ = {};  // by ScheduleKind, Recompute
   bool runs_uneven_ = true;
   std::vector<std::vector<BatchCut>> cuts_;
   std::vector<std::vector<ScheduleChoice>> schedules_;

@@ -91,10 +91,6 @@ std::vector<WrongFile> NotToBeRunYet() {
   return {
       {"lora", JobWith("dp: 2, pp: 2, tp: 1}", "dp: 1, pp: 1, cp: 2}\nlora: {r: 16}"),
        "job.yaml:18: lora.r: 16 is not supported yet; leave the section lora out"},
-      {"recompute",
-       JobWith("tp: 1}", "tp: 1, pp_schedule: zb_h1}\nactivation_checkpointing: {mode: full}"),
-       "job.yaml:18: activation_checkpointing.mode: full with pp_schedule zb_h1 is not supported "
-       "yet; use none, or pp_schedule 1f1b"},
   };
 }
 

@@ -64,37 +64,22 @@ absl::Status Check(const ModelShape& model, const Cluster& cluster, const Layout
   return CheckLayout(model, cluster, {.global_batch_size = samples, .seq_len = 64}, layout);
 }
 
-TEST(EngineIssues, RefuseExpertsByName) {
+TEST(EngineIssues, NameWhatIsNotBuiltYet) {
   ModelShape model = SmallGpt2();
   model.family = ModelFamily::kLlama;
   model.num_experts = 8;
-  EXPECT_EQ(FirstIssue(EngineIssues(model, Degrees(1, 1, 1))),
-            absl::InvalidArgumentError("model.num_local_experts: 8 is not supported yet; use a "
-                                       "model without experts"));
-}
-
-TEST(EngineIssues, NamesWhatIsNotBuiltYet) {
-  struct Case {
-    const char* issue;
-    void (*change)(Layout&);
-  };
-  const Case cases[] = {
-      {"activation_checkpointing.mode: full with pp_schedule zb_h1 is not supported yet; use none, "
-       "or pp_schedule 1f1b",
-       [](Layout& l) {
-         l.schedule = ScheduleKind::kZeroBubbleH1;
-         l.recompute = Recompute::kFull;
-       }},
-  };
-  for (const Case& c : cases) {
-    Layout layout = Degrees(1, 1, 1);
-    c.change(layout);
-    EXPECT_EQ(Check(SmallGpt2(), Slots(1, 8), layout), absl::OkStatus()) << c.issue;
-    EXPECT_EQ(FirstIssue(EngineIssues(SmallGpt2(), layout)), absl::InvalidArgumentError(c.issue));
-    EXPECT_EQ(
-        CheckRunnable(SmallGpt2(), Slots(1, 8), {.global_batch_size = 1, .seq_len = 64}, layout),
-        absl::InvalidArgumentError(c.issue));
-  }
+  const absl::Status refused = absl::InvalidArgumentError(
+      "model.num_local_experts: 8 is not supported yet; use a model without experts");
+  Layout layout = Degrees(2, 1, 1);
+  layout.ep = 2;
+  const BatchShape batch = {.global_batch_size = 2, .seq_len = 64};
+  EXPECT_EQ(CheckLayout(model, Slots(1, 8), batch, layout), absl::OkStatus());
+  const std::vector<SpecIssue> issues = EngineIssues(model, layout);
+  EXPECT_EQ(FirstIssue(issues), refused);
+  ASSERT_EQ(issues.size(), 2u);
+  EXPECT_EQ(FirstIssue({issues[1]}),
+            absl::InvalidArgumentError("parallelism.ep: 2 is not supported yet; use 1"));
+  EXPECT_EQ(CheckRunnable(model, Slots(1, 8), batch, layout), refused);
 }
 
 TEST(CheckLayout, RefusesWhatNoEngineCouldRun) {

@@ -58,6 +58,9 @@ std::vector<Layout> Layouts(const JobSpec& job) {
   Layout split = MakeLayout(1, 2, 2, ScheduleKind::kZeroBubbleH1, 2, job);
   split.sequence_parallel = true;
   layouts.push_back(split);
+  Layout split_savers = MakeLayout(1, 1, 3, ScheduleKind::kZeroBubbleH1, 1, job);
+  split_savers.stage_recompute = {Recompute::kFull, Recompute::kSelective, Recompute::kFull};
+  layouts.push_back(split_savers);
   Layout context = MakeLayout(1, 1, 1, k1f1b, 2, job);
   context.cp = 2;
   layouts.push_back(context);

@@ -441,22 +441,24 @@ TEST(FindPlan, CountsWhatACpuOffloadsInItsOneMemory) {
               HasSubstr("whose memory is the host's"));
 }
 
-TEST(FindPlan, NeverPairsZeroBubblesWithRecompute) {
+TEST(FindPlan, PairsZeroBubblesWithRecomputeAtItsPriceInTime) {
   JobSpec job = SampleJob();
   job.parallelism.pp = 4;
+  job.parallelism.layers_per_stage = {2, 1, 1, 2};
   job.parallelism.pp_schedule = ScheduleKind::kZeroBubbleH1;
-  auto plan = FindPlan(job, Purpose::kRun);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->layout.recompute, Recompute::kNone);
+  job.activation_checkpointing.mode = Recompute::kNone;
+  const auto keeps = FindPlan(job, Purpose::kRun);
+  ASSERT_TRUE(keeps.ok()) << keeps.status();
   job.activation_checkpointing.mode = Recompute::kFull;
-  EXPECT_EQ(FindPlan(job, Purpose::kRun).status(),
-            absl::InvalidArgumentError("activation_checkpointing.mode: full with pp_schedule zb_h1 "
-                                       "is not supported yet; use none, or pp_schedule 1f1b"));
-  job.parallelism.pp_schedule.reset();
-  plan = FindPlan(job, Purpose::kRun);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_NE(plan->layout.schedule, ScheduleKind::kZeroBubbleH1);
-  EXPECT_EQ(plan->layout.recompute, Recompute::kFull);
+  const auto makes = FindPlan(job, Purpose::kRun);
+  ASSERT_TRUE(makes.ok()) << makes.status();
+  EXPECT_EQ(makes->layout.schedule, ScheduleKind::kZeroBubbleH1);
+  EXPECT_EQ(makes->layout.recompute, Recompute::kFull);
+  EXPECT_GT(makes->time.total_s(), keeps->time.total_s());
+  job.activation_checkpointing.mode.reset();
+  const auto free = FindPlan(job, Purpose::kRun);
+  ASSERT_TRUE(free.ok()) << free.status();
+  EXPECT_EQ(free->layout.recompute, Recompute::kNone) << "all of it fits";
 }
 
 TEST(PlanFor, IsFindPlansAnswerForTheSameLayout) {
