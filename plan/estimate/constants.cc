@@ -57,11 +57,13 @@ GenerationConstants Ada() {
   return constants;
 }
 
-// One kernel per operation of worker/backend/device.h, fp32 throughout. Gradients are reduced under
-// the backward pass, but for the embedding's (plan/schedule.h), and ZeRO-3's weights gathered under
-// the block before (worker/zero.h); everything else is waited for.
+// One kernel per operation of worker/backend/device.h; of a linear layer on GPUs in 16 bits one
+// with all that surrounds its product. Gradients are reduced under the backward pass, but for the
+// embedding's (plan/schedule.h), and ZeRO-3's weights gathered under the block before
+// (worker/zero.h); everything else is waited for.
 TimeHabits Weft() {
   TimeHabits habits;
+  habits.fused_epilogues = true;
   habits.reduce_window = 0.9;
   habits.parameter_bytes = 4;
   habits.gathers_keys = true;

@@ -155,6 +155,29 @@ double BlockElements(const Pass& pass) {
          pass.tokens * (biases + activation + routing);
 }
 
+// What of that is not moved where products of 16-bit elements do bias, residual and GELU themselves
+// (worker/backend/device.h), those of 8 bits do not: of a residual sum only its other term is,
+// unless a sum over tp comes first; of GELU only what it takes is written, and read by its
+// gradient.
+BothPasses FusedSeconds(const Pass& pass) {
+  const bool narrow = pass.machine.gpu && pass.machine.element_bytes < 4;
+  if (!narrow || !pass.habits.fused_epilogues) return {};
+  const BlockShare& share = pass.share;
+  const auto seconds = [&](double elements) {
+    return StreamingSeconds(pass.machine, pass.machine.element_bytes * elements);
+  };
+  const double query = pass.fp8.query ? 0 : share.query;
+  const double key_value = pass.fp8.key ? 0 : share.key_value;
+  const double inner = pass.fp8.mlp ? 0 : share.inner;
+  const double branches = (pass.fp8.query ? 0 : 1) + (pass.fp8.mlp ? 0 : 1);
+  const double residuals = pass.layout.tp == 1 ? branches * 2 * share.width : 0;
+  if (pass.gated) return {seconds(pass.rows * residuals), 0};
+  const double wide_biases = pass.layout.tp == 1 ? branches * 2 * share.width : 0;
+  const double biases = 2 * (query + 2 * key_value + inner);
+  return {seconds(pass.rows * (residuals + wide_biases) + pass.tokens * (biases + inner)),
+          seconds(pass.tokens * 2 * inner)};
+}
+
 // Frozen weights of 8 or 4 bits are made 16 bits wide before each product that reads them: read
 // packed, written wide (the product itself reads them from there).
 double DequantizeSeconds(const Pass& pass) {
@@ -281,20 +304,21 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   const BothPasses scores = StoredScores(pass);
   const double streaming_s =
       StreamingSeconds(pass.machine, pass.machine.element_bytes * BlockElements(pass));
+  const BothPasses fused = FusedSeconds(pass);
   const BothPasses tensor = TensorComm(pass);
   const BothPasses context = ContextComm(pass, attention);
   const double expert_s = ExpertCommSeconds(pass);
   const CastSeconds cast = CastsToFp8(pass);
-  const bool gathers = layout.sequence_parallel;
-  const double forward_collectives = layout.tp == 1 ? 0 : gathers ? 4 : 2;
-  const double backward_collectives = layout.tp == 1 ? 0 : gathers ? 6 : 2;
+  const double forward_collectives = layout.tp == 1 ? 0 : layout.sequence_parallel ? 4 : 2;
+  const double backward_collectives = layout.tp == 1 ? 0 : layout.sequence_parallel ? 6 : 2;
 
   PassCost cost;
   TermSeconds& forward = cost.forward;
   forward[TimeTerm::kMatmul] = pass.sharing * matmul.forward_s;
   forward[TimeTerm::kAttention] = pass.sharing * attention.forward_s;
-  forward[TimeTerm::kStreaming] = pass.sharing * (habits.streaming_forward * streaming_s +
-                                                  scores.forward_s + dequantize_s + cast.forward_s);
+  forward[TimeTerm::kStreaming] =
+      pass.sharing * (habits.streaming_forward * streaming_s - fused.forward_s + scores.forward_s +
+                      dequantize_s + cast.forward_s);
   forward[TimeTerm::kTensorComm] =
       Exposed(tensor.forward_s, habits.tensor_hidden_forward, forward.total_s());
   forward[TimeTerm::kContextComm] = context.forward_s;
@@ -307,8 +331,8 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   backward[TimeTerm::kMatmul] = pass.sharing * (matmul.input_gradient_s + matmul.weight_gradient_s);
   backward[TimeTerm::kAttention] = pass.sharing * attention.backward_s;
   backward[TimeTerm::kStreaming] =
-      pass.sharing * (habits.streaming_backward * streaming_s + scores.backward_s + dequantize_s +
-                      cast.backward_s);
+      pass.sharing * (habits.streaming_backward * streaming_s - fused.backward_s +
+                      scores.backward_s + dequantize_s + cast.backward_s);
   backward[TimeTerm::kTensorComm] =
       Exposed(tensor.backward_s, habits.tensor_hidden_backward, backward.total_s());
   backward[TimeTerm::kContextComm] = context.backward_s;

@@ -18,6 +18,10 @@ struct TimeHabits {
   // are written and read back. CPU backends store the causal half.
   bool fused_attention = true;
 
+  // On GPUs, products of 16-bit elements do bias, residual and GELU in their own kernel; false: a
+  // kernel each. What other engines fuse is in their streaming_forward and streaming_backward.
+  bool fused_epilogues = false;
+
   // Rate of a deterministic gradient of attention on GPUs, fused and in 16 bits, over the usual
   // one: mma.sync kernels beside cuDNN's (Shah et al., arXiv:2407.08608: 214-322 of 305-518
   // TFLOP/s). Not fitted.
