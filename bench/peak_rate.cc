@@ -108,6 +108,7 @@ PeakRate Measure(const Loop& loop, int threads, double seconds) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> rates(static_cast<size_t>(threads));
   std::vector<std::jthread> running;
+  running.reserve(rates.size());
   for (double& rate : rates) {
     running.emplace_back([&loop, &rate, seconds] {
       loop.run();  // the clock that the wide units get

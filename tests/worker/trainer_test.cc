@@ -233,13 +233,12 @@ TEST(Trainer, EndsWhenTheLossIsNotFinite) {
 TEST(Trainer, RefusesByNameWhatItCannotTrain) {
   const TestFolder folder;
   const JobSpec job = SmallJob(folder.path());
-  Layout layout = MakeLayout(1, 1, 1, k1f1b, 2, job);
-  layout.schedule = ScheduleKind::kZeroBubbleH1;
-  layout.recompute = Recompute::kFull;
+  Layout layout = MakeLayout(2, 1, 2, k1f1b, 2, job);
+  layout.zero_stage = 2;
   const TrainingOutcome outcome = TrainWith(job, layout, folder.Make("run"));
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(outcome.status().message()),
-              testing::HasSubstr("activation_checkpointing.mode: full"));
+              testing::HasSubstr("parallelism.zero_stage: 2"));
 }
 
 // --- The tests above have to see these.
