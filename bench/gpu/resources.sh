@@ -45,7 +45,7 @@ done
         printf "%-16s %-7s %5d %7d %7d  %s\n", file, target, registers, shared, spills, kernel
       }'
   done | sed -e 's/(anonymous namespace):://g; s/weft:://g; s/  void /  /' \
-    -e 's/(.*//' | sort
+    -e 's/([A-Za-z_0-9]*)\([0-9]\)/\1/g; s/(.*//' | sort
 } >"$report"
 spilling=$(awk '!/^#/ && $5 > 0' "$report" | wc -l)
 echo "resources: $(grep -vc '^#' "$report") kernels in $report, $spilling of them spill registers"
