@@ -2,6 +2,8 @@
 // the seeded generator: a step, an evaluation and what leads up to them, of the worker's own code.
 #include "tests/parity/call_order.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -44,7 +46,8 @@ std::vector<RecordedCalls> CallsOf(JobSpec job, const Layout& layout) {
   job.training.steps = 1;
   job.validation = {.interval = 1, .steps = 1};
   job.data.split = 0.2;
-  const std::string folder = absl::StrCat(testing::TempDir(), "weft-call-order");
+  // Of this process: tests run beside each other.
+  const std::string folder = absl::StrCat(testing::TempDir(), "weft-call-order-", getpid());
   std::vector<RecordedCalls> by_rank;
   for (int rank = 0; rank < layout.world_size(); ++rank) {
     std::filesystem::create_directories(folder);
