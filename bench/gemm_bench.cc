@@ -156,7 +156,7 @@ class Remembering : public benchmark::ConsoleReporter {
   std::map<std::string, double> seconds_;
 };
 
-PeakRate Larger(PeakRate a, PeakRate b) {
+PeakRate Larger(const PeakRate& a, const PeakRate& b) {
   return a.flops_per_s > b.flops_per_s ? a : b;
 }
 
