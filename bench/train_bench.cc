@@ -92,6 +92,7 @@ Assignment AssignmentOf(const Options& options, const std::string& folder) {
   job.training.global_batch_size = options.batch;
   job.training.steps = int64_t{1} << 40;
   job.training.mixed_precision = options.dtype == "bf16" ? Precision::kBf16 : Precision::kFp32;
+  job.threads_per_worker = options.threads;  // attention's scratch is planned for as many
   job.lr_scheduler.type = LrSchedule::kConstant;
   job.cluster.name = "bench";
   job.cluster.slots_per_node = 1;
