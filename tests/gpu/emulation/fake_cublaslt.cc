@@ -5,6 +5,7 @@
 #include <cuda_fp8.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -38,6 +39,7 @@ struct FakeCublasLayout {
 };
 struct FakeCublasPreference {
   uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK;
+  uint32_t alignment = 256;  // of all operands
 };
 
 namespace weft::emulation {
@@ -316,6 +318,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   if (bytes != (is_wide ? sizeof(uint64_t) : sizeof(uint32_t))) return CUBLAS_STATUS_INVALID_VALUE;
   if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) {
     preference->schemes = *static_cast<const uint32_t*>(value);
+  } else if (!is_wide) {
+    preference->alignment = std::min(preference->alignment, *static_cast<const uint32_t*>(value));
   }
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -335,7 +339,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     const uint32_t scheme = library.algorithms[i].scheme;
     if ((scheme & preference->schemes) != scheme) continue;
     if (product->has_epilogue() && !library.algorithms[i].has_epilogues) continue;
-    results[(*found)++] = {.algo = {{i}}, .workspaceSize = 0, .state = CUBLAS_STATUS_SUCCESS};
+    if (library.algorithms[i].alignment > preference->alignment) continue;
+    const auto state =
+        library.algorithms[i].is_refused ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+    results[(*found)++] = {.algo = {{i}}, .workspaceSize = 0, .state = state};
   }
   return *found > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }

@@ -12,7 +12,9 @@ struct FakeAlgorithm {
   double run_ms = 1;      // by the emulated clock
   double odd_run_ms = 0;  // on every other handle, if above 0
   cublasLtReductionScheme_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
-  bool fails = false;  // at each run: proposed, but not able
+  bool fails = false;       // at each run: proposed, but not able
+  bool is_refused = false;  // among the proposals, with a state that says no
+  uint32_t alignment = 1;   // of operands, in bytes; proposed if at least that is promised
   bool has_epilogues = true;
   double epilogue_ms = 0;  // instead of the others, with an epilogue, if above 0
 };

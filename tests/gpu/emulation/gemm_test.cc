@@ -62,6 +62,20 @@ TEST(FastestWay, LeavesOutWhatCannotRun) {
   EXPECT_EQ(FastestWay(0, [](int, int) { return 1.0F; }), -1);
 }
 
+TEST(FirstWay, IsTheFirstThatRunsWhateverItTakes) {
+  int runs_of_all = 0;
+  const auto takes = [&](std::vector<float> ms) {
+    return FirstWay(static_cast<int>(ms.size()), [&, ms](int way, int runs) {
+      runs_of_all += runs;
+      return ms[static_cast<size_t>(way)];
+    });
+  };
+  EXPECT_EQ(takes({3, 1}), 0);
+  EXPECT_EQ(takes({-1, 3, 1}), 1);
+  EXPECT_EQ(runs_of_all, 1 + 2);
+  EXPECT_EQ(takes({-1}), -1);
+}
+
 TEST(FastestWay, RunsShortOnesOftenAndLongOnesFiveTimes) {
   const auto runs_of = [](float ms) {
     int sum = 0;
@@ -119,19 +133,28 @@ class Products : public ::testing::Test {
     return c;
   }
 
-  // 1/3 and its like, so that the order of a sum shows in its bits.
-  static std::vector<float> RoughProduct(Gemm& gemm, DType dtype = DType::kF32) {
+  // 1/3 and its like, so that the order of a sum shows in its bits. Operands lie so many bytes
+  // behind multiples of 256.
+  static std::vector<float> RoughProduct(Gemm& gemm, DType dtype = DType::kF32,
+                                         int64_t offset_bytes = 16) {
     constexpr int64_t kDepth = 100;
     constexpr int64_t kCols = 512;
-    std::vector<float> a, b;
-    for (int64_t i = 0; i < kDepth; ++i) a.push_back(1.0F / static_cast<float>(i + 3));
-    for (int64_t i = 0; i < kDepth * kCols; ++i) b.push_back(1.0F / static_cast<float>(2 * i + 7));
-    std::vector<float> c(kCols);
-    const BackendStatus status = gemm.Run({.a = {a.data(), 1, kDepth, dtype},
-                                           .b = {b.data(), kDepth, kCols, dtype},
-                                           .c = {c.data(), 1, kCols, dtype}});
+    std::array<std::vector<float>, 3> memory;
+    const auto place = [&](size_t operand, int64_t count) {
+      constexpr int64_t kUnit = 256;
+      memory[operand].resize(static_cast<size_t>(count + 2 * kUnit / 4));
+      const auto address = reinterpret_cast<intptr_t>(memory[operand].data());
+      return memory[operand].data() + ((kUnit - address % kUnit) % kUnit + offset_bytes) / 4;
+    };
+    float* const a = place(0, kDepth);
+    float* const b = place(1, kDepth * kCols);
+    float* const c = place(2, kCols);
+    for (int64_t i = 0; i < kDepth; ++i) a[i] = 1.0F / static_cast<float>(i + 3);
+    for (int64_t i = 0; i < kDepth * kCols; ++i) b[i] = 1.0F / static_cast<float>(2 * i + 7);
+    const BackendStatus status = gemm.Run(
+        {.a = {a, 1, kDepth, dtype}, .b = {b, kDepth, kCols, dtype}, .c = {c, 1, kCols, dtype}});
     EXPECT_TRUE(status.ok()) << status.text;
-    return c;
+    return {c, c + kCols};
   }
 
   std::vector<char> scratch_;
@@ -197,7 +220,24 @@ TEST_F(Products, OfADeterministicDeviceHaveTheSameBitsWhateverIsFast) {
   };
   EXPECT_NE(product(one, false), product(other, false)) << "else this shows nothing";
   EXPECT_EQ(product(one, true), product(other, true));
-  EXPECT_THAT(RunsOfAlgorithms(), ElementsAre(1, 0)) << "nothing is timed";
+  EXPECT_THAT(RunsOfAlgorithms(), ElementsAre(2, 0)) << "nothing is timed";
+}
+
+// A new plan of the same layout may place buffers elsewhere (so may another allocation).
+TEST_F(Products, OfADeterministicDeviceDoNotDependOnWhereOperandsLie) {
+  SetAlgorithms({{.splits = 7, .scheme = kOfComputeType, .alignment = 64}, {.splits = 1}});
+  const auto product = [&](bool deterministic, int64_t offset_bytes) {
+    return RoughProduct(*Open(deterministic), DType::kF32, offset_bytes);
+  };
+  EXPECT_NE(product(false, 0), product(false, 16)) << "else this shows nothing";
+  EXPECT_EQ(product(true, 0), product(true, 16));
+}
+
+TEST_F(Products, OfADeterministicDeviceTakeTheFirstProposalThatRuns) {
+  SetAlgorithms({{.is_refused = true}, {.fails = true}, {.run_ms = 5}, {.run_ms = 0.1}});
+  const auto gemm = Open(true);
+  EXPECT_EQ(Multiply(*gemm, 4, 0), Sums(4, 0));
+  EXPECT_THAT(RunsOfAlgorithms(), ElementsAre(0, 1, 2, 0));
 }
 
 // In place: in an order that is not said. In the output's type: parts of 16 bits are rounded each.

@@ -40,4 +40,11 @@ int FastestWay(int count, const TimeRuns& time_runs) {
   return fastest;
 }
 
+int FirstWay(int count, const TimeRuns& time_runs) {
+  for (int way = 0; way < count; ++way) {
+    if (time_runs(way, 1) >= 0) return way;
+  }
+  return -1;
+}
+
 }  // namespace weft

@@ -69,9 +69,10 @@ cublasLtEpilogue_t EpilogueOf(const GemmCall& call) {
 using Key = std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, DType, DType, DType, int, bool,
                        cublasLtEpilogue_t>;
 
-// Of pointers, in bytes, up to the 256 that the library asks about.
-int AlignmentOf(const GemmCall& call) {
-  uintptr_t address = 256;
+// Of pointers, in bytes, up to `most`.
+constexpr int kWidestAlignment = 256;  // that the library asks about
+int AlignmentOf(const GemmCall& call, int most = kWidestAlignment) {
+  auto address = static_cast<uintptr_t>(most);
   for (const View& operand : {call.a, call.b, call.c, call.bias, call.residual, call.h}) {
     address |= reinterpret_cast<uintptr_t>(operand.data);
   }
@@ -82,7 +83,7 @@ int64_t DepthOf(const GemmCall& call) {
   return call.transpose_a == Transpose::kYes ? call.a.rows : call.a.cols;
 }
 
-Key KeyOf(const GemmCall& call) {
+Key KeyOf(const GemmCall& call, int alignment) {
   return {call.c.rows,
           call.c.cols,
           DepthOf(call),
@@ -92,7 +93,7 @@ Key KeyOf(const GemmCall& call) {
           call.a.dtype,
           call.b.dtype,
           call.c.dtype,
-          AlignmentOf(call),
+          alignment,
           call.residual.data != nullptr,
           EpilogueOf(call)};
 }
@@ -101,9 +102,10 @@ cublasOperation_t OperationOf(Transpose transpose) {
   return transpose == Transpose::kYes ? CUBLAS_OP_T : CUBLAS_OP_N;
 }
 
+constexpr int kVectorBytes = 16;  // of the kernels' accesses
+
 // What the library asks of an epilogue's operands. It may refuse others still.
 bool IsFusible(const GemmCall& call) {
-  constexpr int kVectorBytes = 16;
   constexpr int64_t kVectorElements = 8;
   return call.c.dtype != DType::kF32 && call.a.dtype == call.c.dtype && call.c.elements() > 0 &&
          AlignmentOf(call) >= kVectorBytes && call.c.cols % kVectorElements == 0;
@@ -174,7 +176,13 @@ class Product {
                                             proposals, count);
     }
     cublasLtMatmulPreferenceDestroy(preference);
-    if (code == CUBLAS_STATUS_SUCCESS && *count == 0) code = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (code == CUBLAS_STATUS_SUCCESS) {
+      const auto* const end = std::remove_if(proposals, proposals + *count, [](const auto& each) {
+        return each.state != CUBLAS_STATUS_SUCCESS;
+      });
+      *count = static_cast<int>(end - proposals);
+      if (*count == 0) code = CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     return FromCublas(code, "choosing an algorithm");
   }
 
@@ -266,7 +274,7 @@ class CublasGemm final : public Gemm {
   };
 
   const Chosen& ChosenFor(const GemmCall& call) {
-    std::unique_ptr<Chosen>& chosen = chosen_[KeyOf(call)];
+    std::unique_ptr<Chosen>& chosen = chosen_[KeyOf(call, Promised(call))];
     if (chosen == nullptr) {
       chosen = std::make_unique<Chosen>();
       chosen->status = Choose(call, chosen.get());
@@ -282,10 +290,9 @@ class CublasGemm final : public Gemm {
   BackendStatus Choose(const GemmCall& call, Chosen* chosen) {
     if (BackendStatus s = chosen->product.Describe(call); !s.ok()) return s;
     std::array<cublasLtMatmulHeuristicResult_t, kMostProposals> proposals = {};
-    const int room = options_.deterministic ? 1 : kMostProposals;
     int count = 0;
-    if (BackendStatus s = chosen->product.Propose(handle_, AlignmentOf(call), ReductionsOf(call),
-                                                  proposals.data(), room, &count);
+    if (BackendStatus s = chosen->product.Propose(handle_, Promised(call), ReductionsOf(call),
+                                                  proposals.data(), kMostProposals, &count);
         !s.ok()) {
       return s;
     }
@@ -294,15 +301,23 @@ class CublasGemm final : public Gemm {
     if (count == 1 || trial.c.rows == 0) return {};
     Product product;
     if (BackendStatus s = product.Describe(trial); !s.ok()) return s;
-    const int fastest = FastestWay(count, [&](int way, int runs) {
+    const auto time_runs = [&](int way, int runs) {
       return TimeRuns(product, trial, proposals[static_cast<size_t>(way)].algo, runs);
-    });
-    if (fastest >= 0) {
-      chosen->algorithm = proposals[static_cast<size_t>(fastest)].algo;
+    };
+    const int way =
+        options_.deterministic ? FirstWay(count, time_runs) : FastestWay(count, time_runs);
+    if (way >= 0) {
+      chosen->algorithm = proposals[static_cast<size_t>(way)].algo;
     } else if (call.has_epilogue()) {
       return FromCublas(CUBLAS_STATUS_NOT_SUPPORTED, "each algorithm proposed");
     }
     return {};
+  }
+
+  // How wide the library may take a call's operands to be aligned. A deterministic device promises
+  // what a vector takes and no more: so where the arena has placed them does not choose.
+  int Promised(const GemmCall& call) const {
+    return AlignmentOf(call, options_.deterministic ? kVectorBytes : kWidestAlignment);
   }
 
   // Parts of a sum over k that are added in the type of a 16-bit c would be rounded each, so not

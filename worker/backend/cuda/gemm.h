@@ -1,7 +1,10 @@
 // Matrix products by cuBLASLt: products of bf16 or f16 add up in f32, products of f32 are computed
 // in f32 (no TF32, so that runs agree with the CPU backend). Of the algorithms that the library
-// proposes for a shape, the fastest on this device is kept when the shape is first used, or, for a
-// deterministic device, the first: so the same call gives the same bits, in this process or in any.
+// proposes for a shape, the fastest on this device is kept when the shape is first used. For a
+// deterministic device it is the first that runs, among those for operands aligned to 16 bytes,
+// with nothing timed: so the same call gives the same bits, in this process or in any with the same
+// library and device, wherever its operands lie. No record of a choice could promise more: another
+// version of the library has other kernels.
 //
 // Between 16-bit elements the library also does what follows a product in the product's kernel (its
 // epilogue): a pass over memory each for bias, residual and GELU is saved, and so is their
