@@ -221,7 +221,12 @@ StepAccuracy PredictSteps(const TimeConstants& constants, const MeasuredTable& t
       accuracy.left_out.push_back({run.id, run.source, std::string(question.status().message())});
       continue;
     }
-    accuracy.predictions.push_back({&run, EstimateStep(*question, run.layout)});
+    const absl::StatusOr<TermSeconds> step = ReplayStep(*question, run.layout);
+    if (!step.ok()) {
+      accuracy.left_out.push_back({run.id, run.source, std::string(step.status().message())});
+      continue;
+    }
+    accuracy.predictions.push_back({&run, *step});
   }
   return accuracy;
 }

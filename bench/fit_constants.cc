@@ -1,11 +1,12 @@
 // Fits the constants of the time model (plan/estimate/constants.h) to published step times, and
 // cross-validates them: what ships is what is fitted. Usage:
 //   fit_constants STEPS.csv [--rounds N] [--sources PART,...] [--only PREFIX,...] [--load FILE]
-//                 [--dump FILE] [--cross 1]
+//                 [--start shipped|middle] [--dump FILE] [--cross 1]
 // --only: constants that start so are fitted; -NAME keeps one. --load: "name = value" lines to
-// start from, as this program prints them. --dump: terms of every row. --cross: refits without each
-// model shape of a source in turn, from the same start, and prints the errors of what was left out.
-// A coordinate search: no derivatives, and it ends after `rounds`.
+// start from, as this program prints them. --start middle: each constant starts in the middle of
+// its range, which knows of no measurement. --dump: terms of every row. --cross: refits without
+// each model shape of a source in turn, from the same start, and prints the errors of what was left
+// out. A coordinate search: no derivatives, and it ends after `rounds`.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -134,23 +135,41 @@ void Dump(const std::string& path, const StepAccuracy& accuracy) {
 struct Options {
   std::string steps, load, dump;
   int rounds = 30;
+  bool middle = false;
   bool cross = false;
   std::vector<std::string> only, sources;
 };
 
-Options ParseOptions(const std::vector<std::string>& arguments) {
-  Options options;
+// False: an option or its value is none of the usage's.
+bool ParseOptions(const std::vector<std::string>& arguments, Options& options) {
+  if (arguments.size() < 2 || arguments.size() % 2 != 0) return false;
   options.steps = arguments[1];
-  for (size_t i = 2; i + 1 < arguments.size(); i += 2) {
+  for (size_t i = 2; i < arguments.size(); i += 2) {
+    const std::string& name = arguments[i];
     const std::string& value = arguments[i + 1];
-    if (arguments[i] == "--rounds" && !absl::SimpleAtoi(value, &options.rounds)) options.rounds = 0;
-    if (arguments[i] == "--only") options.only = absl::StrSplit(value, ',');
-    if (arguments[i] == "--sources") options.sources = absl::StrSplit(value, ',');
-    if (arguments[i] == "--load") options.load = value;
-    if (arguments[i] == "--dump") options.dump = value;
-    if (arguments[i] == "--cross") options.cross = value == "1";
+    bool known = true;
+    if (name == "--rounds") {
+      known = absl::SimpleAtoi(value, &options.rounds) && options.rounds >= 0;
+    } else if (name == "--only") {
+      options.only = absl::StrSplit(value, ',');
+    } else if (name == "--sources") {
+      options.sources = absl::StrSplit(value, ',');
+    } else if (name == "--load") {
+      options.load = value;
+    } else if (name == "--dump") {
+      options.dump = value;
+    } else if (name == "--start") {
+      options.middle = value == "middle";
+      known = options.middle || value == "shipped";
+    } else if (name == "--cross") {
+      options.cross = value == "1";
+      known = options.cross || value == "0";
+    } else {
+      known = false;
+    }
+    if (!known) return false;
   }
-  return options;
+  return true;
 }
 
 // Tiers A and B, but for nodes beyond the second of a cluster whose network is known to be noisy.
@@ -182,7 +201,9 @@ StepAccuracy CrossValidate(const Options& options, const TimeConstants& start,
     Fit(fitted, others, options.rounds, options.only);
     for (const MeasuredRun* run : fold) {
       const absl::StatusOr<Question> question = QuestionOf(fitted, *run);
-      if (question.ok()) unseen.predictions.push_back({run, EstimateStep(*question, run->layout)});
+      if (!question.ok()) continue;
+      const absl::StatusOr<TermSeconds> step = ReplayStep(*question, run->layout);
+      if (step.ok()) unseen.predictions.push_back({run, *step});
     }
   }
   return unseen;
@@ -195,6 +216,11 @@ int Run(const Options& options) {
     return 2;
   }
   TimeConstants start = FittedTimeConstants();
+  if (options.middle) {
+    for (const FitParameter& parameter : FitParameters(start)) {
+      *parameter.value = (parameter.least + parameter.most) / 2;
+    }
+  }
   if (!options.load.empty()) Load(options.load, start);
   const StepAccuracy all = PredictSteps(start, *table);
   const std::vector<Row> rows =
@@ -219,10 +245,13 @@ int Run(const Options& options) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv, argv + argc);
-  if (arguments.size() < 2) {
-    std::fprintf(stderr, "usage: fit_constants STEPS.csv [--rounds N] [--only NAME,...]\n");
+  weft::Options options;
+  if (!weft::ParseOptions({argv, argv + argc}, options)) {
+    std::fprintf(stderr,
+                 "usage: fit_constants STEPS.csv [--rounds N] [--sources PART,...] "
+                 "[--only PREFIX,...] [--load FILE] [--start shipped|middle] [--dump FILE] "
+                 "[--cross 0|1]\n");
     return 2;
   }
-  return weft::Run(weft::ParseOptions(arguments));
+  return weft::Run(options);
 }

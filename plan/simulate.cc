@@ -12,8 +12,7 @@ namespace weft {
 namespace {
 
 struct Posted {
-  Action action;
-  int border = 0;  // that it crosses: the lower of the two virtual stages
+  const Action* action = nullptr;
   double at_s = 0;
 };
 
@@ -57,13 +56,12 @@ struct StageState {
 // is bounded by the number of actions.
 class DryRun {
  public:
-  DryRun(absl::Span<const std::vector<Action>> stages, absl::Span<const ActionSeconds> seconds,
-         Timeline timeline)
-      : seconds_(seconds), timeline_(timeline), states_(stages.size()) {
+  DryRun(absl::Span<const std::vector<Action>> stages, absl::Span<const ActionSeconds> seconds)
+      : seconds_(seconds), states_(stages.size()) {
     const int count = static_cast<int>(stages.size());
     for (int s = 0; s < count; ++s) {
       states_[s].actions = stages[s];
-      if (timeline == Timeline::kKept) states_[s].timeline.reserve(stages[s].size());
+      states_[s].timeline.reserve(stages[s].size());
       for (const Action& action : stages[s]) chunks_ = std::max(chunks_, action.chunk + 1);
       // Of two stages, the next one is the one before as well: one channel each way.
       channels_.push_back({.sender = s, .receiver = (s + 1) % count, .waiting = {}});
@@ -152,9 +150,7 @@ class DryRun {
       CHECK(state.passes < own.size());
       duration_s = own[state.passes++];
     }
-    if (timeline_ == Timeline::kKept) {
-      state.timeline.push_back({action, state.clock_s, state.clock_s + duration_s});
-    }
+    state.timeline.push_back({action, state.clock_s, state.clock_s + duration_s});
     state.clock_s += duration_s;
     state.busy_s += duration_s;
     return absl::OkStatus();
@@ -189,52 +185,60 @@ class DryRun {
   static bool IsActivation(Op op) { return op == Op::kSendActivation || op == Op::kRecvActivation; }
   static bool IsSend(Op op) { return op == Op::kSendActivation || op == Op::kSendGradient; }
 
+  static bool IsToNext(const Action& transfer) {
+    return transfer.op == Op::kSendActivation || transfer.op == Op::kRecvGradient;
+  }
+
+  // That a transfer crosses: the lower of the two virtual stages.
+  int BorderOf(int stage, const Action& transfer) const {
+    return transfer.chunk * stages() + stage - (IsToNext(transfer) ? 0 : 1);
+  }
+
   absl::Status Post(int stage, const Action& action) {
-    const bool to_next = action.op == Op::kSendActivation || action.op == Op::kRecvGradient;
-    const int border = action.chunk * stages() + stage - (to_next ? 0 : 1);
+    const int border = BorderOf(stage, action);
     if (border < 0 || border >= chunks_ * stages() - 1) {
       return absl::InternalError(absl::StrCat("schedule is broken: stage ", stage, " of ",
                                               states_.size(), " has no neighbour for ",
                                               ActionText(action)));
     }
-    const int peer =
-        to_next ? (stage + 1 == stages() ? 0 : stage + 1) : (stage == 0 ? stages() - 1 : stage - 1);
+    const int peer = IsToNext(action) ? (stage + 1 == stages() ? 0 : stage + 1)
+                                      : (stage == 0 ? stages() - 1 : stage - 1);
     const int sender = IsSend(action.op) ? stage : peer;
     const bool up = IsActivation(action.op) || stages() == 2;
     const int place = 2 * sender + (up ? 0 : 1);
     Channel& channel = channels_[static_cast<size_t>(place)];
     StageState& state = states_[stage];
-    const Posted own = {action, border, state.clock_s};
-    if (channel.empty() || IsSend(channel.waiting.back().action.op) == IsSend(action.op)) {
+    const Posted own = {&action, state.clock_s};
+    if (channel.empty() || IsSend(channel.waiting.back().action->op) == IsSend(action.op)) {
       channel.waiting.push_back(own);
       ++state.unmatched;
       return absl::OkStatus();
     }
     const Posted other = channel.Take();
-    const Posted& sent = sender == stage ? own : other;
-    const Posted& expected = sender == stage ? other : own;
+    const Action& sent = sender == stage ? action : *other.action;
+    const Action& expected = sender == stage ? *other.action : action;
     const double start_s = std::max(own.at_s, other.at_s);
-    const double end_s = start_s + SecondsOf(sender, sent.action.chunk).transfer_s;
+    const double end_s = start_s + SecondsOf(sender, sent.chunk).transfer_s;
     for (StageState* end : {&state, &states_[peer]}) end->ready_s = std::max(end->ready_s, end_s);
     if (--states_[peer].unmatched == 0) awake_.push_back(peer);
     return Agree(channel, sent, expected);
   }
 
-  static absl::Status Agree(const Channel& channel, const Posted& sent, const Posted& expected) {
-    if (sent.action.microbatch == expected.action.microbatch &&
-        IsActivation(sent.action.op) == IsActivation(expected.action.op) &&
-        sent.border == expected.border) {
+  absl::Status Agree(const Channel& channel, const Action& sent, const Action& expected) const {
+    if (sent.microbatch == expected.microbatch &&
+        IsActivation(sent.op) == IsActivation(expected.op) &&
+        BorderOf(channel.sender, sent) == BorderOf(channel.receiver, expected)) {
       return absl::OkStatus();
     }
-    return absl::InternalError(absl::StrCat(
-        "schedules disagree: stage ", channel.sender, " runs ", ActionText(sent.action),
-        " where stage ", channel.receiver, " runs ", ActionText(expected.action)));
+    return absl::InternalError(absl::StrCat("schedules disagree: stage ", channel.sender, " runs ",
+                                            ActionText(sent), " where stage ", channel.receiver,
+                                            " runs ", ActionText(expected)));
   }
 
   bool Waits(int stage, const Action& action) const {
     for (const Channel& channel : channels_) {
       for (size_t i = channel.met; i < channel.waiting.size(); ++i) {
-        const Action& waiting = channel.waiting[i].action;
+        const Action& waiting = *channel.waiting[i].action;
         const int owner = IsSend(waiting.op) ? channel.sender : channel.receiver;
         if (owner == stage && waiting == action) return true;
       }
@@ -259,142 +263,19 @@ class DryRun {
 
   absl::Span<const ActionSeconds> seconds_;
   absl::Span<const std::vector<double>> measured_;  // empty: seconds_ say how long passes are
-  Timeline timeline_;
   std::vector<StageState> states_;
   int chunks_ = 1;
   std::vector<Channel> channels_;  // [2 * sender]: to the next stage, then to the one before
   std::vector<int> awake_;
 };
 
-// All forwards pass as in a flow shop of equal jobs, then all backwards. Each border is crossed
-// once to fill and once to drain, then a stage exchanges once per pass.
-double GpipeSeconds(absl::Span<const ActionSeconds> stages, double microbatches) {
-  double fill_s = 0;
-  double slowest_forward_s = 0;
-  double slowest_backward_s = 0;
-  for (const ActionSeconds& stage : stages) {
-    fill_s += stage.forward_s + stage.backward_s;
-    slowest_forward_s = std::max(slowest_forward_s, stage.forward_s);
-    slowest_backward_s = std::max(slowest_backward_s, stage.backward_s);
-  }
-  const auto borders = static_cast<double>(stages.size() - 1);
-  const double exchange_s = borders > 0 ? 2 * stages.front().transfer_s : 0;
-  return fill_s + borders * exchange_s +
-         (microbatches - 1) * (slowest_forward_s + slowest_backward_s + exchange_s);
-}
-
-// Every stage bounds the step: the first microbatch has to reach it and the last to leave it, in
-// between it is busy, but for what the stages after it need longer than its own warmup forwards
-// (and, at the end, its cooldown backwards) to turn a microbatch around. Each pass pays for what it
-// receives.
-double OneForwardOneBackwardSeconds(absl::Span<const ActionSeconds> stages, double microbatches) {
-  const size_t last = stages.size() - 1;
-  const auto forward_s = [&](size_t stage) {
-    return stages[stage].forward_s + (stage > 0 ? stages[stage].transfer_s : 0);
-  };
-  const auto backward_s = [&](size_t stage) {
-    return stages[stage].backward_s + (stage < last ? stages[stage].transfer_s : 0);
-  };
-  double after_s = 0;
-  for (size_t stage = 0; stage <= last; ++stage) after_s += forward_s(stage) + backward_s(stage);
-  double before_s = 0;
-  double bound_s = 0;
-  for (size_t stage = 0; stage <= last; ++stage) {
-    const double cycle_s = forward_s(stage) + backward_s(stage);
-    after_s -= cycle_s;
-    const auto warmup = static_cast<double>(last - stage);
-    const double others = std::min(warmup, microbatches - 1);
-    const double at_start_s = std::max(0.0, after_s - others * forward_s(stage));
-    const double at_end_s = std::max(0.0, after_s - others * backward_s(stage));
-    // With few microbatches the two waits are one and the same.
-    const double idle_s =
-        microbatches > warmup ? at_start_s + at_end_s : std::max(at_start_s, at_end_s);
-    bound_s = std::max(bound_s, before_s + microbatches * cycle_s + idle_s);
-    before_s += cycle_s;
-  }
-  return bound_s;
-}
-
-// As above, by passes of a chunk: each stage waits for the others' turn-around of the last chunk's
-// first microbatch before its first backward, and again for that of the last. Transfers of a
-// forward and a backward that are a pair are exchanged at once.
-double InterleavedSeconds(absl::Span<const ActionSeconds> stages, double microbatches,
-                          double chunks) {
-  const auto count = static_cast<double>(stages.size());
-  const double passes = microbatches * chunks;
-  double after_s = 0;
-  for (const ActionSeconds& stage : stages) after_s += stage.forward_s + stage.backward_s;
-  double before_s = 0;
-  double bound_s = 0;
-  for (size_t i = 0; i < stages.size(); ++i) {
-    const ActionSeconds& stage = stages[i];
-    const double cycle_s = stage.forward_s + stage.backward_s;
-    after_s -= cycle_s;
-    const double ahead = 2 * (count - 1 - static_cast<double>(i));
-    const double warmup = std::min(passes, ahead + (chunks - 1) * count);
-    const double others = std::min(ahead, passes - 1 - (chunks - 1) * count);
-    const double at_start_s = std::max(0.0, after_s - others * stage.forward_s);
-    const double at_end_s = std::max(0.0, after_s - others * stage.backward_s);
-    const double idle_s =
-        passes > warmup + 1 ? at_start_s + at_end_s : std::max(at_start_s, at_end_s);
-    bound_s = std::max(
-        bound_s, before_s + passes * cycle_s + idle_s + (passes + warmup - 2) * stage.transfer_s);
-    before_s += cycle_s;
-  }
-  return bound_s;
-}
-
-// As 1F1B, with input gradients (b) in the place of backwards and weight gradients (w) where they
-// are put. After its last input gradient a stage has some weight gradients left, and each stage
-// before it has its own last input gradient and what it has left.
-double ZeroBubbleH1Seconds(absl::Span<const ActionSeconds> stages, double microbatches) {
-  const size_t last = stages.size() - 1;
-  const auto forward_s = [&](size_t i) {
-    return stages[i].forward_s + (i > 0 ? stages[i].transfer_s : 0);
-  };
-  const auto backward_s = [&](size_t i) {
-    return stages[i].backward_s - stages[i].weight_gradient_s +
-           (i < last ? stages[i].transfer_s : 0);
-  };
-  const auto left_s = [&](size_t i) {
-    return std::min(static_cast<double>(i) + 1, microbatches) * stages[i].weight_gradient_s;
-  };
-  double after_s = 0;
-  for (size_t i = 0; i <= last; ++i) after_s += forward_s(i) + backward_s(i);
-  double before_s = 0;  // forwards of the stages before
-  double ending_s = 0;  // from this stage's last input gradient to the end, through the others
-  double bound_s = 0;
-  for (size_t i = 0; i <= last; ++i) {
-    const double weight_s = stages[i].weight_gradient_s;
-    after_s -= forward_s(i) + backward_s(i);
-    const double warmup = static_cast<double>(last - i);
-    const double others = std::min(warmup, microbatches - 1);
-    const double put_off = static_cast<double>(i) + 1;
-    const double weights = std::max(0.0, microbatches - put_off);  // before the last backward
-    const double weights_between =
-        weights - std::max(0.0, microbatches - static_cast<double>(stages.size()));
-    const double at_start_s = std::max(0.0, after_s - others * forward_s(i));
-    const double at_end_s =
-        std::max(0.0, after_s - others * backward_s(i) - weights_between * weight_s);
-    const double idle_s =
-        microbatches > warmup + 1 ? at_start_s + at_end_s : std::max(at_start_s, at_end_s);
-    const double last_input_s =
-        before_s + microbatches * (forward_s(i) + backward_s(i)) + weights * weight_s + idle_s;
-    ending_s = std::max(ending_s, left_s(i));
-    bound_s = std::max(bound_s, last_input_s + ending_s);
-    before_s += forward_s(i);
-    ending_s += backward_s(i);
-  }
-  return bound_s;
-}
-
 }  // namespace
 
 absl::StatusOr<Simulation> Simulate(absl::Span<const std::vector<Action>> stages,
-                                    absl::Span<const ActionSeconds> seconds, Timeline timeline) {
+                                    absl::Span<const ActionSeconds> seconds) {
   CHECK(!stages.empty() && !seconds.empty());
   CHECK(seconds.size() == 1 || seconds.size() % stages.size() == 0);
-  DryRun run(stages, seconds, timeline);
+  DryRun run(stages, seconds);
   RETURN_IF_ERROR(run.Run());
   return run.Result();
 }
@@ -403,28 +284,10 @@ absl::StatusOr<Simulation> Replay(absl::Span<const std::vector<Action>> stages,
                                   absl::Span<const std::vector<double>> pass_s, double transfer_s) {
   CHECK(!stages.empty() && stages.size() == pass_s.size());
   const ActionSeconds seconds = {.transfer_s = transfer_s};
-  DryRun run(stages, {&seconds, 1}, Timeline::kKept);
+  DryRun run(stages, {&seconds, 1});
   run.SetMeasured(pass_s);
   RETURN_IF_ERROR(run.Run());
   return run.Result();
-}
-
-double PipelineSeconds(ScheduleKind kind, absl::Span<const ActionSeconds> stages,
-                       int64_t microbatches, int chunks) {
-  CHECK(!stages.empty() && microbatches >= 1 && chunks >= 1);
-  const auto count = static_cast<double>(microbatches);
-  switch (kind) {
-    case ScheduleKind::kGpipe:
-      return GpipeSeconds(stages, count);
-    case ScheduleKind::kOneForwardOneBackward:
-      return OneForwardOneBackwardSeconds(stages, count);
-    case ScheduleKind::kInterleaved:
-      return InterleavedSeconds(stages, count, chunks);
-    case ScheduleKind::kZeroBubbleH1:
-      return ZeroBubbleH1Seconds(stages, count);
-  }
-  CHECK(false);
-  return 0;
 }
 
 }  // namespace weft

@@ -31,34 +31,20 @@ struct Simulation {
   double bubble_fraction = 0;  // share of stage-seconds without compute (idle or transfers)
   std::vector<int> peak_live;  // per stage: most microbatches held at once, by chunk
   std::vector<double> busy_s;  // per stage: forward and backward passes
-  // Per stage, in the order of time: what a picture of the schedule shows. Empty if left out.
+  // Per stage, in the order of time: what a picture of the schedule shows.
   std::vector<std::vector<TimedAction>> timeline;
 };
-enum class Timeline { kKept, kLeftOut };
 
 // `stages[i]` is stage i's action list. `seconds`: one entry if all chunks of all stages are alike,
 // else one per stage, or one per virtual stage (chunk * stages + stage). Internal error naming the
 // stuck stages and actions if the schedules deadlock or disagree about a transfer. Reductions, norm
 // and update take no time here.
 absl::StatusOr<Simulation> Simulate(absl::Span<const std::vector<Action>> stages,
-                                    absl::Span<const ActionSeconds> seconds,
-                                    Timeline timeline = Timeline::kKept);
+                                    absl::Span<const ActionSeconds> seconds);
 
 // The same with durations as they were measured: pass_s[i][k] of the k-th pass in stage i's list,
 // and one of all transfers.
 absl::StatusOr<Simulation> Replay(absl::Span<const std::vector<Action>> stages,
                                   absl::Span<const std::vector<double>> pass_s, double transfer_s);
-
-// The makespan of StepSchedule on stages with these durations (one entry each, of any one of its
-// `chunks`), without a dry run: for the search, which asks thousands of times. A bound from below:
-//   gpipe        Simulate's makespan
-//   1f1b         exact for equal stages, within 0.2 % for the even splits that layouts have
-//   interleaved  exact for equal stages without transfers: the bubble is (p-1)(F+B)/v
-//   zb_h1        exact for equal stages without transfers with W <= F and W <= B, the halves of
-//                backward: with p or more microbatches the bubble is (p-1)(F+B-W)
-// For any others that the tests try 1f1b is within 5 %, zb_h1 within 10 %, interleaved within 15 %.
-// REQUIRES: at least one stage and microbatch.
-double PipelineSeconds(ScheduleKind kind, absl::Span<const ActionSeconds> stages,
-                       int64_t microbatches, int chunks = 1);
 
 }  // namespace weft

@@ -168,8 +168,20 @@ StageMemoryTable::Sample StageMemoryTable::SampleOf(const Key& key) const {
   return sample;
 }
 
-MemoryBytes StageMemoryTable::StatesOf(const Share& share, const Layout& layout,
-                                       int64_t blocks) const {
+const MemoryBytes& StageMemoryTable::StatesOf(const Share& share, const Layout& layout,
+                                              int64_t blocks) {
+  const StatesKey key = {.share = &share,
+                         .blocks = blocks,
+                         .zero_stage = layout.zero_stage,
+                         .zero_ranks = layout.zero_ranks(),
+                         .offload_optimizer = layout.offload_optimizer};
+  const auto [found, is_new] = states_.try_emplace(key);
+  if (is_new) found->second = MeasureStates(share, layout, blocks);
+  return found->second;
+}
+
+MemoryBytes StageMemoryTable::MeasureStates(const Share& share, const Layout& layout,
+                                            int64_t blocks) const {
   MemoryBytes bytes;
   const auto add = [&](const StateBuffers& buffers, int64_t times) {
     MemoryBytes sum;

@@ -78,6 +78,16 @@ class StageMemoryTable {
     std::vector<int64_t> token_elements;  // of each token buffer, per microbatch
     const Share* share = nullptr;         // in shares_
   };
+  // What the model states of a share depend on.
+  struct StatesKey {
+    const Share* share = nullptr;
+    int64_t blocks = 0;
+    int zero_stage = 0;
+    int zero_ranks = 1;
+    bool offload_optimizer = false;
+
+    friend auto operator<=>(const StatesKey&, const StatesKey&) = default;
+  };
 
   // The smallest model and layout with a stage of that kind, one block per stage, no ZeRO.
   struct Sample {
@@ -89,13 +99,15 @@ class StageMemoryTable {
   Sample SampleOf(const Key& key) const;
   const Share& ShareOf(const Key& key, const Sample& sample);
   Parts Measure(const Key& key);
-  MemoryBytes StatesOf(const Share& share, const Layout& layout, int64_t blocks) const;
+  const MemoryBytes& StatesOf(const Share& share, const Layout& layout, int64_t blocks);
+  MemoryBytes MeasureStates(const Share& share, const Layout& layout, int64_t blocks) const;
 
   ModelShape model_;
   BatchShape batch_;
   Numerics numerics_;
   std::map<Key, Parts> parts_;
   std::map<ShareKey, Share> shares_;
+  std::map<StatesKey, MemoryBytes> states_;
 };
 
 }  // namespace weft

@@ -9,6 +9,7 @@
 #include "plan/errors.h"
 #include "plan/estimate/machine.h"
 #include "plan/estimate/step_estimate.h"
+#include "plan/makespan.h"
 #include "plan/schedule.h"
 
 namespace weft {
@@ -128,24 +129,10 @@ Makespans ClosedForm(const Question& question, const Layout& layout, Stages& sta
           stages.MakespanSeconds(layout, BoundarySeconds(question, layout))};
 }
 
-// Dry runs of more microbatches than this per stage are continued at the steady pace.
-constexpr int64_t kReplayedRounds = 6;
-
 absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& layout,
                                         const PartSeconds& seconds) {
-  const int64_t replayed = std::min(layout.num_microbatches, kReplayedRounds * int64_t{layout.pp});
   const double transfer_s = BoundarySeconds(question, layout);
-  std::vector<std::vector<Action>> actions;
   std::vector<ActionSeconds> chunks;
-  double slowest_s = 0;
-  for (int stage = 0; stage < layout.pp; ++stage) {
-    // Of StepSchedule what takes time in a dry run.
-    actions.push_back(WithTransfers(stage, layout.pp,
-                                    ComputeOrder(layout.schedule, stage, layout.pp,
-                                                 static_cast<int>(replayed), layout.virtual_stages),
-                                    layout.virtual_stages));
-  }
-  std::vector<double> cycles_s(static_cast<size_t>(layout.pp));
   for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
     for (int stage = 0; stage < layout.pp; ++stage) {
       const auto count =
@@ -154,15 +141,9 @@ absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& 
       const bool last = stage == layout.pp - 1 && chunk == layout.virtual_stages - 1;
       chunks.push_back(seconds.Of(layout, stage, count, first, last));
       chunks.back().transfer_s = transfer_s;
-      double& cycle_s = cycles_s[static_cast<size_t>(stage)];
-      cycle_s += CycleSeconds(chunks.back());
-      slowest_s = std::max(slowest_s, cycle_s);
     }
   }
-  Simulation simulation;
-  ASSIGN_OR_RETURN(simulation, Simulate(actions, chunks, Timeline::kLeftOut));
-  const double pace_s = slowest_s + (layout.pp > 1 ? 2 * layout.virtual_stages * transfer_s : 0);
-  return simulation.makespan_s + static_cast<double>(layout.num_microbatches - replayed) * pace_s;
+  return DryRunSeconds(layout.schedule, layout.pp, chunks, layout.num_microbatches);
 }
 
 // One dry run: what of its time transfers cost is the closed form's to say, as a second run without

@@ -3,75 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/plan/small_pipelines.h"
 
 namespace weft {
 namespace {
-
-using Pipeline = std::vector<std::vector<Action>>;
-
-Pipeline PipelineOf(ScheduleKind kind, int stages, int microbatches, int chunks = 1) {
-  Pipeline pipeline;
-  const ModelShape model = {.num_blocks = stages * chunks, .num_heads = 1, .num_kv_heads = 1};
-  for (int stage = 0; stage < stages; ++stage) {
-    const Layout layout = {
-        .pp = stages, .schedule = kind, .num_microbatches = microbatches, .virtual_stages = chunks};
-    pipeline.push_back(StepSchedule(model, layout, stage));
-  }
-  return pipeline;
-}
-
-struct Shape {
-  ScheduleKind kind = ScheduleKind::kGpipe;
-  int stages = 1;
-  int microbatches = 1;
-  int chunks = 1;
-};
-
-std::string ShapeText(const Shape& shape) {
-  return absl::StrCat(ScheduleName(shape.kind), " ", shape.stages, " stages, ", shape.microbatches,
-                      " microbatches, ", shape.chunks, " chunks");
-}
-
-std::vector<Shape> SmallPipelines() {
-  std::vector<Shape> shapes;
-  for (int stages = 1; stages <= 8; ++stages) {
-    for (int microbatches = 1; microbatches <= 20; ++microbatches) {
-      for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
-                                      ScheduleKind::kZeroBubbleH1}) {
-        shapes.push_back({kind, stages, microbatches, 1});
-      }
-      if (stages == 1 || microbatches % stages != 0) continue;
-      for (const int chunks : {2, 3, 4}) {
-        shapes.push_back({ScheduleKind::kInterleaved, stages, microbatches, chunks});
-      }
-    }
-  }
-  return shapes;
-}
-
-// Calls `claim(shape, simulation)` for every small pipeline under `seconds`; that it gets so far
-// says that none deadlocks.
-template <typename Claim>
-void ForSmallPipelines(const ActionSeconds& seconds, Claim claim) {
-  for (const Shape& shape : SmallPipelines()) {
-    SCOPED_TRACE(absl::StrCat(ShapeText(shape), ", forward ", seconds.forward_s, " s, backward ",
-                              seconds.backward_s, " s of which weights ", seconds.weight_gradient_s,
-                              " s"));
-    const auto simulation =
-        Simulate(PipelineOf(shape.kind, shape.stages, shape.microbatches, shape.chunks),
-                 absl::MakeConstSpan(&seconds, 1));
-    ASSERT_TRUE(simulation.ok()) << simulation.status();
-    claim(shape, *simulation);
-  }
-}
-
-constexpr ActionSeconds kRatios[] = {
-    {1, 2, 0, 1}, {1, 2, 0, 0.5}, {1, 1, 0, 0}, {3, 1, 0, 0.4}, {0.25, 0.7, 0, 0.25}};
 
 // Narayanan et al., SC'21, 2.2: the bubble is (p - 1)(f + b) of (m + p - 1)(f + b) seconds, with
 // chunks (2.2.2) one v-th of it; here f and b are a chunk's. Qi et al., arXiv:2401.10241, table 1:
@@ -226,62 +165,6 @@ TEST(Simulate, RunsForwardsOnlyThroughChunksWithoutABubbleBetweenThem) {
       const auto simulation = Simulate(pipeline, absl::MakeConstSpan(&seconds, 1));
       ASSERT_TRUE(simulation.ok()) << simulation.status();
       EXPECT_NEAR(simulation->makespan_s, microbatches * chunks + stages - 1, 1e-12);
-    }
-  }
-}
-
-// Durations of `stages` stages, each between 0.5 and 1.5 times the norm, from `seed` alone.
-std::vector<ActionSeconds> UnevenSeconds(int stages, unsigned seed, double transfer_s) {
-  std::minstd_rand random(seed);
-  std::vector<ActionSeconds> seconds;
-  for (int stage = 0; stage < stages; ++stage) {
-    const double size = 0.5 + static_cast<double>(random() % 1001) / 1000;
-    seconds.push_back({size, 2 * size, transfer_s, 0.8 * size});
-  }
-  return seconds;
-}
-
-TEST(PipelineSeconds, IsTheSimulatorsMakespanForEqualStages) {
-  for (const ActionSeconds& seconds : kRatios) {
-    ForSmallPipelines(seconds, [&](const Shape& shape, const Simulation& simulation) {
-      const std::vector<ActionSeconds> all(static_cast<size_t>(shape.stages), seconds);
-      EXPECT_NEAR(PipelineSeconds(shape.kind, all, shape.microbatches, shape.chunks),
-                  simulation.makespan_s, 1e-9);
-    });
-  }
-}
-
-TEST(PipelineSeconds, IsNeverAboveTheSimulatorAndAtMostAFewPercentBelow) {
-  const auto least = [](ScheduleKind kind) {
-    switch (kind) {
-      case ScheduleKind::kGpipe:
-        return 1 - 1e-9;
-      case ScheduleKind::kOneForwardOneBackward:
-        return 0.95;
-      case ScheduleKind::kInterleaved:
-        return 0.85;
-      case ScheduleKind::kZeroBubbleH1:
-        return 0.9;
-    }
-    return 1.0;
-  };
-  for (const Shape& shape : SmallPipelines()) {
-    for (const double transfer_s : {0.0, 0.1}) {
-      const auto seed = static_cast<unsigned>(shape.stages * 100 + shape.microbatches);
-      const std::vector<ActionSeconds> seconds = UnevenSeconds(shape.stages, seed, transfer_s);
-      const auto simulation =
-          Simulate(PipelineOf(shape.kind, shape.stages, shape.microbatches, shape.chunks), [&] {
-            std::vector<ActionSeconds> all;
-            for (int chunk = 0; chunk < shape.chunks; ++chunk) {
-              all.insert(all.end(), seconds.begin(), seconds.end());
-            }
-            return all;
-          }());
-      ASSERT_TRUE(simulation.ok()) << simulation.status();
-      const double ratio = PipelineSeconds(shape.kind, seconds, shape.microbatches, shape.chunks) /
-                           simulation->makespan_s;
-      EXPECT_LE(ratio, 1 + 1e-9) << ShapeText(shape) << " transfer " << transfer_s;
-      EXPECT_GE(ratio, least(shape.kind)) << ShapeText(shape) << " transfer " << transfer_s;
     }
   }
 }

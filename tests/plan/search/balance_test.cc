@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "plan/makespan.h"
 #include "plan/search/bound.h"
-#include "plan/simulate.h"
 #include "tests/plan/search/random_question.h"
 
 namespace weft {
