@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
@@ -106,17 +107,20 @@ Windows HeldOut(const JobSpec& job, int64_t first, int64_t count) {
   return windows;
 }
 
-// As the trainer validates, `batch` sequences at once.
+// As the trainer validates, `batch` sequences at once: summed by global batch, then over those.
 double ValidationLoss(const JobSpec& job, const Trained& trained, int64_t batch) {
   const auto device = MakeCpuDevice({});
   const int64_t sequences = job.validation.steps * job.training.global_batch_size;
   const auto inference = Load(trained, {.batch = batch, .seq_len = job.training.seq_len}, *device);
-  double sum = 0;
+  double sum = 0, of_global_batch = 0;
   for (int64_t first = 0; first < sequences; first += batch) {
     const Windows windows = HeldOut(job, first, std::min(batch, sequences - first));
     const auto loss = inference->LossSum(windows.ids, windows.targets);
     EXPECT_TRUE(loss.ok()) << loss.status();
-    sum += *loss;
+    of_global_batch += *loss;
+    if ((first + batch) % job.training.global_batch_size != 0 && first + batch < sequences)
+      continue;
+    sum += std::exchange(of_global_batch, 0.0);
   }
   return sum / static_cast<double>(sequences * job.training.seq_len);
 }
