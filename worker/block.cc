@@ -156,9 +156,7 @@ absl::Status Block::AddBranch(const Linear& linear, View x, View residual, View 
 absl::Status Block::FillActivations(const BlockActivations& saved, const BlockWorkspace& work) {
   ForwardNorm(norm1_, model_.norm_eps, saved.x, saved.norm1_out, saved.norm1, device_);
   ASSIGN_OR_RETURN(const View to_attention, tokens_.Gather(saved.norm1_out));
-  ForwardLinear(q_, to_attention, saved.q, device_);
-  ForwardLinear(k_, to_attention, saved.k, device_);
-  ForwardLinear(v_, to_attention, saved.v, device_);
+  ForwardLinears(to_attention, {{q_, saved.q}, {k_, saved.k}, {v_, saved.v}}, device_);
   if (work.rotary.data != nullptr) {
     device_.Rotate(work.rotary, Turn::kForth, saved.q);
     device_.Rotate(work.rotary, Turn::kForth, saved.k);
@@ -171,8 +169,7 @@ absl::Status Block::FillActivations(const BlockActivations& saved, const BlockWo
   ForwardNorm(norm2_, model_.norm_eps, saved.x_mid, saved.norm2_out, saved.norm2, device_);
   ASSIGN_OR_RETURN(const View to_mlp, tokens_.Gather(saved.norm2_out));
   if (gate_) {
-    ForwardLinear(up_, to_mlp, saved.up, device_);
-    ForwardLinear(*gate_, to_mlp, saved.gate, device_);
+    ForwardLinears(to_mlp, {{up_, saved.up}, {*gate_, saved.gate}}, device_);
     device_.SwiGlu(saved.gate, saved.up, saved.act);
   } else {
     ForwardLinearGelu(up_, to_mlp, saved.up, saved.act, device_);
@@ -233,16 +230,17 @@ absl::Status Block::BackwardInput(const BlockActivations& saved, const BlockWork
 
 absl::Status Block::BackwardWeight(const BlockActivations& saved, View dy) {
   ASSIGN_OR_RETURN(const View dy_mlp, tokens_.Gather(dy));
-  BackwardLinearWeight(down_, dy_mlp, saved.act, device_);
+  BackwardLinearWeights({{down_, dy_mlp}}, saved.act, device_);
   ASSIGN_OR_RETURN(const View to_mlp, tokens_.Gather(saved.norm2_out));
-  BackwardLinearWeight(up_, saved.up, to_mlp, device_);
-  if (gate_) BackwardLinearWeight(*gate_, saved.gate, to_mlp, device_);
+  if (gate_) {
+    BackwardLinearWeights({{up_, saved.up}, {*gate_, saved.gate}}, to_mlp, device_);
+  } else {
+    BackwardLinearWeights({{up_, saved.up}}, to_mlp, device_);
+  }
   ASSIGN_OR_RETURN(const View dy_attention, tokens_.Gather(saved.x_mid));
-  BackwardLinearWeight(o_, dy_attention, saved.attn, device_);
+  BackwardLinearWeights({{o_, dy_attention}}, saved.attn, device_);
   ASSIGN_OR_RETURN(const View to_attention, tokens_.Gather(saved.norm1_out));
-  BackwardLinearWeight(q_, saved.q, to_attention, device_);
-  BackwardLinearWeight(k_, saved.k, to_attention, device_);
-  BackwardLinearWeight(v_, saved.v, to_attention, device_);
+  BackwardLinearWeights({{q_, saved.q}, {k_, saved.k}, {v_, saved.v}}, to_attention, device_);
   return absl::OkStatus();
 }
 
@@ -251,11 +249,11 @@ absl::StatusOr<View> Block::WeightInput(View norm_out, Part part) {
   return tokens_.Gather(norm_out);
 }
 
-void Block::BackwardThrough(const Linear& linear, View dy, View x, float beta, View dx, Part part) {
+void Block::BackwardThrough(absl::Span<const LinearOutput> gradients, View x, View dx, Part part) {
   if (part == Part::kWhole) {
-    BackwardLinear(linear, dy, x, beta, dx, device_);
+    BackwardLinears(gradients, x, dx, device_);
   } else {
-    BackwardLinearInput(linear, dy, beta, dx, device_);
+    BackwardLinearInputs(gradients, dx, device_);
   }
 }
 
@@ -264,18 +262,21 @@ absl::Status Block::BackwardMlp(const BlockActivations& saved, const BlockWorksp
                                 Part part) {
   ASSIGN_OR_RETURN(const View dy, tokens_.Gather(dx));
   if (gate_) {
-    BackwardThrough(down_, dy, saved.act, 0, work.dact, part);
+    BackwardThrough({{down_, dy}}, saved.act, work.dact, part);
     device_.SwiGluGradient(work.dact, saved.gate, saved.up, work.dgate, work.dact);
   } else if (down_.is_fp8()) {
-    BackwardThrough(down_, dy, saved.act, 0, work.dact, part);
+    BackwardThrough({{down_, dy}}, saved.act, work.dact, part);
     device_.GeluGradient(work.dact, saved.up, work.dact);
   } else {
-    if (part == Part::kWhole) BackwardLinearWeight(down_, dy, saved.act, device_);
+    if (part == Part::kWhole) BackwardLinearWeights({{down_, dy}}, saved.act, device_);
     device_.GeluLinearGradient(dy, down_.weight, saved.up, work.dact);
   }
   ASSIGN_OR_RETURN(const View x, WeightInput(saved.norm2_out, part));
-  BackwardThrough(up_, work.dact, x, 0, work.dnorm, part);
-  if (gate_) BackwardThrough(*gate_, work.dgate, x, 1, work.dnorm, part);
+  if (gate_) {
+    BackwardThrough({{up_, work.dact}, {*gate_, work.dgate}}, x, work.dnorm, part);
+  } else {
+    BackwardThrough({{up_, work.dact}}, x, work.dnorm, part);
+  }
   ASSIGN_OR_RETURN(const View dnorm, tokens_.SumOwn(work.dnorm));
   BackwardNorm(norm2_, dnorm, saved.x_mid, saved.norm2, dx, device_);
   return absl::OkStatus();
@@ -284,7 +285,7 @@ absl::Status Block::BackwardMlp(const BlockActivations& saved, const BlockWorksp
 absl::Status Block::BackwardAttention(const BlockActivations& saved, const BlockWorkspace& work,
                                       View dx, Part part) {
   ASSIGN_OR_RETURN(const View dy, tokens_.Gather(dx));
-  BackwardThrough(o_, dy, saved.attn, 0, work.dattn, part);
+  BackwardThrough({{o_, dy}}, saved.attn, work.dattn, part);
   ASSIGN_OR_RETURN(const KeyValues whole, GatherKeys(saved, work));
   const bool is_whole = groups_.layout().cp == 1;
   device_.AttentionGradient(attention_, saved.q, whole.k, whole.v, work.first_visible, saved.attn,
@@ -301,9 +302,7 @@ absl::Status Block::BackwardAttention(const BlockActivations& saved, const Block
     device_.Rotate(work.rotary, Turn::kBack, work.dk);
   }
   ASSIGN_OR_RETURN(const View x, WeightInput(saved.norm1_out, part));
-  BackwardThrough(q_, work.dq, x, 0, work.dnorm, part);
-  BackwardThrough(k_, work.dk, x, 1, work.dnorm, part);
-  BackwardThrough(v_, work.dv, x, 1, work.dnorm, part);
+  BackwardThrough({{q_, work.dq}, {k_, work.dk}, {v_, work.dv}}, x, work.dnorm, part);
   ASSIGN_OR_RETURN(const View dnorm, tokens_.SumOwn(work.dnorm));
   BackwardNorm(norm1_, dnorm, saved.x, saved.norm1, dx, device_);
   return absl::OkStatus();

@@ -119,8 +119,9 @@ class Block {
   // All tokens of what a product took, for the gradient of its weight; null where that is
   // BackwardWeight's.
   absl::StatusOr<View> WeightInput(View norm_out, Part part);
-  // Through a linear layer to its input, and to its parameters unless that is BackwardWeight's.
-  void BackwardThrough(const Linear& linear, View dy, View x, float beta, View dx, Part part);
+  // Through linear layers to the input that they share, and to their parameters unless that is
+  // BackwardWeight's.
+  void BackwardThrough(absl::Span<const LinearOutput> gradients, View x, View dx, Part part);
 
   Device& device_;
   RankGroups& groups_;

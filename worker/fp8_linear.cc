@@ -24,12 +24,22 @@ Fp8Linear::Fp8Linear(const Fp8Layers& layers, const Fp8Scratch& scratch, Arena& 
   weight_scale_ = scales.RowRange(2, 1);
 }
 
-void Fp8Linear::Forward(View weight, View x, View y) {
+Fp8View Fp8Linear::Cast(View x) {
   const Fp8View input = {CodesIn(input_, x.rows, x.cols, kForwardType), input_scale_};
-  const Fp8View by = {CodesIn(weight_, weight.rows, weight.cols, kForwardType), weight_scale_};
   device_.ToFp8(x, input.codes, View(), input.scale);
+  return input;
+}
+
+Fp8View Fp8Linear::CastTransposed(View x) {
+  const Fp8View input = {CodesIn(input_, x.cols, x.rows, kForwardType), input_scale_};
+  device_.ToFp8(x, View(), input.codes, input.scale);
+  return input;
+}
+
+void Fp8Linear::Forward(View weight, const Fp8View& x, View y) {
+  const Fp8View by = {CodesIn(weight_, weight.rows, weight.cols, kForwardType), weight_scale_};
   device_.ToFp8(weight, by.codes, View(), by.scale);
-  device_.Fp8MatMul(input, by, 0, y);
+  device_.Fp8MatMul(x, by, 0, y);
 }
 
 void Fp8Linear::BackwardInput(View weight, View dy, float beta, View dx) {
@@ -38,19 +48,20 @@ void Fp8Linear::BackwardInput(View weight, View dy, float beta, View dx) {
   MultiplyInput(weight, gradient, beta, dx);
 }
 
-void Fp8Linear::BackwardWeight(View dy, View x, View weight_gradient) {
+void Fp8Linear::BackwardWeight(View dy, const Fp8View& x_transposed, View weight_gradient) {
   const Fp8View transposed = {CodesIn(gradient_transposed_, dy.cols, dy.rows, kGradientType),
                               gradient_scale_};
   device_.ToFp8(dy, View(), transposed.codes, transposed.scale);
-  AddWeightGradient(transposed, x, weight_gradient);
+  device_.Fp8MatMul(transposed, x_transposed, 1, weight_gradient);
 }
 
-void Fp8Linear::Backward(View weight, View dy, View x, float beta, View dx, View weight_gradient) {
+void Fp8Linear::Backward(View weight, View dy, const Fp8View& x_transposed, float beta, View dx,
+                         View weight_gradient) {
   const Fp8View gradient = {CodesIn(gradient_, dy.rows, dy.cols, kGradientType), gradient_scale_};
   const Fp8View transposed = {CodesIn(gradient_transposed_, dy.cols, dy.rows, kGradientType),
                               gradient_scale_};
   device_.ToFp8(dy, gradient.codes, transposed.codes, gradient.scale);
-  AddWeightGradient(transposed, x, weight_gradient);
+  device_.Fp8MatMul(transposed, x_transposed, 1, weight_gradient);
   MultiplyInput(weight, gradient, beta, dx);
 }
 
@@ -59,13 +70,6 @@ void Fp8Linear::MultiplyInput(View weight, const Fp8View& dy, float beta, View d
   const Fp8View by = {CodesIn(weight_, weight.cols, weight.rows, kForwardType), weight_scale_};
   device_.ToFp8(weight, View(), by.codes, by.scale);
   device_.Fp8MatMul(dy, by, beta, dx);
-}
-
-// Along the tokens, so both are transposed.
-void Fp8Linear::AddWeightGradient(const Fp8View& dy_transposed, View x, View weight_gradient) {
-  const Fp8View input = {CodesIn(input_, x.cols, x.rows, kForwardType), input_scale_};
-  device_.ToFp8(x, View(), input.codes, input.scale);
-  device_.Fp8MatMul(dy_transposed, input, 1, weight_gradient);
 }
 
 }  // namespace weft

@@ -1,7 +1,8 @@
-// Fp8Linear: a block's linear layers in 8-bit floating point, as plan/fp8.h says it. Each product
-// first makes the codes of its operands, in buffers that all of a stage's blocks share and that no
-// call leaves anything in for a later one: what a product gives depends on its operands alone, so
-// recomputed passes, resumed runs and other orders of microbatches give the same bits.
+// Fp8Linear: a block's linear layers in 8-bit floating point, as plan/fp8.h says it. Codes of
+// operands are made just before their products, in buffers that all of a stage's blocks share:
+// those of an input by its caller, for all layers that take it, the others by each product. What a
+// product gives depends on its operands alone, so recomputed passes, resumed runs and other orders
+// of microbatches give the same bits.
 //
 // Evaluation is in bf16 (SetOn): it judges the weights, as they will be used.
 // Used by the trainer's thread.
@@ -22,15 +23,21 @@ class Fp8Linear {
   bool is_on() const { return is_on_; }
   void SetOn(bool on) { is_on_ = on; }
 
-  // Of weight [out, in], x [N, in], y and dy [N, out], bf16; weight_gradient is f32.
+  // Of a layer's input x [N, in], bf16: what Forward takes, and what the gradients of weights take,
+  // which is transposed. Valid until the next call of either.
+  Fp8View Cast(View x);
+  Fp8View CastTransposed(View x);
+
+  // Of weight [out, in], y and dy [N, out], bf16; weight_gradient is f32.
   // y = x weight^T
-  void Forward(View weight, View x, View y);
+  void Forward(View weight, const Fp8View& x, View y);
   // dx = beta * dx + dy weight, beta 0 or 1
   void BackwardInput(View weight, View dy, float beta, View dx);
   // weight_gradient += dy^T x
-  void BackwardWeight(View dy, View x, View weight_gradient);
+  void BackwardWeight(View dy, const Fp8View& x_transposed, View weight_gradient);
   // The latter two; dy is read once for both.
-  void Backward(View weight, View dy, View x, float beta, View dx, View weight_gradient);
+  void Backward(View weight, View dy, const Fp8View& x_transposed, float beta, View dx,
+                View weight_gradient);
 
  private:
   // Codes of [rows, cols] in a buffer.
@@ -38,7 +45,6 @@ class Fp8Linear {
     return {buffer.data, rows, cols, type};
   }
   void MultiplyInput(View weight, const Fp8View& dy, float beta, View dx);
-  void AddWeightGradient(const Fp8View& dy_transposed, View x, View weight_gradient);
 
   Device& device_;
   const Fp8Layers layers_;

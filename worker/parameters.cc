@@ -162,16 +162,38 @@ void RoundWeight(const OwnPiece& piece, Device& device) {
   if (piece.weight.data != piece.master.data) device.Copy(piece.weight, piece.master);
 }
 
-void MultiplyLinear(const Linear& linear, View x, View y, Device& device) {
-  if (linear.is_fp8()) return linear.fp8->Forward(linear.weight, x, y);
-  device.MatMul(x, Transpose::kNo, linear.weight, Transpose::kYes, 0, y);
+namespace {
+
+// By which some of the layers' products are computed; null: none.
+Fp8Linear* Fp8Of(absl::Span<const LinearOutput> layers) {
+  for (const LinearOutput& each : layers) {
+    if (each.linear.is_fp8()) return each.linear.fp8;
+  }
+  return nullptr;
+}
+
+// `codes`: of x, if the layer is in fp8.
+void ForwardOne(const Linear& linear, View x, const Fp8View& codes, View residual, View y,
+                Device& device) {
+  if (!linear.is_fp8()) return device.Linear(x, linear.weight, linear.bias, residual, y);
+  linear.fp8->Forward(linear.weight, codes, y);
+  if (linear.bias.data != nullptr) device.AddBias(linear.bias, y);
+  if (residual.data != nullptr) device.Add(residual, y);
+}
+
+}  // namespace
+
+void ForwardLinears(View x, absl::Span<const LinearOutput> outputs, Device& device) {
+  Fp8Linear* const fp8 = Fp8Of(outputs);
+  const Fp8View codes = fp8 == nullptr ? Fp8View() : fp8->Cast(x);
+  for (const LinearOutput& each : outputs) {
+    ForwardOne(each.linear, x, codes, View(), each.y, device);
+  }
 }
 
 void ForwardLinear(const Linear& linear, View x, View residual, View y, Device& device) {
-  if (!linear.is_fp8()) return device.Linear(x, linear.weight, linear.bias, residual, y);
-  linear.fp8->Forward(linear.weight, x, y);
-  if (linear.bias.data != nullptr) device.AddBias(linear.bias, y);
-  if (residual.data != nullptr) device.Add(residual, y);
+  const Fp8View codes = linear.is_fp8() ? linear.fp8->Cast(x) : Fp8View();
+  ForwardOne(linear, x, codes, residual, y, device);
 }
 
 void ForwardLinear(const Linear& linear, View x, View y, Device& device) {
@@ -184,25 +206,50 @@ void ForwardLinearGelu(const Linear& linear, View x, View h, View y, Device& dev
   device.Gelu(h, y);
 }
 
-void BackwardLinearInput(const Linear& linear, View dy, float beta, View dx, Device& device) {
-  if (linear.is_fp8()) return linear.fp8->BackwardInput(linear.weight, dy, beta, dx);
-  device.MatMul(dy, Transpose::kNo, linear.weight, Transpose::kNo, beta, dx);
+void MultiplyLinear(const Linear& linear, View x, View y, Device& device) {
+  if (linear.is_fp8()) return linear.fp8->Forward(linear.weight, linear.fp8->Cast(x), y);
+  device.MatMul(x, Transpose::kNo, linear.weight, Transpose::kYes, 0, y);
 }
 
-void BackwardLinearWeight(const Linear& linear, View dy, View x, Device& device) {
-  if (linear.bias.data != nullptr) device.BiasGradient(dy, linear.bias_gradient);
-  if (linear.is_fp8()) return linear.fp8->BackwardWeight(dy, x, linear.weight_gradient);
-  device.MatMul(dy, Transpose::kYes, x, Transpose::kNo, 1, linear.weight_gradient);
-}
-
-void BackwardLinear(const Linear& linear, View dy, View x, float beta, View dx, Device& device) {
-  if (!linear.is_fp8()) {
-    BackwardLinearWeight(linear, dy, x, device);
-    BackwardLinearInput(linear, dy, beta, dx, device);
-    return;
+void BackwardLinearInputs(absl::Span<const LinearOutput> gradients, View dx, Device& device) {
+  float beta = 0;
+  for (const auto& [linear, dy] : gradients) {
+    if (linear.is_fp8()) {
+      linear.fp8->BackwardInput(linear.weight, dy, beta, dx);
+    } else {
+      device.MatMul(dy, Transpose::kNo, linear.weight, Transpose::kNo, beta, dx);
+    }
+    beta = 1;
   }
-  if (linear.bias.data != nullptr) device.BiasGradient(dy, linear.bias_gradient);
-  linear.fp8->Backward(linear.weight, dy, x, beta, dx, linear.weight_gradient);
+}
+
+void BackwardLinearWeights(absl::Span<const LinearOutput> gradients, View x, Device& device) {
+  Fp8Linear* const fp8 = Fp8Of(gradients);
+  const Fp8View x_transposed = fp8 == nullptr ? Fp8View() : fp8->CastTransposed(x);
+  for (const auto& [linear, dy] : gradients) {
+    if (linear.bias.data != nullptr) device.BiasGradient(dy, linear.bias_gradient);
+    if (linear.is_fp8()) {
+      linear.fp8->BackwardWeight(dy, x_transposed, linear.weight_gradient);
+    } else {
+      device.MatMul(dy, Transpose::kYes, x, Transpose::kNo, 1, linear.weight_gradient);
+    }
+  }
+}
+
+void BackwardLinears(absl::Span<const LinearOutput> gradients, View x, View dx, Device& device) {
+  Fp8Linear* const fp8 = Fp8Of(gradients);
+  const Fp8View x_transposed = fp8 == nullptr ? Fp8View() : fp8->CastTransposed(x);
+  float beta = 0;
+  for (const auto& [linear, dy] : gradients) {
+    if (linear.bias.data != nullptr) device.BiasGradient(dy, linear.bias_gradient);
+    if (linear.is_fp8()) {
+      linear.fp8->Backward(linear.weight, dy, x_transposed, beta, dx, linear.weight_gradient);
+    } else {
+      device.MatMul(dy, Transpose::kYes, x, Transpose::kNo, 1, linear.weight_gradient);
+      device.MatMul(dy, Transpose::kNo, linear.weight, Transpose::kNo, beta, dx);
+    }
+    beta = 1;
+  }
 }
 
 void ForwardNorm(const Norm& norm, double eps, View x, View y, const NormStatistics& saved,

@@ -113,6 +113,22 @@ class Parameters {
 // After a change of piece.master: piece.weight = master, rounded. Nothing where they are one.
 void RoundWeight(const OwnPiece& piece, Device& device);
 
+// A linear layer with its output, or the gradient of that.
+struct LinearOutput {
+  const Linear& linear;
+  View y;  // [N, out]
+};
+
+// Of layers that take the same x [N, in], which is cast to 8 bits once for all of them.
+// y = x weight^T + bias of each
+void ForwardLinears(View x, absl::Span<const LinearOutput> outputs, Device& device);
+// dx = sum of dy weight over all
+void BackwardLinearInputs(absl::Span<const LinearOutput> gradients, View dx, Device& device);
+// Accumulates the gradients of weight and bias of each.
+void BackwardLinearWeights(absl::Span<const LinearOutput> gradients, View x, Device& device);
+// Both; dy is cast once for both.
+void BackwardLinears(absl::Span<const LinearOutput> gradients, View x, View dx, Device& device);
+
 // y [N, out] = x [N, in] weight^T + bias.
 void ForwardLinear(const Linear& linear, View x, View y, Device& device);
 // Device::Linear and LinearGelu.
@@ -120,12 +136,6 @@ void ForwardLinear(const Linear& linear, View x, View residual, View y, Device& 
 void ForwardLinearGelu(const Linear& linear, View x, View h, View y, Device& device);
 // y = x weight^T alone.
 void MultiplyLinear(const Linear& linear, View x, View y, Device& device);
-// dx = beta * dx + dy weight, beta 0 or 1.
-void BackwardLinearInput(const Linear& linear, View dy, float beta, View dx, Device& device);
-// Accumulates the gradients of weight and bias.
-void BackwardLinearWeight(const Linear& linear, View dy, View x, Device& device);
-// Both.
-void BackwardLinear(const Linear& linear, View dy, View x, float beta, View dx, Device& device);
 
 // What a norm's forward pass saves of each row [N, 1]; RMSNorm has no mean (a null view).
 struct NormStatistics {

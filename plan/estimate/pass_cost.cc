@@ -197,35 +197,47 @@ struct CastSeconds {
   double forward_s = 0;
   double backward_s = 0;
   double weight_gradient_s = 0;  // of it, where the pass is split
-  double products = 0;           // for which operands are cast
+  double forward_casts = 0, backward_casts = 0;
 };
 
 // Operands in 8 bits: each is read twice, for its largest magnitude and for its codes, which are
-// written (worker/fp8_linear.cc). An output's gradient is cast once for both products; that zb_h1,
-// which splits them, casts it for each is left out: the search prices a block once for all
-// schedules.
+// written (worker/fp8_linear.cc). An input is cast once for all layers that take it, an output's
+// gradient once for both products; that zb_h1, which splits them, casts it for each is left out:
+// the search prices a block once for all schedules.
 CastSeconds CastsToFp8(const Pass& pass) {
   CastSeconds cast;
   const BlockShare& share = pass.share;
   constexpr double kWide = 2, kCode = 1;
-  const auto add = [&](double count, double in, double out) {
-    const double input = pass.tokens * in, gradient = pass.tokens * out, weight = in * out;
-    const auto seconds = [&](double elements, double codes) {
-      return count * StreamingSeconds(pass.machine, elements * (2 * kWide + codes * kCode));
-    };
-    cast.forward_s += seconds(input + weight, 1);
-    cast.backward_s += seconds(input + weight, 1) + seconds(gradient, 2);
-    cast.weight_gradient_s += seconds(input + gradient, 1);
-    cast.products += count;
+  const auto seconds = [&](double elements, double codes) {
+    return StreamingSeconds(pass.machine, elements * (2 * kWide + codes * kCode));
   };
+  const auto take = [&](double in) {
+    const double input_s = seconds(pass.tokens * in, 1);
+    cast.forward_s += input_s;
+    cast.backward_s += input_s;
+    cast.weight_gradient_s += input_s;
+    cast.forward_casts += 1;
+    cast.backward_casts += 1;
+  };
+  const auto give = [&](double count, double in, double out) {
+    cast.forward_s += count * seconds(in * out, 1);
+    cast.backward_s += count * (seconds(in * out, 1) + seconds(pass.tokens * out, 2));
+    cast.weight_gradient_s += count * seconds(pass.tokens * out, 1);
+    cast.forward_casts += count;
+    cast.backward_casts += 2 * count;
+  };
+  if (pass.fp8.query || pass.fp8.key) take(share.width);
   if (pass.fp8.query) {
-    add(1, share.width, share.query);
-    add(1, share.query, share.width);
+    give(1, share.width, share.query);
+    take(share.query);
+    give(1, share.query, share.width);
   }
-  if (pass.fp8.key) add(2, share.width, share.key_value);
+  if (pass.fp8.key) give(2, share.width, share.key_value);
   if (pass.fp8.mlp) {
-    add(pass.gated ? 2 : 1, share.width, share.inner);
-    add(1, share.inner, share.width);
+    take(share.width);
+    give(pass.gated ? 2 : 1, share.width, share.inner);
+    take(share.inner);
+    give(1, share.inner, share.width);
   }
   return cast;
 }
@@ -325,7 +337,7 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   forward[TimeTerm::kExpertComm] = expert_s;
   constexpr double kCastKernels = 3;  // worker/backend/cuda/fp8.cu
   const double forward_ops = habits.forward_ops + forward_collectives * habits.collective_ops +
-                             2 * kCastKernels * cast.products;
+                             kCastKernels * cast.forward_casts;
 
   TermSeconds& backward = cost.backward;
   backward[TimeTerm::kMatmul] = pass.sharing * (matmul.input_gradient_s + matmul.weight_gradient_s);
@@ -338,7 +350,7 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   backward[TimeTerm::kContextComm] = context.backward_s;
   backward[TimeTerm::kExpertComm] = expert_s;
   double backward_ops = habits.backward_ops + backward_collectives * habits.collective_ops +
-                        3 * kCastKernels * cast.products;
+                        kCastKernels * cast.backward_casts;
   if (recompute == Recompute::kFull) {
     backward[TimeTerm::kRecompute] = forward.total_s();
     backward_ops += forward_ops;

@@ -65,8 +65,8 @@ struct TimeHabits {
   double streaming_backward = 2;
   double score_passes_forward = 4;  // times that a stored score is written or read
   double score_passes_backward = 8;
-  // Under precision fp8 each product makes the 8-bit codes of its operands anew, and the head is in
-  // bf16 (plan/fp8.h); false: what is beside the products is in the constants.
+  // Under precision fp8 the 8-bit codes of operands are made before their products, and the head is
+  // in bf16 (plan/fp8.h); false: what is beside the products is in the constants.
   bool casts_operands_to_fp8 = false;
   double logit_passes = 4;      // the same for logits and their gradient, both passes
   double optimizer_bytes = 36;  // moved per parameter and step with two moments

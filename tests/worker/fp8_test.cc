@@ -189,6 +189,41 @@ TEST_F(Fp8, IsOfTheBlocksLinearLayersAlone) {
   EXPECT_EQ(wide, kMicrobatches * kProducts);  // the head's
 }
 
+class CountingCasts : public PassingDevice {
+ public:
+  CountingCasts(Device& inner, std::atomic<int>* casts) : PassingDevice(inner), casts_(casts) {}
+  void ToFp8(View x, View codes, View transposed, View scale) override {
+    ++*casts_;
+    inner_.ToFp8(x, codes, transposed, scale);
+  }
+
+ private:
+  std::atomic<int>* const casts_;
+};
+
+// Of Llama: q, k and v take one tensor, gate and up another, o and down their own.
+TEST_F(Fp8, AnInputIsCastOnceForAllLayersThatTakeIt) {
+  job_.model.family = ModelFamily::kLlama;
+  job_.training.steps = 1;
+  constexpr int kInputs = 4, kLayers = 7, kPasses = 4 * 4;  // microbatches, blocks
+  const struct {
+    ScheduleKind schedule;
+    int casts;  // of a block and a microbatch
+  } cases[] = {
+      {k1f1b, (kInputs + kLayers) + (kInputs + 2 * kLayers)},
+      // Gradients of outputs are cast for the inputs' gradients, and again for the weights'.
+      {ScheduleKind::kZeroBubbleH1, (kInputs + kLayers) + 2 * kLayers + (kInputs + kLayers)},
+  };
+  for (const auto& c : cases) {
+    std::atomic<int> casts = 0;
+    const TrainingOutcome outcome =
+        TrainOn(MakeLayout(1, 1, 2, c.schedule, 2, job_),
+                [&](int, Device& inner) { return std::make_unique<CountingCasts>(inner, &casts); });
+    ASSERT_EQ(outcome.status(), absl::OkStatus());
+    EXPECT_EQ(casts, kPasses * c.casts) << static_cast<int>(c.schedule);
+  }
+}
+
 // 8 columns of q on each of 2 ranks; then microbatches of 24 tokens.
 TEST_F(Fp8, LayersOfOtherSizesAreInBf16OnAllRanks) {
   job_.model.family = ModelFamily::kLlama;

@@ -580,7 +580,7 @@ TEST(BlockPass, InFp8TradesProductsForCasts) {
   const auto k = static_cast<double>(model.num_kv_heads * model.head_dim);
   const double ups = model.family == ModelFamily::kLlama ? 2 : 1;
   const double weights = 2 * d * q + 2 * d * k + (ups + 1) * d * f;
-  const double inputs = tokens * (3 * d + q + ups * d + f);
+  const double inputs = tokens * (d + q + d + f);  // one for q, k and v, one for gate and up
   const double gradients = tokens * (q + 2 * k + d + ups * f + d);
   const double forward = 5 * (weights + inputs);
   EXPECT_NEAR(cast_bytes(narrow.forward, wide.forward) / forward, 1, 1e-6);
