@@ -216,20 +216,6 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
   return opened;
 }
 
-// Of a device with memory of its own: what is in use beside the arena, against what the plan leaves
-// for it. The arena has found room, so the job goes on.
-void CheckLibraryBytes(const JobSpec& job, Device& device, const Trainer& trainer) {
-  const int64_t used = device.UsedBytes();
-  const int64_t libraries = used - trainer.allocated_bytes();
-  const int64_t planned = job.cluster.device.library_bytes;
-  if (used == 0 || libraries <= planned) return;
-  LogWarning(absl::StrCat("cluster.device.library_bytes: ", planned, " are planned, but ",
-                          libraries, " of the device's memory are in use beside the arena of ",
-                          trainer.allocated_bytes(),
-                          "; another layout may not fit: weft calibrate measures them, nvidia-smi "
-                          "shows other processes"));
-}
-
 absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank& me, Link& link,
                                 Shared& shared) {
   ASSIGN_OR_RETURN(const Assignment assignment, link.WaitForTrain(kRegisterTimeoutMs));
@@ -243,7 +229,11 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
     ASSIGN_OR_RETURN(
         const std::unique_ptr<Trainer> trainer,
         Trainer::Create(assignment, me.rank, *opened.device, *opened.comm, HooksOf(link, shared)));
-    if (!SharesDevices()) CheckLibraryBytes(assignment.job, *opened.device, *trainer);
+    const std::string excess =
+        SharesDevices() ? ""
+                        : LibraryExcess(opened.device->UsedBytes(), trainer->allocated_bytes(),
+                                        assignment.job.cluster.device.library_bytes);
+    if (!excess.empty()) LogWarning(excess);
     if (!trainer->attention().empty()) {
       LogInfo(absl::StrCat("attention is computed by ", trainer->attention()));
     }
@@ -256,6 +246,16 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
 }
 
 }  // namespace
+
+std::string LibraryExcess(int64_t used_bytes, int64_t arena_bytes, int64_t planned_bytes) {
+  const int64_t libraries = used_bytes - arena_bytes;
+  if (used_bytes == 0 || libraries <= planned_bytes) return "";
+  return absl::StrCat("cluster.device.library_bytes: ", planned_bytes, " are planned, but ",
+                      libraries, " of the device's memory are in use beside the arena of ",
+                      arena_bytes,
+                      "; another layout may not fit: weft calibrate measures them, nvidia-smi "
+                      "shows other processes");
+}
 
 int RunSession(const SessionOptions& options) {
   Shared shared;

@@ -75,6 +75,7 @@ struct LayoutCase {
   int zero_stage = 0;
   bool sequence_parallel = false;
   Recompute recompute = Recompute::kNone;
+  int cp = 1;
 };
 
 class Fp8Layouts : public Fp8, public testing::WithParamInterface<LayoutCase> {};
@@ -85,6 +86,7 @@ TEST_P(Fp8Layouts, TrainAsASingleRankInThePlannedMemory) {
   layout.zero_stage = c.zero_stage;
   layout.sequence_parallel = c.sequence_parallel;
   layout.recompute = c.recompute;
+  layout.cp = c.cp;
   job_.training.steps = 1;
   const TrainingOutcome single = TrainLayout(Single());
   const TrainingOutcome outcome = TrainLayout(layout);
@@ -98,21 +100,24 @@ TEST_P(Fp8Layouts, TrainAsASingleRankInThePlannedMemory) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Fp8Layouts,
-    testing::Values(LayoutCase{"dp2", 2, 1, 1, k1f1b, 2, kSameTerms},
-                    LayoutCase{"pp2", 1, 1, 2, k1f1b, 2, kSameTerms},
-                    LayoutCase{"gpipe", 1, 1, 2, ScheduleKind::kGpipe, 2, kSameTerms},
-                    LayoutCase{"zb", 1, 1, 2, ScheduleKind::kZeroBubbleH1, 2, kSameTerms},
-                    LayoutCase{"zero1", 4, 1, 1, k1f1b, 2, kSameTerms, 1},
-                    LayoutCase{"zero3", 2, 1, 1, k1f1b, 2, kSameTerms, 3},
-                    LayoutCase{"recompute", 1, 1, 1, k1f1b, 2, 0, 0, false, Recompute::kFull},
-                    LayoutCase{"selective", 1, 1, 1, k1f1b, 2, 0, 0, false, Recompute::kSelective},
-                    LayoutCase{"small_microbatches", 1, 1, 1, k1f1b, 1, kOtherRoundings},
-                    LayoutCase{"dp4_pp2_small", 4, 1, 2, k1f1b, 1, kOtherRoundings},
-                    LayoutCase{"tp2", 1, 2, 1, k1f1b, 2, kOtherRoundings},
-                    LayoutCase{"tp4", 1, 4, 1, k1f1b, 2, kOtherRoundings},
-                    LayoutCase{"sp2", 1, 2, 1, k1f1b, 2, kOtherRoundings, 0, true},
-                    LayoutCase{"dp2_tp2_pp2_zb", 2, 2, 2, ScheduleKind::kZeroBubbleH1, 2,
-                               kOtherRoundings, 1}),
+    testing::Values(
+        LayoutCase{"dp2", 2, 1, 1, k1f1b, 2, kSameTerms},
+        LayoutCase{"pp2", 1, 1, 2, k1f1b, 2, kSameTerms},
+        LayoutCase{"gpipe", 1, 1, 2, ScheduleKind::kGpipe, 2, kSameTerms},
+        LayoutCase{"zb", 1, 1, 2, ScheduleKind::kZeroBubbleH1, 2, kSameTerms},
+        LayoutCase{"zero1", 4, 1, 1, k1f1b, 2, kSameTerms, 1},
+        LayoutCase{"zero3", 2, 1, 1, k1f1b, 2, kSameTerms, 3},
+        LayoutCase{"recompute", 1, 1, 1, k1f1b, 2, 0, 0, false, Recompute::kFull},
+        LayoutCase{"selective", 1, 1, 1, k1f1b, 2, 0, 0, false, Recompute::kSelective},
+        LayoutCase{"small_microbatches", 1, 1, 1, k1f1b, 1, kOtherRoundings},
+        LayoutCase{"dp4_pp2_small", 4, 1, 2, k1f1b, 1, kOtherRoundings},
+        LayoutCase{"tp2", 1, 2, 1, k1f1b, 2, kOtherRoundings},
+        LayoutCase{"tp4", 1, 4, 1, k1f1b, 2, kOtherRoundings},
+        LayoutCase{"sp2", 1, 2, 1, k1f1b, 2, kOtherRoundings, 0, true},
+        LayoutCase{"cp2", 1, 1, 1, k1f1b, 2, kOtherRoundings, 0, false, Recompute::kNone, 2},
+        LayoutCase{"dp2_tp2_sp_cp2", 2, 2, 1, k1f1b, 2, kOtherRoundings, 1, true, Recompute::kFull,
+                   2},
+        LayoutCase{"dp2_tp2_pp2_zb", 2, 2, 2, ScheduleKind::kZeroBubbleH1, 2, kOtherRoundings, 1}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 TEST_F(Fp8, GivesTheSameBitsTwiceAndAfterAResume) {

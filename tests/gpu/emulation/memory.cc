@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <string>
@@ -14,8 +15,9 @@ namespace {
 constexpr size_t kDeviceBytes = size_t{4} << 30;
 
 struct Block {
-  int fd = -1;  // -1: of another process
+  int fd = -1;
   size_t bytes = 0;
+  bool is_own = true;  // of this process
 };
 
 struct Handle {
@@ -43,6 +45,13 @@ class Blocks {
     close(found->second.fd);
     blocks_.erase(found);
     return cudaSuccess;
+  }
+  // Of this process's own; what others have mapped to it counts with them.
+  size_t Bytes() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    size_t sum = 0;
+    for (const auto& [data, block] : blocks_) sum += block.is_own ? block.bytes : 0;
+    return sum;
   }
   Block Find(void* data) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -73,6 +82,12 @@ cudaError_t cudaFree(void* data) {
   return AllBlocks().Unmap(data);
 }
 
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *total = kDeviceBytes;
+  *free = kDeviceBytes - std::min(kDeviceBytes, AllBlocks().Bytes());
+  return cudaSuccess;
+}
+
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data) {
   const Handle own = {getpid(), AllBlocks().Find(data)};
   std::memcpy(handle->reserved, &own, sizeof(own));
@@ -86,7 +101,7 @@ cudaError_t cudaIpcOpenMemHandle(void** data, cudaIpcMemHandle_t handle, unsigne
       "/proc/" + std::to_string(theirs.pid) + "/fd/" + std::to_string(theirs.block.fd);
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return cudaErrorInvalidValue;
-  return AllBlocks().Map({fd, theirs.block.bytes}, data);
+  return AllBlocks().Map({fd, theirs.block.bytes, false}, data);
 }
 
 cudaError_t cudaIpcCloseMemHandle(void* data) {

@@ -164,10 +164,7 @@ inline cudaError_t cudaDriverGetVersion(int* version) {
   *version = 13000;
   return cudaSuccess;
 }
-inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  *free = *total = size_t{4} << 30;
-  return cudaSuccess;
-}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);  // of this process alone
 cudaError_t cudaMalloc(void** data, size_t bytes);
 cudaError_t cudaFree(void* data);
 template <typename T>
