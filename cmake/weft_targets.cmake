@@ -33,7 +33,7 @@ try_run(WEFT_BLAS_KERNELS_STATUS WEFT_BLAS_KERNELS_BUILT
 #include "worker/backend/blas_kernels.h"
 int main() { std::puts(weft::BlasKernelsFor(weft::FeaturesOfThisProcessor())); }
 ]]
-  SOURCES ${PROJECT_SOURCE_DIR}/worker/backend/blas_kernels.cc
+  SOURCES ${PROJECT_SOURCE_DIR}/worker/backend/blas_kernels.cc ${PROJECT_SOURCE_DIR}/worker/backend/processor.cc
   NO_CACHE  # a result of the cache has no output
   CMAKE_FLAGS -DINCLUDE_DIRECTORIES=${PROJECT_SOURCE_DIR}
   CXX_STANDARD 20

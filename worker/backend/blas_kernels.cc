@@ -4,18 +4,6 @@
 
 namespace weft {
 
-ProcessorFeatures FeaturesOfThisProcessor() {
-  ProcessorFeatures features;
-  __builtin_cpu_init();
-  features.intel = __builtin_cpu_is("intel") != 0;
-  features.avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-  features.avx512 =
-      __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-      __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
-      __builtin_cpu_supports("avx512cd") != 0;
-  return features;
-}
-
 const char* BlasKernelsFor(const ProcessorFeatures& features) {
   if (!features.intel) return "";
   if (features.avx512) return "SkylakeX";

@@ -2,15 +2,9 @@
 // (0.3.21) asks Intel's processors for their model, and takes one that is newer than itself, such
 // as an Emerald Rapids (family 6, model 207), for a Prescott of 2004: SSE3 instead of AVX-512.
 #pragma once
+#include "worker/backend/processor.h"
 
 namespace weft {
-
-struct ProcessorFeatures {
-  bool intel = false;
-  bool avx2 = false;    // and fused multiply-add
-  bool avx512 = false;  // F, BW, DQ, VL and CD
-};
-ProcessorFeatures FeaturesOfThisProcessor();
 
 // OpenBLAS's name of the kernels; empty: its own choice, which is sound for other makers.
 const char* BlasKernelsFor(const ProcessorFeatures& features);

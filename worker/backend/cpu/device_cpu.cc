@@ -23,7 +23,9 @@ namespace {
 // (Internal), nothing is touched, and it shows at the next Synchronize().
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(const DeviceOptions& options) : threads_(std::max(1, options.threads)) {
+  explicit CpuDevice(const DeviceOptions& options)
+      : threads_(std::max(1, options.threads)),
+        narrow_matmul_(threads_, Bf16ProductsOf(FeaturesOfThisProcessor())) {
     SetMatMulThreads(threads_.count());
   }
 

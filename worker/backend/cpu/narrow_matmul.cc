@@ -8,20 +8,20 @@
 #include <unordered_map>
 
 #include "worker/backend/cpu/kernels.h"
+#include "worker/backend/cpu/memory.h"
 #include "worker/backend/failure.h"
 
 namespace weft {
 namespace {
 
-// Blocks of c, and how much of k is widened at a time: 5 MiB in all, whatever the operands.
-constexpr int64_t kBlockRows = 512;
-constexpr int64_t kBlockCols = 512;
-constexpr int64_t kBlockDepth = 1024;
+// A model of Intel's family 6 whose units do twice as many products of bf16 as of fp32 without AMX.
+constexpr int kCooperLake = 0x55;
 
 // Rows [first_row, first_row + rows), columns likewise, of a matrix with `stride` columns.
 struct Block {
   int64_t first_row = 0, rows = 0;
   int64_t first_col = 0, cols = 0;
+  friend bool operator==(const Block&, const Block&) = default;
 };
 
 Block BlockOf(Transpose transpose, int64_t row, int64_t rows, int64_t col, int64_t cols) {
@@ -51,6 +51,66 @@ void NarrowBlock(const float* from, const Block& block, View to) {
       }
     }
   });
+}
+
+// The block of an operand that is there in single precision.
+class Widened {
+ public:
+  Widened(View operand, float* room) : operand_(operand), room_(room) {}
+
+  const float* Take(const Block& block) {
+    if (block != held_) WidenBlock(operand_, block, room_);
+    held_ = block;
+    return room_;
+  }
+
+ private:
+  const View operand_;
+  float* const room_;
+  Block held_;
+};
+
+// [0, total) in as few parts of the same size as there can be of at most `most`.
+struct Parts {
+  Parts(int64_t length, int64_t most)
+      : total(length), count((total + most - 1) / most), size((total + count - 1) / count) {}
+  int64_t First(int64_t part) const { return part * size; }
+  int64_t Size(int64_t part) const { return std::min(size, total - part * size); }
+  const int64_t total, count, size;
+};
+
+// Multiplies the part of c that `piece` is, block after block of `edge` rows, columns and products
+// at most. Of a and b the operand of the longer side changes from one block to the next, the other
+// one is kept where all of k is widened at once. room: 3 edge^2 floats.
+void MultiplyPiece(const NarrowProduct& p, const Block& piece, int64_t edge, float* room) {
+  Widened a(p.a, room);
+  Widened b(p.b, room + edge * edge);
+  float* const sums = room + 2 * edge * edge;
+  const Parts down(piece.rows, edge);
+  const Parts across(piece.cols, edge);
+  const Parts along(p.k, edge);
+  const bool is_tall = piece.rows > piece.cols;
+  for (int64_t i = 0; i < down.count * across.count; ++i) {
+    const int64_t row_part = is_tall ? i % down.count : i / across.count;
+    const int64_t col_part = is_tall ? i / down.count : i % across.count;
+    const Block block = {piece.first_row + down.First(row_part), down.Size(row_part),
+                         piece.first_col + across.First(col_part), across.Size(col_part)};
+    const bool is_float = p.c.dtype == DType::kF32;
+    float* const c =
+        is_float ? static_cast<float*>(p.c.data) + block.first_row * p.c.cols + block.first_col
+                 : sums;
+    if (!is_float && p.beta != 0) WidenBlock(p.c, block, c);
+    for (int64_t part = 0; part < along.count; ++part) {
+      const int64_t at = along.First(part), depth = along.Size(part);
+      const Block of_a = BlockOf(p.transpose_a, block.first_row, block.rows, at, depth);
+      const Block of_b = BlockOf(p.transpose_b, at, depth, block.first_col, block.cols);
+      MatMulStrided(
+          {block.rows, block.cols, depth, of_a.cols, of_b.cols, is_float ? p.c.cols : block.cols},
+          1, a.Take(of_a), p.transpose_a, b.Take(of_b), p.transpose_b, part == 0 ? p.beta : 1.0F,
+          c);
+    }
+    if (!is_float) NarrowBlock(c, block, p.c);
+  }
 }
 
 dnnl::memory::data_type DnnlType(DType dtype) {
@@ -166,48 +226,61 @@ class DnnlMatMul {
   std::vector<char> scratch_;
 };
 
-NarrowMatMul::NarrowMatMul(By by) {
-  if (by == By::kBest) dnnl_ = std::make_unique<DnnlMatMul>();
+// Three squares of floats per thread: 12 MiB for each of up to 8, 96 MiB for all of up to 512.
+WideningMatMul::WideningMatMul(const Threads& threads) : threads_(threads) {
+  while (edge_ > 128 && threads.count() * edge_ > 8 * 1024 * 1024 / edge_) edge_ /= 2;
+}
+
+WideningMatMul::~WideningMatMul() {
+  UnmapMemory(room_, RoomBytes());
+}
+
+int64_t WideningMatMul::RoomBytes() const {
+  return threads_.count() * 3 * edge_ * edge_ * int64_t{sizeof(float)};
+}
+
+BackendStatus WideningMatMul::Multiply(const NarrowProduct& p) {
+  if (p.m == 0 || p.n == 0) return {};
+  if (room_ == nullptr) room_ = static_cast<float*>(MapMemory(RoomBytes()));
+  if (room_ == nullptr) {
+    return Failure(kFailedPrecondition,
+                   "no memory for %lld bytes of blocks of matrix products; free some, or use fewer "
+                   "than %d threads",
+                   static_cast<long long>(RoomBytes()), threads_.count());
+  }
+  const MatMulCut cut = CutOf(p.m, p.n, p.k, threads_.count());
+  const int64_t across = (p.n + cut.cols - 1) / cut.cols;
+  const int64_t down = (p.m + cut.rows - 1) / cut.rows;
+  threads_.Run(static_cast<int>(down * across), [&](int piece) {
+    const int64_t row = piece / across * cut.rows;
+    const int64_t col = piece % across * cut.cols;
+    MultiplyPiece(p, {row, std::min(cut.rows, p.m - row), col, std::min(cut.cols, p.n - col)},
+                  edge_, room_ + piece * 3 * edge_ * edge_);
+  });
+  return {};
+}
+
+Bf16Products Bf16ProductsOf(const ProcessorFeatures& features) {
+  if (features.amx_bf16) return Bf16Products::kOneDnn;
+  const bool has_slow_units = features.intel && features.model != kCooperLake;
+  return features.avx512_bf16 && !has_slow_units ? Bf16Products::kOneDnn : Bf16Products::kWidened;
+}
+
+NarrowMatMul::NarrowMatMul(const Threads& threads, Bf16Products bf16) : widening_(threads) {
+  if (bf16 == Bf16Products::kOneDnn) dnnl_ = std::make_unique<DnnlMatMul>();
 }
 
 NarrowMatMul::~NarrowMatMul() = default;
 
 BackendStatus NarrowMatMul::Multiply(const NarrowProduct& product) try {
   const bool asks_dnnl = dnnl_ != nullptr && product.a.dtype == DType::kBf16;
-  if (!asks_dnnl || !dnnl_->Multiply(product)) MultiplyInBlocks(product);
-  return {};
+  if (asks_dnnl && dnnl_->Multiply(product)) return {};
+  return widening_.Multiply(product);
 } catch (const dnnl::error& error) {
   return Failure(kInternal, "oneDNN, product of [%lld, %lld] and [%lld, %lld]: %.120s",
                  static_cast<long long>(product.m), static_cast<long long>(product.k),
                  static_cast<long long>(product.k), static_cast<long long>(product.n),
                  error.what());
-}
-
-void NarrowMatMul::MultiplyInBlocks(const NarrowProduct& p) {
-  a_.resize(static_cast<size_t>(kBlockRows * kBlockDepth));
-  b_.resize(static_cast<size_t>(kBlockDepth * kBlockCols));
-  c_.resize(static_cast<size_t>(kBlockRows * kBlockCols));
-  const bool is_float = p.c.dtype == DType::kF32;
-  for (int64_t row = 0; row < p.m; row += kBlockRows) {
-    const int64_t rows = std::min(kBlockRows, p.m - row);
-    for (int64_t col = 0; col < p.n; col += kBlockCols) {
-      const int64_t cols = std::min(kBlockCols, p.n - col);
-      const Block block = {row, rows, col, cols};
-      float* const c = is_float ? static_cast<float*>(p.c.data) + row * p.c.cols + col : c_.data();
-      const int64_t c_stride = is_float ? p.c.cols : cols;
-      if (!is_float && p.beta != 0) WidenBlock(p.c, block, c);
-      for (int64_t at = 0; at < p.k; at += kBlockDepth) {
-        const int64_t depth = std::min(kBlockDepth, p.k - at);
-        const Block a = BlockOf(p.transpose_a, row, rows, at, depth);
-        const Block b = BlockOf(p.transpose_b, at, depth, col, cols);
-        WidenBlock(p.a, a, a_.data());
-        WidenBlock(p.b, b, b_.data());
-        MatMulStrided({rows, cols, depth, a.cols, b.cols, c_stride}, 1, a_.data(), p.transpose_a,
-                      b_.data(), p.transpose_b, at == 0 ? p.beta : 1.0F, c);
-      }
-      if (!is_float) NarrowBlock(c, block, p.c);
-    }
-  }
 }
 
 const char* NarrowMatMulVersion() {
