@@ -93,7 +93,7 @@ absl::StatusOr<std::string> MeasuredRates(const ProbeOptions& options, const Bac
   Device* device = nullptr;
   const DeviceOptions device_options{.local_index = 0, .threads = options.threads};
   RETURN_IF_ERROR(ToStatus(api.open_device(&device_options, &device)));
-  const absl::StatusOr<DeviceRates> rates = MeasureRates(*device, options.seconds);
+  const absl::StatusOr<DeviceRates> rates = MeasureRates(*device, options.threads, options.seconds);
   // The workspaces are gone by now; what stays is the libraries'.
   const int64_t library_bytes = LibraryBytes(*device);
   api.close_device(device);

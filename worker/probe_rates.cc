@@ -175,11 +175,13 @@ absl::StatusOr<double> MeasureOperations(Device& device) {
   return elements * 4 * static_cast<double>(kRows * kWidth) / round_s;
 }
 
-absl::StatusOr<double> MeasureAttention(Device& device) {
+absl::StatusOr<double> MeasureAttention(Device& device, int threads) {
   const int64_t tokens = kAttention.batch * kAttention.seq_len;
   const int64_t width = kAttention.heads * kAttention.head_dim;
   const int64_t rows = kAttention.batch * kAttention.heads;
-  const int64_t scratch_elements = AttentionScratchElements(kAttention);
+  const int64_t scratch_elements =
+      AttentionScratchElements(kAttention) *
+      std::min<int64_t>(threads, kAttention.batch * kAttention.kv_heads);
   ASSIGN_OR_RETURN(
       Workspace workspace,
       Workspace::Make(device, 8 * tokens * width + rows * kAttention.seq_len + scratch_elements));
@@ -236,12 +238,12 @@ std::vector<MatmulPoint> ShapesWithin(double flops_per_s, double seconds) {
   return shapes;
 }
 
-absl::StatusOr<DeviceRates> MeasureRates(Device& device, double seconds) {
+absl::StatusOr<DeviceRates> MeasureRates(Device& device, int threads, double seconds) {
   DeviceRates rates;
   ASSIGN_OR_RETURN(rates.op_overhead_s, MeasureOverhead(device));
   ASSIGN_OR_RETURN(rates.stream_bytes_per_s, MeasureStream(device));
   ASSIGN_OR_RETURN(rates.operation_bytes_per_s, MeasureOperations(device));
-  ASSIGN_OR_RETURN(rates.attention_flops_per_s, MeasureAttention(device));
+  ASSIGN_OR_RETURN(rates.attention_flops_per_s, MeasureAttention(device, threads));
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
     ASSIGN_OR_RETURN(const std::vector<MatmulPoint> points,
                      MeasureMatmuls(device, precision, 0.4 * seconds));

@@ -18,8 +18,9 @@ struct DeviceRates {
   double op_overhead_s = 0;          // of an operation that has nothing to do
 };
 
-// Takes about `seconds`. ResourceExhausted if the device lacks memory, else the device's failure.
-absl::StatusOr<DeviceRates> MeasureRates(Device& device, double seconds);
+// threads: the device's (DeviceOptions). Takes about `seconds`. ResourceExhausted if the device
+// lacks memory, else the device's failure.
+absl::StatusOr<DeviceRates> MeasureRates(Device& device, int threads, double seconds);
 
 // The products that are worth timing on a device of about `flops_per_s` within `seconds`, smallest
 // first: those of a grid of shapes whose three runs fit. Pure.

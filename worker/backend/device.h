@@ -94,8 +94,8 @@ struct AttentionShape {
 inline constexpr int64_t kAttentionTileRows = 128;
 inline constexpr int64_t kAttentionTileKeys = 256;
 
-// Floats of scratch that a thread needs in Device::Attention and AttentionGradient for elements of
-// `type`: the scores of one tile and their gradient; for 16-bit elements also one head of one
+// Floats of scratch that each thread needs in Device::Attention and AttentionGradient for elements
+// of `type`: the scores of one tile and their gradient; for 16-bit elements also one head of one
 // sequence, its ten tensors in single precision. Never a matrix of all scores.
 inline int64_t AttentionScratchElements(const AttentionShape& shape, DType type = DType::kF32) {
   const int64_t tiles = 2 * std::min(shape.run_len(), kAttentionTileRows) *
@@ -311,8 +311,9 @@ class Device {
                              View dpositions) = 0;
 
   // Causal softmax(q k^T / sqrt(E)) v in tiles (Dao, arXiv:2307.08691). q, o: [B*Tq, H*E]; k, v:
-  // [B*T, K*E]; lse: [B*H, Tq] (log-sum-exp, saved). scratch: as many floats as
-  // AttentionScratchElements says, or a multiple of it: so many threads work at once.
+  // [B*T, K*E]; lse: [B*H, Tq] (log-sum-exp, saved). scratch: at least as many
+  // floats as AttentionScratchElements says for each thread of the device, of which no more than
+  // B*K work at once; less is refused, as it would leave threads idle.
   //
   // first_visible [B*Tq, 1] i32 holds a position of the sequence for each query, at most its own:
   // the query sees the keys from there to itself, those of its document. Tiles of keys that no

@@ -28,6 +28,19 @@ TEST(Threads, CutIntoPiecesThatCoverAllOnceAtMultiplesOfTheUnit) {
   }
 }
 
+#if !defined(__SANITIZE_THREAD__)
+// What OpenBLAS asks before it takes more threads for a product.
+extern "C" int omp_in_parallel();
+
+TEST(Threads, RunASinglePieceWhereLibrariesDoNotTakeTheOthers) {
+  int is_region = -1;
+  Threads(2).Run(1, [&](int) { is_region = omp_in_parallel(); });
+  EXPECT_EQ(is_region, 1);
+  Threads(1).Run(1, [&](int) { is_region = omp_in_parallel(); });
+  EXPECT_EQ(is_region, 0);
+}
+#endif
+
 TEST(Threads, FlushDenormalsOnEach) {
   const Threads threads(4);
   float products[4] = {1, 1, 1, 1};
@@ -122,6 +135,19 @@ void RunAttention(Tensors& t) {
   t.device->Attention(shape, q, k, v, {}, o, lse, scratch);
   t.device->AttentionGradient(shape, q, k, v, {}, o, lse, dout, queries(7), keys(8), keys(9),
                               scratch);
+}
+
+// A plan for fewer threads than the device has.
+TEST(ThreadedAttention, RefusesScratchOfFewerThreadsThanCanWork) {
+  Tensors t(3, DType::kF32);
+  const AttentionShape shape{.batch = 1, .seq_len = 8, .heads = 2, .head_dim = 16, .kv_heads = 2};
+  const View x = t.Make(8, 32, 1, DType::kF32), lse = t.Make(2, 8, 2, DType::kF32);
+  const View enough = t.Make(2, AttentionScratchElements(shape), 3, DType::kF32);
+  t.device->Attention(shape, x, x, x, {}, t.Make(8, 32, 4, DType::kF32), lse, enough);
+  EXPECT_TRUE(t.device->Synchronize().ok()) << "two heads occupy two of the three";
+  const View few = {enough.data, 1, enough.elements() - 1, DType::kF32};
+  t.device->Attention(shape, x, x, x, {}, t.Make(8, 32, 4, DType::kF32), lse, few);
+  EXPECT_FALSE(t.device->Synchronize().ok());
 }
 
 void RunCrossEntropy(Tensors& t) {

@@ -501,13 +501,16 @@ class CpuDevice final : public Device {
     threads_.ForEach(x.cols, kVectorElements, x.rows, work);
   }
 
-  // As many threads as the scratch has room for, each in a part of it.
+  int64_t AttentionThreads(const AttentionShape& shape) const {
+    return std::min(int64_t{threads_.count()}, shape.batch * shape.kv_heads);
+  }
+
+  // Each thread in a part of the scratch.
   template <typename Work>
   void ForKvHeads(const AttentionShape& shape, DType type, View scratch, const Work& work) {
     const int64_t count = shape.batch * shape.kv_heads;
     const int64_t size = AttentionScratchElements(shape, type);
-    const int64_t pieces = std::min(
-        {int64_t{threads_.count()}, count, scratch.elements() / std::max<int64_t>(size, 1)});
+    const int64_t pieces = AttentionThreads(shape);
     threads_.Run(static_cast<int>(pieces), [&](int piece) {
       work(KvHeads{count * piece / pieces, count * (piece + 1) / pieces},
            Floats(scratch) + piece * size);
@@ -520,9 +523,9 @@ class CpuDevice final : public Device {
            (IsMatrix(positions, positions.rows, x.cols, dtype) && AreIds(position_ids, x.rows));
   }
 
-  static bool FitsAttention(const AttentionShape& shape, std::initializer_list<View> of_queries,
-                            std::initializer_list<View> of_keys, View first_visible, View lse,
-                            View scratch) {
+  bool FitsAttention(const AttentionShape& shape, std::initializer_list<View> of_queries,
+                     std::initializer_list<View> of_keys, View first_visible, View lse,
+                     View scratch) const {
     if (shape.kv_heads < 1 || shape.heads % shape.kv_heads != 0 || !HasPieces(shape)) return false;
     const View q = *of_queries.begin();
     const auto all_fit = [&](std::initializer_list<View> tensors, int64_t rows, int64_t heads) {
@@ -535,7 +538,8 @@ class CpuDevice final : public Device {
            all_fit(of_keys, shape.seq_len, shape.kv_heads) &&
            (first_visible.data == nullptr || AreIds(first_visible, queries)) &&
            IsVector(lse, queries * shape.heads) && IsVector(scratch, scratch.elements()) &&
-           scratch.elements() >= AttentionScratchElements(shape, q.dtype) &&
+           scratch.elements() >=
+               AttentionThreads(shape) * AttentionScratchElements(shape, q.dtype) &&
            shape.seq_len <= INT_MAX;
   }
 

@@ -1,7 +1,6 @@
 // The CPU device: the living definition of every operation of device.h. Matrix products by
 // OpenBLAS and oneDNN, the rest plain loops (kernels.h), all on as many threads as the options say:
-// the bits of what is not a product do not depend on how many these are. Attention takes scratch of
-// its own, as large as the caller's, for each thread but the first.
+// the bits of what is not a product do not depend on how many these are.
 //
 // The BLAS thread count is a setting of the whole process, taken from the last device opened.
 #pragma once

@@ -51,7 +51,9 @@ class Threads {
     return std::accumulate(sums, sums + pieces, 0.0);
   }
 
-  // Calls work(piece) for each of [0, pieces) at once. REQUIRES: pieces <= count().
+  // Calls work(piece) for each of [0, pieces) at once; a single one, too, where there are several
+  // threads, inside a region of more than one: a library that would use them all for itself stays
+  // on the thread that calls it. REQUIRES: pieces <= count().
   template <typename Work>
   void Run(int pieces, const Work& work) const {
     RunPieces(
@@ -61,7 +63,7 @@ class Threads {
  private:
   static constexpr int64_t kLeastElements = 8192;  // below it waking a thread costs more
 
-  static void RunPieces(int pieces, void (*call)(const void* work, int piece), const void* work);
+  void RunPieces(int pieces, void (*call)(const void* work, int piece), const void* work) const;
 
   const int count_;
 };
