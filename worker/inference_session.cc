@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -129,12 +130,15 @@ absl::Status Evaluate(const Json& request, const Opened& opened, Device& device,
   int64_t sequences = request.at("sequences").get<int64_t>();
   if (sequences == 0) sequences = data.windows();
   const int64_t batch = std::min(request.at("batch").get<int64_t>(), sequences);
+  const auto global_batch = request.at("global_batch").get<int64_t>();
   ASSIGN_OR_RETURN(const std::unique_ptr<Inference> inference,
                    Loaded(request, opened, {.batch = batch, .seq_len = seq_len}, device, events));
   std::vector<int32_t> ids, targets;
-  double loss_sum = 0;
+  // In the order of the trainer's Validate, whose bits are wanted: sums of sums.
+  double loss_sum = 0, of_global_batch = 0;
   for (int64_t first = 0; first < sequences; first += batch) {
     const int64_t count = std::min(batch, sequences - first);
+    const int64_t done = first + count;
     const auto window = static_cast<size_t>(seq_len);
     ids.resize(static_cast<size_t>(count) * window);
     targets.resize(ids.size());
@@ -144,8 +148,11 @@ absl::Status Evaluate(const Json& request, const Opened& opened, Device& device,
                                   absl::MakeSpan(targets).subspan(at, window)));
     }
     ASSIGN_OR_RETURN(const double loss, inference->LossSum(ids, targets));
-    loss_sum += loss;
-    events.Write({{"event", "progress"}, {"sequences", first + count}});
+    of_global_batch += loss;
+    if (done % global_batch == 0 || done == sequences) {
+      loss_sum += std::exchange(of_global_batch, 0.0);
+    }
+    events.Write({{"event", "progress"}, {"sequences", done}});
   }
   events.Write({{"event", "loss"}, {"loss_sum", loss_sum}, {"tokens", sequences * seq_len}});
   return absl::OkStatus();

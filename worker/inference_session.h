@@ -7,7 +7,7 @@
 //             "reset_position_ids"} as trained, "task": ...}
 //     "evaluate"   "files": [...], "format": "bytes", "split": 0.02 (share of the files that is
 //                  held out; 0: all of them), "seq_len", "batch": sequences that pass at once,
-//                  "sequences": how many
+//                  "global_batch": the run's, whose losses are summed first, "sequences": how many
 //     "generate"   "ids": the prompt's, "max_tokens", "vocabulary": ids below it may be drawn,
 //                  "stop_id": -1 for none, "temperature", "top_k", "top_p", "seed"
 //   events    {"event": "loading"} repeatedly, {"event": "ready", "bytes": of memory}, then

@@ -72,6 +72,7 @@ absl::StatusOr<nlohmann::json> RequestOf(const EvalArguments& arguments,
       {"split", given ? 0 : own.split},
       {"seq_len", own.seq_len},
       {"batch", arguments.batch > 0 ? arguments.batch : own.micro_batch_size},
+      {"global_batch", own.global_batch_size},
       {"sequences", steps * own.global_batch_size},
   };
 }

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -23,6 +24,16 @@ std::string Repeated(const std::string& text, int times) {
   return all;
 }
 
+// "valid_loss_hex" of the last step that has one.
+std::string ValidLossHex(const TinyRun& run) {
+  std::ifstream metrics(run.run_folder() + "/metrics.jsonl");
+  std::string hex;
+  for (std::string line; std::getline(metrics, line);) {
+    hex = nlohmann::json::parse(line).value("valid_loss_hex", hex);
+  }
+  return hex;
+}
+
 TEST(Inference, GoesOnWithATextThatTheModelHasLearned) {
   TinyRun run;
   const std::string folder = std::filesystem::path(run.job_path()).parent_path();
@@ -42,11 +53,7 @@ TEST(Inference, GoesOnWithATextThatTheModelHasLearned) {
   EXPECT_EQ(text.substr(0, 20) + generated.out, text);
 
   // What the run itself has measured, by four workers, and one process by its checkpoint.
-  std::ifstream metrics(run.run_folder() + "/metrics.jsonl");
-  double validated = 0;
-  for (std::string line; std::getline(metrics, line);) {
-    validated = nlohmann::json::parse(line).value("valid_loss", validated);
-  }
+  const double validated = std::strtod(ValidLossHex(run).c_str(), nullptr);
   const auto eval = run.Weft({"eval", run.job_path(), "--json", "--threads", "1"});
   const TinyRun::Outcome evaluated = TinyRun::Finish(*eval, 30);
   ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
@@ -62,6 +69,21 @@ TEST(Inference, GoesOnWithATextThatTheModelHasLearned) {
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("cloth.txt: its content is not what the run read"));
   run.ExpectNothingLeft();
+}
+
+TEST(Inference, EvaluatesToTheBitsOfARunOfOneWorker) {
+  TinyRun run;
+  const TinyRun::Outcome trained = run.RunToEnd(
+      {"--set", "cluster.slots=1", "--set", "parallelism.dp=1", "--set", "parallelism.pp=1",
+       "--set", "data.split=0.2", "--set", "validation.interval=3", "--set", "validation.steps=3",
+       "--set", "training.steps=3", "--set", "training.micro_batch_size=2"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const auto eval = run.Weft({"eval", run.run_folder(), "--json", "--threads", "1"});
+  const TinyRun::Outcome evaluated = TinyRun::Finish(*eval, 60);
+  ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  const auto json = nlohmann::json::parse(evaluated.out);
+  EXPECT_EQ(json["tokens"], 3 * 16 * 64);
+  EXPECT_EQ(json["loss_hex"], ValidLossHex(run));
 }
 
 TEST(Inference, LooksAtARunThatGoesOnAndPassesOverADamagedCheckpoint) {
