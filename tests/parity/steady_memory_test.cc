@@ -29,10 +29,8 @@ constexpr int64_t kLatePagesBytes = int64_t{512} << 10;
 // Beside the arena: Open MPI's buffers for messages, the libraries' own, the trainer's objects.
 constexpr int64_t kLibrariesBytes = int64_t{48} << 20;
 
-// Where a rank has several threads. OpenBLAS makes a table of the jobs of each product that they
-// share (level3_thread.c: 64 jobs of 64 x 128 bytes) and frees it. A thread that allocates for the
-// first time, at whatever step, reserves addresses of an arena (glibc: 128 MiB, without pages).
-constexpr int64_t kJobTableBytes = int64_t{512} << 10;
+// Where a rank has several threads: one that allocates for the first time, at whatever step,
+// reserves addresses of an arena (glibc: 128 MiB, without pages).
 constexpr int64_t kThreadAddressesBytes = int64_t{128} << 20;
 
 // What in `trace` of a rank with `threads` contradicts the claim, in words.
@@ -55,7 +53,7 @@ std::vector<std::string> Growth(const MemoryTrace& trace, int threads) {
   expect(absl::StrCat("the heap grows (step:bytes", when, ")"), last.live_bytes - second.live_bytes,
          kMessageListsBytes);
   expect("the heap's peak rises", peak_bytes - second.live_bytes,
-         kMessageListsBytes + kComesAndGoesBytes + (threads > 1 ? kJobTableBytes : 0));
+         kMessageListsBytes + kComesAndGoesBytes);
   expect("mappings grow", last.mapped_bytes - second.mapped_bytes,
          (threads - 1) * kThreadAddressesBytes);
   expect("the resident set grows", last.rss_bytes - second.rss_bytes, kLatePagesBytes);

@@ -1,4 +1,4 @@
-// Products of 16-bit elements, by each way that there is.
+// Products of 16-bit elements by each way that there is, and how threads share products.
 #include "worker/backend/cpu/narrow_matmul.h"
 
 #include <cmath>
@@ -69,10 +69,17 @@ TEST(MatMulCut, HasNoMorePiecesThanThreads) {
 // A way to multiply, with its memory.
 struct Way {
   Way(Bf16Products bf16, int count)
-      : name(bf16 == Bf16Products::kOneDnn ? "oneDNN"
-                                           : "widened, threads: " + std::to_string(count)),
+      : name(bf16 == Bf16Products::kOneDnn ? "oneDNN" : "threads: " + std::to_string(count)),
         threads(count),
         matmul(threads, bf16) {}
+  BackendStatus Multiply(const NarrowProduct& p) {
+    if (p.a.dtype != DType::kF32) return matmul.Multiply(p);
+    MatMulOnThreads(threads, {p.m, p.n, p.k, p.a.cols, p.b.cols, p.c.cols},
+                    static_cast<const float*>(p.a.data), p.transpose_a,
+                    static_cast<const float*>(p.b.data), p.transpose_b, p.beta,
+                    static_cast<float*>(p.c.data));
+    return {};
+  }
   const std::string name;
   const Threads threads;
   NarrowMatMul matmul;
@@ -109,15 +116,15 @@ class Product {
     const bool flip_a = transpose_a_ == Transpose::kYes, flip_b = transpose_b_ == Transpose::kYes;
     std::vector<Result> c = before_;
     const BackendStatus status =
-        way.matmul.Multiply({.m = m,
-                             .n = n,
-                             .k = k,
-                             .a = {a_.data(), flip_a ? k : m, flip_a ? m : k, kElementType<T>},
-                             .b = {b_.data(), flip_b ? n : k, flip_b ? k : n, kElementType<T>},
-                             .c = {c.data(), m, n, kElementType<Result>},
-                             .transpose_a = transpose_a_,
-                             .transpose_b = transpose_b_,
-                             .beta = 1});
+        way.Multiply({.m = m,
+                      .n = n,
+                      .k = k,
+                      .a = {a_.data(), flip_a ? k : m, flip_a ? m : k, kElementType<T>},
+                      .b = {b_.data(), flip_b ? n : k, flip_b ? k : n, kElementType<T>},
+                      .c = {c.data(), m, n, kElementType<Result>},
+                      .transpose_a = transpose_a_,
+                      .transpose_b = transpose_b_,
+                      .beta = 1});
     EXPECT_TRUE(status.ok()) << status.text;
     return c;
   }
@@ -183,6 +190,12 @@ TEST(NarrowMatMul, GivesTheSumsOfOddShapesOnAnyNumberOfThreads) {
     ExpectOfAll<Bf16, Bf16>({&dnnl, &one, &two, &seven}, shape);
     ExpectOfAll<Fp16, Fp16>({&one, &two}, shape);
   }
+}
+
+TEST(MatMulOnThreads, GivesTheSumsOfOddShapes) {
+  Way one(Bf16Products::kWidened, 1), two(Bf16Products::kWidened, 2);
+  Way seven(Bf16Products::kWidened, 7);
+  for (const Shape& shape : kShapes) ExpectOfAll<float, float>({&one, &two, &seven}, shape);
 }
 
 // Rows that oneDNN is given in parts: fewer than one, one and a bit, three of different sizes.

@@ -65,8 +65,8 @@ class CpuDevice final : public Device {
       return;
     }
     if (a.dtype == DType::kF32) {
-      MatMulStrided({m, n, k, a.cols, b.cols, c.cols}, 1, Floats(a), transpose_a, Floats(b),
-                    transpose_b, beta, Floats(c));
+      MatMulOnThreads(threads_, {m, n, k, a.cols, b.cols, c.cols}, Floats(a), transpose_a,
+                      Floats(b), transpose_b, beta, Floats(c));
     } else {
       Record(narrow_matmul_.Multiply({m, n, k, a, b, c, transpose_a, transpose_b, beta}));
     }

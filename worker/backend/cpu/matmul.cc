@@ -25,6 +25,20 @@ void MatMulStrided(const MatMulShape& shape, float alpha, const float* a, Transp
               blas_int(shape.ldb), beta, c, blas_int(shape.ldc));
 }
 
+void MatMulOnThreads(const Threads& threads, const MatMulShape& shape, const float* a,
+                     Transpose transpose_a, const float* b, Transpose transpose_b, float beta,
+                     float* c) {
+  ForEachPart(threads, shape.m, shape.n, shape.k, [&](const MatMulPart& part, int) {
+    MatMulShape own = shape;
+    own.m = part.rows;
+    own.n = part.cols;
+    const int64_t a_at = transpose_a == Transpose::kYes ? part.row : part.row * shape.lda;
+    const int64_t b_at = transpose_b == Transpose::kYes ? part.col * shape.ldb : part.col;
+    MatMulStrided(own, 1, a + a_at, transpose_a, b + b_at, transpose_b, beta,
+                  c + part.row * shape.ldc + part.col);
+  });
+}
+
 MatMulCut CutOf(int64_t m, int64_t n, int64_t k, int threads) {
   constexpr int64_t kLeastProducts = 1 << 18;  // below it waking a thread costs more
   constexpr int64_t kUnit = 16;

@@ -79,22 +79,22 @@ struct Parts {
   const int64_t total, count, size;
 };
 
-// Multiplies the part of c that `piece` is, block after block of `edge` rows, columns and products
+// Multiplies a part of c, block after block of `edge` rows, columns and products
 // at most. Of a and b the operand of the longer side changes from one block to the next, the other
 // one is kept where all of k is widened at once. room: 3 edge^2 floats.
-void MultiplyPiece(const NarrowProduct& p, const Block& piece, int64_t edge, float* room) {
+void MultiplyPart(const NarrowProduct& p, const MatMulPart& whole, int64_t edge, float* room) {
   Widened a(p.a, room);
   Widened b(p.b, room + edge * edge);
   float* const sums = room + 2 * edge * edge;
-  const Parts down(piece.rows, edge);
-  const Parts across(piece.cols, edge);
+  const Parts down(whole.rows, edge);
+  const Parts across(whole.cols, edge);
   const Parts along(p.k, edge);
-  const bool is_tall = piece.rows > piece.cols;
+  const bool is_tall = whole.rows > whole.cols;
   for (int64_t i = 0; i < down.count * across.count; ++i) {
     const int64_t row_part = is_tall ? i % down.count : i / across.count;
     const int64_t col_part = is_tall ? i / down.count : i % across.count;
-    const Block block = {piece.first_row + down.First(row_part), down.Size(row_part),
-                         piece.first_col + across.First(col_part), across.Size(col_part)};
+    const Block block = {whole.row + down.First(row_part), down.Size(row_part),
+                         whole.col + across.First(col_part), across.Size(col_part)};
     const bool is_float = p.c.dtype == DType::kF32;
     float* const c =
         is_float ? static_cast<float*>(p.c.data) + block.first_row * p.c.cols + block.first_col
@@ -240,7 +240,6 @@ int64_t WideningMatMul::RoomBytes() const {
 }
 
 BackendStatus WideningMatMul::Multiply(const NarrowProduct& p) {
-  if (p.m == 0 || p.n == 0) return {};
   if (room_ == nullptr) room_ = static_cast<float*>(MapMemory(RoomBytes()));
   if (room_ == nullptr) {
     return Failure(kFailedPrecondition,
@@ -248,14 +247,8 @@ BackendStatus WideningMatMul::Multiply(const NarrowProduct& p) {
                    "than %d threads",
                    static_cast<long long>(RoomBytes()), threads_.count());
   }
-  const MatMulCut cut = CutOf(p.m, p.n, p.k, threads_.count());
-  const int64_t across = (p.n + cut.cols - 1) / cut.cols;
-  const int64_t down = (p.m + cut.rows - 1) / cut.rows;
-  threads_.Run(static_cast<int>(down * across), [&](int piece) {
-    const int64_t row = piece / across * cut.rows;
-    const int64_t col = piece % across * cut.cols;
-    MultiplyPiece(p, {row, std::min(cut.rows, p.m - row), col, std::min(cut.cols, p.n - col)},
-                  edge_, room_ + piece * 3 * edge_ * edge_);
+  ForEachPart(threads_, p.m, p.n, p.k, [&](const MatMulPart& part, int index) {
+    MultiplyPart(p, part, edge_, room_ + index * 3 * edge_ * edge_);
   });
   return {};
 }
