@@ -9,7 +9,8 @@
 namespace weft {
 
 // REQUIRES: FitsToFp8.
-void QuantiseToFp8(const Threads& threads, View x, View codes, View transposed, View scale);
+void QuantiseToFp8(const Threads& threads, View x, View codes, View transposed, View scale,
+                   Fp8ScaleFrom from);
 
 // Used by one thread.
 class Fp8Products {
