@@ -48,6 +48,20 @@ int64_t DtypeBits(const std::string& dtype) {
   return 0;
 }
 
+// IEEE 754 binary16, exactly.
+float FromHalf(uint16_t bits) {
+  constexpr int kMantissaBits = 10;
+  const uint32_t sign = uint32_t{bits} >> 15 << 31;
+  const uint32_t exponent = bits >> kMantissaBits & 31;
+  const uint32_t mantissa = bits & 1023;
+  if (exponent == 0) {  // 0 and subnormals: multiples of 2^-24
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;
+    return sign == 0 ? magnitude : -magnitude;
+  }
+  const uint32_t widened = exponent == 31 ? 255 : exponent + 112;  // biases of 15 and 127
+  return std::bit_cast<float>(sign | widened << 23 | mantissa << 13);
+}
+
 // A JSON number that is a whole, non-negative i64; -1: it is not.
 int64_t Count(const Json& value) {
   if (!value.is_number_unsigned()) return -1;
@@ -270,13 +284,27 @@ const StoredTensor* SafetensorsFile::Find(const std::string& name) const {
 
 void SafetensorsFile::Read(const StoredTensor& tensor, int64_t first, int64_t count,
                            float* out) const {
-  CHECK(tensor.dtype == "F32");
-  const int64_t elements = (tensor.end - tensor.begin) / 4;
+  CHECK(IsFloat(tensor));
+  const int64_t width = DtypeBits(tensor.dtype) / 8;
+  const int64_t elements = (tensor.end - tensor.begin) / width;
   CHECK(first >= 0 && count >= 0 && count <= elements && first <= elements - count);
   if (count == 0) return;
   // Bytes, not floats: a foreign header may leave the data at any alignment.
-  std::memcpy(out, mapped_ + data_offset_ + tensor.begin + first * 4,
-              static_cast<size_t>(count) * sizeof(float));
+  const uint8_t* from = mapped_ + data_offset_ + tensor.begin + first * width;
+  if (width == 4) {
+    std::memcpy(out, from, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  const bool is_half = tensor.dtype == "F16";
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, from + i * width, sizeof bits);
+    out[i] = is_half ? FromHalf(bits) : std::bit_cast<float>(uint32_t{bits} << 16);
+  }
+}
+
+bool IsFloat(const StoredTensor& tensor) {
+  return tensor.dtype == "F32" || tensor.dtype == "BF16" || tensor.dtype == "F16";
 }
 
 uint64_t NameKey(const std::string& name) {

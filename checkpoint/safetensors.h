@@ -52,6 +52,9 @@ absl::StatusOr<WrittenFile> WriteSafetensors(const std::string& path,
                                              absl::Span<const TensorToWrite> tensors,
                                              const std::map<std::string, std::string>& metadata);
 
+// Whether a tensor's elements are F32, BF16 or F16: floats can hold them.
+bool IsFloat(const StoredTensor& tensor);
+
 // A mapped file. Reads touch only the bytes asked for. Immutable after Open.
 class SafetensorsFile {
  public:
@@ -64,7 +67,7 @@ class SafetensorsFile {
   const std::vector<StoredTensor>& tensors() const { return header_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   const StoredTensor* Find(const std::string& name) const;  // null if absent
-  // Copies `count` floats of an F32 tensor from flat index `first`. REQUIRES: in range.
+  // Copies `count` elements from flat index `first` as floats. REQUIRES: IsFloat, in range.
   void Read(const StoredTensor& tensor, int64_t first, int64_t count, float* out) const;
 
  private:

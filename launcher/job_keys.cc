@@ -23,8 +23,7 @@ constexpr JobKey kJobKeys[] = {
     {"model.path", ""},
     {"model.init_from",
      "initial_load_path ExistingCheckpointInit.path pretrained_model_name_or_path "
-     "model_name_or_path",
-     kNotYet},
+     "model_name_or_path"},
     {"tokenizer.path", "hf_assets_path tokenizer_name_or_path vocab_file tokenizer_name", kNotYet},
     {"data.train", "data_stages train_data_paths data-path"},
     {"data.valid", ""},

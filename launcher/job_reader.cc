@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "launcher/cluster_yaml.h"
 #include "launcher/data_files.h"
+#include "launcher/init_weights.h"
 #include "launcher/model_config.h"
 #include "launcher/yaml_values.h"
 
@@ -90,14 +91,24 @@ class JobReader {
       values_.Wrong("model", "missing; give config.json keys (model_type, n_layer, ...) or path");
       return;
     }
-    const std::optional<std::string> path = values_.Text("model.path");
-    if (!path) {
-      job_.model = ReadModel(*model, nullptr, issues_, notes_);
-      return;
+    if (const auto from = values_.Text("model.init_from")) {
+      job_.init_from = AbsolutePath(*from, folder_);
     }
-    const YamlNode config =
-        ReadConfigJson(AbsolutePath(*path, folder_), values_.PlaceOf("model.path"), issues_);
-    if (config.is_map()) job_.model = ReadModel(*model, &config, issues_, notes_);
+    const std::optional<std::string> path = values_.Text("model.path");
+    if (path) {
+      const YamlNode config =
+          ReadConfigJson(AbsolutePath(*path, folder_), values_.PlaceOf("model.path"), issues_);
+      if (config.is_map()) job_.model = ReadModel(*model, &config, issues_, notes_);
+    } else if (!job_.init_from.empty() && model->Find("model_type") == nullptr) {
+      const Place place = values_.PlaceOf("model.init_from");
+      const YamlNode config = ReadConfigOfWeights(job_.init_from, place, issues_);
+      if (config.is_map()) job_.model = ReadModel(*model, &config, issues_, notes_);
+    } else {
+      job_.model = ReadModel(*model, nullptr, issues_, notes_);
+    }
+    if (!check_files_ || job_.init_from.empty() || !CheckModel(job_.model).ok()) return;
+    const absl::Status holds = CheckWeights(job_.init_from, job_.model);
+    if (!holds.ok()) values_.Wrong("model.init_from", holds.message());
   }
 
   void ReadClusterSection() {

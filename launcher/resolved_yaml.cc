@@ -146,7 +146,10 @@ void AddFp16Values(const Fp16Spec& fp16, KeyValues& values) {
   values.emplace_back("fp16.min_loss_scale", NumberText(fp16.min_loss_scale));
 }
 
-void AddDataValues(const DataSpec& data, KeyValues& values) {
+// Data, and the weights that training starts from.
+void AddSourceValues(const JobSpec& job, KeyValues& values) {
+  const DataSpec& data = job.data;
+  values.emplace_back("model.init_from", job.init_from.empty() ? "null" : YamlText(job.init_from));
   const KeyValues of_data = {{"data.train", SourcesText(data.train)},
                              {"data.valid", SourcesText(data.valid)},
                              {"data.split", NumberText(data.split)},
@@ -223,7 +226,7 @@ KeyValues SpecValues(const JobSpec& job) {
   };
   AddOwnValues(optimizer, values);
   AddFp16Values(job.fp16, values);
-  AddDataValues(job.data, values);
+  AddSourceValues(job, values);
   AddLayoutValues(job, values);
   if (job.lora) AddLoraValues(*job.lora, values);
   return values;

@@ -167,6 +167,9 @@ struct JobSpec {
   std::string name;
   std::string output_dir;  // absolute; the run folder is output_dir/name
   ModelShape model;
+  // model.init_from, absolute: a Hugging Face directory or a checkpoint's step folder with the
+  // weights that training starts from. Empty: initial weights.
+  std::string init_from;
   DataSpec data;
   TrainingSpec training;
   Fp16Spec fp16;

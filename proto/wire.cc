@@ -441,6 +441,7 @@ proto::JobSpec ToProto(const JobSpec& job) {
   proto::JobSpec message;
   message.set_name(job.name);
   message.set_output_dir(job.output_dir);
+  message.set_init_from(job.init_from);
   Fill(job.model, *message.mutable_model());
   Fill(job.data, *message.mutable_data());
   Fill(job.training, *message.mutable_training());
@@ -477,6 +478,7 @@ absl::StatusOr<JobSpec> FromProto(const proto::JobSpec& message) {
   JobSpec job;
   job.name = message.name();
   job.output_dir = message.output_dir();
+  job.init_from = message.init_from();
   RETURN_IF_ERROR(Read(message.model(), job.model));
   RETURN_IF_ERROR(Read(message.data(), job.data));
   RETURN_IF_ERROR(Read(message.training(), job.training));

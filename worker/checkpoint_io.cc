@@ -1,19 +1,24 @@
 #include "worker/checkpoint_io.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <list>
+#include <system_error>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "checkpoint/huggingface_reader.h"
 #include "plan/buckets.h"
 #include "plan/errors.h"
 #include "plan/factored_moments.h"
 #include "worker/backend/quantisation.h"
 #include "worker/groups.h"
+#include "worker/initial_weights.h"
 
 namespace weft {
 namespace {
@@ -104,6 +109,30 @@ void CopyToDevice(const NamedTensor& tensor, absl::Span<const float> values, Dev
   device.CopyIn(tensor.scales, scales.data());
 }
 
+using ReadBox = absl::FunctionRef<absl::Status(const TensorShard& box, absl::Span<float> values)>;
+
+// The boxes of `piece`, one after the other.
+absl::Status ReadPiece(const OwnPiece& piece, ReadBox read, std::vector<float>& values) {
+  values.resize(static_cast<size_t>(piece.range.size()));
+  absl::Span<float> rest = absl::MakeSpan(values);
+  for (const TensorShard& box : BoxesOf(piece.shard, piece.range)) {
+    const auto count = static_cast<size_t>(box.elements());
+    RETURN_IF_ERROR(read(box, rest.first(count)));
+    rest.remove_prefix(count);
+  }
+  return absl::OkStatus();
+}
+
+// Master weights from what `read` knows of each tensor by its name.
+absl::Status FillWeights(const Parameters& parameters, Device& device, ReadBox read) {
+  std::vector<float> values;
+  for (const OwnPiece& piece : parameters.own()) {
+    RETURN_IF_ERROR(ReadPiece(piece, read, values));
+    device.CopyIn(piece.master, values.data());
+  }
+  return absl::OkStatus();
+}
+
 // Which of `replicas` ranks writes each piece: the one with the least to write so far, the first
 // among equals. The same on all of them, as they own the same pieces.
 std::vector<int> Deal(absl::Span<const OwnPiece> own, int replicas) {
@@ -169,6 +198,31 @@ absl::Status CheckFacts(const Manifest& manifest, const std::map<std::string, st
   return absl::OkStatus();
 }
 
+void DrawInitialWeights(uint64_t seed, const Parameters& parameters, Device& device) {
+  const auto draw = [&](const TensorShard& box, absl::Span<float> values) {
+    FillInitialValues(box, seed, values);
+    return absl::OkStatus();
+  };
+  CHECK(FillWeights(parameters, device, draw).ok());
+}
+
+absl::Status LoadWeights(const std::string& folder, const ModelShape& model,
+                         const Parameters& parameters, Device& device) {
+  std::error_code error;
+  if (!std::filesystem::exists(absl::StrCat(folder, "/", kManifestFile), error)) {
+    ASSIGN_OR_RETURN(const HuggingFaceReader reader, HuggingFaceReader::Open(folder, model));
+    return FillWeights(parameters, device, [&](const TensorShard& box, absl::Span<float> values) {
+      reader.Read(box.tensor.name, box.begin, box.end, values);
+      return absl::OkStatus();
+    });
+  }
+  ASSIGN_OR_RETURN(const Manifest manifest, VerifyCheckpoint(folder));
+  ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(folder, manifest));
+  return FillWeights(parameters, device, [&](const TensorShard& box, absl::Span<float> values) {
+    return reader.Read(box.tensor.name, box.tensor.dims, box.begin, box.end, values);
+  });
+}
+
 absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
                                         const std::map<std::string, std::string>& facts,
                                         const Parameters& parameters, Device& device) {
@@ -177,16 +231,11 @@ absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
   ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(step_folder, manifest));
   std::vector<float> values;
   for (const OwnPiece& piece : parameters.own()) {
-    const std::vector<TensorShard> boxes = BoxesOf(piece.shard, piece.range);
-    values.resize(static_cast<size_t>(piece.range.size()));
     for (const NamedTensor& tensor : TensorsOf(piece)) {
-      absl::Span<float> rest = absl::MakeSpan(values);
-      for (const TensorShard& box : boxes) {
-        const auto count = static_cast<size_t>(box.elements());
-        RETURN_IF_ERROR(
-            reader.Read(tensor.name, box.tensor.dims, box.begin, box.end, rest.first(count)));
-        rest.remove_prefix(count);
-      }
+      const auto read = [&](const TensorShard& box, absl::Span<float> out) {
+        return reader.Read(tensor.name, box.tensor.dims, box.begin, box.end, out);
+      };
+      RETURN_IF_ERROR(ReadPiece(piece, read, values));
       CopyToDevice(tensor, values, device);
     }
   }

@@ -17,7 +17,6 @@
 #include "worker/batches.h"
 #include "worker/checkpoint_io.h"
 #include "worker/groups.h"
-#include "worker/initial_weights.h"
 #include "worker/learning_rate.h"
 #include "worker/loss_scale.h"
 #include "worker/metrics.h"
@@ -135,16 +134,10 @@ absl::Status Trainer::LoadOrInitialize() {
     swapper_->RoundWeights();
     return zero_->GatherAllParameters();
   }
-  std::vector<float> values;
-  for (const OwnPiece& piece : parameters_->own()) {
-    values.resize(static_cast<size_t>(piece.range.size()));
-    absl::Span<float> rest = absl::MakeSpan(values);
-    for (const TensorShard& box : BoxesOf(piece.shard, piece.range)) {
-      const auto count = static_cast<size_t>(box.elements());
-      FillInitialValues(box, job_.training.seed, rest.first(count));
-      rest.remove_prefix(count);
-    }
-    device_.CopyIn(piece.master, values.data());
+  if (job_.init_from.empty()) {
+    DrawInitialWeights(job_.training.seed, *parameters_, device_);
+  } else {
+    RETURN_IF_ERROR(LoadWeights(job_.init_from, job_.model, *parameters_, device_));
   }
   swapper_->RoundWeights();
   return zero_->GatherAllParameters();

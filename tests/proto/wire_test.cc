@@ -46,6 +46,7 @@ JobSpec FullJob() {
   JobSpec job;
   job.name = "quickstart";
   job.output_dir = "/runs";
+  job.init_from = "/weights";
   job.model = {
       ModelFamily::kLlama, 257, 64, 3, 4, 2, 16, 256, 128, 1e-6, 0.01, 5e5, true, 8, 2, 256, 64,
       {8, 2, 5, 4096},     true};
