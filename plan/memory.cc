@@ -97,7 +97,7 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
     sizes.fp8 = Fp8ScratchOf(Fp8LayersOf(model, batch, layout), model, sizes.rows, sizes.query,
                              sizes.key, sizes.ffn);
   }
-  const int64_t run_len = layout.cp > 1 ? batch.seq_len / (2 * layout.cp) : batch.seq_len;
+  const int64_t run_len = layout.cp > 1 ? batch.seq_len / (int64_t{2} * layout.cp) : batch.seq_len;
   sizes.score_scratch = AttentionScratchFloats(
       {.key_len = batch.seq_len,
        // The later of a rank's two runs is as far from the end as the other one from the start.

@@ -165,7 +165,7 @@ double AttentionScratchBytes(const Question& question, const Layout& layout) {
   return 4 * static_cast<double>(AttentionScratchFloats(
                  {.key_len = length,
                   .seen_len = length,
-                  .run_len = layout.cp > 1 ? length / (2 * layout.cp) : length,
+                  .run_len = layout.cp > 1 ? length / (int64_t{2} * layout.cp) : length,
                   .query_len = length / layout.cp,
                   .head_dim = question.model.head_dim,
                   .widens = question.precision != Precision::kFp32},
