@@ -33,8 +33,8 @@ class TimedDevice final : public PassingDevice {
     Time(std::string(head ? "head, " : "products, ") + kind,
          [&] { inner_.MatMul(a, transpose_a, b, transpose_b, beta, c); });
   }
-  void ToFp8(View x, View codes, View transposed, View scale, Fp8ScaleFrom from) override {
-    Time("to fp8", [&] { inner_.ToFp8(x, codes, transposed, scale, from); });
+  void ToFp8(View x, View codes, View transposed, View scale) override {
+    Time("to fp8", [&] { inner_.ToFp8(x, codes, transposed, scale); });
   }
   void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) override {
     Time("products in fp8", [&] { inner_.Fp8MatMul(a, b, beta, c); });

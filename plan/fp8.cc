@@ -19,15 +19,14 @@ Fp8Layers Fp8LayersOf(const ModelShape& model, const BatchShape& batch, const La
           .mlp = model.num_experts == 0 && fits(model.ffn_size, 1)};
 }
 
-Fp8Scratch Fp8ScratchOf(const Fp8Layers& layers, const ModelShape& model, int64_t tokens,
-                        int64_t query, int64_t key, int64_t ffn) {
+Fp8Scratch Fp8ScratchOf(const Fp8Layers& layers, int64_t tokens, int64_t hidden, int64_t query,
+                        int64_t key, int64_t ffn) {
   Fp8Scratch scratch;
-  scratch.weights = model.num_blocks * layers.weights(model.family);
-  const int64_t hidden = model.hidden_size;
   const auto take = [&](int64_t in, int64_t out) {
     scratch.input = std::max(scratch.input, tokens * in);
     scratch.gradient = std::max(scratch.gradient, tokens * out);
     scratch.weight = std::max(scratch.weight, in * out);
+    scratch.scales = 3;
   };
   if (layers.query) {
     take(hidden, query);

@@ -21,10 +21,6 @@ struct Fp8Layers {
   bool mlp = false;    // gate, up and down
 
   bool any() const { return query || key || mlp; }
-  int64_t weights(ModelFamily family) const {
-    const int64_t of_mlp = family == ModelFamily::kGpt2 ? 2 : 3;
-    return (query ? 2 : 0) + (key ? 2 : 0) + (mlp ? of_mlp : 0);
-  }
 };
 
 // Tensor cores take sizes that are multiples of this (cuBLAS 13, cublasLtMatmul).
@@ -40,14 +36,11 @@ struct Fp8Scratch {
   int64_t input = 0;     // [N, in]; of a layer's input, as it lies or transposed
   int64_t gradient = 0;  // [N, out]; of its output's gradient; there are two, one transposed
   int64_t weight = 0;    // [out, in], as it lies or transposed
-  int64_t weights = 0;   // of all blocks of the model: other stages' are few bytes
-
-  // f32: of an input, of a gradient, and of each weight, which is kept for a step.
-  int64_t scales() const { return weights == 0 ? 0 : 2 + weights; }
+  int64_t scales = 0;    // f32: of the three
 };
 
 // `tokens`: N. What tp cuts is a rank's share.
-Fp8Scratch Fp8ScratchOf(const Fp8Layers& layers, const ModelShape& model, int64_t tokens,
-                        int64_t query, int64_t key, int64_t ffn);
+Fp8Scratch Fp8ScratchOf(const Fp8Layers& layers, int64_t tokens, int64_t hidden, int64_t query,
+                        int64_t key, int64_t ffn);
 
 }  // namespace weft

@@ -94,8 +94,8 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
   }
   if (layout.cp > 1) sizes.whole_keys = sizes.rows * layout.cp * sizes.key;
   if (numerics.precision == Precision::kFp8) {
-    sizes.fp8 = Fp8ScratchOf(Fp8LayersOf(model, batch, layout), model, sizes.rows, sizes.query,
-                             sizes.key, sizes.ffn);
+    sizes.fp8 = Fp8ScratchOf(Fp8LayersOf(model, batch, layout), sizes.rows, sizes.hidden,
+                             sizes.query, sizes.key, sizes.ffn);
   }
   const int64_t run_len = layout.cp > 1 ? batch.seq_len / (int64_t{2} * layout.cp) : batch.seq_len;
   sizes.score_scratch = AttentionScratchFloats(
@@ -222,12 +222,12 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
   }
   add_statistic("scores", sizes.score_scratch);  // scratch of attention
   // Of one product's operands in 8 bits at a time (plan/fp8.h)
-  if (sizes.fp8.scales() > 0) {
+  if (sizes.fp8.scales > 0) {
     list.AddCodes("fp8_input", sizes.fp8.input);
     list.AddCodes("fp8_gradient", sizes.fp8.gradient);
     list.AddCodes("fp8_gradient_transposed", sizes.fp8.gradient);
     list.AddCodes("fp8_weight", sizes.fp8.weight);
-    add_statistic("fp8_scales", sizes.fp8.scales());
+    add_statistic("fp8_scales", sizes.fp8.scales);
   }
   // [T / cp, E] filled once (worker/rotary.h)
   if (sizes.rotary > 0) add_statistic("rotary", sizes.rotary);

@@ -34,17 +34,10 @@ Block::Block(const ModelShape& model, int64_t block, const AttentionShape& atten
     gate_ = parameters.GetLinear(prefix + "mlp.gate");
   }
   if (fp8 == nullptr) return;
-  const Fp8Layers& layers = fp8->layers();
-  int64_t number = block * layers.weights(model.family);
-  const auto take = [&](bool is_taken, Linear& linear) {
-    if (!is_taken) return;
-    linear.fp8 = fp8;
-    linear.fp8_number = number++;
-  };
-  for (Linear* const linear : {&q_, &o_}) take(layers.query, *linear);
-  for (Linear* const linear : {&k_, &v_}) take(layers.key, *linear);
-  for (Linear* const linear : {&up_, &down_}) take(layers.mlp, *linear);
-  if (gate_) take(layers.mlp, *gate_);
+  if (fp8->layers().query) q_.fp8 = o_.fp8 = fp8;
+  if (fp8->layers().key) k_.fp8 = v_.fp8 = fp8;
+  if (fp8->layers().mlp) up_.fp8 = down_.fp8 = fp8;
+  if (fp8->layers().mlp && gate_) gate_->fp8 = fp8;
 }
 
 BlockActivations BlockActivations::With(const BlockActivations& rest) const {

@@ -1,16 +1,12 @@
 // Fp8Linear: a block's linear layers in 8-bit floating point, as plan/fp8.h says it. Codes of
 // operands are made just before their products, in buffers that all of a stage's blocks share:
-// those of an input by its caller, for all layers that take it, the others by each product. Of
-// weights, which change once a step, the scales are kept from a step's first cast: later ones read
-// them once less. What a product gives depends on its operands alone, so recomputed passes, resumed
-// runs and other orders of microbatches give the same bits.
+// those of an input by its caller, for all layers that take it, the others by each product. What a
+// product gives depends on its operands alone, so recomputed passes, resumed runs and other orders
+// of microbatches give the same bits.
 //
-// Evaluation is in bf16 (Begin): it judges the weights, as they will be used.
+// Evaluation is in bf16 (SetOn): it judges the weights, as they will be used.
 // Used by the trainer's thread.
 #pragma once
-#include <cstdint>
-#include <vector>
-
 #include "plan/fp8.h"
 #include "worker/arena.h"
 #include "worker/backend/device.h"
@@ -25,28 +21,22 @@ class Fp8Linear {
 
   const Fp8Layers& layers() const { return layers_; }
   bool is_on() const { return is_on_; }
-  // Before passes after which weights have changed, or in which it is on or not.
-  void Begin(bool is_on);
+  void SetOn(bool on) { is_on_ = on; }
 
   // Of a layer's input x [N, in], bf16: what Forward takes, and what the gradients of weights take,
   // which is transposed. Valid until the next call of either.
   Fp8View Cast(View x);
   Fp8View CastTransposed(View x);
 
-  // A layer's weight [out, in] and its number among those of the model, below scratch.weights.
-  struct Weight {
-    View view;
-    int64_t number = 0;
-  };
-  // y and dy [N, out], bf16; weight_gradient is f32.
+  // Of weight [out, in], y and dy [N, out], bf16; weight_gradient is f32.
   // y = x weight^T
-  void Forward(const Weight& weight, const Fp8View& x, View y);
+  void Forward(View weight, const Fp8View& x, View y);
   // dx = beta * dx + dy weight, beta 0 or 1
-  void BackwardInput(const Weight& weight, View dy, float beta, View dx);
+  void BackwardInput(View weight, View dy, float beta, View dx);
   // weight_gradient += dy^T x
   void BackwardWeight(View dy, const Fp8View& x_transposed, View weight_gradient);
   // The latter two; dy is read once for both.
-  void Backward(const Weight& weight, View dy, const Fp8View& x_transposed, float beta, View dx,
+  void Backward(View weight, View dy, const Fp8View& x_transposed, float beta, View dx,
                 View weight_gradient);
 
  private:
@@ -54,17 +44,13 @@ class Fp8Linear {
   static View CodesIn(View buffer, int64_t rows, int64_t cols, DType type) {
     return {buffer.data, rows, cols, type};
   }
-  // The codes of a weight, or its transpose's.
-  Fp8View CastWeight(const Weight& weight, Transpose transpose);
-  void MultiplyInput(const Weight& weight, const Fp8View& dy, float beta, View dx);
+  void MultiplyInput(View weight, const Fp8View& dy, float beta, View dx);
 
   Device& device_;
   const Fp8Layers layers_;
   bool is_on_ = true;
   View input_, gradient_, gradient_transposed_, weight_;  // one row of codes
-  View input_scale_, gradient_scale_;                     // [1, 1]
-  View weight_scales_;                                    // [weights, 1]
-  std::vector<bool> has_scale_;                           // of each weight, in this step
+  View input_scale_, gradient_scale_, weight_scale_;      // [1, 1]
 };
 
 }  // namespace weft

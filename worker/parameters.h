@@ -73,10 +73,8 @@ struct Linear {
   View weight, bias;
   View weight_gradient, bias_gradient;
   Fp8Linear* fp8 = nullptr;  // by which its products are computed while it is on
-  int64_t fp8_number = 0;    // of its weight
 
   bool is_fp8() const { return fp8 != nullptr && fp8->is_on(); }
-  Fp8Linear::Weight fp8_weight() const { return {weight, fp8_number}; }
 };
 
 // Over D: LayerNorm, or RMSNorm if it has no bias (null views).

@@ -56,8 +56,8 @@ void Stage::MakeFp8(const ModelShape& model, const BatchShape& batch, const Para
   const auto outputs = [&](absl::string_view layer) {
     return parameters.Get(absl::StrCat("blocks.", block, ".", layer, ".weight")).weight.rows;
   };
-  const Fp8Scratch scratch =
-      Fp8ScratchOf(layers, model, rows_, outputs("attn.q"), outputs("attn.k"), outputs("mlp.up"));
+  const Fp8Scratch scratch = Fp8ScratchOf(layers, rows_, model.hidden_size, outputs("attn.q"),
+                                          outputs("attn.k"), outputs("mlp.up"));
   fp8_.emplace(layers, scratch, arena, device_);
 }
 
@@ -129,7 +129,7 @@ void Stage::Begin(Pass pass, const StepTokens& tokens) {
   copy(tokens.positions, positions_);
   copy(tokens.first_visible, first_visible_);
   pass_ = pass;
-  if (fp8_) fp8_->Begin(pass == Pass::kTraining);
+  if (fp8_) fp8_->SetOn(pass == Pass::kTraining);
   loss_sum_ = 0;
 }
 

@@ -196,10 +196,9 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
   if (question.precision == Precision::kFp8) {
     const auto whole_of = [](double elements) { return static_cast<int64_t>(elements); };
     const Fp8Scratch scratch =
-        Fp8ScratchOf(Fp8LayersOf(model, question.batch, layout), model, whole_of(tokens),
-                     whole_of(query), whole_of(key), whole_of(ffn / tp));
-    bytes += static_cast<double>(scratch.input + 2 * scratch.gradient + scratch.weight +
-                                 4 * scratch.scales());
+        Fp8ScratchOf(Fp8LayersOf(model, question.batch, layout), whole_of(tokens),
+                     model.hidden_size, whole_of(query), whole_of(key), whole_of(ffn / tp));
+    bytes += static_cast<double>(scratch.input + 2 * scratch.gradient + scratch.weight);
   }
   const bool last = stage == layout.pp - 1;
   if (!last) bytes += BoundaryBytes(question, layout);

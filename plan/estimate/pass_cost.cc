@@ -196,40 +196,35 @@ double DequantizeSeconds(const Pass& pass) {
 struct CastSeconds {
   double forward_s = 0;
   double backward_s = 0;
-  double weight_gradient_s = 0;                      // of it, where the pass is split
-  double forward_kernels = 0, backward_kernels = 0;  // worker/backend/cuda/fp8.cu
+  double weight_gradient_s = 0;  // of it, where the pass is split
+  double forward_casts = 0, backward_casts = 0;
 };
 
 // Operands in 8 bits: each is read twice, for its largest magnitude and for its codes, which are
-// written (worker/fp8_linear.cc). A weight's largest magnitude is found once a step, which is left
-// out (it is read beside 28 bytes that its update moves); an input is cast once for all layers that
-// take it, an output's gradient once for both products; that zb_h1, which splits them, casts it for
-// each is left out: the search prices a block once for all schedules.
+// written (worker/fp8_linear.cc). An input is cast once for all layers that take it, an output's
+// gradient once for both products; that zb_h1, which splits them, casts it for each is left out:
+// the search prices a block once for all schedules.
 CastSeconds CastsToFp8(const Pass& pass) {
   CastSeconds cast;
   const BlockShare& share = pass.share;
   constexpr double kWide = 2, kCode = 1;
-  constexpr double kKernels = 3, kWeightKernels = 1;
   const auto seconds = [&](double elements, double codes) {
     return StreamingSeconds(pass.machine, elements * (2 * kWide + codes * kCode));
-  };
-  const auto weight_seconds = [&](double elements) {
-    return StreamingSeconds(pass.machine, elements * (kWide + kCode));
   };
   const auto take = [&](double in) {
     const double input_s = seconds(pass.tokens * in, 1);
     cast.forward_s += input_s;
     cast.backward_s += input_s;
     cast.weight_gradient_s += input_s;
-    cast.forward_kernels += kKernels;
-    cast.backward_kernels += kKernels;
+    cast.forward_casts += 1;
+    cast.backward_casts += 1;
   };
   const auto give = [&](double count, double in, double out) {
-    cast.forward_s += count * weight_seconds(in * out);
-    cast.backward_s += count * (weight_seconds(in * out) + seconds(pass.tokens * out, 2));
+    cast.forward_s += count * seconds(in * out, 1);
+    cast.backward_s += count * (seconds(in * out, 1) + seconds(pass.tokens * out, 2));
     cast.weight_gradient_s += count * seconds(pass.tokens * out, 1);
-    cast.forward_kernels += count * kWeightKernels;
-    cast.backward_kernels += count * (kWeightKernels + kKernels);
+    cast.forward_casts += count;
+    cast.backward_casts += 2 * count;
   };
   if (pass.fp8.query || pass.fp8.key) take(share.width);
   if (pass.fp8.query) {
@@ -340,8 +335,9 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
       Exposed(tensor.forward_s, habits.tensor_hidden_forward, forward.total_s());
   forward[TimeTerm::kContextComm] = context.forward_s;
   forward[TimeTerm::kExpertComm] = expert_s;
-  const double forward_ops =
-      habits.forward_ops + forward_collectives * habits.collective_ops + cast.forward_kernels;
+  constexpr double kCastKernels = 3;  // worker/backend/cuda/fp8.cu
+  const double forward_ops = habits.forward_ops + forward_collectives * habits.collective_ops +
+                             kCastKernels * cast.forward_casts;
 
   TermSeconds& backward = cost.backward;
   backward[TimeTerm::kMatmul] = pass.sharing * (matmul.input_gradient_s + matmul.weight_gradient_s);
@@ -353,8 +349,8 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
       Exposed(tensor.backward_s, habits.tensor_hidden_backward, backward.total_s());
   backward[TimeTerm::kContextComm] = context.backward_s;
   backward[TimeTerm::kExpertComm] = expert_s;
-  double backward_ops =
-      habits.backward_ops + backward_collectives * habits.collective_ops + cast.backward_kernels;
+  double backward_ops = habits.backward_ops + backward_collectives * habits.collective_ops +
+                        kCastKernels * cast.backward_casts;
   if (recompute == Recompute::kFull) {
     backward[TimeTerm::kRecompute] = forward.total_s();
     backward_ops += forward_ops;

@@ -45,18 +45,16 @@ TEST(Fp8LayersOf, TakesWhatIsAMultipleOf16OnEveryRank) {
 }
 
 TEST(Fp8ScratchOf, HasRoomForTheLargestProductOnly) {
-  const Fp8Scratch all = Fp8ScratchOf({true, true, true}, Llama(), 64, 512, 32, 704);
+  const Fp8Scratch all = Fp8ScratchOf({true, true, true}, 64, 256, 512, 32, 704);
   EXPECT_EQ(all.input, 64 * 704);  // of down
   EXPECT_EQ(all.gradient, 64 * 704);
   EXPECT_EQ(all.weight, 256 * 704);
-  EXPECT_EQ(all.weights, 2 * 7);
-  EXPECT_EQ(all.scales(), 2 + 2 * 7);
-  const Fp8Scratch attention = Fp8ScratchOf({true, true, false}, Llama(), 64, 512, 32, 704);
+  EXPECT_EQ(all.scales, 3);
+  const Fp8Scratch attention = Fp8ScratchOf({true, true, false}, 64, 256, 512, 32, 704);
   EXPECT_EQ(attention.input, 64 * 512);  // of o
   EXPECT_EQ(attention.gradient, 64 * 512);
   EXPECT_EQ(attention.weight, 256 * 512);
-  EXPECT_EQ(attention.weights, 2 * 4);
-  EXPECT_EQ(Fp8ScratchOf({}, Llama(), 64, 512, 32, 704).scales(), 0);
+  EXPECT_EQ(Fp8ScratchOf({}, 64, 256, 512, 32, 704).scales, 0);
 }
 
 TEST(PlanRankMemory, Fp8TakesItsScratchBesideBf16) {

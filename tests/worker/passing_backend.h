@@ -24,8 +24,8 @@ class PassingDevice : public Device {
               View c) override {
     inner_.MatMul(a, transpose_a, b, transpose_b, beta, c);
   }
-  void ToFp8(View x, View codes, View transposed, View scale, Fp8ScaleFrom from) override {
-    inner_.ToFp8(x, codes, transposed, scale, from);
+  void ToFp8(View x, View codes, View transposed, View scale) override {
+    inner_.ToFp8(x, codes, transposed, scale);
   }
   void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) override {
     inner_.Fp8MatMul(a, b, beta, c);

@@ -161,8 +161,6 @@ struct Fp8View {
   View codes;  // kE4m3 or kE5m2
   View scale;
 };
-// Where a tensor's scale comes from: its own largest finite magnitude, or an earlier cast of it.
-enum class Fp8ScaleFrom { kTensor, kEarlierCast };
 // Sizes of 8-bit operands are multiples of this; their data is aligned to as many bytes.
 inline constexpr int64_t kFp8Unit = 16;
 
@@ -234,10 +232,9 @@ class Device {
                       View c) = 0;
 
   // x [rows, cols], bf16, in 8 bits: codes [rows, cols], or `transposed` [cols, rows], or both, of
-  // one type; the other has no data. The scale [1, 1] becomes Fp8Scale of the largest finite
-  // magnitude of x, or is what an earlier cast of x to that type has left there. What is not finite
-  // becomes not-a-number.
-  virtual void ToFp8(View x, View codes, View transposed, View scale, Fp8ScaleFrom from) = 0;
+  // one type; the other has no data. The scale [1, 1] is Fp8Scale of the largest finite magnitude
+  // of x; what is not finite becomes not-a-number.
+  virtual void ToFp8(View x, View codes, View transposed, View scale) = 0;
   // c [m, n] = beta * c + a b^T, a [m, k], b [n, k], not both kE5m2: the codes' numbers are
   // multiplied and added up in f32, then scaled. c is bf16 or f32; beta is 0 or 1. Fails where the
   // device has no such products (CUDA below compute capability 8.9).

@@ -37,8 +37,7 @@ class Fp8Ops : public DeviceTest {
   }
   Fp8View Quantised(int64_t rows, int64_t cols, DType type, const std::vector<float>& values) {
     const Fp8View to = {Codes(rows, cols, type), Fresh(1, 1)};
-    device().ToFp8(As(DType::kBf16, Upload(rows, cols, values)), to.codes, View(), to.scale,
-                   Fp8ScaleFrom::kTensor);
+    device().ToFp8(As(DType::kBf16, Upload(rows, cols, values)), to.codes, View(), to.scale);
     return to;
   }
   Doubles Numbers(const Fp8View& x) {
@@ -71,7 +70,7 @@ TEST_P(Fp8Ops, CodesAreNearestUnderTheTensorsOwnScaleAsItLiesAndTransposed) {
       const View x = As(DType::kBf16, Upload(rows, cols, values));
       const View codes = Codes(rows, cols, type), transposed = Codes(cols, rows, type);
       const View scale = Fresh(1, 1);
-      device().ToFp8(x, codes, transposed, scale, Fp8ScaleFrom::kTensor);
+      device().ToFp8(x, codes, transposed, scale);
       EXPECT_EQ(Download(scale).front(), Fp8Scale(format, 0.75F));
       const std::vector<uint8_t> straight = DownloadCodes(codes);
       const std::vector<uint8_t> across = DownloadCodes(transposed);
@@ -84,30 +83,10 @@ TEST_P(Fp8Ops, CodesAreNearestUnderTheTensorsOwnScaleAsItLiesAndTransposed) {
         }
       }
       const View alone = Codes(rows, cols, type), alone_transposed = Codes(cols, rows, type);
-      device().ToFp8(x, alone, View(), scale, Fp8ScaleFrom::kTensor);
-      device().ToFp8(x, View(), alone_transposed, scale, Fp8ScaleFrom::kTensor);
+      device().ToFp8(x, alone, View(), scale);
+      device().ToFp8(x, View(), alone_transposed, scale);
       EXPECT_EQ(DownloadCodes(alone), straight);
       EXPECT_EQ(DownloadCodes(alone_transposed), across);
-    }
-  }
-}
-
-// Scales that are not the tensor's own show that none is looked for.
-TEST_P(Fp8Ops, CodesAreOfTheScaleOfAnEarlierCast) {
-  for (const DType type : kTypes) {
-    const std::vector<float> values = InBf16(Normal(64 * 80, 7, 0.02F));
-    const View x = As(DType::kBf16, Upload(64, 80, values));
-    for (const float factor : {0x1p-12F, 1.0F, 0x1p-30F}) {
-      const View scale = Upload(1, 1, {factor});
-      const View codes = Codes(64, 80, type), transposed = Codes(80, 64, type);
-      device().ToFp8(x, codes, transposed, scale, Fp8ScaleFrom::kEarlierCast);
-      EXPECT_EQ(Download(scale).front(), factor);
-      const std::vector<uint8_t> straight = DownloadCodes(codes);
-      const std::vector<uint8_t> across = DownloadCodes(transposed);
-      for (size_t at = 0; at < values.size(); ++at) {
-        ASSERT_EQ(straight[at], ToFp8(Fp8FormatOf(type), values[at] / factor)) << at;
-        ASSERT_EQ(across[at % 80 * 64 + at / 80], straight[at]) << at;
-      }
     }
   }
 }
@@ -205,14 +184,14 @@ TEST_P(Fp8Ops, OperandsThatDoNotFitAreRefused) {
   const View scale = Fresh(1, 1);
   const View x = As(DType::kBf16, Upload(32, 32, Normal(1024, 1)));
   const View codes = Codes(32, 32, DType::kE4m3);
-  device().ToFp8(x, View(), View(), scale, Fp8ScaleFrom::kTensor);
+  device().ToFp8(x, View(), View(), scale);
   ExpectRefused("ToFp8");
-  device().ToFp8(x, codes, Codes(32, 32, DType::kE5m2), scale, Fp8ScaleFrom::kTensor);
+  device().ToFp8(x, codes, Codes(32, 32, DType::kE5m2), scale);
   ExpectRefused("ToFp8");
-  device().ToFp8(Upload(32, 32, Normal(1024, 1)), codes, View(), scale, Fp8ScaleFrom::kTensor);
+  device().ToFp8(Upload(32, 32, Normal(1024, 1)), codes, View(), scale);
   ExpectRefused("ToFp8");
   device().ToFp8(As(DType::kBf16, Upload(32, 24, Normal(768, 1))), Codes(32, 24, DType::kE4m3),
-                 View(), scale, Fp8ScaleFrom::kTensor);
+                 View(), scale);
   ExpectRefused("ToFp8");
   const Fp8View wide = Quantised(32, 32, DType::kE5m2, Normal(1024, 1));
   device().Fp8MatMul(wide, wide, 0, Fresh(32, 32));

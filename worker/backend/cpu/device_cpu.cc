@@ -72,9 +72,9 @@ class CpuDevice final : public Device {
     }
   }
 
-  void ToFp8(View x, View codes, View transposed, View scale, Fp8ScaleFrom from) override {
+  void ToFp8(View x, View codes, View transposed, View scale) override {
     if (!Require(FitsToFp8(x, codes, transposed, scale), "ToFp8", x)) return;
-    QuantiseToFp8(threads_, x, codes, transposed, scale, from);
+    QuantiseToFp8(threads_, x, codes, transposed, scale);
   }
   void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) override {
     if (!Require(FitsFp8MatMul(a, b, c), "Fp8MatMul", c)) return;

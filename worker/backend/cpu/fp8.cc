@@ -84,12 +84,11 @@ void PutScaled(const float* sums, int64_t count, float scale, bool adds, T* c) {
 
 }  // namespace
 
-void QuantiseToFp8(const Threads& threads, View x, View codes, View transposed, View scale,
-                   Fp8ScaleFrom from) {
+void QuantiseToFp8(const Threads& threads, View x, View codes, View transposed, View scale) {
   const Fp8Format& format = Fp8FormatOf(codes.data != nullptr ? codes.dtype : transposed.dtype);
-  float& factor = *Floats(scale);
-  if (from == Fp8ScaleFrom::kTensor) factor = Fp8Scale(format, LargestMagnitude(threads, x));
+  const float factor = Fp8Scale(format, LargestMagnitude(threads, x));
   const float inverse = 1 / factor;  // exact
+  *Floats(scale) = factor;
   if (codes.data != nullptr) {
     threads.ForEach(x.elements(), kVectorElements, 1, [&](int64_t first, int64_t count) {
       QuantiseRun(format, inverse, Data<Bf16>(x) + first, count, Data<uint8_t>(codes) + first);

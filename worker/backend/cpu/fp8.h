@@ -9,8 +9,7 @@
 namespace weft {
 
 // REQUIRES: FitsToFp8.
-void QuantiseToFp8(const Threads& threads, View x, View codes, View transposed, View scale,
-                   Fp8ScaleFrom from);
+void QuantiseToFp8(const Threads& threads, View x, View codes, View transposed, View scale);
 
 // Used by one thread.
 class Fp8Products {

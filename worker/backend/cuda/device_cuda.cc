@@ -167,9 +167,9 @@ class CudaDevice final : public Device {
                            .c = c};
     if (Require(IsProduct(call), "MatMul", c)) Fail(gemm_->Run(call));
   }
-  void ToFp8(View x, View codes, View transposed, View scale, Fp8ScaleFrom from) override {
+  void ToFp8(View x, View codes, View transposed, View scale) override {
     if (!Require(FitsToFp8(x, codes, transposed, scale), "ToFp8", x)) return;
-    Check(QueueToFp8(queue_, x, codes, transposed, scale, from), "ToFp8");
+    Check(QueueToFp8(queue_, x, codes, transposed, scale), "ToFp8");
   }
   void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) override {
     if (!Require(FitsFp8MatMul(a, b, c), "Fp8MatMul", c)) return;

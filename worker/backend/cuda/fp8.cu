@@ -107,35 +107,28 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-cudaError_t QueueScale(const Queue& queue, View x, const Fp8Format& format, float* scale) {
+}  // namespace
+
+cudaError_t QueueToFp8(const Queue& queue, View x, View codes, View transposed, View scale) {
+  const DType type = codes.data != nullptr ? codes.dtype : transposed.dtype;
   if (queue.scratch_bytes < kMostBlocks * static_cast<int64_t>(sizeof(float))) {
     return cudaErrorInvalidValue;
   }
   auto* const parts = static_cast<float*>(queue.scratch);
+  auto* const to = static_cast<float*>(scale.data);
   const int64_t runs = x.elements() / kRun;
   const int64_t blocks = std::clamp((runs + kThreads - 1) / kThreads, int64_t{1}, kMostBlocks);
-  const cudaError_t code = Launch(LargestPartsKernel, {.blocks = blocks, .threads = kThreads},
-                                  queue.stream, static_cast<const Wide*>(x.data), runs, parts);
+  cudaError_t code = Launch(LargestPartsKernel, {.blocks = blocks, .threads = kThreads},
+                            queue.stream, static_cast<const Wide*>(x.data), runs, parts);
   if (code != cudaSuccess) return code;
-  return Launch(ScaleKernel, {.threads = kThreads}, queue.stream, format, parts,
-                static_cast<int>(blocks), scale);
-}
-
-}  // namespace
-
-cudaError_t QueueToFp8(const Queue& queue, View x, View codes, View transposed, View scale,
-                       Fp8ScaleFrom from) {
-  const DType type = codes.data != nullptr ? codes.dtype : transposed.dtype;
-  auto* const factor = static_cast<float*>(scale.data);
-  if (from == Fp8ScaleFrom::kTensor) {
-    const cudaError_t code = QueueScale(queue, x, Fp8FormatOf(type), factor);
-    if (code != cudaSuccess) return code;
-  }
+  code = Launch(ScaleKernel, {.threads = kThreads}, queue.stream, Fp8FormatOf(type), parts,
+                static_cast<int>(blocks), to);
+  if (code != cudaSuccess) return code;
   const Grid tiles = {.blocks = (x.cols + kTile - 1) / kTile,
                       .blocks_y = (x.rows + kTile - 1) / kTile,
                       .threads = kThreads};
   return Launch(type == DType::kE4m3 ? CodesKernel<__NV_E4M3> : CodesKernel<__NV_E5M2>, tiles,
-                queue.stream, static_cast<const __nv_bfloat16*>(x.data), x.rows, x.cols, factor,
+                queue.stream, static_cast<const __nv_bfloat16*>(x.data), x.rows, x.cols, to,
                 static_cast<uint8_t*>(codes.data), static_cast<uint8_t*>(transposed.data));
 }
 

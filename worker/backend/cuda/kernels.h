@@ -74,8 +74,7 @@ cudaError_t QueueLossSum(const Queue& queue, View row_max, View row_sum, View ta
 cudaError_t QueueSumOfSquares(const Queue& queue, View x, double* total);
 
 // fp8.cu: REQUIRES FitsToFp8 (worker/backend/fp8.h)
-cudaError_t QueueToFp8(const Queue& queue, View x, View codes, View transposed, View scale,
-                       Fp8ScaleFrom from);
+cudaError_t QueueToFp8(const Queue& queue, View x, View codes, View transposed, View scale);
 
 // optimizer.cu
 cudaError_t QueueAdamw(const Queue& queue, const AdamwParameters& adamw, View gradient, View param,
