@@ -9,16 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/golden/golden.h"
+#include "tests/plan/small_pipelines.h"
 
 namespace weft {
 namespace {
-
-struct Shape {
-  ScheduleKind kind = ScheduleKind::kGpipe;
-  int stages = 1;
-  int microbatches = 1;
-  int chunks = 1;
-};
 
 std::string CaseText(const Shape& shape, int stage) {
   return absl::StrCat(ScheduleName(shape.kind), " stage ", stage, " of ", shape.stages, ", ",
@@ -34,24 +28,6 @@ Layout LayoutOf(const Shape& shape) {
           .schedule = shape.kind,
           .num_microbatches = shape.microbatches,
           .virtual_stages = shape.chunks};
-}
-
-// Every small pipeline that CheckLayout allows.
-std::vector<Shape> SmallPipelines() {
-  std::vector<Shape> shapes;
-  for (int stages = 1; stages <= 8; ++stages) {
-    for (int microbatches = 1; microbatches <= 20; ++microbatches) {
-      for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
-                                      ScheduleKind::kZeroBubbleH1}) {
-        shapes.push_back({kind, stages, microbatches, 1});
-      }
-      if (stages == 1 || microbatches % stages != 0) continue;
-      for (const int chunks : {2, 3, 4}) {
-        shapes.push_back({ScheduleKind::kInterleaved, stages, microbatches, chunks});
-      }
-    }
-  }
-  return shapes;
 }
 
 // Calls `claim(shape, stage)` for every small pipeline.

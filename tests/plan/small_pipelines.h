@@ -35,6 +35,7 @@ inline std::string ShapeText(const Shape& shape) {
                       " microbatches, ", shape.chunks, " chunks");
 }
 
+// Every small pipeline that CheckLayout allows.
 inline std::vector<Shape> SmallPipelines() {
   std::vector<Shape> shapes;
   for (int stages = 1; stages <= 8; ++stages) {
