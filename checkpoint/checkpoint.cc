@@ -216,6 +216,11 @@ absl::StatusOr<Manifest> VerifyCheckpoint(const std::string& step_folder) {
   return manifest;
 }
 
+bool IsStepFolder(const std::string& folder) {
+  std::error_code error;
+  return std::filesystem::exists(absl::StrCat(folder, "/", kManifestFile), error);
+}
+
 absl::StatusOr<FoundCheckpoint> NewestCheckpoint(const std::string& folder) {
   std::error_code error;
   const std::string absolute = std::filesystem::absolute(folder, error).string();

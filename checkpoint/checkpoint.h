@@ -32,6 +32,8 @@ struct BoxToSave {
 std::string StageFolder(const std::string& folder, int64_t generation, int64_t step);
 std::string StepFolder(const std::string& folder, int64_t step);
 std::string ShardFileName(int rank);
+// Whether the folder is a committed checkpoint's, by its manifest; nothing is verified.
+bool IsStepFolder(const std::string& folder);
 
 // Creates the stage folder if needed, writes this rank's shard there, fsyncs file and folder. A
 // failure leaves no shard behind. REQUIRES: no box twice.

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
 #include "checkpoint/huggingface_reader.h"
 #include "checkpoint/manifest.h"
@@ -21,11 +22,6 @@ namespace {
 
 std::string ManifestOf(const std::string& folder) {
   return absl::StrCat(folder, "/", kManifestFile);
-}
-
-bool IsCheckpoint(const std::string& folder) {
-  std::error_code error;
-  return std::filesystem::exists(ManifestOf(folder), error);
 }
 
 absl::StatusOr<ModelShape> ModelOfCheckpoint(const std::string& folder) {
@@ -41,7 +37,7 @@ absl::StatusOr<ModelShape> ModelOfCheckpoint(const std::string& folder) {
 }  // namespace
 
 YamlNode ReadConfigOfWeights(const std::string& folder, const Place& place, Issues* issues) {
-  if (!IsCheckpoint(folder)) {
+  if (!IsStepFolder(folder)) {
     std::error_code error;
     if (std::filesystem::exists(folder + "/config.json", error)) {
       return ReadConfigJson(folder, place, issues);
@@ -61,7 +57,7 @@ YamlNode ReadConfigOfWeights(const std::string& folder, const Place& place, Issu
 }
 
 absl::Status CheckWeights(const std::string& folder, const ModelShape& model) {
-  if (!IsCheckpoint(folder)) {
+  if (!IsStepFolder(folder)) {
     if (model.num_experts > 0) {
       return absl::InvalidArgumentError("a model with experts cannot start from weights yet");
     }

@@ -1,10 +1,8 @@
 #include "worker/checkpoint_io.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <list>
-#include <system_error>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -208,8 +206,7 @@ void DrawInitialWeights(uint64_t seed, const Parameters& parameters, Device& dev
 
 absl::Status LoadWeights(const std::string& folder, const ModelShape& model,
                          const Parameters& parameters, Device& device) {
-  std::error_code error;
-  if (!std::filesystem::exists(absl::StrCat(folder, "/", kManifestFile), error)) {
+  if (!IsStepFolder(folder)) {
     ASSIGN_OR_RETURN(const HuggingFaceReader reader, HuggingFaceReader::Open(folder, model));
     return FillWeights(parameters, device, [&](const TensorShard& box, absl::Span<float> values) {
       reader.Read(box.tensor.name, box.begin, box.end, values);

@@ -40,9 +40,9 @@ absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
 // Fills what this rank owns of master weights with initial values (worker/initial_weights.h).
 void DrawInitialWeights(uint64_t seed, const Parameters& parameters, Device& device);
 
-// The same from model.init_from: a step folder of any run
-// of the same model, which is verified, or a Hugging Face directory. As LoadCheckpoint but for
-// facts; InvalidArgument if the directory holds another model.
+// The same from model.init_from: a step folder of any run of the same model, which is verified, or
+// a Hugging Face directory. DataLoss if damaged; InvalidArgument or DataLoss naming the first
+// tensor if it is of another model.
 absl::Status LoadWeights(const std::string& folder, const ModelShape& model,
                          const Parameters& parameters, Device& device);
 

@@ -19,36 +19,12 @@
 
 #include "absl/strings/strip.h"
 #include "checkpoint/huggingface.h"
+#include "tests/checkpoint/small_models.h"
 
 namespace weft {
 namespace {
 
 using testing::HasSubstr;
-
-ModelShape Gpt2() {
-  return {.vocab_size = 11,
-          .hidden_size = 4,
-          .num_blocks = 2,
-          .num_heads = 2,
-          .num_kv_heads = 2,
-          .head_dim = 2,
-          .ffn_size = 6,
-          .max_positions = 5};
-}
-
-ModelShape Llama() {
-  return {.family = ModelFamily::kLlama,
-          .vocab_size = 11,
-          .hidden_size = 6,
-          .num_blocks = 2,
-          .num_heads = 2,
-          .num_kv_heads = 1,
-          .head_dim = 4,
-          .ffn_size = 10,
-          .max_positions = 64,
-          .norm_eps = 1e-6,
-          .tied_embeddings = false};
-}
 
 // A whole number below 200, so that 16 bits hold it: of an element of weft's tensor.
 float ValueAt(const std::string& name, int64_t index) {
@@ -235,11 +211,13 @@ TEST_F(HuggingFaceReading, NamesWhatIsWrong) {
        },
        "holds model.layers.0.self_attn.q_proj.bias, for which the model has no place"},
   };
+  ModelShape model = Llama();
+  model.attention_bias = false;
   for (const Case& each : cases) {
-    std::vector<Saved> saved = SavedOf(Llama());
+    std::vector<Saved> saved = SavedOf(model);
     each.change(saved);
     Save("model.safetensors", saved);
-    const auto reader = HuggingFaceReader::Open(folder_, Llama());
+    const auto reader = HuggingFaceReader::Open(folder_, model);
     EXPECT_EQ(reader.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(reader.status().message()), HasSubstr(each.message));
   }

@@ -15,38 +15,12 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
+#include "tests/checkpoint/small_models.h"
 
 namespace weft {
 namespace {
 
 using testing::HasSubstr;
-
-ModelShape Gpt2() {
-  return {.vocab_size = 11,
-          .hidden_size = 4,
-          .num_blocks = 2,
-          .num_heads = 2,
-          .num_kv_heads = 2,
-          .head_dim = 2,
-          .ffn_size = 6,
-          .max_positions = 5};
-}
-
-ModelShape Llama() {
-  return {.family = ModelFamily::kLlama,
-          .vocab_size = 11,
-          .hidden_size = 6,
-          .num_blocks = 2,
-          .num_heads = 2,
-          .num_kv_heads = 1,
-          .head_dim = 4,
-          .ffn_size = 10,
-          .max_positions = 64,
-          .norm_eps = 1e-6,
-          .tied_embeddings = false,
-          .rope_scaling = {.factor = 8, .original_max_positions = 16},
-          .attention_bias = true};
-}
 
 class HuggingFace : public testing::Test {
  protected:

@@ -1,0 +1,34 @@
+// A model of each family with few elements, for tests of how their tensors lie in files.
+#pragma once
+#include "plan/model.h"
+
+namespace weft {
+
+inline ModelShape Gpt2() {
+  return {.vocab_size = 11,
+          .hidden_size = 4,
+          .num_blocks = 2,
+          .num_heads = 2,
+          .num_kv_heads = 2,
+          .head_dim = 2,
+          .ffn_size = 6,
+          .max_positions = 5};
+}
+
+inline ModelShape Llama() {
+  return {.family = ModelFamily::kLlama,
+          .vocab_size = 11,
+          .hidden_size = 6,
+          .num_blocks = 2,
+          .num_heads = 2,
+          .num_kv_heads = 1,
+          .head_dim = 4,
+          .ffn_size = 10,
+          .max_positions = 64,
+          .norm_eps = 1e-6,
+          .tied_embeddings = false,
+          .rope_scaling = {.factor = 8, .original_max_positions = 16},
+          .attention_bias = true};
+}
+
+}  // namespace weft
