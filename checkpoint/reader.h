@@ -33,8 +33,8 @@ std::vector<Box> WithoutBox(const Box& box, const Box& hole);
 // Movable; const calls from any thread.
 class CheckpointReader {
  public:
-  // `manifest` is what VerifyCheckpoint(step_folder) returned. DataLoss if a shard names a box that
-  // does not lie in its tensor, or if shards disagree about a tensor's dims.
+  // `manifest` is of this folder: values are worth what VerifyCheckpoint says of it. DataLoss if a
+  // shard names a box that does not lie in its tensor, or if shards disagree about a tensor's dims.
   static absl::StatusOr<CheckpointReader> Open(const std::string& step_folder,
                                                const Manifest& manifest);
   CheckpointReader(CheckpointReader&&) = default;

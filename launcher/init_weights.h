@@ -3,9 +3,8 @@
 #pragma once
 #include <string>
 
-#include "absl/status/status.h"
 #include "launcher/yaml_tree.h"
-#include "plan/model.h"
+#include "plan/job_spec.h"
 
 namespace weft {
 
@@ -13,8 +12,8 @@ namespace weft {
 // tree is none then.
 YamlNode ReadConfigOfWeights(const std::string& folder, const Place& place, Issues* issues);
 
-// Whether they are those of `model`: each tensor is there with the model's dims, and no other.
-// REQUIRES: CheckModel holds.
-absl::Status CheckWeights(const std::string& folder, const ModelShape& model);
+// Whether a run of the job starts from weights that have to be there: one that has begun has them
+// in checkpoints of its own, unless it is to start anew (`fresh`).
+bool NeedsInitWeights(const JobSpec& job, bool fresh);
 
 }  // namespace weft

@@ -106,9 +106,6 @@ class JobReader {
     } else {
       job_.model = ReadModel(*model, nullptr, issues_, notes_);
     }
-    if (!check_files_ || job_.init_from.empty() || !CheckModel(job_.model).ok()) return;
-    const absl::Status holds = CheckWeights(job_.init_from, job_.model);
-    if (!holds.ok()) values_.Wrong("model.init_from", holds.message());
   }
 
   void ReadClusterSection() {

@@ -73,8 +73,12 @@ std::string RunPaths::rank_log(int64_t generation, int rank) const {
   return absl::StrCat(logs(), "/generation-", generation, "/rank-", rank, ".log");
 }
 
+RunPaths PathsOf(const JobSpec& job) {
+  return {.folder = absl::StrCat(job.output_dir, "/", job.name)};
+}
+
 std::string CheckpointFolder(const JobSpec& job) {
-  const std::filesystem::path run = std::filesystem::path(job.output_dir) / job.name;
+  const std::filesystem::path run = PathsOf(job).folder;
   return (run / job.checkpoint.folder).lexically_normal().string();
 }
 
@@ -87,7 +91,7 @@ absl::StatusOr<RunPaths> FindRun(const std::string& target) {
     paths.folder = folder;
   } else {
     ASSIGN_OR_RETURN(const JobFile file, ReadJobFile(target, {.sets = {}, .check_files = false}));
-    paths.folder = absl::StrCat(file.job.output_dir, "/", file.job.name);
+    paths = PathsOf(file.job);
   }
   if (!std::filesystem::exists(paths.resolved(), error) &&
       !std::filesystem::exists(paths.lock(), error)) {

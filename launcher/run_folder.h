@@ -25,6 +25,8 @@ struct RunPaths {
   std::string rank_log(int64_t generation, int rank) const;
 };
 
+RunPaths PathsOf(const JobSpec& job);
+
 // Absolute; inside the run folder unless the job names an absolute one.
 std::string CheckpointFolder(const JobSpec& job);
 

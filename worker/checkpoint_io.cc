@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "checkpoint/huggingface_reader.h"
+#include "checkpoint/weights_reader.h"
 #include "plan/buckets.h"
 #include "plan/errors.h"
 #include "plan/factored_moments.h"
@@ -206,17 +206,10 @@ void DrawInitialWeights(uint64_t seed, const Parameters& parameters, Device& dev
 
 absl::Status LoadWeights(const std::string& folder, const ModelShape& model,
                          const Parameters& parameters, Device& device) {
-  if (!IsStepFolder(folder)) {
-    ASSIGN_OR_RETURN(const HuggingFaceReader reader, HuggingFaceReader::Open(folder, model));
-    return FillWeights(parameters, device, [&](const TensorShard& box, absl::Span<float> values) {
-      reader.Read(box.tensor.name, box.begin, box.end, values);
-      return absl::OkStatus();
-    });
-  }
-  ASSIGN_OR_RETURN(const Manifest manifest, VerifyCheckpoint(folder));
-  ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(folder, manifest));
+  ASSIGN_OR_RETURN(const WeightsReader reader, WeightsReader::Open(folder, model));
+  RETURN_IF_ERROR(reader.Verify());
   return FillWeights(parameters, device, [&](const TensorShard& box, absl::Span<float> values) {
-    return reader.Read(box.tensor.name, box.tensor.dims, box.begin, box.end, values);
+    return reader.Read(box.tensor, box.begin, box.end, values);
   });
 }
 

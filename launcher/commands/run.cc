@@ -35,7 +35,6 @@ struct RunArguments {
   std::string program;  // this command as it was typed: hints can be typed the same way
   std::string path;
   JobFileOptions options;
-  bool fresh = false;
   bool detach = false;
 };
 
@@ -169,7 +168,7 @@ absl::StatusOr<Prepared> Prepare(const RunArguments& arguments, int* exit_code) 
     *exit_code = absl::IsFailedPrecondition(status) ? kExitNothingFits : kExitUsage;
     return status;
   }
-  prepared.paths.folder = absl::StrCat(job.output_dir, "/", job.name);
+  prepared.paths = PathsOf(job);
   return prepared;
 }
 
@@ -256,7 +255,7 @@ int Run(const RunArguments& arguments) {
   const JobSpec& job = prepared->file.job;
   for (const std::string& note : prepared->file.notes) std::cout << "note: " << note << "\n";
   const absl::StatusOr<std::optional<RunLock>> lock =
-      TakeFolder(job, prepared->paths, arguments.fresh);
+      TakeFolder(job, prepared->paths, arguments.options.fresh);
   if (!lock.ok()) return Fail(lock.status());
   const auto previous = ReadPrevious(prepared->paths);
   if (!previous.ok()) return Fail(previous.status());
@@ -302,7 +301,7 @@ void AddRun(CLI::App& app, const std::string& program, int* exit_code) {
   run->add_option("job", arguments->path, "the job file, or a run's resolved.yaml")->required();
   run->add_option("--set", arguments->options.sets, "replace a key: --set training.steps=100")
       ->allow_extra_args(false);
-  run->add_flag("--fresh", arguments->fresh, "move an old run aside and start anew");
+  run->add_flag("--fresh", arguments->options.fresh, "move an old run aside and start anew");
   run->add_flag("--detach", arguments->detach, "go on in the background");
   run->callback([arguments, exit_code] { *exit_code = Run(*arguments); });
 }

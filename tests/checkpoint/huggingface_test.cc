@@ -15,6 +15,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
+#include "tests/checkpoint/small_checkpoint.h"
 #include "tests/checkpoint/small_models.h"
 
 namespace weft {
@@ -30,24 +31,10 @@ class HuggingFace : public testing::Test {
   }
   ~HuggingFace() override { std::filesystem::remove_all(folder_); }
 
-  // A checkpoint whose values are all different, by tensor: each counts on from the one before.
   CheckpointReader Checkpoint(const ModelShape& model) {
-    std::vector<BoxToSave> boxes;
-    float next = 1;
-    for (const TensorSpec& tensor : Tensors(model)) {
-      std::vector<float>& all = values_[tensor.name];
-      for (int64_t i = 0; i < tensor.elements(); ++i) all.push_back(next++);
-      boxes.push_back({tensor.name, tensor.dims, std::vector<int64_t>(tensor.dims.size(), 0),
-                       tensor.dims, all});
-    }
-    Manifest manifest;
-    manifest.step = 3;
-    manifest.model = model;
-    const auto shard = WriteShard(StageFolder(folder_, 0, 3), 0, boxes);
-    EXPECT_TRUE(shard.ok()) << shard.status();
-    manifest.shards = {*shard};
-    EXPECT_EQ(CommitCheckpoint(folder_, manifest), absl::OkStatus());
-    auto reader = CheckpointReader::Open(StepFolder(folder_, 3), manifest);
+    const SmallCheckpoint saved = SaveSmallCheckpoint(folder_, 3, model);
+    values_ = saved.values;
+    auto reader = CheckpointReader::Open(saved.step_folder, saved.manifest);
     EXPECT_TRUE(reader.ok()) << reader.status();
     return *std::move(reader);
   }

@@ -129,6 +129,44 @@ TEST(Run, RepeatsFromItsResolvedYaml) {
   EXPECT_EQ(run.Curve(), first);
 }
 
+// From a checkpoint of another run and from what weft export makes of it; the weights are needed
+// until the run has begun.
+TEST(Run, StartsFromTheWeightsOfAnotherRun) {
+  TinyRun run;
+  ASSERT_EQ(run.RunToEnd({"--set", "training.steps=30"}).exit_code, 0);
+  const double trained = run.Metrics().back().loss;
+  const std::string checkpoints = run.run_folder() + "/checkpoint";
+  const std::string exported = run.run_folder() + "/exported";
+  ASSERT_EQ(
+      TinyRun::Finish(*run.Weft({"export", run.run_folder(), "--hf", exported}), 60).exit_code, 0);
+  const std::filesystem::path folder = std::filesystem::path(run.job_path()).parent_path();
+  const auto start = [&](const std::string& name, const std::string& from, int steps) {
+    return run.RunToEnd({"--set", "job.name=" + name, "--set", "model.init_from=" + from, "--set",
+                         "training.steps=" + std::to_string(steps)});
+  };
+  const std::string old = folder / "weights";
+  std::string first_losses[2];
+  for (const bool from_step : {true, false}) {
+    std::filesystem::rename(from_step ? checkpoints + "/step-30" : exported, old);
+    const std::string name = from_step ? "from_step" : "from_exported";
+    const TinyRun::Outcome begun = start(name, old, 5);
+    ASSERT_EQ(begun.exit_code, 0) << begun.err;
+    const std::vector<StepMetrics> metrics = MetricsOf(folder / name);
+    ASSERT_EQ(metrics.size(), 5u);
+    first_losses[from_step ? 0 : 1] = metrics.front().loss_hex;
+    EXPECT_NEAR(metrics.front().loss, trained, 0.3) << "not drawn weights, whose loss is 5.5";
+    std::filesystem::rename(old, old + "." + name);
+    const TinyRun::Outcome gone_on = start(name, old, 8);
+    EXPECT_EQ(gone_on.exit_code, 0) << gone_on.err;
+    EXPECT_EQ(MetricsOf(folder / name).size(), 8u);
+    const TinyRun::Outcome anew = start(name + "_anew", old, 5);
+    EXPECT_EQ(anew.exit_code, 2);
+    EXPECT_THAT(anew.err, AllOf(HasSubstr("model.init_from"), HasSubstr(old)));
+  }
+  EXPECT_EQ(first_losses[0], first_losses[1]);
+  run.ExpectNothingLeft();
+}
+
 TEST(Run, OfABadJobFileStartsNothing) {
   const struct {
     const char* set;

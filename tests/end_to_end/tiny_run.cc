@@ -128,8 +128,8 @@ void TinyRun::WaitForStep(int64_t step, double timeout_s) const {
       << "step " << step << " not reached; last is " << LastStep();
 }
 
-std::vector<StepMetrics> TinyRun::Metrics() const {
-  std::istringstream lines(ReadText(run_folder_ + "/metrics.jsonl"));
+std::vector<StepMetrics> MetricsOf(const std::string& run_folder) {
+  std::istringstream lines(ReadText(run_folder + "/metrics.jsonl"));
   std::vector<StepMetrics> metrics;
   for (std::string line; std::getline(lines, line);) {
     // A line may be half written, or torn by a kill.

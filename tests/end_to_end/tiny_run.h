@@ -20,6 +20,9 @@ struct StepMetrics {
   std::string loss_hex;
 };
 
+// Of a run folder, in the order of the file: steps may repeat after a crash.
+std::vector<StepMetrics> MetricsOf(const std::string& run_folder);
+
 class TinyRun {
  public:
   // 4 workers (dp=2 x pp=2), 60 steps, a checkpoint every 10.
@@ -46,8 +49,7 @@ class TinyRun {
 
   // Waits until the metrics show `step`; fails the test after `timeout_s`.
   void WaitForStep(int64_t step, double timeout_s = 60) const;
-  // In the order of the file: steps may repeat after a crash.
-  std::vector<StepMetrics> Metrics() const;
+  std::vector<StepMetrics> Metrics() const { return MetricsOf(run_folder_); }
   // Last line of each step: step -> loss_hex.
   std::map<int64_t, std::string> Curve() const;
   int64_t LastStep() const;

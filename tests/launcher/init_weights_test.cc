@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
 #include "launcher/job_yaml.h"
 #include "launcher/resolved_yaml.h"
+#include "tests/checkpoint/small_checkpoint.h"
 #include "tests/launcher/job_file_for_test.h"
 
 namespace weft {
@@ -26,23 +26,8 @@ class InitWeights : public ::testing::Test {
     const auto job = Read(kGoodJob);
     EXPECT_TRUE(job.ok()) << job.status();
     model_ = job->job.model;
-    std::vector<std::vector<float>> values;
-    std::vector<BoxToSave> boxes;
-    for (const TensorSpec& tensor : Tensors(model_)) values.emplace_back(tensor.elements());
-    size_t next = 0;
-    for (const TensorSpec& tensor : Tensors(model_)) {
-      boxes.push_back({tensor.name, tensor.dims, std::vector<int64_t>(tensor.dims.size(), 0),
-                       tensor.dims, values[next++]});
-    }
-    Manifest manifest;
-    manifest.step = 7;
-    manifest.model = model_;
-    const std::string folder = folder_.path() + "/other";
-    const auto shard = WriteShard(StageFolder(folder, 0, 7), 0, boxes);
-    EXPECT_TRUE(shard.ok()) << shard.status();
-    manifest.shards = {*shard};
-    EXPECT_EQ(CommitCheckpoint(folder, manifest), absl::OkStatus());
-    const auto reader = CheckpointReader::Open(StepFolder(folder, 7), manifest);
+    const SmallCheckpoint saved = SaveSmallCheckpoint(folder_.path() + "/other", 7, model_);
+    const auto reader = CheckpointReader::Open(saved.step_folder, saved.manifest);
     EXPECT_TRUE(reader.ok()) << reader.status();
     EXPECT_EQ(ExportHuggingFace(*reader, model_, folder_.path() + "/hf"), absl::OkStatus());
   }
