@@ -92,7 +92,7 @@ void Stage::MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& aren
   for (int64_t slot = 0; slot < counts.slots; ++slot) {
     slots_.push_back(any.GetActivations(Block::Share::kKept, absl::StrCat("slot", slot), arena));
   }
-  for (const BlockActivations& slot : slots_) free_slots_.push_back(&slot);
+  for (const BlockActivations& slot : slots_) free_slots_.push(&slot);
   const auto microbatches = static_cast<size_t>(layout_.num_microbatches);
   live_.resize(chunks_.size() * microbatches);
   for (size_t pass = 0; pass < live_.size(); ++pass) {
@@ -108,7 +108,7 @@ void Stage::MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& aren
                                                   absl::StrCat(prefix, "/block", block), arena));
     }
   }
-  for (Pending& pending : pendings_) free_pendings_.push_back(&pending);
+  for (Pending& pending : pendings_) free_pendings_.push(&pending);
   if (pendings_.empty()) {
     recomputed_ = any.GetActivations(Block::Share::kMadeAgain, "work/recomputed", arena);
   }
@@ -246,9 +246,9 @@ absl::Status Stage::Backward(const Action& action) {
 absl::Status Stage::BackwardInput(const Action& action) {
   const Slots& slots = SlotsOf(action);
   CHECK(!free_pendings_.empty());
-  const Pending& pending = *free_pendings_.back();
-  pending_[static_cast<size_t>(action.microbatch)] = free_pendings_.back();
-  free_pendings_.pop_back();
+  const Pending& pending = *free_pendings_.top();
+  pending_[static_cast<size_t>(action.microbatch)] = free_pendings_.top();
+  free_pendings_.pop();
   const View dx = StartBackward(action);
   device_.Copy(pending.dy, dx);
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
@@ -282,7 +282,7 @@ absl::Status Stage::BackwardWeight(const Action& action) {
     RETURN_IF_ERROR(blocks[i].BackwardWeight(slots[i]->With(pending->blocks[i]), dy));
     RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
   }
-  free_pendings_.push_back(std::exchange(pending, nullptr));
+  free_pendings_.push(std::exchange(pending, nullptr));
   FreeSlots(action);
   return absl::OkStatus();
 }
@@ -318,15 +318,15 @@ Stage::Slots& Stage::TakeSlots(const Action& action) {
   const size_t count = chunks_[static_cast<size_t>(action.chunk)].size();
   CHECK(slots.empty() && count <= free_slots_.size());
   for (size_t block = 0; block < count; ++block) {
-    slots.push_back(free_slots_.back());
-    free_slots_.pop_back();
+    slots.push_back(free_slots_.top());
+    free_slots_.pop();
   }
   return slots;
 }
 
 void Stage::FreeSlots(const Action& action) {
   Slots& slots = SlotsOf(action);
-  free_slots_.insert(free_slots_.end(), slots.begin(), slots.end());
+  for (const BlockActivations* slot : slots) free_slots_.push(slot);
   slots.clear();
 }
 
@@ -334,7 +334,7 @@ void Stage::FreeSlots(const Action& action) {
 const BlockActivations& Stage::ForwardScratch() const {
   if (pendings_.empty()) return recomputed_;
   CHECK(!free_pendings_.empty());
-  return free_pendings_.back()->blocks.front();
+  return free_pendings_.top()->blocks.front();
 }
 
 View Stage::HeadGradient(const Action& action) {

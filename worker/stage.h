@@ -4,12 +4,15 @@
 // trainer's. Used by the trainer's thread.
 //
 // Slots: a microbatch's pass through a chunk keeps its activations in slots, one for each block,
-// whichever are free, from the moment its input arrives to the end of its backward pass; there are
-// as many as the schedule needs at once (ActivationSlotsOf in plan/memory).
+// the first that are free, from the moment its input arrives to the end of its backward pass; there
+// are as many as the schedule needs at once (ActivationSlotsOf in plan/memory). Which are free
+// depends on the actions before alone: each step has the operands of the step before.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <queue>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -77,6 +80,10 @@ class Stage {
     View dy;                               // [R, D] of the last block's output
   };
 
+  // Of an array's elements those that are free, the first on top.
+  template <typename T>
+  using Free = std::priority_queue<T*, std::vector<T*>, std::greater<>>;
+
   void MakeFp8(const ModelShape& model, const BatchShape& batch, const Parameters& parameters,
                Arena& arena);
   void MakeChunks(const ModelShape& model, const BatchShape& batch, const Parameters& parameters);
@@ -111,11 +118,11 @@ class Stage {
   std::optional<Fp8Linear> fp8_;            // precision fp8, where any layer is
   std::vector<std::vector<Block>> chunks_;  // by chunk
   std::vector<BlockActivations> slots_;
-  Slots free_slots_;
+  Free<const BlockActivations> free_slots_;
   std::vector<Slots> live_;        // by chunk, then microbatch
   BlockActivations recomputed_;    // of all blocks; null views where backward is split
   std::vector<Pending> pendings_;  // split backward only
-  std::vector<Pending*> free_pendings_;
+  Free<Pending> free_pendings_;
   std::vector<Pending*> pending_;  // by microbatch; null: not between halves
   BlockWorkspace work_;
   std::optional<Embedding> embedding_;  // first stage
