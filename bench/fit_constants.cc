@@ -1,12 +1,13 @@
 // Fits the constants of the time model (plan/estimate/constants.h) to published step times, and
 // cross-validates them: what ships is what is fitted. Usage:
 //   fit_constants STEPS.csv [--rounds N] [--sources PART,...] [--only PREFIX,...] [--load FILE]
-//                 [--start shipped|middle] [--dump FILE] [--cross 1]
+//                 [--start shipped|middle] [--dump FILE] [--cross all|PART,...]
 // --only: constants that start so are fitted; -NAME keeps one. --load: "name = value" lines to
 // start from, as this program prints them. --start middle: each constant starts in the middle of
 // its range, which knows of no measurement. --dump: terms of every row. --cross: refits without
-// each model shape of a source in turn, from the same start, and prints the errors of what was left
-// out. A coordinate search: no derivatives, and it ends after `rounds`.
+// each model shape of these sources in turn, on all other rows that are fitted, from the same
+// start, and prints the errors of what was left out. A coordinate search: no derivatives, and it
+// ends after `rounds`.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -136,8 +137,7 @@ struct Options {
   std::string steps, load, dump;
   int rounds = 30;
   bool middle = false;
-  bool cross = false;
-  std::vector<std::string> only, sources;
+  std::vector<std::string> only, sources, cross;  // cross: {"all"} or parts of sources
 };
 
 // False: an option or its value is none of the usage's.
@@ -162,8 +162,8 @@ bool ParseOptions(const std::vector<std::string>& arguments, Options& options) {
       options.middle = value == "middle";
       known = options.middle || value == "shipped";
     } else if (name == "--cross") {
-      options.cross = value == "1";
-      known = options.cross || value == "0";
+      options.cross = absl::StrSplit(value, ',', absl::SkipEmpty());
+      known = !options.cross.empty();
     } else {
       known = false;
     }
@@ -172,14 +172,17 @@ bool ParseOptions(const std::vector<std::string>& arguments, Options& options) {
   return true;
 }
 
+bool IsNamed(const std::vector<std::string>& parts, const std::string& source) {
+  return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
+    return part == "all" || absl::StrContains(source, part);
+  });
+}
+
 // Tiers A and B, but for nodes beyond the second of a cluster whose network is known to be noisy.
 bool IsFitted(const Options& options, const MeasuredRun& run) {
   if (run.tier == "C") return false;
   if (absl::StrContains(run.source, "nanotron") && run.gpus > 16) return false;
-  return options.sources.empty() || std::any_of(options.sources.begin(), options.sources.end(),
-                                                [&](const std::string& source) {
-                                                  return absl::StrContains(run.source, source);
-                                                });
+  return options.sources.empty() || IsNamed(options.sources, run.source);
 }
 
 // Each model shape of one source left out at a time, always from `start`.
@@ -187,6 +190,7 @@ StepAccuracy CrossValidate(const Options& options, const TimeConstants& start,
                            const StepAccuracy& all, const std::vector<Row>& rows) {
   std::map<std::string, std::vector<const MeasuredRun*>> folds;
   for (const Row& row : rows) {
+    if (!IsNamed(options.cross, row.run->source)) continue;
     folds[absl::StrCat(row.run->source, " ", row.run->model)].push_back(row.run);
   }
   StepAccuracy unseen;
@@ -235,7 +239,7 @@ int Run(const Options& options) {
   const StepAccuracy fitted = PredictSteps(constants, *table);
   std::printf("%s", StepAccuracyText(fitted).c_str());
   if (!options.dump.empty()) Dump(options.dump, fitted);
-  if (!options.cross) return 0;
+  if (options.cross.empty()) return 0;
   std::printf("cross-validation, each model shape of a source left out in turn:\n%s",
               StepAccuracyText(CrossValidate(options, start, all, rows)).c_str());
   return 0;
@@ -250,7 +254,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr,
                  "usage: fit_constants STEPS.csv [--rounds N] [--sources PART,...] "
                  "[--only PREFIX,...] [--load FILE] [--start shipped|middle] [--dump FILE] "
-                 "[--cross 0|1]\n");
+                 "[--cross all|PART,...]\n");
     return 2;
   }
   return weft::Run(options);
