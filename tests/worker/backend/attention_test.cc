@@ -189,7 +189,8 @@ class Attention : public DeviceTest {
 INSTANTIATE_TEST_SUITE_P(Backends, Attention, ::testing::ValuesIn(TestedBackends()),
                          [](const auto& suite) { return suite.param; });
 
-// Tiles are 128 queries and 256 keys; documents cross them, end at them, begin at each side.
+// Tiles are 128 queries and 256 keys; documents cross them, end at them, begin at each side. Heads
+// of 52: a block of the CUDA gradient takes 48 KiB of shared memory beside what it declares.
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const AttentionShape& shape : {AttentionShape{1, 1, 1, 1, 1},
@@ -197,6 +198,7 @@ std::vector<Case> Cases() {
                                       {1, 17, 3, 7, 3},
                                       {2, 5, 4, 3, 2},
                                       {1, 9, 6, 2, 1},
+                                      {1, 70, 2, 52, 1},
                                       {2, 128, 2, 16, 1},
                                       {1, 129, 2, 8, 2},
                                       {1, 256, 2, 4, 1},
