@@ -185,9 +185,13 @@ Sanitizer() {
     Row "compute-sanitizer" SKIPPED "it is not on this host"
     return
   fi
+  # Not what calls return: one test asks for more pinned memory than there is, and libraries probe
+  # for what a driver has. Not products either: their kernels are the library's, dozens to check.
   for check in memcheck racecheck; do
-    if timeout -k 5 100 "$tool" --tool "$check" --error-exitcode 9 "$weft_bin/gpu_test" \
-      --gtest_filter='*DeviceOps*:*LlamaOps*:*CrossEntropy*' >"$work/$check.log" 2>&1; then
+    if timeout -k 5 100 "$tool" --tool "$check" --report-api-errors no --error-exitcode 9 \
+      "$weft_bin/gpu_test" \
+      --gtest_filter='*DeviceOps*:*LlamaOps*:*CrossEntropy*:*WideAttention*-*MatMul*:*SameBits*' \
+      >"$work/$check.log" 2>&1; then
       Row "compute-sanitizer $check" passed "no errors"
     else
       Row "compute-sanitizer $check" FAILED "$(grep -m1 -E 'ERROR SUMMARY|=========.*(Invalid|Race|hazard)' "$work/$check.log")"
