@@ -243,7 +243,7 @@ double Finish(const FakeCublasProduct& product, cudaDataType_t type, int64_t i, 
 }  // namespace
 
 // NOLINTBEGIN: names are the library's.
-const char* cublasLtGetStatusString(cublasStatus_t status) {
+const char* cublasLtGetStatusName(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED" : "another status";
 }
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {

@@ -19,7 +19,7 @@ BackendStatus FromCublas(cublasStatus_t code, const char* what) {
   return Failure(
       code == CUBLAS_STATUS_NOT_INITIALIZED ? kUnavailable : kInternal,
       "cuBLASLt: %s failed: %s; a driver that is too old or a full device show like this", what,
-      cublasLtGetStatusString(code));
+      cublasLtGetStatusName(code));
 }
 
 cudaDataType_t TypeOf(DType dtype) {

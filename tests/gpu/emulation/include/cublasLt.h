@@ -68,7 +68,7 @@ using cublasLtMatmulDesc_t = struct FakeCublasProduct*;
 using cublasLtMatrixLayout_t = struct FakeCublasLayout*;
 using cublasLtMatmulPreference_t = struct FakeCublasPreference*;
 
-const char* cublasLtGetStatusString(cublasStatus_t status);
+const char* cublasLtGetStatusName(cublasStatus_t status);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* product, cublasComputeType_t compute,
