@@ -228,7 +228,9 @@ TEST(CudnnInTraining, HasTheScratchItNeedsAndLosesLittle) {
   run.wrap_comm = [&](int rank, Comm&) { return ranks.OpenComm(rank); };
   const TrainingOutcome cuda = Train(run);
   ASSERT_TRUE(cuda.status().ok()) << cuda.status();
-  if (attention.find("cuDNN does not load") != std::string::npos) GTEST_SKIP() << attention;
+  for (const char* const lacks : {"cuDNN does not load", "no multiple of 128"}) {
+    if (attention.find(lacks) != std::string::npos) GTEST_SKIP() << attention;
+  }
   EXPECT_EQ(attention.substr(0, 8), "cuDNN 9.") << attention;
   EXPECT_EQ(attention.find("own"), std::string::npos) << attention;
   EXPECT_LT(RelativeDifference(cuda.losses(), cpu.losses()), 4e-3);

@@ -91,8 +91,9 @@ TEST_F(AttentionPathTest, TakesCudnnForWholeSequencesOf16Bits) {
 
 TEST_F(AttentionPathTest, LeavesTheRestToItsOwnKernelsAndSaysWhy) {
   Open({});
-  AttentionShape narrow = kShape, part = kShape;
+  AttentionShape narrow = kShape, part = kShape, one = kShape;
   narrow.head_dim = 32;
+  one.seq_len = 1;
   part.runs = 4;
   part.pieces = 2;
   part.piece[1] = 3;
@@ -103,6 +104,7 @@ TEST_F(AttentionPathTest, LeavesTheRestToItsOwnKernelsAndSaysWhy) {
     const char* why;
   } cases[] = {{kShape, DType::kF32, false, "elements are fp32"},
                {narrow, DType::kBf16, false, "heads are of 32 elements, not of 64 or 128"},
+               {one, DType::kBf16, false, "sequences are of one position"},
                {part, DType::kBf16, false, "a part of the queries (cp)"},
                {kShape, DType::kBf16, true, "documents do not see each other"}};
   for (const auto& c : cases) {

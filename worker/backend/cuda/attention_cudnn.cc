@@ -16,6 +16,20 @@
 namespace weft {
 namespace {
 
+// Before 9.15.1, cuDNN's frontend gives gradients of sequences that are no whole tiles a padding
+// mask, to work around a fault. These graphs have none.
+BackendStatus CheckTiles(int version, AttentionPass pass, const AttentionShape& shape) {
+  constexpr int kFirstWithoutFault = 91501;
+  constexpr int64_t kTile = 128;
+  if (pass == AttentionPass::kForward || version >= kFirstWithoutFault ||
+      shape.seq_len % kTile == 0) {
+    return {};
+  }
+  return Failure(kUnimplemented,
+                 "%lld positions are no multiple of 128, which cuDNN before 9.15.1 has faults with",
+                 static_cast<long long>(shape.seq_len));
+}
+
 class Attention final : public CudnnAttention {
  public:
   Attention(const CudnnLibrary& library, cudaStream_t stream)
@@ -105,7 +119,10 @@ class Attention final : public CudnnAttention {
                      shape.head_dim, shape.kv_heads, dtype};
     if (const auto found = entries_.find(key); found != entries_.end()) return found->second;
     Entry& entry = entries_[key];
-    entry.status = PlanAttention(library_, {.handle = handle_}, pass, shape, dtype, &entry.plan);
+    entry.status = CheckTiles(library_.version, pass, shape);
+    if (entry.status.ok()) {
+      entry.status = PlanAttention(library_, {.handle = handle_}, pass, shape, dtype, &entry.plan);
+    }
     return entry;
   }
 

@@ -11,6 +11,7 @@ BackendStatus CheckForCudnn(const AttentionShape& shape, DType dtype, bool masks
     return Failure(kUnimplemented, "heads are of %lld elements, not of 64 or 128",
                    static_cast<long long>(shape.head_dim));
   }
+  if (shape.seq_len == 1) return Failure(kUnimplemented, "sequences are of one position");
   if (shape.runs != 1) return Failure(kUnimplemented, "a rank has a part of the queries (cp)");
   if (masks_documents) return Failure(kUnimplemented, "documents do not see each other");
   return {};

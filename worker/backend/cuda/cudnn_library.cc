@@ -6,7 +6,9 @@
 namespace weft {
 namespace {
 
-constexpr int kOldestVersion = 90000;
+// Before it, cuDNN has known faults in attention (9.10.0 and 9.10.1), or does not take minus
+// infinity for what is masked (up to 9.9): so says its own frontend.
+constexpr int kOldestVersion = 91002;
 
 struct Loaded {
   CudnnLibrary library;
@@ -39,7 +41,7 @@ Loaded Load() {
   if (cudnn.get_version != nullptr) cudnn.version = static_cast<int>(cudnn.get_version());
   if (entries.missing() != nullptr || cudnn.version < kOldestVersion) {
     loaded.status =
-        Failure(kFailedPrecondition, "cuDNN %d.%d.%d does not serve%s%s; install 9.0 or newer",
+        Failure(kFailedPrecondition, "cuDNN %d.%d.%d does not serve%s%s; install 9.10.2 or newer",
                 cudnn.version / 10000, cudnn.version / 100 % 100, cudnn.version % 100,
                 entries.missing() == nullptr ? "" : ", it lacks ",
                 entries.missing() == nullptr ? "" : entries.missing());

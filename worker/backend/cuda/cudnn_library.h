@@ -26,7 +26,7 @@ struct CudnnLibrary {
 };
 
 // Loads libcudnn.so.9, once a process; it is never unloaded. FailedPrecondition if this host has
-// none that loads.
+// none that loads, or one older than 9.10.2.
 BackendStatus LoadCudnn(const CudnnLibrary** library);
 
 }  // namespace weft
