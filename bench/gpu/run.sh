@@ -36,6 +36,19 @@ if ! nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.limit --format=c
 fi
 date -u
 cat "$here/VERSION"
+steps=25
+
+# The profile of an H200, with the memory of the device that is here.
+memory_mib=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -1)
+[[ $memory_mib =~ ^[0-9]+$ ]] || memory_mib=143771
+sed "s/memory_bytes: .*/memory_bytes: $((memory_mib * 1048576))/" \
+  "$work/weft/configs/clusters/h200.yaml" >"$work/cluster.yaml"
+
+# PyTorch finds its libraries as it does without the bundle's before them.
+Baseline() {
+  # shellcheck disable=SC2154  # UseLibraries sets it
+  LD_LIBRARY_PATH=$host_library_path timeout -k 5 240 python3 "$here/torch_baseline.py" "$@"
+}
 
 # Random bytes of 16-bit tokens below the vocabulary would not compress; a text would not fill it.
 python3 - "$work/tokens.bin" <<'PY'
@@ -56,10 +69,10 @@ WriteJob() {
   cat >>"$folder/job.yaml" <<YAML
 job: {name: run, output_dir: $folder}
 data: {format: nanogpt, train: [{path: $work/tokens.bin}]}
-training: {seq_len: $length, global_batch_size: $batch, micro_batch_size: $batch, steps: 25, seed: 1, mixed_precision: $precision}
+training: {seq_len: $length, global_batch_size: $batch, micro_batch_size: $batch, steps: $steps, seed: 1, mixed_precision: $precision}
 optimizer: {name: adamw, lr: 1.0e-4}
 metrics: {log_freq: 1}
-cluster: {profile: $work/weft/configs/clusters/h200.yaml}
+cluster: {profile: $work/cluster.yaml}
 YAML
 }
 
@@ -72,11 +85,16 @@ for model in "${models[@]}"; do
   fi
   # shellcheck disable=SC2086
   WriteJob "$work/$model" $shape
-  if timeout -k 5 240 "$weft_bin/weft" run "$work/$model/job.yaml" >"$work/$model/out" 2>&1; then
-    python3 "$here/torch_baseline.py" --report "$work/$model/run/metrics.jsonl" "$model" "$precision" "$shape"
+  # It ends with a checkpoint of 12 bytes a parameter, which may outlast the time or fill the disk:
+  # what was measured before counts.
+  timeout -k 5 240 "$weft_bin/weft" run "$work/$model/job.yaml" >"$work/$model/out" 2>&1
+  metrics=$work/$model/run/metrics.jsonl
+  if [[ -e $metrics ]] && (($(grep -c '"step_s"' "$metrics") >= steps)); then
+    Baseline --report "$metrics" "$model" "$precision" "$shape"
     sed -n 's/.*attention is computed by /  attention by /p' "$work/$model"/run/logs/generation-1/rank-0.log | tail -1
   else
     printf '%-12s %-6s %-8s %s\n' "$model" "$precision" weft "FAILED: $(tail -1 "$work/$model/out")"
   fi
-  timeout -k 5 240 python3 "$here/torch_baseline.py" "$model" "$precision" "$shape"
+  rm -rf "${work:?}/$model"
+  Baseline "$model" "$precision" "$shape"
 done

@@ -29,7 +29,7 @@ TEST(CudaBackend, LoadsWithoutADeviceAndNamesItsLibraries) {
   EXPECT_STREQ(api->name, "cuda");
   EXPECT_THAT(api->versions, HasSubstr("CUDA 1"));
   EXPECT_THAT(api->versions, HasSubstr("cuDNN"));
-  EXPECT_THAT(api->versions, HasSubstr("NCCL 2."));
+  EXPECT_THAT(api->versions, AnyOf(HasSubstr("NCCL 2."), HasSubstr("no NCCL")));
 }
 
 TEST(CudaBackend, NamesTheCauseWhereThereIsNoDevice) {

@@ -22,14 +22,30 @@ CudaFolders() {
   } | sort -u | paste -sd: || true
 }
 
-# UseLibraries FOLDER: sets LD_LIBRARY_PATH for the programs of the bundle, fails with what is
-# missing.
+# UseOwnRuntime FOLDER: drops the bundle's libstdc++ where the host's is as new. The bundle's needs
+# Debian 12's glibc, which Ubuntu 22.04 does not have, and would shadow a newer one for what the
+# host's own libraries load.
+UseOwnRuntime() {
+  local carried="$1/weft/lib/libstdc++.so.6" newest own
+  newest=$(grep -ao 'GLIBCXX_3\.4\.[0-9]*' "$carried" | sort -Vu | tail -1)
+  own=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null |
+    awk '$1 == "libstdc++.so.6" && /x86-64/ && !path {path = $NF} END {print path}')
+  if [[ -n $newest && -n $own ]] && grep -qaF "$newest" "$own"; then
+    rm -f "$carried" "$1/weft/lib/libgcc_s.so.1"
+  fi
+}
+
+# UseLibraries FOLDER: sets LD_LIBRARY_PATH for the programs of the bundle, and $host_library_path
+# to what it was, for those of the host; fails with what is missing.
 UseLibraries() {
   local lacking
+  # shellcheck disable=SC2034  # bench.sh reads it
+  host_library_path=${LD_LIBRARY_PATH:-}
+  UseOwnRuntime "$1"
   export LD_LIBRARY_PATH="$1/weft/lib:$(CudaFolders):${LD_LIBRARY_PATH:-}"
-  lacking=$(ldd "$weft_bin"/* | grep 'not found' | sort -u || true)
+  lacking=$(ldd "$weft_bin"/* 2>&1 | grep 'not found' | sort -u || true)
   if [[ -n $lacking ]]; then
-    echo "weft: this host lacks libraries that the CUDA backend needs; install CUDA 13 or the nvidia Python packages of it:" >&2
+    echo "weft: this host lacks libraries that the CUDA backend needs; install CUDA 13 or the nvidia Python packages of it (GLIBC: this host is older than Ubuntu 22.04):" >&2
     echo "$lacking" >&2
     return 1
   fi

@@ -23,6 +23,8 @@ class NcclOfOneRank : public ::testing::Test {
                               .relay = &relay_,
                               .transport = TransportKind::kNccl};
     const BackendStatus reached = TestedApi()->open_comm(&comm, &comm_);
+    const std::string why = reached.text;
+    if (why.find("NCCL does not load") != std::string::npos) GTEST_SKIP() << why;
     ASSERT_TRUE(reached.ok()) << reached.text;
     EXPECT_EQ(std::string(comm_->description()).substr(0, 5), "NCCL ");
     const int self = 0;
