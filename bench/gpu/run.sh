@@ -14,12 +14,13 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 precision=${1:-fp32}
 (($# > 0)) && shift
 
-# name: family vocabulary width blocks heads kv_heads ffn T batch
+# The vocabulary of GPT-2 is padded to a multiple of 64, as llm.c and nanoGPT have it: rows of 50,257 elements
+# are not aligned for tensor cores. name: family vocabulary width blocks heads kv_heads ffn T batch
 declare -A shapes=(
-  [gpt2-124m]="gpt2 50257 768 12 12 12 3072 1024 32"
-  [gpt2-350m]="gpt2 50257 1024 24 16 16 4096 1024 16"
-  [gpt2-774m]="gpt2 50257 1280 36 20 20 5120 1024 8"
-  [gpt2-1558m]="gpt2 50257 1600 48 25 25 6400 1024 8"
+  [gpt2-124m]="gpt2 50304 768 12 12 12 3072 1024 32"
+  [gpt2-350m]="gpt2 50304 1024 24 16 16 4096 1024 16"
+  [gpt2-774m]="gpt2 50304 1280 36 20 20 5120 1024 8"
+  [gpt2-1558m]="gpt2 50304 1600 48 25 25 6400 1024 8"
   [llama-1b]="llama 128256 2048 16 32 8 8192 4096 4"
   [llama-3b]="llama 128256 3072 28 24 8 8192 4096 2"
 )
