@@ -77,15 +77,68 @@ void LeaveWithoutCoordinator(Shared& shared, const absl::Status& why) {
   _exit(kExitFault);
 }
 
-RunHooks HooksOf(Link& link, Shared& shared) {
+std::optional<std::string> FromEnvironment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe): only reader
+  if (value == nullptr) return std::nullopt;
+  return std::string(value);
+}
+
+// For tests: ranks then hold parts of one device's memory.
+bool SharesDevices() {
+  return FromEnvironment("WEFT_SHARE_DEVICES").has_value();
+}
+
+// What the log says of a device while it trains: what it replays, once two steps have shown that
+// and where it changes later; once, that it takes more memory than is planned, to which what it
+// replays adds.
+class DeviceLog {
+ public:
+  DeviceLog(Device& device, int64_t library_bytes)
+      : device_(device), library_bytes_(library_bytes) {}
+
+  void BeforeSteps(int64_t arena_bytes) {
+    arena_bytes_ = arena_bytes;
+    LookAtMemory();
+  }
+  void AfterStep() {
+    const std::string replays = device_.DescribeReplays();
+    if (++steps_ < 2 || replays == replays_) return;
+    replays_ = replays;
+    LogInfo(absl::StrCat("passes are replayed by ", replays));
+    LookAtMemory();
+  }
+
+ private:
+  void LookAtMemory() {
+    if (has_warned_ || SharesDevices()) return;
+    const std::string excess = LibraryExcess(device_.UsedBytes(), arena_bytes_, library_bytes_);
+    has_warned_ = !excess.empty();
+    if (has_warned_) LogWarning(excess);
+  }
+
+  Device& device_;
+  const int64_t library_bytes_;
+  int64_t arena_bytes_ = 0;
+  int64_t steps_ = 0;
+  std::string replays_;
+  bool has_warned_ = false;
+};
+
+RunHooks HooksOf(Link& link, Shared& shared, Device& device, int64_t library_bytes) {
   auto checkpoint_bytes = std::make_shared<int64_t>(0);
+  auto log = std::make_shared<DeviceLog>(device, library_bytes);
   return RunHooks{
       .stop_requested = [&] { return shared.stop_signal || link.StopRequested(); },
       .ready =
-          [&](int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes) {
+          [&, log](int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes) {
+            log->BeforeSteps(allocated_bytes);
             link.ReportReady(after_step, allocated_bytes, planned_bytes);
           },
-      .step_done = [&](const StepReport& report) { link.ReportStep(report); },
+      .step_done =
+          [&, log](const StepReport& report) {
+            link.ReportStep(report);
+            log->AfterStep();
+          },
       .exchange_shards =
           [&, checkpoint_bytes](int64_t step, const ShardRecord& shard) {
             auto shards = link.ExchangeShards(step, shard, kCommitTimeoutMs);
@@ -140,12 +193,6 @@ struct Opened {
   Comm* comm = nullptr;
 };
 
-std::optional<std::string> FromEnvironment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe): only reader
-  if (value == nullptr) return std::nullopt;
-  return std::string(value);
-}
-
 // The same for all ranks of this generation of this run, and for no others on this host.
 std::string Rendezvous(const SessionOptions& options) {
   return absl::StrCat("/weft-", getuid(), "-",
@@ -173,9 +220,12 @@ absl::StatusOr<AttentionKind> AskedAttention() {
       absl::StrCat("WEFT_ATTENTION: \"", asked, "\" is unknown; use auto, own or cudnn"));
 }
 
-// For tests: ranks then hold parts of one device's memory.
-bool SharesDevices() {
-  return FromEnvironment("WEFT_SHARE_DEVICES").has_value();
+// Off until a device has shown what it is worth. WEFT_CUDA_GRAPHS is for experiments.
+absl::StatusOr<bool> AskedGraphs() {
+  const std::string asked = FromEnvironment("WEFT_CUDA_GRAPHS").value_or("0");
+  if (asked == "0" || asked == "1") return asked == "1";
+  return absl::InvalidArgumentError(
+      absl::StrCat("WEFT_CUDA_GRAPHS: \"", asked, "\" is unknown; use 0 or 1"));
 }
 
 absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessRank& me,
@@ -183,11 +233,13 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
   Opened opened;
   ASSIGN_OR_RETURN(opened.api, LoadBackend(job.cluster.device.backend, options.backend_folder));
   ASSIGN_OR_RETURN(const AttentionKind attention, AskedAttention());
+  ASSIGN_OR_RETURN(const bool replays, AskedGraphs());
   const DeviceOptions device{.local_index = me.local_rank,
                              .share_devices = SharesDevices(),
                              .threads = job.threads_per_worker,
                              .deterministic = job.deterministic,
                              .attention = attention,
+                             .replays = replays,
                              .fp8 = job.training.mixed_precision == Precision::kFp8};
   RETURN_IF_ERROR(ToStatus(opened.api->open_device(&device, &opened.device)));
   const std::string rendezvous = Rendezvous(options);
@@ -226,14 +278,10 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
   if (shared.lost) return absl::AbortedError("the coordinator is gone");
   RunResult result;
   {
-    ASSIGN_OR_RETURN(
-        const std::unique_ptr<Trainer> trainer,
-        Trainer::Create(assignment, me.rank, *opened.device, *opened.comm, HooksOf(link, shared)));
-    const std::string excess =
-        SharesDevices() ? ""
-                        : LibraryExcess(opened.device->UsedBytes(), trainer->allocated_bytes(),
-                                        assignment.job.cluster.device.library_bytes);
-    if (!excess.empty()) LogWarning(excess);
+    ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
+                     Trainer::Create(assignment, me.rank, *opened.device, *opened.comm,
+                                     HooksOf(link, shared, *opened.device,
+                                             assignment.job.cluster.device.library_bytes)));
     if (!trainer->attention().empty()) {
       LogInfo(absl::StrCat("attention is computed by ", trainer->attention()));
     }

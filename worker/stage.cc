@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/batch_order.h"
+#include "plan/buckets.h"
 #include "plan/errors.h"
 
 namespace weft {
@@ -190,11 +191,16 @@ absl::Status Stage::Forward(const Action& action) {
   }
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   const View output = MakesLoss(action) ? head_->input() : send_activation_;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const View out = i + 1 < blocks.size() ? slots[i + 1]->x : output;
-    RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
-    RETURN_IF_ERROR(blocks[i].Forward(slots[i]->With(ForwardScratch()), work_, out));
-  }
+  const BlockActivations& scratch = ForwardScratch();
+  const auto pass = [&]() -> absl::Status {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const View out = i + 1 < blocks.size() ? slots[i + 1]->x : output;
+      RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
+      RETURN_IF_ERROR(blocks[i].Forward(slots[i]->With(scratch), work_, out));
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(QueueBlocks(action, {&scratch, output.data}, pass));
   if (MakesLoss(action)) RETURN_IF_ERROR(ForwardHead(action));
   if (pass_ == Pass::kEvaluation) FreeSlots(action);
   return absl::OkStatus();
@@ -230,12 +236,16 @@ absl::Status Stage::Backward(const Action& action) {
   const Slots& slots = SlotsOf(action);
   const View dx = StartBackward(action);
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
-  for (size_t i = blocks.size(); i-- > 0;) {
-    RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
-    RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
-    RETURN_IF_ERROR(blocks[i].Backward(slots[i]->With(recomputed_), work_, dx));
-    RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
-  }
+  const auto pass = [&]() -> absl::Status {
+    for (size_t i = blocks.size(); i-- > 0;) {
+      RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
+      RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
+      RETURN_IF_ERROR(blocks[i].Backward(slots[i]->With(recomputed_), work_, dx));
+      RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(QueueBlocks(action, {dx.data}, pass));
   if (TakesTokens(action)) RETURN_IF_ERROR(BackwardEmbedding(action, dx));
   FreeSlots(action);
   return absl::OkStatus();
@@ -252,13 +262,17 @@ absl::Status Stage::BackwardInput(const Action& action) {
   const View dx = StartBackward(action);
   device_.Copy(pending.dy, dx);
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
-  for (size_t i = blocks.size(); i-- > 0;) {
-    RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
-    RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
-    RETURN_IF_ERROR(blocks[i].BackwardInput(slots[i]->With(pending.blocks[i]), work_, dx));
-    RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
-    if (i > 0) device_.Copy(slots[i]->x, dx);
-  }
+  const auto pass = [&]() -> absl::Status {
+    for (size_t i = blocks.size(); i-- > 0;) {
+      RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
+      RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
+      RETURN_IF_ERROR(blocks[i].BackwardInput(slots[i]->With(pending.blocks[i]), work_, dx));
+      RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
+      if (i > 0) device_.Copy(slots[i]->x, dx);
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(QueueBlocks(action, {&pending, dx.data}, pass));
   // All of the embedding's gradient: it takes little time, and its dx would have to be kept.
   if (TakesTokens(action)) RETURN_IF_ERROR(BackwardEmbedding(action, dx));
   return absl::OkStatus();
@@ -276,23 +290,63 @@ absl::Status Stage::BackwardWeight(const Action& action) {
   Pending*& pending = pending_[static_cast<size_t>(action.microbatch)];
   CHECK(pending != nullptr);
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
-  for (size_t i = blocks.size(); i-- > 0;) {
-    const View dy = i + 1 < blocks.size() ? slots[i + 1]->x : pending->dy;
-    RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
-    RETURN_IF_ERROR(blocks[i].BackwardWeight(slots[i]->With(pending->blocks[i]), dy));
-    RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
-  }
+  const auto pass = [&]() -> absl::Status {
+    for (size_t i = blocks.size(); i-- > 0;) {
+      const View dy = i + 1 < blocks.size() ? slots[i + 1]->x : pending->dy;
+      RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
+      RETURN_IF_ERROR(blocks[i].BackwardWeight(slots[i]->With(pending->blocks[i]), dy));
+      RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(QueueBlocks(action, {pending}, pass));
   free_pendings_.push(std::exchange(pending, nullptr));
   FreeSlots(action);
   return absl::OkStatus();
 }
 
+// Evaluation comes seldom, and under fp8 it has other products.
+bool Stage::IsStretch(const Action& action) const {
+  if (pass_ == Pass::kEvaluation || layout_.tp > 1 || layout_.cp > 1) return false;
+  const Sharding sharding = ShardingOf(layout_);
+  if (sharding.weights || (sharding.gradients && action.op != Op::kForward)) return false;
+  const std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
+  return std::none_of(blocks.begin(), blocks.end(),
+                      [&](const Block& block) { return StartsReduction(block.bucket()); });
+}
+
+absl::Status Stage::QueueBlocks(const Action& action, std::initializer_list<const void*> operands,
+                                absl::FunctionRef<absl::Status()> blocks) {
+  if (!IsStretch(action)) return blocks();
+  std::vector<const void*> given = operands;
+  given.push_back(work_.first_visible.data);
+  const Slots& slots = SlotsOf(action);
+  given.insert(given.end(), slots.begin(), slots.end());
+  const auto next = static_cast<int64_t>(stretches_.size());
+  const auto [stretch, is_new] =
+      stretches_.try_emplace({action.op, action.chunk, std::move(given)}, next);
+  struct Call {
+    absl::FunctionRef<absl::Status()> blocks;
+    absl::Status status;
+  } call = {blocks, absl::OkStatus()};
+  device_.Replay(
+      stretch->second,
+      [](void* context) {
+        Call& made = *static_cast<Call*>(context);
+        made.status = made.blocks();
+      },
+      &call);
+  return call.status;
+}
+
+bool Stage::StartsReduction(int bucket) const {
+  return std::any_of(reductions_.begin(), reductions_.end(),
+                     [&](const Action& reduction) { return reduction.bucket == bucket; });
+}
+
 absl::Status Stage::CloseGradients(int bucket) {
   RETURN_IF_ERROR(zero_.CloseGradients(bucket));
-  const bool is_complete =
-      std::any_of(reductions_.begin(), reductions_.end(),
-                  [&](const Action& reduction) { return reduction.bucket == bucket; });
-  return is_complete ? zero_.StartReduction(bucket) : absl::OkStatus();
+  return StartsReduction(bucket) ? zero_.StartReduction(bucket) : absl::OkStatus();
 }
 
 bool Stage::TakesTokens(const Action& action) const {

@@ -7,14 +7,22 @@
 // the first that are free, from the moment its input arrives to the end of its backward pass; there
 // are as many as the schedule needs at once (ActivationSlotsOf in plan/memory). Which are free
 // depends on the actions before alone: each step has the operands of the step before.
+//
+// Stretches: what the blocks of a chunk queue in a pass is the same in each pass of the chunk that
+// has the same slots. A device may replay it (Device::Replay) where nothing moves between ranks
+// within it.
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <queue>
+#include <tuple>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "plan/layout.h"
@@ -88,6 +96,12 @@ class Stage {
                Arena& arena);
   void MakeChunks(const ModelShape& model, const BatchShape& batch, const Parameters& parameters);
   void MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& arena);
+  // Whether the blocks' part of a pass is their work on this rank alone.
+  bool IsStretch(const Action& action) const;
+  // Queues the blocks' part of a pass, or has the device replay it. `operands`: with its slots, all
+  // that it is given and that is not the same in every such pass through its chunk.
+  absl::Status QueueBlocks(const Action& action, std::initializer_list<const void*> operands,
+                           absl::FunctionRef<absl::Status()> blocks);
   Slots& PassOf(const Action& action);
   Slots& SlotsOf(const Action& action);  // of a live pass
   Slots& TakeSlots(const Action& action);
@@ -104,6 +118,7 @@ class Stage {
   absl::Status BackwardInput(const Action& action);
   absl::Status BackwardWeight(const Action& action);
   absl::Status BackwardEmbedding(const Action& action, View dx);
+  bool StartsReduction(int bucket) const;  // when the action in progress is through with it
   absl::Status CloseGradients(int bucket);
   View StartBackward(const Action& action);
 
@@ -132,6 +147,8 @@ class Stage {
   // Where a chunk has another one after it, [R, D]:
   View dx_, recv_gradient_, send_activation_;
   Pass pass_ = Pass::kTraining;
+  // Keys of Device::Replay, by all that a stretch's operands go by; as many as passes of a step.
+  std::map<std::tuple<Op, int, std::vector<const void*>>, int64_t> stretches_;
   absl::Span<const Action> reductions_;  // of the action in progress
   double loss_sum_ = 0;
 };

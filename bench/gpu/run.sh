@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Trains GPT-2 and Llama shapes for some steps on one GPU and prints tokens/s and MFU, with PyTorch
-# on the same model and batch in the same minutes where it can be imported. Runs from the folder
+# on the same model and batch in the same minutes where it can be imported; weft with CUDA graphs
+# and without, whose worth shows in small steps (gpt2-124m-1k: 1,024 tokens). Runs from the folder
 # that deploy/bundle.sh made (there: bench.sh).
 #   bash bench.sh [PRECISION] [MODEL...]       default: fp32, all models; PRECISION: fp32, bf16
 # WEFT_ATTENTION=own or cudnn in the environment: only weft's own attention kernels, or only cuDNN's;
@@ -17,6 +18,7 @@ precision=${1:-fp32}
 # The vocabulary of GPT-2 is padded to a multiple of 64, as llm.c and nanoGPT have it: rows of 50,257 elements
 # are not aligned for tensor cores. name: family vocabulary width blocks heads kv_heads ffn T batch
 declare -A shapes=(
+  [gpt2-124m-1k]="gpt2 50304 768 12 12 12 3072 1024 1"
   [gpt2-124m]="gpt2 50304 768 12 12 12 3072 1024 32"
   [gpt2-350m]="gpt2 50304 1024 24 16 16 4096 1024 16"
   [gpt2-774m]="gpt2 50304 1280 36 20 20 5120 1024 8"
@@ -25,7 +27,7 @@ declare -A shapes=(
   [llama-3b]="llama 128256 3072 28 24 8 8192 4096 2"
 )
 models=("$@")
-((${#models[@]} > 0)) || models=(gpt2-124m gpt2-350m gpt2-774m gpt2-1558m llama-1b llama-3b)
+((${#models[@]} > 0)) || models=(gpt2-124m-1k gpt2-124m gpt2-350m gpt2-774m gpt2-1558m llama-1b llama-3b)
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/weft-bench-XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -77,6 +79,27 @@ cluster: {profile: $work/cluster.yaml}
 YAML
 }
 
+# Weft MODEL SHAPE GRAPHS: a row, and beneath it what the log says of attention and graphs.
+Weft() {
+  local model=$1 shape=$2 folder=$work/$1 by=weft metrics log
+  [[ $3 == 1 ]] && by=graphs
+  # shellcheck disable=SC2086
+  WriteJob "$folder" $shape
+  # It ends with a checkpoint of 12 bytes a parameter, which may outlast the time or fill the disk:
+  # what was measured before counts.
+  WEFT_CUDA_GRAPHS=$3 timeout -k 5 240 "$weft_bin/weft" run "$folder/job.yaml" >"$folder/out" 2>&1
+  metrics=$folder/run/metrics.jsonl
+  log=$folder/run/logs/generation-1/rank-0.log
+  if [[ -e $metrics ]] && (($(grep -c '"step_s"' "$metrics") >= steps)); then
+    Baseline --report "$metrics" "$by" "$model" "$precision" "$shape"
+    sed -n 's/.*attention is computed by /  attention by /p' "$log" | tail -1
+    sed -n 's/.*passes are replayed by /  replayed by /p' "$log" | tail -1
+  else
+    printf '%-12s %-6s %-8s %s\n' "$model" "$precision" "$by" "FAILED: $(tail -1 "$folder/out")"
+  fi
+  rm -rf "${folder:?}"
+}
+
 printf '%-12s %-6s %-8s %12s %8s\n' model type by tokens/s MFU
 for model in "${models[@]}"; do
   shape=${shapes[$model]:-}
@@ -84,18 +107,7 @@ for model in "${models[@]}"; do
     echo "bench: $model is unknown; use one of ${!shapes[*]}" >&2
     exit 2
   fi
-  # shellcheck disable=SC2086
-  WriteJob "$work/$model" $shape
-  # It ends with a checkpoint of 12 bytes a parameter, which may outlast the time or fill the disk:
-  # what was measured before counts.
-  timeout -k 5 240 "$weft_bin/weft" run "$work/$model/job.yaml" >"$work/$model/out" 2>&1
-  metrics=$work/$model/run/metrics.jsonl
-  if [[ -e $metrics ]] && (($(grep -c '"step_s"' "$metrics") >= steps)); then
-    Baseline --report "$metrics" "$model" "$precision" "$shape"
-    sed -n 's/.*attention is computed by /  attention by /p' "$work/$model"/run/logs/generation-1/rank-0.log | tail -1
-  else
-    printf '%-12s %-6s %-8s %s\n' "$model" "$precision" weft "FAILED: $(tail -1 "$work/$model/out")"
-  fi
-  rm -rf "${work:?}/$model"
+  Weft "$model" "$shape" 0
+  Weft "$model" "$shape" 1
   Baseline "$model" "$precision" "$shape"
 done

@@ -1,7 +1,7 @@
 """PyTorch on the models of bench/gpu/run.sh, eager and compiled, with its fused attention.
 
   torch_baseline.py MODEL PRECISION "FAMILY V D L H K F T B"     measures PyTorch
-  torch_baseline.py --report METRICS MODEL PRECISION "..."       prints weft's run in the same form
+  torch_baseline.py --report METRICS BY MODEL PRECISION "..."    prints a run of weft's in the same form
 
 The same shapes, batch and AdamW; random tokens; the median of the steps after the fifth.
 """
@@ -37,10 +37,10 @@ def report(model, precision, by, shape, step_seconds):
     print(f"{model:12} {precision:6} {by:8} {rate:12.0f} {100 * mfu:7.1f}%", flush=True)
 
 
-def report_weft(metrics, model, precision, shape):
+def report_weft(metrics, by, model, precision, shape):
     steps = [json.loads(line) for line in open(metrics)]
     seconds = [step["step_s"] for step in steps if step.get("step", 0) > WARM_UP and "step_s" in step]
-    report(model, precision, "weft", shape, seconds)
+    report(model, precision, by, shape, seconds)
 
 
 def make_model(torch, shape):
@@ -135,8 +135,8 @@ def measure(torch, model, precision, shape, compiled):
 
 def main():
     if sys.argv[1] == "--report":
-        _, _, metrics, model, precision, shape = sys.argv
-        report_weft(metrics, model, precision, Shape(shape))
+        _, _, metrics, by, model, precision, shape = sys.argv
+        report_weft(metrics, by, model, precision, Shape(shape))
         return
     _, model, precision, text = sys.argv
     try:

@@ -163,6 +163,25 @@ TimedProducts() {
   fi
 }
 
+# Graphs: the job once more with passes that are replayed from CUDA graphs: the same kernels in the
+# same order, so the same losses to the bit.
+Graphs() {
+  local a=$work/left_alone g=$work/graphs name="CUDA graphs" by
+  WriteJob "$g"
+  if ! WEFT_CUDA_GRAPHS=1 timeout -k 5 90 "$weft_bin/weft" run "$g/job.yaml" >"$g/out" 2>&1; then
+    Row "$name" FAILED "$(tail -1 "$g/out")"
+    return
+  fi
+  by=$(sed -n 's/.*passes are replayed by //p' "$g"/run/logs/generation-1/rank-0.log | tail -1)
+  if ! [[ $by =~ ^CUDA\ graphs\ of\ [1-9][0-9]*\ stretches$ ]]; then
+    Row "$name" FAILED "the log says of replays: ${by:-nothing}"
+  elif diff <(Losses "$a" | sort -u) <(Losses "$g" | sort -u) >/dev/null; then
+    Row "$name" passed "$by; the same losses as without to the bit"
+  else
+    Row "$name" FAILED "losses differ from those without"
+  fi
+}
+
 # NcclOnOneGpu: the job once more over NCCL, which takes ranks that share a GPU only if they say that
 # they are on different hosts. Two ranks add in either order alike: the same losses to the bit.
 NcclOnOneGpu() {
@@ -221,6 +240,7 @@ Sanitizer() {
 if [[ ${1:-} == --processes ]]; then
   KillAndResume
   TimedProducts
+  Graphs
   NcclOnOneGpu
   exit $failed
 fi
@@ -241,6 +261,7 @@ GoogleTests "NCCL, one rank" 60 gpu_layouts_test --gtest_filter='NcclOfOneRank.*
 GoogleTests "layouts, ranks as threads" 120 gpu_layouts_test --gtest_filter='-NcclOfOneRank.*'
 KillAndResume
 TimedProducts
+Graphs
 NcclOnOneGpu
 Sanitizer
 echo

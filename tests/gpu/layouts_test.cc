@@ -1,88 +1,21 @@
 // Whole training jobs on the CUDA backend, with up to eight ranks on one device, against one rank
 // on the CPU backend: the same losses, and gradients that differ by rounding alone.
-#include <unistd.h>
-
-#include <atomic>
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/gpu/opened_ranks.h"
 #include "tests/gpu/tested_api.h"
-#include "tests/gpu/thread_relay.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"
 
 namespace weft {
 namespace {
 
-// Owns what the ranks of one run opened.
-class OpenedRanks {
- public:
-  OpenedRanks(int world, TransportKind transport, bool deterministic)
-      : transport_(transport), deterministic_(deterministic), ranks_(static_cast<size_t>(world)) {
-    static std::atomic<int> count = 0;
-    name_ = absl::StrCat("/weft-layouts-", getpid(), "-", count++);
-  }
-  ~OpenedRanks() {
-    for (const Rank& rank : ranks_) {
-      if (rank.comm != nullptr) TestedApi()->close_comm(rank.comm);
-      if (rank.device != nullptr) TestedApi()->close_device(rank.device);
-    }
-  }
-  OpenedRanks(const OpenedRanks&) = delete;
-  OpenedRanks& operator=(const OpenedRanks&) = delete;
-
-  std::unique_ptr<Device> OpenDevice(int rank) {
-    const DeviceOptions options = {
-        .local_index = rank, .share_devices = true, .deterministic = deterministic_};
-    Device*& device = ranks_[static_cast<size_t>(rank)].device;
-    const BackendStatus status = TestedApi()->open_device(&options, &device);
-    if (!status.ok()) ADD_FAILURE() << status.text;
-    return status.ok() ? std::make_unique<PassingDevice>(*device) : nullptr;
-  }
-  // REQUIRES: OpenDevice succeeded.
-  Device& device(int rank) { return *ranks_[static_cast<size_t>(rank)].device; }
-  std::unique_ptr<Comm> OpenComm(int rank) {
-    Rank& own = ranks_[static_cast<size_t>(rank)];
-    if (own.device == nullptr) return nullptr;
-    ThreadRelay relay(notes_, rank);
-    const CommOptions options = {.init_timeout_ms = 60000,
-                                 .timeout_ms = 60000,
-                                 .rank = rank,
-                                 .world_size = static_cast<int>(ranks_.size()),
-                                 .rendezvous = name_.c_str(),
-                                 .device = own.device,
-                                 .relay = &relay,
-                                 .transport = transport_,
-                                 .rank_order = deterministic_};
-    const BackendStatus status = TestedApi()->open_comm(&options, &own.comm);
-    if (!status.ok()) ADD_FAILURE() << status.text;
-    return status.ok() ? std::make_unique<PassingComm>(*own.comm) : nullptr;
-  }
-
- private:
-  struct Rank {  // each is its thread's
-    Device* device = nullptr;
-    Comm* comm = nullptr;
-  };
-  const TransportKind transport_;
-  const bool deterministic_;
-  ThreadNotes notes_;
-  std::string name_;
-  std::vector<Rank> ranks_;
-};
-
 TrainingOutcome TrainOnCuda(const JobSpec& job, const Layout& layout, const std::string& folder,
                             TransportKind transport = TransportKind::kLocal) {
-  OpenedRanks ranks(layout.world_size(), transport, job.deterministic);
-  RankThreads run;
-  run.assignment = {.job = job, .layout = layout, .run_folder = folder, .load_checkpoint = ""};
-  run.wrap_device = [&](int rank, Device&) { return ranks.OpenDevice(rank); };
-  run.wrap_comm = [&](int rank, Comm&) { return ranks.OpenComm(rank); };
-  run.timeout_ms = 60000;
-  return Train(run);
+  OpenedRanks ranks(layout.world_size(), transport, {.deterministic = job.deterministic});
+  return TrainOn(ranks, job, layout, folder);
 }
 
 // Notes by what the device computes attention.
@@ -100,19 +33,6 @@ class NotingDevice final : public PassingDevice {
  private:
   std::string& attention_;
 };
-
-// Small enough for the emulation, which computes a product in a plain loop.
-JobSpec TinyJob(const TestFolder& folder, ModelFamily family) {
-  JobSpec job = SmallJob(folder.path());
-  job.model.family = family;
-  job.model.num_kv_heads = family == ModelFamily::kLlama ? 2 : 4;
-  job.model.hidden_size = 32;
-  job.model.head_dim = 8;
-  job.model.ffn_size = 64;
-  job.training.seq_len = 16;
-  job.training.steps = 3;
-  return job;
-}
 
 struct LayoutCase {
   const char* name;
@@ -217,7 +137,7 @@ TEST(CudnnInTraining, HasTheScratchItNeedsAndLosesLittle) {
   ASSERT_TRUE(cpu.status().ok()) << cpu.status();
   job.cluster.device.backend = BackendKind::kCuda;
   std::string attention;
-  OpenedRanks ranks(1, TransportKind::kLocal, job.deterministic);
+  OpenedRanks ranks(1, TransportKind::kLocal, {.deterministic = job.deterministic});
   RankThreads run;
   run.assignment = {
       .job = job, .layout = layout, .run_folder = folder.Make("cuda"), .load_checkpoint = ""};

@@ -20,6 +20,10 @@ class PassingDevice : public Device {
   void Store(View to_host, View from) override { inner_.Store(to_host, from); }
   void AwaitTransfers() override { inner_.AwaitTransfers(); }
   BackendStatus Synchronize() override { return inner_.Synchronize(); }
+  void Replay(int64_t key, void (*queue)(void* context), void* context) override {
+    inner_.Replay(key, queue, context);
+  }
+  const char* DescribeReplays() override { return inner_.DescribeReplays(); }
   void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
               View c) override {
     inner_.MatMul(a, transpose_a, b, transpose_b, beta, c);

@@ -12,7 +12,7 @@
 namespace weft {
 
 // Raised with every change of this header, device.h or comm.h.
-inline constexpr int kBackendAbiVersion = 17;
+inline constexpr int kBackendAbiVersion = 18;
 
 // By what attention is computed, where a backend has several ways (CUDA).
 enum class AttentionKind : int32_t {
@@ -29,7 +29,8 @@ struct DeviceOptions {
   // computing is chosen by what it takes, none adds up in an order that is left open.
   bool deterministic = false;
   AttentionKind attention = AttentionKind::kAuto;
-  bool fp8 = false;  // Fp8MatMul will be called: a device that has none is refused
+  bool replays = false;  // CUDA: what Replay is given is kept as graphs
+  bool fp8 = false;      // Fp8MatMul will be called: a device that has none is refused
 };
 
 // Carries a few bytes from rank to rank before these have a communicator: the ids and addresses

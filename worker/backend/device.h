@@ -226,6 +226,19 @@ class Device {
   // Waits for all queued work; returns the first failure since the last call.
   virtual BackendStatus Synchronize() = 0;
 
+  // Calls queue(context), which queues operations: under one key always the same ones, in the same
+  // order, on the same operands. So a device may keep what a call has queued and queue that again
+  // in the place of later calls (CUDA graphs); where keeping it fails, it calls a second time.
+  // None of the operations may wait for the device, move data to or from the host or allocate, and
+  // no Comm comes in between; nothing else is done that a call left out, or made twice, would
+  // spoil.
+  virtual void Replay(int64_t /*key*/, void (*queue)(void* context), void* context) {
+    queue(context);
+  }
+  // What is kept so far, and why no more, for the log; empty where nothing ever is. Valid until the
+  // next call.
+  virtual const char* DescribeReplays() { return ""; }
+
   // c = beta * c + op(a) op(b). [m,k] x [k,n] after the transposes; beta is 0 or 1. c may be f32
   // where a and b are not: gradients of weights.
   virtual void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,

@@ -147,14 +147,14 @@ void Put(void* data, cudaDataType_t type, int64_t i, float value) {
 // A matrix as an operand: element [i, j] of op(x).
 struct Operand {
   const void* data;
-  cublasLtMatrixLayout_t layout;
+  FakeCublasLayout layout;
   cublasOperation_t operation;
 
-  int64_t rows() const { return operation == CUBLAS_OP_N ? layout->rows : layout->cols; }
-  int64_t cols() const { return operation == CUBLAS_OP_N ? layout->cols : layout->rows; }
+  int64_t rows() const { return operation == CUBLAS_OP_N ? layout.rows : layout.cols; }
+  int64_t cols() const { return operation == CUBLAS_OP_N ? layout.cols : layout.rows; }
   double at(int64_t i, int64_t j) const {
-    const int64_t at = operation == CUBLAS_OP_N ? j * layout->ld + i : i * layout->ld + j;
-    return static_cast<double>(At(data, layout->type, at));
+    const int64_t at = operation == CUBLAS_OP_N ? j * layout.ld + i : i * layout.ld + j;
+    return static_cast<double>(At(data, layout.type, at));
   }
 };
 
@@ -238,6 +238,30 @@ double Finish(const FakeCublasProduct& product, cudaDataType_t type, int64_t i, 
   Put(product.aux, type, at, static_cast<float>(value));
   return 0.5 * value *
          (1 + std::tanh(0.7978845608028654 * (value + 0.044715 * std::pow(value, 3))));
+}
+
+struct Result {
+  const void* c;
+  void* d;
+  FakeCublasLayout c_layout, d_layout;
+};
+
+// d = factor * a b + beta * c, and what the product's epilogue makes of that.
+void Multiply(const Operand& a, const Operand& b, int splits, float factor, float beta,
+              const Result& result, const FakeCublasProduct& product) {
+  const FakeCublasLayout& d = result.d_layout;
+  for (int64_t j = 0; j < d.cols; ++j) {
+    for (int64_t i = 0; i < d.rows; ++i) {
+      const int64_t at = j * d.ld + i;
+      double value = static_cast<double>(factor) * Sum(a, b, i, j, splits);
+      if (beta != 0) {
+        value +=
+            static_cast<double>(beta) * static_cast<double>(At(result.c, result.c_layout.type, at));
+      }
+      if (product.has_epilogue()) value = Finish(product, d.type, i, j, value);
+      Put(result.d, d.type, at, static_cast<float>(value));
+    }
+  }
 }
 
 }  // namespace
@@ -353,10 +377,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                               cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
                               void* /*workspace*/, size_t /*workspace_bytes*/,
-                              cudaStream_t /*stream*/) {
+                              cudaStream_t stream) {
   const FakeAlgorithm algorithm = Begin(handle, *product, c != d, *algo);
-  const Operand a = {a_data, a_layout, product->operation_a};
-  const Operand b = {b_data, b_layout, product->operation_b};
+  const Operand a = {a_data, *a_layout, product->operation_a};
+  const Operand b = {b_data, *b_layout, product->operation_b};
   if (algorithm.fails) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (product->has_epilogue() && !TakesEpilogue(*product, *d_layout)) {
     return CUBLAS_STATUS_INVALID_VALUE;
@@ -370,22 +394,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                   IsAligned(b_data) && IsAligned(c) && IsAligned(d))) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  float alpha_value = *static_cast<const float*>(alpha);
-  for (const float* const scale : {product->scale_a, product->scale_b}) {
-    if (is_fp8 && scale != nullptr) alpha_value *= *scale;
-  }
-  const float beta_value = *static_cast<const float*>(beta);
-  for (int64_t j = 0; j < d_layout->cols; ++j) {
-    for (int64_t i = 0; i < d_layout->rows; ++i) {
-      const int64_t at = j * d_layout->ld + i;
-      double value = static_cast<double>(alpha_value) * Sum(a, b, i, j, algorithm.splits);
-      if (beta_value != 0) {
-        value += static_cast<double>(beta_value) * static_cast<double>(At(c, c_layout->type, at));
-      }
-      if (product->has_epilogue()) value = Finish(*product, d_layout->type, i, j, value);
-      Put(d, d_layout->type, at, static_cast<float>(value));
-    }
-  }
-  return CUBLAS_STATUS_SUCCESS;
+  const cudaError_t queued = weft::emulation::QueueWork(
+      stream, [a, b, c, d, is_fp8, splits = algorithm.splits, product = *product, of_c = *c_layout,
+               of_d = *d_layout, alpha = *static_cast<const float*>(alpha),
+               beta = *static_cast<const float*>(beta)] {
+        float factor = alpha;
+        for (const float* const scale : {product.scale_a, product.scale_b}) {
+          if (is_fp8 && scale != nullptr) factor *= *scale;
+        }
+        Multiply(a, b, splits, factor, beta, {c, d, of_c, of_d}, product);
+      });
+  return queued == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 // NOLINTEND

@@ -18,6 +18,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -123,6 +124,13 @@ struct Tensor {
   }
 };
 
+bool Makes(WeftCudnnMistake mistake) {
+  return state.mistake == mistake;
+}
+bool IsMistaken(WeftCudnnMistake mistake, int64_t id) {
+  return Makes(mistake) && state.mistaken_tensor == id;
+}
+
 void ForEach(const Dims& dims, const std::function<void(const Dims&)>& visit) {
   Dims at = {};
   for (at[0] = 0; at[0] < dims[0]; ++at[0]) {
@@ -149,7 +157,11 @@ class Tensors {
     const auto strides = descriptor.All<int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
     std::copy(dims.begin(), dims.end(), tensor.dims.begin());
     std::copy(strides.begin(), strides.end(), tensor.strides.begin());
-    const auto found = pointers.find(descriptor.Get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID));
+    const auto id = descriptor.Get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
+    if (IsMistaken(WeftCudnnMistake::kSwapsHeadsAndPositions, id)) {
+      std::swap(tensor.strides[1], tensor.strides[dims[3] == 64 ? 2 : 3]);
+    }
+    const auto found = pointers.find(id);
     if (tensor.is_inner) {
       tensor.own.resize(static_cast<size_t>(tensor.extent() * ElementBytes(tensor.type)));
       tensor.data = tensor.own.data();
@@ -159,6 +171,12 @@ class Tensors {
       const auto alignment = descriptor.Get<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
       tensor.data = static_cast<char*>(found->second);
       if (reinterpret_cast<intptr_t>(tensor.data) % alignment != 0) return false;
+      const auto bytes = static_cast<size_t>(tensor.extent() * ElementBytes(tensor.type));
+      if (IsMistaken(WeftCudnnMistake::kBeginsWithSums, id)) std::memset(tensor.data, 0x3f, bytes);
+      if (IsMistaken(WeftCudnnMistake::kPassesAnother, id)) {
+        tensor.own.resize(bytes);
+        tensor.data = tensor.own.data();
+      }
     }
     tensors_.emplace(&descriptor, std::move(tensor));
     return true;
@@ -186,7 +204,7 @@ float Apply(cudnnPointwiseMode_t mode, float x, float b) {
     case CUDNN_POINTWISE_LOG:
       return std::log(x);
     case CUDNN_POINTWISE_CMP_GE:
-      return x >= b ? 1.0F : 0.0F;
+      return x > b || (x == b && !Makes(WeftCudnnMistake::kComparesStrictly)) ? 1.0F : 0.0F;
     default:
       return x;
   }
@@ -205,7 +223,8 @@ void Pointwise(const Descriptor& operation, const Tensors& tensors) {
       y.Put(at, static_cast<float>(at[axis]));
     } else if (mode == CUDNN_POINTWISE_BINARY_SELECT) {
       const Tensor& choice = tensors.Of(operation, CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
-      y.Put(at, choice.Get(at) != 0 ? x.Get(at) : b.Get(at));
+      const bool is_chosen = choice.Get(at) != 0 || Makes(WeftCudnnMistake::kSelectsWithoutMask);
+      y.Put(at, is_chosen ? x.Get(at) : b.Get(at));
     } else {
       y.Put(at, Apply(mode, x.Get(at), b.Get(at)));
     }
@@ -221,10 +240,12 @@ void Reduce(const Descriptor& operation, const Tensors& tensors) {
   ForEach(y.dims, [&](const Dims& to) {
     Dims run;
     for (size_t d = 0; d < 4; ++d) run[d] = x.dims[d] / y.dims[d];
+    if (Makes(WeftCudnnMistake::kReducesFirst) && y.dims[1] > 1 && y.dims[1] < x.dims[1])
+      run[1] = 1;
     float result = adds ? 0 : -std::numeric_limits<float>::infinity();
     ForEach(run, [&](const Dims& in) {
       Dims from;
-      for (size_t d = 0; d < 4; ++d) from[d] = to[d] * run[d] + in[d];
+      for (size_t d = 0; d < 4; ++d) from[d] = to[d] * (x.dims[d] / y.dims[d]) + in[d];
       result = adds ? result + x.Get(from) : std::max(result, x.Get(from));
     });
     y.Put(to, result);
@@ -252,6 +273,10 @@ void MatMul(const Descriptor& operation, const Tensors& tensors) {
 void Reshape(const Descriptor& operation, const Tensors& tensors) {
   const Tensor& x = tensors.Of(operation, CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
   const Tensor& y = tensors.Of(operation, CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
+  if (Makes(WeftCudnnMistake::kReshapesWithoutTurning)) {
+    ForEach(y.dims, [&](const Dims& at) { y.Put(at, x.Get(at)); });
+    return;
+  }
   Tensor from = x;
   Tensor to = y;
   const int64_t extent = std::min(x.extent(), y.extent());
@@ -299,13 +324,65 @@ int64_t WorkspaceOf(const Descriptor& plan) {
   return bytes;
 }
 
+// What is left of a call once it is queued: values on the host are those of the call.
+struct Execution {
+  std::vector<const Descriptor*> operations;
+  void* workspace;
+  size_t workspace_bytes;
+  std::map<int64_t, void*> pointers = {};
+  std::map<int64_t, float> host_values = {};
+
+  // False if the pack lacks a tensor of the graph, or if one is not aligned as it says.
+  bool TakeHostValues() {
+    Tensors tensors;
+    for (const Descriptor* operation : operations) {
+      for (const cudnnBackendAttributeName_t name : TensorsOf(*operation)) {
+        if (!operation->Has(name)) continue;
+        const Descriptor& tensor = operation->At(name);
+        if (!tensors.Take(tensor, pointers)) return false;
+        if (tensor.Get<char>(CUDNN_ATTR_TENSOR_IS_BY_VALUE) == 0) continue;
+        const auto id = tensor.Get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
+        std::memcpy(&host_values[id], pointers.at(id), sizeof(float));
+        if (IsMistaken(WeftCudnnMistake::kDoublesValue, id)) host_values[id] *= 2;
+      }
+    }
+    return true;
+  }
+
+  void Run() const {
+    std::map<int64_t, float> values = host_values;
+    std::map<int64_t, void*> own = pointers;
+    for (auto& [id, value] : values) own[id] = &value;
+    std::memset(workspace, 0xFF, workspace_bytes);
+    Tensors tensors;
+    for (const Descriptor* operation : operations) {
+      for (const cudnnBackendAttributeName_t name : TensorsOf(*operation)) {
+        if (operation->Has(name)) tensors.Take(operation->At(name), own);
+      }
+    }
+    for (const Descriptor* operation : operations) {
+      if (operation->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) {
+        Pointwise(*operation, tensors);
+      } else if (operation->type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR) {
+        Reduce(*operation, tensors);
+      } else if (operation->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) {
+        MatMul(*operation, tensors);
+      } else {
+        Reshape(*operation, tensors);
+      }
+    }
+  }
+};
+
 Descriptor& AsDescriptor(cudnnBackendDescriptor_t descriptor) {
   return *static_cast<Descriptor*>(descriptor);
 }
 
 }  // namespace
 
-struct cudnnContext {};
+struct cudnnContext {
+  cudaStream_t stream = nullptr;
+};
 
 size_t cudnnGetVersion() {
   return 91900;
@@ -328,7 +405,9 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
-  return handle == nullptr || stream == nullptr ? CUDNN_STATUS_BAD_PARAM : CUDNN_STATUS_SUCCESS;
+  if (handle == nullptr || stream == nullptr) return CUDNN_STATUS_BAD_PARAM;
+  handle->stream = stream;
+  return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                            cudnnBackendDescriptor_t* descriptor) {
@@ -392,28 +471,14 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   const Descriptor& given = AsDescriptor(pack);
   const auto ids = given.All<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   const auto data = given.All<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
-  std::map<int64_t, void*> pointers;
-  for (size_t i = 0; i < ids.size(); ++i) pointers[ids[i]] = data[i];
-  std::memset(given.Get<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE), 0xFF,
-              static_cast<size_t>(WorkspaceOf(AsDescriptor(plan))));
-  Tensors tensors;
-  for (const Descriptor* operation : OperationsOf(AsDescriptor(plan))) {
-    for (const cudnnBackendAttributeName_t name : TensorsOf(*operation)) {
-      if (!operation->Has(name)) continue;
-      if (!tensors.Take(operation->At(name), pointers)) return CUDNN_STATUS_BAD_PARAM;
-    }
-  }
-  for (const Descriptor* operation : OperationsOf(AsDescriptor(plan))) {
-    if (operation->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) {
-      Pointwise(*operation, tensors);
-    } else if (operation->type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR) {
-      Reduce(*operation, tensors);
-    } else if (operation->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) {
-      MatMul(*operation, tensors);
-    } else {
-      Reshape(*operation, tensors);
-    }
-  }
+  Execution execution = {.operations = OperationsOf(AsDescriptor(plan)),
+                         .workspace = given.Get<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE),
+                         .workspace_bytes = static_cast<size_t>(WorkspaceOf(AsDescriptor(plan)))};
+  for (size_t i = 0; i < ids.size(); ++i) execution.pointers[ids[i]] = data[i];
+  if (!execution.TakeHostValues()) return CUDNN_STATUS_BAD_PARAM;
+  const cudaError_t queued = weft::emulation::QueueWork(
+      handle->stream, [execution = std::move(execution)] { execution.Run(); });
+  if (queued != cudaSuccess) return CUDNN_STATUS_EXECUTION_FAILED;
   ++state.runs;
   return CUDNN_STATUS_SUCCESS;
 }

@@ -4,11 +4,27 @@
 #include <cstdint>
 
 extern "C" {
+// Ways in which a graph may be other than it should: each as if whoever built it had made that
+// mistake.
+enum class WeftCudnnMistake {
+  kNone,
+  kSelectsWithoutMask,      // the mask hides nothing
+  kComparesStrictly,        // nor does a query see its own key
+  kDoublesValue,            // of the tensor, which is the host's
+  kSwapsHeadsAndPositions,  // in the tensor's strides
+  kPassesAnother,           // memory, of zeros, in the tensor's place
+  kBeginsWithSums,          // in the tensor, instead of zeros
+  kReducesFirst,            // a sum over heads is its first term
+  kReshapesWithoutTurning,  // strides are those of the dims as they follow each other
+};
+
 struct WeftFakeCudnn {
   // From now on:
   bool refuses_handles = false;  // cudnnCreate fails
   bool refuses_plans = false;    // no plan can be compiled
   bool fails_runs = false;       // cudnnBackendExecute fails
+  WeftCudnnMistake mistake = WeftCudnnMistake::kNone;
+  int64_t mistaken_tensor = 0;  // by its id
   // So far, in this process:
   int64_t plans = 0;  // compiled
   int64_t runs = 0;

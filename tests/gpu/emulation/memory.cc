@@ -72,6 +72,9 @@ Blocks& AllBlocks() {
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
   *data = nullptr;
+  if (weft::emulation::VoidsCapture(weft::emulation::capturing_stream)) {
+    return cudaErrorStreamCaptureUnsupported;
+  }
   if (bytes > kDeviceBytes) return cudaErrorMemoryAllocation;
   const int fd = memfd_create("weft-emulated-device", MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return cudaErrorMemoryAllocation;
@@ -79,6 +82,9 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
 }
 
 cudaError_t cudaFree(void* data) {
+  if (weft::emulation::VoidsCapture(weft::emulation::capturing_stream)) {
+    return cudaErrorStreamCaptureUnsupported;
+  }
   return AllBlocks().Unmap(data);
 }
 

@@ -18,6 +18,10 @@ grep -q "products timed *passed" "$folder/table" || {
   echo "run_test.sh: the job with timed products did not pass"
   exit 1
 }
+grep -q "CUDA graphs *passed" "$folder/table" || {
+  echo "run_test.sh: the job with CUDA graphs did not pass"
+  exit 1
+}
 grep -q "NCCL, two ranks on one GPU *passed" "$folder/table" || {
   echo "run_test.sh: the job over NCCL with a shared device did not pass"
   exit 1

@@ -11,6 +11,7 @@
 #include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/cudnn_graph.h"
 #include "worker/backend/cuda/cudnn_library.h"
+#include "worker/backend/cuda/graphs.h"
 #include "worker/backend/failure.h"
 
 namespace weft {
@@ -32,8 +33,10 @@ BackendStatus CheckTiles(int version, AttentionPass pass, const AttentionShape& 
 
 class Attention final : public CudnnAttention {
  public:
-  Attention(const CudnnLibrary& library, cudaStream_t stream)
-      : library_(library), stream_(stream) {}
+  Attention(const CudnnLibrary& library, const Queue& queue)
+      : library_(library), stream_(queue.stream), graphs_(queue.graphs) {
+    none_.status = Failure(kInternal, "attention of a new shape while a graph is captured");
+  }
   ~Attention() override {
     entries_.clear();
     if (handle_ != nullptr) library_.destroy(handle_);
@@ -118,6 +121,7 @@ class Attention final : public CudnnAttention {
     const Key key = {pass,           shape.batch,    shape.seq_len, shape.heads,
                      shape.head_dim, shape.kv_heads, dtype};
     if (const auto found = entries_.find(key); found != entries_.end()) return found->second;
+    if (graphs_ != nullptr && graphs_->Refuses("compiling attention")) return none_;
     Entry& entry = entries_[key];
     entry.status = CheckTiles(library_.version, pass, shape);
     if (entry.status.ok()) {
@@ -128,8 +132,10 @@ class Attention final : public CudnnAttention {
 
   const CudnnLibrary& library_;
   const cudaStream_t stream_;
+  Graphs* const graphs_;  // null: none
   cudnnHandle_t handle_ = nullptr;
   std::map<Key, Entry> entries_;
+  Entry none_;
 };
 
 }  // namespace
@@ -147,10 +153,10 @@ const char* CudnnVersion() {
   return version.data();
 }
 
-BackendStatus OpenCudnnAttention(cudaStream_t stream, std::unique_ptr<CudnnAttention>* attention) {
+BackendStatus OpenCudnnAttention(const Queue& queue, std::unique_ptr<CudnnAttention>* attention) {
   const CudnnLibrary* library = nullptr;
   if (const BackendStatus status = LoadCudnn(&library); !status.ok()) return status;
-  auto opened = std::make_unique<Attention>(*library, stream);
+  auto opened = std::make_unique<Attention>(*library, queue);
   if (const BackendStatus status = opened->Open(); !status.ok()) return status;
   *attention = std::move(opened);
   return {};

@@ -20,7 +20,8 @@ class CudnnAttention {
   virtual ~CudnnAttention() = default;
 
   // Compiles what a call needs, once per shape, and says how much scratch memory it takes.
-  // Unimplemented, again and again, for a shape that cuDNN refuses.
+  // Unimplemented, again and again, for a shape that cuDNN refuses; Internal for a new one while a
+  // graph is captured.
   virtual BackendStatus Prepare(AttentionPass pass, const AttentionShape& shape, DType dtype,
                                 int64_t* scratch_bytes) = 0;
 
@@ -32,7 +33,8 @@ class CudnnAttention {
                                  const AttentionGradientTensors& gradients, View scratch) = 0;
 };
 
-// For the current device; `stream` outlives it. FailedPrecondition where there is no cuDNN.
-BackendStatus OpenCudnnAttention(cudaStream_t stream, std::unique_ptr<CudnnAttention>* attention);
+// For the current device; the queue's stream and graphs outlive it. FailedPrecondition where there
+// is no cuDNN.
+BackendStatus OpenCudnnAttention(const Queue& queue, std::unique_ptr<CudnnAttention>* attention);
 
 }  // namespace weft

@@ -26,7 +26,7 @@ BackendStatus AttentionPath::Open(const Queue& queue, const DeviceOptions& optio
     closed_ = Failure(kInvalidArgument,
                       "deterministic is asked for: cuDNN adds up gradients in no fixed order");
   } else {
-    closed_ = OpenCudnnAttention(queue.stream, &cudnn_);
+    closed_ = OpenCudnnAttention(queue, &cudnn_);
   }
   return kind_ == AttentionKind::kCudnn ? Refused(closed_) : BackendStatus{};
 }

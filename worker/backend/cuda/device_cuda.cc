@@ -6,6 +6,7 @@
 #include "worker/backend/cuda/attention_path.h"
 #include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/gemm.h"
+#include "worker/backend/cuda/graphs.h"
 #include "worker/backend/cuda/host_block.h"
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/operands.h"
@@ -24,6 +25,7 @@ class CudaDevice final : public Device {
  public:
   CudaDevice() = default;
   ~CudaDevice() override {
+    graphs_.reset();
     gemm_.reset();
     attention_ = {};
     staging_.reset();
@@ -54,6 +56,8 @@ class CudaDevice final : public Device {
     for (const auto& [what, code] : steps) {
       if (code != cudaSuccess) return FromCuda(code, what);
     }
+    graphs_ = std::make_unique<Graphs>(queue_.stream, options.replays);
+    queue_.graphs = graphs_.get();
     staging_ = std::make_unique<Staging>(queue_.stream);
     if (BackendStatus s = FromCuda(staging_->Open(), "allocating pinned memory"); !s.ok()) return s;
     if (BackendStatus s = attention_.Open(queue_, options); !s.ok()) return s;
@@ -61,6 +65,7 @@ class CudaDevice final : public Device {
                      .workspace = workspace_,
                      .scratch = queue_.scratch,
                      .scratch_bytes = queue_.scratch_bytes,
+                     .graphs = queue_.graphs,
                      .deterministic = options.deterministic,
                      .fp8 = options.fp8},
                     &gemm_);
@@ -69,6 +74,7 @@ class CudaDevice final : public Device {
   const Queue& queue() const { return queue_; }
 
   void* Allocate(int64_t bytes) override {
+    if (graphs_->Refuses("allocating memory")) return nullptr;
     size_t free = 0;
     size_t total = 0;
     if (!Check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo")) return nullptr;
@@ -101,6 +107,7 @@ class CudaDevice final : public Device {
                : 0;
   }
   void Free(void* data, int64_t /*bytes*/) override {
+    if (graphs_->Refuses("freeing memory")) return;
     const auto found = blocks_.find(data);
     if (found == blocks_.end()) return;
     Check(cudaFree(found->second), "cudaFree");
@@ -108,7 +115,7 @@ class CudaDevice final : public Device {
   }
 
   void CopyIn(View to, const void* from_host) override {
-    if (to.elements() == 0) return;
+    if (to.elements() == 0 || graphs_->Refuses("CopyIn")) return;
     if (IsOnHost(to)) {
       CopyOnHost(to.data, from_host, to.bytes());
     } else {
@@ -116,7 +123,7 @@ class CudaDevice final : public Device {
     }
   }
   void CopyOut(void* to_host, View from) override {
-    if (from.elements() == 0) return;
+    if (from.elements() == 0 || graphs_->Refuses("CopyOut")) return;
     if (IsOnHost(from)) {
       CopyOnHost(to_host, from.data, from.bytes());
     } else {
@@ -125,7 +132,7 @@ class CudaDevice final : public Device {
   }
 
   void* AllocateHost(int64_t bytes) override {
-    if (host_ != nullptr || bytes <= 0) return nullptr;
+    if (host_ != nullptr || bytes <= 0 || graphs_->Refuses("allocating memory")) return nullptr;
     host_ = std::make_unique<HostBlock>(queue_.stream);
     const cudaError_t code = host_->Open(bytes);
     if (code == cudaSuccess) return host_->data();
@@ -135,27 +142,35 @@ class CudaDevice final : public Device {
     return nullptr;
   }
   void FreeHost(void* data, int64_t /*bytes*/) override {
+    if (graphs_->Refuses("freeing memory")) return;
     if (host_ != nullptr && host_->data() == data) host_.reset();
   }
   void Fetch(View to, View from_host) override {
-    if (!Require(IsTransfer(to, from_host), "Fetch", to)) return;
+    if (!Require(IsTransfer(to, from_host), "Fetch", to) || graphs_->Refuses("Fetch")) return;
     Check(host_->Fetch(to.data, from_host.data, to.bytes()), "Fetch");
   }
   void Store(View to_host, View from) override {
-    if (!Require(IsTransfer(from, to_host), "Store", from)) return;
+    if (!Require(IsTransfer(from, to_host), "Store", from) || graphs_->Refuses("Store")) return;
     Check(host_->Store(to_host.data, from.data, from.bytes()), "Store");
   }
   void AwaitTransfers() override {
-    if (host_ != nullptr) Check(host_->Await(), "AwaitTransfers");
+    if (host_ == nullptr || graphs_->Refuses("AwaitTransfers")) return;
+    Check(host_->Await(), "AwaitTransfers");
   }
 
   BackendStatus Synchronize() override {
+    if (graphs_->Refuses("Synchronize")) return {};
     AwaitTransfers();
     Check(cudaStreamSynchronize(queue_.stream), "the work that was queued");
     const BackendStatus first = failure_;
     failure_ = {};
     return first;
   }
+
+  void Replay(int64_t key, void (*work)(void* context), void* context) override {
+    graphs_->Replay(key, work, context, &failure_);
+  }
+  const char* DescribeReplays() override { return graphs_->Describe(); }
 
   void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
               View c) override {
@@ -382,14 +397,18 @@ class CudaDevice final : public Device {
   double LossSum(View row_max, View row_sum, View target_logit) override {
     const int64_t rows = row_max.elements();
     if (!Require(IsF32(row_max, rows) && IsF32(row_sum, rows) && IsF32(target_logit, rows),
-                 "LossSum", row_max)) {
+                 "LossSum", row_max) ||
+        graphs_->Refuses("LossSum")) {
       return 0;
     }
     Check(QueueLossSum(queue_, row_max, row_sum, target_logit, Totals()), "LossSum");
     return Total("LossSum");
   }
   double SumOfSquares(View x) override {
-    if (!Require(IsMatrix(x, x.rows, x.cols), "SumOfSquares", x)) return 0;
+    if (!Require(IsMatrix(x, x.rows, x.cols), "SumOfSquares", x) ||
+        graphs_->Refuses("SumOfSquares")) {
+      return 0;
+    }
     Check(QueueSumOfSquares(queue_, x, Totals()), "SumOfSquares");
     return Total("SumOfSquares");
   }
@@ -529,6 +548,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<HostBlock> host_;  // null: nothing is offloaded
   std::unique_ptr<Gemm> gemm_;
+  std::unique_ptr<Graphs> graphs_;
   AttentionPath attention_;
   std::map<void*, void*> blocks_;  // what Allocate returned -> what cudaMalloc did
   BackendStatus failure_;

@@ -9,6 +9,7 @@
 
 #include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/fastest.h"
+#include "worker/backend/cuda/graphs.h"
 #include "worker/backend/failure.h"
 
 namespace weft {
@@ -233,7 +234,9 @@ class Product {
 
 class CublasGemm final : public Gemm {
  public:
-  explicit CublasGemm(const GemmOptions& options) : options_(options) {}
+  explicit CublasGemm(const GemmOptions& options) : options_(options) {
+    none_.status = Failure(kInternal, "a product of a new shape while a graph is captured");
+  }
   ~CublasGemm() override {
     chosen_.clear();
     for (cudaEvent_t event : {begun_, ended_}) {
@@ -274,11 +277,14 @@ class CublasGemm final : public Gemm {
   };
 
   const Chosen& ChosenFor(const GemmCall& call) {
-    std::unique_ptr<Chosen>& chosen = chosen_[KeyOf(call, Promised(call))];
-    if (chosen == nullptr) {
-      chosen = std::make_unique<Chosen>();
-      chosen->status = Choose(call, chosen.get());
+    const Key key = KeyOf(call, Promised(call));
+    if (const auto found = chosen_.find(key); found != chosen_.end()) return *found->second;
+    if (options_.graphs != nullptr && options_.graphs->Refuses("choosing a product's algorithm")) {
+      return none_;
     }
+    std::unique_ptr<Chosen>& chosen = chosen_[key];
+    chosen = std::make_unique<Chosen>();
+    chosen->status = Choose(call, chosen.get());
     return *chosen;
   }
 
@@ -360,6 +366,7 @@ class CublasGemm final : public Gemm {
   cublasLtHandle_t handle_ = nullptr;
   cudaEvent_t begun_ = nullptr, ended_ = nullptr;
   std::map<Key, std::unique_ptr<Chosen>> chosen_;
+  Chosen none_;
 };
 
 }  // namespace

@@ -19,6 +19,8 @@
 
 namespace weft {
 
+class Graphs;
+
 // Device memory that an algorithm may use.
 inline constexpr int64_t kGemmWorkspaceBytes = int64_t{32} << 20;
 
@@ -59,8 +61,8 @@ class Gemm {
   // Whether a call with an epilogue is one kernel: the library has one for the types, widths and
   // alignments at hand. Waits as Run does.
   virtual bool Fuses(const GemmCall& call) = 0;
-  // Queues the product. The first of a shape may wait until what is timed is done.
-  // REQUIRES: Fuses(call) if it has an epilogue.
+  // Queues the product. The first of a shape may wait until what is timed is done, and so is
+  // refused while a graph is captured. REQUIRES: Fuses(call) if it has an epilogue.
   virtual BackendStatus Run(const GemmCall& call) = 0;
 };
 
@@ -71,6 +73,7 @@ struct GemmOptions {
   // Memory that calls on the stream share, where what is timed goes if the call adds to c.
   void* scratch = nullptr;
   int64_t scratch_bytes = 0;
+  Graphs* graphs = nullptr;  // asked before a shape's algorithm is chosen; null: no graphs
   bool deterministic = false;
   bool fp8 = false;  // a device that multiplies no 8-bit floats is refused
 };

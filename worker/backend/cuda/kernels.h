@@ -14,12 +14,15 @@
 
 namespace weft {
 
+class Graphs;
+
 // Where kernels are queued, and memory for what they hand on to each other. Calls on one stream
 // run in order, so all share it.
 struct Queue {
   cudaStream_t stream = nullptr;
   void* scratch = nullptr;
   int64_t scratch_bytes = 0;
+  Graphs* graphs = nullptr;  // that the stream's work is kept as; null: none
 };
 
 // elementwise.cu

@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "tests/gpu/emulation/threads.h"
 
@@ -100,6 +102,8 @@ enum cudaError_t {
   cudaErrorLaunchFailure = 719,
   cudaErrorNotReady = 600,
   cudaErrorDevicesUnavailable = 46,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorSystemNotReady = 802,
   cudaErrorSystemDriverMismatch = 803,
 };
@@ -108,13 +112,30 @@ enum cudaMemcpyKind {
   cudaMemcpyDeviceToHost = 2,
   cudaMemcpyDeviceToDevice = 3,
 };
+struct cudaGraph {
+  std::vector<std::function<void()>> work;
+  bool cannot_be_instantiated = false;
+};
+using cudaGraph_t = cudaGraph*;
+struct cudaGraphExec {
+  std::vector<std::function<void()>> work;
+};
+using cudaGraphExec_t = cudaGraphExec*;
 struct cudaStream {
   std::atomic<int> holds = 0;
   bool has_priority = false;
+  // What the rest is of the thread that queues. While a graph is captured:
+  cudaGraph_t capture = nullptr;
+  bool capture_is_void = false;  // a call that cannot be captured was made
+  // Faults on demand, of every capture from now on.
+  enum class Fault { kNone, kAtBegin, kOfAnOperation, kOfInstantiation } fault = Fault::kNone;
+  int64_t host_calls = 0;  // that have queued work: of an operation, or a graph as a whole
+  int64_t captures = 0;    // begun
 };
 struct cudaEvent {
   cudaStream* behind = nullptr;  // the stream that was held when this was recorded
   double at_ms = 0;
+  cudaStream* captured_on = nullptr;
 };
 using cudaStream_t = cudaStream*;
 using cudaEvent_t = cudaEvent*;
@@ -177,14 +198,43 @@ inline cudaError_t cudaMallocHost(void** data, size_t bytes) {
 inline cudaError_t cudaFreeHost(void* data) {
   return cudaFree(data);
 }
-inline cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t /*stream*/) {
-  std::memset(data, value, bytes);
+namespace weft::emulation {
+
+// Of this host thread: the stream on which it captures, in thread-local mode; or null.
+inline thread_local cudaStream_t capturing_stream = nullptr;
+
+// Whether a graph is captured on `stream` (or none), which the call at hand makes void.
+inline bool VoidsCapture(cudaStream_t stream) {
+  if (stream == nullptr || stream->capture == nullptr) return false;
+  stream->capture_is_void = true;
+  return true;
+}
+
+// Queues a piece of work: it is done at once, or kept by the capture.
+template <typename Work>
+cudaError_t QueueWork(cudaStream_t stream, Work work) {
+  if (stream == nullptr || stream->capture == nullptr) {
+    if (stream != nullptr) ++stream->host_calls;
+    work();
+    return cudaSuccess;
+  }
+  constexpr size_t kWorkBeforeFault = 3;
+  if (stream->fault == cudaStream::Fault::kOfAnOperation &&
+      stream->capture->work.size() == kWorkBeforeFault && VoidsCapture(stream)) {
+    return cudaErrorStreamCaptureUnsupported;
+  }
+  if (stream->capture_is_void) return cudaErrorStreamCaptureInvalidated;
+  stream->capture->work.push_back(std::move(work));
   return cudaSuccess;
 }
+
+}  // namespace weft::emulation
+inline cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
+  return weft::emulation::QueueWork(stream, [=] { std::memset(data, value, bytes); });
+}
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
-                                   cudaMemcpyKind /*kind*/, cudaStream_t /*stream*/) {
-  std::memmove(to, from, bytes);
-  return cudaSuccess;
+                                   cudaMemcpyKind /*kind*/, cudaStream_t stream) {
+  return weft::emulation::QueueWork(stream, [=] { std::memmove(to, from, bytes); });
 }
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
   *stream = new cudaStream;
@@ -206,6 +256,7 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (weft::emulation::VoidsCapture(stream)) return cudaErrorStreamCaptureUnsupported;
   return stream != nullptr && stream->holds > 0 ? cudaErrorNotReady : cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
@@ -225,24 +276,72 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->captured_on = stream != nullptr && stream->capture != nullptr ? stream : nullptr;
+  if (event->captured_on != nullptr) return cudaSuccess;
   event->behind = cudaStreamQuery(stream) == cudaErrorNotReady ? stream : nullptr;
   event->at_ms = weft::emulation::clock_ms;
   return cudaSuccess;
 }
 inline cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (weft::emulation::VoidsCapture(event->captured_on)) return cudaErrorStreamCaptureUnsupported;
   return cudaStreamQuery(event->behind);
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (weft::emulation::VoidsCapture(event->captured_on)) return cudaErrorStreamCaptureUnsupported;
   return cudaStreamSynchronize(event->behind);
 }
 inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
   *ms = static_cast<float>(end->at_ms - begin->at_ms);
   return cudaSuccess;
 }
-// What comes after it runs at once, so it is waited for here.
-inline cudaError_t cudaStreamWaitEvent(cudaStream_t /*stream*/, cudaEvent_t event,
-                                       unsigned /*flags*/) {
+// What comes after it runs at once, so it is waited for here. A stream that is drawn into another's
+// capture and never joined again makes it void.
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+  if (event->captured_on != nullptr) {
+    if (stream != event->captured_on) weft::emulation::VoidsCapture(event->captured_on);
+    return cudaSuccess;
+  }
   return cudaStreamSynchronize(event->behind);
+}
+
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal };
+inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  if (mode != cudaStreamCaptureModeThreadLocal || stream->capture != nullptr ||
+      stream->fault == cudaStream::Fault::kAtBegin) {
+    return cudaErrorInvalidValue;
+  }
+  stream->capture = new cudaGraph;
+  stream->capture_is_void = false;
+  ++stream->captures;
+  weft::emulation::capturing_stream = stream;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = std::exchange(stream->capture, nullptr);
+  (*graph)->cannot_be_instantiated = stream->fault == cudaStream::Fault::kOfInstantiation;
+  weft::emulation::capturing_stream = nullptr;
+  if (!stream->capture_is_void) return cudaSuccess;
+  cudaGraphDestroy(std::exchange(*graph, nullptr));
+  return cudaErrorStreamCaptureInvalidated;
+}
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph,
+                                        unsigned long long /*flags*/) {
+  if (graph->cannot_be_instantiated) return cudaErrorMemoryAllocation;
+  *made = new cudaGraphExec{graph->work};
+  return cudaSuccess;
+}
+inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  return weft::emulation::QueueWork(stream, [graph] {
+    for (const auto& work : graph->work) work();
+  });
 }
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data);
 cudaError_t cudaIpcOpenMemHandle(void** data, cudaIpcMemHandle_t handle, unsigned flags);
