@@ -68,6 +68,7 @@ absl::Status ReadRates(const Json& probe, Cluster& cluster) {
   };
   set_peak(Precision::kFp32, &device.peak_flops_per_s.fp32, &device.matmul_efficiency.fp32);
   set_peak(Precision::kBf16, &device.peak_flops_per_s.bf16, &device.matmul_efficiency.bf16);
+  set_peak(Precision::kFp8, &device.peak_flops_per_s.fp8, &device.matmul_efficiency.fp8);
   const double fastest = device.peak_flops_per_s.fp32;
   if (fastest <= 0) return absl::InternalError("no matrix product was measured");
   device.attention_efficiency = Share(rates.at("attention_flops_per_s"), fastest);

@@ -90,10 +90,21 @@ std::string RatesJson(const DeviceRates& rates) {
 }
 
 absl::StatusOr<std::string> MeasuredRates(const ProbeOptions& options, const BackendApi& api) {
+  // The CPU backend multiplies 8-bit floats in wider types: that is no rate to plan by.
+  DeviceOptions device_options{
+      .local_index = 0, .threads = options.threads, .fp8 = options.backend != "cpu"};
+  std::vector<Precision> precisions = {Precision::kFp32, Precision::kBf16};
   Device* device = nullptr;
-  const DeviceOptions device_options{.local_index = 0, .threads = options.threads};
-  RETURN_IF_ERROR(ToStatus(api.open_device(&device_options, &device)));
-  const absl::StatusOr<DeviceRates> rates = MeasureRates(*device, options.threads, options.seconds);
+  BackendStatus opened = api.open_device(&device_options, &device);
+  if (opened.ok() && device_options.fp8) {
+    precisions.push_back(Precision::kFp8);
+  } else if (!opened.ok() && device_options.fp8) {  // it may be too old for them
+    device_options.fp8 = false;
+    opened = api.open_device(&device_options, &device);
+  }
+  RETURN_IF_ERROR(ToStatus(opened));
+  const absl::StatusOr<DeviceRates> rates =
+      MeasureRates(*device, options.threads, precisions, options.seconds);
   // The workspaces are gone by now; what stays is the libraries'.
   const int64_t library_bytes = LibraryBytes(*device);
   api.close_device(device);

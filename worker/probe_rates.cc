@@ -58,6 +58,11 @@ class Workspace {
   }
 
   void Reset() { used_ = 0; }
+  // What is taken next is aligned to kFp8Unit bytes, as the whole is.
+  void Align() {
+    constexpr int64_t kUnitElements = kFp8Unit / 4;
+    used_ = (used_ + kUnitElements - 1) / kUnitElements * kUnitElements;
+  }
   View Take(int64_t rows, int64_t cols) {
     CHECK(used_ + rows * cols <= elements_);
     View view{data_ + used_, rows, cols, DType::kF32};
@@ -94,12 +99,30 @@ absl::StatusOr<double> Time(Device& device, Operation operation) {
   return best_s;
 }
 
+// With room for a scale.
 int64_t ElementsOf(const MatmulPoint& shape) {
-  return shape.m * shape.k + shape.n * shape.k + shape.m * shape.n;
+  return shape.m * shape.k + shape.n * shape.k + shape.m * shape.n + kFp8Unit;
+}
+
+// The same of codes, which are cast ahead of it: priced apart, as passes over memory.
+absl::StatusOr<double> TimeFp8Matmul(Device& device, Workspace& workspace,
+                                     const MatmulPoint& shape) {
+  workspace.Reset();
+  const View scale = workspace.Take(1, 1);
+  const float one = 1;
+  device.CopyIn(scale, &one);
+  workspace.Align();
+  Fp8View x = {workspace.Take(shape.m, shape.k), scale};
+  Fp8View w = {workspace.Take(shape.n, shape.k), scale};
+  View y = workspace.Take(shape.m, shape.n);
+  x.codes.dtype = w.codes.dtype = DType::kE4m3;
+  y.dtype = DType::kBf16;
+  return Time(device, [&] { device.Fp8MatMul(x, w, 0, y); });
 }
 
 // y[m, n] = x[m, k] w[n, k]^T, as linear layers do.
 absl::StatusOr<double> TimeMatmul(Device& device, Workspace& workspace, const MatmulPoint& shape) {
+  if (shape.precision == Precision::kFp8) return TimeFp8Matmul(device, workspace, shape);
   workspace.Reset();
   View x = workspace.Take(shape.m, shape.k);
   View w = workspace.Take(shape.n, shape.k);
@@ -238,15 +261,17 @@ std::vector<MatmulPoint> ShapesWithin(double flops_per_s, double seconds) {
   return shapes;
 }
 
-absl::StatusOr<DeviceRates> MeasureRates(Device& device, int threads, double seconds) {
+absl::StatusOr<DeviceRates> MeasureRates(Device& device, int threads,
+                                         absl::Span<const Precision> precisions, double seconds) {
   DeviceRates rates;
   ASSIGN_OR_RETURN(rates.op_overhead_s, MeasureOverhead(device));
   ASSIGN_OR_RETURN(rates.stream_bytes_per_s, MeasureStream(device));
   ASSIGN_OR_RETURN(rates.operation_bytes_per_s, MeasureOperations(device));
   ASSIGN_OR_RETURN(rates.attention_flops_per_s, MeasureAttention(device, threads));
-  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+  const double share = 0.8 / static_cast<double>(precisions.size());
+  for (const Precision precision : precisions) {
     ASSIGN_OR_RETURN(const std::vector<MatmulPoint> points,
-                     MeasureMatmuls(device, precision, 0.4 * seconds));
+                     MeasureMatmuls(device, precision, share * seconds));
     rates.matmuls.insert(rates.matmuls.end(), points.begin(), points.end());
   }
   return rates;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "plan/cluster.h"
 #include "worker/backend/device.h"
 
@@ -18,9 +19,10 @@ struct DeviceRates {
   double op_overhead_s = 0;          // of an operation that has nothing to do
 };
 
-// threads: the device's (DeviceOptions). Takes about `seconds`. ResourceExhausted if the device
-// lacks memory, else the device's failure.
-absl::StatusOr<DeviceRates> MeasureRates(Device& device, int threads, double seconds);
+// threads: the device's (DeviceOptions). precisions: of the products. Takes about `seconds`.
+// ResourceExhausted if the device lacks memory, else the device's failure.
+absl::StatusOr<DeviceRates> MeasureRates(Device& device, int threads,
+                                         absl::Span<const Precision> precisions, double seconds);
 
 // The products that are worth timing on a device of about `flops_per_s` within `seconds`, smallest
 // first: those of a grid of shapes whose three runs fit. Pure.

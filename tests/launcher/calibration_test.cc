@@ -48,6 +48,17 @@ TEST(ClusterFromProbes, TakesPeaksFromTheBestAndEfficienciesFromTheRest) {
   EXPECT_EQ(cluster->storage.node_bytes_per_s, 5e8);
 }
 
+TEST(ClusterFromProbes, OffersThePrecisionsWhoseProductsWereTimed) {
+  std::string rates = kRates;
+  rates.replace(rates.find("{\"m\": 64"), 0,
+                R"({"m": 1024, "n": 512, "k": 512, "precision": "fp8", "flops_per_s": 400e9},
+                   {"m": 64, "n": 64, "k": 64, "precision": "fp8", "flops_per_s": 50e9},)");
+  const auto cluster = ClusterFromProbes(Facts(), rates, kLinks);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ(cluster->device.peak_flops_per_s, (PerPrecision{.fp32 = 100e9, .fp8 = 400e9}));
+  EXPECT_EQ(cluster->device.matmul_efficiency.fp8, 1);
+}
+
 TEST(ClusterFromProbes, DealsTheFreeMemoryOutToTheSlots) {
   const auto cluster = ClusterFromProbes(Facts(), kRates, kLinks);
   ASSERT_TRUE(cluster.ok()) << cluster.status();

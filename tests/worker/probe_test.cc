@@ -4,9 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <tuple>
 
+#include "tests/worker/passing_backend.h"
+#include "worker/backend/cpu/device_cpu.h"
+#include "worker/backend/fp8.h"
 #include "worker/probe_rates.h"
 
 namespace weft {
@@ -46,6 +50,56 @@ TEST(ShapesWithin, NamesEachShapeOnce) {
   std::set<std::tuple<int64_t, int64_t, int64_t>> seen;
   for (const MatmulPoint& shape : ShapesWithin(1e15, 60)) {
     EXPECT_TRUE(seen.emplace(shape.m, shape.n, shape.k).second);
+  }
+}
+
+// Computes nothing, and looks at what products it is asked for.
+class IdleDevice final : public PassingDevice {
+ public:
+  using PassingDevice::PassingDevice;
+
+  int64_t wrong_products = 0;
+
+  void MatMul(View /*a*/, Transpose /*transpose_a*/, View /*b*/, Transpose /*transpose_b*/,
+              float /*beta*/, View /*c*/) override {}
+  void Fp8MatMul(const Fp8View& a, const Fp8View& b, float /*beta*/, View c) override {
+    const auto is_aligned = [](View x) {
+      return reinterpret_cast<uintptr_t>(x.data) % kFp8Unit == 0 && x.cols % kFp8Unit == 0;
+    };
+    const bool fits = FitsFp8MatMul(a, b, c) && is_aligned(a.codes) && is_aligned(b.codes) &&
+                      is_aligned(c) && *static_cast<const float*>(a.scale.data) == 1;
+    wrong_products += fits ? 0 : 1;
+  }
+  void Zero(View /*x*/) override {}
+  void Add(View /*x*/, View /*y*/) override {}
+  void AddBias(View /*bias*/, View /*x*/) override {}
+  void BiasGradient(View /*dy*/, View /*dbias*/) override {}
+  void LayerNorm(View /*x*/, View /*weight*/, View /*bias*/, double /*eps*/, View /*y*/,
+                 View /*mean*/, View /*rstd*/) override {}
+  void LayerNormGradient(View /*dy*/, View /*x*/, View /*weight*/, View /*mean*/, View /*rstd*/,
+                         View /*dx*/, View /*dweight*/, View /*dbias*/) override {}
+  void Gelu(View /*x*/, View /*y*/) override {}
+  void GeluGradient(View /*dy*/, View /*x*/, View /*dx*/) override {}
+  void Attention(const AttentionShape& /*shape*/, View /*q*/, View /*k*/, View /*v*/,
+                 View /*first_visible*/, View /*o*/, View /*lse*/, View /*scratch*/) override {}
+  void AttentionGradient(const AttentionShape& /*shape*/, View /*q*/, View /*k*/, View /*v*/,
+                         View /*first_visible*/, View /*o*/, View /*lse*/, View /*dout*/,
+                         View /*dq*/, View /*dk*/, View /*dv*/, View /*scratch*/) override {}
+};
+
+TEST(MeasureRates, TimesProductsOfEachPrecisionThatTheDeviceHas) {
+  const std::unique_ptr<Device> cpu = MakeCpuDevice({});
+  for (const bool has_fp8 : {false, true}) {
+    IdleDevice device(*cpu);
+    std::vector<Precision> precisions = {Precision::kFp32, Precision::kBf16};
+    if (has_fp8) precisions.push_back(Precision::kFp8);
+    const absl::StatusOr<DeviceRates> rates = MeasureRates(device, 1, precisions, 0.5);
+    ASSERT_TRUE(rates.ok()) << rates.status();
+    std::map<Precision, int> points;
+    for (const MatmulPoint& point : rates->matmuls) ++points[point.precision];
+    EXPECT_EQ(points.size(), precisions.size());
+    for (const Precision precision : precisions) EXPECT_GE(points[precision], 3);
+    EXPECT_EQ(device.wrong_products, 0);
   }
 }
 
