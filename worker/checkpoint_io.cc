@@ -182,6 +182,28 @@ std::map<std::string, std::string> ReaderFacts(const JobSpec& job, const Layout&
   return facts;
 }
 
+std::map<std::string, std::string> ComputationFacts(
+    const std::map<std::string, std::string>& computes_by) {
+  std::map<std::string, std::string> facts;
+  for (const auto& [what, value] : computes_by) facts[absl::StrCat("computed_by.", what)] = value;
+  return facts;
+}
+
+std::vector<std::string> OtherComputation(const Manifest& manifest,
+                                          const std::map<std::string, std::string>& computes_by) {
+  std::vector<std::string> differences;
+  for (const auto& [key, now] : ComputationFacts(computes_by)) {
+    const auto was = manifest.facts.find(key);
+    if (was == manifest.facts.end() || was->second == now) continue;
+    differences.push_back(absl::StrCat(
+        "checkpoint of step ", manifest.step, ": ", key, " was \"", was->second,
+        "\", but is now \"", now,
+        "\"; the run goes on, but losses may differ in bits from those it would have had: ",
+        "resume where these are the same to repeat them"));
+  }
+  return differences;
+}
+
 absl::Status CheckFacts(const Manifest& manifest, const std::map<std::string, std::string>& facts) {
   for (const auto& [key, now] : facts) {
     const auto found = manifest.facts.find(key);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,15 @@ std::map<std::string, std::string> RunFacts(const JobSpec& job, const Batches& b
 // validation ran. `valid`: its data, null if there was none.
 std::map<std::string, std::string> ReaderFacts(const JobSpec& job, const Layout& layout,
                                                const Batches* valid);
+
+// By what the checkpoint's steps were computed ("libraries" -> "OpenBLAS 0.3.21 (SkylakeX), ..."),
+// which a resume compares only to say so.
+std::map<std::string, std::string> ComputationFacts(
+    const std::map<std::string, std::string>& computes_by);
+// For each that `manifest` states otherwise, a line for the log; what it does not state is no
+// difference.
+std::vector<std::string> OtherComputation(const Manifest& manifest,
+                                          const std::map<std::string, std::string>& computes_by);
 
 // FailedPrecondition naming the first fact of `facts` that `manifest` states otherwise, or does not
 // state. A data file may have moved: its size and hash count, its path does not.

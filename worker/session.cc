@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -128,6 +130,7 @@ RunHooks HooksOf(Link& link, Shared& shared, Device& device, int64_t library_byt
   auto checkpoint_bytes = std::make_shared<int64_t>(0);
   auto log = std::make_shared<DeviceLog>(device, library_bytes);
   return RunHooks{
+      .computes_by = {},
       .stop_requested = [&] { return shared.stop_signal || link.StopRequested(); },
       .ready =
           [&, log](int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes) {
@@ -268,6 +271,17 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
   return opened;
 }
 
+// Where a run has these again it has the same bits again: libraries choose their kernels by the
+// device.
+absl::StatusOr<std::map<std::string, std::string>> ComputesBy(const BackendApi& api,
+                                                              int local_rank) {
+  int count = 0;
+  RETURN_IF_ERROR(ToStatus(api.device_count(&count)));
+  DeviceDescription device;
+  RETURN_IF_ERROR(ToStatus(api.describe_device(local_rank % std::max(count, 1), &device)));
+  return std::map<std::string, std::string>{{"device", device.name}, {"libraries", api.versions}};
+}
+
 absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank& me, Link& link,
                                 Shared& shared) {
   ASSIGN_OR_RETURN(const Assignment assignment, link.WaitForTrain(kRegisterTimeoutMs));
@@ -278,10 +292,13 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
   if (shared.lost) return absl::AbortedError("the coordinator is gone");
   RunResult result;
   {
-    ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
-                     Trainer::Create(assignment, me.rank, *opened.device, *opened.comm,
-                                     HooksOf(link, shared, *opened.device,
-                                             assignment.job.cluster.device.library_bytes)));
+    RunHooks hooks =
+        HooksOf(link, shared, *opened.device, assignment.job.cluster.device.library_bytes);
+    ASSIGN_OR_RETURN(hooks.computes_by, ComputesBy(*opened.api, me.local_rank));
+    ASSIGN_OR_RETURN(
+        const std::unique_ptr<Trainer> trainer,
+        Trainer::Create(assignment, me.rank, *opened.device, *opened.comm, std::move(hooks)));
+    for (const std::string& difference : trainer->differences()) LogWarning(difference);
     if (!trainer->attention().empty()) {
       LogInfo(absl::StrCat("attention is computed by ", trainer->attention()));
     }

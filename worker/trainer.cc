@@ -130,6 +130,11 @@ absl::Status Trainer::LoadOrInitialize() {
         const Manifest manifest,
         LoadCheckpoint(load_checkpoint_, RunFacts(job_, *batches_), *parameters_, device_));
     after_step_ = manifest.step;
+    const bool repeats_bits =
+        job_.deterministic || job_.cluster.device.backend == BackendKind::kCpu;
+    if (repeats_bits && groups_->rank() == 0) {
+      differences_ = OtherComputation(manifest, hooks_.computes_by);
+    }
     guard_->Resume(manifest.progress);
     swapper_->RoundWeights();
     return zero_->GatherAllParameters();
@@ -333,6 +338,7 @@ absl::Status Trainer::Commit(int64_t step, std::vector<ShardRecord> shards) {
   manifest.model = job_.model;
   manifest.facts = RunFacts(job_, *batches_);
   manifest.facts.merge(ReaderFacts(job_, layout_, valid_batches_.get()));
+  manifest.facts.merge(ComputationFacts(hooks_.computes_by));
   manifest.shards = std::move(shards);
   RETURN_IF_ERROR(CommitCheckpoint(folder, manifest));
   RETURN_IF_ERROR(RemoveOldCheckpoints(folder, job_.checkpoint.keep_latest_k).status());

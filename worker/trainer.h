@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,6 +70,9 @@ struct RunResult {
 // How the trainer talks to the world. Every hook may be empty (tests), but exchange_shards only on
 // a single rank.
 struct RunHooks {
+  // By what this rank computes, as far as bits depend on it ("device", "libraries"). Rank 0's goes
+  // into checkpoints.
+  std::map<std::string, std::string> computes_by;
   // Polled once per step; one rank's true stops all ranks at that step's end.
   std::function<bool()> stop_requested;
   std::function<void(int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes)> ready;
@@ -105,6 +109,10 @@ class Trainer final {
 
   // By what this rank's device computes attention, for the log; may be empty.
   const std::string& attention() const { return attention_; }
+
+  // Where the checkpoint that it goes on from was computed by something else, on rank 0 of a run
+  // whose bits are promised to repeat; for the log.
+  absl::Span<const std::string> differences() const { return differences_; }
 
   int64_t allocated_bytes() const;  // on the device
   int64_t host_bytes() const;       // allocated for what is offloaded
@@ -151,6 +159,7 @@ class Trainer final {
   std::vector<int> weights_used_, weights_evaluated_;  // buckets, in the order of their passes
   int64_t planned_bytes_ = 0;
   std::string attention_;
+  std::vector<std::string> differences_;
   int64_t after_step_ = 0;  // step of the loaded checkpoint
   double loss_scale_ = 1;   // of the last step's gradients
 };

@@ -28,6 +28,7 @@ TEST(CudaBackend, LoadsWithoutADeviceAndNamesItsLibraries) {
   ASSERT_NE(api, nullptr);
   EXPECT_STREQ(api->name, "cuda");
   EXPECT_THAT(api->versions, HasSubstr("CUDA 1"));
+  EXPECT_THAT(api->versions, HasSubstr(", cuBLASLt 1"));
   EXPECT_THAT(api->versions, HasSubstr("cuDNN"));
   EXPECT_THAT(api->versions, AnyOf(HasSubstr("NCCL 2."), HasSubstr("no NCCL")));
 }

@@ -92,6 +92,7 @@ absl::Status TrainRank(const RankThreads& run, int rank, Comm& comm, ShardTable&
   if (run.wrap_comm) comm_wrapper = run.wrap_comm(rank, comm);
   int64_t step = 0;
   RunHooks hooks;
+  hooks.computes_by = run.computes_by;
   hooks.ready = [&](int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes) {
     step = after_step + 1;
     outcome.allocated_bytes[index] = allocated_bytes;
@@ -113,6 +114,7 @@ absl::Status TrainRank(const RankThreads& run, int rank, Comm& comm, ShardTable&
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(run.assignment, rank, device_wrapper ? *device_wrapper : *cpu,
                                    comm_wrapper ? *comm_wrapper : comm, std::move(hooks)));
+  outcome.differences[index].assign(trainer->differences().begin(), trainer->differences().end());
   ASSIGN_OR_RETURN(outcome.results[index], trainer->Run());
   const std::lock_guard lock(mutex);
   trainer->ForEachShard(
@@ -233,6 +235,7 @@ TrainingOutcome Train(const RankThreads& run) {
   outcome.results.resize(size);
   outcome.reports.resize(size);
   outcome.allocated_bytes.resize(size);
+  outcome.differences.resize(size);
   outcome.planned_bytes.resize(size);
   ShardTable table(world);
   std::mutex mutex;  // guards outcome.weights, outcome.gradients

@@ -46,6 +46,7 @@ struct RankThreads {
   std::function<std::unique_ptr<Comm>(int rank, Comm& inner)> wrap_comm;
   std::function<std::unique_ptr<Device>(int rank, Device& inner)> wrap_device;
   int64_t timeout_ms = 20000;  // of one collective
+  std::map<std::string, std::string> computes_by = {};
 };
 
 struct TrainingOutcome {
@@ -53,7 +54,8 @@ struct TrainingOutcome {
   std::vector<RunResult> results;                // by rank
   std::vector<std::vector<StepReport>> reports;  // by rank, by step
   std::vector<int64_t> allocated_bytes, planned_bytes;
-  std::vector<std::string> committed;  // step folders, in order
+  std::vector<std::string> committed;                 // step folders, in order
+  std::vector<std::vector<std::string>> differences;  // by rank: Trainer::differences
   // Assembled from primary shards of all data ranks; gradients are of the last step.
   std::map<std::string, std::vector<float>> weights, gradients;
 

@@ -3,6 +3,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/worker/rank_threads.h"
@@ -56,6 +60,43 @@ TEST(Resume, OnTheSameLayoutContinuesBitForBit) {
       EXPECT_EQ(resumed.weights, whole.weights);
     }
   }
+}
+
+TEST(Resume, SaysByWhatElseTheCheckpointWasComputed) {
+  const TestFolder folder;
+  JobSpec job = JobThatSaves(folder, 10);
+  job.training.steps = 10;
+  RankThreads run;
+  run.assignment = {.job = job,
+                    .layout = MakeLayout(2, 1, 1, k1f1b, 4, job),
+                    .run_folder = folder.Make("run"),
+                    .load_checkpoint = ""};
+  run.computes_by = {{"libraries", "OpenBLAS 1"}, {"device", "H100"}};
+  const TrainingOutcome first = Train(run);
+  ASSERT_EQ(first.status(), absl::OkStatus());
+  EXPECT_THAT(first.differences, testing::Each(testing::IsEmpty()));
+  run.assignment.load_checkpoint = Step10(run.assignment.run_folder);
+  run.assignment.job.training.steps = 11;
+  const auto resumed = [&](std::map<std::string, std::string> computes_by) {
+    run.computes_by = std::move(computes_by);
+    const TrainingOutcome outcome = Train(run);
+    EXPECT_EQ(outcome.status(), absl::OkStatus());
+    EXPECT_THAT(outcome.differences[1], testing::IsEmpty()) << "rank 0 speaks for all";
+    return outcome.differences[0];
+  };
+  EXPECT_THAT(resumed({{"libraries", "OpenBLAS 1"}, {"device", "H100"}}), testing::IsEmpty());
+  EXPECT_THAT(resumed({{"libraries", "OpenBLAS 2"}, {"device", "H100"}}),
+              testing::ElementsAre(testing::StartsWith(
+                  "checkpoint of step 10: computed_by.libraries was \"OpenBLAS 1\", but is now "
+                  "\"OpenBLAS 2\"; ")));
+  EXPECT_THAT(resumed({{"libraries", "OpenBLAS 1"}, {"instruction set", "new to it"}}),
+              testing::IsEmpty())
+      << "what the checkpoint does not state";
+  // On other devices than the CPU bits repeat where that is asked for.
+  run.assignment.job.cluster.device.backend = BackendKind::kCuda;
+  EXPECT_THAT(resumed({{"libraries", "OpenBLAS 2"}}), testing::IsEmpty());
+  run.assignment.job.deterministic = true;
+  EXPECT_THAT(resumed({{"device", "H200"}}), testing::SizeIs(1));
 }
 
 TEST(Resume, OnAnyOtherLayoutContinuesTheSameRun) {

@@ -1,6 +1,7 @@
 // The door of libweft_cuda.so.
 #include "worker/backend/backend.h"
 
+#include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include <array>
@@ -78,17 +79,18 @@ void CloseComm(Comm* comm) {
   delete comm;
 }
 
-// "CUDA 13.0, cuDNN 9.19.0, NCCL 2.28.9"; "CUDA 13.0, no cuDNN, no NCCL" where they do not load.
-// CUDA counts 1000 a major version, NCCL 10000.
+// "CUDA 13.0, cuBLASLt 13.0.0, cuDNN 9.19.0, NCCL 2.28.9"; "..., no cuDNN, no NCCL" where they do
+// not load. CUDA counts 1000 a major version, the others 10000.
 const char* Versions() {
-  static const std::array<char, 64> versions = [] {
+  static const std::array<char, 96> versions = [] {
     int cuda = 0;
     cudaRuntimeGetVersion(&cuda);
     const bool has_cudnn = CudnnVersion()[0] != '\0';
-    std::array<char, 64> text = {};
-    const int at =
-        std::snprintf(text.data(), text.size(), "CUDA %d.%d, %s%s, ", cuda / 1000, cuda % 1000 / 10,
-                      has_cudnn ? "cuDNN " : "no cuDNN", CudnnVersion());
+    const auto cublas = static_cast<int>(cublasLtGetVersion());
+    std::array<char, 96> text = {};
+    const int at = std::snprintf(text.data(), text.size(), "CUDA %d.%d, cuBLASLt %d.%d.%d, %s%s, ",
+                                 cuda / 1000, cuda % 1000 / 10, cublas / 10000, cublas / 100 % 100,
+                                 cublas % 100, has_cudnn ? "cuDNN " : "no cuDNN", CudnnVersion());
     const auto rest = text.size() - static_cast<size_t>(at);
     const NcclLibrary* nccl = nullptr;
     if (LoadNccl(&nccl).ok()) {
