@@ -18,7 +18,7 @@
 namespace weft {
 
 // What a layout's ZeRO stage cuts into parts: optimizer states at any stage, gradients from stage
-// 2, weights at stage 3. One part: nothing is cut.
+// 2, weights at stage 3; of which buckets, plan/whole_places.h says. One part: nothing is cut.
 struct Sharding {
   int parts = 1;
   bool gradients = false;

@@ -104,11 +104,6 @@ void CheckZero(const Layout& layout, std::vector<SpecIssue>& issues) {
   if (layout.zero_stage < 0 || layout.zero_stage > 3) {
     issues.push_back({"parallelism.zero_stage",
                       absl::StrCat(layout.zero_stage, " is no stage of ZeRO; use 0, 1, 2 or 3")});
-  } else if (layout.zero_stage >= 2 && layout.pp > 1) {
-    issues.push_back({"parallelism.zero_stage",
-                      absl::StrCat(layout.zero_stage, " with parallelism.pp ", layout.pp,
-                                   " would reduce or gather for each microbatch of each stage; use "
-                                   "zero_stage 0 or 1, or pp 1")});
   }
   const int group = layout.data_group();
   if (layout.zero_group != 0 && (layout.zero_group < 0 || group % layout.zero_group != 0)) {

@@ -136,9 +136,12 @@ void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
   const auto add = [&list](const StateBuffer& buffer, std::string name) {
     list.push_back({buffer.kind, std::move(name), buffer.elements, buffer.type, buffer.home});
   };
+  const BucketElements elements = BucketElementsOf(buckets);
+  const std::vector<WholePlace> places = WholePlacesOf(buckets);
   std::vector<StateBuffers> states;  // by bucket
-  for (const Bucket& bucket : buckets) {
-    states.push_back(StateBuffersOf(bucket.elements, layout, numerics));
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    const Sharding sharding = ShardingAt(places[i], elements.counts, layout);
+    states.push_back(StateBuffersOf(buckets[i].elements, sharding, StatesHome(layout), numerics));
   }
   for (size_t kind = 0; kind < states.front().size(); ++kind) {
     for (size_t i = 0; i < buckets.size(); ++i) {
@@ -146,13 +149,12 @@ void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
       add(state, absl::StrCat(state.prefix, "/", buckets[i].name));
     }
   }
-  const BucketElements elements = BucketElementsOf(buckets);
   for (const StateBuffer& whole : WholeBuffersOf(elements, layout, numerics)) {
     add(whole, absl::StrCat("whole/", whole.prefix));
   }
   const Staging staging = StagingOf(elements, layout, numerics);
   for (int place = 0; place < staging.places; ++place) {
-    for (const StateBuffer& staged : StagingBuffersOf(staging, layout, numerics)) {
+    for (const StateBuffer& staged : StagingBuffersOf(staging, numerics)) {
       add(staged, absl::StrCat("work/staging", place, "/", staged.prefix));
     }
   }
@@ -389,15 +391,18 @@ bool IsKept(absl::string_view tensor, Recompute recompute) {
   return true;
 }
 
-StateBuffers StateBuffersOf(int64_t elements, const Layout& layout, const Numerics& numerics) {
-  const Sharding sharding = ShardingOf(layout);
+MemoryHome StatesHome(const Layout& layout) {
+  return layout.offload_optimizer ? MemoryHome::kHost : MemoryHome::kDevice;
+}
+
+StateBuffers StateBuffersOf(int64_t elements, const Sharding& sharding, MemoryHome home,
+                            const Numerics& numerics) {
   const int64_t part = PartElements(elements, sharding.parts, BucketUnit(numerics.optimizer));
   const int64_t whole = part * sharding.parts;
   StateBuffers buffers;
   buffers.Add(
       {MemoryKind::kWeights, "weights", sharding.weights ? part : whole, numerics.compute()});
   buffers.Add({MemoryKind::kGradients, "gradients", sharding.gradients ? part : whole});
-  const MemoryHome home = layout.offload_optimizer ? MemoryHome::kHost : MemoryHome::kDevice;
   if (numerics.has_master_weights()) {
     buffers.Add({MemoryKind::kMasterWeights, "master", part, ElementType::kFp32, home});
   }
@@ -408,39 +413,14 @@ StateBuffers StateBuffersOf(int64_t elements, const Layout& layout, const Numeri
   return buffers;
 }
 
-absl::string_view WholePlaceName(WholePlace place) {
-  switch (place) {
-    case WholePlace::kEnds:
-      return "ends";
-    case WholePlace::kEvenBlocks:
-      return "even";
-    case WholePlace::kOddBlocks:
-      return "odd";
-  }
-  CHECK(false);
-  return "";
-}
-
-std::vector<WholePlace> WholePlacesOf(absl::Span<const Bucket> buckets) {
-  std::vector<WholePlace> places;
-  int64_t blocks = 0;
-  for (const Bucket& bucket : buckets) {
-    const bool is_block = bucket.shards.front().tensor.part == ModelPart::kBlock;
-    const bool is_even = is_block && blocks++ % 2 == 0;
-    places.push_back(!is_block ? WholePlace::kEnds
-                     : is_even ? WholePlace::kEvenBlocks
-                               : WholePlace::kOddBlocks);
-  }
-  return places;
-}
-
 BucketElements BucketElementsOf(absl::Span<const Bucket> buckets) {
   BucketElements elements;
   for (const Bucket& bucket : buckets) {
     if (bucket.shards.front().tensor.part == ModelPart::kBlock) {
       elements.block = std::max(elements.block, bucket.elements);
-      ++elements.blocks;
+      ++elements.counts.blocks;
     } else {
+      ++elements.counts.ends;
       elements.end = std::max(elements.end, bucket.elements);
     }
   }
@@ -453,12 +433,12 @@ StateBuffers WholeBuffersOf(const BucketElements& elements, const Layout& layout
   const int64_t unit = BucketUnit(numerics.optimizer);
   StateBuffers buffers;
   const auto add = [&](const std::array<absl::string_view, kWholePlaces>& names, ElementType type) {
-    const int64_t runs[kWholePlaces] = {elements.end, elements.blocks > 0 ? elements.block : 0,
-                                        elements.blocks > 1 ? elements.block : 0};
-    for (size_t place = 0; place < kWholePlaces; ++place) {
-      if (runs[place] == 0) continue;
-      const int64_t whole = sharding.parts * PartElements(runs[place], sharding.parts, unit);
-      buffers.Add({MemoryKind::kCommunication, names[place], whole, type});
+    for (const WholePlace place :
+         {WholePlace::kEnds, WholePlace::kEvenBlocks, WholePlace::kOddBlocks}) {
+      if (!elements.counts.IsShared(place)) continue;
+      const int64_t run = place == WholePlace::kEnds ? elements.end : elements.block;
+      const int64_t whole = sharding.parts * PartElements(run, sharding.parts, unit);
+      buffers.Add({MemoryKind::kCommunication, names[static_cast<size_t>(place)], whole, type});
     }
   };
   if (sharding.weights) add({"weights/ends", "weights/even", "weights/odd"}, numerics.compute());
@@ -476,17 +456,16 @@ Staging StagingOf(const BucketElements& elements, const Layout& layout, const Nu
   const int64_t block = PartElements(elements.block, parts, unit);
   const int64_t staged = std::min(block, kMostStagedElements);
   const int64_t full_stretches =
-      elements.blocks * (block / staged) + PartElements(elements.end, parts, unit) / staged;
+      elements.counts.blocks * (block / staged) + PartElements(elements.end, parts, unit) / staged;
   return {.elements = staged, .places = full_stretches > 1 ? 2 : 1};
 }
 
-StateBuffers StagingBuffersOf(const Staging& staging, const Layout& layout,
-                              const Numerics& numerics) {
+StateBuffers StagingBuffersOf(const Staging& staging, const Numerics& numerics) {
   StateBuffers buffers;
   if (staging.places == 0) return buffers;
-  Layout alone = layout;  // a stretch as a bucket that nothing cuts
-  alone.zero_stage = 0;
-  for (const StateBuffer& state : StateBuffersOf(staging.elements, alone, numerics)) {
+  // A stretch as a bucket that nothing cuts.
+  for (const StateBuffer& state :
+       StateBuffersOf(staging.elements, Sharding(), MemoryHome::kHost, numerics)) {
     if (state.home == MemoryHome::kDevice) continue;
     buffers.Add({MemoryKind::kWorkspace, state.prefix, state.elements, state.type});
   }

@@ -20,6 +20,7 @@
 #include "plan/optimizer.h"
 #include "plan/precision.h"
 #include "plan/shard.h"
+#include "plan/whole_places.h"
 
 namespace weft {
 
@@ -112,28 +113,21 @@ class StateBuffers {
   size_t count_ = 0;
 };
 
-// Of a bucket of `elements` (Bucket::elements), whatever its tensors: what ZeRO cuts is one part,
-// everything else the whole run, as many parts as there are.
-StateBuffers StateBuffersOf(int64_t elements, const Layout& layout, const Numerics& numerics);
-
-// Where a bucket that is kept in parts is whole while a pass works on it: "whole/weights/<place>"
-// at ZeRO stage 3, "whole/gradients/<place>" from stage 2. Embedding and head share a place, blocks
-// take two in turns: while a pass works on a bucket, the weights of the next one arrive and the
-// gradients of the last one leave.
-enum class WholePlace { kEnds = 0, kEvenBlocks = 1, kOddBlocks = 2 };
-inline constexpr size_t kWholePlaces = 3;
-absl::string_view WholePlaceName(WholePlace place);  // "ends", "even", "odd"
-// Of each of the rank's buckets.
-std::vector<WholePlace> WholePlacesOf(absl::Span<const Bucket> buckets);
+// Of a bucket of `elements` (Bucket::elements), whatever its tensors: what is cut of it is one
+// part, everything else the whole run, as many parts as there are. `home`: of master weights and
+// optimizer states.
+StateBuffers StateBuffersOf(int64_t elements, const Sharding& sharding, MemoryHome home,
+                            const Numerics& numerics);
 
 // What WholeBuffersOf and StagingOf need to know of a stage's buckets (Bucket::elements).
 struct BucketElements {
   int64_t end = 0;    // of embedding or head, the larger; 0: neither is here
   int64_t block = 0;  // of a block
-  int64_t blocks = 0;
+  BucketCounts counts = {};
 };
 BucketElements BucketElementsOf(absl::Span<const Bucket> buckets);
-// StateBuffer::prefix is "weights/<place>" or "gradients/<place>".
+// Of the places that buckets share (plan/whole_places.h). StateBuffer::prefix is "weights/<place>"
+// or "gradients/<place>".
 StateBuffers WholeBuffersOf(const BucketElements& elements, const Layout& layout,
                             const Numerics& numerics);
 
@@ -149,8 +143,9 @@ struct Staging {
 inline constexpr int64_t kMostStagedElements = int64_t{4} << 20;
 Staging StagingOf(const BucketElements& elements, const Layout& layout, const Numerics& numerics);
 // StateBuffer::prefix is the state's; one place's.
-StateBuffers StagingBuffersOf(const Staging& staging, const Layout& layout,
-                              const Numerics& numerics);
+StateBuffers StagingBuffersOf(const Staging& staging, const Numerics& numerics);
+// Where a layout keeps optimizer states and fp32 master weights.
+MemoryHome StatesHome(const Layout& layout);
 
 // What Adafactor keeps and needs of a rank's tensors, one run each over all of them in the order of
 // BucketsOf; nothing for other optimizers. "exp_avg_sq_factors": their FactoredMoments.

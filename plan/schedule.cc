@@ -169,19 +169,28 @@ std::vector<Action> StepSchedule(const ModelShape& model, const Layout& layout, 
   std::vector<Action> actions = WithTransfers(stage, layout.pp, compute, layout.virtual_stages);
   const StageBuckets buckets =
       StageBucketsOf(layout, model.num_blocks, stage, model.tied_embeddings);
-  const Sharding sharding = ShardingOf(layout);
-  const int summed = sharding.gradients ? sharding.parts : 1;  // ranks, by the passes
-  const bool reduces = layout.data_group() > summed;
-  const int table = buckets.copied_table;
-  if (reduces) actions = WithReductions(actions, buckets, table);
+  const auto sharding_of = [&](int bucket) {
+    return ShardingAt(buckets.PlaceOf(bucket), buckets.counts(), layout);
+  };
+  std::vector<int> reduced;  // what passes have not summed over the whole data group
+  for (int bucket = 0; bucket < buckets.count; ++bucket) {
+    const Sharding sharding = sharding_of(bucket);
+    const int summed = sharding.gradients ? sharding.parts : 1;  // ranks, by the passes
+    if (layout.data_group() > summed && bucket != buckets.copied_table) reduced.push_back(bucket);
+  }
+  if (!reduced.empty()) actions = WithReductions(actions, buckets, reduced);
+  const bool has_data_group = layout.data_group() > 1;
   // The two stages cut the table into other parts, so its copies are summed while they are whole.
   // After that both hold the same gradient, and the sum over the data group, in the same order on
   // both, keeps them equal.
-  if (table >= 0) {
+  if (buckets.copied_table >= 0) {
+    CHECK(!sharding_of(buckets.copied_table).gradients);
     actions.push_back({.op = Op::kReduceTiedEmbedding});
-    if (reduces) actions.push_back({.op = Op::kReduceGradients, .bucket = table});
+    if (has_data_group) {
+      actions.push_back({.op = Op::kReduceGradients, .bucket = buckets.copied_table});
+    }
   }
-  if (reduces || sharding.gradients) actions.push_back({.op = Op::kAwaitGradients});
+  if (has_data_group) actions.push_back({.op = Op::kAwaitGradients});
   // Neighbours hold equal parts: less is left to sum now.
   if (KvHeadCopies(model, layout) > 1 || layout.sequence_ranks() > 1) {
     actions.push_back({.op = Op::kReduceParts});
@@ -189,8 +198,9 @@ std::vector<Action> StepSchedule(const ModelShape& model, const Layout& layout, 
   // Also on a single rank: it carries the loss and the stop flag besides the norm.
   actions.push_back({.op = Op::kReduceNorm});
   actions.push_back({.op = Op::kUpdate});
-  for (int bucket = 0; sharding.parts > 1 && !sharding.weights && bucket < buckets.count;
-       ++bucket) {
+  for (int bucket = 0; bucket < buckets.count; ++bucket) {
+    const Sharding sharding = sharding_of(bucket);
+    if (sharding.parts == 1 || sharding.weights) continue;
     actions.push_back({.op = Op::kGatherParameters, .bucket = bucket});
   }
   return actions;

@@ -70,8 +70,10 @@ int PeerStage(Op transfer, int stage, int stages);
 // inside that pass, as soon as the pass is through with the bucket. The sums are awaited before
 // anything reads them. A tied table that two stages hold is first summed over its copies.
 //
-// ZeRO 2 and 3 reduce a block's gradients inside its backward pass, ZeRO 3 gathers its weights
-// inside each pass: these are part of the pass, as the block is. REQUIRES: CheckLayout holds.
+// ZeRO 2 and 3 reduce a block's gradients inside its backward pass (under zb_h1 inside both
+// halves), ZeRO 3 gathers its weights inside each pass: these are part of the pass, as the block
+// is. Buckets that they do not cut (plan/whole_places.h) are reduced and gathered as under ZeRO 1.
+// REQUIRES: CheckLayout holds.
 std::vector<Action> StepSchedule(const ModelShape& model, const Layout& layout, int stage);
 
 // Forward passes only, with their transfers: validation.

@@ -42,6 +42,16 @@ StageBuckets StageBucketsOf(const Layout& layout, int64_t num_blocks, int stage,
   return buckets;
 }
 
+BucketCounts StageBuckets::counts() const {
+  const int64_t ends = (embedding >= 0 ? 1 : 0) + (head >= 0 && head != embedding ? 1 : 0);
+  return {.ends = ends, .blocks = count - ends};
+}
+
+WholePlace StageBuckets::PlaceOf(int bucket) const {
+  if (bucket == embedding || bucket == head) return WholePlace::kEnds;
+  return PlaceOfBlock(bucket - chunks.front().begin);
+}
+
 std::vector<int> WeightsOf(const Action& pass, const StageBuckets& buckets) {
   CHECK(IsPass(pass.op));
   std::vector<int> used;
@@ -78,16 +88,16 @@ std::vector<int> GradientsOf(const Action& pass, const StageBuckets& buckets) {
 }
 
 std::vector<Action> WithReductions(absl::Span<const Action> actions, const StageBuckets& buckets,
-                                   int deferred) {
-  std::vector<bool> is_listed(static_cast<size_t>(buckets.count));
-  int left = buckets.count;
+                                   absl::Span<const int> reduced) {
+  std::vector<bool> is_left(static_cast<size_t>(buckets.count));
+  for (const int bucket : reduced) is_left[static_cast<size_t>(bucket)] = true;
+  auto left = std::ssize(reduced);
   const auto take = [&](int bucket) {
-    if (is_listed[static_cast<size_t>(bucket)]) return false;
-    is_listed[static_cast<size_t>(bucket)] = true;
+    if (!is_left[static_cast<size_t>(bucket)]) return false;
+    is_left[static_cast<size_t>(bucket)] = false;
     --left;
     return true;
   };
-  if (deferred >= 0) take(deferred);
   std::vector<Action> reversed;
   reversed.reserve(actions.size() + static_cast<size_t>(buckets.count));
   for (size_t i = actions.size(); i-- > 0;) {

@@ -7,6 +7,7 @@
 
 #include "plan/layout.h"
 #include "plan/schedule.h"
+#include "plan/whole_places.h"
 
 namespace weft {
 
@@ -17,6 +18,9 @@ struct StageBuckets {
   std::vector<BlockRange> chunks;  // buckets of each chunk's blocks, in network order
   // The bucket with a table of which another stage holds a copy; -1: none.
   int copied_table = -1;
+
+  BucketCounts counts() const;
+  WholePlace PlaceOf(int bucket) const;
 };
 
 // Indices are those of BucketsOf for any rank of `stage`. REQUIRES: CheckLayout holds.
@@ -32,9 +36,9 @@ std::vector<int> WeightsOf(absl::Span<const Action> actions, const StageBuckets&
 // backward pass is part of the forward pass.
 std::vector<int> GradientsOf(const Action& pass, const StageBuckets& buckets);
 
-// Adds a kReduceGradients for each bucket but `deferred` (-1: none), right after the last pass that
-// adds to it, in the order in which that pass is through with them: it starts inside the pass.
+// Adds a kReduceGradients for each bucket of `reduced`, right after the last pass that adds to it,
+// in the order in which that pass is through with them: it starts inside the pass.
 std::vector<Action> WithReductions(absl::Span<const Action> actions, const StageBuckets& buckets,
-                                   int deferred);
+                                   absl::Span<const int> reduced);
 
 }  // namespace weft

@@ -188,15 +188,22 @@ MemoryBytes StageMemoryTable::MeasureStates(const Share& share, const Layout& la
     for (const StateBuffer& buffer : buffers) AddAtHome(buffer, sum);
     bytes = bytes + times * sum;
   };
-  BucketElements whole = {.block = share.block_elements, .blocks = blocks};
-  add(StateBuffersOf(share.block_elements, layout, numerics_), blocks);
+  const BucketCounts counts = {.ends = std::ssize(share.end_elements), .blocks = blocks};
+  BucketElements whole = {.block = share.block_elements, .counts = counts};
+  const auto states_of = [&](int64_t elements, WholePlace place) {
+    return StateBuffersOf(elements, ShardingAt(place, counts, layout), StatesHome(layout),
+                          numerics_);
+  };
+  for (const WholePlace place : {WholePlace::kEvenBlocks, WholePlace::kOddBlocks}) {
+    add(states_of(share.block_elements, place), counts.at(place));
+  }
   for (const int64_t elements : share.end_elements) {
-    add(StateBuffersOf(elements, layout, numerics_), 1);
+    add(states_of(elements, WholePlace::kEnds), 1);
     whole.end = std::max(whole.end, elements);
   }
   add(WholeBuffersOf(whole, layout, numerics_), 1);
   const Staging staging = StagingOf(whole, layout, numerics_);
-  add(StagingBuffersOf(staging, layout, numerics_), staging.places);
+  add(StagingBuffersOf(staging, numerics_), staging.places);
   FactoredTotals factored = share.end_factored;
   factored.tensors += blocks * share.block_factored.tensors;
   factored.elements += blocks * share.block_factored.elements;

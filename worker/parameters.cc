@@ -59,14 +59,14 @@ OwnPiece SliceOf(const OwnPiece& piece, int64_t first, int64_t count) {
 
 Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
                        const Numerics& numerics, Arena& arena) {
-  const Sharding sharding = ShardingOf(layout);
-  const int part = layout.grid().DataIndexOf(rank) % sharding.parts;
+  const int part = layout.grid().DataIndexOf(rank) % ShardingOf(layout).parts;
   const int64_t unit = BucketUnit(numerics.optimizer);
   const std::vector<Bucket> buckets = BucketsOf(model, layout, rank, numerics.optimizer);
   const BucketElements elements = BucketElementsOf(buckets);
   const std::vector<WholePlace> places = WholePlacesOf(buckets);
   for (const Bucket& bucket : buckets) {
     const WholePlace place = places[buckets_.size()];
+    const Sharding sharding = ShardingAt(place, elements.counts, layout);
     const int64_t largest = PartElements(place == WholePlace::kEnds ? elements.end : elements.block,
                                          sharding.parts, unit);
     const int64_t size = PartElements(bucket.elements, sharding.parts, unit);
@@ -83,6 +83,7 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
       }
     };
     BucketViews& views = buckets_.emplace_back();
+    views.sharding = sharding;
     views.place = place;
     get("weights", sharding.weights, &views.own_weights, &views.weights);
     get("gradients", sharding.gradients, &views.own_gradients, &views.gradients);

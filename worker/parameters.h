@@ -61,6 +61,7 @@ View RangeOf(const OptimizerState& state, int64_t first, int64_t count);
 
 // A bucket's runs. Where nothing is cut, its own part is the whole.
 struct BucketViews {
+  Sharding sharding;                // of this bucket (plan/whole_places.h)
   View weights, gradients;          // whole; shared with other buckets if kept in parts
   View own_weights, own_gradients;  // this rank's part
   View own_master;                  // own_weights itself where that is fp32

@@ -1,5 +1,7 @@
 #include "worker/zero.h"
 
+#include <algorithm>
+
 #include "plan/errors.h"
 
 namespace weft {
@@ -34,12 +36,17 @@ absl::Status Zero::OpenWeights(int bucket) {
   if (!sharding_.weights) return absl::OkStatus();
   CHECK(!to_open_.empty() && to_open_.front() == bucket);
   to_open_.remove_prefix(1);
-  RETURN_IF_ERROR(StartGather(bucket));
+  const bool is_in_parts = Of(bucket).sharding.weights;
   const WholePlace place = Of(bucket).place;
-  RETURN_IF_ERROR(groups_.Wait(WeightsAt(place).ticket));
-  // The next bucket, unless its place is that of this one.
-  if (to_open_.empty() || Of(to_open_.front()).place == place) return absl::OkStatus();
-  return StartGather(to_open_.front());
+  if (is_in_parts) {
+    RETURN_IF_ERROR(StartGather(bucket));
+    RETURN_IF_ERROR(groups_.Wait(WeightsAt(place).ticket));
+  }
+  // The next one that is in parts, unless its place is that of this one.
+  const auto next = std::find_if(to_open_.begin(), to_open_.end(),
+                                 [this](int later) { return Of(later).sharding.weights; });
+  if (next == to_open_.end() || (is_in_parts && Of(*next).place == place)) return absl::OkStatus();
+  return StartGather(*next);
 }
 
 absl::Status Zero::StartGather(int bucket) {
@@ -52,14 +59,14 @@ absl::Status Zero::StartGather(int bucket) {
 }
 
 absl::Status Zero::OpenGradients(int bucket) {
-  if (!sharding_.gradients) return absl::OkStatus();
+  if (!Of(bucket).sharding.gradients) return absl::OkStatus();
   RETURN_IF_ERROR(Settle(GradientsAt(Of(bucket).place)));
   device_.Zero(Of(bucket).gradients);
   return absl::OkStatus();
 }
 
 absl::Status Zero::CloseGradients(int bucket) {
-  if (!sharding_.gradients) return absl::OkStatus();
+  if (!Of(bucket).sharding.gradients) return absl::OkStatus();
   Scatter& scatter = GradientsAt(Of(bucket).place);
   CHECK(scatter.bucket == -1);
   scatter.bucket = bucket;
@@ -80,7 +87,7 @@ absl::Status Zero::Settle(Scatter& scatter) {
 // Sums, not means: the loss is already scaled by the tokens of the global batch.
 absl::Status Zero::StartReduction(int bucket) {
   const BucketViews& views = Of(bucket);
-  if (sharding_.gradients) {
+  if (views.sharding.gradients) {
     Scatter& scatter = GradientsAt(views.place);
     CHECK(scatter.bucket == bucket);
     scatter.then_reduce = true;
@@ -96,14 +103,14 @@ absl::Status Zero::AwaitReductions() {
 }
 
 absl::Status Zero::GatherParameters(int bucket) {
-  CHECK(!sharding_.weights);
+  CHECK(!Of(bucket).sharding.weights);
   return groups_.GatherOverShards(Of(bucket).weights);
 }
 
 absl::Status Zero::GatherAllParameters() {
   const auto count = static_cast<int>(parameters_.buckets().size());
-  for (int bucket = 0; bucket < count && !sharding_.weights; ++bucket) {
-    RETURN_IF_ERROR(GatherParameters(bucket));
+  for (int bucket = 0; bucket < count; ++bucket) {
+    if (!Of(bucket).sharding.weights) RETURN_IF_ERROR(GatherParameters(bucket));
   }
   return absl::OkStatus();
 }

@@ -98,27 +98,29 @@ Moment FullestMoment(const Question& question, const Layout& layout, int stage,
   return fullest;
 }
 
-// Parameters of an arena's places for whole buckets (WholeBuffersOf of plan/memory.h): the
-// embedding or the head, and blocks in turns of two. On a rank that is a pipeline by itself.
-double WholePlaces(const Question& question, const Layout& layout) {
+// Parameters of an arena's places for whole buckets (WholeBuffersOf of plan/memory.h): embedding
+// and head, and blocks in turns of two. Experts that nobody shares are whole anyway.
+double WholePlaces(const Question& question, const Layout& layout, int stage) {
   const StageParameters block = BlockParameters(question, layout);
-  const auto blocks = static_cast<double>(question.model.num_blocks);
-  const double turns = std::min(blocks, 2.0);
+  const BucketCounts counts = BucketCountsOf(question, layout, stage);
+  const double turns = (counts.IsShared(WholePlace::kEvenBlocks) ? 1 : 0) +
+                       (counts.IsShared(WholePlace::kOddBlocks) ? 1 : 0);
   if (question.adapters) return turns * block.adapters;
-  const StageParameters rank = ParametersOf(question, layout, 0);
-  double ends = rank.tables + rank.vectors - blocks * block.vectors;
-  if (!question.model.tied_embeddings) {
-    ends -= LocalVocabulary(question, layout) * static_cast<double>(question.model.hidden_size);
-  }
-  return ends + turns * block.all();
+  const double blocks = turns * (layout.zero_ranks() > layout.ep ? block.all() : block.dense());
+  if (!counts.IsShared(WholePlace::kEnds)) return blocks;
+  const StageParameters rank = ParametersOf(question, layout, stage);
+  const double ends =
+      rank.tables + rank.vectors - static_cast<double>(counts.blocks) * block.vectors;
+  return blocks + ends -
+         LocalVocabulary(question, layout) * static_cast<double>(question.model.hidden_size);
 }
 
 // ZeRO-3: weights of the blocks gathered at once, or of a table if that is larger.
-double GatheredBytes(const Question& question, const Layout& layout) {
+double GatheredBytes(const Question& question, const Layout& layout, int stage) {
   if (layout.zero_stage < 3) return 0;
   if (question.engine.memory.arena && layout.zero_ranks() == 1) return 0;
   if (question.engine.memory.arena) {
-    return WeightBytes(question) * WholePlaces(question, layout);
+    return WeightBytes(question) * WholePlaces(question, layout, stage);
   }
   const double block = BlockParameters(question, layout).all();
   const double table =
@@ -140,7 +142,7 @@ double CommunicationBytes(const Question& question, const Layout& layout, int st
   // ZeRO-2 and 3 reduce a block's gradients at a time, from a buffer of their own.
   if (layout.zero_stage >= 2 && habits.arena) {
     if (layout.zero_ranks() > 1) {
-      bytes += GradientBytes(question) * WholePlaces(question, layout);
+      bytes += GradientBytes(question) * WholePlaces(question, layout, stage);
     }
   } else if (layout.zero_stage >= 2) {
     const StageParameters block = BlockParameters(question, layout);
@@ -280,18 +282,18 @@ void SetArenaActivations(const Question& question, const Layout& layout, int sta
   estimate[MemoryTerm::kTransients] = Bytes(transients);
 }
 
-bool IsListed(const Question& question, const Layout& layout) {
-  if (question.engine.name != "weft") return false;
-  if (question.adapters) return false;
-  return EngineIssues(question.model, layout).empty();
-}
-
 double ContextBytes(const Question& question) {
   return static_cast<double>(question.cluster.device.library_bytes) +
          question.engine.memory.context_bytes;
 }
 
 }  // namespace
+
+bool HasListedMemory(const Question& question, const Layout& layout) {
+  if (question.engine.name != "weft") return false;
+  if (question.adapters) return false;
+  return EngineIssues(question.model, layout).empty();
+}
 
 absl::string_view MemoryTermName(MemoryTerm term) {
   switch (term) {
@@ -354,7 +356,7 @@ MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& lay
     estimate[MemoryTerm::kTransients] =
         Bytes(fullest.transients + PlaceholderBytes(question, layout));
   }
-  estimate[MemoryTerm::kGatheredLayers] = Bytes(GatheredBytes(question, layout));
+  estimate[MemoryTerm::kGatheredLayers] = Bytes(GatheredBytes(question, layout, stage));
   estimate[MemoryTerm::kCommunication] = Bytes(CommunicationBytes(question, layout, stage));
   estimate[MemoryTerm::kWorkspace] = Bytes(WorkspaceBytes(question, layout, stage));
   estimate[MemoryTerm::kWorkspace] +=
@@ -365,7 +367,7 @@ MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& lay
 
 MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage,
                                    StageMemoryTable& table) {
-  if (!IsListed(question, layout)) return ClosedFormStageMemory(question, layout, stage);
+  if (!HasListedMemory(question, layout)) return ClosedFormStageMemory(question, layout, stage);
   const MemoryBytes listed = table.Of(layout, stage);
   MemoryEstimate estimate;
   estimate[MemoryTerm::kWeights] = listed.bytes(MemoryKind::kWeights);

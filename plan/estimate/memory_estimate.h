@@ -45,9 +45,11 @@ struct MemoryEstimate {
   MemoryTerm largest() const;     // ties: the earlier term
 };
 
+// Whether the answer is the worker's own list: weft's engine can run the layout as asked.
+bool HasListedMemory(const Question& question, const Layout& layout);
+
 // The fullest rank of `stage`. Never decreases with micro_batch_size or seq_len.
-// Where weft's engine can run the layout as asked (EngineIssues finds nothing, fp32), the answer is
-// the worker's own list, to the byte: its terms but for kContext are allocated as they are.
+// Where HasListedMemory, to the byte: its terms but for kContext are allocated as they are.
 // kContext is the device's library_bytes: the whole is to be held against memory_bytes.
 // REQUIRES: CheckModel and CheckCluster hold; CheckLayout holds; 0 <= stage < layout.pp.
 MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage);

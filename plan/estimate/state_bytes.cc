@@ -130,13 +130,15 @@ Cut CutOver(int zero_stage, double ranks) {
           .rest = zero_stage >= 1 ? ranks : 1};
 }
 
-void AddTrained(const Question& question, const Layout& layout, double trained,
+// `whole`: of `trained`, those whose weights and gradients are not cut.
+void AddTrained(const Question& question, const Layout& layout, double trained, double whole,
                 double rows_and_columns, const Cut& cut, StateBytes& states) {
   const MemoryHabits& habits = question.engine.memory;
   const bool full = question.precision == Precision::kFp32;
   const bool merged = habits.shards_are_master && layout.zero_stage == 3;
-  states.weights += (merged ? 4 : WeightBytes(question)) * trained / cut.weights;
-  states.gradients += (merged ? 4 : GradientBytes(question)) * trained / cut.gradients;
+  const auto held = [&](double ranks) { return (trained - whole) / ranks + whole; };
+  states.weights += (merged ? 4 : WeightBytes(question)) * held(cut.weights);
+  states.gradients += (merged ? 4 : GradientBytes(question)) * held(cut.gradients);
   double rest = MomentBytes(question.optimizer, trained) / cut.rest;
   // Means of rows and columns alone (arXiv:1804.04235, 4), whole on each rank.
   if (question.optimizer == OptimizerStates::kFactored) rest = 4 * rows_and_columns;
@@ -196,6 +198,14 @@ StageParameters BlockParameters(const Question& question, const Layout& layout) 
   return block;
 }
 
+BucketCounts BucketCountsOf(const Question& question, const Layout& layout, int stage) {
+  const bool first = stage == 0;
+  const bool last = stage == layout.pp - 1;
+  const bool share_table = first && last && question.model.tied_embeddings;
+  return {.ends = (first ? 1 : 0) + (last && !share_table ? 1 : 0),
+          .blocks = StageBlockCount(layout, question.model.num_blocks, stage)};
+}
+
 StageParameters ParametersOf(const Question& question, const Layout& layout, int stage) {
   const ModelShape& model = question.model;
   const StageParameters block = BlockParameters(question, layout);
@@ -226,6 +236,16 @@ StageParameters ParametersOf(const Question& question, const Layout& layout, int
     parameters.vectors += norm;
     parameters.rows_and_columns += norm;
   }
+  if (layout.zero_stage < 2 || !question.engine.memory.arena || question.adapters) {
+    return parameters;
+  }
+  const BucketCounts counts = BucketCountsOf(question, layout, stage);
+  for (const WholePlace place : {WholePlace::kEvenBlocks, WholePlace::kOddBlocks}) {
+    if (counts.at(place) != 1) continue;
+    parameters.whole_dense += block.dense();
+    parameters.whole_experts += block.experts;
+  }
+  if (counts.ends == 1) parameters.whole_dense += parameters.dense() - blocks * block.dense();
   return parameters;
 }
 
@@ -243,11 +263,12 @@ StateBytes StatesOf(const Question& question, const Layout& layout,
         (frozen * parameters.linear + wide * (parameters.tables + parameters.vectors)) /
             dense.weights +
         frozen * parameters.experts / experts.weights;
-    AddTrained(question, layout, parameters.adapters, parameters.adapters, dense, states);
+    AddTrained(question, layout, parameters.adapters, 0, parameters.adapters, dense, states);
     return states;
   }
-  AddTrained(question, layout, parameters.dense(), parameters.rows_and_columns, dense, states);
-  AddTrained(question, layout, parameters.experts, 0, experts, states);
+  AddTrained(question, layout, parameters.dense(), parameters.whole_dense,
+             parameters.rows_and_columns, dense, states);
+  AddTrained(question, layout, parameters.experts, parameters.whole_experts, 0, experts, states);
   if (question.precision == Precision::kFp8) {
     const double cache = question.engine.memory.fp8_cache_bytes;
     states.weights +=

@@ -4,6 +4,7 @@
 #pragma once
 #include "plan/estimate/question.h"
 #include "plan/layout.h"
+#include "plan/whole_places.h"
 
 namespace weft {
 
@@ -16,6 +17,9 @@ struct StageParameters {
   double adapters = 0;  // low-rank adapters, the only trained ones if there are any
   // Of whole matrices, and elements of whole vectors: factored second moments, which nothing cuts.
   double rows_and_columns = 0;
+  // Of those, what ZeRO 2 and 3 leave whole: an arena's buckets with a place to themselves
+  // (plan/whole_places.h). 0 below these stages.
+  double whole_dense = 0, whole_experts = 0;
 
   double dense() const { return linear + tables + vectors; }
   double all() const { return dense() + experts; }
@@ -23,6 +27,8 @@ struct StageParameters {
 
 // One block's, its experts included.
 StageParameters BlockParameters(const Question& question, const Layout& layout);
+// Which buckets an arena keeps the stage's parameters in.
+BucketCounts BucketCountsOf(const Question& question, const Layout& layout, int stage);
 StageParameters ParametersOf(const Question& question, const Layout& layout, int stage);
 
 // Vocabulary rows of a rank, padded as the engine does.

@@ -78,12 +78,14 @@ struct DataAxis {
 
   // Gradients to all ranks (ZeRO 0), or to the ranks that own them, in buckets.
   double ReduceSeconds(const TimeHabits& habits, double bytes) const {
+    if (bytes <= 0) return 0;
     const double buckets = std::max(1.0, bytes / habits.bucket_bytes);
     return buckets * ReduceBucketSeconds(habits, bytes / buckets);
   }
 
   // Parameters to all ranks of a shard's group.
   double GatherSeconds(const TimeHabits& habits, double bytes) const {
+    if (bytes <= 0) return 0;
     const double buckets = std::max(1.0, bytes / habits.bucket_bytes);
     return buckets * AllGatherSeconds(machine, shard, bytes / buckets);
   }
@@ -123,6 +125,45 @@ struct DataAxis {
   RankGroup data, shard;
 };
 
+// What is exposed of a step's reductions and gathers over the data axis.
+double DataSeconds(const Question& question, const DataAxis& axis, const StageParameters& own,
+                   double forward_s, double backward_s) {
+  const TimeHabits& habits = question.engine.time;
+  const Layout& layout = axis.layout;
+  const double trained = question.adapters ? own.adapters : own.all();
+  const double whole = own.whole_dense + own.whole_experts;
+  const double reduce_s = axis.ReduceSeconds(habits, habits.gradient_bytes * (trained - whole));
+  const double reduce_whole_s = axis.ReduceSeconds(habits, habits.gradient_bytes * whole);
+  const double reduce_window = ReduceWindow(question, axis.machine, layout.world_size());
+  const double window_s = reduce_window * backward_s;
+  const auto gather_s = [&](double parameters) {
+    return axis.GatherSeconds(habits, habits.parameter_bytes * parameters);
+  };
+  const auto gather_updated_s = [&](double parameters) {
+    return Exposed(habits, gather_s(parameters), habits.gather_window * forward_s);
+  };
+  if (layout.zero_stage < 2) {
+    const double gather_all_s = layout.zero_stage == 1 ? gather_updated_s(trained) : 0;
+    return Exposed(habits, reduce_s, window_s) + gather_all_s;
+  }
+  // What a microbatch's backward pass made is reduced under it; under the last one's also what is
+  // whole. That in a pipeline the other stages' waits lengthen the ways of the first and of the
+  // last microbatch is left out.
+  const auto passes = static_cast<double>(layout.num_microbatches);
+  const bool halves = layout.schedule == ScheduleKind::kZeroBubbleH1;  // each is reduced
+  const double scatter_s = (halves ? 2 : 1) * reduce_s;
+  if (layout.zero_stage == 2) {
+    return (passes - 1) * Exposed(habits, scatter_s, window_s) +
+           Exposed(habits, scatter_s + reduce_whole_s, window_s) + gather_updated_s(trained);
+  }
+  // Gathered for the forward pass under it, for the backward pass under it with the reduction. That
+  // what still lies in its place is not gathered again is left out.
+  const double cut_s = gather_s(own.all() - whole);
+  return passes * Exposed(habits, cut_s, reduce_window * forward_s) +
+         (passes - 1) * Exposed(habits, cut_s + scatter_s, window_s) +
+         Exposed(habits, cut_s + scatter_s + reduce_whole_s, window_s) + gather_updated_s(whole);
+}
+
 // Sums of the gradients of what several ranks hold: a table at both ends of the pipeline, kv heads.
 double CopySeconds(const Question& question, const Machine& machine, const Layout& layout,
                    int stage) {
@@ -157,25 +198,9 @@ TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, d
   const double trained = question.adapters ? own.adapters : own.all();
   const int world = layout.world_size();
   const DataAxis axis(machine, layout);
-  const double reduce_s = axis.ReduceSeconds(habits, habits.gradient_bytes * trained);
-  const double reduce_window = ReduceWindow(question, machine, world);
-  const double window_s = reduce_window * backward_s;
   TermSeconds end;
   double& comm_s = end[TimeTerm::kDataComm];
-  const auto microbatches = static_cast<double>(layout.num_microbatches);
-  if (layout.zero_stage < 3) {
-    // ZeRO-2 keeps sums only: what each microbatch's backward pass made is reduced under it.
-    comm_s += (layout.zero_stage == 2 ? microbatches : 1) * Exposed(habits, reduce_s, window_s);
-    if (layout.zero_stage > 0) {
-      const double gather_s = axis.GatherSeconds(habits, habits.parameter_bytes * trained);
-      comm_s += Exposed(habits, gather_s, habits.gather_window * forward_s);
-    }
-  } else {
-    // Gathered for the forward pass under it, for the backward pass under it with the reduction.
-    const double gather_s = axis.GatherSeconds(habits, habits.parameter_bytes * own.all());
-    comm_s += microbatches * (Exposed(habits, gather_s, reduce_window * forward_s) +
-                              Exposed(habits, gather_s + reduce_s, window_s));
-  }
+  comm_s = DataSeconds(question, axis, own, forward_s, backward_s);
   if (!question.adapters) comm_s += CopySeconds(question, machine, layout, stage);
   if (question.optimizer == OptimizerStates::kFactored) comm_s += axis.FactorSeconds(own);
   const RankGroup everyone = GroupOf(machine, world, 1, world);

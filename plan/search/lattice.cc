@@ -18,6 +18,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 // A bound is the same sums in another order: what rounding may make of it.
 constexpr double kRounding = 1 - 1e-9;
 constexpr size_t kNearest = 8;
+constexpr int kMostZero = 3;
 // Of a group's least layout: what smaller microbatches may cost in rounded-up buffers.
 constexpr double kPadding = 1.125;
 // Blocks of a stage up to which what full recompute computes again weighs as much as what it saves.
@@ -40,7 +41,8 @@ struct Item {
   }
 };
 
-enum class GroupMemory : char { kUnknown, kMayFit, kTooLarge };
+// kMayFitInParts: at ZeRO 2 or 3 only.
+enum class GroupMemory : char { kUnknown, kMayFit, kMayFitInParts, kTooLarge };
 
 class Walk {
  public:
@@ -91,17 +93,21 @@ class Walk {
   bool IsTooLarge(const Item& item);
   void EvaluateItem(const Item& item);
   void EvaluateChoice(absl::Span<const Pipeline> pipelines, const ScheduleChoice& choice,
-                      Layout& layout);
+                      int least_zero, Layout& layout);
   void TryMemory(Layout& layout, absl::Span<const int> zeros);
-  void Price(const Layout& layout, const TermSeconds& time);
-  void Keep(Priced priced);
+  void EvaluateZeros(absl::Span<const int> zeros, double factor, Layout& layout);
+  bool Price(const Layout& layout, const TermSeconds& time);
+  bool Keep(Priced priced);
   void KeepNearest(const Layout& layout, const Peak& peak);
   void FindNearest();
   template <typename Visit>
-  void EachState(Layout& layout, const ScheduleChoice& choice, bool least, const Visit& visit);
+  void EachState(Layout& layout, const ScheduleChoice& choice, bool least, int most_zero,
+                 const Visit& visit);
+  bool OnlyFalls(const Layout& layout) const;
   bool MayFit(const Item& item, const Layout& layout);
   bool IsNear(const Layout& least, const ScheduleChoice& choice);
   bool IsNear(const Peak& peak) const;
+  absl::Span<const int> ZerosOf(const Layout& layout) const;
   Pipeline PipelineOf(const Layout& layout, Recompute recompute);
   Layout LayoutOf(const Item& item) const;
   int64_t PointsOf(const Item& item) const;
@@ -148,6 +154,16 @@ Layout Walk::LayoutOf(const Item& item) const {
   layout.num_microbatches = batch_cut(item).num_microbatches;
   layout.head_chunks = space_.HeadPieces(layout);
   return layout;
+}
+
+// ZeRO stages to choose from, without those that are the same as a lower one on these stages.
+absl::Span<const int> Walk::ZerosOf(const Layout& layout) const {
+  const absl::Span<const int> zeros = space_.ZeroStages(layout.data_group());
+  const Question& question = pricer_.question();
+  const bool has_places = question.engine.memory.arena && !question.adapters;
+  if (!has_places || SharesPlaces(layout, model_.num_blocks, model_.tied_embeddings)) return zeros;
+  const auto same = std::upper_bound(zeros.begin(), zeros.end(), 1) - zeros.begin();
+  return same == 0 ? zeros : zeros.first(static_cast<size_t>(same));
 }
 
 Pipeline Walk::PipelineOf(const Layout& layout, Recompute recompute) {
@@ -274,7 +290,7 @@ int64_t Walk::PointsOf(const Item& item) const {
     if (!Space::Takes(choice, pp(item), batch_cut(item).num_microbatches)) continue;
     choices += std::ssize(space_.recomputes());
   }
-  const auto zeros = std::ssize(space_.ZeroStages(pp(item), int64_t{dp(item)} * cp(item)));
+  const auto zeros = std::ssize(space_.ZeroStages(int64_t{dp(item)} * cp(item)));
   return choices * zeros;
 }
 
@@ -292,6 +308,8 @@ void Walk::EvaluateItem(const Item& item) {
     finds_.counts.cut_by_memory += PointsOf(item);
     return;
   }
+  const bool in_parts = groups_[static_cast<size_t>(item.group)] == GroupMemory::kMayFitInParts;
+  const int least_zero = in_parts ? 2 : 0;
   std::array<Pipeline, 3> pipelines;  // as space_.recomputes()
   for (size_t i = 0; i < space_.recomputes().size(); ++i) {
     const bool listed = !layout.stage_recompute.empty();
@@ -301,41 +319,70 @@ void Walk::EvaluateItem(const Item& item) {
   for (const ScheduleChoice& choice : schedules(item)) {
     if (!Space::Takes(choice, layout.pp, layout.num_microbatches)) continue;
     layout.stage_blocks = stage_blocks;
-    EvaluateChoice(pipelines, choice, layout);
+    EvaluateChoice(pipelines, choice, least_zero, layout);
   }
 }
 
-// Every recompute mode and ZeRO stage of one schedule; first what a bound says of them. A balanced
-// split that is no better than the even one is counted with that.
+// Every recompute mode, and ZeRO stage from `least_zero` on, of one schedule; first what a bound
+// says of them. A balanced split that is no better than the even one is counted with that, what is
+// the same as a lower stage of ZeRO with that stage.
 void Walk::EvaluateChoice(absl::Span<const Pipeline> pipelines, const ScheduleChoice& choice,
-                          Layout& layout) {
-  const Question& question = pricer_.question();
+                          int least_zero, Layout& layout) {
   const bool cuts = cut_ == Cut::kByBounds;
   const double goodput = pricer_.MostGoodput(layout.world_size());
-  const double spread = 1 + question.engine.time.straggler_sigma *
+  const double spread = 1 + pricer_.question().engine.time.straggler_sigma *
                                 std::sqrt(2 * std::log(static_cast<double>(layout.world_size())));
   layout.schedule = choice.kind;
   layout.virtual_stages = choice.virtual_stages;
-  const absl::Span<const int> zeros = space_.ZeroStages(layout.pp, layout.data_group());
+  const auto all_zeros = std::ssize(space_.ZeroStages(layout.data_group()));
   for (size_t i = 0; i < space_.recomputes().size(); ++i) {
     layout.recompute = space_.recomputes()[i];
     if (choice.balanced && !pipelines[i].balanced) {
-      if (!cuts) finds_.counts.evaluated += std::ssize(zeros);
+      if (!cuts) finds_.counts.evaluated += all_zeros;
       continue;
     }
     if (cuts && IsLate(spread * LeastPassesSeconds(pipelines[i], choice) / goodput)) continue;
     if (choice.balanced) layout.stage_blocks = StageBlocksOf(*pipelines[i].balanced, layout.pp);
+    absl::Span<const int> zeros = ZerosOf(layout);
+    if (!cuts) finds_.counts.evaluated += all_zeros - std::ssize(zeros);
+    while (!zeros.empty() && zeros.front() < least_zero) {
+      zeros.remove_prefix(1);
+      ++finds_.counts.cut_by_memory;
+    }
+    if (zeros.empty()) continue;
     if (wanted_ == Wanted::kWhetherAnyFits) {
       TryMemory(layout, zeros);
       continue;
     }
-    const StepPasses passes = pricer_.PassesOf(layout);
-    const double passes_s = passes.time.total_s();
-    for (const int zero : zeros) {
-      layout.zero_stage = zero;
+    EvaluateZeros(zeros, spread / goodput, layout);
+  }
+}
+
+// ZeRO 2 moves what ZeRO 1 moves, and more: it is of use only where that does not fit. So is ZeRO
+// 3 where neither fits, unless it is faster. Elsewhere they are counted with the lower stage.
+// `factor`: at most the objective over a step's time.
+void Walk::EvaluateZeros(absl::Span<const int> zeros, double factor, Layout& layout) {
+  const Question& question = pricer_.question();
+  const StepPasses passes = pricer_.PassesOf(layout);
+  const bool cuts = cut_ == Cut::kByBounds;
+  double fitting_s = kNever;  // of stages from 1 on that fit
+  bool late = false;          // of stage 1
+  for (const int zero : zeros) {
+    layout.zero_stage = zero;
+    const bool is_of_no_use = zero == 2 && (late || fitting_s < kNever);
+    TermSeconds time;
+    if (!is_of_no_use) {
       const TermSeconds end = StepEnd(question, layout, 0, passes.forward_s, passes.backward_s);
-      if (cuts && IsLate(spread * (passes_s + end.total_s()) / goodput)) continue;
-      Price(layout, EstimateStep(question, layout, passes, end));
+      if (cuts && IsLate(factor * (passes.time.total_s() + end.total_s()))) {
+        late = late || zero == 1;
+        continue;
+      }
+      time = EstimateStep(question, layout, passes, end);
+    }
+    if (is_of_no_use || (zero == 3 && time.total_s() >= fitting_s)) {
+      if (!cuts) ++finds_.counts.evaluated;
+    } else if (Price(layout, time) && zero >= 1) {
+      fitting_s = std::min(fitting_s, time.total_s());
     }
   }
 }
@@ -351,17 +398,19 @@ void Walk::TryMemory(Layout& layout, absl::Span<const int> zeros) {
   }
 }
 
-void Walk::Price(const Layout& layout, const TermSeconds& time) {
+// Returns whether it is known to fit.
+bool Walk::Price(const Layout& layout, const TermSeconds& time) {
   ++finds_.counts.evaluated;
   Priced priced{.layout = layout, .time = time, .objective_s = 0, .peak = {}};
   const double step_s = priced.time.total_s();
   priced.objective_s = step_s / pricer_.Goodput(layout, step_s);
-  if (cut_ == Cut::kByBounds && IsLate(priced.objective_s)) return;
+  if (cut_ == Cut::kByBounds && IsLate(priced.objective_s)) return false;
   priced.peak = pricer_.PeakOf(layout);
-  Keep(std::move(priced));
+  return Keep(std::move(priced));
 }
 
-void Walk::Keep(Priced priced) {
+// Returns whether it fits.
+bool Walk::Keep(Priced priced) {
   const bool fits = pricer_.Fits(priced.layout, priced.peak);
   if (!fits) {
     ++finds_.counts.misfits;
@@ -376,6 +425,7 @@ void Walk::Keep(Priced priced) {
     heap.pop_back();
   }
   if (fits && heap.size() == kFinalists) threshold_s_ = heap.front().objective_s;
+  return fits;
 }
 
 void Walk::KeepNearest(const Layout& layout, const Peak& peak) {
@@ -393,41 +443,61 @@ void Walk::KeepNearest(const Layout& layout, const Peak& peak) {
   if (nearest.size() > kNearest) nearest.pop_back();
 }
 
-// Memory never grows from the smallest microbatches to larger ones, nor, in a pipeline, from ZeRO 1
-// to 0, nor, beyond a few blocks per stage, from full recompute to less: if those do not fit,
-// nothing of the group does.
+// Memory never grows from the smallest microbatches to larger ones, nor, of what weft lists in a
+// pipeline, from a lower stage of ZeRO to a higher one (plan/whole_places.h), nor, beyond a few
+// blocks per stage, from full recompute to less: if those do not fit, nothing of the group does.
 bool Walk::MayFit(const Item& item, const Layout& layout) {
   GroupMemory& known = groups_[static_cast<size_t>(item.group)];
-  if (known != GroupMemory::kUnknown) return known == GroupMemory::kMayFit;
+  if (known != GroupMemory::kUnknown) return known != GroupMemory::kTooLarge;
   known = GroupMemory::kMayFit;
   Layout least = layout;
   const BatchCut& cut = space_.cuts(static_cast<size_t>(item.dp)).front();
   least.micro_batch_size = cut.micro_batch_size;
   least.num_microbatches = cut.num_microbatches;
   least.head_chunks = space_.HeadPieces(least);
-  if (space_.ZeroStages(layout.pp, layout.data_group()).empty()) return false;
+  if (space_.ZeroStages(layout.data_group()).empty()) return false;
   bool tried = false;
-  bool near = false;
   least_bytes_ = kNever;
-  for (const ScheduleChoice& choice : schedules(item)) {
-    if (near || !Space::Takes(choice, least.pp, least.num_microbatches)) continue;
-    EachState(least, choice, /*least=*/true, [&] {
-      tried = true;
-      near = near || IsNear(least, choice);
-    });
+  const auto any_is_near = [&](int most_zero) {
+    bool near = false;
+    for (const ScheduleChoice& choice : schedules(item)) {
+      if (near || !Space::Takes(choice, least.pp, least.num_microbatches)) continue;
+      EachState(least, choice, /*least=*/true, most_zero, [&] {
+        tried = true;
+        near = near || IsNear(least, choice);
+      });
+    }
+    return near;
+  };
+  if (OnlyFalls(least) && any_is_near(/*most_zero=*/1)) return true;
+  if (any_is_near(kMostZero)) {
+    if (OnlyFalls(least)) known = GroupMemory::kMayFitInParts;
+    return true;
   }
-  if (near || !tried) return true;
+  if (!tried) return true;
   known = GroupMemory::kTooLarge;
   too_large_.push_back({item, least_bytes_});
   return false;
 }
 
-// All ZeRO stages and recompute modes of a schedule, set in `layout`; or those that hold the least.
+// Whether memory only falls with the stage of ZeRO.
+bool Walk::OnlyFalls(const Layout& layout) const {
+  return layout.pp > 1 && HasListedMemory(pricer_.question(), layout);
+}
+
+// All ZeRO stages up to `most_zero` and recompute modes of a schedule, set in `layout`; or those
+// that hold the least.
 template <typename Visit>
-void Walk::EachState(Layout& layout, const ScheduleChoice& choice, bool least, const Visit& visit) {
-  absl::Span<const int> zeros = space_.ZeroStages(layout.pp, layout.data_group());
+void Walk::EachState(Layout& layout, const ScheduleChoice& choice, bool least, int most_zero,
+                     const Visit& visit) {
+  // Of a balanced split the stages are not known here.
+  absl::Span<const int> zeros =
+      choice.balanced ? space_.ZeroStages(layout.data_group()) : ZerosOf(layout);
   absl::Span<const Recompute> recomputes = space_.recomputes();
-  if (least && layout.pp > 1) zeros.remove_prefix(zeros.size() - 1);
+  const auto end = std::upper_bound(zeros.begin(), zeros.end(), most_zero);
+  zeros = zeros.first(static_cast<size_t>(end - zeros.begin()));
+  if (zeros.empty()) return;
+  if (least && OnlyFalls(layout)) zeros.remove_prefix(zeros.size() - 1);
   if (least && model_.num_blocks > kFewBlocks * layout.pp) {
     recomputes.remove_prefix(recomputes.size() - 1);
   }
@@ -462,9 +532,9 @@ void Walk::FindNearest() {
       for (const ScheduleChoice& choice : schedules(item)) {
         if (choice.balanced || !Space::Takes(choice, layout.pp, layout.num_microbatches)) continue;
         least_bytes_ = kNever;
-        EachState(layout, choice, /*least=*/true, [&] { IsNear(layout, choice); });
+        EachState(layout, choice, /*least=*/true, kMostZero, [&] { IsNear(layout, choice); });
         if (!may_be_less(least_bytes_)) continue;
-        EachState(layout, choice, /*least=*/false, [&] { IsNear(layout, choice); });
+        EachState(layout, choice, /*least=*/false, kMostZero, [&] { IsNear(layout, choice); });
       }
     }
   }

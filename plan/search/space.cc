@@ -242,9 +242,8 @@ void Space::KeepRunnable(const ModelShape& model) {
   if (!runs(fixed)) tps_.clear();
 }
 
-absl::Span<const int> Space::ZeroStages(int pp, int64_t data_group) const {
+absl::Span<const int> Space::ZeroStages(int64_t data_group) const {
   size_t count = zeros_.size();
-  while (count > 0 && pp > 1 && zeros_[count - 1] >= 2) --count;
   if (data_group == 1 && !fixed_.zero_stage) count = std::min<size_t>(count, 1);
   return absl::MakeConstSpan(zeros_).first(count);
 }
@@ -287,7 +286,7 @@ std::vector<int64_t> Space::WaysBefore(size_t dp, int64_t data_group) const {
           in_rounds > 0 && Takes({ScheduleKind::kInterleaved}, pps_[pp], cut.num_microbatches);
       ways += always + (rounds ? in_rounds : 0);
     }
-    const size_t zeros = ZeroStages(pps_[pp], data_group).size();
+    const size_t zeros = ZeroStages(data_group).size();
     before.push_back(before.back() + ways * static_cast<int64_t>(zeros));
   }
   return before;

@@ -80,8 +80,8 @@ class Space {
   static bool Takes(const ScheduleChoice& choice, int pp, int64_t num_microbatches) {
     return choice.kind != ScheduleKind::kInterleaved || num_microbatches % pp == 0;
   }
-  // `data_group`: dp * cp. At most 4.
-  absl::Span<const int> ZeroStages(int pp, int64_t data_group) const;
+  // Ascending, at most 4. `data_group`: dp * cp.
+  absl::Span<const int> ZeroStages(int64_t data_group) const;
 
   // Whether some layout of the lattice has these two.
   bool Pairs(int tp, int cp) const;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
+#include "plan/whole_places.h"
 #include "tests/parity/parity_job.h"
 
 namespace weft {
@@ -112,9 +113,10 @@ Layout RollRunnable(const JobSpec& job, Dice& dice) {
 }
 
 // How often what `layout` has that is rarest among those drawn was drawn.
-int SeenOfRarestAxis(const Layout& layout, const std::map<std::string, int>& seen) {
+int SeenOfRarestAxis(const ModelShape& model, const Layout& layout,
+                     const std::map<std::string, int>& seen) {
   int least = std::numeric_limits<int>::max();
-  for (const std::string& axis : AxesOf(layout)) {
+  for (const std::string& axis : AxesOf(model, layout)) {
     const auto found = seen.find(axis);
     least = std::min(least, found == seen.end() ? 0 : found->second);
   }
@@ -174,6 +176,20 @@ std::vector<Layout> OddLayouts(const DrawnModel& model) {
       {.dp = 3, .tp = 2, .micro_batch_size = 2},
       {.dp = 2, .cp = 2, .tp = 2, .micro_batch_size = 1},
       {.dp = 2, .tp = 4, .zero_stage = 3, .micro_batch_size = 1, .recompute = Recompute::kFull},
+      // 7 blocks in chunks of 2, 2, 2 and 1; 4 on stages of which one is cut
+      {.dp = 2,
+       .pp = 2,
+       .zero_stage = 3,
+       .schedule = ScheduleKind::kInterleaved,
+       .micro_batch_size = 1,
+       .virtual_stages = 2},
+      {.dp = 2,
+       .pp = 2,
+       .zero_stage = 2,
+       .schedule = ScheduleKind::kInterleaved,
+       .micro_batch_size = 3,
+       .virtual_stages = 3},
+      {.dp = 2, .pp = 2, .zero_stage = 2, .schedule = kZeroBubble, .stage_blocks = {1, 3}},
   };
   std::vector<Layout> runnable;
   for (Layout& layout : odd) {
@@ -194,19 +210,19 @@ std::vector<Layout> DrawLayouts(const DrawnModel& model, uint64_t seed, int coun
     for (int draw = 0; draw < kDrawsToChooseFrom; ++draw) {
       const Layout layout = RollRunnable(model.job, dice);
       if (std::find(drawn.begin(), drawn.end(), layout) != drawn.end()) continue;
-      const int least_seen = SeenOfRarestAxis(layout, seen);
+      const int least_seen = SeenOfRarestAxis(model.job.model, layout, seen);
       if (best && best_seen <= least_seen) continue;
       best = layout;
       best_seen = least_seen;
     }
     CHECK(best.has_value());
-    for (const std::string& axis : AxesOf(*best)) ++seen[axis];
+    for (const std::string& axis : AxesOf(model.job.model, *best)) ++seen[axis];
     drawn.push_back(*std::move(best));
   }
   return drawn;
 }
 
-std::vector<std::string> AxesOf(const Layout& layout) {
+std::vector<std::string> AxesOf(const ModelShape& model, const Layout& layout) {
   std::vector<std::string> axes;
   const auto add = [&](bool is_used, const auto&... words) {
     if (is_used) axes.push_back(absl::StrCat(words...));
@@ -217,6 +233,11 @@ std::vector<std::string> AxesOf(const Layout& layout) {
   add(layout.cp > 1, "cp");
   add(layout.pp > 1, ScheduleName(layout.schedule));
   add(layout.zero_stage > 0, "zero_stage=", layout.zero_stage);
+  if (layout.pp > 1 && layout.zero_stage >= 2 && layout.data_group() > 1 &&
+      SharesPlaces(layout, model.num_blocks, model.tied_embeddings)) {
+    add(true, "zero_stage=", layout.zero_stage, " in a pipeline");
+    add(true, "gradients cut under ", ScheduleName(layout.schedule));
+  }
   add(layout.zero_group > 0 && layout.zero_group < layout.data_group(), "zero_group");
   add(layout.sequence_parallel, "sequence_parallel");
   add(layout.offload_optimizer, "offload");

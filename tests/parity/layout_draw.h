@@ -29,6 +29,6 @@ std::vector<Layout> OddLayouts(const DrawnModel& model);
 std::vector<Layout> DrawLayouts(const DrawnModel& model, uint64_t seed, int count);
 
 // "zero_stage=2", "pp_schedule=zb_h1", ...: the axes on which `layout` is not a plain single rank.
-std::vector<std::string> AxesOf(const Layout& layout);
+std::vector<std::string> AxesOf(const ModelShape& model, const Layout& layout);
 
 }  // namespace weft

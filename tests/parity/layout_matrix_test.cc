@@ -51,14 +51,16 @@ TEST(LayoutMatrix, DrawsSixtyLayoutsAndEveryAxisThatRunsSeveralTimes) {
     const bool narrow = model.job.training.mixed_precision != Precision::kFp32;
     for (const Layout& layout : LayoutsOf(model)) {
       ++count;
-      for (const std::string& axis : AxesOf(layout)) ++(narrow ? seen_in_16_bits : seen)[axis];
+      for (const std::string& axis : AxesOf(model.job.model, layout)) {
+        ++(narrow ? seen_in_16_bits : seen)[axis];
+      }
     }
   }
   EXPECT_GE(count, 60u);
   std::set<std::string> axes;  // that any of many draws has
   for (const DrawnModel& model : ModelsToDrawFor()) {
     for (const Layout& layout : DrawLayouts(model, /*seed=*/1, 60)) {
-      for (const std::string& axis : AxesOf(layout)) axes.insert(axis);
+      for (const std::string& axis : AxesOf(model.job.model, layout)) axes.insert(axis);
     }
   }
   for (const std::string& axis : axes) EXPECT_GE(seen[axis], 3) << axis;

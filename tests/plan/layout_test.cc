@@ -90,9 +90,6 @@ TEST(CheckLayout, RefusesWhatNoEngineCouldRun) {
   const Case cases[] = {
       {"parallelism.zero_stage: 4 is no stage of ZeRO; use 0, 1, 2 or 3",
        [](Layout& l) { l.zero_stage = 4; }},
-      {"parallelism.zero_stage: 3 with parallelism.pp 2 would reduce or gather for each microbatch "
-       "of each stage; use zero_stage 0 or 1, or pp 1",
-       [](Layout& l) { l.zero_stage = 3; }},
       {"parallelism.ep: 2 with a model without experts; use 1", [](Layout& l) { l.ep = 2; }},
       {"parallelism.virtual_stages: 2 with pp_schedule 1f1b; use 1, or pp_schedule "
        "interleaved_1f1b",

@@ -325,18 +325,26 @@ TEST(StepSchedule, HasTheReductionsThatHaveSomebodyToTalkTo) {
   }
 }
 
+// Three blocks: the first and the third share a place, the second and the table are alone and so
+// kept whole.
 TEST(StepSchedule, OfZeroGathersWhatWasUpdatedAndSumsWhatPassesDidNot) {
   const std::string reduce = "reduce_grads3 reduce_grads2 reduce_grads1 reduce_grads0 ";
+  const std::string reduce_whole = "reduce_grads2 reduce_grads0 ";
   const std::string end = "await_grads reduce_norm update";
   const std::string gather = " gather_params0 gather_params1 gather_params2 gather_params3";
+  const std::string gather_whole = " gather_params0 gather_params2";
   for (const EndCase& c : {
            EndCase{{.dp = 1, .zero_stage = 1}, 0, true, "reduce_norm update"},
            EndCase{{.dp = 4, .zero_stage = 1}, 0, true, reduce + end + gather},
-           EndCase{{.dp = 4, .zero_stage = 2}, 0, true, end + gather},
-           EndCase{{.dp = 4, .zero_stage = 3}, 0, true, end},
+           EndCase{{.dp = 4, .zero_stage = 2}, 0, true, reduce_whole + end + gather},
+           EndCase{{.dp = 4, .zero_stage = 3}, 0, true, reduce_whole + end + gather_whole},
+           // Embedding and head share a place.
+           EndCase{
+               {.dp = 4, .zero_stage = 3}, 0, false, "reduce_grads2 " + end + " gather_params2"},
            // Between replicas of the parts.
            EndCase{{.dp = 4, .zero_stage = 2, .zero_group = 2}, 0, true, reduce + end + gather},
-           EndCase{{.dp = 4, .zero_stage = 3, .zero_group = 2}, 0, true, reduce + end},
+           EndCase{
+               {.dp = 4, .zero_stage = 3, .zero_group = 2}, 0, true, reduce + end + gather_whole},
            // A group of one shares with nobody.
            EndCase{{.dp = 4, .zero_stage = 3, .zero_group = 1}, 0, true, reduce + end},
        }) {
@@ -367,6 +375,47 @@ TEST(StepSchedule, StartsReductionsInsideTheLastPassOfTheirBuckets) {
             "stage 0 | F0 send_act0 F1 send_act1 recv_grad0 B0 W0 recv_grad1 B1 reduce_grads0 W1 "
             "reduce_grads1" +
                 end);
+}
+
+// Stages of a pipeline have one end of the network at most, which is whole. Of blocks, so are up to
+// two; more are reduced inside their passes, of replicas of the parts last of all.
+TEST(StepSchedule, OfZeroInAPipelineSumsATiedTableWhileItIsWhole) {
+  const std::string end = "await_grads reduce_norm update";
+  const std::string first = "reduce_tied reduce_grads0 ";
+  const Layout layout = {.dp = 4, .pp = 2, .zero_stage = 3, .stage_blocks = {1, 2}};
+  Layout uneven = layout;
+  uneven.stage_blocks = {};  // two blocks, then one
+  for (const EndCase& c : {
+           EndCase{layout, 0, true,
+                   "reduce_grads1 " + first + end + " gather_params0 gather_params1"},
+           EndCase{
+               uneven, 1, true,
+               "reduce_grads0 reduce_tied reduce_grads1 " + end + " gather_params0 gather_params1"},
+           EndCase{layout, 1, false,
+                   "reduce_grads2 reduce_grads1 reduce_grads0 " + end +
+                       " gather_params0 gather_params1 gather_params2"},
+       }) {
+    ExpectRest(c);
+  }
+}
+
+TEST(StepSchedule, OfZeroInAPipelineLeavesWhatPassesSumToThem) {
+  ModelShape model = TinyModel(/*tied=*/true);
+  model.num_blocks = 8;  // four each: buckets 1 to 4 of the first stage
+  const auto text = [&](int zero_stage, int zero_group) {
+    const Layout layout = {.dp = 4,
+                           .pp = 2,
+                           .zero_stage = zero_stage,
+                           .num_microbatches = 1,
+                           .zero_group = zero_group};
+    return ScheduleText(0, StepSchedule(model, layout, 0));
+  };
+  const std::string passes = "stage 0 | F0 send_act0 recv_grad0 B0 ";
+  const std::string end = "reduce_tied reduce_grads0 await_grads reduce_norm update gather_params0";
+  EXPECT_EQ(text(3, 0), passes + end);
+  EXPECT_EQ(text(2, 0),
+            passes + end + " gather_params1 gather_params2 gather_params3 gather_params4");
+  EXPECT_EQ(text(3, 2), passes + "reduce_grads4 reduce_grads3 reduce_grads2 reduce_grads1 " + end);
 }
 
 TEST(EvaluationSchedule, IsForwardsWithTheirTransfersOnly) {

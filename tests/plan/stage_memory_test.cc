@@ -65,9 +65,11 @@ std::vector<Layout> PlainLayouts() {
               layout.stage_recompute.clear();
               layout.stage_blocks.clear();
             }
-            for (layout.zero_stage = 1; layout.zero_stage <= (pp == 1 ? 3 : 1);
-                 ++layout.zero_stage) {
+            for (layout.zero_stage = 1; layout.zero_stage <= 3; ++layout.zero_stage) {
               layouts.push_back(layout);
+              if (pp != 3) continue;
+              layouts.push_back(layout);
+              layouts.back().stage_blocks = {1, 4, 2};
             }
             layout.zero_stage = 0;
             if (pp == 1 || 2 * pp > kBlocks) continue;
@@ -76,6 +78,8 @@ std::vector<Layout> PlainLayouts() {
             for (layout.virtual_stages = 2; layout.virtual_stages * pp <= kBlocks;
                  ++layout.virtual_stages) {
               layouts.push_back(layout);
+              layouts.push_back(layout);
+              layouts.back().zero_stage = 3;
             }
           }
         }

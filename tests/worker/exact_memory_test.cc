@@ -69,6 +69,14 @@ std::vector<Layout> Layouts(const JobSpec& job) {
     zero.zero_stage = zero_stage;
     layouts.push_back(zero);
   }
+  for (const int zero_stage : {2, 3}) {
+    for (const ScheduleKind schedule : {k1f1b, ScheduleKind::kZeroBubbleH1}) {
+      Layout zero = MakeLayout(2, 1, 2, schedule, 2, job);
+      zero.zero_stage = zero_stage;
+      zero.stage_blocks = {3, 1};
+      layouts.push_back(zero);
+    }
+  }
   // Of stages of several buckets and of one; of weights that are cut and others.
   for (const int pp : {1, 4}) {
     Layout offloaded = MakeLayout(pp == 1 ? 2 : 1, 1, pp, k1f1b, 2, job);

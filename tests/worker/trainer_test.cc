@@ -234,11 +234,11 @@ TEST(Trainer, RefusesByNameWhatItCannotTrain) {
   const TestFolder folder;
   const JobSpec job = SmallJob(folder.path());
   Layout layout = MakeLayout(2, 1, 2, k1f1b, 2, job);
-  layout.zero_stage = 2;
+  layout.zero_stage = 4;
   const TrainingOutcome outcome = TrainWith(job, layout, folder.Make("run"));
   EXPECT_EQ(outcome.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(outcome.status().message()),
-              testing::HasSubstr("parallelism.zero_stage: 2"));
+              testing::HasSubstr("parallelism.zero_stage: 4"));
 }
 
 // --- The tests above have to see these.

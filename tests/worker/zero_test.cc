@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"
@@ -28,12 +29,15 @@ struct ZeroCase {
   int64_t micro_batch_size;
   int zero_group = 0;
   bool llama = false;  // of 2 kv heads, untied
+  int64_t num_blocks = 4;
+  std::vector<int64_t> stage_blocks = {};
 };
 
 // A global batch that 2, 3 and 4 data ranks divide; sizes that 3 does not.
 JobSpec JobOf(const ZeroCase& c, const TestFolder& folder) {
   JobSpec job = SmallJob(folder.path());
   job.training.global_batch_size = 12;
+  job.model.num_blocks = c.num_blocks;
   if (c.llama) {
     job.model.family = ModelFamily::kLlama;
     job.model.num_kv_heads = 2;
@@ -48,6 +52,8 @@ Layout LayoutOf(const ZeroCase& c, const JobSpec& job) {
   layout.zero_stage = c.zero_stage;
   layout.zero_group = c.zero_group;
   if (c.schedule == kInterleaved) layout.virtual_stages = 2;
+  layout.sequence_parallel = c.llama && c.pp > 1 && c.tp > 1;
+  layout.stage_blocks = c.stage_blocks;
   return layout;
 }
 
@@ -103,6 +109,22 @@ INSTANTIATE_TEST_SUITE_P(
                     ZeroCase{3, 4, 1, 1, k1f1b, 1, 2}, ZeroCase{3, 2, 4, 1, k1f1b, 3, 0, true},
                     ZeroCase{3, 3, 1, 1, kZeroBubble, 2, 0, true}));
 
+// Seven blocks: two stages hold four and three, the latter in turns of two and one, which is whole.
+INSTANTIATE_TEST_SUITE_P(ZeroInAPipeline, AnyZero,
+                         testing::Values(ZeroCase{2, 2, 1, 2, kGpipe, 2, 0, false, 7},
+                                         ZeroCase{2, 2, 1, 2, k1f1b, 1, 0, false, 7},
+                                         ZeroCase{2, 2, 1, 2, kInterleaved, 1, 0, false, 7},
+                                         ZeroCase{2, 2, 1, 2, kZeroBubble, 2, 0, false, 7},
+                                         ZeroCase{2, 4, 1, 2, k1f1b, 1, 2, false, 7},
+                                         ZeroCase{3, 2, 1, 2, kGpipe, 2, 0, false, 7},
+                                         ZeroCase{3, 2, 1, 2, k1f1b, 1, 0, false, 7},
+                                         ZeroCase{3, 2, 1, 2, kInterleaved, 1, 0, false, 7},
+                                         ZeroCase{3, 2, 1, 2, kZeroBubble, 2, 0, false, 7},
+                                         ZeroCase{3, 4, 1, 2, kZeroBubble, 1, 2, false, 7},
+                                         ZeroCase{3, 2, 2, 2, k1f1b, 2, 0, true, 7},
+                                         ZeroCase{3, 2, 1, 3, k1f1b, 2, 0, false, 7, {1, 5, 1}},
+                                         ZeroCase{3, 2, 1, 3, k1f1b, 2, 0, false, 4}));
+
 TEST(Zero, KeepsTheScaleOfGradientsWithSgdAndNoClipping) {
   for (const ZeroCase& c : {ZeroCase{2, 3, 1, 1, k1f1b, 2}, ZeroCase{3, 4, 1, 1, k1f1b, 1, 2}}) {
     const TestFolder folder;
@@ -146,7 +168,9 @@ TEST(Zero, ContinuesFromACheckpointOfAnyOtherSharding) {
                             {1, 2, 2, 2, k1f1b, 1},
                             {2, 3, 1, 1, k1f1b, 2},
                             {3, 2, 2, 1, k1f1b, 2},
-                            {3, 4, 1, 1, kGpipe, 1, 2}};
+                            {3, 4, 1, 1, kGpipe, 1, 2},
+                            {2, 2, 1, 2, kInterleaved, 1},
+                            {3, 2, 1, 2, k1f1b, 2, 0, false, 4, {3, 1}}};
   for (const ZeroCase& from : cases) {
     const Layout layout = LayoutOf(from, job);
     const std::string run_folder = folder.Make(LayoutText(layout));
@@ -246,14 +270,18 @@ TEST_P(PlantedInZero, IsSeenInTheCurve) {
 }
 
 using Bug = BrokenComm::Bug;
-INSTANTIATE_TEST_SUITE_P(Zero, PlantedInZero,
-                         testing::Values(BugCase{Bug::kNoGather, {1, 2, 1, 1, k1f1b, 2}},
-                                         BugCase{Bug::kNoGather, {3, 2, 1, 1, k1f1b, 2}},
-                                         BugCase{Bug::kNoScatter, {1, 3, 1, 1, k1f1b, 2}},
-                                         BugCase{Bug::kNoScatter, {2, 3, 1, 1, k1f1b, 2}},
-                                         BugCase{Bug::kShiftedPart, {1, 2, 1, 1, k1f1b, 2}},
-                                         BugCase{Bug::kShiftedPart, {3, 2, 1, 1, k1f1b, 2}},
-                                         BugCase{Bug::kNoReplicas, {2, 4, 1, 1, k1f1b, 1, 2}}));
+INSTANTIATE_TEST_SUITE_P(
+    Zero, PlantedInZero,
+    testing::Values(BugCase{Bug::kNoGather, {1, 2, 1, 1, k1f1b, 2}},
+                    BugCase{Bug::kNoGather, {3, 2, 1, 1, k1f1b, 2}},
+                    BugCase{Bug::kNoScatter, {1, 3, 1, 1, k1f1b, 2}},
+                    BugCase{Bug::kNoScatter, {2, 3, 1, 1, k1f1b, 2}},
+                    BugCase{Bug::kShiftedPart, {1, 2, 1, 1, k1f1b, 2}},
+                    BugCase{Bug::kShiftedPart, {3, 2, 1, 1, k1f1b, 2}},
+                    BugCase{Bug::kNoReplicas, {2, 4, 1, 1, k1f1b, 1, 2}},
+                    BugCase{Bug::kNoGather, {3, 2, 1, 2, k1f1b, 2, 0, false, 7}},
+                    BugCase{Bug::kNoScatter, {2, 2, 1, 2, kZeroBubble, 2, 0, false, 7}},
+                    BugCase{Bug::kNoReplicas, {3, 4, 1, 2, k1f1b, 1, 2, false, 7}}));
 
 }  // namespace
 }  // namespace weft

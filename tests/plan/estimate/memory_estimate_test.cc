@@ -42,6 +42,21 @@ ModelShape Odd(ModelFamily family) {
   return model;
 }
 
+void AddPipelinesUnderZero(std::vector<Layout>& layouts) {
+  for (const int zero_stage : {1, 2, 3}) {
+    layouts.push_back(
+        {.dp = 3, .pp = 3, .zero_stage = zero_stage, .micro_batch_size = 3, .num_microbatches = 2});
+    // Of 7 blocks four and three: of the latter one is alone in its place.
+    layouts.push_back({.dp = 4,
+                       .pp = 2,
+                       .tp = 2,
+                       .zero_stage = zero_stage,
+                       .micro_batch_size = 3,
+                       .num_microbatches = 2,
+                       .zero_group = 2});
+  }
+}
+
 std::vector<Layout> SmallLayouts() {
   std::vector<Layout> layouts;
   for (const int dp : {1, 2}) {
@@ -73,8 +88,7 @@ std::vector<Layout> SmallLayouts() {
     layouts.push_back(layouts.back());
     layouts.back().offload_optimizer = true;
   }
-  layouts.push_back(
-      {.dp = 3, .pp = 3, .zero_stage = 1, .micro_batch_size = 3, .num_microbatches = 2});
+  AddPipelinesUnderZero(layouts);
   for (const int64_t microbatches : {2, 6}) {
     layouts.push_back({.pp = 2,
                        .schedule = ScheduleKind::kInterleaved,

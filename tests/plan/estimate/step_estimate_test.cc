@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plan/estimate/rank_parts.h"
+#include "plan/estimate/state_bytes.h"
 #include "plan/memory.h"
 #include "tests/plan/sample_jobs.h"
 
@@ -257,21 +258,61 @@ TEST(StepEstimate, DataParallelVolumeIsTheRingOfAllGradients) {
 }
 
 // ZeRO 1 and 2: half an all-reduce of gradients, half of one of parameters; ZeRO 3 gathers the
-// parameters twice for each microbatch and reduces its gradients.
+// parameters twice for each microbatch and reduces its gradients. A tied table stays whole.
 TEST(StepEstimate, ZeroStagesMoveWhatTheirPaperSays) {
   JobSpec job = SampleJob();
   job.cluster = FreeCluster();
   job.cluster.intra_node.bytes_per_s = 1;
   const auto bytes = 4 * static_cast<double>(ParameterCount(job.model));
+  const double final_norm = 2.0 * static_cast<double>(job.model.hidden_size);
+  const double table_bytes =
+      4 * (static_cast<double>((job.model.vocab_size + job.model.max_positions) *
+                               job.model.hidden_size) +
+           final_norm);
   for (const int zero_stage : {1, 2, 3}) {
     const Layout layout = {
         .dp = 4, .zero_stage = zero_stage, .micro_batch_size = 2, .num_microbatches = 2};
     // Of two microbatches: one reduction, or one each; one gather, or one per pass.
     const double moves[] = {1 + 1, 2 + 1, 2 + 4};
     EXPECT_NEAR(EstimateStep(Asked(job), layout).of(TimeTerm::kDataComm),
-                0.75 * (moves[zero_stage - 1] * bytes + 48), 1e-6 * bytes)
+                0.75 * (moves[zero_stage - 1] * (bytes - table_bytes) + 2 * table_bytes + 48),
+                1e-6 * bytes)
         << zero_stage;
   }
+}
+
+// Of a pipeline's stage the same; zb_h1 reduces after each half of a backward pass. Up to two
+// blocks of a stage stay whole.
+TEST(StepEstimate, ZeroStagesMoveTheSameInEachPassOfAPipeline) {
+  JobSpec job = SampleJob();
+  job.cluster = FreeCluster();
+  job.cluster.intra_node.bytes_per_s = 1;
+  job.cluster.inter_node = job.cluster.intra_node;
+  job.model.tied_embeddings = false;
+  job.model.num_blocks = 12;
+  const double tokens = 4.0 * 256 * 256;
+  const double block = 4 * BlockParameters(Asked(job), Layout{}).all();
+  const double positions = 4.0 * static_cast<double>(job.model.max_positions * 256);
+  // A ring of two moves half of what each holds; the norm is next to nothing.
+  const auto moved = [&](const Layout& layout) {
+    return EstimateStep(Asked(job), layout).of(TimeTerm::kDataComm) / 0.5;
+  };
+  const double first = 2 * (tokens + positions);  // reduced and gathered once
+  const int64_t microbatches = 4;
+  Layout layout = {.dp = 2, .pp = 3, .num_microbatches = microbatches};
+  layout.micro_batch_size = job.training.global_batch_size / 2 / microbatches;
+  const auto passes = static_cast<double>(microbatches);
+  layout.zero_stage = 1;
+  EXPECT_NEAR(moved(layout), first + 2 * 4 * block, 1e-4 * block);
+  layout.zero_stage = 2;
+  EXPECT_NEAR(moved(layout), first + (passes + 1) * 4 * block, 1e-4 * block);
+  layout.zero_stage = 3;
+  EXPECT_NEAR(moved(layout), first + 3 * passes * 4 * block, 1e-4 * block);
+  layout.schedule = ScheduleKind::kZeroBubbleH1;
+  EXPECT_NEAR(moved(layout), first + 4 * passes * 4 * block, 1e-4 * block);
+  layout.schedule = ScheduleKind::kOneForwardOneBackward;
+  job.model.num_blocks = 6;
+  EXPECT_NEAR(moved(layout), first + 2 * 2 * block, 1e-4 * block);
 }
 
 TEST(StepEstimate, TiedEmbeddingCostsAReductionAcrossThePipeline) {

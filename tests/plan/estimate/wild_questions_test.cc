@@ -64,7 +64,8 @@ Layout WildLayout(std::mt19937_64& random) {
   layout.ep = layout.dp >= 8 ? static_cast<int>(OneOf(random, {1, 8})) : 1;
   layout.micro_batch_size = OneOf(random, {1, 2});
   layout.num_microbatches = 4096 / layout.dp / layout.micro_batch_size;
-  layout.zero_stage = layout.pp == 1 ? static_cast<int>(random() % 4) : 0;
+  layout.zero_stage =
+      layout.pp == 1 ? static_cast<int>(random() % 4) : (layout.pp + layout.dp + layout.tp) % 4;
   layout.sequence_parallel = layout.tp > 1 && random() % 2 == 0;
   layout.recompute = static_cast<Recompute>(random() % 3);
   layout.offload_optimizer = random() % 8 == 0;

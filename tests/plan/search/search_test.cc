@@ -298,10 +298,10 @@ TEST(FindPlan, NamesTheKeyOfAContradiction) {
        "parallelism.dp: 3 does not divide training.global_batch_size 16"},
       {"zero",
        [](JobSpec& job) {
-         job.parallelism.zero_stage = 3;
+         job.parallelism.zero_stage = 4;
          job.parallelism.pp = 2;
        },
-       "parallelism.zero_stage: 3 with parallelism.pp 2"},
+       "parallelism.zero_stage: 4 is no stage of ZeRO"},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.what);
