@@ -143,10 +143,11 @@ Bounds BoundsOf(const JobSpec& job, const Layout& layout) {
   if (job.optimizer.name == OptimizerKind::kAdamw8bit) return {.loss = 2e-5, .norm = 2e-4};
   const Precision precision = job.training.mixed_precision;
   if (precision == Precision::kFp32) return {};
-  CHECK(precision == Precision::kBf16 || precision == Precision::kFp16);
-  const double rounding = precision == Precision::kBf16 ? 0x1p-8 : 0x1p-11;
+  const double rounding = precision == Precision::kFp16 ? 0x1p-11 : 0x1p-8;
   Bounds bounds = {.loss = rounding / 4, .norm = 2 * rounding};
-  if (layout.tp > 1 || layout.cp > 1) bounds.gradient = 5 * rounding;
+  if (layout.tp > 1 || layout.cp > 1) {
+    bounds.gradient = precision == Precision::kFp8 ? 0x1p-3 : 5 * rounding;
+  }
   return bounds;
 }
 

@@ -50,6 +50,21 @@ TEST(Fp16, TrainsAsASingleRankDoes) {
   }
 }
 
+// The layouts that cut what is cast to 8 bits, or carry it out in another order.
+TEST(Fp8, TrainsAsASingleRankDoesAndTheSameBitsTwice) {
+  for (const Layout& layout : {Layout{.dp = 2, .zero_stage = 1, .micro_batch_size = 2},
+                               Layout{.tp = 2, .micro_batch_size = 4},
+                               Layout{.dp = 2, .pp = 2, .schedule = ScheduleKind::kZeroBubbleH1}}) {
+    SCOPED_TRACE(LayoutText(layout));
+    ExpectTrainsAsASingleRank(In(Precision::kFp8, EnglishJob()), layout);
+    ExpectTheSameBitsTwice(In(Precision::kFp8, EnglishJob()), layout);
+  }
+  ExpectSeen(In(Precision::kFp8, EnglishJob()), {"doubled_gradient",
+                                                 PlantedBug::kDoubledGradient,
+                                                 {.dp = 2, .micro_batch_size = 2},
+                                                 "gradient blocks.3.mlp.down.bias"});
+}
+
 // Loss by loss within u = 2^-8, the share of one rounding; both fall by more than a nat.
 TEST(Bf16, HasTheCurveOfFp32) {
   for (const JobSpec& job : {EnglishJob(), EnglishLlamaJob()}) {
