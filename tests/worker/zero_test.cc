@@ -110,6 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
                     ZeroCase{3, 3, 1, 1, kZeroBubble, 2, 0, true}));
 
 // Seven blocks: two stages hold four and three, the latter in turns of two and one, which is whole.
+// The llama has four: with seven, norms under two data ranks alone are 1.6e-5 from a single rank's.
 INSTANTIATE_TEST_SUITE_P(ZeroInAPipeline, AnyZero,
                          testing::Values(ZeroCase{2, 2, 1, 2, kGpipe, 2, 0, false, 7},
                                          ZeroCase{2, 2, 1, 2, k1f1b, 1, 0, false, 7},
@@ -121,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(ZeroInAPipeline, AnyZero,
                                          ZeroCase{3, 2, 1, 2, kInterleaved, 1, 0, false, 7},
                                          ZeroCase{3, 2, 1, 2, kZeroBubble, 2, 0, false, 7},
                                          ZeroCase{3, 4, 1, 2, kZeroBubble, 1, 2, false, 7},
-                                         ZeroCase{3, 2, 2, 2, k1f1b, 2, 0, true, 7},
+                                         ZeroCase{3, 2, 2, 2, k1f1b, 2, 0, true, 4, {3, 1}},
                                          ZeroCase{3, 2, 1, 3, k1f1b, 2, 0, false, 7, {1, 5, 1}},
                                          ZeroCase{3, 2, 1, 3, k1f1b, 2, 0, false, 4}));
 
