@@ -15,8 +15,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 precision=${1:-fp32}
 (($# > 0)) && shift
 
-# The vocabulary of GPT-2 is padded to a multiple of 64, as llm.c and nanoGPT have it: rows of 50,257 elements
-# are not aligned for tensor cores. name: family vocabulary width blocks heads kv_heads ffn T batch
+# The vocabulary of GPT-2 is padded to a multiple of 64, as llm.c and nanoGPT have it: rows of 50,257
+# elements are not aligned for tensor cores.
+# name: family vocabulary width blocks heads kv_heads ffn T batch
 declare -A shapes=(
   [gpt2-124m-1k]="gpt2 50304 768 12 12 12 3072 1024 1"
   [gpt2-124m]="gpt2 50304 768 12 12 12 3072 1024 32"
