@@ -98,34 +98,44 @@ Moment FullestMoment(const Question& question, const Layout& layout, int stage,
   return fullest;
 }
 
-// Parameters of an arena's places for whole buckets (WholeBuffersOf of plan/memory.h): embedding
-// and head, and blocks in turns of two. Experts that nobody shares are whole anyway.
-double WholePlaces(const Question& question, const Layout& layout, int stage) {
-  const StageParameters block = BlockParameters(question, layout);
+// What an arena's places for whole buckets hold (WholeBuffersOf of plan/memory.h): embedding or
+// head, and blocks in turns of two. Experts that nobody shares are whole anyway. Of a frozen base
+// every bucket is taken to be cut, also one that has its place to itself.
+StageParameters WholePlaces(const Question& question, const Layout& layout, int stage) {
   const BucketCounts counts = BucketCountsOf(question, layout, stage);
-  const double turns = (counts.IsShared(WholePlace::kEvenBlocks) ? 1 : 0) +
-                       (counts.IsShared(WholePlace::kOddBlocks) ? 1 : 0);
-  if (question.adapters) return turns * block.adapters;
-  const double blocks = turns * (layout.zero_ranks() > layout.ep ? block.all() : block.dense());
-  if (!counts.IsShared(WholePlace::kEnds)) return blocks;
+  const auto is_used = [&](WholePlace place) {
+    return question.adapters ? counts.at(place) > 0 : counts.IsShared(place);
+  };
+  const double turns =
+      (is_used(WholePlace::kEvenBlocks) ? 1 : 0) + (is_used(WholePlace::kOddBlocks) ? 1 : 0);
+  const StageParameters block = BlockParameters(question, layout);
+  StageParameters whole;
+  whole.linear = turns * block.linear;
+  whole.experts = layout.zero_ranks() > layout.ep ? turns * block.experts : 0;
+  whole.vectors = turns * block.vectors;
+  whole.adapters = turns * block.adapters;
+  if (!is_used(WholePlace::kEnds)) return whole;
   const StageParameters rank = ParametersOf(question, layout, stage);
-  const double ends =
-      rank.tables + rank.vectors - static_cast<double>(counts.blocks) * block.vectors;
-  return blocks + ends -
-         LocalVocabulary(question, layout) * static_cast<double>(question.model.hidden_size);
+  const double other_end = counts.ends > 1 ? LocalVocabulary(question, layout) *
+                                                 static_cast<double>(question.model.hidden_size)
+                                           : 0;
+  whole.tables = rank.tables - other_end;
+  whole.vectors += rank.vectors - static_cast<double>(counts.blocks) * block.vectors;
+  return whole;
 }
 
-// ZeRO-3: weights of the blocks gathered at once, or of a table if that is larger.
+// ZeRO-3: weights of the blocks gathered at once, or of a table if that is larger. A frozen base is
+// gathered as it is stored: each linear layer is made wide where it is used (BlockActivationBytes).
 double GatheredBytes(const Question& question, const Layout& layout, int stage) {
   if (layout.zero_stage < 3) return 0;
   if (question.engine.memory.arena && layout.zero_ranks() == 1) return 0;
   if (question.engine.memory.arena) {
-    return WeightBytes(question) * WholePlaces(question, layout, stage);
+    return WeightBytes(question, WholePlaces(question, layout, stage));
   }
-  const double block = BlockParameters(question, layout).all();
+  const double block = WeightBytes(question, BlockParameters(question, layout));
   const double table =
       LocalVocabulary(question, layout) * static_cast<double>(question.model.hidden_size);
-  return WeightBytes(question) * std::max(question.engine.memory.gathered_layers * block, table);
+  return std::max(question.engine.memory.gathered_layers * block, WeightBytes(question) * table);
 }
 
 double BoundaryTensorBytes(const Question& question, const Layout& layout, double tensors) {
@@ -142,7 +152,8 @@ double CommunicationBytes(const Question& question, const Layout& layout, int st
   // ZeRO-2 and 3 reduce a block's gradients at a time, from a buffer of their own.
   if (layout.zero_stage >= 2 && habits.arena) {
     if (layout.zero_ranks() > 1) {
-      bytes += GradientBytes(question) * WholePlaces(question, layout, stage);
+      const StageParameters whole = WholePlaces(question, layout, stage);
+      bytes += GradientBytes(question) * (question.adapters ? whole.adapters : whole.all());
     }
   } else if (layout.zero_stage >= 2) {
     const StageParameters block = BlockParameters(question, layout);

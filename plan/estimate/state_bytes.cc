@@ -164,6 +164,13 @@ double WeightBytes(const Question& question) {
   return question.precision == Precision::kFp32 ? 4 : question.engine.memory.weight_bytes;
 }
 
+double WeightBytes(const Question& question, const StageParameters& parameters) {
+  const double wide = WeightBytes(question);
+  if (!question.adapters) return wide * parameters.all();
+  return FrozenBytes(question.adapters->frozen) * (parameters.linear + parameters.experts) +
+         wide * (parameters.tables + parameters.vectors + parameters.adapters);
+}
+
 double GradientBytes(const Question& question) {
   if (question.precision == Precision::kFp32) return 4;
   const MemoryHabits& habits = question.engine.memory;

@@ -56,5 +56,7 @@ double OffloadedBytes(const Question& question);
 // Of a weight and of its gradient as accumulated, under the question's precision and engine.
 double WeightBytes(const Question& question);
 double GradientBytes(const Question& question);
+// Of all weights of `parameters` as they are stored and gathered: a frozen base in its own format.
+double WeightBytes(const Question& question, const StageParameters& parameters);
 
 }  // namespace weft

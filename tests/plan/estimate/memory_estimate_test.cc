@@ -273,6 +273,37 @@ TEST(ClosedFormStageMemory, NeverDecreasesWithMicroBatchOrSequence) {
   }
 }
 
+// Of 80 blocks two are whole in turns, and of the tables one, whoever trains them: a frozen base
+// in the format that it is stored in.
+TEST(ClosedFormStageMemory, GathersTheFrozenBaseUnderZero3) {
+  constexpr double kLinear = 8192.0 * (2 * (8192 + 1024) + 3 * 28672);
+  constexpr double kVectors = 2 * 8192;
+  constexpr double kAdapters = 16 * ((8192 + 8192) + (8192 + 1024));
+  constexpr double kEnd = 128256.0 * 8192 + 8192;  // the head and its norm
+  const Layout layout = {.dp = 8, .zero_stage = 3};
+  const struct {
+    FrozenFormat format;
+    double per_weight;
+  } cases[] = {{FrozenFormat::kBf16, 2}, {FrozenFormat::kInt8, 1}, {FrozenFormat::kNf4, 0.5625}};
+  for (const auto& [format, per_weight] : cases) {
+    Question question = QuestionAbout(Llama70b(), 2048, "weft", Precision::kBf16);
+    question.adapters = LowRankAdapters{.rank = 16, .frozen = format};
+    const auto gathered = [&](const Layout& of, int stage) {
+      return static_cast<double>(
+          ClosedFormStageMemory(question, of, stage).of(MemoryTerm::kGatheredLayers));
+    };
+    const double block = per_weight * kLinear + 2 * (kVectors + kAdapters);
+    EXPECT_EQ(gathered(layout, 0), 2 * block + 2 * kEnd) << FrozenFormatName(format);
+    EXPECT_EQ(gathered({.dp = 8, .zero_stage = 2}, 0), 0);
+    // A stage's only block is cut and gathered as well.
+    EXPECT_EQ(gathered({.dp = 2, .pp = 80, .zero_stage = 3}, 40), block);
+    question.engine = EngineProfileNamed("pytorch-eager").value();
+    const double layers = question.engine.memory.gathered_layers * block;
+    EXPECT_EQ(gathered(layout, 0), std::max(layers, 2 * 128256.0 * 8192))
+        << FrozenFormatName(format);
+  }
+}
+
 TEST(ClosedFormStageMemory, IsNeverBelowItsStates) {
   const Question question = QuestionAbout(Llama70b(), 4096, "megatron", Precision::kBf16);
   for (const Layout& layout : AnyLayouts()) {
