@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "plan/errors.h"
+#include "plan/estimate/state_bytes.h"
 #include "plan/model.h"
 
 namespace weft {
@@ -27,27 +28,12 @@ double MomentBytes(OptimizerStates states) {
   return 0;
 }
 
-// Parameters of the adapters of all blocks: r * (out + in) beside each adapted weight.
-double AdapterParameters(const ModelShape& model, const LowRankAdapters& adapters) {
-  const auto width = static_cast<double>(model.hidden_size);
-  const auto query = static_cast<double>(model.num_heads * model.head_dim);
-  const auto key = static_cast<double>(model.num_kv_heads * model.head_dim);
-  const auto ffn = static_cast<double>(model.ffn_size);
-  double sides = 0;
-  if (adapters.on_attention_qv) sides += (width + query) + (width + key);
-  if (adapters.on_attention_ko) sides += (width + key) + (width + query);
-  const double matrices = model.family == ModelFamily::kGpt2 ? 2 : 3;
-  if (adapters.on_mlp) sides += matrices * (width + ffn);
-  return static_cast<double>(model.num_blocks) * static_cast<double>(adapters.rank) * sides;
-}
-
 }  // namespace
 
 int64_t CheckpointBytes(const Question& question) {
-  const double trained = question.adapters ? AdapterParameters(question.model, *question.adapters)
+  const double trained = question.adapters ? ParametersOf(question, Layout{}, 0).adapters
                                            : static_cast<double>(ParameterCount(question.model));
-  const double copy = question.precision == Precision::kFp32 ? 0 : 2;
-  return static_cast<int64_t>(trained * (4 + copy + MomentBytes(question.optimizer)));
+  return static_cast<int64_t>(trained * (4 + MomentBytes(question.optimizer)));
 }
 
 FaultCosts FaultCostsOf(const Cluster& cluster, int64_t checkpoint_bytes, int ranks) {

@@ -15,9 +15,9 @@ inline constexpr double kDefaultDeviceMtbfHours = 5.07e4;
 inline constexpr double kDefaultRestartS = 300;       // notice, replace, start, until it loads
 inline constexpr double kDefaultNodeBytesPerS = 2e9;  // of checkpoints, one node's share
 
-// What one checkpoint holds: of each trained parameter the weight in full precision, the
-// optimizer's moments and, beside a 16-bit step, its 16-bit copy: 14 bytes for bf16 AdamW, 12 for
-// fp32.
+// What one checkpoint holds, whatever the step's precision (worker/checkpoint_io.h): of each
+// trained parameter its weight and the optimizer's moments in fp32, 12 bytes for AdamW. 16-bit
+// copies are made again from the master weights.
 int64_t CheckpointBytes(const Question& question);
 
 struct FaultCosts {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "plan/estimate/goodput.h"
 #include "tests/worker/rank_threads.h"
 #include "worker/checkpoint_io.h"
 #include "worker/trainer.h"
@@ -174,26 +175,35 @@ TEST(Save, KeepsTheNewestCheckpointsAndTheLast) {
   EXPECT_THAT(left, testing::UnorderedElementsAre("step-12", "step-14"));
 }
 
-// Each box is written by one of the ranks that hold it, and the work is shared.
+// Each box is written by one of the ranks that hold it, the work is shared, and plans count what is
+// written: master weights and moments in fp32, whatever the step computes in.
 TEST(Save, DealsTheBoxesOverDataRanks) {
-  const TestFolder folder;
-  JobSpec job = JobThatSaves(folder, 0);
-  job.training.steps = 1;
-  const std::string run_folder = folder.Make("run");
-  ASSERT_EQ(TrainWith(job, MakeLayout(4, 1, 1, k1f1b, 2, job), run_folder).status(),
-            absl::OkStatus());
-  const absl::StatusOr<Manifest> manifest = VerifyCheckpoint(run_folder + "/checkpoint/step-1");
-  ASSERT_TRUE(manifest.ok()) << manifest.status();
-  EXPECT_EQ(manifest->next_sample, job.training.global_batch_size);
-  ASSERT_EQ(manifest->shards.size(), 4U);
-  const int64_t values_bytes = int64_t{3} * 4 * ParameterCount(job.model);
-  int64_t sum = 0;
-  for (const ShardRecord& shard : manifest->shards) {
-    sum += shard.bytes;
-    EXPECT_GT(shard.bytes, values_bytes / 5) << shard.file;
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    SCOPED_TRACE(PrecisionName(precision));
+    const TestFolder folder;
+    JobSpec job = JobThatSaves(folder, 0);
+    job.training.steps = 1;
+    job.training.mixed_precision = precision;
+    const std::string run_folder = folder.Make("run");
+    ASSERT_EQ(TrainWith(job, MakeLayout(4, 1, 1, k1f1b, 2, job), run_folder).status(),
+              absl::OkStatus());
+    const absl::StatusOr<Manifest> manifest = VerifyCheckpoint(run_folder + "/checkpoint/step-1");
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    EXPECT_EQ(manifest->next_sample, job.training.global_batch_size);
+    ASSERT_EQ(manifest->shards.size(), 4U);
+    Question question;
+    question.model = job.model;
+    question.precision = precision;
+    question.optimizer = job.optimizer.states();
+    const int64_t values_bytes = CheckpointBytes(question);
+    int64_t sum = 0;
+    for (const ShardRecord& shard : manifest->shards) {
+      sum += shard.bytes;
+      EXPECT_GT(shard.bytes, values_bytes / 5) << shard.file;
+    }
+    EXPECT_GT(sum, values_bytes);
+    EXPECT_LT(sum, values_bytes + (int64_t{64} << 10)) << "more than the headers is written twice";
   }
-  EXPECT_GT(sum, values_bytes);
-  EXPECT_LT(sum, values_bytes + (int64_t{64} << 10)) << "more than the headers is written twice";
 }
 
 class RefusedResume : public testing::Test {

@@ -95,16 +95,24 @@ Question Gpt(Precision precision, OptimizerStates states) {
   return question;
 }
 
-TEST(CheckpointBytes, AreFourteenPerParameterInBf16AndTwelveInFp32) {
-  const Question bf16 = Gpt(Precision::kBf16, OptimizerStates::kTwoMoments);
-  const int64_t parameters = ParameterCount(bf16.model);
-  EXPECT_EQ(CheckpointBytes(bf16), 14 * parameters);
-  EXPECT_EQ(CheckpointBytes(Gpt(Precision::kFp32, OptimizerStates::kTwoMoments)), 12 * parameters);
-  EXPECT_EQ(CheckpointBytes(Gpt(Precision::kFp32, OptimizerStates::kNone)), 4 * parameters);
+// What worker/checkpoint_io.cc writes: master weights and moments, both in fp32 (its own test holds
+// the files against this).
+TEST(CheckpointBytes, AreTwelvePerParameterOfAdamwInEveryPrecision) {
+  const int64_t parameters = ParameterCount(Gpt(Precision::kFp32, {}).model);
+  for (const Precision precision :
+       {Precision::kFp32, Precision::kBf16, Precision::kFp16, Precision::kFp8}) {
+    const auto bytes = [&](OptimizerStates states) {
+      return CheckpointBytes(Gpt(precision, states));
+    };
+    EXPECT_EQ(bytes(OptimizerStates::kTwoMoments), 12 * parameters) << PrecisionName(precision);
+    EXPECT_EQ(bytes(OptimizerStates::kTwoMoments8Bit), 12 * parameters) << PrecisionName(precision);
+    EXPECT_EQ(bytes(OptimizerStates::kOneMoment), 8 * parameters) << PrecisionName(precision);
+    EXPECT_EQ(bytes(OptimizerStates::kNone), 4 * parameters) << PrecisionName(precision);
+  }
 }
 
 TEST(CheckpointBytes, AreOfTheAdaptersAloneInFineTuning) {
-  Question question = Gpt(Precision::kFp32, OptimizerStates::kTwoMoments);
+  Question question = Gpt(Precision::kBf16, OptimizerStates::kTwoMoments);
   question.adapters = LowRankAdapters{.rank = 2};
   // Two blocks, q and v of 8 x 8: 2 * 2 * 2 * (8 + 8) parameters.
   EXPECT_EQ(CheckpointBytes(question), 12 * 128);
