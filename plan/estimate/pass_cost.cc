@@ -66,7 +66,7 @@ struct Pass {
   }
 };
 
-// A communication of which a share hides behind the compute of its own pass.
+// A communication of which a share hides behind the compute of its own pass that hides no other.
 double Exposed(double comm_s, double hidden_share, double compute_s) {
   return comm_s - std::min(hidden_share * comm_s, compute_s);
 }
@@ -104,6 +104,11 @@ LinearSeconds BlockMatmuls(const Pass& pass) {
 struct BothPasses {
   double forward_s = 0;
   double backward_s = 0;
+};
+
+// A communication, less what of a pass's compute hides of it.
+struct PartlyHidden {
+  BothPasses exposed, hidden;
 };
 
 // The products q k^T and with v, of the causal half where scores are not stored for all pairs.
@@ -272,18 +277,20 @@ BothPasses GatheredContext(const Pass& pass) {
 
 // Keys and values pass around the ring under the attention of what has arrived (arXiv:2310.01889);
 // gradients travel with them on the way back.
-BothPasses ContextComm(const Pass& pass, const BothPasses& attention) {
+PartlyHidden ContextComm(const Pass& pass, const BothPasses& attention) {
   const int cp = pass.layout.cp;
   if (cp == 1) return {};
-  if (pass.habits.gathers_keys) return GatheredContext(pass);
+  if (pass.habits.gathers_keys) return {.exposed = GatheredContext(pass), .hidden = {}};
   const double bytes = pass.machine.element_bytes * pass.tokens * 2 * pass.share.key_value;
   const int world = pass.layout.world_size();
   const double hop_s = SendSeconds(pass.machine, pass.layout.tp * cp, world, bytes);
   const double hops = cp - 1;
   const double share = hops / cp;  // of the attention, that has something to wait behind
-  return {
-      std::max(0.0, hops * hop_s - share * attention.forward_s) + pass.machine.collective_s,
-      std::max(0.0, 2 * hops * hop_s - share * attention.backward_s) + pass.machine.collective_s};
+  const BothPasses hidden = {std::min(hops * hop_s, share * attention.forward_s),
+                             std::min(2 * hops * hop_s, share * attention.backward_s)};
+  return {.exposed = {hops * hop_s - hidden.forward_s + pass.machine.collective_s,
+                      2 * hops * hop_s - hidden.backward_s + pass.machine.collective_s},
+          .hidden = hidden};
 }
 
 // Tokens to their experts and back, over the ep ranks of the data axis.
@@ -318,7 +325,7 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
       StreamingSeconds(pass.machine, pass.machine.element_bytes * BlockElements(pass));
   const BothPasses fused = FusedSeconds(pass);
   const BothPasses tensor = TensorComm(pass);
-  const BothPasses context = ContextComm(pass, attention);
+  const PartlyHidden context = ContextComm(pass, attention);
   const double expert_s = ExpertCommSeconds(pass);
   const CastSeconds cast = CastsToFp8(pass);
   const double forward_collectives = layout.tp == 1 ? 0 : layout.sequence_parallel ? 4 : 2;
@@ -331,9 +338,9 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   forward[TimeTerm::kStreaming] =
       pass.sharing * (habits.streaming_forward * streaming_s - fused.forward_s + scores.forward_s +
                       dequantize_s + cast.forward_s);
-  forward[TimeTerm::kTensorComm] =
-      Exposed(tensor.forward_s, habits.tensor_hidden_forward, forward.total_s());
-  forward[TimeTerm::kContextComm] = context.forward_s;
+  forward[TimeTerm::kTensorComm] = Exposed(tensor.forward_s, habits.tensor_hidden_forward,
+                                           forward.total_s() - context.hidden.forward_s);
+  forward[TimeTerm::kContextComm] = context.exposed.forward_s;
   forward[TimeTerm::kExpertComm] = expert_s;
   constexpr double kCastKernels = 3;  // worker/backend/cuda/fp8.cu
   const double forward_ops = habits.forward_ops + forward_collectives * habits.collective_ops +
@@ -345,9 +352,9 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   backward[TimeTerm::kStreaming] =
       pass.sharing * (habits.streaming_backward * streaming_s - fused.backward_s +
                       scores.backward_s + dequantize_s + cast.backward_s);
-  backward[TimeTerm::kTensorComm] =
-      Exposed(tensor.backward_s, habits.tensor_hidden_backward, backward.total_s());
-  backward[TimeTerm::kContextComm] = context.backward_s;
+  backward[TimeTerm::kTensorComm] = Exposed(tensor.backward_s, habits.tensor_hidden_backward,
+                                            backward.total_s() - context.hidden.backward_s);
+  backward[TimeTerm::kContextComm] = context.exposed.backward_s;
   backward[TimeTerm::kExpertComm] = expert_s;
   double backward_ops = habits.backward_ops + backward_collectives * habits.collective_ops +
                         kCastKernels * cast.backward_casts;
