@@ -58,14 +58,13 @@ GenerationConstants Ada() {
 }
 
 // One kernel per operation of worker/backend/device.h; of a linear layer on GPUs in 16 bits one
-// with all that surrounds its product. Gradients are reduced under the backward pass, but for the
-// embedding's (plan/schedule.h), and ZeRO-3's weights gathered under the block before
-// (worker/zero.h); everything else is waited for.
+// with all that surrounds its product. What moves over the data axis moves beside passes
+// (worker/zero.h; plan/estimate/data_comm.h); everything else is waited for. None of it is fitted.
 TimeHabits Weft() {
   TimeHabits habits;
   habits.fused_epilogues = true;
   habits.reduce_window = 0.9;
-  habits.parameter_bytes = 4;
+  habits.by_buckets = true;
   habits.gathers_keys = true;
   habits.casts_operands_to_fp8 = true;
   return habits;

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "plan/estimate/network_seconds.h"
 #include "plan/estimate/question.h"
 #include "plan/layout.h"
 #include "plan/simulate.h"
@@ -74,15 +75,17 @@ class NetworkPasses {
 double BoundarySeconds(const Question& question, const Layout& layout);
 
 // What follows the pipeline on `stage`: exposed data communication, optimizer, stragglers.
-// `forward_s`, `backward_s`: one microbatch's passes, which communication may hide behind.
-TermSeconds StepEnd(const Question& question, const Layout& layout, int stage, double forward_s,
-                    double backward_s);
+// `passes`: one microbatch's on that stage, which communication may hide behind.
+TermSeconds StepEnd(const Question& question, const Layout& layout, int stage,
+                    const ActionSeconds& passes);
 
-// The passes of all microbatches: blocks, embedding and head of the slowest stage, transfers, and
-// the bubble by closed form. Depends on neither the ZeRO stage and group nor on offload.
+// The passes of all microbatches: blocks, embedding and head of the slowest stage with what they
+// wait for, transfers, and the bubble by closed form. Depends on the ZeRO stage and group only
+// where MovesInPasses (plan/estimate/data_comm.h), and then is at least what it is without; never
+// on offload.
 struct StepPasses {
   TermSeconds time;
-  double forward_s = 0, backward_s = 0;  // one microbatch on the slowest stage
+  NetworkSeconds network;  // one microbatch, without waits
 };
 StepPasses EstimatePasses(const Question& question, const Layout& layout, NetworkPasses& network);
 
@@ -90,7 +93,10 @@ StepPasses EstimatePasses(const Question& question, const Layout& layout, Networ
 // total_s() is the sum of the terms. REQUIRES: CheckModel, CheckCluster and CheckLayout hold.
 TermSeconds EstimateStep(const Question& question, const Layout& layout);
 TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes);
-// `first_end`: the StepEnd of stage 0, from those who have asked for it.
+// StepEnd after these passes.
+TermSeconds StageEnd(const Question& question, const Layout& layout, int stage,
+                     const StepPasses& passes);
+// `first_end`: the StageEnd of stage 0, from those who have asked for it.
 TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes,
                          const TermSeconds& first_end);
 

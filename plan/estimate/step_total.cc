@@ -7,6 +7,7 @@
 
 #include "absl/types/span.h"
 #include "plan/errors.h"
+#include "plan/estimate/data_comm.h"
 #include "plan/estimate/machine.h"
 #include "plan/estimate/step_estimate.h"
 #include "plan/makespan.h"
@@ -15,57 +16,38 @@
 namespace weft {
 namespace {
 
-// One microbatch's passes through a part, terms added up.
-struct Seconds {
-  explicit Seconds(const PassCost& cost)
-      : forward_s(cost.forward.total_s()),
-        backward_s(cost.backward.total_s()),
-        weight_gradient_s(cost.weight_gradient_s) {}
-  double forward_s, backward_s, weight_gradient_s;
-};
+ActionSeconds SecondsOf(const PassCost& cost) {
+  return {.forward_s = cost.forward.total_s(),
+          .backward_s = cost.backward.total_s(),
+          .transfer_s = 0,
+          .weight_gradient_s = cost.weight_gradient_s};
+}
 
-// The same of a layout's parts; of blocks, by the recompute modes that its stages take.
-struct PartSeconds {
-  PartSeconds(const Question& question, const Layout& layout, NetworkPasses& network)
-      : embedding(network.Embedding(question, layout)), head(network.Head(question, layout)) {
-    for (int stage = 0; stage < layout.pp; ++stage) {
-      const Recompute recompute = layout.recompute_of(stage);
-      std::optional<Seconds>& block = blocks[static_cast<size_t>(recompute)];
-      if (!block) block = Seconds(network.Block(question, layout, recompute));
-      if (layout.stage_recompute.empty()) break;
+NetworkSeconds NetworkOf(const Question& question, const Layout& layout, NetworkPasses& network) {
+  NetworkSeconds seconds;
+  seconds.embedding = SecondsOf(network.Embedding(question, layout));
+  seconds.head = SecondsOf(network.Head(question, layout));
+  std::array<bool, 3> known = {};  // by Recompute
+  for (int stage = 0; stage < layout.pp; ++stage) {
+    const Recompute recompute = layout.recompute_of(stage);
+    const auto mode = static_cast<size_t>(recompute);
+    if (!known[mode]) {
+      seconds.blocks[mode] = SecondsOf(network.Block(question, layout, recompute));
     }
+    known[mode] = true;
+    if (layout.stage_recompute.empty()) break;
   }
-
-  // Of `count` blocks of `stage`, with what its ends hold besides.
-  ActionSeconds Of(const Layout& layout, int stage, double count, bool first, bool last) const {
-    const Seconds& block = *blocks[static_cast<size_t>(layout.recompute_of(stage))];
-    ActionSeconds sum = {.forward_s = count * block.forward_s,
-                         .backward_s = count * block.backward_s,
-                         .transfer_s = 0,
-                         .weight_gradient_s = count * block.weight_gradient_s};
-    if (first) Add(embedding, sum);
-    if (last) Add(head, sum);
-    return sum;
-  }
-
-  static void Add(const Seconds& part, ActionSeconds& sum) {
-    sum.forward_s += part.forward_s;
-    sum.backward_s += part.backward_s;
-    sum.weight_gradient_s += part.weight_gradient_s;
-  }
-
-  Seconds embedding, head;
-  std::array<std::optional<Seconds>, 3> blocks;  // by Recompute
-};
+  return seconds;
+}
 
 double CycleSeconds(const ActionSeconds& stage) {
   return stage.forward_s + stage.backward_s;
 }
 
-// A microbatch through all chunks of each stage.
+// A microbatch through all chunks of each stage, with what its passes wait for.
 class Stages {
  public:
-  Stages(const Question& question, const Layout& layout, const PartSeconds& seconds) {
+  Stages(const Question& question, const Layout& layout, const NetworkSeconds& seconds) {
     if (layout.pp > static_cast<int>(few_.size())) many_.resize(static_cast<size_t>(layout.pp));
     const absl::Span<ActionSeconds> stages =
         many_.empty() ? absl::MakeSpan(few_.data(), static_cast<size_t>(layout.pp))
@@ -77,6 +59,7 @@ class Stages {
       const auto count = static_cast<double>(listed ? layout.stage_blocks[index] : even.Of(stage));
       ActionSeconds& own = stages[index];
       own = seconds.Of(layout, stage, count, stage == 0, stage == layout.pp - 1);
+      if (MovesInPasses(layout)) AddWaits(question, layout, stage, count, own);
       if (CycleSeconds(own) > CycleSeconds(stages[static_cast<size_t>(slowest_)])) slowest_ = stage;
     }
     stages_ = stages;
@@ -85,6 +68,11 @@ class Stages {
   Stages& operator=(const Stages&) = delete;
 
   int slowest() const { return slowest_; }
+  // What a microbatch waits for in the passes of the slowest stage.
+  double slowest_waits_s(const Layout& layout, const NetworkSeconds& seconds,
+                         int64_t num_blocks) const {
+    return CycleSeconds(slowest_s()) - CycleSeconds(seconds.OfStage(layout, num_blocks, slowest_));
+  }
   const ActionSeconds& slowest_s() const { return stages_[static_cast<size_t>(slowest_)]; }
   absl::Span<const ActionSeconds> all() const { return stages_; }
 
@@ -100,6 +88,18 @@ class Stages {
   }
 
  private:
+  // Of neighbouring inner stages that hold as much only what they wait for differs.
+  void AddWaits(const Question& question, const Layout& layout, int stage, double count,
+                ActionSeconds& own) {
+    if (!machine_) machine_ = MachineOf(question);
+    const bool is_inner = stage > 0 && stage < layout.pp - 1;
+    if (!comm_ || !is_inner || stage == 1 || count != comm_blocks_) {
+      comm_.emplace(question, *machine_, layout, stage);
+      comm_blocks_ = count;
+    }
+    NetworkSeconds::Add(comm_->PassWaits(stage, own), own);
+  }
+
   void Scale(double factor) {
     for (ActionSeconds& stage : stages_) {
       stage.forward_s *= factor;
@@ -112,6 +112,9 @@ class Stages {
   std::vector<ActionSeconds> many_;
   absl::Span<ActionSeconds> stages_;
   int slowest_ = 0;
+  std::optional<Machine> machine_;
+  std::optional<DataComm> comm_;  // of the stage that was looked at last, with so many blocks
+  double comm_blocks_ = 0;
 };
 
 struct Makespans {
@@ -129,8 +132,9 @@ Makespans ClosedForm(const Question& question, const Layout& layout, Stages& sta
           stages.MakespanSeconds(layout, BoundarySeconds(question, layout))};
 }
 
+// Of the chunks of a stage each has its blocks' share of what the stage waits for.
 absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& layout,
-                                        const PartSeconds& seconds) {
+                                        const NetworkSeconds& seconds, const Stages& stages) {
   const double transfer_s = BoundarySeconds(question, layout);
   std::vector<ActionSeconds> chunks;
   for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
@@ -139,8 +143,18 @@ absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& 
           static_cast<double>(ChunkBlocks(layout, question.model.num_blocks, stage, chunk).size());
       const bool first = stage == 0 && chunk == 0;
       const bool last = stage == layout.pp - 1 && chunk == layout.virtual_stages - 1;
-      chunks.push_back(seconds.Of(layout, stage, count, first, last));
-      chunks.back().transfer_s = transfer_s;
+      ActionSeconds& own = chunks.emplace_back(seconds.Of(layout, stage, count, first, last));
+      if (MovesInPasses(layout)) {
+        const int64_t num_blocks = question.model.num_blocks;
+        const double share =
+            count / static_cast<double>(StageBlockCount(layout, num_blocks, stage));
+        const ActionSeconds with = stages.all()[static_cast<size_t>(stage)];
+        const ActionSeconds without = seconds.OfStage(layout, num_blocks, stage);
+        own.forward_s += share * (with.forward_s - without.forward_s);
+        own.backward_s += share * (with.backward_s - without.backward_s);
+        own.weight_gradient_s += share * (with.weight_gradient_s - without.weight_gradient_s);
+      }
+      own.transfer_s = transfer_s;
     }
   }
   return DryRunSeconds(layout.schedule, layout.pp, chunks, layout.num_microbatches);
@@ -149,10 +163,10 @@ absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& 
 // One dry run: what of its time transfers cost is the closed form's to say, as a second run without
 // them would double the price of a finalist.
 absl::StatusOr<Makespans> Replayed(const Question& question, const Layout& layout,
-                                   const PartSeconds& seconds, Stages& stages) {
+                                   const NetworkSeconds& seconds, Stages& stages) {
   const Makespans closed = ClosedForm(question, layout, stages);
   Makespans makespans;
-  ASSIGN_OR_RETURN(makespans.with_transfers_s, SimulatedSeconds(question, layout, seconds));
+  ASSIGN_OR_RETURN(makespans.with_transfers_s, SimulatedSeconds(question, layout, seconds, stages));
   const double transfers_s = closed.with_transfers_s - closed.without_transfers_s;
   makespans.without_transfers_s =
       std::max(closed.without_transfers_s, makespans.with_transfers_s - transfers_s);
@@ -171,7 +185,7 @@ Makespans WithSharedCores(const Layout& layout, const Stages& shared, Makespans 
 }
 
 StepPasses Sum(const Question& question, const Layout& layout, NetworkPasses& network,
-               const Stages& stages, const Makespans& makespans) {
+               const NetworkSeconds& seconds, const Stages& stages, const Makespans& makespans) {
   const auto microbatches = static_cast<double>(layout.num_microbatches);
   const int slowest = stages.slowest();
   const auto blocks =
@@ -188,8 +202,11 @@ StepPasses Sum(const Question& question, const Layout& layout, NetworkPasses& ne
   passes.time[TimeTerm::kBubble] = std::max(0.0, makespans.without_transfers_s - busy_s);
   passes.time[TimeTerm::kPipelineComm] =
       std::max(0.0, makespans.with_transfers_s - makespans.without_transfers_s);
-  passes.forward_s = stages.slowest_s().forward_s;
-  passes.backward_s = stages.slowest_s().backward_s;
+  if (MovesInPasses(layout)) {
+    passes.time[TimeTerm::kDataComm] =
+        microbatches * stages.slowest_waits_s(layout, seconds, question.model.num_blocks);
+  }
+  passes.network = seconds;
   return passes;
 }
 
@@ -208,19 +225,20 @@ bool SharesCores(const Question& question, const Layout& layout) {
 template <typename MakespansOf>
 absl::StatusOr<StepPasses> PassesBy(const Question& question, const Layout& layout,
                                     NetworkPasses& network, const MakespansOf& makespans_of) {
-  const PartSeconds seconds(question, layout, network);
+  const NetworkSeconds seconds = NetworkOf(question, layout, network);
   Stages stages(question, layout, seconds);
   Makespans makespans;
   if (!SharesCores(question, layout)) {
     ASSIGN_OR_RETURN(makespans, makespans_of(question, seconds, stages));
-    return Sum(question, layout, network, stages, makespans);
+    return Sum(question, layout, network, seconds, stages, makespans);
   }
   const Question alone = Alone(question);
   NetworkPasses network_alone;
-  const PartSeconds seconds_alone(alone, layout, network_alone);
+  const NetworkSeconds seconds_alone = NetworkOf(alone, layout, network_alone);
   Stages stages_alone(alone, layout, seconds_alone);
   ASSIGN_OR_RETURN(makespans, makespans_of(alone, seconds_alone, stages_alone));
-  return Sum(question, layout, network, stages, WithSharedCores(layout, stages, makespans));
+  return Sum(question, layout, network, seconds, stages,
+             WithSharedCores(layout, stages, makespans));
 }
 
 // Whether `stage` holds as much as the one before it. REQUIRES: stage_blocks is not empty.
@@ -250,11 +268,17 @@ const PassCost& NetworkPasses::Block(const Question& question, const Layout& lay
 }
 
 StepPasses EstimatePasses(const Question& question, const Layout& layout, NetworkPasses& network) {
-  const auto closed = [&](const Question& asked, const PartSeconds&,
+  const auto closed = [&](const Question& asked, const NetworkSeconds&,
                           Stages& stages) -> absl::StatusOr<Makespans> {
     return ClosedForm(asked, layout, stages);
   };
   return *PassesBy(question, layout, network, closed);
+}
+
+TermSeconds StageEnd(const Question& question, const Layout& layout, int stage,
+                     const StepPasses& passes) {
+  return StepEnd(question, layout, stage,
+                 passes.network.OfStage(layout, question.model.num_blocks, stage));
 }
 
 // The reductions of the stage that has most of them come last.
@@ -266,7 +290,7 @@ TermSeconds EstimateStep(const Question& question, const Layout& layout, const S
     // Of an even split's stages none holds more than the first or the last.
     if (layout.stage_blocks.empty()) stage = layout.pp - 1;
     if (IsLikeTheOneBefore(layout, stage)) continue;
-    const TermSeconds other = StepEnd(question, layout, stage, passes.forward_s, passes.backward_s);
+    const TermSeconds other = StageEnd(question, layout, stage, passes);
     const double other_s = other.total_s();
     if (other_s > end_s) {
       end = other;
@@ -282,8 +306,7 @@ TermSeconds EstimateStep(const Question& question, const Layout& layout, const S
 }
 
 TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes) {
-  return EstimateStep(question, layout, passes,
-                      StepEnd(question, layout, 0, passes.forward_s, passes.backward_s));
+  return EstimateStep(question, layout, passes, StageEnd(question, layout, 0, passes));
 }
 
 TermSeconds EstimateStep(const Question& question, const Layout& layout) {
@@ -294,7 +317,7 @@ TermSeconds EstimateStep(const Question& question, const Layout& layout) {
 absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& layout) {
   if (layout.pp == 1) return EstimateStep(question, layout);
   NetworkPasses network;
-  const auto replayed = [&](const Question& asked, const PartSeconds& seconds, Stages& stages) {
+  const auto replayed = [&](const Question& asked, const NetworkSeconds& seconds, Stages& stages) {
     return Replayed(asked, layout, seconds, stages);
   };
   StepPasses passes;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "plan/estimate/data_comm.h"
 #include "plan/search/bound.h"
 
 namespace weft {
@@ -363,7 +364,8 @@ void Walk::EvaluateChoice(absl::Span<const Pipeline> pipelines, const ScheduleCh
 // `factor`: at most the objective over a step's time.
 void Walk::EvaluateZeros(absl::Span<const int> zeros, double factor, Layout& layout) {
   const Question& question = pricer_.question();
-  const StepPasses passes = pricer_.PassesOf(layout);
+  layout.zero_stage = 0;
+  const StepPasses passes = pricer_.PassesOf(layout);  // without what ZeRO 2 and 3 wait for
   const bool cuts = cut_ == Cut::kByBounds;
   double fitting_s = kNever;  // of stages from 1 on that fit
   bool late = false;          // of stage 1
@@ -372,12 +374,13 @@ void Walk::EvaluateZeros(absl::Span<const int> zeros, double factor, Layout& lay
     const bool is_of_no_use = zero == 2 && (late || fitting_s < kNever);
     TermSeconds time;
     if (!is_of_no_use) {
-      const TermSeconds end = StepEnd(question, layout, 0, passes.forward_s, passes.backward_s);
+      const TermSeconds end = StageEnd(question, layout, 0, passes);
       if (cuts && IsLate(factor * (passes.time.total_s() + end.total_s()))) {
         late = late || zero == 1;
         continue;
       }
-      time = EstimateStep(question, layout, passes, end);
+      const bool has_waits = MovesInPasses(layout);
+      time = EstimateStep(question, layout, has_waits ? pricer_.PassesOf(layout) : passes, end);
     }
     if (is_of_no_use || (zero == 3 && time.total_s() >= fitting_s)) {
       if (!cuts) ++finds_.counts.evaluated;

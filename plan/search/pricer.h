@@ -52,7 +52,8 @@ class Pricer {
   TermSeconds Time(const Layout& layout, const StepPasses& passes) const {
     return EstimateStep(question_, layout, passes);
   }
-  // Of all layouts that differ in ZeRO and in where the optimizer lives.
+  // The same for all layouts that differ in where the optimizer lives, and in ZeRO where that moves
+  // nothing in passes (plan/estimate/data_comm.h).
   StepPasses PassesOf(const Layout& layout);
   // For bounds.
   PartPasses PartsOf(const Layout& layout, Recompute recompute);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "plan/estimate/data_comm.h"
 #include "plan/search/bound.h"
 
 namespace weft {
@@ -147,7 +148,10 @@ class Repairs {
   // `shape` itself, with narrower ZeRO groups, and with the optimizer on the host: that makes room
   // and nothing else.
   void TryPlacements(const Layout& shape, bool fits) {
-    const StepPasses passes = pricer_.PassesOf(shape);
+    Layout whole = shape;  // what no ZeRO group makes longer
+    whole.zero_stage = 0;
+    whole.zero_group = 0;
+    const StepPasses passes = pricer_.PassesOf(whole);
     if (!MayWin(passes.time.total_s() / pricer_.MostGoodput(shape.world_size()))) return;
     if (!fits) Try(shape, passes);
     if (!fixed_.zero_group && shape.zero_stage > 0) {
@@ -166,9 +170,11 @@ class Repairs {
   }
 
  private:
+  // `passes`: without waits.
   void Try(const Layout& layout, const StepPasses& passes) {
-    Priced priced{
-        .layout = layout, .time = pricer_.Time(layout, passes), .objective_s = 0, .peak = {}};
+    const TermSeconds time =
+        MovesInPasses(layout) ? pricer_.Time(layout) : pricer_.Time(layout, passes);
+    Priced priced{.layout = layout, .time = time, .objective_s = 0, .peak = {}};
     const double step_s = priced.time.total_s();
     priced.objective_s = step_s / pricer_.Goodput(layout, step_s);
     if (!MayWin(priced.objective_s) || !IsSound(layout)) return;

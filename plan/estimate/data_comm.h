@@ -1,0 +1,81 @@
+// DataComm: what a stage moves over the data axis and what it waits for of that: gradients to their
+// sums, weights to those that use them, beside passes and after them (worker/zero.h). Pure.
+#pragma once
+#include "plan/estimate/collective.h"
+#include "plan/estimate/machine.h"
+#include "plan/estimate/question.h"
+#include "plan/layout.h"
+#include "plan/simulate.h"
+
+namespace weft {
+
+// Whether collectives over the data axis are part of passes: those of ZeRO 2 and 3.
+bool MovesInPasses(const Layout& layout);
+
+// Bytes of a parameter's gradient as it is summed, and of its weight as it is gathered. In 16 or 8
+// bits the engine's habits; in fp32 both have 4.
+double SummedGradientBytes(const Question& question);
+double GatheredWeightBytes(const Question& question);
+
+class DataComm {
+ public:
+  // Borrows all three.
+  DataComm(const Question& question, const Machine& machine, const Layout& layout, int stage);
+
+  // What a microbatch's passes on `stage` wait for, in the mean over a step, beyond what `passes`,
+  // without any wait, hide. `stage`: that of the constructor or one that holds as much. The waits
+  // of the last microbatch's last pass are EndSeconds': with the sums that end there they may be
+  // more. 0 unless MovesInPasses.
+  ActionSeconds PassWaits(int stage, const ActionSeconds& passes) const;
+
+  // After the last pass: the sums that it does not hide, and what is gathered after the update.
+  double EndSeconds(const ActionSeconds& passes) const;
+
+ private:
+  // Seconds that a bucket's collectives take, by themselves.
+  struct Moves {
+    double gather_s = 0;   // weights, of their parts
+    double scatter_s = 0;  // gradients: each part to its owners
+    double across_s = 0;   // a part's sum over the groups of ranks that each hold all parts
+
+    double reduce_s() const { return scatter_s + across_s; }
+  };
+  // A bucket with an end of the network.
+  struct End {
+    bool held = false;
+    bool late = false;  // nothing is left to compute when its gradient is there
+    Moves moves = {};
+  };
+
+  // Of a stage's forward passes, and of its backward passes, the share that begins where the pass
+  // before ended.
+  struct Turns {
+    double forward = 0, backward = 0;
+  };
+
+  void TakeBuckets();
+  void TakePool();
+  Turns TurnsOf(int stage) const;
+  Moves MovesOf(double summed_parameters, double gathered_parameters) const;
+  double ReduceSeconds(const RankGroup& group, double bytes) const;
+  double Exposed(double comm_s, double window_s, double last_share) const;
+  // Of a microbatch; `last`: of the step's last one.
+  ActionSeconds WaitsOfOne(const Turns& turns, const ActionSeconds& passes, bool last) const;
+
+  const Question& question_;
+  const Machine& machine_;
+  const Layout& layout_;
+  const TimeHabits& habits_;
+  const int stage_;
+  RankGroup data_, shard_, across_;
+  double reduce_window_ = 0;  // share of passes behind which collectives run
+  double last_share_ = 0;     // of the sums of a step: what is left when the passes are over
+  // Buckets of blocks, all alike: so many, so many of them that passes gather and scatter, and of
+  // these so many that still lie in their place where a pass turns back where another ended.
+  double blocks_ = 1, cut_ = 0, kept_ = 0;
+  Moves block_;
+  bool ends_cut_ = false;
+  End embedding_, head_;
+};
+
+}  // namespace weft
