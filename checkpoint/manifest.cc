@@ -6,8 +6,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "checkpoint/durable_file.h"
+#include "checkpoint/model_json.h"
 #include "nlohmann/json.hpp"
 #include "plan/errors.h"
 
@@ -78,104 +78,14 @@ absl::Status ReadProgress(const Json& object, RunProgress* progress) {
   return absl::OkStatus();
 }
 
-// The fields of ModelShape beside its family, by the names that the manifest gives them.
-struct CountField {
-  const char* key;
-  int64_t ModelShape::*field;
-};
-constexpr CountField kCounts[] = {
-    {"vocab_size", &ModelShape::vocab_size},
-    {"hidden_size", &ModelShape::hidden_size},
-    {"num_blocks", &ModelShape::num_blocks},
-    {"num_heads", &ModelShape::num_heads},
-    {"num_kv_heads", &ModelShape::num_kv_heads},
-    {"head_dim", &ModelShape::head_dim},
-    {"ffn_size", &ModelShape::ffn_size},
-    {"max_positions", &ModelShape::max_positions},
-    {"num_experts", &ModelShape::num_experts},
-    {"experts_per_token", &ModelShape::experts_per_token},
-    {"expert_ffn_size", &ModelShape::expert_ffn_size},
-    {"shared_ffn_size", &ModelShape::shared_ffn_size},
-};
-struct NumberField {
-  const char* key;
-  double ModelShape::*field;
-};
-constexpr NumberField kNumbers[] = {
-    {"norm_eps", &ModelShape::norm_eps},
-    {"initializer_range", &ModelShape::initializer_range},
-    {"rope_theta", &ModelShape::rope_theta},
-};
-struct FlagField {
-  const char* key;
-  bool ModelShape::*field;
-};
-constexpr FlagField kFlags[] = {
-    {"tied_embeddings", &ModelShape::tied_embeddings},
-    {"attention_bias", &ModelShape::attention_bias},
-};
-struct ScalingField {
-  const char* key;
-  double RopeScaling::*field;
-};
-constexpr ScalingField kScalings[] = {
-    {"rope_factor", &RopeScaling::factor},
-    {"rope_low_freq_factor", &RopeScaling::low_freq_factor},
-    {"rope_high_freq_factor", &RopeScaling::high_freq_factor},
-};
-constexpr char kRopeOriginal[] = "rope_original_max_positions";
-
-std::string ModelText(const ModelShape& model) {
-  std::string text = absl::StrCat("{\"family\": ", Quoted(std::string(FamilyName(model.family))));
-  const auto add = [&text](const char* key, const std::string& value) {
-    absl::StrAppend(&text, ",\n    \"", key, "\": ", value);
-  };
-  const auto digits = [](double value) { return absl::StrFormat("%.17g", value); };
-  for (const auto& [key, field] : kCounts) add(key, absl::StrCat(model.*field));
-  for (const auto& [key, field] : kNumbers) add(key, digits(model.*field));
-  for (const auto& [key, field] : kFlags) add(key, model.*field ? "true" : "false");
-  for (const auto& [key, field] : kScalings) add(key, digits(model.rope_scaling.*field));
-  add(kRopeOriginal, absl::StrCat(model.rope_scaling.original_max_positions));
-  return text + "}";
-}
-
-absl::Status ReadNumber(const Json& object, const char* key, double* value) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number()) {
-    return Damaged(absl::StrCat("no number at '", key, "'"), "one");
-  }
-  *value = found->get<double>();
-  return absl::OkStatus();
-}
-
-absl::Status ReadModel(const Json& object, ModelShape* model) {
+absl::Status ReadModel(const Json& object, std::optional<ModelShape>* model) {
   const auto found = object.find("model");
-  if (found == object.end() || !found->is_object()) {
-    return Damaged("no object at 'model'", "the model's shape");
+  if (found == object.end()) return Damaged("no object at 'model'", "the model's shape");
+  const absl::StatusOr<ModelShape> read = ParseModelJson(found->dump());
+  if (!read.ok()) {
+    return absl::DataLossError(absl::StrCat(kManifestFile, ": model: ", read.status().message()));
   }
-  std::string family;
-  RETURN_IF_ERROR(ReadString(*found, "family", &family));
-  const absl::StatusOr<ModelFamily> parsed = ParseFamily(family);
-  if (!parsed.ok()) return Damaged(absl::StrCat("model family ", family), "gpt2 or llama");
-  model->family = *parsed;
-  for (const auto& [key, field] : kCounts)
-    RETURN_IF_ERROR(ReadCount(*found, key, &(model->*field)));
-  for (const auto& [key, field] : kNumbers) {
-    RETURN_IF_ERROR(ReadNumber(*found, key, &(model->*field)));
-  }
-  for (const auto& [key, field] : kFlags) {
-    const auto flag = found->find(key);
-    if (flag == found->end() || !flag->is_boolean()) {
-      return Damaged(absl::StrCat("no flag at '", key, "'"), "true or false");
-    }
-    model->*field = flag->get<bool>();
-  }
-  for (const auto& [key, field] : kScalings) {
-    RETURN_IF_ERROR(ReadNumber(*found, key, &(model->rope_scaling.*field)));
-  }
-  RETURN_IF_ERROR(ReadCount(*found, kRopeOriginal, &model->rope_scaling.original_max_positions));
-  const absl::Status valid = CheckModel(*model);
-  if (!valid.ok()) return Damaged(valid.message(), "a model that can be");
+  *model = *read;
   return absl::OkStatus();
 }
 
@@ -250,7 +160,7 @@ std::string ManifestText(const Manifest& manifest) {
                   ",\n");
   absl::StrAppend(&text, "  \"weft_version\": ", Quoted(manifest.weft_version), ",\n");
   absl::StrAppend(&text, "  \"layout\": ", Quoted(manifest.layout), ",\n");
-  if (manifest.model) absl::StrAppend(&text, "  \"model\": ", ModelText(*manifest.model), ",\n");
+  if (manifest.model) absl::StrAppend(&text, "  \"model\": ", ModelJson(*manifest.model), ",\n");
   text += "  \"facts\": {";
   const char* separator = "\n";
   for (const auto& [key, value] : manifest.facts) {
@@ -286,7 +196,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   RETURN_IF_ERROR(ReadProgress(json, &manifest.progress));
   RETURN_IF_ERROR(ReadString(json, "weft_version", &manifest.weft_version));
   RETURN_IF_ERROR(ReadString(json, "layout", &manifest.layout));
-  if (version > kWithoutModel) RETURN_IF_ERROR(ReadModel(json, &manifest.model.emplace()));
+  if (version > kWithoutModel) RETURN_IF_ERROR(ReadModel(json, &manifest.model));
   RETURN_IF_ERROR(ReadFacts(json, &manifest.facts));
   RETURN_IF_ERROR(ReadShards(json, &manifest.shards));
   return manifest;

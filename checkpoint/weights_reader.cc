@@ -62,7 +62,8 @@ absl::StatusOr<WeightsReader> WeightsReader::Open(const std::string& folder,
                                                   const ModelShape& model) {
   if (!IsStepFolder(folder)) {
     if (model.num_experts > 0) {
-      return absl::InvalidArgumentError("a model with experts cannot start from weights yet");
+      return absl::InvalidArgumentError(
+          "weights of a model with experts cannot be read from a Hugging Face directory yet");
     }
     ASSIGN_OR_RETURN(HuggingFaceReader reader, HuggingFaceReader::Open(folder, model));
     return WeightsReader(folder, std::move(reader));

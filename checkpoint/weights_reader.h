@@ -1,6 +1,6 @@
 // WeightsReader: boxes of a model's weights out of what people keep weights in: a checkpoint's step
-// folder or a Hugging Face directory. For model.init_from, whoever saved them and in whatever
-// layout.
+// folder or a Hugging Face directory, whoever saved them and in whatever layout. For
+// model.init_from and for inference.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,13 +1,16 @@
 #include "launcher/checkpoint_target.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "launcher/model_config.h"
 #include "launcher/run_folder.h"
 #include "plan/errors.h"
 
@@ -113,18 +116,12 @@ std::vector<std::string> Listed(const Manifest& manifest, absl::string_view list
   }
 }
 
-}  // namespace
-
-absl::StatusOr<FoundCheckpoint> FindCheckpoint(const std::string& target) {
-  ASSIGN_OR_RETURN(FoundCheckpoint found, Find(target));
-  if (found.manifest.model) return found;
-  return absl::InvalidArgumentError(
-      absl::StrCat(found.path,
-                   ": its manifest is of format 2, which does not state the model; go "
-                   "on with weft run, its next checkpoint does"));
+bool IsHuggingFace(const std::string& target) {
+  return Exists(target + "/config.json") && !Exists(absl::StrCat(target, "/", kManifestFile)) &&
+         !Exists(target + "/resolved.yaml");
 }
 
-absl::StatusOr<CheckpointData> DataOf(const Manifest& manifest) {
+absl::StatusOr<CheckpointData> DataOfRun(const Manifest& manifest) {
   CheckpointData data;
   const auto format = manifest.facts.find("data.format");
   if (format == manifest.facts.end()) return Missing(manifest, "data.format");
@@ -147,6 +144,49 @@ absl::StatusOr<CheckpointData> DataOf(const Manifest& manifest) {
   }
   if (data.split > 0) data.files = Listed(manifest, "data.train");
   return data;
+}
+
+}  // namespace
+
+absl::StatusOr<FoundCheckpoint> FindCheckpoint(const std::string& target) {
+  ASSIGN_OR_RETURN(FoundCheckpoint found, Find(target));
+  if (found.manifest.model) return found;
+  return absl::InvalidArgumentError(
+      absl::StrCat(found.path,
+                   ": its manifest is of format 2, which does not state the model; go "
+                   "on with weft run, its next checkpoint does"));
+}
+
+absl::StatusOr<FoundWeights> FindWeights(const std::string& target) {
+  FoundWeights weights;
+  if (IsHuggingFace(target)) {
+    std::error_code error;
+    weights.path = std::filesystem::absolute(target, error).lexically_normal().string();
+    if (absl::EndsWith(weights.path, "/")) weights.path.pop_back();
+    ASSIGN_OR_RETURN(weights.model, ModelOfDirectory(weights.path));
+    return weights;
+  }
+  ASSIGN_OR_RETURN(FoundCheckpoint found, FindCheckpoint(target));
+  weights.path = std::move(found.path);
+  weights.model = *found.manifest.model;
+  weights.manifest = std::move(found.manifest);
+  weights.refused = std::move(found.refused);
+  return weights;
+}
+
+absl::StatusOr<CheckpointData> DataOf(const FoundWeights& found, const DataChoice& choice) {
+  constexpr int64_t kLongest = 1024;
+  CheckpointData data;
+  data.seq_len = std::min(found.model.max_positions, kLongest);
+  if (found.manifest) {
+    ASSIGN_OR_RETURN(data, DataOfRun(*found.manifest));
+  }
+  if (choice.format) data.format = choice.format;
+  data.seq_len = choice.seq_len.value_or(data.seq_len);
+  if (data.seq_len <= found.model.max_positions) return data;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--seq-len: found ", data.seq_len, ", the model has ", found.model.max_positions,
+                   " positions; use 1 to ", found.model.max_positions));
 }
 
 std::string PathOf(absl::string_view fingerprint) {

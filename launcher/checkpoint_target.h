@@ -1,5 +1,6 @@
 // The checkpoint that a person means, on a command line: a step folder, a checkpoint folder, a run
-// folder, or the job file of a run. What it is of is in its own manifest.
+// folder, or the job file of a run. What it is of is in its own manifest. Where weights alone are
+// wanted, a Hugging Face directory will do, which states its model and nothing about data.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "checkpoint/checkpoint.h"
 #include "plan/job_spec.h"
+#include "plan/model.h"
 
 namespace weft {
 
@@ -19,11 +21,24 @@ namespace weft {
 // DataLoss if all there are, or the one that was named, are damaged.
 absl::StatusOr<FoundCheckpoint> FindCheckpoint(const std::string& target);
 
-// What the run that saved it read and how it validated.
+struct FoundWeights {
+  std::string path;  // absolute: a step folder or a Hugging Face directory
+  ModelShape model;
+  std::optional<Manifest> manifest;  // nullopt: a Hugging Face directory
+  std::vector<std::string> refused;  // as FoundCheckpoint's
+};
+
+// A Hugging Face directory is one that holds config.json and is no folder of weft's. Its weights
+// are not looked at. Errors as FindCheckpoint's; InvalidArgument for a config.json that weft cannot
+// carry out.
+absl::StatusOr<FoundWeights> FindWeights(const std::string& target);
+
+// What the run that saved it read and how it validated. Of a Hugging Face directory: nothing, and
+// one sequence at a time.
 struct CheckpointData {
-  TokenFormat format = TokenFormat::kBytes;
+  std::optional<TokenFormat> format;  // nullopt: nothing states it
   int64_t seq_len = 0;
-  int64_t global_batch_size = 0;
+  int64_t global_batch_size = 1;
   int64_t micro_batch_size = 1;
   int64_t validation_steps = 0;  // 0: the run did not validate
   // Of validation: its own files, or all training files, of which `split` is held out. "path
@@ -35,8 +50,16 @@ struct CheckpointData {
   bool reset_attention_mask = false;
   bool reset_position_ids = false;
 };
-// DataLoss if a fact is missing or none of the values it may have.
-absl::StatusOr<CheckpointData> DataOf(const Manifest& manifest);
+// What a person says about data, which goes before what a checkpoint does.
+struct DataChoice {
+  std::optional<TokenFormat> format;
+  std::optional<int64_t> seq_len;
+};
+
+// DataLoss if a fact of a checkpoint is missing or none of the values it may have; InvalidArgument
+// if the model has not so many positions. A Hugging Face directory's seq_len is its model's
+// positions, at most 1,024.
+absl::StatusOr<CheckpointData> DataOf(const FoundWeights& found, const DataChoice& choice);
 
 // "path size:hash" -> "path"
 std::string PathOf(absl::string_view fingerprint);

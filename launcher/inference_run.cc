@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "checkpoint/model_json.h"
 #include "launcher/child_process.h"
 #include "launcher/machine.h"
 #include "launcher/start.h"
@@ -173,6 +174,11 @@ absl::Status CheckMemory(const ModelShape& model, const InferenceExtents& extent
   if (!available || needed <= *available) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("memory: ", needed, " bytes are needed, ",
                                                     *available, " are free; use a smaller ", knob));
+}
+
+void DescribeWeights(const FoundWeights& found, nlohmann::json* request) {
+  (*request)["weights"] = found.path;
+  (*request)["model"] = nlohmann::json::parse(ModelJson(found.model));
 }
 
 nlohmann::json DocumentsJson(const CheckpointData& data) {

@@ -22,6 +22,9 @@ absl::Status CheckMemory(const ModelShape& model, const InferenceExtents& extent
 // The request's "documents": how the run of the checkpoint kept them apart.
 nlohmann::json DocumentsJson(const CheckpointData& data);
 
+// Adds "weights" and "model".
+void DescribeWeights(const FoundWeights& found, nlohmann::json* request);
+
 struct InferenceRun {
   nlohmann::json request;  // its "version" is added
   int threads = 1;         // CPU: BLAS threads

@@ -55,6 +55,14 @@ constexpr Field kLlamaFields[] = {
     {"experts_per_token", "num_experts_per_tok", "moe_top_k"},
 };
 
+// Another way to write two keys of llama (WithRopeKeys).
+constexpr absl::string_view kRopeParameters = "rope_parameters";
+
+// What only training does by chance. Without training it means nothing.
+constexpr absl::string_view kDropouts[] = {
+    "resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "router_jitter_noise",
+};
+
 // Keys that change the mathematics, with the only values that can be carried out (the first one is
 // what weft does). Dropout comes later: until then it is refused by name.
 struct FixedKey {
@@ -203,23 +211,58 @@ void CheckFixed(ModelFamily family, const YamlNode& model, Issues* issues) {
   }
 }
 
+// Keys of rope_scaling beside the numbers of its kind.
+constexpr absl::string_view kRopeKinds = "rope_type type";
+constexpr absl::string_view kLlama3Rope =
+    "factor low_freq_factor high_freq_factor original_max_position_embeddings";
+
 void ReadRopeScaling(const YamlNode& model_tree, Issues* issues, ModelShape* model) {
   const YamlNode* tree = model_tree.Find("rope_scaling");
   if (tree == nullptr || tree->is_null()) return;
   constexpr absl::string_view kKey = "model.rope_scaling";
   const YamlNode* type = tree->Find("rope_type");
   if (type == nullptr) type = tree->Find("type");
-  if (type == nullptr || type->scalar != "llama3") {
+  const bool scales = type != nullptr && type->scalar == "llama3";
+  if (!scales && (type == nullptr || type->scalar != "default")) {
     issues->Add(tree->place, kKey,
                 absl::StrCat(type == nullptr ? tree->Found() : type->scalar,
                              " is not supported yet; use null or a map with rope_type llama3"));
     return;
   }
+  for (const auto& [name, node] : tree->entries) {
+    if (Lists(kRopeKinds, name) || (scales && Lists(kLlama3Rope, name))) continue;
+    issues->Add(node.place, absl::StrCat(kKey, ".", name),
+                absl::StrCat("unknown key of rope_type ", type->scalar,
+                             scales ? absl::StrCat("; known are ", kLlama3Rope)
+                                    : std::string("; it takes none")));
+  }
+  if (!scales) return;
   const YamlValues values(*tree, kKey, issues);
   values.Read("factor", &model->rope_scaling.factor);
   values.Read("low_freq_factor", &model->rope_scaling.low_freq_factor);
   values.Read("high_freq_factor", &model->rope_scaling.high_freq_factor);
   values.Read("original_max_position_embeddings", &model->rope_scaling.original_max_positions);
+}
+
+// transformers 5 writes rope_theta and rope_scaling as one map, rope_parameters: as two again.
+YamlNode WithRopeKeys(const YamlNode& tree, Issues* issues) {
+  YamlNode plain = tree;
+  const YamlNode* const rope = tree.Find(kRopeParameters);
+  if (rope == nullptr) return plain;
+  plain.Remove(kRopeParameters);
+  if (!rope->is_map() && !rope->is_null()) {
+    issues->Add(rope->place, absl::StrCat("model.", kRopeParameters),
+                absl::StrCat("found ", rope->Found(),
+                             ", expected a map with rope_theta and rope_type default or llama3"));
+  }
+  if (!rope->is_map()) return plain;
+  YamlNode scaling = *rope;
+  if (const YamlNode* theta = rope->Find("rope_theta")) {
+    plain.entries.push_back({"rope_theta", *theta});
+    scaling.Remove("rope_theta");
+  }
+  if (!scaling.entries.empty()) plain.entries.push_back({"rope_scaling", scaling});
+  return plain;
 }
 
 // Experts are as wide as intermediate_size says (Jiang et al., arXiv:2401.04088, table 1).
@@ -286,8 +329,12 @@ ModelShape ReadModel(const YamlNode& job_model, const YamlNode* config, Issues* 
   model.tied_embeddings = *family == ModelFamily::kGpt2;
   model.norm_eps = *family == ModelFamily::kGpt2 ? 1e-5 : 1e-6;
   YamlNode merged = YamlNode::Map(job_model.place);
-  if (config != nullptr) Merge(*family, *config, true, &merged, issues, notes);
-  Merge(*family, job_model, false, &merged, issues, notes);
+  const auto merge = [&](const YamlNode& from, bool is_config) {
+    const bool rotates = *family == ModelFamily::kLlama;
+    Merge(*family, rotates ? WithRopeKeys(from, issues) : from, is_config, &merged, issues, notes);
+  };
+  if (config != nullptr) merge(*config, true);
+  merge(job_model, false);
   CheckFixed(*family, merged, issues);
   ReadFields(merged, job_model.place, type->scalar == "mixtral", issues, &model);
   return model;
@@ -335,6 +382,19 @@ YamlNode ReadConfigJson(const std::string& path, const Place& place, Issues* iss
   return ParseYaml(text.str(), file, place.order, issues).value_or(YamlNode{});
 }
 
+absl::StatusOr<ModelShape> ModelOfDirectory(const std::string& folder) {
+  Issues issues;
+  YamlNode config = ReadConfigJson(folder, Place{folder}, &issues);
+  for (const absl::string_view key : kDropouts) config.Remove(key);
+  std::vector<std::string> notes;
+  ModelShape model;
+  if (config.is_map()) model = ReadModel(YamlNode::Map(Place{folder}), &config, &issues, &notes);
+  if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
+  const absl::Status valid = CheckModel(model);
+  if (valid.ok()) return model;
+  return absl::InvalidArgumentError(absl::StrCat(folder, "/config.json: ", valid.message()));
+}
+
 std::string ModelKeyOf(ModelFamily family, absl::string_view field) {
   for (const Field& each : FieldsOf(family)) {
     if (each.field == field) return absl::StrCat(each.key);
@@ -346,6 +406,7 @@ std::vector<std::string> ModelKeyList(ModelFamily family) {
   std::vector<std::string> keys = {"model_type"};
   for (const Field& field : FieldsOf(family)) keys.emplace_back(field.key);
   for (const FixedKey& fixed : FixedOf(family)) keys.emplace_back(fixed.key);
+  if (family == ModelFamily::kLlama) keys.emplace_back(kRopeParameters);
   std::sort(keys.begin(), keys.end());
   return keys;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "launcher/yaml_tree.h"
 #include "plan/model.h"
@@ -20,6 +21,11 @@ ModelShape ReadModel(const YamlNode& job_model, const YamlNode* config, Issues* 
 // Reads config.json at `path` (a file, or a folder that holds one). Null node with issues if it
 // cannot be read. `place` is where model.path stands.
 YamlNode ReadConfigJson(const std::string& path, const Place& place, Issues* issues);
+
+// The model of a Hugging Face directory, as it computes where it does not train: dropouts are
+// passed over. InvalidArgument with all issues, one a line: no config.json, or one that weft cannot
+// carry out.
+absl::StatusOr<ModelShape> ModelOfDirectory(const std::string& folder);
 
 // "n_head" for (gpt2, "num_heads"): the key people know, for a field of ModelShape.
 std::string ModelKeyOf(ModelFamily family, absl::string_view field);

@@ -15,7 +15,8 @@ constexpr int64_t kByteIds = 256;
 
 }  // namespace
 
-absl::StatusOr<TokenText> TokenText::Open(TokenFormat format, const std::string& tokenizer) {
+absl::StatusOr<TokenText> TokenText::Open(std::optional<TokenFormat> format,
+                                          const std::string& tokenizer) {
   TokenText text;
   text.format_ = format;
   if (tokenizer.empty()) return text;

@@ -15,10 +15,11 @@ namespace weft {
 
 class TokenText {
  public:
-  // Bytes are their own ids; files of other formats hold ids that a tokenizer made, so that without
-  // `tokenizer` (a path for BpeTokenizer::Open; may be empty) there is no text.
-  // InvalidArgument if bytes come with a tokenizer; else the tokenizer's errors.
-  static absl::StatusOr<TokenText> Open(TokenFormat format, const std::string& tokenizer);
+  // Bytes are their own ids; files of other formats (nullopt: of any) hold ids that a tokenizer
+  // made, so that without `tokenizer` (a path for BpeTokenizer::Open; may be empty) there is no
+  // text. InvalidArgument if bytes come with a tokenizer; else the tokenizer's errors.
+  static absl::StatusOr<TokenText> Open(std::optional<TokenFormat> format,
+                                        const std::string& tokenizer);
 
   bool has_text() const { return format_ == TokenFormat::kBytes || tokenizer_.has_value(); }
   // Ids below it have a text. REQUIRES: has_text().
@@ -30,7 +31,7 @@ class TokenText {
   std::string Decode(int32_t id) const;  // any bytes
 
  private:
-  TokenFormat format_ = TokenFormat::kBytes;
+  std::optional<TokenFormat> format_;  // nullopt: of some tokenizer
   std::optional<BpeTokenizer> tokenizer_;
 };
 

@@ -134,13 +134,12 @@ Norm Inference::GetNorm(const std::string& name) const {
   return norm;
 }
 
-absl::Status Inference::Load(const CheckpointReader& reader, const std::function<void()>& loaded) {
+absl::Status Inference::Load(const WeightsReader& reader, const std::function<void()>& loaded) {
   std::vector<float> values;
   for (const TensorSpec& tensor : Tensors(model_)) {
     values.resize(static_cast<size_t>(tensor.elements()));
     const std::vector<int64_t> begin(tensor.dims.size(), 0);
-    RETURN_IF_ERROR(
-        reader.Read(tensor.name, tensor.dims, begin, tensor.dims, absl::MakeSpan(values)));
+    RETURN_IF_ERROR(reader.Read(tensor, begin, tensor.dims, absl::MakeSpan(values)));
     device_.CopyIn(Weight(tensor.name), values.data());
     // The values are used again.
     RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "load weights"));

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "checkpoint/reader.h"
+#include "checkpoint/weights_reader.h"
 #include "plan/inference_memory.h"
 #include "plan/job_spec.h"
 #include "plan/model.h"
@@ -33,8 +33,9 @@ class Inference {
                                                            const InferenceExtents& extents,
                                                            const DataSpec& data, Device& device);
 
-  // Fills the weights. Errors are CheckpointReader::Read's. Calls `loaded` after each tensor.
-  absl::Status Load(const CheckpointReader& reader, const std::function<void()>& loaded);
+  // Fills the weights. Errors are WeightsReader::Read's. Calls `loaded` after each tensor.
+  // REQUIRES: `reader` was opened for the same model.
+  absl::Status Load(const WeightsReader& reader, const std::function<void()>& loaded);
 
   // Sum of the cross-entropy over a pass of whole sequences, ids and targets [B*T], at most as many
   // as the extents hold. REQUIRES: no cache.

@@ -13,7 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/model_json.h"
+#include "checkpoint/weights_reader.h"
 #include "data/sampling.h"
 #include "plan/errors.h"
 #include "process/version.h"
@@ -68,17 +69,18 @@ class OpenedDevice {
 
 struct Opened {
   ModelShape model;
-  std::unique_ptr<CheckpointReader> reader;
+  WeightsReader reader;
 };
 
-absl::StatusOr<Opened> OpenCheckpoint(const std::string& step_folder) {
-  ASSIGN_OR_RETURN(const Manifest manifest, VerifyCheckpoint(step_folder));
-  if (!manifest.model) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("step-", manifest.step, ": its manifest does not state the model"));
+absl::StatusOr<Opened> OpenWeights(const Json& request) {
+  const auto folder = request.at("weights").get<std::string>();
+  absl::StatusOr<ModelShape> model = ParseModelJson(request.at("model").dump());
+  if (!model.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("model: ", model.status().message()));
   }
-  ASSIGN_OR_RETURN(CheckpointReader reader, CheckpointReader::Open(step_folder, manifest));
-  return Opened{*manifest.model, std::make_unique<CheckpointReader>(std::move(reader))};
+  ASSIGN_OR_RETURN(WeightsReader reader, WeightsReader::Open(folder, *model));
+  RETURN_IF_ERROR(reader.Verify());
+  return Opened{*std::move(model), std::move(reader)};
 }
 
 // How the run kept documents apart.
@@ -104,7 +106,7 @@ absl::StatusOr<std::unique_ptr<Inference>> Loaded(const Json& request, const Ope
   extents.threads = request.at("threads").get<int>();
   ASSIGN_OR_RETURN(std::unique_ptr<Inference> inference,
                    Inference::Create(opened.model, extents, documents, device));
-  RETURN_IF_ERROR(inference->Load(*opened.reader, [&] { events.Write({{"event", "loading"}}); }));
+  RETURN_IF_ERROR(inference->Load(opened.reader, [&] { events.Write({{"event", "loading"}}); }));
   events.Write({{"event", "ready"}, {"bytes", inference->bytes()}});
   return inference;
 }
@@ -214,8 +216,7 @@ absl::Status Serve(const Json& request, const std::string& backend_folder, Event
         absl::StrCat("weft is ", request.at("version").get<std::string>(), ", weft-worker is ",
                      Version(), "; install both from one build"));
   }
-  ASSIGN_OR_RETURN(const Opened opened,
-                   OpenCheckpoint(request.at("checkpoint").get<std::string>()));
+  ASSIGN_OR_RETURN(const Opened opened, OpenWeights(request));
   ASSIGN_OR_RETURN(const std::unique_ptr<OpenedDevice> device,
                    OpenedDevice::Open(request, backend_folder));
   const auto task = request.at("task").get<std::string>();

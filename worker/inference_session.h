@@ -1,8 +1,9 @@
-// InferenceSession: one worker process that evaluates a checkpoint or generates from it, for `weft
+// InferenceSession: one worker process that evaluates a model or generates from it, for `weft
 // eval` and `weft generate`. It reads one JSON object, the request, to the end of stdin, and writes
 // events to stdout, one JSON object a line, each at once:
 //
-//   request   {"version", "checkpoint": step folder, "backend": "cpu", "threads": 1, "documents":
+//   request   {"version", "weights": a step folder or a Hugging Face directory, "model": its shape
+//             (checkpoint/model_json.h), "backend": "cpu", "threads": 1, "documents":
 //             {"bos_token_id": 0 or null, "eos_token_id": 10 or null, "reset_attention_mask",
 //             "reset_position_ids"} as trained, "task": ...}
 //     "evaluate"   "files": [...], "format": "bytes", "split": 0.02 (share of the files that is
@@ -17,7 +18,7 @@
 //                  "positions" (the model has no more), or "stop_id"}
 //     at any time  {"event": "error", "code": absl's number, "message"}, the last one
 //
-// No coordinator, no ranks. The checkpoint is verified as for any load.
+// No coordinator, no ranks. A checkpoint is verified as for any load.
 #pragma once
 #include <iosfwd>
 #include <string>

@@ -15,8 +15,8 @@
 #include "data/token_file.h"
 #include "launcher/checkpoint_target.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/inference_options.h"
 #include "launcher/inference_run.h"
-#include "launcher/machine.h"
 #include "plan/errors.h"
 #include "plan/inference_memory.h"
 #include "process/signals.h"
@@ -25,12 +25,10 @@ namespace weft {
 namespace {
 
 struct EvalArguments {
-  std::string target;
+  InferenceOptions options;
   std::vector<std::string> data;
-  std::optional<int64_t> steps;
+  std::optional<int64_t> seq_len, steps;
   int64_t batch = 0;  // 0: as the run
-  int threads = 0;    // 0: all cores
-  std::string backend = "cpu";
   bool json = false;
 };
 
@@ -55,20 +53,29 @@ absl::StatusOr<nlohmann::json> RequestOf(const EvalArguments& arguments,
                                          const CheckpointData& own) {
   nlohmann::json files = nlohmann::json::array();
   const bool given = !arguments.data.empty();
+  if (!own.format) {
+    return absl::InvalidArgumentError(
+        "a Hugging Face directory does not say how token files are kept; name it with --format: "
+        "bytes, llmc or nanogpt");
+  }
+  if (!given && !own.files.empty() && arguments.options.format()) {
+    return absl::InvalidArgumentError(
+        "--format says how the files of --data are kept; name them, or leave it out");
+  }
   for (const std::string& file : given ? arguments.data : own.files) {
     const std::string path = given ? file : PathOf(file);
-    RETURN_IF_ERROR(CheckFile(path, own.format, given ? "" : file));
+    RETURN_IF_ERROR(CheckFile(path, *own.format, given ? "" : file));
     files.push_back(path);
   }
   if (files.empty()) {
     return absl::InvalidArgumentError(
-        "the run of this checkpoint held nothing out; name files to evaluate with --data");
+        "nothing was held out for these weights; name files to evaluate with --data");
   }
   const int64_t steps = arguments.steps.value_or(given ? 0 : own.validation_steps);
   return nlohmann::json{
       {"task", "evaluate"},
       {"files", files},
-      {"format", std::string(TokenFormatName(own.format))},
+      {"format", std::string(TokenFormatName(*own.format))},
       {"split", given ? 0 : own.split},
       {"seq_len", own.seq_len},
       {"batch", arguments.batch > 0 ? arguments.batch : own.micro_batch_size},
@@ -83,45 +90,46 @@ struct EvalResult {
   double loss() const { return loss_sum / static_cast<double>(tokens); }
 };
 
-void Print(const EvalArguments& arguments, const FoundCheckpoint& found, TokenFormat format,
+void Print(const EvalArguments& arguments, const FoundWeights& found, const CheckpointData& own,
            const EvalResult& result) {
   const double loss = result.loss();
   const double bits = loss / std::numbers::ln2;
-  const bool bytes = format == TokenFormat::kBytes;
+  const bool bytes = own.format == TokenFormat::kBytes;
   if (arguments.json) {
-    nlohmann::ordered_json json = {{"checkpoint", found.path},
-                                   {"step", found.manifest.step},
-                                   {"tokens", result.tokens},
-                                   {"loss", loss},
-                                   {"loss_hex", absl::StrFormat("%a", loss)},
-                                   {"perplexity", std::exp(loss)}};
+    nlohmann::ordered_json json = {{"checkpoint", found.path}};
+    if (found.manifest) json["step"] = found.manifest->step;
+    json["seq_len"] = own.seq_len;
+    json["tokens"] = result.tokens;
+    json["loss"] = loss;
+    json["loss_hex"] = absl::StrFormat("%a", loss);
+    json["perplexity"] = std::exp(loss);
     if (bytes) json["bits_per_byte"] = bits;
     std::cout << json.dump() << "\n";
     return;
   }
-  const ModelShape& model = *found.manifest.model;
+  const ModelShape& model = found.model;
   std::cout << found.path << "\n"
             << absl::StrFormat("  model       %s, %d parameters\n", FamilyName(model.family),
                                ParameterCount(model))
             << absl::StrFormat("  loss        %.6f nats per %s\n", loss, bytes ? "byte" : "token")
             << absl::StrFormat("  perplexity  %.4f\n", std::exp(loss));
   if (bytes) std::cout << absl::StrFormat("  bits/byte   %.6f\n", bits);
-  std::cout << "  tokens      " << result.tokens << "\n";
+  std::cout << "  tokens      " << result.tokens << ", in sequences of " << own.seq_len << "\n";
 }
 
-absl::StatusOr<EvalResult> Evaluate(const EvalArguments& arguments, const FoundCheckpoint& found,
+absl::StatusOr<EvalResult> Evaluate(const EvalArguments& arguments, const FoundWeights& found,
                                     const CheckpointData& own, const std::atomic<bool>& stop) {
   InferenceRun run;
   ASSIGN_OR_RETURN(run.request, RequestOf(arguments, own));
-  run.threads = arguments.threads > 0 ? arguments.threads : UsableCores();
+  run.threads = arguments.options.blas_threads();
   const InferenceExtents extents{.batch = run.request["batch"],
                                  .seq_len = own.seq_len,
                                  .masks_documents = own.reset_attention_mask,
                                  .threads = run.threads};
-  RETURN_IF_ERROR(CheckMemory(*found.manifest.model, extents, arguments.backend, "--batch"));
+  RETURN_IF_ERROR(CheckMemory(found.model, extents, arguments.options.backend, "--batch"));
   run.request["documents"] = DocumentsJson(own);
-  run.request["checkpoint"] = found.path;
-  run.request["backend"] = arguments.backend;
+  DescribeWeights(found, &run.request);
+  run.request["backend"] = arguments.options.backend;
   run.request["threads"] = run.threads;
   run.stop = &stop;
   EvalResult result;
@@ -136,16 +144,17 @@ absl::StatusOr<EvalResult> Evaluate(const EvalArguments& arguments, const FoundC
 int Eval(const EvalArguments& arguments) {
   std::atomic<bool> stop{false};
   const SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&stop](int) { stop = true; });
-  const absl::StatusOr<FoundCheckpoint> found = FindCheckpoint(arguments.target);
+  const absl::StatusOr<FoundWeights> found = FindWeights(arguments.options.target);
   if (!found.ok()) return Fail(found.status());
   for (const std::string& refused : found->refused)
     std::cerr << "weft: damaged: " << refused << "\n";
-  const absl::StatusOr<CheckpointData> own = DataOf(found->manifest);
+  const DataChoice choice{.format = arguments.options.format(), .seq_len = arguments.seq_len};
+  const absl::StatusOr<CheckpointData> own = DataOf(*found, choice);
   if (!own.ok()) return Fail(own.status());
   const absl::StatusOr<EvalResult> result = Evaluate(arguments, *found, *own, stop);
   if (absl::IsCancelled(result.status())) return kExitInterrupted;
   if (!result.ok()) return Fail(result.status());
-  Print(arguments, *found, own->format, *result);
+  Print(arguments, *found, *own, *result);
   return kExitOk;
 }
 
@@ -154,21 +163,19 @@ int Eval(const EvalArguments& arguments) {
 void AddEval(CLI::App& app, int* exit_code) {
   const auto arguments = std::make_shared<EvalArguments>();
   CLI::App* eval = app.add_subcommand("eval", "the loss of a checkpoint on held-out data");
-  eval->add_option("checkpoint", arguments->target,
-                   "a step folder, a checkpoint folder, a run folder or the job file of a run")
-      ->required();
+  AddInferenceOptions(eval, &arguments->options);
   eval->add_option("--data", arguments->data,
                    "files to evaluate, all of them; default: what the run validated on");
+  eval->add_option("--seq-len", arguments->seq_len,
+                   "tokens of a sequence; default: the run's, or the model's positions, at most "
+                   "1024")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   eval->add_option("--steps", arguments->steps,
-                   "how many global batches of the run; 0: everything; default: as the run "
-                   "validated")
+                   "how many global batches of the run (of a Hugging Face directory: sequences); "
+                   "0: everything; default: as the run validated")
       ->check(CLI::NonNegativeNumber);
   eval->add_option("--batch", arguments->batch, "sequences at once; default: a microbatch's")
       ->check(CLI::Range(1, 1 << 20));
-  eval->add_option("--backend", arguments->backend, "cpu or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  eval->add_option("--threads", arguments->threads, "CPU: BLAS threads; default: all cores")
-      ->check(CLI::Range(1, 1024));
   eval->add_flag("--json", arguments->json, "one JSON object instead of text");
   eval->callback([arguments, exit_code] { *exit_code = Eval(*arguments); });
 }

@@ -2,18 +2,20 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "launcher/checkpoint_target.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/inference_options.h"
 #include "launcher/inference_run.h"
-#include "launcher/machine.h"
 #include "launcher/token_text.h"
 #include "plan/errors.h"
 #include "plan/inference_memory.h"
@@ -23,7 +25,7 @@ namespace weft {
 namespace {
 
 struct GenerateArguments {
-  std::string target;
+  InferenceOptions options;
   std::optional<std::string> prompt, prompt_file, prompt_ids;
   int64_t max_tokens = 128;
   double temperature = 1;
@@ -32,8 +34,6 @@ struct GenerateArguments {
   uint64_t seed = 0;
   bool greedy = false;
   bool echo = false;
-  int threads = 0;  // 0: all cores
-  std::string backend = "cpu";
   std::string tokenizer;
 };
 
@@ -49,18 +49,39 @@ absl::StatusOr<std::string> PromptText(const GenerateArguments& arguments) {
       absl::StrCat("--prompt-file: cannot read ", *arguments.prompt_file));
 }
 
+// The text of the model's ids. A Hugging Face directory may hold the tokenizer itself.
+absl::StatusOr<TokenText> OpenText(const GenerateArguments& arguments, const FoundWeights& found,
+                                   std::optional<TokenFormat> format) {
+  std::string tokenizer = arguments.tokenizer;
+  if (tokenizer.empty() && !found.manifest && !format && !arguments.prompt_ids) {
+    std::error_code error;
+    for (const char* const file : {"/tokenizer.json", "/vocab.json"}) {
+      if (std::filesystem::exists(found.path + file, error)) tokenizer = found.path;
+    }
+  }
+  absl::StatusOr<TokenText> text = TokenText::Open(format, tokenizer);
+  if (text.ok() || arguments.tokenizer == tokenizer) return text;
+  return absl::InvalidArgumentError(
+      absl::StrCat(text.status().message(), "; or give the prompt as --prompt-ids"));
+}
+
 absl::StatusOr<std::vector<int32_t>> GivenIds(const GenerateArguments& arguments,
-                                              const TokenText& text, TokenFormat format) {
+                                              const TokenText& text,
+                                              std::optional<TokenFormat> format) {
   if (arguments.prompt_ids) {
     const absl::StatusOr<std::vector<int32_t>> ids = ParseIds(*arguments.prompt_ids);
     if (ids.ok()) return ids;
     return absl::InvalidArgumentError(absl::StrCat("--prompt-ids: ", ids.status().message()));
   }
   if (!text.has_text()) {
+    const std::string why =
+        format ? absl::StrCat("this model was trained on ", TokenFormatName(*format), " token ids")
+               : std::string("this Hugging Face directory holds no tokenizer");
     return absl::InvalidArgumentError(
-        absl::StrCat("this model was trained on ", TokenFormatName(format),
-                     " token ids; name the tokenizer that made them with --tokenizer, or give the "
-                     "prompt as --prompt-ids"));
+        absl::StrCat(why,
+                     "; name the tokenizer that made them with --tokenizer, or give the prompt as "
+                     "--prompt-ids",
+                     format ? "" : ", or, of a model on bytes, --format bytes"));
   }
   ASSIGN_OR_RETURN(const std::string prompt, PromptText(arguments));
   return text.Encode(prompt);
@@ -103,26 +124,26 @@ class Printer {
   CharacterStream stream_;
 };
 
-absl::Status Generate(const GenerateArguments& arguments, const FoundCheckpoint& found,
+absl::Status Generate(const GenerateArguments& arguments, const FoundWeights& found,
                       const std::atomic<bool>& stop) {
-  const ModelShape& model = *found.manifest.model;
-  ASSIGN_OR_RETURN(const CheckpointData own, DataOf(found.manifest));
-  ASSIGN_OR_RETURN(const TokenText text, TokenText::Open(own.format, arguments.tokenizer));
+  const ModelShape& model = found.model;
+  ASSIGN_OR_RETURN(const CheckpointData own,
+                   DataOf(found, DataChoice{arguments.options.format(), {}}));
+  ASSIGN_OR_RETURN(const TokenText text, OpenText(arguments, found, own.format));
   ASSIGN_OR_RETURN(const std::vector<int32_t> ids, GivenIds(arguments, text, own.format));
   RETURN_IF_ERROR(CheckPrompt(ids, model));
   InferenceExtents extents = GenerationExtents(model, std::ssize(ids), arguments.max_tokens);
   extents.masks_documents = own.reset_attention_mask;
-  extents.threads = arguments.threads > 0 ? arguments.threads : UsableCores();
-  RETURN_IF_ERROR(CheckMemory(model, extents, arguments.backend, "--max-tokens"));
+  extents.threads = arguments.options.blas_threads();
+  RETURN_IF_ERROR(CheckMemory(model, extents, arguments.options.backend, "--max-tokens"));
   const bool as_text = !arguments.prompt_ids;
   InferenceRun run;
   run.threads = extents.threads;
   run.stop = &stop;
   run.request = {
       {"task", "generate"},
-      {"checkpoint", found.path},
       {"documents", DocumentsJson(own)},
-      {"backend", arguments.backend},
+      {"backend", arguments.options.backend},
       {"threads", run.threads},
       {"ids", ids},
       {"max_tokens", arguments.max_tokens},
@@ -133,6 +154,7 @@ absl::Status Generate(const GenerateArguments& arguments, const FoundCheckpoint&
       {"top_k", arguments.top_k},
       {"top_p", arguments.top_p},
       {"seed", arguments.seed}};
+  DescribeWeights(found, &run.request);
   Printer printer(as_text ? &text : nullptr);
   for (const int32_t id : arguments.echo ? ids : std::vector<int32_t>()) printer.Token(id);
   std::string why;
@@ -154,7 +176,7 @@ int RunGenerate(const GenerateArguments& arguments) {
   }
   std::atomic<bool> stop{false};
   const SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&stop](int) { stop = true; });
-  const absl::StatusOr<FoundCheckpoint> found = FindCheckpoint(arguments.target);
+  const absl::StatusOr<FoundWeights> found = FindWeights(arguments.options.target);
   if (!found.ok()) return Fail(found.status());
   for (const std::string& refused : found->refused)
     std::cerr << "weft: damaged: " << refused << "\n";
@@ -168,10 +190,7 @@ int RunGenerate(const GenerateArguments& arguments) {
 void AddGenerate(CLI::App& app, int* exit_code) {
   const auto arguments = std::make_shared<GenerateArguments>();
   CLI::App* generate = app.add_subcommand("generate", "go on with a text as a checkpoint would");
-  generate
-      ->add_option("checkpoint", arguments->target,
-                   "a step folder, a checkpoint folder, a run folder or the job file of a run")
-      ->required();
+  AddInferenceOptions(generate, &arguments->options);
   auto* prompts = generate->add_option_group("prompt");
   prompts->add_option("--prompt", arguments->prompt, "the text to go on with");
   prompts->add_option("--prompt-file", arguments->prompt_file, "a file that holds it; - is stdin");
@@ -197,10 +216,6 @@ void AddGenerate(CLI::App& app, int* exit_code) {
       ->capture_default_str();
   generate->add_flag("--greedy", arguments->greedy, "always the likeliest token");
   generate->add_flag("--echo", arguments->echo, "show the prompt first");
-  generate->add_option("--backend", arguments->backend, "cpu or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  generate->add_option("--threads", arguments->threads, "CPU: BLAS threads; default: all cores")
-      ->check(CLI::Range(1, 1024));
   generate->callback([arguments, exit_code] { *exit_code = RunGenerate(*arguments); });
 }
 

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -37,7 +39,8 @@ ModelShape SmallModel(int64_t vocab_size) {
 }
 
 // A checkpoint at step 7 of `folder`/saved, of arbitrary weights.
-void Save(const JobFolder& folder, const ModelShape& model, const std::string& format) {
+void Save(const JobFolder& folder, const ModelShape& model, const std::string& format,
+          const std::map<std::string, std::string>& facts = {}) {
   Manifest manifest;
   manifest.step = 7;
   manifest.generation = 1;
@@ -47,6 +50,7 @@ void Save(const JobFolder& folder, const ModelShape& model, const std::string& f
                     {"training.seq_len", "16"},
                     {"training.global_batch_size", "4"},
                     {"training.micro_batch_size", "2"}};
+  manifest.facts.insert(facts.begin(), facts.end());
   std::vector<std::vector<float>> values;
   for (const TensorSpec& tensor : Tensors(model)) {
     std::vector<float>& all = values.emplace_back(static_cast<size_t>(tensor.elements()));
@@ -83,9 +87,10 @@ TEST(Eval, SaysLossPerplexityAndBits) {
 
   const Ran text = RunWeft(folder, "eval saved --data corpus.txt --steps 3 --batch 5");
   ASSERT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_THAT(text.out, testing::AllOf(HasSubstr("step-7"), HasSubstr("nats per byte"),
-                                       HasSubstr("perplexity"), HasSubstr("bits/byte"),
-                                       HasSubstr("tokens      192")));  // 3 * 4 * 16
+  EXPECT_THAT(text.out,
+              testing::AllOf(HasSubstr("step-7"), HasSubstr("nats per byte"),
+                             HasSubstr("perplexity"), HasSubstr("bits/byte"),
+                             HasSubstr("tokens      192, in sequences of 16")));  // 3 * 4 * 16
 }
 
 TEST(Eval, RefusesByName) {
@@ -104,7 +109,8 @@ TEST(Eval, RefusesByName) {
       {"eval", 2, "checkpoint is required"},
       {"eval saved --steep 3", 2, "--steep"},
       {"eval saved --steps -1", 2, "--steps"},
-      {"eval saved", 2, "held nothing out; name files to evaluate with --data"},
+      {"eval saved", 2,
+       "nothing was held out for these weights; name files to evaluate with --data"},
       {"eval saved --data gone.txt", 2, "gone.txt"},
       {"eval saved --data short.txt", 2, "short.txt: holds 9 tokens"},
       // 'a' is id 97.
@@ -116,6 +122,15 @@ TEST(Eval, RefusesByName) {
     EXPECT_THAT(ran.err, HasSubstr(c.says)) << c.arguments;
     EXPECT_EQ(ran.out, "") << c.arguments;
   }
+}
+
+// Its own files are kept as it says.
+TEST(Eval, TakesAFormatWithFilesOnly) {
+  const JobFolder folder;
+  Save(folder, SmallModel(256), "bytes", {{"data.valid[0]", "corpus.txt 4000:0"}});
+  const Ran ran = RunWeft(folder, "eval saved --format llmc");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("--format says how the files of --data are kept"));
 }
 
 TEST(Eval, NamesADamagedShard) {
@@ -240,6 +255,117 @@ TEST(Generate, RefusesByName) {
   Save(of_ids, SmallModel(256), "nanogpt");
   EXPECT_THAT(RunWeft(of_ids, "generate saved --prompt a").err,
               HasSubstr("trained on nanogpt token ids; name the tokenizer"));
+}
+
+// A checkpoint of `model` and the directory `hf` of the same weights.
+void SaveAndExport(const JobFolder& folder, const ModelShape& model, const std::string& format) {
+  Save(folder, model, format);
+  const Ran ran = RunWeft(folder, "export saved --hf hf");
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+}
+
+TEST(HuggingFaceDirectory, IsEvaluatedAsTheCheckpointThatItCameFrom) {
+  const JobFolder folder;
+  SaveAndExport(folder, SmallModel(256), "bytes");
+  const std::string rest = " --data corpus.txt --json --threads 1";
+  const Ran own = RunWeft(folder, "eval saved --seq-len 24 --batch 3" + rest);
+  const Ran ran = RunWeft(folder, "eval hf --format bytes --seq-len 24 --batch 3" + rest);
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  ASSERT_EQ(own.exit_code, 0) << own.err;
+  const auto of_checkpoint = nlohmann::json::parse(own.out);
+  const auto of_directory = nlohmann::json::parse(ran.out);
+  EXPECT_EQ(of_directory["checkpoint"], folder.path() + "/hf");
+  EXPECT_FALSE(of_directory.contains("step"));
+  EXPECT_EQ(of_directory["seq_len"], 24);
+  EXPECT_EQ(of_directory["tokens"], (4000 - 1) / 24 * 24);
+  EXPECT_EQ(of_directory["tokens"], of_checkpoint["tokens"]);
+  EXPECT_NEAR(of_directory["loss"], of_checkpoint["loss"], 1e-12);
+  // Without a word about length: all of the model's positions.
+  const Ran text = RunWeft(folder, "eval hf --format bytes --data corpus.txt --steps 2");
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("tokens      80, in sequences of 40"));
+}
+
+TEST(HuggingFaceDirectory, GoesOnWithAPrompt) {
+  const JobFolder folder;
+  SaveAndExport(folder, SmallModel(430), "llmc");
+  const std::string rest = " --max-tokens 6 --greedy --threads 1";
+  const Ran ids = RunWeft(folder, "generate saved --prompt-ids 310,69,312" + rest);
+  ASSERT_EQ(ids.exit_code, 0) << ids.err;
+  const Ran same = RunWeft(folder, "generate hf --prompt-ids 310,69,312" + rest);
+  ASSERT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_EQ(same.out, ids.out);
+  const std::string text = " --prompt 'the work'" + rest;
+  const Ran without = RunWeft(folder, "generate hf" + text);
+  EXPECT_EQ(without.exit_code, 2);
+  EXPECT_THAT(without.err, HasSubstr("this Hugging Face directory holds no tokenizer; name the "
+                                     "tokenizer that made them with --tokenizer"));
+  const Ran named = RunWeft(folder, absl::StrCat("generate hf --tokenizer ", kTokenizer, text));
+  ASSERT_EQ(named.exit_code, 0) << named.err;
+  // One that lies beside the weights needs no name.
+  std::filesystem::copy_file(absl::StrCat(kTokenizer, "/tokenizer.json"),
+                             folder.path() + "/hf/tokenizer.json");
+  EXPECT_EQ(RunWeft(folder, "generate hf" + text).out, named.out);
+  folder.Write("hf/tokenizer.json", R"({"model": {"type": "Unigram"}})");
+  EXPECT_THAT(RunWeft(folder, "generate hf" + text).err,
+              HasSubstr("; or give the prompt as --prompt-ids"));
+  EXPECT_EQ(RunWeft(folder, "generate hf --prompt-ids 310,69,312" + rest).out, ids.out);
+}
+
+// What a model that was trained with them says of them matters to training alone.
+TEST(HuggingFaceDirectory, MayHaveBeenTrainedWithDropouts) {
+  const JobFolder folder;
+  ModelShape model = SmallModel(256);
+  model.family = ModelFamily::kGpt2;
+  model.num_kv_heads = model.num_heads;
+  model.tied_embeddings = true;
+  SaveAndExport(folder, model, "bytes");
+  const std::string call = "generate hf --format bytes --prompt hello --max-tokens 9 --greedy";
+  const Ran plain = RunWeft(folder, call);
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  const std::string path = folder.path() + "/hf/config.json";
+  std::ifstream stream(path);
+  auto config = nlohmann::json::parse(stream);
+  for (const char* key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) config[key] = 0.1;
+  std::ofstream(path) << config;
+  const Ran ran = RunWeft(folder, call);
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(ran.out, plain.out);
+}
+
+TEST(HuggingFaceDirectory, IsRefusedByName) {
+  const JobFolder folder;
+  SaveAndExport(folder, SmallModel(256), "bytes");
+  const auto says = [&folder](const std::string& arguments, const std::string& text) {
+    const Ran ran = RunWeft(folder, arguments);
+    EXPECT_EQ(ran.exit_code, 2) << arguments << ran.out << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(text)) << arguments;
+  };
+  says("eval hf --data corpus.txt", "name it with --format: bytes, llmc or nanogpt");
+  says("eval hf --format bytes", "nothing was held out for these weights; name files");
+  says("eval hf --format words --data corpus.txt", "--format");
+  says("eval hf --format bytes --data corpus.txt --seq-len 41",
+       "--seq-len: found 41, the model has 40 positions; use 1 to 40");
+  const std::string config = folder.path() + "/hf/config.json";
+  const std::string prompt = " --prompt-ids 1";
+  std::ifstream stream(config);
+  const auto right = nlohmann::json::parse(stream);
+  auto wrong = right;
+  wrong["hidden_act"] = "relu";
+  std::ofstream(config) << wrong.dump(1);
+  says("generate hf" + prompt,
+       "model.hidden_act: the text \"relu\" is not supported yet; use silu");
+  wrong = right;
+  wrong["num_hidden_layers"] = 3;
+  std::ofstream(config) << wrong.dump(1);
+  says("generate hf" + prompt, "model.layers.2.");
+  std::ofstream(config) << "{";
+  says("generate hf" + prompt, "not valid JSON here");
+  std::ofstream(config) << right;
+  std::filesystem::remove(folder.path() + "/hf/model.safetensors");
+  const Ran gone = RunWeft(folder, "generate hf" + prompt);
+  EXPECT_NE(gone.exit_code, 0);
+  EXPECT_THAT(gone.err, HasSubstr("model.safetensors"));
 }
 
 TEST(CharacterStream, ShowsWholeCharactersAndLosesNothing) {

@@ -55,14 +55,14 @@ TEST(JobKeys, ModelKeysAreFrozen) {
                                    "model_type", "n_embd", "n_head", "n_inner", "n_layer",
                                    "n_positions", "resid_pdrop", "scale_attn_by_inverse_layer_idx",
                                    "scale_attn_weights", "tie_word_embeddings", "vocab_size"));
-  EXPECT_THAT(
-      ModelKeyList(ModelFamily::kLlama),
-      testing::ElementsAre(
-          "attention_bias", "attention_dropout", "head_dim", "hidden_act", "hidden_size",
-          "initializer_range", "intermediate_size", "max_position_embeddings", "mlp_bias",
-          "model_type", "num_attention_heads", "num_experts_per_tok", "num_hidden_layers",
-          "num_key_value_heads", "num_local_experts", "rms_norm_eps", "rope_scaling", "rope_theta",
-          "router_jitter_noise", "sliding_window", "tie_word_embeddings", "vocab_size"));
+  EXPECT_THAT(ModelKeyList(ModelFamily::kLlama),
+              testing::ElementsAre(
+                  "attention_bias", "attention_dropout", "head_dim", "hidden_act", "hidden_size",
+                  "initializer_range", "intermediate_size", "max_position_embeddings", "mlp_bias",
+                  "model_type", "num_attention_heads", "num_experts_per_tok", "num_hidden_layers",
+                  "num_key_value_heads", "num_local_experts", "rms_norm_eps", "rope_parameters",
+                  "rope_scaling", "rope_theta", "router_jitter_noise", "sliding_window",
+                  "tie_word_embeddings", "vocab_size"));
 }
 
 TEST(JobKeys, EachAliasMeansOneKey) {

@@ -195,8 +195,40 @@ TEST_F(JobYaml, ReadsALlama) {
             "attention_bias, attention_dropout, head_dim, hidden_act, hidden_size, "
             "initializer_range, intermediate_size, max_position_embeddings, mlp_bias, model_type, "
             "num_attention_heads, num_experts_per_tok, num_hidden_layers, num_key_value_heads, "
-            "num_local_experts, rms_norm_eps, rope_scaling, rope_theta, router_jitter_noise, "
-            "sliding_window, tie_word_embeddings, vocab_size");
+            "num_local_experts, rms_norm_eps, rope_parameters, rope_scaling, rope_theta, "
+            "router_jitter_noise, sliding_window, tie_word_embeddings, vocab_size");
+}
+
+// As transformers writes it since version 5.
+TEST_F(JobYaml, ReadsRopeParameters) {
+  const auto text = [](const std::string& rope) {
+    return "model: {model_type: llama, vocab_size: 512, max_position_embeddings: 64,\n"
+           "  hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 8,\n"
+           "  intermediate_size: 128, rope_parameters: " +
+           rope +
+           "}\n"
+           "job: {name: small}\ndata: {format: bytes, train: [{path: corpus.txt}]}\n"
+           "training: {seq_len: 32, global_batch_size: 8, steps: 20}\n";
+  };
+  const auto plain = Read(text("{rope_theta: 500000.0, rope_type: default}"));
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(plain->job.model.rope_theta, 500000);
+  EXPECT_EQ(plain->job.model.rope_scaling, RopeScaling());
+  const auto stretched =
+      Read(text("{factor: 8.0, high_freq_factor: 5.0, low_freq_factor: 2.0,\n"
+                "  original_max_position_embeddings: 32, rope_theta: 20000.0, rope_type: llama3}"));
+  ASSERT_TRUE(stretched.ok()) << stretched.status();
+  EXPECT_EQ(stretched->job.model.rope_theta, 20000);
+  EXPECT_EQ(stretched->job.model.rope_scaling, (RopeScaling{8, 2, 5, 32}));
+  EXPECT_THAT(Error(text("{rope_theta: 1.0e4, rope_type: yarn}")),
+              HasSubstr("model.rope_scaling: yarn is not supported yet"));
+  EXPECT_THAT(Error(text("{rope_theta: 1.0e4, rope_type: default, factor: 4}")),
+              HasSubstr("model.rope_scaling.factor: unknown key of rope_type default; it takes "
+                        "none"));
+  EXPECT_THAT(Error(text("{rope_type: llama3, attention_factor: 4}")),
+              HasSubstr("model.rope_scaling.attention_factor: unknown key of rope_type llama3; "
+                        "known are factor"));
+  EXPECT_THAT(Error(text("8")), HasSubstr("model.rope_parameters: found 8, expected a map"));
 }
 
 TEST_F(JobYaml, ReadsAMixtralAndStretchedPositions) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/weights_reader.h"
 #include "data/sampling.h"
 #include "plan/shard.h"
 #include "tests/parity/curve.h"
@@ -67,7 +68,7 @@ class InferenceWitness : public testing::TestWithParam<ModelFamily> {
   // Of every window once.
   double EvaluatedLoss(const std::string& checkpoint) {
     const auto manifest = VerifyCheckpoint(checkpoint);
-    const auto reader = CheckpointReader::Open(checkpoint, *manifest);
+    const auto reader = WeightsReader::Open(checkpoint, *manifest->model);
     const std::unique_ptr<Device> device = MakeCpuDevice({});
     const int64_t length = job_.training.seq_len;
     const auto inference =

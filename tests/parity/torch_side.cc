@@ -17,6 +17,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/weights_reader.h"
 #include "nlohmann/json.hpp"
 #include "plan/errors.h"
 #include "tests/parity/parity_job.h"
@@ -89,7 +90,7 @@ void WriteBytes(const std::string& path, const void* data, size_t bytes) {
 }
 
 // Logits of each sequence of `ids` [G, T], by a cache: [G, T, V].
-absl::Status SaveLogits(const JobSpec& job, const CheckpointReader& reader,
+absl::Status SaveLogits(const JobSpec& job, const WeightsReader& reader,
                         absl::Span<const int32_t> ids, const std::string& path, Device& device) {
   const int64_t length = job.training.seq_len;
   std::vector<float> all;
@@ -175,7 +176,8 @@ absl::Status Run(const std::string& family, const std::string& folder) {
   }
   WriteBytes(folder + "/tokens.i32", tokens.data(), tokens.size() * sizeof(int32_t));
   RETURN_IF_ERROR(batches.Read(1));
-  RETURN_IF_ERROR(SaveLogits(job, reader, batches.tokens().ids, folder + "/logits.f32", *device));
+  ASSIGN_OR_RETURN(const WeightsReader exported, WeightsReader::Open(folder + "/hf", job.model));
+  RETURN_IF_ERROR(SaveLogits(job, exported, batches.tokens().ids, folder + "/logits.f32", *device));
   return Train(job, layout, folder, *device, *comms[0]);
 }
 

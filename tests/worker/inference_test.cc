@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/weights_reader.h"
 #include "data/sampling.h"
 #include "process/version.h"
 #include "tests/worker/rank_threads.h"
@@ -81,7 +82,7 @@ std::unique_ptr<Inference> Load(const Trained& trained, InferenceExtents extents
   EXPECT_TRUE(manifest.ok() && manifest->model) << manifest.status();
   auto inference = Inference::Create(*manifest->model, extents, trained.data, device);
   EXPECT_TRUE(inference.ok()) << inference.status();
-  const auto reader = CheckpointReader::Open(trained.checkpoint, *manifest);
+  const auto reader = WeightsReader::Open(trained.checkpoint, *manifest->model);
   EXPECT_TRUE(reader.ok()) << reader.status();
   EXPECT_EQ((*inference)->Load(*reader, {}), absl::OkStatus());
   return *std::move(inference);
