@@ -97,25 +97,6 @@ absl::Status CheckShardSize(const std::string& step_folder, const ShardRecord& s
   return absl::OkStatus();
 }
 
-// The manifest and the sizes: all that can be checked without reading the shards.
-absl::StatusOr<Manifest> CheckFiles(const std::string& step_folder) {
-  const auto text = ReadSmallFile(absl::StrCat(step_folder, "/", kManifestFile));
-  if (absl::IsNotFound(text.status())) {
-    return absl::NotFoundError(absl::StrCat(kManifestFile, ": missing, so this is no checkpoint"));
-  }
-  if (!text.ok()) return text.status();
-  ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(*text));
-  const auto step = StepOf(NameOf(step_folder));
-  if (step && *step != manifest.step) {
-    return absl::DataLossError(absl::StrCat(kManifestFile, ": found step ", manifest.step,
-                                            ", expected ", *step, " as its folder says"));
-  }
-  for (const ShardRecord& shard : manifest.shards) {
-    RETURN_IF_ERROR(CheckShardSize(step_folder, shard));
-  }
-  return manifest;
-}
-
 // Removes a folder that may be a checkpoint: the manifest first, durably, so that what a crash
 // leaves behind is no checkpoint.
 absl::Status RemoveFolder(const std::string& path) {
@@ -204,14 +185,35 @@ absl::Status CommitCheckpoint(const std::string& folder, const Manifest& manifes
   return SyncFolder(folder);
 }
 
-absl::StatusOr<Manifest> VerifyCheckpoint(const std::string& step_folder) {
-  ASSIGN_OR_RETURN(Manifest manifest, CheckFiles(step_folder));
+absl::StatusOr<Manifest> CheckManifest(const std::string& step_folder) {
+  const auto text = ReadSmallFile(absl::StrCat(step_folder, "/", kManifestFile));
+  if (absl::IsNotFound(text.status())) {
+    return absl::NotFoundError(absl::StrCat(kManifestFile, ": missing, so this is no checkpoint"));
+  }
+  if (!text.ok()) return text.status();
+  ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(*text));
+  const auto step = StepOf(NameOf(step_folder));
+  if (step && *step != manifest.step) {
+    return absl::DataLossError(absl::StrCat(kManifestFile, ": found step ", manifest.step,
+                                            ", expected ", *step, " as its folder says"));
+  }
   for (const ShardRecord& shard : manifest.shards) {
-    ASSIGN_OR_RETURN(const std::string hash, HashFile(absl::StrCat(step_folder, "/", shard.file)));
-    if (hash != shard.xxh3) {
-      return absl::DataLossError(
-          absl::StrCat(shard.file, ": xxh3 ", hash, ", manifest says ", shard.xxh3));
-    }
+    RETURN_IF_ERROR(CheckShardSize(step_folder, shard));
+  }
+  return manifest;
+}
+
+absl::Status VerifyShard(const std::string& step_folder, const ShardRecord& shard) {
+  ASSIGN_OR_RETURN(const std::string hash, HashFile(absl::StrCat(step_folder, "/", shard.file)));
+  if (hash == shard.xxh3) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(shard.file, ": xxh3 ", hash, ", manifest says ", shard.xxh3));
+}
+
+absl::StatusOr<Manifest> VerifyCheckpoint(const std::string& step_folder) {
+  ASSIGN_OR_RETURN(Manifest manifest, CheckManifest(step_folder));
+  for (const ShardRecord& shard : manifest.shards) {
+    RETURN_IF_ERROR(VerifyShard(step_folder, shard));
   }
   return manifest;
 }
@@ -219,6 +221,13 @@ absl::StatusOr<Manifest> VerifyCheckpoint(const std::string& step_folder) {
 bool IsStepFolder(const std::string& folder) {
   std::error_code error;
   return std::filesystem::exists(absl::StrCat(folder, "/", kManifestFile), error);
+}
+
+absl::StatusOr<std::vector<int64_t>> CommittedSteps(const std::string& folder) {
+  ASSIGN_OR_RETURN(std::vector<int64_t> steps, StepsIn(folder));
+  const auto is_none = [&](int64_t step) { return !IsStepFolder(StepFolder(folder, step)); };
+  steps.erase(std::remove_if(steps.begin(), steps.end(), is_none), steps.end());
+  return steps;
 }
 
 absl::StatusOr<FoundCheckpoint> NewestCheckpoint(const std::string& folder) {
@@ -249,7 +258,7 @@ absl::StatusOr<std::vector<std::string>> RemoveOldCheckpoints(const std::string&
   for (const int64_t step : steps) {
     const std::string path = StepFolder(folder, step);
     if (kept < keep) {
-      if (CheckFiles(path).ok()) ++kept;
+      if (CheckManifest(path).ok()) ++kept;
       continue;
     }
     RETURN_IF_ERROR(RemoveFolder(path));

@@ -45,10 +45,20 @@ absl::StatusOr<ShardRecord> WriteShard(const std::string& stage_folder, int rank
 // rename and then removed. FailedPrecondition if a shard is not staged with its size.
 absl::Status CommitCheckpoint(const std::string& folder, const Manifest& manifest);
 
-// Reads the manifest and checks it, and every shard's size and checksum. NotFound if there is no
-// manifest; DataLoss names the file and what was found, relative to the step folder:
-// "rank-00001.safetensors: 1023 bytes, manifest says 4096".
+// Reads the manifest and checks it, and every shard's size: all that can be checked without reading
+// the shards. NotFound if there is no manifest; DataLoss names the file and what was found,
+// relative to the step folder: "rank-00001.safetensors: 1023 bytes, manifest says 4096".
+absl::StatusOr<Manifest> CheckManifest(const std::string& step_folder);
+
+// Reads all of a shard. DataLoss if its checksum is not the manifest's.
+absl::Status VerifyShard(const std::string& step_folder, const ShardRecord& shard);
+
+// Both, for every shard.
 absl::StatusOr<Manifest> VerifyCheckpoint(const std::string& step_folder);
+
+// Steps that `folder` has a committed checkpoint of, newest first; contents are not looked at. None
+// if there is no such folder.
+absl::StatusOr<std::vector<int64_t>> CommittedSteps(const std::string& folder);
 
 struct FoundCheckpoint {
   std::string path;  // absolute step folder; empty: none

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "checkpoint/checkpoint.h"
 #include "plan/errors.h"
 
 namespace weft {
@@ -148,18 +149,27 @@ std::vector<Box> WithoutBox(const Box& box, const Box& hole) {
 absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& step_folder,
                                                         const Manifest& manifest) {
   CheckpointReader reader;
+  reader.step_folder_ = step_folder;
   reader.manifest_ = manifest;
-  for (const ShardRecord& shard : manifest.shards) {
-    const std::string path = absl::StrCat(step_folder, "/", shard.file);
-    ASSIGN_OR_RETURN(auto file, SafetensorsFile::Open(path));
-    const absl::Status added = reader.AddShard(*file);
+  for (const ShardRecord& record : manifest.shards) {
+    const std::string path = absl::StrCat(step_folder, "/", record.file);
+    auto shard = std::make_unique<Shard>();
+    shard->record = record;
+    ASSIGN_OR_RETURN(shard->file, SafetensorsFile::Open(path));
+    const absl::Status added = reader.AddShard(shard.get());
     if (!added.ok()) return absl::Status(added.code(), absl::StrCat(path, ": ", added.message()));
-    reader.files_.push_back(std::move(file));
+    reader.shards_.push_back(std::move(shard));
   }
   return reader;
 }
 
-absl::Status CheckpointReader::AddShard(const SafetensorsFile& file) {
+absl::Status CheckpointReader::Verify(Shard* shard) const {
+  std::call_once(shard->once, [&] { shard->verified = VerifyShard(step_folder_, shard->record); });
+  return shard->verified;
+}
+
+absl::Status CheckpointReader::AddShard(Shard* shard) {
+  const SafetensorsFile& file = *shard->file;
   for (const StoredTensor& stored : file.tensors()) {
     const auto named = ParseBoxName(stored.name);
     if (!named || stored.dtype != "F32" || stored.dims != Lengths(named->box)) {
@@ -181,7 +191,7 @@ absl::Status CheckpointReader::AddShard(const SafetensorsFile& file) {
           absl::StrCat("found dims [", absl::StrJoin(*dims, ","), "] of '", named->tensor,
                        "', expected [", absl::StrJoin(tensor.dims, ","), "] as in another shard"));
     }
-    tensor.pieces.push_back({&file, &stored, named->box});
+    tensor.pieces.push_back({shard, &stored, named->box});
   }
   return absl::OkStatus();
 }
@@ -207,7 +217,9 @@ absl::Status CheckpointReader::Read(const std::string& name, absl::Span<const in
   for (const Piece& piece : found->second.pieces) {
     std::vector<Box> still_missing;
     for (const Box& part : missing) {
-      CopyBox(*piece.file, *piece.stored, piece.box, wanted, Common(part, piece.box), out.data());
+      const Box common = Common(part, piece.box);
+      if (Elements(common) > 0) RETURN_IF_ERROR(Verify(piece.shard));
+      CopyBox(*piece.shard->file, *piece.stored, piece.box, wanted, common, out.data());
       for (Box& rest : WithoutBox(part, piece.box)) still_missing.push_back(std::move(rest));
     }
     missing = std::move(still_missing);

@@ -1,9 +1,11 @@
 // CheckpointReader: boxes of global tensors out of a checkpoint, whatever boxes its shards hold, so
-// any layout loads any checkpoint. Shards are mapped; only the bytes of the boxes are touched.
+// any layout loads any checkpoint. Shards are mapped; a shard is verified as a whole before the
+// first of its bytes is given out, and one that holds nothing that is asked for is not read.
 #pragma once
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -33,8 +35,8 @@ std::vector<Box> WithoutBox(const Box& box, const Box& hole);
 // Movable; const calls from any thread.
 class CheckpointReader {
  public:
-  // `manifest` is of this folder: values are worth what VerifyCheckpoint says of it. DataLoss if a
-  // shard names a box that does not lie in its tensor, or if shards disagree about a tensor's dims.
+  // `manifest` is of this folder (CheckManifest). DataLoss if a shard names a box that does not lie
+  // in its tensor, or if shards disagree about a tensor's dims.
   static absl::StatusOr<CheckpointReader> Open(const std::string& step_folder,
                                                const Manifest& manifest);
   CheckpointReader(CheckpointReader&&) = default;
@@ -43,14 +45,21 @@ class CheckpointReader {
   const Manifest& manifest() const { return manifest_; }
   bool Has(const std::string& name) const { return tensors_.count(name) > 0; }
   // Fills `out` (row-major box). NotFound if there is no such tensor; DataLoss if the shards do not
-  // cover the box, or if dims differ. REQUIRES: the box lies in dims, `out` has its size.
+  // cover the box, if dims differ, or if a shard's bytes are not those that were saved. REQUIRES:
+  // the box lies in dims, `out` has its size.
   absl::Status Read(const std::string& name, absl::Span<const int64_t> dims,
                     absl::Span<const int64_t> begin, absl::Span<const int64_t> end,
                     absl::Span<float> out) const;
 
  private:
+  struct Shard {
+    ShardRecord record;
+    std::unique_ptr<SafetensorsFile> file;
+    std::once_flag once;  // sets the next
+    absl::Status verified;
+  };
   struct Piece {
-    const SafetensorsFile* file = nullptr;
+    Shard* shard = nullptr;
     const StoredTensor* stored = nullptr;
     Box box;
   };
@@ -59,10 +68,12 @@ class CheckpointReader {
     std::vector<Piece> pieces;
   };
   CheckpointReader() = default;
-  absl::Status AddShard(const SafetensorsFile& file);
+  absl::Status AddShard(Shard* shard);
+  absl::Status Verify(Shard* shard) const;
 
+  std::string step_folder_;
   Manifest manifest_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<std::unique_ptr<Shard>> shards_;
   std::map<std::string, GlobalTensor> tensors_;
 };
 

@@ -1,8 +1,6 @@
 #include "checkpoint/weights_reader.h"
 
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -14,13 +12,6 @@
 
 namespace weft {
 namespace {
-
-absl::StatusOr<Manifest> ManifestOf(const std::string& folder) {
-  std::ifstream stream(absl::StrCat(folder, "/", kManifestFile));
-  std::stringstream text;
-  text << stream.rdbuf();
-  return ParseManifest(text.str());
-}
 
 absl::StatusOr<ModelShape> ModelOf(const std::string& folder, const Manifest& manifest) {
   if (manifest.model) return *manifest.model;
@@ -54,7 +45,7 @@ absl::Status CheckSameTensors(const std::string& folder, const ModelShape& own,
 }  // namespace
 
 absl::StatusOr<ModelShape> ModelOfStepFolder(const std::string& folder) {
-  ASSIGN_OR_RETURN(const Manifest manifest, ManifestOf(folder));
+  ASSIGN_OR_RETURN(const Manifest manifest, CheckManifest(folder));
   return ModelOf(folder, manifest);
 }
 
@@ -66,18 +57,13 @@ absl::StatusOr<WeightsReader> WeightsReader::Open(const std::string& folder,
           "weights of a model with experts cannot be read from a Hugging Face directory yet");
     }
     ASSIGN_OR_RETURN(HuggingFaceReader reader, HuggingFaceReader::Open(folder, model));
-    return WeightsReader(folder, std::move(reader));
+    return WeightsReader(std::move(reader));
   }
-  ASSIGN_OR_RETURN(const Manifest manifest, ManifestOf(folder));
+  ASSIGN_OR_RETURN(const Manifest manifest, CheckManifest(folder));
   ASSIGN_OR_RETURN(const ModelShape own, ModelOf(folder, manifest));
   RETURN_IF_ERROR(CheckSameTensors(folder, own, model));
   ASSIGN_OR_RETURN(CheckpointReader reader, CheckpointReader::Open(folder, manifest));
-  return WeightsReader(folder, std::move(reader));
-}
-
-absl::Status WeightsReader::Verify() const {
-  if (std::holds_alternative<HuggingFaceReader>(reader_)) return absl::OkStatus();
-  return VerifyCheckpoint(folder_).status();
+  return WeightsReader(std::move(reader));
 }
 
 absl::Status WeightsReader::Read(const TensorSpec& tensor, absl::Span<const int64_t> begin,

@@ -27,21 +27,16 @@ class WeightsReader {
   // HuggingFaceReader and CheckpointReader. REQUIRES: CheckModel holds.
   static absl::StatusOr<WeightsReader> Open(const std::string& folder, const ModelShape& model);
 
-  // Reads all bytes where checksums say what they have to be: a step folder's. DataLoss as
-  // VerifyCheckpoint's.
-  absl::Status Verify() const;
-
-  // Fills `out` (row-major box) of the tensor. DataLoss if shards do not cover the box. REQUIRES:
-  // `tensor` is one of Tensors(model), the box lies in it and `out` has its size.
+  // Fills `out` (row-major box) of the tensor. DataLoss if shards do not cover the box or are not
+  // as they were saved. REQUIRES: `tensor` is one of Tensors(model), the box lies in it and `out`
+  // has its size.
   absl::Status Read(const TensorSpec& tensor, absl::Span<const int64_t> begin,
                     absl::Span<const int64_t> end, absl::Span<float> out) const;
 
  private:
   using Reader = std::variant<HuggingFaceReader, CheckpointReader>;
-  WeightsReader(std::string folder, Reader reader)
-      : folder_(std::move(folder)), reader_(std::move(reader)) {}
+  explicit WeightsReader(Reader reader) : reader_(std::move(reader)) {}
 
-  std::string folder_;
   Reader reader_;
 };
 

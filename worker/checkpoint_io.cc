@@ -229,7 +229,6 @@ void DrawInitialWeights(uint64_t seed, const Parameters& parameters, Device& dev
 absl::Status LoadWeights(const std::string& folder, const ModelShape& model,
                          const Parameters& parameters, Device& device) {
   ASSIGN_OR_RETURN(const WeightsReader reader, WeightsReader::Open(folder, model));
-  RETURN_IF_ERROR(reader.Verify());
   return FillWeights(parameters, device, [&](const TensorShard& box, absl::Span<float> values) {
     return reader.Read(box.tensor, box.begin, box.end, values);
   });
@@ -238,7 +237,7 @@ absl::Status LoadWeights(const std::string& folder, const ModelShape& model,
 absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
                                         const std::map<std::string, std::string>& facts,
                                         const Parameters& parameters, Device& device) {
-  ASSIGN_OR_RETURN(Manifest manifest, VerifyCheckpoint(step_folder));
+  ASSIGN_OR_RETURN(Manifest manifest, CheckManifest(step_folder));
   RETURN_IF_ERROR(CheckFacts(manifest, facts));
   ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(step_folder, manifest));
   std::vector<float> values;

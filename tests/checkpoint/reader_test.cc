@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -115,6 +116,29 @@ TEST_F(ReaderTest, ReadsAnySplitFromAnySplit) {
     }
     ExpectReads(*reader, {"w", dims, {5, 3}, {11, 8}});
     ExpectReads(*reader, {"w", dims, {5, 3}, {5, 8}});
+  }
+}
+
+// A rank reads, and answers for, what it needs: of the others' shards others do.
+TEST_F(ReaderTest, VerifiesAShardBeforeItsFirstByteAndReadsNoOther) {
+  const Saved first{"w", {4, 3}, {0, 0}, {2, 3}}, second{"w", {4, 3}, {2, 0}, {4, 3}};
+  Save({{first}, {second}});
+  const std::string shard = folder_ + "/step-1/" + ShardFileName(1);
+  std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-1, std::ios::end);
+  file.put('\x7f');
+  file.close();
+  const auto manifest = CheckManifest(folder_ + "/step-1");
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  const auto reader = CheckpointReader::Open(folder_ + "/step-1", *manifest);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  ExpectReads(*reader, first);
+  for (const int64_t row : {1, 2, 3}) {
+    std::vector<float> read(static_cast<size_t>(3 * (4 - row)), -1);
+    const absl::Status status = reader->Read("w", {4, 3}, {row, 0}, {4, 3}, absl::MakeSpan(read));
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()), testing::StartsWith(ShardFileName(1) + ": xxh3 "));
+    EXPECT_EQ(read.back(), -1) << "given out";
   }
 }
 

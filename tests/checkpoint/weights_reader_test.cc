@@ -46,7 +46,6 @@ TEST_P(Weights, AreTheSameInAStepFolderAndExported) {
   for (const std::string& folder : {saved_.step_folder, exported()}) {
     const auto reader = WeightsReader::Open(folder, model_);
     ASSERT_TRUE(reader.ok()) << reader.status();
-    EXPECT_EQ(reader->Verify(), absl::OkStatus());
     for (const TensorSpec& tensor : Tensors(model_)) {
       // All but the first row or element.
       std::vector<int64_t> begin(tensor.dims.size(), 0);
@@ -86,7 +85,12 @@ TEST_P(Weights, OfAStepFolderAreVerifiedByTheirChecksums) {
   file.close();
   const auto reader = WeightsReader::Open(saved_.step_folder, model_);
   ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_EQ(reader->Verify().code(), absl::StatusCode::kDataLoss);
+  const TensorSpec tensor = Tensors(model_).front();
+  std::vector<float> values(static_cast<size_t>(tensor.elements()));
+  const absl::Status read = reader->Read(tensor, std::vector<int64_t>(tensor.dims.size(), 0),
+                                         tensor.dims, absl::MakeSpan(values));
+  EXPECT_EQ(read.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(read.message()), HasSubstr(": xxh3 "));
   EXPECT_EQ(ModelOfStepFolder(saved_.step_folder).value(), model_);
   EXPECT_FALSE(ModelOfStepFolder(exported()).ok());
 }

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/durable_file.h"
 #include "nlohmann/json.hpp"
 #include "plan/errors.h"
 #include "plan/shard.h"
@@ -121,7 +122,9 @@ absl::Status ReadGradients(const TemporaryFolder& folder, const ParityJob& parit
   const std::string gradients = folder.path() + "/gradients";
   Manifest manifest;
   for (int rank = 0; rank < parity.layout.world_size(); ++rank) {
-    manifest.shards.push_back({ShardFileName(rank), 0, ""});
+    const std::string file = ShardFileName(rank);
+    ASSIGN_OR_RETURN(const std::string hash, HashFile(absl::StrCat(gradients, "/", file)));
+    manifest.shards.push_back({file, 0, hash});
   }
   if (parity.bug == PlantedBug::kNone) {
     RETURN_IF_ERROR(CheckCopies(gradients, parity.layout.world_size()));
