@@ -2,6 +2,7 @@
 // folder. Only headers are read here; a checkpoint's checksums are the workers' to verify.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "launcher/yaml_tree.h"
 #include "plan/job_spec.h"
@@ -12,8 +13,12 @@ namespace weft {
 // tree is none then.
 YamlNode ReadConfigOfWeights(const std::string& folder, const Place& place, Issues* issues);
 
-// Whether a run of the job starts from weights that have to be there: one that has begun has them
-// in checkpoints of its own, unless it is to start anew (`fresh`).
-bool NeedsInitWeights(const JobSpec& job, bool fresh);
+// Looks at what a run of the job needs of model.init_from before it starts: that it is there, holds
+// the model's tensors and was trained as the model computes. A run that has saved goes on from its
+// own checkpoints and needs nothing, unless it is to start anew (`fresh`). `root` is the job file's
+// tree: a key that a person wrote may differ from the weights' own, with a note; one that has its
+// default may not.
+void CheckInitWeights(const JobSpec& job, bool fresh, const YamlNode& root, Issues* issues,
+                      std::vector<std::string>* notes);
 
 }  // namespace weft

@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "checkpoint/weights_reader.h"
 #include "data/sampling.h"
 #include "launcher/init_weights.h"
 #include "launcher/job_keys.h"
@@ -137,12 +136,6 @@ void AddBrokenRules(const std::vector<SpecIssue>& broken, const YamlNode& root, 
   }
 }
 
-void CheckInitWeights(const JobSpec& job, bool fresh, const YamlNode& root, Issues* issues) {
-  if (!NeedsInitWeights(job, fresh)) return;
-  const absl::Status opened = WeightsReader::Open(job.init_from, job.model).status();
-  if (!opened.ok()) YamlValues(root, "", issues).Wrong("model.init_from", opened.message());
-}
-
 }  // namespace
 
 void JobFile::SettleInterval(const Plan& plan) {
@@ -196,7 +189,7 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
   }
   if (issues.empty() && options.check_files) {
     CheckData(file.job, *tree, &issues);
-    CheckInitWeights(file.job, options.fresh, *tree, &issues);
+    CheckInitWeights(file.job, options.fresh, *tree, &issues, &file.notes);
   }
   if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
   const YamlNode* interval = YamlValues(*tree, "", &issues).Node("checkpoint.interval");

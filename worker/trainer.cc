@@ -142,7 +142,11 @@ absl::Status Trainer::LoadOrInitialize() {
   if (job_.init_from.empty()) {
     DrawInitialWeights(job_.training.seed, *parameters_, device_);
   } else {
-    RETURN_IF_ERROR(LoadWeights(job_.init_from, job_.model, *parameters_, device_));
+    // No restart would find them otherwise, and no checkpoint is to blame.
+    const absl::Status loaded = LoadWeights(job_.init_from, job_.model, *parameters_, device_);
+    if (!loaded.ok()) {
+      return absl::FailedPreconditionError(absl::StrCat("model.init_from: ", loaded.message()));
+    }
   }
   swapper_->RoundWeights();
   return zero_->GatherAllParameters();

@@ -94,7 +94,8 @@ TEST(InitFrom, RefusesWeightsOfAnotherModel) {
   other.init_from = folder.path() + "/nothing";
   const TrainingOutcome missing =
       TrainWith(other, MakeLayout(1, 1, 1, k1f1b, 4, other), folder.Make("missing"));
-  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(missing.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(missing.status().message()), HasSubstr("model.init_from: "));
 }
 
 }  // namespace
