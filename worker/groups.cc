@@ -1,5 +1,6 @@
 #include "worker/groups.h"
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -18,6 +19,12 @@ RankGroups::RankGroups(const Layout& layout, Comm& comm)
       comm_(comm),
       at_(layout.grid().CoordinatesOf(comm.rank())),
       sharding_(ShardingOf(layout)) {}
+
+RankGroups::~RankGroups() {
+  if (waited_ == started_) return;
+  comm_.Interrupt("this rank goes no further");
+  (void)comm_.Wait(started_);
+}
 
 absl::StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Layout& layout,
                                                                int kv_head_copies, Comm& comm) {
@@ -123,29 +130,35 @@ absl::Status RankGroups::SumOverReplicas(View data) {
   return ToStatus(comm_.AllReduce(replicas_, ReduceOp::kSum, data), "sum over replicas");
 }
 
+absl::Status RankGroups::Start(const CollectiveCall& call, absl::string_view doing,
+                               int64_t* ticket) {
+  RETURN_IF_ERROR(ToStatus(comm_.Start(call, ticket), doing));
+  started_ = *ticket;
+  return absl::OkStatus();
+}
+
 absl::Status RankGroups::StartSumScatterOverShards(View run, int64_t* ticket) {
   if (sharding_.parts == 1) return absl::OkStatus();
-  return ToStatus(
-      comm_.Start({.kind = CollectiveKind::kReduceScatter, .group = shards_, .data = run}, ticket),
-      "start to sum a bucket of gradients over data ranks");
+  return Start({.kind = CollectiveKind::kReduceScatter, .group = shards_, .data = run},
+               "start to sum a bucket of gradients over data ranks", ticket);
 }
 
 absl::Status RankGroups::StartGatherOverShards(View run, int64_t* ticket) {
   if (sharding_.parts == 1) return absl::OkStatus();
-  return ToStatus(
-      comm_.Start({.kind = CollectiveKind::kAllGather, .group = shards_, .data = run}, ticket),
-      "start to gather a bucket of weights from data ranks");
+  return Start({.kind = CollectiveKind::kAllGather, .group = shards_, .data = run},
+               "start to gather a bucket of weights from data ranks", ticket);
 }
 
 absl::Status RankGroups::StartSumOverReplicas(View data, int64_t* ticket) {
   if (replicas() == 1) return absl::OkStatus();
-  return ToStatus(
-      comm_.Start({.kind = CollectiveKind::kAllReduce, .group = replicas_, .data = data}, ticket),
-      "start to sum gradients over data ranks");
+  return Start({.kind = CollectiveKind::kAllReduce, .group = replicas_, .data = data},
+               "start to sum gradients over data ranks", ticket);
 }
 
 absl::Status RankGroups::Wait(int64_t ticket) {
-  return ToStatus(comm_.Wait(ticket), "wait for what moves beside the passes");
+  RETURN_IF_ERROR(ToStatus(comm_.Wait(ticket), "wait for what moves beside the passes"));
+  waited_ = std::max(waited_, ticket);
+  return absl::OkStatus();
 }
 
 absl::Status RankGroups::SumOverTiedCopies(View data) {

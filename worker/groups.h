@@ -27,6 +27,11 @@ class RankGroups {
   // `kv_head_copies`: neighbouring tp ranks that share a kv head.
   static absl::StatusOr<std::unique_ptr<RankGroups>> Create(const Layout& layout,
                                                             int kv_head_copies, Comm& comm);
+  // Where something that was started is not waited for, as after a failure, interrupts `comm` and
+  // waits: buffers may go.
+  ~RankGroups();
+  RankGroups(const RankGroups&) = delete;
+  RankGroups& operator=(const RankGroups&) = delete;
 
   int rank() const { return comm_.rank(); }
   const GridCoordinates& at() const { return at_; }
@@ -70,6 +75,7 @@ class RankGroups {
  private:
   RankGroups(const Layout& layout, Comm& comm);
 
+  absl::Status Start(const CollectiveCall& call, absl::string_view doing, int64_t* ticket);
   // Makes this rank's group along one axis; `ranks` is empty if it joins none.
   absl::StatusOr<int> NewGroup(const std::vector<int>& ranks);
 
@@ -84,6 +90,7 @@ class RankGroups {
   int tied_copies_ = -1;
   int world_ = -1;
   int shards_ = -1;
+  int64_t started_ = 0, waited_ = 0;  // the newest tickets
 };
 
 }  // namespace weft

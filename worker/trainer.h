@@ -143,10 +143,10 @@ class Trainer final {
   Device& device_;
   const RunHooks hooks_;
 
+  std::unique_ptr<Arena> arena_;  // before the groups: goes after what they have under way
   std::unique_ptr<RankGroups> groups_;
   std::unique_ptr<Batches> batches_;
   std::unique_ptr<Batches> valid_batches_;  // null: no validation
-  std::unique_ptr<Arena> arena_;
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<StateSwapper> swapper_;
   std::unique_ptr<Zero> zero_;

@@ -79,7 +79,8 @@ class Comm {
   // Device work queued from now on comes after that collective and all started before it; a device
   // with queues makes its own wait for an event, the host goes on. Fails as a blocking call would,
   // by name and rank, or with what broke the Comm before; failures that a queue still hides show
-  // at a later call, Device::Synchronize at the latest. Ticket 0 is nothing to wait for.
+  // at a later call, Device::Synchronize at the latest. However it ends, the host has left `data`
+  // of those collectives alone since. Ticket 0 is nothing to wait for.
   virtual BackendStatus Wait(int64_t ticket) = 0;
 
   // From any thread: pending and later calls fail with ABORTED and `why` within 100 ms.

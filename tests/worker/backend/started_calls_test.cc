@@ -176,5 +176,27 @@ TEST(Start, IsGivenUpWhenTheCommGoes) {
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
 }
 
+// What broke the Comm ends what is under way, so that its buffers may go.
+TEST(Start, IsLeftAloneOnceAWaitHasFailed) {
+  if (!ThreadCommsSeeTheirPeers()) GTEST_SKIP() << "they do not see how long a message is";
+  const Clock::time_point begin = Clock::now();
+  std::vector<float> values(100'000, 7);
+  OnAllRanks(MakeThreadComms(2), [&](Comm& comm) {
+    const int group = World(comm);
+    int64_t ticket = 0;
+    const CollectiveCall call = {CollectiveKind::kAllReduce, group, ReduceOp::kSum, Row(values)};
+    if (comm.rank() == 0) {
+      ASSERT_TRUE(comm.Start(call, &ticket).ok());
+    }
+    std::vector<float> message(comm.rank() == 0 ? 3 : 4);
+    const Transfer transfer = {comm.rank() == 0, 1 - comm.rank(), Row(message)};
+    const BackendStatus broken = comm.Exchange(&transfer, 1);
+    ASSERT_FALSE(broken.ok());
+    EXPECT_EQ(std::string(comm.Wait(ticket).text), broken.text);
+  });
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5)) << "a deadline is 20 s";
+  EXPECT_THAT(values, Each(7.0F));
+}
+
 }  // namespace
 }  // namespace weft

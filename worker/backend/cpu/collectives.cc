@@ -277,15 +277,16 @@ class Collectives final : public Comm {
   }
 
   BackendStatus Wait(int64_t ticket) override {
-    if (!broken_.ok()) return broken_;
-    if (ticket == 0) return {};
+    if (ticket == 0) return broken_;
     if (started_ == nullptr || ticket > started_->count()) {
+      if (!broken_.ok()) return broken_;
       return Failure(kInvalidArgument, "wait: call %lld was never started",
                      static_cast<long long>(ticket));
     }
     lane_->patient_ = false;
     const BackendStatus waited = started_->Wait(ticket);
     lane_->patient_ = true;
+    if (!broken_.ok()) return broken_;
     return waited.ok() ? waited : Break(waited);
   }
 
@@ -531,6 +532,7 @@ class Collectives final : public Comm {
   BackendStatus Break(const BackendStatus& failure) {
     GiveUp();
     broken_ = failure;
+    if (lane_ != nullptr) lane_->Interrupt(failure.text);  // or Wait would last a deadline
     return failure;
   }
 
