@@ -155,12 +155,21 @@ absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& step_
     const std::string path = absl::StrCat(step_folder, "/", record.file);
     auto shard = std::make_unique<Shard>();
     shard->record = record;
-    ASSIGN_OR_RETURN(shard->file, SafetensorsFile::Open(path));
-    const absl::Status added = reader.AddShard(shard.get());
-    if (!added.ok()) return absl::Status(added.code(), absl::StrCat(path, ": ", added.message()));
+    const absl::Status opened = reader.OpenShard(path, shard.get());
+    if (!opened.ok()) {
+      // What was damaged is said first; what reads oddly because of it is no news.
+      RETURN_IF_ERROR(VerifyShard(step_folder, record));
+      return opened;
+    }
     reader.shards_.push_back(std::move(shard));
   }
   return reader;
+}
+
+absl::Status CheckpointReader::OpenShard(const std::string& path, Shard* shard) {
+  ASSIGN_OR_RETURN(shard->file, SafetensorsFile::Open(path));
+  const absl::Status added = AddBoxes(shard);
+  return added.ok() ? added : absl::Status(added.code(), absl::StrCat(path, ": ", added.message()));
 }
 
 absl::Status CheckpointReader::Verify(Shard* shard) const {
@@ -168,7 +177,7 @@ absl::Status CheckpointReader::Verify(Shard* shard) const {
   return shard->verified;
 }
 
-absl::Status CheckpointReader::AddShard(Shard* shard) {
+absl::Status CheckpointReader::AddBoxes(Shard* shard) {
   const SafetensorsFile& file = *shard->file;
   for (const StoredTensor& stored : file.tensors()) {
     const auto named = ParseBoxName(stored.name);

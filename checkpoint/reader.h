@@ -36,7 +36,7 @@ std::vector<Box> WithoutBox(const Box& box, const Box& hole);
 class CheckpointReader {
  public:
   // `manifest` is of this folder (CheckManifest). DataLoss if a shard names a box that does not lie
-  // in its tensor, or if shards disagree about a tensor's dims.
+  // in its tensor, or if shards disagree about a tensor's dims; by its checksum where that tells.
   static absl::StatusOr<CheckpointReader> Open(const std::string& step_folder,
                                                const Manifest& manifest);
   CheckpointReader(CheckpointReader&&) = default;
@@ -68,7 +68,8 @@ class CheckpointReader {
     std::vector<Piece> pieces;
   };
   CheckpointReader() = default;
-  absl::Status AddShard(Shard* shard);
+  absl::Status OpenShard(const std::string& path, Shard* shard);
+  absl::Status AddBoxes(Shard* shard);
   absl::Status Verify(Shard* shard) const;
 
   std::string step_folder_;

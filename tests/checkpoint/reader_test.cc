@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/durable_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -206,10 +207,10 @@ TEST_F(ReaderTest, RefusesShardsWhoseBoxesMakeNoSense) {
     const std::string file = folder_ + "/forged.safetensors";
     ASSERT_TRUE(WriteSafetensors(file, {{{c.name, c.dims, values}}}, {{"w", c.metadata}}).ok());
     Manifest manifest;
-    manifest.shards = {{"forged.safetensors", 0, ""}};
-    EXPECT_EQ(CheckpointReader::Open(folder_, manifest).status().code(),
-              absl::StatusCode::kDataLoss)
-        << c.name << " of " << c.metadata;
+    manifest.shards = {{"forged.safetensors", 0, *HashFile(file)}};
+    const absl::Status status = CheckpointReader::Open(folder_, manifest).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << c.name << " of " << c.metadata;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("forged.safetensors: found "));
   }
 }
 
