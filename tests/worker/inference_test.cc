@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/model_json.h"
 #include "checkpoint/weights_reader.h"
 #include "data/sampling.h"
 #include "process/version.h"
@@ -223,8 +224,11 @@ TEST_P(AnyFamily, KeepsDocumentsApartAsTrainingDid) {
 }
 
 nlohmann::json Request(const std::string& checkpoint) {
+  const auto model = ModelOfStepFolder(checkpoint);
+  EXPECT_TRUE(model.ok()) << model.status();
   return {{"version", Version()},
-          {"checkpoint", checkpoint},
+          {"weights", checkpoint},
+          {"model", nlohmann::json::parse(ModelJson(*model))},
           {"backend", "cpu"},
           {"threads", 1},
           {"documents",
@@ -335,6 +339,12 @@ TEST(InferenceSession, RefusesByName) {
   request = Request(checkpoint);
   request["task"] = "juggle";
   EXPECT_THAT(error(request), testing::HasSubstr("juggle"));
+  request = Request(checkpoint);
+  request["model"].erase("num_heads");
+  EXPECT_THAT(error(request), testing::HasSubstr("model: found no whole number at 'num_heads'"));
+  request = Request(checkpoint);
+  request["model"]["ffn_size"] = 48;
+  EXPECT_THAT(error(request), testing::HasSubstr("mlp.up.weight is ["));
   // One bit of the shard.
   const std::string shard = checkpoint + "/" + ShardFileName(0);
   std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
