@@ -214,6 +214,30 @@ TEST_F(CheckpointTest, EachDamageIsRefusedByNameAndThePreviousOneIsUsed) {
   EXPECT_EQ(Newest().path, folder_ + "/step-20");
 }
 
+// However many threads look at them.
+TEST_F(CheckpointTest, OfSeveralDamagedShardsTheFirstIsNamed) {
+  Manifest manifest;
+  manifest.step = 5;
+  const std::vector<float> values(1000, 1);
+  for (int rank = 0; rank < 21; ++rank) {
+    const BoxToSave box{"w", {21, 1000}, {rank, 0}, {rank + 1, 1000}, values};
+    const auto shard = WriteShard(StageFolder(folder_, 0, 5), rank, {{box}});
+    ASSERT_TRUE(shard.ok()) << shard.status();
+    manifest.shards.push_back(*shard);
+  }
+  ASSERT_TRUE(CommitCheckpoint(folder_, manifest).ok());
+  const std::string step = folder_ + "/step-5";
+  ASSERT_TRUE(VerifyCheckpoint(step).ok());
+  for (const int rank : {20, 13, 9, 8}) {  // the last, and some of all streams
+    const std::string path = step + "/" + ShardFileName(rank);
+    std::string bytes = ReadBytes(path);
+    bytes.back() ^= 1;
+    WriteBytes(path, bytes);
+    EXPECT_THAT(std::string(VerifyCheckpoint(step).status().message()),
+                StartsWith(ShardFileName(rank) + ": xxh3 "));
+  }
+}
+
 TEST_F(CheckpointTest, AManifestOfAnotherStepIsRefused) {
   Save(10);
   fs::rename(folder_ + "/step-10", folder_ + "/step-30");
