@@ -250,7 +250,7 @@ Layout LeastLayout(const JobSpec& job) {
   least.tp = fixed.tp.value_or(1);
   least.ep = fixed.ep.value_or(1);
   least.dp = fixed.dp.value_or(std::clamp(least.ep, 1, job.cluster.slots()));
-  least.zero_stage = fixed.zero_stage.value_or(0);
+  least.zero_stage = fixed.zero_stage.value_or(fixed.zero_group.value_or(0) > 0 ? 1 : 0);
   if (fixed.dp && fixed.cp) least.zero_group = fixed.zero_group.value_or(0);
   if (fixed.layers_per_stage) least.stage_blocks = *fixed.layers_per_stage;
   least.stage_recompute = job.activation_checkpointing.per_stage;

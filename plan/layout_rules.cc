@@ -106,7 +106,12 @@ void CheckZero(const Layout& layout, std::vector<SpecIssue>& issues) {
                       absl::StrCat(layout.zero_stage, " is no stage of ZeRO; use 0, 1, 2 or 3")});
   }
   const int group = layout.data_group();
-  if (layout.zero_group != 0 && (layout.zero_group < 0 || group % layout.zero_group != 0)) {
+  if (layout.zero_group != 0 && layout.zero_stage == 0) {
+    issues.push_back({"parallelism.zero_hpz_partition_size",
+                      absl::StrCat(layout.zero_group,
+                                   " with zero_stage 0, which cuts nothing; use "
+                                   "zero_stage 1, 2 or 3, or leave it out")});
+  } else if (layout.zero_group != 0 && (layout.zero_group < 0 || group % layout.zero_group != 0)) {
     issues.push_back({"parallelism.zero_hpz_partition_size",
                       absl::StrCat(layout.zero_group, " does not divide the data group ", group,
                                    "; use ", DivisorsText(group, group, layout.zero_group))});
@@ -168,7 +173,11 @@ void CheckSequence(const BatchShape& batch, const Layout& layout, std::vector<Sp
          absl::StrCat(layout.cp, ": twice it does not divide training.seq_len ", batch.seq_len,
                       "; use 1, or a seq_len that is a multiple of ", 2 * layout.cp)});
   }
-  if (layout.sequence_parallel && (batch.seq_len / layout.cp) % layout.tp != 0) {
+  if (layout.sequence_parallel && layout.tp == 1) {
+    issues.push_back(
+        {"parallelism.sequence_parallel",
+         "true with tp 1, where nobody shares a sequence; use false, or tp 2 or more"});
+  } else if (layout.sequence_parallel && (batch.seq_len / layout.cp) % layout.tp != 0) {
     issues.push_back(
         {"parallelism.sequence_parallel",
          absl::StrCat("true with tp ", layout.tp, ", which does not divide the ",

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "plan/errors.h"
+#include "plan/search/fixed_values.h"
 
 namespace weft {
 namespace {
@@ -29,7 +30,7 @@ Layout LeastLayout(const Question& question, const Constraints& fixed) {
     const int64_t by = *fixed.micro_batch_size * *fixed.num_microbatches;
     if (global % by == 0) least.dp = static_cast<int>(std::min<int64_t>(global / by, 1 << 30));
   }
-  least.zero_stage = fixed.zero_stage.value_or(0);
+  least.zero_stage = fixed.zero_stage.value_or(fixed.zero_group.value_or(0) > 0 ? 1 : 0);
   least.zero_group = fixed.zero_group.value_or(0);
   if (fixed.stage_blocks) least.stage_blocks = *fixed.stage_blocks;
   least.stage_recompute = fixed.stage_recompute;
@@ -43,7 +44,7 @@ Layout LeastLayout(const Question& question, const Constraints& fixed) {
       {std::ssize(least.stage_blocks), std::ssize(least.stage_recompute), interleaved ? 2 : 1});
   least.pp = fixed.pp.value_or(static_cast<int>(listed));
   least.recompute = fixed.recompute.value_or(Recompute::kNone);
-  least.sequence_parallel = fixed.sequence_parallel.value_or(false);
+  least.sequence_parallel = fixed.sequence_parallel.value_or(false) && least.tp > 1;
   least.offload_optimizer = fixed.offload_optimizer.value_or(false);
   const int64_t share = std::max<int64_t>(1, global / std::max(1, least.dp));
   if (fixed.micro_batch_size) {
@@ -59,32 +60,27 @@ Layout LeastLayout(const Question& question, const Constraints& fixed) {
   return least;
 }
 
-// "dp 4, micro_batch_size 2"
-std::string FixedText(const Constraints& fixed) {
-  std::vector<std::string> parts;
-  const auto add = [&](absl::string_view name, const auto& value) {
-    if (value) parts.push_back(absl::StrCat(name, " ", *value));
-  };
-  add("parallelism.dp", fixed.dp);
-  add("parallelism.tp", fixed.tp);
-  add("parallelism.pp", fixed.pp);
-  add("parallelism.cp", fixed.cp);
-  add("parallelism.ep", fixed.ep);
-  add("parallelism.zero_stage", fixed.zero_stage);
-  add("parallelism.zero_hpz_partition_size", fixed.zero_group);
-  add("parallelism.virtual_stages", fixed.virtual_stages);
-  add("training.micro_batch_size", fixed.micro_batch_size);
-  add("training.gradient_accumulation_steps", fixed.num_microbatches);
-  if (fixed.schedule) {
-    parts.push_back(absl::StrCat("parallelism.pp_schedule ", ScheduleName(*fixed.schedule)));
+// Of a fixed width of ZeRO groups that divides no data group which all else allows.
+absl::Status CheckZeroGroup(const Question& question, const Constraints& constraints,
+                            Purpose purpose) {
+  if (constraints.zero_group.value_or(0) <= 0) return absl::OkStatus();
+  Constraints freed = constraints;
+  freed.zero_group.reset();
+  const Space space(question, freed, purpose);
+  if (space.CountPoints() == 0) return absl::OkStatus();  // something else is wrong
+  std::set<int64_t> widths;
+  const int64_t replica = int64_t{space.tps().front()} * space.pps().front();
+  for (const int dp : space.dps()) {
+    for (const int cp : space.cps()) {
+      if (replica * dp * cp > space.slots() || !space.Pairs(space.tps().front(), cp)) continue;
+      for (const int64_t width : DivisorsOf(int64_t{dp} * cp)) widths.insert(width);
+    }
   }
-  if (fixed.sequence_parallel) {
-    parts.push_back(absl::StrCat("parallelism.sequence_parallel ",
-                                 *fixed.sequence_parallel ? "true" : "false"));
-  }
-  if (fixed.stage_blocks) parts.emplace_back("parallelism.layers_per_stage");
-  if (!fixed.stage_recompute.empty()) parts.emplace_back("activation_checkpointing.per_stage");
-  return absl::StrJoin(parts, ", ");
+  if (widths.count(*constraints.zero_group) > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("parallelism.zero_hpz_partition_size: ", *constraints.zero_group,
+                   " divides no data group (dp x cp) that slots and batch allow; use one of ",
+                   absl::StrJoin(widths, ", ")));
 }
 
 }  // namespace
@@ -95,6 +91,7 @@ absl::Status Contradiction(const Question& question, const Constraints& constrai
   if (purpose == Purpose::kRun) {
     RETURN_IF_ERROR(FirstIssue(EngineIssues(question.model, least)));
   }
+  RETURN_IF_ERROR(CheckZeroGroup(question, constraints, purpose));
   RETURN_IF_ERROR(FirstIssue(DegreeIssues(question.model, question.cluster, least)));
   RETURN_IF_ERROR(
       FirstIssue(BatchIssues(question.model, question.batch, least.dp, constraints.micro_batch_size,
@@ -102,7 +99,7 @@ absl::Status Contradiction(const Question& question, const Constraints& constrai
   RETURN_IF_ERROR(CheckLayout(question.model, question.cluster, question.batch, least));
   return absl::InvalidArgumentError(
       absl::StrCat("parallelism: no values of what is auto keep every rule beside ",
-                   FixedText(constraints), "; set one of them to auto"));
+                   FixedValuesText(FixedValuesOf(constraints)), "; set one of them to auto"));
 }
 
 std::vector<Rejection> RuleExamples(const Question& question, const Constraints& constraints,

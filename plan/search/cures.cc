@@ -1,6 +1,7 @@
 #include "plan/search/cures.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "plan/search/describe.h"
 #include "plan/search/lattice.h"
 #include "plan/search/pricer.h"
+#include "plan/search/search.h"
 
 namespace weft {
 namespace {
@@ -19,22 +21,52 @@ constexpr int kDoublings = 10;
 constexpr int64_t kMostSlots = int64_t{1} << 20;
 // Numbers of nodes up to this are the least that fits; of more, to within this part of them.
 constexpr int64_t kExactTo = 64;
-// Layouts of all lattices that are searched for cures, together: three seconds at most.
+// Layouts of all lattices that are searched for cures, together: three seconds at most. While more
+// than half of them are left, the nearest of the values that would fit is looked for.
 constexpr int64_t kMostPoints = 50'000'000;
 
-class Search {
+// With the optimizer offloaded, where the job leaves that open.
+std::optional<Constraints> Offloaded(const Constraints& constraints) {
+  if (constraints.offload_optimizer) return std::nullopt;
+  Constraints offloaded = constraints;
+  offloaded.offload_optimizer = true;
+  return offloaded;
+}
+
+// Values in the order of their distance from `fixed`, which is none of them: of degrees and counts
+// by their ratio, else by their difference. Of two that are as near the smaller comes first.
+template <typename Value>
+std::vector<Value> NearestFirst(std::vector<Value> values, Value fixed, bool by_ratio) {
+  const auto place = [by_ratio](Value value) {
+    const auto number = static_cast<double>(value);
+    return by_ratio ? std::log2(std::max(number, 1.0)) : number;
+  };
+  const auto distance = [&](Value value) { return std::abs(place(value) - place(fixed)); };
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  values.erase(std::remove(values.begin(), values.end(), fixed), values.end());
+  std::stable_sort(values.begin(), values.end(),
+                   [&](Value a, Value b) { return distance(a) < distance(b); });
+  return values;
+}
+
+class CureSearch {
  public:
-  Search(const Question& question, const Constraints& constraints, Purpose purpose)
+  CureSearch(const Question& question, const Constraints& constraints, Purpose purpose)
       : question_(question), constraints_(constraints), purpose_(purpose) {}
 
-  // The best layout of the changed question, if one fits; or any.
-  std::optional<Layout> Solve(const Question& question, const Constraints& constraints,
-                              Wanted wanted = Wanted::kFitting) {
-    const Space space(question, constraints, purpose_);
-    points_left_ -= space.CountPoints();
-    if (points_left_ < 0) return std::nullopt;
+  // A layout of the changed question that fits, if FindPlan finds one: first any of the lattice,
+  // also with the optimizer offloaded; then what repairs make of its fastest.
+  std::optional<Layout> Fitting(const Question& question, const Constraints& constraints) {
     Pricer pricer(question);
-    const Finds finds = SearchLattice(space, pricer, Cut::kByBounds, wanted);
+    for (const auto& tried : {std::optional<Constraints>(constraints), Offloaded(constraints)}) {
+      if (!tried || !Affords(question, *tried)) continue;
+      const Space space(question, *tried, purpose_);
+      const Finds any = SearchLattice(space, pricer, Cut::kByBounds, Wanted::kWhetherAnyFits);
+      if (!any.fitting.empty()) return any.fitting.front().layout;
+    }
+    if (!Affords(question, constraints)) return std::nullopt;
+    const Finds finds = Search(pricer, constraints, purpose_, Wanted::kFitting);
     if (finds.fitting.empty()) return std::nullopt;
     return finds.fitting.front().layout;
   }
@@ -45,7 +77,29 @@ class Search {
     if (!(constraints_.*value)) return;
     Constraints freed = constraints_;
     (freed.*value).reset();
-    Keep(Solve(question_, freed), text);
+    Keep(Fitting(question_, freed), text);
+  }
+
+  // The same of a value of which `others` lists what else it may be in a space that leaves it free:
+  // the nearest that fits.
+  template <typename Value, typename Others, typename Text>
+  void FreeToNearest(std::optional<Value> Constraints::*value, bool by_ratio, const Others& others,
+                     const Text& text) {
+    if (!(constraints_.*value)) return;
+    Constraints changed = constraints_;
+    (changed.*value).reset();
+    const std::optional<Layout> found = Fitting(question_, changed);
+    if (!found) return;
+    const std::vector<Value> values = others(Space(question_, changed, purpose_));
+    for (const Value other : NearestFirst(values, *(constraints_.*value), by_ratio)) {
+      if (points_left_ < kMostPoints / 2) break;
+      changed.*value = other;
+      const std::optional<Layout> nearest = Fitting(question_, changed);
+      if (!nearest) continue;
+      Keep(nearest, text);
+      return;
+    }
+    Keep(found, text);
   }
 
   template <typename Text>
@@ -54,12 +108,20 @@ class Search {
   }
 
   void FreeValues();
+  void FreeDegrees();
   void ChangeHabits();
-  void ChangeMachine();
+  void FreeAll();
+  void ChangeNodes();
+  void ChangeMemory();
   void ChangeJob();
   std::vector<Cure> Take() { return std::move(cures_); }
 
  private:
+  bool Affords(const Question& question, const Constraints& constraints) {
+    points_left_ -= Space(question, constraints, purpose_).CountPoints();
+    return points_left_ >= 0;
+  }
+
   const Question& question_;
   const Constraints& constraints_;
   Purpose purpose_;
@@ -67,59 +129,105 @@ class Search {
   std::vector<Cure> cures_;
 };
 
-void Search::FreeValues() {
-  const auto say = [](absl::string_view key, auto value) {
-    return [key, value](const Layout& layout) { return absl::StrCat(key, " ", value(layout)); };
-  };
-  Free(&Constraints::micro_batch_size,
-       say("training.micro_batch_size", [](const Layout& l) { return l.micro_batch_size; }));
-  Free(&Constraints::num_microbatches, say("training.gradient_accumulation_steps",
-                                           [](const Layout& l) { return l.num_microbatches; }));
-  Free(&Constraints::recompute, say("activation_checkpointing.mode",
-                                    [](const Layout& l) { return RecomputeName(l.recompute); }));
-  Free(&Constraints::zero_stage,
-       say("parallelism.zero_stage", [](const Layout& l) { return l.zero_stage; }));
-  Free(&Constraints::schedule,
-       say("parallelism.pp_schedule", [](const Layout& l) { return ScheduleName(l.schedule); }));
+// What a cure says of one value of a layout: "parallelism.tp 2".
+template <typename Value>
+auto Says(absl::string_view key, const Value& value) {
+  return [key, value](const Layout& layout) { return absl::StrCat(key, " ", value(layout)); };
+}
+
+// Of one member of every way to cut the batch.
+std::vector<int64_t> CutsOf(const Space& space, int64_t BatchCut::*member) {
+  std::vector<int64_t> values;
+  for (size_t dp = 0; dp < space.dps().size(); ++dp) {
+    for (const BatchCut& cut : space.cuts(dp)) values.push_back(cut.*member);
+  }
+  return values;
+}
+
+void CureSearch::FreeValues() {
+  constexpr bool kByRatio = true;
+  FreeToNearest(
+      &Constraints::micro_batch_size, kByRatio,
+      [](const Space& space) { return CutsOf(space, &BatchCut::micro_batch_size); },
+      Says("training.micro_batch_size", [](const Layout& l) { return l.micro_batch_size; }));
+  FreeToNearest(
+      &Constraints::num_microbatches, kByRatio,
+      [](const Space& space) { return CutsOf(space, &BatchCut::num_microbatches); },
+      Says("training.gradient_accumulation_steps",
+           [](const Layout& l) { return l.num_microbatches; }));
+  FreeToNearest(
+      &Constraints::recompute, !kByRatio, [](const Space& space) { return space.recomputes(); },
+      Says("activation_checkpointing.mode",
+           [](const Layout& l) { return RecomputeName(l.recompute); }));
+  FreeToNearest(
+      &Constraints::zero_stage, !kByRatio,
+      [](const Space&) {
+        return std::vector{0, 1, 2, 3};
+      },
+      Says("parallelism.zero_stage", [](const Layout& l) { return l.zero_stage; }));
+  FreeToNearest(
+      &Constraints::schedule, !kByRatio,
+      [](const Space&) {
+        return std::vector{ScheduleKind::kOneForwardOneBackward, ScheduleKind::kGpipe,
+                           ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1};
+      },
+      Says("parallelism.pp_schedule", [](const Layout& l) { return ScheduleName(l.schedule); }));
+  Free(&Constraints::zero_group,
+       [](const Layout&) { return std::string("parallelism.zero_hpz_partition_size auto"); });
+  Free(&Constraints::stage_blocks,
+       [](const Layout&) { return std::string("parallelism.layers_per_stage auto"); });
   Free(&Constraints::sequence_parallel,
        [](const Layout&) { return std::string("parallelism.sequence_parallel auto"); });
-  Free(&Constraints::offload_optimizer, [](const Layout&) { return std::string("offload auto"); });
-  Free(&Constraints::tp, say("parallelism.tp", [](const Layout& l) { return l.tp; }));
-  Free(&Constraints::pp, say("parallelism.pp", [](const Layout& l) { return l.pp; }));
-  Free(&Constraints::cp, say("parallelism.cp", [](const Layout& l) { return l.cp; }));
-  Free(&Constraints::ep, say("parallelism.ep", [](const Layout& l) { return l.ep; }));
-  Free(&Constraints::dp, say("parallelism.dp", [](const Layout& l) { return l.dp; }));
+  FreeDegrees();
+}
+
+// Where no change of one value is enough.
+void CureSearch::FreeAll() {
   if (!cures_.empty()) return;
   Constraints all_free;
   all_free.head_chunk_tokens = constraints_.head_chunk_tokens;
   all_free.head_chunks = constraints_.head_chunks;
   if (all_free == constraints_) return;
-  Keep(Solve(question_, all_free), [](const Layout& layout) {
+  Keep(Fitting(question_, all_free), [](const Layout& layout) {
     return absl::StrCat("auto for everything that is fixed (", LayoutText(layout), ")");
   });
 }
 
-void Search::ChangeHabits() {
+void CureSearch::FreeDegrees() {
+  const auto free = [&](std::optional<int> Constraints::*fixed, absl::string_view key,
+                        const std::vector<int>& (Space::*list)() const, int Layout::*degree) {
+    FreeToNearest(
+        fixed, /*by_ratio=*/true, [list](const Space& space) { return (space.*list)(); },
+        Says(key, [degree](const Layout& layout) { return layout.*degree; }));
+  };
+  free(&Constraints::tp, "parallelism.tp", &Space::tps, &Layout::tp);
+  free(&Constraints::pp, "parallelism.pp", &Space::pps, &Layout::pp);
+  free(&Constraints::cp, "parallelism.cp", &Space::cps, &Layout::cp);
+  free(&Constraints::ep, "parallelism.ep", &Space::eps, &Layout::ep);
+  free(&Constraints::dp, "parallelism.dp", &Space::dps, &Layout::dp);
+}
+
+void CureSearch::ChangeHabits() {
   // `auto` has been tried; factored states are not offloaded.
   if (!constraints_.offload_optimizer.value_or(true) &&
       question_.optimizer != OptimizerStates::kFactored) {
     Constraints changed = constraints_;
     changed.offload_optimizer = true;
-    Keep(Solve(question_, changed), [](const Layout&) { return "offload.optimizer cpu"; });
+    Keep(Fitting(question_, changed), [](const Layout&) { return "offload.optimizer cpu"; });
   }
   if (constraints_.head_chunk_tokens.value_or(0) == 0 && !constraints_.head_chunks) {
     Constraints changed = constraints_;
     changed.head_chunk_tokens = 1024;
-    Keep(Solve(question_, changed),
+    Keep(Fitting(question_, changed),
          [](const Layout&) { return "training.head_chunk_tokens 1024"; });
   }
 }
 
-void Search::ChangeMachine() {
+void CureSearch::ChangeNodes() {
   const auto with_nodes = [&](int64_t nodes) {
     Question larger = question_;
     larger.cluster.nodes = static_cast<int>(nodes);
-    return Solve(larger, constraints_, Wanted::kWhetherAnyFits);
+    return Fitting(larger, constraints_);
   };
   int64_t least = question_.cluster.nodes;
   int64_t most = least;
@@ -137,40 +245,60 @@ void Search::ChangeMachine() {
     if (fewer) found = fewer;
   }
   Keep(found, [&](const Layout&) { return absl::StrCat("cluster.nodes ", most); });
+}
 
-  const Space space(question_, constraints_, purpose_);
+// What the layout that needs the least would fit into, with or without what the search offloads.
+void CureSearch::ChangeMemory() {
   Pricer pricer(question_);
-  const Finds finds = SearchLattice(space, pricer, Cut::kByBounds);
-  if (finds.nearest.empty()) return;
-  const Priced& nearest = finds.nearest.front();
-  Keep(std::optional<Layout>(nearest.layout), [&](const Layout& layout) {
-    if (!pricer.Fits(nearest.peak.memory)) {
-      return absl::StrCat("devices with ", BytesText(nearest.peak.total_bytes()));
+  const auto host_bytes = [&](const Priced& priced) {
+    return NodeHostBytes(question_.cluster, priced.layout, priced.peak.host_bytes);
+  };
+  const int64_t there_bytes = question_.cluster.host_memory_bytes;
+  const auto host_has_room = [&](const Priced& priced) {
+    return there_bytes == 0 || host_bytes(priced) <= there_bytes;
+  };
+  std::optional<Priced> nearest;
+  for (const auto& tried : {std::optional<Constraints>(constraints_), Offloaded(constraints_)}) {
+    if (!tried) continue;
+    Finds finds = SearchLattice(Space(question_, *tried, purpose_), pricer, Cut::kByBounds);
+    if (finds.nearest.empty()) continue;
+    Priced& other = finds.nearest.front();
+    if (pricer.Fits(other.peak.memory)) {
+      Keep(std::optional<Layout>(other.layout), [&](const Layout&) {
+        return absl::StrCat("hosts with ", BytesText(host_bytes(other)));
+      });
+      continue;
     }
-    return absl::StrCat("hosts with ", BytesText(NodeHostBytes(question_.cluster, layout,
-                                                               nearest.peak.host_bytes)));
+    const bool is_nearer = !nearest || (host_has_room(other) &&
+                                        other.peak.total_bytes() < nearest->peak.total_bytes());
+    if (is_nearer) nearest = std::move(other);
+  }
+  if (!nearest) return;
+  Keep(std::optional<Layout>(nearest->layout), [&](const Layout&) {
+    return absl::StrCat("devices with ", BytesText(nearest->peak.total_bytes()));
   });
 }
 
 // What trains other numbers: the cheapest changes to the job that keep its sequences, then shorter
 // ones.
-void Search::ChangeJob() {
+void CureSearch::ChangeJob() {
   if (question_.optimizer == OptimizerStates::kTwoMoments) {
     Question quantised = question_;
     quantised.optimizer = OptimizerStates::kTwoMoments8Bit;
-    Keep(Solve(quantised, constraints_), [](const Layout&) { return "optimizer.name adamw_8bit"; });
+    Keep(Fitting(quantised, constraints_),
+         [](const Layout&) { return "optimizer.name adamw_8bit"; });
   }
   if (purpose_ == Purpose::kEstimate && !question_.adapters) {
     Question adapted = question_;
-    adapted.adapters = LowRankAdapters{.frozen = FrozenFormat::kNf4};
-    Keep(Solve(adapted, constraints_),
+    adapted.adapters = LowRankAdapters{.rank = 16, .frozen = FrozenFormat::kNf4};
+    Keep(Fitting(adapted, constraints_),
          [](const Layout&) { return "lora {r: 16, quantization: nf4}"; });
   }
   Question shorter = question_;
   std::optional<Layout> found;
   for (int i = 0; i < kDoublings && !found && shorter.batch.seq_len >= 2; ++i) {
     shorter.batch.seq_len /= 2;
-    found = Solve(shorter, constraints_);
+    found = Fitting(shorter, constraints_);
   }
   Keep(found,
        [&](const Layout&) { return absl::StrCat("training.seq_len ", shorter.batch.seq_len); });
@@ -180,10 +308,12 @@ void Search::ChangeJob() {
 
 std::vector<Cure> CuresOf(const Question& question, const Constraints& constraints,
                           Purpose purpose) {
-  Search search(question, constraints, purpose);
+  CureSearch search(question, constraints, purpose);
   search.FreeValues();
   search.ChangeHabits();
-  search.ChangeMachine();
+  search.FreeAll();
+  search.ChangeNodes();
+  search.ChangeMemory();
   search.ChangeJob();
   return search.Take();
 }

@@ -14,8 +14,10 @@ struct Cure {
   Layout layout;       // fits then
 };
 
-// Cheapest first: values that the job fixes, then habits that the search leaves to the user, then
-// the machine, then the job's mathematics. Empty: none of them alone is enough.
+// Cheapest first: values that the job fixes, each the nearest one that fits, then habits that the
+// search leaves to the user, then all that is fixed at once, then the machine, then the job's
+// mathematics. What FindPlan adds where nothing fits (offload, repairs) is counted on. Empty: none
+// of them alone is enough.
 // REQUIRES: the space of these has points, and none fits.
 std::vector<Cure> CuresOf(const Question& question, const Constraints& constraints,
                           Purpose purpose);

@@ -16,6 +16,12 @@ std::string Percent(double share) {
   return absl::StrFormat("%+.1f %%", 100 * share);
 }
 
+// What the search makes large, for one batch.
+double CommittedRate(const Plan& plan) {
+  return plan.goodput / plan.time.total_s();
+}
+constexpr double kEqual = 1e-9;  // share by which rates may differ that are the same sums
+
 // "3.2 h", "14 days"
 std::string LongTimeText(double seconds) {
   if (seconds < 120) return SecondsText(seconds);
@@ -63,12 +69,48 @@ std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, const Layout& layou
   JobSpec larger = job;
   larger.cluster.device.memory_bytes += larger.cluster.device.memory_bytes / 5;
   all.push_back(Solve("20 % more device memory", larger, layout, purpose));
+  // What a job that says nothing of it may not know: fp32 is the default.
+  if (job.training.mixed_precision == Precision::kFp32 &&
+      job.cluster.device.backend == BackendKind::kCuda &&
+      job.cluster.device.Offers(Precision::kBf16)) {
+    JobSpec narrower = job;
+    narrower.training.mixed_precision = Precision::kBf16;
+    all.push_back(Solve("training.mixed_precision bf16", narrower, layout, purpose));
+  }
   JobSpec batch = job;
   batch.training.global_batch_size *= 2;
   Layout twice = layout;
   twice.num_microbatches *= 2;
   if (Validate(batch).empty()) all.push_back(Solve("2 x global batch", batch, twice, purpose));
   return all;
+}
+
+std::optional<Pins> PinsAgainst(const JobSpec& job, const Plan& plan, const Plan& other,
+                                Purpose purpose) {
+  const double gain = CommittedRate(other) / CommittedRate(plan) - 1;
+  const bool is_better = gain > kEqual || (gain > -kEqual && Simpler(other.layout, plan.layout));
+  BrokenValues broken = BrokenBy(other.layout, ConstraintsOf(job), job.batch());
+  if (!is_better || broken.values.empty()) return std::nullopt;
+  Pins pins{.values = std::move(broken.values), .freed = std::nullopt};
+  absl::StatusOr<Plan> freed = FindPlan(QuestionOf(job), broken.freed, purpose);
+  if (freed.ok()) pins.freed = *std::move(freed);
+  return pins;
+}
+
+std::string PinsText(const Plan& plan, const Plan& other, const Pins& pins) {
+  const auto gain = [&](const Plan& better) {
+    const double share = CommittedRate(better) / CommittedRate(plan) - 1;
+    return share < kEqual ? std::string("as fast and simpler")
+                          : absl::StrCat(Percent(share), " committed tokens/s");
+  };
+  std::string text = absl::StrCat("it is better (", gain(other), "), but the job file fixes ",
+                                  FixedValuesText(pins.values), ", which it does not keep");
+  if (!pins.freed) return text;
+  if (pins.freed->layout == other.layout) {
+    return absl::StrCat(text, "; with auto instead it would be the plan");
+  }
+  return absl::StrCat(text, "; with auto instead the plan would be ",
+                      LayoutText(pins.freed->layout), ": ", gain(*pins.freed));
 }
 
 Bill BillOf(const JobSpec& job, const Plan& plan) {

@@ -2,12 +2,14 @@
 // what more bandwidth, memory or batch would buy, what the whole job costs. Every figure is solved
 // anew, none is a rule of thumb. Pure: values and text out.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "plan/estimate/bill.h"
 #include "plan/job_spec.h"
+#include "plan/search/fixed_values.h"
 #include "plan/search/front.h"
 #include "plan/search/plan.h"
 #include "plan/search/space.h"
@@ -24,6 +26,18 @@ struct Sensitivity {
   double tokens_per_s = 0;
 };
 std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, const Layout& layout, Purpose purpose);
+
+// What alone keeps a layout that is better than the plan from being it: values that the job fixes.
+struct Pins {
+  std::vector<FixedValue> values;  // that the better one does not keep
+  std::optional<Plan> freed;       // the plan where these are auto
+};
+// nullopt: `other` is no better than `plan`, or breaks nothing.
+std::optional<Pins> PinsAgainst(const JobSpec& job, const Plan& plan, const Plan& other,
+                                Purpose purpose);
+// "the job file fixes parallelism.pp 2, which alone rules it out; with auto the plan would be
+// <layout>, 8.1 % more committed tokens/s"
+std::string PinsText(const Plan& plan, const Plan& other, const Pins& pins);
 
 Bill BillOf(const JobSpec& job, const Plan& plan);
 

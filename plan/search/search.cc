@@ -104,15 +104,17 @@ SearchCounts operator+(const SearchCounts& a, const SearchCounts& b) {
           .repaired = a.repaired + b.repaired};
 }
 
-Finds Search(Pricer& pricer, const Constraints& constraints, Purpose purpose) {
+}  // namespace
+
+Finds Search(Pricer& pricer, const Constraints& constraints, Purpose purpose, Wanted wanted) {
   const Space space(pricer.question(), constraints, purpose);
-  Finds finds = SearchLattice(space, pricer, Cut::kByBounds);
+  Finds finds = SearchLattice(space, pricer, Cut::kByBounds, wanted);
   RepairFinds(pricer, constraints, purpose, finds);
   if (!finds.fitting.empty() || constraints.offload_optimizer) return finds;
   // Repairs offload of the fastest only: others may fit where none of these does.
   Constraints offloaded = constraints;
   offloaded.offload_optimizer = true;
-  Finds more = Search(pricer, offloaded, purpose);
+  Finds more = Search(pricer, offloaded, purpose, wanted);
   finds.fitting = std::move(more.fitting);
   finds.counts = finds.counts + more.counts;
   // What only the host has no room for is nearer than what devices have not.
@@ -122,10 +124,8 @@ Finds Search(Pricer& pricer, const Constraints& constraints, Purpose purpose) {
   return finds;
 }
 
-}  // namespace
-
 absl::StatusOr<Finds> Solve(Pricer& pricer, const Constraints& constraints, Purpose purpose) {
-  Finds finds = Search(pricer, constraints, purpose);
+  Finds finds = Search(pricer, constraints, purpose, Wanted::kAll);
   RETURN_IF_ERROR(Replay(pricer, finds));
   return finds;
 }

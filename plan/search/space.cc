@@ -176,7 +176,10 @@ void Space::FillDegrees(const Question& question) {
   });
   zeros_ = {0, 1, 2, 3};
   if (fixed_.zero_stage) zeros_ = {*fixed_.zero_stage};
-  Filter(zeros_, [&](int zero) { return sound({.zero_stage = zero}); });
+  // Without ZeRO a fixed width of its groups would mean nothing.
+  const bool has_groups = fixed_.zero_group.value_or(0) > 0;
+  Filter(zeros_,
+         [&](int zero) { return sound({.zero_stage = zero}) && !(has_groups && zero == 0); });
 }
 
 void Space::FillCuts(int64_t global) {
@@ -260,7 +263,7 @@ bool Space::Pairs(int dp, int cp, int ep) const {
 
 Layout Space::Base(int tp, int cp) const {
   Layout layout{.cp = cp, .tp = tp};
-  layout.sequence_parallel = fixed_.sequence_parallel.value_or(tp > 1 && seq_len_ / cp % tp == 0);
+  layout.sequence_parallel = tp > 1 && fixed_.sequence_parallel.value_or(seq_len_ / cp % tp == 0);
   layout.zero_group = fixed_.zero_group.value_or(0);
   layout.offload_optimizer = fixed_.offload_optimizer.value_or(false);
   layout.recompute = recomputes_.empty() ? Recompute::kNone : recomputes_.front();

@@ -95,7 +95,16 @@ TEST(CheckLayout, RefusesWhatNoEngineCouldRun) {
        "interleaved_1f1b",
        [](Layout& l) { l.virtual_stages = 2; }},
       {"parallelism.zero_hpz_partition_size: 3 does not divide the data group 2; use 1 or 2",
-       [](Layout& l) { l.zero_group = 3; }},
+       [](Layout& l) {
+         l.zero_stage = 1;
+         l.zero_group = 3;
+       }},
+      {"parallelism.zero_hpz_partition_size: 2 with zero_stage 0, which cuts nothing; use "
+       "zero_stage 1, 2 or 3, or leave it out",
+       [](Layout& l) { l.zero_group = 2; }},
+      {"parallelism.sequence_parallel: true with tp 1, where nobody shares a sequence; use false, "
+       "or tp 2 or more",
+       [](Layout& l) { l.sequence_parallel = true; }},
       {"activation_checkpointing.per_stage: names 1 stages; name each of parallelism.pp 2",
        [](Layout& l) { l.stage_recompute = {Recompute::kFull}; }},
       {"parallelism.layers_per_stage: 1, 1 are not 2 positive numbers that sum to n_layer 4",

@@ -39,6 +39,84 @@ TEST(Sensitivities, MoreMemoryNeverSlowsAndChangesAreNamed) {
   EXPECT_LE(all[1].step_s, plan->time.total_s() * (1 + 1e-9));
 }
 
+TEST(Sensitivities, OfFp32OnADeviceThatHasBf16SayWhatThatTakes) {
+  JobSpec job = LargeJob();
+  const Layout layout = {.dp = 8, .tp = 8, .zero_stage = 1, .num_microbatches = 64};
+  const auto names_it = [&] {
+    for (const Sensitivity& each : SensitivitiesOf(job, layout, Purpose::kEstimate)) {
+      if (each.change == "training.mixed_precision bf16") return each.fits;
+    }
+    return false;
+  };
+  EXPECT_FALSE(names_it()) << "the device has none";
+  job.cluster.device.peak_flops_per_s.bf16 = 400e12;
+  EXPECT_TRUE(names_it());
+  job.training.mixed_precision = Precision::kBf16;
+  EXPECT_FALSE(names_it());
+}
+
+// The file fixes what alone keeps a faster layout away.
+TEST(Pins, AreTheValuesOfTheFileThatABetterLayoutBreaks) {
+  JobSpec job = SampleJob();
+  job.cluster.cores_per_node = 1;  // one worker is best
+  job.parallelism.pp = 2;
+  job.parallelism.cp = 1;
+  const auto plan = FindPlan(job, Purpose::kRun);
+  const auto asked = FindPlanUnder(job, {.pp = 1}, Purpose::kRun);
+  ASSERT_TRUE(plan.ok() && asked.ok()) << plan.status() << asked.status();
+  const auto pins = PinsAgainst(job, *plan, *asked, Purpose::kRun);
+  ASSERT_TRUE(pins.has_value());
+  EXPECT_THAT(pins->values, testing::ElementsAre(FixedValue{"parallelism.pp", "2"}));
+  ASSERT_TRUE(pins->freed.has_value());
+  EXPECT_EQ(pins->freed->layout.pp, 1);
+  EXPECT_LE(pins->freed->time.total_s(), asked->time.total_s());
+  EXPECT_THAT(PinsText(*plan, *asked, *pins),
+              testing::AllOf(testing::HasSubstr("the job file fixes parallelism.pp 2, which"),
+                             testing::HasSubstr("% committed tokens/s")));
+  // What is slower is not kept away by the file.
+  const auto slower = FindPlanUnder(job, {.pp = 4}, Purpose::kRun);
+  ASSERT_TRUE(slower.ok()) << slower.status();
+  EXPECT_FALSE(PinsAgainst(job, *plan, *slower, Purpose::kRun).has_value());
+}
+
+TEST(FixedValues, AreNamedByTheirKeysAndFreedWhereALayoutBreaksThem) {
+  const Constraints fixed = {.dp = 2,
+                             .zero_stage = 1,
+                             .schedule = ScheduleKind::kGpipe,
+                             .recompute = Recompute::kFull,
+                             .sequence_parallel = true,
+                             .offload_optimizer = false,
+                             .head_chunk_tokens = 64,
+                             .stage_blocks = std::vector<int64_t>{4, 2}};
+  EXPECT_EQ(FixedValuesText(FixedValuesOf(fixed)),
+            "parallelism.dp 2, parallelism.zero_stage 1, parallelism.pp_schedule gpipe, "
+            "activation_checkpointing.mode full, parallelism.sequence_parallel true, "
+            "offload.optimizer none, training.head_chunk_tokens 64, parallelism.layers_per_stage "
+            "4,2");
+  const Layout kept = {.dp = 2,
+                       .pp = 2,
+                       .zero_stage = 1,
+                       .schedule = ScheduleKind::kGpipe,
+                       .recompute = Recompute::kFull,
+                       .head_chunks = 4,
+                       .stage_blocks = {4, 2}};
+  const BatchShape batch = {.global_batch_size = 2, .seq_len = 256};
+  EXPECT_THAT(BrokenBy(kept, fixed, batch).values, testing::IsEmpty());
+  EXPECT_EQ(BrokenBy(kept, fixed, batch).freed, fixed);
+  Layout other = kept;
+  other.dp = 1;
+  other.stage_blocks = {};
+  other.head_chunks = 1;
+  const BrokenValues broken = BrokenBy(other, fixed, batch);
+  EXPECT_EQ(FixedValuesText(broken.values),
+            "parallelism.dp 2, training.head_chunk_tokens 64, parallelism.layers_per_stage 4,2");
+  Constraints freed = fixed;
+  freed.dp.reset();
+  freed.head_chunk_tokens.reset();
+  freed.stage_blocks.reset();
+  EXPECT_EQ(broken.freed, freed);
+}
+
 TEST(Bill, IsOfTheJobsStepsAndItsCheckpoints) {
   JobSpec job = SampleJob();
   job.checkpoint.interval = 10;

@@ -313,6 +313,41 @@ TEST(FindPlan, NamesTheKeyOfAContradiction) {
   }
 }
 
+TEST(FindPlan, HonoursAWidthOfZeroGroupsOrSaysWhichThereAre) {
+  JobSpec job = SampleJob();
+  job.cluster.slots_per_node = 8;
+  job.cluster.cores_per_node = 8;
+  job.parallelism.zero_group = 4;
+  const auto plan = FindPlan(job, Purpose::kRun);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->layout.zero_group, 4);
+  EXPECT_GE(plan->layout.zero_stage, 1);
+  EXPECT_EQ(plan->layout.data_group() % 4, 0);
+  job.parallelism.zero_group = 3;
+  EXPECT_EQ(FindPlan(job, Purpose::kRun).status(),
+            absl::InvalidArgumentError(
+                "parallelism.zero_hpz_partition_size: 3 divides no data group (dp x cp) that slots "
+                "and batch allow; use one of 1, 2, 4, 8"));
+  job.parallelism.zero_group = 4;
+  job.parallelism.zero_stage = 0;
+  EXPECT_THAT(std::string(FindPlan(job, Purpose::kRun).status().message()),
+              StartsWith("parallelism.zero_hpz_partition_size: 4 with zero_stage 0"));
+}
+
+TEST(FindPlan, SharesNoSequenceWhereTensorsAreNotCut) {
+  JobSpec job = SampleJob();
+  job.parallelism.sequence_parallel = true;
+  for (const int tp : {1, 2}) {
+    job.parallelism.tp = tp;
+    const auto plan = FindPlan(job, Purpose::kRun);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->layout.sequence_parallel, tp == 2);
+    for (const Rejection& loser : plan->rejections) {
+      EXPECT_EQ(loser.layout.sequence_parallel, loser.layout.tp > 1 && tp == 2);
+    }
+  }
+}
+
 TEST(FindPlan, NamesTheNearestLayoutAndTheLimitItBroke) {
   JobSpec job = SampleJob();
   FixDegrees(job, 1, 1, 1);
@@ -342,6 +377,71 @@ TEST(FindPlan, NamesTheSmallestChangesThatWouldFit) {
   const std::string named = message.substr(message.find("; use training.micro_batch_size ") + 32);
   job.training.micro_batch_size = std::stoll(named);
   EXPECT_TRUE(FindPlan(job, Purpose::kRun).ok()) << message;
+}
+
+// A value that a message advises: of "... or cluster.nodes 12, or ..." 12; 0: none.
+int Advised(const absl::Status& status, const std::string& key) {
+  const std::string message(status.message());
+  const size_t at = message.find(" " + key + " ");
+  return at == std::string::npos ? 0 : std::stoi(message.substr(at + key.size() + 2));
+}
+
+// Whatever the search adds by itself where nothing fits: offload, uneven splits.
+TEST(FindPlan, NamesTheLeastNumberOfNodesThatWouldFit) {
+  struct Case {
+    std::string what;
+    int memory_gib, slots;
+    std::optional<bool> offload;
+    int nodes;
+  };
+  const Case cases[] = {{"offloads", 141, 1, std::nullopt, 3},
+                        {"splits unevenly", 141, 1, true, 3},
+                        {"two small devices a node", 24, 2, std::nullopt, 10},
+                        {"keeps all", 141, 1, false, 10}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    JobSpec job = LargeJob();
+    job.training.seq_len = 2048;
+    job.training.global_batch_size = 16;
+    job.training.mixed_precision = Precision::kBf16;
+    job.cluster.device.peak_flops_per_s.bf16 = 400e12;
+    job.cluster.device.memory_bytes = int64_t{c.memory_gib} << 30;
+    job.cluster.slots_per_node = c.slots;
+    job.cluster.nodes = 1;
+    job.offload.optimizer = c.offload;
+    const absl::Status refused = FindPlan(job, Purpose::kEstimate).status();
+    EXPECT_EQ(Advised(refused, "cluster.nodes"), c.nodes) << refused;
+    for (int nodes = 2; nodes <= c.nodes; ++nodes) {
+      job.cluster.nodes = nodes;
+      EXPECT_EQ(FindPlan(job, Purpose::kEstimate).ok(), nodes == c.nodes) << nodes;
+    }
+  }
+}
+
+// Not the fastest of the changes: the nearest.
+TEST(FindPlan, NamesTheNearestValueThatWouldFit) {
+  JobSpec job = SampleJob();
+  FixDegrees(job, 4, 1, 1);
+  job.cluster.slots_per_node = 16;
+  job.cluster.cores_per_node = 16;
+  job.parallelism.zero_stage = 0;
+  job.cluster.device.memory_bytes = (int64_t{256} + 56) << 20;
+  const absl::Status refused = FindPlan(job, Purpose::kRun).status();
+  ASSERT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  const auto fits = [&job](const auto& change) {
+    JobSpec changed = job;
+    change(changed.parallelism);
+    return FindPlan(changed, Purpose::kRun).ok();
+  };
+  const int tp = Advised(refused, "parallelism.tp");
+  const int pp = Advised(refused, "parallelism.pp");
+  const int zero_stage = Advised(refused, "parallelism.zero_stage");
+  EXPECT_EQ(tp, 2) << refused;
+  EXPECT_EQ(pp, 2) << refused;
+  EXPECT_EQ(zero_stage, 1) << refused;
+  EXPECT_TRUE(fits([](ParallelismSpec& fixed) { fixed.tp = 2; }));
+  EXPECT_TRUE(fits([](ParallelismSpec& fixed) { fixed.pp = 2; }));
+  EXPECT_TRUE(fits([](ParallelismSpec& fixed) { fixed.zero_stage = 1; }));
 }
 
 // Between what a layout needs that keeps all activations and what it needs that keeps few.
