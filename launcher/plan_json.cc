@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/model_config.h"
+#include "plan/estimate/model_flops.h"
 #include "plan/search/describe.h"
 #include "plan/search/space.h"
 #include "process/version.h"
@@ -53,10 +54,15 @@ Json TermsJson(const TermSeconds& time) {
 }
 
 Json PredictionJson(const JobSpec& job, const Plan& plan) {
+  const double tokens_per_s = plan.tokens_per_s(job.batch());
+  const ModelFlopRate rate =
+      ModelFlopRateOf(QuestionOf(job), tokens_per_s, plan.layout.world_size());
   return {{"step_s", plan.time.total_s()},
-          {"tokens_per_s", plan.tokens_per_s(job.batch())},
+          {"tokens_per_s", tokens_per_s},
+          {"model_flops_per_s", rate.flops_per_s},
+          {"mfu", rate.utilisation()},
           {"bubble_fraction", plan.bubble_fraction},
-          {"goodput", plan.goodput},
+          {"goodput_at_best_interval", plan.goodput},
           {"terms_s", TermsJson(plan.time)},
           {"determinism_s", DeterminismSeconds(QuestionOf(job), plan.layout, plan.time.total_s())}};
 }
@@ -91,7 +97,7 @@ Json FrontJson(const std::vector<FrontPoint>& front) {
   for (const FrontPoint& point : front) {
     json.push_back({{"layout", LayoutJson(point.layout)},
                     {"step_s", point.time.total_s()},
-                    {"goodput", point.goodput},
+                    {"goodput_at_best_interval", point.goodput},
                     {"peak_bytes", point.peak_bytes}});
   }
   return json;
@@ -154,6 +160,14 @@ Json RejectionJson(const JobSpec& job, const Plan& plan, const Rejection& reject
   return json;
 }
 
+Json PinnedJson(const Pins& pins) {
+  Json json = Json::array();
+  for (const FixedValue& fixed : pins.values) {
+    json.push_back({{"key", fixed.key}, {"value", fixed.value}});
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string PlanJson(const JobFile& file, const PlanReport& report, int max_rejections) {
@@ -179,6 +193,7 @@ std::string PlanJson(const JobFile& file, const PlanReport& report, int max_reje
        {{"global_batch_size", job.training.global_batch_size},
         {"seq_len", job.training.seq_len},
         {"tokens_per_step", job.training.global_batch_size * job.training.seq_len},
+        {"mixed_precision", Text(PrecisionName(job.training.mixed_precision))},
         {"steps", job.training.steps}}},
       {"layout", LayoutJson(plan.layout)},
       {"memory", MemoryJson(plan)},
@@ -234,6 +249,10 @@ std::string WhyJson(const JobFile& file, const Plan& plan, const std::string& as
     json["is_the_plan"] = other->layout == plan.layout;
     TermSeconds difference = other->time;
     difference += -1 * plan.time;
+    if (const auto pins = PinsAgainst(file.job, plan, *other, Purpose::kEstimate)) {
+      json["pinned"] = PinnedJson(*pins);
+      if (pins->freed) json["freed"] = answer(*pins->freed);
+    }
     json["difference"] = {{"step_s", other->time.total_s() - plan.time.total_s()},
                           {"terms_s", TermsJson(difference)}};
   }

@@ -12,8 +12,9 @@
 
 namespace weft {
 
-// 2: memory and time have other terms than in 1, those of plan/estimate.
-inline constexpr int kPlanJsonVersion = 2;
+// 2: memory and time have other terms than in 1, those of plan/estimate. 3: the goodput that
+// layouts are chosen by has a name of its own, apart from the bill's.
+inline constexpr int kPlanJsonVersion = 3;
 
 // A plan and what was asked about it.
 struct PlanReport {
@@ -34,7 +35,8 @@ struct PlanReport {
 std::string PlanJson(const JobFile& file, const PlanReport& report, int max_rejections);
 
 // The answer to "why not `asked`?": the plan, what is best under `asked` or why there is nothing,
-// and the differences of the terms, which sum to the difference of the steps.
+// the differences of the terms, which sum to the difference of the steps, and what the job file
+// alone rules out.
 std::string WhyJson(const JobFile& file, const Plan& plan, const std::string& asked,
                     const absl::StatusOr<Plan>& other);
 

@@ -2,6 +2,8 @@
 // otherwise.
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/commands.h"
@@ -35,8 +37,8 @@ int RunPlan(PlanArguments arguments) {
     const absl::Status status = LoseNodes(arguments.without_nodes, *file);
     if (!status.ok()) return Fail(status);
   }
-  if (!arguments.layout.empty()) return AnswerLayout(arguments, *file);
-  if (!arguments.why.empty()) return AnswerWhy(arguments, *file);
+  if (arguments.layout) return AnswerLayout(arguments, *file);
+  if (arguments.why) return AnswerWhy(arguments, *file);
   return AnswerPlan(arguments, *file);
 }
 
@@ -55,10 +57,16 @@ void AddPlan(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(1, 1 << 20));
   plan->add_option("--without-nodes", arguments->without_nodes, "what if so many nodes are lost")
       ->check(CLI::Range(0, 1 << 20));
+  // Also an empty text is a question, to be refused.
+  const auto add_question = [plan](const std::string& flag, std::optional<std::string>& text,
+                                   const std::string& description) {
+    return plan->add_option_function<std::string>(
+        flag, [&text](const std::string& given) { text = given; }, description);
+  };
   CLI::Option* why =
-      plan->add_option("--why", arguments->why, "why not that: --why tp=4,pp=2; term by term");
-  CLI::Option* layout = plan->add_option("--layout", arguments->layout,
-                                         "judge exactly this layout: --layout tp=8,pp=2,dp=4");
+      add_question("--why", arguments->why, "why not that: --why tp=4,pp=2; term by term");
+  CLI::Option* layout = add_question("--layout", arguments->layout,
+                                     "judge exactly this layout: --layout tp=8,pp=2,dp=4");
   plan->add_option("--engine", arguments->engine, "with --layout: whose habits are modelled")
       ->check(CLI::IsMember(EngineProfileNames()))
       ->needs(layout);

@@ -63,17 +63,23 @@ void PrintAround(const JobFile& file, const PlanReport& report) {
   if (!report.recorded_error.empty()) std::cout << "\n" << report.recorded_error << "\n";
 }
 
-// Of a plan that weft's engine cannot run yet: what it lacks, and the best that it can run.
-void PrintRunnable(const PlanReport& report) {
-  std::vector<SpecIssue> issues = report.run_issues;
-  for (const SpecIssue& issue : report.plan.engine_issues) {
+// What weft's engine cannot run yet of a job, whatever the layout, or of a plan. Returns whether
+// there is anything.
+bool PrintIssues(absl::string_view what, std::vector<SpecIssue> issues, const Plan& plan) {
+  for (const SpecIssue& issue : plan.engine_issues) {
     if (std::find(issues.begin(), issues.end(), issue) == issues.end()) issues.push_back(issue);
   }
-  if (issues.empty()) return;
-  std::cout << "\nestimate only, weft's engine does not run this yet:\n";
+  if (issues.empty()) return false;
+  std::cout << "\nestimate only, weft's engine does not run " << what << " yet:\n";
   for (const SpecIssue& issue : issues) {
     std::cout << FoldedText(absl::StrCat("  ", issue.key, ": ", issue.message), 4) << "\n";
   }
+  return true;
+}
+
+// Of a plan that weft's engine cannot run yet: what it lacks, and the best that it can run.
+void PrintRunnable(const PlanReport& report) {
+  if (!PrintIssues("this", report.run_issues, report.plan)) return;
   if (!report.run_issues.empty()) return;
   if (!report.today) {
     std::cout << "nothing of what it runs today fits\n";
@@ -126,6 +132,10 @@ int AnswerPlan(const PlanArguments& arguments, JobFile file) {
   absl::StatusOr<Plan> plan = FindPlan(file.job, Purpose::kEstimate);
   if (!plan.ok()) return FailPlan(file, plan.status());
   file.SettleInterval(*plan);
+  if (file.job.parallelism.sequence_parallel.value_or(false) && plan->layout.tp == 1) {
+    file.notes.emplace_back(
+        "parallelism.sequence_parallel: true has nothing to share with tp 1, which the plan takes");
+  }
   if (!arguments.svg.empty()) {
     const int written = WriteSvg(arguments.svg, QuestionOf(file.job), plan->layout);
     if (written != kExitOk) return written;
@@ -158,7 +168,7 @@ void MakeRoom(const PlanArguments& arguments, const Layout& layout, JobFile& fil
 }
 
 int AnswerLayout(const PlanArguments& arguments, JobFile file) {
-  const absl::StatusOr<Constraints> fixed = ParseConstraints("--layout", arguments.layout);
+  const absl::StatusOr<Constraints> fixed = ParseConstraints("--layout", *arguments.layout);
   if (!fixed.ok()) return Fail(fixed.status());
   const absl::StatusOr<Layout> layout = LayoutFrom(*fixed, file.job);
   if (!layout.ok()) return Fail(layout.status());
@@ -188,45 +198,74 @@ int AnswerLayout(const PlanArguments& arguments, JobFile file) {
   if (question.engine.name != "weft") {
     std::cout << "with the habits of " << question.engine.name << ":\n";
   }
-  std::cout << PlanText(file.job, *plan, 0) << ScheduleText(question, *layout)
-            << BillText(file.job, BillOf(file.job, *plan));
+  std::cout << PlanText(file.job, *plan, 0);
+  if (question.engine.name == "weft") PrintIssues("this", RunIssues(file.job), *plan);
+  std::cout << ScheduleText(question, *layout) << BillText(file.job, BillOf(file.job, *plan));
   return kExitOk;
 }
 
+// What there is to say of a layout whose steps are no slower than the plan's, or that is better.
+void PrintVerdict(const JobFile& file, const Plan& plan, const Plan& other) {
+  if (const auto pins = PinsAgainst(file.job, plan, other, Purpose::kEstimate)) {
+    std::cout << FoldedText(PinsText(plan, other, *pins), 2) << "\n";
+    return;
+  }
+  if (other.time.total_s() > plan.time.total_s()) return;
+  const double gain = other.tokens_per_s(file.job.batch()) * other.goodput /
+                          (plan.tokens_per_s(file.job.batch()) * plan.goodput) -
+                      1;
+  if (gain > 1e-9) {
+    // Offload, uneven splits and recompute per stage are made of the fastest finds alone.
+    std::cout << FoldedText(absl::StrFormat("it is better (%+.1f %% committed tokens/s): made of "
+                                            "what alone does not fit, of which a plan looks at the "
+                                            "fastest only; fix these values to take it",
+                                            100 * gain),
+                            2)
+              << "\n";
+    return;
+  }
+  std::cout << "its steps are no slower; the plan wins by goodput, or is the simpler of equals\n";
+}
+
 int AnswerWhy(const PlanArguments& arguments, const JobFile& file) {
-  const absl::StatusOr<Constraints> fixed = ParseConstraints("--why", arguments.why);
+  const std::string& asked = *arguments.why;
+  const absl::StatusOr<Constraints> fixed = ParseConstraints("--why", asked);
   if (!fixed.ok()) return Fail(fixed.status());
   const absl::StatusOr<Plan> plan = FindPlan(file.job, Purpose::kEstimate);
   if (!plan.ok()) return FailPlan(file, plan.status());
   const absl::StatusOr<Plan> other = FindPlanUnder(file.job, *fixed, Purpose::kEstimate);
   if (arguments.json) {
-    std::cout << WhyJson(file, *plan, arguments.why, other);
+    std::cout << WhyJson(file, *plan, asked, other);
     return other.ok() ? kExitOk : ExitCodeOf(other.status());
   }
   PrintNotes(file);
   std::cout << FoldedText(absl::StrCat("plan: ", LayoutText(plan->layout)), 4) << "\n";
   if (!other.ok()) {
-    std::cout << "with " << arguments.why << ": there is none\n" << std::flush;
+    std::cout << "with " << asked << ": there is none\n" << std::flush;
     std::cerr << FoldedText(absl::StrCat("weft: --why: ", other.status().message()), 2) << "\n";
     return ExitCodeOf(other.status());
   }
-  std::cout << FoldedText(absl::StrCat("with ", arguments.why, ": ", LayoutText(other->layout)), 4)
-            << "\n";
+  std::cout << FoldedText(absl::StrCat("with ", asked, ": ", LayoutText(other->layout)), 4) << "\n";
   if (other->layout == plan->layout) {
     std::cout << "that is the plan\n";
+    PrintIssues("it", RunIssues(file.job), *plan);
     return kExitOk;
   }
   std::cout << "\nstep time, the best of each:\n"
-            << DifferenceText("the plan", plan->time,
-                              arguments.why.size() <= 14 ? arguments.why : "asked", other->time);
-  const double slower = other->time.total_s() / plan->time.total_s() - 1;
+            << DifferenceText("the plan", plan->time, asked.size() <= 14 ? asked : "asked",
+                              other->time);
   std::cout << "\nfullest rank: " << BytesText(plan->peak_bytes()) << " and "
             << BytesText(other->peak_bytes()) << " of " << BytesText(plan->usable_bytes)
             << " usable; workers: " << plan->layout.world_size() << " and "
             << other->layout.world_size() << "\n";
-  if (slower <= 0) {
-    std::cout << "its steps are no slower; the plan wins by goodput, or is the simpler of equals\n";
+  PrintVerdict(file, *plan, *other);
+  const std::vector<SpecIssue> run_issues = RunIssues(file.job);
+  if (!run_issues.empty()) {
+    PrintIssues("either", run_issues, *plan);
+    return kExitOk;
   }
+  PrintIssues("the plan", {}, *plan);
+  PrintIssues("what was asked", {}, *other);
   return kExitOk;
 }
 

@@ -1,6 +1,7 @@
 // The questions that `weft plan` answers beside "what would run": why not that layout, what is this
 // one like. Each prints its answer and returns an exit code.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "launcher/job_yaml.h"
@@ -16,17 +17,18 @@ struct PlanArguments {
   bool without_data = false;
   int explain = 5;
   int without_nodes = 0;
-  std::string why;
-  std::string layout;
+  std::optional<std::string> why;
+  std::optional<std::string> layout;
   std::string engine;
   std::string svg;
 };
 
 // The plan for what the job asks: of what weft can run if it can run the job at all.
 int AnswerPlan(const PlanArguments& arguments, JobFile file);
-// --layout: memory and time of exactly that layout, fitting or not.
+// --layout: memory and time of exactly that layout, fitting or not. REQUIRES: it is given.
 int AnswerLayout(const PlanArguments& arguments, JobFile file);
 // --why: the plan under these values beside the plan without them, term by term, or as JSON.
+// REQUIRES: it is given.
 int AnswerWhy(const PlanArguments& arguments, const JobFile& file);
 
 }  // namespace weft

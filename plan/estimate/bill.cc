@@ -48,6 +48,16 @@ Bill BillOf(const BillInput& input) {
   bill.disk_bytes = at_once * input.checkpoint_bytes;
   bill.best_interval_steps = within(BestIntervalSteps(input.faults, input.step_s));
   bill.best_wall_s = Bare(input, bill.best_interval_steps).wall_s();
+  // That is of a job without end; of this one whole intervals are best: as many, or one fewer.
+  const int64_t count = (input.steps + bill.best_interval_steps - 1) / bill.best_interval_steps;
+  for (const int64_t checkpoints : {count, count - 1}) {
+    if (checkpoints < 1) continue;
+    const int64_t even = (input.steps + checkpoints - 1) / checkpoints;
+    const double wall_s = Bare(input, even).wall_s();
+    if (wall_s >= bill.best_wall_s) continue;
+    bill.best_interval_steps = even;
+    bill.best_wall_s = wall_s;
+  }
   return bill;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "plan/estimate/model_flops.h"
 #include "plan/search/pricer.h"
 #include "plan/search/space.h"
 
@@ -84,12 +85,25 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+// "bf16"; "bf16 with adapters (r 16) beside an nf4 base"
+std::string PrecisionText(const JobSpec& job) {
+  const absl::string_view precision = PrecisionName(job.training.mixed_precision);
+  if (!job.lora) return absl::StrCat(precision);
+  const FrozenFormat frozen = job.lora->quantization;
+  const absl::string_view base = frozen == FrozenFormat::kBf16 ? "bf16" : FrozenFormatName(frozen);
+  return absl::StrCat(precision, " with adapters (r ", job.lora->r, ") beside a base in ", base);
+}
+
 std::string HeadText(const JobSpec& job) {
   const Cluster& cluster = job.cluster;
-  return absl::StrCat("plan of ", job.name, ": ", FamilyName(job.model.family), ", ",
-                      CountText(static_cast<double>(ParameterCount(job.model))), " parameters, on ",
-                      cluster.name, " (", Plural(cluster.nodes, "node"), " x ",
-                      Plural(cluster.slots_per_node, "slot"), ", ", cluster.device.name, ")\n");
+  const absl::string_view type =
+      job.model.num_experts > 0 ? "mixtral" : FamilyName(job.model.family);
+  const std::string head =
+      absl::StrCat("plan of ", job.name, ": ", type, ", ",
+                   CountText(static_cast<double>(ParameterCount(job.model))), " parameters, ",
+                   PrecisionText(job), ", on ", cluster.name, " (", Plural(cluster.nodes, "node"),
+                   " x ", Plural(cluster.slots_per_node, "slot"), ", ", cluster.device.name, ")");
+  return absl::StrCat(FoldedText(head, 4), "\n");
 }
 
 std::string LayoutLines(const JobSpec& job, const Plan& plan) {
@@ -205,6 +219,17 @@ std::string MemoryLines(const Plan& plan) {
                       Table(rows), MemoryNotes(plan));
 }
 
+std::string UtilisationLine(const JobSpec& job, const Plan& plan) {
+  const Precision precision = job.training.mixed_precision;
+  const ModelFlopRate rate =
+      ModelFlopRateOf(QuestionOf(job), plan.tokens_per_s(job.batch()), plan.layout.world_size());
+  return absl::StrCat("  model FLOPs: ", CountText(rate.flops_per_s), "FLOP/s per ",
+                      job.cluster.device.backend == BackendKind::kCuda ? "GPU" : "worker", ", ",
+                      absl::StrFormat("%.1f %% of ", 100 * rate.utilisation()),
+                      CountText(rate.peak_flops_per_s), "FLOP/s in ",
+                      precision == Precision::kFp32 ? "fp32" : "bf16", " (MFU)\n");
+}
+
 std::string TimeLines(const JobSpec& job, const Plan& plan) {
   const double total_s = plan.time.total_s();
   std::vector<std::vector<std::string>> rows;
@@ -224,7 +249,7 @@ std::string TimeLines(const JobSpec& job, const Plan& plan) {
                             lends ? "cores" : "pipeline");
   return absl::StrCat("\nstep time, predicted: ", SecondsText(total_s), ", ",
                       CountText(plan.tokens_per_s(job.batch())), " tokens/s", idle, "\n",
-                      Table(rows));
+                      Table(rows), UtilisationLine(job, plan));
 }
 
 // What `deterministic: true` costs, where it does.

@@ -50,7 +50,15 @@ TEST(PlanJson, HasTheDocumentedFields) {
   const auto plan = FindPlan(file->job, Purpose::kRun);
   ASSERT_TRUE(plan.ok());
   const auto json = nlohmann::json::parse(PlanJson(*file, {.plan = *plan}, 2));
-  EXPECT_EQ(json["format_version"], 2);
+  EXPECT_EQ(json["format_version"], 3);
+  EXPECT_EQ(json["training"]["mixed_precision"], "fp32");
+  EXPECT_FALSE(json["prediction"].contains("goodput")) << "the bill has another of that name";
+  EXPECT_EQ(json["prediction"]["goodput_at_best_interval"], plan->goodput);
+  EXPECT_EQ(json["bill"]["goodput"], BillOf(file->job, *plan).goodput);
+  const double rate = json["prediction"]["model_flops_per_s"].get<double>();
+  EXPECT_GT(rate, 0);
+  EXPECT_NEAR(json["prediction"]["mfu"].get<double>(),
+              rate / file->job.cluster.device.peak_flops_per_s.fp32, 1e-12);
   std::set<std::string> fields;
   for (const auto& [name, value] : json.items()) fields.insert(name);
   EXPECT_EQ(fields,
@@ -101,6 +109,23 @@ TEST(WhyJson, ComparesTermByTermOrSaysWhyThereIsNothing) {
   const auto refusal = nlohmann::json::parse(WhyJson(*file, *plan, "tp=3", none));
   EXPECT_FALSE(refusal["found"]);
   EXPECT_EQ(refusal["reason"], std::string(none.status().message()));
+}
+
+TEST(WhyJson, NamesWhatTheFileFixesAndThePlanWithoutIt) {
+  const auto file = ReadJobFile(
+      WEFT_SOURCE_DIR "/configs/jobs/gpt2-124m.yaml",
+      {.sets = {"parallelism.pp=2"}, .check_files = false, .cluster = "a100-40gx8", .nodes = 1});
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto plan = FindPlan(file->job, Purpose::kEstimate);
+  const auto better = FindPlanUnder(file->job, {.pp = 1}, Purpose::kEstimate);
+  ASSERT_TRUE(plan.ok() && better.ok());
+  const auto json = nlohmann::json::parse(WhyJson(*file, *plan, "pp=1", better));
+  EXPECT_EQ(json["pinned"], nlohmann::json::parse(R"([{"key":"parallelism.pp","value":"2"}])"));
+  EXPECT_EQ(json["freed"]["layout"]["pp"], 1);
+  EXPECT_LE(json["freed"]["prediction"]["step_s"], json["other"]["prediction"]["step_s"]);
+  const auto slower = FindPlanUnder(file->job, {.pp = 4}, Purpose::kEstimate);
+  ASSERT_TRUE(slower.ok());
+  EXPECT_FALSE(nlohmann::json::parse(WhyJson(*file, *plan, "pp=4", slower)).contains("pinned"));
 }
 
 TEST(SettleInterval, TakesTheIntervalThatWastesLeastWhereItIsAuto) {

@@ -33,6 +33,18 @@ const Case kCases[] = {
      0},
     {"weft_plan_llama3_8b_without_a_node.txt",
      "configs/jobs/llama3-8b.yaml --cluster h100x8 --nodes 4 --without-nodes 1 --explain 2", 0},
+    {"weft_plan_gpt2_124m_pinned_why.txt",
+     "configs/jobs/gpt2-124m.yaml --cluster a100-40gx8 --nodes 1 --set parallelism.pp=2 "
+     "--why pp=1",
+     0},
+    {"weft_plan_lora_layout.txt",
+     "configs/jobs/llama3-8b.yaml --cluster h100x8 --nodes 1 --set 'lora={r: 16}' --layout "
+     "dp=8,zero_stage=3,micro_batch_size=1",
+     0},
+    {"weft_plan_nearest_values.txt",
+     "configs/jobs/llama3-8b.yaml --cluster h100x8 --nodes 4 --set parallelism.pp=1 "
+     "--set parallelism.tp=1 --set parallelism.zero_stage=0 --set offload.optimizer=none",
+     3},
     {"weft_plan_nothing_fits.txt",
      "configs/jobs/llama3-8b.yaml --cluster rtx4090x8 --nodes 1 --set parallelism.pp=1 "
      "--set parallelism.tp=1 --set parallelism.zero_stage=0 --set offload.optimizer=none",

@@ -223,6 +223,8 @@ TEST(WrongCommand, IsRefusedWithExitCodeTwo) {
       {"", "weft: A subcommand is required"},
       {"plan job.yaml --set training.stepz=3",
        "--set training.stepz=3: training.stepz: unknown key"},
+      {"plan job.yaml --why ''", "weft: --why: is empty; use e.g. tp=4,pp=2"},
+      {"plan job.yaml --layout ''", "weft: --layout: is empty; use e.g. tp=4,pp=2"},
       {"status .", "weft: no run in "},
       {"stop job.yaml", "weft: no run in "},
   };

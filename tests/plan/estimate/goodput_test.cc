@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "plan/estimate/bill.h"
+#include "plan/estimate/model_flops.h"
 
 namespace weft {
 namespace {
@@ -118,6 +120,36 @@ TEST(CheckpointBytes, AreOfTheAdaptersAloneInFineTuning) {
   EXPECT_EQ(CheckpointBytes(question), 12 * 128);
 }
 
+// NVIDIA's figure for Llama 3 8B on 8 GPUs of 989.5 TFLOP/s: 12,036 tokens/s per GPU at 8192 tokens
+// in fp8 are 697 TFLOP/s (NeMo 24.07 performance summary).
+TEST(ModelFlops, OfLlama8bAreThePublishedOnes) {
+  Question question;
+  question.model = {.family = ModelFamily::kLlama,
+                    .vocab_size = 128256,
+                    .hidden_size = 4096,
+                    .num_blocks = 32,
+                    .num_heads = 32,
+                    .num_kv_heads = 8,
+                    .head_dim = 128,
+                    .ffn_size = 14336,
+                    .max_positions = 8192};
+  question.batch = {.global_batch_size = 8, .seq_len = 8192};
+  question.precision = Precision::kFp8;
+  question.cluster.device.peak_flops_per_s = {.fp32 = 67e12, .bf16 = 989.5e12, .fp8 = 1979e12};
+  const ModelFlopRate rate = ModelFlopRateOf(question, 8 * 12036.0, 8);
+  EXPECT_NEAR(rate.flops_per_s, 697e12, 0.5e12);
+  EXPECT_NEAR(rate.utilisation(), 0.704, 0.0005);
+  // By hand: 6 N + 12 L q T with N of all matrices and the head.
+  constexpr double kMatrices = 32 * (2.0 * 4096 * (4096 + 1024) + 3.0 * 4096 * 14336);
+  constexpr double kHead = 128256.0 * 4096;
+  constexpr double kAttention = 12.0 * 32 * 4096 * 8192;
+  EXPECT_DOUBLE_EQ(ModelFlopsPerToken(question), 6 * (kMatrices + kHead) + kAttention);
+  question.adapters = LowRankAdapters{.rank = 8};
+  EXPECT_DOUBLE_EQ(ModelFlopsPerToken(question), 4 * (kMatrices + kHead) + kAttention);
+  question.precision = Precision::kFp32;
+  EXPECT_EQ(ModelFlopRateOf(question, 1, 1).peak_flops_per_s, 67e12);
+}
+
 TEST(FaultCosts, ComeFromTheClusterOrTheStatedDefaults) {
   Cluster cluster;
   cluster.nodes = 4;
@@ -154,6 +186,27 @@ TEST(Bill, IsTheSumOfItsParts) {
   // Each stop costs its restart, and half an interval on average.
   EXPECT_NEAR(bill.restarts_s, bill.stops * 600, 1e-6);
   EXPECT_NEAR(bill.lost_s, bill.stops * 250, 1e-6);
+}
+
+// The best interval of a job without end may leave a short rest, and a save for it.
+TEST(Bill, TheBestIntervalIsTheBestOfAll) {
+  for (const int64_t steps : {1000, 1500, 4000, 6000}) {
+    BillInput input = {.step_s = 5,
+                       .steps = steps,
+                       .tokens_per_step = 1,
+                       .devices = 64,
+                       .checkpoint_bytes = 1,
+                       .kept_checkpoints = 2,
+                       .faults = At(64, 30, 600)};
+    const Bill bill = BillOf(input);
+    double least_s = bill.wall_s();
+    for (input.interval_steps = 1; input.interval_steps <= steps; ++input.interval_steps) {
+      least_s = std::min(least_s, BillOf(input).wall_s());
+    }
+    EXPECT_NEAR(bill.best_wall_s, least_s, 1e-9 * least_s) << steps;
+    input.interval_steps = bill.best_interval_steps;
+    EXPECT_DOUBLE_EQ(BillOf(input).wall_s(), bill.best_wall_s);
+  }
 }
 
 TEST(Bill, TheBestIntervalIsNoWorse) {

@@ -1,0 +1,26 @@
+#include "plan/estimate/model_flops.h"
+
+#include "plan/errors.h"
+#include "plan/model.h"
+
+namespace weft {
+
+double ModelFlopsPerToken(const Question& question) {
+  const ModelShape& model = question.model;
+  const auto blocks = static_cast<double>(model.num_blocks);
+  const auto query = static_cast<double>(model.num_heads * model.head_dim);
+  const double forward =
+      blocks * BlockForwardFlopsPerToken(model, /*seq_len=*/0) + HeadForwardFlopsPerToken(model);
+  const double passes = question.adapters ? 2 : 3;  // the weights' gradients are a third
+  return passes * forward + 12 * blocks * query * static_cast<double>(question.batch.seq_len);
+}
+
+ModelFlopRate ModelFlopRateOf(const Question& question, double tokens_per_s, int workers) {
+  CHECK(workers >= 1);
+  const Precision peak =
+      question.precision == Precision::kFp8 ? Precision::kBf16 : question.precision;
+  return {.flops_per_s = ModelFlopsPerToken(question) * tokens_per_s / workers,
+          .peak_flops_per_s = question.cluster.device.peak_flops_per_s.of(peak)};
+}
+
+}  // namespace weft
