@@ -36,7 +36,8 @@ absl::StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Layout& lay
   auto groups = std::unique_ptr<RankGroups>(new RankGroups(layout, comm));
   const RankGrid grid = layout.grid();
   const int rank = comm.rank();
-  ASSIGN_OR_RETURN(groups->tensor_, groups->NewGroup(grid.GroupOf(Axis::kTensor, rank)));
+  ASSIGN_OR_RETURN(groups->tensor_,
+                   groups->NewGroup(GroupUse::kBlocking, grid.GroupOf(Axis::kTensor, rank)));
   const std::vector<int> data = grid.DataGroupOf(rank);
   const int parts = groups->sharding_.parts;
   const int part = grid.DataIndexOf(rank) % parts;
@@ -44,27 +45,29 @@ absl::StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Layout& lay
   for (size_t i = static_cast<size_t>(part); i < data.size(); i += static_cast<size_t>(parts)) {
     replicas.push_back(data[i]);
   }
-  ASSIGN_OR_RETURN(groups->replicas_, groups->NewGroup(replicas));
+  // A rank alone with its data has nobody to talk to beside the passes.
+  const GroupUse beside = data.size() > 1 ? GroupUse::kStarted : GroupUse::kBlocking;
+  ASSIGN_OR_RETURN(groups->replicas_, groups->NewGroup(beside, replicas));
   const bool has_embedding = groups->is_first_stage() || groups->is_last_stage();
   const std::vector<int> copies = has_embedding ? grid.EmbeddingGroupOf(rank) : std::vector<int>();
-  ASSIGN_OR_RETURN(groups->tied_copies_, groups->NewGroup(copies));
+  ASSIGN_OR_RETURN(groups->tied_copies_, groups->NewGroup(GroupUse::kBlocking, copies));
   std::vector<int> all(static_cast<size_t>(layout.world_size()));
   std::iota(all.begin(), all.end(), 0);
-  ASSIGN_OR_RETURN(groups->world_, groups->NewGroup(all));
-  ASSIGN_OR_RETURN(groups->kv_copies_,
-                   groups->NewGroup(grid.TensorNeighboursOf(rank, kv_head_copies)));
+  ASSIGN_OR_RETURN(groups->world_, groups->NewGroup(GroupUse::kBlocking, all));
+  ASSIGN_OR_RETURN(
+      groups->kv_copies_,
+      groups->NewGroup(GroupUse::kBlocking, grid.TensorNeighboursOf(rank, kv_head_copies)));
   const auto first = data.begin() + grid.DataIndexOf(rank) / parts * parts;
-  ASSIGN_OR_RETURN(groups->shards_, groups->NewGroup({first, first + parts}));
-  ASSIGN_OR_RETURN(groups->context_, groups->NewGroup(grid.GroupOf(Axis::kContext, rank)));
+  ASSIGN_OR_RETURN(groups->shards_, groups->NewGroup(beside, {first, first + parts}));
+  ASSIGN_OR_RETURN(groups->context_,
+                   groups->NewGroup(GroupUse::kBlocking, grid.GroupOf(Axis::kContext, rank)));
   return groups;
 }
 
-// Groups of one round do not overlap, so the lowest rank of each tells them apart.
-absl::StatusOr<int> RankGroups::NewGroup(const std::vector<int>& ranks) {
+absl::StatusOr<int> RankGroups::NewGroup(GroupUse use, const std::vector<int>& ranks) {
   int group = -1;
-  const int color = ranks.empty() ? -1 : ranks.front();
   RETURN_IF_ERROR(
-      ToStatus(comm_.NewGroup(color, ranks.data(), static_cast<int>(ranks.size()), &group),
+      ToStatus(comm_.NewGroup(use, ranks.data(), static_cast<int>(ranks.size()), &group),
                "make a group of ranks"));
   return group;
 }

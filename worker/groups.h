@@ -77,7 +77,7 @@ class RankGroups {
 
   absl::Status Start(const CollectiveCall& call, absl::string_view doing, int64_t* ticket);
   // Makes this rank's group along one axis; `ranks` is empty if it joins none.
-  absl::StatusOr<int> NewGroup(const std::vector<int>& ranks);
+  absl::StatusOr<int> NewGroup(GroupUse use, const std::vector<int>& ranks);
 
   const Layout layout_;
   Comm& comm_;

@@ -131,7 +131,7 @@ absl::StatusOr<int> NeighbourGroup(Comm& comm, int size) {
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), comm.rank() / size * size);
   int group = 0;
-  RETURN_IF_ERROR(ToStatus(comm.NewGroup(comm.rank() / size, ranks.data(), size, &group)));
+  RETURN_IF_ERROR(ToStatus(comm.NewGroup(GroupUse::kBlocking, ranks.data(), size, &group)));
   return group;
 }
 

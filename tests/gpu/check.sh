@@ -6,6 +6,7 @@
 #   bash check.sh --keep     leaves the working folder
 #   bash check.sh --processes FOLDER     only the rows of several processes, with the programs of
 #                            FOLDER and a job a hundredth the size: for the emulated device
+#   bash check.sh --device FOLDER        only the row of the device
 # Exit code 0: all rows passed or were skipped; 1: one failed; 77: no device here.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -14,7 +15,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/weft-check-XXXXXX")
 [[ ${1:-} == --keep ]] && echo "check: working in $work" || trap 'rm -rf "$work"' EXIT
 steps=60 interval=10 length=64 width=128 kill_after=12
-if [[ ${1:-} == --processes ]]; then
+if [[ ${1:-} == --device ]]; then
+  weft_bin=$2
+elif [[ ${1:-} == --processes ]]; then
   weft_bin=$2
   steps=8 interval=2 length=16 width=32 kill_after=4
 fi
@@ -44,6 +47,19 @@ GoogleTests() {
   else
     Row "$name" FAILED "code $code; $(grep -m1 '^\[  FAILED  \] .*[./]' "$log" || echo "see the log below")"
     grep -B12 '^\[  FAILED  \]' "$log" | head -60
+  fi
+}
+
+# Device NAME: that nvidia-smi lists one is not enough, the backend must get at it. Fails by the
+# backend's words: the driver's version and the one that is needed, for instance.
+Device() {
+  local log=$work/device.log
+  timeout -k 5 60 "$weft_bin/gpu_test" --gtest_filter=CudaBackend.DescribesEveryDevice >"$log" 2>&1
+  if grep -q '^\[  PASSED  \] 1 test' "$log"; then
+    Row "device" passed "$1"
+  else
+    Row "device" FAILED "$(grep -m1 -o 'cuda: .*\|no CUDA device.*' "$log" || tail -1 "$log")"
+    return 1
   fi
 }
 
@@ -244,17 +260,20 @@ if [[ ${1:-} == --processes ]]; then
   NcclOnOneGpu
   exit $failed
 fi
-UnpackBundle "$work"
-UseLibraries "$work" || exit 1
+if [[ ${1:-} != --device ]]; then
+  UnpackBundle "$work"
+  UseLibraries "$work" || exit 1
+fi
 if ! device=$(nvidia-smi --query-gpu=name,driver_version,memory.free --format=csv,noheader 2>&1); then
   echo "check: no NVIDIA device here: $device"
   exit 77
 fi
 echo "check: $device"
-cat "$here/VERSION"
 # One device: threads of the tests read each other's memory, which those of several cannot unasked.
 export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
-Row "device" passed "$(head -1 <<<"$device")"
+Device "$(head -1 <<<"$device")" || exit 1
+[[ ${1:-} == --device ]] && exit 0
+cat "$here/VERSION"
 GoogleTests "operations" 120 gpu_test --gtest_filter='-*CudnnAttention*'
 GoogleTests "attention by cuDNN" 60 gpu_test --gtest_filter='*CudnnAttention*'
 GoogleTests "NCCL, one rank" 60 gpu_layouts_test --gtest_filter='NcclOfOneRank.*'

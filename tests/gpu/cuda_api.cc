@@ -1,16 +1,18 @@
+#include <gtest/gtest.h>
+
+#include "tests/gpu/missing_device.h"
 #include "tests/gpu/tested_api.h"
 #include "worker/backend/loader.h"
 
 namespace weft {
 
 const BackendApi* TestedApi() {
-  static const BackendApi* const api = [] {
-    const absl::StatusOr<const BackendApi*> loaded = LoadBackend(BackendKind::kCuda);
-    int count = 0;
-    const bool has_device = loaded.ok() && (*loaded)->device_count(&count).ok() && count > 0;
-    return has_device ? *loaded : nullptr;
-  }();
-  return api;
+  static const absl::StatusOr<const BackendApi*> loaded = LoadBackend(BackendKind::kCuda);
+  if (!loaded.ok() || !MissingDevice(**loaded).empty()) return nullptr;
+  int count = 0;
+  const BackendStatus works = (*loaded)->device_count(&count);
+  if (!works.ok()) ADD_FAILURE() << works.text;
+  return works.ok() ? *loaded : nullptr;
 }
 
 }  // namespace weft

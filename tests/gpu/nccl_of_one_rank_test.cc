@@ -28,7 +28,7 @@ class NcclOfOneRank : public ::testing::Test {
     ASSERT_TRUE(reached.ok()) << reached.text;
     EXPECT_EQ(std::string(comm_->description()).substr(0, 5), "NCCL ");
     const int self = 0;
-    const BackendStatus made = comm_->NewGroup(0, &self, 1, &group_);
+    const BackendStatus made = comm_->NewGroup(GroupUse::kStarted, &self, 1, &group_);
     ASSERT_TRUE(made.ok()) << made.text;
     data_ = static_cast<char*>(device_->Allocate(kBytes));
     ASSERT_NE(data_, nullptr);

@@ -4,7 +4,8 @@
 
 namespace weft {
 
-// Null where it needs a device and there is none. Its devices are shared by the ranks of a test.
+// Null where it needs a device and there is none, or none that works: that is a failure. Its
+// devices are shared by the ranks of a test.
 const BackendApi* TestedApi();
 
 }  // namespace weft

@@ -1,4 +1,7 @@
 // The operations of the CUDA backend, on a device: through its door, as a worker uses it.
+#include <gtest/gtest.h>
+
+#include "tests/gpu/missing_device.h"
 #include "tests/worker/backend/tested_backend.h"
 #include "worker/backend/loader.h"
 
@@ -13,7 +16,9 @@ std::unique_ptr<Device, void (*)(Device*)> OpenTested(const std::string& backend
   const DeviceOptions options{.attention =
                                   backend == "cudnn" ? AttentionKind::kAuto : AttentionKind::kOwn};
   Device* device = nullptr;
-  if (!api.ok() || !(*api)->open_device(&options, &device).ok()) return {nullptr, nullptr};
+  if (!api.ok() || !MissingDevice(**api).empty()) return {nullptr, nullptr};
+  const BackendStatus opened = (*api)->open_device(&options, &device);
+  if (!opened.ok()) ADD_FAILURE() << opened.text;
   return {device, (*api)->close_device};
 }
 

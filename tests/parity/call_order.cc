@@ -206,7 +206,7 @@ class World {
 
 }  // namespace
 
-BackendStatus RecordingComm::NewGroup(int, const int* ranks, int count, int* group) {
+BackendStatus RecordingComm::NewGroup(GroupUse, const int* ranks, int count, int* group) {
   const int round = rounds_++;
   if (count == 0) return {};
   *group = static_cast<int>(groups_.size());

@@ -36,7 +36,7 @@ class RecordingComm final : public Comm {
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
-  BackendStatus NewGroup(int color, const int* ranks, int count, int* group) override;
+  BackendStatus NewGroup(GroupUse use, const int* ranks, int count, int* group) override;
   BackendStatus AllReduce(int group, ReduceOp op, View data) override;
   BackendStatus ReduceScatter(int group, ReduceOp op, View data) override;
   BackendStatus AllGather(int group, View data) override;

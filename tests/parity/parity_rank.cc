@@ -69,7 +69,8 @@ absl::Status Train(const ParityJob& parity, const std::string& folder, Device& d
   std::vector<int> ranks(static_cast<size_t>(comm.world_size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   int world = -1;
-  RETURN_IF_ERROR(ToStatus(comm.NewGroup(0, ranks.data(), comm.world_size(), &world)));
+  RETURN_IF_ERROR(
+      ToStatus(comm.NewGroup(GroupUse::kBlocking, ranks.data(), comm.world_size(), &world)));
   const Trainer* at_work = nullptr;
   absl::Status saved;
   std::optional<MemoryRecorder> recorder;

@@ -15,7 +15,8 @@ class AloneComm : public Comm {
  public:
   int rank() const override { return 0; }
   int world_size() const override { return 1; }
-  BackendStatus NewGroup(int /*color*/, const int* /*ranks*/, int /*count*/, int* group) override {
+  BackendStatus NewGroup(GroupUse /*use*/, const int* /*ranks*/, int /*count*/,
+                         int* group) override {
     *group = 0;
     return {};
   }

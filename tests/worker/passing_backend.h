@@ -150,8 +150,8 @@ class PassingComm : public Comm {
 
   int rank() const override { return inner_.rank(); }
   int world_size() const override { return inner_.world_size(); }
-  BackendStatus NewGroup(int color, const int* ranks, int count, int* group) override {
-    return inner_.NewGroup(color, ranks, count, group);
+  BackendStatus NewGroup(GroupUse use, const int* ranks, int count, int* group) override {
+    return inner_.NewGroup(use, ranks, count, group);
   }
   BackendStatus AllReduce(int group, ReduceOp op, View data) override {
     return inner_.AllReduce(group, op, data);

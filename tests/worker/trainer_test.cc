@@ -314,8 +314,8 @@ class MissingReduction : public AtOnceComm {
  public:
   MissingReduction(Comm& inner, int round) : AtOnceComm(inner), round_(round) {}
 
-  BackendStatus NewGroup(int color, const int* ranks, int count, int* group) override {
-    const BackendStatus status = inner_.NewGroup(color, ranks, count, group);
+  BackendStatus NewGroup(GroupUse use, const int* ranks, int count, int* group) override {
+    const BackendStatus status = inner_.NewGroup(use, ranks, count, group);
     if (rounds_++ == round_) group_ = *group;
     return status;
   }

@@ -20,6 +20,10 @@ namespace weft {
 
 enum class ReduceOp : int32_t { kSum = 0, kMax = 1 };
 
+// Whether a group's calls all block, or some are started too and move beside what blocks. The two
+// must not wait for each other, so a backend may keep what carries them apart.
+enum class GroupUse : int32_t { kBlocking = 0, kStarted = 1 };
+
 enum class CollectiveKind : int32_t { kAllReduce = 0, kReduceScatter = 1, kAllGather = 2 };
 
 // A call as a value: AllReduce(group, op, data) and so on; a gather has no op.
@@ -46,9 +50,9 @@ class Comm {
   virtual const char* description() const { return ""; }
 
   // Makes a group of `ranks` (ascending; contains this rank), or joins none if count is 0. Every
-  // rank of the world calls this the same number of times, in the same order; groups made by one
-  // round of calls do not overlap and have distinct `color`s. *group is valid if count > 0.
-  virtual BackendStatus NewGroup(int color, const int* ranks, int count, int* group) = 0;
+  // rank of the world calls this the same number of times, in the same order, with the same `use`;
+  // groups made by one round of calls do not overlap. *group is valid if count > 0.
+  virtual BackendStatus NewGroup(GroupUse use, const int* ranks, int count, int* group) = 0;
 
   // data = reduction over the group, everywhere. A group of one returns at once. kF32, kBf16 or
   // kF16; 16-bit elements are accumulated in f32 and rounded once, to the nearest, ties to even.
@@ -71,7 +75,7 @@ class Comm {
   // Queues a collective and returns; *ticket names it, counted from 1. It begins when what was
   // started before it is done, and sees what device work queued before Start has left in `data`,
   // which is the Comm's until Wait. Its deadline counts from its beginning. Until it is waited for,
-  // its group has no blocking call.
+  // its group has no blocking call. InvalidArgument for a group that was made for blocking calls.
   //
   // A backend may run it at once. Else, MPI: by a thread of the Comm, over messages of its own. A
   // device with queues: on one of the Comm's, after an event of the device's queue.

@@ -2,6 +2,8 @@
 // host, over POSIX shared memory, as communicators that do not block: a call only notes what is to
 // be done, ncclCommGetAsyncError() moves it and says ncclInProgress until it is done. A stream is
 // then never ahead of its data, as the emulated device needs it. Sums are in rank order.
+// Communicators that share resources carry out their calls one after the other, as those of NCCL
+// do, which launches all of them behind one stream.
 //
 // It ends the process where NCCL would misbehave silently: two threads in one communicator, or one
 // that is used after its end.
@@ -31,7 +33,7 @@
 
 namespace {
 
-constexpr int kMostRanks = 16;
+constexpr int kMostRanks = 80;
 constexpr int kMostSplits = 64;
 constexpr size_t kPieceBytes = size_t{64} << 10;
 
@@ -69,6 +71,11 @@ struct Work {
   cudaStream_t held = nullptr;  // until it is done
 };
 
+// What communicators share that are split from one another.
+struct Resources {
+  std::deque<const Work*> launched;  // oldest first
+};
+
 [[noreturn]] void Die(const char* what) {
   std::fprintf(stderr, "fake NCCL: %s\n", what);
   std::abort();
@@ -96,6 +103,8 @@ struct ncclComm {
   Block* block = nullptr;
   size_t block_bytes = 0;
   bool everybody = false;  // has opened it
+  bool shares = false;     // with what is split from it
+  std::shared_ptr<Resources> resources;
   int splits = 0;
   ncclComm_t* made = nullptr;  // of the split that is under way
   int color = NCCL_SPLIT_NOCOLOR;
@@ -127,8 +136,10 @@ class Inside {
   ncclComm_t comm_;
 };
 
-ncclComm_t Open(const std::string& name, int rank, int size, int world_rank) {
+ncclComm_t Open(const std::string& name, int rank, int size, int world_rank,
+                std::shared_ptr<Resources> resources) {
   auto comm = std::make_unique<ncclComm>();
+  comm->resources = std::move(resources);
   comm->name = name;
   comm->rank = rank;
   comm->size = size;
@@ -150,6 +161,7 @@ ncclComm_t Open(const std::string& name, int rank, int size, int world_rank) {
 void End(ncclComm_t comm) {
   for (cudaStream_t stream : comm->held) --stream->holds;
   for (const auto& work : comm->work) {
+    std::erase(comm->resources->launched, work.get());
     if (work->held != nullptr) --work->held->holds;
   }
   if (!comm->everybody) shm_unlink(comm->name.c_str());
@@ -184,6 +196,7 @@ void TakePiece(ncclComm_t comm, Message* message) {
 
 void Advance(ncclComm_t comm) {
   Work& work = *comm->work.front();
+  if (comm->resources->launched.front() != &work) return;
   if (work.begin) std::exchange(work.begin, nullptr)();
   std::set<std::pair<bool, int>> busy;  // messages of a pair pass in order
   bool all = true;
@@ -196,6 +209,7 @@ void Advance(ncclComm_t comm) {
   if (!all) return;
   if (work.finish) work.finish();
   if (work.held != nullptr) --work.held->holds;
+  comm->resources->launched.pop_front();
   comm->work.pop_front();
 }
 
@@ -214,7 +228,8 @@ void AdvanceSplit(ncclComm_t comm) {
   const std::string name =
       comm->name + "-" + std::to_string(round) + "-" + std::to_string(comm->color);
   const std::atomic_ref<ncclComm_t> there(*made);
-  there = Open(name, rank, size, comm->world_rank);
+  there = Open(name, rank, size, comm->world_rank,
+               comm->shares ? comm->resources : std::make_shared<Resources>());
 }
 
 // The fault that is planted for this call, or empty.
@@ -260,6 +275,7 @@ ncclResult_t Begin(ncclComm_t comm, std::unique_ptr<Work> work, cudaStream_t str
     work->held = stream;
     ++stream->holds;
   }
+  comm->resources->launched.push_back(work.get());
   comm->work.push_back(std::move(work));
   return ncclInProgress;
 }
@@ -321,6 +337,13 @@ int WeftFakeNcclOpen() {
   return static_cast<int>(live->size());
 }
 
+int WeftFakeNcclResources() {
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  std::set<const Resources*> distinct;
+  for (const ncclComm_t comm : *live) distinct.insert(comm->resources.get());
+  return static_cast<int>(distinct.size());
+}
+
 ncclResult_t ncclGetVersion(int* version) {
   *version = 22809;
   return ncclSuccess;
@@ -335,9 +358,9 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int world_size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   if (config->size != sizeof(ncclConfig_t) || config->blocking != 0) Die("it would block");
-  if (config->splitShare != 1) Die("what is split from it would not share its resources");
   if (world_size > kMostRanks) Die("too many ranks");
-  *comm = Open(id.internal, rank, world_size, rank);
+  *comm = Open(id.internal, rank, world_size, rank, std::make_shared<Resources>());
+  (*comm)->shares = config->splitShare == 1;
   return ncclInProgress;
 }
 

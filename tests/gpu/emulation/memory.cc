@@ -1,11 +1,16 @@
 // The emulated device's memory: an anonymous file each, so that another process can map it as CUDA
-// IPC lets it; nothing is left of it when its process is killed.
+// IPC lets it; nothing is left of it when its process is killed. A page behind the memory counts
+// those that have it mapped: freeing it before they are done, which CUDA leaves undefined, ends the
+// process.
 #include <cuda_runtime.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <string>
@@ -18,6 +23,9 @@ struct Block {
   int fd = -1;
   size_t bytes = 0;
   bool is_own = true;  // of this process
+
+  size_t counter_at() const { return (bytes + 63) / 64 * 64; }
+  size_t file_bytes() const { return counter_at() + sizeof(std::atomic<int>); }
 };
 
 struct Handle {
@@ -30,8 +38,9 @@ class Blocks {
  public:
   cudaError_t Map(Block block, void** data) {
     void* const mapped =
-        mmap(nullptr, block.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, block.fd, 0);
+        mmap(nullptr, block.file_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, block.fd, 0);
     if (mapped == MAP_FAILED) return cudaErrorMemoryAllocation;
+    if (!block.is_own) ++CounterOf(mapped, block);
     *data = mapped;
     const std::lock_guard<std::mutex> lock(mutex_);
     blocks_[mapped] = block;
@@ -41,8 +50,15 @@ class Blocks {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = blocks_.find(data);
     if (found == blocks_.end()) return data == nullptr ? cudaSuccess : cudaErrorInvalidValue;
-    munmap(data, found->second.bytes);
-    close(found->second.fd);
+    const Block& block = found->second;
+    if (!block.is_own) {
+      --CounterOf(data, block);
+    } else if (CounterOf(data, block) > 0) {
+      std::fprintf(stderr, "emulated device: memory is freed that another process has mapped\n");
+      std::abort();
+    }
+    munmap(data, block.file_bytes());
+    close(block.fd);
     blocks_.erase(found);
     return cudaSuccess;
   }
@@ -59,6 +75,10 @@ class Blocks {
   }
 
  private:
+  static std::atomic<int>& CounterOf(void* data, const Block& block) {
+    return *reinterpret_cast<std::atomic<int>*>(static_cast<char*>(data) + block.counter_at());
+  }
+
   std::mutex mutex_;  // guards blocks_
   std::map<void*, Block> blocks_;
 };
@@ -77,8 +97,11 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
   }
   if (bytes > kDeviceBytes) return cudaErrorMemoryAllocation;
   const int fd = memfd_create("weft-emulated-device", MFD_CLOEXEC);
-  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return cudaErrorMemoryAllocation;
-  return AllBlocks().Map({fd, bytes}, data);
+  const Block block = {fd, bytes};
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(block.file_bytes())) != 0) {
+    return cudaErrorMemoryAllocation;
+  }
+  return AllBlocks().Map(block, data);
 }
 
 cudaError_t cudaFree(void* data) {

@@ -28,8 +28,9 @@ std::vector<std::unique_ptr<Comm>> MakeThreadComms(int world, const ThreadCommOp
   const BackendStatus loaded = LoadNccl(&nccl);
   EXPECT_TRUE(loaded.ok()) << loaded.text;
   std::vector<std::unique_ptr<Comm>> comms(static_cast<size_t>(world));
-  ncclUniqueId id;
-  if (!loaded.ok() || nccl->get_unique_id(&id) != ncclSuccess) return comms;
+  if (!loaded.ok()) return comms;
+  NcclIds ids;
+  for (ncclUniqueId& id : ids.of_use) EXPECT_EQ(nccl->get_unique_id(&id), ncclSuccess);
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
@@ -37,7 +38,7 @@ std::vector<std::unique_ptr<Comm>> MakeThreadComms(int world, const ThreadCommOp
       own.init_timeout_ms = 20000;
       own.rank = rank;
       own.world_size = world;
-      const BackendStatus status = OpenNcclComm(own, id, {.stream = NewStream()}, "a test",
+      const BackendStatus status = OpenNcclComm(own, ids, {.stream = NewStream()}, "a test",
                                                 &comms[static_cast<size_t>(rank)]);
       EXPECT_TRUE(status.ok()) << status.text;
     });

@@ -28,6 +28,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kAborted = static_cast<int>(absl::StatusCode::kAborted);
 constexpr int kDeadlineExceeded = static_cast<int>(absl::StatusCode::kDeadlineExceeded);
 constexpr int kFailedPreconditionCode = static_cast<int>(absl::StatusCode::kFailedPrecondition);
+constexpr int kInvalidArgumentCode = static_cast<int>(absl::StatusCode::kInvalidArgument);
 constexpr int kUnavailableCode = static_cast<int>(absl::StatusCode::kUnavailable);
 
 template <typename Function>
@@ -41,6 +42,10 @@ void Plant(int rank, int64_t call, const char* fault) {
 }
 int OpenComms() {
   return Fake(&WeftFakeNcclOpen, "WeftFakeNcclOpen")();
+}
+
+int SetsOfResources() {
+  return Fake(&WeftFakeNcclResources, "WeftFakeNcclResources")();
 }
 
 CollectiveCall SumOf(int group, std::vector<float>& values) {
@@ -64,17 +69,61 @@ TEST(Nccl, EndsEveryCommunicatorThatItMade) {
       World(comm);
       const int pair[] = {0, 1};
       int group = -1;
-      ASSERT_TRUE(comm.NewGroup(0, pair, comm.rank() < 2 ? 2 : 0, &group).ok());
+      ASSERT_TRUE(comm.NewGroup(GroupUse::kBlocking, pair, comm.rank() < 2 ? 2 : 0, &group).ok());
     });
-    EXPECT_EQ(OpenComms(), 3 + 3 + 2);
+    EXPECT_EQ(OpenComms(), 2 * 3 + 3 + 2);
   }
   EXPECT_EQ(OpenComms(), 0);
+}
+
+// Two ranks, each with its own sets.
+TEST(Nccl, SharesResourcesAmongGroupsOfOneUseAlone) {
+  const Comms comms = MakeThreadComms(2);
+  const auto make = [&](GroupUse use) {
+    OnAllRanks(comms, [&](Comm& comm) { World(comm, use); });
+    return SetsOfResources();
+  };
+  EXPECT_EQ(make(GroupUse::kBlocking), 2);
+  EXPECT_EQ(make(GroupUse::kBlocking), 2);
+  EXPECT_EQ(OpenComms(), 2 * 3) << "no world of what is started before it is needed";
+  EXPECT_EQ(make(GroupUse::kStarted), 4);
+  EXPECT_EQ(make(GroupUse::kStarted), 4);
+  EXPECT_EQ(OpenComms(), 2 * (3 + 3));
+}
+
+TEST(Nccl, StartsNothingInAGroupThatWasMadeForBlockingCalls) {
+  const Comms comms = MakeThreadComms(1);
+  const int group = World(*comms[0], GroupUse::kBlocking);
+  std::vector<float> values(10, 1);
+  int64_t ticket = 0;
+  const BackendStatus s = comms[0]->Start(SumOf(group, values), &ticket);
+  EXPECT_EQ(s.code, kInvalidArgumentCode);
+  EXPECT_STREQ(s.text, "start: group 0 was made for blocking calls alone");
+  EXPECT_TRUE(comms[0]->Barrier(group).ok()) << "nothing is broken by it";
+}
+
+// 256 and 69 halves: 290.5, which is 290 in eight bits; rounded after 64 ranks too, it is 292.
+TEST(Nccl, RoundsSixteenBitSumsOfAnyNumberOfRanksOnce) {
+  OnAllRanks(MakeThreadComms(70), [](Comm& comm) {
+    const int group = World(comm, GroupUse::kBlocking);
+    const uint16_t own = comm.rank() == 0 ? 0x4380 : 0x3f00;
+    std::vector<uint16_t> sum(1000, own);
+    std::vector<uint16_t> part(70 * 8, own);
+    const auto view = [](std::vector<uint16_t>& values) {
+      return View{values.data(), 1, static_cast<int64_t>(values.size()), DType::kBf16};
+    };
+    ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kSum, view(sum)).ok());
+    EXPECT_THAT(sum, Each(0x4391));
+    ASSERT_TRUE(comm.ReduceScatter(group, ReduceOp::kSum, view(part)).ok());
+    const auto first = part.begin() + 8 * comm.rank();
+    EXPECT_THAT(std::vector<uint16_t>(first, first + 8), Each(0x4391));
+  });
 }
 
 TEST(NcclStart, MovesBesideBlockingCallsOfOtherGroupsWithTheirBits) {
   OnAllRanks(MakeThreadComms(2), [](Comm& comm) {
     const int started = World(comm);
-    const int blocking = World(comm);
+    const int blocking = World(comm, GroupUse::kBlocking);
     std::vector<float> sum(500'000, static_cast<float>(comm.rank() + 1));
     int64_t ticket = 0;
     if (comm.rank() == 0) {
@@ -167,12 +216,12 @@ TEST_F(NcclFaults, AnAbortFreesTheStreamAndEndsEveryCommunicator) {
     Plant(0, 1, "late");
     std::vector<float> values(10, 1);
     ASSERT_TRUE(comms[0]->AllReduce(0, ReduceOp::kSum, Row(values)).ok());
-    EXPECT_EQ(OpenComms(), 4);
+    EXPECT_EQ(OpenComms(), 6);
     const Clock::time_point begin = Clock::now();
-    while (OpenComms() > 2 && Clock::now() - begin < std::chrono::seconds(5)) {
+    while (OpenComms() > 3 && Clock::now() - begin < std::chrono::seconds(5)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    EXPECT_EQ(OpenComms(), 2) << "those of rank 1, whose Comm is well";
+    EXPECT_EQ(OpenComms(), 3) << "those of rank 1, whose Comm is well";
   }
   EXPECT_EQ(OpenComms(), 0);
 }
@@ -244,12 +293,12 @@ TEST_F(NcclFaults, AnInterruptEndsWhatIsQueuedWithinATenthOfASecond) {
 TEST(Nccl, OpeningEndsByItsOwnDeadlineWhereARankDoesNotCome) {
   const NcclLibrary* nccl = nullptr;
   ASSERT_TRUE(LoadNccl(&nccl).ok());
-  ncclUniqueId id;
-  ASSERT_EQ(nccl->get_unique_id(&id), ncclSuccess);
+  NcclIds ids;
+  ASSERT_EQ(nccl->get_unique_id(ids.of_use), ncclSuccess);
   cudaStream stream;
   const CommOptions options = {.init_timeout_ms = 120, .timeout_ms = 60000, .world_size = 2};
   std::unique_ptr<Comm> comm;
-  const BackendStatus s = OpenNcclComm(options, id, {.stream = &stream}, "a test", &comm);
+  const BackendStatus s = OpenNcclComm(options, ids, {.stream = &stream}, "a test", &comm);
   EXPECT_EQ(s.code, kDeadlineExceeded);
   EXPECT_THAT(s.text, HasSubstr("opening a communicator (call 1 of rank 0): not done after 120 ms; "
                                 "it needs rank 1"));

@@ -1,12 +1,14 @@
 // A libcuda.so.1 for hosts without a driver, so that cuDNN can plan for a device that is only
 // described: what it asks a driver about a device is answered, code that it loads gets a handle,
 // and every other entry point succeeds without doing anything (rest.cmake). Nothing can run.
+// WEFT_STUB_DRIVER_SERVES=12040: a driver that serves CUDA up to 12.4.
 #include "tests/gpu/stub_driver/driver.h"
 
 #include <cuda.h>
 #include <dlfcn.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 namespace {
 
@@ -56,7 +58,8 @@ CUresult cuGetExportTable(const void** table, const CUuuid*) {
   return CUDA_ERROR_NOT_FOUND;
 }
 CUresult cuDriverGetVersion(int* version) {
-  *version = 13000;
+  const char* const served = std::getenv("WEFT_STUB_DRIVER_SERVES");
+  *version = served == nullptr ? 13000 : std::atoi(served);
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetCount(int* count) {

@@ -24,11 +24,11 @@ inline void OnAllRanks(const Comms& comms, const std::function<void(Comm&)>& bod
 }
 
 // A group of all ranks. Collective.
-inline int World(Comm& comm) {
+inline int World(Comm& comm, GroupUse use = GroupUse::kStarted) {
   std::vector<int> ranks(static_cast<size_t>(comm.world_size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   int group = -1;
-  EXPECT_TRUE(comm.NewGroup(0, ranks.data(), comm.world_size(), &group).ok());
+  EXPECT_TRUE(comm.NewGroup(use, ranks.data(), comm.world_size(), &group).ok());
   return group;
 }
 

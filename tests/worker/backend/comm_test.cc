@@ -242,9 +242,9 @@ TEST(Groups, OfSeveralRoundsDoNotMix) {
     int row = -1;
     int column = -1;
     int alone = -1;
-    ASSERT_TRUE(comm.NewGroup(rank / 2, row_ranks, 2, &row).ok());
-    ASSERT_TRUE(comm.NewGroup(0, &rank, rank == 3 ? 1 : 0, &alone).ok());
-    ASSERT_TRUE(comm.NewGroup(rank % 2, column_ranks, 2, &column).ok());
+    ASSERT_TRUE(comm.NewGroup(GroupUse::kBlocking, row_ranks, 2, &row).ok());
+    ASSERT_TRUE(comm.NewGroup(GroupUse::kBlocking, &rank, rank == 3 ? 1 : 0, &alone).ok());
+    ASSERT_TRUE(comm.NewGroup(GroupUse::kBlocking, column_ranks, 2, &column).ok());
     for (int repeat = 0; repeat < 20; ++repeat) {
       std::vector<float> by_row = {static_cast<float>(rank)};
       std::vector<float> by_column(5000, static_cast<float>(rank));
@@ -276,7 +276,8 @@ TEST(Groups, ThatAreNotAscendingOrLackThisRankAreRefused) {
   int group = -1;
   for (const std::vector<int>& ranks : {std::vector<int>{1, 0}, {1, 2}, {0, 0}, {0, 3}, {-1, 0}}) {
     const int count = static_cast<int>(ranks.size());
-    EXPECT_EQ(comms[0]->NewGroup(0, ranks.data(), count, &group).code, kInvalidArgument);
+    EXPECT_EQ(comms[0]->NewGroup(GroupUse::kBlocking, ranks.data(), count, &group).code,
+              kInvalidArgument);
   }
 }
 

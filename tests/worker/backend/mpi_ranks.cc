@@ -143,7 +143,7 @@ int Run(const std::string& name) {
   std::vector<int> ranks(static_cast<size_t>(comm->world_size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   int group = -1;
-  if (!comm->NewGroup(0, ranks.data(), comm->world_size(), &group).ok()) return 1;
+  if (!comm->NewGroup(GroupUse::kStarted, ranks.data(), comm->world_size(), &group).ok()) return 1;
   if (name == "collectives") {
     Say(*comm, Collectives(*comm, group));
     (*api)->close_comm(comm);

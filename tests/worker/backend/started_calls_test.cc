@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Started, ::testing::Values(1, 2, 3, 4));
 TEST(Start, LetsBlockingCallsOfOtherGroupsGoOn) {
   OnAllRanks(MakeThreadComms(2), [](Comm& comm) {
     const int started = World(comm);
-    const int blocking = World(comm);
+    const int blocking = World(comm, GroupUse::kBlocking);
     std::vector<float> sum(500'000, static_cast<float>(comm.rank() + 1));
     int64_t ticket = 0;
     const auto start = [&] {

@@ -12,7 +12,8 @@ namespace weft {
 // "cpu", "cuda": the parameters of the suites, as names of their tests.
 std::vector<std::string> TestedBackends();
 
-// Null if it needs a device that is not here; the test is then skipped.
+// Null if it needs a device that is not here; the test is then skipped. One that is here and does
+// not open is a failure.
 std::unique_ptr<Device, void (*)(Device*)> OpenTested(const std::string& backend);
 
 }  // namespace weft

@@ -33,6 +33,7 @@ constexpr int64_t kLeastSliceBytes = 64 << 10;
 struct Group {
   std::vector<int> ranks;  // empty: this rank is in no group of that round
   int position = 0;        // of this rank
+  GroupUse use = GroupUse::kBlocking;
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
@@ -170,7 +171,7 @@ class Collectives final : public Comm {
 
   // Messages need no set-up: the round's number is the same everywhere and tells groups apart;
   // groups of one round share it but no rank.
-  BackendStatus NewGroup(int /*color*/, const int* ranks, int count, int* group) override {
+  BackendStatus NewGroup(GroupUse use, const int* ranks, int count, int* group) override {
     Group made;
     made.ranks.assign(ranks, ranks + count);
     const auto own = std::find(made.ranks.begin(), made.ranks.end(), rank());
@@ -184,6 +185,7 @@ class Collectives final : public Comm {
                      count, rank(), world_size());
     }
     made.position = static_cast<int>(own - made.ranks.begin());
+    made.use = use;
     if (count > 0) *group = static_cast<int>(groups_.size());
     if (started_ != nullptr) {
       return Failure(kInvalidArgument, "new group: groups are made before the first call starts");
@@ -271,6 +273,11 @@ class Collectives final : public Comm {
 
   BackendStatus Start(const CollectiveCall& collective, int64_t* ticket) override {
     if (BackendStatus s = BrokenBefore("start"); !s.ok()) return s;
+    const auto group = static_cast<size_t>(collective.group);
+    if (group < groups_.size() && groups_[group].use == GroupUse::kBlocking) {
+      return Failure(kInvalidArgument, "start: group %d was made for blocking calls alone",
+                     collective.group);
+    }
     if (started_ == nullptr) OpenLane();
     *ticket = started_->Start(collective);
     return {};

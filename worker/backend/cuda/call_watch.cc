@@ -10,7 +10,7 @@
 
 namespace weft {
 
-BackendStatus CallWatch::NewGroup(const int* ranks, int count, int* group) {
+BackendStatus CallWatch::NewGroup(GroupUse use, const int* ranks, int count, int* group) {
   RankGroup made;
   made.ranks.assign(ranks, ranks + count);
   const auto own = std::find(made.ranks.begin(), made.ranks.end(), rank_);
@@ -24,6 +24,7 @@ BackendStatus CallWatch::NewGroup(const int* ranks, int count, int* group) {
                    count, rank_, world_size_);
   }
   made.position = static_cast<int>(own - made.ranks.begin());
+  made.use = use;
   if (count > 0) *group = rounds();
   groups_.push_back(std::move(made));
   return {};
@@ -38,6 +39,12 @@ BackendStatus CallWatch::Begin(const char* name, int group, Call* call) {
   }
   *call = {name, group, ++calls_, timeout_, std::chrono::steady_clock::now() + timeout_};
   return {};
+}
+
+BackendStatus CallWatch::CheckStart(int group) const {
+  const bool known = group >= 0 && group < rounds();
+  if (!known || this->group(group).use == GroupUse::kStarted) return {};  // Begin names the unknown
+  return Failure(kInvalidArgument, "start: group %d was made for blocking calls alone", group);
 }
 
 BackendStatus CallWatch::CheckRanges(const Call& call, int64_t elements) const {

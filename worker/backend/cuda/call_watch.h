@@ -11,13 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "worker/backend/device.h"
+#include "worker/backend/comm.h"
 
 namespace weft {
 
 struct RankGroup {
   std::vector<int> ranks;  // ascending; empty: this rank is in no group of that round
   int position = 0;        // of this rank
+  GroupUse use = GroupUse::kBlocking;
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
@@ -39,12 +40,14 @@ class CallWatch {
       : rank_(rank), world_size_(world_size), timeout_(timeout_ms), silence_(silence) {}
 
   // As Comm::NewGroup; the group's number is its round.
-  BackendStatus NewGroup(const int* ranks, int count, int* group);
+  BackendStatus NewGroup(GroupUse use, const int* ranks, int count, int* group);
   const RankGroup& group(int index) const { return groups_[static_cast<size_t>(index)]; }
   int rounds() const { return static_cast<int>(groups_.size()); }
 
   // Fails if a call has failed before, or was interrupted, or `group` is not one of this rank's.
   BackendStatus Begin(const char* name, int group, Call* call);
+  // Fails if `group` was made for blocking calls alone.
+  BackendStatus CheckStart(int group) const;
   // Fails if `elements` are not one equal range per rank of the call's group.
   BackendStatus CheckRanges(const Call& call, int64_t elements) const;
   // Begin, for data that is one range per rank.

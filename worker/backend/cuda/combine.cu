@@ -5,25 +5,57 @@ namespace weft {
 namespace {
 
 template <typename T>
-struct Sources {
+struct Anywhere {
   const T* at[kMostLocalRanks];
+  __host__ __device__ const T* operator()(int rank) const { return at[rank]; }
+};
+
+template <typename T>
+struct Evenly {
+  const T* first;
+  int64_t stride;
+  int own_rank;
+  const T* own;
+  __host__ __device__ const T* operator()(int rank) const {
+    return rank == own_rank ? own : first + rank * stride;
+  }
 };
 
 // In the order of the ranks, accumulated in f32, rounded once: the CPU backend's sums to the bit.
-template <typename T>
-__global__ void CombineKernel(ReduceOp op, Sources<T> sources, int ranks, T* out, int64_t count) {
-  for (int64_t i = FirstIndex(); i < count; i += IndexStride()) {
-    float total = ToFloat(sources.at[0][i]);
+template <typename T, int kWidth, typename Sources>
+__global__ void CombineKernel(ReduceOp op, Sources sources, int ranks, T* out, int64_t packs) {
+  using Wide = Pack<T, kWidth>;
+  for (int64_t i = FirstIndex(); i < packs; i += IndexStride()) {
+    float totals[kWidth];
+    const Wide first = reinterpret_cast<const Wide*>(sources(0))[i];
+    for (int e = 0; e < kWidth; ++e) totals[e] = ToFloat(first.at[e]);
     for (int rank = 1; rank < ranks; ++rank) {
-      const float value = ToFloat(sources.at[rank][i]);
-      if (op == ReduceOp::kSum) {
-        total += value;
-      } else {
-        total = value > total || value != value ? value : total;  // a not-a-number stays
+      const Wide values = reinterpret_cast<const Wide*>(sources(rank))[i];
+      for (int e = 0; e < kWidth; ++e) {
+        const float value = ToFloat(values.at[e]);
+        if (op == ReduceOp::kSum) {
+          totals[e] += value;
+        } else if (value > totals[e] || value != value) {
+          totals[e] = value;  // a not-a-number stays
+        }
       }
     }
-    out[i] = FromFloat<T>(total);
+    Wide combined;
+    for (int e = 0; e < kWidth; ++e) combined.at[e] = FromFloat<T>(totals[e]);
+    reinterpret_cast<Wide*>(out)[i] = combined;
   }
+}
+
+template <typename T, typename Sources>
+cudaError_t Combine(cudaStream_t stream, ReduceOp op, const Sources& sources, int ranks, T* out,
+                    int64_t count) {
+  constexpr int kWidth = kWidest<T>;
+  bool wide = count % kWidth == 0 && IsWide(out);
+  for (int rank = 0; rank < ranks; ++rank) wide = wide && IsWide(sources(rank));
+  const int64_t packs = wide ? count / kWidth : count;
+  const Grid grid = {.blocks = MapBlocks(packs), .threads = kMapThreads};
+  const auto kernel = wide ? CombineKernel<T, kWidth, Sources> : CombineKernel<T, 1, Sources>;
+  return Launch(kernel, grid, stream, op, sources, ranks, out, packs);
 }
 
 }  // namespace
@@ -32,10 +64,21 @@ cudaError_t QueueCombine(cudaStream_t stream, ReduceOp op, DType dtype, const vo
                          int ranks, void* out, int64_t count) {
   return WithType(dtype, [&](auto zero) {
     using T = decltype(zero);
-    Sources<T> typed = {};
+    Anywhere<T> typed = {};
     for (int rank = 0; rank < ranks; ++rank) typed.at[rank] = static_cast<const T*>(sources[rank]);
-    return Launch(CombineKernel<T>, {.blocks = MapBlocks(count), .threads = kMapThreads}, stream,
-                  op, typed, ranks, static_cast<T*>(out), count);
+    return Combine(stream, op, typed, ranks, static_cast<T*>(out), count);
+  });
+}
+
+cudaError_t QueueCombineSlices(cudaStream_t stream, ReduceOp op, DType dtype,
+                               const RankSlices& slices, int64_t count) {
+  return WithType(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* const own = static_cast<T*>(slices.own);
+    const Evenly<T> typed = {static_cast<const T*>(slices.first),
+                             slices.stride_bytes / static_cast<int64_t>(sizeof(T)), slices.own_rank,
+                             own};
+    return Combine(stream, op, typed, slices.ranks, own, count);
   });
 }
 

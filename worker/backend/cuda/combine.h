@@ -26,4 +26,17 @@ inline void CombineHost(ReduceOp op, const double* values, int count, double* to
 cudaError_t QueueCombine(cudaStream_t stream, ReduceOp op, DType dtype, const void* const* sources,
                          int ranks, void* out, int64_t count);
 
+// One slice of each rank, `stride_bytes` apart from `first` on; that of own_rank lies at `own`
+// instead.
+struct RankSlices {
+  const void* first = nullptr;
+  int64_t stride_bytes = 0;
+  int ranks = 0;
+  int own_rank = 0;
+  void* own = nullptr;
+};
+// own[i] = slice 0's [i] op slice 1's [i] op ..., as above, of any number of ranks.
+cudaError_t QueueCombineSlices(cudaStream_t stream, ReduceOp op, DType dtype,
+                               const RankSlices& slices, int64_t count);
+
 }  // namespace weft

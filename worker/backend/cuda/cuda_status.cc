@@ -1,5 +1,7 @@
 #include "worker/backend/cuda/cuda_status.h"
 
+#include <cstdio>
+
 #include "worker/backend/failure.h"
 
 namespace weft {
@@ -16,10 +18,6 @@ struct Cause {
 constexpr Cause kCauses[] = {
     {cudaErrorNoDevice, kUnavailable,
      "this host has no CUDA device; use cluster.device.backend cpu"},
-    {cudaErrorInsufficientDriver, kUnavailable,
-     "the NVIDIA driver is missing or older than this CUDA; install a newer one"},
-    {cudaErrorUnsupportedPtxVersion, kUnavailable,
-     "the NVIDIA driver is older than this CUDA; install a newer one"},
     {cudaErrorSystemDriverMismatch, kUnavailable,
      "the driver and its libraries are of different versions; reload the driver or reboot"},
     {cudaErrorSystemNotReady, kUnavailable,
@@ -40,10 +38,46 @@ constexpr Cause kCauses[] = {
      "the device was lost or a kernel failed; dmesg shows an Xid with the cause"},
 };
 
+// Of the kernel module that is loaded; empty if there is none, or the host does not say.
+std::string DriverVersion() {
+  char version[32] = {};
+  std::FILE* const file = std::fopen("/sys/module/nvidia/version", "re");
+  if (file == nullptr) return {};
+  const bool read = std::fscanf(file, "%31s", version) == 1;
+  std::fclose(file);
+  return read ? version : "";
+}
+
+BackendStatus DriverIsTooOld(const char* what) {
+  int served = 0;
+  int needed = 0;
+  cudaDriverGetVersion(&served);
+  cudaRuntimeGetVersion(&needed);
+  return Failure(kUnavailable, "cuda: %s failed: %s", what,
+                 DriverProblem(served, needed, DriverVersion()).c_str());
+}
+
 }  // namespace
+
+std::string DriverProblem(int served, int needed, const std::string& driver) {
+  // CUDA's release notes, "CUDA Toolkit and Minimum Required Driver Version".
+  const char* const least = needed >= 13000 ? "580" : "525";
+  const auto number = [](int version) {
+    return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  };
+  if (served == 0) {
+    return std::string("this host has no NVIDIA driver; install ") + least + " or newer";
+  }
+  return "the NVIDIA driver" + (driver.empty() ? "" : " " + driver) + " serves CUDA up to " +
+         number(served) + ", this build needs " + number(needed) + "; install driver " + least +
+         " or newer";
+}
 
 BackendStatus FromCuda(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return {};
+  if (code == cudaErrorInsufficientDriver || code == cudaErrorUnsupportedPtxVersion) {
+    return DriverIsTooOld(what);
+  }
   for (const Cause& cause : kCauses) {
     if (cause.code != code) continue;
     return Failure(cause.failure, "cuda: %s failed: %s", what, cause.advice);

@@ -47,6 +47,11 @@ struct alignas(sizeof(T) * kCount) Pack {
 template <typename T>
 inline constexpr int kWidest = 16 / static_cast<int>(sizeof(T));
 
+// Whether packs of 16 bytes may start there.
+inline bool IsWide(const void* data) {
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0;
+}
+
 // Calls f with a value of the element type that `dtype` names; cudaErrorInvalidValue for one that
 // is not computed in.
 template <typename F>

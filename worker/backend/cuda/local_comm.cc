@@ -1,8 +1,10 @@
 #include "worker/backend/cuda/local_comm.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -16,8 +18,8 @@
 namespace weft {
 namespace {
 
-// How far a rank has come in meeting the others.
-enum Stage : int32_t { kHere = 1, kMapped = 2 };
+// How far a rank has come in meeting the others, and in parting from them.
+enum Stage : int32_t { kHere = 1, kMapped = 2, kUnmapped = 3 };
 
 constexpr int64_t kAlignment = 256;
 
@@ -39,11 +41,11 @@ class LocalComm final : public Comm {
     if (why[0] != '\0') description_ += std::string(": ") + why;
   }
 
+  // Memory that another process has mapped must not be freed (CUDA's cudaIpcOpenMemHandle), so
+  // this rank's stays until the others have let go of it; if they do not come, until this process
+  // ends.
   ~LocalComm() override {
-    for (size_t i = 0; i < peers_.size(); ++i) {
-      if (mapped_[i]) cudaIpcCloseMemHandle(peers_[i]);
-    }
-    if (staging_ != nullptr) cudaFree(staging_);
+    if (Part().ok() && staging_ != nullptr) cudaFree(staging_);
   }
 
   BackendStatus Open(const CommOptions& options) {
@@ -84,11 +86,11 @@ class LocalComm final : public Comm {
   int world_size() const override { return world_size_; }
   const char* description() const override { return description_.c_str(); }
 
-  BackendStatus NewGroup(int /*color*/, const int* ranks, int count, int* group) override {
+  BackendStatus NewGroup(GroupUse use, const int* ranks, int count, int* group) override {
     if (watch_.rounds() == kMostLocalGroups) {
       return Failure(kInternal, "more than %d rounds of new groups", kMostLocalGroups);
     }
-    return watch_.NewGroup(ranks, count, group);
+    return watch_.NewGroup(use, ranks, count, group);
   }
 
   BackendStatus AllReduce(int group, ReduceOp op, View data) override {
@@ -213,6 +215,7 @@ class LocalComm final : public Comm {
 
   // At once: a call here ends when its data is there.
   BackendStatus Start(const CollectiveCall& collective, int64_t* ticket) override {
+    if (BackendStatus s = watch_.CheckStart(collective.group); !s.ok()) return s;
     *ticket = ++started_;
     switch (collective.kind) {
       case CollectiveKind::kAllReduce:
@@ -240,6 +243,33 @@ class LocalComm final : public Comm {
   // Of one message to one peer.
   int64_t PieceBytes() const {
     return (kLocalStagingBytes - kCollectiveBytes) / world_size_ / kAlignment * kAlignment;
+  }
+
+  // Unmaps what is of other processes, once this rank's device has read it, and waits until they
+  // have done the same. At once where nothing was mapped.
+  BackendStatus Part() {
+    if (std::find(mapped_.begin(), mapped_.end(), true) == mapped_.end()) return {};
+    std::atomic<int32_t>& stage = block_->rank(rank_).stage;
+    Call call;
+    BackendStatus s = watch_.Begin("parting from the other ranks", -1, &call);
+    if (s.ok()) s = Finish(call);
+    for (size_t peer = 0; peer < peers_.size(); ++peer) {
+      if (mapped_[peer]) cudaIpcCloseMemHandle(peers_[peer]);
+    }
+    if (!s.ok()) return s;
+    if (stage != kMapped) return Failure(kInternal, "the ranks have never met");
+    stage = kUnmapped;
+    bool lost = false;
+    s = watch_.Wait(call, [&](std::vector<int>* silent) {
+      for (int peer = 0; peer < world_size_; ++peer) {
+        const LocalRank& theirs = block_->rank(peer);
+        if (!mapped_[static_cast<size_t>(peer)] || theirs.stage == kUnmapped) continue;
+        silent->push_back(peer);
+        lost = lost || (kill(theirs.pid, 0) != 0 && errno == ESRCH);
+      }
+      return silent->empty() || lost;
+    });
+    return s.ok() && lost ? Failure(kUnavailable, "a rank ended without parting") : s;
   }
 
   BackendStatus Reach(const Call& call, Stage stage) {

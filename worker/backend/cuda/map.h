@@ -53,10 +53,9 @@ __global__ void MapKernel(F f, MapArrays<T, kIn, kOut> arrays, int64_t packs) {
 template <typename T, int kIn, int kOut, typename F>
 cudaError_t Map(cudaStream_t stream, F f, const MapArrays<T, kIn, kOut>& arrays, int64_t count) {
   constexpr int kWidth = kWidest<T>;
-  const auto aligned = [](const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
   const bool wide = count % kWidth == 0 &&
-                    std::all_of(std::begin(arrays.in), std::end(arrays.in), aligned) &&
-                    std::all_of(std::begin(arrays.out), std::end(arrays.out), aligned);
+                    std::all_of(std::begin(arrays.in), std::end(arrays.in), IsWide) &&
+                    std::all_of(std::begin(arrays.out), std::end(arrays.out), IsWide);
   const int64_t packs = wide ? count / kWidth : count;
   const Grid grid = {.blocks = MapBlocks(packs), .threads = kMapThreads};
   if (wide) return Launch(MapKernel<T, kWidth, kIn, kOut, F>, grid, stream, f, arrays, packs);

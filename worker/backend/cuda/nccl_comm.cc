@@ -20,6 +20,10 @@ constexpr int64_t kAlignment = 256;
 constexpr int kHostValuesAtOnce = 64;  // of a host reduction, per rank
 constexpr int64_t kMostStarted = 64;   // calls whose ends are told apart
 
+size_t IndexOf(GroupUse use) {
+  return static_cast<size_t>(use);
+}
+
 struct Group {
   ncclComm_t comm = nullptr;  // null: of one rank, or of none
   std::vector<int> peers;     // the others, for messages
@@ -62,35 +66,29 @@ class NcclComm final : public Comm {
     if (side_.stream != nullptr) cudaStreamDestroy(side_.stream);
   }
 
-  BackendStatus Open(const ncclUniqueId& id, const char* why) {
+  BackendStatus Open(const NcclIds& ids, const char* why) {
+    ids_ = ids;
     std::snprintf(description_, sizeof(description_), "NCCL %d.%d.%d%s: %s", nccl_.version / 10000,
                   nccl_.version / 100 % 100, nccl_.version % 100,
                   rank_order_ ? ", sums in rank order" : "", why);
     if (BackendStatus s = Allocate(); !s.ok()) return s;
     if (BackendStatus s = watch_.Start(); !s.ok()) return s;
-    Call call;
-    if (auto s = init_calls_.Begin("opening a communicator", -1, &call); !s.ok()) return s;
-    ncclConfig_t config = Config();
-    // Never blocks: a peer that does not come must not take this rank with it.
-    if (auto s = watch_.Run(
-            call, nullptr,
-            [&] { return nccl_.comm_init_rank_config(&world_, world_size_, id, rank_, &config); });
-        !s.ok()) {
-      return s;
-    }
-    watch_.Add(world_);
     world_peers_ = Others(world_size_);
-    return watch_.Settle(call, world_, world_peers_);
+    return OpenWorld(GroupUse::kBlocking);
   }
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
   const char* description() const override { return description_; }
 
-  BackendStatus NewGroup(int /*color*/, const int* ranks, int count, int* group) override {
+  BackendStatus NewGroup(GroupUse use, const int* ranks, int count, int* group) override {
     Call call;
+    if (WorldOf(use) == nullptr) {
+      if (BackendStatus s = OpenWorld(use); !s.ok()) return Broken(s);
+    }
     if (BackendStatus s = Begin("making a group", -1, &call); !s.ok()) return s;
-    if (BackendStatus s = calls_.NewGroup(ranks, count, group); !s.ok()) return s;
+    if (BackendStatus s = calls_.NewGroup(use, ranks, count, group); !s.ok()) return s;
+    ncclComm_t world = WorldOf(use);
     Group& made = groups_.emplace_back();
     for (int i = 0; i < count; ++i) {
       if (ranks[i] != rank_) made.peers.push_back(ranks[i]);
@@ -101,13 +99,13 @@ class NcclComm final : public Comm {
     ncclConfig_t config = Config();
     const int color = has_comm ? ranks[0] : NCCL_SPLIT_NOCOLOR;
     if (auto s =
-            watch_.Run(call, world_,
-                       [&] { return nccl_.comm_split(world_, color, rank_, &made.comm, &config); });
+            watch_.Run(call, world,
+                       [&] { return nccl_.comm_split(world, color, rank_, &made.comm, &config); });
         !s.ok()) {
       return s;
     }
     // The new one is there when the old one is through, and ready when it says so itself.
-    if (BackendStatus s = watch_.Settle(call, world_, world_peers_); !s.ok()) return s;
+    if (BackendStatus s = watch_.Settle(call, world, world_peers_); !s.ok()) return s;
     if (!has_comm) return {};
     const BackendStatus there = calls_.Wait(call, [&](std::vector<int>* silent) {
       *silent = made.peers;
@@ -130,6 +128,7 @@ class NcclComm final : public Comm {
 
   // On a stream beside the device's, which waits for what is there now.
   BackendStatus Start(const CollectiveCall& collective, int64_t* ticket) override {
+    if (BackendStatus s = calls_.CheckStart(collective.group); !s.ok()) return s;
     const cudaEvent_t done = done_[static_cast<size_t>((started_ + 1) % kMostStarted)];
     Note(cudaEventRecord(ready_, queue_.stream), "recording an event");
     Note(cudaStreamWaitEvent(side_.stream, ready_, 0), "waiting for an event");
@@ -196,7 +195,8 @@ class NcclComm final : public Comm {
       peers.push_back(transfer.peer);
     }
     if (pieces.empty()) return {};
-    if (BackendStatus s = Move(call, main_, world_, pieces, peers); !s.ok()) return Broken(s);
+    if (BackendStatus s = Move(call, main_, WorldOf(GroupUse::kBlocking), pieces, peers); !s.ok())
+      return Broken(s);
     return Broken(watch_.Queued(call, main_.index, main_.stream, nullptr, peers));
   }
 
@@ -217,6 +217,30 @@ class NcclComm final : public Comm {
   }
 
  private:
+  // Of all ranks, with resources that groups of that use share: NCCL has a stream of its own for
+  // each set of them, on which all kernels that use the set follow each other, whatever stream they
+  // are given. Calls that started and calls that block must not wait for each other, so the two
+  // uses have nothing in common. Never blocks: a peer that does not come must not take this rank
+  // with it.
+  BackendStatus OpenWorld(GroupUse use) {
+    ncclComm_t& world = worlds_[IndexOf(use)];
+    Call call;
+    if (auto s = init_calls_.Begin("opening a communicator", -1, &call); !s.ok()) return s;
+    ncclConfig_t config = Config();
+    if (auto s = watch_.Run(call, nullptr,
+                            [&] {
+                              return nccl_.comm_init_rank_config(
+                                  &world, world_size_, ids_.of_use[IndexOf(use)], rank_, &config);
+                            });
+        !s.ok()) {
+      return s;
+    }
+    watch_.Add(world);
+    return watch_.Settle(call, world, world_peers_);
+  }
+
+  ncclComm_t WorldOf(GroupUse use) const { return worlds_[IndexOf(use)]; }
+
   BackendStatus Allocate() {
     const auto staging = static_cast<size_t>(kNcclStagingBytes);
     const size_t values = static_cast<size_t>(kHostValuesAtOnce) * static_cast<size_t>(world_size_);
@@ -242,7 +266,7 @@ class NcclComm final : public Comm {
   static ncclConfig_t Config() {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    config.splitShare = 1;  // the world's own says whether what is split from it shares
+    config.splitShare = 1;  // that of a world says whether what is split from it shares
     return config;
   }
 
@@ -374,21 +398,16 @@ class NcclComm final : public Comm {
   }
 
   // own = the slices of all ranks, combined in their order; those of the others lie in the staging
-  // buffer, `slice` bytes apart. As many at a time as the kernel takes; the sum so far waits where
-  // this rank's slice would be.
+  // buffer, `slice` bytes apart.
   void Combine(const Lane& lane, ReduceOp op, DType dtype, const RankGroup& ranks, int64_t slice,
                char* own, int64_t bytes) {
-    char* const so_far = lane.staging + slice * ranks.position;
-    std::vector<const void*> sources;
-    for (int i = 0; i < ranks.size(); ++i) {
-      sources.push_back(i == ranks.position ? own : lane.staging + slice * i);
-      const bool last = i + 1 == ranks.size();
-      if (!last && sources.size() < kMostLocalRanks) continue;
-      Note(QueueCombine(lane.stream, op, dtype, sources.data(), static_cast<int>(sources.size()),
-                        last ? own : so_far, bytes / ElementBytes(dtype)),
-           "a reduction");
-      sources = {so_far};
-    }
+    const RankSlices slices = {.first = lane.staging,
+                               .stride_bytes = slice,
+                               .ranks = ranks.size(),
+                               .own_rank = ranks.position,
+                               .own = own};
+    Note(QueueCombineSlices(lane.stream, op, dtype, slices, bytes / ElementBytes(dtype)),
+         "a reduction");
   }
 
   // In segments: each rank combines its slice of one, then all take the others' slices.
@@ -469,9 +488,11 @@ class NcclComm final : public Comm {
   CallWatch calls_;
   CallWatch init_calls_;  // with the longer time of the beginning and the end
   NcclWatch watch_;
-  // For exchanges alone: their order among the collectives differs from stage to stage, and ranks
-  // must use a communicator in one order.
-  ncclComm_t world_ = nullptr;
+  NcclIds ids_;
+  // By the use of the groups that are split from them; the second is made with the first group of
+  // that use. Their own calls are exchanges, of the first: the order of these among the collectives
+  // differs from stage to stage, and ranks must use a communicator in one order.
+  ncclComm_t worlds_[2] = {};
   std::vector<int> world_peers_;
   std::deque<Group> groups_;  // by round; NCCL writes into them
   Lane main_ = {.index = 0};  // the device's own stream
@@ -486,12 +507,12 @@ class NcclComm final : public Comm {
 
 }  // namespace
 
-BackendStatus OpenNcclComm(const CommOptions& options, const ncclUniqueId& id, const Queue& queue,
+BackendStatus OpenNcclComm(const CommOptions& options, const NcclIds& ids, const Queue& queue,
                            const char* why, std::unique_ptr<Comm>* comm) {
   const NcclLibrary* nccl = nullptr;
   if (BackendStatus s = LoadNccl(&nccl); !s.ok()) return s;
   auto opened = std::make_unique<NcclComm>(options, *nccl, queue);
-  if (BackendStatus s = opened->Open(id, why); !s.ok()) return s;
+  if (BackendStatus s = opened->Open(ids, why); !s.ok()) return s;
   *comm = std::move(opened);
   return {};
 }

@@ -1,6 +1,7 @@
-// NcclComm: ranks that have a device each, on one host or many. One communicator of the whole
-// world, opened with an id that rank 0 makes and the coordinator carries; each group is split from
-// it and shares its resources.
+// NcclComm: ranks that have a device each, on one host or many. Two communicators of the whole
+// world, opened with ids that rank 0 makes and the coordinator carries, one for calls that block
+// and one for those that are started beside them; each group is split from the one of its use and
+// shares its resources.
 //
 // A call is queued on the device's stream and returns when NCCL has taken it; NcclWatch sees that
 // it ends. What a rank reads afterwards on the host (AllReduceHost, Barrier) has passed all of it.
@@ -21,9 +22,15 @@ namespace weft {
 // Of each rank, on the device: slices of the other ranks.
 inline constexpr int64_t kNcclStagingBytes = int64_t{32} << 20;
 
-// Collective over all ranks that hold `id`; at most options.init_timeout_ms. `queue` is the
+// One for each GroupUse. NCCL listens for each in the process that makes them, until all ranks have
+// come.
+struct NcclIds {
+  ncclUniqueId of_use[2] = {};
+};
+
+// Collective over all ranks that hold `ids`; at most options.init_timeout_ms. `queue` is the
 // device's, which is current on this thread. `why`: for description().
-BackendStatus OpenNcclComm(const CommOptions& options, const ncclUniqueId& id, const Queue& queue,
+BackendStatus OpenNcclComm(const CommOptions& options, const NcclIds& ids, const Queue& queue,
                            const char* why, std::unique_ptr<Comm>* comm);
 
 }  // namespace weft

@@ -25,7 +25,7 @@ constexpr const char* kDecisionTopic = "cuda.transport";
 // What rank 0 says to all.
 struct Decision {
   TransportChoice choice;
-  ncclUniqueId id = {};  // of NCCL
+  NcclIds ids;  // of NCCL
 };
 static_assert(std::is_trivially_copyable_v<Decision> && std::is_trivially_copyable_v<DeviceFacts>);
 
@@ -93,8 +93,10 @@ BackendStatus Decide(const CommOptions& options, const DeviceFacts& own, Decisio
   if (decision->choice.status.ok() && decision->choice.kind == TransportKind::kNccl) {
     const NcclLibrary* nccl = nullptr;
     if (auto s = LoadNccl(&nccl); !s.ok()) return s;
-    decision->choice.status =
-        nccl->ToStatus(nccl->get_unique_id(&decision->id), "making an id", nullptr);
+    for (ncclUniqueId& id : decision->ids.of_use) {
+      decision->choice.status = nccl->ToStatus(nccl->get_unique_id(&id), "making an id", nullptr);
+      if (!decision->choice.status.ok()) break;
+    }
   }
   return options.relay->Send(kDecisionTopic, nullptr, 0, decision, sizeof(*decision));
 }
@@ -156,7 +158,7 @@ BackendStatus OpenCudaComm(const CommOptions& options, const Queue& queue,
                    "NCCL needs an id that the coordinator carries; only training has one");
   }
   if (decision.choice.kind == TransportKind::kNccl) {
-    return OpenNcclComm(options, decision.id, queue, decision.choice.why, comm);
+    return OpenNcclComm(options, decision.ids, queue, decision.choice.why, comm);
   }
   return OpenLocalComm(options, queue, decision.choice.why, comm);
 }
