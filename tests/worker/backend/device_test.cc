@@ -158,7 +158,9 @@ TEST_P(DeviceOps, SumsOverManyRowsKeepTheirDigits) {
 
 TEST_P(DeviceOps, LayerNormAgreesAndItsGradientIsTheDerivative) {
   constexpr double kEps = 1e-5;
-  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{3, 2}, {2, 7}, {4, 33}, {2, 300}}) {
+  // Rows of a few elements, and of so many that a device keeps and shares them in another way.
+  for (const auto& [rows, cols] :
+       {std::pair<int64_t, int64_t>{3, 2}, {2, 7}, {4, 33}, {2, 300}, {1, 1028}, {1, 4100}}) {
     SCOPED_TRACE(std::to_string(rows) + "x" + std::to_string(cols));
     std::vector<float> x = Normal(rows * cols, 1);
     for (float& value : x) value += 10;  // a mean that swallows digits
@@ -264,6 +266,32 @@ TEST_P(DeviceOps, EmbedGradientAddsEachRowWhereItCameFrom) {
   EXPECT_EQ(Download(dpositions), (std::vector<float>{6, 8, 10, 1012}));
   device().EmbedGradient(ids, dout, 4, {}, dtable, {});
   EXPECT_EQ(Download(dtable), (std::vector<float>{14, 16, 112, 16, 0, 0}));
+}
+
+// To the bit: one row after the other, whatever ids lie between.
+TEST_P(DeviceOps, EmbedGradientAddsRowsInTheirOrder) {
+  constexpr int kRows = 700;
+  constexpr int kFirstId = 3;
+  constexpr int kEntries = 45;
+  for (const int cols : {12, 300}) {
+    std::vector<int32_t> ids(kRows);
+    for (int row = 0; row < kRows; ++row) {
+      ids[static_cast<size_t>(row)] = row % 3 == 0 ? 7 : (row * 31 + row / 7) % 60;
+    }
+    const std::vector<float> dout = Normal(int64_t{kRows} * cols, 1);
+    std::vector<float> expected = Normal(int64_t{kEntries} * cols, 2);
+    const View dtable = Upload(kEntries, cols, expected);
+    for (size_t row = 0; row < kRows; ++row) {
+      const int entry = ids[row] - kFirstId;
+      if (entry < 0 || entry >= kEntries) continue;
+      for (int col = 0; col < cols; ++col) {
+        expected[static_cast<size_t>(entry * cols + col)] +=
+            dout[row * static_cast<size_t>(cols) + static_cast<size_t>(col)];
+      }
+    }
+    device().EmbedGradient(UploadIds(ids), Upload(kRows, cols, dout), kFirstId, {}, dtable, {});
+    EXPECT_EQ(Download(dtable), expected) << cols;
+  }
 }
 
 TEST_P(DeviceOps, AdamwFollowsThePaperOverTenSteps) {

@@ -74,58 +74,75 @@ class NarrowOps : public DeviceTest {
 INSTANTIATE_TEST_SUITE_P(Backends, NarrowOps, ::testing::ValuesIn(TestedBackends()),
                          [](const auto& tested) { return tested.param; });
 
+// 40: rows of whole accesses of 16 bytes, as those of models are.
 TEST_P(NarrowOps, ElementwiseOperationsRoundOnce) {
-  ExpectRoundedOnce("Add", {Element(5, 37, 1), Element(5, 37, 2)},
-                    [&](const auto& x, DType) { device().Add(x[0], x[1]); });
-  ExpectRoundedOnce("Scale", {Element(5, 37, 1)},
-                    [&](const auto& x, DType) { device().Scale(x[0], 1.7); });
-  ExpectRoundedOnce("AddBias", {Element(1, 37, 1), Element(5, 37, 2)},
-                    [&](const auto& x, DType) { device().AddBias(x[0], x[1]); });
-  ExpectRoundedOnce("Gelu", {Element(5, 37, 1), Element(5, 37, 2)},
-                    [&](const auto& x, DType) { device().Gelu(x[0], x[1]); });
-  ExpectRoundedOnce("GeluGradient", {Element(5, 37, 1), Element(5, 37, 2), Element(5, 37, 3)},
-                    [&](const auto& x, DType) { device().GeluGradient(x[0], x[1], x[2]); });
-  ExpectRoundedOnce("SwiGlu", {Element(5, 37, 1), Element(5, 37, 2), Element(5, 37, 3)},
-                    [&](const auto& x, DType) { device().SwiGlu(x[0], x[1], x[2]); });
-  ExpectRoundedOnce(
-      "SwiGluGradient",
-      {Element(5, 37, 1), Element(5, 37, 2), Element(5, 37, 3), Element(5, 37, 4),
-       Element(5, 37, 5)},
-      [&](const auto& x, DType) { device().SwiGluGradient(x[0], x[1], x[2], x[3], x[4]); });
-  ExpectRoundedOnce("Rotate", {Float(4, 6, 1), Element(8, 18, 2)},
-                    [&](const auto& x, DType) { device().Rotate(x[0], Turn::kForth, x[1]); });
+  for (const int64_t cols : {37, 40}) {
+    ExpectRoundedOnce("Add", {Element(5, cols, 1), Element(5, cols, 2)},
+                      [&](const auto& x, DType) { device().Add(x[0], x[1]); });
+    ExpectRoundedOnce("Scale", {Element(5, cols, 1)},
+                      [&](const auto& x, DType) { device().Scale(x[0], 1.7); });
+    ExpectRoundedOnce("AddBias", {Element(1, cols, 1), Element(5, cols, 2)},
+                      [&](const auto& x, DType) { device().AddBias(x[0], x[1]); });
+    ExpectRoundedOnce("Gelu", {Element(5, cols, 1), Element(5, cols, 2)},
+                      [&](const auto& x, DType) { device().Gelu(x[0], x[1]); });
+    ExpectRoundedOnce("GeluGradient",
+                      {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3)},
+                      [&](const auto& x, DType) { device().GeluGradient(x[0], x[1], x[2]); });
+    ExpectRoundedOnce("SwiGlu", {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3)},
+                      [&](const auto& x, DType) { device().SwiGlu(x[0], x[1], x[2]); });
+    ExpectRoundedOnce(
+        "SwiGluGradient",
+        {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3), Element(5, cols, 4),
+         Element(5, cols, 5)},
+        [&](const auto& x, DType) { device().SwiGluGradient(x[0], x[1], x[2], x[3], x[4]); });
+    ExpectRoundedOnce("Copy", {Element(5, cols, 1), Float(5, cols, 2), Element(5, cols, 3)},
+                      [&](const auto& x, DType) {
+                        device().Copy(x[0], x[1]);
+                        device().Copy(x[1], x[2]);
+                      });
+  }
+  for (const int64_t dim : {6, 16}) {
+    ExpectRoundedOnce("Rotate", {Float(4, dim, 1), Element(8, 3 * dim, 2)},
+                      [&](const auto& x, DType) { device().Rotate(x[0], Turn::kForth, x[1]); });
+  }
 }
 
 TEST_P(NarrowOps, NormsKeepStatisticsAndWeightGradientsInF32) {
-  ExpectRoundedOnce(
-      "LayerNorm",
-      {Element(7, 70, 1), Element(1, 70, 2), Element(1, 70, 3), Element(7, 70, 4), Float(7, 1, 5),
-       Float(7, 1, 6), Element(7, 70, 7), Element(7, 70, 8), Float(1, 70, 9), Float(1, 70, 10)},
-      [&](const auto& x, DType) {
-        device().LayerNorm(x[0], x[1], x[2], 1e-5, x[3], x[4], x[5]);
-        device().LayerNormGradient(x[6], x[0], x[1], x[4], x[5], x[7], x[8], x[9]);
-      });
-  ExpectRoundedOnce("RmsNorm",
-                    {Element(7, 70, 1), Element(1, 70, 2), Element(7, 70, 3), Float(7, 1, 4),
-                     Element(7, 70, 5), Element(7, 70, 6), Float(1, 70, 7)},
-                    [&](const auto& x, DType) {
-                      device().RmsNorm(x[0], x[1], 1e-5, x[2], x[3]);
-                      device().RmsNormGradient(x[4], x[0], x[1], x[3], x[5], x[6]);
-                    });
-  ExpectRoundedOnce("BiasGradient", {Element(300, 37, 1), Float(1, 37, 2)},
-                    [&](const auto& x, DType) { device().BiasGradient(x[0], x[1]); });
+  for (const int64_t cols : {70, 72, 2056}) {
+    ExpectRoundedOnce("LayerNorm",
+                      {Element(7, cols, 1), Element(1, cols, 2), Element(1, cols, 3),
+                       Element(7, cols, 4), Float(7, 1, 5), Float(7, 1, 6), Element(7, cols, 7),
+                       Element(7, cols, 8), Float(1, cols, 9), Float(1, cols, 10)},
+                      [&](const auto& x, DType) {
+                        device().LayerNorm(x[0], x[1], x[2], 1e-5, x[3], x[4], x[5]);
+                        device().LayerNormGradient(x[6], x[0], x[1], x[4], x[5], x[7], x[8], x[9]);
+                      });
+    ExpectRoundedOnce("RmsNorm",
+                      {Element(7, cols, 1), Element(1, cols, 2), Element(7, cols, 3),
+                       Float(7, 1, 4), Element(7, cols, 5), Element(7, cols, 6), Float(1, cols, 7)},
+                      [&](const auto& x, DType) {
+                        device().RmsNorm(x[0], x[1], 1e-5, x[2], x[3]);
+                        device().RmsNormGradient(x[4], x[0], x[1], x[3], x[5], x[6]);
+                      });
+  }
+  for (const int64_t cols : {37, 600}) {
+    ExpectRoundedOnce("BiasGradient", {Element(300, cols, 1), Float(1, cols, 2)},
+                      [&](const auto& x, DType) { device().BiasGradient(x[0], x[1]); });
+  }
 }
 
 TEST_P(NarrowOps, EmbeddingsAddTheirGradientsInF32) {
   const View ids = UploadIds({3, 9, 4, 4, 3, 6});
   const View position_ids = UploadIds({0, 1, 2, 0, 1, 2});
-  ExpectRoundedOnce(
-      "Embed", {Element(5, 12, 1), Element(3, 12, 2), Element(6, 12, 3)},
-      [&](const auto& x, DType) { device().Embed(ids, x[0], 2, x[1], position_ids, x[2]); });
-  ExpectRoundedOnce("EmbedGradient", {Element(6, 12, 1), Float(5, 12, 2), Float(3, 12, 3)},
-                    [&](const auto& x, DType) {
-                      device().EmbedGradient(ids, x[0], 2, position_ids, x[1], x[2]);
-                    });
+  for (const int64_t cols : {12, 24}) {
+    ExpectRoundedOnce(
+        "Embed", {Element(5, cols, 1), Element(3, cols, 2), Element(6, cols, 3)},
+        [&](const auto& x, DType) { device().Embed(ids, x[0], 2, x[1], position_ids, x[2]); });
+    ExpectRoundedOnce("EmbedGradient", {Element(6, cols, 1), Float(5, cols, 2), Float(3, cols, 3)},
+                      [&](const auto& x, DType) {
+                        device().EmbedGradient(ids, x[0], 2, position_ids, x[1], x[2]);
+                      });
+  }
 }
 
 TEST_P(NarrowOps, CrossEntropyKeepsItsSumsInF32) {

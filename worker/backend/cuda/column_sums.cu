@@ -1,6 +1,7 @@
-// Sums over rows, a column per thread, in two steps: each chunk of rows gives a partial sum in
-// double, then the partial sums are added in the order of the chunks. How rows are cut depends on
-// the shape alone, not on the device.
+// Sums over rows, in two steps: each chunk of rows gives a partial sum of each column in double,
+// then the partial sums are added in the order of the chunks. A warp reads 32 packs of 16 bytes of
+// a row; the warps of a block take rows in turn, and their sums are added in the order of the
+// warps. How rows are cut depends on the shape alone, not on the device.
 #include <algorithm>
 
 #include "worker/backend/cuda/elements.h"
@@ -10,9 +11,11 @@
 namespace weft {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kWarps = 8;
+constexpr int kThreads = 32 * kWarps;
 constexpr int64_t kMostChunks = 256;
-constexpr int64_t kLeastRows = 64;  // of a chunk
+constexpr int64_t kLeastRows = 8 * kWarps;  // of a chunk
+constexpr int64_t kBlocks = 132 * 4;        // that are enough for any device
 
 struct ChunkShape {
   int64_t rows;
@@ -20,18 +23,48 @@ struct ChunkShape {
   int64_t rows_per_chunk;
 };
 
-// partials [chunks, kSums, cols]; blockIdx.y is the chunk. terms(row, col, out) adds to out.
+// Of a block's warps, a column per lane and element, to be added up in their order.
+template <int kCols>
+struct WarpSums {
+  double of_warp[kWarps][kCols];
+
+  __device__ double Total(int col) const {
+    double total = of_warp[0][col];
+    for (int warp = 1; warp < kWarps; ++warp) total += of_warp[warp][col];
+    return total;
+  }
+};
+
+// partials [chunks, kSums, cols]; blockIdx.y is the chunk. terms.Add(row, at, sums) adds those of
+// kWidth elements from `at` on.
 template <int kSums, typename Terms>
 __global__ void __launch_bounds__(kThreads)
     PartialSumsKernel(ChunkShape shape, Terms terms, double* partials) {
-  const int64_t col = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (col >= shape.cols) return;
+  constexpr int kWidth = Terms::kWidth;
+  constexpr int kCols = 32 * kWidth;  // of a block
+  __shared__ WarpSums<kCols> shared;
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int own = static_cast<int>(threadIdx.x % 32) * kWidth;
+  const int64_t first_col = static_cast<int64_t>(blockIdx.x) * kCols;
   const int64_t chunk = blockIdx.y;
   const int64_t first = chunk * shape.rows_per_chunk;
   const int64_t end = min(shape.rows, first + shape.rows_per_chunk);
-  double sums[kSums] = {};
-  for (int64_t row = first; row < end; ++row) terms(row, row * shape.cols + col, sums);
-  for (int s = 0; s < kSums; ++s) partials[(chunk * kSums + s) * shape.cols + col] = sums[s];
+  double sums[kSums][kWidth] = {};
+  if (first_col + own < shape.cols) {
+#pragma unroll 4
+    for (int64_t row = first + warp; row < end; row += kWarps) {
+      terms.Add(row, row * shape.cols + first_col + own, sums);
+    }
+  }
+  for (int s = 0; s < kSums; ++s) {
+    if (s > 0) __syncthreads();  // the sums before may still be read
+    for (int e = 0; e < kWidth; ++e) shared.of_warp[warp][own + e] = sums[s][e];
+    __syncthreads();
+    for (int col = static_cast<int>(threadIdx.x); col < kCols; col += kThreads) {
+      if (first_col + col >= shape.cols) continue;
+      partials[(chunk * kSums + s) * shape.cols + first_col + col] = shared.Total(col);
+    }
+  }
 }
 
 template <int kSums>
@@ -39,19 +72,25 @@ struct Totals {
   float* at[kSums];
 };
 
+// A block takes 32 columns of one sum; its warps take chunks in turn. blockIdx.y is the sum.
 template <int kSums>
 __global__ void __launch_bounds__(kThreads)
     AddPartialSumsKernel(const double* partials, int64_t chunks, int64_t cols,
                          Totals<kSums> totals) {
-  const int64_t col = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (col >= cols) return;
-  for (int s = 0; s < kSums; ++s) {
-    double sum = 0;
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-      sum += partials[(chunk * kSums + s) * cols + col];
-    }
-    totals.at[s][col] = static_cast<float>(static_cast<double>(totals.at[s][col]) + sum);
+  __shared__ WarpSums<32> shared;
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int64_t col = static_cast<int64_t>(blockIdx.x) * 32 + lane;
+  const int s = static_cast<int>(blockIdx.y);
+  double sum = 0;
+  for (int64_t chunk = warp; chunk < chunks && col < cols; chunk += kWarps) {
+    sum += partials[(chunk * kSums + s) * cols + col];
   }
+  shared.of_warp[warp][lane] = sum;
+  __syncthreads();
+  if (warp > 0 || col >= cols) return;
+  float* const to = totals.at[s] + col;
+  *to = static_cast<float>(static_cast<double>(*to) + shared.Total(lane));
 }
 
 template <int kSums, typename Terms>
@@ -61,61 +100,86 @@ cudaError_t AddColumnSums(const Queue& queue, const Terms& terms, int64_t rows, 
   const int64_t chunk_bytes = cols * kSums * static_cast<int64_t>(sizeof(double));
   const int64_t room = std::min(kMostChunks, queue.scratch_bytes / chunk_bytes);
   if (room < 1) return cudaErrorInvalidValue;
-  const int64_t wanted = std::clamp((rows + kLeastRows - 1) / kLeastRows, int64_t{1}, room);
+  constexpr int64_t kCols = 32 * Terms::kWidth;
+  const int64_t blocks = (cols + kCols - 1) / kCols;
+  const int64_t long_enough = (rows + kLeastRows - 1) / kLeastRows;
+  const int64_t enough = (kBlocks + blocks - 1) / blocks;
+  const int64_t wanted = std::clamp(std::min(long_enough, enough), int64_t{1}, room);
   const int64_t rows_per_chunk = (rows + wanted - 1) / wanted;
   const int64_t chunks = (rows + rows_per_chunk - 1) / rows_per_chunk;
-  const int64_t blocks = (cols + kThreads - 1) / kThreads;
   auto* const partials = static_cast<double*>(queue.scratch);
   const cudaError_t code = Launch(
       PartialSumsKernel<kSums, Terms>, {.blocks = blocks, .blocks_y = chunks, .threads = kThreads},
       queue.stream, ChunkShape{rows, cols, rows_per_chunk}, terms, partials);
   if (code != cudaSuccess) return code;
-  return Launch(AddPartialSumsKernel<kSums>, {.blocks = blocks, .threads = kThreads}, queue.stream,
+  return Launch(AddPartialSumsKernel<kSums>,
+                {.blocks = (cols + 31) / 32, .blocks_y = kSums, .threads = kThreads}, queue.stream,
                 partials, chunks, cols, totals);
 }
 
-template <typename T>
+template <typename T, int kWidth>
+__device__ Pack<T, kWidth> PackAt(const T* data, int64_t at) {
+  return *reinterpret_cast<const Pack<T, kWidth>*>(data + at);
+}
+
+template <typename T, int kPackWidth>
 struct BiasTerms {
+  static constexpr int kWidth = kPackWidth;
   const T* dy;
-  __device__ void operator()(int64_t /*row*/, int64_t at, double (&sums)[1]) const {
-    sums[0] += static_cast<double>(ToFloat(dy[at]));
+  __device__ void Add(int64_t /*row*/, int64_t at, double (&sums)[1][kWidth]) const {
+    const auto dys = PackAt<T, kWidth>(dy, at);
+    for (int e = 0; e < kWidth; ++e) sums[0][e] += static_cast<double>(ToFloat(dys.at[e]));
   }
 };
 
 // Of a run of elements that starts `shift` columns into the first row.
 struct SquareTerms {
+  static constexpr int kWidth = 1;
   const float* gradient;
   int64_t shift;
   int64_t count;
   float scale;
-  __device__ void operator()(int64_t /*row*/, int64_t at, double (&sums)[1]) const {
+  __device__ void Add(int64_t /*row*/, int64_t at, double (&sums)[1][1]) const {
     const int64_t i = at - shift;
     if (i < 0 || i >= count) return;
     const double value = static_cast<double>(gradient[i] * scale);
-    sums[0] += value * value;
+    sums[0][0] += value * value;
   }
 };
 
-template <typename T>
+template <typename T, int kPackWidth>
 struct LayerNormTerms {
+  static constexpr int kWidth = kPackWidth;
   const T* dy;
   const T* x;
   const float* mean;
   const float* rstd;
-  __device__ void operator()(int64_t row, int64_t at, double (&sums)[2]) const {
-    const float g = ToFloat(dy[at]);
-    sums[0] += static_cast<double>(g * ((ToFloat(x[at]) - mean[row]) * rstd[row]));
-    sums[1] += static_cast<double>(g);
+  __device__ void Add(int64_t row, int64_t at, double (&sums)[2][kWidth]) const {
+    const auto dys = PackAt<T, kWidth>(dy, at);
+    const auto xs = PackAt<T, kWidth>(x, at);
+    const float row_mean = mean[row];
+    const float row_rstd = rstd[row];
+    for (int e = 0; e < kWidth; ++e) {
+      const float g = ToFloat(dys.at[e]);
+      sums[0][e] += static_cast<double>(g * ((ToFloat(xs.at[e]) - row_mean) * row_rstd));
+      sums[1][e] += static_cast<double>(g);
+    }
   }
 };
 
-template <typename T>
+template <typename T, int kPackWidth>
 struct RmsNormTerms {
+  static constexpr int kWidth = kPackWidth;
   const T* dy;
   const T* x;
   const float* rstd;
-  __device__ void operator()(int64_t row, int64_t at, double (&sums)[1]) const {
-    sums[0] += static_cast<double>(ToFloat(dy[at]) * (ToFloat(x[at]) * rstd[row]));
+  __device__ void Add(int64_t row, int64_t at, double (&sums)[1][kWidth]) const {
+    const auto dys = PackAt<T, kWidth>(dy, at);
+    const auto xs = PackAt<T, kWidth>(x, at);
+    const float row_rstd = rstd[row];
+    for (int e = 0; e < kWidth; ++e) {
+      sums[0][e] += static_cast<double>(ToFloat(dys.at[e]) * (ToFloat(xs.at[e]) * row_rstd));
+    }
   }
 };
 
@@ -123,13 +187,23 @@ float* Floats(View x) {
   return static_cast<float*>(x.data);
 }
 
+// Whether rows of `cols` elements consist of packs of 16 bytes.
+template <typename T>
+bool HasWideRows(const void* data, int64_t cols) {
+  return cols % kWidest<T> == 0 && IsWide(data);
+}
+
 }  // namespace
 
 cudaError_t QueueBiasGradient(const Queue& queue, View dy, View dbias) {
   return WithType(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    return AddColumnSums<1>(queue, BiasTerms<T>{static_cast<const T*>(dy.data)}, dy.rows, dy.cols,
-                            {{Floats(dbias)}});
+    const auto* const from = static_cast<const T*>(dy.data);
+    const Totals<1> totals = {{Floats(dbias)}};
+    if (HasWideRows<T>(dy.data, dy.cols)) {
+      return AddColumnSums<1>(queue, BiasTerms<T, kWidest<T>>{from}, dy.rows, dy.cols, totals);
+    }
+    return AddColumnSums<1>(queue, BiasTerms<T, 1>{from}, dy.rows, dy.cols, totals);
   });
 }
 
@@ -145,9 +219,15 @@ cudaError_t QueueLayerNormWeightGradient(const Queue& queue, View dy, View x, Vi
                                          View dweight, View dbias) {
   return WithType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const LayerNormTerms<T> terms = {static_cast<const T*>(dy.data), static_cast<const T*>(x.data),
-                                     Floats(mean), Floats(rstd)};
-    return AddColumnSums<2>(queue, terms, x.rows, x.cols, {{Floats(dweight), Floats(dbias)}});
+    const auto* const dys = static_cast<const T*>(dy.data);
+    const auto* const xs = static_cast<const T*>(x.data);
+    const Totals<2> totals = {{Floats(dweight), Floats(dbias)}};
+    if (HasWideRows<T>(dy.data, x.cols) && HasWideRows<T>(x.data, x.cols)) {
+      const LayerNormTerms<T, kWidest<T>> terms = {dys, xs, Floats(mean), Floats(rstd)};
+      return AddColumnSums<2>(queue, terms, x.rows, x.cols, totals);
+    }
+    const LayerNormTerms<T, 1> terms = {dys, xs, Floats(mean), Floats(rstd)};
+    return AddColumnSums<2>(queue, terms, x.rows, x.cols, totals);
   });
 }
 
@@ -155,9 +235,15 @@ cudaError_t QueueRmsNormWeightGradient(const Queue& queue, View dy, View x, View
                                        View dweight) {
   return WithType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const RmsNormTerms<T> terms = {static_cast<const T*>(dy.data), static_cast<const T*>(x.data),
-                                   Floats(rstd)};
-    return AddColumnSums<1>(queue, terms, x.rows, x.cols, {{Floats(dweight)}});
+    const auto* const dys = static_cast<const T*>(dy.data);
+    const auto* const xs = static_cast<const T*>(x.data);
+    const Totals<1> totals = {{Floats(dweight)}};
+    if (HasWideRows<T>(dy.data, x.cols) && HasWideRows<T>(x.data, x.cols)) {
+      const RmsNormTerms<T, kWidest<T>> terms = {dys, xs, Floats(rstd)};
+      return AddColumnSums<1>(queue, terms, x.rows, x.cols, totals);
+    }
+    const RmsNormTerms<T, 1> terms = {dys, xs, Floats(rstd)};
+    return AddColumnSums<1>(queue, terms, x.rows, x.cols, totals);
   });
 }
 

@@ -1,6 +1,8 @@
-// Softmax cross-entropy over a range of the vocabulary, a block per row of logits; the formulas are
-// those of cpu/cross_entropy.cc.
+// Softmax cross-entropy over a range of the vocabulary, a block per row of logits, which is read in
+// accesses of 16 bytes wherever it begins: few vocabularies are a multiple of eight. The formulas
+// are those of cpu/cross_entropy.cc.
 #include <limits>
+#include <type_traits>
 
 #include "worker/backend/cuda/block_reduce.h"
 #include "worker/backend/cuda/elements.h"
@@ -12,12 +14,42 @@ namespace {
 
 constexpr int kThreads = 512;
 
+// f(values, first) for all packs of a row, over the block; first is the index of a pack's first
+// element. At both ends, up to where 16 bytes are aligned, packs are of one element. Packs of a row
+// that is not const are written back.
+template <typename T, typename F>
+__device__ __forceinline__ void WalkRow(T* row, int64_t cols, const F& f) {
+  using Element = std::remove_const_t<T>;
+  using One = Pack<Element, 1>;
+  constexpr int kWidth = kWidest<Element>;
+  using Wide =
+      std::conditional_t<std::is_const_v<T>, const Pack<Element, kWidth>, Pack<Element, kWidth>>;
+  const auto offset = static_cast<int64_t>(reinterpret_cast<uintptr_t>(row) % 16 / sizeof(Element));
+  const int64_t head = min(cols, (kWidth - offset) % kWidth);
+  const int64_t packs = (cols - head) / kWidth;
+  Wide* const wide = reinterpret_cast<Wide*>(row + head);
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < packs; i += kThreads) {
+    Pack<Element, kWidth> values = wide[i];
+    f(values, head + i * kWidth);
+    if constexpr (!std::is_const_v<T>) wide[i] = values;
+  }
+  for (int64_t i = threadIdx.x; i < cols - packs * kWidth; i += kThreads) {
+    const int64_t at = i < head ? i : packs * kWidth + i;
+    One value = {{row[at]}};
+    f(value, at);
+    if constexpr (!std::is_const_v<T>) row[at] = value.at[0];
+  }
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     RowMaxKernel(const T* logits, int64_t cols, float lowest, float* row_max) {
   const T* const x = logits + static_cast<int64_t>(blockIdx.x) * cols;
   float highest = lowest;
-  for (int64_t i = threadIdx.x; i < cols; i += kThreads) highest = MaxOf{}(ToFloat(x[i]), highest);
+  WalkRow(x, cols, [&](const auto& values, int64_t /*first*/) {
+    for (const T value : values.at) highest = MaxOf{}(ToFloat(value), highest);
+  });
   highest = ReduceBlock(MaxOf{}, highest);
   if (threadIdx.x == 0) row_max[blockIdx.x] = highest;
 }
@@ -30,9 +62,9 @@ __global__ void __launch_bounds__(kThreads)
   const T* const x = logits + row * cols;
   const float highest = row_max[row];
   double total = 0;
-  for (int64_t i = threadIdx.x; i < cols; i += kThreads) {
-    total += static_cast<double>(expf(ToFloat(x[i]) - highest));
-  }
+  WalkRow(x, cols, [&](const auto& values, int64_t /*first*/) {
+    for (const T value : values.at) total += static_cast<double>(expf(ToFloat(value) - highest));
+  });
   total = ReduceBlock(SumOf{}, total);
   if (threadIdx.x != 0) return;
   row_sum[row] = static_cast<float>(total);
@@ -50,14 +82,18 @@ __global__ void __launch_bounds__(kThreads)
   const double sum = static_cast<double>(row_sum[row]);
   const auto factor = static_cast<float>(scale / sum);
   const int64_t target = targets[row] - first_id;
-  for (int64_t i = threadIdx.x; i < cols; i += kThreads) {
-    const float shifted = ToFloat(x[i]) - highest;
-    // p - 1 for the target is taken in double: when p is near 1 it would keep few digits.
-    const float gradient =
-        i == target ? static_cast<float>((exp(static_cast<double>(shifted)) / sum - 1.0) * scale)
-                    : expf(shifted) * factor;
-    x[i] = FromFloat<T>(gradient);
-  }
+  WalkRow(x, cols, [&](auto& values, int64_t first) {
+    int64_t i = first;
+    for (T& value : values.at) {
+      const float shifted = ToFloat(value) - highest;
+      // p - 1 for the target is taken in double: when p is near 1 it would keep few digits.
+      const float gradient =
+          i == target ? static_cast<float>((exp(static_cast<double>(shifted)) / sum - 1.0) * scale)
+                      : expf(shifted) * factor;
+      value = FromFloat<T>(gradient);
+      ++i;
+    }
+  });
 }
 
 float* Floats(View x) {

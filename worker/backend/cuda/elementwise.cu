@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <type_traits>
+
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/map.h"
 
@@ -13,17 +16,27 @@ struct ScaleBy {
   __device__ void operator()(const float (&x)[1], float (&y)[1]) const { y[0] = x[0] * factor; }
 };
 
-template <typename T>
-__global__ void AddBiasKernel(const T* bias, T* x, int64_t count, int64_t cols) {
+// `count` and `cols` are of packs.
+template <typename T, int kWidth>
+__global__ void AddBiasKernel(const Pack<T, kWidth>* bias, Pack<T, kWidth>* x, int64_t count,
+                              int64_t cols) {
   for (int64_t i = FirstIndex(); i < count; i += IndexStride()) {
-    x[i] = FromFloat<T>(ToFloat(x[i]) + ToFloat(bias[i % cols]));
+    const Pack<T, kWidth> biases = bias[i % cols];
+    Pack<T, kWidth> values = x[i];
+    for (int e = 0; e < kWidth; ++e) {
+      values.at[e] = FromFloat<T>(ToFloat(values.at[e]) + ToFloat(biases.at[e]));
+    }
+    x[i] = values;
   }
 }
 
-template <typename From, typename To>
-__global__ void ConvertKernel(const From* from, To* to, int64_t count) {
-  for (int64_t i = FirstIndex(); i < count; i += IndexStride()) {
-    to[i] = FromFloat<To>(ToFloat(from[i]));
+template <typename From, typename To, int kWidth>
+__global__ void ConvertKernel(const Pack<From, kWidth>* from, Pack<To, kWidth>* to, int64_t packs) {
+  for (int64_t i = FirstIndex(); i < packs; i += IndexStride()) {
+    const Pack<From, kWidth> values = from[i];
+    Pack<To, kWidth> converted;
+    for (int e = 0; e < kWidth; ++e) converted.at[e] = FromFloat<To>(ToFloat(values.at[e]));
+    to[i] = converted;
   }
 }
 
@@ -34,23 +47,50 @@ struct RotateShape {
   float direction;
 };
 
-// One thread per pair.
-template <typename T>
-__global__ void RotateKernel(RotateShape shape, const float* table, T* x, int64_t pairs) {
+template <int kWidth>
+__device__ void LoadFloats(const float* from, float (&to)[kWidth]) {
+  constexpr int kRun = kWidth < 4 ? kWidth : 4;
+  for (int at = 0; at < kWidth; at += kRun) {
+    const auto values = *reinterpret_cast<const Pack<float, kRun>*>(from + at);
+    for (int e = 0; e < kRun; ++e) to[at + e] = values.at[e];
+  }
+}
+
+// A thread takes kWidth neighbouring pairs at a time.
+template <typename T, int kWidth>
+__global__ void RotateKernel(RotateShape shape, const float* table, T* x, int64_t packs) {
+  using Wide = Pack<T, kWidth>;
   const int64_t half = shape.half;
-  for (int64_t pair = FirstIndex(); pair < pairs; pair += IndexStride()) {
-    const int64_t i = pair % half;
-    const int64_t head = pair / half;  // of all rows
+  for (int64_t pack = FirstIndex(); pack < packs; pack += IndexStride()) {
+    const int64_t i = pack % (half / kWidth) * kWidth;
+    const int64_t head = pack / (half / kWidth);  // of all rows
     const int64_t row = head * 2 * half / shape.cols;
     const float* const angles = table + row % shape.seq_len * 2 * half;
-    const float cosine = angles[i];
-    const float sine = shape.direction * angles[half + i];
-    T* const first = x + head * 2 * half + i;
-    const float a = ToFloat(first[0]);
-    const float b = ToFloat(first[half]);
-    first[0] = FromFloat<T>(a * cosine - b * sine);
-    first[half] = FromFloat<T>(b * cosine + a * sine);
+    float cosines[kWidth];
+    float sines[kWidth];
+    LoadFloats(angles + i, cosines);
+    LoadFloats(angles + half + i, sines);
+    auto* const first = reinterpret_cast<Wide*>(x + head * 2 * half + i);
+    auto* const second = reinterpret_cast<Wide*>(x + head * 2 * half + half + i);
+    Wide a = *first;
+    Wide b = *second;
+    for (int e = 0; e < kWidth; ++e) {
+      const float sine = shape.direction * sines[e];
+      const float from = ToFloat(a.at[e]);
+      const float to = ToFloat(b.at[e]);
+      a.at[e] = FromFloat<T>(from * cosines[e] - to * sine);
+      b.at[e] = FromFloat<T>(to * cosines[e] + from * sine);
+    }
+    *first = a;
+    *second = b;
   }
+}
+
+// Calls launch(width) with the elements of a pack as an integral constant: kMost if `is_wide`.
+template <int kMost, typename F>
+cudaError_t WithWidth(bool is_wide, const F& launch) {
+  if (is_wide) return launch(std::integral_constant<int, kMost>{});
+  return launch(std::integral_constant<int, 1>{});
 }
 
 }  // namespace
@@ -78,8 +118,15 @@ cudaError_t QueueConvert(const Queue& queue, View from, View to) {
     return WithType(to.dtype, [&](auto wide) {
       using From = decltype(narrow);
       using To = decltype(wide);
-      return Launch(ConvertKernel<From, To>, {.blocks = MapBlocks(to.elements())}, queue.stream,
-                    static_cast<const From*>(from.data), static_cast<To*>(to.data), to.elements());
+      constexpr int kMost = std::min(kWidest<From>, kWidest<To>);
+      const bool is_wide = to.elements() % kMost == 0 && IsWide(from.data) && IsWide(to.data);
+      return WithWidth<kMost>(is_wide, [&](auto width) {
+        constexpr int kWidth = decltype(width)::value;
+        const int64_t packs = to.elements() / kWidth;
+        return Launch(ConvertKernel<From, To, kWidth>, {.blocks = MapBlocks(packs)}, queue.stream,
+                      static_cast<const Pack<From, kWidth>*>(from.data),
+                      static_cast<Pack<To, kWidth>*>(to.data), packs);
+      });
     });
   });
 }
@@ -87,19 +134,29 @@ cudaError_t QueueConvert(const Queue& queue, View from, View to) {
 cudaError_t QueueAddBias(const Queue& queue, View bias, View x) {
   return WithType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    return Launch(AddBiasKernel<T>, {.blocks = MapBlocks(x.elements())}, queue.stream,
-                  static_cast<const T*>(bias.data), static_cast<T*>(x.data), x.elements(), x.cols);
+    const bool is_wide = x.cols % kWidest<T> == 0 && IsWide(bias.data) && IsWide(x.data);
+    return WithWidth<kWidest<T>>(is_wide, [&](auto width) {
+      constexpr int kWidth = decltype(width)::value;
+      const int64_t packs = x.elements() / kWidth;
+      return Launch(AddBiasKernel<T, kWidth>, {.blocks = MapBlocks(packs)}, queue.stream,
+                    static_cast<const Pack<T, kWidth>*>(bias.data),
+                    static_cast<Pack<T, kWidth>*>(x.data), packs, x.cols / kWidth);
+    });
   });
 }
 
 cudaError_t QueueRotate(const Queue& queue, View table, Turn turn, View x) {
   const RotateShape shape = {table.rows, table.cols / 2, x.cols,
                              turn == Turn::kForth ? 1.0F : -1.0F};
-  const int64_t pairs = x.elements() / 2;
   return WithType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    return Launch(RotateKernel<T>, {.blocks = MapBlocks(pairs)}, queue.stream, shape,
-                  static_cast<const float*>(table.data), static_cast<T*>(x.data), pairs);
+    const bool is_wide = shape.half % kWidest<T> == 0 && IsWide(table.data) && IsWide(x.data);
+    return WithWidth<kWidest<T>>(is_wide, [&](auto width) {
+      constexpr int kWidth = decltype(width)::value;
+      const int64_t packs = x.elements() / 2 / kWidth;
+      return Launch(RotateKernel<T, kWidth>, {.blocks = MapBlocks(packs)}, queue.stream, shape,
+                    static_cast<const float*>(table.data), static_cast<T*>(x.data), packs);
+    });
   });
 }
 

@@ -1,7 +1,12 @@
-// Rows of the table by id, and their gradient in row order: the first row of the batch that has an
-// id walks on over the ids behind it and adds up the rows that have the same, one after the other.
-// The sums are those of the CPU backend to the bit, without atomics and without a sort. The walk
-// reads the ids of a whole micro-batch once for each different id; they stay in the cache.
+// Rows of the table by id, and their gradient in row order. Ids are cut into buckets of kIds
+// neighbours. A block for each bucket lists the rows of the batch that have one of its ids, in
+// their order; then one for each bucket and run of columns walks along that list, a thread for each
+// pack of columns, and adds every row to the sum of its id. The sums are those of the CPU backend
+// to the bit, without atomics. The ids of a microbatch are read twice for each bucket; they stay in
+// the cache.
+#include <algorithm>
+
+#include "worker/backend/cuda/block_reduce.h"
 #include "worker/backend/cuda/elements.h"
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/map.h"
@@ -10,80 +15,173 @@ namespace weft {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+constexpr int kIds = 16;  // of a bucket
+constexpr int kAddingThreads = 64;
+constexpr int kRowsAtOnce = 4;  // that are read before they are added
 
 struct Vocabulary {
   int64_t first_id;
   int64_t rows;
 };
 
-template <typename T>
-__global__ void EmbedKernel(Vocabulary vocabulary, const int32_t* ids, const T* table,
-                            const T* positions, const int32_t* position_ids, T* out, int64_t rows,
-                            int64_t cols) {
-  for (int64_t i = FirstIndex(); i < rows * cols; i += IndexStride()) {
+// `cols` is of packs, `count` the packs of all rows.
+template <typename T, int kWidth>
+__global__ void EmbedKernel(Vocabulary vocabulary, const int32_t* ids, const Pack<T, kWidth>* table,
+                            const Pack<T, kWidth>* positions, const int32_t* position_ids,
+                            Pack<T, kWidth>* out, int64_t count, int64_t cols) {
+  for (int64_t i = FirstIndex(); i < count; i += IndexStride()) {
     const int64_t row = i / cols;
     const int64_t col = i % cols;
     const int64_t entry = ids[row] - vocabulary.first_id;
     const bool here = entry >= 0 && entry < vocabulary.rows;
-    float value = here ? ToFloat(table[entry * cols + col]) : 0.0F;
-    if (positions != nullptr) value += ToFloat(positions[position_ids[row] * cols + col]);
-    out[i] = FromFloat<T>(value);
-  }
-}
-
-// Whether any of ids[begin..end) is `id`; the same answer for all threads of the block.
-__device__ bool Occurs(const int32_t* ids, int64_t begin, int64_t end, int32_t id) {
-  __shared__ int found;
-  if (threadIdx.x == 0) found = 0;
-  __syncthreads();
-  for (int64_t first = begin; first < end; first += kThreads) {
-    const int64_t at = first + threadIdx.x;
-    if (at < end && ids[at] == id) found = 1;
-    __syncthreads();
-    const bool done = found != 0;
-    __syncthreads();  // before another thread can write it again
-    if (done) return true;
-  }
-  return false;
-}
-
-// blockIdx.x is a row of the batch, blockIdx.y a block of columns.
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    TableGradientKernel(Vocabulary vocabulary, const int32_t* ids, const T* dout, float* dtable,
-                        int64_t rows, int64_t cols) {
-  __shared__ unsigned matches[kThreads / 32];
-  const int64_t row = blockIdx.x;
-  const int32_t id = ids[row];
-  const int64_t entry = id - vocabulary.first_id;
-  if (entry < 0 || entry >= vocabulary.rows || Occurs(ids, 0, row, id)) return;
-  const int64_t col = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
-  const bool has_col = col < cols;
-  float sum = has_col ? dtable[entry * cols + col] : 0.0F;
-  for (int64_t first = row; first < rows; first += kThreads) {
-    const int64_t at = first + threadIdx.x;
-    const unsigned lanes = __ballot_sync(0xffffffffU, at < rows && ids[at] == id);
-    if (threadIdx.x % 32 == 0) matches[threadIdx.x / 32] = lanes;
-    __syncthreads();
-    for (int warp = 0; warp < kThreads / 32; ++warp) {
-      for (unsigned left = matches[warp]; left != 0; left &= left - 1) {
-        const int64_t match = first + warp * 32 + __ffs(static_cast<int>(left)) - 1;
-        if (has_col) sum += ToFloat(dout[match * cols + col]);
+    Pack<T, kWidth> values = {};
+    if (here) values = table[entry * cols + col];
+    if (positions != nullptr) {
+      const Pack<T, kWidth> added = positions[position_ids[row] * cols + col];
+      for (int e = 0; e < kWidth; ++e) {
+        values.at[e] = FromFloat<T>(ToFloat(values.at[e]) + ToFloat(added.at[e]));
       }
     }
-    __syncthreads();  // before the next ballot overwrites the matches
+    out[i] = values;
   }
-  if (has_col) dtable[entry * cols + col] = sum;
+}
+
+// The rows of each bucket, [begin[bucket], end[bucket]) of `rows`.
+struct Buckets {
+  int32_t* begin;
+  int32_t* end;
+  int32_t* rows;
+};
+
+// A block per bucket, a stretch of the batch per warp: counts, then lists.
+__global__ void __launch_bounds__(kThreads)
+    ListRowsKernel(Vocabulary vocabulary, const int32_t* ids, int64_t count, Buckets buckets) {
+  __shared__ int of_warp[kWarps];
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int64_t bucket = blockIdx.x;
+  const int64_t first_id = vocabulary.first_id + bucket * kIds;
+  const int64_t end_id = min(first_id + kIds, vocabulary.first_id + vocabulary.rows);
+  const int64_t stretch = (count + kWarps * 32 - 1) / (kWarps * 32) * 32;
+  const int64_t begin = min(count, warp * stretch);
+  const int64_t end = min(count, begin + stretch);
+  int before = 0;  // rows of earlier buckets
+  int own = 0;
+  for (int64_t at = begin + lane; at < end; at += 32) {
+    const int64_t id = ids[at];
+    before += id >= vocabulary.first_id && id < first_id ? 1 : 0;
+    own += id >= first_id && id < end_id ? 1 : 0;
+  }
+  own = ReduceWarp(SumOf{}, own);
+  if (lane == 0) of_warp[warp] = own;
+  before = ReduceBlock(SumOf{}, before);  // behind whose barriers of_warp is there
+  int to = before;
+  int all = before;
+  for (int w = 0; w < kWarps; ++w) {
+    to += w < warp ? of_warp[w] : 0;
+    all += of_warp[w];
+  }
+  if (threadIdx.x == 0) {
+    buckets.begin[bucket] = before;
+    buckets.end[bucket] = all;
+  }
+  for (int64_t at = begin; at < end; at += 32) {
+    const int64_t id = at + lane < end ? ids[at + lane] : -1;
+    const bool is_own = id >= first_id && id < end_id;
+    const unsigned lanes = __ballot_sync(kAllLanes, is_own);
+    if (is_own) {
+      buckets.rows[to + __popc(lanes & ((1U << lane) - 1))] = static_cast<int32_t>(at + lane);
+    }
+    to += __popc(lanes);
+  }
+}
+
+// blockIdx.x is the bucket, blockIdx.y the run of columns; `cols` is of packs. A thread is alone
+// with its columns.
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(kAddingThreads)
+    TableGradientKernel(Vocabulary vocabulary, const int32_t* ids, Buckets buckets,
+                        const Pack<T, kWidth>* dout, float* dtable, int64_t cols) {
+  __shared__ float sums[kIds][kAddingThreads][kWidth];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t col = static_cast<int64_t>(blockIdx.y) * kAddingThreads + thread;
+  if (col >= cols) return;
+  const int64_t first_entry = static_cast<int64_t>(blockIdx.x) * kIds;
+  const int32_t end = buckets.end[blockIdx.x];
+  unsigned touched = 0;  // entries, the same for all threads
+  for (int32_t at = buckets.begin[blockIdx.x]; at < end; at += kRowsAtOnce) {
+    const int count = min(kRowsAtOnce, end - at);
+    int entries[kRowsAtOnce] = {};
+    Pack<T, kWidth> values[kRowsAtOnce] = {};
+#pragma unroll
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      if (r >= count) continue;
+      const int64_t row = buckets.rows[at + r];
+      entries[r] = static_cast<int>(ids[row] - vocabulary.first_id - first_entry);
+      values[r] = dout[row * cols + col];
+    }
+#pragma unroll
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      if (r >= count) continue;
+      const int entry = entries[r];
+      float* const to = sums[entry][thread];
+      const bool is_first = (touched >> entry & 1U) == 0;
+      const float* const so_far =
+          is_first ? dtable + ((first_entry + entry) * cols + col) * kWidth : to;
+      for (int e = 0; e < kWidth; ++e) to[e] = so_far[e] + ToFloat(values[r].at[e]);
+      touched |= 1U << entry;
+    }
+  }
+  for (int entry = 0; entry < kIds; ++entry) {
+    if ((touched >> entry & 1U) == 0) continue;
+    float* const to = dtable + ((first_entry + entry) * cols + col) * kWidth;
+    for (int e = 0; e < kWidth; ++e) to[e] = sums[entry][thread][e];
+  }
+}
+
+template <typename T, int kWidth>
+cudaError_t AddToTable(const Queue& queue, View ids, View dout, int64_t first_id, View dtable) {
+  const Vocabulary vocabulary = {first_id, dtable.rows};
+  const auto* const of_rows = static_cast<const int32_t*>(ids.data);
+  const int64_t count = (dtable.rows + kIds - 1) / kIds;
+  if ((2 * count + dout.rows) * static_cast<int64_t>(sizeof(int32_t)) > queue.scratch_bytes) {
+    return cudaErrorInvalidValue;
+  }
+  auto* const scratch = static_cast<int32_t*>(queue.scratch);
+  const Buckets buckets = {scratch, scratch + count, scratch + 2 * count};
+  const cudaError_t code = Launch(ListRowsKernel, {.blocks = count, .threads = kThreads},
+                                  queue.stream, vocabulary, of_rows, dout.rows, buckets);
+  if (code != cudaSuccess) return code;
+  const int64_t cols = dout.cols / kWidth;
+  return Launch(TableGradientKernel<T, kWidth>,
+                {.blocks = count,
+                 .blocks_y = (cols + kAddingThreads - 1) / kAddingThreads,
+                 .threads = kAddingThreads},
+                queue.stream, vocabulary, of_rows, buckets,
+                static_cast<const Pack<T, kWidth>*>(dout.data), static_cast<float*>(dtable.data),
+                cols);
 }
 
 template <typename T>
-cudaError_t LaunchTableGradient(const Queue& queue, View ids, View dout, int64_t first_id,
-                                View dtable) {
-  return Launch(
-      TableGradientKernel<T>,
-      {.blocks = dout.rows, .blocks_y = (dout.cols + kThreads - 1) / kThreads, .threads = kThreads},
-      queue.stream, Vocabulary{first_id, dtable.rows}, static_cast<const int32_t*>(ids.data),
-      static_cast<const T*>(dout.data), static_cast<float*>(dtable.data), dout.rows, dout.cols);
+cudaError_t AddToTable(const Queue& queue, View ids, View dout, int64_t first_id, View dtable) {
+  constexpr int kWidth = kWidest<T>;
+  if (dout.cols % kWidth == 0 && IsWide(dout.data)) {
+    return AddToTable<T, kWidth>(queue, ids, dout, first_id, dtable);
+  }
+  return AddToTable<T, 1>(queue, ids, dout, first_id, dtable);
+}
+
+template <typename T, int kWidth>
+cudaError_t Embed(const Queue& queue, View ids, View table, int64_t first_id, View positions,
+                  View position_ids, View out) {
+  using Wide = Pack<T, kWidth>;
+  const int64_t packs = out.elements() / kWidth;
+  return Launch(EmbedKernel<T, kWidth>, {.blocks = MapBlocks(packs)}, queue.stream,
+                Vocabulary{first_id, table.rows}, static_cast<const int32_t*>(ids.data),
+                static_cast<const Wide*>(table.data), static_cast<const Wide*>(positions.data),
+                static_cast<const int32_t*>(position_ids.data), static_cast<Wide*>(out.data), packs,
+                out.cols / kWidth);
 }
 
 }  // namespace
@@ -92,11 +190,12 @@ cudaError_t QueueEmbed(const Queue& queue, View ids, View table, int64_t first_i
                        View position_ids, View out) {
   return WithType(out.dtype, [&](auto zero) {
     using T = decltype(zero);
-    return Launch(EmbedKernel<T>, {.blocks = MapBlocks(out.elements())}, queue.stream,
-                  Vocabulary{first_id, table.rows}, static_cast<const int32_t*>(ids.data),
-                  static_cast<const T*>(table.data), static_cast<const T*>(positions.data),
-                  static_cast<const int32_t*>(position_ids.data), static_cast<T*>(out.data),
-                  out.rows, out.cols);
+    constexpr int kWidth = kWidest<T>;
+    if (out.cols % kWidth == 0 && IsWide(table.data) && IsWide(positions.data) &&
+        IsWide(out.data)) {
+      return Embed<T, kWidth>(queue, ids, table, first_id, positions, position_ids, out);
+    }
+    return Embed<T, 1>(queue, ids, table, first_id, positions, position_ids, out);
   });
 }
 
@@ -105,9 +204,9 @@ cudaError_t QueueEmbedGradient(const Queue& queue, View ids, View dout, int64_t 
                                View position_ids, View dtable, View dpositions) {
   return WithType(dout.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const cudaError_t code = LaunchTableGradient<T>(queue, ids, dout, first_id, dtable);
+    const cudaError_t code = AddToTable<T>(queue, ids, dout, first_id, dtable);
     if (code != cudaSuccess || dpositions.data == nullptr) return code;
-    return LaunchTableGradient<T>(queue, position_ids, dout, 0, dpositions);
+    return AddToTable<T>(queue, position_ids, dout, 0, dpositions);
   });
 }
 

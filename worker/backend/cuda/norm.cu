@@ -1,5 +1,6 @@
 // Layer and root-mean-square normalisation, row by row. A row belongs to a warp, or to a block if
-// it is long. Statistics in double, as in cpu/norm.cc.
+// it is long, and is read from memory once, in accesses of 16 bytes: it stays in registers, unless
+// it is longer than those of a block hold. Statistics in double, as in cpu/norm.cc.
 #include "worker/backend/cuda/block_reduce.h"
 #include "worker/backend/cuda/elements.h"
 #include "worker/backend/cuda/kernels.h"
@@ -9,7 +10,10 @@ namespace weft {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kLongestOfAWarp = 2048;
+constexpr int kMostPacks = 4;              // in the registers of a thread
+constexpr int64_t kLongestOfAWarp = 2048;  // of rows that are read element by element
+
+constexpr int kBlocksAtLeast = 2;  // of a multiprocessor: rows wait for memory while others compute
 
 struct NormShape {
   int64_t rows;
@@ -17,55 +21,114 @@ struct NormShape {
   double eps;
 };
 
-// The threads of a row: kTeam of them, a warp or a block.
-template <int kTeam>
+// How a row is shared out: to kTeam threads, a warp or a block, in packs of kWidth elements, of
+// which each thread keeps kPacks; 0: it reads them again.
+template <int kTeamSize, int kPackWidth, int kKept>
+struct Split {
+  static constexpr int kTeam = kTeamSize;
+  static constexpr int kWidth = kPackWidth;
+  static constexpr int kPacks = kKept;
+};
+
+// The threads of a row.
+template <typename Way>
 struct Team {
   int64_t row;
   int member;
   __device__ Team()
-      : row(static_cast<int64_t>(blockIdx.x) * (kThreads / kTeam) +
-            static_cast<int64_t>(threadIdx.x) / kTeam),
-        member(static_cast<int>(threadIdx.x) % kTeam) {}
+      : row(static_cast<int64_t>(blockIdx.x) * (kThreads / Way::kTeam) +
+            static_cast<int64_t>(threadIdx.x) / Way::kTeam),
+        member(static_cast<int>(threadIdx.x) % Way::kTeam) {}
   __device__ double Sum(double value) const {
-    if constexpr (kTeam == 32) {
+    if constexpr (Way::kTeam == 32) {
       return ReduceWarp(SumOf{}, value);
     } else {
       return ReduceBlock(SumOf{}, value);
     }
   }
+  // f(i, kept): pack i of the row, which is this thread's kept-th.
+  template <typename F>
+  __device__ void ForEachPack(int64_t cols, const F& f) const {
+    const int64_t packs = cols / Way::kWidth;
+    if constexpr (Way::kPacks == 0) {
+      for (int64_t i = member; i < packs; i += Way::kTeam) f(i, 0);
+    } else {
+#pragma unroll
+      for (int kept = 0; kept < Way::kPacks; ++kept) {
+        const int64_t i = member + kept * Way::kTeam;
+        if (i < packs) f(i, kept);
+      }
+    }
+  }
 };
 
+// A row that is read more than once.
+template <typename T, typename Way>
+class Row {
+ public:
+  using Wide = Pack<T, Way::kWidth>;
+
+  __device__ Row(const Team<Way>& team, const T* row, int64_t cols)
+      : row_(reinterpret_cast<const Wide*>(row)) {
+    if constexpr (Way::kPacks > 0) {
+      team.ForEachPack(cols, [&](int64_t i, int kept) { kept_[kept] = row_[i]; });
+    }
+  }
+  __device__ Wide At(int64_t i, int kept) const { return Way::kPacks > 0 ? kept_[kept] : row_[i]; }
+
+ private:
+  const Wide* row_;
+  Wide kept_[Way::kPacks > 0 ? Way::kPacks : 1] = {};
+};
+
+template <typename T, int kWidth>
+__device__ Pack<T, kWidth> PackAt(const T* data, int64_t i) {
+  return reinterpret_cast<const Pack<T, kWidth>*>(data)[i];
+}
+
 // bias and mean are null for the root-mean-square norm.
-template <typename T, int kTeam>
-__global__ void __launch_bounds__(kThreads)
+template <typename T, typename Way>
+__global__ void __launch_bounds__(kThreads, kBlocksAtLeast)
     NormKernel(NormShape shape, const T* x, const T* weight, const T* bias, T* y, float* mean,
                float* rstd) {
-  const Team<kTeam> team;
+  constexpr int kWidth = Way::kWidth;
+  const Team<Way> team;
   if (team.row >= shape.rows) return;
-  const T* const x_row = x + team.row * shape.cols;
-  T* const y_row = y + team.row * shape.cols;
+  const Row<T, Way> row(team, x + team.row * shape.cols, shape.cols);
+  const auto cols = static_cast<double>(shape.cols);
   double exact_mean = 0;
   if (mean != nullptr) {
     double total = 0;
-    for (int64_t i = team.member; i < shape.cols; i += kTeam) {
-      total += static_cast<double>(ToFloat(x_row[i]));
-    }
-    exact_mean = team.Sum(total) / static_cast<double>(shape.cols);
+    team.ForEachPack(shape.cols, [&](int64_t i, int kept) {
+      const Pack<T, kWidth> values = row.At(i, kept);
+      for (const T value : values.at) total += static_cast<double>(ToFloat(value));
+    });
+    exact_mean = team.Sum(total) / cols;
   }
   double squares = 0;
-  for (int64_t i = team.member; i < shape.cols; i += kTeam) {
-    const double centered = static_cast<double>(ToFloat(x_row[i])) - exact_mean;
-    squares += centered * centered;
-  }
+  team.ForEachPack(shape.cols, [&](int64_t i, int kept) {
+    const Pack<T, kWidth> values = row.At(i, kept);
+    for (const T value : values.at) {
+      const double centered = static_cast<double>(ToFloat(value)) - exact_mean;
+      squares += centered * centered;
+    }
+  });
   squares = team.Sum(squares);
   const auto row_mean = static_cast<float>(exact_mean);
-  const auto row_rstd =
-      static_cast<float>(1.0 / sqrt(squares / static_cast<double>(shape.cols) + shape.eps));
-  for (int64_t i = team.member; i < shape.cols; i += kTeam) {
-    float value = (ToFloat(x_row[i]) - row_mean) * row_rstd * ToFloat(weight[i]);
-    if (bias != nullptr) value += ToFloat(bias[i]);
-    y_row[i] = FromFloat<T>(value);
-  }
+  const auto row_rstd = static_cast<float>(1.0 / sqrt(squares / cols + shape.eps));
+  auto* const to = reinterpret_cast<Pack<T, kWidth>*>(y + team.row * shape.cols);
+  team.ForEachPack(shape.cols, [&](int64_t i, int kept) {
+    const Pack<T, kWidth> values = row.At(i, kept);
+    const auto weights = PackAt<T, kWidth>(weight, i);
+    const auto biases = bias != nullptr ? PackAt<T, kWidth>(bias, i) : weights;
+    Pack<T, kWidth> normal;
+    for (int e = 0; e < kWidth; ++e) {
+      float value = (ToFloat(values.at[e]) - row_mean) * row_rstd * ToFloat(weights.at[e]);
+      if (bias != nullptr) value += ToFloat(biases.at[e]);
+      normal.at[e] = FromFloat<T>(value);
+    }
+    to[i] = normal;
+  });
   if (team.member == 0) {
     if (mean != nullptr) mean[team.row] = row_mean;
     rstd[team.row] = row_rstd;
@@ -74,68 +137,108 @@ __global__ void __launch_bounds__(kThreads)
 
 // With g = dy * weight and n the normalised row: dx += rstd * (g - mean(g) - n * mean(g * n)),
 // without mean(g) for the root-mean-square norm.
-template <typename T, int kTeam>
-__global__ void __launch_bounds__(kThreads)
+template <typename T, typename Way>
+__global__ void __launch_bounds__(kThreads, kBlocksAtLeast)
     NormInputGradientKernel(NormShape shape, const T* dy, const T* x, const T* weight,
                             const float* mean, const float* rstd, T* dx) {
-  const Team<kTeam> team;
+  constexpr int kWidth = Way::kWidth;
+  const Team<Way> team;
   if (team.row >= shape.rows) return;
   const int64_t at = team.row * shape.cols;
+  const Row<T, Way> dy_row(team, dy + at, shape.cols);
+  const Row<T, Way> x_row(team, x + at, shape.cols);
   const float row_mean = mean == nullptr ? 0.0F : mean[team.row];
   const float row_rstd = rstd[team.row];
+  // f(i, g, normal) for each pack.
+  const auto for_each = [&](const auto& f) {
+    team.ForEachPack(shape.cols, [&](int64_t i, int kept) {
+      const Pack<T, kWidth> dys = dy_row.At(i, kept);
+      const Pack<T, kWidth> xs = x_row.At(i, kept);
+      const auto weights = PackAt<T, kWidth>(weight, i);
+      float g[kWidth];
+      float normal[kWidth];
+      for (int e = 0; e < kWidth; ++e) {
+        g[e] = ToFloat(dys.at[e]) * ToFloat(weights.at[e]);
+        normal[e] = (ToFloat(xs.at[e]) - row_mean) * row_rstd;
+      }
+      f(i, g, normal);
+    });
+  };
   double sum = 0;
   double sum_normal = 0;
-  for (int64_t i = team.member; i < shape.cols; i += kTeam) {
-    const float g = ToFloat(dy[at + i]) * ToFloat(weight[i]);
-    const float normal = (ToFloat(x[at + i]) - row_mean) * row_rstd;
-    sum += static_cast<double>(g);
-    sum_normal += static_cast<double>(g * normal);
-  }
+  for_each([&](int64_t /*i*/, const float(&g)[kWidth], const float(&normal)[kWidth]) {
+    for (int e = 0; e < kWidth; ++e) {
+      sum += static_cast<double>(g[e]);
+      sum_normal += static_cast<double>(g[e] * normal[e]);
+    }
+  });
   const double inverse_cols = 1.0 / static_cast<double>(shape.cols);
   const auto mean_gn = static_cast<float>(team.Sum(sum_normal) * inverse_cols);
   const auto mean_g = mean == nullptr ? 0.0F : static_cast<float>(team.Sum(sum) * inverse_cols);
-  for (int64_t i = team.member; i < shape.cols; i += kTeam) {
-    const float g = ToFloat(dy[at + i]) * ToFloat(weight[i]);
-    const float normal = (ToFloat(x[at + i]) - row_mean) * row_rstd;
-    dx[at + i] = FromFloat<T>(ToFloat(dx[at + i]) + row_rstd * (g - mean_g - normal * mean_gn));
-  }
+  auto* const to = reinterpret_cast<Pack<T, kWidth>*>(dx + at);
+  for_each([&](int64_t i, const float(&g)[kWidth], const float(&normal)[kWidth]) {
+    Pack<T, kWidth> sums = to[i];
+    for (int e = 0; e < kWidth; ++e) {
+      sums.at[e] =
+          FromFloat<T>(ToFloat(sums.at[e]) + row_rstd * (g[e] - mean_g - normal[e] * mean_gn));
+    }
+    to[i] = sums;
+  });
 }
 
 float* Floats(View x) {
   return static_cast<float*>(x.data);
 }
 
+// Calls launch(way, blocks) with the Split that serves rows of `cols` elements, whose arrays are
+// aligned to 16 bytes if `is_wide`.
+template <typename T, typename F>
+cudaError_t WithSplit(int64_t rows, int64_t cols, bool is_wide, const F& launch) {
+  constexpr int kWidth = kWidest<T>;
+  constexpr int64_t kRows = kThreads / 32;
+  const int64_t blocks_of_warps = (rows + kRows - 1) / kRows;
+  if (!is_wide || cols % kWidth != 0) {
+    if (cols > kLongestOfAWarp) return launch(Split<kThreads, 1, 0>{}, rows);
+    return launch(Split<32, 1, 0>{}, blocks_of_warps);
+  }
+  const int64_t packs = cols / kWidth;
+  if (packs <= 32 * kMostPacks) {
+    return launch(Split<32, kWidth, kMostPacks>{}, blocks_of_warps);
+  }
+  if (packs <= kThreads * kMostPacks) {
+    return launch(Split<kThreads, kWidth, kMostPacks>{}, rows);
+  }
+  return launch(Split<kThreads, kWidth, 0>{}, rows);
+}
+
 cudaError_t Forward(const Queue& queue, View x, View weight, View bias, double eps, View y,
                     View mean, View rstd) {
   const NormShape shape = {x.rows, x.cols, eps};
+  const bool is_wide = IsWide(x.data) && IsWide(weight.data) && IsWide(bias.data) && IsWide(y.data);
   return WithType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto launch = [&](auto kernel, int64_t blocks) {
-      return Launch(kernel, {.blocks = blocks, .threads = kThreads}, queue.stream, shape,
-                    static_cast<const T*>(x.data), static_cast<const T*>(weight.data),
-                    static_cast<const T*>(bias.data), static_cast<T*>(y.data), Floats(mean),
-                    Floats(rstd));
-    };
-    constexpr int64_t kRows = kThreads / 32;
-    if (x.cols > kLongestOfAWarp) return launch(NormKernel<T, kThreads>, x.rows);
-    return launch(NormKernel<T, 32>, (x.rows + kRows - 1) / kRows);
+    return WithSplit<T>(x.rows, x.cols, is_wide, [&](auto way, int64_t blocks) {
+      return Launch(NormKernel<T, decltype(way)>, {.blocks = blocks, .threads = kThreads},
+                    queue.stream, shape, static_cast<const T*>(x.data),
+                    static_cast<const T*>(weight.data), static_cast<const T*>(bias.data),
+                    static_cast<T*>(y.data), Floats(mean), Floats(rstd));
+    });
   });
 }
 
 cudaError_t InputGradient(const Queue& queue, View dy, View x, View weight, View mean, View rstd,
                           View dx) {
   const NormShape shape = {x.rows, x.cols, 0};
+  const bool is_wide = IsWide(dy.data) && IsWide(x.data) && IsWide(weight.data) && IsWide(dx.data);
   return WithType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto launch = [&](auto kernel, int64_t blocks) {
-      return Launch(kernel, {.blocks = blocks, .threads = kThreads}, queue.stream, shape,
+    return WithSplit<T>(x.rows, x.cols, is_wide, [&](auto way, int64_t blocks) {
+      return Launch(NormInputGradientKernel<T, decltype(way)>,
+                    {.blocks = blocks, .threads = kThreads}, queue.stream, shape,
                     static_cast<const T*>(dy.data), static_cast<const T*>(x.data),
                     static_cast<const T*>(weight.data), static_cast<const float*>(mean.data),
                     static_cast<const float*>(rstd.data), static_cast<T*>(dx.data));
-    };
-    constexpr int64_t kRows = kThreads / 32;
-    if (x.cols > kLongestOfAWarp) return launch(NormInputGradientKernel<T, kThreads>, x.rows);
-    return launch(NormInputGradientKernel<T, 32>, (x.rows + kRows - 1) / kRows);
+    });
   });
 }
 

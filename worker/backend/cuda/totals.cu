@@ -59,12 +59,24 @@ struct LossTerms {
   }
 };
 
-template <typename T>
+// Of pack i, the last of which may be short.
+template <typename T, int kWidth>
 struct SquareTerms {
   const T* x;
+  int64_t count;
   __device__ double operator()(int64_t i) const {
-    const double value = static_cast<double>(ToFloat(x[i]));
-    return value * value;
+    double total = 0;
+    const auto add = [&](T element) {
+      const double value = static_cast<double>(ToFloat(element));
+      total += value * value;
+    };
+    if ((i + 1) * kWidth <= count) {
+      const auto values = reinterpret_cast<const Pack<T, kWidth>*>(x)[i];
+      for (const T value : values.at) add(value);
+    } else {
+      for (int64_t at = i * kWidth; at < count; ++at) add(x[at]);
+    }
+    return total;
   }
 };
 
@@ -83,7 +95,11 @@ cudaError_t QueueLossSum(const Queue& queue, View row_max, View row_sum, View ta
 cudaError_t QueueSumOfSquares(const Queue& queue, View x, double* total) {
   return WithType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    return Total(queue, SquareTerms<T>{static_cast<const T*>(x.data)}, x.elements(), total);
+    constexpr int kWidth = kWidest<T>;
+    const auto* const data = static_cast<const T*>(x.data);
+    const int64_t count = x.elements();
+    if (!IsWide(data)) return Total(queue, SquareTerms<T, 1>{data, count}, count, total);
+    return Total(queue, SquareTerms<T, kWidth>{data, count}, (count + kWidth - 1) / kWidth, total);
   });
 }
 
