@@ -1,5 +1,6 @@
 #include "tests/gpu/emulation/threads.h"
 
+#include <cuda_runtime.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 #include <cstring>
 #include <thread>
 #include <vector>
+
+#include "worker/backend/cuda/copy_async.h"
 
 // Saves the callee's registers and the stack pointer, and goes on where `to` was saved. The
 // library's swapcontext asks the kernel for the signal mask each time, which costs fifty times as
@@ -41,6 +44,16 @@ namespace {
 
 constexpr size_t kStackBytes = 256 << 10;
 constexpr int kWarp = 32;
+
+struct Copy {
+  char* to = nullptr;
+  const char* from = nullptr;  // null: zeros
+};
+
+void Do(const Copy& copy) {
+  constexpr size_t kBytes = 16;
+  copy.from == nullptr ? std::memset(copy.to, 0, kBytes) : std::memcpy(copy.to, copy.from, kBytes);
+}
 
 [[noreturn]] void Die(const char* what) {
   std::fprintf(stderr, "emulated kernel, block (%u, %u, %u) thread (%u, %u, %u): %s\n",
@@ -81,6 +94,7 @@ class Block {
     threads_.assign(static_cast<size_t>(count_), {});
     warps_.assign(static_cast<size_t>((count_ + kWarp - 1) / kWarp), {});
     slots_.resize(threads_.size() * 2);
+    if (copies_.size() < threads_.size()) copies_.resize(threads_.size());
     all_ = {};
     started_ = 0;
     while (started_ < count_) SwitchTo(NewStack());
@@ -116,6 +130,19 @@ class Block {
     return bits;
   }
   int Lane() const { return current_ % kWarp; }
+
+  void CopyAsync(const Copy& copy) {
+    if (reinterpret_cast<uintptr_t>(copy.to) % 16 != 0 ||
+        reinterpret_cast<uintptr_t>(copy.from) % 16 != 0) {
+      Die("a copy that is not aligned to 16 bytes");
+    }
+    order == Order::kAscending ? Do(copy) : copies_[static_cast<size_t>(current_)].push_back(copy);
+  }
+  void WaitForCopies() {
+    std::vector<Copy>& own = copies_[static_cast<size_t>(current_)];
+    for (const Copy& copy : own) Do(copy);
+    own.clear();
+  }
 
  private:
   static void Entry();
@@ -158,6 +185,7 @@ class Block {
       Enter(index);
       (*body_)();
       At(index).ended = true;
+      if (!copies_[static_cast<size_t>(index)].empty()) Die("ended while copies are under way");
       ++all_.ended;
       ++WarpOf(index).ended;
       if (all_.arrived > 0 || WarpOf(index).arrived > 0) Die("ended while others wait for it");
@@ -192,6 +220,7 @@ class Block {
   std::vector<Barrier> warps_;
   Barrier all_;
   std::vector<uint64_t> slots_;
+  std::vector<std::vector<Copy>> copies_;  // by thread: under way
   std::vector<char*> free_stacks_;
   char* stack_ = nullptr;  // of the thread that starts
   int count_ = 0;
@@ -254,3 +283,16 @@ void Nap() {
 }
 
 }  // namespace weft::emulation
+
+namespace weft {
+
+void CopyAsync16(void* to, const void* from, bool is_there) {
+  const emulation::Copy copy = {static_cast<char*>(to),
+                                is_there ? static_cast<const char*>(from) : nullptr};
+  emulation::block.CopyAsync(copy);
+}
+void WaitForCopies() {
+  emulation::block.WaitForCopies();
+}
+
+}  // namespace weft

@@ -1,11 +1,13 @@
 // The emulation itself: it must see what it is there to see.
 #include "tests/gpu/emulation/threads.h"
 
+#include <cmath>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/block_reduce.h"
+#include "worker/backend/cuda/copy_async.h"
 #include "worker/backend/cuda/launch.h"
 
 namespace weft {
@@ -43,6 +45,43 @@ TEST(EmulatedThreads, SeeWhatOthersWroteBeforeABarrierInAnyOrder) {
 
 TEST(EmulatedThreads, ShowAMissingBarrierByTheirOrder) {
   EXPECT_NE(Shifted<false>(Order::kAscending), Shifted<false>(Order::kDescending));
+}
+
+// Each thread's four values, by way of shared memory; the second half of the threads has none.
+template <bool kWaits>
+__global__ void CopyKernel(const float* from, float* to) {
+  const int thread = static_cast<int>(threadIdx.x);
+  float* const own = DynamicShared<float>() + 4 * thread;
+  CopyAsync16(own, from + 4 * thread, thread < 32);
+  if (kWaits) WaitForCopies();
+  for (int i = 0; i < 4; ++i) to[4 * thread + i] = own[i];
+  WaitForCopies();
+}
+
+template <bool kWaits>
+std::vector<float> Copied(Order order) {
+  emulation::SetOrder(order);
+  struct alignas(16) Four {
+    float at[4] = {1, 2, 3, 4};
+  };
+  const std::vector<Four> from(64);
+  std::vector<float> to(256);
+  EXPECT_EQ(Launch(CopyKernel<kWaits>, {.threads = 64, .shared_bytes = 64 * 16}, nullptr,
+                   from.data()->at, to.data()),
+            cudaSuccess);
+  return to;
+}
+
+TEST(EmulatedCopies, AreThereForWhoWaitsAndZerosWhereThereIsNothing) {
+  for (const Order order : {Order::kAscending, Order::kDescending}) {
+    const std::vector<float> to = Copied<true>(order);
+    EXPECT_EQ(std::vector<float>(to.begin() + 124, to.begin() + 132),
+              (std::vector<float>{1, 2, 3, 4, 0, 0, 0, 0}));
+  }
+}
+
+TEST(EmulatedCopies, ShowAMissingWait) {
+  EXPECT_TRUE(std::isnan(Copied<false>(Order::kDescending)[0]));
 }
 
 __global__ void SumKernel(double* total) {

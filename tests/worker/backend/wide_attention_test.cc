@@ -55,7 +55,7 @@ std::vector<Case> Cases() {
       {"one tile", {.batch = 1, .seq_len = 64, .heads = 1, .head_dim = 64, .kv_heads = 1}},
       {"ragged tiles, shared keys",
        {.batch = 2, .seq_len = 150, .heads = 2, .head_dim = 64, .kv_heads = 1}},
-      {"wide heads", {.batch = 1, .seq_len = 100, .heads = 2, .head_dim = 128, .kv_heads = 2}},
+      {"wide heads", {.batch = 1, .seq_len = 140, .heads = 2, .head_dim = 128, .kv_heads = 2}},
       {"documents", {.batch = 1, .seq_len = 170, .heads = 1, .head_dim = 64, .kv_heads = 1}, 37},
       {"two pieces of four runs",
        {.batch = 1,

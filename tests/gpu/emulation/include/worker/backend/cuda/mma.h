@@ -20,6 +20,31 @@ struct FragmentC {
   float at[4];
 };
 
+// Element `at` of the row that lane `lane` has named.
+inline uint32_t ElementOf(const uint64_t (&rows)[32], int lane, int at) {
+  uint16_t element = 0;
+  std::memcpy(&element, reinterpret_cast<const uint16_t*>(rows[lane]) + at, sizeof(element));
+  return element;
+}
+inline void LoadMatrices(const void* row, uint32_t (&to)[4]) {
+  uint64_t rows[32];
+  emulation::ExchangeAll(reinterpret_cast<uint64_t>(row), rows);
+  const int lane = emulation::Lane();
+  for (int i = 0; i < 4; ++i) {
+    const int from = 8 * i + lane / 4;
+    to[i] = ElementOf(rows, from, lane % 4 * 2) | ElementOf(rows, from, lane % 4 * 2 + 1) << 16;
+  }
+}
+inline void LoadTransposed(const void* row, uint32_t (&to)[4]) {
+  uint64_t rows[32];
+  emulation::ExchangeAll(reinterpret_cast<uint64_t>(row), rows);
+  const int lane = emulation::Lane();
+  for (int i = 0; i < 4; ++i) {
+    const int from = 8 * i + lane % 4 * 2;
+    to[i] = ElementOf(rows, from, lane / 4) | ElementOf(rows, from + 1, lane / 4) << 16;
+  }
+}
+
 inline float HalfOf(uint32_t pair, int which, __nv_bfloat16 x) {
   x.bits = static_cast<uint16_t>(pair >> 16 * which);
   return __bfloat162float(x);
