@@ -15,12 +15,14 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "bench/accuracy_steps.h"
 #include "bench/fit_parameters.h"
@@ -48,19 +50,59 @@ std::vector<Row> RowsToFit(const std::vector<StepPrediction>& predictions,
   return rows;
 }
 
-double Loss(const TimeConstants& constants, const std::vector<Row>& rows) {
-  double sum = 0, weights = 0;
-  for (const Row& row : rows) {
-    const absl::StatusOr<Question> question = QuestionOf(constants, *row.run);
-    if (!question.ok()) continue;
-    const double error =
-        std::log(EstimateStep(*question, row.run->layout).total_s() / *row.run->step_s);
-    // Between absolute and squared: large errors count for more, strays not for everything.
-    sum += row.weight * (std::sqrt(error * error + 0.0004) + error * error);
-    weights += row.weight;
-  }
-  return sum / weights;
+// Whether a constant may change what is predicted for a run: an engine's do for its own alone.
+bool Concerns(const std::string& constant, const MeasuredRun& run) {
+  const std::string engine =
+      absl::StrReplaceAll(EngineOf(run.source), {{"-", "_"}});  // as constants name it
+  const absl::string_view owner = absl::string_view(constant).substr(0, constant.find('.'));
+  const bool is_engine = absl::StrContains(owner, "megatron") || owner == "pytorch_eager";
+  return !is_engine || owner == engine;
 }
+
+// Of a row, without its weight; 0 where nothing can be predicted.
+double RowLoss(const TimeConstants& constants, const Row& row) {
+  const absl::StatusOr<Question> question = QuestionOf(constants, *row.run);
+  if (!question.ok()) return 0;
+  const double error =
+      std::log(EstimateStep(*question, row.run->layout).total_s() / *row.run->step_s);
+  // Between absolute and squared: large errors count for more, strays not for everything.
+  return std::sqrt(error * error + 0.0004) + error * error;
+}
+
+// The losses of rows, of which a trial makes again only those that its constant concerns.
+class Losses {
+ public:
+  Losses(const TimeConstants& constants, const std::vector<Row>& rows)
+      : constants_(constants), rows_(rows) {
+    for (const Row& row : rows_) of_rows_.push_back(RowLoss(constants_, row));
+  }
+
+  double mean() const { return Mean(of_rows_); }
+  // Whether the mean falls with the constant's new value: then that is kept.
+  bool Take(const std::string& constant) {
+    std::vector<double> tried = of_rows_;
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      if (Concerns(constant, *rows_[i].run)) tried[i] = RowLoss(constants_, rows_[i]);
+    }
+    if (Mean(tried) >= mean() - 1e-7) return false;
+    of_rows_ = std::move(tried);
+    return true;
+  }
+
+ private:
+  double Mean(const std::vector<double>& of_rows) const {
+    double sum = 0, weights = 0;
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      sum += rows_[i].weight * of_rows[i];
+      weights += rows_[i].weight;
+    }
+    return sum / weights;
+  }
+
+  const TimeConstants& constants_;
+  const std::vector<Row>& rows_;
+  std::vector<double> of_rows_;
+};
 
 double Fit(TimeConstants& constants, const std::vector<Row>& rows, int rounds,
            const std::vector<std::string>& only) {
@@ -79,7 +121,7 @@ double Fit(TimeConstants& constants, const std::vector<Row>& rows, int rounds,
   for (const FitParameter& parameter : parameters) {
     *parameter.value = std::clamp(*parameter.value, parameter.least, parameter.most);
   }
-  double best = Loss(constants, rows);
+  Losses losses(constants, rows);
   for (int round = 0; round < rounds; ++round) {
     for (size_t i = 0; i < parameters.size(); ++i) {
       const FitParameter& parameter = parameters[i];
@@ -90,18 +132,14 @@ double Fit(TimeConstants& constants, const std::vector<Row>& rows, int rounds,
         const double to = std::clamp(at + sign * steps[i] * scale, parameter.least, parameter.most);
         if (to == at) continue;
         *parameter.value = to;
-        const double loss = Loss(constants, rows);
-        if (loss < best - 1e-7) {
-          best = loss;
-          better = true;
-          break;
-        }
+        better = losses.Take(parameter.name);
+        if (better) break;
         *parameter.value = at;
       }
       steps[i] = std::clamp(steps[i] * (better ? 1.5 : 0.5), 0.002, 0.5);
     }
   }
-  return best;
+  return losses.mean();
 }
 
 // "name = value" lines, as this program prints them.
@@ -230,7 +268,7 @@ int Run(const Options& options) {
   const std::vector<Row> rows =
       RowsToFit(all.predictions, [&](const MeasuredRun& run) { return IsFitted(options, run); });
   TimeConstants constants = start;
-  const double before = Loss(constants, rows);
+  const double before = Losses(constants, rows).mean();
   const double after = Fit(constants, rows, options.rounds, options.only);
   std::printf("%zu rows: loss %.5f -> %.5f\n", rows.size(), before, after);
   for (const FitParameter& parameter : FitParameters(constants)) {
