@@ -31,23 +31,6 @@ bool SplitsBackward(const Layout& layout) {
 
 }  // namespace
 
-// 1F1B and what goes by it alternate after their warm-up. Of interleaved chunks that is left out.
-DataComm::Turns DataComm::TurnsOf(int stage) const {
-  const auto microbatches = static_cast<double>(layout_.num_microbatches);
-  const double ahead = std::min<double>(layout_.pp - 1 - stage, microbatches);
-  switch (layout_.schedule) {
-    case ScheduleKind::kGpipe:
-      return {.backward = 1 / microbatches};
-    case ScheduleKind::kInterleaved:
-      return {};
-    case ScheduleKind::kOneForwardOneBackward:
-    case ScheduleKind::kZeroBubbleH1:
-      break;
-  }
-  return {.forward = std::max(0.0, microbatches - ahead - 1) / microbatches,
-          .backward = std::max(1.0, microbatches - ahead) / microbatches};
-}
-
 bool MovesInPasses(const Layout& layout) {
   return layout.zero_stage >= 2 && layout.zero_ranks() > 1;
 }
@@ -62,33 +45,56 @@ double GatheredWeightBytes(const Question& question) {
 
 DataComm::DataComm(const Question& question, const Machine& machine, const Layout& layout,
                    int stage)
-    : question_(question),
-      machine_(machine),
-      layout_(layout),
-      habits_(question.engine.time),
-      stage_(stage),
-      data_(GroupOf(machine, layout.data_group(), layout.tp, layout.world_size())),
-      shard_(GroupOf(machine, layout.zero_ranks(), layout.tp, layout.world_size())),
-      across_(GroupOf(machine, layout.data_group() / layout.zero_ranks(),
-                      layout.tp * layout.zero_ranks(), layout.world_size())),
+    : habits_(&question.engine.time),
+      in_passes_(MovesInPasses(layout)),
+      gathers_(in_passes_ && layout.zero_stage == 3),
+      gathers_all_(layout.zero_stage > 0),
       reduce_window_(ReduceWindow(question, machine, layout.world_size())),
       last_share_(kLastBucket) {
-  if (habits_.by_buckets && !question.adapters) {
-    TakeBuckets();
+  const int world = layout.world_size();
+  const int shard = layout.zero_ranks();
+  const Axis axis = {
+      .question = question,
+      .machine = machine,
+      .layout = layout,
+      .data = GroupOf(machine, layout.data_group(), layout.tp, world),
+      .shard = GroupOf(machine, shard, layout.tp, world),
+      .across = GroupOf(machine, layout.data_group() / shard, layout.tp * shard, world)};
+  if (habits_->by_buckets && !question.adapters) {
+    TakeBuckets(axis, stage);
   } else {
-    TakePool();
+    TakePool(axis, stage);
   }
 }
 
+// 1F1B and what goes by it alternate after their warm-up. Of interleaved chunks that is left out.
+DataComm::Turns DataComm::TurnsOf(const Layout& layout, int stage) {
+  const auto microbatches = static_cast<double>(layout.num_microbatches);
+  const double ahead = std::min<double>(layout.pp - 1 - stage, microbatches);
+  switch (layout.schedule) {
+    case ScheduleKind::kGpipe:
+      return {.backward = 1 / microbatches};
+    case ScheduleKind::kInterleaved:
+      return {};
+    case ScheduleKind::kOneForwardOneBackward:
+    case ScheduleKind::kZeroBubbleH1:
+      break;
+  }
+  return {.forward = std::max(0.0, microbatches - ahead - 1) / microbatches,
+          .backward = std::max(1.0, microbatches - ahead) / microbatches};
+}
+
 // The buckets of plan/buckets.h, each in a collective of its own, hidden by the blocks after it.
-void DataComm::TakeBuckets() {
-  const StageParameters block = BlockParameters(question_, layout_);
-  const StageParameters own = ParametersOf(question_, layout_, stage_);
-  const BucketCounts counts = BucketCountsOf(question_, layout_, stage_);
+void DataComm::TakeBuckets(const Axis& axis, int stage) {
+  const Question& question = axis.question;
+  const Layout& layout = axis.layout;
+  const StageParameters block = BlockParameters(question, layout);
+  const StageParameters own = ParametersOf(question, layout, stage);
+  const BucketCounts counts = BucketCountsOf(question, layout, stage);
   blocks_ = static_cast<double>(counts.blocks);
   last_share_ = 1 / blocks_;
-  block_ = MovesOf(block.all(), block.all());
-  if (MovesInPasses(layout_)) {
+  block_ = MovesOf(axis, block.all(), block.all());
+  if (in_passes_) {
     for (const WholePlace place : {WholePlace::kEvenBlocks, WholePlace::kOddBlocks}) {
       if (!counts.IsShared(place)) continue;
       cut_ += static_cast<double>(counts.at(place));
@@ -96,76 +102,80 @@ void DataComm::TakeBuckets() {
     }
     ends_cut_ = counts.IsShared(WholePlace::kEnds);
   }
-  const bool first = stage_ == 0;
-  const bool last = stage_ == layout_.pp - 1;
-  const bool tied = question_.model.tied_embeddings;
+  const bool first = stage == 0;
+  const bool last = stage == layout.pp - 1;
+  const bool tied = question.model.tied_embeddings;
   double ends = own.all() - blocks_ * block.all();
   if (first) {
-    const double head = last && !tied ? HeadParameters(question_, layout_) : 0;
-    embedding_ = {.held = true, .late = true, .moves = MovesOf(ends - head, ends - head)};
+    const double head = last && !tied ? HeadParameters(question, layout) : 0;
+    embedding_ = {.held = true, .late = true, .moves = MovesOf(axis, ends - head, ends - head)};
     ends = head;
   }
   // The copies of a tied table are summed first, after the last pass.
-  const bool copied = tied && layout_.pp > 1;
-  if (last && ends > 0) head_ = {.held = true, .late = copied, .moves = MovesOf(ends, ends)};
+  const bool copied = tied && layout.pp > 1;
+  if (last && ends > 0) head_ = {.held = true, .late = copied, .moves = MovesOf(axis, ends, ends)};
 }
 
 // Everything of a stage as one, in collectives of the engine's size.
-void DataComm::TakePool() {
-  const StageParameters own = ParametersOf(question_, layout_, stage_);
-  const double trained = question_.adapters ? own.adapters : own.all();
-  const bool in_parts = layout_.zero_stage == 3;
-  block_ = MovesOf(trained, in_parts ? own.all() : trained);
-  if (!MovesInPasses(layout_)) return;
+void DataComm::TakePool(const Axis& axis, int stage) {
+  const Question& question = axis.question;
+  const Layout& layout = axis.layout;
+  const StageParameters own = ParametersOf(question, layout, stage);
+  const double trained = question.adapters ? own.adapters : own.all();
+  const bool in_parts = layout.zero_stage == 3;
+  block_ = MovesOf(axis, trained, in_parts ? own.all() : trained);
+  if (!in_passes_) return;
   cut_ = 1;
   // FSDP and others sum over all ranks in every pass.
   block_.scatter_s += block_.across_s;
   block_.across_s = 0;
 }
 
-DataComm::Moves DataComm::MovesOf(double summed_parameters, double gathered_parameters) const {
+DataComm::Moves DataComm::MovesOf(const Axis& axis, double summed_parameters,
+                                  double gathered_parameters) {
+  const TimeHabits& habits = axis.question.engine.time;
+  const Layout& layout = axis.layout;
   Moves moves;
-  const double bytes = SummedGradientBytes(question_) * summed_parameters;
-  if (layout_.zero_stage == 0) {
-    moves.scatter_s = ReduceSeconds(data_, bytes);
+  const double bytes = SummedGradientBytes(axis.question) * summed_parameters;
+  if (layout.zero_stage == 0) {
+    moves.scatter_s = ReduceSeconds(axis, axis.data, bytes);
     return moves;
   }
-  moves.scatter_s = ReduceSeconds(shard_, bytes);
-  const double part_bytes = bytes / layout_.zero_ranks();
-  if (part_bytes > 0 && across_.ranks > 1) {
-    const double pieces = habits_.by_buckets ? 1 : std::max(1.0, bytes / habits_.bucket_bytes);
-    moves.across_s = pieces * AllReduceSeconds(machine_, across_, part_bytes / pieces);
+  moves.scatter_s = ReduceSeconds(axis, axis.shard, bytes);
+  const double part_bytes = bytes / layout.zero_ranks();
+  if (part_bytes > 0 && axis.across.ranks > 1) {
+    const double pieces = habits.by_buckets ? 1 : std::max(1.0, bytes / habits.bucket_bytes);
+    moves.across_s = pieces * AllReduceSeconds(axis.machine, axis.across, part_bytes / pieces);
   }
-  const double gathered_bytes = GatheredWeightBytes(question_) * gathered_parameters;
+  const double gathered_bytes = GatheredWeightBytes(axis.question) * gathered_parameters;
   if (gathered_bytes <= 0) return moves;
-  const double pieces =
-      habits_.by_buckets ? 1 : std::max(1.0, gathered_bytes / habits_.bucket_bytes);
-  moves.gather_s = pieces * AllGatherSeconds(machine_, shard_, gathered_bytes / pieces);
+  const double pieces = habits.by_buckets ? 1 : std::max(1.0, gathered_bytes / habits.bucket_bytes);
+  moves.gather_s = pieces * AllGatherSeconds(axis.machine, axis.shard, gathered_bytes / pieces);
   return moves;
 }
 
 // To all ranks (ZeRO 0), or to those that own them.
-double DataComm::ReduceSeconds(const RankGroup& group, double bytes) const {
+double DataComm::ReduceSeconds(const Axis& axis, const RankGroup& group, double bytes) {
   if (bytes <= 0) return 0;
-  const double pieces = habits_.by_buckets ? 1 : std::max(1.0, bytes / habits_.bucket_bytes);
-  const bool to_all = layout_.zero_stage == 0 || habits_.zero_all_reduces;
-  return pieces * (to_all ? AllReduceSeconds(machine_, group, bytes / pieces)
-                          : ReduceScatterSeconds(machine_, group, bytes / pieces));
+  const TimeHabits& habits = axis.question.engine.time;
+  const double pieces = habits.by_buckets ? 1 : std::max(1.0, bytes / habits.bucket_bytes);
+  const bool to_all = axis.layout.zero_stage == 0 || habits.zero_all_reduces;
+  return pieces * (to_all ? AllReduceSeconds(axis.machine, group, bytes / pieces)
+                          : ReduceScatterSeconds(axis.machine, group, bytes / pieces));
 }
 
 // A communication of which what fits into a window is hidden, but for its last share.
 double DataComm::Exposed(double comm_s, double window_s, double last_share) const {
   const double hidden_s = std::min((1 - last_share) * comm_s, window_s);
-  return comm_s - hidden_s + habits_.overlap_slowdown * hidden_s;
+  return comm_s - hidden_s + habits_->overlap_slowdown * hidden_s;
 }
 
 // Each bucket hides behind a block: its weights come while the one before computes, its gradient
 // leaves while the next does. Embedding and head are gathered for the forward pass alone, in which
 // the head's gradient is made, too (worker/stage.cc).
-ActionSeconds DataComm::WaitsOfOne(const Turns& turns, const ActionSeconds& passes,
-                                   bool last) const {
-  const bool gathers = layout_.zero_stage == 3;
-  const bool halves = SplitsBackward(layout_);
+ActionSeconds DataComm::WaitsOfOne(const Layout& layout, const Turns& turns,
+                                   const ActionSeconds& passes, bool last) const {
+  const bool halves = SplitsBackward(layout);
   const double window = reduce_window_ / blocks_;
   const double weights_s = halves ? passes.weight_gradient_s : 0;
   const double forward_window_s = window * passes.forward_s;
@@ -173,15 +183,15 @@ ActionSeconds DataComm::WaitsOfOne(const Turns& turns, const ActionSeconds& pass
   const auto exposed = [this](double comm_s, double window_s) {
     return Exposed(comm_s, window_s, kLastBucket);
   };
-  const double gather_s = gathers ? block_.gather_s : 0;
+  const double gather_s = gathers_ ? block_.gather_s : 0;
   ActionSeconds waits = {.forward_s = 0, .backward_s = 0};
-  const double kept = gathers ? kept_ * turns.backward : 0;  // and only scattered
+  const double kept = gathers_ ? kept_ * turns.backward : 0;  // and only scattered
   waits.forward_s = (cut_ - kept_ * turns.forward) * exposed(gather_s, forward_window_s);
   waits.backward_s = (cut_ - kept) * exposed(gather_s + block_.scatter_s, backward_window_s) +
                      kept * exposed(block_.scatter_s, backward_window_s);
   for (const End& end : {embedding_, head_}) {
     if (!ends_cut_ || !end.held) continue;
-    if (gathers) waits.forward_s += exposed(end.moves.gather_s, forward_window_s);
+    if (gathers_) waits.forward_s += exposed(end.moves.gather_s, forward_window_s);
     if (last && end.late) continue;  // with nothing to hide behind
     waits.backward_s += exposed(end.moves.scatter_s, backward_window_s);
   }
@@ -192,11 +202,12 @@ ActionSeconds DataComm::WaitsOfOne(const Turns& turns, const ActionSeconds& pass
   return waits;
 }
 
-ActionSeconds DataComm::PassWaits(int stage, const ActionSeconds& passes) const {
-  if (!MovesInPasses(layout_)) return {.forward_s = 0, .backward_s = 0};
-  ActionSeconds waits = WaitsOfOne(TurnsOf(stage), passes, /*last=*/false);
-  const double last = 1 / static_cast<double>(layout_.num_microbatches);
-  if (SplitsBackward(layout_)) {
+ActionSeconds DataComm::PassWaits(const Layout& layout, int stage,
+                                  const ActionSeconds& passes) const {
+  if (!in_passes_) return {.forward_s = 0, .backward_s = 0};
+  ActionSeconds waits = WaitsOfOne(layout, TurnsOf(layout, stage), passes, /*last=*/false);
+  const double last = 1 / static_cast<double>(layout.num_microbatches);
+  if (SplitsBackward(layout)) {
     waits.backward_s -= last * waits.weight_gradient_s;
     waits.weight_gradient_s -= last * waits.weight_gradient_s;
   } else {
@@ -207,30 +218,29 @@ ActionSeconds DataComm::PassWaits(int stage, const ActionSeconds& passes) const 
 
 // Beside the last pass moves what moves there for every microbatch, and what is summed once: so
 // ZeRO 2 and 3 never wait for less than ZeRO 1.
-double DataComm::EndSeconds(const ActionSeconds& passes) const {
-  const bool halves = SplitsBackward(layout_);
-  const bool gathers = MovesInPasses(layout_) && layout_.zero_stage == 3;
-  const Turns turns = TurnsOf(stage_);
+double DataComm::EndSeconds(const Layout& layout, int stage, const ActionSeconds& passes) const {
+  const bool halves = SplitsBackward(layout);
+  const Turns turns = in_passes_ ? TurnsOf(layout, stage) : Turns{};
   const double last_s = halves ? passes.weight_gradient_s : passes.backward_s;
   double beside_s = blocks_ * block_.reduce_s();
-  if (gathers && !halves) beside_s += (cut_ - kept_ * turns.backward) * block_.gather_s;
+  if (gathers_ && !halves) beside_s += (cut_ - kept_ * turns.backward) * block_.gather_s;
   double after_s = 0;
   for (const End& end : {embedding_, head_}) {
     if (end.held) (end.late ? after_s : beside_s) += end.moves.reduce_s();
   }
   double waits_s = Exposed(beside_s, reduce_window_ * last_s, last_share_);
-  if (MovesInPasses(layout_)) {
-    const ActionSeconds last = WaitsOfOne(turns, passes, /*last=*/true);
+  if (in_passes_) {
+    const ActionSeconds last = WaitsOfOne(layout, turns, passes, /*last=*/true);
     waits_s = std::max(waits_s, halves ? last.weight_gradient_s : last.backward_s);
   }
-  double end_s = after_s + waits_s;
-  if (layout_.zero_stage == 0) return end_s;
+  const double end_s = after_s + waits_s;
+  if (!gathers_all_) return end_s;
   // What is whole in passes comes from its owners after the update.
-  double gather_s = (gathers ? blocks_ - cut_ : blocks_) * block_.gather_s;
+  double gather_s = (gathers_ ? blocks_ - cut_ : blocks_) * block_.gather_s;
   for (const End& end : {embedding_, head_}) {
-    if (end.held && !(gathers && ends_cut_)) gather_s += end.moves.gather_s;
+    if (end.held && !(gathers_ && ends_cut_)) gather_s += end.moves.gather_s;
   }
-  return end_s + Exposed(gather_s, habits_.gather_window * passes.forward_s, kLastBucket);
+  return end_s + Exposed(gather_s, habits_->gather_window * passes.forward_s, kLastBucket);
 }
 
 }  // namespace weft

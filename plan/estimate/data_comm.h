@@ -19,17 +19,18 @@ double GatheredWeightBytes(const Question& question);
 
 class DataComm {
  public:
-  // Borrows all three.
+  // Borrows the question's habits. Depends on the layout's degrees and ZeRO, not on batch cut,
+  // schedule and recompute: those are asked of the layouts below, which share the degrees.
   DataComm(const Question& question, const Machine& machine, const Layout& layout, int stage);
 
   // What a microbatch's passes on `stage` wait for, in the mean over a step, beyond what `passes`,
   // without any wait, hide. `stage`: that of the constructor or one that holds as much. The waits
   // of the last microbatch's last pass are EndSeconds': with the sums that end there they may be
   // more. 0 unless MovesInPasses.
-  ActionSeconds PassWaits(int stage, const ActionSeconds& passes) const;
+  ActionSeconds PassWaits(const Layout& layout, int stage, const ActionSeconds& passes) const;
 
   // After the last pass: the sums that it does not hide, and what is gathered after the update.
-  double EndSeconds(const ActionSeconds& passes) const;
+  double EndSeconds(const Layout& layout, int stage, const ActionSeconds& passes) const;
 
  private:
   // Seconds that a bucket's collectives take, by themselves.
@@ -52,22 +53,28 @@ class DataComm {
   struct Turns {
     double forward = 0, backward = 0;
   };
+  // What parameters of a stage move between, while the moves are priced.
+  struct Axis {
+    const Question& question;
+    const Machine& machine;
+    const Layout& layout;
+    RankGroup data, shard, across;
+  };
 
-  void TakeBuckets();
-  void TakePool();
-  Turns TurnsOf(int stage) const;
-  Moves MovesOf(double summed_parameters, double gathered_parameters) const;
-  double ReduceSeconds(const RankGroup& group, double bytes) const;
+  void TakeBuckets(const Axis& axis, int stage);
+  void TakePool(const Axis& axis, int stage);
+  static Turns TurnsOf(const Layout& layout, int stage);
+  static Moves MovesOf(const Axis& axis, double summed_parameters, double gathered_parameters);
+  static double ReduceSeconds(const Axis& axis, const RankGroup& group, double bytes);
   double Exposed(double comm_s, double window_s, double last_share) const;
   // Of a microbatch; `last`: of the step's last one.
-  ActionSeconds WaitsOfOne(const Turns& turns, const ActionSeconds& passes, bool last) const;
+  ActionSeconds WaitsOfOne(const Layout& layout, const Turns& turns, const ActionSeconds& passes,
+                           bool last) const;
 
-  const Question& question_;
-  const Machine& machine_;
-  const Layout& layout_;
-  const TimeHabits& habits_;
-  const int stage_;
-  RankGroup data_, shard_, across_;
+  const TimeHabits* habits_;
+  bool in_passes_ = false;    // MovesInPasses
+  bool gathers_ = false;      // weights, in passes
+  bool gathers_all_ = false;  // weights, after the update
   double reduce_window_ = 0;  // share of passes behind which collectives run
   double last_share_ = 0;     // of the sums of a step: what is left when the passes are over
   // Buckets of blocks, all alike: so many, so many of them that passes gather and scatter, and of

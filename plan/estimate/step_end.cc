@@ -108,17 +108,15 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
 
 }  // namespace
 
-TermSeconds StepEnd(const Question& question, const Layout& layout, int stage,
-                    const ActionSeconds& passes) {
-  const Machine machine = MachineOf(question);
+StageDues::StageDues(const Question& question, const Machine& machine, const Layout& layout,
+                     int stage)
+    : comm(question, machine, layout, stage) {
   const TimeHabits& habits = question.engine.time;
   const double sharing = CoreSharing(question.cluster, layout.world_size());
   const StageParameters own = ParametersOf(question, layout, stage);
   const double trained = question.adapters ? own.adapters : own.all();
   const int world = layout.world_size();
-  TermSeconds end;
-  double& comm_s = end[TimeTerm::kDataComm];
-  comm_s = DataComm(question, machine, layout, stage).EndSeconds(passes);
+  double& comm_s = after[TimeTerm::kDataComm];
   if (!question.adapters) comm_s += CopySeconds(question, machine, layout, stage);
   if (question.optimizer == OptimizerStates::kFactored)
     comm_s += FactorSeconds(machine, layout, own);
@@ -128,13 +126,43 @@ TermSeconds StepEnd(const Question& question, const Layout& layout, int stage,
   const double owners = layout.zero_stage > 0 ? layout.zero_ranks() : 1;
   const double experts = question.adapters ? 0 : own.experts;
   const double updated = (trained - experts) / owners + experts / std::max(1.0, owners / layout.ep);
-  end[TimeTerm::kOptimizer] =
+  after[TimeTerm::kOptimizer] =
       sharing * UpdateBytes(question) * updated / machine.memory_bytes_per_s;
   if (layout.offload_optimizer) {
-    end[TimeTerm::kOptimizer] =
-        OffloadedUpdateSeconds(question, machine, updated, end[TimeTerm::kOptimizer]);
+    after[TimeTerm::kOptimizer] =
+        OffloadedUpdateSeconds(question, machine, updated, after[TimeTerm::kOptimizer]);
   }
-  end[TimeTerm::kOverhead] = sharing * habits.step_ops * machine.op_s;
+  after[TimeTerm::kOverhead] = sharing * habits.step_ops * machine.op_s;
+}
+
+StageDuesTable::Key::Key(const Layout& layout, int64_t blocks, bool first, bool last)
+    : dp(layout.dp),
+      pp(layout.pp),
+      cp(layout.cp),
+      tp(layout.tp),
+      ep(layout.ep),
+      zero_stage(layout.zero_stage),
+      zero_group(layout.zero_group),
+      sequence_parallel(layout.sequence_parallel),
+      offload_optimizer(layout.offload_optimizer),
+      is_first(first),
+      is_last(last),
+      num_blocks(blocks) {}
+
+const StageDues& StageDuesTable::Of(const Layout& layout, int stage) {
+  const Key key(layout, StageBlockCount(layout, question_.model.num_blocks, stage), stage == 0,
+                stage == layout.pp - 1);
+  for (const auto& [known, dues] : entries_) {
+    if (known == key) return dues;
+  }
+  if (entries_.size() == kMostEntries) entries_.clear();
+  return entries_.emplace_back(key, StageDues(question_, machine_, layout, stage)).second;
+}
+
+TermSeconds StepEnd(const Layout& layout, int stage, const ActionSeconds& passes,
+                    const StageDues& dues) {
+  TermSeconds end = dues.after;
+  end[TimeTerm::kDataComm] += dues.comm.EndSeconds(layout, stage, passes);
   return end;
 }
 

@@ -10,6 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "plan/estimate/data_comm.h"
+#include "plan/estimate/machine.h"
 #include "plan/estimate/network_seconds.h"
 #include "plan/estimate/question.h"
 #include "plan/layout.h"
@@ -74,10 +76,44 @@ class NetworkPasses {
 // A microbatch's activations to the next stage, one way.
 double BoundarySeconds(const Question& question, const Layout& layout);
 
+// What a stage does beside its passes and after them. Depends on the layout's degrees, on how it
+// cuts parameters and blocks and on where the optimizer lives, not on batch cut, schedule and
+// recompute.
+struct StageDues {
+  StageDues(const Question& question, const Machine& machine, const Layout& layout, int stage);
+  DataComm comm;
+  TermSeconds after;  // what nothing hides: sums of copies, the norm, optimizer, host
+};
+
+// The dues of stages, each priced when first asked for. A search asks for those of many layouts,
+// neighbours for the same. Borrows the question.
+class StageDuesTable {
+ public:
+  explicit StageDuesTable(const Question& question)
+      : question_(question), machine_(MachineOf(question)) {}
+
+  // Valid until the next call.
+  const StageDues& Of(const Layout& layout, int stage);
+
+ private:
+  static constexpr size_t kMostEntries = 16;  // that are looked through
+  struct Key {
+    Key(const Layout& layout, int64_t blocks, bool first, bool last);
+    int dp, pp, cp, tp, ep, zero_stage, zero_group;
+    bool sequence_parallel, offload_optimizer, is_first, is_last;
+    int64_t num_blocks;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+
+  const Question& question_;
+  const Machine machine_;
+  std::vector<std::pair<Key, StageDues>> entries_;
+};
+
 // What follows the pipeline on `stage`: exposed data communication, optimizer, stragglers.
 // `passes`: one microbatch's on that stage, which communication may hide behind.
-TermSeconds StepEnd(const Question& question, const Layout& layout, int stage,
-                    const ActionSeconds& passes);
+TermSeconds StepEnd(const Layout& layout, int stage, const ActionSeconds& passes,
+                    const StageDues& dues);
 
 // The passes of all microbatches: blocks, embedding and head of the slowest stage with what they
 // wait for, transfers, and the bubble by closed form. Depends on the ZeRO stage and group only
@@ -87,18 +123,20 @@ struct StepPasses {
   TermSeconds time;
   NetworkSeconds network;  // one microbatch, without waits
 };
-StepPasses EstimatePasses(const Question& question, const Layout& layout, NetworkPasses& network);
+StepPasses EstimatePasses(const Question& question, const Layout& layout, NetworkPasses& network,
+                          StageDuesTable& dues);
 
 // The whole step: passes, then the end of the stage whose end takes longest, and stragglers.
 // total_s() is the sum of the terms. REQUIRES: CheckModel, CheckCluster and CheckLayout hold.
 TermSeconds EstimateStep(const Question& question, const Layout& layout);
-TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes);
+TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes,
+                         StageDuesTable& dues);
 // StepEnd after these passes.
 TermSeconds StageEnd(const Question& question, const Layout& layout, int stage,
-                     const StepPasses& passes);
+                     const StepPasses& passes, StageDuesTable& dues);
 // `first_end`: the StageEnd of stage 0, from those who have asked for it.
 TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes,
-                         const TermSeconds& first_end);
+                         StageDuesTable& dues, const TermSeconds& first_end);
 
 // The same with the bubble from a dry run of the schedule (plan/simulate.h): for finalists.
 absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& layout);

@@ -8,7 +8,6 @@
 #include "absl/types/span.h"
 #include "plan/errors.h"
 #include "plan/estimate/data_comm.h"
-#include "plan/estimate/machine.h"
 #include "plan/estimate/step_estimate.h"
 #include "plan/makespan.h"
 #include "plan/schedule.h"
@@ -47,7 +46,8 @@ double CycleSeconds(const ActionSeconds& stage) {
 // A microbatch through all chunks of each stage, with what its passes wait for.
 class Stages {
  public:
-  Stages(const Question& question, const Layout& layout, const NetworkSeconds& seconds) {
+  Stages(const Question& question, const Layout& layout, const NetworkSeconds& seconds,
+         StageDuesTable& dues) {
     if (layout.pp > static_cast<int>(few_.size())) many_.resize(static_cast<size_t>(layout.pp));
     const absl::Span<ActionSeconds> stages =
         many_.empty() ? absl::MakeSpan(few_.data(), static_cast<size_t>(layout.pp))
@@ -59,7 +59,9 @@ class Stages {
       const auto count = static_cast<double>(listed ? layout.stage_blocks[index] : even.Of(stage));
       ActionSeconds& own = stages[index];
       own = seconds.Of(layout, stage, count, stage == 0, stage == layout.pp - 1);
-      if (MovesInPasses(layout)) AddWaits(question, layout, stage, count, own);
+      if (MovesInPasses(layout)) {
+        NetworkSeconds::Add(dues.Of(layout, stage).comm.PassWaits(layout, stage, own), own);
+      }
       if (CycleSeconds(own) > CycleSeconds(stages[static_cast<size_t>(slowest_)])) slowest_ = stage;
     }
     stages_ = stages;
@@ -88,18 +90,6 @@ class Stages {
   }
 
  private:
-  // Of neighbouring inner stages that hold as much only what they wait for differs.
-  void AddWaits(const Question& question, const Layout& layout, int stage, double count,
-                ActionSeconds& own) {
-    if (!machine_) machine_ = MachineOf(question);
-    const bool is_inner = stage > 0 && stage < layout.pp - 1;
-    if (!comm_ || !is_inner || stage == 1 || count != comm_blocks_) {
-      comm_.emplace(question, *machine_, layout, stage);
-      comm_blocks_ = count;
-    }
-    NetworkSeconds::Add(comm_->PassWaits(stage, own), own);
-  }
-
   void Scale(double factor) {
     for (ActionSeconds& stage : stages_) {
       stage.forward_s *= factor;
@@ -112,9 +102,6 @@ class Stages {
   std::vector<ActionSeconds> many_;
   absl::Span<ActionSeconds> stages_;
   int slowest_ = 0;
-  std::optional<Machine> machine_;
-  std::optional<DataComm> comm_;  // of the stage that was looked at last, with so many blocks
-  double comm_blocks_ = 0;
 };
 
 struct Makespans {
@@ -224,9 +211,10 @@ bool SharesCores(const Question& question, const Layout& layout) {
 // Either by closed form or by a dry run; workers that share cores need both kinds of stages.
 template <typename MakespansOf>
 absl::StatusOr<StepPasses> PassesBy(const Question& question, const Layout& layout,
-                                    NetworkPasses& network, const MakespansOf& makespans_of) {
+                                    NetworkPasses& network, StageDuesTable& dues,
+                                    const MakespansOf& makespans_of) {
   const NetworkSeconds seconds = NetworkOf(question, layout, network);
-  Stages stages(question, layout, seconds);
+  Stages stages(question, layout, seconds, dues);
   Makespans makespans;
   if (!SharesCores(question, layout)) {
     ASSIGN_OR_RETURN(makespans, makespans_of(question, seconds, stages));
@@ -235,7 +223,8 @@ absl::StatusOr<StepPasses> PassesBy(const Question& question, const Layout& layo
   const Question alone = Alone(question);
   NetworkPasses network_alone;
   const NetworkSeconds seconds_alone = NetworkOf(alone, layout, network_alone);
-  Stages stages_alone(alone, layout, seconds_alone);
+  StageDuesTable dues_alone(alone);
+  Stages stages_alone(alone, layout, seconds_alone, dues_alone);
   ASSIGN_OR_RETURN(makespans, makespans_of(alone, seconds_alone, stages_alone));
   return Sum(question, layout, network, seconds, stages,
              WithSharedCores(layout, stages, makespans));
@@ -245,7 +234,8 @@ absl::StatusOr<StepPasses> PassesBy(const Question& question, const Layout& layo
 bool IsLikeTheOneBefore(const Layout& layout, int stage) {
   if (stage <= 1 || stage == layout.pp - 1) return false;
   const auto index = static_cast<size_t>(stage);
-  return layout.stage_blocks[index] == layout.stage_blocks[index - 1];
+  return layout.stage_blocks[index] == layout.stage_blocks[index - 1] &&
+         layout.recompute_of(stage) == layout.recompute_of(stage - 1);
 }
 
 }  // namespace
@@ -267,30 +257,31 @@ const PassCost& NetworkPasses::Block(const Question& question, const Layout& lay
   return *block;
 }
 
-StepPasses EstimatePasses(const Question& question, const Layout& layout, NetworkPasses& network) {
+StepPasses EstimatePasses(const Question& question, const Layout& layout, NetworkPasses& network,
+                          StageDuesTable& dues) {
   const auto closed = [&](const Question& asked, const NetworkSeconds&,
                           Stages& stages) -> absl::StatusOr<Makespans> {
     return ClosedForm(asked, layout, stages);
   };
-  return *PassesBy(question, layout, network, closed);
+  return *PassesBy(question, layout, network, dues, closed);
 }
 
 TermSeconds StageEnd(const Question& question, const Layout& layout, int stage,
-                     const StepPasses& passes) {
-  return StepEnd(question, layout, stage,
-                 passes.network.OfStage(layout, question.model.num_blocks, stage));
+                     const StepPasses& passes, StageDuesTable& dues) {
+  return StepEnd(layout, stage, passes.network.OfStage(layout, question.model.num_blocks, stage),
+                 dues.Of(layout, stage));
 }
 
 // The reductions of the stage that has most of them come last.
 TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes,
-                         const TermSeconds& first_end) {
+                         StageDuesTable& dues, const TermSeconds& first_end) {
   TermSeconds end = first_end;
   double end_s = end.total_s();
   for (int stage = 1; stage < layout.pp; ++stage) {
     // Of an even split's stages none holds more than the first or the last.
     if (layout.stage_blocks.empty()) stage = layout.pp - 1;
     if (IsLikeTheOneBefore(layout, stage)) continue;
-    const TermSeconds other = StageEnd(question, layout, stage, passes);
+    const TermSeconds other = StageEnd(question, layout, stage, passes, dues);
     const double other_s = other.total_s();
     if (other_s > end_s) {
       end = other;
@@ -305,24 +296,29 @@ TermSeconds EstimateStep(const Question& question, const Layout& layout, const S
   return step;
 }
 
-TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes) {
-  return EstimateStep(question, layout, passes, StageEnd(question, layout, 0, passes));
+TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes,
+                         StageDuesTable& dues) {
+  const TermSeconds first_end = StageEnd(question, layout, 0, passes, dues);
+  return EstimateStep(question, layout, passes, dues, first_end);
 }
 
 TermSeconds EstimateStep(const Question& question, const Layout& layout) {
   NetworkPasses network;
-  return EstimateStep(question, layout, EstimatePasses(question, layout, network));
+  StageDuesTable dues(question);
+  const StepPasses passes = EstimatePasses(question, layout, network, dues);
+  return EstimateStep(question, layout, passes, dues);
 }
 
 absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& layout) {
   if (layout.pp == 1) return EstimateStep(question, layout);
   NetworkPasses network;
+  StageDuesTable dues(question);
   const auto replayed = [&](const Question& asked, const NetworkSeconds& seconds, Stages& stages) {
     return Replayed(asked, layout, seconds, stages);
   };
   StepPasses passes;
-  ASSIGN_OR_RETURN(passes, PassesBy(question, layout, network, replayed));
-  return EstimateStep(question, layout, passes);
+  ASSIGN_OR_RETURN(passes, PassesBy(question, layout, network, dues, replayed));
+  return EstimateStep(question, layout, passes, dues);
 }
 
 double DeterminismSeconds(const Question& question, const Layout& layout, double total_s) {

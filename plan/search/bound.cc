@@ -37,6 +37,8 @@ Ends EndsOf(const Pipeline& pipeline, const ScheduleChoice& choice) {
   ends.first = Plus(first, pipeline.block, pipeline.embedding);
   ends.last = Plus(last, pipeline.block, pipeline.head);
   ends.all = Plus(static_cast<double>(pipeline.num_blocks), pipeline.block, both);
+  for (PassSeconds* sum : {&ends.first, &ends.all}) *sum = Plus(1, pipeline.first_waits, *sum);
+  for (PassSeconds* sum : {&ends.last, &ends.all}) *sum = Plus(1, pipeline.last_waits, *sum);
   return ends;
 }
 

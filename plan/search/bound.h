@@ -29,8 +29,9 @@ struct Pipeline {
   int64_t microbatches = 1;
   PassSeconds block = {}, embedding = {}, head = {};
   double transfer_s = 0;
-  std::optional<Split> balanced = {};  // REQUIRED for choices that ask for it
-  bool uneven = false;                 // stages are given otherwise: only the mean of them is known
+  PassSeconds first_waits = {}, last_waits = {};  // in passes of these stages; one stage: the first
+  std::optional<Split> balanced = {};             // REQUIRED for choices that ask for it
+  bool uneven = false;        // stages are given otherwise: only the mean of them is known
   bool shares_cores = false;  // a stage that waits leaves its core to others: no idle time is sure
 };
 

@@ -96,7 +96,8 @@ class Walk {
   void EvaluateChoice(absl::Span<const Pipeline> pipelines, const ScheduleChoice& choice,
                       int least_zero, Layout& layout);
   void TryMemory(Layout& layout, absl::Span<const int> zeros);
-  void EvaluateZeros(absl::Span<const int> zeros, double factor, Layout& layout);
+  void EvaluateZeros(const Pipeline& pipeline, const ScheduleChoice& choice,
+                     absl::Span<const int> zeros, double factor, Layout& layout);
   bool Price(const Layout& layout, const TermSeconds& time);
   bool Keep(Priced priced);
   void KeepNearest(const Layout& layout, const Peak& peak);
@@ -355,15 +356,15 @@ void Walk::EvaluateChoice(absl::Span<const Pipeline> pipelines, const ScheduleCh
       TryMemory(layout, zeros);
       continue;
     }
-    EvaluateZeros(zeros, spread / goodput, layout);
+    EvaluateZeros(pipelines[i], choice, zeros, spread / goodput, layout);
   }
 }
 
 // ZeRO 2 moves what ZeRO 1 moves, and more: it is of use only where that does not fit. So is ZeRO
 // 3 where neither fits, unless it is faster. Elsewhere they are counted with the lower stage.
 // `factor`: at most the objective over a step's time.
-void Walk::EvaluateZeros(absl::Span<const int> zeros, double factor, Layout& layout) {
-  const Question& question = pricer_.question();
+void Walk::EvaluateZeros(const Pipeline& pipeline, const ScheduleChoice& choice,
+                         absl::Span<const int> zeros, double factor, Layout& layout) {
   layout.zero_stage = 0;
   const StepPasses passes = pricer_.PassesOf(layout);  // without what ZeRO 2 and 3 wait for
   const bool cuts = cut_ == Cut::kByBounds;
@@ -371,18 +372,27 @@ void Walk::EvaluateZeros(absl::Span<const int> zeros, double factor, Layout& lay
   bool late = false;          // of stage 1
   for (const int zero : zeros) {
     layout.zero_stage = zero;
-    const bool is_of_no_use = zero == 2 && (late || fitting_s < kNever);
-    TermSeconds time;
-    if (!is_of_no_use) {
-      const TermSeconds end = StageEnd(question, layout, 0, passes);
-      if (cuts && IsLate(factor * (passes.time.total_s() + end.total_s()))) {
-        late = late || zero == 1;
-        continue;
-      }
-      const bool has_waits = MovesInPasses(layout);
-      time = EstimateStep(question, layout, has_waits ? pricer_.PassesOf(layout) : passes, end);
+    if (zero == 2 && (late || fitting_s < kNever)) {
+      if (!cuts) ++finds_.counts.evaluated;
+      continue;
     }
-    if (is_of_no_use || (zero == 3 && time.total_s() >= fitting_s)) {
+    const TermSeconds end = pricer_.FirstEndOf(layout, passes);
+    const auto is_cut = [&](double passes_s) {
+      const double least_s = passes_s + end.total_s();
+      return cuts && ((zero == 3 && least_s * kRounding >= fitting_s) || IsLate(factor * least_s));
+    };
+    // Waits make passes longer, never shorter: first none, then those of the pipeline's ends.
+    StepPasses own = passes;
+    bool cut = is_cut(own.time.total_s());
+    if (!cut && MovesInPasses(layout)) {
+      const Pipeline waiting = pricer_.WithWaits(pipeline, layout, passes.network);
+      cut = is_cut(LeastPassesSeconds(waiting, choice));
+      if (!cut) own = pricer_.PassesOf(layout);
+    }
+    if (cut && zero == 1) late = true;
+    if (cut) continue;
+    const TermSeconds time = pricer_.Time(layout, own, end);
+    if (zero == 3 && time.total_s() >= fitting_s) {
       if (!cuts) ++finds_.counts.evaluated;
     } else if (Price(layout, time) && zero >= 1) {
       fitting_s = std::min(fitting_s, time.total_s());

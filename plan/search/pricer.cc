@@ -21,6 +21,7 @@ int64_t NodeHostBytes(const Cluster& cluster, const Layout& layout, int64_t host
 Pricer::Pricer(const Question& question)
     : question_(question),
       table_(MemoryTableOf(question)),
+      dues_(question),
       checkpoint_bytes_(CheckpointBytes(question)) {}
 
 // The waste delta / tau + tau / 2M is least at tau = sqrt(2 delta M).
@@ -77,7 +78,7 @@ Pricer::Entry& Pricer::EntryOf(const Layout& layout) {
 StepPasses Pricer::PassesOf(const Layout& layout) {
   Entry& entry = EntryOf(layout);
   if (entry.network == nullptr) entry.network = std::make_unique<NetworkPasses>();
-  return EstimatePasses(question_, layout, *entry.network);
+  return EstimatePasses(question_, layout, *entry.network, dues_);
 }
 
 const PassSeconds& Pricer::BlockOf(Entry& entry, const Layout& layout, Recompute recompute) const {
@@ -99,6 +100,19 @@ PartPasses Pricer::PartsOf(const Layout& layout, Recompute recompute) {
           .embedding = *entry.embedding,
           .head = *entry.head,
           .transfer_s = layout.pp > 1 ? *entry.transfer_s : 0};
+}
+
+Pipeline Pricer::WithWaits(const Pipeline& pipeline, const Layout& layout,
+                           const NetworkSeconds& network) {
+  const auto waits_of = [&](int stage) {
+    const ActionSeconds passes = network.OfStage(layout, question_.model.num_blocks, stage);
+    const ActionSeconds waits = dues_.Of(layout, stage).comm.PassWaits(layout, stage, passes);
+    return PassSeconds{waits.forward_s, waits.backward_s, waits.weight_gradient_s};
+  };
+  Pipeline waiting = pipeline;
+  waiting.first_waits = waits_of(0);
+  if (layout.pp > 1) waiting.last_waits = waits_of(layout.pp - 1);
+  return waiting;
 }
 
 Peak Pricer::PeakOf(const Layout& layout) {

@@ -49,8 +49,15 @@ class Pricer {
 
   // REQUIRES for all of these: CheckLayout holds.
   TermSeconds Time(const Layout& layout) { return Time(layout, PassesOf(layout)); }
-  TermSeconds Time(const Layout& layout, const StepPasses& passes) const {
-    return EstimateStep(question_, layout, passes);
+  TermSeconds Time(const Layout& layout, const StepPasses& passes) {
+    return EstimateStep(question_, layout, passes, dues_);
+  }
+  // `first_end`: FirstEndOf, what follows the passes on stage 0.
+  TermSeconds Time(const Layout& layout, const StepPasses& passes, const TermSeconds& first_end) {
+    return EstimateStep(question_, layout, passes, dues_, first_end);
+  }
+  TermSeconds FirstEndOf(const Layout& layout, const StepPasses& passes) {
+    return StageEnd(question_, layout, 0, passes, dues_);
   }
   // The same for all layouts that differ in where the optimizer lives, and in ZeRO where that moves
   // nothing in passes (plan/estimate/data_comm.h).
@@ -58,6 +65,9 @@ class Pricer {
   // For bounds.
   PartPasses PartsOf(const Layout& layout, Recompute recompute);
   const PassSeconds& BlockOf(const Layout& layout, Recompute recompute);
+  // The same pipeline, its first and last stage with what their passes wait for under the layout's
+  // ZeRO stage. `network`: one microbatch's passes without that.
+  Pipeline WithWaits(const Pipeline& pipeline, const Layout& layout, const NetworkSeconds& network);
 
   // Share of wall time that ends in committed steps.
   double Goodput(const Layout& layout, double step_s);
@@ -94,6 +104,7 @@ class Pricer {
 
   const Question& question_;
   StageMemoryTable table_;
+  StageDuesTable dues_;
   int64_t checkpoint_bytes_ = 0;
   struct Faults {
     FaultCosts costs;

@@ -86,6 +86,13 @@ TEST(Bounds, AreNeverAboveTheClosedFormsOfASchedule) {
       part->backward_s = part->weight_gradient_s + seconds();
     }
     pipeline.transfer_s = dice.Chance(50) ? seconds() : 0;
+    if (dice.Chance(50)) {
+      for (PassSeconds* waits : {&pipeline.first_waits, &pipeline.last_waits}) {
+        waits->forward_s = seconds();
+        waits->weight_gradient_s = seconds();
+        waits->backward_s = waits->weight_gradient_s + seconds();
+      }
+    }
     pipeline.balanced = BetterSplit(pipeline);
     Layout layout{.pp = pipeline.stages};
     ScheduleChoice choice;
@@ -110,6 +117,8 @@ TEST(Bounds, AreNeverAboveTheClosedFormsOfASchedule) {
       add(blocks, pipeline.block);
       if (stage == 0) add(1, pipeline.embedding);
       if (stage == layout.pp - 1) add(1, pipeline.head);
+      if (stage == 0) add(1, pipeline.first_waits);
+      if (stage == layout.pp - 1) add(1, pipeline.last_waits);
       stages.push_back({.forward_s = sum.forward_s,
                         .backward_s = sum.backward_s,
                         .transfer_s = pipeline.transfer_s,
