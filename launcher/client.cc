@@ -58,6 +58,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Open(const std::string& socket) 
 
 absl::StatusOr<proto::VersionReply> Client::GetVersion(int64_t timeout_ms) {
   grpc::ClientContext context;
+  context.set_wait_for_ready(true);
   SetDeadline(context, timeout_ms);
   proto::VersionReply reply;
   RETURN_IF_ERROR(FromGrpc(stubs_->control->Version(&context, {}, &reply)));

@@ -24,6 +24,7 @@ class Client {
   static absl::StatusOr<std::unique_ptr<Client>> Open(const std::string& socket);
   ~Client();
 
+  // Waits `timeout_ms` for a daemon that is still starting, dialling as often as it takes.
   absl::StatusOr<proto::VersionReply> GetVersion(int64_t timeout_ms);
   absl::StatusOr<std::string> Submit(const proto::SubmitJobRequest& request);  // job id
   absl::StatusOr<proto::JobStatus> GetJob(const std::string& job_id);

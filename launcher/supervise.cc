@@ -27,8 +27,9 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kAskMs = 50;  // how long NextAttempt may block: a death is seen as soon
-constexpr int kDaemonStartMs = 10000;
+constexpr int64_t kAskMs = 50;          // how long NextAttempt may block: a death is seen as soon
+constexpr int kDaemonStartMs = 30000;   // on a machine with more to do than cores
+constexpr int64_t kAnswerMs = 500;      // how long one question may wait: a death is seen as soon
 constexpr int kGroupPatienceMs = 1000;  // TERM, then KILL
 constexpr int kOwnEndMs = 500;          // a group with a dead rank ends by itself and says why
 constexpr int kGonePatienceMs = 5000;
@@ -111,30 +112,43 @@ class Supervisor {
                              .env = {{kRunVariable, run_id_}},
                              .output = log}));
     daemon_.emplace(std::move(daemon));
+    ASSIGN_OR_RETURN(const proto::VersionReply version, AwaitDaemon(log));
+    if (version.version() != Version()) {
+      return absl::InvalidArgumentError(absl::StrCat("weft is ", Version(), " but weftd is ",
+                                                     version.version(),
+                                                     "; install both from one build"));
+    }
+    return absl::OkStatus();
+  }
+
+  // Once it listens and answers, which a busy machine may put off. Cancelled if told to stop at
+  // once.
+  absl::StatusOr<proto::VersionReply> AwaitDaemon(const std::string& log) {
     const absl::Time deadline = absl::Now() + absl::Milliseconds(kDaemonStartMs);
-    while (!Listens(options_.socket)) {
+    absl::Status last = absl::UnavailableError("nobody listens");
+    while (absl::Now() < deadline) {
+      if (options_.stop->load() == StopLevel::kNow) return absl::CancelledError("stopped at once");
       if (daemon_->Ended()) {
         return absl::InternalError(absl::StrCat("weftd ended at once; its log is ", log, ":\n",
                                                 LastLines(ReadTail(log, 4096), 5, 2000)));
       }
-      if (absl::Now() > deadline) {
-        return absl::UnavailableError(absl::StrCat("weftd does not listen after ",
-                                                   kDaemonStartMs / 1000, " s; its log is ", log));
+      if (client_ == nullptr && !Listens(options_.socket)) {
+        usleep(2000);
+        continue;
       }
-      usleep(2000);
+      if (client_ == nullptr) {
+        ASSIGN_OR_RETURN(client_, Client::Open(options_.socket));
+      }
+      const absl::StatusOr<proto::VersionReply> version = client_->GetVersion(kAnswerMs);
+      if (version.ok()) return version;
+      last = version.status();
+      if (!absl::IsUnavailable(last) && !absl::IsDeadlineExceeded(last)) break;
     }
-    ASSIGN_OR_RETURN(client_, Client::Open(options_.socket));
-    const absl::StatusOr<proto::VersionReply> version = client_->GetVersion(kDaemonStartMs);
-    if (!version.ok()) {
-      return absl::UnavailableError(absl::StrCat(
-          "weftd does not answer (", version.status().message(), "); its log is ", log));
-    }
-    if (version->version() != Version()) {
-      return absl::InvalidArgumentError(absl::StrCat("weft is ", Version(), " but weftd is ",
-                                                     version->version(),
-                                                     "; install both from one build"));
-    }
-    return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat(
+        "weftd does not answer within ", kDaemonStartMs / 1000, " s (", last.message(),
+        "); this machine may have more to do than cores: run the same command again when it has "
+        "less; its log is ",
+        log));
   }
 
   absl::Status Submit() {
@@ -168,7 +182,9 @@ class Supervisor {
   }
 
   absl::StatusOr<RunOutcome> RunUntilOver() {
-    RETURN_IF_ERROR(StartDaemon());
+    const absl::Status started = StartDaemon();
+    if (absl::IsCancelled(started)) return StopAtOnce();
+    RETURN_IF_ERROR(started);
     RETURN_IF_ERROR(Submit());
     watch_ = std::thread([this] { Watch(); });
     int failed_calls = 0;
@@ -267,7 +283,7 @@ class Supervisor {
   }
 
   RunOutcome StopAtOnce() {
-    client_->Stop(job_id_, /*now=*/true).IgnoreError();
+    if (!job_id_.empty()) client_->Stop(job_id_, /*now=*/true).IgnoreError();
     return {RunEnd::kCancelled, "stopped at once", saved_step_};
   }
 

@@ -24,9 +24,10 @@ void SetDeadline(grpc::ClientContext& context, int64_t timeout_ms);
 // use a short link to the folder, or the user's runtime folder.
 absl::StatusOr<std::string> UnixTarget(const std::string& path);
 
-// A channel of its own to `target` that dials again within 0.1 to 0.5 s after a loss. Does not
-// block; the first call says whether anybody is there. InvalidArgument unless `target` is a unix
-// socket: TCP would need TLS, which is not built yet.
+// A channel of its own to `target` that dials again within 0.1 to 0.5 s after a loss, and gives a
+// listener that is slow to answer 10 s. Does not block; the first call says whether anybody is
+// there. InvalidArgument unless `target` is a unix socket: TCP would need TLS, which is not built
+// yet.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target);
 
 }  // namespace weft
