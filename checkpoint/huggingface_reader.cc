@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -24,7 +25,9 @@ constexpr absl::string_view kIndex = "model.safetensors.index.json";
 // The files that an index names, each once.
 absl::StatusOr<std::vector<std::string>> FilesOfIndex(const std::string& path) {
   std::ifstream stream(path);
-  const auto index = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  std::stringstream text;
+  text << stream.rdbuf();
+  const auto index = nlohmann::json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     return absl::DataLossError(
         absl::StrCat(path, ": found no weight_map, expected an object of file names by tensor"));

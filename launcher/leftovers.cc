@@ -8,7 +8,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -23,7 +23,9 @@ constexpr int64_t kSharedBytesPerRank = int64_t{16} << 20;
 
 bool CarriesRun(const std::string& environ_path, const std::string& cookie) {
   std::ifstream stream(environ_path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(stream)), {});
+  std::stringstream read;
+  read << stream.rdbuf();  // nothing if the process is gone by now
+  const std::string text = read.str();
   return absl::StartsWith(text, cookie) || absl::StrContains(text, std::string(1, '\0') + cookie);
 }
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -52,7 +52,9 @@ BackendStatus FolderRelay::Receive(const char* topic, int from, int64_t timeout_
     std::this_thread::sleep_for(kPoll);
   }
   std::ifstream stream(path, std::ios::binary);
-  const std::string value{std::istreambuf_iterator<char>(stream), {}};
+  std::stringstream text;
+  text << stream.rdbuf();
+  const std::string value = text.str();
   if (value.size() != static_cast<size_t>(bytes)) {
     return Failure(kInternal, "the %s of rank %d has %zu bytes instead of %d", topic, from,
                    value.size(), bytes);

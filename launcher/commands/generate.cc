@@ -1,14 +1,16 @@
 // weft generate: goes on with a text, as a checkpoint would, token by token.
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -39,14 +41,23 @@ struct GenerateArguments {
 
 absl::StatusOr<std::string> PromptText(const GenerateArguments& arguments) {
   if (arguments.prompt) return *arguments.prompt;
-  if (*arguments.prompt_file == "-") {
-    return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  const std::string& path = *arguments.prompt_file;
+  std::stringstream text;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+    return text.str();
   }
-  std::ifstream stream(*arguments.prompt_file, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(stream), {});
-  if (stream) return text;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--prompt-file: cannot read ", *arguments.prompt_file));
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--prompt-file: ", path, " is a folder; name a file of text, or - for stdin"));
+  }
+  std::ifstream stream(path, std::ios::binary);
+  if (stream) text << stream.rdbuf();
+  if (stream && !stream.bad()) return text.str();
+  return absl::InvalidArgumentError(absl::StrCat("--prompt-file: cannot read ", path, ": ",
+                                                 std::strerror(errno),
+                                                 "; name a file of text, or - for stdin"));
 }
 
 // The text of the model's ids. A Hugging Face directory may hold the tokenizer itself.
