@@ -26,6 +26,7 @@ namespace {
 
 // sockaddr_un holds 108 bytes with the final zero.
 constexpr size_t kMaxSocketPath = 107;
+constexpr absl::string_view kDecaySteps = "lr_scheduler.decay_steps";
 
 absl::Status Failed(absl::string_view what, absl::string_view path) {
   return absl::UnknownError(absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
@@ -223,7 +224,12 @@ absl::StatusOr<Continuation> Continue(const JobSpec& job, const std::vector<std:
     for (const SpecChange& change : Changes(previous->job, job)) {
       const bool moved = (change.key == "data.train" || change.key == "data.valid") &&
                          same_content && !data.empty();
-      const std::string line = absl::StrCat(change.key, ": ", change.before, " -> ", change.after);
+      std::string line = absl::StrCat(change.key, ": ", change.before, " -> ", change.after);
+      if (change.key == kDecaySteps && job.lr_scheduler.decay_steps == job.training.steps) {
+        absl::StrAppend(&line,
+                        " (it follows training.steps unless it is given; to go on along the ",
+                        "same curve, set ", kDecaySteps, ": ", change.before, ")");
+      }
       (change.mathematics && !moved ? refused : result.notes).push_back(line);
     }
     if (!refused.empty()) {
@@ -240,9 +246,7 @@ absl::StatusOr<Continuation> Continue(const JobSpec& job, const std::vector<std:
   }
   if (job.checkpoint.resume == ResumeMode::kNone) return result;
   ASSIGN_OR_RETURN(const FoundCheckpoint found, NewestCheckpoint(CheckpointFolder(job)));
-  for (const std::string& damaged : found.refused) {
-    result.notes.push_back(absl::StrCat("checkpoint refused: ", damaged));
-  }
+  result.damaged = found.refused;
   if (found.path.empty()) return result;
   result.load_checkpoint = found.path;
   result.after_step = found.manifest.step;

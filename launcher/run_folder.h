@@ -80,8 +80,9 @@ absl::StatusOr<std::optional<PreviousRun>> ReadPrevious(const RunPaths& paths);
 // What going on means. `notes`: accepted changes, for people.
 struct Continuation {
   int64_t after_step = 0;
-  std::string load_checkpoint;  // empty: from the start
-  std::vector<std::string> notes;
+  std::string load_checkpoint;       // empty: from the start
+  std::vector<std::string> notes;    // what is not as in the run before
+  std::vector<std::string> damaged;  // checkpoints passed over: "step-20: ...", newest first
 };
 
 // Compares with the run before and finds the checkpoint. InvalidArgument with the list of refused

@@ -264,6 +264,7 @@ int Run(const RunArguments& arguments) {
   for (const std::string& note : going_on->notes) std::cout << "changed: " << note << "\n";
   if (going_on->after_step >= job.training.steps) {
     std::cout << "done: step " << going_on->after_step << " of " << job.training.steps << "\n";
+  for (const std::string& each : going_on->damaged) std::cout << "damaged: " << each << "\n";
     PrintFiles(job, prepared->paths, going_on->after_step);
     std::cout << "try next: " << arguments.program << " run " << arguments.path << " --fresh\n";
     return kExitOk;

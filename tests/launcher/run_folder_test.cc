@@ -83,8 +83,8 @@ TEST_F(RunFolder, GoesOnFromTheNewestCheckpointThatVerifies) {
   going_on = Continue(job, Data(job), std::nullopt);
   ASSERT_TRUE(going_on.ok()) << going_on.status();
   EXPECT_EQ(going_on->after_step, 5);
-  ASSERT_EQ(going_on->notes.size(), 1);
-  EXPECT_THAT(going_on->notes[0], HasSubstr("checkpoint refused: step-10"));
+  EXPECT_THAT(going_on->notes, testing::IsEmpty());
+  EXPECT_THAT(going_on->damaged, testing::ElementsAre(HasSubstr("step-10: ")));
 
   going_on = Continue(Job({"checkpoint.resume=none"}), Data(job), std::nullopt);
   EXPECT_EQ(going_on->after_step, 0);
@@ -106,6 +106,26 @@ TEST_F(RunFolder, RefusesAnotherMathematicsWithTheListAndTakesAnotherExecution) 
       "this is another run than the one in " + run() +
           ":\n  training.seed: 42 -> 1\n  optimizer.lr: 0.001 -> 0.5\nundo these changes, give "
           "the run another job.name, or start anew with --fresh (the old run is moved aside)");
+}
+
+// A cosine decays until training.steps unless told otherwise.
+TEST_F(RunFolder, SaysHowToGoOnAlongTheSameCurveWithOtherSteps) {
+  const auto resolved = [&](std::vector<std::string> sets) {
+    sets.emplace_back("lr_scheduler.type=cosine");
+    return Resolve(Job(std::move(sets)), Layout{});
+  };
+  const JobSpec job = resolved({});
+  const RunRecord record{.weft_version = Version(), .data = Data(job)};
+  for (const std::string steps : {"12", "40"}) {
+    const JobSpec other = resolved({"training.steps=" + steps});
+    EXPECT_THAT(Continue(other, Data(job), PreviousRun{job, record}).status().message(),
+                HasSubstr("lr_scheduler.decay_steps: 20 -> " + steps +
+                          " (it follows training.steps unless it is given; to go on along the same "
+                          "curve, set lr_scheduler.decay_steps: 20)"));
+    const JobSpec cured = resolved({"training.steps=" + steps, "lr_scheduler.decay_steps=20"});
+    const auto going_on = Continue(cured, Data(job), PreviousRun{job, record});
+    EXPECT_TRUE(going_on.ok()) << going_on.status();
+  }
 }
 
 TEST_F(RunFolder, NoticesDataThatChangedAndDataThatOnlyMoved) {
