@@ -18,6 +18,7 @@
 #include "launcher/calibration.h"
 #include "launcher/cluster_yaml.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/option_checks.h"
 #include "launcher/machine.h"
 #include "launcher/probe_run.h"
 #include "plan/errors.h"
@@ -177,13 +178,13 @@ void AddCalibrate(CLI::App& app, const std::string& program, int* exit_code) {
       app.add_subcommand("calibrate", "measure this machine and write its cluster profile");
   calibrate->add_option("--output", arguments->output, "the file to write; default <host>.yaml");
   calibrate->add_option("--slots", arguments->slots, "workers that the machine shall hold")
-      ->check(CLI::Range(1, 1024));
+      ->check(WholeNumber(1, 1024));
   calibrate->add_option("--backend", arguments->backend, "cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   calibrate->add_option("--threads", arguments->threads, "CPU: BLAS threads of a worker")
-      ->check(CLI::Range(1, 1024));
+      ->check(WholeNumber(1, 1024));
   calibrate->add_option("--seconds", arguments->seconds, "how long to measure one worker")
-      ->check(CLI::Range(0.5, 45.0));
+      ->check(NumberWithin(0.5, 45));
   calibrate->callback([arguments, exit_code] { *exit_code = Calibrate(*arguments); });
 }
 

@@ -16,6 +16,7 @@
 #include "launcher/checkpoint_target.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/inference_options.h"
+#include "launcher/commands/option_checks.h"
 #include "launcher/inference_run.h"
 #include "plan/errors.h"
 #include "plan/inference_memory.h"
@@ -169,13 +170,13 @@ void AddEval(CLI::App& app, int* exit_code) {
   eval->add_option("--seq-len", arguments->seq_len,
                    "tokens of a sequence; default: the run's, or the model's positions, at most "
                    "1024")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+      ->check(WholeNumber(1, int64_t{1} << 30));
   eval->add_option("--steps", arguments->steps,
                    "how many global batches of the run (of a Hugging Face directory: sequences); "
                    "0: everything; default: as the run validated")
-      ->check(CLI::NonNegativeNumber);
+      ->check(WholeNumber(0));
   eval->add_option("--batch", arguments->batch, "sequences at once; default: a microbatch's")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(WholeNumber(1, 1 << 20));
   eval->add_flag("--json", arguments->json, "one JSON object instead of text");
   eval->callback([arguments, exit_code] { *exit_code = Eval(*arguments); });
 }

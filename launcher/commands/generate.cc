@@ -17,6 +17,7 @@
 #include "launcher/checkpoint_target.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/inference_options.h"
+#include "launcher/commands/option_checks.h"
 #include "launcher/inference_run.h"
 #include "launcher/token_text.h"
 #include "plan/errors.h"
@@ -33,7 +34,7 @@ struct GenerateArguments {
   double temperature = 1;
   int64_t top_k = 0;
   double top_p = 1;
-  uint64_t seed = 0;
+  int64_t seed = 0;
   bool greedy = false;
   bool echo = false;
   std::string tokenizer;
@@ -180,11 +181,30 @@ absl::Status Generate(const GenerateArguments& arguments, const FoundWeights& fo
   return status;
 }
 
+// --greedy beside an option that only counts where ids are drawn.
+absl::Status CheckGreedy(const GenerateArguments& arguments) {
+  const GenerateArguments plain;
+  if (!arguments.greedy) return absl::OkStatus();
+  std::string drawn;
+  if (arguments.temperature != plain.temperature && arguments.temperature != 0) {
+    drawn = absl::StrCat("--temperature ", arguments.temperature);
+  } else if (arguments.top_k != plain.top_k) {
+    drawn = absl::StrCat("--top-k ", arguments.top_k);
+  } else if (arguments.top_p != plain.top_p) {
+    drawn = absl::StrCat("--top-p ", arguments.top_p);
+  }
+  if (drawn.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--greedy always takes the likeliest token, ",
+                                                 drawn, " draws one; keep one of the two"));
+}
+
 int RunGenerate(const GenerateArguments& arguments) {
   if (!arguments.prompt && !arguments.prompt_file && !arguments.prompt_ids) {
     return Fail(absl::InvalidArgumentError(
         "no prompt; give --prompt TEXT, --prompt-file FILE (- is stdin) or --prompt-ids IDS"));
   }
+  const absl::Status greedy = CheckGreedy(arguments);
+  if (!greedy.ok()) return Fail(greedy);
   std::atomic<bool> stop{false};
   const SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&stop](int) { stop = true; });
   const absl::StatusOr<FoundWeights> found = FindWeights(arguments.options.target);
@@ -212,18 +232,19 @@ void AddGenerate(CLI::App& app, int* exit_code) {
                        "for models of token ids: a folder with GPT-2's tokenizer.json, or its "
                        "vocab.json and merges.txt");
   generate->add_option("--max-tokens", arguments->max_tokens, "tokens to add at most")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->check(WholeNumber(1, int64_t{1} << 30))
       ->capture_default_str();
   generate
       ->add_option("--temperature", arguments->temperature, "below 1: likelier tokens; 0: greedy")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(NumberWithin(0, 1e6))
       ->capture_default_str();
   generate->add_option("--top-k", arguments->top_k, "draw from the k likeliest tokens; 0: all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(WholeNumber(0));
   generate->add_option("--top-p", arguments->top_p, "draw from the likeliest that hold this share")
-      ->check(CLI::Range(1e-9, 1.0))
+      ->check(NumberAbove(0, 1))
       ->capture_default_str();
   generate->add_option("--seed", arguments->seed, "the same seed draws the same text")
+      ->check(WholeNumber(0))
       ->capture_default_str();
   generate->add_flag("--greedy", arguments->greedy, "always the likeliest token");
   generate->add_flag("--echo", arguments->echo, "show the prompt first");

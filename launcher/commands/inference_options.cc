@@ -1,6 +1,7 @@
 #include "launcher/commands/inference_options.h"
 
 #include "absl/status/statusor.h"
+#include "launcher/commands/option_checks.h"
 #include "launcher/machine.h"
 
 namespace weft {
@@ -26,7 +27,7 @@ void AddInferenceOptions(CLI::App* verb, InferenceOptions* options) {
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   verb->add_option("--threads", options->threads, "CPU: BLAS threads; default: all cores")
-      ->check(CLI::Range(1, 1024));
+      ->check(WholeNumber(1, 1024));
 }
 
 }  // namespace weft

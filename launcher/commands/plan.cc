@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/option_checks.h"
 #include "launcher/commands/plan_questions.h"
 #include "launcher/job_yaml.h"
 #include "plan/estimate/engine_profile.h"
@@ -54,9 +55,9 @@ void AddPlan(CLI::App& app, int* exit_code) {
                    "plan for another cluster: a name of configs/clusters, or a file");
   plan->add_option("--nodes", arguments->options.nodes,
                    "of the cluster, in place of its own number")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(WholeNumber(1, 1 << 20));
   plan->add_option("--without-nodes", arguments->without_nodes, "what if so many nodes are lost")
-      ->check(CLI::Range(0, 1 << 20));
+      ->check(WholeNumber(0, 1 << 20));
   // Also an empty text is a question, to be refused.
   const auto add_question = [plan](const std::string& flag, std::optional<std::string>& text,
                                    const std::string& description) {
@@ -75,7 +76,7 @@ void AddPlan(CLI::App& app, int* exit_code) {
       ->excludes(why);
   plan->add_flag("--json", arguments->json, "print JSON (docs/plan_json.md)");
   plan->add_option("--explain", arguments->explain, "how many losing layouts to show, with reasons")
-      ->check(CLI::Range(0, 1 << 20));
+      ->check(WholeNumber(0, 1 << 20));
   plan->add_flag("--without-data", arguments->without_data, "plan where the data files are not");
   plan->callback([arguments, exit_code] { *exit_code = RunPlan(*arguments); });
 }
