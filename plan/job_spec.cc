@@ -129,7 +129,27 @@ void CheckTraining(const JobSpec& job, Issues& issues) {
                training.max_consecutive_skipped_steps, 1, kMaxSteps);
 }
 
-void CheckFp16(const Fp16Spec& fp16, Issues& issues) {
+// Keys of section fp16 that differ from their defaults though there is no fp16.
+void CheckFp16Unused(const TrainingSpec& training, const Fp16Spec& fp16, Issues& issues) {
+  if (training.mixed_precision == Precision::kFp16) return;
+  const Fp16Spec plain;
+  const auto refuse = [&](absl::string_view key, auto found, auto cure) {
+    if (found == cure) return;
+    Add(issues, key,
+        absl::StrCat(found, " with training.mixed_precision ",
+                     PrecisionName(training.mixed_precision), ", whose loss is not scaled; use ",
+                     cure, ", or mixed_precision fp16"));
+  };
+  refuse("fp16.loss_scale", fp16.loss_scale, plain.loss_scale);
+  refuse("fp16.initial_scale_power", fp16.initial_scale_power, plain.initial_scale_power);
+  refuse("fp16.loss_scale_window", fp16.loss_scale_window, plain.loss_scale_window);
+  refuse("fp16.hysteresis", fp16.hysteresis, plain.hysteresis);
+  refuse("fp16.min_loss_scale", fp16.min_loss_scale, plain.min_loss_scale);
+}
+
+void CheckFp16(const JobSpec& job, Issues& issues) {
+  const Fp16Spec& fp16 = job.fp16;
+  const size_t before = issues.size();
   CheckNotNegative(issues, "fp16.loss_scale", fp16.loss_scale);
   CheckInteger(issues, "fp16.initial_scale_power", fp16.initial_scale_power, 0, 32);
   CheckInteger(issues, "fp16.loss_scale_window", fp16.loss_scale_window, 1, kMaxSteps);
@@ -138,6 +158,7 @@ void CheckFp16(const Fp16Spec& fp16, Issues& issues) {
     Add(issues, "fp16.min_loss_scale",
         absl::StrCat(fp16.min_loss_scale, " is not a positive number; use e.g. 1"));
   }
+  if (issues.size() == before) CheckFp16Unused(job.training, fp16, issues);
 }
 
 void CheckMomentum(const OptimizerSpec& optimizer, Issues& issues) {
@@ -269,6 +290,19 @@ Layout LeastLayout(const JobSpec& job) {
   return least;
 }
 
+// Why not even the fewest chunks that pp_schedule interleaved_1f1b may have can be had: what the
+// job says is the cause, not the number of chunks that it leaves open.
+SpecIssue InterleavedIssue(const JobSpec& job, const Layout& least) {
+  const std::string given =
+      job.parallelism.pp ? absl::StrCat("parallelism.pp ", *job.parallelism.pp, " and ") : "";
+  return {"parallelism.pp_schedule",
+          absl::StrCat("interleaved_1f1b with ", given, KeysOf(job.model.family).num_blocks, " ",
+                       job.model.num_blocks,
+                       "; it needs 2 or more stages of 2 or more chunks, each with a block; use ",
+                       job.parallelism.pp && least.pp < 2 ? "parallelism.pp 2 or more, or " : "",
+                       "1f1b")};
+}
+
 void CheckParallelism(const JobSpec& job, Issues& issues) {
   const ActivationCheckpointingSpec& checkpointing = job.activation_checkpointing;
   if (checkpointing.mode && !checkpointing.per_stage.empty()) {
@@ -280,8 +314,10 @@ void CheckParallelism(const JobSpec& job, Issues& issues) {
     CheckInteger(issues, "parallelism.zero_hpz_partition_size", *job.parallelism.zero_group, 0,
                  job.cluster.slots());
   }
-  for (SpecIssue& issue : DegreeIssues(job.model, job.cluster, LeastLayout(job))) {
-    issues.push_back(std::move(issue));
+  const Layout least = LeastLayout(job);
+  for (SpecIssue& issue : DegreeIssues(job.model, job.cluster, least)) {
+    const bool chosen = issue.key != "parallelism.virtual_stages" || job.parallelism.virtual_stages;
+    issues.push_back(chosen ? std::move(issue) : InterleavedIssue(job, least));
   }
 }
 
@@ -305,7 +341,9 @@ bool IsLoraModule(absl::string_view name) {
 void CheckLora(const JobSpec& job, Issues& issues) {
   if (!job.lora) return;
   CheckInteger(issues, "lora.r", job.lora->r, 1, std::max<int64_t>(1, job.model.hidden_size));
-  if (!std::isfinite(job.lora->lora_alpha) || job.lora->lora_alpha <= 0) {
+  // Where it is not given it is r, whose fault it then is.
+  const bool follows = job.lora->lora_alpha == static_cast<double>(job.lora->r);
+  if (!follows && (!std::isfinite(job.lora->lora_alpha) || job.lora->lora_alpha <= 0)) {
     Add(issues, "lora.lora_alpha",
         absl::StrCat(job.lora->lora_alpha, " is not a positive number; use e.g. 16"));
   }
@@ -416,7 +454,7 @@ std::vector<SpecIssue> Validate(const JobSpec& job) {
   CheckData(job, issues);
   CheckDocuments(job, issues);
   CheckTraining(job, issues);
-  CheckFp16(job.fp16, issues);
+  CheckFp16(job, issues);
   CheckOptimizer(job.optimizer, issues);
   CheckLrScheduler(job, issues);
   if (job.offload.optimizer.value_or(false)) {

@@ -208,6 +208,12 @@ TEST(Validate, ChecksTrainingAndOptimizer) {
        "fp16.hysteresis: 0 is out of range; use 1 to 2147483648"},
       {[](JobSpec& j) { j.fp16.min_loss_scale = 0; },
        "fp16.min_loss_scale: 0 is not a positive number; use e.g. 1"},
+      {[](JobSpec& j) { j.fp16.loss_scale = 5; },
+       "fp16.loss_scale: 5 with training.mixed_precision fp32, whose loss is not scaled; use 0, or "
+       "mixed_precision fp16"},
+      {[](JobSpec& j) { j.fp16.hysteresis = 3; },
+       "fp16.hysteresis: 3 with training.mixed_precision fp32, whose loss is not scaled; use 2, or "
+       "mixed_precision fp16"},
       {[](JobSpec& j) { j.training.gradient_clipping = kNan; },
        "training.gradient_clipping: nan is out of range; use 0 (off) or more"},
       {[](JobSpec& j) { j.optimizer.lr = 0; },
@@ -294,6 +300,25 @@ TEST(Validate, ChecksFixedDegreesAndTheBatchEquation) {
   });
 }
 
+// The number of chunks is nobody's fault where nobody gave it.
+TEST(Validate, NamesTheScheduleWhereItsFewestChunksCannotBeHad) {
+  ExpectEachCaughtAlone({
+      {[](JobSpec& j) {
+         j.parallelism.pp = 1;
+         j.parallelism.pp_schedule = ScheduleKind::kInterleaved;
+       },
+       "parallelism.pp_schedule: interleaved_1f1b with parallelism.pp 1 and n_layer 4; it needs 2 "
+       "or more stages of 2 or more chunks, each with a block; use parallelism.pp 2 or more, or "
+       "1f1b"},
+      {[](JobSpec& j) {
+         j.parallelism.pp = 4;
+         j.parallelism.pp_schedule = ScheduleKind::kInterleaved;
+       },
+       "parallelism.pp_schedule: interleaved_1f1b with parallelism.pp 4 and n_layer 4; it needs 2 "
+       "or more stages of 2 or more chunks, each with a block; use 1f1b"},
+  });
+}
+
 TEST(Validate, TakesEveryLayoutThatCanBePriced) {
   const std::function<void(JobSpec&)> fixes[] = {
       [](JobSpec& j) { j.parallelism.cp = 2; },
@@ -323,6 +348,10 @@ TEST(Validate, TakesEveryLayoutThatCanBePriced) {
 TEST(Validate, ChecksAdaptersAndNumberFormats) {
   ExpectEachCaughtAlone({
       {[](JobSpec& j) { j.lora = LoraSpec{.r = 0}; }, "lora.r: 0 is out of range; use 1 to 64"},
+      {[](JobSpec& j) {
+         j.lora = LoraSpec{.r = 0, .lora_alpha = 0};  // as it is where only r is given
+       },
+       "lora.r: 0 is out of range; use 1 to 64"},
       {[](JobSpec& j) { j.lora = LoraSpec{.lora_alpha = -1}; },
        "lora.lora_alpha: -1 is not a positive number; use e.g. 16"},
       {[](JobSpec& j) { j.lora = LoraSpec{.target_modules = {}}; },
