@@ -233,12 +233,17 @@ std::optional<MeasuredSteps> MeasureSteps(const std::string& metrics, int64_t fr
 
 std::string DifferenceText(const LedgerEntry& entry) {
   constexpr double kWorthSaying = 0.2;
+  constexpr double kManyTimes = 3;  // from here on nobody reads percents
   const double difference_s = entry.measured_step_s - entry.predicted_step_s;
   if (std::abs(difference_s) <= kWorthSaying * entry.predicted_step_s) return "";
-  std::string text =
-      absl::StrFormat("a step took %.4g s, %.0f %% %s than the %.4g s predicted",
-                      entry.measured_step_s, 100 * std::abs(difference_s) / entry.predicted_step_s,
-                      difference_s > 0 ? "more" : "less", entry.predicted_step_s);
+  const double times = entry.measured_step_s / entry.predicted_step_s;
+  const double percent = 100 * std::abs(difference_s) / entry.predicted_step_s;
+  std::string text = absl::StrFormat(
+      "a step took %.4g s, %s the %.4g s predicted", entry.measured_step_s,
+      times >= kManyTimes
+          ? absl::StrFormat("%.*f times", times < 10 ? 1 : 0, times)
+          : absl::StrFormat("%.0f %% %s than", percent, difference_s > 0 ? "more" : "less"),
+      entry.predicted_step_s);
   const auto most = std::max_element(
       entry.parts.begin(), entry.parts.end(), [&](const PartRecord& a, const PartRecord& b) {
         const double sign = difference_s > 0 ? 1 : -1;

@@ -99,10 +99,9 @@ void Progress::TakeStep(const proto::StepDone& step) {
   const double tokens_per_s =
       step.step_s() > 0 ? static_cast<double>(step.tokens()) / step.step_s() : 0;
   const double weight = first_of_generation_ ? 1.0 : kNewest;
-  if (!first_of_generation_) {
-    tokens_ += static_cast<double>(step.tokens());
-    seconds_ += step.step_s();
-  }
+  SpeedSum& sum = first_of_generation_ ? first_steps_ : later_steps_;
+  sum.tokens += static_cast<double>(step.tokens());
+  sum.seconds += step.step_s();
   first_of_generation_ = false;
   state_.step = step.step();
   state_.loss = step.loss();

@@ -59,17 +59,25 @@ class Progress {
 
   const ProgressState& state() const { return state_; }
   int64_t saved_step() const { return saved_step_; }
-  // Mean over all steps seen, without the first of each generation.
-  double mean_tokens_per_s() const { return seconds_ > 0 ? tokens_ / seconds_ : 0; }
+  // Mean over all steps seen, without the first of each generation if there are others. 0: no step
+  // was seen.
+  double mean_tokens_per_s() const {
+    return (later_steps_.seconds > 0 ? later_steps_ : first_steps_).tokens_per_s();
+  }
 
  private:
+  struct SpeedSum {
+    double tokens = 0;
+    double seconds = 0;
+    double tokens_per_s() const { return seconds > 0 ? tokens / seconds : 0; }
+  };
   void TakeStep(const proto::StepDone& step);
 
   Options options_;
   ProgressState state_;
   int64_t saved_step_ = 0;
-  double tokens_ = 0;
-  double seconds_ = 0;
+  SpeedSum first_steps_;  // of generations: slower, as everything is touched for the first time
+  SpeedSum later_steps_;
   bool first_of_generation_ = true;
   bool live_line_ = false;
   std::string last_phase_;

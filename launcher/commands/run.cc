@@ -97,8 +97,10 @@ int Summary(const RunArguments& arguments, const JobSpec& job, const RunPaths& p
                 << DurationText(seconds) << "\n";
       std::cout << "  loss        " << absl::StrFormat("%.4f", state.loss);
       if (state.valid_loss) std::cout << absl::StrFormat(" (validation %.4f)", *state.valid_loss);
-      std::cout << "\n  speed       " << absl::StrFormat("%.0f", progress.mean_tokens_per_s())
-                << " tokens/s\n";
+      std::cout << "\n";
+      if (progress.mean_tokens_per_s() > 0) {
+        std::cout << absl::StrFormat("  speed       %.0f tokens/s\n", progress.mean_tokens_per_s());
+      }
       PrintFiles(job, paths, outcome.saved_step);
       std::cout << "try next:\n"
                 << "  " << arguments.program << " plan " << arguments.path << " --explain 20\n"
@@ -262,9 +264,9 @@ int Run(const RunArguments& arguments) {
   const auto going_on = Continue(Resolve(job, prepared->plan.layout), prepared->data, *previous);
   if (!going_on.ok()) return Fail(going_on.status());
   for (const std::string& note : going_on->notes) std::cout << "changed: " << note << "\n";
+  for (const std::string& each : going_on->damaged) std::cout << "damaged: " << each << "\n";
   if (going_on->after_step >= job.training.steps) {
     std::cout << "done: step " << going_on->after_step << " of " << job.training.steps << "\n";
-  for (const std::string& each : going_on->damaged) std::cout << "damaged: " << each << "\n";
     PrintFiles(job, prepared->paths, going_on->after_step);
     std::cout << "try next: " << arguments.program << " run " << arguments.path << " --fresh\n";
     return kExitOk;

@@ -126,6 +126,10 @@ TEST(DifferenceText, NamesThePartThatDiffersMost) {
   LedgerEntry without = Entry("cpu", 1, 2);
   without.parts.clear();
   EXPECT_EQ(DifferenceText(without), "a step took 2 s, 100 % more than the 1 s predicted");
+  without.measured_step_s = 3.5;
+  EXPECT_EQ(DifferenceText(without), "a step took 3.5 s, 3.5 times the 1 s predicted");
+  without.measured_step_s = 373.4;
+  EXPECT_EQ(DifferenceText(without), "a step took 373.4 s, 373 times the 1 s predicted");
 }
 
 TEST(ErrorOn, LooksAtTheLastFiftyRuns) {

@@ -61,6 +61,13 @@ TEST(Progress, APipeGetsOneLineEveryLogFreqStepsAndTheLast) {
   EXPECT_DOUBLE_EQ(progress.mean_tokens_per_s(), 8192);
 }
 
+TEST(Progress, ARunOfOneStepHasASpeedToo) {
+  Progress progress({.steps = 1, .write = [](const std::string&) {}});
+  EXPECT_EQ(progress.mean_tokens_per_s(), 0);
+  progress.Take(Step(1, 3.0));
+  EXPECT_DOUBLE_EQ(progress.mean_tokens_per_s(), 8192);
+}
+
 TEST(Progress, ASkippedStepHasALineOfItsOwnWhateverTheFrequency) {
   std::string written;
   Progress progress({.terminal = false,
