@@ -35,7 +35,8 @@ constexpr JobKey kJobKeys[] = {
     {"data.reset_position_ids", "reset-position-ids"},
     {"data.num_workers", "num-workers", kNotYet, "0"},
     {"training.seq_len",
-     "tokens.sequence_length seq_length max_seq_len max_seq_length seq-length block_size"},
+     "tokens.sequence_length sequence_length seq_length max_seq_len max_seq_length seq-length "
+     "block_size"},
     {"training.micro_batch_size",
      "local_batch_size tokens.micro_batch_size train_micro_batch_size_per_gpu "
      "device_train_microbatch_size per_device_train_batch_size micro-batch-size"},
@@ -43,7 +44,8 @@ constexpr JobKey kJobKeys[] = {
     {"training.gradient_accumulation_steps", "tokens.batch_accumulation_per_replica"},
     {"training.steps", "tokens.train_steps train_iters max_steps train-iters max_iters"},
     {"training.tokens", ""},
-    {"training.gradient_clipping", "max_norm optimizer.clip_grad max_grad_norm clip-grad"},
+    {"training.gradient_clipping",
+     "max_norm optimizer.clip_grad max_grad_norm clip-grad gradient_clip_val"},
     {"training.mixed_precision", "mixed_precision_param"},
     {"training.seed", "debug.seed general.seed"},
     {"training.max_consecutive_skipped_steps", ""},
@@ -53,8 +55,8 @@ constexpr JobKey kJobKeys[] = {
     {"fp16.loss_scale_window", ""},
     {"fp16.hysteresis", ""},
     {"fp16.min_loss_scale", ""},
-    {"optimizer.name", "type"},
-    {"optimizer.lr", "optimizer.params.lr"},
+    {"optimizer.name", "type optim"},
+    {"optimizer.lr", "optimizer.params.lr learning_rate"},
     {"optimizer.betas", "optimizer.params.betas"},
     {"optimizer.eps", "optimizer.params.eps"},
     {"optimizer.weight_decay", "optimizer.params.weight_decay"},
@@ -74,15 +76,19 @@ constexpr JobKey kJobKeys[] = {
     {"parallelism.dp", "data_parallel_shard_degree dp_shard_size"},
     {"parallelism.dp_replicate", "data_parallel_replicate_degree dp_replicate_size", kNotYet, "1"},
     {"parallelism.tp",
-     "tensor_parallel_degree model_parallel_size tp_size autotp_size tensor-model-parallel-size"},
+     "tensor_parallel_degree model_parallel_size tp_size autotp_size tensor-model-parallel-size "
+     "tensor_model_parallel_size"},
     {"parallelism.pp",
-     "pipeline_parallel_degree pipe_parallel_size pp_size pipeline-model-parallel-size"},
+     "pipeline_parallel_degree pipe_parallel_size pp_size pipeline-model-parallel-size "
+     "pipeline_model_parallel_size"},
     {"parallelism.cp",
      "context_parallel_degree context_parallel_size cp_size sp_size context-parallel-size"},
-    {"parallelism.ep", "expert_parallel_degree expert_parallel_size moe_world_size"},
+    {"parallelism.ep",
+     "expert_parallel_degree expert_parallel_size moe_world_size expert-model-parallel-size "
+     "expert_model_parallel_size"},
     {"parallelism.sequence_parallel", "enable_sequence_parallel sequence-parallel"},
     {"parallelism.pp_schedule", "pipeline_parallel_schedule pp_engine"},
-    {"parallelism.virtual_stages", ""},
+    {"parallelism.virtual_stages", "virtual_pipeline_model_parallel_size"},
     {"parallelism.layers_per_stage", ""},
     {"parallelism.zero_stage", "optimizer.zero_stage zero_optimization.stage"},
     {"parallelism.zero_hpz_partition_size", ""},
@@ -146,12 +152,14 @@ struct Hint {
 constexpr Hint kHints[] = {
     {"warmup", "is a share of the steps elsewhere; write lr_scheduler.warmup_steps",
      "training.steps"},
+    {"warmup_ratio", "is a share of the steps; write lr_scheduler.warmup_steps", "training.steps"},
     {"t_warmup", "holds a number and a unit; write lr_scheduler.warmup_steps in steps"},
     {"min_lr_factor", "is a share of lr elsewhere; write lr_scheduler.min_lr", "optimizer.lr"},
     {"alpha_f", "is a share of lr elsewhere; write lr_scheduler.min_lr", "optimizer.lr"},
     {"decay_ratio", "is a share of the steps elsewhere; write lr_scheduler.decay_steps",
      "training.steps"},
     {"max_duration", "holds a number and a unit; write training.steps or training.tokens"},
+    {"num_train_epochs", "counts passes over the data; write training.steps or training.tokens"},
     {"checkpoint_activations", "is a flag; write activation_checkpointing.mode: full or none"},
     {"recompute_layer", "is a flag; write activation_checkpointing.mode: full or none"},
     {"gradient_checkpointing", "is a flag; write activation_checkpointing.mode: full or none"},
@@ -290,6 +298,11 @@ void CheckUnknown(const YamlNode& root, const YamlNode& node, const std::string&
       issues->Add(node.place, dotted, absl::StrCat("unknown key; did you mean ", key.key, "?"));
       return;
     }
+  }
+  const std::map<std::string, std::string> table = AliasTable();
+  if (const auto alias = table.find(name); alias != table.end()) {
+    issues->Add(node.place, dotted, absl::StrCat("unknown key; did you mean ", alias->second, "?"));
+    return;
   }
   const std::optional<std::string> nearest = Nearest(name, siblings);
   issues->Add(node.place, dotted,

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launcher/cluster_yaml.h"
@@ -12,6 +13,7 @@
 #include "launcher/init_weights.h"
 #include "launcher/model_config.h"
 #include "launcher/yaml_values.h"
+#include "plan/nearest.h"
 
 namespace weft {
 namespace {
@@ -33,6 +35,30 @@ std::vector<std::string> AllLinear(ModelFamily family) {
   if (family == ModelFamily::kGpt2) return {"c_attn", "c_proj", "c_fc"};
   return {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
 }
+
+// weft's word for what other systems call a value, in lower case; `word` itself if it is none of
+// theirs. No word means two things.
+absl::string_view WordFor(absl::string_view word) {
+  constexpr std::pair<absl::string_view, absl::string_view> kWords[] = {
+      {"bfloat16", "bf16"},
+      {"float16", "fp16"},
+      {"float32", "fp32"},
+      {"float8", "fp8"},
+      {"interleaved1f1b", "interleaved_1f1b"},
+      {"adamw_torch", "adamw"},
+      {"adamw_torch_fused", "adamw"},
+      {"adamw_bnb_8bit", "adamw_8bit"},
+      {"adamw8bit", "adamw_8bit"},
+  };
+  for (const auto& [theirs, ours] : kWords) {
+    if (word == theirs) return ours;
+  }
+  return word;
+}
+
+// Schedules that other systems have and weft does not.
+constexpr absl::string_view kOtherSchedules =
+    "zbvzerobubble zb_v interleavedzerobubble loopedbfs dualpipev dualpipe";
 
 class JobReader {
  public:
@@ -63,18 +89,25 @@ class JobReader {
 
  private:
   // `parse` yields a value or says what is wrong; `refused`: known words that are not built yet.
+  // However it is spelled: capitals do not count, and other systems' words are read as weft's.
   template <typename T>
   void ReadName(absl::string_view key, absl::StatusOr<T> (*parse)(absl::string_view),
                 absl::string_view allowed, absl::string_view refused, T* field) {
     const std::optional<std::string> text = values_.Text(key);
     if (!text) return;
-    const absl::StatusOr<T> parsed = parse(*text);
+    const std::string lower = absl::AsciiStrToLower(*text);
+    const absl::string_view word = WordFor(lower);
+    const absl::StatusOr<T> parsed = parse(word);
     if (parsed.ok()) {
       *field = *parsed;
+      if (word != lower) {
+        notes_->push_back(absl::StrCat(values_.PlaceOf(key).Text(), ": ", key, ": ", *text,
+                                       " is read as ", word));
+      }
       return;
     }
     const std::vector<std::string> known = absl::StrSplit(refused, ' ', absl::SkipEmpty());
-    const bool not_yet = std::find(known.begin(), known.end(), *text) != known.end();
+    const bool not_yet = std::find(known.begin(), known.end(), lower) != known.end();
     values_.Wrong(key, not_yet ? absl::StrCat(*text, " is not supported yet; use ", allowed)
                                : absl::StrCat("found ", *text, "; expected ", allowed));
   }
@@ -94,6 +127,7 @@ class JobReader {
     if (const auto from = values_.Text("model.init_from")) {
       job_.init_from = AbsolutePath(*from, folder_);
     }
+    if (MisspellsModelType()) return;
     const std::optional<std::string> path = values_.Text("model.path");
     if (path) {
       const YamlNode config =
@@ -106,6 +140,20 @@ class JobReader {
     } else {
       job_.model = ReadModel(*model, nullptr, issues_, notes_);
     }
+  }
+
+  // A model_type close to one that there is; what is no slip of the pen is ReadModel's to judge.
+  bool MisspellsModelType() {
+    const std::vector<std::string> types = {"gpt2", "llama", "mistral", "mixtral"};
+    const YamlNode* type = values_.Node("model.model_type");
+    if (type == nullptr || !type->is_scalar()) return false;
+    const std::optional<std::string> nearest = Nearest(type->scalar, types);
+    if (!nearest || std::find(types.begin(), types.end(), type->scalar) != types.end())
+      return false;
+    values_.Wrong("model.model_type",
+                  absl::StrCat("found ", type->scalar, ", which weft does not know; did you mean ",
+                               *nearest, "?"));
+    return true;
   }
 
   void ReadClusterSection() {
@@ -140,10 +188,11 @@ class JobReader {
 
   template <typename T>
   void ReadNameOrAuto(absl::string_view key, absl::StatusOr<T> (*parse)(absl::string_view),
-                      absl::string_view allowed, std::optional<T>* field) {
+                      absl::string_view allowed, absl::string_view refused,
+                      std::optional<T>* field) {
     if (!values_.Has(key) || values_.IsAuto(key)) return;
     T value = {};
-    ReadName(key, parse, allowed, "", &value);
+    ReadName(key, parse, allowed, refused, &value);
     *field = value;
   }
 
@@ -162,7 +211,8 @@ class JobReader {
       parallelism.sequence_parallel = values_.Flag("parallelism.sequence_parallel");
     }
     ReadNameOrAuto("parallelism.pp_schedule", &ParseSchedule,
-                   "auto, 1f1b, gpipe, interleaved_1f1b or zb_h1", &parallelism.pp_schedule);
+                   "auto, 1f1b, gpipe, interleaved_1f1b or zb_h1", kOtherSchedules,
+                   &parallelism.pp_schedule);
     values_.ReadOrAuto("parallelism.virtual_stages", &parallelism.virtual_stages);
     ReadLayersPerStage();
     ReadRecompute();
@@ -199,7 +249,8 @@ class JobReader {
   void ReadRecompute() {
     ActivationCheckpointingSpec& checkpointing = job_.activation_checkpointing;
     constexpr absl::string_view kAllowed = "auto, none, selective or full";
-    ReadNameOrAuto("activation_checkpointing.mode", &ParseRecompute, kAllowed, &checkpointing.mode);
+    ReadNameOrAuto("activation_checkpointing.mode", &ParseRecompute, kAllowed, "",
+                   &checkpointing.mode);
     constexpr absl::string_view kList = "activation_checkpointing.per_stage";
     const YamlNode* list = values_.Node(kList);
     if (list == nullptr || values_.IsAuto(kList)) return;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/launcher/job_file_for_test.h"
 
 namespace weft {
@@ -116,6 +117,38 @@ TEST_F(JobYaml, ReadsTheNamesOfOtherSystemsOnce) {
   EXPECT_EQ(Error(JobWith("  steps: 20", "  steps: 20\n  train_iters: 30")),
             "job.yaml:16: training.train_iters: is another name of training.steps, which stands on "
             "line 15; keep one of the two");
+}
+
+TEST_F(JobYaml, ReadsTheWordsOfOtherSystems) {
+  const auto file =
+      Read(JobWith("pp: 2, tp: 1", "pp: 2, tp: 1, pipeline_parallel_schedule: Interleaved1F1B"),
+           {"optimizer.name=AdamW", "training.mixed_precision_param=bfloat16",
+            "lr_scheduler.type=Linear"});
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.parallelism.pp_schedule, ScheduleKind::kInterleaved);
+  EXPECT_EQ(file->job.optimizer.name, OptimizerKind::kAdamw);
+  EXPECT_EQ(file->job.training.mixed_precision, Precision::kBf16);
+  EXPECT_EQ(file->job.lr_scheduler.type, LrSchedule::kLinear);
+  EXPECT_THAT(file->notes,
+              ::testing::Contains(HasSubstr("training.mixed_precision: bfloat16 is read as bf16")));
+  for (const auto& [word, kind] : {std::pair("1F1B", ScheduleKind::kOneForwardOneBackward),
+                                   std::pair("GPipe", ScheduleKind::kGpipe)}) {
+    const auto read = Read(kGoodJob, {absl::StrCat("parallelism.pp_schedule=", word)});
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->job.parallelism.pp_schedule, kind) << word;
+  }
+}
+
+TEST_F(JobYaml, ReportsTheCauseWhereItWasSaidAndNotWhatFollowsFromIt) {
+  EXPECT_EQ(Error(kGoodJob, {"lora={r: 0}"}),
+            "--set lora={r: 0}: lora.r: 0 is out of range; use 1 to 32");
+  EXPECT_EQ(Error(kGoodJob, {"parallelism={pp_schedule: interleaved_1f1b, pp: 1}"}),
+            "--set parallelism={pp_schedule: interleaved_1f1b, pp: 1}: parallelism.pp_schedule: "
+            "interleaved_1f1b with parallelism.pp 1 and n_layer 4; it needs 2 or more stages of 2 "
+            "or more chunks, each with a block; use parallelism.pp 2 or more, or 1f1b");
+  EXPECT_EQ(Error(kGoodJob, {"fp16.loss_scale=5"}),
+            "--set fp16.loss_scale=5: fp16.loss_scale: 5 with training.mixed_precision fp32, whose "
+            "loss is not scaled; use 0, or mixed_precision fp16");
 }
 
 TEST_F(JobYaml, ReadsForeignSectionsAndFlatNames) {

@@ -30,6 +30,15 @@ std::vector<WrongFile> NotAJobFile() {
        "job.yaml:16: training.gradient_clipp1ng: unknown key; did you mean gradient_clipping?"},
       {"unknown_section", JobWith("optimizer:", "optimiser:"),
        "job.yaml:16: optimiser: unknown key; did you mean optimizer?"},
+      {"alias_of_another_section", JobWith("steps: 20", "steps: 20\n  learning_rate: 1e-3"),
+       "job.yaml:16: training.learning_rate: unknown key; did you mean optimizer.lr?"},
+      {"share_of_the_steps", JobWith("optimizer:", "warmup_ratio: 0.1\noptimizer:"),
+       "job.yaml:16: warmup_ratio: is a share of the steps; write lr_scheduler.warmup_steps: 2"},
+      {"epochs", JobWith("optimizer:", "num_train_epochs: 3\noptimizer:"),
+       "job.yaml:16: num_train_epochs: counts passes over the data; write training.steps or "
+       "training.tokens"},
+      {"model_type_misspelled", JobWith("gpt2", "gtp2"),
+       "job.yaml:3: model.model_type: found gtp2, which weft does not know; did you mean gpt2?"},
       {"key_of_another_section", JobWith("steps: 20", "steps: 20\n  pp: 2"),
        "job.yaml:16: training.pp: unknown key; did you mean parallelism.pp?"},
       {"wrong_type", JobWith("steps: 20", "steps: twenty"),
@@ -77,6 +86,9 @@ std::vector<WrongFile> NotBuiltYet() {
        "model.activation_function=gelu_new"},
       {"family", JobWith("gpt2", "bert"),
        "job.yaml:3: model.model_type: bert is not supported yet; use gpt2, llama or mixtral"},
+      {"schedule", JobWith("pp: 2", "pp: 2, pp_schedule: ZBVZeroBubble"),
+       "job.yaml:17: parallelism.pp_schedule: ZBVZeroBubble is not supported yet; use auto, 1f1b, "
+       "gpipe, interleaved_1f1b or zb_h1"},
       {"duration", JobWith("steps: 20\n", "steps: 20\ncheckpoint: {interval: 30m}\n"),
        "job.yaml:16: checkpoint.interval: a duration (30m) is not supported yet; use a number of "
        "steps, or auto"},
