@@ -13,13 +13,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace weft {
 namespace {
 
 constexpr int kPollMs = 10;
-// Open MPI maps a segment of 4 MiB and some queues per rank.
-constexpr int64_t kSharedBytesPerRank = int64_t{16} << 20;
 
 bool CarriesRun(const std::string& environ_path, const std::string& cookie) {
   std::ifstream stream(environ_path, std::ios::binary);
@@ -67,6 +66,22 @@ std::string TemporaryFolder(const std::string& run_id, int world_size) {
                     static_cast<int64_t>(space.f_bavail) * static_cast<int64_t>(space.f_frsize) >
                         kSharedBytesPerRank * world_size;
   return absl::StrCat(room ? "/dev/shm" : "/tmp", "/weft-", run_id, "-tmp");
+}
+
+std::vector<std::string> TemporaryFoldersLeft() {
+  std::vector<std::string> left;
+  for (const char* base : {"/dev/shm", "/tmp"}) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
+      const std::string name = entry.path().filename().string();
+      absl::string_view id = name;
+      if (!absl::ConsumePrefix(&id, "weft-") || !absl::ConsumeSuffix(&id, "-tmp")) continue;
+      struct stat status = {};
+      const bool ours = stat(entry.path().c_str(), &status) == 0 && status.st_uid == getuid();
+      if (ours && ProcessesOf(std::string(id)).empty()) left.push_back(entry.path().string());
+    }
+  }
+  return left;
 }
 
 void RemoveTemporaryFolders(const std::string& run_id) {

@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   weft::AddPlan(app, &exit_code);
   weft::AddRun(app, argc > 0 ? argv[0] : "weft", &exit_code);
   weft::AddCalibrate(app, argc > 0 ? argv[0] : "weft", &exit_code);
+  weft::AddDoctor(app, &exit_code);
   weft::AddEval(app, &exit_code);
   weft::AddGenerate(app, &exit_code);
   weft::AddExport(app, &exit_code);

@@ -21,6 +21,7 @@ void AddPlan(CLI::App& app, int* exit_code);
 // `program`: how this command was called, for hints.
 void AddRun(CLI::App& app, const std::string& program, int* exit_code);
 void AddCalibrate(CLI::App& app, const std::string& program, int* exit_code);
+void AddDoctor(CLI::App& app, int* exit_code);
 void AddEval(CLI::App& app, int* exit_code);
 void AddGenerate(CLI::App& app, int* exit_code);
 void AddExport(CLI::App& app, int* exit_code);

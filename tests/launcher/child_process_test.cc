@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -85,8 +86,14 @@ TEST(Leftovers, AreFoundByTheRunTheyBelongToAndNoOther) {
   ASSERT_TRUE(mine.ok() && other.ok());
   ASSERT_TRUE(Eventually([&] { return ProcessesOf(run).size() == 1; }));
   EXPECT_THAT(ProcessesOf(run), testing::ElementsAre(mine->pid()));
+  const std::string temporary = TemporaryFolder(run, 1);
+  ASSERT_TRUE(std::filesystem::create_directory(temporary));
+  EXPECT_THAT(TemporaryFoldersLeft(), testing::Not(testing::Contains(temporary)));
   EXPECT_EQ(KillProcessesOf(run, 0, 2000), 1);
   EXPECT_THAT(ProcessesOf(run), testing::IsEmpty());
+  EXPECT_THAT(TemporaryFoldersLeft(), testing::Contains(temporary));
+  RemoveTemporaryFolders(run);
+  EXPECT_THAT(TemporaryFoldersLeft(), testing::Not(testing::Contains(temporary)));
   EXPECT_FALSE(other->Ended());
   EXPECT_EQ(KillProcessesOf(run + "0", other->pid(), 100), 0);  // the excepted one lives
   EXPECT_FALSE(other->Ended());

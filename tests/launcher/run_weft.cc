@@ -13,10 +13,12 @@ namespace weft {
 
 Ran RunWeft(const JobFolder& folder, const std::string& arguments, const RunWeftOptions& options) {
   const std::string err_path = folder.path() + "/err.txt";
-  const std::string command = absl::StrCat(
-      "cd ", options.directory.empty() ? folder.path() : options.directory,
-      " && XDG_STATE_HOME=", folder.path(), "/state timeout ", options.most_s,
-      " " WEFT_BINARY_DIR "/bin/weft ", arguments, " 2>", err_path, " <", options.input);
+  const std::string command =
+      absl::StrCat("cd ", options.directory.empty() ? folder.path() : options.directory,
+                   " && XDG_STATE_HOME=", folder.path(), "/state timeout ", options.most_s, " env ",
+                   options.path.empty() ? "" : absl::StrCat("PATH=", options.path, " "),
+                   options.program.empty() ? WEFT_BINARY_DIR "/bin/weft" : options.program, " ",
+                   arguments, " 2>", err_path, " <", options.input);
   Ran ran;
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return ran;

@@ -15,6 +15,8 @@ struct Ran {
 struct RunWeftOptions {
   std::string directory = {};  // where it is run; empty: in the folder
   std::string input = "/dev/null";
+  std::string program = {};  // empty: the weft of this build
+  std::string path = {};     // its PATH; empty: ours
   int most_s = 70;
 };
 
