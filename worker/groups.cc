@@ -1,6 +1,7 @@
 #include "worker/groups.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
 #include <vector>
 
@@ -57,7 +58,8 @@ absl::StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Layout& lay
   ASSIGN_OR_RETURN(
       groups->kv_copies_,
       groups->NewGroup(GroupUse::kBlocking, grid.TensorNeighboursOf(rank, kv_head_copies)));
-  const auto first = data.begin() + grid.DataIndexOf(rank) / parts * parts;
+  const std::ptrdiff_t whole_groups_before = grid.DataIndexOf(rank) / parts;
+  const auto first = data.begin() + whole_groups_before * parts;
   ASSIGN_OR_RETURN(groups->shards_, groups->NewGroup(beside, {first, first + parts}));
   ASSIGN_OR_RETURN(groups->context_,
                    groups->NewGroup(GroupUse::kBlocking, grid.GroupOf(Axis::kContext, rank)));

@@ -81,7 +81,7 @@ absl::StatusOr<std::vector<int32_t>> GivenIds(const GenerateArguments& arguments
                                               const TokenText& text,
                                               std::optional<TokenFormat> format) {
   if (arguments.prompt_ids) {
-    const absl::StatusOr<std::vector<int32_t>> ids = ParseIds(*arguments.prompt_ids);
+    absl::StatusOr<std::vector<int32_t>> ids = ParseIds(*arguments.prompt_ids);
     if (ids.ok()) return ids;
     return absl::InvalidArgumentError(absl::StrCat("--prompt-ids: ", ids.status().message()));
   }
@@ -170,7 +170,7 @@ absl::Status Generate(const GenerateArguments& arguments, const FoundWeights& fo
   Printer printer(as_text ? &text : nullptr);
   for (const int32_t id : arguments.echo ? ids : std::vector<int32_t>()) printer.Token(id);
   std::string why;
-  const absl::Status status = RunInference(run, [&](const nlohmann::json& event) {
+  absl::Status status = RunInference(run, [&](const nlohmann::json& event) {
     if (event["event"] == "token") printer.Token(event["id"]);
     if (event["event"] == "end") why = event["why"];
   });
