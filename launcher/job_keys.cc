@@ -128,6 +128,7 @@ constexpr JobKey kJobKeys[] = {
     {"lora.lora_dropout", "", kNotYet, "0 0.0"},
     {"lora.target_modules", ""},
     {"lora.quantization", ""},
+    {"lora.double_quantization", "bnb_4bit_use_double_quant"},
     {"cluster.scheduler", "", kNotYet, "none"},
     {"cluster.profile", "", kFree},
     {"cluster.nodes", "num_nodes"},

@@ -266,6 +266,19 @@ class JobReader {
                                       "; expected a list of none, selective or full, one a stage"));
   }
 
+  // Of the scales of nf4 values.
+  void ReadDoubleQuantization(FrozenFormat& format) {
+    constexpr char kKey[] = "lora.double_quantization";
+    if (!values_.Flag(kKey).value_or(false)) return;
+    if (format == FrozenFormat::kNf4) {
+      format = FrozenFormat::kNf4Double;
+    } else if (format != FrozenFormat::kNf4Double) {
+      values_.Wrong(kKey, absl::StrCat("true beside lora.quantization ", FrozenFormatName(format),
+                                       ", which has no scales to quantise; use quantization nf4, "
+                                       "or false"));
+    }
+  }
+
   void ReadLora() {
     const YamlNode* section = values_.Node("lora");
     if (section == nullptr || !section->is_map() || section->entries.empty()) return;
@@ -277,6 +290,7 @@ class JobReader {
       ReadName("lora.quantization", &ParseFrozenFormat, "none (bf16), int8 or nf4", "",
                &lora.quantization);
     }
+    ReadDoubleQuantization(lora.quantization);
     if (const YamlNode* modules = values_.Node("lora.target_modules")) {
       lora.target_modules.clear();
       for (const YamlNode& module : modules->items) {

@@ -340,10 +340,6 @@ ModelShape ReadModel(const YamlNode& job_model, const YamlNode* config, Issues* 
   return model;
 }
 
-std::string ModelTypeOf(const ModelShape& model) {
-  return model.num_experts > 0 ? "mixtral" : std::string(FamilyName(model.family));
-}
-
 std::string RopeScalingText(const RopeScaling& scaling) {
   if (scaling.factor == 1) return "null";
   return absl::StrCat("{rope_type: llama3, factor: ", NumberText(scaling.factor),

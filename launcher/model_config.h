@@ -30,9 +30,6 @@ absl::StatusOr<ModelShape> ModelOfDirectory(const std::string& folder);
 // "n_head" for (gpt2, "num_heads"): the key people know, for a field of ModelShape.
 std::string ModelKeyOf(ModelFamily family, absl::string_view field);
 
-// Hugging Face's model_type of a shape: "gpt2", "llama", "mixtral".
-std::string ModelTypeOf(const ModelShape& model);
-
 // The value of the key rope_scaling that reads back as `scaling`.
 std::string RopeScalingText(const RopeScaling& scaling);
 

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/model_config.h"
 #include "plan/estimate/model_flops.h"
+#include "plan/model.h"
 #include "plan/search/describe.h"
 #include "plan/search/space.h"
 #include "process/version.h"
@@ -183,7 +183,7 @@ std::string PlanJson(const JobFile& file, const PlanReport& report, int max_reje
       {"weft_version", Version()},
       {"job", {{"name", job.name}, {"run_folder", job.output_dir + "/" + job.name}}},
       {"model",
-       {{"model_type", ModelTypeOf(job.model)}, {"parameters", ParameterCount(job.model)}}},
+       {{"model_type", Text(ModelTypeOf(job.model))}, {"parameters", ParameterCount(job.model)}}},
       {"cluster",
        {{"profile", job.cluster.name},
         {"backend", job.cluster.device.backend == BackendKind::kCuda ? "cuda" : "cpu"},

@@ -72,7 +72,7 @@ KeyValues ModelValues(const ModelShape& model) {
   const auto key = [&](absl::string_view field) {
     return absl::StrCat("model.", ModelKeyOf(model.family, field));
   };
-  KeyValues values = {{"model.model_type", ModelTypeOf(model)},
+  KeyValues values = {{"model.model_type", absl::StrCat(ModelTypeOf(model))},
                       {key("vocab_size"), absl::StrCat(model.vocab_size)},
                       {key("max_positions"), absl::StrCat(model.max_positions)},
                       {key("hidden_size"), absl::StrCat(model.hidden_size)},
@@ -135,7 +135,10 @@ void AddLoraValues(const LoraSpec& lora, KeyValues& values) {
   values.emplace_back("lora.r", absl::StrCat(lora.r));
   values.emplace_back("lora.lora_alpha", NumberText(lora.lora_alpha));
   values.emplace_back("lora.target_modules", ListText(lora.target_modules));
-  values.emplace_back("lora.quantization", absl::StrCat(FrozenFormatName(lora.quantization)));
+  const bool twice = lora.quantization == FrozenFormat::kNf4Double;
+  const FrozenFormat format = twice ? FrozenFormat::kNf4 : lora.quantization;
+  values.emplace_back("lora.quantization", absl::StrCat(FrozenFormatName(format)));
+  values.emplace_back("lora.double_quantization", twice ? "true" : "false");
 }
 
 void AddFp16Values(const Fp16Spec& fp16, KeyValues& values) {

@@ -327,6 +327,10 @@ absl::string_view FamilyName(ModelFamily family) {
   return family == ModelFamily::kGpt2 ? "gpt2" : "llama";
 }
 
+absl::string_view ModelTypeOf(const ModelShape& model) {
+  return model.num_experts > 0 ? "mixtral" : FamilyName(model.family);
+}
+
 absl::StatusOr<ModelFamily> ParseFamily(absl::string_view name) {
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
     if (name == FamilyName(family)) return family;

@@ -41,17 +41,21 @@ absl::string_view FrozenFormatName(FrozenFormat format) {
       return "int8";
     case FrozenFormat::kNf4:
       return "nf4";
+    case FrozenFormat::kNf4Double:
+      return "nf4_double";
   }
   CHECK(false);
   return "";
 }
 
 absl::StatusOr<FrozenFormat> ParseFrozenFormat(absl::string_view name) {
-  for (const FrozenFormat format : {FrozenFormat::kBf16, FrozenFormat::kInt8, FrozenFormat::kNf4}) {
+  for (const FrozenFormat format :
+       {FrozenFormat::kBf16, FrozenFormat::kInt8, FrozenFormat::kNf4, FrozenFormat::kNf4Double}) {
     if (name == FrozenFormatName(format)) return format;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "\"", name, "\" is no format that a frozen base is held in; use none (bf16), int8 or nf4"));
+      "\"", name,
+      "\" is no format that a frozen base is held in; use none (bf16), int8, nf4 or nf4_double"));
 }
 
 }  // namespace weft

@@ -12,14 +12,14 @@ enum class Precision { kFp32, kBf16, kFp16, kFp8 };
 // Bytes of an activation outside linear layers: 4 for fp32, else 2.
 int ActivationBytes(Precision precision);
 
-// In what the frozen base of a fine-tuning run is held. kNf4: 4 bits and a scale per 64 values
-// (Dettmers et al., arXiv:2305.14314, 3).
-enum class FrozenFormat { kBf16, kInt8, kNf4 };
+// In what the frozen base of a fine-tuning run is held. kNf4: 4 bits and a scale per 64 values;
+// kNf4Double: those scales quantised once more (Dettmers et al., arXiv:2305.14314, 3).
+enum class FrozenFormat { kBf16, kInt8, kNf4, kNf4Double };
 
 absl::string_view PrecisionName(Precision precision);  // "fp32", "bf16", "fp16", "fp8"
 absl::StatusOr<Precision> ParsePrecision(absl::string_view name);
 
-absl::string_view FrozenFormatName(FrozenFormat format);  // "none" (bf16), "int8", "nf4"
+absl::string_view FrozenFormatName(FrozenFormat format);  // "none" (bf16), "int8", "nf4", "nf4_double"
 absl::StatusOr<FrozenFormat> ParseFrozenFormat(absl::string_view name);
 
 }  // namespace weft

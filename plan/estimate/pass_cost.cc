@@ -6,6 +6,7 @@
 #include "plan/estimate/collective.h"
 #include "plan/estimate/kernel_time.h"
 #include "plan/estimate/machine.h"
+#include "plan/estimate/state_bytes.h"
 #include "plan/estimate/step_estimate.h"
 #include "plan/fp8.h"
 #include "plan/shard.h"
@@ -189,7 +190,7 @@ double DequantizeSeconds(const Pass& pass) {
   if (!pass.question.adapters) return 0;
   const FrozenFormat format = pass.question.adapters->frozen;
   if (format == FrozenFormat::kBf16) return 0;
-  const double packed_bytes = format == FrozenFormat::kInt8 ? 1 : 0.5625;  // with nf4's scales
+  const double packed_bytes = FrozenBytes(format);
   constexpr double kWideBytes = 2;
   const BlockShare& share = pass.share;
   const double weights =

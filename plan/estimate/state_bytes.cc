@@ -84,20 +84,6 @@ double VectorsOfBlock(const ModelShape& model, const Widths& widths) {
   return count + static_cast<double>(model.num_experts) * widths.hidden;  // the router
 }
 
-// Bytes per frozen weight of a linear layer. Int8: a scale per row, which rounds away.
-double FrozenBytes(FrozenFormat format) {
-  switch (format) {
-    case FrozenFormat::kBf16:
-      return 2;
-    case FrozenFormat::kInt8:
-      return 1;
-    case FrozenFormat::kNf4:
-      return 0.5 + 4.0 / 64;  // an fp32 scale per 64 values
-  }
-  CHECK(false);
-  return 0;
-}
-
 // Of `trained` parameters, all in fp32 but where said. Factored moments are of whole tensors.
 double MomentBytes(OptimizerStates optimizer, double trained) {
   switch (optimizer) {
@@ -159,6 +145,23 @@ void AddTrained(const Question& question, const Layout& layout, double trained, 
 }
 
 }  // namespace
+
+// Int8: a scale per row, which rounds away.
+double FrozenBytes(FrozenFormat format) {
+  switch (format) {
+    case FrozenFormat::kBf16:
+      return 2;
+    case FrozenFormat::kInt8:
+      return 1;
+    case FrozenFormat::kNf4:
+      return 0.5 + 4.0 / 64;  // an fp32 scale per 64 values
+    case FrozenFormat::kNf4Double:
+      // An 8-bit scale per 64 values, an fp32 scale per 256 of those: 4.127 bits.
+      return 0.5 + 1.0 / 64 + 4.0 / (64 * 256);
+  }
+  CHECK(false);
+  return 0;
+}
 
 double WeightBytes(const Question& question) {
   return question.precision == Precision::kFp32 ? 4 : question.engine.memory.weight_bytes;

@@ -53,6 +53,9 @@ StateBytes StatesOf(const Question& question, const Layout& layout,
 // which are no number per parameter, count nothing.
 double OffloadedBytes(const Question& question);
 
+// Per weight of a linear layer whose base is frozen, its scales included.
+double FrozenBytes(FrozenFormat format);
+
 // Of a weight and of its gradient as accumulated, under the question's precision and engine.
 double WeightBytes(const Question& question);
 double GradientBytes(const Question& question);

@@ -291,8 +291,15 @@ void CureSearch::ChangeJob() {
   if (purpose_ == Purpose::kEstimate && !question_.adapters) {
     Question adapted = question_;
     adapted.adapters = LowRankAdapters{.rank = 16, .frozen = FrozenFormat::kNf4};
+    const size_t cures = cures_.size();
     Keep(Fitting(adapted, constraints_),
          [](const Layout&) { return "lora {r: 16, quantization: nf4}"; });
+    adapted.adapters->frozen = FrozenFormat::kNf4Double;
+    if (cures_.size() == cures) {
+      Keep(Fitting(adapted, constraints_), [](const Layout&) {
+        return "lora {r: 16, quantization: nf4, double_quantization: true}";
+      });
+    }
   }
   Question shorter = question_;
   std::optional<Layout> found;

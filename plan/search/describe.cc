@@ -96,10 +96,8 @@ std::string PrecisionText(const JobSpec& job) {
 
 std::string HeadText(const JobSpec& job) {
   const Cluster& cluster = job.cluster;
-  const absl::string_view type =
-      job.model.num_experts > 0 ? "mixtral" : FamilyName(job.model.family);
   const std::string head =
-      absl::StrCat("plan of ", job.name, ": ", type, ", ",
+      absl::StrCat("plan of ", job.name, ": ", ModelTypeOf(job.model), ", ",
                    CountText(static_cast<double>(ParameterCount(job.model))), " parameters, ",
                    PrecisionText(job), ", on ", cluster.name, " (", Plural(cluster.nodes, "node"),
                    " x ", Plural(cluster.slots_per_node, "slot"), ", ", cluster.device.name, ")");

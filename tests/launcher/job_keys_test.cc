@@ -38,8 +38,9 @@ TEST(JobKeys, AreFrozen) {
       "fault_tolerance.skip_loss_zscore comm.init_timeout_seconds comm.train_timeout_seconds "
       "validation.interval validation.steps metrics.log_freq metrics.tensorboard metrics.wandb "
       "profiler.enable profiler.freq profiler.memory_snapshot lora.r lora.lora_alpha "
-      "lora.lora_dropout lora.target_modules lora.quantization cluster.scheduler cluster.profile "
-      "cluster.nodes cluster.slots cluster.gpus_per_node cluster.threads_per_worker "
+      "lora.lora_dropout lora.target_modules lora.quantization lora.double_quantization "
+      "cluster.scheduler cluster.profile cluster.nodes cluster.slots cluster.gpus_per_node "
+      "cluster.threads_per_worker "
       "cluster.partition cluster.account cluster.qos cluster.time cluster.env deterministic "
       "resolved",
       ' ');

@@ -315,6 +315,17 @@ TEST_F(JobYaml, ReadsEveryKeyOfALayout) {
   ASSERT_TRUE(file->job.lora.has_value());
   EXPECT_EQ(file->job.lora->target_modules, (std::vector<std::string>{"c_attn", "c_fc"}));
   EXPECT_EQ(file->job.lora->quantization, FrozenFormat::kNf4);
+  const auto twice =
+      Read(kGoodJob, {"lora={r: 16, quantization: nf4, bnb_4bit_use_double_quant: true}"});
+  ASSERT_TRUE(twice.ok()) << twice.status();
+  EXPECT_EQ(twice->job.lora->quantization, FrozenFormat::kNf4Double);
+  const auto once = Read(kGoodJob, {"lora={r: 16, quantization: nf4, double_quantization: false}"});
+  ASSERT_TRUE(once.ok()) << once.status();
+  EXPECT_EQ(once->job.lora->quantization, FrozenFormat::kNf4);
+  const auto none = Read(kGoodJob, {"lora={r: 16, quantization: int8, double_quantization: true}"});
+  EXPECT_THAT(std::string(none.status().message()),
+              testing::HasSubstr("true beside lora.quantization int8, which has no scales to "
+                                 "quantise; use quantization nf4, or false"));
   const auto off = Read(kGoodJob, {"parallelism.zero_hpz_partition_size=1",
                                    "parallelism.layers_per_stage=even", "lora={}"});
   ASSERT_TRUE(off.ok()) << off.status();

@@ -85,7 +85,9 @@ TEST_F(ResolvedYaml, ReadsBackAnyModelAndGpus) {
 
 TEST_F(ResolvedYaml, ReadsBackAnyLayout) {
   JobSpec job = Job({"cluster={profile: h200, gpus_per_node: 8}", "training.mixed_precision=bf16",
-                     "lora={r: 4, target_modules: all-linear, quantization: nf4}"});
+                     "lora={r: 4, target_modules: all-linear, quantization: nf4, "
+                     "double_quantization: true}"});
+  EXPECT_EQ(job.lora->quantization, FrozenFormat::kNf4Double);
   job.parallelism = {};
   const Layout layouts[] = {
       {.dp = 2, .pp = 2, .cp = 2, .zero_stage = 1, .num_microbatches = 4, .zero_group = 2},

@@ -70,7 +70,7 @@ JobSpec FullJob() {
   job.parallelism = {2, 3, 4, 5, 6, 1, 2, true, ScheduleKind::kGpipe, 7, {{1, 2}}};
   job.activation_checkpointing = {Recompute::kFull, {Recompute::kNone, Recompute::kSelective}};
   job.offload = {true};
-  job.lora = {4, 16, {"c_attn"}, FrozenFormat::kNf4};
+  job.lora = {4, 16, {"c_attn"}, FrozenFormat::kNf4Double};
   job.checkpoint = {"saved", 10, 4, ResumeMode::kNone};
   job.fault_tolerance = {5, 2.5};
   job.comm = {11, 12};

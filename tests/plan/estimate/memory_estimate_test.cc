@@ -284,7 +284,10 @@ TEST(ClosedFormStageMemory, GathersTheFrozenBaseUnderZero3) {
   const struct {
     FrozenFormat format;
     double per_weight;
-  } cases[] = {{FrozenFormat::kBf16, 2}, {FrozenFormat::kInt8, 1}, {FrozenFormat::kNf4, 0.5625}};
+  } cases[] = {{FrozenFormat::kBf16, 2},
+               {FrozenFormat::kInt8, 1},
+               {FrozenFormat::kNf4, 0.5625},
+               {FrozenFormat::kNf4Double, 8452.0 / 16384}};  // of 256 blocks of 64: 8,192 + 256 + 4
   for (const auto& [format, per_weight] : cases) {
     Question question = QuestionAbout(Llama70b(), 2048, "weft", Precision::kBf16);
     question.adapters = LowRankAdapters{.rank = 16, .frozen = format};

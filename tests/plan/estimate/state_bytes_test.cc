@@ -176,7 +176,10 @@ TEST(StatesOf, OfAFrozenBaseAreItsFormatsAndTheAdaptersOwn) {
   const struct {
     FrozenFormat format;
     double per_weight;
-  } cases[] = {{FrozenFormat::kBf16, 2}, {FrozenFormat::kInt8, 1}, {FrozenFormat::kNf4, 0.5625}};
+  } cases[] = {{FrozenFormat::kBf16, 2},
+               {FrozenFormat::kInt8, 1},
+               {FrozenFormat::kNf4, 4.5 / 8},
+               {FrozenFormat::kNf4Double, (4 + 8.0 / 64 + 32.0 / (64 * 256)) / 8}};  // 4.127 bits
   for (const auto& c : cases) {
     question.adapters->frozen = c.format;
     EXPECT_DOUBLE_EQ(StatesOf(question, Layout{}, parameters).resting(),
