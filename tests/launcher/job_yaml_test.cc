@@ -315,8 +315,8 @@ TEST_F(JobYaml, ReadsEveryKeyOfALayout) {
   ASSERT_TRUE(file->job.lora.has_value());
   EXPECT_EQ(file->job.lora->target_modules, (std::vector<std::string>{"c_attn", "c_fc"}));
   EXPECT_EQ(file->job.lora->quantization, FrozenFormat::kNf4);
-  const auto twice =
-      Read(kGoodJob, {"lora={r: 16, quantization: nf4, bnb_4bit_use_double_quant: true}"});
+  const auto twice = Read(JobWith(
+      "tp: 1}", "tp: 1}\nlora: {r: 16, quantization: nf4, bnb_4bit_use_double_quant: true}"));
   ASSERT_TRUE(twice.ok()) << twice.status();
   EXPECT_EQ(twice->job.lora->quantization, FrozenFormat::kNf4Double);
   const auto once = Read(kGoodJob, {"lora={r: 16, quantization: nf4, double_quantization: false}"});
