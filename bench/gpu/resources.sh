@@ -25,7 +25,7 @@ done
 # One line per kernel and target: file, kernel, registers, static shared memory, spilled bytes.
 {
   nvcc --version | sed -n 's/^Build /# nvcc: /p'
-  printf '%-16s %-7s %5s %7s %7s  %s\n' "# file" target regs shared spills kernel
+  printf '%-23s %-7s %5s %7s %7s  %s\n' "# file" target regs shared spills kernel
   for log in "$work"/*.*; do
     [[ $log == "$work/object" ]] && continue
     name=$(basename "$log")
@@ -42,7 +42,7 @@ done
           if ($i == "Used") registers = $(i + 1)
           if ($(i + 1) == "bytes" && $(i + 2) ~ /^smem/) shared = $i
         }
-        printf "%-16s %-7s %5d %7d %7d  %s\n", file, target, registers, shared, spills, kernel
+        printf "%-23s %-7s %5d %7d %7d  %s\n", file, target, registers, shared, spills, kernel
       }'
   done | sed -e 's/(anonymous namespace):://g; s/weft:://g; s/  void /  /' \
     -e 's/([A-Za-z_0-9]*)\([0-9]\)/\1/g; s/(.*//' | sort
