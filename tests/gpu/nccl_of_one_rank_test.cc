@@ -13,7 +13,9 @@ namespace {
 class NcclOfOneRank : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
+    const bool has_device = TestedApi() != nullptr;
+    if (HasFailure()) FAIL() << "no device to go on with";
+    if (!has_device) GTEST_SKIP() << "no CUDA device here";
     const DeviceOptions options;
     const BackendStatus opened = TestedApi()->open_device(&options, &device_);
     ASSERT_TRUE(opened.ok()) << opened.text;

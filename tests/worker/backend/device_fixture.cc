@@ -50,6 +50,7 @@ Doubles DifferenceQuotient(const std::function<double(const Doubles&)>& f, Doubl
 
 void DeviceTest::SetUp() {
   device_ = OpenTested(GetParam());
+  if (HasFailure()) FAIL() << "no device to go on with";
   if (device_ == nullptr) GTEST_SKIP() << "no " << GetParam() << " device here";
 }
 

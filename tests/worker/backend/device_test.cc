@@ -154,6 +154,8 @@ TEST_P(DeviceOps, SumsOverManyRowsKeepTheirDigits) {
   EXPECT_LT(RelativeError(Download(dbias), expected), 6e-8);
   // Six million roundings in double.
   EXPECT_NEAR(device().SumOfSquares(dy_view) / static_cast<double>(squares), 1, 1e-11);
+  // Of any length, also one that a device does not read in equal pieces.
+  EXPECT_EQ(device().SumOfSquares(Upload(1, 7, {1, 2, 3, 4, 5, 6, 7})), 140);
 }
 
 TEST_P(DeviceOps, LayerNormAgreesAndItsGradientIsTheDerivative) {
