@@ -225,8 +225,12 @@ absl::StatusOr<Manifest> VerifyCheckpoint(const std::string& step_folder) {
     }
   };
   {
-    std::vector<std::jthread> others(std::min(kStreams, shards.size()) - 1);
-    for (std::jthread& other : others) other = std::jthread(verify);
+    std::vector<std::jthread> others;
+    try {
+      while (others.size() + 1 < std::min(kStreams, shards.size())) others.emplace_back(verify);
+    } catch (const std::system_error&) {
+      // No more threads for us here: those that there are do it.
+    }
     verify();
   }
   for (const absl::Status& verdict : verdicts) RETURN_IF_ERROR(verdict);
