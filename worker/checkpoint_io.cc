@@ -1,5 +1,7 @@
 #include "worker/checkpoint_io.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <iterator>
 #include <list>
@@ -121,6 +123,13 @@ absl::Status ReadPiece(const OwnPiece& piece, ReadBox read, std::vector<float>& 
   return absl::OkStatus();
 }
 
+// Those of the affinity mask: a launcher may have bound each rank to its own.
+int UsableProcessors() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  return sched_getaffinity(0, sizeof(mask), &mask) == 0 ? CPU_COUNT(&mask) : 1;
+}
+
 // Master weights from what `read` knows of each tensor by its name.
 absl::Status FillWeights(const Parameters& parameters, Device& device, ReadBox read) {
   std::vector<float> values;
@@ -218,9 +227,11 @@ absl::Status CheckFacts(const Manifest& manifest, const std::map<std::string, st
   return absl::OkStatus();
 }
 
-void DrawInitialWeights(uint64_t seed, const Parameters& parameters, Device& device) {
+void DrawInitialWeights(uint64_t seed, int local_ranks, const Parameters& parameters,
+                        Device& device) {
+  const int threads = std::max(1, UsableProcessors() / std::max(1, local_ranks));
   const auto draw = [&](const TensorShard& box, absl::Span<float> values) {
-    FillInitialValues(box, seed, values);
+    FillInitialValues(box, seed, threads, values);
     return absl::OkStatus();
   };
   CHECK(FillWeights(parameters, device, draw).ok());

@@ -47,8 +47,10 @@ absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
                                         const std::map<std::string, std::string>& facts,
                                         const Parameters& parameters, Device& device);
 
-// Fills what this rank owns of master weights with initial values (worker/initial_weights.h).
-void DrawInitialWeights(uint64_t seed, const Parameters& parameters, Device& device);
+// Fills what this rank owns of master weights with initial values (worker/initial_weights.h), by
+// this process's share of the processors that it may use, of which this host has `local_ranks`.
+void DrawInitialWeights(uint64_t seed, int local_ranks, const Parameters& parameters,
+                        Device& device);
 
 // The same from model.init_from: a step folder of any run of the same model, which is verified, or
 // a Hugging Face directory. DataLoss if damaged; InvalidArgument or DataLoss naming the first

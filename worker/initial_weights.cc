@@ -1,8 +1,13 @@
 #include "worker/initial_weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <iterator>
 #include <numbers>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 #include "checkpoint/safetensors.h"
 #include "plan/errors.h"
@@ -32,6 +37,26 @@ double Normal(std::array<uint32_t, 2> key, int64_t index) {
   return std::sqrt(-2.0 * std::log(u1)) * std::cos(2.0 * std::numbers::pi * u2);
 }
 
+// fill(begin, end) for pieces of [0, count), by up to `threads` threads.
+template <typename Fill>
+void InPieces(int64_t count, int threads, Fill fill) {
+  constexpr int64_t kPiece = int64_t{1} << 16;  // some 3 ms
+  std::atomic<int64_t> next = 0;
+  const auto work = [&] {
+    for (int64_t begin = next.fetch_add(kPiece); begin < count; begin = next.fetch_add(kPiece)) {
+      fill(begin, std::min(begin + kPiece, count));
+    }
+  };
+  const int64_t most = std::min<int64_t>(threads, (count + kPiece - 1) / kPiece);
+  std::vector<std::jthread> others;
+  try {
+    while (std::ssize(others) + 1 < most) others.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads for us here: those that there are do it.
+  }
+  work();
+}
+
 }  // namespace
 
 std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
@@ -46,7 +71,8 @@ std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint3
   return counter;
 }
 
-void FillInitialValues(const TensorShard& shard, uint64_t seed, absl::Span<float> values) {
+void FillInitialValues(const TensorShard& shard, uint64_t seed, int threads,
+                       absl::Span<float> values) {
   const TensorSpec& tensor = shard.tensor;
   CHECK(static_cast<int64_t>(values.size()) == shard.elements());
   if (tensor.initial != InitialValue::kNormal) {
@@ -56,16 +82,21 @@ void FillInitialValues(const TensorShard& shard, uint64_t seed, absl::Span<float
   CHECK(tensor.dims.size() == 1 || tensor.dims.size() == 2);
   const uint64_t hash = NameKey(tensor.name);
   const std::array<uint32_t, 2> key = {Low(seed) ^ Low(hash), High(seed) ^ High(hash)};
-  const bool is_matrix = tensor.is_matrix();
-  const int64_t row_begin = is_matrix ? shard.begin[0] : 0;
-  const int64_t row_end = is_matrix ? shard.end[0] : 1;
-  const int64_t row_stride = tensor.dims.back();
-  size_t next = 0;
-  for (int64_t row = row_begin; row < row_end; ++row) {
-    for (int64_t col = shard.begin.back(); col < shard.end.back(); ++col) {
-      values[next++] = static_cast<float>(tensor.initial_std * Normal(key, row * row_stride + col));
+  const int64_t first_row = tensor.is_matrix() ? shard.begin[0] : 0;
+  const int64_t first_col = shard.begin.back();
+  const int64_t cols = shard.end.back() - first_col;
+  InPieces(static_cast<int64_t>(values.size()), threads, [&](int64_t begin, int64_t end) {
+    int64_t row = first_row + begin / cols;
+    int64_t col = begin % cols;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t index = row * tensor.dims.back() + first_col + col;
+      values[static_cast<size_t>(i)] = static_cast<float>(tensor.initial_std * Normal(key, index));
+      if (++col == cols) {
+        col = 0;
+        ++row;
+      }
     }
-  }
+  });
 }
 
 }  // namespace weft

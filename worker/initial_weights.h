@@ -21,8 +21,10 @@ namespace weft {
 // Philox4x32-10 of Salmon et al., SC'11 (Random123).
 std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-// Fills `values` with the shard's initial values, row-major in the shard's own box.
+// Fills `values` with the shard's initial values, row-major in the shard's own box, by up to
+// `threads` threads (>= 1); their number changes nothing.
 // REQUIRES: values.size() == shard.elements().
-void FillInitialValues(const TensorShard& shard, uint64_t seed, absl::Span<float> values);
+void FillInitialValues(const TensorShard& shard, uint64_t seed, int threads,
+                       absl::Span<float> values);
 
 }  // namespace weft

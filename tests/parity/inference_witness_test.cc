@@ -52,7 +52,7 @@ class InferenceWitness : public testing::TestWithParam<ModelFamily> {
       whole.begin.assign(tensor.dims.size(), 0);
       whole.end = tensor.dims;
       values.emplace_back(static_cast<size_t>(tensor.elements()));
-      FillInitialValues(whole, job_.training.seed, absl::MakeSpan(values.back()));
+      FillInitialValues(whole, job_.training.seed, 1, absl::MakeSpan(values.back()));
       boxes.push_back({tensor.name, tensor.dims, whole.begin, whole.end, {}});
     }
     for (size_t i = 0; i < boxes.size(); ++i) boxes[i].values = values[i];

@@ -50,7 +50,7 @@ std::vector<float> RandomValues(TensorSpec tensor) {
   whole.begin.assign(tensor.dims.size(), 0);
   whole.end = tensor.dims;
   whole.tensor = std::move(tensor);
-  FillInitialValues(whole, /*seed=*/20261121, absl::MakeSpan(values));
+  FillInitialValues(whole, /*seed=*/20261121, 1, absl::MakeSpan(values));
   for (float& value : values) value += is_one ? 1.0F : 0.0F;
   return values;
 }

@@ -29,9 +29,9 @@ TensorShard Whole(const TensorSpec& tensor) {
   return shard;
 }
 
-std::vector<float> Values(const TensorShard& shard, uint64_t seed) {
+std::vector<float> Values(const TensorShard& shard, uint64_t seed, int threads = 1) {
   std::vector<float> values(static_cast<size_t>(shard.elements()));
-  FillInitialValues(shard, seed, absl::MakeSpan(values));
+  FillInitialValues(shard, seed, threads, absl::MakeSpan(values));
   return values;
 }
 
@@ -60,6 +60,13 @@ TEST(InitialValues, OfAShardAreThoseOfTheWholeTensor) {
       }
     }
   }
+}
+
+TEST(InitialValues, AreTheSameByAnyNumberOfThreads) {
+  TensorShard shard = Whole(Matrix("m", 700, 500));
+  shard.begin = {3, 11};
+  const std::vector<float> one = Values(shard, 7);
+  for (const int threads : {2, 5, 64}) EXPECT_EQ(Values(shard, 7, threads), one) << threads;
 }
 
 TEST(InitialValues, AreNormalWithTheTensorsDeviation) {
