@@ -103,8 +103,9 @@ class DeviceLog {
     LookAtMemory();
   }
   void AfterStep() {
+    if (++steps_ == 1) LookAtMemory();  // libraries load kernels as they are first needed
     const std::string replays = device_.DescribeReplays();
-    if (++steps_ < 2 || replays == replays_) return;
+    if (steps_ < 2 || replays == replays_) return;
     replays_ = replays;
     LogInfo(absl::StrCat("passes are replayed by ", replays));
     LookAtMemory();
