@@ -13,8 +13,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What a worker holds beside its buffers once its link and its log are there too.
-constexpr int64_t kLeastLibraryBytes = int64_t{256} << 20;
+// What a worker holds beside its buffers once its link and its log are there too; on a GPU the
+// kernels that its libraries load as they are first needed, and a context.
+constexpr int64_t kLeastHostLibraryBytes = int64_t{256} << 20;
+constexpr int64_t kLeastDeviceLibraryBytes = int64_t{1} << 30;
 // Of what libraries held in the probe: a job has more groups and shapes. A GPU's context, which is
 // most of it there, does not grow.
 constexpr double kHostLibraryGrowth = 2;
@@ -69,8 +71,13 @@ absl::Status ReadRates(const Json& probe, Cluster& cluster) {
   set_peak(Precision::kFp32, &device.peak_flops_per_s.fp32, &device.matmul_efficiency.fp32);
   set_peak(Precision::kBf16, &device.peak_flops_per_s.bf16, &device.matmul_efficiency.bf16);
   set_peak(Precision::kFp8, &device.peak_flops_per_s.fp8, &device.matmul_efficiency.fp8);
-  const double fastest = device.peak_flops_per_s.fp32;
-  if (fastest <= 0) return absl::InternalError("no matrix product was measured");
+  ASSIGN_OR_RETURN(const Precision attention,
+                   ParsePrecision(rates.at("attention_precision").get<std::string>()));
+  const double fastest = device.peak_flops_per_s.of(attention);
+  if (fastest <= 0) {
+    return absl::InternalError(
+        absl::StrCat("no matrix product of ", PrecisionName(attention), " was measured"));
+  }
   device.attention_efficiency = Share(rates.at("attention_flops_per_s"), fastest);
   const double stream = rates.at("stream_bytes_per_s");
   device.peak_memory_bytes_per_s = Rounded(stream);
@@ -100,6 +107,7 @@ absl::Status Fill(const MachineFacts& facts, const Json& rates, const Json& link
   device.backend = facts.backend;
   const Json& first = rates.at("devices").at(0);
   device.name = first.at("name");
+  device.compute_units = first.at("compute_units");
   int64_t library_bytes = rates.at("library_bytes");
   RETURN_IF_ERROR(ReadRates(rates, cluster));
   if (links.is_object()) {
@@ -108,11 +116,12 @@ absl::Status Fill(const MachineFacts& facts, const Json& rates, const Json& link
   } else {
     cluster.intra_node = {.latency_s = 0, .bytes_per_s = device.StreamBytesPerS()};
   }
-  const double growth =
-      facts.backend == BackendKind::kCpu ? kHostLibraryGrowth : kDeviceLibraryGrowth;
-  device.library_bytes = std::max(
-      kLeastLibraryBytes, static_cast<int64_t>(growth * static_cast<double>(library_bytes)));
-  if (facts.backend == BackendKind::kCpu) {
+  const bool is_host = facts.backend == BackendKind::kCpu;
+  const double growth = is_host ? kHostLibraryGrowth : kDeviceLibraryGrowth;
+  device.library_bytes =
+      std::max(is_host ? kLeastHostLibraryBytes : kLeastDeviceLibraryBytes,
+               static_cast<int64_t>(growth * static_cast<double>(library_bytes)));
+  if (is_host) {
     cluster.cores_per_node = facts.cores;
     const double share = kMemoryShare * static_cast<double>(facts.free_memory_bytes) / facts.slots;
     device.memory_bytes = static_cast<int64_t>(share) >> 20 << 20;

@@ -68,7 +68,8 @@ absl::StatusOr<std::string> HeadJson(const BackendApi& api) {
     DeviceDescription device;
     RETURN_IF_ERROR(ToStatus(api.describe_device(i, &device)));
     devices.push_back(absl::StrCat("{\"name\": ", JsonText(device.name),
-                                   ", \"memory_bytes\": ", device.memory_bytes, "}"));
+                                   ", \"memory_bytes\": ", device.memory_bytes,
+                                   ", \"compute_units\": ", device.compute_units, "}"));
   }
   return absl::StrCat("\"backend\": ", JsonText(api.name),
                       ", \"versions\": ", JsonText(api.versions), ", \"devices\": [",
@@ -84,9 +85,10 @@ std::string RatesJson(const DeviceRates& rates) {
   }
   return absl::StrFormat(
       "\"rates\": {\"stream_bytes_per_s\": %.6g, \"operation_bytes_per_s\": %.6g, "
-      "\"attention_flops_per_s\": %.6g, \"op_overhead_s\": %.6g, \"matmuls\": [%s]}",
+      "\"attention_flops_per_s\": %.6g, \"attention_precision\": \"%s\", \"op_overhead_s\": %.6g, "
+      "\"matmuls\": [%s]}",
       rates.stream_bytes_per_s, rates.operation_bytes_per_s, rates.attention_flops_per_s,
-      rates.op_overhead_s, absl::StrJoin(matmuls, ", "));
+      PrecisionName(rates.attention_precision), rates.op_overhead_s, absl::StrJoin(matmuls, ", "));
 }
 
 absl::StatusOr<std::string> MeasuredRates(const ProbeOptions& options, const BackendApi& api) {
@@ -103,8 +105,9 @@ absl::StatusOr<std::string> MeasuredRates(const ProbeOptions& options, const Bac
     opened = api.open_device(&device_options, &device);
   }
   RETURN_IF_ERROR(ToStatus(opened));
-  const absl::StatusOr<DeviceRates> rates =
-      MeasureRates(*device, options.threads, precisions, options.seconds);
+  const absl::StatusOr<DeviceRates> rates = MeasureRates(
+      *device, options.threads, options.backend == "cpu" ? HostRateSizes() : GpuRateSizes(),
+      precisions, options.seconds);
   // The workspaces are gone by now; what stays is the libraries'.
   const int64_t library_bytes = LibraryBytes(*device);
   api.close_device(device);

@@ -25,12 +25,13 @@ struct ProbeOptions {
   std::string relay_folder;    // kLinks without MPI: of this group alone (folder_relay.h)
 };
 
-// {"backend": "cpu", "versions": "...", "devices": [{"name": "...", "memory_bytes": 1}]} and, for
+// {"backend": "cpu", "versions": "...", "devices": [{"name": "...", "memory_bytes": 1,
+// "compute_units": 0}]} and, for
 // kRates, "rates": {"matmuls": [{"m", "n", "k", "precision", "flops_per_s"}],
-// "stream_bytes_per_s", "operation_bytes_per_s", "attention_flops_per_s", "op_overhead_s"} and
-// "library_bytes"; for kLinks "ranks", "collectives": [{"collective", "ranks", "bytes",
-// "seconds"}] and "library_bytes". InvalidArgument for an unknown backend; what a backend cannot do
-// comes back in its own words.
+// "stream_bytes_per_s", "operation_bytes_per_s", "attention_flops_per_s", "attention_precision",
+// "op_overhead_s"} and "library_bytes"; for kLinks "ranks", "collectives": [{"collective", "ranks",
+// "bytes", "seconds"}] and "library_bytes". InvalidArgument for an unknown backend; what a backend
+// cannot do comes back in its own words.
 absl::Status Probe(const ProbeOptions& options);
 
 // Says on stderr what went wrong. 0; 2 for a wrong call or what this machine's

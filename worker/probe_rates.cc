@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "plan/cudnn_attention.h"
 #include "plan/errors.h"
 #include "worker/backend/loader.h"
 
@@ -18,15 +19,17 @@ constexpr int kRepetitions = 3;
 constexpr double kLeastTimedSeconds = 5e-3;  // repeat within one timing until it is this long
 constexpr int kMostRepeats = 10000;
 
-constexpr int64_t kMib = int64_t{1} << 20;
-constexpr int64_t kStreamElements = 16 * kMib;  // 64 MiB of fp32: beyond any cache of a core
-constexpr int64_t kRows = 2048;                 // of a block's activations, [kRows, kWidth]
-constexpr int64_t kWidth = 1024;
-constexpr AttentionShape kAttention = {
-    .batch = 1, .seq_len = 512, .heads = 8, .head_dim = 64, .kv_heads = 8};
+constexpr int64_t kMi = int64_t{1} << 20;
+constexpr int64_t kWidth = 1024;     // of a block's activations
+constexpr int64_t kAlignment = 256;  // bytes; what a plan's buffers have, at least
+constexpr int64_t kNumbers = kMi;    // random ones, repeated to fill a matrix
 
 double Seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
+}
+
+DType TypeOf(Precision precision) {
+  return precision == Precision::kBf16 ? DType::kBf16 : DType::kF32;
 }
 
 double Flops(const MatmulPoint& shape) {
@@ -58,16 +61,17 @@ class Workspace {
   }
 
   void Reset() { used_ = 0; }
-  // What is taken next is aligned to kFp8Unit bytes, as the whole is.
-  void Align() {
-    constexpr int64_t kUnitElements = kFp8Unit / 4;
-    used_ = (used_ + kUnitElements - 1) / kUnitElements * kUnitElements;
-  }
-  View Take(int64_t rows, int64_t cols) {
+  // With room for f32, whatever the type; aligned.
+  View Take(int64_t rows, int64_t cols, DType dtype = DType::kF32) {
     CHECK(used_ + rows * cols <= elements_);
-    View view{data_ + used_, rows, cols, DType::kF32};
-    used_ += rows * cols;
+    View view{data_ + used_, rows, cols, dtype};
+    used_ += RoomFor(rows, cols);
     return view;
+  }
+  // Elements of a workspace that such a view takes.
+  static int64_t RoomFor(int64_t rows, int64_t cols) {
+    constexpr int64_t kUnit = kAlignment / 4;
+    return (rows * cols + kUnit - 1) / kUnit * kUnit;
   }
 
  private:
@@ -78,6 +82,39 @@ class Workspace {
   float* data_;
   int64_t elements_;
   int64_t used_ = 0;
+};
+
+// Numbers of a normal distribution on the device.
+class NormalNumbers {
+ public:
+  static absl::StatusOr<NormalNumbers> Make(Device& device) {
+    ASSIGN_OR_RETURN(Workspace workspace, Workspace::Make(device, kNumbers));
+    std::mt19937_64 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> numbers(static_cast<size_t>(kNumbers));
+    for (float& number : numbers) number = normal(random);
+    const View view = workspace.Take(1, kNumbers);
+    device.CopyIn(view, numbers.data());
+    return NormalNumbers(device, std::move(workspace), view);
+  }
+
+  // f32 or a 16-bit type.
+  void Fill(View x) const {
+    for (int64_t begin = 0; begin < x.elements(); begin += kNumbers) {
+      const int64_t count = std::min(kNumbers, x.elements() - begin);
+      const View to = {static_cast<char*>(x.data) + begin * ElementBytes(x.dtype), 1, count,
+                       x.dtype};
+      device_.Copy(to, {view_.data, 1, count, view_.dtype});
+    }
+  }
+
+ private:
+  NormalNumbers(Device& device, Workspace workspace, View view)
+      : device_(device), workspace_(std::move(workspace)), view_(view) {}
+
+  Device& device_;
+  Workspace workspace_;
+  View view_;
 };
 
 // Best seconds of one call of `operation`; the device's failure if it has one.
@@ -99,90 +136,98 @@ absl::StatusOr<double> Time(Device& device, Operation operation) {
   return best_s;
 }
 
-// With room for a scale.
+// With room for what fp8 takes beside: a scale, and x and w in 16 bits.
 int64_t ElementsOf(const MatmulPoint& shape) {
-  return shape.m * shape.k + shape.n * shape.k + shape.m * shape.n + kFp8Unit;
+  const int64_t operands =
+      Workspace::RoomFor(shape.m, shape.k) + Workspace::RoomFor(shape.n, shape.k);
+  const bool is_fp8 = shape.precision == Precision::kFp8;
+  return (is_fp8 ? 2 : 1) * operands + Workspace::RoomFor(shape.m, shape.n) +
+         2 * Workspace::RoomFor(1, 1);
 }
 
 // The same of codes, which are cast ahead of it: priced apart, as passes over memory.
 absl::StatusOr<double> TimeFp8Matmul(Device& device, Workspace& workspace,
-                                     const MatmulPoint& shape) {
+                                     const NormalNumbers& numbers, const MatmulPoint& shape) {
   workspace.Reset();
-  const View scale = workspace.Take(1, 1);
-  const float one = 1;
-  device.CopyIn(scale, &one);
-  workspace.Align();
-  Fp8View x = {workspace.Take(shape.m, shape.k), scale};
-  Fp8View w = {workspace.Take(shape.n, shape.k), scale};
-  View y = workspace.Take(shape.m, shape.n);
-  x.codes.dtype = w.codes.dtype = DType::kE4m3;
-  y.dtype = DType::kBf16;
+  const auto make = [&](int64_t rows) {
+    const View wide = workspace.Take(rows, shape.k, DType::kBf16);
+    const Fp8View x = {workspace.Take(rows, shape.k, DType::kE4m3), workspace.Take(1, 1)};
+    numbers.Fill(wide);
+    device.ToFp8(wide, x.codes, {}, x.scale);
+    return x;
+  };
+  const Fp8View x = make(shape.m);
+  const Fp8View w = make(shape.n);
+  const View y = workspace.Take(shape.m, shape.n, DType::kBf16);
   return Time(device, [&] { device.Fp8MatMul(x, w, 0, y); });
 }
 
 // y[m, n] = x[m, k] w[n, k]^T, as linear layers do.
-absl::StatusOr<double> TimeMatmul(Device& device, Workspace& workspace, const MatmulPoint& shape) {
-  if (shape.precision == Precision::kFp8) return TimeFp8Matmul(device, workspace, shape);
+absl::StatusOr<double> TimeMatmul(Device& device, Workspace& workspace,
+                                  const NormalNumbers& numbers, const MatmulPoint& shape) {
+  if (shape.precision == Precision::kFp8) return TimeFp8Matmul(device, workspace, numbers, shape);
   workspace.Reset();
-  View x = workspace.Take(shape.m, shape.k);
-  View w = workspace.Take(shape.n, shape.k);
-  View y = workspace.Take(shape.m, shape.n);
-  for (View* view : {&x, &w, &y}) {
-    if (shape.precision == Precision::kBf16) view->dtype = DType::kBf16;
-  }
+  const DType dtype = TypeOf(shape.precision);
+  const View x = workspace.Take(shape.m, shape.k, dtype);
+  const View w = workspace.Take(shape.n, shape.k, dtype);
+  const View y = workspace.Take(shape.m, shape.n, dtype);
+  numbers.Fill(x);
+  numbers.Fill(w);
   return Time(device, [&] { device.MatMul(x, Transpose::kNo, w, Transpose::kYes, 0, y); });
 }
 
-absl::StatusOr<std::vector<MatmulPoint>> MeasureMatmuls(Device& device, Precision precision,
-                                                        double seconds) {
+absl::StatusOr<std::vector<MatmulPoint>> MeasureMatmuls(Device& device,
+                                                        const NormalNumbers& numbers,
+                                                        Precision precision, double seconds) {
   // A first look at the speed decides which shapes there is time for.
   MatmulPoint look{.m = 256, .n = 512, .k = 512, .precision = precision};
   double look_s = 0;
   {
     ASSIGN_OR_RETURN(Workspace workspace, Workspace::Make(device, ElementsOf(look)));
-    ASSIGN_OR_RETURN(look_s, TimeMatmul(device, workspace, look));
+    ASSIGN_OR_RETURN(look_s, TimeMatmul(device, workspace, numbers, look));
   }
   std::vector<MatmulPoint> shapes = ShapesWithin(Flops(look) / look_s, seconds);
   if (shapes.empty()) shapes.push_back(look);
   int64_t largest = 0;
+  for (MatmulPoint& shape : shapes) shape.precision = precision;
   for (const MatmulPoint& shape : shapes) largest = std::max(largest, ElementsOf(shape));
   ASSIGN_OR_RETURN(Workspace workspace, Workspace::Make(device, largest));
   const Clock::time_point start = Clock::now();
   std::vector<MatmulPoint> points;
   for (MatmulPoint& shape : shapes) {
-    shape.precision = precision;
     if (!points.empty() && Seconds(Clock::now() - start) > 1.5 * seconds) break;
     double matmul_s = 0;
-    ASSIGN_OR_RETURN(matmul_s, TimeMatmul(device, workspace, shape));
+    ASSIGN_OR_RETURN(matmul_s, TimeMatmul(device, workspace, numbers, shape));
     shape.flops_per_s = Flops(shape) / matmul_s;
     points.push_back(shape);
   }
   return points;
 }
 
-absl::StatusOr<double> MeasureStream(Device& device) {
-  ASSIGN_OR_RETURN(Workspace workspace, Workspace::Make(device, 2 * kStreamElements));
-  const View x = workspace.Take(1, kStreamElements);
-  const View y = workspace.Take(1, kStreamElements);
+absl::StatusOr<double> MeasureStream(Device& device, int64_t elements) {
+  ASSIGN_OR_RETURN(Workspace workspace, Workspace::Make(device, 2 * elements));
+  const View x = workspace.Take(1, elements);
+  const View y = workspace.Take(1, elements);
   double add_s = 0;
   ASSIGN_OR_RETURN(add_s, Time(device, [&] { device.Add(x, y); }));
-  return 3 * 4 * static_cast<double>(kStreamElements) / add_s;
+  return 3 * 4 * static_cast<double>(elements) / add_s;
 }
 
 // The memory-bound operations of a block and their gradients, one after the other.
-absl::StatusOr<double> MeasureOperations(Device& device) {
-  ASSIGN_OR_RETURN(Workspace workspace,
-                   Workspace::Make(device, 4 * kRows * kWidth + 4 * kWidth + 2 * kRows));
-  const View x = workspace.Take(kRows, kWidth);
-  const View y = workspace.Take(kRows, kWidth);
-  const View dy = workspace.Take(kRows, kWidth);
-  const View dx = workspace.Take(kRows, kWidth);
+absl::StatusOr<double> MeasureOperations(Device& device, int64_t rows) {
+  ASSIGN_OR_RETURN(
+      Workspace workspace,
+      Workspace::Make(device, 4 * rows * kWidth + 4 * kWidth + 2 * Workspace::RoomFor(rows, 1)));
+  const View x = workspace.Take(rows, kWidth);
+  const View y = workspace.Take(rows, kWidth);
+  const View dy = workspace.Take(rows, kWidth);
+  const View dx = workspace.Take(rows, kWidth);
   const View weight = workspace.Take(1, kWidth);
   const View bias = workspace.Take(1, kWidth);
   const View dweight = workspace.Take(1, kWidth);
   const View dbias = workspace.Take(1, kWidth);
-  const View mean = workspace.Take(kRows, 1);
-  const View rstd = workspace.Take(kRows, 1);
+  const View mean = workspace.Take(rows, 1);
+  const View rstd = workspace.Take(rows, 1);
   double round_s = 0;
   ASSIGN_OR_RETURN(round_s, Time(device, [&] {
                      device.LayerNorm(x, weight, bias, 1e-5, y, mean, rstd);
@@ -195,44 +240,56 @@ absl::StatusOr<double> MeasureOperations(Device& device) {
                    }));
   // Read and written, in the order above.
   const double elements = 2 + 2 + 2 + 3 + 3 + 4 + 1;
-  return elements * 4 * static_cast<double>(kRows * kWidth) / round_s;
+  return elements * 4 * static_cast<double>(rows * kWidth) / round_s;
 }
 
-absl::StatusOr<double> MeasureAttention(Device& device, int threads) {
-  const int64_t tokens = kAttention.batch * kAttention.seq_len;
-  const int64_t width = kAttention.heads * kAttention.head_dim;
-  const int64_t rows = kAttention.batch * kAttention.heads;
-  const int64_t scratch_elements =
-      AttentionScratchElements(kAttention) *
-      std::min<int64_t>(threads, kAttention.batch * kAttention.kv_heads);
+// As much as a plan has for such a call.
+int64_t AttentionScratch(const RateSizes& sizes, int threads) {
+  const AttentionShape& shape = sizes.attention;
+  const int64_t own = AttentionScratchElements(shape, TypeOf(sizes.attention_precision)) *
+                      std::min<int64_t>(threads, shape.batch * shape.kv_heads);
+  if (sizes.attention_precision == Precision::kFp32) return own;
+  return std::max(own, CudnnAttentionScratchFloats({.batch = shape.batch,
+                                                    .seq_len = shape.seq_len,
+                                                    .heads = shape.heads,
+                                                    .kv_heads = shape.kv_heads,
+                                                    .head_dim = shape.head_dim}));
+}
+
+absl::StatusOr<double> MeasureAttention(Device& device, const NormalNumbers& numbers,
+                                        const RateSizes& sizes, int threads) {
+  const AttentionShape& shape = sizes.attention;
+  const int64_t tokens = shape.batch * shape.seq_len;
+  const int64_t width = shape.heads * shape.head_dim;
+  const int64_t rows = shape.batch * shape.heads;
+  const int64_t scratch_elements = AttentionScratch(sizes, threads);
+  const DType type = TypeOf(sizes.attention_precision);
   ASSIGN_OR_RETURN(
       Workspace workspace,
-      Workspace::Make(device, 8 * tokens * width + rows * kAttention.seq_len + scratch_elements));
-  const View q = workspace.Take(tokens, width);
-  const View k = workspace.Take(tokens, width);
-  const View v = workspace.Take(tokens, width);
-  const View o = workspace.Take(tokens, width);
-  const View dout = workspace.Take(tokens, width);
-  const View dq = workspace.Take(tokens, width);
-  const View dk = workspace.Take(tokens, width);
-  const View dv = workspace.Take(tokens, width);
-  const View lse = workspace.Take(rows, kAttention.seq_len);
+      Workspace::Make(device, 8 * Workspace::RoomFor(tokens, width) +
+                                  Workspace::RoomFor(rows, shape.seq_len) + scratch_elements));
+  const auto take = [&] { return workspace.Take(tokens, width, type); };
+  const View q = take(), k = take(), v = take(), o = take();
+  const View dout = take(), dq = take(), dk = take(), dv = take();
+  const View lse = workspace.Take(rows, shape.seq_len);
   const View scratch = workspace.Take(1, scratch_elements);
+  for (const View& operand : {q, k, v, dout}) numbers.Fill(operand);
+  device.PrepareAttention(shape, type, false, scratch);
   double both_s = 0;
   ASSIGN_OR_RETURN(both_s, Time(device, [&] {
-                     device.Attention(kAttention, q, k, v, {}, o, lse, scratch);
-                     device.AttentionGradient(kAttention, q, k, v, {}, o, lse, dout, dq, dk, dv,
+                     device.Attention(shape, q, k, v, {}, o, lse, scratch);
+                     device.AttentionGradient(shape, q, k, v, {}, o, lse, dout, dq, dk, dv,
                                               scratch);
                    }));
   // Forward two products over the causal half, 2 T^2 E of them a head; backward twice that
   // (recomputed scores are the implementation's own affair).
-  const auto seq_len = static_cast<double>(kAttention.seq_len);
-  const double forward = 2 * seq_len * seq_len * static_cast<double>(width * kAttention.batch);
+  const auto seq_len = static_cast<double>(shape.seq_len);
+  const double forward = 2 * seq_len * seq_len * static_cast<double>(width * shape.batch);
   return 3 * forward / both_s;
 }
 
 absl::StatusOr<double> MeasureOverhead(Device& device) {
-  ASSIGN_OR_RETURN(Workspace workspace, Workspace::Make(device, 16));
+  ASSIGN_OR_RETURN(Workspace workspace, Workspace::Make(device, Workspace::RoomFor(1, 1)));
   const View x = workspace.Take(1, 1);
   return Time(device, [&] { device.Zero(x); });
 }
@@ -261,17 +318,33 @@ std::vector<MatmulPoint> ShapesWithin(double flops_per_s, double seconds) {
   return shapes;
 }
 
-absl::StatusOr<DeviceRates> MeasureRates(Device& device, int threads,
+RateSizes HostRateSizes() {
+  return {.stream_elements = 16 * kMi,
+          .operation_rows = 2048,
+          .attention = {.batch = 1, .seq_len = 512, .heads = 8, .head_dim = 64, .kv_heads = 8},
+          .attention_precision = Precision::kFp32};
+}
+
+RateSizes GpuRateSizes() {
+  return {.stream_elements = 64 * kMi,
+          .operation_rows = 32768,
+          .attention = {.batch = 4, .seq_len = 2048, .heads = 16, .head_dim = 64, .kv_heads = 16},
+          .attention_precision = Precision::kBf16};
+}
+
+absl::StatusOr<DeviceRates> MeasureRates(Device& device, int threads, const RateSizes& sizes,
                                          absl::Span<const Precision> precisions, double seconds) {
+  ASSIGN_OR_RETURN(const NormalNumbers numbers, NormalNumbers::Make(device));
   DeviceRates rates;
   ASSIGN_OR_RETURN(rates.op_overhead_s, MeasureOverhead(device));
-  ASSIGN_OR_RETURN(rates.stream_bytes_per_s, MeasureStream(device));
-  ASSIGN_OR_RETURN(rates.operation_bytes_per_s, MeasureOperations(device));
-  ASSIGN_OR_RETURN(rates.attention_flops_per_s, MeasureAttention(device, threads));
+  ASSIGN_OR_RETURN(rates.stream_bytes_per_s, MeasureStream(device, sizes.stream_elements));
+  ASSIGN_OR_RETURN(rates.operation_bytes_per_s, MeasureOperations(device, sizes.operation_rows));
+  ASSIGN_OR_RETURN(rates.attention_flops_per_s, MeasureAttention(device, numbers, sizes, threads));
+  rates.attention_precision = sizes.attention_precision;
   const double share = 0.8 / static_cast<double>(precisions.size());
   for (const Precision precision : precisions) {
     ASSIGN_OR_RETURN(const std::vector<MatmulPoint> points,
-                     MeasureMatmuls(device, precision, share * seconds));
+                     MeasureMatmuls(device, numbers, precision, share * seconds));
     rates.matmuls.insert(rates.matmuls.end(), points.begin(), points.end());
   }
   return rates;

@@ -79,6 +79,7 @@ TEST(CudaBackend, DescribesEveryDevice) {
     ASSERT_TRUE(api->describe_device(i, &description).ok());
     EXPECT_THAT(description.name, HasSubstr("(sm_"));
     EXPECT_GT(description.memory_bytes, int64_t{1} << 30);
+    EXPECT_GT(description.compute_units, 0);
   }
 }
 

@@ -8,9 +8,11 @@ namespace weft {
 namespace {
 
 constexpr char kRates[] = R"({"backend": "cpu", "versions": "x",
-  "devices": [{"name": "EPYC", "memory_bytes": 8000}], "library_bytes": 30000000,
+  "devices": [{"name": "EPYC", "memory_bytes": 8000, "compute_units": 0}],
+  "library_bytes": 30000000,
   "rates": {"stream_bytes_per_s": 20e9, "operation_bytes_per_s": 10e9,
-            "attention_flops_per_s": 30e9, "op_overhead_s": 1.23456e-8, "matmuls": [
+            "attention_flops_per_s": 30e9, "attention_precision": "fp32",
+            "op_overhead_s": 1.23456e-8, "matmuls": [
     {"m": 64, "n": 64, "k": 64, "precision": "fp32", "flops_per_s": 20e9},
     {"m": 256, "n": 512, "k": 512, "precision": "fp32", "flops_per_s": 100e9},
     {"m": 1024, "n": 512, "k": 512, "precision": "fp32", "flops_per_s": 80e9},
@@ -75,14 +77,37 @@ TEST(ClusterFromProbes, LeavesAGpusLibrariesAQuarterMore) {
   facts.backend = BackendKind::kCuda;
   facts.slots = 4;
   std::string links = kLinks;
-  links.replace(links.find("200000000"), 9, "800000000");
+  links.replace(links.find("200000000"), 9, "1600000000");
   std::string rates = kRates;
-  rates.replace(rates.find("8000}"), 5, "8000000000}");
+  rates.replace(rates.find("8000, \"compute_units\": 0"), 24, "8000000000, \"compute_units\": 132");
   const auto cluster = ClusterFromProbes(facts, rates, links);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
-  EXPECT_EQ(cluster->device.library_bytes, 1000000000);
+  EXPECT_EQ(cluster->device.library_bytes, 2000000000);
+  EXPECT_EQ(cluster->device.compute_units, 132);
   EXPECT_EQ(cluster->device.memory_bytes, 8000000000);
   EXPECT_EQ(cluster->cores_per_node, 0);
+}
+
+TEST(ClusterFromProbes, LeaveAGpusLibrariesRoomForKernelsThatTheyLoadLater) {
+  MachineFacts facts = Facts();
+  facts.backend = BackendKind::kCuda;
+  std::string rates = kRates;
+  rates.replace(rates.find("8000,"), 4, "8000000000");
+  const auto cluster = ClusterFromProbes(facts, rates, "");
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ(cluster->device.library_bytes, int64_t{1} << 30);
+}
+
+TEST(ClusterFromProbes, TakeAttentionAsAShareOfThePeakOfItsPrecision) {
+  std::string rates = kRates;
+  rates.replace(rates.find("\"fp32\",\n"), 6, "\"bf16\"");
+  EXPECT_EQ(ClusterFromProbes(Facts(), rates, "").status().message(),
+            "no matrix product of bf16 was measured");
+  rates.replace(rates.find("{\"m\": 64"), 0,
+                R"({"m": 1024, "n": 512, "k": 512, "precision": "bf16", "flops_per_s": 300e9},)");
+  const auto cluster = ClusterFromProbes(Facts(), rates, "");
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ(cluster->device.attention_efficiency, 0.1);
 }
 
 TEST(ClusterFromProbes, OfOneWorkerNeedsNoLinks) {

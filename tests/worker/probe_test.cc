@@ -61,7 +61,9 @@ class IdleDevice final : public PassingDevice {
   int64_t wrong_products = 0;
 
   void MatMul(View /*a*/, Transpose /*transpose_a*/, View /*b*/, Transpose /*transpose_b*/,
-              float /*beta*/, View /*c*/) override {}
+              float /*beta*/, View /*c*/) override {
+    wrong_products += random_bytes_ > 0 ? 0 : 1;
+  }
   void Fp8MatMul(const Fp8View& a, const Fp8View& b, float /*beta*/, View c) override {
     const auto is_aligned = [](View x) {
       return reinterpret_cast<uintptr_t>(x.data) % kFp8Unit == 0 && x.cols % kFp8Unit == 0;
@@ -69,6 +71,26 @@ class IdleDevice final : public PassingDevice {
     const bool fits = FitsFp8MatMul(a, b, c) && is_aligned(a.codes) && is_aligned(b.codes) &&
                       is_aligned(c) && *static_cast<const float*>(a.scale.data) == 1;
     wrong_products += fits ? 0 : 1;
+  }
+  void ToFp8(View x, View codes, View transposed, View scale) override {
+    const bool fits = x.dtype == DType::kBf16 && x.elements() == codes.elements() &&
+                      random_bytes_ >= x.bytes() && transposed.data == nullptr;
+    wrong_products += fits ? 0 : 1;
+    *static_cast<float*>(scale.data) = 1;
+  }
+  // What fills operands.
+  void CopyIn(View to, const void* from_host) override {
+    const auto* numbers = static_cast<const float*>(from_host);
+    double squares = 0;
+    for (int64_t i = 0; i < to.elements(); ++i) squares += numbers[i] * numbers[i];
+    EXPECT_NEAR(squares / static_cast<double>(to.elements()), 1, 0.01);
+    random_ = to.data;
+  }
+  void Copy(View to, View from) override {
+    EXPECT_EQ(from.data, random_);
+    const bool goes_on = to.data == end_;
+    random_bytes_ = (goes_on ? random_bytes_ : 0) + to.bytes();
+    end_ = static_cast<char*>(to.data) + to.bytes();
   }
   void Zero(View /*x*/) override {}
   void Add(View /*x*/, View /*y*/) override {}
@@ -85,6 +107,11 @@ class IdleDevice final : public PassingDevice {
   void AttentionGradient(const AttentionShape& /*shape*/, View /*q*/, View /*k*/, View /*v*/,
                          View /*first_visible*/, View /*o*/, View /*lse*/, View /*dout*/,
                          View /*dq*/, View /*dk*/, View /*dv*/, View /*scratch*/) override {}
+
+ private:
+  const void* random_ = nullptr;
+  const void* end_ = nullptr;  // of what was filled last
+  int64_t random_bytes_ = 0;   // that lie before it
 };
 
 TEST(MeasureRates, TimesProductsOfEachPrecisionThatTheDeviceHas) {
@@ -93,7 +120,8 @@ TEST(MeasureRates, TimesProductsOfEachPrecisionThatTheDeviceHas) {
     IdleDevice device(*cpu);
     std::vector<Precision> precisions = {Precision::kFp32, Precision::kBf16};
     if (has_fp8) precisions.push_back(Precision::kFp8);
-    const absl::StatusOr<DeviceRates> rates = MeasureRates(device, 1, precisions, 0.5);
+    const absl::StatusOr<DeviceRates> rates =
+        MeasureRates(device, 1, HostRateSizes(), precisions, 0.5);
     ASSERT_TRUE(rates.ok()) << rates.status();
     std::map<Precision, int> points;
     for (const MatmulPoint& point : rates->matmuls) ++points[point.precision];

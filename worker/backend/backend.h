@@ -12,7 +12,7 @@
 namespace weft {
 
 // Raised with every change of this header, device.h or comm.h.
-inline constexpr int kBackendAbiVersion = 19;
+inline constexpr int kBackendAbiVersion = 20;
 
 // By what attention is computed, where a backend has several ways (CUDA).
 enum class AttentionKind : int32_t {
@@ -76,6 +76,7 @@ struct CommOptions {
 struct DeviceDescription {
   char name[128] = {};
   int64_t memory_bytes = 0;
+  int32_t compute_units = 0;  // that work in waves (SMs); 0: none, as a host
 };
 
 struct BackendApi {

@@ -20,6 +20,7 @@ BackendStatus DescribeDevice(int local_index, DeviceDescription* description) {
   std::snprintf(description->name, sizeof description->name, "%.100s device %d", properties.name,
                 local_index);
   description->memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  description->compute_units = properties.multiProcessorCount;
   return {};
 }
 

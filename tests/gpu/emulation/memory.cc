@@ -139,7 +139,7 @@ cudaError_t cudaIpcCloseMemHandle(void* data) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) {
   const int capability = weft::emulation::compute_capability;
-  *properties = {"emulated", {}, size_t{4} << 30, capability / 10, capability % 10};
+  *properties = {"emulated", {}, size_t{4} << 30, capability / 10, capability % 10, 132};
   const char* const devices = std::getenv("WEFT_EMULATED_DEVICES");
   if (devices == nullptr || std::strcmp(devices, "own") != 0) return cudaSuccess;
   const pid_t pid = getpid();

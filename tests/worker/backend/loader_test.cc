@@ -34,6 +34,7 @@ TEST(LoadBackend, FindsTheCpuBackendBesideTheExecutable) {
   ASSERT_TRUE((*api)->describe_device(0, &description).ok());
   EXPECT_STRNE(description.name, "");
   EXPECT_GT(description.memory_bytes, 0);
+  EXPECT_EQ(description.compute_units, 0);
   const absl::Status none = ToStatus((*api)->describe_device(count, &description));
   EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
 }

@@ -41,6 +41,7 @@ BackendStatus DescribeDevice(int local_index, DeviceDescription* description) {
   std::snprintf(description->name, sizeof(description->name), "%.100s (sm_%d%d)", properties.name,
                 properties.major, properties.minor);
   description->memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  description->compute_units = properties.multiProcessorCount;
   return {};
 }
 

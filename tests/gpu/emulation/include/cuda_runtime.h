@@ -150,6 +150,7 @@ struct cudaDeviceProp {
   size_t totalGlobalMem;
   int major;
   int minor;
+  int multiProcessorCount;
 };
 struct cudaIpcMemHandle_t {
   char reserved[64];
