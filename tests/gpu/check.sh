@@ -7,22 +7,48 @@
 #   bash check.sh --processes FOLDER     only the rows of several processes, with the programs of
 #                            FOLDER and a job a hundredth the size: for the emulated device
 #   bash check.sh --device FOLDER        only the row of the device
-# Exit code 0: all rows passed or were skipped; 1: one failed; 77: no device here.
+# Exit code 0: all rows passed or were skipped; 1: one failed, and the working folder is left;
+# 2: wrong call; 77: no device here.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/host_libraries.sh"
 
+# Steps of the jobs that are compared, and of the one in which a rank is killed: a GPU makes a step
+# in milliseconds, and the kill must come before its end.
+steps=60 killed_steps=600 interval=100 kill_after=150 length=64 width=128
+keep=false
+case ${1:-} in
+  "") ;;
+  --keep) keep=true ;;
+  --device | --processes)
+    [[ -d ${2:-} ]] || { echo "check: $1 needs the folder of the programs" >&2; exit 2; }
+    weft_bin=$2
+    if [[ $1 == --processes ]]; then
+      steps=8 killed_steps=8 interval=2 kill_after=4 length=16 width=32
+    fi
+    ;;
+  *)
+    echo "check: $1 is unknown; use --keep, --processes FOLDER or --device FOLDER" >&2
+    exit 2
+    ;;
+esac
 work=$(mktemp -d "${TMPDIR:-/tmp}/weft-check-XXXXXX")
-[[ ${1:-} == --keep ]] && echo "check: working in $work" || trap 'rm -rf "$work"' EXIT
-steps=60 interval=10 length=64 width=128 kill_after=12
-if [[ ${1:-} == --device ]]; then
-  weft_bin=$2
-elif [[ ${1:-} == --processes ]]; then
-  weft_bin=$2
-  steps=8 interval=2 length=16 width=32 kill_after=4
-fi
 rows=()
 failed=0
+Leave() {
+  if $keep || ((failed)); then echo "check: logs are in $work"; else rm -rf "$work"; fi
+}
+trap Leave EXIT
+
+# Within SECONDS COMMAND...: ended after that many, or when eight minutes have passed in all.
+ends_at=$((SECONDS + 470))
+Within() {
+  local left=$((ends_at - SECONDS)) most=$1
+  shift
+  ((left < most)) && most=$left
+  ((most > 0)) || return 124
+  timeout -k 5 "$most" "$@"
+}
 
 # Row NAME RESULT DETAIL
 Row() {
@@ -35,18 +61,25 @@ Row() {
 GoogleTests() {
   local name=$1 seconds=$2 program=$3 log="$work/$1.log" code
   shift 3
-  timeout -k 5 "$seconds" "$weft_bin/$program" "$@" >"$log" 2>&1
+  Within "$seconds" "$weft_bin/$program" "$@" >"$log" 2>&1
   code=$?
-  local passed skipped
+  local passed skipped last
   passed=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$log" | tail -1)
   skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) test.*/\1/p' "$log" | tail -1)
   if ((code == 0 && ${passed:-0} == 0 && ${skipped:-0} > 0)); then
     Row "$name" SKIPPED "$(grep -m1 -A1 ': Skipped$' "$log" | tail -1)"
-  elif ((code == 0)); then
+  elif ((code == 0 && ${passed:-0} > 0)); then
     Row "$name" passed "${passed:-0} passed, ${skipped:-0} skipped"
-  else
-    Row "$name" FAILED "code $code; $(grep -m1 '^\[  FAILED  \] .*[./]' "$log" || echo "see the log below")"
+  elif ((code == 1)); then
+    Row "$name" FAILED "$(grep -m1 '^\[  FAILED  \] .*[./]' "$log" || echo "no test ran")"
     grep -B12 '^\[  FAILED  \]' "$log" | head -60
+  else  # it hung or crashed
+    last=$(sed -n 's/^\[ RUN      \] //p' "$log" | tail -1)
+    case $code in
+      124 | 137) Row "$name" FAILED "not through in its time; in ${last:-no test yet}" ;;
+      *) Row "$name" FAILED "ended with code $code in ${last:-no test yet}" ;;
+    esac
+    tail -15 "$log"
   fi
 }
 
@@ -54,17 +87,18 @@ GoogleTests() {
 # backend's words: the driver's version and the one that is needed, for instance.
 Device() {
   local log=$work/device.log
-  timeout -k 5 60 "$weft_bin/gpu_test" --gtest_filter=CudaBackend.DescribesEveryDevice >"$log" 2>&1
+  Within 60 "$weft_bin/gpu_test" --gtest_filter=CudaBackend.DescribesEveryDevice >"$log" 2>&1
   if grep -q '^\[  PASSED  \] 1 test' "$log"; then
     Row "device" passed "$1"
   else
-    Row "device" FAILED "$(grep -m1 -o 'cuda: .*\|no CUDA device.*' "$log" || tail -1 "$log")"
+    Row "device" FAILED "$(grep -m1 -o 'cuda: .*\|no CUDA device.*' "$log" || grep -m1 -A4 Failure "$log" | tail -1)"
+    tail -15 "$log"
     return 1
   fi
 }
 
-# WriteJob FOLDER [DETERMINISTIC]: two ranks, byte tokens, a checkpoint every ten steps;
-# deterministic unless said otherwise.
+# WriteJob FOLDER [DETERMINISTIC [STEPS]]: two ranks, byte tokens, a checkpoint every `interval`
+# steps; deterministic unless said otherwise.
 WriteJob() {
   mkdir -p "$1"
   local words=(the thread runs across warp and makes cloth of it loom)
@@ -75,7 +109,7 @@ WriteJob() {
 job: {name: run, output_dir: $1}
 model: {model_type: gpt2, vocab_size: 256, n_positions: $length, n_embd: $width, n_layer: 4, n_head: 4}
 data: {format: bytes, train: [{path: $1/text.txt}]}
-training: {seq_len: $length, global_batch_size: 8, micro_batch_size: 2, steps: $steps, seed: 7}
+training: {seq_len: $length, global_batch_size: 8, micro_batch_size: 2, steps: ${3:-$steps}, seed: 7}
 optimizer: {name: adamw, lr: 1.0e-3}
 parallelism: {dp: 2, tp: 1, pp: 1, zero_stage: 0}
 checkpoint: {interval: $interval}
@@ -100,13 +134,23 @@ inter_node: {latency_s: 1e-5, bytes_per_s: 20e9}
 YAML
 }
 
+# Losses FOLDER [STEPS]: each step and its loss's bits, of the first STEPS; what was done twice, and
+# differently, is there twice.
 Losses() {
-  grep -o '"loss_hex":"[^"]*"' "$1"/run/metrics.jsonl
+  sed -n 's/.*"step":\([0-9]*\),.*"loss_hex":"\([^"]*\)".*/\1 \2/p' "$1"/run/metrics.jsonl |
+    sort -u | sort -n | awk -v most="${2:-$killed_steps}" '$1 <= most'
+}
+
+# SameLosses FOLDER FOLDER STEPS: all of them there, and the same to the bit.
+SameLosses() {
+  local first
+  first=$(Losses "$1" "$3")
+  (($(wc -l <<<"$first") == $3)) && [[ $first == "$(Losses "$2" "$3")" ]]
 }
 
 # The same as decimal numbers.
 Curve() {
-  sed -n 's/.*"loss":\([^,]*\),.*/\1/p' "$1"/run/metrics.jsonl
+  sed -n 's/.*"loss":\([^,]*\),.*/\1/p' "$1"/run/metrics.jsonl | head -"$steps"
 }
 
 # What rank 0's log says of the way between ranks.
@@ -128,34 +172,42 @@ WorkerOf() {
 
 # The same job twice, as two processes that share the GPU: left alone, and with a rank killed in
 # the middle. The losses of all steps must agree to the bit.
-KillAndResume() {
-  local a=$work/left_alone b=$work/killed victim
-  WriteJob "$a"
-  WriteJob "$b"
-  export WEFT_SHARE_DEVICES=1
-  if ! timeout -k 5 90 "$weft_bin/weft" run "$a/job.yaml" >"$a/out" 2>&1; then
-    Row "two processes, one GPU" FAILED "$(tail -1 "$a/out")"
-    return
+LeftAlone() {
+  local a=$work/left_alone name="two processes, one GPU"
+  WriteJob "$a" true "$killed_steps"
+  export WEFT_SHARE_DEVICES=1  # of this row and those after it
+  if ! Within 90 "$weft_bin/weft" run "$a/job.yaml" >"$a/out" 2>&1; then
+    Row "$name" FAILED "$(Cause "$a/out")"
+  elif (($(Losses "$a" | wc -l) == killed_steps)); then
+    Row "$name" passed "$killed_steps steps; $(Reached "$a")"
+  else
+    Row "$name" FAILED "$(Losses "$a" | wc -l) of $killed_steps steps are in metrics.jsonl"
   fi
-  Row "two processes, one GPU" passed "$(Losses "$a" | wc -l) steps; $(Reached "$a")"
-  timeout -k 5 120 "$weft_bin/weft" run "$b/job.yaml" >"$b/out" 2>&1 &
-  local run=$!
-  for _ in $(seq 1 3000); do  # often: steps take milliseconds
-    (($(Losses "$b" 2>/dev/null | wc -l) >= kill_after)) && break
+}
+
+KillAndResume() {
+  local a=$work/left_alone b=$work/killed name="kill -9 and resume" victim run code killed=false
+  WriteJob "$b" true "$killed_steps"
+  Within 120 "$weft_bin/weft" run "$b/job.yaml" >"$b/out" 2>&1 &
+  run=$!
+  while kill -0 $run 2>/dev/null; do
+    if (($(cat "$b/run/metrics.jsonl" 2>/dev/null | grep -c loss_hex) >= kill_after)); then
+      victim=$(WorkerOf "$b/run")
+      [[ -n $victim ]] && kill -9 "$victim" && killed=true
+      break
+    fi
     sleep 0.02
   done
-  victim=$(WorkerOf "$b/run")
-  if [[ -z $victim ]]; then
-    Row "kill -9 and resume" FAILED "no worker was found to kill"
-    return
-  fi
-  kill -9 "$victim"
-  if ! wait "$run"; then
-    Row "kill -9 and resume" FAILED "$(tail -1 "$b/out")"
-  elif diff <(Losses "$a" | sort -u) <(Losses "$b" | sort -u) >/dev/null; then
-    Row "kill -9 and resume" passed "deterministic: the same losses to the bit"
+  wait $run
+  code=$?
+  if ((code != 0)); then
+    Row "$name" FAILED "$(Cause "$b/out")"
+  elif ! $killed || [[ ! -d $b/run/logs/generation-2 ]]; then
+    Row "$name" FAILED "the job was over before a rank could be killed"
+  elif SameLosses "$a" "$b" "$killed_steps"; then
+    Row "$name" passed "deterministic: the same losses to the bit"
   else
-    Row "kill -9 and resume" FAILED "losses differ from those of the run that was left alone"
+    Row "$name" FAILED "losses differ from those of the run that was left alone"
   fi
 }
 
@@ -164,8 +216,8 @@ KillAndResume() {
 TimedProducts() {
   local a=$work/left_alone d=$work/timed name="products timed" steps_and_worst
   WriteJob "$d" false
-  if ! timeout -k 5 90 "$weft_bin/weft" run "$d/job.yaml" >"$d/out" 2>&1; then
-    Row "$name" FAILED "$(tail -1 "$d/out")"
+  if ! Within 90 "$weft_bin/weft" run "$d/job.yaml" >"$d/out" 2>&1; then
+    Row "$name" FAILED "$(Cause "$d/out")"
     return
   fi
   steps_and_worst=$(paste <(Curve "$a") <(Curve "$d") | awk '
@@ -184,14 +236,14 @@ TimedProducts() {
 Graphs() {
   local a=$work/left_alone g=$work/graphs name="CUDA graphs" by
   WriteJob "$g"
-  if ! WEFT_CUDA_GRAPHS=1 timeout -k 5 90 "$weft_bin/weft" run "$g/job.yaml" >"$g/out" 2>&1; then
-    Row "$name" FAILED "$(tail -1 "$g/out")"
+  if ! WEFT_CUDA_GRAPHS=1 Within 90 "$weft_bin/weft" run "$g/job.yaml" >"$g/out" 2>&1; then
+    Row "$name" FAILED "$(Cause "$g/out")"
     return
   fi
   by=$(sed -n 's/.*passes are replayed by //p' "$g"/run/logs/generation-1/rank-0.log | tail -1)
   if ! [[ $by =~ ^CUDA\ graphs\ of\ [1-9][0-9]*\ stretches$ ]]; then
     Row "$name" FAILED "the log says of replays: ${by:-nothing}"
-  elif diff <(Losses "$a" | sort -u) <(Losses "$g" | sort -u) >/dev/null; then
+  elif SameLosses "$a" "$g" "$steps"; then
     Row "$name" passed "$by; the same losses as without to the bit"
   else
     Row "$name" FAILED "losses differ from those without"
@@ -201,7 +253,7 @@ Graphs() {
 # NcclOnOneGpu: the job once more over NCCL, which takes ranks that share a GPU only if they say that
 # they are on different hosts. Two ranks add in either order alike: the same losses to the bit.
 NcclOnOneGpu() {
-  local a=$work/left_alone c=$work/nccl name="NCCL, two ranks on one GPU"
+  local a=$work/left_alone c=$work/nccl name="NCCL, two ranks on one GPU" why
   WriteJob "$c"
   mkdir -p "$work/bin"
   cp -L "$weft_bin"/weft* "$weft_bin"/libweft_cuda.so "$work/bin/"
@@ -212,13 +264,18 @@ export NCCL_HOSTID=weft-rank-${WEFT_RANK:-0}
 exec "$(dirname "${BASH_SOURCE[0]}")/weft-worker-itself" "$@"
 WORKER
   chmod +x "$work/bin/weft-worker"
-  local settings=(WEFT_TRANSPORT=nccl NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_RAS_ENABLE=0
+  local settings=(WEFT_TRANSPORT=nccl NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_RAS_ENABLE=0
     NCCL_MNNVL_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=2 NCCL_DEBUG=WARN)
-  if ! env "${settings[@]}" timeout -k 5 60 "$work/bin/weft" run "$c/job.yaml" >"$c/out" 2>&1; then
-    Row "$name" SKIPPED "$(grep -h -o -m1 'Duplicate GPU.*\|NCCL: .*' "$c"/run/logs/*/rank-*.log "$c/out" 2>/dev/null | head -1 || tail -1 "$c/out")"
+  if ! Within 60 env "${settings[@]}" "$work/bin/weft" run "$c/job.yaml" >"$c/out" 2>&1; then
+    why=$(grep -h -o -m1 'Duplicate GPU.*\|NCCL does not load.*' "$c"/run/logs/*/rank-*.log "$c/out" 2>/dev/null | head -1)
+    if [[ -n $why ]]; then
+      Row "$name" SKIPPED "$why"
+    else
+      Row "$name" FAILED "$(Cause "$c/out")"
+    fi
   elif ! Reached "$c" | grep -q '^NCCL.* sums in rank order'; then
     Row "$name" FAILED "ranks were reached by $(Reached "$c")"
-  elif diff <(Losses "$a" | sort -u) <(Losses "$c" | sort -u) >/dev/null; then
+  elif SameLosses "$a" "$c" "$steps"; then
     Row "$name" passed "the same losses as over mapped memory to the bit"
   else
     Row "$name" FAILED "losses differ from those over mapped memory"
@@ -236,24 +293,29 @@ Sanitizer() {
   # calls return: one test asks for more pinned memory than there is, and libraries probe for what a
   # driver has.
   for check in memcheck racecheck; do
-    timeout -k 5 100 "$tool" --tool "$check" --report-api-errors no --kernel-name kns=weft \
+    local log=$work/$check.log wrong
+    Within 100 "$tool" --tool "$check" --report-api-errors no --kernel-name kns=weft \
       --error-exitcode 9 "$weft_bin/gpu_test" \
-      --gtest_filter='*DeviceOps*:*LlamaOps*:*CrossEntropy*:*WideAttention*-*MatMul*:*SameBits*' \
-      >"$work/$check.log" 2>&1
+      --gtest_filter='*Ops*:*Norm*:*CrossEntropy*:*Attention*:*Adamw*:*Fp8*-*MatMul*:*SameBits*:*Cudnn*' \
+      >"$log" 2>&1
     code=$?
-    if ((code == 0)); then
-      Row "compute-sanitizer $check" passed "no errors"
-    elif ((code == 124 || code == 137)); then
-      Row "compute-sanitizer $check" SKIPPED "not through after 100 s"
-    elif grep -q 'Device not supported' "$work/$check.log"; then
+    wrong=$(grep -m1 -E '=========.*(Invalid|Race|hazard|Uninitialized)' "$log")
+    if grep -q 'Device not supported' "$log"; then
       Row "compute-sanitizer $check" SKIPPED "it does not support this device or sandbox"
+    elif [[ -n $wrong ]]; then
+      Row "compute-sanitizer $check" FAILED "$wrong"
+    elif ((code == 0)) && grep -q '^\[  PASSED  \] [1-9]' "$log"; then
+      Row "compute-sanitizer $check" passed "no errors in $(grep -c '^\[       OK' "$log") tests"
+    elif ((code == 124 || code == 137)); then
+      Row "compute-sanitizer $check" SKIPPED "not through in its time; no errors in $(grep -c '^\[       OK' "$log") tests"
     else
-      Row "compute-sanitizer $check" FAILED "$(grep -m1 -E 'ERROR SUMMARY|=========.*(Invalid|Race|hazard)' "$work/$check.log")"
+      Row "compute-sanitizer $check" FAILED "code $code; $(grep -m1 -E 'ERROR SUMMARY|FAILED' "$log" || tail -1 "$log")"
     fi
   done
 }
 
 if [[ ${1:-} == --processes ]]; then
+  LeftAlone
   KillAndResume
   TimedProducts
   Graphs
@@ -277,7 +339,8 @@ cat "$here/VERSION"
 GoogleTests "operations" 120 gpu_test --gtest_filter='-*CudnnAttention*'
 GoogleTests "attention by cuDNN" 60 gpu_test --gtest_filter='*CudnnAttention*'
 GoogleTests "NCCL, one rank" 60 gpu_layouts_test --gtest_filter='NcclOfOneRank.*'
-GoogleTests "layouts, ranks as threads" 120 gpu_layouts_test --gtest_filter='-NcclOfOneRank.*'
+GoogleTests "layouts, ranks as threads" 180 gpu_layouts_test --gtest_filter='-NcclOfOneRank.*'
+LeftAlone
 KillAndResume
 TimedProducts
 Graphs

@@ -50,3 +50,10 @@ UseLibraries() {
     return 1
   fi
 }
+
+# Cause FILE: of what `weft run` printed the line that says why it failed.
+Cause() {
+  grep -a '^weft: the job failed' "$1" | tail -1 | grep . ||
+    grep -av '^logs are in\|nothing was started$' "$1" | tail -1 | grep . ||
+    echo "it printed nothing"
+}
