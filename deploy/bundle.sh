@@ -3,7 +3,7 @@
 # backend, the GPU tests, and every shared library that they need but glibc, the NVIDIA driver and
 # the CUDA libraries, packed into one archive of at most 60 MB beside the scripts that use it.
 #   bash deploy/bundle.sh [BUILD_FOLDER] [BUNDLE_FOLDER]     default: build/release build/bundle
-# On the other host: bash BUNDLE_FOLDER/check.sh (or bench.sh). It needs CUDA 13's libcublasLt and
+# On the other host: bash BUNDLE_FOLDER/check.sh (or bench.sh, kernels.sh). It needs CUDA 13's libcublasLt and
 # NCCL, from a toolkit or from Python's nvidia packages.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -41,8 +41,8 @@ done | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | sort -u |
   done
 
 cp -r configs "$bundle/weft/configs"
-cp tests/gpu/check.sh tests/gpu/host_libraries.sh bench/gpu/run.sh bench/gpu/torch_baseline.py \
-  "$bundle/"
+cp tests/gpu/check.sh tests/gpu/host_libraries.sh bench/gpu/{run,models,kernels}.sh \
+  bench/gpu/torch_baseline.py "$bundle/"
 mv "$bundle/run.sh" "$bundle/bench.sh"
 "$build/bin/weft" --version >"$bundle/VERSION"
 

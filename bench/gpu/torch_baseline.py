@@ -1,10 +1,13 @@
 """PyTorch on the models of bench/gpu/run.sh, eager and compiled, with its fused attention.
 
-  torch_baseline.py MODEL PRECISION "FAMILY V D L H K F T B"     measures PyTorch
+  torch_baseline.py MODEL PRECISION "FAMILY V D L H K F T B M"   measures PyTorch
   torch_baseline.py --report METRICS BY MODEL PRECISION "..."    prints a run of weft's in the same form
 
-The same shapes, batch and AdamW; random tokens; the median of the steps after the fifth.
+B: sequences of a microbatch, M: microbatches of a step. The same shapes, batch, accumulation,
+clipping and AdamW; random tokens; the median of the steps after the fifth.
+Exit code 3: a row says FAILED.
 """
+import gc
 import json
 import statistics
 import sys
@@ -12,7 +15,7 @@ import time
 
 PEAKS = {"fp32": 67e12, "bf16": 989.5e12}
 WARM_UP = 5
-STEPS = 20
+STEPS = 15
 
 
 class Shape:
@@ -20,8 +23,11 @@ class Shape:
         family, *numbers = text.split()
         self.llama = family == "llama"
         (self.vocabulary, self.width, self.blocks, self.heads, self.kv_heads, self.ffn, self.length,
-         self.batch) = map(int, numbers)
+         self.batch, self.microbatches) = map(int, numbers)
         self.head_dim = self.width // self.heads
+
+    def step_tokens(self):
+        return self.batch * self.microbatches * self.length
 
     def flops_per_token(self):
         kv_width = self.kv_heads * self.head_dim
@@ -32,9 +38,9 @@ class Shape:
 
 
 def report(model, precision, by, shape, step_seconds):
-    rate = shape.batch * shape.length / statistics.median(step_seconds)
+    rate = shape.step_tokens() / statistics.median(step_seconds)
     mfu = rate * shape.flops_per_token() / PEAKS[precision]
-    print(f"{model:12} {precision:6} {by:8} {rate:12.0f} {100 * mfu:7.1f}%", flush=True)
+    print(f"{model:12} {precision:6} {by:8} {rate:12.0f} {100 * mfu:7.1f}% {shape.step_tokens():14}", flush=True)
 
 
 def report_weft(metrics, by, model, precision, shape):
@@ -122,9 +128,10 @@ def measure(torch, model, precision, shape, compiled):
     for _ in range(WARM_UP + STEPS):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
-            loss = run(ids, ids.roll(-1, 1))
-        loss.backward()
+        for _ in range(shape.microbatches):
+            with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+                loss = run(ids, ids.roll(-1, 1)) / shape.microbatches
+            loss.backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -146,13 +153,17 @@ def main():
     except ImportError as error:
         print(f"{model:12} {precision:6} torch    not measured: {error}")
         return
+    failed = False
     for compiled in (False, True):
         try:
             measure(torch, model, precision, Shape(text), compiled)
         except Exception as error:  # one that does not fit must not end the others
-            print(f"{model:12} {precision:6} {'compile' if compiled else 'eager':8} failed: "
-                  f"{str(error).splitlines()[0][:90]}")
+            failed = True
+            print(f"{model:12} {precision:6} {'compile' if compiled else 'eager':8} FAILED: "
+                  f"{str(error).splitlines()[0][:90]}", flush=True)
+        gc.collect()
         torch.cuda.empty_cache()
+    sys.exit(3 if failed else 0)
 
 
 if __name__ == "__main__":
