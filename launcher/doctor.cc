@@ -233,6 +233,12 @@ Finding JudgePrograms(
           "install all of one build into one folder"};
 }
 
+NeededBackends BackendsNeeded(const InstalledBackends& installed, bool has_gpu,
+                              bool trains_on_gpus) {
+  return {.cpu = !trains_on_gpus && (installed.cpu || !installed.cuda),
+          .cuda = installed.cuda && (has_gpu || !installed.cpu)};
+}
+
 Finding JudgeBackend(absl::string_view name, const absl::StatusOr<FoundBackend>& backend,
                      bool needed) {
   const std::string subject = absl::StrCat(name, " backend");
@@ -318,12 +324,16 @@ absl::StatusOr<Examination> Examine(const std::atomic<bool>* stop) {
   if (cpu.ok()) result.cpu = *cpu;
   if (cuda.ok()) result.cuda = *cuda;
   const bool trains_on_gpus = cuda.ok() && !cuda->devices.empty();
-  const bool has_gpus_to_use =
-      access("/dev/nvidia0", F_OK) == 0 && access(Beside("libweft_cuda.so").c_str(), R_OK) == 0;
+  const auto is_installed = [](const char* file) {
+    return access(Beside(file).c_str(), R_OK) == 0;
+  };
+  const NeededBackends needed = BackendsNeeded(
+      {.cpu = is_installed("libweft_cpu.so"), .cuda = is_installed("libweft_cuda.so")},
+      access("/dev/nvidia0", F_OK) == 0, trains_on_gpus);
   result.findings = {
       JudgePrograms(VersionText(), programs),
-      JudgeBackend("cpu", cpu, /*needed=*/!trains_on_gpus),
-      JudgeBackend("cuda", cuda, /*needed=*/has_gpus_to_use),
+      JudgeBackend("cpu", cpu, needed.cpu),
+      JudgeBackend("cuda", cuda, needed.cuda),
       JudgeProgram("mpi", mpirun, /*needed=*/cpu.ok() && !trains_on_gpus,
                    "the cpu backend's ranks are started by it: install openmpi-bin"),
       JudgeSlurm(),

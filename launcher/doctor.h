@@ -51,7 +51,20 @@ Finding JudgePrograms(
     const std::string& own,
     const std::vector<std::pair<std::string, absl::StatusOr<std::string>>>& others);
 
-// `needed`: it was installed where there are devices for it, or no other can be used.
+// Which backends this machine is of no use without: what else is wrong with one is a note.
+struct InstalledBackends {
+  bool cpu = false;   // libweft_cpu.so lies beside weft
+  bool cuda = false;  // libweft_cuda.so
+};
+struct NeededBackends {
+  bool cpu = false;
+  bool cuda = false;
+};
+// has_gpu: the kernel has an NVIDIA device. trains_on_gpus: the cuda backend has found one.
+// A GPU host's bundle has no cpu backend, and needs none.
+NeededBackends BackendsNeeded(const InstalledBackends& installed, bool has_gpu,
+                              bool trains_on_gpus);
+
 Finding JudgeBackend(absl::string_view name, const absl::StatusOr<FoundBackend>& backend,
                      bool needed);
 

@@ -56,6 +56,29 @@ TEST(JudgeBackend, IsBrokenOnlyWhereItIsNeeded) {
             (Finding{"cuda backend", Health::kBroken, "no device; CUDA 13.0"}));
 }
 
+TEST(BackendsNeeded, AreThoseInstalledThatHaveADeviceOrAreTheOnlyOne) {
+  struct Case {
+    InstalledBackends installed;
+    bool has_gpu;
+    bool trains_on_gpus;
+    bool cpu;
+    bool cuda;
+  };
+  for (const Case& each : {
+           Case{{.cpu = false, .cuda = false}, false, false, true, false},
+           Case{{.cpu = true, .cuda = false}, true, false, true, false},
+           Case{{.cpu = true, .cuda = true}, false, false, true, false},
+           Case{{.cpu = true, .cuda = true}, true, false, true, true},  // the driver is too old
+           Case{{.cpu = true, .cuda = true}, true, true, false, true},
+           Case{{.cpu = false, .cuda = true}, false, false, false, true},  // a bundle, no GPU
+           Case{{.cpu = false, .cuda = true}, true, true, false, true},
+       }) {
+    const NeededBackends needed = BackendsNeeded(each.installed, each.has_gpu, each.trains_on_gpus);
+    EXPECT_EQ(needed.cpu, each.cpu) << each.installed.cpu << each.installed.cuda << each.has_gpu;
+    EXPECT_EQ(needed.cuda, each.cuda) << each.installed.cpu << each.installed.cuda << each.has_gpu;
+  }
+}
+
 TEST(JudgeCpu, ListsTheInstructionSetsThatCount) {
   const std::string cpuinfo =
       "processor\t: 0\nflags\t\t: fpu avx avx2 fma avx512f avx512_bf16 amx_bf16 amx_tile\n"
