@@ -46,8 +46,7 @@ absl::StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Layout& lay
   for (size_t i = static_cast<size_t>(part); i < data.size(); i += static_cast<size_t>(parts)) {
     replicas.push_back(data[i]);
   }
-  // A rank alone with its data has nobody to talk to beside the passes.
-  const GroupUse beside = data.size() > 1 ? GroupUse::kStarted : GroupUse::kBlocking;
+  const GroupUse beside = StartsCalls(layout) ? GroupUse::kStarted : GroupUse::kBlocking;
   ASSIGN_OR_RETURN(groups->replicas_, groups->NewGroup(beside, replicas));
   const bool has_embedding = groups->is_first_stage() || groups->is_last_stage();
   const std::vector<int> copies = has_embedding ? grid.EmbeddingGroupOf(rank) : std::vector<int>();

@@ -27,6 +27,9 @@ class RankGroups {
   // `kv_head_copies`: neighbouring tp ranks that share a kv head.
   static absl::StatusOr<std::unique_ptr<RankGroups>> Create(const Layout& layout,
                                                             int kv_head_copies, Comm& comm);
+  // Whether ranks of such a layout make groups of GroupUse::kStarted: one that is alone with its data
+  // has nobody to talk to beside the passes.
+  static bool StartsCalls(const Layout& layout) { return layout.data_group() > 1; }
   // Where something that was started is not waited for, as after a failure, interrupts `comm` and
   // waits: buffers may go.
   ~RankGroups();

@@ -26,6 +26,7 @@
 #include "process/version.h"
 #include "worker/backend/failure.h"
 #include "worker/backend/loader.h"
+#include "worker/groups.h"
 #include "worker/link.h"
 #include "worker/process_rank.h"
 #include "worker/trainer.h"
@@ -233,7 +234,8 @@ absl::StatusOr<bool> AskedGraphs() {
 }
 
 absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessRank& me,
-                                   const JobSpec& job, Link& link) {
+                                   const Assignment& assignment, Link& link) {
+  const JobSpec& job = assignment.job;
   Opened opened;
   ASSIGN_OR_RETURN(opened.api, LoadBackend(job.cluster.device.backend, options.backend_folder));
   ASSIGN_OR_RETURN(const AttentionKind attention, AskedAttention());
@@ -258,7 +260,8 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
       .device = opened.device,
       .relay = &relay,
       .transport = transport,
-      .rank_order = job.deterministic};
+      .rank_order = job.deterministic,
+      .starts_calls = RankGroups::StartsCalls(assignment.layout)};
   RETURN_IF_ERROR(ToStatus(opened.api->open_comm(&comm, &opened.comm)));
   if (opened.comm->rank() != me.rank || opened.comm->world_size() != me.world_size) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -288,7 +291,7 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
   ASSIGN_OR_RETURN(const Assignment assignment, link.WaitForTrain(kRegisterTimeoutMs));
   LogInfo(
       absl::StrCat("rank ", me.rank, " of ", me.world_size, ", ", LayoutText(assignment.layout)));
-  ASSIGN_OR_RETURN(const Opened opened, OpenBackend(options, me, assignment.job, link));
+  ASSIGN_OR_RETURN(const Opened opened, OpenBackend(options, me, assignment, link));
   shared.comm = opened.comm;
   if (shared.lost) return absl::AbortedError("the coordinator is gone");
   RunResult result;

@@ -23,7 +23,8 @@ class NcclOfOneRank : public ::testing::Test {
                               .timeout_ms = 20000,
                               .device = device_,
                               .relay = &relay_,
-                              .transport = TransportKind::kNccl};
+                              .transport = TransportKind::kNccl,
+                              .starts_calls = true};
     const BackendStatus reached = TestedApi()->open_comm(&comm, &comm_);
     const std::string why = reached.text;
     if (why.find("NCCL does not load") != std::string::npos) GTEST_SKIP() << why;

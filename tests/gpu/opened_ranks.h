@@ -14,6 +14,7 @@
 #include "tests/gpu/thread_relay.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"
+#include "worker/groups.h"
 
 namespace weft {
 
@@ -34,6 +35,9 @@ class OpenedRanks {
   }
   OpenedRanks(const OpenedRanks&) = delete;
   OpenedRanks& operator=(const OpenedRanks&) = delete;
+
+  // As RankGroups of the layout to come say; before any OpenComm.
+  void SetStartsCalls(bool starts_calls) { starts_calls_ = starts_calls; }
 
   std::unique_ptr<Device> OpenDevice(int rank) {
     DeviceOptions options = options_;
@@ -58,7 +62,8 @@ class OpenedRanks {
                                  .device = own.device,
                                  .relay = &relay,
                                  .transport = transport_,
-                                 .rank_order = options_.deterministic};
+                                 .rank_order = options_.deterministic,
+                                 .starts_calls = starts_calls_};
     const BackendStatus status = TestedApi()->open_comm(&options, &own.comm);
     if (!status.ok()) ADD_FAILURE() << status.text;
     return status.ok() ? std::make_unique<PassingComm>(*own.comm) : nullptr;
@@ -71,6 +76,7 @@ class OpenedRanks {
   };
   const TransportKind transport_;
   const DeviceOptions options_;
+  bool starts_calls_ = false;
   ThreadNotes notes_;
   std::string name_;
   std::vector<Rank> ranks_;
@@ -79,6 +85,7 @@ class OpenedRanks {
 // Trains on devices of `ranks`.
 inline TrainingOutcome TrainOn(OpenedRanks& ranks, const JobSpec& job, const Layout& layout,
                                const std::string& folder) {
+  ranks.SetStartsCalls(RankGroups::StartsCalls(layout));
   RankThreads run;
   run.assignment = {.job = job, .layout = layout, .run_folder = folder, .load_checkpoint = ""};
   run.wrap_device = [&](int rank, Device&) { return ranks.OpenDevice(rank); };

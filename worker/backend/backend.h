@@ -12,7 +12,7 @@
 namespace weft {
 
 // Raised with every change of this header, device.h or comm.h.
-inline constexpr int kBackendAbiVersion = 20;
+inline constexpr int kBackendAbiVersion = 21;
 
 // By what attention is computed, where a backend has several ways (CUDA).
 enum class AttentionKind : int32_t {
@@ -71,6 +71,9 @@ struct CommOptions {
   TransportKind transport = TransportKind::kAuto;
   // Sums in rank order also where another order is faster.
   bool rank_order = false;
+  // Whether groups of GroupUse::kStarted will be made: what carries them may need to be opened by
+  // all ranks together (NCCL).
+  bool starts_calls = false;
 };
 
 struct DeviceDescription {

@@ -337,6 +337,11 @@ int WeftFakeNcclOpen() {
   return static_cast<int>(live->size());
 }
 
+int WeftFakeNcclIds() {
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  return ids;
+}
+
 int WeftFakeNcclResources() {
   const std::lock_guard<std::mutex> lock(all_mutex);
   std::set<const Resources*> distinct;

@@ -16,6 +16,8 @@ extern "C" {
 void WeftFakeNcclPlant(int rank, int64_t call, const char* fault);
 // Communicators that were made in this process and neither destroyed nor aborted.
 int WeftFakeNcclOpen();
+// Ids that were made in this process.
+int WeftFakeNcclIds();
 // Sets of resources that these hold: those that share count as one.
 int WeftFakeNcclResources();
 }

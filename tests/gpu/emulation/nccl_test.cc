@@ -91,6 +91,22 @@ TEST(Nccl, SharesResourcesAmongGroupsOfOneUseAlone) {
   EXPECT_EQ(OpenComms(), 2 * (3 + 3));
 }
 
+TEST(Nccl, MakesNoGroupOfStartedCallsWhereNoneWereAnnounced) {
+  const NcclLibrary* nccl = nullptr;
+  ASSERT_TRUE(LoadNccl(&nccl).ok());
+  NcclIds ids;
+  ASSERT_EQ(nccl->get_unique_id(ids.of_use), ncclSuccess);
+  cudaStream stream;
+  std::unique_ptr<Comm> comm;
+  ASSERT_TRUE(OpenNcclComm({}, ids, {.stream = &stream}, "a test", &comm).ok());
+  const int self = 0;
+  int group = -1;
+  const BackendStatus s = comm->NewGroup(GroupUse::kStarted, &self, 1, &group);
+  EXPECT_EQ(s.code, kInvalidArgumentCode);
+  EXPECT_STREQ(s.text, "new group: this communicator was opened for calls that block");
+  EXPECT_EQ(OpenComms(), 1);
+}
+
 TEST(Nccl, StartsNothingInAGroupThatWasMadeForBlockingCalls) {
   const Comms comms = MakeThreadComms(1);
   const int group = World(*comms[0], GroupUse::kBlocking);

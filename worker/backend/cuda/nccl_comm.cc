@@ -50,6 +50,7 @@ class NcclComm final : public Comm {
       : rank_(options.rank),
         world_size_(options.world_size),
         rank_order_(options.rank_order),
+        starts_calls_(options.starts_calls),
         nccl_(nccl),
         queue_(queue),
         calls_(options.rank, options.world_size, options.timeout_ms, CallWatch::Silence::kOfSome),
@@ -83,6 +84,9 @@ class NcclComm final : public Comm {
 
   BackendStatus NewGroup(GroupUse use, const int* ranks, int count, int* group) override {
     Call call;
+    if (use == GroupUse::kStarted && !starts_calls_) {
+      return Failure(kInvalidArgument, "new group: this communicator was opened for calls that block");
+    }
     if (WorldOf(use) == nullptr) {
       if (BackendStatus s = OpenWorld(use); !s.ok()) return Broken(s);
     }
@@ -483,6 +487,7 @@ class NcclComm final : public Comm {
   const int rank_;
   const int world_size_;
   const bool rank_order_;
+  const bool starts_calls_;
   const NcclLibrary& nccl_;
   const Queue queue_;
   CallWatch calls_;

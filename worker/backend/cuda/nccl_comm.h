@@ -1,7 +1,7 @@
-// NcclComm: ranks that have a device each, on one host or many. Two communicators of the whole
-// world, opened with ids that rank 0 makes and the coordinator carries, one for calls that block
-// and one for those that are started beside them; each group is split from the one of its use and
-// shares its resources.
+// NcclComm: ranks that have a device each, on one host or many. A communicator of the whole world
+// for calls that block, and another one where any are started beside them, opened with ids that
+// rank 0 makes and the coordinator carries; each group is split from the one of its use and shares
+// its resources.
 //
 // A call is queued on the device's stream and returns when NCCL has taken it; NcclWatch sees that
 // it ends. What a rank reads afterwards on the host (AllReduceHost, Barrier) has passed all of it.
@@ -22,8 +22,8 @@ namespace weft {
 // Of each rank, on the device: slices of the other ranks.
 inline constexpr int64_t kNcclStagingBytes = int64_t{32} << 20;
 
-// One for each GroupUse. NCCL listens for each in the process that makes them, until all ranks have
-// come.
+// One for each GroupUse; the second only where CommOptions::starts_calls. NCCL listens for each in
+// the process that makes them, until all ranks have come: one that nobody uses is never closed.
 struct NcclIds {
   ncclUniqueId of_use[2] = {};
 };
