@@ -118,10 +118,8 @@ class TimedDevice final : public PassingDevice {
     Time("cross-entropy gradient",
          [&] { inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, scale, logits); });
   }
-  double SumOfSquares(View x) override {
-    double sum = 0;
-    Time("gradient norm", [&] { sum = inner_.SumOfSquares(x); });
-    return sum;
+  void AddSumOfSquares(View x, View total) override {
+    Time("gradient norm", [&] { inner_.AddSumOfSquares(x, total); });
   }
   void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
              View exp_avg_sq) override {

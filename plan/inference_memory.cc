@@ -81,6 +81,7 @@ RankMemory PlanInferenceMemory(const ModelShape& model, const InferenceExtents& 
   if (cached > 0) return memory;
   work("row_max", n);       // [N, 1]
   work("row_sums", 2 * n);  // [2, N] sum of exponentials; logit of the target
+  add(MemoryKind::kWorkspace, "work/totals", 1, ElementType::kFp64);   // sum of the losses
   add(MemoryKind::kTokens, "tokens/targets", n, ElementType::kInt32);  // [N, 1]
   return memory;
 }

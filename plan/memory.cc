@@ -56,6 +56,10 @@ class List {
     buffers_.push_back(
         {MemoryKind::kWorkspace, BufferScope::kWork, name, elements, ElementType::kUint8});
   }
+  void AddTotals(absl::string_view name, int64_t elements) {
+    buffers_.push_back(
+        {MemoryKind::kWorkspace, BufferScope::kWork, name, elements, ElementType::kFp64});
+  }
   void AddTokens(absl::string_view name, int64_t elements) {
     buffers_.push_back(
         {MemoryKind::kTokens, BufferScope::kTokens, name, elements, ElementType::kInt32});
@@ -320,6 +324,8 @@ int64_t ElementBytes(ElementType type) {
       return 2;
     case ElementType::kUint8:
       return 1;
+    case ElementType::kFp64:
+      return 8;
   }
   CHECK(false);
   return 0;
@@ -543,6 +549,7 @@ std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape&
     list.Add(MemoryKind::kCommunication, BufferScope::kComm, "recv_gradient", boundary);
     list.Add(MemoryKind::kCommunication, BufferScope::kComm, "send_activation", boundary);
   }
+  list.AddTotals("totals", kStepTotals);
   // [M*N, 1]
   const int64_t step_tokens = layout.num_microbatches * sizes.rows;
   if (first) list.AddTokens("ids", step_tokens);

@@ -30,15 +30,16 @@ enum class MemoryKind {
   kMasterWeights,  // fp32, beside weights of 16 bits
   kOptimizer,
   kActivations,    // saved by a forward pass for its backward pass, a slot per block
-  kWorkspace,      // dies within one action; and the table of rotary positions
+  kWorkspace,      // dies within one action; and the table of rotary positions, a step's totals
   kCommunication,  // receive buffers; whole buckets of what ZeRO keeps in parts
   kTokens,         // ids and targets of the step, positions, starts of documents
 };
 
 absl::string_view MemoryKindName(MemoryKind kind);
 
-// What a buffer's elements are. kUint8: states quantised in blocks, codes of 8-bit floats.
-enum class ElementType { kFp32, kInt32, kBf16, kFp16, kUint8 };
+// What a buffer's elements are. kUint8: states quantised in blocks, codes of 8-bit floats. kFp64:
+// totals.
+enum class ElementType { kFp32, kInt32, kBf16, kFp16, kUint8, kFp64 };
 int64_t ElementBytes(ElementType type);
 
 // Each buffer starts on a multiple of this.
@@ -201,6 +202,9 @@ enum class BufferScope {
   kComm,          // "comm/"
   kTokens,        // "tokens/"
 };
+
+// Doubles that a step's totals are (worker/trainer.h).
+inline constexpr int64_t kStepTotals = 4;
 
 struct StepBuffer {
   MemoryKind kind = MemoryKind::kWorkspace;

@@ -45,7 +45,7 @@ Adafactor::Adafactor(const ModelShape& model, const Parameters& parameters, Aren
   }
 }
 
-absl::Status Adafactor::Update(const OptimizerSpec& optimizer, double lr, double gradient_scale,
+absl::Status Adafactor::Update(const OptimizerSpec& optimizer, double lr, View gradient_scale,
                                int64_t step) {
   const double beta = 1 - std::pow(static_cast<double>(step), optimizer.decay_rate);
   const auto of_table = [&](View Tensor::*field) {
@@ -68,7 +68,7 @@ absl::Status Adafactor::Update(const OptimizerSpec& optimizer, double lr, double
   }
   RETURN_IF_ERROR(SumOverHolders(square_sums_, of_table(&Tensor::all_sums)));
   for (const Tensor& tensor : tensors_) {
-    device_.AdafactorMoments(beta, tensor.sums, tensor.moments);
+    device_.AdafactorMoments(beta, gradient_scale, tensor.sums, tensor.moments);
   }
   device_.Zero(norms_);
   for (const OwnPiece& piece : parameters_.own()) {

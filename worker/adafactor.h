@@ -26,8 +26,7 @@ class Adafactor {
             RankGroups& groups);
 
   // One step, as UpdateParameters. Collective.
-  absl::Status Update(const OptimizerSpec& optimizer, double lr, double gradient_scale,
-                      int64_t step);
+  absl::Status Update(const OptimizerSpec& optimizer, double lr, View gradient_scale, int64_t step);
 
  private:
   struct Tensor {

@@ -21,6 +21,8 @@ DType DTypeOf(ElementType type) {
       return DType::kF16;
     case ElementType::kUint8:
       return DType::kU8;
+    case ElementType::kFp64:
+      return DType::kF64;
   }
   CHECK(false);
   return DType::kF32;

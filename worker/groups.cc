@@ -172,10 +172,8 @@ absl::Status RankGroups::SumOverTiedCopies(View data) {
                   "sum over the copies of the tied embedding");
 }
 
-absl::Status RankGroups::SumOverWorld(absl::Span<double> values) {
-  return ToStatus(
-      comm_.AllReduceHost(world_, ReduceOp::kSum, values.data(), static_cast<int>(values.size())),
-      "sum over all ranks");
+absl::Status RankGroups::SumOverWorld(View totals) {
+  return ToStatus(comm_.AllReduce(world_, ReduceOp::kSum, totals), "sum over all ranks");
 }
 
 absl::Status RankGroups::Exchange(absl::Span<const Transfer> transfers) {

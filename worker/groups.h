@@ -27,8 +27,8 @@ class RankGroups {
   // `kv_head_copies`: neighbouring tp ranks that share a kv head.
   static absl::StatusOr<std::unique_ptr<RankGroups>> Create(const Layout& layout,
                                                             int kv_head_copies, Comm& comm);
-  // Whether ranks of such a layout make groups of GroupUse::kStarted: one that is alone with its data
-  // has nobody to talk to beside the passes.
+  // Whether ranks of such a layout make groups of GroupUse::kStarted: one that is alone with its
+  // data has nobody to talk to beside the passes.
   static bool StartsCalls(const Layout& layout) { return layout.data_group() > 1; }
   // Where something that was started is not waited for, as after a failure, interrupts `comm` and
   // waits: buffers may go.
@@ -71,7 +71,7 @@ class RankGroups {
   absl::Status StartSumOverReplicas(View data, int64_t* ticket);
   // Until that call and all started before it are done. 0: nothing to wait for.
   absl::Status Wait(int64_t ticket);
-  absl::Status SumOverWorld(absl::Span<double> values);
+  absl::Status SumOverWorld(View totals);  // of kF64, in rank order
   absl::Status Exchange(absl::Span<const Transfer> transfers);
   absl::Status Barrier();  // of all ranks
 

@@ -64,16 +64,17 @@ void Head::BackwardPiece(const Piece& piece, double scale) {
 }
 
 // The sum over all rows comes last, in the order of rows: the pieces do not change its bits.
-absl::StatusOr<double> Head::Loss(View targets) {
+absl::Status Head::Loss(View targets, View loss_sum) {
   ForwardNorm(norm_, norm_eps_, x_, norm_out_, norm_saved_, device_);
   ASSIGN_OR_RETURN(const View norm_out, tokens_.Gather(norm_out_));
   for (int piece = 0; piece < pieces_; ++piece) {
     RETURN_IF_ERROR(ForwardPiece(PieceOf(norm_out, targets, piece)));
   }
-  return device_.LossSum(row_max_, row_sum_, target_logit_);
+  device_.AddLossSum(row_max_, row_sum_, target_logit_, loss_sum);
+  return absl::OkStatus();
 }
 
-absl::StatusOr<double> Head::LossAndGradient(View targets, double scale, View dx) {
+absl::Status Head::LossAndGradient(View targets, double scale, View dx, View loss_sum) {
   ForwardNorm(norm_, norm_eps_, x_, norm_out_, norm_saved_, device_);
   ASSIGN_OR_RETURN(const View norm_out, tokens_.Gather(norm_out_));
   for (int piece = 0; piece < pieces_; ++piece) {
@@ -84,7 +85,8 @@ absl::StatusOr<double> Head::LossAndGradient(View targets, double scale, View dx
   ASSIGN_OR_RETURN(const View dnorm, tokens_.SumOwn(dnorm_));
   device_.Zero(dx);
   BackwardNorm(norm_, dnorm, x_, norm_saved_, dx, device_);
-  return device_.LossSum(row_max_, row_sum_, target_logit_);
+  device_.AddLossSum(row_max_, row_sum_, target_logit_, loss_sum);
+  return absl::OkStatus();
 }
 
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "plan/model.h"
 #include "worker/arena.h"
 #include "worker/backend/device.h"
@@ -31,12 +30,13 @@ class Head {
   // Where the last block writes its output [R, D].
   View input() const { return x_; }
 
-  // Sum of the cross-entropy over the N targets [N, 1], the same on each tp rank.
-  absl::StatusOr<double> Loss(View targets);
+  // Adds the cross-entropy over the N targets [N, 1], the same on each tp rank, to `loss_sum` [1,
+  // 1].
+  absl::Status Loss(View targets, View loss_sum);
 
   // The same, and writes the gradient of the input to `dx` [R, D] and accumulates those of the
   // parameters. In them the loss counts with `scale`, 1 / tokens of the global batch.
-  absl::StatusOr<double> LossAndGradient(View targets, double scale, View dx);
+  absl::Status LossAndGradient(View targets, double scale, View dx, View loss_sum);
 
  private:
   // The rows of one piece, P of them, of what is [N, ...] as a whole.

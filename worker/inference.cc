@@ -113,6 +113,7 @@ void Inference::GetWork() {
   row_max_ = get("row_max", 1);
   row_sums_ = arena_->Get("work/row_sums", 2, n);
   targets_ = arena_->Get("tokens/targets", n, 1);
+  totals_ = arena_->Get("work/totals", 1, 1);
 }
 
 View Inference::Weight(const std::string& tensor) const {
@@ -261,7 +262,10 @@ absl::StatusOr<double> Inference::LossSum(absl::Span<const int32_t> ids,
     device_.RowSumExp(logits, row_max.RowRange(first, count), all_targets.RowRange(first, count), 0,
                       row_sum.RowRange(first, count), target_logit.RowRange(first, count));
   }
-  const double loss = device_.LossSum(row_max, row_sum, target_logit);
+  device_.Zero(totals_);
+  device_.AddLossSum(row_max, row_sum, target_logit, totals_);
+  double loss = 0;
+  device_.CopyOut(&loss, totals_);
   RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "evaluate"));
   return loss;
 }

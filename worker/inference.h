@@ -95,6 +95,7 @@ class Inference {
   View x_, x_mid_, norm_out_, q_, attn_, gate_, up_, act_;
   NormStatistics statistics_;
   View lse_, scores_, rotary_, logits_, row_max_, row_sums_;
+  View totals_;                                        // [1, 1]
   View ids_, position_ids_, first_visible_, targets_;  // [N, 1]; as StepTokens in worker/stage.h
   std::vector<int32_t> read_;                          // the sequence that is read on, so far
   std::vector<float> host_logits_;                     // [V]

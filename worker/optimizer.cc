@@ -1,7 +1,5 @@
 #include "worker/optimizer.h"
 
-#include <algorithm>
-
 #include "plan/errors.h"
 
 namespace weft {
@@ -23,21 +21,14 @@ void UpdateByAdamw(const AdamwParameters& adamw, const OwnPiece& piece, Device& 
 
 }  // namespace
 
-double PrimaryGradientSquares(absl::Span<const OwnPiece> own, Device& device) {
-  double sum = 0;
+void AddPrimaryGradientSquares(absl::Span<const OwnPiece> own, View total, Device& device) {
   for (const OwnPiece& piece : own) {
-    if (piece.shard.primary) sum += device.SumOfSquares(piece.gradient);
+    if (piece.shard.primary) device.AddSumOfSquares(piece.gradient, total);
   }
-  return sum;
 }
 
-double ClipFactor(double gradient_norm, double clip) {
-  if (clip == 0) return 1;
-  return std::min(1.0, clip / (gradient_norm + 1e-6));
-}
-
-void UpdateParameters(const OptimizerSpec& optimizer, double lr, double gradient_scale,
-                      int64_t step, absl::Span<const OwnPiece> own, Device& device) {
+void UpdateParameters(const OptimizerSpec& optimizer, double lr, View gradient_scale, int64_t step,
+                      absl::Span<const OwnPiece> own, Device& device) {
   for (const OwnPiece& piece : own) {
     const double decay =
         WeightDecayOf(piece.shard.tensor, optimizer.param_groups, optimizer.weight_decay);

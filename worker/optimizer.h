@@ -1,5 +1,5 @@
-// The update of what a rank owns, and what precedes it: the global gradient norm and the clipping
-// factor. Used by the trainer's thread.
+// The update of what a rank owns, and what precedes it: the global gradient norm. Used by the
+// trainer's thread.
 #pragma once
 #include <cstdint>
 
@@ -10,18 +10,15 @@
 
 namespace weft {
 
-// Sum of squares, in double, of the gradients that this rank counts: of primary shards only, so
-// that the sum over all ranks of a replica that own something else counts each element once.
-double PrimaryGradientSquares(absl::Span<const OwnPiece> own, Device& device);
-
-// Factor for all gradients: min(1, clip / (norm + 1e-6)), as torch's clip_grad_norm_; 1 if clip is
-// 0.
-double ClipFactor(double gradient_norm, double clip);
+// Adds the squares of the gradients that this rank counts to `total` [1, 1], in double: of primary
+// shards only, so that the sum over all ranks of a replica that own something else counts each
+// element once.
+void AddPrimaryGradientSquares(absl::Span<const OwnPiece> own, View total, Device& device);
 
 // One step of the optimizer on all of `own`, which is on the device. `step` counts from 1;
-// gradients are left as they are, `gradient_scale` applies on the way. Weights of 16 bits become
-// the updated ones, rounded.
-void UpdateParameters(const OptimizerSpec& optimizer, double lr, double gradient_scale,
-                      int64_t step, absl::Span<const OwnPiece> own, Device& device);
+// gradients are left as they are, `gradient_scale` (device.h) applies on the way. Weights of 16
+// bits become the updated ones, rounded.
+void UpdateParameters(const OptimizerSpec& optimizer, double lr, View gradient_scale, int64_t step,
+                      absl::Span<const OwnPiece> own, Device& device);
 
 }  // namespace weft

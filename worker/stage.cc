@@ -11,9 +11,10 @@
 namespace weft {
 
 Stage::Stage(const ModelShape& model, const BatchShape& batch, Precision precision,
-             const Parameters& parameters, Zero& zero, Arena& arena, Device& device,
+             const Parameters& parameters, View loss, Zero& zero, Arena& arena, Device& device,
              RankGroups& groups)
     : layout_(groups.layout()),
+      loss_(loss),
       zero_(zero),
       device_(device),
       groups_(groups),
@@ -131,7 +132,6 @@ void Stage::Begin(Pass pass, const StepTokens& tokens) {
   copy(tokens.first_visible, first_visible_);
   pass_ = pass;
   if (fp8_) fp8_->SetOn(pass == Pass::kTraining);
-  loss_sum_ = 0;
 }
 
 absl::Status Stage::Compute(const Action& action, absl::Span<const Action> reductions) {
@@ -211,15 +211,10 @@ absl::Status Stage::Forward(const Action& action) {
 absl::Status Stage::ForwardHead(const Action& action) {
   const View targets = MicrobatchOf(targets_, action.microbatch);
   RETURN_IF_ERROR(zero_.OpenWeights(head_->bucket()));
-  if (pass_ == Pass::kEvaluation) {
-    ASSIGN_OR_RETURN(const double loss, head_->Loss(targets));
-    loss_sum_ += loss;
-    return absl::OkStatus();
-  }
+  if (pass_ == Pass::kEvaluation) return head_->Loss(targets, loss_);
   RETURN_IF_ERROR(zero_.OpenGradients(head_->bucket()));
-  ASSIGN_OR_RETURN(const double loss, head_->LossAndGradient(targets, loss_scale_ * token_share_,
-                                                             HeadGradient(action)));
-  loss_sum_ += loss;
+  RETURN_IF_ERROR(
+      head_->LossAndGradient(targets, loss_scale_ * token_share_, HeadGradient(action), loss_));
   return CloseGradients(head_->bucket());
 }
 

@@ -57,10 +57,13 @@ enum class Pass { kTraining, kEvaluation };
 class Stage {
  public:
   // Asks the arena for every buffer but the parameters'. Borrows `zero`, `device` and `groups`.
+  // Passes add the cross-entropy over their tokens to `loss` [1, 1], on the last stage alone: the
+  // same on each tp rank.
   Stage(const ModelShape& model, const BatchShape& batch, Precision precision,
-        const Parameters& parameters, Zero& zero, Arena& arena, Device& device, RankGroups& groups);
+        const Parameters& parameters, View loss, Zero& zero, Arena& arena, Device& device,
+        RankGroups& groups);
 
-  // Starts a step's pass. Clears the loss.
+  // Starts a step's pass.
   void Begin(Pass pass, const StepTokens& tokens);
 
   // `reductions`: kReduceGradients of buckets with whose gradients this pass is through for the
@@ -74,10 +77,6 @@ class Stage {
 
   // Device::PrepareAttention of all the stage's calls.
   const char* PrepareAttention() const;
-
-  // Sum of the cross-entropy over the tokens of the pass so far; 0 but on the last stage. The same
-  // on each tp rank.
-  double loss_sum() const { return loss_sum_; }
 
  private:
   // Slots of a chunk's blocks. Empty: the pass is not live.
@@ -123,6 +122,7 @@ class Stage {
   View StartBackward(const Action& action);
 
   const Layout layout_;
+  const View loss_;
   Zero& zero_;
   Device& device_;
   RankGroups& groups_;
@@ -150,7 +150,6 @@ class Stage {
   // Keys of Device::Replay, by all that a stretch's operands go by; as many as passes of a step.
   std::map<std::tuple<Op, int, std::vector<const void*>>, int64_t> stretches_;
   absl::Span<const Action> reductions_;  // of the action in progress
-  double loss_sum_ = 0;
 };
 
 }  // namespace weft

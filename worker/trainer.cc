@@ -106,8 +106,14 @@ absl::Status Trainer::Allocate(int rank) {
                                             StagingOf(BucketElementsOf(buckets), layout_, numerics),
                                             numerics, *arena_, device_);
   zero_ = std::make_unique<Zero>(*parameters_, device_, *groups_);
+  totals_.all = arena_->Get("work/totals", kStepTotals, 1);
+  totals_.loss = totals_.all.RowRange(0, 1);
+  totals_.squares = totals_.all.RowRange(1, 1);
+  totals_.stops = totals_.all.RowRange(2, 1);
+  totals_.scale = totals_.all.RowRange(3, 1);
+  totals_.sums = totals_.all.RowRange(0, 3);
   stage_ = std::make_unique<Stage>(job_.model, job_.batch(), numerics.precision, *parameters_,
-                                   *zero_, *arena_, device_, *groups_);
+                                   totals_.loss, *zero_, *arena_, device_, *groups_);
   if (numerics.optimizer == OptimizerStates::kFactored) {
     adafactor_ = std::make_unique<Adafactor>(job_.model, *parameters_, *arena_, device_, *groups_);
   }
@@ -196,6 +202,7 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
   zero_->Begin(weights_used_);
   stage_->Begin(Pass::kTraining, batches_->tokens());
   device_.Zero(parameters_->all_gradients());
+  device_.Zero(totals_.all);
   PartSeconds parts;
   std::optional<Trace> trace;
   if (job_.profiler_freq > 0 && step % job_.profiler_freq == 0) {
@@ -213,7 +220,7 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
     parts[PartOf(group.front().op)] += SecondsSince(begin);
     if (trace) trace->Add(group, begin, Clock::now());
   }
-  RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "compute"));
+  RETURN_IF_ERROR(ReadTotals(report));
   if (job_.cluster.device.backend == BackendKind::kCpu) report.parts = parts;
   report.step_s = SecondsSince(start);
   if (trace) {
@@ -222,7 +229,7 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
   return report;
 }
 
-absl::Status Trainer::Do(const Action& action, StepReport& report) {
+absl::Status Trainer::Do(const Action& action, const StepReport& report) {
   switch (action.op) {
     case Op::kReduceParts:
       return ReduceParts();
@@ -233,7 +240,7 @@ absl::Status Trainer::Do(const Action& action, StepReport& report) {
     case Op::kAwaitGradients:
       return zero_->AwaitReductions();
     case Op::kReduceNorm:
-      return ReduceNorm(report);
+      return ReduceNorm();
     case Op::kUpdate:
       return Update(report);
     case Op::kGatherParameters:
@@ -255,50 +262,62 @@ absl::Status Trainer::ReduceParts() {
   return absl::OkStatus();
 }
 
-// Loss, squared norm and stop flag in one reduction, so that all ranks know the same. Of the ranks
-// that hold the same number, one contributes it.
-absl::Status Trainer::ReduceNorm(StepReport& report) {
-  const GridCoordinates& at = groups_->at();
-  const bool has_loss = groups_->is_last_stage() && at.tp == 0;
-  const bool stop = hooks_.stop_requested && hooks_.stop_requested();
-  double sums[] = {
-      has_loss ? stage_->loss_sum() : 0,
-      groups_->replica_index() == 0 ? PrimaryGradientSquares(parameters_->own(), device_) : 0,
-      stop ? 1.0 : 0.0,
-  };
-  RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "compute"));
-  RETURN_IF_ERROR(groups_->SumOverWorld(absl::MakeSpan(sums)));
-  report.loss = sums[0] / static_cast<double>(report.tokens);
-  report.grad_norm = std::sqrt(sums[1]) / loss_scale_;
-  report.stopping = sums[2] > 0;
-  // All ranks have the same two numbers, so all come to the same verdict.
-  report.skipped = !guard_->Admit(report.step, report.loss, report.grad_norm);
-  report.skipped_steps = guard_->progress().skipped_steps;
+// Loss, squared norm and stop flag in one reduction, so that all ranks know the same; what comes of
+// them for the update stays on the device, which nobody waits for before the update is queued. Of
+// the ranks that hold the same number, one contributes it.
+absl::Status Trainer::ReduceNorm() {
+  if (!groups_->is_last_stage() || groups_->at().tp != 0) device_.Zero(totals_.loss);
+  if (groups_->replica_index() == 0) {
+    AddPrimaryGradientSquares(parameters_->own(), totals_.squares, device_);
+  }
+  const double one = 1;
+  if (hooks_.stop_requested && hooks_.stop_requested()) device_.CopyIn(totals_.stops, &one);
+  RETURN_IF_ERROR(groups_->SumOverWorld(totals_.sums));
+  device_.GradientScale({.max_norm = job_.training.gradient_clipping, .loss_scale = loss_scale_},
+                        totals_.loss, totals_.squares, totals_.scale);
   return absl::OkStatus();
 }
 
-// The moments' bias correction counts updates, of which a skipped step is none.
+// The moments' bias correction counts updates, of which a skipped step is none. Whether this one is
+// skipped shows on the device alone as yet: then nothing changes.
 absl::Status Trainer::Update(const StepReport& report) {
-  if (report.skipped) return absl::OkStatus();
-  const double gradient_scale =
-      ClipFactor(report.grad_norm, job_.training.gradient_clipping) / loss_scale_;
-  const int64_t update = report.step - report.skipped_steps;
+  const int64_t update = report.step - guard_->progress().skipped_steps;
   if (adafactor_ != nullptr) {
-    return adafactor_->Update(job_.optimizer, report.lr, gradient_scale, update);
+    return adafactor_->Update(job_.optimizer, report.lr, totals_.scale, update);
   }
   swapper_->ForEachStretch([&](absl::Span<const OwnPiece> own) {
-    UpdateParameters(job_.optimizer, report.lr, gradient_scale, update, own, device_);
+    UpdateParameters(job_.optimizer, report.lr, totals_.scale, update, own, device_);
   });
   return absl::OkStatus();
 }
 
-// Mean loss over the first validation.steps global batches of held-out samples.
+// The one time in a step that the host waits for the device.
+absl::Status Trainer::ReadTotals(StepReport& report) {
+  double totals[kStepTotals] = {};
+  device_.CopyOut(totals, totals_.all);
+  RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "compute"));
+  const auto [loss, squares, stops, scale] = totals;
+  report.loss = loss / static_cast<double>(report.tokens);
+  report.grad_norm = std::sqrt(squares) / loss_scale_;
+  report.stopping = stops > 0;
+  // All ranks have the same two numbers, so all come to the same verdict, as their devices have.
+  report.skipped = !guard_->Admit(report.step, report.loss, report.grad_norm);
+  report.skipped_steps = guard_->progress().skipped_steps;
+  if (report.skipped == std::isnan(scale)) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("loss ", report.loss, " and gradient norm ",
+                                          report.grad_norm, ": the device has scaled gradients by ",
+                                          scale, ", which is not what follows from them"));
+}
+
+// Mean loss over the first validation.steps global batches of held-out samples, which add up by
+// batches, as weft eval does.
 absl::StatusOr<double> Trainer::Validate() {
   double loss_sum = 0;
   for (int64_t batch = 1; batch <= job_.validation.steps; ++batch) {
     RETURN_IF_ERROR(valid_batches_->Read(batch));
     zero_->Begin(weights_evaluated_);
     stage_->Begin(Pass::kEvaluation, valid_batches_->tokens());
+    device_.Zero(totals_.loss);
     for (const absl::Span<const Action> group : Groups(evaluation_)) {
       if (IsTransfer(group.front().op)) {
         RETURN_IF_ERROR(stage_->Exchange(group));
@@ -306,11 +325,16 @@ absl::StatusOr<double> Trainer::Validate() {
         RETURN_IF_ERROR(stage_->Compute(group.front()));
       }
     }
-    loss_sum += stage_->loss_sum();
+    double loss = 0;
+    device_.CopyOut(&loss, totals_.loss);
+    loss_sum += loss;
   }
   RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "validate"));
   if (!groups_->is_last_stage() || groups_->at().tp != 0) loss_sum = 0;
-  RETURN_IF_ERROR(groups_->SumOverWorld({&loss_sum, 1}));
+  device_.CopyIn(totals_.loss, &loss_sum);
+  RETURN_IF_ERROR(groups_->SumOverWorld(totals_.loss));
+  device_.CopyOut(&loss_sum, totals_.loss);
+  RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "validate"));
   const int64_t tokens = job_.training.global_batch_size * job_.training.seq_len;
   return loss_sum / static_cast<double>(job_.validation.steps * tokens);
 }

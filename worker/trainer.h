@@ -126,10 +126,11 @@ class Trainer final {
   absl::Status LoadOrInitialize();
 
   absl::StatusOr<StepReport> Step(int64_t step);
-  absl::Status Do(const Action& action, StepReport& report);
+  absl::Status Do(const Action& action, const StepReport& report);
   absl::Status ReduceParts();
-  absl::Status ReduceNorm(StepReport& report);
+  absl::Status ReduceNorm();
   absl::Status Update(const StepReport& report);
+  absl::Status ReadTotals(StepReport& report);
   absl::StatusOr<double> Validate();
   absl::Status Save(int64_t step);
   absl::Status Commit(int64_t step, std::vector<ShardRecord> shards);
@@ -143,8 +144,20 @@ class Trainer final {
   Device& device_;
   const RunHooks hooks_;
 
+  // What a step adds up, on the device, [1, 1] each: the host reads it once, when the whole step is
+  // queued.
+  struct Totals {
+    View all;      // [1, kStepTotals]: those that follow
+    View loss;     // sum of the cross-entropy over the step's tokens
+    View squares;  // of the gradients' elements
+    View stops;    // ranks that ask for a stop
+    View scale;    // Device::GradientScale
+    View sums;     // all but the scale
+  };
+
   std::unique_ptr<Arena> arena_;  // before the groups: goes after what they have under way
   std::unique_ptr<RankGroups> groups_;
+  Totals totals_;
   std::unique_ptr<Batches> batches_;
   std::unique_ptr<Batches> valid_batches_;  // null: no validation
   std::unique_ptr<Parameters> parameters_;

@@ -52,7 +52,7 @@ class PlantedDevice final : public PassingDevice {
     if (doubled_ == nullptr) doubled_ = dbias.data;
     if (doubled_ == dbias.data) inner_.BiasGradient(dy, dbias);
   }
-  void AdafactorSquares(double gradient_scale, View gradient, int64_t begin,
+  void AdafactorSquares(View gradient_scale, View gradient, int64_t begin,
                         const FactoredView& sums) override {
     const bool twice = bug_ == PlantedBug::kVectorsCountedTwice && rank_ == 0;
     for (int i = 0; i < (twice && sums.rows.data == nullptr ? 2 : 1); ++i) {
@@ -196,7 +196,12 @@ class PlantedComm final : public AtOnceComm {
     if (bug_ == PlantedBug::kFactorsNotReduced && data.elements() == factored_elements_) return {};
     const bool is_norm = data.rows == 1 && data.cols == hidden_size_;
     if (bug_ == PlantedBug::kNormPartsNotReduced && is_norm) return {};
-    return inner_.AllReduce(group, op, data);
+    auto* const totals = static_cast<double*>(data.data);  // loss, norm^2, stops
+    const bool are_totals = data.dtype == DType::kF64 && data.elements() == 3;
+    const double own_norm_squared = are_totals ? totals[1] : 0;
+    const BackendStatus status = inner_.AllReduce(group, op, data);
+    if (bug_ == PlantedBug::kNormNotReduced && are_totals) totals[1] = own_norm_squared;
+    return status;
   }
   BackendStatus ReduceScatter(int group, ReduceOp op, View data) override {
     const BackendStatus status = inner_.ReduceScatter(group, op, data);
@@ -237,12 +242,6 @@ class PlantedComm final : public AtOnceComm {
       transfer.data.data = stale_.data();
     }
     return inner_.Exchange(posted.data(), count);
-  }
-  BackendStatus AllReduceHost(int group, ReduceOp op, double* values, int count) override {
-    const double own_norm_squared = count == 3 ? values[1] : 0;  // {loss, norm^2, stop}
-    const BackendStatus status = inner_.AllReduceHost(group, op, values, count);
-    if (bug_ == PlantedBug::kNormNotReduced && count == 3) values[1] = own_norm_squared;
-    return status;
   }
 
  private:

@@ -297,6 +297,7 @@ TEST(InferenceSession, EndsWhereTheModelHasNoMorePositions) {
   nlohmann::json request = Request(trained.checkpoint);
   request["max_tokens"] = 10000;
   const Told told = Tell(request);
+  ASSERT_EQ(told.exit_code, 0) << told.last;
   EXPECT_EQ(told.last["why"], "positions");
   // Each position predicts one token; the first 4 tokens were the prompt's.
   EXPECT_EQ(std::ssize(told.ids), job.model.max_positions - 4 + 1);

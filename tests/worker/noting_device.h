@@ -86,14 +86,6 @@ class NotingDevice final : public PassingDevice {
     notes_.Refuse("Synchronize");
     return inner_.Synchronize();
   }
-  double LossSum(View row_max, View row_sum, View target_logit) override {
-    notes_.Refuse("LossSum");
-    return inner_.LossSum(row_max, row_sum, target_logit);
-  }
-  double SumOfSquares(View x) override {
-    notes_.Refuse("SumOfSquares");
-    return inner_.SumOfSquares(x);
-  }
 
   void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
               View c) override {

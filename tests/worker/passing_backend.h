@@ -100,10 +100,13 @@ class PassingDevice : public Device {
                        View logits) override {
     inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, scale, logits);
   }
-  double LossSum(View row_max, View row_sum, View target_logit) override {
-    return inner_.LossSum(row_max, row_sum, target_logit);
+  void AddLossSum(View row_max, View row_sum, View target_logit, View total) override {
+    inner_.AddLossSum(row_max, row_sum, target_logit, total);
   }
-  double SumOfSquares(View x) override { return inner_.SumOfSquares(x); }
+  void AddSumOfSquares(View x, View total) override { inner_.AddSumOfSquares(x, total); }
+  void GradientScale(const ClipParameters& clip, View loss, View squares, View scale) override {
+    inner_.GradientScale(clip, loss, squares, scale);
+  }
   void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
              View exp_avg_sq) override {
     inner_.Adamw(adamw, gradient, param, exp_avg, exp_avg_sq);
@@ -115,7 +118,7 @@ class PassingDevice : public Device {
   void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
     inner_.Lion(lion, gradient, param, exp_avg);
   }
-  void Sgd(double lr, double weight_decay, double gradient_scale, View gradient,
+  void Sgd(double lr, double weight_decay, View gradient_scale, View gradient,
            View param) override {
     inner_.Sgd(lr, weight_decay, gradient_scale, gradient, param);
   }
@@ -123,13 +126,13 @@ class PassingDevice : public Device {
                    View momentum) override {
     inner_.SgdMomentum(sgd, gradient, param, momentum);
   }
-  void AdafactorSquares(double gradient_scale, View gradient, int64_t begin,
+  void AdafactorSquares(View gradient_scale, View gradient, int64_t begin,
                         const FactoredView& sums) override {
     inner_.AdafactorSquares(gradient_scale, gradient, begin, sums);
   }
-  void AdafactorMoments(double beta, const FactoredView& sums,
+  void AdafactorMoments(double beta, View gradient_scale, const FactoredView& sums,
                         const FactoredView& moments) override {
-    inner_.AdafactorMoments(beta, sums, moments);
+    inner_.AdafactorMoments(beta, gradient_scale, sums, moments);
   }
   void AdafactorNorms(const AdafactorParameters& adafactor, View gradient, View param,
                       int64_t begin, const FactoredView& moments, View norms) override {

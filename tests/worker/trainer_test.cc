@@ -322,9 +322,6 @@ class MissingReduction : public AtOnceComm {
   BackendStatus AllReduce(int group, ReduceOp op, View data) override {
     return group == group_ ? BackendStatus{} : inner_.AllReduce(group, op, data);
   }
-  BackendStatus AllReduceHost(int group, ReduceOp op, double* values, int count) override {
-    return group == group_ ? BackendStatus{} : inner_.AllReduceHost(group, op, values, count);
-  }
 
  private:
   const int round_;

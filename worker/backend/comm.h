@@ -54,8 +54,9 @@ class Comm {
   // groups made by one round of calls do not overlap. *group is valid if count > 0.
   virtual BackendStatus NewGroup(GroupUse use, const int* ranks, int count, int* group) = 0;
 
-  // data = reduction over the group, everywhere. A group of one returns at once. kF32, kBf16 or
-  // kF16; 16-bit elements are accumulated in f32 and rounded once, to the nearest, ties to even.
+  // data = reduction over the group, everywhere. A group of one returns at once. kF32, kBf16, kF16
+  // or kF64; 16-bit elements are accumulated in f32 and rounded once, to the nearest, ties to even;
+  // kF64, which is for a few totals, is added in rank order always.
   virtual BackendStatus AllReduce(int group, ReduceOp op, View data) = 0;
   // The two halves of it, in place. `data` is as many equal ranges of elements, one after the
   // other, as the group has ranks; range i belongs to the group's i-th rank. REQUIRES: the group's

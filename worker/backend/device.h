@@ -18,7 +18,7 @@ struct BackendStatus {
   bool ok() const { return code == 0; }
 };
 
-// kE4m3, kE5m2: 8-bit floating point, operands of Fp8MatMul alone.
+// kE4m3, kE5m2: 8-bit floating point, operands of Fp8MatMul alone. kF64: totals alone.
 enum class DType : int32_t {
   kF32 = 0,
   kI32 = 1,
@@ -26,7 +26,8 @@ enum class DType : int32_t {
   kF16 = 3,
   kU8 = 4,
   kE4m3 = 5,
-  kE5m2 = 6
+  kE5m2 = 6,
+  kF64 = 7
 };
 
 inline int64_t ElementBytes(DType dtype) {
@@ -38,6 +39,8 @@ inline int64_t ElementBytes(DType dtype) {
     case DType::kBf16:
     case DType::kF16:
       return 2;
+    case DType::kF64:
+      return 8;
     case DType::kF32:
     case DType::kI32:
       break;
@@ -104,6 +107,18 @@ inline int64_t AttentionScratchElements(const AttentionShape& shape, DType type 
   return tiles + (type == DType::kF32 ? 0 : copies * shape.head_dim);
 }
 
+// What a step's gradients are clipped to, and what its loss was multiplied by before they were
+// taken.
+struct ClipParameters {
+  double max_norm = 0;  // 0: none
+  double loss_scale = 1;
+};
+
+inline constexpr double kClipEps = 1e-6;
+
+// The parameters of updates hold a `gradient_scale` [1, 1], kF64, on the device, by which the
+// gradient is multiplied first; no data: 1. If it is not a number, the update changes nothing.
+
 // AdamW (Loshchilov & Hutter, arXiv:1711.05101). Decay is decoupled: p -= lr * weight_decay * p.
 struct AdamwParameters {
   double lr = 0;
@@ -111,8 +126,8 @@ struct AdamwParameters {
   double beta2 = 0;
   double eps = 0;
   double weight_decay = 0;
-  double gradient_scale = 1;  // from clipping, applied to the gradient first
-  int64_t step = 0;           // counts from 1, for bias correction
+  View gradient_scale = {};  // as GradientScale leaves it
+  int64_t step = 0;          // counts from 1, for bias correction
 };
 
 // Activations and weights of one call have one element type: kF32, kBf16 or kF16. All arithmetic is
@@ -127,7 +142,7 @@ struct LionParameters {
   double beta1 = 0;
   double beta2 = 0;
   double weight_decay = 0;
-  double gradient_scale = 1;  // from clipping, applied to the gradient first
+  View gradient_scale = {};  // as GradientScale leaves it
 };
 
 // SGD with momentum, as PyTorch defines it (torch.optim.SGD; Sutskever et al., ICML 2013): decay is
@@ -138,8 +153,8 @@ struct MomentumParameters {
   double dampening = 0;
   bool nesterov = false;
   double weight_decay = 0;
-  double gradient_scale = 1;  // from clipping, applied to the gradient first
-  bool first = false;         // update of the run
+  View gradient_scale = {};  // as GradientScale leaves it
+  bool first = false;        // update of the run
 };
 
 // Elements that share a scale in 8 bits.
@@ -190,8 +205,8 @@ struct AdafactorParameters {
   double clip_threshold = 1;
   bool scale_parameter = false;
   double weight_decay = 0;
-  double gradient_scale = 1;  // from clipping, applied to the gradient first
-  int64_t elements = 0;       // of the whole tensor
+  View gradient_scale = {};  // as GradientScale leaves it
+  int64_t elements = 0;      // of the whole tensor
 };
 inline constexpr double kAdafactorSquareEps = 1e-30;
 inline constexpr double kAdafactorParameterEps = 1e-3;
@@ -357,12 +372,18 @@ class Device {
   // Replaces logits by their gradient: (softmax - onehot(target)) * scale.
   virtual void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
                                double scale, View logits) = 0;
-  // sum over i of log(row_sum[i]) + row_max[i] - target_logit[i], in double, in row order.
-  // Synchronizes.
-  virtual double LossSum(View row_max, View row_sum, View target_logit) = 0;
+  // total [1, 1], kF64, += sum over i of log(row_sum[i]) + row_max[i] - target_logit[i], in double,
+  // in row order, or in another that the number of rows alone decides.
+  virtual void AddLossSum(View row_max, View row_sum, View target_logit, View total) = 0;
 
-  // Sum of squares in double, in a fixed order. Synchronizes.
-  virtual double SumOfSquares(View x) = 0;
+  // total [1, 1], kF64, += sum of squares in double, in a fixed order.
+  virtual void AddSumOfSquares(View x, View total) = 0;
+
+  // Of a step's totals [1, 1], kF64, what its update multiplies gradients by, so that the update
+  // can be queued before the host knows them: min(1, max_norm / (norm + kClipEps)) / loss_scale, as
+  // torch's clip_grad_norm_, with norm = sqrt(squares) / loss_scale. Not a number if loss or norm
+  // is not finite.
+  virtual void GradientScale(const ClipParameters& clip, View loss, View squares, View scale) = 0;
 
   // param, first and second moment are updated in place; gradient is left as it is.
   virtual void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
@@ -373,7 +394,7 @@ class Device {
   // param and moment are updated in place. The sign of 0 is 0, that of a not-a-number is it.
   virtual void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) = 0;
   // p -= lr * (gradient_scale * g + weight_decay * p)
-  virtual void Sgd(double lr, double weight_decay, double gradient_scale, View gradient,
+  virtual void Sgd(double lr, double weight_decay, View gradient_scale, View gradient,
                    View param) = 0;
   // g = gradient_scale * gradient + weight_decay * p; momentum = momentum' * momentum +
   // (1 - dampening) * g, or g if first; p -= lr * (nesterov ? g + momentum' * momentum : momentum)
@@ -384,10 +405,10 @@ class Device {
   // tensor, from the box's element `begin`; what a FactoredView holds is the box's, but for the
   // second step's, which are the whole tensor's. sums += squares of gradient_scale * gradient, by
   // row and by column.
-  virtual void AdafactorSquares(double gradient_scale, View gradient, int64_t begin,
+  virtual void AdafactorSquares(View gradient_scale, View gradient, int64_t begin,
                                 const FactoredView& sums) = 0;
   // R and C from the sums; row_mean is written.
-  virtual void AdafactorMoments(double beta, const FactoredView& sums,
+  virtual void AdafactorMoments(double beta, View gradient_scale, const FactoredView& sums,
                                 const FactoredView& moments) = 0;
   // norms [1, 2] is written: sums of the squares of u and, if scale_parameter, of param; else 0.
   virtual void AdafactorNorms(const AdafactorParameters& adafactor, View gradient, View param,

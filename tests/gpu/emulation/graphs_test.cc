@@ -119,8 +119,6 @@ TEST_F(GraphsTest, RefuseWhatTheyCannotHoldAndDoItAllTheSame) {
       {"CopyIn", [&] { device_->CopyIn(one_, host.data()); }},
       {"CopyOut", [&] { device_->CopyOut(host.data(), sum_); }},
       {"Synchronize", [&] { EXPECT_TRUE(device_->Synchronize().ok()); }},
-      {"SumOfSquares", [&] { sums_[0] += static_cast<float>(device_->SumOfSquares(one_)); }},
-      {"LossSum", [&] { sums_[0] += static_cast<float>(device_->LossSum(one_, one_, one_)); }},
       {"allocating memory", [&] { device_->Free(device_->Allocate(64), 64); }},
       {"freeing memory", [&] { device_->Free(nullptr, 64); }},
       {"Fetch", [&] { device_->Fetch(one_, on_host); }},

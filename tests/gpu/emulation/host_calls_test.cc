@@ -1,6 +1,8 @@
-// How often the host calls the driver to queue the work of a step: with CUDA graphs once for the
-// blocks of a pass, whatever their kernels.
+// What the host does for a step: how often it calls the driver to queue work, with CUDA graphs once
+// for the blocks of a pass whatever their kernels; and how often it waits for the device, once.
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/gpu/opened_ranks.h"
@@ -11,6 +13,7 @@ namespace weft {
 namespace {
 
 constexpr int64_t kMicrobatches = 4;
+constexpr auto k1f1b = ScheduleKind::kOneForwardOneBackward;
 
 struct Called {
   int64_t host_calls = 0;
@@ -25,7 +28,7 @@ Called CallsOf(int64_t num_blocks, int64_t steps, bool replays) {
   job.training.global_batch_size = kMicrobatches;
   job.training.steps = steps;
   job.deterministic = true;
-  const Layout layout = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job);
+  const Layout layout = MakeLayout(1, 1, 1, k1f1b, 1, job);
   OpenedRanks ranks(1, TransportKind::kLocal, {.deterministic = true, .replays = replays});
   EXPECT_EQ(TrainOn(ranks, job, layout, folder.Make("run")).status(), absl::OkStatus());
   const cudaStream_t stream = QueueOf(ranks.device(0)).stream;
@@ -37,10 +40,9 @@ int64_t CallsOfStep(int64_t num_blocks, bool replays) {
   return CallsOf(num_blocks, 4, replays).host_calls - CallsOf(num_blocks, 3, replays).host_calls;
 }
 
-// Of the tensors of a block, each is updated by a kernel, and has squares that are summed by two
-// and copied to the host.
+// Of the tensors of a block, each is updated by a kernel, and has squares that are summed by two.
 constexpr int64_t kTensors = 16;  // GPT-2's
-constexpr int64_t kUpdateCalls = 4 * kTensors;
+constexpr int64_t kUpdateCalls = 3 * kTensors;
 
 TEST(HostCalls, OfAReplayedPassAreOneWhateverTheBlocks) {
   const auto calls_of_a_block = [](bool replays) {
@@ -54,6 +56,68 @@ TEST(HostCalls, CaptureNothingUnlessAsked) {
   EXPECT_EQ(CallsOf(2, 3, /*replays=*/false).captures, 0);
   EXPECT_EQ(CallsOf(2, 3, /*replays=*/true).captures, 2);
 }
+
+struct WaitCase {
+  const char* name;
+  TransportKind transport;
+  int dp = 1;
+  int tp = 1;
+  int pp = 1;
+  int zero_stage = 0;
+  OptimizerKind optimizer = OptimizerKind::kAdamw;
+  bool offloads = false;
+  Precision precision = Precision::kFp32;
+};
+
+class HostWaits : public ::testing::TestWithParam<WaitCase> {
+ protected:
+  // By rank, for so many steps and what goes before and after them.
+  std::vector<int64_t> WaitsOf(int64_t steps) {
+    const WaitCase& c = GetParam();
+    const TestFolder folder;
+    JobSpec job = TinyJob(folder, ModelFamily::kGpt2);
+    job.training.global_batch_size = kMicrobatches * c.dp;
+    job.training.steps = steps;
+    job.training.gradient_clipping = 1;
+    job.training.mixed_precision = c.precision;
+    job.optimizer.name = c.optimizer;
+    Layout layout = MakeLayout(c.dp, c.tp, c.pp, k1f1b, 1, job);
+    layout.zero_stage = c.zero_stage;
+    layout.offload_optimizer = c.offloads;
+    OpenedRanks ranks(layout.world_size(), c.transport, {});
+    EXPECT_EQ(TrainOn(ranks, job, layout, folder.Make("run")).status(), absl::OkStatus());
+    std::vector<int64_t> waits;
+    for (int rank = 0; rank < layout.world_size(); ++rank) {
+      waits.push_back(QueueOf(ranks.device(rank)).stream->host_waits);
+    }
+    return waits;
+  }
+};
+
+// It reads the step's totals once all of the step is queued: loss, norm and whether the update was
+// left out. Whatever the layout: collectives wait on the device.
+TEST_P(HostWaits, OfAStepAreOne) {
+  const std::vector<int64_t> before = WaitsOf(3);
+  const std::vector<int64_t> after = WaitsOf(4);
+  for (size_t rank = 0; rank < after.size(); ++rank) {
+    EXPECT_EQ(after[rank] - before[rank], 1) << "rank " << rank;
+  }
+}
+
+constexpr auto kNccl = TransportKind::kNccl;
+constexpr auto kAdamw = OptimizerKind::kAdamw;
+
+INSTANTIATE_TEST_SUITE_P(
+    All, HostWaits,
+    ::testing::Values(
+        WaitCase{"OneRank", TransportKind::kLocal},
+        WaitCase{"OneRankFp16", TransportKind::kLocal, 1, 1, 1, 0, kAdamw, false, Precision::kFp16},
+        WaitCase{"OneRankAdafactor", TransportKind::kLocal, 1, 1, 1, 0, OptimizerKind::kAdafactor},
+        WaitCase{"OneRankOffloads", TransportKind::kLocal, 1, 1, 1, 0, kAdamw, true},
+        WaitCase{"NcclOfOneRank", kNccl}, WaitCase{"Dp2", kNccl, 2},
+        WaitCase{"Dp2Zero1", kNccl, 2, 1, 1, 1}, WaitCase{"Dp2Zero3", kNccl, 2, 1, 1, 3},
+        WaitCase{"Tp2", kNccl, 1, 2}, WaitCase{"Pp2", kNccl, 1, 1, 2}),
+    [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace
 }  // namespace weft

@@ -47,14 +47,14 @@ struct Reference {
   Doubles r = Doubles(static_cast<size_t>(rows));
   Doubles c = Doubles(static_cast<size_t>(cols));
 
-  void Update(const AdafactorParameters& adafactor, double beta,
+  void Update(const AdafactorParameters& adafactor, double scale, double beta,
               const std::vector<float>& gradient) {
     const auto count = static_cast<size_t>(cols);
     Doubles row_means(r.size());
     Doubles col_means(c.size());
     Doubles u(p.size());
     for (size_t i = 0; i < p.size(); ++i) {
-      u[i] = adafactor.gradient_scale * static_cast<double>(gradient[i]);
+      u[i] = scale * static_cast<double>(gradient[i]);
       const double square = u[i] * u[i] + 1e-30;
       if (rows > 0) row_means[i / count] += square / static_cast<double>(cols);
       col_means[i % count] += square / static_cast<double>(std::max<int64_t>(1, rows));
@@ -159,7 +159,7 @@ class AdafactorOps : public DeviceTest {
     for_each_part([&](const Part& part, View g, View, View) {
       device().AdafactorSquares(adafactor.gradient_scale, g, part.begin, BoxOf(tensor.sums, part));
     });
-    device().AdafactorMoments(beta, tensor.sums, tensor.moments);
+    device().AdafactorMoments(beta, adafactor.gradient_scale, tensor.sums, tensor.moments);
     for_each_part([&](const Part& part, View g, View p, View norms) {
       device().AdafactorNorms(adafactor, g, p, part.begin, BoxOf(tensor.moments, part), norms);
     });
@@ -188,12 +188,16 @@ TEST_P(AdafactorOps, FollowItsDefinitionOnWholeTensorsAndOnPartsOfThem) {
                                 {"one column", 40, 1, CutInto(40, 1, 1, 1, 2)},
                                 {"vector", 0, 700, CutInto(1, 700, 1, 1, 1)},
                                 {"vector in parts", 0, 700, CutInto(1, 700, 1, 2, 2)}};
-  const AdafactorParameters cases[] = {
-      {.lr = 0.01},
-      {.lr = 0.01, .clip_threshold = 0.3, .weight_decay = 0.1, .gradient_scale = 0.25},
-      {.lr = 0.1, .scale_parameter = true, .weight_decay = 0.1}};
+  const struct {
+    AdafactorParameters adafactor;
+    double scale;
+  } cases[] = {{{.lr = 0.01}, 1},
+               {{.lr = 0.01, .clip_threshold = 0.3, .weight_decay = 0.1}, 0.25},
+               {{.lr = 0.1, .scale_parameter = true, .weight_decay = 0.1}, 1}};
   for (const TensorCase& c : tensors) {
-    for (AdafactorParameters adafactor : cases) {
+    for (const auto& [parameters, scale] : cases) {
+      AdafactorParameters adafactor = parameters;
+      if (scale != 1) adafactor.gradient_scale = UploadTotal(scale);
       const int64_t count = std::max<int64_t>(1, c.rows) * c.cols;
       adafactor.elements = count;
       const std::vector<float> start = Normal(count, 99);
@@ -204,7 +208,7 @@ TEST_P(AdafactorOps, FollowItsDefinitionOnWholeTensorsAndOnPartsOfThem) {
         // Rows and columns of sizes far apart, and what no token has reached.
         for (size_t i = 0; i < gradient.size() / 3; ++i) gradient[i] *= step < 3 ? 0.0F : 1e-9F;
         const double beta = 1 - std::pow(step, -0.8);
-        reference.Update(adafactor, beta, gradient);
+        reference.Update(adafactor, scale, beta, gradient);
         Update(adafactor, beta, gradient, tensor);
       }
       EXPECT_LT(RelativeError(DownloadParam(tensor), reference.p), 1e-6) << c.name;
@@ -221,14 +225,14 @@ TEST_P(AdafactorOps, ARunBeyondItsBoxIsRefused) {
   const AdafactorParameters adafactor = {.lr = 1, .elements = 15};
   const View norms = Upload(1, 2, {0, 0});
   for (const int64_t begin : {-1, 10}) {
-    device().AdafactorSquares(1, run, begin, tensor.sums);
+    device().AdafactorSquares({}, run, begin, tensor.sums);
     EXPECT_FALSE(device().Synchronize().ok());
     device().AdafactorNorms(adafactor, run, run, begin, tensor.moments, norms);
     EXPECT_FALSE(device().Synchronize().ok());
     device().AdafactorUpdate(adafactor, run, run, begin, tensor.moments, norms);
     EXPECT_FALSE(device().Synchronize().ok());
   }
-  device().AdafactorMoments(0.5, {tensor.sums.cols, tensor.sums.cols}, tensor.moments);
+  device().AdafactorMoments(0.5, {}, {tensor.sums.cols, tensor.sums.cols}, tensor.moments);
   EXPECT_FALSE(device().Synchronize().ok());
   EXPECT_EQ(Download(tensor.sums.cols), std::vector<float>(5, 0));
   EXPECT_EQ(Download(run), std::vector<float>(6, 1));

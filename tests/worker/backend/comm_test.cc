@@ -218,6 +218,27 @@ TEST(AllReduceHost, AddsDoublesInRankOrderShortAndLong) {
   }
 }
 
+TEST(AllReduceTotals, AddsDoublesInRankOrderShortAndLong) {
+  constexpr int kWorld = 3;
+  for (const int64_t count : {1, 3, 5000}) {
+    OnAllRanks(MakeThreadComms(kWorld), [count](Comm& comm) {
+      const int group = World(comm);
+      std::vector<double> values(static_cast<size_t>(count));
+      const auto value = [](int rank, int64_t i) {
+        return std::exp(rank * 9.0) / static_cast<double>(i + 3);
+      };
+      for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = value(comm.rank(), i);
+      const View totals = {values.data(), 1, count, DType::kF64};
+      ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kSum, totals).ok());
+      for (int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(values[static_cast<size_t>(i)], value(0, i) + value(1, i) + value(2, i));
+      }
+      ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kMax, totals).ok());
+      ASSERT_EQ(values[0], value(0, 0) + value(1, 0) + value(2, 0));
+    });
+  }
+}
+
 TEST(AllReduceMax, KeepsInfinitiesAndNotANumber) {
   const float infinity = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();

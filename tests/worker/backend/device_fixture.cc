@@ -73,6 +73,20 @@ View DeviceTest::Upload(int64_t rows, int64_t cols, const std::vector<float>& va
   return view;
 }
 
+View DeviceTest::UploadTotal(double value) {
+  const View view = Allocate(1, 1, DType::kF64);
+  device_->CopyIn(view, &value);
+  return view;
+}
+
+double DeviceTest::DownloadTotal(View total) {
+  double value = 0;
+  device_->CopyOut(&value, total);
+  const BackendStatus status = device_->Synchronize();
+  EXPECT_TRUE(status.ok()) << status.text;
+  return value;
+}
+
 View DeviceTest::UploadIds(const std::vector<int32_t>& ids) {
   const View view = Allocate(std::ssize(ids), 1, DType::kI32);
   device_->CopyIn(view, ids.data());

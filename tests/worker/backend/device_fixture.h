@@ -36,6 +36,9 @@ class DeviceTest : public ::testing::TestWithParam<std::string> {
   View UploadIds(const std::vector<int32_t>& ids);
   // Filled with not-a-number: what an operation must write and does not, shows.
   View Fresh(int64_t rows, int64_t cols);
+  // kF64 [1, 1]: what totals and scales are.
+  View UploadTotal(double value);
+  double DownloadTotal(View total);
   // A copy of `x` with elements of `dtype`.
   View As(DType dtype, View x);
   // Fails the test if any operation since the last call failed. Elements of 16 bits become float.

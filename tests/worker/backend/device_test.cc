@@ -153,9 +153,13 @@ TEST_P(DeviceOps, SumsOverManyRowsKeepTheirDigits) {
   device().BiasGradient(dy_view, dbias);
   EXPECT_LT(RelativeError(Download(dbias), expected), 6e-8);
   // Six million roundings in double.
-  EXPECT_NEAR(device().SumOfSquares(dy_view) / static_cast<double>(squares), 1, 1e-11);
+  const View total = UploadTotal(0);
+  device().AddSumOfSquares(dy_view, total);
+  EXPECT_NEAR(DownloadTotal(total) / static_cast<double>(squares), 1, 1e-11);
   // Of any length, also one that a device does not read in equal pieces.
-  EXPECT_EQ(device().SumOfSquares(Upload(1, 7, {1, 2, 3, 4, 5, 6, 7})), 140);
+  const View grown = UploadTotal(60);
+  device().AddSumOfSquares(Upload(1, 7, {1, 2, 3, 4, 5, 6, 7}), grown);
+  EXPECT_EQ(DownloadTotal(grown), 200);
 }
 
 TEST_P(DeviceOps, LayerNormAgreesAndItsGradientIsTheDerivative) {
@@ -298,12 +302,13 @@ TEST_P(DeviceOps, EmbedGradientAddsRowsInTheirOrder) {
 
 TEST_P(DeviceOps, AdamwFollowsThePaperOverTenSteps) {
   constexpr int64_t kCount = 1003;
+  constexpr double kScale = 0.3;
   AdamwParameters adamw = {.lr = 1e-2,
                            .beta1 = 0.9,
                            .beta2 = 0.95,
                            .eps = 1e-8,
                            .weight_decay = 0.1,
-                           .gradient_scale = 0.3};
+                           .gradient_scale = UploadTotal(kScale)};
   const std::vector<float> start = Normal(kCount, 1);
   Doubles p = ToDoubles(start);
   Doubles m(kCount);
@@ -316,7 +321,7 @@ TEST_P(DeviceOps, AdamwFollowsThePaperOverTenSteps) {
     device().Adamw(adamw, Upload(1, kCount, gradient), param, exp_avg, exp_avg_sq);
     const double step = static_cast<double>(adamw.step);
     for (size_t i = 0; i < p.size(); ++i) {
-      const double g = adamw.gradient_scale * static_cast<double>(gradient[i]);
+      const double g = kScale * static_cast<double>(gradient[i]);
       m[i] = adamw.beta1 * m[i] + (1 - adamw.beta1) * g;
       v[i] = adamw.beta2 * v[i] + (1 - adamw.beta2) * g * g;
       const double m_hat = m[i] / (1 - std::pow(adamw.beta1, step));
@@ -339,8 +344,12 @@ TEST_P(DeviceOps, AdamwDividesByTheRootPlusEpsNotByTheRootOfTheSum) {
 
 TEST_P(DeviceOps, LionFollowsThePaperOverTenSteps) {
   constexpr int64_t kCount = 1003;
-  const LionParameters lion = {
-      .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1, .gradient_scale = 0.3};
+  constexpr double kScale = 0.3;
+  const LionParameters lion = {.lr = 1e-2,
+                               .beta1 = 0.9,
+                               .beta2 = 0.99,
+                               .weight_decay = 0.1,
+                               .gradient_scale = UploadTotal(kScale)};
   const std::vector<float> start = Normal(kCount, 1);
   Doubles p = ToDoubles(start);
   Doubles m(kCount);
@@ -350,7 +359,7 @@ TEST_P(DeviceOps, LionFollowsThePaperOverTenSteps) {
     const std::vector<float> gradient = Normal(kCount, step, 0.01F);
     device().Lion(lion, Upload(1, kCount, gradient), param, exp_avg);
     for (size_t i = 0; i < p.size(); ++i) {
-      const double g = lion.gradient_scale * static_cast<double>(gradient[i]);
+      const double g = kScale * static_cast<double>(gradient[i]);
       const double update = lion.beta1 * m[i] + (1 - lion.beta1) * g;
       ASSERT_GT(std::abs(update), 1e-9) << "a sign that rounding decides says nothing";
       m[i] = lion.beta2 * m[i] + (1 - lion.beta2) * g;
@@ -371,7 +380,7 @@ TEST_P(DeviceOps, LionLeavesAloneWhatHasNeitherGradientNorMoment) {
 
 TEST_P(DeviceOps, SgdFollowsItsFormula) {
   const View param = Upload(1, 3, {1, 2, -4});
-  device().Sgd(0.5, 0.25, 2, Upload(1, 3, {1, 0, 3}), param);
+  device().Sgd(0.5, 0.25, UploadTotal(2), Upload(1, 3, {1, 0, 3}), param);
   EXPECT_EQ(Download(param), (std::vector<float>{-0.125, 1.75, -6.5}));
 }
 
@@ -477,7 +486,9 @@ TEST_P(DeviceOps, TheSameCallsGiveTheSameBits) {
       const std::vector<float> values = Download(part);
       all.insert(all.end(), values.begin(), values.end());
     }
-    all.push_back(static_cast<float>(device().SumOfSquares(products)));
+    const View total = UploadTotal(0);
+    device().AddSumOfSquares(products, total);
+    all.push_back(static_cast<float>(DownloadTotal(total)));
     return all;
   };
   const std::vector<float> first = run();

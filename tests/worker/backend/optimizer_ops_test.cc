@@ -14,13 +14,18 @@ using OptimizerOps = DeviceTest;
 
 TEST_P(OptimizerOps, SgdMomentumFollowsPyTorchOverFiveSteps) {
   constexpr int64_t kCount = 1003;
-  const MomentumParameters cases[] = {
-      {.lr = 0.1, .momentum = 0.9},
-      {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.05, .gradient_scale = 0.25},
-      {.lr = 0.1, .momentum = 0.8, .dampening = 0.3, .weight_decay = 0.05},
-      {.lr = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.05, .gradient_scale = 0.5},
+  const struct {
+    MomentumParameters sgd;
+    double scale;
+  } cases[] = {
+      {{.lr = 0.1, .momentum = 0.9}, 1},
+      {{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.05}, 0.25},
+      {{.lr = 0.1, .momentum = 0.8, .dampening = 0.3, .weight_decay = 0.05}, 1},
+      {{.lr = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.05}, 0.5},
   };
-  for (MomentumParameters sgd : cases) {
+  for (const auto& [parameters, scale] : cases) {
+    MomentumParameters sgd = parameters;
+    if (scale != 1) sgd.gradient_scale = UploadTotal(scale);
     const std::vector<float> start = Normal(kCount, 99);
     const View param = Upload(1, kCount, start);
     const View momentum = Upload(1, kCount, Normal(kCount, 98));  // of no meaning to the first
@@ -31,8 +36,7 @@ TEST_P(OptimizerOps, SgdMomentumFollowsPyTorchOverFiveSteps) {
       const std::vector<float> gradient = Normal(kCount, step);
       device().SgdMomentum(sgd, Upload(1, kCount, gradient), param, momentum);
       for (size_t i = 0; i < p.size(); ++i) {
-        const double g =
-            sgd.gradient_scale * static_cast<double>(gradient[i]) + sgd.weight_decay * p[i];
+        const double g = scale * static_cast<double>(gradient[i]) + sgd.weight_decay * p[i];
         buffer[i] = step == 1 ? g : sgd.momentum * buffer[i] + (1 - sgd.dampening) * g;
         p[i] -= sgd.lr * (sgd.nesterov ? g + sgd.momentum * buffer[i] : buffer[i]);
       }
@@ -100,12 +104,13 @@ Doubles InEightBits(QuantisedSign sign, Doubles x) {
 // Against AdamW in double whose moments go through InEightBits.
 TEST_P(QuantisedOps, QuantisedAdamwIsAdamwOnMomentsOfEightBits) {
   constexpr int64_t kCount = 3 * kQuantisationBlock + 77;
+  constexpr double kScale = 0.5;
   AdamwParameters adamw = {.lr = 1e-2,
                            .beta1 = 0.9,
                            .beta2 = 0.95,
                            .eps = 1e-8,
                            .weight_decay = 0.1,
-                           .gradient_scale = 0.5};
+                           .gradient_scale = UploadTotal(kScale)};
   const std::vector<float> start = Normal(kCount, 99);
   const View param = Upload(1, kCount, start);
   const std::vector<float> zeros(kCount, 0.0F);
@@ -120,7 +125,7 @@ TEST_P(QuantisedOps, QuantisedAdamwIsAdamwOnMomentsOfEightBits) {
     device().QuantisedAdamw(adamw, Upload(1, kCount, gradient), param, mean, square);
     const auto step = static_cast<double>(adamw.step);
     for (size_t i = 0; i < p.size(); ++i) {
-      const double g = adamw.gradient_scale * static_cast<double>(gradient[i]);
+      const double g = kScale * static_cast<double>(gradient[i]);
       m[i] = adamw.beta1 * m[i] + (1 - adamw.beta1) * g;
       v[i] = adamw.beta2 * v[i] + (1 - adamw.beta2) * g * g;
       p[i] -= adamw.lr * (m[i] / (1 - std::pow(adamw.beta1, step)) /
@@ -134,6 +139,94 @@ TEST_P(QuantisedOps, QuantisedAdamwIsAdamwOnMomentsOfEightBits) {
   EXPECT_LT(RelativeError(Download(param), p), 1e-5);
   EXPECT_LT(RelativeError(DownloadQuantised(QuantisedSign::kAny, mean), m), 1e-3);
   EXPECT_LT(RelativeError(DownloadQuantised(QuantisedSign::kNone, square), v), 1e-3);
+}
+
+// Totals on the left, on the right what gradients are multiplied by.
+TEST_P(OptimizerOps, GradientScaleClipsTheNormAndTakesTheLossScaleBack) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const struct {
+    ClipParameters clip;
+    double loss, squares, scale;
+  } cases[] = {
+      {{}, 7, 1e6, 1},
+      {{.loss_scale = 1024}, 7, 1e6, 1.0 / 1024},
+      {{.max_norm = 2}, 7, 1, 1},
+      {{.max_norm = 2}, 7, 16, 2 / (4 + 1e-6)},
+      {{.max_norm = 2, .loss_scale = 8}, 7, 1024, 2 / (4 + 1e-6) / 8},
+      {{.max_norm = 2}, 7, 0, 1},
+      {{}, kInfinity, 1, nan},
+      {{}, -kInfinity, 1, nan},
+      {{}, nan, 1, nan},
+      {{.max_norm = 2}, 7, kInfinity, nan},
+      {{.max_norm = 2}, 7, nan, nan},
+      {{}, nan, nan, nan},
+  };
+  for (const auto& c : cases) {
+    const View scale = UploadTotal(-1);
+    device().GradientScale(c.clip, UploadTotal(c.loss), UploadTotal(c.squares), scale);
+    const double actual = DownloadTotal(scale);
+    SCOPED_TRACE(testing::Message() << "loss " << c.loss << ", squares " << c.squares);
+    if (std::isnan(c.scale)) {
+      EXPECT_TRUE(std::isnan(actual)) << actual;
+    } else {
+      EXPECT_EQ(actual, c.scale);
+    }
+  }
+}
+
+// Whatever the gradients, of which some are not finite: that is why the scale is not a number.
+TEST_P(OptimizerOps, AnUpdateWhoseScaleIsNotANumberChangesNothing) {
+  constexpr int64_t kRows = 5;
+  constexpr int64_t kCols = 103;  // no whole pack
+  constexpr int64_t kCount = kRows * kCols;
+  const View scale = UploadTotal(std::numeric_limits<double>::quiet_NaN());
+  std::vector<float> gradients = Normal(kCount, 1);
+  gradients[7] = std::numeric_limits<float>::quiet_NaN();
+  const View gradient = Upload(1, kCount, gradients);
+  const std::vector<float> start[] = {Normal(kCount, 2), Normal(kCount, 3), Normal(kCount, 4)};
+  const View param = Upload(1, kCount, start[0]);
+  const View mean = Upload(1, kCount, start[1]);
+  const View square = Upload(1, kCount, start[2]);
+  const auto expect_unchanged = [&](const char* update) {
+    SCOPED_TRACE(update);
+    EXPECT_EQ(Download(param), start[0]);
+    EXPECT_EQ(Download(mean), start[1]);
+    EXPECT_EQ(Download(square), start[2]);
+  };
+  const AdamwParameters adamw = {.lr = 1, .weight_decay = 1, .gradient_scale = scale, .step = 1};
+  device().Adamw(adamw, gradient, param, mean, square);
+  expect_unchanged("Adamw");
+  device().Lion({.lr = 1, .weight_decay = 1, .gradient_scale = scale}, gradient, param, mean);
+  expect_unchanged("Lion");
+  device().Sgd(1, 1, scale, gradient, param);
+  expect_unchanged("Sgd");
+  device().SgdMomentum({.lr = 1, .gradient_scale = scale}, gradient, param, mean);
+  expect_unchanged("SgdMomentum");
+  // Codes lie in `mean`, scales in `square`.
+  const auto quantised = [&](int64_t at) -> QuantisedView {
+    const int64_t blocks = (kCount + kQuantisationBlock - 1) / kQuantisationBlock;
+    return {{static_cast<float*>(mean.data) + at * kCols, 1, kCount, DType::kU8},
+            {static_cast<float*>(square.data) + at * kCols, 1, blocks, DType::kF32}};
+  };
+  device().QuantisedAdamw(adamw, gradient, param, quantised(0), quantised(2));
+  expect_unchanged("QuantisedAdamw");
+  const View row_mean = Upload(1, 1, {5});
+  const View norms = Upload(1, 2, {6, 7});
+  const auto part = [](View x, int64_t first, int64_t count) {
+    return View{static_cast<float*>(x.data) + first, 1, count, DType::kF32};
+  };
+  const FactoredView factors = {part(mean, 0, kRows), part(mean, kRows, kCols), row_mean};
+  const FactoredView sums = {part(square, 0, kRows), part(square, kRows, kCols)};
+  const AdafactorParameters adafactor = {
+      .lr = 1, .weight_decay = 1, .gradient_scale = scale, .elements = kCount};
+  device().AdafactorSquares(scale, gradient, 0, sums);
+  device().AdafactorMoments(0.5, scale, sums, factors);
+  device().AdafactorNorms(adafactor, gradient, param, 0, factors, norms);
+  device().AdafactorUpdate(adafactor, gradient, param, 0, factors, norms);
+  expect_unchanged("Adafactor");
+  EXPECT_EQ(Download(row_mean), std::vector<float>{5});
+  EXPECT_EQ(Download(norms), (std::vector<float>{6, 7}));
 }
 
 // What checkpoints rely on.

@@ -110,8 +110,8 @@ void RunAdafactor(Tensors& t) {
   const View norms = t.Make(1, 2, 8, DType::kF32);
   for (const View& row : {sums.rows, sums.cols, moments.rows, moments.cols}) t.device->Zero(row);
   const AdafactorParameters adafactor = {.lr = 0.1, .scale_parameter = true, .elements = kRun};
-  t.device->AdafactorSquares(0.5, gradient, 211, sums);
-  t.device->AdafactorMoments(0.2, sums, moments);
+  t.device->AdafactorSquares({}, gradient, 211, sums);
+  t.device->AdafactorMoments(0.2, {}, sums, moments);
   t.device->AdafactorNorms(adafactor, gradient, param, 211, moments, norms);
   t.device->AdafactorUpdate(adafactor, gradient, param, 211, moments, norms);
 }
@@ -198,10 +198,11 @@ const Operation kOperations[] = {
      }},
     {"Attention", RunAttention},
     {"CrossEntropy", RunCrossEntropy},
-    {"SumOfSquares",
+    {"AddSumOfSquares",
      [](Tensors& t) {
-       const double sum = t.device->SumOfSquares(t.Make(515, 1031, 1, DType::kF32));
-       std::memcpy(t.Make(1, 2, 2, DType::kF32).data, &sum, sizeof(sum));
+       const View total = {t.Make(1, 2, 2, DType::kF32).data, 1, 1, DType::kF64};
+       t.device->Zero(total);
+       t.device->AddSumOfSquares(t.Make(515, 1031, 1, DType::kF32), total);
      }},
     {"Adafactor", RunAdafactor},
     {"Adamw",

@@ -131,10 +131,11 @@ void AddColumnSquares(float scale, const float* gradient, const Run& run, int64_
 
 }  // namespace
 
-bool AddSquares(const Threads& threads, double gradient_scale, View gradient, int64_t begin,
+bool AddSquares(const Threads& threads, View gradient_scale, View gradient, int64_t begin,
                 const FactoredView& sums) {
-  if (!IsRunOf(sums, gradient, begin)) return false;
-  const auto scale = static_cast<float>(gradient_scale);
+  if (!IsRunOf(sums, gradient, begin) || !IsScale(gradient_scale)) return false;
+  if (std::isnan(ScaleOf(gradient_scale))) return true;
+  const auto scale = static_cast<float>(ScaleOf(gradient_scale));
   const Run run = {begin, begin + gradient.elements(), sums.cols.elements()};
   const int64_t first_row = run.begin / run.cols;
   const int64_t rows = (run.end - 1) / run.cols - first_row + 1;
@@ -155,14 +156,16 @@ bool AddSquares(const Threads& threads, double gradient_scale, View gradient, in
   return true;
 }
 
-bool AverageSquares(double beta, const FactoredView& sums, const FactoredView& moments) {
+bool AverageSquares(double beta, View gradient_scale, const FactoredView& sums,
+                    const FactoredView& moments) {
   const int64_t rows = moments.rows.data == nullptr ? 0 : moments.rows.elements();
   const int64_t cols = moments.cols.elements();
   if (!IsVector(moments.cols, cols) || !IsVector(sums.cols, cols) ||
-      !IsVector(moments.row_mean, 1) ||
+      !IsVector(moments.row_mean, 1) || !IsScale(gradient_scale) ||
       (rows > 0 && !(IsVector(moments.rows, rows) && IsVector(sums.rows, rows)))) {
     return false;
   }
+  if (std::isnan(ScaleOf(gradient_scale))) return true;
   const double terms = static_cast<double>(std::max<int64_t>(1, rows));
   Average(Floats(sums.cols), terms, beta, Floats(moments.cols), cols);
   *Floats(moments.row_mean) = 1;
@@ -177,16 +180,18 @@ bool AverageSquares(double beta, const FactoredView& sums, const FactoredView& m
 bool MeasureUpdate(const Threads& threads, const AdafactorParameters& adafactor, View gradient,
                    View param, int64_t begin, const FactoredView& moments, View norms) {
   if (!IsRunOf(moments, gradient, begin) || !IsVector(param, gradient.elements()) ||
-      !IsVector(moments.row_mean, 1) || !IsVector(norms, 2)) {
+      !IsVector(moments.row_mean, 1) || !IsVector(norms, 2) || !IsScale(adafactor.gradient_scale)) {
     return false;
   }
+  const double scale = ScaleOf(adafactor.gradient_scale);
+  if (std::isnan(scale)) return true;
   const int64_t cols = moments.cols.elements();
   const double updates = threads.Sum(param.elements(), [&](int64_t first, int64_t count) {
     double sum = 0;
     const Run run = {begin + first, begin + first + count, cols};
     run.ForEachRow([&](int64_t row, int64_t col, int64_t size, int64_t offset) {
       sum += SumOfUpdateSquares(Floats(gradient) + first + offset, Floats(moments.cols) + col,
-                                ScaleOfRow(moments, row, adafactor.gradient_scale), size);
+                                ScaleOfRow(moments, row, scale), size);
     });
     return sum;
   });
@@ -204,13 +209,14 @@ bool MeasureUpdate(const Threads& threads, const AdafactorParameters& adafactor,
 bool ApplyUpdate(const Threads& threads, const AdafactorParameters& adafactor, View gradient,
                  View param, int64_t begin, const FactoredView& moments, View norms) {
   if (!IsRunOf(moments, gradient, begin) || !IsVector(param, gradient.elements()) ||
-      !IsVector(moments.row_mean, 1) || !IsVector(norms, 2) ||
+      !IsVector(moments.row_mean, 1) || !IsVector(norms, 2) || !IsScale(adafactor.gradient_scale) ||
       adafactor.elements < param.elements()) {
     return false;
   }
+  if (std::isnan(ScaleOf(adafactor.gradient_scale))) return true;
   const int64_t cols = moments.cols.elements();
   const Step step = StepOf(adafactor, Floats(norms));
-  const double scale = adafactor.gradient_scale * step.size;
+  const double scale = ScaleOf(adafactor.gradient_scale) * step.size;
   threads.ForEach(param.elements(), kVectorElements, 1, [&](int64_t first, int64_t count) {
     const Run run = {begin + first, begin + first + count, cols};
     run.ForEachRow([&](int64_t row, int64_t col, int64_t size, int64_t offset) {

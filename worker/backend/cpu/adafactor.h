@@ -8,9 +8,10 @@
 
 namespace weft {
 
-bool AddSquares(const Threads& threads, double gradient_scale, View gradient, int64_t begin,
+bool AddSquares(const Threads& threads, View gradient_scale, View gradient, int64_t begin,
                 const FactoredView& sums);
-bool AverageSquares(double beta, const FactoredView& sums, const FactoredView& moments);
+bool AverageSquares(double beta, View gradient_scale, const FactoredView& sums,
+                    const FactoredView& moments);
 bool MeasureUpdate(const Threads& threads, const AdafactorParameters& adafactor, View gradient,
                    View param, int64_t begin, const FactoredView& moments, View norms);
 bool ApplyUpdate(const Threads& threads, const AdafactorParameters& adafactor, View gradient,

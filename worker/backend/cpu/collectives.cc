@@ -202,8 +202,10 @@ class Collectives final : public Comm {
         return Reduce(group, op, static_cast<Bf16*>(data.data), data.elements());
       case DType::kF16:
         return Reduce(group, op, static_cast<Fp16*>(data.data), data.elements());
+      case DType::kF64:
+        return Reduce(group, op, static_cast<double*>(data.data), data.elements());
       default:
-        return Failure(kInvalidArgument, "all-reduce: only f32, bf16 and fp16 can be reduced");
+        return Failure(kInvalidArgument, "all-reduce: only f32, f64, bf16 and fp16 can be reduced");
     }
   }
 
@@ -219,8 +221,11 @@ class Collectives final : public Comm {
         return Scatter(group, op, static_cast<Bf16*>(data.data), data.elements());
       case DType::kF16:
         return Scatter(group, op, static_cast<Fp16*>(data.data), data.elements());
+      case DType::kF64:
+        return Scatter(group, op, static_cast<double*>(data.data), data.elements());
       default:
-        return Failure(kInvalidArgument, "reduce-scatter: only f32, bf16 and fp16 can be reduced");
+        return Failure(kInvalidArgument,
+                       "reduce-scatter: only f32, f64, bf16 and fp16 can be reduced");
     }
   }
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <climits>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "worker/backend/cpu/adafactor.h"
@@ -357,32 +359,48 @@ class CpuDevice final : public Device {
       });
     });
   }
-  double LossSum(View row_max, View row_sum, View target_logit) override {
-    if (!Require(
-            IsVector(row_sum, row_max.elements()) && IsVector(target_logit, row_max.elements()),
-            "LossSum", row_max)) {
-      return 0;
+  void AddLossSum(View row_max, View row_sum, View target_logit, View total) override {
+    if (!Require(IsVector(row_sum, row_max.elements()) &&
+                     IsVector(target_logit, row_max.elements()) && IsTotal(total),
+                 "AddLossSum", row_max)) {
+      return;
     }
-    return LossSumOf(Floats(row_max), Floats(row_sum), Floats(target_logit), row_max.elements());
+    *Data<double>(total) +=
+        LossSumOf(Floats(row_max), Floats(row_sum), Floats(target_logit), row_max.elements());
   }
-  double SumOfSquares(View x) override {
-    if (!Require(IsVector(x, x.elements()), "SumOfSquares", x)) return 0;
-    return threads_.Sum(x.elements(), [&](int64_t first, int64_t count) {
+  void AddSumOfSquares(View x, View total) override {
+    if (!Require(IsVector(x, x.elements()) && IsTotal(total), "AddSumOfSquares", x)) {
+      return;
+    }
+    *Data<double>(total) += threads_.Sum(x.elements(), [&](int64_t first, int64_t count) {
       return SumOfSquaresOf(Floats(x) + first, count);
     });
+  }
+  void GradientScale(const ClipParameters& clip, View loss, View squares, View scale) override {
+    if (!Require(IsTotal(loss) && IsTotal(squares) && IsTotal(scale), "GradientScale", loss))
+      return;
+    const double norm = std::sqrt(*Data<double>(squares)) / clip.loss_scale;
+    const double clipped =
+        clip.max_norm == 0 ? 1.0 : std::min(1.0, clip.max_norm / (norm + kClipEps));
+    const bool is_finite = std::isfinite(*Data<double>(loss)) && std::isfinite(norm);
+    *Data<double>(scale) =
+        is_finite ? clipped / clip.loss_scale : std::numeric_limits<double>::quiet_NaN();
   }
 
   void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
              View exp_avg_sq) override {
     const int64_t count = param.elements();
     if (!Require(IsVector(param, count) && IsVector(gradient, count) && IsVector(exp_avg, count) &&
-                     IsVector(exp_avg_sq, count) && adamw.step >= 1,
+                     IsVector(exp_avg_sq, count) && IsScale(adamw.gradient_scale) &&
+                     adamw.step >= 1,
                  "Adamw", param)) {
       return;
     }
+    const double scale = ScaleOf(adamw.gradient_scale);
+    if (std::isnan(scale)) return;
     ForElements(param, [&](int64_t first, int64_t size) {
-      AdamwUpdate(adamw, Floats(gradient) + first, Floats(param) + first, Floats(exp_avg) + first,
-                  Floats(exp_avg_sq) + first, size);
+      AdamwUpdate(adamw, scale, Floats(gradient) + first, Floats(param) + first,
+                  Floats(exp_avg) + first, Floats(exp_avg_sq) + first, size);
     });
   }
   void QuantisedAdamw(const AdamwParameters& adamw, View gradient, View param,
@@ -390,62 +408,72 @@ class CpuDevice final : public Device {
     const int64_t count = param.elements();
     if (!Require(IsVector(param, count) && IsVector(gradient, count) &&
                      IsQuantised(exp_avg, count) && IsQuantised(exp_avg_sq, count) &&
-                     adamw.step >= 1,
+                     IsScale(adamw.gradient_scale) && adamw.step >= 1,
                  "QuantisedAdamw", param)) {
       return;
     }
+    const double scale = ScaleOf(adamw.gradient_scale);
+    if (std::isnan(scale)) return;
     const auto from = [](const QuantisedView& x, int64_t first) -> QuantisedMoment {
       return {static_cast<uint8_t*>(x.codes.data) + first,
               Floats(x.scales) + first / kQuantisationBlock};
     };
     constexpr int64_t kCost = 4;  // two searches for the nearest code, beside the update
     threads_.ForEach(count, kQuantisationBlock, kCost, [&](int64_t first, int64_t size) {
-      QuantisedAdamwUpdate(adamw, Floats(gradient) + first, Floats(param) + first,
+      QuantisedAdamwUpdate(adamw, scale, Floats(gradient) + first, Floats(param) + first,
                            from(exp_avg, first), from(exp_avg_sq, first), size);
     });
   }
   void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
     const int64_t count = param.elements();
-    if (!Require(IsVector(param, count) && IsVector(gradient, count) && IsVector(exp_avg, count),
+    if (!Require(IsVector(param, count) && IsVector(gradient, count) && IsVector(exp_avg, count) &&
+                     IsScale(lion.gradient_scale),
                  "Lion", param)) {
       return;
     }
+    const double scale = ScaleOf(lion.gradient_scale);
+    if (std::isnan(scale)) return;
     ForElements(param, [&](int64_t first, int64_t size) {
-      LionUpdate(lion, Floats(gradient) + first, Floats(param) + first, Floats(exp_avg) + first,
-                 size);
+      LionUpdate(lion, scale, Floats(gradient) + first, Floats(param) + first,
+                 Floats(exp_avg) + first, size);
     });
   }
-  void Sgd(double lr, double weight_decay, double gradient_scale, View gradient,
+  void Sgd(double lr, double weight_decay, View gradient_scale, View gradient,
            View param) override {
-    if (!Require(IsVector(gradient, param.elements()) && IsVector(param, param.elements()), "Sgd",
-                 param)) {
+    if (!Require(IsVector(gradient, param.elements()) && IsVector(param, param.elements()) &&
+                     IsScale(gradient_scale),
+                 "Sgd", param)) {
       return;
     }
+    const double scale = ScaleOf(gradient_scale);
+    if (std::isnan(scale)) return;
     ForElements(param, [&](int64_t first, int64_t size) {
-      SgdUpdate(lr, weight_decay, gradient_scale, Floats(gradient) + first, Floats(param) + first,
-                size);
+      SgdUpdate(lr, weight_decay, scale, Floats(gradient) + first, Floats(param) + first, size);
     });
   }
   void SgdMomentum(const MomentumParameters& sgd, View gradient, View param,
                    View momentum) override {
     const int64_t count = param.elements();
-    if (!Require(IsVector(param, count) && IsVector(gradient, count) && IsVector(momentum, count),
+    if (!Require(IsVector(param, count) && IsVector(gradient, count) && IsVector(momentum, count) &&
+                     IsScale(sgd.gradient_scale),
                  "SgdMomentum", param)) {
       return;
     }
+    const double scale = ScaleOf(sgd.gradient_scale);
+    if (std::isnan(scale)) return;
     ForElements(param, [&](int64_t first, int64_t size) {
-      MomentumUpdate(sgd, Floats(gradient) + first, Floats(param) + first, Floats(momentum) + first,
-                     size);
+      MomentumUpdate(sgd, scale, Floats(gradient) + first, Floats(param) + first,
+                     Floats(momentum) + first, size);
     });
   }
-  void AdafactorSquares(double gradient_scale, View gradient, int64_t begin,
+  void AdafactorSquares(View gradient_scale, View gradient, int64_t begin,
                         const FactoredView& sums) override {
     Require(AddSquares(threads_, gradient_scale, gradient, begin, sums), "AdafactorSquares",
             gradient);
   }
-  void AdafactorMoments(double beta, const FactoredView& sums,
+  void AdafactorMoments(double beta, View gradient_scale, const FactoredView& sums,
                         const FactoredView& moments) override {
-    Require(AverageSquares(beta, sums, moments), "AdafactorMoments", moments.cols);
+    Require(AverageSquares(beta, gradient_scale, sums, moments), "AdafactorMoments", moments.cols);
   }
   void AdafactorNorms(const AdafactorParameters& adafactor, View gradient, View param,
                       int64_t begin, const FactoredView& moments, View norms) override {

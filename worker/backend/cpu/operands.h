@@ -37,6 +37,17 @@ inline bool IsMatrix(View x, int64_t rows, int64_t cols, DType dtype) {
 inline bool IsVector(View x, int64_t count, DType dtype = DType::kF32) {
   return x.dtype == dtype && x.elements() == count && x.data != nullptr;
 }
+// One of the totals that operations add to.
+inline bool IsTotal(View x) {
+  return IsVector(x, 1, DType::kF64);
+}
+// What an update multiplies gradients by; not a number: it does nothing.
+inline bool IsScale(View x) {
+  return x.data == nullptr || IsTotal(x);
+}
+inline double ScaleOf(View x) {
+  return x.data == nullptr ? 1.0 : *Data<double>(x);
+}
 inline bool IsQuantised(const QuantisedView& x, int64_t count) {
   return IsVector(x.codes, count, DType::kU8) &&
          IsVector(x.scales, (count + kQuantisationBlock - 1) / kQuantisationBlock);

@@ -7,12 +7,13 @@
 
 namespace weft {
 
-WEFT_CLONES void AdamwUpdate(const AdamwParameters& adamw, const float* gradient, float* param,
-                             float* exp_avg, float* exp_avg_sq, int64_t count) {
+WEFT_CLONES void AdamwUpdate(const AdamwParameters& adamw, double gradient_scale,
+                             const float* gradient, float* param, float* exp_avg, float* exp_avg_sq,
+                             int64_t count) {
   const auto step = static_cast<double>(adamw.step);
   const double correction1 = 1.0 - std::pow(adamw.beta1, step);
   const double correction2 = 1.0 - std::pow(adamw.beta2, step);
-  const auto gradient_scale = static_cast<float>(adamw.gradient_scale);
+  const auto scale = static_cast<float>(gradient_scale);
   const auto beta1 = static_cast<float>(adamw.beta1);
   const auto beta2 = static_cast<float>(adamw.beta2);
   const auto rest1 = static_cast<float>(1.0 - adamw.beta1);
@@ -23,7 +24,7 @@ WEFT_CLONES void AdamwUpdate(const AdamwParameters& adamw, const float* gradient
   const auto decay = static_cast<float>(adamw.lr * adamw.weight_decay);
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
-    const float g = gradient[i] * gradient_scale;
+    const float g = gradient[i] * scale;
     const float m = beta1 * exp_avg[i] + rest1 * g;
     const float v = beta2 * exp_avg_sq[i] + rest2 * (g * g);
     exp_avg[i] = m;
@@ -32,9 +33,9 @@ WEFT_CLONES void AdamwUpdate(const AdamwParameters& adamw, const float* gradient
   }
 }
 
-WEFT_CLONES void LionUpdate(const LionParameters& lion, const float* gradient, float* param,
-                            float* exp_avg, int64_t count) {
-  const auto gradient_scale = static_cast<float>(lion.gradient_scale);
+WEFT_CLONES void LionUpdate(const LionParameters& lion, double gradient_scale,
+                            const float* gradient, float* param, float* exp_avg, int64_t count) {
+  const auto scale = static_cast<float>(gradient_scale);
   const auto beta1 = static_cast<float>(lion.beta1);
   const auto beta2 = static_cast<float>(lion.beta2);
   const auto rest1 = static_cast<float>(1.0 - lion.beta1);
@@ -43,7 +44,7 @@ WEFT_CLONES void LionUpdate(const LionParameters& lion, const float* gradient, f
   const auto decay = static_cast<float>(lion.lr * lion.weight_decay);
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
-    const float g = gradient[i] * gradient_scale;
+    const float g = gradient[i] * scale;
     const float m = exp_avg[i];
     const float c = beta1 * m + rest1 * g;
     const float sign = c > 0 ? 1.0F : c < 0 ? -1.0F : c;
@@ -60,9 +61,10 @@ WEFT_CLONES void SgdUpdate(double lr, double weight_decay, double gradient_scale
   for (int64_t i = 0; i < count; ++i) param[i] -= step_size * gradient[i] + decay * param[i];
 }
 
-WEFT_CLONES void MomentumUpdate(const MomentumParameters& sgd, const float* gradient, float* param,
-                                float* momentum, int64_t count) {
-  const auto gradient_scale = static_cast<float>(sgd.gradient_scale);
+WEFT_CLONES void MomentumUpdate(const MomentumParameters& sgd, double gradient_scale,
+                                const float* gradient, float* param, float* momentum,
+                                int64_t count) {
+  const auto scale = static_cast<float>(gradient_scale);
   const auto decay = static_cast<float>(sgd.weight_decay);
   const auto lr = static_cast<float>(sgd.lr);
   const auto kept = static_cast<float>(sgd.first ? 0.0 : sgd.momentum);
@@ -72,7 +74,7 @@ WEFT_CLONES void MomentumUpdate(const MomentumParameters& sgd, const float* grad
   const float carried = sgd.nesterov ? static_cast<float>(sgd.momentum) : 1.0F;
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
-    const float g = gradient[i] * gradient_scale + decay * param[i];
+    const float g = gradient[i] * scale + decay * param[i];
     const float m = kept * momentum[i] + added * g;
     momentum[i] = m;
     param[i] -= lr * (direct * g + carried * m);

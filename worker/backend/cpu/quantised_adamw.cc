@@ -9,11 +9,11 @@ namespace weft {
 namespace {
 
 struct Constants {
-  explicit Constants(const AdamwParameters& adamw) {
+  Constants(const AdamwParameters& adamw, double scale) {
     const auto step = static_cast<double>(adamw.step);
     const double correction1 = 1.0 - std::pow(adamw.beta1, step);
     const double correction2 = 1.0 - std::pow(adamw.beta2, step);
-    gradient_scale = static_cast<float>(adamw.gradient_scale);
+    gradient_scale = static_cast<float>(scale);
     beta1 = static_cast<float>(adamw.beta1);
     beta2 = static_cast<float>(adamw.beta2);
     rest1 = static_cast<float>(1.0 - adamw.beta1);
@@ -41,10 +41,10 @@ WEFT_CLONES void UpdateBlock(const Constants& c, const float* gradient, float* p
 
 }  // namespace
 
-void QuantisedAdamwUpdate(const AdamwParameters& adamw, const float* gradient, float* param,
-                          const QuantisedMoment& exp_avg, const QuantisedMoment& exp_avg_sq,
-                          int64_t count) {
-  const Constants constants(adamw);
+void QuantisedAdamwUpdate(const AdamwParameters& adamw, double gradient_scale,
+                          const float* gradient, float* param, const QuantisedMoment& exp_avg,
+                          const QuantisedMoment& exp_avg_sq, int64_t count) {
+  const Constants constants(adamw, gradient_scale);
   const CodeMap of_mean = DynamicCodes(QuantisedSign::kAny);
   const CodeMap of_square = DynamicCodes(QuantisedSign::kNone);
   float mean[kQuantisationBlock];

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "worker/backend/cuda/block_reduce.h"
+#include "worker/backend/cuda/gradient_scale.h"
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/launch.h"
 
@@ -45,7 +46,9 @@ __device__ __forceinline__ void ForEachElement(const Run& run, Work& work) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    RowSquaresKernel(Run run, const float* gradient, float scale, float* rows) {
+    RowSquaresKernel(Run run, const float* gradient, GradientScale gradient_scale, float* rows) {
+  if (!gradient_scale.Load()) return;
+  const auto scale = static_cast<float>(gradient_scale.value);
   for (int64_t i = blockIdx.x; i < run.rows; i += gridDim.x) {
     const int64_t row = run.first_row + i;
     const int64_t first = max(run.begin, row * run.cols);
@@ -78,7 +81,9 @@ __device__ float Averaged(float sum, double terms, double beta, float moment) {
 
 // One block: a tensor has few rows and columns.
 __global__ void __launch_bounds__(kMomentThreads)
-    MomentsKernel(double beta, int64_t rows, int64_t cols, Factors sums, Factors moments) {
+    MomentsKernel(double beta, GradientScale scale, int64_t rows, int64_t cols, Factors sums,
+                  Factors moments) {
+  if (!scale.Load()) return;
   const double of_col = rows > 0 ? static_cast<double>(rows) : 1.0;
   for (int64_t col = threadIdx.x; col < cols; col += kMomentThreads) {
     moments.cols[col] = Averaged(sums.cols[col], of_col, beta, moments.cols[col]);
@@ -106,11 +111,11 @@ struct Measured {
   const float* gradient;
   const float* param;  // null: not asked for
   Factors moments;
-  double gradient_scale;
+  GradientScale gradient_scale;
   float scale;
   double sums[2];
 
-  __device__ void Begin(int64_t row) { scale = ScaleOfRow(moments, row, gradient_scale); }
+  __device__ void Begin(int64_t row) { scale = ScaleOfRow(moments, row, gradient_scale.value); }
   __device__ void Take(int64_t at, int64_t col) {
     const double update = static_cast<double>(gradient[at] * scale / sqrtf(moments.cols[col]));
     sums[0] += update * update;
@@ -123,6 +128,7 @@ struct Measured {
 // partials [blocks, 2]
 __global__ void __launch_bounds__(kThreads)
     PartialNormsKernel(Run run, Measured measured, double* partials) {
+  if (!measured.gradient_scale.Load()) return;
   ForEachElement(run, measured);
   for (int which = 0; which < 2; ++which) {
     const double sum = ReduceBlock(SumOf{}, measured.sums[which]);
@@ -131,7 +137,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    NormsKernel(const double* partials, int count, float* norms) {
+    NormsKernel(GradientScale scale, const double* partials, int count, float* norms) {
+  if (!scale.Load()) return;
   for (int which = 0; which < 2; ++which) {
     double sum = 0;
     for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
@@ -146,10 +153,11 @@ struct Updated {
   const float* gradient;
   float* param;
   Factors moments;
-  double gradient_scale;  // and what u is multiplied by
+  GradientScale gradient_scale;
+  double size;  // the gradient's scale and what u is multiplied by
   float scale, decay;
 
-  __device__ void Begin(int64_t row) { scale = ScaleOfRow(moments, row, gradient_scale); }
+  __device__ void Begin(int64_t row) { scale = ScaleOfRow(moments, row, size); }
   __device__ void Take(int64_t at, int64_t col) {
     const float p = param[at];
     param[at] = p - (gradient[at] * scale / sqrtf(moments.cols[col]) + decay * p);
@@ -162,12 +170,13 @@ __device__ double Rms(float squares, int64_t elements) {
 
 __global__ void __launch_bounds__(kThreads)
     UpdateKernel(Run run, AdafactorParameters adafactor, const float* norms, Updated updated) {
+  if (!updated.gradient_scale.Load()) return;
   double lr = adafactor.lr;
   if (adafactor.scale_parameter) {
     lr *= max(kAdafactorParameterEps, Rms(norms[1], adafactor.elements));
   }
   const double clipped = max(1.0, Rms(norms[0], adafactor.elements) / adafactor.clip_threshold);
-  updated.gradient_scale = adafactor.gradient_scale * (lr / clipped);
+  updated.size = updated.gradient_scale.value * (lr / clipped);
   updated.decay = static_cast<float>(lr * adafactor.weight_decay);
   ForEachElement(run, updated);
 }
@@ -178,23 +187,24 @@ float* Floats(View x) {
 
 }  // namespace
 
-cudaError_t QueueAdafactorSquares(const Queue& queue, double gradient_scale, View gradient,
+cudaError_t QueueAdafactorSquares(const Queue& queue, View gradient_scale, View gradient,
                                   int64_t begin, const FactoredView& sums) {
   const Run run = RunOf(gradient, begin, sums);
   if (sums.rows.data != nullptr) {
-    const cudaError_t code = Launch(
-        RowSquaresKernel, {.blocks = std::min(kMostBlocks, run.rows), .threads = kThreads},
-        queue.stream, run, Floats(gradient), static_cast<float>(gradient_scale), Floats(sums.rows));
+    const cudaError_t code =
+        Launch(RowSquaresKernel, {.blocks = std::min(kMostBlocks, run.rows), .threads = kThreads},
+               queue.stream, run, Floats(gradient), ScaleAt(gradient_scale), Floats(sums.rows));
     if (code != cudaSuccess) return code;
   }
   return QueueColumnSquares(queue, gradient_scale, gradient, begin % run.cols, sums.cols);
 }
 
-cudaError_t QueueAdafactorMoments(const Queue& queue, double beta, const FactoredView& sums,
-                                  const FactoredView& moments) {
+cudaError_t QueueAdafactorMoments(const Queue& queue, double beta, View gradient_scale,
+                                  const FactoredView& sums, const FactoredView& moments) {
   const int64_t rows = moments.rows.data == nullptr ? 0 : moments.rows.elements();
-  return Launch(MomentsKernel, {.threads = kMomentThreads}, queue.stream, beta, rows,
-                moments.cols.elements(), FactorsOf(sums), FactorsOf(moments));
+  return Launch(MomentsKernel, {.threads = kMomentThreads}, queue.stream, beta,
+                ScaleAt(gradient_scale), rows, moments.cols.elements(), FactorsOf(sums),
+                FactorsOf(moments));
 }
 
 cudaError_t QueueAdafactorNorms(const Queue& queue, const AdafactorParameters& adafactor,
@@ -209,13 +219,13 @@ cudaError_t QueueAdafactorNorms(const Queue& queue, const AdafactorParameters& a
   const Measured measured = {.gradient = Floats(gradient),
                              .param = adafactor.scale_parameter ? Floats(param) : nullptr,
                              .moments = FactorsOf(moments),
-                             .gradient_scale = adafactor.gradient_scale,
+                             .gradient_scale = ScaleAt(adafactor.gradient_scale),
                              .scale = 0,
                              .sums = {}};
   const cudaError_t code = Launch(PartialNormsKernel, {.blocks = blocks, .threads = kThreads},
                                   queue.stream, run, measured, partials);
   if (code != cudaSuccess) return code;
-  return Launch(NormsKernel, {.threads = kThreads}, queue.stream, partials,
+  return Launch(NormsKernel, {.threads = kThreads}, queue.stream, measured.gradient_scale, partials,
                 static_cast<int>(blocks), Floats(norms));
 }
 
@@ -226,7 +236,8 @@ cudaError_t QueueAdafactorUpdate(const Queue& queue, const AdafactorParameters& 
   const Updated updated = {.gradient = Floats(gradient),
                            .param = Floats(param),
                            .moments = FactorsOf(moments),
-                           .gradient_scale = 0,
+                           .gradient_scale = ScaleAt(adafactor.gradient_scale),
+                           .size = 0,
                            .scale = 0,
                            .decay = 0};
   // Few rows: several blocks to each.

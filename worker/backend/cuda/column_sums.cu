@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "worker/backend/cuda/elements.h"
+#include "worker/backend/cuda/gradient_scale.h"
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/launch.h"
 
@@ -138,11 +139,12 @@ struct SquareTerms {
   const float* gradient;
   int64_t shift;
   int64_t count;
-  float scale;
+  GradientScale scale;
   __device__ void Add(int64_t /*row*/, int64_t at, double (&sums)[1][1]) const {
     const int64_t i = at - shift;
-    if (i < 0 || i >= count) return;
-    const double value = static_cast<double>(gradient[i] * scale);
+    GradientScale own = scale;
+    if (i < 0 || i >= count || !own.Load()) return;
+    const double value = static_cast<double>(gradient[i] * static_cast<float>(own.value));
     sums[0][0] += value * value;
   }
 };
@@ -207,11 +209,11 @@ cudaError_t QueueBiasGradient(const Queue& queue, View dy, View dbias) {
   });
 }
 
-cudaError_t QueueColumnSquares(const Queue& queue, double scale, View gradient, int64_t shift,
+cudaError_t QueueColumnSquares(const Queue& queue, View scale, View gradient, int64_t shift,
                                View cols) {
   const int64_t count = gradient.elements();
   const int64_t rows = (shift + count + cols.elements() - 1) / cols.elements();
-  const SquareTerms terms = {Floats(gradient), shift, count, static_cast<float>(scale)};
+  const SquareTerms terms = {Floats(gradient), shift, count, ScaleAt(scale)};
   return AddColumnSums<1>(queue, terms, rows, cols.elements(), {{Floats(cols)}});
 }
 

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "worker/backend/cuda/combine.h"
 #include "worker/backend/cuda/map.h"
 
@@ -21,18 +23,38 @@ struct Evenly {
   }
 };
 
-// In the order of the ranks, accumulated in f32, rounded once: the CPU backend's sums to the bit.
+// What elements are accumulated in.
+template <typename T>
+using Wider = std::conditional_t<std::is_same_v<T, double>, double, float>;
+template <typename T>
+__device__ __forceinline__ Wider<T> Widen(T x) {
+  if constexpr (std::is_same_v<T, double>) {
+    return x;
+  } else {
+    return ToFloat(x);
+  }
+}
+template <typename T>
+__device__ __forceinline__ T Narrow(Wider<T> x) {
+  if constexpr (std::is_same_v<T, double>) {
+    return x;
+  } else {
+    return FromFloat<T>(x);
+  }
+}
+
+// In the order of the ranks, rounded once: the CPU backend's sums to the bit.
 template <typename T, int kWidth, typename Sources>
 __global__ void CombineKernel(ReduceOp op, Sources sources, int ranks, T* out, int64_t packs) {
   using Wide = Pack<T, kWidth>;
   for (int64_t i = FirstIndex(); i < packs; i += IndexStride()) {
-    float totals[kWidth];
+    Wider<T> totals[kWidth];
     const Wide first = reinterpret_cast<const Wide*>(sources(0))[i];
-    for (int e = 0; e < kWidth; ++e) totals[e] = ToFloat(first.at[e]);
+    for (int e = 0; e < kWidth; ++e) totals[e] = Widen(first.at[e]);
     for (int rank = 1; rank < ranks; ++rank) {
       const Wide values = reinterpret_cast<const Wide*>(sources(rank))[i];
       for (int e = 0; e < kWidth; ++e) {
-        const float value = ToFloat(values.at[e]);
+        const Wider<T> value = Widen(values.at[e]);
         if (op == ReduceOp::kSum) {
           totals[e] += value;
         } else if (value > totals[e] || value != value) {
@@ -41,7 +63,7 @@ __global__ void CombineKernel(ReduceOp op, Sources sources, int ranks, T* out, i
       }
     }
     Wide combined;
-    for (int e = 0; e < kWidth; ++e) combined.at[e] = FromFloat<T>(totals[e]);
+    for (int e = 0; e < kWidth; ++e) combined.at[e] = Narrow<T>(totals[e]);
     reinterpret_cast<Wide*>(out)[i] = combined;
   }
 }
@@ -58,11 +80,16 @@ cudaError_t Combine(cudaStream_t stream, ReduceOp op, const Sources& sources, in
   return Launch(kernel, grid, stream, op, sources, ranks, out, packs);
 }
 
+template <typename F>
+cudaError_t WithReduced(DType dtype, F f) {
+  return dtype == DType::kF64 ? f(double{}) : WithType(dtype, f);
+}
+
 }  // namespace
 
 cudaError_t QueueCombine(cudaStream_t stream, ReduceOp op, DType dtype, const void* const* sources,
                          int ranks, void* out, int64_t count) {
-  return WithType(dtype, [&](auto zero) {
+  return WithReduced(dtype, [&](auto zero) {
     using T = decltype(zero);
     Anywhere<T> typed = {};
     for (int rank = 0; rank < ranks; ++rank) typed.at[rank] = static_cast<const T*>(sources[rank]);
@@ -72,7 +99,7 @@ cudaError_t QueueCombine(cudaStream_t stream, ReduceOp op, DType dtype, const vo
 
 cudaError_t QueueCombineSlices(cudaStream_t stream, ReduceOp op, DType dtype,
                                const RankSlices& slices, int64_t count) {
-  return WithType(dtype, [&](auto zero) {
+  return WithReduced(dtype, [&](auto zero) {
     using T = decltype(zero);
     T* const own = static_cast<T*>(slices.own);
     const Evenly<T> typed = {static_cast<const T*>(slices.first),

@@ -21,8 +21,13 @@ inline void CombineHost(ReduceOp op, const double* values, int count, double* to
   }
 }
 
-// out[i] = sources[0][i] op sources[1][i] op ..., from left to right, in f32. `out` may be one of
-// the sources. REQUIRES: 1 <= ranks <= kMostLocalRanks.
+inline bool IsReducible(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF16 ||
+         dtype == DType::kF64;
+}
+
+// out[i] = sources[0][i] op sources[1][i] op ..., from left to right, in f32, or of kF64 in f64.
+// `out` may be one of the sources. REQUIRES: 1 <= ranks <= kMostLocalRanks.
 cudaError_t QueueCombine(cudaStream_t stream, ReduceOp op, DType dtype, const void* const* sources,
                          int ranks, void* out, int64_t count);
 

@@ -31,9 +31,7 @@ class CudaDevice final : public Device {
     staging_.reset();
     host_.reset();
     for (const auto& [data, block] : blocks_) cudaFree(block);
-    if (results_ != nullptr) cudaFreeHost(results_);
     cudaFree(workspace_);
-    cudaFree(totals_);
     cudaFree(queue_.scratch);
     if (queue_.stream != nullptr) cudaStreamDestroy(queue_.stream);
   }
@@ -50,8 +48,6 @@ class CudaDevice final : public Device {
          cudaMalloc(&queue_.scratch, static_cast<size_t>(kScratchBytes))},
         {"allocating the workspace of matrix products",
          cudaMalloc(&workspace_, static_cast<size_t>(kGemmWorkspaceBytes))},
-        {"allocating memory for totals", cudaMalloc(&totals_, sizeof(double))},
-        {"allocating pinned memory", cudaMallocHost(&results_, sizeof(double))},
     };
     for (const auto& [what, code] : steps) {
       if (code != cudaSuccess) return FromCuda(code, what);
@@ -394,30 +390,30 @@ class CudaDevice final : public Device {
     Check(QueueSoftmaxGradient(queue_, row_max, row_sum, targets, first_id, scale, logits),
           "SoftmaxGradient");
   }
-  double LossSum(View row_max, View row_sum, View target_logit) override {
+  void AddLossSum(View row_max, View row_sum, View target_logit, View total) override {
     const int64_t rows = row_max.elements();
-    if (!Require(IsF32(row_max, rows) && IsF32(row_sum, rows) && IsF32(target_logit, rows),
-                 "LossSum", row_max) ||
-        graphs_->Refuses("LossSum")) {
-      return 0;
+    if (!Require(IsF32(row_max, rows) && IsF32(row_sum, rows) && IsF32(target_logit, rows) &&
+                     IsTotal(total),
+                 "AddLossSum", row_max)) {
+      return;
     }
-    Check(QueueLossSum(queue_, row_max, row_sum, target_logit, Totals()), "LossSum");
-    return Total("LossSum");
+    Check(QueueAddLossSum(queue_, row_max, row_sum, target_logit, total), "AddLossSum");
   }
-  double SumOfSquares(View x) override {
-    if (!Require(IsMatrix(x, x.rows, x.cols), "SumOfSquares", x) ||
-        graphs_->Refuses("SumOfSquares")) {
-      return 0;
-    }
-    Check(QueueSumOfSquares(queue_, x, Totals()), "SumOfSquares");
-    return Total("SumOfSquares");
+  void AddSumOfSquares(View x, View total) override {
+    if (!Require(IsMatrix(x, x.rows, x.cols) && IsTotal(total), "AddSumOfSquares", x)) return;
+    Check(QueueAddSumOfSquares(queue_, x, total), "AddSumOfSquares");
+  }
+  void GradientScale(const ClipParameters& clip, View loss, View squares, View scale) override {
+    if (!Require(IsTotal(loss) && IsTotal(squares) && IsTotal(scale), "GradientScale", loss))
+      return;
+    Check(QueueGradientScale(queue_, clip, loss, squares, scale), "GradientScale");
   }
 
   void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
              View exp_avg_sq) override {
     const int64_t count = param.elements();
     if (!Require(IsF32(param, count) && IsF32(gradient, count) && IsF32(exp_avg, count) &&
-                     IsF32(exp_avg_sq, count) && adamw.step >= 1,
+                     IsF32(exp_avg_sq, count) && IsScale(adamw.gradient_scale) && adamw.step >= 1,
                  "Adamw", param)) {
       return;
     }
@@ -427,7 +423,8 @@ class CudaDevice final : public Device {
                       const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq) override {
     const int64_t count = param.elements();
     if (!Require(IsF32(param, count) && IsF32(gradient, count) && IsQuantised(exp_avg, count) &&
-                     IsQuantised(exp_avg_sq, count) && adamw.step >= 1,
+                     IsQuantised(exp_avg_sq, count) && IsScale(adamw.gradient_scale) &&
+                     adamw.step >= 1,
                  "QuantisedAdamw", param)) {
       return;
     }
@@ -436,16 +433,18 @@ class CudaDevice final : public Device {
   }
   void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
     const int64_t count = param.elements();
-    if (!Require(IsF32(param, count) && IsF32(gradient, count) && IsF32(exp_avg, count), "Lion",
-                 param)) {
+    if (!Require(IsF32(param, count) && IsF32(gradient, count) && IsF32(exp_avg, count) &&
+                     IsScale(lion.gradient_scale),
+                 "Lion", param)) {
       return;
     }
     Check(QueueLion(queue_, lion, gradient, param, exp_avg), "Lion");
   }
-  void Sgd(double lr, double weight_decay, double gradient_scale, View gradient,
+  void Sgd(double lr, double weight_decay, View gradient_scale, View gradient,
            View param) override {
-    if (!Require(IsF32(gradient, param.elements()) && IsF32(param, param.elements()), "Sgd",
-                 param)) {
+    if (!Require(IsF32(gradient, param.elements()) && IsF32(param, param.elements()) &&
+                     IsScale(gradient_scale),
+                 "Sgd", param)) {
       return;
     }
     Check(QueueSgd(queue_, lr, weight_decay, gradient_scale, gradient, param), "Sgd");
@@ -453,33 +452,39 @@ class CudaDevice final : public Device {
   void SgdMomentum(const MomentumParameters& sgd, View gradient, View param,
                    View momentum) override {
     const int64_t count = param.elements();
-    if (!Require(IsF32(param, count) && IsF32(gradient, count) && IsF32(momentum, count),
+    if (!Require(IsF32(param, count) && IsF32(gradient, count) && IsF32(momentum, count) &&
+                     IsScale(sgd.gradient_scale),
                  "SgdMomentum", param)) {
       return;
     }
     Check(QueueSgdMomentum(queue_, sgd, gradient, param, momentum), "SgdMomentum");
   }
-  void AdafactorSquares(double gradient_scale, View gradient, int64_t begin,
+  void AdafactorSquares(View gradient_scale, View gradient, int64_t begin,
                         const FactoredView& sums) override {
-    if (!Require(IsRunOf(sums, gradient, begin), "AdafactorSquares", gradient)) return;
+    if (!Require(IsRunOf(sums, gradient, begin) && IsScale(gradient_scale), "AdafactorSquares",
+                 gradient)) {
+      return;
+    }
     Check(QueueAdafactorSquares(queue_, gradient_scale, gradient, begin, sums), "AdafactorSquares");
   }
-  void AdafactorMoments(double beta, const FactoredView& sums,
+  void AdafactorMoments(double beta, View gradient_scale, const FactoredView& sums,
                         const FactoredView& moments) override {
     const int64_t rows = moments.rows.elements();
     const int64_t cols = moments.cols.elements();
     if (!Require(IsF32(moments.cols, cols) && IsF32(sums.cols, cols) &&
-                     IsF32(moments.row_mean, 1) &&
+                     IsF32(moments.row_mean, 1) && IsScale(gradient_scale) &&
                      (moments.rows.data == nullptr ||
                       (IsF32(moments.rows, rows) && IsF32(sums.rows, rows))),
                  "AdafactorMoments", moments.cols)) {
       return;
     }
-    Check(QueueAdafactorMoments(queue_, beta, sums, moments), "AdafactorMoments");
+    Check(QueueAdafactorMoments(queue_, beta, gradient_scale, sums, moments), "AdafactorMoments");
   }
   void AdafactorNorms(const AdafactorParameters& adafactor, View gradient, View param,
                       int64_t begin, const FactoredView& moments, View norms) override {
-    if (!Require(FitsUpdate(gradient, param, begin, moments, norms), "AdafactorNorms", param)) {
+    if (!Require(
+            FitsUpdate(gradient, param, begin, moments, norms) && IsScale(adafactor.gradient_scale),
+            "AdafactorNorms", param)) {
       return;
     }
     Check(QueueAdafactorNorms(queue_, adafactor, gradient, param, begin, moments, norms),
@@ -488,7 +493,7 @@ class CudaDevice final : public Device {
   void AdafactorUpdate(const AdafactorParameters& adafactor, View gradient, View param,
                        int64_t begin, const FactoredView& moments, View norms) override {
     if (!Require(FitsUpdate(gradient, param, begin, moments, norms) &&
-                     adafactor.elements >= param.elements(),
+                     IsScale(adafactor.gradient_scale) && adafactor.elements >= param.elements(),
                  "AdafactorUpdate", param)) {
       return;
     }
@@ -533,18 +538,8 @@ class CudaDevice final : public Device {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }
 
-  double* Totals() { return static_cast<double*>(totals_); }
-  double Total(const char* what) {
-    Check(cudaMemcpyAsync(results_, totals_, sizeof(double), cudaMemcpyDeviceToHost, queue_.stream),
-          what);
-    Check(cudaStreamSynchronize(queue_.stream), what);
-    return *static_cast<const double*>(results_);
-  }
-
   Queue queue_;
   void* workspace_ = nullptr;  // of gemm_
-  void* totals_ = nullptr;     // one double, on the device
-  void* results_ = nullptr;    // the same, pinned
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<HostBlock> host_;  // null: nothing is offloaded
   std::unique_ptr<Gemm> gemm_;

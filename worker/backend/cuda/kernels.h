@@ -51,7 +51,7 @@ cudaError_t QueueRmsNormInputGradient(const Queue& queue, View dy, View x, View 
 // column_sums.cu: each adds to what the sums hold
 cudaError_t QueueBiasGradient(const Queue& queue, View dy, View dbias);
 // Squares of scale * gradient, a run of rows as wide as cols; it starts `shift` into the first one.
-cudaError_t QueueColumnSquares(const Queue& queue, double scale, View gradient, int64_t shift,
+cudaError_t QueueColumnSquares(const Queue& queue, View scale, View gradient, int64_t shift,
                                View cols);
 cudaError_t QueueLayerNormWeightGradient(const Queue& queue, View dy, View x, View mean, View rstd,
                                          View dweight, View dbias);
@@ -71,10 +71,12 @@ cudaError_t QueueRowSumExp(const Queue& queue, View logits, View row_max, View t
 cudaError_t QueueSoftmaxGradient(const Queue& queue, View row_max, View row_sum, View targets,
                                  int64_t first_id, double scale, View logits);
 
-// totals.cu: *total is one double in device memory
-cudaError_t QueueLossSum(const Queue& queue, View row_max, View row_sum, View target_logit,
-                         double* total);
-cudaError_t QueueSumOfSquares(const Queue& queue, View x, double* total);
+// totals.cu: each adds to what the total holds
+cudaError_t QueueAddLossSum(const Queue& queue, View row_max, View row_sum, View target_logit,
+                            View total);
+cudaError_t QueueAddSumOfSquares(const Queue& queue, View x, View total);
+cudaError_t QueueGradientScale(const Queue& queue, const ClipParameters& clip, View loss,
+                               View squares, View scale);
 
 // fp8.cu: REQUIRES FitsToFp8 (worker/backend/fp8.h)
 cudaError_t QueueToFp8(const Queue& queue, View x, View codes, View transposed, View scale);
@@ -84,16 +86,16 @@ cudaError_t QueueAdamw(const Queue& queue, const AdamwParameters& adamw, View gr
                        View exp_avg, View exp_avg_sq);
 cudaError_t QueueLion(const Queue& queue, const LionParameters& lion, View gradient, View param,
                       View exp_avg);
-cudaError_t QueueSgd(const Queue& queue, double lr, double weight_decay, double gradient_scale,
+cudaError_t QueueSgd(const Queue& queue, double lr, double weight_decay, View gradient_scale,
                      View gradient, View param);
 cudaError_t QueueSgdMomentum(const Queue& queue, const MomentumParameters& sgd, View gradient,
                              View param, View momentum);
 
 // adafactor.cu
-cudaError_t QueueAdafactorSquares(const Queue& queue, double gradient_scale, View gradient,
+cudaError_t QueueAdafactorSquares(const Queue& queue, View gradient_scale, View gradient,
                                   int64_t begin, const FactoredView& sums);
-cudaError_t QueueAdafactorMoments(const Queue& queue, double beta, const FactoredView& sums,
-                                  const FactoredView& moments);
+cudaError_t QueueAdafactorMoments(const Queue& queue, double beta, View gradient_scale,
+                                  const FactoredView& sums, const FactoredView& moments);
 cudaError_t QueueAdafactorNorms(const Queue& queue, const AdafactorParameters& adafactor,
                                 View gradient, View param, int64_t begin,
                                 const FactoredView& moments, View norms);

@@ -306,10 +306,8 @@ class LocalComm final : public Comm {
   }
 
   static BackendStatus CheckReducible(const Call& call, View data) {
-    if (data.dtype == DType::kF32 || data.dtype == DType::kBf16 || data.dtype == DType::kF16) {
-      return {};
-    }
-    return Failure(kInvalidArgument, "%s: only f32, bf16 and fp16 can be reduced", call.name);
+    if (IsReducible(data.dtype)) return {};
+    return Failure(kInvalidArgument, "%s: only f32, f64, bf16 and fp16 can be reduced", call.name);
   }
 
   // Each member's staging buffer at `offset`, in the order of the group.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <type_traits>
+#include <utility>
 
 #include "worker/backend/cuda/elements.h"
 #include "worker/backend/cuda/launch.h"
@@ -25,6 +27,12 @@ __device__ __forceinline__ int64_t IndexStride() {
   return static_cast<int64_t>(gridDim.x) * blockDim.x;
 }
 
+// An F may have a Begin(), which each thread calls first; where it returns false, nothing is done.
+template <typename F, typename = void>
+struct HasBegin : std::false_type {};
+template <typename F>
+struct HasBegin<F, std::void_t<decltype(std::declval<F&>().Begin())>> : std::true_type {};
+
 template <typename T, int kIn, int kOut>
 struct MapArrays {
   const T* in[kIn];
@@ -34,6 +42,9 @@ struct MapArrays {
 template <typename T, int kWidth, int kIn, int kOut, typename F>
 __global__ void MapKernel(F f, MapArrays<T, kIn, kOut> arrays, int64_t packs) {
   using Wide = Pack<T, kWidth>;
+  if constexpr (HasBegin<F>::value) {
+    if (!f.Begin()) return;
+  }
   for (int64_t i = FirstIndex(); i < packs; i += IndexStride()) {
     Wide in[kIn];
     Wide out[kOut];

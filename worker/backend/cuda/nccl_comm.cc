@@ -85,7 +85,8 @@ class NcclComm final : public Comm {
   BackendStatus NewGroup(GroupUse use, const int* ranks, int count, int* group) override {
     Call call;
     if (use == GroupUse::kStarted && !starts_calls_) {
-      return Failure(kInvalidArgument, "new group: this communicator was opened for calls that block");
+      return Failure(kInvalidArgument,
+                     "new group: this communicator was opened for calls that block");
     }
     if (WorldOf(use) == nullptr) {
       if (BackendStatus s = OpenWorld(use); !s.ok()) return Broken(s);
@@ -304,9 +305,8 @@ class NcclComm final : public Comm {
     if (collective.kind != CollectiveKind::kAllReduce) {
       if (auto s = calls_.CheckRanges(call, data.elements()); !s.ok()) return s;
     }
-    if (reduces && data.dtype != DType::kF32 && data.dtype != DType::kBf16 &&
-        data.dtype != DType::kF16) {
-      return Failure(kInvalidArgument, "%s: only f32, bf16 and f16 are reduced", call.name);
+    if (reduces && !IsReducible(data.dtype)) {
+      return Failure(kInvalidArgument, "%s: only f32, f64, bf16 and f16 are reduced", call.name);
     }
     const bool moves = GroupOf(call.group).comm != nullptr && data.elements() > 0;
     if (moves) {
@@ -324,6 +324,7 @@ class NcclComm final : public Comm {
       return Gather(call, lane, static_cast<char*>(data.data), data.bytes() / ranks.size());
     }
     const bool scatters = collective.kind == CollectiveKind::kReduceScatter;
+    if (data.dtype == DType::kF64 && !scatters) return AddUp(call, lane, collective.op, data);
     if (rank_order_ || collective.op != ReduceOp::kSum || data.dtype != DType::kF32) {
       return scatters ? ReduceScatterByRank(call, lane, collective.op, data)
                       : AllReduceByRank(call, lane, collective.op, data);
@@ -412,6 +413,25 @@ class NcclComm final : public Comm {
                                .own = own};
     Note(QueueCombineSlices(lane.stream, op, dtype, slices, bytes / ElementBytes(dtype)),
          "a reduction");
+  }
+
+  // Each rank takes what all have and adds it up itself: of a few values, in the time of one
+  // message.
+  BackendStatus AddUp(const Call& call, const Lane& lane, ReduceOp op, View data) {
+    const RankGroup& ranks = calls_.group(call.group);
+    const int64_t most = kNcclStagingBytes / ranks.size() / ElementBytes(data.dtype);
+    const int64_t slice = most * ElementBytes(data.dtype);
+    auto* const bytes = static_cast<char*>(data.data);
+    if (slice == 0) return Failure(kInternal, "%s: too many ranks", call.name);
+    for (int64_t at = 0; at < data.bytes(); at += slice) {
+      const int64_t part = std::min(slice, data.bytes() - at);
+      Note(cudaMemcpyAsync(lane.staging + part * ranks.position, bytes + at,
+                           static_cast<size_t>(part), cudaMemcpyDeviceToDevice, lane.stream),
+           call.name);
+      if (BackendStatus s = Gather(call, lane, lane.staging, part); !s.ok()) return s;
+      Combine(lane, op, data.dtype, ranks, part, bytes + at, part);
+    }
+    return {};
   }
 
   // In segments: each rank combines its slice of one, then all take the others' slices.

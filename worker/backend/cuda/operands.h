@@ -20,6 +20,14 @@ inline bool IsMatrix(View x, int64_t rows, int64_t cols) {
 inline bool IsF32(View x, int64_t count) {
   return x.dtype == DType::kF32 && x.elements() == count && x.data != nullptr;
 }
+// One of the totals that operations add to.
+inline bool IsTotal(View x) {
+  return x.dtype == DType::kF64 && x.elements() == 1 && x.data != nullptr;
+}
+// What an update multiplies gradients by.
+inline bool IsScale(View x) {
+  return x.data == nullptr || IsTotal(x);
+}
 inline bool IsQuantised(const QuantisedView& x, int64_t count) {
   return x.codes.dtype == DType::kU8 && x.codes.elements() == count && x.codes.data != nullptr &&
          IsF32(x.scales, (count + kQuantisationBlock - 1) / kQuantisationBlock);

@@ -2,6 +2,7 @@
 // of cpu/optimizer.cc.
 #include <cmath>
 
+#include "worker/backend/cuda/gradient_scale.h"
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/map.h"
 
@@ -10,9 +11,11 @@ namespace {
 
 // gradient, param, exp_avg, exp_avg_sq -> param, exp_avg, exp_avg_sq
 struct AdamwUpdate {
-  float gradient_scale, beta1, beta2, rest1, rest2, step_size, eps, decay;
+  GradientScale scale;
+  float beta1, beta2, rest1, rest2, step_size, eps, decay;
+  __device__ bool Begin() { return scale.Load(); }
   __device__ void operator()(const float (&x)[4], float (&y)[3]) const {
-    const float g = x[0] * gradient_scale;
+    const float g = x[0] * static_cast<float>(scale.value);
     const float m = beta1 * x[2] + rest1 * g;
     const float v = beta2 * x[3] + rest2 * (g * g);
     y[0] = x[1] - (step_size * m / (sqrtf(v) + eps) + decay * x[1]);
@@ -23,9 +26,11 @@ struct AdamwUpdate {
 
 // gradient, param, exp_avg -> param, exp_avg
 struct LionUpdate {
-  float gradient_scale, beta1, beta2, rest1, rest2, lr, decay;
+  GradientScale scale;
+  float beta1, beta2, rest1, rest2, lr, decay;
+  __device__ bool Begin() { return scale.Load(); }
   __device__ void operator()(const float (&x)[3], float (&y)[2]) const {
-    const float g = x[0] * gradient_scale;
+    const float g = x[0] * static_cast<float>(scale.value);
     const float c = beta1 * x[2] + rest1 * g;
     const float sign = c > 0 ? 1.0F : c < 0 ? -1.0F : c;
     y[0] = x[1] - (lr * sign + decay * x[1]);
@@ -35,7 +40,15 @@ struct LionUpdate {
 
 // gradient, param -> param
 struct SgdUpdate {
-  float step_size, decay;
+  GradientScale scale;
+  double lr;
+  float decay;
+  float step_size;
+  __device__ bool Begin() {
+    const bool goes_on = scale.Load();
+    step_size = static_cast<float>(lr * scale.value);
+    return goes_on;
+  }
   __device__ void operator()(const float (&x)[2], float (&y)[1]) const {
     y[0] = x[1] - (step_size * x[0] + decay * x[1]);
   }
@@ -43,9 +56,11 @@ struct SgdUpdate {
 
 // gradient, param, momentum -> param, momentum
 struct MomentumUpdate {
-  float gradient_scale, decay, lr, kept, added, direct, carried;
+  GradientScale scale;
+  float decay, lr, kept, added, direct, carried;
+  __device__ bool Begin() { return scale.Load(); }
   __device__ void operator()(const float (&x)[3], float (&y)[2]) const {
-    const float g = x[0] * gradient_scale + decay * x[1];
+    const float g = x[0] * static_cast<float>(scale.value) + decay * x[1];
     const float m = kept * x[2] + added * g;
     y[0] = x[1] - lr * (direct * g + carried * m);
     y[1] = m;
@@ -64,7 +79,7 @@ cudaError_t QueueAdamw(const Queue& queue, const AdamwParameters& adamw, View gr
   const double correction1 = 1.0 - std::pow(adamw.beta1, step);
   const double correction2 = 1.0 - std::pow(adamw.beta2, step);
   const AdamwUpdate update = {
-      .gradient_scale = static_cast<float>(adamw.gradient_scale),
+      .scale = ScaleAt(adamw.gradient_scale),
       .beta1 = static_cast<float>(adamw.beta1),
       .beta2 = static_cast<float>(adamw.beta2),
       .rest1 = static_cast<float>(1.0 - adamw.beta1),
@@ -82,7 +97,7 @@ cudaError_t QueueAdamw(const Queue& queue, const AdamwParameters& adamw, View gr
 
 cudaError_t QueueLion(const Queue& queue, const LionParameters& lion, View gradient, View param,
                       View exp_avg) {
-  const LionUpdate update = {.gradient_scale = static_cast<float>(lion.gradient_scale),
+  const LionUpdate update = {.scale = ScaleAt(lion.gradient_scale),
                              .beta1 = static_cast<float>(lion.beta1),
                              .beta2 = static_cast<float>(lion.beta2),
                              .rest1 = static_cast<float>(1.0 - lion.beta1),
@@ -95,17 +110,19 @@ cudaError_t QueueLion(const Queue& queue, const LionParameters& lion, View gradi
                           param.elements());
 }
 
-cudaError_t QueueSgd(const Queue& queue, double lr, double weight_decay, double gradient_scale,
+cudaError_t QueueSgd(const Queue& queue, double lr, double weight_decay, View gradient_scale,
                      View gradient, View param) {
-  const SgdUpdate update = {static_cast<float>(lr * gradient_scale),
-                            static_cast<float>(lr * weight_decay)};
+  const SgdUpdate update = {.scale = ScaleAt(gradient_scale),
+                            .lr = lr,
+                            .decay = static_cast<float>(lr * weight_decay),
+                            .step_size = 0};
   float* const p = Floats(param);
   return Map<float, 2, 1>(queue.stream, update, {{Floats(gradient), p}, {p}}, param.elements());
 }
 
 cudaError_t QueueSgdMomentum(const Queue& queue, const MomentumParameters& sgd, View gradient,
                              View param, View momentum) {
-  const MomentumUpdate update = {.gradient_scale = static_cast<float>(sgd.gradient_scale),
+  const MomentumUpdate update = {.scale = ScaleAt(sgd.gradient_scale),
                                  .decay = static_cast<float>(sgd.weight_decay),
                                  .lr = static_cast<float>(sgd.lr),
                                  .kept = static_cast<float>(sgd.first ? 0.0 : sgd.momentum),

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "worker/backend/cuda/block_reduce.h"
+#include "worker/backend/cuda/gradient_scale.h"
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/launch.h"
 #include "worker/backend/quantisation.h"
@@ -15,7 +16,8 @@ constexpr int kThreads = static_cast<int>(kQuantisationBlock);
 constexpr int64_t kMostBlocks = 132 * 16;  // longer arrays go round
 
 struct Constants {
-  float gradient_scale, beta1, beta2, rest1, rest2, step_size, eps, decay;
+  GradientScale scale;
+  float beta1, beta2, rest1, rest2, step_size, eps, decay;
 };
 
 struct Maps {
@@ -43,6 +45,8 @@ __device__ __forceinline__ int Nearest(const float* map, float share) {
 
 __global__ void __launch_bounds__(kThreads)
     QuantisedAdamwKernel(Constants c, Maps maps, Arrays arrays, int64_t count) {
+  if (!c.scale.Load()) return;
+  const auto gradient_scale = static_cast<float>(c.scale.value);
   __shared__ float of_mean[256];
   __shared__ float of_square[256];
   of_mean[threadIdx.x] = maps.mean[threadIdx.x];
@@ -54,7 +58,7 @@ __global__ void __launch_bounds__(kThreads)
     float m = 0;
     float v = 0;
     if (is_there) {
-      const float g = arrays.gradient[i] * c.gradient_scale;
+      const float g = arrays.gradient[i] * gradient_scale;
       m = c.beta1 * (of_mean[arrays.mean_codes[i]] * arrays.mean_scales[block]) + c.rest1 * g;
       v = c.beta2 * (of_square[arrays.square_codes[i]] * arrays.square_scales[block]) +
           c.rest2 * (g * g);
@@ -81,7 +85,7 @@ Constants ConstantsOf(const AdamwParameters& adamw) {
   const auto step = static_cast<double>(adamw.step);
   const double correction1 = 1.0 - std::pow(adamw.beta1, step);
   const double correction2 = 1.0 - std::pow(adamw.beta2, step);
-  return {.gradient_scale = static_cast<float>(adamw.gradient_scale),
+  return {.scale = ScaleAt(adamw.gradient_scale),
           .beta1 = static_cast<float>(adamw.beta1),
           .beta2 = static_cast<float>(adamw.beta2),
           .rest1 = static_cast<float>(1.0 - adamw.beta1),

@@ -21,18 +21,22 @@ cudaError_t Staging::Open() {
   return cudaSuccess;
 }
 
+cudaError_t Staging::Take(Slot** slot) {
+  *slot = &slots_[next_];
+  next_ = (next_ + 1) % kSlots;
+  return cudaEventSynchronize((*slot)->free);  // one that was never recorded counts as passed
+}
+
 cudaError_t Staging::In(void* to, const void* from, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += kSlotBytes) {
     const auto size = static_cast<size_t>(std::min(kSlotBytes, bytes - at));
-    const Slot& slot = slots_[next_];
-    next_ = (next_ + 1) % kSlots;
-    // An event that was never recorded counts as passed.
-    cudaError_t code = cudaEventSynchronize(slot.free);
+    Slot* slot = nullptr;
+    cudaError_t code = Take(&slot);
     if (code != cudaSuccess) return code;
-    std::memcpy(slot.data, static_cast<const char*>(from) + at, size);
-    code = cudaMemcpyAsync(static_cast<char*>(to) + at, slot.data, size, cudaMemcpyHostToDevice,
+    std::memcpy(slot->data, static_cast<const char*>(from) + at, size);
+    code = cudaMemcpyAsync(static_cast<char*>(to) + at, slot->data, size, cudaMemcpyHostToDevice,
                            stream_);
-    if (code == cudaSuccess) code = cudaEventRecord(slot.free, stream_);
+    if (code == cudaSuccess) code = cudaEventRecord(slot->free, stream_);
     if (code != cudaSuccess) return code;
   }
   return cudaSuccess;
@@ -40,26 +44,30 @@ cudaError_t Staging::In(void* to, const void* from, int64_t bytes) {
 
 // Two copies are under way at a time: the device fills a slot while the host empties another.
 cudaError_t Staging::Out(void* to, const void* from, int64_t bytes) {
-  cudaError_t code = cudaStreamSynchronize(stream_);  // all slots are free now
   const int64_t pieces = (bytes + kSlotBytes - 1) / kSlotBytes;
   const auto size = [bytes](int64_t piece) {
     return static_cast<size_t>(std::min(kSlotBytes, bytes - piece * kSlotBytes));
   };
-  for (int64_t piece = 0; piece <= pieces && code == cudaSuccess; ++piece) {
+  Slot* before = nullptr;
+  for (int64_t piece = 0; piece <= pieces; ++piece) {
+    Slot* slot = nullptr;
+    cudaError_t code = cudaSuccess;
     if (piece < pieces) {
-      const Slot& slot = slots_[piece % kSlots];
-      code = cudaMemcpyAsync(slot.data, static_cast<const char*>(from) + piece * kSlotBytes,
+      code = Take(&slot);
+      if (code != cudaSuccess) return code;
+      code = cudaMemcpyAsync(slot->data, static_cast<const char*>(from) + piece * kSlotBytes,
                              size(piece), cudaMemcpyDeviceToHost, stream_);
-      if (code == cudaSuccess) code = cudaEventRecord(slot.free, stream_);
+      if (code == cudaSuccess) code = cudaEventRecord(slot->free, stream_);
+      if (code != cudaSuccess) return code;
     }
-    if (piece > 0 && code == cudaSuccess) {
-      const Slot& slot = slots_[(piece - 1) % kSlots];
-      code = cudaEventSynchronize(slot.free);
-      if (code != cudaSuccess) break;
-      std::memcpy(static_cast<char*>(to) + (piece - 1) * kSlotBytes, slot.data, size(piece - 1));
+    if (before != nullptr) {
+      code = cudaEventSynchronize(before->free);
+      if (code != cudaSuccess) return code;
+      std::memcpy(static_cast<char*>(to) + (piece - 1) * kSlotBytes, before->data, size(piece - 1));
     }
+    before = slot;
   }
-  return code;
+  return cudaSuccess;
 }
 
 }  // namespace weft

@@ -21,7 +21,7 @@ class Staging {
 
   // Queues a copy; `from` may be changed as soon as this returns.
   cudaError_t In(void* to, const void* from, int64_t bytes);
-  // Waits for all queued work.
+  // Waits for all queued work; once, if it is no longer than a buffer.
   cudaError_t Out(void* to, const void* from, int64_t bytes);
 
  private:
@@ -31,6 +31,9 @@ class Staging {
     void* data = nullptr;
     cudaEvent_t free = nullptr;  // passed when the device has read it
   };
+
+  // The one that the device is through with first, once it is.
+  cudaError_t Take(Slot** slot);
 
   cudaStream_t stream_;
   Slot slots_[kSlots];

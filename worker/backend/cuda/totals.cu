@@ -1,5 +1,5 @@
-// One double for a whole array: each block adds up its part, then one block adds up the blocks'
-// sums. The grid depends on the array's length alone.
+// A total grows by one double for a whole array: each block adds up its part, then one block adds
+// up the blocks' sums. The grid depends on the array's length alone.
 #include <algorithm>
 
 #include "worker/backend/cuda/block_reduce.h"
@@ -27,15 +27,15 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    TotalKernel(const double* partials, int count, double* total) {
+    AddTotalKernel(const double* partials, int count, double* total) {
   double sum = 0;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) sum += partials[i];
   sum = ReduceBlock(SumOf{}, sum);
-  if (threadIdx.x == 0) *total = sum;
+  if (threadIdx.x == 0) *total += sum;
 }
 
 template <typename Terms>
-cudaError_t Total(const Queue& queue, const Terms& terms, int64_t count, double* total) {
+cudaError_t AddTotal(const Queue& queue, const Terms& terms, int64_t count, View total) {
   const int64_t blocks = std::clamp((count + kThreads - 1) / kThreads, int64_t{1}, kMostBlocks);
   if (queue.scratch_bytes < kMostBlocks * static_cast<int64_t>(sizeof(double))) {
     return cudaErrorInvalidValue;
@@ -45,8 +45,8 @@ cudaError_t Total(const Queue& queue, const Terms& terms, int64_t count, double*
       Launch(PartialTotalsKernel<Terms>, {.blocks = blocks, .threads = kThreads}, queue.stream,
              terms, count, partials);
   if (code != cudaSuccess) return code;
-  return Launch(TotalKernel, {.threads = kThreads}, queue.stream, partials,
-                static_cast<int>(blocks), total);
+  return Launch(AddTotalKernel, {.threads = kThreads}, queue.stream, partials,
+                static_cast<int>(blocks), static_cast<double*>(total.data));
 }
 
 struct LossTerms {
@@ -80,27 +80,44 @@ struct SquareTerms {
   }
 };
 
+__global__ void GradientScaleKernel(ClipParameters clip, const double* loss, const double* squares,
+                                    double* scale) {
+  const double norm = sqrt(*squares) / clip.loss_scale;
+  const double clipped = clip.max_norm == 0 ? 1.0 : min(1.0, clip.max_norm / (norm + kClipEps));
+  // A difference that is not 0 is of what is not finite.
+  const bool is_finite = *loss - *loss == 0 && norm - norm == 0;
+  *scale = is_finite ? clipped / clip.loss_scale : norm - norm + (*loss - *loss);
+}
+
 const float* Floats(View x) {
   return static_cast<const float*>(x.data);
 }
 
 }  // namespace
 
-cudaError_t QueueLossSum(const Queue& queue, View row_max, View row_sum, View target_logit,
-                         double* total) {
-  return Total(queue, LossTerms{Floats(row_max), Floats(row_sum), Floats(target_logit)},
-               row_max.elements(), total);
+cudaError_t QueueAddLossSum(const Queue& queue, View row_max, View row_sum, View target_logit,
+                            View total) {
+  return AddTotal(queue, LossTerms{Floats(row_max), Floats(row_sum), Floats(target_logit)},
+                  row_max.elements(), total);
 }
 
-cudaError_t QueueSumOfSquares(const Queue& queue, View x, double* total) {
+cudaError_t QueueAddSumOfSquares(const Queue& queue, View x, View total) {
   return WithType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     constexpr int kWidth = kWidest<T>;
     const auto* const data = static_cast<const T*>(x.data);
     const int64_t count = x.elements();
-    if (!IsWide(data)) return Total(queue, SquareTerms<T, 1>{data, count}, count, total);
-    return Total(queue, SquareTerms<T, kWidth>{data, count}, (count + kWidth - 1) / kWidth, total);
+    if (!IsWide(data)) return AddTotal(queue, SquareTerms<T, 1>{data, count}, count, total);
+    return AddTotal(queue, SquareTerms<T, kWidth>{data, count}, (count + kWidth - 1) / kWidth,
+                    total);
   });
+}
+
+cudaError_t QueueGradientScale(const Queue& queue, const ClipParameters& clip, View loss,
+                               View squares, View scale) {
+  return Launch(GradientScaleKernel, {.threads = 1}, queue.stream, clip,
+                static_cast<const double*>(loss.data), static_cast<const double*>(squares.data),
+                static_cast<double*>(scale.data));
 }
 
 }  // namespace weft

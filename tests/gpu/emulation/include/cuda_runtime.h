@@ -131,9 +131,14 @@ struct cudaStream {
   enum class Fault { kNone, kAtBegin, kOfAnOperation, kOfInstantiation } fault = Fault::kNone;
   int64_t host_calls = 0;  // that have queued work: of an operation, or a graph as a whole
   int64_t captures = 0;    // begun
+  // Times that the host has waited for work that it had not waited for before.
+  int64_t host_waits = 0;
+  int64_t waited_calls = 0;  // of host_calls
 };
 struct cudaEvent {
   cudaStream* behind = nullptr;  // the stream that was held when this was recorded
+  cudaStream* stream = nullptr;  // on which this was recorded
+  int64_t calls = 0;             // of its host_calls, then
   double at_ms = 0;
   cudaStream* captured_on = nullptr;
 };
@@ -256,13 +261,34 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
   return cudaSuccess;
 }
-inline cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  if (weft::emulation::VoidsCapture(stream)) return cudaErrorStreamCaptureUnsupported;
+namespace weft::emulation {
+
+inline cudaError_t StateOf(cudaStream_t stream) {
+  if (VoidsCapture(stream)) return cudaErrorStreamCaptureUnsupported;
   return stream != nullptr && stream->holds > 0 ? cudaErrorNotReady : cudaSuccess;
 }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  while (cudaStreamQuery(stream) == cudaErrorNotReady) weft::emulation::Nap();
+inline cudaError_t WaitOnDevice(cudaStream_t stream) {
+  while (StateOf(stream) == cudaErrorNotReady) Nap();
   return cudaSuccess;
+}
+// The host knows now that the first `calls` pieces of work are done.
+inline void CountWait(cudaStream_t stream, int64_t calls) {
+  if (stream == nullptr || calls <= stream->waited_calls) return;
+  ++stream->host_waits;
+  stream->waited_calls = calls;
+}
+
+}  // namespace weft::emulation
+// A poll that finds work done is how a host waits that does not sleep.
+inline cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  const cudaError_t code = weft::emulation::StateOf(stream);
+  if (code == cudaSuccess && stream != nullptr)
+    weft::emulation::CountWait(stream, stream->host_calls);
+  return code;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream != nullptr) weft::emulation::CountWait(stream, stream->host_calls);
+  return weft::emulation::WaitOnDevice(stream);
 }
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
@@ -279,17 +305,20 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->captured_on = stream != nullptr && stream->capture != nullptr ? stream : nullptr;
   if (event->captured_on != nullptr) return cudaSuccess;
-  event->behind = cudaStreamQuery(stream) == cudaErrorNotReady ? stream : nullptr;
+  event->behind = weft::emulation::StateOf(stream) == cudaErrorNotReady ? stream : nullptr;
+  event->stream = stream;
+  event->calls = stream == nullptr ? 0 : stream->host_calls;
   event->at_ms = weft::emulation::clock_ms;
   return cudaSuccess;
 }
 inline cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (weft::emulation::VoidsCapture(event->captured_on)) return cudaErrorStreamCaptureUnsupported;
-  return cudaStreamQuery(event->behind);
+  return weft::emulation::StateOf(event->behind);
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (weft::emulation::VoidsCapture(event->captured_on)) return cudaErrorStreamCaptureUnsupported;
-  return cudaStreamSynchronize(event->behind);
+  weft::emulation::CountWait(event->stream, event->calls);
+  return weft::emulation::WaitOnDevice(event->behind);
 }
 inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
   *ms = static_cast<float>(end->at_ms - begin->at_ms);
@@ -302,7 +331,7 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, u
     if (stream != event->captured_on) weft::emulation::VoidsCapture(event->captured_on);
     return cudaSuccess;
   }
-  return cudaStreamSynchronize(event->behind);
+  return weft::emulation::WaitOnDevice(event->behind);
 }
 
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal };
