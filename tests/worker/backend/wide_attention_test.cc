@@ -1,7 +1,7 @@
-// Attention on 16-bit elements with heads of the sizes that models have, 64 and 128, for which
-// devices have kernels of their own: against the same operation in f32 on the same numbers. Such
-// kernels may round probabilities to 16 bits before they are multiplied, so the bound is norm-wise:
-// twice the unit of the type.
+// Attention on 16-bit elements with heads of the sizes that models have: 64 and 128, for which
+// devices have kernels of their own, and 80, for which they have not. Against the same operation in
+// f32 on the same numbers. Such kernels may round probabilities to 16 bits before they are
+// multiplied, so the bound is norm-wise: twice the unit of the type.
 #include <string>
 #include <vector>
 
@@ -56,6 +56,8 @@ std::vector<Case> Cases() {
       {"ragged tiles, shared keys",
        {.batch = 2, .seq_len = 150, .heads = 2, .head_dim = 64, .kv_heads = 1}},
       {"wide heads", {.batch = 1, .seq_len = 140, .heads = 2, .head_dim = 128, .kv_heads = 2}},
+      {"heads of no kernel's own",
+       {.batch = 1, .seq_len = 70, .heads = 2, .head_dim = 80, .kv_heads = 1}},
       {"documents", {.batch = 1, .seq_len = 170, .heads = 1, .head_dim = 64, .kv_heads = 1}, 37},
       {"two pieces of four runs",
        {.batch = 1,

@@ -2,14 +2,18 @@
 // size and element type, in single precision: the definition on this device, and the way for shapes
 // that the faster kernels do not take.
 //
-// A block holds a tile of queries and walks over tiles of keys. The gradient has two kernels
-// instead of one that adds up dq from many blocks: one walks over keys for dq, one over queries
-// for dk and dv. That computes the scores twice, needs no atomics, and gives the same bits again.
+// A block holds 64 queries and walks over keys. The gradient has two kernels instead of one that
+// adds up dq from many blocks: one walks over keys for dq, one over queries for dk and dv. That
+// computes the scores twice, needs no atomics, and gives the same bits again.
+//
+// A block's sums stay in registers, 128 columns of a head at most: a head that has more is shared
+// among several blocks, which compute its scores once each.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
 
 #include "worker/backend/cuda/attention_mma.h"
+#include "worker/backend/cuda/attention_square.h"
 #include "worker/backend/cuda/attention_tile.h"
 #include "worker/backend/cuda/block_reduce.h"
 #include "worker/backend/cuda/elements.h"
@@ -19,159 +23,132 @@
 namespace weft {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256;  // of kernels that walk over rows of statistics
 constexpr int kWarps = kThreads / 32;
+constexpr int kBlocksAtOnce = 2;  // of squares, on a multiprocessor: 128 registers for each thread
 constexpr float kNothing = -1e30F;  // lower than any score: no key was seen
 
-// A tile of rows in shared memory; one more column keeps threads out of each other's banks.
-struct Rows {
-  float* data;
-  int stride;
-  __device__ float* operator[](int row) const { return data + row * stride; }
+template <int kWidth, int kSlices>
+__device__ Squares<kWidth, kSlices> SharedSquares() {
+  auto* const shared = DynamicShared<float>();
+  return {{shared}, {shared + kSquareBytes / 4}};
+}
+
+// Blocks that share a head, each with kSlices slices of its columns. REQUIRES: of one slice, all.
+template <int kSlices>
+__host__ __device__ int BlocksOfHead(int64_t dim) {
+  constexpr int kCols = kSlices * kSide;
+  return kSlices == 1 ? 1 : static_cast<int>((dim + kCols - 1) / kCols);
+}
+
+// The block's place in a call. Positions are counted in 32 bits, as those of visible keys are.
+template <int kSlices>
+struct Place {
+  int64_t sequence;
+  int head;    // of queries, or of keys
+  int row;     // first of the block's
+  int count;   // rows that are there
+  int column;  // of a head: first that this block sums
+
+  __device__ Place(int64_t rows, int dim)
+      : sequence(blockIdx.z),
+        head(static_cast<int>(blockIdx.y)),
+        row(static_cast<int>(blockIdx.x) / BlocksOfHead<kSlices>(dim) * kSide),
+        count(min(kSide, static_cast<int>(rows) - row)),
+        column(static_cast<int>(blockIdx.x) % BlocksOfHead<kSlices>(dim) * kSlices * kSide) {}
 };
 
-// Hands out parts of the block's dynamic shared memory.
-struct SharedParts {
-  float* next;
-  __device__ Rows Take(int rows, int cols) {
-    const Rows taken = {next, cols + 1};
-    next += rows * (cols + 1);
-    return taken;
-  }
-};
-
+// Rows of a head of q (or dO), and of k (or v), from a place in it on.
 template <typename T>
-__device__ void LoadRows(const T* from, int64_t stride, int count, int rows, int dim,
-                         const Rows& to) {
-  for (int i = static_cast<int>(threadIdx.x); i < rows * dim; i += kThreads) {
-    const int row = i / dim;
-    to[row][i % dim] = row < count ? ToFloat(from[row * stride + i % dim]) : 0.0F;
-  }
+__device__ HeadRows<T> QueryRows(const AttentionCall& call, T* x, int64_t sequence, int row,
+                                 int head) {
+  return {x + call.QueryAt(sequence, row, head), static_cast<int>(call.query_stride()),
+          min(kSide, static_cast<int>(call.query_len) - row), call.dim};
+}
+template <typename T>
+__device__ HeadRows<T> KeyRows(const AttentionCall& call, T* x, int64_t sequence, int key,
+                               int kv_head) {
+  return {x + call.KeyAt(sequence, key, kv_head), static_cast<int>(call.key_stride()),
+          min(kSide, static_cast<int>(call.seq_len) - key), call.dim};
 }
 
-__device__ void Clear(int rows, int dim, const Rows& x) {
-  for (int i = static_cast<int>(threadIdx.x); i < rows * dim; i += kThreads)
-    x[i / dim][i % dim] = 0;
-}
-
-__device__ float DotOf(const float* x, const float* y, int dim) {
-  float sum = 0;
-  for (int d = 0; d < dim; ++d) sum += x[d] * y[d];
-  return sum;
-}
-
-// to[r][d] = factor[r] * to[r][d] + sum over c of weights[r][c] * rows[c][d]; no factors: 1.
-template <int kTile>
-__device__ void AddWeighted(const Rows& weights, const Rows& rows, int dim, const float* factors,
-                            const Rows& to) {
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * dim; i += kThreads) {
-    const int row = i / dim;
-    const int d = i % dim;
-    float sum = 0;
-    for (int c = 0; c < kTile; ++c) sum += weights[row][c] * rows[c][d];
-    to[row][d] = (factors == nullptr ? to[row][d] : factors[row] * to[row][d]) + sum;
-  }
-}
-
-// to[c][d] += sum over r of weights[r][c] * rows[r][d].
-template <int kTile>
-__device__ void AddWeightedByColumn(const Rows& weights, const Rows& rows, int dim,
-                                    const Rows& to) {
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * dim; i += kThreads) {
-    const int c = i / dim;
-    const int d = i % dim;
-    float sum = 0;
-    for (int row = 0; row < kTile; ++row) sum += weights[row][c] * rows[row][d];
-    to[c][d] += sum;
-  }
-}
-
-// What the softmax of each row knows so far: greatest score, sum of exp(score - highest), and what
-// everything summed before has to be multiplied by.
-template <int kTile>
+// What the softmax of a thread's rows knows so far: greatest score, sum of exp(score - highest).
 struct SoftmaxRows {
-  float highest[kTile];
-  float total[kTile];
-  float correction[kTile];
+  float highest[kPartRows];
+  float total[kPartRows];
 
-  __device__ void Clear() {
-    const int row = static_cast<int>(threadIdx.x);
-    if (row >= kTile) return;
-    highest[row] = kNothing;
-    total[row] = 0;
+  __device__ SoftmaxRows() {
+    for (int i = 0; i < kPartRows; ++i) {
+      highest[i] = kNothing;
+      total[i] = 0;
+    }
   }
 
-  // scores become exp(score - highest). A warp takes a row, a lane a key.
-  __device__ void Take(const Rows& scores) {
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    for (int row = static_cast<int>(threadIdx.x / 32); row < kTile; row += kWarps) {
-      const float score = lane < kTile ? scores[row][lane] : kNothing;
-      const float before = highest[row];
-      const float now = fmaxf(before, ReduceWarp(MaxOf{}, score));
-      const float p = score <= kNothing ? 0.0F : expf(score - now);
-      const float sum = ReduceWarp(SumOf{}, p);
-      if (lane < kTile) scores[row][lane] = p;
-      if (lane == 0) {
-        correction[row] = before > kNothing ? expf(before - now) : 0.0F;
-        total[row] = total[row] * correction[row] + sum;
-        highest[row] = now;
+  // Scores become exp(score - highest); the sums of what they weighted so far are rescaled.
+  template <int kSlices>
+  __device__ __forceinline__ void Take(Part* scores, Part (&sums)[kSlices]) {
+#pragma unroll
+    for (int i = 0; i < kPartRows; ++i) {
+      float most = kNothing;
+      for (const float score : scores->at[i]) most = MaxOf{}(most, score);
+      const float before = highest[i];
+      const float now = fmaxf(before, ReduceAcross(MaxOf{}, most));
+      float sum = 0;
+      for (float& score : scores->at[i]) {
+        score = score <= kNothing ? 0.0F : expf(score - now);
+        sum += score;
       }
-      __syncwarp();
+      const float correction = before > kNothing ? expf(before - now) : 0.0F;
+      total[i] = total[i] * correction + ReduceAcross(SumOf{}, sum);
+      highest[i] = now;
+      for (Part& part : sums) {
+        for (float& kept : part.at[i]) kept *= correction;
+      }
     }
   }
 };
 
-template <typename T, int kTile>
-__global__ void __launch_bounds__(kThreads)
+template <typename T, int kWidth, int kSlices>
+__global__ void __launch_bounds__(kSquareThreads, kBlocksAtOnce)
     AttentionKernel(AttentionCall call, const T* q, const T* k, const T* v, T* o, float* lse) {
-  __shared__ VisibleKeys<kTile> visible;
-  __shared__ SoftmaxRows<kTile> softmax;
-  const int dim = call.dim;
-  SharedParts shared = {DynamicShared<float>()};
-  const Rows q_rows = shared.Take(kTile, dim);
-  const Rows k_rows = shared.Take(kTile, dim);
-  const Rows v_rows = shared.Take(kTile, dim);
-  const Rows o_rows = shared.Take(kTile, dim);
-  const Rows scores = shared.Take(kTile, kTile);
-  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kTile;
-  const int head = static_cast<int>(blockIdx.y);
-  const int kv_head = head / (call.heads / call.kv_heads);
-  const int64_t sequence = blockIdx.z;
-  const int rows = static_cast<int>(min(static_cast<int64_t>(kTile), call.query_len - first_row));
-  visible.Load(call, sequence, first_row);
-  softmax.Clear();
-  Clear(kTile, dim, o_rows);
-  LoadRows(q + call.QueryAt(sequence, first_row, head), call.query_stride(), rows, kTile, dim,
-           q_rows);
+  __shared__ VisibleKeys<kSide> visible;
+  const auto squares = SharedSquares<kWidth, kSlices>();
+  const Place<kSlices> place(call.query_len, call.dim);
+  const int kv_head = place.head / (call.heads / call.kv_heads);
+  const auto queries = QueryRows(call, q, place.sequence, place.row, place.head);
+  visible.Load(call, place.sequence, place.row);
   __syncthreads();
-  const int64_t end = visible.end;
-  for (int64_t key = visible.begin / kTile * kTile; key < end; key += kTile) {
-    const int keys = static_cast<int>(min(static_cast<int64_t>(kTile), call.seq_len - key));
-    const int64_t at = call.KeyAt(sequence, key, kv_head);
-    LoadRows(k + at, call.key_stride(), keys, kTile, dim, k_rows);
-    LoadRows(v + at, call.key_stride(), keys, kTile, dim, v_rows);
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kTile * kTile; i += kThreads) {
-      const int row = i / kTile;
-      const int c = i % kTile;
-      scores[row][c] =
-          visible.Has(row, key + c) ? call.scale * DotOf(q_rows[row], k_rows[c], dim) : kNothing;
+  SoftmaxRows softmax;
+  Part sums[kSlices] = {};
+  const int end = visible.end;
+  for (int key = visible.begin / kSide * kSide; key < end; key += kSide) {
+    Part scores = squares.Scores(queries, KeyRows(call, k, place.sequence, key, kv_head));
+#pragma unroll
+    for (int i = 0; i < kPartRows; ++i) {
+#pragma unroll
+      for (int j = 0; j < kPartCols; ++j) {
+        scores.at[i][j] =
+            visible.Has(RowOf(i), key + ColumnOf(j)) ? call.scale * scores.at[i][j] : kNothing;
+      }
     }
-    __syncthreads();
-    softmax.Take(scores);
-    __syncthreads();
-    AddWeighted<kTile>(scores, v_rows, dim, softmax.correction, o_rows);
-    __syncthreads();
+    softmax.Take(&scores, sums);
+    squares.AddWeighted(scores, KeyRows(call, v, place.sequence, key, kv_head), place.column, sums);
   }
-  for (int i = static_cast<int>(threadIdx.x); i < rows * dim; i += kThreads) {
-    const int row = i / dim;
-    o[call.QueryAt(sequence, first_row + row, head) + i % dim] =
-        FromFloat<T>(o_rows[row][i % dim] / softmax.total[row]);
+  const auto out = QueryRows(call, o, place.sequence, place.row, place.head);
+#pragma unroll
+  for (int slice = 0; slice < kSlices; ++slice) {
+    for (int i = 0; i < kPartRows; ++i) {
+      for (float& sum : sums[slice].at[i]) sum /= softmax.total[i];
+    }
+    StoreSlice(sums[slice], place.column + slice * kSide, out);
   }
-  const int row = static_cast<int>(threadIdx.x);
-  if (row < rows) {
-    lse[call.StatisticAt(sequence, first_row + row, head)] =
-        softmax.highest[row] + logf(softmax.total[row]);
+  if (place.column > 0 || ColumnOf(0) > 0) return;
+#pragma unroll
+  for (int i = 0; i < kPartRows; ++i) {
+    if (RowOf(i) < place.count) {
+      lse[call.StatisticAt(place.sequence, place.row + RowOf(i), place.head)] =
+          softmax.highest[i] + logf(softmax.total[i]);
+    }
   }
 }
 
@@ -193,150 +170,135 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// p[r][c] = probability, ds[r][c] = scale * p * (dp - delta) with dp = dO . V; 0 where not visible.
-template <int kTile>
-__device__ void ScoreGradients(const AttentionCall& call, const VisibleKeys<kTile>& visible,
-                               int64_t key, const float* statistics, const float* deltas, int rows,
-                               const Rows& q_rows, const Rows& dout_rows, const Rows& k_rows,
-                               const Rows& v_rows, const Rows& p, const Rows& ds) {
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * kTile; i += kThreads) {
-    const int row = i / kTile;
-    const int c = i % kTile;
-    float probability = 0;
-    float gradient = 0;
-    if (row < rows && visible.Has(row, key + c)) {
-      probability = expf(call.scale * DotOf(q_rows[row], k_rows[c], call.dim) - statistics[row]);
-      gradient =
-          call.scale * probability * (DotOf(dout_rows[row], v_rows[c], call.dim) - deltas[row]);
+// What is known of the queries of a tile; in shared memory.
+struct Statistics {
+  float lse[kSide];
+  float deltas[kSide];
+
+  // A barrier must follow.
+  template <typename T>
+  __device__ void Load(const AttentionGradientArrays<T>& arrays, int64_t first, int count) {
+    const int row = static_cast<int>(threadIdx.x);
+    if (row >= kSide) return;
+    lse[row] = row < count ? arrays.lse[first + row] : 0.0F;
+    deltas[row] = row < count ? arrays.deltas[first + row] : 0.0F;
+  }
+};
+
+// scores and dp become p = probabilities and scale * p * (dp - delta); 0 where nothing is seen.
+// `seen` and `query`, which is the query of a score, are asked by its place in the thread's part.
+template <typename Seen, typename Query>
+__device__ __forceinline__ void ScoreGradients(float scale, const Seen& seen, const Query& query,
+                                               const Statistics& statistics, Part* scores,
+                                               Part* dp) {
+#pragma unroll
+  for (int i = 0; i < kPartRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < kPartCols; ++j) {
+      const bool is_seen = seen(i, j);
+      const int at = query(i, j);
+      const float p = is_seen ? expf(scale * scores->at[i][j] - statistics.lse[at]) : 0.0F;
+      scores->at[i][j] = p;
+      dp->at[i][j] = is_seen ? scale * p * (dp->at[i][j] - statistics.deltas[at]) : 0.0F;
     }
-    p[row][c] = probability;
-    ds[row][c] = gradient;
   }
 }
 
-template <typename T, int kTile>
-__global__ void __launch_bounds__(kThreads)
+template <typename T, int kWidth, int kSlices>
+__global__ void __launch_bounds__(kSquareThreads, kBlocksAtOnce)
     QueryGradientKernel(AttentionCall call, AttentionGradientArrays<T> arrays) {
-  __shared__ VisibleKeys<kTile> visible;
-  const int dim = call.dim;
-  SharedParts shared = {DynamicShared<float>()};
-  const Rows q_rows = shared.Take(kTile, dim);
-  const Rows dout_rows = shared.Take(kTile, dim);
-  const Rows k_rows = shared.Take(kTile, dim);
-  const Rows v_rows = shared.Take(kTile, dim);
-  const Rows dq_rows = shared.Take(kTile, dim);
-  const Rows p = shared.Take(kTile, kTile);
-  const Rows ds = shared.Take(kTile, kTile);
-  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kTile;
-  const int head = static_cast<int>(blockIdx.y);
-  const int kv_head = head / (call.heads / call.kv_heads);
-  const int64_t sequence = blockIdx.z;
-  const int rows = static_cast<int>(min(static_cast<int64_t>(kTile), call.query_len - first_row));
-  const int64_t query_at = call.QueryAt(sequence, first_row, head);
-  const int64_t statistic = call.StatisticAt(sequence, first_row, head);
-  visible.Load(call, sequence, first_row);
-  Clear(kTile, dim, dq_rows);
-  LoadRows(arrays.q + query_at, call.query_stride(), rows, kTile, dim, q_rows);
-  LoadRows(arrays.dout + query_at, call.query_stride(), rows, kTile, dim, dout_rows);
+  __shared__ VisibleKeys<kSide> visible;
+  __shared__ Statistics statistics;
+  const auto squares = SharedSquares<kWidth, kSlices>();
+  const Place<kSlices> place(call.query_len, call.dim);
+  const int kv_head = place.head / (call.heads / call.kv_heads);
+  const auto queries = QueryRows(call, arrays.q, place.sequence, place.row, place.head);
+  const auto douts = QueryRows(call, arrays.dout, place.sequence, place.row, place.head);
+  statistics.Load(arrays, call.StatisticAt(place.sequence, place.row, place.head), place.count);
+  visible.Load(call, place.sequence, place.row);
   __syncthreads();
-  const int64_t end = visible.end;
-  for (int64_t key = visible.begin / kTile * kTile; key < end; key += kTile) {
-    const int keys = static_cast<int>(min(static_cast<int64_t>(kTile), call.seq_len - key));
-    const int64_t at = call.KeyAt(sequence, key, kv_head);
-    LoadRows(arrays.k + at, call.key_stride(), keys, kTile, dim, k_rows);
-    LoadRows(arrays.v + at, call.key_stride(), keys, kTile, dim, v_rows);
-    __syncthreads();
-    ScoreGradients<kTile>(call, visible, key, arrays.lse + statistic, arrays.deltas + statistic,
-                          rows, q_rows, dout_rows, k_rows, v_rows, p, ds);
-    __syncthreads();
-    AddWeighted<kTile>(ds, k_rows, dim, nullptr, dq_rows);
-    __syncthreads();
+  Part dq[kSlices] = {};
+  const int end = visible.end;
+  for (int key = visible.begin / kSide * kSide; key < end; key += kSide) {
+    const auto keys = KeyRows(call, arrays.k, place.sequence, key, kv_head);
+    Part scores = squares.Scores(queries, keys);
+    Part ds = squares.Scores(douts, KeyRows(call, arrays.v, place.sequence, key, kv_head));
+    const auto seen = [&](int i, int j) { return visible.Has(RowOf(i), key + ColumnOf(j)); };
+    const auto query = [](int i, int /*j*/) { return RowOf(i); };
+    ScoreGradients(call.scale, seen, query, statistics, &scores, &ds);
+    squares.AddWeighted(ds, keys, place.column, dq);
   }
-  for (int i = static_cast<int>(threadIdx.x); i < rows * dim; i += kThreads) {
-    const int row = i / dim;
-    arrays.dq[query_at + row * call.query_stride() + i % dim] = FromFloat<T>(dq_rows[row][i % dim]);
+  const auto out = QueryRows(call, arrays.dq, place.sequence, place.row, place.head);
+#pragma unroll
+  for (int slice = 0; slice < kSlices; ++slice) {
+    StoreSlice(dq[slice], place.column + slice * kSide, out);
   }
 }
 
-// Adds up the query heads that share a key head, in their order.
-template <typename T, int kTile>
-__global__ void __launch_bounds__(kThreads)
+// Adds up the query heads that share a key head, in their order. The sums of two slices of dk and
+// of dv leave registers for one block.
+template <typename T, int kWidth, int kSlices>
+__global__ void __launch_bounds__(kSquareThreads, kSlices == 1 ? kBlocksAtOnce : 1)
     KeyGradientKernel(AttentionCall call, AttentionGradientArrays<T> arrays) {
-  __shared__ VisibleKeys<kTile> visible;
-  const int dim = call.dim;
-  SharedParts shared = {DynamicShared<float>()};
-  const Rows q_rows = shared.Take(kTile, dim);
-  const Rows dout_rows = shared.Take(kTile, dim);
-  const Rows k_rows = shared.Take(kTile, dim);
-  const Rows v_rows = shared.Take(kTile, dim);
-  const Rows dk_rows = shared.Take(kTile, dim);
-  const Rows dv_rows = shared.Take(kTile, dim);
-  const Rows p = shared.Take(kTile, kTile);
-  const Rows ds = shared.Take(kTile, kTile);
-  const int64_t key = static_cast<int64_t>(blockIdx.x) * kTile;
-  const int kv_head = static_cast<int>(blockIdx.y);
-  const int64_t sequence = blockIdx.z;
-  const int keys = static_cast<int>(min(static_cast<int64_t>(kTile), call.seq_len - key));
-  const int64_t key_at = call.KeyAt(sequence, key, kv_head);
-  const int heads_per_kv = call.heads / call.kv_heads;
-  LoadRows(arrays.k + key_at, call.key_stride(), keys, kTile, dim, k_rows);
-  LoadRows(arrays.v + key_at, call.key_stride(), keys, kTile, dim, v_rows);
-  Clear(kTile, dim, dk_rows);
-  Clear(kTile, dim, dv_rows);
-  for (int64_t first_row = 0; first_row < call.query_len; first_row += kTile) {
+  __shared__ VisibleKeys<kSide> visible;  // to the queries that are walked over
+  __shared__ Statistics statistics;       // of these
+  const auto squares = SharedSquares<kWidth, kSlices>();
+  const Place<kSlices> place(call.seq_len, call.dim);
+  const auto keys = KeyRows(call, arrays.k, place.sequence, place.row, place.head);
+  const auto values = KeyRows(call, arrays.v, place.sequence, place.row, place.head);
+  const int heads = call.heads / call.kv_heads;
+  Part dk[kSlices] = {};
+  Part dv[kSlices] = {};
+  for (int row = 0; row < static_cast<int>(call.query_len); row += kSide) {
     __syncthreads();
-    visible.Load(call, sequence, first_row);
+    visible.Load(call, place.sequence, row);
     __syncthreads();
-    if (visible.end <= key || visible.begin >= key + kTile) continue;  // none of these
-    const int rows = static_cast<int>(min(static_cast<int64_t>(kTile), call.query_len - first_row));
-    for (int head = kv_head * heads_per_kv; head < (kv_head + 1) * heads_per_kv; ++head) {
-      const int64_t query_at = call.QueryAt(sequence, first_row, head);
-      const int64_t statistic = call.StatisticAt(sequence, first_row, head);
-      LoadRows(arrays.q + query_at, call.query_stride(), rows, kTile, dim, q_rows);
-      LoadRows(arrays.dout + query_at, call.query_stride(), rows, kTile, dim, dout_rows);
-      __syncthreads();
-      ScoreGradients<kTile>(call, visible, key, arrays.lse + statistic, arrays.deltas + statistic,
-                            rows, q_rows, dout_rows, k_rows, v_rows, p, ds);
-      __syncthreads();
-      AddWeightedByColumn<kTile>(p, dout_rows, dim, dv_rows);
-      AddWeightedByColumn<kTile>(ds, q_rows, dim, dk_rows);
-      __syncthreads();
+    if (visible.end <= place.row || visible.begin >= place.row + kSide) continue;  // none of these
+    for (int head = place.head * heads; head < (place.head + 1) * heads; ++head) {
+      const auto queries = QueryRows(call, arrays.q, place.sequence, row, head);
+      const auto douts = QueryRows(call, arrays.dout, place.sequence, row, head);
+      statistics.Load(arrays, call.StatisticAt(place.sequence, row, head), queries.count);
+      Part p = squares.Scores(keys, queries);
+      Part ds = squares.Scores(values, douts);
+      const auto seen = [&](int i, int j) {
+        return visible.Has(ColumnOf(j), place.row + RowOf(i));
+      };
+      const auto query = [](int /*i*/, int j) { return ColumnOf(j); };
+      ScoreGradients(call.scale, seen, query, statistics, &p, &ds);
+      squares.AddWeighted(p, douts, place.column, dv);
+      squares.AddWeighted(ds, queries, place.column, dk);
     }
   }
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < keys * dim; i += kThreads) {
-    const int row = i / dim;
-    const int64_t at = key_at + row * call.key_stride() + i % dim;
-    arrays.dk[at] = FromFloat<T>(dk_rows[row][i % dim]);
-    arrays.dv[at] = FromFloat<T>(dv_rows[row][i % dim]);
+  const auto to_dk = KeyRows(call, arrays.dk, place.sequence, place.row, place.head);
+  const auto to_dv = KeyRows(call, arrays.dv, place.sequence, place.row, place.head);
+#pragma unroll
+  for (int slice = 0; slice < kSlices; ++slice) {
+    StoreSlice(dk[slice], place.column + slice * kSide, to_dk);
+    StoreSlice(dv[slice], place.column + slice * kSide, to_dv);
   }
 }
 
-// Floats of `parts` tiles of rows and `squares` tiles of scores.
-int64_t SharedBytes(int tile, int64_t dim, int parts, int squares) {
-  return 4 * (parts * tile * (dim + 1) + int64_t{squares} * tile * (tile + 1));
+template <int kSlices>
+Grid GridOf(const AttentionShape& shape, int64_t rows, int64_t heads) {
+  return {.blocks = (rows + kSide - 1) / kSide * BlocksOfHead<kSlices>(shape.head_dim),
+          .blocks_y = heads,
+          .blocks_z = shape.batch,
+          .threads = kSquareThreads,
+          .shared_bytes = 2 * kSquareBytes};
 }
 
-int64_t Tiles(int64_t count, int tile) {
-  return (count + tile - 1) / tile;
-}
-
-template <typename T, int kTile>
+template <typename T, int kWidth, int kSlices>
 cudaError_t Forward(const Queue& queue, const AttentionShape& shape,
                     const AttentionTensors& tensors) {
   const AttentionCall call = CallOf(shape, tensors.first_visible);
-  return Launch(AttentionKernel<T, kTile>,
-                {.blocks = Tiles(call.query_len, kTile),
-                 .blocks_y = shape.heads,
-                 .blocks_z = shape.batch,
-                 .threads = kThreads,
-                 .shared_bytes = SharedBytes(kTile, shape.head_dim, 4, 1)},
-                queue.stream, call, static_cast<const T*>(tensors.q.data),
-                static_cast<const T*>(tensors.k.data), static_cast<const T*>(tensors.v.data),
-                static_cast<T*>(tensors.o.data), static_cast<float*>(tensors.lse.data));
+  return Launch(AttentionKernel<T, kWidth, kSlices>,
+                GridOf<kSlices>(shape, call.query_len, shape.heads), queue.stream, call,
+                static_cast<const T*>(tensors.q.data), static_cast<const T*>(tensors.k.data),
+                static_cast<const T*>(tensors.v.data), static_cast<T*>(tensors.o.data),
+                static_cast<float*>(tensors.lse.data));
 }
 
-template <typename T, int kTile>
+template <typename T, int kWidth, int kSlices>
 cudaError_t Backward(const Queue& queue, const AttentionShape& shape,
                      const AttentionTensors& tensors, const AttentionGradientTensors& gradients) {
   const AttentionCall call = CallOf(shape, tensors.first_visible);
@@ -350,30 +312,25 @@ cudaError_t Backward(const Queue& queue, const AttentionShape& shape,
       static_cast<const float*>(tensors.lse.data), deltas,
       static_cast<T*>(gradients.dq.data),          static_cast<T*>(gradients.dk.data),
       static_cast<T*>(gradients.dv.data)};
-  Grid grid = {.blocks = Tiles(call.query_len, kWarps),
-               .blocks_y = shape.heads,
-               .blocks_z = shape.batch,
-               .threads = kThreads};
-  cudaError_t code = Launch(DeltaKernel<T>, grid, queue.stream, call,
-                            static_cast<const T*>(tensors.o.data), dout, deltas);
+  cudaError_t code =
+      Launch(DeltaKernel<T>,
+             {.blocks = (call.query_len + kWarps - 1) / kWarps,
+              .blocks_y = shape.heads,
+              .blocks_z = shape.batch,
+              .threads = kThreads},
+             queue.stream, call, static_cast<const T*>(tensors.o.data), dout, deltas);
   if (code != cudaSuccess) return code;
   if constexpr (!std::is_same_v<T, float>) {
     if (HasMmaAttention(shape, tensors.q.dtype)) {
       return QueueMmaAttentionGradient(queue, shape, call, arrays);
     }
   }
-  grid.blocks = Tiles(call.query_len, kTile);
-  grid.shared_bytes = SharedBytes(kTile, shape.head_dim, 5, 2);
-  code = Launch(QueryGradientKernel<T, kTile>, grid, queue.stream, call, arrays);
+  code = Launch(QueryGradientKernel<T, kWidth, kSlices>,
+                GridOf<kSlices>(shape, call.query_len, shape.heads), queue.stream, call, arrays);
   if (code != cudaSuccess) return code;
-  grid.blocks = Tiles(shape.seq_len, kTile);
-  grid.blocks_y = shape.kv_heads;
-  grid.shared_bytes = SharedBytes(kTile, shape.head_dim, 6, 2);
-  return Launch(KeyGradientKernel<T, kTile>, grid, queue.stream, call, arrays);
+  return Launch(KeyGradientKernel<T, kWidth, kSlices>,
+                GridOf<kSlices>(shape, shape.seq_len, shape.kv_heads), queue.stream, call, arrays);
 }
-
-// A tile of 32 rows fits the shared memory of every target up to here.
-constexpr int64_t kLargestDimOfWideTile = 64;
 
 }  // namespace
 
@@ -394,8 +351,10 @@ cudaError_t QueueAttention(const Queue& queue, const AttentionShape& shape,
   if (HasMmaAttention(shape, tensors.q.dtype)) return QueueMmaAttention(queue, shape, tensors);
   return WithType(tensors.q.dtype, [&](auto zero) {
     using T = decltype(zero);
-    if (shape.head_dim <= kLargestDimOfWideTile) return Forward<T, 32>(queue, shape, tensors);
-    return Forward<T, 16>(queue, shape, tensors);
+    constexpr int kWidth = kWidest<T>;
+    if (shape.head_dim % kWidth != 0) return Forward<T, 1, 2>(queue, shape, tensors);
+    return shape.head_dim <= kSide ? Forward<T, kWidth, 1>(queue, shape, tensors)
+                                   : Forward<T, kWidth, 2>(queue, shape, tensors);
   });
 }
 
@@ -404,10 +363,10 @@ cudaError_t QueueAttentionGradient(const Queue& queue, const AttentionShape& sha
                                    const AttentionGradientTensors& gradients) {
   return WithType(tensors.q.dtype, [&](auto zero) {
     using T = decltype(zero);
-    if (shape.head_dim <= kLargestDimOfWideTile) {
-      return Backward<T, 32>(queue, shape, tensors, gradients);
-    }
-    return Backward<T, 16>(queue, shape, tensors, gradients);
+    constexpr int kWidth = kWidest<T>;
+    if (shape.head_dim % kWidth != 0) return Backward<T, 1, 2>(queue, shape, tensors, gradients);
+    return shape.head_dim <= kSide ? Backward<T, kWidth, 1>(queue, shape, tensors, gradients)
+                                   : Backward<T, kWidth, 2>(queue, shape, tensors, gradients);
   });
 }
 
