@@ -23,8 +23,9 @@
 namespace weft {
 namespace {
 
-constexpr int kThreads = 256;  // of kernels that walk over rows of statistics
-constexpr int kWarps = kThreads / 32;
+constexpr int kDeltaThreads = 256;
+constexpr int kLanesOfRow = 8;  // a row of 64 elements of 16 bits is 8 accesses
+constexpr int kDeltaRows = kDeltaThreads / kLanesOfRow;
 constexpr int kBlocksAtOnce = 2;  // of squares, on a multiprocessor: 128 registers for each thread
 constexpr float kNothing = -1e30F;  // lower than any score: no key was seen
 
@@ -152,20 +153,29 @@ __global__ void __launch_bounds__(kSquareThreads, kBlocksAtOnce)
   }
 }
 
-// deltas = sums of dO * O, which are those of P * dP; a warp per row of a head.
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
+// deltas = sums of dO * O, which are those of P * dP; kLanesOfRow threads per row of a head, each
+// with kWidth elements at a time.
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(kDeltaThreads)
     DeltaKernel(AttentionCall call, const T* o, const T* dout, float* deltas) {
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-  if (row >= call.query_len) return;
+  using Wide = Pack<T, kWidth>;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kDeltaRows + threadIdx.x / kLanesOfRow;
+  const bool is_there = row < call.query_len;
   const int head = static_cast<int>(blockIdx.y);
+  const int lane = static_cast<int>(threadIdx.x % kLanesOfRow);
   const int64_t at = call.QueryAt(blockIdx.z, row, head);
   double sum = 0;
-  for (int d = static_cast<int>(threadIdx.x % 32); d < call.dim; d += 32) {
-    sum += static_cast<double>(ToFloat(dout[at + d])) * static_cast<double>(ToFloat(o[at + d]));
+  for (int d = lane * kWidth; is_there && d < call.dim; d += kLanesOfRow * kWidth) {
+    const Wide left = *reinterpret_cast<const Wide*>(dout + at + d);
+    const Wide right = *reinterpret_cast<const Wide*>(o + at + d);
+    for (int e = 0; e < kWidth; ++e) {
+      sum += static_cast<double>(ToFloat(left.at[e])) * static_cast<double>(ToFloat(right.at[e]));
+    }
   }
-  sum = ReduceWarp(SumOf{}, sum);
-  if (threadIdx.x % 32 == 0) {
+  for (int lanes = kLanesOfRow / 2; lanes > 0; lanes /= 2) {
+    sum += __shfl_xor_sync(kAllLanes, sum, lanes);
+  }
+  if (is_there && lane == 0) {
     deltas[call.StatisticAt(blockIdx.z, row, head)] = static_cast<float>(sum);
   }
 }
@@ -298,6 +308,18 @@ cudaError_t Forward(const Queue& queue, const AttentionShape& shape,
                 static_cast<float*>(tensors.lse.data));
 }
 
+template <typename T>
+cudaError_t QueueDeltas(const Queue& queue, const AttentionShape& shape, const AttentionCall& call,
+                        const T* o, const T* dout, float* deltas) {
+  const bool wide = shape.head_dim % kWidest<T> == 0;
+  return Launch(wide ? DeltaKernel<T, kWidest<T>> : DeltaKernel<T, 1>,
+                {.blocks = (call.query_len + kDeltaRows - 1) / kDeltaRows,
+                 .blocks_y = shape.heads,
+                 .blocks_z = shape.batch,
+                 .threads = kDeltaThreads},
+                queue.stream, call, o, dout, deltas);
+}
+
 template <typename T, int kWidth, int kSlices>
 cudaError_t Backward(const Queue& queue, const AttentionShape& shape,
                      const AttentionTensors& tensors, const AttentionGradientTensors& gradients) {
@@ -313,12 +335,7 @@ cudaError_t Backward(const Queue& queue, const AttentionShape& shape,
       static_cast<T*>(gradients.dq.data),          static_cast<T*>(gradients.dk.data),
       static_cast<T*>(gradients.dv.data)};
   cudaError_t code =
-      Launch(DeltaKernel<T>,
-             {.blocks = (call.query_len + kWarps - 1) / kWarps,
-              .blocks_y = shape.heads,
-              .blocks_z = shape.batch,
-              .threads = kThreads},
-             queue.stream, call, static_cast<const T*>(tensors.o.data), dout, deltas);
+      QueueDeltas(queue, shape, call, static_cast<const T*>(tensors.o.data), dout, deltas);
   if (code != cudaSuccess) return code;
   if constexpr (!std::is_same_v<T, float>) {
     if (HasMmaAttention(shape, tensors.q.dtype)) {
