@@ -77,8 +77,10 @@ struct Thread {
   bool ended = false;
 };
 
-// One host thread's emulated device. A stack runs one new thread after the other until one of them
-// has to wait, so that a kernel without barriers costs a call per thread.
+// One host thread's emulated device. A warp runs until it has to wait for others, so that it is as
+// far ahead of them as it can be; at each barrier the last to come runs ahead. A stack runs one new
+// thread of a warp after the other until one of them has to wait, so that a kernel without barriers
+// costs a call per thread.
 class Block {
  public:
   ~Block() {
@@ -96,35 +98,32 @@ class Block {
     slots_.resize(threads_.size() * 2);
     if (copies_.size() < threads_.size()) copies_.resize(threads_.size());
     all_ = {};
-    started_ = 0;
-    while (started_ < count_) SwitchTo(NewStack());
+    const int last = static_cast<int>(warps_.size()) - 1;
     while (all_.ended < count_) {
       bool moved = false;
-      for (int place = 0; place < count_; ++place) {
-        const int index = AtPlace(place);
-        Thread& thread = At(index);
-        if (thread.ended || thread.waits_at->passages < thread.waits_for) continue;
-        moved = true;
-        Enter(index);
-        SwitchTo(thread.stack_pointer);
+      for (int place = 0; place <= last; ++place) {
+        if (RunWarp(order == Order::kAscending ? place : last - place)) moved = true;
       }
       if (!moved) Die("no thread can go on: a barrier that not all of them reach");
     }
   }
 
   void WaitForBlock() { Wait(&all_, count_); }
-  void WaitForWarp() { Wait(&WarpOf(current_), Lanes()); }
+  void WaitForWarp() { Wait(&WarpOf(current_).barrier, LanesOf(current_ / kWarp)); }
 
   uint64_t Exchange(uint64_t value, int lane) {
     const uint64_t* const slots = Bring(value);
-    if (lane < 0 || lane >= Lanes()) Die("an exchange with a lane that is not there");
+    if (lane < 0 || lane >= LanesOf(current_ / kWarp))
+      Die("an exchange with a lane that is not there");
     return slots[lane];
   }
-  void ExchangeAll(uint64_t value, uint64_t (&all)[32]) { std::copy_n(Bring(value), Lanes(), all); }
+  void ExchangeAll(uint64_t value, uint64_t (&all)[32]) {
+    std::copy_n(Bring(value), LanesOf(current_ / kWarp), all);
+  }
   uint32_t Ballot(bool value) {
     const uint64_t* const slots = Bring(value ? 1 : 0);
     uint32_t bits = 0;
-    for (int lane = 0; lane < Lanes(); ++lane) {
+    for (int lane = 0; lane < LanesOf(current_ / kWarp); ++lane) {
       if (slots[lane] != 0) bits |= uint32_t{1} << lane;
     }
     return bits;
@@ -147,10 +146,40 @@ class Block {
  private:
   static void Entry();
 
+  struct Warp {
+    Barrier barrier;
+    int started = 0;  // of its lanes
+  };
+
   Thread& At(int index) { return threads_[static_cast<size_t>(index)]; }
-  Barrier& WarpOf(int index) { return warps_[static_cast<size_t>(index / kWarp)]; }
-  int AtPlace(int place) const { return order == Order::kAscending ? place : count_ - 1 - place; }
-  int Lanes() const { return std::min(kWarp, count_ - current_ / kWarp * kWarp); }
+  Warp& WarpOf(int index) { return warps_[static_cast<size_t>(index / kWarp)]; }
+  int LanesOf(int warp) const { return std::min(kWarp, count_ - warp * kWarp); }
+  int AtPlace(int warp, int place) const {
+    return warp * kWarp + (order == Order::kAscending ? place : LanesOf(warp) - 1 - place);
+  }
+
+  // As far as it gets while the other warps stand still; whether that was anywhere.
+  bool RunWarp(int warp) {
+    const int lanes = LanesOf(warp);
+    bool moved = false;
+    int still = 0;  // lanes in turn that could not go on
+    for (int place = 0; still < lanes; place = (place + 1) % lanes) {
+      ++still;
+      Thread& thread = At(AtPlace(warp, place));
+      if (place == warps_[static_cast<size_t>(warp)].started) {
+        current_ = AtPlace(warp, place);
+        SwitchTo(NewStack());
+      } else if (!thread.ended && thread.waits_at->passages >= thread.waits_for) {
+        Enter(AtPlace(warp, place));
+        SwitchTo(thread.stack_pointer);
+      } else {
+        continue;
+      }
+      still = 0;
+      moved = true;
+    }
+    return moved;
+  }
 
   void Enter(int index) {
     current_ = index;
@@ -180,15 +209,17 @@ class Block {
 
   void RunNewThreads() {
     char* const stack = stack_;
-    while (started_ < count_) {
-      const int index = AtPlace(started_++);
+    const int warp = current_ / kWarp;
+    Warp& own = warps_[static_cast<size_t>(warp)];
+    while (own.started < LanesOf(warp)) {
+      const int index = AtPlace(warp, own.started++);
       Enter(index);
       (*body_)();
       At(index).ended = true;
       if (!copies_[static_cast<size_t>(index)].empty()) Die("ended while copies are under way");
       ++all_.ended;
-      ++WarpOf(index).ended;
-      if (all_.arrived > 0 || WarpOf(index).arrived > 0) Die("ended while others wait for it");
+      ++own.barrier.ended;
+      if (all_.arrived > 0 || own.barrier.arrived > 0) Die("ended while others wait for it");
     }
     free_stacks_.push_back(stack);
     void* unused = nullptr;
@@ -217,14 +248,13 @@ class Block {
 
   const std::function<void()>* body_ = nullptr;
   std::vector<Thread> threads_;
-  std::vector<Barrier> warps_;
+  std::vector<Warp> warps_;
   Barrier all_;
   std::vector<uint64_t> slots_;
   std::vector<std::vector<Copy>> copies_;  // by thread: under way
   std::vector<char*> free_stacks_;
   char* stack_ = nullptr;  // of the thread that starts
   int count_ = 0;
-  int started_ = 0;
   int current_ = 0;
   void* scheduler_ = nullptr;
 };

@@ -19,8 +19,9 @@ struct Index3 {
 // Of the thread that runs now.
 inline thread_local Index3 thread_index, block_index, block_size, grid_size;
 
-// In which order the threads of a block start and pass barriers. A kernel that lacks a barrier
-// gives other results in another order.
+// In which order the warps of a block, and the lanes of a warp, take turns. A warp runs on until it
+// has to wait for others: a kernel that lacks a barrier lets it read what is not there yet, or
+// overwrite what is still needed, and gives other results in another order.
 enum class Order { kAscending, kDescending };
 void SetOrder(Order order);
 

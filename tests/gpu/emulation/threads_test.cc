@@ -47,6 +47,43 @@ TEST(EmulatedThreads, ShowAMissingBarrierByTheirOrder) {
   EXPECT_NE(Shifted<false>(Order::kAscending), Shifted<false>(Order::kDescending));
 }
 
+enum class Missing { kNone, kBeforeReading, kBeforeWritingAgain };
+
+// Twice the value of the same lane of the next warp. Lanes of a warp wait for each other.
+template <Missing kMissing>
+__global__ void HandOnKernel(int* values) {
+  const int count = static_cast<int>(blockDim.x);
+  const int thread = static_cast<int>(threadIdx.x);
+  int* const shared = DynamicShared<int>();
+  for (int round = 1; round <= 2; ++round) {
+    shared[thread] = round * thread;
+    __syncwarp();
+    if (kMissing != Missing::kBeforeReading) __syncthreads();
+    values[thread] += shared[(thread + 32) % count];
+    __syncwarp();
+    if (kMissing != Missing::kBeforeWritingAgain) __syncthreads();
+  }
+}
+
+template <Missing kMissing>
+std::vector<int> HandedOn(Order order) {
+  emulation::SetOrder(order);
+  std::vector<int> values(96);
+  EXPECT_EQ(Launch(HandOnKernel<kMissing>, {.threads = 96, .shared_bytes = 96 * 4}, nullptr,
+                   values.data()),
+            cudaSuccess);
+  return values;
+}
+
+TEST(EmulatedThreads, LetAWarpRunAheadToTheNextBarrierOfTheBlock) {
+  for (const Order order : {Order::kAscending, Order::kDescending}) {
+    const std::vector<int> values = HandedOn<Missing::kNone>(order);
+    for (int i = 0; i < 96; ++i) EXPECT_EQ(values[static_cast<size_t>(i)], 3 * ((i + 32) % 96));
+    EXPECT_NE(HandedOn<Missing::kBeforeReading>(order), values);
+    EXPECT_NE(HandedOn<Missing::kBeforeWritingAgain>(order), values);
+  }
+}
+
 // Each thread's four values, by way of shared memory; the second half of the threads has none.
 template <bool kWaits>
 __global__ void CopyKernel(const float* from, float* to) {
