@@ -21,7 +21,7 @@ int64_t CudnnAttentionScratchFloats(const CudnnAttentionCall& call) {
   const int64_t rows = call.batch * call.heads * call.seq_len;
   const int64_t shared = call.heads == call.kv_heads ? 0 : 2 * rows * call.head_dim * 2;
   const int64_t bytes = kBytesBeforeTheFirst + Aligned(rows * call.head_dim * 4) +
-                        Aligned(rows * 4) + kAlignment + shared;
+                        Aligned(rows * 4) + kAlignment + shared + kCudnnAttentionSlackBytes;
   return bytes / 4;
 }
 

@@ -16,11 +16,17 @@ struct CudnnAttentionCall {
 // Whether the backend asks cuDNN about heads of that size at all.
 bool IsHeadOfCudnn(int64_t head_dim);
 
+// Beyond what cuDNN 9.19 takes: for another version, or another heuristic of it, that keeps one
+// more statistic of each row (4 MiB for a million rows, a call of 32 heads and 32,768 tokens) or
+// counters of its tiles. A copy of dq or dk more would be as much again as all of it: that is not
+// set aside on suspicion, and the log warns where it is wanted.
+inline constexpr int64_t kCudnnAttentionSlackBytes = int64_t{4} << 20;
+
 // Floats that the gradient takes, which is more than the forward pass does: dq before it is
 // rounded, sums of dO * O, and the kernel's workspace, in which heads that share keys have
-// gradients each of their own. Recorded from cuDNN 9.19's plans for compute capability 9.0,
-// which 10.0 stays below (tests/gpu/cudnn_plans_test.cc); 8.0 and 8.9 want more, and the backend
-// computes gradients by its own kernels there.
+// gradients each of their own; and the slack. Recorded from cuDNN 9.19's plans for compute
+// capability 9.0, which 10.0 stays below (tests/gpu/cudnn_plans_test.cc); 8.0 and 8.9 want more,
+// and the backend computes gradients by its own kernels there.
 int64_t CudnnAttentionScratchFloats(const CudnnAttentionCall& call);
 
 }  // namespace weft

@@ -91,9 +91,9 @@ bool SharesDevices() {
   return FromEnvironment("WEFT_SHARE_DEVICES").has_value();
 }
 
-// What the log says of a device while it trains: what it replays, once two steps have shown that
-// and where it changes later; once, that it takes more memory than is planned, to which what it
-// replays adds.
+// What the log says of a device while it trains: what it remarks itself; what it replays, once two
+// steps have shown that and where it changes later; once, that it takes more memory than is
+// planned, to which what it replays adds.
 class DeviceLog {
  public:
   DeviceLog(Device& device, int64_t library_bytes)
@@ -101,9 +101,11 @@ class DeviceLog {
 
   void BeforeSteps(int64_t arena_bytes) {
     arena_bytes_ = arena_bytes;
+    TakeRemarks();
     LookAtMemory();
   }
   void AfterStep() {
+    TakeRemarks();
     if (++steps_ == 1) LookAtMemory();  // libraries load kernels as they are first needed
     const std::string replays = device_.DescribeReplays();
     if (steps_ < 2 || replays == replays_) return;
@@ -113,6 +115,12 @@ class DeviceLog {
   }
 
  private:
+  void TakeRemarks() {
+    for (auto remark = device_.NextRemark(); remark.text != nullptr;
+         remark = device_.NextRemark()) {
+      (remark.is_warning ? LogWarning : LogInfo)(remark.text);
+    }
+  }
   void LookAtMemory() {
     if (has_warned_ || SharesDevices()) return;
     const std::string excess = LibraryExcess(device_.UsedBytes(), arena_bytes_, library_bytes_);

@@ -24,6 +24,7 @@ class PassingDevice : public Device {
     inner_.Replay(key, queue, context);
   }
   const char* DescribeReplays() override { return inner_.DescribeReplays(); }
+  Remark NextRemark() override { return inner_.NextRemark(); }
   void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
               View c) override {
     inner_.MatMul(a, transpose_a, b, transpose_b, beta, c);

@@ -254,6 +254,14 @@ class Device {
   // next call.
   virtual const char* DescribeReplays() { return ""; }
 
+  // What there is to say of the work so far, each once, for the log: a line of text, or null: no
+  // more. Valid until the next call.
+  struct Remark {
+    const char* text = nullptr;
+    bool is_warning = false;
+  };
+  virtual Remark NextRemark() { return {}; }
+
   // c = beta * c + op(a) op(b). [m,k] x [k,n] after the transposes; beta is 0 or 1. c may be f32
   // where a and b are not: gradients of weights.
   virtual void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,

@@ -11,13 +11,16 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/cudnn_attention.h"
 #include "tests/gpu/emulation/fake_cudnn.h"
 #include "worker/backend/cuda/device_cuda.h"
 
 namespace weft {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr AttentionShape kShape = {
     .batch = 1, .seq_len = 8, .heads = 2, .head_dim = 64, .kv_heads = 1};
@@ -35,6 +38,7 @@ class AttentionPathTest : public ::testing::Test {
   void SetUp() override {
     WeftFakeCudnn& fake = Fake();
     fake.refuses_handles = fake.refuses_plans = fake.fails_runs = false;
+    for (int64_t& bytes : fake.more_workspace_bytes) bytes = 0;
     before_ = fake;
   }
 
@@ -65,6 +69,16 @@ class AttentionPathTest : public ::testing::Test {
                       int64_t scratch_floats = 1 << 20) {
     const View scratch = Tensor(1, scratch_floats, DType::kF32);
     return device_->PrepareAttention(shape, dtype, masks_documents, scratch);
+  }
+
+  // All that the device has to say; warnings begin with "!".
+  std::vector<std::string> Remarks() {
+    std::vector<std::string> remarks;
+    for (auto remark = device_->NextRemark(); remark.text != nullptr;
+         remark = device_->NextRemark()) {
+      remarks.push_back(std::string(remark.is_warning ? "!" : "") + remark.text);
+    }
+    return remarks;
   }
 
   int64_t runs() const { return Fake().runs - before_.runs; }
@@ -125,10 +139,66 @@ TEST_F(AttentionPathTest, LeavesTheRestToItsOwnKernelsAndSaysWhy) {
 TEST_F(AttentionPathTest, NeedsScratchForTheGradientAlone) {
   Open({});
   EXPECT_THAT(Prepare(kShape, DType::kBf16, false, 512),
-              AllOf(HasSubstr("cuDNN 9.19.0, its gradient by kernels of weft's own: cuDNN needs "),
+              AllOf(HasSubstr("cuDNN 9.19.0, its gradient by kernels of weft's own: cuDNN 9.19.0 "
+                              "needs "),
                     HasSubstr("bytes of scratch here, the plan has 2048")));
   EXPECT_TRUE(Run(kShape, DType::kBf16, {}, 512).ok());
   EXPECT_EQ(runs(), 1);
+}
+
+// The plan's scratch, and an algorithm that wants as much more as there is slack; then one byte
+// more than that, which only the second proposal can do without.
+TEST_F(AttentionPathTest, MakesDoWithThePlannedScratchWhereAnotherVersionWantsMore) {
+  const int64_t planned = CudnnAttentionScratchFloats({.batch = kShape.batch,
+                                                       .seq_len = kShape.seq_len,
+                                                       .heads = kShape.heads,
+                                                       .kv_heads = kShape.kv_heads,
+                                                       .head_dim = kShape.head_dim});
+  for (const int64_t beyond : {0, 1}) {
+    SCOPED_TRACE(beyond);
+    SetUp();
+    Fake().more_workspace_bytes[0] = kCudnnAttentionSlackBytes + beyond;
+    Open({});
+    EXPECT_EQ(Prepare(kShape, DType::kBf16, false, planned), "cuDNN 9.19.0");
+    EXPECT_THAT(Remarks(), IsEmpty());
+    EXPECT_EQ(plans(), 2 + beyond);
+    EXPECT_TRUE(Run(kShape, DType::kBf16, {}, planned).ok());
+    EXPECT_EQ(runs(), 2);
+  }
+}
+
+TEST_F(AttentionPathTest, WarnsWhereNoProposalMakesDoWithThePlannedScratch) {
+  Fake().more_workspace_bytes[0] = 9000;
+  Fake().more_workspace_bytes[1] = 8000;
+  Open({});
+  // dq 4096, sums 256, own 256, dk and dv of each head 4096, alignment 192
+  Prepare(kShape, DType::kBf16, false, 10000 / 4);
+  EXPECT_THAT(Remarks(),
+              ElementsAre("!attention's gradient is computed by weft's own kernels, which are "
+                          "slower, where the plan has made room for cuDNN's: cuDNN 9.19.0 needs "
+                          "16896 bytes of scratch here, the plan has 10000"));
+  EXPECT_THAT(Remarks(), IsEmpty()) << "each is said once";
+  const int64_t descriptors = Fake().descriptors;
+  EXPECT_TRUE(Run(kShape, DType::kBf16, {}, 10000 / 4).ok());
+  EXPECT_EQ(Fake().descriptors, descriptors) << "nothing is compiled again";
+  EXPECT_EQ(runs(), 1);
+}
+
+TEST_F(AttentionPathTest, WarnsOnlyOfWhatThePlanDidNotExpect) {
+  Open({});
+  Prepare(kShape, DType::kF32);
+  Prepare(kShape, DType::kBf16, true);
+  EXPECT_THAT(Remarks(), IsEmpty());
+  for (const DeviceOptions& options :
+       {DeviceOptions{.deterministic = true}, DeviceOptions{.attention = AttentionKind::kOwn}}) {
+    Open(options);
+    Prepare(kShape, DType::kBf16);
+    EXPECT_THAT(Remarks(), IsEmpty());
+  }
+  Fake().refuses_handles = true;
+  Open({});
+  Prepare(kShape, DType::kBf16);
+  EXPECT_THAT(Remarks(), ElementsAre(HasSubstr("!attention is computed by weft's own kernels")));
 }
 
 TEST_F(AttentionPathTest, DoesWithoutCudnnWhereItRefuses) {

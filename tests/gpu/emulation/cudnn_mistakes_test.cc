@@ -66,8 +66,6 @@ TEST_P(CudnnMistakes, AreSeen) {
        AttentionTensor::kLse},
       {"the output is not passed", "o dq dk", WeftCudnnMistake::kPassesAnother,
        AttentionTensor::kO},
-      {"dq's sums are not zero at first", "dq", WeftCudnnMistake::kBeginsWithSums,
-       AttentionTensor::kDqSums},
       {"dk and dv of one of the heads that share", "dk dv", WeftCudnnMistake::kReducesFirst},
       {"nothing is transposed", "dq dk dv", WeftCudnnMistake::kReshapesWithoutTurning},
   };

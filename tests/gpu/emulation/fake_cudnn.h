@@ -13,7 +13,6 @@ enum class WeftCudnnMistake {
   kDoublesValue,            // of the tensor, which is the host's
   kSwapsHeadsAndPositions,  // in the tensor's strides
   kPassesAnother,           // memory, of zeros, in the tensor's place
-  kBeginsWithSums,          // in the tensor, instead of zeros
   kReducesFirst,            // a sum over heads is its first term
   kReshapesWithoutTurning,  // strides are those of the dims as they follow each other
 };
@@ -23,6 +22,8 @@ struct WeftFakeCudnn {
   bool refuses_handles = false;  // cudnnCreate fails
   bool refuses_plans = false;    // no plan can be compiled
   bool fails_runs = false;       // cudnnBackendExecute fails
+  // More than usual that the plans want that are proposed first and second.
+  int64_t more_workspace_bytes[2] = {0, 0};
   WeftCudnnMistake mistake = WeftCudnnMistake::kNone;
   int64_t mistaken_tensor = 0;  // by its id
   // So far, in this process:

@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "worker/backend/cuda/attention_graphs.h"
-#include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/cudnn_graph.h"
 #include "worker/backend/cuda/cudnn_library.h"
 #include "worker/backend/cuda/graphs.h"
@@ -51,17 +50,14 @@ class Attention final : public CudnnAttention {
   }
 
   BackendStatus Prepare(AttentionPass pass, const AttentionShape& shape, DType dtype,
-                        int64_t* scratch_bytes) override {
-    const Entry& entry = EntryOf(pass, shape, dtype);
-    if (!entry.status.ok()) return entry.status;
-    *scratch_bytes = CudnnScratchBytes(pass, shape, entry.plan->workspace_bytes());
-    return {};
+                        int64_t scratch_bytes) override {
+    return EntryOf(pass, shape, dtype, scratch_bytes).status;
   }
 
   BackendStatus Forward(const AttentionShape& shape, const AttentionTensors& tensors,
                         View scratch) override {
     const float scale = ScaleOf(shape);
-    return EntryOf(AttentionPass::kForward, shape, tensors.q.dtype)
+    return EntryOf(AttentionPass::kForward, shape, tensors.q.dtype, scratch.bytes())
         .plan->Run(handle_,
                    {Pointer(AttentionTensor::kQ, tensors.q.data),
                     Pointer(AttentionTensor::kK, tensors.k.data),
@@ -77,12 +73,9 @@ class Attention final : public CudnnAttention {
                          const AttentionGradientTensors& gradients, View scratch) override {
     const AttentionScratch cut(AttentionPass::kBackward, shape);
     char* const start = AttentionScratch::Start(scratch);
-    const cudaError_t code =
-        cudaMemsetAsync(start, 0, static_cast<size_t>(cut.dq_sums_bytes), stream_);
-    if (code != cudaSuccess) return FromCuda(code, "AttentionGradient");
     const float scale = ScaleOf(shape);
     const float one = 1;
-    return EntryOf(AttentionPass::kBackward, shape, tensors.q.dtype)
+    return EntryOf(AttentionPass::kBackward, shape, tensors.q.dtype, scratch.bytes())
         .plan->Run(handle_,
                    {Pointer(AttentionTensor::kQ, tensors.q.data),
                     Pointer(AttentionTensor::kK, tensors.k.data),
@@ -104,9 +97,10 @@ class Attention final : public CudnnAttention {
  private:
   struct Entry {
     BackendStatus status;
-    std::unique_ptr<CudnnGraph> plan;  // null: cuDNN refuses
+    std::unique_ptr<CudnnGraph> plan;  // null: cuDNN does not serve
   };
-  using Key = std::tuple<AttentionPass, int64_t, int64_t, int64_t, int64_t, int64_t, DType>;
+  using Key =
+      std::tuple<AttentionPass, int64_t, int64_t, int64_t, int64_t, int64_t, DType, int64_t>;
 
   static constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
@@ -117,15 +111,24 @@ class Attention final : public CudnnAttention {
     return {static_cast<int64_t>(id), data};
   }
 
-  const Entry& EntryOf(AttentionPass pass, const AttentionShape& shape, DType dtype) {
+  const Entry& EntryOf(AttentionPass pass, const AttentionShape& shape, DType dtype,
+                       int64_t scratch_bytes) {
     const Key key = {pass,           shape.batch,    shape.seq_len, shape.heads,
-                     shape.head_dim, shape.kv_heads, dtype};
+                     shape.head_dim, shape.kv_heads, dtype,         scratch_bytes};
     if (const auto found = entries_.find(key); found != entries_.end()) return found->second;
     if (graphs_ != nullptr && graphs_->Refuses("compiling attention")) return none_;
     Entry& entry = entries_[key];
     entry.status = CheckTiles(library_.version, pass, shape);
-    if (entry.status.ok()) {
-      entry.status = PlanAttention(library_, {.handle = handle_}, pass, shape, dtype, &entry.plan);
+    if (!entry.status.ok()) return entry;
+    entry.status = PlanAttention(library_, {.handle = handle_}, pass, shape, dtype, scratch_bytes,
+                                 &entry.plan);
+    if (!entry.status.ok()) return entry;
+    const int64_t needed = CudnnScratchBytes(pass, shape, entry.plan->workspace_bytes());
+    if (needed > scratch_bytes) {
+      entry.plan.reset();
+      entry.status = Failure(
+          kFailedPrecondition, "cuDNN %s needs %lld bytes of scratch here, the plan has %lld",
+          CudnnVersion(), static_cast<long long>(needed), static_cast<long long>(scratch_bytes));
     }
     return entry;
   }

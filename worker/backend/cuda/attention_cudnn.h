@@ -19,14 +19,14 @@ class CudnnAttention {
  public:
   virtual ~CudnnAttention() = default;
 
-  // Compiles what a call needs, once per shape, and says how much scratch memory it takes.
-  // Unimplemented, again and again, for a shape that cuDNN refuses; Internal for a new one while a
-  // graph is captured.
+  // Compiles what a call that is given `scratch_bytes` of scratch memory needs, once for each shape
+  // and such size. FailedPrecondition where cuDNN wants more; Unimplemented for a shape that it
+  // refuses, both again and again; Internal for a new one while a graph is captured.
   virtual BackendStatus Prepare(AttentionPass pass, const AttentionShape& shape, DType dtype,
-                                int64_t* scratch_bytes) = 0;
+                                int64_t scratch_bytes) = 0;
 
-  // Queue the work. REQUIRES: Prepare of that pass succeeded and scratch is as large as it said;
-  // all tensors are aligned to 16 bytes, as the arena's are.
+  // Queue the work. REQUIRES: Prepare of that pass succeeded for as much scratch; all tensors are
+  // aligned to 16 bytes, as the arena's are.
   virtual BackendStatus Forward(const AttentionShape& shape, const AttentionTensors& tensors,
                                 View scratch) = 0;
   virtual BackendStatus Backward(const AttentionShape& shape, const AttentionTensors& tensors,

@@ -192,8 +192,7 @@ class AttentionGraph {
 AttentionScratch::AttentionScratch(AttentionPass pass, const AttentionShape& shape) {
   const bool backward = pass == AttentionPass::kBackward;
   const int64_t rows = backward ? shape.batch * shape.heads * shape.seq_len : 0;
-  dq_sums_bytes = rows * shape.head_dim * 4;
-  output_sums_at = Aligned(dq_sums_bytes);
+  output_sums_at = Aligned(rows * shape.head_dim * 4);
   workspace_at = output_sums_at + Aligned(rows * 4);
 }
 
@@ -211,7 +210,7 @@ int64_t CudnnScratchBytes(AttentionPass pass, const AttentionShape& shape,
 
 BackendStatus PlanAttention(const CudnnLibrary& library, const CudnnTarget& target,
                             AttentionPass pass, const AttentionShape& shape, DType dtype,
-                            std::unique_ptr<CudnnGraph>* plan) {
+                            int64_t scratch_bytes, std::unique_ptr<CudnnGraph>* plan) {
   auto graph = std::make_unique<CudnnGraph>(library);
   AttentionGraph attention(*graph, shape, dtype);
   if (pass == AttentionPass::kForward) {
@@ -219,7 +218,8 @@ BackendStatus PlanAttention(const CudnnLibrary& library, const CudnnTarget& targ
   } else {
     attention.Backward();
   }
-  const BackendStatus status = graph->Build(target);
+  const BackendStatus status =
+      graph->Build(target, scratch_bytes - CudnnScratchBytes(pass, shape, 0));
   if (status.ok()) *plan = std::move(graph);
   return status;
 }

@@ -15,7 +15,8 @@ namespace weft {
 
 // Ids of the tensors that the graphs do not hold themselves. Beside those of device.h: the sums of
 // dO * O [B*H, T], and dq before it is rounded [B*H, T, E], both f32 and scratch. The gradient's
-// kernel adds to the latter, so it must be zero before each call.
+// kernel adds to the latter, which cuDNN clears itself since 9.6 (its frontend, NVIDIA's own user
+// of these graphs, clears it for older ones alone).
 enum class AttentionTensor : int64_t {
   kQ = 1,
   kK,
@@ -41,7 +42,6 @@ struct AttentionScratch {
   // Where scratch begins in memory of which the arena's alignment is all that is known.
   static char* Start(View scratch);
 
-  int64_t dq_sums_bytes;
   int64_t output_sums_at;
   int64_t workspace_at;
 };
@@ -49,11 +49,12 @@ struct AttentionScratch {
 // Of the memory that such a call must be given.
 int64_t CudnnScratchBytes(AttentionPass pass, const AttentionShape& shape, int64_t workspace_bytes);
 
-// Plan of Device::Attention or AttentionGradient for such calls, without documents.
+// Plan of Device::Attention or AttentionGradient for such calls, without documents: one that makes
+// do with `scratch_bytes` of scratch memory if there is any, else the one that needs least.
 // Unimplemented, with cuDNN's words, for what it does not take. REQUIRES: elements of 16 bits,
 // shape.runs is 1.
 BackendStatus PlanAttention(const CudnnLibrary& library, const CudnnTarget& target,
                             AttentionPass pass, const AttentionShape& shape, DType dtype,
-                            std::unique_ptr<CudnnGraph>* plan);
+                            int64_t scratch_bytes, std::unique_ptr<CudnnGraph>* plan);
 
 }  // namespace weft

@@ -20,6 +20,7 @@ BackendStatus CheckForCudnn(const AttentionShape& shape, DType dtype, bool masks
 BackendStatus AttentionPath::Open(const Queue& queue, const DeviceOptions& options) {
   queue_ = queue;
   kind_ = options.attention;
+  is_for_cudnn_ = kind_ != AttentionKind::kOwn && !options.deterministic;
   if (kind_ == AttentionKind::kOwn) {
     closed_ = Failure(kFailedPrecondition, "they are asked for");
   } else if (options.deterministic) {
@@ -41,11 +42,7 @@ BackendStatus AttentionPath::AskCudnn(AttentionPass pass, const AttentionShape& 
                                       bool masks_documents, int64_t scratch_bytes) {
   if (cudnn_ == nullptr) return closed_;
   if (BackendStatus s = CheckForCudnn(shape, dtype, masks_documents); !s.ok()) return s;
-  int64_t needed = 0;
-  if (BackendStatus s = cudnn_->Prepare(pass, shape, dtype, &needed); !s.ok()) return s;
-  if (needed <= scratch_bytes) return {};
-  return Failure(kUnimplemented, "cuDNN needs %lld bytes of scratch here, the plan has %lld",
-                 static_cast<long long>(needed), static_cast<long long>(scratch_bytes));
+  return cudnn_->Prepare(pass, shape, dtype, scratch_bytes);
 }
 
 BackendStatus AttentionPath::Forward(const AttentionShape& shape, const AttentionTensors& tensors,
@@ -66,6 +63,17 @@ BackendStatus AttentionPath::Backward(const AttentionShape& shape, const Attenti
   return FromCuda(QueueAttentionGradient(queue_, shape, tensors, gradients), "AttentionGradient");
 }
 
+void AttentionPath::Warn(const BackendStatus& forward, const BackendStatus& backward) {
+  const auto warn = [&](const char* what, const BackendStatus& why) {
+    warning_ = std::string(what) +
+               " by weft's own kernels, which are slower, where the plan has made room for "
+               "cuDNN's: " +
+               why.text;
+  };
+  if (!backward.ok()) warn("attention's gradient is computed", backward);
+  if (!forward.ok()) warn("attention is computed", forward);
+}
+
 const char* AttentionPath::Prepare(const AttentionShape& shape, DType dtype, bool masks_documents,
                                    int64_t scratch_bytes) {
   const auto ask = [&](AttentionPass pass) {
@@ -73,6 +81,8 @@ const char* AttentionPath::Prepare(const AttentionShape& shape, DType dtype, boo
   };
   const BackendStatus forward = ask(AttentionPass::kForward);
   const BackendStatus backward = ask(AttentionPass::kBackward);
+  warning_.clear();
+  if (is_for_cudnn_ && CheckForCudnn(shape, dtype, masks_documents).ok()) Warn(forward, backward);
   const std::string own = "kernels of weft's own";
   if (!forward.ok() && !backward.ok()) {
     description_ = own + ": " + forward.text;

@@ -30,8 +30,12 @@ class AttentionPath {
   // What Device::PrepareAttention says; valid until the next call.
   const char* Prepare(const AttentionShape& shape, DType dtype, bool masks_documents,
                       int64_t scratch_bytes);
+  // Of the calls that were last prepared: why cuDNN does not compute what the plan has made room
+  // for. Empty: it does, or was not to.
+  const std::string& warning() const { return warning_; }
 
  private:
+  void Warn(const BackendStatus& forward, const BackendStatus& backward);
   // OK: cuDNN takes such a call, and what it needs is compiled. Else why not.
   BackendStatus AskCudnn(AttentionPass pass, const AttentionShape& shape, DType dtype,
                          bool masks_documents, int64_t scratch_bytes);
@@ -39,9 +43,11 @@ class AttentionPath {
 
   Queue queue_;
   AttentionKind kind_ = AttentionKind::kAuto;
-  BackendStatus closed_;  // why there is no cudnn_
+  bool is_for_cudnn_ = true;  // by what was asked for
+  BackendStatus closed_;      // why there is no cudnn_
   std::unique_ptr<CudnnAttention> cudnn_;
   std::string description_;
+  std::string warning_;
 };
 
 }  // namespace weft

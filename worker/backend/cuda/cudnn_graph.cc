@@ -1,5 +1,7 @@
 #include "worker/backend/cuda/cudnn_graph.h"
 
+#include <algorithm>
+
 #include "worker/backend/failure.h"
 
 namespace weft {
@@ -29,6 +31,11 @@ cudnnBackendDescriptor_t CudnnGraph::Make(cudnnBackendDescriptorType_t type) {
   Check(library_.create_descriptor(type, &descriptor), "making a descriptor");
   if (descriptor != nullptr) descriptors_.push_back(descriptor);
   return descriptor;
+}
+
+void CudnnGraph::Drop(cudnnBackendDescriptor_t descriptor) {
+  library_.destroy_descriptor(descriptor);
+  descriptors_.erase(std::find(descriptors_.begin(), descriptors_.end(), descriptor));
 }
 
 void CudnnGraph::Set(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
@@ -166,7 +173,7 @@ std::vector<cudnnBackendDescriptor_t> CudnnGraph::Proposals(const CudnnTarget& t
   return proposals;
 }
 
-BackendStatus CudnnGraph::Build(const CudnnTarget& target) {
+cudnnBackendDescriptor_t CudnnGraph::Graph(const CudnnTarget& target) {
   cudnnBackendDescriptor_t graph = Make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   if (target.handle != nullptr) {
     Set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle);
@@ -174,8 +181,11 @@ BackendStatus CudnnGraph::Build(const CudnnTarget& target) {
   Set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
       static_cast<int64_t>(operations_.size()), operations_.data());
   Finalize(graph, "describing a graph");
-  const std::vector<cudnnBackendDescriptor_t> proposals = Proposals(target, graph);
-  if (!status_.ok()) return status_;
+  return graph;
+}
+
+BackendStatus CudnnGraph::Build(const CudnnTarget& target, int64_t room_bytes) {
+  const std::vector<cudnnBackendDescriptor_t> proposals = Proposals(target, Graph(target));
   BackendStatus refused = Failure(kUnimplemented, "cuDNN knows no algorithm for it");
   for (cudnnBackendDescriptor_t proposal : proposals) {
     cudnnBackendDescriptor_t plan = Make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -189,16 +199,26 @@ BackendStatus CudnnGraph::Build(const CudnnTarget& target) {
     if (const cudnnStatus_t code = library_.finalize(plan); code != CUDNN_STATUS_SUCCESS) {
       refused = library_.ToStatus(code, "compiling a plan");
       refused.code = kUnimplemented;
+      Drop(plan);
       continue;
     }
     int64_t found = 0;
+    int64_t bytes = 0;
     Check(library_.get_attribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
-                                 1, &found, &workspace_bytes_),
+                                 1, &found, &bytes),
           "asking for the size of a workspace");
+    if (!status_.ok()) return status_;
+    if (plan_ != nullptr && bytes >= workspace_bytes_) {
+      Drop(plan);
+      continue;
+    }
+    if (plan_ != nullptr) Drop(plan_);
     plan_ = plan;
-    return status_;
+    workspace_bytes_ = bytes;
+    if (bytes <= room_bytes) break;
   }
-  return refused;
+  if (!status_.ok()) return status_;
+  return plan_ != nullptr ? BackendStatus{} : refused;
 }
 
 BackendStatus CudnnGraph::Run(cudnnHandle_t handle, const GraphPointers& pointers,

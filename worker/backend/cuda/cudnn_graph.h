@@ -72,9 +72,10 @@ class CudnnGraph {
   // y is x's memory under other dims or strides.
   GraphTensor Reshape(const GraphTensor& x, const GraphTensor& y);
 
-  // The first of the plans that cuDNN's heuristic proposes and that can be compiled. Unimplemented,
-  // with cuDNN's words, if there is none.
-  BackendStatus Build(const CudnnTarget& target);
+  // Of the plans that cuDNN's heuristic proposes and that can be compiled the first whose workspace
+  // is at most `room_bytes`; if each takes more, the one that takes least. Unimplemented, with
+  // cuDNN's words, if none can be compiled.
+  BackendStatus Build(const CudnnTarget& target, int64_t room_bytes);
   // REQUIRES: Build succeeded.
   int64_t workspace_bytes() const { return workspace_bytes_; }
   BackendStatus Run(cudnnHandle_t handle, const GraphPointers& pointers, void* workspace) const;
@@ -94,8 +95,10 @@ class CudnnGraph {
            cudnnBackendDescriptor_t value);
   void Finalize(cudnnBackendDescriptor_t descriptor, const char* what);
   void Check(cudnnStatus_t code, const char* what);
+  void Drop(cudnnBackendDescriptor_t descriptor);
   GraphTensor Tensor(int64_t id, const GraphDims& dims, const GraphDims& strides,
                      cudnnDataType_t type, TensorKind kind);
+  cudnnBackendDescriptor_t Graph(const CudnnTarget& target);
   std::vector<cudnnBackendDescriptor_t> Proposals(const CudnnTarget& target,
                                                   cudnnBackendDescriptor_t graph);
 

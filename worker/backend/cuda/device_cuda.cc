@@ -1,7 +1,9 @@
 #include "worker/backend/cuda/device_cuda.h"
 
 #include <cstring>
+#include <deque>
 #include <map>
+#include <string>
 
 #include "worker/backend/cuda/attention_path.h"
 #include "worker/backend/cuda/cuda_status.h"
@@ -167,6 +169,12 @@ class CudaDevice final : public Device {
     graphs_->Replay(key, work, context, &failure_);
   }
   const char* DescribeReplays() override { return graphs_->Describe(); }
+  Remark NextRemark() override {
+    if (remarks_.empty()) return {};
+    remark_ = std::move(remarks_.front());
+    remarks_.pop_front();
+    return {.text = remark_.text.c_str(), .is_warning = remark_.is_warning};
+  }
 
   void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
               View c) override {
@@ -365,7 +373,9 @@ class CudaDevice final : public Device {
   }
   const char* PrepareAttention(const AttentionShape& shape, DType type, bool masks_documents,
                                View scratch) override {
-    return attention_.Prepare(shape, type, masks_documents, scratch.bytes());
+    const char* const by = attention_.Prepare(shape, type, masks_documents, scratch.bytes());
+    if (!attention_.warning().empty()) remarks_.push_back({attention_.warning(), true});
+    return by;
   }
 
   void RowMax(View logits, View row_max) override {
@@ -547,6 +557,12 @@ class CudaDevice final : public Device {
   AttentionPath attention_;
   std::map<void*, void*> blocks_;  // what Allocate returned -> what cudaMalloc did
   BackendStatus failure_;
+  struct KeptRemark {
+    std::string text;
+    bool is_warning = false;
+  };
+  std::deque<KeptRemark> remarks_;  // not asked for yet
+  KeptRemark remark_;               // asked for last
 };
 
 }  // namespace
