@@ -1,13 +1,16 @@
 // Whether the comparison of attention by cuDNN with weft's own kernels sees a graph that is built
 // wrong: fake_cudnn.cc carries graphs out with a mistake in them.
+#include <cudnn.h>
 #include <dlfcn.h>
 
+#include <iterator>
 #include <string>
 
 #include "gtest/gtest.h"
 #include "tests/gpu/cudnn_attention_fixture.h"
 #include "tests/gpu/emulation/fake_cudnn.h"
 #include "worker/backend/cuda/attention_graphs.h"
+#include "worker/backend/cuda/cudnn_library.h"
 
 namespace weft {
 namespace {
@@ -72,6 +75,37 @@ TEST_P(CudnnMistakes, AreSeen) {
   EXPECT_EQ(Seen({"none", "", WeftCudnnMistake::kNone}), "");
   for (const MistakeCase& c : cases) {
     EXPECT_EQ(Seen(c), c.seen_in) << c.name;
+  }
+}
+
+// The stand-in for cuDNN, which would else take what cuDNN itself refuses.
+TEST(FakeCudnn, RefusesADescriptorThatLacksAnAttribute) {
+  const CudnnLibrary* library = nullptr;
+  ASSERT_TRUE(LoadCudnn(&library).ok());
+  const int64_t four[] = {1, 1, 1, 1};
+  const int64_t one = 16;
+  const cudnnDataType_t type = CUDNN_DATA_FLOAT;
+  const struct {
+    cudnnBackendAttributeName_t name;
+    cudnnBackendAttributeType_t type;
+    int64_t count;
+    const void* values;
+  } attributes[] = {{CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type},
+                    {CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, four},
+                    {CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, four},
+                    {CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &one},
+                    {CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &one}};
+  const int count = static_cast<int>(std::size(attributes));
+  for (int lacking = 0; lacking <= count; ++lacking) {
+    cudnnBackendDescriptor_t tensor = nullptr;
+    library->create_descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, &tensor);
+    for (int i = 0; i < count; ++i) {
+      const auto& each = attributes[i];
+      if (i == lacking) continue;
+      library->set_attribute(tensor, each.name, each.type, each.count, each.values);
+    }
+    EXPECT_EQ(library->finalize(tensor) == CUDNN_STATUS_SUCCESS, lacking == count) << lacking;
+    library->destroy_descriptor(tensor);
   }
 }
 

@@ -308,6 +308,67 @@ std::vector<const Descriptor*> OperationsOf(const Descriptor& plan) {
       .All<const Descriptor*>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
 }
 
+std::vector<cudnnBackendAttributeName_t> RequiredOfPointwise(const Descriptor& operation) {
+  std::vector<cudnnBackendAttributeName_t> required = {CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
+                                                       CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
+                                                       CUDNN_ATTR_OPERATION_POINTWISE_YDESC};
+  if (!operation.Has(required[0])) return required;
+  switch (operation.At(required[0]).Get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE)) {
+    case CUDNN_POINTWISE_BINARY_SELECT:
+      required.push_back(CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
+      [[fallthrough]];
+    case CUDNN_POINTWISE_ADD:
+    case CUDNN_POINTWISE_SUB:
+    case CUDNN_POINTWISE_MUL:
+    case CUDNN_POINTWISE_DIV:
+    case CUDNN_POINTWISE_CMP_GE:
+      required.push_back(CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+      break;
+    default:
+      break;
+  }
+  return required;
+}
+
+// What must be set before such a descriptor is finalized (cuDNN's backend reference, by type).
+std::vector<cudnnBackendAttributeName_t> RequiredOf(const Descriptor& made) {
+  switch (made.type) {
+    case CUDNN_BACKEND_TENSOR_DESCRIPTOR:
+      return {CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_ATTR_TENSOR_STRIDES,
+              CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT};
+    case CUDNN_BACKEND_POINTWISE_DESCRIPTOR:
+      if (made.Get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE) == CUDNN_POINTWISE_GEN_INDEX) {
+        return {CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_ATTR_POINTWISE_AXIS};
+      }
+      return {CUDNN_ATTR_POINTWISE_MODE, CUDNN_ATTR_POINTWISE_MATH_PREC};
+    case CUDNN_BACKEND_REDUCTION_DESCRIPTOR:
+      return {CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_ATTR_REDUCTION_COMP_TYPE};
+    case CUDNN_BACKEND_MATMUL_DESCRIPTOR:
+      return {CUDNN_ATTR_MATMUL_COMP_TYPE};
+    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
+      return RequiredOfPointwise(made);
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+      return {CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_ATTR_OPERATION_REDUCTION_XDESC,
+              CUDNN_ATTR_OPERATION_REDUCTION_YDESC};
+    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
+      return {CUDNN_ATTR_OPERATION_MATMUL_DESC, CUDNN_ATTR_OPERATION_MATMUL_ADESC,
+              CUDNN_ATTR_OPERATION_MATMUL_BDESC, CUDNN_ATTR_OPERATION_MATMUL_CDESC};
+    case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
+      return {CUDNN_ATTR_OPERATION_RESHAPE_XDESC, CUDNN_ATTR_OPERATION_RESHAPE_YDESC};
+    case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
+      return {CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_ATTR_OPERATIONGRAPH_HANDLE};
+    case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
+      return {CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_ATTR_ENGINEHEUR_MODE};
+    case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
+      return {CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_ATTR_EXECUTION_PLAN_HANDLE};
+    case CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR:
+      return {CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+              CUDNN_ATTR_VARIANT_PACK_WORKSPACE};
+    default:
+      return {};
+  }
+}
+
 // As sm_90's kernels do: inner tensors that are reduced over heads lie in memory.
 int64_t WorkspaceOf(const Descriptor& plan) {
   int64_t bytes = 256 + plan.At(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG).more_workspace_bytes;
@@ -436,6 +497,9 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
 }
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
   Descriptor& made = AsDescriptor(descriptor);
+  for (const cudnnBackendAttributeName_t name : RequiredOf(made)) {
+    if (!made.Has(name)) return CUDNN_STATUS_BAD_PARAM;
+  }
   if (made.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
     if (state.refuses_plans) return CUDNN_STATUS_NOT_SUPPORTED;
     ++state.plans;
