@@ -1,5 +1,7 @@
 // Stands in for cuBLASLt where kernels run on the CPU: plain loops over matrices that count columns
-// first, sums in double. Its algorithms differ in bits, and in time by the emulated clock.
+// first, sums in double. Its algorithms differ in bits, and in time by the emulated clock. It is as
+// strict as the library may be: an algorithm runs what it was proposed for, on operands aligned as
+// was promised then, with all of the workspace that it said it needs, over which it writes.
 #include "tests/gpu/emulation/fake_cublaslt.h"
 
 #include <cuda_fp8.h>
@@ -38,6 +40,7 @@ struct FakeCublasLayout {
   int64_t rows, cols, ld;
 };
 struct FakeCublasPreference {
+  uint64_t workspace_bytes = 0;
   uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK;
   uint32_t alignment = 256;  // of all operands
 };
@@ -188,8 +191,48 @@ bool TakesFp8(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a, cublasLtMa
          product->operation_a == CUBLAS_OP_T && product->operation_b == CUBLAS_OP_N && fits(a) &&
          fits(b) && fits(d);
 }
-bool IsAligned(const void* data) {
-  return reinterpret_cast<uintptr_t>(data) % 16 == 0;
+bool IsAligned(const void* data, uint64_t bytes) {
+  return reinterpret_cast<uintptr_t>(data) % bytes == 0;
+}
+
+// What the table of cublasLtMatmul has for sums and scales of single precision; of what weft
+// multiplies.
+bool TakesTypes(cudaDataType_t a, cudaDataType_t b, cudaDataType_t c, cudaDataType_t d) {
+  if (c != d) return false;
+  if (IsOf8Bits(a) || IsOf8Bits(b)) return d == CUDA_R_16BF || d == CUDA_R_16F || d == CUDA_R_32F;
+  return a == b && (d == a || d == CUDA_R_32F);
+}
+
+// The words of an algorithm: its number, what it was proposed for, how operands are then aligned,
+// and the most columns that D may have (a part of them runs as well).
+struct Words {
+  uint64_t number, made_for, alignment, workspace_bytes, most_columns;
+
+  static Words Of(const cublasLtMatmulAlgo_t& algo) {
+    return {algo.data[0], algo.data[1], algo.data[2], algo.data[3], algo.data[4]};
+  }
+  cublasLtMatmulAlgo_t ToAlgo() const {
+    return {{number, made_for, alignment, workspace_bytes, most_columns}};
+  }
+};
+
+// FNV-1a of all that an algorithm was proposed for.
+uint64_t DigestOf(const FakeCublasProduct& product, const FakeCublasLayout& a,
+                  const FakeCublasLayout& b, const FakeCublasLayout& d) {
+  uint64_t digest = 14695981039346656037U;
+  const int64_t depth = product.operation_a == CUBLAS_OP_N ? a.cols : a.rows;
+  for (const int64_t value :
+       {int64_t{product.operation_a}, int64_t{product.operation_b}, int64_t{product.epilogue},
+        int64_t{a.type}, int64_t{b.type}, int64_t{d.type}, d.rows, depth}) {
+    digest = (digest ^ static_cast<uint64_t>(value)) * 1099511628211U;
+  }
+  return digest;
+}
+
+// Of the parts of D that are added up.
+uint64_t WorkspaceOf(const FakeAlgorithm& algorithm, const FakeCublasLayout& d) {
+  if (algorithm.splits == 1 || algorithm.scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE) return 0;
+  return static_cast<uint64_t>(algorithm.splits * d.rows * d.cols) * sizeof(float);
 }
 
 // The algorithm to run, counted, with the clock put forward.
@@ -197,15 +240,15 @@ FakeAlgorithm Begin(cublasLtHandle_t handle, const FakeCublasProduct& product, b
                     const cublasLtMatmulAlgo_t& algo) {
   auto& library = TheLibrary();
   const std::lock_guard<std::mutex> lock(library.mutex);
-  const auto i = static_cast<size_t>(algo.data[0]);
+  const auto i = static_cast<size_t>(Words::Of(algo).number);
   const FakeAlgorithm& algorithm = library.algorithms[i];
   ++library.runs[i];
   ++library.runs_by_epilogue[product.epilogue];
   library.runs_that_add_another += adds_another ? 1 : 0;
-  const bool is_fused = product.has_epilogue() && algorithm.epilogue_ms > 0;
-  weft::emulation::clock_ms += is_fused                                     ? algorithm.epilogue_ms
-                               : handle->is_odd && algorithm.odd_run_ms > 0 ? algorithm.odd_run_ms
-                                                                            : algorithm.run_ms;
+  double ms = handle->is_odd && algorithm.odd_run_ms > 0 ? algorithm.odd_run_ms : algorithm.run_ms;
+  if (product.has_epilogue() && algorithm.epilogue_ms > 0) ms = algorithm.epilogue_ms;
+  if (product.has_aux() && algorithm.gelu_ms > 0) ms = algorithm.gelu_ms;
+  weft::emulation::clock_ms += ms;
   return algorithm;
 }
 
@@ -342,19 +385,24 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   if (bytes != (is_wide ? sizeof(uint64_t) : sizeof(uint32_t))) return CUBLAS_STATUS_INVALID_VALUE;
   if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) {
     preference->schemes = *static_cast<const uint32_t*>(value);
-  } else if (!is_wide) {
+  } else if (is_wide) {
+    preference->workspace_bytes = *static_cast<const uint64_t*>(value);
+  } else {
     preference->alignment = std::min(preference->alignment, *static_cast<const uint32_t*>(value));
   }
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
-    cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
-    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,
-    cublasLtMatmulPreference_t preference, int wanted, cublasLtMatmulHeuristicResult_t* results,
-    int* found) {
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t /*handle*/,
+                                              cublasLtMatmulDesc_t product,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t* results,
+                                              int* found) {
   auto& library = TheLibrary();
   const std::lock_guard<std::mutex> lock(library.mutex);
   *found = 0;
+  if (!TakesTypes(a->type, b->type, c->type, d->type)) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (product->has_epilogue() && !TakesEpilogue(*product, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
   if ((IsOf8Bits(a->type) || IsOf8Bits(b->type)) && !TakesFp8(product, a, b, d)) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -364,9 +412,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     if ((scheme & preference->schemes) != scheme) continue;
     if (product->has_epilogue() && !library.algorithms[i].has_epilogues) continue;
     if (library.algorithms[i].alignment > preference->alignment) continue;
+    const Words words = {.number = i,
+                         .made_for = DigestOf(*product, *a, *b, *d),
+                         .alignment = preference->alignment,
+                         .workspace_bytes = WorkspaceOf(library.algorithms[i], *d),
+                         .most_columns = static_cast<uint64_t>(d->cols)};
+    if (words.workspace_bytes > preference->workspace_bytes) continue;
     const auto state =
         library.algorithms[i].is_refused ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
-    results[(*found)++] = {.algo = {{i}}, .workspaceSize = 0, .state = state};
+    results[(*found)++] = {
+        .algo = words.ToAlgo(), .workspaceSize = words.workspace_bytes, .state = state};
   }
   return *found > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -376,28 +431,41 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                               cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
                               cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
-                              void* /*workspace*/, size_t /*workspace_bytes*/,
-                              cudaStream_t stream) {
+                              void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+  const Words words = Words::Of(*algo);
+  if (words.made_for != DigestOf(*product, *a_layout, *b_layout, *d_layout) ||
+      static_cast<uint64_t>(d_layout->cols) > words.most_columns ||
+      words.workspace_bytes > (workspace == nullptr ? 0 : workspace_bytes) ||
+      !TakesTypes(a_layout->type, b_layout->type, c_layout->type, d_layout->type)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  for (const void* data : {a_data, b_data, c, static_cast<const void*>(d)}) {
+    if (!IsAligned(data, words.alignment)) return CUBLAS_STATUS_INVALID_VALUE;
+  }
   const FakeAlgorithm algorithm = Begin(handle, *product, c != d, *algo);
   const Operand a = {a_data, *a_layout, product->operation_a};
   const Operand b = {b_data, *b_layout, product->operation_b};
-  if (algorithm.fails) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (algorithm.fails_with != CUBLAS_STATUS_SUCCESS) return algorithm.fails_with;
+  if (algorithm.fails_with_epilogues && product->has_epilogue()) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   if (product->has_epilogue() && !TakesEpilogue(*product, *d_layout)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const bool is_fp8 = IsOf8Bits(a_layout->type) || IsOf8Bits(b_layout->type);
   if (a.cols() != b.rows() || a.rows() != d_layout->rows || b.cols() != d_layout->cols ||
-      c_layout->ld != d_layout->ld || (!is_fp8 && a_layout->type != b_layout->type)) {
+      c_layout->ld != d_layout->ld) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  if (is_fp8 && !(TakesFp8(product, a_layout, b_layout, d_layout) && IsAligned(a_data) &&
-                  IsAligned(b_data) && IsAligned(c) && IsAligned(d))) {
+  if (is_fp8 && !(TakesFp8(product, a_layout, b_layout, d_layout) && IsAligned(a_data, 16) &&
+                  IsAligned(b_data, 16) && IsAligned(c, 16) && IsAligned(d, 16))) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   const cudaError_t queued = weft::emulation::QueueWork(
-      stream, [a, b, c, d, is_fp8, splits = algorithm.splits, product = *product, of_c = *c_layout,
-               of_d = *d_layout, alpha = *static_cast<const float*>(alpha),
-               beta = *static_cast<const float*>(beta)] {
+      stream, [a, b, c, d, is_fp8, workspace, written = words.workspace_bytes,
+               splits = algorithm.splits, product = *product, of_c = *c_layout, of_d = *d_layout,
+               alpha = *static_cast<const float*>(alpha), beta = *static_cast<const float*>(beta)] {
+        if (written > 0) std::memset(workspace, 0xFF, written);
         float factor = alpha;
         for (const float* const scale : {product.scale_a, product.scale_b}) {
           if (is_fp8 && scale != nullptr) factor *= *scale;

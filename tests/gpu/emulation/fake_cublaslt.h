@@ -6,17 +6,21 @@
 
 namespace weft::emulation {
 
-// Cuts the inner dim into `splits` parts, whose sums it rounds and then adds: other bits.
+// Cuts the inner dim into `splits` parts, whose sums it rounds and then adds: other bits. Several
+// parts lie in the workspace, unless they are added in place.
 struct FakeAlgorithm {
   int splits = 1;
   double run_ms = 1;      // by the emulated clock
   double odd_run_ms = 0;  // on every other handle, if above 0
   cublasLtReductionScheme_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
-  bool fails = false;       // at each run: proposed, but not able
+  cublasStatus_t fails_with = CUBLAS_STATUS_SUCCESS;  // at each run, if that is another
   bool is_refused = false;  // among the proposals, with a state that says no
   uint32_t alignment = 1;   // of operands, in bytes; proposed if at least that is promised
   bool has_epilogues = true;
-  double epilogue_ms = 0;  // instead of the others, with an epilogue, if above 0
+  bool fails_with_epilogues = false;  // at each run, with an epilogue
+  // Instead of the others, with an epilogue or with one of GELU's, if above 0.
+  double epilogue_ms = 0;
+  double gelu_ms = 0;
 };
 
 // From now on, for all handles; for one thread. The ones with more than one split are of a scheme.

@@ -16,9 +16,9 @@ struct ProductsOfStep {
   int that_add_a_residual = 0;
 };
 
-// One microbatch, one rank; its memory is the host's, so the threads' Comm serves. One algorithm:
-// nothing is timed.
-ProductsOfStep RunOneStep(ModelFamily family, Precision precision, Recompute recompute) {
+// One microbatch, one rank; its memory is the host's, so the threads' Comm serves.
+ProductsOfStep RunSteps(int64_t steps, ModelFamily family, Precision precision,
+                        Recompute recompute) {
   const TestFolder folder;
   JobSpec job = SmallJob(folder.path());
   job.model.family = family;
@@ -27,7 +27,7 @@ ProductsOfStep RunOneStep(ModelFamily family, Precision precision, Recompute rec
   job.model.head_dim = 8;
   job.model.ffn_size = 64;
   job.training.seq_len = 16;
-  job.training.steps = 1;
+  job.training.steps = steps;
   job.training.mixed_precision = precision;
   Layout layout = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward,
                              job.training.global_batch_size, job);
@@ -49,6 +49,17 @@ ProductsOfStep RunOneStep(ModelFamily family, Precision precision, Recompute rec
                                    .that_add_a_residual = emulation::RunsThatAddAnother()};
   emulation::ResetAlgorithms();
   return products;
+}
+
+// The second, for in the first products are timed.
+ProductsOfStep RunOneStep(ModelFamily family, Precision precision, Recompute recompute) {
+  const ProductsOfStep one = RunSteps(1, family, precision, recompute);
+  const ProductsOfStep two = RunSteps(2, family, precision, recompute);
+  return {.plain = two.plain - one.plain,
+          .bias = two.bias - one.bias,
+          .gelu = two.gelu - one.gelu,
+          .gelu_gradient = two.gelu_gradient - one.gelu_gradient,
+          .that_add_a_residual = two.that_add_a_residual - one.that_add_a_residual};
 }
 
 // Of each block forward: q, k, v, o, up, down. Backward: the inputs of all but down, whose goes

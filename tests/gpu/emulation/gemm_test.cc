@@ -1,8 +1,10 @@
 // How products choose among the algorithms that cuBLASLt proposes, on one that plays it.
 #include "worker/backend/cuda/gemm.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -24,21 +26,25 @@ using ::testing::Gt;
 
 constexpr auto kOfOutputType = CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
 constexpr auto kInPlace = CUBLASLT_REDUCTION_SCHEME_INPLACE;
+constexpr auto kUnable = CUBLAS_STATUS_NOT_SUPPORTED;
 constexpr auto kOfComputeType = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+
+// What a way of `ms` takes for so many runs.
+float Take(float ms, int runs) {
+  return ms * static_cast<float>(runs);
+}
 
 TEST(FastestWay, IsTheOneThatTakesLeast) {
   const std::vector<float> ms = {0.3F, 0.2F, 0.25F};
-  EXPECT_EQ(FastestWay(3,
-                       [&](int way, int runs) {
-                         return ms[static_cast<size_t>(way)] * static_cast<float>(runs);
-                       }),
-            1);
+  const Fastest fastest =
+      FastestWay(3, [&](int way, int runs) { return Take(ms[static_cast<size_t>(way)], runs); });
+  EXPECT_EQ(fastest.way, 1);
+  EXPECT_FLOAT_EQ(fastest.ms, 0.2F);
 }
 
 TEST(FastestWay, StaysWithAnEarlierOneUnlessTheOtherIsClearlyFaster) {
   const auto second_takes = [](float ms) {
-    return FastestWay(
-        2, [&](int way, int runs) { return (way == 0 ? 1.0F : ms) * static_cast<float>(runs); });
+    return FastestWay(2, [&](int way, int runs) { return Take(way == 0 ? 1.0F : ms, runs); }).way;
   };
   EXPECT_EQ(second_takes(0.99F), 0);
   EXPECT_EQ(second_takes(0.97F), 1);
@@ -50,43 +56,67 @@ TEST(FastestWay, DoesNotCountWhatDisturbsARun) {
   const auto disturbed = [&](int way, int runs) {
     const int call = calls[static_cast<size_t>(way)]++;
     const float extra_ms = call == 0 || call == 3 ? 100.0F : 0.0F;
-    return (way == 0 ? 0.2F : 0.1F) * static_cast<float>(runs) + (way == 1 ? extra_ms : 0);
+    return Take(way == 0 ? 0.2F : 0.1F, runs) + (way == 1 ? extra_ms : 0);
   };
-  EXPECT_EQ(FastestWay(2, disturbed), 1);
+  EXPECT_EQ(FastestWay(2, disturbed).way, 1);
+}
+
+// At first a device is twice as slow as once its clocks have risen.
+TEST(FastestWay, LetsClocksRiseBeforeItTimes) {
+  float busy_ms = 0;
+  const auto rises = [&](int, int runs) {
+    const float ms = Take(busy_ms < 20 ? 2.0F : 1.0F, runs);
+    busy_ms += ms;
+    return ms;
+  };
+  EXPECT_FLOAT_EQ(FastestWay(1, rises).ms, 1);
+  busy_ms = 0;
+  FastestWay(2, [&](int way, int runs) {
+    EXPECT_TRUE(way == 0 || busy_ms >= 20);
+    return rises(way, runs);
+  });
+}
+
+TEST(FastestWay, LetsAllTakeTurns) {
+  std::vector<int> order;
+  FastestWay(2, [&](int way, int runs) {
+    if (runs > 1) order.push_back(way);
+    return Take(0.1F, runs);
+  });
+  ASSERT_GE(order.size(), 6U);
+  EXPECT_THAT(std::vector<int>(order.end() - 6, order.end()), ElementsAre(0, 1, 0, 1, 0, 1));
 }
 
 TEST(FastestWay, LeavesOutWhatCannotRun) {
-  EXPECT_EQ(FastestWay(2, [](int way, int) { return way == 1 ? -1.0F : 1.0F; }), 0);
-  EXPECT_EQ(FastestWay(2, [](int way, int) { return way == 0 ? -1.0F : 1.0F; }), 1);
-  EXPECT_EQ(FastestWay(2, [](int, int) { return -1.0F; }), -1);
-  EXPECT_EQ(FastestWay(0, [](int, int) { return 1.0F; }), -1);
+  const auto way = [](int count, auto takes) {
+    return FastestWay(count, [&](int each, int) { return takes(each); }).way;
+  };
+  EXPECT_EQ(way(2, [](int each) { return each == 1 ? -1.0F : 1.0F; }), 0);
+  EXPECT_EQ(way(2, [](int each) { return each == 0 ? -1.0F : 1.0F; }), 1);
+  EXPECT_EQ(way(2, [](int) { return -1.0F; }), -1);
+  EXPECT_EQ(way(0, [](int) { return 1.0F; }), -1);
 }
 
-TEST(FirstWay, IsTheFirstThatRunsWhateverItTakes) {
-  int runs_of_all = 0;
-  const auto takes = [&](std::vector<float> ms) {
-    return FirstWay(static_cast<int>(ms.size()), [&, ms](int way, int runs) {
-      runs_of_all += runs;
-      return ms[static_cast<size_t>(way)];
-    });
-  };
-  EXPECT_EQ(takes({3, 1}), 0);
-  EXPECT_EQ(takes({-1, 3, 1}), 1);
-  EXPECT_EQ(runs_of_all, 1 + 2);
-  EXPECT_EQ(takes({-1}), -1);
+std::vector<int> RunsOf(const std::vector<float>& ms) {
+  std::vector<int> sums(ms.size());
+  FastestWay(static_cast<int>(ms.size()), [&](int way, int runs) {
+    sums[static_cast<size_t>(way)] += runs;
+    return Take(ms[static_cast<size_t>(way)], runs);
+  });
+  return sums;
 }
 
-TEST(FastestWay, RunsShortOnesOftenAndLongOnesFiveTimes) {
-  const auto runs_of = [](float ms) {
-    int sum = 0;
-    FastestWay(1, [&](int, int runs) {
-      sum += runs;
-      return ms * static_cast<float>(runs);
-    });
-    return sum;
-  };
-  EXPECT_EQ(runs_of(0.001F), 62);
-  EXPECT_EQ(runs_of(40), 5);
+// The first of all also warms the device: it runs once more, and then for 20 ms.
+TEST(FastestWay, RunsShortOnesOftenLongOnesSixTimesAndHopelessOnesThrice) {
+  constexpr int kShort = 3 + 3 * 20;
+  EXPECT_THAT(RunsOf({0.001F, 0.001F}), ElementsAre(1 + 255 + kShort, kShort));
+  EXPECT_THAT(RunsOf({40, 40, 90}), ElementsAre(1 + 1 + 6, 6, 3));
+}
+
+TEST(FastestWay, IsFoundInASecondOrSo) {
+  EXPECT_THAT(RunsOf({100, 100, 100, 100, 100}), ElementsAre(1 + 1 + 3, 3, 3, 3, 0))
+      << "the fourth begins before a second is over";
+  EXPECT_THAT(RunsOf({5000, 1}), ElementsAre(1 + 1 + 3, 0));
 }
 
 class Products : public ::testing::Test {
@@ -95,21 +125,22 @@ class Products : public ::testing::Test {
 
   std::unique_ptr<Gemm> Open(bool deterministic = false, int64_t scratch_bytes = 1 << 16) {
     scratch_.assign(static_cast<size_t>(scratch_bytes), char{-1});  // not-a-numbers
+    workspace_.resize(kGemmWorkspaceBytes);
     std::unique_ptr<Gemm> gemm;
-    EXPECT_TRUE(OpenGemm({.scratch = scratch_.data(),
-                          .scratch_bytes = scratch_bytes,
+    EXPECT_TRUE(OpenGemm({.queue = {.scratch = scratch_.data(), .scratch_bytes = scratch_bytes},
+                          .workspace = workspace_.data(),
                           .deterministic = deterministic},
                          &gemm)
                     .ok());
     return gemm;
   }
 
-  // c [rows, 5] of 3 + a' b, a [7, rows], b [7, 5]: what it must be.
-  static std::vector<float> Sums(int64_t rows, float beta) {
+  // c [rows, 5] of `before` + a' b, a [7, rows], b [7, 5]: what it must be.
+  static std::vector<float> Sums(int64_t rows, float beta, float before = 3) {
     std::vector<float> sums;
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t j = 0; j < 5; ++j) {
-        float sum = beta * 3;
+        float sum = beta * before;
         for (int64_t k = 0; k < 7; ++k) sum += OfA(k * rows + i) * OfB(k * 5 + j);
         sums.push_back(sum);
       }
@@ -119,11 +150,11 @@ class Products : public ::testing::Test {
   static float OfA(int64_t i) { return static_cast<float>(i % 11 - 4); }  // sums are exact
   static float OfB(int64_t i) { return static_cast<float>(i % 5 - 2); }
 
-  std::vector<float> Multiply(Gemm& gemm, int64_t rows, float beta) {
+  std::vector<float> Multiply(Gemm& gemm, int64_t rows, float beta, float before = 3) {
     std::vector<float> a, b;
     for (int64_t i = 0; i < 7 * rows; ++i) a.push_back(OfA(i));
     for (int64_t i = 0; i < 7 * 5; ++i) b.push_back(OfB(i));
-    std::vector<float> c(static_cast<size_t>(rows * 5), 3.0F);
+    std::vector<float> c(static_cast<size_t>(rows * 5), before);
     const BackendStatus status = gemm.Run({.a = {a.data(), 7, rows, DType::kF32},
                                            .transpose_a = Transpose::kYes,
                                            .b = {b.data(), 7, 5, DType::kF32},
@@ -157,7 +188,25 @@ class Products : public ::testing::Test {
     return {c, c + kCols};
   }
 
-  std::vector<char> scratch_;
+  // y [8, 16] = gelu(x [8, 32] weight' + bias) of zeros, or by `apart`. Whether it is one kernel.
+  bool IsFused(Gemm& gemm, const std::function<void()>& apart) {
+    alignas(16) static std::array<uint16_t, 1024> zeros = {};
+    const View bias = {zeros.data(), 1, 16, DType::kBf16};
+    const GemmCall call = {.a = {zeros.data(), 8, 32, DType::kBf16},
+                           .b = {zeros.data(), 16, 32, DType::kBf16},
+                           .transpose_b = Transpose::kYes,
+                           .c = {zeros.data() + 512, 8, 16, DType::kBf16},
+                           .bias = bias,
+                           .gelu = GemmGelu::kForward,
+                           .h = {zeros.data() + 768, 8, 16, DType::kBf16}};
+    const bool fuses = gemm.Fuses(call, apart);
+    if (!fuses) return false;
+    status_ = gemm.Run(call);
+    return true;
+  }
+
+  std::vector<char> scratch_, workspace_;
+  BackendStatus status_;  // of what was fused
 };
 
 TEST_F(Products, KeepTheFastestAlgorithmOfAShape) {
@@ -184,16 +233,27 @@ TEST_F(Products, AreAddedOnceToWhatWasThere) {
   EXPECT_EQ(Multiply(*gemm, 4, 1), Sums(4, 1));
 }
 
-// Scratch for 300 rows, of which 256 are timed.
+// Scratch for 500 rows, of which 256 are timed.
 TEST_F(Products, ThatDoNotFitIntoTheScratchMemoryAreTimedByAPart) {
   SetAlgorithms({{.run_ms = 1}, {.run_ms = 0.5}});
-  const auto gemm = Open(false, int64_t{300} * 5 * 4);
+  const auto gemm = Open(false, int64_t{500} * 5 * 4);
   EXPECT_EQ(Multiply(*gemm, 1000, 1), Sums(1000, 1));
-  EXPECT_THAT(RunsOfAlgorithms(), ElementsAre(5, 8 + 1));
-  const std::vector<float> part = Sums(1000, 0);
+  EXPECT_THAT(RunsOfAlgorithms(), Each(Gt(1)));
   const auto* const timed = reinterpret_cast<const float*>(scratch_.data());
-  EXPECT_TRUE(std::isnan(timed[0])) << "it was added to what lay there";
-  EXPECT_EQ(scratch_[256 * 5 * 4 + 4], char{-1}) << "beyond the part";
+  const auto is_number = [](float x) { return std::isfinite(x); };
+  EXPECT_TRUE(std::all_of(timed, timed + 256 * 5, is_number)) << "not cleared before";
+  EXPECT_TRUE(std::isnan(timed[256 * 5])) << "beyond the part";
+  EXPECT_EQ(Multiply(*gemm, 1000, 1), Sums(1000, 1));
+}
+
+// As gradients are when a step begins.
+TEST_F(Products, ThatAreAddedToZerosAreTimedWholeWhateverTheScratchMemory) {
+  SetAlgorithms({{.run_ms = 1}, {.run_ms = 0.5}});
+  const auto gemm = Open(false, int64_t{500} * 5 * 4);
+  EXPECT_EQ(Multiply(*gemm, 1000, 1, 0), Sums(1000, 1, 0));
+  EXPECT_THAT(RunsOfAlgorithms(), Each(Gt(1)));
+  EXPECT_EQ(scratch_[500], char{-1}) << "but for a few sums of squares";
+  EXPECT_EQ(Multiply(*gemm, 1000, 1, 0), Sums(1000, 1, 0));
 }
 
 TEST_F(Products, ThatNoScratchMemoryHoldsTakeTheFirstProposal) {
@@ -204,7 +264,7 @@ TEST_F(Products, ThatNoScratchMemoryHoldsTakeTheFirstProposal) {
 }
 
 TEST_F(Products, DoNotTakeAProposalThatFails) {
-  SetAlgorithms({{.run_ms = 1}, {.run_ms = 0.1, .fails = true}});
+  SetAlgorithms({{.run_ms = 1}, {.run_ms = 0.1, .fails_with = kUnable}});
   const auto gemm = Open();
   EXPECT_EQ(Multiply(*gemm, 4, 0), Sums(4, 0));
 }
@@ -220,24 +280,88 @@ TEST_F(Products, OfADeterministicDeviceHaveTheSameBitsWhateverIsFast) {
   };
   EXPECT_NE(product(one, false), product(other, false)) << "else this shows nothing";
   EXPECT_EQ(product(one, true), product(other, true));
-  EXPECT_THAT(RunsOfAlgorithms(), ElementsAre(2, 0)) << "nothing is timed";
+  EXPECT_THAT(RunsOfAlgorithms(), ElementsAre(1, 0)) << "nothing is timed";
 }
 
 // A new plan of the same layout may place buffers elsewhere (so may another allocation).
 TEST_F(Products, OfADeterministicDeviceDoNotDependOnWhereOperandsLie) {
-  SetAlgorithms({{.splits = 7, .scheme = kOfComputeType, .alignment = 64}, {.splits = 1}});
+  SetAlgorithms({{.splits = 7, .scheme = kOfComputeType, .alignment = 16}, {.splits = 1}});
   const auto product = [&](bool deterministic, int64_t offset_bytes) {
     return RoughProduct(*Open(deterministic), DType::kF32, offset_bytes);
   };
-  EXPECT_NE(product(false, 0), product(false, 16)) << "else this shows nothing";
   EXPECT_EQ(product(true, 0), product(true, 16));
+  EXPECT_NE(product(true, 0), product(true, 4)) << "else this shows nothing";
+}
+
+// Gradients lie behind multiples of 64 bytes or of 256, as it comes.
+TEST_F(Products, AreTimedOnceForAllThatAreAlignedToSixteenBytes) {
+  SetAlgorithms({{.run_ms = 1}, {.run_ms = 0.5}});
+  const auto gemm = Open();
+  RoughProduct(*gemm, DType::kF32, 16);
+  const std::vector<int> timed = RunsOfAlgorithms();
+  for (const int64_t offset_bytes : {64, 128, 0}) {
+    RoughProduct(*gemm, DType::kF32, offset_bytes);
+  }
+  EXPECT_THAT(RunsOfAlgorithms(), ElementsAre(timed[0], timed[1] + 3));
 }
 
 TEST_F(Products, OfADeterministicDeviceTakeTheFirstProposalThatRuns) {
-  SetAlgorithms({{.is_refused = true}, {.fails = true}, {.run_ms = 5}, {.run_ms = 0.1}});
+  SetAlgorithms({{.is_refused = true}, {.fails_with = kUnable}, {.run_ms = 5}, {.run_ms = 0.1}});
   const auto gemm = Open(true);
-  EXPECT_EQ(Multiply(*gemm, 4, 0), Sums(4, 0));
+  EXPECT_EQ(Multiply(*gemm, 4, 1), Sums(4, 1));
+  EXPECT_THAT(RunsOfAlgorithms(), ElementsAre(0, 1, 1, 0)) << "what could run was the product";
+  EXPECT_EQ(Multiply(*gemm, 4, 1), Sums(4, 1));
   EXPECT_THAT(RunsOfAlgorithms(), ElementsAre(0, 1, 2, 0));
+}
+
+// On a device that is nearly full, say: in the next generation it would run.
+TEST_F(Products, OfADeterministicDeviceFailRatherThanTakeAnotherAlgorithm) {
+  for (const cublasStatus_t code :
+       {CUBLAS_STATUS_ALLOC_FAILED, CUBLAS_STATUS_INTERNAL_ERROR, CUBLAS_STATUS_EXECUTION_FAILED}) {
+    SetAlgorithms({{.fails_with = code}, {}});
+    const auto gemm = Open(true);
+    std::array<float, 4> x = {};
+    const View view = {x.data(), 2, 2, DType::kF32};
+    EXPECT_FALSE(gemm->Run({.a = view, .b = view, .beta = 1, .c = view}).ok()) << code;
+    EXPECT_THAT(RunsOfAlgorithms(), ElementsAre(1, 0));
+    EXPECT_TRUE(IsFused(*gemm, [] { ADD_FAILURE() << "kernels of our own have other bits"; }));
+    EXPECT_FALSE(status_.ok()) << code;
+  }
+}
+
+TEST_F(Products, WithAnEpilogueAreOneKernelUnlessSeveralAreFaster) {
+  SetAlgorithms({{.run_ms = 1}});
+  int times = 0;
+  const auto takes = [&](double ms) {
+    return [&times, ms] {
+      ++times;
+      emulation::clock_ms += ms;
+    };
+  };
+  EXPECT_TRUE(IsFused(*Open(), takes(0.99))) << "less is noise";
+  const auto gemm = Open();
+  EXPECT_FALSE(IsFused(*gemm, takes(0.9)));
+  EXPECT_EQ(gemm->TakeReport(),
+            "products timed, in 10^12 operations a second: 8x16x32 nt bf16 + bias + gelu 9.1e-06 "
+            "in several kernels");
+  times = 0;
+  EXPECT_FALSE(IsFused(*gemm, takes(2))) << "once a shape";
+  EXPECT_EQ(times, 0);
+  EXPECT_TRUE(IsFused(*Open(true), takes(0.1))) << "a deterministic device times nothing";
+  EXPECT_EQ(times, 0);
+}
+
+TEST_F(Products, ReportWhatTheFastestReach) {
+  SetAlgorithms({{.run_ms = 1e-7}, {.run_ms = 0.5e-7}});
+  const auto gemm = Open();
+  EXPECT_EQ(gemm->TakeReport(), "");
+  Multiply(*gemm, 4, 0);  // 280 operations
+  Multiply(*gemm, 8, 1);
+  EXPECT_EQ(gemm->TakeReport(),
+            "products timed, in 10^12 operations a second: 4x5x7 tn fp32 5.6, 8x5x7 tn fp32 + c "
+            "11.2");
+  Multiply(*gemm, 4, 0);
+  EXPECT_EQ(gemm->TakeReport(), "") << "each once";
 }
 
 // In place: in an order that is not said. In the output's type: parts of 16 bits are rounded each.

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -59,11 +60,8 @@ class CudaDevice final : public Device {
     staging_ = std::make_unique<Staging>(queue_.stream);
     if (BackendStatus s = FromCuda(staging_->Open(), "allocating pinned memory"); !s.ok()) return s;
     if (BackendStatus s = attention_.Open(queue_, options); !s.ok()) return s;
-    return OpenGemm({.stream = queue_.stream,
+    return OpenGemm({.queue = queue_,
                      .workspace = workspace_,
-                     .scratch = queue_.scratch,
-                     .scratch_bytes = queue_.scratch_bytes,
-                     .graphs = queue_.graphs,
                      .deterministic = options.deterministic,
                      .fp8 = options.fp8},
                     &gemm_);
@@ -170,6 +168,9 @@ class CudaDevice final : public Device {
   }
   const char* DescribeReplays() override { return graphs_->Describe(); }
   Remark NextRemark() override {
+    if (std::string report = gemm_->TakeReport(); !report.empty()) {
+      remarks_.push_back({.text = std::move(report)});
+    }
     if (remarks_.empty()) return {};
     remark_ = std::move(remarks_.front());
     remarks_.pop_front();
@@ -305,7 +306,7 @@ class CudaDevice final : public Device {
                            .c = y,
                            .bias = bias,
                            .residual = residual};
-    if (!Multiply(call, "Linear")) Device::Linear(x, weight, bias, residual, y);
+    Multiply(call, "Linear", [&] { Device::Linear(x, weight, bias, residual, y); });
   }
   void LinearGelu(View x, View weight, View bias, View h, View y) override {
     const GemmCall call = {.a = x,
@@ -315,11 +316,11 @@ class CudaDevice final : public Device {
                            .bias = bias,
                            .gelu = GemmGelu::kForward,
                            .h = h};
-    if (!Multiply(call, "LinearGelu")) Device::LinearGelu(x, weight, bias, h, y);
+    Multiply(call, "LinearGelu", [&] { Device::LinearGelu(x, weight, bias, h, y); });
   }
   void GeluLinearGradient(View dy, View weight, View h, View dh) override {
     const GemmCall call = {.a = dy, .b = weight, .c = dh, .gelu = GemmGelu::kGradient, .h = h};
-    if (!Multiply(call, "GeluLinearGradient")) Device::GeluLinearGradient(dy, weight, h, dh);
+    Multiply(call, "GeluLinearGradient", [&] { Device::GeluLinearGradient(dy, weight, h, dh); });
   }
 
   void SwiGlu(View gate, View up, View y) override {
@@ -529,12 +530,15 @@ class CudaDevice final : public Device {
     return fits;
   }
 
-  // Whether nothing is left to do: it is queued as one kernel, or refused.
-  bool Multiply(const GemmCall& call, const char* operation) {
-    if (!Require(IsLinear(call), operation, call.c)) return true;
-    if (call.has_epilogue() && !gemm_->Fuses(call)) return false;
-    Fail(gemm_->Run(call));
-    return true;
+  // As one kernel, or by `apart`, which queues the same as several.
+  template <typename Apart>
+  void Multiply(const GemmCall& call, const char* operation, const Apart& apart) {
+    if (!Require(IsLinear(call), operation, call.c)) return;
+    if (!call.has_epilogue() || gemm_->Fuses(call, std::ref(apart))) {
+      Fail(gemm_->Run(call));
+    } else {
+      apart();
+    }
   }
 
   bool IsOnHost(View x) const { return host_ != nullptr && host_->Holds(x.data); }

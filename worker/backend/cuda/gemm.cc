@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <map>
 #include <tuple>
 
@@ -21,6 +22,12 @@ BackendStatus FromCublas(cublasStatus_t code, const char* what) {
       code == CUBLAS_STATUS_NOT_INITIALIZED ? kUnavailable : kInternal,
       "cuBLASLt: %s failed: %s; a driver that is too old or a full device show like this", what,
       cublasLtGetStatusName(code));
+}
+
+// Of an algorithm or a product: it is none for this library and device, whenever it is asked. All
+// else that fails may succeed another time, with more free memory for one.
+bool CannotRun(cublasStatus_t code) {
+  return code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cudaDataType_t TypeOf(DType dtype) {
@@ -66,14 +73,16 @@ cublasLtEpilogue_t EpilogueOf(const GemmCall& call) {
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-// What an algorithm was chosen for. Alignment counts: a wider one allows faster kernels.
+// What an algorithm was chosen for.
 using Key = std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, DType, DType, DType, int, bool,
                        cublasLtEpilogue_t>;
 
-// Of pointers, in bytes, up to `most`.
-constexpr int kWidestAlignment = 256;  // that the library asks about
-int AlignmentOf(const GemmCall& call, int most = kWidestAlignment) {
-  auto address = static_cast<uintptr_t>(most);
+// Of pointers, in bytes: what the library is told, up to as much as its kernels' accesses ask for,
+// whether by vectors or by the tensor memory accelerator. To promise more would choose nothing but
+// have each shape timed anew, and let a deterministic device's bits depend on where operands lie.
+constexpr int kVectorBytes = 16;
+int AlignmentOf(const GemmCall& call) {
+  auto address = static_cast<uintptr_t>(kVectorBytes);
   for (const View& operand : {call.a, call.b, call.c, call.bias, call.residual, call.h}) {
     address |= reinterpret_cast<uintptr_t>(operand.data);
   }
@@ -84,7 +93,7 @@ int64_t DepthOf(const GemmCall& call) {
   return call.transpose_a == Transpose::kYes ? call.a.rows : call.a.cols;
 }
 
-Key KeyOf(const GemmCall& call, int alignment) {
+Key KeyOf(const GemmCall& call) {
   return {call.c.rows,
           call.c.cols,
           DepthOf(call),
@@ -94,7 +103,7 @@ Key KeyOf(const GemmCall& call, int alignment) {
           call.a.dtype,
           call.b.dtype,
           call.c.dtype,
-          alignment,
+          AlignmentOf(call),
           call.residual.data != nullptr,
           EpilogueOf(call)};
 }
@@ -103,13 +112,55 @@ cublasOperation_t OperationOf(Transpose transpose) {
   return transpose == Transpose::kYes ? CUBLAS_OP_T : CUBLAS_OP_N;
 }
 
-constexpr int kVectorBytes = 16;  // of the kernels' accesses
+const char* NameOf(DType dtype) {
+  switch (dtype) {
+    case DType::kBf16:
+      return "bf16";
+    case DType::kF16:
+      return "fp16";
+    case DType::kE4m3:
+      return "e4m3";
+    case DType::kE5m2:
+      return "e5m2";
+    default:
+      return "fp32";
+  }
+}
+
+// "16384x2304x768 nt bf16 + bias + gelu"
+std::string Describe(const GemmCall& call) {
+  std::array<char, 96> sizes = {};
+  std::snprintf(sizes.data(), sizes.size(), "%lldx%lldx%lld %c%c ",
+                static_cast<long long>(call.c.rows), static_cast<long long>(call.c.cols),
+                static_cast<long long>(DepthOf(call)),
+                call.transpose_a == Transpose::kYes ? 't' : 'n',
+                call.transpose_b == Transpose::kYes ? 't' : 'n');
+  std::string text = sizes.data();
+  text += NameOf(call.a.dtype);
+  if (call.b.dtype != call.a.dtype) text += std::string(" x ") + NameOf(call.b.dtype);
+  if (call.c.dtype != call.a.dtype) text += std::string(" to ") + NameOf(call.c.dtype);
+  if (call.beta != 0) text += " + c";
+  if (call.bias.data != nullptr) text += " + bias";
+  if (call.residual.data != nullptr) text += " + residual";
+  if (call.gelu == GemmGelu::kForward) text += " + gelu";
+  if (call.gelu == GemmGelu::kGradient) text += " + gelu's gradient";
+  return text;
+}
+
+// In 10^12 operations a second, as text.
+std::string RateOf(const GemmCall& call, float ms) {
+  const double operations = 2.0 * static_cast<double>(call.c.rows) *
+                            static_cast<double>(call.c.cols) * static_cast<double>(DepthOf(call));
+  std::array<char, 32> text = {};
+  std::snprintf(text.data(), text.size(), "%.3g", operations / static_cast<double>(ms) * 1e-9);
+  return text.data();
+}
 
 // What the library asks of an epilogue's operands. It may refuse others still.
 bool IsFusible(const GemmCall& call) {
   constexpr int64_t kVectorElements = 8;
   return call.c.dtype != DType::kF32 && call.a.dtype == call.c.dtype && call.c.elements() > 0 &&
-         AlignmentOf(call) >= kVectorBytes && call.c.cols % kVectorElements == 0;
+         AlignmentOf(call) == kVectorBytes && call.c.cols % kVectorElements == 0;
 }
 
 // How the library is told of a product. It counts columns first: a row-major [rows, cols] matrix is
@@ -128,7 +179,7 @@ class Product {
   }
 
   // Of the first call.c.rows rows of the product of a and b.
-  BackendStatus Describe(const GemmCall& call) {
+  cublasStatus_t Describe(const GemmCall& call) {
     const bool flip_a = call.transpose_a == Transpose::kYes;
     const int64_t rows = call.c.rows;
     const int64_t depth = DepthOf(call);
@@ -150,16 +201,16 @@ class Product {
     if (call.gelu != GemmGelu::kNone) {
       then([&] { return Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, call.h.cols); });
     }
-    return FromCublas(code, "describing a product");
+    return code;
   }
 
   // What the library proposes for it, its favourite first; at most as many as there is room for,
   // at least one.
-  BackendStatus Propose(cublasLtHandle_t handle, int alignment, uint32_t reductions,
-                        cublasLtMatmulHeuristicResult_t* proposals, int room, int* count) const {
+  cublasStatus_t Propose(cublasLtHandle_t handle, int alignment, uint32_t reductions,
+                         cublasLtMatmulHeuristicResult_t* proposals, int room, int* count) const {
     cublasLtMatmulPreference_t preference = nullptr;
     cublasStatus_t code = cublasLtMatmulPreferenceCreate(&preference);
-    if (code != CUBLAS_STATUS_SUCCESS) return FromCublas(code, "choosing an algorithm");
+    if (code != CUBLAS_STATUS_SUCCESS) return code;
     const auto workspace = static_cast<uint64_t>(kGemmWorkspaceBytes);
     const auto bytes = static_cast<uint32_t>(alignment);
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -184,7 +235,7 @@ class Product {
       *count = static_cast<int>(end - proposals);
       if (*count == 0) code = CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    return FromCublas(code, "choosing an algorithm");
+    return code;
   }
 
   cublasStatus_t Run(cublasLtHandle_t handle, const GemmCall& call,
@@ -218,7 +269,7 @@ class Product {
       code = Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.h.data);
     }
     if (call.scale_a == nullptr) return code;
-    // The library's a is our b. Its fast mode, which adds up in fewer bits than f32 has, stays off.
+    // The library's a is our b.
     if (code == CUBLAS_STATUS_SUCCESS) {
       code = Set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.scale_b);
     }
@@ -235,6 +286,7 @@ class Product {
 class CublasGemm final : public Gemm {
  public:
   explicit CublasGemm(const GemmOptions& options) : options_(options) {
+    none_.code = CUBLAS_STATUS_EXECUTION_FAILED;
     none_.status = Failure(kInternal, "a product of a new shape while a graph is captured");
   }
   ~CublasGemm() override {
@@ -256,74 +308,131 @@ class CublasGemm final : public Gemm {
     return FromCublas(cublasLtCreate(&handle_), "cublasLtCreate");
   }
 
-  bool Fuses(const GemmCall& call) override {
-    return IsFusible(call) && ChosenFor(call).status.ok();
+  bool Fuses(const GemmCall& call, const std::function<void()>& apart) override {
+    if (!IsFusible(call)) return false;
+    bool has_run = false;
+    Chosen& chosen = ChosenFor(call, &has_run);
+    if (CannotRun(chosen.code)) return false;
+    if (chosen.code != CUBLAS_STATUS_SUCCESS || options_.deterministic) return true;
+    if (!chosen.is_compared) Compare(call, apart, &chosen);
+    return !chosen.is_slower;
   }
 
   BackendStatus Run(const GemmCall& call) override {
     if (call.c.elements() == 0) return {};
-    const Chosen& chosen = ChosenFor(call);
-    if (!chosen.status.ok()) return chosen.status;
+    bool has_run = false;
+    const Chosen& chosen = ChosenFor(call, &has_run);
+    if (!chosen.status.ok() || has_run) return chosen.status;
     return FromCublas(RunOnce(chosen.product, call, chosen.algorithm), "a product");
   }
 
+  std::string TakeReport() override {
+    std::string report;
+    std::swap(report, report_);
+    return report.empty() ? report : "products timed, in 10^12 operations a second: " + report;
+  }
+
  private:
-  static constexpr int kMostProposals = 8;
+  static constexpr int kMostProposals = 16;
 
   struct Chosen {
     Product product;
     cublasLtMatmulAlgo_t algorithm = {};
+    cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
     BackendStatus status;  // why there is none
+    // With an epilogue:
+    bool is_compared = false;
+    bool is_slower = false;  // than several kernels
   };
 
-  const Chosen& ChosenFor(const GemmCall& call) {
-    const Key key = KeyOf(call, Promised(call));
+  // *has_run becomes true where choosing for the call has queued it.
+  Chosen& ChosenFor(const GemmCall& call, bool* has_run) {
+    const Key key = KeyOf(call);
     if (const auto found = chosen_.find(key); found != chosen_.end()) return *found->second;
-    if (options_.graphs != nullptr && options_.graphs->Refuses("choosing a product's algorithm")) {
-      return none_;
-    }
+    Graphs* const graphs = options_.queue.graphs;
+    if (graphs != nullptr && graphs->Refuses("choosing a product's algorithm")) return none_;
     std::unique_ptr<Chosen>& chosen = chosen_[key];
     chosen = std::make_unique<Chosen>();
-    chosen->status = Choose(call, chosen.get());
+    chosen->code = Choose(call, chosen.get(), has_run);
+    chosen->status = FromCublas(chosen->code, "choosing an algorithm");
     return *chosen;
   }
 
   cublasStatus_t RunOnce(const Product& product, const GemmCall& call,
                          const cublasLtMatmulAlgo_t& algorithm) const {
-    return product.Run(handle_, call, algorithm, options_.workspace, options_.stream);
+    return product.Run(handle_, call, algorithm, options_.workspace, options_.queue.stream);
   }
 
-  BackendStatus Choose(const GemmCall& call, Chosen* chosen) {
-    if (BackendStatus s = chosen->product.Describe(call); !s.ok()) return s;
-    std::array<cublasLtMatmulHeuristicResult_t, kMostProposals> proposals = {};
+  using Proposals = std::array<cublasLtMatmulHeuristicResult_t, kMostProposals>;
+
+  cublasStatus_t Choose(const GemmCall& call, Chosen* chosen, bool* has_run) {
+    Proposals proposals = {};
     int count = 0;
-    if (BackendStatus s = chosen->product.Propose(handle_, Promised(call), ReductionsOf(call),
-                                                  proposals.data(), kMostProposals, &count);
-        !s.ok()) {
-      return s;
+    cublasStatus_t code = chosen->product.Describe(call);
+    if (code == CUBLAS_STATUS_SUCCESS) {
+      code = chosen->product.Propose(handle_, AlignmentOf(call), ReductionsOf(call),
+                                     proposals.data(), kMostProposals, &count);
     }
+    if (code != CUBLAS_STATUS_SUCCESS) return code;
     chosen->algorithm = proposals[0].algo;
-    const GemmCall trial = TrialOf(call);
-    if (count == 1 || trial.c.rows == 0) return {};
-    Product product;
-    if (BackendStatus s = product.Describe(trial); !s.ok()) return s;
-    const auto time_runs = [&](int way, int runs) {
-      return TimeRuns(product, trial, proposals[static_cast<size_t>(way)].algo, runs);
-    };
-    const int way =
-        options_.deterministic ? FirstWay(count, time_runs) : FastestWay(count, time_runs);
-    if (way >= 0) {
-      chosen->algorithm = proposals[static_cast<size_t>(way)].algo;
-    } else if (call.has_epilogue()) {
-      return FromCublas(CUBLAS_STATUS_NOT_SUPPORTED, "each algorithm proposed");
+    if (options_.deterministic) {
+      *has_run = true;
+      return RunFirst(call, proposals, count, chosen);
     }
-    return {};
+    return count == 1 ? CUBLAS_STATUS_SUCCESS : TakeFastest(call, proposals, count, chosen);
   }
 
-  // How wide the library may take a call's operands to be aligned. A deterministic device promises
-  // what a vector takes and no more: so where the arena has placed them does not choose.
-  int Promised(const GemmCall& call) const {
-    return AlignmentOf(call, options_.deterministic ? kVectorBytes : kWidestAlignment);
+  // The first that can. A failure that says nothing of the algorithm must not choose: the next
+  // generation, on a device with more free memory, would take another.
+  cublasStatus_t RunFirst(const GemmCall& call, const Proposals& proposals, int count,
+                          Chosen* chosen) const {
+    cublasStatus_t code = CUBLAS_STATUS_NOT_SUPPORTED;
+    for (int each = 0; each < count && CannotRun(code); ++each) {
+      chosen->algorithm = proposals[static_cast<size_t>(each)].algo;
+      code = RunOnce(chosen->product, call, chosen->algorithm);
+    }
+    return code;
+  }
+
+  cublasStatus_t TakeFastest(const GemmCall& call, const Proposals& proposals, int count,
+                             Chosen* chosen) {
+    const GemmCall trial = TrialOf(call);
+    if (trial.c.rows == 0) return CUBLAS_STATUS_SUCCESS;
+    Product product;
+    cublasStatus_t code = product.Describe(trial);
+    if (code != CUBLAS_STATUS_SUCCESS) return code;
+    const Fastest fastest = FastestWay(count, [&](int each, int runs) {
+      return TimeRuns(product, trial, proposals[static_cast<size_t>(each)].algo, runs);
+    });
+    const bool is_part = trial.c.rows < call.c.rows;
+    if (fastest.way < 0 && !is_part) code = RunOnce(product, trial, proposals[0].algo);  // says why
+    if (trial.beta != 0 && trial.c.data == call.c.data) Clear(call.c);
+    if (fastest.way < 0) return code;
+    if (!call.has_epilogue()) Report(call, RateOf(trial, fastest.ms));
+    chosen->algorithm = proposals[static_cast<size_t>(fastest.way)].algo;
+    return CUBLAS_STATUS_SUCCESS;
+  }
+
+  // One kernel, or several: whichever takes less.
+  void Compare(const GemmCall& call, const std::function<void()>& apart, Chosen* chosen) {
+    chosen->is_compared = true;
+    apart();  // chooses its own algorithms
+    const Fastest fastest = FastestWay(2, [&](int way, int runs) {
+      if (way == 0) return TimeRuns(chosen->product, call, chosen->algorithm, runs);
+      return Time(runs, [&] {
+        apart();
+        return true;
+      });
+    });
+    chosen->is_slower = fastest.way == 1;
+    if (fastest.way >= 0) {
+      Report(call, RateOf(call, fastest.ms) + (chosen->is_slower ? " in several kernels" : ""));
+    }
+  }
+
+  void Report(const GemmCall& call, const std::string& rate) {
+    if (!report_.empty()) report_ += ", ";
+    report_ += Describe(call) + " " + rate;
   }
 
   // Parts of a sum over k that are added in the type of a 16-bit c would be rounded each, so not
@@ -335,28 +444,58 @@ class CublasGemm final : public Gemm {
                : CUBLASLT_REDUCTION_SCHEME_MASK;
   }
 
-  // What is timed in the call's place. A c that is added to is not touched: as many of its rows as
-  // fit into the scratch memory stand for all.
+  // What is tried in the call's place. A c that is added to is not touched if the scratch memory
+  // holds one like it. If not, and it is all zeros, as gradients are when a step begins, it is
+  // itself added to, for whoever tries to clear it again: so the trial has as many waves of blocks
+  // as the call, on the same memory. Else as many of its rows as fit stand for all (of 16-bit
+  // elements, as gradients of activations are, 64 MiB hold nearly eight waves of tiles of 128 by
+  // 256 on 132 multiprocessors). Sums of trials begin at zero.
   GemmCall TrialOf(const GemmCall& call) const {
     if (call.beta == 0) return call;
     constexpr int64_t kTileRows = 256;  // whole tiles of the kernels
     const int64_t row_bytes = call.c.cols * ElementBytes(call.c.dtype);
-    int64_t rows = std::min(call.c.rows, options_.scratch_bytes / row_bytes);
-    if (rows < call.c.rows && rows > kTileRows) rows = rows / kTileRows * kTileRows;
+    int64_t rows = std::min(call.c.rows, options_.queue.scratch_bytes / row_bytes);
+    if (rows < call.c.rows) {
+      if (IsZero(call.c)) return call;
+      if (rows > kTileRows) rows = rows / kTileRows * kTileRows;
+    }
     GemmCall trial = call;
-    trial.c = {options_.scratch, rows, call.c.cols, call.c.dtype};
+    trial.c = {options_.queue.scratch, rows, call.c.cols, call.c.dtype};
+    Clear(trial.c);
     return trial;
+  }
+
+  // Waits.
+  bool IsZero(View x) const {
+    double squares = 1;
+    const View total = {options_.workspace, 1, 1, DType::kF64};
+    const cudaStream_t stream = options_.queue.stream;
+    Clear(total);
+    return QueueAddSumOfSquares(options_.queue, x, total) == cudaSuccess &&
+           cudaMemcpyAsync(&squares, total.data, sizeof(squares), cudaMemcpyDeviceToHost, stream) ==
+               cudaSuccess &&
+           cudaStreamSynchronize(stream) == cudaSuccess && squares == 0;
+  }
+  // What fails here shows at the next call on the stream.
+  void Clear(View x) const {
+    cudaMemsetAsync(x.data, 0, static_cast<size_t>(x.bytes()), options_.queue.stream);
   }
 
   float TimeRuns(const Product& product, const GemmCall& call,
                  const cublasLtMatmulAlgo_t& algorithm, int runs) const {
+    return Time(runs, [&] { return RunOnce(product, call, algorithm) == CUBLAS_STATUS_SUCCESS; });
+  }
+  // Of work that says whether it could be queued.
+  template <typename Work>
+  float Time(int runs, const Work& work) const {
     constexpr float kCannotRun = -1;
-    if (cudaEventRecord(begun_, options_.stream) != cudaSuccess) return kCannotRun;
+    const cudaStream_t stream = options_.queue.stream;
+    if (cudaEventRecord(begun_, stream) != cudaSuccess) return kCannotRun;
     for (int run = 0; run < runs; ++run) {
-      if (RunOnce(product, call, algorithm) != CUBLAS_STATUS_SUCCESS) return kCannotRun;
+      if (!work()) return kCannotRun;
     }
     float ms = kCannotRun;
-    const bool timed = cudaEventRecord(ended_, options_.stream) == cudaSuccess &&
+    const bool timed = cudaEventRecord(ended_, stream) == cudaSuccess &&
                        cudaEventSynchronize(ended_) == cudaSuccess &&
                        cudaEventElapsedTime(&ms, begun_, ended_) == cudaSuccess;
     return timed ? ms : kCannotRun;
@@ -367,6 +506,7 @@ class CublasGemm final : public Gemm {
   cudaEvent_t begun_ = nullptr, ended_ = nullptr;
   std::map<Key, std::unique_ptr<Chosen>> chosen_;
   Chosen none_;
+  std::string report_;  // not taken yet
 };
 
 }  // namespace

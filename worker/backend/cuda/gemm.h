@@ -1,25 +1,30 @@
 // Matrix products by cuBLASLt: products of bf16 or f16 add up in f32, products of f32 are computed
 // in f32 (no TF32, so that runs agree with the CPU backend). Of the algorithms that the library
 // proposes for a shape, the fastest on this device is kept when the shape is first used. For a
-// deterministic device it is the first that runs, among those for operands aligned to 16 bytes,
-// with nothing timed: so the same call gives the same bits, in this process or in any with the same
-// library and device, wherever its operands lie. No record of a choice could promise more: another
-// version of the library has other kernels.
+// deterministic device it is the first that can run, with nothing timed: so the same call gives the
+// same bits, in this process or in any with the same library and device. No record of a choice
+// could promise more: another version of the library has other kernels.
 //
 // Between 16-bit elements the library also does what follows a product in the product's kernel (its
 // epilogue): a pass over memory each for bias, residual and GELU is saved, and so is their
-// rounding.
+// rounding. Where a product and kernels of weft's own are faster nevertheless, they are taken; a
+// deterministic device takes the library's kernel wherever there is one.
+//
+// Products of 8-bit floats add up in f32. The library's fast mode (CUBLASLT_MATMUL_DESC_FAST_ACCUM)
+// moves the tensor cores' sums, of fewer bits, to f32 less often; others use it in forward passes,
+// but its error grows with what is summed over, and weft has measured neither that nor its gain.
 #pragma once
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
+#include "worker/backend/cuda/kernels.h"
 #include "worker/backend/device.h"
 
 namespace weft {
-
-class Graphs;
 
 // Device memory that an algorithm may use.
 inline constexpr int64_t kGemmWorkspaceBytes = int64_t{32} << 20;
@@ -58,22 +63,23 @@ struct GemmCall {
 class Gemm {
  public:
   virtual ~Gemm() = default;
-  // Whether a call with an epilogue is one kernel: the library has one for the types, widths and
-  // alignments at hand. Waits as Run does.
-  virtual bool Fuses(const GemmCall& call) = 0;
+  // Whether Run is to be given a call with an epilogue: the library has a kernel for the types,
+  // widths and alignments at hand, and it is no slower than `apart`, which queues the same in more
+  // kernels. Both may then have written the call's results. Waits as Run does.
+  virtual bool Fuses(const GemmCall& call, const std::function<void()>& apart) = 0;
   // Queues the product. The first of a shape may wait until what is timed is done, and so is
   // refused while a graph is captured. REQUIRES: Fuses(call) if it has an epilogue.
   virtual BackendStatus Run(const GemmCall& call) = 0;
+  // Of the products that were timed since the last call what the ways chosen reach, for the log:
+  // m x n x k, how a and b lie (t: transposed), types, "+c" where they add to c, what is fused,
+  // 10^12 operations a second. Empty: none.
+  virtual std::string TakeReport() = 0;
 };
 
-// Memory and stream outlive the Gemm.
+// Memory, stream and graphs outlive the Gemm.
 struct GemmOptions {
-  cudaStream_t stream = nullptr;
+  Queue queue = {};           // its graphs are asked before a shape's algorithm is chosen
   void* workspace = nullptr;  // kGemmWorkspaceBytes
-  // Memory that calls on the stream share, where what is timed goes if the call adds to c.
-  void* scratch = nullptr;
-  int64_t scratch_bytes = 0;
-  Graphs* graphs = nullptr;  // asked before a shape's algorithm is chosen; null: no graphs
   bool deterministic = false;
   bool fp8 = false;  // a device that multiplies no 8-bit floats is refused
 };
