@@ -284,14 +284,16 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
 }
 
 // Where a run has these again it has the same bits again: libraries choose their kernels by the
-// device.
+// device, and by how much of it the process has (CUDA's MPS may give it a part).
 absl::StatusOr<std::map<std::string, std::string>> ComputesBy(const BackendApi& api,
                                                               int local_rank) {
   int count = 0;
   RETURN_IF_ERROR(ToStatus(api.device_count(&count)));
   DeviceDescription device;
   RETURN_IF_ERROR(ToStatus(api.describe_device(local_rank % std::max(count, 1), &device)));
-  return std::map<std::string, std::string>{{"device", device.name}, {"libraries", api.versions}};
+  std::map<std::string, std::string> by = {{"device", device.name}, {"libraries", api.versions}};
+  if (device.compute_units > 0) by["compute_units"] = absl::StrCat(device.compute_units);
+  return by;
 }
 
 absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank& me, Link& link,

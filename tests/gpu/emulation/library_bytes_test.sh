@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A job of one worker on the emulated device, which is used beside the arena for more than the
-# cluster's library_bytes, and for less: the worker's log warns of the one only.
+# cluster's library_bytes, and for less: the worker's log warns of the one only. Both logs say once
+# how fast products are, and checkpoints what the device has.
 # Usage: library_bytes_test.sh BIN_FOLDER BACKEND
 set -euo pipefail
 # Copies: programs look for a backend beside the file that they really are.
@@ -40,4 +41,15 @@ YAML
     cat "$log"
     exit 1
   fi
+  timed=$(grep -c "INFO.*products timed, in 10^12 operations a second: [0-9]*x" "$log" || true)
+  if ((timed != 1)); then
+    echo "library_bytes_test.sh: the log tells $timed times how fast products are:"
+    cat "$log"
+    exit 1
+  fi
+  grep -q '"computed_by.compute_units": *"[1-9]' "$folder/run$library_bytes"/checkpoint/*/manifest.json || {
+    echo "library_bytes_test.sh: the checkpoint does not name the device's compute units:"
+    cat "$folder/run$library_bytes"/checkpoint/*/manifest.json
+    exit 1
+  }
 done
