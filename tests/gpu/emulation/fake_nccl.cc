@@ -5,8 +5,11 @@
 // Communicators that share resources carry out their calls one after the other, as those of NCCL
 // do, which launches all of them behind one stream.
 //
-// It ends the process where NCCL would misbehave silently: two threads in one communicator, or one
-// that is used after its end.
+// As NCCL's, an abort lets the kernels go of all that shares the communicator's resources, and then
+// waits until the device has no others.
+//
+// It ends the process where NCCL would misbehave silently: two threads in one communicator, one
+// that is used after its end or destroyed in an error, an abort that waits for what nobody aborts.
 #include "tests/gpu/emulation/fake_nccl.h"
 
 #include <fcntl.h>
@@ -17,6 +20,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -28,6 +32,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -73,8 +78,18 @@ struct Work {
 
 // What communicators share that are split from one another.
 struct Resources {
+  explicit Resources(int of_rank) : rank(of_rank) {}
+
+  const int rank;                    // in the world: that device's
   std::deque<const Work*> launched;  // oldest first
+  std::atomic<int> kernels = 0;      // that hold a stream
+  std::atomic<bool> aborted = false;
+  std::atomic<bool> stuck = false;  // whatever is done
 };
+
+void Nap() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
 
 [[noreturn]] void Die(const char* what) {
   std::fprintf(stderr, "fake NCCL: %s\n", what);
@@ -113,6 +128,7 @@ struct ncclComm {
   ncclResult_t error = ncclSuccess;
   bool error_is_due = false;
   std::vector<cudaStream_t> held;
+  bool is_unclean = false;
   std::atomic<bool> inside = false;
 
   Channel& channel(int from, int to) { return block->channels[from * size + to]; }
@@ -158,12 +174,54 @@ ncclComm_t Open(const std::string& name, int rank, int size, int world_rank,
   return comm.release();
 }
 
-void End(ncclComm_t comm) {
-  for (cudaStream_t stream : comm->held) --stream->holds;
+void Hold(ncclComm_t comm, cudaStream_t stream) {
+  ++stream->holds;
+  ++comm->resources->kernels;
+}
+void LetGo(ncclComm_t comm, cudaStream_t stream) {
+  --stream->holds;
+  --comm->resources->kernels;
+}
+
+// Its kernels leave the device.
+void Leave(ncclComm_t comm) {
+  for (cudaStream_t stream : std::exchange(comm->held, {})) LetGo(comm, stream);
   for (const auto& work : comm->work) {
     std::erase(comm->resources->launched, work.get());
-    if (work->held != nullptr) --work->held->holds;
+    if (work->held != nullptr) LetGo(comm, work->held);
   }
+  comm->work.clear();
+}
+
+// Whether the device that `own` is on runs a kernel of others, which nobody has aborted.
+bool OthersRun(const Resources& own) {
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  return std::any_of(live->begin(), live->end(), [&](ncclComm_t comm) {
+    const Resources& other = *comm->resources;
+    return &other != &own && other.rank == own.rank && !other.aborted && other.kernels > 0;
+  });
+}
+
+// The flag, and the wait for the device that follows.
+void Abort(ncclComm_t comm) {
+  Resources& own = *comm->resources;
+  while (own.stuck) Nap();
+  {
+    const std::lock_guard<std::mutex> lock(all_mutex);
+    own.aborted = true;
+    for (ncclComm_t other : *live) {
+      if (other->resources.get() == &own) Leave(other);
+    }
+  }
+  constexpr int kMostNaps = 20'000;
+  for (int i = 0; OthersRun(own); ++i) {
+    Nap();
+    if (i == kMostNaps) Die("an abort waits for kernels that nobody aborts");
+  }
+}
+
+void End(ncclComm_t comm) {
+  Leave(comm);
   if (!comm->everybody) shm_unlink(comm->name.c_str());
   {
     const std::lock_guard<std::mutex> lock(all_mutex);
@@ -208,7 +266,7 @@ void Advance(ncclComm_t comm) {
   }
   if (!all) return;
   if (work.finish) work.finish();
-  if (work.held != nullptr) --work.held->holds;
+  if (work.held != nullptr) LetGo(comm, work.held);
   comm->resources->launched.pop_front();
   comm->work.pop_front();
 }
@@ -229,7 +287,7 @@ void AdvanceSplit(ncclComm_t comm) {
       comm->name + "-" + std::to_string(round) + "-" + std::to_string(comm->color);
   const std::atomic_ref<ncclComm_t> there(*made);
   there = Open(name, rank, size, comm->world_rank,
-               comm->shares ? comm->resources : std::make_shared<Resources>());
+               comm->shares ? comm->resources : std::make_shared<Resources>(comm->world_rank));
 }
 
 // The fault that is planted for this call, or empty.
@@ -263,17 +321,20 @@ ncclResult_t Begin(ncclComm_t comm, std::unique_ptr<Work> work, cudaStream_t str
   const std::string fault = FaultOf(comm);
   if (fault == "refuse") return ncclInvalidUsage;
   if (fault == "die") kill(getpid(), SIGKILL);
-  if (fault == "late" || fault == "error") {
-    ++stream->holds;
+  if (fault == "late" || fault == "full" || fault == "stuck" || fault == "error") {
+    Hold(comm, stream);
     comm->held.push_back(stream);
     comm->error_is_due = fault == "error";
+    if (fault == "full") stream->is_full = true;
+    if (fault == "stuck") comm->resources->stuck = true;
     return ncclSuccess;
   }
+  if (fault == "unclean") comm->is_unclean = true;
   comm->hangs = fault == "hang";
   const bool later = stream->has_priority && work->finish;  // of a group, kernels follow at once
   if (later) {
     work->held = stream;
-    ++stream->holds;
+    Hold(comm, stream);
   }
   comm->resources->launched.push_back(work.get());
   comm->work.push_back(std::move(work));
@@ -364,7 +425,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int world_size, ncclUnique
                                     ncclConfig_t* config) {
   if (config->size != sizeof(ncclConfig_t) || config->blocking != 0) Die("it would block");
   if (world_size > kMostRanks) Die("too many ranks");
-  *comm = Open(id.internal, rank, world_size, rank, std::make_shared<Resources>());
+  *comm = Open(id.internal, rank, world_size, rank, std::make_shared<Resources>(rank));
   (*comm)->shares = config->splitShare == 1;
   return ncclInProgress;
 }
@@ -396,13 +457,15 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const Inside inside(comm);
-  return ncclSuccess;
+  if (comm->is_unclean) comm->error = ncclRemoteError;
+  return ncclInProgress;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   {
     const Inside inside(comm);
     if (!comm->held.empty() || !comm->work.empty()) Die("destroyed while it is busy");
+    if (comm->error != ncclSuccess) Die("destroyed in an error");
   }
   End(comm);
   return ncclSuccess;
@@ -410,6 +473,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   { const Inside inside(comm); }
+  Abort(comm);
   End(comm);
   return ncclSuccess;
 }

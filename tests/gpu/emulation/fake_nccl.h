@@ -8,8 +8,11 @@ extern "C" {
 // its communicators):
 //   "hang"   it never begins: the communicator stays in progress
 //   "late"   it is queued and never ends: its stream stays busy
+//   "full"   so too, and its stream has no room for more
+//   "stuck"  so too, and it does not leave when it is aborted
 //   "error"  it is queued, and then the communicator reports a remote error; its stream stays busy
 //   "refuse" the call itself fails
+//   "unclean" all is well until the communicator is finalized, which reports a remote error
 //   "die"    the process is killed
 // The same comes from the environment of a process, WEFT_FAKE_NCCL="RANK CALL FAULT".
 // An earlier plant is taken back.

@@ -1,7 +1,8 @@
 // The emulated device's memory: an anonymous file each, so that another process can map it as CUDA
 // IPC lets it; nothing is left of it when its process is killed. A page behind the memory counts
 // those that have it mapped: freeing it before they are done, which CUDA leaves undefined, ends the
-// process.
+// process. Freeing waits for the memory's device, as CUDA does; what would never end does not here
+// either, but says so and ends the process.
 #include <cuda_runtime.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -13,6 +14,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 
 namespace {
@@ -23,6 +25,7 @@ struct Block {
   int fd = -1;
   size_t bytes = 0;
   bool is_own = true;  // of this process
+  int device = weft::emulation::device;
 
   size_t counter_at() const { return (bytes + 63) / 64 * 64; }
   size_t file_bytes() const { return counter_at() + sizeof(std::atomic<int>); }
@@ -71,7 +74,8 @@ class Blocks {
   }
   Block Find(void* data) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return blocks_[data];
+    const auto found = blocks_.find(data);
+    return found == blocks_.end() ? Block() : found->second;
   }
 
  private:
@@ -83,12 +87,56 @@ class Blocks {
   std::map<void*, Block> blocks_;
 };
 
+class Streams {
+ public:
+  void Add(const cudaStream* stream) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    streams_.insert(stream);
+  }
+  void Remove(const cudaStream* stream) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    streams_.erase(stream);
+  }
+  bool Hold(int device) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::any_of(streams_.begin(), streams_.end(), [device](const cudaStream* stream) {
+      return stream->device == device && stream->holds > 0;
+    });
+  }
+
+ private:
+  std::mutex mutex_;  // guards streams_
+  std::set<const cudaStream*> streams_;
+};
+
+Streams& AllStreams() {
+  static auto* const streams = new Streams;
+  return *streams;
+}
+
+void WaitForDevice(int device) {
+  constexpr int kMostNaps = 30'000;
+  for (int i = 0; AllStreams().Hold(device); ++i) {
+    weft::emulation::Nap();
+    if (i < kMostNaps) continue;
+    std::fprintf(stderr, "emulated device: freeing waits for a stream that is held for ever\n");
+    std::abort();
+  }
+}
+
 Blocks& AllBlocks() {
   static auto* const blocks = new Blocks;
   return *blocks;
 }
 
 }  // namespace
+
+cudaStream::cudaStream() {
+  AllStreams().Add(this);
+}
+cudaStream::~cudaStream() {
+  AllStreams().Remove(this);
+}
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
   *data = nullptr;
@@ -108,6 +156,7 @@ cudaError_t cudaFree(void* data) {
   if (weft::emulation::VoidsCapture(weft::emulation::capturing_stream)) {
     return cudaErrorStreamCaptureUnsupported;
   }
+  if (data != nullptr) WaitForDevice(AllBlocks().Find(data).device);
   return AllBlocks().Unmap(data);
 }
 

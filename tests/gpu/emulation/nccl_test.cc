@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,7 +17,9 @@
 #include "tests/worker/backend/all_ranks.h"
 #include "tests/worker/backend/thread_comm.h"
 #include "worker/backend/comm.h"
+#include "worker/backend/cuda/call_watch.h"
 #include "worker/backend/cuda/nccl_comm.h"
+#include "worker/backend/cuda/nccl_watch.h"
 
 namespace weft {
 namespace {
@@ -242,6 +245,98 @@ TEST_F(NcclFaults, AnAbortFreesTheStreamAndEndsEveryCommunicator) {
   EXPECT_EQ(OpenComms(), 0);
 }
 
+// The abort of the blocking groups' communicators waits for the kernel of the started ones.
+TEST_F(NcclFaults, CommunicatorsOfOneUseAreNotAbortedBehindAKernelOfTheOther) {
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 100}});
+  OnAllRanks(comms, [](Comm& comm) {
+    World(comm, GroupUse::kBlocking);
+    World(comm, GroupUse::kStarted);
+  });
+  EXPECT_EQ(OpenComms(), 8);
+  Plant(0, 1, "late");
+  std::vector<float> values(10, 1);
+  int64_t ticket = 0;
+  ASSERT_TRUE(comms[0]->Start(SumOf(1, values), &ticket).ok());
+  const Clock::time_point begin = Clock::now();
+  while (OpenComms() > 4 && Clock::now() - begin < std::chrono::seconds(15)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(OpenComms(), 4) << "those of rank 1, whose Comm is well";
+}
+
+TEST_F(NcclFaults, ACommunicatorThatIsMadeAfterAFailureIsAbortedToo) {
+  const NcclLibrary* nccl = nullptr;
+  ASSERT_TRUE(LoadNccl(&nccl).ok());
+  CallWatch calls(0, 1, 1000);
+  NcclWatch watch(*nccl, calls);
+  ASSERT_TRUE(watch.Start().ok());
+  const auto make = [&] {
+    NcclIds ids;
+    EXPECT_EQ(nccl->get_unique_id(ids.of_use), ncclSuccess);
+    ncclComm_t made = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    nccl->comm_init_rank_config(&made, 1, ids.of_use[0], 0, &config);
+    return made;
+  };
+  const auto wait_for_none = [] {
+    const Clock::time_point begin = Clock::now();
+    while (OpenComms() > 0 && Clock::now() - begin < std::chrono::seconds(15)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return OpenComms();
+  };
+  watch.Add(make(), 0);
+  EXPECT_EQ(OpenComms(), 1);
+  watch.Fail(BackendStatus{.code = kAborted});
+  EXPECT_EQ(wait_for_none(), 0);
+  watch.Add(make(), 1);
+  EXPECT_EQ(wait_for_none(), 0);
+}
+
+// It is aborted: destroying it could wait for ever.
+TEST_F(NcclFaults, ACommunicatorThatReportsAnErrorAtTheEndIsNotDestroyed) {
+  {
+    const Comms comms = MakeThreadComms(2);
+    OnAllRanks(comms, [](Comm& comm) { World(comm); });
+    Plant(0, 1, "unclean");
+    OnAllRanks(comms, [](Comm& comm) {
+      std::vector<float> values(10, 1);
+      ASSERT_TRUE(comm.AllReduce(0, ReduceOp::kSum, Row(values)).ok());
+      ASSERT_TRUE(comm.Barrier(0).ok());
+    });
+  }
+  EXPECT_EQ(OpenComms(), 0);
+}
+
+// Behind the kernel that hangs the host finds no room for the event that would tell of its end.
+TEST_F(NcclFaults, ACallThatWaitsForRoomBehindItselfIsNamedByItsDeadline) {
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 150}});
+  OnAllRanks(comms, [](Comm& comm) { World(comm); });
+  Plant(0, 1, "full");
+  std::vector<float> values(10, 1);
+  const BackendStatus s = comms[0]->AllReduce(0, ReduceOp::kSum, Row(values));
+  EXPECT_EQ(s.code, kDeadlineExceeded);
+  EXPECT_THAT(s.text, HasSubstr("all-reduce of group 0 (call 2 of rank 0): not done after 150 ms"));
+}
+
+TEST_F(NcclFaults, AnInterruptReturnsAtOnceWhereTheHostWaitsForRoom) {
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 60000}});
+  OnAllRanks(comms, [](Comm& comm) { World(comm); });
+  Plant(0, 1, "full");
+  BackendStatus status;
+  std::thread waiting([&] {
+    std::vector<float> values(10, 1);
+    status = comms[0]->AllReduce(0, ReduceOp::kSum, Row(values));
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  const Clock::time_point begin = Clock::now();
+  comms[0]->Interrupt("the lease has run out");
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+  waiting.join();
+  EXPECT_EQ(status.code, kAborted);
+}
+
 TEST_F(NcclFaults, AnErrorThatComesLaterIsNamedWithTheCallThatWasDue) {
   const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 5000}});
   OnAllRanks(comms, [](Comm& comm) { World(comm); });
@@ -304,6 +399,69 @@ TEST_F(NcclFaults, AnInterruptEndsWhatIsQueuedWithinATenthOfASecond) {
   EXPECT_EQ(status.code, kAborted);
   EXPECT_THAT(status.text, HasSubstr("the lease has run out"));
   EXPECT_LT(ended - interrupted, std::chrono::milliseconds(100));
+}
+
+// The watch alone, on a stream of the test's; its threads look when the test says.
+class NcclWatchTest : public ::testing::Test {
+ protected:
+  void Begin(const NcclWatch::Pace& pace) {
+    const NcclLibrary* nccl = nullptr;
+    ASSERT_TRUE(LoadNccl(&nccl).ok());
+    watch_ = std::make_unique<NcclWatch>(*nccl, calls_, pace);
+    ASSERT_TRUE(watch_->Start().ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // until its threads sleep
+  }
+  // A call that the stream does not end.
+  void QueueOne() {
+    Call call;
+    ASSERT_TRUE(calls_.Begin("all-reduce", -1, &call).ok());
+    stream_.holds = 1;
+    ASSERT_TRUE(watch_->Queued(call, 0, &stream_, nullptr, {1}).ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until all who look have looked
+  }
+  // The failure, which comes within a quarter of a minute or not at all.
+  BackendStatus WaitForFailure() {
+    const Clock::time_point begin = Clock::now();
+    while (watch_->failure().ok() && Clock::now() - begin < std::chrono::seconds(15)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const BackendStatus failure = watch_->failure();
+    stream_.holds = 0;
+    return failure;
+  }
+
+  static constexpr std::chrono::hours kNever{1};
+  cudaStream stream_;
+  CallWatch calls_{0, 2, 150};
+  std::unique_ptr<NcclWatch> watch_;
+};
+
+TEST_F(NcclWatchTest, WhoDrainsLooksItself) {
+  Begin({.due = kNever, .idle = kNever, .patience = kNever});
+  QueueOne();
+  stream_.holds = 0;
+  std::future<BackendStatus> drained =
+      std::async(std::launch::async, [&] { return watch_->Drain(); });
+  const bool done = drained.wait_for(std::chrono::seconds(15)) == std::future_status::ready;
+  EXPECT_TRUE(done);
+  if (!done) watch_->Fail(BackendStatus{.code = kAborted});
+  EXPECT_TRUE(drained.get().ok());
+}
+
+TEST_F(NcclWatchTest, WakesUpForTheFirstCallAfterAPause) {
+  Begin({.due = std::chrono::milliseconds(1), .idle = kNever, .patience = kNever});
+  QueueOne();
+  EXPECT_EQ(WaitForFailure().code, kDeadlineExceeded);
+}
+
+TEST_F(NcclWatchTest, NamesACallThoughItsOwnLookAtTheDeviceDoesNotComeBack) {
+  const std::chrono::milliseconds often(1);
+  Begin({.due = often, .idle = often, .patience = std::chrono::milliseconds(50)});
+  QueueOne();
+  stream_.is_full = true;
+  const BackendStatus s = WaitForFailure();
+  EXPECT_EQ(s.code, kDeadlineExceeded);
+  EXPECT_THAT(s.text, HasSubstr("all-reduce (call 1 of rank 0): not "));
 }
 
 TEST(Nccl, OpeningEndsByItsOwnDeadlineWhereARankDoesNotCome) {

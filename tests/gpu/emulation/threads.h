@@ -6,6 +6,7 @@
 //
 // One emulated device per host thread: ranks may be threads.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -46,6 +47,10 @@ int Lane();
 
 // Of the host, while it waits for a stream.
 void Nap();
+
+// The device of this host thread (cudaSetDevice), from 1.
+inline std::atomic<int> num_devices = 0;
+inline thread_local int device = ++num_devices;
 
 // What events read: it stands still but for work that says how long it takes (fake_cublaslt.cc).
 inline thread_local double clock_ms = 0;

@@ -72,12 +72,14 @@ class CallWatch {
 
   void Interrupt(const char* why);
 
+  // Between two polls, the `round`-th (from 0): yields at first, naps later.
+  static void Pause(int64_t round);
+
   // From any thread: `call` is over its time; `failure` came while `call` was under way.
   BackendStatus Timeout(const Call& call, std::vector<int> silent) const;
   BackendStatus During(const Call& call, const BackendStatus& failure) const;
 
  private:
-  static void Pause(int64_t round);
   std::string NameOf(const Call& call) const;
   BackendStatus Interruption(const char* name);
 

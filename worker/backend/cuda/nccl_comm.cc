@@ -114,10 +114,11 @@ class NcclComm final : public Comm {
     if (!has_comm) return {};
     const BackendStatus there = calls_.Wait(call, [&](std::vector<int>* silent) {
       *silent = made.peers;
-      return std::atomic_ref<ncclComm_t>(made.comm).load() != nullptr;
+      return std::atomic_ref<ncclComm_t>(made.comm).load() != nullptr || !watch_.failure().ok();
     });
     if (!there.ok()) return Broken(there);
-    watch_.Add(made.comm);
+    if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
+    watch_.Add(made.comm, IndexOf(use));
     return Broken(watch_.Settle(call, made.comm, made.peers));
   }
 
@@ -240,7 +241,7 @@ class NcclComm final : public Comm {
         !s.ok()) {
       return s;
     }
-    watch_.Add(world);
+    watch_.Add(world, IndexOf(use));
     return watch_.Settle(call, world, world_peers_);
   }
 
@@ -361,10 +362,12 @@ class NcclComm final : public Comm {
     return watch_.Settle(call, members.comm, members.peers);
   }
 
+  // Until the device's stream is through.
   BackendStatus WaitFor(const Call& call) {
     const std::vector<int>& peers = GroupOf(call.group).peers;
     if (!device_failure_.ok()) return Broken(device_failure_);
-    return Broken(watch_.WaitForStream(call, main_.stream, peers));
+    const BackendStatus s = watch_.Queued(call, main_.index, main_.stream, nullptr, peers);
+    return Broken(s.ok() ? watch_.Drain() : s);
   }
 
   // Each rank's `part` bytes of `data`, to all.
@@ -487,20 +490,25 @@ class NcclComm final : public Comm {
 
   // Orderly, if nothing has failed: all ranks come here.
   void Close() {
-    const bool orderly = watch_.failure().ok();
-    std::vector<ncclComm_t> comms = watch_.Stop();
-    if (!orderly) return;
-    std::reverse(comms.begin(), comms.end());  // groups before the world they share with
+    NcclFamilies left = watch_.Stop();
     Call call;
     (void)init_calls_.Begin("closing a communicator", -1, &call);
-    for (ncclComm_t comm : comms) {
-      nccl_.comm_finalize(comm);
-      const BackendStatus through = init_calls_.Wait(call, [&](std::vector<int>*) {
-        ncclResult_t state = ncclSuccess;
-        nccl_.comm_get_async_error(comm, &state);
-        return state != ncclInProgress;
-      });
-      through.ok() ? nccl_.comm_destroy(comm) : nccl_.comm_abort(comm);
+    for (std::vector<ncclComm_t>& family : left) {
+      while (!family.empty()) {  // groups before the world they share with
+        ncclComm_t const comm = family.back();
+        ncclResult_t state = nccl_.comm_finalize(comm);
+        const BackendStatus through = init_calls_.Wait(call, [&](std::vector<int>*) {
+          if (state == ncclSuccess || state == ncclInProgress) {
+            nccl_.comm_get_async_error(comm, &state);
+          }
+          return state != ncclInProgress;
+        });
+        // One that reports an error may still have a kernel on the device, for which destroying it
+        // would wait.
+        if (!through.ok() || state != ncclSuccess) return AbortFamilies(nccl_, left);
+        nccl_.comm_destroy(comm);
+        family.pop_back();
+      }
     }
   }
 

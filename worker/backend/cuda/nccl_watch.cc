@@ -9,21 +9,34 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLookEvery{5};         // while something is due
-constexpr std::chrono::milliseconds kLookAtIdleEvery{50};  // for errors alone
+// Until a thread that is inside NCCL when something fails has come out. An abort may come beside
+// it, which ends what it waits for; that it comes after it is better.
+constexpr std::chrono::seconds kComeOutWithin{1};
 
 }  // namespace
 
-NcclWatch::NcclWatch(const NcclLibrary& nccl, CallWatch& calls) : nccl_(nccl), calls_(calls) {}
+void AbortFamilies(const NcclLibrary& nccl, const NcclFamilies& families) {
+  std::vector<std::jthread> threads;
+  for (const std::vector<ncclComm_t>& family : families) {
+    if (family.empty()) continue;
+    threads.emplace_back([&nccl, &family] {
+      for (ncclComm_t comm : family) nccl.comm_abort(comm);
+    });
+  }
+}
 
-std::vector<ncclComm_t> NcclWatch::Stop() {
+NcclWatch::NcclWatch(const NcclLibrary& nccl, CallWatch& calls, const Pace& pace)
+    : nccl_(nccl), calls_(calls), pace_(pace) {}
+
+NcclFamilies NcclWatch::Stop() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     closing_ = true;
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-  return std::move(comms_);
+  if (guard_.joinable()) guard_.join();
+  if (watcher_.joinable()) watcher_.join();
+  return std::exchange(families_, {});
 }
 
 NcclWatch::~NcclWatch() {
@@ -41,8 +54,15 @@ BackendStatus NcclWatch::Start() {
     events_.push_back(event);
   }
   free_events_ = events_;
-  thread_ = std::thread([this, device] { Watch(device); });
+  watcher_ = std::thread([this, device] { Watch(device); });
+  guard_ = std::thread([this] { Guard(); });
   return {};
+}
+
+BackendStatus NcclWatch::Enters(const Call& call) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (failure_.ok()) entered_ = call;
+  return failure_;
 }
 
 BackendStatus NcclWatch::Settle(const Call& call, ncclComm_t comm, const std::vector<int>& peers) {
@@ -50,67 +70,68 @@ BackendStatus NcclWatch::Settle(const Call& call, ncclComm_t comm, const std::ve
   const BackendStatus waited = calls_.Wait(call, [&](std::vector<int>* silent) {
     *silent = peers;
     ncclResult_t state = ncclInProgress;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    failed = failure_;
+    const std::lock_guard<std::timed_mutex> entrance(entrance_);
+    failed = failure();
     if (!failed.ok()) return true;
     const ncclResult_t code = nccl_.comm_get_async_error(comm, &state);
     const BackendStatus s = nccl_.ToStatus(code == ncclSuccess ? state : code, call.name, comm);
-    if (!s.ok()) failed = FailLocked(calls_.During(call, s));
+    if (!s.ok()) failed = Fail(calls_.During(call, s));
     return !failed.ok() || state != ncclInProgress;
   });
   return waited.ok() ? failed : Fail(waited);
 }
 
-void NcclWatch::Add(ncclComm_t comm) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  comms_.push_back(comm);
+void NcclWatch::Add(ncclComm_t comm, size_t family) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    families_[family].push_back(comm);
+  }
+  changed_.notify_all();
 }
 
 BackendStatus NcclWatch::Queued(const Call& call, int lane, cudaStream_t stream, cudaEvent_t done,
                                 const std::vector<int>& peers) {
   BackendStatus failed;
+  cudaEvent_t event = nullptr;
+  bool was_idle = false;
+  // It is due before its event is recorded, as the recording may wait for room in a queue, behind
+  // this very call.
   const BackendStatus waited = calls_.Wait(call, [&](std::vector<int>* silent) {
     *silent = peers;
     const std::lock_guard<std::mutex> lock(mutex_);
     failed = failure_;
     if (!failed.ok()) return true;
     if (free_events_.empty()) return false;  // the host is that far ahead of the device
-    const cudaEvent_t event = free_events_.back();
-    failed = FromCuda(cudaEventRecord(event, stream), "recording an event");
-    if (failed.ok() && done != nullptr) {
-      failed = FromCuda(cudaEventRecord(done, stream), "recording an event");
-    }
-    if (!failed.ok()) return true;
+    event = free_events_.back();
     free_events_.pop_back();
+    was_idle = IsIdle();
     Lane& own = lanes_[lane];
     if (own.pending.empty()) own.turn = Clock::now();
-    own.pending.push_back({call, peers, event});
+    own.pending.push_back({++queued_, call, peers, event});
     return true;
   });
-  changed_.notify_all();
+  if (was_idle) changed_.notify_all();
   if (!waited.ok()) return Fail(waited);
-  return failed.ok() ? failed : Fail(failed);
-}
-
-BackendStatus NcclWatch::Drain() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return IsIdle() || !failure_.ok(); });
+  if (!failed.ok()) return failed;
+  failed = FromCuda(cudaEventRecord(event, stream), "recording an event");
+  if (failed.ok() && done != nullptr) {
+    failed = FromCuda(cudaEventRecord(done, stream), "recording an event");
+  }
+  if (!failed.ok()) return Fail(failed);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  lanes_[lane].pending.back().recorded = true;
   return failure_;
 }
 
-BackendStatus NcclWatch::WaitForStream(const Call& call, cudaStream_t stream,
-                                       const std::vector<int>& peers) {
-  BackendStatus failed;
-  const BackendStatus waited = calls_.Wait(call, [&](std::vector<int>* silent) {
-    *silent = peers;
-    failed = failure();
-    if (!failed.ok()) return true;
-    const cudaError_t code = cudaStreamQuery(stream);
-    if (code != cudaErrorNotReady) failed = FromCuda(code, call.name);
-    return code != cudaErrorNotReady;
-  });
-  if (!waited.ok()) return Fail(waited);
-  return failed.ok() ? failed : Fail(failed);
+BackendStatus NcclWatch::Drain() {
+  for (int64_t round = 0;; ++round) {
+    LookAtLanes();
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (IsIdle() || !failure_.ok()) return failure_;
+    }
+    CallWatch::Pause(round);
+  }
 }
 
 BackendStatus NcclWatch::failure() const {
@@ -131,18 +152,39 @@ BackendStatus NcclWatch::FailLocked(const BackendStatus& failure) {
 
 void NcclWatch::Watch(int device) {
   cudaSetDevice(device);  // or its queries would start a context on device 0
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!closing_ && failure_.ok()) {
-    Look();
-    if (!failure_.ok()) break;
-    changed_.wait_for(lock, IsIdle() ? kLookAtIdleEvery : kLookEvery,
-                      [&] { return closing_ || !failure_.ok(); });
+  while (true) {
+    LookAtComms();
+    LookAtLanes();
+    std::unique_lock<std::mutex> lock(mutex_);
+    const bool was_idle = IsIdle();
+    changed_.wait_for(lock, was_idle ? pace_.idle : pace_.due,
+                      [&] { return closing_ || !failure_.ok() || (was_idle && !IsIdle()); });
+    if (closing_ || !failure_.ok()) return;
   }
-  if (failure_.ok()) return;
-  // Nobody enters NCCL after a failure, so nobody is in it now. Aborting may take long; who waits
-  // for an answer is not kept from it.
-  lock.unlock();
-  Abort();
+}
+
+void NcclWatch::Guard() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!closing_ || !failure_.ok()) {
+    if (failure_.ok()) {
+      changed_.wait_for(lock, pace_.patience, [&] { return closing_ || !failure_.ok(); });
+      for (const Lane& lane : lanes_) {
+        if (!IsOverdue(lane, pace_.patience)) continue;
+        FailLocked(calls_.Timeout(lane.pending.front().call, lane.pending.front().peers));
+      }
+      continue;
+    }
+    // Nobody enters NCCL after a failure; what is made at that moment comes here later.
+    changed_.wait(lock, [&] { return closing_ || !IsEmpty(); });
+    if (IsEmpty()) return;
+    lock.unlock();
+    if (entrance_.try_lock_for(kComeOutWithin)) entrance_.unlock();
+    lock.lock();
+    const NcclFamilies families = std::exchange(families_, {});
+    lock.unlock();
+    AbortFamilies(nccl_, families);  // takes long; who waits for an answer has it meanwhile
+    lock.lock();
+  }
 }
 
 bool NcclWatch::IsIdle() const {
@@ -152,45 +194,69 @@ bool NcclWatch::IsIdle() const {
   return true;
 }
 
-void NcclWatch::Look() {
-  const Call* due = &entered_;
-  for (const Lane& lane : lanes_) {
-    if (!lane.pending.empty()) due = &lane.pending.front().call;
-  }
-  for (ncclComm_t comm : comms_) {
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t code = nccl_.comm_get_async_error(comm, &state);
-    const BackendStatus s = nccl_.ToStatus(code == ncclSuccess ? state : code, due->name, comm);
-    if (s.ok()) continue;
-    FailLocked(calls_.During(*due, s));
-    return;
-  }
-  for (Lane& lane : lanes_) {
-    if (auto s = LookAt(lane); !s.ok()) FailLocked(s);
-  }
-  if (IsIdle()) changed_.notify_all();
+bool NcclWatch::IsOverdue(const Lane& lane, std::chrono::milliseconds patience) const {
+  return !lane.pending.empty() &&
+         Clock::now() - lane.turn >= lane.pending.front().call.timeout + patience;
 }
 
-BackendStatus NcclWatch::LookAt(Lane& lane) {
-  while (!lane.pending.empty()) {
-    const Pending& oldest = lane.pending.front();
-    const cudaError_t code = cudaEventQuery(oldest.done);
-    if (code == cudaErrorNotReady) {
-      if (Clock::now() - lane.turn < oldest.call.timeout) return {};
-      return calls_.Timeout(oldest.call, oldest.peers);
+// Not while another thread is inside: it looks itself, at its own.
+void NcclWatch::LookAtComms() {
+  const std::unique_lock<std::timed_mutex> entrance(entrance_, std::try_to_lock);
+  if (!entrance.owns_lock()) return;
+  NcclFamilies families;
+  Call due;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!failure_.ok()) return;
+    families = families_;
+    due = entered_;
+    for (const Lane& lane : lanes_) {
+      if (!lane.pending.empty()) due = lane.pending.front().call;
     }
-    if (auto s = FromCuda(code, oldest.call.name); !s.ok()) return s;
+  }
+  for (const std::vector<ncclComm_t>& family : families) {
+    for (ncclComm_t comm : family) {
+      ncclResult_t state = ncclSuccess;
+      const ncclResult_t code = nccl_.comm_get_async_error(comm, &state);
+      const BackendStatus s = nccl_.ToStatus(code == ncclSuccess ? state : code, due.name, comm);
+      if (s.ok()) continue;
+      Fail(calls_.During(due, s));
+      return;
+    }
+  }
+}
+
+void NcclWatch::LookAtLanes() {
+  for (Lane& lane : lanes_) LookAt(lane);
+}
+
+// From two threads: whoever finds that the oldest has ended takes it off, if it is still there.
+void NcclWatch::LookAt(Lane& lane) {
+  while (true) {
+    int64_t number = 0;
+    cudaEvent_t done = nullptr;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (lane.pending.empty() || !failure_.ok()) return;
+      number = lane.pending.front().number;
+      if (lane.pending.front().recorded) done = lane.pending.front().done;
+    }
+    const cudaError_t code = done == nullptr ? cudaErrorNotReady : cudaEventQuery(done);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (lane.pending.empty() || lane.pending.front().number != number) continue;
+    const Pending& oldest = lane.pending.front();
+    if (code == cudaErrorNotReady) {
+      if (IsOverdue(lane, {})) FailLocked(calls_.Timeout(oldest.call, oldest.peers));
+      return;
+    }
+    if (auto s = FromCuda(code, oldest.call.name); !s.ok()) {
+      FailLocked(s);
+      return;
+    }
     free_events_.push_back(oldest.done);
     lane.pending.pop_front();
     lane.turn = Clock::now();
   }
-  return {};
-}
-
-void NcclWatch::Abort() {
-  for (ncclComm_t comm : comms_) nccl_.comm_abort(comm);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  comms_.clear();
 }
 
 }  // namespace weft

@@ -1,7 +1,8 @@
 // Stands in for the toolkit's header of this name where kernels run on the CPU (threads.h): the
 // words of the language as macros and functions, and the calls of the run time that the backend
-// makes. There is one device; a stream runs what it is given at once, but for a stream that is held
-// (fake_nccl.cc), which stays busy until it is let go.
+// makes. There is one device for each host thread; a stream runs what it is given at once, but for
+// a stream that is held (fake_nccl.cc), which stays busy until it is let go. As with CUDA, memory
+// is freed when no stream of its device is held.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -122,7 +123,16 @@ struct cudaGraphExec {
 };
 using cudaGraphExec_t = cudaGraphExec*;
 struct cudaStream {
+  cudaStream();  // in memory.cc, which knows all
+  ~cudaStream();
+  cudaStream(const cudaStream&) = delete;
+  cudaStream& operator=(const cudaStream&) = delete;
+
+  const int device = weft::emulation::device;
   std::atomic<int> holds = 0;
+  // Its queue has no room behind what holds it: whoever asks something of it waits until it is let
+  // go, as for the lock that CUDA holds meanwhile.
+  std::atomic<bool> is_full = false;
   bool has_priority = false;
   // What the rest is of the thread that queues. While a graph is captured:
   cudaGraph_t capture = nullptr;
@@ -174,11 +184,14 @@ inline cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
   return cudaSuccess;
 }
+// 0 is the thread's own, which has a number above it for other threads to say.
 inline cudaError_t cudaSetDevice(int device) {
-  return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+  if (device < 0 || device > weft::emulation::num_devices) return cudaErrorInvalidDevice;
+  if (device > 0) weft::emulation::device = device;
+  return cudaSuccess;
 }
 inline cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = weft::emulation::device;
   return cudaSuccess;
 }
 // In memory.cc: all processes share the device, unless WEFT_EMULATED_DEVICES=own.
@@ -263,8 +276,12 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 namespace weft::emulation {
 
+inline void WaitForRoom(cudaStream_t stream) {
+  while (stream != nullptr && stream->is_full && stream->holds > 0) Nap();
+}
 inline cudaError_t StateOf(cudaStream_t stream) {
   if (VoidsCapture(stream)) return cudaErrorStreamCaptureUnsupported;
+  WaitForRoom(stream);
   return stream != nullptr && stream->holds > 0 ? cudaErrorNotReady : cudaSuccess;
 }
 inline cudaError_t WaitOnDevice(cudaStream_t stream) {
