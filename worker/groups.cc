@@ -185,4 +185,8 @@ absl::Status RankGroups::Barrier() {
   return ToStatus(comm_.Barrier(world_), "wait for all ranks");
 }
 
+absl::Status RankGroups::Check(absl::string_view doing) const {
+  return ToStatus(comm_.FirstFailure(), doing);
+}
+
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -13,7 +14,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -41,11 +44,16 @@ constexpr int64_t kRegisterTimeoutMs = 300000;  // until all ranks are there
 constexpr int64_t kCommitTimeoutMs = 300000;
 constexpr std::chrono::seconds kLeaveWithin{1};
 
+constexpr std::chrono::milliseconds kLookAtCommEvery{100};
+constexpr std::chrono::seconds kSayWithin{1};
+
 // What the threads of a session share.
 struct Shared {
   std::atomic<bool> stop_signal{false};
   std::atomic<bool> lost{false};
-  std::atomic<Comm*> comm{nullptr};  // set once it is open
+  std::atomic<bool> leaving{false};  // somebody says why
+  std::mutex mutex;                  // guards comm
+  Comm* comm = nullptr;              // while it is open
 };
 
 // Sends this process's output to <run>/logs/generation-<g>/rank-<r>.log: the supervisor looks there
@@ -64,17 +72,27 @@ absl::Status RedirectOutput(const SessionOptions& options, int rank) {
   return absl::OkStatus();
 }
 
-// Runs on a thread of the link: the main thread may be in a collective that never ends.
+// Runs on a thread of the link: the main thread may be in a collective that never ends. Leaves
+// whatever becomes of the interruption.
 void LeaveWithoutCoordinator(Shared& shared, const absl::Status& why) {
   shared.lost = true;
+  std::thread leave([] {
+    std::this_thread::sleep_for(kLeaveWithin);
+    _exit(kExitNoCoordinator);
+  });
   LogError(absl::StrCat("leaving: ", why.message()));
-  if (Comm* comm = shared.comm.load()) comm->Interrupt("the coordinator is gone");
-  std::this_thread::sleep_for(kLeaveWithin);
-  _exit(kExitNoCoordinator);
+  {
+    const std::lock_guard<std::mutex> lock(shared.mutex);
+    if (shared.comm != nullptr) shared.comm->Interrupt("the coordinator is gone");
+  }
+  leave.join();
 }
 
+// From the first thread that has something to say; nothing is destroyed, as that may wait for a
+// device on which a transfer hangs.
 [[noreturn]] void LeaveWithFault(Shared& shared, Link* link, const absl::Status& fault) {
   if (shared.lost) _exit(kExitNoCoordinator);
+  while (shared.leaving.exchange(true)) std::this_thread::sleep_for(kSayWithin);
   LogError(absl::StrCat(absl::StatusCodeToString(fault.code()), ": ", fault.message()));
   if (link != nullptr) link->ReportFault(fault, kLastWordsMs);
   _exit(kExitFault);
@@ -167,6 +185,7 @@ RunHooks HooksOf(Link& link, Shared& shared, Device& device, int64_t library_byt
             const std::string name = std::filesystem::path(folder).filename().string();
             link.ReportCommitted(step, name, *checkpoint_bytes);
           },
+      .failed = [&](const absl::Status& why) { LeaveWithFault(shared, &link, why); },
   };
 }
 
@@ -198,6 +217,48 @@ class LinkRelay final : public Relay {
 
  private:
   Link& link_;
+};
+
+// Beside the main thread, which may wait for a device for ever: says in its place what broke the
+// communicator, if it does not do so itself.
+class CommGuard {
+ public:
+  CommGuard(Shared& shared, Link& link, Comm& comm) : shared_(shared) {
+    Set(&comm);
+    thread_ = std::jthread([&shared, &link](const std::stop_token& stop) {
+      BackendStatus failure;
+      while (failure.ok()) {
+        if (Rest(stop, kLookAtCommEvery)) return;
+        const std::lock_guard<std::mutex> lock(shared.mutex);
+        failure = shared.comm->FirstFailure();
+      }
+      if (Rest(stop, kSayWithin)) return;
+      LeaveWithFault(shared, &link, ToStatus(failure));
+    });
+  }
+  ~CommGuard() {
+    thread_.request_stop();
+    thread_.join();
+    Set(nullptr);
+  }
+  CommGuard(const CommGuard&) = delete;
+  CommGuard& operator=(const CommGuard&) = delete;
+
+ private:
+  // Whether the guard is over.
+  static bool Rest(const std::stop_token& stop, std::chrono::milliseconds time) {
+    std::mutex mutex;
+    std::unique_lock<std::mutex> lock(mutex);
+    std::condition_variable_any().wait_for(lock, stop, time, [] { return false; });
+    return stop.stop_requested();
+  }
+  void Set(Comm* comm) {
+    const std::lock_guard<std::mutex> lock(shared_.mutex);
+    shared_.comm = comm;
+  }
+
+  Shared& shared_;
+  std::jthread thread_;
 };
 
 struct Opened {
@@ -302,10 +363,10 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
   LogInfo(
       absl::StrCat("rank ", me.rank, " of ", me.world_size, ", ", LayoutText(assignment.layout)));
   ASSIGN_OR_RETURN(const Opened opened, OpenBackend(options, me, assignment, link));
-  shared.comm = opened.comm;
-  if (shared.lost) return absl::AbortedError("the coordinator is gone");
   RunResult result;
   {
+    const CommGuard guard(shared, link, *opened.comm);
+    if (shared.lost) return absl::AbortedError("the coordinator is gone");
     RunHooks hooks =
         HooksOf(link, shared, *opened.device, assignment.job.cluster.device.library_bytes);
     ASSIGN_OR_RETURN(hooks.computes_by, ComputesBy(*opened.api, me.local_rank));
@@ -318,7 +379,6 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
     }
     ASSIGN_OR_RETURN(result, trainer->Run());
   }
-  shared.comm = nullptr;
   opened.api->close_comm(opened.comm);
   opened.api->close_device(opened.device);
   return result;

@@ -71,18 +71,22 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Assignment& assig
   RETURN_IF_ERROR(CheckTrainable(assignment.job, assignment.layout));
   CHECK(rank == comm.rank());
   auto trainer = std::unique_ptr<Trainer>(new Trainer(assignment, device, std::move(hooks)));
-  ASSIGN_OR_RETURN(trainer->groups_,
-                   RankGroups::Create(trainer->layout_,
-                                      KvHeadCopies(trainer->job_.model, trainer->layout_), comm));
-  RETURN_IF_ERROR(trainer->OpenData());
-  RETURN_IF_ERROR(trainer->Allocate(rank));
-  RETURN_IF_ERROR(trainer->LoadOrInitialize());
+  const absl::Status prepared = trainer->Prepare(rank, comm);
+  if (prepared.ok()) return trainer;
+  if (trainer->hooks_.failed) trainer->hooks_.failed(prepared);
+  return prepared;
+}
+
+absl::Status Trainer::Prepare(int rank, Comm& comm) {
+  ASSIGN_OR_RETURN(groups_, RankGroups::Create(layout_, KvHeadCopies(job_.model, layout_), comm));
+  RETURN_IF_ERROR(OpenData());
+  RETURN_IF_ERROR(Allocate(rank));
+  RETURN_IF_ERROR(LoadOrInitialize());
   if (rank == 0) {
-    ASSIGN_OR_RETURN(trainer->metrics_,
-                     MetricsFile::Open(absl::StrCat(assignment.run_folder, "/metrics.jsonl")));
+    ASSIGN_OR_RETURN(metrics_, MetricsFile::Open(absl::StrCat(run_folder_, "/metrics.jsonl")));
   }
-  RETURN_IF_ERROR(ToStatus(device.Synchronize(), "prepare the first step"));
-  return trainer;
+  RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "prepare the first step"));
+  return groups_->Check("prepare the first step");
 }
 
 absl::Status Trainer::OpenData() {
@@ -160,6 +164,12 @@ absl::Status Trainer::LoadOrInitialize() {
 }
 
 absl::StatusOr<RunResult> Trainer::Run() {
+  absl::StatusOr<RunResult> result = RunSteps();
+  if (!result.ok() && hooks_.failed) hooks_.failed(result.status());
+  return result;
+}
+
+absl::StatusOr<RunResult> Trainer::RunSteps() {
   if (hooks_.ready) hooks_.ready(after_step_, allocated_bytes(), planned_bytes_);
   RunResult result{.step = after_step_};
   const int64_t last_step = job_.training.steps;
@@ -296,6 +306,7 @@ absl::Status Trainer::ReadTotals(StepReport& report) {
   double totals[kStepTotals] = {};
   device_.CopyOut(totals, totals_.all);
   RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "compute"));
+  RETURN_IF_ERROR(groups_->Check("compute"));
   const auto [loss, squares, stops, scale] = totals;
   report.loss = loss / static_cast<double>(report.tokens);
   report.grad_norm = std::sqrt(squares) / loss_scale_;
@@ -340,6 +351,7 @@ absl::StatusOr<double> Trainer::Validate() {
 }
 
 absl::Status Trainer::Save(int64_t step) {
+  RETURN_IF_ERROR(groups_->Check("save"));
   const std::string stage_folder = StageFolder(CheckpointFolder(), generation_, step);
   ASSIGN_OR_RETURN(
       const ShardRecord shard,

@@ -82,6 +82,9 @@ struct RunHooks {
   std::function<absl::StatusOr<std::vector<ShardRecord>>(int64_t step, const ShardRecord&)>
       exchange_shards;
   std::function<void(int64_t step, const std::string& folder)> committed;  // rank 0
+  // Why Create or Run is about to fail, before anything is freed: that may wait for a device which
+  // waits for peers that do not come. Need not return.
+  std::function<void(const absl::Status& why)> failed = {};
 };
 
 enum class ShardKind { kWeight, kGradient };
@@ -121,10 +124,12 @@ class Trainer final {
  private:
   Trainer(const Assignment& assignment, Device& device, RunHooks hooks);
 
+  absl::Status Prepare(int rank, Comm& comm);
   absl::Status OpenData();
   absl::Status Allocate(int rank);
   absl::Status LoadOrInitialize();
 
+  absl::StatusOr<RunResult> RunSteps();
   absl::StatusOr<StepReport> Step(int64_t step);
   absl::Status Do(const Action& action, const StepReport& report);
   absl::Status ReduceParts();

@@ -175,6 +175,7 @@ class PassingComm : public Comm {
     return inner_.Start(collective, ticket);
   }
   BackendStatus Wait(int64_t ticket) override { return inner_.Wait(ticket); }
+  BackendStatus FirstFailure() const override { return inner_.FirstFailure(); }
   void Interrupt(const char* why) override { inner_.Interrupt(why); }
 
  protected:

@@ -105,6 +105,7 @@ absl::Status TrainRank(const RankThreads& run, int rank, Comm& comm, ShardTable&
   if (run.stop_requested) {
     hooks.stop_requested = [&] { return run.stop_requested(rank, step); };
   }
+  if (run.failed) hooks.failed = [&](const absl::Status& why) { run.failed(rank, why); };
   hooks.exchange_shards = [&](int64_t saved, const ShardRecord& shard) {
     return table.Exchange(rank, saved, shard);
   };

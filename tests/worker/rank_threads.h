@@ -45,6 +45,7 @@ struct RankThreads {
   // A test's own Device or Comm around the real one, for planted bugs.
   std::function<std::unique_ptr<Comm>(int rank, Comm& inner)> wrap_comm;
   std::function<std::unique_ptr<Device>(int rank, Device& inner)> wrap_device;
+  std::function<void(int rank, const absl::Status& why)> failed = {};
   int64_t timeout_ms = 20000;  // of one collective
   std::map<std::string, std::string> computes_by = {};
 };

@@ -88,7 +88,14 @@ class Comm {
   // of those collectives alone since. Ticket 0 is nothing to wait for.
   virtual BackendStatus Wait(int64_t ticket) = 0;
 
-  // From any thread: pending and later calls fail with ABORTED and `why` within 100 ms.
+  // What broke this Comm, or OK. From any thread, at once. A call that is queued may fail after it
+  // has returned: an aborted transfer leaves the device without an error of the device's, so
+  // Device::Synchronize says OK, and the data of that call and of all later ones are garbage. So
+  // this is asked after it, before anything leaves the rank. Where a call ends when its data is
+  // there, it has said so itself.
+  virtual BackendStatus FirstFailure() const { return {}; }
+
+  // From any thread, at once: pending and later calls fail with ABORTED and `why` within 100 ms.
   virtual void Interrupt(const char* why) = 0;
 };
 

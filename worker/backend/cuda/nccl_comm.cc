@@ -217,6 +217,8 @@ class NcclComm final : public Comm {
     return WaitFor(call);
   }
 
+  BackendStatus FirstFailure() const override { return watch_.failure(); }
+
   void Interrupt(const char* why) override {
     calls_.Interrupt(why);
     watch_.Fail(Failure(kAborted, "interrupted: %s", why));

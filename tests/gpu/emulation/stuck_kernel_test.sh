@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# A job of two workers over NCCL (the fake one), of which one has a transfer that never ends and does
+# not leave its device when it is aborted either: whoever waits for that device waits for ever, and
+# the run ends all the same, with the transfer's name.
+# Usage: stuck_kernel_test.sh BIN_FOLDER BACKEND
+set -euo pipefail
+# Copies: programs look for a backend beside the file that they really are.
+folder=$(mktemp -d "${TMPDIR:-/tmp}/weft-stuck-XXXXXX")
+trap 'rm -rf "$folder"' EXIT
+cp "$1"/weft "$1"/weftd "$1"/weft-worker "$1"/weft-ranks "$2" "$folder/"
+seq 1 2000 >"$folder/text.txt"
+cat >"$folder/cluster.yaml" <<YAML
+name: emulated
+slots_per_node: 2
+device:
+  name: gpu
+  backend: cuda
+  memory_bytes: 4000000000
+  library_bytes: 1000000000
+  peak_flops_per_s: {fp32: 60e12}
+  peak_memory_bytes_per_s: 4e12
+  efficiency: {matmul_fp32: 0.7, attention: 0.5, streaming: 0.9}
+  op_overhead_s: 4e-6
+intra_node: {latency_s: 1e-5, bytes_per_s: 20e9}
+inter_node: {latency_s: 1e-5, bytes_per_s: 20e9}
+YAML
+cat >"$folder/job.yaml" <<YAML
+job: {name: run, output_dir: $folder}
+model: {model_type: gpt2, vocab_size: 256, n_positions: 16, n_embd: 16, n_layer: 1, n_head: 2}
+data: {format: bytes, train: [{path: $folder/text.txt}]}
+training: {seq_len: 16, global_batch_size: 4, micro_batch_size: 2, steps: 50}
+optimizer: {name: adamw, lr: 1.0e-3}
+parallelism: {dp: 2, tp: 1, pp: 1, zero_stage: 1}
+fault_tolerance: {max_restarts: 0}
+comm: {train_timeout_seconds: 3}
+cluster: {profile: $folder/cluster.yaml}
+YAML
+export WEFT_EMULATED_DEVICES=own WEFT_FAKE_NCCL="0 40 stuck"
+code=0
+timeout -k 5 90 "$folder/weft" run "$folder/job.yaml" >"$folder/out" 2>&1 || code=$?
+if ((code == 0 || code >= 124)); then
+  echo "stuck_kernel_test.sh: weft run ended with code $code"
+  tail -20 "$folder/out"
+  exit 1
+fi
+log=$folder/run/logs/generation-1/rank-0.log
+if ! grep -q '(call [0-9]* of rank 0): not done after 3000 ms; it needs rank 1' "$log"; then
+  echo "stuck_kernel_test.sh: rank 0 does not say what it waited for:"
+  cat "$log"
+  exit 1
+fi
