@@ -108,7 +108,7 @@ TEST_P(NarrowOps, ElementwiseOperationsRoundOnce) {
 }
 
 TEST_P(NarrowOps, NormsKeepStatisticsAndWeightGradientsInF32) {
-  for (const int64_t cols : {70, 72, 2056}) {
+  for (const int64_t cols : {70, 72, 1032, 2056, 8208}) {
     ExpectRoundedOnce("LayerNorm",
                       {Element(7, cols, 1), Element(1, cols, 2), Element(1, cols, 3),
                        Element(7, cols, 4), Float(7, 1, 5), Float(7, 1, 6), Element(7, cols, 7),

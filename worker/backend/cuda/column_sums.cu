@@ -68,24 +68,26 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <int kSums>
 struct Totals {
-  float* at[kSums];
+  float* at[2];
 };
 
-// A block takes 32 columns of one sum; its warps take chunks in turn. blockIdx.y is the sum.
-template <int kSums>
+// partials [chunks, sums, cols]. A block takes 32 columns of one sum; its warps take chunks in
+// turn. blockIdx.y is the sum.
+template <typename Partial>
 __global__ void __launch_bounds__(kThreads)
-    AddPartialSumsKernel(const double* partials, int64_t chunks, int64_t cols,
-                         Totals<kSums> totals) {
+    AddPartialSumsKernel(const Partial* partials, int64_t chunks, int64_t cols, Totals totals) {
   __shared__ WarpSums<32> shared;
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t col = static_cast<int64_t>(blockIdx.x) * 32 + lane;
   const int s = static_cast<int>(blockIdx.y);
   double sum = 0;
-  for (int64_t chunk = warp; chunk < chunks && col < cols; chunk += kWarps) {
-    sum += partials[(chunk * kSums + s) * cols + col];
+  if (col < cols) {
+#pragma unroll 8
+    for (int64_t chunk = warp; chunk < chunks; chunk += kWarps) {
+      sum += static_cast<double>(partials[(chunk * gridDim.y + s) * cols + col]);
+    }
   }
   shared.of_warp[warp][lane] = sum;
   __syncthreads();
@@ -94,9 +96,17 @@ __global__ void __launch_bounds__(kThreads)
   *to = static_cast<float>(static_cast<double>(*to) + shared.Total(lane));
 }
 
+template <typename Partial>
+cudaError_t AddPartialSums(const Queue& queue, const Partial* partials, int64_t chunks,
+                           int64_t sums, int64_t cols, const Totals& totals) {
+  return Launch(AddPartialSumsKernel<Partial>,
+                {.blocks = (cols + 31) / 32, .blocks_y = sums, .threads = kThreads}, queue.stream,
+                partials, chunks, cols, totals);
+}
+
 template <int kSums, typename Terms>
 cudaError_t AddColumnSums(const Queue& queue, const Terms& terms, int64_t rows, int64_t cols,
-                          const Totals<kSums>& totals) {
+                          const Totals& totals) {
   if (rows == 0 || cols == 0) return cudaSuccess;
   const int64_t chunk_bytes = cols * kSums * static_cast<int64_t>(sizeof(double));
   const int64_t room = std::min(kMostChunks, queue.scratch_bytes / chunk_bytes);
@@ -113,9 +123,7 @@ cudaError_t AddColumnSums(const Queue& queue, const Terms& terms, int64_t rows, 
       PartialSumsKernel<kSums, Terms>, {.blocks = blocks, .blocks_y = chunks, .threads = kThreads},
       queue.stream, ChunkShape{rows, cols, rows_per_chunk}, terms, partials);
   if (code != cudaSuccess) return code;
-  return Launch(AddPartialSumsKernel<kSums>,
-                {.blocks = (cols + 31) / 32, .blocks_y = kSums, .threads = kThreads}, queue.stream,
-                partials, chunks, cols, totals);
+  return AddPartialSums(queue, partials, chunks, kSums, cols, totals);
 }
 
 template <typename T, int kWidth>
@@ -197,11 +205,18 @@ bool HasWideRows(const void* data, int64_t cols) {
 
 }  // namespace
 
+cudaError_t QueueAddPartialSums(const Queue& queue, const float* partials, int64_t chunks,
+                                View first, View second) {
+  const int64_t sums = second.data == nullptr ? 1 : 2;
+  return AddPartialSums(queue, partials, chunks, sums, first.elements(),
+                        {{Floats(first), Floats(second)}});
+}
+
 cudaError_t QueueBiasGradient(const Queue& queue, View dy, View dbias) {
   return WithType(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto* const from = static_cast<const T*>(dy.data);
-    const Totals<1> totals = {{Floats(dbias)}};
+    const Totals totals = {{Floats(dbias)}};
     if (HasWideRows<T>(dy.data, dy.cols)) {
       return AddColumnSums<1>(queue, BiasTerms<T, kWidest<T>>{from}, dy.rows, dy.cols, totals);
     }
@@ -223,7 +238,7 @@ cudaError_t QueueLayerNormWeightGradient(const Queue& queue, View dy, View x, Vi
     using T = decltype(zero);
     const auto* const dys = static_cast<const T*>(dy.data);
     const auto* const xs = static_cast<const T*>(x.data);
-    const Totals<2> totals = {{Floats(dweight), Floats(dbias)}};
+    const Totals totals = {{Floats(dweight), Floats(dbias)}};
     if (HasWideRows<T>(dy.data, x.cols) && HasWideRows<T>(x.data, x.cols)) {
       const LayerNormTerms<T, kWidest<T>> terms = {dys, xs, Floats(mean), Floats(rstd)};
       return AddColumnSums<2>(queue, terms, x.rows, x.cols, totals);
@@ -239,7 +254,7 @@ cudaError_t QueueRmsNormWeightGradient(const Queue& queue, View dy, View x, View
     using T = decltype(zero);
     const auto* const dys = static_cast<const T*>(dy.data);
     const auto* const xs = static_cast<const T*>(x.data);
-    const Totals<1> totals = {{Floats(dweight)}};
+    const Totals totals = {{Floats(dweight)}};
     if (HasWideRows<T>(dy.data, x.cols) && HasWideRows<T>(x.data, x.cols)) {
       const RmsNormTerms<T, kWidest<T>> terms = {dys, xs, Floats(rstd)};
       return AddColumnSums<1>(queue, terms, x.rows, x.cols, totals);

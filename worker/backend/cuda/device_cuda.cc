@@ -258,9 +258,8 @@ class CudaDevice final : public Device {
                  "LayerNormGradient", x)) {
       return;
     }
-    Check(QueueLayerNormWeightGradient(queue_, dy, x, mean, rstd, dweight, dbias),
+    Check(QueueLayerNormGradient(queue_, dy, x, weight, mean, rstd, dx, dweight, dbias),
           "LayerNormGradient");
-    Check(QueueLayerNormInputGradient(queue_, dy, x, weight, mean, rstd, dx), "LayerNormGradient");
   }
 
   void RmsNorm(View x, View weight, double eps, View y, View rstd) override {
@@ -276,8 +275,7 @@ class CudaDevice final : public Device {
                  "RmsNormGradient", x)) {
       return;
     }
-    Check(QueueRmsNormWeightGradient(queue_, dy, x, rstd, dweight), "RmsNormGradient");
-    Check(QueueRmsNormInputGradient(queue_, dy, x, weight, rstd, dx), "RmsNormGradient");
+    Check(QueueRmsNormGradient(queue_, dy, x, weight, rstd, dx, dweight), "RmsNormGradient");
   }
 
   void Rotate(View table, Turn turn, View x) override {

@@ -3,8 +3,9 @@
 // operation of the same name, and the CPU backend's function of that name defines it.
 //
 // Activations and weights are of one element type per call (f32, bf16, f16), statistics and the
-// gradients of weights are f32. Sums over rows or columns are taken in double and in an order that
-// depends on the shape alone: no atomics, so the same call gives the same bits on any device.
+// gradients of weights are f32. Sums over rows or columns are taken in double, of runs of a few
+// elements in float at most, and in an order that depends on the shape alone: no atomics, so the
+// same call gives the same bits on any device.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -42,21 +43,26 @@ cudaError_t QueueSwiGluGradient(const Queue& queue, View dy, View gate, View up,
 // norm.cu
 cudaError_t QueueLayerNorm(const Queue& queue, View x, View weight, View bias, double eps, View y,
                            View mean, View rstd);
-cudaError_t QueueLayerNormInputGradient(const Queue& queue, View dy, View x, View weight, View mean,
-                                        View rstd, View dx);
+cudaError_t QueueLayerNormGradient(const Queue& queue, View dy, View x, View weight, View mean,
+                                   View rstd, View dx, View dweight, View dbias);
 cudaError_t QueueRmsNorm(const Queue& queue, View x, View weight, double eps, View y, View rstd);
-cudaError_t QueueRmsNormInputGradient(const Queue& queue, View dy, View x, View weight, View rstd,
-                                      View dx);
+cudaError_t QueueRmsNormGradient(const Queue& queue, View dy, View x, View weight, View rstd,
+                                 View dx, View dweight);
 
 // column_sums.cu: each adds to what the sums hold
 cudaError_t QueueBiasGradient(const Queue& queue, View dy, View dbias);
 // Squares of scale * gradient, a run of rows as wide as cols; it starts `shift` into the first one.
 cudaError_t QueueColumnSquares(const Queue& queue, View scale, View gradient, int64_t shift,
                                View cols);
+// Gradients of a norm's weight and bias alone.
 cudaError_t QueueLayerNormWeightGradient(const Queue& queue, View dy, View x, View mean, View rstd,
                                          View dweight, View dbias);
 cudaError_t QueueRmsNormWeightGradient(const Queue& queue, View dy, View x, View rstd,
                                        View dweight);
+// partials [chunks, 2, cols], or [chunks, 1, cols] where `second` has no data: over the chunks, in
+// double, in an order that depends on their number alone.
+cudaError_t QueueAddPartialSums(const Queue& queue, const float* partials, int64_t chunks,
+                                View first, View second);
 
 // embedding.cu: positions and dpositions may have no data
 cudaError_t QueueEmbed(const Queue& queue, View ids, View table, int64_t first_id, View positions,

@@ -1,18 +1,17 @@
-// Layer and root-mean-square normalisation, row by row. A row belongs to a warp, or to a block if
-// it is long, and is read from memory once, in accesses of 16 bytes: it stays in registers, unless
-// it is longer than those of a block hold. Statistics in double, as in cpu/norm.cc.
+// Layer and root-mean-square normalisation, row by row. Rows of models stream (norm_stream.h); here
+// are those of any length and alignment: a row belongs to a warp, or to a block if it is long, and
+// is read again for each sum. Statistics in double, as in cpu/norm.cc.
 #include "worker/backend/cuda/block_reduce.h"
 #include "worker/backend/cuda/elements.h"
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/launch.h"
+#include "worker/backend/cuda/norm_stream.h"
 
 namespace weft {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostPacks = 4;              // in the registers of a thread
-constexpr int64_t kLongestOfAWarp = 2048;  // of rows that are read element by element
-
+constexpr int64_t kLongestOfAWarp = 2048;
 constexpr int kBlocksAtLeast = 2;  // of a multiprocessor: rows wait for memory while others compute
 
 struct NormShape {
@@ -21,13 +20,11 @@ struct NormShape {
   double eps;
 };
 
-// How a row is shared out: to kTeam threads, a warp or a block, in packs of kWidth elements, of
-// which each thread keeps kPacks; 0: it reads them again.
-template <int kTeamSize, int kPackWidth, int kKept>
+// How a row is shared out: to kTeam threads, a warp or a block, in packs of kWidth elements.
+template <int kTeamSize, int kPackWidth>
 struct Split {
   static constexpr int kTeam = kTeamSize;
   static constexpr int kWidth = kPackWidth;
-  static constexpr int kPacks = kKept;
 };
 
 // The threads of a row.
@@ -46,42 +43,15 @@ struct Team {
       return ReduceBlock(SumOf{}, value);
     }
   }
-  // f(i, kept): pack i of the row, which is this thread's kept-th.
+  // f(i) for the packs of the row that are this thread's.
   template <typename F>
   __device__ void ForEachPack(int64_t cols, const F& f) const {
     const int64_t packs = cols / Way::kWidth;
-    if constexpr (Way::kPacks == 0) {
-      for (int64_t i = member; i < packs; i += Way::kTeam) f(i, 0);
-    } else {
-#pragma unroll
-      for (int kept = 0; kept < Way::kPacks; ++kept) {
-        const int64_t i = member + kept * Way::kTeam;
-        if (i < packs) f(i, kept);
-      }
-    }
+    for (int64_t i = member; i < packs; i += Way::kTeam) f(i);
   }
 };
 
-// A row that is read more than once.
-template <typename T, typename Way>
-class Row {
- public:
-  using Wide = Pack<T, Way::kWidth>;
-
-  __device__ Row(const Team<Way>& team, const T* row, int64_t cols)
-      : row_(reinterpret_cast<const Wide*>(row)) {
-    if constexpr (Way::kPacks > 0) {
-      team.ForEachPack(cols, [&](int64_t i, int kept) { kept_[kept] = row_[i]; });
-    }
-  }
-  __device__ Wide At(int64_t i, int kept) const { return Way::kPacks > 0 ? kept_[kept] : row_[i]; }
-
- private:
-  const Wide* row_;
-  Wide kept_[Way::kPacks > 0 ? Way::kPacks : 1] = {};
-};
-
-template <typename T, int kWidth>
+template <int kWidth, typename T>
 __device__ Pack<T, kWidth> PackAt(const T* data, int64_t i) {
   return reinterpret_cast<const Pack<T, kWidth>*>(data)[i];
 }
@@ -94,20 +64,20 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtLeast)
   constexpr int kWidth = Way::kWidth;
   const Team<Way> team;
   if (team.row >= shape.rows) return;
-  const Row<T, Way> row(team, x + team.row * shape.cols, shape.cols);
+  const T* const row = x + team.row * shape.cols;
   const auto cols = static_cast<double>(shape.cols);
   double exact_mean = 0;
   if (mean != nullptr) {
     double total = 0;
-    team.ForEachPack(shape.cols, [&](int64_t i, int kept) {
-      const Pack<T, kWidth> values = row.At(i, kept);
+    team.ForEachPack(shape.cols, [&](int64_t i) {
+      const Pack<T, kWidth> values = PackAt<kWidth>(row, i);
       for (const T value : values.at) total += static_cast<double>(ToFloat(value));
     });
     exact_mean = team.Sum(total) / cols;
   }
   double squares = 0;
-  team.ForEachPack(shape.cols, [&](int64_t i, int kept) {
-    const Pack<T, kWidth> values = row.At(i, kept);
+  team.ForEachPack(shape.cols, [&](int64_t i) {
+    const Pack<T, kWidth> values = PackAt<kWidth>(row, i);
     for (const T value : values.at) {
       const double centered = static_cast<double>(ToFloat(value)) - exact_mean;
       squares += centered * centered;
@@ -117,10 +87,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtLeast)
   const auto row_mean = static_cast<float>(exact_mean);
   const auto row_rstd = static_cast<float>(1.0 / sqrt(squares / cols + shape.eps));
   auto* const to = reinterpret_cast<Pack<T, kWidth>*>(y + team.row * shape.cols);
-  team.ForEachPack(shape.cols, [&](int64_t i, int kept) {
-    const Pack<T, kWidth> values = row.At(i, kept);
-    const auto weights = PackAt<T, kWidth>(weight, i);
-    const auto biases = bias != nullptr ? PackAt<T, kWidth>(bias, i) : weights;
+  team.ForEachPack(shape.cols, [&](int64_t i) {
+    const Pack<T, kWidth> values = PackAt<kWidth>(row, i);
+    const auto weights = PackAt<kWidth>(weight, i);
+    const auto biases = bias != nullptr ? PackAt<kWidth>(bias, i) : weights;
     Pack<T, kWidth> normal;
     for (int e = 0; e < kWidth; ++e) {
       float value = (ToFloat(values.at[e]) - row_mean) * row_rstd * ToFloat(weights.at[e]);
@@ -145,16 +115,14 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtLeast)
   const Team<Way> team;
   if (team.row >= shape.rows) return;
   const int64_t at = team.row * shape.cols;
-  const Row<T, Way> dy_row(team, dy + at, shape.cols);
-  const Row<T, Way> x_row(team, x + at, shape.cols);
   const float row_mean = mean == nullptr ? 0.0F : mean[team.row];
   const float row_rstd = rstd[team.row];
   // f(i, g, normal) for each pack.
   const auto for_each = [&](const auto& f) {
-    team.ForEachPack(shape.cols, [&](int64_t i, int kept) {
-      const Pack<T, kWidth> dys = dy_row.At(i, kept);
-      const Pack<T, kWidth> xs = x_row.At(i, kept);
-      const auto weights = PackAt<T, kWidth>(weight, i);
+    team.ForEachPack(shape.cols, [&](int64_t i) {
+      const Pack<T, kWidth> dys = PackAt<kWidth>(dy + at, i);
+      const Pack<T, kWidth> xs = PackAt<kWidth>(x + at, i);
+      const auto weights = PackAt<kWidth>(weight, i);
       float g[kWidth];
       float normal[kWidth];
       for (int e = 0; e < kWidth; ++e) {
@@ -194,25 +162,17 @@ float* Floats(View x) {
 // aligned to 16 bytes if `is_wide`.
 template <typename T, typename F>
 cudaError_t WithSplit(int64_t rows, int64_t cols, bool is_wide, const F& launch) {
-  constexpr int kWidth = kWidest<T>;
+  if (is_wide && cols % kWidest<T> == 0) return launch(Split<kThreads, kWidest<T>>{}, rows);
+  if (cols > kLongestOfAWarp) return launch(Split<kThreads, 1>{}, rows);
   constexpr int64_t kRows = kThreads / 32;
-  const int64_t blocks_of_warps = (rows + kRows - 1) / kRows;
-  if (!is_wide || cols % kWidth != 0) {
-    if (cols > kLongestOfAWarp) return launch(Split<kThreads, 1, 0>{}, rows);
-    return launch(Split<32, 1, 0>{}, blocks_of_warps);
-  }
-  const int64_t packs = cols / kWidth;
-  if (packs <= 32 * kMostPacks) {
-    return launch(Split<32, kWidth, kMostPacks>{}, blocks_of_warps);
-  }
-  if (packs <= kThreads * kMostPacks) {
-    return launch(Split<kThreads, kWidth, kMostPacks>{}, rows);
-  }
-  return launch(Split<kThreads, kWidth, 0>{}, rows);
+  return launch(Split<32, 1>{}, (rows + kRows - 1) / kRows);
 }
 
 cudaError_t Forward(const Queue& queue, View x, View weight, View bias, double eps, View y,
                     View mean, View rstd) {
+  if (StreamsRows(x, {weight, bias, y})) {
+    return QueueStreamedNorm(queue, x, weight, bias, eps, y, mean, rstd);
+  }
   const NormShape shape = {x.rows, x.cols, eps};
   const bool is_wide = IsWide(x.data) && IsWide(weight.data) && IsWide(bias.data) && IsWide(y.data);
   return WithType(x.dtype, [&](auto zero) {
@@ -253,13 +213,23 @@ cudaError_t QueueRmsNorm(const Queue& queue, View x, View weight, double eps, Vi
   return Forward(queue, x, weight, {}, eps, y, {}, rstd);
 }
 
-cudaError_t QueueLayerNormInputGradient(const Queue& queue, View dy, View x, View weight, View mean,
-                                        View rstd, View dx) {
+cudaError_t QueueLayerNormGradient(const Queue& queue, View dy, View x, View weight, View mean,
+                                   View rstd, View dx, View dweight, View dbias) {
+  if (StreamsRows(x, {dy, weight, dx})) {
+    return QueueStreamedNormGradient(queue, dy, x, weight, mean, rstd, dx, dweight, dbias);
+  }
+  const cudaError_t code = QueueLayerNormWeightGradient(queue, dy, x, mean, rstd, dweight, dbias);
+  if (code != cudaSuccess) return code;
   return InputGradient(queue, dy, x, weight, mean, rstd, dx);
 }
 
-cudaError_t QueueRmsNormInputGradient(const Queue& queue, View dy, View x, View weight, View rstd,
-                                      View dx) {
+cudaError_t QueueRmsNormGradient(const Queue& queue, View dy, View x, View weight, View rstd,
+                                 View dx, View dweight) {
+  if (StreamsRows(x, {dy, weight, dx})) {
+    return QueueStreamedNormGradient(queue, dy, x, weight, {}, rstd, dx, dweight, {});
+  }
+  const cudaError_t code = QueueRmsNormWeightGradient(queue, dy, x, rstd, dweight);
+  if (code != cudaSuccess) return code;
   return InputGradient(queue, dy, x, weight, {}, rstd, dx);
 }
 
