@@ -118,6 +118,10 @@ class TimedDevice final : public PassingDevice {
     Time("cross-entropy gradient",
          [&] { inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, scale, logits); });
   }
+  void CrossEntropy(View targets, double scale, View logits, View row_max, View row_sum,
+                    View target_logit) override {
+    Device::CrossEntropy(targets, scale, logits, row_max, row_sum, target_logit);
+  }
   void AddSumOfSquares(View x, View total) override {
     Time("gradient norm", [&] { inner_.AddSumOfSquares(x, total); });
   }

@@ -45,8 +45,12 @@ Head::Piece Head::PieceOf(View norm_out, View targets, int piece) const {
           .target_logit = of(target_logit_)};
 }
 
-absl::Status Head::ForwardPiece(const Piece& piece) {
+void Head::MakeLogits(const Piece& piece) {
   device_.MatMul(piece.norm_out, Transpose::kNo, weight_, Transpose::kYes, 0, piece.logits);
+}
+
+absl::Status Head::ForwardPiece(const Piece& piece) {
+  MakeLogits(piece);
   device_.RowMax(piece.logits, piece.row_max);
   RETURN_IF_ERROR(groups_.MaxOverTensor(piece.row_max));
   device_.RowSumExp(piece.logits, piece.row_max, piece.targets, first_id_, piece.row_sum,
@@ -55,9 +59,20 @@ absl::Status Head::ForwardPiece(const Piece& piece) {
   return groups_.SumOverTensor(piece.target_logit);
 }
 
-void Head::BackwardPiece(const Piece& piece, double scale) {
+absl::Status Head::LogitGradient(const Piece& piece, double scale) {
+  if (groups_.layout().tp == 1) {
+    MakeLogits(piece);
+    device_.CrossEntropy(piece.targets, scale, piece.logits, piece.row_max, piece.row_sum,
+                         piece.target_logit);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(ForwardPiece(piece));
   device_.SoftmaxGradient(piece.row_max, piece.row_sum, piece.targets, first_id_, scale,
                           piece.logits);
+  return absl::OkStatus();
+}
+
+void Head::BackwardPiece(const Piece& piece) {
   device_.MatMul(piece.logits, Transpose::kYes, piece.norm_out, Transpose::kNo, 1,
                  weight_gradient_);
   device_.MatMul(piece.logits, Transpose::kNo, weight_, Transpose::kNo, 0, piece.dnorm);
@@ -79,8 +94,8 @@ absl::Status Head::LossAndGradient(View targets, double scale, View dx, View los
   ASSIGN_OR_RETURN(const View norm_out, tokens_.Gather(norm_out_));
   for (int piece = 0; piece < pieces_; ++piece) {
     const Piece rows = PieceOf(norm_out, targets, piece);
-    RETURN_IF_ERROR(ForwardPiece(rows));
-    BackwardPiece(rows, scale);
+    RETURN_IF_ERROR(LogitGradient(rows, scale));
+    BackwardPiece(rows);
   }
   ASSIGN_OR_RETURN(const View dnorm, tokens_.SumOwn(dnorm_));
   device_.Zero(dx);

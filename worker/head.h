@@ -47,8 +47,12 @@ class Head {
     View row_max, row_sum, target_logit;  // [P, 1]
   };
   Piece PieceOf(View norm_out, View targets, int piece) const;
+  void MakeLogits(const Piece& piece);
+  // Leaves what the loss is made of; logits stay.
   absl::Status ForwardPiece(const Piece& piece);
-  void BackwardPiece(const Piece& piece, double scale);
+  // The same, with the gradient in the place of logits.
+  absl::Status LogitGradient(const Piece& piece, double scale);
+  void BackwardPiece(const Piece& piece);
 
   Device& device_;
   TokenCut& tokens_;

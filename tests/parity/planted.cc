@@ -75,6 +75,10 @@ class PlantedDevice final : public PassingDevice {
     }
     inner_.Rotate(one_position_, turn, x);
   }
+  void CrossEntropy(View targets, double scale, View logits, View row_max, View row_sum,
+                    View target_logit) override {
+    Device::CrossEntropy(targets, scale, logits, row_max, row_sum, target_logit);
+  }
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
                        View logits) override {
     const bool second_of_step = softmax_gradients_++ % num_microbatches_ == 1;

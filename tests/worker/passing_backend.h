@@ -101,6 +101,10 @@ class PassingDevice : public Device {
                        View logits) override {
     inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, scale, logits);
   }
+  void CrossEntropy(View targets, double scale, View logits, View row_max, View row_sum,
+                    View target_logit) override {
+    inner_.CrossEntropy(targets, scale, logits, row_max, row_sum, target_logit);
+  }
   void AddLossSum(View row_max, View row_sum, View target_logit, View total) override {
     inner_.AddLossSum(row_max, row_sum, target_logit, total);
   }

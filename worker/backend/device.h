@@ -380,6 +380,15 @@ class Device {
   // Replaces logits by their gradient: (softmax - onehot(target)) * scale.
   virtual void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
                                double scale, View logits) = 0;
+  // The three in one, of a vocabulary that is whole on this rank (first_id 0): row_max, row_sum and
+  // target_logit [N, 1] are written, logits replaced. By default they follow each other; a device
+  // may read the logits once.
+  virtual void CrossEntropy(View targets, double scale, View logits, View row_max, View row_sum,
+                            View target_logit) {
+    RowMax(logits, row_max);
+    RowSumExp(logits, row_max, targets, 0, row_sum, target_logit);
+    SoftmaxGradient(row_max, row_sum, targets, 0, scale, logits);
+  }
   // total [1, 1], kF64, += sum over i of log(row_sum[i]) + row_max[i] - target_logit[i], in double,
   // in row order, or in another that the number of rows alone decides.
   virtual void AddLossSum(View row_max, View row_sum, View target_logit, View total) = 0;

@@ -57,5 +57,6 @@ inline thread_local double clock_ms = 0;
 
 // What the device's properties say: 10 * major + minor.
 inline thread_local int compute_capability = 90;
+inline thread_local int shared_bytes_of_a_block = 232448;  // at most
 
 }  // namespace weft::emulation

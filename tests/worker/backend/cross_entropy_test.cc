@@ -1,6 +1,8 @@
 // Softmax cross-entropy, whole and with its vocabulary cut over ranks.
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -124,6 +126,51 @@ TEST_P(CrossEntropy, ADivergedModelShowsAsNotANumber) {
   std::vector<float> logits = Normal(kRows * kVocabulary, 2);
   logits[5] = NAN;
   EXPECT_TRUE(std::isnan(Run(logits, Targets(), {0, kVocabulary}, 1).loss));
+}
+
+// On rows of few and of many elements, aligned or not, and on more of them than a device takes up
+// at once.
+TEST_P(CrossEntropy, OfAWholeVocabularyIsTheThreeOperations) {
+  for (const auto& [rows, cols] :
+       {std::pair<int64_t, int64_t>{9, 53}, {3, 1}, {601, 77}, {268, 128}, {3, 60003}}) {
+    SCOPED_TRACE(std::to_string(rows) + "x" + std::to_string(cols));
+    std::vector<int32_t> targets;
+    for (int64_t i = 0; i < rows; ++i) targets.push_back(static_cast<int32_t>(i * 7919 % cols));
+    const View ids = UploadIds(targets);
+    std::vector<float> values = Normal(rows * cols, 1, 3);
+    // Of which a model masks some: the loss counts them as impossible.
+    for (size_t i = 0; i < values.size(); i += 5) {
+      const auto row = static_cast<int64_t>(i) / cols;
+      if (targets[static_cast<size_t>(row)] != static_cast<int64_t>(i) % cols)
+        values[i] = -INFINITY;
+    }
+    View results[2][4];  // logits, row_max, row_sum, target_logit
+    for (View(&x)[4] : results) {
+      x[0] = Upload(rows, cols, values);
+      for (int i = 1; i < 4; ++i) x[i] = Fresh(rows, 1);
+    }
+    const View(&one)[4] = results[0];
+    const View(&three)[4] = results[1];
+    device().CrossEntropy(ids, 0.125, one[0], one[1], one[2], one[3]);
+    device().RowMax(three[0], three[1]);
+    device().RowSumExp(three[0], three[1], ids, 0, three[2], three[3]);
+    device().SoftmaxGradient(three[1], three[2], ids, 0, 0.125, three[0]);
+    EXPECT_EQ(Download(one[1]), Download(three[1])) << "row_max";
+    EXPECT_EQ(Download(one[3]), Download(three[3])) << "target_logit";
+    EXPECT_LT(RelativeError(Download(one[2]), ToDoubles(Download(three[2]))), 2e-7) << "row_sum";
+    EXPECT_LT(RelativeError(Download(one[0]), ToDoubles(Download(three[0]))), 2e-7);
+  }
+}
+
+TEST_P(CrossEntropy, OfAWholeVocabularyShowsADivergedModelToo) {
+  std::vector<float> logits = Normal(int64_t{2} * kVocabulary, 2);
+  logits[5] = NAN;
+  const View row_sum = Fresh(2, 1);
+  device().CrossEntropy(UploadIds({1, 1}), 1, Upload(2, kVocabulary, logits), Fresh(2, 1), row_sum,
+                        Fresh(2, 1));
+  const std::vector<float> sums = Download(row_sum);
+  EXPECT_TRUE(std::isnan(sums[0]));
+  EXPECT_TRUE(std::isfinite(sums[1]));
 }
 
 }  // namespace

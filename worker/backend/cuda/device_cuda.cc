@@ -399,6 +399,15 @@ class CudaDevice final : public Device {
     Check(QueueSoftmaxGradient(queue_, row_max, row_sum, targets, first_id, scale, logits),
           "SoftmaxGradient");
   }
+  void CrossEntropy(View targets, double scale, View logits, View row_max, View row_sum,
+                    View target_logit) override {
+    if (!Require(FitsRows(logits, row_max, row_sum, targets) && IsF32(target_logit, logits.rows),
+                 "CrossEntropy", logits)) {
+      return;
+    }
+    Check(QueueCrossEntropy(queue_, targets, scale, logits, row_max, row_sum, target_logit),
+          "CrossEntropy");
+  }
   void AddLossSum(View row_max, View row_sum, View target_logit, View total) override {
     const int64_t rows = row_max.elements();
     if (!Require(IsF32(row_max, rows) && IsF32(row_sum, rows) && IsF32(target_logit, rows) &&

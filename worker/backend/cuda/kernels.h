@@ -76,6 +76,8 @@ cudaError_t QueueRowSumExp(const Queue& queue, View logits, View row_max, View t
                            int64_t first_id, View row_sum, View target_logit);
 cudaError_t QueueSoftmaxGradient(const Queue& queue, View row_max, View row_sum, View targets,
                                  int64_t first_id, double scale, View logits);
+cudaError_t QueueCrossEntropy(const Queue& queue, View targets, double scale, View logits,
+                              View row_max, View row_sum, View target_logit);
 
 // totals.cu: each adds to what the total holds
 cudaError_t QueueAddLossSum(const Queue& queue, View row_max, View row_sum, View target_logit,

@@ -194,6 +194,11 @@ inline cudaError_t cudaGetDevice(int* device) {
   *device = weft::emulation::device;
   return cudaSuccess;
 }
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*attribute*/, int device) {
+  *value = weft::emulation::shared_bytes_of_a_block;
+  return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+}
 // In memory.cc: all processes share the device, unless WEFT_EMULATED_DEVICES=own.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 inline cudaError_t cudaRuntimeGetVersion(int* version) {

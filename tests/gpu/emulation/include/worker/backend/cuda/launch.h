@@ -26,7 +26,7 @@ cudaError_t Launch(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t
                    Arguments... arguments) {
   if (grid.blocks == 0 || grid.blocks_y == 0 || grid.blocks_z == 0) return cudaSuccess;
   if (grid.blocks > 0x7fffffff || grid.blocks_y > 65535 || grid.blocks_z > 65535 ||
-      grid.threads > 1024 || grid.shared_bytes > 232448) {
+      grid.threads > 1024 || grid.shared_bytes > emulation::shared_bytes_of_a_block) {
     return cudaErrorInvalidValue;
   }
   return emulation::QueueWork(stream, [=] {
