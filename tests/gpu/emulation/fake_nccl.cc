@@ -393,6 +393,14 @@ void WeftFakeNcclPlant(int rank, int64_t call, const char* fault) {
   calls->clear();
 }
 
+bool WeftFakeNcclKeepsOrder() {
+  static const bool asked = [] {
+    const char* const value = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    return value != nullptr && std::strcmp(value, "1") == 0;
+  }();
+  return asked;
+}
+
 int WeftFakeNcclOpen() {
   const std::lock_guard<std::mutex> lock(all_mutex);
   return static_cast<int>(live->size());
@@ -411,6 +419,7 @@ int WeftFakeNcclResources() {
 }
 
 ncclResult_t ncclGetVersion(int* version) {
+  (void)WeftFakeNcclKeepsOrder();
   *version = 22809;
   return ncclSuccess;
 }

@@ -17,6 +17,9 @@ extern "C" {
 // The same comes from the environment of a process, WEFT_FAKE_NCCL="RANK CALL FAULT".
 // An earlier plant is taken back.
 void WeftFakeNcclPlant(int rank, int64_t call, const char* fault);
+// Whether NCCL_LAUNCH_ORDER_IMPLICIT asked for an order when this was first used; NCCL reads it
+// once.
+bool WeftFakeNcclKeepsOrder();
 // Communicators that were made in this process and neither destroyed nor aborted.
 int WeftFakeNcclOpen();
 // Ids that were made in this process.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/worker/backend/all_ranks.h"
+#include "worker/backend/cuda/local_block.h"
 
 namespace weft {
 namespace {
@@ -73,6 +75,67 @@ TEST(LocalCommOfTwoProcesses, DoesNotWaitForOneThatHasDied) {
   const auto begin = std::chrono::steady_clock::now();
   comm.reset();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+// As in a sandbox, or on a part of a device.
+class LocalCommWithoutIpc : public testing::Test {
+ protected:
+  LocalCommWithoutIpc() { setenv("WEFT_EMULATED_IPC", "none", 1); }
+  ~LocalCommWithoutIpc() override { unsetenv("WEFT_EMULATED_IPC"); }
+
+  static BackendStatus Opened(int rank, int world_size, const std::string& name) {
+    std::unique_ptr<Comm> comm;
+    return OpenLocalComm({.init_timeout_ms = 5000,
+                          .timeout_ms = 5000,
+                          .rank = rank,
+                          .world_size = world_size,
+                          .rendezvous = name.c_str()},
+                         {}, "", &comm);
+  }
+};
+
+TEST_F(LocalCommWithoutIpc, ServesARankAlone) {
+  const BackendStatus s = Opened(0, 1, FreshName());
+  EXPECT_TRUE(s.ok()) << s.text;
+}
+
+TEST_F(LocalCommWithoutIpc, ServesThreadsOfOneProcess) {
+  const std::string name = FreshName();
+  bool other = false;
+  std::thread thread([&] { other = AddUpAndPart(1, name, milliseconds(0)); });
+  EXPECT_TRUE(AddUpAndPart(0, name, milliseconds(0)));
+  thread.join();
+  EXPECT_TRUE(other);
+}
+
+TEST_F(LocalCommWithoutIpc, NamesTheRankWhoseMemoryAnotherProcessNeeds) {
+  const std::string name = FreshName();
+  const pid_t child = fork();
+  if (child == 0) _exit(Opened(1, 2, name).ok() ? 1 : 0);
+  const BackendStatus s = Opened(0, 2, name);
+  EXPECT_EQ(s.code, 9);
+  EXPECT_NE(std::string(s.text).find("rank 1's device does not let other processes map"),
+            std::string::npos)
+      << s.text;
+  EXPECT_EQ(ExitCodeOf(child), 0);
+}
+
+// Rank 1 is of another container, where its process has this one's number: its pointer is not of
+// this process.
+TEST(LocalComm, TellsProcessesApartThatHaveOneNumber) {
+  const std::string name = FreshName();
+  std::unique_ptr<LocalBlock> block;
+  ASSERT_TRUE(LocalBlock::Open(name, 2, &block).ok());
+  LocalRank& other = block->rank(1);
+  other.pid = getpid();
+  other.process = 1;
+  other.share_error = cudaErrorNotSupported;
+  other.stage = 2;
+  std::unique_ptr<Comm> comm;
+  const BackendStatus s = OpenLocalComm(
+      {.init_timeout_ms = 5000, .world_size = 2, .rendezvous = name.c_str()}, {}, "", &comm);
+  block->Unlink();
+  EXPECT_EQ(s.code, 9) << s.text;
 }
 
 }  // namespace

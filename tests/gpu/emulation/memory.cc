@@ -129,6 +129,11 @@ Blocks& AllBlocks() {
   return *blocks;
 }
 
+bool Is(const char* variable, const char* value) {
+  const char* const set = std::getenv(variable);
+  return set != nullptr && std::strcmp(set, value) == 0;
+}
+
 }  // namespace
 
 cudaStream::cudaStream() {
@@ -167,6 +172,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data) {
+  if (Is("WEFT_EMULATED_IPC", "none")) return cudaErrorNotSupported;
   const Handle own = {getpid(), AllBlocks().Find(data)};
   std::memcpy(handle->reserved, &own, sizeof(own));
   return cudaSuccess;
@@ -188,10 +194,12 @@ cudaError_t cudaIpcCloseMemHandle(void* data) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) {
   const int capability = weft::emulation::compute_capability;
-  *properties = {"emulated", {}, size_t{4} << 30, capability / 10, capability % 10, 132};
-  const char* const devices = std::getenv("WEFT_EMULATED_DEVICES");
-  if (devices == nullptr || std::strcmp(devices, "own") != 0) return cudaSuccess;
-  const pid_t pid = getpid();
-  std::memcpy(properties->uuid.bytes, &pid, sizeof(pid));
+  *properties = {"emulated", size_t{4} << 30, capability / 10, capability % 10, 132};
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int /*device*/) {
+  const bool own = Is("WEFT_EMULATED_DEVICES", "own");
+  std::snprintf(id, static_cast<size_t>(size), "%08x:01:00.0", own ? getpid() : 0);
   return cudaSuccess;
 }

@@ -65,6 +65,11 @@ TEST(Nccl, SaysWhatItIsAndWhy) {
   EXPECT_STREQ(comms[0]->description(), "NCCL 2.28.9: a test");
 }
 
+TEST(Nccl, IsAskedToKeepTheOrderOfCallsBeforeItsFirstUse) {
+  const Comms comms = MakeThreadComms(1);
+  EXPECT_TRUE(Fake(&WeftFakeNcclKeepsOrder, "WeftFakeNcclKeepsOrder")());
+}
+
 TEST(Nccl, EndsEveryCommunicatorThatItMade) {
   {
     const Comms comms = MakeThreadComms(3);

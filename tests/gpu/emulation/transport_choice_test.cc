@@ -1,12 +1,21 @@
 #include "worker/backend/cuda/transport_choice.h"
 
+#include <unistd.h>
+
+#include <condition_variable>
 #include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/backend/cuda/local_block.h"
 
 namespace weft {
 namespace {
@@ -55,6 +64,64 @@ TEST(TransportChoice, FollowsTheDevicesThatRanksHold) {
     EXPECT_EQ(choice.kind, c.kind) << c.ranks;
     EXPECT_EQ(std::string(choice.why), c.why) << c.ranks;
   }
+}
+
+TEST(TransportChoice, TellsDevicesApartAsNcclDoes) {
+  DeviceFacts facts;
+  ASSERT_TRUE(OwnFacts(&facts).ok());
+  EXPECT_STREQ(facts.device, "00000000:01:00.0");
+  EXPECT_STREQ(facts.nccl_problem, "");
+}
+
+// Between ranks that are threads.
+class Notes final : public Relay {
+ public:
+  BackendStatus Send(const char* topic, const int* /*to*/, int /*count*/, const void* data,
+                     int bytes) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    notes_[topic].assign(static_cast<const char*>(data), static_cast<size_t>(bytes));
+    changed_.notify_all();
+    return {};
+  }
+  BackendStatus Receive(const char* topic, int /*from*/, int64_t /*timeout_ms*/, void* data,
+                        int bytes) override {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return notes_.count(topic) > 0; });
+    std::memcpy(data, notes_[topic].data(), static_cast<size_t>(bytes));
+    return {};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> notes_;
+};
+
+// The block of a run that was killed while its ranks met is in nobody's way.
+TEST(TransportChoice, MeetsBesideWhatAKilledRunHasLeft) {
+  const std::string name = "/weft-transport-test-" + std::to_string(getpid());
+  std::unique_ptr<LocalBlock> left;
+  ASSERT_TRUE(LocalBlock::Open(name, 2, &left).ok());
+  left->rank(0).stage = 1;
+  left->rank(1).stage = 1;
+  Notes notes;
+  BackendStatus opened[2];
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        std::unique_ptr<Comm> comm;
+        opened[rank] = OpenCudaComm({.init_timeout_ms = 20000,
+                                     .rank = rank,
+                                     .world_size = 2,
+                                     .rendezvous = name.c_str(),
+                                     .relay = &notes},
+                                    {}, &comm);
+      });
+    }
+  }
+  left->Unlink();
+  for (const BackendStatus& s : opened) EXPECT_TRUE(s.ok()) << s.text;
 }
 
 TEST(TransportChoice, NamesWhoMakesItImpossible) {

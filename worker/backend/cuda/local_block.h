@@ -21,7 +21,8 @@ inline constexpr int kHostValues = 256;
 struct LocalRank {
   std::atomic<int32_t> stage;  // 0: not there; see LocalComm
   int32_t pid;
-  char device_bus_id[32];
+  int32_t share_error;      // why there is no handle; 0: there is
+  uint64_t process;         // tells it from those of other containers with that pid
   void* staging;            // as that process sees it
   char staging_handle[64];  // for other processes
   std::atomic<int64_t> arrivals[kMostLocalGroups];

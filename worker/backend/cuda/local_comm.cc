@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,15 @@ struct Progress {
   int64_t done = 0;
   bool announced = false;  // the piece that lies in the channel is this message's
 };
+
+// Drawn once: containers that share /dev/shm may each have a process of this number.
+uint64_t OwnProcess() {
+  static const uint64_t drawn = [] {
+    std::random_device random;
+    return uint64_t{random()} << 32 | random();
+  }();
+  return drawn;
+}
 
 class LocalComm final : public Comm {
  public:
@@ -63,15 +73,10 @@ class LocalComm final : public Comm {
                      "rank %d is there already; two workers have the same rank, or %s is left over",
                      rank_, options.rendezvous);
     }
-    cudaIpcMemHandle_t handle;
-    if (auto s = FromCuda(cudaIpcGetMemHandle(&handle, staging_), "sharing a staging buffer");
-        !s.ok()) {
-      return s;
-    }
-    static_assert(sizeof(handle) == sizeof(self.staging_handle));
-    std::memcpy(self.staging_handle, &handle, sizeof(handle));
+    if (world_size_ > 1) Share(&self);
     self.staging = staging_;
     self.pid = getpid();
+    self.process = OwnProcess();
     const std::chrono::milliseconds timeout(options.init_timeout_ms);
     const Call call = {"meeting the other ranks", -1, 0, timeout,
                        std::chrono::steady_clock::now() + timeout};
@@ -272,6 +277,16 @@ class LocalComm final : public Comm {
     return s.ok() && lost ? Failure(kUnavailable, "a rank ended without parting") : s;
   }
 
+  // Other processes map it by a handle, which not every device gives; threads of this one do
+  // without.
+  void Share(LocalRank* self) {
+    cudaIpcMemHandle_t handle = {};
+    self->share_error = cudaIpcGetMemHandle(&handle, staging_);
+    if (self->share_error != cudaSuccess) cudaGetLastError();  // told to whom it concerns
+    static_assert(sizeof(handle) == sizeof(self->staging_handle));
+    std::memcpy(self->staging_handle, &handle, sizeof(handle));
+  }
+
   BackendStatus Reach(const Call& call, Stage stage) {
     block_->rank(rank_).stage = stage;
     return watch_.Wait(call, [&](std::vector<int>* silent) {
@@ -288,9 +303,16 @@ class LocalComm final : public Comm {
     for (int peer = 0; peer < world_size_; ++peer) {
       const auto index = static_cast<size_t>(peer);
       const LocalRank& theirs = block_->rank(peer);
-      if (theirs.pid == getpid()) {  // a thread of this process, or this rank itself
+      // A thread of this process, or this rank itself.
+      if (theirs.pid == getpid() && theirs.process == OwnProcess()) {
         peers_[index] = theirs.staging;
         continue;
+      }
+      if (theirs.share_error != cudaSuccess) {
+        return Failure(kFailedPrecondition,
+                       "rank %d's device does not let other processes map its memory (%s), as in "
+                       "some sandboxes, virtual GPUs and MIG; give each rank a device of its own",
+                       peer, cudaGetErrorString(static_cast<cudaError_t>(theirs.share_error)));
       }
       cudaIpcMemHandle_t handle;
       std::memcpy(&handle, theirs.staging_handle, sizeof(handle));

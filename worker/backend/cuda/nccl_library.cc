@@ -1,5 +1,7 @@
 #include "worker/backend/cuda/nccl_library.h"
 
+#include <cstdlib>
+
 #include "worker/backend/cuda/entry_points.h"
 #include "worker/backend/failure.h"
 
@@ -13,7 +15,21 @@ struct Loaded {
   BackendStatus status;
 };
 
+// Communicators of two uses run side by side here, and NCCL has them deadlock where devices begin
+// their kernels in different orders and have no room for both. It keeps the order in which the host
+// made the calls, from 2.26 on, if it is told so before its first use: a kernel then begins when
+// those of earlier calls have begun, and still runs beside them (with CUDA before 12.3, which is
+// too old for weft, they would end first). Ranks make their calls in an order in which each could
+// end before the next (comm.h: a backend may run at once what is started), so waiting in it ends.
+// One thread at a time is inside NCCL until a call is launched (NcclWatch), so
+// NCCL_LAUNCH_RACE_FATAL finds nothing.
+void AskForLaunchOrder() {
+  constexpr int kKeepWhatIsSet = 0;
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", kKeepWhatIsSet);  // NOLINT(concurrency-mt-unsafe)
+}
+
 Loaded Load() {
+  AskForLaunchOrder();
   Loaded loaded;
   NcclLibrary& nccl = loaded.library;
   EntryPoints entries("libnccl.so.2");

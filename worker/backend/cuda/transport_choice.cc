@@ -3,9 +3,10 @@
 #include <cuda_runtime.h>
 #include <unistd.h>
 
+#include <cinttypes>
 #include <cstdio>
-#include <cstring>
 #include <map>
+#include <random>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -26,6 +27,8 @@ constexpr const char* kDecisionTopic = "cuda.transport";
 struct Decision {
   TransportChoice choice;
   NcclIds ids;  // of NCCL
+  uint64_t nonce =
+      0;  // of where ranks of one host meet: what a run left that was killed is not theirs
 };
 static_assert(std::is_trivially_copyable_v<Decision> && std::is_trivially_copyable_v<DeviceFacts>);
 
@@ -35,26 +38,6 @@ void NameHost(char (&name)[48]) {
   const bool read = file != nullptr && std::fscanf(file, "%47s", name) == 1;
   if (file != nullptr) std::fclose(file);
   if (!read) gethostname(name, sizeof(name) - 1);
-}
-
-BackendStatus OwnFacts(DeviceFacts* facts) {
-  NameHost(facts->host);
-  int index = 0;
-  cudaDeviceProp properties;
-  if (auto s = FromCuda(cudaGetDevice(&index), "cudaGetDevice"); !s.ok()) return s;
-  if (auto s = FromCuda(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
-      !s.ok()) {
-    return s;
-  }
-  for (size_t i = 0; i < sizeof(properties.uuid.bytes); ++i) {
-    std::snprintf(facts->device + 2 * i, 3, "%02x",
-                  static_cast<unsigned char>(properties.uuid.bytes[i]));
-  }
-  const NcclLibrary* nccl = nullptr;
-  const BackendStatus loaded = LoadNccl(&nccl);
-  std::snprintf(facts->nccl_problem, sizeof(facts->nccl_problem), "%s",
-                loaded.ok() ? "" : loaded.text);
-  return {};
 }
 
 TransportChoice Refused(const BackendStatus& status) {
@@ -90,6 +73,8 @@ BackendStatus Decide(const CommOptions& options, const DeviceFacts& own, Decisio
     }
   }
   decision->choice = ChooseTransport(options.transport, ranks);
+  std::random_device random;
+  decision->nonce = uint64_t{random()} << 32 | random();
   if (decision->choice.status.ok() && decision->choice.kind == TransportKind::kNccl) {
     const NcclLibrary* nccl = nullptr;
     if (auto s = LoadNccl(&nccl); !s.ok()) return s;
@@ -120,6 +105,20 @@ BackendStatus Agree(const CommOptions& options, Decision* decision) {
 }
 
 }  // namespace
+
+BackendStatus OwnFacts(DeviceFacts* facts) {
+  NameHost(facts->host);
+  int index = 0;
+  if (auto s = FromCuda(cudaGetDevice(&index), "cudaGetDevice"); !s.ok()) return s;
+  const cudaError_t code =
+      cudaDeviceGetPCIBusId(facts->device, static_cast<int>(sizeof(facts->device)), index);
+  if (auto s = FromCuda(code, "cudaDeviceGetPCIBusId"); !s.ok()) return s;
+  const NcclLibrary* nccl = nullptr;
+  const BackendStatus loaded = LoadNccl(&nccl);
+  std::snprintf(facts->nccl_problem, sizeof(facts->nccl_problem), "%s",
+                loaded.ok() ? "" : loaded.text);
+  return {};
+}
 
 TransportChoice ChooseTransport(TransportKind asked, const std::vector<DeviceFacts>& ranks) {
   std::map<std::pair<std::string, std::string>, size_t> holders;
@@ -161,7 +160,11 @@ BackendStatus OpenCudaComm(const CommOptions& options, const Queue& queue,
   if (decision.choice.kind == TransportKind::kNccl) {
     return OpenNcclComm(options, decision.ids, queue, decision.choice.why, comm);
   }
-  return OpenLocalComm(options, queue, decision.choice.why, comm);
+  char name[128];
+  std::snprintf(name, sizeof(name), "%s-%" PRIx64, options.rendezvous, decision.nonce);
+  CommOptions local = options;
+  if (options.relay != nullptr) local.rendezvous = name;
+  return OpenLocalComm(local, queue, decision.choice.why, comm);
 }
 
 }  // namespace weft

@@ -13,8 +13,10 @@ namespace weft {
 
 // What one rank says. Crosses the wire as it is: all ranks run the same build.
 struct DeviceFacts {
-  char host[48] = {};           // the same for what runs on one kernel
-  char device[40] = {};         // UUID
+  char host[48] = {};  // the same for what runs on one kernel
+  // PCI bus id, by which NCCL (to 2.29) tells devices apart: parts of one (MIG), whose UUIDs
+  // differ, are one device to it.
+  char device[40] = {};
   char nccl_problem[256] = {};  // why NCCL cannot be used there; empty: it can
 };
 
@@ -23,6 +25,9 @@ struct TransportChoice {
   TransportKind kind = TransportKind::kLocal;
   char why[112] = {};
 };
+
+// What this rank has to say. Fails if there is no device.
+BackendStatus OwnFacts(DeviceFacts* facts);
 
 // Pure. FailedPrecondition if nothing reaches all of `ranks`, or not what is asked for.
 TransportChoice ChooseTransport(TransportKind asked, const std::vector<DeviceFacts>& ranks);

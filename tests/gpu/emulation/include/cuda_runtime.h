@@ -105,6 +105,7 @@ enum cudaError_t {
   cudaErrorDevicesUnavailable = 46,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorNotSupported = 801,
   cudaErrorSystemNotReady = 802,
   cudaErrorSystemDriverMismatch = 803,
 };
@@ -156,12 +157,8 @@ using cudaStream_t = cudaStream*;
 using cudaEvent_t = cudaEvent*;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 
-struct cudaUUID_t {
-  char bytes[16];
-};
 struct cudaDeviceProp {
   char name[256];
-  cudaUUID_t uuid;
   size_t totalGlobalMem;
   int major;
   int minor;
@@ -197,10 +194,12 @@ inline cudaError_t cudaGetDevice(int* device) {
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*attribute*/, int device) {
   *value = weft::emulation::shared_bytes_of_a_block;
-  return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+  return device >= 0 && device <= weft::emulation::num_devices ? cudaSuccess
+                                                               : cudaErrorInvalidDevice;
 }
-// In memory.cc: all processes share the device, unless WEFT_EMULATED_DEVICES=own.
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);  // in memory.cc
+// All processes share the device, unless WEFT_EMULATED_DEVICES=own.
+cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int device);
 inline cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = 13000;
   return cudaSuccess;
@@ -395,6 +394,7 @@ inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
     for (const auto& work : graph->work) work();
   });
 }
+// NotSupported with WEFT_EMULATED_IPC=none.
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data);
 cudaError_t cudaIpcOpenMemHandle(void** data, cudaIpcMemHandle_t handle, unsigned flags);
 cudaError_t cudaIpcCloseMemHandle(void* data);
