@@ -30,8 +30,7 @@ constexpr int64_t kMostRows = 128;  // whose gradients of weights a block's team
 struct RowsShape {
   int64_t rows;
   int64_t cols;
-  int packs;       // of a row
-  int packs_each;  // of a thread, at most: the last may not be there
+  int packs;  // of a row
   double eps;
 };
 
@@ -94,7 +93,7 @@ class RowStream {
 
  private:
   __device__ Wide* Slot(int which, int array, int kept) const {
-    return slots_ + ((which * kArrays + array) * shape_.packs_each + kept) * kThreads;
+    return slots_ + ((which * kArrays + array) * kMostPacks + kept) * kThreads;
   }
 
   const RowsShape& shape_;
@@ -105,8 +104,8 @@ class RowStream {
 };
 
 template <int kArrays>
-int64_t StreamBytes(const RowsShape& shape) {
-  return 2 * kArrays * shape.packs_each * kThreads * kPackBytes;
+constexpr int64_t StreamBytes() {
+  return 2 * kArrays * kMostPacks * kThreads * kPackBytes;
 }
 
 // Replaces a thread's values by their sums over its team. All threads of the block call.
@@ -328,14 +327,11 @@ template <typename F>
 cudaError_t WithTeam(View x, double eps, const F& launch) {
   const auto packs = static_cast<int>(PacksOf(x));
   return WithType(x.dtype, [&](auto zero) {
-    const auto with = [&](auto team) {
-      constexpr int kTeam = decltype(team)::kTeam;
-      return launch(zero, team, RowsShape{x.rows, x.cols, packs, (packs + kTeam - 1) / kTeam, eps});
-    };
-    if (packs <= 32 * kMostPacks) return with(TeamOf<32>{});
-    if (packs <= 64 * kMostPacks) return with(TeamOf<64>{});
-    if (packs <= 128 * kMostPacks) return with(TeamOf<128>{});
-    return with(TeamOf<256>{});
+    const RowsShape shape = {x.rows, x.cols, packs, eps};
+    if (packs <= 32 * kMostPacks) return launch(zero, TeamOf<32>{}, shape);
+    if (packs <= 64 * kMostPacks) return launch(zero, TeamOf<64>{}, shape);
+    if (packs <= 128 * kMostPacks) return launch(zero, TeamOf<128>{}, shape);
+    return launch(zero, TeamOf<256>{}, shape);
   });
 }
 
@@ -362,8 +358,7 @@ cudaError_t QueueStreamedNorm(const Queue& queue, View x, View weight, View bias
     constexpr int kTeam = decltype(team)::kTeam;
     constexpr int64_t kTeams = Place<kTeam>::kTeams;
     const int64_t blocks = std::min((x.rows + kTeams - 1) / kTeams, kMultiprocessors * kNormBlocks);
-    const Grid grid = {
-        .blocks = blocks, .threads = kThreads, .shared_bytes = StreamBytes<1>(shape)};
+    const Grid grid = {.blocks = blocks, .threads = kThreads, .shared_bytes = StreamBytes<1>()};
     const auto launch = [&](auto kernel) {
       return Launch(kernel, grid, queue.stream, shape, RowArrays<T, 1>{{Elements<T>(x)}},
                     Elements<const T>(weight), Elements<const T>(bias), Elements<T>(y),
@@ -386,8 +381,7 @@ cudaError_t QueueStreamedNormGradient(const Queue& queue, View dy, View x, View 
     constexpr int kTeam = decltype(team)::kTeam;
     blocks = GradientBlocks(x.rows, Place<kTeam>::kTeams, sums_bytes, queue.scratch_bytes);
     if (blocks < 1) return cudaErrorInvalidValue;
-    const Grid grid = {
-        .blocks = blocks, .threads = kThreads, .shared_bytes = StreamBytes<3>(shape)};
+    const Grid grid = {.blocks = blocks, .threads = kThreads, .shared_bytes = StreamBytes<3>()};
     const auto launch = [&](auto kernel) {
       return Launch(kernel, grid, queue.stream, shape,
                     RowArrays<T, 3>{{Elements<T>(dy), Elements<T>(x), Elements<T>(dx)}},
