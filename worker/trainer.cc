@@ -346,6 +346,7 @@ absl::StatusOr<double> Trainer::Validate() {
   RETURN_IF_ERROR(groups_->SumOverWorld(totals_.loss));
   device_.CopyOut(&loss_sum, totals_.loss);
   RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "validate"));
+  RETURN_IF_ERROR(groups_->Check("validate"));
   const int64_t tokens = job_.training.global_batch_size * job_.training.seq_len;
   return loss_sum / static_cast<double>(job_.validation.steps * tokens);
 }

@@ -108,6 +108,20 @@ TEST_F(QueuedFailure, IsAskedForBeforeACheckpointToo) {
   EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("save: a peer has left"));
 }
 
+TEST_F(QueuedFailure, IsAskedForBeforeAValidationLossIsBelieved) {
+  constexpr int kOfCreateAndAStep = 2;
+  job_.data.valid = job_.data.train;
+  job_.validation.interval = 1;
+  job_.validation.steps = 1;
+  RankThreads run = Ranks(1);
+  run.wrap_comm = [&](int, Comm& inner) -> std::unique_ptr<Comm> {
+    return std::make_unique<CountingComm>(inner, kOfCreateAndAStep);
+  };
+  const TrainingOutcome outcome = Train(run);
+  EXPECT_THAT(outcome.reports, Each(IsEmpty()));
+  EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("validate: a peer has left"));
+}
+
 // Freeing may wait for ever.
 TEST_F(QueuedFailure, IsToldBeforeAnythingIsFreed) {
   const auto events_of = [&](int times, const std::string& checkpoint) {
