@@ -117,8 +117,11 @@ class NcclComm final : public Comm {
       return std::atomic_ref<ncclComm_t>(made.comm).load() != nullptr || !watch_.failure().ok();
     });
     if (!there.ok()) return Broken(there);
+    // After a failure too: what was made meanwhile is then aborted.
+    if (std::atomic_ref<ncclComm_t>(made.comm).load() != nullptr) {
+      watch_.Add(made.comm, IndexOf(use));
+    }
     if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
-    watch_.Add(made.comm, IndexOf(use));
     return Broken(watch_.Settle(call, made.comm, made.peers));
   }
 
@@ -364,7 +367,8 @@ class NcclComm final : public Comm {
     return watch_.Settle(call, members.comm, members.peers);
   }
 
-  // Until the device's stream is through.
+  // Until the device is through with `call`, which is on its stream, and all that was queued or
+  // started before.
   BackendStatus WaitFor(const Call& call) {
     const std::vector<int>& peers = GroupOf(call.group).peers;
     if (!device_failure_.ok()) return Broken(device_failure_);
@@ -507,7 +511,9 @@ class NcclComm final : public Comm {
         });
         // One that reports an error may still have a kernel on the device, for which destroying it
         // would wait.
-        if (!through.ok() || state != ncclSuccess) return AbortFamilies(nccl_, left);
+        if (!through.ok() || state != ncclSuccess) {
+          return AbortFamilies(nccl_, left, watch_.device());
+        }
         nccl_.comm_destroy(comm);
         family.pop_back();
       }

@@ -15,11 +15,12 @@ constexpr std::chrono::seconds kComeOutWithin{1};
 
 }  // namespace
 
-void AbortFamilies(const NcclLibrary& nccl, const NcclFamilies& families) {
+void AbortFamilies(const NcclLibrary& nccl, const NcclFamilies& families, int device) {
   std::vector<std::jthread> threads;
   for (const std::vector<ncclComm_t>& family : families) {
     if (family.empty()) continue;
-    threads.emplace_back([&nccl, &family] {
+    threads.emplace_back([&nccl, &family, device] {
+      cudaSetDevice(device);  // NCCL comes back to what is current: device 0 has no context of ours
       for (ncclComm_t comm : family) nccl.comm_abort(comm);
     });
   }
@@ -34,8 +35,13 @@ NcclFamilies NcclWatch::Stop() {
     closing_ = true;
   }
   changed_.notify_all();
-  if (guard_.joinable()) guard_.join();
   if (watcher_.joinable()) watcher_.join();
+  {  // the guard last: the watcher may be in a look that does not come back unaided
+    const std::lock_guard<std::mutex> lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_all();
+  if (guard_.joinable()) guard_.join();
   return std::exchange(families_, {});
 }
 
@@ -45,8 +51,7 @@ NcclWatch::~NcclWatch() {
 }
 
 BackendStatus NcclWatch::Start() {
-  int device = 0;
-  if (auto s = FromCuda(cudaGetDevice(&device), "cudaGetDevice"); !s.ok()) return s;
+  if (auto s = FromCuda(cudaGetDevice(&device_), "cudaGetDevice"); !s.ok()) return s;
   for (size_t i = 0; i < kMostPending; ++i) {
     cudaEvent_t event = nullptr;
     const cudaError_t code = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
@@ -54,7 +59,7 @@ BackendStatus NcclWatch::Start() {
     events_.push_back(event);
   }
   free_events_ = events_;
-  watcher_ = std::thread([this, device] { Watch(device); });
+  watcher_ = std::thread([this] { Watch(); });
   guard_ = std::thread([this] { Guard(); });
   return {};
 }
@@ -150,8 +155,8 @@ BackendStatus NcclWatch::FailLocked(const BackendStatus& failure) {
   return failure_;
 }
 
-void NcclWatch::Watch(int device) {
-  cudaSetDevice(device);  // or its queries would start a context on device 0
+void NcclWatch::Watch() {
+  cudaSetDevice(device_);  // or its queries would start a context on device 0
   while (true) {
     LookAtComms();
     LookAtLanes();
@@ -165,9 +170,9 @@ void NcclWatch::Watch(int device) {
 
 void NcclWatch::Guard() {
   std::unique_lock<std::mutex> lock(mutex_);
-  while (!closing_ || !failure_.ok()) {
+  while (!closed_ || !failure_.ok()) {
     if (failure_.ok()) {
-      changed_.wait_for(lock, pace_.patience, [&] { return closing_ || !failure_.ok(); });
+      changed_.wait_for(lock, pace_.patience, [&] { return closed_ || !failure_.ok(); });
       for (const Lane& lane : lanes_) {
         if (!IsOverdue(lane, pace_.patience)) continue;
         FailLocked(calls_.Timeout(lane.pending.front().call, lane.pending.front().peers));
@@ -175,14 +180,15 @@ void NcclWatch::Guard() {
       continue;
     }
     // Nobody enters NCCL after a failure; what is made at that moment comes here later.
-    changed_.wait(lock, [&] { return closing_ || !IsEmpty(); });
+    changed_.wait(lock, [&] { return closed_ || !IsEmpty(); });
     if (IsEmpty()) return;
     lock.unlock();
     if (entrance_.try_lock_for(kComeOutWithin)) entrance_.unlock();
     lock.lock();
     const NcclFamilies families = std::exchange(families_, {});
     lock.unlock();
-    AbortFamilies(nccl_, families);  // takes long; who waits for an answer has it meanwhile
+    AbortFamilies(nccl_, families,
+                  device_);  // takes long; who waits for an answer has it meanwhile
     lock.lock();
   }
 }

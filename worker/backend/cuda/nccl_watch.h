@@ -34,7 +34,7 @@ using NcclFamilies = std::array<std::vector<ncclComm_t>, 2>;
 // the other family's kernels too, so that one may not stand behind the other. (Not as a group of
 // NCCL's either: within one, ncclCommAbort still joins the thread that launches for its
 // communicator, before the next one's flag is raised.) Returns when all are gone.
-void AbortFamilies(const NcclLibrary& nccl, const NcclFamilies& families);
+void AbortFamilies(const NcclLibrary& nccl, const NcclFamilies& families, int device);
 
 class NcclWatch {
  public:
@@ -57,6 +57,7 @@ class NcclWatch {
 
   // On the device that is current on the calling thread.
   BackendStatus Start();
+  int device() const { return device_; }
 
   // Calls into NCCL: enter() returns ncclResult_t. Not after a failure.
   template <typename Enter>
@@ -106,7 +107,7 @@ class NcclWatch {
   BackendStatus Enters(const Call& call);
   BackendStatus FailLocked(const BackendStatus& failure);
   // Two threads: one looks, one ends what has failed and sees that the other one still looks.
-  void Watch(int device);
+  void Watch();
   void Guard();
   void LookAtComms();
   void LookAtLanes();
@@ -118,6 +119,7 @@ class NcclWatch {
   const NcclLibrary& nccl_;
   CallWatch& calls_;
   const Pace pace_;
+  int device_ = 0;
 
   // Held inside NCCL. Before mutex_.
   std::timed_mutex entrance_;
@@ -130,7 +132,8 @@ class NcclWatch {
   Call entered_;  // the last one into NCCL
   std::vector<cudaEvent_t> free_events_;
   BackendStatus failure_;
-  bool closing_ = false;
+  bool closing_ = false;  // the watcher is to leave
+  bool closed_ = false;   // it has: so is the guard
 
   std::vector<cudaEvent_t> events_;
   std::thread watcher_;
