@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -82,15 +83,23 @@ class OpenedRanks {
   std::vector<Rank> ranks_;
 };
 
-// Trains on devices of `ranks`.
+// Trains on devices of `ranks`. `asked`: on each rank's thread once a step, when it is asked for a
+// stop.
 inline TrainingOutcome TrainOn(OpenedRanks& ranks, const JobSpec& job, const Layout& layout,
-                               const std::string& folder) {
+                               const std::string& folder,
+                               const std::function<void(int rank)>& asked = {}) {
   ranks.SetStartsCalls(RankGroups::StartsCalls(layout));
   RankThreads run;
   run.assignment = {.job = job, .layout = layout, .run_folder = folder, .load_checkpoint = ""};
   run.wrap_device = [&](int rank, Device&) { return ranks.OpenDevice(rank); };
   run.wrap_comm = [&](int rank, Comm&) { return ranks.OpenComm(rank); };
   run.timeout_ms = 60000;
+  if (asked) {
+    run.stop_requested = [&](int rank, int64_t /*step*/) {
+      asked(rank);
+      return false;
+    };
+  }
   return Train(run);
 }
 
