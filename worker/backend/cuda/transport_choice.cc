@@ -27,8 +27,8 @@ constexpr const char* kDecisionTopic = "cuda.transport";
 struct Decision {
   TransportChoice choice;
   NcclIds ids;  // of NCCL
-  uint64_t nonce =
-      0;  // of where ranks of one host meet: what a run left that was killed is not theirs
+  // Of where ranks of one host meet: what a run left that was killed is not theirs.
+  uint64_t nonce = 0;
 };
 static_assert(std::is_trivially_copyable_v<Decision> && std::is_trivially_copyable_v<DeviceFacts>);
 
