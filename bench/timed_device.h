@@ -122,12 +122,11 @@ class TimedDevice final : public PassingDevice {
                     View target_logit) override {
     Device::CrossEntropy(targets, scale, logits, row_max, row_sum, target_logit);
   }
-  void AddSumOfSquares(View x, View total) override {
-    Time("gradient norm", [&] { inner_.AddSumOfSquares(x, total); });
+  void AddSumOfSquares(const View* xs, int64_t count, View total) override {
+    Time("gradient norm", [&] { inner_.AddSumOfSquares(xs, count, total); });
   }
-  void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
-             View exp_avg_sq) override {
-    Time("adamw", [&] { inner_.Adamw(adamw, gradient, param, exp_avg, exp_avg_sq); });
+  void Adamw(const AdamwParameters& adamw, const AdamwSegment* segments, int64_t count) override {
+    Time("adamw", [&] { inner_.Adamw(adamw, segments, count); });
   }
 
  private:

@@ -108,17 +108,18 @@ class PassingDevice : public Device {
   void AddLossSum(View row_max, View row_sum, View target_logit, View total) override {
     inner_.AddLossSum(row_max, row_sum, target_logit, total);
   }
-  void AddSumOfSquares(View x, View total) override { inner_.AddSumOfSquares(x, total); }
+  void AddSumOfSquares(const View* xs, int64_t count, View total) override {
+    inner_.AddSumOfSquares(xs, count, total);
+  }
   void GradientScale(const ClipParameters& clip, View loss, View squares, View scale) override {
     inner_.GradientScale(clip, loss, squares, scale);
   }
-  void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
-             View exp_avg_sq) override {
-    inner_.Adamw(adamw, gradient, param, exp_avg, exp_avg_sq);
+  void Adamw(const AdamwParameters& adamw, const AdamwSegment* segments, int64_t count) override {
+    inner_.Adamw(adamw, segments, count);
   }
-  void QuantisedAdamw(const AdamwParameters& adamw, View gradient, View param,
+  void QuantisedAdamw(const AdamwParameters& adamw, double weight_decay, View gradient, View param,
                       const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq) override {
-    inner_.QuantisedAdamw(adamw, gradient, param, exp_avg, exp_avg_sq);
+    inner_.QuantisedAdamw(adamw, weight_decay, gradient, param, exp_avg, exp_avg_sq);
   }
   void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
     inner_.Lion(lion, gradient, param, exp_avg);

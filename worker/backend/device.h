@@ -125,9 +125,18 @@ struct AdamwParameters {
   double beta1 = 0;
   double beta2 = 0;
   double eps = 0;
-  double weight_decay = 0;
   View gradient_scale = {};  // as GradientScale leaves it
   int64_t step = 0;          // counts from 1, for bias correction
+};
+
+// One of the arrays that an update of AdamW goes over: n elements, each view [1, n], f32.
+struct AdamwSegment {
+  View gradient;
+  View param;
+  View exp_avg;
+  View exp_avg_sq;
+  View weight = {};  // of 16 bits: becomes param, rounded. No data: there is none
+  double weight_decay = 0;
 };
 
 // Activations and weights of one call have one element type: kF32, kBf16 or kF16. All arithmetic is
@@ -393,8 +402,8 @@ class Device {
   // in row order, or in another that the number of rows alone decides.
   virtual void AddLossSum(View row_max, View row_sum, View target_logit, View total) = 0;
 
-  // total [1, 1], kF64, += sum of squares in double, in a fixed order.
-  virtual void AddSumOfSquares(View x, View total) = 0;
+  // total [1, 1], kF64, += sum of the squares of all `count` views in double, in a fixed order.
+  virtual void AddSumOfSquares(const View* xs, int64_t count, View total) = 0;
 
   // Of a step's totals [1, 1], kF64, what its update multiplies gradients by, so that the update
   // can be queued before the host knows them: min(1, max_norm / (norm + kClipEps)) / loss_scale, as
@@ -402,12 +411,14 @@ class Device {
   // is not finite.
   virtual void GradientScale(const ClipParameters& clip, View loss, View squares, View scale) = 0;
 
-  // param, first and second moment are updated in place; gradient is left as it is.
-  virtual void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
-                     View exp_avg_sq) = 0;
-  // The same on moments of 8 bits: the update uses them before they are quantised again.
-  virtual void QuantisedAdamw(const AdamwParameters& adamw, View gradient, View param,
-                              const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq) = 0;
+  // Of each of `count` segments, of which no two overlap: param, first and second moment are
+  // updated in place, weight is written; gradient is left as it is. Weights are of one type.
+  virtual void Adamw(const AdamwParameters& adamw, const AdamwSegment* segments, int64_t count) = 0;
+  // The same of one array, with moments of 8 bits: the update uses them before they are quantised
+  // again.
+  virtual void QuantisedAdamw(const AdamwParameters& adamw, double weight_decay, View gradient,
+                              View param, const QuantisedView& exp_avg,
+                              const QuantisedView& exp_avg_sq) = 0;
   // param and moment are updated in place. The sign of 0 is 0, that of a not-a-number is it.
   virtual void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) = 0;
   // p -= lr * (gradient_scale * g + weight_decay * p)

@@ -154,11 +154,12 @@ TEST_P(DeviceOps, SumsOverManyRowsKeepTheirDigits) {
   EXPECT_LT(RelativeError(Download(dbias), expected), 6e-8);
   // Six million roundings in double.
   const View total = UploadTotal(0);
-  device().AddSumOfSquares(dy_view, total);
+  device().AddSumOfSquares(&dy_view, 1, total);
   EXPECT_NEAR(DownloadTotal(total) / static_cast<double>(squares), 1, 1e-11);
   // Of any length, also one that a device does not read in equal pieces.
   const View grown = UploadTotal(60);
-  device().AddSumOfSquares(Upload(1, 7, {1, 2, 3, 4, 5, 6, 7}), grown);
+  const View seven = Upload(1, 7, {1, 2, 3, 4, 5, 6, 7});
+  device().AddSumOfSquares(&seven, 1, grown);
   EXPECT_EQ(DownloadTotal(grown), 200);
 }
 
@@ -303,12 +304,9 @@ TEST_P(DeviceOps, EmbedGradientAddsRowsInTheirOrder) {
 TEST_P(DeviceOps, AdamwFollowsThePaperOverTenSteps) {
   constexpr int64_t kCount = 1003;
   constexpr double kScale = 0.3;
-  AdamwParameters adamw = {.lr = 1e-2,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .eps = 1e-8,
-                           .weight_decay = 0.1,
-                           .gradient_scale = UploadTotal(kScale)};
+  constexpr double kDecay = 0.1;
+  AdamwParameters adamw = {
+      .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .gradient_scale = UploadTotal(kScale)};
   const std::vector<float> start = Normal(kCount, 1);
   Doubles p = ToDoubles(start);
   Doubles m(kCount);
@@ -318,7 +316,9 @@ TEST_P(DeviceOps, AdamwFollowsThePaperOverTenSteps) {
   const View exp_avg_sq = Upload(1, kCount, std::vector<float>(kCount));
   for (adamw.step = 1; adamw.step <= 10; ++adamw.step) {
     const std::vector<float> gradient = Normal(kCount, static_cast<uint32_t>(adamw.step), 0.01F);
-    device().Adamw(adamw, Upload(1, kCount, gradient), param, exp_avg, exp_avg_sq);
+    const AdamwSegment segment = {
+        Upload(1, kCount, gradient), param, exp_avg, exp_avg_sq, {}, kDecay};
+    device().Adamw(adamw, &segment, 1);
     const double step = static_cast<double>(adamw.step);
     for (size_t i = 0; i < p.size(); ++i) {
       const double g = kScale * static_cast<double>(gradient[i]);
@@ -326,7 +326,7 @@ TEST_P(DeviceOps, AdamwFollowsThePaperOverTenSteps) {
       v[i] = adamw.beta2 * v[i] + (1 - adamw.beta2) * g * g;
       const double m_hat = m[i] / (1 - std::pow(adamw.beta1, step));
       const double v_hat = v[i] / (1 - std::pow(adamw.beta2, step));
-      p[i] -= adamw.lr * (m_hat / (std::sqrt(v_hat) + adamw.eps) + adamw.weight_decay * p[i]);
+      p[i] -= adamw.lr * (m_hat / (std::sqrt(v_hat) + adamw.eps) + kDecay * p[i]);
     }
   }
   EXPECT_LT(RelativeError(Download(param), p), 2e-7);
@@ -337,8 +337,8 @@ TEST_P(DeviceOps, AdamwFollowsThePaperOverTenSteps) {
 TEST_P(DeviceOps, AdamwDividesByTheRootPlusEpsNotByTheRootOfTheSum) {
   // A gradient as small as eps: where eps stands decides the update.
   const View param = Upload(1, 1, {0});
-  device().Adamw({.lr = 1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 1},
-                 Upload(1, 1, {1e-8F}), param, Upload(1, 1, {0}), Upload(1, 1, {0}));
+  const AdamwSegment segment = {Upload(1, 1, {1e-8F}), param, Upload(1, 1, {0}), Upload(1, 1, {0})};
+  device().Adamw({.lr = 1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 1}, &segment, 1);
   EXPECT_NEAR(static_cast<double>(Download(param)[0]), -0.5, 1e-6);
 }
 
@@ -487,7 +487,7 @@ TEST_P(DeviceOps, TheSameCallsGiveTheSameBits) {
       all.insert(all.end(), values.begin(), values.end());
     }
     const View total = UploadTotal(0);
-    device().AddSumOfSquares(products, total);
+    device().AddSumOfSquares(&products, 1, total);
     all.push_back(static_cast<float>(DownloadTotal(total)));
     return all;
   };

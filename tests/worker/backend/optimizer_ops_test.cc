@@ -2,6 +2,9 @@
 // device_test.cc.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <numeric>
+#include <vector>
 
 #include "tests/worker/backend/device_fixture.h"
 #include "tests/worker/backend/tested_backend.h"
@@ -43,6 +46,143 @@ TEST_P(OptimizerOps, SgdMomentumFollowsPyTorchOverFiveSteps) {
     }
     EXPECT_LT(RelativeError(Download(param), p), 1e-6);
     EXPECT_LT(RelativeError(Download(momentum), buffer), 1e-6);
+  }
+}
+
+// Lengths of arrays that are updated together: more than a table holds, some of them in several
+// chunks, some empty, most no whole packs or not where packs begin.
+std::vector<int64_t> MixedLengths(int64_t arrays) {
+  std::vector<int64_t> lengths = {100000, 768, 1, 768, 1031, 0, 4096, 2048};
+  while (std::ssize(lengths) < arrays) lengths.push_back(lengths.size() % 3 == 0 ? 257 : 768);
+  return lengths;
+}
+
+int64_t Total(const std::vector<int64_t>& lengths) {
+  return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+}
+
+// Parts of a row, one after the other.
+std::vector<View> PartsOf(View row, const std::vector<int64_t>& lengths) {
+  std::vector<View> parts;
+  char* at = static_cast<char*>(row.data);
+  for (const int64_t length : lengths) {
+    parts.push_back({at, 1, length, row.dtype});
+    at += parts.back().bytes();
+  }
+  return parts;
+}
+
+TEST_P(OptimizerOps, SquaresOfManyArraysAreAddedAsThoseOfEach) {
+  for (const int64_t arrays : {8, 500}) {
+    const std::vector<int64_t> lengths = MixedLengths(arrays);
+    const std::vector<float> values = Normal(Total(lengths), 5, 100);
+    const std::vector<View> parts = PartsOf(Upload(1, std::ssize(values), values), lengths);
+    long double expected = 1e7;
+    for (const float x : values) expected += static_cast<long double>(x) * x;
+    const View together = UploadTotal(1e7);
+    device().AddSumOfSquares(parts.data(), std::ssize(parts), together);
+    EXPECT_NEAR(static_cast<double>(DownloadTotal(together) / expected), 1, 1e-13) << arrays;
+    const View again = UploadTotal(1e7);
+    device().AddSumOfSquares(parts.data(), std::ssize(parts), again);
+    EXPECT_EQ(DownloadTotal(again), DownloadTotal(together));
+    if (GetParam() != "cpu") continue;
+    const View in_turn = UploadTotal(1e7);
+    for (const View& part : parts) device().AddSumOfSquares(&part, 1, in_turn);
+    EXPECT_EQ(DownloadTotal(in_turn), DownloadTotal(together));
+  }
+  const View nothing = UploadTotal(3);
+  device().AddSumOfSquares(nullptr, 0, nothing);
+  EXPECT_EQ(DownloadTotal(nothing), 3);
+}
+
+class ManySegments : public DeviceTest {
+ protected:
+  // Over so many segments, of which every third has no weight; kF32: none has.
+  void ExpectAdamwOfEach(int64_t count, DType weight_type);
+};
+
+void ManySegments::ExpectAdamwOfEach(int64_t count, DType weight_type) {
+  constexpr double kScale = 0.5;
+  constexpr float kUntouched = 8;
+  const std::vector<int64_t> lengths = MixedLengths(count);
+  const int64_t total = Total(lengths);
+  const auto size = static_cast<size_t>(total);
+  const std::vector<float> g = Normal(total, 1, 0.01F);
+  const std::vector<float> start = Normal(total, 2);
+  const View param = Upload(1, total, start);
+  const View exp_avg = Upload(1, total, std::vector<float>(size));
+  const View exp_avg_sq = Upload(1, total, std::vector<float>(size));
+  const View weight = As(weight_type, Upload(1, total, std::vector<float>(size, kUntouched)));
+  const std::vector<View> gradients = PartsOf(Upload(1, total, g), lengths);
+  const std::vector<View> params = PartsOf(param, lengths);
+  const std::vector<View> means = PartsOf(exp_avg, lengths);
+  const std::vector<View> squares = PartsOf(exp_avg_sq, lengths);
+  const std::vector<View> weights = PartsOf(weight, lengths);
+  const auto has_weight = [&](size_t i) { return weight_type != DType::kF32 && i % 3 != 2; };
+  const auto decay_of = [](size_t i) { return i % 2 == 0 ? 0.1 : 0.0; };
+  std::vector<AdamwSegment> segments;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    segments.push_back({gradients[i], params[i], means[i], squares[i],
+                        has_weight(i) ? weights[i] : View(), decay_of(i)});
+  }
+  const AdamwParameters adamw = {.lr = 0.1,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.95,
+                                 .eps = 1e-8,
+                                 .gradient_scale = UploadTotal(kScale),
+                                 .step = 1};
+  device().Adamw(adamw, segments.data(), std::ssize(segments));
+  const std::vector<float> p = Download(param), rounded = Download(As(weight_type, param));
+  const std::vector<float> m = Download(exp_avg), v = Download(exp_avg_sq), w = Download(weight);
+  size_t at = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    for (const size_t end = at + static_cast<size_t>(lengths[i]); at < end; ++at) {
+      const double x = kScale * static_cast<double>(g[at]);
+      const double before = static_cast<double>(start[at]);
+      // The first step's moments are those of x alone once they are corrected.
+      const double after = before - 0.1 * (x / (std::abs(x) + 1e-8) + decay_of(i) * before);
+      ASSERT_NEAR(static_cast<double>(p[at]), after, 1e-6) << "segment " << i;
+      ASSERT_NEAR(static_cast<double>(m[at]), 0.1 * x, 1e-9) << "segment " << i;
+      ASSERT_NEAR(static_cast<double>(v[at]), 0.05 * x * x, 1e-10) << "segment " << i;
+      ASSERT_EQ(w[at], has_weight(i) ? rounded[at] : kUntouched) << "segment " << i;
+    }
+  }
+}
+
+TEST_P(ManySegments, AdamwIsThatOfEachAndRoundsItsWeight) {
+  for (const int64_t count : {8, 150}) {
+    for (const DType weight_type : {DType::kF32, DType::kBf16, DType::kF16}) {
+      SCOPED_TRACE(testing::Message()
+                   << count << " segments, weights of type " << static_cast<int>(weight_type));
+      ExpectAdamwOfEach(count, weight_type);
+    }
+  }
+}
+
+TEST_P(ManySegments, AdamwRefusesAllIfOneDoesNotFit) {
+  const std::vector<float> ones(8, 1);
+  const View bf16 = As(DType::kBf16, Upload(1, 8, ones));
+  const View f16 = As(DType::kF16, Upload(1, 8, ones));
+  const View f32 = Upload(1, 8, ones);
+  const View shorter = Upload(1, 7, std::vector<float>(7, 1));
+  const AdamwParameters adamw = {.lr = 1, .beta1 = 0.9, .beta2 = 0.9, .eps = 1e-8, .step = 1};
+  const View gradient = f32;
+  const View param = Upload(1, 8, ones);
+  const AdamwSegment fits = {gradient, param, Upload(1, 8, ones), Upload(1, 8, ones), bf16, 0};
+  const auto with = [&](View AdamwSegment::*member, View view) {
+    AdamwSegment segment = {
+        gradient, Upload(1, 8, ones), Upload(1, 8, ones), Upload(1, 8, ones), bf16, 0};
+    segment.*member = view;
+    return segment;
+  };
+  for (const AdamwSegment& unfit :
+       {with(&AdamwSegment::weight, f16), with(&AdamwSegment::weight, f32),
+        with(&AdamwSegment::gradient, shorter), with(&AdamwSegment::exp_avg, bf16),
+        with(&AdamwSegment::exp_avg_sq, View())}) {
+    const AdamwSegment segments[] = {fits, unfit};
+    device().Adamw(adamw, segments, 2);
+    EXPECT_FALSE(device().Synchronize().ok());
+    EXPECT_EQ(Download(param), ones);
   }
 }
 
@@ -106,12 +246,9 @@ Doubles InEightBits(QuantisedSign sign, Doubles x) {
 // Against AdamW in double whose moments go through InEightBits.
 void QuantisedOps::ExpectAdamwOnMomentsOfEightBits(int64_t count) {
   constexpr double kScale = 0.5;
-  AdamwParameters adamw = {.lr = 1e-2,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .eps = 1e-8,
-                           .weight_decay = 0.1,
-                           .gradient_scale = UploadTotal(kScale)};
+  constexpr double kDecay = 0.1;
+  AdamwParameters adamw = {
+      .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .gradient_scale = UploadTotal(kScale)};
   const std::vector<float> start = Normal(count, 99);
   const View param = Upload(1, count, start);
   const std::vector<float> zeros(static_cast<size_t>(count), 0.0F);
@@ -123,7 +260,7 @@ void QuantisedOps::ExpectAdamwOnMomentsOfEightBits(int64_t count) {
   for (adamw.step = 1; adamw.step <= 4; ++adamw.step) {
     std::vector<float> gradient = Normal(count, static_cast<uint32_t>(adamw.step), 0.01F);
     for (size_t i = 0; i < 40; ++i) gradient[i] *= 1e-6F;  // small beside their block's largest
-    device().QuantisedAdamw(adamw, Upload(1, count, gradient), param, mean, square);
+    device().QuantisedAdamw(adamw, kDecay, Upload(1, count, gradient), param, mean, square);
     const auto step = static_cast<double>(adamw.step);
     for (size_t i = 0; i < p.size(); ++i) {
       const double g = kScale * static_cast<double>(gradient[i]);
@@ -131,7 +268,7 @@ void QuantisedOps::ExpectAdamwOnMomentsOfEightBits(int64_t count) {
       v[i] = adamw.beta2 * v[i] + (1 - adamw.beta2) * g * g;
       p[i] -= adamw.lr * (m[i] / (1 - std::pow(adamw.beta1, step)) /
                               (std::sqrt(v[i] / (1 - std::pow(adamw.beta2, step))) + adamw.eps) +
-                          adamw.weight_decay * p[i]);
+                          kDecay * p[i]);
     }
     m = InEightBits(QuantisedSign::kAny, m);
     v = InEightBits(QuantisedSign::kNone, v);
@@ -203,9 +340,12 @@ TEST_P(OptimizerOps, AnUpdateWhoseScaleIsNotANumberChangesNothing) {
     EXPECT_EQ(Download(mean), start[1]);
     EXPECT_EQ(Download(square), start[2]);
   };
-  const AdamwParameters adamw = {.lr = 1, .weight_decay = 1, .gradient_scale = scale, .step = 1};
-  device().Adamw(adamw, gradient, param, mean, square);
+  const AdamwParameters adamw = {.lr = 1, .gradient_scale = scale, .step = 1};
+  const View weight = As(DType::kBf16, Upload(1, kCount, std::vector<float>(kCount, 8)));
+  const AdamwSegment segment = {gradient, param, mean, square, weight, 1};
+  device().Adamw(adamw, &segment, 1);
   expect_unchanged("Adamw");
+  EXPECT_EQ(Download(weight), std::vector<float>(kCount, 8));
   device().Lion({.lr = 1, .weight_decay = 1, .gradient_scale = scale}, gradient, param, mean);
   expect_unchanged("Lion");
   device().Sgd(1, 1, scale, gradient, param);
@@ -218,7 +358,7 @@ TEST_P(OptimizerOps, AnUpdateWhoseScaleIsNotANumberChangesNothing) {
     return {{static_cast<float*>(mean.data) + at * kCols, 1, kCount, DType::kU8},
             {static_cast<float*>(square.data) + at * kCols, 1, blocks, DType::kF32}};
   };
-  device().QuantisedAdamw(adamw, gradient, param, quantised(0), quantised(2));
+  device().QuantisedAdamw(adamw, 1, gradient, param, quantised(0), quantised(2));
   expect_unchanged("QuantisedAdamw");
   const View row_mean = Upload(1, 1, {5});
   const View norms = Upload(1, 2, {6, 7});
@@ -267,6 +407,8 @@ TEST(Quantisation, KeepsTheBitsOfWhatWasQuantisedBefore) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Backends, ManySegments, ::testing::ValuesIn(TestedBackends()),
+                         [](const auto& suite) { return suite.param; });
 INSTANTIATE_TEST_SUITE_P(Backends, QuantisedOps, ::testing::ValuesIn(TestedBackends()),
                          [](const auto& suite) { return suite.param; });
 INSTANTIATE_TEST_SUITE_P(Backends, OptimizerOps, ::testing::ValuesIn(TestedBackends()),

@@ -202,15 +202,18 @@ const Operation kOperations[] = {
      [](Tensors& t) {
        const View total = {t.Make(1, 2, 2, DType::kF32).data, 1, 1, DType::kF64};
        t.device->Zero(total);
-       t.device->AddSumOfSquares(t.Make(515, 1031, 1, DType::kF32), total);
+       const View x = t.Make(515, 1031, 1, DType::kF32);
+       t.device->AddSumOfSquares(&x, 1, total);
      }},
     {"Adafactor", RunAdafactor},
     {"Adamw",
      [](Tensors& t) {
-       const AdamwParameters adamw{
-           .lr = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 3};
-       t.device->Adamw(adamw, t.Make(63, 515, 1, DType::kF32), t.Make(63, 515, 2, DType::kF32),
-                       t.Make(63, 515, 3, DType::kF32), t.Make(63, 515, 4, DType::kF32));
+       const AdamwParameters adamw{.lr = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 3};
+       const auto make = [&](uint32_t seed) { return t.Make(63, 515, seed, DType::kF32); };
+       const AdamwSegment segments[] = {
+           {make(1), make(2), make(3), make(4), t.Make(63, 515, 5, DType::kF16), 0.1},
+           {make(6), make(7), make(8), make(9), {}, 0}};
+       t.device->Adamw(adamw, segments, 2);
      }},
 };
 

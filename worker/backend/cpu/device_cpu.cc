@@ -7,6 +7,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "worker/backend/adamw.h"
 #include "worker/backend/cpu/adafactor.h"
 #include "worker/backend/cpu/fp8.h"
 #include "worker/backend/cpu/kernels.h"
@@ -368,13 +369,15 @@ class CpuDevice final : public Device {
     *Data<double>(total) +=
         LossSumOf(Floats(row_max), Floats(row_sum), Floats(target_logit), row_max.elements());
   }
-  void AddSumOfSquares(View x, View total) override {
-    if (!Require(IsVector(x, x.elements()) && IsTotal(total), "AddSumOfSquares", x)) {
-      return;
+  void AddSumOfSquares(const View* xs, int64_t count, View total) override {
+    for (const View* x = xs; x != xs + count; ++x) {
+      if (!Require(IsVector(*x, x->elements()) && IsTotal(total), "AddSumOfSquares", *x)) return;
     }
-    *Data<double>(total) += threads_.Sum(x.elements(), [&](int64_t first, int64_t count) {
-      return SumOfSquaresOf(Floats(x) + first, count);
-    });
+    for (const View* x = xs; x != xs + count; ++x) {
+      *Data<double>(total) += threads_.Sum(x->elements(), [&](int64_t first, int64_t size) {
+        return SumOfSquaresOf(Floats(*x) + first, size);
+      });
+    }
   }
   void GradientScale(const ClipParameters& clip, View loss, View squares, View scale) override {
     if (!Require(IsTotal(loss) && IsTotal(squares) && IsTotal(scale), "GradientScale", loss))
@@ -387,23 +390,21 @@ class CpuDevice final : public Device {
         is_finite ? clipped / clip.loss_scale : std::numeric_limits<double>::quiet_NaN();
   }
 
-  void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
-             View exp_avg_sq) override {
-    const int64_t count = param.elements();
-    if (!Require(IsVector(param, count) && IsVector(gradient, count) && IsVector(exp_avg, count) &&
-                     IsVector(exp_avg_sq, count) && IsScale(adamw.gradient_scale) &&
-                     adamw.step >= 1,
-                 "Adamw", param)) {
-      return;
-    }
+  void Adamw(const AdamwParameters& adamw, const AdamwSegment* segments, int64_t count) override {
+    const AdamwSegment* const unfit = FirstUnfit(adamw, segments, count);
+    if (unfit != nullptr) return void(Require(false, "Adamw", unfit->param));
     const double scale = ScaleOf(adamw.gradient_scale);
     if (std::isnan(scale)) return;
-    ForElements(param, [&](int64_t first, int64_t size) {
-      AdamwUpdate(adamw, scale, Floats(gradient) + first, Floats(param) + first,
-                  Floats(exp_avg) + first, Floats(exp_avg_sq) + first, size);
-    });
+    for (const AdamwSegment* at = segments; at != segments + count; ++at) {
+      ForElements(at->param, [&](int64_t first, int64_t size) {
+        AdamwUpdate(adamw, at->weight_decay, scale, Floats(at->gradient) + first,
+                    Floats(at->param) + first, Floats(at->exp_avg) + first,
+                    Floats(at->exp_avg_sq) + first, size);
+      });
+      if (at->weight.data != nullptr) Convert(at->weight, at->param);
+    }
   }
-  void QuantisedAdamw(const AdamwParameters& adamw, View gradient, View param,
+  void QuantisedAdamw(const AdamwParameters& adamw, double weight_decay, View gradient, View param,
                       const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq) override {
     const int64_t count = param.elements();
     if (!Require(IsVector(param, count) && IsVector(gradient, count) &&
@@ -420,8 +421,9 @@ class CpuDevice final : public Device {
     };
     constexpr int64_t kCost = 4;  // two searches for the nearest code, beside the update
     threads_.ForEach(count, kQuantisationBlock, kCost, [&](int64_t first, int64_t size) {
-      QuantisedAdamwUpdate(adamw, scale, Floats(gradient) + first, Floats(param) + first,
-                           from(exp_avg, first), from(exp_avg_sq, first), size);
+      QuantisedAdamwUpdate(adamw, weight_decay, scale, Floats(gradient) + first,
+                           Floats(param) + first, from(exp_avg, first), from(exp_avg_sq, first),
+                           size);
     });
   }
   void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {

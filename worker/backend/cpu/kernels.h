@@ -144,8 +144,9 @@ double LossSumOf(const float* row_max, const float* row_sum, const float* target
                  int64_t rows);
 
 // optimizer.cc
-void AdamwUpdate(const AdamwParameters& adamw, double gradient_scale, const float* gradient,
-                 float* param, float* exp_avg, float* exp_avg_sq, int64_t count);
+void AdamwUpdate(const AdamwParameters& adamw, double weight_decay, double gradient_scale,
+                 const float* gradient, float* param, float* exp_avg, float* exp_avg_sq,
+                 int64_t count);
 void LionUpdate(const LionParameters& lion, double gradient_scale, const float* gradient,
                 float* param, float* exp_avg, int64_t count);
 // An array of 8 bits: its codes and the scales of its blocks.
@@ -153,7 +154,7 @@ struct QuantisedMoment {
   uint8_t* codes = nullptr;
   float* scales = nullptr;
 };
-void QuantisedAdamwUpdate(const AdamwParameters& adamw, double gradient_scale,
+void QuantisedAdamwUpdate(const AdamwParameters& adamw, double weight_decay, double gradient_scale,
                           const float* gradient, float* param, const QuantisedMoment& exp_avg,
                           const QuantisedMoment& exp_avg_sq,
                           int64_t count);  // quantised_adamw.cc

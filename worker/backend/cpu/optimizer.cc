@@ -7,9 +7,9 @@
 
 namespace weft {
 
-WEFT_CLONES void AdamwUpdate(const AdamwParameters& adamw, double gradient_scale,
-                             const float* gradient, float* param, float* exp_avg, float* exp_avg_sq,
-                             int64_t count) {
+WEFT_CLONES void AdamwUpdate(const AdamwParameters& adamw, double weight_decay,
+                             double gradient_scale, const float* gradient, float* param,
+                             float* exp_avg, float* exp_avg_sq, int64_t count) {
   const auto step = static_cast<double>(adamw.step);
   const double correction1 = 1.0 - std::pow(adamw.beta1, step);
   const double correction2 = 1.0 - std::pow(adamw.beta2, step);
@@ -21,7 +21,7 @@ WEFT_CLONES void AdamwUpdate(const AdamwParameters& adamw, double gradient_scale
   // lr * (m / c1) / (sqrt(v / c2) + eps) = step_size * m / (sqrt(v) + eps * sqrt(c2))
   const auto step_size = static_cast<float>(adamw.lr * std::sqrt(correction2) / correction1);
   const auto eps = static_cast<float>(adamw.eps * std::sqrt(correction2));
-  const auto decay = static_cast<float>(adamw.lr * adamw.weight_decay);
+  const auto decay = static_cast<float>(adamw.lr * weight_decay);
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     const float g = gradient[i] * scale;

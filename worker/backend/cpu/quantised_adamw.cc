@@ -9,7 +9,7 @@ namespace weft {
 namespace {
 
 struct Constants {
-  Constants(const AdamwParameters& adamw, double scale) {
+  Constants(const AdamwParameters& adamw, double weight_decay, double scale) {
     const auto step = static_cast<double>(adamw.step);
     const double correction1 = 1.0 - std::pow(adamw.beta1, step);
     const double correction2 = 1.0 - std::pow(adamw.beta2, step);
@@ -20,7 +20,7 @@ struct Constants {
     rest2 = static_cast<float>(1.0 - adamw.beta2);
     step_size = static_cast<float>(adamw.lr * std::sqrt(correction2) / correction1);
     eps = static_cast<float>(adamw.eps * std::sqrt(correction2));
-    decay = static_cast<float>(adamw.lr * adamw.weight_decay);
+    decay = static_cast<float>(adamw.lr * weight_decay);
   }
   float gradient_scale, beta1, beta2, rest1, rest2, step_size, eps, decay;
 };
@@ -41,10 +41,10 @@ WEFT_CLONES void UpdateBlock(const Constants& c, const float* gradient, float* p
 
 }  // namespace
 
-void QuantisedAdamwUpdate(const AdamwParameters& adamw, double gradient_scale,
+void QuantisedAdamwUpdate(const AdamwParameters& adamw, double weight_decay, double gradient_scale,
                           const float* gradient, float* param, const QuantisedMoment& exp_avg,
                           const QuantisedMoment& exp_avg_sq, int64_t count) {
-  const Constants constants(adamw, gradient_scale);
+  const Constants constants(adamw, weight_decay, gradient_scale);
   const CodeMap of_mean = DynamicCodes(QuantisedSign::kAny);
   const CodeMap of_square = DynamicCodes(QuantisedSign::kNone);
   float mean[kQuantisationBlock];

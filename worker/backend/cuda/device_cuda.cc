@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "worker/backend/adamw.h"
 #include "worker/backend/cuda/attention_path.h"
 #include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/gemm.h"
@@ -417,9 +418,11 @@ class CudaDevice final : public Device {
     }
     Check(QueueAddLossSum(queue_, row_max, row_sum, target_logit, total), "AddLossSum");
   }
-  void AddSumOfSquares(View x, View total) override {
-    if (!Require(IsMatrix(x, x.rows, x.cols) && IsTotal(total), "AddSumOfSquares", x)) return;
-    Check(QueueAddSumOfSquares(queue_, x, total), "AddSumOfSquares");
+  void AddSumOfSquares(const View* xs, int64_t count, View total) override {
+    for (const View* x = xs; x != xs + count; ++x) {
+      if (!Require(IsF32(*x, x->elements()) && IsTotal(total), "AddSumOfSquares", *x)) return;
+    }
+    Check(QueueAddSumOfSquares(queue_, xs, count, total), "AddSumOfSquares");
   }
   void GradientScale(const ClipParameters& clip, View loss, View squares, View scale) override {
     if (!Require(IsTotal(loss) && IsTotal(squares) && IsTotal(scale), "GradientScale", loss))
@@ -427,17 +430,12 @@ class CudaDevice final : public Device {
     Check(QueueGradientScale(queue_, clip, loss, squares, scale), "GradientScale");
   }
 
-  void Adamw(const AdamwParameters& adamw, View gradient, View param, View exp_avg,
-             View exp_avg_sq) override {
-    const int64_t count = param.elements();
-    if (!Require(IsF32(param, count) && IsF32(gradient, count) && IsF32(exp_avg, count) &&
-                     IsF32(exp_avg_sq, count) && IsScale(adamw.gradient_scale) && adamw.step >= 1,
-                 "Adamw", param)) {
-      return;
-    }
-    Check(QueueAdamw(queue_, adamw, gradient, param, exp_avg, exp_avg_sq), "Adamw");
+  void Adamw(const AdamwParameters& adamw, const AdamwSegment* segments, int64_t count) override {
+    const AdamwSegment* const unfit = FirstUnfit(adamw, segments, count);
+    if (unfit != nullptr) return void(Require(false, "Adamw", unfit->param));
+    Check(QueueAdamw(queue_, adamw, segments, count), "Adamw");
   }
-  void QuantisedAdamw(const AdamwParameters& adamw, View gradient, View param,
+  void QuantisedAdamw(const AdamwParameters& adamw, double weight_decay, View gradient, View param,
                       const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq) override {
     const int64_t count = param.elements();
     if (!Require(IsF32(param, count) && IsF32(gradient, count) && IsQuantised(exp_avg, count) &&
@@ -446,7 +444,7 @@ class CudaDevice final : public Device {
                  "QuantisedAdamw", param)) {
       return;
     }
-    Check(QueueQuantisedAdamw(queue_, adamw, gradient, param, exp_avg, exp_avg_sq),
+    Check(QueueQuantisedAdamw(queue_, adamw, weight_decay, gradient, param, exp_avg, exp_avg_sq),
           "QuantisedAdamw");
   }
   void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {

@@ -471,7 +471,7 @@ class CublasGemm final : public Gemm {
     const View total = {options_.workspace, 1, 1, DType::kF64};
     const cudaStream_t stream = options_.queue.stream;
     Clear(total);
-    return QueueAddSumOfSquares(options_.queue, x, total) == cudaSuccess &&
+    return QueueAddSumOfSquares(options_.queue, &x, 1, total) == cudaSuccess &&
            cudaMemcpyAsync(&squares, total.data, sizeof(squares), cudaMemcpyDeviceToHost, stream) ==
                cudaSuccess &&
            cudaStreamSynchronize(stream) == cudaSuccess && squares == 0;

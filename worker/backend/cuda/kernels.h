@@ -82,7 +82,8 @@ cudaError_t QueueCrossEntropy(const Queue& queue, View targets, double scale, Vi
 // totals.cu: each adds to what the total holds
 cudaError_t QueueAddLossSum(const Queue& queue, View row_max, View row_sum, View target_logit,
                             View total);
-cudaError_t QueueAddSumOfSquares(const Queue& queue, View x, View total);
+// Views of one type.
+cudaError_t QueueAddSumOfSquares(const Queue& queue, const View* xs, int64_t count, View total);
 cudaError_t QueueGradientScale(const Queue& queue, const ClipParameters& clip, View loss,
                                View squares, View scale);
 
@@ -90,8 +91,8 @@ cudaError_t QueueGradientScale(const Queue& queue, const ClipParameters& clip, V
 cudaError_t QueueToFp8(const Queue& queue, View x, View codes, View transposed, View scale);
 
 // optimizer.cu
-cudaError_t QueueAdamw(const Queue& queue, const AdamwParameters& adamw, View gradient, View param,
-                       View exp_avg, View exp_avg_sq);
+cudaError_t QueueAdamw(const Queue& queue, const AdamwParameters& adamw,
+                       const AdamwSegment* segments, int64_t count);
 cudaError_t QueueLion(const Queue& queue, const LionParameters& lion, View gradient, View param,
                       View exp_avg);
 cudaError_t QueueSgd(const Queue& queue, double lr, double weight_decay, View gradient_scale,
@@ -112,9 +113,9 @@ cudaError_t QueueAdafactorUpdate(const Queue& queue, const AdafactorParameters& 
                                  const FactoredView& moments, View norms);
 
 // quantised_adamw.cu
-cudaError_t QueueQuantisedAdamw(const Queue& queue, const AdamwParameters& adamw, View gradient,
-                                View param, const QuantisedView& exp_avg,
-                                const QuantisedView& exp_avg_sq);
+cudaError_t QueueQuantisedAdamw(const Queue& queue, const AdamwParameters& adamw,
+                                double weight_decay, View gradient, View param,
+                                const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq);
 
 // attention.cu
 struct AttentionTensors {

@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-Constants ConstantsOf(const AdamwParameters& adamw) {
+Constants ConstantsOf(const AdamwParameters& adamw, double weight_decay) {
   const auto step = static_cast<double>(adamw.step);
   const double correction1 = 1.0 - std::pow(adamw.beta1, step);
   const double correction2 = 1.0 - std::pow(adamw.beta2, step);
@@ -161,7 +161,7 @@ Constants ConstantsOf(const AdamwParameters& adamw) {
           .rest2 = static_cast<float>(1.0 - adamw.beta2),
           .step_size = static_cast<float>(adamw.lr * std::sqrt(correction2) / correction1),
           .eps = static_cast<float>(adamw.eps * std::sqrt(correction2)),
-          .decay = static_cast<float>(adamw.lr * adamw.weight_decay)};
+          .decay = static_cast<float>(adamw.lr * weight_decay)};
 }
 
 float* Floats(View x) {
@@ -173,9 +173,9 @@ uint8_t* Codes(const QuantisedView& x) {
 
 }  // namespace
 
-cudaError_t QueueQuantisedAdamw(const Queue& queue, const AdamwParameters& adamw, View gradient,
-                                View param, const QuantisedView& exp_avg,
-                                const QuantisedView& exp_avg_sq) {
+cudaError_t QueueQuantisedAdamw(const Queue& queue, const AdamwParameters& adamw,
+                                double weight_decay, View gradient, View param,
+                                const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq) {
   Maps maps;
   const CodeMap mean = DynamicCodes(QuantisedSign::kAny);
   const CodeMap square = DynamicCodes(QuantisedSign::kNone);
@@ -194,7 +194,7 @@ cudaError_t QueueQuantisedAdamw(const Queue& queue, const AdamwParameters& adamw
   return Launch(
       wide ? QuantisedAdamwKernel<kWidth> : QuantisedAdamwKernel<1>,
       {.blocks = std::min(kMostBlocks, (count + kOfBlock - 1) / kOfBlock), .threads = kThreads},
-      queue.stream, ConstantsOf(adamw), maps, arrays, count);
+      queue.stream, ConstantsOf(adamw, weight_decay), maps, arrays, count);
 }
 
 }  // namespace weft

@@ -1,11 +1,13 @@
-// A total grows by one double for a whole array: each block adds up its part, then one block adds
-// up the blocks' sums. The grid depends on the array's length alone.
+// A total grows by one double for a whole array, or for many of them: each block adds up its part,
+// then one block adds up the blocks' sums. The grids depend on the arrays' lengths alone.
 #include <algorithm>
+#include <cstdint>
 
 #include "worker/backend/cuda/block_reduce.h"
 #include "worker/backend/cuda/elements.h"
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/launch.h"
+#include "worker/backend/cuda/segments.h"
 
 namespace weft {
 namespace {
@@ -59,26 +61,68 @@ struct LossTerms {
   }
 };
 
-// Of pack i, the last of which may be short.
-template <typename T, int kWidth>
-struct SquareTerms {
+template <typename T>
+struct SquaredArray {
   const T* x;
   int64_t count;
-  __device__ double operator()(int64_t i) const {
-    double total = 0;
-    const auto add = [&](T element) {
-      const double value = static_cast<double>(ToFloat(element));
-      total += value * value;
-    };
-    if ((i + 1) * kWidth <= count) {
-      const auto values = reinterpret_cast<const Pack<T, kWidth>*>(x)[i];
-      for (const T value : values.at) add(value);
-    } else {
-      for (int64_t at = i * kWidth; at < count; ++at) add(x[at]);
-    }
-    return total;
-  }
 };
+
+// This thread's of x[0, count): of whole packs, if x may be read by them, and of what remains.
+template <typename T>
+__device__ __forceinline__ double SquaresOf(const T* x, int64_t count) {
+  constexpr int kWidth = kWidest<T>;
+  double total = 0;
+  const auto add = [&](T element) {
+    const double value = static_cast<double>(ToFloat(element));
+    total += value * value;
+  };
+  const int64_t packs = reinterpret_cast<uintptr_t>(x) % 16 == 0 ? count / kWidth : 0;
+  for (int64_t i = threadIdx.x; i < packs; i += kChunkThreads) {
+    const auto values = reinterpret_cast<const Pack<T, kWidth>*>(x)[i];
+    for (const T value : values.at) add(value);
+  }
+  for (int64_t i = packs * kWidth + threadIdx.x; i < count; i += kChunkThreads) add(x[i]);
+  return total;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kChunkThreads)
+    PartialSquaresKernel(const __grid_constant__ SegmentTable<SquaredArray<T>> table,
+                         double* partials) {
+  double total = 0;
+  for (int64_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
+    WithChunk(table, chunk, [&](const SquaredArray<T>& array, int64_t first, int64_t count) {
+      total += SquaresOf(array.x + first, count);
+    });
+  }
+  total = ReduceBlock(SumOf{}, total);
+  if (threadIdx.x == 0) partials[blockIdx.x] = total;
+}
+
+// Each table's blocks leave their partial sums behind those of the one before; one block adds up
+// all.
+template <typename T>
+cudaError_t AddSquares(const Queue& queue, const View* xs, int64_t count, double* total) {
+  const int64_t most_partials = queue.scratch_bytes / static_cast<int64_t>(sizeof(double));
+  auto* const partials = static_cast<double*>(queue.scratch);
+  int64_t held = 0;
+  const cudaError_t code = ForEachTable<SquaredArray<T>>(
+      count,
+      [&](int64_t i) {
+        return SquaredArray<T>{static_cast<const T*>(xs[i].data), xs[i].elements()};
+      },
+      [&](const SegmentTable<SquaredArray<T>>& table) {
+        const int64_t blocks = std::min(int64_t{table.chunks}, kMostBlocks);
+        if (held + blocks > most_partials) return cudaErrorInvalidValue;
+        double* const from = partials + held;
+        held += blocks;
+        return Launch(PartialSquaresKernel<T>, {.blocks = blocks, .threads = kChunkThreads},
+                      queue.stream, table, from);
+      });
+  if (code != cudaSuccess || held == 0) return code;
+  return Launch(AddTotalKernel, {.threads = kThreads}, queue.stream, partials,
+                static_cast<int>(held), total);
+}
 
 __global__ void GradientScaleKernel(ClipParameters clip, const double* loss, const double* squares,
                                     double* scale) {
@@ -101,15 +145,10 @@ cudaError_t QueueAddLossSum(const Queue& queue, View row_max, View row_sum, View
                   row_max.elements(), total);
 }
 
-cudaError_t QueueAddSumOfSquares(const Queue& queue, View x, View total) {
-  return WithType(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    constexpr int kWidth = kWidest<T>;
-    const auto* const data = static_cast<const T*>(x.data);
-    const int64_t count = x.elements();
-    if (!IsWide(data)) return AddTotal(queue, SquareTerms<T, 1>{data, count}, count, total);
-    return AddTotal(queue, SquareTerms<T, kWidth>{data, count}, (count + kWidth - 1) / kWidth,
-                    total);
+cudaError_t QueueAddSumOfSquares(const Queue& queue, const View* xs, int64_t count, View total) {
+  if (count == 0) return cudaSuccess;
+  return WithType(xs->dtype, [&](auto zero) {
+    return AddSquares<decltype(zero)>(queue, xs, count, static_cast<double*>(total.data));
   });
 }
 

@@ -24,6 +24,7 @@
 #define __forceinline__ inline
 #define __shared__ static thread_local
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 #define threadIdx ::weft::emulation::thread_index
 #define blockIdx ::weft::emulation::block_index
