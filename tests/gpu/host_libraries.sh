@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by check.sh and bench.sh, which lie beside it: unpacks the bundle and finds the CUDA
-# libraries of this host.
+# Sourced by check.sh, bench.sh and kernels.sh, which lie beside it: unpacks the bundle, finds the
+# CUDA libraries of this host, and says why a run has failed.
 
 # UnpackBundle FOLDER: sets $weft_bin.
 UnpackBundle() {

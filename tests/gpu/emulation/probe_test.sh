@@ -3,10 +3,8 @@
 # joins find each other through a folder, by mapped memory or by the fake NCCL.
 # Usage: probe_test.sh BIN_FOLDER BACKEND own|shared
 set -euo pipefail
-# Copies: programs look for a backend beside the file that they really are.
-folder=$(mktemp -d "${TMPDIR:-/tmp}/weft-probe-XXXXXX")
-trap 'rm -rf "$folder"' EXIT
-cp "$1"/weft-worker "$1"/weft-ranks "$2" "$folder/"
+. "$(dirname "${BASH_SOURCE[0]}")/emulated_run.sh"
+CopyPrograms probe "$1" "$2"
 mkdir "$folder/relay"
 if [[ $3 == own ]]; then export WEFT_EMULATED_DEVICES=own; fi
 "$folder/weft-ranks" 2 "$folder/weft-worker" --probe=links --backend=cuda --seconds=1 \

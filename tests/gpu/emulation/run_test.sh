@@ -4,10 +4,8 @@
 # WAY: "mapped memory" between processes that share the device; "NCCL" (the fake one) between
 # processes with a device each, whose id travels through the coordinator.
 set -euo pipefail
-# Copies: programs look for a backend beside the file that they really are.
-folder=$(mktemp -d "${TMPDIR:-/tmp}/weft-emulated-XXXXXX")
-trap 'rm -rf "$folder"' EXIT
-cp "$1"/weft "$1"/weftd "$1"/weft-worker "$1"/weft-ranks "$2" "$folder/"
+. "$(dirname "${BASH_SOURCE[0]}")/emulated_run.sh"
+CopyPrograms emulated "$1" "$2"
 if [[ $3 == NCCL ]]; then export WEFT_EMULATED_DEVICES=own; fi
 bash "$(dirname "${BASH_SOURCE[0]}")/../check.sh" --processes "$folder" | tee "$folder/table"
 grep -q "steps; $3" "$folder/table" || {

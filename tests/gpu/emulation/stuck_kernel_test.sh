@@ -4,26 +4,9 @@
 # the run ends all the same, with the transfer's name.
 # Usage: stuck_kernel_test.sh BIN_FOLDER BACKEND
 set -euo pipefail
-# Copies: programs look for a backend beside the file that they really are.
-folder=$(mktemp -d "${TMPDIR:-/tmp}/weft-stuck-XXXXXX")
-trap 'rm -rf "$folder"' EXIT
-cp "$1"/weft "$1"/weftd "$1"/weft-worker "$1"/weft-ranks "$2" "$folder/"
-seq 1 2000 >"$folder/text.txt"
-cat >"$folder/cluster.yaml" <<YAML
-name: emulated
-slots_per_node: 2
-device:
-  name: gpu
-  backend: cuda
-  memory_bytes: 4000000000
-  library_bytes: 1000000000
-  peak_flops_per_s: {fp32: 60e12}
-  peak_memory_bytes_per_s: 4e12
-  efficiency: {matmul_fp32: 0.7, attention: 0.5, streaming: 0.9}
-  op_overhead_s: 4e-6
-intra_node: {latency_s: 1e-5, bytes_per_s: 20e9}
-inter_node: {latency_s: 1e-5, bytes_per_s: 20e9}
-YAML
+. "$(dirname "${BASH_SOURCE[0]}")/emulated_run.sh"
+CopyPrograms stuck "$1" "$2"
+WriteCluster 2 1000000000
 cat >"$folder/job.yaml" <<YAML
 job: {name: run, output_dir: $folder}
 model: {model_type: gpt2, vocab_size: 256, n_positions: 16, n_embd: 16, n_layer: 1, n_head: 2}
