@@ -233,8 +233,11 @@ TEST(AllReduceTotals, AddsDoublesInRankOrderShortAndLong) {
       for (int64_t i = 0; i < count; ++i) {
         ASSERT_EQ(values[static_cast<size_t>(i)], value(0, i) + value(1, i) + value(2, i));
       }
+      for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = value(comm.rank(), i);
       ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kMax, totals).ok());
-      ASSERT_EQ(values[0], value(0, 0) + value(1, 0) + value(2, 0));
+      for (int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(values[static_cast<size_t>(i)], value(kWorld - 1, i));
+      }
     });
   }
 }
