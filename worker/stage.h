@@ -75,7 +75,7 @@ class Stage {
   // Gradients of the passes to come are `factor` times those of the loss; 1 at first.
   void ScaleLoss(double factor) { loss_scale_ = factor; }
 
-  // Device::PrepareAttention of all the stage's calls.
+  // Device::PrepareAttention of the stage's calls, which all have one shape.
   const char* PrepareAttention() const;
 
  private:

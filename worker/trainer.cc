@@ -301,7 +301,8 @@ absl::Status Trainer::Update(const StepReport& report) {
   return absl::OkStatus();
 }
 
-// The one time in a step that the host waits for the device.
+// The one time in a step that the host waits for the device. The verdict is Device::GradientScale's
+// and the guard's, each by its own sums: they must agree, or a rank would go on without its update.
 absl::Status Trainer::ReadTotals(StepReport& report) {
   double totals[kStepTotals] = {};
   device_.CopyOut(totals, totals_.all);

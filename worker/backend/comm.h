@@ -66,7 +66,8 @@ class Comm {
   virtual BackendStatus ReduceScatter(int group, ReduceOp op, View data) = 0;
   // AllGather: every range becomes what its rank holds there. Any dtype.
   virtual BackendStatus AllGather(int group, View data) = 0;
-  // The same for a few host doubles.
+  // AllReduce of a few doubles that the host needs: they are there when it returns. Not for a step,
+  // in which the host would wait for the device: totals are AllReduce's, of kF64.
   virtual BackendStatus AllReduceHost(int group, ReduceOp op, double* values, int count) = 0;
   // Posts all transfers together and waits for all. Between a pair of ranks, messages match in
   // the order in which they are posted.

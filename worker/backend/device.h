@@ -116,9 +116,9 @@ struct ClipParameters {
 
 inline constexpr double kClipEps = 1e-6;
 
-// The parameters of updates hold a `gradient_scale` [1, 1], kF64, on the device, by which the
-// gradient is multiplied first; no data: 1. If it is not a number, the update changes nothing.
-
+// Updates. Each has a `gradient_scale` [1, 1], kF64, on the device, by which the gradient is
+// multiplied first; no data: 1. If it is not a number, the update changes nothing.
+//
 // AdamW (Loshchilov & Hutter, arXiv:1711.05101). Decay is decoupled: p -= lr * weight_decay * p.
 struct AdamwParameters {
   double lr = 0;
@@ -139,11 +139,6 @@ struct AdamwSegment {
   double weight_decay = 0;
 };
 
-// Activations and weights of one call have one element type: kF32, kBf16 or kF16. All arithmetic is
-// in f32 or wider, and each element of a result is rounded once, to the nearest, ties to even. What
-// is f32 whatever that type: gradients of parameters (dweight, dbias, dtable), which accumulate;
-// statistics (mean, rstd, lse, row_max, row_sum, target_logit); the table of Rotate; scratch; what
-// SumOfSquares, Adamw and Sgd are given.
 // Lion (Chen et al., arXiv:2302.06675, program 1): the sign of an average of moment and gradient,
 // beta1 to 1 - beta1; the moment itself averages with beta2. Decay is decoupled, as AdamW's.
 struct LionParameters {
@@ -220,6 +215,11 @@ struct AdafactorParameters {
 inline constexpr double kAdafactorSquareEps = 1e-30;
 inline constexpr double kAdafactorParameterEps = 1e-3;
 
+// Activations and weights of one call have one element type: kF32, kBf16 or kF16. All arithmetic is
+// in f32 or wider, and each element of a result is rounded once, to the nearest, ties to even. What
+// is f32 whatever that type: gradients of parameters (dweight, dbias, dtable), which accumulate;
+// statistics (mean, rstd, lse, row_max, row_sum, target_logit); the table of Rotate; scratch; what
+// AddSumOfSquares and updates are given, but for weights of 16 bits.
 class Device {
  public:
   virtual ~Device() = default;

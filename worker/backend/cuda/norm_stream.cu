@@ -2,8 +2,8 @@
 // packs of a row to shared memory and reads no others, so that copies need no barrier.
 //
 // Sums are of floats within a pack, and in double beyond. Those over rows (gradients of weights)
-// are of floats over the rows of a team, at most kMostRows, and in double beyond; which rows a team
-// has depends on the shape alone.
+// are of floats over the rows of a team, at most kMostRows (more where scratch has no room for as
+// many sums), and in double beyond; which rows a team has depends on the shape alone.
 #include <algorithm>
 
 #include "worker/backend/cuda/block_reduce.h"
