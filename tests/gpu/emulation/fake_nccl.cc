@@ -96,9 +96,11 @@ void Nap() {
   std::abort();
 }
 
+constexpr int kEachRank = -1;
+
 struct Plant {
-  int rank = -1;
-  int64_t call = 0;
+  int rank = kEachRank;
+  int64_t call = 0;  // 0: of none
   std::string fault;
 };
 
@@ -306,7 +308,8 @@ std::string FaultOf(ncclComm_t comm) {
   }();
   (void)from_environment;
   const int64_t call = ++(*calls)[comm->world_rank];
-  return comm->world_rank == plant.rank && call == plant.call ? plant.fault : "";
+  const bool is_here = plant.rank == kEachRank || plant.rank == comm->world_rank;
+  return is_here && call == plant.call ? plant.fault : "";
 }
 
 // It has not taken yet what it was given.

@@ -5,7 +5,7 @@
 
 extern "C" {
 // At the `call`-th collective or exchange of rank `rank` in this process (counted from 1, over all
-// its communicators):
+// its communicators), or of each rank if that is -1:
 //   "hang"   it never begins: the communicator stays in progress
 //   "late"   it is queued and never ends: its stream stays busy
 //   "full"   so too, and its stream has no room for more
