@@ -1,8 +1,9 @@
 // The emulated device's memory: an anonymous file each, so that another process can map it as CUDA
 // IPC lets it; nothing is left of it when its process is killed. A page behind the memory counts
 // those that have it mapped: freeing it before they are done, which CUDA leaves undefined, ends the
-// process. Freeing waits for the memory's device, as CUDA does; what would never end does not here
-// either, but says so and ends the process.
+// process. Between the two lies memory that nobody may touch, as the address sanitizer sees where
+// the tests are built with it. Freeing waits for the memory's device, as CUDA does; what would
+// never end does not here either, but says so and ends the process.
 #include <cuda_runtime.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -17,9 +18,16 @@
 #include <set>
 #include <string>
 
+// The address sanitizer's: null elsewhere.
+extern "C" {
+[[gnu::weak]] void __asan_poison_memory_region(const volatile void* memory, size_t bytes);
+[[gnu::weak]] void __asan_unpoison_memory_region(const volatile void* memory, size_t bytes);
+}
+
 namespace {
 
 constexpr size_t kDeviceBytes = size_t{4} << 30;
+constexpr size_t kGuardBytes = size_t{64} << 10;
 
 struct Block {
   int fd = -1;
@@ -27,7 +35,7 @@ struct Block {
   bool is_own = true;  // of this process
   int device = weft::emulation::device;
 
-  size_t counter_at() const { return (bytes + 63) / 64 * 64; }
+  size_t counter_at() const { return (bytes + 63) / 64 * 64 + kGuardBytes; }
   size_t file_bytes() const { return counter_at() + sizeof(std::atomic<int>); }
 };
 
@@ -44,6 +52,10 @@ class Blocks {
         mmap(nullptr, block.file_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, block.fd, 0);
     if (mapped == MAP_FAILED) return cudaErrorMemoryAllocation;
     if (!block.is_own) ++CounterOf(mapped, block);
+    if (__asan_poison_memory_region != nullptr) {
+      __asan_poison_memory_region(static_cast<char*>(mapped) + block.bytes,
+                                  block.counter_at() - block.bytes);
+    }
     *data = mapped;
     const std::lock_guard<std::mutex> lock(mutex_);
     blocks_[mapped] = block;
@@ -59,6 +71,9 @@ class Blocks {
     } else if (CounterOf(data, block) > 0) {
       std::fprintf(stderr, "emulated device: memory is freed that another process has mapped\n");
       std::abort();
+    }
+    if (__asan_unpoison_memory_region != nullptr) {
+      __asan_unpoison_memory_region(data, block.file_bytes());
     }
     munmap(data, block.file_bytes());
     close(block.fd);

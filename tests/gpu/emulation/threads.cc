@@ -1,48 +1,22 @@
 #include "tests/gpu/emulation/threads.h"
 
 #include <cuda_runtime.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <vector>
 
+#include "tests/gpu/emulation/fiber.h"
 #include "worker/backend/cuda/copy_async.h"
-
-// Saves the callee's registers and the stack pointer, and goes on where `to` was saved. The
-// library's swapcontext asks the kernel for the signal mask each time, which costs fifty times as
-// much.
-extern "C" void WeftSwitchStack(void** from, void* to);
-asm(R"(
-.text
-.globl WeftSwitchStack
-.type WeftSwitchStack, @function
-WeftSwitchStack:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-)");
 
 namespace weft::emulation {
 namespace {
 
-constexpr size_t kStackBytes = 256 << 10;
 constexpr int kWarp = 32;
 
 struct Copy {
@@ -73,20 +47,16 @@ struct Thread {
   Barrier* waits_at = nullptr;  // null: ready, or has ended
   int64_t waits_for = 0;        // passages of that barrier
   int64_t exchanges = 0;        // picks one of two slots: a fast lane overwrites no slow one's
-  void* stack_pointer = nullptr;
+  Fiber* fiber = nullptr;       // that it runs on
   bool ended = false;
 };
 
 // One host thread's emulated device. A warp runs until it has to wait for others, so that it is as
-// far ahead of them as it can be; at each barrier the last to come runs ahead. A stack runs one new
+// far ahead of them as it can be; at each barrier the last to come runs ahead. A fiber runs one new
 // thread of a warp after the other until one of them has to wait, so that a kernel without barriers
 // costs a call per thread.
 class Block {
  public:
-  ~Block() {
-    for (char* const stack : free_stacks_) munmap(stack, kStackBytes);
-  }
-
   Order order = Order::kAscending;
   std::vector<char> shared;
 
@@ -144,8 +114,6 @@ class Block {
   }
 
  private:
-  static void Entry();
-
   struct Warp {
     Barrier barrier;
     int started = 0;  // of its lanes
@@ -168,10 +136,10 @@ class Block {
       Thread& thread = At(AtPlace(warp, place));
       if (place == warps_[static_cast<size_t>(warp)].started) {
         current_ = AtPlace(warp, place);
-        SwitchTo(NewStack());
+        TakeFiber().Resume();
       } else if (!thread.ended && thread.waits_at->passages >= thread.waits_for) {
         Enter(AtPlace(warp, place));
-        SwitchTo(thread.stack_pointer);
+        thread.fiber->Resume();
       } else {
         continue;
       }
@@ -188,32 +156,33 @@ class Block {
                     at / block_size.x / block_size.y};
   }
 
-  void SwitchTo(void* stack_pointer) { WeftSwitchStack(&scheduler_, stack_pointer); }
-
-  void* NewStack() {
-    if (free_stacks_.empty()) {
-      void* const stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (stack == MAP_FAILED) Die("no memory for stacks");
-      free_stacks_.push_back(static_cast<char*>(stack));
+  // One that starts with the current thread.
+  Fiber& TakeFiber() {
+    if (free_fibers_.empty()) {
+      const size_t index = fibers_.size();
+      fibers_.push_back(std::make_unique<Fiber>([this, index] {
+        Fiber* const self = fibers_[index].get();
+        while (true) {
+          RunNewThreads(self);
+          free_fibers_.push_back(self);
+          self->Pause();
+        }
+      }));
+      free_fibers_.push_back(fibers_.back().get());
     }
-    stack_ = free_stacks_.back();
-    free_stacks_.pop_back();
-    // As WeftSwitchStack leaves it: six registers, then where to go; aligned as after a call.
-    auto* const top = reinterpret_cast<void**>(stack_ + kStackBytes);
-    void** const pointer = top - 8;
-    std::fill_n(pointer, 8, nullptr);
-    pointer[6] = reinterpret_cast<void*>(&Entry);
-    return pointer;
+    Fiber* const fiber = free_fibers_.back();
+    free_fibers_.pop_back();
+    return *fiber;
   }
 
-  void RunNewThreads() {
-    char* const stack = stack_;
+  // One after the other those of the current one's warp that have not started yet.
+  void RunNewThreads(Fiber* fiber) {
     const int warp = current_ / kWarp;
     Warp& own = warps_[static_cast<size_t>(warp)];
     while (own.started < LanesOf(warp)) {
       const int index = AtPlace(warp, own.started++);
       Enter(index);
+      At(index).fiber = fiber;
       (*body_)();
       At(index).ended = true;
       if (!copies_[static_cast<size_t>(index)].empty()) Die("ended while copies are under way");
@@ -221,9 +190,6 @@ class Block {
       ++own.barrier.ended;
       if (all_.arrived > 0 || own.barrier.arrived > 0) Die("ended while others wait for it");
     }
-    free_stacks_.push_back(stack);
-    void* unused = nullptr;
-    WeftSwitchStack(&unused, scheduler_);
   }
 
   uint64_t* Bring(uint64_t value) {
@@ -243,7 +209,7 @@ class Block {
       barrier->arrived = 0;
       ++barrier->passages;
     }
-    WeftSwitchStack(&self.stack_pointer, scheduler_);
+    self.fiber->Pause();
   }
 
   const std::function<void()>* body_ = nullptr;
@@ -252,19 +218,13 @@ class Block {
   Barrier all_;
   std::vector<uint64_t> slots_;
   std::vector<std::vector<Copy>> copies_;  // by thread: under way
-  std::vector<char*> free_stacks_;
-  char* stack_ = nullptr;  // of the thread that starts
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Fiber*> free_fibers_;
   int count_ = 0;
   int current_ = 0;
-  void* scheduler_ = nullptr;
 };
 
 thread_local Block block;
-
-void Block::Entry() {
-  block.RunNewThreads();
-  Die("ran on after its end");
-}
 
 }  // namespace
 
