@@ -85,6 +85,9 @@ class TimedDevice final : public PassingDevice {
   void GeluLinearGradient(View dy, View weight, View h, View dh) override {
     Device::GeluLinearGradient(dy, weight, h, dh);
   }
+  void LinearGradient(View dy, View x, View dweight, View dbias) override {
+    Device::LinearGradient(dy, x, dweight, dbias);
+  }
   void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
              View out) override {
     Time("embedding", [&] { inner_.Embed(ids, table, first_id, positions, position_ids, out); });

@@ -228,11 +228,11 @@ void BackwardLinearWeights(absl::Span<const LinearOutput> gradients, View x, Dev
   Fp8Linear* const fp8 = Fp8Of(gradients);
   const Fp8View x_transposed = fp8 == nullptr ? Fp8View() : fp8->CastTransposed(x);
   for (const auto& [linear, dy] : gradients) {
-    if (linear.bias.data != nullptr) device.BiasGradient(dy, linear.bias_gradient);
     if (linear.is_fp8()) {
+      if (linear.bias.data != nullptr) device.BiasGradient(dy, linear.bias_gradient);
       linear.fp8->BackwardWeight(dy, x_transposed, linear.weight_gradient);
     } else {
-      device.MatMul(dy, Transpose::kYes, x, Transpose::kNo, 1, linear.weight_gradient);
+      device.LinearGradient(dy, x, linear.weight_gradient, linear.bias_gradient);
     }
   }
 }
@@ -242,11 +242,11 @@ void BackwardLinears(absl::Span<const LinearOutput> gradients, View x, View dx, 
   const Fp8View x_transposed = fp8 == nullptr ? Fp8View() : fp8->CastTransposed(x);
   float beta = 0;
   for (const auto& [linear, dy] : gradients) {
-    if (linear.bias.data != nullptr) device.BiasGradient(dy, linear.bias_gradient);
     if (linear.is_fp8()) {
+      if (linear.bias.data != nullptr) device.BiasGradient(dy, linear.bias_gradient);
       linear.fp8->Backward(linear.weight, dy, x_transposed, beta, dx, linear.weight_gradient);
     } else {
-      device.MatMul(dy, Transpose::kYes, x, Transpose::kNo, 1, linear.weight_gradient);
+      device.LinearGradient(dy, x, linear.weight_gradient, linear.bias_gradient);
       device.MatMul(dy, Transpose::kNo, linear.weight, Transpose::kNo, beta, dx);
     }
     beta = 1;

@@ -166,6 +166,10 @@ class NotingDevice final : public PassingDevice {
     Note("GeluLinearGradient", {dy, weight, h, dh});
     inner_.GeluLinearGradient(dy, weight, h, dh);
   }
+  void LinearGradient(View dy, View x, View dweight, View dbias) override {
+    Note("LinearGradient", {dy, x, dweight, dbias});
+    inner_.LinearGradient(dy, x, dweight, dbias);
+  }
   void SwiGlu(View gate, View up, View y) override {
     Note("SwiGlu", {gate, up, y});
     inner_.SwiGlu(gate, up, y);

@@ -67,6 +67,9 @@ class PassingDevice : public Device {
   void GeluLinearGradient(View dy, View weight, View h, View dh) override {
     inner_.GeluLinearGradient(dy, weight, h, dh);
   }
+  void LinearGradient(View dy, View x, View dweight, View dbias) override {
+    inner_.LinearGradient(dy, x, dweight, dbias);
+  }
   void SwiGlu(View gate, View up, View y) override { inner_.SwiGlu(gate, up, y); }
   void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
     inner_.SwiGluGradient(dy, gate, up, dgate, dup);

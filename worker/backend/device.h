@@ -318,9 +318,7 @@ class Device {
   // The linear layers of a transformer with what comes after or before them: weight [out, in], of
   // the activations' type; bias [1, out] or no data. Each is, and by default is computed as, the
   // operations named, one after the other; a device that needs fewer passes over memory may leave
-  // out roundings in between. Weight and bias gradients are MatMul's and BiasGradient's: these add
-  // to what microbatches before have left, in f32, and sum a bias over rows in double. A fused bias
-  // gradient would overwrite it, with a sum in f32 (cuBLASLt's BGRAD).
+  // out roundings in between.
 
   // y [N, out] = x [N, in] weight^T + bias + residual: MatMul, AddBias, Add. residual [N, out], not
   // y itself, or no data.
@@ -339,6 +337,13 @@ class Device {
   virtual void GeluLinearGradient(View dy, View weight, View h, View dh) {
     MatMul(dy, Transpose::kNo, weight, Transpose::kNo, 0, dh);
     GeluGradient(dh, h, dh);
+  }
+  // Of the layer's parameters, in f32: dweight [out, in] += dy^T x, dbias [1, out], unless it has
+  // no data, += the sum over rows of dy [N, out]: BiasGradient, MatMul. A device may add the rows
+  // up in f32.
+  virtual void LinearGradient(View dy, View x, View dweight, View dbias) {
+    if (dbias.data != nullptr) BiasGradient(dy, dbias);
+    MatMul(dy, Transpose::kYes, x, Transpose::kNo, 1, dweight);
   }
 
   // SwiGLU (Shazeer, arXiv:2002.05202): y = gate * sigmoid(gate) * up.

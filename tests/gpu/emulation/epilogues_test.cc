@@ -108,6 +108,22 @@ TEST_P(Epilogues, MakeOneKernelOfAProductItsBiasAndGelu) {
   EXPECT_THAT(emulation::RunsOfAlgorithms(), ElementsAre(1));
 }
 
+// The sums over rows come out of the product; what adds them to what is there is one kernel.
+// Without: two kernels beside the product.
+TEST_P(Epilogues, MakeOneKernelOfAWeightsGradientAndItsBias) {
+  const View dy = Make(kRows, 40), x = Make(kRows, 24);
+  const View dweight = Make(40, 24, DType::kF32), dbias = Make(1, 40, DType::kF32);
+  EXPECT_EQ(OwnKernels([&] { device().LinearGradient(dy, x, dweight, dbias); }), 1);
+  EXPECT_EQ(RunsWith(CUBLASLT_EPILOGUE_BGRADB), 1);
+  EXPECT_EQ(OwnKernels([&] { device().LinearGradient(dy, x, dweight, {}); }), 0);
+  EXPECT_EQ(RunsWith(CUBLASLT_EPILOGUE_DEFAULT), 1);
+  Use({{.has_epilogues = false}});
+  const View wide = Make(48, 24, DType::kF32), wide_bias = Make(1, 48, DType::kF32);
+  const View wide_dy = Make(kRows, 48);
+  EXPECT_EQ(OwnKernels([&] { device().LinearGradient(wide_dy, x, wide, wide_bias); }), 2);
+  EXPECT_EQ(RunsWith(CUBLASLT_EPILOGUE_DEFAULT), 1);
+}
+
 // The library has a kernel, but one with GELU takes so long that the product with its bias and a
 // kernel of weft's own are faster.
 TEST_P(Epilogues, AreLeftToKernelsOfOurOwnWhereTheseAreFaster) {

@@ -25,7 +25,7 @@ struct FakeCublasProduct {
   cublasOperation_t operation_a = CUBLAS_OP_N;
   cublasOperation_t operation_b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const void* bias = nullptr;
+  void* bias = nullptr;
   void* aux = nullptr;
   int64_t aux_ld = 0;
   const float* scale_a = nullptr;
@@ -34,6 +34,7 @@ struct FakeCublasProduct {
   bool has_epilogue() const { return epilogue != CUBLASLT_EPILOGUE_DEFAULT; }
   bool has_bias() const { return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
   bool has_aux() const { return (epilogue & 128U) != 0; }
+  bool has_bias_gradient() const { return epilogue == CUBLASLT_EPILOGUE_BGRADB; }
 };
 struct FakeCublasLayout {
   cudaDataType_t type;
@@ -258,7 +259,7 @@ bool TakesEpilogue(const FakeCublasProduct& product, const FakeCublasLayout& d) 
   const auto is_placed = [&](const void* data) {
     return data != nullptr && (d.type == CUDA_R_32F || reinterpret_cast<uintptr_t>(data) % 16 == 0);
   };
-  if (product.has_bias() && !is_placed(product.bias)) return false;
+  if ((product.has_bias() || product.has_bias_gradient()) && !is_placed(product.bias)) return false;
   return !product.has_aux() ||
          (is_placed(product.aux) && product.aux_ld % 8 == 0 && product.aux_ld >= d.rows);
 }
@@ -294,6 +295,11 @@ void Multiply(const Operand& a, const Operand& b, int splits, float factor, floa
               const Result& result, const FakeCublasProduct& product) {
   const FakeCublasLayout& d = result.d_layout;
   for (int64_t j = 0; j < d.cols; ++j) {
+    if (product.has_bias_gradient()) {
+      float sum = 0;
+      for (int64_t k = 0; k < b.rows(); ++k) sum += static_cast<float>(b.at(k, j));
+      Put(product.bias, d.type, j, sum);
+    }
     for (int64_t i = 0; i < d.rows; ++i) {
       const int64_t at = j * d.ld + i;
       double value = static_cast<double>(factor) * Sum(a, b, i, j, splits);
@@ -301,7 +307,8 @@ void Multiply(const Operand& a, const Operand& b, int splits, float factor, floa
         value +=
             static_cast<double>(beta) * static_cast<double>(At(result.c, result.c_layout.type, at));
       }
-      if (product.has_epilogue()) value = Finish(product, d.type, i, j, value);
+      if (product.has_epilogue() && !product.has_bias_gradient())
+        value = Finish(product, d.type, i, j, value);
       Put(result.d, d.type, at, static_cast<float>(value));
     }
   }

@@ -12,7 +12,7 @@ namespace weft {
 namespace {
 
 struct ProductsOfStep {
-  int plain = 0, bias = 0, gelu = 0, gelu_gradient = 0;
+  int plain = 0, bias = 0, gelu = 0, gelu_gradient = 0, bias_gradient = 0;
   int that_add_a_residual = 0;
 };
 
@@ -46,6 +46,7 @@ ProductsOfStep RunSteps(int64_t steps, ModelFamily family, Precision precision,
                                    .bias = emulation::RunsWith(CUBLASLT_EPILOGUE_BIAS),
                                    .gelu = emulation::RunsWith(CUBLASLT_EPILOGUE_GELU_AUX_BIAS),
                                    .gelu_gradient = emulation::RunsWith(CUBLASLT_EPILOGUE_DGELU),
+                                   .bias_gradient = emulation::RunsWith(CUBLASLT_EPILOGUE_BGRADB),
                                    .that_add_a_residual = emulation::RunsThatAddAnother()};
   emulation::ResetAlgorithms();
   return products;
@@ -59,18 +60,20 @@ ProductsOfStep RunOneStep(ModelFamily family, Precision precision, Recompute rec
           .bias = two.bias - one.bias,
           .gelu = two.gelu - one.gelu,
           .gelu_gradient = two.gelu_gradient - one.gelu_gradient,
+          .bias_gradient = two.bias_gradient - one.bias_gradient,
           .that_add_a_residual = two.that_add_a_residual - one.that_add_a_residual};
 }
 
 // Of each block forward: q, k, v, o, up, down. Backward: the inputs of all but down, whose goes
-// through GELU, and six weights. Of the head one and two.
+// through GELU, and six weights with their biases. Of the head one and two.
 TEST(FusedStep, OfGpt2HasOneProductForEachLinearLayer) {
   const ProductsOfStep step = RunOneStep(ModelFamily::kGpt2, Precision::kBf16, Recompute::kNone);
   EXPECT_EQ(step.bias, 2 * 5);
   EXPECT_EQ(step.gelu, 2);
   EXPECT_EQ(step.that_add_a_residual, 2 * 2);
   EXPECT_EQ(step.gelu_gradient, 2);
-  EXPECT_EQ(step.plain, 2 * (5 + 6) + 3);
+  EXPECT_EQ(step.bias_gradient, 2 * 6);
+  EXPECT_EQ(step.plain, 2 * 5 + 3);
 }
 
 TEST(FusedStep, OfGpt2MakesAgainWithTheSameProducts) {
@@ -85,12 +88,13 @@ TEST(FusedStep, OfGpt2MakesAgainWithTheSameProducts) {
 TEST(FusedStep, OfLlamaAddsItsResiduals) {
   const ProductsOfStep step = RunOneStep(ModelFamily::kLlama, Precision::kBf16, Recompute::kNone);
   EXPECT_EQ(step.that_add_a_residual, 2 * 2);
-  EXPECT_EQ(step.bias + step.gelu + step.gelu_gradient, 0);
+  EXPECT_EQ(step.bias + step.gelu + step.gelu_gradient + step.bias_gradient, 0);
 }
 
 TEST(FusedStep, InSinglePrecisionHasPlainProductsOnly) {
   const ProductsOfStep step = RunOneStep(ModelFamily::kGpt2, Precision::kFp32, Recompute::kNone);
-  EXPECT_EQ(step.bias + step.gelu + step.gelu_gradient + step.that_add_a_residual, 0);
+  EXPECT_EQ(step.bias + step.gelu + step.gelu_gradient + step.bias_gradient, 0);
+  EXPECT_EQ(step.that_add_a_residual, 0);
   EXPECT_EQ(step.plain, 2 * 18 + 3);
 }
 

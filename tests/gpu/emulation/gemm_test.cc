@@ -189,7 +189,7 @@ class Products : public ::testing::Test {
   }
 
   // y [8, 16] = gelu(x [8, 32] weight' + bias) of zeros, or by `apart`. Whether it is one kernel.
-  bool IsFused(Gemm& gemm, const std::function<void()>& apart) {
+  bool IsFused(Gemm& gemm, const std::function<void(const GemmCall&)>& apart) {
     alignas(16) static std::array<uint16_t, 1024> zeros = {};
     const View bias = {zeros.data(), 1, 16, DType::kBf16};
     const GemmCall call = {.a = {zeros.data(), 8, 32, DType::kBf16},
@@ -324,7 +324,8 @@ TEST_F(Products, OfADeterministicDeviceFailRatherThanTakeAnotherAlgorithm) {
     const View view = {x.data(), 2, 2, DType::kF32};
     EXPECT_FALSE(gemm->Run({.a = view, .b = view, .beta = 1, .c = view}).ok()) << code;
     EXPECT_THAT(RunsOfAlgorithms(), ElementsAre(1, 0));
-    EXPECT_TRUE(IsFused(*gemm, [] { ADD_FAILURE() << "kernels of our own have other bits"; }));
+    EXPECT_TRUE(IsFused(
+        *gemm, [](const GemmCall&) { ADD_FAILURE() << "kernels of our own have other bits"; }));
     EXPECT_FALSE(status_.ok()) << code;
   }
 }
@@ -333,7 +334,7 @@ TEST_F(Products, WithAnEpilogueAreOneKernelUnlessSeveralAreFaster) {
   SetAlgorithms({{.run_ms = 1}});
   int times = 0;
   const auto takes = [&](double ms) {
-    return [&times, ms] {
+    return [&times, ms](const GemmCall&) {
       ++times;
       emulation::clock_ms += ms;
     };
@@ -349,6 +350,82 @@ TEST_F(Products, WithAnEpilogueAreOneKernelUnlessSeveralAreFaster) {
   EXPECT_EQ(times, 0);
   EXPECT_TRUE(IsFused(*Open(true), takes(0.1))) << "a deterministic device times nothing";
   EXPECT_EQ(times, 0);
+}
+
+// A layer's dweight [rows, 8] and dbias [rows] of dy [4, rows] and x [4, 8], all of them ones,
+// added to `before`; where several kernels take the place of one, they take `apart_ms`.
+class BiasGradients : public Products {
+ protected:
+  static constexpr int64_t kDepth = 4;
+  static constexpr int64_t kCols = 8;
+  static constexpr int64_t kSumsBytes = int64_t{1} << 12;
+
+  std::unique_ptr<Gemm> OpenWithRoomFor(int64_t rows, bool deterministic = false) {
+    return Open(deterministic, rows * kCols * 4 + kSumsBytes);
+  }
+
+  bool IsFused(Gemm& gemm, int64_t rows, float before, double apart_ms) {
+    const std::vector<uint16_t> ones(static_cast<size_t>(kDepth * std::max(rows, kCols)), 0x3f80);
+    dweight_.assign(static_cast<size_t>(rows * kCols), before);
+    dbias_.assign(static_cast<size_t>(rows), before);
+    View a = {const_cast<uint16_t*>(ones.data()), kDepth, rows, DType::kBf16};
+    View b = {const_cast<uint16_t*>(ones.data()), kDepth, kCols, DType::kBf16};
+    const View sums = {&*scratch_.end() - kSumsBytes, 1, rows, DType::kF32};
+    const GemmCall call = {.a = a,
+                           .transpose_a = Transpose::kYes,
+                           .b = b,
+                           .beta = 1,
+                           .c = {dweight_.data(), rows, kCols, DType::kF32},
+                           .bias_gradient = {dbias_.data(), 1, rows, DType::kF32},
+                           .sums = sums};
+    const bool fuses = gemm.Fuses(call, [&](const GemmCall& made) {
+      emulation::clock_ms += apart_ms;
+      apart_spoils_ |= made.bias_gradient.data == dbias_.data();
+      apart_spoils_ |= made.c.data == dweight_.data() && before != 0;
+      EXPECT_EQ(made.c.rows, rows);
+    });
+    if (fuses) status_ = gemm.Run(call);
+    return fuses;
+  }
+
+  std::vector<float> dweight_, dbias_;
+  bool apart_spoils_ = false;  // what the call adds to
+};
+
+TEST_F(BiasGradients, ComeOutOfTheProductAndAreAddedOnce) {
+  SetAlgorithms({{.run_ms = 1}, {.run_ms = 0.5}});
+  const auto gemm = OpenWithRoomFor(16);
+  for (int again = 0; again < 2; ++again) {
+    ASSERT_TRUE(IsFused(*gemm, 16, 3, 0.7));
+    EXPECT_TRUE(status_.ok()) << status_.text;
+    EXPECT_THAT(dweight_, Each(3 + 4));
+    EXPECT_THAT(dbias_, Each(3 + 4));
+  }
+  EXPECT_FALSE(apart_spoils_);
+  EXPECT_EQ(gemm->TakeReport(),
+            "products timed, in 10^12 operations a second: 16x8x4 tn bf16 to fp32 + c + bias "
+            "gradient 2.05e-06");
+}
+
+TEST_F(BiasGradients, AreLeftToSumsOverRowsWhereTheseAreFaster) {
+  SetAlgorithms({{.run_ms = 1}});
+  EXPECT_FALSE(IsFused(*OpenWithRoomFor(16), 16, 3, 0.5));
+  EXPECT_THAT(dweight_, Each(3)) << "nothing is added by trials";
+  EXPECT_THAT(dbias_, Each(3));
+  EXPECT_FALSE(IsFused(*OpenWithRoomFor(16, /*deterministic=*/true), 16, 3, 100));
+  EXPECT_FALSE(apart_spoils_);
+}
+
+// Scratch for half of dweight: nowhere to try but dweight itself, while it is all zeros.
+TEST_F(BiasGradients, AreTriedInPlaceOrNotAtAllWithoutScratchMemory) {
+  SetAlgorithms({{.run_ms = 1}, {.run_ms = 0.5}});
+  EXPECT_FALSE(IsFused(*OpenWithRoomFor(8), 16, 3, 0.7));
+  EXPECT_THAT(dweight_, Each(3));
+  EXPECT_THAT(dbias_, Each(3));
+  ASSERT_TRUE(IsFused(*OpenWithRoomFor(8), 16, 0, 0.7));
+  EXPECT_THAT(dweight_, Each(4)) << "cleared after trials";
+  EXPECT_THAT(dbias_, Each(4));
+  EXPECT_FALSE(apart_spoils_);
 }
 
 TEST_F(Products, ReportWhatTheFastestReach) {

@@ -168,6 +168,48 @@ TEST_P(LinearOps, GradientsGoThroughTheLayerAndTheGeluBeforeIt) {
   }
 }
 
+// Twice: a device may try how it is fastest at the first.
+TEST_P(LinearOps, GradientsOfParametersAreAddedToWhatIsThere) {
+  for (const DType dtype : kTypes) {
+    for (const LinearCase& c : kCases) {
+      SetUpOperands(c, dtype);
+      const View dy = Normals(c.rows, c.out, 5);
+      const View dweight = Upload(c.out, c.in, Normal(c.out * c.in, 6));
+      const View dbias = c.bias ? Upload(1, c.out, Normal(c.out, 7)) : View();
+      const Doubles weight_before = Values(dweight, 0);
+      const Doubles bias_before = Values(dbias, 0);
+      const Doubles gradients = Values(dy, 0);
+      const Doubles inputs = Values(x_, 0);
+      for (int times = 1; times <= 2; ++times) {
+        device().LinearGradient(dy, x_, dweight, dbias);
+        Doubles weights, biases;
+        for (int64_t i = 0; i < c.out; ++i) {
+          double rows = 0;
+          for (int64_t n = 0; n < c.rows; ++n)
+            rows += gradients[static_cast<size_t>(n * c.out + i)];
+          if (c.bias) biases.push_back(bias_before[static_cast<size_t>(i)] + times * rows);
+          for (int64_t j = 0; j < c.in; ++j) {
+            double sum = 0;
+            for (int64_t n = 0; n < c.rows; ++n) {
+              sum += gradients[static_cast<size_t>(n * c.out + i)] *
+                     inputs[static_cast<size_t>(n * c.in + j)];
+            }
+            weights.push_back(weight_before[static_cast<size_t>(i * c.in + j)] + times * sum);
+          }
+        }
+        const auto bounds = [](const Doubles& of) {
+          Doubles bound;
+          for (const double value : of) bound.push_back(2 * RoundingOf(DType::kF32, value));
+          return bound;
+        };
+        ExpectNear(Download(dweight), weights, bounds(weights));
+        if (c.bias) ExpectNear(Download(dbias), biases, bounds(biases));
+      }
+      EXPECT_EQ(Values(dy, 0), gradients) << trace_ << ": dy is left as it is";
+    }
+  }
+}
+
 TEST_P(LinearOps, OfOperandsThatDoNotFitAreRefused) {
   for (const DType dtype : kTypes) {
     SetUpOperands({16, 24, 40, true, true}, dtype);
@@ -185,6 +227,10 @@ TEST_P(LinearOps, OfOperandsThatDoNotFitAreRefused) {
     refused("a pre-activation of the inputs' width");
     device().GeluLinearGradient(y, weight_, Normals(16, 40, 1), Poison(16, 24));
     refused("a GELU of the outputs' width");
+    device().LinearGradient(y, x_, Fresh(40, 24), Fresh(1, 24));
+    refused("a bias's gradient of the inputs' width");
+    device().LinearGradient(y, x_, Fresh(24, 40), {});
+    refused("a weight's gradient the other way round");
   }
 }
 

@@ -3,12 +3,12 @@
 #include <cstring>
 #include <deque>
 #include <functional>
-#include <map>
 #include <string>
 
 #include "worker/backend/adamw.h"
 #include "worker/backend/cuda/attention_path.h"
 #include "worker/backend/cuda/cuda_status.h"
+#include "worker/backend/cuda/device_memory.h"
 #include "worker/backend/cuda/gemm.h"
 #include "worker/backend/cuda/graphs.h"
 #include "worker/backend/cuda/host_block.h"
@@ -21,7 +21,7 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kAlignment = 4096;
+constexpr int64_t kSumsAlignment = 256;
 
 // Each operation checks shapes, as the CPU device does: a wrong one is refused (Internal), nothing
 // is queued, and it shows at the next Synchronize().
@@ -34,7 +34,7 @@ class CudaDevice final : public Device {
     attention_ = {};
     staging_.reset();
     host_.reset();
-    for (const auto& [data, block] : blocks_) cudaFree(block);
+    memory_.FreeAll();
     cudaFree(workspace_);
     cudaFree(queue_.scratch);
     if (queue_.stream != nullptr) cudaStreamDestroy(queue_.stream);
@@ -72,43 +72,17 @@ class CudaDevice final : public Device {
 
   void* Allocate(int64_t bytes) override {
     if (graphs_->Refuses("allocating memory")) return nullptr;
-    size_t free = 0;
-    size_t total = 0;
-    if (!Check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo")) return nullptr;
-    const int64_t wanted = bytes + kAlignment;
-    if (bytes <= 0 || wanted > static_cast<int64_t>(free)) {
-      Fail(Failure(kFailedPrecondition,
-                   "cuda: %lld bytes are asked for, %lld of the device's %lld are free; nvidia-smi "
-                   "shows who holds the rest",
-                   static_cast<long long>(bytes), static_cast<long long>(free),
-                   static_cast<long long>(total)));
-      return nullptr;
-    }
-    void* block = nullptr;
-    const cudaError_t code = cudaMalloc(&block, static_cast<size_t>(wanted));
-    if (code != cudaSuccess) {
-      cudaGetLastError();  // running out of memory is no lasting error
-      Check(code, "allocating the arena");
-      return nullptr;
-    }
-    const auto address = reinterpret_cast<uintptr_t>(block);
-    void* const data = static_cast<char*>(block) + (kAlignment - address % kAlignment) % kAlignment;
-    blocks_[data] = block;
+    void* data = nullptr;
+    Fail(memory_.Allocate(bytes, &data));
     return data;
   }
   int64_t UsedBytes() override {
-    size_t free = 0;
-    size_t total = 0;
-    return Check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo")
-               ? static_cast<int64_t>(total - free)
-               : 0;
+    int64_t bytes = 0;
+    Fail(DeviceMemory::UsedBytes(&bytes));
+    return bytes;
   }
   void Free(void* data, int64_t /*bytes*/) override {
-    if (graphs_->Refuses("freeing memory")) return;
-    const auto found = blocks_.find(data);
-    if (found == blocks_.end()) return;
-    Check(cudaFree(found->second), "cudaFree");
-    blocks_.erase(found);
+    if (!graphs_->Refuses("freeing memory")) Fail(memory_.Free(data));
   }
 
   void CopyIn(View to, const void* from_host) override {
@@ -305,7 +279,8 @@ class CudaDevice final : public Device {
                            .c = y,
                            .bias = bias,
                            .residual = residual};
-    Multiply(call, "Linear", [&] { Device::Linear(x, weight, bias, residual, y); });
+    Multiply(call, "Linear",
+             [&](const GemmCall&) { Device::Linear(x, weight, bias, residual, y); });
   }
   void LinearGelu(View x, View weight, View bias, View h, View y) override {
     const GemmCall call = {.a = x,
@@ -315,11 +290,25 @@ class CudaDevice final : public Device {
                            .bias = bias,
                            .gelu = GemmGelu::kForward,
                            .h = h};
-    Multiply(call, "LinearGelu", [&] { Device::LinearGelu(x, weight, bias, h, y); });
+    Multiply(call, "LinearGelu",
+             [&](const GemmCall&) { Device::LinearGelu(x, weight, bias, h, y); });
   }
   void GeluLinearGradient(View dy, View weight, View h, View dh) override {
     const GemmCall call = {.a = dy, .b = weight, .c = dh, .gelu = GemmGelu::kGradient, .h = h};
-    Multiply(call, "GeluLinearGradient", [&] { Device::GeluLinearGradient(dy, weight, h, dh); });
+    Multiply(call, "GeluLinearGradient",
+             [&](const GemmCall&) { Device::GeluLinearGradient(dy, weight, h, dh); });
+  }
+  void LinearGradient(View dy, View x, View dweight, View dbias) override {
+    const GemmCall call = {.a = dy,
+                           .transpose_a = Transpose::kYes,
+                           .b = x,
+                           .beta = 1,
+                           .c = dweight,
+                           .bias_gradient = dbias,
+                           .sums = SumsOf(dbias)};
+    Multiply(call, "LinearGradient", [this](const GemmCall& made) {
+      Device::LinearGradient(made.a, made.b, made.c, made.bias_gradient);
+    });
   }
 
   void SwiGlu(View gate, View up, View y) override {
@@ -542,8 +531,14 @@ class CudaDevice final : public Device {
     if (!call.has_epilogue() || gemm_->Fuses(call, std::ref(apart))) {
       Fail(gemm_->Run(call));
     } else {
-      apart();
+      apart(call);
     }
+  }
+  // As many floats, where the scratch memory ends.
+  View SumsOf(View dbias) const {
+    if (dbias.data == nullptr) return {};
+    const int64_t at = (kScratchBytes - dbias.bytes()) / kSumsAlignment * kSumsAlignment;
+    return {static_cast<char*>(queue_.scratch) + at, 1, dbias.elements(), DType::kF32};
   }
 
   bool IsOnHost(View x) const { return host_ != nullptr && host_->Holds(x.data); }
@@ -557,6 +552,7 @@ class CudaDevice final : public Device {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }
 
+  DeviceMemory memory_;
   Queue queue_;
   void* workspace_ = nullptr;  // of gemm_
   std::unique_ptr<Staging> staging_;
@@ -564,7 +560,6 @@ class CudaDevice final : public Device {
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<Graphs> graphs_;
   AttentionPath attention_;
-  std::map<void*, void*> blocks_;  // what Allocate returned -> what cudaMalloc did
   BackendStatus failure_;
   struct KeptRemark {
     std::string text;

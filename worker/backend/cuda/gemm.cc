@@ -64,6 +64,8 @@ cublasLtEpilogue_t EpilogueOf(const GemmCall& call) {
   const bool has_bias = call.bias.data != nullptr;
   switch (call.gelu) {
     case GemmGelu::kNone:
+      // The library's b is our a.
+      if (call.has_bias_gradient()) return CUBLASLT_EPILOGUE_BGRADB;
       return has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     case GemmGelu::kForward:
       return has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
@@ -83,7 +85,8 @@ using Key = std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, DType, DType
 constexpr int kVectorBytes = 16;
 int AlignmentOf(const GemmCall& call) {
   auto address = static_cast<uintptr_t>(kVectorBytes);
-  for (const View& operand : {call.a, call.b, call.c, call.bias, call.residual, call.h}) {
+  for (const View& operand :
+       {call.a, call.b, call.c, call.bias, call.residual, call.h, call.sums}) {
     address |= reinterpret_cast<uintptr_t>(operand.data);
   }
   return static_cast<int>(address & (~address + 1));
@@ -144,6 +147,7 @@ std::string Describe(const GemmCall& call) {
   if (call.residual.data != nullptr) text += " + residual";
   if (call.gelu == GemmGelu::kForward) text += " + gelu";
   if (call.gelu == GemmGelu::kGradient) text += " + gelu's gradient";
+  if (call.has_bias_gradient()) text += " + bias gradient";
   return text;
 }
 
@@ -159,7 +163,9 @@ std::string RateOf(const GemmCall& call, float ms) {
 // What the library asks of an epilogue's operands. It may refuse others still.
 bool IsFusible(const GemmCall& call) {
   constexpr int64_t kVectorElements = 8;
-  return call.c.dtype != DType::kF32 && call.a.dtype == call.c.dtype && call.c.elements() > 0 &&
+  const bool has_type =
+      call.has_bias_gradient() ? call.c.dtype == DType::kF32 : call.a.dtype == call.c.dtype;
+  return call.a.dtype != DType::kF32 && has_type && call.c.elements() > 0 &&
          AlignmentOf(call) == kVectorBytes && call.c.cols % kVectorElements == 0;
 }
 
@@ -264,7 +270,8 @@ class Product {
   // Calls that share an algorithm have theirs each; proposals go by how they are aligned.
   cublasStatus_t SetPointers(const GemmCall& call) const {
     cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
-    if (call.bias.data != nullptr) code = Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias.data);
+    const void* const bias = call.has_bias_gradient() ? call.sums.data : call.bias.data;
+    if (bias != nullptr) code = Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
     if (code == CUBLAS_STATUS_SUCCESS && call.gelu != GemmGelu::kNone) {
       code = Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.h.data);
     }
@@ -308,8 +315,9 @@ class CublasGemm final : public Gemm {
     return FromCublas(cublasLtCreate(&handle_), "cublasLtCreate");
   }
 
-  bool Fuses(const GemmCall& call, const std::function<void()>& apart) override {
+  bool Fuses(const GemmCall& call, const std::function<void(const GemmCall&)>& apart) override {
     if (!IsFusible(call)) return false;
+    if (call.has_bias_gradient() && options_.deterministic) return false;
     bool has_run = false;
     Chosen& chosen = ChosenFor(call, &has_run);
     if (CannotRun(chosen.code)) return false;
@@ -360,7 +368,12 @@ class CublasGemm final : public Gemm {
 
   cublasStatus_t RunOnce(const Product& product, const GemmCall& call,
                          const cublasLtMatmulAlgo_t& algorithm) const {
-    return product.Run(handle_, call, algorithm, options_.workspace, options_.queue.stream);
+    const cublasStatus_t code =
+        product.Run(handle_, call, algorithm, options_.workspace, options_.queue.stream);
+    if (code != CUBLAS_STATUS_SUCCESS || !call.has_bias_gradient()) return code;
+    return QueueAdd(options_.queue, call.sums, call.bias_gradient) == cudaSuccess
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_EXECUTION_FAILED;
   }
 
   using Proposals = std::array<cublasLtMatmulHeuristicResult_t, kMostProposals>;
@@ -406,24 +419,29 @@ class CublasGemm final : public Gemm {
     });
     const bool is_part = trial.c.rows < call.c.rows;
     if (fastest.way < 0 && !is_part) code = RunOnce(product, trial, proposals[0].algo);  // says why
-    if (trial.beta != 0 && trial.c.data == call.c.data) Clear(call.c);
+    EndTrial(trial, call);
     if (fastest.way < 0) return code;
     if (!call.has_epilogue()) Report(call, RateOf(trial, fastest.ms));
     chosen->algorithm = proposals[static_cast<size_t>(fastest.way)].algo;
     return CUBLAS_STATUS_SUCCESS;
   }
 
-  // One kernel, or several: whichever takes less.
-  void Compare(const GemmCall& call, const std::function<void()>& apart, Chosen* chosen) {
+  // One kernel, or several: whichever takes less. Where there is no room to try, several.
+  void Compare(const GemmCall& call, const std::function<void(const GemmCall&)>& apart,
+               Chosen* chosen) {
     chosen->is_compared = true;
-    apart();  // chooses its own algorithms
+    const GemmCall trial = TrialOf(call);
+    chosen->is_slower = trial.c.rows < call.c.rows;
+    if (chosen->is_slower) return;
+    apart(trial);  // chooses its own algorithms
     const Fastest fastest = FastestWay(2, [&](int way, int runs) {
-      if (way == 0) return TimeRuns(chosen->product, call, chosen->algorithm, runs);
+      if (way == 0) return TimeRuns(chosen->product, trial, chosen->algorithm, runs);
       return Time(runs, [&] {
-        apart();
+        apart(trial);
         return true;
       });
     });
+    EndTrial(trial, call);
     chosen->is_slower = fastest.way == 1;
     if (fastest.way >= 0) {
       Report(call, RateOf(call, fastest.ms) + (chosen->is_slower ? " in several kernels" : ""));
@@ -453,16 +471,23 @@ class CublasGemm final : public Gemm {
   GemmCall TrialOf(const GemmCall& call) const {
     if (call.beta == 0) return call;
     constexpr int64_t kTileRows = 256;  // whole tiles of the kernels
+    GemmCall trial = call;
+    trial.bias_gradient = call.sums;
+    auto* const scratch = static_cast<char*>(options_.queue.scratch);
+    const int64_t room = call.has_bias_gradient() ? static_cast<char*>(call.sums.data) - scratch
+                                                  : options_.queue.scratch_bytes;
     const int64_t row_bytes = call.c.cols * ElementBytes(call.c.dtype);
-    int64_t rows = std::min(call.c.rows, options_.queue.scratch_bytes / row_bytes);
+    int64_t rows = std::min(call.c.rows, room / row_bytes);
     if (rows < call.c.rows) {
-      if (IsZero(call.c)) return call;
+      if (IsZero(call.c)) return trial;
       if (rows > kTileRows) rows = rows / kTileRows * kTileRows;
     }
-    GemmCall trial = call;
-    trial.c = {options_.queue.scratch, rows, call.c.cols, call.c.dtype};
+    trial.c = {scratch, rows, call.c.cols, call.c.dtype};
     Clear(trial.c);
     return trial;
+  }
+  void EndTrial(const GemmCall& trial, const GemmCall& call) const {
+    if (trial.beta != 0 && trial.c.data == call.c.data) Clear(call.c);
   }
 
   // Waits.

@@ -8,7 +8,9 @@
 // Between 16-bit elements the library also does what follows a product in the product's kernel (its
 // epilogue): a pass over memory each for bias, residual and GELU is saved, and so is their
 // rounding. Where a product and kernels of weft's own are faster nevertheless, they are taken; a
-// deterministic device takes the library's kernel wherever there is one.
+// deterministic device takes the library's kernel wherever there is one. A bias gradient too comes
+// out of the product that reads the same rows, but in f32 and not added to what is there: that is a
+// kernel of weft's own, over a vector; a deterministic device leaves both to the sums over rows.
 //
 // Products of 8-bit floats add up in f32. The library's fast mode (CUBLASLT_MATMUL_DESC_FAST_ACCUM)
 // moves the tensor cores' sums, of fewer bits, to f32 less often; others use it in forward passes,
@@ -55,8 +57,15 @@ struct GemmCall {
   GemmGelu gelu = GemmGelu::kNone;
   View h = {};  // [m, n]
 
+  // Another, by itself: bias_gradient += sums over k of op(a), both [1, m] and f32, as is c; sums
+  // are overwritten, and lie behind all else in the scratch memory. beta may be 1.
+  View bias_gradient = {};
+  View sums = {};
+
+  bool has_bias_gradient() const { return bias_gradient.data != nullptr; }
   bool has_epilogue() const {
-    return bias.data != nullptr || residual.data != nullptr || gelu != GemmGelu::kNone;
+    return bias.data != nullptr || residual.data != nullptr || gelu != GemmGelu::kNone ||
+           has_bias_gradient();
   }
 };
 
@@ -64,9 +73,10 @@ class Gemm {
  public:
   virtual ~Gemm() = default;
   // Whether Run is to be given a call with an epilogue: the library has a kernel for the types,
-  // widths and alignments at hand, and it is no slower than `apart`, which queues the same in more
-  // kernels. Both may then have written the call's results. Waits as Run does.
-  virtual bool Fuses(const GemmCall& call, const std::function<void()>& apart) = 0;
+  // widths and alignments at hand, and it is no slower than `apart`, which queues what it is given
+  // in more kernels: the call, whose results both may then have written, or one like it elsewhere,
+  // if the call adds to its results. Waits as Run does.
+  virtual bool Fuses(const GemmCall& call, const std::function<void(const GemmCall&)>& apart) = 0;
   // Queues the product. The first of a shape may wait until what is timed is done, and so is
   // refused while a graph is captured. REQUIRES: Fuses(call) if it has an epilogue.
   virtual BackendStatus Run(const GemmCall& call) = 0;

@@ -69,10 +69,11 @@ inline bool IsProduct(const GemmCall& call) {
          (c.dtype == a.dtype || c.dtype == DType::kF32) && std::max({m, n, k}) <= INT_MAX;
 }
 
-// With what it has of an epilogue.
+// With what it has of an epilogue. What a layer adds to is of single precision.
 inline bool IsLinear(const GemmCall& call) {
   const auto is_like_c = [&](View x) { return SameShape(x, call.c) && x.data != call.c.data; };
-  return IsProduct(call) && call.c.dtype == call.a.dtype &&
+  return IsProduct(call) && call.c.dtype == (call.beta == 0 ? call.a.dtype : DType::kF32) &&
+         (!call.has_bias_gradient() || IsF32(call.bias_gradient, call.c.rows)) &&
          (call.bias.data == nullptr || IsVector(call.bias, call.c.cols, call.c)) &&
          (call.residual.data == nullptr || is_like_c(call.residual)) &&
          (call.gelu == GemmGelu::kNone || is_like_c(call.h));
