@@ -71,13 +71,17 @@ __device__ __forceinline__ void TakeScores(FragmentC (&scores)[kCount], SoftmaxR
 template <int kCount>
 __device__ __forceinline__ void Mask(const VisibleKeys<kRows>& visible, float scale, int row,
                                      int64_t key, FragmentC (&scores)[kCount]) {
+  for (FragmentC& score : scores) {
+    for (float& at : score.at) at *= scale;
+  }
   const int64_t last = key + 8 * kCount - 1;
   const bool sees_all = visible.Has(row, key) && visible.Has(row, last) &&
                         visible.Has(row + 8, key) && visible.Has(row + 8, last);
+  if (sees_all) return;
   for (int n = 0; n < kCount; ++n) {
     for (int i = 0; i < 4; ++i) {
-      const bool seen = sees_all || visible.Has(row + i / 2 * 8, key + 8 * n + PairAt() + i % 2);
-      scores[n].at[i] = seen ? scale * scores[n].at[i] : kNothing;
+      const bool seen = visible.Has(row + i / 2 * 8, key + 8 * n + PairAt() + i % 2);
+      if (!seen) scores[n].at[i] = kNothing;
     }
   }
 }
@@ -123,6 +127,7 @@ __global__ void __launch_bounds__(kMmaThreads)
     AddWeighted(scores, v, sums);
   }
   WaitForCopies();
+#pragma unroll
   for (int t = 0; t < kTiles; ++t) {
     const int tile_row = place.warp_row + 16 * t;
     const float factor[2] = {1.0F / softmax[t].total[0], 1.0F / softmax[t].total[1]};

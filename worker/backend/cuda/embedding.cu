@@ -18,7 +18,8 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kIds = 16;  // of a bucket
 constexpr int kAddingThreads = 64;
-constexpr int kRowsAtOnce = 4;  // that are read before they are added
+constexpr int kRowsAtOnce = 8;  // that are read before they are added: an id may have thousands
+constexpr int64_t kMostRows = (int64_t{1} << 31) / kIds;
 
 struct Vocabulary {
   int64_t first_id;
@@ -47,7 +48,8 @@ __global__ void EmbedKernel(Vocabulary vocabulary, const int32_t* ids, const Pac
   }
 }
 
-// The rows of each bucket, [begin[bucket], end[bucket]) of `rows`.
+// The rows of each bucket, [begin[bucket], end[bucket]) of `rows`: kIds times the row, plus which
+// of the bucket's ids it has.
 struct Buckets {
   int32_t* begin;
   int32_t* end;
@@ -91,7 +93,8 @@ __global__ void __launch_bounds__(kThreads)
     const bool is_own = id >= first_id && id < end_id;
     const unsigned lanes = __ballot_sync(kAllLanes, is_own);
     if (is_own) {
-      buckets.rows[to + __popc(lanes & ((1U << lane) - 1))] = static_cast<int32_t>(at + lane);
+      buckets.rows[to + __popc(lanes & ((1U << lane) - 1))] =
+          static_cast<int32_t>((at + lane) * kIds + (id - first_id));
     }
     to += __popc(lanes);
   }
@@ -101,8 +104,7 @@ __global__ void __launch_bounds__(kThreads)
 // with its columns.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kAddingThreads)
-    TableGradientKernel(Vocabulary vocabulary, const int32_t* ids, Buckets buckets,
-                        const Pack<T, kWidth>* dout, float* dtable, int64_t cols) {
+    TableGradientKernel(Buckets buckets, const Pack<T, kWidth>* dout, float* dtable, int64_t cols) {
   __shared__ float sums[kIds][kAddingThreads][kWidth];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t col = static_cast<int64_t>(blockIdx.y) * kAddingThreads + thread;
@@ -117,9 +119,9 @@ __global__ void __launch_bounds__(kAddingThreads)
 #pragma unroll
     for (int r = 0; r < kRowsAtOnce; ++r) {
       if (r >= count) continue;
-      const int64_t row = buckets.rows[at + r];
-      entries[r] = static_cast<int>(ids[row] - vocabulary.first_id - first_entry);
-      values[r] = dout[row * cols + col];
+      const int32_t listed = buckets.rows[at + r];
+      entries[r] = listed % kIds;
+      values[r] = dout[static_cast<int64_t>(listed / kIds) * cols + col];
     }
 #pragma unroll
     for (int r = 0; r < kRowsAtOnce; ++r) {
@@ -145,7 +147,8 @@ cudaError_t AddToTable(const Queue& queue, View ids, View dout, int64_t first_id
   const Vocabulary vocabulary = {first_id, dtable.rows};
   const auto* const of_rows = static_cast<const int32_t*>(ids.data);
   const int64_t count = (dtable.rows + kIds - 1) / kIds;
-  if ((2 * count + dout.rows) * static_cast<int64_t>(sizeof(int32_t)) > queue.scratch_bytes) {
+  if ((2 * count + dout.rows) * static_cast<int64_t>(sizeof(int32_t)) > queue.scratch_bytes ||
+      dout.rows > kMostRows) {
     return cudaErrorInvalidValue;
   }
   auto* const scratch = static_cast<int32_t*>(queue.scratch);
@@ -158,9 +161,8 @@ cudaError_t AddToTable(const Queue& queue, View ids, View dout, int64_t first_id
                 {.blocks = count,
                  .blocks_y = (cols + kAddingThreads - 1) / kAddingThreads,
                  .threads = kAddingThreads},
-                queue.stream, vocabulary, of_rows, buckets,
-                static_cast<const Pack<T, kWidth>*>(dout.data), static_cast<float*>(dtable.data),
-                cols);
+                queue.stream, buckets, static_cast<const Pack<T, kWidth>*>(dout.data),
+                static_cast<float*>(dtable.data), cols);
 }
 
 template <typename T>

@@ -82,6 +82,9 @@ inline float __uint_as_float(unsigned bits) {
   std::memcpy(&x, &bits, sizeof(x));
   return x;
 }
+inline float __fdividef(float x, float y) {
+  return std::abs(y) > 0x1p126F ? 0.0F * x : x / y;
+}
 template <typename T>
 T __ldg(const T* at) {
   return *at;
