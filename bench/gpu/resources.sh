@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compiles every kernel for every target, warnings as errors, and writes what ptxas says of each:
-# registers, shared memory, spills. Needs nvcc, no device; ten minutes where two cores are free.
+# registers, shared memory, stack (arrays that are not in registers, and spills). Needs nvcc, no device; ten minutes where two cores are free.
 #   bash bench/gpu/resources.sh [REPORT]       default: bench/gpu/resources.txt
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -22,10 +22,11 @@ for target in "${targets[@]}"; do
   done
 done
 
-# One line per kernel and target: file, kernel, registers, static shared memory, spilled bytes.
+# One line per kernel and target: registers of a thread, bytes of static shared memory, of a thread's
+# stack, and spilled.
 {
   nvcc --version | sed -n 's/^Build /# nvcc: /p'
-  printf '%-23s %-7s %5s %7s %7s  %s\n' "# file" target regs shared spills kernel
+  printf '%-23s %-7s %5s %7s %6s %7s  %s\n' "# file" target regs shared stack spills kernel
   for log in "$work"/*.*; do
     [[ $log == "$work/object" ]] && continue
     name=$(basename "$log")
@@ -35,17 +36,20 @@ done
         sub(/.*Compiling entry function ./, "", kernel)
         sub(/. for .sm_.*/, "", kernel)
       }
-      /bytes spill stores/ {spills = $5 + $9}
+      /bytes spill stores/ {stack = $1; spills = $5 + $9}
       /Used [0-9]+ registers/ {
         registers = 0; shared = 0
         for (i = 1; i < NF; i++) {
           if ($i == "Used") registers = $(i + 1)
           if ($(i + 1) == "bytes" && $(i + 2) ~ /^smem/) shared = $i
         }
-        printf "%-23s %-7s %5d %7d %7d  %s\n", file, target, registers, shared, spills, kernel
+        printf "%-23s %-7s %5d %7d %6d %7d  %s\n", file, target, registers, shared, stack, spills, \
+          kernel
       }'
   done | sed -e 's/(anonymous namespace):://g; s/weft:://g; s/  void /  /' \
     -e 's/([A-Za-z_0-9]*)\([0-9]\)/\1/g; s/(.*//' | sort
 } >"$report"
-spilling=$(awk '!/^#/ && $5 > 0' "$report" | wc -l)
-echo "resources: $(grep -vc '^#' "$report") kernels in $report, $spilling of them spill registers"
+spilling=$(awk '!/^#/ && $6 > 0' "$report" | wc -l)
+stacked=$(awk '!/^#/ && $5 > 0' "$report" | wc -l)
+echo "resources: $(grep -vc '^#' "$report") kernels in $report, $spilling of them spill registers," \
+  "$stacked have a stack"
