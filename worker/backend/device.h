@@ -48,18 +48,27 @@ inline int64_t ElementBytes(DType dtype) {
   return 4;
 }
 
-// A contiguous row-major matrix [rows, cols] in device memory, or in memory of
-// Device::AllocateHost where it says so. Borrowed, never owned.
+// A row-major matrix [rows, cols] in device memory, or in memory of Device::AllocateHost where it
+// says so. Borrowed, never owned. Its rows follow each other, unless it is a range of the columns
+// of a wider matrix: such views go to the operations that say so, all others refuse them.
 struct View {
   void* data = nullptr;
   int64_t rows = 0;
   int64_t cols = 0;
   DType dtype = DType::kF32;
+  int64_t row_stride = 0;  // elements from one row to the next; 0: cols
 
+  int64_t stride() const { return row_stride == 0 ? cols : row_stride; }
+  bool is_contiguous() const { return stride() == cols || rows <= 1; }
   int64_t elements() const { return rows * cols; }
   // Rows [begin, begin + count).
   View RowRange(int64_t begin, int64_t count) const {
-    return {static_cast<char*>(data) + begin * cols * ElementBytes(dtype), count, cols, dtype};
+    return {static_cast<char*>(data) + begin * stride() * ElementBytes(dtype), count, cols, dtype,
+            row_stride};
+  }
+  // Columns [begin, begin + count).
+  View ColRange(int64_t begin, int64_t count) const {
+    return {static_cast<char*>(data) + begin * ElementBytes(dtype), rows, count, dtype, stride()};
   }
   int64_t bytes() const { return elements() * ElementBytes(dtype); }
 };
@@ -75,6 +84,9 @@ enum class Turn { kForth, kBack };
 // The queries may be a part of the positions: each sequence is cut into `runs` runs of equal
 // length, and `pieces` of these, one after the other, are a sequence's Tq queries. By default one
 // run is all.
+//
+// q, k and v may be columns of one matrix: their rows' strides are a part of the shape, because
+// what is compiled for it goes by them.
 struct AttentionShape {
   int64_t batch = 0;     // B
   int64_t seq_len = 0;   // T; a multiple of runs
@@ -82,9 +94,15 @@ struct AttentionShape {
   int64_t head_dim = 0;  // E
   int64_t kv_heads = 0;  // K; divides H
   int64_t runs = 1;
-  int64_t pieces = 1;         // 1 or 2
-  int64_t piece[2] = {0, 0};  // which runs, in [0, runs)
+  int64_t pieces = 1;            // 1 or 2
+  int64_t piece[2] = {0, 0};     // which runs, in [0, runs)
+  int64_t query_row_stride = 0;  // of q and of its gradient, in elements; 0: H*E
+  int64_t key_row_stride = 0;    // of k, v and their gradients; 0: K*E
 
+  int64_t query_stride() const {
+    return query_row_stride == 0 ? heads * head_dim : query_row_stride;
+  }
+  int64_t key_stride() const { return key_row_stride == 0 ? kv_heads * head_dim : key_row_stride; }
   int64_t run_len() const { return seq_len / runs; }
   int64_t query_len() const { return pieces * run_len(); }  // Tq
   // Keys from the first that some query sees: up to the end of the last piece.
@@ -272,7 +290,7 @@ class Device {
   virtual Remark NextRemark() { return {}; }
 
   // c = beta * c + op(a) op(b). [m,k] x [k,n] after the transposes; beta is 0 or 1. c may be f32
-  // where a and b are not: gradients of weights.
+  // where a and b are not: gradients of weights. With beta 0, c may be columns of a wider matrix.
   virtual void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
                       View c) = 0;
 
@@ -286,7 +304,8 @@ class Device {
   virtual void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) = 0;
 
   virtual void Zero(View x) = 0;
-  // Between f32 and a 16-bit type it converts.
+  // Between f32 and a 16-bit type it converts. Of one type, each of the two may be columns of a
+  // wider matrix; they then have the same rows and columns.
   virtual void Copy(View to, View from) = 0;
   virtual void Add(View x, View y) = 0;  // y += x
   virtual void Scale(View x, double factor) = 0;
@@ -308,7 +327,7 @@ class Device {
 
   // Rotary positions (Su et al., arXiv:2104.09864), in place. x [B*T, H*E]; table [T, E]: of each
   // position E/2 cosines, then E/2 sines. In each head the pair (x[i], x[i + E/2]) turns by angle
-  // i, the order of Hugging Face's llama weights.
+  // i, the order of Hugging Face's llama weights. x may be columns of a wider matrix.
   virtual void Rotate(View table, Turn turn, View x) = 0;
 
   // GELU, tanh form (Hendrycks & Gimpel, arXiv:1606.08415). dx is written, may alias dy.
@@ -346,7 +365,8 @@ class Device {
     MatMul(dy, Transpose::kYes, x, Transpose::kNo, 1, dweight);
   }
 
-  // SwiGLU (Shazeer, arXiv:2002.05202): y = gate * sigmoid(gate) * up.
+  // SwiGLU (Shazeer, arXiv:2002.05202): y = gate * sigmoid(gate) * up. Here and in its gradient
+  // each view may be columns of a wider matrix.
   virtual void SwiGlu(View gate, View up, View y) = 0;
   // dgate and dup are written; one of them may alias dy.
   virtual void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) = 0;
@@ -361,17 +381,17 @@ class Device {
                              View dpositions) = 0;
 
   // Causal softmax(q k^T / sqrt(E)) v in tiles (Dao, arXiv:2307.08691). q, o: [B*Tq, H*E]; k, v:
-  // [B*T, K*E]; lse: [B*H, Tq] (log-sum-exp, saved). scratch: at least as many
-  // floats as AttentionScratchElements says for each thread of the device, of which no more than
-  // B*K work at once; less is refused, as it would leave threads idle.
+  // [B*T, K*E], with the row strides of the shape; lse: [B*H, Tq] (log-sum-exp, saved). scratch: at
+  // least as many floats as AttentionScratchElements says for each thread of the device, of which
+  // no more than B*K work at once; less is refused, as it would leave threads idle.
   //
   // first_visible [B*Tq, 1] i32 holds a position of the sequence for each query, at most its own:
   // the query sees the keys from there to itself, those of its document. Tiles of keys that no
   // query of a tile sees are left out. Null data: 0 for all, to the bit.
   virtual void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible,
                          View o, View lse, View scratch) = 0;
-  // dq, dk, dv are written, the latter two summed over the queries here and over the query heads
-  // that share them.
+  // dq, dk, dv are written, with the row strides of q, k, v; the latter two summed over the queries
+  // here and over the query heads that share them.
   virtual void AttentionGradient(const AttentionShape& shape, View q, View k, View v,
                                  View first_visible, View o, View lse, View dout, View dq, View dk,
                                  View dv, View scratch) = 0;

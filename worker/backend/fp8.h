@@ -101,8 +101,8 @@ inline std::array<float, 256> Fp8Numbers(const Fp8Format& format) {
 }
 
 inline bool HasFp8Shape(View x) {
-  return x.data != nullptr && x.rows % kFp8Unit == 0 && x.cols % kFp8Unit == 0 &&
-         reinterpret_cast<uintptr_t>(x.data) % kFp8Unit == 0;
+  return x.data != nullptr && x.is_contiguous() && x.rows % kFp8Unit == 0 &&
+         x.cols % kFp8Unit == 0 && reinterpret_cast<uintptr_t>(x.data) % kFp8Unit == 0;
 }
 inline bool IsFp8(View x) {
   return (x.dtype == DType::kE4m3 || x.dtype == DType::kE5m2) && HasFp8Shape(x);
@@ -117,19 +117,21 @@ inline bool FitsToFp8(View x, View codes, View transposed, View scale) {
          (!has_transposed ||
           (IsFp8(transposed) && transposed.rows == x.cols && transposed.cols == x.rows)) &&
          (!has_codes || !has_transposed || codes.dtype == transposed.dtype) &&
-         scale.dtype == DType::kF32 && scale.elements() == 1 && scale.data != nullptr;
+         scale.dtype == DType::kF32 && scale.elements() == 1 && scale.is_contiguous() &&
+         scale.data != nullptr;
 }
 
 // The same of Device::Fp8MatMul.
 inline bool FitsFp8MatMul(const Fp8View& a, const Fp8View& b, View c) {
   const auto is_scale = [](View x) {
-    return x.dtype == DType::kF32 && x.elements() == 1 && x.data != nullptr;
+    return x.dtype == DType::kF32 && x.elements() == 1 && x.is_contiguous() && x.data != nullptr;
   };
   const bool both_wide = a.codes.dtype == DType::kE5m2 && b.codes.dtype == DType::kE5m2;
   return IsFp8(a.codes) && IsFp8(b.codes) && a.codes.cols == b.codes.cols && !both_wide &&
          is_scale(a.scale) && is_scale(b.scale) && c.rows == a.codes.rows &&
          c.cols == b.codes.rows && (c.dtype == DType::kBf16 || c.dtype == DType::kF32) &&
-         c.data != nullptr && std::max({c.rows, c.cols, a.codes.cols}) <= INT_MAX;
+         c.data != nullptr && c.is_contiguous() &&
+         std::max({c.rows, c.cols, a.codes.cols}) <= INT_MAX;
 }
 
 }  // namespace weft

@@ -55,14 +55,17 @@ class AttentionPathTest : public ::testing::Test {
                     int64_t scratch_floats = 1 << 20) {
     const int64_t queries = shape.batch * shape.query_len(), keys = shape.batch * shape.seq_len;
     const int64_t cols = shape.heads * shape.head_dim, kv_cols = shape.kv_heads * shape.head_dim;
-    const auto query = [&] { return Tensor(queries, cols, dtype); };
-    const auto key = [&] { return Tensor(keys, kv_cols, dtype); };
-    const View q = query(), k = key(), v = key(), o = query();
+    const auto query = [&] {
+      return Tensor(queries, shape.query_stride(), dtype).ColRange(0, cols);
+    };
+    const auto key = [&] { return Tensor(keys, shape.key_stride(), dtype).ColRange(0, kv_cols); };
+    const View q = query(), k = key(), v = key();
+    const View o = Tensor(queries, cols, dtype), dout = Tensor(queries, cols, dtype);
     const View lse = Tensor(shape.batch * shape.heads, shape.query_len(), DType::kF32);
     const View scratch = Tensor(1, scratch_floats, DType::kF32);
     device_->Attention(shape, q, k, v, first_visible, o, lse, scratch);
-    device_->AttentionGradient(shape, q, k, v, first_visible, o, lse, query(), query(), key(),
-                               key(), scratch);
+    device_->AttentionGradient(shape, q, k, v, first_visible, o, lse, dout, query(), key(), key(),
+                               scratch);
     return device_->Synchronize();
   }
   std::string Prepare(const AttentionShape& shape, DType dtype, bool masks_documents = false,
@@ -101,11 +104,20 @@ TEST_F(AttentionPathTest, TakesCudnnForWholeSequencesOf16Bits) {
   EXPECT_EQ(plans(), 2) << "a shape is compiled once, and before the first call";
   EXPECT_TRUE(Run(kShape, DType::kF16).ok());
   EXPECT_EQ(plans(), 4);
+  AttentionShape apart = kShape;  // columns of a wider matrix
+  apart.query_row_stride = apart.key_row_stride =
+      (kShape.heads + 2 * kShape.kv_heads) * kShape.head_dim;
+  EXPECT_EQ(Prepare(apart, DType::kBf16), "cuDNN 9.19.0");
+  EXPECT_TRUE(Run(apart, DType::kBf16).ok());
+  EXPECT_EQ(plans(), 6) << "strides are a part of what is compiled";
+  EXPECT_EQ(runs(), 8);
 }
 
 TEST_F(AttentionPathTest, LeavesTheRestToItsOwnKernelsAndSaysWhy) {
   Open({});
   AttentionShape narrow = kShape, part = kShape, one = kShape;
+  AttentionShape odd = kShape;
+  odd.query_row_stride = kShape.heads * kShape.head_dim + 4;
   narrow.head_dim = 32;
   one.seq_len = 1;
   part.runs = 4;
@@ -120,6 +132,7 @@ TEST_F(AttentionPathTest, LeavesTheRestToItsOwnKernelsAndSaysWhy) {
                {narrow, DType::kBf16, false, "heads are of 32 elements, not of 64 or 128"},
                {one, DType::kBf16, false, "sequences are of one position"},
                {part, DType::kBf16, false, "a part of the queries (cp)"},
+               {odd, DType::kBf16, false, "start on no multiples of 16 bytes"},
                {kShape, DType::kBf16, true, "documents do not see each other"}};
   for (const auto& c : cases) {
     SCOPED_TRACE(c.why);

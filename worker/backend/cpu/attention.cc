@@ -58,16 +58,17 @@ Keys Window(const Keys& keys, const Queries& queries, int64_t row) {
   return {std::min(first, keys.size()), std::max(std::min(first, keys.size()), end)};
 }
 
-// Elements between neighbouring rows of q, o and of k, v; the factor of the scores.
+// Elements between neighbouring rows of q, of o and of k, v; the factor of the scores.
 struct Geometry {
   int64_t dim = 0;
   int64_t q_stride = 0;
+  int64_t o_stride = 0;
   int64_t kv_stride = 0;
   float scale = 0;
 };
 
 Geometry GeometryOf(const AttentionShape& shape) {
-  return {shape.head_dim, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim,
+  return {shape.head_dim, shape.query_stride(), shape.heads * shape.head_dim, shape.key_stride(),
           static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)))};
 }
 
@@ -140,7 +141,7 @@ void ForwardRows(const Geometry& g, const Queries& rows, const AttentionViews& h
                  float* scores) {
   RowState states[kAttentionTileRows];
   const float* const q_rows = head.q + rows.first * g.q_stride;
-  float* const o_rows = head.o + rows.first * g.q_stride;
+  float* const o_rows = head.o + rows.first * g.o_stride;
   const int64_t first_tile = FirstTileOfKeys(rows);
   for (int64_t first = first_tile; first < rows.end(); first += kAttentionTileKeys) {
     const Keys keys = TileOfKeys(first, rows);
@@ -158,19 +159,19 @@ void ForwardRows(const Geometry& g, const Queries& rows, const AttentionViews& h
       const bool is_first = rows.FirstVisible(row) >= first;
       const float correction =
           SoftmaxOfVisible(row_scores + window.first, window.size(), is_first, &states[row]);
-      if (!is_first) ScaleBy(correction, o_rows + row * g.q_stride, g.dim);
+      if (!is_first) ScaleBy(correction, o_rows + row * g.o_stride, g.dim);
     }
     ForEachHalf(rows, keys, [&](int64_t row, int64_t count, int64_t size) {
-      MatMulStrided({count, g.dim, size, stride, g.kv_stride, g.q_stride}, 1, scores + row * stride,
+      MatMulStrided({count, g.dim, size, stride, g.kv_stride, g.o_stride}, 1, scores + row * stride,
                     Transpose::kNo, head.v + first * g.kv_stride, Transpose::kNo,
-                    first == first_tile ? 0.0F : 1.0F, o_rows + row * g.q_stride);
+                    first == first_tile ? 0.0F : 1.0F, o_rows + row * g.o_stride);
     });
   }
   for (int64_t row = 0; row < rows.size; ++row) {
     const RowState& state = states[row];
     head.lse[rows.first + row] =
         static_cast<float>(static_cast<double>(state.highest) + std::log(state.total));
-    ScaleBy(static_cast<float>(1.0 / state.total), o_rows + row * g.q_stride, g.dim);
+    ScaleBy(static_cast<float>(1.0 / state.total), o_rows + row * g.o_stride, g.dim);
   }
 }
 
@@ -178,11 +179,11 @@ void ForwardRows(const Geometry& g, const Queries& rows, const AttentionViews& h
 void BackwardRows(const Geometry& g, const Queries& rows, const AttentionGradientViews& head,
                   float* scores, float* dscores) {
   const float* const q = head.q + rows.first * g.q_stride;
-  const float* const dout = head.dout + rows.first * g.q_stride;
+  const float* const dout = head.dout + rows.first * g.o_stride;
   float deltas[kAttentionTileRows];  // sums of P dP
   for (int64_t row = 0; row < rows.size; ++row) {
     deltas[row] =
-        DotProduct(dout + row * g.q_stride, head.o + (rows.first + row) * g.q_stride, g.dim);
+        DotProduct(dout + row * g.o_stride, head.o + (rows.first + row) * g.o_stride, g.dim);
   }
   const int64_t first_tile = FirstTileOfKeys(rows);
   for (int64_t first = first_tile; first < rows.end(); first += kAttentionTileKeys) {
@@ -190,11 +191,12 @@ void BackwardRows(const Geometry& g, const Queries& rows, const AttentionGradien
     const int64_t stride = keys.size();
     const int64_t kv_at = first * g.kv_stride;
     ForEachHalf(rows, keys, [&](int64_t row, int64_t count, int64_t size) {
-      const MatMulShape shape = {count, size, g.dim, g.q_stride, g.kv_stride, stride};
-      MatMulStrided(shape, g.scale, q + row * g.q_stride, Transpose::kNo, head.k + kv_at,
-                    Transpose::kYes, 0, scores + row * stride);
-      MatMulStrided(shape, 1, dout + row * g.q_stride, Transpose::kNo, head.v + kv_at,
-                    Transpose::kYes, 0, dscores + row * stride);
+      MatMulStrided({count, size, g.dim, g.q_stride, g.kv_stride, stride}, g.scale,
+                    q + row * g.q_stride, Transpose::kNo, head.k + kv_at, Transpose::kYes, 0,
+                    scores + row * stride);
+      MatMulStrided({count, size, g.dim, g.o_stride, g.kv_stride, stride}, 1,
+                    dout + row * g.o_stride, Transpose::kNo, head.v + kv_at, Transpose::kYes, 0,
+                    dscores + row * stride);
     });
     for (int64_t row = 0; row < rows.size; ++row) {
       const Keys window = Window(keys, rows, row);
@@ -205,11 +207,11 @@ void BackwardRows(const Geometry& g, const Queries& rows, const AttentionGradien
                                head.lse[rows.first + row], deltas[row], g.scale);
     }
     ForEachHalf(rows, keys, [&](int64_t row, int64_t count, int64_t size) {
-      const MatMulShape to_keys = {size, g.dim, count, stride, g.q_stride, g.kv_stride};
-      MatMulStrided(to_keys, 1, scores + row * stride, Transpose::kYes, dout + row * g.q_stride,
-                    Transpose::kNo, 1, head.dv + kv_at);
-      MatMulStrided(to_keys, 1, dscores + row * stride, Transpose::kYes, q + row * g.q_stride,
-                    Transpose::kNo, 1, head.dk + kv_at);
+      MatMulStrided({size, g.dim, count, stride, g.o_stride, g.kv_stride}, 1, scores + row * stride,
+                    Transpose::kYes, dout + row * g.o_stride, Transpose::kNo, 1, head.dv + kv_at);
+      MatMulStrided({size, g.dim, count, stride, g.q_stride, g.kv_stride}, 1,
+                    dscores + row * stride, Transpose::kYes, q + row * g.q_stride, Transpose::kNo,
+                    1, head.dk + kv_at);
       MatMulStrided({count, g.dim, size, stride, g.kv_stride, g.q_stride}, 1,
                     dscores + row * stride, Transpose::kNo, head.k + kv_at, Transpose::kNo,
                     first == first_tile ? 0.0F : 1.0F, head.dq + (rows.first + row) * g.q_stride);
@@ -217,17 +219,20 @@ void BackwardRows(const Geometry& g, const Queries& rows, const AttentionGradien
   }
 }
 
-// Where a head of a sequence starts in q and o, in k and v, in lse.
+// Where a head of a sequence starts in q, in o, in k and v, in lse.
 struct HeadOffsets {
   int64_t q = 0;
+  int64_t o = 0;
   int64_t kv = 0;
   int64_t lse = 0;
 };
 
 HeadOffsets OffsetsOf(const AttentionShape& shape, int64_t sequence, int64_t head) {
   const int64_t kv_head = head / (shape.heads / shape.kv_heads);
-  return {(sequence * shape.query_len() * shape.heads + head) * shape.head_dim,
-          (sequence * shape.seq_len * shape.kv_heads + kv_head) * shape.head_dim,
+  const int64_t row = sequence * shape.query_len();
+  return {row * shape.query_stride() + head * shape.head_dim,
+          (row * shape.heads + head) * shape.head_dim,
+          sequence * shape.seq_len * shape.key_stride() + kv_head * shape.head_dim,
           (sequence * shape.heads + head) * shape.query_len()};
 }
 
@@ -276,7 +281,7 @@ void AttentionForwardOf<float>(const AttentionShape& shape, const KvHeads& part,
   const Geometry geometry = GeometryOf(shape);
   ForEachHead(shape, part, [&](int64_t sequence, int64_t head) {
     const HeadOffsets at = OffsetsOf(shape, sequence, head);
-    const AttentionViews here = {views.q + at.q, views.k + at.kv, views.v + at.kv, views.o + at.q,
+    const AttentionViews here = {views.q + at.q, views.k + at.kv, views.v + at.kv, views.o + at.o,
                                  views.lse + at.lse};
     ForEachTileOfQueries(shape, OfSequence(first_visible, shape, sequence),
                          [&](const Queries& rows) { ForwardRows(geometry, rows, here, scratch); });
@@ -292,7 +297,7 @@ void AttentionBackwardOf<float>(const AttentionShape& shape, const KvHeads& part
   ForEachHead(shape, part, [&](int64_t sequence, int64_t head) {
     const HeadOffsets at = OffsetsOf(shape, sequence, head);
     const AttentionGradientViews here = {views.q + at.q,  views.k + at.kv,    views.v + at.kv,
-                                         views.o + at.q,  views.lse + at.lse, views.dout + at.q,
+                                         views.o + at.o,  views.lse + at.lse, views.dout + at.o,
                                          views.dq + at.q, views.dk + at.kv,   views.dv + at.kv};
     if (head % (shape.heads / shape.kv_heads) == 0) {
       // Keys that no query here sees get no gradient, so all start from nothing.

@@ -36,15 +36,17 @@ class CpuDevice final : public Device {
   void Free(void* data, int64_t bytes) override { UnmapMemory(data, bytes); }
 
   void CopyIn(View to, const void* from_host) override {
+    if (!Require(to.is_contiguous(), "CopyIn", to)) return;
     if (to.elements() > 0) std::memcpy(to.data, from_host, static_cast<size_t>(to.bytes()));
   }
   void CopyOut(void* to_host, View from) override {
+    if (!Require(from.is_contiguous(), "CopyOut", from)) return;
     if (from.elements() > 0) std::memcpy(to_host, from.data, static_cast<size_t>(from.bytes()));
   }
   void* AllocateHost(int64_t bytes) override { return MapMemory(bytes); }
   void FreeHost(void* data, int64_t bytes) override { UnmapMemory(data, bytes); }
-  void Fetch(View to, View from_host) override { Copy(to, from_host); }
-  void Store(View to_host, View from) override { Copy(to_host, from); }
+  void Fetch(View to, View from_host) override { Transfer(to, from_host, "Fetch"); }
+  void Store(View to_host, View from) override { Transfer(to_host, from, "Store"); }
   void AwaitTransfers() override {}
   BackendStatus Synchronize() override {
     const BackendStatus first = failure_;
@@ -62,13 +64,13 @@ class CpuDevice final : public Device {
     const bool widens = c.dtype == DType::kF32;
     if (!Require(IsActivation(a) && (flip_b ? b.cols : b.rows) == k &&
                      IsMatrix(b, b.rows, b.cols, a.dtype) &&
-                     IsMatrix(c, m, n, widens ? DType::kF32 : a.dtype) &&
-                     std::max({m, n, k}) <= INT_MAX,
+                     IsRows(c, m, n, widens ? DType::kF32 : a.dtype) &&
+                     (beta == 0 || c.is_contiguous()) && std::max({m, n, k}) <= INT_MAX,
                  "MatMul", c)) {
       return;
     }
     if (a.dtype == DType::kF32) {
-      MatMulOnThreads(threads_, {m, n, k, a.cols, b.cols, c.cols}, Floats(a), transpose_a,
+      MatMulOnThreads(threads_, {m, n, k, a.cols, b.cols, c.stride()}, Floats(a), transpose_a,
                       Floats(b), transpose_b, beta, Floats(c));
     } else {
       Record(narrow_matmul_.Multiply({m, n, k, a, b, c, transpose_a, transpose_b, beta}));
@@ -85,20 +87,19 @@ class CpuDevice final : public Device {
   }
 
   void Zero(View x) override {
+    if (!Require(x.is_contiguous(), "Zero", x)) return;
     ForElements(x, [&](int64_t first, int64_t count) {
       std::memset(Byte(x, first), 0, static_cast<size_t>(count * ElementBytes(x.dtype)));
     });
   }
   void Copy(View to, View from) override {
-    const bool same = to.dtype == from.dtype;
-    const bool converts = IsElement(to.dtype) && IsElement(from.dtype) &&
-                          (to.dtype == DType::kF32 || from.dtype == DType::kF32);
-    if (!Require(to.elements() == from.elements() && (same || converts), "Copy", to)) return;
-    if (to.elements() == 0) return;
-    if (same) {
-      std::memmove(to.data, from.data, static_cast<size_t>(to.bytes()));
-    } else {
-      Convert(to, from);
+    if (!Require(AreCopies(to, from), "Copy", to) || to.elements() == 0) return;
+    if (to.dtype != from.dtype) return Convert(to, from);
+    const bool whole = to.is_contiguous() && from.is_contiguous();
+    const int64_t run = whole ? to.elements() : to.cols;
+    for (int64_t row = 0; row < to.elements() / run; ++row) {
+      std::memmove(Byte(to, row * to.stride()), Byte(from, row * from.stride()),
+                   static_cast<size_t>(run * ElementBytes(to.dtype)));
     }
   }
   void Add(View x, View y) override {
@@ -209,7 +210,7 @@ class CpuDevice final : public Device {
   }
 
   void Rotate(View table, Turn turn, View x) override {
-    if (!Require(IsActivation(x) && IsMatrix(table, table.rows, table.cols, DType::kF32) &&
+    if (!Require(SameRows(x, x) && IsMatrix(table, table.rows, table.cols, DType::kF32) &&
                      table.rows >= 1 && x.rows % table.rows == 0 && table.cols >= 2 &&
                      table.cols % 2 == 0 && x.cols % table.cols == 0,
                  "Rotate", x)) {
@@ -217,7 +218,7 @@ class CpuDevice final : public Device {
     }
     WithElement(x.dtype, [&](auto element) {
       RotateRows(Floats(table), table.rows, table.cols, turn == Turn::kForth ? 1.0F : -1.0F,
-                 Data<decltype(element)>(x), x.rows, x.cols);
+                 Data<decltype(element)>(x), x.stride(), x.rows, x.cols);
     });
   }
 
@@ -241,25 +242,26 @@ class CpuDevice final : public Device {
   }
 
   void SwiGlu(View gate, View up, View y) override {
-    if (!Require(SameShape(gate, up) && SameShape(gate, y), "SwiGlu", gate)) return;
+    if (!Require(SameRows(gate, up) && SameRows(gate, y), "SwiGlu", gate)) return;
     WithElement(gate.dtype, [&](auto element) {
       using T = decltype(element);
-      ForElements(gate, [&](int64_t first, int64_t count) {
-        SwiGluForward(Data<T>(gate) + first, Data<T>(up) + first, Data<T>(y) + first, count);
+      ForRuns({gate, up, y}, [&](int64_t row, int64_t first, int64_t count) {
+        SwiGluForward(Row<T>(gate, row) + first, Row<T>(up, row) + first, Row<T>(y, row) + first,
+                      count);
       });
     });
   }
   void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
-    if (!Require(SameShape(gate, dy) && SameShape(gate, up) && SameShape(gate, dgate) &&
-                     SameShape(gate, dup) && dgate.data != dup.data,
+    if (!Require(SameRows(gate, dy) && SameRows(gate, up) && SameRows(gate, dgate) &&
+                     SameRows(gate, dup) && dgate.data != dup.data,
                  "SwiGluGradient", gate)) {
       return;
     }
     WithElement(gate.dtype, [&](auto element) {
       using T = decltype(element);
-      ForElements(gate, [&](int64_t first, int64_t count) {
-        SwiGluBackward(Data<T>(dy) + first, Data<T>(gate) + first, Data<T>(up) + first,
-                       Data<T>(dgate) + first, Data<T>(dup) + first, count);
+      ForRuns({dy, gate, up, dgate, dup}, [&](int64_t row, int64_t first, int64_t count) {
+        SwiGluBackward(Row<T>(dy, row) + first, Row<T>(gate, row) + first, Row<T>(up, row) + first,
+                       Row<T>(dgate, row) + first, Row<T>(dup, row) + first, count);
       });
     });
   }
@@ -295,8 +297,9 @@ class CpuDevice final : public Device {
 
   void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
                  View lse, View scratch) override {
-    if (!Require(FitsAttention(shape, {q, o}, {k, v}, first_visible, lse, scratch), "Attention",
-                 q)) {
+    if (!Require(FitsAttention(shape, {q}, {k, v}, {o}, first_visible, lse) &&
+                     HoldsScratch(scratch, shape, q.dtype),
+                 "Attention", q)) {
       return;
     }
     WithElement(q.dtype, [&](auto element) {
@@ -311,9 +314,9 @@ class CpuDevice final : public Device {
   void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View first_visible,
                          View o, View lse, View dout, View dq, View dk, View dv,
                          View scratch) override {
-    if (!Require(
-            FitsAttention(shape, {q, o, dout, dq}, {k, v, dk, dv}, first_visible, lse, scratch),
-            "AttentionGradient", q)) {
+    if (!Require(FitsAttention(shape, {q, dq}, {k, v, dk, dv}, {o, dout}, first_visible, lse) &&
+                     HoldsScratch(scratch, shape, q.dtype),
+                 "AttentionGradient", q)) {
       return;
     }
     WithElement(q.dtype, [&](auto element) {
@@ -502,6 +505,11 @@ class CpuDevice final : public Device {
     if (failure_.ok()) failure_ = status;
   }
 
+  void Transfer(View to, View from, const char* operation) {
+    if (!Require(to.is_contiguous() && from.is_contiguous(), operation, to)) return;
+    Copy(to, from);
+  }
+
   void Convert(View to, View from) {
     const View narrow = to.dtype == DType::kF32 ? from : to;
     WithElement(narrow.dtype, [&](auto element) {
@@ -522,6 +530,18 @@ class CpuDevice final : public Device {
   void ForElements(View x, const Work& work) const {
     threads_.ForEach(x.elements(), kVectorElements, 1, work);
   }
+  // Views of the same rows and columns: calls work(row, first, count) for runs of elements from the
+  // start of a row on, which are whole rows where some of the views have gaps.
+  template <typename Work>
+  void ForRuns(std::initializer_list<View> views, const Work& work) const {
+    const View x = *views.begin();
+    if (std::all_of(views.begin(), views.end(), [](View y) { return y.is_contiguous(); })) {
+      return ForElements(x, [&](int64_t first, int64_t count) { work(0, first, count); });
+    }
+    ForRows(x, [&](int64_t first, int64_t rows) {
+      for (int64_t row = first; row < first + rows; ++row) work(row, 0, x.cols);
+    });
+  }
   template <typename Work>
   void ForRows(View x, const Work& work) const {
     threads_.ForEach(x.rows, 1, x.cols, work);
@@ -535,6 +555,10 @@ class CpuDevice final : public Device {
     return std::min(int64_t{threads_.count()}, shape.batch * shape.kv_heads);
   }
 
+  bool HoldsScratch(View scratch, const AttentionShape& shape, DType type) const {
+    return IsVector(scratch, scratch.elements()) &&
+           scratch.elements() >= AttentionThreads(shape) * AttentionScratchElements(shape, type);
+  }
   // Each thread in a part of the scratch.
   template <typename Work>
   void ForKvHeads(const AttentionShape& shape, DType type, View scratch, const Work& work) {
@@ -545,44 +569,6 @@ class CpuDevice final : public Device {
       work(KvHeads{count * piece / pieces, count * (piece + 1) / pieces},
            Floats(scratch) + piece * size);
     });
-  }
-
-  // Of each row of `x`, or none at all.
-  static bool HoldPositions(View positions, View position_ids, View x, DType dtype) {
-    return positions.data == nullptr ||
-           (IsMatrix(positions, positions.rows, x.cols, dtype) && AreIds(position_ids, x.rows));
-  }
-
-  bool FitsAttention(const AttentionShape& shape, std::initializer_list<View> of_queries,
-                     std::initializer_list<View> of_keys, View first_visible, View lse,
-                     View scratch) const {
-    if (shape.kv_heads < 1 || shape.heads % shape.kv_heads != 0 || !HasPieces(shape)) return false;
-    const View q = *of_queries.begin();
-    const auto all_fit = [&](std::initializer_list<View> tensors, int64_t rows, int64_t heads) {
-      return std::all_of(tensors.begin(), tensors.end(), [&](View x) {
-        return IsMatrix(x, shape.batch * rows, heads * shape.head_dim, q.dtype);
-      });
-    };
-    const int64_t queries = shape.batch * shape.query_len();
-    return IsActivation(q) && all_fit(of_queries, shape.query_len(), shape.heads) &&
-           all_fit(of_keys, shape.seq_len, shape.kv_heads) &&
-           (first_visible.data == nullptr || AreIds(first_visible, queries)) &&
-           IsVector(lse, queries * shape.heads) && IsVector(scratch, scratch.elements()) &&
-           scratch.elements() >=
-               AttentionThreads(shape) * AttentionScratchElements(shape, q.dtype) &&
-           shape.seq_len <= INT_MAX;
-  }
-
-  static bool HasPieces(const AttentionShape& shape) {
-    if (shape.runs < 1 || shape.seq_len % shape.runs != 0) return false;
-    if (shape.pieces < 1 || shape.pieces > 2) return false;
-    return std::all_of(shape.piece, shape.piece + shape.pieces,
-                       [&](int64_t run) { return run >= 0 && run < shape.runs; });
-  }
-
-  static bool FitsRows(View logits, View row_max, View row_sum, View targets) {
-    return IsActivation(logits) && logits.cols >= 1 && IsVector(row_max, logits.rows) &&
-           IsVector(row_sum, logits.rows) && AreIds(targets, logits.rows);
   }
 
   const Threads threads_;

@@ -94,13 +94,13 @@ WEFT_CLONES float MaximumOf(const T* x, int64_t count) {
 
 template <typename T>
 WEFT_CLONES void RotateRows(const float* table, int64_t seq_len, int64_t head_dim, float direction,
-                            T* x, int64_t rows, int64_t cols) {
+                            T* x, int64_t stride, int64_t rows, int64_t cols) {
   const int64_t half = head_dim / 2;
   for (int64_t row = 0; row < rows; ++row) {
     const float* const cosines = table + row % seq_len * head_dim;
     const float* const sines = cosines + half;
     for (int64_t head = 0; head < cols; head += head_dim) {
-      T* const first = x + row * cols + head;
+      T* const first = x + row * stride + head;
       T* const second = first + half;
 #pragma omp simd
       for (int64_t i = 0; i < half; ++i) {
@@ -120,7 +120,7 @@ WEFT_CLONES void RotateRows(const float* table, int64_t seq_len, int64_t head_di
   template void AddBiasRows<T>(const T*, T*, int64_t, int64_t);              \
   template void SumRowsInto<T>(const T*, int64_t, float*, int64_t, int64_t); \
   template float MaximumOf<T>(const T*, int64_t);                            \
-  template void RotateRows<T>(const float*, int64_t, int64_t, float, T*, int64_t, int64_t);
+  template void RotateRows<T>(const float*, int64_t, int64_t, float, T*, int64_t, int64_t, int64_t);
 WEFT_FOR_EACH_ELEMENT(WEFT_INSTANTIATE)
 #undef WEFT_INSTANTIATE
 

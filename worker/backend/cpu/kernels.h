@@ -66,10 +66,11 @@ template <typename T>
 void RmsNormWeightGradient(const T* dy, const T* x, int64_t stride, const float* rstd,
                            float* dweight, int64_t rows, int64_t cols);
 
-// elementwise.cc: x [N, cols] of heads of head_dim; table [seq_len, head_dim]; direction 1 or -1
+// elementwise.cc: x [N, cols] of heads of head_dim, rows `stride` apart; table [seq_len, head_dim];
+// direction 1 or -1
 template <typename T>
 void RotateRows(const float* table, int64_t seq_len, int64_t head_dim, float direction, T* x,
-                int64_t rows, int64_t cols);
+                int64_t stride, int64_t rows, int64_t cols);
 
 // gelu.cc
 template <typename T>
@@ -91,8 +92,9 @@ void EmbedRowsGradient(const int32_t* ids, int64_t count, const T* dout, int64_t
                        const int32_t* position_ids, float* dtable, int64_t table_rows,
                        float* dpositions, int64_t cols);
 
-// attention.cc: rows of q, o have H*E elements, of k, v K*E; lse [B*H, Tq]; first_visible [B*Tq] or
-// null; scratch by AttentionScratchElements. 16-bit elements: widened_attention.cc.
+// attention.cc: rows of o have H*E elements; those of q, k, v the shape's strides; lse [B*H, Tq];
+// first_visible [B*Tq] or null; scratch by AttentionScratchElements. 16-bit elements:
+// widened_attention.cc.
 template <typename T>
 struct AttentionViewsOf {
   const T *q, *k, *v;

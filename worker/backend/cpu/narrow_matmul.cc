@@ -17,7 +17,7 @@ namespace {
 // A model of Intel's family 6 whose units do twice as many products of bf16 as of fp32 without AMX.
 constexpr int kCooperLake = 0x55;
 
-// Rows [first_row, first_row + rows), columns likewise, of a matrix with `stride` columns.
+// Rows [first_row, first_row + rows), columns likewise, of a matrix.
 struct Block {
   int64_t first_row = 0, rows = 0;
   int64_t first_col = 0, cols = 0;
@@ -35,7 +35,8 @@ void WidenBlock(View from, const Block& block, float* to) {
     if constexpr (!std::is_same_v<T, float>) {
       const T* const first = static_cast<const T*>(from.data) + block.first_col;
       for (int64_t row = 0; row < block.rows; ++row) {
-        ConvertInto(first + (block.first_row + row) * from.cols, to + row * block.cols, block.cols);
+        ConvertInto(first + (block.first_row + row) * from.stride(), to + row * block.cols,
+                    block.cols);
       }
     }
   });
@@ -47,7 +48,8 @@ void NarrowBlock(const float* from, const Block& block, View to) {
     if constexpr (!std::is_same_v<T, float>) {
       T* const first = static_cast<T*>(to.data) + block.first_col;
       for (int64_t row = 0; row < block.rows; ++row) {
-        ConvertInto(from + row * block.cols, first + (block.first_row + row) * to.cols, block.cols);
+        ConvertInto(from + row * block.cols, first + (block.first_row + row) * to.stride(),
+                    block.cols);
       }
     }
   });
@@ -97,17 +99,17 @@ void MultiplyPart(const NarrowProduct& p, const MatMulPart& whole, int64_t edge,
                          whole.col + across.First(col_part), across.Size(col_part)};
     const bool is_float = p.c.dtype == DType::kF32;
     float* const c =
-        is_float ? static_cast<float*>(p.c.data) + block.first_row * p.c.cols + block.first_col
+        is_float ? static_cast<float*>(p.c.data) + block.first_row * p.c.stride() + block.first_col
                  : sums;
     if (!is_float && p.beta != 0) WidenBlock(p.c, block, c);
     for (int64_t part = 0; part < along.count; ++part) {
       const int64_t at = along.First(part), depth = along.Size(part);
       const Block of_a = BlockOf(p.transpose_a, block.first_row, block.rows, at, depth);
       const Block of_b = BlockOf(p.transpose_b, at, depth, block.first_col, block.cols);
-      MatMulStrided(
-          {block.rows, block.cols, depth, of_a.cols, of_b.cols, is_float ? p.c.cols : block.cols},
-          1, a.Take(of_a), p.transpose_a, b.Take(of_b), p.transpose_b, part == 0 ? p.beta : 1.0F,
-          c);
+      MatMulStrided({block.rows, block.cols, depth, of_a.cols, of_b.cols,
+                     is_float ? p.c.stride() : block.cols},
+                    1, a.Take(of_a), p.transpose_a, b.Take(of_b), p.transpose_b,
+                    part == 0 ? p.beta : 1.0F, c);
     }
     if (!is_float) NarrowBlock(c, block, p.c);
   }
@@ -121,8 +123,8 @@ dnnl::memory::data_type DnnlType(DType dtype) {
 dnnl::memory::desc Describe(View x, Transpose transpose, int64_t rows) {
   const dnnl::memory::dims stored = {rows, x.cols};
   const dnnl::memory::dims flipped = {rows, x.rows};
-  const dnnl::memory::dims strides = {x.cols, 1};
-  const dnnl::memory::dims flipped_strides = {1, x.cols};
+  const dnnl::memory::dims strides = {x.stride(), 1};
+  const dnnl::memory::dims flipped_strides = {1, x.stride()};
   return transpose == Transpose::kNo
              ? dnnl::memory::desc(stored, DnnlType(x.dtype), strides)
              : dnnl::memory::desc(flipped, DnnlType(x.dtype), flipped_strides);
@@ -164,7 +166,8 @@ class DnnlMatMul {
     dnnl::memory::desc a, b, c, scratch;
     dnnl::matmul primitive;
   };
-  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, Transpose, Transpose, DType, bool>;
+  using Key =
+      std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, Transpose, Transpose, DType, bool>;
 
   void MultiplyRows(const Made& made, const NarrowProduct& product, int64_t first_row) {
     if (scratch_.size() < made.scratch.get_size()) scratch_.resize(made.scratch.get_size());
@@ -187,6 +190,7 @@ class DnnlMatMul {
                      product.m,
                      product.n,
                      product.k,
+                     product.c.stride(),
                      product.transpose_a,
                      product.transpose_b,
                      product.c.dtype,

@@ -15,14 +15,15 @@ struct HeadRows {
   int64_t dim = 0;
 };
 
-HeadRows QueriesOf(const AttentionShape& shape, int64_t sequence, int64_t head) {
-  return {(sequence * shape.query_len() * shape.heads + head) * shape.head_dim,
-          shape.heads * shape.head_dim, shape.query_len(), shape.head_dim};
+// `stride`: of q and its gradient, or of o and its.
+HeadRows QueriesOf(const AttentionShape& shape, int64_t stride, int64_t sequence, int64_t head) {
+  return {sequence * shape.query_len() * stride + head * shape.head_dim, stride, shape.query_len(),
+          shape.head_dim};
 }
 
 HeadRows KeysOf(const AttentionShape& shape, int64_t sequence, int64_t kv_head) {
-  return {(sequence * shape.seq_len * shape.kv_heads + kv_head) * shape.head_dim,
-          shape.kv_heads * shape.head_dim, shape.seq_len, shape.head_dim};
+  return {sequence * shape.seq_len * shape.key_stride() + kv_head * shape.head_dim,
+          shape.key_stride(), shape.seq_len, shape.head_dim};
 }
 
 template <typename T>
@@ -61,16 +62,18 @@ struct OneHead {
   OneHead(const AttentionShape& whole, const int32_t* first_visible, int64_t sequence, int64_t head)
       : shape(whole),
         visible(first_visible == nullptr ? nullptr : first_visible + sequence * whole.query_len()),
-        queries(QueriesOf(whole, sequence, head)),
+        queries(QueriesOf(whole, whole.query_stride(), sequence, head)),
+        outputs(QueriesOf(whole, whole.heads * whole.head_dim, sequence, head)),
         keys(KeysOf(whole, sequence, head / (whole.heads / whole.kv_heads))),
         lse((sequence * whole.heads + head) * whole.query_len()),
         is_first_of_kv(head % (whole.heads / whole.kv_heads) == 0),
         is_last_of_kv((head + 1) % (whole.heads / whole.kv_heads) == 0) {
     shape.batch = shape.heads = shape.kv_heads = 1;
+    shape.query_row_stride = shape.key_row_stride = 0;
   }
   AttentionShape shape;
   const int32_t* visible;
-  HeadRows queries, keys;
+  HeadRows queries, outputs, keys;
   int64_t lse;
   bool is_first_of_kv, is_last_of_kv;
 };
@@ -96,7 +99,7 @@ void AttentionForwardOf(const AttentionShape& shape, const KvHeads& part,
     AttentionForwardOf<float>(one.shape, kOnly, one.visible,
                               {copies.q, copies.k, copies.v, copies.o, views.lse + one.lse},
                               scratch);
-    Pack(copies.o, one.queries, views.o);
+    Pack(copies.o, one.outputs, views.o);
   }
 }
 
@@ -116,8 +119,8 @@ void AttentionBackwardOf(const AttentionShape& shape, const KvHeads& part,
       std::fill_n(copies.dv_sum, kv_elements, 0.0F);
     }
     Unpack(views.q, one.queries, copies.q);
-    Unpack(views.o, one.queries, copies.o);
-    Unpack(views.dout, one.queries, copies.dout);
+    Unpack(views.o, one.outputs, copies.o);
+    Unpack(views.dout, one.outputs, copies.dout);
     AttentionBackwardOf<float>(one.shape, kOnly, one.visible,
                                {copies.q, copies.k, copies.v, copies.o, views.lse + one.lse,
                                 copies.dout, copies.dq, copies.dk, copies.dv},

@@ -79,8 +79,7 @@ cudaError_t QueueGeluGradient(const Queue& queue, View dy, View x, View dx) {
 cudaError_t QueueSwiGlu(const Queue& queue, View gate, View up, View y) {
   return WithType(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    return Map<T, 2, 1>(queue.stream, SwiGluForward{}, {{In<T>(gate), In<T>(up)}, {Out<T>(y)}},
-                        y.elements());
+    return MapRows<T>(queue.stream, SwiGluForward{}, {gate, up}, {y});
   });
 }
 
@@ -88,9 +87,7 @@ cudaError_t QueueSwiGluGradient(const Queue& queue, View dy, View gate, View up,
                                 View dup) {
   return WithType(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    return Map<T, 3, 2>(queue.stream, SwiGluBackward{},
-                        {{In<T>(dy), In<T>(gate), In<T>(up)}, {Out<T>(dgate), Out<T>(dup)}},
-                        dy.elements());
+    return MapRows<T>(queue.stream, SwiGluBackward{}, {dy, gate, up}, {dgate, dup});
   });
 }
 

@@ -10,6 +10,7 @@
 // among several blocks, which compute its scores once each.
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <type_traits>
 
 #include "worker/backend/cuda/attention_mma.h"
@@ -59,17 +60,23 @@ struct Place {
         column(static_cast<int>(blockIdx.x) % BlocksOfHead<kSlices>(dim) * kSlices * kSide) {}
 };
 
-// Rows of a head of q (or dO), and of k (or v), from a place in it on.
+// Rows of a head of q, of o (or dO), and of k (or v), from a place in it on.
 template <typename T>
 __device__ HeadRows<T> QueryRows(const AttentionCall& call, T* x, int64_t sequence, int row,
                                  int head) {
-  return {x + call.QueryAt(sequence, row, head), static_cast<int>(call.query_stride()),
+  return {x + call.QueryAt(sequence, row, head), static_cast<int>(call.query_stride),
+          min(kSide, static_cast<int>(call.query_len) - row), call.dim};
+}
+template <typename T>
+__device__ HeadRows<T> OutputRows(const AttentionCall& call, T* x, int64_t sequence, int row,
+                                  int head) {
+  return {x + call.OutputAt(sequence, row, head), static_cast<int>(call.output_stride()),
           min(kSide, static_cast<int>(call.query_len) - row), call.dim};
 }
 template <typename T>
 __device__ HeadRows<T> KeyRows(const AttentionCall& call, T* x, int64_t sequence, int key,
                                int kv_head) {
-  return {x + call.KeyAt(sequence, key, kv_head), static_cast<int>(call.key_stride()),
+  return {x + call.KeyAt(sequence, key, kv_head), static_cast<int>(call.key_stride),
           min(kSide, static_cast<int>(call.seq_len) - key), call.dim};
 }
 
@@ -135,7 +142,7 @@ __global__ void __launch_bounds__(kSquareThreads, kBlocksAtOnce)
     softmax.Take(&scores, sums);
     squares.AddWeighted(scores, KeyRows(call, v, place.sequence, key, kv_head), place.column, sums);
   }
-  const auto out = QueryRows(call, o, place.sequence, place.row, place.head);
+  const auto out = OutputRows(call, o, place.sequence, place.row, place.head);
 #pragma unroll
   for (int slice = 0; slice < kSlices; ++slice) {
     for (int i = 0; i < kPartRows; ++i) {
@@ -163,7 +170,7 @@ __global__ void __launch_bounds__(kDeltaThreads)
   const bool is_there = row < call.query_len;
   const int head = static_cast<int>(blockIdx.y);
   const int lane = static_cast<int>(threadIdx.x % kLanesOfRow);
-  const int64_t at = call.QueryAt(blockIdx.z, row, head);
+  const int64_t at = call.OutputAt(blockIdx.z, row, head);
   double sum = 0;
   for (int d = lane * kWidth; is_there && d < call.dim; d += kLanesOfRow * kWidth) {
     const Wide left = *reinterpret_cast<const Wide*>(dout + at + d);
@@ -223,7 +230,7 @@ __global__ void __launch_bounds__(kSquareThreads, kBlocksAtOnce)
   const Place<kSlices> place(call.query_len, call.dim);
   const int kv_head = place.head / (call.heads / call.kv_heads);
   const auto queries = QueryRows(call, arrays.q, place.sequence, place.row, place.head);
-  const auto douts = QueryRows(call, arrays.dout, place.sequence, place.row, place.head);
+  const auto douts = OutputRows(call, arrays.dout, place.sequence, place.row, place.head);
   statistics.Load(arrays, call.StatisticAt(place.sequence, place.row, place.head), place.count);
   visible.Load(call, place.sequence, place.row);
   __syncthreads();
@@ -266,7 +273,7 @@ __global__ void __launch_bounds__(kSquareThreads, kSlices == 1 ? kBlocksAtOnce :
     if (visible.end <= place.row || visible.begin >= place.row + kSide) continue;  // none of these
     for (int head = place.head * heads; head < (place.head + 1) * heads; ++head) {
       const auto queries = QueryRows(call, arrays.q, place.sequence, row, head);
-      const auto douts = QueryRows(call, arrays.dout, place.sequence, row, head);
+      const auto douts = OutputRows(call, arrays.dout, place.sequence, row, head);
       statistics.Load(arrays, call.StatisticAt(place.sequence, row, head), queries.count);
       Part p = squares.Scores(keys, queries);
       Part ds = squares.Scores(values, douts);
@@ -320,6 +327,13 @@ cudaError_t QueueDeltas(const Queue& queue, const AttentionShape& shape, const A
                 queue.stream, call, o, dout, deltas);
 }
 
+// Whether each head of each row may be taken in packs of 16 bytes.
+template <typename T>
+bool HasWideHeads(const AttentionShape& shape, std::initializer_list<View> tensors) {
+  return shape.head_dim % kWidest<T> == 0 &&
+         std::all_of(tensors.begin(), tensors.end(), [](View x) { return HasWideRows<T>(x); });
+}
+
 template <typename T, int kWidth, int kSlices>
 cudaError_t Backward(const Queue& queue, const AttentionShape& shape,
                      const AttentionTensors& tensors, const AttentionGradientTensors& gradients) {
@@ -337,7 +351,7 @@ cudaError_t Backward(const Queue& queue, const AttentionShape& shape,
   cudaError_t code =
       QueueDeltas(queue, shape, call, static_cast<const T*>(tensors.o.data), dout, deltas);
   if (code != cudaSuccess) return code;
-  if constexpr (!std::is_same_v<T, float>) {
+  if constexpr (!std::is_same_v<T, float> && kWidth > 1) {
     if (HasMmaAttention(shape, tensors.q.dtype)) {
       return QueueMmaAttentionGradient(queue, shape, call, arrays);
     }
@@ -357,6 +371,8 @@ AttentionCall CallOf(const AttentionShape& shape, View first_visible) {
           .run_len = shape.run_len(),
           .piece = {shape.piece[0], shape.piece[1]},
           .first_visible = static_cast<const int32_t*>(first_visible.data),
+          .query_stride = shape.query_stride(),
+          .key_stride = shape.key_stride(),
           .heads = static_cast<int>(shape.heads),
           .kv_heads = static_cast<int>(shape.kv_heads),
           .dim = static_cast<int>(shape.head_dim),
@@ -365,11 +381,13 @@ AttentionCall CallOf(const AttentionShape& shape, View first_visible) {
 
 cudaError_t QueueAttention(const Queue& queue, const AttentionShape& shape,
                            const AttentionTensors& tensors) {
-  if (HasMmaAttention(shape, tensors.q.dtype)) return QueueMmaAttention(queue, shape, tensors);
   return WithType(tensors.q.dtype, [&](auto zero) {
     using T = decltype(zero);
     constexpr int kWidth = kWidest<T>;
-    if (shape.head_dim % kWidth != 0) return Forward<T, 1, 2>(queue, shape, tensors);
+    if (!HasWideHeads<T>(shape, {tensors.q, tensors.k, tensors.v, tensors.o})) {
+      return Forward<T, 1, 2>(queue, shape, tensors);
+    }
+    if (HasMmaAttention(shape, tensors.q.dtype)) return QueueMmaAttention(queue, shape, tensors);
     return shape.head_dim <= kSide ? Forward<T, kWidth, 1>(queue, shape, tensors)
                                    : Forward<T, kWidth, 2>(queue, shape, tensors);
   });
@@ -381,7 +399,10 @@ cudaError_t QueueAttentionGradient(const Queue& queue, const AttentionShape& sha
   return WithType(tensors.q.dtype, [&](auto zero) {
     using T = decltype(zero);
     constexpr int kWidth = kWidest<T>;
-    if (shape.head_dim % kWidth != 0) return Backward<T, 1, 2>(queue, shape, tensors, gradients);
+    if (!HasWideHeads<T>(shape, {tensors.q, tensors.k, tensors.v, gradients.dout, gradients.dq,
+                                 gradients.dk, gradients.dv})) {
+      return Backward<T, 1, 2>(queue, shape, tensors, gradients);
+    }
     return shape.head_dim <= kSide ? Backward<T, kWidth, 1>(queue, shape, tensors, gradients)
                                    : Backward<T, kWidth, 2>(queue, shape, tensors, gradients);
   });

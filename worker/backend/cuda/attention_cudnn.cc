@@ -99,8 +99,8 @@ class Attention final : public CudnnAttention {
     BackendStatus status;
     std::unique_ptr<CudnnGraph> plan;  // null: cuDNN does not serve
   };
-  using Key =
-      std::tuple<AttentionPass, int64_t, int64_t, int64_t, int64_t, int64_t, DType, int64_t>;
+  using Key = std::tuple<AttentionPass, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
+                         int64_t, DType, int64_t>;
 
   static constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
@@ -113,8 +113,9 @@ class Attention final : public CudnnAttention {
 
   const Entry& EntryOf(AttentionPass pass, const AttentionShape& shape, DType dtype,
                        int64_t scratch_bytes) {
-    const Key key = {pass,           shape.batch,    shape.seq_len, shape.heads,
-                     shape.head_dim, shape.kv_heads, dtype,         scratch_bytes};
+    const Key key = {pass,           shape.batch,    shape.seq_len,        shape.heads,
+                     shape.head_dim, shape.kv_heads, shape.query_stride(), shape.key_stride(),
+                     dtype,          scratch_bytes};
     if (const auto found = entries_.find(key); found != entries_.end()) return found->second;
     if (graphs_ != nullptr && graphs_->Refuses("compiling attention")) return none_;
     Entry& entry = entries_[key];

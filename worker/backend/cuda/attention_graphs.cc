@@ -24,15 +24,16 @@ class AttentionDims {
   GraphDims Rows(int64_t heads) const {
     return {shape_.batch, heads, shape_.seq_len, shape_.head_dim};
   }
-  GraphDims RowStrides(int64_t heads) const {
-    return {shape_.seq_len * heads * shape_.head_dim, shape_.head_dim, heads * shape_.head_dim, 1};
+  // `row`: elements from one row to the next.
+  GraphDims RowStrides(int64_t row) const {
+    return {shape_.seq_len * row, shape_.head_dim, row, 1};
   }
   // Their transpose, [B, heads, E, T].
   GraphDims Columns(int64_t heads) const {
     return {shape_.batch, heads, shape_.head_dim, shape_.seq_len};
   }
-  GraphDims ColumnStrides(int64_t heads) const {
-    return {shape_.seq_len * heads * shape_.head_dim, shape_.head_dim, 1, heads * shape_.head_dim};
+  GraphDims ColumnStrides(int64_t row) const {
+    return {shape_.seq_len * row, shape_.head_dim, 1, row};
   }
 
  private:
@@ -88,12 +89,26 @@ class AttentionGraph {
 
  private:
   GraphTensor Rows(AttentionTensor id, int64_t heads) {
-    return graph_.Outer(static_cast<int64_t>(id), dims_.Rows(heads), dims_.RowStrides(heads),
-                        dims_.type);
+    return graph_.Outer(static_cast<int64_t>(id), dims_.Rows(heads),
+                        dims_.RowStrides(RowStrideOf(id)), dims_.type);
   }
   GraphTensor Columns(AttentionTensor id, int64_t heads) {
-    return graph_.Outer(static_cast<int64_t>(id), dims_.Columns(heads), dims_.ColumnStrides(heads),
-                        dims_.type);
+    return graph_.Outer(static_cast<int64_t>(id), dims_.Columns(heads),
+                        dims_.ColumnStrides(RowStrideOf(id)), dims_.type);
+  }
+  int64_t RowStrideOf(AttentionTensor id) const {
+    switch (id) {
+      case AttentionTensor::kQ:
+      case AttentionTensor::kDq:
+        return shape_.query_stride();
+      case AttentionTensor::kK:
+      case AttentionTensor::kV:
+      case AttentionTensor::kDk:
+      case AttentionTensor::kDv:
+        return shape_.key_stride();
+      default:  // o and its gradient
+        return shape_.heads * shape_.head_dim;
+    }
   }
   GraphTensor Statistics(AttentionTensor id) {
     return graph_.Outer(static_cast<int64_t>(id), dims_.statistics, PackedStrides(dims_.statistics),
@@ -170,9 +185,9 @@ class AttentionGraph {
   }
 
   void QueryGradient(const GraphTensor& ds, const GraphTensor& k_columns) {
-    const GraphTensor k = graph_.Reshape(
-        k_columns,
-        graph_.Inner(dims_.Rows(shape_.kv_heads), dims_.RowStrides(shape_.kv_heads), dims_.type));
+    const GraphTensor k =
+        graph_.Reshape(k_columns, graph_.Inner(dims_.Rows(shape_.kv_heads),
+                                               dims_.RowStrides(shape_.key_stride()), dims_.type));
     const GraphTensor sums =
         graph_.Outer(static_cast<int64_t>(AttentionTensor::kDqSums), dims_.queries,
                      PackedStrides(dims_.queries), CUDNN_DATA_FLOAT);

@@ -98,13 +98,14 @@ __global__ void __launch_bounds__(kMmaThreads)
   const Tile<T, kDim> v = {shared + (kRows + kKeys) * kStride};
   const Place<kRows> place(call.query_len);
   const int kv_head = place.head / (call.heads / call.kv_heads);
-  const int64_t query_at = call.QueryAt(place.sequence, place.row, place.head);
+  const int64_t output_at = call.OutputAt(place.sequence, place.row, place.head);
   const auto copy = [&](const Tile<T, kDim>& to, const T* from, int64_t key) {
     const int keys = static_cast<int>(min(static_cast<int64_t>(kKeys), call.seq_len - key));
-    to.Copy(from + call.KeyAt(place.sequence, key, kv_head), call.key_stride(), keys, kKeys);
+    to.Copy(from + call.KeyAt(place.sequence, key, kv_head), call.key_stride, keys, kKeys);
   };
   visible.Load(call, place.sequence, place.row);
-  q.Copy(arrays.q + query_at, call.query_stride(), place.count, kRows);
+  q.Copy(arrays.q + call.QueryAt(place.sequence, place.row, place.head), call.query_stride,
+         place.count, kRows);
   __syncthreads();
   const int64_t begin = visible.begin / kKeys * kKeys;
   if (begin < visible.end) copy(k, arrays.k, begin);
@@ -131,8 +132,8 @@ __global__ void __launch_bounds__(kMmaThreads)
   for (int t = 0; t < kTiles; ++t) {
     const int tile_row = place.warp_row + 16 * t;
     const float factor[2] = {1.0F / softmax[t].total[0], 1.0F / softmax[t].total[1]};
-    Store<T, kDim>(sums[t], factor, tile_row, place.count, arrays.o + query_at,
-                   call.query_stride());
+    Store<T, kDim>(sums[t], factor, tile_row, place.count, arrays.o + output_at,
+                   call.output_stride());
     for (int half = 0; half < 2; ++half) {
       const int row = tile_row + Group() + 8 * half;
       if (PairAt() == 0 && row < place.count) {

@@ -9,10 +9,10 @@
 
 namespace weft {
 
-// Whether it takes this call; its tensors are then aligned to 16 bytes, as rows of the arena are.
+// Whether it takes this call, if all heads are aligned to 16 bytes.
 bool HasMmaAttention(const AttentionShape& shape, DType dtype);
 
-// REQUIRES: HasMmaAttention(shape, tensors.q.dtype).
+// REQUIRES: HasMmaAttention(shape, tensors.q.dtype), aligned heads; here and below.
 cudaError_t QueueMmaAttention(const Queue& queue, const AttentionShape& shape,
                               const AttentionTensors& tensors);
 // dq, dk and dv; deltas are there already. T is __nv_bfloat16 or __half.

@@ -79,12 +79,13 @@ __global__ void __launch_bounds__(kMmaThreads)
   const auto copy = [&](const Stage<T, kDim>& to, int64_t key) {
     const int keys = static_cast<int>(min(static_cast<int64_t>(kStep), call.seq_len - key));
     const int64_t at = call.KeyAt(place.sequence, key, kv_head);
-    to.left.Copy(arrays.k + at, call.key_stride(), keys, kStep);
-    to.right.Copy(arrays.v + at, call.key_stride(), keys, kStep);
+    to.left.Copy(arrays.k + at, call.key_stride, keys, kStep);
+    to.right.Copy(arrays.v + at, call.key_stride, keys, kStep);
   };
   visible.Load(call, place.sequence, place.row);
-  q.Copy(arrays.q + query_at, call.query_stride(), place.count, kRows);
-  dout.Copy(arrays.dout + query_at, call.query_stride(), place.count, kRows);
+  q.Copy(arrays.q + query_at, call.query_stride, place.count, kRows);
+  dout.Copy(arrays.dout + call.OutputAt(place.sequence, place.row, place.head),
+            call.output_stride(), place.count, kRows);
   LoadStatistics(arrays.lse + statistic, kLog2OfE, place.count, kRows, lse);
   LoadStatistics(arrays.deltas + statistic, 1, place.count, kRows, deltas);
   __syncthreads();
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   WaitForCopies();
   const float whole[2] = {1, 1};
   Store<T, kDim>(dq[0], whole, place.warp_row, place.count, arrays.dq + query_at,
-                 call.query_stride());
+                 call.query_stride);
 }
 
 // What is known of a tile of queries besides its elements.
@@ -160,8 +161,9 @@ __device__ __forceinline__ void CopyQueries(const AttentionCall& call,
   const int count = static_cast<int>(min(static_cast<int64_t>(kStep), call.query_len - walk.row));
   const int64_t query_at = call.QueryAt(sequence, walk.row, walk.head);
   const int64_t statistic = call.StatisticAt(sequence, walk.row, walk.head);
-  stage.left.Copy(arrays.q + query_at, call.query_stride(), count, kStep);
-  stage.right.Copy(arrays.dout + query_at, call.query_stride(), count, kStep);
+  stage.left.Copy(arrays.q + query_at, call.query_stride, count, kStep);
+  stage.right.Copy(arrays.dout + call.OutputAt(sequence, walk.row, walk.head), call.output_stride(),
+                   count, kStep);
   LoadStatistics(arrays.lse + statistic, kLog2OfE, count, kStep, rows->lse);
   LoadStatistics(arrays.deltas + statistic, 1, count, kStep, rows->deltas);
   if (threadIdx.x < kStep) {
@@ -180,8 +182,8 @@ __global__ void __launch_bounds__(kMmaThreads)
   const Place<kRows> place(call.seq_len);
   const int64_t key_at = call.KeyAt(place.sequence, place.row, place.head);
   const int heads = call.heads / call.kv_heads;
-  k.Copy(arrays.k + key_at, call.key_stride(), place.count, kRows);
-  v.Copy(arrays.v + key_at, call.key_stride(), place.count, kRows);
+  k.Copy(arrays.k + key_at, call.key_stride, place.count, kRows);
+  v.Copy(arrays.v + key_at, call.key_stride, place.count, kRows);
   FragmentC dk[1][kDim / 8] = {};
   FragmentC dv[1][kDim / 8] = {};
   const int64_t own = place.row + place.warp_row + Group();
@@ -217,8 +219,8 @@ __global__ void __launch_bounds__(kMmaThreads)
   }
   WaitForCopies();
   const float whole[2] = {1, 1};
-  Store<T, kDim>(dk[0], whole, place.warp_row, place.count, arrays.dk + key_at, call.key_stride());
-  Store<T, kDim>(dv[0], whole, place.warp_row, place.count, arrays.dv + key_at, call.key_stride());
+  Store<T, kDim>(dk[0], whole, place.warp_row, place.count, arrays.dk + key_at, call.key_stride);
+  Store<T, kDim>(dv[0], whole, place.warp_row, place.count, arrays.dv + key_at, call.key_stride);
 }
 
 template <typename T, int kDim>

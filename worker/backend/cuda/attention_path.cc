@@ -13,6 +13,10 @@ BackendStatus CheckForCudnn(const AttentionShape& shape, DType dtype, bool masks
   }
   if (shape.seq_len == 1) return Failure(kUnimplemented, "sequences are of one position");
   if (shape.runs != 1) return Failure(kUnimplemented, "a rank has a part of the queries (cp)");
+  constexpr int64_t kElements = 8;  // in 16 bytes
+  if (shape.query_stride() % kElements != 0 || shape.key_stride() % kElements != 0) {
+    return Failure(kUnimplemented, "rows of q, k and v start on no multiples of 16 bytes");
+  }
   if (masks_documents) return Failure(kUnimplemented, "documents do not see each other");
   return {};
 }

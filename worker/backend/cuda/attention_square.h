@@ -104,14 +104,17 @@ __device__ __forceinline__ void LoadSlice(const HeadRows<const T>& from, int fir
 template <typename T>
 __device__ __forceinline__ void StoreSlice(const Part& part, int first, const HeadRows<T>& to) {
   const int col = first + SliceAt();
+  using Wide = Pack<T, kPartCols>;
+  const bool wide = (to.dim | to.stride) % kPartCols == 0 &&
+                    reinterpret_cast<uintptr_t>(to.data) % sizeof(Wide) == 0;
 #pragma unroll
   for (int i = 0; i < kPartRows; ++i) {
     if (RowOf(i) >= to.count || col >= to.dim) continue;
     T* const at = to.data + RowOf(i) * to.stride + col;
-    if (to.dim % kPartCols == 0) {
-      Pack<T, kPartCols> pack;
+    if (wide) {
+      Wide pack;
       for (int j = 0; j < kPartCols; ++j) pack.at[j] = FromFloat<T>(part.at[i][j]);
-      *reinterpret_cast<Pack<T, kPartCols>*>(at) = pack;
+      *reinterpret_cast<Wide*>(at) = pack;
     } else {
       for (int j = 0; j < kPartCols && col + j < to.dim; ++j) at[j] = FromFloat<T>(part.at[i][j]);
     }

@@ -16,6 +16,8 @@ struct AttentionCall {
   int64_t run_len;
   int64_t piece[2];
   const int32_t* first_visible;  // null: all see from the first key
+  int64_t query_stride;          // elements between neighbouring rows of q and of its gradient
+  int64_t key_stride;            // of k and v and their gradients
   int heads;
   int kv_heads;
   int dim;
@@ -28,15 +30,17 @@ struct AttentionCall {
   __device__ int64_t FirstKeyOf(int64_t sequence, int64_t row) const {
     return first_visible == nullptr ? 0 : first_visible[sequence * query_len + row];
   }
-  // Elements between neighbouring rows of q and o, and of k and v.
-  __device__ int64_t query_stride() const { return static_cast<int64_t>(heads) * dim; }
-  __device__ int64_t key_stride() const { return static_cast<int64_t>(kv_heads) * dim; }
+  // The same of o and of its gradient.
+  __device__ int64_t output_stride() const { return static_cast<int64_t>(heads) * dim; }
   // Where a head of a row starts.
   __device__ int64_t QueryAt(int64_t sequence, int64_t row, int head) const {
-    return (sequence * query_len + row) * query_stride() + static_cast<int64_t>(head) * dim;
+    return (sequence * query_len + row) * query_stride + static_cast<int64_t>(head) * dim;
+  }
+  __device__ int64_t OutputAt(int64_t sequence, int64_t row, int head) const {
+    return (sequence * query_len + row) * output_stride() + static_cast<int64_t>(head) * dim;
   }
   __device__ int64_t KeyAt(int64_t sequence, int64_t key, int kv_head) const {
-    return (sequence * seq_len + key) * key_stride() + static_cast<int64_t>(kv_head) * dim;
+    return (sequence * seq_len + key) * key_stride + static_cast<int64_t>(kv_head) * dim;
   }
   // In lse and in the sums of dO * O.
   __device__ int64_t StatisticAt(int64_t sequence, int64_t row, int head) const {

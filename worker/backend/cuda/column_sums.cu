@@ -197,12 +197,6 @@ float* Floats(View x) {
   return static_cast<float*>(x.data);
 }
 
-// Whether rows of `cols` elements consist of packs of 16 bytes.
-template <typename T>
-bool HasWideRows(const void* data, int64_t cols) {
-  return cols % kWidest<T> == 0 && IsWide(data);
-}
-
 }  // namespace
 
 cudaError_t QueueAddPartialSums(const Queue& queue, const float* partials, int64_t chunks,
@@ -217,7 +211,7 @@ cudaError_t QueueBiasGradient(const Queue& queue, View dy, View dbias) {
     using T = decltype(zero);
     const auto* const from = static_cast<const T*>(dy.data);
     const Totals totals = {{Floats(dbias)}};
-    if (HasWideRows<T>(dy.data, dy.cols)) {
+    if (HasWideRows<T>(dy)) {
       return AddColumnSums<1>(queue, BiasTerms<T, kWidest<T>>{from}, dy.rows, dy.cols, totals);
     }
     return AddColumnSums<1>(queue, BiasTerms<T, 1>{from}, dy.rows, dy.cols, totals);
@@ -239,7 +233,7 @@ cudaError_t QueueLayerNormWeightGradient(const Queue& queue, View dy, View x, Vi
     const auto* const dys = static_cast<const T*>(dy.data);
     const auto* const xs = static_cast<const T*>(x.data);
     const Totals totals = {{Floats(dweight), Floats(dbias)}};
-    if (HasWideRows<T>(dy.data, x.cols) && HasWideRows<T>(x.data, x.cols)) {
+    if (HasWideRows<T>(dy) && HasWideRows<T>(x)) {
       const LayerNormTerms<T, kWidest<T>> terms = {dys, xs, Floats(mean), Floats(rstd)};
       return AddColumnSums<2>(queue, terms, x.rows, x.cols, totals);
     }
@@ -255,7 +249,7 @@ cudaError_t QueueRmsNormWeightGradient(const Queue& queue, View dy, View x, View
     const auto* const dys = static_cast<const T*>(dy.data);
     const auto* const xs = static_cast<const T*>(x.data);
     const Totals totals = {{Floats(dweight)}};
-    if (HasWideRows<T>(dy.data, x.cols) && HasWideRows<T>(x.data, x.cols)) {
+    if (HasWideRows<T>(dy) && HasWideRows<T>(x)) {
       const RmsNormTerms<T, kWidest<T>> terms = {dys, xs, Floats(rstd)};
       return AddColumnSums<1>(queue, terms, x.rows, x.cols, totals);
     }

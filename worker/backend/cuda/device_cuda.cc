@@ -86,6 +86,7 @@ class CudaDevice final : public Device {
   }
 
   void CopyIn(View to, const void* from_host) override {
+    if (!Require(to.is_contiguous(), "CopyIn", to)) return;
     if (to.elements() == 0 || graphs_->Refuses("CopyIn")) return;
     if (IsOnHost(to)) {
       CopyOnHost(to.data, from_host, to.bytes());
@@ -94,6 +95,7 @@ class CudaDevice final : public Device {
     }
   }
   void CopyOut(void* to_host, View from) override {
+    if (!Require(from.is_contiguous(), "CopyOut", from)) return;
     if (from.elements() == 0 || graphs_->Refuses("CopyOut")) return;
     if (IsOnHost(from)) {
       CopyOnHost(to_host, from.data, from.bytes());
@@ -178,27 +180,21 @@ class CudaDevice final : public Device {
   }
 
   void Zero(View x) override {
+    if (!Require(x.is_contiguous(), "Zero", x)) return;
     if (x.elements() == 0) return;
     Check(cudaMemsetAsync(x.data, 0, static_cast<size_t>(x.bytes()), queue_.stream), "Zero");
   }
   void Copy(View to, View from) override {
-    const bool same = to.dtype == from.dtype;
-    const bool converts = IsFloat(to.dtype) && IsFloat(from.dtype) &&
-                          (to.dtype == DType::kF32 || from.dtype == DType::kF32);
-    if (!Require(to.elements() == from.elements() && (same || converts), "Copy", to)) return;
+    if (!Require(AreCopies(to, from), "Copy", to)) return;
     if (to.elements() == 0 || to.data == from.data) return;
-    if (!same) {
+    if (to.dtype != from.dtype) {
       Check(QueueConvert(queue_, from, to), "Copy");
-      return;
+    } else {
+      Check(QueueCopy(queue_, from, to), "Copy");
     }
-    Check(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(to.bytes()),
-                          cudaMemcpyDeviceToDevice, queue_.stream),
-          "Copy");
   }
   void Add(View x, View y) override {
-    if (!Require(IsFloat(y.dtype) && IsVector(x, y.elements(), y) && y.data != nullptr, "Add", y)) {
-      return;
-    }
+    if (!Require(IsMatrix(y, y.rows, y.cols) && IsVector(x, y.elements(), y), "Add", y)) return;
     Check(QueueAdd(queue_, x, y), "Add");
   }
   void Scale(View x, double factor) override {
@@ -254,7 +250,7 @@ class CudaDevice final : public Device {
   }
 
   void Rotate(View table, Turn turn, View x) override {
-    if (!Require(IsMatrix(x, x.rows, x.cols) && IsF32(table, table.elements()) && table.rows >= 1 &&
+    if (!Require(IsRows(x, x.rows, x.cols) && IsF32(table, table.elements()) && table.rows >= 1 &&
                      x.rows % table.rows == 0 && table.cols >= 2 && table.cols % 2 == 0 &&
                      x.cols % table.cols == 0,
                  "Rotate", x)) {
@@ -312,12 +308,12 @@ class CudaDevice final : public Device {
   }
 
   void SwiGlu(View gate, View up, View y) override {
-    if (!Require(SameShape(gate, up) && SameShape(gate, y), "SwiGlu", gate)) return;
+    if (!Require(SameRows(gate, up) && SameRows(gate, y), "SwiGlu", gate)) return;
     Check(QueueSwiGlu(queue_, gate, up, y), "SwiGlu");
   }
   void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
-    if (!Require(SameShape(gate, dy) && SameShape(gate, up) && SameShape(gate, dgate) &&
-                     SameShape(gate, dup) && dgate.data != dup.data,
+    if (!Require(SameRows(gate, dy) && SameRows(gate, up) && SameRows(gate, dgate) &&
+                     SameRows(gate, dup) && dgate.data != dup.data,
                  "SwiGluGradient", gate)) {
       return;
     }
@@ -327,7 +323,7 @@ class CudaDevice final : public Device {
   void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
              View out) override {
     if (!Require(AreIds(ids, out.rows) && IsMatrix(out, out.rows, table.cols) &&
-                     table.dtype == out.dtype && table.data != nullptr &&
+                     table.dtype == out.dtype && IsMatrix(table, table.rows, table.cols) &&
                      HoldPositions(positions, position_ids, out, out.dtype),
                  "Embed", out)) {
       return;
@@ -348,13 +344,15 @@ class CudaDevice final : public Device {
 
   void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
                  View lse, View scratch) override {
-    if (!Require(FitsAttention(shape, {q, o}, {k, v}, first_visible, lse), "Attention", q)) return;
+    if (!Require(FitsAttention(shape, {q}, {k, v}, {o}, first_visible, lse), "Attention", q)) {
+      return;
+    }
     Fail(attention_.Forward(shape, {q, k, v, first_visible, o, lse}, scratch));
   }
   void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View first_visible,
                          View o, View lse, View dout, View dq, View dk, View dv,
                          View scratch) override {
-    if (!Require(FitsAttention(shape, {q, o, dout, dq}, {k, v, dk, dv}, first_visible, lse),
+    if (!Require(FitsAttention(shape, {q, dq}, {k, v, dk, dv}, {o, dout}, first_visible, lse),
                  "AttentionGradient", q)) {
       return;
     }
@@ -545,7 +543,8 @@ class CudaDevice final : public Device {
   // Of a view on the device and one in memory of AllocateHost.
   bool IsTransfer(View on_device, View on_host) const {
     return IsOnHost(on_host) && !IsOnHost(on_device) && on_device.data != nullptr &&
-           on_device.dtype == on_host.dtype && on_device.elements() == on_host.elements();
+           on_device.dtype == on_host.dtype && on_device.elements() == on_host.elements() &&
+           on_device.is_contiguous() && on_host.is_contiguous();
   }
   void CopyOnHost(void* to, const void* from, int64_t bytes) {
     Check(host_->Synchronize(), "copy of what is offloaded");

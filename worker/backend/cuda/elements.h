@@ -52,6 +52,12 @@ inline bool IsWide(const void* data) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0;
 }
 
+// Whether each row may be taken in packs of 16 bytes.
+template <typename T>
+bool HasWideRows(View x) {
+  return x.cols % kWidest<T> == 0 && x.stride() % kWidest<T> == 0 && IsWide(x.data);
+}
+
 // Calls f with a value of the element type that `dtype` names; cudaErrorInvalidValue for one that
 // is not computed in.
 template <typename F>

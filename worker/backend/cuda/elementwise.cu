@@ -42,8 +42,9 @@ __global__ void ConvertKernel(const Pack<From, kWidth>* from, Pack<To, kWidth>* 
 
 struct RotateShape {
   int64_t seq_len;
-  int64_t half;  // of a head
-  int64_t cols;
+  int64_t half;    // of a head
+  int64_t heads;   // of a row
+  int64_t stride;  // elements from one row to the next
   float direction;
 };
 
@@ -64,14 +65,15 @@ __global__ void RotateKernel(RotateShape shape, const float* table, T* x, int64_
   for (int64_t pack = FirstIndex(); pack < packs; pack += IndexStride()) {
     const int64_t i = pack % (half / kWidth) * kWidth;
     const int64_t head = pack / (half / kWidth);  // of all rows
-    const int64_t row = head * 2 * half / shape.cols;
+    const int64_t row = head / shape.heads;
+    T* const at = x + row * shape.stride + head % shape.heads * 2 * half + i;
     const float* const angles = table + row % shape.seq_len * 2 * half;
     float cosines[kWidth];
     float sines[kWidth];
     LoadFloats(angles + i, cosines);
     LoadFloats(angles + half + i, sines);
-    auto* const first = reinterpret_cast<Wide*>(x + head * 2 * half + i);
-    auto* const second = reinterpret_cast<Wide*>(x + head * 2 * half + half + i);
+    auto* const first = reinterpret_cast<Wide*>(at);
+    auto* const second = reinterpret_cast<Wide*>(at + half);
     Wide a = *first;
     Wide b = *second;
     for (int e = 0; e < kWidth; ++e) {
@@ -113,6 +115,19 @@ cudaError_t QueueScale(const Queue& queue, double factor, View x) {
   });
 }
 
+cudaError_t QueueCopy(const Queue& queue, View from, View to) {
+  const auto bytes = [&](int64_t elements) {
+    return static_cast<size_t>(elements * ElementBytes(to.dtype));
+  };
+  if (to.is_contiguous() && from.is_contiguous()) {
+    return cudaMemcpyAsync(to.data, from.data, bytes(to.elements()), cudaMemcpyDeviceToDevice,
+                           queue.stream);
+  }
+  return cudaMemcpy2DAsync(to.data, bytes(to.stride()), from.data, bytes(from.stride()),
+                           bytes(to.cols), static_cast<size_t>(to.rows), cudaMemcpyDeviceToDevice,
+                           queue.stream);
+}
+
 cudaError_t QueueConvert(const Queue& queue, View from, View to) {
   return WithType(from.dtype, [&](auto narrow) {
     return WithType(to.dtype, [&](auto wide) {
@@ -146,11 +161,11 @@ cudaError_t QueueAddBias(const Queue& queue, View bias, View x) {
 }
 
 cudaError_t QueueRotate(const Queue& queue, View table, Turn turn, View x) {
-  const RotateShape shape = {table.rows, table.cols / 2, x.cols,
+  const RotateShape shape = {table.rows, table.cols / 2, x.cols / table.cols, x.stride(),
                              turn == Turn::kForth ? 1.0F : -1.0F};
   return WithType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const bool is_wide = shape.half % kWidest<T> == 0 && IsWide(table.data) && IsWide(x.data);
+    const bool is_wide = shape.half % kWidest<T> == 0 && IsWide(table.data) && HasWideRows<T>(x);
     return WithWidth<kWidest<T>>(is_wide, [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
       const int64_t packs = x.elements() / 2 / kWidth;

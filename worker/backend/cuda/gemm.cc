@@ -76,8 +76,8 @@ cublasLtEpilogue_t EpilogueOf(const GemmCall& call) {
 }
 
 // What an algorithm was chosen for.
-using Key = std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, DType, DType, DType, int, bool,
-                       cublasLtEpilogue_t>;
+using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool, bool, DType, DType, DType,
+                       int, bool, cublasLtEpilogue_t>;
 
 // Of pointers, in bytes: what the library is told, up to as much as its kernels' accesses ask for,
 // whether by vectors or by the tensor memory accelerator. To promise more would choose nothing but
@@ -99,6 +99,7 @@ int64_t DepthOf(const GemmCall& call) {
 Key KeyOf(const GemmCall& call) {
   return {call.c.rows,
           call.c.cols,
+          call.c.stride(),
           DepthOf(call),
           call.transpose_a == Transpose::kYes,
           call.transpose_b == Transpose::kYes,
@@ -260,7 +261,7 @@ class Product {
   // Of the first `rows` rows and `cols` columns of x.
   static cublasStatus_t Layout(View x, int64_t rows, int64_t cols, cublasLtMatrixLayout_t* layout) {
     return cublasLtMatrixLayoutCreate(layout, TypeOf(x.dtype), static_cast<uint64_t>(cols),
-                                      static_cast<uint64_t>(rows), x.cols);
+                                      static_cast<uint64_t>(rows), x.stride());
   }
 
   template <typename Value>

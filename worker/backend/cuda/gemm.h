@@ -38,8 +38,8 @@ enum class GemmGelu {
 };
 
 // c [m, n] = beta * c + op(a) op(b), row-major; a and b as stored. dtypes of a and b are equal, c
-// is of theirs or f32. Or all is what Device::Fp8MatMul takes, with b transposed, and the scales of
-// a and b, on the device.
+// is of theirs or f32; with beta 0 it may be columns of a wider matrix. Or all is what
+// Device::Fp8MatMul takes, with b transposed, and the scales of a and b, on the device.
 struct GemmCall {
   View a;
   Transpose transpose_a = Transpose::kNo;

@@ -28,6 +28,7 @@ struct Queue {
 
 // elementwise.cu
 cudaError_t QueueAdd(const Queue& queue, View x, View y);
+cudaError_t QueueCopy(const Queue& queue, View from, View to);     // of one type
 cudaError_t QueueConvert(const Queue& queue, View from, View to);  // Copy between types
 cudaError_t QueueScale(const Queue& queue, double factor, View x);
 cudaError_t QueueAddBias(const Queue& queue, View bias, View x);

@@ -263,6 +263,18 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
                                    cudaMemcpyKind /*kind*/, cudaStream_t stream) {
   return weft::emulation::QueueWork(stream, [=] { std::memmove(to, from, bytes); });
 }
+// `pitch`: bytes from one row to the next.
+inline cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                                     size_t width, size_t height, cudaMemcpyKind /*kind*/,
+                                     cudaStream_t stream) {
+  if (width > to_pitch || width > from_pitch) return cudaErrorInvalidValue;
+  return weft::emulation::QueueWork(stream, [=] {
+    for (size_t row = 0; row < height; ++row) {
+      std::memmove(static_cast<char*>(to) + row * to_pitch,
+                   static_cast<const char*>(from) + row * from_pitch, width);
+    }
+  });
+}
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
   *stream = new cudaStream;
   return cudaSuccess;
