@@ -29,7 +29,7 @@ Sharding ShardingOf(const Layout& layout);
 struct Bucket {
   std::string name;  // "embedding", "blocks.3", "head"
   // In memory order: q, k and v weights of a block lie next to each other, then their biases, so
-  // that a backend may treat the three as one matrix.
+  // that the three may be one matrix (plan/fused_linears.h).
   std::vector<TensorShard> shards;
   std::vector<int64_t> offsets;  // of each shard, in elements from the start of the run
   int64_t elements = 0;          // of the run; its end is a multiple of BucketUnit

@@ -31,6 +31,7 @@ struct LocalSizes {
   int64_t whole_keys = 0;     // B * T * K_local * E: keys of whole sequences; 0 without cp
   int64_t score_scratch = 0;  // Device::Attention's
   Fp8Scratch fp8;             // of precision fp8
+  FusedLinears fused;
   ElementType type = ElementType::kFp32;  // of activations
 };
 
@@ -97,10 +98,12 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
     sizes.rotary = batch.seq_len / layout.cp * model.head_dim;
   }
   if (layout.cp > 1) sizes.whole_keys = sizes.rows * layout.cp * sizes.key;
+  Fp8Layers fp8;
   if (numerics.precision == Precision::kFp8) {
-    sizes.fp8 = Fp8ScratchOf(Fp8LayersOf(model, batch, layout), sizes.rows, sizes.hidden,
-                             sizes.query, sizes.key, sizes.ffn);
+    fp8 = Fp8LayersOf(model, batch, layout);
+    sizes.fp8 = Fp8ScratchOf(fp8, sizes.rows, sizes.hidden, sizes.query, sizes.key, sizes.ffn);
   }
+  sizes.fused = FusedLinearsOf(dims.runs, fp8);
   const int64_t run_len = layout.cp > 1 ? batch.seq_len / (int64_t{2} * layout.cp) : batch.seq_len;
   sizes.score_scratch = AttentionScratchFloats(
       {.key_len = batch.seq_len,
@@ -190,18 +193,26 @@ void AddBlockActivations(ModelFamily family, const LocalSizes& sizes, Recompute 
   if (has_mean) add_statistic("norm1_mean", r);         // [R, 1]
   add_statistic("norm1_rstd", r);                       // [R, 1]
   add("norm1_out", r * sizes.hidden);                   // [R, D]
-  add("q", n * sizes.query);                            // [N, H*E]
-  add("k", n * sizes.key);                              // [N, K*E]
-  add("v", n * sizes.key);                              // [N, K*E]
-  add("attn", n * sizes.query);                         // [N, H*E] attention's output
-  add_statistic("lse", sizes.lse);                      // [B*H, T] log-sum-exp of the scores
-  add("x_mid", r * sizes.hidden);                       // [R, D] after attention's residual
-  if (has_mean) add_statistic("norm2_mean", r);         // [R, 1]
-  add_statistic("norm2_rstd", r);                       // [R, 1]
-  add("norm2_out", r * sizes.hidden);                   // [R, D]
-  if (has_gate) add("gate", n * sizes.ffn);             // [N, F]
-  add("up", n * sizes.ffn);                             // [N, F] before the activation
-  add("act", n * sizes.ffn);                            // [N, F] after it
+  if (sizes.fused.qkv) {
+    add("qkv", n * (sizes.query + 2 * sizes.key));  // [N, (H + 2K)*E]
+  } else {
+    add("q", n * sizes.query);  // [N, H*E]
+    add("k", n * sizes.key);    // [N, K*E]
+    add("v", n * sizes.key);    // [N, K*E]
+  }
+  add("attn", n * sizes.query);                  // [N, H*E] attention's output
+  add_statistic("lse", sizes.lse);               // [B*H, T] log-sum-exp of the scores
+  add("x_mid", r * sizes.hidden);                // [R, D] after attention's residual
+  if (has_mean) add_statistic("norm2_mean", r);  // [R, 1]
+  add_statistic("norm2_rstd", r);                // [R, 1]
+  add("norm2_out", r * sizes.hidden);            // [R, D]
+  if (sizes.fused.gate_up) {
+    add("gate_up", 2 * n * sizes.ffn);  // [N, 2F]
+  } else {
+    if (has_gate) add("gate", n * sizes.ffn);  // [N, F]
+    add("up", n * sizes.ffn);                  // [N, F] before the activation
+  }
+  add("act", n * sizes.ffn);  // [N, F] after it
 }
 
 // Scratch of a block's backward pass, and attention's; shared by all blocks.
@@ -216,12 +227,21 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
   add("dnorm", n * sizes.hidden);  // [N, D] gradient of a norm's output
   // [N, D] all tokens of what a product takes from residuals or gives to them (worker/token_cut.h)
   if (sizes.part_rows < n) add("gathered", n * sizes.hidden);
-  add("dact", n * sizes.ffn);                                      // [N, F]
-  if (family == ModelFamily::kLlama) add("dgate", n * sizes.ffn);  // [N, F]
-  add("dattn", n * sizes.query);                                   // [N, H*E]
-  add("dq", n * sizes.query);                                      // [N, H*E]
-  add("dk", n * sizes.key);                                        // [N, K*E]
-  add("dv", n * sizes.key);                                        // [N, K*E]
+  // That of `act` becomes that of `up` in its place.
+  if (sizes.fused.gate_up) {
+    add("dgate_up", 2 * n * sizes.ffn);  // [N, 2F]
+  } else {
+    if (family == ModelFamily::kLlama) add("dgate", n * sizes.ffn);  // [N, F]
+    add("dup", n * sizes.ffn);                                       // [N, F]
+  }
+  add("dattn", n * sizes.query);  // [N, H*E]
+  if (sizes.fused.qkv) {
+    add("dqkv", n * (sizes.query + 2 * sizes.key));  // [N, (H + 2K)*E]
+  } else {
+    add("dq", n * sizes.query);  // [N, H*E]
+    add("dk", n * sizes.key);    // [N, K*E]
+    add("dv", n * sizes.key);    // [N, K*E]
+  }
   // [B*T, K*E]: keys and values gathered over cp, and their gradients before they are summed
   for (const absl::string_view name : {"keys", "values", "dkeys", "dvalues"}) {
     if (sizes.whole_keys > 0) add(name, sizes.whole_keys);
@@ -503,7 +523,8 @@ LocalDims LocalDimsOf(const ModelShape& model, absl::Span<const Bucket> buckets)
   return {.query = LocalRows(buckets, ".attn.q.weight"),
           .key = LocalRows(buckets, ".attn.k.weight"),
           .ffn = LocalRows(buckets, ".mlp.up.weight"),
-          .vocab = LocalRows(buckets, table)};
+          .vocab = LocalRows(buckets, table),
+          .runs = LinearsOfOneRun(buckets)};
 }
 
 RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,

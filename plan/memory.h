@@ -14,6 +14,7 @@
 #include "plan/buckets.h"
 #include "plan/errors.h"
 #include "plan/factored_moments.h"
+#include "plan/fused_linears.h"
 #include "plan/grid.h"
 #include "plan/layout.h"
 #include "plan/model.h"
@@ -53,7 +54,7 @@ enum class MemoryHome { kDevice, kHost };
 
 struct BufferSpec {
   MemoryKind kind = MemoryKind::kWeights;
-  std::string name;  // "weights/blocks.0", "slot0/q", "work/dx"
+  std::string name;  // "weights/blocks.0", "slot0/qkv", "work/dx"
   int64_t elements = 0;
   ElementType type = ElementType::kFp32;
   MemoryHome home = MemoryHome::kDevice;
@@ -187,6 +188,7 @@ struct LocalDims {
   int64_t key = 0;    // K_local * E
   int64_t ffn = 0;    // F_local
   int64_t vocab = 0;  // V_local, of the matrix that makes logits
+  FusedLinears runs;  // LinearsOfOneRun
 };
 LocalDims LocalDimsOf(const ModelShape& model, absl::Span<const Bucket> buckets);
 

@@ -33,6 +33,17 @@ Block::Block(const ModelShape& model, int64_t block, const AttentionShape& atten
   if (parameters.Find(prefix + "mlp.gate.weight") != nullptr) {
     gate_ = parameters.GetLinear(prefix + "mlp.gate");
   }
+  const FusedLinears fused =
+      FusedLinearsOf(parameters.runs(), fp8 == nullptr ? Fp8Layers() : fp8->layers());
+  if (fused.qkv) {
+    qkv_ = parameters.GetFusedLinear({prefix + "attn.q", prefix + "attn.k", prefix + "attn.v"});
+    attention_.query_row_stride = qkv_->weight.rows;
+    // Else keys and values are gathered, into matrices of their own.
+    if (groups_.layout().cp == 1) attention_.key_row_stride = qkv_->weight.rows;
+  }
+  if (fused.gate_up) {
+    gate_up_ = parameters.GetFusedLinear({prefix + "mlp.gate", prefix + "mlp.up"});
+  }
   if (fp8 == nullptr) return;
   if (fp8->layers().query) q_.fp8 = o_.fp8 = fp8;
   if (fp8->layers().key) k_.fp8 = v_.fp8 = fp8;
@@ -49,20 +60,55 @@ BlockActivations BlockActivations::With(const BlockActivations& rest) const {
   fill(whole.norm1.mean, rest.norm1.mean);
   fill(whole.norm1.rstd, rest.norm1.rstd);
   fill(whole.norm1_out, rest.norm1_out);
-  fill(whole.q, rest.q);
+  fill(whole.qkv.all, rest.qkv.all);
+  fill(whole.qkv.q, rest.qkv.q);
+  fill(whole.qkv.k, rest.qkv.k);
+  fill(whole.qkv.v, rest.qkv.v);
   fill(whole.attn, rest.attn);
-  fill(whole.k, rest.k);
-  fill(whole.v, rest.v);
   fill(whole.lse, rest.lse);
   fill(whole.x_mid, rest.x_mid);
   fill(whole.norm2.mean, rest.norm2.mean);
   fill(whole.norm2.rstd, rest.norm2.rstd);
   fill(whole.norm2_out, rest.norm2_out);
-  fill(whole.gate, rest.gate);
-  fill(whole.up, rest.up);
+  fill(whole.mlp.all, rest.mlp.all);
+  fill(whole.mlp.gate, rest.mlp.gate);
+  fill(whole.mlp.up, rest.mlp.up);
   fill(whole.act, rest.act);
   return whole;
 }
+
+namespace {
+
+void CopyOutputs(absl::Span<const LinearOutput> to, absl::Span<const LinearOutput> from,
+                 Device& device) {
+  for (size_t i = 0; i < to.size(); ++i) device.Copy(to[i].y, from[i].y);
+}
+
+// `get`(name, cols) returns a buffer [N, cols], or null where it is none of the caller's; names
+// start with `prefix`.
+template <typename Get>
+QkvViews GetQkv(bool fused, const std::string& prefix, int64_t query, int64_t key, const Get& get) {
+  if (!fused) {
+    return {
+        .q = get(prefix + "q", query), .k = get(prefix + "k", key), .v = get(prefix + "v", key)};
+  }
+  const View all = get(prefix + "qkv", query + 2 * key);
+  if (all.data == nullptr) return {};
+  return {all, all.ColRange(0, query), all.ColRange(query, key), all.ColRange(query + key, key)};
+}
+
+template <typename Get>
+GateUpViews GetGateUp(bool fused, bool has_gate, const std::string& prefix, int64_t ffn,
+                      const Get& get) {
+  if (!fused) {
+    return {.gate = has_gate ? get(prefix + "gate", ffn) : View(), .up = get(prefix + "up", ffn)};
+  }
+  const View all = get(prefix + "gate_up", 2 * ffn);
+  if (all.data == nullptr) return {};
+  return {all, all.ColRange(0, ffn), all.ColRange(ffn, ffn)};
+}
+
+}  // namespace
 
 BlockActivations Block::GetActivations(Share share, const std::string& prefix, Arena& arena) const {
   const int64_t rows = attention_.batch * attention_.query_len();
@@ -89,16 +135,13 @@ BlockActivations Block::GetActivations(Share share, const std::string& prefix, A
   saved.x = get_part("x", hidden);
   saved.norm1 = get_statistics("norm1", norm1_);
   saved.norm1_out = get_part("norm1_out", hidden);
-  saved.q = get("q", query);
-  saved.k = get("k", key);
-  saved.v = get("v", key);
+  saved.qkv = GetQkv(qkv_.has_value(), "", query, key, get);
   saved.attn = get("attn", query);
   saved.lse = get_rows("lse", attention_.batch * attention_.heads, attention_.query_len());
   saved.x_mid = get_part("x_mid", hidden);
   saved.norm2 = get_statistics("norm2", norm2_);
   saved.norm2_out = get_part("norm2_out", hidden);
-  if (gate_) saved.gate = get("gate", ffn);
-  saved.up = get("up", ffn);
+  saved.mlp = GetGateUp(gate_up_.has_value(), gate_.has_value(), "", ffn, get);
   saved.act = get("act", ffn);
   return saved;
 }
@@ -109,12 +152,12 @@ BlockWorkspace Block::GetWorkspace(Arena& arena) const {
   const int64_t key = attention_.kv_heads * attention_.head_dim;
   BlockWorkspace work;
   work.dnorm = arena.Get("work/dnorm", rows, norm1_.weight.cols);
-  work.dact = arena.Get("work/dact", rows, up_.weight.rows);
-  if (gate_) work.dgate = arena.Get("work/dgate", rows, up_.weight.rows);
-  work.dattn = arena.Get("work/dattn", rows, query);
-  work.dq = arena.Get("work/dq", rows, query);
-  work.dk = arena.Get("work/dk", rows, key);
-  work.dv = arena.Get("work/dv", rows, key);
+  const auto get = [&](const std::string& name, int64_t cols) {
+    return arena.Get("work/" + name, rows, cols);
+  };
+  work.dmlp = GetGateUp(gate_up_.has_value(), gate_.has_value(), "d", up_.weight.rows, get);
+  work.dattn = get("dattn", query);
+  work.dqkv = GetQkv(qkv_.has_value(), "d", query, key, get);
   if (groups_.layout().cp > 1) {
     const int64_t keys = attention_.batch * attention_.seq_len;
     work.keys = arena.Get("work/keys", keys, key);
@@ -134,6 +177,26 @@ BlockWorkspace Block::GetWorkspace(Arena& arena) const {
 
 const char* Block::PrepareAttention(const BlockWorkspace& work, bool masks_documents) const {
   return device_.PrepareAttention(attention_, q_.weight.dtype, masks_documents, work.scores);
+}
+
+std::vector<LinearOutput> Block::WithLayers(const QkvViews& views) const {
+  if (qkv_) return {{*qkv_, views.all}};
+  return {{q_, views.q}, {k_, views.k}, {v_, views.v}};
+}
+
+std::vector<LinearOutput> Block::WithLayers(const GateUpViews& views) const {
+  if (gate_up_) return {{*gate_up_, views.all}};
+  if (gate_) return {{up_, views.up}, {*gate_, views.gate}};
+  return {{up_, views.up}};
+}
+
+void Block::Rotate(const BlockWorkspace& work, Turn turn, const QkvViews& views) {
+  if (work.rotary.data == nullptr) return;
+  if (qkv_) {
+    return device_.Rotate(work.rotary, turn, views.all.ColRange(0, views.q.cols + views.k.cols));
+  }
+  device_.Rotate(work.rotary, turn, views.q);
+  device_.Rotate(work.rotary, turn, views.k);
 }
 
 absl::Status Block::Forward(const BlockActivations& saved, const BlockWorkspace& work, View out) {
@@ -156,23 +219,20 @@ absl::Status Block::AddBranch(const Linear& linear, View x, View residual, View 
 absl::Status Block::FillActivations(const BlockActivations& saved, const BlockWorkspace& work) {
   ForwardNorm(norm1_, model_.norm_eps, saved.x, saved.norm1_out, saved.norm1, device_);
   ASSIGN_OR_RETURN(const View to_attention, tokens_.Gather(saved.norm1_out));
-  ForwardLinears(to_attention, {{q_, saved.q}, {k_, saved.k}, {v_, saved.v}}, device_);
-  if (work.rotary.data != nullptr) {
-    device_.Rotate(work.rotary, Turn::kForth, saved.q);
-    device_.Rotate(work.rotary, Turn::kForth, saved.k);
-  }
+  ForwardLinears(to_attention, WithLayers(saved.qkv), device_);
+  Rotate(work, Turn::kForth, saved.qkv);
   ASSIGN_OR_RETURN(const KeyValues whole, GatherKeys(saved, work));
-  device_.Attention(attention_, saved.q, whole.k, whole.v, work.first_visible, saved.attn,
+  device_.Attention(attention_, saved.qkv.q, whole.k, whole.v, work.first_visible, saved.attn,
                     saved.lse, work.scores);
   RETURN_IF_ERROR(AddBranch(o_, saved.attn, saved.x, saved.x_mid));
 
   ForwardNorm(norm2_, model_.norm_eps, saved.x_mid, saved.norm2_out, saved.norm2, device_);
   ASSIGN_OR_RETURN(const View to_mlp, tokens_.Gather(saved.norm2_out));
   if (gate_) {
-    ForwardLinears(to_mlp, {{up_, saved.up}, {*gate_, saved.gate}}, device_);
-    device_.SwiGlu(saved.gate, saved.up, saved.act);
+    ForwardLinears(to_mlp, WithLayers(saved.mlp), device_);
+    device_.SwiGlu(saved.mlp.gate, saved.mlp.up, saved.act);
   } else {
-    ForwardLinearGelu(up_, to_mlp, saved.up, saved.act, device_);
+    ForwardLinearGelu(up_, to_mlp, saved.mlp.up, saved.act, device_);
   }
   return absl::OkStatus();
 }
@@ -180,11 +240,11 @@ absl::Status Block::FillActivations(const BlockActivations& saved, const BlockWo
 // Gathered again for the backward pass: kept, they would take cp times the memory of a rank's own.
 absl::StatusOr<Block::KeyValues> Block::GatherKeys(const BlockActivations& saved,
                                                    const BlockWorkspace& work) {
-  if (groups_.layout().cp == 1) return KeyValues{saved.k, saved.v};
+  if (groups_.layout().cp == 1) return KeyValues{saved.qkv.k, saved.qkv.v};
   RETURN_IF_ERROR(
-      GatherSequences(attention_.batch, saved.k, work.dkeys, work.keys, device_, groups_));
+      GatherSequences(attention_.batch, saved.qkv.k, work.dkeys, work.keys, device_, groups_));
   RETURN_IF_ERROR(
-      GatherSequences(attention_.batch, saved.v, work.dvalues, work.values, device_, groups_));
+      GatherSequences(attention_.batch, saved.qkv.v, work.dvalues, work.values, device_, groups_));
   return KeyValues{work.keys, work.values};
 }
 
@@ -196,9 +256,9 @@ absl::Status Block::MakeAgain(const BlockActivations& saved, const BlockWorkspac
       ForwardNorm(norm1_, model_.norm_eps, saved.x, saved.norm1_out, saved.norm1, device_);
       ForwardNorm(norm2_, model_.norm_eps, saved.x_mid, saved.norm2_out, saved.norm2, device_);
       if (gate_) {
-        device_.SwiGlu(saved.gate, saved.up, saved.act);
+        device_.SwiGlu(saved.mlp.gate, saved.mlp.up, saved.act);
       } else {
-        device_.Gelu(saved.up, saved.act);
+        device_.Gelu(saved.mlp.up, saved.act);
       }
       return absl::OkStatus();
     case Recompute::kFull:
@@ -218,13 +278,10 @@ absl::Status Block::BackwardInput(const BlockActivations& saved, const BlockWork
                                   View dx) {
   RETURN_IF_ERROR(MakeAgain(saved, work));
   RETURN_IF_ERROR(BackwardMlp(saved, work, dx, Part::kInput));
-  device_.Copy(saved.up, work.dact);
-  if (gate_) device_.Copy(saved.gate, work.dgate);
+  CopyOutputs(WithLayers(saved.mlp), WithLayers(work.dmlp), device_);
   device_.Copy(saved.x_mid, dx);
   RETURN_IF_ERROR(BackwardAttention(saved, work, dx, Part::kInput));
-  device_.Copy(saved.q, work.dq);
-  device_.Copy(saved.k, work.dk);
-  device_.Copy(saved.v, work.dv);
+  CopyOutputs(WithLayers(saved.qkv), WithLayers(work.dqkv), device_);
   return absl::OkStatus();
 }
 
@@ -232,15 +289,11 @@ absl::Status Block::BackwardWeight(const BlockActivations& saved, View dy) {
   ASSIGN_OR_RETURN(const View dy_mlp, tokens_.Gather(dy));
   BackwardLinearWeights({{down_, dy_mlp}}, saved.act, device_);
   ASSIGN_OR_RETURN(const View to_mlp, tokens_.Gather(saved.norm2_out));
-  if (gate_) {
-    BackwardLinearWeights({{up_, saved.up}, {*gate_, saved.gate}}, to_mlp, device_);
-  } else {
-    BackwardLinearWeights({{up_, saved.up}}, to_mlp, device_);
-  }
+  BackwardLinearWeights(WithLayers(saved.mlp), to_mlp, device_);
   ASSIGN_OR_RETURN(const View dy_attention, tokens_.Gather(saved.x_mid));
   BackwardLinearWeights({{o_, dy_attention}}, saved.attn, device_);
   ASSIGN_OR_RETURN(const View to_attention, tokens_.Gather(saved.norm1_out));
-  BackwardLinearWeights({{q_, saved.q}, {k_, saved.k}, {v_, saved.v}}, to_attention, device_);
+  BackwardLinearWeights(WithLayers(saved.qkv), to_attention, device_);
   return absl::OkStatus();
 }
 
@@ -261,22 +314,19 @@ void Block::BackwardThrough(absl::Span<const LinearOutput> gradients, View x, Vi
 absl::Status Block::BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work, View dx,
                                 Part part) {
   ASSIGN_OR_RETURN(const View dy, tokens_.Gather(dx));
+  const View dact = work.dmlp.up;
   if (gate_) {
-    BackwardThrough({{down_, dy}}, saved.act, work.dact, part);
-    device_.SwiGluGradient(work.dact, saved.gate, saved.up, work.dgate, work.dact);
+    BackwardThrough({{down_, dy}}, saved.act, dact, part);
+    device_.SwiGluGradient(dact, saved.mlp.gate, saved.mlp.up, work.dmlp.gate, work.dmlp.up);
   } else if (down_.is_fp8()) {
-    BackwardThrough({{down_, dy}}, saved.act, work.dact, part);
-    device_.GeluGradient(work.dact, saved.up, work.dact);
+    BackwardThrough({{down_, dy}}, saved.act, dact, part);
+    device_.GeluGradient(dact, saved.mlp.up, work.dmlp.up);
   } else {
     if (part == Part::kWhole) BackwardLinearWeights({{down_, dy}}, saved.act, device_);
-    device_.GeluLinearGradient(dy, down_.weight, saved.up, work.dact);
+    device_.GeluLinearGradient(dy, down_.weight, saved.mlp.up, work.dmlp.up);
   }
   ASSIGN_OR_RETURN(const View x, WeightInput(saved.norm2_out, part));
-  if (gate_) {
-    BackwardThrough({{up_, work.dact}, {*gate_, work.dgate}}, x, work.dnorm, part);
-  } else {
-    BackwardThrough({{up_, work.dact}}, x, work.dnorm, part);
-  }
+  BackwardThrough(WithLayers(work.dmlp), x, work.dnorm, part);
   ASSIGN_OR_RETURN(const View dnorm, tokens_.SumOwn(work.dnorm));
   BackwardNorm(norm2_, dnorm, saved.x_mid, saved.norm2, dx, device_);
   return absl::OkStatus();
@@ -288,21 +338,19 @@ absl::Status Block::BackwardAttention(const BlockActivations& saved, const Block
   BackwardThrough({{o_, dy}}, saved.attn, work.dattn, part);
   ASSIGN_OR_RETURN(const KeyValues whole, GatherKeys(saved, work));
   const bool is_whole = groups_.layout().cp == 1;
-  device_.AttentionGradient(attention_, saved.q, whole.k, whole.v, work.first_visible, saved.attn,
-                            saved.lse, work.dattn, work.dq, is_whole ? work.dk : work.dkeys,
-                            is_whole ? work.dv : work.dvalues, work.scores);
+  device_.AttentionGradient(attention_, saved.qkv.q, whole.k, whole.v, work.first_visible,
+                            saved.attn, saved.lse, work.dattn, work.dqkv.q,
+                            is_whole ? work.dqkv.k : work.dkeys,
+                            is_whole ? work.dqkv.v : work.dvalues, work.scores);
   if (!is_whole) {
-    RETURN_IF_ERROR(
-        SumScatterSequences(attention_.batch, work.dkeys, work.keys, work.dk, device_, groups_));
-    RETURN_IF_ERROR(SumScatterSequences(attention_.batch, work.dvalues, work.values, work.dv,
+    RETURN_IF_ERROR(SumScatterSequences(attention_.batch, work.dkeys, work.keys, work.dqkv.k,
+                                        device_, groups_));
+    RETURN_IF_ERROR(SumScatterSequences(attention_.batch, work.dvalues, work.values, work.dqkv.v,
                                         device_, groups_));
   }
-  if (work.rotary.data != nullptr) {
-    device_.Rotate(work.rotary, Turn::kBack, work.dq);
-    device_.Rotate(work.rotary, Turn::kBack, work.dk);
-  }
+  Rotate(work, Turn::kBack, work.dqkv);
   ASSIGN_OR_RETURN(const View x, WeightInput(saved.norm1_out, part));
-  BackwardThrough({{q_, work.dq}, {k_, work.dk}, {v_, work.dv}}, x, work.dnorm, part);
+  BackwardThrough(WithLayers(work.dqkv), x, work.dnorm, part);
   ASSIGN_OR_RETURN(const View dnorm, tokens_.SumOwn(work.dnorm));
   BackwardNorm(norm1_, dnorm, saved.x, saved.norm1, dx, device_);
   return absl::OkStatus();

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,19 +31,34 @@
 
 namespace weft {
 
+// Outputs of q, k and v, or the gradients of these. Where the three are one layer
+// (plan/fused_linears.h) they are columns of `all` [N, (H + 2K)*E], which else is null.
+struct QkvViews {
+  View all = {};
+  View q = {};          // [N, H*E]
+  View k = {}, v = {};  // [N, K*E]
+};
+
+// The same of gate and up; `all` [N, 2F].
+struct GateUpViews {
+  View all = {};
+  View gate = {}, up = {};  // [N, F]
+};
+
 // Of a forward pass, for its backward pass. N = B*T / cp rows, R of them on this rank; H, K, F:
 // this rank's part. Views that the family does not have are null.
 struct BlockActivations {
   View x;                // [R, D]
   NormStatistics norm1;  // [R, 1]
   View norm1_out;        // [R, D]
-  View q, attn;          // [N, H*E]
-  View k, v;             // [N, K*E]
+  QkvViews qkv;
+  View attn;             // [N, H*E]
   View lse;              // [B*H, T / cp]
   View x_mid;            // [R, D]
   NormStatistics norm2;  // [R, 1]
   View norm2_out;        // [R, D]
-  View gate, up, act;    // [N, F]
+  GateUpViews mlp;
+  View act;  // [N, F]
 
   // Each view that is null here is that of `rest`.
   BlockActivations With(const BlockActivations& rest) const;
@@ -51,11 +67,11 @@ struct BlockActivations {
 // Shared by all blocks of a stage. All but `rotary` and `first_visible` die within one action.
 struct BlockWorkspace {
   View dnorm;        // [N, D]
-  View dact, dgate;  // [N, F]
-  View dattn, dq;    // [N, H*E]
-  View dk, dv;       // [N, K*E]
-  View scores;       // scratch of attention
-  View rotary;       // [T / cp, E], a table
+  GateUpViews dmlp;  // that of `act` becomes that of `up` in its place
+  View dattn;        // [N, H*E]
+  QkvViews dqkv;
+  View scores;  // scratch of attention
+  View rotary;  // [T / cp, E], a table
   // Under context parallelism, [B*T, K*E] of whole sequences; while the one pair is in use the
   // other holds its rows by rank (worker/context.h).
   View keys, values, dkeys, dvalues;
@@ -104,6 +120,12 @@ class Block {
     View k, v;  // [B*T, K*E]
   };
 
+  // Layers with their outputs, or the gradients of these; as one where they are fused.
+  std::vector<LinearOutput> WithLayers(const QkvViews& views) const;
+  std::vector<LinearOutput> WithLayers(const GateUpViews& views) const;
+  // q and k, in place; nothing without rotary positions.
+  void Rotate(const BlockWorkspace& work, Turn turn, const QkvViews& views);
+
   // All of `saved` from saved.x.
   absl::Status FillActivations(const BlockActivations& saved, const BlockWorkspace& work);
   // The part of it that is not kept.
@@ -132,7 +154,8 @@ class Block {
   int bucket_ = 0;
   Norm norm1_, norm2_;
   Linear q_, k_, v_, o_, up_, down_;
-  std::optional<Linear> gate_;  // SwiGLU
+  std::optional<Linear> gate_;           // SwiGLU
+  std::optional<Linear> qkv_, gate_up_;  // where they are fused
 };
 
 }  // namespace weft

@@ -110,6 +110,7 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
       own_.back().parameter = parameters_.size() - bucket.shards.size() + piece.shard;
     }
   }
+  runs_ = LinearsOfOneRun(buckets);
   all_gradients_ = arena.Whole(MemoryKind::kGradients);
   if (numerics.optimizer == OptimizerStates::kFactored) FindFactoredMoments(arena);
 }
@@ -149,6 +150,23 @@ Linear Parameters::GetLinear(absl::string_view name) const {
           .bias = bias == nullptr ? View() : bias->weight,
           .weight_gradient = weight.gradient,
           .bias_gradient = bias == nullptr ? View() : bias->gradient};
+}
+
+Linear Parameters::GetFusedLinear(absl::Span<const std::string> names) const {
+  Linear fused = GetLinear(names.front());
+  const auto append = [](View next, int64_t View::*along, View* whole) {
+    if (whole->data == nullptr) return;
+    CHECK(static_cast<char*>(whole->data) + whole->bytes() == next.data);
+    whole->*along += next.*along;
+  };
+  for (const std::string& name : names.subspan(1)) {
+    const Linear next = GetLinear(name);
+    append(next.weight, &View::rows, &fused.weight);
+    append(next.weight_gradient, &View::rows, &fused.weight_gradient);
+    append(next.bias, &View::cols, &fused.bias);
+    append(next.bias_gradient, &View::cols, &fused.bias_gradient);
+  }
+  return fused;
 }
 
 Norm Parameters::GetNorm(absl::string_view name) const {

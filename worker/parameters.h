@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "plan/buckets.h"
+#include "plan/fused_linears.h"
 #include "plan/layout.h"
 #include "plan/memory.h"
 #include "plan/model.h"
@@ -97,7 +98,11 @@ class Parameters {
   const Parameter& Get(absl::string_view tensor) const;
   // "<name>.weight" and, if there is one, "<name>.bias".
   Linear GetLinear(absl::string_view name) const;
+  // Layers as one, whose outputs are theirs one after the other. REQUIRES: runs() has them.
+  Linear GetFusedLinear(absl::Span<const std::string> names) const;
   Norm GetNorm(absl::string_view name) const;
+
+  const FusedLinears& runs() const { return runs_; }  // LinearsOfOneRun
 
   // All gradients that are kept, as one row, for clearing in one call.
   View all_gradients() const { return all_gradients_; }
@@ -109,6 +114,7 @@ class Parameters {
   std::vector<OwnPiece> own_;
   std::vector<BucketViews> buckets_;
   View all_gradients_;
+  FusedLinears runs_;
 };
 
 // After a change of piece.master: piece.weight = master, rounded. Nothing where they are one.

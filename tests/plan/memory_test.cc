@@ -326,7 +326,7 @@ TEST(PlanRankMemory, CutsResidualsOverTensorRanksUnderSequenceParallelism) {
         "work/dx", "comm/recv_gradient", "comm/send_activation"}) {
     EXPECT_EQ(2 * cut.at(name), whole.at(name)) << name;
   }
-  for (const char* name : {"slot0/q", "slot0/act", "slot0/lse", "work/dnorm"}) {
+  for (const char* name : {"slot0/qkv", "slot0/act", "slot0/lse", "work/dnorm"}) {
     EXPECT_EQ(cut.at(name), whole.at(name)) << name;
   }
   EXPECT_EQ(whole.count("work/gathered"), 0U);

@@ -64,16 +64,16 @@ ProductsOfStep RunOneStep(ModelFamily family, Precision precision, Recompute rec
           .that_add_a_residual = two.that_add_a_residual - one.that_add_a_residual};
 }
 
-// Of each block forward: q, k, v, o, up, down. Backward: the inputs of all but down, whose goes
-// through GELU, and six weights with their biases. Of the head one and two.
+// Of each block forward: q with k and v, o, up, down. Backward: the inputs of all but down, whose
+// goes through GELU, and four weights with their biases. Of the head one and two.
 TEST(FusedStep, OfGpt2HasOneProductForEachLinearLayer) {
   const ProductsOfStep step = RunOneStep(ModelFamily::kGpt2, Precision::kBf16, Recompute::kNone);
-  EXPECT_EQ(step.bias, 2 * 5);
+  EXPECT_EQ(step.bias, 2 * 3);
   EXPECT_EQ(step.gelu, 2);
   EXPECT_EQ(step.that_add_a_residual, 2 * 2);
   EXPECT_EQ(step.gelu_gradient, 2);
-  EXPECT_EQ(step.bias_gradient, 2 * 6);
-  EXPECT_EQ(step.plain, 2 * 5 + 3);
+  EXPECT_EQ(step.bias_gradient, 2 * 4);
+  EXPECT_EQ(step.plain, 2 * 3 + 3);
 }
 
 TEST(FusedStep, OfGpt2MakesAgainWithTheSameProducts) {
@@ -95,7 +95,7 @@ TEST(FusedStep, InSinglePrecisionHasPlainProductsOnly) {
   const ProductsOfStep step = RunOneStep(ModelFamily::kGpt2, Precision::kFp32, Recompute::kNone);
   EXPECT_EQ(step.bias + step.gelu + step.gelu_gradient + step.bias_gradient, 0);
   EXPECT_EQ(step.that_add_a_residual, 0);
-  EXPECT_EQ(step.plain, 2 * 18 + 3);
+  EXPECT_EQ(step.plain, 2 * 12 + 3);
 }
 
 }  // namespace

@@ -1,0 +1,28 @@
+// Which linear layers of a block are computed as one: q, k and v, and gate and up. They take the
+// same input, so one product reads it once, forward and for the gradients of the weights, and one
+// product makes its gradient, which several would have to add up in memory.
+//
+// The weights of such layers are one matrix [outputs of all, inputs], their biases one row; outputs
+// are columns of one buffer, in the same order. Checkpoints know the tensors by name as ever. Pure.
+#pragma once
+#include "absl/types/span.h"
+#include "plan/buckets.h"
+#include "plan/fp8.h"
+
+namespace weft {
+
+struct FusedLinears {
+  bool qkv = false;
+  bool gate_up = false;
+};
+
+// Those whose tensors are one run in these buckets of a rank. There may be gaps: each tensor starts
+// on a multiple of BucketUnit, which the narrow ones of small models miss, and more of them with
+// optimizer states of 8 bits.
+FusedLinears LinearsOfOneRun(absl::Span<const Bucket> buckets);
+
+// Of `runs`, those that are fused. A product in 8 bits has one scale for each weight, and one for
+// several would change what is computed: such layers stay apart.
+FusedLinears FusedLinearsOf(const FusedLinears& runs, const Fp8Layers& fp8);
+
+}  // namespace weft
