@@ -1,20 +1,30 @@
-// Scratch memory of cuDNN's attention kernels, where the CUDA backend takes them. Pure.
+// cuDNN's attention kernels, where the CUDA backend takes them: their scratch memory, and how many
+// packed documents they are made for. Pure.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 namespace weft {
 
 // A call on one rank: whole sequences, 16-bit elements. Letters: glossary.
 struct CudnnAttentionCall {
-  int64_t batch = 0;     // B
-  int64_t seq_len = 0;   // T
-  int64_t heads = 0;     // H_local
-  int64_t kv_heads = 0;  // K_local
-  int64_t head_dim = 0;  // E
+  int64_t batch = 0;      // B
+  int64_t seq_len = 0;    // T
+  int64_t heads = 0;      // H_local
+  int64_t kv_heads = 0;   // K_local
+  int64_t head_dim = 0;   // E
+  int64_t documents = 0;  // that the sequences are made of, at most; 0: nothing is masked by them
 };
 
 // Whether the backend asks cuDNN about heads of that size at all.
 bool IsHeadOfCudnn(int64_t head_dim);
+
+// What the number of documents of a call is rounded up to where they do not see each other,
+// ascending: 1, 2, 4, ... for each sequence, up to one for 256 tokens or to four. For each of these
+// a kernel is compiled before the first step; steps of two as TransformerEngine's. A document is an
+// entry of the kernel's batch, for which it starts tiles of T positions: of many short ones most
+// find nothing to do, and weft's own kernels, which start tiles of tokens, take what has more.
+std::vector<int64_t> DocumentBounds(int64_t batch, int64_t seq_len);
 
 // Beyond what cuDNN 9.19 takes: for another version, or another heuristic of it, that keeps one
 // more statistic of each row (4 MiB for a million rows, a call of 32 heads and 32,768 tokens) or
@@ -22,11 +32,13 @@ bool IsHeadOfCudnn(int64_t head_dim);
 // set aside on suspicion, and the log warns where it is wanted.
 inline constexpr int64_t kCudnnAttentionSlackBytes = int64_t{4} << 20;
 
-// Floats that the gradient takes, which is more than the forward pass does: dq before it is
-// rounded, sums of dO * O, and the kernel's workspace, in which heads that share keys have
-// gradients each of their own; and the slack. Recorded from cuDNN 9.19's plans for compute
-// capability 9.0, which 10.0 stays below (tests/gpu/cudnn_plans_test.cc); 8.0 and 8.9 want more,
-// and the backend computes gradients by its own kernels there.
+// Floats that the gradient takes, which is more than the forward pass does (but for calls so small
+// that the slack is more than both): dq before it is
+// rounded, sums of dO * O, gradients of each of the heads that share keys, and the kernel's
+// workspace; of packed documents, where each lies and its length; and the slack. Recorded from
+// cuDNN 9.19's plans for compute capability 9.0, which 10.0 stays below
+// (tests/gpu/cudnn_plans_test.cc); 8.0 and 8.9 want more, and the backend computes gradients by its
+// own kernels there.
 int64_t CudnnAttentionScratchFloats(const CudnnAttentionCall& call);
 
 }  // namespace weft

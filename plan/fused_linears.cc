@@ -50,8 +50,10 @@ FusedLinears LinearsOfOneRun(absl::Span<const Bucket> buckets) {
   return {};
 }
 
-FusedLinears FusedLinearsOf(const FusedLinears& runs, const Fp8Layers& fp8) {
-  return {.qkv = runs.qkv && !fp8.query && !fp8.key, .gate_up = runs.gate_up && !fp8.mlp};
+FusedLinears FusedLinearsOf(const FusedLinears& runs, const Fp8Layers& fp8,
+                            bool asks_cudnn_of_documents) {
+  return {.qkv = runs.qkv && !fp8.query && !fp8.key && !asks_cudnn_of_documents,
+          .gate_up = runs.gate_up && !fp8.mlp};
 }
 
 }  // namespace weft

@@ -22,7 +22,10 @@ struct FusedLinears {
 FusedLinears LinearsOfOneRun(absl::Span<const Bucket> buckets);
 
 // Of `runs`, those that are fused. A product in 8 bits has one scale for each weight, and one for
-// several would change what is computed: such layers stay apart.
-FusedLinears FusedLinearsOf(const FusedLinears& runs, const Fp8Layers& fp8);
+// several would change what is computed: such layers stay apart. So do q, k and v where cuDNN is
+// asked about packed documents: it places the gradients of heads that share keys by where those of
+// the keys lie, so that columns of a wider matrix would take as much more memory.
+FusedLinears FusedLinearsOf(const FusedLinears& runs, const Fp8Layers& fp8,
+                            bool asks_cudnn_of_documents);
 
 }  // namespace weft

@@ -82,6 +82,12 @@ int64_t LocalRows(absl::Span<const Bucket> buckets, absl::string_view suffix) {
   return 0;
 }
 
+// About attention.
+bool AsksCudnn(const ModelShape& model, const Layout& layout, const Numerics& numerics) {
+  return numerics.cudnn_attention && numerics.compute() != ElementType::kFp32 && layout.cp == 1 &&
+         IsHeadOfCudnn(model.head_dim);
+}
+
 LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layout& layout,
                    const Numerics& numerics, const LocalDims& dims, int context_rank) {
   LocalSizes sizes;
@@ -103,7 +109,8 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
     fp8 = Fp8LayersOf(model, batch, layout);
     sizes.fp8 = Fp8ScratchOf(fp8, sizes.rows, sizes.hidden, sizes.query, sizes.key, sizes.ffn);
   }
-  sizes.fused = FusedLinearsOf(dims.runs, fp8);
+  const std::vector<int64_t> documents = DocumentBoundsOf(model, batch, layout, numerics);
+  sizes.fused = FusedLinearsOf(dims.runs, fp8, !documents.empty());
   const int64_t run_len = layout.cp > 1 ? batch.seq_len / (int64_t{2} * layout.cp) : batch.seq_len;
   sizes.score_scratch = AttentionScratchFloats(
       {.key_len = batch.seq_len,
@@ -115,14 +122,15 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
        .kv_heads = layout.micro_batch_size * sizes.key / model.head_dim,
        .widens = sizes.type != ElementType::kFp32},
       numerics.threads);
-  if (numerics.cudnn_attention && sizes.type != ElementType::kFp32 && layout.cp == 1 &&
-      !batch.masks_documents && IsHeadOfCudnn(model.head_dim)) {
+  if (AsksCudnn(model, layout, numerics)) {
     sizes.score_scratch = std::max(
-        sizes.score_scratch, CudnnAttentionScratchFloats({.batch = layout.micro_batch_size,
-                                                          .seq_len = batch.seq_len,
-                                                          .heads = sizes.query / model.head_dim,
-                                                          .kv_heads = sizes.key / model.head_dim,
-                                                          .head_dim = model.head_dim}));
+        sizes.score_scratch,
+        CudnnAttentionScratchFloats({.batch = layout.micro_batch_size,
+                                     .seq_len = batch.seq_len,
+                                     .heads = sizes.query / model.head_dim,
+                                     .kv_heads = sizes.key / model.head_dim,
+                                     .head_dim = model.head_dim,
+                                     .documents = documents.empty() ? 0 : documents.back()}));
   }
   return sizes;
 }
@@ -402,6 +410,12 @@ int64_t RankMemory::total_bytes() const {
 
 int64_t RankMemory::host_bytes() const {
   return BytesAt(MemoryHome::kHost, buffers);
+}
+
+std::vector<int64_t> DocumentBoundsOf(const ModelShape& model, const BatchShape& batch,
+                                      const Layout& layout, const Numerics& numerics) {
+  if (!batch.masks_documents || !AsksCudnn(model, layout, numerics)) return {};
+  return DocumentBounds(layout.micro_batch_size, batch.seq_len);
 }
 
 bool IsKept(absl::string_view tensor, Recompute recompute) {

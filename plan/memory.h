@@ -84,6 +84,11 @@ struct Numerics {
   bool has_master_weights() const { return compute() != ElementType::kFp32; }
 };
 
+// What the number of documents of a microbatch is rounded up to (plan/cudnn_attention.h),
+// ascending. Empty: cuDNN is not asked about attention, or documents see each other.
+std::vector<int64_t> DocumentBoundsOf(const ModelShape& model, const BatchShape& batch,
+                                      const Layout& layout, const Numerics& numerics);
+
 // Whether a block keeps its activation `tensor` ("norm1_out") until its backward pass. If not, it
 // is made again there, in the buffer "work/recomputed/<tensor>" that all blocks of a stage share;
 // under zb_h1 in "pending<i>/block<j>/<tensor>", because the weight gradients need it later.

@@ -12,8 +12,8 @@
 namespace weft {
 
 Block::Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
-             const Parameters& parameters, Recompute recompute, Fp8Linear* fp8, TokenCut& tokens,
-             Device& device, RankGroups& groups)
+             const Parameters& parameters, const FusedLinears& fused, Recompute recompute,
+             Fp8Linear* fp8, TokenCut& tokens, Device& device, RankGroups& groups)
     : device_(device),
       groups_(groups),
       tokens_(tokens),
@@ -33,8 +33,6 @@ Block::Block(const ModelShape& model, int64_t block, const AttentionShape& atten
   if (parameters.Find(prefix + "mlp.gate.weight") != nullptr) {
     gate_ = parameters.GetLinear(prefix + "mlp.gate");
   }
-  const FusedLinears fused =
-      FusedLinearsOf(parameters.runs(), fp8 == nullptr ? Fp8Layers() : fp8->layers());
   if (fused.qkv) {
     qkv_ = parameters.GetFusedLinear({prefix + "attn.q", prefix + "attn.k", prefix + "attn.v"});
     attention_.query_row_stride = qkv_->weight.rows;
@@ -175,8 +173,16 @@ BlockWorkspace Block::GetWorkspace(Arena& arena) const {
   return work;
 }
 
-const char* Block::PrepareAttention(const BlockWorkspace& work, bool masks_documents) const {
-  return device_.PrepareAttention(attention_, q_.weight.dtype, masks_documents, work.scores);
+AttentionShape Block::AttentionOf(int64_t documents) const {
+  AttentionShape shape = attention_;
+  shape.documents = documents;
+  return shape;
+}
+
+const char* Block::PrepareAttention(const BlockWorkspace& work, bool masks_documents,
+                                    int64_t documents) const {
+  return device_.PrepareAttention(AttentionOf(documents), q_.weight.dtype, masks_documents,
+                                  work.scores);
 }
 
 std::vector<LinearOutput> Block::WithLayers(const QkvViews& views) const {
@@ -222,8 +228,8 @@ absl::Status Block::FillActivations(const BlockActivations& saved, const BlockWo
   ForwardLinears(to_attention, WithLayers(saved.qkv), device_);
   Rotate(work, Turn::kForth, saved.qkv);
   ASSIGN_OR_RETURN(const KeyValues whole, GatherKeys(saved, work));
-  device_.Attention(attention_, saved.qkv.q, whole.k, whole.v, work.first_visible, saved.attn,
-                    saved.lse, work.scores);
+  device_.Attention(AttentionOf(work.documents), saved.qkv.q, whole.k, whole.v, work.first_visible,
+                    saved.attn, saved.lse, work.scores);
   RETURN_IF_ERROR(AddBranch(o_, saved.attn, saved.x, saved.x_mid));
 
   ForwardNorm(norm2_, model_.norm_eps, saved.x_mid, saved.norm2_out, saved.norm2, device_);
@@ -338,8 +344,8 @@ absl::Status Block::BackwardAttention(const BlockActivations& saved, const Block
   BackwardThrough({{o_, dy}}, saved.attn, work.dattn, part);
   ASSIGN_OR_RETURN(const KeyValues whole, GatherKeys(saved, work));
   const bool is_whole = groups_.layout().cp == 1;
-  device_.AttentionGradient(attention_, saved.qkv.q, whole.k, whole.v, work.first_visible,
-                            saved.attn, saved.lse, work.dattn, work.dqkv.q,
+  device_.AttentionGradient(AttentionOf(work.documents), saved.qkv.q, whole.k, whole.v,
+                            work.first_visible, saved.attn, saved.lse, work.dattn, work.dqkv.q,
                             is_whole ? work.dqkv.k : work.dkeys,
                             is_whole ? work.dqkv.v : work.dvalues, work.scores);
   if (!is_whole) {

@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "plan/fused_linears.h"
 #include "plan/layout.h"
 #include "plan/model.h"
 #include "worker/arena.h"
@@ -77,6 +78,7 @@ struct BlockWorkspace {
   View keys, values, dkeys, dvalues;
   // [N, 1] of the microbatch at hand: the first position that each token sees; no data: 0.
   View first_visible;
+  int64_t documents = 0;  // of that microbatch: AttentionShape's
 };
 
 class Block {
@@ -84,8 +86,8 @@ class Block {
   // Borrows `fp8` (null: all products are in the type of the weights), `tokens`, `device` and
   // `groups`.
   Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
-        const Parameters& parameters, Recompute recompute, Fp8Linear* fp8, TokenCut& tokens,
-        Device& device, RankGroups& groups);
+        const Parameters& parameters, const FusedLinears& fused, Recompute recompute,
+        Fp8Linear* fp8, TokenCut& tokens, Device& device, RankGroups& groups);
 
   int bucket() const { return bucket_; }  // of its parameters
 
@@ -97,7 +99,9 @@ class Block {
   BlockWorkspace GetWorkspace(Arena& arena) const;
 
   // Device::PrepareAttention of this block's calls, which is the same for all of a stage.
-  const char* PrepareAttention(const BlockWorkspace& work, bool masks_documents) const;
+  // `documents`: AttentionShape's.
+  const char* PrepareAttention(const BlockWorkspace& work, bool masks_documents,
+                               int64_t documents) const;
 
   // Reads saved.x [R, D], fills the rest of `saved`, writes the block's output to `out` [R, D].
   absl::Status Forward(const BlockActivations& saved, const BlockWorkspace& work, View out);
@@ -120,6 +124,7 @@ class Block {
     View k, v;  // [B*T, K*E]
   };
 
+  AttentionShape AttentionOf(int64_t documents) const;
   // Layers with their outputs, or the gradients of these; as one where they are fused.
   std::vector<LinearOutput> WithLayers(const QkvViews& views) const;
   std::vector<LinearOutput> WithLayers(const GateUpViews& views) const;

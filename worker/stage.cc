@@ -10,7 +10,7 @@
 
 namespace weft {
 
-Stage::Stage(const ModelShape& model, const BatchShape& batch, Precision precision,
+Stage::Stage(const ModelShape& model, const BatchShape& batch, const Numerics& numerics,
              const Parameters& parameters, View loss, Zero& zero, Arena& arena, Device& device,
              RankGroups& groups)
     : layout_(groups.layout()),
@@ -18,10 +18,13 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, Precision precisi
       zero_(zero),
       device_(device),
       groups_(groups),
+      seq_len_(batch.seq_len),
       rows_(layout_.micro_batch_size * batch.seq_len / layout_.cp),
       tokens_(rows_, model.hidden_size, arena, device, groups),
-      token_share_(1.0 / static_cast<double>(batch.global_batch_size * batch.seq_len)) {
-  if (precision == Precision::kFp8) MakeFp8(model, batch, parameters, arena);
+      token_share_(1.0 / static_cast<double>(batch.global_batch_size * batch.seq_len)),
+      document_bounds_(DocumentBoundsOf(model, batch, layout_, numerics)),
+      documents_(static_cast<size_t>(layout_.num_microbatches)) {
+  if (numerics.precision == Precision::kFp8) MakeFp8(model, batch, parameters, arena);
   MakeChunks(model, batch, parameters);
   work_ = chunks_.front().front().GetWorkspace(arena);
   MakeSlots(ActivationSlotsOf(layout_, model.num_blocks, groups.at().pp), model.hidden_size, arena);
@@ -45,8 +48,20 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, Precision precisi
   }
 }
 
-const char* Stage::PrepareAttention() const {
-  return chunks_.front().front().PrepareAttention(work_, first_visible_.data != nullptr);
+std::string Stage::PrepareAttention() const {
+  std::vector<int64_t> bounds = document_bounds_;
+  bounds.push_back(0);  // of microbatches that have more, or of all
+  std::string text;
+  std::string last;
+  for (size_t i = 0; i < bounds.size(); ++i) {
+    std::string by =
+        chunks_.front().front().PrepareAttention(work_, first_visible_.data != nullptr, bounds[i]);
+    if (i > 0 && by != last) {
+      absl::StrAppend(&text, last, " up to ", bounds[i - 1], " documents a microbatch; beyond, ");
+    }
+    last = std::move(by);
+  }
+  return absl::StrCat(text, last);
 }
 
 // As PlanRankMemory does: of any of the stage's blocks, all have the same shapes.
@@ -65,6 +80,8 @@ void Stage::MakeFp8(const ModelShape& model, const BatchShape& batch, const Para
 
 void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
                        const Parameters& parameters) {
+  const FusedLinears fused = FusedLinearsOf(parameters.runs(), fp8_ ? fp8_->layers() : Fp8Layers(),
+                                            !document_bounds_.empty());
   for (int chunk = 0; chunk < layout_.virtual_stages; ++chunk) {
     const BlockRange range = ChunkBlocks(layout_, model.num_blocks, groups_.at().pp, chunk);
     const auto heads = [&](absl::string_view part) {
@@ -82,7 +99,7 @@ void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
     std::copy(held.pieces.begin(), held.pieces.end(), attention.piece);
     std::vector<Block>& blocks = chunks_.emplace_back();
     for (int64_t block = range.begin; block < range.end; ++block) {
-      blocks.emplace_back(model, block, attention, parameters,
+      blocks.emplace_back(model, block, attention, parameters, fused,
                           layout_.recompute_of(groups_.at().pp), fp8_ ? &*fp8_ : nullptr, tokens_,
                           device_, groups_);
     }
@@ -130,14 +147,29 @@ void Stage::Begin(Pass pass, const StepTokens& tokens) {
   copy(tokens.targets, targets_);
   copy(tokens.positions, positions_);
   copy(tokens.first_visible, first_visible_);
+  if (!document_bounds_.empty()) CountDocuments(tokens.first_visible);
   pass_ = pass;
   if (fp8_) fp8_->SetOn(pass == Pass::kTraining);
+}
+
+// REQUIRES: cp is 1, as where there are bounds: all of a sequence's positions follow each other.
+void Stage::CountDocuments(absl::Span<const int32_t> first_visible) {
+  for (size_t microbatch = 0; microbatch < documents_.size(); ++microbatch) {
+    int64_t count = 0;
+    for (int64_t row = 0; row < rows_; ++row) {
+      const int64_t at = static_cast<int64_t>(microbatch) * rows_ + row;
+      count += first_visible[static_cast<size_t>(at)] == row % seq_len_ ? 1 : 0;
+    }
+    const auto bound = std::lower_bound(document_bounds_.begin(), document_bounds_.end(), count);
+    documents_[microbatch] = bound == document_bounds_.end() ? 0 : *bound;
+  }
 }
 
 absl::Status Stage::Compute(const Action& action, absl::Span<const Action> reductions) {
   CHECK(action.op == Op::kForward || pass_ == Pass::kTraining);
   reductions_ = reductions;
   work_.first_visible = MicrobatchOf(first_visible_, action.microbatch);
+  work_.documents = documents_[static_cast<size_t>(action.microbatch)];
   switch (action.op) {
     case Op::kForward:
       return Forward(action);
@@ -319,7 +351,7 @@ absl::Status Stage::QueueBlocks(const Action& action, std::initializer_list<cons
   given.insert(given.end(), slots.begin(), slots.end());
   const auto next = static_cast<int64_t>(stretches_.size());
   const auto [stretch, is_new] =
-      stretches_.try_emplace({action.op, action.chunk, std::move(given)}, next);
+      stretches_.try_emplace({action.op, action.chunk, work_.documents, std::move(given)}, next);
   struct Call {
     absl::FunctionRef<absl::Status()> blocks;
     absl::Status status;

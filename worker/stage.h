@@ -59,7 +59,7 @@ class Stage {
   // Asks the arena for every buffer but the parameters'. Borrows `zero`, `device` and `groups`.
   // Passes add the cross-entropy over their tokens to `loss` [1, 1], on the last stage alone: the
   // same on each tp rank.
-  Stage(const ModelShape& model, const BatchShape& batch, Precision precision,
+  Stage(const ModelShape& model, const BatchShape& batch, const Numerics& numerics,
         const Parameters& parameters, View loss, Zero& zero, Arena& arena, Device& device,
         RankGroups& groups);
 
@@ -75,8 +75,9 @@ class Stage {
   // Gradients of the passes to come are `factor` times those of the loss; 1 at first.
   void ScaleLoss(double factor) { loss_scale_ = factor; }
 
-  // Device::PrepareAttention of the stage's calls, which all have one shape.
-  const char* PrepareAttention() const;
+  // Device::PrepareAttention of the stage's calls, which all have one shape but for the bound of
+  // their documents: what it says, of ranges of these where that differs.
+  std::string PrepareAttention() const;
 
  private:
   // Slots of a chunk's blocks. Empty: the pass is not live.
@@ -107,6 +108,8 @@ class Stage {
   void FreeSlots(const Action& action);
   const BlockActivations& ForwardScratch() const;
   View HeadGradient(const Action& action);
+  // Of `first_visible` of a step's tokens, bounds of what each microbatch has.
+  void CountDocuments(absl::Span<const int32_t> first_visible);
   View MicrobatchOf(View step_tokens, int microbatch) const;  // no data if there is none
   bool TakesTokens(const Action& action) const;               // the pass starts at the embedding
   bool MakesLoss(const Action& action) const;                 // it ends in the head
@@ -126,6 +129,7 @@ class Stage {
   Zero& zero_;
   Device& device_;
   RankGroups& groups_;
+  const int64_t seq_len_;     // T
   const int64_t rows_;        // N = B * T / cp
   TokenCut tokens_;           // of them, R are on this rank
   const double token_share_;  // 1 / tokens of the global batch
@@ -144,11 +148,13 @@ class Stage {
   std::optional<Head> head_;            // last stage
   std::vector<View> head_gradients_;    // last stage, [R, D]: of microbatch m at m % their number
   View ids_, targets_, positions_, first_visible_;  // [num_microbatches * N, 1]: StepTokens
+  const std::vector<int64_t> document_bounds_;      // DocumentBoundsOf
+  std::vector<int64_t> documents_;  // of each microbatch, one of them; 0: more, or not counted
   // Where a chunk has another one after it, [R, D]:
   View dx_, recv_gradient_, send_activation_;
   Pass pass_ = Pass::kTraining;
   // Keys of Device::Replay, by all that a stretch's operands go by; as many as passes of a step.
-  std::map<std::tuple<Op, int, std::vector<const void*>>, int64_t> stretches_;
+  std::map<std::tuple<Op, int, int64_t, std::vector<const void*>>, int64_t> stretches_;
   absl::Span<const Action> reductions_;  // of the action in progress
 };
 

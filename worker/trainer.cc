@@ -116,8 +116,8 @@ absl::Status Trainer::Allocate(int rank) {
   totals_.stops = totals_.all.RowRange(2, 1);
   totals_.scale = totals_.all.RowRange(3, 1);
   totals_.sums = totals_.all.RowRange(0, 3);
-  stage_ = std::make_unique<Stage>(job_.model, job_.batch(), numerics.precision, *parameters_,
-                                   totals_.loss, *zero_, *arena_, device_, *groups_);
+  stage_ = std::make_unique<Stage>(job_.model, job_.batch(), numerics, *parameters_, totals_.loss,
+                                   *zero_, *arena_, device_, *groups_);
   if (numerics.optimizer == OptimizerStates::kFactored) {
     adafactor_ = std::make_unique<Adafactor>(job_.model, *parameters_, *arena_, device_, *groups_);
   }

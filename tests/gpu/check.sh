@@ -337,7 +337,8 @@ Device "$(head -1 <<<"$device")" || exit 1
 [[ ${1:-} == --device ]] && exit 0
 cat "$here/VERSION"
 GoogleTests "operations" 120 gpu_test --gtest_filter='-*CudnnAttention*'
-GoogleTests "attention by cuDNN" 60 gpu_test --gtest_filter='*CudnnAttention*'
+GoogleTests "attention by cuDNN" 60 gpu_test --gtest_filter='*CudnnAttention*-*OverDocuments*'
+GoogleTests "the same over documents" 90 gpu_test --gtest_filter='*CudnnAttention*OverDocuments*'
 GoogleTests "NCCL, one rank" 60 gpu_layouts_test --gtest_filter='NcclOfOneRank.*'
 GoogleTests "layouts, ranks as threads" 180 gpu_layouts_test --gtest_filter='-NcclOfOneRank.*'
 LeftAlone

@@ -15,6 +15,17 @@ struct Results {
   std::vector<float> lse;
 };
 
+// The position where its document starts, of each token of a sequence or of several: of documents
+// of these lengths, which begin anew with each sequence.
+inline std::vector<int32_t> StartsOf(const std::vector<int64_t>& lengths, int64_t seq_len) {
+  std::vector<int32_t> starts;
+  for (const int64_t length : lengths) {
+    starts.insert(starts.end(), static_cast<size_t>(length),
+                  static_cast<int32_t>(std::ssize(starts) % seq_len));
+  }
+  return starts;
+}
+
 class CudnnAttention : public DeviceTest {
  protected:
   struct Error {
@@ -25,10 +36,12 @@ class CudnnAttention : public DeviceTest {
   // More than any device's kernels take.
   View Scratch(const AttentionShape& shape) {
     const int64_t elements = shape.batch * shape.heads * shape.seq_len * shape.head_dim;
-    return Fresh(1, 4 * elements + shape.batch * shape.heads * shape.seq_len + 4096);
+    return Fresh(
+        1, 4 * elements + shape.batch * shape.heads * shape.seq_len + 256 * shape.documents + 8192);
   }
 
-  Results Run(const AttentionShape& shape, DType dtype, const std::vector<View>& inputs) {
+  Results Run(const AttentionShape& shape, DType dtype, const std::vector<View>& inputs,
+              View first_visible) {
     const int64_t rows = shape.batch * shape.seq_len;
     const int64_t cols = shape.heads * shape.head_dim;
     const int64_t kv_cols = shape.kv_heads * shape.head_dim;
@@ -38,17 +51,34 @@ class CudnnAttention : public DeviceTest {
     const View scratch = Scratch(shape);
     const View out[] = {As(dtype, Fresh(rows, cols)), As(dtype, Fresh(rows, cols)),
                         As(dtype, Fresh(rows, kv_cols)), As(dtype, Fresh(rows, kv_cols))};
-    device().Attention(shape, in[0], in[1], in[2], {}, out[0], lse, scratch);
-    device().AttentionGradient(shape, in[0], in[1], in[2], {}, out[0], lse, in[3], out[1], out[2],
-                               out[3], scratch);
+    device().Attention(shape, in[0], in[1], in[2], first_visible, out[0], lse, scratch);
+    // What the forward pass has left there is of no use to the gradient.
+    device().Copy(scratch, Fresh(scratch.rows, scratch.cols));
+    device().AttentionGradient(shape, in[0], in[1], in[2], first_visible, out[0], lse, in[3],
+                               out[1], out[2], out[3], scratch);
     Results results;
     for (const View& view : out) results.tensors.push_back(Download(As(DType::kF32, view)));
     results.lse = Download(lse);
     return results;
   }
 
-  // Of one call of each pass in `dtype` against f32.
-  std::vector<Error> ErrorsOf(const AttentionShape& shape, DType dtype) {
+  // [B*T, H] as [B*H, T].
+  static std::vector<float> ByHead(const std::vector<float>& lse, const AttentionShape& shape) {
+    std::vector<float> turned(lse.size());
+    for (int64_t row = 0; row < shape.batch * shape.seq_len; ++row) {
+      for (int64_t head = 0; head < shape.heads; ++head) {
+        const int64_t sequence = row / shape.seq_len;
+        const int64_t to = (sequence * shape.heads + head) * shape.seq_len + row % shape.seq_len;
+        turned[static_cast<size_t>(to)] = lse[static_cast<size_t>(row * shape.heads + head)];
+      }
+    }
+    return turned;
+  }
+
+  // Of one call of each pass in `dtype` against f32. `starts`: of documents that do not see each
+  // other; none: all do.
+  std::vector<Error> ErrorsOf(const AttentionShape& shape, DType dtype,
+                              const std::vector<int32_t>& starts = {}) {
     const int64_t rows = shape.batch * shape.seq_len;
     const int64_t cols = shape.heads * shape.head_dim;
     const int64_t kv_cols = shape.kv_heads * shape.head_dim;
@@ -58,8 +88,10 @@ class CudnnAttention : public DeviceTest {
                            Upload(rows, cols, Normal(rows * cols, 4))};
     std::vector<View> rounded;  // both are given the same numbers
     for (const View& input : inputs) rounded.push_back(As(dtype, input));
-    const Results wide = Run(shape, DType::kF32, rounded);
-    const Results narrow = Run(shape, dtype, rounded);
+    const View first_visible = starts.empty() ? View() : UploadIds(starts);
+    const Results wide = Run(shape, DType::kF32, rounded, first_visible);
+    Results narrow = Run(shape, dtype, rounded, first_visible);
+    if (!starts.empty()) narrow.lse = ByHead(narrow.lse, shape);
     const double bound = 2 * (dtype == DType::kBf16 ? 0x1p-8 : 0x1p-11);
     const char* const names[] = {"o", "dq", "dk", "dv"};
     std::vector<Error> errors;

@@ -90,7 +90,8 @@ class CudnnPlans : public ::testing::Test {
                                             .seq_len = shape.seq_len,
                                             .heads = shape.heads,
                                             .kv_heads = shape.kv_heads,
-                                            .head_dim = shape.head_dim}) -
+                                            .head_dim = shape.head_dim,
+                                            .documents = shape.documents}) -
            kCudnnAttentionSlackBytes;
   }
 
@@ -107,6 +108,11 @@ constexpr AttentionShape kLlama = {
     .batch = 4, .seq_len = 4096, .heads = 32, .head_dim = 128, .kv_heads = 8};
 constexpr AttentionShape kOdd = {
     .batch = 3, .seq_len = 77, .heads = 6, .head_dim = 64, .kv_heads = 2};
+
+AttentionShape With(int64_t documents, AttentionShape shape) {
+  shape.documents = documents;
+  return shape;
+}
 
 TEST_F(CudnnPlans, ForAnH200NeedTheScratchThatThePlanSetsAside) {
   Describe(kH200);
@@ -145,9 +151,29 @@ TEST_F(CudnnPlans, AreThereForRowsThatAreFurtherApart) {
   }
 }
 
+// As many as DocumentBounds has for such sequences, one for each sequence, and neither.
+TEST_F(CudnnPlans, OverDocumentsForAnH200NeedTheScratchThatThePlanSetsAside) {
+  Describe(kH200);
+  const struct {
+    AttentionShape shape;
+    DType dtype;
+  } cases[] = {{With(64, kGpt2), DType::kF16},
+               {With(64, kLlama), DType::kBf16},
+               {With(4, kLlama), DType::kBf16},
+               {With(12, kOdd), DType::kBf16}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.shape.seq_len);
+    const int64_t backward = ScratchBytes(AttentionPass::kBackward, c.shape, c.dtype);
+    EXPECT_EQ(backward, PlannedBytes(c.shape));
+    const int64_t forward = ScratchBytes(AttentionPass::kForward, c.shape, c.dtype);
+    EXPECT_GE(forward, 0);
+    EXPECT_LT(forward, 1 << 16);
+  }
+}
+
 TEST_F(CudnnPlans, ForAB200NeedNoMore) {
   Describe(kB200);
-  for (const AttentionShape& shape : {kGpt2, kLlama}) {
+  for (const AttentionShape& shape : {kGpt2, kLlama, With(64, kLlama)}) {
     SCOPED_TRACE(shape.seq_len);
     const int64_t backward = ScratchBytes(AttentionPass::kBackward, shape, DType::kBf16);
     EXPECT_GE(backward, 0);

@@ -1,5 +1,6 @@
 // Whole training jobs with CUDA graphs: a step that is replayed has the bits of one that is queued
 // kernel by kernel.
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -70,6 +71,47 @@ TEST_P(CudaGraphs, GiveTheBitsOfSingleKernels) {
   EXPECT_EQ(replayed, "CUDA graphs of " + std::to_string(c.stretches) + " stretches");
   EXPECT_EQ(Bits(graphs.reports.front()), Bits(plain.reports.front()));
   EXPECT_EQ(graphs.weights, plain.weights);
+}
+
+// From step to step a microbatch has another number of documents, and a kernel of cuDNN's is for so
+// many: a graph is replayed for its own, or one that has too many would go by one that has not.
+TEST(CudaGraphsOverDocuments, AreReplayedForTheirBoundOfDocuments) {
+  if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
+  const TestFolder folder;
+  JobSpec job = TinyJob(folder, ModelFamily::kLlama);
+  job.model.num_heads = 2;
+  job.model.num_kv_heads = 1;
+  job.model.head_dim = 64;
+  job.training.mixed_precision = Precision::kBf16;
+  job.training.global_batch_size = 2;
+  job.training.steps = 12;
+  job.data.eos_token_id = ' ';
+  job.data.reset_attention_mask = true;
+  job.cluster.device.backend = BackendKind::kCuda;
+  const Layout layout = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job);
+  const auto train = [&](bool replays, std::string* replayed) {
+    OpenedRanks ranks(1, TransportKind::kLocal, {.replays = replays});
+    const TrainingOutcome outcome =
+        TrainOn(ranks, job, layout, folder.Make(replays ? "replayed" : "plain"));
+    EXPECT_EQ(outcome.status(), absl::OkStatus());
+    *replayed = ranks.device(0).DescribeReplays();
+    return outcome;
+  };
+  std::string replayed;
+  const TrainingOutcome plain = train(false, &replayed);
+  const TrainingOutcome graphs = train(true, &replayed);
+  const std::string& attention = graphs.attention.front();
+  for (const char* const lacks : {"cuDNN does not load", "before 9.18.1", "compute capability"}) {
+    if (attention.find(lacks) != std::string::npos) GTEST_SKIP() << attention;
+  }
+  const int stretches = std::atoi(replayed.substr(std::string("CUDA graphs of ").size()).c_str());
+  EXPECT_GT(stretches, 4) << "of two microbatches, forward and backward, there is more than one "
+                             "bound: "
+                          << replayed;
+  EXPECT_EQ(replayed.find("failed"), std::string::npos) << replayed;
+  // cuDNN itself adds up dq in no fixed order, and products are timed.
+  const double bound = std::string(TestedApi()->name) == "cuda" ? 4e-3 : 1e-6;
+  EXPECT_LT(RelativeDifference(graphs.losses(), plain.losses()), bound);
 }
 
 constexpr auto kGpt2 = ModelFamily::kGpt2;

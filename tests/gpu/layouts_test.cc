@@ -2,6 +2,7 @@
 // on the CPU backend: the same losses, and gradients that differ by rounding alone.
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/gpu/opened_ranks.h"
@@ -18,21 +19,42 @@ TrainingOutcome TrainOnCuda(const JobSpec& job, const Layout& layout, const std:
   return TrainOn(ranks, job, layout, folder);
 }
 
-// Notes by what the device computes attention.
-class NotingDevice final : public PassingDevice {
+// Counts the forward calls of attention, over packed documents, whose number is known and whose is
+// not: those of microbatches that have too many.
+struct AttentionCalls {
+  int64_t bounded = 0;
+  int64_t beyond = 0;
+};
+class CountingDevice final : public PassingDevice {
  public:
-  NotingDevice(Device& inner, std::string& attention)
-      : PassingDevice(inner), attention_(attention) {}
-  const char* PrepareAttention(const AttentionShape& shape, DType type, bool masks_documents,
-                               View scratch) override {
-    const char* const by = PassingDevice::PrepareAttention(shape, type, masks_documents, scratch);
-    attention_ = by;
-    return by;
+  CountingDevice(Device& inner, AttentionCalls& calls) : PassingDevice(inner), calls_(calls) {}
+  void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
+                 View lse, View scratch) override {
+    ++(shape.documents > 0 ? calls_.bounded : calls_.beyond);
+    PassingDevice::Attention(shape, q, k, v, first_visible, o, lse, scratch);
   }
 
  private:
-  std::string& attention_;
+  AttentionCalls& calls_;
 };
+
+// As a worker runs it, in the memory of its plan.
+TrainingOutcome TrainCounting(JobSpec job, const Layout& layout, const std::string& folder,
+                              std::vector<AttentionCalls>& calls) {
+  job.cluster.device.backend = BackendKind::kCuda;
+  calls.assign(static_cast<size_t>(layout.world_size()), {});
+  OpenedRanks ranks(layout.world_size(), TransportKind::kLocal, {});
+  ranks.SetStartsCalls(RankGroups::StartsCalls(layout));
+  RankThreads run;
+  run.assignment = {.job = job, .layout = layout, .run_folder = folder, .load_checkpoint = ""};
+  run.wrap_device = [&](int rank, Device&) -> std::unique_ptr<Device> {
+    ranks.OpenDevice(rank);
+    return std::make_unique<CountingDevice>(ranks.device(rank), calls[static_cast<size_t>(rank)]);
+  };
+  run.wrap_comm = [&](int rank, Comm&) { return ranks.OpenComm(rank); };
+  run.timeout_ms = 60000;
+  return Train(run);
+}
 
 struct LayoutCase {
   const char* name;
@@ -122,32 +144,27 @@ TEST_P(CudaLayouts, GiveTheSameBitsWithStatesOnTheHost) {
   }
 }
 
-// In bf16, with heads of 64: as a worker runs it, in the memory of its plan. The bound is that of
-// one rounding in 16 bits.
-TEST(CudnnInTraining, HasTheScratchItNeedsAndLosesLittle) {
-  if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
-  const TestFolder folder;
+JobSpec JobForCudnn(const TestFolder& folder) {
   JobSpec job = TinyJob(folder, ModelFamily::kLlama);
   job.model.num_heads = 2;
   job.model.num_kv_heads = 1;
   job.model.head_dim = 64;
   job.training.mixed_precision = Precision::kBf16;
+  return job;
+}
+
+// In bf16, with heads of 64. The bound is that of one rounding in 16 bits.
+TEST(CudnnInTraining, HasTheScratchItNeedsAndLosesLittle) {
+  if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
+  const TestFolder folder;
+  const JobSpec job = JobForCudnn(folder);
   const Layout layout = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job);
   const TrainingOutcome cpu = TrainWith(job, layout, folder.Make("cpu"));
   ASSERT_TRUE(cpu.status().ok()) << cpu.status();
-  job.cluster.device.backend = BackendKind::kCuda;
-  std::string attention;
-  OpenedRanks ranks(1, TransportKind::kLocal, {.deterministic = job.deterministic});
-  RankThreads run;
-  run.assignment = {
-      .job = job, .layout = layout, .run_folder = folder.Make("cuda"), .load_checkpoint = ""};
-  run.wrap_device = [&](int rank, Device&) -> std::unique_ptr<Device> {
-    ranks.OpenDevice(rank);
-    return std::make_unique<NotingDevice>(ranks.device(rank), attention);
-  };
-  run.wrap_comm = [&](int rank, Comm&) { return ranks.OpenComm(rank); };
-  const TrainingOutcome cuda = Train(run);
+  std::vector<AttentionCalls> calls;
+  const TrainingOutcome cuda = TrainCounting(job, layout, folder.Make("cuda"), calls);
   ASSERT_TRUE(cuda.status().ok()) << cuda.status();
+  const std::string& attention = cuda.attention.front();
   for (const char* const lacks : {"cuDNN does not load", "no multiple of 128"}) {
     if (attention.find(lacks) != std::string::npos) GTEST_SKIP() << attention;
   }
@@ -155,6 +172,45 @@ TEST(CudnnInTraining, HasTheScratchItNeedsAndLosesLittle) {
   EXPECT_EQ(attention.find("own"), std::string::npos) << attention;
   EXPECT_LT(RelativeDifference(cuda.losses(), cpu.losses()), 4e-3);
   EXPECT_EQ(cuda.allocated_bytes, cuda.planned_bytes);
+}
+
+// Words are documents: a sample of 16 bytes has up to four of them, which cuDNN takes, or more,
+// which it does not. Gradients of one step, of which each microbatch takes a way of its own, and
+// with recompute takes it twice.
+TEST(CudnnInTraining, TakesPackedDocumentsAndLeavesMicrobatchesOfTooManyToOwnKernels) {
+  if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
+  const TestFolder folder;
+  JobSpec job = JobForCudnn(folder);
+  job.data.eos_token_id = ' ';
+  job.data.reset_attention_mask = true;
+  job.validation = {.interval = 2, .steps = 1};
+  Layout single = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job);
+  Layout split = MakeLayout(1, 1, 2, ScheduleKind::kZeroBubbleH1, 1, job);
+  split.recompute = Recompute::kFull;
+  for (const Layout& layout : {single, split}) {
+    const std::string name = LayoutText(layout);
+    SCOPED_TRACE(name);
+    const TrainingOutcome cpu = TrainWith(job, layout, folder.Make(name + " cpu"));
+    ASSERT_TRUE(cpu.status().ok()) << cpu.status();
+    std::vector<AttentionCalls> calls;
+    const TrainingOutcome cuda = TrainCounting(job, layout, folder.Make(name), calls);
+    ASSERT_TRUE(cuda.status().ok()) << cuda.status();
+    const std::string& attention = cuda.attention.front();
+    for (const char* const lacks : {"cuDNN does not load", "before 9.18.1", "compute capability"}) {
+      if (attention.find(lacks) != std::string::npos) GTEST_SKIP() << attention;
+    }
+    EXPECT_EQ(attention.substr(0, 8), "cuDNN 9.") << attention;
+    EXPECT_NE(attention.find(" up to 4 documents a microbatch; beyond, kernels of weft's own: "),
+              std::string::npos)
+        << attention;
+    for (const AttentionCalls& of_rank : calls) {
+      EXPECT_GT(of_rank.bounded, 0);
+      EXPECT_GT(of_rank.beyond, 0);
+    }
+    EXPECT_LT(RelativeDifference(cuda.losses(), cpu.losses()), 4e-3);
+    EXPECT_LT(RelativeDifference(cuda.grad_norms(), cpu.grad_norms()), 1e-2);
+    EXPECT_EQ(cuda.allocated_bytes, cuda.planned_bytes) << "the arena is the plan";
+  }
 }
 
 // What is fused leaves out roundings, each of half a unit of 16 bits.

@@ -38,6 +38,7 @@ struct Case {
   int tp = 1;
   OptimizerStates optimizer = OptimizerStates::kTwoMoments;
   Fp8Layers fp8 = {};
+  bool documents = false;  // that cuDNN is asked about
   bool qkv = false, gate_up = false;
 };
 
@@ -51,6 +52,7 @@ std::vector<Case> Cases() {
           {.of = "llama in two", .model = LlamaOf(96), .tp = 2, .qkv = true, .gate_up = true},
           {.of = "keys in 8 bits", .model = LlamaOf(96), .fp8 = {.key = true}, .gate_up = true},
           {.of = "an mlp in 8 bits", .model = LlamaOf(96), .fp8 = {.mlp = true}, .qkv = true},
+          {.of = "documents", .model = LlamaOf(96), .documents = true, .gate_up = true},
           {.of = "gates of 3 * 32 in blocks of 256",
            .model = LlamaOf(3),
            .optimizer = k8Bit,
@@ -61,8 +63,8 @@ TEST(FusedLinears, AreThoseWhoseTensorsAreOneRun) {
   for (const Case& c : Cases()) {
     const Layout layout{.tp = c.tp};
     for (int rank = 0; rank < c.tp; ++rank) {
-      const FusedLinears fused =
-          FusedLinearsOf(LinearsOfOneRun(BucketsOf(c.model, layout, rank, c.optimizer)), c.fp8);
+      const FusedLinears fused = FusedLinearsOf(
+          LinearsOfOneRun(BucketsOf(c.model, layout, rank, c.optimizer)), c.fp8, c.documents);
       EXPECT_EQ(fused.qkv, c.qkv) << c.of;
       EXPECT_EQ(fused.gate_up, c.gate_up) << c.of;
     }

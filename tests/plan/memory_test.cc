@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "plan/buckets.h"
+#include "plan/cudnn_attention.h"
 #include "plan/schedule.h"
 
 namespace weft {
@@ -149,14 +150,52 @@ TEST(PlanRankMemory, SetsAsideWhatCudnnComputesAttentionInWhereItIsUsed) {
   numerics.cudnn_attention = false;
   EXPECT_EQ(scores(), own);
   numerics.cudnn_attention = true;
-  batch.masks_documents = true;
-  EXPECT_EQ(scores(), own);
-  batch.masks_documents = false;
   layout.cp = 2;
   EXPECT_EQ(scores(), 2 * 4 * 16 + 8 * 16 * 64);
   layout.cp = 1;
   model.head_dim = 32;
   EXPECT_EQ(scores(), 2 * 16 * 16 + 10 * 16 * 32);
+}
+
+// Up to eight documents, four for each sequence: their lengths and three tables of offsets, one
+// entry longer, each to the next 256 bytes, and so much more of the kernel's own. What is made by
+// token has no room for whole sequences.
+TEST(PlanRankMemory, SetsAsideWhatCudnnKeepsOfPackedDocuments) {
+  ModelShape model = Tiny(ModelFamily::kLlama);
+  model.head_dim = 64;
+  model.num_heads = 6;
+  model.num_kv_heads = 2;
+  BatchShape batch = kBatch;
+  batch.masks_documents = true;
+  Layout layout{.micro_batch_size = 2, .num_microbatches = 8};
+  Numerics numerics{.precision = Precision::kBf16, .cudnn_attention = true};
+  const auto scores = [&] {
+    return ByName(PlanRankMemory(model, batch, layout, 0, numerics)).at("work/scores");
+  };
+  using ::testing::ElementsAre;
+  EXPECT_THAT(DocumentBoundsOf(model, batch, layout, numerics), ElementsAre(2, 4, 8));
+  const int64_t rows = 2 * 6 * 16;
+  const int64_t table = (256 + 3 * 256) / 4;
+  const int64_t rest = (1152 + 8 * 448 + 192) / 4 + (1 << 20);
+  EXPECT_EQ(scores(), table + rows * 64 + rows + rest + rows * 64);
+  model.num_kv_heads = 6;
+  EXPECT_EQ(scores(), table + rows * 64 + rows + rest);
+  layout.cp = 2;
+  EXPECT_THAT(DocumentBoundsOf(model, batch, layout, numerics), ElementsAre());
+  EXPECT_EQ(scores(), 2 * 4 * 16 + 8 * 16 * 64);
+  layout.cp = 1;
+  numerics.cudnn_attention = false;
+  EXPECT_THAT(DocumentBoundsOf(model, batch, layout, numerics), ElementsAre());
+  EXPECT_EQ(scores(), 2 * 16 * 16 + 10 * 16 * 64);
+}
+
+TEST(DocumentBounds, DoubleUpToADocumentFor256TokensOrFourOfASequence) {
+  using ::testing::ElementsAre;
+  EXPECT_THAT(DocumentBounds(3, 1), ElementsAre(3));
+  EXPECT_THAT(DocumentBounds(3, 2), ElementsAre(3, 6));
+  EXPECT_THAT(DocumentBounds(16, 1024), ElementsAre(16, 32, 64));
+  EXPECT_THAT(DocumentBounds(4, 4096), ElementsAre(4, 8, 16, 32, 64));
+  EXPECT_THAT(DocumentBounds(1, 6000), ElementsAre(1, 2, 4, 8, 16));
 }
 
 // A thread works on heads of its own: more threads than B * K_local have nothing to do.

@@ -116,6 +116,7 @@ absl::Status TrainRank(const RankThreads& run, int rank, Comm& comm, ShardTable&
                    Trainer::Create(run.assignment, rank, device_wrapper ? *device_wrapper : *cpu,
                                    comm_wrapper ? *comm_wrapper : comm, std::move(hooks)));
   outcome.differences[index].assign(trainer->differences().begin(), trainer->differences().end());
+  outcome.attention[index] = trainer->attention();
   ASSIGN_OR_RETURN(outcome.results[index], trainer->Run());
   const std::lock_guard lock(mutex);
   trainer->ForEachShard(
@@ -237,6 +238,7 @@ TrainingOutcome Train(const RankThreads& run) {
   outcome.reports.resize(size);
   outcome.allocated_bytes.resize(size);
   outcome.differences.resize(size);
+  outcome.attention.resize(size);
   outcome.planned_bytes.resize(size);
   ShardTable table(world);
   std::mutex mutex;  // guards outcome.weights, outcome.gradients

@@ -57,6 +57,7 @@ struct TrainingOutcome {
   std::vector<int64_t> allocated_bytes, planned_bytes;
   std::vector<std::string> committed;                 // step folders, in order
   std::vector<std::vector<std::string>> differences;  // by rank: Trainer::differences
+  std::vector<std::string> attention;                 // by rank: Trainer::attention
   // Assembled from primary shards of all data ranks; gradients are of the last step.
   std::map<std::string, std::vector<float>> weights, gradients;
 

@@ -12,7 +12,7 @@
 namespace weft {
 
 // Raised with every change of this header, device.h or comm.h.
-inline constexpr int kBackendAbiVersion = 28;
+inline constexpr int kBackendAbiVersion = 29;
 
 // By what attention is computed, where a backend has several ways (CUDA).
 enum class AttentionKind : int32_t {

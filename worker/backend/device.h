@@ -98,6 +98,9 @@ struct AttentionShape {
   int64_t piece[2] = {0, 0};     // which runs, in [0, runs)
   int64_t query_row_stride = 0;  // of q and of its gradient, in elements; 0: H*E
   int64_t key_row_stride = 0;    // of k, v and their gradients; 0: K*E
+  // Where all positions are queries, and first_visible of all tokens of a document is where that
+  // starts: of how many documents the sequences consist, at most. 0: nobody says.
+  int64_t documents = 0;
 
   int64_t query_stride() const {
     return query_row_stride == 0 ? heads * head_dim : query_row_stride;
@@ -388,6 +391,9 @@ class Device {
   // first_visible [B*Tq, 1] i32 holds a position of the sequence for each query, at most its own:
   // the query sees the keys from there to itself, those of its document. Tiles of keys that no
   // query of a tile sees are left out. Null data: 0 for all, to the bit.
+  //
+  // With shape.documents lse is in an order of the device's own: the gradient is given the same
+  // shape and as much scratch.
   virtual void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible,
                          View o, View lse, View scratch) = 0;
   // dq, dk, dv are written, with the row strides of q, k, v; the latter two summed over the queries
@@ -396,9 +402,9 @@ class Device {
                                  View first_visible, View o, View lse, View dout, View dq, View dk,
                                  View dv, View scratch) = 0;
   // Ahead of such calls, which do not depend on it: what a device would make at the first of them
-  // (compiled kernels) it makes now. `masks_documents`: with first_visible. Returns by what they
-  // are computed, and why so, for the log; empty if there is one way only. Valid until the next
-  // call.
+  // (compiled kernels) it makes now, for each shape.documents its own. `masks_documents`: with
+  // first_visible. Returns by what they are computed, and why so, for the log; empty if there is
+  // one way only. Valid until the next call.
   virtual const char* PrepareAttention(const AttentionShape& /*shape*/, DType /*type*/,
                                        bool /*masks_documents*/, View /*scratch*/) {
     return "";

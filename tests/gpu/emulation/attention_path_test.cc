@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "plan/cudnn_attention.h"
 #include "tests/gpu/emulation/fake_cudnn.h"
+#include "tests/gpu/emulation/threads.h"
 #include "worker/backend/cuda/device_cuda.h"
 
 namespace weft {
@@ -21,6 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr AttentionShape kShape = {
     .batch = 1, .seq_len = 8, .heads = 2, .head_dim = 64, .kv_heads = 1};
@@ -74,6 +76,13 @@ class AttentionPathTest : public ::testing::Test {
     return device_->PrepareAttention(shape, dtype, masks_documents, scratch);
   }
 
+  // Of each sequence.
+  View OneDocument(int64_t rows = kShape.seq_len) {
+    const View first_visible = Tensor(rows, 1, DType::kI32);
+    std::memset(first_visible.data, 0, static_cast<size_t>(first_visible.bytes()));
+    return first_visible;
+  }
+
   // All that the device has to say; warnings begin with "!".
   std::vector<std::string> Remarks() {
     std::vector<std::string> remarks;
@@ -85,6 +94,7 @@ class AttentionPathTest : public ::testing::Test {
   }
 
   int64_t runs() const { return Fake().runs - before_.runs; }
+  const WeftFakeCudnn& before() const { return before_; }
   int64_t plans() const { return Fake().plans - before_.plans; }
 
   std::unique_ptr<Device> device_;
@@ -133,7 +143,7 @@ TEST_F(AttentionPathTest, LeavesTheRestToItsOwnKernelsAndSaysWhy) {
                {one, DType::kBf16, false, "sequences are of one position"},
                {part, DType::kBf16, false, "a part of the queries (cp)"},
                {odd, DType::kBf16, false, "start on no multiples of 16 bytes"},
-               {kShape, DType::kBf16, true, "documents do not see each other"}};
+               {kShape, DType::kBf16, true, "are more than cuDNN is asked for"}};
   for (const auto& c : cases) {
     SCOPED_TRACE(c.why);
     EXPECT_THAT(Prepare(c.shape, c.dtype, c.masks_documents),
@@ -147,6 +157,92 @@ TEST_F(AttentionPathTest, LeavesTheRestToItsOwnKernelsAndSaysWhy) {
   }
   EXPECT_EQ(runs(), 0);
   EXPECT_EQ(plans(), 0);
+}
+
+TEST_F(AttentionPathTest, TakesCudnnForAsManyDocumentsAsItIsPreparedFor) {
+  Open({});
+  AttentionShape shape = kShape;
+  for (const int64_t bound : {1, 2, 4}) {
+    shape.documents = bound;
+    EXPECT_EQ(Prepare(shape, DType::kBf16, true), "cuDNN 9.19.0");
+  }
+  EXPECT_EQ(plans(), 6);
+  EXPECT_THAT(Remarks(), IsEmpty());
+  for (const int64_t bound : {1, 2, 4}) {
+    shape.documents = bound;
+    EXPECT_TRUE(Run(shape, DType::kBf16, OneDocument()).ok());
+  }
+  EXPECT_EQ(runs(), 6);
+  shape.documents = 0;
+  EXPECT_TRUE(Run(shape, DType::kBf16, OneDocument()).ok());
+  EXPECT_EQ(runs(), 6) << "nobody knows how many there are";
+  EXPECT_EQ(plans(), 6);
+  EXPECT_EQ(Fake().impossible_runs, before().impossible_runs);
+}
+
+// The statistics that cuDNN leaves lie in an order of its own. Scratch for the forward pass alone.
+TEST_F(AttentionPathTest, ComputesBothPassesOverDocumentsByOneOrNeitherByCudnn) {
+  Open({});
+  AttentionShape shape = kShape;
+  shape.seq_len = 64;
+  shape.documents = 2;
+  EXPECT_THAT(Prepare(shape, DType::kBf16, true, 6000),
+              AllOf(HasSubstr("kernels of weft's own: cuDNN 9.19.0 needs "),
+                    HasSubstr("bytes of scratch here, the plan has 24000"),
+                    Not(HasSubstr("its gradient"))));
+  EXPECT_THAT(Remarks(), ElementsAre(HasSubstr("!attention is computed by weft's own kernels")));
+  EXPECT_TRUE(Run(shape, DType::kBf16, OneDocument(shape.seq_len), 6000).ok());
+  EXPECT_EQ(runs(), 0);
+}
+
+TEST_F(AttentionPathTest, LeavesDocumentsToItsOwnKernelsWhereCudnnHasFaultsAndWarnsOnce) {
+  emulation::compute_capability = 80;
+  Open({});
+  emulation::compute_capability = 90;
+  AttentionShape shape = kShape;
+  for (const int64_t bound : {1, 2}) {
+    shape.documents = bound;
+    EXPECT_THAT(Prepare(shape, DType::kBf16, true),
+                HasSubstr("kernels of weft's own: documents do not see each other, which cuDNN "
+                          "serves on compute capability 9 and 10 alone, not on 8"));
+  }
+  EXPECT_EQ(Remarks().size(), 1U);
+  EXPECT_TRUE(Run(shape, DType::kBf16, OneDocument()).ok());
+  EXPECT_EQ(runs(), 0);
+  EXPECT_TRUE(CheckDocuments(91801, 9).ok());
+  EXPECT_TRUE(CheckDocuments(92600, 10).ok());
+  EXPECT_THAT(CheckDocuments(91800, 9).text, HasSubstr("before 9.18.1"));
+  EXPECT_THAT(CheckDocuments(92600, 12).text, HasSubstr("not on 12"));
+}
+
+// In sequences so long that the gradient takes more than the forward pass.
+TEST_F(AttentionPathTest, FindsThePlannedScratchEnoughForDocumentsWithoutTheSlack) {
+  AttentionShape shape = kShape;
+  shape.seq_len = 64;
+  shape.documents = 4;
+  const int64_t planned = CudnnAttentionScratchFloats({.batch = shape.batch,
+                                                       .seq_len = shape.seq_len,
+                                                       .heads = shape.heads,
+                                                       .kv_heads = shape.kv_heads,
+                                                       .head_dim = shape.head_dim,
+                                                       .documents = shape.documents}) -
+                          kCudnnAttentionSlackBytes / 4;
+  Open({});
+  EXPECT_EQ(Prepare(shape, DType::kBf16, true, planned), "cuDNN 9.19.0");
+  EXPECT_TRUE(Run(shape, DType::kBf16, OneDocument(shape.seq_len), planned).ok());
+  EXPECT_EQ(runs(), 2);
+  Open({});
+  EXPECT_THAT(Prepare(shape, DType::kBf16, true, planned - 1), HasSubstr("needs "));
+}
+
+TEST_F(AttentionPathTest, RefusesBoundsOfDocumentsThatCannotBe) {
+  Open({});
+  AttentionShape shape = kShape;
+  shape.documents = 1;
+  EXPECT_THAT(Run(shape, DType::kBf16).text, HasSubstr("Attention"));
+  shape.batch = 2;
+  EXPECT_THAT(Run(shape, DType::kBf16, OneDocument(2 * shape.seq_len)).text,
+              HasSubstr("Attention"));
 }
 
 TEST_F(AttentionPathTest, NeedsScratchForTheGradientAlone) {

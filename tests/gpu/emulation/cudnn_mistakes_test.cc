@@ -5,6 +5,7 @@
 
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/gpu/cudnn_attention_fixture.h"
@@ -33,13 +34,17 @@ class CudnnMistakes : public CudnnAttention {
   ~CudnnMistakes() override { Fake().mistake = WeftCudnnMistake::kNone; }
 
   // The results that are off with such a mistake in the graphs. Query heads share keys.
-  std::string Seen(const MistakeCase& c) {
+  std::string Seen(const MistakeCase& c, const std::vector<int64_t>& documents = {}) {
     Fake().mistake = c.mistake;
     Fake().mistaken_tensor = static_cast<int64_t>(c.tensor);
-    const AttentionShape shape = {
-        .batch = 2, .seq_len = 24, .heads = 4, .head_dim = 64, .kv_heads = 2};
+    const AttentionShape shape = {.batch = 2,
+                                  .seq_len = 24,
+                                  .heads = 4,
+                                  .head_dim = 64,
+                                  .kv_heads = 2,
+                                  .documents = documents.empty() ? 0 : 6};
     std::string seen;
-    for (const Error& error : ErrorsOf(shape, DType::kBf16)) {
+    for (const Error& error : ErrorsOf(shape, DType::kBf16, StartsOf(documents, shape.seq_len))) {
       if (error.found < error.bound) continue;
       if (!seen.empty()) seen += " ";
       seen += error.of;
@@ -75,6 +80,33 @@ TEST_P(CudnnMistakes, AreSeen) {
   EXPECT_EQ(Seen({"none", "", WeftCudnnMistake::kNone}), "");
   for (const MistakeCase& c : cases) {
     EXPECT_EQ(Seen(c), c.seen_in) << c.name;
+  }
+}
+
+// Zeros in the place of a table: no document has tokens, or all start at the first.
+TEST_P(CudnnMistakes, AreSeenOverDocuments) {
+  const std::vector<int64_t> documents = {7, 17, 23, 1};
+  const MistakeCase cases[] = {
+      {"no causal mask", "o dq dk dv lse", WeftCudnnMistake::kSelectsWithoutMask},
+      {"another scale", "o dq dk dv lse", WeftCudnnMistake::kDoublesValue, AttentionTensor::kScale},
+      {"statistics are not passed", "dq dk dv lse", WeftCudnnMistake::kPassesAnother,
+       AttentionTensor::kLse},
+      {"no lengths of queries", "o dq dk dv lse", WeftCudnnMistake::kPassesAnother,
+       AttentionTensor::kQueryLengths},
+      {"no lengths of keys", "o dq dk dv lse", WeftCudnnMistake::kPassesAnother,
+       AttentionTensor::kKeyLengths},
+      {"queries start at the first", "o dq dk dv lse", WeftCudnnMistake::kPassesAnother,
+       AttentionTensor::kQueryOffsets},
+      {"keys start at the first", "o dq dk dv lse", WeftCudnnMistake::kPassesAnother,
+       AttentionTensor::kKeyOffsets},
+      {"statistics start at the first", "o dq dk dv lse", WeftCudnnMistake::kPassesAnother,
+       AttentionTensor::kStatisticOffsets},
+      {"dk and dv of one of the heads that share", "dk dv", WeftCudnnMistake::kReducesFirst},
+  };
+  EXPECT_EQ(Seen({"none", "", WeftCudnnMistake::kNone}, documents), "");
+  EXPECT_EQ(Fake().impossible_runs, 0);
+  for (const MistakeCase& c : cases) {
+    EXPECT_EQ(Seen(c, documents), c.seen_in) << c.name;
   }
 }
 

@@ -50,6 +50,7 @@ struct Descriptor {
   const Descriptor& At(cudnnBackendAttributeName_t name) const {
     return *Get<const Descriptor*>(name);
   }
+  bool IsRagged() const { return Has(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC); }
 };
 
 size_t BytesOf(cudnnBackendAttributeType_t type) {
@@ -68,6 +69,7 @@ size_t BytesOf(cudnnBackendAttributeType_t type) {
 
 int64_t ElementBytes(cudnnDataType_t type) {
   if (type == CUDNN_DATA_BOOLEAN) return 1;
+  if (type == CUDNN_DATA_INT64) return 8;
   return type == CUDNN_DATA_HALF || type == CUDNN_DATA_BFLOAT16 ? 2 : 4;
 }
 
@@ -79,10 +81,20 @@ struct Tensor {
   bool is_inner = false;
   char* data = nullptr;
   std::vector<char> own;  // of one inside the graph
+  // Of a ragged one in memory, by element of the first dim: where it starts, and how many positions
+  // there are, which have the dim `positions`.
+  std::vector<int64_t> starts = {};
+  std::vector<int64_t> lengths = {};
+  size_t positions = 2;
 
+  bool IsThere(const Dims& at) const {
+    return starts.empty() || at[positions] < lengths[static_cast<size_t>(at[0])];
+  }
   int64_t At(const Dims& at) const {
-    int64_t offset = 0;  // a dim of 1 is there for all
-    for (size_t d = 0; d < 4; ++d) offset += dims[d] == 1 ? 0 : at[d] * strides[d];
+    int64_t offset = starts.empty() ? 0 : starts[static_cast<size_t>(at[0])];
+    for (size_t d = starts.empty() ? 0 : 1; d < 4; ++d) {
+      offset += dims[d] == 1 ? 0 : at[d] * strides[d];  // a dim of 1 is there for all
+    }
     return offset;
   }
   int64_t extent() const {
@@ -90,15 +102,19 @@ struct Tensor {
     for (size_t d = 0; d < 4; ++d) last += (dims[d] - 1) * strides[d];
     return last + 1;
   }
+  // From data on, in memory.
+  int64_t bytes() const { return (starts.empty() ? extent() : starts.back()) * ElementBytes(type); }
+  // What lies behind a document may be anything.
   float Get(const Dims& at) const {
+    if (!IsThere(at)) return std::numeric_limits<float>::quiet_NaN();
     const char* const from = data + At(at) * ElementBytes(type);
-    uint32_t bits = 0;
+    uint64_t bits = 0;
     std::memcpy(&bits, from, static_cast<size_t>(ElementBytes(type)));
     switch (type) {
       case CUDNN_DATA_FLOAT:
-        return std::bit_cast<float>(bits);
+        return std::bit_cast<float>(static_cast<uint32_t>(bits));
       case CUDNN_DATA_BFLOAT16:
-        return std::bit_cast<float>(bits << 16);
+        return std::bit_cast<float>(static_cast<uint32_t>(bits << 16));
       case CUDNN_DATA_HALF:
         return static_cast<float>(std::bit_cast<_Float16>(static_cast<uint16_t>(bits)));
       default:
@@ -106,7 +122,8 @@ struct Tensor {
     }
   }
   void Put(const Dims& at, float value) const {
-    uint32_t bits = 0;
+    if (!IsThere(at)) return;
+    uint64_t bits = 0;
     switch (type) {
       case CUDNN_DATA_FLOAT:
         bits = std::bit_cast<uint32_t>(value);
@@ -119,7 +136,7 @@ struct Tensor {
         bits = std::bit_cast<uint16_t>(static_cast<_Float16>(value));
         break;
       default:
-        bits = static_cast<uint32_t>(value);
+        bits = static_cast<uint64_t>(value);
     }
     std::memcpy(data + At(at) * ElementBytes(type), &bits, static_cast<size_t>(ElementBytes(type)));
   }
@@ -179,10 +196,48 @@ class Tensors {
       }
     }
     tensors_.emplace(&descriptor, std::move(tensor));
-    return true;
+    return !descriptor.IsRagged() ||
+           Take(descriptor.At(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC), pointers);
+  }
+
+  // Reads where documents start, once the lengths of queries and of keys are known; what has more
+  // heads than the tensor whose offsets it shares starts so much further on. False if an offset is
+  // no whole row, or a document reaches into the next one's.
+  bool FindStarts(const Descriptor& descriptor, const std::vector<int64_t>& lengths,
+                  int64_t multiple) {
+    Tensor& tensor = tensors_.at(&descriptor);
+    if (tensor.is_inner) return true;
+    const Tensor& offsets = tensors_.at(&descriptor.At(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC));
+    tensor.positions = tensor.strides[3] > tensor.strides[2] ? 3 : 2;  // a row is its widest step
+    const int64_t row = tensor.strides[tensor.positions];
+    tensor.lengths = lengths;
+    tensor.starts.clear();
+    bool fits = true;
+    for (size_t i = 0; i <= lengths.size(); ++i) {
+      int64_t start = 0;
+      std::memcpy(&start, offsets.data + 8 * i, sizeof(start));
+      start *= multiple;
+      fits = fits && start >= 0 && start % row == 0;
+      if (i > 0) fits = fits && start - tensor.starts.back() >= lengths[i - 1] * row;
+      tensor.starts.push_back(start);
+    }
+    return fits;
   }
   const Tensor& Of(const Descriptor& operation, cudnnBackendAttributeName_t name) const {
     return tensors_.at(&operation.At(name));
+  }
+
+  // Whether what is written lies apart from all else, as the fused kernels do it in any order.
+  bool LieApart(const std::vector<const Descriptor*>& results) const {
+    for (const Descriptor* result : results) {
+      const Tensor& to = tensors_.at(result);
+      if (to.is_inner) continue;
+      for (const auto& [descriptor, other] : tensors_) {
+        if (descriptor == result || other.is_inner) continue;
+        if (to.data < other.data + other.bytes() && other.data < to.data + to.bytes()) return false;
+      }
+    }
+    return true;
   }
 
  private:
@@ -203,6 +258,10 @@ float Apply(cudnnPointwiseMode_t mode, float x, float b) {
       return std::exp(x);
     case CUDNN_POINTWISE_LOG:
       return std::log(x);
+    case CUDNN_POINTWISE_CMP_LT:
+      return x < b ? 1.0F : 0.0F;
+    case CUDNN_POINTWISE_LOGICAL_AND:
+      return x != 0 && b != 0 ? 1.0F : 0.0F;
     case CUDNN_POINTWISE_CMP_GE:
       return x > b || (x == b && !Makes(WeftCudnnMistake::kComparesStrictly)) ? 1.0F : 0.0F;
     default:
@@ -252,15 +311,36 @@ void Reduce(const Descriptor& operation, const Tensors& tensors) {
   });
 }
 
+// Of the first dim's elements; without such an extent all have `whole`.
+std::vector<int64_t> ExtentsOf(const Descriptor& operation, const Tensors& tensors,
+                               cudnnBackendAttributeName_t name, int64_t count, int64_t whole) {
+  std::vector<int64_t> extents(static_cast<size_t>(count), whole);
+  if (!operation.Has(name)) return extents;
+  const Tensor& given = tensors.Of(operation, name);
+  for (size_t i = 0; i < extents.size(); ++i) {
+    extents[i] = static_cast<int64_t>(given.Get({static_cast<int64_t>(i), 0, 0, 0}));
+  }
+  return extents;
+}
+
+// What an extent leaves out is zero.
 void MatMul(const Descriptor& operation, const Tensors& tensors) {
   const Tensor& a = tensors.Of(operation, CUDNN_ATTR_OPERATION_MATMUL_ADESC);
   const Tensor& b = tensors.Of(operation, CUDNN_ATTR_OPERATION_MATMUL_BDESC);
   const Tensor& c = tensors.Of(operation, CUDNN_ATTR_OPERATION_MATMUL_CDESC);
+  const auto extents = [&](cudnnBackendAttributeName_t name, int64_t whole) {
+    return ExtentsOf(operation, tensors, name, c.dims[0], whole);
+  };
+  const auto rows = extents(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, c.dims[2]);
+  const auto cols = extents(CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, c.dims[3]);
+  const auto products = extents(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, a.dims[3]);
   ForEach(c.dims, [&](const Dims& at) {
+    const auto batch = static_cast<size_t>(at[0]);
     const int64_t a_head = at[1] * a.dims[1] / c.dims[1];
     const int64_t b_head = at[1] * b.dims[1] / c.dims[1];
+    const bool is_there = at[2] < rows[batch] && at[3] < cols[batch];
     double sum = 0;
-    for (int64_t k = 0; k < a.dims[3]; ++k) {
+    for (int64_t k = 0; is_there && k < products[batch]; ++k) {
       sum += static_cast<double>(a.Get({at[0], a_head, at[2], k})) *
              static_cast<double>(b.Get({at[0], b_head, k, at[3]}));
     }
@@ -274,6 +354,10 @@ void Reshape(const Descriptor& operation, const Tensors& tensors) {
   const Tensor& y = tensors.Of(operation, CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
   if (Makes(WeftCudnnMistake::kReshapesWithoutTurning)) {
     ForEach(y.dims, [&](const Dims& at) { y.Put(at, x.Get(at)); });
+    return;
+  }
+  if (!x.starts.empty()) {
+    ForEach(y.dims, [&](const Dims& at) { y.Put(at, x.Get({at[0], at[1], at[3], at[2]})); });
     return;
   }
   Tensor from = x;
@@ -295,8 +379,12 @@ std::vector<cudnnBackendAttributeName_t> TensorsOf(const Descriptor& operation) 
     case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
       return {CUDNN_ATTR_OPERATION_REDUCTION_XDESC, CUDNN_ATTR_OPERATION_REDUCTION_YDESC};
     case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
-      return {CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_ATTR_OPERATION_MATMUL_BDESC,
-              CUDNN_ATTR_OPERATION_MATMUL_CDESC};
+      return {CUDNN_ATTR_OPERATION_MATMUL_ADESC,
+              CUDNN_ATTR_OPERATION_MATMUL_BDESC,
+              CUDNN_ATTR_OPERATION_MATMUL_CDESC,
+              CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC,
+              CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC,
+              CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC};
     default:
       return {CUDNN_ATTR_OPERATION_RESHAPE_XDESC, CUDNN_ATTR_OPERATION_RESHAPE_YDESC};
   }
@@ -322,6 +410,8 @@ std::vector<cudnnBackendAttributeName_t> RequiredOfPointwise(const Descriptor& o
     case CUDNN_POINTWISE_MUL:
     case CUDNN_POINTWISE_DIV:
     case CUDNN_POINTWISE_CMP_GE:
+    case CUDNN_POINTWISE_CMP_LT:
+    case CUDNN_POINTWISE_LOGICAL_AND:
       required.push_back(CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
       break;
     default:
@@ -369,14 +459,101 @@ std::vector<cudnnBackendAttributeName_t> RequiredOf(const Descriptor& made) {
   }
 }
 
-// As sm_90's kernels do: inner tensors that are reduced over heads lie in memory.
+std::vector<const Descriptor*> TensorsOfPlan(const std::vector<const Descriptor*>& operations) {
+  std::vector<const Descriptor*> tensors;
+  for (const Descriptor* operation : operations) {
+    for (const cudnnBackendAttributeName_t name : TensorsOf(*operation)) {
+      if (operation->Has(name)) tensors.push_back(&operation->At(name));
+    }
+  }
+  return tensors;
+}
+
+// What each operation writes: the last of its tensors, but for a product's.
+std::vector<const Descriptor*> ResultsOf(const std::vector<const Descriptor*>& operations) {
+  std::vector<const Descriptor*> results;
+  for (const Descriptor* operation : operations) {
+    const bool is_product = operation->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR;
+    results.push_back(&operation->At(is_product ? CUDNN_ATTR_OPERATION_MATMUL_CDESC
+                                                : TensorsOf(*operation).back()));
+  }
+  return results;
+}
+
+// Documents of a graph whose tensors are ragged; else 0.
+int64_t DocumentsOf(const std::vector<const Descriptor*>& operations) {
+  for (const Descriptor* tensor : TensorsOfPlan(operations)) {
+    if (tensor->IsRagged()) return tensor->Get<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
+  }
+  return 0;
+}
+
+int64_t CountOf(const std::vector<const Descriptor*>& operations,
+                cudnnBackendDescriptorType_t type) {
+  return std::count_if(operations.begin(), operations.end(),
+                       [&](const Descriptor* operation) { return operation->type == type; });
+}
+
+bool IsVectorOf(const Descriptor& tensor, int64_t count, cudnnDataType_t type) {
+  return tensor.All<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS) ==
+             std::vector<int64_t>{count, 1, 1, 1} &&
+         tensor.Get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE) == type &&
+         tensor.Get<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL) == 0;
+}
+
+// Whether a graph of documents is one: all tensors of theirs in memory are ragged, by one more
+// offset than there are documents; a padding mask goes by their lengths, and so do all products.
+bool TakesDocuments(const std::vector<const Descriptor*>& operations) {
+  const int64_t documents = DocumentsOf(operations);
+  if (documents == 0) return true;
+  int64_t comparisons = 0;
+  for (const Descriptor* operation : operations) {
+    if (operation->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) {
+      const Descriptor& kind = operation->At(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+      if (kind.Get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE) == CUDNN_POINTWISE_CMP_LT) {
+        const Descriptor& lengths = operation->At(CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+        if (!IsVectorOf(lengths, documents, CUDNN_DATA_INT32)) return false;
+        ++comparisons;
+      }
+    }
+    if (operation->type != CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) continue;
+    const bool cols = operation->Has(CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC);
+    const bool products = operation->Has(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC);
+    if (!operation->Has(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC) || cols == products) {
+      return false;
+    }
+  }
+  for (const Descriptor* tensor : TensorsOfPlan(operations)) {
+    const int64_t batch = tensor->Get<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
+    if (tensor->IsRagged()) {
+      if (!IsVectorOf(tensor->At(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC), documents + 1,
+                      CUDNN_DATA_INT64)) {
+        return false;
+      }
+    } else if (tensor->Get<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL) == 0 &&
+               tensor->Get<char>(CUDNN_ATTR_TENSOR_IS_BY_VALUE) == 0 &&
+               !IsVectorOf(*tensor, batch, CUDNN_DATA_INT32)) {
+      return false;
+    }
+  }
+  return comparisons == 2;
+}
+
+// As sm_90's kernels do: inner tensors that are reduced over heads lie in memory, and descriptors
+// of the copies of each document.
 int64_t WorkspaceOf(const Descriptor& plan) {
+  const std::vector<const Descriptor*> operations = OperationsOf(plan);
+  const int64_t documents = DocumentsOf(operations);
   int64_t bytes = 256 + plan.At(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG).more_workspace_bytes;
-  for (const Descriptor* operation : OperationsOf(plan)) {
+  if (documents > 0) {
+    const bool backward = CountOf(operations, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) > 2;
+    bytes += backward ? 896 + 448 * documents : 512 + 256 * ((documents + 63) / 64 * 64);
+  }
+  for (const Descriptor* operation : operations) {
     if (operation->type != CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR) continue;
     const Descriptor& x = operation->At(CUDNN_ATTR_OPERATION_REDUCTION_XDESC);
     const auto type = x.Get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
-    if (type == CUDNN_DATA_FLOAT) continue;
+    if (type == CUDNN_DATA_FLOAT || x.Get<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL) == 0) continue;
     int64_t elements = 1;
     for (const int64_t dim : x.All<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS)) elements *= dim;
     bytes += elements * ElementBytes(type);
@@ -415,10 +592,10 @@ struct Execution {
     for (auto& [id, value] : values) own[id] = &value;
     std::memset(workspace, 0xFF, workspace_bytes);
     Tensors tensors;
-    for (const Descriptor* operation : operations) {
-      for (const cudnnBackendAttributeName_t name : TensorsOf(*operation)) {
-        if (operation->Has(name)) tensors.Take(operation->At(name), own);
-      }
+    for (const Descriptor* tensor : TensorsOfPlan(operations)) tensors.Take(*tensor, own);
+    if (!FindDocuments(tensors) || !tensors.LieApart(ResultsOf(operations))) {
+      ++state.impossible_runs;
+      return;
     }
     for (const Descriptor* operation : operations) {
       if (operation->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) {
@@ -431,6 +608,38 @@ struct Execution {
         Reshape(*operation, tensors);
       }
     }
+  }
+
+ private:
+  // As the first product says: a document's queries and keys, which are as many.
+  bool FindDocuments(Tensors& tensors) const {
+    const int64_t documents = DocumentsOf(operations);
+    if (documents == 0) return true;
+    const auto product =
+        std::find_if(operations.begin(), operations.end(), [](const Descriptor* operation) {
+          return operation->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR;
+        });
+    const auto lengths_of = [&](cudnnBackendAttributeName_t name) {
+      return ExtentsOf(**product, tensors, name, documents, 0);
+    };
+    const auto lengths = lengths_of(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC);
+    const int64_t most = tensors.Of(**product, CUDNN_ATTR_OPERATION_MATMUL_CDESC).dims[2];
+    bool fits = lengths == lengths_of(CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC);
+    for (const int64_t length : lengths) fits = fits && length >= 0 && length <= most;
+    std::map<const Descriptor*, int64_t> sharing;  // of what is added up over heads
+    for (const Descriptor* operation : operations) {
+      if (operation->type != CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR) continue;
+      sharing[&operation->At(CUDNN_ATTR_OPERATION_REDUCTION_XDESC)] =
+          tensors.Of(*operation, CUDNN_ATTR_OPERATION_REDUCTION_XDESC).dims[1] /
+          tensors.Of(*operation, CUDNN_ATTR_OPERATION_REDUCTION_YDESC).dims[1];
+    }
+    for (const Descriptor* tensor : TensorsOfPlan(operations)) {
+      if (!tensor->IsRagged()) continue;
+      const auto found = sharing.find(tensor);
+      const int64_t multiple = found == sharing.end() ? 1 : found->second;
+      fits = tensors.FindStarts(*tensor, lengths, multiple) && fits;
+    }
+    return fits;
   }
 };
 
@@ -501,7 +710,9 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
     if (!made.Has(name)) return CUDNN_STATUS_BAD_PARAM;
   }
   if (made.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
-    if (state.refuses_plans) return CUDNN_STATUS_NOT_SUPPORTED;
+    if (state.refuses_plans || !TakesDocuments(OperationsOf(made))) {
+      return CUDNN_STATUS_NOT_SUPPORTED;
+    }
     ++state.plans;
   }
   made.finalized = true;

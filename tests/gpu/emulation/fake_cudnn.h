@@ -31,6 +31,8 @@ struct WeftFakeCudnn {
   int64_t runs = 0;
   int64_t descriptors = 0;  // that live
   int64_t handles = 0;
+  // Runs that were left out: of documents that cannot be, or with results that overlap something.
+  int64_t impossible_runs = 0;
 };
 // For the caller to read and to write.
 WeftFakeCudnn* WeftFakeCudnnState();

@@ -395,6 +395,13 @@ TEST_P(Attention, RefusesShapesThatCannotBe) {
   EXPECT_TRUE(refuses({1, 2, 3, 1, 3}, x, UploadIds({0}))) << "a mask of one row for two";
   EXPECT_TRUE(refuses(Pieces({1, 2, 3, 1, 3}, 1, {1}), x, {})) << "a run that is not there";
   EXPECT_TRUE(refuses(Pieces({1, 2, 3, 1, 3}, 2, {0}), x, {})) << "queries for one run of two";
+  AttentionShape counted = {1, 2, 3, 1, 3};
+  counted.documents = 2;
+  EXPECT_FALSE(refuses(counted, x, UploadIds({0, 1})));
+  EXPECT_TRUE(refuses(counted, x, {})) << "documents, and no mask";
+  AttentionShape two = {2, 1, 3, 1, 3};
+  two.documents = 1;
+  EXPECT_TRUE(refuses(two, x, UploadIds({0, 0}))) << "fewer documents than sequences";
 }
 
 TEST_P(Attention, SurvivesScoresThatOverflowWithoutTheRowMaximum) {

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "worker/backend/cuda/attention_graphs.h"
+#include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/cudnn_graph.h"
 #include "worker/backend/cuda/cudnn_library.h"
 #include "worker/backend/cuda/graphs.h"
@@ -32,8 +33,7 @@ BackendStatus CheckTiles(int version, AttentionPass pass, const AttentionShape& 
 
 class Attention final : public CudnnAttention {
  public:
-  Attention(const CudnnLibrary& library, const Queue& queue)
-      : library_(library), stream_(queue.stream), graphs_(queue.graphs) {
+  Attention(const CudnnLibrary& library, const Queue& queue) : library_(library), queue_(queue) {
     none_.status = Failure(kInternal, "attention of a new shape while a graph is captured");
   }
   ~Attention() override {
@@ -44,8 +44,15 @@ class Attention final : public CudnnAttention {
   BackendStatus Open() {
     BackendStatus status = library_.ToStatus(library_.create(&handle_), "cudnnCreate");
     if (status.ok()) {
-      status = library_.ToStatus(library_.set_stream(handle_, stream_), "cudnnSetStream");
+      status = library_.ToStatus(library_.set_stream(handle_, queue_.stream), "cudnnSetStream");
     }
+    int device = 0;
+    cudaDeviceProp properties = {};
+    if (status.ok()) status = FromCuda(cudaGetDevice(&device), "cudaGetDevice");
+    if (status.ok()) {
+      status = FromCuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+    }
+    capability_ = properties.major;
     return status;
   }
 
@@ -56,17 +63,20 @@ class Attention final : public CudnnAttention {
 
   BackendStatus Forward(const AttentionShape& shape, const AttentionTensors& tensors,
                         View scratch) override {
+    const AttentionScratch cut(AttentionPass::kForward, shape);
+    char* const start = AttentionScratch::Start(scratch);
     const float scale = ScaleOf(shape);
+    GraphPointers pointers = {Pointer(AttentionTensor::kQ, tensors.q.data),
+                              Pointer(AttentionTensor::kK, tensors.k.data),
+                              Pointer(AttentionTensor::kV, tensors.v.data),
+                              Pointer(AttentionTensor::kO, tensors.o.data),
+                              Pointer(AttentionTensor::kLse, tensors.lse.data),
+                              Pointer(AttentionTensor::kScale, &scale),
+                              Pointer(AttentionTensor::kMinusInfinity, &kMinusInfinity)};
+    const BackendStatus listed = ListDocuments(shape, tensors, cut.TableAt(start), &pointers);
+    if (!listed.ok()) return listed;
     return EntryOf(AttentionPass::kForward, shape, tensors.q.dtype, scratch.bytes())
-        .plan->Run(handle_,
-                   {Pointer(AttentionTensor::kQ, tensors.q.data),
-                    Pointer(AttentionTensor::kK, tensors.k.data),
-                    Pointer(AttentionTensor::kV, tensors.v.data),
-                    Pointer(AttentionTensor::kO, tensors.o.data),
-                    Pointer(AttentionTensor::kLse, tensors.lse.data),
-                    Pointer(AttentionTensor::kScale, &scale),
-                    Pointer(AttentionTensor::kMinusInfinity, &kMinusInfinity)},
-                   AttentionScratch::Start(scratch));
+        .plan->Run(handle_, pointers, start + cut.workspace_at);
   }
 
   BackendStatus Backward(const AttentionShape& shape, const AttentionTensors& tensors,
@@ -75,23 +85,28 @@ class Attention final : public CudnnAttention {
     char* const start = AttentionScratch::Start(scratch);
     const float scale = ScaleOf(shape);
     const float one = 1;
+    GraphPointers pointers = {Pointer(AttentionTensor::kQ, tensors.q.data),
+                              Pointer(AttentionTensor::kK, tensors.k.data),
+                              Pointer(AttentionTensor::kV, tensors.v.data),
+                              Pointer(AttentionTensor::kO, tensors.o.data),
+                              Pointer(AttentionTensor::kLse, tensors.lse.data),
+                              Pointer(AttentionTensor::kDout, gradients.dout.data),
+                              Pointer(AttentionTensor::kDq, gradients.dq.data),
+                              Pointer(AttentionTensor::kDk, gradients.dk.data),
+                              Pointer(AttentionTensor::kDv, gradients.dv.data),
+                              Pointer(AttentionTensor::kDqSums, start + cut.dq_sums_at),
+                              Pointer(AttentionTensor::kOutputSums, start + cut.output_sums_at),
+                              Pointer(AttentionTensor::kScale, &scale),
+                              Pointer(AttentionTensor::kMinusInfinity, &kMinusInfinity),
+                              Pointer(AttentionTensor::kOne, &one)};
+    const BackendStatus listed = ListDocuments(shape, tensors, cut.TableAt(start), &pointers);
+    if (!listed.ok()) return listed;
+    if (shape.documents > 0 && shape.kv_heads < shape.heads) {
+      pointers.push_back(Pointer(AttentionTensor::kDkOfHeads, start + cut.dk_of_heads_at));
+      pointers.push_back(Pointer(AttentionTensor::kDvOfHeads, start + cut.dv_of_heads_at));
+    }
     return EntryOf(AttentionPass::kBackward, shape, tensors.q.dtype, scratch.bytes())
-        .plan->Run(handle_,
-                   {Pointer(AttentionTensor::kQ, tensors.q.data),
-                    Pointer(AttentionTensor::kK, tensors.k.data),
-                    Pointer(AttentionTensor::kV, tensors.v.data),
-                    Pointer(AttentionTensor::kO, tensors.o.data),
-                    Pointer(AttentionTensor::kLse, tensors.lse.data),
-                    Pointer(AttentionTensor::kDout, gradients.dout.data),
-                    Pointer(AttentionTensor::kDq, gradients.dq.data),
-                    Pointer(AttentionTensor::kDk, gradients.dk.data),
-                    Pointer(AttentionTensor::kDv, gradients.dv.data),
-                    Pointer(AttentionTensor::kDqSums, start),
-                    Pointer(AttentionTensor::kOutputSums, start + cut.output_sums_at),
-                    Pointer(AttentionTensor::kScale, &scale),
-                    Pointer(AttentionTensor::kMinusInfinity, &kMinusInfinity),
-                    Pointer(AttentionTensor::kOne, &one)},
-                   start + cut.workspace_at);
+        .plan->Run(handle_, pointers, start + cut.workspace_at);
   }
 
  private:
@@ -100,7 +115,7 @@ class Attention final : public CudnnAttention {
     std::unique_ptr<CudnnGraph> plan;  // null: cuDNN does not serve
   };
   using Key = std::tuple<AttentionPass, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
-                         int64_t, DType, int64_t>;
+                         int64_t, int64_t, DType, int64_t>;
 
   static constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
@@ -111,15 +126,31 @@ class Attention final : public CudnnAttention {
     return {static_cast<int64_t>(id), data};
   }
 
+  // Queues the table, which all layers of a microbatch make anew: it lies in scratch, and the call
+  // is complete in itself, as a graph of a stretch wants it.
+  BackendStatus ListDocuments(const AttentionShape& shape, const AttentionTensors& tensors,
+                              const DocumentTable& table, GraphPointers* pointers) const {
+    if (shape.documents == 0) return {};
+    pointers->push_back(Pointer(AttentionTensor::kQueryLengths, table.lengths));
+    pointers->push_back(Pointer(AttentionTensor::kKeyLengths, table.lengths));
+    pointers->push_back(Pointer(AttentionTensor::kQueryOffsets, table.query_offsets));
+    pointers->push_back(Pointer(AttentionTensor::kKeyOffsets, table.key_offsets));
+    pointers->push_back(Pointer(AttentionTensor::kStatisticOffsets, table.statistic_offsets));
+    return FromCuda(QueueDocumentTable(queue_, shape, tensors.first_visible, table),
+                    "listing documents");
+  }
+
   const Entry& EntryOf(AttentionPass pass, const AttentionShape& shape, DType dtype,
                        int64_t scratch_bytes) {
-    const Key key = {pass,           shape.batch,    shape.seq_len,        shape.heads,
-                     shape.head_dim, shape.kv_heads, shape.query_stride(), shape.key_stride(),
-                     dtype,          scratch_bytes};
+    const Key key = {
+        pass,           shape.batch,          shape.seq_len,      shape.heads,     shape.head_dim,
+        shape.kv_heads, shape.query_stride(), shape.key_stride(), shape.documents, dtype,
+        scratch_bytes};
     if (const auto found = entries_.find(key); found != entries_.end()) return found->second;
-    if (graphs_ != nullptr && graphs_->Refuses("compiling attention")) return none_;
+    if (queue_.graphs != nullptr && queue_.graphs->Refuses("compiling attention")) return none_;
     Entry& entry = entries_[key];
-    entry.status = CheckTiles(library_.version, pass, shape);
+    entry.status = shape.documents > 0 ? CheckDocuments(library_.version, capability_)
+                                       : CheckTiles(library_.version, pass, shape);
     if (!entry.status.ok()) return entry;
     entry.status = PlanAttention(library_, {.handle = handle_}, pass, shape, dtype, scratch_bytes,
                                  &entry.plan);
@@ -135,14 +166,30 @@ class Attention final : public CudnnAttention {
   }
 
   const CudnnLibrary& library_;
-  const cudaStream_t stream_;
-  Graphs* const graphs_;  // null: none
+  const Queue queue_;
+  int capability_ = 0;  // the device's, its major number
   cudnnHandle_t handle_ = nullptr;
   std::map<Key, Entry> entries_;
   Entry none_;
 };
 
 }  // namespace
+
+BackendStatus CheckDocuments(int version, int capability) {
+  constexpr int kFirstWithoutFault = 91801;
+  if (version < kFirstWithoutFault) {
+    return Failure(kUnimplemented,
+                   "documents do not see each other, which cuDNN before 9.18.1 has faults with");
+  }
+  if (capability != 9 && capability != 10) {
+    return Failure(
+        kUnimplemented,
+        "documents do not see each other, which cuDNN serves on compute capability 9 and "
+        "10 alone, not on %d",
+        capability);
+  }
+  return {};
+}
 
 const char* CudnnVersion() {
   static const std::array<char, 16> version = [] {

@@ -17,7 +17,15 @@ BackendStatus CheckForCudnn(const AttentionShape& shape, DType dtype, bool masks
   if (shape.query_stride() % kElements != 0 || shape.key_stride() % kElements != 0) {
     return Failure(kUnimplemented, "rows of q, k and v start on no multiples of 16 bytes");
   }
-  if (masks_documents) return Failure(kUnimplemented, "documents do not see each other");
+  if (masks_documents && shape.documents == 0) {
+    return Failure(kUnimplemented,
+                   "documents do not see each other, and are more than cuDNN is asked for");
+  }
+  const bool is_apart = shape.query_stride() != shape.heads * shape.head_dim ||
+                        shape.key_stride() != shape.kv_heads * shape.head_dim;
+  if (shape.documents > 0 && is_apart) {
+    return Failure(kUnimplemented, "documents lie in columns of a wider matrix");
+  }
   return {};
 }
 
@@ -46,6 +54,12 @@ BackendStatus AttentionPath::AskCudnn(AttentionPass pass, const AttentionShape& 
                                       bool masks_documents, int64_t scratch_bytes) {
   if (cudnn_ == nullptr) return closed_;
   if (BackendStatus s = CheckForCudnn(shape, dtype, masks_documents); !s.ok()) return s;
+  if (masks_documents) {
+    // Statistics lie in an order that weft's own kernels do not know: both passes or none.
+    const AttentionPass other =
+        pass == AttentionPass::kForward ? AttentionPass::kBackward : AttentionPass::kForward;
+    if (BackendStatus s = cudnn_->Prepare(other, shape, dtype, scratch_bytes); !s.ok()) return s;
+  }
   return cudnn_->Prepare(pass, shape, dtype, scratch_bytes);
 }
 
@@ -76,6 +90,11 @@ void AttentionPath::Warn(const BackendStatus& forward, const BackendStatus& back
   };
   if (!backward.ok()) warn("attention's gradient is computed", backward);
   if (!forward.ok()) warn("attention is computed", forward);
+  if (warning_ == said_) {
+    warning_.clear();  // of another bound of documents
+  } else {
+    said_ = warning_;
+  }
 }
 
 const char* AttentionPath::Prepare(const AttentionShape& shape, DType dtype, bool masks_documents,

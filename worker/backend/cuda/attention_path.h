@@ -31,7 +31,7 @@ class AttentionPath {
   const char* Prepare(const AttentionShape& shape, DType dtype, bool masks_documents,
                       int64_t scratch_bytes);
   // Of the calls that were last prepared: why cuDNN does not compute what the plan has made room
-  // for. Empty: it does, or was not to.
+  // for. Empty: it does, or was not to, or those prepared before gave the same reason.
   const std::string& warning() const { return warning_; }
 
  private:
@@ -48,6 +48,7 @@ class AttentionPath {
   std::unique_ptr<CudnnAttention> cudnn_;
   std::string description_;
   std::string warning_;
+  std::string said_;  // the warning before it
 };
 
 }  // namespace weft

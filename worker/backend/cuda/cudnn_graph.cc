@@ -64,22 +64,26 @@ GraphTensor CudnnGraph::Tensor(int64_t id, const GraphDims& dims, const GraphDim
   Set(tensor.descriptor, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
   Set(tensor.descriptor, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &kind.is_inner);
   Set(tensor.descriptor, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &kind.is_host_value);
+  if (kind.offsets != nullptr) {
+    Set(tensor.descriptor, CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, kind.offsets);
+  }
   Finalize(tensor.descriptor, "describing a tensor");
   return tensor;
 }
 
 GraphTensor CudnnGraph::Outer(int64_t id, const GraphDims& dims, const GraphDims& strides,
-                              cudnnDataType_t type) {
-  return Tensor(id, dims, strides, type, {});
+                              cudnnDataType_t type, const GraphTensor& offsets) {
+  return Tensor(id, dims, strides, type, {.offsets = offsets.descriptor});
 }
 
 GraphTensor CudnnGraph::HostFloat(int64_t id) {
   return Tensor(id, {1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_FLOAT, {.is_host_value = true});
 }
 
-GraphTensor CudnnGraph::Inner(const GraphDims& dims, const GraphDims& strides,
-                              cudnnDataType_t type) {
-  return Tensor(next_inner_id_++, dims, strides, type, {.is_inner = true});
+GraphTensor CudnnGraph::Inner(const GraphDims& dims, const GraphDims& strides, cudnnDataType_t type,
+                              const GraphTensor& offsets) {
+  return Tensor(next_inner_id_++, dims, strides, type,
+                {.is_inner = true, .offsets = offsets.descriptor});
 }
 
 GraphTensor CudnnGraph::Pointwise(cudnnPointwiseMode_t mode, const Operands& in,
@@ -120,7 +124,8 @@ GraphTensor CudnnGraph::Reduce(cudnnReduceTensorOp_t op, const GraphTensor& x,
   return y;
 }
 
-GraphTensor CudnnGraph::MatMul(const GraphTensor& a, const GraphTensor& b, const GraphTensor& c) {
+GraphTensor CudnnGraph::MatMul(const GraphTensor& a, const GraphTensor& b, const GraphTensor& c,
+                               const Extents& extents) {
   const cudnnDataType_t math = CUDNN_DATA_FLOAT;
   cudnnBackendDescriptor_t kind = Make(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   Set(kind, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &math);
@@ -130,6 +135,12 @@ GraphTensor CudnnGraph::MatMul(const GraphTensor& a, const GraphTensor& b, const
   Set(operation, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a.descriptor);
   Set(operation, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b.descriptor);
   Set(operation, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c.descriptor);
+  const auto set_extent = [&](cudnnBackendAttributeName_t name, const GraphTensor& extent) {
+    if (extent.descriptor != nullptr) Set(operation, name, extent.descriptor);
+  };
+  set_extent(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, extents.rows);
+  set_extent(CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, extents.columns);
+  set_extent(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, extents.products);
   Finalize(operation, "describing a product");
   operations_.push_back(operation);
   return c;

@@ -43,13 +43,20 @@ class CudnnGraph {
   CudnnGraph& operator=(const CudnnGraph&) = delete;
   ~CudnnGraph();
 
-  // In device memory, aligned to 16 bytes; id > 0.
+  // In device memory, aligned to 16 bytes; id > 0. `offsets`: a tensor of one more elements than
+  // the first dim has; each of these starts so many elements behind the pointer, and what its
+  // stride says is of no account. No descriptor: none.
   GraphTensor Outer(int64_t id, const GraphDims& dims, const GraphDims& strides,
-                    cudnnDataType_t type);
+                    cudnnDataType_t type, const GraphTensor& offsets = {});
+  // The same of `count` elements that follow each other, a dim each of the first.
+  GraphTensor Vector(int64_t id, int64_t count, cudnnDataType_t type) {
+    return Outer(id, {count, 1, 1, 1}, {1, 1, 1, 1}, type);
+  }
   // One float in host memory.
   GraphTensor HostFloat(int64_t id);
   // Between two operations, in no memory of ours.
-  GraphTensor Inner(const GraphDims& dims, const GraphDims& strides, cudnnDataType_t type);
+  GraphTensor Inner(const GraphDims& dims, const GraphDims& strides, cudnnDataType_t type,
+                    const GraphTensor& offsets = {});
   GraphTensor Inner(const GraphDims& dims, cudnnDataType_t type = CUDNN_DATA_FLOAT) {
     return Inner(dims, PackedStrides(dims), type);
   }
@@ -67,8 +74,14 @@ class CudnnGraph {
   }
   // Over the dims in which y is smaller than x: all of them, or each run of neighbours.
   GraphTensor Reduce(cudnnReduceTensorOp_t op, const GraphTensor& x, const GraphTensor& y);
-  // c = a b, by the last two dims; heads of b that are fewer are shared by neighbours of a.
-  GraphTensor MatMul(const GraphTensor& a, const GraphTensor& b, const GraphTensor& c);
+  // c = a b, by the last two dims; heads of b that are fewer are shared by neighbours of a. Of
+  // `extents` each that has a descriptor says for each element of the first dim how many rows of a,
+  // columns of b and elements of their products are there: a Vector of 32-bit integers.
+  struct Extents {
+    GraphTensor rows, columns, products;
+  };
+  GraphTensor MatMul(const GraphTensor& a, const GraphTensor& b, const GraphTensor& c,
+                     const Extents& extents = {});
   // y is x's memory under other dims or strides.
   GraphTensor Reshape(const GraphTensor& x, const GraphTensor& y);
 
@@ -86,6 +99,7 @@ class CudnnGraph {
   struct TensorKind {
     bool is_inner = false;
     bool is_host_value = false;
+    cudnnBackendDescriptor_t offsets = nullptr;
   };
 
   cudnnBackendDescriptor_t Make(cudnnBackendDescriptorType_t type);

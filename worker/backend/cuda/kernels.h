@@ -134,4 +134,16 @@ cudaError_t QueueAttentionGradient(const Queue& queue, const AttentionShape& sha
                                    const AttentionTensors& views,
                                    const AttentionGradientTensors& gradients);
 
+// documents.cu: of shape.documents documents, which follow each other and of which there may be
+// fewer: those then have no tokens and lie at the end. Counted in elements.
+struct DocumentTable {
+  int32_t* lengths;            // [documents], in tokens
+  int64_t* query_offsets;      // [documents + 1], as the next two: in rows of H*E,
+  int64_t* key_offsets;        // of K*E,
+  int64_t* statistic_offsets;  // and of H
+};
+// REQUIRES: shape.documents > 0 and what device.h says of it.
+cudaError_t QueueDocumentTable(const Queue& queue, const AttentionShape& shape, View first_visible,
+                               const DocumentTable& table);
+
 }  // namespace weft

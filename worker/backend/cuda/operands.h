@@ -135,7 +135,8 @@ inline bool FitsAttention(const AttentionShape& shape, std::initializer_list<Vie
   return all_fit(of_queries, shape.query_len(), shape.heads, shape.query_stride()) &&
          all_fit(of_keys, shape.seq_len, shape.kv_heads, shape.key_stride()) &&
          all_fit(of_outputs, shape.query_len(), shape.heads, shape.heads * shape.head_dim) &&
-         (first_visible.data == nullptr || AreIds(first_visible, queries)) &&
+         (first_visible.data == nullptr ? shape.documents == 0 : AreIds(first_visible, queries)) &&
+         (shape.documents == 0 || shape.documents >= shape.batch) &&
          IsF32(lse, queries * shape.heads) && shape.seq_len <= INT_MAX;
 }
 
