@@ -133,21 +133,17 @@ TEST_F(CudnnPlans, ForAnH200NeedTheScratchThatThePlanSetsAside) {
 
 // q, k and v as columns of one matrix, and so their gradients; and queries alone so.
 TEST_F(CudnnPlans, AreThereForRowsThatAreFurtherApart) {
-  for (const StubDevice& device : {kH200, kB200}) {
-    Describe(device);
-    for (AttentionShape shape : {kGpt2, kLlama, kOdd}) {
-      SCOPED_TRACE(shape.seq_len);
-      shape.query_row_stride = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
-      for (const int64_t key_row_stride : {shape.query_row_stride, int64_t{0}}) {
-        shape.key_row_stride = key_row_stride;
-        EXPECT_GE(ScratchBytes(AttentionPass::kForward, shape, DType::kBf16), 0);
-        const int64_t backward = ScratchBytes(AttentionPass::kBackward, shape, DType::kBf16);
-        EXPECT_GE(backward, 0);
-        EXPECT_LE(backward, PlannedBytes(shape));
-      }
+  Describe(kH200);
+  for (AttentionShape shape : {kGpt2, kLlama}) {
+    SCOPED_TRACE(shape.seq_len);
+    shape.query_row_stride = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
+    for (const int64_t key_row_stride : {shape.query_row_stride, int64_t{0}}) {
+      shape.key_row_stride = key_row_stride;
+      EXPECT_GE(ScratchBytes(AttentionPass::kForward, shape, DType::kBf16), 0);
+      const int64_t backward = ScratchBytes(AttentionPass::kBackward, shape, DType::kBf16);
+      EXPECT_GE(backward, 0);
+      EXPECT_LE(backward, PlannedBytes(shape));
     }
-    cudnn_->destroy_descriptor(properties_);
-    properties_ = nullptr;
   }
 }
 
