@@ -91,17 +91,16 @@ __global__ void __launch_bounds__(kMmaThreads)
   __syncthreads();
   FragmentC dq[1][kDim / 8] = {};
   const int own = place.warp_row + Group();
-  const int64_t begin = visible.begin / kStep * kStep;
-  if (begin < visible.end) copy(Stage<T, kDim>(shared, 0), begin);  // keys and values
+  const int begin = visible.begin / kStep * kStep;
+  const int end = visible.end;
+  if (begin < end) copy(Stage<T, kDim>(shared, 0), begin);  // keys and values
   int current = 0;
-  for (int64_t key = begin; key < visible.end; key += kStep) {
+  for (int key = begin; key < end; key += kStep) {
     const Stage<T, kDim> stage(shared, current);
     WaitForCopies();
     __syncthreads();  // this tile is there; nobody reads the other stage any more
     current = 1 - current;
-    if (key + kStep < visible.end) {
-      copy(Stage<T, kDim>(shared, current), key + kStep);
-    }
+    if (key + kStep < end) copy(Stage<T, kDim>(shared, current), key + kStep);
     FragmentC scores[1][kStep / 8];
     FragmentC ds[1][kStep / 8];
     ScoresOf(q, place.warp_row, stage.left, scores);
@@ -203,7 +202,7 @@ __global__ void __launch_bounds__(kMmaThreads)
     }
     if (!walk.IsOver(call)) {
       CopyQueries(call, arrays, walk, Stage<T, kDim>(shared, current), &rows_of[current]);
-    };
+    }
     FragmentC scores[1][kStep / 8];  // [keys, queries]
     FragmentC ds[1][kStep / 8];
     ScoresOf(k, place.warp_row, stage.left, scores);
