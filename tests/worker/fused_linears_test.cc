@@ -104,6 +104,9 @@ class CountingDevice final : public PassingDevice {
     ++counts_.turns;
     inner_.Rotate(table, turn, x);
   }
+  void LinearGradient(View dy, View x, View dweight, View dbias) override {
+    Device::LinearGradient(dy, x, dweight, dbias);  // by the two that are counted
+  }
   void BiasGradient(View dy, View dbias) override {
     ++counts_.bias_gradients;
     inner_.BiasGradient(dy, dbias);
