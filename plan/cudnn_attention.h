@@ -33,12 +33,11 @@ std::vector<int64_t> DocumentBounds(int64_t batch, int64_t seq_len);
 inline constexpr int64_t kCudnnAttentionSlackBytes = int64_t{4} << 20;
 
 // Floats that the gradient takes, which is more than the forward pass does (but for calls so small
-// that the slack is more than both): dq before it is
-// rounded, sums of dO * O, gradients of each of the heads that share keys, and the kernel's
-// workspace; of packed documents, where each lies and its length; and the slack. Recorded from
-// cuDNN 9.19's plans for compute capability 9.0, which 10.0 stays below
-// (tests/gpu/cudnn_plans_test.cc); 8.0 and 8.9 want more, and the backend computes gradients by its
-// own kernels there.
+// that the slack is more than both): dq before it is rounded, sums of dO * O, gradients of each of
+// the heads that share keys, and the kernel's workspace; of packed documents, where each lies and
+// its length; and the slack. Recorded from cuDNN 9.19's plans for compute capability 9.0, which
+// 10.0 stays below (tests/gpu/cudnn_plans_test.cc); 8.0 and 8.9 want more, and the backend computes
+// gradients by its own kernels there.
 int64_t CudnnAttentionScratchFloats(const CudnnAttentionCall& call);
 
 }  // namespace weft

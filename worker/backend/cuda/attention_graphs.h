@@ -73,11 +73,10 @@ struct AttentionScratch {
 // Of the memory that such a call must be given.
 int64_t CudnnScratchBytes(AttentionPass pass, const AttentionShape& shape, int64_t workspace_bytes);
 
-// Plan of Device::Attention or AttentionGradient for such calls: one that makes
-// do with `scratch_bytes` of scratch memory if there is any, else the one that needs least.
+// Plan of Device::Attention or AttentionGradient for such calls: one that makes do with
+// `scratch_bytes` of scratch memory if there is any, else the one that needs least.
 // Unimplemented, with cuDNN's words, for what it does not take. REQUIRES: elements of 16 bits,
-// shape.runs is 1;
-// shape.documents is 0 where none are masked.
+// shape.runs is 1, shape.documents is 0 where none are masked.
 BackendStatus PlanAttention(const CudnnLibrary& library, const CudnnTarget& target,
                             AttentionPass pass, const AttentionShape& shape, DType dtype,
                             int64_t scratch_bytes, std::unique_ptr<CudnnGraph>* plan);
