@@ -40,6 +40,14 @@ class CudnnAttention : public DeviceTest {
         1, 4 * elements + shape.batch * shape.heads * shape.seq_len + 256 * shape.documents + 8192);
   }
 
+  // A matrix of its own.
+  View Whole(View x) {
+    const View whole = As(x.dtype, Fresh(x.rows, x.cols));
+    device().Copy(whole, x);
+    return whole;
+  }
+
+  // With strides, q, k and v are columns of one matrix, and so are their gradients.
   Results Run(const AttentionShape& shape, DType dtype, const std::vector<View>& inputs,
               View first_visible) {
     const int64_t rows = shape.batch * shape.seq_len;
@@ -49,15 +57,27 @@ class CudnnAttention : public DeviceTest {
     for (const View& input : inputs) in.push_back(As(dtype, input));
     const View lse = Fresh(shape.batch * shape.heads, shape.seq_len);
     const View scratch = Scratch(shape);
-    const View out[] = {As(dtype, Fresh(rows, cols)), As(dtype, Fresh(rows, cols)),
-                        As(dtype, Fresh(rows, kv_cols)), As(dtype, Fresh(rows, kv_cols))};
+    View out[] = {As(dtype, Fresh(rows, cols)), As(dtype, Fresh(rows, cols)),
+                  As(dtype, Fresh(rows, kv_cols)), As(dtype, Fresh(rows, kv_cols))};
+    if (shape.query_row_stride > 0) {
+      const View of_inputs = As(dtype, Fresh(rows, shape.query_row_stride));
+      const View of_gradients = As(dtype, Fresh(rows, shape.query_row_stride));
+      int64_t begin = 0;
+      for (size_t i = 0; i < 3; ++i) {
+        const View columns = of_inputs.ColRange(begin, in[i].cols);
+        device().Copy(columns, in[i]);
+        out[1 + i] = of_gradients.ColRange(begin, in[i].cols);
+        begin += in[i].cols;
+        in[i] = columns;
+      }
+    }
     device().Attention(shape, in[0], in[1], in[2], first_visible, out[0], lse, scratch);
     // What the forward pass has left there is of no use to the gradient.
     device().Copy(scratch, Fresh(scratch.rows, scratch.cols));
     device().AttentionGradient(shape, in[0], in[1], in[2], first_visible, out[0], lse, in[3],
                                out[1], out[2], out[3], scratch);
     Results results;
-    for (const View& view : out) results.tensors.push_back(Download(As(DType::kF32, view)));
+    for (const View& view : out) results.tensors.push_back(Download(As(DType::kF32, Whole(view))));
     results.lse = Download(lse);
     return results;
   }
@@ -89,7 +109,9 @@ class CudnnAttention : public DeviceTest {
     std::vector<View> rounded;  // both are given the same numbers
     for (const View& input : inputs) rounded.push_back(As(dtype, input));
     const View first_visible = starts.empty() ? View() : UploadIds(starts);
-    const Results wide = Run(shape, DType::kF32, rounded, first_visible);
+    AttentionShape apart = shape;
+    apart.query_row_stride = apart.key_row_stride = 0;
+    const Results wide = Run(apart, DType::kF32, rounded, first_visible);
     Results narrow = Run(shape, dtype, rounded, first_visible);
     if (!starts.empty()) narrow.lse = ByHead(narrow.lse, shape);
     const double bound = 2 * (dtype == DType::kBf16 ? 0x1p-8 : 0x1p-11);

@@ -19,6 +19,13 @@ struct Case {
   std::vector<int64_t> documents = {};  // lengths; none: all tokens of a sequence see each other
 };
 
+// q, k and v side by side, as one product leaves them.
+AttentionShape InOneMatrix(AttentionShape shape) {
+  shape.query_row_stride = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
+  shape.key_row_stride = shape.query_row_stride;
+  return shape;
+}
+
 std::vector<Case> Cases() {
   return {
       {"whole tiles", {.batch = 1, .seq_len = 128, .heads = 2, .head_dim = 64, .kv_heads = 2}},
@@ -27,6 +34,12 @@ std::vector<Case> Cases() {
       {"shared keys", {.batch = 2, .seq_len = 72, .heads = 6, .head_dim = 64, .kv_heads = 2}},
       {"wide heads", {.batch = 1, .seq_len = 72, .heads = 2, .head_dim = 128, .kv_heads = 2}},
       {"wide, shared", {.batch = 2, .seq_len = 48, .heads = 4, .head_dim = 128, .kv_heads = 1}},
+      {"columns",
+       InOneMatrix({.batch = 2, .seq_len = 128, .heads = 2, .head_dim = 64, .kv_heads = 2})},
+      {"columns, shared",
+       InOneMatrix({.batch = 2, .seq_len = 128, .heads = 4, .head_dim = 64, .kv_heads = 2})},
+      {"columns, wide, shared, ragged",
+       InOneMatrix({.batch = 2, .seq_len = 72, .heads = 4, .head_dim = 128, .kv_heads = 1})},
   };
 }
 
