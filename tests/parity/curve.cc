@@ -144,14 +144,25 @@ absl::Status ReadGradients(const TemporaryFolder& folder, const ParityJob& parit
 
 Bounds BoundsOf(const JobSpec& job, const Layout& layout) {
   if (job.optimizer.name == OptimizerKind::kAdamw8bit) return {.loss = 2e-5, .norm = 2e-4};
+  if (job.training.mixed_precision == Precision::kFp32) return {};
+  Bounds bounds = BoundsOfOtherRows(job);
+  if (layout.tp == 1 && layout.cp == 1) bounds.gradient = Bounds().gradient;
+  return bounds;
+}
+
+Layout OneRankLike(const JobSpec& job, const Layout& layout) {
+  if (job.training.mixed_precision == Precision::kFp32)
+    return {.micro_batch_size = job.training.global_batch_size};
+  return {.micro_batch_size = layout.micro_batch_size, .head_chunks = layout.head_chunks};
+}
+
+Bounds BoundsOfOtherRows(const JobSpec& job) {
   const Precision precision = job.training.mixed_precision;
   if (precision == Precision::kFp32) return {};
   const double rounding = precision == Precision::kFp16 ? 0x1p-11 : 0x1p-8;
-  Bounds bounds = {.loss = rounding / 4, .norm = 2 * rounding};
-  if (layout.tp > 1 || layout.cp > 1) {
-    bounds.gradient = precision == Precision::kFp8 ? 0x1p-3 : 5 * rounding;
-  }
-  return bounds;
+  return {.loss = rounding / 4,
+          .norm = 2 * rounding,
+          .gradient = precision == Precision::kFp8 ? 0x1p-3 : 5 * rounding};
 }
 
 std::vector<std::string> Differences(const Curve& got, const Curve& expected,

@@ -27,17 +27,29 @@ struct Bounds {
   double gradient = 2e-6;  // of step 1, each tensor norm-wise
 };
 
-// Of a layout against a single rank. In 16 bits (u, a rounding's share: 2^-8 in bf16, 2^-11 in
-// fp16) step 1 has the same bits wherever each rounded number is a sum of the same terms; later
-// steps go apart as weights of almost the same value are rounded to different neighbours. Over tp
-// and cp sums are rounded in parts: a gradient passes some 5 of them. Measured over tp and cp:
-// losses 0.1 u, gradients 1.7 u, norms 0.7 u. But llama's step 17 is ill-conditioned under AdamW
-// (EnglishLlamaJob): 4.5 u there in bf16 and 10.7 in fp16, with any layout that rounds otherwise,
-// when all other steps agree. So in 16 bits llama trains on another order of the data, or with SGD.
-// In fp8, whose results are bf16, losses go apart as in bf16 (measured over tp: 7e-5, the bound is
-// 1e-3); a gradient over tp as tests/worker/fp8_test.cc says.
-// With moments of 8 bits (fp32, no tp), quotients between two of the 256 numbers go to either.
+// Bounds of a layout against a single rank that multiplies as many rows at once (OneRankLike). In
+// 16 bits (u, a rounding's share: 2^-8 in bf16, 2^-11 in fp16) step 1 has the same bits wherever
+// each rounded number is a sum of the same terms; later steps go apart as weights of almost the
+// same value are rounded to different neighbours. Over tp and cp sums are rounded in parts: a
+// gradient passes some 5 of them. Measured over tp and cp: losses 0.1 u, gradients 1.7 u, norms 0.7
+// u. But llama's step 17 is ill-conditioned under AdamW (EnglishLlamaJob): 4.5 u there in bf16
+// and 10.7 in fp16, with any layout that rounds otherwise, when all other steps agree. So in 16
+// bits llama trains on another order of the data, or with SGD. In fp8, whose results are bf16,
+// losses go apart as in bf16 (measured over tp: 7e-5, the bound is 1e-3); a gradient over tp as
+// tests/worker/fp8_test.cc says. With moments of 8 bits (fp32, no tp), quotients between two of the
+// 256 numbers go to either.
 Bounds BoundsOf(const JobSpec& job, const Layout& layout);
+
+// The layout of a single rank that `layout` is compared with. Some kernels sum a row of a product
+// in another order when more rows are multiplied (docs/reproducibility.md), and in 16 bits such a
+// sum may be rounded to the other neighbour: there one rank takes the same rows at once. In fp32 it
+// takes the whole batch. `layout` is Fitted to the job.
+Layout OneRankLike(const JobSpec& job, const Layout& layout);
+
+// Bounds of one rank's curve against that of the whole batch at once, where OneRankLike is another:
+// sums are rounded to either neighbour in some 5 places, as over tp (measured with kernels for
+// AVX2: gradients 0.8 u).
+Bounds BoundsOfOtherRows(const JobSpec& job);
 
 // Everything in `got` that is not as in `expected`, in words; empty: they agree. Losses and norms
 // within their bounds; each gradient tensor within

@@ -39,8 +39,18 @@ JobSpec WithSgdAndNoClipping(JobSpec job) {
   return job;
 }
 
+Curve SingleRankLike(const JobSpec& job, const Layout& layout) {
+  const Layout whole = {.micro_batch_size = job.training.global_batch_size};
+  const Layout like = OneRankLike(job, Fitted(job, layout));
+  Curve curve = MustTrain({.job = job, .layout = like});
+  if (like != whole) {
+    EXPECT_THAT(Differences(curve, SingleRank(job), BoundsOfOtherRows(job)), IsEmpty());
+  }
+  return curve;
+}
+
 void ExpectTrainsAsASingleRank(const JobSpec& job, const Layout& layout) {
-  const Curve single = SingleRank(job);
+  const Curve single = SingleRankLike(job, layout);
   ASSERT_EQ(single.losses.size(), 20u);
   ASSERT_LT(single.losses.back(), single.losses.front() - 1) << "so flat a curve proves little";
   EXPECT_THAT(Differences(MustTrain({.job = job, .layout = layout}), single, BoundsOf(job, layout)),
@@ -58,7 +68,7 @@ void ExpectTheSameBitsTwice(const JobSpec& job, const Layout& layout) {
 }
 
 void ExpectSeen(const JobSpec& job, const BugCase& bug) {
-  const Curve single = SingleRank(job);
+  const Curve single = SingleRankLike(job, bug.layout);
   // The wrappers alone change nothing, so what is seen next is the bug and nothing else.
   const Curve without = MustTrain({.job = job, .layout = bug.layout, .wrapped = true});
   const Bounds bounds = BoundsOf(job, bug.layout);

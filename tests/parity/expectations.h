@@ -28,7 +28,11 @@ std::string NameOf(const testing::TestParamInfo<BugCase>& tested);
 // as many microbatches as the job's batch needs.
 Curve MustTrain(ParityJob parity);
 
+// One rank that takes the whole batch at once.
 Curve SingleRank(const JobSpec& job);
+
+// One rank as OneRankLike says; fails the test if it goes apart from SingleRank.
+Curve SingleRankLike(const JobSpec& job, const Layout& layout);
 
 // AdamW forgives a gradient that is off by a factor; SGD without clipping does not.
 JobSpec WithSgdAndNoClipping(JobSpec job);

@@ -2,6 +2,7 @@
 // weft_layout_matrix --seed N [--count N per model] [--list]
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -45,14 +46,22 @@ bool Parse(int argc, char** argv, Options& options) {
 
 // Returns how many layouts differ.
 int CompareAll(const DrawnModel& model, const Options& options) {
-  const Layout plain = {.micro_batch_size = model.job.training.global_batch_size};
-  const auto single = TrainUnderMpi({.job = model.job, .layout = plain});
-  if (!single.ok()) {
-    std::printf("%s: single rank: %s\n", model.name.c_str(), single.status().ToString().c_str());
-    return 1;
-  }
+  std::map<std::string, absl::StatusOr<Curve>> singles;  // by OneRankLike
   int failures = 0;
   for (const Layout& layout : DrawLayouts(model, options.seed, options.count)) {
+    const Layout like = OneRankLike(model.job, layout);
+    const auto found = singles.find(LayoutText(like));
+    const absl::StatusOr<Curve>& single =
+        found != singles.end()
+            ? found->second
+            : singles
+                  .emplace(LayoutText(like),
+                           TrainUnderMpi({.job = model.job, .layout = Fitted(model.job, like)}))
+                  .first->second;
+    if (!single.ok()) {
+      std::printf("%s: single rank: %s\n", model.name.c_str(), single.status().ToString().c_str());
+      return 1;
+    }
     const auto curve = TrainUnderMpi({.job = model.job, .layout = layout});
     const std::vector<std::string> differences =
         curve.ok() ? Differences(*curve, *single, BoundsOf(model.job, layout))
