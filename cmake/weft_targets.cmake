@@ -1,7 +1,9 @@
 # weft_library(plan SOURCES ... PUBLIC ... PRIVATE ...): static library weft_plan, alias weft::plan.
 # weft_executable(weft SOURCES main.cc PRIVATE ...)
 # weft_test(plan_test LABEL unit SOURCES ... PRIVATE ... [TIMEOUT seconds] [PROCESSORS n]
-#           [RUN_SERIAL]): one GoogleTest binary, one ctest entry per TEST.
+#           [RUN_SERIAL] [KERNELS filter]): one GoogleTest binary, one ctest entry per TEST. The tests
+#           of the filter, which promise something of bits, are run once more under each set of
+#           OpenBLAS's kernels, as "<name>.under.<kernels>".
 # -Wrestrict: g++ 12 reports `"text" + std::string()` falsely at -O2 (gcc.gnu.org/PR105651).
 set(WEFT_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wno-restrict -Werror)
 if(WEFT_SANITIZE)
@@ -26,26 +28,39 @@ function(weft_executable name)
   target_link_libraries(${name} PRIVATE ${arg_PRIVATE})
 endfunction()
 
-# The kernels of OpenBLAS that a worker asks for on this machine (worker/backend/blas_kernels.h).
+# The kernels of OpenBLAS that a worker asks for on this machine (worker/backend/blas_kernels.h), "-"
+# for OpenBLAS's own choice, and after them the sets that tests are run under as far as this processor
+# executes them: two for AVX2, one for AVX-512.
 try_run(WEFT_BLAS_KERNELS_STATUS WEFT_BLAS_KERNELS_BUILT
   SOURCE_FROM_CONTENT print_blas_kernels.cc [[
 #include <cstdio>
 #include "worker/backend/blas_kernels.h"
-int main() { std::puts(weft::BlasKernelsFor(weft::FeaturesOfThisProcessor())); }
+int main() {
+  const auto features = weft::FeaturesOfThisProcessor();
+  const char* const own = weft::BlasKernelsFor(features);
+  std::fputs(*own == 0 ? "-" : own, stdout);
+  for (const char* kernels : {"Haswell", "Zen", "SkylakeX"}) {
+    if (weft::ChooseBlasKernels(features, kernels).kernels == kernels) std::printf(";%s", kernels);
+  }
+}
 ]]
   SOURCES ${PROJECT_SOURCE_DIR}/worker/backend/blas_kernels.cc ${PROJECT_SOURCE_DIR}/worker/backend/processor.cc
   NO_CACHE  # a result of the cache has no output
   CMAKE_FLAGS -DINCLUDE_DIRECTORIES=${PROJECT_SOURCE_DIR}
   CXX_STANDARD 20
   COMPILE_OUTPUT_VARIABLE weft_build_output
-  RUN_OUTPUT_VARIABLE WEFT_BLAS_KERNELS)
+  RUN_OUTPUT_VARIABLE WEFT_BLAS_KERNEL_SETS)
 if(NOT WEFT_BLAS_KERNELS_BUILT OR NOT WEFT_BLAS_KERNELS_STATUS EQUAL 0)
   message(FATAL_ERROR "no answer from worker/backend/blas_kernels.cc: ${weft_build_output}")
 endif()
-string(STRIP "${WEFT_BLAS_KERNELS}" WEFT_BLAS_KERNELS)
+list(POP_FRONT WEFT_BLAS_KERNEL_SETS WEFT_BLAS_KERNELS)
+if(WEFT_BLAS_KERNELS STREQUAL "-")
+  set(WEFT_BLAS_KERNELS "")
+endif()
+list(REMOVE_ITEM WEFT_BLAS_KERNEL_SETS "${WEFT_BLAS_KERNELS}")
 
 function(weft_test name)
-  cmake_parse_arguments(arg "RUN_SERIAL" "LABEL;TIMEOUT;PROCESSORS" "SOURCES;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "RUN_SERIAL" "LABEL;TIMEOUT;PROCESSORS;KERNELS" "SOURCES;PRIVATE" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${name} PRIVATE ${WEFT_WARNINGS})
@@ -65,11 +80,20 @@ function(weft_test name)
   # CPU backend, instead of loading it; a property of its own, as gtest_discover_tests cuts lists.
   set(properties LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS}
     ENVIRONMENT "XDG_STATE_HOME=${PROJECT_BINARY_DIR}/state")
-  if(WEFT_BLAS_KERNELS)
-    list(APPEND properties ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=set:${WEFT_BLAS_KERNELS}")
-  endif()
   if(arg_RUN_SERIAL)
     list(APPEND properties RUN_SERIAL TRUE)
+  endif()
+  if(arg_KERNELS)
+    foreach(kernels ${WEFT_BLAS_KERNEL_SETS})
+      add_test(NAME ${name}.under.${kernels} COMMAND ${name} --gtest_filter=${arg_KERNELS})
+      set_tests_properties(${name}.under.${kernels} PROPERTIES ${properties}
+        ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=set:${kernels}")
+    endforeach()
+  endif()
+  if(WEFT_BLAS_KERNELS)
+    list(APPEND properties ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=set:${WEFT_BLAS_KERNELS}")
+  else()
+    list(APPEND properties ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=unset:")
   endif()
   gtest_discover_tests(${name} NO_PRETTY_VALUES PROPERTIES ${properties} DISCOVERY_TIMEOUT 60)
 endfunction()

@@ -212,6 +212,12 @@ absl::StatusOr<FoundBackend> ReadBackend(const std::string& json) {
     backend.devices.push_back(
         {device["name"].get<std::string>(), device["memory_bytes"].get<int64_t>()});
   }
+  if (!read.contains("notes")) return backend;
+  for (const auto& note : read["notes"]) {
+    if (!note.is_string())
+      return absl::InternalError("weft-worker --probe printed a note that is no text");
+    backend.notes.push_back(note.get<std::string>());
+  }
   return backend;
 }
 
@@ -249,7 +255,11 @@ Finding JudgeBackend(absl::string_view name, const absl::StatusOr<FoundBackend>&
     return {subject, needed ? Health::kBroken : Health::kNote, std::string(words)};
   }
   const std::string found = absl::StrCat(DevicesText(backend->devices), "; ", backend->versions);
-  if (!backend->devices.empty()) return {subject, Health::kOk, found};
+  if (!backend->devices.empty()) {
+    const bool all_well = backend->notes.empty();
+    return {subject, all_well ? Health::kOk : Health::kNote, found,
+            absl::StrJoin(backend->notes, "; ")};
+  }
   return {subject, needed ? Health::kBroken : Health::kNote, found};
 }
 

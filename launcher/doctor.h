@@ -35,6 +35,7 @@ struct FoundDevice {
 struct FoundBackend {
   std::string versions;  // of its libraries
   std::vector<FoundDevice> devices;
+  std::vector<std::string> notes = {};  // what in the environment is not taken, or costs speed
 };
 absl::StatusOr<FoundBackend> ReadBackend(const std::string& json);
 

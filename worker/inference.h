@@ -1,7 +1,9 @@
 // Inference: the whole model on one device, forward passes only. Evaluates held-out sequences, or
 // reads one sequence on, keeping each block's keys and values so that a token is computed once. The
-// operations and their order are the training engine's (worker/block, embedding, head), so that
-// what a run has validated is computed again to the bit. Used by one thread.
+// operations and their order are the training engine's (worker/block, embedding, head), but
+// products that share an operand stay apart: what a run has validated is computed again to the bit
+// where kernels sum an element alone, else within 1e-6 (docs/reproducibility.md). Used by one
+// thread.
 #pragma once
 #include <cstdint>
 #include <functional>

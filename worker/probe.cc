@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "plan/errors.h"
 #include "process/signals.h"
+#include "worker/backend/library_environment.h"
 #include "worker/backend/loader.h"
 #include "worker/folder_relay.h"
 #include "worker/link_timer.h"
@@ -60,7 +61,7 @@ std::string JsonText(absl::string_view text) {
   return quoted;
 }
 
-absl::StatusOr<std::string> HeadJson(const BackendApi& api) {
+absl::StatusOr<std::string> HeadJson(const BackendApi& api, const std::vector<std::string>& notes) {
   int count = 0;
   RETURN_IF_ERROR(ToStatus(api.device_count(&count)));
   std::vector<std::string> devices;
@@ -71,9 +72,12 @@ absl::StatusOr<std::string> HeadJson(const BackendApi& api) {
                                    ", \"memory_bytes\": ", device.memory_bytes,
                                    ", \"compute_units\": ", device.compute_units, "}"));
   }
-  return absl::StrCat("\"backend\": ", JsonText(api.name),
-                      ", \"versions\": ", JsonText(api.versions), ", \"devices\": [",
-                      absl::StrJoin(devices, ", "), "]");
+  return absl::StrCat(
+      "\"backend\": ", JsonText(api.name), ", \"versions\": ", JsonText(api.versions),
+      ", \"devices\": [", absl::StrJoin(devices, ", "), "], \"notes\": [",
+      absl::StrJoin(notes, ", ",
+                    [](std::string* out, const std::string& note) { out->append(JsonText(note)); }),
+      "]");
 }
 
 std::string RatesJson(const DeviceRates& rates) {
@@ -308,8 +312,10 @@ absl::Status Probe(const ProbeOptions& options) {
         absl::StrCat("--backend: \"", options.backend, "\" is unknown; use cpu or cuda"));
   }
   const BackendKind kind = options.backend == "cpu" ? BackendKind::kCpu : BackendKind::kCuda;
+  std::vector<std::string> notes;
+  if (kind == BackendKind::kCpu) notes = SettleLibraryEnvironment();
   ASSIGN_OR_RETURN(const BackendApi* api, LoadBackend(kind, options.backend_folder));
-  ASSIGN_OR_RETURN(const std::string head, HeadJson(*api));
+  ASSIGN_OR_RETURN(const std::string head, HeadJson(*api, notes));
   std::string measured;
   if (options.kind == ProbeKind::kRates) {
     ASSIGN_OR_RETURN(measured, MeasuredRates(options, *api));

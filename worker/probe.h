@@ -26,11 +26,11 @@ struct ProbeOptions {
 };
 
 // {"backend": "cpu", "versions": "...", "devices": [{"name": "...", "memory_bytes": 1,
-// "compute_units": 0}]} and, for
-// kRates, "rates": {"matmuls": [{"m", "n", "k", "precision", "flops_per_s"}],
-// "stream_bytes_per_s", "operation_bytes_per_s", "attention_flops_per_s", "attention_precision",
-// "op_overhead_s"} and "library_bytes"; for kLinks "ranks", "collectives": [{"collective", "ranks",
-// "bytes", "seconds"}] and "library_bytes". InvalidArgument for an unknown backend; what a backend
+// "compute_units": 0}], "notes": ["..."]}, the notes of SettleLibraryEnvironment, and, for kRates,
+// "rates": {"matmuls": [{"m", "n", "k", "precision", "flops_per_s"}], "stream_bytes_per_s",
+// "operation_bytes_per_s", "attention_flops_per_s", "attention_precision", "op_overhead_s"} and
+// "library_bytes"; for kLinks "ranks", "collectives": [{"collective", "ranks", "bytes", "seconds"}]
+// and "library_bytes". InvalidArgument for an unknown backend; what a backend
 // cannot do comes back in its own words.
 absl::Status Probe(const ProbeOptions& options);
 

@@ -28,6 +28,7 @@
 #include "process/signals.h"
 #include "process/version.h"
 #include "worker/backend/failure.h"
+#include "worker/backend/library_environment.h"
 #include "worker/backend/loader.h"
 #include "worker/groups.h"
 #include "worker/link.h"
@@ -309,6 +310,9 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
                                    const Assignment& assignment, Link& link) {
   const JobSpec& job = assignment.job;
   Opened opened;
+  if (job.cluster.device.backend == BackendKind::kCpu) {
+    for (const std::string& note : SettleLibraryEnvironment()) LogWarning(note);
+  }
   ASSIGN_OR_RETURN(opened.api, LoadBackend(job.cluster.device.backend, options.backend_folder));
   ASSIGN_OR_RETURN(const AttentionKind attention, AskedAttention());
   ASSIGN_OR_RETURN(const bool replays, AskedGraphs());

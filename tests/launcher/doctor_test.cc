@@ -31,7 +31,8 @@ TEST(ReadBackend, TakesWhatAWorkerPrintsAndNothingElse) {
   EXPECT_EQ(backend->devices[0].memory_bytes, 7);
   for (const char* wrong : {"", "[]", "{}", R"({"versions": "1", "devices": [{}]})",
                             R"({"versions": "1", "devices": [{"name": 3, "memory_bytes": 7}]})",
-                            R"({"versions": "1", "devices": 3})"}) {
+                            R"({"versions": "1", "devices": 3})",
+                            R"({"versions": "1", "devices": [], "notes": [3]})"}) {
     EXPECT_EQ(ReadBackend(wrong).status().code(), absl::StatusCode::kInternal) << wrong;
   }
 }
@@ -47,6 +48,11 @@ TEST(JudgeBackend, IsBrokenOnlyWhereItIsNeeded) {
   mixed.devices[1] = {"NVIDIA L4 (sm_89)", 22 * kGib};
   EXPECT_THAT(JudgeBackend("cuda", mixed, false).found,
               HasSubstr("NVIDIA H200 (sm_90), 140 GiB; NVIDIA L4 (sm_89), 22.0 GiB; CUDA"));
+  FoundBackend slow = gpus;
+  slow.notes = {"A takes kernels for AVX2; unset it", "B is ignored"};
+  EXPECT_EQ(JudgeBackend("cuda", slow, false).health, Health::kNote);
+  EXPECT_EQ(JudgeBackend("cuda", slow, false).cure,
+            "A takes kernels for AVX2; unset it; B is ignored");
   const absl::Status old =
       absl::UnavailableError("weft-worker --probe failed: backend cuda: the driver is too old");
   EXPECT_EQ(JudgeBackend("cuda", old, false),

@@ -1,6 +1,8 @@
 // 16 bits: any layout computes the same thing within a stated bound, near what fp32 computes. Real
 // processes, and proof that the bound still sees what is wrong.
 #include <cmath>
+#include <cstdlib>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -48,6 +50,31 @@ TEST(Fp16, TrainsAsASingleRankDoes) {
       ExpectTrainsAsASingleRank(In(Precision::kFp16, job), layout);
     }
   }
+}
+
+// What a shell may hold for other programs: transports, collectives' algorithms, threads, blocks,
+// instruction sets.
+TEST(Environment, ChangesNoBitOfATraining) {
+  const std::map<std::string, std::string> variables = {
+      {"OMPI_MCA_coll_tuned_use_dynamic_rules", "1"},
+      {"OMPI_MCA_coll_tuned_allreduce_algorithm", "3"},
+      {"OMPI_MCA_btl_vader_eager_limit", "512"},
+      {"OMP_DYNAMIC", "true"},
+      {"OMP_THREAD_LIMIT", "1"},
+      {"OPENBLAS_BLOCK_FACTOR", "4"},
+      {"OPENBLAS_VERBOSE", "2"},
+      {"DNNL_MAX_CPU_ISA", "SSE41"},
+      {"ONEDNN_DEFAULT_FPMATH_MODE", "BF16"},
+      {"DNNL_VERBOSE", "1"}};
+  const ParityJob parity = {.job = In(Precision::kBf16, EnglishJob()),
+                            .layout = {.dp = 2, .tp = 2, .micro_batch_size = 2}};
+  const Curve without = MustTrain(parity);
+  for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), /*overwrite=*/0);
+  const Curve with = MustTrain(parity);
+  for (const auto& [name, value] : variables) unsetenv(name.c_str());
+  ASSERT_EQ(without.loss_hex.size(), 20u);
+  EXPECT_EQ(with.loss_hex, without.loss_hex);
+  EXPECT_EQ(with.shard_hashes, without.shard_hashes) << "weights and moments after 20 steps";
 }
 
 // The layouts that cut what is cast to 8 bits, or carry it out in another order.

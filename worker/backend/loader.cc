@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "worker/backend/blas_kernels.h"
+#include "worker/backend/library_environment.h"
 
 namespace weft {
 namespace {
@@ -41,7 +41,7 @@ absl::StatusOr<const BackendApi*> LoadBackend(BackendKind kind, const std::strin
                                             " does not exist; it is installed beside weft-worker, "
                                             "if it was built"));
   }
-  if (kind == BackendKind::kCpu) ChooseBlasKernels();
+  if (kind == BackendKind::kCpu) SettleLibraryEnvironment();
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return absl::FailedPreconditionError(
