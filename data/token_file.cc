@@ -24,7 +24,9 @@ static_assert(std::endian::native == std::endian::little, "token files are read 
 constexpr int32_t kLlmcGpt2Magic = 20240520;
 constexpr int32_t kLlmcLlamaMagic = 20240801;
 constexpr int64_t kLlmcHeaderBytes = 1024;
-constexpr int64_t kFingerprintBytes = int64_t{1} << 20;
+constexpr int64_t kHashedWhole = int64_t{16} << 20;
+constexpr int64_t kHashedBlocks = 64;
+constexpr int64_t kHashedBlockBytes = int64_t{64} << 10;
 
 // Mapped bytes are not aligned for anything: always copy out.
 template <typename T>
@@ -163,13 +165,18 @@ void TokenFile::Read(int64_t first, absl::Span<int32_t> out) const {
 }
 
 std::string TokenFile::Fingerprint() const {
-  const int64_t head = std::min(mapped_bytes_, kFingerprintBytes);
-  const int64_t tail = std::min(mapped_bytes_ - head, kFingerprintBytes);
+  const bool is_whole = mapped_bytes_ <= kHashedWhole;
+  const int64_t blocks = is_whole ? 1 : kHashedBlocks;
+  const int64_t block_bytes = is_whole ? mapped_bytes_ : kHashedBlockBytes;
   XXH3_state_t* state = XXH3_createState();
   CHECK(state != nullptr);
   XXH3_64bits_reset(state);
-  XXH3_64bits_update(state, mapped_, static_cast<size_t>(head));
-  XXH3_64bits_update(state, mapped_ + mapped_bytes_ - tail, static_cast<size_t>(tail));
+  for (int64_t block = 0; block < blocks; ++block) {
+    // The last one ends with the file. The quotient first: sizes times 64 may not fit.
+    const int64_t last = mapped_bytes_ - block_bytes;
+    const int64_t first = block == 0 ? 0 : block == blocks - 1 ? last : last / (blocks - 1) * block;
+    XXH3_64bits_update(state, mapped_ + first, static_cast<size_t>(block_bytes));
+  }
   const uint64_t hash = XXH3_64bits_digest(state);
   XXH3_freeState(state);
   return absl::StrFormat("%d:%016x", mapped_bytes_, hash);

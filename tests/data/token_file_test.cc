@@ -158,23 +158,40 @@ TEST_F(TokenFileTest, NamesWhatMayNotBeRead) {
             absl::StatusCode::kPermissionDenied);
 }
 
-TEST_F(TokenFileTest, FingerprintSeesSizeHeadAndTail) {
-  std::string bytes(5 << 20, 'x');
-  const auto fingerprint = [&] {
-    const auto file = TokenFile::Open(Write(bytes), TokenFormat::kBytes);
-    EXPECT_TRUE(file.ok()) << file.status();
-    return (*file)->Fingerprint();
-  };
-  const std::string whole = fingerprint();
-  EXPECT_THAT(whole, ::testing::MatchesRegex("5242880:[0-9a-f]{16}"));
-  EXPECT_EQ(fingerprint(), whole);
-  for (const size_t place : {size_t{0}, size_t{(1 << 20) - 1}, size_t{4 << 20}, bytes.size() - 1}) {
+std::string FingerprintOf(const std::string& path) {
+  const auto file = TokenFile::Open(path, TokenFormat::kBytes);
+  EXPECT_TRUE(file.ok()) << file.status();
+  return file.ok() ? (*file)->Fingerprint() : "";
+}
+
+TEST_F(TokenFileTest, FingerprintSeesEveryByteOfAFileOfUpTo16MiB) {
+  std::string bytes(16 << 20, 'x');
+  const std::string whole = FingerprintOf(Write(bytes));
+  EXPECT_THAT(whole, ::testing::MatchesRegex("16777216:[0-9a-f]{16}"));
+  EXPECT_EQ(FingerprintOf(Write(bytes)), whole);
+  for (const size_t place : {size_t{0}, size_t{2'000'001}, size_t{9} << 20, bytes.size() - 1}) {
     bytes[place] = 'y';
-    EXPECT_NE(fingerprint(), whole) << "byte " << place;
+    EXPECT_NE(FingerprintOf(Write(bytes)), whole) << "byte " << place;
     bytes[place] = 'x';
   }
   bytes.pop_back();
-  EXPECT_NE(fingerprint(), whole);
+  EXPECT_NE(FingerprintOf(Write(bytes)), whole);
+}
+
+TEST_F(TokenFileTest, FingerprintSeesA64thOfALongerFileWhereverItChanged) {
+  std::string bytes(40 << 20, 'x');
+  const std::string whole = FingerprintOf(Write(bytes));
+  const size_t part = bytes.size() / 64 + (64 << 10);
+  for (const size_t place : {size_t{0}, size_t{1} << 20, size_t{17'000'001}, bytes.size() - part}) {
+    std::string changed = bytes;
+    changed.replace(place, part, part, 'y');
+    EXPECT_NE(FingerprintOf(Write(changed)), whole) << "from byte " << place;
+  }
+  for (const size_t place : {size_t{0}, bytes.size() - 1}) {
+    bytes[place] = 'y';
+    EXPECT_NE(FingerprintOf(Write(bytes)), whole) << "byte " << place;
+    bytes[place] = 'x';
+  }
 }
 
 }  // namespace
