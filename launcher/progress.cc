@@ -1,7 +1,9 @@
 #include "launcher/progress.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -33,18 +35,40 @@ std::string DurationText(double seconds) {
   return absl::StrFormat("%d:%02d", whole / 60, whole % 60);
 }
 
-std::string ProgressLine(const ProgressState& state) {
-  std::string line = absl::StrFormat("step %d/%d  loss %.4f", state.step, state.steps, state.loss);
-  if (state.valid_loss) absl::StrAppendFormat(&line, "  valid %.4f", *state.valid_loss);
-  if (state.skipped_steps > 0) absl::StrAppend(&line, "  skipped ", state.skipped_steps);
-  const double left_s = static_cast<double>(state.steps - state.step) * state.step_s;
-  absl::StrAppend(&line, "  ", SpeedText(state.tokens_per_s), "  eta ", DurationText(left_s),
-                  "  gen ", state.generation);
-  if (state.peak_bytes > 0) {
-    absl::StrAppend(&line, "  mem ", GibText(state.peak_bytes), "/", GibText(state.planned_bytes),
-                    " GiB");
+std::string ProgressLine(const ProgressState& state, int columns) {
+  // What is left out goes by its order here from the highest on; 0 stays.
+  struct Part {
+    int leaves;
+    std::string text;
+  };
+  std::vector<Part> parts = {{0, absl::StrFormat("step %d/%d", state.step, state.steps)},
+                             {0, absl::StrFormat("loss %.4f", state.loss)}};
+  if (state.valid_loss) {
+    const std::string at =
+        state.valid_step == state.step ? "" : absl::StrCat(" @", state.valid_step);
+    parts.push_back({3, absl::StrFormat("valid %.4f%s", *state.valid_loss, at)});
   }
-  return line;
+  if (state.skipped_steps > 0) {
+    parts.push_back({4, absl::StrCat("skipped ", state.skipped_steps)});
+  }
+  const double left_s = static_cast<double>(state.steps - state.step) * state.step_s;
+  parts.push_back({2, SpeedText(state.tokens_per_s)});
+  parts.push_back({1, absl::StrCat("eta ", DurationText(left_s))});
+  parts.push_back({5, absl::StrCat("gen ", state.generation)});
+  if (state.peak_bytes > 0) {
+    parts.push_back({6, absl::StrCat("mem ", GibText(state.peak_bytes), "/",
+                                     GibText(state.planned_bytes), " GiB")});
+  }
+  constexpr int kMostThatLeave = 6;
+  std::string line;
+  for (int kept = kMostThatLeave; kept >= 0; --kept) {
+    line.clear();
+    for (const Part& part : parts) {
+      if (part.leaves <= kept) absl::StrAppend(&line, line.empty() ? "" : "  ", part.text);
+    }
+    if (columns == 0 || std::ssize(line) < columns) return line;
+  }
+  return line.substr(0, static_cast<size_t>(std::max(0, columns - 1)));
 }
 
 std::string ReasonText(const std::string& reason, int max_lines) {
@@ -112,16 +136,20 @@ void Progress::TakeStep(const proto::StepDone& step) {
     Say(absl::StrFormat("step %d skipped: loss %g, gradient norm %g%s", step.step(), step.loss(),
                         step.grad_norm(), scale));
   }
-  if (step.has_valid_loss()) state_.valid_loss = step.valid_loss();
+  if (step.has_valid_loss()) {
+    state_.valid_loss = step.valid_loss();
+    state_.valid_step = step.step();
+  }
   state_.tokens_per_s += weight * (tokens_per_s - state_.tokens_per_s);
   state_.step_s += weight * (step.step_s() - state_.step_s);
   state_.peak_bytes = std::max(state_.peak_bytes, step.peak_bytes());
-  if (options_.terminal) {
-    options_.write(absl::StrCat("\r\033[K", ProgressLine(state_)));
+  const int columns = options_.columns ? options_.columns() : 0;
+  if (columns > 0) {
+    options_.write(absl::StrCat("\r\033[K", ProgressLine(state_, columns)));
     live_line_ = true;
   } else if (step.step() % options_.log_freq == 0 || step.step() == state_.steps ||
              step.stopping()) {
-    options_.write(ProgressLine(state_) + "\n");
+    options_.write(ProgressLine(state_, 0) + "\n");
   }
 }
 

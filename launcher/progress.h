@@ -1,6 +1,6 @@
-// What a person sees while a job runs: one live line on a terminal, one plain line every
-// metrics.log_freq steps in a pipe, and a line for each change of phase. Text is made by pure
-// functions; time comes from the events. Not thread-safe.
+// What a person sees while a job runs: one live line on a terminal that can redraw it, elsewhere
+// one plain line every metrics.log_freq steps, and a line for each change of phase. Text is made by
+// pure functions; time comes from the events. Not thread-safe.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,6 +16,7 @@ struct ProgressState {
   int64_t steps = 0;
   double loss = 0;
   std::optional<double> valid_loss;  // the newest
+  int64_t valid_step = 0;            // at which it was measured
   int64_t skipped_steps = 0;         // of the run so far: loss or gradient norm was not finite
   double tokens_per_s = 0;           // smoothed
   double step_s = 0;                 // smoothed
@@ -24,9 +25,11 @@ struct ProgressState {
   int64_t planned_bytes = 0;  // of the largest rank, libraries included
 };
 
-// "step 120/300  loss 2.3456  valid 2.4012  35.2 k tokens/s  eta 1:23  gen 1  mem 0.31/0.40 GiB",
-// and "skipped 2" before the speed where steps were.
-std::string ProgressLine(const ProgressState& state);
+// "step 120/300  loss 2.3456  valid 2.4012 @80  35.2 k tokens/s  eta 1:23  gen 1  mem 0.31/0.40
+// GiB", and "skipped 2" before the speed where steps were. "@80": the validation was at another
+// step. Of a terminal of so many columns the line leaves the last one free, and leaves out what
+// matters least until it fits; 0: there is room for all.
+std::string ProgressLine(const ProgressState& state, int columns);
 
 // "1:05", "2:03:04", "3 d 04 h"
 std::string DurationText(double seconds);
@@ -40,7 +43,8 @@ std::string EventLine(const proto::JobEvent& event);
 class Progress {
  public:
   struct Options {
-    bool terminal = false;
+    // Of a terminal that can draw the live line anew, now; 0: plain lines. Null: always plain.
+    std::function<int()> columns = nullptr;
     int64_t log_freq = 10;
     int64_t steps = 0;
     int64_t planned_bytes = 0;

@@ -10,6 +10,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/progress.h"
 #include "launcher/run_folder.h"
+#include "launcher/terminal.h"
 #include "process/signals.h"
 
 namespace weft {
@@ -60,8 +61,8 @@ int Attach(const std::string& target) {
   const int64_t library_bytes =
       run.ok() && *run ? (*run)->job.cluster.device.library_bytes : int64_t{0};
   const auto write = [](const std::string& text) { std::cout << text << std::flush; };
-  Progress progress({.terminal = isatty(STDOUT_FILENO) != 0,
-                     .log_freq = 1,
+  Progress progress({.columns = TerminalColumns,
+                     .log_freq = run.ok() && *run ? (*run)->job.log_freq : 1,
                      .steps = job->steps(),
                      .planned_bytes = job->planned_bytes() + library_bytes,
                      .write = write});

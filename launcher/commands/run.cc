@@ -20,6 +20,7 @@
 #include "launcher/run_folder.h"
 #include "launcher/start.h"
 #include "launcher/supervise.h"
+#include "launcher/terminal.h"
 #include "plan/errors.h"
 #include "plan/estimate/rank_parts.h"
 #include "plan/search/describe.h"
@@ -227,7 +228,7 @@ int Train(const RunArguments& arguments, const Prepared& prepared, const Continu
     stop = signal == SIGINT && again ? StopLevel::kNow : std::max(stop.load(), StopLevel::kSave);
   });
   const auto write = [](const std::string& text) { std::cout << text << std::flush; };
-  Progress progress({.terminal = isatty(STDOUT_FILENO) != 0,
+  Progress progress({.columns = TerminalColumns,
                      .log_freq = job.log_freq,
                      .steps = job.training.steps,
                      .planned_bytes = prepared.plan.peak_bytes() + job.cluster.device.library_bytes,

@@ -23,20 +23,50 @@ TEST(Progress, LineShowsWhatAPersonWatches) {
                       .steps = 300,
                       .loss = 2.34561,
                       .valid_loss = 2.4,
+                      .valid_step = 120,
                       .tokens_per_s = 35210,
                       .step_s = 0.5,
                       .generation = 2,
                       .peak_bytes = int64_t{1} << 29,
                       .planned_bytes = int64_t{1} << 30};
-  EXPECT_EQ(ProgressLine(state),
+  EXPECT_EQ(ProgressLine(state, 0),
             "step 120/300  loss 2.3456  valid 2.4000  35.2 k tokens/s  eta 1:30  gen 2  mem "
             "0.50/1.00 GiB");
   state.valid_loss.reset();
   state.peak_bytes = 0;
-  EXPECT_EQ(ProgressLine(state), "step 120/300  loss 2.3456  35.2 k tokens/s  eta 1:30  gen 2");
+  EXPECT_EQ(ProgressLine(state, 0), "step 120/300  loss 2.3456  35.2 k tokens/s  eta 1:30  gen 2");
   state.skipped_steps = 2;
-  EXPECT_EQ(ProgressLine(state),
+  EXPECT_EQ(ProgressLine(state, 0),
             "step 120/300  loss 2.3456  skipped 2  35.2 k tokens/s  eta 1:30  gen 2");
+}
+
+TEST(Progress, ALineSaysAtWhichStepAnOlderValidationWas) {
+  const ProgressState state{
+      .step = 120, .steps = 300, .loss = 2.5, .valid_loss = 2.4, .valid_step = 80, .step_s = 1};
+  EXPECT_EQ(ProgressLine(state, 0),
+            "step 120/300  loss 2.5000  valid 2.4000 @80  0 tokens/s  eta 3:00  gen 0");
+}
+
+TEST(Progress, ALineIsNeverAsLongAsTheTerminalIsWide) {
+  const ProgressState state{.step = 120000,
+                            .steps = 300000,
+                            .loss = 2.34561,
+                            .valid_loss = 2.4,
+                            .valid_step = 119000,
+                            .skipped_steps = 12,
+                            .tokens_per_s = 35210,
+                            .step_s = 0.5,
+                            .generation = 2,
+                            .peak_bytes = int64_t{1} << 29,
+                            .planned_bytes = int64_t{1} << 30};
+  for (int columns = 1; columns < 200; ++columns) {
+    EXPECT_LT(ProgressLine(state, columns).size(), columns);
+  }
+  EXPECT_EQ(ProgressLine(state, 200), ProgressLine(state, 0));
+  EXPECT_EQ(ProgressLine(state, 80),
+            "step 120000/300000  loss 2.3456  35.2 k tokens/s  eta 25:00:00")
+      << "what matters least is left out first";
+  EXPECT_EQ(ProgressLine(state, 50), "step 120000/300000  loss 2.3456  eta 25:00:00");
 }
 
 TEST(Progress, DurationsReadAsPeopleSayThem) {
@@ -48,8 +78,7 @@ TEST(Progress, DurationsReadAsPeopleSayThem) {
 
 TEST(Progress, APipeGetsOneLineEveryLogFreqStepsAndTheLast) {
   std::string written;
-  Progress progress({.terminal = false,
-                     .log_freq = 2,
+  Progress progress({.log_freq = 2,
                      .steps = 5,
                      .planned_bytes = 1,
                      .write = [&](const std::string& text) { written += text; }});
@@ -70,8 +99,7 @@ TEST(Progress, ARunOfOneStepHasASpeedToo) {
 
 TEST(Progress, ASkippedStepHasALineOfItsOwnWhateverTheFrequency) {
   std::string written;
-  Progress progress({.terminal = false,
-                     .log_freq = 100,
+  Progress progress({.log_freq = 100,
                      .steps = 500,
                      .planned_bytes = 1,
                      .write = [&](const std::string& text) { written += text; }});
@@ -86,7 +114,7 @@ TEST(Progress, ASkippedStepHasALineOfItsOwnWhateverTheFrequency) {
 
 TEST(Progress, ATerminalHasOneLiveLineThatMessagesDoNotTear) {
   std::string written;
-  Progress progress({.terminal = true,
+  Progress progress({.columns = [] { return 80; },
                      .log_freq = 1,
                      .steps = 5,
                      .planned_bytes = 1,
@@ -106,8 +134,7 @@ TEST(Progress, ATerminalHasOneLiveLineThatMessagesDoNotTear) {
 
 TEST(Progress, ALostRankIsShownWithItsLastLinesOnce) {
   std::string written;
-  Progress progress({.terminal = false,
-                     .log_freq = 1,
+  Progress progress({.log_freq = 1,
                      .steps = 5,
                      .planned_bytes = 1,
                      .write = [&](const std::string& text) { written += text; }});

@@ -1,0 +1,10 @@
+// The terminal on stdout, as far as a line that is drawn again and again needs to know it.
+#pragma once
+
+namespace weft {
+
+// How many columns it has now; 80 if it does not say. 0: stdout is no terminal, or one that cannot
+// draw a line anew (TERM=dumb, or none).
+int TerminalColumns();
+
+}  // namespace weft
