@@ -1,6 +1,5 @@
 #include "checkpoint/checkpoint.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,18 +9,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "checkpoint/durable_file.h"
 #include "plan/errors.h"
@@ -29,47 +23,7 @@
 namespace weft {
 namespace {
 
-constexpr absl::string_view kStepPrefix = "step-";
-constexpr absl::string_view kStagePrefix = ".stage.";
 constexpr int64_t kMaxManifestBytes = int64_t{1} << 28;  // a million shards take half of it
-
-std::string NameOf(const std::string& path) {
-  return path.substr(path.find_last_of('/') + 1);
-}
-
-// N of "step-<N>" as StepFolder writes it; nullopt for other names.
-std::optional<int64_t> StepOf(const std::string& name) {
-  int64_t step = 0;
-  if (!absl::StartsWith(name, kStepPrefix) ||
-      !absl::SimpleAtoi(absl::string_view(name).substr(kStepPrefix.size()), &step) || step < 0 ||
-      name != absl::StrCat(kStepPrefix, step)) {
-    return std::nullopt;
-  }
-  return step;
-}
-
-// Names in `folder`, unordered; none if there is no such folder.
-absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
-  std::vector<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(folder.c_str()), closedir);
-  if (dir == nullptr && errno == ENOENT) return names;
-  if (dir == nullptr) return FileError(errno, folder, "open");
-  errno = 0;
-  while (const dirent* entry = readdir(dir.get())) names.emplace_back(entry->d_name);
-  if (errno != 0) return FileError(errno, folder, "read");
-  return names;
-}
-
-// Steps that have a folder in `folder`, newest first.
-absl::StatusOr<std::vector<int64_t>> StepsIn(const std::string& folder) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
-  std::vector<int64_t> steps;
-  for (const std::string& name : names) {
-    if (const auto step = StepOf(name)) steps.push_back(*step);
-  }
-  std::sort(steps.begin(), steps.end(), std::greater<>());
-  return steps;
-}
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -99,53 +53,51 @@ absl::Status CheckShardSize(const std::string& step_folder, const ShardRecord& s
   return absl::OkStatus();
 }
 
-// Removes a folder that may be a checkpoint: the manifest first, durably, so that what a crash
-// leaves behind is no checkpoint.
-absl::Status RemoveFolder(const std::string& path) {
-  const std::string manifest = absl::StrCat(path, "/", kManifestFile);
-  if (unlink(manifest.c_str()) == 0) {
-    RETURN_IF_ERROR(SyncFolder(path));
-  } else if (errno != ENOENT) {
-    return FileError(errno, manifest, "unlink");
+// Whether this attempt may publish its step: nobody newer has, and what has the step's name now is
+// the run's own.
+absl::Status CheckMayPublish(const std::string& folder, const Manifest& manifest) {
+  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, StepsIn(folder));
+  for (const int64_t step : steps) {
+    const std::optional<Owner> owner = OwnerOf(StepFolder(folder, step));
+    const bool own = owner && !owner->run_id.empty() && owner->run_id == manifest.run_id;
+    if (own && owner->generation > manifest.generation) {
+      return absl::AbortedError(absl::StrCat(folder, "/step-", step, " is of generation ",
+                                             owner->generation, " of this run, this is generation ",
+                                             manifest.generation, "; not committed"));
+    }
+    if (step == manifest.step && !own) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(folder, "/step-", step, " is ", OwnerText(owner),
+                       "; move it away, or give this run a checkpoint.folder of its own"));
+    }
   }
-  std::error_code error;
-  std::filesystem::remove_all(path, error);
-  if (error) return FileError(error.value(), path, "remove");
   return absl::OkStatus();
 }
 
-// Puts `stage` in the place of `step_folder`, which may exist. After it, `stage` is free.
-absl::Status Publish(const std::string& stage, const std::string& step_folder) {
+// Puts `stage` in the place of the step's folder, which may exist; what was there is left under a
+// passing name.
+absl::Status Publish(const std::string& folder, const Manifest& manifest,
+                     const std::string& stage) {
+  const std::string step_folder = StepFolder(folder, manifest.step);
   if (renameat2(AT_FDCWD, stage.c_str(), AT_FDCWD, step_folder.c_str(), RENAME_NOREPLACE) == 0) {
     return absl::OkStatus();
   }
-  if (errno == EEXIST) {
-    if (renameat2(AT_FDCWD, stage.c_str(), AT_FDCWD, step_folder.c_str(), RENAME_EXCHANGE) == 0) {
-      return RemoveFolder(stage);
-    }
+  if (errno == EEXIST &&
+      renameat2(AT_FDCWD, stage.c_str(), AT_FDCWD, step_folder.c_str(), RENAME_EXCHANGE) == 0) {
+    return absl::OkStatus();
   }
   if (errno != EINVAL && errno != ENOSYS) return FileError(errno, stage, "rename");
   // A file system without these flags (NFS): the old checkpoint of this step goes first. A crash
   // in between costs this step's checkpoint, never the one before it.
-  struct stat info = {};
-  if (lstat(step_folder.c_str(), &info) == 0) RETURN_IF_ERROR(RemoveFolder(step_folder));
+  const std::string old = OldFolder(folder, manifest.run_id, manifest.generation, manifest.step);
+  if (rename(step_folder.c_str(), old.c_str()) != 0 && errno != ENOENT) {
+    return FileError(errno, step_folder, "rename");
+  }
   if (rename(stage.c_str(), step_folder.c_str()) != 0) return FileError(errno, stage, "rename");
   return absl::OkStatus();
 }
 
 }  // namespace
-
-std::string StageFolder(const std::string& folder, int64_t generation, int64_t step) {
-  return absl::StrCat(folder, "/", kStagePrefix, generation, ".", step);
-}
-
-std::string StepFolder(const std::string& folder, int64_t step) {
-  return absl::StrCat(folder, "/", kStepPrefix, step);
-}
-
-std::string ShardFileName(int rank) {
-  return absl::StrFormat("rank-%05d.safetensors", rank);
-}
 
 absl::StatusOr<ShardRecord> WriteShard(const std::string& stage_folder, int rank,
                                        absl::Span<const BoxToSave> boxes) {
@@ -165,8 +117,14 @@ absl::StatusOr<ShardRecord> WriteShard(const std::string& stage_folder, int rank
   return ShardRecord{file, written.bytes, written.xxh3};
 }
 
+void RemoveShard(const std::string& stage_folder, int rank) {
+  unlink(absl::StrCat(stage_folder, "/", ShardFileName(rank)).c_str());
+  unlink(absl::StrCat(stage_folder, "/", kManifestFile).c_str());  // of a commit that failed
+}
+
 absl::Status CommitCheckpoint(const std::string& folder, const Manifest& manifest) {
-  const std::string stage = StageFolder(folder, manifest.generation, manifest.step);
+  const std::string stage =
+      StageFolder(folder, manifest.run_id, manifest.generation, manifest.step);
   for (const ShardRecord& shard : manifest.shards) {
     const absl::Status staged = CheckShardSize(stage, shard);
     if (!staged.ok()) {
@@ -183,7 +141,8 @@ absl::Status CommitCheckpoint(const std::string& folder, const Manifest& manifes
   RETURN_IF_ERROR(file->Append(text));
   RETURN_IF_ERROR(file->Close());
   RETURN_IF_ERROR(SyncFolder(stage));
-  RETURN_IF_ERROR(Publish(stage, StepFolder(folder, manifest.step)));
+  RETURN_IF_ERROR(CheckMayPublish(folder, manifest));
+  RETURN_IF_ERROR(Publish(folder, manifest, stage));
   return SyncFolder(folder);
 }
 
@@ -237,11 +196,6 @@ absl::StatusOr<Manifest> VerifyCheckpoint(const std::string& step_folder) {
   return manifest;
 }
 
-bool IsStepFolder(const std::string& folder) {
-  std::error_code error;
-  return std::filesystem::exists(absl::StrCat(folder, "/", kManifestFile), error);
-}
-
 absl::StatusOr<std::vector<int64_t>> CommittedSteps(const std::string& folder) {
   ASSIGN_OR_RETURN(std::vector<int64_t> steps, StepsIn(folder));
   const auto is_none = [&](int64_t step) { return !IsStepFolder(StepFolder(folder, step)); };
@@ -250,11 +204,16 @@ absl::StatusOr<std::vector<int64_t>> CommittedSteps(const std::string& folder) {
 }
 
 absl::StatusOr<FoundCheckpoint> NewestCheckpoint(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, StepsIn(folder));
+  return FirstThatVerifies(folder, steps);
+}
+
+absl::StatusOr<FoundCheckpoint> FirstThatVerifies(const std::string& folder,
+                                                  absl::Span<const int64_t> steps) {
   std::error_code error;
   const std::string absolute = std::filesystem::absolute(folder, error).string();
   if (error) return FileError(error.value(), folder, "making the path absolute");
   FoundCheckpoint found;
-  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, StepsIn(absolute));
   for (const int64_t step : steps) {
     const std::string path = StepFolder(absolute, step);
     auto manifest = VerifyCheckpoint(path);
@@ -266,34 +225,6 @@ absl::StatusOr<FoundCheckpoint> NewestCheckpoint(const std::string& folder) {
     found.refused.push_back(absl::StrCat(NameOf(path), ": ", manifest.status().message()));
   }
   return found;
-}
-
-absl::StatusOr<std::vector<std::string>> RemoveOldCheckpoints(const std::string& folder, int keep) {
-  CHECK(keep >= 2);
-  RETURN_IF_ERROR(RemoveStageFolders(folder));
-  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, StepsIn(folder));
-  std::vector<std::string> removed;
-  int kept = 0;
-  for (const int64_t step : steps) {
-    const std::string path = StepFolder(folder, step);
-    if (kept < keep) {
-      if (CheckManifest(path).ok()) ++kept;
-      continue;
-    }
-    RETURN_IF_ERROR(RemoveFolder(path));
-    removed.push_back(NameOf(path));
-  }
-  if (!removed.empty()) RETURN_IF_ERROR(SyncFolder(folder));
-  return removed;
-}
-
-absl::Status RemoveStageFolders(const std::string& folder) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
-  for (const std::string& name : names) {
-    if (!absl::StartsWith(name, kStagePrefix)) continue;
-    RETURN_IF_ERROR(RemoveFolder(absl::StrCat(folder, "/", name)));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace weft

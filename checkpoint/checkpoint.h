@@ -1,10 +1,14 @@
 // A checkpoint is a folder `step-<N>` of safetensors shards with a manifest.json. It knows tensors,
 // not ranks: each shard names ranges of global tensors, so any layout loads any checkpoint.
 //
-// Commit: shards go to `.stage.<generation>.<step>/`, each fsynced; when all are durable rank 0
-// writes the manifest, fsyncs it and the folder, renames the folder and fsyncs the parent. A
+// Commit: shards go to the run's stage folder (folders.h), each fsynced; when all are durable rank
+// 0 writes the manifest, fsyncs it and the folder, renames the folder and fsyncs the parent. A
 // checkpoint exists iff its manifest does and every checksum in it verifies. The disk is the truth:
 // "latest" is found by looking, never stored.
+//
+// Fencing: a manifest names its run and the generation that wrote it. A commit that meets a newer
+// generation of its run, or a step folder that is not its run's, stops itself and changes nothing;
+// no lock is needed for that.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "checkpoint/folders.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/safetensors.h"
@@ -29,20 +34,19 @@ struct BoxToSave {
   absl::Span<const float> values;
 };
 
-std::string StageFolder(const std::string& folder, int64_t generation, int64_t step);
-std::string StepFolder(const std::string& folder, int64_t step);
-std::string ShardFileName(int rank);
-// Whether the folder is a committed checkpoint's, by its manifest; nothing is verified.
-bool IsStepFolder(const std::string& folder);
-
 // Creates the stage folder if needed, writes this rank's shard there, fsyncs file and folder. A
 // failure leaves no shard behind. REQUIRES: no box twice.
 absl::StatusOr<ShardRecord> WriteShard(const std::string& stage_folder, int rank,
                                        absl::Span<const BoxToSave> boxes);
 
+// Undoes WriteShard: removes this rank's shard. The folder stays, as another rank may be about to
+// try again; it, and what cannot be removed, is the clean-up's.
+void RemoveShard(const std::string& stage_folder, int rank);
+
 // Rank 0, once all shards are durable: manifest into the stage folder, rename to step-<N>, fsync
-// the parent. A checkpoint of the same step that is there already is swapped for the new one in one
-// rename and then removed. FailedPrecondition if a shard is not staged with its size.
+// the parent. A checkpoint of the same step that the run has already is swapped for the new one in
+// one rename, and left for the clean-up. FailedPrecondition if a shard is not staged with its size,
+// or if the step's folder is not this run's; Aborted if a newer generation of the run has saved.
 absl::Status CommitCheckpoint(const std::string& folder, const Manifest& manifest);
 
 // Reads the manifest and checks it, and every shard's size: all that can be checked without reading
@@ -65,13 +69,11 @@ struct FoundCheckpoint {
   Manifest manifest;
   std::vector<std::string> refused;  // "step-200: rank-00001.safetensors: ...", newest first
 };
-// The newest checkpoint in `folder` that verifies. A missing folder is no error: path is empty.
+// The newest checkpoint in `folder` that verifies, whoever's it is. A missing folder is no error:
+// path is empty.
 absl::StatusOr<FoundCheckpoint> NewestCheckpoint(const std::string& folder);
-
-// Removes stage folders, and all but the newest `keep` (>= 2) committed checkpoints; each loses its
-// manifest first. Damaged ones (by manifest and file sizes; contents are not read again) never
-// count as kept, and go once they are older than those. Returns the names that were removed.
-absl::StatusOr<std::vector<std::string>> RemoveOldCheckpoints(const std::string& folder, int keep);
-absl::Status RemoveStageFolders(const std::string& folder);
+// Of these steps the first whose checkpoint verifies.
+absl::StatusOr<FoundCheckpoint> FirstThatVerifies(const std::string& folder,
+                                                  absl::Span<const int64_t> steps);
 
 }  // namespace weft

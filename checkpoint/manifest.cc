@@ -19,7 +19,8 @@ using Json = nlohmann::ordered_json;
 constexpr absl::string_view kHashLineStart = "  \"manifest_xxh3\": \"";
 constexpr absl::string_view kHashLineEnd = "\"\n}\n";
 constexpr size_t kHexDigits = 32;
-constexpr int kWithoutModel = 2;  // the format before this one
+constexpr int kWithoutModel = 2;
+constexpr int kWithoutRun = 3;
 
 absl::Status Damaged(absl::string_view found, absl::string_view expected) {
   return absl::DataLossError(
@@ -144,10 +145,13 @@ absl::StatusOr<absl::string_view> CheckedBody(absl::string_view text) {
 }  // namespace
 
 std::string ManifestText(const Manifest& manifest) {
-  std::string text = "{\n";
-  absl::StrAppend(&text,
-                  "  \"format_version\": ", manifest.model ? kManifestFormatVersion : kWithoutModel,
-                  ",\n");
+  const int without_run = manifest.model ? kWithoutRun : kWithoutModel;
+  const int version = manifest.run_id.empty() ? without_run : kManifestFormatVersion;
+  std::string text = absl::StrCat("{\n  \"format_version\": ", version, ",\n");
+  if (version > kWithoutRun) {
+    absl::StrAppend(&text, "  \"run_id\": ", Quoted(manifest.run_id), ",\n");
+    absl::StrAppend(&text, "  \"run_folder\": ", Quoted(manifest.run_folder), ",\n");
+  }
   absl::StrAppend(&text, "  \"step\": ", manifest.step, ",\n");
   absl::StrAppend(&text, "  \"generation\": ", manifest.generation, ",\n");
   absl::StrAppend(&text, "  \"next_sample\": ", manifest.next_sample, ",\n");
@@ -187,7 +191,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   RETURN_IF_ERROR(ReadCount(json, "format_version", &version));
   if (version < kWithoutModel || version > kManifestFormatVersion) {
     return Damaged(absl::StrCat("format_version ", version),
-                   absl::StrCat(kWithoutModel, " or ", kManifestFormatVersion,
+                   absl::StrCat(kWithoutModel, " to ", kManifestFormatVersion,
                                 "; use the weft that wrote it"));
   }
   RETURN_IF_ERROR(ReadCount(json, "step", &manifest.step));
@@ -196,7 +200,14 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   RETURN_IF_ERROR(ReadProgress(json, &manifest.progress));
   RETURN_IF_ERROR(ReadString(json, "weft_version", &manifest.weft_version));
   RETURN_IF_ERROR(ReadString(json, "layout", &manifest.layout));
-  if (version > kWithoutModel) RETURN_IF_ERROR(ReadModel(json, &manifest.model));
+  if (version > kWithoutRun) {
+    RETURN_IF_ERROR(ReadString(json, "run_id", &manifest.run_id));
+    RETURN_IF_ERROR(ReadString(json, "run_folder", &manifest.run_folder));
+    if (manifest.run_id.empty()) return Damaged("an empty 'run_id'", "the run's");
+  }
+  if (version == kWithoutRun || json.contains("model")) {
+    RETURN_IF_ERROR(ReadModel(json, &manifest.model));
+  }
   RETURN_IF_ERROR(ReadFacts(json, &manifest.facts));
   RETURN_IF_ERROR(ReadShards(json, &manifest.shards));
   return manifest;

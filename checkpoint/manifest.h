@@ -8,8 +8,9 @@
 // with what it must be, and nothing is parsed before it is known to be whole. Pure: text in and
 // out.
 //
-// Format 3 states the model, so that a checkpoint folder alone can be evaluated. Format 2, which
-// does not, is read all the same.
+// Format 4 names the run that saved it, in its first lines (checkpoint/folders.h reads them alone).
+// Format 3, which does not, and format 2, which does not state the model either, are read all the
+// same.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,7 +24,8 @@
 
 namespace weft {
 
-inline constexpr int kManifestFormatVersion = 3;
+inline constexpr int kManifestFormatVersion = 4;
+inline constexpr char kMathematicsFact[] = "job.";  // starts the name of such a fact
 inline constexpr char kManifestFile[] = "manifest.json";
 
 // What a manifest says of one shard file.
@@ -43,6 +45,8 @@ struct RunProgress {
 };
 
 struct Manifest {
+  std::string run_id;      // of the run that saved it; empty: format 2 or 3
+  std::string run_folder;  // that run's, then; for people
   int64_t step = 0;
   int64_t generation = 0;
   int64_t next_sample = 0;  // global sample index: the data position
@@ -50,7 +54,8 @@ struct Manifest {
   std::string weft_version;
   std::string layout;               // for people only
   std::optional<ModelShape> model;  // nullopt: format 2
-  // What else the run was: fingerprints of data files, seed, batch. Some of them a resume compares.
+  // What else the run was: fingerprints of data files, seed, batch. Some of them a resume compares;
+  // "job.<key>" is what a key of the job file was that a run cannot change.
   std::map<std::string, std::string> facts;
   std::vector<ShardRecord> shards;
 };

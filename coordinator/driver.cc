@@ -6,9 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "coordinator/record.h"
@@ -26,7 +24,8 @@ constexpr int64_t kTickMs = 50;
 constexpr int64_t kStallMs = 500;  // between two ticks: beyond it nobody is to blame
 constexpr int64_t kMaxWaitMs = 60000;
 constexpr int64_t kRepeatStopMs = 1000;
-constexpr int kMaxRounds = 16;  // duties that follow from duties
+constexpr int64_t kMaxPostponeMs = 10000;  // of a duty that waits for room on the disk
+constexpr int kMaxRounds = 16;             // duties that follow from duties
 
 int64_t NowMs() {
   timespec now;
@@ -36,28 +35,6 @@ int64_t NowMs() {
 
 absl::Status Busy() {
   return absl::UnavailableError("the coordinator is busy or closing; ask again");
-}
-
-// A submission that breaks a rule is refused before it becomes a fact.
-absl::Status CheckSubmission(const Submitted& submitted) {
-  if (submitted.request_id.empty()) {
-    return absl::InvalidArgumentError("request_id: is empty; choose one per submission");
-  }
-  if (!absl::StartsWith(submitted.run_folder, "/")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("run_folder: \"", submitted.run_folder, "\" is not an absolute path"));
-  }
-  std::vector<SpecIssue> issues = Validate(submitted.spec);
-  if (issues.empty()) issues = RunIssues(submitted.spec);
-  if (!issues.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrJoin(issues, "\n", [](std::string* out, const SpecIssue& issue) {
-          absl::StrAppend(out, issue.key, ": ", issue.message);
-        }));
-  }
-  if (!submitted.layout) return absl::OkStatus();
-  return CheckRunnable(submitted.spec.model, submitted.spec.cluster, submitted.spec.batch(),
-                       *submitted.layout);
 }
 
 }  // namespace
@@ -87,7 +64,7 @@ void Driver::Close() {
 }
 
 absl::Status Driver::Replay() {
-  ASSIGN_OR_RETURN(const std::vector<StoredEvent> stored_events, journal_->Replay());
+  ASSIGN_OR_RETURN(const std::vector<StoredEvent> stored_events, journal_.Replay());
   for (const StoredEvent& stored : stored_events) {
     const Watched before = WatchedPart(job_);
     job_ = Apply(std::move(job_), stored.event);
@@ -140,6 +117,8 @@ void Driver::Run() {
 // Whatever arrived has been heard before anybody is called silent.
 void Driver::Tick() {
   const int64_t now_ms = NowMs();
+  const absl::Status written = journal_.Retry(now_ms);
+  if (!written.ok() && !broken_) Break(written);
   clocks_ = ShiftedByStall(std::move(clocks_), now_ms, kStallMs);
   for (const Event& event : Expired(job_, clocks_, now_ms, LeaseMs())) Happened(event);
   Act();
@@ -169,14 +148,8 @@ void Driver::Happened(const Event& event) {
   job_ = Apply(std::move(job_), event);
   if (job_.revision == revision) return;
   const StoredEvent stored{job_.revision, absl::ToUnixMillis(absl::Now()), event};
-  const absl::Status written = journal_->Append(stored);
-  if (!written.ok()) {
-    // Memory is ahead of the disk now: nothing may be done on the strength of it.
-    broken_ = true;
-    LogError(written.message());
-    if (options_.on_broken) options_.on_broken(written);
-    return;
-  }
+  const absl::Status written = journal_.Append(stored, NowMs());
+  if (!written.ok()) return Break(written);
   if (job_.generation.number != generation) {
     clocks_.heard_ms.clear();
     notes_ = NoteBoard();
@@ -184,12 +157,23 @@ void Driver::Happened(const Event& event) {
   if (job_.generation.number != generation || job_.generation.phase != phase) {
     clocks_.generation_since_ms = NowMs();
   }
+  if (clocks_.save != (job_.generation.saving ? job_.generation.saving->number : 0)) {
+    clocks_.save = job_.generation.saving ? job_.generation.saving->number : 0;
+    clocks_.save_since_ms = NowMs();
+  }
   if (job_.id != before.job_id) {
     progress_ = {};
     last_step_.reset();
   }
   RememberEvents(before, stored);
   Publish(EventsOf(before, job_, stored));
+}
+
+// Memory is ahead of the disk now: nothing may be done on the strength of it.
+void Driver::Break(const absl::Status& why) {
+  broken_ = true;
+  LogError(why.message());
+  if (options_.on_broken) options_.on_broken(why);
 }
 
 void Driver::RememberEvents(const Watched& before, const StoredEvent& stored) {
@@ -216,6 +200,9 @@ void Driver::Publish(const std::vector<proto::JobEvent>& events) {
       LogWarning(absl::StrCat("generation ", event.generation(), ": ", event.lost().reason()));
     } else if (event.has_committed()) {
       LogInfo(absl::StrCat("checkpoint of step ", event.committed().step(), " committed"));
+    } else if (event.has_not_saved()) {
+      LogWarning(absl::StrCat("step ", event.not_saved().step(), " is not saved: rank ",
+                              event.not_saved().rank(), ": ", event.not_saved().reason()));
     }
   }
   for (const auto& [id, watcher] : watchers_) watcher.send(events);
@@ -244,13 +231,25 @@ void Driver::Act() {
   }
 }
 
+// A launch has to be known to a successor before it is done, so it waits for room on the disk, but
+// not for ever. Who trains does not wait with it.
+bool Driver::MayLaunch() {
+  if (journal_.behind().ok()) {
+    postponed_since_ms_ = 0;
+    return true;
+  }
+  if (postponed_since_ms_ == 0) postponed_since_ms_ = NowMs();
+  if (NowMs() - postponed_since_ms_ > kMaxPostponeMs) Break(journal_.behind());
+  return false;
+}
+
 // Does what `command` wants and has not been done yet. True if that changed the job.
 bool Driver::Carry(const Command& command) {
   const int64_t revision = job_.revision;
   if (std::holds_alternative<PlanJob>(command)) {
     PlanTheJob();
   } else if (const auto* launch = std::get_if<LaunchWorkers>(&command)) {
-    if (!supervisor_) return false;
+    if (!supervisor_ || !MayLaunch()) return false;
     Happened(Launched{launch->generation});  // durable before anybody starts a process
     if (!broken_) Answer(LaunchDuty(job_));
   } else if (const auto* stop = std::get_if<StopWorkers>(&command)) {
@@ -272,9 +271,19 @@ bool Driver::Carry(const Command& command) {
     });
   } else if (const auto* grant = std::get_if<GrantCommit>(&command)) {
     Order(0, [&](Stream& stream) {
-      if (stream.told_commit_step == grant->step) return;
-      stream.told_commit_step = grant->step;
+      if (stream.told_commit == grant->number) return;
+      if (!journal_.behind().ok()) {  // it is tried again at the next interval
+        return Happened(
+            SaveFailed{grant->generation, 0, grant->step, grant->number,
+                       absl::StrCat("it cannot be granted: ", journal_.behind().message())});
+      }
+      stream.told_commit = grant->number;
       stream.port.send(CommitOrder(job_));
+    });
+  } else if (const auto* over = std::get_if<EndSave>(&command)) {
+    OrderAll(over->generation, [&](Stream& stream) {
+      if (std::exchange(stream.told_save_over, over->number) == over->number) return;
+      stream.port.send(SaveOverOrder(job_));
     });
   } else if (const auto* abort = std::get_if<AbortWorkers>(&command)) {
     OrderAll(abort->generation, [&](Stream& stream) {
@@ -461,6 +470,12 @@ absl::Status Driver::OnWatch(int64_t id, const proto::WatchRequest& request,
   return absl::OkStatus();
 }
 
+// Not journaled: not acknowledged.
+int64_t Driver::Acknowledged(Stream& stream) const {
+  if (journal_.behind().ok()) stream.acknowledged = stream.sequence;
+  return stream.acknowledged;
+}
+
 void Driver::Refuse(int64_t id, const absl::Status& why) {
   const auto stream = streams_.find(id);
   LogWarning(absl::StrCat("a worker is turned away: ", why.message()));
@@ -493,7 +508,7 @@ void Driver::OnReport(int64_t id, const proto::WorkerReport& report) {
   if (report.has_note()) return OnNote(id, report);
   const std::optional<Event> fact = FactOf(report);
   if (fact) Happened(*fact);
-  if (broken_) return;  // not journaled: not acknowledged
+  if (broken_) return;
   stream.sequence = std::max(stream.sequence, report.sequence());
   if (report.has_step()) {  // acknowledged with the next heartbeat
     OnStep(report);
@@ -501,7 +516,7 @@ void Driver::OnReport(int64_t id, const proto::WorkerReport& report) {
   }
   proto::Order acknowledgement;
   acknowledgement.set_generation(stream.generation);
-  acknowledgement.set_acknowledged(stream.sequence);
+  acknowledgement.set_acknowledged(Acknowledged(stream));
   stream.port.send(acknowledgement);
 }
 
@@ -532,7 +547,7 @@ void Driver::OnRegister(int64_t id, Stream& stream, const proto::WorkerReport& r
   stream.sequence = report.sequence();
   proto::Order order;
   order.set_generation(worker.generation);
-  order.set_acknowledged(stream.sequence);
+  order.set_acknowledged(Acknowledged(stream));
   order.mutable_welcome()->set_lease_ms(LeaseMs());
   stream.port.send(order);
 }

@@ -25,13 +25,15 @@
 #include "coordinator/liveness.h"
 #include "coordinator/messages.h"
 #include "coordinator/note_board.h"
+#include "coordinator/patient_journal.h"
 
 namespace weft {
 
 struct DriverOptions {
   std::string version;              // that workers have to have
   std::optional<int64_t> lease_ms;  // instead of fault_tolerance.heartbeat_timeout_seconds
-  // The journal cannot be written any more: the process has to end. Called once.
+  // The journal cannot be written any more, nor training go on without it: the process has to end.
+  // Called once.
   std::function<void(const absl::Status& why)> on_broken;
 };
 
@@ -79,12 +81,14 @@ class Driver final {
     WorkerPort port;
     int rank = -1;  // -1: has not registered yet
     int64_t generation = 0;
-    int64_t sequence = 0;  // highest one heard; acknowledged with the next order
+    int64_t sequence = 0;      // highest one heard
+    int64_t acknowledged = 0;  // highest one that is journaled; told with the next order
     // What it was told already: duties are levels, orders are sent once per stream.
     bool told_train = false;
     bool told_stop = false;
     bool told_abort = false;
-    int64_t told_commit_step = -1;
+    int64_t told_commit = 0;     // number of the save
+    int64_t told_save_over = 0;  // number of the save
     size_t told_notes = 0;
   };
   struct WaitingSupervisor {
@@ -104,6 +108,7 @@ class Driver final {
 
   // Facts.
   void Happened(const Event& event);
+  void Break(const absl::Status& why);
   void Publish(const std::vector<proto::JobEvent>& events);
   void RememberEvents(const Watched& before, const StoredEvent& stored);
   void PlanTheJob();
@@ -111,6 +116,7 @@ class Driver final {
   // Duties.
   void Act();
   bool Carry(const Command& command);
+  bool MayLaunch();
   bool Answer(const proto::Attempt& attempt);
   void Order(int rank, const std::function<void(Stream&)>& tell);
   void OrderAll(int64_t generation, const std::function<void(Stream&)>& tell);
@@ -127,11 +133,13 @@ class Driver final {
   void OnDetach(int64_t id);
   absl::Status CheckJob(const std::string& job_id) const;
   void Refuse(int64_t id, const absl::Status& why);
+  int64_t Acknowledged(Stream& stream) const;
 
   bool IsOverAndGone() const;
   int64_t LeaseMs() const;
 
-  const std::unique_ptr<Journal> journal_;
+  // While it is behind, no report is acknowledged; steps, which are not journaled, go on.
+  PatientJournal journal_;
   const DriverOptions options_;
 
   // Below: the driver's thread alone.
@@ -149,6 +157,7 @@ class Driver final {
   int64_t told_to_stop_generation_ = 0;
   int64_t told_to_stop_ms_ = 0;
   bool broken_ = false;
+  int64_t postponed_since_ms_ = 0;  // a duty that cannot wait for the journal for ever; 0: none
 
   std::mutex mutex_;  // guards the two below
   std::deque<std::function<void()>> queue_;

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -79,6 +80,11 @@ void Suspend(Job& job) {
   const std::optional<GenerationCause>& cause = job.generation.cause;
   if (cause && cause->kind != CauseKind::kOrdered) {
     absl::StrAppend(&reason, " after step ", job.newest().step, "; while stopping, ", cause->text);
+  }
+  const EndedSave& save = job.generation.ended_save;
+  if (save.number > 0 && !save.committed) {
+    absl::StrAppend(&reason, "; step ", save.step, " could not be saved (", save.reason,
+                    "), so it will go on from step ", job.newest().step);
   }
   job.reason = reason;
 }
@@ -173,8 +179,14 @@ bool Record(const Submitted& fact, Job& job) {
   next.layout = fact.layout;
   next.layout_given = fact.layout.has_value();
   next.restarts_left = fact.spec.fault_tolerance.max_restarts;
+  for (const SavedCheckpoint& older : fact.older) next.saved.push_back(older);
   next.saved.push_back({fact.after_step, fact.load_checkpoint});
+  while (next.saved.size() > kKeptCheckpoints) next.saved.erase(next.saved.begin());
+  next.run = fact.run;
   next.generation = std::move(job.generation);
+  if (next.generation.phase == GenerationPhase::kClosed) {  // the journal may be a new one
+    next.generation.number = std::max(next.generation.number, fact.last_generation);
+  }
   next.revision = job.revision;
   job = std::move(next);
   if (IsLive(job.generation.phase)) {
@@ -253,21 +265,52 @@ bool Record(const Ready& fact, Job& job) {
   return true;
 }
 
-bool Record(const ShardWritten& fact, Job& job) {
+// The save that a rank speaks of, a new one if it is the first to; null if that one is over.
+PendingSave* FindSave(Job& job, int64_t number, int64_t step) {
   Generation& generation = job.generation;
+  const bool trains = generation.phase == GenerationPhase::kSealed ||
+                      generation.phase == GenerationPhase::kTraining;
+  // What was not acknowledged is repeated after a reconnect, however it went on meanwhile.
+  if (!trains || step < job.newest().step || number <= generation.ended_save.number ||
+      (generation.saving && number < generation.saving->number)) {
+    return nullptr;
+  }
+  if (!generation.saving || generation.saving->number < number) {
+    generation.saving = PendingSave{.number = number, .step = step, .shards = {}, .failures = {}};
+  }
+  return &*generation.saving;
+}
+
+// Once every rank has said its part, and some have nothing to offer.
+void EndFailedSave(Job& job) {
+  Generation& generation = job.generation;
+  const PendingSave& saving = *generation.saving;
+  const size_t heard = saving.shards.size() + saving.failures.size();
+  if (saving.failures.empty() || static_cast<int>(heard) < job.world_size()) return;
+  const auto& [rank, reason] = *saving.failures.begin();
+  generation.ended_save = {saving.number, saving.step, false, rank, reason};
+  generation.saving.reset();
+}
+
+bool Record(const ShardWritten& fact, Job& job) {
   if (!FindMember(job, fact.generation, fact.rank)) return false;
-  if (generation.phase != GenerationPhase::kSealed &&
-      generation.phase != GenerationPhase::kTraining) {
-    return false;
-  }
-  if (fact.step < job.newest().step) return false;  // repeated after a reconnect, long committed
-  if (generation.saving && fact.step < generation.saving->step) return false;
-  if (!generation.saving || generation.saving->step < fact.step) {
-    generation.saving = PendingSave{fact.step, {}};
-  }
-  const auto [place, is_new] = generation.saving->shards.try_emplace(fact.rank, fact.shard);
+  PendingSave* const saving = FindSave(job, fact.number, fact.step);
+  if (saving == nullptr || saving->failures.count(fact.rank) > 0) return false;
+  const auto [place, is_new] = saving->shards.try_emplace(fact.rank, fact.shard);
   if (!is_new && place->second == fact.shard) return false;
   place->second = fact.shard;
+  EndFailedSave(job);
+  return true;
+}
+
+bool Record(const SaveFailed& fact, Job& job) {
+  if (!FindMember(job, fact.generation, fact.rank)) return false;
+  PendingSave* const saving = FindSave(job, fact.number, fact.step);
+  if (saving == nullptr || !saving->failures.try_emplace(fact.rank, fact.reason).second) {
+    return false;
+  }
+  saving->shards.erase(fact.rank);  // rank 0's, if it is the commit that failed
+  EndFailedSave(job);
   return true;
 }
 
@@ -283,7 +326,10 @@ bool Record(const Committed& fact, Job& job) {
   if (!progress) job.saved.pop_back();
   job.saved.push_back(saved);
   if (job.saved.size() > kKeptCheckpoints) job.saved.erase(job.saved.begin());
-  if (pending) job.generation.saving.reset();
+  if (pending) {
+    job.generation.ended_save = {job.generation.saving->number, fact.step, true, -1, ""};
+    job.generation.saving.reset();
+  }
   if (progress) {
     job.failures_since_progress = 0;
     job.restarts_left = job.spec.fault_tolerance.max_restarts;
@@ -311,17 +357,25 @@ bool Record(const Finished& fact, Job& job) {
   return true;
 }
 
+// A checkpoint that does not load, for whatever reason, is not tried again as long as there is an
+// older one. Initial weights are none: to begin anew is for people to say.
 bool Record(const Faulted& fact, Job& job) {
   if (!FindMember(job, fact.generation, fact.rank)) return false;
-  // A checkpoint that does not load is not tried again as long as there is an older one.
-  if (fact.code == absl::StatusCode::kDataLoss && job.saved.size() > 1 &&
-      job.generation.phase == GenerationPhase::kSealed) {
-    job.saved.pop_back();
+  const CauseKind kind =
+      IsConsequence(fact.code) && !fact.loading ? CauseKind::kConsequence : CauseKind::kRoot;
+  GenerationCause cause = {kind, fact.rank, job.generation.members[fact.rank].host,
+                           absl::StrCat(RankText(job, fact.rank, ""), ": ", fact.message)};
+  const bool load_failed = fact.loading && job.generation.phase == GenerationPhase::kSealed;
+  if (!load_failed) return Fail(job, std::move(cause), IsPermanent(fact.code));
+  const SavedCheckpoint failed = job.newest();
+  const bool has_older = job.saved.size() > 1 && !job.saved[job.saved.size() - 2].folder.empty();
+  if (has_older) job.saved.pop_back();
+  const bool is_lost = !has_older && fact.code == absl::StatusCode::kDataLoss;
+  if (is_lost) {
+    absl::StrAppend(&cause.text, "; step ", failed.step,
+                    " was saved, nothing usable is left: restore it, or start anew with --fresh");
   }
-  const CauseKind kind = IsConsequence(fact.code) ? CauseKind::kConsequence : CauseKind::kRoot;
-  const std::string text = absl::StrCat(RankText(job, fact.rank, ""), ": ", fact.message);
-  return Fail(job, {kind, fact.rank, job.generation.members[fact.rank].host, text},
-              IsPermanent(fact.code));
+  return Fail(job, std::move(cause), is_lost);
 }
 
 bool Record(const Suspected& fact, Job& job) {
@@ -520,7 +574,11 @@ std::vector<Command> Decide(const Job& job) {
       if (job.stop != StopLevel::kNone) commands.push_back(StopTraining{generation.number});
       if (generation.saving &&
           static_cast<int>(generation.saving->shards.size()) == job.world_size()) {
-        commands.push_back(GrantCommit{generation.number, generation.saving->step});
+        commands.push_back(
+            GrantCommit{generation.number, generation.saving->step, generation.saving->number});
+      }
+      if (generation.ended_save.number > 0) {
+        commands.push_back(EndSave{generation.number, generation.ended_save.number});
       }
       break;
     case GenerationPhase::kStopping:

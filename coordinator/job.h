@@ -62,11 +62,24 @@ struct Shard {
   friend bool operator==(const Shard&, const Shard&) = default;
 };
 
-// The checkpoint of one step on its way: complete once every rank's shard is durable.
+// The checkpoint of one step on its way: complete once every rank's shard is durable, given up once
+// every rank has said its part and some have none.
 struct PendingSave {
+  int64_t number = 0;  // counts a generation's saves: one step may be tried again
   int64_t step = 0;
-  std::map<int, Shard> shards;  // by rank
+  std::map<int, Shard> shards;          // by rank
+  std::map<int, std::string> failures;  // by rank: why it has none
   friend bool operator==(const PendingSave&, const PendingSave&) = default;
+};
+
+// How the newest save of a generation that all ranks know the end of went.
+struct EndedSave {
+  int64_t number = 0;  // as PendingSave's; 0: there was none
+  int64_t step = 0;
+  bool committed = false;
+  int rank = -1;       // whose words `reason` are
+  std::string reason;  // unless committed
+  friend bool operator==(const EndedSave&, const EndedSave&) = default;
 };
 
 enum class CauseKind {
@@ -90,6 +103,7 @@ struct Generation {
   GenerationPhase phase = GenerationPhase::kClosed;
   std::map<int, Member> members;  // by rank
   std::optional<PendingSave> saving;
+  EndedSave ended_save;
   std::optional<GenerationCause> cause;  // empty: nothing cut it short
   friend bool operator==(const Generation&, const Generation&) = default;
 };
@@ -114,6 +128,7 @@ struct Job {
   std::string request_id;
   JobSpec spec;
   std::string run_folder;
+  RunIdentity run;
   std::optional<Layout> layout;  // empty: to be planned
   bool layout_given = false;     // by resolved.yaml: to be checked, not searched
   int64_t planned_bytes = 0;
@@ -140,6 +155,9 @@ struct Submitted {
   std::optional<Layout> layout;
   std::string load_checkpoint;
   int64_t after_step = 0;
+  RunIdentity run;
+  std::vector<SavedCheckpoint> older;  // of the same run, oldest first
+  int64_t last_generation = 0;         // highest that the run has left on the disk
   friend bool operator==(const Submitted&, const Submitted&) = default;
 };
 struct Planned {
@@ -177,8 +195,17 @@ struct ShardWritten {
   int64_t generation = 0;
   int rank = 0;
   int64_t step = 0;
+  int64_t number = 0;
   Shard shard;
   friend bool operator==(const ShardWritten&, const ShardWritten&) = default;
+};
+struct SaveFailed {
+  int64_t generation = 0;
+  int rank = 0;
+  int64_t step = 0;
+  int64_t number = 0;
+  std::string reason;
+  friend bool operator==(const SaveFailed&, const SaveFailed&) = default;
 };
 struct Committed {
   int64_t generation = 0;
@@ -200,6 +227,7 @@ struct Faulted {
   int rank = 0;
   absl::StatusCode code = absl::StatusCode::kUnknown;
   std::string message;
+  bool loading = false;  // while the checkpoint was read
   friend bool operator==(const Faulted&, const Faulted&) = default;
 };
 struct Suspected {
@@ -246,8 +274,8 @@ struct Restarted {
 };
 
 using Event = std::variant<Submitted, Planned, PlanRefused, Launched, Registered, Ready,
-                           ShardWritten, Committed, Finished, Faulted, Suspected, WorkerLost,
-                           Overdue, AttemptEnded, Silent, StopAsked, Restarted>;
+                           ShardWritten, SaveFailed, Committed, Finished, Faulted, Suspected,
+                           WorkerLost, Overdue, AttemptEnded, Silent, StopAsked, Restarted>;
 
 // The job after `event`. A fact about another generation than the current one, or one that repeats
 // what is known, changes nothing; any other one also raises the revision by one.
@@ -279,13 +307,18 @@ struct StopTraining {
 struct GrantCommit {
   int64_t generation = 0;
   int64_t step = 0;
+  int64_t number = 0;
+};
+struct EndSave {
+  int64_t generation = 0;
+  int64_t number = 0;
 };
 struct AbortWorkers {
   int64_t generation = 0;
   std::string reason;
 };
 using Command = std::variant<PlanJob, LaunchWorkers, StopWorkers, EndJob, StartTraining,
-                             StopTraining, GrantCommit, AbortWorkers>;
+                             StopTraining, GrantCommit, EndSave, AbortWorkers>;
 
 std::vector<Command> Decide(const Job& job);
 

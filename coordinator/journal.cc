@@ -1,9 +1,13 @@
 #include "coordinator/journal.h"
 
 #include <sqlite3.h>
+#include <stdio.h>
+#include <unistd.h>
 #include <xxhash.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -13,7 +17,7 @@
 namespace weft {
 namespace {
 
-constexpr int kFormatVersion = 1;
+constexpr int kFormatVersion = 2;
 
 // Finalises a statement when it goes out of scope.
 class Statement {
@@ -37,15 +41,44 @@ int64_t Checksum(const void* body, size_t bytes) {
   return static_cast<int64_t>(XXH3_64bits(body, bytes));
 }
 
+std::string FreeName(const std::string& path) {
+  constexpr int kMaxNames = 1000;
+  std::string name = path;
+  for (int n = 1; n < kMaxNames && access(name.c_str(), F_OK) == 0; ++n) {
+    name = absl::StrCat(path, ".", n);
+  }
+  return name;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path) {
+  int found = kFormatVersion;
+  ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, OpenAny(path, &found));
+  if (found == kFormatVersion) return journal;
+  journal.reset();  // writes its log back into the one file
+  const std::string aside = FreeName(absl::StrCat(path, ".format-", found));
+  if (rename(path.c_str(), aside.c_str()) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("journal ", path, ": has format ", found,
+                     " and cannot be moved aside: ", std::strerror(errno)));
+  }
+  for (const char* part : {"-wal", "-shm"}) {
+    rename(absl::StrCat(path, part).c_str(), absl::StrCat(aside, part).c_str());
+  }
+  ASSIGN_OR_RETURN(journal, OpenAny(path, &found));
+  journal->moved_aside_ = aside;
+  return journal;
+}
+
+absl::StatusOr<std::unique_ptr<Journal>> Journal::OpenAny(const std::string& path, int* found) {
   std::unique_ptr<Journal> journal(new Journal(path));
   const int code =
       sqlite3_open_v2(path.c_str(), &journal->database_,
                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
   if (code != SQLITE_OK) return journal->Error("cannot be opened");
-  RETURN_IF_ERROR(journal->Prepare());
+  *found = kFormatVersion;
+  RETURN_IF_ERROR(journal->Prepare(found));
   return journal;
 }
 
@@ -54,7 +87,7 @@ Journal::~Journal() {
   sqlite3_close(database_);
 }
 
-absl::Status Journal::Prepare() {
+absl::Status Journal::Prepare(int* found) {
   // Exclusive from the first access on: a second coordinator finds it busy. Readers have `weft
   // attach` instead.
   RETURN_IF_ERROR(Execute("PRAGMA locking_mode=EXCLUSIVE"));
@@ -65,8 +98,9 @@ absl::Status Journal::Prepare() {
   RETURN_IF_ERROR(
       Execute("CREATE TABLE IF NOT EXISTS record(revision INTEGER PRIMARY KEY, "
               "checksum INTEGER NOT NULL, body BLOB NOT NULL)"));
-  RETURN_IF_ERROR(CheckFormat());
+  RETURN_IF_ERROR(CheckFormat(found));
   RETURN_IF_ERROR(Execute("COMMIT"));
+  if (*found != kFormatVersion) return absl::OkStatus();
   const char* sql = "INSERT INTO record(revision, checksum, body) VALUES(?, ?, ?)";
   if (sqlite3_prepare_v2(database_, sql, -1, &insert_, nullptr) != SQLITE_OK) {
     return Error("cannot be written");
@@ -74,7 +108,7 @@ absl::Status Journal::Prepare() {
   return absl::OkStatus();
 }
 
-absl::Status Journal::CheckFormat() {
+absl::Status Journal::CheckFormat(int* found) {
   Statement quick_check(database_, "PRAGMA quick_check(1)");
   if (quick_check.Step() != SQLITE_ROW) return Error("cannot be checked");
   const char* result = reinterpret_cast<const char*>(sqlite3_column_text(quick_check.get(), 0));
@@ -88,11 +122,8 @@ absl::Status Journal::CheckFormat() {
         absl::StrCat("INSERT INTO meta VALUES('format_version','", kFormatVersion, "')").c_str());
   }
   if (code != SQLITE_ROW) return Error("cannot be read");
-  const int found = sqlite3_column_int(version.get(), 0);
-  if (found == kFormatVersion) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("journal ", path_, ": has format ", found, ", this weft reads format ",
-                   kFormatVersion, "; use the weft that wrote it, or start anew with --fresh"));
+  *found = sqlite3_column_int(version.get(), 0);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<StoredEvent>> Journal::Replay() {
@@ -142,7 +173,7 @@ absl::Status Journal::Error(const char* what) const {
   const std::string text =
       absl::StrCat("journal ", path_, ": ", what, ": ",
                    database_ == nullptr ? "out of memory" : sqlite3_errmsg(database_));
-  switch (database_ == nullptr ? SQLITE_NOMEM : sqlite3_errcode(database_)) {
+  switch (database_ == nullptr ? SQLITE_NOMEM : sqlite3_errcode(database_) & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
       return absl::FailedPreconditionError(
@@ -152,6 +183,11 @@ absl::Status Journal::Error(const char* what) const {
       return Damaged(sqlite3_errmsg(database_));
     case SQLITE_FULL:
       return absl::ResourceExhaustedError(text);
+    case SQLITE_IOERR:
+      // Over a quota or a file size limit; what failed to sync is another matter.
+      return sqlite3_extended_errcode(database_) == SQLITE_IOERR_WRITE
+                 ? absl::ResourceExhaustedError(text)
+                 : absl::UnavailableError(text);
     default:
       return absl::UnavailableError(text);
   }

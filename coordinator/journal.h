@@ -16,9 +16,10 @@ namespace weft {
 
 class Journal final {
  public:
-  // Opens `path`, or makes it, and holds it alone until destruction. FailedPrecondition: another
-  // process holds it, or its format is another version's. DataLoss: it is damaged; names the place
-  // and the cure.
+  // Opens `path`, or makes it, and holds it alone until destruction. A journal of another version's
+  // format is moved aside to `<path>.format-<version>[.<n>]`, and a new one made: the checkpoints
+  // on the disk say where the run stands. FailedPrecondition: another process holds it. DataLoss:
+  // it is damaged; names the place and the cure.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path);
   ~Journal();
   Journal(const Journal&) = delete;
@@ -27,18 +28,25 @@ class Journal final {
   // All facts, checked against their checksums, revisions 1, 2, 3... DataLoss as above.
   absl::StatusOr<std::vector<StoredEvent>> Replay();
 
-  // Returns once the fact is on the disk. Its revision has to be the next one.
+  // Where the journal of another format is now; empty: there was none.
+  const std::string& moved_aside() const { return moved_aside_; }
+
+  // Returns once the fact is on the disk. Its revision has to be the next one. ResourceExhausted:
+  // the disk has no room; nothing has changed, so the same fact may be appended later.
   absl::Status Append(const StoredEvent& stored);
 
  private:
   explicit Journal(std::string path) : path_(std::move(path)) {}
-  absl::Status Prepare();
-  absl::Status CheckFormat();
+  static absl::StatusOr<std::unique_ptr<Journal>> OpenAny(const std::string& path, int* found);
+  absl::Status Prepare(int* found);
+  // *found is the format if it is another version's.
+  absl::Status CheckFormat(int* found);
   absl::Status Execute(const char* sql);
   absl::Status Error(const char* what) const;
   absl::Status Damaged(const std::string& what) const;
 
   const std::string path_;
+  std::string moved_aside_;
   sqlite3* database_ = nullptr;
   sqlite3_stmt* insert_ = nullptr;
 };

@@ -46,6 +46,30 @@ void AddLost(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease
   }
 }
 
+// Ranks that others wait for in a save: they have not said how their part of it went, or, if all
+// have, rank 0, which commits.
+std::vector<int> SlowSavers(const Job& job) {
+  const PendingSave& saving = *job.generation.saving;
+  std::vector<int> slow;
+  for (int rank = 0; rank < job.world_size(); ++rank) {
+    if (saving.shards.count(rank) + saving.failures.count(rank) == 0) slow.push_back(rank);
+  }
+  if (slow.empty()) slow.push_back(0);
+  return slow;
+}
+
+void AddSaveOverdue(const Job& job, const Clocks& clocks, int64_t now_ms,
+                    std::vector<Event>& events) {
+  if (!job.generation.saving || clocks.save != job.generation.saving->number) return;
+  if (now_ms - clocks.save_since_ms <= kSaveLimitMs) return;
+  events.push_back(Overdue{
+      job.generation.number,
+      absl::StrFormat("ranks %s of %d have not done their part of saving step %d within %g s; see "
+                      "their logs, and the disk of checkpoint.folder",
+                      RankList(SlowSavers(job)), job.world_size(), job.generation.saving->step,
+                      kSaveLimitMs / 1000.0)});
+}
+
 void AddStartOverdue(const Job& job, const Clocks& clocks, int64_t now_ms,
                      std::vector<Event>& events) {
   const double limit_s = job.spec.comm.init_timeout_seconds;
@@ -95,6 +119,7 @@ Clocks ShiftedByStall(Clocks clocks, int64_t now_ms, int64_t expected_ms) {
   if (clocks.looked_ms != 0 && stall_ms > 0) {
     for (auto& [rank, heard_ms] : clocks.heard_ms) heard_ms = std::min(now_ms, heard_ms + stall_ms);
     clocks.generation_since_ms = std::min(now_ms, clocks.generation_since_ms + stall_ms);
+    clocks.save_since_ms = std::min(now_ms, clocks.save_since_ms + stall_ms);
   }
   clocks.looked_ms = now_ms;
   return clocks;
@@ -113,6 +138,7 @@ std::vector<Event> Expired(const Job& job, const Clocks& clocks, int64_t now_ms,
       break;
     case GenerationPhase::kTraining:
       AddLost(job, clocks, now_ms, lease_ms, events);
+      AddSaveOverdue(job, clocks, now_ms, events);
       break;
     case GenerationPhase::kStopping:
       AddStoppingOverdue(job, clocks, now_ms, lease_ms, events);

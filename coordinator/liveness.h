@@ -18,6 +18,8 @@ struct Clocks {
   std::map<int, int64_t> heard_ms;  // by rank of the current generation: its last report
   int64_t generation_since_ms = 0;  // when the generation came into its phase
   int64_t looked_ms = 0;            // when ShiftedByStall was last called
+  int64_t save = 0;                 // number of the one that is under way; 0: none
+  int64_t save_since_ms = 0;        // when its first rank had its part
 };
 
 struct SilentRank {
@@ -34,9 +36,13 @@ std::vector<SilentRank> Lost(const std::map<int, int64_t>& heard_ms, int64_t now
 Clocks ShiftedByStall(Clocks clocks, int64_t now_ms, int64_t expected_ms);
 
 // The facts that time alone makes of `job`: WorkerLost, Overdue (generation not registered or not
-// ready within comm.init_timeout, finished workers that do not exit) and Silent.
+// ready within comm.init_timeout, a save that takes too long, finished workers that do not exit)
+// and Silent.
 std::vector<Event> Expired(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease_ms);
 
+// How long a rank may take for its part of a save, once another one has had its own. Others wait
+// for it outside of collectives, so their deadlines do not count.
+inline constexpr int64_t kSaveLimitMs = 1800000;
 // How long finished workers may take to exit before their group is stopped.
 inline constexpr int64_t kExitGraceMs = 10000;
 // On top of the lease, before a generation that nobody vouches for counts as gone.

@@ -36,6 +36,10 @@ absl::Status Serve(const Flags& flags) {
   };
   const SignalWatcher watcher({SIGTERM, SIGINT}, [&](int) { finish(absl::OkStatus()); });
   ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, Journal::Open(flags.journal));
+  if (!journal->moved_aside().empty()) {
+    LogWarning(absl::StrCat("the journal of another version is now ", journal->moved_aside(),
+                            "; the run goes on from its checkpoints"));
+  }
   DriverOptions options;
   options.version = Version();
   options.lease_ms = flags.lease_ms;

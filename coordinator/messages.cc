@@ -18,6 +18,7 @@ proto::Order TrainOrder(const Job& job, int64_t lease_ms) {
   train.set_run_folder(job.run_folder);
   train.set_load_checkpoint(job.newest().folder);
   train.set_lease_ms(lease_ms);
+  *train.mutable_run() = ToProto(job.run);
   return order;
 }
 
@@ -33,6 +34,7 @@ proto::Order CommitOrder(const Job& job) {
   order.set_generation(job.generation.number);
   const PendingSave& saving = *job.generation.saving;
   order.mutable_commit()->set_step(saving.step);
+  order.mutable_commit()->set_number(saving.number);
   for (const auto& [rank, shard] : saving.shards) {
     proto::ShardWritten& message = *order.mutable_commit()->add_shards();
     message.set_step(saving.step);
@@ -40,6 +42,18 @@ proto::Order CommitOrder(const Job& job) {
     message.set_bytes(shard.bytes);
     message.set_xxh3(shard.xxh3);
   }
+  return order;
+}
+
+proto::Order SaveOverOrder(const Job& job) {
+  proto::Order order;
+  order.set_generation(job.generation.number);
+  const EndedSave& save = job.generation.ended_save;
+  proto::SaveOver& message = *order.mutable_save_over();
+  message.set_step(save.step);
+  message.set_number(save.number);
+  message.set_committed(save.committed);
+  message.set_reason(save.reason);
   return order;
 }
 
@@ -108,7 +122,12 @@ proto::JobStatus StatusOf(const Job& job, const Progress& progress) {
 }
 
 Watched WatchedPart(const Job& job) {
-  return {job.id, job.phase, job.reason, job.last_failure};
+  return {job.id,
+          job.phase,
+          job.reason,
+          job.last_failure,
+          job.generation.number,
+          job.generation.ended_save.number};
 }
 
 std::vector<proto::JobEvent> EventsOf(const Watched& before, const Job& after,
@@ -135,6 +154,15 @@ std::vector<proto::JobEvent> EventsOf(const Watched& before, const Job& after,
     message.set_step(committed->step);
     message.set_folder(committed->folder);
     message.set_bytes(committed->bytes);
+  }
+  const EndedSave& save = after.generation.ended_save;
+  const bool is_new = after.generation.number == before.generation && save.number > before.save;
+  if (is_new && !save.committed) {
+    proto::NotSaved& message = *add().mutable_not_saved();
+    message.set_step(save.step);
+    message.set_rank(save.rank);
+    message.set_reason(save.reason);
+    message.set_saved_step(after.newest().step);
   }
   if (after.id != before.job_id || after.phase != before.phase || after.reason != before.reason) {
     proto::PhaseChanged& phase = *add().mutable_phase();

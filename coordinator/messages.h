@@ -22,7 +22,8 @@ struct Progress {
 // REQUIRES: the generation is at least kOpen, so there is a layout.
 proto::Order TrainOrder(const Job& job, int64_t lease_ms);
 proto::Order StopOrder(const Job& job);
-proto::Order CommitOrder(const Job& job);  // REQUIRES: a save is pending
+proto::Order CommitOrder(const Job& job);    // REQUIRES: a save is pending
+proto::Order SaveOverOrder(const Job& job);  // REQUIRES: a save of the generation has ended
 proto::Order AbortOrder(int64_t generation, const std::string& reason);
 proto::Order NotesOrder(int64_t generation, const proto::Notes& notes);
 
@@ -39,6 +40,8 @@ struct Watched {
   Phase phase = Phase::kSubmitted;
   std::string reason;
   std::optional<Failure> failure;
+  int64_t generation = 0;
+  int64_t save = 0;  // number of the generation's newest save that has ended
 };
 Watched WatchedPart(const Job& job);
 

@@ -3,7 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "plan/errors.h"
 #include "proto/wire.h"
 
@@ -22,7 +24,15 @@ Ready Read(const proto::Ready& message, int64_t generation, int rank) {
 }
 
 ShardWritten Read(const proto::ShardWritten& message, int64_t generation, int rank) {
-  return {generation, rank, message.step(), {message.file(), message.bytes(), message.xxh3()}};
+  return {generation,
+          rank,
+          message.step(),
+          message.number(),
+          {message.file(), message.bytes(), message.xxh3()}};
+}
+
+SaveFailed Read(const proto::SaveFailed& message, int64_t generation, int rank) {
+  return {generation, rank, message.step(), message.number(), message.reason()};
 }
 
 Committed Read(const proto::Committed& message, int64_t generation, int rank) {
@@ -34,7 +44,8 @@ Finished Read(const proto::Finished& message, int64_t generation, int rank) {
 }
 
 Faulted Read(const proto::Fault& message, int64_t generation, int rank) {
-  return {generation, rank, static_cast<absl::StatusCode>(message.code()), message.message()};
+  return {generation, rank, static_cast<absl::StatusCode>(message.code()), message.message(),
+          message.loading()};
 }
 
 // ---- one function per fact ----
@@ -47,6 +58,13 @@ void Fill(const Submitted& fact, proto::Record& record) {
   if (fact.layout) *message.mutable_layout() = ToProto(*fact.layout);
   message.set_load_checkpoint(fact.load_checkpoint);
   message.set_after_step(fact.after_step);
+  *message.mutable_run() = ToProto(fact.run);
+  for (auto older = fact.older.rbegin(); older != fact.older.rend(); ++older) {
+    proto::OlderCheckpoint& checkpoint = *message.add_older();
+    checkpoint.set_step(older->step);
+    checkpoint.set_folder(older->folder);
+  }
+  message.set_last_generation(fact.last_generation);
 }
 
 void Fill(const Planned& fact, proto::Record& record) {
@@ -90,6 +108,16 @@ void Fill(const ShardWritten& fact, proto::Record& record) {
   message.set_file(fact.shard.file);
   message.set_bytes(fact.shard.bytes);
   message.set_xxh3(fact.shard.xxh3);
+  message.set_number(fact.number);
+}
+
+void Fill(const SaveFailed& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.set_rank(fact.rank);
+  proto::SaveFailed& message = *record.mutable_save_failed();
+  message.set_step(fact.step);
+  message.set_number(fact.number);
+  message.set_reason(fact.reason);
 }
 
 void Fill(const Committed& fact, proto::Record& record) {
@@ -112,6 +140,7 @@ void Fill(const Faulted& fact, proto::Record& record) {
   record.set_rank(fact.rank);
   record.mutable_faulted()->set_code(static_cast<int>(fact.code));
   record.mutable_faulted()->set_message(fact.message);
+  record.mutable_faulted()->set_loading(fact.loading);
 }
 
 void Fill(const Suspected& fact, proto::Record& record) {
@@ -181,6 +210,8 @@ absl::StatusOr<Event> ReadFact(const proto::Record& record) {
       return Event(Read(record.ready(), generation, rank));
     case proto::Record::kShardWritten:
       return Event(Read(record.shard_written(), generation, rank));
+    case proto::Record::kSaveFailed:
+      return Event(Read(record.save_failed(), generation, rank));
     case proto::Record::kCommitted:
       return Event(Read(record.committed(), generation, rank));
     case proto::Record::kFinished:
@@ -234,6 +265,8 @@ std::optional<Event> FactOf(const proto::WorkerReport& report) {
       return RegistrationOf(report);
     case proto::WorkerReport::kShard:
       return Read(report.shard(), generation, rank);
+    case proto::WorkerReport::kSaveFailed:
+      return Read(report.save_failed(), generation, rank);
     case proto::WorkerReport::kCommitted:
       return Read(report.committed(), generation, rank);
     case proto::WorkerReport::kFinished:
@@ -279,7 +312,33 @@ absl::StatusOr<Submitted> FactOf(const proto::SubmitJobRequest& request) {
   }
   submitted.load_checkpoint = request.load_checkpoint();
   submitted.after_step = request.after_step();
+  submitted.run = FromProto(request.run());
+  for (auto older = request.older().rbegin(); older != request.older().rend(); ++older) {
+    submitted.older.push_back({older->step(), older->folder()});
+  }
+  submitted.last_generation = request.last_generation();
   return submitted;
+}
+
+absl::Status CheckSubmission(const Submitted& submitted) {
+  if (submitted.request_id.empty()) {
+    return absl::InvalidArgumentError("request_id: is empty; choose one per submission");
+  }
+  if (!absl::StartsWith(submitted.run_folder, "/")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("run_folder: \"", submitted.run_folder, "\" is not an absolute path"));
+  }
+  std::vector<SpecIssue> issues = Validate(submitted.spec);
+  if (issues.empty()) issues = RunIssues(submitted.spec);
+  if (!issues.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrJoin(issues, "\n", [](std::string* out, const SpecIssue& issue) {
+          absl::StrAppend(out, issue.key, ": ", issue.message);
+        }));
+  }
+  if (!submitted.layout) return absl::OkStatus();
+  return CheckRunnable(submitted.spec.model, submitted.spec.cluster, submitted.spec.batch(),
+                       *submitted.layout);
 }
 
 }  // namespace weft

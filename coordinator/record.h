@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/job.h"
 #include "proto/agent.pb.h"
@@ -29,5 +30,8 @@ Registered RegistrationOf(const proto::WorkerReport& report);
 AttemptEnded FactOf(const proto::AttemptEndedRequest& request);
 // InvalidArgument: a field is missing or unknown.
 absl::StatusOr<Submitted> FactOf(const proto::SubmitJobRequest& request);
+// A submission that breaks a rule is refused before it becomes a fact: InvalidArgument or what
+// CheckRunnable says.
+absl::Status CheckSubmission(const Submitted& submitted);
 
 }  // namespace weft

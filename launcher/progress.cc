@@ -96,6 +96,13 @@ std::string EventLine(const proto::JobEvent& event) {
       json["folder"] = event.committed().folder();
       json["bytes"] = event.committed().bytes();
       break;
+    case proto::JobEvent::kNotSaved:
+      json["event"] = "not_saved";
+      json["step"] = event.not_saved().step();
+      json["rank"] = event.not_saved().rank();
+      json["reason"] = event.not_saved().reason();
+      json["saved_step"] = event.not_saved().saved_step();
+      break;
     case proto::JobEvent::kLost:
       json["event"] = "rank_lost";
       json["rank"] = event.lost().rank();
@@ -175,6 +182,13 @@ void Progress::Take(const proto::JobEvent& event) {
       saved_step_ = event.committed().step();
       Say(absl::StrCat("saved ", event.committed().folder()));
       break;
+    case proto::JobEvent::kNotSaved: {
+      const proto::NotSaved& save = event.not_saved();
+      const std::string who = save.rank() < 0 ? "" : absl::StrCat("rank ", save.rank(), ": ");
+      Say(absl::StrCat("NOT SAVED: step ", save.step(), ": ", who, save.reason(),
+                       "; the last checkpoint is of step ", save.saved_step()));
+      break;
+    }
     case proto::JobEvent::kLost:
       Say(absl::StrCat("lost ", ReasonText(event.lost().reason(), 8)));
       break;

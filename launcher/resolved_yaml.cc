@@ -264,12 +264,12 @@ void AppendKey(const JobSpec& job, const KeyValues& values, const JobKey& key, s
 }
 
 std::string RecordText(const RunRecord& record) {
-  std::string text =
-      absl::StrCat("resolved:  # weft's record of the run; nothing here changes how it computes\n",
-                   "  format_version: 1\n", "  generation: ", record.generation, "\n",
-                   "  weft_version: ", YamlText(record.weft_version), "\n",
-                   "  planned_bytes: ", record.planned_bytes, "\n",
-                   "  predicted_step_s: ", NumberText(record.predicted_step_s), "\n", "  data:\n");
+  std::string text = absl::StrCat(
+      "resolved:  # weft's record of the run; nothing here changes how it computes\n",
+      "  format_version: 1\n", "  run_id: ", YamlText(record.run_id), "\n",
+      "  generation: ", record.generation, "\n", "  weft_version: ", YamlText(record.weft_version),
+      "\n", "  planned_bytes: ", record.planned_bytes, "\n",
+      "  predicted_step_s: ", NumberText(record.predicted_step_s), "\n", "  data:\n");
   for (const std::string& file : record.data) {
     absl::StrAppend(&text, "    - ", YamlText(file), "\n");
   }
@@ -299,6 +299,19 @@ bool IsMathematics(absl::string_view key) {
   if (key == "training.seed") return true;
   return std::any_of(kMathematics.begin(), kMathematics.end(),
                      [&](absl::string_view prefix) { return absl::StartsWith(key, prefix); });
+}
+
+// Holds paths, which may move while what lies there stays the same: others compare that.
+bool IsPath(absl::string_view key) {
+  return key == "data.train" || key == "data.valid" || key == "model.init_from";
+}
+
+KeyValues AllValues(const JobSpec& job) {
+  KeyValues values = ModelValues(job.model);
+  const KeyValues spec = SpecValues(job);
+  values.insert(values.end(), spec.begin(), spec.end());
+  values.emplace_back("cluster.profile", ClusterText(job.cluster, 0));
+  return values;
 }
 
 }  // namespace
@@ -367,6 +380,7 @@ RunRecord ReadRecord(const YamlNode& tree) {
   RunRecord record;
   Issues none;
   const YamlValues values(tree, "", &none);
+  values.Read("resolved.run_id", &record.run_id);
   values.Read("resolved.generation", &record.generation);
   values.Read("resolved.weft_version", &record.weft_version);
   values.Read("resolved.planned_bytes", &record.planned_bytes);
@@ -410,15 +424,8 @@ std::optional<Layout> FixedLayout(const JobSpec& job) {
 }
 
 std::vector<SpecChange> Changes(const JobSpec& before, const JobSpec& after) {
-  const auto all = [](const JobSpec& job) {
-    KeyValues values = ModelValues(job.model);
-    const KeyValues spec = SpecValues(job);
-    values.insert(values.end(), spec.begin(), spec.end());
-    values.emplace_back("cluster.profile", ClusterText(job.cluster, 0));
-    return values;
-  };
-  const KeyValues old_values = all(before);
-  const KeyValues new_values = all(after);
+  const KeyValues old_values = AllValues(before);
+  const KeyValues new_values = AllValues(after);
   std::vector<SpecChange> changes;
   for (const auto& [key, value] : new_values) {
     const std::string old_value = ValueOf(old_values, key);
@@ -429,6 +436,26 @@ std::vector<SpecChange> Changes(const JobSpec& before, const JobSpec& after) {
       change.after = after.cluster.name;
     }
     changes.push_back(std::move(change));
+  }
+  return changes;
+}
+
+std::map<std::string, std::string> Mathematics(const JobSpec& job) {
+  std::map<std::string, std::string> stated;
+  for (const auto& [key, value] : AllValues(job)) {
+    if (IsMathematics(key) && !IsPath(key)) stated[key] = OneLine(value);
+  }
+  return stated;
+}
+
+std::vector<SpecChange> ChangedMathematics(const std::map<std::string, std::string>& before,
+                                           const JobSpec& job) {
+  std::vector<SpecChange> changes;
+  const std::map<std::string, std::string> now = Mathematics(job);
+  for (const auto& [key, value] : before) {
+    const auto found = now.find(key);
+    const std::string is = found == now.end() ? "not there" : found->second;
+    if (is != value) changes.push_back({key, value, is, true});
   }
   return changes;
 }

@@ -3,6 +3,7 @@
 // run is repeated from it without a search. Also the comparison of two jobs, key by key. Pure.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@ namespace weft {
 
 // What else is recorded; nothing of it changes how a run computes.
 struct RunRecord {
+  std::string run_id = {};  // as the run's checkpoints state it; empty: written by an older weft
   int64_t generation = 0;
   std::string weft_version;
   int64_t planned_bytes = 0;  // of the largest rank
@@ -42,5 +44,12 @@ struct SpecChange {
 };
 // REQUIRES: both came from Resolve().
 std::vector<SpecChange> Changes(const JobSpec& before, const JobSpec& after);
+
+// What a run cannot change, as its checkpoints state it: key -> value, of all that SpecChange calls
+// mathematics but for paths, which may move. REQUIRES: `job` came from Resolve().
+std::map<std::string, std::string> Mathematics(const JobSpec& job);
+// In what `job` is another run than the one that stated `before`.
+std::vector<SpecChange> ChangedMathematics(const std::map<std::string, std::string>& before,
+                                           const JobSpec& job);
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,51 +13,22 @@
 #include <sstream>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/clean_up.h"
+#include "checkpoint/folders.h"
+#include "checkpoint/safetensors.h"
 #include "data/token_file.h"
 #include "launcher/job_yaml.h"
 #include "plan/errors.h"
-#include "process/version.h"
 
 namespace weft {
 namespace {
 
 // sockaddr_un holds 108 bytes with the final zero.
 constexpr size_t kMaxSocketPath = 107;
-constexpr absl::string_view kDecaySteps = "lr_scheduler.decay_steps";
 
 absl::Status Failed(absl::string_view what, absl::string_view path) {
   return absl::UnknownError(absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
-}
-
-// What follows the path in "path size:hash".
-std::string Hash(const std::string& fingerprint) {
-  return fingerprint.substr(fingerprint.rfind(' ') + 1);
-}
-
-std::vector<std::string> Hashes(const std::vector<std::string>& fingerprints) {
-  std::vector<std::string> hashes;
-  for (const std::string& each : fingerprints) hashes.push_back(Hash(each));
-  return hashes;
-}
-
-// Files whose content is not what the run before saw, at the same path.
-std::vector<std::string> ChangedFiles(const std::vector<std::string>& before,
-                                      const std::vector<std::string>& now) {
-  std::vector<std::string> changed;
-  for (const std::string& file : now) {
-    const std::string path = file.substr(0, file.rfind(' '));
-    for (const std::string& old : before) {
-      if (old.substr(0, old.rfind(' ')) == path && old != file) {
-        changed.push_back(
-            absl::StrCat("data: ", path, ": its content changed: ", Hash(old), " -> ", Hash(file)));
-      }
-    }
-  }
-  return changed;
 }
 
 std::string FreeName(const std::string& path) {
@@ -121,27 +93,37 @@ std::string RuntimeFolder() {
 }
 
 absl::StatusOr<RunLock> RunLock::Take(const std::string& run_folder) {
+  return Take(run_folder, "/lock", "the run folder", "set job.output_dir to a writable folder",
+              "use weft attach or weft stop, or another job.name");
+}
+
+absl::StatusOr<RunLock> RunLock::TakeCheckpoints(const std::string& folder) {
+  return Take(folder, "/.lock", "checkpoint.folder", "set it to a writable folder",
+              "wait for its end, or give this run a checkpoint.folder of its own");
+}
+
+absl::StatusOr<RunLock> RunLock::Take(const std::string& folder, const char* file,
+                                      absl::string_view what, absl::string_view if_not_writable,
+                                      absl::string_view if_in_use) {
   std::error_code error;
-  std::filesystem::create_directories(run_folder, error);
+  std::filesystem::create_directories(folder, error);
   if (error) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot create the run folder ", run_folder,
-                                                   ": ", error.message(),
-                                                   "; set job.output_dir to a writable folder"));
+    return absl::InvalidArgumentError(absl::StrCat("cannot create ", what, " ", folder, ": ",
+                                                   error.message(), "; ", if_not_writable));
   }
-  const std::string path = run_folder + "/lock";
+  const std::string path = folder + file;
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot write in the run folder ", run_folder,
-                                                   ": ", std::strerror(errno),
-                                                   "; set job.output_dir to a writable folder"));
+    return absl::InvalidArgumentError(absl::StrCat("cannot write in ", what, " ", folder, ": ",
+                                                   std::strerror(errno), "; ", if_not_writable));
   }
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     char pid[32] = {};
     const ssize_t got = pread(fd, pid, sizeof(pid) - 1, 0);
     close(fd);
-    return absl::UnavailableError(absl::StrCat(
-        run_folder, " is in use by another weft", got > 0 ? absl::StrCat(" (pid ", pid, ")") : "",
-        "; use weft attach or weft stop, or another job.name"));
+    return absl::UnavailableError(absl::StrCat(folder, " is in use by another weft",
+                                               got > 0 ? absl::StrCat(" (pid ", pid, ")") : "",
+                                               "; ", if_in_use));
   }
   return RunLock(fd);
 }
@@ -167,16 +149,21 @@ bool IsRunning(const std::string& run_folder) {
   return taken;
 }
 
+bool IsWithin(absl::string_view inner, absl::string_view outer) {
+  return inner == outer || (absl::StartsWith(inner, outer) && inner[outer.size()] == '/');
+}
+
 absl::StatusOr<std::string> MoveAside(const JobSpec& job, const std::string& run_folder) {
   std::error_code error;
   const std::string checkpoints = CheckpointFolder(job);
-  if (!absl::StartsWith(checkpoints, run_folder + "/") &&
-      std::filesystem::exists(checkpoints, error)) {
-    std::filesystem::rename(checkpoints, FreeName(checkpoints), error);
-    if (error) {
-      return absl::UnknownError(
-          absl::StrCat("cannot move ", checkpoints, " aside: ", error.message()));
+  if (!IsWithin(checkpoints, run_folder)) {
+    // A resolved.yaml that cannot be read names no run, but checkpoints name their run's folder.
+    const auto previous = ReadPrevious({.folder = run_folder});
+    std::string run_id = previous.ok() && *previous ? (*previous)->record.run_id : "";
+    if (run_id.empty()) {
+      ASSIGN_OR_RETURN(run_id, RunThatSaved(checkpoints, run_folder));
     }
+    RETURN_IF_ERROR(MoveCheckpointsAside(checkpoints, run_id).status());
   }
   if (!std::filesystem::exists(run_folder + "/resolved.yaml", error) &&
       !std::filesystem::exists(run_folder + "/journal.db", error)) {
@@ -189,6 +176,18 @@ absl::StatusOr<std::string> MoveAside(const JobSpec& job, const std::string& run
         absl::StrCat("cannot move ", run_folder, " aside: ", error.message()));
   }
   return aside;
+}
+
+absl::StatusOr<std::string> RunThatSaved(const std::string& checkpoints,
+                                         const std::string& run_folder) {
+  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, StepsIn(checkpoints));
+  for (const int64_t step : steps) {
+    const std::optional<Owner> owner = OwnerOf(StepFolder(checkpoints, step));
+    if (!owner || owner->run_id.empty()) continue;
+    // A run folder may have been moved with the checkpoints in it.
+    if (owner->run_folder == run_folder || IsWithin(checkpoints, run_folder)) return owner->run_id;
+  }
+  return std::string();
 }
 
 absl::StatusOr<std::vector<std::string>> Fingerprints(const JobSpec& job) {
@@ -208,49 +207,25 @@ absl::StatusOr<std::optional<PreviousRun>> ReadPrevious(const RunPaths& paths) {
   if (!std::filesystem::exists(paths.resolved(), error)) return std::nullopt;
   absl::StatusOr<JobFile> file = ReadJobFile(paths.resolved(), {.sets = {}, .check_files = false});
   if (!file.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the run before cannot be read; go on with --fresh, which moves it aside\n",
-                     file.status().message()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the run before cannot be read: ", paths.resolved(),
+        " is damaged; remove it to go on from the newest checkpoint, which says itself what it is "
+        "of, or start anew with --fresh, which moves the run aside\n",
+        file.status().message()));
   }
   return PreviousRun{std::move(file->job), ReadRecord(file->tree)};
 }
 
-absl::StatusOr<Continuation> Continue(const JobSpec& job, const std::vector<std::string>& data,
-                                      const std::optional<PreviousRun>& previous) {
-  Continuation result;
-  if (previous) {
-    std::vector<std::string> refused = ChangedFiles(previous->record.data, data);
-    const bool same_content = Hashes(previous->record.data) == Hashes(data);
-    for (const SpecChange& change : Changes(previous->job, job)) {
-      const bool moved = (change.key == "data.train" || change.key == "data.valid") &&
-                         same_content && !data.empty();
-      std::string line = absl::StrCat(change.key, ": ", change.before, " -> ", change.after);
-      if (change.key == kDecaySteps && job.lr_scheduler.decay_steps == job.training.steps) {
-        absl::StrAppend(&line,
-                        " (it follows training.steps unless it is given; to go on along the ",
-                        "same curve, set ", kDecaySteps, ": ", change.before, ")");
-      }
-      (change.mathematics && !moved ? refused : result.notes).push_back(line);
-    }
-    if (!refused.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "this is another run than the one in ", job.output_dir, "/", job.name, ":\n  ",
-          absl::StrJoin(refused, "\n  "),
-          "\nundo these changes, give the run another job.name, or start anew with --fresh (the "
-          "old run is moved aside)"));
-    }
-    if (previous->record.weft_version != Version()) {
-      result.notes.push_back(
-          absl::StrCat("weft: ", previous->record.weft_version, " -> ", Version()));
-    }
-  }
-  if (job.checkpoint.resume == ResumeMode::kNone) return result;
-  ASSIGN_OR_RETURN(const FoundCheckpoint found, NewestCheckpoint(CheckpointFolder(job)));
-  result.damaged = found.refused;
-  if (found.path.empty()) return result;
-  result.load_checkpoint = found.path;
-  result.after_step = found.manifest.step;
-  return result;
+std::string FullDiskText(const std::string& folder) {
+  constexpr int64_t kTooLittleBytes = int64_t{1} << 20;
+  struct statvfs disk = {};
+  if (statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return "";
+  const auto free_bytes = static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
+  const bool no_inode = disk.f_files > 0 && disk.f_favail == 0;
+  if (free_bytes >= kTooLittleBytes && !no_inode) return "";
+  return absl::StrCat("; the disk of ", folder, " is full (",
+                      no_inode ? "no file can be added" : absl::StrCat(free_bytes, " bytes free"),
+                      "): make room and run the same command again");
 }
 
 absl::Status WriteWhole(const std::string& path, const std::string& text) {
@@ -259,8 +234,14 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
   if (fd < 0) return Failed("create", part);
   const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   const bool durable = written && fsync(fd) == 0;
+  const int error = errno;
   close(fd);
-  if (!durable || rename(part.c_str(), path.c_str()) != 0) return Failed("write", path);
+  errno = error;
+  if (!durable || rename(part.c_str(), path.c_str()) != 0) {
+    const absl::Status failed = Failed("write", path);
+    unlink(part.c_str());
+    return failed;
+  }
   return absl::OkStatus();
 }
 

@@ -1,5 +1,4 @@
-// One run folder, one run: output_dir/name with its lock, the resolved.yaml of the run before, the
-// checkpoint to go on from, and the rules of going on (mathematics stay, execution may change).
+// One run folder, one run: output_dir/name with its lock, and the resolved.yaml of the run before.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "launcher/resolved_yaml.h"
 #include "plan/job_spec.h"
 
@@ -29,6 +29,8 @@ RunPaths PathsOf(const JobSpec& job);
 
 // Absolute; inside the run folder unless the job names an absolute one.
 std::string CheckpointFolder(const JobSpec& job);
+// Whether `inner` is `outer` or lies in it, as the paths are written.
+bool IsWithin(absl::string_view inner, absl::string_view outer);
 
 // The run that a person means: a run folder, or a job file whose run folder is meant.
 // InvalidArgument if there is no run.
@@ -43,12 +45,15 @@ std::string RunId(const std::string& run_folder);
 std::string SocketPath(const std::string& run_folder, const std::string& runtime_folder);
 std::string RuntimeFolder();
 
-// The exclusive right to a run folder, as long as it lives (flock: the kernel drops it with the
-// process, however that ends).
+// The exclusive right to a run folder, or to a checkpoint folder, as long as it lives (flock: the
+// kernel drops it with the process, however that ends). Where a file system has no locks it is
+// given to everybody: what they do to checkpoints is fenced by the checkpoints themselves.
 class RunLock {
  public:
   // Creates the folder if need be. Unavailable if another process holds the lock (names its pid).
   static absl::StatusOr<RunLock> Take(const std::string& run_folder);
+  // Of `<folder>/.lock`; runs may share no checkpoint folder at one time.
+  static absl::StatusOr<RunLock> TakeCheckpoints(const std::string& folder);
   RunLock(RunLock&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
   RunLock& operator=(RunLock&&) = delete;
   ~RunLock();
@@ -57,15 +62,24 @@ class RunLock {
 
  private:
   explicit RunLock(int fd) : fd_(fd) {}
+  static absl::StatusOr<RunLock> Take(const std::string& folder, const char* file,
+                                      absl::string_view what, absl::string_view if_not_writable,
+                                      absl::string_view if_in_use);
   int fd_;
 };
 
 // True if a process holds the lock of `run_folder` now.
 bool IsRunning(const std::string& run_folder);
 
-// Moves an old run (and its checkpoint folder, if that lies elsewhere) aside to `<folder>.old-<n>`,
-// never deletes. Returns where it is; empty if there was nothing. REQUIRES: its lock is held.
+// Moves an old run aside to `<folder>.old-<n>`; its checkpoints, if they lie elsewhere, into a
+// folder `old-<n>` beside them. Never deletes, and leaves alone what is not that run's. Returns
+// where the run folder is; empty if there was nothing. REQUIRES: its lock is held.
 absl::StatusOr<std::string> MoveAside(const JobSpec& job, const std::string& run_folder);
+
+// The run whose checkpoints lie there, if they say that they are of `run_folder`, or lie in it.
+// Empty if there are none, or if they name no run.
+absl::StatusOr<std::string> RunThatSaved(const std::string& checkpoints,
+                                         const std::string& run_folder);
 
 // Fingerprints of all data files, "path size:hash" each.
 absl::StatusOr<std::vector<std::string>> Fingerprints(const JobSpec& job);
@@ -77,18 +91,9 @@ struct PreviousRun {
 };
 absl::StatusOr<std::optional<PreviousRun>> ReadPrevious(const RunPaths& paths);
 
-// What going on means. `notes`: accepted changes, for people.
-struct Continuation {
-  int64_t after_step = 0;
-  std::string load_checkpoint;       // empty: from the start
-  std::vector<std::string> notes;    // what is not as in the run before
-  std::vector<std::string> damaged;  // checkpoints passed over: "step-20: ...", newest first
-};
-
-// Compares with the run before and finds the checkpoint. InvalidArgument with the list of refused
-// changes. REQUIRES: `job` came from Resolve().
-absl::StatusOr<Continuation> Continue(const JobSpec& job, const std::vector<std::string>& data,
-                                      const std::optional<PreviousRun>& previous);
+// "; the disk of /runs/a is full (0 B free): make room and run the same command again" if so, else
+// empty: for what fails where a full disk takes the words away.
+std::string FullDiskText(const std::string& folder);
 
 // Writes `text` to `path`: all of it or nothing (a temporary file, fsync, rename).
 absl::Status WriteWhole(const std::string& path, const std::string& text);

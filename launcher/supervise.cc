@@ -129,8 +129,9 @@ class Supervisor {
     while (absl::Now() < deadline) {
       if (options_.stop->load() == StopLevel::kNow) return absl::CancelledError("stopped at once");
       if (daemon_->Ended()) {
-        return absl::InternalError(absl::StrCat("weftd ended at once; its log is ", log, ":\n",
-                                                LastLines(ReadTail(log, 4096), 5, 2000)));
+        return absl::InternalError(
+            absl::StrCat("weftd ended at once", FullDiskText(options_.paths.folder),
+                         "; its log is ", log, ":\n", LastLines(ReadTail(log, 4096), 5, 2000)));
       }
       if (client_ == nullptr && !Listens(options_.socket)) {
         usleep(2000);
@@ -160,6 +161,13 @@ class Supervisor {
     if (options_.layout) *request.mutable_layout() = ToProto(*options_.layout);
     request.set_load_checkpoint(options_.continuation.load_checkpoint);
     request.set_after_step(options_.continuation.after_step);
+    *request.mutable_run() = ToProto(options_.continuation.run);
+    for (const OlderCheckpoint& each : options_.continuation.older) {
+      proto::OlderCheckpoint& older = *request.add_older();
+      older.set_step(each.step);
+      older.set_folder(each.folder);
+    }
+    request.set_last_generation(options_.continuation.last_generation);
     ASSIGN_OR_RETURN(job_id_, client_->Submit(request));
     return absl::OkStatus();
   }
@@ -216,13 +224,18 @@ class Supervisor {
     ASSIGN_OR_RETURN(const JobSpec job, FromProto(launch.job()));
     ASSIGN_OR_RETURN(const Layout layout, FromProto(launch.layout()));
     ASSIGN_OR_RETURN(const Plan plan, PlanFor(job, layout, Purpose::kRun));
-    const RunRecord record{.generation = launch.generation(),
+    const RunRecord record{.run_id = options_.continuation.run.id,
+                           .generation = launch.generation(),
                            .weft_version = Version(),
                            .planned_bytes = plan.peak_bytes(),
                            .predicted_step_s = plan.time.total_s(),
                            .data = options_.data};
-    RETURN_IF_ERROR(
-        WriteWhole(options_.paths.resolved(), ResolvedText(Resolve(job, layout), record)));
+    const absl::Status written =
+        WriteWhole(options_.paths.resolved(), ResolvedText(Resolve(job, layout), record));
+    // The one of the generation before will do where the disk is full.
+    std::error_code error;
+    if (!written.ok() && !std::filesystem::exists(options_.paths.resolved(), error)) return written;
+    if (!written.ok()) Say(absl::StrCat("warning: ", written.message()));
     GroupOptions group{.worker = Beside("weft-worker"),
                        .coordinator = "unix:" + options_.socket,
                        .run_folder = options_.paths.folder,
@@ -237,7 +250,6 @@ class Supervisor {
     mkdir(group.temporary_folder.c_str(), 0700);
     const std::string folder =
         std::filesystem::path(options_.paths.rank_log(launch.generation(), 0)).parent_path();
-    std::error_code error;
     std::filesystem::create_directories(folder, error);
     const std::string log = folder + "/mpirun.log";
     const bool needs_mpi = job.cluster.device.backend == BackendKind::kCpu;
@@ -289,8 +301,11 @@ class Supervisor {
 
   RunOutcome CoordinatorLost() {
     const std::string log = options_.paths.logs() + "/weftd.log";
-    Say(absl::StrCat("the coordinator (weftd) ended; its log is ", log));
-    return {RunEnd::kCoordinatorLost, "weftd ended", saved_step_};
+    const std::string disk = FullDiskText(options_.paths.folder);
+    const std::string last = LastLines(ReadTail(log, 4096), 1, 1000);
+    Say(absl::StrCat("the coordinator (weftd) ended", disk, "; the end of its log, ", log,
+                     ":\n  | ", last));
+    return {RunEnd::kCoordinatorLost, disk, saved_step_};
   }
 
   static RunOutcome Over(const proto::JobOver& over) {

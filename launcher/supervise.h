@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "launcher/going_on.h"
 #include "launcher/run_folder.h"
 #include "plan/job_spec.h"
 #include "plan/layout.h"

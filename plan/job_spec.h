@@ -163,6 +163,14 @@ struct ValidationSpec {
   friend bool operator==(const ValidationSpec&, const ValidationSpec&) = default;
 };
 
+// Which run a checkpoint is of.
+struct RunIdentity {
+  std::string id;  // 16 hex digits, made once for a run; empty: none (tests)
+  // Values of the job file's keys that a run cannot change: model, data, optimizer...
+  std::map<std::string, std::string> mathematics;
+  friend bool operator==(const RunIdentity&, const RunIdentity&) = default;
+};
+
 struct JobSpec {
   std::string name;
   std::string output_dir;  // absolute; the run folder is output_dir/name

@@ -512,6 +512,17 @@ absl::StatusOr<JobSpec> FromProto(const proto::JobSpec& message) {
   return job;
 }
 
+proto::RunIdentity ToProto(const RunIdentity& run) {
+  proto::RunIdentity message;
+  message.set_id(run.id);
+  for (const auto& [key, value] : run.mathematics) (*message.mutable_mathematics())[key] = value;
+  return message;
+}
+
+RunIdentity FromProto(const proto::RunIdentity& message) {
+  return {message.id(), {message.mathematics().begin(), message.mathematics().end()}};
+}
+
 proto::Layout ToProto(const Layout& layout) {
   proto::Layout message;
   message.set_dp(layout.dp);

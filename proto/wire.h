@@ -13,6 +13,9 @@ namespace weft {
 proto::JobSpec ToProto(const JobSpec& job);
 absl::StatusOr<JobSpec> FromProto(const proto::JobSpec& message);
 
+proto::RunIdentity ToProto(const RunIdentity& run);
+RunIdentity FromProto(const proto::RunIdentity& message);
+
 proto::Layout ToProto(const Layout& layout);
 absl::StatusOr<Layout> FromProto(const proto::Layout& message);
 

@@ -191,6 +191,14 @@ std::map<std::string, std::string> ReaderFacts(const JobSpec& job, const Layout&
   return facts;
 }
 
+std::map<std::string, std::string> MathematicsFacts(const RunIdentity& run) {
+  std::map<std::string, std::string> facts;
+  for (const auto& [key, value] : run.mathematics) {
+    facts[absl::StrCat(kMathematicsFact, key)] = value;
+  }
+  return facts;
+}
+
 std::map<std::string, std::string> ComputationFacts(
     const std::map<std::string, std::string>& computes_by) {
   std::map<std::string, std::string> facts;
@@ -246,10 +254,8 @@ absl::Status LoadWeights(const std::string& folder, const ModelShape& model,
 }
 
 absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
-                                        const std::map<std::string, std::string>& facts,
                                         const Parameters& parameters, Device& device) {
   ASSIGN_OR_RETURN(Manifest manifest, CheckManifest(step_folder));
-  RETURN_IF_ERROR(CheckFacts(manifest, facts));
   ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(step_folder, manifest));
   std::vector<float> values;
   for (const OwnPiece& piece : parameters.own()) {
@@ -272,11 +278,11 @@ absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
   return manifest;
 }
 
-absl::StatusOr<ShardRecord> WriteOwnShard(const std::string& stage_folder, int rank,
-                                          const Replica& replica, const Parameters& parameters,
-                                          Device& device) {
-  std::list<std::vector<float>> host;  // the boxes borrow from it until they are written
-  std::vector<BoxToSave> boxes;
+absl::StatusOr<OwnShard> OwnShard::Copy(const Replica& replica, const Parameters& parameters,
+                                        Device& device) {
+  OwnShard own;
+  std::list<std::vector<float>>& host = own.host_;
+  std::vector<BoxToSave>& boxes = own.boxes_;
   const std::vector<int> writers = Deal(parameters.own(), replica.count);
   for (size_t i = 0; i < writers.size(); ++i) {
     const OwnPiece& piece = parameters.own()[i];
@@ -304,7 +310,7 @@ absl::StatusOr<ShardRecord> WriteOwnShard(const std::string& stage_folder, int r
     }
   }
   RETURN_IF_ERROR(ToStatus(device.Synchronize(), "copy the shard to the host"));
-  return WriteShard(stage_folder, rank, boxes);
+  return own;
 }
 
 }  // namespace weft

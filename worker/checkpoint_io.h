@@ -3,6 +3,7 @@
 // trainer's.
 #pragma once
 #include <cstdint>
+#include <list>
 #include <map>
 #include <string>
 #include <vector>
@@ -27,6 +28,10 @@ std::map<std::string, std::string> RunFacts(const JobSpec& job, const Batches& b
 std::map<std::string, std::string> ReaderFacts(const JobSpec& job, const Layout& layout,
                                                const Batches* valid);
 
+// What the run cannot change, as the launcher states it ("job.optimizer.lr" -> "0.001"): it holds
+// the next job of the run against that.
+std::map<std::string, std::string> MathematicsFacts(const RunIdentity& run);
+
 // By what the checkpoint's steps were computed ("libraries" -> "OpenBLAS 0.3.21 (SkylakeX), ..."),
 // which a resume compares only to say so.
 std::map<std::string, std::string> ComputationFacts(
@@ -42,9 +47,8 @@ absl::Status CheckFacts(const Manifest& manifest, const std::map<std::string, st
 
 // Verifies the checkpoint and fills what this rank owns of master weights and optimizer states,
 // whatever layout wrote them; weights that are rounded copies are the caller's. Returns its
-// manifest. DataLoss if damaged; FailedPrecondition by CheckFacts.
+// manifest. DataLoss if damaged.
 absl::StatusOr<Manifest> LoadCheckpoint(const std::string& step_folder,
-                                        const std::map<std::string, std::string>& facts,
                                         const Parameters& parameters, Device& device);
 
 // Fills what this rank owns of master weights with initial values (worker/initial_weights.h), by
@@ -64,10 +68,21 @@ struct Replica {
   int count = 1;
 };
 
-// Writes this rank's shard, durably. Of replicas that hold the same box one writes it:
+// What this rank writes into a checkpoint. Of replicas that hold the same box one writes it:
 // primary boxes are dealt to whoever has the least so far.
-absl::StatusOr<ShardRecord> WriteOwnShard(const std::string& stage_folder, int rank,
-                                          const Replica& replica, const Parameters& parameters,
-                                          Device& device);
+class OwnShard {
+ public:
+  // Copies it to the host. Fails as the device does, which is no fault of the disk.
+  static absl::StatusOr<OwnShard> Copy(const Replica& replica, const Parameters& parameters,
+                                       Device& device);
+  // Durably; fails as the disk does.
+  absl::StatusOr<ShardRecord> Write(const std::string& stage_folder, int rank) const {
+    return WriteShard(stage_folder, rank, boxes_);
+  }
+
+ private:
+  std::list<std::vector<float>> host_;  // what the boxes borrow
+  std::vector<BoxToSave> boxes_;
+};
 
 }  // namespace weft

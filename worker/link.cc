@@ -115,25 +115,30 @@ class Link::Impl {
     assignment.generation = options_.generation;
     assignment.run_folder = train_->run_folder();
     assignment.load_checkpoint = train_->load_checkpoint();
+    assignment.run = FromProto(train_->run());
     return assignment;
   }
 
-  absl::StatusOr<std::vector<ShardRecord>> WaitForCommit(int64_t step, int64_t timeout_ms) {
-    WaitFor(timeout_ms, [&] { return commits_.count(step) > 0; });
+  // Empty if the save is over instead.
+  absl::StatusOr<std::vector<ShardRecord>> WaitForCommit(const SaveId& save, int64_t timeout_ms) {
+    WaitFor(timeout_ms, [&] { return commit_.number() == save.number || IsOver(save); });
     const std::lock_guard lock(mutex_);
     if (lost_) return *lost_;
-    const auto found = commits_.find(step);
-    if (found == commits_.end()) {
-      return absl::DeadlineExceededError(absl::StrCat("checkpoint of step ", step,
-                                                      " was not granted within ", timeout_ms,
-                                                      " ms; some rank did not write its shard"));
-    }
     std::vector<ShardRecord> shards;
-    for (const proto::ShardWritten& shard : found->second.shards()) {
+    if (IsOver(save)) return shards;
+    if (commit_.number() != save.number) return SaveTimeout(save, timeout_ms);
+    for (const proto::ShardWritten& shard : commit_.shards()) {
       shards.push_back({shard.file(), shard.bytes(), shard.xxh3()});
     }
-    commits_.erase(found);
     return shards;
+  }
+
+  absl::StatusOr<SaveEnd> WaitForSaveOver(const SaveId& save, int64_t timeout_ms) {
+    WaitFor(timeout_ms, [&] { return IsOver(save); });
+    const std::lock_guard lock(mutex_);
+    if (lost_) return *lost_;
+    if (!IsOver(save)) return SaveTimeout(save, timeout_ms);
+    return SaveEnd{save_over_.committed(), save_over_.reason()};
   }
 
   void SendNote(proto::Note note) {
@@ -179,6 +184,15 @@ class Link::Impl {
     changed_.wait_for(lock, milliseconds(timeout_ms),
                       [&] { return condition() || lost_ || closing_; });
     return condition();
+  }
+
+  // REQUIRES: mutex_ held. No later save begins before all ranks know the end of this one.
+  bool IsOver(const SaveId& save) const { return save_over_.number() == save.number; }
+
+  static absl::Status SaveTimeout(const SaveId& save, int64_t timeout_ms) {
+    return absl::DeadlineExceededError(absl::StrCat("saving step ", save.step,
+                                                    " was not over within ", timeout_ms / 1000,
+                                                    " s; some rank did not write its shard"));
   }
 
   // The sender's thread: one stream after the other until the link closes or is lost.
@@ -306,7 +320,8 @@ class Link::Impl {
         if (train_->lease_ms() > 0) lease_ms_ = train_->lease_ms();
       }
       if (order.has_stop()) stop_ = true;
-      if (order.has_commit()) commits_[order.commit().step()] = order.commit();
+      if (order.has_commit()) commit_ = order.commit();
+      if (order.has_save_over()) save_over_ = order.save_over();
       for (const proto::Note& note : order.notes().notes()) {
         notes_[{note.topic(), note.from()}] = note.value();
       }
@@ -384,7 +399,8 @@ class Link::Impl {
   bool stop_ = false;
   std::optional<absl::Status> lost_;
   std::optional<proto::Train> train_;
-  std::map<int64_t, proto::Commit> commits_;  // by step
+  proto::Commit commit_;       // the newest
+  proto::SaveOver save_over_;  // the newest
 };
 
 Link::Link(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -441,18 +457,35 @@ void Link::ReportStep(const StepReport& report) {
   impl_->Report(std::move(message));
 }
 
-absl::StatusOr<std::vector<ShardRecord>> Link::ExchangeShards(int64_t step,
-                                                              const ShardRecord& shard,
-                                                              int64_t timeout_ms) {
-  proto::WorkerReport report;
-  proto::ShardWritten& written = *report.mutable_shard();
-  written.set_step(step);
-  written.set_file(shard.file);
-  written.set_bytes(shard.bytes);
-  written.set_xxh3(shard.xxh3);
-  impl_->Report(std::move(report));
+absl::StatusOr<std::vector<ShardRecord>> Link::ExchangeShards(
+    const SaveId& save, const absl::StatusOr<ShardRecord>& shard, int64_t timeout_ms) {
+  if (shard.ok()) {
+    proto::WorkerReport report;
+    proto::ShardWritten& written = *report.mutable_shard();
+    written.set_step(save.step);
+    written.set_number(save.number);
+    written.set_file(shard->file);
+    written.set_bytes(shard->bytes);
+    written.set_xxh3(shard->xxh3);
+    impl_->Report(std::move(report));
+  } else {
+    ReportNotCommitted(save, shard.status());
+  }
   if (!impl_->IsRankZero()) return std::vector<ShardRecord>();
-  return impl_->WaitForCommit(step, timeout_ms);
+  return impl_->WaitForCommit(save, timeout_ms);
+}
+
+void Link::ReportNotCommitted(const SaveId& save, const absl::Status& why) {
+  proto::WorkerReport report;
+  proto::SaveFailed& failed = *report.mutable_save_failed();
+  failed.set_step(save.step);
+  failed.set_number(save.number);
+  failed.set_reason(absl::StrCat(why.message()));
+  impl_->Report(std::move(report));
+}
+
+absl::StatusOr<SaveEnd> Link::AwaitSaveOver(const SaveId& save, int64_t timeout_ms) {
+  return impl_->WaitForSaveOver(save, timeout_ms);
 }
 
 void Link::ReportCommitted(int64_t step, const std::string& folder, int64_t bytes) {
@@ -471,10 +504,11 @@ void Link::ReportFinished(const RunResult& result, int64_t timeout_ms) {
   impl_->WaitUntilJournaled(impl_->Report(std::move(report)), timeout_ms);
 }
 
-void Link::ReportFault(const absl::Status& fault, int64_t timeout_ms) {
+void Link::ReportFault(const absl::Status& fault, bool loading, int64_t timeout_ms) {
   proto::WorkerReport report;
   report.mutable_fault()->set_code(static_cast<int32_t>(fault.code()));
   report.mutable_fault()->set_message(absl::StrCat(fault.message()));
+  report.mutable_fault()->set_loading(loading);
   impl_->WaitUntilJournaled(impl_->Report(std::move(report)), timeout_ms);
 }
 

@@ -51,14 +51,19 @@ class Link final {
 
   void ReportReady(int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes);
   void ReportStep(const StepReport& report);
-  // See RunHooks::exchange_shards. Waits at most timeout_ms for the grant (DeadlineExceeded).
-  absl::StatusOr<std::vector<ShardRecord>> ExchangeShards(int64_t step, const ShardRecord& shard,
+  // See RunHooks::exchange_shards. Waits at most timeout_ms for all ranks (DeadlineExceeded).
+  absl::StatusOr<std::vector<ShardRecord>> ExchangeShards(const SaveId& save,
+                                                          const absl::StatusOr<ShardRecord>& shard,
                                                           int64_t timeout_ms);
   // `folder`: its name inside the checkpoint folder, "step-200".
   void ReportCommitted(int64_t step, const std::string& folder, int64_t bytes);
-  // These two send and wait until the coordinator has journaled it, at most timeout_ms.
+  void ReportNotCommitted(const SaveId& save, const absl::Status& why);
+  // See RunHooks::save_over. Waits at most timeout_ms (DeadlineExceeded).
+  absl::StatusOr<SaveEnd> AwaitSaveOver(const SaveId& save, int64_t timeout_ms);
+  // These two send and wait until the coordinator has journaled it, at most timeout_ms. `loading`:
+  // the checkpoint could not be read.
   void ReportFinished(const RunResult& result, int64_t timeout_ms);
-  void ReportFault(const absl::Status& fault, int64_t timeout_ms);
+  void ReportFault(const absl::Status& fault, bool loading, int64_t timeout_ms);
 
   bool StopRequested() const;  // a Stop order has come
 

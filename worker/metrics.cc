@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -61,12 +62,22 @@ MetricsFile::~MetricsFile() {
 }
 
 absl::Status MetricsFile::Append(const StepReport& report, int64_t generation) {
-  const std::string line = MetricsLine(report, generation) + "\n";
-  const ssize_t written = write(file_, line.data(), line.size());
-  if (written == static_cast<ssize_t>(line.size())) return absl::OkStatus();
+  constexpr size_t kMaxUnwritten = size_t{4} << 20;
+  if (unwritten_.size() < kMaxUnwritten) unwritten_ += MetricsLine(report, generation) + "\n";
+  const absl::Status written = Flush();
+  const bool failed_before = std::exchange(has_failed_, !written.ok());
+  return failed_before ? absl::OkStatus() : written;
+}
+
+absl::Status MetricsFile::Flush() {
+  if (unwritten_.empty()) return absl::OkStatus();
+  const ssize_t written = write(file_, unwritten_.data(), unwritten_.size());
+  const int error = errno;
+  unwritten_.erase(0, static_cast<size_t>(std::max<ssize_t>(0, written)));
+  if (unwritten_.empty()) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      path_, ": cannot append a line: ", written < 0 ? std::strerror(errno) : "the disk is full",
-      "; make room and run the same command again"));
+      path_, ": cannot append a line: ", written < 0 ? std::strerror(error) : "the disk is full",
+      "; training goes on, lines are kept in memory until there is room"));
 }
 
 }  // namespace weft

@@ -29,14 +29,20 @@ class MetricsFile {
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
 
-  // One write per line, so that a reader never sees half of one. ResourceExhausted on a full disk.
+  // One write per line, so that a reader never sees half of one. ResourceExhausted on a full disk:
+  // what could not be written is kept, up to 4 MiB, and goes before the next line. Later failures
+  // in a row say nothing new and are OK.
   absl::Status Append(const StepReport& report, int64_t generation);
+  // Writes what is kept; for after the last line. ResourceExhausted if there still is no room.
+  absl::Status Flush();
 
  private:
   MetricsFile(std::string path, int file) : path_(std::move(path)), file_(file) {}
 
   const std::string path_;
   const int file_;
+  std::string unwritten_;
+  bool has_failed_ = false;  // since the last write that went well
 };
 
 }  // namespace weft

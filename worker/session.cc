@@ -42,7 +42,8 @@ constexpr int kExitFault = 1;
 constexpr int kExitNoCoordinator = 75;
 constexpr int64_t kLastWordsMs = 2000;          // to tell the coordinator of a fault or the end
 constexpr int64_t kRegisterTimeoutMs = 300000;  // until all ranks are there
-constexpr int64_t kCommitTimeoutMs = 300000;
+// The coordinator gives up a save before, and names the slow rank (coordinator/liveness.h).
+constexpr int64_t kSaveTimeoutMs = 1830000;
 constexpr std::chrono::seconds kLeaveWithin{1};
 
 constexpr std::chrono::milliseconds kLookAtCommEvery{100};
@@ -91,14 +92,15 @@ void LeaveWithoutCoordinator(Shared& shared, const absl::Status& why) {
 
 // From the first thread that has something to say; nothing is destroyed, as that may wait for a
 // device on which a transfer hangs.
-[[noreturn]] void LeaveWithFault(Shared& shared, Link* link, const absl::Status& fault) {
+[[noreturn]] void LeaveWithFault(Shared& shared, Link* link, const absl::Status& fault,
+                                 bool loading = false) {
   if (shared.lost) _exit(kExitNoCoordinator);
   if (shared.leaving.exchange(true)) {  // the other one leaves when it has said so
     std::this_thread::sleep_for(2 * std::chrono::milliseconds(kLastWordsMs));
     _exit(kExitFault);
   }
   LogError(absl::StrCat(absl::StatusCodeToString(fault.code()), ": ", fault.message()));
-  if (link != nullptr) link->ReportFault(fault, kLastWordsMs);
+  if (link != nullptr) link->ReportFault(fault, loading, kLastWordsMs);
   _exit(kExitFault);
 }
 
@@ -175,8 +177,8 @@ RunHooks HooksOf(Link& link, Shared& shared, Device& device, int64_t library_byt
             log->AfterStep();
           },
       .exchange_shards =
-          [&, checkpoint_bytes](int64_t step, const ShardRecord& shard) {
-            auto shards = link.ExchangeShards(step, shard, kCommitTimeoutMs);
+          [&, checkpoint_bytes](const SaveId& save, const absl::StatusOr<ShardRecord>& shard) {
+            auto shards = link.ExchangeShards(save, shard, kSaveTimeoutMs);
             *checkpoint_bytes = 0;
             if (shards.ok()) {
               for (const ShardRecord& each : *shards) *checkpoint_bytes += each.bytes;
@@ -184,12 +186,15 @@ RunHooks HooksOf(Link& link, Shared& shared, Device& device, int64_t library_byt
             return shards;
           },
       .committed =
-          [&, checkpoint_bytes](int64_t step, const std::string& folder) {
+          [&, checkpoint_bytes](const SaveId& save, const absl::StatusOr<std::string>& folder) {
+            if (!folder.ok()) return link.ReportNotCommitted(save, folder.status());
             // "step-200": the wire names it inside the job's checkpoint folder.
-            const std::string name = std::filesystem::path(folder).filename().string();
-            link.ReportCommitted(step, name, *checkpoint_bytes);
+            link.ReportCommitted(save.step, NameOf(*folder), *checkpoint_bytes);
           },
-      .failed = [&](const absl::Status& why) { LeaveWithFault(shared, &link, why); },
+      .save_over = [&](const SaveId& save) { return link.AwaitSaveOver(save, kSaveTimeoutMs); },
+      .warn = [](const std::string& text) { LogWarning(text); },
+      .failed = [&](const absl::Status& why,
+                    bool loading) { LeaveWithFault(shared, &link, why, loading); },
   };
 }
 

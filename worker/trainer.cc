@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -17,6 +18,7 @@
 #include "worker/batches.h"
 #include "worker/checkpoint_io.h"
 #include "worker/groups.h"
+#include "worker/janitor.h"
 #include "worker/learning_rate.h"
 #include "worker/loss_scale.h"
 #include "worker/metrics.h"
@@ -35,6 +37,13 @@ absl::Status CheckTrainable(const JobSpec& job, const Layout& layout) {
   RETURN_IF_ERROR(CheckModel(job.model));
   return CheckRunnable(job.model, job.cluster, job.batch(), layout);
 }
+
+// Of a save that has no next interval: ten minutes at the end of training, seconds on a stop.
+constexpr int kTriesAtTheEnd = 60;
+constexpr std::chrono::milliseconds kPauseAtTheEnd{10000};
+constexpr int kTriesToStop = 3;
+constexpr std::chrono::milliseconds kPauseToStop{1000};
+constexpr std::chrono::milliseconds kCleanUpPatience{30000};
 
 using Clock = std::chrono::steady_clock;
 
@@ -58,6 +67,7 @@ Trainer::Trainer(const Assignment& assignment, Device& device, RunHooks hooks)
       generation_(assignment.generation),
       run_folder_(assignment.run_folder),
       load_checkpoint_(assignment.load_checkpoint),
+      run_(assignment.run),
       device_(device),
       hooks_(std::move(hooks)),
       guard_(std::make_unique<UpdateGuard>(job_.training.max_consecutive_skipped_steps,
@@ -73,7 +83,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Assignment& assig
   auto trainer = std::unique_ptr<Trainer>(new Trainer(assignment, device, std::move(hooks)));
   const absl::Status prepared = trainer->Prepare(rank, comm);
   if (prepared.ok()) return trainer;
-  if (trainer->hooks_.failed) trainer->hooks_.failed(prepared);
+  if (trainer->hooks_.failed) trainer->hooks_.failed(prepared, trainer->loading_);
   return prepared;
 }
 
@@ -84,6 +94,8 @@ absl::Status Trainer::Prepare(int rank, Comm& comm) {
   RETURN_IF_ERROR(LoadOrInitialize());
   if (rank == 0) {
     ASSIGN_OR_RETURN(metrics_, MetricsFile::Open(absl::StrCat(run_folder_, "/metrics.jsonl")));
+    janitor_ = std::make_unique<Janitor>(CheckpointFolder(), run_.id, generation_,
+                                         job_.checkpoint.keep_latest_k, hooks_.warn);
   }
   RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "prepare the first step"));
   return groups_->Check("prepare the first step");
@@ -136,9 +148,11 @@ absl::Status Trainer::Allocate(int rank) {
 
 absl::Status Trainer::LoadOrInitialize() {
   if (!load_checkpoint_.empty()) {
-    ASSIGN_OR_RETURN(
-        const Manifest manifest,
-        LoadCheckpoint(load_checkpoint_, RunFacts(job_, *batches_), *parameters_, device_));
+    loading_ = true;
+    ASSIGN_OR_RETURN(const Manifest manifest,
+                     LoadCheckpoint(load_checkpoint_, *parameters_, device_));
+    loading_ = false;
+    RETURN_IF_ERROR(CheckFacts(manifest, RunFacts(job_, *batches_)));
     after_step_ = manifest.step;
     const bool repeats_bits =
         job_.deterministic || job_.cluster.device.backend == BackendKind::kCpu;
@@ -165,7 +179,7 @@ absl::Status Trainer::LoadOrInitialize() {
 
 absl::StatusOr<RunResult> Trainer::Run() {
   absl::StatusOr<RunResult> result = RunSteps();
-  if (!result.ok() && hooks_.failed) hooks_.failed(result.status());
+  if (!result.ok() && hooks_.failed) hooks_.failed(result.status(), /*loading=*/false);
   return result;
 }
 
@@ -184,17 +198,28 @@ absl::StatusOr<RunResult> Trainer::RunSteps() {
       ASSIGN_OR_RETURN(report.valid_loss, Validate());
       RETURN_IF_ERROR(CheckFinite("validation loss", *report.valid_loss, step));
     }
-    if (metrics_ != nullptr) RETURN_IF_ERROR(metrics_->Append(report, generation_));
+    if (metrics_ != nullptr) {
+      const absl::Status written = metrics_->Append(report, generation_);
+      if (!written.ok()) Warn(std::string(written.message()));
+    }
     if (hooks_.step_done) hooks_.step_done(report);
     RETURN_IF_ERROR(guard_->CheckGoingOn());  // after it is reported, before it could be saved
     result = {.step = step, .stopped = report.stopping};
     const int64_t interval = job_.checkpoint.interval;
-    if (report.stopping || at_end || (interval > 0 && step % interval == 0)) {
-      RETURN_IF_ERROR(Save(step));
+    if (report.stopping || at_end) {
+      ASSIGN_OR_RETURN(const SaveEnd end, SaveAtLast(step, report.stopping));
+      if (!end.committed && at_end) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("step ", step, ", the last one, could not be saved: ", end.reason,
+                         "; cure that and run the same command again"));
+      }
+    } else if (interval > 0 && step % interval == 0) {
+      RETURN_IF_ERROR(Save(step).status());
     }
   }
-  // Nobody leaves before rank 0 has committed the last checkpoint.
   RETURN_IF_ERROR(groups_->Barrier());
+  if (janitor_ != nullptr) janitor_->Finish(kCleanUpPatience);
+  if (metrics_ != nullptr && !metrics_->Flush().ok()) Warn("the last lines of metrics are lost");
   return result;
 }
 
@@ -234,7 +259,8 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
   if (job_.cluster.device.backend == BackendKind::kCpu) report.parts = parts;
   report.step_s = SecondsSince(start);
   if (trace) {
-    RETURN_IF_ERROR(trace->Write(absl::StrCat(run_folder_, "/trace/step-", step)));
+    const absl::Status written = trace->Write(absl::StrCat(run_folder_, "/trace/step-", step));
+    if (!written.ok()) Warn(std::string(written.message()));
   }
   return report;
 }
@@ -352,26 +378,63 @@ absl::StatusOr<double> Trainer::Validate() {
   return loss_sum / static_cast<double>(job_.validation.steps * tokens);
 }
 
-absl::Status Trainer::Save(int64_t step) {
+// Ranks meet at its end. What fails here is the disk, or nothing: a rank that could not write says
+// so, all learn of it, and training goes on; what was staged goes, so that there is room.
+absl::StatusOr<SaveEnd> Trainer::Save(int64_t step) {
   RETURN_IF_ERROR(groups_->Check("save"));
-  const std::string stage_folder = StageFolder(CheckpointFolder(), generation_, step);
+  const SaveId save{.number = ++saves_, .step = step};
   ASSIGN_OR_RETURN(
-      const ShardRecord shard,
-      WriteOwnShard(stage_folder, groups_->rank(), {groups_->replica_index(), groups_->replicas()},
-                    *parameters_, device_));
-  std::vector<ShardRecord> shards = {shard};
+      const OwnShard own,
+      OwnShard::Copy({groups_->replica_index(), groups_->replicas()}, *parameters_, device_));
+  const std::string stage_folder = StageFolder(CheckpointFolder(), run_.id, generation_, step);
+  const absl::StatusOr<ShardRecord> shard = own.Write(stage_folder, groups_->rank());
+  std::vector<ShardRecord> shards;
   if (hooks_.exchange_shards) {
-    ASSIGN_OR_RETURN(shards, hooks_.exchange_shards(step, shard));
+    ASSIGN_OR_RETURN(shards, hooks_.exchange_shards(save, shard));
   } else {
     CHECK(layout_.world_size() == 1);
+    if (shard.ok()) shards = {*shard};
   }
-  if (groups_->rank() != 0) return absl::OkStatus();
-  return Commit(step, std::move(shards));
+  SaveEnd end{.committed = !shards.empty(), .reason = std::string(shard.status().message())};
+  if (!shards.empty()) {
+    const absl::StatusOr<std::string> folder = Commit(step, std::move(shards));
+    if (hooks_.committed) hooks_.committed(save, folder);
+    end = {folder.ok(), std::string(folder.status().message())};
+  }
+  if (hooks_.save_over) {
+    ASSIGN_OR_RETURN(end, hooks_.save_over(save));
+  }
+  if (!end.committed) {
+    RemoveShard(stage_folder, groups_->rank());
+    Warn(absl::StrCat("step ", step, " is not saved: ", end.reason));
+  } else if (janitor_ != nullptr) {
+    janitor_->CleanUpAfter(step);
+  }
+  return end;
 }
 
-absl::Status Trainer::Commit(int64_t step, std::vector<ShardRecord> shards) {
+// There is no next interval, and all the work since the last save is at stake: it is worth waiting
+// until there is room. A stop is in a hurry. All ranks know the same ends, so try alike.
+absl::StatusOr<SaveEnd> Trainer::SaveAtLast(int64_t step, bool stopping) {
+  const int tries = stopping ? kTriesToStop : kTriesAtTheEnd;
+  const std::chrono::milliseconds pause = stopping ? kPauseToStop : kPauseAtTheEnd;
+  ASSIGN_OR_RETURN(SaveEnd end, Save(step));
+  for (int i = 1; i < tries && !end.committed; ++i) {
+    if (hooks_.rest) {
+      hooks_.rest(pause);
+    } else {
+      std::this_thread::sleep_for(pause);
+    }
+    ASSIGN_OR_RETURN(end, Save(step));
+  }
+  return end;
+}
+
+absl::StatusOr<std::string> Trainer::Commit(int64_t step, std::vector<ShardRecord> shards) {
   const std::string folder = CheckpointFolder();
   Manifest manifest;
+  manifest.run_id = run_.id;
+  manifest.run_folder = run_folder_;
   manifest.step = step;
   manifest.generation = generation_;
   manifest.next_sample = step * job_.training.global_batch_size;
@@ -382,11 +445,14 @@ absl::Status Trainer::Commit(int64_t step, std::vector<ShardRecord> shards) {
   manifest.facts = RunFacts(job_, *batches_);
   manifest.facts.merge(ReaderFacts(job_, layout_, valid_batches_.get()));
   manifest.facts.merge(ComputationFacts(hooks_.computes_by));
+  manifest.facts.merge(MathematicsFacts(run_));
   manifest.shards = std::move(shards);
   RETURN_IF_ERROR(CommitCheckpoint(folder, manifest));
-  RETURN_IF_ERROR(RemoveOldCheckpoints(folder, job_.checkpoint.keep_latest_k).status());
-  if (hooks_.committed) hooks_.committed(step, StepFolder(folder, step));
-  return absl::OkStatus();
+  return StepFolder(folder, step);
+}
+
+void Trainer::Warn(const std::string& text) const {
+  if (hooks_.warn) hooks_.warn(text);
 }
 
 std::string Trainer::CheckpointFolder() const {

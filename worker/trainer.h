@@ -3,6 +3,7 @@
 // an agreed stop. The trainer knows the backend only as Device and Comm, and the coordinator only
 // as RunHooks. Used by one thread.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -28,6 +29,7 @@ namespace weft {
 class Adafactor;
 class Arena;
 class Batches;
+class Janitor;
 class MetricsFile;
 class Parameters;
 class RankGroups;
@@ -43,6 +45,7 @@ struct Assignment {
   int64_t generation = 1;
   std::string run_folder;       // absolute
   std::string load_checkpoint;  // absolute step folder; empty: initial weights
+  RunIdentity run = {};         // for manifests
 };
 
 // Loss and norm are the same on every rank.
@@ -67,7 +70,19 @@ struct RunResult {
   bool stopped = false;  // before training.steps
 };
 
-// How the trainer talks to the world. Every hook may be empty (tests), but exchange_shards only on
+// Which save of this generation: a step may be tried again.
+struct SaveId {
+  int64_t number = 0;  // counted from 1, by every rank alike
+  int64_t step = 0;
+};
+
+// How a save ended, the same for all ranks.
+struct SaveEnd {
+  bool committed = false;
+  std::string reason;  // unless committed
+};
+
+// How the trainer talks to the world. Every hook may be empty (tests), but those of a save only on
 // a single rank.
 struct RunHooks {
   // By what this rank computes, as far as bits depend on it ("device", "libraries"). Rank 0's goes
@@ -77,14 +92,24 @@ struct RunHooks {
   std::function<bool()> stop_requested;
   std::function<void(int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes)> ready;
   std::function<void(const StepReport&)> step_done;
-  // Reports this rank's durable shard. On rank 0: waits until all shards of `step` are durable and
-  // the coordinator has granted the commit, and returns them all, by rank. Elsewhere: returns {}.
-  std::function<absl::StatusOr<std::vector<ShardRecord>>(int64_t step, const ShardRecord&)>
+  // Reports this rank's durable shard, or why it has none. On rank 0: waits until every rank has
+  // reported; then all shards, by rank, once the coordinator has granted the commit, or {} if some
+  // rank has none. Elsewhere: returns {}.
+  std::function<absl::StatusOr<std::vector<ShardRecord>>(const SaveId&,
+                                                         const absl::StatusOr<ShardRecord>&)>
       exchange_shards;
-  std::function<void(int64_t step, const std::string& folder)> committed;  // rank 0
+  // Rank 0: the step folder, or why the commit failed.
+  std::function<void(const SaveId&, const absl::StatusOr<std::string>& folder)> committed;
+  // Waits until the save is over for all ranks, however slow one is: no collective, and so no
+  // deadline of one, runs meanwhile.
+  std::function<absl::StatusOr<SaveEnd>(const SaveId&)> save_over;
+  // What is survived, for the log; from any thread.
+  std::function<void(const std::string& text)> warn = {};
+  // Instead of sleeping, between tries of a last save.
+  std::function<void(std::chrono::milliseconds)> rest = {};
   // Why Create or Run is about to fail, before anything is freed: that may wait for a device which
-  // waits for peers that do not come. Need not return.
-  std::function<void(const absl::Status& why)> failed = {};
+  // waits for peers that do not come. `loading`: the checkpoint could not be read. Need not return.
+  std::function<void(const absl::Status& why, bool loading)> failed = {};
 };
 
 enum class ShardKind { kWeight, kGradient };
@@ -101,8 +126,10 @@ class Trainer final {
   ~Trainer();
 
   // Collective. From the step after the loaded checkpoint to training.steps, saving and validating
-  // at their intervals, and at the end. A step whose loss or norm is not finite changes nothing;
-  // FailedPrecondition if UpdateGuard sees too many of them, or if a validation loss is not finite.
+  // at their intervals, and at the end. A save that fails is tried again at the next interval; at
+  // the end it is tried for a while. A step whose loss or norm is not finite changes nothing.
+  // FailedPrecondition if UpdateGuard sees too many of them, if a validation loss is not finite, or
+  // if the last step could not be saved.
   absl::StatusOr<RunResult> Run();
 
   // Visits the weights that this rank owns, and their gradients of the last step (summed over the
@@ -137,15 +164,18 @@ class Trainer final {
   absl::Status Update(const StepReport& report);
   absl::Status ReadTotals(StepReport& report);
   absl::StatusOr<double> Validate();
-  absl::Status Save(int64_t step);
-  absl::Status Commit(int64_t step, std::vector<ShardRecord> shards);
+  absl::StatusOr<SaveEnd> Save(int64_t step);
+  absl::StatusOr<SaveEnd> SaveAtLast(int64_t step, bool stopping);
+  absl::StatusOr<std::string> Commit(int64_t step, std::vector<ShardRecord> shards);
   std::string CheckpointFolder() const;
+  void Warn(const std::string& text) const;
 
   const JobSpec job_;
   const Layout layout_;
   const int64_t generation_;
   const std::string run_folder_;
   const std::string load_checkpoint_;
+  const RunIdentity run_;
   Device& device_;
   const RunHooks hooks_;
 
@@ -172,6 +202,7 @@ class Trainer final {
   std::unique_ptr<Adafactor> adafactor_;  // null: another optimizer
   std::unique_ptr<UpdateGuard> guard_;
   std::unique_ptr<MetricsFile> metrics_;  // rank 0 only
+  std::unique_ptr<Janitor> janitor_;      // rank 0 only
   std::vector<Action> schedule_;          // the very list the planner priced
   std::vector<Action> evaluation_;
   std::vector<int> weights_used_, weights_evaluated_;  // buckets, in the order of their passes
@@ -179,7 +210,9 @@ class Trainer final {
   std::string attention_;
   std::vector<std::string> differences_;
   int64_t after_step_ = 0;  // step of the loaded checkpoint
-  double loss_scale_ = 1;   // of the last step's gradients
+  int64_t saves_ = 0;       // tried in this generation
+  bool loading_ = false;
+  double loss_scale_ = 1;  // of the last step's gradients
 };
 
 }  // namespace weft

@@ -11,8 +11,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "checkpoint/clean_up.h"
 #include "launcher/commands/commands.h"
 #include "launcher/detach.h"
+#include "launcher/going_on.h"
 #include "launcher/job_yaml.h"
 #include "launcher/ledger.h"
 #include "launcher/machine.h"
@@ -22,6 +24,7 @@
 #include "launcher/supervise.h"
 #include "launcher/terminal.h"
 #include "plan/errors.h"
+#include "plan/estimate/goodput.h"
 #include "plan/estimate/rank_parts.h"
 #include "plan/search/describe.h"
 #include "plan/search/search.h"
@@ -111,6 +114,10 @@ int Summary(const RunArguments& arguments, const JobSpec& job, const RunPaths& p
     case RunEnd::kSuspended:
       std::cout << "stopped at step " << outcome.saved_step
                 << ", saved; run the same command again to resume\n";
+      // "stopped on request, ...; step 37 could not be saved (...)"
+      if (const size_t more = outcome.reason.find("; "); more != std::string::npos) {
+        std::cout << "  but         " << outcome.reason.substr(more + 2) << "\n";
+      }
       PrintFiles(job, paths, outcome.saved_step);
       return kExitOk;
     case RunEnd::kCancelled:
@@ -121,7 +128,7 @@ int Summary(const RunArguments& arguments, const JobSpec& job, const RunPaths& p
       std::cerr
           << "weft: the coordinator is gone and the workers are stopped; run the same command "
              "again: it resumes from step "
-          << outcome.saved_step << "\n";
+          << outcome.saved_step << outcome.reason << "\n";
       return kExitTryAgain;
     case RunEnd::kFailed:
       break;
@@ -251,6 +258,17 @@ int Train(const RunArguments& arguments, const Prepared& prepared, const Continu
                  absl::ToDoubleSeconds(absl::Now() - start));
 }
 
+// What attempts that were cut short have left goes, then there has to be room for what is to come.
+absl::Status MakeRoom(const JobSpec& job, const RunIdentity& run) {
+  for (const std::string& problem : RemoveStages(CheckpointFolder(job), run.id).problems) {
+    std::cout << "note: " << problem << "\n";
+  }
+  std::string note;
+  RETURN_IF_ERROR(CheckRoom(job, run, CheckpointBytes(QuestionOf(job)), &note));
+  if (!note.empty()) std::cout << "note: " << note << "\n";
+  return absl::OkStatus();
+}
+
 int Run(const RunArguments& arguments) {
   int exit_code = kExitOk;
   const absl::StatusOr<Prepared> prepared = Prepare(arguments, &exit_code);
@@ -262,16 +280,23 @@ int Run(const RunArguments& arguments) {
   if (!lock.ok()) return Fail(lock.status());
   const auto previous = ReadPrevious(prepared->paths);
   if (!previous.ok()) return Fail(previous.status());
-  const auto going_on = Continue(Resolve(job, prepared->plan.layout), prepared->data, *previous);
+  const auto going_on = Continue(Resolve(job, prepared->plan.layout), prepared->data, *previous,
+                                 LastSavedStep(prepared->paths));
   if (!going_on.ok()) return Fail(going_on.status());
+  // Not before: what is another's is not even locked.
+  const absl::StatusOr<RunLock> checkpoints = RunLock::TakeCheckpoints(CheckpointFolder(job));
+  if (!checkpoints.ok()) return Fail(checkpoints.status());
   for (const std::string& note : going_on->notes) std::cout << "changed: " << note << "\n";
   for (const std::string& each : going_on->damaged) std::cout << "damaged: " << each << "\n";
+  for (const std::string& each : going_on->passed_over) std::cout << "left alone: " << each << "\n";
   if (going_on->after_step >= job.training.steps) {
     std::cout << "done: step " << going_on->after_step << " of " << job.training.steps << "\n";
     PrintFiles(job, prepared->paths, going_on->after_step);
     std::cout << "try next: " << arguments.program << " run " << arguments.path << " --fresh\n";
     return kExitOk;
   }
+  const absl::Status room = MakeRoom(job, going_on->run);
+  if (!room.ok()) return Fail(room);
   std::cout << "plan: " << LayoutText(prepared->plan.layout) << ", "
             << BytesText(prepared->plan.peak_bytes()) << " a worker, predicted "
             << SecondsText(prepared->plan.time.total_s()) << " a step\n";
@@ -290,8 +315,10 @@ int Run(const RunArguments& arguments) {
       return kExitOk;
     }
   }
-  const absl::Status written = (*lock)->WritePid(getpid());
-  if (!written.ok()) return Fail(written);
+  for (const RunLock* each : {&**lock, &*checkpoints}) {
+    const absl::Status written = each->WritePid(getpid());
+    if (!written.ok()) return Fail(written);
+  }
   return Train(arguments, *prepared, *going_on);
 }
 

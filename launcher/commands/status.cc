@@ -38,7 +38,14 @@ int Status(const std::string& target) {
     return kExitOk;
   }
   const JobSpec& job = (*previous)->job;
-  const absl::StatusOr<FoundCheckpoint> found = NewestCheckpoint(CheckpointFolder(job));
+  const std::string folder = CheckpointFolder(job);
+  const std::string run_id = (*previous)->record.run_id;
+  const auto own = StepsOfRun(folder, run_id);
+  if (!own.ok()) return Fail(own.status());
+  std::vector<int64_t> steps;
+  for (const SavedStep& saved : *own) steps.push_back(saved.step);
+  const absl::StatusOr<FoundCheckpoint> found =
+      run_id.empty() ? NewestCheckpoint(folder) : FirstThatVerifies(folder, steps);
   if (!found.ok()) return Fail(found.status());
   const int64_t step = found->path.empty() ? 0 : found->manifest.step;
   std::cout << paths->folder << "\n"

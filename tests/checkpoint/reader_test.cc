@@ -38,6 +38,7 @@ class ReaderTest : public ::testing::Test {
   // Element i of every tensor has the value i. One list of boxes per rank.
   void Save(const std::vector<std::vector<Saved>>& ranks) {
     Manifest manifest;
+    manifest.run_id = "aa";
     manifest.step = 1;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       std::vector<std::vector<float>> values;
@@ -47,7 +48,8 @@ class ReaderTest : public ::testing::Test {
         const Saved& box = ranks[rank][i];
         boxes.push_back({box.name, box.dims, box.begin, box.end, values[i]});
       }
-      const auto shard = WriteShard(StageFolder(folder_, 0, 1), static_cast<int>(rank), boxes);
+      const auto shard =
+          WriteShard(StageFolder(folder_, "aa", 0, 1), static_cast<int>(rank), boxes);
       ASSERT_TRUE(shard.ok()) << shard.status();
       manifest.shards.push_back(*shard);
     }

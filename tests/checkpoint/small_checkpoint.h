@@ -32,7 +32,7 @@ inline SmallCheckpoint SaveSmallCheckpoint(const std::string& folder, int64_t st
   }
   saved.manifest.step = step;
   saved.manifest.model = model;
-  const auto shard = WriteShard(StageFolder(folder, 0, step), 0, boxes);
+  const auto shard = WriteShard(StageFolder(folder, saved.manifest.run_id, 0, step), 0, boxes);
   EXPECT_TRUE(shard.ok()) << shard.status();
   if (shard.ok()) saved.manifest.shards = {*shard};
   EXPECT_EQ(CommitCheckpoint(folder, saved.manifest), absl::OkStatus());

@@ -83,6 +83,9 @@ std::string CommandText(const Command& command) {
   if (const auto* c = std::get_if<GrantCommit>(&command)) {
     return absl::StrCat("commit g", c->generation, " ", c->step);
   }
+  if (const auto* c = std::get_if<EndSave>(&command)) {
+    return absl::StrCat("save_over ", c->number);
+  }
   return absl::StrCat("abort g", std::get<AbortWorkers>(command).generation);
 }
 
@@ -134,12 +137,21 @@ Event ParseFact(const std::string& line) {
     std::string code;
     std::string message;
     words >> code >> message;
-    return Faulted{at.generation, at.rank, ParseCode(code), message};
+    return Faulted{at.generation, at.rank, ParseCode(code), message, false};
+  }
+  if (verb == "unloadable") {
+    std::string code;
+    words >> code;
+    return Faulted{at.generation, at.rank, ParseCode(code), "torn", true};
   }
   words >> step;
+  int64_t number = 0;
+  if (!(words >> number)) number = step;  // it only has to grow
   if (verb == "shard") {
-    return ShardWritten{at.generation, at.rank, step, {absl::StrCat("rank-", at.rank), 10, "aa"}};
+    return ShardWritten{
+        at.generation, at.rank, step, number, {absl::StrCat("rank-", at.rank), 10, "aa"}};
   }
+  if (verb == "nosave") return SaveFailed{at.generation, at.rank, step, number, "disk full"};
   if (verb == "committed") {
     return Committed{at.generation, at.rank, step, absl::StrCat("step-", step), 20};
   }

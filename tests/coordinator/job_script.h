@@ -8,7 +8,8 @@
 namespace weft {
 
 // "submit r1", "plan" (dp=2), "launch 1", "register 1/0" (generation/rank), "ready 1/0",
-// "shard 1/0 10", "committed 1/0 10", "finish 1/0 20", "stopped 1/0 7",
+// "shard 1/0 10" or "shard 1/0 10 3" (the generation's third save), "nosave 1/0 10" (it has none),
+// "unloadable 1/0 DATA_LOSS", "committed 1/0 10", "finish 1/0 20", "stopped 1/0 7",
 // "fault 1/0 INTERNAL boom", "suspect 1/0", "lost 1/0", "overdue 1", "ended 1 clean",
 // "ended 1 rank 1 signal 9", "ended 1 exit 3" (rank unknown), "silent 1", "stop", "kill",
 // "restart", "refuse".

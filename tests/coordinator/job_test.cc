@@ -53,11 +53,11 @@ TEST(Job, RunsFromSubmissionToTheLastStep) {
       {"ready 1/1", "RUNNING g1 training"},
       {"shard 1/1 10", "RUNNING g1 training"},
       {"shard 1/0 10", "RUNNING g1 training | commit g1 10"},
-      {"committed 1/0 10", "RUNNING g1 training"},
-      {"shard 1/0 20", "RUNNING g1 training"},
-      {"shard 1/1 20", "RUNNING g1 training | commit g1 20"},
-      {"committed 1/0 20", "RUNNING g1 training"},
-      {"finish 1/0 20", "RUNNING g1 training"},
+      {"committed 1/0 10", "RUNNING g1 training | save_over 10"},
+      {"shard 1/0 20", "RUNNING g1 training | save_over 10"},
+      {"shard 1/1 20", "RUNNING g1 training | commit g1 20, save_over 10"},
+      {"committed 1/0 20", "RUNNING g1 training | save_over 20"},
+      {"finish 1/0 20", "RUNNING g1 training | save_over 20"},
       {"finish 1/1 20", "COMPLETED g1 stopping"},
       {"ended 1 clean", "COMPLETED g1 closed | end"},
   });
@@ -215,13 +215,78 @@ TEST(Job, FailsAtOnceWhenTheRootCauseTurnsOutToBePermanent) {
   EXPECT_EQ(job.reason, "rank 1 (here): nan");
 }
 
+// Whatever the reason: a disk that cannot be read, a folder that is gone, bytes that were altered.
 TEST(Job, FallsBackToAnOlderCheckpointIfTheNewestDoesNotLoad) {
-  const Job job = Play(absl::StrCat(kPrelude,
-                                    ";committed 1/0 10;committed 1/0 15;lost 1/0;ended 1 exit 1;"
-                                    "launch 2;register 2/0;register 2/1;fault 2/1 DATA_LOSS torn;"
-                                    "fault 2/0 DATA_LOSS torn"));
-  EXPECT_EQ(job.phase, Phase::kRecovering);
-  EXPECT_EQ(job.newest().step, 10);
+  for (const std::string code : {"DATA_LOSS", "UNAVAILABLE", "NOT_FOUND", "PERMISSION_DENIED",
+                                 "FAILED_PRECONDITION", "INVALID_ARGUMENT", "UNKNOWN"}) {
+    const Job job = Play(absl::StrCat(
+        kPrelude, ";committed 1/0 10;committed 1/0 15;lost 1/0;ended 1 exit 1;",
+        "launch 2;register 2/0;register 2/1;unloadable 2/1 ", code, ";unloadable 2/0 ", code));
+    EXPECT_EQ(job.phase, Phase::kRecovering) << code;
+    EXPECT_EQ(job.newest().step, 10) << code;
+  }
+  const Job other = Play(absl::StrCat(kPrelude, ";committed 1/0 10;committed 1/0 15;lost 1/0;",
+                                      "ended 1 exit 1;launch 2;register 2/0;register 2/1;",
+                                      "fault 2/1 DATA_LOSS elsewhere"));
+  EXPECT_EQ(other.newest().step, 15) << "it was not read when that came";
+}
+
+TEST(Job, NeverBeginsAnewWhereSomethingWasSaved) {
+  const std::string begin = absl::StrCat(kPrelude, ";committed 1/0 10;lost 1/0;ended 1 exit 1;",
+                                         "launch 2;register 2/0;register 2/1;unloadable 2/1 ");
+  const Job lost = Play(begin + "DATA_LOSS");
+  EXPECT_EQ(lost.phase, Phase::kFailed);
+  EXPECT_EQ(lost.newest().step, 10);
+  EXPECT_THAT(lost.reason, testing::HasSubstr("step 10 was saved, nothing usable is left"));
+  // What may be gone in a moment is tried again, from the same checkpoint.
+  const Job again = Play(begin + "UNAVAILABLE");
+  EXPECT_EQ(again.phase, Phase::kRecovering);
+  EXPECT_EQ(again.newest().step, 10);
+}
+
+TEST(Job, KnowsOlderCheckpointsThanTheOneItBeginsWith) {
+  Submitted submitted = std::get<Submitted>(ParseFact("submit r1"));
+  submitted.load_checkpoint = "/run/checkpoint/step-30";
+  submitted.after_step = 30;
+  submitted.older = {{10, "/run/checkpoint/step-10"}, {20, "/run/checkpoint/step-20"}};
+  submitted.last_generation = 7;
+  Job job = Apply(Job(), submitted);
+  for (const char* fact : {"plan", "launch 8", "register 8/0", "register 8/1",
+                           "unloadable 8/1 UNAVAILABLE", "ended 8 exit 1"}) {
+    job = Apply(job, ParseFact(fact));
+  }
+  EXPECT_EQ(job.newest().folder, "/run/checkpoint/step-20");
+  EXPECT_EQ(job.generation.number, 9) << "a new journal goes on behind what is on the disk";
+}
+
+// A rank that could not write is no reason to end: all learn of it, and go on.
+TEST(Job, GivesASaveUpOnceEveryRankHasSaidItsPart) {
+  const Job job = Expect(
+      {
+          {"nosave 1/1 10", "RUNNING g1 training"},
+          {"shard 1/1 10", "RUNNING g1 training"},
+          {"shard 1/0 10", "RUNNING g1 training | save_over 10"},
+          {"shard 1/0 10", "RUNNING g1 training | save_over 10"},  // repeated after a reconnect
+          {"nosave 1/1 10", "RUNNING g1 training | save_over 10"},
+          {"shard 1/0 10 11", "RUNNING g1 training | save_over 10"},  // the same step again
+          {"shard 1/1 10 11", "RUNNING g1 training | commit g1 10, save_over 10"},
+          {"nosave 1/0 10 11", "RUNNING g1 training | save_over 11"},  // the commit failed
+          {"committed 1/1 10", "RUNNING g1 training | save_over 11"},
+          {"shard 1/0 20", "RUNNING g1 training | save_over 11"},
+          {"shard 1/1 20", "RUNNING g1 training | commit g1 20, save_over 11"},
+          {"committed 1/0 20", "RUNNING g1 training | save_over 20"},
+      },
+      Play(kPrelude));
+  EXPECT_EQ(job.newest().step, 20);
+}
+
+TEST(Job, SaysWhatAStopCouldNotSave) {
+  const Job job = Play(absl::StrCat(kPrelude, ";shard 1/0 5;shard 1/1 5;committed 1/0 5;stop;",
+                                    "shard 1/0 7;nosave 1/1 7;stopped 1/0 7;stopped 1/1 7"));
+  EXPECT_EQ(job.phase, Phase::kSuspended);
+  EXPECT_THAT(
+      job.reason,
+      testing::HasSubstr("step 7 could not be saved (disk full), so it will go on from step 5"));
 }
 
 TEST(Job, SavesAndStopsOnRequest) {
@@ -231,8 +296,8 @@ TEST(Job, SavesAndStopsOnRequest) {
           {"stop", "DRAINING g1 training | stop_training g1"},
           {"shard 1/0 7", "DRAINING g1 training | stop_training g1"},
           {"shard 1/1 7", "DRAINING g1 training | stop_training g1, commit g1 7"},
-          {"committed 1/0 7", "DRAINING g1 training | stop_training g1"},
-          {"stopped 1/0 7", "DRAINING g1 training | stop_training g1"},
+          {"committed 1/0 7", "DRAINING g1 training | stop_training g1, save_over 7"},
+          {"stopped 1/0 7", "DRAINING g1 training | stop_training g1, save_over 7"},
           {"stopped 1/1 7", "SUSPENDED g1 stopping"},
           {"ended 1 clean", "SUSPENDED g1 closed | end"},
       },
@@ -433,7 +498,7 @@ class World {
         return ParseFact("ready " + at);
       case 7:
       case 8:
-        return ParseFact(absl::StrCat("shard ", at, " ", step));
+        return ParseFact(absl::StrCat(Chance(80) ? "shard " : "nosave ", at, " ", step));
       case 9:
         return ParseFact(absl::StrCat("committed ", at, " ", step));
       case 10:
@@ -459,7 +524,7 @@ class World {
       case 4:
         return ParseFact(absl::StrCat("overdue ", generation));
       case 5:
-        return ParseFact(absl::StrCat("shard ", at, " ", Number(0, 30)));
+        return ParseFact(absl::StrCat(Chance(50) ? "shard " : "nosave ", at, " ", Number(0, 30)));
       case 6:
         return ParseFact(absl::StrCat("committed ", at, " ", Number(0, 30)));
       case 7:

@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sqlite3.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -27,16 +30,20 @@ std::vector<Event> EveryFact() {
   submitted.layout = TwoRanks();
   submitted.load_checkpoint = "/run/checkpoint/step-5";
   submitted.after_step = 5;
+  submitted.run = {"3f9c0a12b4d5e6f7", {{"optimizer.lr", "0.001"}, {"model.n_layer", "4"}}};
+  submitted.older = {{2, "/run/checkpoint/step-2"}, {4, "/run/checkpoint/step-4"}};
+  submitted.last_generation = 7;
   return {submitted,
           Planned{TwoRanks(), 1000},
           PlanRefused{absl::StatusCode::kFailedPrecondition, "nothing fits"},
           Launched{3},
           Registered{3, 1, "node1", 77, "0.1.0", 2},
           Ready{3, 1, 5, 900, 1000},
-          ShardWritten{3, 1, 10, {"rank-00001.safetensors", 64, "ab"}},
+          ShardWritten{3, 1, 10, 2, {"rank-00001.safetensors", 64, "ab"}},
+          SaveFailed{3, 1, 10, 2, "disk full"},
           Committed{3, 1, 10, "step-10", 128},
           Finished{3, 1, 20, true},
-          Faulted{3, 1, absl::StatusCode::kDataLoss, "torn"},
+          Faulted{3, 1, absl::StatusCode::kDataLoss, "torn", true},
           Suspected{3, 1, "stream broke"},
           WorkerLost{3, 1, "silent"},
           Overdue{3, "too late"},
@@ -106,12 +113,47 @@ TEST_F(JournalTest, IsHeldByOneProcessAtATime) {
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("another weftd"));
 }
 
-TEST_F(JournalTest, RefusesAnotherVersionsFormat) {
-  Write({Restarted{}});
-  Sql("UPDATE meta SET value='2'");
-  const absl::Status status = ReadAll().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("has format 2, this weft reads format 1"));
+TEST_F(JournalTest, MovesAnotherVersionsFormatAside) {
+  for (const std::string aside : {".format-1", ".format-1.1"}) {
+    Write({Restarted{}, Launched{1}});
+    Sql("UPDATE meta SET value='1'");
+    const auto journal = Journal::Open(path_);
+    ASSERT_TRUE(journal.ok()) << journal.status();
+    EXPECT_EQ((*journal)->moved_aside(), path_ + aside);
+    EXPECT_TRUE(std::filesystem::exists(path_ + aside));
+    EXPECT_TRUE((*journal)->Replay()->empty());
+    EXPECT_TRUE((*journal)->Append({1, 1, Restarted{}}).ok());
+    std::filesystem::remove(path_);
+    for (const char* part : {"-wal", "-shm"}) std::filesystem::remove(path_ + part);
+  }
+}
+
+// What could not be written for want of room is written later, and nothing is lost or doubled.
+TEST_F(JournalTest, TakesTheSameFactAgainOnceThereIsRoom) {
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  auto journal = Journal::Open(path_);
+  ASSERT_TRUE(journal.ok()) << journal.status();
+  const auto limit_to = [](rlim_t bytes) {
+    rlimit limit = {};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = std::min(bytes, limit.rlim_max);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  };
+  const Faulted long_words{1, 0, absl::StatusCode::kInternal, std::string(3000, 'x'), false};
+  limit_to(64 << 10);
+  int64_t written = 0;
+  absl::Status status;
+  while (status.ok() && written < 1000) {
+    status = (*journal)->Append({written + 1, 1, long_words});
+    if (status.ok()) ++written;
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_FALSE((*journal)->Append({written + 1, 1, long_words}).ok());
+  limit_to(RLIM_INFINITY);
+  std::signal(SIGXFSZ, before);
+  EXPECT_EQ((*journal)->Append({written + 1, 1, long_words}), absl::OkStatus());
+  journal->reset();
+  EXPECT_EQ(std::ssize(*ReadAll()), written + 1);
 }
 
 TEST_F(JournalTest, RefusesAnAlteredRecordAndAGap) {

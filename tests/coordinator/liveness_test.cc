@@ -99,6 +99,24 @@ TEST(Expired, GivesFinishedWorkersTimeToExit) {
   EXPECT_THAT(std::get<Overdue>(events[0]).reason, HasSubstr("did not exit within 10 s"));
 }
 
+TEST(Expired, GivesASaveItsOwnLimitAndNamesTheSlowRank) {
+  const Job job = Apply(Training(), ParseFact("shard 1/0 10"));
+  Clocks clocks{{{0, kSaveLimitMs}, {1, kSaveLimitMs}}, 0, 0};
+  clocks.save = 10;
+  clocks.save_since_ms = 500;
+  EXPECT_TRUE(Expired(job, clocks, 500 + kSaveLimitMs, kLeaseMs).empty());
+  const std::vector<Event> events = Expired(job, clocks, 501 + kSaveLimitMs, kLeaseMs);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_THAT(std::get<Overdue>(events[0]).reason,
+              HasSubstr("ranks 1 of 2 have not done their part of saving step 10 within 1800 s"));
+  const Job granted = Apply(job, ParseFact("shard 1/1 10"));
+  EXPECT_THAT(std::get<Overdue>(Expired(granted, clocks, 501 + kSaveLimitMs, kLeaseMs)[0]).reason,
+              HasSubstr("ranks 0 of 2"))
+      << "rank 0 commits";
+  const Job over = Apply(granted, ParseFact("committed 1/0 10"));
+  EXPECT_TRUE(Expired(over, clocks, 501 + kSaveLimitMs, kLeaseMs).empty());
+}
+
 TEST(Expired, HasNothingToSayOfAGenerationThatDoesNotRun) {
   const Clocks clocks{{{0, 0}}, 0, 0};
   for (const Job& job : {Job(), JobAfter({"submit r1"}), JobAfter({"submit r1", "plan"})}) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -70,11 +71,12 @@ std::vector<std::unique_ptr<Link>> StartTwo(const InProcessCoordinator& coordina
 
 // Both ranks save `step`; rank 0 gets the grant and publishes.
 absl::StatusOr<std::vector<ShardRecord>> Save(const std::vector<std::unique_ptr<Link>>& links,
-                                              int64_t step) {
-  const absl::StatusOr<std::vector<ShardRecord>> none =
-      links[1]->ExchangeShards(step, {"rank-00001.safetensors", 20, "bb"}, kPatienceMs);
+                                              int64_t step, int64_t number = 1) {
+  const absl::StatusOr<std::vector<ShardRecord>> none = links[1]->ExchangeShards(
+      {number, step}, ShardRecord{"rank-00001.safetensors", 20, "bb"}, kPatienceMs);
   EXPECT_TRUE(none.ok() && none->empty());
-  auto shards = links[0]->ExchangeShards(step, {"rank-00000.safetensors", 10, "aa"}, kPatienceMs);
+  auto shards = links[0]->ExchangeShards(
+      {number, step}, ShardRecord{"rank-00000.safetensors", 10, "aa"}, kPatienceMs);
   if (shards.ok()) links[0]->ReportCommitted(step, absl::StrCat("step-", step), 30);
   return shards;
 }
@@ -84,6 +86,7 @@ std::string Short(const proto::JobEvent& event) {
   if (event.has_phase()) return event.phase().phase();
   if (event.has_step()) return absl::StrCat("step ", event.step().step());
   if (event.has_committed()) return absl::StrCat("committed ", event.committed().step());
+  if (event.has_not_saved()) return absl::StrCat("not saved ", event.not_saved().step());
   return absl::StrCat("lost ", event.lost().rank());
 }
 
@@ -241,6 +244,48 @@ TEST_F(ServiceTest, CutsAStreamThatSpeaksForAnother) {
   })) << "one that is turned away does not disturb the others";
 }
 
+// Ranks meet at a save's end, which no collective's deadline counts: whoever is done early waits
+// for the slow one here.
+TEST_F(ServiceTest, TellsEveryRankHowASaveEndedOnceTheSlowestHasSaidItsPart) {
+  SubmitTwoReplicas();
+  ExpectLaunch(1, 0);
+  const auto links = StartTwo(coordinator_, 1);
+  ASSERT_EQ(links.size(), 2u);
+  const absl::Status full = absl::ResourceExhaustedError("rank-00001.safetensors: disk full");
+  ASSERT_TRUE(links[0]
+                  ->ExchangeShards({1, 5}, ShardRecord{"rank-00000.safetensors", 1, "a"}, 0)
+                  .status()
+                  .code() == absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(links[0]->AwaitSaveOver({1, 5}, 100).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  ASSERT_TRUE(links[1]->ExchangeShards({1, 5}, full, kPatienceMs).ok());
+  for (const auto& link : links) {
+    const auto end = link->AwaitSaveOver({1, 5}, kPatienceMs);
+    ASSERT_TRUE(end.ok()) << end.status();
+    EXPECT_FALSE(end->committed);
+    EXPECT_EQ(end->reason, "rank-00001.safetensors: disk full");
+  }
+  // The same step again, and now rank 0 finds that it cannot publish it.
+  ASSERT_TRUE(
+      links[1]->ExchangeShards({2, 5}, ShardRecord{"rank-00001.safetensors", 1, "b"}, 0).ok());
+  const auto shards =
+      links[0]->ExchangeShards({2, 5}, ShardRecord{"rank-00000.safetensors", 1, "a"}, kPatienceMs);
+  ASSERT_TRUE(shards.ok()) << shards.status();
+  EXPECT_EQ(shards->size(), 2u);
+  links[0]->ReportNotCommitted({2, 5}, absl::FailedPreconditionError("step-5 is another run's"));
+  for (const auto& link : links) {
+    const auto end = link->AwaitSaveOver({2, 5}, kPatienceMs);
+    ASSERT_TRUE(end.ok()) << end.status();
+    EXPECT_EQ(end->reason, "step-5 is another run's");
+  }
+  ASSERT_TRUE(Save(links, 6, 3).ok());
+  EXPECT_TRUE(links[1]->AwaitSaveOver({3, 6}, kPatienceMs)->committed);
+  absl::Status watched;
+  const auto events = Short(coordinator_.Watch(0, 7, &watched));
+  EXPECT_EQ(std::count(events.begin(), events.end(), "not saved 5"), 2);
+  EXPECT_EQ(std::count(events.begin(), events.end(), "committed 6"), 1);
+}
+
 TEST_F(ServiceTest, SavesAndSuspendsOnAStopRequest) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);
@@ -318,12 +363,13 @@ TEST_F(ServiceTest, ARestartedCoordinatorAdoptsItsWorkers) {
   const int64_t revision = coordinator_.Status()->revision();
   coordinator_.Stop();
   // Said while nobody listens: it is said again.
-  ASSERT_TRUE(links[1]->ExchangeShards(5, {"rank-00001.safetensors", 20, "bb"}, 0).ok());
+  ASSERT_TRUE(
+      links[1]->ExchangeShards({1, 5}, ShardRecord{"rank-00001.safetensors", 20, "bb"}, 0).ok());
   const absl::Status started = coordinator_.Start();
   ASSERT_TRUE(started.ok()) << started;
   ASSERT_TRUE(coordinator_.WaitForPhase("RUNNING"));
-  const auto shards =
-      links[0]->ExchangeShards(5, {"rank-00000.safetensors", 10, "aa"}, kPatienceMs);
+  const auto shards = links[0]->ExchangeShards(
+      {1, 5}, ShardRecord{"rank-00000.safetensors", 10, "aa"}, kPatienceMs);
   ASSERT_TRUE(shards.ok()) << shards.status();
   EXPECT_EQ(shards->size(), 2u);
   const auto status = coordinator_.Status();

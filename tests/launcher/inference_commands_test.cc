@@ -64,7 +64,7 @@ void Save(const JobFolder& folder, const ModelShape& model, const std::string& f
                      tensor.dims, values[boxes.size()]});
   }
   const std::string saved = folder.path() + "/saved";
-  const auto shard = WriteShard(StageFolder(saved, 1, 7), 0, boxes);
+  const auto shard = WriteShard(StageFolder(saved, "", 1, 7), 0, boxes);
   ASSERT_TRUE(shard.ok()) << shard.status();
   manifest.shards = {*shard};
   ASSERT_EQ(CommitCheckpoint(saved, manifest), absl::OkStatus());

@@ -152,6 +152,14 @@ TEST(Progress, ALostRankIsShownWithItsLastLinesOnce) {
 
 TEST(Progress, EventsAreOneJsonObjectEachAndStepsAreNot) {
   EXPECT_EQ(EventLine(Step(1, 2)), "");
+  proto::JobEvent not_saved;
+  not_saved.mutable_not_saved()->set_step(60);
+  not_saved.mutable_not_saved()->set_rank(1);
+  not_saved.mutable_not_saved()->set_reason("disk full");
+  not_saved.mutable_not_saved()->set_saved_step(50);
+  EXPECT_EQ(EventLine(not_saved),
+            "{\"unix_ms\":0,\"revision\":0,\"generation\":0,\"event\":\"not_saved\",\"step\":60,"
+            "\"rank\":1,\"reason\":\"disk full\",\"saved_step\":50}\n");
   proto::JobEvent lost;
   lost.set_revision(7);
   lost.set_generation(2);

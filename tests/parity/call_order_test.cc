@@ -56,7 +56,7 @@ std::vector<RecordedCalls> CallsOf(JobSpec job, const Layout& layout) {
     RecordingComm comm(rank, layout.world_size());
     RunHooks hooks;
     const absl::Status enough = absl::CancelledError("that is all");
-    hooks.exchange_shards = [&](int64_t, const ShardRecord&) {
+    hooks.exchange_shards = [&](const SaveId&, const absl::StatusOr<ShardRecord>&) {
       return absl::StatusOr<std::vector<ShardRecord>>(enough);
     };
     const Assignment assignment{

@@ -58,7 +58,7 @@ class InferenceWitness : public testing::TestWithParam<ModelFamily> {
     for (size_t i = 0; i < boxes.size(); ++i) boxes[i].values = values[i];
     Manifest manifest;
     manifest.model = job_.model;
-    const auto shard = WriteShard(StageFolder(folder_, 0, 0), 0, boxes);
+    const auto shard = WriteShard(StageFolder(folder_, "", 0, 0), 0, boxes);
     EXPECT_TRUE(shard.ok()) << shard.status();
     manifest.shards = {*shard};
     EXPECT_EQ(CommitCheckpoint(folder_, manifest), absl::OkStatus());

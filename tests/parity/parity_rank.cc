@@ -82,9 +82,13 @@ absl::Status Train(const ParityJob& parity, const std::string& folder, Device& d
     if (recorder.has_value()) recorder->StepDone();
     if (report.step == 1) saved = SaveGradients(*at_work, folder + "/gradients", comm.rank());
   };
-  hooks.exchange_shards = [&](int64_t, const ShardRecord& shard) {
-    return ExchangeShards(folder, shard, comm, world);
+  hooks.exchange_shards =
+      [&](const SaveId&,
+          const absl::StatusOr<ShardRecord>& shard) -> absl::StatusOr<std::vector<ShardRecord>> {
+    RETURN_IF_ERROR(shard.status());
+    return ExchangeShards(folder, *shard, comm, world);
   };
+  hooks.save_over = [](const SaveId&) { return SaveEnd{.committed = true, .reason = ""}; };
   const Assignment assignment{
       .job = parity.job, .layout = parity.layout, .run_folder = folder, .load_checkpoint = ""};
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,

@@ -79,7 +79,7 @@ absl::Status SaveRandom(const JobSpec& job, const Batches& batches, const std::s
   manifest.model = job.model;
   manifest.generation = 1;
   manifest.facts = RunFacts(job, batches);
-  ASSIGN_OR_RETURN(const ShardRecord shard, WriteShard(StageFolder(folder, 1, 0), 0, boxes));
+  ASSIGN_OR_RETURN(const ShardRecord shard, WriteShard(StageFolder(folder, "", 1, 0), 0, boxes));
   manifest.shards = {shard};
   return CommitCheckpoint(folder, manifest);
 }

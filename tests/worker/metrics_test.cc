@@ -1,7 +1,10 @@
 #include "worker/metrics.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -82,6 +85,34 @@ TEST(MetricsFile, SaysWhatCannotBeWritten) {
   const auto full = MetricsFile::Open("/dev/full");
   ASSERT_TRUE(full.ok());
   EXPECT_EQ((*full)->Append(Report(), 1).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ((*full)->Append(Report(), 1), absl::OkStatus()) << "once is enough";
+}
+
+// A line that was cut by a full disk is completed once there is room.
+TEST(MetricsFile, LosesNoLineToAFullDisk) {
+  const TestFolder folder;
+  const std::string path = folder.path() + "/metrics.jsonl";
+  const auto file = MetricsFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const std::string line = MetricsLine(Report(), 1);
+  const auto limit_to = [](rlim_t bytes) {
+    rlimit limit = {};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = std::min(bytes, limit.rlim_max);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  };
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  limit_to(line.size() + 10);
+  EXPECT_EQ((*file)->Append(Report(), 1), absl::OkStatus());
+  EXPECT_EQ((*file)->Append(Report(), 1).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ((*file)->Append(Report(), 1), absl::OkStatus());
+  limit_to(RLIM_INFINITY);
+  std::signal(SIGXFSZ, before);
+  EXPECT_EQ((*file)->Append(Report(), 1), absl::OkStatus());
+  std::ifstream read(path);
+  int lines = 0;
+  for (std::string each; std::getline(read, each); ++lines) EXPECT_EQ(each, line);
+  EXPECT_EQ(lines, 4);
 }
 
 }  // namespace

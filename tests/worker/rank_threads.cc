@@ -12,6 +12,7 @@
 #include <fstream>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -37,31 +38,56 @@ void WriteText(const std::string& path, int64_t words, uint32_t seed) {
   }
 }
 
-// The coordinator's part of a save: rank 0 gets all records once all are durable.
+// The coordinator's part of a save: rank 0 gets all records once all are durable, and all ranks
+// learn how it ended.
 class ShardTable {
  public:
   explicit ShardTable(int world) : world_(world) {}
 
-  absl::StatusOr<std::vector<ShardRecord>> Exchange(int rank, int64_t step,
-                                                    const ShardRecord& shard) {
+  absl::StatusOr<std::vector<ShardRecord>> Exchange(int rank, const SaveId& save,
+                                                    const absl::StatusOr<ShardRecord>& shard) {
     std::unique_lock lock(mutex_);
-    shards_[step][rank] = shard;
+    Told& told = saves_[save.number];
+    told.shards.emplace(rank, shard);
     changed_.notify_all();
     if (rank != 0) return std::vector<ShardRecord>();
-    const bool all = changed_.wait_for(lock, std::chrono::seconds(20), [&] {
-      return static_cast<int>(shards_[step].size()) == world_;
-    });
+    const bool all = changed_.wait_for(
+        lock, kPatience, [&] { return static_cast<int>(told.shards.size()) == world_; });
     if (!all) return absl::DeadlineExceededError("not all shards came");
     std::vector<ShardRecord> records;
-    for (const auto& [from, record] : shards_[step]) records.push_back(record);
-    return records;
+    for (const auto& [from, record] : told.shards) {
+      if (!record.ok() && !told.end) {
+        told.end = SaveEnd{false, std::string(record.status().message())};
+      }
+      if (record.ok()) records.push_back(*record);
+    }
+    changed_.notify_all();
+    return told.end ? std::vector<ShardRecord>() : records;
+  }
+
+  void Committed(const SaveId& save, const absl::StatusOr<std::string>& folder) {
+    const std::lock_guard lock(mutex_);
+    saves_[save.number].end = SaveEnd{folder.ok(), std::string(folder.status().message())};
+    changed_.notify_all();
+  }
+
+  absl::StatusOr<SaveEnd> Over(const SaveId& save) {
+    std::unique_lock lock(mutex_);
+    const Told& told = saves_[save.number];
+    if (changed_.wait_for(lock, kPatience, [&] { return told.end.has_value(); })) return *told.end;
+    return absl::DeadlineExceededError("the save is not over");
   }
 
  private:
+  static constexpr std::chrono::seconds kPatience{20};
+  struct Told {
+    std::map<int, absl::StatusOr<ShardRecord>> shards;  // by rank
+    std::optional<SaveEnd> end;
+  };
   const int world_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<int64_t, std::map<int, ShardRecord>> shards_;  // guarded by mutex_
+  std::map<int64_t, Told> saves_;  // by number; guarded by mutex_
 };
 
 // Copies a shard's box into the whole tensor.
@@ -105,13 +131,25 @@ absl::Status TrainRank(const RankThreads& run, int rank, Comm& comm, ShardTable&
   if (run.stop_requested) {
     hooks.stop_requested = [&] { return run.stop_requested(rank, step); };
   }
-  if (run.failed) hooks.failed = [&](const absl::Status& why) { run.failed(rank, why); };
-  hooks.exchange_shards = [&](int64_t saved, const ShardRecord& shard) {
-    return table.Exchange(rank, saved, shard);
+  if (run.failed) hooks.failed = [&](const absl::Status& why, bool) { run.failed(rank, why); };
+  hooks.exchange_shards = [&](const SaveId& save, const absl::StatusOr<ShardRecord>& shard) {
+    if (run.shard_written) run.shard_written(rank, save);
+    return table.Exchange(rank, save, shard);
   };
-  hooks.committed = [&](int64_t, const std::string& folder) {
-    outcome.committed.push_back(folder);
+  hooks.committed = [&](const SaveId& save, const absl::StatusOr<std::string>& folder) {
+    if (folder.ok()) outcome.committed.push_back(*folder);
+    table.Committed(save, folder);
   };
+  hooks.save_over = [&](const SaveId& save) {
+    absl::StatusOr<SaveEnd> end = table.Over(save);
+    if (run.save_over) run.save_over(rank, save);
+    return end;
+  };
+  hooks.warn = [&](const std::string& text) {
+    const std::lock_guard lock(mutex);
+    outcome.warnings.push_back(absl::StrCat("rank ", rank, ": ", text));
+  };
+  hooks.rest = [](std::chrono::milliseconds) {};
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(run.assignment, rank, device_wrapper ? *device_wrapper : *cpu,
                                    comm_wrapper ? *comm_wrapper : comm, std::move(hooks)));
@@ -259,8 +297,11 @@ TrainingOutcome Train(const RankThreads& run) {
 TrainingOutcome TrainWith(const JobSpec& job, const Layout& layout, const std::string& run_folder,
                           const std::string& load_checkpoint) {
   RankThreads run;
-  run.assignment = {
-      .job = job, .layout = layout, .run_folder = run_folder, .load_checkpoint = load_checkpoint};
+  run.assignment = {.job = job,
+                    .layout = layout,
+                    .run_folder = run_folder,
+                    .load_checkpoint = load_checkpoint,
+                    .run = {"00000000000000aa", {}}};
   return Train(run);
 }
 

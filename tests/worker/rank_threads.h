@@ -46,6 +46,9 @@ struct RankThreads {
   std::function<std::unique_ptr<Comm>(int rank, Comm& inner)> wrap_comm;
   std::function<std::unique_ptr<Device>(int rank, Device& inner)> wrap_device;
   std::function<void(int rank, const absl::Status& why)> failed = {};
+  // Around a save: this rank has written its shard, or could not; it is over for this rank.
+  std::function<void(int rank, const SaveId&)> shard_written = {};
+  std::function<void(int rank, const SaveId&)> save_over = {};
   int64_t timeout_ms = 20000;  // of one collective
   std::map<std::string, std::string> computes_by = {};
 };
@@ -56,6 +59,7 @@ struct TrainingOutcome {
   std::vector<std::vector<StepReport>> reports;  // by rank, by step
   std::vector<int64_t> allocated_bytes, planned_bytes;
   std::vector<std::string> committed;                 // step folders, in order
+  std::vector<std::string> warnings;                  // "rank 1: step 10 is not saved: ..."
   std::vector<std::vector<std::string>> differences;  // by rank: Trainer::differences
   std::vector<std::string> attention;                 // by rank: Trainer::attention
   // Assembled from primary shards of all data ranks; gradients are of the last step.

@@ -71,7 +71,8 @@ TEST(Resume, SaysByWhatElseTheCheckpointWasComputed) {
   run.assignment = {.job = job,
                     .layout = MakeLayout(2, 1, 1, k1f1b, 4, job),
                     .run_folder = folder.Make("run"),
-                    .load_checkpoint = ""};
+                    .load_checkpoint = "",
+                    .run = {"00000000000000aa", {}}};
   run.computes_by = {{"libraries", "OpenBLAS 1"}, {"device", "H100"}};
   const TrainingOutcome first = Train(run);
   ASSERT_EQ(first.status(), absl::OkStatus());

@@ -1,0 +1,145 @@
+// A journal whose disk is full for a while, as a file size limit shows it: who trains goes on,
+// saves are given up by name, nothing is lost once there is room, and nobody waits for ever.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "coordinator/patient_journal.h"
+#include "tests/coordinator/in_process.h"
+#include "tests/plan/sample_jobs.h"
+#include "worker/link.h"
+
+namespace weft {
+namespace {
+
+using testing::HasSubstr;
+
+Layout TwoReplicas() {
+  Layout layout;
+  layout.dp = 2;
+  layout.num_microbatches = 8;
+  return layout;
+}
+
+// No file of this process grows beyond `bytes` as long as this lives.
+class FileLimit {
+ public:
+  explicit FileLimit(uintmax_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = std::min<rlim_t>(bytes, before_.rlim_max);
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~FileLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+
+ private:
+  rlimit before_ = {};
+  void (*handler_)(int);
+};
+
+TEST(PatientJournal, KeepsFactsInOrderUntilThereIsRoom) {
+  const std::string path = std::filesystem::path(testing::TempDir()) / "patient-journal.db";
+  std::filesystem::remove(path);
+  {
+    auto opened = Journal::Open(path);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    PatientJournal journal(*std::move(opened));
+    EXPECT_EQ(journal.Append({1, 1, Restarted{}}, 0), absl::OkStatus());
+    EXPECT_TRUE(journal.behind().ok());
+    {
+      const FileLimit full(std::filesystem::file_size(path + "-wal"));
+      EXPECT_EQ(journal.Append({2, 1, Launched{1}}, 10), absl::OkStatus());
+      EXPECT_EQ(journal.Append({3, 1, Launched{2}}, 20), absl::OkStatus());
+      EXPECT_FALSE(journal.behind().ok());
+      EXPECT_EQ(journal.Retry(5000), absl::OkStatus());
+      EXPECT_FALSE(journal.behind().ok());
+    }
+    EXPECT_EQ(journal.Retry(5001), absl::OkStatus());
+    EXPECT_FALSE(journal.behind().ok()) << "not asked again so soon";
+    EXPECT_EQ(journal.Retry(6000), absl::OkStatus());
+    EXPECT_TRUE(journal.behind().ok());
+  }
+  auto again = Journal::Open(path);
+  ASSERT_TRUE(again.ok()) << again.status();
+  const auto stored = (*again)->Replay();
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  ASSERT_EQ(stored->size(), 3u);
+  EXPECT_TRUE((*stored)[2].event == Event(Launched{2}));
+  std::filesystem::remove(path);
+}
+
+TEST(FullJournal, GivesSavesUpAndLetsTrainingGoOn) {
+  InProcessCoordinator coordinator;
+  ASSERT_TRUE(coordinator.Start().ok());
+  ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
+  ASSERT_TRUE(coordinator.NextDuty().ok());
+  std::vector<std::unique_ptr<Link>> links;
+  for (int rank = 0; rank < 2; ++rank) {
+    LinkOptions options;
+    options.coordinator = coordinator.target();
+    options.rank = rank;
+    options.world_size = 2;
+    auto link = Link::Attach(std::move(options));
+    ASSERT_TRUE(link.ok()) << link.status();
+    links.push_back(*std::move(link));
+  }
+  for (const auto& link : links) {
+    ASSERT_TRUE(link->WaitForTrain(kPatienceMs).ok());
+    link->ReportReady(0, 1000, 1000);
+  }
+  ASSERT_TRUE(coordinator.WaitForPhase("RUNNING"));
+  // What both ranks hear of a save; empty: it is committed.
+  int64_t number = 0;
+  const auto save = [&](int64_t step) -> std::string {
+    const SaveId id{++number, step};
+    EXPECT_TRUE(
+        links[1]->ExchangeShards(id, ShardRecord{"rank-00001.safetensors", 2, "b"}, 0).ok());
+    const auto shards =
+        links[0]->ExchangeShards(id, ShardRecord{"rank-00000.safetensors", 1, "a"}, kPatienceMs);
+    EXPECT_TRUE(shards.ok()) << shards.status();
+    if (!shards.ok()) return "";
+    if (!shards->empty()) links[0]->ReportCommitted(step, "step-" + std::to_string(step), 3);
+    std::string reason;
+    for (const auto& link : links) {
+      const auto end = link->AwaitSaveOver(id, kPatienceMs);
+      EXPECT_TRUE(end.ok()) << end.status();
+      if (end.ok()) reason = end->reason;
+    }
+    return reason;
+  };
+  EXPECT_EQ(save(5), "");
+  {
+    const FileLimit full(std::filesystem::file_size(coordinator.journal() + "-wal"));
+    EXPECT_THAT(save(10), HasSubstr("journal"));
+    const auto status = coordinator.Status();
+    ASSERT_TRUE(status.ok()) << status.status();
+    EXPECT_EQ(status->phase(), "RUNNING");
+    EXPECT_EQ(status->saved_step(), 5);
+  }
+  for (int i = 0; i < 100 && !save(15).empty(); ++i) {  // it is tried twice a second
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  // All that happened is in the journal: a successor knows the same.
+  links.clear();
+  coordinator.Stop();
+  ASSERT_TRUE(coordinator.Start().ok());
+  EXPECT_EQ(coordinator.Status()->saved_step(), 15);
+}
+
+}  // namespace
+}  // namespace weft
