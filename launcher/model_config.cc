@@ -372,6 +372,10 @@ YamlNode ReadConfigJson(const std::string& path, const Place& place, Issues* iss
     const int line = 1 + static_cast<int>(std::count(before.begin(), before.end(), '\n'));
     issues->Add({file, 0, line}, "model.path", "not valid JSON here; expected a config.json");
     return {};
+  } catch (const nlohmann::json::out_of_range&) {
+    issues->Add({file, 0, 1}, "model.path",
+                "holds a number beyond 1.8e308; expected a config.json");
+    return {};
   }
   return ParseYaml(*text, file, place.order, issues).value_or(YamlNode{});
 }

@@ -215,12 +215,15 @@ void AddGenerate(CLI::App& app, int* exit_code) {
   const auto arguments = std::make_shared<GenerateArguments>();
   CLI::App* generate = app.add_subcommand("generate", "go on with a text as a checkpoint would");
   AddInferenceOptions(generate, &arguments->options);
-  auto* prompts = generate->add_option_group("prompt");
-  prompts->add_option("--prompt", arguments->prompt, "the text to go on with");
-  prompts->add_option("--prompt-file", arguments->prompt_file, "a file that holds it; - is stdin");
-  prompts->add_option("--prompt-ids", arguments->prompt_ids,
-                      "its token ids, separated by commas; prints ids");
-  prompts->require_option(0, 1);
+  // No option group: CLI11 2.1 never ends on an empty word beside one.
+  CLI::Option* const prompt =
+      generate->add_option("--prompt", arguments->prompt, "the text to go on with");
+  CLI::Option* const file = generate->add_option("--prompt-file", arguments->prompt_file,
+                                                 "a file that holds it; - is stdin");
+  CLI::Option* const ids = generate->add_option("--prompt-ids", arguments->prompt_ids,
+                                                "its token ids, separated by commas; prints ids");
+  prompt->excludes(file)->excludes(ids);
+  file->excludes(ids);
   generate->add_option("--tokenizer", arguments->tokenizer,
                        "for models of token ids: a folder with GPT-2's tokenizer.json, or its "
                        "vocab.json and merges.txt");

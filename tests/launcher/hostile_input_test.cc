@@ -278,6 +278,42 @@ TEST(HostilePattern, MeansWhatAShellMeans) {
   EXPECT_EQ(train_of("*/*.txt").exit_code, 0);
 }
 
+// What does not fit one machine is no reason to price two without a network between them.
+TEST(HostileProfile, OfOneMachineIsNotMadeTwo) {
+  const JobFolder folder;
+  folder.Write("job.yaml", JobWith("n_embd: 32", "n_embd: 16384"));
+  folder.Write("lab.yaml",
+               "name: lab\nslots_per_node: 4\n"
+               "device: {name: d, backend: cpu, memory_bytes: 2e9, library_bytes: 2e8,\n"
+               "         peak_flops_per_s: {fp32: 1e11}, peak_memory_bytes_per_s: 8e9,\n"
+               "         efficiency: {matmul_fp32: 1, attention: 1, streaming: 1},\n"
+               "         op_overhead_s: 2e-6}\n"
+               "intra_node: {latency_s: 2e-5, bytes_per_s: 3e9}\n");
+  const Ran ran = RunLimited(folder, "plan job.yaml --cluster ./lab.yaml");
+  EXPECT_EQ(ran.exit_code, 3) << ran.err;
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("nothing fits"), Not(HasSubstr("cluster.nodes"))));
+  // The same where it is described, but wrongly: also of a link that one node does not use.
+  folder.Write("net.yaml",
+               "name: net\nslots_per_node: 4\n"
+               "device: {name: d, backend: cpu, memory_bytes: 2e9, library_bytes: 2e8,\n"
+               "         peak_flops_per_s: {fp32: 1e11}, peak_memory_bytes_per_s: 8e9,\n"
+               "         efficiency: {matmul_fp32: 1, attention: 1, streaming: 1},\n"
+               "         op_overhead_s: 2e-6}\n"
+               "intra_node: {latency_s: 2e-5, bytes_per_s: 3e9}\n"
+               "inter_node: {latency_s: -1, bytes_per_s: 3e9}\n");
+  ExpectAnswers(folder, {{"plan job.yaml --cluster ./net.yaml", 2,
+                          "net.yaml:8: inter_node.latency_s: -1 is not a time"}});
+}
+
+// A number beyond what a double holds.
+TEST(HostileModel, OfANumberWithoutEndIsRefused) {
+  const JobFolder folder;
+  std::filesystem::create_directory(folder.path() + "/hf");
+  folder.Write("hf/config.json", R"({"model_type": "gpt2", "layer_norm_epsilon": 1e400})");
+  ExpectAnswers(folder, {{"eval hf --data corpus.txt --format bytes", 2,
+                          "holds a number beyond 1.8e308; expected a config.json"}});
+}
+
 TEST(HostileOutput, ThatTakesNothingIsAnError) {
   const JobFolder folder;
   SaveModel(folder, SmallModel(256), "bytes");

@@ -212,6 +212,7 @@ TEST(Generate, RefusesByName) {
        "--greedy always takes the likeliest token, --temperature 0.7 draws one; keep one"},
       {"generate saved --prompt a --greedy --top-p 0.5", 2, "--top-p 0.5 draws one"},
       {"generate saved --prompt a --hot", 2, "--hot"},
+      {"generate saved --prompt-ids 1 '' --top-k 4", 2, "not expected"},
       {absl::StrCat("generate saved --prompt a --tokenizer ", kTokenizer), 2, "leave it out"},
   };
   for (const Case& c : cases) {
