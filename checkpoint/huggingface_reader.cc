@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -13,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "checkpoint/huggingface.h"
+#include "data/whole_file.h"
 #include "nlohmann/json.hpp"
 #include "plan/errors.h"
 
@@ -24,10 +23,8 @@ constexpr absl::string_view kIndex = "model.safetensors.index.json";
 
 // The files that an index names, each once.
 absl::StatusOr<std::vector<std::string>> FilesOfIndex(const std::string& path) {
-  std::ifstream stream(path);
-  std::stringstream text;
-  text << stream.rdbuf();
-  const auto index = nlohmann::json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMostIndexBytes));
+  const auto index = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     return absl::DataLossError(
         absl::StrCat(path, ": found no weight_map, expected an object of file names by tensor"));
@@ -93,6 +90,10 @@ std::vector<int64_t> DimsOf(const HuggingFaceTensor& tensor,
 
 absl::StatusOr<HuggingFaceReader> HuggingFaceReader::Open(const std::string& folder,
                                                           const ModelShape& model) {
+  if (model.num_experts > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, ": weights of mixtures of experts are not read yet"));
+  }
   HuggingFaceReader reader;
   std::map<std::string, Stored> stored;
   ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(folder));

@@ -22,7 +22,8 @@ class HuggingFaceReader {
   // InvalidArgument naming the first tensor that `model` has and the folder lacks, has in other
   // dims or in a type that is no float, or that the folder has and `model` lacks. What transformers
   // leaves out as well is passed over: buffers that are no weights, the head of a tied model.
-  // Names may come without "transformer." or "model.". REQUIRES: CheckModel holds, no experts.
+  // Names may come without "transformer." or "model.". InvalidArgument, too, if `model` has
+  // experts. REQUIRES: CheckModel holds.
   static absl::StatusOr<HuggingFaceReader> Open(const std::string& folder, const ModelShape& model);
 
   // Fills `out` (row-major box). REQUIRES: `name` is one of Tensors(model), the box lies in it and

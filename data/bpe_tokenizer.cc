@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <queue>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -14,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "data/unicode.h"
+#include "data/whole_file.h"
 #include "plan/errors.h"
 
 namespace weft {
@@ -54,15 +53,18 @@ std::string BytesOf(const std::string& written) {
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::stringstream text;
-  if (!stream || !(text << stream.rdbuf())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path,
-                     ": cannot be read; expected a folder with tokenizer.json, or with "
-                     "vocab.json and merges.txt"));
-  }
-  return text.str();
+  absl::StatusOr<std::string> text = ReadWholeFile(path, kMostIndexBytes);
+  if (text.ok()) return text;
+  return absl::InvalidArgumentError(
+      absl::StrCat(text.status().message(),
+                   "; expected a folder with tokenizer.json, or with vocab.json and merges.txt"));
+}
+
+// A value for a message. Nothing that holds others is printed: it may be nested deeper than the
+// stack that printing needs.
+std::string Shown(const Json& value) {
+  if (value.is_object()) return "an object";
+  return value.is_array() ? "a list" : value.dump();
 }
 
 absl::StatusOr<Json> ReadJson(const std::string& path) {
@@ -78,7 +80,7 @@ absl::Status AddIds(const Json& json, const std::string& path, Vocabulary* vocab
   }
   for (const auto& [written, id] : json.items()) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(kMostIds)) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": found the id ", id.dump(), " of \"",
+      return absl::InvalidArgumentError(absl::StrCat(path, ": found the id ", Shown(id), " of \"",
                                                      written, "\", expected 0 to ", kMostIds - 1));
     }
     (*vocabulary)[written] = id.get<int32_t>();
@@ -91,7 +93,7 @@ absl::Status CheckKind(const Json& json, const std::string& path) {
   const auto text_at = [&json](const char* pointer) {
     const auto where = Json::json_pointer(pointer);
     if (!json.contains(where)) return std::string("nothing");
-    return json[where].is_string() ? json[where].get<std::string>() : json[where].dump();
+    return json[where].is_string() ? json[where].get<std::string>() : Shown(json[where]);
   };
   const std::pair<const char*, const char*> expected[] = {
       {"/model/type", "BPE"}, {"/pre_tokenizer/type", "ByteLevel"}, {"/decoder/type", "ByteLevel"}};
@@ -118,7 +120,7 @@ absl::StatusOr<std::vector<std::string>> MergesIn(const Json& list, const std::s
         merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string();
     if (!is_pair && !merge.is_string()) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ": found the merge ", merge.dump(), ", expected two tokens"));
+          absl::StrCat(path, ": found the merge ", Shown(merge), ", expected two tokens"));
     }
     merges.push_back(
         is_pair ? absl::StrCat(merge[0].get<std::string>(), " ", merge[1].get<std::string>())
@@ -203,10 +205,13 @@ absl::StatusOr<BpeTokenizer> BpeTokenizer::Open(const std::string& path) {
   RETURN_IF_ERROR(CheckKind(json, whole));
   RETURN_IF_ERROR(AddIds(json["model"].value("vocab", Json()), whole, &vocabulary));
   for (const Json& added : json.value("added_tokens", Json::array())) {
-    if (added.is_object() && added.contains("content") && added.contains("id")) {
-      RETURN_IF_ERROR(
-          AddIds({{added["content"].get<std::string>(), added["id"]}}, whole, &vocabulary));
+    if (!added.is_object() || !added.contains("id") ||
+        !added.value("content", Json()).is_string()) {
+      return absl::InvalidArgumentError(absl::StrCat(whole, ": found an added token that is ",
+                                                     Shown(added), ", expected content and id"));
     }
+    RETURN_IF_ERROR(
+        AddIds({{added["content"].get<std::string>(), added["id"]}}, whole, &vocabulary));
   }
   ASSIGN_OR_RETURN(merges, MergesIn(json["model"].value("merges", Json::array()), whole));
   RETURN_IF_ERROR(tokenizer.Build(vocabulary, merges, whole));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "absl/strings/str_cat.h"
+
 namespace weft {
 namespace {
 
@@ -265,6 +267,27 @@ int64_t UnfinishedBytes(absl::string_view text) {
     }
   }
   return 0;
+}
+
+std::string Printable(absl::string_view text) {
+  std::string shown;
+  for (size_t at = 0; at < text.size();) {
+    const Character character = CharacterAt(text, at);
+    const char32_t value = character.code_point;
+    const bool control = value < 0x20 || (value >= 0x7f && value < 0xa0);  // C0, DEL and C1
+    const bool stays = value == '\n' || value == '\t';
+    const absl::string_view bytes = text.substr(at, static_cast<size_t>(character.bytes));
+    if (stays || (!control && value != kNoCharacter)) {
+      absl::StrAppend(&shown, bytes);
+    } else {
+      for (const char byte : bytes) {
+        absl::StrAppend(&shown, "\\x",
+                        absl::Hex(static_cast<unsigned char>(byte), absl::kZeroPad2));
+      }
+    }
+    at += bytes.size();
+  }
+  return shown;
 }
 
 bool IsLetter(char32_t code_point) {

@@ -1,9 +1,10 @@
-// What of Unicode a byte-level tokenizer and a stream of text need: characters of UTF-8 (RFC 3629)
-// and three classes of them. Any bytes are taken: those that are no character stand for themselves.
-// Pure.
+// What of Unicode a byte-level tokenizer, a stream of text and a terminal need: characters of UTF-8
+// (RFC 3629) and three classes of them. Any bytes are taken: those that are no character stand for
+// themselves. Pure.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "absl/strings/string_view.h"
 
@@ -24,6 +25,10 @@ int64_t CharacterBytes(unsigned char first);
 
 // Bytes at the end of `text` that begin a character which is not complete: 0 to 3.
 int64_t UnfinishedBytes(absl::string_view text);
+
+// `text` as a terminal may show it: lines and tabs stay, other control characters and bytes that
+// are no character become \x1b.
+std::string Printable(absl::string_view text);
 
 bool IsLetter(char32_t code_point);  // \p{L}
 bool IsNumber(char32_t code_point);  // \p{N}

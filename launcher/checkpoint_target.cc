@@ -13,6 +13,7 @@
 #include "launcher/model_config.h"
 #include "launcher/run_folder.h"
 #include "plan/errors.h"
+#include "plan/inference_memory.h"
 
 namespace weft {
 namespace {
@@ -146,18 +147,7 @@ absl::StatusOr<CheckpointData> DataOfRun(const Manifest& manifest) {
   return data;
 }
 
-}  // namespace
-
-absl::StatusOr<FoundCheckpoint> FindCheckpoint(const std::string& target) {
-  ASSIGN_OR_RETURN(FoundCheckpoint found, Find(target));
-  if (found.manifest.model) return found;
-  return absl::InvalidArgumentError(
-      absl::StrCat(found.path,
-                   ": its manifest is of format 2, which does not state the model; go "
-                   "on with weft run, its next checkpoint does"));
-}
-
-absl::StatusOr<FoundWeights> FindWeights(const std::string& target) {
+absl::StatusOr<FoundWeights> AnyWeights(const std::string& target) {
   FoundWeights weights;
   if (IsHuggingFace(target)) {
     std::error_code error;
@@ -172,6 +162,24 @@ absl::StatusOr<FoundWeights> FindWeights(const std::string& target) {
   weights.manifest = std::move(found.manifest);
   weights.refused = std::move(found.refused);
   return weights;
+}
+
+}  // namespace
+
+absl::StatusOr<FoundCheckpoint> FindCheckpoint(const std::string& target) {
+  ASSIGN_OR_RETURN(FoundCheckpoint found, Find(target));
+  if (found.manifest.model) return found;
+  return absl::InvalidArgumentError(
+      absl::StrCat(found.path,
+                   ": its manifest is of format 2, which does not state the model; go "
+                   "on with weft run, its next checkpoint does"));
+}
+
+absl::StatusOr<FoundWeights> FindWeights(const std::string& target) {
+  ASSIGN_OR_RETURN(FoundWeights weights, AnyWeights(target));
+  const absl::Status runs = CheckInference(weights.model);
+  if (runs.ok()) return weights;
+  return absl::Status(runs.code(), absl::StrCat(weights.path, ": ", runs.message()));
 }
 
 absl::StatusOr<CheckpointData> DataOf(const FoundWeights& found, const DataChoice& choice) {

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
-#include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "data/whole_file.h"
 #include "launcher/yaml_values.h"
 #include "plan/nearest.h"
 
@@ -299,18 +298,19 @@ Cluster ReadCluster(const YamlNode& profile, const std::vector<std::string>& fol
     return {};
   }
   const std::string path = FindProfile(profile.scalar, folders, job_folder);
-  std::error_code error;
-  std::ifstream stream(path);
-  if (path.empty() || !stream || std::filesystem::is_directory(path, error)) {
+  if (path.empty()) {
     issues->Add(
         profile.place, "cluster.profile",
         absl::StrCat("found no readable profile ", profile.scalar, "; use ",
                      absl::StrJoin(KnownProfiles(folders), ", "), " or the path of a file"));
     return {};
   }
-  std::stringstream text;
-  text << stream.rdbuf();
-  const std::optional<YamlNode> tree = ParseYaml(text.str(), path, profile.place.order, issues);
+  const absl::StatusOr<std::string> text = ReadWholeFile(path, kMostSpecBytes);
+  if (!text.ok()) {
+    issues->Add(profile.place, "cluster.profile", text.status().message());
+    return {};
+  }
+  const std::optional<YamlNode> tree = ParseYaml(*text, path, profile.place.order, issues);
   if (!tree) return {};
   if (!tree->is_map()) {
     issues->Add(tree->place, "",

@@ -1,6 +1,6 @@
 #include "launcher/data_files.h"
 
-#include <glob.h>
+#include <fnmatch.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "launcher/yaml_values.h"
 
 namespace weft {
@@ -18,19 +19,68 @@ namespace {
 
 constexpr absl::string_view kListForm = "expected a list of files: [{path: corpus.txt}]";
 
-// Sorted files of a pattern. A file of exactly that name wins over its meaning as a pattern.
-std::vector<std::string> Expand(const std::string& pattern) {
-  std::error_code error;
-  if (std::filesystem::exists(pattern, error)) return {pattern};
-  std::vector<std::string> paths;
-  glob_t found = {};
-  if (glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
-    for (size_t i = 0; i < found.gl_pathc; ++i) paths.emplace_back(found.gl_pathv[i]);
+// Files of patterns, with bounds on what is looked at: "/*/*/*/*/*" is the whole machine.
+class Pattern {
+ public:
+  // Sorted. A file of exactly that name wins over its meaning as a pattern. InvalidArgument if more
+  // is found than a job can mean.
+  static absl::StatusOr<std::vector<std::string>> Expand(const std::string& pattern) {
+    std::error_code error;
+    if (std::filesystem::exists(pattern, error)) return std::vector<std::string>{pattern};
+    Pattern found;
+    found.paths_ = {absl::StartsWith(pattern, "/") ? "/" : ""};
+    for (const absl::string_view part : absl::StrSplit(pattern, '/', absl::SkipEmpty())) {
+      found.Descend(std::string(part));
+      if (found.looked_at_ <= kMostEntries && std::ssize(found.paths_) <= kMostFiles) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          pattern, " meets more than ", kMostEntries, " files and folders, or matches more than ",
+          kMostFiles, "; name fewer, with fewer wildcards"));
+    }
+    std::sort(found.paths_.begin(), found.paths_.end());  // by bytes: the same on every machine
+    return found.paths_;
   }
-  globfree(&found);
-  std::sort(paths.begin(), paths.end());  // by bytes: the same on every machine
-  return paths;
-}
+
+ private:
+  static constexpr int64_t kMostEntries = 200'000;
+  static constexpr int64_t kMostFiles = 20'000;  // each becomes a mapping of every worker
+
+  // Of each path so far, what in it matches `part`.
+  void Descend(const std::string& part) {
+    std::vector<std::string> next;
+    for (const std::string& path : paths_) {
+      if (part.find_first_of("*?[\\") == std::string::npos) {
+        std::error_code error;
+        const std::string inner = Join(path, part);
+        ++looked_at_;
+        if (std::filesystem::exists(inner, error)) next.push_back(inner);
+      } else {
+        List(path, part, &next);
+      }
+      if (looked_at_ > kMostEntries) break;
+    }
+    paths_ = std::move(next);
+  }
+
+  void List(const std::string& folder, const std::string& part, std::vector<std::string>* into) {
+    std::error_code error;
+    const std::filesystem::path here = folder.empty() ? "." : folder;
+    for (std::filesystem::directory_iterator entry(here, error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (++looked_at_ > kMostEntries) return;
+      const std::string name = entry->path().filename().string();
+      if (fnmatch(part.c_str(), name.c_str(), FNM_PERIOD) == 0) {
+        into->push_back(Join(folder, name));
+      }
+    }
+  }
+
+  static std::string Join(const std::string& folder, const std::string& name) {
+    return folder.empty() || folder == "/" ? folder + name : absl::StrCat(folder, "/", name);
+  }
+
+  std::vector<std::string> paths_;
+  int64_t looked_at_ = 0;
+};
 
 // Empty if `path` is a file that can be read and holds something.
 std::string WhyUnusable(const std::string& path) {
@@ -40,6 +90,9 @@ std::string WhyUnusable(const std::string& path) {
   }
   if (access(path.c_str(), R_OK) != 0) {
     return absl::StrCat("cannot read ", path, " (", std::strerror(errno), ")");
+  }
+  if (!std::filesystem::is_regular_file(path, error)) {
+    return absl::StrCat(path, " is a device, pipe or socket; name files");
   }
   if (std::filesystem::file_size(path, error) == 0 || error) {
     return absl::StrCat(path, " is empty; training needs tokens");
@@ -63,19 +116,23 @@ void AddFiles(const std::string& given, const YamlNode& where, absl::string_view
   std::filesystem::path path(given);
   if (path.is_relative()) path = std::filesystem::path(options.job_folder) / path;
   const std::string pattern = path.lexically_normal().string();
-  const std::vector<std::string> files = Expand(pattern);
-  if (files.empty() && !options.check_files) {
+  const absl::StatusOr<std::vector<std::string>> files = Pattern::Expand(pattern);
+  if (!files.ok()) {
+    issues->Add(where.place, absl::StrCat(key, ".path"), files.status().message());
+    return;
+  }
+  if (files->empty() && !options.check_files) {
     sources->push_back({pattern});
     return;
   }
-  if (files.empty()) {
+  if (files->empty()) {
     const bool is_glob = given.find_first_of("*?[") != std::string::npos;
     issues->Add(where.place, absl::StrCat(key, ".path"),
                 absl::StrCat(is_glob ? "no file matches " : "no such file: ", pattern,
                              "; paths are relative to the job file (weft plan --without-data plans "
                              "all the same)"));
   }
-  for (const std::string& file : files) {
+  for (const std::string& file : *files) {
     const std::string why = options.check_files ? WhyUnusable(file) : "";
     if (!why.empty()) issues->Add(where.place, absl::StrCat(key, ".path"), why);
     sources->push_back({file});
@@ -132,7 +189,9 @@ void ReadFormat(const YamlNode& data, const DataFileOptions& options, Issues* is
     return;
   }
   if (spec->train.empty()) return;
-  if (access(spec->train[0].path.c_str(), R_OK) != 0) {
+  std::error_code error;
+  if (access(spec->train[0].path.c_str(), R_OK) != 0 ||
+      !std::filesystem::is_regular_file(spec->train[0].path, error)) {
     if (!options.check_files) notes->push_back("data.format: auto: no file here, taken as bytes");
     return;
   }

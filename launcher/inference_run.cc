@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <optional>
 #include <string>
 #include <thread>
@@ -66,25 +65,24 @@ class Pipe {
   int write_;
 };
 
-// A worker that dies early shows as its end, not as our SIGPIPE.
-class IgnoredPipeSignal {
- public:
-  IgnoredPipeSignal() : before_(std::signal(SIGPIPE, SIG_IGN)) {}
-  ~IgnoredPipeSignal() { (void)std::signal(SIGPIPE, before_); }
-  IgnoredPipeSignal(const IgnoredPipeSignal&) = delete;
-  IgnoredPipeSignal& operator=(const IgnoredPipeSignal&) = delete;
-
- private:
-  void (*before_)(int);
-};
-
+// A worker that dies early shows as its end: SIGPIPE is ignored (commands/standard_streams.h).
 void WriteAll(int fd, const std::string& text) {
-  const IgnoredPipeSignal quietly;
   for (size_t done = 0; done < text.size();) {
     const ssize_t wrote = write(fd, text.data() + done, text.size() - done);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) return;
     done += static_cast<size_t>(wrote);
+  }
+}
+
+// The request as it is sent. InvalidArgument if a path in it is not UTF-8, which JSON cannot hold.
+absl::StatusOr<std::string> TextOf(nlohmann::json request) {
+  request["version"] = Version();
+  try {
+    return request.dump();
+  } catch (const nlohmann::json::type_error& wrong) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a path is not UTF-8: rename the file (", wrong.what(), ")"));
   }
 }
 
@@ -155,12 +153,17 @@ absl::Status Follow(const InferenceRun& run, ChildProcess& child, int events,
     heard = Clock::now();
     const auto event = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
     if (!event.is_object() || !event.contains("event")) continue;  // a library's remark
-    const std::string kind = event["event"];
-    if (kind == "error") {
-      return {static_cast<absl::StatusCode>(event.value("code", 2)),
-              event.value("message", std::string())};
+    try {
+      const std::string kind = event["event"];
+      if (kind == "error") {
+        return {static_cast<absl::StatusCode>(event.value("code", 2)),
+                event.value("message", std::string())};
+      }
+      if (kind != "loading") take(event);
+    } catch (const nlohmann::json::exception& wrong) {
+      child.Stop(kPatienceMs);
+      return absl::InternalError(absl::StrCat("weft-worker reported ", *line, ": ", wrong.what()));
     }
-    if (kind != "loading") take(event);
   }
 }
 
@@ -193,6 +196,7 @@ nlohmann::json DocumentsJson(const CheckpointData& data) {
 
 absl::Status RunInference(const InferenceRun& run,
                           const std::function<void(const nlohmann::json& event)>& take) {
+  ASSIGN_OR_RETURN(const std::string text, TextOf(run.request));
   ASSIGN_OR_RETURN(Pipe request, Pipe::Open());
   ASSIGN_OR_RETURN(Pipe events, Pipe::Open());
   ChildOptions options;
@@ -210,9 +214,7 @@ absl::Status RunInference(const InferenceRun& run,
   RETURN_IF_ERROR(child.status());
   request.CloseRead();
   events.CloseWrite();
-  nlohmann::json whole = run.request;
-  whole["version"] = Version();
-  WriteAll(request.write_end(), whole.dump());
+  WriteAll(request.write_end(), text);
   request.CloseWrite();
   return Follow(run, *child, events.read_end(), take);
 }

@@ -201,8 +201,7 @@ const JobKey* FindKey(absl::string_view dotted) {
   return nullptr;
 }
 
-// Dotted name anywhere in a file -> weft's key.
-std::map<std::string, std::string> AliasTable() {
+std::map<std::string, std::string> MakeAliasTable() {
   std::map<std::string, std::string> table;
   for (const JobKey& key : kJobKeys) {
     for (absl::string_view alias : absl::StrSplit(key.aliases, ' ', absl::SkipEmpty())) {
@@ -217,6 +216,12 @@ std::map<std::string, std::string> AliasTable() {
   }
   for (const char* too_vague : {"type", "rank", "alpha"}) table.erase(too_vague);
   return table;
+}
+
+// Dotted name anywhere in a file -> weft's key.
+const std::map<std::string, std::string>& AliasTable() {
+  static const auto* const table = new std::map<std::string, std::string>(MakeAliasTable());
+  return *table;
 }
 
 bool IsSection(absl::string_view name) {
@@ -300,7 +305,7 @@ void CheckUnknown(const YamlNode& root, const YamlNode& node, const std::string&
       return;
     }
   }
-  const std::map<std::string, std::string> table = AliasTable();
+  const std::map<std::string, std::string>& table = AliasTable();
   if (const auto alias = table.find(name); alias != table.end()) {
     issues->Add(node.place, dotted, absl::StrCat("unknown key; did you mean ", alias->second, "?"));
     return;
@@ -343,7 +348,7 @@ std::vector<std::string> JobSections() {
 }
 
 void RenameAliases(YamlNode* root, Issues* issues, std::vector<std::string>* notes) {
-  const std::map<std::string, std::string> table = AliasTable();
+  const std::map<std::string, std::string>& table = AliasTable();
   std::vector<std::pair<std::string, YamlNode>> found;
   TakeAliases(table, "", root, &found);
   for (auto& [dotted, node] : found) {
@@ -355,7 +360,7 @@ void RenameAliases(YamlNode* root, Issues* issues, std::vector<std::string>* not
 
 std::string CanonicalKey(absl::string_view dotted) {
   if (FindKey(dotted) != nullptr) return absl::StrCat(dotted);
-  const std::map<std::string, std::string> table = AliasTable();
+  const std::map<std::string, std::string>& table = AliasTable();
   const auto found = table.find(absl::StrCat(dotted));
   return found == table.end() ? absl::StrCat(dotted) : found->second;
 }

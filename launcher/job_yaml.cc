@@ -1,29 +1,23 @@
 #include "launcher/job_yaml.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "data/sampling.h"
+#include "data/whole_file.h"
 #include "launcher/init_weights.h"
 #include "launcher/job_keys.h"
 #include "launcher/job_reader.h"
 #include "launcher/yaml_values.h"
+#include "plan/errors.h"
 #include "plan/search/explain.h"
 
 namespace weft {
 namespace {
-
-constexpr int64_t kMaxFileBytes = 1 << 20;
 
 std::string FolderOf(const std::string& path) {
   std::error_code error;
@@ -199,30 +193,13 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
 }
 
 absl::StatusOr<JobFile> ReadJobFile(const std::string& path, const JobFileOptions& options) {
-  struct stat status = {};
-  if (stat(path.c_str(), &status) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": cannot read the job file: ", std::strerror(errno)));
-  }
-  if (S_ISDIR(status.st_mode)) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": is a folder; name the job file, for example ", path, "/job.yaml"));
   }
-  if (!S_ISREG(status.st_mode) && !S_ISFIFO(status.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is not a file; name a job file"));
-  }
-  if (status.st_size > kMaxFileBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": ", status.st_size, " bytes is too large for a job file; at most ", kMaxFileBytes));
-  }
-  std::ifstream stream(path, std::ios::binary);
-  std::stringstream text;
-  if (stream) text << stream.rdbuf();
-  if (!stream || stream.bad()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": cannot read the job file: ", std::strerror(errno)));
-  }
-  return ReadJobText(text.str(), path, options);
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMostSpecBytes));
+  return ReadJobText(text, path, options);
 }
 
 }  // namespace weft

@@ -1,10 +1,14 @@
 // weft: the command line. A table of contents; each verb is a file of launcher/commands.
 #include <iostream>
+#include <new>
 
+#include "data/unicode.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/standard_streams.h"
 #include "process/version.h"
 
 int main(int argc, char** argv) {
+  weft::HoldStandardStreams();
   CLI::App app{"weft trains transformer language models from one YAML file", "weft"};
   int exit_code = weft::kExitOk;
   app.require_subcommand(1);
@@ -22,10 +26,13 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& done) {  // --help, --version
-    return app.exit(done);
+    exit_code = app.exit(done);
   } catch (const CLI::ParseError& error) {
-    std::cerr << "weft: " << error.what() << "; see weft --help\n";
+    std::cerr << "weft: " << weft::Printable(error.what()) << "; see weft --help\n";
     return weft::kExitUsage;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "weft: out of memory; free some, or raise ulimit -v\n";
+    return weft::kExitFailed;
   }
-  return exit_code;
+  return weft::FlushAnswer(exit_code);
 }

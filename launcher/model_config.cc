@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "data/whole_file.h"
 #include "launcher/yaml_values.h"
 #include "plan/nearest.h"
 
@@ -354,28 +353,31 @@ YamlNode ReadConfigJson(const std::string& path, const Place& place, Issues* iss
   if (std::filesystem::is_directory(path, error)) {
     file = (std::filesystem::path(path) / "config.json").string();
   }
-  std::ifstream stream(file);
-  std::stringstream text;
-  if (!stream || !(text << stream.rdbuf())) {
-    issues->Add(
-        place, "model.path",
-        absl::StrCat("cannot read ", file, "; expected a config.json or a folder that holds one"));
+  const absl::StatusOr<std::string> text = ReadWholeFile(file, kMostSpecBytes);
+  if (!text.ok()) {
+    issues->Add(place, "model.path",
+                absl::StrCat(text.status().message(),
+                             "; expected a config.json or a folder that holds one"));
     return {};
   }
   // YAML reads any JSON and keeps line numbers; JSON's own parser is the judge of what is JSON.
   try {
-    const nlohmann::json json = nlohmann::json::parse(text.str());
+    const nlohmann::json json = nlohmann::json::parse(*text);
     if (!json.is_object()) {
       issues->Add({file, 0, 1}, "model.path", "not a config.json: expected one object { ... }");
       return {};
     }
   } catch (const nlohmann::json::parse_error& failure) {
-    const std::string before = text.str().substr(0, failure.byte);
+    const std::string before = text->substr(0, failure.byte);
     const int line = 1 + static_cast<int>(std::count(before.begin(), before.end(), '\n'));
     issues->Add({file, 0, line}, "model.path", "not valid JSON here; expected a config.json");
     return {};
+  } catch (const nlohmann::json::out_of_range&) {
+    issues->Add({file, 0, 1}, "model.path",
+                "holds a number beyond 1.8e308; expected a config.json");
+    return {};
   }
-  return ParseYaml(text.str(), file, place.order, issues).value_or(YamlNode{});
+  return ParseYaml(*text, file, place.order, issues).value_or(YamlNode{});
 }
 
 absl::StatusOr<ModelShape> ModelOfDirectory(const std::string& folder) {

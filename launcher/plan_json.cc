@@ -15,6 +15,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// What is not finite becomes null, and bytes of a path that are no UTF-8 are replaced: JSON can
+// hold neither.
+std::string TextOf(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 std::string Text(absl::string_view text) {
   return absl::StrCat(text);
 }
@@ -226,7 +232,7 @@ std::string PlanJson(const JobFile& file, const PlanReport& report, int max_reje
                      {"layout", LayoutJson(report.whole->plan.layout)},
                      {"prediction", PredictionJson(job, report.whole->plan)}};
   }
-  return json.dump(2) + "\n";
+  return TextOf(json);
 }
 
 std::string WhyJson(const JobFile& file, const Plan& plan, const std::string& asked,
@@ -257,7 +263,7 @@ std::string WhyJson(const JobFile& file, const Plan& plan, const std::string& as
                           {"terms_s", TermsJson(difference)}};
   }
   json["notes"] = file.notes;
-  return json.dump(2) + "\n";
+  return TextOf(json);
 }
 
 }  // namespace weft

@@ -3,10 +3,13 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "data/unicode.h"
 
 namespace weft {
 namespace {
@@ -14,6 +17,17 @@ namespace {
 // Anchors may repeat a subtree; these bounds keep a hostile file from growing without end.
 constexpr int kMaxDepth = 32;
 constexpr int kMaxNodes = 20000;
+constexpr size_t kMaxBytes = size_t{4} << 20;  // of all values
+constexpr size_t kMaxKeyBytes = 256;
+constexpr size_t kMaxShownBytes = 60;
+
+// A key or a value as messages name it: a long one is cut between two characters.
+std::string Shown(absl::string_view text) {
+  if (text.size() <= kMaxShownBytes) return absl::StrCat(text);
+  const absl::string_view head = text.substr(0, kMaxShownBytes - 3);
+  return absl::StrCat(head.substr(0, head.size() - static_cast<size_t>(UnfinishedBytes(head))),
+                      "...");
+}
 
 class Converter {
  public:
@@ -25,7 +39,7 @@ class Converter {
   YamlNode Convert(const YAML::Node& node, const std::string& key, int depth) {
     YamlNode result;
     result.place = PlaceOf(node.Mark());
-    if (++nodes_ > kMaxNodes || depth > kMaxDepth) {
+    if (++nodes_ > kMaxNodes || depth > kMaxDepth || bytes_ > kMaxBytes) {
       if (!too_large_) issues_->Add(result.place, "", "nested too deep or too large to be a spec");
       too_large_ = true;
       return result;
@@ -34,15 +48,21 @@ class Converter {
       result.kind = YamlNode::Kind::kScalar;
       result.scalar = node.Scalar();
       result.quoted = node.Tag() == "!";
+      bytes_ += result.scalar.size();
     } else if (node.IsSequence()) {
       result.kind = YamlNode::Kind::kList;
       for (const YAML::Node& item : node) {
         const std::string item_key = absl::StrCat(key, "[", result.items.size(), "]");
         result.items.push_back(Convert(item, item_key, depth + 1));
+        if (too_large_) break;
       }
     } else if (node.IsMap()) {
       result.kind = YamlNode::Kind::kMap;
-      for (const auto& entry : node) ConvertEntry(entry.first, entry.second, key, depth, &result);
+      std::map<std::string, int> lines;  // of the keys so far
+      for (const auto& entry : node) {
+        ConvertEntry(entry.first, entry.second, key, depth, &lines, &result);
+        if (too_large_) break;
+      }
     }
     return result;
   }
@@ -51,18 +71,23 @@ class Converter {
 
  private:
   void ConvertEntry(const YAML::Node& name, const YAML::Node& value, const std::string& key,
-                    int depth, YamlNode* map) {
+                    int depth, std::map<std::string, int>* lines, YamlNode* map) {
     const Place place = PlaceOf(name.Mark());
     if (!name.IsScalar()) {
       issues_->Add(place, key, "a key has to be a plain word; found a list or a map as a key");
       return;
     }
+    if (name.Scalar().size() > kMaxKeyBytes) {
+      issues_->Add(place, name.Scalar(), "unknown key; none is that long");
+      return;
+    }
     const std::string path = key.empty() ? name.Scalar() : absl::StrCat(key, ".", name.Scalar());
     YamlNode child = Convert(value, path, depth + 1);
     child.place = place;
-    if (const YamlNode* first = map->Find(name.Scalar())) {
+    const auto [first, is_new] = lines->emplace(name.Scalar(), place.line);
+    if (!is_new) {
       issues_->Add(place, path,
-                   absl::StrCat("duplicate key; it stands on line ", first->place.line,
+                   absl::StrCat("duplicate key; it stands on line ", first->second,
                                 " already; keep one of the two"));
       return;
     }
@@ -73,6 +98,7 @@ class Converter {
   int order_;
   Issues* issues_;
   int nodes_ = 0;
+  size_t bytes_ = 0;
   bool too_large_ = false;
 };
 
@@ -84,7 +110,7 @@ std::string Place::Text() const {
 
 std::string Issue::Text() const {
   if (key.empty()) return absl::StrCat(place.Text(), ": ", message);
-  return absl::StrCat(place.Text(), ": ", key, ": ", message);
+  return absl::StrCat(place.Text(), ": ", Shown(key), ": ", message);
 }
 
 void Issues::Add(const Place& place, absl::string_view key, absl::string_view message) {
@@ -99,9 +125,15 @@ std::string Issues::Text() const {
     return a.place.line < b.place.line;
   });
   std::vector<std::string> lines;
+  std::set<std::string> seen;
   for (const Issue& issue : sorted) {
-    const std::string line = issue.Text();
-    if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
+    std::string line = issue.Text();
+    if (seen.insert(line).second) lines.push_back(std::move(line));
+  }
+  if (lines.size() > kMostShown) {
+    const size_t more = lines.size() - kMostShown;
+    lines.resize(kMostShown);
+    lines.push_back(absl::StrCat("and ", more, " more like these; mend the first ones first"));
   }
   return absl::StrJoin(lines, "\n");
 }
@@ -150,8 +182,7 @@ std::string YamlNode::Found() const {
     case Kind::kNull:
       return "nothing";
     case Kind::kScalar: {
-      const std::string shown =
-          scalar.size() > 60 ? absl::StrCat(scalar.substr(0, 57), "...") : scalar;
+      const std::string shown = Shown(scalar);
       return quoted ? absl::StrCat("the text \"", shown, "\"") : shown;
     }
     case Kind::kList:

@@ -34,8 +34,10 @@ class Issues {
  public:
   void Add(const Place& place, absl::string_view key, absl::string_view message);
   bool empty() const { return issues_.empty(); }
-  // Sorted by source and line, one per line, equal lines once.
+  // Sorted by source and line, one per line, equal lines once, at most kMostShown; what is left out
+  // is said in one more line.
   std::string Text() const;
+  static constexpr size_t kMostShown = 100;
   const std::vector<Issue>& all() const { return issues_; }
 
  private:

@@ -54,25 +54,48 @@ void CheckCounts(const Cluster& cluster, Issues& issues) {
   }
 }
 
-void CheckPositive(absl::string_view field, double value, Issues& issues) {
-  if (std::isfinite(value) && value > 0) return;
+// What no machine is, and what makes sums that are not finite.
+constexpr double kLeastRate = 1e3;  // FLOP/s and bytes/s
+constexpr double kMostRate = 1e24;
+constexpr double kLeastSeconds = 1e-12;
+constexpr double kMostSeconds = 1e6;
+constexpr double kMostHours = 1e12;
+constexpr double kLeastEfficiency = 1e-4;
+constexpr int64_t kMostBytes = int64_t{1} << 52;
+
+void CheckRange(absl::string_view field, double value, double least, double most, Issues& issues) {
+  if (value >= least && value <= most) return;
+  issues.push_back({absl::StrCat("cluster.", field),
+                    absl::StrCat(value, " is out of range; use ", least, " to ", most)});
+}
+
+void CheckPositive(absl::string_view field, double value, double least, double most,
+                   Issues& issues) {
+  if (std::isfinite(value) && value > 0) return CheckRange(field, value, least, most, issues);
   issues.push_back({absl::StrCat("cluster.", field),
                     absl::StrCat(value,
                                  " is not a positive number; measure it, or take a "
                                  "profile of configs/clusters")});
 }
 
-void CheckNotNegative(absl::string_view field, double value, absl::string_view what,
-                      Issues& issues) {
-  if (std::isfinite(value) && value >= 0) return;
+void CheckRate(absl::string_view field, double value, Issues& issues) {
+  CheckPositive(field, value, kLeastRate, kMostRate, issues);
+}
+
+// `most`: of what is measured as `what`; 0 is always allowed, less than `least` is not.
+void CheckNotNegative(absl::string_view field, double value, absl::string_view what, double least,
+                      double most, Issues& issues) {
+  if (value == 0) return;
+  if (std::isfinite(value) && value > 0) return CheckRange(field, value, least, most, issues);
   issues.push_back(
       {absl::StrCat("cluster.", field), absl::StrCat(value, " is not ", what, "; use 0 or more")});
 }
 
 void CheckEfficiency(absl::string_view field, double value, Issues& issues) {
-  if (value > 0 && value <= 1) return;  // false for NaN
-  issues.push_back({absl::StrCat("cluster.device.efficiency.", field),
-                    absl::StrCat(value, " is no share of a peak; use more than 0 and at most 1")});
+  if (value >= kLeastEfficiency && value <= 1) return;  // false for NaN
+  issues.push_back(
+      {absl::StrCat("cluster.device.efficiency.", field),
+       absl::StrCat(value, " is no share of a peak; use ", kLeastEfficiency, " to 1")});
 }
 
 void CheckMemory(const Cluster& cluster, Issues& issues) {
@@ -81,6 +104,12 @@ void CheckMemory(const Cluster& cluster, Issues& issues) {
     issues.push_back({"cluster.device.memory_bytes",
                       absl::StrCat(device.memory_bytes,
                                    " is too little; use the bytes that one worker may take")});
+  }
+  if (device.memory_bytes > kMostBytes || cluster.host_memory_bytes > kMostBytes) {
+    const bool of_device = device.memory_bytes > kMostBytes;
+    issues.push_back({of_device ? "cluster.device.memory_bytes" : "cluster.host_memory_bytes",
+                      absl::StrCat(of_device ? device.memory_bytes : cluster.host_memory_bytes,
+                                   " is more than any machine has; use at most ", kMostBytes)});
   }
   if (device.library_bytes < 0 ||
       (device.memory_bytes >= 1 && device.library_bytes >= device.memory_bytes)) {
@@ -97,16 +126,19 @@ void CheckMemory(const Cluster& cluster, Issues& issues) {
 }
 
 void CheckRates(const DeviceProfile& device, Issues& issues) {
-  CheckPositive("device.peak_flops_per_s.fp32", device.peak_flops_per_s.fp32, issues);
-  CheckNotNegative("device.peak_flops_per_s.bf16", device.peak_flops_per_s.bf16, "a rate", issues);
-  CheckNotNegative("device.peak_flops_per_s.fp8", device.peak_flops_per_s.fp8, "a rate", issues);
-  CheckPositive("device.peak_memory_bytes_per_s", device.peak_memory_bytes_per_s, issues);
+  CheckRate("device.peak_flops_per_s.fp32", device.peak_flops_per_s.fp32, issues);
+  CheckNotNegative("device.peak_flops_per_s.bf16", device.peak_flops_per_s.bf16, "a rate",
+                   kLeastRate, kMostRate, issues);
+  CheckNotNegative("device.peak_flops_per_s.fp8", device.peak_flops_per_s.fp8, "a rate", kLeastRate,
+                   kMostRate, issues);
+  CheckRate("device.peak_memory_bytes_per_s", device.peak_memory_bytes_per_s, issues);
   CheckEfficiency("matmul_fp32", device.matmul_efficiency.fp32, issues);
   CheckEfficiency("matmul_bf16", device.matmul_efficiency.bf16, issues);
   CheckEfficiency("matmul_fp8", device.matmul_efficiency.fp8, issues);
   CheckEfficiency("attention", device.attention_efficiency, issues);
   CheckEfficiency("streaming", device.streaming_efficiency, issues);
-  CheckNotNegative("device.op_overhead_s", device.op_overhead_s, "a time", issues);
+  CheckNotNegative("device.op_overhead_s", device.op_overhead_s, "a time", kLeastSeconds,
+                   kMostSeconds, issues);
   if (device.compute_units < 0 || device.compute_units > kMaxComputeUnits) {
     issues.push_back(
         {"cluster.device.compute_units",
@@ -124,7 +156,7 @@ void CheckMatmuls(const DeviceProfile& device, Issues& issues) {
                                      " is no product; m, n and k are 1 or more")});
     }
     const std::string rate = absl::StrCat(item, ".flops_per_s");
-    CheckPositive(rate, point.flops_per_s, issues);
+    CheckRate(rate, point.flops_per_s, issues);
     const double peak = device.peak_flops_per_s.of(point.precision);
     if (!(point.flops_per_s > kOverPeak * peak)) continue;
     issues.push_back(
@@ -147,7 +179,8 @@ void CheckCollectives(const Cluster& cluster, Issues& issues) {
       issues.push_back({absl::StrCat("cluster.", item, ".bytes"),
                         absl::StrCat(point.bytes, " is too few; use 1 or more")});
     }
-    CheckPositive(absl::StrCat(item, ".seconds"), point.seconds, issues);
+    CheckPositive(absl::StrCat(item, ".seconds"), point.seconds, kLeastSeconds, kMostSeconds,
+                  issues);
   }
 }
 
@@ -217,19 +250,23 @@ std::vector<SpecIssue> ClusterIssues(const Cluster& cluster) {
   CheckCounts(cluster, issues);
   CheckMemory(cluster, issues);
   CheckRates(cluster.device, issues);
-  CheckNotNegative("intra_node.latency_s", cluster.intra_node.latency_s, "a time", issues);
-  CheckPositive("intra_node.bytes_per_s", cluster.intra_node.bytes_per_s, issues);
+  CheckNotNegative("intra_node.latency_s", cluster.intra_node.latency_s, "a time", kLeastSeconds,
+                   kMostSeconds, issues);
+  CheckRate("intra_node.bytes_per_s", cluster.intra_node.bytes_per_s, issues);
   // A machine without a network has no inter-node link to describe.
-  if (cluster.nodes > 1) {
-    CheckNotNegative("inter_node.latency_s", cluster.inter_node.latency_s, "a time", issues);
-    CheckPositive("inter_node.bytes_per_s", cluster.inter_node.bytes_per_s, issues);
+  if (cluster.nodes > 1 || cluster.inter_node != LinkProfile{}) {
+    CheckNotNegative("inter_node.latency_s", cluster.inter_node.latency_s, "a time", kLeastSeconds,
+                     kMostSeconds, issues);
+    CheckRate("inter_node.bytes_per_s", cluster.inter_node.bytes_per_s, issues);
   }
-  CheckNotNegative("storage.node_bytes_per_s", cluster.storage.node_bytes_per_s, "a rate", issues);
+  CheckNotNegative("storage.node_bytes_per_s", cluster.storage.node_bytes_per_s, "a rate",
+                   kLeastRate, kMostRate, issues);
   CheckNotNegative("storage.total_bytes_per_s", cluster.storage.total_bytes_per_s, "a rate",
-                   issues);
+                   kLeastRate, kMostRate, issues);
   CheckNotNegative("failures.device_mtbf_hours", cluster.failures.device_mtbf_hours, "a time",
-                   issues);
-  CheckNotNegative("failures.restart_s", cluster.failures.restart_s, "a time", issues);
+                   kLeastSeconds, kMostHours, issues);
+  CheckNotNegative("failures.restart_s", cluster.failures.restart_s, "a time", kLeastSeconds,
+                   kMostSeconds, issues);
   CheckMatmuls(cluster.device, issues);
   CheckCollectives(cluster, issues);
   return issues;

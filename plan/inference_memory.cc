@@ -25,6 +25,14 @@ int64_t LogitRows(const ModelShape& model, const InferenceExtents& extents) {
   return std::clamp<int64_t>(kMostLogits / model.vocab_size, 1, extents.rows());
 }
 
+absl::Status CheckInference(const ModelShape& model) {
+  RETURN_IF_ERROR(CheckModel(model));
+  if (model.num_experts == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("model_type ", ModelTypeOf(model), ": a model of ", model.num_experts,
+                   " experts is planned, but not run yet; use a gpt2 or llama without experts"));
+}
+
 RankMemory PlanInferenceMemory(const ModelShape& model, const InferenceExtents& extents) {
   CHECK(model.num_experts == 0);
   CHECK(extents.cached_positions == 0 || extents.batch == 1);

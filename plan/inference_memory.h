@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "plan/memory.h"
 #include "plan/model.h"
 
@@ -32,8 +33,11 @@ InferenceExtents GenerationExtents(const ModelShape& model, int64_t prompt, int6
 // Rows of logits that exist at once: all of the pass, or what 64 MiB hold. At least 1.
 int64_t LogitRows(const ModelShape& model, const InferenceExtents& extents);
 
-// Names and shapes are beside each entry. REQUIRES: CheckModel holds, no experts; batch 1 if
-// positions are cached.
+// InvalidArgument, naming it, for a model that cannot be or that the engine does not run yet.
+absl::Status CheckInference(const ModelShape& model);
+
+// Names and shapes are beside each entry. REQUIRES: CheckInference holds; batch 1 if positions are
+// cached.
 RankMemory PlanInferenceMemory(const ModelShape& model, const InferenceExtents& extents);
 
 }  // namespace weft

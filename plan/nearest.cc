@@ -1,6 +1,8 @@
 #include "plan/nearest.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <numeric>
 #include <vector>
 
@@ -11,6 +13,9 @@ std::optional<std::string> Nearest(absl::string_view word,
   std::optional<std::string> best;
   int best_distance = std::max(2, static_cast<int>(word.size()) / 3) + 1;
   for (const std::string& candidate : candidates) {
+    // Each character that one has more takes an insertion; a word may be of any length.
+    const auto longer = std::abs(std::ssize(candidate) - static_cast<int64_t>(word.size()));
+    if (longer >= best_distance) continue;
     std::vector<int> row(candidate.size() + 1);
     std::iota(row.begin(), row.end(), 0);
     for (size_t i = 0; i < word.size(); ++i) {

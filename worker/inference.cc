@@ -21,10 +21,7 @@ Inference::Inference(const ModelShape& model, const InferenceExtents& extents, c
 absl::StatusOr<std::unique_ptr<Inference>> Inference::Create(const ModelShape& model,
                                                              const InferenceExtents& extents,
                                                              const DataSpec& data, Device& device) {
-  RETURN_IF_ERROR(CheckModel(model));
-  if (model.num_experts > 0) {
-    return absl::InvalidArgumentError("a model with experts cannot be evaluated yet");
-  }
+  RETURN_IF_ERROR(CheckInference(model));
   if (extents.positions() > model.max_positions) {
     return absl::InvalidArgumentError(absl::StrCat("sequences of ", extents.positions(),
                                                    " tokens, the model has ", model.max_positions,

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "checkpoint/model_json.h"
 #include "checkpoint/weights_reader.h"
 #include "data/sampling.h"
@@ -155,7 +156,10 @@ absl::Status Evaluate(const Json& request, const Opened& opened, Device& device,
     }
     events.Write({{"event", "progress"}, {"sequences", done}});
   }
-  events.Write({{"event", "loss"}, {"loss_sum", loss_sum}, {"tokens", sequences * seq_len}});
+  events.Write({{"event", "loss"},
+                {"loss_sum", loss_sum},  // null if it is not finite
+                {"loss_sum_hex", absl::StrFormat("%a", loss_sum)},
+                {"tokens", sequences * seq_len}});
   return absl::OkStatus();
 }
 

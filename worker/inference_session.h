@@ -13,7 +13,8 @@
 //                  "stop_id": -1 for none, "temperature", "top_k", "top_p", "seed"
 //   events    {"event": "loading"} repeatedly, {"event": "ready", "bytes": of memory}, then
 //     evaluate     {"event": "progress", "sequences"} repeatedly, {"event": "loss", "loss_sum",
-//                  "tokens"}
+//                  "loss_sum_hex": "%a", "tokens"}; JSON has no word for what is not finite: then
+//                  the number is null and the text says "nan" or "inf", as in metrics.jsonl
 //     generate     {"event": "token", "id"} for each, {"event": "end", "why": "max_tokens",
 //                  "positions" (the model has no more), or "stop_id"}
 //     at any time  {"event": "error", "code": absl's number, "message"}, the last one

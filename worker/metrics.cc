@@ -42,8 +42,8 @@ std::string MetricsLine(const StepReport& report, int64_t generation) {
     absl::StrAppendFormat(&line, ",\"loss_scale\":%.9g", report.loss_scale);
   }
   if (report.valid_loss) {
-    absl::StrAppendFormat(&line, ",\"valid_loss\":%.9g,\"valid_loss_hex\":\"%a\"",
-                          *report.valid_loss, *report.valid_loss);
+    absl::StrAppendFormat(&line, ",\"valid_loss\":%s,\"valid_loss_hex\":\"%a\"",
+                          NumberOrNull(*report.valid_loss), *report.valid_loss);
   }
   return absl::StrCat(line, "}");
 }

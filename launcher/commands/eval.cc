@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "data/sampling.h"
 #include "data/token_file.h"
 #include "launcher/checkpoint_target.h"
 #include "launcher/commands/commands.h"
@@ -49,10 +51,42 @@ absl::Status CheckFile(const std::string& path, TokenFormat format, absl::string
                    "; restore it, or name files to evaluate with --data"));
 }
 
+// Sequences of `seq_len` tokens that `files` hold out.
+absl::StatusOr<int64_t> HeldOut(const std::vector<std::string>& files, double split,
+                                const CheckpointData& own, const ModelShape& model) {
+  JobSpec job;
+  job.model = model;
+  job.training.seq_len = own.seq_len;
+  job.data.format = *own.format;
+  job.data.split = split;
+  auto& sources = split > 0 ? job.data.train : job.data.valid;
+  for (const std::string& file : files) sources.push_back({file});
+  const absl::StatusOr<Dataset> data = Dataset::Open(job, /*train=*/false);
+  if (data.ok()) return data->windows();
+  // A file that is too short is a wrong choice of file here, no lack of room.
+  return absl::InvalidArgumentError(data.status().message());
+}
+
+// How many of `windows` sequences to evaluate; 0: all of them once.
+absl::StatusOr<int64_t> SequencesOf(const EvalArguments& arguments, const CheckpointData& own,
+                                    int64_t windows) {
+  if (arguments.steps) {
+    const int64_t most = windows / own.global_batch_size;
+    if (*arguments.steps <= most) return *arguments.steps * own.global_batch_size;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--steps: ", *arguments.steps, " of ", own.global_batch_size, " sequences each is beyond ",
+        "the data, which holds ", windows, "; use ",
+        most > 0 ? absl::StrCat("1 to ", most, ", or ") : "", "0 for all of them once"));
+  }
+  if (!arguments.data.empty()) return 0;
+  // As the run did, which begins anew where the data ends.
+  return own.validation_steps * own.global_batch_size;
+}
+
 // What to read: the run's own validation, or `arguments`.
-absl::StatusOr<nlohmann::json> RequestOf(const EvalArguments& arguments,
-                                         const CheckpointData& own) {
-  nlohmann::json files = nlohmann::json::array();
+absl::StatusOr<nlohmann::json> RequestOf(const EvalArguments& arguments, const CheckpointData& own,
+                                         const ModelShape& model) {
+  std::vector<std::string> files;
   const bool given = !arguments.data.empty();
   if (!own.format) {
     return absl::InvalidArgumentError(
@@ -72,16 +106,19 @@ absl::StatusOr<nlohmann::json> RequestOf(const EvalArguments& arguments,
     return absl::InvalidArgumentError(
         "nothing was held out for these weights; name files to evaluate with --data");
   }
-  const int64_t steps = arguments.steps.value_or(given ? 0 : own.validation_steps);
+  const double split = given ? 0 : own.split;
+  ASSIGN_OR_RETURN(const int64_t windows, HeldOut(files, split, own, model));
+  ASSIGN_OR_RETURN(const int64_t sequences, SequencesOf(arguments, own, windows));
+  const int64_t batch = arguments.batch > 0 ? arguments.batch : own.micro_batch_size;
   return nlohmann::json{
       {"task", "evaluate"},
       {"files", files},
       {"format", std::string(TokenFormatName(*own.format))},
-      {"split", given ? 0 : own.split},
+      {"split", split},
       {"seq_len", own.seq_len},
-      {"batch", arguments.batch > 0 ? arguments.batch : own.micro_batch_size},
+      {"batch", std::min(batch, sequences > 0 ? sequences : windows)},
       {"global_batch", own.global_batch_size},
-      {"sequences", steps * own.global_batch_size},
+      {"sequences", sequences},
   };
 }
 
@@ -105,7 +142,8 @@ void Print(const EvalArguments& arguments, const FoundWeights& found, const Chec
     json["loss_hex"] = absl::StrFormat("%a", loss);
     json["perplexity"] = std::exp(loss);
     if (bytes) json["bits_per_byte"] = bits;
-    std::cout << json.dump() << "\n";
+    std::cout << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+              << "\n";
     return;
   }
   const ModelShape& model = found.model;
@@ -121,7 +159,7 @@ void Print(const EvalArguments& arguments, const FoundWeights& found, const Chec
 absl::StatusOr<EvalResult> Evaluate(const EvalArguments& arguments, const FoundWeights& found,
                                     const CheckpointData& own, const std::atomic<bool>& stop) {
   InferenceRun run;
-  ASSIGN_OR_RETURN(run.request, RequestOf(arguments, own));
+  ASSIGN_OR_RETURN(run.request, RequestOf(arguments, own, found.model));
   run.threads = arguments.options.blas_threads();
   const InferenceExtents extents{.batch = run.request["batch"],
                                  .seq_len = own.seq_len,
@@ -136,7 +174,8 @@ absl::StatusOr<EvalResult> Evaluate(const EvalArguments& arguments, const FoundW
   EvalResult result;
   RETURN_IF_ERROR(RunInference(run, [&](const nlohmann::json& event) {
     if (event["event"] != "loss") return;
-    result = {.loss_sum = event["loss_sum"], .tokens = event["tokens"]};
+    const std::string loss_sum = event["loss_sum_hex"];
+    result = {.loss_sum = std::strtod(loss_sum.c_str(), nullptr), .tokens = event["tokens"]};
   }));
   if (result.tokens == 0) return absl::InternalError("weft-worker reported no loss");
   return result;
@@ -156,7 +195,10 @@ int Eval(const EvalArguments& arguments) {
   if (absl::IsCancelled(result.status())) return kExitInterrupted;
   if (!result.ok()) return Fail(result.status());
   Print(arguments, *found, *own, *result);
-  return kExitOk;
+  if (std::isfinite(result->loss())) return kExitOk;
+  return Fail(absl::OutOfRangeError(
+      "the loss is not finite: its training has diverged, or the weights are damaged; use an "
+      "earlier checkpoint"));
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <iostream>
 
+#include "data/unicode.h"
 #include "launcher/commands/commands.h"
+#include "launcher/yaml_tree.h"
 
 namespace weft {
 
@@ -22,16 +24,17 @@ int ExitCodeOf(const absl::Status& status) {
 }
 
 int Fail(const absl::Status& status) {
-  std::cerr << "weft: " << status.message() << "\n";
+  std::cerr << "weft: " << Printable(status.message()) << "\n";
   return ExitCodeOf(status);
 }
 
 int FailJobFile(const absl::Status& status) {
-  const std::string text(status.message());
+  const std::string text = Printable(status.message());
   const auto lines = 1 + std::count(text.begin(), text.end(), '\n');
+  const bool more = lines > static_cast<int64_t>(Issues::kMostShown);
   std::cerr << text << "\n";
-  std::cerr << "weft: " << lines << (lines == 1 ? " error" : " errors")
-            << "; nothing was started\n";
+  std::cerr << "weft: " << (more ? "more than " : "") << lines - (more ? 1 : 0)
+            << (lines == 1 ? " error" : " errors") << "; nothing was started\n";
   return kExitUsage;
 }
 

@@ -1,19 +1,18 @@
 // weft generate: goes on with a text, as a checkpoint would, token by token.
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "data/whole_file.h"
 #include "launcher/checkpoint_target.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/inference_options.h"
@@ -40,25 +39,16 @@ struct GenerateArguments {
   std::string tokenizer;
 };
 
-absl::StatusOr<std::string> PromptText(const GenerateArguments& arguments) {
+absl::StatusOr<std::string> PromptText(const GenerateArguments& arguments,
+                                       const std::atomic<bool>& stop) {
   if (arguments.prompt) return *arguments.prompt;
   const std::string& path = *arguments.prompt_file;
-  std::stringstream text;
-  if (path == "-") {
-    text << std::cin.rdbuf();
-    return text.str();
-  }
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--prompt-file: ", path, " is a folder; name a file of text, or - for stdin"));
-  }
-  std::ifstream stream(path, std::ios::binary);
-  if (stream) text << stream.rdbuf();
-  if (stream && !stream.bad()) return text.str();
-  return absl::InvalidArgumentError(absl::StrCat("--prompt-file: cannot read ", path, ": ",
-                                                 std::strerror(errno),
-                                                 "; name a file of text, or - for stdin"));
+  absl::StatusOr<std::string> text =
+      path == "-" ? ReadWholeStream(STDIN_FILENO, "stdin", kMostPromptBytes, stop)
+                  : ReadWholeFile(path, kMostPromptBytes);
+  if (text.ok() || absl::IsCancelled(text.status())) return text;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--prompt-file: ", text.status().message(), "; - is stdin"));
 }
 
 // The text of the model's ids. A Hugging Face directory may hold the tokenizer itself.
@@ -79,7 +69,8 @@ absl::StatusOr<TokenText> OpenText(const GenerateArguments& arguments, const Fou
 
 absl::StatusOr<std::vector<int32_t>> GivenIds(const GenerateArguments& arguments,
                                               const TokenText& text,
-                                              std::optional<TokenFormat> format) {
+                                              std::optional<TokenFormat> format,
+                                              const std::atomic<bool>& stop) {
   if (arguments.prompt_ids) {
     absl::StatusOr<std::vector<int32_t>> ids = ParseIds(*arguments.prompt_ids);
     if (ids.ok()) return ids;
@@ -95,7 +86,7 @@ absl::StatusOr<std::vector<int32_t>> GivenIds(const GenerateArguments& arguments
                      "--prompt-ids",
                      format ? "" : ", or, of a model on bytes, --format bytes"));
   }
-  ASSIGN_OR_RETURN(const std::string prompt, PromptText(arguments));
+  ASSIGN_OR_RETURN(const std::string prompt, PromptText(arguments, stop));
   return text.Encode(prompt);
 }
 
@@ -137,12 +128,12 @@ class Printer {
 };
 
 absl::Status Generate(const GenerateArguments& arguments, const FoundWeights& found,
-                      const std::atomic<bool>& stop) {
+                      std::atomic<bool>& stop) {
   const ModelShape& model = found.model;
   ASSIGN_OR_RETURN(const CheckpointData own,
                    DataOf(found, DataChoice{arguments.options.format(), {}}));
   ASSIGN_OR_RETURN(const TokenText text, OpenText(arguments, found, own.format));
-  ASSIGN_OR_RETURN(const std::vector<int32_t> ids, GivenIds(arguments, text, own.format));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> ids, GivenIds(arguments, text, own.format, stop));
   RETURN_IF_ERROR(CheckPrompt(ids, model));
   InferenceExtents extents = GenerationExtents(model, std::ssize(ids), arguments.max_tokens);
   extents.masks_documents = own.reset_attention_mask;
@@ -172,6 +163,7 @@ absl::Status Generate(const GenerateArguments& arguments, const FoundWeights& fo
   std::string why;
   absl::Status status = RunInference(run, [&](const nlohmann::json& event) {
     if (event["event"] == "token") printer.Token(event["id"]);
+    if (!std::cout.good()) stop = true;  // there is nowhere to write what would come
     if (event["event"] == "end") why = event["why"];
   });
   if (status.ok() || absl::IsCancelled(status)) printer.End();
@@ -212,7 +204,8 @@ int RunGenerate(const GenerateArguments& arguments) {
   for (const std::string& refused : found->refused)
     std::cerr << "weft: damaged: " << refused << "\n";
   const absl::Status status = Generate(arguments, *found, stop);
-  if (absl::IsCancelled(status)) return kExitInterrupted;
+  // Why stdout failed is FlushAnswer's to say.
+  if (absl::IsCancelled(status)) return std::cout.good() ? kExitInterrupted : kExitOk;
   return status.ok() ? kExitOk : Fail(status);
 }
 
@@ -222,12 +215,15 @@ void AddGenerate(CLI::App& app, int* exit_code) {
   const auto arguments = std::make_shared<GenerateArguments>();
   CLI::App* generate = app.add_subcommand("generate", "go on with a text as a checkpoint would");
   AddInferenceOptions(generate, &arguments->options);
-  auto* prompts = generate->add_option_group("prompt");
-  prompts->add_option("--prompt", arguments->prompt, "the text to go on with");
-  prompts->add_option("--prompt-file", arguments->prompt_file, "a file that holds it; - is stdin");
-  prompts->add_option("--prompt-ids", arguments->prompt_ids,
-                      "its token ids, separated by commas; prints ids");
-  prompts->require_option(0, 1);
+  // No option group: CLI11 2.1 never ends on an empty word beside one.
+  CLI::Option* const prompt =
+      generate->add_option("--prompt", arguments->prompt, "the text to go on with");
+  CLI::Option* const file = generate->add_option("--prompt-file", arguments->prompt_file,
+                                                 "a file that holds it; - is stdin");
+  CLI::Option* const ids = generate->add_option("--prompt-ids", arguments->prompt_ids,
+                                                "its token ids, separated by commas; prints ids");
+  prompt->excludes(file)->excludes(ids);
+  file->excludes(ids);
   generate->add_option("--tokenizer", arguments->tokenizer,
                        "for models of token ids: a folder with GPT-2's tokenizer.json, or its "
                        "vocab.json and merges.txt");

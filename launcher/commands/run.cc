@@ -225,7 +225,6 @@ void Record(const Prepared& prepared, const ProgressState& state, int64_t from_b
 int Train(const RunArguments& arguments, const Prepared& prepared, const Continuation& going_on) {
   const JobSpec& job = prepared.file.job;
   const int64_t metrics_bytes = FileBytes(prepared.paths.metrics());
-  signal(SIGPIPE, SIG_IGN);  // a closed terminal or pipe does not end a run
   std::atomic<StopLevel> stop{StopLevel::kNone};
   // TERM asks for the gentle stop however often it comes; a Ctrl-C after any request means now. A
   // hang-up is no request at all.

@@ -224,6 +224,8 @@ void CureSearch::ChangeHabits() {
 }
 
 void CureSearch::ChangeNodes() {
+  // One machine whose profile describes no network cannot become two.
+  if (question_.cluster.inter_node == LinkProfile{}) return;
   const auto with_nodes = [&](int64_t nodes) {
     Question larger = question_;
     larger.cluster.nodes = static_cast<int>(nodes);

@@ -230,7 +230,16 @@ TEST_F(HuggingFaceReading, NamesWhatIsWrong) {
   std::filesystem::remove(folder_ + "/model.safetensors.index.json");
   std::filesystem::create_directory(folder_ + "/model.safetensors.index.json");
   EXPECT_THAT(std::string(HuggingFaceReader::Open(folder_, Llama()).status().message()),
-              HasSubstr("model.safetensors.index.json: found no weight_map"));
+              HasSubstr("model.safetensors.index.json: is a folder; name a file"));
+}
+
+TEST_F(HuggingFaceReading, RefusesExperts) {
+  ModelShape model = Llama();
+  model.num_experts = 4;
+  model.experts_per_token = 2;
+  model.expert_ffn_size = model.ffn_size;
+  EXPECT_THAT(std::string(HuggingFaceReader::Open(folder_, model).status().message()),
+              HasSubstr("weights of mixtures of experts are not read yet"));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "plan/model.h"
 #include "tests/launcher/job_file_for_test.h"
 #include "tests/launcher/run_weft.h"
+#include "tests/launcher/saved_model.h"
 
 namespace weft {
 namespace {
@@ -26,53 +27,9 @@ using testing::HasSubstr;
 
 constexpr char kTokenizer[] = WEFT_SOURCE_DIR "/tests/data/bpe";
 
-ModelShape SmallModel(int64_t vocab_size) {
-  return {.family = ModelFamily::kLlama,
-          .vocab_size = vocab_size,
-          .hidden_size = 16,
-          .num_blocks = 2,
-          .num_heads = 2,
-          .num_kv_heads = 1,
-          .head_dim = 8,
-          .ffn_size = 24,
-          .max_positions = 40};
-}
-
-// A checkpoint at step 7 of `folder`/saved, of arbitrary weights.
-void Save(const JobFolder& folder, const ModelShape& model, const std::string& format,
-          const std::map<std::string, std::string>& facts = {}) {
-  Manifest manifest;
-  manifest.step = 7;
-  manifest.generation = 1;
-  manifest.model = model;
-  manifest.facts = {{"data.format", format},
-                    {"data.split", "0"},
-                    {"training.seq_len", "16"},
-                    {"training.global_batch_size", "4"},
-                    {"training.micro_batch_size", "2"}};
-  manifest.facts.insert(facts.begin(), facts.end());
-  std::vector<std::vector<float>> values;
-  for (const TensorSpec& tensor : Tensors(model)) {
-    std::vector<float>& all = values.emplace_back(static_cast<size_t>(tensor.elements()));
-    for (size_t i = 0; i < all.size(); ++i) {
-      all[i] = 0.3F * static_cast<float>(std::sin(static_cast<double>(i * 7 + values.size())));
-    }
-  }
-  std::vector<BoxToSave> boxes;
-  for (const TensorSpec& tensor : Tensors(model)) {
-    boxes.push_back({tensor.name, tensor.dims, std::vector<int64_t>(tensor.dims.size(), 0),
-                     tensor.dims, values[boxes.size()]});
-  }
-  const std::string saved = folder.path() + "/saved";
-  const auto shard = WriteShard(StageFolder(saved, "", 1, 7), 0, boxes);
-  ASSERT_TRUE(shard.ok()) << shard.status();
-  manifest.shards = {*shard};
-  ASSERT_EQ(CommitCheckpoint(saved, manifest), absl::OkStatus());
-}
-
 TEST(Eval, SaysLossPerplexityAndBits) {
   const JobFolder folder;
-  Save(folder, SmallModel(256), "bytes");
+  SaveModel(folder, SmallModel(256), "bytes");
   const Ran ran = RunWeft(folder, "eval saved/step-7 --data corpus.txt --json --threads 1");
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const auto json = nlohmann::json::parse(ran.out);
@@ -95,7 +52,7 @@ TEST(Eval, SaysLossPerplexityAndBits) {
 
 TEST(Eval, RefusesByName) {
   const JobFolder folder;
-  Save(folder, SmallModel(90), "bytes");
+  SaveModel(folder, SmallModel(90), "bytes");
   folder.Write("short.txt", "too short");
   struct Case {
     const char* arguments;
@@ -127,7 +84,7 @@ TEST(Eval, RefusesByName) {
 // Its own files are kept as it says.
 TEST(Eval, TakesAFormatWithFilesOnly) {
   const JobFolder folder;
-  Save(folder, SmallModel(256), "bytes", {{"data.valid[0]", "corpus.txt 4000:0"}});
+  SaveModel(folder, SmallModel(256), "bytes", {{"data.valid[0]", "corpus.txt 4000:0"}});
   const Ran ran = RunWeft(folder, "eval saved --format llmc");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.err, HasSubstr("--format says how the files of --data are kept"));
@@ -135,7 +92,7 @@ TEST(Eval, TakesAFormatWithFilesOnly) {
 
 TEST(Eval, NamesADamagedShard) {
   const JobFolder folder;
-  Save(folder, SmallModel(256), "bytes");
+  SaveModel(folder, SmallModel(256), "bytes");
   const std::string shard = folder.path() + "/saved/step-7/" + ShardFileName(0);
   std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(3000);
@@ -150,7 +107,7 @@ TEST(Eval, NamesADamagedShard) {
 
 TEST(Eval, SaysWhatAnOldCheckpointLacks) {
   const JobFolder folder;
-  Save(folder, SmallModel(256), "bytes");
+  SaveModel(folder, SmallModel(256), "bytes");
   const std::string path = folder.path() + "/saved/step-7/manifest.json";
   auto manifest = VerifyCheckpoint(folder.path() + "/saved/step-7");
   ASSERT_TRUE(manifest.ok());
@@ -163,7 +120,7 @@ TEST(Eval, SaysWhatAnOldCheckpointLacks) {
 
 TEST(Generate, PrintsAsManyBytesAsAskedAndTheSameForTheSameSeed) {
   const JobFolder folder;
-  Save(folder, SmallModel(256), "bytes");
+  SaveModel(folder, SmallModel(256), "bytes");
   const std::string call = "generate saved --prompt hello --max-tokens 20 --threads 1";
   const Ran first = RunWeft(folder, call + " --seed 3");
   ASSERT_EQ(first.exit_code, 0) << first.err;
@@ -191,7 +148,7 @@ TEST(Generate, PrintsAsManyBytesAsAskedAndTheSameForTheSameSeed) {
 
 TEST(Generate, StopsAtTheModelsLastPosition) {
   const JobFolder folder;
-  Save(folder, SmallModel(256), "bytes");
+  SaveModel(folder, SmallModel(256), "bytes");
   const Ran ran = RunWeft(folder, "generate saved --prompt hello --max-tokens 1000 --greedy");
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(ran.out.size(), 40u - 5u + 1u + 1u);
@@ -200,7 +157,7 @@ TEST(Generate, StopsAtTheModelsLastPosition) {
 
 TEST(Generate, TakesTextForTokenIdsWithTheirTokenizer) {
   const JobFolder folder;
-  Save(folder, SmallModel(430), "llmc");
+  SaveModel(folder, SmallModel(430), "llmc");
   const Ran ids =
       RunWeft(folder, "generate saved --prompt-ids 310,69,312 --max-tokens 6 --greedy --threads 1");
   ASSERT_EQ(ids.exit_code, 0) << ids.err;
@@ -220,7 +177,7 @@ TEST(Generate, TakesTextForTokenIdsWithTheirTokenizer) {
 
 TEST(Generate, RefusesByName) {
   const JobFolder folder;
-  Save(folder, SmallModel(256), "bytes");
+  SaveModel(folder, SmallModel(256), "bytes");
   const std::string long_prompt(41, 'x');
   struct Case {
     std::string arguments;
@@ -232,8 +189,10 @@ TEST(Generate, RefusesByName) {
       {"generate saved", 2, "no prompt; give --prompt TEXT"},
       {"generate saved --prompt ''", 2, "the prompt is empty"},
       {"generate saved --prompt-file -", 2, "the prompt is empty"},
-      {"generate saved --prompt-file gone.txt", 2, "cannot read gone.txt: No such file"},
-      {"generate saved --prompt-file .", 2, "--prompt-file: . is a folder; name a file of text"},
+      {"generate saved --prompt-file gone.txt", 2,
+       "--prompt-file: gone.txt: cannot be read: No such file"},
+      {"generate saved --prompt-file .", 2,
+       "--prompt-file: .: is a folder; name a file; - is stdin"},
       {"generate saved --prompt " + long_prompt, 2,
        "the prompt has 41 tokens, the model has 40 positions"},
       {"generate saved --prompt a --prompt-ids 1", 2, "prompt"},
@@ -253,6 +212,7 @@ TEST(Generate, RefusesByName) {
        "--greedy always takes the likeliest token, --temperature 0.7 draws one; keep one"},
       {"generate saved --prompt a --greedy --top-p 0.5", 2, "--top-p 0.5 draws one"},
       {"generate saved --prompt a --hot", 2, "--hot"},
+      {"generate saved --prompt-ids 1 '' --top-k 4", 2, "not expected"},
       {absl::StrCat("generate saved --prompt a --tokenizer ", kTokenizer), 2, "leave it out"},
   };
   for (const Case& c : cases) {
@@ -262,14 +222,14 @@ TEST(Generate, RefusesByName) {
     EXPECT_EQ(ran.out, "") << c.arguments;
   }
   const JobFolder of_ids;
-  Save(of_ids, SmallModel(256), "nanogpt");
+  SaveModel(of_ids, SmallModel(256), "nanogpt");
   EXPECT_THAT(RunWeft(of_ids, "generate saved --prompt a").err,
               HasSubstr("trained on nanogpt token ids; name the tokenizer"));
 }
 
 // A checkpoint of `model` and the directory `hf` of the same weights.
 void SaveAndExport(const JobFolder& folder, const ModelShape& model, const std::string& format) {
-  Save(folder, model, format);
+  SaveModel(folder, model, format);
   const Ran ran = RunWeft(folder, "export saved --hf hf");
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
 }

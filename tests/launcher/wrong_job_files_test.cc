@@ -225,8 +225,8 @@ TEST(WrongCommand, IsRefusedWithExitCodeTwo) {
     const char* arguments;
     const char* error;
   } cases[] = {
-      {"plan nowhere.yaml", "nowhere.yaml: cannot read the job file: No such file or directory"},
-      {"run nowhere.yaml", "nowhere.yaml: cannot read the job file: No such file or directory"},
+      {"plan nowhere.yaml", "nowhere.yaml: cannot be read: No such file or directory"},
+      {"run nowhere.yaml", "nowhere.yaml: cannot be read: No such file or directory"},
       {"plan .", ".: is a folder; name the job file, for example ./job.yaml"},
       {"plan binary.yaml", "binary.yaml:1: "},
       {"plan", "weft: job is required"},

@@ -71,11 +71,9 @@ const WrongCluster kWrongClusters[] = {
     {[](Cluster& c) { c.host_memory_bytes = -1; },
      "cluster.host_memory_bytes: -1 is negative; use the memory of a node, or 0 if unknown"},
     {[](Cluster& c) { c.device.attention_efficiency = std::nan(""); },
-     "cluster.device.efficiency.attention: nan is no share of a peak; use more than 0 and at "
-     "most 1"},
+     "cluster.device.efficiency.attention: nan is no share of a peak; use 0.0001 to 1"},
     {[](Cluster& c) { c.device.matmul_efficiency.fp8 = 1.01; },
-     "cluster.device.efficiency.matmul_fp8: 1.01 is no share of a peak; use more than 0 and at "
-     "most 1"},
+     "cluster.device.efficiency.matmul_fp8: 1.01 is no share of a peak; use 0.0001 to 1"},
     {[](Cluster& c) { c.device.compute_units = 1 << 20; },
      "cluster.device.compute_units: 1048576 must be 0 (none) to 65536"},
     {[](Cluster& c) {
@@ -89,6 +87,13 @@ const WrongCluster kWrongClusters[] = {
      "cluster.collectives[0].ranks: 1 is too few; use 2 or more"},
     {[](Cluster& c) { c.failures.restart_s = -1; },
      "cluster.failures.restart_s: -1 is not a time; use 0 or more"},
+    {[](Cluster& c) { c.device.op_overhead_s = 1e300; },
+     "cluster.device.op_overhead_s: 1e+300 is out of range; use 1e-12 to 1e+06"},
+    {[](Cluster& c) { c.device.peak_flops_per_s.fp32 = 1e-300; },
+     "cluster.device.peak_flops_per_s.fp32: 1e-300 is out of range; use 1000 to 1e+24"},
+    {[](Cluster& c) { c.device.memory_bytes = int64_t{1} << 62; },
+     "cluster.device.memory_bytes: 4611686018427387904 is more than any machine has; use at most "
+     "4503599627370496"},
     {[](Cluster& c) { c.nodes = 2; },
      "cluster.inter_node.bytes_per_s: 0 is not a positive number; measure it, or take a "
      "profile of configs/clusters"},

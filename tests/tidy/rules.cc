@@ -54,7 +54,7 @@ const std::vector<Room>& Rooms() {
        {"absl core", "absl"},
        {{"rpc", {"grpc"}}, {"version", {"grpc", "protobuf", "sqlite"}}}},
       {"data", {"plan", "data"}, {"absl core", "absl", "json", "xxhash"}, {}},
-      {"checkpoint", {"plan", "checkpoint"}, {"absl core", "absl", "json", "xxhash"}, {}},
+      {"checkpoint", {"plan", "data", "checkpoint"}, {"absl core", "absl", "json", "xxhash"}, {}},
       {"worker",
        {"plan", "proto", "process", "data", "checkpoint", "worker", "worker/backend"},
        {"absl core", "absl", "json"},

@@ -62,6 +62,8 @@ TEST(MetricsLine, OfASkippedStepIsStillJson) {
                        "\"grad_norm_hex\":\"inf\","))
       << line;
   EXPECT_TRUE(line.ends_with(",\"skipped\":true,\"skipped_steps\":2}")) << line;
+  report.valid_loss = report.loss;
+  EXPECT_TRUE(MetricsLine(report, 3).ends_with("\"valid_loss\":null,\"valid_loss_hex\":\"nan\"}"));
 }
 
 TEST(MetricsFile, KeepsTheLinesOfEarlierGenerations) {
