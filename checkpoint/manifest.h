@@ -25,7 +25,8 @@
 namespace weft {
 
 inline constexpr int kManifestFormatVersion = 4;
-inline constexpr char kMathematicsFact[] = "job.";  // starts the name of such a fact
+inline constexpr char kMathematicsFact[] = "job.";    // starts the name of such a fact
+inline constexpr char kAcceptedFact[] = "accepted[";  // "accepted[0]": "after step 60: ..."
 inline constexpr char kManifestFile[] = "manifest.json";
 
 // What a manifest says of one shard file.

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
@@ -55,22 +56,59 @@ std::vector<std::string> ChangedFiles(const std::vector<std::string>& before,
   return changed;
 }
 
-absl::Status Refused(const JobSpec& job, const std::vector<std::string>& changes) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "this is another run than the one in ", PathsOf(job).folder, ":\n  ",
-      absl::StrJoin(changes, "\n  "),
-      "\nundo these changes, give the run another job.name, or start anew with --fresh (the "
-      "old run is moved aside)"));
-}
-
 std::string ChangeText(const SpecChange& change) {
   return absl::StrCat(change.key, ": ", change.before, " -> ", change.after);
 }
 
-// Changes since the run was run before: those of execution become notes.
-absl::Status Compare(const JobSpec& job, const std::vector<std::string>& data,
-                     const PreviousRun& previous, std::vector<std::string>& notes) {
-  std::vector<std::string> refused = ChangedFiles(previous.record.data, data);
+// What is not as it was, sorted into what is taken and what is not.
+struct Differences {
+  const std::vector<std::string>& accept;  // keys
+  std::vector<std::string> notes;          // of execution
+  std::vector<std::string> accepted;
+  std::vector<std::string> refused;
+  std::vector<std::string> acceptable;  // keys of `refused` that could be in `accept`
+  bool only_acceptable = true;
+
+  void AddMathematics(const std::string& key, const std::string& line) {
+    if (std::find(accept.begin(), accept.end(), key) != accept.end()) {
+      accepted.push_back(line);
+      return;
+    }
+    refused.push_back(line);
+    if (IsAcceptable(key)) {
+      acceptable.push_back(key);
+    } else {
+      only_acceptable = false;
+    }
+  }
+};
+
+absl::Status Refused(const JobSpec& job, const Differences& found) {
+  std::string cure;
+  if (found.only_acceptable) {
+    absl::StrAppend(&cure, ", take them with --accept-changes ",
+                    absl::StrJoin(found.acceptable, ","), " (the optimizer's states go on)");
+  }
+  const auto steps = StepsIn(CheckpointFolder(job));
+  if (steps.ok() && !steps->empty()) {
+    absl::StrAppend(&cure, ", give the run another job.name (and model.init_from: ",
+                    StepFolder(CheckpointFolder(job), steps->front()),
+                    " to start from its weights)");
+  } else {
+    cure += ", give the run another job.name";
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("this is another run than the one in ", PathsOf(job).folder, ":\n  ",
+                   absl::StrJoin(found.refused, "\n  "), "\nundo these changes", cure,
+                   ", or start anew with --fresh (the old run is moved aside)"));
+}
+
+// Changes since the run was run before.
+void Compare(const JobSpec& job, const std::vector<std::string>& data, const PreviousRun& previous,
+             Differences& found) {
+  for (const std::string& file : ChangedFiles(previous.record.data, data)) {
+    found.AddMathematics("data", file);
+  }
   const bool same_content = Hashes(previous.record.data) == Hashes(data);
   for (const SpecChange& change : Changes(previous.job, job)) {
     const bool moved =
@@ -80,13 +118,15 @@ absl::Status Compare(const JobSpec& job, const std::vector<std::string>& data,
       absl::StrAppend(&line, " (it follows training.steps unless it is given; to go on along the ",
                       "same curve, set ", kDecaySteps, ": ", change.before, ")");
     }
-    (change.mathematics && !moved ? refused : notes).push_back(line);
+    if (change.mathematics && !moved) {
+      found.AddMathematics(change.key, line);
+    } else {
+      found.notes.push_back(line);
+    }
   }
-  if (!refused.empty()) return Refused(job, refused);
   if (previous.record.weft_version != Version()) {
-    notes.push_back(absl::StrCat("weft: ", previous.record.weft_version, " -> ", Version()));
+    found.notes.push_back(absl::StrCat("weft: ", previous.record.weft_version, " -> ", Version()));
   }
-  return absl::OkStatus();
 }
 
 // 16 hex digits that no other run has.
@@ -170,22 +210,23 @@ absl::Status NothingUsable(const JobSpec& job, const std::optional<PreviousRun>&
                    "); restore it, or start anew with --fresh, which moves the old run aside"));
 }
 
-// The job against what its checkpoint says it is of, wherever resolved.yaml has gone.
-absl::Status CompareWithManifest(const JobSpec& job, const FoundCheckpoint& found) {
+// The job against what its checkpoint says it is of, where resolved.yaml has gone.
+void CompareWithManifest(const JobSpec& job, const FoundCheckpoint& checkpoint, Differences& found,
+                         std::vector<std::string>& accepted_before) {
   std::map<std::string, std::string> stated;
-  for (const auto& [fact, value] : found.manifest.facts) {
+  for (const auto& [fact, value] : checkpoint.manifest.facts) {
     absl::string_view key = fact;
     if (absl::ConsumePrefix(&key, kMathematicsFact)) stated[std::string(key)] = value;
+    if (absl::StartsWith(fact, kAcceptedFact)) accepted_before.push_back(value);
   }
-  std::vector<std::string> refused;
   for (const SpecChange& change : ChangedMathematics(stated, job)) {
-    refused.push_back(ChangeText(change));
+    found.AddMathematics(change.key, ChangeText(change));
   }
   // Of an older weft, which states the model alone.
-  if (stated.empty() && found.manifest.model && *found.manifest.model != job.model) {
-    refused.push_back(absl::StrCat("model: ", found.path, " is of another one"));
+  const std::optional<ModelShape>& model = checkpoint.manifest.model;
+  if (stated.empty() && model && *model != job.model) {
+    found.AddMathematics("model", absl::StrCat("model: ", checkpoint.path, " is of another one"));
   }
-  return refused.empty() ? absl::OkStatus() : Refused(job, refused);
 }
 
 // The next ones in `steps` behind `newest`, as far as a look tells.
@@ -218,12 +259,20 @@ int64_t OwnBytes(const std::string& folder, const std::string& run_id) {
 
 absl::StatusOr<Continuation> Continue(const JobSpec& job, const std::vector<std::string>& data,
                                       const std::optional<PreviousRun>& previous,
-                                      std::optional<int64_t> saved_step) {
+                                      std::optional<int64_t> saved_step,
+                                      const std::vector<std::string>& accept) {
   Continuation result;
-  if (previous) RETURN_IF_ERROR(Compare(job, data, *previous, result.notes));
+  Differences different{
+      .accept = accept, .notes = {}, .accepted = {}, .refused = {}, .acceptable = {}};
+  if (previous) Compare(job, data, *previous, different);
+  if (!different.refused.empty()) return Refused(job, different);
+  result.notes = different.notes;
   ASSIGN_OR_RETURN(const Inventory seen, Look(job, previous));
-  result.run = {seen.run_id.empty() ? NewRunId() : seen.run_id, Mathematics(job)};
-  if (previous) result.last_generation = previous->record.generation;
+  result.run = {seen.run_id.empty() ? NewRunId() : seen.run_id, Mathematics(job), {}};
+  if (previous) {
+    result.last_generation = previous->record.generation;
+    result.run.accepted = previous->record.accepted;
+  }
   std::vector<int64_t> steps;
   for (const SavedStep& own : seen.own) {
     steps.push_back(own.step);
@@ -251,7 +300,12 @@ absl::StatusOr<Continuation> Continue(const JobSpec& job, const std::vector<std:
     gone.insert(gone.end(), result.passed_over.begin(), result.passed_over.end());
     return NothingUsable(job, previous, gone, saved_step);
   }
-  RETURN_IF_ERROR(CompareWithManifest(job, found));
+  if (!previous) CompareWithManifest(job, found, different, result.run.accepted);
+  if (!different.refused.empty()) return Refused(job, different);
+  for (const std::string& change : different.accepted) {
+    result.run.accepted.push_back(absl::StrCat("after step ", found.manifest.step, ": ", change));
+    result.notes.push_back(absl::StrCat("accepted ", result.run.accepted.back()));
+  }
   result.load_checkpoint = found.path;
   result.after_step = found.manifest.step;
   AddOlder(folder, steps, found.manifest.step, result.older);

@@ -32,12 +32,14 @@ struct Continuation {
 };
 
 // Compares with the run before and finds the checkpoint. `saved_step`: the last that the run is
-// known to have saved. InvalidArgument with the list of refused changes, the owner of a checkpoint
-// folder that is another's, or what became of the checkpoints where nothing usable is left.
-// REQUIRES: `job` came from Resolve().
+// known to have saved. `accept`: keys whose change a person takes (IsAcceptable); it is recorded in
+// run.accepted, and the optimizer's states go on. InvalidArgument with the list of refused changes,
+// the owner of a checkpoint folder that is another's, or what became of the checkpoints where
+// nothing usable is left. REQUIRES: `job` came from Resolve().
 absl::StatusOr<Continuation> Continue(const JobSpec& job, const std::vector<std::string>& data,
                                       const std::optional<PreviousRun>& previous,
-                                      std::optional<int64_t> saved_step);
+                                      std::optional<int64_t> saved_step,
+                                      const std::vector<std::string>& accept = {});
 
 // The last commit that the end of events.jsonl tells of.
 std::optional<int64_t> LastSavedStep(const RunPaths& paths);

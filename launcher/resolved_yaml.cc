@@ -273,6 +273,10 @@ std::string RecordText(const RunRecord& record) {
   for (const std::string& file : record.data) {
     absl::StrAppend(&text, "    - ", YamlText(file), "\n");
   }
+  if (!record.accepted.empty()) text += "  accepted:\n";
+  for (const std::string& change : record.accepted) {
+    absl::StrAppend(&text, "    - ", YamlText(change), "\n");
+  }
   return text;
 }
 
@@ -300,6 +304,18 @@ bool IsMathematics(absl::string_view key) {
   return std::any_of(kMathematics.begin(), kMathematics.end(),
                      [&](absl::string_view prefix) { return absl::StartsWith(key, prefix); });
 }
+
+// Of mathematics what may be changed on a person's word.
+constexpr std::array<absl::string_view, 10> kAcceptable = {"optimizer.lr",
+                                                           "optimizer.betas",
+                                                           "optimizer.eps",
+                                                           "optimizer.weight_decay",
+                                                           "optimizer.param_groups",
+                                                           "lr_scheduler.type",
+                                                           "lr_scheduler.warmup_steps",
+                                                           "lr_scheduler.decay_steps",
+                                                           "lr_scheduler.min_lr",
+                                                           "training.gradient_clipping"};
 
 // Holds paths, which may move while what lies there stays the same: others compare that.
 bool IsPath(absl::string_view key) {
@@ -388,6 +404,9 @@ RunRecord ReadRecord(const YamlNode& tree) {
   if (const YamlNode* data = values.Node("resolved.data")) {
     for (const YamlNode& file : data->items) record.data.push_back(file.scalar);
   }
+  if (const YamlNode* accepted = values.Node("resolved.accepted")) {
+    for (const YamlNode& change : accepted->items) record.accepted.push_back(change.scalar);
+  }
   return record;
 }
 
@@ -438,6 +457,14 @@ std::vector<SpecChange> Changes(const JobSpec& before, const JobSpec& after) {
     changes.push_back(std::move(change));
   }
   return changes;
+}
+
+bool IsAcceptable(absl::string_view key) {
+  return std::find(kAcceptable.begin(), kAcceptable.end(), key) != kAcceptable.end();
+}
+
+std::string AcceptableKeys() {
+  return absl::StrJoin(kAcceptable, ", ");
 }
 
 std::map<std::string, std::string> Mathematics(const JobSpec& job) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "launcher/yaml_tree.h"
 #include "plan/job_spec.h"
 #include "plan/layout.h"
@@ -21,7 +22,8 @@ struct RunRecord {
   std::string weft_version;
   int64_t planned_bytes = 0;  // of the largest rank
   double predicted_step_s = 0;
-  std::vector<std::string> data;  // "path size:hash", one per file
+  std::vector<std::string> data;           // "path size:hash", one per file
+  std::vector<std::string> accepted = {};  // RunIdentity::accepted
 };
 
 // `job` with every `auto` replaced: the layout's degrees and batch cut, the length of the decay.
@@ -48,6 +50,11 @@ std::vector<SpecChange> Changes(const JobSpec& before, const JobSpec& after);
 // What a run cannot change, as its checkpoints state it: key -> value, of all that SpecChange calls
 // mathematics but for paths, which may move. REQUIRES: `job` came from Resolve().
 std::map<std::string, std::string> Mathematics(const JobSpec& job);
+// Whether a run may go on with another value of the key where a person says so: the optimizer's
+// states keep their meaning.
+bool IsAcceptable(absl::string_view key);
+// Those keys, for people.
+std::string AcceptableKeys();
 // In what `job` is another run than the one that stated `before`.
 std::vector<SpecChange> ChangedMathematics(const std::map<std::string, std::string>& before,
                                            const JobSpec& job);

@@ -229,7 +229,8 @@ class Supervisor {
                            .weft_version = Version(),
                            .planned_bytes = plan.peak_bytes(),
                            .predicted_step_s = plan.time.total_s(),
-                           .data = options_.data};
+                           .data = options_.data,
+                           .accepted = options_.continuation.run.accepted};
     const absl::Status written =
         WriteWhole(options_.paths.resolved(), ResolvedText(Resolve(job, layout), record));
     // The one of the generation before will do where the disk is full.

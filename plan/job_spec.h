@@ -168,6 +168,9 @@ struct RunIdentity {
   std::string id;  // 16 hex digits, made once for a run; empty: none (tests)
   // Values of the job file's keys that a run cannot change: model, data, optimizer...
   std::map<std::string, std::string> mathematics;
+  // Where they were changed all the same: "after step 60: optimizer.lr: 0.001 -> 0.0005", oldest
+  // first.
+  std::vector<std::string> accepted = {};
   friend bool operator==(const RunIdentity&, const RunIdentity&) = default;
 };
 

@@ -516,11 +516,14 @@ proto::RunIdentity ToProto(const RunIdentity& run) {
   proto::RunIdentity message;
   message.set_id(run.id);
   for (const auto& [key, value] : run.mathematics) (*message.mutable_mathematics())[key] = value;
+  for (const std::string& change : run.accepted) message.add_accepted(change);
   return message;
 }
 
 RunIdentity FromProto(const proto::RunIdentity& message) {
-  return {message.id(), {message.mathematics().begin(), message.mathematics().end()}};
+  return {message.id(),
+          {message.mathematics().begin(), message.mathematics().end()},
+          {message.accepted().begin(), message.accepted().end()}};
 }
 
 proto::Layout ToProto(const Layout& layout) {

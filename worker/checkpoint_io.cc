@@ -196,6 +196,9 @@ std::map<std::string, std::string> MathematicsFacts(const RunIdentity& run) {
   for (const auto& [key, value] : run.mathematics) {
     facts[absl::StrCat(kMathematicsFact, key)] = value;
   }
+  for (size_t i = 0; i < run.accepted.size(); ++i) {
+    facts[absl::StrCat(kAcceptedFact, i, "]")] = run.accepted[i];
+  }
   return facts;
 }
 

@@ -29,7 +29,7 @@ std::map<std::string, std::string> ReaderFacts(const JobSpec& job, const Layout&
                                                const Batches* valid);
 
 // What the run cannot change, as the launcher states it ("job.optimizer.lr" -> "0.001"): it holds
-// the next job of the run against that.
+// the next job of the run against that; and where it was changed all the same.
 std::map<std::string, std::string> MathematicsFacts(const RunIdentity& run);
 
 // By what the checkpoint's steps were computed ("libraries" -> "OpenBLAS 0.3.21 (SkylakeX), ..."),

@@ -6,6 +6,8 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -19,6 +21,7 @@
 #include "launcher/ledger.h"
 #include "launcher/machine.h"
 #include "launcher/progress.h"
+#include "launcher/resolved_yaml.h"
 #include "launcher/run_folder.h"
 #include "launcher/start.h"
 #include "launcher/supervise.h"
@@ -40,6 +43,7 @@ struct RunArguments {
   std::string path;
   JobFileOptions options;
   bool detach = false;
+  std::vector<std::string> accept;  // keys
 };
 
 // What can be planned but not trained yet.
@@ -280,7 +284,7 @@ int Run(const RunArguments& arguments) {
   const auto previous = ReadPrevious(prepared->paths);
   if (!previous.ok()) return Fail(previous.status());
   const auto going_on = Continue(Resolve(job, prepared->plan.layout), prepared->data, *previous,
-                                 LastSavedStep(prepared->paths));
+                                 LastSavedStep(prepared->paths), arguments.accept);
   if (!going_on.ok()) return Fail(going_on.status());
   // Not before: what is another's is not even locked.
   const absl::StatusOr<RunLock> checkpoints = RunLock::TakeCheckpoints(CheckpointFolder(job));
@@ -332,6 +336,14 @@ void AddRun(CLI::App& app, const std::string& program, int* exit_code) {
   run->add_option("--set", arguments->options.sets, "replace a key: --set training.steps=100")
       ->allow_extra_args(false);
   run->add_flag("--fresh", arguments->options.fresh, "move an old run aside and start anew");
+  run->add_option("--accept-changes", arguments->accept,
+                  "go on though these keys have changed: --accept-changes optimizer.lr,...")
+      ->delimiter(',')
+      ->check([](const std::string& key) {
+        return IsAcceptable(key)
+                   ? std::string()
+                   : absl::StrCat(key, " cannot change within a run; use ", AcceptableKeys());
+      });
   run->add_flag("--detach", arguments->detach, "go on in the background");
   run->callback([arguments, exit_code] { *exit_code = Run(*arguments); });
 }

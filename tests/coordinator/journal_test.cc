@@ -30,7 +30,9 @@ std::vector<Event> EveryFact() {
   submitted.layout = TwoRanks();
   submitted.load_checkpoint = "/run/checkpoint/step-5";
   submitted.after_step = 5;
-  submitted.run = {"3f9c0a12b4d5e6f7", {{"optimizer.lr", "0.001"}, {"model.n_layer", "4"}}};
+  submitted.run = {"3f9c0a12b4d5e6f7",
+                   {{"optimizer.lr", "0.001"}, {"model.n_layer", "4"}},
+                   {"after step 2: optimizer.lr: 0.002 -> 0.001"}};
   submitted.older = {{2, "/run/checkpoint/step-2"}, {4, "/run/checkpoint/step-4"}};
   submitted.last_generation = 7;
   return {submitted,

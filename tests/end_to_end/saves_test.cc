@@ -183,6 +183,27 @@ TEST(Checkpoints, ThatAreAllGoneOrDamagedAreNoReasonToBeginAnew) {
   EXPECT_EQ(run.RunToEnd({"--fresh"}).exit_code, 0);
 }
 
+TEST(AcceptedChanges, GoOnWithTheOptimizersStatesAndAreRecorded) {
+  TinyRun run;
+  ASSERT_EQ(run.RunToEnd({"--set", "training.steps=20"}).exit_code, 0);
+  const std::vector<std::string> changed = {"--set", "training.steps=40", "--set",
+                                            "optimizer.lr=0.0005"};
+  const TinyRun::Outcome refused = run.RunToEnd(changed);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--accept-changes optimizer.lr"));
+  std::vector<std::string> accepted = changed;
+  accepted.insert(accepted.end(), {"--accept-changes", "optimizer.lr"});
+  const TinyRun::Outcome outcome = run.RunToEnd(accepted);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("from step 20"));
+  EXPECT_THAT(ReadText(run.run_folder() + "/checkpoint/step-40/manifest.json"),
+              HasSubstr("\"accepted[0]\": \"after step 20: optimizer.lr: 0.001 -> "));
+  EXPECT_THAT(ReadText(run.run_folder() + "/resolved.yaml"), HasSubstr("after step 20: "));
+  const TinyRun::Outcome wrong = run.RunToEnd({"--accept-changes", "model.n_layer"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("model.n_layer cannot change within a run"));
+}
+
 TEST(ResolvedYaml, ThatIsDamagedMayBeRemovedToGoOn) {
   TinyRun run;
   ASSERT_EQ(run.RunToEnd({"--set", "training.steps=20"}).exit_code, 0);

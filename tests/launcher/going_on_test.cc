@@ -8,6 +8,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "launcher/job_yaml.h"
@@ -292,6 +294,37 @@ TEST_F(GoingOn, ComparesTheDisksRoomWithWhatWillBeSaved) {
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("checkpoint.folder: " + CheckpointFolder(job) + " has room for "),
                     HasSubstr("but 4 checkpoints of 32")));
+}
+
+TEST_F(GoingOn, TakesAChangeOfTheOptimizersSettingsOnAPersonsWord) {
+  const JobSpec job = Job();
+  Save(job, 60, kOwn, run());
+  const JobSpec other = Job({"optimizer.lr=0.5", "optimizer.weight_decay=0"});
+  const auto refused = GoOn(other, Previous(job), 60);
+  EXPECT_THAT(std::string(refused.status().message()),
+              AllOf(HasSubstr("--accept-changes optimizer.lr,optimizer.weight_decay"),
+                    HasSubstr("model.init_from: " + CheckpointFolder(job) + "/step-60")));
+  const std::vector<std::string> both = {"optimizer.lr", "optimizer.weight_decay"};
+  const std::vector<std::string> said = {"after step 60: optimizer.lr: 0.001 -> 0.5",
+                                         "after step 60: optimizer.weight_decay: 0.1 -> 0"};
+  const auto accepted = Continue(other, Data(other), Previous(job), 60, both);
+  ASSERT_TRUE(accepted.ok()) << accepted.status();
+  EXPECT_EQ(accepted->after_step, 60);
+  EXPECT_EQ(accepted->run.id, kOwn) << "it is the same run";
+  EXPECT_THAT(accepted->run.accepted, ::testing::UnorderedElementsAreArray(said));
+  EXPECT_EQ(accepted->run.mathematics.at("optimizer.lr"), "0.5");
+  // It needs no repeating, and is remembered.
+  PreviousRun now = Previous(other);
+  now.record.accepted = accepted->run.accepted;
+  const auto again = GoOn(other, now, 60);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->run.accepted, accepted->run.accepted);
+  // One word is not enough for two changes, nor for what a run cannot survive.
+  EXPECT_FALSE(Continue(other, Data(other), Previous(job), 60, {"optimizer.lr"}).ok());
+  const JobSpec seed = Job({"training.seed=1", "optimizer.lr=0.5"});
+  const auto never = Continue(seed, Data(seed), Previous(job), 60, both);
+  EXPECT_FALSE(never.ok());
+  EXPECT_THAT(std::string(never.status().message()), Not(HasSubstr("--accept-changes")));
 }
 
 // --fresh: the old run's own go aside, whoever else keeps something there.
