@@ -251,8 +251,8 @@ std::string FindProfile(const std::string& name, const std::vector<std::string>&
                         const std::string& job_folder) {
   std::error_code error;
   if (absl::StrContains(name, '/') || absl::EndsWith(name, ".yaml")) {
-    const std::filesystem::path path = std::filesystem::path(job_folder) / name;
-    return std::filesystem::is_regular_file(path, error) ? path.string() : "";
+    const std::string path = AbsolutePath(name, job_folder);
+    return std::filesystem::is_regular_file(path, error) ? path : "";
   }
   for (const std::string& folder : folders) {
     const std::filesystem::path path = std::filesystem::path(folder) / absl::StrCat(name, ".yaml");

@@ -113,9 +113,7 @@ void CheckWeights(const std::vector<std::pair<Place, double>>& weights, absl::st
 
 void AddFiles(const std::string& given, const YamlNode& where, absl::string_view key,
               const DataFileOptions& options, Issues* issues, std::vector<DataSource>* sources) {
-  std::filesystem::path path(given);
-  if (path.is_relative()) path = std::filesystem::path(options.job_folder) / path;
-  const std::string pattern = path.lexically_normal().string();
+  const std::string pattern = AbsolutePath(given, options.job_folder);
   const absl::StatusOr<std::vector<std::string>> files = Pattern::Expand(pattern);
   if (!files.ok()) {
     issues->Add(where.place, absl::StrCat(key, ".path"), files.status().message());
@@ -172,7 +170,8 @@ std::vector<DataSource> ReadSources(const YamlNode& data, absl::string_view name
 void ReadFormat(const YamlNode& data, const DataFileOptions& options, Issues* issues,
                 std::vector<std::string>* notes, DataSpec* spec) {
   const YamlValues values(data, "data", issues);
-  const std::string format = values.Text("format").value_or("auto");
+  const std::string format =
+      values.IsAuto("format") ? "auto" : values.Text("format").value_or("auto");
   if (format == "megatron" || format == "jsonl") {
     values.Wrong("format",
                  absl::StrCat(format, " is not supported yet; use bytes, llmc or nanogpt"));

@@ -62,12 +62,12 @@ constexpr absl::string_view kOtherSchedules =
 
 class JobReader {
  public:
-  JobReader(const YamlNode& root, const std::string& folder, bool check_files, Issues* issues,
-            std::vector<std::string>* notes)
+  JobReader(const YamlNode& root, const std::string& folder, const ReadJobOptions& options,
+            Issues* issues, std::vector<std::string>* notes)
       : root_(root),
         values_(root, "", issues),
         folder_(folder),
-        check_files_(check_files),
+        options_(options),
         issues_(issues),
         notes_(notes) {}
 
@@ -76,8 +76,9 @@ class JobReader {
     ReadModelSection();
     const YamlNode* data = root_.Find("data");
     const YamlNode none = YamlNode::Map(root_.place);
-    job_.data = ReadData(data != nullptr && data->is_map() ? *data : none,
-                         {.job_folder = folder_, .check_files = check_files_}, issues_, notes_);
+    job_.data =
+        ReadData(data != nullptr && data->is_map() ? *data : none,
+                 {.job_folder = folder_, .check_files = options_.check_files}, issues_, notes_);
     ReadClusterSection();
     ReadParallelism();
     ReadTraining();
@@ -128,18 +129,27 @@ class JobReader {
       job_.init_from = AbsolutePath(*from, folder_);
     }
     if (MisspellsModelType()) return;
+    const ModelUse use = {.refuse_dropouts = options_.to_run,
+                          .is_pretrained = !job_.init_from.empty(),
+                          .seq_len = SequenceLength()};
     const std::optional<std::string> path = values_.Text("model.path");
     if (path) {
       const YamlNode config =
           ReadConfigJson(AbsolutePath(*path, folder_), values_.PlaceOf("model.path"), issues_);
-      if (config.is_map()) job_.model = ReadModel(*model, &config, issues_, notes_);
+      if (config.is_map()) job_.model = ReadModel(*model, &config, use, issues_, notes_);
     } else if (!job_.init_from.empty() && model->Find("model_type") == nullptr) {
       const Place place = values_.PlaceOf("model.init_from");
       const YamlNode config = ReadConfigOfWeights(job_.init_from, place, issues_);
-      if (config.is_map()) job_.model = ReadModel(*model, &config, issues_, notes_);
+      if (config.is_map()) job_.model = ReadModel(*model, &config, use, issues_, notes_);
     } else {
-      job_.model = ReadModel(*model, nullptr, issues_, notes_);
+      job_.model = ReadModel(*model, nullptr, use, issues_, notes_);
     }
+  }
+
+  // Nothing where it is wrong: that is said when it is read.
+  std::optional<int64_t> SequenceLength() const {
+    const YamlNode* const given = values_.Node("training.seq_len");
+    return given == nullptr ? std::nullopt : ParseWholeNumber(given->scalar);
   }
 
   // A model_type close to one that there is; what is no slip of the pen is ReadModel's to judge.
@@ -216,7 +226,7 @@ class JobReader {
     values_.ReadOrAuto("parallelism.virtual_stages", &parallelism.virtual_stages);
     ReadLayersPerStage();
     ReadRecompute();
-    const std::string offload = values_.Text("offload.optimizer").value_or("auto");
+    const std::string offload = Choice("offload.optimizer");
     if (offload == "cpu" || offload == "none") {
       job_.offload.optimizer = offload == "cpu";
     } else if (offload != "auto") {
@@ -441,11 +451,16 @@ class JobReader {
     }
   }
 
+  // A word, "auto" if it is not given.
+  std::string Choice(absl::string_view key) const {
+    return values_.IsAuto(key) ? "auto" : values_.Text(key).value_or("auto");
+  }
+
   void ReadRunning() {
     CheckpointSpec& checkpoint = job_.checkpoint;
     values_.Read("checkpoint.folder", &checkpoint.folder);
     const YamlNode* interval = values_.Node("checkpoint.interval");
-    const bool is_auto = interval != nullptr && interval->is_scalar() && interval->scalar == "auto";
+    const bool is_auto = interval != nullptr && interval->is_auto();
     if (is_auto) {
       checkpoint.interval = 0;  // until there is a plan (JobFile::SettleInterval)
     } else if (interval != nullptr && interval->is_scalar() && !interval->scalar.empty() &&
@@ -458,7 +473,7 @@ class JobReader {
       values_.Read("checkpoint.interval", &checkpoint.interval);
     }
     values_.Read("checkpoint.keep_latest_k", &checkpoint.keep_latest_k);
-    const std::string resume = values_.Text("checkpoint.resume").value_or("auto");
+    const std::string resume = Choice("checkpoint.resume");
     checkpoint.resume = resume == "none" ? ResumeMode::kNone : ResumeMode::kAuto;
     if (resume != "none" && resume != "auto") {
       values_.Wrong("checkpoint.resume",
@@ -492,7 +507,7 @@ class JobReader {
   const YamlNode& root_;
   YamlValues values_;
   std::string folder_;
-  bool check_files_;
+  const ReadJobOptions options_;
   Issues* issues_;
   std::vector<std::string>* notes_;
   JobSpec job_;
@@ -500,17 +515,9 @@ class JobReader {
 
 }  // namespace
 
-std::string AbsolutePath(const std::string& path, const std::string& folder) {
-  std::filesystem::path result(path);
-  if (result.is_relative()) result = std::filesystem::path(folder) / result;
-  std::string text = result.lexically_normal().string();
-  if (text.size() > 1 && text.back() == '/') text.pop_back();
-  return text;
-}
-
-JobSpec ReadJob(const YamlNode& root, const std::string& folder, bool check_files, Issues* issues,
-                std::vector<std::string>* notes) {
-  return JobReader(root, folder, check_files, issues, notes).Read();
+JobSpec ReadJob(const YamlNode& root, const std::string& folder, const ReadJobOptions& options,
+                Issues* issues, std::vector<std::string>* notes) {
+  return JobReader(root, folder, options, issues, notes).Read();
 }
 
 }  // namespace weft

@@ -9,13 +9,13 @@
 
 namespace weft {
 
-// `root`: aliases renamed, --set applied, no unknown keys. `folder`: of the job file.
-// `check_files`: whether data files have to be on this machine.
-JobSpec ReadJob(const YamlNode& root, const std::string& folder, bool check_files, Issues* issues,
-                std::vector<std::string>* notes);
+struct ReadJobOptions {
+  bool check_files = true;  // data files have to be on this machine
+  bool to_run = false;      // what is only planned is refused
+};
 
-// Absolute, of a path that is relative to `folder`; one spelling of each, so without a slash at the
-// end (`output_dir: .`): a run's id is made of it.
-std::string AbsolutePath(const std::string& path, const std::string& folder);
+// `root`: aliases renamed, --set applied, no unknown keys. `folder`: of the job file.
+JobSpec ReadJob(const YamlNode& root, const std::string& folder, const ReadJobOptions& options,
+                Issues* issues, std::vector<std::string>* notes);
 
 }  // namespace weft

@@ -64,14 +64,14 @@ void ApplySets(const std::vector<std::string>& sets, YamlNode* root, Issues* iss
 // What --cluster and --nodes say, in place of the whole of the job's own cluster: its counts belong
 // to that one. A --set may then change the rest, but say nothing twice.
 void ReplaceCluster(const JobFileOptions& options, YamlNode* root, Issues* issues) {
-  if (options.cluster.empty() && !options.nodes) return;
-  const Place place{options.cluster.empty() ? absl::StrCat("--nodes ", *options.nodes)
-                                            : absl::StrCat("--cluster ", options.cluster),
+  if (!options.cluster && !options.nodes) return;
+  const Place place{options.cluster ? absl::StrCat("--cluster ", *options.cluster)
+                                    : absl::StrCat("--nodes ", *options.nodes),
                     static_cast<int>(options.sets.size()) + 1, 0};
   for (const std::string& set : options.sets) {
     const std::string key = CanonicalKey(set.substr(0, set.find('=')));
     const bool twice = key == "cluster" || (key == "cluster.nodes" && options.nodes) ||
-                       (key == "cluster.profile" && !options.cluster.empty());
+                       (key == "cluster.profile" && options.cluster);
     if (twice) issues->Add(place, key, absl::StrCat("--set ", set, " says it too; keep one"));
   }
   YamlNode* cluster = root->Find("cluster");
@@ -84,11 +84,14 @@ void ReplaceCluster(const JobFileOptions& options, YamlNode* root, Issues* issue
     cluster->Remove(key);
     cluster->entries.push_back({std::string(key), YamlNode::Scalar(value, place)});
   };
-  if (!options.cluster.empty()) {
+  if (options.cluster && options.cluster->empty()) {
+    issues->Add(place, "", "is empty; name a profile of configs/clusters, or a file");
+  } else if (options.cluster) {
     for (const char* key : {"nodes", "slots", "gpus_per_node"}) cluster->Remove(key);
-    const bool is_path =
-        absl::StrContains(options.cluster, '/') || absl::EndsWith(options.cluster, ".yaml");
-    put("profile", is_path ? std::filesystem::absolute(options.cluster).string() : options.cluster);
+    const std::string& given = *options.cluster;
+    const bool is_path = absl::StrContains(given, '/') || absl::EndsWith(given, ".yaml");
+    std::error_code error;
+    put("profile", is_path ? std::filesystem::absolute(given, error).string() : given);
   }
   if (options.nodes) put("nodes", absl::StrCat(*options.nodes));
 }
@@ -176,7 +179,8 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
   ApplySets(options.sets, &*tree, &issues, &file.notes);
   CheckKnownKeys(*tree, &issues);
   CheckBuiltKeys(*tree, &issues);
-  file.job = ReadJob(*tree, FolderOf(path), options.check_files, &issues, &file.notes);
+  file.job =
+      ReadJob(*tree, FolderOf(path), {options.check_files, options.to_run}, &issues, &file.notes);
   AddBrokenRules(Validate(file.job), *tree, &issues);
   if (options.to_run && CheckModel(file.job.model).ok()) {
     AddBrokenRules(RunIssues(file.job), *tree, &issues);
@@ -187,7 +191,7 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
   }
   if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
   const YamlNode* interval = YamlValues(*tree, "", &issues).Node("checkpoint.interval");
-  file.auto_interval = interval != nullptr && interval->scalar == "auto";
+  file.auto_interval = interval != nullptr && interval->is_auto();
   file.tree = *std::move(tree);
   return file;
 }

@@ -14,12 +14,12 @@
 namespace weft {
 
 struct JobFileOptions {
-  std::vector<std::string> sets = {};  // "training.steps=100", in the order given
-  bool check_files = true;             // false: data files need not be on this machine
-  bool fresh = false;                  // a run that is there already is not gone on with
-  bool to_run = false;                 // refuse what can be planned but not run yet
-  std::string cluster = {};            // replaces the job's cluster, before `sets`; may be empty
-  std::optional<int> nodes = {};       // in place of the job's or the profile's
+  std::vector<std::string> sets = {};       // "training.steps=100", in the order given
+  bool check_files = true;                  // false: data files need not be on this machine
+  bool fresh = false;                       // a run that is there already is not gone on with
+  bool to_run = false;                      // refuse what can be planned but not run yet
+  std::optional<std::string> cluster = {};  // replaces the job's cluster, before `sets`
+  std::optional<int> nodes = {};            // in place of the job's or the profile's
 };
 
 struct JobFile {

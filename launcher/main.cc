@@ -2,7 +2,6 @@
 #include <iostream>
 #include <new>
 
-#include "data/unicode.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/standard_streams.h"
 #include "process/version.h"
@@ -28,8 +27,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& done) {  // --help, --version
     exit_code = app.exit(done);
   } catch (const CLI::ParseError& error) {
-    std::cerr << "weft: " << weft::Printable(error.what()) << "; see weft --help\n";
-    return weft::kExitUsage;
+    return weft::FailUsage(app, argc > 1 ? argv[1] : "", error.what());
   } catch (const std::bad_alloc&) {
     std::cerr << "weft: out of memory; free some, or raise ulimit -v\n";
     return weft::kExitFailed;

@@ -57,6 +57,9 @@ constexpr Field kLlamaFields[] = {
 // Another way to write two keys of llama (WithRopeKeys).
 constexpr absl::string_view kRopeParameters = "rope_parameters";
 
+// Mistral's: a token sees so many, itself among them. CheckWindow.
+constexpr absl::string_view kWindow = "sliding_window";
+
 // What only training does by chance. Without training it means nothing.
 constexpr absl::string_view kDropouts[] = {
     "resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "router_jitter_noise",
@@ -78,41 +81,29 @@ constexpr FixedKey kGpt2Fixed[] = {
     {"scale_attn_by_inverse_layer_idx", "false"},
 };
 constexpr FixedKey kLlamaFixed[] = {
-    {"hidden_act", "silu"}, {"mlp_bias", "false"},        {"attention_dropout", "0"},
-    {"sliding_window", ""}, {"router_jitter_noise", "0"},
+    {"hidden_act", "silu"},
+    {"mlp_bias", "false"},
+    {"attention_dropout", "0"},
+    {"router_jitter_noise", "0"},
 };
 
-// Of a config.json; they say nothing about how the model computes.
-constexpr absl::string_view kIgnored[] = {
-    "architectures",
-    "auto_map",
-    "bos_token_id",
-    "dtype",
-    "eos_token_id",
-    "id2label",
-    "label2id",
-    "n_ctx",
-    "output_past",
-    "pad_token_id",
-    "pretraining_tp",
-    "reorder_and_upcast_attn",
-    "summary_activation",
-    "summary_first_dropout",
-    "summary_proj_to_labels",
-    "summary_type",
-    "summary_use_proj",
-    "task_specific_params",
-    "tokenizer_class",
-    "torch_dtype",
-    "transformers_version",
-    "use_cache",
-    "gradient_checkpointing",
-    "output_attentions",
-    "output_hidden_states",
-    "return_dict",
-    "output_router_logits",
-    "router_aux_loss_coef",
-};
+// Of published config.json files; they say nothing about how the model computes. Names that
+// transformers writes, of generating, of other heads and of its own bookkeeping.
+constexpr absl::string_view kIgnored =
+    "architectures attn_implementation auto_map bad_words_ids begin_suppress_tokens bos_token_id "
+    "chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id "
+    "diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size eos_token_id "
+    "exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id "
+    "gradient_checkpointing id2label is_decoder is_encoder_decoder label2id length_penalty "
+    "max_length max_sequence_length min_length n_ctx no_repeat_ngram_size num_beam_groups "
+    "num_beams num_return_sequences output_attentions output_hidden_states output_past "
+    "output_router_logits output_scores pad_token_id prefix pretraining_tp problem_type "
+    "remove_invalid_values reorder_and_upcast_attn repetition_penalty return_dict "
+    "return_dict_in_generate router_aux_loss_coef sep_token_id summary_activation "
+    "summary_first_dropout summary_proj_to_labels summary_type summary_use_proj suppress_tokens "
+    "task_specific_params temperature tie_encoder_decoder tokenizer_class top_k top_p torch_dtype "
+    "torchscript transformers_version typical_p unk_token_id use_bfloat16 use_cache "
+    "use_return_dict";
 
 absl::Span<const Field> FieldsOf(ModelFamily family) {
   if (family == ModelFamily::kGpt2) return kGpt2Fields;
@@ -146,17 +137,18 @@ const Field* FieldFor(ModelFamily family, absl::string_view key) {
 }
 
 bool IsFixed(ModelFamily family, absl::string_view key) {
+  if (family == ModelFamily::kLlama && key == kWindow) return true;
   for (const FixedKey& fixed : FixedOf(family)) {
     if (fixed.key == key) return true;
   }
   return false;
 }
 
-bool IsIgnored(ModelFamily family, absl::string_view key) {
+bool IsIgnored(ModelFamily family, absl::string_view key, bool is_config) {
   if (absl::StartsWith(key, "_")) return true;
-  if (std::find(std::begin(kIgnored), std::end(kIgnored), key) != std::end(kIgnored)) return true;
+  if (Lists(kIgnored, key)) return true;
   // A llama config may carry gpt2's dropouts and the other way round: no meaning there.
-  return family == ModelFamily::kGpt2 ? false : IsFixed(ModelFamily::kGpt2, key);
+  return is_config && family != ModelFamily::kGpt2 && IsFixed(ModelFamily::kGpt2, key);
 }
 
 // Adds the keys of `from` to `merged` under the family's own names.
@@ -166,7 +158,7 @@ void Merge(ModelFamily family, const YamlNode& from, bool is_config, YamlNode* m
     if (name == "model_type" || (!is_config && (name == "path" || name == "init_from"))) continue;
     const Field* field = FieldFor(family, name);
     if (field == nullptr && !IsFixed(family, name)) {
-      if (is_config && IsIgnored(family, name)) continue;
+      if (IsIgnored(family, name, is_config)) continue;
       const std::optional<std::string> nearest = Nearest(name, ModelKeyList(family));
       issues->Add(node.place, absl::StrCat("model.", name),
                   absl::StrCat("unknown key of a ", FamilyName(family), " model; ",
@@ -196,17 +188,53 @@ void Merge(ModelFamily family, const YamlNode& from, bool is_config, YamlNode* m
   }
 }
 
-void CheckFixed(ModelFamily family, const YamlNode& model, Issues* issues) {
+bool IsDropout(absl::string_view key) {
+  return std::find(std::begin(kDropouts), std::end(kDropouts), key) != std::end(kDropouts);
+}
+
+void CheckFixed(ModelFamily family, const YamlNode& model, const ModelUse& use, Issues* issues,
+                std::vector<std::string>* notes) {
   for (const FixedKey& fixed : FixedOf(family)) {
     const YamlNode* node = model.Find(fixed.key);
     if (node == nullptr || node->is_null()) continue;
-    const bool zero =
-        fixed.accepted == "0" && node->is_scalar() && ParseNumber(node->scalar) == 0.0;
-    if (zero || (node->is_scalar() && Lists(fixed.accepted, node->scalar))) continue;
-    const absl::string_view use = fixed.accepted.empty() ? "null" : fixed.accepted;
-    issues->Add(node->place, absl::StrCat("model.", fixed.key),
-                absl::StrCat(node->Found(), " is not supported yet; use ", use, ": --set model.",
-                             fixed.key, "=", use));
+    const bool plain = node->is_scalar() && !node->quoted;
+    const double number = plain ? ParseNumber(node->scalar).value_or(-1) : -1;
+    if (fixed.accepted == "0" && number == 0) continue;
+    if (node->is_scalar() && Lists(fixed.accepted, node->scalar)) continue;
+    const std::string key = absl::StrCat("model.", fixed.key);
+    const std::string other = absl::StrCat("--set ", key, "=", fixed.accepted);
+    if (!use.refuse_dropouts && IsDropout(fixed.key) && number > 0 && number < 1) {
+      notes->push_back(absl::StrCat(key, ": ", node->scalar, " is planned as 0; weft run does not ",
+                                    "train with dropout yet, and wants ", other));
+      continue;
+    }
+    const bool other_model = use.is_pretrained && !IsDropout(fixed.key);
+    issues->Add(node->place, key,
+                other_model
+                    ? absl::StrCat(node->Found(), " is not supported yet, and these weights were ",
+                                   "trained with it; use weights of a model with ", fixed.accepted)
+                    : absl::StrCat(node->Found(), " is not supported yet; use ", fixed.accepted,
+                                   ": ", other));
+  }
+}
+
+// A window that is as wide as a sequence is long hides nothing.
+void CheckWindow(const YamlNode& model, const ModelUse& use, Issues* issues) {
+  const YamlNode* node = model.Find(kWindow);
+  if (node == nullptr || node->is_null()) return;
+  const std::string key = absl::StrCat("model.", kWindow);
+  const std::optional<int64_t> window =
+      node->is_scalar() && !node->quoted ? ParseWholeNumber(node->scalar) : std::nullopt;
+  if (!window || *window < 1) {
+    issues->Add(
+        node->place, key,
+        absl::StrCat("found ", node->Found(), "; expected null or a whole number, 1 or more"));
+  } else if (use.seq_len && *window < *use.seq_len) {
+    issues->Add(node->place, key,
+                absl::StrCat(*window, " is shorter than training.seq_len ", *use.seq_len,
+                             ", and attention within a window is not supported yet; use a "
+                             "training.seq_len of at most ",
+                             *window));
   }
 }
 
@@ -309,8 +337,8 @@ void ReadFields(const YamlNode& tree, const Place& section, bool mixtral, Issues
 
 }  // namespace
 
-ModelShape ReadModel(const YamlNode& job_model, const YamlNode* config, Issues* issues,
-                     std::vector<std::string>* notes) {
+ModelShape ReadModel(const YamlNode& job_model, const YamlNode* config, const ModelUse& use,
+                     Issues* issues, std::vector<std::string>* notes) {
   ModelShape model;
   const YamlNode* type = job_model.Find("model_type");
   if (type == nullptr && config != nullptr) type = config->Find("model_type");
@@ -334,7 +362,8 @@ ModelShape ReadModel(const YamlNode& job_model, const YamlNode* config, Issues* 
   };
   if (config != nullptr) merge(*config, true);
   merge(job_model, false);
-  CheckFixed(*family, merged, issues);
+  CheckFixed(*family, merged, use, issues, notes);
+  if (*family == ModelFamily::kLlama) CheckWindow(merged, use, issues);
   ReadFields(merged, job_model.place, type->scalar == "mixtral", issues, &model);
   return model;
 }
@@ -386,11 +415,20 @@ absl::StatusOr<ModelShape> ModelOfDirectory(const std::string& folder) {
   for (const absl::string_view key : kDropouts) config.Remove(key);
   std::vector<std::string> notes;
   ModelShape model;
-  if (config.is_map()) model = ReadModel(YamlNode::Map(Place{folder}), &config, &issues, &notes);
+  const ModelUse use = {.is_pretrained = true};
+  if (config.is_map()) {
+    model = ReadModel(YamlNode::Map(Place{folder}), &config, use, &issues, &notes);
+  }
   if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
   const absl::Status valid = CheckModel(model);
-  if (valid.ok()) return model;
-  return absl::InvalidArgumentError(absl::StrCat(folder, "/config.json: ", valid.message()));
+  if (!valid.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(folder, "/config.json: ", valid.message()));
+  }
+  const YamlNode* const window = config.Find(kWindow);
+  if (window == nullptr || model.family != ModelFamily::kLlama) return model;
+  model.max_positions =
+      std::min(model.max_positions, ParseWholeNumber(window->scalar).value_or(model.max_positions));
+  return model;
 }
 
 std::string ModelKeyOf(ModelFamily family, absl::string_view field) {
@@ -404,7 +442,10 @@ std::vector<std::string> ModelKeyList(ModelFamily family) {
   std::vector<std::string> keys = {"model_type"};
   for (const Field& field : FieldsOf(family)) keys.emplace_back(field.key);
   for (const FixedKey& fixed : FixedOf(family)) keys.emplace_back(fixed.key);
-  if (family == ModelFamily::kLlama) keys.emplace_back(kRopeParameters);
+  if (family == ModelFamily::kLlama) {
+    keys.emplace_back(kRopeParameters);
+    keys.emplace_back(kWindow);
+  }
   std::sort(keys.begin(), keys.end());
   return keys;
 }

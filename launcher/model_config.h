@@ -3,6 +3,8 @@
 // out; keys of a config.json that have nothing to do with the model's mathematics are ignored by
 // list.
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,18 +15,26 @@
 
 namespace weft {
 
+// What the model is read for.
+struct ModelUse {
+  bool refuse_dropouts = true;  // else a note says that they are passed over
+  bool is_pretrained = false;   // its weights were trained as it says: to change it is no advice
+  std::optional<int64_t> seq_len = {};  // tokens of a sequence, if known
+};
+
 // `job_model`: the section of the job file. `config`: the tree of the config.json, or null. Keys of
-// the job file replace those of the config.json (a note says so).
-ModelShape ReadModel(const YamlNode& job_model, const YamlNode* config, Issues* issues,
-                     std::vector<std::string>* notes);
+// the job file replace those of the config.json (a note says so). A window of attention is taken
+// where no sequence is longer.
+ModelShape ReadModel(const YamlNode& job_model, const YamlNode* config, const ModelUse& use,
+                     Issues* issues, std::vector<std::string>* notes);
 
 // Reads config.json at `path` (a file, or a folder that holds one). Null node with issues if it
 // cannot be read. `place` is where model.path stands.
 YamlNode ReadConfigJson(const std::string& path, const Place& place, Issues* issues);
 
 // The model of a Hugging Face directory, as it computes where it does not train: dropouts are
-// passed over. InvalidArgument with all issues, one a line: no config.json, or one that weft cannot
-// carry out.
+// passed over, and a window of attention leaves as many positions as it is wide. InvalidArgument
+// with all issues, one a line: no config.json, or one that weft cannot carry out.
 absl::StatusOr<ModelShape> ModelOfDirectory(const std::string& folder);
 
 // "n_head" for (gpt2, "num_heads"): the key people know, for a field of ModelShape.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -322,11 +323,35 @@ bool IsPath(absl::string_view key) {
   return key == "data.train" || key == "data.valid" || key == "model.init_from";
 }
 
+// The profile without the numbers of nodes and slots, which have keys of their own.
+std::string ProfileText(Cluster cluster) {
+  cluster.nodes = 1;
+  cluster.slots_per_node = 1;
+  return ClusterText(cluster, 0);
+}
+
+// Names, if they differ; else the first line that does: the same profile, described anew.
+std::pair<std::string, std::string> ProfileChange(const Cluster& before, const Cluster& after) {
+  if (before.name != after.name) return {before.name, after.name};
+  const std::string old_text = ProfileText(before), new_text = ProfileText(after);
+  const std::vector<absl::string_view> old_lines = absl::StrSplit(old_text, '\n');
+  const std::vector<absl::string_view> new_lines = absl::StrSplit(new_text, '\n');
+  size_t line = 0;
+  while (line < old_lines.size() && line < new_lines.size() && old_lines[line] == new_lines[line]) {
+    ++line;
+  }
+  const auto shown = [&](absl::Span<const absl::string_view> lines) {
+    return absl::StrCat(before.name, " with ",
+                        line < lines.size() ? absl::StripAsciiWhitespace(lines[line]) : "no more");
+  };
+  return {shown(old_lines), shown(new_lines)};
+}
+
 KeyValues AllValues(const JobSpec& job) {
   KeyValues values = ModelValues(job.model);
   const KeyValues spec = SpecValues(job);
   values.insert(values.end(), spec.begin(), spec.end());
-  values.emplace_back("cluster.profile", ClusterText(job.cluster, 0));
+  values.emplace_back("cluster.profile", ProfileText(job.cluster));
   return values;
 }
 
@@ -451,8 +476,7 @@ std::vector<SpecChange> Changes(const JobSpec& before, const JobSpec& after) {
     if (old_value == value) continue;
     SpecChange change{key, OneLine(old_value), OneLine(value), IsMathematics(key)};
     if (key == "cluster.profile") {
-      change.before = before.cluster.name;
-      change.after = after.cluster.name;
+      std::tie(change.before, change.after) = ProfileChange(before.cluster, after.cluster);
     }
     changes.push_back(std::move(change));
   }

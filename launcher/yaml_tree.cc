@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -49,6 +50,7 @@ class Converter {
       result.scalar = node.Scalar();
       result.quoted = node.Tag() == "!";
       bytes_ += result.scalar.size();
+      CheckCharacters(result.place, key, result.scalar);
     } else if (node.IsSequence()) {
       result.kind = YamlNode::Kind::kList;
       for (const YAML::Node& item : node) {
@@ -70,6 +72,14 @@ class Converter {
   bool too_large() const { return too_large_; }
 
  private:
+  // What is read is shown sooner or later.
+  void CheckCharacters(const Place& place, const std::string& key, const std::string& text) {
+    if (Printable(text) == text) return;
+    issues_->Add(place, key,
+                 absl::StrCat("found ", Shown(text), ", which holds control characters or bytes ",
+                              "that are no UTF-8; remove them"));
+  }
+
   void ConvertEntry(const YAML::Node& name, const YAML::Node& value, const std::string& key,
                     int depth, std::map<std::string, int>* lines, YamlNode* map) {
     const Place place = PlaceOf(name.Mark());
@@ -81,6 +91,7 @@ class Converter {
       issues_->Add(place, name.Scalar(), "unknown key; none is that long");
       return;
     }
+    CheckCharacters(place, key, name.Scalar());
     const std::string path = key.empty() ? name.Scalar() : absl::StrCat(key, ".", name.Scalar());
     YamlNode child = Convert(value, path, depth + 1);
     child.place = place;
@@ -136,6 +147,10 @@ std::string Issues::Text() const {
     lines.push_back(absl::StrCat("and ", more, " more like these; mend the first ones first"));
   }
   return absl::StrJoin(lines, "\n");
+}
+
+bool YamlNode::is_auto() const {
+  return is_scalar() && absl::EqualsIgnoreCase(scalar, "auto");
 }
 
 YamlNode YamlNode::Map(const Place& place) {
@@ -202,7 +217,11 @@ std::optional<YamlNode> ParseYaml(const std::string& text, absl::string_view sou
                   "a second document starts here; a spec is one document, remove the ---");
       return std::nullopt;
     }
-    if (documents.empty()) return YamlNode();
+    if (documents.empty()) {
+      YamlNode nothing;
+      nothing.place = {absl::StrCat(source), order, 1};
+      return nothing;
+    }
     Converter converter(source, order, issues);
     YamlNode tree = converter.Convert(documents[0], "", 0);
     if (converter.too_large()) return std::nullopt;

@@ -59,6 +59,7 @@ struct YamlNode {
   bool is_scalar() const { return kind == Kind::kScalar; }
   bool is_list() const { return kind == Kind::kList; }
   bool is_map() const { return kind == Kind::kMap; }
+  bool is_auto() const;  // the word auto, capitals or not
 
   const YamlNode* Find(absl::string_view key) const;  // null if absent or not a map
   YamlNode* Find(absl::string_view key);

@@ -2,8 +2,11 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace weft {
@@ -50,6 +53,18 @@ std::string YamlText(absl::string_view text) {
   return result;
 }
 
+std::string AbsolutePath(const std::string& path, const std::string& folder) {
+  std::filesystem::path result(path);
+  const char* const home = std::getenv("HOME");
+  if (home != nullptr && (path == "~" || absl::StartsWith(path, "~/"))) {
+    result = absl::StrCat(home, "/", path.substr(1));
+  }
+  if (result.is_relative()) result = std::filesystem::path(folder) / result;
+  std::string text = result.lexically_normal().string();
+  if (text.size() > 1 && text.back() == '/') text.pop_back();
+  return text;
+}
+
 const YamlNode* YamlValues::Node(absl::string_view key) const {
   const YamlNode* node = root_.FindPath(key);
   return node == nullptr || node->is_null() ? nullptr : node;
@@ -57,7 +72,7 @@ const YamlNode* YamlValues::Node(absl::string_view key) const {
 
 bool YamlValues::IsAuto(absl::string_view key) const {
   const YamlNode* node = Node(key);
-  return node != nullptr && node->is_scalar() && node->scalar == "auto";
+  return node != nullptr && node->is_auto();
 }
 
 Place YamlValues::PlaceOf(absl::string_view key) const {

@@ -21,6 +21,11 @@ std::string NumberText(double value);
 // `text` as a YAML scalar that reads back as a text, whatever is in it.
 std::string YamlText(absl::string_view text);
 
+// A path as a person writes it, absolute: "~/" is the home folder, what is relative is so to
+// `folder`. One spelling of each, so without a slash at the end (`output_dir: .`): a run's id is
+// made of it.
+std::string AbsolutePath(const std::string& path, const std::string& folder);
+
 class YamlValues {
  public:
   // `prefix`: what stands before the tree's keys in messages ("model"); may be empty.

@@ -33,6 +33,8 @@ void AddStop(CLI::App& app, int* exit_code);
 int ExitCodeOf(const absl::Status& status);
 // Prints "weft: <message>"; returns ExitCodeOf(status).
 int Fail(const absl::Status& status);
+// A command line that cannot be read; `first_word`: what stands where a verb should, may be empty.
+int FailUsage(const CLI::App& app, absl::string_view first_word, const std::string& error);
 // The issues of a job file: one per line, as they are (editors jump to file:line), then a summary.
 int FailJobFile(const absl::Status& status);
 

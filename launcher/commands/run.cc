@@ -293,7 +293,10 @@ int Run(const RunArguments& arguments) {
   for (const std::string& each : going_on->damaged) std::cout << "damaged: " << each << "\n";
   for (const std::string& each : going_on->passed_over) std::cout << "left alone: " << each << "\n";
   if (going_on->after_step >= job.training.steps) {
-    std::cout << "done: step " << going_on->after_step << " of " << job.training.steps << "\n";
+    const bool more = going_on->after_step > job.training.steps;
+    std::cout << "done: step " << going_on->after_step
+              << (more ? " is saved, training.steps asks for " : " of ") << job.training.steps
+              << "\n";
     PrintFiles(job, prepared->paths, going_on->after_step);
     std::cout << "try next: " << arguments.program << " run " << arguments.path << " --fresh\n";
     return kExitOk;

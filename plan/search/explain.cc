@@ -200,7 +200,7 @@ std::string BillText(const JobSpec& job, const Bill& bill) {
   absl::StrAppendFormat(&text, "  checkpoints: %s on disk at most\n", BytesText(bill.disk_bytes));
   const int64_t interval = job.checkpoint.interval;
   if (bill.best_interval_steps >= job.training.steps) {
-    absl::StrAppend(&text, "  the end is soon enough for the only checkpoint\n");
+    absl::StrAppend(&text, "  at this failure rate no checkpoint in between pays off\n");
   } else if (interval == bill.best_interval_steps) {
     absl::StrAppend(&text, "  checkpoint.interval ", interval, " is the best one\n");
   } else {

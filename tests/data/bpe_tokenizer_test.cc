@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "data/unicode.h"
 
 namespace weft {
@@ -123,6 +124,16 @@ TEST(BpeTokenizer, RefusesWhatItIsNotByName) {
   json = good;
   json["model"]["vocab"]["a"] = -3;
   EXPECT_THAT(refusal(json), HasSubstr("the id -3 of \"a\""));
+  json = good;
+  json["added_tokens"] = {{{"id", 1}, {"content", 7}}};
+  EXPECT_THAT(refusal(json),
+              HasSubstr("an added token that is an object, expected content and id"));
+  // Printing it would take more stack than there is.
+  const Folder deep;
+  deep.Write("tokenizer.json", absl::StrCat(R"({"model": {"type": )", std::string(1'000'000, '['),
+                                            std::string(1'000'000, ']'), "}}"));
+  EXPECT_THAT(std::string(BpeTokenizer::Open(deep.path()).status().message()),
+              HasSubstr("/model/type: found a list, expected BPE"));
   EXPECT_THAT(refusal(Json::array()), HasSubstr("no JSON object"));
   const Folder empty;
   EXPECT_THAT(std::string(BpeTokenizer::Open(empty.path()).status().message()),

@@ -324,7 +324,13 @@ TEST(HuggingFaceDirectory, IsRefusedByName) {
   wrong["hidden_act"] = "relu";
   std::ofstream(config) << wrong.dump(1);
   says("generate hf" + prompt,
-       "model.hidden_act: the text \"relu\" is not supported yet; use silu");
+       "model.hidden_act: the text \"relu\" is not supported yet, and these weights were trained "
+       "with "
+       "it; use weights of a model with silu");
+  wrong = right;
+  wrong["sliding_window"] = 24;
+  std::ofstream(config) << wrong.dump(1);
+  says("eval hf --format bytes --data corpus.txt --seq-len 25", "the model has 24 positions");
   wrong = right;
   wrong["num_hidden_layers"] = 3;
   std::ofstream(config) << wrong.dump(1);

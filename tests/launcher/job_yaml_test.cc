@@ -196,9 +196,15 @@ TEST_F(JobYaml, ReadsTheModelFromAConfigJson) {
   const std::string text =
       "job: {name: small}\nmodel: {path: .}\ndata: {format: bytes, train: [{path: corpus.txt}]}\n"
       "training: {seq_len: 32, global_batch_size: 8, steps: 20}\n";
-  EXPECT_EQ(Error(text),
-            "config.json:5: model.resid_pdrop: 0.1 is not supported yet; use 0: --set "
-            "model.resid_pdrop=0");
+  const auto planned = Read(text);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_THAT(planned->notes,
+              testing::Contains("model.resid_pdrop: 0.1 is planned as 0; weft run does not train "
+                                "with dropout yet, and wants --set model.resid_pdrop=0"));
+  const auto run = ReadJobText(text, folder_.job(), {.to_run = true});
+  EXPECT_THAT(std::string(run.status().message()),
+              HasSubstr("model.resid_pdrop: 0.1 is not supported yet; use 0: --set "
+                        "model.resid_pdrop=0"));
   const auto file = Read(text, {"model.resid_pdrop=0"});
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->job.model.norm_eps, 1e-6);
@@ -230,6 +236,63 @@ TEST_F(JobYaml, ReadsALlama) {
             "num_attention_heads, num_experts_per_tok, num_hidden_layers, num_key_value_heads, "
             "num_local_experts, rms_norm_eps, rope_parameters, rope_scaling, rope_theta, "
             "router_jitter_noise, sliding_window, tie_word_embeddings, vocab_size");
+}
+
+// A published file below `model:`, with all that says nothing about how it computes.
+TEST_F(JobYaml, ReadsAPublishedConfigThatWasPasted) {
+  const std::string rest =
+      "job: {name: small}\ndata: {format: bytes, train: [{path: corpus.txt}]}\n"
+      "training: {seq_len: 32, global_batch_size: 8, steps: 20}\n";
+  const std::string mistral = R"(model: {
+  "architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
+  "_name_or_path": "somewhere", "hidden_act": "silu", "hidden_size": 64, "id2label": {"0": "a"},
+  "initializer_range": 0.02, "intermediate_size": 128, "max_position_embeddings": 4096,
+  "model_type": "mistral", "num_attention_heads": 8, "num_hidden_layers": 2,
+  "num_key_value_heads": 2, "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "sliding_window": 32,
+  "tie_word_embeddings": false, "torch_dtype": "bfloat16", "temperature": 0.7,
+  "transformers_version": "4.34.0.dev0", "use_cache": true, "vocab_size": 512}
+)";
+  const auto file = Read(mistral + rest);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.model.max_positions, 4096);
+  EXPECT_EQ(Error(mistral + rest, {"training.seq_len=33"}),
+            "job.yaml:6: model.sliding_window: 32 is shorter than training.seq_len 33, and "
+            "attention within a window is not supported yet; use a training.seq_len of at most 32");
+  EXPECT_EQ(Error(mistral + rest, {"model.sliding_window=-1"}),
+            "--set model.sliding_window=-1: model.sliding_window: found -1; expected null or a "
+            "whole number, 1 or more");
+}
+
+// To use another activation is no cure for weights that were trained with theirs.
+TEST_F(JobYaml, AdvisesNoOtherModelForWeightsThatAreThere) {
+  const std::string own = JobWith("n_head: 4", "n_head: 4\n  activation_function: gelu");
+  EXPECT_EQ(Error(own),
+            "job.yaml:9: model.activation_function: gelu is not supported yet; use gelu_new: --set "
+            "model.activation_function=gelu_new");
+  EXPECT_THAT(Error(own, {"model.init_from=hf"}),
+              HasSubstr("gelu is not supported yet, and these weights were trained with it; use "
+                        "weights of a model with gelu_new"));
+}
+
+TEST_F(JobYaml, KnowsAutoAndHomeAsPeopleWriteThem) {
+  const auto file = Read(JobWith("parallelism: {dp: 2, pp: 2, tp: 1}",
+                                 "parallelism: {dp: Auto, pp: AUTO}\n"
+                                 "checkpoint: {interval: Auto, resume: Auto}\n"
+                                 "offload: {optimizer: Auto}"),
+                         {"data.format=bytes", "job.output_dir=~/runs"});
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_FALSE(file->job.parallelism.dp.has_value());
+  EXPECT_TRUE(file->auto_interval);
+  EXPECT_EQ(file->job.output_dir, std::string(getenv("HOME")) + "/runs");
+}
+
+TEST_F(JobYaml, NamesWhatIsEmpty) {
+  const auto cluster = ReadJobText(kGoodJob, folder_.job(), {.cluster = ""});
+  EXPECT_EQ(std::string(cluster.status().message()),
+            "--cluster : is empty; name a profile of configs/clusters, or a file");
+  folder_.Write("lab.yaml", "# nothing\n");
+  EXPECT_EQ(Error(kGoodJob, {"cluster.profile=./lab.yaml"}),
+            "lab.yaml:1: found nothing; a cluster profile is a map");
 }
 
 // As transformers writes it since version 5.

@@ -166,8 +166,14 @@ TEST_F(ResolvedYaml, TellsMathematicsFromExecution) {
       testing::UnorderedElementsAre(
           "exec training.micro_batch_size: 4 -> 2",
           "exec training.gradient_accumulation_steps: 1 -> 2", "exec parallelism.tp: 1 -> 2",
-          "exec checkpoint.interval: 0 -> 7", "exec cluster.slots: 4 -> 8",
-          "exec cluster.profile: cpu -> cpu"));
+          "exec checkpoint.interval: 0 -> 7", "exec cluster.slots: 4 -> 8"));
+  // The same profile, described anew.
+  JobSpec measured = Resolve(Job(), layout);
+  measured.cluster.device.op_overhead_s = 5e-6;
+  const std::vector<SpecChange> anew = Changes(Resolve(Job(), layout), measured);
+  ASSERT_EQ(anew.size(), 1u);
+  EXPECT_EQ(anew[0].before, "cpu with op_overhead_s: 2e-06");
+  EXPECT_EQ(anew[0].after, "cpu with op_overhead_s: 5e-06");
   // More steps are execution, unless the learning rate decays until the last one.
   EXPECT_THAT(changes({"training.steps=40"}, layout),
               testing::UnorderedElementsAre("exec training.steps: 20 -> 40",

@@ -79,8 +79,6 @@ std::vector<WrongFile> NotAJobFile() {
 
 std::vector<WrongFile> NotBuiltYet() {
   return {
-      {"dropout", JobWith("n_head: 4", "n_head: 4\n  resid_pdrop: 0.1"),
-       "job.yaml:9: model.resid_pdrop: 0.1 is not supported yet; use 0: --set model.resid_pdrop=0"},
       {"activation", JobWith("n_head: 4", "n_head: 4\n  activation_function: relu"),
        "job.yaml:9: model.activation_function: relu is not supported yet; use gelu_new: --set "
        "model.activation_function=gelu_new"},
@@ -101,6 +99,8 @@ std::vector<WrongFile> NotBuiltYet() {
 // Can be planned.
 std::vector<WrongFile> NotToBeRunYet() {
   return {
+      {"dropout", JobWith("n_head: 4", "n_head: 4\n  resid_pdrop: 0.1"),
+       "job.yaml:9: model.resid_pdrop: 0.1 is not supported yet; use 0: --set model.resid_pdrop=0"},
       {"lora", JobWith("dp: 2, pp: 2, tp: 1}", "dp: 1, pp: 1, cp: 2}\nlora: {r: 16}"),
        "job.yaml:18: lora.r: 16 is not supported yet; leave the section lora out"},
   };
@@ -116,7 +116,7 @@ std::vector<WrongFile> NotOnThisMachine() {
        "job.yaml:11: data.train.path: no file matches FOLDER/*.bin; paths are relative to the job "
        "file (weft plan --without-data plans all the same)"},
       {"data_is_a_folder", JobWith("corpus.txt", "."),
-       "job.yaml:11: data.train.path: FOLDER/ is a folder; name files, for example FOLDER//*.txt"},
+       "job.yaml:11: data.train.path: FOLDER is a folder; name files, for example FOLDER/*.txt"},
       {"data_too_short", JobWith("corpus.txt", "short.txt"),
        "job.yaml:11: data.train: FOLDER/short.txt: holds 20 tokens, expected at least seq_len + 1 "
        "= "
@@ -231,7 +231,8 @@ TEST(WrongCommand, IsRefusedWithExitCodeTwo) {
       {"plan binary.yaml", "binary.yaml:1: "},
       {"plan", "weft: job is required"},
       {"plan job.yaml --nonsense", "weft: The following argument was not expected: --nonsense"},
-      {"train job.yaml", "weft: "},
+      {"train job.yaml", "weft: unknown command train; "},
+      {"pln job.yaml", "weft: unknown command pln; did you mean plan?\n"},
       {"", "weft: A subcommand is required"},
       {"plan job.yaml --set training.stepz=3",
        "--set training.stepz=3: training.stepz: unknown key"},
