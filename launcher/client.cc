@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <mutex>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 #include "process/rpc.h"
 #include "proto/agent.grpc.pb.h"
@@ -48,6 +50,10 @@ Client::Client(std::unique_ptr<Stubs> stubs) : stubs_(std::move(stubs)) {}
 Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const std::string& socket) {
+  if (access(socket.c_str(), W_OK) != 0 && errno == EACCES) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        socket, ": the run belongs to another user, who alone may look at it or stop it"));
+  }
   ASSIGN_OR_RETURN(const std::string target, UnixTarget(socket));
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, OpenChannel(target));
   auto stubs = std::make_unique<Stubs>();

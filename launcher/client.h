@@ -20,7 +20,8 @@ bool Listens(const std::string& socket);
 
 class Client {
  public:
-  // `socket`: path of weftd's unix socket. Does not dial yet.
+  // `socket`: path of weftd's unix socket. Does not dial yet. PermissionDenied if it is another
+  // user's.
   static absl::StatusOr<std::unique_ptr<Client>> Open(const std::string& socket);
   ~Client();
 

@@ -55,7 +55,7 @@ void CheckCounts(const Cluster& cluster, Issues& issues) {
 }
 
 // What no machine is, and what makes sums that are not finite.
-constexpr double kLeastRate = 1e3;  // FLOP/s and bytes/s
+constexpr double kLeastRate = 1;  // FLOP/s and bytes/s
 constexpr double kMostRate = 1e24;
 constexpr double kLeastSeconds = 1e-12;
 constexpr double kMostSeconds = 1e6;

@@ -39,12 +39,12 @@ int Attach(const std::string& target) {
     if (Client* client = watching.load()) client->StopWatching();
   });
   const std::string socket = SocketPath(paths->folder, RuntimeFolder());
+  const auto client = Client::Open(socket);  // connects when it is first asked
+  if (!client.ok()) return Fail(client.status());
   for (int waited = 0; !Listens(socket) && !left && waited < kAnswerMs; waited += kPollMs) {
     if (!IsRunning(paths->folder)) break;
     usleep(kPollMs * 1000);
   }
-  const auto client = Client::Open(socket);
-  if (!client.ok()) return Fail(client.status());
   // The coordinator is up before it has the job.
   absl::StatusOr<proto::JobStatus> job = (*client)->GetJob("");
   for (int waited = 0; !job.ok() && !left && waited < kAnswerMs; waited += kPollMs) {

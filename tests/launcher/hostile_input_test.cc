@@ -2,10 +2,12 @@
 // patterns that match the machine, weights of NaN, a stdout that takes nothing. Each is answered
 // soon, by name, with a documented exit code; memory is limited so that no test takes the
 // machine's.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
@@ -347,6 +349,26 @@ TEST(HostileOutput, AReaderThatHasReadEnoughIsNone) {
     EXPECT_EQ(ran.exit_code, 0) << arguments << ran.err;
     EXPECT_EQ(ran.err, "") << arguments;
   }
+}
+
+// A socket of somebody else, who runs the test as root: the only one who may become another.
+TEST(HostileRun, OfAnotherUserIsNamedSo) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const JobFolder folder;
+  std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
+  folder.Write("lock", "");
+  const int lock = open((folder.path() + "/lock").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(flock(lock, LOCK_EX), 0);  // as of a run that goes on
+  folder.Write("weftd.sock", "");
+  std::filesystem::permissions(folder.path() + "/weftd.sock", std::filesystem::perms(0600));
+  for (const char* verb : {"status", "stop", "attach"}) {
+    const Ran ran = RunWeft(
+        folder, absl::StrCat("--reuid=65534 --clear-groups ", kWeft, " ", verb, " ", folder.path()),
+        {.program = "setpriv", .most_s = kMostSeconds});
+    EXPECT_EQ(ran.exit_code, 1) << verb << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr("weftd.sock: the run belongs to another user")) << verb;
+  }
+  close(lock);
 }
 
 TEST(HostileName, IsShownWithoutControlCharacters) {

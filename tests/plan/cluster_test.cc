@@ -90,7 +90,7 @@ const WrongCluster kWrongClusters[] = {
     {[](Cluster& c) { c.device.op_overhead_s = 1e300; },
      "cluster.device.op_overhead_s: 1e+300 is out of range; use 1e-12 to 1e+06"},
     {[](Cluster& c) { c.device.peak_flops_per_s.fp32 = 1e-300; },
-     "cluster.device.peak_flops_per_s.fp32: 1e-300 is out of range; use 1000 to 1e+24"},
+     "cluster.device.peak_flops_per_s.fp32: 1e-300 is out of range; use 1 to 1e+24"},
     {[](Cluster& c) { c.device.memory_bytes = int64_t{1} << 62; },
      "cluster.device.memory_bytes: 4611686018427387904 is more than any machine has; use at most "
      "4503599627370496"},
