@@ -121,7 +121,7 @@ PlanReport ReportOf(const JobSpec& job, Plan plan, int lost_nodes) {
   }
   report.whole = WholeOf(job, lost_nodes);
   report.front = ParetoFront(QuestionOf(job), ConstraintsOf(job), Purpose::kEstimate);
-  report.sensitivities = SensitivitiesOf(job, report.plan.layout, Purpose::kEstimate);
+  report.sensitivities = SensitivitiesOf(job, Purpose::kEstimate);
   report.recorded_error = RecordedErrorText(job.cluster);
   return report;
 }
@@ -204,26 +204,14 @@ int AnswerLayout(const PlanArguments& arguments, JobFile file) {
   return kExitOk;
 }
 
-// What there is to say of a layout whose steps are no slower than the plan's, or that is better.
+// What there is to say of a layout whose steps are no slower than the plan's, or that would be
+// better.
 void PrintVerdict(const JobFile& file, const Plan& plan, const Plan& other) {
   if (const auto pins = PinsAgainst(file.job, plan, other, Purpose::kEstimate)) {
     std::cout << FoldedText(PinsText(plan, other, *pins), 2) << "\n";
     return;
   }
   if (other.time.total_s() > plan.time.total_s()) return;
-  const double gain = other.tokens_per_s(file.job.batch()) * other.goodput /
-                          (plan.tokens_per_s(file.job.batch()) * plan.goodput) -
-                      1;
-  if (gain > 1e-9) {
-    // Offload, uneven splits and recompute per stage are made of the fastest finds alone.
-    std::cout << FoldedText(absl::StrFormat("it is better (%+.1f %% committed tokens/s): made of "
-                                            "what alone does not fit, of which a plan looks at the "
-                                            "fastest only; fix these values to take it",
-                                            100 * gain),
-                            2)
-              << "\n";
-    return;
-  }
   std::cout << "its steps are no slower; the plan wins by goodput, or is the simpler of equals\n";
 }
 

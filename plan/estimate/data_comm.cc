@@ -25,8 +25,9 @@ double HeadParameters(const Question& question, const Layout& layout) {
          static_cast<double>(question.model.hidden_size);
 }
 
+// A pipeline of one stage has no bubble to move weight gradients into: they follow at once.
 bool SplitsBackward(const Layout& layout) {
-  return layout.schedule == ScheduleKind::kZeroBubbleH1;
+  return layout.schedule == ScheduleKind::kZeroBubbleH1 && layout.pp > 1;
 }
 
 }  // namespace

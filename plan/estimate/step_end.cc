@@ -1,5 +1,6 @@
 // What follows the pipeline: reductions, gathers, the optimizer (step_estimate.h).
 #include <algorithm>
+#include <cstdint>
 
 #include "plan/estimate/collective.h"
 #include "plan/estimate/data_comm.h"
@@ -42,8 +43,10 @@ double OffloadedUpdateSeconds(const Question& question, const Machine& machine, 
                               double update_s) {
   if (question.engine.memory.host_updates) {
     const double moved_bytes = SummedGradientBytes(question) + GatheredWeightBytes(question);
-    return updated *
-           (moved_bytes / kHostLinkBytesPerS + UpdateBytes(question) / kHostMemoryBytesPerS);
+    // No host is taken for faster than the device that it saves the update: the search relies on
+    // it.
+    return std::max(update_s, updated * (moved_bytes / kHostLinkBytesPerS +
+                                         UpdateBytes(question) / kHostMemoryBytesPerS));
   }
   const double bytes = updated * OffloadedBytes(question);
   // A CPU device copies at once: read and written, there and back.
@@ -141,22 +144,34 @@ StageDuesTable::Key::Key(const Layout& layout, int64_t blocks, bool first, bool 
       cp(layout.cp),
       tp(layout.tp),
       ep(layout.ep),
-      zero_stage(layout.zero_stage),
       zero_group(layout.zero_group),
-      sequence_parallel(layout.sequence_parallel),
-      offload_optimizer(layout.offload_optimizer),
-      is_first(first),
-      is_last(last),
-      num_blocks(blocks) {}
+      num_blocks(blocks),
+      habits(layout.zero_stage << 4 | (layout.sequence_parallel ? 8 : 0) |
+             (layout.offload_optimizer ? 4 : 0) | (first ? 2 : 0) | (last ? 1 : 0)) {}
+
+// Small numbers, each in bits of its own, mixed by Fibonacci hashing.
+size_t StageDuesTable::KeyHash::operator()(const Key& key) const {
+  uint64_t hash = 0;
+  for (const int64_t value :
+       {int64_t{key.dp}, int64_t{key.pp}, int64_t{key.cp}, int64_t{key.tp}, int64_t{key.ep},
+        int64_t{key.zero_group}, key.num_blocks, int64_t{key.habits}}) {
+    hash = (hash ^ static_cast<uint64_t>(value)) * 0x9E3779B97F4A7C15U;
+  }
+  return hash ^ (hash >> 32);
+}
 
 const StageDues& StageDuesTable::Of(const Layout& layout, int stage) {
   const Key key(layout, StageBlockCount(layout, question_.model.num_blocks, stage), stage == 0,
                 stage == layout.pp - 1);
-  for (const auto& [known, dues] : entries_) {
-    if (known == key) return dues;
+  if (last_key_ != nullptr && *last_key_ == key) return *last_dues_;
+  auto found = entries_.find(key);
+  if (found == entries_.end()) {
+    if (entries_.size() == kMostEntries) entries_.clear();
+    found = entries_.try_emplace(key, question_, machine_, layout, stage).first;
   }
-  if (entries_.size() == kMostEntries) entries_.clear();
-  return entries_.emplace_back(key, StageDues(question_, machine_, layout, stage)).second;
+  last_key_ = &found->first;
+  last_dues_ = &found->second;
+  return found->second;
 }
 
 TermSeconds StepEnd(const Layout& layout, int stage, const ActionSeconds& passes,

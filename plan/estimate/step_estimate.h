@@ -5,8 +5,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
+#include <unordered_map>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -85,8 +84,8 @@ struct StageDues {
   TermSeconds after;  // what nothing hides: sums of copies, the norm, optimizer, host
 };
 
-// The dues of stages, each priced when first asked for. A search asks for those of many layouts,
-// neighbours for the same. Borrows the question.
+// The dues of stages, each priced when first asked for: a search asks for those of many layouts,
+// most of them for the same. Borrows the question.
 class StageDuesTable {
  public:
   explicit StageDuesTable(const Question& question)
@@ -96,18 +95,24 @@ class StageDuesTable {
   const StageDues& Of(const Layout& layout, int stage);
 
  private:
-  static constexpr size_t kMostEntries = 16;  // that are looked through
+  static constexpr size_t kMostEntries = 1 << 14;
   struct Key {
     Key(const Layout& layout, int64_t blocks, bool first, bool last);
-    int dp, pp, cp, tp, ep, zero_stage, zero_group;
-    bool sequence_parallel, offload_optimizer, is_first, is_last;
+    int dp, pp, cp, tp, ep, zero_group;
     int64_t num_blocks;
+    // zero_stage, and of sequence_parallel, offload_optimizer, is_first, is_last one bit each.
+    int habits;
     friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct KeyHash {
+    size_t operator()(const Key& key) const;
   };
 
   const Question& question_;
   const Machine machine_;
-  std::vector<std::pair<Key, StageDues>> entries_;
+  std::unordered_map<Key, StageDues, KeyHash> entries_;
+  const Key* last_key_ = nullptr;  // neighbours ask for the same
+  const StageDues* last_dues_ = nullptr;
 };
 
 // What follows the pipeline on `stage`: exposed data communication, optimizer, stragglers.
@@ -139,6 +144,7 @@ TermSeconds EstimateStep(const Question& question, const Layout& layout, const S
                          StageDuesTable& dues, const TermSeconds& first_end);
 
 // The same with the bubble from a dry run of the schedule (plan/simulate.h): for finalists.
+absl::StatusOr<StepPasses> ReplayPasses(const Question& question, const Layout& layout);
 absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& layout);
 
 // Of a step of `total_s`, what the same layout would save if it need not be deterministic. 0 where

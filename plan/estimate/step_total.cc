@@ -309,15 +309,20 @@ TermSeconds EstimateStep(const Question& question, const Layout& layout) {
   return EstimateStep(question, layout, passes, dues);
 }
 
-absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& layout) {
-  if (layout.pp == 1) return EstimateStep(question, layout);
+absl::StatusOr<StepPasses> ReplayPasses(const Question& question, const Layout& layout) {
   NetworkPasses network;
   StageDuesTable dues(question);
+  if (layout.pp == 1) return EstimatePasses(question, layout, network, dues);
   const auto replayed = [&](const Question& asked, const NetworkSeconds& seconds, Stages& stages) {
     return Replayed(asked, layout, seconds, stages);
   };
+  return PassesBy(question, layout, network, dues, replayed);
+}
+
+absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& layout) {
   StepPasses passes;
-  ASSIGN_OR_RETURN(passes, PassesBy(question, layout, network, dues, replayed));
+  ASSIGN_OR_RETURN(passes, ReplayPasses(question, layout));
+  StageDuesTable dues(question);
   return EstimateStep(question, layout, passes, dues);
 }
 

@@ -153,6 +153,14 @@ double LeastSecondsOfAnySplit(const Pipeline& pipeline) {
                    std::max(there_s, passes * block.forward_s) + back_s});
 }
 
+double LeastSecondsOfShapes(const Pipeline& pipeline, const ScheduleChoice& choice,
+                            double passes_s) {
+  constexpr int kFewStages = 2;
+  const bool splits = pipeline.stages > 1 && pipeline.stages <= kFewStages &&
+                      choice.virtual_stages == 1 && !pipeline.uneven;
+  return splits ? std::min(passes_s, LeastSecondsOfAnySplit(pipeline)) : passes_s;
+}
+
 std::optional<Split> BetterSplit(const Pipeline& pipeline) {
   if (pipeline.stages < 2 || pipeline.stages >= pipeline.num_blocks) return std::nullopt;
   const double block_s = pipeline.block.total_s();

@@ -25,14 +25,6 @@ constexpr int64_t kExactTo = 64;
 // than half of them are left, the nearest of the values that would fit is looked for.
 constexpr int64_t kMostPoints = 50'000'000;
 
-// With the optimizer offloaded, where the job leaves that open.
-std::optional<Constraints> Offloaded(const Constraints& constraints) {
-  if (constraints.offload_optimizer) return std::nullopt;
-  Constraints offloaded = constraints;
-  offloaded.offload_optimizer = true;
-  return offloaded;
-}
-
 // Values in the order of their distance from `fixed`, which is none of them: of degrees and counts
 // by their ratio, else by their difference. Of two that are as near the smaller comes first.
 template <typename Value>
@@ -56,19 +48,16 @@ class CureSearch {
       : question_(question), constraints_(constraints), purpose_(purpose) {}
 
   // A layout of the changed question that fits, if FindPlan finds one: first any of the lattice,
-  // also with the optimizer offloaded; then what repairs make of its fastest.
+  // then what repairs make.
   std::optional<Layout> Fitting(const Question& question, const Constraints& constraints) {
-    Pricer pricer(question);
-    for (const auto& tried : {std::optional<Constraints>(constraints), Offloaded(constraints)}) {
-      if (!tried || !Affords(question, *tried)) continue;
-      const Space space(question, *tried, purpose_);
-      const Finds any = SearchLattice(space, pricer, Cut::kByBounds, Wanted::kWhetherAnyFits);
-      if (!any.fitting.empty()) return any.fitting.front().layout;
-    }
     if (!Affords(question, constraints)) return std::nullopt;
-    const Finds finds = Search(pricer, constraints, purpose_, Wanted::kFitting);
-    if (finds.fitting.empty()) return std::nullopt;
-    return finds.fitting.front().layout;
+    Pricer pricer(question);
+    const Space space(question, constraints, purpose_);
+    const Finds any = SearchLattice(space, pricer, Cut::kByBounds, Wanted::kWhetherAnyFits);
+    if (!any.fitting.empty()) return any.fitting.front().layout;
+    const absl::StatusOr<Finds> finds = Solve(pricer, constraints, purpose_);
+    if (!finds.ok() || finds->fitting.empty()) return std::nullopt;
+    return finds->fitting.front().layout;
   }
 
   // Frees one value that is fixed; `text` says what it became.
@@ -259,26 +248,20 @@ void CureSearch::ChangeMemory() {
   const auto host_has_room = [&](const Priced& priced) {
     return there_bytes == 0 || host_bytes(priced) <= there_bytes;
   };
-  std::optional<Priced> nearest;
-  for (const auto& tried : {std::optional<Constraints>(constraints_), Offloaded(constraints_)}) {
-    if (!tried) continue;
-    Finds finds = SearchLattice(Space(question_, *tried, purpose_), pricer, Cut::kByBounds);
-    if (finds.nearest.empty()) continue;
-    Priced& other = finds.nearest.front();
-    if (pricer.Fits(other.peak.memory)) {
-      Keep(std::optional<Layout>(other.layout), [&](const Layout&) {
-        return absl::StrCat("hosts with ", BytesText(host_bytes(other)));
-      });
-      continue;
-    }
-    const bool is_nearer = !nearest || (host_has_room(other) &&
-                                        other.peak.total_bytes() < nearest->peak.total_bytes());
-    if (is_nearer) nearest = std::move(other);
+  // Of what is offloaded, the host may be what is short: then devices are asked about without it.
+  for (const std::optional<bool> offload : {constraints_.offload_optimizer, {false}}) {
+    Constraints tried = constraints_;
+    tried.offload_optimizer = offload;
+    const Finds finds = SearchLattice(Space(question_, tried, purpose_), pricer, Cut::kByBounds);
+    if (finds.nearest.empty()) return;
+    const Priced& nearest = finds.nearest.front();
+    const bool host_is_short = pricer.Fits(nearest.peak.memory) && !host_has_room(nearest);
+    Keep(std::optional<Layout>(nearest.layout), [&](const Layout&) {
+      return host_is_short ? absl::StrCat("hosts with ", BytesText(host_bytes(nearest)))
+                           : absl::StrCat("devices with ", BytesText(nearest.peak.total_bytes()));
+    });
+    if (!host_is_short || constraints_.offload_optimizer) return;
   }
-  if (!nearest) return;
-  Keep(std::optional<Layout>(nearest->layout), [&](const Layout&) {
-    return absl::StrCat("devices with ", BytesText(nearest->peak.total_bytes()));
-  });
 }
 
 // What trains other numbers: the cheapest changes to the job that keep its sequences, then shorter

@@ -35,15 +35,9 @@ std::string HoursText(double hours) {
   return hours < 1000 ? absl::StrFormat("%.3g", hours) : CountText(hours);
 }
 
-// `known`: a layout that the changed job could take; repairs are made on the search's finalists
-// alone, so it may be better than what is found anew.
-Sensitivity Solve(std::string change, const JobSpec& job, const Layout& known, Purpose purpose) {
+Sensitivity Solve(std::string change, const JobSpec& job, Purpose purpose) {
   Sensitivity result{.change = std::move(change)};
-  absl::StatusOr<Plan> plan = FindPlan(job, purpose);
-  const absl::StatusOr<Plan> same = PlanFor(job, known, purpose);
-  if (same.ok() && same->fits && (!plan.ok() || same->time.total_s() < plan->time.total_s())) {
-    plan = same;
-  }
+  const absl::StatusOr<Plan> plan = FindPlan(job, purpose);
   if (!plan.ok()) return result;
   result.fits = true;
   result.layout = plan->layout;
@@ -54,34 +48,31 @@ Sensitivity Solve(std::string change, const JobSpec& job, const Layout& known, P
 
 }  // namespace
 
-std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, const Layout& layout,
-                                         Purpose purpose) {
+std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, Purpose purpose) {
   std::vector<Sensitivity> all;
   if (job.cluster.nodes > 1) {
     JobSpec faster = job;
     faster.cluster.inter_node.bytes_per_s *= 2;
-    all.push_back(Solve("2 x bandwidth between nodes", faster, layout, purpose));
+    all.push_back(Solve("2 x bandwidth between nodes", faster, purpose));
   } else if (job.cluster.slots_per_node > 1) {
     JobSpec faster = job;
     faster.cluster.intra_node.bytes_per_s *= 2;
-    all.push_back(Solve("2 x bandwidth inside the node", faster, layout, purpose));
+    all.push_back(Solve("2 x bandwidth inside the node", faster, purpose));
   }
   JobSpec larger = job;
   larger.cluster.device.memory_bytes += larger.cluster.device.memory_bytes / 5;
-  all.push_back(Solve("20 % more device memory", larger, layout, purpose));
+  all.push_back(Solve("20 % more device memory", larger, purpose));
   // What a job that says nothing of it may not know: fp32 is the default.
   if (job.training.mixed_precision == Precision::kFp32 &&
       job.cluster.device.backend == BackendKind::kCuda &&
       job.cluster.device.Offers(Precision::kBf16)) {
     JobSpec narrower = job;
     narrower.training.mixed_precision = Precision::kBf16;
-    all.push_back(Solve("training.mixed_precision bf16", narrower, layout, purpose));
+    all.push_back(Solve("training.mixed_precision bf16", narrower, purpose));
   }
   JobSpec batch = job;
   batch.training.global_batch_size *= 2;
-  Layout twice = layout;
-  twice.num_microbatches *= 2;
-  if (Validate(batch).empty()) all.push_back(Solve("2 x global batch", batch, twice, purpose));
+  if (Validate(batch).empty()) all.push_back(Solve("2 x global batch", batch, purpose));
   return all;
 }
 

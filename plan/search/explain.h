@@ -16,8 +16,7 @@
 
 namespace weft {
 
-// What a changed machine or job would do, solved again; the plan's own layout is kept where
-// nothing better is found.
+// What a changed machine or job would do, solved again.
 struct Sensitivity {
   std::string change;  // "2 x network bandwidth between nodes"
   bool fits = false;
@@ -25,7 +24,7 @@ struct Sensitivity {
   double step_s = 0;
   double tokens_per_s = 0;
 };
-std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, const Layout& layout, Purpose purpose);
+std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, Purpose purpose);
 
 // What alone keeps a layout that is better than the plan from being it: values that the job fixes.
 struct Pins {

@@ -4,26 +4,32 @@
 #include <vector>
 
 #include "plan/search/plan.h"
+#include "plan/search/priced.h"
 #include "plan/search/pricer.h"
 #include "plan/search/space.h"
 
 namespace weft {
 
-struct Priced {
+// A layout whatever its ZeRO stage, of which a bound on the time leaves open whether it is among
+// the finalists, and what became of its places: a bit each of `PlaceOf`.
+struct Variant {
   Layout layout;
-  TermSeconds time;
-  double objective_s = 0;  // step time over goodput: what the search makes small
-  Peak peak;
+  ScheduleChoice choice;
+  StepPasses passes;   // without what ZeRO 2 and 3 wait for
+  double least_s = 0;  // passes of any shape: LeastSecondsOfShapes (plan/search/bound.h)
+  double bound_s = 0;  // on the objective, whatever its shape and wherever its states are
+  uint8_t fits = 0;    // is known to fit
+  uint8_t lacks = 0;   // is known not to
 };
-
-// Total and deterministic: by objective (in picoseconds: sums of the same work in another order
-// count as equal), then simpler first (planner's "fewer mechanisms").
-bool Better(const Priced& a, const Priced& b);
+// Stages of ZeRO, each with the optimizer on the device and on the host.
+inline uint8_t PlaceOf(const Layout& layout) {
+  return static_cast<uint8_t>(1 << (2 * layout.zero_stage + (layout.offload_optimizer ? 1 : 0)));
+}
 
 struct Finds {
-  std::vector<Priced> fitting;  // best first, at most kFinalists
-  std::vector<Priced> misfits;  // fastest first, at most kFinalists, faster than the last fitting
-  std::vector<Priced> nearest;  // do not fit; least bytes first
+  std::vector<Priced> fitting;    // best first, at most kFinalists
+  std::vector<Priced> nearest;    // do not fit; least bytes first
+  std::vector<Variant> variants;  // least bound first; kAll and kByBounds alone
   SearchCounts counts;
 };
 inline constexpr size_t kFinalists = 48;
@@ -32,7 +38,7 @@ inline constexpr size_t kFinalists = 48;
 enum class Cut { kByBounds, kNothing };
 // Where nothing or little fits, most of the time goes into what is nearest, or best. The last finds
 // one that fits, any, and no times.
-enum class Wanted { kAll, kFitting, kWhetherAnyFits };
+enum class Wanted { kAll, kWhetherAnyFits };
 Finds SearchLattice(const Space& space, Pricer& pricer, Cut cut, Wanted wanted = Wanted::kAll);
 
 }  // namespace weft

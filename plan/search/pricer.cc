@@ -102,6 +102,27 @@ PartPasses Pricer::PartsOf(const Layout& layout, Recompute recompute) {
           .transfer_s = layout.pp > 1 ? *entry.transfer_s : 0};
 }
 
+Pipeline Pricer::PipelineOf(const Layout& layout, Recompute recompute) {
+  const PartPasses parts = PartsOf(layout, recompute);
+  Pipeline pipeline = {.stages = layout.pp,
+                       .num_blocks = question_.model.num_blocks,
+                       .microbatches = layout.num_microbatches,
+                       .block = parts.block,
+                       .embedding = parts.embedding,
+                       .head = parts.head,
+                       .transfer_s = parts.transfer_s,
+                       .balanced = std::nullopt,
+                       .uneven = !layout.stage_blocks.empty() || !layout.stage_recompute.empty(),
+                       .shares_cores = CoreSharing(question_.cluster, layout.world_size()) > 1};
+  if (!pipeline.uneven) pipeline.balanced = BetterSplit(pipeline);
+  return pipeline;
+}
+
+double Pricer::SpreadOf(const Layout& layout) const {
+  return 1 + question_.engine.time.straggler_sigma *
+                 std::sqrt(2 * std::log(static_cast<double>(layout.world_size())));
+}
+
 Pipeline Pricer::WithWaits(const Pipeline& pipeline, const Layout& layout,
                            const NetworkSeconds& network) {
   const auto waits_of = [&](int stage) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "plan/estimate/data_comm.h"
 #include "plan/estimate/goodput.h"
 #include "plan/estimate/memory_estimate.h"
 #include "plan/estimate/question.h"
@@ -65,9 +66,36 @@ class Pricer {
   // For bounds.
   PartPasses PartsOf(const Layout& layout, Recompute recompute);
   const PassSeconds& BlockOf(const Layout& layout, Recompute recompute);
+  // Split evenly, or as `balanced`. Of stages that the layout gives otherwise only the mean is
+  // known.
+  Pipeline PipelineOf(const Layout& layout, Recompute recompute);
+  // What the slowest of so many ranks takes of a step, beside the step of one of them.
+  double SpreadOf(const Layout& layout) const;
   // The same pipeline, its first and last stage with what their passes wait for under the layout's
   // ZeRO stage. `network`: one microbatch's passes without that.
   Pipeline WithWaits(const Pipeline& pipeline, const Layout& layout, const NetworkSeconds& network);
+
+  // The step's time, unless a bound from below on it is cut first: passes without waits, then with
+  // those of the pipeline's ends. `passes`: without waits. `waiting`: with them, for all layouts
+  // that differ in the optimizer's place alone.
+  template <typename IsCut>
+  std::optional<TermSeconds> TimeUnless(const IsCut& is_cut, const Pipeline& pipeline,
+                                        const ScheduleChoice& choice, const Layout& layout,
+                                        const StepPasses& passes,
+                                        std::optional<StepPasses>& waiting) {
+    const TermSeconds end = FirstEndOf(layout, passes);
+    const double end_s = end.total_s();
+    if (is_cut(passes.time.total_s() + end_s)) return std::nullopt;
+    const bool waits = MovesInPasses(layout);
+    if (waits && !waiting) {
+      const Pipeline ends = WithWaits(pipeline, layout, passes.network);
+      if (is_cut(LeastPassesSeconds(ends, choice) + end_s)) return std::nullopt;
+      waiting = PassesOf(layout);
+    }
+    const StepPasses& own = waits ? *waiting : passes;
+    if (waits && is_cut(own.time.total_s() + end_s)) return std::nullopt;
+    return Time(layout, own, end);
+  }
 
   // Share of wall time that ends in committed steps.
   double Goodput(const Layout& layout, double step_s);

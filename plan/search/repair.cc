@@ -1,219 +1,205 @@
 #include "plan/search/repair.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <limits>
+#include <map>
+#include <optional>
 #include <utility>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "plan/estimate/data_comm.h"
 #include "plan/search/bound.h"
+#include "plan/search/room.h"
+#include "plan/search/shape.h"
 
 namespace weft {
 namespace {
 
-// Blocks by which a stage may differ from the mean: what its ends hold besides rarely takes longer.
-constexpr int64_t kMostUneven = 3;
+// By which dry runs exceed closed forms, nearly always: of what is as near to the best a dry run
+// decides.
+constexpr double kDryRuns = 1.005;
 
-bool StageFits(Pricer& pricer, const Layout& layout, int stage) {
-  return pricer.Fits(pricer.StageOf(layout, stage));
-}
+enum class Which { kNearBest, kAllBelow };
 
-// Most blocks that fit on `stage`, of those that are tried: memory grows with them.
-int64_t MostBlocks(Pricer& pricer, const Layout& layout, int stage) {
-  const int64_t blocks = pricer.question().model.num_blocks;
-  Layout probe = layout;
-  probe.stage_blocks.assign(static_cast<size_t>(layout.pp), 1);
-  const auto fits = [&](int64_t count) {
-    probe.stage_blocks[static_cast<size_t>(stage)] = count;
-    return StageFits(pricer, probe, stage);
-  };
-  int64_t least = 0;
-  int64_t most = std::min(blocks - (layout.pp - 1), blocks / layout.pp + kMostUneven);
-  if (fits(most)) return most;
-  while (least < most) {
-    const int64_t middle = (least + most + 1) / 2;
-    fits(middle) ? least = middle : most = middle - 1;
-  }
-  return least;
-}
-
-// What a stage takes beside its blocks.
-double ExtraSeconds(int stage, int stages, const PassSeconds& embedding, const PassSeconds& head) {
-  return (stage == 0 ? embedding.total_s() : 0) + (stage == stages - 1 ? head.total_s() : 0);
-}
-
-}  // namespace
-
-std::optional<std::vector<int64_t>> BestSplit(Pricer& pricer, const Layout& layout) {
-  const Question& question = pricer.question();
-  const int64_t blocks = question.model.num_blocks;
-  const PartPasses parts = pricer.PartsOf(layout, layout.recompute);
-  const double block_s = parts.block.total_s();
-  const PassSeconds& embedding = parts.embedding;
-  const PassSeconds& head = parts.head;
-  std::vector<int64_t> most;
-  for (int stage = 0; stage < layout.pp; ++stage) {
-    most.push_back(MostBlocks(pricer, layout, stage));
-    if (most.back() < 1) return std::nullopt;
-  }
-  // The slowest stage takes a whole number of blocks and what its place adds: try these in order.
-  std::vector<double> limits;
-  for (const double extra_s : {0.0, embedding.total_s(), head.total_s()}) {
-    const int64_t mean = blocks / layout.pp;
-    for (int64_t count = std::max<int64_t>(1, mean - 2); count <= mean + kMostUneven; ++count) {
-      limits.push_back(static_cast<double>(count) * block_s + extra_s);
-    }
-  }
-  std::sort(limits.begin(), limits.end());
-  for (const double limit_s : limits) {
-    std::vector<int64_t> split;
-    int64_t sum = 0;
-    for (int stage = 0; stage < layout.pp; ++stage) {
-      const double room_s = limit_s - ExtraSeconds(stage, layout.pp, embedding, head);
-      const auto count = static_cast<int64_t>(room_s / block_s * (1 + 1e-12));
-      split.push_back(std::min(count, most[static_cast<size_t>(stage)]));
-      sum += split.back();
-    }
-    if (sum < blocks || *std::min_element(split.begin(), split.end()) < 1) continue;
-    // What is too many comes off where there is most, from the last stage on.
-    while (sum > blocks) {
-      auto largest = split.rbegin();
-      for (auto stage = split.rbegin(); stage != split.rend(); ++stage) {
-        if (*stage > *largest) largest = stage;
-      }
-      if (*largest <= 1) break;
-      --*largest;
-      --sum;
-    }
-    if (sum == blocks) return split;
-  }
-  return std::nullopt;
-}
-
-std::optional<std::vector<Recompute>> BestRecompute(Pricer& pricer, const Layout& layout) {
-  std::vector<Recompute> modes;
-  Layout probe = layout;
-  for (int stage = 0; stage < layout.pp; ++stage) {
-    bool found = false;
-    for (const Recompute mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
-      probe.recompute = mode;
-      probe.stage_recompute.clear();
-      if (!StageFits(pricer, probe, stage)) continue;
-      modes.push_back(mode);
-      found = true;
-      break;
-    }
-    if (!found) return std::nullopt;
-  }
-  if (std::all_of(modes.begin(), modes.end(), [&](Recompute mode) { return mode == modes[0]; })) {
-    return std::nullopt;
-  }
-  return modes;
-}
-
-namespace {
-
-// Layouts that differ from `layout` by what each stage holds and recomputes.
-std::vector<Layout> Shapes(Pricer& pricer, const Constraints& fixed, const Layout& layout) {
-  std::vector<Layout> shapes = {layout};
-  if (layout.pp < 2) return shapes;
-  const bool free_split = !fixed.stage_blocks && layout.virtual_stages == 1;
-  const bool free_recompute = !fixed.recompute && fixed.stage_recompute.empty();
-  if (free_split) {
-    if (auto split = BestSplit(pricer, layout)) {
-      Layout shape = layout;
-      shape.stage_blocks = *std::move(split);
-      shapes.push_back(std::move(shape));
-    }
-  }
-  if (free_recompute) {
-    if (auto modes = BestRecompute(pricer, layout)) {
-      Layout shape = layout;
-      shape.stage_recompute = *std::move(modes);
-      shapes.push_back(std::move(shape));
-    }
-  }
-  return shapes;
-}
-
-// Tries repairs; keeps what is better than the best so far and fits.
 class Repairs {
  public:
-  Repairs(Pricer& pricer, const Constraints& fixed, Purpose purpose, Finds& finds)
-      : pricer_(pricer), fixed_(fixed), purpose_(purpose), finds_(finds) {
-    if (!finds.fitting.empty()) best_s_ = finds.fitting.front().objective_s;
-  }
+  Repairs(const Space& space, Pricer& pricer, const Finds& finds, double limit_s, Which which)
+      : space_(space),
+        fixed_(space.fixed()),
+        pricer_(pricer),
+        room_(space, pricer),
+        finds_(finds),
+        limit_s_(limit_s),
+        which_(which) {}
 
-  bool MayWin(double objective_s) const { return objective_s < best_s_; }
-
-  // `shape` itself, with narrower ZeRO groups, and with the optimizer on the host: that makes room
-  // and nothing else.
-  void TryPlacements(const Layout& shape, bool fits) {
-    Layout whole = shape;  // what no ZeRO group makes longer
-    whole.zero_stage = 0;
-    whole.zero_group = 0;
-    const StepPasses passes = pricer_.PassesOf(whole);
-    if (!MayWin(passes.time.total_s() / pricer_.MostGoodput(shape.world_size()))) return;
-    if (!fits) Try(shape, passes);
-    if (!fixed_.zero_group && shape.zero_stage > 0) {
-      Layout grouped = shape;
-      for (const int64_t group : DivisorsOf(shape.data_group())) {
-        if (group == 1 || group == shape.data_group()) continue;
-        grouped.zero_group = static_cast<int>(group);
-        Try(grouped, passes);
-      }
+  Repaired Run() {
+    for (const Variant& variant : finds_.variants) {
+      if (!MayWin(variant.bound_s)) break;
+      TryVariant(variant);
     }
-    if (!fits && !fixed_.offload_optimizer) {
-      Layout offloaded = shape;
-      offloaded.offload_optimizer = true;
-      Try(offloaded, passes);
-    }
+    return {std::move(made_), limit_s_};
   }
 
  private:
-  // `passes`: without waits.
-  void Try(const Layout& layout, const StepPasses& passes) {
-    const TermSeconds time =
-        MovesInPasses(layout) ? pricer_.Time(layout) : pricer_.Time(layout, passes);
-    Priced priced{.layout = layout, .time = time, .objective_s = 0, .peak = {}};
-    const double step_s = priced.time.total_s();
-    priced.objective_s = step_s / pricer_.Goodput(layout, step_s);
-    if (!MayWin(priced.objective_s) || !IsSound(layout)) return;
-    priced.peak = pricer_.PeakOf(layout);
-    if (!pricer_.Fits(layout, priced.peak)) return;
-    best_s_ = priced.objective_s;
-    ++finds_.counts.repaired;
-    finds_.fitting.push_back(std::move(priced));
+  // A bound is the same sums in another order: what rounding may make of it.
+  bool MayWin(double bound_s) const { return bound_s * (1 - 1e-9) < limit_s_; }
+
+  // What layouts share that differ in where their states are.
+  struct Shared {
+    const Variant& variant;
+    Pipeline pipeline;
+    FreeShape free;
+    double factor = 1;      // at most the objective over a step's time
+    uint8_t shapeless = 0;  // places where no shape fits with the widest group
+  };
+
+  void TryVariant(const Variant& variant) {
+    Layout layout = variant.layout;
+    const bool is_free = layout.pp > 1 && (!fixed_.stage_blocks || !fixed_.recompute);
+    const bool has_widths = !fixed_.zero_group && layout.data_group() > 1;
+    if (which_ == Which::kNearBest && !is_free && !has_widths) return;
+    layout.stage_blocks = fixed_.stage_blocks.value_or(std::vector<int64_t>());
+    Shared shared{.variant = variant,
+                  .pipeline = pricer_.PipelineOf(layout, layout.recompute),
+                  .free = {},
+                  .factor = pricer_.SpreadOf(layout) / pricer_.MostGoodput(layout.world_size())};
+    shared.free = FreeOf(shared);
+    layout = variant.layout;
+    const int fixed_width = layout.zero_group;
+    for (const int64_t width : WidthsOf(layout.data_group())) {
+      const bool whole = width == layout.data_group();
+      layout.zero_group = whole ? fixed_width : static_cast<int>(width);
+      TryPlaces(shared, whole, layout);
+    }
+  }
+
+  // Of ZeRO's groups, the widest first.
+  const std::vector<int64_t>& WidthsOf(int64_t data_group) {
+    std::vector<int64_t>& widths = widths_[data_group];
+    if (!widths.empty()) return widths;
+    widths = {data_group};
+    if (fixed_.zero_group || space_.ZeroStages(data_group).back() == 0) return widths;
+    const std::vector<int64_t> divisors = DivisorsOf(data_group);
+    for (auto width = divisors.rbegin(); width != divisors.rend(); ++width) {
+      if (*width > 1 && *width < data_group) widths.push_back(*width);
+    }
+    return widths;
+  }
+
+  // The balanced split stands for all with its recompute, the cheapest mode for all with its split.
+  FreeShape FreeOf(const Shared& shared) const {
+    const Layout& layout = shared.variant.layout;
+    if (layout.pp < 2) return {};
+    return {.split = !fixed_.stage_blocks && layout.virtual_stages == 1 &&
+                     shared.variant.choice.balanced == shared.pipeline.balanced.has_value(),
+            .recompute = !fixed_.recompute && fixed_.stage_recompute.empty() &&
+                         layout.recompute == space_.recomputes().front()};
+  }
+
+  // ZeRO stages and places of the optimizer. As in the lattice ZeRO 2 is of use where ZeRO 1 does
+  // not fit, and the host where the device has no room. A narrower group holds more.
+  void TryPlaces(Shared& shared, bool whole, Layout layout) {
+    std::array<bool, 2> in_vain = {false, false};
+    for (const int zero : room_.ZerosOf(layout)) {
+      if (zero == 0 && !whole) continue;
+      layout.zero_stage = zero;
+      std::optional<StepPasses> waiting;
+      for (const bool offload : space_.offloads()) {
+        layout.offload_optimizer = offload;
+        if (zero == 2 && in_vain[offload ? 1 : 0]) continue;
+        if (TryPlace(shared, whole, waiting, layout)) continue;
+        if (zero == 1) in_vain = {in_vain[0] || !offload, true};
+        break;
+      }
+    }
+  }
+
+  // Returns whether only memory keeps the layout from being better.
+  bool TryPlace(Shared& shared, bool whole, std::optional<StepPasses>& waiting,
+                const Layout& layout) {
+    const uint8_t place = PlaceOf(layout);
+    const bool lacks = (shared.variant.lacks & place) != 0;
+    const bool is_free = shared.free.split || shared.free.recompute;
+    if (lacks && (!is_free || (shared.shapeless & place) != 0)) return true;
+    // The search has found it, if it is one of the finalists.
+    if (whole && which_ == Which::kNearBest && (shared.variant.fits & place) != 0) return false;
+    // What another shape may save, it may save with waits as well.
+    const double saved_s =
+        is_free ? shared.variant.passes.time.total_s() - shared.variant.least_s : 0;
+    const auto is_cut = [&](double least_s) {
+      return !MayWin(shared.factor * (least_s - saved_s));
+    };
+    const std::optional<TermSeconds> time = pricer_.TimeUnless(
+        is_cut, shared.pipeline, shared.variant.choice, layout, shared.variant.passes, waiting);
+    if (!time) return false;
+    Priced priced = PricedOf(layout, *time);
+    if (saved_s == 0 && !MayWin(priced.objective_s)) return false;
+    if (!lacks) {
+      priced.peak = pricer_.PeakOf(layout);
+      if (pricer_.Fits(layout, priced.peak)) {
+        if (MayWin(priced.objective_s)) Take(std::move(priced));
+        return false;
+      }
+    }
+    if (!is_free) return true;
+    const std::vector<Layout> shapes = FittingShapes(pricer_, layout, shared.free);
+    if (whole && shapes.empty()) shared.shapeless |= place;
+    for (const Layout& shape : shapes) {
+      Priced shaped = PricedOf(shape, pricer_.Time(shape));
+      if (!MayWin(shaped.objective_s)) continue;
+      shaped.peak = pricer_.PeakOf(shape);
+      if (pricer_.Fits(shape, shaped.peak)) Take(std::move(shaped));
+    }
+    return true;
+  }
+
+  Priced PricedOf(const Layout& layout, const TermSeconds& time) {
+    const double step_s = time.total_s();
+    return {.layout = layout,
+            .time = time,
+            .objective_s = step_s / pricer_.Goodput(layout, step_s),
+            .peak = {}};
+  }
+
+  void Take(Priced priced) {
+    const auto is_known = [&](const std::vector<Priced>& finds) {
+      return std::any_of(finds.begin(), finds.end(),
+                         [&](const Priced& find) { return find.layout == priced.layout; });
+    };
+    if (is_known(finds_.fitting) || is_known(made_) || !IsSound(priced.layout)) return;
+    if (which_ == Which::kNearBest) limit_s_ = std::min(limit_s_, kDryRuns * priced.objective_s);
+    made_.push_back(std::move(priced));
   }
 
   bool IsSound(const Layout& layout) const {
     const Question& question = pricer_.question();
-    const auto check = purpose_ == Purpose::kRun ? &CheckRunnable : &CheckLayout;
+    const auto check = space_.purpose() == Purpose::kRun ? &CheckRunnable : &CheckLayout;
     return check(question.model, question.cluster, question.batch, layout).ok();
   }
 
-  Pricer& pricer_;
+  const Space& space_;
   const Constraints& fixed_;
-  Purpose purpose_;
-  Finds& finds_;
-  double best_s_ = std::numeric_limits<double>::infinity();
+  Pricer& pricer_;
+  Room room_;
+  const Finds& finds_;
+  double limit_s_;
+  Which which_;
+  std::map<int64_t, std::vector<int64_t>> widths_;  // by data group
+  std::vector<Priced> made_;
 };
 
 }  // namespace
 
-void RepairFinds(Pricer& pricer, const Constraints& constraints, Purpose purpose, Finds& finds) {
-  Repairs repairs(pricer, constraints, purpose, finds);
-  for (const Priced& misfit : finds.misfits) {
-    if (!repairs.MayWin(misfit.objective_s)) break;
-    for (const Layout& shape : Shapes(pricer, constraints, misfit.layout)) {
-      repairs.TryPlacements(shape, /*fits=*/false);
-    }
-  }
-  const size_t fitting = finds.fitting.size();
-  for (size_t i = 0; i < fitting; ++i) {
-    const Layout layout = finds.fitting[i].layout;
-    if (layout.zero_stage > 0) repairs.TryPlacements(layout, /*fits=*/true);
-  }
-  std::sort(finds.fitting.begin(), finds.fitting.end(), Better);
+Repaired RepairFinds(const Space& space, Pricer& pricer, const Finds& finds, double best_s) {
+  return Repairs(space, pricer, finds, kDryRuns * best_s, Which::kNearBest).Run();
+}
+
+std::vector<Priced> AllBelow(const Space& space, Pricer& pricer, const Finds& finds,
+                             double limit_s) {
+  return Repairs(space, pricer, finds, limit_s, Which::kAllBelow).Run().fitting;
 }
 
 }  // namespace weft

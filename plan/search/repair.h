@@ -1,8 +1,7 @@
-// Repairs of a layout that are solved exactly instead of being dims of the lattice. They make
-// misfits fit: how many blocks each stage holds where memory decides, what each stage recomputes,
-// where the optimizer lives. And finalists faster: how wide ZeRO shards are spread. Pure.
+// Repairs: what of a layout is solved for instead of being a dim of the lattice. They make misfits
+// fit: how many blocks each stage holds and what it recomputes where memory decides. And finalists
+// faster: how wide ZeRO shards are spread. Pure.
 #pragma once
-#include <optional>
 #include <vector>
 
 #include "plan/search/lattice.h"
@@ -11,16 +10,18 @@
 
 namespace weft {
 
-// Blocks per stage with the fastest slowest stage among the splits that fit; nullopt: none fits.
-// REQUIRES: layout.virtual_stages is 1, layout.pp at least 2.
-std::optional<std::vector<int64_t>> BestSplit(Pricer& pricer, const Layout& layout);
+struct Repaired {
+  std::vector<Priced> fitting;  // objectives by closed forms
+  double complete_to_s = 0;     // no repair that fits has an objective below that and is missing
+};
 
-// Per stage the cheapest recompute mode that fits; nullopt: some stage fits in no mode, or all take
-// the same.
-std::optional<std::vector<Recompute>> BestRecompute(Pricer& pricer, const Layout& layout);
+// What repairs yield that fits and may be better than `best_s`, the best objective so far. Every
+// variant of `finds` is tried of which its bound leaves that open. Those of finds.fitting are left
+// out.
+Repaired RepairFinds(const Space& space, Pricer& pricer, const Finds& finds, double best_s);
 
-// Adds to finds.fitting what repairs of the best finds yield and is better than the best that fits.
-// Only what `constraints` leave free is repaired; kRun keeps what the engine runs.
-void RepairFinds(Pricer& pricer, const Constraints& constraints, Purpose purpose, Finds& finds);
+// All of which the objective is below `limit_s`, also what the lattice holds beyond its finalists.
+std::vector<Priced> AllBelow(const Space& space, Pricer& pricer, const Finds& finds,
+                             double limit_s);
 
 }  // namespace weft

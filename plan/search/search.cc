@@ -1,12 +1,14 @@
 #include "plan/search/search.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
+#include "plan/estimate/data_comm.h"
 #include "plan/search/contradiction.h"
 #include "plan/search/cures.h"
 #include "plan/search/describe.h"
@@ -14,6 +16,8 @@
 
 namespace weft {
 namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 Rejection Slower(Pricer& pricer, const Priced& priced) {
   const MemoryTerm largest = priced.peak.largest();
@@ -37,21 +41,50 @@ Rejection Misfit(Pricer& pricer, const Priced& priced) {
   return rejection;
 }
 
-// Finalists by a dry run of their schedules, best first. The closed form is a bound from below on
-// the dry run's time, so those that it puts behind what was replayed cannot win.
-absl::Status Replay(Pricer& pricer, Finds& finds) {
-  double best_s = std::numeric_limits<double>::infinity();
-  for (Priced& priced : finds.fitting) {
-    if (priced.objective_s > best_s) break;
-    ASSIGN_OR_RETURN(priced.time, ReplayStep(pricer.question(), priced.layout));
-    const double step_s = priced.time.total_s();
-    priced.objective_s = step_s / pricer.Goodput(priced.layout, step_s);
-    best_s = std::min(best_s, priced.objective_s);
-    ++finds.counts.replayed;
+// Dry runs of schedules, each once for all layouts that differ in where their states are and move
+// nothing in passes.
+class DryRuns {
+ public:
+  // Borrows it.
+  explicit DryRuns(Pricer& pricer) : pricer_(pricer) {}
+
+  // Of those of `finds` that may be the best; `best_s`: of all so far. The closed form is a bound
+  // from below on the dry run's time, so those that it puts behind what was replayed cannot win.
+  // Returns how many were replayed: the first ones.
+  absl::StatusOr<int64_t> Replay(std::vector<Priced>& finds, double& best_s) {
+    std::sort(finds.begin(), finds.end(), Better);
+    int64_t replayed = 0;
+    for (Priced& priced : finds) {
+      if (priced.objective_s > best_s) break;
+      ASSIGN_OR_RETURN(priced.time, TimeOf(priced.layout));
+      const double step_s = priced.time.total_s();
+      priced.objective_s = step_s / pricer_.Goodput(priced.layout, step_s);
+      best_s = std::min(best_s, priced.objective_s);
+      ++replayed;
+    }
+    return replayed;
   }
-  std::sort(finds.fitting.begin(), finds.fitting.end(), Better);
-  return absl::OkStatus();
-}
+
+ private:
+  absl::StatusOr<TermSeconds> TimeOf(const Layout& layout) {
+    if (MovesInPasses(layout)) return ReplayStep(pricer_.question(), layout);
+    Layout shared = layout;
+    shared.zero_stage = 0;
+    shared.zero_group = 0;
+    shared.offload_optimizer = false;
+    auto known = std::find_if(known_.begin(), known_.end(),
+                              [&](const auto& run) { return run.first == shared; });
+    if (known == known_.end()) {
+      StepPasses passes;
+      ASSIGN_OR_RETURN(passes, ReplayPasses(pricer_.question(), shared));
+      known = known_.insert(known_.end(), {std::move(shared), passes});
+    }
+    return pricer_.Time(layout, known->second);
+  }
+
+  Pricer& pricer_;
+  std::vector<std::pair<Layout, StepPasses>> known_;
+};
 
 absl::Status NothingFits(Pricer& pricer, const Constraints& constraints, Purpose purpose,
                          const Priced& nearest) {
@@ -94,39 +127,35 @@ Plan Detailed(Pricer& pricer, const Layout& layout, const TermSeconds& time) {
   return plan;
 }
 
-SearchCounts operator+(const SearchCounts& a, const SearchCounts& b) {
-  return {.points = a.points + b.points,
-          .evaluated = a.evaluated + b.evaluated,
-          .cut_by_time = a.cut_by_time + b.cut_by_time,
-          .cut_by_memory = a.cut_by_memory + b.cut_by_memory,
-          .misfits = a.misfits + b.misfits,
-          .replayed = a.replayed + b.replayed,
-          .repaired = a.repaired + b.repaired};
-}
-
 }  // namespace
 
-Finds Search(Pricer& pricer, const Constraints& constraints, Purpose purpose, Wanted wanted) {
-  const Space space(pricer.question(), constraints, purpose);
-  Finds finds = SearchLattice(space, pricer, Cut::kByBounds, wanted);
-  RepairFinds(pricer, constraints, purpose, finds);
-  if (!finds.fitting.empty() || constraints.offload_optimizer) return finds;
-  // Repairs offload of the fastest only: others may fit where none of these does.
-  Constraints offloaded = constraints;
-  offloaded.offload_optimizer = true;
-  Finds more = Search(pricer, offloaded, purpose, wanted);
-  finds.fitting = std::move(more.fitting);
-  finds.counts = finds.counts + more.counts;
-  // What only the host has no room for is nearer than what devices have not.
-  if (!more.nearest.empty() && pricer.Fits(more.nearest.front().peak.memory)) {
-    finds.nearest.insert(finds.nearest.begin(), std::move(more.nearest.front()));
-  }
-  return finds;
-}
-
+// First by closed forms, which find nearly the best; then by dry runs, which are dear, of what
+// closed forms do not put behind it.
 absl::StatusOr<Finds> Solve(Pricer& pricer, const Constraints& constraints, Purpose purpose) {
-  Finds finds = Search(pricer, constraints, purpose, Wanted::kAll);
-  RETURN_IF_ERROR(Replay(pricer, finds));
+  const Space space(pricer.question(), constraints, purpose);
+  Finds finds = SearchLattice(space, pricer, Cut::kByBounds);
+  std::vector<Priced>& fitting = finds.fitting;
+  const bool cut_off = fitting.size() == kFinalists;
+  const double last_s = cut_off ? fitting.back().objective_s : kNever;
+  Repaired repaired =
+      RepairFinds(space, pricer, finds, fitting.empty() ? kNever : fitting.front().objective_s);
+  const auto add = [&](std::vector<Priced> more) {
+    finds.counts.repaired += std::ssize(more);
+    std::move(more.begin(), more.end(), std::back_inserter(fitting));
+  };
+  add(std::move(repaired.fitting));
+  DryRuns runs(pricer);
+  double best_s = kNever;
+  ASSIGN_OR_RETURN(finds.counts.replayed, runs.Replay(fitting, best_s));
+  if (best_s < kNever && best_s > std::min(last_s, repaired.complete_to_s)) {
+    std::vector<Priced> others = AllBelow(space, pricer, finds, best_s);
+    int64_t replayed = 0;
+    ASSIGN_OR_RETURN(replayed, runs.Replay(others, best_s));
+    finds.counts.replayed += replayed;
+    others.resize(static_cast<size_t>(replayed));
+    add(std::move(others));
+  }
+  std::sort(fitting.begin(), fitting.end(), Better);
   return finds;
 }
 

@@ -14,14 +14,9 @@
 
 namespace weft {
 
-// The lattice's finds with their repairs, by closed forms; where none fits and the job leaves it
-// open, those with the optimizer offloaded. `wanted` is not kWhetherAnyFits, of which nothing can
-// be repaired. REQUIRES: CheckPrecision holds.
-Finds Search(Pricer& pricer, const Constraints& constraints, Purpose purpose, Wanted wanted);
-
-// What FindPlan chooses from: Search's finds, the finalists by dry runs of their schedules.
-// counts.points 0: `constraints` contradict each other. No finds that fit: nothing does, and
-// finds.nearest says what comes nearest. REQUIRES: CheckPrecision holds.
+// What FindPlan chooses from: the lattice's finds, the finalists by dry runs of their schedules,
+// and what repairs add. counts.points 0: `constraints` contradict each other. No finds that fit:
+// nothing does, and finds.nearest says what comes nearest. REQUIRES: CheckPrecision holds.
 absl::StatusOr<Finds> Solve(Pricer& pricer, const Constraints& constraints, Purpose purpose);
 
 // The layout with the most committed tokens per second (tokens/s x goodput) that keeps every rule,

@@ -237,6 +237,8 @@ void Space::KeepRunnable(const ModelShape& model) {
   Filter(zeros_, [&](int zero) { return runs({.zero_stage = zero}); });
   runs_uneven_ = runs({.pp = 2, .stage_blocks = {1, 2}});
   Layout fixed;
+  fixed.offload_optimizer = true;
+  runs_offload_ = runs(fixed);
   fixed.offload_optimizer = fixed_.offload_optimizer.value_or(false);
   fixed.schedule = fixed_.schedule.value_or(fixed.schedule);
   fixed.pp = std::max<int>(1, static_cast<int>(fixed_.stage_recompute.size()));
@@ -249,6 +251,13 @@ absl::Span<const int> Space::ZeroStages(int64_t data_group) const {
   size_t count = zeros_.size();
   if (data_group == 1 && !fixed_.zero_stage) count = std::min<size_t>(count, 1);
   return absl::MakeConstSpan(zeros_).first(count);
+}
+
+absl::Span<const bool> Space::offloads() const {
+  static constexpr bool kPlaces[] = {false, true};
+  const absl::Span<const bool> all(kPlaces);
+  if (!fixed_.offload_optimizer) return runs_offload_ ? all : all.first(1);
+  return *fixed_.offload_optimizer ? all.last(1) : all.first(1);
 }
 
 bool Space::Pairs(int tp, int cp) const {
@@ -290,7 +299,7 @@ std::vector<int64_t> Space::WaysBefore(size_t dp, int64_t data_group) const {
       ways += always + (rounds ? in_rounds : 0);
     }
     const size_t zeros = ZeroStages(data_group).size();
-    before.push_back(before.back() + ways * static_cast<int64_t>(zeros));
+    before.push_back(before.back() + ways * static_cast<int64_t>(zeros * offloads().size()));
   }
   return before;
 }

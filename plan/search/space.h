@@ -82,6 +82,8 @@ class Space {
   }
   // Ascending, at most 4. `data_group`: dp * cp.
   absl::Span<const int> ZeroStages(int64_t data_group) const;
+  // Whether the optimizer lives on the host: on the device first, which is never slower.
+  absl::Span<const bool> offloads() const;
 
   // Whether some layout of the lattice has these two.
   bool Pairs(int tp, int cp) const;
@@ -95,14 +97,16 @@ class Space {
   int64_t slots() const { return slots_; }
   // Layouts in the lattice.
   int64_t CountPoints() const;
+  const Constraints& fixed() const { return fixed_; }
+  Purpose purpose() const { return purpose_; }
 
  private:
   void FillDegrees(const Question& question);
   void FillCuts(int64_t global_batch_size);
   void KeepRunnable(const ModelShape& model);
   std::vector<ScheduleChoice> ChoicesOf(int pp) const;
-  // Ways to cut the batch for dps()[dp], to run a pipeline, to recompute and to shard its states;
-  // [i]: of all pipelines before pps()[i].
+  // Ways to cut the batch for dps()[dp], to run a pipeline, to recompute, to shard its states and
+  // to place them; [i]: of all pipelines before pps()[i].
   std::vector<int64_t> WaysBefore(size_t dp, int64_t data_group) const;
 
   int64_t slots_ = 1;
@@ -113,6 +117,7 @@ class Space {
   std::vector<int> tps_, cps_, eps_, pps_, dps_, zeros_;
   std::vector<Recompute> recomputes_;
   bool runs_uneven_ = true;
+  bool runs_offload_ = true;
   std::vector<std::vector<BatchCut>> cuts_;
   std::vector<std::vector<ScheduleChoice>> schedules_;
 };

@@ -103,7 +103,7 @@ TEST(SearchLattice, PricesOnlyLayoutsThatKeepEveryRule) {
     SCOPED_TRACE(CaseText(seed, question));
     Pricer pricer(question);
     const Finds all = SearchLattice(space, pricer, Cut::kNothing);
-    for (const std::vector<Priced>* found : {&all.fitting, &all.misfits}) {
+    for (const std::vector<Priced>* found : {&all.fitting, &all.nearest}) {
       for (const Priced& priced : *found) {
         const absl::Status status =
             CheckLayout(question.model, question.cluster, question.batch, priced.layout);

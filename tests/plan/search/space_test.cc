@@ -55,7 +55,8 @@ int64_t CountByTrying(const Question& question) {
             }
             const bool may_balance = layout.pp > 1 && layout.pp < question.model.num_blocks &&
                                      kind != ScheduleKind::kInterleaved;
-            count += may_balance ? 2 * 3 : 3;  // splits, recompute modes
+            count +=
+                2 * (may_balance ? 2 * 3 : 3);  // places of the optimizer, splits, recompute modes
           }
         }
       }

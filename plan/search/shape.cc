@@ -1,0 +1,205 @@
+#include "plan/search/shape.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/types/span.h"
+
+namespace weft {
+namespace {
+
+constexpr Recompute kModes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+
+// Blocks by which a stage may exceed the mean: what its ends hold besides rarely takes longer.
+int64_t MostUneven(int64_t mean) {
+  return std::max<int64_t>(3, mean / 4);
+}
+
+bool StageFits(Pricer& pricer, const Layout& layout, int stage) {
+  return pricer.Fits(pricer.StageOf(layout, stage));
+}
+
+// Most blocks that fit on `stage`, of those that are tried: memory grows with them.
+int64_t MostBlocks(Pricer& pricer, Layout& probe, int stage) {
+  const int64_t blocks = pricer.question().model.num_blocks;
+  int64_t& held = probe.stage_blocks[static_cast<size_t>(stage)];
+  const auto fits = [&](int64_t count) {
+    held = count;
+    return StageFits(pricer, probe, stage);
+  };
+  const int64_t mean = blocks / probe.pp;
+  int64_t least = 0;
+  int64_t most = std::min(blocks - (probe.pp - 1), mean + MostUneven(mean));
+  if (!fits(most)) {
+    for (--most; least < most;) {
+      const int64_t middle = (least + most + 1) / 2;
+      fits(middle) ? least = middle : most = middle - 1;
+    }
+  }
+  held = 1;
+  return most;
+}
+
+// One of the modes that each stage may take, in the split that is sought.
+struct Mode {
+  Recompute recompute = Recompute::kNone;
+  double block_s = 0;
+  std::vector<int64_t> most;  // blocks by stage
+};
+
+class SplitSearch {
+ public:
+  // `modes`: cheapest first.
+  SplitSearch(Pricer& pricer, const Layout& layout, absl::Span<const Recompute> modes)
+      : pricer_(pricer), layout_(layout), blocks_(pricer.question().model.num_blocks) {
+    const PartPasses parts = pricer.PartsOf(layout, modes.front());
+    embedding_s_ = parts.embedding.total_s();
+    head_s_ = parts.head.total_s();
+    for (const Recompute recompute : modes) {
+      Mode mode{.recompute = recompute,
+                .block_s = pricer.BlockOf(layout, recompute).total_s(),
+                .most = {}};
+      if (mode.block_s <= 0) return;
+      modes_.push_back(std::move(mode));
+    }
+    Layout probe = layout;
+    probe.stage_recompute.clear();
+    probe.stage_blocks.assign(static_cast<size_t>(layout.pp), 1);
+    for (Mode& mode : modes_) {
+      probe.recompute = mode.recompute;
+      for (int stage = 0; stage < layout.pp; ++stage) {
+        mode.most.push_back(MostBlocks(pricer, probe, stage));
+      }
+    }
+  }
+
+  // Of the layout with the fastest slowest stage; nullopt: no split fits.
+  std::optional<Layout> Fastest() const {
+    for (const double limit_s : Limits()) {
+      std::vector<int64_t> split;
+      int64_t sum = 0;
+      for (int stage = 0; stage < layout_.pp; ++stage) {
+        split.push_back(Within(limit_s, stage));
+        sum += split.back();
+      }
+      if (sum < blocks_ || *std::min_element(split.begin(), split.end()) < 1) continue;
+      // What is too many comes off where there is most, from the last stage on.
+      while (sum > blocks_) {
+        auto largest = split.rbegin();
+        for (auto stage = split.rbegin(); stage != split.rend(); ++stage) {
+          if (*stage > *largest) largest = stage;
+        }
+        if (*largest <= 1) break;
+        --*largest;
+        --sum;
+      }
+      if (sum == blocks_) return LayoutOf(std::move(split));
+    }
+    return std::nullopt;
+  }
+
+ private:
+  // The slowest stage takes a whole number of blocks and what its place adds: these in order.
+  std::vector<double> Limits() const {
+    std::vector<double> limits;
+    const int64_t mean = blocks_ / layout_.pp;
+    for (const Mode& mode : modes_) {
+      for (const double extra_s : {0.0, embedding_s_, head_s_}) {
+        for (int64_t count = std::max<int64_t>(1, mean - 2); count <= mean + MostUneven(mean);
+             ++count) {
+          limits.push_back(static_cast<double>(count) * mode.block_s + extra_s);
+        }
+      }
+    }
+    std::sort(limits.begin(), limits.end());
+    return limits;
+  }
+
+  // Most blocks of `stage` that fit and take no longer.
+  int64_t Within(double limit_s, int stage) const {
+    const double room_s =
+        limit_s - (stage == 0 ? embedding_s_ : 0) - (stage == layout_.pp - 1 ? head_s_ : 0);
+    int64_t most = 0;
+    for (const Mode& mode : modes_) {
+      const auto count = static_cast<int64_t>(room_s / mode.block_s * (1 + 1e-12));
+      most = std::max(most, std::min(count, mode.most[static_cast<size_t>(stage)]));
+    }
+    return most;
+  }
+
+  // With the cheapest modes that fit.
+  Layout LayoutOf(std::vector<int64_t> split) const {
+    Layout layout = layout_;
+    std::vector<Recompute> recompute;
+    for (size_t stage = 0; stage < split.size(); ++stage) {
+      const auto fits = [&](const Mode& mode) { return split[stage] <= mode.most[stage]; };
+      recompute.push_back(std::find_if(modes_.begin(), modes_.end(), fits)->recompute);
+    }
+    layout.stage_blocks = std::move(split);
+    const bool alike = std::all_of(recompute.begin(), recompute.end(),
+                                   [&](Recompute mode) { return mode == recompute.front(); });
+    layout.recompute = recompute.front();
+    if (!alike) {
+      layout.recompute = layout_.recompute;
+      layout.stage_recompute = std::move(recompute);
+    }
+    return layout;
+  }
+
+  Pricer& pricer_;
+  const Layout& layout_;
+  int64_t blocks_;
+  double embedding_s_ = 0, head_s_ = 0;
+  std::vector<Mode> modes_;
+};
+
+// Per stage the cheapest recompute mode that fits; nullopt: some stage fits in no mode, or all take
+// the same.
+std::optional<std::vector<Recompute>> BestRecompute(Pricer& pricer, const Layout& layout) {
+  std::vector<Recompute> modes;
+  Layout probe = layout;
+  probe.stage_recompute.clear();
+  for (int stage = 0; stage < layout.pp; ++stage) {
+    const auto fits = [&](Recompute mode) {
+      probe.recompute = mode;
+      return StageFits(pricer, probe, stage);
+    };
+    const auto* mode = std::find_if(std::begin(kModes), std::end(kModes), fits);
+    if (mode == std::end(kModes)) return std::nullopt;
+    modes.push_back(*mode);
+  }
+  if (std::all_of(modes.begin(), modes.end(), [&](Recompute mode) { return mode == modes[0]; })) {
+    return std::nullopt;
+  }
+  return modes;
+}
+
+}  // namespace
+
+std::vector<Layout> FittingShapes(Pricer& pricer, const Layout& layout, const FreeShape& free) {
+  std::vector<Layout> shapes;
+  if (free.split) {
+    const Recompute own[] = {layout.recompute};
+    if (auto shape = SplitSearch(pricer, layout, own).Fastest()) {
+      shapes.push_back(*std::move(shape));
+    }
+  }
+  if (free.recompute) {
+    if (auto modes = BestRecompute(pricer, layout)) {
+      shapes.push_back(layout);
+      shapes.back().stage_recompute = *std::move(modes);
+    }
+  }
+  if (free.split && free.recompute) {
+    if (auto shape = SplitSearch(pricer, layout, kModes).Fastest()) {
+      shapes.push_back(*std::move(shape));
+    }
+  }
+  return shapes;
+}
+
+}  // namespace weft

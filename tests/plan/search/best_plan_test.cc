@@ -1,0 +1,182 @@
+// The plan is the best answer: whatever else the planner can be asked about the same job and
+// cluster, no layout that it names and that fits has a better objective. Machines from roomy ones
+// to those that hardly hold the model.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "plan/search/front.h"
+#include "plan/search/search.h"
+#include "tests/plan/search/random_question.h"
+
+namespace weft {
+namespace {
+
+double ObjectiveOf(const Plan& plan) {
+  return plan.time.total_s() / plan.goodput;
+}
+
+// The layout that FindPlan takes, without the search for cures where there is none.
+std::optional<Layout> BestOf(const Question& question, const Constraints& fixed) {
+  if (!CheckPrecision(question.cluster.device, question.precision).ok()) return std::nullopt;
+  Pricer pricer(question);
+  const absl::StatusOr<Finds> finds = Solve(pricer, fixed, Purpose::kEstimate);
+  if (!finds.ok() || finds->fitting.empty()) return std::nullopt;
+  return finds->fitting.front().layout;
+}
+
+// One question and its plan, against which other answers are held.
+class Held {
+ public:
+  Held(const Question& question, const Plan& plan) : question_(question), plan_(plan) {}
+
+  // `layout`, if it fits this very machine.
+  void Against(const std::string& answer, const Layout& layout) {
+    const absl::StatusOr<Plan> other = PlanFor(question_, layout, Purpose::kEstimate);
+    if (!other.ok() || !other->fits) return;
+    ++compared_;
+    EXPECT_GE(ObjectiveOf(*other), ObjectiveOf(plan_) * (1 - 1e-9))
+        << answer << ": " << LayoutText(layout) << "; the plan: " << LayoutText(plan_.layout);
+  }
+
+  void AgainstWhy(const std::string& asked, const Constraints& fixed) {
+    const std::optional<Layout> other = BestOf(question_, fixed);
+    if (other) Against(absl::StrCat("--why ", asked), *other);
+  }
+
+  void AgainstEveryWhy();
+  void AgainstFront();
+  void AgainstSensitivities();
+  void AgainstLayouts(Dice& dice);
+  int compared() const { return compared_; }
+
+ private:
+  const Question& question_;
+  const Plan& plan_;
+  int compared_ = 0;
+};
+
+void Held::AgainstEveryWhy() {
+  const Space space(question_, {}, Purpose::kEstimate);
+  const auto each = [&](const std::string& name, std::optional<int> Constraints::*value,
+                        const std::vector<int>& values) {
+    for (const int asked : values) {
+      Constraints fixed;
+      fixed.*value = asked;
+      AgainstWhy(absl::StrCat(name, "=", asked), fixed);
+    }
+  };
+  each("tp", &Constraints::tp, space.tps());
+  each("cp", &Constraints::cp, space.cps());
+  each("pp", &Constraints::pp, space.pps());
+  each("dp", &Constraints::dp, space.dps());
+  each("zero_stage", &Constraints::zero_stage, {0, 1, 2, 3});
+  each("zero_hpz_partition_size", &Constraints::zero_group, {2, 4});
+  for (const bool offload : {false, true}) {
+    AgainstWhy(absl::StrCat("offload ", offload), {.offload_optimizer = offload});
+  }
+  for (const Recompute mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    AgainstWhy(absl::StrCat("recompute=", RecomputeName(mode)), {.recompute = mode});
+  }
+  for (const ScheduleKind kind : {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kGpipe,
+                                  ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1}) {
+    AgainstWhy(absl::StrCat("pp_schedule=", ScheduleName(kind)), {.schedule = kind});
+  }
+  for (const int64_t micro : {1, 2, 4}) {
+    AgainstWhy(absl::StrCat("micro_batch_size=", micro), {.micro_batch_size = micro});
+  }
+  AgainstWhy("layers_per_stage=even", {.stage_blocks = std::vector<int64_t>()});
+}
+
+void Held::AgainstFront() {
+  for (const FrontPoint& point : ParetoFront(question_, {}, Purpose::kEstimate)) {
+    Against("front", point.layout);
+  }
+}
+
+// Layouts that other machines would take, on this one.
+void Held::AgainstSensitivities() {
+  const auto with = [&](const std::string& change, const std::function<void(Question&)>& make) {
+    Question changed = question_;
+    make(changed);
+    const std::optional<Layout> other = BestOf(changed, {});
+    if (other) Against(change, *other);
+  };
+  with("faster links", [](Question& question) {
+    question.cluster.intra_node.bytes_per_s *= 2;
+    question.cluster.inter_node.bytes_per_s *= 2;
+  });
+  with("more memory", [](Question& question) {
+    question.cluster.device.memory_bytes += question.cluster.device.memory_bytes / 5;
+  });
+  with("less memory", [](Question& question) {
+    question.cluster.device.memory_bytes -= question.cluster.device.memory_bytes / 5;
+  });
+}
+
+// Any of the lattice, with any width of ZeRO's groups.
+void Held::AgainstLayouts(Dice& dice) {
+  const Space space(question_, {}, Purpose::kEstimate);
+  for (int i = 0; i < 200; ++i) {
+    Layout layout = space.Base(dice.Of(space.tps()), dice.Of(space.cps()));
+    layout.ep = dice.Of(space.eps());
+    const auto dp = static_cast<size_t>(dice.Between(0, std::ssize(space.dps()) - 1));
+    const auto pp = static_cast<size_t>(dice.Between(0, std::ssize(space.pps()) - 1));
+    layout.dp = space.dps()[dp];
+    layout.pp = space.pps()[pp];
+    const BatchCut cut = dice.Of(space.cuts(dp));
+    layout.micro_batch_size = cut.micro_batch_size;
+    layout.num_microbatches = cut.num_microbatches;
+    const ScheduleChoice choice = dice.Of(space.schedules(pp));
+    layout.schedule = choice.kind;
+    layout.virtual_stages = choice.virtual_stages;
+    layout.recompute = dice.Of(space.recomputes());
+    layout.zero_stage = static_cast<int>(dice.Between(0, 3));
+    layout.offload_optimizer = dice.Chance(50);
+    if (layout.zero_stage > 0 && dice.Chance(50)) {
+      layout.zero_group = static_cast<int>(dice.Of(DivisorsOf(layout.data_group())));
+    }
+    Against("--layout", layout);
+  }
+}
+
+TEST(FindPlan, IsNoWorseThanAnyOtherAnswer) {
+  int compared = 0, tight = 0;
+  for (uint32_t seed = 1; seed <= 150; ++seed) {
+    Dice dice(seed);
+    Question question = RandomQuestion(dice);
+    question.cluster.device.backend = BackendKind::kCuda;
+    question.cluster.cores_per_node = 0;
+    // As much as the plan takes, or less: so that memory decides.
+    std::optional<Layout> best = BestOf(question, {});
+    if (!best) continue;
+    if (dice.Chance(70)) {
+      const absl::StatusOr<Plan> roomy = PlanFor(question, *best, Purpose::kEstimate);
+      ASSERT_TRUE(roomy.ok());
+      DeviceProfile& device = question.cluster.device;
+      device.memory_bytes = device.library_bytes + roomy->peak_bytes() * dice.Between(30, 99) / 100;
+      best = BestOf(question, {});
+      if (!best) continue;
+      ++tight;
+    }
+    const absl::StatusOr<Plan> plan = PlanFor(question, *best, Purpose::kEstimate);
+    ASSERT_TRUE(plan.ok());
+    SCOPED_TRACE(absl::StrCat("seed ", seed, ", ", question.engine.name));
+    Held held(question, *plan);
+    held.AgainstEveryWhy();
+    held.AgainstFront();
+    held.AgainstSensitivities();
+    held.AgainstLayouts(dice);
+    compared += held.compared();
+  }
+  EXPECT_GT(compared, 3000);
+  EXPECT_GT(tight, 15);
+}
+
+}  // namespace
+}  // namespace weft
