@@ -78,10 +78,10 @@ TEST(Progress, DurationsReadAsPeopleSayThem) {
 
 TEST(Progress, APipeGetsOneLineEveryLogFreqStepsAndTheLast) {
   std::string written;
-  Progress progress({.log_freq = 2,
-                     .steps = 5,
-                     .planned_bytes = 1,
-                     .write = [&](const std::string& text) { written += text; }});
+  Progress progress(
+      {.log_freq = 2, .steps = 5, .planned_bytes = 1, .write = [&](const std::string& text) {
+         written += text;
+       }});
   for (int step = 1; step <= 5; ++step) progress.Take(Step(step, 3.0 - step));
   progress.Finish();
   EXPECT_EQ(std::count(written.begin(), written.end(), '\n'), 3) << written;
@@ -99,10 +99,10 @@ TEST(Progress, ARunOfOneStepHasASpeedToo) {
 
 TEST(Progress, ASkippedStepHasALineOfItsOwnWhateverTheFrequency) {
   std::string written;
-  Progress progress({.log_freq = 100,
-                     .steps = 500,
-                     .planned_bytes = 1,
-                     .write = [&](const std::string& text) { written += text; }});
+  Progress progress(
+      {.log_freq = 100, .steps = 500, .planned_bytes = 1, .write = [&](const std::string& text) {
+         written += text;
+       }});
   proto::JobEvent event = Step(7, std::numeric_limits<double>::quiet_NaN());
   event.mutable_step()->set_grad_norm(1);
   event.mutable_step()->set_skipped(true);
@@ -134,10 +134,10 @@ TEST(Progress, ATerminalHasOneLiveLineThatMessagesDoNotTear) {
 
 TEST(Progress, ALostRankIsShownWithItsLastLinesOnce) {
   std::string written;
-  Progress progress({.log_freq = 1,
-                     .steps = 5,
-                     .planned_bytes = 1,
-                     .write = [&](const std::string& text) { written += text; }});
+  Progress progress(
+      {.log_freq = 1, .steps = 5, .planned_bytes = 1, .write = [&](const std::string& text) {
+         written += text;
+       }});
   proto::JobEvent event;
   event.set_generation(2);
   event.mutable_lost()->set_reason("rank 3 (vm) killed by signal 9 (SIGKILL)\nlast words");

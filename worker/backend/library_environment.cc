@@ -5,8 +5,6 @@
 #include <array>
 #include <cstdlib>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "worker/backend/blas_kernels.h"
 
 namespace weft {
@@ -16,17 +14,17 @@ constexpr char kCoreType[] = "OPENBLAS_CORETYPE";
 
 // The launcher sets the numbers of threads to what the job says; where threads are bound changes no
 // number.
-constexpr std::array<absl::string_view, 3> kKept = {kCoreType, "OPENBLAS_NUM_THREADS",
-                                                    "OPENBLAS_THREAD_TIMEOUT"};
+constexpr std::array<std::string_view, 3> kKept = {kCoreType, "OPENBLAS_NUM_THREADS",
+                                                   "OPENBLAS_THREAD_TIMEOUT"};
 // Fewer threads than work was cut for: OpenBLAS would cut products anew.
-constexpr std::array<absl::string_view, 5> kOfOpenMp = {
+constexpr std::array<std::string_view, 5> kOfOpenMp = {
     "OMP_ADAPTIVE", "OMP_DYNAMIC", "OMP_MAX_ACTIVE_LEVELS", "OMP_NESTED", "OMP_THREAD_LIMIT"};
 // They cut products elsewhere, take other kernels or precisions, or print to stdout.
-constexpr std::array<absl::string_view, 4> kPrefixes = {"OPENBLAS_", "GOTO_", "DNNL_", "ONEDNN_"};
+constexpr std::array<std::string_view, 4> kPrefixes = {"OPENBLAS_", "GOTO_", "DNNL_", "ONEDNN_"};
 
 template <typename List>
-bool Has(const List& list, absl::string_view variable) {
-  for (const absl::string_view each : list) {
+bool Has(const List& list, std::string_view variable) {
+  for (const std::string_view each : list) {
     if (each == variable) return true;
   }
   return false;
@@ -34,11 +32,11 @@ bool Has(const List& list, absl::string_view variable) {
 
 }  // namespace
 
-bool IsUnsetForLibraries(absl::string_view variable) {
+bool IsUnsetForLibraries(std::string_view variable) {
   if (Has(kOfOpenMp, variable)) return true;
   if (Has(kKept, variable)) return false;
-  for (const absl::string_view prefix : kPrefixes) {
-    if (absl::StartsWith(variable, prefix)) return true;
+  for (const std::string_view prefix : kPrefixes) {
+    if (variable.starts_with(prefix)) return true;
   }
   return false;
 }
@@ -46,14 +44,14 @@ bool IsUnsetForLibraries(absl::string_view variable) {
 std::vector<std::string> SettleLibraryEnvironment() {
   std::vector<std::string> found;
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    const absl::string_view text = *entry;
-    const absl::string_view name = text.substr(0, text.find('='));
+    const std::string_view text = *entry;
+    const std::string_view name = text.substr(0, text.find('='));
     if (IsUnsetForLibraries(name)) found.emplace_back(name);
   }
   std::vector<std::string> notes;
   for (const std::string& name : found) {
     unsetenv(name.c_str());
-    notes.push_back(absl::StrCat(name, " is ignored: it would change the order of sums, or print"));
+    notes.push_back(name + " is ignored: it would change the order of sums, or print");
   }
   const char* const asked = std::getenv(kCoreType);
   const BlasChoice choice =

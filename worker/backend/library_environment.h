@@ -5,15 +5,14 @@
 // unset.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
-
-#include "absl/strings/string_view.h"
 
 namespace weft {
 
 // Whether `variable` is unset before the libraries load. OPENBLAS_CORETYPE is not:
 // ChooseBlasKernels.
-bool IsUnsetForLibraries(absl::string_view variable);
+bool IsUnsetForLibraries(std::string_view variable);
 
 // Unsets those variables and settles OPENBLAS_CORETYPE. Returns sentences for people, one for each
 // variable that is not taken, or costs speed. To be called by the only thread, before a backend is
