@@ -11,6 +11,7 @@
 #include "plan/search/describe.h"
 #include "plan/search/lattice.h"
 #include "plan/search/pricer.h"
+#include "plan/search/repair.h"
 #include "plan/search/search.h"
 
 namespace weft {
@@ -55,9 +56,8 @@ class CureSearch {
     const Space space(question, constraints, purpose_);
     const Finds any = SearchLattice(space, pricer, Cut::kByBounds, Wanted::kWhetherAnyFits);
     if (!any.fitting.empty()) return any.fitting.front().layout;
-    const absl::StatusOr<Finds> finds = Solve(pricer, constraints, purpose_);
-    if (!finds.ok() || finds->fitting.empty()) return std::nullopt;
-    return finds->fitting.front().layout;
+    const Finds finds = SearchLattice(space, pricer, Cut::kByBounds, Wanted::kFitting);
+    return AnyRepair(space, pricer, finds);
   }
 
   // Frees one value that is fixed; `text` says what it became.

@@ -29,7 +29,7 @@ inline uint8_t PlaceOf(const Layout& layout) {
 struct Finds {
   std::vector<Priced> fitting;    // best first, at most kFinalists
   std::vector<Priced> nearest;    // do not fit; least bytes first
-  std::vector<Variant> variants;  // least bound first; kAll and kByBounds alone
+  std::vector<Variant> variants;  // least bound first; kByBounds alone
   SearchCounts counts;
 };
 inline constexpr size_t kFinalists = 48;
@@ -38,7 +38,7 @@ inline constexpr size_t kFinalists = 48;
 enum class Cut { kByBounds, kNothing };
 // Where nothing or little fits, most of the time goes into what is nearest, or best. The last finds
 // one that fits, any, and no times.
-enum class Wanted { kAll, kWhetherAnyFits };
+enum class Wanted { kAll, kFitting, kWhetherAnyFits };
 Finds SearchLattice(const Space& space, Pricer& pricer, Cut cut, Wanted wanted = Wanted::kAll);
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -22,7 +23,7 @@ namespace {
 // decides.
 constexpr double kDryRuns = 1.005;
 
-enum class Which { kNearBest, kAllBelow };
+enum class Which { kNearBest, kAllBelow, kAny };
 
 class Repairs {
  public:
@@ -124,6 +125,8 @@ class Repairs {
     const bool lacks = (shared.variant.lacks & place) != 0;
     const bool is_free = shared.free.split || shared.free.recompute;
     if (lacks && (!is_free || (shared.shapeless & place) != 0)) return true;
+    // Until a time is known that would cut, memory does.
+    if (lacks && std::isinf(limit_s_) && !AnyShapeFits(shared)) return true;
     // The search has found it, if it is one of the finalists.
     if (whole && which_ == Which::kNearBest && (shared.variant.fits & place) != 0) return false;
     // What another shape may save, it may save with waits as well.
@@ -144,7 +147,7 @@ class Repairs {
         return false;
       }
     }
-    if (!is_free) return true;
+    if (!is_free || !AnyShapeFits(shared)) return true;
     const std::vector<Layout> shapes = FittingShapes(pricer_, layout, shared.free);
     if (whole && shapes.empty()) shared.shapeless |= place;
     for (const Layout& shape : shapes) {
@@ -154,6 +157,37 @@ class Repairs {
       if (pricer_.Fits(shape, shaped.peak)) Take(std::move(shaped));
     }
     return true;
+  }
+
+  // Whether some shape fits where states take the least of the device, recomputing as much as may
+  // be: asked once for all recompute modes.
+  bool AnyShapeFits(const Shared& shared) {
+    const Layout& of = shared.variant.layout;
+    const std::array<int64_t, 10> key = {of.dp,
+                                         of.pp,
+                                         of.cp,
+                                         of.tp,
+                                         of.ep,
+                                         of.micro_batch_size,
+                                         of.virtual_stages,
+                                         static_cast<int64_t>(of.schedule),
+                                         shared.free.split,
+                                         fixed_.recompute ? 0 : 1};
+    const auto [found, is_new] = shape_fits_.try_emplace(key, false);
+    if (!is_new) return found->second;
+    Layout least = of;
+    least.offload_optimizer = space_.offloads().back();
+    least.recompute = space_.recomputes().back();
+    least.stage_blocks = fixed_.stage_blocks.value_or(std::vector<int64_t>());
+    for (const int zero : room_.ZerosOf(least)) {
+      least.zero_stage = zero;
+      const bool fits = pricer_.Fits(pricer_.PeakOf(least).memory);
+      const FreeShape split = {.split = !fixed_.stage_blocks && of.virtual_stages == 1,
+                               .recompute = false};
+      found->second = fits || (split.split && !FittingShapes(pricer_, least, split).empty());
+      if (found->second) break;
+    }
+    return found->second;
   }
 
   Priced PricedOf(const Layout& layout, const TermSeconds& time) {
@@ -170,6 +204,7 @@ class Repairs {
                          [&](const Priced& find) { return find.layout == priced.layout; });
     };
     if (is_known(finds_.fitting) || is_known(made_) || !IsSound(priced.layout)) return;
+    if (which_ == Which::kAny) limit_s_ = 0;
     if (which_ == Which::kNearBest) limit_s_ = std::min(limit_s_, kDryRuns * priced.objective_s);
     made_.push_back(std::move(priced));
   }
@@ -188,6 +223,7 @@ class Repairs {
   double limit_s_;
   Which which_;
   std::map<int64_t, std::vector<int64_t>> widths_;  // by data group
+  std::map<std::array<int64_t, 10>, bool> shape_fits_;
   std::vector<Priced> made_;
 };
 
@@ -195,6 +231,13 @@ class Repairs {
 
 Repaired RepairFinds(const Space& space, Pricer& pricer, const Finds& finds, double best_s) {
   return Repairs(space, pricer, finds, kDryRuns * best_s, Which::kNearBest).Run();
+}
+
+std::optional<Layout> AnyRepair(const Space& space, Pricer& pricer, const Finds& finds) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  const Repaired any = Repairs(space, pricer, finds, kNever, Which::kAny).Run();
+  if (any.fitting.empty()) return std::nullopt;
+  return any.fitting.front().layout;
 }
 
 std::vector<Priced> AllBelow(const Space& space, Pricer& pricer, const Finds& finds,

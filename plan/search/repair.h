@@ -2,6 +2,7 @@
 // fit: how many blocks each stage holds and what it recomputes where memory decides. And finalists
 // faster: how wide ZeRO shards are spread. Pure.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "plan/search/lattice.h"
@@ -19,6 +20,9 @@ struct Repaired {
 // variant of `finds` is tried of which its bound leaves that open. Those of finds.fitting are left
 // out.
 Repaired RepairFinds(const Space& space, Pricer& pricer, const Finds& finds, double best_s);
+
+// Any repair that fits, where nothing of the lattice does.
+std::optional<Layout> AnyRepair(const Space& space, Pricer& pricer, const Finds& finds);
 
 // All of which the objective is below `limit_s`, also what the lattice holds beyond its finalists.
 std::vector<Priced> AllBelow(const Space& space, Pricer& pricer, const Finds& finds,
