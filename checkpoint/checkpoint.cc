@@ -54,12 +54,12 @@ absl::Status CheckShardSize(const std::string& step_folder, const ShardRecord& s
 }
 
 // Whether this attempt may publish its step: nobody newer has, and what has the step's name now is
-// the run's own.
+// the run's own. A run that has no name of its own (a test's) is every other one without.
 absl::Status CheckMayPublish(const std::string& folder, const Manifest& manifest) {
   ASSIGN_OR_RETURN(const std::vector<int64_t> steps, StepsIn(folder));
   for (const int64_t step : steps) {
     const std::optional<Owner> owner = OwnerOf(StepFolder(folder, step));
-    const bool own = owner && !owner->run_id.empty() && owner->run_id == manifest.run_id;
+    const bool own = owner && owner->run_id == manifest.run_id;
     if (own && owner->generation > manifest.generation) {
       return absl::AbortedError(absl::StrCat(folder, "/step-", step, " is of generation ",
                                              owner->generation, " of this run, this is generation ",
