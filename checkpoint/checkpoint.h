@@ -72,7 +72,7 @@ struct FoundCheckpoint {
 // The newest checkpoint in `folder` that verifies, whoever's it is. A missing folder is no error:
 // path is empty.
 absl::StatusOr<FoundCheckpoint> NewestCheckpoint(const std::string& folder);
-// Of these steps the first whose checkpoint verifies.
+// Takes the first of these steps whose checkpoint verifies.
 absl::StatusOr<FoundCheckpoint> FirstThatVerifies(const std::string& folder,
                                                   absl::Span<const int64_t> steps);
 

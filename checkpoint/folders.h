@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<int64_t>> StepsIn(const std::string& folder);
 // Whether the folder is a committed checkpoint's, by its manifest; nothing is verified.
 bool IsStepFolder(const std::string& folder);
 
-// What a manifest's first lines say of the run that saved it.
+// The run that saved a checkpoint, as its manifest's first lines say.
 struct Owner {
   std::string run_id;      // empty: a manifest of format 2 or 3, which names no run
   std::string run_folder;  // for people

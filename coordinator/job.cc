@@ -270,7 +270,7 @@ PendingSave* FindSave(Job& job, int64_t number, int64_t step) {
   Generation& generation = job.generation;
   const bool trains = generation.phase == GenerationPhase::kSealed ||
                       generation.phase == GenerationPhase::kTraining;
-  // What was not acknowledged is repeated after a reconnect, however it went on meanwhile.
+  // A rank repeats what was not acknowledged after a reconnect, however it went on meanwhile.
   if (!trains || step < job.newest().step || number <= generation.ended_save.number ||
       (generation.saving && number < generation.saving->number)) {
     return nullptr;

@@ -10,7 +10,7 @@
 
 namespace weft {
 
-// What a file of each kind may hold, in bytes: more than any that is meant.
+// A file of each kind may hold so many bytes: more than any that is meant.
 inline constexpr int64_t kMostSpecBytes = int64_t{1} << 20;  // job, cluster profile, config.json
 inline constexpr int64_t kMostPromptBytes = int64_t{4} << 20;
 inline constexpr int64_t kMostIndexBytes = int64_t{64} << 20;  // tokenizer, list of weight files
