@@ -1,28 +1,18 @@
 #include "data/bpe_tokenizer.h"
 
-#include <algorithm>
 #include <array>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <queue>
-#include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "data/tokenizer_files.h"
 #include "data/unicode.h"
-#include "data/whole_file.h"
 #include "plan/errors.h"
 
 namespace weft {
 namespace {
 
-using Json = nlohmann::json;
-using Vocabulary = std::unordered_map<std::string, int32_t>;
-
-constexpr absl::string_view kEndOfText = "<|endoftext|>";
-constexpr int64_t kMostIds = int64_t{1} << 24;
 constexpr int32_t kNoByte = -1;
 
 // The byte that each character of a file stands for, by code point.
@@ -52,201 +42,57 @@ std::string BytesOf(const std::string& written) {
   return bytes;
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  absl::StatusOr<std::string> text = ReadWholeFile(path, kMostIndexBytes);
-  if (text.ok()) return text;
-  return absl::InvalidArgumentError(
-      absl::StrCat(text.status().message(),
-                   "; expected a folder with tokenizer.json, or with vocab.json and merges.txt"));
-}
-
-// A value for a message. Nothing that holds others is printed: it may be nested deeper than the
-// stack that printing needs.
-std::string Shown(const Json& value) {
-  if (value.is_object()) return "an object";
-  return value.is_array() ? "a list" : value.dump();
-}
-
-absl::StatusOr<Json> ReadJson(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_object()) return json;
-  return absl::InvalidArgumentError(absl::StrCat(path, ": found no JSON object, expected one"));
-}
-
-absl::Status AddIds(const Json& json, const std::string& path, Vocabulary* vocabulary) {
-  if (!json.is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": found no vocabulary, expected one"));
-  }
-  for (const auto& [written, id] : json.items()) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(kMostIds)) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": found the id ", Shown(id), " of \"",
-                                                     written, "\", expected 0 to ", kMostIds - 1));
-    }
-    (*vocabulary)[written] = id.get<int32_t>();
-  }
-  return absl::OkStatus();
-}
-
-// What makes another tokenizer than GPT-2's: other words, other bytes, other merges.
-absl::Status CheckKind(const Json& json, const std::string& path) {
-  const auto text_at = [&json](const char* pointer) {
-    const auto where = Json::json_pointer(pointer);
-    if (!json.contains(where)) return std::string("nothing");
-    return json[where].is_string() ? json[where].get<std::string>() : Shown(json[where]);
-  };
-  const std::pair<const char*, const char*> expected[] = {
-      {"/model/type", "BPE"}, {"/pre_tokenizer/type", "ByteLevel"}, {"/decoder/type", "ByteLevel"}};
-  for (const auto& [pointer, value] : expected) {
-    if (text_at(pointer) == value) continue;
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", pointer, ": found ",
-                                                   text_at(pointer), ", expected ", value,
-                                                   ": only GPT-2's tokenizer is built in"));
-  }
-  const bool changes = text_at("/pre_tokenizer/add_prefix_space") == "true" ||
-                       text_at("/pre_tokenizer/use_regex") == "false" ||
-                       (json.contains("normalizer") && !json["normalizer"].is_null());
-  if (!changes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(path,
-                   ": it changes or cuts the text in its own way (normalizer, add_prefix_space, "
-                   "use_regex); only GPT-2's tokenizer is built in"));
-}
-
-absl::StatusOr<std::vector<std::string>> MergesIn(const Json& list, const std::string& path) {
-  std::vector<std::string> merges;
-  for (const Json& merge : list) {
-    const bool is_pair =
-        merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string();
-    if (!is_pair && !merge.is_string()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": found the merge ", Shown(merge), ", expected two tokens"));
-    }
-    merges.push_back(
-        is_pair ? absl::StrCat(merge[0].get<std::string>(), " ", merge[1].get<std::string>())
-                : merge.get<std::string>());
-  }
-  return merges;
-}
-
-absl::StatusOr<std::vector<std::string>> MergesOfText(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  std::vector<std::string> merges;
-  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipWhitespace())) {
-    if (!merges.empty() || !absl::StartsWith(line, "#version")) merges.emplace_back(line);
-  }
-  return merges;
-}
-
 uint64_t PairKey(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-// Bytes of the contraction that `text` begins with; 0: none.
-size_t Contraction(absl::string_view text) {
-  for (const absl::string_view ending : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}) {
-    if (absl::StartsWith(text, ending)) return ending.size();
-  }
-  return 0;
-}
-
-enum class CharacterClass { kLetter, kNumber, kSpace, kOther };
-
-CharacterClass ClassOf(char32_t code_point) {
-  if (IsLetter(code_point)) return CharacterClass::kLetter;
-  if (IsNumber(code_point)) return CharacterClass::kNumber;
-  return IsSpace(code_point) ? CharacterClass::kSpace : CharacterClass::kOther;
-}
-
-// A run of characters of one class.
-struct Run {
-  size_t end = 0;         // in bytes
-  size_t last_begin = 0;  // of its last character
-};
-Run RunFrom(absl::string_view text, size_t at, CharacterClass wanted) {
-  Run run = {at, at};
-  while (run.end < text.size()) {
-    const Character character = CharacterAt(text, run.end);
-    if (ClassOf(character.code_point) != wanted) break;
-    run.last_begin = run.end;
-    run.end += static_cast<size_t>(character.bytes);
-  }
-  return run;
-}
-
 }  // namespace
 
-size_t FirstWord(absl::string_view text) {
-  if (const size_t contraction = Contraction(text)) return contraction;
-  const size_t space = text[0] == ' ' && text.size() > 1 ? 1 : 0;
-  const CharacterClass first = ClassOf(CharacterAt(text, space).code_point);
-  if (first != CharacterClass::kSpace) return RunFrom(text, space, first).end;
-  const Run spaces = RunFrom(text, 0, CharacterClass::kSpace);
-  // The last space before a word is left to the word, unless it is all there is.
-  return spaces.end == text.size() || spaces.last_begin == 0 ? spaces.end : spaces.last_begin;
-}
-
 absl::StatusOr<BpeTokenizer> BpeTokenizer::Open(const std::string& path) {
-  std::error_code error;
-  const bool is_folder = std::filesystem::is_directory(path, error);
-  const std::string whole = is_folder ? path + "/tokenizer.json" : path;
-  Vocabulary vocabulary;
-  std::vector<std::string> merges;
+  ASSIGN_OR_RETURN(TokenizerFiles files, ReadTokenizerFiles(path));
   BpeTokenizer tokenizer;
-  if (is_folder && !std::filesystem::exists(whole, error)) {
-    const std::string vocab = path + "/vocab.json";
-    ASSIGN_OR_RETURN(const Json json, ReadJson(vocab));
-    RETURN_IF_ERROR(AddIds(json, vocab, &vocabulary));
-    ASSIGN_OR_RETURN(merges, MergesOfText(path + "/merges.txt"));
-    RETURN_IF_ERROR(tokenizer.Build(vocabulary, merges, path));
-    return tokenizer;
-  }
-  ASSIGN_OR_RETURN(const Json json, ReadJson(whole));
-  RETURN_IF_ERROR(CheckKind(json, whole));
-  RETURN_IF_ERROR(AddIds(json["model"].value("vocab", Json()), whole, &vocabulary));
-  for (const Json& added : json.value("added_tokens", Json::array())) {
-    if (!added.is_object() || !added.contains("id") ||
-        !added.value("content", Json()).is_string()) {
-      return absl::InvalidArgumentError(absl::StrCat(whole, ": found an added token that is ",
-                                                     Shown(added), ", expected content and id"));
-    }
-    RETURN_IF_ERROR(
-        AddIds({{added["content"].get<std::string>(), added["id"]}}, whole, &vocabulary));
-  }
-  ASSIGN_OR_RETURN(merges, MergesIn(json["model"].value("merges", Json::array()), whole));
-  RETURN_IF_ERROR(tokenizer.Build(vocabulary, merges, whole));
+  RETURN_IF_ERROR(tokenizer.Build(files, path));
+  tokenizer.added_ = AddedTokens(files.added);
+  tokenizer.word_rule_ = files.words;
+  tokenizer.before_ = std::move(files.before);
+  tokenizer.after_ = std::move(files.after);
+  tokenizer.end_of_text_ = files.end_of_text;
   return tokenizer;
 }
 
-absl::Status BpeTokenizer::Build(const std::unordered_map<std::string, int32_t>& vocabulary,
-                                 const std::vector<std::string>& merges, const std::string& file) {
-  Vocabulary ids;  // by bytes
-  for (const auto& [written, id] : vocabulary) {
-    if (id >= std::ssize(bytes_)) bytes_.resize(static_cast<size_t>(id) + 1);
-    bytes_[static_cast<size_t>(id)] = BytesOf(written);
+void BpeTokenizer::Name(int32_t id, std::string bytes) {
+  if (id >= std::ssize(bytes_)) bytes_.resize(static_cast<size_t>(id) + 1);
+  bytes_[static_cast<size_t>(id)] = std::move(bytes);
+}
+
+absl::Status BpeTokenizer::Build(const TokenizerFiles& files, const std::string& path) {
+  std::unordered_map<std::string, int32_t> ids;  // by bytes
+  for (const auto& [written, id] : files.vocabulary) {
+    Name(id, BytesOf(written));
     ids[BytesOf(written)] = id;
-    if (written == kEndOfText) end_of_text_ = id;
   }
+  for (const AddedToken& token : files.added) Name(token.id, BytesOf(token.content));
   for (int byte = 0; byte < 256; ++byte) {
     const auto found = ids.find(std::string(1, static_cast<char>(byte)));
     if (found == ids.end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat(file, ": found no token for byte ", byte, ", expected one for each byte"));
+          absl::StrCat(path, ": found no token for byte ", byte, ", expected one for each byte"));
     }
     byte_ids_[byte] = found->second;
   }
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const std::vector<std::string> pair = absl::StrSplit(merges[rank], ' ');
+  for (size_t rank = 0; rank < files.merges.size(); ++rank) {
+    const std::vector<std::string> pair = absl::StrSplit(files.merges[rank], ' ');
     const auto left = ids.find(BytesOf(pair.front())), right = ids.find(BytesOf(pair.back()));
     const auto both = ids.find(BytesOf(pair.front()) + BytesOf(pair.back()));
     if (pair.size() != 2 || left == ids.end() || right == ids.end() || both == ids.end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat(file, ": found merge ", rank, " \"", merges[rank],
+          absl::StrCat(path, ": found merge ", rank, " \"", files.merges[rank],
                        "\", expected two tokens of the vocabulary that make a third"));
     }
     merges_.emplace(PairKey(left->second, right->second),
                     Merge{static_cast<int32_t>(rank), both->second});
   }
+  if (files.whole_words_first) whole_words_ = std::move(ids);
   return absl::OkStatus();
 }
 
@@ -258,6 +104,10 @@ void BpeTokenizer::EncodeWord(absl::string_view word, std::vector<int32_t>* ids)
     size_t previous, next;
   };
   constexpr int32_t kGone = -1;
+  if (!whole_words_.empty()) {
+    const auto whole = whole_words_.find(std::string(word));
+    if (whole != whole_words_.end()) return ids->push_back(whole->second);
+  }
   const size_t none = word.size();
   std::vector<Symbol> symbols;
   for (size_t i = 0; i < word.size(); ++i) {
@@ -299,13 +149,20 @@ void BpeTokenizer::EncodeWord(absl::string_view word, std::vector<int32_t>* ids)
   }
 }
 
-std::vector<int32_t> BpeTokenizer::Encode(absl::string_view text) const {
-  std::vector<int32_t> ids;
-  while (!text.empty()) {
-    const size_t word = FirstWord(text);
-    EncodeWord(text.substr(0, word), &ids);
-    text.remove_prefix(word);
+void BpeTokenizer::EncodePiece(absl::string_view piece, std::vector<int32_t>* ids) const {
+  while (!piece.empty()) {
+    const size_t word = FirstWord(word_rule_, piece);
+    EncodeWord(piece.substr(0, word), ids);
+    piece.remove_prefix(word);
   }
+}
+
+std::vector<int32_t> BpeTokenizer::Encode(absl::string_view text) const {
+  std::vector<int32_t> ids = before_;
+  added_.Cut(
+      text, [&ids](int32_t id) { ids.push_back(id); },
+      [this, &ids](absl::string_view piece) { EncodePiece(piece, &ids); });
+  ids.insert(ids.end(), after_.begin(), after_.end());
   return ids;
 }
 

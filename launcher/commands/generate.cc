@@ -1,4 +1,4 @@
-// weft generate: goes on with a text, as a checkpoint would, token by token.
+// weft generate: continues a prompt with a checkpoint's model, token by token.
 #include <unistd.h>
 
 #include <algorithm>
@@ -213,7 +213,8 @@ int RunGenerate(const GenerateArguments& arguments) {
 
 void AddGenerate(CLI::App& app, int* exit_code) {
   const auto arguments = std::make_shared<GenerateArguments>();
-  CLI::App* generate = app.add_subcommand("generate", "go on with a text as a checkpoint would");
+  CLI::App* generate =
+      app.add_subcommand("generate", "continue a prompt with a checkpoint's model");
   AddInferenceOptions(generate, &arguments->options);
   // No option group: CLI11 2.1 never ends on an empty word beside one.
   CLI::Option* const prompt =
@@ -225,8 +226,8 @@ void AddGenerate(CLI::App& app, int* exit_code) {
   prompt->excludes(file)->excludes(ids);
   file->excludes(ids);
   generate->add_option("--tokenizer", arguments->tokenizer,
-                       "for models of token ids: a folder with GPT-2's tokenizer.json, or its "
-                       "vocab.json and merges.txt");
+                       "for models of token ids: a folder with the tokenizer.json of GPT-2, "
+                       "Llama 3 or the like, or with vocab.json and merges.txt");
   generate->add_option("--max-tokens", arguments->max_tokens, "tokens to add at most")
       ->check(WholeNumber(1, int64_t{1} << 30))
       ->capture_default_str();

@@ -65,6 +65,45 @@ TEST(BpeTokenizer, EncodesAsHuggingFaceDoes) {
   }
 }
 
+// The fixture's tokenizer.json with some values of it replaced, by JSON pointer.
+Json Changed(const Json& changes) {
+  Json json = ReadFixture("tokenizer.json");
+  for (const auto& [pointer, value] : changes.items()) json[Json::json_pointer(pointer)] = value;
+  return json;
+}
+
+TEST(BpeTokenizer, HandlesAddedTokensAndPostProcessorsAsHuggingFaceDoes) {
+  const Json variants = ReadFixture("variants.json");
+  ASSERT_EQ(variants.size(), 6u);
+  for (const Json& variant : variants) {
+    const Folder folder;
+    folder.Write("tokenizer.json", Changed(variant["changes"]).dump());
+    const auto tokenizer = BpeTokenizer::Open(folder.path());
+    ASSERT_TRUE(tokenizer.ok()) << variant["name"] << tokenizer.status();
+    ASSERT_GE(variant["cases"].size(), 70u);
+    for (const Json& each : variant["cases"]) {
+      EXPECT_EQ(tokenizer->Encode(each[0].get<std::string>()), each[1].get<std::vector<int32_t>>())
+          << variant["name"] << ": " << each[0];
+    }
+  }
+}
+
+TEST(BpeTokenizer, KnowsTheTokenThatEndsAText) {
+  const Json added = {{{"id", 420}, {"content", "</s>"}}};
+  const Folder folder;
+  folder.Write("tokenizer.json", Changed({{"/added_tokens", added}}).dump());
+  EXPECT_EQ(BpeTokenizer::Open(folder.path())->end_of_text(), 0);  // <|endoftext|>
+  folder.Write("tokenizer_config.json", R"({"eos_token": "</s>"})");
+  EXPECT_EQ(BpeTokenizer::Open(folder.path())->end_of_text(), 420);
+  folder.Write("tokenizer_config.json", R"({"eos_token": {"content": "</s>", "special": true}})");
+  EXPECT_EQ(BpeTokenizer::Open(folder.path())->end_of_text(), 420);
+  folder.Write("tokenizer_config.json", R"({"eos_token": "<gone>"})");
+  EXPECT_EQ(BpeTokenizer::Open(folder.path())->end_of_text(), std::nullopt);
+  folder.Write("tokenizer_config.json", "[");
+  EXPECT_THAT(std::string(BpeTokenizer::Open(folder.path()).status().message()),
+              HasSubstr("tokenizer_config.json: found no JSON object"));
+}
+
 TEST(BpeTokenizer, GivesAnyBytesBack) {
   const auto tokenizer = BpeTokenizer::Open(kFixture);
   ASSERT_TRUE(tokenizer.ok());
@@ -95,6 +134,10 @@ TEST(BpeTokenizer, ReadsTheOlderPairOfFiles) {
   for (const Json& each : ReadFixture("expected.json")) {
     EXPECT_EQ(old->Encode(each[0].get<std::string>()), each[1].get<std::vector<int32_t>>());
   }
+  EXPECT_EQ(old->Encode("<|endoftext|>"), std::vector<int32_t>{0});
+  folder.Write("added_tokens.json", R"({"<pad>": 430})");
+  EXPECT_EQ(BpeTokenizer::Open(folder.path())->Encode("<pad><pad>"),
+            (std::vector<int32_t>{430, 430}));
 }
 
 TEST(BpeTokenizer, RefusesWhatItIsNotByName) {
@@ -111,7 +154,32 @@ TEST(BpeTokenizer, RefusesWhatItIsNotByName) {
   EXPECT_THAT(refusal(json), HasSubstr("/model/type: found Unigram, expected BPE"));
   json = good;
   json["pre_tokenizer"] = {{"type", "Split"}};
-  EXPECT_THAT(refusal(json), HasSubstr("/pre_tokenizer/type: found Split"));
+  EXPECT_THAT(refusal(json), HasSubstr("/pre_tokenizer: Split: found nothing, expected a known"));
+  json["pre_tokenizer"] = {{"type", "Metaspace"}};
+  EXPECT_THAT(refusal(json), HasSubstr("/pre_tokenizer/type: found Metaspace"));
+  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", Json::array()}};
+  EXPECT_THAT(refusal(json), HasSubstr("pretokenizers: found none, expected ByteLevel"));
+  json = good;
+  json["normalizer"] = {{"type", "NFC"}};
+  EXPECT_THAT(refusal(json), HasSubstr("/normalizer: found an object, expected null"));
+  json = good;
+  json["model"]["dropout"] = 0.1;
+  EXPECT_THAT(refusal(json), HasSubstr("/model/dropout: found 0.1, expected null"));
+  json = good;
+  json["added_tokens"][0]["single_word"] = true;
+  EXPECT_THAT(refusal(json), HasSubstr("single_word of the added token \"<|endoftext|>\""));
+  json = good;
+  json["added_tokens"][0]["id"] = 7;
+  EXPECT_THAT(refusal(json), HasSubstr("\"<|endoftext|>\", which the vocabulary says is 0"));
+  json = good;
+  json["post_processor"] = {{"type", "Other"}};
+  EXPECT_THAT(refusal(json), HasSubstr("/post_processor/type: found Other, expected Template"));
+  json["post_processor"] = {{"type", "RobertaProcessing"}, {"cls", 3}};
+  EXPECT_THAT(refusal(json), HasSubstr("/post_processor: found 3, expected a token and its id"));
+  json["post_processor"] = {{"type", "TemplateProcessing"}, {"single", Json::array()}};
+  EXPECT_THAT(refusal(json), HasSubstr("/post_processor/single: found no text"));
+  json["post_processor"]["single"] = {{{"SpecialToken", {{"id", "<s>"}}}}};
+  EXPECT_THAT(refusal(json), HasSubstr("/post_processor/single: found <s>, expected special"));
   json = good;
   json["pre_tokenizer"]["add_prefix_space"] = true;
   EXPECT_THAT(refusal(json), HasSubstr("add_prefix_space"));

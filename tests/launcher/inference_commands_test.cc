@@ -158,16 +158,16 @@ TEST(Generate, StopsAtTheModelsLastPosition) {
 TEST(Generate, TakesTextForTokenIdsWithTheirTokenizer) {
   const JobFolder folder;
   SaveModel(folder, SmallModel(430), "llmc");
-  const Ran ids =
-      RunWeft(folder, "generate saved --prompt-ids 310,69,312 --max-tokens 6 --greedy --threads 1");
+  const Ran ids = RunWeft(
+      folder, "generate saved --prompt-ids 0,310,69,312 --max-tokens 6 --greedy --threads 1");
   ASSERT_EQ(ids.exit_code, 0) << ids.err;
   const Ran text =
-      RunWeft(folder, absl::StrCat("generate saved --prompt 'the work' --tokenizer ", kTokenizer,
-                                   " --max-tokens 6 --greedy --threads 1"));
+      RunWeft(folder, absl::StrCat("generate saved --prompt '<|endoftext|>the work' --tokenizer ",
+                                   kTokenizer, " --max-tokens 6 --greedy --threads 1"));
   ASSERT_EQ(text.exit_code, 0) << text.err;
   const auto tokenizer = TokenText::Open(TokenFormat::kLlmc, kTokenizer);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  ASSERT_EQ(tokenizer->Encode("the work"), (std::vector<int32_t>{310, 69, 312}));
+  ASSERT_EQ(tokenizer->Encode("<|endoftext|>the work"), (std::vector<int32_t>{0, 310, 69, 312}));
   std::string expected;
   const auto numbers = ParseIds(ids.out);
   ASSERT_TRUE(numbers.ok()) << ids.out;
