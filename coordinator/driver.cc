@@ -265,6 +265,10 @@ bool Driver::Carry(const Command& command) {
     OrderAll(start->generation, [&](Stream& stream) {
       if (!std::exchange(stream.told_train, true)) stream.port.send(TrainOrder(job_, LeaseMs()));
     });
+  } else if (const auto* begin = std::get_if<BeginSteps>(&command)) {
+    OrderAll(begin->generation, [&](Stream& stream) {
+      if (!std::exchange(stream.told_begin, true)) stream.port.send(BeginOrder(job_));
+    });
   } else if (const auto* stop_training = std::get_if<StopTraining>(&command)) {
     OrderAll(stop_training->generation, [&](Stream& stream) {
       if (!std::exchange(stream.told_stop, true)) stream.port.send(StopOrder(job_));

@@ -85,6 +85,7 @@ class Driver final {
     int64_t acknowledged = 0;  // highest one that is journaled; told with the next order
     // What it was told already: duties are levels, orders are sent once per stream.
     bool told_train = false;
+    bool told_begin = false;
     bool told_stop = false;
     bool told_abort = false;
     int64_t told_commit = 0;     // number of the save

@@ -571,6 +571,7 @@ std::vector<Command> Decide(const Job& job) {
       commands.push_back(StartTraining{generation.number});
       break;
     case GenerationPhase::kTraining:
+      commands.push_back(BeginSteps{generation.number});
       if (job.stop != StopLevel::kNone) commands.push_back(StopTraining{generation.number});
       if (generation.saving &&
           static_cast<int>(generation.saving->shards.size()) == job.world_size()) {

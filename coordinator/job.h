@@ -301,6 +301,9 @@ struct EndJob {};
 struct StartTraining {
   int64_t generation = 0;
 };
+struct BeginSteps {
+  int64_t generation = 0;
+};
 struct StopTraining {
   int64_t generation = 0;
 };
@@ -317,7 +320,7 @@ struct AbortWorkers {
   int64_t generation = 0;
   std::string reason;
 };
-using Command = std::variant<PlanJob, LaunchWorkers, StopWorkers, EndJob, StartTraining,
+using Command = std::variant<PlanJob, LaunchWorkers, StopWorkers, EndJob, StartTraining, BeginSteps,
                              StopTraining, GrantCommit, EndSave, AbortWorkers>;
 
 std::vector<Command> Decide(const Job& job);

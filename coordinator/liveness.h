@@ -35,14 +35,17 @@ std::vector<SilentRank> Lost(const std::map<int, int64_t>& heard_ms, int64_t now
 // could have been heard: all times move by the length of the stall beyond `expected_ms`.
 Clocks ShiftedByStall(Clocks clocks, int64_t now_ms, int64_t expected_ms);
 
-// The facts that time alone makes of `job`: WorkerLost, Overdue (generation not registered or not
-// ready within comm.init_timeout, a save that takes too long, finished workers that do not exit)
-// and Silent.
+// The facts that time alone makes of `job`: WorkerLost, Overdue (generation not registered within
+// comm.init_timeout_seconds or not ready within kLoadLimitMs, a save that takes too long, finished
+// workers that do not exit) and Silent.
 std::vector<Event> Expired(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease_ms);
 
 // How long a rank may take for its part of a save, once another one has had its own. Others wait
 // for it outside of collectives, so their deadlines do not count.
 inline constexpr int64_t kSaveLimitMs = 1800000;
+// From all ranks' registration until each has loaded what it starts from, or
+// comm.init_timeout_seconds if that is longer: a large checkpoint on a slow disk takes a while.
+inline constexpr int64_t kLoadLimitMs = 1800000;
 // How long finished workers may take to exit before their group is stopped.
 inline constexpr int64_t kExitGraceMs = 10000;
 // On top of the lease, before a generation that nobody vouches for counts as gone.

@@ -22,6 +22,13 @@ proto::Order TrainOrder(const Job& job, int64_t lease_ms) {
   return order;
 }
 
+proto::Order BeginOrder(const Job& job) {
+  proto::Order order;
+  order.set_generation(job.generation.number);
+  order.mutable_begin();
+  return order;
+}
+
 proto::Order StopOrder(const Job& job) {
   proto::Order order;
   order.set_generation(job.generation.number);

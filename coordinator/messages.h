@@ -21,6 +21,7 @@ struct Progress {
 
 // REQUIRES: the generation is at least kOpen, so there is a layout.
 proto::Order TrainOrder(const Job& job, int64_t lease_ms);
+proto::Order BeginOrder(const Job& job);
 proto::Order StopOrder(const Job& job);
 proto::Order CommitOrder(const Job& job);    // REQUIRES: a save is pending
 proto::Order SaveOverOrder(const Job& job);  // REQUIRES: a save of the generation has ended

@@ -119,6 +119,16 @@ class Link::Impl {
     return assignment;
   }
 
+  absl::Status WaitForBegin(int64_t timeout_ms) {
+    WaitFor(timeout_ms, [&] { return begin_; });
+    const std::lock_guard lock(mutex_);
+    if (lost_) return *lost_;
+    if (begin_) return absl::OkStatus();
+    return absl::DeadlineExceededError(
+        absl::StrCat("some of the ", options_.world_size, " ranks were not ready within ",
+                     timeout_ms / 1000, " s after this one; see their logs"));
+  }
+
   // Empty if the save is over instead.
   absl::StatusOr<std::vector<ShardRecord>> WaitForCommit(const SaveId& save, int64_t timeout_ms) {
     WaitFor(timeout_ms, [&] { return commit_.number() == save.number || IsOver(save); });
@@ -319,6 +329,7 @@ class Link::Impl {
         train_ = order.train();
         if (train_->lease_ms() > 0) lease_ms_ = train_->lease_ms();
       }
+      if (order.has_begin()) begin_ = true;
       if (order.has_stop()) stop_ = true;
       if (order.has_commit()) commit_ = order.commit();
       if (order.has_save_over()) save_over_ = order.save_over();
@@ -396,6 +407,7 @@ class Link::Impl {
   bool welcome_ = false;
   bool broken_ = false;
   bool closing_ = false;
+  bool begin_ = false;
   bool stop_ = false;
   std::optional<absl::Status> lost_;
   std::optional<proto::Train> train_;
@@ -437,6 +449,10 @@ void Link::ReportReady(int64_t after_step, int64_t allocated_bytes, int64_t plan
   ready.set_planned_bytes(planned_bytes);
   impl_->ForgetNotes();
   impl_->Report(std::move(report));
+}
+
+absl::Status Link::AwaitBegin(int64_t timeout_ms) {
+  return impl_->WaitForBegin(timeout_ms);
 }
 
 void Link::ReportStep(const StepReport& report) {

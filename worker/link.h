@@ -50,6 +50,8 @@ class Link final {
   absl::StatusOr<std::string> WaitForNote(const std::string& topic, int from, int64_t timeout_ms);
 
   void ReportReady(int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes);
+  // Waits until all ranks are ready, at most timeout_ms (DeadlineExceeded).
+  absl::Status AwaitBegin(int64_t timeout_ms);
   void ReportStep(const StepReport& report);
   // See RunHooks::exchange_shards. Waits at most timeout_ms for all ranks (DeadlineExceeded).
   absl::StatusOr<std::vector<ShardRecord>> ExchangeShards(const SaveId& save,

@@ -42,8 +42,11 @@ constexpr int kExitFault = 1;
 constexpr int kExitNoCoordinator = 75;
 constexpr int64_t kLastWordsMs = 2000;          // to tell the coordinator of a fault or the end
 constexpr int64_t kRegisterTimeoutMs = 300000;  // until all ranks are there
-// The coordinator gives up a save before, and names the slow rank (coordinator/liveness.h).
+// The coordinator gives up before, and names the slow rank (coordinator/liveness.h): a save, and
+// the loading of what training starts from.
 constexpr int64_t kSaveTimeoutMs = 1830000;
+constexpr int64_t kLoadTimeoutMs = 1830000;  // or so much longer than comm.init_timeout_seconds:
+constexpr int64_t kPatienceMs = 30000;
 constexpr std::chrono::seconds kLeaveWithin{1};
 
 constexpr std::chrono::milliseconds kLookAtCommEvery{100};
@@ -160,9 +163,10 @@ class DeviceLog {
   bool has_warned_ = false;
 };
 
-RunHooks HooksOf(Link& link, Shared& shared, Device& device, int64_t library_bytes) {
+RunHooks HooksOf(Link& link, Shared& shared, Device& device, const JobSpec& job) {
+  const auto init_ms = static_cast<int64_t>(job.comm.init_timeout_seconds * 1000);
   auto checkpoint_bytes = std::make_shared<int64_t>(0);
-  auto log = std::make_shared<DeviceLog>(device, library_bytes);
+  auto log = std::make_shared<DeviceLog>(device, job.cluster.device.library_bytes);
   return RunHooks{
       .computes_by = {},
       .stop_requested = [&] { return shared.stop_signal || link.StopRequested(); },
@@ -171,6 +175,8 @@ RunHooks HooksOf(Link& link, Shared& shared, Device& device, int64_t library_byt
             log->BeforeSteps(allocated_bytes);
             link.ReportReady(after_step, allocated_bytes, planned_bytes);
           },
+      .begin =
+          [&, init_ms] { return link.AwaitBegin(std::max(kLoadTimeoutMs, init_ms + kPatienceMs)); },
       .step_done =
           [&, log](const StepReport& report) {
             link.ReportStep(report);
@@ -379,8 +385,7 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
   {
     const CommGuard guard(shared, link, *opened.comm);
     if (shared.lost) return absl::AbortedError("the coordinator is gone");
-    RunHooks hooks =
-        HooksOf(link, shared, *opened.device, assignment.job.cluster.device.library_bytes);
+    RunHooks hooks = HooksOf(link, shared, *opened.device, assignment.job);
     ASSIGN_OR_RETURN(hooks.computes_by, ComputesBy(*opened.api, me.local_rank));
     ASSIGN_OR_RETURN(
         const std::unique_ptr<Trainer> trainer,

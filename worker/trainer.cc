@@ -161,7 +161,7 @@ absl::Status Trainer::LoadOrInitialize() {
     }
     guard_->Resume(manifest.progress);
     swapper_->RoundWeights();
-    return zero_->GatherAllParameters();
+    return absl::OkStatus();
   }
   if (job_.init_from.empty()) {
     const int local_ranks = std::min(layout_.world_size(), job_.cluster.slots_per_node);
@@ -174,7 +174,7 @@ absl::Status Trainer::LoadOrInitialize() {
     }
   }
   swapper_->RoundWeights();
-  return zero_->GatherAllParameters();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RunResult> Trainer::Run() {
@@ -185,6 +185,8 @@ absl::StatusOr<RunResult> Trainer::Run() {
 
 absl::StatusOr<RunResult> Trainer::RunSteps() {
   if (hooks_.ready) hooks_.ready(after_step_, allocated_bytes(), planned_bytes_);
+  if (hooks_.begin) RETURN_IF_ERROR(hooks_.begin());
+  RETURN_IF_ERROR(zero_->GatherAllParameters());
   RunResult result{.step = after_step_};
   const int64_t last_step = job_.training.steps;
   while (result.step < last_step && !result.stopped) {

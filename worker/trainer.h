@@ -91,6 +91,9 @@ struct RunHooks {
   // Polled once per step; one rank's true stops all ranks at that step's end.
   std::function<bool()> stop_requested;
   std::function<void(int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes)> ready;
+  // Waits until every rank is ready, however slowly one loads: no collective, and so no deadline of
+  // one, runs meanwhile.
+  std::function<absl::Status()> begin;
   std::function<void(const StepReport&)> step_done;
   // Reports this rank's durable shard, or why it has none. On rank 0: waits until every rank has
   // reported; then all shards, by rank, once the coordinator has granted the commit, or {} if some

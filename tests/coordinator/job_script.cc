@@ -77,6 +77,9 @@ std::string CommandText(const Command& command) {
   if (const auto* c = std::get_if<StartTraining>(&command)) {
     return absl::StrCat("train g", c->generation);
   }
+  if (const auto* c = std::get_if<BeginSteps>(&command)) {
+    return absl::StrCat("begin g", c->generation);
+  }
   if (const auto* c = std::get_if<StopTraining>(&command)) {
     return absl::StrCat("stop_training g", c->generation);
   }

@@ -50,14 +50,14 @@ TEST(Job, RunsFromSubmissionToTheLastStep) {
       {"register 1/1", "STARTING g1 launched"},
       {"register 1/0", "STARTING g1 sealed | train g1"},
       {"ready 1/0", "STARTING g1 sealed | train g1"},
-      {"ready 1/1", "RUNNING g1 training"},
-      {"shard 1/1 10", "RUNNING g1 training"},
-      {"shard 1/0 10", "RUNNING g1 training | commit g1 10"},
-      {"committed 1/0 10", "RUNNING g1 training | save_over 10"},
-      {"shard 1/0 20", "RUNNING g1 training | save_over 10"},
-      {"shard 1/1 20", "RUNNING g1 training | commit g1 20, save_over 10"},
-      {"committed 1/0 20", "RUNNING g1 training | save_over 20"},
-      {"finish 1/0 20", "RUNNING g1 training | save_over 20"},
+      {"ready 1/1", "RUNNING g1 training | begin g1"},
+      {"shard 1/1 10", "RUNNING g1 training | begin g1"},
+      {"shard 1/0 10", "RUNNING g1 training | begin g1, commit g1 10"},
+      {"committed 1/0 10", "RUNNING g1 training | begin g1, save_over 10"},
+      {"shard 1/0 20", "RUNNING g1 training | begin g1, save_over 10"},
+      {"shard 1/1 20", "RUNNING g1 training | begin g1, commit g1 20, save_over 10"},
+      {"committed 1/0 20", "RUNNING g1 training | begin g1, save_over 20"},
+      {"finish 1/0 20", "RUNNING g1 training | begin g1, save_over 20"},
       {"finish 1/1 20", "COMPLETED g1 stopping"},
       {"ended 1 clean", "COMPLETED g1 closed | end"},
   });
@@ -74,14 +74,14 @@ TEST(Job, ThatFitsNowhereFailsWithThePlannersReason) {
 TEST(Job, StartsTheNextGenerationOnlyOnceTheOldOneIsProvenDead) {
   const Job job = Expect(
       {
-          {"committed 1/0 10", "RUNNING g1 training"},
+          {"committed 1/0 10", "RUNNING g1 training | begin g1"},
           {"lost 1/1", "RECOVERING g1 stopping | abort g1, stop_group g1"},
           {"ended 1 rank 0 signal 9", "RECOVERING g2 open | launch g2"},
           {"launch 2", "STARTING g2 launched"},
           {"register 2/0", "STARTING g2 launched"},
           {"register 2/1", "STARTING g2 sealed | train g2"},
           {"ready 2/0", "STARTING g2 sealed | train g2"},
-          {"ready 2/1", "RUNNING g2 training"},
+          {"ready 2/1", "RUNNING g2 training | begin g2"},
       },
       Play(kPrelude));
   EXPECT_EQ(job.newest().step, 10);
@@ -116,10 +116,10 @@ TEST(Job, IgnoresWhatItKnows) {
 TEST(Job, GrantsACommitOnlyOnceEveryRankOfItsGenerationHasWritten) {
   Expect(
       {
-          {"shard 1/0 10", "RUNNING g1 training"},
-          {"shard 1/0 12", "RUNNING g1 training"},  // the save of step 10 was given up
-          {"shard 1/1 10", "RUNNING g1 training"},
-          {"shard 1/1 12", "RUNNING g1 training | commit g1 12"},
+          {"shard 1/0 10", "RUNNING g1 training | begin g1"},
+          {"shard 1/0 12", "RUNNING g1 training | begin g1"},  // the save of step 10 was given up
+          {"shard 1/1 10", "RUNNING g1 training | begin g1"},
+          {"shard 1/1 12", "RUNNING g1 training | begin g1, commit g1 12"},
           {"fault 1/0 INTERNAL disk", "RECOVERING g1 stopping | abort g1, stop_group g1"},
           {"shard 1/0 12", "RECOVERING g1 stopping | abort g1, stop_group g1"},
       },
@@ -263,18 +263,21 @@ TEST(Job, KnowsOlderCheckpointsThanTheOneItBeginsWith) {
 TEST(Job, GivesASaveUpOnceEveryRankHasSaidItsPart) {
   const Job job = Expect(
       {
-          {"nosave 1/1 10", "RUNNING g1 training"},
-          {"shard 1/1 10", "RUNNING g1 training"},
-          {"shard 1/0 10", "RUNNING g1 training | save_over 10"},
-          {"shard 1/0 10", "RUNNING g1 training | save_over 10"},  // repeated after a reconnect
-          {"nosave 1/1 10", "RUNNING g1 training | save_over 10"},
-          {"shard 1/0 10 11", "RUNNING g1 training | save_over 10"},  // the same step again
-          {"shard 1/1 10 11", "RUNNING g1 training | commit g1 10, save_over 10"},
-          {"nosave 1/0 10 11", "RUNNING g1 training | save_over 11"},  // the commit failed
-          {"committed 1/1 10", "RUNNING g1 training | save_over 11"},
-          {"shard 1/0 20", "RUNNING g1 training | save_over 11"},
-          {"shard 1/1 20", "RUNNING g1 training | commit g1 20, save_over 11"},
-          {"committed 1/0 20", "RUNNING g1 training | save_over 20"},
+          {"nosave 1/1 10", "RUNNING g1 training | begin g1"},
+          {"shard 1/1 10", "RUNNING g1 training | begin g1"},
+          {"shard 1/0 10", "RUNNING g1 training | begin g1, save_over 10"},
+          {"shard 1/0 10",
+           "RUNNING g1 training | begin g1, save_over 10"},  // repeated after a reconnect
+          {"nosave 1/1 10", "RUNNING g1 training | begin g1, save_over 10"},
+          {"shard 1/0 10 11",
+           "RUNNING g1 training | begin g1, save_over 10"},  // the same step again
+          {"shard 1/1 10 11", "RUNNING g1 training | begin g1, commit g1 10, save_over 10"},
+          {"nosave 1/0 10 11",
+           "RUNNING g1 training | begin g1, save_over 11"},  // the commit failed
+          {"committed 1/1 10", "RUNNING g1 training | begin g1, save_over 11"},
+          {"shard 1/0 20", "RUNNING g1 training | begin g1, save_over 11"},
+          {"shard 1/1 20", "RUNNING g1 training | begin g1, commit g1 20, save_over 11"},
+          {"committed 1/0 20", "RUNNING g1 training | begin g1, save_over 20"},
       },
       Play(kPrelude));
   EXPECT_EQ(job.newest().step, 20);
@@ -292,12 +295,12 @@ TEST(Job, SaysWhatAStopCouldNotSave) {
 TEST(Job, SavesAndStopsOnRequest) {
   const Job job = Expect(
       {
-          {"stop", "DRAINING g1 training | stop_training g1"},
-          {"stop", "DRAINING g1 training | stop_training g1"},
-          {"shard 1/0 7", "DRAINING g1 training | stop_training g1"},
-          {"shard 1/1 7", "DRAINING g1 training | stop_training g1, commit g1 7"},
-          {"committed 1/0 7", "DRAINING g1 training | stop_training g1, save_over 7"},
-          {"stopped 1/0 7", "DRAINING g1 training | stop_training g1, save_over 7"},
+          {"stop", "DRAINING g1 training | begin g1, stop_training g1"},
+          {"stop", "DRAINING g1 training | begin g1, stop_training g1"},
+          {"shard 1/0 7", "DRAINING g1 training | begin g1, stop_training g1"},
+          {"shard 1/1 7", "DRAINING g1 training | begin g1, stop_training g1, commit g1 7"},
+          {"committed 1/0 7", "DRAINING g1 training | begin g1, stop_training g1, save_over 7"},
+          {"stopped 1/0 7", "DRAINING g1 training | begin g1, stop_training g1, save_over 7"},
           {"stopped 1/1 7", "SUSPENDED g1 stopping"},
           {"ended 1 clean", "SUSPENDED g1 closed | end"},
       },
@@ -307,7 +310,7 @@ TEST(Job, SavesAndStopsOnRequest) {
 }
 
 TEST(Job, StopsAtOnceOnDemand) {
-  Expect({{"stop", "DRAINING g1 training | stop_training g1"},
+  Expect({{"stop", "DRAINING g1 training | begin g1, stop_training g1"},
           {"kill", "DRAINING g1 stopping | abort g1, stop_group g1"},
           {"ended 1 rank 0 signal 15", "CANCELLED g1 closed | end"}},
          Play(kPrelude));
@@ -323,7 +326,7 @@ TEST(Job, StopsWithoutSavingBeforeTrainingHasBegun) {
 }
 
 TEST(Job, DoesNotRestartWhenAWorkerDiesWhileStopping) {
-  const Job job = Expect({{"stop", "DRAINING g1 training | stop_training g1"},
+  const Job job = Expect({{"stop", "DRAINING g1 training | begin g1, stop_training g1"},
                           {"lost 1/1", "DRAINING g1 stopping | abort g1, stop_group g1"},
                           {"ended 1 exit 1", "SUSPENDED g1 closed | end"}},
                          Play(kPrelude));
@@ -334,7 +337,8 @@ TEST(Job, DoesNotRestartWhenAWorkerDiesWhileStopping) {
 }
 
 TEST(Job, SuspendsWhenASignalStoppedTheWorkers) {
-  Expect({{"stopped 1/1 7", "RUNNING g1 training"}, {"stopped 1/0 7", "SUSPENDED g1 stopping"}},
+  Expect({{"stopped 1/1 7", "RUNNING g1 training | begin g1"},
+          {"stopped 1/0 7", "SUSPENDED g1 stopping"}},
          Play(kPrelude));
 }
 
@@ -357,21 +361,21 @@ TEST(Job, FailsAGenerationThatDoesNotStartInTime) {
 }
 
 TEST(Job, AdoptsItsWorkersAfterARestartOfTheCoordinator) {
-  Expect({{"restart", "RECOVERING g1 training"},
-          {"register 1/1", "RECOVERING g1 training"},
-          {"register 1/0", "RUNNING g1 training"}},
+  Expect({{"restart", "RECOVERING g1 training | begin g1"},
+          {"register 1/1", "RECOVERING g1 training | begin g1"},
+          {"register 1/0", "RUNNING g1 training | begin g1"}},
          Play(kPrelude));
   Expect({{"restart", "RECOVERING g1 sealed | train g1"},
           {"register 1/1", "RECOVERING g1 sealed | train g1"},
           {"register 1/0", "STARTING g1 sealed | train g1"},
           {"ready 1/0", "STARTING g1 sealed | train g1"},
-          {"ready 1/1", "RUNNING g1 training"}},
+          {"ready 1/1", "RUNNING g1 training | begin g1"}},
          Play("submit r1;plan;launch 1;register 1/0;register 1/1"));
 }
 
 TEST(Job, RecoversIfAWorkerIsNotBackAfterARestartOfTheCoordinator) {
-  Expect({{"restart", "RECOVERING g1 training"},
-          {"register 1/1", "RECOVERING g1 training"},
+  Expect({{"restart", "RECOVERING g1 training | begin g1"},
+          {"register 1/1", "RECOVERING g1 training | begin g1"},
           {"lost 1/0", "RECOVERING g1 stopping | abort g1, stop_group g1"},
           {"silent 1", "RECOVERING g2 open | launch g2"}},
          Play(kPrelude));

@@ -64,8 +64,13 @@ std::vector<std::unique_ptr<Link>> StartTwo(const InProcessCoordinator& coordina
     EXPECT_EQ(assignment->generation, generation);
     EXPECT_EQ(assignment->layout, TwoReplicas());
     EXPECT_EQ(assignment->run_folder, "/run");
+    // Nobody begins before all are ready.
+    if (link == links.back()) {
+      EXPECT_EQ(links.front()->AwaitBegin(50).code(), absl::StatusCode::kDeadlineExceeded);
+    }
     link->ReportReady(0, 1000, 1000);
   }
+  for (const auto& link : links) EXPECT_EQ(link->AwaitBegin(kPatienceMs), absl::OkStatus());
   return links;
 }
 

@@ -131,6 +131,7 @@ absl::Status TrainRank(const RankThreads& run, int rank, Comm& comm, ShardTable&
   if (run.stop_requested) {
     hooks.stop_requested = [&] { return run.stop_requested(rank, step); };
   }
+  if (run.begin) hooks.begin = [&] { return run.begin(rank); };
   if (run.failed) hooks.failed = [&](const absl::Status& why, bool) { run.failed(rank, why); };
   hooks.exchange_shards = [&](const SaveId& save, const absl::StatusOr<ShardRecord>& shard) {
     if (run.shard_written) run.shard_written(rank, save);

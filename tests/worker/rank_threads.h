@@ -46,6 +46,7 @@ struct RankThreads {
   std::function<std::unique_ptr<Comm>(int rank, Comm& inner)> wrap_comm;
   std::function<std::unique_ptr<Device>(int rank, Device& inner)> wrap_device;
   std::function<void(int rank, const absl::Status& why)> failed = {};
+  std::function<absl::Status(int rank)> begin = {};
   // Around a save: this rank has written its shard, or could not; it is over for this rank.
   std::function<void(int rank, const SaveId&)> shard_written = {};
   std::function<void(int rank, const SaveId&)> save_over = {};
