@@ -12,8 +12,8 @@
 
 namespace weft {
 
-// OK if `value` of `step` is finite. FailedPrecondition tells the coordinator not to try again: the
-// same steps would end the same way.
+// OK if `value` of `step`, after updates, is finite. FailedPrecondition tells the coordinator not
+// to try again: the same steps would end the same way.
 absl::Status CheckFinite(absl::string_view what, double value, int64_t step);
 
 class UpdateGuard {
@@ -43,7 +43,8 @@ class UpdateGuard {
   const int64_t most_in_a_row_;
   LossScale loss_scale_;
   RunProgress progress_;
-  absl::Status cause_;  // of the newest skipped step
+  bool has_updated_ = false;  // in this run, of this generation or before
+  absl::Status cause_;        // of the newest skipped step
 };
 
 }  // namespace weft

@@ -45,6 +45,25 @@ TEST(UpdateGuard, EndsTheRunAfterSoManyInARowWithTheCause) {
                              testing::HasSubstr("training.max_consecutive_skipped_steps")));
 }
 
+TEST(UpdateGuard, BlamesTheWeightsItStartsFromUntilTheFirstUpdate) {
+  const auto cure_of = [](const UpdateGuard& guard) {
+    return std::string(guard.CheckGoingOn().message());
+  };
+  UpdateGuard given(1);
+  EXPECT_FALSE(given.Admit(1, kNan, kNan));
+  EXPECT_THAT(cure_of(given), testing::HasSubstr("no update was made yet"));
+  EXPECT_THAT(cure_of(given), testing::HasSubstr("model.init_from"));
+  EXPECT_THAT(cure_of(given), testing::Not(testing::HasSubstr("optimizer.lr")));
+  UpdateGuard updated(1);
+  EXPECT_TRUE(updated.Admit(1, 2, 1));
+  EXPECT_FALSE(updated.Admit(2, kNan, 1));
+  EXPECT_THAT(cure_of(updated), testing::HasSubstr("lower optimizer.lr"));
+  UpdateGuard resumed(1);
+  resumed.Resume({});
+  EXPECT_FALSE(resumed.Admit(8, 1, kInf));
+  EXPECT_THAT(cure_of(resumed), testing::HasSubstr("lower optimizer.lr"));
+}
+
 TEST(UpdateGuard, CountsOnFromACheckpoint) {
   UpdateGuard guard(3);
   guard.Resume({.skipped_steps = 9, .skipped_in_a_row = 2});
