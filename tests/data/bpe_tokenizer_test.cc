@@ -140,72 +140,74 @@ TEST(BpeTokenizer, ReadsTheOlderPairOfFiles) {
             (std::vector<int32_t>{430, 430}));
 }
 
+// What reading says of the fixture's tokenizer.json with these values replaced.
+std::string Refusal(const Json& json) {
+  const Folder folder;
+  folder.Write("tokenizer.json", json.dump());
+  const auto opened = BpeTokenizer::Open(folder.path() + "/tokenizer.json");
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(opened.status().message());
+}
+
 TEST(BpeTokenizer, RefusesWhatItIsNotByName) {
-  const Json good = ReadFixture("tokenizer.json");
-  const auto refusal = [](const Json& json) {
-    const Folder folder;
-    folder.Write("tokenizer.json", json.dump());
-    const auto opened = BpeTokenizer::Open(folder.path() + "/tokenizer.json");
-    EXPECT_EQ(opened.status().code(), absl::StatusCode::kInvalidArgument);
-    return std::string(opened.status().message());
+  const struct {
+    const char* pointer;
+    Json value;
+    const char* says;
+  } cases[] = {
+      {"/model/type", "Unigram", "/model/type: found Unigram, expected BPE"},
+      {"/pre_tokenizer",
+       {{"type", "Split"}},
+       "/pre_tokenizer: Split: found nothing, expected a known"},
+      {"/pre_tokenizer", {{"type", "Metaspace"}}, "/pre_tokenizer/type: found Metaspace"},
+      {"/pre_tokenizer",
+       {{"type", "Sequence"}, {"pretokenizers", Json::array()}},
+       "pretokenizers: found none, expected ByteLevel"},
+      {"/pre_tokenizer/add_prefix_space", true, "add_prefix_space"},
+      {"/normalizer", {{"type", "NFC"}}, "/normalizer: found an object, expected null"},
+      {"/model/dropout", 0.1, "/model/dropout: found 0.1, expected null"},
+      {"/model/vocab/a", -3, "the id -3 of \"a\""},
+      {"/added_tokens/0/single_word", true, "single_word of the added token \"<|endoftext|>\""},
+      {"/added_tokens/0/id", 7, "\"<|endoftext|>\", which the vocabulary says is 0"},
+      {"/added_tokens/0/content", 7, "an added token that is an object, expected content and id"},
+      {"/post_processor",
+       {{"type", "Other"}},
+       "/post_processor/type: found Other, expected Template"},
+      {"/post_processor",
+       {{"type", "RobertaProcessing"}, {"cls", 3}},
+       "/post_processor: found 3, expected a token and its id"},
+      {"/post_processor",
+       {{"type", "TemplateProcessing"}, {"single", Json::array()}},
+       "/post_processor/single: found no text"},
+      {"/post_processor",
+       {{"type", "TemplateProcessing"}, {"single", {{{"SpecialToken", {{"id", "<s>"}}}}}}},
+       "/post_processor/single: found <s>, expected special"},
   };
-  Json json = good;
-  json["model"]["type"] = "Unigram";
-  EXPECT_THAT(refusal(json), HasSubstr("/model/type: found Unigram, expected BPE"));
-  json = good;
-  json["pre_tokenizer"] = {{"type", "Split"}};
-  EXPECT_THAT(refusal(json), HasSubstr("/pre_tokenizer: Split: found nothing, expected a known"));
-  json["pre_tokenizer"] = {{"type", "Metaspace"}};
-  EXPECT_THAT(refusal(json), HasSubstr("/pre_tokenizer/type: found Metaspace"));
-  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", Json::array()}};
-  EXPECT_THAT(refusal(json), HasSubstr("pretokenizers: found none, expected ByteLevel"));
-  json = good;
-  json["normalizer"] = {{"type", "NFC"}};
-  EXPECT_THAT(refusal(json), HasSubstr("/normalizer: found an object, expected null"));
-  json = good;
-  json["model"]["dropout"] = 0.1;
-  EXPECT_THAT(refusal(json), HasSubstr("/model/dropout: found 0.1, expected null"));
-  json = good;
-  json["added_tokens"][0]["single_word"] = true;
-  EXPECT_THAT(refusal(json), HasSubstr("single_word of the added token \"<|endoftext|>\""));
-  json = good;
-  json["added_tokens"][0]["id"] = 7;
-  EXPECT_THAT(refusal(json), HasSubstr("\"<|endoftext|>\", which the vocabulary says is 0"));
-  json = good;
-  json["post_processor"] = {{"type", "Other"}};
-  EXPECT_THAT(refusal(json), HasSubstr("/post_processor/type: found Other, expected Template"));
-  json["post_processor"] = {{"type", "RobertaProcessing"}, {"cls", 3}};
-  EXPECT_THAT(refusal(json), HasSubstr("/post_processor: found 3, expected a token and its id"));
-  json["post_processor"] = {{"type", "TemplateProcessing"}, {"single", Json::array()}};
-  EXPECT_THAT(refusal(json), HasSubstr("/post_processor/single: found no text"));
-  json["post_processor"]["single"] = {{{"SpecialToken", {{"id", "<s>"}}}}};
-  EXPECT_THAT(refusal(json), HasSubstr("/post_processor/single: found <s>, expected special"));
-  json = good;
-  json["pre_tokenizer"]["add_prefix_space"] = true;
-  EXPECT_THAT(refusal(json), HasSubstr("add_prefix_space"));
-  json = good;
-  json["model"]["vocab"].erase("a");
-  EXPECT_THAT(refusal(json), HasSubstr("no token for byte 97"));
-  json = good;
+  for (const auto& each : cases) {
+    EXPECT_THAT(Refusal(Changed({{each.pointer, each.value}})), HasSubstr(each.says))
+        << each.pointer << " " << each.value;
+  }
+  EXPECT_THAT(Refusal(Json::array()), HasSubstr("no JSON object"));
+  const Folder empty;
+  EXPECT_THAT(std::string(BpeTokenizer::Open(empty.path()).status().message()),
+              HasSubstr("vocab.json: cannot be read"));
+}
+
+TEST(BpeTokenizer, RefusesAVocabularyThatLacksWhatItNeeds) {
+  Json json = ReadFixture("tokenizer.json");
   json["model"]["merges"].push_back({"q", "qqq"});
-  EXPECT_THAT(refusal(json), HasSubstr("\"q qqq\""));
-  json = good;
-  json["model"]["vocab"]["a"] = -3;
-  EXPECT_THAT(refusal(json), HasSubstr("the id -3 of \"a\""));
-  json = good;
-  json["added_tokens"] = {{{"id", 1}, {"content", 7}}};
-  EXPECT_THAT(refusal(json),
-              HasSubstr("an added token that is an object, expected content and id"));
-  // Printing it would take more stack than there is.
+  EXPECT_THAT(Refusal(json), HasSubstr("\"q qqq\""));
+  json["model"]["vocab"].erase("a");
+  EXPECT_THAT(Refusal(json), HasSubstr("no token for byte 97"));
+}
+
+// Printing or copying it would take more stack than there is.
+TEST(BpeTokenizer, RefusesWhatIsNestedTooDeepToPrint) {
   const Folder deep;
   deep.Write("tokenizer.json", absl::StrCat(R"({"model": {"type": )", std::string(1'000'000, '['),
                                             std::string(1'000'000, ']'), "}}"));
   EXPECT_THAT(std::string(BpeTokenizer::Open(deep.path()).status().message()),
               HasSubstr("/model/type: found a list, expected BPE"));
-  EXPECT_THAT(refusal(Json::array()), HasSubstr("no JSON object"));
-  const Folder empty;
-  EXPECT_THAT(std::string(BpeTokenizer::Open(empty.path()).status().message()),
-              HasSubstr("vocab.json: cannot be read"));
 }
 
 TEST(Unicode, TakesAnyBytesApart) {
