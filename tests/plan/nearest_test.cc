@@ -12,6 +12,9 @@ TEST(Nearest, FindsWhatWasMeantAndNothingElse) {
   EXPECT_EQ(Nearest("seqlen", keys), "seq_len");
   EXPECT_EQ(Nearest("learning_rate_decay", keys), std::nullopt);
   EXPECT_EQ(Nearest("", {}), std::nullopt);
+  // Two replacements make any word of two letters.
+  EXPECT_EQ(Nearest("zz", {"dp", "tp"}), std::nullopt);
+  EXPECT_EQ(Nearest("dd", {"tp", "dp"}), "dp");
 }
 
 }  // namespace
