@@ -96,25 +96,37 @@ void ReplaceCluster(const JobFileOptions& options, YamlNode* root, Issues* issue
   if (options.nodes) put("nodes", absl::StrCat(*options.nodes));
 }
 
+// A validation that reads sequences of the held-out data more than once counts them more than once.
+void NoteRepeats(const JobSpec& job, int64_t held_out, std::vector<std::string>* notes) {
+  const int64_t batch = job.training.global_batch_size;
+  if (job.validation.interval == 0 || job.validation.steps <= held_out / batch) return;
+  notes->push_back(absl::StrCat(
+      "validation.steps: ", job.validation.steps, " batches of training.global_batch_size ", batch,
+      " are more than the ", held_out, " held-out sequences; reading begins anew where they end",
+      held_out < batch ? ""
+                       : absl::StrCat(", steps: ", held_out / batch, " would read each once")));
+}
+
 // The data as the workers will open it: headers, sizes, windows. Held out or not, each is looked
 // at.
-void CheckData(const JobSpec& job, const YamlNode& root, Issues* issues) {
+void CheckData(const JobSpec& job, const YamlNode& root, Issues* issues,
+               std::vector<std::string>* notes) {
   const YamlValues values(root, "", issues);
-  const auto check = [&](bool train, absl::string_view key) {
-    const absl::Status status = Dataset::Open(job, train).status();
-    if (status.ok()) return true;
+  const auto open = [&](bool train, absl::string_view key) -> std::optional<Dataset> {
+    absl::StatusOr<Dataset> data = Dataset::Open(job, train);
+    if (data.ok()) return *std::move(data);
     // Some messages name their key themselves.
-    absl::string_view message = status.message();
+    absl::string_view message = data.status().message();
     for (const absl::string_view own : {"data.train", "data.valid", "data.split"}) {
       if (absl::ConsumePrefix(&message, absl::StrCat(own, ": "))) key = own;
     }
     values.Wrong(key, message);
-    return false;
+    return std::nullopt;
   };
-  if (!check(true, "data.train")) return;
-  if (!job.data.valid.empty() || job.data.split > 0) {
-    check(false, job.data.valid.empty() ? "data.split" : "data.valid");
-  }
+  if (!open(true, "data.train")) return;
+  if (job.data.valid.empty() && job.data.split == 0) return;
+  const auto held_out = open(false, job.data.valid.empty() ? "data.split" : "data.valid");
+  if (held_out) NoteRepeats(job, held_out->windows(), notes);
 }
 
 // Rules that the values break, but not those that follow from an issue already found.
@@ -186,7 +198,7 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
     AddBrokenRules(RunIssues(file.job), *tree, &issues);
   }
   if (issues.empty() && options.check_files) {
-    CheckData(file.job, *tree, &issues);
+    CheckData(file.job, *tree, &issues, &file.notes);
     CheckInitWeights(file.job, options.fresh, *tree, &issues, &file.notes);
   }
   if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());

@@ -81,6 +81,26 @@ TEST_F(JobYaml, TracesStepsOnlyWhereTheProfilerIsOn) {
       testing::HasSubstr("profiler.freq: 0 is no interval; use 1 or more"));
 }
 
+TEST(JobFile, NotesThatAValidationReadsHeldOutDataTwice) {
+  const JobFolder folder;  // 124 sequences; split 0.1 holds 12 out, 0.01 one
+  folder.Write("job.yaml", kGoodJob);
+  const auto notes = [&folder](const std::string& split, const std::string& steps) {
+    const auto file = ReadJobFile(
+        folder.job(),
+        {.sets = {"data.split=" + split, "validation.interval=5", "validation.steps=" + steps}});
+    EXPECT_TRUE(file.ok()) << file.status();
+    return file.ok() ? file->notes : std::vector<std::string>();
+  };
+  EXPECT_THAT(notes("0.1", "1"), testing::IsEmpty());
+  EXPECT_THAT(notes("0.1", "2"),
+              testing::ElementsAre(testing::AllOf(
+                  HasSubstr("validation.steps: 2 batches of training.global_batch_size 8 are more "
+                            "than the 12 held-out sequences"),
+                  HasSubstr("steps: 1 would read each once"))));
+  EXPECT_THAT(notes("0.01", "1"),
+              testing::ElementsAre(HasSubstr("more than the 1 held-out sequences")));
+}
+
 TEST_F(JobYaml, AnyTwoOfTheBatchFixTheThird) {
   const std::string both = "micro_batch_size: 2\n  gradient_accumulation_steps: 3";
   auto file = Read(JobWith("global_batch_size: 8", both));
