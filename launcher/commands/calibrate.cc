@@ -127,7 +127,9 @@ void Summarize(const CalibrateArguments& arguments, const Cluster& cluster,
                                cluster.intra_node.bytes_per_s / 1e9, device.matmuls.size(),
                                cluster.collectives.size());
   std::cout << "written: " << path << "\ntry next:\n  " << arguments.program
-            << " plan configs/jobs/quickstart.yaml --cluster " << path << "\n";
+            << " plan configs/jobs/quickstart.yaml --without-data --set parallelism.dp=auto --set "
+               "parallelism.pp=auto --cluster "
+            << path << "\n";
 }
 
 int Calibrate(const CalibrateArguments& arguments) {

@@ -1,6 +1,7 @@
 // weft run: trains a job file to its end, here, in the foreground; goes on where it was.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <iostream>
@@ -9,8 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "checkpoint/clean_up.h"
@@ -96,6 +100,33 @@ void PrintFiles(const JobSpec& job, const RunPaths& paths, int64_t saved_step) {
             << "  logs        " << paths.logs() << "\n";
 }
 
+// The options --set as they were given, ready for a shell.
+std::string SetsText(const RunArguments& arguments) {
+  std::string text;
+  for (const std::string& set : arguments.options.sets) {
+    const bool plain = std::all_of(set.begin(), set.end(), [](char c) {
+      return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+             absl::string_view("_-+./=,:").find(c) != absl::string_view::npos;
+    });
+    const std::string quoted = absl::StrCat("'", absl::StrReplaceAll(set, {{"'", "'\\''"}}), "'");
+    absl::StrAppend(&text, " --set ", plain ? set : quoted);
+  }
+  return text;
+}
+
+// More steps are an ordinary resume, as long as the learning rate keeps its curve. `job`: resolved.
+void PrintHowToGoOn(const RunArguments& arguments, const JobSpec& job, int64_t after_step) {
+  const std::string command = absl::StrCat(arguments.program, " run ", arguments.path,
+                                           SetsText(arguments), " --set training.steps=");
+  std::cout << "try next:\n  " << command << after_step + job.training.steps;
+  if (job.lr_scheduler.decay_steps == job.training.steps) {
+    std::cout << " --set lr_scheduler.decay_steps=" << job.training.steps;
+  }
+  std::cout << "\n  " << arguments.program << " plan " << arguments.path << SetsText(arguments)
+            << " --explain 20\n";
+}
+
+// `job`: resolved.
 int Summary(const RunArguments& arguments, const JobSpec& job, const RunPaths& paths,
             const RunOutcome& outcome, const Progress& progress, double seconds) {
   const ProgressState& state = progress.state();
@@ -110,10 +141,7 @@ int Summary(const RunArguments& arguments, const JobSpec& job, const RunPaths& p
         std::cout << absl::StrFormat("  speed       %.0f tokens/s\n", progress.mean_tokens_per_s());
       }
       PrintFiles(job, paths, outcome.saved_step);
-      std::cout << "try next:\n"
-                << "  " << arguments.program << " plan " << arguments.path << " --explain 20\n"
-                << "  " << arguments.program << " run " << arguments.path
-                << " --fresh --set training.steps=" << 2 * job.training.steps << "\n";
+      PrintHowToGoOn(arguments, job, outcome.saved_step);
       return kExitOk;
     case RunEnd::kSuspended:
       std::cout << "stopped at step " << outcome.saved_step
@@ -257,7 +285,7 @@ int Train(const RunArguments& arguments, const Prepared& prepared, const Continu
   progress.Finish();
   Record(prepared, progress.state(), metrics_bytes);
   if (!outcome.ok()) return Fail(outcome.status());
-  return Summary(arguments, job, prepared.paths, *outcome, progress,
+  return Summary(arguments, Resolve(job, prepared.plan.layout), prepared.paths, *outcome, progress,
                  absl::ToDoubleSeconds(absl::Now() - start));
 }
 
@@ -283,7 +311,8 @@ int Run(const RunArguments& arguments) {
   if (!lock.ok()) return Fail(lock.status());
   const auto previous = ReadPrevious(prepared->paths);
   if (!previous.ok()) return Fail(previous.status());
-  const auto going_on = Continue(Resolve(job, prepared->plan.layout), prepared->data, *previous,
+  const JobSpec resolved = Resolve(job, prepared->plan.layout);
+  const auto going_on = Continue(resolved, prepared->data, *previous,
                                  LastSavedStep(prepared->paths), arguments.accept);
   if (!going_on.ok()) return Fail(going_on.status());
   // Not before: what is another's is not even locked.
@@ -298,7 +327,7 @@ int Run(const RunArguments& arguments) {
               << (more ? " is saved, training.steps asks for " : " of ") << job.training.steps
               << "\n";
     PrintFiles(job, prepared->paths, going_on->after_step);
-    std::cout << "try next: " << arguments.program << " run " << arguments.path << " --fresh\n";
+    PrintHowToGoOn(arguments, resolved, going_on->after_step);
     return kExitOk;
   }
   const absl::Status room = MakeRoom(job, going_on->run);

@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 
 #include "tests/end_to_end/tiny_run.h"
 
@@ -41,13 +44,33 @@ TEST(Run, TwiceGivesTheSameBits) {
   EXPECT_EQ(UndisturbedCurve(), UndisturbedCurve());
 }
 
-TEST(Run, ThatIsDoneSaysSo) {
+// The first command that a run offers under "try next:", without the program's name.
+std::vector<std::string> OfferedCommand(const std::string& out) {
+  std::istringstream lines(out.substr(std::min(out.size(), out.find("try next:\n"))));
+  std::string title, program, word;
+  std::getline(lines, title);
+  std::getline(lines, word);
+  std::istringstream words(word);
+  words >> program;
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+TEST(Run, ThatIsDoneSaysSoAndOffersToGoOn) {
   TinyRun run;
-  ASSERT_EQ(run.RunToEnd().exit_code, 0);
+  const TinyRun::Outcome first = run.RunToEnd();
+  ASSERT_EQ(first.exit_code, 0);
   const TinyRun::Outcome again = run.RunToEnd();
   EXPECT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_THAT(again.out + again.err, HasSubstr("done"));
+  EXPECT_THAT(again.out, HasSubstr("done: step 60 of 60"));
   EXPECT_EQ(run.Metrics().size(), static_cast<size_t>(TinyRun::kSteps));
+  const std::vector<std::string> offered = OfferedCommand(again.out);
+  EXPECT_EQ(offered, OfferedCommand(first.out));
+  ASSERT_GE(offered.size(), 4u) << again.out;
+  const TinyRun::Outcome more = TinyRun::Finish(*run.Weft(offered), 90);
+  ASSERT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_EQ(run.LastStep(), 2 * TinyRun::kSteps);
+  EXPECT_EQ(run.Metrics().size(), 2u * TinyRun::kSteps);
+  EXPECT_THAT(run.RunToEnd().out, HasSubstr("done: step 120 is saved, training.steps asks for 60"));
   run.ExpectNothingLeft();
 }
 

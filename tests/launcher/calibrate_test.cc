@@ -54,6 +54,20 @@ TEST(Calibrate, WritesAProfileThatPlansHere) {
   EXPECT_LT(json["prediction"]["step_s"].get<double>(), 60.0);
 }
 
+TEST(Calibrate, OffersACommandThatWorksOnAnyNumberOfSlots) {
+  JobFolder folder;
+  const Ran calibrated = RunWeft(folder, "calibrate --output two.yaml --slots 2 --seconds 1");
+  ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err << calibrated.out;
+  const std::string plan = " plan ";
+  const size_t begin = calibrated.out.find(plan, calibrated.out.find("try next:"));
+  ASSERT_NE(begin, std::string::npos) << calibrated.out;
+  std::string command = calibrated.out.substr(begin + plan.size());
+  command.resize(command.find('\n'));
+  const Ran planned = RunWeft(folder, "plan " WEFT_SOURCE_DIR "/" + command);
+  EXPECT_EQ(planned.exit_code, 0) << command << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr("on 2 slots"));
+}
+
 TEST(Calibrate, RefusesWhatItCannotMeasure) {
   JobFolder folder;
   const Ran no_folder = RunWeft(folder, "calibrate --output nowhere/lab.yaml --seconds 1");
