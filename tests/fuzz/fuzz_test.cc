@@ -161,7 +161,15 @@ class DamagedDirectory : public testing::Test {
         Answered(folder_, {.arguments = {"export", "saved", "--hf", "hf"}, .exit_codes = {0}}, "");
     config_ = TextOf(folder_.path() + "/hf/config.json");
     weights_ = TextOf(folder_.path() + "/hf/model.safetensors");
-    tokenizer_ = TextOf(WEFT_SOURCE_DIR "/tests/data/bpe/tokenizer.json");
+    const auto tokenizer = nlohmann::json::parse(TextOf(kBpe + "/tokenizer.json"));
+    tokenizers_ = {tokenizer.dump()};
+    for (const auto& variant : nlohmann::json::parse(TextOf(kBpe + "/variants.json"))) {
+      nlohmann::json changed = tokenizer;
+      for (const auto& [pointer, value] : variant["changes"].items()) {
+        changed[nlohmann::json::json_pointer(pointer)] = value;
+      }
+      tokenizers_.push_back(changed.dump(2));  // lines of its own: more kinds of damage
+    }
   }
 
   // A call that reads all that there is.
@@ -170,16 +178,19 @@ class DamagedDirectory : public testing::Test {
       return {"eval",  "hf",      "--data", "corpus.txt", "--format",
               "bytes", "--steps", "2",      "--threads",  "1"};
     }
-    return {"generate", "hf", "--prompt", "the work of", "--max-tokens", "3", "--threads", "1"};
+    return {"generate",     "hf", "--prompt",  "<|endoftext|>the work of <mask>",
+            "--max-tokens", "3",  "--threads", "1"};
   }
   std::vector<Trial::File> Whole() const {
     return {{"hf/config.json", config_},
             {"hf/model.safetensors", weights_},
-            {"hf/tokenizer.json", tokenizer_}};
+            {"hf/tokenizer.json", tokenizers_[0]}};
   }
 
+  const std::string kBpe = WEFT_SOURCE_DIR "/tests/data/bpe";
   const JobFolder folder_;
-  std::string config_, weights_, tokenizer_;
+  std::string config_, weights_;
+  std::vector<std::string> tokenizers_;
 };
 
 TEST_F(DamagedDirectory, IsAnswered) {
@@ -198,7 +209,7 @@ TEST_F(DamagedDirectory, IsAnswered) {
         break;
       }
       case 2:
-        files[2].text = Damaged(tokenizer_, random);
+        files[2].text = Damaged(random.Of(absl::MakeConstSpan(tokenizers_)), random);
         break;
       default:
         files[0].text = Damaged(random.Of(absl::MakeConstSpan(configs)), random);
