@@ -122,7 +122,7 @@ constexpr JobKey kJobKeys[] = {
     {"metrics.wandb", "", kNotYet, "false"},
     {"profiler.enable", "profiling.enable_profiling"},
     {"profiler.freq", "profiling.profile_freq"},
-    {"profiler.memory_snapshot", ""},
+    {"profiler.memory_snapshot", "", kNotYet, "false"},
     {"lora.r", "rank"},
     {"lora.lora_alpha", "alpha"},
     {"lora.lora_dropout", "", kNotYet, "0 0.0"},

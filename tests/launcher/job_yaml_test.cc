@@ -55,7 +55,7 @@ TEST_F(JobYaml, AcceptsWhatWeftDoesAnyway) {
                          "lora: null\n"
                          "tokenizer: null\n"
                          "offload: {optimizer: none, params: none}\n"
-                         "profiler: {enable: false, freq: 100, memory_snapshot: on_oom}\n"
+                         "profiler: {enable: false, freq: 100, memory_snapshot: false}\n"
                          "activation_checkpointing: {mode: auto}\n"
                          "metrics: {log_freq: 5, tensorboard: false}\n"
                          "checkpoint: {async: false, export_hf: never, resume: none}\n"
@@ -78,7 +78,7 @@ TEST_F(JobYaml, TracesStepsOnlyWhereTheProfilerIsOn) {
   EXPECT_EQ(freq("profiler: {enable: true, freq: 5}\n"), 5);
   EXPECT_THAT(
       Read(std::string(kGoodJob) + "profiler: {enable: true, freq: 0}\n").status().message(),
-      testing::HasSubstr("profiler.freq: 0 is no interval; use 1 or more"));
+      testing::HasSubstr("profiler.freq: 0 is not an interval; use 1 or more"));
 }
 
 TEST(JobFile, NotesThatAValidationReadsHeldOutDataTwice) {
