@@ -135,7 +135,8 @@ Layout LayoutOf(Row& row, std::vector<std::string>& assumed) {
   const int64_t replicas = layout.dp * layout.micro_batch_size;
   const int64_t global_batch = row.Count("global_batch");
   if (global_batch % replicas != 0) {
-    row.Refuse(absl::StrCat("global_batch ", global_batch, " is no multiple of dp x micro_batch"));
+    row.Refuse(
+        absl::StrCat("global_batch ", global_batch, " is not a multiple of dp x micro_batch"));
   }
   layout.num_microbatches = global_batch / replicas;
   const std::string recompute = row.Text("recompute");

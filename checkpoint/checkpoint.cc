@@ -149,7 +149,8 @@ absl::Status CommitCheckpoint(const std::string& folder, const Manifest& manifes
 absl::StatusOr<Manifest> CheckManifest(const std::string& step_folder) {
   const auto text = ReadSmallFile(absl::StrCat(step_folder, "/", kManifestFile));
   if (absl::IsNotFound(text.status())) {
-    return absl::NotFoundError(absl::StrCat(kManifestFile, ": missing, so this is no checkpoint"));
+    return absl::NotFoundError(
+        absl::StrCat(kManifestFile, ": missing, so this is not a checkpoint"));
   }
   if (!text.ok()) return text.status();
   ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(*text));

@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<std::string>> FilesOfIndex(const std::string& path) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     if (name.empty() || std::filesystem::path(name).filename() != name) {
       return absl::DataLossError(
-          absl::StrCat(path, ": weight_map of '", tensor, "' is no plain file name"));
+          absl::StrCat(path, ": weight_map of '", tensor, "' is not a plain file name"));
     }
     files.insert(name);
   }

@@ -185,7 +185,7 @@ std::string ManifestText(const Manifest& manifest) {
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   RETURN_IF_ERROR(CheckedBody(text).status());
   const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return Damaged("text that is no JSON", "an object");
+  if (!json.is_object()) return Damaged("text that is not JSON", "an object");
   Manifest manifest;
   int64_t version = 0;
   RETURN_IF_ERROR(ReadCount(json, "format_version", &version));

@@ -134,7 +134,7 @@ absl::StatusOr<Json> ParseJson(absl::string_view text) {
     return true;
   };
   Json json = Json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object()) return Broken("text that is no JSON", "an object");
+  if (json.is_discarded() || !json.is_object()) return Broken("text that is not JSON", "an object");
   if (!twice.empty()) return Broken(absl::StrCat("key '", twice, "' twice"), "each key once");
   return json;
 }

@@ -10,7 +10,7 @@ case "${1:-}" in
   "") ;;
   --full) presets=(release asan tsan) ;;
   *)
-    echo "weft: test.sh: '$1' is no option; use --full or none" >&2
+    echo "weft: test.sh: unknown option '$1'; use --full or none" >&2
     exit 2
     ;;
 esac

@@ -215,7 +215,7 @@ absl::StatusOr<FoundBackend> ReadBackend(const std::string& json) {
   if (!read.contains("notes")) return backend;
   for (const auto& note : read["notes"]) {
     if (!note.is_string())
-      return absl::InternalError("weft-worker --probe printed a note that is no text");
+      return absl::InternalError("weft-worker --probe printed a note that is not text");
     backend.notes.push_back(note.get<std::string>());
   }
   return backend;

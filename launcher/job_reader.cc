@@ -497,7 +497,7 @@ class JobReader {
     if (values_.Flag("profiler.enable").value_or(false)) {
       if (profiler_freq < 1) {
         values_.Wrong("profiler.freq",
-                      absl::StrCat(profiler_freq, " is no interval; use 1 or more"));
+                      absl::StrCat(profiler_freq, " is not an interval; use 1 or more"));
       }
       job_.profiler_freq = profiler_freq;
     }

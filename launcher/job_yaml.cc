@@ -53,7 +53,7 @@ void ApplySets(const std::vector<std::string>& sets, YamlNode* root, Issues* iss
       map = next->is_map() ? next : nullptr;
     }
     if (map == nullptr) {
-      issues->Add(place, given, "a part of this key is no section in the job file");
+      issues->Add(place, given, "a part of this key is not a section of the job file");
       continue;
     }
     map->Remove(parts.back());

@@ -77,7 +77,7 @@ class Converter {
     if (Printable(text) == text) return;
     issues_->Add(place, key,
                  absl::StrCat("found ", Shown(text), ", which holds control characters or bytes ",
-                              "that are no UTF-8; remove them"));
+                              "that are not UTF-8; remove them"));
   }
 
   void ConvertEntry(const YAML::Node& name, const YAML::Node& value, const std::string& key,

@@ -95,7 +95,7 @@ void CheckEfficiency(absl::string_view field, double value, Issues& issues) {
   if (value >= kLeastEfficiency && value <= 1) return;  // false for NaN
   issues.push_back(
       {absl::StrCat("cluster.device.efficiency.", field),
-       absl::StrCat(value, " is no share of a peak; use ", kLeastEfficiency, " to 1")});
+       absl::StrCat(value, " is not a share of a peak; use ", kLeastEfficiency, " to 1")});
 }
 
 void CheckMemory(const Cluster& cluster, Issues& issues) {
@@ -153,7 +153,7 @@ void CheckMatmuls(const DeviceProfile& device, Issues& issues) {
     if (point.m < 1 || point.n < 1 || point.k < 1) {
       issues.push_back({absl::StrCat("cluster.", item),
                         absl::StrCat(point.m, " x ", point.n, " x ", point.k,
-                                     " is no product; m, n and k are 1 or more")});
+                                     " is not a product; m, n and k are 1 or more")});
     }
     const std::string rate = absl::StrCat(item, ".flops_per_s");
     CheckRate(rate, point.flops_per_s, issues);

@@ -354,7 +354,7 @@ void CheckLora(const JobSpec& job, Issues& issues) {
     if (IsLoraModule(module)) continue;
     Add(issues, kTargets,
         absl::StrCat("\"", module,
-                     "\" is no linear layer that adapters are put beside; use q_proj, k_proj, "
+                     "\" is not a linear layer that takes adapters; use q_proj, k_proj, "
                      "v_proj, o_proj, gate_proj, up_proj and down_proj, or for gpt2 c_attn, c_proj "
                      "and c_fc"));
   }
@@ -482,7 +482,7 @@ std::vector<SpecIssue> RunIssues(const JobSpec& job) {
   if (is_fp8 && job.model.hidden_size % kFp8SizeUnit != 0) {
     Add(issues, "training.mixed_precision",
         absl::StrCat("fp8 would be in no product, as hidden_size ", job.model.hidden_size,
-                     " is no multiple of ", kFp8SizeUnit, "; use bf16"));
+                     " is not a multiple of ", kFp8SizeUnit, "; use bf16"));
   }
   if (job.lora) {
     Add(issues, "lora.r",

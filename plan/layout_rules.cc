@@ -102,8 +102,9 @@ void CheckExperts(const ModelShape& model, const Layout& layout, std::vector<Spe
 
 void CheckZero(const Layout& layout, std::vector<SpecIssue>& issues) {
   if (layout.zero_stage < 0 || layout.zero_stage > 3) {
-    issues.push_back({"parallelism.zero_stage",
-                      absl::StrCat(layout.zero_stage, " is no stage of ZeRO; use 0, 1, 2 or 3")});
+    issues.push_back(
+        {"parallelism.zero_stage",
+         absl::StrCat(layout.zero_stage, " is not a stage of ZeRO; use 0, 1, 2 or 3")});
   }
   const int group = layout.data_group();
   if (layout.zero_group != 0 && layout.zero_stage == 0) {
@@ -186,7 +187,7 @@ void CheckSequence(const BatchShape& batch, const Layout& layout, std::vector<Sp
   if (layout.schedule == ScheduleKind::kInterleaved && layout.num_microbatches % layout.pp != 0) {
     issues.push_back({"parallelism.pp_schedule",
                       absl::StrCat("interleaved_1f1b with ", layout.num_microbatches,
-                                   " microbatches, which are no multiple of parallelism.pp ",
+                                   " microbatches, which are not a multiple of parallelism.pp ",
                                    layout.pp, "; use 1f1b")});
   }
   const int64_t most_pieces = std::max<int64_t>(1, batch.seq_len / layout.cp);
@@ -253,11 +254,12 @@ void CheckBatchEquation(int64_t global_batch_size, absl::Span<const BatchFactor>
                       DivisorsText(global_batch_size, global_batch_size, product))});
     return;
   }
-  issues.push_back({std::string{kGlobal},
-                    absl::StrCat(global_batch_size, all_known ? " is not " : " is no multiple of ",
-                                 absl::StrJoin(known, " x "), " = ", product, "; use ",
-                                 all_known ? "" : "a multiple of ", product,
-                                 ", or auto for one of the others")});
+  issues.push_back(
+      {std::string{kGlobal},
+       absl::StrCat(global_batch_size, all_known ? " is not " : " is not a multiple of ",
+                    absl::StrJoin(known, " x "), " = ", product, "; use ",
+                    all_known ? "" : "a multiple of ", product,
+                    ", or auto for one of the others")});
 }
 
 }  // namespace

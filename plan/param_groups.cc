@@ -92,10 +92,10 @@ std::vector<SpecIssue> ParamGroupIssues(const ModelShape& model,
     for (const std::string& pattern : group.params) {
       if (NamesAny(pattern, tensors)) continue;
       const std::optional<std::string> nearest = Nearest(pattern, NamesAndPatterns(tensors));
-      issues.push_back({std::string{kKey},
-                        absl::StrCat("\"", pattern, "\" is the name of no tensor of the model; ",
-                                     nearest ? absl::StrCat("did you mean ", *nearest, "?")
-                                             : "use e.g. *.bias or blocks.*.norm1.weight")});
+      issues.push_back(
+          {std::string{kKey}, absl::StrCat("\"", pattern, "\" matches no tensor of the model; ",
+                                           nearest ? absl::StrCat("did you mean ", *nearest, "?")
+                                                   : "use e.g. *.bias or blocks.*.norm1.weight")});
     }
   }
   return issues;

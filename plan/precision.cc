@@ -54,8 +54,7 @@ absl::StatusOr<FrozenFormat> ParseFrozenFormat(absl::string_view name) {
     if (name == FrozenFormatName(format)) return format;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "\"", name,
-      "\" is no format that a frozen base is held in; use none (bf16), int8, nf4 or nf4_double"));
+      "\"", name, "\" is not a format of a frozen base; use none (bf16), int8, nf4 or nf4_double"));
 }
 
 }  // namespace weft

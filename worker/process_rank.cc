@@ -18,7 +18,7 @@ absl::StatusOr<int> FirstNumber(const Environment& environment,
     int value = 0;
     if (absl::SimpleAtoi(*text, &value) && value >= 0) return value;
     return absl::InvalidArgumentError(absl::StrCat(
-        name, ": \"", *text, "\" is no rank; the process manager has to set a number"));
+        name, ": \"", *text, "\" is not a rank; the process manager has to set a number"));
   }
   return missing;
 }

@@ -56,7 +56,7 @@ void AddPlan(CLI::App& app, int* exit_code) {
   plan->add_option("--nodes", arguments->options.nodes,
                    "of the cluster, in place of its own number")
       ->check(WholeNumber(1, 1 << 20));
-  plan->add_option("--without-nodes", arguments->without_nodes, "what if so many nodes are lost")
+  plan->add_option("--without-nodes", arguments->without_nodes, "re-plan with so many nodes fewer")
       ->check(WholeNumber(0, 1 << 20));
   // Also an empty text is a question, to be refused.
   const auto add_question = [plan](const std::string& flag, std::optional<std::string>& text,

@@ -67,7 +67,7 @@ TEST(ParseMeasured, LeavesOutWhatItHasNoWordsForAndSaysWhy) {
       {"8,8,,gpt,12,512,8,8,64,2048,0,,1,,,,,1024,32,4,8,1,1,1,1,1,0,,0,none,bf16,1",
        "vocab is not stated"},
       {"8,8,,gpt,12,512,8,8,64,2048,0,50257,1,,,,,1024,33,4,8,1,1,1,1,1,0,,0,none,bf16,1",
-       "global_batch 33 is no multiple of dp x micro_batch"},
+       "global_batch 33 is not a multiple of dp x micro_batch"},
       {"16,8,,gpt,12,512,8,8,64,2048,0,50257,1,,,,,1024,32,4,8,1,1,1,1,1,0,,0,none,bf16,1",
        "gpus 16 is not dp x tp x pp x cp = 8"},
       {"8,8,,gpt,-3,512,8,8,64,2048,0,50257,1,,,,,1024,32,4,8,1,1,1,1,1,0,,0,none,bf16,1",

@@ -181,7 +181,7 @@ TEST_F(CheckpointTest, AFolderWithoutManifestIsNoCheckpoint) {
   const FoundCheckpoint found = Newest();
   EXPECT_EQ(found.path, folder_ + "/step-10");
   EXPECT_THAT(found.refused,
-              ElementsAre("step-20: manifest.json: missing, so this is no checkpoint"));
+              ElementsAre("step-20: manifest.json: missing, so this is not a checkpoint"));
   EXPECT_EQ(VerifyCheckpoint(folder_ + "/step-20").status().code(), absl::StatusCode::kNotFound);
 }
 

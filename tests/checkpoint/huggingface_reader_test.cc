@@ -226,7 +226,7 @@ TEST_F(HuggingFaceReading, NamesWhatIsWrong) {
   std::ofstream(folder_ + "/model.safetensors.index.json")
       << R"({"weight_map": {"model.norm.weight": "../elsewhere.safetensors"}})";
   EXPECT_THAT(std::string(HuggingFaceReader::Open(folder_, Llama()).status().message()),
-              HasSubstr("weight_map of 'model.norm.weight' is no plain file name"));
+              HasSubstr("weight_map of 'model.norm.weight' is not a plain file name"));
   std::filesystem::remove(folder_ + "/model.safetensors.index.json");
   std::filesystem::create_directory(folder_ + "/model.safetensors.index.json");
   EXPECT_THAT(std::string(HuggingFaceReader::Open(folder_, Llama()).status().message()),

@@ -103,7 +103,7 @@ TEST(WrongClusterFiles, AreRefusedWithFileLineAndKey) {
       {"bytes_per_s: 3e9", "bytes_per_s: -1",
        "lab.yaml:13: intra_node.bytes_per_s: -1 is not a positive number"},
       {"attention: 1", "attention: 1.5",
-       "lab.yaml:11: device.efficiency.attention: 1.5 is no share of a peak"},
+       "lab.yaml:11: device.efficiency.attention: 1.5 is not a share of a peak"},
       {"library_bytes: 1e8", "library_bytes: 3e9",
        "lab.yaml:8: device.library_bytes: 3000000000 must be 0 or more and less than memory_bytes "
        "2000000000"},

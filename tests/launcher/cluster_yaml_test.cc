@@ -164,10 +164,10 @@ constexpr WrongProfile kWrongProfiles[] = {
     {"peak_memory_bytes_per_s: 2e12", "peak_memory_bytes_per_s: .nan",
      "lab.yaml:11: device.peak_memory_bytes_per_s: found .nan; expected a number"},
     {"matmul_fp32: 0.8", "matmul_fp32: 1.2",
-     "lab.yaml:13: device.efficiency.matmul_fp32: 1.2 is no share of a peak; use 0.0001 to "
+     "lab.yaml:13: device.efficiency.matmul_fp32: 1.2 is not a share of a peak; use 0.0001 to "
      "1"},
     {"streaming: 0.9", "streaming: 0",
-     "lab.yaml:16: device.efficiency.streaming: 0 is no share of a peak"},
+     "lab.yaml:16: device.efficiency.streaming: 0 is not a share of a peak"},
     {"nics_per_node: 1", "nics_per_node: 1000",
      "lab.yaml:3: nics_per_node: 1000 must be 0 (one per slot) to 64"},
     {"library_bytes: 3e9", "library_bytes: 90e9",

@@ -161,7 +161,7 @@ std::vector<WrongFile> BrokenRules() {
        "job.yaml:13: training.seq_len: 128 is more than model.n_positions 64; use at most 64"},
       {"param_group",
        JobWith("lr: 1.0e-3", "param_groups: [{params: [\"*.biass\"], weight_decay: 0}]"),
-       "job.yaml:16: optimizer.param_groups: \"*.biass\" is the name of no tensor of the model; "
+       "job.yaml:16: optimizer.param_groups: \"*.biass\" matches no tensor of the model; "
        "did "
        "you mean *.bias?"},
       {"param_group_of_other_keys",

@@ -224,7 +224,7 @@ absl::StatusOr<Curve> TrainInNumpy(const JobSpec& job) {
                                            folder.path(), "/job.json ", folder.path(), "/witness");
   RETURN_IF_ERROR(RunCommand(folder, command, /*most_s=*/160));
   const Json json = Json::parse(folder.Read("witness.json"), nullptr, false);
-  if (!json.is_object()) return absl::InternalError("witness.json is no JSON");
+  if (!json.is_object()) return absl::InternalError("witness.json is not JSON");
   Curve curve;
   curve.losses = json.at("losses").get<std::vector<double>>();
   curve.grad_norms = json.at("grad_norms").get<std::vector<double>>();

@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<MemoryTrace>> ReadMemoryTraces(const std::string& fol
     std::ifstream file(PathOf(folder, rank));
     const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object()) {
-      return absl::InternalError(absl::StrCat(PathOf(folder, rank), " is no JSON"));
+      return absl::InternalError(absl::StrCat(PathOf(folder, rank), " is not JSON"));
     }
     MemoryTrace& trace = traces.emplace_back();
     trace.base_rss_bytes = json.at("base_rss_bytes");

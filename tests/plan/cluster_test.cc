@@ -71,9 +71,9 @@ const WrongCluster kWrongClusters[] = {
     {[](Cluster& c) { c.host_memory_bytes = -1; },
      "cluster.host_memory_bytes: -1 is negative; use the memory of a node, or 0 if unknown"},
     {[](Cluster& c) { c.device.attention_efficiency = std::nan(""); },
-     "cluster.device.efficiency.attention: nan is no share of a peak; use 0.0001 to 1"},
+     "cluster.device.efficiency.attention: nan is not a share of a peak; use 0.0001 to 1"},
     {[](Cluster& c) { c.device.matmul_efficiency.fp8 = 1.01; },
-     "cluster.device.efficiency.matmul_fp8: 1.01 is no share of a peak; use 0.0001 to 1"},
+     "cluster.device.efficiency.matmul_fp8: 1.01 is not a share of a peak; use 0.0001 to 1"},
     {[](Cluster& c) { c.device.compute_units = 1 << 20; },
      "cluster.device.compute_units: 1048576 must be 0 (none) to 65536"},
     {[](Cluster& c) {

@@ -264,7 +264,7 @@ TEST(Validate, ChecksFixedDegreesAndTheBatchEquation) {
       {[](JobSpec& j) { j.parallelism.ep = 2; },
        "parallelism.ep: 2 with a model without experts; use 1"},
       {[](JobSpec& j) { j.parallelism.zero_stage = 4; },
-       "parallelism.zero_stage: 4 is no stage of ZeRO; use 0, 1, 2 or 3"},
+       "parallelism.zero_stage: 4 is not a stage of ZeRO; use 0, 1, 2 or 3"},
       {[](JobSpec& j) {
          j.parallelism.dp = j.parallelism.cp = 2;
          j.parallelism.zero_group = 3;
@@ -357,7 +357,7 @@ TEST(Validate, ChecksAdaptersAndNumberFormats) {
       {[](JobSpec& j) { j.lora = LoraSpec{.target_modules = {}}; },
        "lora.target_modules: is empty; use e.g. [q_proj, v_proj]"},
       {[](JobSpec& j) { j.lora = LoraSpec{.target_modules = {"lm_head"}}; },
-       "lora.target_modules: \"lm_head\" is no linear layer that adapters are put beside; use "
+       "lora.target_modules: \"lm_head\" is not a linear layer that takes adapters; use "
        "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj, or for gpt2 c_attn, "
        "c_proj and c_fc"},
       {[](JobSpec& j) { j.training.head_chunk_tokens = -1; },
@@ -410,7 +410,8 @@ TEST(RunIssues, NameWhatCanBePlannedButNotRunYet) {
          j.training.mixed_precision = Precision::kFp8;
          j.model.hidden_size = 72;
        },
-       "training.mixed_precision: fp8 would be in no product, as hidden_size 72 is no multiple of "
+       "training.mixed_precision: fp8 would be in no product, as hidden_size 72 is not a multiple "
+       "of "
        "16; use bf16"},
       {[](JobSpec& j) { j.training.head_chunk_tokens = 16; }, ""},
       {[](JobSpec& j) { j.optimizer.name = OptimizerKind::kAdafactor; }, ""},

@@ -88,7 +88,7 @@ TEST(CheckLayout, RefusesWhatNoEngineCouldRun) {
     void (*change)(Layout&);
   };
   const Case cases[] = {
-      {"parallelism.zero_stage: 4 is no stage of ZeRO; use 0, 1, 2 or 3",
+      {"parallelism.zero_stage: 4 is not a stage of ZeRO; use 0, 1, 2 or 3",
        [](Layout& l) { l.zero_stage = 4; }},
       {"parallelism.ep: 2 with a model without experts; use 1", [](Layout& l) { l.ep = 2; }},
       {"parallelism.virtual_stages: 2 with pp_schedule 1f1b; use 1, or pp_schedule "
@@ -111,7 +111,7 @@ TEST(CheckLayout, RefusesWhatNoEngineCouldRun) {
        [](Layout& l) {
          l.stage_blocks = {1, 1};
        }},
-      {"parallelism.pp_schedule: interleaved_1f1b with 1 microbatches, which are no multiple of "
+      {"parallelism.pp_schedule: interleaved_1f1b with 1 microbatches, which are not a multiple of "
        "parallelism.pp 2; use 1f1b",
        [](Layout& l) {
          l.schedule = ScheduleKind::kInterleaved;
@@ -319,7 +319,7 @@ TEST(BatchIssues, HoldsTheBatchEquationAsFarAsItIsKnown) {
        2,
        3,
        none,
-       {"training.global_batch_size: 8 is no multiple of training.micro_batch_size 3 x "
+       {"training.global_batch_size: 8 is not a multiple of training.micro_batch_size 3 x "
         "parallelism.dp 2 = 6; use a multiple of 6, or auto for one of the others"}},
       {{8, 64},
        2,

@@ -59,15 +59,15 @@ TEST(ParamGroups, RefuseWhatNoTensorIsNamedWithTheNearest) {
   };
   const Case cases[] = {
       {{{"*.bias"}, 0}, nullptr},
-      {{{"*.biass"}, 0}, "\"*.biass\" is the name of no tensor of the model; did you mean *.bias?"},
+      {{{"*.biass"}, 0}, "\"*.biass\" matches no tensor of the model; did you mean *.bias?"},
       {{{"blocks.*.norm3.weight"}, 0},
-       "\"blocks.*.norm3.weight\" is the name of no tensor of the model; did you mean "
+       "\"blocks.*.norm3.weight\" matches no tensor of the model; did you mean "
        "blocks.*.norm1.weight?"},
       {{{"head.weight"}, 0},  // tied
-       "\"head.weight\" is the name of no tensor of the model; use e.g. *.bias or "
+       "\"head.weight\" matches no tensor of the model; use e.g. *.bias or "
        "blocks.*.norm1.weight"},
       {{{"LayerNorm"}, 0},
-       "\"LayerNorm\" is the name of no tensor of the model; use e.g. *.bias or "
+       "\"LayerNorm\" matches no tensor of the model; use e.g. *.bias or "
        "blocks.*.norm1.weight"},
       {{{}, 0}, "names no params; use e.g. [\"*.bias\"]"},
       {{{"*"}, -1}, "weight_decay -1 is out of range; use 0 (no decay) or more"},

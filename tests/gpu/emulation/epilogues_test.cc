@@ -149,7 +149,8 @@ TEST_P(Epilogues, AreLeftToKernelsOfOurOwnWhereTheyDoNotApply) {
   const auto own_kernels_of = [&](View a, View b, View c) {
     return OwnKernelsOfLinearGelu(a, b, c);
   };
-  EXPECT_EQ(own_kernels_of(x, Make(36, 24), Make(1, 36)), 2) << "a width that is no multiple of 8";
+  EXPECT_EQ(own_kernels_of(x, Make(36, 24), Make(1, 36)), 2)
+      << "a width that is not a multiple of 8";
   EXPECT_EQ(own_kernels_of(x, weight, Make(1, 40, GetParam(), 4)), 2) << "a bias out of place";
   EXPECT_EQ(own_kernels_of(Make(kRows, 24, DType::kF32), Make(40, 24, DType::kF32),
                            Make(1, 40, DType::kF32)),

@@ -301,7 +301,7 @@ TEST(FindPlan, NamesTheKeyOfAContradiction) {
          job.parallelism.zero_stage = 4;
          job.parallelism.pp = 2;
        },
-       "parallelism.zero_stage: 4 is no stage of ZeRO"},
+       "parallelism.zero_stage: 4 is not a stage of ZeRO"},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.what);

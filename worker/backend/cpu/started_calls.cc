@@ -18,7 +18,7 @@ BackendStatus Make(Comm& comm, const CollectiveCall& call) {
     case CollectiveKind::kAllGather:
       return comm.AllGather(call.group, call.data);
   }
-  return Failure(kInvalidArgument, "start: %d is no kind of collective",
+  return Failure(kInvalidArgument, "start: %d is not a kind of collective",
                  static_cast<int>(call.kind));
 }
 

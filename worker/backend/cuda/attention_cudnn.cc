@@ -26,9 +26,10 @@ BackendStatus CheckTiles(int version, AttentionPass pass, const AttentionShape& 
       shape.seq_len % kTile == 0) {
     return {};
   }
-  return Failure(kUnimplemented,
-                 "%lld positions are no multiple of 128, which cuDNN before 9.15.1 has faults with",
-                 static_cast<long long>(shape.seq_len));
+  return Failure(
+      kUnimplemented,
+      "%lld positions are not a multiple of 128, which cuDNN before 9.15.1 has faults with",
+      static_cast<long long>(shape.seq_len));
 }
 
 class Attention final : public CudnnAttention {

@@ -230,7 +230,7 @@ class LocalComm final : public Comm {
       case CollectiveKind::kAllGather:
         return AllGather(collective.group, collective.data);
     }
-    return Failure(kInvalidArgument, "start: %d is no kind of collective",
+    return Failure(kInvalidArgument, "start: %d is not a kind of collective",
                    static_cast<int>(collective.kind));
   }
   BackendStatus Wait(int64_t ticket) override {
