@@ -230,7 +230,7 @@ absl::StatusOr<MemoryQuestion> MemoryQuestionOf(const MeasuredRun& run) {
   RETURN_IF_ERROR(CheckLayout(run.shape, question.cluster, run.batch, asked.layout));
   question.model = run.shape;
   question.batch = run.batch;
-  question.precision = run.precision;
+  question.numerics.precision = run.precision;
   ASSIGN_OR_RETURN(question.engine, EngineProfileNamed(EngineOf(run.source)));
   question.engine.memory = HabitsOf(run, question.engine);
   return asked;

@@ -162,7 +162,7 @@ absl::StatusOr<Question> QuestionOf(const TimeConstants& constants, const Measur
   RETURN_IF_ERROR(CheckLayout(run.shape, question.cluster, run.batch, run.layout));
   question.model = run.shape;
   question.batch = run.batch;
-  question.precision = run.precision;
+  question.numerics.precision = run.precision;
   question.engine.name = std::string(EngineOf(run.source));
   question.engine.time = HabitsOf(constants, question.engine.name);
   question.engine.time.matmul = constants.matmul;

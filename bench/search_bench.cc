@@ -56,7 +56,7 @@ Question QuestionOf(ModelShape model, int gpus) {
   question.model = std::move(model);
   question.cluster = H100(gpus);
   question.batch = {.global_batch_size = 2048, .seq_len = 8192};
-  question.precision = Precision::kBf16;
+  question.numerics.precision = Precision::kBf16;
   question.engine = WeftProfile();
   return question;
 }

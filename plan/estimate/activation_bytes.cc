@@ -47,9 +47,10 @@ Sizes SizesOf(const Question& question, const Layout& layout) {
   const auto tp = static_cast<double>(layout.tp);
   const auto head_dim = static_cast<double>(model.head_dim);
   Sizes sizes;
-  sizes.element = ActivationBytes(question.precision);
+  sizes.element = ActivationBytes(question.numerics.precision);
   // An arena keeps what it computed and casts it when a product takes it.
-  const bool keeps_codes = question.precision == Precision::kFp8 && !question.engine.memory.arena;
+  const bool keeps_codes =
+      question.numerics.precision == Precision::kFp8 && !question.engine.memory.arena;
   sizes.linear = keeps_codes ? 1 : sizes.element;
   sizes.tokens = LocalTokens(question, layout);
   sizes.residual = layout.sequence_parallel ? sizes.tokens / tp : sizes.tokens;
@@ -133,7 +134,8 @@ double LocalTokens(const Question& question, const Layout& layout) {
 
 double BoundaryBytes(const Question& question, const Layout& layout) {
   const double tokens = LocalTokens(question, layout);
-  return ActivationBytes(question.precision) * static_cast<double>(question.model.hidden_size) *
+  return ActivationBytes(question.numerics.precision) *
+         static_cast<double>(question.model.hidden_size) *
          (layout.sequence_parallel ? tokens / layout.tp : tokens);
 }
 
@@ -169,8 +171,8 @@ HeadActivations HeadActivationBytes(const Question& question, const Layout& layo
   HeadActivations head;
   head.saved = 2 * BoundaryBytes(question, layout);
   // An arena's logits become their gradient in place: as wide as any activation.
-  const double wide = question.precision == Precision::kFp32 && !habits.arena ? 2
-                      : habits.arena ? ActivationBytes(question.precision) / 4.0
+  const double wide = question.numerics.precision == Precision::kFp32 && !habits.arena ? 2
+                      : habits.arena ? ActivationBytes(question.numerics.precision) / 4.0
                                      : 1;
   head.logits = wide * (habits.fused_loss ? habits.fused_logit_bytes : habits.logit_bytes) *
                 tokens * vocabulary / std::max(1, layout.head_chunks);
@@ -179,7 +181,7 @@ HeadActivations HeadActivationBytes(const Question& question, const Layout& layo
 
 double EmbeddingActivationBytes(const Question& question, const Layout& layout) {
   if (!question.engine.memory.dropout) return 0;
-  return BoundaryBytes(question, layout) / ActivationBytes(question.precision);
+  return BoundaryBytes(question, layout) / ActivationBytes(question.numerics.precision);
 }
 
 InFlight InFlightOf(const Question& question, const Layout& layout, int stage) {

@@ -37,11 +37,11 @@ bool MovesInPasses(const Layout& layout) {
 }
 
 double SummedGradientBytes(const Question& question) {
-  return question.precision == Precision::kFp32 ? 4 : question.engine.time.gradient_bytes;
+  return question.numerics.precision == Precision::kFp32 ? 4 : question.engine.time.gradient_bytes;
 }
 
 double GatheredWeightBytes(const Question& question) {
-  return question.precision == Precision::kFp32 ? 4 : question.engine.time.parameter_bytes;
+  return question.numerics.precision == Precision::kFp32 ? 4 : question.engine.time.parameter_bytes;
 }
 
 DataComm::DataComm(const Question& question, const Machine& machine, const Layout& layout,

@@ -33,7 +33,7 @@ double MomentBytes(OptimizerStates states) {
 int64_t CheckpointBytes(const Question& question) {
   const double trained = question.adapters ? ParametersOf(question, Layout{}, 0).adapters
                                            : static_cast<double>(ParameterCount(question.model));
-  return static_cast<int64_t>(trained * (4 + MomentBytes(question.optimizer)));
+  return static_cast<int64_t>(trained * (4 + MomentBytes(question.numerics.optimizer)));
 }
 
 FaultCosts FaultCostsOf(const Cluster& cluster, int64_t checkpoint_bytes, int ranks) {

@@ -3,7 +3,7 @@
 namespace weft {
 
 Machine MachineOf(const Question& question) {
-  return MachineOf(question, question.precision);
+  return MachineOf(question, question.numerics.precision);
 }
 
 Machine MachineOf(const Question& question, Precision precision) {

@@ -62,7 +62,7 @@ StageActivations StageActivationsOf(const Question& question, const Layout& layo
 // 16-bit gradient of the whole token table, which backward makes before it is added up.
 double TableGradient(const Question& question, const Layout& layout) {
   if (question.adapters) return 0;
-  return ActivationBytes(question.precision) * LocalVocabulary(question, layout) *
+  return ActivationBytes(question.numerics.precision) * LocalVocabulary(question, layout) *
          static_cast<double>(question.model.hidden_size);
 }
 
@@ -145,7 +145,7 @@ double BoundaryTensorBytes(const Question& question, const Layout& layout, doubl
 double CommunicationBytes(const Question& question, const Layout& layout, int stage) {
   const MemoryHabits& habits = question.engine.memory;
   const ModelShape& model = question.model;
-  const double element = ActivationBytes(question.precision);
+  const double element = ActivationBytes(question.numerics.precision);
   // An arena has them for its exchange with the next stage alone.
   const bool exchanges = !habits.arena || stage < layout.pp - 1;
   double bytes = exchanges ? BoundaryTensorBytes(question, layout, habits.boundary_tensors) : 0;
@@ -181,7 +181,7 @@ double AttentionScratchBytes(const Question& question, const Layout& layout) {
                   .run_len = layout.cp > 1 ? length / (int64_t{2} * layout.cp) : length,
                   .query_len = length / layout.cp,
                   .head_dim = question.model.head_dim,
-                  .widens = question.precision != Precision::kFp32},
+                  .widens = question.numerics.precision != Precision::kFp32},
                  /*threads=*/1));
 }
 
@@ -189,7 +189,7 @@ double AttentionScratchBytes(const Question& question, const Layout& layout) {
 // (plan/memory.cc lists the like), and token ids of the step.
 double ArenaWorkspace(const Question& question, const Layout& layout, int stage) {
   const ModelShape& model = question.model;
-  const double element = ActivationBytes(question.precision);
+  const double element = ActivationBytes(question.numerics.precision);
   const double tokens = LocalTokens(question, layout);
   const auto tp = static_cast<double>(layout.tp);
   const double query = static_cast<double>(model.num_heads * model.head_dim) / tp;
@@ -206,7 +206,7 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
   // Keys and values of whole sequences, and their gradients.
   if (layout.cp > 1) bytes += 4 * element * tokens * layout.cp * key;
   bytes += AttentionScratchBytes(question, layout);
-  if (question.precision == Precision::kFp8) {
+  if (question.numerics.precision == Precision::kFp8) {
     const auto whole_of = [](double elements) { return static_cast<int64_t>(elements); };
     const Fp8Scratch scratch =
         Fp8ScratchOf(Fp8LayersOf(model, question.batch, layout), whole_of(tokens),
@@ -242,8 +242,8 @@ double WorkspaceBytes(const Question& question, const Layout& layout, int stage)
   const auto sequences = static_cast<double>(layout.micro_batch_size);
   if (habits.loader_mask) bytes += sequences * positions * positions;
   if (habits.keeps_score_buffer && !habits.fused_attention) {
-    bytes += ActivationBytes(question.precision) * LocalTokens(question, layout) * positions *
-             static_cast<double>(question.model.num_heads) / layout.tp;
+    bytes += ActivationBytes(question.numerics.precision) * LocalTokens(question, layout) *
+             positions * static_cast<double>(question.model.num_heads) / layout.tp;
   }
   if (habits.arena) {
     bytes += ArenaWorkspace(question, layout, stage) + StagingBytes(question, layout, stage);
@@ -255,7 +255,7 @@ double WorkspaceBytes(const Question& question, const Layout& layout, int stage)
 double PlaceholderBytes(const Question& question, const Layout& layout) {
   if (!question.engine.memory.keeps_placeholder_gradients) return 0;
   const StageParameters block = BlockParameters(question, layout);
-  return ActivationBytes(question.precision) * (block.linear + block.experts);
+  return ActivationBytes(question.numerics.precision) * (block.linear + block.experts);
 }
 
 void SetStates(const StateBytes& states, MemoryEstimate& estimate) {
@@ -396,10 +396,7 @@ MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layou
 }
 
 StageMemoryTable MemoryTableOf(const Question& question) {
-  return StageMemoryTable(question.model, question.batch,
-                          {.precision = question.precision,
-                           .optimizer = question.optimizer,
-                           .cudnn_attention = question.cudnn_attention});
+  return StageMemoryTable(question.model, question.batch, question.numerics);
 }
 
 MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage) {

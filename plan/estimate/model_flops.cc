@@ -17,8 +17,9 @@ double ModelFlopsPerToken(const Question& question) {
 
 ModelFlopRate ModelFlopRateOf(const Question& question, double tokens_per_s, int workers) {
   CHECK(workers >= 1);
-  const Precision peak =
-      question.precision == Precision::kFp8 ? Precision::kBf16 : question.precision;
+  const Precision peak = question.numerics.precision == Precision::kFp8
+                             ? Precision::kBf16
+                             : question.numerics.precision;
   return {.flops_per_s = ModelFlopsPerToken(question) * tokens_per_s / workers,
           .peak_flops_per_s = question.cluster.device.peak_flops_per_s.of(peak)};
 }

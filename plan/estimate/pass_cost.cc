@@ -35,7 +35,7 @@ struct Pass {
         tensor_group(GroupOf(machine, cut.tp, 1, cut.world_size())),
         gated(asked.model.family != ModelFamily::kGpt2),
         fused(machine.gpu && habits.fused_attention),
-        casts_to_fp8(asked.precision == Precision::kFp8 && habits.casts_operands_to_fp8) {
+        casts_to_fp8(asked.numerics.precision == Precision::kFp8 && habits.casts_operands_to_fp8) {
     if (!casts_to_fp8) {
       in_16_bits = machine;
       return;

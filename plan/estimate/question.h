@@ -7,8 +7,8 @@
 #include "plan/cluster.h"
 #include "plan/estimate/engine_profile.h"
 #include "plan/layout.h"
+#include "plan/memory.h"
 #include "plan/model.h"
-#include "plan/optimizer.h"
 #include "plan/precision.h"
 
 namespace weft {
@@ -28,9 +28,7 @@ struct Question {
   ModelShape model;
   Cluster cluster;
   BatchShape batch;
-  Precision precision = Precision::kFp32;
-  OptimizerStates optimizer = OptimizerStates::kTwoMoments;
-  bool cudnn_attention = false;  // Numerics::cudnn_attention
+  Numerics numerics;
   EngineProfile engine;
   std::optional<LowRankAdapters> adapters;  // nullopt: everything is trained
   // On GPUs: sums of ranks in their order, and attention's gradient in an order of its own.

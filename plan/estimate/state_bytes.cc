@@ -120,14 +120,14 @@ Cut CutOver(int zero_stage, double ranks) {
 void AddTrained(const Question& question, const Layout& layout, double trained, double whole,
                 double rows_and_columns, const Cut& cut, StateBytes& states) {
   const MemoryHabits& habits = question.engine.memory;
-  const bool full = question.precision == Precision::kFp32;
+  const bool full = question.numerics.precision == Precision::kFp32;
   const bool merged = habits.shards_are_master && layout.zero_stage == 3;
   const auto held = [&](double ranks) { return (trained - whole) / ranks + whole; };
   states.weights += (merged ? 4 : WeightBytes(question)) * held(cut.weights);
   states.gradients += (merged ? 4 : GradientBytes(question)) * held(cut.gradients);
-  double rest = MomentBytes(question.optimizer, trained) / cut.rest;
+  double rest = MomentBytes(question.numerics.optimizer, trained) / cut.rest;
   // Means of rows and columns alone (arXiv:1804.04235, 4), whole on each rank.
-  if (question.optimizer == OptimizerStates::kFactored) rest = 4 * rows_and_columns;
+  if (question.numerics.optimizer == OptimizerStates::kFactored) rest = 4 * rows_and_columns;
   double master = full || merged || !habits.master_weights ? 0 : 4 * trained / cut.rest;
   if (layout.offload_optimizer) {
     states.host += master + rest;
@@ -137,7 +137,7 @@ void AddTrained(const Question& question, const Layout& layout, double trained, 
   }
   states.master_weights += master;
   states.optimizer += rest;
-  if (ActivationBytes(question.precision) == 2 && GradientBytes(question) == 2 &&
+  if (ActivationBytes(question.numerics.precision) == 2 && GradientBytes(question) == 2 &&
       habits.copies_fp16_gradients) {
     (habits.gradient_copies_stay ? states.gradients : states.gradient_copies) +=
         4 * trained / cut.rest;
@@ -164,7 +164,7 @@ double FrozenBytes(FrozenFormat format) {
 }
 
 double WeightBytes(const Question& question) {
-  return question.precision == Precision::kFp32 ? 4 : question.engine.memory.weight_bytes;
+  return question.numerics.precision == Precision::kFp32 ? 4 : question.engine.memory.weight_bytes;
 }
 
 double WeightBytes(const Question& question, const StageParameters& parameters) {
@@ -175,16 +175,16 @@ double WeightBytes(const Question& question, const StageParameters& parameters) 
 }
 
 double GradientBytes(const Question& question) {
-  if (question.precision == Precision::kFp32) return 4;
+  if (question.numerics.precision == Precision::kFp32) return 4;
   const MemoryHabits& habits = question.engine.memory;
-  return question.precision == Precision::kFp16 ? habits.fp16_gradient_bytes
-                                                : habits.gradient_bytes;
+  return question.numerics.precision == Precision::kFp16 ? habits.fp16_gradient_bytes
+                                                         : habits.gradient_bytes;
 }
 
 double OffloadedBytes(const Question& question) {
   const bool has_master =
-      question.precision != Precision::kFp32 && question.engine.memory.master_weights;
-  return (has_master ? 4 : 0) + MomentBytes(question.optimizer, 1);
+      question.numerics.precision != Precision::kFp32 && question.engine.memory.master_weights;
+  return (has_master ? 4 : 0) + MomentBytes(question.numerics.optimizer, 1);
 }
 
 double LocalVocabulary(const Question& question, const Layout& layout) {
@@ -279,7 +279,7 @@ StateBytes StatesOf(const Question& question, const Layout& layout,
   AddTrained(question, layout, parameters.dense(), parameters.whole_dense,
              parameters.rows_and_columns, dense, states);
   AddTrained(question, layout, parameters.experts, parameters.whole_experts, 0, experts, states);
-  if (question.precision == Precision::kFp8) {
+  if (question.numerics.precision == Precision::kFp8) {
     const double cache = question.engine.memory.fp8_cache_bytes;
     states.weights +=
         cache * (parameters.linear / dense.weights + parameters.experts / experts.weights);

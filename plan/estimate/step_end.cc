@@ -21,7 +21,7 @@ constexpr double kHostMemoryBytesPerS = 25e9;
 // Buffers that the optimizer keeps per parameter, in bytes read and written beside them.
 double UpdateBytes(const Question& question) {
   const double two_moments = question.engine.time.optimizer_bytes;
-  switch (question.optimizer) {
+  switch (question.numerics.optimizer) {
     case OptimizerStates::kNone:
       return std::max(4.0, two_moments - 16);
     case OptimizerStates::kMomentum:
@@ -121,7 +121,7 @@ StageDues::StageDues(const Question& question, const Machine& machine, const Lay
   const int world = layout.world_size();
   double& comm_s = after[TimeTerm::kDataComm];
   if (!question.adapters) comm_s += CopySeconds(question, machine, layout, stage);
-  if (question.optimizer == OptimizerStates::kFactored)
+  if (question.numerics.optimizer == OptimizerStates::kFactored)
     comm_s += FactorSeconds(machine, layout, own);
   const RankGroup everyone = GroupOf(machine, world, 1, world);
   comm_s += AllReduceSeconds(machine, everyone, 3 * sizeof(double));  // norm, loss, stop

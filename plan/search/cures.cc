@@ -199,7 +199,7 @@ void CureSearch::FreeDegrees() {
 void CureSearch::ChangeHabits() {
   // `auto` has been tried; factored states are not offloaded.
   if (!constraints_.offload_optimizer.value_or(true) &&
-      question_.optimizer != OptimizerStates::kFactored) {
+      question_.numerics.optimizer != OptimizerStates::kFactored) {
     Constraints changed = constraints_;
     changed.offload_optimizer = true;
     Keep(Fitting(question_, changed), [](const Layout&) { return "offload.optimizer cpu"; });
@@ -267,9 +267,9 @@ void CureSearch::ChangeMemory() {
 // What trains other numbers: the cheapest changes to the job that keep its sequences, then shorter
 // ones.
 void CureSearch::ChangeJob() {
-  if (question_.optimizer == OptimizerStates::kTwoMoments) {
+  if (question_.numerics.optimizer == OptimizerStates::kTwoMoments) {
     Question quantised = question_;
-    quantised.optimizer = OptimizerStates::kTwoMoments8Bit;
+    quantised.numerics.optimizer = OptimizerStates::kTwoMoments8Bit;
     Keep(Fitting(quantised, constraints_),
          [](const Layout&) { return "optimizer.name adamw_8bit"; });
   }

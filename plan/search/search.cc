@@ -161,7 +161,7 @@ absl::StatusOr<Finds> Solve(Pricer& pricer, const Constraints& constraints, Purp
 
 absl::StatusOr<Plan> FindPlan(const Question& question, const Constraints& constraints,
                               Purpose purpose) {
-  RETURN_IF_ERROR(CheckPrecision(question.cluster.device, question.precision));
+  RETURN_IF_ERROR(CheckPrecision(question.cluster.device, question.numerics.precision));
   Pricer pricer(question);
   Finds finds;
   ASSIGN_OR_RETURN(finds, Solve(pricer, constraints, purpose));
@@ -199,7 +199,7 @@ absl::StatusOr<Plan> FindPlanUnder(const JobSpec& job, const Constraints& constr
 }
 
 absl::StatusOr<Plan> PlanFor(const Question& question, const Layout& layout, Purpose purpose) {
-  RETURN_IF_ERROR(CheckPrecision(question.cluster.device, question.precision));
+  RETURN_IF_ERROR(CheckPrecision(question.cluster.device, question.numerics.precision));
   RETURN_IF_ERROR(CheckLayout(question.model, question.cluster, question.batch, layout));
   if (purpose == Purpose::kRun) RETURN_IF_ERROR(FirstIssue(EngineIssues(question.model, layout)));
   Pricer pricer(question);

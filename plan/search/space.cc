@@ -107,9 +107,7 @@ Question QuestionOf(const JobSpec& job) {
   Question question{.model = job.model,
                     .cluster = job.cluster,
                     .batch = job.batch(),
-                    .precision = job.training.mixed_precision,
-                    .optimizer = job.optimizer.states(),
-                    .cudnn_attention = job.numerics().cudnn_attention,
+                    .numerics = job.numerics(),
                     .engine = WeftProfile(),
                     .adapters = std::nullopt,
                     .deterministic = job.deterministic};

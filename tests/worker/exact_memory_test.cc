@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/buckets.h"
 #include "plan/memory.h"
+#include "plan/search/search.h"
 #include "tests/worker/painting_device.h"
 #include "tests/worker/rank_threads.h"
 
@@ -120,6 +121,27 @@ TEST(ExactMemory, EveryBufferIsUsedToItsEndAndNothingElseIs) {
       EXPECT_EQ(watched.outcome.weights, plain.weights) << name;
       for (const auto& findings : watched.findings) EXPECT_THAT(findings, IsEmpty()) << name;
     }
+  }
+}
+
+// Each thread computes attention in scratch of its own: the plan's table counts them all.
+TEST(ExactMemory, IsThePlansOnAnyNumberOfThreads) {
+  const TestFolder folder;
+  JobSpec job = SmallJob(folder.path());
+  job.training.steps = 1;
+  int64_t of_fewer_threads = 0;
+  for (const int threads : {1, 2, 4}) {
+    job.threads_per_worker = threads;
+    const Layout layout = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 2, job);
+    const absl::StatusOr<Plan> plan = PlanFor(job, layout, Purpose::kRun);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_TRUE(plan->fullest().memory.exact);
+    const TrainingOutcome outcome =
+        TrainWith(job, layout, folder.Make(absl::StrCat(threads, " threads")));
+    ASSERT_EQ(outcome.status(), absl::OkStatus());
+    EXPECT_EQ(plan->peak_bytes(), outcome.allocated_bytes[0]) << threads;
+    EXPECT_GT(outcome.allocated_bytes[0], of_fewer_threads);
+    of_fewer_threads = outcome.allocated_bytes[0];
   }
 }
 

@@ -194,8 +194,8 @@ TEST(Save, DealsTheBoxesOverDataRanks) {
     ASSERT_EQ(manifest->shards.size(), 4U);
     Question question;
     question.model = job.model;
-    question.precision = precision;
-    question.optimizer = job.optimizer.states();
+    question.numerics.precision = precision;
+    question.numerics.optimizer = job.optimizer.states();
     const int64_t values_bytes = CheckpointBytes(question);
     int64_t sum = 0;
     for (const ShardRecord& shard : manifest->shards) {

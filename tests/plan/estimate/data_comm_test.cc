@@ -151,7 +151,7 @@ TEST(DataComm, BytesFollowThePrecision) {
   for (const auto& [precision, bytes] :
        {Case{Precision::kFp32, 4 + 4}, Case{Precision::kBf16, 4 + 2}, Case{Precision::kFp16, 4 + 2},
         Case{Precision::kFp8, 4 + 2}}) {
-    question.precision = precision;
+    question.numerics.precision = precision;
     EXPECT_NEAR(EstimateStep(question, layout).of(TimeTerm::kDataComm),
                 0.75 * (bytes * parameters + 48), 1e-6 * parameters)
         << PrecisionName(precision);
@@ -159,7 +159,7 @@ TEST(DataComm, BytesFollowThePrecision) {
   question.engine = *EngineProfileNamed("pytorch-eager");
   for (const auto& [precision, bytes] :
        {Case{Precision::kFp32, 4 + 4}, Case{Precision::kBf16, 2 + 2}}) {
-    question.precision = precision;
+    question.numerics.precision = precision;
     EXPECT_EQ(SummedGradientBytes(question) + GatheredWeightBytes(question), bytes);
   }
 }
@@ -238,7 +238,7 @@ TEST(DataComm, EveryBucketHasACollectiveOfItsOwn) {
 
 Question OnGpus(const JobSpec& job) {
   Question question = Asked(job);
-  question.precision = Precision::kBf16;
+  question.numerics.precision = Precision::kBf16;
   question.cluster.device.peak_flops_per_s.bf16 = 400e12;
   return question;
 }

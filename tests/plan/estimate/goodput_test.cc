@@ -92,8 +92,8 @@ Question Gpt(Precision precision, OptimizerStates states) {
                     .head_dim = 4,
                     .ffn_size = 32,
                     .max_positions = 16};
-  question.precision = precision;
-  question.optimizer = states;
+  question.numerics.precision = precision;
+  question.numerics.optimizer = states;
   return question;
 }
 
@@ -134,7 +134,7 @@ TEST(ModelFlops, OfLlama8bAreThePublishedOnes) {
                     .ffn_size = 14336,
                     .max_positions = 8192};
   question.batch = {.global_batch_size = 8, .seq_len = 8192};
-  question.precision = Precision::kFp8;
+  question.numerics.precision = Precision::kFp8;
   question.cluster.device.peak_flops_per_s = {.fp32 = 67e12, .bf16 = 989.5e12, .fp8 = 1979e12};
   const ModelFlopRate rate = ModelFlopRateOf(question, 8 * 12036.0, 8);
   EXPECT_NEAR(rate.flops_per_s, 697e12, 0.5e12);
@@ -146,7 +146,7 @@ TEST(ModelFlops, OfLlama8bAreThePublishedOnes) {
   EXPECT_DOUBLE_EQ(ModelFlopsPerToken(question), 6 * (kMatrices + kHead) + kAttention);
   question.adapters = LowRankAdapters{.rank = 8};
   EXPECT_DOUBLE_EQ(ModelFlopsPerToken(question), 4 * (kMatrices + kHead) + kAttention);
-  question.precision = Precision::kFp32;
+  question.numerics.precision = Precision::kFp32;
   EXPECT_EQ(ModelFlopRateOf(question, 1, 1).peak_flops_per_s, 67e12);
 }
 

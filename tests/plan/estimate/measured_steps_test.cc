@@ -66,7 +66,7 @@ Question GptOnA100(int64_t num_blocks, int64_t hidden_size, int64_t global_batch
   model.max_positions = 1024;
   question.cluster = A100Node();
   question.batch = {.global_batch_size = global_batch_size, .seq_len = 1024};
-  question.precision = Precision::kFp16;
+  question.numerics.precision = Precision::kFp16;
   question.engine = *EngineProfileNamed("megatron-deepspeed");
   return question;
 }

@@ -58,7 +58,7 @@ inline Question QuestionAbout(const ModelShape& model, int64_t seq_len, const st
   question.cluster.slots_per_node = 8;
   question.cluster.device.memory_bytes = int64_t{80} << 30;
   question.batch = {.global_batch_size = 1, .seq_len = seq_len};
-  question.precision = precision;
+  question.numerics.precision = precision;
   question.engine = EngineProfileNamed(engine).value();
   return question;
 }

@@ -97,7 +97,7 @@ TEST(StatesOf, FollowTheOptimizer) {
   parameters.rows_and_columns = 2e3;
   Question question = QuestionAbout(Llama70b(), 1024, "megatron", Precision::kBf16);
   const auto optimizer_bytes = [&](OptimizerStates optimizer) {
-    question.optimizer = optimizer;
+    question.numerics.optimizer = optimizer;
     return StatesOf(question, Layout{}, parameters).optimizer;
   };
   EXPECT_EQ(optimizer_bytes(OptimizerStates::kNone), 0);

@@ -288,7 +288,7 @@ TEST(StepEstimate, ProductsOnGpusIn16BitsMoveNothingForBiasResidualAndGelu) {
   JobSpec job = SampleJob();
   job.cluster.device.backend = BackendKind::kCuda;
   Question question = Asked(job);
-  question.precision = Precision::kBf16;
+  question.numerics.precision = Precision::kBf16;
   const auto hidden_sizes_saved = [&](bool backward, const Layout& layout, Recompute recompute) {
     const auto streaming_s = [&](bool fuses) {
       question.engine.time.fused_epilogues = fuses;
@@ -311,9 +311,9 @@ TEST(StepEstimate, ProductsOnGpusIn16BitsMoveNothingForBiasResidualAndGelu) {
   job.model.family = question.model.family = ModelFamily::kLlama;
   EXPECT_NEAR(hidden_sizes_saved(false, whole, Recompute::kNone), 4, 1e-6);
   EXPECT_NEAR(hidden_sizes_saved(true, whole, Recompute::kNone), 0, 1e-6);
-  question.precision = Precision::kFp32;
+  question.numerics.precision = Precision::kFp32;
   EXPECT_EQ(hidden_sizes_saved(false, whole, Recompute::kNone), 0);
-  question.precision = Precision::kBf16;
+  question.numerics.precision = Precision::kBf16;
   question.cluster.device.backend = BackendKind::kCpu;
   EXPECT_EQ(hidden_sizes_saved(false, whole, Recompute::kNone), 0);
 }
@@ -338,7 +338,7 @@ TEST(StepEstimate, OptimizerMovesThirtySixBytesPerParameterForAdamw) {
   const auto parameters = static_cast<double>(ParameterCount(job.model));
   Question question = Asked(job);
   EXPECT_NEAR(EstimateStep(question, layout).of(TimeTerm::kOptimizer), 36 * parameters, 1e-3);
-  question.optimizer = OptimizerStates::kNone;
+  question.numerics.optimizer = OptimizerStates::kNone;
   EXPECT_NEAR(EstimateStep(question, layout).of(TimeTerm::kOptimizer), 20 * parameters, 1e-3);
 }
 
@@ -479,7 +479,7 @@ TEST(StepEstimate, PricesDeterminismWhereThereIsAChoice) {
   EXPECT_EQ(ordered.of(TimeTerm::kAttention), usual.of(TimeTerm::kAttention)) << "in fp32";
   EXPECT_EQ(price_s(question, alone), 0) << "one rank in fp32";
 
-  question.precision = Precision::kBf16;
+  question.numerics.precision = Precision::kBf16;
   question.cluster.device.peak_flops_per_s.bf16 = 400e12;
   const double attention_s = EstimateStep(question, alone).of(TimeTerm::kAttention);
   const double backward_s = attention_s - AttentionForwardSeconds(question, alone);
@@ -521,10 +521,10 @@ TEST(BlockPass, InFp8TradesProductsForCasts) {
   question.cluster.device.matmul_efficiency = {0.75, 0.7, 0.67};
   question.engine.time.fused_epilogues = false;  // casts alone differ
   const Layout layout = {.micro_batch_size = 2, .num_microbatches = 1};
-  question.precision = Precision::kBf16;
+  question.numerics.precision = Precision::kBf16;
   const PassCost wide = BlockPass(question, layout, Recompute::kNone);
   const PassCost wide_head = HeadPass(question, layout);
-  question.precision = Precision::kFp8;
+  question.numerics.precision = Precision::kFp8;
   const PassCost narrow = BlockPass(question, layout, Recompute::kNone);
   const double rate = 989 * 0.7 / (1979 * 0.67);
   EXPECT_NEAR(narrow.forward.of(TimeTerm::kMatmul) / wide.forward.of(TimeTerm::kMatmul), rate,
@@ -557,7 +557,7 @@ TEST(BlockPass, InFp8TradesProductsForCasts) {
 
   question.model.hidden_size += 8;  // none in 8 bits
   const PassCost odd = BlockPass(question, layout, Recompute::kNone);
-  question.precision = Precision::kBf16;
+  question.numerics.precision = Precision::kBf16;
   EXPECT_EQ(odd.forward.total_s(), BlockPass(question, layout, Recompute::kNone).forward.total_s());
 }
 

@@ -48,7 +48,7 @@ Question WildQuestion(std::mt19937_64& random) {
   cluster.device.peak_memory_bytes_per_s = static_cast<double>(OneOf(random, {1, 1000000000000}));
   cluster.intra_node.bytes_per_s = static_cast<double>(OneOf(random, {1, 400000000000}));
   cluster.inter_node.bytes_per_s = static_cast<double>(OneOf(random, {1, 50000000000}));
-  question.precision = random() % 2 == 0 ? Precision::kBf16 : Precision::kFp32;
+  question.numerics.precision = random() % 2 == 0 ? Precision::kBf16 : Precision::kFp32;
   const std::vector<std::string> engines = EngineProfileNames();
   question.engine = *EngineProfileNamed(engines[random() % engines.size()]);
   if (random() % 8 == 0) question.adapters = LowRankAdapters{.rank = 16};

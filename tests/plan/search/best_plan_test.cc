@@ -23,7 +23,8 @@ double ObjectiveOf(const Plan& plan) {
 
 // The layout that FindPlan takes, without the search for cures where there is none.
 std::optional<Layout> BestOf(const Question& question, const Constraints& fixed) {
-  if (!CheckPrecision(question.cluster.device, question.precision).ok()) return std::nullopt;
+  if (!CheckPrecision(question.cluster.device, question.numerics.precision).ok())
+    return std::nullopt;
   Pricer pricer(question);
   const absl::StatusOr<Finds> finds = Solve(pricer, fixed, Purpose::kEstimate);
   if (!finds.ok() || finds->fitting.empty()) return std::nullopt;

@@ -79,7 +79,7 @@ inline Question RandomQuestion(Dice& dice) {
   question.cluster = RandomCluster(dice);
   question.batch = {.global_batch_size = dice.Of<int64_t>({1, 2, 6, 8, 12, 16, 24}),
                     .seq_len = dice.Of<int64_t>({32, 48, 100, 256, 1024})};
-  question.precision = dice.Of<Precision>({Precision::kFp32, Precision::kBf16});
+  question.numerics.precision = dice.Of<Precision>({Precision::kFp32, Precision::kBf16});
   question.engine = *EngineProfileNamed(dice.Of(EngineProfileNames()));
   if (dice.Chance(10)) question.adapters = LowRankAdapters{.rank = 4};
   question.deterministic = dice.Chance(30);

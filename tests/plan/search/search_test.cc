@@ -590,7 +590,7 @@ TEST(PlanFor, RefusesWhatBreaksARuleAndWhatDoesNotFit) {
 // Whoever asks without having validated a job first.
 TEST(PlanFor, RefusesAPrecisionThatTheDeviceDoesNotOffer) {
   Question question = QuestionOf(SampleJob());
-  question.precision = Precision::kBf16;
+  question.numerics.precision = Precision::kBf16;
   question.cluster.device.peak_flops_per_s = {1e12, 0, 0};
   const std::string refusal =
       absl::StrCat("bf16 is not offered by ", question.cluster.device.name, "; use fp32");
