@@ -38,7 +38,7 @@ double PeakSpread(const MeasuredRun& run) {
   return absl::SimpleAtod(digits, &spread) ? spread : 1;
 }
 
-// Why the row says nothing about the model's terms; empty: it does.
+// Returns why the row says nothing about the model's terms; empty: it does.
 std::string ReasonToLeaveOut(const MeasuredRun& run) {
   if (run.counted == "formula") return "a closed form, not a measurement";
   if (PeakSpread(run) > kMostPeakSpread) {
@@ -129,7 +129,7 @@ std::vector<double> Errors(const std::vector<const MemoryPrediction*>& predictio
   return errors;
 }
 
-// By source, engine first.
+// Groups holds predictions by source, engine first.
 using Groups = std::map<std::pair<std::string, std::string>, std::vector<const MemoryPrediction*>>;
 
 Groups BySource(const MemoryAccuracy& accuracy) {
@@ -214,7 +214,7 @@ absl::StatusOr<MemoryQuestion> MemoryQuestionOf(const MeasuredRun& run) {
   Question& question = asked.question;
   ASSIGN_OR_RETURN(question.cluster, ClusterOf(FittedTimeConstants(), run.hardware, run.gpus,
                                                run.gpus_per_node, run.inter_node_bytes_per_s));
-  // What torch counts holds no driver context; the profile whose runs nvidia-smi saw has its own.
+  // torch's count holds no driver context; the profile whose runs nvidia-smi saw has its own.
   question.cluster.device.library_bytes = 0;
   if (Notes(run, "optimizer instances 2")) {
     asked.layout.zero_group = std::max(1, asked.layout.data_group() / 2);

@@ -1,5 +1,5 @@
-// How well the memory model foretells published measurements: bytes between steps and at the peak,
-// by source, and whether what it calls fitting does fit.
+// This file tells how well the memory model foretells published measurements: bytes between steps
+// and at the peak, by source, and whether what it calls fitting does fit.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -46,7 +46,7 @@ struct MemoryAccuracy {
 // REQUIRES: `table` outlives the result.
 MemoryAccuracy PredictMemory(const MeasuredTable& table);
 
-// Whether the planner would call it fitting, guard included.
+// Says whether the planner would call it fitting, guard included.
 bool Fits(const MemoryPrediction& prediction, int64_t memory_bytes);
 
 // Over runs whose peak was measured, each held against devices of 16 to 192 GiB: how often the

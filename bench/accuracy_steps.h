@@ -1,5 +1,5 @@
-// How well the time model foretells published step times: errors by source, and whether it would
-// have chosen the fastest of the layouts that were measured.
+// This file tells how well the time model foretells published step times: errors by source, and
+// whether it would have chosen the fastest of the layouts that were measured.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,8 +15,8 @@ namespace weft {
 // The engine whose habits a source's runs have, by the engine that the source says it used.
 absl::string_view EngineOf(absl::string_view source);
 
-// What the time model is asked about a run. NotFound: unknown hardware; InvalidArgument: a layout
-// that breaks the rules.
+// Returns what the time model is asked about a run. NotFound: unknown hardware; InvalidArgument: a
+// layout that breaks the rules.
 absl::StatusOr<Question> QuestionOf(const TimeConstants& constants, const MeasuredRun& run);
 
 struct StepPrediction {
@@ -27,7 +27,7 @@ struct StepPrediction {
   double error() const { return time.total_s() / *run->step_s - 1; }
 };
 
-// Of absolute errors; bias: the signed mean. Zeros for no errors.
+// The figures are of absolute errors; bias is the signed mean. Zeros for no errors.
 struct ErrorSummary {
   int count = 0;
   double mape = 0, median = 0, p90 = 0, max = 0, bias = 0;

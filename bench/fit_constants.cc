@@ -50,7 +50,7 @@ std::vector<Row> RowsToFit(const std::vector<StepPrediction>& predictions,
   return rows;
 }
 
-// Whether a constant may change what is predicted for a run: an engine's do for its own alone.
+// Says whether a constant may change what is predicted for a run: an engine's do for its own alone.
 bool Concerns(const std::string& constant, const MeasuredRun& run) {
   const std::string engine =
       absl::StrReplaceAll(EngineOf(run.source), {{"-", "_"}});  // as constants name it
@@ -59,7 +59,7 @@ bool Concerns(const std::string& constant, const MeasuredRun& run) {
   return !is_engine || owner == engine;
 }
 
-// Of a row, without its weight; 0 where nothing can be predicted.
+// Returns the loss of a row, without its weight; 0 where nothing can be predicted.
 double RowLoss(const TimeConstants& constants, const Row& row) {
   const absl::StatusOr<Question> question = QuestionOf(constants, *row.run);
   if (!question.ok()) return 0;
@@ -78,7 +78,7 @@ class Losses {
   }
 
   double mean() const { return Mean(of_rows_); }
-  // Whether the mean falls with the constant's new value: then that is kept.
+  // Says whether the mean falls with the constant's new value: then that is kept.
   bool Take(const std::string& constant) {
     std::vector<double> tried = of_rows_;
     for (size_t i = 0; i < rows_.size(); ++i) {

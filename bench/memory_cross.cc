@@ -54,7 +54,7 @@ FoundHabits Find(const std::vector<const Asked*>& runs) {
   for (const Asked* run : runs) {
     found.guard_share = std::max(found.guard_share, -*PredictWith(found, *run).peak_error());
   }
-  // Of the estimate, not of what was measured.
+  // The guard is a share of the estimate, not of what was measured.
   found.guard_share /= 1 - std::min(0.9, found.guard_share);
   return found;
 }

@@ -10,8 +10,8 @@
 
 namespace weft {
 
-// What is found again: bytes per logit, what eager kernels keep of the feed-forward, the context,
-// and the guard, which is what the other runs' estimates fall short by at most.
+// These habits are found again: bytes per logit, what eager kernels keep of the feed-forward, the
+// context, and the guard, which is what the other runs' estimates fall short by at most.
 struct FoundHabits {
   double logit_bytes = 6;
   double unfused_ffn_bytes = 0;
@@ -19,9 +19,9 @@ struct FoundHabits {
   double guard_share = 0;
 };
 
-// Of a fixed grid the habits with the least mean absolute error at the peak of `runs`, the smaller
-// of equals. Runs that have no peak, or that MemoryQuestionOf refuses, do not count. Kernels that a
-// run fuses stay fused.
+// Returns the habits of a fixed grid with the least mean absolute error at the peak of `runs`, the
+// smaller of equals. Runs that have no peak, or that MemoryQuestionOf refuses, do not count.
+// Kernels that a run fuses stay fused.
 FoundHabits FindHabits(const std::vector<const MeasuredRun*>& runs);
 
 // The runs of one engine's profile, each predicted by habits found without its model's other runs.

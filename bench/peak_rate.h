@@ -1,5 +1,5 @@
-// What this processor's arithmetic units can do at most, measured: products and sums of registers,
-// nothing loaded or stored. A ceiling for matrix products in the same run.
+// A peak rate is what this processor's arithmetic units can do at most, measured: products and sums
+// of registers, nothing loaded or stored. It is a ceiling for matrix products in the same run.
 #pragma once
 #include <string>
 
@@ -10,7 +10,7 @@ struct PeakRate {
   std::string units;  // by which: "AVX-512 bf16"
 };
 
-// Of `threads` threads at once, by the widest units for the type; each asks them for about
+// Measures `threads` threads at once, by the widest units for the type; each asks them for about
 // `seconds`.
 PeakRate PeakFp32(int threads, double seconds = 0.05);
 // Products of bf16 that are summed in fp32. Where there are none, PeakFp32.

@@ -61,7 +61,8 @@ absl::StatusOr<std::vector<Timed>> Match(const std::string& path,
   return timed;
 }
 
-// What a transfer takes once both ends are there, of all transfers between the stages.
+// Returns what a transfer takes once both ends are there: the median of all transfers between the
+// stages.
 double MedianTransferSeconds(const std::vector<std::vector<Timed>>& stages) {
   // Sends by (stage, what, microbatch, chunk of the receiver does not matter: one chunk).
   std::map<std::pair<int, std::string>, double> sent_at;
@@ -129,7 +130,8 @@ absl::StatusOr<PipelineIdle> FindPipelineIdle(absl::Span<const std::string> trac
                        .measured_idle_s = {},
                        .replayed_idle_s = {}};
   ASSIGN_OR_RETURN(const Simulation replayed, Replay(schedules, pass_s, idle.transfer_s));
-  // To the end of the last pass, as measured: a transfer after it is not waited for.
+  // The replay ends with the last pass, as the measurement does: a transfer after it is not waited
+  // for.
   double end_s = 0;
   for (const auto& timeline : replayed.timeline) end_s = std::max(end_s, timeline.back().end_s);
   for (const double busy : busy_s) {

@@ -1,6 +1,7 @@
-// How long the search for a layout takes: the whole lattice with reasons recorded, and FindPlan
-// with its repairs, dry runs and per-stage memory. One core, no I/O. Counters say how large the
-// lattice is and how much of it had to be priced. Figures: bench/README.md.
+// This benchmark measures how long the search for a layout takes: the whole lattice with reasons
+// recorded, and FindPlan with its repairs, dry runs and per-stage memory. One core, no I/O.
+// Counters say how large the lattice is and how much of it had to be priced. Figures:
+// bench/README.md.
 #include <benchmark/benchmark.h>
 
 #include <utility>

@@ -20,7 +20,7 @@ class TimedDevice final : public PassingDevice {
     double wall_s = 0;
     double cpu_s = 0;
   };
-  // By operation, since the last Clear.
+  // Returns what was spent by operation, since the last Clear.
   const std::map<std::string, Spent>& spent() const { return spent_; }
   void Clear() { spent_.clear(); }
 
@@ -75,7 +75,7 @@ class TimedDevice final : public PassingDevice {
   void GeluGradient(View dy, View x, View dx) override {
     Time("gelu gradient", [&] { inner_.GeluGradient(dy, x, dx); });
   }
-  // By the operations they stand for, as the CPU's device computes them.
+  // These run as the operations they stand for, as the CPU's device computes them.
   void Linear(View x, View weight, View bias, View residual, View y) override {
     Device::Linear(x, weight, bias, residual, y);
   }

@@ -53,8 +53,8 @@ absl::Status CheckShardSize(const std::string& step_folder, const ShardRecord& s
   return absl::OkStatus();
 }
 
-// Whether this attempt may publish its step: nobody newer has, and what has the step's name now is
-// the run's own. A run that has no name of its own (a test's) is every other one without.
+// Checks that this attempt may publish its step: nobody newer has, and what has the step's name now
+// is the run's own. Runs that have no name of their own (tests') count as one.
 absl::Status CheckMayPublish(const std::string& folder, const Manifest& manifest) {
   ASSIGN_OR_RETURN(const std::vector<int64_t> steps, StepsIn(folder));
   for (const int64_t step : steps) {
@@ -133,7 +133,8 @@ absl::Status CommitCheckpoint(const std::string& folder, const Manifest& manifes
     }
   }
   const std::string text = ManifestText(manifest);
-  // What cannot be read back must not be published: an empty shard list, a path as a file name.
+  // A manifest that cannot be read back must not be published: an empty shard list, a path as a
+  // file name.
   const auto reread = ParseManifest(text);
   if (!reread.ok()) return absl::InternalError(reread.status().message());
   const std::string path = absl::StrCat(stage, "/", kManifestFile);

@@ -14,7 +14,7 @@
 
 namespace weft {
 
-// Who cleans, and up to where it has come.
+// A CleanUpRun says who cleans, and up to where it has come.
 struct CleanUpRun {
   std::string run_id;
   int64_t generation = 0;

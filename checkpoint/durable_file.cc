@@ -72,7 +72,8 @@ absl::StatusOr<std::unique_ptr<DurableFile>> DurableFile::Create(const std::stri
   file->promised_ = bytes;
   file->fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file->fd_ < 0) return FileError(errno, path, "create");
-  // Not posix_fallocate: where the file system cannot reserve, it writes every block instead.
+  // posix_fallocate will not do: where the file system cannot reserve, it writes every block
+  // instead.
   if (bytes > 0 && fallocate(file->fd_, 0, 0, bytes) != 0 && errno != EOPNOTSUPP &&
       errno != ENOSYS && errno != EINTR) {
     return FileError(errno, path, absl::StrCat("reserving ", bytes, " bytes"));

@@ -17,7 +17,7 @@ namespace weft {
 
 // xxh3-128 as 32 hex digits.
 std::string HashBytes(absl::string_view bytes);
-// Of a whole file. Errors name the path.
+// Returns the same hash of a whole file. Errors name the path.
 absl::StatusOr<std::string> HashFile(const std::string& path);
 
 class DurableFile {
@@ -51,7 +51,7 @@ class DurableFile {
 absl::Status MakeFolders(const std::string& folder);
 absl::Status SyncFolder(const std::string& folder);
 
-// What errno says about `path`, as a Status that names it.
+// Returns what errno says about `path`, as a Status that names it.
 absl::Status FileError(int error, const std::string& path, absl::string_view action);
 
 }  // namespace weft

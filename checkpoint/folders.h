@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder);
 // Steps that have a folder in `folder`, whoever's it is, newest first.
 absl::StatusOr<std::vector<int64_t>> StepsIn(const std::string& folder);
 
-// Whether the folder is a committed checkpoint's, by its manifest; nothing is verified.
+// Says whether the folder is a committed checkpoint's, by its manifest; nothing is verified.
 bool IsStepFolder(const std::string& folder);
 
 // The run that saved a checkpoint, as its manifest's first lines say.
@@ -50,8 +50,8 @@ struct SavedStep {
   int64_t generation = 0;
   int64_t step = 0;
 };
-// Those of the run, newest first: a generation that began anew is newer than higher steps of those
-// before it. None for an empty run_id.
+// Returns the steps of the run, newest first: a generation that began anew is newer than higher
+// steps of those before it. None for an empty run_id.
 absl::StatusOr<std::vector<SavedStep>> StepsOfRun(const std::string& folder,
                                                   absl::string_view run_id);
 
@@ -62,7 +62,7 @@ struct PassingFolder {
   int64_t generation = 0;
   int64_t step = 0;
 };
-// Those of the run; none for an empty run_id.
+// Returns the passing folders of the run; none for an empty run_id.
 absl::StatusOr<std::vector<PassingFolder>> PassingFolders(const std::string& folder,
                                                           absl::string_view run_id);
 // A name for a step folder of the run on its way out that is not taken yet.

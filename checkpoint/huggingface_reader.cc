@@ -70,7 +70,8 @@ std::string DimsText(absl::Span<const int64_t> dims) {
   return absl::StrCat("[", absl::StrJoin(dims, ", "), "]");
 }
 
-// Of what a directory's tensor is made of, in its own order.
+// Returns the dims of a directory's tensor, in its own order, from those of the parts that it is
+// made of.
 std::vector<int64_t> DimsOf(const HuggingFaceTensor& tensor,
                             const std::map<std::string, TensorSpec>& specs) {
   std::vector<int64_t> dims;

@@ -29,14 +29,14 @@ inline constexpr char kMathematicsFact[] = "job.";    // starts the name of such
 inline constexpr char kAcceptedFact[] = "accepted[";  // "accepted[0]": "after step 60: ..."
 inline constexpr char kManifestFile[] = "manifest.json";
 
-// What a manifest says of one shard file.
+// A ShardRecord is what a manifest says of one shard file.
 struct ShardRecord {
   std::string file;  // "rank-00003.safetensors"
   int64_t bytes = 0;
   std::string xxh3;  // 32 hex digits: xxh3-128 of the whole file
 };
 
-// What a run carries from step to step beside its tensors.
+// A run carries these from step to step beside its tensors.
 struct RunProgress {
   int64_t skipped_steps = 0;     // updates left out so far, because loss or norm was not finite
   int64_t skipped_in_a_row = 0;  // up to this step
@@ -55,8 +55,8 @@ struct Manifest {
   std::string weft_version;
   std::string layout;               // for people only
   std::optional<ModelShape> model;  // nullopt: format 2
-  // What else the run was: fingerprints of data files, seed, batch. Some of them a resume compares;
-  // "job.<key>" is what a key of the job file was that a run cannot change.
+  // Facts say what else the run was: fingerprints of data files, seed, batch. A resume compares
+  // some of them; "job.<key>" is what a key of the job file was that a run cannot change.
   std::map<std::string, std::string> facts;
   std::vector<ShardRecord> shards;
 };

@@ -157,7 +157,7 @@ absl::StatusOr<CheckpointReader> CheckpointReader::Open(const std::string& step_
     shard->record = record;
     const absl::Status opened = reader.OpenShard(path, shard.get());
     if (!opened.ok()) {
-      // What was damaged is said first; what reads oddly because of it is no news.
+      // The damage is said first; what reads oddly because of it is no news.
       RETURN_IF_ERROR(VerifyShard(step_folder, record));
       return opened;
     }

@@ -25,8 +25,8 @@ struct Box {
   friend bool operator==(const Box&, const Box&) = default;
 };
 
-// How a shard names a box: "blocks.0.attn.q.weight[0:16,0:32]". Its global dims are in the shard's
-// metadata, "blocks.0.attn.q.weight" -> "32,32".
+// Returns a box's name in a shard: "blocks.0.attn.q.weight[0:16,0:32]". Its global dims are in the
+// shard's metadata, "blocks.0.attn.q.weight" -> "32,32".
 std::string BoxName(absl::string_view tensor, const Box& box);
 
 // `box` without `hole`, as boxes that do not overlap. REQUIRES: same number of dims.

@@ -23,7 +23,7 @@ struct StoredTensor {
   int64_t end = 0;
 };
 
-// What a header says, once it has kept every rule: tensors tile [0, data_bytes) in this order.
+// A header says this once it has kept every rule: tensors tile [0, data_bytes) in this order.
 struct SafetensorsHeader {
   std::vector<StoredTensor> tensors;
   std::map<std::string, std::string> metadata;
@@ -52,7 +52,7 @@ absl::StatusOr<WrittenFile> WriteSafetensors(const std::string& path,
                                              absl::Span<const TensorToWrite> tensors,
                                              const std::map<std::string, std::string>& metadata);
 
-// Whether a tensor's elements are F32, BF16 or F16: floats can hold them.
+// Says whether a tensor's elements are F32, BF16 or F16: floats can hold them.
 bool IsFloat(const StoredTensor& tensor);
 
 // A mapped file. Reads touch only the bytes asked for. Immutable after Open.

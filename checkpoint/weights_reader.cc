@@ -19,7 +19,7 @@ absl::StatusOr<ModelShape> ModelOf(const std::string& folder, const Manifest& ma
       absl::StrCat(folder, ": its manifest does not state the model; go on with its run once"));
 }
 
-// Whether both have the same tensors, of the same dims.
+// Checks that both have the same tensors, of the same dims.
 absl::Status CheckSameTensors(const std::string& folder, const ModelShape& own,
                               const ModelShape& wanted) {
   std::map<std::string, std::vector<int64_t>> left;

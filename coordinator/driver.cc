@@ -474,7 +474,7 @@ absl::Status Driver::OnWatch(int64_t id, const proto::WatchRequest& request,
   return absl::OkStatus();
 }
 
-// Not journaled: not acknowledged.
+// A report that is not journaled is not acknowledged.
 int64_t Driver::Acknowledged(Stream& stream) const {
   if (journal_.behind().ok()) stream.acknowledged = stream.sequence;
   return stream.acknowledged;

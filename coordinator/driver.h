@@ -83,7 +83,7 @@ class Driver final {
     int64_t generation = 0;
     int64_t sequence = 0;      // highest one heard
     int64_t acknowledged = 0;  // highest one that is journaled; told with the next order
-    // What it was told already: duties are levels, orders are sent once per stream.
+    // The worker was told these already: duties are levels, orders are sent once per stream.
     bool told_train = false;
     bool told_begin = false;
     bool told_stop = false;

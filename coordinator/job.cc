@@ -39,13 +39,13 @@ bool IsHeard(const Member& member) {
   return !member.suspect;
 }
 
-// What no restart can cure: the same spec on the same machine fails in the same way.
+// No restart can cure a permanent failure: the same spec on the same machine fails in the same way.
 bool IsPermanent(absl::StatusCode code) {
   return code == absl::StatusCode::kInvalidArgument ||
          code == absl::StatusCode::kFailedPrecondition || code == absl::StatusCode::kUnimplemented;
 }
 
-// What a rank says when it is a peer, or the coordinator, that failed.
+// A rank says one of these when it is a peer, or the coordinator, that failed.
 bool IsConsequence(absl::StatusCode code) {
   return code == absl::StatusCode::kAborted || code == absl::StatusCode::kUnavailable ||
          code == absl::StatusCode::kDeadlineExceeded || code == absl::StatusCode::kCancelled;
@@ -159,7 +159,7 @@ bool Fail(Job& job, GenerationCause cause, bool permanent) {
     return false;
   }
   Blame(job, std::move(cause));
-  // Not for a newer submission that only waits for these workers to go.
+  // The failure is not that of a newer submission, which only waits for these workers to go.
   if (job.phase == Phase::kRecovering || job.phase == Phase::kFailed) {
     ExplainFailure(job, permanent);
   }
@@ -473,7 +473,7 @@ bool Record(const Restarted&, Job& job) {
   for (auto& [rank, member] : generation.members) {
     member.suspect = member.phase != MemberPhase::kFinished;
   }
-  // Whether the supervisor ever heard of the launch is not known: begin again.
+  // Nobody knows whether the supervisor ever heard of the launch: begin again.
   if (generation.phase == GenerationPhase::kLaunched) {
     EndGeneration(job,
                   {CauseKind::kOrdered, -1, "", "the coordinator restarted while it was starting"});

@@ -72,7 +72,7 @@ struct PendingSave {
   friend bool operator==(const PendingSave&, const PendingSave&) = default;
 };
 
-// How the newest save of a generation that all ranks know the end of went.
+// An EndedSave says how the newest save of a generation that all ranks know the end of went.
 struct EndedSave {
   int64_t number = 0;  // as PendingSave's; 0: there was none
   int64_t step = 0;
@@ -88,7 +88,7 @@ enum class CauseKind {
   kRoot,
 };
 
-// What ended a generation before it was through.
+// A GenerationCause is what ended a generation before it was through.
 struct GenerationCause {
   CauseKind kind = CauseKind::kRoot;
   int rank = -1;  // -1: unknown
@@ -281,14 +281,14 @@ using Event = std::variant<Submitted, Planned, PlanRefused, Launched, Registered
 // what is known, changes nothing; any other one also raises the revision by one.
 Job Apply(Job job, const Event& event);
 
-// Why a worker that wants to register is turned away, or OK: Aborted for an old generation,
+// Says why a worker that wants to register is turned away, or OK: Aborted for an old generation,
 // InvalidArgument for a rank or world size that is not the layout's, AlreadyExists for a rank that
 // another process holds. Apply ignores such a worker.
 absl::Status CheckRegistration(const Job& job, const Registered& worker);
 
 // ---- duties ----
 struct PlanJob {};
-// To the supervisor.
+// These go to the supervisor.
 struct LaunchWorkers {
   int64_t generation = 0;
 };
@@ -297,7 +297,7 @@ struct StopWorkers {
   std::string reason;
 };
 struct EndJob {};
-// To workers.
+// These go to workers.
 struct StartTraining {
   int64_t generation = 0;
 };

@@ -28,7 +28,7 @@ class Journal final {
   // All facts, checked against their checksums, revisions 1, 2, 3... DataLoss as above.
   absl::StatusOr<std::vector<StoredEvent>> Replay();
 
-  // Where the journal of another format is now; empty: there was none.
+  // Returns where the journal of another format is now; empty: there was none.
   const std::string& moved_aside() const { return moved_aside_; }
 
   // Returns once the fact is on the disk. Its revision has to be the next one. ResourceExhausted:

@@ -1,5 +1,5 @@
-// Who is too silent, and what takes too long. Pure: time is an argument, in milliseconds of a clock
-// that nobody sets (CLOCK_BOOTTIME).
+// Liveness tells who is too silent, and what takes too long. Pure: time is an argument, in
+// milliseconds of a clock that nobody sets (CLOCK_BOOTTIME).
 //
 // A worker stops itself at 0.8 of the lease, counted from when it sent its last acknowledged
 // heartbeat, so one that is found silent for a whole lease has stopped already.
@@ -13,7 +13,8 @@
 
 namespace weft {
 
-// What the driver has heard and when. Not journaled: after a restart everybody was heard "now".
+// Clocks holds what the driver has heard and when. It is not journaled: after a restart everybody
+// was heard "now".
 struct Clocks {
   std::map<int, int64_t> heard_ms;  // by rank of the current generation: its last report
   int64_t generation_since_ms = 0;  // when the generation came into its phase
@@ -40,15 +41,16 @@ Clocks ShiftedByStall(Clocks clocks, int64_t now_ms, int64_t expected_ms);
 // workers that do not exit) and Silent.
 std::vector<Event> Expired(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease_ms);
 
-// How long a rank may take for its part of a save, once another one has had its own. Others wait
-// for it outside of collectives, so their deadlines do not count.
+// A rank may take so long for its part of a save, once another one has had its own. Others wait for
+// it outside of collectives, so their deadlines do not count.
 inline constexpr int64_t kSaveLimitMs = 1800000;
-// From all ranks' registration until each has loaded what it starts from, or
-// comm.init_timeout_seconds if that is longer: a large checkpoint on a slow disk takes a while.
+// Loading may take so long, from all ranks' registration until each has loaded what it starts from,
+// or comm.init_timeout_seconds if that is longer: a large checkpoint on a slow disk takes a while.
 inline constexpr int64_t kLoadLimitMs = 1800000;
-// How long finished workers may take to exit before their group is stopped.
+// Finished workers may take so long to exit before their group is stopped.
 inline constexpr int64_t kExitGraceMs = 10000;
-// On top of the lease, before a generation that nobody vouches for counts as gone.
+// The lease and this margin have to pass before a generation that nobody vouches for counts as
+// gone.
 inline constexpr int64_t kSilenceMarginMs = 1000;
 
 }  // namespace weft

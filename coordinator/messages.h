@@ -1,4 +1,4 @@
-// What the coordinator says, as messages: orders to workers, duties of a supervisor, a job's status
+// The coordinator says these messages: orders to workers, duties of a supervisor, a job's status
 // and the events that watchers see. Pure.
 #pragma once
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace weft {
 
-// What is known without the journal: reported by workers, forgotten with the process.
+// Progress is known without the journal: reported by workers, forgotten with the process.
 struct Progress {
   int64_t step = 0;        // last one that rank 0 reported
   int64_t peak_bytes = 0;  // largest resident set of any worker
@@ -35,7 +35,7 @@ proto::Attempt NothingToDo();
 
 proto::JobStatus StatusOf(const Job& job, const Progress& progress);
 
-// What of a job watchers hear about.
+// Watchers hear about this part of a job.
 struct Watched {
   std::string job_id;
   Phase phase = Phase::kSubmitted;

@@ -25,7 +25,8 @@ class NoteBoard {
   // ResourceExhausted: more than kMaxBytes.
   absl::Status Put(const proto::Note& note, int from, int world_size);
 
-  // What `rank` has not been told yet, `told` of its notes were; as much as fits into one order.
+  // Returns what `rank` has not been told yet, after the first `told` of its notes; as much as fits
+  // into one order.
   proto::Notes For(int rank, size_t told) const;
 
  private:

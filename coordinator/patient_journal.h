@@ -25,7 +25,7 @@ class PatientJournal final {
   // Writes what waits, if the last try is some time ago. Fails as Append.
   absl::Status Retry(int64_t now_ms);
 
-  // Why facts wait; OK: all are on the disk.
+  // Returns why facts wait; OK: all are on the disk.
   const absl::Status& behind() const { return behind_; }
 
  private:

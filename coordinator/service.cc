@@ -25,8 +25,8 @@ constexpr size_t kMaxEvents = 20000;  // waiting for one watcher: its whole hist
 constexpr int kMaxMessageBytes = 4 << 20;
 constexpr auto kShutdownGrace = std::chrono::seconds(2);
 
-// What is on its way down a stream: one write at a time, the rest queued, within a bound. Shared by
-// the driver's port and gRPC's reactor, whichever lives longer. Thread-safe.
+// An Outbox holds what is on its way down a stream: one write at a time, the rest queued, within a
+// bound. It is shared by the driver's port and gRPC's reactor, whichever lives longer. Thread-safe.
 template <typename Reactor, typename Message>
 class Outbox {
  public:
@@ -46,7 +46,7 @@ class Outbox {
     Pump();
   }
 
-  // What is queued still goes out, unless the reason is an error.
+  // Queued messages still go out, unless the reason is an error.
   void Close(const absl::Status& status) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closing_) return;

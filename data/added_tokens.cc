@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// Where the white space that `text` ends with begins.
+// Returns where the white space that `text` ends with begins.
 size_t TrailingSpaceBegin(absl::string_view text) {
   size_t begin = text.size();
   for (size_t at = 0; at < text.size();) {
@@ -23,7 +23,7 @@ size_t TrailingSpaceBegin(absl::string_view text) {
   return begin;
 }
 
-// Where the white space that begins at `at` ends.
+// Returns where the white space that begins at `at` ends.
 size_t SpaceEnd(absl::string_view text, size_t at) {
   while (at < text.size()) {
     const Character character = CharacterAt(text, at);

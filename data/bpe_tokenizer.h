@@ -23,12 +23,12 @@ namespace weft {
 
 class BpeTokenizer {
  public:
-  // As ReadTokenizerFiles (data/tokenizer_files.h) does; also InvalidArgument for a vocabulary that
-  // lacks a byte and for merges that it does not hold.
+  // Fails as ReadTokenizerFiles (data/tokenizer_files.h) does; also InvalidArgument for a
+  // vocabulary that lacks a byte and for merges that it does not hold.
   static absl::StatusOr<BpeTokenizer> Open(const std::string& path);
 
-  // As transformers' tokenizer(text) does: "<|endoftext|>" in the text is that token, and what the
-  // tokenizer puts around each text (a token that begins it) is there.
+  // Encodes as transformers' tokenizer(text) does: "<|endoftext|>" in the text is that token, and
+  // what the tokenizer puts around each text (a token that begins it) is there.
   std::vector<int32_t> Encode(absl::string_view text) const;
   // The bytes of a token; empty for an id that has none.
   std::string Decode(int32_t id) const;

@@ -1,5 +1,5 @@
-// Where the documents of a packed sample start. Files of tokens hold documents one after the other,
-// and a sample is a window of them: it may begin and end within one. Pure.
+// This file finds where the documents of a packed sample start. Files of tokens hold documents one
+// after the other, and a sample is a window of them: it may begin and end within one. Pure.
 //
 // A document starts at each `bos` token (llm.c writes <|endoftext|> before each) and after each
 // `eos` token (nanoGPT and Megatron-LM write it behind). What precedes the first of a sample is the

@@ -134,7 +134,7 @@ absl::Status Unknown(const std::string& path, absl::string_view where, const Jso
       absl::StrCat(path, ": ", where, ": found ", Shown(found), ", expected ", expected, kKinds));
 }
 
-// What would make other bytes or other merges than a byte-level BPE.
+// Refuses what would make other bytes or other merges than a byte-level BPE.
 absl::Status CheckModel(const Json& json, const std::string& path) {
   const std::pair<const char*, const char*> expected[] = {{"/model/type", "BPE"},
                                                           {"/decoder/type", "ByteLevel"}};
@@ -151,7 +151,7 @@ absl::Status CheckModel(const Json& json, const std::string& path) {
   return absl::OkStatus();
 }
 
-// How pre-tokenizers cut a text, one after the other.
+// Cutting says how pre-tokenizers cut a text, one after the other.
 struct Cutting {
   WordRule rule = WordRule::kGpt2;
   bool by_expression = false;

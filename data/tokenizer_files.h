@@ -1,6 +1,7 @@
-// What the files that Hugging Face publishes beside a model say of its tokenizer: tokenizer.json,
-// or the older vocab.json and merges.txt. Only byte-level byte-pair encodings are read; what
-// another tokenizer would do with a text is refused by name, never passed over.
+// ReadTokenizerFiles reads what the files that Hugging Face publishes beside a model say of its
+// tokenizer: tokenizer.json, or the older vocab.json and merges.txt. Only byte-level byte-pair
+// encodings are read; what another tokenizer would do with a text is refused by name, never passed
+// over.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -20,7 +21,7 @@ struct TokenizerFiles {
   std::vector<AddedToken> added;
   WordRule words = WordRule::kGpt2;
   bool whole_words_first = false;  // ignore_merges: a word of the vocabulary is its token
-  // What the post-processor puts around a text, <|begin_of_text|> and the like.
+  // The post-processor puts these around a text, <|begin_of_text|> and the like.
   std::vector<int32_t> before, after;
   // eos_token of tokenizer_config.json, else "<|endoftext|>"; nullopt: neither is there.
   std::optional<int32_t> end_of_text;

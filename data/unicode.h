@@ -1,6 +1,6 @@
-// What of Unicode a byte-level tokenizer, a stream of text and a terminal need: characters of UTF-8
-// (RFC 3629) and three classes of them. Any bytes are taken: those that are no character stand for
-// themselves. Pure.
+// This is the part of Unicode that a byte-level tokenizer, a stream of text and a terminal need:
+// characters of UTF-8 (RFC 3629) and three classes of them. Any bytes are taken: those that are no
+// character stand for themselves. Pure.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -20,8 +20,8 @@ inline constexpr int64_t kMostIndexBytes = int64_t{64} << 20;  // tokenizer, lis
 // `most_bytes`; a file that is larger is not read at all.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t most_bytes);
 
-// What comes from an open descriptor until its end, however long that takes, or until *stop is true
-// (then Cancelled). InvalidArgument as above, under the name `name`.
+// Returns what comes from an open descriptor until its end, however long that takes, or until *stop
+// is true (then Cancelled). InvalidArgument as above, under the name `name`.
 absl::StatusOr<std::string> ReadWholeStream(int fd, const std::string& name, int64_t most_bytes,
                                             const std::atomic<bool>& stop);
 

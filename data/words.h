@@ -1,5 +1,5 @@
-// Where a byte-level tokenizer cuts text into words before it merges bytes: each rule is the
-// regular expression that published tokenizers state, written out. Pure; any bytes are taken.
+// These rules say where a byte-level tokenizer cuts text into words before it merges bytes: each is
+// the regular expression that published tokenizers state, written out. Pure; any bytes are taken.
 #pragma once
 #include <cstddef>
 #include <optional>

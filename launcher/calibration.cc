@@ -13,16 +13,16 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What a worker holds beside its buffers once its link and its log are there too; on a GPU the
-// kernels that its libraries load as they are first needed, and a context.
+// A worker holds at least this much beside its buffers once its link and its log are there too; on
+// a GPU that is the kernels that its libraries load as they are first needed, and a context.
 constexpr int64_t kLeastHostLibraryBytes = int64_t{256} << 20;
 constexpr int64_t kLeastDeviceLibraryBytes = int64_t{1} << 30;
-// Of what libraries held in the probe: a job has more groups and shapes. A GPU's context, which is
-// most of it there, does not grow.
+// Libraries hold so many times what they held in the probe: a job has more groups and shapes. A
+// GPU's context, which is most of it there, does not grow.
 constexpr double kHostLibraryGrowth = 2;
 constexpr double kDeviceLibraryGrowth = 1.25;
 
-// Of the memory that is free now, left to everything else.
+// Workers get this share of the memory that is free now; the rest is left to everything else.
 constexpr double kMemoryShare = 0.9;
 
 // Four digits: more were noise.

@@ -1,4 +1,4 @@
-// From what probes measured to a cluster profile: the pure half of `weft calibrate`.
+// This is the pure half of `weft calibrate`: it makes a cluster profile of what probes measured.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// What the launcher knows of this machine by itself.
+// MachineFacts holds what the launcher knows of this machine by itself.
 struct MachineFacts {
   std::string name;
   BackendKind backend = BackendKind::kCpu;

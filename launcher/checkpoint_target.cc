@@ -50,8 +50,8 @@ absl::StatusOr<FoundCheckpoint> Newest(const std::string& folder) {
                    "run"));
 }
 
-// Of a run folder that may have been moved: its checkpoints are where resolved.yaml says, seen from
-// where it lies now.
+// Returns the checkpoint folder of a run folder that may have been moved: it is where resolved.yaml
+// says, seen from where the run folder lies now.
 absl::StatusOr<std::string> CheckpointFolderOf(const std::string& target) {
   ASSIGN_OR_RETURN(const RunPaths paths, FindRun(target));
   ASSIGN_OR_RETURN(const std::optional<PreviousRun> run, ReadPrevious(paths));

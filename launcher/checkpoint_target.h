@@ -33,24 +33,24 @@ struct FoundWeights {
 // carry out.
 absl::StatusOr<FoundWeights> FindWeights(const std::string& target);
 
-// What the run that saved it read and how it validated. Of a Hugging Face directory: nothing, and
-// one sequence at a time.
+// CheckpointData says what the run that saved a checkpoint read and how it validated. A Hugging
+// Face directory states nothing, and takes one sequence at a time.
 struct CheckpointData {
   std::optional<TokenFormat> format;  // nullopt: nothing states it
   int64_t seq_len = 0;
   int64_t global_batch_size = 1;
   int64_t micro_batch_size = 1;
   int64_t validation_steps = 0;  // 0: the run did not validate
-  // Of validation: its own files, or all training files, of which `split` is held out. "path
-  // size:hash" each.
+  // Validation read these: its own files, or all training files, of which `split` is held out.
+  // "path size:hash" each.
   std::vector<std::string> files;
   double split = 0;
-  // How it kept documents apart (DataSpec).
+  // The run kept documents apart so (DataSpec).
   std::optional<int64_t> bos_token_id, eos_token_id;
   bool reset_attention_mask = false;
   bool reset_position_ids = false;
 };
-// What a person says about data, which goes before what a checkpoint does.
+// A person's choice of data goes before what a checkpoint says.
 struct DataChoice {
   std::optional<TokenFormat> format;
   std::optional<int64_t> seq_len;

@@ -14,8 +14,8 @@
 
 namespace weft {
 
-// Whether somebody listens on a unix socket. Asked before gRPC dials: a channel whose first attempt
-// fails waits seconds before the next.
+// Says whether somebody listens on a unix socket. It is asked before gRPC dials: a channel whose
+// first attempt fails waits seconds before the next.
 bool Listens(const std::string& socket);
 
 class Client {

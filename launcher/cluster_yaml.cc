@@ -22,7 +22,7 @@ struct ClusterKey {
   bool needed = false;
 };
 
-// In the order in which they are written.
+// Keys are in the order in which they are written.
 constexpr ClusterKey kKeys[] = {{"name", true},
                                 {"nodes", false},
                                 {"slots_per_node", true},
@@ -197,7 +197,7 @@ void ReadDevice(const YamlValues& values, Issues* issues, DeviceProfile* device)
            });
 }
 
-// Where the value stands that an issue of ClusterIssues is about.
+// Returns where the value stands that an issue of ClusterIssues is about.
 Place PlaceOfIssue(const YamlValues& values, absl::string_view key) {
   const size_t bracket = key.find('[');
   int64_t index = 0;

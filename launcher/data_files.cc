@@ -44,7 +44,7 @@ class Pattern {
   static constexpr int64_t kMostEntries = 200'000;
   static constexpr int64_t kMostFiles = 20'000;  // each becomes a mapping of every worker
 
-  // Of each path so far, what in it matches `part`.
+  // Replaces each path so far by what in it matches `part`.
   void Descend(const std::string& part) {
     std::vector<std::string> next;
     for (const std::string& path : paths_) {

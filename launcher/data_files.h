@@ -19,8 +19,9 @@ struct DataFileOptions {
 DataSpec ReadData(const YamlNode& data, const DataFileOptions& options, Issues* issues,
                   std::vector<std::string>* notes);
 
-// What a file looks like by its first bytes; InvalidArgument if it is of a kind weft cannot read,
-// or cannot be told (formats.md of other tools: llm.c and nanoGPT .bin, Megatron .idx, JSON lines).
+// Returns the format that a file's first bytes look like; InvalidArgument if it is of a kind weft
+// cannot read, or cannot be told (formats.md of other tools: llm.c and nanoGPT .bin, Megatron .idx,
+// JSON lines).
 absl::StatusOr<TokenFormat> SniffFormat(const std::string& path);
 
 }  // namespace weft

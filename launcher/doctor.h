@@ -1,5 +1,5 @@
-// What `weft doctor` finds out about this machine: one finding a subject, each with a judgement
-// and, unless all is well, with what to do about it. The Judge functions are pure; Examine asks the
+// `weft doctor` finds out about this machine: one finding a subject, each with a judgement and,
+// unless all is well, with what to do about it. The Judge functions are pure; Examine asks the
 // kernel, the programs that lie beside this one, and weft-worker --probe. Every wait is bounded.
 #pragma once
 #include <atomic>
@@ -31,7 +31,7 @@ struct FoundDevice {
   int64_t memory_bytes = 0;
 };
 
-// What `weft-worker --probe=devices` printed, read. Internal if it is no such JSON.
+// ReadBackend reads what `weft-worker --probe=devices` printed. Internal if it is no such JSON.
 struct FoundBackend {
   std::string versions;  // of its libraries
   std::vector<FoundDevice> devices;
@@ -41,7 +41,7 @@ absl::StatusOr<FoundBackend> ReadBackend(const std::string& json);
 
 struct Examination {
   std::vector<Finding> findings;
-  // Nothing if the backend cannot be used.
+  // A backend that cannot be used is nullopt.
   std::optional<FoundBackend> cpu;
   std::optional<FoundBackend> cuda;
   bool sound() const;  // nothing is broken
@@ -52,7 +52,7 @@ Finding JudgePrograms(
     const std::string& own,
     const std::vector<std::pair<std::string, absl::StatusOr<std::string>>>& others);
 
-// Which backends this machine is of no use without: what else is wrong with one is a note.
+// This machine is of no use without its NeededBackends: what else is wrong with one is a note.
 struct InstalledBackends {
   bool cpu = false;   // libweft_cpu.so lies beside weft
   bool cuda = false;  // libweft_cuda.so
@@ -73,7 +73,7 @@ Finding JudgeBackend(absl::string_view name, const absl::StatusOr<FoundBackend>&
 std::string CpuFeatures(const std::string& cpuinfo);
 Finding JudgeCpu(const std::string& cpuinfo);
 Finding JudgeCores(int cores, std::optional<double> load);
-// Of a folder of shared memory of that size; nothing: there is none.
+// Judges a folder of shared memory of that size; nullopt: there is none.
 Finding JudgeSharedMemory(std::optional<int64_t> total_bytes, int64_t free_bytes, int cores);
 Finding JudgeLeftovers(const std::vector<std::string>& folders);
 

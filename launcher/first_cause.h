@@ -1,5 +1,5 @@
-// What ended a group of workers first: read from the last words of mpirun or weft-ranks and from
-// its exit status. Pure.
+// ReadFirstCause finds what ended a group of workers first, from the last words of mpirun or
+// weft-ranks and from its exit status. Pure.
 #pragma once
 #include <string>
 

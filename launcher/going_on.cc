@@ -29,7 +29,7 @@ constexpr absl::string_view kDecaySteps = "lr_scheduler.decay_steps";
 constexpr size_t kMaxNamed = 3;  // step folders in one message
 constexpr size_t kMaxOlder = 2;
 
-// What follows the path in "path size:hash".
+// Returns what follows the path in "path size:hash".
 std::string Hash(const std::string& fingerprint) {
   return fingerprint.substr(fingerprint.rfind(' ') + 1);
 }
@@ -60,7 +60,7 @@ std::string ChangeText(const SpecChange& change) {
   return absl::StrCat(change.key, ": ", change.before, " -> ", change.after);
 }
 
-// What is not as it was, sorted into what is taken and what is not.
+// Differences collects what is not as it was, sorted into what is taken and what is not.
 struct Differences {
   const std::vector<std::string>& accept;  // keys
   std::vector<std::string> notes;          // of execution
@@ -136,7 +136,7 @@ std::string NewRunId() {
   return absl::StrCat(absl::Hex(id, absl::kZeroPad16));
 }
 
-// Who has what in a checkpoint folder, as seen by one run.
+// An Inventory says who has what in a checkpoint folder, as seen by one run.
 struct Inventory {
   std::string run_id;            // empty: the run has nothing here, nor is it known otherwise
   std::vector<SavedStep> own;    // newest first
@@ -222,7 +222,7 @@ void CompareWithManifest(const JobSpec& job, const FoundCheckpoint& checkpoint, 
   for (const SpecChange& change : ChangedMathematics(stated, job)) {
     found.AddMathematics(change.key, ChangeText(change));
   }
-  // Of an older weft, which states the model alone.
+  // A manifest of an older weft states the model alone.
   const std::optional<ModelShape>& model = checkpoint.manifest.model;
   if (stated.empty() && model && *model != job.model) {
     found.AddMathematics("model", absl::StrCat("model: ", checkpoint.path, " is of another one"));
@@ -278,7 +278,7 @@ absl::StatusOr<Continuation> Continue(const JobSpec& job, const std::vector<std:
     steps.push_back(own.step);
     result.last_generation = std::max(result.last_generation, own.generation);
   }
-  // Of an older weft, whose manifests name no run: they lie where the run's own do.
+  // Manifests of an older weft name no run: they lie where the run's own do.
   const std::string folder = CheckpointFolder(job);
   if (previous || IsWithin(folder, PathsOf(job).folder)) {
     steps.insert(steps.end(), seen.unnamed.begin(), seen.unnamed.end());

@@ -19,7 +19,7 @@ struct OlderCheckpoint {
   std::string folder;  // absolute
 };
 
-// What going on means. `notes`: accepted changes, for people.
+// A Continuation says how a run goes on. `notes`: accepted changes, for people.
 struct Continuation {
   int64_t after_step = 0;
   std::string load_checkpoint;           // empty: from the start

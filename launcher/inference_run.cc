@@ -27,7 +27,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kPollMs = 20;
 constexpr int kPatienceMs = 1000;
-// Between two events: one tensor to load, one batch to evaluate, a prompt to read.
+// A worker may be silent so long between two events: one tensor to load, one batch to evaluate, a
+// prompt to read.
 constexpr std::chrono::minutes kLongestSilence{30};
 
 // A pipe; both ends are closed with it.

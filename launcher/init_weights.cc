@@ -25,7 +25,7 @@ bool Exists(const std::string& path) {
   return std::filesystem::exists(path, error);
 }
 
-// What a folder that holds no weights is, for people; empty if it may hold some.
+// Returns why a folder holds no weights, for people; empty if it may hold some.
 std::string WhyNoWeights(const std::string& folder) {
   if (!Exists(folder)) return absl::StrCat("no such folder: ", folder);
   for (const std::string& checkpoints : {folder, folder + "/checkpoint"}) {
@@ -37,7 +37,7 @@ std::string WhyNoWeights(const std::string& folder) {
   return "";
 }
 
-// Whether `inner` is `outer` or lies in it, links followed.
+// Says whether `inner` is `outer` or lies in it, links followed.
 bool LiesIn(const std::string& inner, const std::string& outer) {
   std::error_code error;
   const std::string in = std::filesystem::weakly_canonical(inner, error).string();
@@ -49,8 +49,8 @@ absl::StatusOr<ModelShape> ModelOfWeights(const std::string& folder) {
   return IsStepFolder(folder) ? ModelOfStepFolder(folder) : ModelOfDirectory(folder);
 }
 
-// Whether a run goes on from a checkpoint of its own. One that is damaged counts: the workers say
-// so.
+// Says whether a run goes on from a checkpoint of its own. One that is damaged counts: the workers
+// say so.
 bool HasSaved(const JobSpec& job) {
   if (job.checkpoint.resume == ResumeMode::kNone) return false;
   const absl::StatusOr<std::vector<int64_t>> steps = CommittedSteps(CheckpointFolder(job));

@@ -1,5 +1,6 @@
-// What model.init_from names, before a run starts: a Hugging Face directory or a checkpoint's step
-// folder. Only headers are read here; a checkpoint's checksums are the workers' to verify.
+// This file checks what model.init_from names, before a run starts: a Hugging Face directory or a
+// checkpoint's step folder. Only headers are read here; a checkpoint's checksums are the workers'
+// to verify.
 #pragma once
 #include <string>
 #include <vector>

@@ -25,7 +25,7 @@ struct JobKey {
       "";  // kNotYet: separated by spaces; nothing (null) is always accepted
 };
 
-// In the order in which resolved.yaml writes them.
+// Returns the keys in the order in which resolved.yaml writes them.
 absl::Span<const JobKey> JobKeys();
 
 // Sections, in order: job, model, tokenizer, data, ...

@@ -18,7 +18,7 @@
 namespace weft {
 namespace {
 
-// Where bare names of cluster profiles are looked for, best first.
+// Returns where bare names of cluster profiles are looked for, best first.
 std::vector<std::string> ClusterFolders(const std::string& job_folder) {
   std::vector<std::string> folders;
   folders.push_back(AbsolutePath("../clusters", job_folder));
@@ -146,7 +146,7 @@ class JobReader {
     }
   }
 
-  // Nothing where it is wrong: that is said when it is read.
+  // A wrong value gives nothing: it is refused when it is read.
   std::optional<int64_t> SequenceLength() const {
     const YamlNode* const given = values_.Node("training.seq_len");
     return given == nullptr ? std::nullopt : ParseWholeNumber(given->scalar);
@@ -276,7 +276,7 @@ class JobReader {
                                       "; expected a list of none, selective or full, one a stage"));
   }
 
-  // Of the scales of nf4 values.
+  // The key quantises the scales of nf4 values.
   void ReadDoubleQuantization(FrozenFormat& format) {
     constexpr char kKey[] = "lora.double_quantization";
     if (!values_.Flag(kKey).value_or(false)) return;

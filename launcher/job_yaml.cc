@@ -61,8 +61,8 @@ void ApplySets(const std::vector<std::string>& sets, YamlNode* root, Issues* iss
   }
 }
 
-// What --cluster and --nodes say, in place of the whole of the job's own cluster: its counts belong
-// to that one. A --set may then change the rest, but say nothing twice.
+// Puts what --cluster and --nodes say in place of the whole of the job's own cluster, whose counts
+// belong to it. A --set may then change the rest, but say nothing twice.
 void ReplaceCluster(const JobFileOptions& options, YamlNode* root, Issues* issues) {
   if (!options.cluster && !options.nodes) return;
   const Place place{options.cluster ? absl::StrCat("--cluster ", *options.cluster)

@@ -1,5 +1,5 @@
-// What people type after --why and --layout: "tp=4,pp=2,recompute=full". Names are those of the job
-// file, without their section. Pure.
+// People type a layout after --why and --layout: "tp=4,pp=2,recompute=full". Names are those of the
+// job file, without their section. Pure.
 #pragma once
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"

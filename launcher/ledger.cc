@@ -35,7 +35,7 @@ uint64_t Digest(absl::string_view text) {
   return digest;
 }
 
-// In the order in which they are shown.
+// Parts are in the order in which they are shown.
 std::vector<std::string> PartNames() {
   std::vector<std::string> names;
   for (size_t i = 0; i < kStepParts; ++i) {

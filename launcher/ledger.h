@@ -48,7 +48,8 @@ std::string HardwareKey(const Cluster& cluster);
 // $XDG_STATE_HOME/weft/ledger.jsonl, else ~/.local/state/weft/ledger.jsonl; empty if there is
 // neither (no ledger is kept then).
 std::string LedgerPath();
-// Of the variables' values; the XDG base directory specification ignores relative ones.
+// Returns LedgerPath for these values of the variables; the XDG base directory specification
+// ignores relative ones.
 std::string LedgerPathFrom(absl::string_view state_home, absl::string_view home);
 
 // Unavailable if it cannot be written; folders are made (0700). Nothing to do for an empty path.
@@ -62,18 +63,18 @@ struct RecordedError {
   int runs = 0;
   double median = 0;  // signed
   double p90 = 0;     // of the absolute errors
-  // By part of the step: the median of (predicted - measured) / the measured step. The medians are
-  // of the runs whose parts were measured.
+  // Each part of the step has the median of (predicted - measured) / the measured step. The medians
+  // are of the runs whose parts were measured.
   std::vector<std::pair<std::string, double>> parts;
 };
 
-// Of the last 50 runs on this hardware; nothing if there is none. Pure.
+// Returns the error of the last 50 runs on this hardware; nothing if there is none. Pure.
 std::optional<RecordedError> ErrorOn(const std::vector<LedgerEntry>& entries,
                                      const std::string& hardware);
 
-// For people: "recorded: 12 runs on this profile, median error +3.1 %, p90 7.0 %", and where parts
-// were measured ", of the step: forward +1.0 %, ..." on a second line; empty if there is no record.
-// Reads the user's ledger.
+// Returns a text for people: "recorded: 12 runs on this profile, median error +3.1 %, p90 7.0 %",
+// and where parts were measured ", of the step: forward +1.0 %, ..." on a second line; empty if
+// there is no record. Reads the user's ledger.
 std::string RecordedErrorText(const Cluster& cluster);
 
 // Step times that a run has put into its metrics.jsonl beyond `from_byte`: the median, without the
@@ -85,8 +86,8 @@ struct MeasuredSteps {
 };
 std::optional<MeasuredSteps> MeasureSteps(const std::string& metrics, int64_t from_byte);
 
-// Where the measured step differs from the predicted one by more than a fifth: a sentence with the
-// part that differs most. Else empty. Pure.
+// Returns a sentence with the part that differs most where the measured step differs from the
+// predicted one by more than a fifth. Else empty. Pure.
 std::string DifferenceText(const LedgerEntry& entry);
 
 // Bytes of a file; 0 if there is none.

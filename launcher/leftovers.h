@@ -19,7 +19,8 @@ std::vector<pid_t> ProcessesOf(const std::string& run_id);
 // `except`: a process that is to live (the run's own weftd); 0: none.
 int KillProcessesOf(const std::string& run_id, pid_t except, int patience_ms);
 
-// What a rank takes of a machine's shared memory: Open MPI maps a segment of 4 MiB and some queues.
+// A rank is given this much of a machine's shared memory: Open MPI maps a segment of 4 MiB and some
+// queues.
 inline constexpr int64_t kSharedBytesPerRank = int64_t{16} << 20;
 
 // A folder for Open MPI's session and shared-memory files: short, in memory if there is room for

@@ -23,7 +23,7 @@ std::optional<int64_t> NumberIn(const std::string& path) {
   return number;
 }
 
-// What a group's limit leaves; nothing if it has none.
+// Returns the bytes that a group's limit leaves; nothing if it has none.
 std::optional<int64_t> LeftIn(const std::string& folder, const char* limit_file,
                               const char* usage_file) {
   const std::optional<int64_t> limit = NumberIn(absl::StrCat(folder, "/", limit_file));

@@ -1,4 +1,5 @@
-// What this machine has, as the kernel counts it for us: within our control group, not the host's.
+// This file says what this machine has, as the kernel counts it for us: within our control group,
+// not the host's.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -60,7 +60,7 @@ constexpr absl::string_view kRopeParameters = "rope_parameters";
 // Mistral's: a token sees so many, itself among them. CheckWindow.
 constexpr absl::string_view kWindow = "sliding_window";
 
-// What only training does by chance. Without training it means nothing.
+// These keys set what only training does by chance. Without training they mean nothing.
 constexpr absl::string_view kDropouts[] = {
     "resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "router_jitter_noise",
 };
@@ -87,8 +87,8 @@ constexpr FixedKey kLlamaFixed[] = {
     {"router_jitter_noise", "0"},
 };
 
-// Of published config.json files; they say nothing about how the model computes. Names that
-// transformers writes, of generating, of other heads and of its own bookkeeping.
+// Published config.json files have these keys; they say nothing about how the model computes. They
+// are names that transformers writes, of generating, of other heads and of its own bookkeeping.
 constexpr absl::string_view kIgnored =
     "architectures attn_implementation auto_map bad_words_ids begin_suppress_tokens bos_token_id "
     "chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id "
@@ -122,7 +122,7 @@ bool Lists(absl::string_view words, absl::string_view word) {
   return false;
 }
 
-// Of model_type; mixtral and mistral are llama's mathematics with and without experts.
+// `type` is a model_type; mixtral and mistral are llama's mathematics with and without experts.
 absl::StatusOr<ModelFamily> FamilyOf(absl::string_view type) {
   if (type == "mixtral" || type == "mistral") return ModelFamily::kLlama;
   return ParseFamily(type);

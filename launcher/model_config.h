@@ -15,7 +15,7 @@
 
 namespace weft {
 
-// What the model is read for.
+// A ModelUse says what the model is read for.
 struct ModelUse {
   bool refuse_dropouts = true;  // else a note says that they are passed over
   bool is_pretrained = false;   // its weights were trained as it says: to change it is no advice

@@ -37,7 +37,7 @@ std::string TextOf(const std::string& path) {
   return text.str();
 }
 
-// What a worker said of its failure: its own line, else the last line there is.
+// Returns what a worker said of its failure: its own line, else the last line there is.
 std::string LastWords(const std::string& output) {
   std::string words;
   for (const absl::string_view line : absl::StrSplit(output, '\n', absl::SkipWhitespace())) {

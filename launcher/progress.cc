@@ -36,7 +36,7 @@ std::string DurationText(double seconds) {
 }
 
 std::string ProgressLine(const ProgressState& state, int columns) {
-  // What is left out goes by its order here from the highest on; 0 stays.
+  // A line that is too long loses the parts with the highest `leaves` first; 0 stays.
   struct Part {
     int leaves;
     std::string text;

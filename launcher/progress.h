@@ -1,4 +1,4 @@
-// What a person sees while a job runs: one live line on a terminal that can redraw it, elsewhere
+// A person sees this while a job runs: one live line on a terminal that can redraw it, elsewhere
 // one plain line every metrics.log_freq steps, and a line for each change of phase. Text is made by
 // pure functions; time comes from the events. Not thread-safe.
 #pragma once
@@ -43,7 +43,8 @@ std::string EventLine(const proto::JobEvent& event);
 class Progress {
  public:
   struct Options {
-    // Of a terminal that can draw the live line anew, now; 0: plain lines. Null: always plain.
+    // Returns the columns that a terminal has now if it can draw the live line anew; 0: plain
+    // lines. Null: always plain.
     std::function<int()> columns = nullptr;
     int64_t log_freq = 10;
     int64_t steps = 0;

@@ -97,7 +97,7 @@ KeyValues ModelValues(const ModelShape& model) {
   return values;
 }
 
-// What the layout is made of: parallelism, recompute, offload.
+// Adds the values that a layout is made of: parallelism, recompute, offload.
 void AddLayoutValues(const JobSpec& job, KeyValues& values) {
   const ParallelismSpec& fixed = job.parallelism;
   const ActivationCheckpointingSpec& checkpointing = job.activation_checkpointing;
@@ -240,7 +240,7 @@ std::string Section(absl::string_view key) {
   return absl::StrCat(key.substr(0, key.find('.')));
 }
 
-// What a key that is not used holds: the one value that weft carries out, or nothing.
+// Returns the value of a key that is not used: the one value that weft carries out, or "null".
 std::string UnusedValue(const JobKey& key) {
   const std::string first(key.accepted.substr(0, key.accepted.find(' ')));
   return first.empty() ? "null" : first;
@@ -306,7 +306,7 @@ bool IsMathematics(absl::string_view key) {
                      [&](absl::string_view prefix) { return absl::StartsWith(key, prefix); });
 }
 
-// Of mathematics what may be changed on a person's word.
+// A person's word may change these keys of mathematics, and no others.
 constexpr std::array<absl::string_view, 10> kAcceptable = {"optimizer.lr",
                                                            "optimizer.betas",
                                                            "optimizer.eps",

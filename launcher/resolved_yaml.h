@@ -15,7 +15,7 @@
 
 namespace weft {
 
-// What else is recorded; nothing of it changes how a run computes.
+// A RunRecord is recorded beside the job; nothing of it changes how a run computes.
 struct RunRecord {
   std::string run_id = {};  // as the run's checkpoints state it; empty: written by an older weft
   int64_t generation = 0;
@@ -47,15 +47,15 @@ struct SpecChange {
 // REQUIRES: both came from Resolve().
 std::vector<SpecChange> Changes(const JobSpec& before, const JobSpec& after);
 
-// What a run cannot change, as its checkpoints state it: key -> value, of all that SpecChange calls
-// mathematics but for paths, which may move. REQUIRES: `job` came from Resolve().
+// Returns what a run cannot change, as its checkpoints state it: key -> value, of all that
+// SpecChange calls mathematics but for paths, which may move. REQUIRES: `job` came from Resolve().
 std::map<std::string, std::string> Mathematics(const JobSpec& job);
-// Whether a run may go on with another value of the key where a person says so: the optimizer's
-// states keep their meaning.
+// Says whether a run may go on with another value of the key where a person says so: the
+// optimizer's states keep their meaning.
 bool IsAcceptable(absl::string_view key);
-// Those keys, for people.
+// Returns the keys that IsAcceptable allows, for people.
 std::string AcceptableKeys();
-// In what `job` is another run than the one that stated `before`.
+// Returns what makes `job` another run than the one that stated `before`.
 std::vector<SpecChange> ChangedMathematics(const std::map<std::string, std::string>& before,
                                            const JobSpec& job);
 

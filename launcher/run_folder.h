@@ -29,7 +29,7 @@ RunPaths PathsOf(const JobSpec& job);
 
 // Absolute; inside the run folder unless the job names an absolute one.
 std::string CheckpointFolder(const JobSpec& job);
-// Whether `inner` is `outer` or lies in it, as the paths are written.
+// Says whether `inner` is `outer` or lies in it, as the paths are written.
 bool IsWithin(absl::string_view inner, absl::string_view outer);
 
 // The run that a person means: a run folder, or a job file whose run folder is meant.
@@ -40,8 +40,9 @@ absl::StatusOr<RunPaths> FindRun(const std::string& target);
 // the run folder, so that a new launcher finds what a crashed one left.
 std::string RunId(const std::string& run_folder);
 
-// Where weftd listens: in the run folder, or, if that path is too long for a socket (107 bytes), in
-// a folder of its own (0700) under `runtime_folder` (XDG_RUNTIME_DIR; may be empty) or /tmp.
+// Returns where weftd listens: in the run folder, or, if that path is too long for a socket (107
+// bytes), in a folder of its own (0700) under `runtime_folder` (XDG_RUNTIME_DIR; may be empty) or
+// /tmp.
 std::string SocketPath(const std::string& run_folder, const std::string& runtime_folder);
 std::string RuntimeFolder();
 
@@ -52,7 +53,7 @@ class RunLock {
  public:
   // Creates the folder if need be. Unavailable if another process holds the lock (names its pid).
   static absl::StatusOr<RunLock> Take(const std::string& run_folder);
-  // Of `<folder>/.lock`; runs may share no checkpoint folder at one time.
+  // Takes the lock `<folder>/.lock`; runs may share no checkpoint folder at one time.
   static absl::StatusOr<RunLock> TakeCheckpoints(const std::string& folder);
   RunLock(RunLock&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
   RunLock& operator=(RunLock&&) = delete;

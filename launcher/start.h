@@ -1,5 +1,5 @@
-// How one generation's workers are started as one group: the command line of mpirun or weft-ranks,
-// as pure functions, and what it takes from this machine.
+// One generation's workers are started as one group: this file makes the command line of mpirun or
+// weft-ranks, by pure functions, and finds what it takes from this machine.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -37,11 +37,11 @@ std::vector<std::string> RanksArgv(const GroupOptions& options);
 std::vector<std::string> RanksArgvWith(const GroupOptions& options,
                                        const std::vector<std::string>& worker_arguments);
 
-// What the workers find in their environment, by name; MpirunArgv passes each by `-x NAME`.
+// Returns what the workers find in their environment, by name; MpirunArgv passes each by `-x NAME`.
 std::map<std::string, std::string> GroupEnvironment(const GroupOptions& options);
 
-// Whether a process of this user may read another's memory (Open MPI's single copy, "CMA"): not
-// under Yama's restriction nor in a container that filters the call.
+// Says whether a process of this user may read another's memory (Open MPI's single copy, "CMA"):
+// not under Yama's restriction nor in a container that filters the call.
 bool SingleCopyPermitted();
 
 // The executable of that name beside this one; else the bare name, to be found in PATH.

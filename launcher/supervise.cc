@@ -172,7 +172,7 @@ class Supervisor {
     return absl::OkStatus();
   }
 
-  // On its own thread, until the job is over or StopWatching.
+  // Runs on its own thread, until the job is over or StopWatching.
   void Watch() {
     std::ofstream events(options_.paths.events(), std::ios::app);
     int64_t revision = 0;

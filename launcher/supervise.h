@@ -33,7 +33,7 @@ struct RunOutcome {
   int64_t saved_step = 0;
 };
 
-// What a person asked for, from any thread. The level only rises.
+// A person asks for one of these levels, from any thread. The level only rises.
 enum class StopLevel { kNone = 0, kSave = 1, kNow = 2 };
 
 struct SuperviseOptions {

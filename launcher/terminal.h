@@ -3,8 +3,8 @@
 
 namespace weft {
 
-// How many columns it has now; 80 if it does not say. 0: stdout is no terminal, or one that cannot
-// draw a line anew (TERM=dumb, or none).
+// Returns how many columns the terminal has now; 80 if it does not say. 0: stdout is no terminal,
+// or one that cannot draw a line anew (TERM=dumb, or none).
 int TerminalColumns();
 
 }  // namespace weft

@@ -42,9 +42,9 @@ absl::StatusOr<std::vector<int32_t>> ParseIds(absl::string_view text);
 // is added, lost or changed.
 class CharacterStream {
  public:
-  // What can be shown now that `piece` is there.
+  // Returns what can be shown now that `piece` is there.
   std::string Take(absl::string_view piece);
-  // What was held back, at the end.
+  // Returns what was held back, at the end.
   std::string Rest();
 
  private:

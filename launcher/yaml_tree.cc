@@ -72,7 +72,7 @@ class Converter {
   bool too_large() const { return too_large_; }
 
  private:
-  // What is read is shown sooner or later.
+  // Every text that is read is shown sooner or later, so it has to be printable.
   void CheckCharacters(const Place& place, const std::string& key, const std::string& text) {
     if (Printable(text) == text) return;
     issues_->Add(place, key,

@@ -67,7 +67,7 @@ struct YamlNode {
   void Remove(absl::string_view key);
   static YamlNode Map(const Place& place);  // an empty map
   static YamlNode Scalar(absl::string_view text, const Place& place);
-  // What a person wrote, short: "12", "the text \"12\"", "a list of 3", "a map", "nothing".
+  // Returns what a person wrote, short: "12", "the text \"12\"", "a list of 3", "a map", "nothing".
   std::string Found() const;
 };
 

@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-// As worker/backend/device.h cuts them.
+// Tiles are cut as in worker/backend/device.h.
 constexpr int64_t kTileRows = 128;
 constexpr int64_t kTileKeys = 256;
 

@@ -1,7 +1,7 @@
-// Which samples of the run's global order a data-parallel rank reads at a step, and which part of
-// each a context-parallel rank holds. The order itself
-// (sample index -> window of a file) is data/sampling; it depends on the global sample index alone,
-// so every layout trains on the same batches. Pure.
+// This file says which samples of the run's global order a data-parallel rank reads at a step, and
+// which part of each a context-parallel rank holds. The order itself (sample index -> window of a
+// file) is data/sampling; it depends on the global sample index alone, so every layout trains on
+// the same batches. Pure.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -23,12 +23,13 @@ struct SequencePieces {
   std::vector<int64_t> pieces = {0};
 };
 
-// Of 2 cp runs the cp_index-th and the cp_index-th from the end, so that all ranks have as many
-// pairs of query and key to attend to (Grattafiori et al., arXiv:2407.21783, 3.3.2); all if cp
-// is 1.
+// Returns the cp_index-th of 2 cp runs and the cp_index-th from the end, so that all ranks have as
+// many pairs of query and key to attend to (Grattafiori et al., arXiv:2407.21783, 3.3.2); the whole
+// sequence if cp is 1.
 SequencePieces SequencePiecesOf(const Layout& layout, int cp_index);
 
-// Their positions in the sequence, in the order in which the rank holds them [T / cp].
+// Returns the pieces' positions in the sequence [T / cp], in the order in which the rank holds
+// them.
 // REQUIRES: CheckLayout holds for seq_len.
 std::vector<int64_t> PositionsOf(const Layout& layout, int64_t seq_len, int cp_index);
 

@@ -17,8 +17,9 @@
 
 namespace weft {
 
-// What a layout's ZeRO stage cuts into parts: optimizer states at any stage, gradients from stage
-// 2, weights at stage 3; of which buckets, plan/whole_places.h says. One part: nothing is cut.
+// A Sharding says what a layout's ZeRO stage cuts into parts: optimizer states at any stage,
+// gradients from stage 2, weights at stage 3. plan/whole_places.h says of which buckets. With one
+// part nothing is cut.
 struct Sharding {
   int parts = 1;
   bool gradients = false;
@@ -28,8 +29,8 @@ Sharding ShardingOf(const Layout& layout);
 
 struct Bucket {
   std::string name;  // "embedding", "blocks.3", "head"
-  // In memory order: q, k and v weights of a block lie next to each other, then their biases, so
-  // that the three may be one matrix (plan/fused_linears.h).
+  // Shards are in memory order: q, k and v weights of a block lie next to each other, then their
+  // biases, so that the three may be one matrix (plan/fused_linears.h).
   std::vector<TensorShard> shards;
   std::vector<int64_t> offsets;  // of each shard, in elements from the start of the run
   int64_t elements = 0;          // of the run; its end is a multiple of BucketUnit
@@ -49,14 +50,14 @@ std::vector<Bucket> BucketsOf(const ModelShape& model, const Layout& layout, int
 // Elements of each of `parts` equal parts of a run, as few as cover it.
 int64_t PartElements(int64_t elements, int parts, int64_t unit);
 
-// What a part holds of one tensor.
+// A Piece is the range of one tensor that lies in a part of a bucket.
 struct Piece {
   size_t shard = 0;    // index in the bucket
   Range range;         // of the shard's own box, row-major
   int64_t offset = 0;  // of range.begin, in elements from the start of the part
 };
 
-// What part `part` of `parts` holds, in memory order. REQUIRES: 0 <= part < parts.
+// Returns the pieces in part `part` of `parts`, in memory order. REQUIRES: 0 <= part < parts.
 std::vector<Piece> PiecesOf(const Bucket& bucket, int parts, int part, int64_t unit);
 
 // Range `range` of the shard's box, row-major, as boxes whose values follow each other: the end of

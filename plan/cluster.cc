@@ -54,7 +54,7 @@ void CheckCounts(const Cluster& cluster, Issues& issues) {
   }
 }
 
-// What no machine is, and what makes sums that are not finite.
+// These limits refuse values that no machine has and that would make sums not finite.
 constexpr double kLeastRate = 1;  // FLOP/s and bytes/s
 constexpr double kMostRate = 1e24;
 constexpr double kLeastSeconds = 1e-12;

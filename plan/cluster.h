@@ -87,7 +87,7 @@ struct CollectivePoint {
   friend bool operator==(const CollectivePoint&, const CollectivePoint&) = default;
 };
 
-// Where checkpoints go. 0 = not stated.
+// Checkpoints are written to storage at these rates. 0 = not stated.
 struct StorageProfile {
   double node_bytes_per_s = 0;   // what one node writes
   double total_bytes_per_s = 0;  // what all nodes together write at most
@@ -117,8 +117,9 @@ struct Cluster {
 
   int slots() const { return nodes * slots_per_node; }
   int nics() const { return nics_per_node > 0 ? nics_per_node : slots_per_node; }
-  // What each of `talking` workers of a node gets when all of them talk to other nodes at once: its
-  // share of the NICs, at most one NIC, or its own share where there are more NICs than slots.
+  // Returns the rate that each of `talking` workers of a node gets when all of them talk to other
+  // nodes at once: its share of the NICs, at most one NIC, or its own share where there are more
+  // NICs than slots.
   // REQUIRES: talking >= 1.
   double InterNodeBytesPerS(int talking) const;
   friend bool operator==(const Cluster&, const Cluster&) = default;
@@ -138,7 +139,7 @@ absl::Status CheckCluster(const Cluster& cluster);
 // InvalidArgument, with the precisions that there are, if the device does not offer this one.
 absl::Status CheckPrecision(const DeviceProfile& device, Precision precision);
 
-// By how much workers that share cores slow each other: max(1, slots in use / cores).
+// Returns by how much workers that share cores slow each other: max(1, slots in use / cores).
 double CoreSharing(const Cluster& cluster, int workers);
 
 }  // namespace weft

@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-// As worker/backend/cuda/attention_graphs.cc cuts it.
+// The alignment is that of worker/backend/cuda/attention_graphs.cc.
 constexpr int64_t kAlignment = 256;
 constexpr int64_t kBytesBeforeTheFirst = 192;  // the arena aligns to 64 alone
 

@@ -16,20 +16,21 @@ struct CudnnAttentionCall {
   int64_t documents = 0;  // that the sequences are made of, at most; 0: nothing is masked by them
 };
 
-// Whether the backend asks cuDNN about heads of that size at all.
+// Says whether the backend asks cuDNN about heads of that size at all.
 bool IsHeadOfCudnn(int64_t head_dim);
 
-// What the number of documents of a call is rounded up to where they do not see each other,
-// ascending: 1, 2, 4, ... for each sequence, up to one for 256 tokens or to four. For each of these
-// a kernel is compiled before the first step; steps of two as TransformerEngine's. A document is an
-// entry of the kernel's batch, for which it starts tiles of T positions: of many short ones most
-// find nothing to do, and weft's own kernels, which start tiles of tokens, take what has more.
+// Returns the numbers that a call's count of documents is rounded up to where documents do not see
+// each other, ascending: 1, 2, 4, ... for each sequence, up to one for 256 tokens or to four. For
+// each of these a kernel is compiled before the first step; steps of two are TransformerEngine's. A
+// document is an entry of the kernel's batch, for which it starts tiles of T positions: with many
+// short documents most tiles find nothing to do, so weft's own kernels, which start tiles of
+// tokens, take calls that have more.
 std::vector<int64_t> DocumentBounds(int64_t batch, int64_t seq_len);
 
-// Beyond what cuDNN 9.19 takes: for another version, or another heuristic of it, that keeps one
-// more statistic of each row (4 MiB for a million rows, a call of 32 heads and 32,768 tokens) or
-// counters of its tiles. A copy of dq or dk more would be as much again as all of it: that is not
-// set aside on suspicion, and the log warns where it is wanted.
+// The slack goes beyond what cuDNN 9.19 takes: it is for another version, or another heuristic of
+// it, that keeps one more statistic of each row (4 MiB for a million rows, a call of 32 heads and
+// 32,768 tokens) or counters of its tiles. A copy of dq or dk more would be as much again as all of
+// it: that is not set aside on suspicion, and the log warns where it is wanted.
 inline constexpr int64_t kCudnnAttentionSlackBytes = int64_t{4} << 20;
 
 // Floats that the gradient takes, which is more than the forward pass does (but for calls so small

@@ -1,4 +1,4 @@
-// How weft fails: Status for what the world does, CHECK for our own bugs.
+// weft fails in two ways: Status for what the world does, CHECK for our own bugs.
 // Spellings follow later Abseil, which Debian 12's 20220623 lacks. ASSIGN_OR_RETURN is several
 // statements: one per source line, and never the body of an unbraced `if`.
 #pragma once

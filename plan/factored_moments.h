@@ -24,13 +24,13 @@ struct FactoredMoments {
 };
 FactoredMoments FactoredMomentsOf(const TensorSpec& tensor);
 
-// As checkpoints name them: "optimizer.exp_avg_sq_row.<matrix>",
+// Return the names in checkpoints: "optimizer.exp_avg_sq_row.<matrix>",
 // "optimizer.exp_avg_sq_col.<matrix>" and "optimizer.exp_avg_sq.<vector>", as Hugging Face's
 // Adafactor names its own.
 std::string RowMomentsName(const TensorSpec& matrix);
 std::string ColumnMomentsName(const TensorSpec& tensor);
 
-// What is factored on a rank, added up.
+// FactoredTotals adds up what is factored on a rank.
 struct FactoredTotals {
   int64_t tensors = 0;
   int64_t elements = 0;  // FactoredMoments::elements

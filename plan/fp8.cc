@@ -7,7 +7,7 @@ namespace weft {
 Fp8Layers Fp8LayersOf(const ModelShape& model, const BatchShape& batch, const Layout& layout) {
   const int64_t tokens = layout.micro_batch_size * batch.seq_len / layout.cp;
   if (model.hidden_size % kFp8SizeUnit != 0 || tokens % kFp8SizeUnit != 0) return {};
-  // What tp cuts is `count` units of `size`.
+  // tp cuts `count` units of `size`.
   const auto fits = [&](int64_t count, int64_t size) {
     return count % layout.tp == 0 && count / layout.tp * size % kFp8SizeUnit == 0;
   };

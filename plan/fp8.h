@@ -1,11 +1,11 @@
-// mixed_precision: fp8: which products are computed in 8-bit floating point, and the memory that
-// their operands take. The rest is as in bf16. Pure.
+// mixed_precision: fp8 computes some products in 8-bit floating point: this file says which, and
+// the memory that their operands take. The rest is as in bf16. Pure.
 //
-// Of a block's linear layers, never of embedding, head or attention's scores: the forward product
-// takes e4m3 of input and weight, the gradient of the input e5m2 of the output's gradient and e4m3
-// of the weight, the gradient of the weight e5m2 of the output's gradient and e4m3 of the input:
-// the hybrid recipe of NVIDIA's Transformer Engine, each tensor with one scale by its own largest
-// magnitude at that call (worker/backend/fp8.h).
+// Only a block's linear layers are computed so, never embedding, head or attention's scores: the
+// forward product takes e4m3 of input and weight, the gradient of the input e5m2 of the output's
+// gradient and e4m3 of the weight, the gradient of the weight e5m2 of the output's gradient and
+// e4m3 of the input. That is the hybrid recipe of NVIDIA's Transformer Engine, each tensor with one
+// scale by its own largest magnitude at that call (worker/backend/fp8.h).
 #pragma once
 #include <cstdint>
 
@@ -14,7 +14,8 @@
 
 namespace weft {
 
-// Of a block. The others are products of bf16.
+// Fp8Layers names the linear layers of a block whose products are in 8 bits. The others are in
+// bf16.
 struct Fp8Layers {
   bool query = false;  // q and o
   bool key = false;    // k and v
@@ -26,8 +27,9 @@ struct Fp8Layers {
 // Tensor cores take sizes that are multiples of this (cuBLAS 13, cublasLtMatmul).
 inline constexpr int64_t kFp8SizeUnit = 16;
 
-// Those whose sizes are multiples of kFp8SizeUnit: D, the tokens of a microbatch on a rank, and
-// what tp cuts, evenly, on each tp rank. So all ranks of a stage agree, and both backends.
+// Returns the layers whose sizes are multiples of kFp8SizeUnit: D, the tokens of a microbatch on a
+// rank, and what tp cuts, evenly, on each tp rank. So all ranks of a stage agree, and both
+// backends.
 // REQUIRES: CheckModel and CheckLayout hold.
 Fp8Layers Fp8LayersOf(const ModelShape& model, const BatchShape& batch, const Layout& layout);
 

@@ -17,7 +17,7 @@ size_t Find(const Bucket& bucket, absl::string_view ending) {
   return i;
 }
 
-// Whether the layers' tensors `part` ("weight") are one run, in this order.
+// Says whether the layers' tensors `part` ("weight") are one run, in this order.
 bool AreOneRun(const Bucket& bucket, std::initializer_list<absl::string_view> layers,
                absl::string_view part) {
   const size_t none = bucket.shards.size();

@@ -1,4 +1,4 @@
-// Which linear layers of a block are computed as one: q, k and v, and gate and up. They take the
+// Some linear layers of a block are computed as one: q, k and v, and gate and up. They take the
 // same input, so one product reads it once, forward and for the gradients of the weights, and one
 // product makes its gradient, which several would have to add up in memory.
 //
@@ -16,15 +16,15 @@ struct FusedLinears {
   bool gate_up = false;
 };
 
-// Those whose tensors are one run in these buckets of a rank. There may be gaps: each tensor starts
-// on a multiple of BucketUnit, which the narrow ones of small models miss, and more of them with
-// optimizer states of 8 bits.
+// Returns the layers whose tensors are one run in these buckets of a rank. There may be gaps: each
+// tensor starts on a multiple of BucketUnit, which the narrow ones of small models miss, and more
+// of them with optimizer states of 8 bits.
 FusedLinears LinearsOfOneRun(absl::Span<const Bucket> buckets);
 
-// Of `runs`, those that are fused. A product in 8 bits has one scale for each weight, and one for
-// several would change what is computed: such layers stay apart. So do q, k and v where cuDNN is
-// asked about packed documents: it places the gradients of heads that share keys by where those of
-// the keys lie, so that columns of a wider matrix would take as much more memory.
+// Returns the layers of `runs` that are fused. A product in 8 bits has one scale for each weight,
+// and one scale for several would change what is computed: such layers stay apart. So do q, k and v
+// where cuDNN is asked about packed documents: it places the gradients of heads that share keys by
+// where those of the keys lie, so that columns of a wider matrix would take as much more memory.
 FusedLinears FusedLinearsOf(const FusedLinears& runs, const Fp8Layers& fp8,
                             bool asks_cudnn_of_documents);
 

@@ -39,7 +39,7 @@ class RankGrid {
 
   // Ranks that differ from `rank` along dp and cp only, which hold the same shards: dp slowest.
   std::vector<int> DataGroupOf(int rank) const;
-  // Where `rank` stands in its DataGroupOf.
+  // Returns the index of `rank` in its DataGroupOf.
   int DataIndexOf(int rank) const;
 
   // The `size` neighbours of rank's tp group that `rank` is among. REQUIRES: size divides tp.

@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// How much passes at once. Letters: glossary.
+// InferenceExtents says how much passes at once. Letters: glossary.
 struct InferenceExtents {
   int64_t batch = 1;             // B, sequences of a pass
   int64_t seq_len = 1;           // T, tokens of each that pass together

@@ -290,8 +290,8 @@ Layout LeastLayout(const JobSpec& job) {
   return least;
 }
 
-// Why not even the fewest chunks that pp_schedule interleaved_1f1b may have can be had: what the
-// job says is the cause, not the number of chunks that it leaves open.
+// Returns why not even the fewest chunks that pp_schedule interleaved_1f1b may have can be had:
+// what the job says is the cause, not the number of chunks that it leaves open.
 SpecIssue InterleavedIssue(const JobSpec& job, const Layout& least) {
   const std::string given =
       job.parallelism.pp ? absl::StrCat("parallelism.pp ", *job.parallelism.pp, " and ") : "";
@@ -341,7 +341,7 @@ bool IsLoraModule(absl::string_view name) {
 void CheckLora(const JobSpec& job, Issues& issues) {
   if (!job.lora) return;
   CheckInteger(issues, "lora.r", job.lora->r, 1, std::max<int64_t>(1, job.model.hidden_size));
-  // Where it is not given it is r, whose fault it then is.
+  // An alpha that is not given equals r; the fault is then r's.
   const bool follows = job.lora->lora_alpha == static_cast<double>(job.lora->r);
   if (!follows && (!std::isfinite(job.lora->lora_alpha) || job.lora->lora_alpha <= 0)) {
     Add(issues, "lora.lora_alpha",

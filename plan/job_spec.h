@@ -1,7 +1,7 @@
-// What was asked: the job as values, after YAML and before planning. Field names are the keys of
-// job.yaml (docs/job_yaml.md); an empty optional is `auto`. Only what weft can plan has a field
-// here: other known keys are refused by name in launcher/job_yaml. What can be planned but not run
-// yet is refused by RunIssues, which whoever starts a run asks.
+// A JobSpec is the job as values: what was asked, after YAML and before planning. Field names are
+// the keys of job.yaml (docs/job_yaml.md); an empty optional is `auto`. Only what weft can plan has
+// a field here: other known keys are refused by name in launcher/job_yaml. RunIssues, which whoever
+// starts a run asks, refuses what can be planned but not run yet.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -62,7 +62,7 @@ struct TrainingSpec {
   friend bool operator==(const TrainingSpec&, const TrainingSpec&) = default;
 };
 
-// Of mixed_precision fp16; names and defaults are DeepSpeed's.
+// These keys need mixed_precision fp16; names and defaults are DeepSpeed's.
 struct Fp16Spec {
   double loss_scale = 0;             // 0: dynamic
   int64_t initial_scale_power = 16;  // dynamic: of 2
@@ -80,11 +80,12 @@ struct OptimizerSpec {
   double eps = 1e-8;
   double weight_decay = 0.1;                  // of matrices that no group names
   std::vector<ParamGroup> param_groups = {};  // the first that names a tensor counts
-  // Of sgd alone; definitions are PyTorch's (Device::SgdMomentum).
+  // These are sgd's alone; definitions are PyTorch's (Device::SgdMomentum).
   double momentum = 0;
   double dampening = 0;
   bool nesterov = false;
-  // Of adafactor alone; definitions are those of Hugging Face's Adafactor (worker/adafactor.h).
+  // These are adafactor's alone; definitions are those of Hugging Face's Adafactor
+  // (worker/adafactor.h).
   double decay_rate = -0.8;      // the second moments' beta of step t is 1 - t^decay_rate
   double clip_threshold = 1;     // most that the root mean square of a tensor's update may be
   bool scale_parameter = false;  // lr counts for tensors of root mean square 1
@@ -163,13 +164,13 @@ struct ValidationSpec {
   friend bool operator==(const ValidationSpec&, const ValidationSpec&) = default;
 };
 
-// Which run a checkpoint is of.
+// A RunIdentity says which run a checkpoint belongs to.
 struct RunIdentity {
   std::string id;  // 16 hex digits, made once for a run; empty: none (tests)
   // Values of the job file's keys that a run cannot change: model, data, optimizer...
   std::map<std::string, std::string> mathematics;
-  // Where they were changed all the same: "after step 60: optimizer.lr: 0.001 -> 0.0005", oldest
-  // first.
+  // Lists the changes that were accepted all the same, oldest first:
+  // "after step 60: optimizer.lr: 0.001 -> 0.0005".
   std::vector<std::string> accepted = {};
   friend bool operator==(const RunIdentity&, const RunIdentity&) = default;
 };
@@ -215,8 +216,8 @@ struct JobSpec {
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
 
-// Why states of the job's optimizer are not offloaded, whatever offload.optimizer says; empty: they
-// can be.
+// Returns why states of the job's optimizer are not offloaded, whatever offload.optimizer says;
+// empty: they can be.
 std::vector<SpecIssue> OffloadIssues(const JobSpec& job);
 
 // Every broken rule of the values themselves (ranges, the batch equation where it is determined,
@@ -224,8 +225,8 @@ std::vector<SpecIssue> OffloadIssues(const JobSpec& job);
 // job_yaml adds file and line. What depends on an `auto` is CheckLayout's. Empty: valid.
 std::vector<SpecIssue> Validate(const JobSpec& job);
 
-// What the job itself asks for that weft's engine cannot do yet: such a job can be planned, not
-// run. What is `auto` asks for nothing; EngineIssues judges the layout that is chosen.
+// Returns what the job itself asks for that weft's engine cannot do yet: such a job can be planned,
+// not run. A key that is `auto` asks for nothing; EngineIssues judges the layout that is chosen.
 // REQUIRES: CheckModel holds.
 std::vector<SpecIssue> RunIssues(const JobSpec& job);
 
@@ -233,7 +234,8 @@ std::vector<SpecIssue> RunIssues(const JobSpec& job);
 // head_chunk_tokens. REQUIRES: the batch cut and cp of `layout` are set.
 int HeadChunks(int64_t head_chunk_tokens, const BatchShape& batch, const Layout& layout);
 
-// Which linear layers adapters are put beside. A group counts if any of its modules is named.
+// LoraTargets says which linear layers get an adapter. A group counts if any of its modules is
+// named.
 struct LoraTargets {
   bool attention_qv = false;  // q_proj, v_proj, c_attn
   bool attention_ko = false;  // k_proj, o_proj, c_attn

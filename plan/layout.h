@@ -20,12 +20,12 @@ namespace weft {
 // kZeroBubbleH1: backward split into input and weight gradient (Qi et al., arXiv:2401.10241, 2.2).
 enum class ScheduleKind { kGpipe, kOneForwardOneBackward, kInterleaved, kZeroBubbleH1 };
 
-// What backward computes again (arXiv:2205.05198, 5). kSelective: what is wide and cheap, without
-// products and communication: norm outputs, activation output (and attention's scores, in engines
-// that store them); kFull: everything but a block's input.
+// Recompute says what backward computes again (arXiv:2205.05198, 5). kSelective: what is wide and
+// cheap, without products and communication: norm outputs, activation output (and attention's
+// scores, in engines that store them); kFull: everything but a block's input.
 enum class Recompute { kNone, kSelective, kFull };
 
-// What the batch has to be, whatever the layout: it is mathematics, not execution.
+// The batch is the same whatever the layout: it is mathematics, not execution.
 struct BatchShape {
   int64_t global_batch_size = 0;  // sequences per step
   int64_t seq_len = 0;            // T
@@ -86,8 +86,9 @@ std::vector<SpecIssue> BatchIssues(const ModelShape& model, const BatchShape& ba
 absl::Status CheckLayout(const ModelShape& model, const Cluster& cluster, const BatchShape& batch,
                          const Layout& layout);
 
-// What the layout asks of the engine that it cannot do yet, by name: "parallelism.cp: 2 is not
-// supported yet; use 1". Such a layout can be planned, not run. REQUIRES: CheckModel holds.
+// Returns what the layout asks of the engine that it cannot do yet, by name:
+// "parallelism.cp: 2 is not supported yet; use 1".
+// Such a layout can be planned, not run. REQUIRES: CheckModel holds.
 std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layout);
 
 // CheckLayout, then the first of EngineIssues: what a worker, and whoever starts one, asks.

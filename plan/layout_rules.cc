@@ -165,7 +165,7 @@ void CheckStageLists(const ModelShape& model, const Layout& layout,
   }
 }
 
-// What depends on the sequence and on the number of microbatches.
+// Checks the rules on the sequence, on the number of microbatches and on the head's pieces.
 void CheckSequence(const BatchShape& batch, const Layout& layout, std::vector<SpecIssue>& issues) {
   // Each rank takes one early and one late piece, so that causal work is even (arXiv:2310.01889).
   if (layout.cp > 1 && batch.seq_len % (int64_t{2} * layout.cp) != 0) {

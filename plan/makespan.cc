@@ -60,9 +60,9 @@ double OneForwardOneBackwardSeconds(absl::Span<const ActionSeconds> stages, doub
   return bound_s;
 }
 
-// As above, by passes of a chunk: each stage waits for the others' turn-around of the last chunk's
-// first microbatch before its first backward, and again for that of the last. Transfers of a
-// forward and a backward that are a pair are exchanged at once.
+// The bound is that of 1F1B, by passes of a chunk: each stage waits for the others' turn-around of
+// the last chunk's first microbatch before its first backward, and again for that of the last.
+// Transfers of a forward and a backward that are a pair are exchanged at once.
 double InterleavedSeconds(absl::Span<const ActionSeconds> stages, double microbatches,
                           double chunks) {
   const auto count = static_cast<double>(stages.size());
@@ -89,9 +89,9 @@ double InterleavedSeconds(absl::Span<const ActionSeconds> stages, double microba
   return bound_s;
 }
 
-// As 1F1B, with input gradients (b) in the place of backwards and weight gradients (w) where they
-// are put. After its last input gradient a stage has some weight gradients left, and each stage
-// before it has its own last input gradient and what it has left.
+// The bound is that of 1F1B, with input gradients (b) in the place of backwards and weight
+// gradients (w) where they are put. After its last input gradient a stage has some weight gradients
+// left, and each stage before it has its own last input gradient and what it has left.
 double ZeroBubbleH1Seconds(absl::Span<const ActionSeconds> stages, double microbatches) {
   const size_t last = stages.size() - 1;
   const auto forward_s = [&](size_t i) {
@@ -206,7 +206,7 @@ absl::StatusOr<double> DryRunSeconds(ScheduleKind kind, int stages,
     const int replayed = static_cast<int>(microbatches - left * stages);
     std::vector<std::vector<Action>> actions;
     for (int stage = 0; stage < stages; ++stage) {
-      // Of StepSchedule what takes time in a dry run.
+      // These are the actions of StepSchedule that take time in a dry run.
       actions.push_back(WithTransfers(stage, stages,
                                       ComputeOrder(kind, stage, stages, replayed, chunks_per_stage),
                                       chunks_per_stage));

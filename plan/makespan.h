@@ -1,6 +1,6 @@
-// How long the passes of a step take, for the search, which asks thousands of times: from closed
-// forms, or from a dry run of as few microbatches as tell the rest. Beside plan/simulate.h, which
-// runs them all. Pure.
+// This file tells how long the passes of a step take, for the search, which asks thousands of
+// times: from closed forms, or from a dry run of as few microbatches as tell the rest.
+// plan/simulate.h runs them all. Pure.
 #pragma once
 #include <cstdint>
 

@@ -44,12 +44,12 @@ class List {
     buffers_.reserve(kMostStepBuffers);
   }
 
-  // Of activations and their gradients.
+  // Adds activations or their gradients.
   void Add(MemoryKind kind, BufferScope scope, absl::string_view name, int64_t elements) {
     buffers_.push_back({kind, scope, name, elements, activations_});
   }
-  // What is kept in fp32 whatever the activations are: sums and what comes from them, and what
-  // becomes no activation.
+  // Adds what is fp32 whatever the activations are: sums, what comes from them, and what becomes no
+  // activation.
   void AddStatistic(MemoryKind kind, BufferScope scope, absl::string_view name, int64_t elements) {
     buffers_.push_back({kind, scope, name, elements, ElementType::kFp32});
   }
@@ -180,8 +180,8 @@ void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
   }
 }
 
-// What a block's forward pass saves for its backward pass: the part that is kept (kSlot), or what
-// is left.
+// Adds what a block's forward pass saves for its backward pass: the part that is kept (kSlot), or
+// what is left.
 void AddBlockActivations(ModelFamily family, const LocalSizes& sizes, Recompute recompute,
                          BufferScope scope, List& list) {
   const int64_t n = sizes.rows;
@@ -235,7 +235,7 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
   add("dnorm", n * sizes.hidden);  // [N, D] gradient of a norm's output
   // [N, D] all tokens of what a product takes from residuals or gives to them (worker/token_cut.h)
   if (sizes.part_rows < n) add("gathered", n * sizes.hidden);
-  // That of `act` becomes that of `up` in its place.
+  // The gradient of `act` becomes that of `up` in its place.
   if (sizes.fused.gate_up) {
     add("dgate_up", 2 * n * sizes.ffn);  // [N, 2F]
   } else {
@@ -255,7 +255,7 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
     if (sizes.whole_keys > 0) add(name, sizes.whole_keys);
   }
   add_statistic("scores", sizes.score_scratch);  // scratch of attention
-  // Of one product's operands in 8 bits at a time (plan/fp8.h)
+  // One product's operands at a time are in 8 bits (plan/fp8.h).
   if (sizes.fp8.scales > 0) {
     list.AddCodes("fp8_input", sizes.fp8.input);
     list.AddCodes("fp8_gradient", sizes.fp8.gradient);

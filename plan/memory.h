@@ -38,8 +38,8 @@ enum class MemoryKind {
 
 absl::string_view MemoryKindName(MemoryKind kind);
 
-// What a buffer's elements are. kUint8: states quantised in blocks, codes of 8-bit floats. kFp64:
-// totals.
+// A buffer's elements have one of these types. kUint8: states quantised in blocks, codes of 8-bit
+// floats. kFp64: totals.
 enum class ElementType { kFp32, kInt32, kBf16, kFp16, kUint8, kFp64 };
 int64_t ElementBytes(ElementType type);
 
@@ -71,27 +71,30 @@ struct RankMemory {
   int64_t host_bytes() const;  // beside them
 };
 
-// How numbers are kept and made: what the list depends on beside model, batch and layout.
+// Numerics says how numbers are kept and made: the list depends on it beside model, batch and
+// layout.
 struct Numerics {
   Precision precision = Precision::kFp32;
   OptimizerStates optimizer = OptimizerStates::kTwoMoments;
   bool cudnn_attention = false;  // the device may compute attention by cuDNN, in more scratch
   int threads = 1;  // of the device, a CPU: each computes attention in scratch of its own
 
-  // Of weights and activations; gradients of weights, statistics and optimizer states are fp32.
+  // Returns the type of weights and activations; gradients of weights, statistics and optimizer
+  // states are fp32.
   ElementType compute() const;
   // Weights of 16 bits are rounded copies of fp32 ones, which the optimizer works on.
   bool has_master_weights() const { return compute() != ElementType::kFp32; }
 };
 
-// What the number of documents of a microbatch is rounded up to (plan/cudnn_attention.h),
-// ascending. Empty: cuDNN is not asked about attention, or documents see each other.
+// Returns the numbers that a microbatch's count of documents is rounded up to
+// (plan/cudnn_attention.h), ascending. Empty: cuDNN is not asked about attention, or documents see
+// each other.
 std::vector<int64_t> DocumentBoundsOf(const ModelShape& model, const BatchShape& batch,
                                       const Layout& layout, const Numerics& numerics);
 
-// Whether a block keeps its activation `tensor` ("norm1_out") until its backward pass. If not, it
-// is made again there, in the buffer "work/recomputed/<tensor>" that all blocks of a stage share;
-// under zb_h1 in "pending<i>/block<j>/<tensor>", because the weight gradients need it later.
+// Says whether a block keeps its activation `tensor` ("norm1_out") until its backward pass. If not,
+// it is made again there, in the buffer "work/recomputed/<tensor>" that all blocks of a stage
+// share; under zb_h1 in "pending<i>/block<j>/<tensor>", because the weight gradients need it later.
 bool IsKept(absl::string_view tensor, Recompute recompute);
 
 // One of the buffers of a bucket's model states, "<prefix>/<bucket>".
@@ -120,27 +123,27 @@ class StateBuffers {
   size_t count_ = 0;
 };
 
-// Of a bucket of `elements` (Bucket::elements), whatever its tensors: what is cut of it is one
-// part, everything else the whole run, as many parts as there are. `home`: of master weights and
-// optimizer states.
+// Returns the state buffers of a bucket of `elements` (Bucket::elements), whatever its tensors: a
+// buffer that ZeRO cuts has one part, every other the whole run, as many parts as there are. `home`
+// is that of master weights and optimizer states.
 StateBuffers StateBuffersOf(int64_t elements, const Sharding& sharding, MemoryHome home,
                             const Numerics& numerics);
 
-// What WholeBuffersOf and StagingOf need to know of a stage's buckets (Bucket::elements).
+// WholeBuffersOf and StagingOf need these sizes of a stage's buckets (Bucket::elements).
 struct BucketElements {
   int64_t end = 0;    // of embedding or head, the larger; 0: neither is here
   int64_t block = 0;  // of a block
   BucketCounts counts = {};
 };
 BucketElements BucketElementsOf(absl::Span<const Bucket> buckets);
-// Of the places that buckets share (plan/whole_places.h). StateBuffer::prefix is "weights/<place>"
-// or "gradients/<place>".
+// Returns the buffers of the places that buckets share (plan/whole_places.h). StateBuffer::prefix
+// is "weights/<place>" or "gradients/<place>".
 StateBuffers WholeBuffersOf(const BucketElements& elements, const Layout& layout,
                             const Numerics& numerics);
 
-// Where offloaded states are on the device while the update works on them, so many elements of each
-// bucket's own part at a time: "work/staging<place>/<prefix>", for each of StateBuffersOf's that is
-// on the host.
+// Offloaded states are staged on the device while the update works on them, so many elements of
+// each bucket's own part at a time: "work/staging<place>/<prefix>", for each of StateBuffersOf's
+// that is on the host.
 struct Staging {
   int64_t elements = 0;  // 0: nothing is offloaded
   int places = 0;        // that take turns: a stretch is copied while another one is updated
@@ -151,16 +154,17 @@ inline constexpr int64_t kMostStagedElements = int64_t{4} << 20;
 Staging StagingOf(const BucketElements& elements, const Layout& layout, const Numerics& numerics);
 // StateBuffer::prefix is the state's; one place's.
 StateBuffers StagingBuffersOf(const Staging& staging, const Numerics& numerics);
-// Where a layout keeps optimizer states and fp32 master weights.
+// Says where a layout keeps optimizer states and fp32 master weights.
 MemoryHome StatesHome(const Layout& layout);
 
-// What Adafactor keeps and needs of a rank's tensors, one run each over all of them in the order of
-// BucketsOf; nothing for other optimizers. "exp_avg_sq_factors": their FactoredMoments.
-// "comm/square_sums": as many, this step's. "comm/norms": of each tensor two. "work/row_means": of
-// each tensor one. StateBuffer::prefix is the whole name.
+// Returns the buffers that Adafactor keeps and needs for a rank's tensors, each one run over all of
+// them in the order of BucketsOf; none for other optimizers. "exp_avg_sq_factors": their
+// FactoredMoments. "comm/square_sums": as many, this step's. "comm/norms": two for each tensor.
+// "work/row_means": one for each tensor. StateBuffer::prefix is the whole name.
 StateBuffers FactoredBuffersOf(const FactoredTotals& totals, const Numerics& numerics);
 
-// How often a stage has what it keeps from forward passes for backward passes.
+// ActivationSlots counts how often a stage has what it keeps from forward passes for backward
+// passes.
 //
 // A slot holds what one block keeps of one microbatch. A pass takes one for each block of its
 // chunk, until its backward pass, weight gradients included, is done. Slots are no chunk's own and
@@ -178,7 +182,7 @@ struct ActivationSlots {
   int64_t heads = 1;           // gradients that the head has made for backward passes to come
 };
 
-// What the planner counts and the worker takes. REQUIRES: CheckLayout holds.
+// The planner counts these slots and the worker takes them. REQUIRES: CheckLayout holds.
 ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int stage);
 
 // The list for `rank`. Names and shapes are documented in memory.cc beside each entry; worker/stage
@@ -187,7 +191,7 @@ ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int 
 RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
                           int rank, const Numerics& numerics);
 
-// What a rank holds of the dims that tp cuts; 0 for tensors that it has not.
+// LocalDims holds a rank's share of the dims that tp cuts; 0 for tensors that it has not.
 struct LocalDims {
   int64_t query = 0;  // H_local * E
   int64_t key = 0;    // K_local * E
@@ -197,7 +201,8 @@ struct LocalDims {
 };
 LocalDims LocalDimsOf(const ModelShape& model, absl::Span<const Bucket> buckets);
 
-// Of what a buffer of the step is there once for each, and what its name starts with.
+// A scope says how many copies of a step's buffer a rank holds, and what the buffer's name starts
+// with.
 enum class BufferScope {
   kSlot,          // "slot<i>/"
   kPendingBlock,  // "pending<i>/block<j>/"
@@ -221,9 +226,9 @@ struct StepBuffer {
   ElementType type = ElementType::kFp32;
 };
 
-// What follows the model states in PlanRankMemory's list, in its order, but of all slots, pending
-// passes, their blocks and heads only one: their sum needs no names and no copies
-// (plan/stage_memory). Of the rank at pp and cp of `at`.
+// Returns what follows the model states in PlanRankMemory's list, in its order, for the rank at pp
+// and cp of `at`; but one slot, one pending pass with one block and one head stand for all of them:
+// sums need no names and no copies (plan/stage_memory).
 std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape& batch,
                                       const Layout& layout, const GridCoordinates& at,
                                       const Numerics& numerics, const LocalDims& dims);

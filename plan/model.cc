@@ -305,7 +305,7 @@ double BlockForwardFlopsPerToken(const ModelShape& model, int64_t seq_len) {
   const auto width = static_cast<double>(model.hidden_size);
   const auto q_width = static_cast<double>(model.num_heads * model.head_dim);
   const auto kv_width = static_cast<double>(model.num_kv_heads * model.head_dim);
-  // Of a token: the experts that it is sent to, and what every token passes.
+  // A token passes the experts that it is sent to, and what every token passes.
   const auto ffn =
       static_cast<double>(model.num_experts == 0 ? model.ffn_size
                                                  : model.experts_per_token * model.expert_ffn_size +

@@ -19,9 +19,9 @@ namespace weft {
 // llama: rotary positions, RMSNorm, SwiGLU, grouped kv heads; biases in attention only, on demand.
 enum class ModelFamily { kGpt2, kLlama };
 
-// How rotary positions are stretched beyond the sequence length of pre-training, as Llama 3.1 does
-// ("rope_type": "llama3"): slow turns are slowed down by `factor`, fast ones kept, between
-// blended. worker/rotary.h has the formula.
+// RopeScaling stretches rotary positions beyond the sequence length of pre-training, as Llama 3.1
+// does ("rope_type": "llama3"): slow turns are slowed down by `factor`, fast ones are kept,
+// those between are blended. worker/rotary.h has the formula.
 struct RopeScaling {
   double factor = 1;  // 1: none, whatever the others say
   double low_freq_factor = 1;
@@ -59,7 +59,7 @@ struct ModelShape {
 // The one tensor that others ask for by name: a tied head shares it across pipeline stages.
 inline constexpr absl::string_view kTokenEmbeddingName = "embed.tokens.weight";
 
-// Where in the network a tensor sits, which decides its pipeline stage.
+// A tensor's part of the network decides its pipeline stage.
 enum class ModelPart { kEmbedding, kBlock, kHead };
 
 enum class InitialValue { kZero, kOne, kNormal };
@@ -80,8 +80,8 @@ struct TensorSpec {
   bool is_matrix() const { return dims.size() == 2; }
 };
 
-// How Hugging Face's config.json of a family spells each field, for messages. `num_kv_heads` and
-// `head_dim` are empty where the family has no such key.
+// ModelKeys holds a family's spelling of each field in Hugging Face's config.json, for messages.
+// `num_kv_heads` and `head_dim` are empty where the family has no such key.
 struct ModelKeys {
   absl::string_view vocab_size;
   absl::string_view hidden_size;
@@ -108,7 +108,8 @@ std::vector<TensorSpec> Tensors(const ModelShape& model);
 // Number of trained parameters: the sum of Tensors(model)[i].elements().
 int64_t ParameterCount(const ModelShape& model);
 
-// Of them, those that a token passes: of each block's experts, top-k.
+// Counts the trained parameters that one token passes: all but those of the experts that it is not
+// sent to (top-k).
 int64_t ActiveParameterCount(const ModelShape& model);
 
 // Multiply-add counted as 2. Forward pass of one block, or of the head, per token at sequence

@@ -27,7 +27,7 @@ std::optional<std::string> Nearest(absl::string_view word,
         row[j + 1] = std::min({substituted, row[j] + 1, row[j + 1] + 1});
       }
     }
-    // What shares no character with the word is not near it.
+    // A candidate that shares no character with the word is not near it.
     const int most = static_cast<int>(std::max(word.size(), candidate.size())) - 1;
     if (row.back() < best_distance && row.back() <= most) {
       best_distance = row.back();

@@ -1,4 +1,4 @@
-// What a person may have meant by a word that is not known. Pure.
+// Nearest suggests what a person may have meant by an unknown word. Pure.
 #pragma once
 #include <optional>
 #include <string>

@@ -1,5 +1,5 @@
-// Which optimizers there are, and what each keeps of a parameter beside its weight and gradient:
-// what memory, time, checkpoints and the worker agree on. Pure values.
+// This table says which optimizers there are, and what each keeps of a parameter beside its weight
+// and gradient: memory, time, checkpoints and the worker agree on it. Pure values.
 #pragma once
 #include <cstdint>
 
@@ -13,7 +13,7 @@ namespace weft {
 // (arXiv:2302.06675). kAdafactor: moments of rows and columns (plan/factored_moments.h).
 enum class OptimizerKind { kAdamw, kSgd, kAdamw8bit, kLion, kAdafactor };
 
-// What the optimizer keeps per trained parameter beside the weight. kMomentum: SGD's sum of
+// The optimizer keeps these states per trained parameter beside the weight. kMomentum: SGD's sum of
 // gradients. kOneMoment: their average.
 enum class OptimizerStates {
   kNone,
@@ -46,7 +46,8 @@ struct StateArray {
   }
 };
 
-// In order. kFactored has none: its state is of whole tensors (plan/factored_moments.h).
+// Returns the arrays in order. kFactored has none: its state is of whole tensors
+// (plan/factored_moments.h).
 absl::Span<const StateArray> StateArrays(OptimizerStates states);
 
 absl::string_view OptimizerName(OptimizerKind kind);  // "adamw", "sgd", "adamw_8bit", ...

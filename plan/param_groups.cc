@@ -20,7 +20,8 @@ bool NamesAny(absl::string_view pattern, absl::Span<const TensorSpec> tensors) {
   });
 }
 
-// What may have been meant: each name as it is, for all blocks at once, and by its last parts.
+// Returns what may have been meant: each name as it is, for all blocks at once, and by its last
+// parts.
 std::vector<std::string> NamesAndPatterns(absl::Span<const TensorSpec> tensors) {
   std::vector<std::string> names;
   for (const TensorSpec& tensor : tensors) names.push_back(tensor.name);
@@ -43,7 +44,8 @@ std::vector<std::string> NamesAndPatterns(absl::Span<const TensorSpec> tensors) 
 }  // namespace
 
 bool MatchesPattern(absl::string_view pattern, absl::string_view name) {
-  // Where the last star stood and what it has taken so far, to let it take one character more.
+  // The last star stood at `star` and has taken the name up to `taken`, so that it can take one
+  // character more.
   size_t at = 0;
   size_t star = absl::string_view::npos;
   size_t taken = 0;

@@ -22,8 +22,8 @@ struct ParamGroup {
 
 bool MatchesPattern(absl::string_view pattern, absl::string_view name);
 
-// Of the first group that names the tensor; of a tensor that none names, `of_matrices` or, if it is
-// no matrix, 0.
+// Returns the decay of the first group that names the tensor. A tensor that none names has
+// `of_matrices` or, if it is no matrix, 0.
 double WeightDecayOf(const TensorSpec& tensor, absl::Span<const ParamGroup> groups,
                      double of_matrices);
 

@@ -6,14 +6,15 @@
 
 namespace weft {
 
-// Of matrix products. kFp8: weights and inputs of linear layers in 8 bits, the rest in bf16.
+// Matrix products are computed in this format. kFp8: weights and inputs of linear layers in 8 bits,
+// the rest in bf16.
 enum class Precision { kFp32, kBf16, kFp16, kFp8 };
 
 // Bytes of an activation outside linear layers: 4 for fp32, else 2.
 int ActivationBytes(Precision precision);
 
-// In what the frozen base of a fine-tuning run is held. kNf4: 4 bits and a scale per 64 values;
-// kNf4Double: those scales quantised once more (Dettmers et al., arXiv:2305.14314, 3).
+// The frozen base of a fine-tuning run is held in this format. kNf4: 4 bits and a scale per 64
+// values; kNf4Double: those scales quantised once more (Dettmers et al., arXiv:2305.14314, 3).
 enum class FrozenFormat { kBf16, kInt8, kNf4, kNf4Double };
 
 absl::string_view PrecisionName(Precision precision);  // "fp32", "bf16", "fp16", "fp8"

@@ -25,8 +25,8 @@ Action InterleavedPass(Op op, int k, int stages, int chunks) {
           .microbatch = k / (stages * chunks) * stages + turn % stages};
 }
 
-// Where a stage may exchange: pauses[i] is the moment before compute[i], pauses.back() the end.
-// Every moment is a pause but for two, at which the neighbour is in the middle of a pass:
+// Returns where a stage may exchange: pauses[i] is the moment before compute[i], pauses.back() the
+// end. Every moment is a pause but for two, at which the neighbour is in the middle of a pass:
 // - interleaved, past the warm-up: a forward and the backward after it are a pair. In such a pair
 //   neither waits for the other stages' current pair, so all pairs run side by side.
 // - zb_h1: between an input gradient and a weight gradient that a forward follows. The stage
@@ -134,7 +134,7 @@ std::vector<Action> WithTransfers(int stage, int stages, absl::Span<const Action
       for (const Action& send : sends) actions.push_back(send);
       sends.clear();
     }
-    // What this pass needs, and those after it up to the next pause.
+    // Receive what this pass needs, and those after it up to the next pause.
     for (size_t j = i; pauses[i] != 0 && j < compute.size() && (j == i || pauses[j] == 0); ++j) {
       Action receive = compute[j];
       if (receive.op == Op::kBackwardWeight) continue;
@@ -268,14 +268,14 @@ int64_t PeakLiveBlocks(const Layout& layout, int64_t num_blocks, int stage) {
   const int64_t stages = layout.pp;
   const int64_t round = stages * layout.virtual_stages;  // passes until chunks take turns again
   const int64_t each = num_blocks / round;
-  // Of a round, those through chunks of one block more: the first chunks, the first forwards and
+  // `larger` of a round's chunks have one block more: the first chunks, so the first forwards and
   // the last backwards.
   const int64_t larger = std::max<int64_t>(0, num_blocks % round - stage + stages - 1) / stages;
   const int64_t large = larger * stages;
   if (large == 0) return live * each;
   const int64_t passes = layout.num_microbatches * layout.virtual_stages;
   const int64_t warmup = live - 1;  // a forward and the backward `warmup` passes earlier are a pair
-  // Of the first `count` passes, so many are large.
+  // These return how many of the first `count` passes are large.
   const auto forwards = [&](int64_t count) {
     return count / round * large + std::min(count % round, large);
   };

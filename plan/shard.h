@@ -1,4 +1,5 @@
-// Which ranges of which global tensors a rank holds. The one place where a tensor is cut. Pure.
+// ShardsOf says which ranges of which global tensors a rank holds. A tensor is cut nowhere else.
+// Pure.
 #pragma once
 #include <cstdint>
 #include <string>

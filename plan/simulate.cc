@@ -34,7 +34,7 @@ struct Channel {
   }
 };
 
-// What a stage keeps of a microbatch's pass through a chunk.
+// A stage keeps one of these of a microbatch's pass through a chunk.
 enum class Kept : char { kNothing, kActivations, kForWeightGradient };
 
 struct StageState {
@@ -63,7 +63,7 @@ class DryRun {
       states_[s].actions = stages[s];
       states_[s].timeline.reserve(stages[s].size());
       for (const Action& action : stages[s]) chunks_ = std::max(chunks_, action.chunk + 1);
-      // Of two stages, the next one is the one before as well: one channel each way.
+      // With two stages the next one is the one before as well: there is one channel each way.
       channels_.push_back({.sender = s, .receiver = (s + 1) % count, .waiting = {}});
       channels_.push_back({.sender = s, .receiver = (s + count - 1) % count, .waiting = {}});
       awake_.push_back(s);
@@ -189,7 +189,7 @@ class DryRun {
     return transfer.op == Op::kSendActivation || transfer.op == Op::kRecvGradient;
   }
 
-  // That a transfer crosses: the lower of the two virtual stages.
+  // Returns the border that a transfer crosses: the lower of the two virtual stages.
   int BorderOf(int stage, const Action& transfer) const {
     return transfer.chunk * stages() + stage - (IsToNext(transfer) ? 0 : 1);
   }

@@ -10,7 +10,7 @@
 
 namespace weft {
 
-// Of one microbatch through one chunk.
+// These are the durations of one microbatch's passes through one chunk.
 struct ActionSeconds {
   double forward_s = 1;
   double backward_s = 2;         // input and weight gradients
@@ -31,7 +31,7 @@ struct Simulation {
   double bubble_fraction = 0;  // share of stage-seconds without compute (idle or transfers)
   std::vector<int> peak_live;  // per stage: most microbatches held at once, by chunk
   std::vector<double> busy_s;  // per stage: forward and backward passes
-  // Per stage, in the order of time: what a picture of the schedule shows.
+  // A picture of the schedule shows this: the passes of each stage, in the order of time.
   std::vector<std::vector<TimedAction>> timeline;
 };
 

@@ -26,14 +26,15 @@ struct StageBuckets {
 // Indices are those of BucketsOf for any rank of `stage`. REQUIRES: CheckLayout holds.
 StageBuckets StageBucketsOf(const Layout& layout, int64_t num_blocks, int stage, bool tied);
 
-// Whose weights the pass takes, in its order. REQUIRES: IsPass(pass.op), of that stage.
+// Returns the buckets whose weights the pass takes, in its order. REQUIRES: IsPass(pass.op), of
+// that stage.
 std::vector<int> WeightsOf(const Action& pass, const StageBuckets& buckets);
 
 // The same of all passes of a schedule, one after the other.
 std::vector<int> WeightsOf(absl::Span<const Action> actions, const StageBuckets& buckets);
 
-// To whose gradients it adds, in the order in which it is through with them. The head's half of a
-// backward pass is part of the forward pass.
+// Returns the buckets to whose gradients the pass adds, in the order in which it is through with
+// them. The head's half of a backward pass is part of the forward pass.
 std::vector<int> GradientsOf(const Action& pass, const StageBuckets& buckets);
 
 // Adds a kReduceGradients for each bucket of `reduced`, right after the last pass that adds to it,

@@ -36,8 +36,8 @@ class StageMemoryTable {
   // Of `batch` the sequences per step do not matter.
   StageMemoryTable(const ModelShape& model, const BatchShape& batch, const Numerics& numerics);
 
-  // Of the stage's largest rank (tp index 0 takes the remainders, cp index 0 sees all keys): equal
-  // to PlanRankMemory.
+  // Returns the bytes of the stage's largest rank (tp index 0 takes the remainders, cp index 0 sees
+  // all keys): equal to PlanRankMemory.
   // REQUIRES: CheckLayout holds; 0 <= stage < layout.pp.
   MemoryBytes Of(const Layout& layout, int stage);
 
@@ -57,7 +57,7 @@ class StageMemoryTable {
 
     friend auto operator<=>(const Key&, const Key&) = default;
   };
-  // What the stage's largest rank holds of the model: of the key only its stage and tp matter.
+  // The stage's largest rank holds a share of the model. Only the key's stage and tp decide which.
   struct ShareKey {
     int stages = 1;
     int stage = 0;
@@ -78,7 +78,7 @@ class StageMemoryTable {
     std::vector<int64_t> token_elements;  // of each token buffer, per microbatch
     const Share* share = nullptr;         // in shares_
   };
-  // What the model states of a share depend on.
+  // The model states of a share depend on these.
   struct StatesKey {
     const Share* share = nullptr;
     int64_t blocks = 0;

@@ -24,19 +24,19 @@ enum class WholePlace { kEnds = 0, kEvenBlocks = 1, kOddBlocks = 2 };
 inline constexpr size_t kWholePlaces = 3;
 absl::string_view WholePlaceName(WholePlace place);  // "ends", "even", "odd"
 
-// Of the stage's blocks over all its chunks, in network order.
+// `index` counts the stage's blocks over all its chunks, in network order.
 inline WholePlace PlaceOfBlock(int64_t index) {
   return index % 2 == 0 ? WholePlace::kEvenBlocks : WholePlace::kOddBlocks;
 }
-// Of each of a rank's buckets.
+// Returns a place for each of a rank's buckets.
 std::vector<WholePlace> WholePlacesOf(absl::Span<const Bucket> buckets);
 
-// How many buckets of a stage are ends of the network (embedding, head), and how many are blocks.
+// BucketCounts counts a stage's buckets: ends of the network (embedding, head), and blocks.
 struct BucketCounts {
   int64_t ends = 0;
   int64_t blocks = 0;
 
-  // Those of a place.
+  // Returns the number of buckets that use the place.
   int64_t at(WholePlace place) const {
     if (place == WholePlace::kEnds) return ends;
     return place == WholePlace::kEvenBlocks ? (blocks + 1) / 2 : blocks / 2;
@@ -44,10 +44,11 @@ struct BucketCounts {
   bool IsShared(WholePlace place) const { return at(place) > 1; }
 };
 
-// What is cut of a bucket of `place` on such a stage.
+// Returns what is cut of a bucket of `place` on a stage with `counts`.
 Sharding ShardingAt(WholePlace place, const BucketCounts& counts, const Layout& layout);
 
-// Whether any stage has a place that buckets share. If not, ZeRO 2 and 3 are ZeRO 1 by other names.
+// Says whether any stage has a place that buckets share. If not, ZeRO 2 and 3 are ZeRO 1 by other
+// names.
 bool SharesPlaces(const Layout& layout, int64_t num_blocks, bool tied);
 
 }  // namespace weft

@@ -54,9 +54,9 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ta
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // Not a pause, whatever its name says: how long one attempt to connect may take. On a machine
-  // with more to do than cores the listener may answer late, but it answers. Nobody listening is
-  // known at once and dialled again after the backoff.
+  // This is no pause, whatever its name says, but how long one attempt to connect may take. On a
+  // machine with more to do than cores the listener may answer late, but it answers. Nobody
+  // listening is known at once and dialled again after the backoff.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

@@ -27,7 +27,7 @@ class SignalWatcher {
   std::thread thread_;
 };
 
-// Between fork and exec: unblocks all signals and gives them their default actions back, so that a
+// Unblocks all signals between fork and exec and gives them their default actions back, so that a
 // child does not inherit what SignalWatcher blocked. Async-signal-safe.
 void PrepareChild();
 

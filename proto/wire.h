@@ -1,6 +1,6 @@
-// Between the messages of proto/ and the values of plan/: the only place where one becomes the
-// other. FromProto trusts nothing: a missing submessage or an unknown name is InvalidArgument with
-// the field's path; ranges and rules of the values are Validate's and CheckLayout's. Pure.
+// This is the only place where messages of proto/ become values of plan/, and the other way round.
+// FromProto trusts nothing: a missing submessage or an unknown name is InvalidArgument with the
+// field's path; ranges and rules of the values are Validate's and CheckLayout's. Pure.
 #pragma once
 #include "absl/status/statusor.h"
 #include "plan/job_spec.h"

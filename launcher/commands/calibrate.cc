@@ -98,7 +98,7 @@ absl::Status Write(const Cluster& cluster, const std::string& path, double secon
       ".\n# Peaks are the best that was measured. There is no inter_node: one machine cannot "
       "measure its\n# network. Keys: docs/clusters.md.\n",
       ClusterText(cluster, 0));
-  // What is written is what `weft plan --cluster` will read, or nothing is written.
+  // The text has to read back as `weft plan --cluster` will read it, or nothing is written.
   Issues issues;
   const std::optional<YamlNode> tree = ParseYaml(text, path, 0, &issues);
   if (tree && !(ReadCluster(*tree, {}, "", &issues) == cluster) && issues.empty()) {

@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// What a shell sees. README lists them; nothing else is ever returned.
+// A shell sees these exit codes. README lists them; nothing else is ever returned.
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;  // bad spec, usage or contradiction

@@ -54,7 +54,7 @@ void PrintJson(const Examination& examination) {
       {"findings", findings},
       {"backends",
        {{"cpu", DevicesJson(examination.cpu)}, {"cuda", DevicesJson(examination.cuda)}}}};
-  // What programs print need not be UTF-8.
+  // Texts that programs print need not be UTF-8.
   std::cout << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
 }
 

@@ -67,7 +67,7 @@ absl::StatusOr<int64_t> HeldOut(const std::vector<std::string>& files, double sp
   return absl::InvalidArgumentError(data.status().message());
 }
 
-// How many of `windows` sequences to evaluate; 0: all of them once.
+// Returns how many of `windows` sequences to evaluate; 0: all of them once.
 absl::StatusOr<int64_t> SequencesOf(const EvalArguments& arguments, const CheckpointData& own,
                                     int64_t windows) {
   if (arguments.steps) {
@@ -79,11 +79,11 @@ absl::StatusOr<int64_t> SequencesOf(const EvalArguments& arguments, const Checkp
         most > 0 ? absl::StrCat("1 to ", most, ", or ") : "", "0 for all of them once"));
   }
   if (!arguments.data.empty()) return 0;
-  // As the run did, which begins anew where the data ends.
+  // The run validated on so many sequences, and began anew where the data ends.
   return own.validation_steps * own.global_batch_size;
 }
 
-// What to read: the run's own validation, or `arguments`.
+// Returns the request: to read the run's own validation, or what `arguments` name.
 absl::StatusOr<nlohmann::json> RequestOf(const EvalArguments& arguments, const CheckpointData& own,
                                          const ModelShape& model) {
   std::vector<std::string> files;

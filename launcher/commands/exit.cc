@@ -1,4 +1,4 @@
-// How every verb ends: one place turns a status into a sentence and an exit code.
+// Every verb ends here: one place turns a status into a sentence and an exit code.
 #include <algorithm>
 #include <iostream>
 #include <optional>

@@ -1,4 +1,4 @@
-// What weft eval and weft generate are both told: which weights, how data is kept, where to
+// weft eval and weft generate share these options: which weights, how data is kept, where to
 // compute.
 #pragma once
 #include <CLI/CLI.hpp>

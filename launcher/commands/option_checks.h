@@ -15,7 +15,8 @@ CLI::Validator WholeNumber(int64_t least, std::optional<int64_t> most = std::nul
 // when written with %g.
 CLI::Validator NumberWithin(double least, double most);
 
-// As above, but more than `least`: "0 is out of range; use more than 0, at most 1".
+// Checks as NumberWithin does, but for more than `least`:
+// "0 is out of range; use more than 0, at most 1".
 CLI::Validator NumberAbove(double least, double most);
 
 }  // namespace weft

@@ -50,7 +50,7 @@ struct RunArguments {
   std::vector<std::string> accept;  // keys
 };
 
-// What can be planned but not trained yet.
+// Refuses what can be planned but not trained yet.
 absl::Status CheckTrainable(const JobSpec& job) {
   if (job.cluster.device.backend == BackendKind::kCuda &&
       access(Beside("libweft_cuda.so").c_str(), R_OK) != 0) {
@@ -214,7 +214,7 @@ absl::StatusOr<Prepared> Prepare(const RunArguments& arguments, int* exit_code) 
   return prepared;
 }
 
-// What was predicted beside what was measured, for the next `weft plan` on this hardware.
+// Records what was predicted beside what was measured, for the next `weft plan` on this hardware.
 // `from_byte` of metrics.jsonl on is this run's. A ledger that cannot be written is worth a
 // warning, no more.
 void Record(const Prepared& prepared, const ProgressState& state, int64_t from_byte) {
@@ -289,7 +289,8 @@ int Train(const RunArguments& arguments, const Prepared& prepared, const Continu
                  absl::ToDoubleSeconds(absl::Now() - start));
 }
 
-// What attempts that were cut short have left goes, then there has to be room for what is to come.
+// Removes what attempts that were cut short have left, then checks that there is room for what is
+// to come.
 absl::Status MakeRoom(const JobSpec& job, const RunIdentity& run) {
   for (const std::string& problem : RemoveStages(CheckpointFolder(job), run.id).problems) {
     std::cout << "note: " << problem << "\n";
@@ -315,7 +316,7 @@ int Run(const RunArguments& arguments) {
   const auto going_on = Continue(resolved, prepared->data, *previous,
                                  LastSavedStep(prepared->paths), arguments.accept);
   if (!going_on.ok()) return Fail(going_on.status());
-  // Not before: what is another's is not even locked.
+  // The lock is not taken before: what is another's is not even locked.
   const absl::StatusOr<RunLock> checkpoints = RunLock::TakeCheckpoints(CheckpointFolder(job));
   if (!checkpoints.ok()) return Fail(checkpoints.status());
   for (const std::string& note : going_on->notes) std::cout << "changed: " << note << "\n";

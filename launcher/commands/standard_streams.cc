@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-// Whether stdout is a pipe or a socket that nobody reads any more.
+// Says whether stdout is a pipe or a socket that nobody reads any more.
 bool ReaderIsGone() {
   pollfd ready = {STDOUT_FILENO, POLLOUT, 0};
   return poll(&ready, 1, 0) == 1 && (ready.revents & (POLLERR | POLLHUP)) != 0;

@@ -1,5 +1,5 @@
-// What weft was given as stdin, stdout and stderr, and whether its answer has reached stdout. The
-// one place that knows both: main holds the streams before a verb runs and asks at its end.
+// This is the one place that knows what weft was given as stdin, stdout and stderr, and whether its
+// answer has reached stdout: main holds the streams before a verb runs and asks at its end.
 #pragma once
 
 namespace weft {

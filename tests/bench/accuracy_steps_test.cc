@@ -1,5 +1,5 @@
-// What the accuracy program says of step times: errors, the choice among measured layouts, rows
-// that are left out. Figures made by hand, so that a wrong statistic shows.
+// The accuracy program tells of step times: errors, the choice among measured layouts, rows that
+// are left out. Figures are made by hand, so that a wrong statistic shows.
 #include "bench/accuracy_steps.h"
 
 #include <gtest/gtest.h>

@@ -305,7 +305,7 @@ TEST_F(CheckpointTest, AManifestStatesItsModelToTheLastBit) {
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(read->model, model);
   }
-  // What no model can be is refused, however well it is hashed.
+  // A model that cannot be is refused, however well it is hashed.
   manifest.model->num_heads = 5;
   EXPECT_EQ(ParseManifest(ManifestText(manifest)).status().code(), absl::StatusCode::kDataLoss);
 }

@@ -1,4 +1,5 @@
-// Whose a folder is, and that nothing but the run's own is replaced, moved or removed.
+// These tests say whose a folder is, and that nothing but the run's own is replaced, moved or
+// removed.
 #include "checkpoint/clean_up.h"
 
 #include <fcntl.h>
@@ -210,7 +211,7 @@ TEST_F(CleanUpTest, ReadsWhoseAFolderIsFromATornManifestToo) {
   EXPECT_FALSE(OwnerOf(folder_ + "/step-10").has_value());
 }
 
-// What a reader still holds: a mount point stands for what NFS calls busy or not empty.
+// A reader still holds the folder: a mount point stands for what NFS calls busy or not empty.
 TEST_F(CleanUpTest, GoesOnBesideWhatCannotBeRemovedAndTriesItAgain) {
   SaveOwn({10, 20, 30, 40});
   const std::string busy = folder_ + "/step-20/held";

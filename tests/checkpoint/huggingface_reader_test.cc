@@ -67,7 +67,7 @@ std::vector<Saved> SavedOf(const ModelShape& model) {
   return all;
 }
 
-// Of a whole number below 2048.
+// Returns the half of a whole number below 2048.
 uint16_t HalfOf(float value) {
   if (value == 0) return 0;
   int exponent = 0;
@@ -166,7 +166,7 @@ TEST_F(HuggingFaceReading, TakesSeveralFilesSixteenBitsAndNamesWithoutPrefix) {
     index["weight_map"][saved.name] = in_first ? "a.safetensors" : "b.safetensors";
     (in_first ? first : second).push_back(saved);
   }
-  // What transformers leaves out as well: GPT-2's mask, and the head that is the token table.
+  // transformers leaves these out as well: GPT-2's mask, and the head that is the token table.
   first.push_back({"h.0.attn.bias", "U8", {1, 1, 2, 2}, {1, 0, 1, 1}});
   first.push_back({"lm_head.weight", "F16", {11, 4}, std::vector<float>(44, 3)});
   Save("a.safetensors", first);

@@ -103,7 +103,7 @@ TEST(FullJournal, GivesSavesUpAndLetsTrainingGoOn) {
     link->ReportReady(0, 1000, 1000);
   }
   ASSERT_TRUE(coordinator.WaitForPhase("RUNNING"));
-  // What both ranks hear of a save; empty: it is committed.
+  // Returns what both ranks hear of a save; empty: it is committed.
   int64_t number = 0;
   const auto save = [&](int64_t step) -> std::string {
     const SaveId id{++number, step};

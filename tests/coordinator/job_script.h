@@ -18,7 +18,7 @@ Event ParseFact(const std::string& line);
 // "RUNNING g1 training | stop_training g1, commit g1 10"; " | " is left out without duties.
 std::string JobText(const Job& job);
 
-// What Train, say, would need: a small job of 20 steps over dp=2, three restarts.
+// Returns what Train, say, would need: a small job of 20 steps over dp=2, three restarts.
 JobSpec SmallJob();
 Layout TwoRanks();
 

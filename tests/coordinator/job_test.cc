@@ -238,7 +238,7 @@ TEST(Job, NeverBeginsAnewWhereSomethingWasSaved) {
   EXPECT_EQ(lost.phase, Phase::kFailed);
   EXPECT_EQ(lost.newest().step, 10);
   EXPECT_THAT(lost.reason, testing::HasSubstr("step 10 was saved, nothing usable is left"));
-  // What may be gone in a moment is tried again, from the same checkpoint.
+  // A fault that may be gone in a moment is tried again, from the same checkpoint.
   const Job again = Play(begin + "UNAVAILABLE");
   EXPECT_EQ(again.phase, Phase::kRecovering);
   EXPECT_EQ(again.newest().step, 10);

@@ -130,7 +130,8 @@ TEST_F(JournalTest, MovesAnotherVersionsFormatAside) {
   }
 }
 
-// What could not be written for want of room is written later, and nothing is lost or doubled.
+// A fact that could not be written for want of room is written later, and nothing is lost or
+// doubled.
 TEST_F(JournalTest, TakesTheSameFactAgainOnceThereIsRoom) {
   const auto before = std::signal(SIGXFSZ, SIG_IGN);
   auto journal = Journal::Open(path_);

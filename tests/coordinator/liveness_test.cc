@@ -1,4 +1,4 @@
-// Who is found silent, and when, in a time that the test makes.
+// These tests say who is found silent, and when, in a time that the test makes.
 #include "coordinator/liveness.h"
 
 #include <gmock/gmock.h>

@@ -69,7 +69,7 @@ TEST_F(NotesTest, WaitForARankThatComesLater) {
   EXPECT_EQ(*one->WaitForNote("id", 0, kPatienceMs), "early");
 }
 
-// What the coordinator was told is in its memory alone: the workers say it again.
+// The coordinator keeps what it was told in its memory alone: the workers say it again.
 TEST_F(NotesTest, SurviveARestartOfTheCoordinator) {
   const auto zero = Attach(1, 0);
   auto one = Attach(1, 1);

@@ -330,7 +330,7 @@ TEST_F(ServiceTest, RestartsFromTheLastCommittedStepWhenAProcessDies) {
   auto links = StartTwo(coordinator_, 1);
   ASSERT_EQ(links.size(), 2u);
   ASSERT_TRUE(Save(links, 10).ok());
-  // What was said last may not have arrived yet.
+  // The last words may not have arrived yet.
   absl::Status watched;
   EXPECT_THAT(Short(coordinator_.Watch(0, 5, &watched)), Contains("committed 10"));
   links.clear();  // the processes are gone

@@ -140,7 +140,7 @@ TEST(BpeTokenizer, ReadsTheOlderPairOfFiles) {
             (std::vector<int32_t>{430, 430}));
 }
 
-// What reading says of the fixture's tokenizer.json with these values replaced.
+// Returns what reading says of the fixture's tokenizer.json with these values replaced.
 std::string Refusal(const Json& json) {
   const Folder folder;
   folder.Write("tokenizer.json", json.dump());

@@ -57,7 +57,7 @@ TEST(Permute, ScattersNeighbours) {
     distance += static_cast<double>(std::abs(step));
     rising += step > 0 ? 1 : 0;
   }
-  // Of a random permutation: a third of the size, and half of the steps.
+  // A random permutation has these means: a third of the size, and half of the steps.
   EXPECT_NEAR(distance / kSize, kSize / 3.0, kSize * 0.02);
   EXPECT_NEAR(rising, kSize / 2.0, kSize * 0.03);
 }

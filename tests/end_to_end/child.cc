@@ -28,7 +28,7 @@ void SendByPidfd(int pidfd, int number) {
   syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0);
 }
 
-// Only between fork and exec.
+// The caller has to be between fork and exec.
 void BecomeFile(const char* path, int stream) {
   const int file = open(path, O_RDWR | O_CREAT | O_APPEND, 0600);
   if (file < 0 || dup2(file, stream) < 0) _exit(127);

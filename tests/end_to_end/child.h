@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// How a process ended: exit_code, or signal if it is not 0.
+// Ended says how a process ended: exit_code, or signal if it is not 0.
 struct Ended {
   int exit_code = 0;
   int signal = 0;

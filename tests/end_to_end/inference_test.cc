@@ -53,7 +53,7 @@ TEST(Inference, GoesOnWithATextThatTheModelHasLearned) {
   EXPECT_EQ(generated.exit_code, 0) << generated.err;
   EXPECT_EQ(text.substr(0, 20) + generated.out, text);
 
-  // What the run itself has measured, by four workers, and one process by its checkpoint.
+  // One process measures by the checkpoint what the run itself has measured, by four workers.
   const double validated = std::strtod(ValidLossHex(run).c_str(), nullptr);
   const auto eval = run.Weft({"eval", run.job_path(), "--json", "--threads", "1"});
   const TinyRun::Outcome evaluated = TinyRun::Finish(*eval, 30);

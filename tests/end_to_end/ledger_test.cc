@@ -51,7 +51,7 @@ TEST(Ledger, OfARunHasPredictedBesideMeasured) {
   EXPECT_GT(json["planned_bytes"], 0);
   EXPECT_LE(json["peak_bytes"], json["planned_bytes"]);
 
-  // What was recorded is told by the next plan on this profile.
+  // The next plan on this profile tells what was recorded.
   const TinyRun::Outcome plan = TinyRun::Finish(*run.Weft({"plan", run.job_path()}), 30);
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_THAT(plan.out, HasSubstr("recorded: 1 run on this profile, median error "));

@@ -41,7 +41,7 @@ TEST(Quickstart, ReachesTheLossThatTheReadmePromises) {
   ASSERT_GE(metrics.size(), 100u);
   EXPECT_NEAR(metrics.front().loss, kFirstLoss, kBound);
   EXPECT_NEAR(MeanOfLast(metrics, 20), kFinalLoss, kBound);
-  // What a newcomer reads at the end.
+  // A newcomer reads this at the end.
   EXPECT_THAT(outcome.out,
               AllOf(HasSubstr("done: "), HasSubstr("validation"), HasSubstr("tokens/s"),
                     HasSubstr("checkpoint  " + run.run_folder()), HasSubstr("metrics.jsonl"),

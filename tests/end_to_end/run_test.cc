@@ -1,4 +1,4 @@
-// What `weft run` promises when nothing goes wrong: it trains, twice the same, in any layout, goes
+// `weft run` promises this when nothing goes wrong: it trains, twice the same, in any layout, goes
 // on where it was, and refuses what would mix two runs in one folder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -152,8 +152,8 @@ TEST(Run, RepeatsFromItsResolvedYaml) {
   EXPECT_EQ(run.Curve(), first);
 }
 
-// From a checkpoint of another run and from what weft export makes of it; the weights are needed
-// until the run has begun.
+// A run starts from a checkpoint of another run and from what weft export makes of it; the weights
+// are needed until the run has begun.
 TEST(Run, StartsFromTheWeightsOfAnotherRun) {
   TinyRun run;
   ASSERT_EQ(run.RunToEnd({"--set", "training.steps=30"}).exit_code, 0);

@@ -48,7 +48,7 @@ std::set<std::string> SharedFiles() {
   return files;
 }
 
-// Whether a living process maps the file: then it is of a run beside the test.
+// Says whether a living process maps the file: then it is of a run beside the test.
 bool IsMapped(const std::string& path) {
   std::error_code error;
   for (const auto& process : std::filesystem::directory_iterator("/proc", error)) {
@@ -58,8 +58,8 @@ bool IsMapped(const std::string& path) {
   return false;
 }
 
-// Whether a file of a shared folder is what a run has left: Open MPI's segments and folders that
-// nobody uses, or weft-<run id>... of a run that no longer lives.
+// Says whether a file of a shared folder is what a run has left: Open MPI's segments and folders
+// that nobody uses, or weft-<run id>... of a run that no longer lives.
 bool IsLeftOfARun(const std::string& path) {
   const std::string name = std::filesystem::path(path).filename();
   if (name.rfind("vader_segment", 0) == 0) return !IsMapped(path);

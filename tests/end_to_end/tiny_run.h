@@ -20,7 +20,7 @@ struct StepMetrics {
   std::string loss_hex;
 };
 
-// Of a run folder, in the order of the file: steps may repeat after a crash.
+// Returns the metrics of a run folder, in the order of the file: steps may repeat after a crash.
 std::vector<StepMetrics> MetricsOf(const std::string& run_folder);
 
 class TinyRun {

@@ -26,7 +26,7 @@ class Random {
   uint64_t state_;
 };
 
-// Where a word stands in a text of YAML or JSON.
+// A Word says where a word stands in a text of YAML or JSON.
 struct Word {
   size_t begin = 0;
   size_t size = 0;
@@ -39,7 +39,7 @@ std::vector<Word> KeysIn(const std::string& text);
 
 std::string WithWord(const std::string& text, Word word, const std::string& other);
 
-// What stands for a number where none can be meant: words, lists, what is not finite.
+// Returns what stands for a number where none can be meant: words, lists, what is not finite.
 absl::Span<const std::string> NoNumbers();
 
 // A value that is legal somewhere, and seldom here.

@@ -16,7 +16,8 @@
 namespace weft {
 namespace {
 
-// Of the processor's time; the clock on the wall gets more, as the machine has other work.
+// A trial may take so much of the processor's time; the clock on the wall gets more, as the machine
+// has other work.
 constexpr int kMostCpuSeconds = 10;
 constexpr double kMostSeconds = 30;
 constexpr int64_t kMostAddressBytes = int64_t{8} << 30;
@@ -46,7 +47,7 @@ std::string Told(const Trial& trial, const std::string& name, const Answer& answ
                       "\n  stderr: ", Printable(answer.err.substr(0, kMostShownBytes)));
 }
 
-// What is wrong with an answer that came; empty: nothing.
+// Returns what is wrong with an answer that came; empty: nothing.
 std::string Wrong(const Trial& trial, const Answer& answer) {
   if (trial.exit_codes.count(answer.exit_code) == 0) return "an exit code that is not documented";
   for (const char* const words : {"CHECK failed", "terminate called", "Sanitizer", "bad_alloc"}) {

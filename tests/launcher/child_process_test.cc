@@ -24,7 +24,7 @@ std::string ReadAll(const std::string& path) {
   return text.str();
 }
 
-// At most 5 s.
+// Waits at most 5 s.
 template <typename Condition>
 bool Eventually(const Condition& condition) {
   for (int i = 0; i < 500 && !condition(); ++i) usleep(10000);

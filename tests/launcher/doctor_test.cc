@@ -1,4 +1,4 @@
-// What weft doctor says of what it found.
+// These tests say how weft doctor judges what it found.
 #include "launcher/doctor.h"
 
 #include <gmock/gmock.h>

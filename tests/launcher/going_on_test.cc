@@ -217,7 +217,7 @@ TEST_F(GoingOn, RefusesAFolderOfStrangers) {
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.status().message()),
               AllOf(HasSubstr("step-9, step-7, step-5"), HasSubstr("another program's")));
-  // What lay there when the run already had its own is no reason to stop.
+  // Folders that lay there when the run already had its own are no reason to stop.
   Save(job, 10, kOwn, run());
   const auto going_on = GoOn(job, Previous(job));
   ASSERT_TRUE(going_on.ok()) << going_on.status();

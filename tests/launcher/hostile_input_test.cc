@@ -1,4 +1,4 @@
-// What people hand to weft by mistake or by malice: devices without an end, files of gigabytes,
+// People hand these to weft by mistake or by malice: devices without an end, files of gigabytes,
 // patterns that match the machine, weights of NaN, a stdout that takes nothing. Each is answered
 // soon, by name, with a documented exit code; memory is limited so that no test takes the
 // machine's.
@@ -161,7 +161,7 @@ TEST(HostileFile, APipeWithoutAWriterIsNotWaitedForLong) {
                          {"eval saved --data corpus.txt", 2, "device, pipe or socket"}});
 }
 
-// As of a shell's <(...).
+// The pipe is like that of a shell's <(...).
 TEST(HostileFile, APipeWithAWriterIsRead) {
   const JobFolder folder;
   folder.Write("job.yaml", kGoodJob);
@@ -280,7 +280,7 @@ TEST(HostilePattern, MeansWhatAShellMeans) {
   EXPECT_EQ(train_of("*/*.txt").exit_code, 0);
 }
 
-// What does not fit one machine is no reason to price two without a network between them.
+// A job that does not fit one machine is no reason to price two without a network between them.
 TEST(HostileProfile, OfOneMachineIsNotMadeTwo) {
   const JobFolder folder;
   folder.Write("job.yaml", JobWith("n_embd: 32", "n_embd: 16384"));

@@ -282,7 +282,7 @@ TEST(HuggingFaceDirectory, GoesOnWithAPrompt) {
   EXPECT_EQ(RunWeft(folder, "generate hf --prompt-ids 310,69,312" + rest).out, ids.out);
 }
 
-// What a model that was trained with them says of them matters to training alone.
+// Dropouts in the config of a model that was trained with them matter to training alone.
 TEST(HuggingFaceDirectory, MayHaveBeenTrainedWithDropouts) {
   const JobFolder folder;
   ModelShape model = SmallModel(256);

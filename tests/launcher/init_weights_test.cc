@@ -75,7 +75,7 @@ TEST_F(InitWeights, SayWhatModelTheyAreOf) {
     ASSERT_TRUE(file.ok()) << file.status();
     EXPECT_EQ(file->job.model, model_) << from;
     EXPECT_EQ(file->job.init_from, folder_.path() + "/" + from);
-    // What a run keeps of it reads back, also where the weights are gone.
+    // A run's record of it reads back, also where the weights are gone.
     const std::string resolved = ResolvedText(file->job, {});
     std::filesystem::rename(folder_.path() + "/hf", folder_.path() + "/moved");
     const auto again = ReadJobText(resolved, folder_.job(), {.sets = {}, .check_files = false});
@@ -124,7 +124,7 @@ TEST_F(InitWeights, AreRefusedWhereTheyWereTrainedOtherwise) {
     says(gpt2(2) + from + "}\n",
          absl::StrCat("model.n_head: found 2, but ", folder, " was trained with 4; use 4"));
   }
-  // Of a llama, whose keys have defaults.
+  // The keys of a llama have defaults.
   Export("llama", SmallLlama());
   const auto keys = [](int heads, int kv_heads) {
     return absl::StrCat(
@@ -145,7 +145,7 @@ TEST_F(InitWeights, AreRefusedWhereTheyWereTrainedOtherwise) {
        "model.tie_word_embeddings: found true, but ");
   const auto same = Read(JobWithModel(heads + ", rope_theta: 20000.0, rms_norm_eps: 1.0e-5}\n"));
   ASSERT_TRUE(same.ok()) << same.status();
-  // What a person writes may differ: longer contexts are made that way.
+  // A key that a person writes may differ: longer contexts are made that way.
   const auto stretched =
       Read(JobWithModel(heads + ", rope_theta: 40000.0, rms_norm_eps: 1.0e-5}\n"));
   ASSERT_TRUE(stretched.ok()) << stretched.status();

@@ -1,4 +1,4 @@
-// What a job file may say, and what becomes of it.
+// These tests say what a job file may say, and what becomes of it.
 #include "launcher/job_yaml.h"
 
 #include <gmock/gmock.h>
@@ -315,7 +315,7 @@ TEST_F(JobYaml, NamesWhatIsEmpty) {
             "lab.yaml:1: found nothing; a cluster profile is a map");
 }
 
-// As transformers writes it since version 5.
+// transformers writes rope parameters so since version 5.
 TEST_F(JobYaml, ReadsRopeParameters) {
   const auto text = [](const std::string& rope) {
     return "model: {model_type: llama, vocab_size: 512, max_position_embeddings: 64,\n"

@@ -109,7 +109,7 @@ TEST(ErrorOn, SaysInWhichPartOfTheStepItIs) {
   without.parts.clear();
   const auto error = ErrorOn({without, Entry("cpu", 1, 2)}, "cpu");
   ASSERT_TRUE(error);
-  // Of a step of 2 s.
+  // The measured step takes 2 s.
   EXPECT_EQ(error->parts, (std::vector<std::pair<std::string, double>>{{"forward", -0.125},
                                                                        {"backward", 0.125}}));
 }

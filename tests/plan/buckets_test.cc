@@ -104,8 +104,8 @@ TEST(BucketsOf, HoldEachOfTheRanksShardsOnceAlignedAndApart) {
   }
 }
 
-// So that the same part of each holds what tensor ranks have copies of, also where they do not hold
-// equally much of the vocabulary.
+// The same part of each bucket then holds what tensor ranks have copies of, also where they do not
+// hold equally much of the vocabulary.
 TEST(BucketsOf, AreLaidOutAlikeOnAllTensorRanks) {
   for (const Case& c : SmallCases()) {
     for (int rank = 0; rank < c.layout.world_size(); ++rank) {

@@ -92,7 +92,7 @@ TEST(FusedLinears, FollowEachOtherInTheOrderOfTheirColumns) {
   }
 }
 
-// What is fused takes the memory that its parts took.
+// A fused buffer takes the memory that its parts took.
 TEST(FusedLinears, HaveOneBufferOfTheSameSize) {
   const ModelShape model = LlamaOf(96);
   const BatchShape batch{.global_batch_size = 2, .seq_len = 16};

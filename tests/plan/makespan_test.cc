@@ -21,7 +21,7 @@ std::vector<ActionSeconds> UnevenSeconds(int stages, unsigned seed, double trans
   return seconds;
 }
 
-// Of all virtual stages, where those of a stage are alike.
+// Returns the seconds of all virtual stages, where those of a stage are alike.
 std::vector<ActionSeconds> EachChunk(const std::vector<ActionSeconds>& stages, int chunks) {
   std::vector<ActionSeconds> all;
   for (int chunk = 0; chunk < chunks; ++chunk) {

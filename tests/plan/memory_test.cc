@@ -427,8 +427,8 @@ TEST(PlanRankMemory, ZeroBubbleKeepsOneGradientPerPendingPass) {
   EXPECT_EQ(activations(1), 2 * last + 2 * 16 * 32 + 16 * 32);
 }
 
-// What is made again is as much as what is left out, for stage + 1 of the pp microbatches: the
-// weight gradients need it later.
+// A stage makes again as much as it leaves out, for stage + 1 of the pp microbatches: the weight
+// gradients need it later.
 TEST(PlanRankMemory, ZeroBubbleRecomputesForAllButTheLastStage) {
   Layout layout{.pp = 4, .schedule = ScheduleKind::kZeroBubbleH1, .num_microbatches = 8};
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
@@ -546,7 +546,8 @@ TEST(PlanRankMemory, ZeroCutsWhatItsStageSays) {
   }
 }
 
-// What is offloaded, and where it is while the update works on it.
+// States and master weights are offloaded, and are staged on the device while the update works on
+// them.
 TEST(PlanRankMemory, OffloadsStatesAndMasterWeightsAndNothingElse) {
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
     Layout layout = {.dp = 3, .zero_stage = 1, .num_microbatches = 1};

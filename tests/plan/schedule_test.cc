@@ -352,8 +352,8 @@ TEST(StepSchedule, OfZeroGathersWhatWasUpdatedAndSumsWhatPassesDidNot) {
   }
 }
 
-// Where the last pass of each bucket is: F2 for the head of the last stage, the last backward
-// passes for blocks and embedding.
+// The last pass of each bucket is F2 for the head of the last stage, the last backward passes for
+// blocks and embedding.
 TEST(StepSchedule, StartsReductionsInsideTheLastPassOfTheirBuckets) {
   const auto text = [](Layout layout, int stage, bool tied) {
     layout.dp = 2;

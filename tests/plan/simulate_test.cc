@@ -45,7 +45,8 @@ TEST(Simulate, HoldsAtOnceWhatTheScheduleSays) {
   });
 }
 
-// What is received early is kept in the place of what it is for: no more places than passes live.
+// A stage keeps what it receives early in the place of what it is for: no more places than passes
+// live.
 TEST(WithTransfers, ReceivesNothingBeforeThereIsAPlaceForIt) {
   for (const Shape& shape : SmallPipelines()) {
     const Pipeline pipeline =

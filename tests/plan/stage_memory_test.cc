@@ -118,7 +118,7 @@ TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
       const bool masks = states == OptimizerStates::kNone;
       StageMemoryTable table(model, {0, kSeqLen, masks}, numerics);
       for (const Layout& layout : SmallLayouts()) {
-        // What is factored depends on stages alone.
+        // The factored states depend on stages alone.
         if (states == OptimizerStates::kFactored && layout.num_microbatches > layout.pp) continue;
         const BatchShape batch = {layout.dp * layout.micro_batch_size * layout.num_microbatches,
                                   kSeqLen, masks};

@@ -82,7 +82,7 @@ TEST(WholePlaces, AreTheSameOfAStageAsOfItsRanks) {
   }
 }
 
-// What the search's cuts by memory rest on; tables whose copies two stages sum are whole.
+// The search's cuts by memory rest on this; tables whose copies two stages sum are whole.
 TEST(WholePlaces, NeverTakeMoreAtAHigherStageOfZeroInAPipeline) {
   int less = 0;
   for (const Case& c : Pipelines()) {

@@ -1,5 +1,5 @@
-// What deploy/install_packages.sh says when it cannot go on, on machines made of fake commands in
-// front of PATH: one sentence that names the cause, exit code 1, and nothing installed.
+// deploy/install_packages.sh says why it cannot go on, on machines made of fake commands in front
+// of PATH: one sentence that names the cause, exit code 1, and nothing installed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

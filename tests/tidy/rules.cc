@@ -169,7 +169,7 @@ std::set<std::string> MoreFor(const Room& room, const std::string& what) {
   return names;
 }
 
-// Why `room` may not include `header` from the file `stem`; empty: it may.
+// Returns why `room` may not include `header` from the file `stem`; empty: it may.
 std::string Refusal(const Room& room, const std::string& stem, const std::string& header) {
   const bool is_ours = IsOurFolder(header);
   const std::string what = is_ours ? Folder(header) : LibraryOf(header);

@@ -11,7 +11,7 @@ namespace weft {
 
 using Violations = std::vector<std::string>;
 
-// Who may include what: the table of folders in rules.cc.
+// Checks who may include what, by the table of folders in rules.cc.
 Violations IncludeViolations(const SourceFile& file);
 
 // Files of at most 600 lines (tests 900), main.cc 80; functions of at most 60.

@@ -62,7 +62,8 @@ std::string OutsideParentheses(const std::string& words) {
   return outside;
 }
 
-// What a '{' opens, from the words since the last statement's end, at namespace or class scope.
+// Returns what a '{' opens, from the words since the last statement's end, at namespace or class
+// scope.
 Scope ScopeOf(const std::string& words, bool after_space) {
   if (HasWord(words, "namespace") || words == "extern") return Scope::kNamespace;
   const bool has_arguments = words.find('(') != std::string::npos;
