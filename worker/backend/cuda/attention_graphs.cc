@@ -108,7 +108,7 @@ class AttentionGraph {
   }
 
  private:
-  // Of tensors that have the queries' heads, or the keys'.
+  // A Side stands for the tensors that have the queries' heads, or the keys'.
   struct Side {
     int64_t heads = 0;
     GraphTensor offsets = {};
@@ -188,7 +188,7 @@ class AttentionGraph {
     return Visible(scores, Compare(CUDNN_POINTWISE_LOGICAL_AND, is_query, is_key));
   }
 
-  // Of dO * O over a head.
+  // Sums dO * O over a head.
   GraphTensor OutputSums(const GraphTensor& o, const GraphTensor& dout) {
     const GraphTensor products = graph_.Pointwise(CUDNN_POINTWISE_MUL, {dout, o, {}});
     const GraphTensor sums =
