@@ -42,8 +42,8 @@ class Relay {
   // To the ranks `to`; to all, this one too, if `count` is 0. One note per topic.
   virtual BackendStatus Send(const char* topic, const int* to, int count, const void* data,
                              int bytes) = 0;
-  // What rank `from` sent on that topic; kDeadlineExceeded after timeout_ms. Fails if that is not
-  // of `bytes` bytes.
+  // Receives what rank `from` sent on that topic; kDeadlineExceeded after timeout_ms. Fails if that
+  // is not of `bytes` bytes.
   virtual BackendStatus Receive(const char* topic, int from, int64_t timeout_ms, void* data,
                                 int bytes) = 0;
 };
