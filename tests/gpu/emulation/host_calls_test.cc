@@ -1,5 +1,6 @@
-// What the host does for a step: how often it calls the driver to queue work, with CUDA graphs once
-// for the blocks of a pass whatever their kernels; and how often it waits for the device, once.
+// These tests count what the host does for a step: how often it calls the driver to queue work,
+// with CUDA graphs once for the blocks of a pass whatever their kernels; and how often it waits for
+// the device, once.
 #include <memory>
 #include <string>
 #include <tuple>
@@ -36,7 +37,7 @@ Called CallsOf(int64_t num_blocks, int64_t steps, bool replays) {
   return {.host_calls = stream->host_calls, .captures = stream->captures};
 }
 
-// Of a step in which all is replayed that can be.
+// Counts the calls of a step in which all is replayed that can be.
 int64_t CallsOfStep(int64_t num_blocks, bool replays) {
   return CallsOf(num_blocks, 4, replays).host_calls - CallsOf(num_blocks, 3, replays).host_calls;
 }
