@@ -532,7 +532,7 @@ class CudaDevice final : public Device {
       apart(call);
     }
   }
-  // Returns as many floats as `dbias` has, at the end of the scratch memory.
+  // Returns as many floats as `dbias` has elements, at the end of the scratch memory.
   View SumsOf(View dbias) const {
     if (dbias.data == nullptr) return {};
     const int64_t at = (kScratchBytes - dbias.bytes()) / kSumsAlignment * kSumsAlignment;

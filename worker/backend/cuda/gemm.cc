@@ -24,8 +24,8 @@ BackendStatus FromCublas(cublasStatus_t code, const char* what) {
       cublasLtGetStatusName(code));
 }
 
-// Tells whether this library and device can never run an algorithm or a product, whenever it is
-// asked. All else that fails may succeed another time, with more free memory for one.
+// Tells whether this library and device can never run an algorithm or a product. All else that
+// fails may succeed another time, with more free memory for one.
 bool CannotRun(cublasStatus_t code) {
   return code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -512,7 +512,7 @@ class CublasGemm final : public Gemm {
                  const cublasLtMatmulAlgo_t& algorithm, int runs) const {
     return Time(runs, [&] { return RunOnce(product, call, algorithm) == CUBLAS_STATUS_SUCCESS; });
   }
-  // Returns the milliseconds that `runs` runs of `work` take, which says whether it could be
+  // Returns the milliseconds that `runs` runs of `work` take; `work` says whether it could be
   // queued.
   template <typename Work>
   float Time(int runs, const Work& work) const {
