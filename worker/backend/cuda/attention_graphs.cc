@@ -178,7 +178,7 @@ class AttentionGraph {
     const GraphTensor col = Index(scores, 3, CUDNN_DATA_FLOAT);
     return Visible(scores, Compare(CUDNN_POINTWISE_CMP_GE, row, col));
   }
-  // Nor one behind the document's end.
+  // No key behind the document's end is visible, and none to a query there.
   GraphTensor WithinDocument(const GraphTensor& scores) {
     if (shape_.documents == 0) return scores;
     const GraphTensor row = Index(scores, 2, CUDNN_DATA_INT32);

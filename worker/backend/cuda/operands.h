@@ -85,7 +85,7 @@ inline bool IsProduct(const GemmCall& call) {
          std::max({m, n, k}) <= INT_MAX;
 }
 
-// With what it has of an epilogue. What a layer adds to is of single precision.
+// Checks a product with what it has of an epilogue. What a layer adds to is of single precision.
 inline bool IsLinear(const GemmCall& call) {
   const auto is_like_c = [&](View x) { return SameShape(x, call.c) && x.data != call.c.data; };
   return IsProduct(call) && call.c.dtype == (call.beta == 0 ? call.a.dtype : DType::kF32) &&
