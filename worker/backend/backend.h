@@ -14,7 +14,7 @@ namespace weft {
 // Raised with every change of this header, device.h or comm.h.
 inline constexpr int kBackendAbiVersion = 29;
 
-// By what attention is computed, where a backend has several ways (CUDA).
+// Says by what attention is computed, where a backend has several ways (CUDA).
 enum class AttentionKind : int32_t {
   kAuto = 0,   // by cuDNN where it serves
   kOwn = 1,    // by weft's own kernels
