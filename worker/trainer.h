@@ -85,8 +85,8 @@ struct SaveEnd {
 // How the trainer talks to the world. Every hook may be empty (tests), but those of a save only on
 // a single rank.
 struct RunHooks {
-  // By what this rank computes, as far as bits depend on it ("device", "libraries"). Rank 0's goes
-  // into checkpoints.
+  // Says by what this rank computes, as far as bits depend on it ("device", "libraries"). Rank 0's
+  // goes into checkpoints.
   std::map<std::string, std::string> computes_by;
   // Polled once per step; one rank's true stops all ranks at that step's end.
   std::function<bool()> stop_requested;
@@ -140,7 +140,7 @@ class Trainer final {
   void ForEachShard(const std::function<void(const TensorShard& shard, ShardKind kind,
                                              absl::Span<const float> values)>& visit) const;
 
-  // By what this rank's device computes attention, for the log; may be empty.
+  // Says by what this rank's device computes attention, for the log; may be empty.
   const std::string& attention() const { return attention_; }
 
   // Where the checkpoint that it goes on from was computed by something else, on rank 0 of a run
