@@ -42,7 +42,8 @@ int64_t CallsOfStep(int64_t num_blocks, bool replays) {
   return CallsOf(num_blocks, 4, replays).host_calls - CallsOf(num_blocks, 3, replays).host_calls;
 }
 
-// Nor does the update make more of them, as its tables of tensors hold those of all blocks here.
+// The update makes no more calls for more blocks, as its tables of tensors hold those of all blocks
+// here.
 TEST(HostCalls, OfAReplayedStepAreAsManyWhateverTheBlocks) {
   const auto calls_of_a_block = [](bool replays) {
     return CallsOfStep(3, replays) - CallsOfStep(2, replays);

@@ -20,7 +20,7 @@ struct Index3 {
 // These are of the thread that runs now.
 inline thread_local Index3 thread_index, block_index, block_size, grid_size;
 
-// In which order the warps of a block, and the lanes of a warp, take turns. A warp runs on until it
+// The warps of a block, and the lanes of a warp, take turns in this order. A warp runs on until it
 // has to wait for others: a kernel that lacks a barrier lets it read what is not there yet, or
 // overwrite what is still needed, and gives other results in another order.
 enum class Order { kAscending, kDescending };
