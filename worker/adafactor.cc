@@ -91,7 +91,8 @@ bool Adafactor::Counts(const OwnPiece& piece) const {
   return piece.shard.primary && groups_.replica_index() == 0;
 }
 
-// Who counts nothing adds zeros: what it gets has the bits of who does, whatever the order of sums.
+// A rank that counts nothing adds zeros: what it gets has the bits of one that does, whatever the
+// order of sums.
 absl::Status Adafactor::SumOverHolders(View of_all, View of_shared_table) {
   if (groups_.replica_index() == 0) {
     RETURN_IF_ERROR(groups_.SumOverShards(of_all));

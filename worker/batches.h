@@ -25,7 +25,7 @@ class Batches {
   // Reads all microbatches of `step` (counts from 1). Errors are Dataset::Sample's.
   absl::Status Read(int64_t step);
 
-  // Of the step read last.
+  // Returns the tokens of the step that Read read last.
   StepTokens tokens() const { return {ids_, targets_, positions_, first_visible_}; }
 
   const Dataset& dataset() const { return dataset_; }

@@ -46,8 +46,8 @@ struct GateUpViews {
   View gate = {}, up = {};  // [N, F]
 };
 
-// Of a forward pass, for its backward pass. N = B*T / cp rows, R of them on this rank; H, K, F:
-// this rank's part. Views that the family does not have are null.
+// A forward pass saves these for its backward pass. N = B*T / cp rows, R of them on this rank; H,
+// K, F: this rank's part. Views that the family does not have are null.
 struct BlockActivations {
   View x;                // [R, D]
   NormStatistics norm1;  // [R, 1]
@@ -137,7 +137,7 @@ class Block {
   absl::Status MakeAgain(const BlockActivations& saved, const BlockWorkspace& work);
   // `out` [R, D] = residual [R, D] + linear(x), which is cut by inputs and so a sum over tp.
   absl::Status AddBranch(const Linear& linear, View x, View residual, View out);
-  // Of whole sequences: all that this rank's queries attend to.
+  // Returns the keys and values of whole sequences: all that this rank's queries attend to.
   absl::StatusOr<KeyValues> GatherKeys(const BlockActivations& saved, const BlockWorkspace& work);
   absl::Status BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work, View dx,
                            Part part);

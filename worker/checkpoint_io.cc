@@ -76,8 +76,8 @@ std::vector<NamedMoments> MomentsOf(const Parameter& parameter) {
   return moments;
 }
 
-// Of all ranks that hold factored moments the one that writes the tensor's first element writes
-// them.
+// Tells which of the ranks that hold a tensor's factored moments writes them: the one that writes
+// the tensor's first element.
 bool HasFirstElement(const OwnPiece& piece) {
   return piece.range.begin == 0 && std::all_of(piece.shard.begin.begin(), piece.shard.begin.end(),
                                                [](int64_t begin) { return begin == 0; });
@@ -123,7 +123,8 @@ absl::Status ReadPiece(const OwnPiece& piece, ReadBox read, std::vector<float>& 
   return absl::OkStatus();
 }
 
-// Those of the affinity mask: a launcher may have bound each rank to its own.
+// Counts the processors of the affinity mask only, as a launcher may have bound each rank to its
+// own.
 int UsableProcessors() {
   cpu_set_t mask;
   CPU_ZERO(&mask);
@@ -140,8 +141,8 @@ absl::Status FillWeights(const Parameters& parameters, Device& device, ReadBox r
   return absl::OkStatus();
 }
 
-// Which of `replicas` ranks writes each piece: the one with the least to write so far, the first
-// among equals. The same on all of them, as they own the same pieces.
+// Returns for each piece which of `replicas` ranks writes it: the one with the least to write so
+// far, the first among equals. The result is the same on all of them, as they own the same pieces.
 std::vector<int> Deal(absl::Span<const OwnPiece> own, int replicas) {
   std::vector<int64_t> elements(static_cast<size_t>(replicas), 0);
   std::vector<int> writers;

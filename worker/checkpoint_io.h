@@ -1,6 +1,5 @@
-// What a rank puts into a checkpoint and takes out of it: the boxes of the parameters that it owns
-// and of their optimizer state. The files are checkpoint/'s, the protocol of a save is the
-// trainer's.
+// A rank puts into a checkpoint, and takes out of it, the boxes of the parameters that it owns and
+// of their optimizer state. The files are checkpoint/'s, the protocol of a save is the trainer's.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -18,26 +17,27 @@
 
 namespace weft {
 
-// What has to be the same when a run is resumed, beyond the shapes of the tensors: seed, optimizer,
-// batch, how files are read, and the fingerprint of each data file ("data.train[0]" -> "path
-// size:hash").
+// Returns what has to be the same when a run is resumed, beyond the shapes of the tensors: seed,
+// optimizer, batch, how files are read, and the fingerprint of each data file ("data.train[0]" ->
+// "path size:hash").
 std::map<std::string, std::string> RunFacts(const JobSpec& job, const Batches& batches);
 
-// What a reader of the checkpoint alone needs beside RunFacts, and a resume does not compare: how
-// validation ran. `valid`: its data, null if there was none.
+// Returns what a reader of the checkpoint alone needs beside RunFacts, and a resume does not
+// compare: how validation ran. `valid`: its data, null if there was none.
 std::map<std::string, std::string> ReaderFacts(const JobSpec& job, const Layout& layout,
                                                const Batches* valid);
 
-// What the run cannot change, as the launcher states it ("job.optimizer.lr" -> "0.001"): it holds
-// the next job of the run against that; and where it was changed all the same.
+// Returns the keys that the run cannot change, with the launcher's values ("job.optimizer.lr" ->
+// "0.001"), with which it compares the next job of the run; and where they were changed all the
+// same.
 std::map<std::string, std::string> MathematicsFacts(const RunIdentity& run);
 
-// By what the checkpoint's steps were computed ("libraries" -> "OpenBLAS 0.3.21 (SkylakeX), ..."),
-// which a resume compares only to say so.
+// Returns by what the checkpoint's steps were computed ("libraries" -> "OpenBLAS 0.3.21 (SkylakeX),
+// ..."), which a resume compares only to say so.
 std::map<std::string, std::string> ComputationFacts(
     const std::map<std::string, std::string>& computes_by);
-// For each that `manifest` states otherwise, a line for the log; what it does not state is no
-// difference.
+// Returns a line for the log for each of these that `manifest` states otherwise; what it does not
+// state is no difference.
 std::vector<std::string> OtherComputation(const Manifest& manifest,
                                           const std::map<std::string, std::string>& computes_by);
 
@@ -68,8 +68,8 @@ struct Replica {
   int count = 1;
 };
 
-// What this rank writes into a checkpoint. Of replicas that hold the same box one writes it:
-// primary boxes are dealt to whoever has the least so far.
+// OwnShard is what this rank writes into a checkpoint. Of replicas that hold the same box one
+// writes it: primary boxes are dealt to whoever has the least so far.
 class OwnShard {
  public:
   // Copies it to the host. Fails as the device does, which is no fault of the disk.

@@ -24,7 +24,7 @@ void ForEachRun(const Layout& layout, int64_t batch, int64_t rows, const Visit& 
   CHECK(by_rank == rows);
 }
 
-// Of `by_rank` what this rank holds.
+// Returns the rows of `by_rank` that this rank holds.
 View MineOf(View by_rank, int64_t rows, const RankGroups& groups) {
   return by_rank.RowRange(groups.at().cp * rows, rows);
 }

@@ -23,12 +23,13 @@ class Fp8Linear {
   bool is_on() const { return is_on_; }
   void SetOn(bool on) { is_on_ = on; }
 
-  // Of a layer's input x [N, in], bf16: what Forward takes, and what the gradients of weights take,
-  // which is transposed. Valid until the next call of either.
+  // Return the codes of a layer's input x [N, in], bf16: Cast as Forward takes them,
+  // CastTransposed, transposed, as the gradients of weights take them. Valid until the next call of
+  // either.
   Fp8View Cast(View x);
   Fp8View CastTransposed(View x);
 
-  // Of weight [out, in], y and dy [N, out], bf16; weight_gradient is f32.
+  // The products take weight [out, in], y and dy [N, out], in bf16; weight_gradient is f32.
   // y = x weight^T
   void Forward(View weight, const Fp8View& x, View y);
   // dx = beta * dx + dy weight, beta 0 or 1

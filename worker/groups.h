@@ -41,7 +41,7 @@ class RankGroups {
   const Layout& layout() const { return layout_; }
   bool is_first_stage() const { return at_.pp == 0; }
   bool is_last_stage() const { return at_.pp == layout_.pp - 1; }
-  // Which of the ranks that own the same this one is: the first counts, and saves, for all.
+  // Returns which of the ranks that own the same this one is: the first counts, and saves, for all.
   int replica_index() const;
   int replicas() const;
   // Rank on `stage` with the same other coordinates.

@@ -58,7 +58,7 @@ class Inference {
   struct KeysAndValues {
     View k, v;  // [S, K*E], or [N, K*E] without a cache
   };
-  // What passes through the blocks at once.
+  // Describes the tokens that pass through the blocks at once.
   struct Passing {
     int64_t rows = 0;          // tokens, of all sequences
     int64_t first = 0;         // position of the first of each sequence

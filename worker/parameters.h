@@ -27,8 +27,8 @@ struct OptimizerState {
   View values;  // one row
 };
 
-// As passes see it. Views are [rows, cols] of the shard; a vector is one row. What ZeRO keeps in
-// parts is there only while the bucket is open (worker/zero.h).
+// A Parameter is what passes see. Views are [rows, cols] of the shard; a vector is one row. What
+// ZeRO keeps in parts is there only while the bucket is open (worker/zero.h).
 struct Parameter {
   TensorShard shard;
   int bucket = 0;
@@ -37,7 +37,8 @@ struct Parameter {
   FactoredView moments = {};  // of the whole tensor, if they are factored; without row_mean
 };
 
-// What this rank owns of a shard: the range `range` of its box, row-major. Views are one row.
+// An OwnPiece is what this rank owns of a shard: the range `range` of its box, row-major. Views are
+// one row.
 struct OwnPiece {
   TensorShard shard;
   size_t parameter = 0;  // whose it is: index in Parameters::all
@@ -57,7 +58,8 @@ OwnPiece SliceOf(const OwnPiece& piece, int64_t first, int64_t count);
 
 // Elements [first, first + count) of a row.
 View RangeOf(View row, int64_t first, int64_t count);
-// Those of a state's array that belong to so many parameters of its run.
+// Returns the values of a state's array that belong to parameters [first, first + count) of its
+// run.
 View RangeOf(const OptimizerState& state, int64_t first, int64_t count);
 
 // A bucket's runs. Where nothing is cut, its own part is the whole.
@@ -126,7 +128,7 @@ struct LinearOutput {
   View y;  // [N, out]
 };
 
-// Of layers that take the same x [N, in], which is cast to 8 bits once for all of them.
+// These work on layers that take the same x [N, in], which is cast to 8 bits once for all of them.
 // y = x weight^T + bias of each
 void ForwardLinears(View x, absl::Span<const LinearOutput> outputs, Device& device);
 // dx = sum of dy weight over all
@@ -144,7 +146,7 @@ void ForwardLinearGelu(const Linear& linear, View x, View h, View y, Device& dev
 // y = x weight^T alone.
 void MultiplyLinear(const Linear& linear, View x, View y, Device& device);
 
-// What a norm's forward pass saves of each row [N, 1]; RMSNorm has no mean (a null view).
+// A norm's forward pass saves these of each row [N, 1]; RMSNorm has no mean (a null view).
 struct NormStatistics {
   View mean, rstd;
 };

@@ -38,8 +38,8 @@ double NowSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// What libraries hold of the device's memory, or of this process's where that is the host's. To be
-// asked when whoever measured has freed its own.
+// Returns what libraries hold of the device's memory, or this process's resident memory where the
+// device's is the host's. REQUIRES: whoever measured has freed its own.
 int64_t LibraryBytes(Device& device) {
   if (const int64_t used = device.UsedBytes(); used > 0) return used;
   std::ifstream stream("/proc/self/status");

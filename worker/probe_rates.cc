@@ -243,7 +243,7 @@ absl::StatusOr<double> MeasureOperations(Device& device, int64_t rows) {
   return elements * 4 * static_cast<double>(rows * kWidth) / round_s;
 }
 
-// As much as a plan has for such a call.
+// Returns as many floats of scratch as a plan has for such a call.
 int64_t AttentionScratch(const RateSizes& sizes, int threads) {
   const AttentionShape& shape = sizes.attention;
   const int64_t own = AttentionScratchElements(shape, TypeOf(sizes.attention_precision)) *

@@ -11,7 +11,8 @@
 
 namespace weft {
 
-// What is measured with, so that a device is as busy and its caches are as little help as in a job.
+// RateSizes sets the sizes of what is measured, so that a device is as busy and its caches are as
+// little help as in a job.
 struct RateSizes {
   int64_t stream_elements = 0;  // f32, of each of two arrays that no cache holds
   int64_t operation_rows = 0;   // f32, by 1024: of each of four activations of a block

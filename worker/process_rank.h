@@ -1,4 +1,5 @@
-// Who this process is, as its process manager says: the manager's rank is law. Pure.
+// FindProcessRank finds who this process is, as its process manager says: the manager's rank is
+// law. Pure.
 #pragma once
 #include <functional>
 #include <optional>

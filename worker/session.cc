@@ -52,7 +52,7 @@ constexpr std::chrono::seconds kLeaveWithin{1};
 constexpr std::chrono::milliseconds kLookAtCommEvery{100};
 constexpr std::chrono::seconds kSayWithin{1};
 
-// What the threads of a session share.
+// The threads of a session share these.
 struct Shared {
   std::atomic<bool> stop_signal{false};
   std::atomic<bool> lost{false};
@@ -118,9 +118,9 @@ bool SharesDevices() {
   return FromEnvironment("WEFT_SHARE_DEVICES").has_value();
 }
 
-// What the log says of a device while it trains: what it remarks itself; what it replays, once two
-// steps have shown that and where it changes later; once, that it takes more memory than is
-// planned, to which what it replays adds.
+// DeviceLog tells the log about a device while it trains: what the device itself remarks; what it
+// replays, once two steps have shown that, and again where it changes later; and once, if so, that
+// it takes more memory than is planned, to which what it replays adds.
 class DeviceLog {
  public:
   DeviceLog(Device& device, int64_t library_bytes)

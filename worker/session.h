@@ -18,9 +18,9 @@ struct SessionOptions {
 // Exit codes: 0 finished or stopped, 1 fault, 75 no coordinator any more.
 int RunSession(const SessionOptions& options);
 
-// What to warn of where, once the arena has found room, more of a device's memory is in use beside
-// it than the plan leaves for context and libraries: used_bytes is Device::UsedBytes. Empty: it is
-// not, or the device's memory is the host's.
+// Returns a warning for the log where, once the arena has found room, more of a device's memory is
+// in use beside it than the plan leaves for context and libraries: used_bytes is Device::UsedBytes.
+// Empty: there is no such excess, or the device's memory is the host's.
 std::string LibraryExcess(int64_t used_bytes, int64_t arena_bytes, int64_t planned_bytes);
 
 }  // namespace weft

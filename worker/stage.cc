@@ -64,7 +64,7 @@ std::string Stage::PrepareAttention() const {
   return absl::StrCat(text, last);
 }
 
-// As PlanRankMemory does: of any of the stage's blocks, all have the same shapes.
+// Takes the shapes of the first of the stage's blocks, as PlanRankMemory does: all have the same.
 void Stage::MakeFp8(const ModelShape& model, const BatchShape& batch, const Parameters& parameters,
                     Arena& arena) {
   const Fp8Layers layers = Fp8LayersOf(model, batch, layout_);
@@ -253,7 +253,7 @@ absl::Status Stage::ForwardHead(const Action& action) {
 // The gradient of the chunk's output, where it becomes that of its input.
 View Stage::StartBackward(const Action& action) {
   if (MakesLoss(action)) return HeadGradient(action);
-  // What came from the next stage is copied, because its buffer may receive again while dx_ is
+  // The gradient from the next stage is copied, because its buffer may receive again while dx_ is
   // still being sent on.
   device_.Copy(dx_, recv_gradient_);
   return dx_;

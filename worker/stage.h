@@ -82,13 +82,13 @@ class Stage {
  private:
   // Slots of a chunk's blocks. Empty: the pass is not live.
   using Slots = std::vector<const BlockActivations*>;
-  // Of a pass between the halves of its backward pass, on top of its slots.
+  // A pass holds this between the halves of its backward pass, on top of its slots.
   struct Pending {
     std::vector<BlockActivations> blocks;  // what the first half made again
     View dy;                               // [R, D] of the last block's output
   };
 
-  // Of an array's elements those that are free, the first on top.
+  // Holds the elements of an array that are free, the first on top.
   template <typename T>
   using Free = std::priority_queue<T*, std::vector<T*>, std::greater<>>;
 
@@ -108,7 +108,7 @@ class Stage {
   void FreeSlots(const Action& action);
   const BlockActivations& ForwardScratch() const;
   View HeadGradient(const Action& action);
-  // Of `first_visible` of a step's tokens, bounds of what each microbatch has.
+  // Sets each microbatch's bound of documents from `first_visible` of a step's tokens.
   void CountDocuments(absl::Span<const int32_t> first_visible);
   View MicrobatchOf(View step_tokens, int microbatch) const;  // no data if there is none
   bool TakesTokens(const Action& action) const;               // the pass starts at the embedding

@@ -22,7 +22,7 @@ StateSwapper::StateSwapper(const Parameters& parameters, const Staging& staging,
       places[i].states.push_back({array, get(array.name, array.ElementsFor(staging.elements))});
     }
   }
-  // Those that fill a place come first, so that both are filled wherever there are two of them.
+  // Stretches that fill a place come first, so that both places are filled wherever there are two.
   for (const bool full : {true, false}) {
     for (size_t bucket = 0; bucket < parameters.buckets().size() && places_ > 0; ++bucket) {
       const int64_t part = parameters.buckets()[bucket].own_weights.elements();

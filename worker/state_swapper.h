@@ -45,7 +45,7 @@ class StateSwapper {
     std::vector<OwnPiece> own;  // views of what is offloaded are the place's
     std::vector<Array> arrays;  // the master weights, if these are offloaded, then the states
   };
-  // What a place has room for.
+  // A Place is the staging memory that one stretch is fetched into.
   struct Place {
     View master;
     std::vector<OptimizerState> states;

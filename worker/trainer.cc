@@ -38,7 +38,8 @@ absl::Status CheckTrainable(const JobSpec& job, const Layout& layout) {
   return CheckRunnable(job.model, job.cluster, job.batch(), layout);
 }
 
-// Of a save that has no next interval: ten minutes at the end of training, seconds on a stop.
+// A save that has no next interval is tried again: for ten minutes at the end of training, for
+// seconds on a stop.
 constexpr int kTriesAtTheEnd = 60;
 constexpr std::chrono::milliseconds kPauseAtTheEnd{10000};
 constexpr int kTriesToStop = 3;

@@ -38,7 +38,7 @@ class StateSwapper;
 class UpdateGuard;
 class Zero;
 
-// What one rank is told to do: Train of agent.proto, as values.
+// An Assignment is what one rank is told to do: Train of agent.proto, as values.
 struct Assignment {
   JobSpec job;
   Layout layout;
@@ -56,7 +56,7 @@ struct StepReport {
   double lr = 0;
   int64_t tokens = 0;
   double step_s = 0;
-  // Of this rank; nullopt where the device works on behind the host's clock.
+  // Times are this rank's own; nullopt where the device works on behind the host's clock.
   std::optional<PartSeconds> parts = {};
   std::optional<double> valid_loss;
   bool stopping = false;      // all ranks agreed to save and stop after this step
@@ -70,7 +70,7 @@ struct RunResult {
   bool stopped = false;  // before training.steps
 };
 
-// Which save of this generation: a step may be tried again.
+// Tells the saves of a generation apart: a step may be tried again.
 struct SaveId {
   int64_t number = 0;  // counted from 1, by every rank alike
   int64_t step = 0;
@@ -85,8 +85,8 @@ struct SaveEnd {
 // How the trainer talks to the world. Every hook may be empty (tests), but those of a save only on
 // a single rank.
 struct RunHooks {
-  // By what this rank computes, as far as bits depend on it ("device", "libraries"). Rank 0's goes
-  // into checkpoints.
+  // Says by what this rank computes, as far as bits depend on it ("device", "libraries"). Rank 0's
+  // goes into checkpoints.
   std::map<std::string, std::string> computes_by;
   // Polled once per step; one rank's true stops all ranks at that step's end.
   std::function<bool()> stop_requested;
@@ -106,7 +106,7 @@ struct RunHooks {
   // Waits until the save is over for all ranks, however slow one is: no collective, and so no
   // deadline of one, runs meanwhile.
   std::function<absl::StatusOr<SaveEnd>(const SaveId&)> save_over;
-  // What is survived, for the log; from any thread.
+  // Says, for the log, what went wrong and was survived; called from any thread.
   std::function<void(const std::string& text)> warn = {};
   // Instead of sleeping, between tries of a last save.
   std::function<void(std::chrono::milliseconds)> rest = {};
@@ -140,7 +140,7 @@ class Trainer final {
   void ForEachShard(const std::function<void(const TensorShard& shard, ShardKind kind,
                                              absl::Span<const float> values)>& visit) const;
 
-  // By what this rank's device computes attention, for the log; may be empty.
+  // Says by what this rank's device computes attention, for the log; may be empty.
   const std::string& attention() const { return attention_; }
 
   // Where the checkpoint that it goes on from was computed by something else, on rank 0 of a run
@@ -182,8 +182,8 @@ class Trainer final {
   Device& device_;
   const RunHooks hooks_;
 
-  // What a step adds up, on the device, [1, 1] each: the host reads it once, when the whole step is
-  // queued.
+  // A step adds these up on the device, [1, 1] each: the host reads them once, when the whole step
+  // is queued.
   struct Totals {
     View all;      // [kStepTotals, 1]: those that follow
     View loss;     // sum of the cross-entropy over the step's tokens

@@ -27,7 +27,7 @@ class UpdateGuard {
   // From a checkpoint: counts and scale go on.
   void Resume(const RunProgress& progress);
 
-  // Of the next step's loss; 1 in fp32 and bf16.
+  // Returns the factor of the next step's loss; 1 in fp32 and bf16.
   double loss_scale() const { return loss_scale_.value(); }
 
   // True: both are finite, the update may be carried out. Counts the step otherwise. Moves the loss

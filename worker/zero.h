@@ -44,7 +44,7 @@ class Zero {
   absl::Status AwaitReductions();
   // All weights become what their owners hold.
   absl::Status GatherParameters(int bucket);
-  // Of all buckets whose weights are kept whole: after owners have set theirs.
+  // Gathers all buckets whose weights are kept whole, after owners have set theirs.
   absl::Status GatherAllParameters();
 
  private:

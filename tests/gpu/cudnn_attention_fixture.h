@@ -72,7 +72,7 @@ class CudnnAttention : public DeviceTest {
       }
     }
     device().Attention(shape, in[0], in[1], in[2], first_visible, out[0], lse, scratch);
-    // What the forward pass has left there is of no use to the gradient.
+    // The scratch that the forward pass has left is of no use to the gradient.
     device().Copy(scratch, Fresh(scratch.rows, scratch.cols));
     device().AttentionGradient(shape, in[0], in[1], in[2], first_visible, out[0], lse, in[3],
                                out[1], out[2], out[3], scratch);
@@ -95,8 +95,8 @@ class CudnnAttention : public DeviceTest {
     return turned;
   }
 
-  // Of one call of each pass in `dtype` against f32. `starts`: of documents that do not see each
-  // other; none: all do.
+  // Returns the errors of one call of each pass in `dtype` against f32. `starts`: of documents that
+  // do not see each other; none: all do.
   std::vector<Error> ErrorsOf(const AttentionShape& shape, DType dtype,
                               const std::vector<int32_t>& starts = {}) {
     const int64_t rows = shape.batch * shape.seq_len;

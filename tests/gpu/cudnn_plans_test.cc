@@ -24,7 +24,7 @@ constexpr StubDevice kH200;
 constexpr StubDevice kB200 = {
     .name = "NVIDIA B200", .capability = 100, .multiprocessors = 148, .shared_bytes = 232448};
 
-// As NVIDIA's data sheets and CUDA's programming guide say.
+// Describes a device as NVIDIA's data sheets and CUDA's programming guide do.
 std::string PropertiesOf(const StubDevice& device) {
   const auto entry = [](const char* key, int64_t value) {
     return "\"" + std::string(key) + "\": " + std::to_string(value) + ", ";
@@ -159,7 +159,8 @@ TEST_F(CudnnPlans, AreThereForRowsThatAreFurtherApart) {
   }
 }
 
-// As many as DocumentBounds has for such sequences, one for each sequence, and neither.
+// The shapes have as many documents as DocumentBounds has for such sequences, one for each
+// sequence, and neither.
 TEST_F(CudnnPlans, OverDocumentsForAnH200NeedTheScratchThatThePlanSetsAside) {
   Describe(kH200);
   const struct {

@@ -38,7 +38,7 @@ class CountingDevice final : public PassingDevice {
   AttentionCalls& calls_;
 };
 
-// As a worker runs it, in the memory of its plan.
+// Trains as a worker does, in the memory of its plan.
 TrainingOutcome TrainCounting(JobSpec job, const Layout& layout, const std::string& folder,
                               std::vector<AttentionCalls>& calls) {
   job.cluster.device.backend = BackendKind::kCuda;
@@ -214,7 +214,7 @@ TEST(CudnnInTraining, TakesPackedDocumentsAndLeavesMicrobatchesOfTooManyToOwnKer
   }
 }
 
-// What is fused leaves out roundings, each of half a unit of 16 bits.
+// A fused operation leaves out roundings, each of half a unit of 16 bits.
 TEST(CudaInBf16, TrainsGpt2AsTheCpuDoes) {
   if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
   const TestFolder folder;

@@ -42,7 +42,7 @@ class NcclOfOneRank : public ::testing::Test {
     if (device_ != nullptr) TestedApi()->close_device(device_);
   }
 
-  // As many elements as fit into half of the memory, at `half` 0 or 1.
+  // Returns as many elements as fit into half of the memory, at `half` 0 or 1.
   View Half(int half, DType dtype) const {
     return {data_ + half * kBytes / 2, 1, kBytes / 2 / ElementBytes(dtype), dtype};
   }

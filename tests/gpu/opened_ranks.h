@@ -37,7 +37,7 @@ class OpenedRanks {
   OpenedRanks(const OpenedRanks&) = delete;
   OpenedRanks& operator=(const OpenedRanks&) = delete;
 
-  // As RankGroups of the layout to come say; before any OpenComm.
+  // Sets what RankGroups of the layout to come say. REQUIRES: no OpenComm has been called.
   void SetStartsCalls(bool starts_calls) { starts_calls_ = starts_calls; }
 
   std::unique_ptr<Device> OpenDevice(int rank) {

@@ -1,4 +1,5 @@
-// What the coordinator carries between ranks, for ranks that are threads of a test.
+// This relay carries what the coordinator carries between ranks, for ranks that are threads of a
+// test.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -13,7 +14,7 @@
 
 namespace weft {
 
-// Of all ranks; every note reaches all. Thread-safe.
+// ThreadNotes has the notes of all ranks; every note reaches all. Thread-safe.
 class ThreadNotes {
  public:
   void Put(const char* topic, int from, const void* data, int bytes) {

@@ -1,5 +1,6 @@
-// What a process has allocated, libraries included: counters of libweft_allocations.so, which is
-// preloaded under the ranks of a parity run and takes the place of malloc, mmap and their kin.
+// This file counts what a process has allocated, libraries included: its counters are those of
+// libweft_allocations.so, which is preloaded under the ranks of a parity run and takes the place of
+// malloc, mmap and their kin.
 #pragma once
 #include <cstdint>
 

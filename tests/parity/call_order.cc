@@ -143,7 +143,8 @@ class World {
     return true;
   }
 
-  // Of all ranks of the group it is the oldest that they have started.
+  // Completes the oldest call that `rank` has started, if it is also the oldest that each rank of
+  // the group has started.
   bool CompleteStarted(int rank) {
     if (At(rank).started.empty()) return false;
     const RecordedCall& call = *At(rank).started.front();

@@ -23,7 +23,7 @@ struct RecordedCall {
   Kind kind = Kind::kCollective;
   // But for kExchange and kWait.
   RecordedGroup group = {};
-  // What all of them have to agree on: "all-gather of 96 x f32".
+  // All ranks of the group have to agree on this: "all-gather of 96 x f32".
   std::string what = {};
   std::vector<Transfer> transfers = {};  // kExchange; only sizes and types are looked at
   int64_t ticket = 0;                    // kStart, kWait

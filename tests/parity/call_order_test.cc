@@ -30,7 +30,7 @@ using ::testing::IsEmpty;
 
 using Kind = RecordedCall::Kind;
 
-// What no other rank sends is zero, not whatever was there.
+// ClearedDevice clears what it allocates: what no other rank sends is zero, not whatever was there.
 class ClearedDevice final : public PassingDevice {
  public:
   using PassingDevice::PassingDevice;
@@ -46,7 +46,7 @@ std::vector<RecordedCalls> CallsOf(JobSpec job, const Layout& layout) {
   job.training.steps = 1;
   job.validation = {.interval = 1, .steps = 1};
   job.data.split = 0.2;
-  // Of this process: tests run beside each other.
+  // The folder is this process's own: tests run beside each other.
   const std::string folder = absl::StrCat(testing::TempDir(), "weft-call-order-", getpid());
   std::vector<RecordedCalls> by_rank;
   for (int rank = 0; rank < layout.world_size(); ++rank) {
@@ -134,7 +134,7 @@ TEST(Replay, SeesAPairThatOneRankSwaps) {
   }
 }
 
-// What ranks 0 and 1 start as their group number `round`.
+// Returns the call that ranks 0 and 1 start as their group number `round`.
 RecordedCall Started(int round, const char* what) {
   RecordedCall call;
   call.kind = Kind::kStart;

@@ -20,7 +20,7 @@ struct Curve {
   std::vector<MemoryTrace> memory;        // by rank, where the job counts allocations
 };
 
-// What two curves of one job may differ by, relative; by default in fp32.
+// Two curves of one job may differ by so much, relative; by default in fp32.
 struct Bounds {
   double loss = 1e-6;
   double norm = 1e-5;

@@ -1,5 +1,5 @@
-// What the parity tests claim of a job and a layout, each claim stated once: gtest failures, not
-// return values. Every call trains under mpirun, seconds each.
+// The parity tests claim these things of a job and a layout, each claim stated once: gtest
+// failures, not return values. Every call trains under mpirun, seconds each.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
-// What weft eval computes against the NumPy models: a training at a rate too small to move a weight
-// loses, over one epoch, what the initial weights lose on every window.
+// These tests hold what weft eval computes against the NumPy models: a training at a rate too small
+// to move a weight loses, over one epoch, what the initial weights lose on every window.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -33,7 +33,7 @@ class InferenceWitness : public testing::TestWithParam<ModelFamily> {
     job_.training.steps = kSteps;
     job_.optimizer.lr = 1e-30;
     job_.lr_scheduler = {.type = LrSchedule::kConstant};
-    // As many windows as an epoch of so many steps takes, and one token more.
+    // The text has as many windows as an epoch of so many steps takes, and one token more.
     const int64_t windows = kSteps * job_.training.global_batch_size;
     std::string text(static_cast<size_t>(windows * job_.training.seq_len + 1), ' ');
     std::ifstream(kTextFile).read(text.data(), std::ssize(text));
@@ -65,7 +65,7 @@ class InferenceWitness : public testing::TestWithParam<ModelFamily> {
     return StepFolder(folder_, 0);
   }
 
-  // Of every window once.
+  // Returns the mean loss over every window once.
   double EvaluatedLoss(const std::string& checkpoint) {
     const auto manifest = VerifyCheckpoint(checkpoint);
     const auto reader = WeightsReader::Open(checkpoint, *manifest->model);

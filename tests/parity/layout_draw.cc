@@ -16,8 +16,8 @@ namespace weft {
 namespace {
 
 constexpr int kMostRolls = 1000000;
-// Of so many draws the one is taken that has the axis drawn least so far: plain chance would leave
-// out what many rules have to hold for.
+// Each layout is taken out of so many draws, as the one that has the axis drawn least so far: plain
+// chance would leave out what many rules have to hold for.
 constexpr int kDrawsToChooseFrom = 30;
 
 bool IsRunnable(const JobSpec& job, const Layout& layout) {

@@ -45,7 +45,7 @@ TEST_P(LayoutMatrix, EveryLayoutTrainsAsASingleRankDoes) {
 INSTANTIATE_TEST_SUITE_P(Parity, LayoutMatrix, testing::Range(size_t{0}, ModelsToDrawFor().size()),
                          [](const auto& tested) { return ModelsToDrawFor()[tested.param].name; });
 
-// What is not among the draws is not proven.
+// A layout that is not among the draws is not proven.
 TEST(LayoutMatrix, DrawsSixtyLayoutsAndEveryAxisThatRunsSeveralTimes) {
   std::map<std::string, int> seen, seen_in_16_bits;
   size_t count = 0;
@@ -66,7 +66,7 @@ TEST(LayoutMatrix, DrawsSixtyLayoutsAndEveryAxisThatRunsSeveralTimes) {
     }
   }
   for (const std::string& axis : axes) EXPECT_GE(seen[axis], 3) << axis;
-  // Those that change what is rounded, or where: the order of passes does not.
+  // These axes change what is rounded, or where: the order of passes does not.
   for (const char* axis : {"dp", "tp", "pp", "cp", "zero_stage=2", "zero_stage=3", "head_chunks",
                            "sequence_parallel", "recompute=selective", "recompute=full"}) {
     EXPECT_GE(seen_in_16_bits[axis], 2) << axis;

@@ -1,6 +1,7 @@
-// What saves memory computes the same thing: recomputed activations to the bit, logits in pieces
-// and tokens cut over tp within the bounds of any layout. Real processes, and proof that the
-// comparison would notice if it were not so. Mixtures of them are drawn by layout_matrix_test.
+// These tests show that what saves memory computes the same thing: recomputed activations to the
+// bit, logits in pieces and tokens cut over tp within the bounds of any layout. They run real
+// processes, and prove that the comparison would notice if it were not so. Mixtures of them are
+// drawn by layout_matrix_test.
 #include <string>
 #include <vector>
 

@@ -102,7 +102,7 @@ absl::Status Train(const ParityJob& parity, const std::string& folder, Device& d
   return saved;
 }
 
-// As Train, on painted memory.
+// Trains as Train does, on painted memory.
 absl::Status TrainPainted(const ParityJob& parity, const std::string& folder, Device& device,
                           Comm& comm) {
   std::vector<std::string> findings;

@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-// What the two wrappers of a rank tell each other.
+// The two wrappers of a rank share this.
 struct Watch {
   bool attention_gradient_is_last = false;  // no all-reduce since
 };
@@ -39,7 +39,7 @@ class PlantedDevice final : public PassingDevice {
   void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
               View c) override {
     TakeMemory();
-    // Of all products, only a weight gradient transposes its first factor.
+    // Only a weight gradient, of all products, transposes its first factor.
     if (bug_ == PlantedBug::kWeightSkipped && rank_ == 0 && transpose_a == Transpose::kYes) {
       if (skipped_ == nullptr) skipped_ = c.data;
       if (skipped_ == c.data && weight_gradients_++ % num_microbatches_ == 1) return;
@@ -218,7 +218,8 @@ class PlantedComm final : public AtOnceComm {
     }
     return status;
   }
-  // What was started last is made when the next one starts: as late as can be, if nobody waits.
+  // The call that was started last is made when the next one starts: as late as can be, if nobody
+  // waits.
   BackendStatus Start(const CollectiveCall& call, int64_t* ticket) override {
     if (bug_ != PlantedBug::kLastReductionNotAwaited) return AtOnceComm::Start(call, ticket);
     const std::optional<CollectiveCall> held = std::exchange(held_, call);

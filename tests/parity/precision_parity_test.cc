@@ -52,7 +52,7 @@ TEST(Fp16, TrainsAsASingleRankDoes) {
   }
 }
 
-// What a shell may hold for other programs: transports, collectives' algorithms, threads, blocks,
+// A shell may hold these for other programs: transports, collectives' algorithms, threads, blocks,
 // instruction sets.
 TEST(Environment, ChangesNoBitOfATraining) {
   const std::map<std::string, std::string> variables = {

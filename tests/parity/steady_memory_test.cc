@@ -33,7 +33,7 @@ constexpr int64_t kLibrariesBytes = int64_t{48} << 20;
 // reserves addresses of an arena (glibc: 128 MiB, without pages).
 constexpr int64_t kThreadAddressesBytes = int64_t{128} << 20;
 
-// What in `trace` of a rank with `threads` contradicts the claim, in words.
+// Says, in words, what in `trace` of a rank with `threads` contradicts the claim.
 std::vector<std::string> Growth(const MemoryTrace& trace, int threads) {
   std::vector<std::string> found;
   const MemoryTrace::Step& second = trace.steps.at(kSecondStep);

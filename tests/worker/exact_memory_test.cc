@@ -78,7 +78,7 @@ std::vector<Layout> Layouts(const JobSpec& job) {
       layouts.push_back(zero);
     }
   }
-  // Of stages of several buckets and of one; of weights that are cut and others.
+  // Offloaded layouts have stages of several buckets and of one, weights that are cut and others.
   for (const int pp : {1, 4}) {
     Layout offloaded = MakeLayout(pp == 1 ? 2 : 1, 1, pp, k1f1b, 2, job);
     offloaded.offload_optimizer = true;

@@ -41,7 +41,7 @@ class Fp8 : public testing::Test {
   Layout Single(int64_t micro_batch_size = 2) const {
     return MakeLayout(1, 1, 1, k1f1b, micro_batch_size, job_);
   }
-  // As it would be in `precision`.
+  // Trains the job on one rank in `precision`.
   TrainingOutcome SingleIn(Precision precision) {
     JobSpec other = job_;
     other.training.mixed_precision = precision;
@@ -206,7 +206,7 @@ class CountingCasts : public PassingDevice {
   std::atomic<int>* const casts_;
 };
 
-// Of Llama: q, k and v take one tensor, gate and up another, o and down their own.
+// Llama's q, k and v take one tensor, gate and up another, o and down their own.
 TEST_F(Fp8, AnInputIsCastOnceForAllLayersThatTakeIt) {
   job_.model.family = ModelFamily::kLlama;
   job_.training.steps = 1;

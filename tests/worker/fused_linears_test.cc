@@ -75,7 +75,7 @@ TEST(FusedGateUp, TrainsAsLayersApart) {
   ExpectSameTraining(job, folder);
 }
 
-// Of a step's passes.
+// Counts the operations of a step's passes.
 struct Counts {
   int layers = 0;  // Linear, LinearGelu
   int products = 0;

@@ -110,7 +110,8 @@ Windows HeldOut(const JobSpec& job, int64_t first, int64_t count) {
   return windows;
 }
 
-// As the trainer validates, `batch` sequences at once: summed by global batch, then over those.
+// Validates as the trainer does, `batch` sequences at once: sums losses by global batch, then over
+// those.
 double ValidationLoss(const JobSpec& job, const Trained& trained, int64_t batch) {
   const auto device = MakeCpuDevice({});
   const int64_t sequences = job.validation.steps * job.training.global_batch_size;

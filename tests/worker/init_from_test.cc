@@ -38,7 +38,7 @@ JobSpec JobOf(ModelFamily family, const std::string& folder) {
   return job;
 }
 
-// What a step with such weights and no update validates to.
+// Returns the validation loss of a step with such weights and no update.
 double ValidLossFrom(JobSpec job, const std::string& weights, const Layout& layout,
                      const std::string& run_folder) {
   job.init_from = weights;

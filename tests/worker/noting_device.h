@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// Of one rank.
+// Notes are of one rank.
 struct Notes {
   // Operations of passes, each as its name and its operands, by step; without those that also come
   // outside of passes: Copy, Add and Zero. Complete once EndStep is called.
@@ -57,7 +57,7 @@ class NotingDevice final : public PassingDevice {
     if (notes_.stretch.empty()) notes_.findings.push_back("an empty stretch");
   }
 
-  // What waits for the device, allocates or moves data to or from the host.
+  // These operations wait for the device, allocate, or move data to or from the host.
   void* Allocate(int64_t bytes) override {
     notes_.Refuse("Allocate");
     return inner_.Allocate(bytes);

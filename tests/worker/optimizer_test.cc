@@ -17,8 +17,8 @@ constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
 struct OptimizerCase {
   const char* name;
   OptimizerSpec optimizer;
-  // Of losses, and of losses under tp. In 8 bits a quotient that lies between two numbers may be
-  // rounded to either, and under tp blocks are of a rank's own part of a tensor.
+  // The bounds are of losses, and of losses under tp. In 8 bits a quotient that lies between two
+  // numbers may be rounded to either, and under tp blocks are of a rank's own part of a tensor.
   double bound = 1e-6;
   double tensor_bound = 1e-6;
 };
@@ -27,7 +27,7 @@ void PrintTo(const OptimizerCase& c, std::ostream* out) {
   *out << c.name;
 }
 
-// What each keeps or does that the others do not.
+// Each case keeps or does something that the others do not.
 std::vector<OptimizerCase> Cases() {
   OptimizerSpec groups = {.lr = 1e-3, .weight_decay = 0.1};
   groups.param_groups = {{{"*.bias", "blocks.1.*"}, 20}, {{"*.weight"}, 0.5}};

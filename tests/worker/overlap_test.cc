@@ -1,5 +1,5 @@
-// What moves beside the passes, with ranks as threads: that it is started while there is still work
-// to do, and waited for before anybody needs it.
+// These tests look at what moves beside the passes, with ranks as threads: that it is started while
+// there is still work to do, and waited for before anybody needs it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ struct Moved {
   int64_t work_at_wait = -1;  // -1: nobody has waited
 };
 
-// Of one rank: its products and look-ups so far, and what it has started.
+// A Log is of one rank: its products and look-ups so far, and what it has started.
 struct Log {
   int64_t work = 0;
   std::map<int64_t, Moved> moved;  // by ticket

@@ -133,7 +133,7 @@ TEST_F(Bf16, KeepsSmallUpdates) {
   const TrainingOutcome outcome = TrainLayout(Single());
   job_.training.steps = 1;
   const TrainingOutcome before = TrainLayout(Single());
-  // Of a norm's weights, all 1, whose neighbours in bf16 are 0.0039 away.
+  // A norm's weights are all 1, and their neighbours in bf16 are 0.0039 away.
   EXPECT_NE(outcome.weights.at("final_norm.weight"), before.weights.at("final_norm.weight"));
 }
 

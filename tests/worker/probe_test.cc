@@ -1,4 +1,5 @@
-// What a probe measures within its time; the measuring itself is tested by `weft calibrate`.
+// These tests ask what a probe measures within its time; the measuring itself is tested by `weft
+// calibrate`.
 #include "worker/probe.h"
 
 #include <gmock/gmock.h>
@@ -78,7 +79,7 @@ class IdleDevice final : public PassingDevice {
     wrong_products += fits ? 0 : 1;
     *static_cast<float*>(scale.data) = 1;
   }
-  // What fills operands.
+  // Takes the numbers that fill operands.
   void CopyIn(View to, const void* from_host) override {
     const auto* numbers = static_cast<const float*>(from_host);
     double squares = 0;

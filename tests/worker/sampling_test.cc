@@ -53,7 +53,7 @@ TEST(NextToken, CutsToTheLikeliest) {
   EXPECT_EQ(Counts(logits, {.top_p = 0.4})[1], kDraws);
   EXPECT_EQ(Counts(logits, {.top_k = 1})[1], kDraws);
   EXPECT_EQ(Counts(logits, {.top_k = 100}), Counts(logits, {}));
-  // Of the two that top_k leaves, the first has more than 0.6 of their probability.
+  // The first of the two that top_k leaves has more than 0.6 of their probability.
   EXPECT_EQ(Counts(logits, {.top_k = 2, .top_p = 0.6})[1], kDraws);
 }
 
@@ -77,7 +77,7 @@ TEST(NextToken, DependsOnSeedAndIndexAlone) {
   EXPECT_NE(NextToken(logits, {.seed = 7}, 0),
             NextToken(logits, {.seed = 7 + (uint64_t{1} << 32)}, 0));
   EXPECT_NE(NextToken(logits, {.seed = 7}, 0), NextToken(logits, {.seed = 7}, int64_t{1} << 32));
-  // Of equal logits the ids are in order, so the number drawn can be read off.
+  // The ids of equal logits are in order, so the number drawn can be read off.
   const auto words = Philox({3, 0, 0, 0}, {7, 0});
   EXPECT_EQ(NextToken(logits, {.seed = 7}, 3),
             static_cast<int32_t>(static_cast<double>(words[0]) / 4294967296.0 * 1000));

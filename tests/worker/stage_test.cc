@@ -1,5 +1,5 @@
-// What a stage gives its operations, with ranks as threads: the same in each step, and of what a
-// device may replay the same each time.
+// These tests note what a stage gives its operations, with ranks as threads: it is the same in each
+// step, and what a device may replay is the same each time.
 #include "worker/stage.h"
 
 #include <gmock/gmock.h>

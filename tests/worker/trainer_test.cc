@@ -290,8 +290,8 @@ class SkippedWeightGradient : public PassingDevice {
   int calls_ = 0;
 };
 
-// What a stage received for its first two passes through a chunk changes places, as if one had
-// come into the other's slot.
+// Mixes up what a stage received for its first two passes through a chunk, as if one had come into
+// the other's slot.
 class MixedUpSlots : public PassingComm {
  public:
   using PassingComm::PassingComm;

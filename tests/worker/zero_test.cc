@@ -229,7 +229,7 @@ class BrokenComm : public AtOnceComm {
   BackendStatus ReduceScatter(int group, ReduceOp op, View data) override {
     if (bug_ == Bug::kNoScatter) return {};
     const BackendStatus status = inner_.ReduceScatter(group, op, data);
-    // As if parts began one element later than they do.
+    // This shifts the data as if parts began one element later than they do.
     if (bug_ == Bug::kShiftedPart) {
       auto* values = static_cast<float*>(data.data);
       std::memmove(values, values + 1, static_cast<size_t>(data.bytes()) - sizeof(float));

@@ -1,5 +1,5 @@
-// What Device::Adamw asks of its operands. Header only, as both backends use it and neither depends
-// on the other.
+// This file checks what Device::Adamw asks of its operands. It is header only, as both backends use
+// it and neither depends on the other.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// Of the segments' weights; kF32: there are none.
+// Returns the type of the segments' weights; kF32: there are none.
 inline DType WeightTypeOf(const AdamwSegment* segments, int64_t count) {
   for (const AdamwSegment* at = segments; at != segments + count; ++at) {
     if (at->weight.data != nullptr) return at->weight.dtype;

@@ -14,7 +14,7 @@ namespace weft {
 // Raised with every change of this header, device.h or comm.h.
 inline constexpr int kBackendAbiVersion = 29;
 
-// By what attention is computed, where a backend has several ways (CUDA).
+// Says by what attention is computed, where a backend has several ways (CUDA).
 enum class AttentionKind : int32_t {
   kAuto = 0,   // by cuDNN where it serves
   kOwn = 1,    // by weft's own kernels
@@ -42,8 +42,8 @@ class Relay {
   // To the ranks `to`; to all, this one too, if `count` is 0. One note per topic.
   virtual BackendStatus Send(const char* topic, const int* to, int count, const void* data,
                              int bytes) = 0;
-  // What rank `from` sent on that topic; kDeadlineExceeded after timeout_ms. Fails if that is not
-  // of `bytes` bytes.
+  // Receives what rank `from` sent on that topic; kDeadlineExceeded after timeout_ms. Fails if that
+  // is not of `bytes` bytes.
   virtual BackendStatus Receive(const char* topic, int from, int64_t timeout_ms, void* data,
                                 int bytes) = 0;
 };

@@ -15,8 +15,8 @@ struct Kernels {
   Vectors needs;
 };
 
-// Those of OpenBLAS 0.3.21 for 64 bits (driver/others/dynamic.c). kOlder: every processor that weft
-// is likely to meet has what they need.
+// Lists the kernels of OpenBLAS 0.3.21 for 64 bits (driver/others/dynamic.c). kOlder: every
+// processor that weft is likely to meet has what they need.
 constexpr std::array<Kernels, 18> kKernels = {{{"Prescott", Vectors::kOlder},
                                                {"Core2", Vectors::kOlder},
                                                {"Penryn", Vectors::kOlder},

@@ -1,9 +1,10 @@
-// Which of OpenBLAS's kernels serve this processor. Debian 12's OpenBLAS (0.3.21) asks Intel's
-// processors for their model, and takes one that is newer than itself, such as an Emerald Rapids
-// (family 6, model 207), for a Prescott of 2004: SSE3 instead of AVX-512. A user may choose kernels
-// by OPENBLAS_CORETYPE; those that the processor cannot execute would end the process by a signal.
+// This file chooses which of OpenBLAS's kernels serve this processor. Debian 12's OpenBLAS (0.3.21)
+// asks Intel's processors for their model, and takes one that is newer than itself, such as an
+// Emerald Rapids (family 6, model 207), for a Prescott of 2004: SSE3 instead of AVX-512. A user may
+// choose kernels by OPENBLAS_CORETYPE; those that the processor cannot execute would end the
+// process by a signal.
 //
-// Nothing but std: CMake runs this file to learn under which kernels the tests can be run.
+// The file needs nothing but std: CMake runs it to learn under which kernels the tests can be run.
 #pragma once
 #include <string>
 

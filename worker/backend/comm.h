@@ -89,11 +89,11 @@ class Comm {
   // of those collectives alone since. Ticket 0 is nothing to wait for.
   virtual BackendStatus Wait(int64_t ticket) = 0;
 
-  // What broke this Comm, or OK. From any thread, at once. A call that is queued may fail after it
-  // has returned: an aborted transfer leaves the device without an error of the device's, so
-  // Device::Synchronize says OK, and the data of that call and of all later ones are garbage. So
-  // this is asked after it, before anything leaves the rank. Where a call ends when its data is
-  // there, it has said so itself.
+  // Returns what broke this Comm, or OK; may be called from any thread, and returns at once. A call
+  // that is queued may fail after it has returned: an aborted transfer leaves the device without an
+  // error of the device's, so Device::Synchronize says OK, and the data of that call and of all
+  // later ones are garbage. So this is asked after it, before anything leaves the rank. Where a
+  // call ends when its data is there, it has said so itself.
   virtual BackendStatus FirstFailure() const { return {}; }
 
   // From any thread, at once: pending and later calls fail with ABORTED and `why` within 100 ms.

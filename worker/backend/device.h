@@ -75,7 +75,7 @@ struct View {
 
 enum class Transpose { kNo, kYes };
 
-// Which way Rotate turns: by the angles, or back by them (its gradient).
+// Rotate turns by the angles, or back by them (its gradient).
 enum class Turn { kForth, kBack };
 
 // Shape of an attention call on one rank: B sequences of T keys, H local heads of E dims. Query
@@ -128,7 +128,7 @@ inline int64_t AttentionScratchElements(const AttentionShape& shape, DType type 
   return tiles + (type == DType::kF32 ? 0 : copies * shape.head_dim);
 }
 
-// What a step's gradients are clipped to, and what its loss was multiplied by before they were
+// Says what a step's gradients are clipped to, and what its loss was multiplied by before they were
 // taken.
 struct ClipParameters {
   double max_norm = 0;  // 0: none
@@ -204,8 +204,8 @@ struct Fp8View {
 // Sizes of 8-bit operands are multiples of this; their data is aligned to as many bytes.
 inline constexpr int64_t kFp8Unit = 16;
 
-// Of a matrix a number for each row [1, rows] and each column [1, cols], of a vector, which is one
-// row, for each element: `cols` alone, rows has no data. f32.
+// Holds, for a matrix, a number for each row [1, rows] and each column [1, cols]; for a vector,
+// which is one row, a number for each element: `cols` alone, rows has no data. f32.
 struct FactoredView {
   View rows;
   View cols;
@@ -280,12 +280,12 @@ class Device {
   virtual void Replay(int64_t /*key*/, void (*queue)(void* context), void* context) {
     queue(context);
   }
-  // What is kept so far, and why no more, for the log; empty where nothing ever is. Valid until the
-  // next call.
+  // Says what is kept so far, and why no more, for the log; empty where nothing ever is. Valid
+  // until the next call.
   virtual const char* DescribeReplays() { return ""; }
 
-  // What there is to say of the work so far, each once, for the log: a line of text, or null: no
-  // more. Valid until the next call.
+  // NextRemark returns what there is to say of the work so far, each remark once, for the log: a
+  // line of text, or null: no more. Valid until the next call.
   struct Remark {
     const char* text = nullptr;
     bool is_warning = false;
@@ -360,9 +360,9 @@ class Device {
     MatMul(dy, Transpose::kNo, weight, Transpose::kNo, 0, dh);
     GeluGradient(dh, h, dh);
   }
-  // Of the layer's parameters, in f32: dweight [out, in] += dy^T x, dbias [1, out], unless it has
-  // no data, += the sum over rows of dy [N, out]: BiasGradient, MatMul. A device may add the rows
-  // up in f32.
+  // Accumulates the gradients of the layer's parameters, in f32: dweight [out, in] += dy^T x, dbias
+  // [1, out], unless it has no data, += the sum over rows of dy [N, out]: BiasGradient, MatMul. A
+  // device may add the rows up in f32.
   virtual void LinearGradient(View dy, View x, View dweight, View dbias) {
     if (dbias.data != nullptr) BiasGradient(dy, dbias);
     MatMul(dy, Transpose::kYes, x, Transpose::kNo, 1, dweight);
@@ -436,13 +436,13 @@ class Device {
   // total [1, 1], kF64, += sum of the squares of all `count` views in double, in a fixed order.
   virtual void AddSumOfSquares(const View* xs, int64_t count, View total) = 0;
 
-  // Of a step's totals [1, 1], kF64, what its update multiplies gradients by, so that the update
-  // can be queued before the host knows them: min(1, max_norm / (norm + kClipEps)) / loss_scale, as
-  // torch's clip_grad_norm_, with norm = sqrt(squares) / loss_scale. Not a number if loss or norm
-  // is not finite.
+  // Computes, from a step's totals [1, 1], kF64, what its update multiplies gradients by, so that
+  // the update can be queued before the host knows them: min(1, max_norm / (norm + kClipEps)) /
+  // loss_scale, as torch's clip_grad_norm_, with norm = sqrt(squares) / loss_scale. Not a number if
+  // loss or norm is not finite.
   virtual void GradientScale(const ClipParameters& clip, View loss, View squares, View scale) = 0;
 
-  // Of each of `count` segments, of which no two overlap: param, first and second moment are
+  // Updates each of `count` segments, of which no two overlap: param, first and second moment are
   // updated in place, weight is written; gradient is left as it is. Weights are of one type.
   virtual void Adamw(const AdamwParameters& adamw, const AdamwSegment* segments, int64_t count) = 0;
   // The same of one array, with moments of 8 bits: the update uses them before they are quantised

@@ -83,8 +83,8 @@ inline float Fp8Scale(const Fp8Format& format, float largest) {
   return static_cast<uint8_t>(rest >= kInfinity ? kFp8NotANumber : finite | (bits >> 24 & 0x80));
 }
 
-// Of each code its number; codes beyond the largest are not-a-number (e5m2's infinities are never
-// written).
+// Returns the number of each code; codes beyond the largest are not-a-number (e5m2's infinities are
+// never written).
 inline std::array<float, 256> Fp8Numbers(const Fp8Format& format) {
   std::array<float, 256> numbers = {};
   for (int code = 0; code < 256; ++code) {

@@ -1,8 +1,8 @@
-// What the environment may say to the libraries of the CPU backend. OpenBLAS, OpenMP and oneDNN
-// read variables of a user's shell that were set for other programs; some of them change the order
-// of sums, and so the bits of a loss, or print to stdout. weft's numbers depend on the job, the
-// layout, the processor and the kernels it names (docs/reproducibility.md), so those variables are
-// unset.
+// This file decides what the environment may say to the libraries of the CPU backend. OpenBLAS,
+// OpenMP and oneDNN read variables of a user's shell that were set for other programs; some of them
+// change the order of sums, and so the bits of a loss, or print to stdout. weft's numbers depend on
+// the job, the layout, the processor and the kernels it names (docs/reproducibility.md), so those
+// variables are unset.
 #pragma once
 #include <string>
 #include <string_view>

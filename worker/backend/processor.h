@@ -1,5 +1,6 @@
-// What the processor of this machine is, where the choice of kernels depends on it. From CPUID
-// alone and never by timing: a machine always chooses the same, so that it gives the same bits.
+// This file says what the processor of this machine is, where the choice of kernels depends on it.
+// It asks CPUID alone and never times anything: a machine always chooses the same, so that it gives
+// the same bits.
 #pragma once
 
 namespace weft {

@@ -1,5 +1,5 @@
-// Which way an attention call takes, and why: on the emulated device, where fake_cudnn.cc counts
-// what it is asked to do.
+// These tests ask which way an attention call takes, and why: on the emulated device, where
+// fake_cudnn.cc counts what it is asked to do.
 #include "worker/backend/cuda/attention_path.h"
 
 #include <cudnn.h>
@@ -76,7 +76,7 @@ class AttentionPathTest : public ::testing::Test {
     return device_->PrepareAttention(shape, dtype, masks_documents, scratch);
   }
 
-  // Of each sequence.
+  // Returns a first_visible that makes each sequence one document.
   View OneDocument(int64_t rows = kShape.seq_len) {
     const View first_visible = Tensor(rows, 1, DType::kI32);
     std::memset(first_visible.data, 0, static_cast<size_t>(first_visible.bytes()));

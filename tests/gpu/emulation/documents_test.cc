@@ -26,7 +26,7 @@ struct Table {
   }
 };
 
-// As long as it may be, and one entry more that stays as it is.
+// Returns a table as long as it may be, and one entry more that stays as it is.
 Table Poisoned(int64_t documents) {
   const auto count = static_cast<size_t>(documents);
   const std::vector<int64_t> offsets(count + 2, -1);

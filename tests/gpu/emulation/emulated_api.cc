@@ -8,7 +8,8 @@
 namespace weft {
 namespace {
 
-// As a probe asks: two where ranks have one each (WEFT_EMULATED_DEVICES, memory.cc).
+// Counts the devices as a probe asks for them: two where ranks have one each
+// (WEFT_EMULATED_DEVICES, memory.cc).
 BackendStatus DeviceCount(int* count) {
   *count = std::getenv("WEFT_EMULATED_DEVICES") == nullptr ? 1 : 2;
   return {};

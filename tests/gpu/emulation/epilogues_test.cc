@@ -1,5 +1,5 @@
-// Which linear layers are one kernel of cuBLASLt on CUDA, and what becomes of the others. That both
-// compute the same is linear_ops_test.cc's.
+// These tests ask which linear layers are one kernel of cuBLASLt on CUDA, and what becomes of the
+// others. That both compute the same is linear_ops_test.cc's.
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,7 +28,7 @@ class Epilogues : public ::testing::TestWithParam<DType> {
     emulation::ResetAlgorithms();
   }
 
-  // Of zeros, `shift` elements behind an address that is a multiple of 256.
+  // Makes a view of zeros, `shift` elements behind an address that is a multiple of 256.
   View Make(int64_t rows, int64_t cols, DType dtype, int64_t shift = 0) {
     constexpr int64_t kAlign = 256;
     const int64_t bytes = (rows * cols + shift) * ElementBytes(dtype) + kAlign;
@@ -189,7 +189,7 @@ TEST_P(Epilogues, AreTimedApartFromThePlainProduct) {
   }
 }
 
-// What is written while it is timed is written again, and what is read is left as it is.
+// A result that is written while it is timed is written again, and what is read is left as it is.
 TEST_P(Epilogues, GiveTheSameWhenTimedAndAfter) {
   SetAlgorithms({{.run_ms = 1}, {.run_ms = 2}});
   const auto fill = [&](View x, float scale) {

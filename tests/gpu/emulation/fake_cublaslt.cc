@@ -179,7 +179,7 @@ double Sum(const Operand& a, const Operand& b, int64_t i, int64_t j, int splits)
   return sum;
 }
 
-// What the library takes of 8-bit operands on compute capabilities 8.9 and 9.0 (cuBLAS 13,
+// Tells whether the library takes 8-bit operands on compute capabilities 8.9 and 9.0 (cuBLAS 13,
 // cublasLtMatmul): the first transposed, the second not, sizes and addresses multiples of 16, not
 // both e5m2, results of bf16, f16 or f32.
 bool TakesFp8(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -196,8 +196,8 @@ bool IsAligned(const void* data, uint64_t bytes) {
   return reinterpret_cast<uintptr_t>(data) % bytes == 0;
 }
 
-// What the table of cublasLtMatmul has for sums and scales of single precision; of what weft
-// multiplies.
+// Tells whether the table of cublasLtMatmul has these types for sums and scales of single
+// precision, as far as weft multiplies them.
 bool TakesTypes(cudaDataType_t a, cudaDataType_t b, cudaDataType_t c, cudaDataType_t d) {
   if (c != d) return false;
   if (IsOf8Bits(a) || IsOf8Bits(b)) return d == CUDA_R_16BF || d == CUDA_R_16F || d == CUDA_R_32F;
@@ -230,7 +230,7 @@ uint64_t DigestOf(const FakeCublasProduct& product, const FakeCublasLayout& a,
   return digest;
 }
 
-// Of the parts of D that are added up.
+// Returns the bytes of the parts of D that are added up.
 uint64_t WorkspaceOf(const FakeAlgorithm& algorithm, const FakeCublasLayout& d) {
   if (algorithm.splits == 1 || algorithm.scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE) return 0;
   return static_cast<uint64_t>(algorithm.splits * d.rows * d.cols) * sizeof(float);
@@ -253,8 +253,8 @@ FakeAlgorithm Begin(cublasLtHandle_t handle, const FakeCublasProduct& product, b
   return algorithm;
 }
 
-// What cublasLt.h asks of an epilogue's operands: an aux matrix as wide as D, in steps of 8; and
-// both where vectors of 16 bytes can be read, if D's elements have 16 bits.
+// Checks what cublasLt.h asks of an epilogue's operands: an aux matrix as wide as D, in steps of 8;
+// and both where vectors of 16 bytes can be read, if D's elements have 16 bits.
 bool TakesEpilogue(const FakeCublasProduct& product, const FakeCublasLayout& d) {
   const auto is_placed = [&](const void* data) {
     return data != nullptr && (d.type == CUDA_R_32F || reinterpret_cast<uintptr_t>(data) % 16 == 0);
@@ -270,7 +270,7 @@ double GeluSlope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kRoot * (1 + 3 * 0.044715 * x * x);
 }
 
-// What is written to element [i, j] of D in the place of `value`.
+// Returns what is written to element [i, j] of D in the place of `value`.
 double Finish(const FakeCublasProduct& product, cudaDataType_t type, int64_t i, int64_t j,
               double value) {
   if (product.has_bias()) value += static_cast<double>(At(product.bias, type, i));

@@ -1,4 +1,4 @@
-// What the tests tell the cuBLASLt that plays in the emulation, and what they ask it.
+// This file has what the tests tell the cuBLASLt that plays in the emulation, and what they ask it.
 #pragma once
 #include <cublasLt.h>
 
@@ -25,11 +25,13 @@ struct FakeAlgorithm {
 
 // From now on, for all handles; for one thread. The ones with more than one split are of a scheme.
 void SetAlgorithms(std::vector<FakeAlgorithm> algorithms);
-// As at the start: three, of which the first is never the fastest, and each other now and then.
+// Sets the algorithms of the start: three, of which the first is never the fastest, and each other
+// now and then.
 void ResetAlgorithms();
 // Runs of each algorithm so far since the last Set or Reset.
 std::vector<int> RunsOfAlgorithms();
-// Of products with such an epilogue; of those that add another matrix than the one they write.
+// Count the runs of products with such an epilogue, and of those that add another matrix than the
+// one they write.
 int RunsWith(cublasLtEpilogue_t epilogue);
 int RunsThatAddAnother();
 

@@ -82,8 +82,8 @@ struct Tensor {
   bool is_inner = false;
   char* data = nullptr;
   std::vector<char> own;  // of one inside the graph
-  // Of a ragged one in memory, by element of the first dim: where it starts, and how many positions
-  // there are, which have the dim `positions`.
+  // A ragged tensor in memory has these, by element of the first dim: where it starts, and how many
+  // positions there are, which have the dim `positions`.
   std::vector<int64_t> starts = {};
   std::vector<int64_t> lengths = {};
   size_t positions = 2;
@@ -105,7 +105,7 @@ struct Tensor {
   }
   // From data on, in memory.
   int64_t bytes() const { return (starts.empty() ? extent() : starts.back()) * ElementBytes(type); }
-  // What lies behind a document may be anything.
+  // Returns not-a-number behind a document, where anything may lie.
   float Get(const Dims& at) const {
     if (!IsThere(at)) return std::numeric_limits<float>::quiet_NaN();
     const char* const from = data + At(at) * ElementBytes(type);
@@ -330,7 +330,7 @@ void Reduce(const Descriptor& operation, const Tensors& tensors) {
   });
 }
 
-// Of the first dim's elements; without such an extent all have `whole`.
+// Returns the extents of the first dim's elements; without such an extent all have `whole`.
 std::vector<int64_t> ExtentsOf(const Descriptor& operation, const Tensors& tensors,
                                cudnnBackendAttributeName_t name, int64_t count, int64_t whole) {
   std::vector<int64_t> extents(static_cast<size_t>(count), whole);
@@ -342,7 +342,7 @@ std::vector<int64_t> ExtentsOf(const Descriptor& operation, const Tensors& tenso
   return extents;
 }
 
-// What an extent leaves out is zero.
+// Writes zeros where an extent leaves something out.
 void MatMul(const Descriptor& operation, const Tensors& tensors) {
   const Tensor& a = tensors.Of(operation, CUDNN_ATTR_OPERATION_MATMUL_ADESC);
   const Tensor& b = tensors.Of(operation, CUDNN_ATTR_OPERATION_MATMUL_BDESC);
@@ -439,7 +439,8 @@ std::vector<cudnnBackendAttributeName_t> RequiredOfPointwise(const Descriptor& o
   return required;
 }
 
-// What must be set before such a descriptor is finalized (cuDNN's backend reference, by type).
+// Returns what must be set before such a descriptor is finalized (cuDNN's backend reference, by
+// type).
 std::vector<cudnnBackendAttributeName_t> RequiredOf(const Descriptor& made) {
   switch (made.type) {
     case CUDNN_BACKEND_TENSOR_DESCRIPTOR:
@@ -488,7 +489,7 @@ std::vector<const Descriptor*> TensorsOfPlan(const std::vector<const Descriptor*
   return tensors;
 }
 
-// What each operation writes: the last of its tensors, but for a product's.
+// Returns what each operation writes: the last of its tensors, but for a product's.
 std::vector<const Descriptor*> ResultsOf(const std::vector<const Descriptor*>& operations) {
   std::vector<const Descriptor*> results;
   for (const Descriptor* operation : operations) {
@@ -558,8 +559,8 @@ bool TakesDocuments(const std::vector<const Descriptor*>& operations) {
   return comparisons == 2;
 }
 
-// As sm_90's kernels do: inner tensors that are reduced over heads lie in memory, and descriptors
-// of the copies of each document.
+// Returns the bytes that sm_90's kernels take: inner tensors that are reduced over heads lie in
+// memory, and descriptors of the copies of each document.
 int64_t WorkspaceOf(const Descriptor& plan) {
   const std::vector<const Descriptor*> operations = OperationsOf(plan);
   const int64_t documents = DocumentsOf(operations);
@@ -580,7 +581,8 @@ int64_t WorkspaceOf(const Descriptor& plan) {
   return bytes;
 }
 
-// What is left of a call once it is queued: values on the host are those of the call.
+// An Execution is what is left of a call once it is queued: values on the host are those of the
+// call.
 struct Execution {
   std::vector<const Descriptor*> operations;
   void* workspace;
@@ -631,7 +633,8 @@ struct Execution {
   }
 
  private:
-  // As the first product says: a document's queries and keys, which are as many.
+  // Finds documents as the first product gives them: a document's queries and keys, which are as
+  // many.
   bool FindDocuments(Tensors& tensors) const {
     const int64_t documents = DocumentsOf(operations);
     if (documents == 0) return true;

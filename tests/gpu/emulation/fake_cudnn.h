@@ -1,4 +1,4 @@
-// What the stand-in for cuDNN (fake_cudnn.cc, a libcudnn.so.9) offers beside cuDNN's own entry
+// The stand-in for cuDNN (fake_cudnn.cc, a libcudnn.so.9) offers this beside cuDNN's own entry
 // points: faults on demand, and what it was asked to do. Found with dlsym, as it is loaded.
 #pragma once
 #include <cstdint>

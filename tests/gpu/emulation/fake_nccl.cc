@@ -67,7 +67,7 @@ struct Message {
   bool posted = false;
 };
 
-// What a communicator is doing: messages, and what follows when all have passed.
+// Work is what a communicator is doing: messages, and what follows when all have passed.
 struct Work {
   std::vector<Message> messages;
   std::vector<std::vector<char>> buffers;
@@ -76,7 +76,7 @@ struct Work {
   cudaStream_t held = nullptr;  // until it is done
 };
 
-// What communicators share that are split from one another.
+// Communicators that are split from one another share these.
 struct Resources {
   explicit Resources(int of_rank) : rank(of_rank) {}
 
@@ -138,7 +138,7 @@ struct ncclComm {
 
 namespace {
 
-// As long as a thread is inside an entry point.
+// Lives as long as a thread is inside an entry point.
 class Inside {
  public:
   explicit Inside(ncclComm_t comm) : comm_(comm) {
@@ -370,7 +370,7 @@ void Sum(const Work& work, size_t first, size_t count, float* to) {
   }
 }
 
-// Of this thread, between ncclGroupStart and its end.
+// These are this thread's, between ncclGroupStart and its end.
 thread_local int group_depth = 0;
 thread_local ncclComm_t group_comm = nullptr;
 thread_local cudaStream_t group_stream = nullptr;

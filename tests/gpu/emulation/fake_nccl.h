@@ -1,4 +1,4 @@
-// What the stand-in for NCCL (fake_nccl.cc, a libnccl.so.2) offers beside NCCL's own entry points:
+// The stand-in for NCCL (fake_nccl.cc, a libnccl.so.2) offers this beside NCCL's own entry points:
 // faults on demand. Found with dlsym, as it is loaded.
 #pragma once
 #include <cstdint>

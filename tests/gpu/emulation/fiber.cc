@@ -62,7 +62,8 @@ Fiber::Fiber(std::function<void()> run) : run_(std::move(run)) {
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) Die("no memory for stacks");
   memory_ = static_cast<char*>(memory);
-  // As WeftSwitchStack leaves it: six registers, then where to go; aligned as after a call.
+  // The stack is as WeftSwitchStack leaves it: six registers, then where to go; aligned as after a
+  // call.
   constexpr size_t kWords = 8;
   void** const pointer = reinterpret_cast<void**>(memory_ + kStackBytes) - kWords;
   std::fill_n(pointer, kWords, nullptr);

@@ -31,7 +31,7 @@ class Fiber {
   void* stack_pointer_ = nullptr;   // while it is paused
   void* caller_pointer_ = nullptr;  // while it runs
   Stack caller_stack_;
-  // What the sanitizers keep.
+  // The sanitizers keep these.
   void* kept_ = nullptr;
   void* identity_ = nullptr;
   void* caller_identity_ = nullptr;

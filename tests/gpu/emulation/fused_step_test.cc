@@ -1,5 +1,5 @@
-// What a training step asks of cuBLASLt: of GPT-2 in 16 bits, one product for each linear layer
-// with its bias, its GELU and its residual.
+// These tests count what a training step asks of cuBLASLt: of GPT-2 in 16 bits, one product for
+// each linear layer with its bias, its GELU and its residual.
 #include <memory>
 
 #include "gmock/gmock.h"
@@ -64,8 +64,9 @@ ProductsOfStep RunOneStep(ModelFamily family, Precision precision, Recompute rec
           .that_add_a_residual = two.that_add_a_residual - one.that_add_a_residual};
 }
 
-// Of each block forward: q with k and v, o, up, down. Backward: the inputs of all but down, whose
-// goes through GELU, and four weights with their biases. Of the head one and two.
+// Each block forward has products for q with k and v, o, up, down. Backward it has those for the
+// inputs of all but down, whose goes through GELU, and four weights with their biases. The head has
+// one and two.
 TEST(FusedStep, OfGpt2HasOneProductForEachLinearLayer) {
   const ProductsOfStep step = RunOneStep(ModelFamily::kGpt2, Precision::kBf16, Recompute::kNone);
   EXPECT_EQ(step.bias, 2 * 3);

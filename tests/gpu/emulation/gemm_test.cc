@@ -29,7 +29,7 @@ constexpr auto kInPlace = CUBLASLT_REDUCTION_SCHEME_INPLACE;
 constexpr auto kUnable = CUBLAS_STATUS_NOT_SUPPORTED;
 constexpr auto kOfComputeType = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
-// What a way of `ms` takes for so many runs.
+// Returns how long `runs` runs of a way of `ms` take.
 float Take(float ms, int runs) {
   return ms * static_cast<float>(runs);
 }
@@ -246,7 +246,7 @@ TEST_F(Products, ThatDoNotFitIntoTheScratchMemoryAreTimedByAPart) {
   EXPECT_EQ(Multiply(*gemm, 1000, 1), Sums(1000, 1));
 }
 
-// As gradients are when a step begins.
+// Gradients are zeros when a step begins.
 TEST_F(Products, ThatAreAddedToZerosAreTimedWholeWhateverTheScratchMemory) {
   SetAlgorithms({{.run_ms = 1}, {.run_ms = 0.5}});
   const auto gemm = Open(false, int64_t{500} * 5 * 4);

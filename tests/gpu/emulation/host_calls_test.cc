@@ -1,5 +1,6 @@
-// What the host does for a step: how often it calls the driver to queue work, with CUDA graphs once
-// for the blocks of a pass whatever their kernels; and how often it waits for the device, once.
+// These tests count what the host does for a step: how often it calls the driver to queue work,
+// with CUDA graphs once for the blocks of a pass whatever their kernels; and how often it waits for
+// the device, once.
 #include <memory>
 #include <string>
 #include <tuple>
@@ -36,12 +37,13 @@ Called CallsOf(int64_t num_blocks, int64_t steps, bool replays) {
   return {.host_calls = stream->host_calls, .captures = stream->captures};
 }
 
-// Of a step in which all is replayed that can be.
+// Counts the calls of a step in which all is replayed that can be.
 int64_t CallsOfStep(int64_t num_blocks, bool replays) {
   return CallsOf(num_blocks, 4, replays).host_calls - CallsOf(num_blocks, 3, replays).host_calls;
 }
 
-// Nor does the update make more of them, as its tables of tensors hold those of all blocks here.
+// The update makes no more calls for more blocks, as its tables of tensors hold those of all blocks
+// here.
 TEST(HostCalls, OfAReplayedStepAreAsManyWhateverTheBlocks) {
   const auto calls_of_a_block = [](bool replays) {
     return CallsOfStep(3, replays) - CallsOfStep(2, replays);

@@ -1,4 +1,4 @@
-// What is LocalComm's own: ranks of two processes, which map each other's memory.
+// These tests cover what is LocalComm's own: ranks of two processes, which map each other's memory.
 #include "worker/backend/cuda/local_comm.h"
 
 #include <cuda_runtime.h>
@@ -77,7 +77,7 @@ TEST(LocalCommOfTwoProcesses, DoesNotWaitForOneThatHasDied) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
-// As in a sandbox, or on a part of a device.
+// Ranks cannot map each other's memory here, as in a sandbox, or on a part of a device.
 class LocalCommWithoutIpc : public testing::Test {
  protected:
   LocalCommWithoutIpc() { setenv("WEFT_EMULATED_IPC", "none", 1); }

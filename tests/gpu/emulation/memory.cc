@@ -80,7 +80,7 @@ class Blocks {
     blocks_.erase(found);
     return cudaSuccess;
   }
-  // Of this process's own; what others have mapped to it counts with them.
+  // Counts this process's own memory; what others have mapped to it counts with them.
   size_t Bytes() {
     const std::lock_guard<std::mutex> lock(mutex_);
     size_t sum = 0;

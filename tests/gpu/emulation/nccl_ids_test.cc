@@ -1,4 +1,5 @@
-// Of NCCL's ids rank 0 makes those that are used: for each, NCCL listens until all ranks have come.
+// Rank 0 makes only those of NCCL's ids that are used: for each, NCCL listens until all ranks have
+// come.
 #include <dlfcn.h>
 
 #include <string>

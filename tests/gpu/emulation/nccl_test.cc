@@ -1,5 +1,5 @@
-// What is NcclComm's own: calls beside the device's stream, faults that the watch has to see, and
-// the end of communicators. The collectives' results are in comm_test.cc.
+// These tests cover what is NcclComm's own: calls beside the device's stream, faults that the watch
+// has to see, and the end of communicators. The collectives' results are in comm_test.cc.
 #include <dlfcn.h>
 
 #include <algorithm>

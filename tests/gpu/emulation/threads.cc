@@ -126,7 +126,8 @@ class Block {
     return warp * kWarp + (order == Order::kAscending ? place : LanesOf(warp) - 1 - place);
   }
 
-  // As far as it gets while the other warps stand still; whether that was anywhere.
+  // Runs a warp as far as it gets while the other warps stand still; returns whether that was
+  // anywhere.
   bool RunWarp(int warp) {
     const int lanes = LanesOf(warp);
     bool moved = false;

@@ -17,10 +17,10 @@ struct Index3 {
   unsigned x = 0, y = 0, z = 0;
 };
 
-// Of the thread that runs now.
+// These are of the thread that runs now.
 inline thread_local Index3 thread_index, block_index, block_size, grid_size;
 
-// In which order the warps of a block, and the lanes of a warp, take turns. A warp runs on until it
+// The warps of a block, and the lanes of a warp, take turns in this order. A warp runs on until it
 // has to wait for others: a kernel that lacks a barrier lets it read what is not there yet, or
 // overwrite what is still needed, and gives other results in another order.
 enum class Order { kAscending, kDescending };
@@ -37,25 +37,26 @@ void* SharedMemory();
 void WaitForBlock();
 // Every lane of the warp must come; the process ends with a message otherwise.
 void WaitForWarp();
-// What lane `lane` of the warp brought to this exchange. Collective over the warp.
+// Returns what lane `lane` of the warp brought to this exchange. Collective over the warp.
 uint64_t Exchange(uint64_t value, int lane);
-// What each lane of the warp brought, by lane. Collective over the warp.
+// Fills `all` with what each lane of the warp brought, by lane. Collective over the warp.
 void ExchangeAll(uint64_t value, uint64_t (&all)[32]);
 // Bit i: lane i brought a value that is not zero. Collective over the warp.
 uint32_t Ballot(bool value);
 int Lane();
 
-// Of the host, while it waits for a stream.
+// Lets the host nap while it waits for a stream.
 void Nap();
 
 // The device of this host thread (cudaSetDevice), from 1.
 inline std::atomic<int> num_devices = 0;
 inline thread_local int device = ++num_devices;
 
-// What events read: it stands still but for work that says how long it takes (fake_cublaslt.cc).
+// Events read this clock: it stands still but for work that says how long it takes
+// (fake_cublaslt.cc).
 inline thread_local double clock_ms = 0;
 
-// What the device's properties say: 10 * major + minor.
+// The device's properties say this: 10 * major + minor.
 inline thread_local int compute_capability = 90;
 inline thread_local int shared_bytes_of_a_block = 232448;  // at most
 

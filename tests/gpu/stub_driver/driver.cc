@@ -15,7 +15,7 @@ namespace {
 StubDevice device;
 int anything = 0;  // what handles point to
 
-// Of this library, which its user has loaded by path.
+// Finds an entry point of this library, which its user has loaded by path.
 void* EntryPoint(const char* name) {
   static void* const self = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   char newer[128];

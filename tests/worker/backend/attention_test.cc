@@ -41,7 +41,7 @@ int64_t PositionOf(const AttentionShape& shape, int64_t row) {
   return shape.piece[row / shape.run_len()] * shape.run_len() + row % shape.run_len();
 }
 
-// Of each query [B*Tq].
+// Returns the first position that each query [B*Tq] sees.
 std::vector<int32_t> FirstVisible(const Case& c) {
   std::vector<int32_t> first;
   for (int64_t row = 0; row < c.shape.batch * c.shape.query_len(); ++row) {
@@ -234,7 +234,7 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-// Of the gradients of queries and keys, where no query sees more than its own key.
+// Tells whether the gradients of queries and keys are 0, as no query sees more than its own key.
 bool HasNoChoice(const Case& c) {
   bool no_choice = true;
   ForEachQuery(c, [&](int64_t, int64_t, int64_t, int64_t first, int64_t last) {

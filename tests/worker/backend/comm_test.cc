@@ -101,7 +101,7 @@ TEST_P(ReduceScatter, GivesEachRankItsRangeAsAllReduceWouldAndAllGatherTheRest) 
       ASSERT_TRUE(std::equal(scattered.begin() + own, scattered.begin() + own + count,
                              reduced.begin() + own))
           << "rank " << comm.rank();
-      // What the other ranges hold is of no account to the gather.
+      // The gather takes no account of what the other ranges hold.
       std::fill(scattered.begin(), scattered.begin() + own, -1.0F);
       std::fill(scattered.begin() + own + count, scattered.end(), -1.0F);
       ASSERT_TRUE(comm.AllGather(group, Row(scattered)).ok());

@@ -23,7 +23,8 @@ class CrossEntropy : public DeviceTest {
     std::vector<float> gradient;  // [N, V]
   };
 
-  // As tp ranks do it: each the range [cut[i], cut[i + 1]), with the reductions between the calls.
+  // Computes as tp ranks do: each the range [cut[i], cut[i + 1]), with the reductions between the
+  // calls.
   Result Run(const std::vector<float>& logits, const std::vector<int32_t>& targets,
              const std::vector<int64_t>& cut, double scale) {
     const View ids = UploadIds(targets);
@@ -138,7 +139,7 @@ TEST_P(CrossEntropy, OfAWholeVocabularyIsTheThreeOperations) {
     for (int64_t i = 0; i < rows; ++i) targets.push_back(static_cast<int32_t>(i * 7919 % cols));
     const View ids = UploadIds(targets);
     std::vector<float> values = Normal(rows * cols, 1, 3);
-    // Of which a model masks some: the loss counts them as impossible.
+    // A model masks some logits: the loss counts them as impossible.
     for (size_t i = 0; i < values.size(); i += 5) {
       const auto row = static_cast<int64_t>(i) / cols;
       if (targets[static_cast<size_t>(row)] != static_cast<int64_t>(i) % cols)

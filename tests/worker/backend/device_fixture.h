@@ -1,6 +1,6 @@
-// What the tests of device operations share: a device, tensors on it, and comparison with plain
-// double-precision references. Gradients are held against central differences of the reference
-// forward, so that a wrong derivation cannot agree with itself.
+// The tests of device operations share what is here: a device, tensors on it, and comparison with
+// plain double-precision references. Gradients are held against central differences of the
+// reference forward, so that a wrong derivation cannot agree with itself.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -156,7 +156,7 @@ TEST_P(DeviceOps, SumsOverManyRowsKeepTheirDigits) {
   const View total = UploadTotal(0);
   device().AddSumOfSquares(&dy_view, 1, total);
   EXPECT_NEAR(DownloadTotal(total) / static_cast<double>(squares), 1, 1e-11);
-  // Of any length, also one that a device does not read in equal pieces.
+  // A view may be of any length, also one that a device does not read in equal pieces.
   const View grown = UploadTotal(60);
   const View seven = Upload(1, 7, {1, 2, 3, 4, 5, 6, 7});
   device().AddSumOfSquares(&seven, 1, grown);

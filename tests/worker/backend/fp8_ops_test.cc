@@ -117,7 +117,7 @@ TEST_P(Fp8Ops, WhatIsNotFiniteSpoilsItsRowOfAProductAndNoScale) {
   }
 }
 
-// Of a sum's largest term tensor cores keep about 14 bits (DeepSeek-AI, arXiv:2412.19437, 3.3.2).
+// Tensor cores keep about 14 bits of a sum's largest term (DeepSeek-AI, arXiv:2412.19437, 3.3.2).
 constexpr double kSumError = 0x1p-12;
 
 TEST_P(Fp8Ops, ProductsAreThoseOfTheCodesNumbers) {

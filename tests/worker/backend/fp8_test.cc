@@ -96,7 +96,7 @@ TEST_P(Fp8Formats, AScaleIsTheLeastPowerOfTwoThatLeavesNothingBeyondTheLargest) 
   EXPECT_EQ(Fp8Scale(format, 1e-30F), 0x1p-63F);
 }
 
-// What makes layouts agree that cut a tensor: fp8.h.
+// Layouts that cut a tensor agree because of this: fp8.h.
 TEST_P(Fp8Formats, NumbersNearTheLargestDoNotDependOnTheScale) {
   const Fp8Format& format = GetParam().format;
   const std::array<float, 256> numbers = Fp8Numbers(format);

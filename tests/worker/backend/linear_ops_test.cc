@@ -28,7 +28,7 @@ double GeluSlope(double x) {
   return (GeluOf(x + 1e-5) - GeluOf(x - 1e-5)) / 2e-5;
 }
 
-// Of one result near `value`, sums of f32 in any order included.
+// Bounds the rounding of one result near `value`, sums of f32 in any order included.
 double RoundingOf(DType dtype, double value) {
   const double sums = 1e-5 * (1 + std::abs(value));
   if (dtype == DType::kF32) return sums;
@@ -60,7 +60,7 @@ class LinearOps : public DeviceTest {
     return As(dtype_, Upload(rows, cols, Normal(rows * cols, seed)));
   }
   View Poison(int64_t rows, int64_t cols) { return As(dtype_, Fresh(rows, cols)); }
-  // Of the operand's numbers as it holds them; zeros if it is absent.
+  // Returns the operand's numbers as it holds them; zeros if it is absent.
   Doubles Values(View x, int64_t count) {
     return x.data == nullptr ? Doubles(static_cast<size_t>(count)) : ToDoubles(Download(x));
   }

@@ -175,7 +175,7 @@ TEST_P(NarrowOps, AttentionRoundsEachGradientOnceHoweverManyHeadsShareIt) {
     const View scratch = Fresh(AttentionScratchElements(shape, dtype), 1);
     device().Attention(shape, x[0], x[1], x[2], {}, x[3], x[4], scratch);
   });
-  // Of its own: what forward rounds, backward takes as given.
+  // The gradient is given an o and lse of its own: what forward rounds, backward takes as given.
   std::vector<Tensor> given = tensors;
   given[3].values.assign(given[3].values.size(), 0.1F);
   given[4].values.assign(given[4].values.size(), 4.0F);

@@ -378,7 +378,7 @@ TEST_P(OptimizerOps, AnUpdateWhoseScaleIsNotANumberChangesNothing) {
   EXPECT_EQ(Download(norms), (std::vector<float>{6, 7}));
 }
 
-// What checkpoints rely on.
+// Checkpoints rely on this.
 TEST(Quantisation, KeepsTheBitsOfWhatWasQuantisedBefore) {
   constexpr int64_t kCount = 5 * kQuantisationBlock + 3;
   for (const QuantisedSign sign : {QuantisedSign::kAny, QuantisedSign::kNone}) {

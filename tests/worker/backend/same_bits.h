@@ -1,4 +1,4 @@
-// What weft promises of bits depends on OpenBLAS's kernels (docs/reproducibility.md): with those
+// The bits that weft promises depend on OpenBLAS's kernels (docs/reproducibility.md): with those
 // for AVX-512 an element of a product is one chain of additions, whatever else is multiplied; with
 // those for AVX2 it depends on how many rows and columns there are.
 #pragma once

@@ -176,7 +176,7 @@ TEST(Start, IsGivenUpWhenTheCommGoes) {
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
 }
 
-// What broke the Comm ends what is under way, so that its buffers may go.
+// A failure that breaks the Comm ends what is under way, so that its buffers may go.
 TEST(Start, IsLeftAloneOnceAWaitHasFailed) {
   if (!ThreadCommsSeeTheirPeers()) GTEST_SKIP() << "they do not see how long a message is";
   const Clock::time_point begin = Clock::now();

@@ -25,7 +25,7 @@ using ::testing::Pointwise;
 
 constexpr DType kTypes[] = {DType::kF32, DType::kBf16, DType::kF16};
 
-// Of what two ways to compute the same may differ by.
+// Bounds what two ways to compute the same may differ by.
 double BoundOf(DType dtype) {
   if (dtype == DType::kF32) return 1e-6;
   return 2 * (dtype == DType::kBf16 ? 0x1p-8 : 0x1p-11);

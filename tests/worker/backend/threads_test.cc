@@ -1,5 +1,5 @@
-// What the CPU backend computes on several threads has the bits of one thread. Products are the
-// libraries' and not asked here.
+// These tests hold what the CPU backend computes on several threads against the bits of one thread.
+// Products are the libraries' and not asked here.
 #include "worker/backend/cpu/threads.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ TEST(Threads, CutIntoPiecesThatCoverAllOnceAtMultiplesOfTheUnit) {
 }
 
 #if !defined(__SANITIZE_THREAD__)
-// What OpenBLAS asks before it takes more threads for a product.
+// OpenBLAS asks this before it takes more threads for a product.
 extern "C" int omp_in_parallel();
 
 TEST(Threads, RunASinglePieceWhereLibrariesDoNotTakeTheOthers) {
@@ -78,7 +78,7 @@ class Tensors {
   }
   DType dtype() const { return dtype_; }
 
-  // Of all tensors made so far.
+  // Returns the bytes of all tensors made so far.
   std::string Bytes() {
     EXPECT_TRUE(device->Synchronize().ok());
     std::string all;
@@ -127,7 +127,7 @@ void RunAttention(Tensors& t) {
   const auto keys = [&](uint32_t seed) { return t.Make(450, 32, seed, t.dtype()); };
   const View q = queries(1), k = keys(2), v = keys(3), o = queries(4), dout = queries(5);
   const View lse = t.Make(12, 150, 6, DType::kF32);
-  // Of its own making: what scratch holds afterwards is nobody's.
+  // Scratch is not made as a tensor of the case: what it holds afterwards is nobody's.
   constexpr size_t kMostThreads = 8;
   std::vector<float> floats(kMostThreads *
                             static_cast<size_t>(AttentionScratchElements(shape, t.dtype())));

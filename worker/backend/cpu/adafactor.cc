@@ -31,7 +31,7 @@ WEFT_CLONES void AddScaledSquares(const float* x, float scale, double* sums, int
   }
 }
 
-// Of the updates gradient * scale / sqrt(moment).
+// Returns the sum of squares of the updates gradient * scale / sqrt(moment).
 WEFT_CLONES double SumOfUpdateSquares(const float* gradient, const float* moments, float scale,
                                       int64_t count) {
   double sum = 0;
@@ -111,7 +111,7 @@ Step StepOf(const AdafactorParameters& adafactor, const float* norms) {
           .decay = lr * adafactor.weight_decay};
 }
 
-// Of the columns [first, first + count), over all rows in order.
+// Adds up the scaled squares of the columns [first, first + count), over all rows in order.
 void AddColumnSquares(float scale, const float* gradient, const Run& run, int64_t first,
                       int64_t count, float* cols) {
   for (int64_t tile = first; tile < first + count; tile += kTileColumns) {

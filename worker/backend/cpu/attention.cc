@@ -50,8 +50,8 @@ Keys TileOfKeys(int64_t first, const Queries& queries) {
   return {first, std::min(first + kAttentionTileKeys, queries.end())};
 }
 
-// What row `row` of a tile of queries sees of a tile of keys, counted from the tile's first key.
-// Empty (end = first) where its document starts later or it stands before.
+// Returns which keys of a tile row `row` of a tile of queries sees, counted from the tile's first
+// key. Empty (end = first) where its document starts later or it stands before.
 Keys Window(const Keys& keys, const Queries& queries, int64_t row) {
   const int64_t first = std::max<int64_t>(0, queries.FirstVisible(row) - keys.first);
   const int64_t end = std::min(keys.size(), queries.position + row + 1 - keys.first);
@@ -72,7 +72,7 @@ Geometry GeometryOf(const AttentionShape& shape) {
           static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)))};
 }
 
-// What a row's softmax knows after some of its keys: their greatest score, and the sum of
+// Holds what a row's softmax knows after some of its keys: their greatest score, and the sum of
 // exp(score - highest).
 struct RowState {
   float highest = 0;
@@ -109,7 +109,7 @@ WEFT_CLONES void SoftmaxGradientOfVisible(float* scores, float* dscores, int64_t
   }
 }
 
-// What a row does not see of a tile counts as nothing.
+// Sets to zero what a row does not see of a tile, so that it counts as nothing.
 void HideOthers(const Keys& window, const Keys& keys, float* row) {
   std::fill(row, row + window.first, 0.0F);
   std::fill(row + window.end, row + keys.size(), 0.0F);

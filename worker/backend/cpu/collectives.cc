@@ -43,7 +43,7 @@ struct Pending {
   bool done = false;
 };
 
-// What a call is, for messages.
+// Identifies a call, for messages.
 struct Call {
   const char* name = "";
   int group = -1;  // -1: none
@@ -62,7 +62,7 @@ Range Slice(int64_t count, int index, int parts) {
   return {first, count * (index + 1) / parts - first};
 }
 
-// What values of a type are reduced in.
+// Values of a type are reduced in its Accumulator::Type.
 template <typename T>
 struct Accumulator {
   using Type = T;
@@ -125,7 +125,7 @@ void Pause(int64_t round, bool patient) {
   nanosleep(&nap, nullptr);
 }
 
-// What two threads use in turns.
+// SharedTransport lets two threads use a transport in turns.
 class SharedTransport final : public Transport {
  public:
   explicit SharedTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
@@ -464,7 +464,7 @@ class Collectives final : public Comm {
     return {};
   }
 
-  // What has ended this Comm before `name`, a started call included.
+  // Returns what has ended this Comm before `name`, a started call included.
   BackendStatus BrokenBefore(const char* name) {
     if (!broken_.ok()) return broken_;
     if (started_ != nullptr) {

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// Of bf16, by bits: magnitudes are in the order of their bits.
+// Returns the largest finite magnitude of bf16, as bits: magnitudes are in the order of their bits.
 uint16_t LargestFinite(const Bf16* x, int64_t count) {
   uint16_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {

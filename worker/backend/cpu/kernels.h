@@ -102,7 +102,7 @@ struct AttentionViewsOf {
   float* lse;
 };
 using AttentionViews = AttentionViewsOf<float>;
-// Which pairs of a sequence and a kv head, counted by sequence, then head: they share nothing.
+// Selects pairs of a sequence and a kv head, counted by sequence, then head: they share nothing.
 struct KvHeads {
   int64_t first = 0;
   int64_t end = 0;

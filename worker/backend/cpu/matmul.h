@@ -16,8 +16,8 @@ struct MatMulShape {
   int64_t lda = 0, ldb = 0, ldc = 0;
 };
 
-// Of the whole process. Within a region of several threads (Threads::Run) each product is made by
-// the thread that asks for it.
+// Sets the threads of products for the whole process. Within a region of several threads
+// (Threads::Run) each product is made by the thread that asks for it.
 void SetMatMulThreads(int threads);
 
 // c = alpha * op(a) op(b) + beta * c. With beta 0, c is not read.

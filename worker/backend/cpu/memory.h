@@ -9,9 +9,9 @@ namespace weft {
 void* MapMemory(int64_t bytes);
 void UnmapMemory(void* data, int64_t bytes);
 
-// What this process may use: the machine's memory or its control group's limit.
+// Returns what this process may use: the machine's memory or its control group's limit.
 int64_t MemoryLimitBytes();
-// Of that, what is free or can be reclaimed now.
+// Returns what of that is free or can be reclaimed now.
 int64_t AvailableMemoryBytes();
 // Processors in this process's affinity mask.
 int ProcessorCount();

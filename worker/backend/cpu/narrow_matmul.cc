@@ -119,7 +119,7 @@ dnnl::memory::data_type DnnlType(DType dtype) {
   return dtype == DType::kBf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
-// As a matrix after its transpose, of which only `rows` rows are taken.
+// Describes x as a matrix after its transpose, of which only `rows` rows are taken.
 dnnl::memory::desc Describe(View x, Transpose transpose, int64_t rows) {
   const dnnl::memory::dims stored = {rows, x.cols};
   const dnnl::memory::dims flipped = {rows, x.rows};

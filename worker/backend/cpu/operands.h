@@ -49,7 +49,8 @@ inline bool IsVector(View x, int64_t count, DType dtype = DType::kF32) {
 inline bool IsTotal(View x) {
   return IsVector(x, 1, DType::kF64);
 }
-// What an update multiplies gradients by; not a number: it does nothing.
+// Tells whether x may be what an update multiplies gradients by; if that is not a number, the
+// update does nothing.
 inline bool IsScale(View x) {
   return x.data == nullptr || IsTotal(x);
 }
@@ -76,7 +77,8 @@ inline bool SameRows(View x, View y) {
          IsRows(y, x.rows, x.cols, x.dtype);
 }
 
-// Of one type, or one of the two wider; where one has gaps between its rows, of the same rows.
+// Tells whether `from` may be copied to `to`: both are of one type, or one is of the two wider;
+// where one has gaps between its rows, both have the same rows.
 inline bool AreCopies(View to, View from) {
   if (to.dtype == from.dtype && SameRows(to, from)) return true;
   const bool converts = IsElement(to.dtype) && IsElement(from.dtype) &&
@@ -85,7 +87,7 @@ inline bool AreCopies(View to, View from) {
          (to.dtype == from.dtype || converts);
 }
 
-// Of each row of `x`, or none at all.
+// Tells whether there is an id of a position for each row of `x`, or no positions at all.
 inline bool HoldPositions(View positions, View position_ids, View x, DType dtype) {
   return positions.data == nullptr ||
          (IsMatrix(positions, positions.rows, x.cols, dtype) && AreIds(position_ids, x.rows));

@@ -69,7 +69,7 @@ WEFT_CLONES void MomentumUpdate(const MomentumParameters& sgd, double gradient_s
   const auto lr = static_cast<float>(sgd.lr);
   const auto kept = static_cast<float>(sgd.first ? 0.0 : sgd.momentum);
   const auto added = static_cast<float>(sgd.first ? 1.0 : 1.0 - sgd.dampening);
-  // Of gradient and momentum in the update.
+  // These are the factors of gradient and momentum in the update.
   const float direct = sgd.nesterov ? 1.0F : 0.0F;
   const float carried = sgd.nesterov ? static_cast<float>(sgd.momentum) : 1.0F;
 #pragma omp simd

@@ -80,7 +80,8 @@ __device__ HeadRows<T> KeyRows(const AttentionCall& call, T* x, int64_t sequence
           min(kSide, static_cast<int>(call.seq_len) - key), call.dim};
 }
 
-// What the softmax of a thread's rows knows so far: greatest score, sum of exp(score - highest).
+// Holds what the softmax of a thread's rows knows so far: greatest score, sum of exp(score -
+// highest).
 struct SoftmaxRows {
   float highest[kPartRows];
   float total[kPartRows];
@@ -187,7 +188,7 @@ __global__ void __launch_bounds__(kDeltaThreads)
   }
 }
 
-// What is known of the queries of a tile; in shared memory.
+// Holds what is known of the queries of a tile; it lies in shared memory.
 struct Statistics {
   float lse[kSide];
   float deltas[kSide];

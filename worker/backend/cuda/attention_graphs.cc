@@ -108,7 +108,7 @@ class AttentionGraph {
   }
 
  private:
-  // Of tensors that have the queries' heads, or the keys'.
+  // A Side stands for the tensors that have the queries' heads, or the keys'.
   struct Side {
     int64_t heads = 0;
     GraphTensor offsets = {};
@@ -178,7 +178,7 @@ class AttentionGraph {
     const GraphTensor col = Index(scores, 3, CUDNN_DATA_FLOAT);
     return Visible(scores, Compare(CUDNN_POINTWISE_CMP_GE, row, col));
   }
-  // Nor one behind the document's end.
+  // No key behind the document's end is visible, and none to a query there.
   GraphTensor WithinDocument(const GraphTensor& scores) {
     if (shape_.documents == 0) return scores;
     const GraphTensor row = Index(scores, 2, CUDNN_DATA_INT32);
@@ -188,7 +188,7 @@ class AttentionGraph {
     return Visible(scores, Compare(CUDNN_POINTWISE_LOGICAL_AND, is_query, is_key));
   }
 
-  // Of dO * O over a head.
+  // Sums dO * O over a head.
   GraphTensor OutputSums(const GraphTensor& o, const GraphTensor& dout) {
     const GraphTensor products = graph_.Pointwise(CUDNN_POINTWISE_MUL, {dout, o, {}});
     const GraphTensor sums =

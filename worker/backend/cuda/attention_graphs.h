@@ -70,7 +70,7 @@ struct AttentionScratch {
   int64_t workspace_at;
 };
 
-// Of the memory that such a call must be given.
+// Returns how much memory such a call must be given.
 int64_t CudnnScratchBytes(AttentionPass pass, const AttentionShape& shape, int64_t workspace_bytes);
 
 // Plan of Device::Attention or AttentionGradient for such calls: one that makes do with

@@ -19,7 +19,8 @@ namespace {
 constexpr int kTiles = 2;  // of 16 rows, of a warp: what is loaded as right operand serves both
 constexpr int kRows = 16 * kMmaWarps * kTiles;  // of a block
 constexpr float kNothing = -1e30F;
-// Of a tile that a block walks over: as many as leave registers for sums of that width.
+// Counts the keys of a tile that a block walks over: as many as leave registers for sums of that
+// width.
 template <int kDim>
 constexpr int kKeysOf = kDim == 64 ? 64 : 32;
 
@@ -30,8 +31,8 @@ struct ForwardArrays {
   float* lse;
 };
 
-// What the softmax of a thread's two rows of a tile knows so far: the greatest score and the sum of
-// 2^(score - highest).
+// Holds what the softmax of a thread's two rows of a tile knows so far: the greatest score and the
+// sum of 2^(score - highest).
 struct SoftmaxRows {
   float highest[2] = {kNothing, kNothing};
   float total[2] = {0, 0};

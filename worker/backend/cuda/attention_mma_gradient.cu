@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kMmaThreads)
                  call.query_stride);
 }
 
-// What is known of a tile of queries besides its elements.
+// Holds what is known of a tile of queries besides its elements.
 struct QueryRows {
   int first[kStep];  // keys that each sees
   int last[kStep];

@@ -1,5 +1,6 @@
-// Which way an attention call takes on this device, and why: cuDNN where it serves, else the
-// kernels of weft's own (attention.cu), which take every call and repeat their bits.
+// AttentionPath chooses which way an attention call takes on this device, and says why: cuDNN where
+// it serves, else the kernels of weft's own (attention.cu), which take every call and repeat their
+// bits.
 #pragma once
 #include <memory>
 #include <string>
@@ -27,11 +28,11 @@ class AttentionPath {
   BackendStatus Backward(const AttentionShape& shape, const AttentionTensors& tensors,
                          const AttentionGradientTensors& gradients, View scratch);
 
-  // What Device::PrepareAttention says; valid until the next call.
+  // Returns what Device::PrepareAttention says; valid until the next call.
   const char* Prepare(const AttentionShape& shape, DType dtype, bool masks_documents,
                       int64_t scratch_bytes);
-  // Of the calls that were last prepared: why cuDNN does not compute what the plan has made room
-  // for. Empty: it does, or was not to, or those prepared before gave the same reason.
+  // Says why cuDNN does not compute the calls that were last prepared, where the plan has made room
+  // for it. Empty: it does, or was not to, or those prepared before gave the same reason.
   const std::string& warning() const { return warning_; }
 
  private:

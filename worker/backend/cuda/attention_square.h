@@ -1,5 +1,5 @@
-// What the CUDA cores' attention kernels share: squares of numbers in shared memory, and the two
-// products of which attention consists. For .cu files.
+// The CUDA cores' attention kernels share what is here: squares of numbers in shared memory, and
+// the two products of which attention consists. For .cu files.
 //
 // A block has 64 rows of its own and walks over others, 64 at a time. It takes heads in slices of
 // 64 columns, so that its shared memory is the same for heads of any size. Of each product [64, 64]
@@ -45,8 +45,8 @@ struct Part {
   float at[kPartRows][kPartCols];
 };
 
-// Which numbers these are: rows RowOf(i); columns ColumnOf(j) of scores, neighbours from SliceAt()
-// on of a slice.
+// A Part's numbers lie in rows RowOf(i); in columns ColumnOf(j) of scores, in neighbours from
+// SliceAt() on of a slice.
 __device__ __forceinline__ int RowOf(int i) {
   return static_cast<int>(threadIdx.x) / kAcross + kDown * i;
 }

@@ -1,4 +1,5 @@
-// What the attention kernels share: which rows and keys a tile has, and which keys a query sees.
+// The attention kernels share what is here: which rows and keys a tile has, and which keys a query
+// sees.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -82,7 +83,7 @@ struct VisibleKeys {
   __device__ bool Has(int row, int64_t key) const { return key >= first[row] && key <= last[row]; }
 };
 
-// What the gradient's kernels read and write; deltas are the sums of dO * O, by query and head.
+// The gradient's kernels read and write these; deltas are the sums of dO * O, by query and head.
 template <typename T>
 struct AttentionGradientArrays {
   const T *q, *k, *v, *dout;

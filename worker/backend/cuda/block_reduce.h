@@ -14,7 +14,7 @@ struct SumOf {
     return a + b;
   }
 };
-// Not-a-number is passed over, as the CPU backend's MaximumOf does.
+// Passes over not-a-number, as the CPU backend's MaximumOf does.
 struct MaxOf {
   __device__ float operator()(float a, float b) const { return a > b || b != b ? a : b; }
 };

@@ -22,7 +22,7 @@ struct RankGroup {
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
-// What a call is, for messages.
+// Identifies a call, for messages.
 struct Call {
   const char* name = "";
   int group = -1;  // -1: none
@@ -39,7 +39,7 @@ class CallWatch {
   CallWatch(int rank, int world_size, int64_t timeout_ms, Silence silence = Silence::kOfAll)
       : rank_(rank), world_size_(world_size), timeout_(timeout_ms), silence_(silence) {}
 
-  // As Comm::NewGroup; the group's number is its round.
+  // Makes a group as Comm::NewGroup does; the group's number is its round.
   BackendStatus NewGroup(GroupUse use, const int* ranks, int count, int* group);
   const RankGroup& group(int index) const { return groups_[static_cast<size_t>(index)]; }
   int rounds() const { return static_cast<int>(groups_.size()); }

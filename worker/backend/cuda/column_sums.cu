@@ -24,7 +24,7 @@ struct ChunkShape {
   int64_t rows_per_chunk;
 };
 
-// Of a block's warps, a column per lane and element, to be added up in their order.
+// Holds sums of a block's warps, a column per lane and element, to be added up in the warps' order.
 template <int kCols>
 struct WarpSums {
   double of_warp[kWarps][kCols];
@@ -141,7 +141,7 @@ struct BiasTerms {
   }
 };
 
-// Of a run of elements that starts `shift` columns into the first row.
+// Adds up the squares of a run of elements that starts `shift` columns into the first row.
 struct SquareTerms {
   static constexpr int kWidth = 1;
   const float* gradient;

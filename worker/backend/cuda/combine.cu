@@ -23,7 +23,7 @@ struct Evenly {
   }
 };
 
-// What elements are accumulated in.
+// Elements are accumulated in this type.
 template <typename T>
 using Wider = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <typename T>

@@ -17,8 +17,8 @@ namespace {
 constexpr int kThreads = 512;
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-// Of whole rows in one kernel: blocks that a multiprocessor holds, so that memory is busy with one
-// row while another one is added up, and what each may hold of its row.
+// The kernel for whole rows has kRowBlocks blocks on a multiprocessor, so that memory is busy with
+// one row while another one is added up; each holds at most kMostHeldBytes of its row.
 constexpr int kRowBlocks = 2;
 constexpr int64_t kMultiprocessors = 132;
 constexpr int64_t kMostHeldBytes = int64_t{112} << 10;
@@ -89,7 +89,7 @@ __device__ __forceinline__ double SumExp(const Pack<T, kWidth>& values, float hi
   return static_cast<double>(sum);
 }
 
-// Of what a thread has seen of a row: the maximum so far, and the sum of exp(value - maximum).
+// Holds what a thread has seen of a row: the maximum so far, and the sum of exp(value - maximum).
 struct RunningSum {
   float highest = kLowest;
   double total = 0;
@@ -106,7 +106,7 @@ struct RunningSum {
     // Before there is a maximum exp(value) is 0, or not a number where the value is none.
     total += SumExp(values, highest == kLowest ? 0.0F : highest);
   }
-  // What the sum is in terms of the row's maximum.
+  // Returns the sum in terms of the row's maximum.
   __device__ double TotalFor(float row_max) const {
     return total * static_cast<double>(expf(highest - row_max));
   }
@@ -127,7 +127,7 @@ struct Gradient {
         scale(of_loss),
         factor(static_cast<float>(of_loss / static_cast<double>(row_sum))) {}
 
-  // Of the values from index `first` on, in their place.
+  // Replaces the values from index `first` on by their gradients.
   template <typename T, int kWidth>
   __device__ __forceinline__ void operator()(Pack<T, kWidth>& values, int64_t first) const {
     float x[kWidth];
@@ -207,8 +207,9 @@ struct RowResults {
   float* target_logit;
 };
 
-// Of this thread's part of a row, whose first `num_held` packs are in shared memory. In the order
-// of its packs, however many these are: the same bits on any device.
+// Returns the sum over this thread's part of a row, whose first `num_held` packs are in shared
+// memory. It adds in the order of the row's packs, however many are held: the same bits on any
+// device.
 template <typename T, typename Wide>
 __device__ __forceinline__ RunningSum SumRow(const RowPacks<T>& x, const Wide* held, int num_held) {
   RunningSum sum;

@@ -13,8 +13,8 @@ struct Cause {
   const char* advice;
 };
 
-// What a person can do something about. All but the memory are Unavailable: the job may go on
-// elsewhere, or later.
+// Lists the failures that a person can do something about. All but the memory are Unavailable: the
+// job may go on elsewhere, or later.
 constexpr Cause kCauses[] = {
     {cudaErrorNoDevice, kUnavailable,
      "this host has no CUDA device; use cluster.device.backend cpu"},
@@ -38,7 +38,8 @@ constexpr Cause kCauses[] = {
      "the device was lost or a kernel failed; dmesg shows an Xid with the cause"},
 };
 
-// Of the kernel module that is loaded; empty if there is none, or the host does not say.
+// Returns the version of the kernel module that is loaded; empty if there is none, or the host does
+// not say.
 std::string DriverVersion() {
   char version[32] = {};
   std::FILE* const file = std::fopen("/sys/module/nvidia/version", "re");

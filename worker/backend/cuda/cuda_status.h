@@ -11,9 +11,9 @@ namespace weft {
 // `what` failed with `code`: the cause by name and what to do about it. OK if there is no error.
 BackendStatus FromCuda(cudaError_t code, const char* what);
 
-// What is wrong with a host's driver, and the cure. `served` and `needed`: the newest version of
-// CUDA that it serves (0: there is no driver) and that of this build, as CUDA counts them: 13020 is
-// 13.2. `driver`: its own version, or empty.
+// Says what is wrong with a host's driver, and the cure. `served` and `needed`: the newest version
+// of CUDA that it serves (0: there is no driver) and that of this build, as CUDA counts them: 13020
+// is 13.2. `driver`: its own version, or empty.
 std::string DriverProblem(int served, int needed, const std::string& driver);
 
 }  // namespace weft

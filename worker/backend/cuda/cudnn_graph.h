@@ -14,8 +14,8 @@
 
 namespace weft {
 
-// What a plan is made for: a device that is open, or one that is described (for tests; cuDNN 9.11
-// or newer), for which code is generated and nothing runs.
+// A plan is made for a target: a device that is open, or one that is described (for tests; cuDNN
+// 9.11 or newer), for which code is generated and nothing runs.
 struct CudnnTarget {
   cudnnHandle_t handle = nullptr;
   cudnnBackendDescriptor_t device_properties = nullptr;
@@ -23,7 +23,7 @@ struct CudnnTarget {
 
 using GraphDims = std::array<int64_t, 4>;
 
-// Of a dense tensor, the last dim the innermost.
+// Returns the strides of a dense tensor, the last dim the innermost.
 GraphDims PackedStrides(const GraphDims& dims);
 
 struct GraphTensor {
@@ -85,9 +85,9 @@ class CudnnGraph {
   // y is x's memory under other dims or strides.
   GraphTensor Reshape(const GraphTensor& x, const GraphTensor& y);
 
-  // Of the plans that cuDNN's heuristic proposes and that can be compiled the first whose workspace
-  // is at most `room_bytes`; if each takes more, the one that takes least. Unimplemented, with
-  // cuDNN's words, if none can be compiled.
+  // Takes the first of the plans that cuDNN's heuristic proposes, and that can be compiled, whose
+  // workspace is at most `room_bytes`; if each takes more, the one that takes least. Unimplemented,
+  // with cuDNN's words, if none can be compiled.
   BackendStatus Build(const CudnnTarget& target, int64_t room_bytes);
   // REQUIRES: Build succeeded.
   int64_t workspace_bytes() const { return workspace_bytes_; }

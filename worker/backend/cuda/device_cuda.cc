@@ -522,7 +522,7 @@ class CudaDevice final : public Device {
     return fits;
   }
 
-  // As one kernel, or by `apart`, which queues the same as several.
+  // Queues the product as one kernel, or by `apart`, which queues the same as several.
   template <typename Apart>
   void Multiply(const GemmCall& call, const char* operation, const Apart& apart) {
     if (!Require(IsLinear(call), operation, call.c)) return;
@@ -532,7 +532,7 @@ class CudaDevice final : public Device {
       apart(call);
     }
   }
-  // As many floats, where the scratch memory ends.
+  // Returns as many floats as `dbias` has elements, at the end of the scratch memory.
   View SumsOf(View dbias) const {
     if (dbias.data == nullptr) return {};
     const int64_t at = (kScratchBytes - dbias.bytes()) / kSumsAlignment * kSumsAlignment;
@@ -540,7 +540,8 @@ class CudaDevice final : public Device {
   }
 
   bool IsOnHost(View x) const { return host_ != nullptr && host_->Holds(x.data); }
-  // Of a view on the device and one in memory of AllocateHost.
+  // Tells whether one view is on the device and one in memory of AllocateHost, so that one can be
+  // copied to the other.
   bool IsTransfer(View on_device, View on_host) const {
     return IsOnHost(on_host) && !IsOnHost(on_device) && on_device.data != nullptr &&
            on_device.dtype == on_host.dtype && on_device.elements() == on_host.elements() &&

@@ -17,7 +17,7 @@ inline constexpr int64_t kScratchBytes = int64_t{64} << 20;
 // it. Each way in which that fails has a name (cuda_status.h).
 BackendStatus OpenCudaDevice(const DeviceOptions& options, std::unique_ptr<Device>* device);
 
-// What the device queues its work on. REQUIRES: OpenCudaDevice opened it.
+// Returns what the device queues its work on. REQUIRES: OpenCudaDevice opened it.
 Queue QueueOf(const Device& device);
 
 }  // namespace weft

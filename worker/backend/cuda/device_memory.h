@@ -21,7 +21,7 @@ class DeviceMemory {
   BackendStatus Free(void* data);
   void FreeAll();
 
-  // Of the whole device, by whomever.
+  // Counts what is in use of the whole device, by whomever.
   static BackendStatus UsedBytes(int64_t* bytes);
 
  private:

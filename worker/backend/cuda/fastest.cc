@@ -61,7 +61,7 @@ class Race {
     for (int run = 0; run < kSingles; ++run) Time(way, 1);
   }
 
-  // What fails once is out.
+  // A way that fails once is out.
   void Time(int way, int runs) {
     float& best_ms = best_ms_[static_cast<size_t>(way)];
     if (best_ms < 0) return;

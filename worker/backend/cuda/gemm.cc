@@ -24,8 +24,8 @@ BackendStatus FromCublas(cublasStatus_t code, const char* what) {
       cublasLtGetStatusName(code));
 }
 
-// Of an algorithm or a product: it is none for this library and device, whenever it is asked. All
-// else that fails may succeed another time, with more free memory for one.
+// Tells whether this library and device can never run an algorithm or a product. All else that
+// fails may succeed another time, with more free memory for one.
 bool CannotRun(cublasStatus_t code) {
   return code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -75,13 +75,14 @@ cublasLtEpilogue_t EpilogueOf(const GemmCall& call) {
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-// What an algorithm was chosen for.
+// A Key is what an algorithm was chosen for.
 using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool, bool, DType, DType, DType,
                        int, bool, cublasLtEpilogue_t>;
 
-// Of pointers, in bytes: what the library is told, up to as much as its kernels' accesses ask for,
-// whether by vectors or by the tensor memory accelerator. To promise more would choose nothing but
-// have each shape timed anew, and let a deterministic device's bits depend on where operands lie.
+// The library is told the alignment of pointers, in bytes, up to as much as its kernels' accesses
+// ask for, whether by vectors or by the tensor memory accelerator. To promise more would choose
+// nothing but have each shape timed anew, and let a deterministic device's bits depend on where
+// operands lie.
 constexpr int kVectorBytes = 16;
 int AlignmentOf(const GemmCall& call) {
   auto address = static_cast<uintptr_t>(kVectorBytes);
@@ -161,7 +162,7 @@ std::string RateOf(const GemmCall& call, float ms) {
   return text.data();
 }
 
-// What the library asks of an epilogue's operands. It may refuse others still.
+// Checks what the library asks of an epilogue's operands. It may refuse others still.
 bool IsFusible(const GemmCall& call) {
   constexpr int64_t kVectorElements = 8;
   const bool has_type =
@@ -185,7 +186,7 @@ class Product {
     }
   }
 
-  // Of the first call.c.rows rows of the product of a and b.
+  // Describes the first call.c.rows rows of the product of a and b.
   cublasStatus_t Describe(const GemmCall& call) {
     const bool flip_a = call.transpose_a == Transpose::kYes;
     const int64_t rows = call.c.rows;
@@ -211,8 +212,8 @@ class Product {
     return code;
   }
 
-  // What the library proposes for it, its favourite first; at most as many as there is room for,
-  // at least one.
+  // Asks the library for its proposals for the product, its favourite first; if that succeeds,
+  // there are at most `room` of them and at least one.
   cublasStatus_t Propose(cublasLtHandle_t handle, int alignment, uint32_t reductions,
                          cublasLtMatmulHeuristicResult_t* proposals, int room, int* count) const {
     cublasLtMatmulPreference_t preference = nullptr;
@@ -258,7 +259,7 @@ class Product {
   }
 
  private:
-  // Of the first `rows` rows and `cols` columns of x.
+  // Makes the layout of the first `rows` rows and `cols` columns of x.
   static cublasStatus_t Layout(View x, int64_t rows, int64_t cols, cublasLtMatrixLayout_t* layout) {
     return cublasLtMatrixLayoutCreate(layout, TypeOf(x.dtype), static_cast<uint64_t>(cols),
                                       static_cast<uint64_t>(rows), x.stride());
@@ -463,12 +464,12 @@ class CublasGemm final : public Gemm {
                : CUBLASLT_REDUCTION_SCHEME_MASK;
   }
 
-  // What is tried in the call's place. A c that is added to is not touched if the scratch memory
-  // holds one like it. If not, and it is all zeros, as gradients are when a step begins, it is
-  // itself added to, for whoever tries to clear it again: so the trial has as many waves of blocks
-  // as the call, on the same memory. Else as many of its rows as fit stand for all (of 16-bit
-  // elements, as gradients of activations are, 64 MiB hold nearly eight waves of tiles of 128 by
-  // 256 on 132 multiprocessors). Sums of trials begin at zero.
+  // Returns the product that is tried in the call's place. A c that is added to is not touched if
+  // the scratch memory holds one like it. If not, and it is all zeros, as gradients are when a step
+  // begins, it is itself added to, for whoever tries to clear it again: so the trial has as many
+  // waves of blocks as the call, on the same memory. Else as many of its rows as fit stand for all
+  // (of 16-bit elements, as gradients of activations are, 64 MiB hold nearly eight waves of tiles
+  // of 128 by 256 on 132 multiprocessors). Sums of trials begin at zero.
   GemmCall TrialOf(const GemmCall& call) const {
     if (call.beta == 0) return call;
     constexpr int64_t kTileRows = 256;  // whole tiles of the kernels
@@ -502,7 +503,7 @@ class CublasGemm final : public Gemm {
                cudaSuccess &&
            cudaStreamSynchronize(stream) == cudaSuccess && squares == 0;
   }
-  // What fails here shows at the next call on the stream.
+  // A failure here shows at the next call on the stream.
   void Clear(View x) const {
     cudaMemsetAsync(x.data, 0, static_cast<size_t>(x.bytes()), options_.queue.stream);
   }
@@ -511,7 +512,8 @@ class CublasGemm final : public Gemm {
                  const cublasLtMatmulAlgo_t& algorithm, int runs) const {
     return Time(runs, [&] { return RunOnce(product, call, algorithm) == CUBLAS_STATUS_SUCCESS; });
   }
-  // Of work that says whether it could be queued.
+  // Returns the milliseconds that `runs` runs of `work` take; `work` says whether it could be
+  // queued.
   template <typename Work>
   float Time(int runs, const Work& work) const {
     constexpr float kCannotRun = -1;

@@ -80,9 +80,9 @@ class Gemm {
   // Queues the product. The first of a shape may wait until what is timed is done, and so is
   // refused while a graph is captured. REQUIRES: Fuses(call) if it has an epilogue.
   virtual BackendStatus Run(const GemmCall& call) = 0;
-  // Of the products that were timed since the last call what the ways chosen reach, for the log:
-  // m x n x k, how a and b lie (t: transposed), types, "+c" where they add to c, what is fused,
-  // 10^12 operations a second. Empty: none.
+  // Reports, for the log, what the ways chosen reach of the products that were timed since the last
+  // call: m x n x k, how a and b lie (t: transposed), types, "+c" where they add to c, what is
+  // fused, 10^12 operations a second. Empty: none.
   virtual std::string TakeReport() = 0;
 };
 

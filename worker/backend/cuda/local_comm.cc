@@ -24,7 +24,7 @@ enum Stage : int32_t { kHere = 1, kMapped = 2, kUnmapped = 3 };
 
 constexpr int64_t kAlignment = 256;
 
-// What is left of one transfer.
+// Tracks what is left of one transfer.
 struct Progress {
   const Transfer* transfer = nullptr;
   int64_t done = 0;
@@ -245,7 +245,7 @@ class LocalComm final : public Comm {
   // The first half of the staging buffer is for collectives, the second for messages.
   static constexpr int64_t kCollectiveBytes = kLocalStagingBytes / 2;
 
-  // Of one message to one peer.
+  // Returns the size of a piece of one message to one peer.
   int64_t PieceBytes() const {
     return (kLocalStagingBytes - kCollectiveBytes) / world_size_ / kAlignment * kAlignment;
   }

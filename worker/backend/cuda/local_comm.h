@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// Of each rank, on the device.
+// Each rank has a staging buffer of this size on the device.
 inline constexpr int64_t kLocalStagingBytes = int64_t{32} << 20;
 
 // Waits until all ranks are there, at most options.init_timeout_ms. `queue` is the device's, on

@@ -108,7 +108,7 @@ cudaError_t Map(cudaStream_t stream, F f, const MapArrays<T, kIn, kOut>& arrays,
   return Launch(MapKernel<T, 1, kIn, kOut, F>, grid, stream, f, arrays, packs);
 }
 
-// Of views of the same rows and columns, each of which may be columns of a wider matrix.
+// Maps views of the same rows and columns, each of which may be columns of a wider matrix.
 template <typename T, int kIn, int kOut, typename F>
 cudaError_t MapRows(cudaStream_t stream, F f, const View (&in)[kIn], const View (&out)[kOut]) {
   const auto all_of = [&](const auto& holds) {

@@ -1,5 +1,6 @@
-// What the tensor cores' attention kernels share: tiles in shared memory, the fragments of products
-// that they are loaded as, and the two products of which attention consists. For .cu files.
+// The tensor cores' attention kernels share what is here: tiles in shared memory, the fragments of
+// products that they are loaded as, and the two products of which attention consists. For .cu
+// files.
 //
 // A warp owns rows of the block's tile, 16 or several times that. The scores of a warp stay in
 // registers: the fragments that a product leaves are, two by two, the left operand of the next.
@@ -184,7 +185,7 @@ struct Place {
         warp_row(static_cast<int>(threadIdx.x / 32) * (kRows / kMmaWarps)) {}
 };
 
-// Of so many rows, in bytes.
+// Returns the bytes of a tile of `rows` rows.
 template <typename T, int kDim>
 int64_t TileBytes(int rows) {
   return int64_t{rows} * Tile<T, kDim>::kStride * static_cast<int64_t>(sizeof(T));

@@ -152,7 +152,7 @@ class NcclComm final : public Comm {
       return Failure(kInvalidArgument, "ticket %lld is not of the %lld calls started",
                      static_cast<long long>(ticket), static_cast<long long>(started_));
     }
-    // Of the ring, a later call has the event of one that is long past; then that is waited for.
+    // A ticket long past shares its event of the ring with a later call, which is then waited for.
     const cudaEvent_t done = done_[static_cast<size_t>(ticket % kMostStarted)];
     Note(cudaStreamWaitEvent(queue_.stream, done, 0), "waiting for an event");
     if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
@@ -228,11 +228,11 @@ class NcclComm final : public Comm {
   }
 
  private:
-  // Of all ranks, with resources that groups of that use share: NCCL has a stream of its own for
-  // each set of them, on which all kernels that use the set follow each other, whatever stream they
-  // are given. Calls that started and calls that block must not wait for each other, so the two
-  // uses have nothing in common. Never blocks: a peer that does not come must not take this rank
-  // with it.
+  // Opens a communicator of all ranks, with resources that groups of that use share: NCCL has a
+  // stream of its own for each set of them, on which all kernels that use the set follow each
+  // other, whatever stream they are given. Calls that started and calls that block must not wait
+  // for each other, so the two uses have nothing in common. Never blocks: a peer that does not come
+  // must not take this rank with it.
   BackendStatus OpenWorld(GroupUse use) {
     ncclComm_t& world = worlds_[IndexOf(use)];
     Call call;
@@ -290,7 +290,7 @@ class NcclComm final : public Comm {
 
   const Group& GroupOf(int group) const { return groups_[static_cast<size_t>(group)]; }
 
-  // What the watch has seen meanwhile comes first.
+  // Begins a call; a failure that the watch has seen meanwhile comes first.
   BackendStatus Begin(const char* name, int group, Call* call) {
     const BackendStatus begun = calls_.Begin(name, group, call);
     if (begun.code == kAborted) return begun;

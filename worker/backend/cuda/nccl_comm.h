@@ -19,7 +19,7 @@
 
 namespace weft {
 
-// Of each rank, on the device: slices of the other ranks.
+// Each rank has a staging buffer of this size on the device, for slices of the other ranks.
 inline constexpr int64_t kNcclStagingBytes = int64_t{32} << 20;
 
 // One for each GroupUse; the second only where CommOptions::starts_calls. NCCL listens for each in

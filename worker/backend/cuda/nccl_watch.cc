@@ -205,7 +205,7 @@ bool NcclWatch::IsOverdue(const Lane& lane, std::chrono::milliseconds patience) 
          Clock::now() - lane.turn >= lane.pending.front().call.timeout + patience;
 }
 
-// Not while another thread is inside: it looks itself, at its own.
+// Returns at once while another thread is inside: that one looks itself, at its own.
 void NcclWatch::LookAtComms() {
   const std::unique_lock<std::timed_mutex> entrance(entrance_, std::try_to_lock);
   if (!entrance.owns_lock()) return;

@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(kThreads, kNormBlocks)
   }
 }
 
-// Of a row, asked for a row ahead, as the row itself is.
+// Holds a row's statistics, which are asked for a row ahead, as the row itself is.
 struct Statistics {
   float mean = 0;
   float rstd = 0;
@@ -215,7 +215,7 @@ __device__ Statistics StatisticsOf(int64_t row, int64_t rows, const float* mean,
   return {mean == nullptr ? 0.0F : mean[row], rstd[row]};
 }
 
-// What a thread's columns have in a team's rows: kSums sums of each.
+// Holds what a thread's columns have in a team's rows: kSums sums of each.
 template <int kSums, int kWidth>
 struct ColumnSums {
   float at[kSums][kMostPacks][kWidth] = {};
@@ -335,7 +335,7 @@ cudaError_t WithTeam(View x, double eps, const F& launch) {
   });
 }
 
-// Of the gradient's grid, whose blocks each leave sums of `sums_bytes`.
+// Counts the blocks of the gradient's grid, each of which leaves sums of `sums_bytes`.
 int64_t GradientBlocks(int64_t rows, int64_t teams, int64_t sums_bytes, int64_t scratch_bytes) {
   constexpr int64_t kAtOnce = kMultiprocessors * kGradientBlocks;
   const int64_t times = (rows + kAtOnce * kMostRows - 1) / (kAtOnce * kMostRows);

@@ -1,5 +1,5 @@
-// What the operations of CudaDevice ask of their operands: shapes and types that fit together. All
-// but IsRows and SameRows ask for rows that follow each other.
+// These functions check what the operations of CudaDevice ask of their operands: shapes and types
+// that fit together. All but IsRows and SameRows ask for rows that follow each other.
 #pragma once
 #include <algorithm>
 #include <climits>
@@ -26,7 +26,7 @@ inline bool IsMatrix(View x, int64_t rows, int64_t cols) {
 inline bool IsArray(View x, int64_t count, DType dtype) {
   return x.dtype == dtype && x.elements() == count && x.is_contiguous() && x.data != nullptr;
 }
-// Of single precision: statistics, gradients of weights, states of the optimizer.
+// Checks arrays of single precision: statistics, gradients of weights, states of the optimizer.
 inline bool IsF32(View x, int64_t count) {
   return IsArray(x, count, DType::kF32);
 }
@@ -34,7 +34,7 @@ inline bool IsF32(View x, int64_t count) {
 inline bool IsTotal(View x) {
   return IsArray(x, 1, DType::kF64);
 }
-// What an update multiplies gradients by.
+// Tells whether x may be what an update multiplies gradients by.
 inline bool IsScale(View x) {
   return x.data == nullptr || IsTotal(x);
 }
@@ -55,7 +55,7 @@ inline bool FitsUpdate(View gradient, View param, int64_t begin, const FactoredV
   return IsRunOf(moments, gradient, begin) && IsF32(param, gradient.elements()) &&
          IsF32(moments.row_mean, 1) && IsF32(norms, 2);
 }
-// Of the type of `like`.
+// Tells whether x is a vector of the type of `like`.
 inline bool IsVector(View x, int64_t count, View like) {
   return IsArray(x, count, like.dtype);
 }
@@ -85,7 +85,7 @@ inline bool IsProduct(const GemmCall& call) {
          std::max({m, n, k}) <= INT_MAX;
 }
 
-// With what it has of an epilogue. What a layer adds to is of single precision.
+// Checks a product with what it has of an epilogue. What a layer adds to is of single precision.
 inline bool IsLinear(const GemmCall& call) {
   const auto is_like_c = [&](View x) { return SameShape(x, call.c) && x.data != call.c.data; };
   return IsProduct(call) && call.c.dtype == (call.beta == 0 ? call.a.dtype : DType::kF32) &&
@@ -96,7 +96,8 @@ inline bool IsLinear(const GemmCall& call) {
          (call.gelu == GemmGelu::kNone || is_like_c(call.h));
 }
 
-// Of one type, or one of the two wider; where one has gaps between its rows, of the same rows.
+// Tells whether `from` may be copied to `to`: both are of one type, or one is of the two wider;
+// where one has gaps between its rows, both have the same rows.
 inline bool AreCopies(View to, View from) {
   if (SameRows(to, from)) return true;
   const bool converts = IsFloat(to.dtype) && IsFloat(from.dtype) &&
@@ -105,7 +106,7 @@ inline bool AreCopies(View to, View from) {
          (to.dtype == from.dtype || converts);
 }
 
-// Of each row of `x`, or none at all.
+// Tells whether there is an id of a position for each row of `x`, or no positions at all.
 inline bool HoldPositions(View positions, View position_ids, View x, DType dtype) {
   return positions.data == nullptr || (IsMatrix(positions, positions.rows, x.cols) &&
                                        positions.dtype == dtype && AreIds(position_ids, x.rows));

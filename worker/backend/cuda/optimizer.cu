@@ -36,7 +36,7 @@ struct AdamwArrays {
   bool is_wide;  // all may be accessed by four elements
 };
 
-// Of elements [first, first + count), kWidth by each thread at a time. T: the weight's type.
+// Updates elements [first, first + count), kWidth by each thread at a time. T: the weight's type.
 template <typename T, int kWidth>
 __device__ __forceinline__ void UpdateChunk(const AdamwUpdate& update, const AdamwArrays& arrays,
                                             int64_t first, int64_t count) {

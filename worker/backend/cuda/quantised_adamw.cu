@@ -58,7 +58,7 @@ struct SharedMap {
 };
 static_assert(kThreads == 256, "a thread for each number of a map");
 
-// Of a lane's elements of a block, kWidth at once; between two such packs lie those of the other
+// Holds a lane's elements of a block, kWidth at once; between two such packs lie those of the other
 // lanes.
 template <int kWidth>
 struct Moments {

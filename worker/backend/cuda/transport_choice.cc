@@ -23,16 +23,16 @@ namespace {
 constexpr const char* kFactsTopic = "cuda.device";
 constexpr const char* kDecisionTopic = "cuda.transport";
 
-// What rank 0 says to all.
+// Rank 0 sends its Decision to all.
 struct Decision {
   TransportChoice choice;
   NcclIds ids;  // of NCCL
-  // Of where ranks of one host meet: what a run left that was killed is not theirs.
+  // Marks where ranks of one host meet: what a killed run left there is not theirs.
   uint64_t nonce = 0;
 };
 static_assert(std::is_trivially_copyable_v<Decision> && std::is_trivially_copyable_v<DeviceFacts>);
 
-// Not the host's name: containers on one host have several.
+// Does not take the host's name: containers on one host have several.
 void NameHost(char (&name)[48]) {
   std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "re");
   const bool read = file != nullptr && std::fscanf(file, "%47s", name) == 1;

@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// What one rank says. Crosses the wire as it is: all ranks run the same build.
+// DeviceFacts is what one rank says. It crosses the wire as it is: all ranks run the same build.
 struct DeviceFacts {
   char host[48] = {};  // the same for what runs on one kernel
   // PCI bus id, by which NCCL (to 2.29) tells devices apart: parts of one (MIG), whose UUIDs
@@ -26,7 +26,7 @@ struct TransportChoice {
   char why[112] = {};
 };
 
-// What this rank has to say. Fails if there is no device.
+// Gathers what this rank has to say. Fails if there is no device.
 BackendStatus OwnFacts(DeviceFacts* facts);
 
 // Pure. FailedPrecondition if nothing reaches all of `ranks`, or not what is asked for.

@@ -139,7 +139,7 @@ struct cudaStream {
   // go, as for the lock that CUDA holds meanwhile.
   std::atomic<bool> is_full = false;
   bool has_priority = false;
-  // What the rest is of the thread that queues. While a graph is captured:
+  // The rest belongs to the thread that queues. While a graph is captured:
   cudaGraph_t capture = nullptr;
   bool capture_is_void = false;  // a call that cannot be captured was made
   // Faults on demand, of every capture from now on.
@@ -227,7 +227,7 @@ inline cudaError_t cudaFreeHost(void* data) {
 }
 namespace weft::emulation {
 
-// Of this host thread: the stream on which it captures, in thread-local mode; or null.
+// Holds, for this host thread, the stream on which it captures, in thread-local mode; or null.
 inline thread_local cudaStream_t capturing_stream = nullptr;
 
 // Whether a graph is captured on `stream` (or none), which the call at hand makes void.
@@ -361,8 +361,8 @@ inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_
   *ms = static_cast<float>(end->at_ms - begin->at_ms);
   return cudaSuccess;
 }
-// What comes after it runs at once, so it is waited for here. A stream that is drawn into another's
-// capture and never joined again makes it void.
+// Waits for the event here, as what comes after it runs at once. A stream that is drawn into
+// another's capture and never joined again makes it void.
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   if (event->captured_on != nullptr) {
     if (stream != event->captured_on) weft::emulation::VoidsCapture(event->captured_on);
