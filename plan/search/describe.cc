@@ -344,7 +344,7 @@ std::string LongTimeText(double seconds) {
   if (seconds < 120) return SecondsText(seconds);
   if (seconds < 7200) return absl::StrFormat("%.1f min", seconds / 60);
   if (seconds < 2 * 86400) return absl::StrFormat("%.1f h", seconds / 3600);
-  return absl::StrFormat("%.1f days", seconds / 86400);
+  return absl::StrFormat("%.*f days", seconds < 1000 * 86400 ? 1 : 0, seconds / 86400);
 }
 
 std::string SignedSecondsText(double seconds) {

@@ -113,7 +113,7 @@ std::string IntervalWarning(const JobSpec& job, const Bill& bill) {
   if (!never) return absl::StrCat("checkpoint.interval ", interval, " wastes time", with_auto);
   const std::string stops =
       bill.stops < 9.95 ? absl::StrFormat("%.2g", bill.stops) : CountText(bill.stops);
-  return absl::StrCat("checkpoint.interval 0: a stop loses everything, ", stops, " are expected",
+  return absl::StrCat("checkpoint.interval 0: a stop loses everything, ", stops, " expected",
                       with_auto);
 }
 
@@ -121,7 +121,7 @@ std::vector<std::string> WarningsOf(const JobSpec& job, const Plan& plan, const 
   std::vector<std::string> warnings;
   std::string interval = IntervalWarning(job, bill);
   if (!interval.empty()) warnings.push_back(std::move(interval));
-  if (!plan.runnable()) {
+  if (plan.fits && !plan.runnable()) {
     warnings.emplace_back("weft's engine does not run this plan yet; what it lacks stands below");
   }
   return warnings;
