@@ -131,7 +131,7 @@ std::vector<std::string> WarningsOf(const JobSpec& job, const Plan& plan, const 
 template <typename Text>
 std::string SpreadText(const Summary& summary, const Spread& spread, absl::string_view unit,
                        const Text& text) {
-  const std::string predicted = absl::StrCat(text(spread.predicted), unit);
+  std::string predicted = absl::StrCat(text(spread.predicted), unit);
   if (!summary.error.known()) return predicted;
   return absl::StrCat(predicted, " (", text(spread.least), " to ", text(spread.most), ")");
 }
