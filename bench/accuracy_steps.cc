@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "bench/hardware.h"
 #include "plan/errors.h"
+#include "plan/estimate/prediction_error.h"
 
 namespace weft {
 namespace {
@@ -41,14 +42,6 @@ const TimeHabits& HabitsOf(const TimeConstants& constants, absl::string_view eng
   if (engine == "megatron-deepspeed") return constants.megatron_deepspeed;
   if (engine == "pytorch-eager") return constants.pytorch_eager;
   return constants.weft;
-}
-
-double Quantile(const std::vector<double>& sorted, double share) {
-  const double at = share * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<size_t>(at);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  const double weight = at - static_cast<double>(below);
-  return (1 - weight) * sorted[below] + weight * sorted[above];
 }
 
 double KendallTau(const std::vector<const StepPrediction*>& group) {
@@ -179,10 +172,9 @@ ErrorSummary Summarize(std::vector<double> errors) {
     error = std::abs(error);
     summary.mape += error / summary.count;
   }
-  std::sort(errors.begin(), errors.end());
   summary.median = Quantile(errors, 0.5);
   summary.p90 = Quantile(errors, 0.9);
-  summary.max = errors.back();
+  summary.max = *std::max_element(errors.begin(), errors.end());
   return summary;
 }
 

@@ -1,12 +1,14 @@
 // Fits the constants of the time model (plan/estimate/constants.h) to published step times, and
 // cross-validates them: what ships is what is fitted. Usage:
 //   fit_constants STEPS.csv [--rounds N] [--sources PART,...] [--only PREFIX,...] [--load FILE]
-//                 [--start shipped|middle] [--dump FILE] [--cross all|PART,...]
+//                 [--start shipped|middle] [--dump FILE] [--cross all|PART,...] [--folds N]
 // --only: constants that start so are fitted; -NAME keeps one. --load: "name = value" lines to
 // start from, as this program prints them. --start middle: each constant starts in the middle of
 // its range, which knows of no measurement. --dump: terms of every row. --cross: refits without
 // each model shape of these sources in turn, on all other rows that are fitted, from the same
-// start, and prints the errors of what was left out. A coordinate search: no derivatives, and it
+// start, and prints the errors of what was left out, also by engine and number of GPUs: the error
+// bars of plans, with --cross all. --folds: shapes are dealt out to so many folds, each left out at
+// once, which is as many refits. A coordinate search: no derivatives, and it
 // ends after `rounds`.
 #include <algorithm>
 #include <cmath>
@@ -26,6 +28,7 @@
 #include "absl/strings/str_split.h"
 #include "bench/accuracy_steps.h"
 #include "bench/fit_parameters.h"
+#include "bench/residuals.h"
 
 namespace weft {
 namespace {
@@ -174,6 +177,7 @@ void Dump(const std::string& path, const StepAccuracy& accuracy) {
 struct Options {
   std::string steps, load, dump;
   int rounds = 30;
+  int folds = 0;  // 0: one for each model shape
   bool middle = false;
   std::vector<std::string> only, sources, cross;  // cross: {"all"} or parts of sources
 };
@@ -188,6 +192,8 @@ bool ParseOptions(const std::vector<std::string>& arguments, Options& options) {
     bool known = true;
     if (name == "--rounds") {
       known = absl::SimpleAtoi(value, &options.rounds) && options.rounds >= 0;
+    } else if (name == "--folds") {
+      known = absl::SimpleAtoi(value, &options.folds) && options.folds >= 2;
     } else if (name == "--only") {
       options.only = absl::StrSplit(value, ',');
     } else if (name == "--sources") {
@@ -216,36 +222,44 @@ bool IsNamed(const std::vector<std::string>& parts, const std::string& source) {
   });
 }
 
-// Tiers A and B, but for nodes beyond the second of a cluster whose network is known to be noisy.
 bool IsFitted(const Options& options, const MeasuredRun& run) {
-  if (run.tier == "C") return false;
-  if (absl::StrContains(run.source, "nanotron") && run.gpus > 16) return false;
+  if (!IsFitRow(run)) return false;
   return options.sources.empty() || IsNamed(options.sources, run.source);
 }
 
-// Each model shape of one source left out at a time, always from `start`.
+// A model shape of one source: what is left out together.
+std::string ShapeOf(const MeasuredRun& run) {
+  return absl::StrCat(run.source, " ", run.model);
+}
+
+// Each model shape of one source, or each fold of them, left out at a time, always from `start`.
 StepAccuracy CrossValidate(const Options& options, const TimeConstants& start,
                            const StepAccuracy& all, const std::vector<Row>& rows) {
-  std::map<std::string, std::vector<const MeasuredRun*>> folds;
+  std::map<std::string, int> fold_of;  // in order of their names: shapes of a source are dealt out
   for (const Row& row : rows) {
-    if (!IsNamed(options.cross, row.run->source)) continue;
-    folds[absl::StrCat(row.run->source, " ", row.run->model)].push_back(row.run);
+    if (IsNamed(options.cross, row.run->source)) fold_of[ShapeOf(*row.run)] = 0;
   }
+  int shapes = 0;
+  const int folds = options.folds > 0 ? options.folds : static_cast<int>(fold_of.size());
+  for (auto& [shape, fold] : fold_of) fold = shapes++ % folds;
   StepAccuracy unseen;
-  for (const auto& [name, fold] : folds) {
-    const MeasuredRun& left_out = *fold.front();
+  for (int fold = 0; fold < folds; ++fold) {
+    const auto is_left_out = [&](const MeasuredRun& run) {
+      const auto found = fold_of.find(ShapeOf(run));
+      return found != fold_of.end() && found->second == fold;
+    };
     const std::vector<Row> others = RowsToFit(all.predictions, [&](const MeasuredRun& run) {
-      return IsFitted(options, run) &&
-             (run.source != left_out.source || run.model != left_out.model);
+      return IsFitted(options, run) && !is_left_out(run);
     });
     if (others.empty()) continue;
     TimeConstants fitted = start;
     Fit(fitted, others, options.rounds, options.only);
-    for (const MeasuredRun* run : fold) {
-      const absl::StatusOr<Question> question = QuestionOf(fitted, *run);
+    for (const Row& row : rows) {
+      if (!is_left_out(*row.run)) continue;
+      const absl::StatusOr<Question> question = QuestionOf(fitted, *row.run);
       if (!question.ok()) continue;
-      const absl::StatusOr<TermSeconds> step = ReplayStep(*question, run->layout);
-      if (step.ok()) unseen.predictions.push_back({run, *step});
+      const absl::StatusOr<TermSeconds> step = ReplayStep(*question, row.run->layout);
+      if (step.ok()) unseen.predictions.push_back({row.run, *step});
     }
   }
   return unseen;
@@ -278,8 +292,17 @@ int Run(const Options& options) {
   std::printf("%s", StepAccuracyText(fitted).c_str());
   if (!options.dump.empty()) Dump(options.dump, fitted);
   if (options.cross.empty()) return 0;
+  StepAccuracy unseen = CrossValidate(options, start, all, rows);
   std::printf("cross-validation, each model shape of a source left out in turn:\n%s",
-              StepAccuracyText(CrossValidate(options, start, all, rows)).c_str());
+              StepAccuracyText(unseen).c_str());
+  // What constants are never fitted to is unseen as it is.
+  for (const StepPrediction& prediction : fitted.predictions) {
+    if (!IsFitRow(*prediction.run)) unseen.predictions.push_back(prediction);
+  }
+  std::printf("%s", ErrorRowsText("predicted / measured of what was left out, and of PTD-P's, "
+                                  "which are never fitted (plan/estimate/prediction_error.cc):",
+                                  ErrorRowsOf(unseen.predictions))
+                        .c_str());
   return 0;
 }
 
@@ -292,7 +315,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr,
                  "usage: fit_constants STEPS.csv [--rounds N] [--sources PART,...] "
                  "[--only PREFIX,...] [--load FILE] [--start shipped|middle] [--dump FILE] "
-                 "[--cross all|PART,...]\n");
+                 "[--cross all|PART,...] [--folds N]\n");
     return 2;
   }
   return weft::Run(options);

@@ -55,6 +55,7 @@ constexpr ClusterKey kKeys[] = {{"name", true},
                                 {"storage.total_bytes_per_s", false},
                                 {"failures.device_mtbf_hours", false},
                                 {"failures.restart_s", false},
+                                {"price_per_device_hour", false},
                                 {"collectives", false}};
 
 // The names that may stand in the section `path`, each once.
@@ -229,6 +230,7 @@ Cluster FromTree(const YamlNode& tree, Issues* issues) {
   values.Read("storage.total_bytes_per_s", &cluster.storage.total_bytes_per_s);
   values.Read("failures.device_mtbf_hours", &cluster.failures.device_mtbf_hours);
   values.Read("failures.restart_s", &cluster.failures.restart_s);
+  values.Read("price_per_device_hour", &cluster.price_per_device_hour);
   ReadList(values, "collectives", {"collective", "ranks", "bytes", "seconds"}, issues,
            [&](const YamlValues& fields) {
              CollectivePoint point;
@@ -360,6 +362,9 @@ std::string ClusterText(const Cluster& cluster, int indent) {
        ", total_bytes_per_s: ", NumberText(cluster.storage.total_bytes_per_s), "}");
   line("failures: {device_mtbf_hours: ", NumberText(cluster.failures.device_mtbf_hours),
        ", restart_s: ", NumberText(cluster.failures.restart_s), "}");
+  if (cluster.price_per_device_hour > 0) {
+    line("price_per_device_hour: ", NumberText(cluster.price_per_device_hour));
+  }
   if (!cluster.collectives.empty()) line("collectives:");
   for (const CollectivePoint& point : cluster.collectives) {
     line("  - {collective: ", CollectiveName(point.collective), ", ranks: ", point.ranks,

@@ -345,8 +345,9 @@ absl::Status CheckRoom(const JobSpec& job, const RunIdentity& run, int64_t check
       "checkpoint.folder: ", folder, " has room for ", BytesText(room), ", but ", wanted,
       wanted == 1 ? " checkpoint" : " checkpoints", " of ", BytesText(checkpoint_bytes),
       " (checkpoint.keep_latest_k and the one that is written) need ",
-      BytesText(wanted * checkpoint_bytes),
-      "; make room, lower checkpoint.keep_latest_k, or name a folder on another disk");
+      BytesText(wanted * checkpoint_bytes), "; make room, lower checkpoint.keep_latest_k, ",
+      saves > 1 ? "set checkpoint.interval to 0 (one checkpoint, at the end), " : "",
+      "or name a folder on another disk");
   if (room < std::min<int64_t>(wanted, 2) * checkpoint_bytes) {
     return absl::FailedPreconditionError(text);
   }

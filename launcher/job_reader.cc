@@ -460,17 +460,16 @@ class JobReader {
     CheckpointSpec& checkpoint = job_.checkpoint;
     values_.Read("checkpoint.folder", &checkpoint.folder);
     const YamlNode* interval = values_.Node("checkpoint.interval");
-    const bool is_auto = interval != nullptr && interval->is_auto();
-    if (is_auto) {
-      checkpoint.interval = 0;  // until there is a plan (JobFile::SettleInterval)
-    } else if (interval != nullptr && interval->is_scalar() && !interval->scalar.empty() &&
-               !ParseNumber(interval->scalar) &&
-               ParseNumber(interval->scalar.substr(0, interval->scalar.size() - 1))) {
+    if (interval != nullptr && interval->is_scalar() && !interval->scalar.empty() &&
+        !ParseNumber(interval->scalar) &&
+        ParseNumber(interval->scalar.substr(0, interval->scalar.size() - 1))) {
       values_.Wrong("checkpoint.interval",
                     absl::StrCat("a duration (", interval->scalar,
                                  ") is not supported yet; use a number of steps, or auto"));
     } else {
-      values_.Read("checkpoint.interval", &checkpoint.interval);
+      std::optional<int64_t> steps;
+      values_.ReadOrAuto("checkpoint.interval", &steps);
+      checkpoint.interval = steps.value_or(0);  // auto: until JobFile::SettleInterval
     }
     values_.Read("checkpoint.keep_latest_k", &checkpoint.keep_latest_k);
     const std::string resume = Choice("checkpoint.resume");

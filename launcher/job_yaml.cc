@@ -147,10 +147,10 @@ void AddBrokenRules(const std::vector<SpecIssue>& broken, const YamlNode& root, 
 
 }  // namespace
 
-void JobFile::SettleInterval(const Plan& plan) {
-  if (!auto_interval) return;
+std::string JobFile::SettleInterval(const Plan& plan) {
+  if (!auto_interval) return "";
   job.checkpoint.interval = BillOf(job, plan).best_interval_steps;
-  notes.push_back(absl::StrCat("checkpoint.interval: auto: ", job.checkpoint.interval, " steps"));
+  return absl::StrCat("checkpoint.interval: auto: ", SavesText(job, plan));
 }
 
 std::string JobFile::Locate(absl::string_view message) const {
@@ -202,8 +202,8 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
     CheckInitWeights(file.job, options.fresh, *tree, &issues, &file.notes);
   }
   if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
-  const YamlNode* interval = YamlValues(*tree, "", &issues).Node("checkpoint.interval");
-  file.auto_interval = interval != nullptr && interval->is_auto();
+  const YamlValues values(*tree, "", &issues);
+  file.auto_interval = !values.Has("checkpoint.interval") || values.IsAuto("checkpoint.interval");
   file.tree = *std::move(tree);
   return file;
 }

@@ -27,12 +27,12 @@ struct JobFile {
   JobSpec job;                     // Validate(job).empty()
   YamlNode tree;                   // aliases renamed, --set applied
   std::vector<std::string> notes;  // renamed aliases, sniffed formats, replaced model keys
-  // checkpoint.interval: auto. It is 0 in `job` until there is a plan: SettleInterval.
+  // checkpoint.interval: auto, or nothing. It is 0 in `job` until there is a plan: SettleInterval.
   bool auto_interval = false;
 
-  // The interval that wastes least under `plan` (Bill::best_interval_steps) where it is auto;
-  // adds a note.
-  void SettleInterval(const Plan& plan);
+  // Takes the interval that wastes least under `plan` (Bill::best_interval_steps) where it is auto.
+  // Returns a note of it for people; empty where the job says how often.
+  std::string SettleInterval(const Plan& plan);
 
   // "job.yaml:12: parallelism.tp: ..." for a message that begins with a dotted key, as those of
   // FindPlan do; the message itself if it does not.

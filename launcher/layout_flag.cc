@@ -153,7 +153,7 @@ std::vector<absl::string_view> PartsOf(absl::string_view text) {
   if (absl::StrContains(text, ", ") || !absl::StrContains(text, ' ')) {
     return absl::StrSplit(text, ',', absl::SkipWhitespace());
   }
-  return absl::StrSplit(text, ' ', absl::SkipWhitespace());
+  return absl::StrSplit(text, absl::ByAnyChar(" \n\t"), absl::SkipWhitespace());
 }
 
 struct Named {

@@ -101,15 +101,6 @@ std::optional<LedgerEntry> FromLine(const std::string& line) {
   }
 }
 
-// The value below which `share` of the values lie. REQUIRES: values is not empty.
-double Quantile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  const double at = share * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<size_t>(at);
-  const size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
-}
-
 std::string Variable(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): only reader
   return value == nullptr ? "" : value;
@@ -121,6 +112,7 @@ std::string HardwareKey(const Cluster& cluster) {
   Cluster hardware = cluster;
   hardware.nodes = 1;
   hardware.slots_per_node = 1;
+  hardware.price_per_device_hour = 0;  // the same machine, bought dearer
   return absl::StrCat(cluster.name, "/",
                       absl::Hex(Digest(ClusterText(hardware, 0)), absl::kZeroPad16));
 }
@@ -171,10 +163,12 @@ std::optional<RecordedError> ErrorOn(const std::vector<LedgerEntry>& entries,
                                      const std::string& hardware) {
   std::vector<double> errors;
   std::vector<double> sizes;
+  std::vector<double> ratios;
   std::map<std::string, std::vector<double>> by_part;
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     if (entry->hardware != hardware || !(entry->measured_step_s > 0)) continue;
-    errors.push_back(entry->predicted_step_s / entry->measured_step_s - 1);
+    ratios.push_back(entry->predicted_step_s / entry->measured_step_s);
+    errors.push_back(ratios.back() - 1);
     sizes.push_back(std::abs(errors.back()));
     for (const PartRecord& part : entry->parts) {
       by_part[part.name].push_back((part.predicted_s - part.measured_s) / entry->measured_step_s);
@@ -182,8 +176,11 @@ std::optional<RecordedError> ErrorOn(const std::vector<LedgerEntry>& entries,
     if (errors.size() == kNewestRuns) break;
   }
   if (errors.empty()) return std::nullopt;
-  RecordedError error{
-      static_cast<int>(errors.size()), Quantile(errors, 0.5), Quantile(sizes, 0.9), {}};
+  RecordedError error{static_cast<int>(errors.size()),
+                      Quantile(errors, 0.5),
+                      Quantile(sizes, 0.9),
+                      {},
+                      RecordedErrorBar(ratios)};
   for (const std::string& name : PartNames()) {
     const auto found = by_part.find(name);
     if (found != by_part.end()) error.parts.emplace_back(name, Quantile(found->second, 0.5));
@@ -191,8 +188,11 @@ std::optional<RecordedError> ErrorOn(const std::vector<LedgerEntry>& entries,
   return error;
 }
 
-std::string RecordedErrorText(const Cluster& cluster) {
-  const auto error = ErrorOn(ReadLedger(LedgerPath()), HardwareKey(cluster));
+std::optional<RecordedError> RecordedErrorOn(const Cluster& cluster) {
+  return ErrorOn(ReadLedger(LedgerPath()), HardwareKey(cluster));
+}
+
+std::string RecordedErrorText(const std::optional<RecordedError>& error) {
   if (!error) return "";
   std::string text = absl::StrFormat(
       "recorded: %d %s on this profile, median error %+.1f %%, p90 %.1f %%", error->runs,

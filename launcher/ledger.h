@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "plan/cluster.h"
+#include "plan/estimate/prediction_error.h"
 
 namespace weft {
 
@@ -42,7 +43,7 @@ struct LedgerEntry {
 };
 
 // "cpu/5f2e91c3a07b4d68": the profile's name and a digest of its figures, but for how many nodes
-// and slots are used. A profile that was measured anew starts a new record.
+// and slots are used and what they cost. A profile that was measured anew starts a new record.
 std::string HardwareKey(const Cluster& cluster);
 
 // $XDG_STATE_HOME/weft/ledger.jsonl, else ~/.local/state/weft/ledger.jsonl; empty if there is
@@ -66,16 +67,20 @@ struct RecordedError {
   // Each part of the step has the median of (predicted - measured) / the measured step. The medians
   // are of the runs whose parts were measured.
   std::vector<std::pair<std::string, double>> parts;
+  ErrorBar bar;  // of the next prediction
 };
 
 // Returns the error of the last 50 runs on this hardware; nothing if there is none. Pure.
 std::optional<RecordedError> ErrorOn(const std::vector<LedgerEntry>& entries,
                                      const std::string& hardware);
 
+// Reads the user's ledger.
+std::optional<RecordedError> RecordedErrorOn(const Cluster& cluster);
+
 // Returns a text for people: "recorded: 12 runs on this profile, median error +3.1 %, p90 7.0 %",
 // and where parts were measured ", of the step: forward +1.0 %, ..." on a second line; empty if
-// there is no record. Reads the user's ledger.
-std::string RecordedErrorText(const Cluster& cluster);
+// there is no record.
+std::string RecordedErrorText(const std::optional<RecordedError>& error);
 
 // Step times that a run has put into its metrics.jsonl beyond `from_byte`: the median, without the
 // first two steps of each generation. Nothing if fewer than 5 are left.

@@ -81,8 +81,9 @@ Json IssuesJson(const std::vector<SpecIssue>& issues) {
   return json;
 }
 
-Json BillJson(const Bill& bill) {
-  return {{"wall_s", bill.wall_s()},
+Json BillJson(const JobSpec& job, const Bill& bill) {
+  return {{"interval_steps", job.checkpoint.interval},
+          {"wall_s", bill.wall_s()},
           {"steps_s", bill.steps_s},
           {"saving_s", bill.saving_s},
           {"lost_s", bill.lost_s},
@@ -96,6 +97,52 @@ Json BillJson(const Bill& bill) {
           {"disk_bytes", bill.disk_bytes},
           {"best_interval_steps", bill.best_interval_steps},
           {"best_wall_s", bill.best_wall_s}};
+}
+
+Json SpreadJson(const Spread& spread) {
+  return {{"predicted", spread.predicted}, {"least", spread.least}, {"most", spread.most}};
+}
+
+Json ErrorJson(const Summary& summary) {
+  const ErrorBar& error = summary.error;
+  const Json end = error.to_gpus == kNoEnd ? Json(nullptr) : Json(error.to_gpus);
+  Json json = {{"source", Text(ErrorSourceName(error.source))},
+               {"runs", error.runs},
+               {"engine", Text(error.engine)},
+               {"from_gpus", error.from_gpus},
+               {"to_gpus", end},
+               {"p10", error.p10},
+               {"median", error.median},
+               {"p90", error.p90}};
+  json["other_engines_step_s"] = Json::object();
+  for (const EngineStep& other : summary.other_engines) {
+    json["other_engines_step_s"][other.engine] = other.step_s;
+  }
+  return json;
+}
+
+Json SummaryJson(const Summary& summary) {
+  Json advice = Json::array();
+  for (const Advice& each : summary.advice) {
+    advice.push_back({{"kind", Text(AdviceName(each.kind))},
+                      {"layout", LayoutJson(each.layout)},
+                      {"slower_share", each.slower_share},
+                      {"free_bytes", each.free_bytes}});
+  }
+  const bool has_price = summary.price_per_device_hour > 0;
+  return {{"free_bytes", summary.free_bytes},
+          {"free_share", summary.free_share},
+          {"exact", summary.exact},
+          {"step_s", SpreadJson(summary.step_s)},
+          {"tokens_per_s", SpreadJson(summary.tokens_per_s)},
+          {"mfu", SpreadJson(summary.mfu)},
+          {"wall_s", SpreadJson(summary.wall_s)},
+          {"device_hours", SpreadJson(summary.device_hours)},
+          {"price_per_device_hour", summary.price_per_device_hour},
+          {"cost", has_price ? SpreadJson(summary.cost) : Json(nullptr)},
+          {"error", ErrorJson(summary)},
+          {"warnings", summary.warnings},
+          {"advice", std::move(advice)}};
 }
 
 Json FrontJson(const std::vector<FrontPoint>& front) {
@@ -204,8 +251,9 @@ std::string PlanJson(const JobFile& file, const PlanReport& report, int max_reje
       {"layout", LayoutJson(plan.layout)},
       {"memory", MemoryJson(plan)},
       {"fits", plan.fits},
+      {"summary", SummaryJson(report.summary)},
       {"prediction", PredictionJson(job, plan)},
-      {"bill", BillJson(BillOf(job, plan))},
+      {"bill", BillJson(job, report.summary.bill)},
       {"engine_issues", IssuesJson(plan.engine_issues)},
       {"run_issues", IssuesJson(report.run_issues)},
       {"front", FrontJson(report.front)},

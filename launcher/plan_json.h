@@ -9,6 +9,7 @@
 #include "launcher/job_yaml.h"
 #include "plan/search/explain.h"
 #include "plan/search/search.h"
+#include "plan/search/summary.h"
 
 namespace weft {
 
@@ -29,6 +30,7 @@ struct PlanReport {
   std::vector<FrontPoint> front = {};
   std::vector<Sensitivity> sensitivities = {};
   std::string recorded_error = {};
+  Summary summary = {};
 };
 
 // Indented, ends with a newline. `max_rejections`: how many losers are listed.

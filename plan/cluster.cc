@@ -60,6 +60,8 @@ constexpr double kMostRate = 1e24;
 constexpr double kLeastSeconds = 1e-12;
 constexpr double kMostSeconds = 1e6;
 constexpr double kMostHours = 1e12;
+constexpr double kLeastPrice = 1e-9;  // of an hour, in whatever money
+constexpr double kMostPrice = 1e12;
 constexpr double kLeastEfficiency = 1e-4;
 constexpr int64_t kMostBytes = int64_t{1} << 52;
 
@@ -267,6 +269,8 @@ std::vector<SpecIssue> ClusterIssues(const Cluster& cluster) {
                    kLeastSeconds, kMostHours, issues);
   CheckNotNegative("failures.restart_s", cluster.failures.restart_s, "a time", kLeastSeconds,
                    kMostSeconds, issues);
+  CheckNotNegative("price_per_device_hour", cluster.price_per_device_hour, "a price", kLeastPrice,
+                   kMostPrice, issues);
   CheckMatmuls(cluster.device, issues);
   CheckCollectives(cluster, issues);
   return issues;

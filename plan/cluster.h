@@ -113,6 +113,7 @@ struct Cluster {
   LinkProfile inter_node;  // between nodes, per NIC
   StorageProfile storage;
   FailureProfile failures;
+  double price_per_device_hour = 0;               // in whatever money; 0 = not stated
   std::vector<CollectivePoint> collectives = {};  // measured; may be empty
 
   int slots() const { return nodes * slots_per_node; }

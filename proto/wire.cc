@@ -383,6 +383,7 @@ void Fill(const Cluster& cluster, proto::Cluster& message) {
   message.mutable_storage()->set_total_bytes_per_s(cluster.storage.total_bytes_per_s);
   message.mutable_failures()->set_device_mtbf_hours(cluster.failures.device_mtbf_hours);
   message.mutable_failures()->set_restart_s(cluster.failures.restart_s);
+  message.set_price_per_device_hour(cluster.price_per_device_hour);
   for (const CollectivePoint& point : cluster.collectives) {
     proto::CollectivePoint& collective = *message.add_collectives();
     collective.set_collective(absl::StrCat(CollectiveName(point.collective)));
@@ -407,6 +408,7 @@ absl::Status Read(const proto::Cluster& message, Cluster& cluster) {
   cluster.inter_node = Read(message.inter_node());
   cluster.storage = {message.storage().node_bytes_per_s(), message.storage().total_bytes_per_s()};
   cluster.failures = {message.failures().device_mtbf_hours(), message.failures().restart_s()};
+  cluster.price_per_device_hour = message.price_per_device_hour();
   for (const proto::CollectivePoint& collective : message.collectives()) {
     CollectivePoint point{Collective::kAllReduce, collective.ranks(), collective.bytes(),
                           collective.seconds()};

@@ -16,6 +16,7 @@
 #include "plan/search/explain.h"
 #include "plan/search/schedule_svg.h"
 #include "plan/search/search.h"
+#include "plan/search/summary.h"
 
 namespace weft {
 namespace {
@@ -58,7 +59,7 @@ void PrintNotes(const JobFile& file) {
 void PrintAround(const JobFile& file, const PlanReport& report) {
   const JobSpec& job = file.job;
   std::cout << ScheduleText(QuestionOf(job), report.plan.layout)
-            << BillText(job, BillOf(job, report.plan)) << FrontText(report.front)
+            << BillText(job, report.summary.bill) << FrontText(report.front)
             << SensitivitiesText(report.plan, job.batch(), report.sensitivities);
   if (!report.recorded_error.empty()) std::cout << "\n" << report.recorded_error << "\n";
 }
@@ -113,6 +114,10 @@ void PrintLoss(const JobSpec& job, const PlanReport& report) {
             << FoldedText(absl::StrCat("  ", LayoutText(whole.layout)), 4) << "\n";
 }
 
+ErrorBar BarOf(const std::optional<RecordedError>& recorded) {
+  return recorded ? recorded->bar : ErrorBar{};
+}
+
 PlanReport ReportOf(const JobSpec& job, Plan plan, int lost_nodes) {
   PlanReport report{.plan = std::move(plan), .run_issues = RunIssues(job)};
   if (!report.plan.runnable() && report.run_issues.empty()) {
@@ -122,7 +127,9 @@ PlanReport ReportOf(const JobSpec& job, Plan plan, int lost_nodes) {
   report.whole = WholeOf(job, lost_nodes);
   report.front = ParetoFront(QuestionOf(job), ConstraintsOf(job), Purpose::kEstimate);
   report.sensitivities = SensitivitiesOf(job, Purpose::kEstimate);
-  report.recorded_error = RecordedErrorText(job.cluster);
+  const std::optional<RecordedError> recorded = RecordedErrorOn(job.cluster);
+  report.recorded_error = RecordedErrorText(recorded);
+  report.summary = SummaryOf(job, report.plan, WeftProfile(), BarOf(recorded), report.front);
   return report;
 }
 
@@ -146,7 +153,7 @@ int AnswerPlan(const PlanArguments& arguments, JobFile file) {
     return kExitOk;
   }
   PrintNotes(file);
-  std::cout << PlanText(file.job, report.plan, arguments.explain);
+  std::cout << PlanText(file.job, report.plan, report.summary, arguments.explain);
   PrintLoss(file.job, report);
   PrintRunnable(report);
   PrintAround(file, report);
@@ -190,17 +197,21 @@ int AnswerLayout(const PlanArguments& arguments, JobFile file) {
     const int written = WriteSvg(arguments.svg, question, *layout);
     if (written != kExitOk) return written;
   }
+  const Summary summary =
+      SummaryOf(file.job, *plan, question.engine, BarOf(RecordedErrorOn(file.job.cluster)), {});
   if (arguments.json) {
-    std::cout << PlanJson(file, {.plan = *plan, .run_issues = RunIssues(file.job)}, 0);
+    const PlanReport report = {
+        .plan = *plan, .run_issues = RunIssues(file.job), .summary = summary};
+    std::cout << PlanJson(file, report, 0);
     return kExitOk;
   }
   PrintNotes(file);
   if (question.engine.name != "weft") {
     std::cout << "with the habits of " << question.engine.name << ":\n";
   }
-  std::cout << PlanText(file.job, *plan, 0);
+  std::cout << PlanText(file.job, *plan, summary, 0);
   if (question.engine.name == "weft") PrintIssues("this", RunIssues(file.job), *plan);
-  std::cout << ScheduleText(question, *layout) << BillText(file.job, BillOf(file.job, *plan));
+  std::cout << ScheduleText(question, *layout) << BillText(file.job, summary.bill);
   return kExitOk;
 }
 

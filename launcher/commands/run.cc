@@ -196,7 +196,8 @@ absl::StatusOr<Prepared> Prepare(const RunArguments& arguments, int* exit_code) 
     status = plan.status();
     if (plan.ok()) {
       prepared.plan = *std::move(plan);
-      prepared.file.SettleInterval(prepared.plan);
+      std::string note = prepared.file.SettleInterval(prepared.plan);
+      if (!note.empty()) prepared.file.notes.push_back(std::move(note));
     }
     if (status.ok()) status = CheckMemory(job, prepared.plan);
   }

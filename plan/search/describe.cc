@@ -94,16 +94,6 @@ std::string PrecisionText(const JobSpec& job) {
   return absl::StrCat(precision, " with adapters (r ", job.lora->r, ") beside a base in ", base);
 }
 
-std::string HeadText(const JobSpec& job) {
-  const Cluster& cluster = job.cluster;
-  const std::string head =
-      absl::StrCat("plan of ", job.name, ": ", ModelTypeOf(job.model), ", ",
-                   CountText(static_cast<double>(ParameterCount(job.model))), " parameters, ",
-                   PrecisionText(job), ", on ", cluster.name, " (", Plural(cluster.nodes, "node"),
-                   " x ", Plural(cluster.slots_per_node, "slot"), ", ", cluster.device.name, ")");
-  return absl::StrCat(FoldedText(head, 4), "\n");
-}
-
 std::string LayoutLines(const JobSpec& job, const Plan& plan) {
   const Layout& layout = plan.layout;
   std::string text = absl::StrCat("\n", FoldedText(absl::StrCat("layout: ", LayoutText(layout)), 8),
@@ -217,14 +207,23 @@ std::string MemoryLines(const Plan& plan) {
                       Table(rows), MemoryNotes(plan));
 }
 
+// "201 TFLOP/s"
+std::string FlopsText(double flops_per_s) {
+  const std::pair<double, absl::string_view> units[] = {{1e12, " T"}, {1e9, " G"}, {1e6, " M"}};
+  for (const auto& [unit, name] : units) {
+    if (flops_per_s >= unit) return absl::StrCat(ThreeDigits(flops_per_s / unit), name, "FLOP/s");
+  }
+  return absl::StrFormat("%.0f FLOP/s", flops_per_s);
+}
+
 std::string UtilisationLine(const JobSpec& job, const Plan& plan) {
   const Precision precision = job.training.mixed_precision;
   const ModelFlopRate rate =
       ModelFlopRateOf(QuestionOf(job), plan.tokens_per_s(job.batch()), plan.layout.world_size());
-  return absl::StrCat("  model FLOPs: ", CountText(rate.flops_per_s), "FLOP/s per ",
+  return absl::StrCat("  model FLOPs: ", FlopsText(rate.flops_per_s), " per ",
                       job.cluster.device.backend == BackendKind::kCuda ? "GPU" : "worker", ", ",
                       absl::StrFormat("%.1f %% of ", 100 * rate.utilisation()),
-                      CountText(rate.peak_flops_per_s), "FLOP/s in ",
+                      FlopsText(rate.peak_flops_per_s), " in ",
                       precision == Precision::kFp32 ? "fp32" : "bf16", " (MFU)\n");
 }
 
@@ -281,39 +280,6 @@ std::string HostMisfitText(const Cluster& cluster, int64_t usable_bytes, const R
       BytesText(misfit.host_bytes), " each");
 }
 
-// "0.4 %", "less than 0.1 %"
-std::string SlowerShareText(const Plan& plan, const Rejection& loser) {
-  const double ratio = loser.time.total_s() / loser.goodput / (plan.time.total_s() / plan.goodput);
-  const double percent = 100 * (ratio - 1);
-  if (percent < 0.05) return "less than 0.1 %";
-  return percent < 9.95 ? absl::StrFormat("%.1f %%", percent) : absl::StrFormat("%.0f %%", percent);
-}
-
-// Advice: a layout with fewer mechanisms that is as fast as far as predictions can tell.
-std::string SimplerLines(const Plan& plan) {
-  constexpr double kPredictionError = 0.03;  // median of published runs: bench/README.md
-  const Rejection* simpler = SimplerWithin(plan, kPredictionError);
-  if (simpler == nullptr) return "";
-  return absl::StrCat("\nsimpler, and ", SlowerShareText(plan, *simpler),
-                      " slower, which is within what predictions are off:\n",
-                      FoldedText(absl::StrCat("  ", LayoutText(simpler->layout)), 4), "\n");
-}
-
-std::string RejectionLines(const JobSpec& job, const Plan& plan, int max_rejections) {
-  if (plan.rejections.empty()) return "";
-  const auto shown = std::min(plan.rejections.size(), static_cast<size_t>(max_rejections));
-  std::string text = absl::StrCat("\n", Plural(plan.counts.points, "layout"), " looked at, ",
-                                  plan.counts.evaluated, " of them priced");
-  if (shown == 0) return absl::StrCat(text, "\n");
-  absl::StrAppend(&text, "; the nearest losers:\n");
-  for (size_t i = 0; i < shown; ++i) {
-    const Rejection& rejection = plan.rejections[i];
-    absl::StrAppend(&text, FoldedText(absl::StrCat("  ", LayoutText(rejection.layout)), 6), "\n",
-                    FoldedText(absl::StrCat("    ", RejectionText(job, plan, rejection)), 6), "\n");
-  }
-  return text;
-}
-
 // "tensor_comm +37.9 ms, data_comm -36.4 ms, others -80.0 us": the terms that differ most, at most
 // four, none below a twentieth of the largest; together the difference of the totals.
 std::string DifferencesText(const TermSeconds& ours, const TermSeconds& theirs) {
@@ -348,7 +314,7 @@ std::string SlowerText(const Plan& plan, const Rejection& loser) {
   }
   const bool later = loser.time.total_s() > plan.time.total_s();
   return absl::StrCat(
-      SlowerShareText(plan, loser), " slower: ",
+      SlowerShareText(loser_s / objective_s - 1), " slower: ",
       later ? DifferencesText(plan.time, loser.time) : "fewer of its steps are committed");
 }
 
@@ -374,17 +340,30 @@ std::string SecondsText(double seconds) {
   return absl::StrCat(ThreeDigits(seconds * 1e6), " us");
 }
 
+std::string LongTimeText(double seconds) {
+  if (seconds < 120) return SecondsText(seconds);
+  if (seconds < 7200) return absl::StrFormat("%.1f min", seconds / 60);
+  if (seconds < 2 * 86400) return absl::StrFormat("%.1f h", seconds / 3600);
+  return absl::StrFormat("%.*f days", seconds < 1000 * 86400 ? 1 : 0, seconds / 86400);
+}
+
 std::string SignedSecondsText(double seconds) {
   return absl::StrCat(seconds > 0 ? "+" : "", SecondsText(seconds));
 }
 
 std::string CountText(double count) {
   const std::pair<double, absl::string_view> units[] = {
-      {1e12, " T"}, {1e9, " G"}, {1e6, " M"}, {1e3, " k"}};
+      {1e12, " T"}, {1e9, " B"}, {1e6, " M"}, {1e3, " k"}};
   for (const auto& [unit, name] : units) {
     if (count >= unit) return absl::StrCat(ThreeDigits(count / unit), name);
   }
   return absl::StrFormat("%.0f", count);
+}
+
+std::string SlowerShareText(double share) {
+  const double percent = 100 * share;
+  if (percent < 0.05) return "less than 0.1 %";
+  return percent < 9.95 ? absl::StrFormat("%.1f %%", percent) : absl::StrFormat("%.0f %%", percent);
 }
 
 std::string FoldedText(absl::string_view text, int indent) {
@@ -444,16 +423,35 @@ std::string RejectionText(const JobSpec& job, const Plan& plan, const Rejection&
   return "";
 }
 
-std::string PlanText(const JobSpec& job, const Plan& plan, int max_rejections) {
-  return absl::StrCat(
-      HeadText(job), LayoutLines(job, plan), RankLines(plan), MemoryLines(plan),
-      plan.fits
-          ? ""
-          : absl::StrCat(
-                FoldedText(absl::StrCat("  does not fit: ", MisfitText(job.cluster, plan)), 4),
-                "\n"),
-      TimeLines(job, plan), DeterminismLines(job, plan), SimplerLines(plan),
-      RejectionLines(job, plan, std::max(max_rejections, 0)));
+std::string HeadText(const JobSpec& job) {
+  const Cluster& cluster = job.cluster;
+  const std::string head =
+      absl::StrCat("plan of ", job.name, ": ", ModelTypeOf(job.model), ", ",
+                   CountText(static_cast<double>(ParameterCount(job.model))), " parameters, ",
+                   PrecisionText(job), ", on ", cluster.name, " (", Plural(cluster.nodes, "node"),
+                   " x ", Plural(cluster.slots_per_node, "slot"), ", ", cluster.device.name, ")");
+  return absl::StrCat(FoldedText(head, 4), "\n");
+}
+
+std::string TablesText(const JobSpec& job, const Plan& plan) {
+  return absl::StrCat(LayoutLines(job, plan), RankLines(plan), MemoryLines(plan),
+                      TimeLines(job, plan), DeterminismLines(job, plan));
+}
+
+std::string LosersText(const JobSpec& job, const Plan& plan, int max_rejections) {
+  if (plan.rejections.empty()) return "";
+  const auto shown =
+      std::min(plan.rejections.size(), static_cast<size_t>(std::max(max_rejections, 0)));
+  std::string text = absl::StrCat("\n", Plural(plan.counts.points, "layout"), " looked at, ",
+                                  plan.counts.evaluated, " of them priced");
+  if (shown == 0) return absl::StrCat(text, "\n");
+  absl::StrAppend(&text, "; the nearest losers:\n");
+  for (size_t i = 0; i < shown; ++i) {
+    const Rejection& rejection = plan.rejections[i];
+    absl::StrAppend(&text, FoldedText(absl::StrCat("  ", LayoutText(rejection.layout)), 6), "\n",
+                    FoldedText(absl::StrCat("    ", RejectionText(job, plan, rejection)), 6), "\n");
+  }
+  return text;
 }
 
 }  // namespace weft

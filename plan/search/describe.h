@@ -12,7 +12,9 @@ namespace weft {
 std::string BytesText(int64_t bytes);           // "1.50 GiB", "12.0 MiB"
 std::string SecondsText(double seconds);        // "1.25 s", "34.1 ms"
 std::string SignedSecondsText(double seconds);  // "+34.1 ms", "-1.25 s", "0 s"
-std::string CountText(double count);            // "2.62 G", "768"
+std::string LongTimeText(double seconds);       // "75.4 s", "3.2 h", "14.0 days"
+std::string CountText(double count);            // "2.62 B", "768"
+std::string SlowerShareText(double share);      // "0.4 %", "less than 0.1 %"
 
 // `text` in lines of at most 100 columns, broken at spaces, those after the first `indent` spaces
 // in. A word that is longer stays whole.
@@ -27,7 +29,11 @@ std::string MisfitText(const Cluster& cluster, const Plan& plan);
 // ms", which sum to the difference of the steps; MisfitText; or the rule.
 std::string RejectionText(const JobSpec& job, const Plan& plan, const Rejection& rejection);
 
-// Layout, per-stage memory table, step time by term, nearest losers with their reason.
-std::string PlanText(const JobSpec& job, const Plan& plan, int max_rejections);
+// The parts of what plan/search/summary.h prints of a plan. One line: what is planned, on what.
+std::string HeadText(const JobSpec& job);
+// Layout, ranks, memory of each stage, step time by term.
+std::string TablesText(const JobSpec& job, const Plan& plan);
+// What was looked at, and the nearest losers with their reasons, at most so many.
+std::string LosersText(const JobSpec& job, const Plan& plan, int max_rejections);
 
 }  // namespace weft

@@ -22,19 +22,6 @@ double CommittedRate(const Plan& plan) {
 }
 constexpr double kEqual = 1e-9;  // share by which rates may differ that are the same sums
 
-// "3.2 h", "14 days"
-std::string LongTimeText(double seconds) {
-  if (seconds < 120) return SecondsText(seconds);
-  if (seconds < 7200) return absl::StrFormat("%.1f min", seconds / 60);
-  if (seconds < 2 * 86400) return absl::StrFormat("%.1f h", seconds / 3600);
-  return absl::StrFormat("%.1f days", seconds / 86400);
-}
-
-// "0.0446", "73.2", "549 k"
-std::string HoursText(double hours) {
-  return hours < 1000 ? absl::StrFormat("%.3g", hours) : CountText(hours);
-}
-
 Sensitivity Solve(std::string change, const JobSpec& job, Purpose purpose) {
   Sensitivity result{.change = std::move(change)};
   const absl::StatusOr<Plan> plan = FindPlan(job, purpose);
@@ -45,6 +32,8 @@ Sensitivity Solve(std::string change, const JobSpec& job, Purpose purpose) {
   result.tokens_per_s = plan->tokens_per_s(job.batch());
   return result;
 }
+
+constexpr char kNoneInBetween[] = "at this failure rate no checkpoint in between pays off";
 
 }  // namespace
 
@@ -105,8 +94,12 @@ std::string PinsText(const Plan& plan, const Plan& other, const Pins& pins) {
 }
 
 Bill BillOf(const JobSpec& job, const Plan& plan) {
+  return BillAt(job, plan, plan.time.total_s());
+}
+
+Bill BillAt(const JobSpec& job, const Plan& plan, double step_s) {
   const int64_t bytes = CheckpointBytes(QuestionOf(job));
-  return BillOf({.step_s = plan.time.total_s(),
+  return BillOf({.step_s = step_s,
                  .steps = job.training.steps,
                  .tokens_per_step = job.training.global_batch_size * job.training.seq_len,
                  .devices = plan.layout.world_size(),
@@ -173,6 +166,10 @@ std::string FrontText(const std::vector<FrontPoint>& front) {
   return text;
 }
 
+std::string HoursText(double hours) {
+  return hours < 1000 ? absl::StrFormat("%.3g", hours) : CountText(hours);
+}
+
 std::string BillText(const JobSpec& job, const Bill& bill) {
   const bool gpu = job.cluster.device.backend == BackendKind::kCuda;
   std::string text =
@@ -191,7 +188,7 @@ std::string BillText(const JobSpec& job, const Bill& bill) {
   absl::StrAppendFormat(&text, "  checkpoints: %s on disk at most\n", BytesText(bill.disk_bytes));
   const int64_t interval = job.checkpoint.interval;
   if (bill.best_interval_steps >= job.training.steps) {
-    absl::StrAppend(&text, "  at this failure rate no checkpoint in between pays off\n");
+    absl::StrAppend(&text, "  ", kNoneInBetween, "\n");
   } else if (interval == bill.best_interval_steps) {
     absl::StrAppend(&text, "  checkpoint.interval ", interval, " is the best one\n");
   } else {
@@ -200,6 +197,17 @@ std::string BillText(const JobSpec& job, const Bill& bill) {
                     interval == 0 ? " (only at the end)" : "", "\n");
   }
   return text;
+}
+
+std::string SavesText(const JobSpec& job, const Plan& plan) {
+  const int64_t interval = job.checkpoint.interval;
+  if (interval > 0 && interval < job.training.steps) {
+    const double seconds = static_cast<double>(interval) * plan.time.total_s();
+    return absl::StrCat("every ", interval, interval == 1 ? " step" : " steps", " (",
+                        LongTimeText(seconds), ")");
+  }
+  const bool pays = BillOf(job, plan).best_interval_steps < job.training.steps;
+  return absl::StrCat("at the end only", pays ? "" : "; ", pays ? "" : kNoneInBetween);
 }
 
 }  // namespace weft

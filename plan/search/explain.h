@@ -39,6 +39,8 @@ std::optional<Pins> PinsAgainst(const JobSpec& job, const Plan& plan, const Plan
 std::string PinsText(const Plan& plan, const Plan& other, const Pins& pins);
 
 Bill BillOf(const JobSpec& job, const Plan& plan);
+// The same if a step took `step_s`.
+Bill BillAt(const JobSpec& job, const Plan& plan, double step_s);
 
 // Term by term, a row each, largest difference first; the differences sum exactly to that of the
 // totals. Terms that neither has are left out. `ours`, `theirs`: headings of the columns.
@@ -48,6 +50,10 @@ std::string DifferenceText(absl::string_view ours, const TermSeconds& our_time,
 std::string SensitivitiesText(const Plan& plan, const BatchShape& batch,
                               const std::vector<Sensitivity>& sensitivities);
 std::string FrontText(const std::vector<FrontPoint>& front);
+std::string HoursText(double hours);  // "0.0446", "73.2", "549 k"
 std::string BillText(const JobSpec& job, const Bill& bill);
+// When the job saves: "every 105 steps (28.7 min)"; "at the end only; at this failure rate no
+// checkpoint in between pays off".
+std::string SavesText(const JobSpec& job, const Plan& plan);
 
 }  // namespace weft

@@ -56,6 +56,7 @@ Cluster FullCluster() {
   cluster.inter_node = {2e-5, 4.5e10, false};
   cluster.storage = {2e9, 1e11};
   cluster.failures = {50700, 300};
+  cluster.price_per_device_hour = 2.49;
   cluster.collectives = {{Collective::kReduceScatter, 8, 1 << 20, 1.25e-4}};
   return cluster;
 }
@@ -180,6 +181,10 @@ constexpr WrongProfile kWrongProfiles[] = {
      "lab.yaml:21: inter_node: needs both latency_s and bytes_per_s, or is left out"},
     {"restart_s: 300", "restart_s: -300",
      "lab.yaml:22: failures.restart_s: -300 is not a time; use 0 or more"},
+    {"restart_s: 300}", "restart_s: 300}\nprice_per_device_hour: -2",
+     "lab.yaml:23: price_per_device_hour: -2 is not a price; use 0 or more"},
+    {"restart_s: 300}", "restart_s: 300}\nprice_per_gpu_hour: 2",
+     "lab.yaml:23: price_per_gpu_hour: unknown key; did you mean price_per_device_hour?"},
     {"slots_per_node: 4", "slots_per_node: 4\nslots_per_node: 8",
      "lab.yaml:3: slots_per_node: duplicate key; it stands on line 2 already"},
 };

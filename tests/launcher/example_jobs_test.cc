@@ -3,8 +3,10 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "launcher/job_yaml.h"
 #include "launcher/plan_json.h"
 #include "plan/search/search.h"
@@ -49,7 +51,8 @@ TEST(PlanJson, HasTheDocumentedFields) {
   ASSERT_TRUE(file.ok()) << file.status();
   const auto plan = FindPlan(file->job, Purpose::kRun);
   ASSERT_TRUE(plan.ok());
-  const auto json = nlohmann::json::parse(PlanJson(*file, {.plan = *plan}, 2));
+  const Summary summary = SummaryOf(file->job, *plan, WeftProfile(), {}, {});
+  const auto json = nlohmann::json::parse(PlanJson(*file, {.plan = *plan, .summary = summary}, 2));
   EXPECT_EQ(json["format_version"], 3);
   EXPECT_EQ(json["training"]["mixed_precision"], "fp32");
   EXPECT_FALSE(json["prediction"].contains("goodput")) << "the bill has another of that name";
@@ -62,11 +65,19 @@ TEST(PlanJson, HasTheDocumentedFields) {
   std::set<std::string> fields;
   for (const auto& [name, value] : json.items()) fields.insert(name);
   EXPECT_EQ(fields,
-            (std::set<std::string>{"bill",       "candidates",     "cluster",    "engine_issues",
-                                   "fits",       "format_version", "front",      "job",
-                                   "layout",     "memory",         "model",      "notes",
-                                   "prediction", "recorded_error", "rejections", "run_issues",
-                                   "search",     "sensitivities",  "training",   "weft_version"}));
+            (std::set<std::string>{"bill",        "candidates",     "cluster",    "engine_issues",
+                                   "fits",        "format_version", "front",      "job",
+                                   "layout",      "memory",         "model",      "notes",
+                                   "prediction",  "recorded_error", "rejections", "run_issues",
+                                   "search",      "sensitivities",  "summary",    "training",
+                                   "weft_version"}));
+  EXPECT_EQ(json["bill"]["interval_steps"], file->job.checkpoint.interval);
+  const auto& top = json["summary"];
+  EXPECT_EQ(top["free_bytes"], plan->usable_bytes - plan->peak_bytes());
+  EXPECT_EQ(top["step_s"]["predicted"], json["prediction"]["step_s"]);
+  EXPECT_EQ(top["wall_s"]["predicted"], json["bill"]["wall_s"]);
+  EXPECT_TRUE(top["cost"].is_null()) << "the profile states no price";
+  EXPECT_EQ(top["error"]["source"], "none") << "no run is recorded, published ones were on GPUs";
   EXPECT_EQ(json["layout"]["world_size"], 4);
   EXPECT_EQ(json["memory"]["stages"].size(), 2);
   EXPECT_EQ(json["memory"]["peak_bytes"], plan->peak_bytes());
@@ -128,24 +139,53 @@ TEST(WhyJson, NamesWhatTheFileFixesAndThePlanWithoutIt) {
   EXPECT_FALSE(nlohmann::json::parse(WhyJson(*file, *plan, "pp=4", slower)).contains("pinned"));
 }
 
-TEST(SettleInterval, TakesTheIntervalThatWastesLeastWhereItIsAuto) {
-  for (const bool is_auto : {true, false}) {
-    auto file =
-        ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/llama3-8b.yaml",
-                    {.sets = {is_auto ? "checkpoint.interval=auto" : "checkpoint.interval=7"},
-                     .check_files = false});
+TEST(SettleInterval, TakesTheIntervalThatWastesLeastWhereItIsAutoOrNothingIsSaid) {
+  struct Case {
+    const char* set;
+    std::optional<int64_t> stays;  // nullopt: what wastes least
+  };
+  const Case cases[] = {{"checkpoint.interval=auto", std::nullopt},
+                        {"checkpoint={}", std::nullopt},
+                        {"checkpoint=null", std::nullopt},
+                        {"checkpoint.interval=7", 7},
+                        {"checkpoint.interval=0", 0}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.set);
+    auto file = ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/llama3-8b.yaml",
+                            {.sets = {c.set, "training.steps=2000000"}, .check_files = false});
     ASSERT_TRUE(file.ok()) << file.status();
-    EXPECT_EQ(file->job.checkpoint.interval, is_auto ? 0 : 7);
+    EXPECT_EQ(file->auto_interval, !c.stays.has_value());
+    EXPECT_EQ(file->job.checkpoint.interval, c.stays.value_or(0));
     const auto plan = FindPlan(file->job, Purpose::kEstimate);
     ASSERT_TRUE(plan.ok()) << plan.status();
     const int64_t best = BillOf(file->job, *plan).best_interval_steps;
-    const size_t notes = file->notes.size();
-    file->SettleInterval(*plan);
-    EXPECT_EQ(file->job.checkpoint.interval, is_auto ? best : 7);
-    EXPECT_EQ(file->notes.size(), notes + (is_auto ? 1 : 0));
     EXPECT_GT(best, 7);
+    EXPECT_LT(best, file->job.training.steps);
+    const std::string note = file->SettleInterval(*plan);
+    EXPECT_EQ(file->job.checkpoint.interval, c.stays.value_or(best));
     EXPECT_EQ(BillOf(file->job, *plan).best_interval_steps, best);
+    if (c.stays) {
+      EXPECT_EQ(note, "");
+      continue;
+    }
+    const std::string begin = absl::StrCat("checkpoint.interval: auto: every ", best, " steps (");
+    EXPECT_EQ(note.substr(0, begin.size()), begin) << note;
+    EXPECT_GT(BillOf(file->job, *plan).goodput, 0.9);
   }
+}
+
+// A run that is over before a checkpoint has paid for itself saves once, at its end.
+TEST(SettleInterval, SavesAtTheEndAloneWhereNothingInBetweenPaysOff) {
+  auto file = ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/quickstart.yaml",
+                          {.sets = {"checkpoint=null"}, .check_files = false});
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto plan = FindPlan(file->job, Purpose::kRun);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(file->SettleInterval(*plan),
+            "checkpoint.interval: auto: at the end only; at this failure rate no checkpoint in "
+            "between pays off");
+  EXPECT_EQ(file->job.checkpoint.interval, file->job.training.steps);
+  EXPECT_EQ(BillOf(file->job, *plan).checkpoints, 1);
 }
 
 }  // namespace

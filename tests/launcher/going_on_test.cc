@@ -13,6 +13,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "launcher/job_yaml.h"
+#include "plan/search/search.h"
 #include "process/version.h"
 #include "tests/launcher/job_file_for_test.h"
 
@@ -272,6 +273,22 @@ TEST_F(GoingOn, NeverBeginsAnewWhereSomethingWasSaved) {
   EXPECT_TRUE(GoOn(job, Previous(job)).ok()) << "it never saved";
 }
 
+// Runs of a weft whose default was no checkpoint before the end.
+TEST_F(GoingOn, TakesTheIntervalThatAutoSettlesOnInAFolderThatHadNone) {
+  const JobSpec before = Job({"checkpoint.interval=0"});
+  const RunRecord record{.weft_version = Version(), .data = Data(before)};
+  auto file = ReadJobText(kGoodJob, folder_.job(),
+                          {.sets = {"cluster.slots=1", "parallelism.dp=1", "parallelism.pp=1"}});
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto plan = FindPlan(file->job, Purpose::kRun);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  file->SettleInterval(*plan);
+  const JobSpec now = Resolve(file->job, Layout{.micro_batch_size = 8});
+  const auto going_on = Continue(now, Data(now), PreviousRun{before, record}, std::nullopt);
+  ASSERT_TRUE(going_on.ok()) << going_on.status();
+  EXPECT_THAT(going_on->notes, ElementsAre("checkpoint.interval: 0 -> 20"));
+}
+
 TEST_F(GoingOn, RemembersTheLastSavedStepByItsEvents) {
   const RunPaths paths = PathsOf(Job());
   EXPECT_EQ(LastSavedStep(paths), std::nullopt);
@@ -293,7 +310,13 @@ TEST_F(GoingOn, ComparesTheDisksRoomWithWhatWillBeSaved) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("checkpoint.folder: " + CheckpointFolder(job) + " has room for "),
-                    HasSubstr("but 4 checkpoints of 32")));
+                    HasSubstr("but 4 checkpoints of 32"),
+                    HasSubstr("set checkpoint.interval to 0 (one checkpoint, at the end)")));
+  // One at the end is all that such a job saves: there is nothing to turn off.
+  const absl::Status one =
+      CheckRoom(Job({"checkpoint.interval=20"}), {kOwn, {}}, int64_t{1} << 55, &note);
+  EXPECT_THAT(std::string(one.message()),
+              AllOf(HasSubstr("but 1 checkpoint of 32"), Not(HasSubstr("interval to 0"))));
 }
 
 TEST_F(GoingOn, TakesAChangeOfTheOptimizersSettingsOnAPersonsWord) {

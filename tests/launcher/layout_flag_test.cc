@@ -56,6 +56,13 @@ TEST(LayoutFlag, TakesTheNamesThatPlansArePrintedWith) {
   EXPECT_EQ(fixed->num_microbatches, 2);
 }
 
+TEST(LayoutFlag, ReadsALayoutThatWasFoldedOnTheScreen) {
+  const auto fixed = ParseConstraints("--layout", "dp=4 tp=2\n    sequence_parallel");
+  ASSERT_TRUE(fixed.ok()) << fixed.status();
+  EXPECT_EQ(fixed->tp, 2);
+  EXPECT_EQ(fixed->sequence_parallel, true);
+}
+
 TEST(LayoutFlag, ReadsBackWhatPlansPrint) {
   const Layout layouts[] = {
       {.dp = 2, .tp = 2, .micro_batch_size = 4, .num_microbatches = 8},

@@ -150,6 +150,7 @@ TEST(HardwareKey, ChangesWithTheFiguresNotWithHowManyAreUsed) {
   EXPECT_EQ(key.size(), 20);
   cluster.nodes = 4;
   cluster.slots_per_node = 8;
+  cluster.price_per_device_hour = 2.5;
   EXPECT_EQ(HardwareKey(cluster), key);
   cluster.device.peak_flops_per_s.fp32 = 2e11;
   EXPECT_NE(HardwareKey(cluster), key);
@@ -162,13 +163,13 @@ TEST(RecordedErrorText, IsASentenceOrNothing) {
   const char* before = std::getenv("XDG_STATE_HOME");
   const std::string restore = before == nullptr ? "" : before;
   setenv("XDG_STATE_HOME", folder.path().c_str(), 1);
-  EXPECT_EQ(RecordedErrorText(cluster), "");
+  EXPECT_EQ(RecordedErrorText(RecordedErrorOn(cluster)), "");
   ASSERT_TRUE(AppendToLedger(LedgerPath(), Entry(HardwareKey(cluster), 1.031, 1)).ok());
-  EXPECT_EQ(RecordedErrorText(cluster),
+  EXPECT_EQ(RecordedErrorText(RecordedErrorOn(cluster)),
             "recorded: 1 run on this profile, median error +3.1 %, p90 3.1 %\n"
             "  of the step: forward -25.0 %, backward +25.0 %");
   ASSERT_TRUE(AppendToLedger(LedgerPath(), Entry(HardwareKey(cluster), 0.951, 1)).ok());
-  EXPECT_THAT(RecordedErrorText(cluster),
+  EXPECT_THAT(RecordedErrorText(RecordedErrorOn(cluster)),
               testing::HasSubstr("recorded: 2 runs on this profile, median error -0.9 %"));
   setenv("XDG_STATE_HOME", restore.c_str(), 1);
 }

@@ -38,6 +38,7 @@ Cluster FullCluster() {
   cluster.inter_node = {3e-6, 4e9, true};
   cluster.storage = {1e9, 1e10};
   cluster.failures = {5e4, 300};
+  cluster.price_per_device_hour = 2.5;
   cluster.collectives = {{Collective::kAllGather, 8, 1 << 20, 1e-4}};
   return cluster;
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "plan/search/search.h"
+#include "plan/search/summary.h"
 #include "tests/golden/golden.h"
 #include "tests/plan/sample_jobs.h"
 
@@ -56,9 +57,13 @@ TEST(FoldedText, BreaksAtSpacesWithinAHundredColumns) {
   EXPECT_EQ(FoldedText("", 4), "");
 }
 
+std::string PageOf(const JobSpec& job, const Plan& plan, int max_rejections) {
+  return PlanText(job, plan, SummaryOf(job, plan, WeftProfile(), {}, {}), max_rejections);
+}
+
 std::string TextOf(const JobSpec& job, int max_rejections) {
   const auto plan = FindPlan(job, Purpose::kRun);
-  return plan.ok() ? PlanText(job, *plan, max_rejections)
+  return plan.ok() ? PageOf(job, *plan, max_rejections)
                    : absl::StrCat(plan.status().message(), "\n");
 }
 
@@ -110,7 +115,7 @@ TEST(PlanText, KeepsTablesWithinAHundredColumns) {
   job.lora = LoraSpec{.r = 16};
   const auto plan = FindPlan(job, Purpose::kEstimate);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  const std::string text = PlanText(job, *plan, 0);
+  const std::string text = TablesText(job, *plan);
   int headings = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     if (!absl::StartsWith(line, "  stage ")) continue;
@@ -142,7 +147,7 @@ TEST(PlanText, OfADeepPipelineIsShort) {
   const auto plan = FindPlan(job, Purpose::kEstimate);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->layout.pp, 16);
-  const std::string text = PlanText(job, *plan, 5);
+  const std::string text = PageOf(job, *plan, 5);
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     EXPECT_LE(line.size(), 100U) << line;
   }

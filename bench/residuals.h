@@ -1,0 +1,28 @@
+// The rows of plan/estimate/prediction_error.h, made anew: deciles of predicted over measured step
+// time by engine profile and number of GPUs.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "bench/accuracy_steps.h"
+#include "plan/estimate/prediction_error.h"
+
+namespace weft {
+
+// Tiers A and B, but for nodes beyond the second of a cluster whose network is known to give a
+// fraction of its nominal rate: what constants are fitted to.
+bool IsFitRow(const MeasuredRun& run);
+
+// What speaks for an error bar: rows that constants are fitted to, and PTD-P's, of tier C for their
+// rounding to 0.4 % alone, which no constant was fitted to.
+bool IsErrorBarRow(const MeasuredRun& run);
+
+// Deciles of `predictions` of IsErrorBarRow in the bands of ErrorRows, in its order; bands without
+// a row have 0 rows.
+std::vector<ErrorRow> ErrorRowsOf(const std::vector<StepPrediction>& predictions);
+
+// As a table for people, `heading` above it.
+std::string ErrorRowsText(absl::string_view heading, const std::vector<ErrorRow>& rows);
+
+}  // namespace weft

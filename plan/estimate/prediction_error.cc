@@ -1,0 +1,90 @@
+#include "plan/estimate/prediction_error.h"
+
+#include <algorithm>
+#include <array>
+
+namespace weft {
+namespace {
+
+// Printed by `fit_constants FILE.csv --start middle --cross all --folds 10` (bench/README.md) from
+// published step times: tiers A and B of vTrain, bigscience, the recompute paper, dgxc,
+// Megatron-Bridge, Megatron-LM, SimuMax, InternEvo, llm-foundry, torchtitan and, up to 16 GPUs,
+// nanotron; and PTD-P. Each row is predicted by constants that were fitted without its model shape.
+constexpr std::array<ErrorRow, 9> kRows = {{
+    {"megatron", 1, 8, 24, 0.753, 0.916, 1.144},
+    {"megatron", 9, 64, 30, 0.997, 1.084, 1.120},
+    {"megatron", 65, 512, 36, 0.935, 1.003, 1.116},
+    {"megatron", 513, kNoEnd, 20, 0.927, 1.000, 1.036},
+    {"megatron-deepspeed", 1, 8, 1445, 0.925, 1.002, 1.095},
+    {"megatron-deepspeed", 9, kNoEnd, 132, 0.867, 0.954, 1.037},
+    {"pytorch-eager", 1, 8, 189, 0.823, 0.988, 1.104},
+    {"pytorch-eager", 9, 64, 147, 0.821, 1.009, 1.137},
+    {"pytorch-eager", 65, kNoEnd, 50, 0.825, 1.127, 1.389},
+}};
+
+}  // namespace
+
+absl::Span<const ErrorRow> ErrorRows() {
+  return kRows;
+}
+
+absl::string_view ErrorSourceName(ErrorSource source) {
+  switch (source) {
+    case ErrorSource::kNone:
+      return "none";
+    case ErrorSource::kEngine:
+      return "engine";
+    case ErrorSource::kOthers:
+      return "others";
+    case ErrorSource::kRecorded:
+      return "recorded";
+  }
+  return "";
+}
+
+double Quantile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  const double at = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+ErrorBar PublishedErrorBar(absl::string_view engine, int gpus) {
+  const bool measured = std::any_of(kRows.begin(), kRows.end(),
+                                    [&](const ErrorRow& row) { return row.engine == engine; });
+  ErrorBar bar;
+  for (const ErrorRow& row : kRows) {
+    if (measured && row.engine != engine) continue;
+    if (gpus < row.from_gpus || gpus > row.to_gpus) continue;
+    const bool first = !bar.known();
+    bar.source = measured ? ErrorSource::kEngine : ErrorSource::kOthers;
+    bar.p10 = first ? row.p10 : std::min(bar.p10, row.p10);
+    bar.p90 = first ? row.p90 : std::max(bar.p90, row.p90);
+    // Of several engines none is the median.
+    bar.median = first ? row.median : 1;
+    bar.runs += row.rows;
+    if (measured) bar.engine = row.engine;
+    bar.from_gpus = first ? row.from_gpus : std::min(bar.from_gpus, row.from_gpus);
+    bar.to_gpus = first ? row.to_gpus : std::max(bar.to_gpus, row.to_gpus);
+  }
+  return bar;
+}
+
+ErrorBar RecordedErrorBar(std::vector<double> ratios) {
+  ErrorBar bar;
+  if (ratios.empty()) return bar;
+  bar.source = ErrorSource::kRecorded;
+  bar.runs = static_cast<int>(ratios.size());
+  bar.p10 = Quantile(ratios, 0.1);
+  bar.median = Quantile(ratios, 0.5);
+  bar.p90 = Quantile(ratios, 0.9);
+  if (bar.runs < kFewRuns) {
+    const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
+    bar.p90 = std::max(*most, 1 / *least);
+    bar.p10 = 1 / bar.p90;
+  }
+  return bar;
+}
+
+}  // namespace weft
