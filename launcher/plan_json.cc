@@ -15,8 +15,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What is not finite becomes null, and bytes of a path that are no UTF-8 are replaced: JSON can
-// hold neither.
+// Numbers that are not finite become null, and bytes of a path that are no UTF-8 are replaced: JSON
+// can hold neither.
 std::string TextOf(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

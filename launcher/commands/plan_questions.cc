@@ -55,7 +55,7 @@ void PrintNotes(const JobFile& file) {
   }
 }
 
-// What else there is to say about a plan, below its own tables.
+// Prints what stands below a plan's own tables: schedule, bill, front and sensitivities.
 void PrintAround(const JobFile& file, const PlanReport& report) {
   const JobSpec& job = file.job;
   std::cout << ScheduleText(QuestionOf(job), report.plan.layout)
@@ -64,8 +64,8 @@ void PrintAround(const JobFile& file, const PlanReport& report) {
   if (!report.recorded_error.empty()) std::cout << "\n" << report.recorded_error << "\n";
 }
 
-// What weft's engine cannot run yet of a job, whatever the layout, or of a plan. Returns whether
-// there is anything.
+// Prints why weft's engine does not run `what` yet: `issues`, of a job whatever its layout, and
+// those of `plan`. Returns whether there are any.
 bool PrintIssues(absl::string_view what, std::vector<SpecIssue> issues, const Plan& plan) {
   for (const SpecIssue& issue : plan.engine_issues) {
     if (std::find(issues.begin(), issues.end(), issue) == issues.end()) issues.push_back(issue);
@@ -78,7 +78,7 @@ bool PrintIssues(absl::string_view what, std::vector<SpecIssue> issues, const Pl
   return true;
 }
 
-// Of a plan that weft's engine cannot run yet: what it lacks, and the best that it can run.
+// Prints why weft's engine cannot run the plan yet, if it cannot, and the best that it can run.
 void PrintRunnable(const PlanReport& report) {
   if (!PrintIssues("this", report.run_issues, report.plan)) return;
   if (!report.run_issues.empty()) return;
@@ -215,8 +215,8 @@ int AnswerLayout(const PlanArguments& arguments, JobFile file) {
   return kExitOk;
 }
 
-// What there is to say of a layout whose steps are no slower than the plan's, or that would be
-// better.
+// Says why `other` is not the plan, where it would be better or its steps are no slower than the
+// plan's.
 void PrintVerdict(const JobFile& file, const Plan& plan, const Plan& other) {
   if (const auto pins = PinsAgainst(file.job, plan, other, Purpose::kEstimate)) {
     std::cout << FoldedText(PinsText(plan, other, *pins), 2) << "\n";

@@ -71,7 +71,7 @@ double ScoreBytes(const Question& question, const Sizes& sizes) {
   return sizes.scores * (habits.dropout ? 2 * sizes.element + 1 : sizes.element);
 }
 
-// What selective recompute leaves out besides scores.
+// Returns the bytes that selective recompute leaves out besides scores.
 double WideBytes(const Question& question, const Sizes& sizes) {
   const MemoryHabits& habits = question.engine.memory;
   if (!habits.selective_drops_wide) return 0;

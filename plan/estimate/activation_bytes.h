@@ -1,14 +1,14 @@
-// What one block, the embedding and the head keep for backward, and need while backward works on
-// them, from closed forms (Korthikanti et al., arXiv:2205.05198, 4; extended to grouped kv heads,
-// gated and sparse feed-forwards, context parallelism, fused attention). Doubles: absurd questions
-// must not overflow. No allocation. Pure.
+// Closed forms give the bytes that one block, the embedding and the head keep for backward, and
+// need while backward works on them (Korthikanti et al., arXiv:2205.05198, 4; extended to grouped
+// kv heads, gated and sparse feed-forwards, context parallelism, fused attention). Doubles: absurd
+// questions must not overflow. No allocation. Pure.
 #pragma once
 #include "plan/estimate/question.h"
 #include "plan/layout.h"
 
 namespace weft {
 
-// Of one block and one microbatch on one rank.
+// Holds the bytes of one block and one microbatch on one rank.
 struct BlockActivations {
   double saved = 0;       // from forward to backward, under the recompute mode
   double recomputed = 0;  // more of them, while backward works on the block
@@ -18,7 +18,7 @@ struct BlockActivations {
 BlockActivations BlockActivationBytes(const Question& question, const Layout& layout,
                                       Recompute recompute);
 
-// Of one microbatch on the last stage.
+// Holds the bytes of one microbatch on the last stage.
 struct HeadActivations {
   double saved = 0;   // final norm's input and output, from forward to backward
   double logits = 0;  // logits, softmax and their gradient
@@ -34,7 +34,7 @@ double BoundaryBytes(const Question& question, const Layout& layout);
 // Tokens of a microbatch on one rank: B * T / cp.
 double LocalTokens(const Question& question, const Layout& layout);
 
-// What a schedule holds at once on a stage.
+// Counts what a schedule holds at once on a stage.
 struct InFlight {
   double block_passes = 0;  // blocks times microbatches
   double microbatches = 0;  // of the stage as a whole; chunks count as shares

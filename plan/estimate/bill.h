@@ -31,7 +31,7 @@ struct Bill {
   double tokens_per_s = 0;  // of wall time
   int64_t checkpoints = 0;  // written
   int64_t disk_bytes = 0;   // of those that are kept at once
-  // What the same job would take with the interval that wastes least.
+  // The same job would take best_wall_s with the interval that wastes least.
   int64_t best_interval_steps = 0;
   double best_wall_s = 0;
 };

@@ -1,5 +1,5 @@
-// What one rank holds of a block, for the time model, as plain numbers: no list of tensors, no
-// allocation. Pure.
+// BlockShare says what one rank holds of a block, for the time model, as plain numbers: no list of
+// tensors, no allocation. Pure.
 #pragma once
 #include "plan/estimate/question.h"
 #include "plan/layout.h"
@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// What one rank of a tensor-parallel group holds of a block (index 0: takes any remainder).
+// Index 0 of a tensor-parallel group, which takes any remainder, holds this share of a block.
 struct BlockShare {
   double width = 0;      // D
   double query = 0;      // columns of q: heads * head_dim / tp

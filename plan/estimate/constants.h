@@ -6,9 +6,9 @@
 
 namespace weft {
 
-// What training reaches of a data sheet's figures on a generation of devices. A cluster file of
-// configs/clusters repeats them for its device; bench/hardware.cc applies them to devices that are
-// known by name only.
+// Training reaches these figures, most of them shares of a data sheet's, on a generation of
+// devices. A cluster file of configs/clusters repeats them for its device; bench/hardware.cc
+// applies them to devices that are known by name only.
 struct GenerationConstants {
   double matmul_fp32 = 0.7;  // of the peak, large products
   double matmul_bf16 = 0.7;

@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// Of an engine that reduces all of a stage in buckets of a size: the last one is never hidden.
+// The last bucket of an engine that reduces all of a stage in buckets of a size is never hidden.
 constexpr double kLastBucket = 0.02;
 
 // Collectives run beside compute where there is room for them: a GPU has units to spare, workers on
@@ -18,7 +18,7 @@ double ReduceWindow(const Question& question, const Machine& machine, int world)
   return has_room ? question.engine.time.reduce_window : 0;
 }
 
-// Of a head with a table of its own.
+// Counts the parameters of a head with a table of its own, the final norm included.
 double HeadParameters(const Question& question, const Layout& layout) {
   const double norm = question.model.family == ModelFamily::kGpt2 ? 2 : 1;
   return (LocalVocabulary(question, layout) + norm) *
@@ -236,7 +236,7 @@ double DataComm::EndSeconds(const Layout& layout, int stage, const ActionSeconds
   }
   const double end_s = after_s + waits_s;
   if (!gathers_all_) return end_s;
-  // What is whole in passes comes from its owners after the update.
+  // Weights that are whole in passes come from their owners after the update.
   double gather_s = (gathers_ ? blocks_ - cut_ : blocks_) * block_.gather_s;
   for (const End& end : {embedding_, head_}) {
     if (end.held && !(gathers_ && ends_cut_)) gather_s += end.moves.gather_s;

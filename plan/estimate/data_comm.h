@@ -23,10 +23,10 @@ class DataComm {
   // schedule and recompute: those are asked of the layouts below, which share the degrees.
   DataComm(const Question& question, const Machine& machine, const Layout& layout, int stage);
 
-  // What a microbatch's passes on `stage` wait for, in the mean over a step, beyond what `passes`,
-  // without any wait, hide. `stage`: that of the constructor or one that holds as much. The waits
-  // of the last microbatch's last pass are EndSeconds': with the sums that end there they may be
-  // more. 0 unless MovesInPasses.
+  // Returns the seconds that a microbatch's passes on `stage` wait, in the mean over a step, beyond
+  // what `passes`, without any wait, hide. `stage`: that of the constructor or one that holds as
+  // much. EndSeconds has the waits of the last microbatch's last pass: with the sums that end there
+  // they may be more. 0 unless MovesInPasses.
   ActionSeconds PassWaits(const Layout& layout, int stage, const ActionSeconds& passes) const;
 
   // After the last pass: the sums that it does not hide, and what is gathered after the update.
@@ -48,12 +48,12 @@ class DataComm {
     Moves moves = {};
   };
 
-  // Of a stage's forward passes, and of its backward passes, the share that begins where the pass
-  // before ended.
+  // Turns are the shares of a stage's forward passes, and of its backward passes, that begin where
+  // the pass before ended.
   struct Turns {
     double forward = 0, backward = 0;
   };
-  // What parameters of a stage move between, while the moves are priced.
+  // Holds the groups that parameters of a stage move between, while the moves are priced.
   struct Axis {
     const Question& question;
     const Machine& machine;
@@ -67,7 +67,7 @@ class DataComm {
   static Moves MovesOf(const Axis& axis, double summed_parameters, double gathered_parameters);
   static double ReduceSeconds(const Axis& axis, const RankGroup& group, double bytes);
   double Exposed(double comm_s, double window_s, double last_share) const;
-  // Of a microbatch; `last`: of the step's last one.
+  // Returns the waits of a microbatch; `last`: of the step's last one.
   ActionSeconds WaitsOfOne(const Layout& layout, const Turns& turns, const ActionSeconds& passes,
                            bool last) const;
 

@@ -10,8 +10,8 @@
 namespace weft {
 namespace {
 
-// Of the optimizer's moments, per trained parameter; factored ones are rows and columns, next to
-// nothing.
+// Returns the bytes of the optimizer's moments per trained parameter; factored ones are rows and
+// columns, next to nothing.
 double MomentBytes(OptimizerStates states) {
   switch (states) {
     case OptimizerStates::kNone:

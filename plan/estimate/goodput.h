@@ -15,8 +15,8 @@ inline constexpr double kDefaultDeviceMtbfHours = 5.07e4;
 inline constexpr double kDefaultRestartS = 300;       // notice, replace, start, until it loads
 inline constexpr double kDefaultNodeBytesPerS = 2e9;  // of checkpoints, one node's share
 
-// What one checkpoint holds, whatever the step's precision (worker/checkpoint_io.h): of each
-// trained parameter its weight and the optimizer's moments in fp32, 12 bytes for AdamW. 16-bit
+// Returns the bytes of one checkpoint, whatever the step's precision (worker/checkpoint_io.h): of
+// each trained parameter its weight and the optimizer's moments in fp32, 12 bytes for AdamW. 16-bit
 // copies are made again from the master weights.
 int64_t CheckpointBytes(const Question& question);
 
@@ -25,8 +25,8 @@ struct FaultCosts {
   double save_s = 0;           // delta: steps wait for it
   double restart_s = 0;        // R: from a stop until steps are done again, load included
 };
-// Of a job on `ranks` devices whose checkpoint has `checkpoint_bytes`. REQUIRES: CheckCluster
-// holds.
+// Returns the costs of a job on `ranks` devices whose checkpoint has `checkpoint_bytes`. REQUIRES:
+// CheckCluster holds.
 FaultCosts FaultCostsOf(const Cluster& cluster, int64_t checkpoint_bytes, int ranks);
 
 // The seconds of work between checkpoints that waste least: Daly, FGCS 22 (2006), eq. 20, of which

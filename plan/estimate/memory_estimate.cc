@@ -19,7 +19,7 @@ int64_t Bytes(double bytes) {
   return static_cast<int64_t>(std::ceil(std::clamp(bytes, 0.0, kMostBytes)));
 }
 
-// What a stage holds at the fullest moment of a step.
+// Counts the bytes that a stage holds at the fullest moment of a step.
 struct Moment {
   double gradients = 0;  // beyond those that are always there
   double activations = 0;
@@ -98,9 +98,9 @@ Moment FullestMoment(const Question& question, const Layout& layout, int stage,
   return fullest;
 }
 
-// What an arena's places for whole buckets hold (WholeBuffersOf of plan/memory.h): embedding or
-// head, and blocks in turns of two. Experts that nobody shares are whole anyway. Of a frozen base
-// every bucket is taken to be cut, also one that has its place to itself.
+// Counts what an arena's places for whole buckets hold (WholeBuffersOf of plan/memory.h): embedding
+// or head, and blocks in turns of two. Experts that nobody shares are whole anyway. Every bucket of
+// a frozen base is taken to be cut, also one that has its place to itself.
 StageParameters WholePlaces(const Question& question, const Layout& layout, int stage) {
   const BucketCounts counts = BucketCountsOf(question, layout, stage);
   const auto is_used = [&](WholePlace place) {

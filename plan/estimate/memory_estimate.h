@@ -62,11 +62,11 @@ StageMemoryTable MemoryTableOf(const Question& question);
 // From closed forms, whatever can be listed: no allocation, below a microsecond. `exact` is false.
 MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& layout, int stage);
 
-// What stays allocated between two steps: states, library workspaces, tensors kept at borders.
+// Returns what stays allocated between two steps: states, library workspaces, tensors at borders.
 int64_t BytesBetweenSteps(const Question& question, const Layout& layout, int stage);
 
-// What to leave free beside an estimate before calling it fitting: nothing where it is exact, else
-// 1 GiB or the share of it that the engine's profile was seen to fall short by.
+// Returns what to leave free beside an estimate that is called fitting: nothing where it is exact,
+// else 1 GiB or, if more, the share of it that the engine's profile was seen to fall short by.
 int64_t GuardBytes(const Question& question, const MemoryEstimate& estimate);
 
 // A bound from below for every layout with these degrees, whatever its micro batch, recompute and

@@ -1,7 +1,7 @@
-// What an engine keeps in memory, at which width, and what its backward pass needs at once. Every
-// constant of the memory estimate is a field here, with its meaning; memory_habits.cc has the
-// values of each engine and where they come from. None depends on a model, a layout or a run. Pure
-// values.
+// MemoryHabits says what an engine keeps in memory, at which width, and what its backward pass
+// needs at once. Every constant of the memory estimate is a field here, with its meaning;
+// memory_habits.cc has the values of each engine and where they come from. None depends on a model,
+// a layout or a run. Pure values.
 #pragma once
 #include <cstdint>
 
@@ -33,7 +33,7 @@ struct MemoryHabits {
   double fp8_cache_bytes = 0;       // per weight of a linear layer, beside the 16-bit one
   int64_t vocabulary_multiple = 1;  // rows of each rank's vocabulary are a multiple of this
 
-  // What is saved for backward.
+  // These say what is saved for backward.
   bool fused_attention = true;               // no [T, T] matrix is stored
   bool keeps_two_attention_outputs = false;  // its kernel and the engine differ in their order of
                                              // batch and sequence: a copy where both exceed 1
@@ -71,7 +71,7 @@ MemoryHabits MegatronMemory();
 MemoryHabits MegatronDeepspeedMemory();
 MemoryHabits PytorchEagerMemory();
 
-// What a run turned on or a device changes in the habits of an engine.
+// A run's options and its device change the habits of an engine by these.
 struct MemorySwitches {
   bool deterministic = false;      // library workspaces of the deterministic kernels
   absl::string_view device = "";   // "A100-80G": Ampere's library defaults; others: Hopper's

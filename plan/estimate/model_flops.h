@@ -6,10 +6,10 @@
 
 namespace weft {
 
-// Of a token, forward and backward: 6 N + 12 L q T, with N the parameters of matrix products, head
-// included (of experts those that a token is sent to), q heads x their size, T the sequence, and
-// attention over all pairs, causal or not (PaLM, arXiv:2204.02311, appendix B). 4 N where the base
-// is frozen, as its weights have no gradients.
+// Returns the FLOPs of a token, forward and backward: 6 N + 12 L q T, with N the parameters of
+// matrix products, head included (of experts those that a token is sent to), q heads x their size,
+// T the sequence, and attention over all pairs, causal or not (PaLM, arXiv:2204.02311, appendix B).
+// 4 N where the base is frozen, as its weights have no gradients.
 double ModelFlopsPerToken(const Question& question);
 
 struct ModelFlopRate {
@@ -18,8 +18,8 @@ struct ModelFlopRate {
       0;  // of its device: dense products in fp32, or in bf16 also of fp8 steps
   double utilisation() const { return flops_per_s / peak_flops_per_s; }
 };
-// Of `workers` that together do `tokens_per_s`. REQUIRES: workers >= 1, the device offers the
-// precision.
+// Returns the rate of `workers` that together do `tokens_per_s`. REQUIRES: workers >= 1, the device
+// offers the precision.
 ModelFlopRate ModelFlopRateOf(const Question& question, double tokens_per_s, int workers);
 
 }  // namespace weft

@@ -13,7 +13,7 @@ struct NetworkSeconds {
   ActionSeconds embedding = {}, head = {};   // transfer_s is of no stage's passes: 0
   std::array<ActionSeconds, 3> blocks = {};  // by Recompute, of the modes that the layout takes
 
-  // Of `count` blocks of `stage`, with the ends of the network where it holds them.
+  // Sums `count` blocks of `stage`, with the ends of the network where it holds them.
   ActionSeconds Of(const Layout& layout, int stage, double count, bool first, bool last) const {
     const ActionSeconds& block = blocks[static_cast<size_t>(layout.recompute_of(stage))];
     ActionSeconds sum = {.forward_s = count * block.forward_s,
@@ -25,7 +25,7 @@ struct NetworkSeconds {
     return sum;
   }
 
-  // Of all blocks of `stage`.
+  // Sums all blocks of `stage`, with the ends that it holds.
   ActionSeconds OfStage(const Layout& layout, int64_t num_blocks, int stage) const {
     return Of(layout, stage, static_cast<double>(StageBlockCount(layout, num_blocks, stage)),
               stage == 0, stage == layout.pp - 1);

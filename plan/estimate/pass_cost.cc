@@ -1,4 +1,4 @@
-// What a microbatch costs in a block, in the embedding and in the head (step_estimate.h).
+// Prices a microbatch in a block, in the embedding and in the head (step_estimate.h).
 #include <algorithm>
 #include <cmath>
 
@@ -161,10 +161,10 @@ double BlockElements(const Pass& pass) {
          pass.tokens * (biases + activation + routing);
 }
 
-// What of that is not moved where products of 16-bit elements do bias, residual and GELU themselves
-// (worker/backend/device.h), those of 8 bits do not: of a residual sum only its other term is,
-// unless a sum over tp comes first; of GELU only what it takes is written, and read by its
-// gradient.
+// Returns what BlockElements save where products of 16-bit elements do bias, residual and GELU
+// themselves (worker/backend/device.h); those of 8 bits do not. Only the other term of a residual
+// sum is moved, unless a sum over tp comes first; of GELU only its input is written, which its
+// gradient reads.
 BothPasses FusedSeconds(const Pass& pass) {
   const bool narrow = pass.machine.gpu && pass.machine.element_bytes < 4;
   if (!narrow || !pass.habits.fused_epilogues) return {};

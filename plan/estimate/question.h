@@ -1,5 +1,5 @@
-// What an estimate is asked about, besides the layout: model, machine, batch, numbers, and the
-// habits of the engine that would run it. Pure values.
+// A Question is what an estimate is asked about, besides the layout: model, machine, batch,
+// numbers, and the habits of the engine that would run it. Pure values.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -8,9 +8,9 @@
 
 namespace weft {
 
-// Of a rank of `stage` in a step of `time` (of this layout). Passes are this stage's own;
-// transfers hold whatever the stage waits while slower ones work. The parts sum to the step less
-// its stragglers. REQUIRES: as EstimateStep; 0 <= stage < layout.pp.
+// Returns the seconds of a rank of `stage` in a step of `time` (of this layout). Passes are this
+// stage's own; transfers hold whatever the stage waits while slower ones work. The parts sum to the
+// step less its stragglers. REQUIRES: as EstimateStep; 0 <= stage < layout.pp.
 PartSeconds RankPartsOf(const Question& question, const Layout& layout, int stage,
                         const TermSeconds& time);
 

@@ -63,7 +63,7 @@ double AdaptersOfBlock(const LowRankAdapters& adapters, const Widths& widths) {
   return count;
 }
 
-// Of a block's matrices, whole ones: `widths` are those of tp 1.
+// Counts rows and columns of a block's matrices, whole ones: `widths` are those of tp 1.
 double RowsAndColumns(const Widths& widths) {
   const double hidden = widths.hidden;
   const double attention =
@@ -84,7 +84,7 @@ double VectorsOfBlock(const ModelShape& model, const Widths& widths) {
   return count + static_cast<double>(model.num_experts) * widths.hidden;  // the router
 }
 
-// Of `trained` parameters, all in fp32 but where said. Factored moments are of whole tensors.
+// Returns the bytes of moments, in fp32 but where said. Factored ones are of whole tensors: 0 here.
 double MomentBytes(OptimizerStates optimizer, double trained) {
   switch (optimizer) {
     case OptimizerStates::kNone:

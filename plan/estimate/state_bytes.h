@@ -15,9 +15,9 @@ struct StageParameters {
   double tables = 0;    // token and position embeddings, output matrix
   double vectors = 0;   // norms, biases, routers
   double adapters = 0;  // low-rank adapters, the only trained ones if there are any
-  // Of whole matrices, and elements of whole vectors: factored second moments, which nothing cuts.
+  // Nothing cuts factored second moments: of whole matrices rows and columns, of vectors elements.
   double rows_and_columns = 0;
-  // Of those, what ZeRO 2 and 3 leave whole: an arena's buckets with a place to themselves
+  // Parameters that ZeRO 2 and 3 leave whole are an arena's buckets with a place to themselves
   // (plan/whole_places.h). 0 below these stages.
   double whole_dense = 0, whole_experts = 0;
 
@@ -49,17 +49,17 @@ struct StateBytes {
 StateBytes StatesOf(const Question& question, const Layout& layout,
                     const StageParameters& parameters);
 
-// What is offloaded of each trained parameter: master weight and optimizer states. Factored ones,
-// which are no number per parameter, count nothing.
+// Returns the offloaded bytes of each trained parameter: master weight and optimizer states.
+// Factored ones, which are no number per parameter, count nothing.
 double OffloadedBytes(const Question& question);
 
 // Per weight of a linear layer whose base is frozen, its scales included.
 double FrozenBytes(FrozenFormat format);
 
-// Of a weight and of its gradient as accumulated, under the question's precision and engine.
+// Return the bytes of a weight, and of a gradient as accumulated, by the precision and the engine.
 double WeightBytes(const Question& question);
 double GradientBytes(const Question& question);
-// Of all weights of `parameters` as they are stored and gathered: a frozen base in its own format.
+// Sums the weights of `parameters` as stored and gathered: a frozen base in its own format.
 double WeightBytes(const Question& question, const StageParameters& parameters);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// What follows the pipeline: reductions, gathers, the optimizer (step_estimate.h).
+// Prices what follows the pipeline: reductions, gathers, the optimizer (step_estimate.h).
 #include <algorithm>
 #include <cstdint>
 
@@ -13,8 +13,8 @@
 namespace weft {
 namespace {
 
-// Of a host that holds optimizer states, per worker: its link to the device, one way, and its
-// memory. Usual PCIe 4 x16 and a worker's share of a server's memory channels.
+// A host that holds optimizer states gives each worker its link to the device, one way, and its
+// memory: usual PCIe 4 x16 and a worker's share of a server's memory channels.
 constexpr double kHostLinkBytesPerS = 22e9;
 constexpr double kHostMemoryBytesPerS = 25e9;
 
@@ -100,7 +100,7 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
     }
     sum_s += 2 * blocks * AllReduceSeconds(machine, holders, gradient_bytes * head);
   }
-  // Of norms each tp rank has seen its own tokens: one sum each.
+  // Each tp rank's norms have seen its own tokens: one sum each.
   if (layout.sequence_ranks() > 1 && question.engine.time.by_buckets) {
     const double norms = model.family == ModelFamily::kGpt2 ? 4 : 2;  // with their biases
     const RankGroup tensor = GroupOf(machine, layout.tp, 1, world);

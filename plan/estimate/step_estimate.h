@@ -75,9 +75,9 @@ class NetworkPasses {
 // A microbatch's activations to the next stage, one way.
 double BoundarySeconds(const Question& question, const Layout& layout);
 
-// What a stage does beside its passes and after them. Depends on the layout's degrees, on how it
-// cuts parameters and blocks and on where the optimizer lives, not on batch cut, schedule and
-// recompute.
+// StageDues prices what a stage does beside its passes and after them. It depends on the layout's
+// degrees, on how it cuts parameters and blocks and on where the optimizer lives, not on batch cut,
+// schedule and recompute.
 struct StageDues {
   StageDues(const Question& question, const Machine& machine, const Layout& layout, int stage);
   DataComm comm;
@@ -115,7 +115,7 @@ class StageDuesTable {
   const StageDues* last_dues_ = nullptr;
 };
 
-// What follows the pipeline on `stage`: exposed data communication, optimizer, stragglers.
+// Returns what follows the pipeline on `stage`: exposed data communication, optimizer, host.
 // `passes`: one microbatch's on that stage, which communication may hide behind.
 TermSeconds StepEnd(const Layout& layout, int stage, const ActionSeconds& passes,
                     const StageDues& dues);
@@ -147,8 +147,8 @@ TermSeconds EstimateStep(const Question& question, const Layout& layout, const S
 absl::StatusOr<StepPasses> ReplayPasses(const Question& question, const Layout& layout);
 absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& layout);
 
-// Of a step of `total_s`, what the same layout would save if it need not be deterministic. 0 where
-// that is not asked, or has no price. It takes no memory. REQUIRES: as EstimateStep.
+// Returns what the same layout would save of a step of `total_s` if it need not be deterministic. 0
+// where that is not asked, or has no price. It takes no memory. REQUIRES: as EstimateStep.
 double DeterminismSeconds(const Question& question, const Layout& layout, double total_s);
 
 }  // namespace weft

@@ -70,7 +70,7 @@ class Stages {
   Stages& operator=(const Stages&) = delete;
 
   int slowest() const { return slowest_; }
-  // What a microbatch waits for in the passes of the slowest stage.
+  // Returns how long a microbatch waits in the passes of the slowest stage.
   double slowest_waits_s(const Layout& layout, const NetworkSeconds& seconds,
                          int64_t num_blocks) const {
     return CycleSeconds(slowest_s()) - CycleSeconds(seconds.OfStage(layout, num_blocks, slowest_));
@@ -119,7 +119,7 @@ Makespans ClosedForm(const Question& question, const Layout& layout, Stages& sta
           stages.MakespanSeconds(layout, BoundarySeconds(question, layout))};
 }
 
-// Of the chunks of a stage each has its blocks' share of what the stage waits for.
+// Each chunk of a stage has its blocks' share of what the stage waits for.
 absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& layout,
                                         const NetworkSeconds& seconds, const Stages& stages) {
   const double transfer_s = BoundarySeconds(question, layout);
@@ -278,7 +278,7 @@ TermSeconds EstimateStep(const Question& question, const Layout& layout, const S
   TermSeconds end = first_end;
   double end_s = end.total_s();
   for (int stage = 1; stage < layout.pp; ++stage) {
-    // Of an even split's stages none holds more than the first or the last.
+    // No stage of an even split holds more than the first or the last.
     if (layout.stage_blocks.empty()) stage = layout.pp - 1;
     if (IsLikeTheOneBefore(layout, stage)) continue;
     const TermSeconds other = StageEnd(question, layout, stage, passes, dues);

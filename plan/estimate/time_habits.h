@@ -46,8 +46,8 @@ struct TimeHabits {
   double overlap_slowdown = 0;
   // ZeRO reduces gradients to their owners by all-reduces, of which each rank keeps its part.
   bool zero_all_reduces = false;
-  // What moves over the data axis moves by the buckets of plan/buckets.h, each block's beside the
-  // blocks after it; false: in collectives of bucket_bytes beside the whole pass.
+  // Gradients and weights cross the data axis by the buckets of plan/buckets.h, each block's beside
+  // the blocks after it; false: in collectives of bucket_bytes beside the whole pass.
   bool by_buckets = false;
   double bucket_bytes = 1e15;  // of gradients or parameters, per collective
   // Where products are in 16 or 8 bits; in fp32 both have 4.

@@ -21,8 +21,8 @@ struct Split {
 // REQUIRES: 2 <= stages <= num_blocks; embedding, head >= 0.
 Split BalancedSplit(int64_t num_blocks, int stages, double embedding, double head);
 
-// What the slowest stage takes, in blocks' time: of `split`, and of the even split, earlier stages
-// the larger.
+// Return what the slowest stage takes, in blocks' time: of `split`, and of the even split, earlier
+// stages the larger.
 double SlowestStage(const Split& split, double embedding, double head);
 double SlowestEvenStage(int64_t num_blocks, int stages, double embedding, double head);
 

@@ -41,10 +41,10 @@ struct Pipeline {
 // every forward pass is done and its gradient has to go all the way back.
 double LeastSecondsOfAnySplit(const Pipeline& pipeline);
 
-// Of a layout with `passes_s`: at most the passes of what differs from it by the split of its
-// blocks. Of pipelines of few stages that is proven. Of longer ones no split is known to be faster
-// than the better of even and balanced by more than rounding, and the proven bound would leave too
-// much open.
+// Returns a bound from below on the passes of what differs from a layout with `passes_s` by the
+// split of its blocks. It is proven for pipelines of few stages. Of longer ones no split is known
+// to be faster than the better of even and balanced by more than rounding, and the proven bound
+// would leave too much open.
 double LeastSecondsOfShapes(const Pipeline& pipeline, const ScheduleChoice& choice,
                             double passes_s);
 

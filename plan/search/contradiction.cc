@@ -60,7 +60,7 @@ Layout LeastLayout(const Question& question, const Constraints& fixed) {
   return least;
 }
 
-// Of a fixed width of ZeRO groups that divides no data group which all else allows.
+// Refuses a fixed width of ZeRO groups that divides no data group which all else allows.
 absl::Status CheckZeroGroup(const Question& question, const Constraints& constraints,
                             Purpose purpose) {
   if (constraints.zero_group.value_or(0) <= 0) return absl::OkStatus();

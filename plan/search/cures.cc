@@ -118,13 +118,13 @@ class CureSearch {
   std::vector<Cure> cures_;
 };
 
-// What a cure says of one value of a layout: "parallelism.tp 2".
+// Names one value of a layout as a cure does: "parallelism.tp 2".
 template <typename Value>
 auto Says(absl::string_view key, const Value& value) {
   return [key, value](const Layout& layout) { return absl::StrCat(key, " ", value(layout)); };
 }
 
-// Of one member of every way to cut the batch.
+// Returns one member of every way to cut the batch.
 std::vector<int64_t> CutsOf(const Space& space, int64_t BatchCut::*member) {
   std::vector<int64_t> values;
   for (size_t dp = 0; dp < space.dps().size(); ++dp) {
@@ -238,7 +238,7 @@ void CureSearch::ChangeNodes() {
   Keep(found, [&](const Layout&) { return absl::StrCat("cluster.nodes ", most); });
 }
 
-// What the layout that needs the least would fit into, with or without what the search offloads.
+// Offers what the layout that needs the least would fit into, with or without what is offloaded.
 void CureSearch::ChangeMemory() {
   Pricer pricer(question_);
   const auto host_bytes = [&](const Priced& priced) {
@@ -248,7 +248,7 @@ void CureSearch::ChangeMemory() {
   const auto host_has_room = [&](const Priced& priced) {
     return there_bytes == 0 || host_bytes(priced) <= there_bytes;
   };
-  // Of what is offloaded, the host may be what is short: then devices are asked about without it.
+  // The host may be short of room for what is offloaded: then devices are asked about without it.
   for (const std::optional<bool> offload : {constraints_.offload_optimizer, {false}}) {
     Constraints tried = constraints_;
     tried.offload_optimizer = offload;
@@ -264,8 +264,8 @@ void CureSearch::ChangeMemory() {
   }
 }
 
-// What trains other numbers: the cheapest changes to the job that keep its sequences, then shorter
-// ones.
+// Tries what trains other numbers: the cheapest changes to the job that keep its sequences, then
+// shorter ones.
 void CureSearch::ChangeJob() {
   if (question_.numerics.optimizer == OptimizerStates::kTwoMoments) {
     Question quantised = question_;

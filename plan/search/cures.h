@@ -1,5 +1,5 @@
-// What would make something fit when nothing does: single changes of what is fixed, of the machine
-// or of the job, each found by really solving it. Pure.
+// A cure makes something fit where nothing does: a single change of what is fixed, of the machine
+// or of the job, found by really solving it. Pure.
 #pragma once
 #include <string>
 #include <vector>

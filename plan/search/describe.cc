@@ -27,7 +27,7 @@ std::string Plural(int64_t count, absl::string_view noun) {
   return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
 }
 
-// What a line or a row stands for: one stage, or neighbours that are alike.
+// A line or a row stands for one stage, or for neighbours that are alike.
 struct StageRun {
   int first = 0;
   int last = 0;
@@ -118,7 +118,7 @@ std::string BlocksText(const Plan& plan, int stage) {
   return absl::StrCat("blocks ", absl::StrJoin(ranges, ", "));
 }
 
-// What each rank does: a stage is a run of neighbouring ranks, in it a replica is, in it tp.
+// Says what each rank does: a stage is a run of neighbouring ranks, in it a replica is, in it tp.
 std::string RankLines(const Plan& plan) {
   const Layout& layout = plan.layout;
   const RankGrid grid = layout.grid();
@@ -157,7 +157,7 @@ std::string RankLines(const Plan& plan) {
   return text;
 }
 
-// What the table is worth: exact or estimated, and what stands outside of it.
+// Says what the table is worth: exact or estimated, and what stands outside of it.
 std::string MemoryNotes(const Plan& plan) {
   const bool exact = std::all_of(plan.stages.begin(), plan.stages.end(),
                                  [](const StageMemory& stage) { return stage.memory.exact; });
@@ -249,7 +249,7 @@ std::string TimeLines(const JobSpec& job, const Plan& plan) {
                       Table(rows), UtilisationLine(job, plan));
 }
 
-// What `deterministic: true` costs, where it does.
+// Says what `deterministic: true` costs; empty where it is not asked, or on CPUs.
 std::string DeterminismLines(const JobSpec& job, const Plan& plan) {
   if (!job.deterministic || job.cluster.device.backend == BackendKind::kCpu) return "";
   const double total_s = plan.time.total_s();
@@ -259,7 +259,7 @@ std::string DeterminismLines(const JobSpec& job, const Plan& plan) {
                       " for sums in rank order and attention's gradient in order; no memory\n");
 }
 
-// Of a layout that the devices have room for.
+// Says what a layout that the devices have room for lacks on the host.
 std::string HostMisfitText(const Cluster& cluster, int64_t usable_bytes, const Rejection& misfit) {
   const bool same = cluster.device.backend == BackendKind::kCpu &&
                     misfit.memory_bytes + misfit.host_bytes > usable_bytes;

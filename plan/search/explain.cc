@@ -16,7 +16,7 @@ std::string Percent(double share) {
   return absl::StrFormat("%+.1f %%", 100 * share);
 }
 
-// What the search makes large, for one batch.
+// Returns committed steps per second, which the search makes large for one batch.
 double CommittedRate(const Plan& plan) {
   return plan.goodput / plan.time.total_s();
 }
@@ -51,7 +51,7 @@ std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, Purpose purpose) {
   JobSpec larger = job;
   larger.cluster.device.memory_bytes += larger.cluster.device.memory_bytes / 5;
   all.push_back(Solve("20 % more device memory", larger, purpose));
-  // What a job that says nothing of it may not know: fp32 is the default.
+  // A job that says nothing of precision may not know of bf16: fp32 is the default.
   if (job.training.mixed_precision == Precision::kFp32 &&
       job.cluster.device.backend == BackendKind::kCuda &&
       job.cluster.device.Offers(Precision::kBf16)) {

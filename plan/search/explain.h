@@ -16,7 +16,7 @@
 
 namespace weft {
 
-// What a changed machine or job would do, solved again.
+// A sensitivity says what a changed machine or job would do, solved again.
 struct Sensitivity {
   std::string change;  // "2 x network bandwidth between nodes"
   bool fits = false;
@@ -26,7 +26,7 @@ struct Sensitivity {
 };
 std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, Purpose purpose);
 
-// What alone keeps a layout that is better than the plan from being it: values that the job fixes.
+// Pins alone keep a layout that is better than the plan from being it: values that the job fixes.
 struct Pins {
   std::vector<FixedValue> values;  // that the better one does not keep
   std::optional<Plan> freed;       // the plan where these are auto

@@ -50,7 +50,7 @@ void EachFixed(Constraints& fixed, const BatchShape& batch, const Layout& layout
           *fixed.recompute == layout.recompute && layout.stage_recompute == fixed.stage_recompute);
   }
   if (fixed.sequence_parallel) {
-    // Of one rank there is nothing to share.
+    // One rank has nothing to share.
     visit("parallelism.sequence_parallel", fixed.sequence_parallel,
           TextOf(*fixed.sequence_parallel ? "true" : "false"),
           layout.tp == 1 || *fixed.sequence_parallel == layout.sequence_parallel);

@@ -18,7 +18,7 @@ struct FixedValue {
 // All that `constraints` fix, degrees first.
 std::vector<FixedValue> FixedValuesOf(const Constraints& constraints);
 
-// Those that `layout` does not keep, and the constraints without them.
+// Holds the values that `layout` does not keep, and the constraints without them.
 struct BrokenValues {
   std::vector<FixedValue> values;
   Constraints freed;

@@ -176,8 +176,8 @@ void Walk::SetBound(const Layout& layout, Item& item) {
   item.bound_s /= pricer_.MostGoodput(layout.world_size());
 }
 
-// Of every way to divide the ranks and to cut the batch, the longest pipeline: the bound without
-// bubble is least there. Likely ones first: what comes later is cut by what was found.
+// Returns the longest pipeline for every way to divide the ranks and to cut the batch: the bound
+// without bubble is least there. Likely ones come first: what comes later is cut by what was found.
 std::vector<Item> Walk::CollectLongest() {
   std::vector<Item> items;
   Item item;

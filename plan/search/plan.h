@@ -34,14 +34,14 @@ struct Rejection {
   std::string rule = {};  // kBrokenRule only: CheckLayout's sentence
 };
 
-// What one pipeline stage holds, worst rank of the stage.
+// Describes one pipeline stage and what its fullest rank holds.
 struct StageMemory {
   int stage = 0;
   BlockRange blocks;       // of its first chunk
   int64_t num_blocks = 0;  // over all its chunks
   MemoryEstimate memory;
 
-  // What the layout decides: all terms but the context, which is there before the first buffer.
+  // The layout decides this: all terms but the context, which is there before the first buffer.
   int64_t layout_bytes() const { return memory.total_bytes() - memory.of(MemoryTerm::kContext); }
 };
 

@@ -146,7 +146,7 @@ Peak Pricer::PeakOf(const Layout& layout) {
     peak.stage = stage;
     peak.memory = memory;
   };
-  // Of neighbouring inner stages that are alike none holds more than the first of them.
+  // Inner neighbours that are alike hold no more than the first of them.
   const auto is_like_the_one_before = [&](int stage) {
     if (stage <= 1 || stage == layout.pp - 1) return false;
     const auto i = static_cast<size_t>(stage);

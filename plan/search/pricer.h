@@ -1,5 +1,5 @@
-// What layouts of one question cost, with what many of them share kept. Answers are those of
-// step_estimate.h, memory_estimate.h and goodput.h. Used by one thread.
+// Pricer answers what layouts of one question cost, and keeps what many of them share. Answers are
+// those of step_estimate.h, memory_estimate.h and goodput.h. Used by one thread.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -27,7 +27,7 @@ struct Peak {
   int64_t host_bytes = 0;  // offloaded, of the rank of any stage that offloads most
 
   int64_t total_bytes() const { return memory.total_bytes(); }
-  // What the layout decides: all terms but the context, which is there before the first buffer.
+  // The layout decides this: all terms but the context, which is there before the first buffer.
   int64_t layout_bytes() const { return total_bytes() - memory.of(MemoryTerm::kContext); }
   MemoryTerm largest() const;  // without the context
 };
@@ -38,7 +38,7 @@ struct PartPasses {
   double transfer_s = 0;  // over a stage's border; 0 for one stage
 };
 
-// What the workers of a full node hold of its memory if each offloads `host_bytes`.
+// Returns what the workers of a full node hold of its memory if each offloads `host_bytes`.
 int64_t NodeHostBytes(const Cluster& cluster, const Layout& layout, int64_t host_bytes);
 
 class Pricer {
@@ -69,7 +69,7 @@ class Pricer {
   // Split evenly, or as `balanced`. Of stages that the layout gives otherwise only the mean is
   // known.
   Pipeline PipelineOf(const Layout& layout, Recompute recompute);
-  // What the slowest of so many ranks takes of a step, beside the step of one of them.
+  // Returns the step time of the slowest of so many ranks over that of one of them.
   double SpreadOf(const Layout& layout) const;
   // The same pipeline, its first and last stage with what their passes wait for under the layout's
   // ZeRO stage. `network`: one microbatch's passes without that.
@@ -109,7 +109,7 @@ class Pricer {
   }
   Peak PeakOf(const Layout& layout);
 
-  // What a device leaves for Peak::layout_bytes beside this context.
+  // Returns what a device leaves for Peak::layout_bytes beside this context.
   int64_t UsableBytes(const MemoryEstimate& memory) const {
     return question_.cluster.device.memory_bytes - memory.of(MemoryTerm::kContext);
   }
@@ -140,8 +140,8 @@ class Pricer {
   };
   const Faults& FaultsOf(int world_size);
 
-  // What passes depend on of a layout. Of dp and pp that is only whether there is more than one
-  // node, and who shares its cores: ranks up to one more than a node holds.
+  // Holds what passes depend on of a layout. Of dp and pp that is only whether there is more than
+  // one node, and who shares its cores: ranks up to one more than a node holds.
   struct PassKey {
     explicit PassKey(const Layout& layout, int slots_per_node);
     int tp, cp, ep, head_chunks, within;

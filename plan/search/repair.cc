@@ -48,7 +48,7 @@ class Repairs {
   // A bound is the same sums in another order: what rounding may make of it.
   bool MayWin(double bound_s) const { return bound_s * (1 - 1e-9) < limit_s_; }
 
-  // What layouts share that differ in where their states are.
+  // Holds what layouts share that differ in where their states are.
   struct Shared {
     const Variant& variant;
     Pipeline pipeline;
@@ -77,7 +77,7 @@ class Repairs {
     }
   }
 
-  // Of ZeRO's groups, the widest first.
+  // Returns the widths of ZeRO's groups, the widest first.
   const std::vector<int64_t>& WidthsOf(int64_t data_group) {
     std::vector<int64_t>& widths = widths_[data_group];
     if (!widths.empty()) return widths;
@@ -129,7 +129,7 @@ class Repairs {
     if (lacks && std::isinf(limit_s_) && !AnyShapeFits(shared)) return true;
     // The search has found it, if it is one of the finalists.
     if (whole && which_ == Which::kNearBest && (shared.variant.fits & place) != 0) return false;
-    // What another shape may save, it may save with waits as well.
+    // Another shape may save with waits what it may save without them.
     const double saved_s =
         is_free ? shared.variant.passes.time.total_s() - shared.variant.least_s : 0;
     const auto is_cut = [&](double least_s) {

@@ -16,9 +16,8 @@ struct Repaired {
   double complete_to_s = 0;     // no repair that fits has an objective below that and is missing
 };
 
-// What repairs yield that fits and may be better than `best_s`, the best objective so far. Every
-// variant of `finds` is tried of which its bound leaves that open. Those of finds.fitting are left
-// out.
+// Returns the repairs that fit and may be better than `best_s`, the best objective so far. Every
+// variant of `finds` is tried whose bound leaves that open. Layouts of finds.fitting are left out.
 Repaired RepairFinds(const Space& space, Pricer& pricer, const Finds& finds, double best_s);
 
 // Any repair that fits, where nothing of the lattice does.

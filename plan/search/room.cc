@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kNearest = 8;
 constexpr int kMostZero = 3;
-// Of a group's least layout: what smaller microbatches may cost in rounded-up buffers.
+// A group's least layout may hold this much more: smaller microbatches cost rounded-up buffers.
 constexpr double kPadding = 1.125;
 // Blocks of a stage up to which what full recompute computes again weighs as much as what it saves.
 constexpr int64_t kFewBlocks = 4;
@@ -87,7 +87,7 @@ bool Room::OnlyFalls(const Layout& layout) const {
 template <typename Visit>
 void Room::EachState(Layout& layout, const ScheduleChoice& choice, bool least, int most_zero,
                      const Visit& visit) {
-  // Of a balanced split the stages are not known here.
+  // A balanced split's stages are not known here.
   absl::Span<const int> zeros =
       choice.balanced ? space_.ZeroStages(layout.data_group()) : ZerosOf(layout);
   absl::Span<const Recompute> recomputes = space_.recomputes();

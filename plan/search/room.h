@@ -38,7 +38,7 @@ class Room {
   // ZeRO stages to choose from, without those that are the same as a lower one on these stages.
   absl::Span<const int> ZerosOf(const Layout& layout) const;
 
-  // Of a layout that does not fit.
+  // Keeps a layout that does not fit, if it is among the nearest so far.
   void KeepNearest(const Layout& layout, const Peak& peak);
   // The layouts that need the least, in groups that were left out as well. Least bytes first.
   std::vector<Priced> TakeNearest(bool nothing_fits);

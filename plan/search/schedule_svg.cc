@@ -123,7 +123,7 @@ std::string ScheduleSvg(const SchedulePicture& picture) {
       kLeft + static_cast<int>(kWidth) + 20, kTop + rows * kRow + 40, kLeft, TitleText(picture));
   for (int stage = 0; stage < rows; ++stage) {
     const int y = kTop + stage * kRow;
-    // What shows of this row between the passes is bubble.
+    // Bubble is what shows of this row between the passes.
     absl::StrAppendFormat(
         &svg,
         "<text x=\"8\" y=\"%d\">stage %d</text>\n"

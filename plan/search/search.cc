@@ -48,9 +48,9 @@ class DryRuns {
   // Borrows it.
   explicit DryRuns(Pricer& pricer) : pricer_(pricer) {}
 
-  // Of those of `finds` that may be the best; `best_s`: of all so far. The closed form is a bound
-  // from below on the dry run's time, so those that it puts behind what was replayed cannot win.
-  // Returns how many were replayed: the first ones.
+  // Replays those of `finds` that may be the best; `best_s`: of all so far. The closed form is a
+  // bound from below on the dry run's time, so those that it puts behind what was replayed cannot
+  // win. Returns how many were replayed: the first ones.
   absl::StatusOr<int64_t> Replay(std::vector<Priced>& finds, double& best_s) {
     std::sort(finds.begin(), finds.end(), Better);
     int64_t replayed = 0;
@@ -96,7 +96,7 @@ absl::Status NothingFits(Pricer& pricer, const Constraints& constraints, Purpose
                    CuresText(CuresOf(question, constraints, purpose))));
 }
 
-// Of what a stage does from its first to its last pass.
+// Returns the bubble's share of what a stage does from its first to its last pass.
 double BubbleFraction(const TermSeconds& time) {
   const double after_s =
       time.of(TimeTerm::kDataComm) + time.of(TimeTerm::kOptimizer) + time.of(TimeTerm::kStragglers);

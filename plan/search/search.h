@@ -14,9 +14,9 @@
 
 namespace weft {
 
-// What FindPlan chooses from: the lattice's finds, the finalists by dry runs of their schedules,
-// and what repairs add. counts.points 0: `constraints` contradict each other. No finds that fit:
-// nothing does, and finds.nearest says what comes nearest. REQUIRES: CheckPrecision holds.
+// Returns what FindPlan chooses from: the lattice's finds, the finalists by dry runs of their
+// schedules, and what repairs add. counts.points 0: `constraints` contradict each other. No finds
+// fit: nothing does, and finds.nearest says what comes nearest. REQUIRES: CheckPrecision holds.
 absl::StatusOr<Finds> Solve(Pricer& pricer, const Constraints& constraints, Purpose purpose);
 
 // The layout with the most committed tokens per second (tokens/s x goodput) that keeps every rule,

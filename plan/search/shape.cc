@@ -77,7 +77,7 @@ class SplitSearch {
     }
   }
 
-  // Of the layout with the fastest slowest stage; nullopt: no split fits.
+  // Returns the layout with the fastest slowest stage; nullopt: no split fits.
   std::optional<Layout> Fastest() const {
     for (const double limit_s : Limits()) {
       std::vector<int64_t> split;
@@ -87,7 +87,7 @@ class SplitSearch {
         sum += split.back();
       }
       if (sum < blocks_ || *std::min_element(split.begin(), split.end()) < 1) continue;
-      // What is too many comes off where there is most, from the last stage on.
+      // Blocks that are too many come off where there are most, from the last stage on.
       while (sum > blocks_) {
         auto largest = split.rbegin();
         for (auto stage = split.rbegin(); stage != split.rend(); ++stage) {

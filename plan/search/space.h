@@ -17,7 +17,7 @@ namespace weft {
 // kRun: what weft's own engine can run today. kEstimate: all that can be described.
 enum class Purpose { kRun, kEstimate };
 
-// What is fixed; nullopt and empty: free.
+// These values are fixed; nullopt and empty: free.
 struct Constraints {
   std::optional<int> dp = {}, tp = {}, pp = {}, cp = {}, ep = {};
   std::optional<int> zero_stage = {};
@@ -73,9 +73,9 @@ class Space {
   const std::vector<int>& pps() const { return pps_; }
   const std::vector<int>& dps() const { return dps_; }
   const std::vector<Recompute>& recomputes() const { return recomputes_; }
-  // Of dps()[index].
+  // Returns the ways to cut the batch for dps()[index].
   const std::vector<BatchCut>& cuts(size_t index) const { return cuts_[index]; }
-  // Of the pipelines of pps()[index]; which of them take m microbatches: Takes.
+  // Returns the choices for pps()[index]; Takes says which of them take m microbatches.
   const std::vector<ScheduleChoice>& schedules(size_t index) const { return schedules_[index]; }
   static bool Takes(const ScheduleChoice& choice, int pp, int64_t num_microbatches) {
     return choice.kind != ScheduleKind::kInterleaved || num_microbatches % pp == 0;

@@ -1,5 +1,5 @@
-// What `weft plan` prints, whole: what people read before they rent machines. From the files that
-// we ship, by the real executable; for clusters of profiles, not for the machine that tests.
+// `weft plan` prints what people read before they rent machines: here whole, from the files that we
+// ship, by the real executable; for clusters of profiles, not for the machine that tests.
 #include <gtest/gtest.h>
 
 #include <string>

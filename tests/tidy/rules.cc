@@ -297,6 +297,26 @@ Violations ShapeViolations(const SourceFile& file) {
   return violations;
 }
 
+Violations CommentViolations(const SourceFile& file) {
+  static const auto* comment = new std::regex(R"(^\s*//+\s*(.*)$)");
+  static const auto* dangling = new std::regex(R"(^(Of|What|Those|Whose|Whom)\b)");
+  Violations violations;
+  bool has_words = false;  // in the block so far
+  int number = 0;
+  for (const std::string& line : Lines(file.text)) {
+    ++number;
+    std::smatch match;
+    const bool is_comment = std::regex_search(line, match, *comment);
+    const std::string words = is_comment ? match[1].str() : "";
+    const bool opens = !has_words && !words.empty();
+    has_words = is_comment && (has_words || opens);
+    if (!opens || !std::regex_search(words, match, *dangling)) continue;
+    violations.push_back(At(file, number) + ": a comment opens with \"" + match[1].str() +
+                         "\"; give its first sentence a subject and a verb");
+  }
+  return violations;
+}
+
 Violations CMakeViolations(const SourceFile& file) {
   static const auto* forbidden = new std::regex(
       R"(^\s*(file\s*\(\s*GLOB(_RECURSE)?|include_directories|link_libraries|add_definitions)\b)",

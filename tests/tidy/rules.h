@@ -28,6 +28,11 @@ Violations NameViolations(const SourceFile& file);
 // most 100 characters; a mark for later names its issue, (#12).
 Violations ShapeViolations(const SourceFile& file);
 
+// A comment block (lines that begin with //) opens with a sentence: its first word is none of Of,
+// What, Those, Whose and Whom, after which subject and verb go missing. Comments behind code are
+// free, and so are later lines of a block.
+Violations CommentViolations(const SourceFile& file);
+
 // CMake names its sources: no file(GLOB), no directory-wide include_directories and the like.
 Violations CMakeViolations(const SourceFile& file);
 

@@ -201,6 +201,25 @@ TEST(Shape, LinesAreClean) {
   }
 }
 
+TEST(Comments, OpenWithASubjectAndAVerb) {
+  for (const std::string word : {"Of", "What", "Those", "Whose", "Whom"}) {
+    for (const std::string& line : {"// " + word + " a step.", "  // " + word + ": a step."}) {
+      EXPECT_THAT(
+          CommentViolations({"plan/a.cc", "int a;\n" + line + "\n// It is long.\nint b;\n"}),
+          ElementsAre("plan/a.cc:2: a comment opens with \"" + word +
+                      "\"; give its first sentence a subject and a verb"));
+    }
+  }
+  EXPECT_THAT(
+      CommentViolations({"plan/a.h", "// Of one.\n\n// What two.\nint a;\n//\n// Those.\n"}),
+      ElementsAre(HasSubstr("plan/a.h:1: "), HasSubstr("plan/a.h:3: "), HasSubstr("plan/a.h:6: ")));
+  for (const char* text :
+       {"// Returns the bytes\n// Of a step.\n", "int a;  // Of a step.\n", "// Offers a step.\n",
+        "// Whatever a step takes is kept.\n", "// of a step\n", "// Offers:\n//\n// Of it.\n"}) {
+    EXPECT_THAT(CommentViolations({"plan/a.cc", text}), IsEmpty()) << text;
+  }
+}
+
 TEST(CMake, NamesFilesAndTargets) {
   for (const char* line : {"file(GLOB sources *.cc)", "  file (GLOB_RECURSE s *.cc)",
                            "include_directories(.)", "link_libraries(m)"}) {

@@ -83,6 +83,11 @@ TEST(Tree, HeadersOpenWithProseAndLinesAreClean) {
   ExpectNoneOfEach(ShapeViolations);
 }
 
+TEST(Tree, CommentsOpenWithASubjectAndAVerb) {
+  ExpectNoneOfEach(CommentViolations);
+  for (const SourceFile& file : Files({".proto"})) ExpectNone(CommentViolations(file));
+}
+
 TEST(Tree, CMakeNamesItsSources) {
   const std::vector<SourceFile> files = Files({"CMakeLists.txt", ".cmake"});
   ASSERT_GT(files.size(), 10u);

@@ -64,7 +64,7 @@ TEST(DataComm, ZeroStagesMoveWhatTheirPaperSays) {
   for (const int zero_stage : {1, 2, 3}) {
     const Layout layout = {
         .dp = 4, .zero_stage = zero_stage, .micro_batch_size = 2, .num_microbatches = 2};
-    // Of two microbatches: one reduction, or one each; one gather, or one per pass.
+    // Two microbatches need one reduction, or one each; one gather, or one per pass.
     const double moves[] = {1 + 1, 2 + 1, 2 + 4 - 1};
     EXPECT_NEAR(EstimateStep(Asked(job), layout).of(TimeTerm::kDataComm),
                 0.75 * (moves[zero_stage - 1] * (bytes - table_bytes) + 2 * table_bytes + 48),
@@ -73,7 +73,7 @@ TEST(DataComm, ZeroStagesMoveWhatTheirPaperSays) {
   }
 }
 
-// Of a pipeline's stage the same; zb_h1 reduces after each half of a backward pass. Up to two
+// A pipeline's stage moves the same; zb_h1 reduces after each half of a backward pass. Up to two
 // blocks of a stage stay whole.
 TEST(DataComm, ZeroStagesMoveTheSameInEachPassOfAPipeline) {
   JobSpec job = SampleJob();

@@ -46,7 +46,7 @@ void AddPipelinesUnderZero(std::vector<Layout>& layouts) {
   for (const int zero_stage : {1, 2, 3}) {
     layouts.push_back(
         {.dp = 3, .pp = 3, .zero_stage = zero_stage, .micro_batch_size = 3, .num_microbatches = 2});
-    // Of 7 blocks four and three: of the latter one is alone in its place.
+    // Seven blocks make four and three: one of the latter is alone in its place.
     layouts.push_back({.dp = 4,
                        .pp = 2,
                        .tp = 2,
@@ -166,7 +166,7 @@ TEST(EstimateStageMemory, IsNotExactWhereTheEngineCannotRunTheLayoutYet) {
   EXPECT_TRUE(EstimateStageMemory(eighth, Layout{}, 0).exact);
 }
 
-// What cannot be listed yet is modelled after the list: where both exist they agree.
+// Closed forms of what cannot be listed yet follow the list: where both exist they agree.
 TEST(ClosedFormStageMemory, IsWithinAThousandthOfTheListOfWeftsBuffers) {
   for (const ModelShape& model : {Gpt(12, 768, 12, 50257, 1024), Llama70b()}) {
     std::vector<Layout> layouts = SmallLayouts();
@@ -273,8 +273,8 @@ TEST(ClosedFormStageMemory, NeverDecreasesWithMicroBatchOrSequence) {
   }
 }
 
-// Of 80 blocks two are whole in turns, and of the tables one, whoever trains them: a frozen base
-// in the format that it is stored in.
+// Two of 80 blocks are whole in turns, and one of the tables, whoever trains them: a frozen base in
+// the format that it is stored in.
 TEST(ClosedFormStageMemory, GathersTheFrozenBaseUnderZero3) {
   constexpr double kLinear = 8192.0 * (2 * (8192 + 1024) + 3 * 28672);
   constexpr double kVectors = 2 * 8192;

@@ -45,7 +45,7 @@ TEST(ParametersOf, AreOnAllStagesTheWholeWithATiedTableTwice) {
 TEST(ParametersOf, KeepAWholeKvHeadOnEachRankWhereHeadsAreFewerThanRanks) {
   const Question question = Unpadded(Llama70b());
   const auto kv_of = [&](int tp) {
-    // Of one block, all but keys and values is cut evenly.
+    // All of one block but keys and values is cut evenly.
     const double even = 8192.0 * (2 * 8192 + 3 * 28672) / tp;
     return BlockParameters(question, {.tp = tp}).linear - even;
   };

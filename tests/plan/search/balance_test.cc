@@ -71,7 +71,7 @@ TEST(BalancedSplit, TakesFromTheEndsWhatTheyHoldBesides) {
   EXPECT_EQ(StageBlocksOf(BalancedSplit(32, 4, 0.02, 2.4), 4), (std::vector<int64_t>{8, 9, 9, 6}));
 }
 
-// What the search cuts by.
+// The search cuts by these bounds.
 TEST(Bounds, AreNeverAboveTheClosedFormsOfASchedule) {
   Dice dice(7);
   for (int round = 0; round < 20'000; ++round) {

@@ -73,7 +73,7 @@ TEST(Pins, AreTheValuesOfTheFileThatABetterLayoutBreaks) {
   EXPECT_THAT(PinsText(*plan, *asked, *pins),
               testing::AllOf(testing::HasSubstr("the job file fixes parallelism.pp 2, which"),
                              testing::HasSubstr("% committed tokens/s")));
-  // What is slower is not kept away by the file.
+  // The file does not keep a slower layout away.
   const auto slower = FindPlanUnder(job, {.pp = 4}, Purpose::kRun);
   ASSERT_TRUE(slower.ok()) << slower.status();
   EXPECT_FALSE(PinsAgainst(job, *plan, *slower, Purpose::kRun).has_value());

@@ -18,7 +18,7 @@ std::string CaseText(uint32_t seed, const Question& question) {
                       " slots, batch ", question.batch.global_batch_size);
 }
 
-// What bounds cut is never among the finalists, and every layout is accounted for.
+// Bounds never cut a finalist, and every layout is accounted for.
 TEST(SearchLattice, FindsWhatPricingEveryLayoutFinds) {
   int64_t points = 0;
   int64_t evaluated = 0;
@@ -65,8 +65,8 @@ TEST(SearchLattice, FindsWhatPricingEveryLayoutFinds) {
   EXPECT_LT(evaluated, points / 2);
 }
 
-// Of questions that nothing fits, on devices from far too small to nearly large enough. The listed
-// seeds are those of 12,000 at which it lies in a group that was cut.
+// Nothing fits these questions, on devices from far too small to nearly large enough. The listed
+// seeds are those of 12,000 at which the nearest misfit lies in a group that was cut.
 TEST(SearchLattice, FindsTheNearestMisfitWhereNothingFits) {
   std::vector<uint32_t> seeds = {234, 2968, 3321, 4614, 5024, 6886, 7017, 8414};
   for (uint32_t seed = 1; seed <= 150; ++seed) seeds.push_back(seed);

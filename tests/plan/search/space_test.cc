@@ -23,8 +23,8 @@ Question TinyQuestion(Dice& dice) {
   return question;
 }
 
-// What the lattice leaves out on purpose: pipelines of one stage differ in name alone, ZeRO needs
-// ranks to shard over, chunks are parts of a stage's blocks, and sequence parallelism is used
+// The lattice leaves out layouts on purpose: pipelines of one stage differ in name alone, ZeRO
+// needs ranks to shard over, chunks are parts of a stage's blocks, and sequence parallelism is used
 // wherever it can be.
 bool IsListed(const Question& question, const Layout& layout) {
   const int64_t most = (question.model.num_blocks + layout.pp - 1) / layout.pp;
@@ -133,7 +133,7 @@ TEST(Override, PutsWhatIsFixedAnewInTheOldOnesPlace) {
   EXPECT_EQ(both, (Constraints{.dp = 4, .tp = 4, .pp = 2, .micro_batch_size = 1}));
 }
 
-// What the search's cuts by memory rest on.
+// The search's cuts by memory rest on this.
 TEST(Pricer, MemoryNeverShrinksWithLargerMicrobatchesOrLongerSequences) {
   int compared = 0;
   for (uint32_t seed = 1; seed <= 200; ++seed) {
