@@ -295,7 +295,7 @@ int Run(const Options& options) {
   StepAccuracy unseen = CrossValidate(options, start, all, rows);
   std::printf("cross-validation, each model shape of a source left out in turn:\n%s",
               StepAccuracyText(unseen).c_str());
-  // What constants are never fitted to is unseen as it is.
+  // Runs that constants are never fitted to are unseen as they are.
   for (const StepPrediction& prediction : fitted.predictions) {
     if (!IsFitRow(*prediction.run)) unseen.predictions.push_back(prediction);
   }

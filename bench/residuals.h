@@ -14,8 +14,8 @@ namespace weft {
 // fraction of its nominal rate: what constants are fitted to.
 bool IsFitRow(const MeasuredRun& run);
 
-// What speaks for an error bar: rows that constants are fitted to, and PTD-P's, of tier C for their
-// rounding to 0.4 % alone, which no constant was fitted to.
+// Says whether a row speaks for an error bar: those that constants are fitted to do, and PTD-P's,
+// which are of tier C for their rounding to 0.4 % alone and which no constant was fitted to.
 bool IsErrorBarRow(const MeasuredRun& run);
 
 // Deciles of `predictions` of IsErrorBarRow in the bands of ErrorRows, in its order; bands without

@@ -61,7 +61,7 @@ ErrorBar PublishedErrorBar(absl::string_view engine, int gpus) {
     bar.source = measured ? ErrorSource::kEngine : ErrorSource::kOthers;
     bar.p10 = first ? row.p10 : std::min(bar.p10, row.p10);
     bar.p90 = first ? row.p90 : std::max(bar.p90, row.p90);
-    // Of several engines none is the median.
+    // None of several engines is the median.
     bar.median = first ? row.median : 1;
     bar.runs += row.rows;
     if (measured) bar.engine = row.engine;

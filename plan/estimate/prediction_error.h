@@ -22,8 +22,8 @@ struct ErrorRow {
   double p90 = 1;
 };
 
-// Of each engine that was measured, ascending, without gaps from 1 GPU on; the last of an engine
-// has no end.
+// Returns the rows of each engine that was measured, ascending, without gaps from 1 GPU on; the
+// last of an engine has no end.
 inline constexpr int kNoEnd = 0x7fffffff;
 absl::Span<const ErrorRow> ErrorRows();
 
@@ -51,7 +51,7 @@ struct ErrorBar {
   double median = 1;
   double p90 = 1;
   int runs = 0;
-  // Of what was measured: kEngine, kOthers.
+  // These describe what was measured: kEngine, kOthers.
   int from_gpus = 0;
   int to_gpus = 0;
   absl::string_view engine = {};  // kEngine
@@ -64,12 +64,13 @@ struct ErrorBar {
   double slower_share() const { return 1 / p10 - 1; }
 };
 
-// Of a plan on so many GPUs under an engine's habits. An engine that was never measured gets the
-// widest: the lowest and the highest decile of all that were, on about as many GPUs.
+// Returns the bar of a plan on so many GPUs under an engine's habits. An engine that was never
+// measured gets the widest: the lowest and the highest decile of all that were, on about as many
+// GPUs.
 ErrorBar PublishedErrorBar(absl::string_view engine, int gpus);
 
-// Of predicted over measured step times of this user's own runs. Fewer than kFewRuns have no
-// deciles: the bar is as wide as the worst of them was off, both ways. No runs: kNone.
+// Makes a bar of predicted over measured step times of this user's own runs. Fewer than kFewRuns
+// have no deciles: the bar is as wide as the worst of them was off, both ways. No runs: kNone.
 inline constexpr int kFewRuns = 5;
 ErrorBar RecordedErrorBar(std::vector<double> ratios);
 

@@ -33,7 +33,7 @@ std::string RejectionText(const JobSpec& job, const Plan& plan, const Rejection&
 std::string HeadText(const JobSpec& job);
 // Layout, ranks, memory of each stage, step time by term.
 std::string TablesText(const JobSpec& job, const Plan& plan);
-// What was looked at, and the nearest losers with their reasons, at most so many.
+// Tells what was looked at, and the nearest losers with their reasons, at most so many.
 std::string LosersText(const JobSpec& job, const Plan& plan, int max_rejections);
 
 }  // namespace weft

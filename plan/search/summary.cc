@@ -23,7 +23,7 @@ bool OnGpus(const JobSpec& job) {
   return job.cluster.device.backend == BackendKind::kCuda;
 }
 
-// What is measured of the engine on such a machine. Published runs were on GPUs.
+// Returns what is measured of the engine on such a machine. Published runs were on GPUs.
 ErrorBar ErrorBarOf(const JobSpec& job, const Plan& plan, const EngineProfile& engine,
                     const ErrorBar& recorded) {
   if (recorded.known() && engine.name == WeftProfile().name) return recorded;
@@ -104,7 +104,7 @@ std::vector<Advice> AdviceOf(const JobSpec& job, const Plan& plan, const Summary
   return all;
 }
 
-// What saving so seldom, or so often, costs; empty where it is next to nothing.
+// Says what saving so seldom, or so often, costs; empty where it is next to nothing.
 std::string IntervalWarning(const JobSpec& job, const Bill& bill) {
   const int64_t interval = job.checkpoint.interval;
   const bool never = interval == 0 && bill.best_interval_steps < job.training.steps;

@@ -1,6 +1,6 @@
-// What someone who pays for a plan asks, in at most ten lines above all tables: does it fit, how
-// fast, how long, how dear, how sure, what to beware of; and advice, which a plan never follows by
-// itself. Pure: values and text out.
+// PlanSummary answers what someone who pays for a plan asks, in at most ten lines above all tables:
+// does it fit, how fast, how long, how dear, how sure, what to beware of; and advice, which a plan
+// never follows by itself. Pure: values and text out.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -52,7 +52,7 @@ struct Summary {
   Spread wall_s, device_hours, cost;  // of the whole job; cost: 0 without a price
   Bill bill;
   double price_per_device_hour = 0;
-  // Of an engine that was never measured: the same layout with the habits of the fastest and of the
+  // An engine that was never measured has the same layout with the habits of the fastest and of the
   // slowest of those that were.
   std::vector<EngineStep> other_engines = {};
   std::vector<std::string> warnings = {};  // what to beware of, for people

@@ -59,7 +59,7 @@ TEST(ErrorRowsOf, AreDecilesOfPredictedOverMeasuredByEngineAndScale) {
   EXPECT_NE(text.find("megatron             1-8               0\n"), std::string::npos) << text;
 }
 
-// Of tier C PTD-P's alone, which is rounded but complete; of nanotron what its network does not
+// Tier C has PTD-P's alone, which is rounded but complete; nanotron has what its network does not
 // slow.
 TEST(ErrorRowsOf, LeaveOutWhatSaysNothingOfTheModel) {
   Predicted all;

@@ -1,5 +1,5 @@
-// What stands above all tables: ten lines at most, every figure with what measured runs would have
-// made of it, and advice that never wins.
+// A summary stands above all tables: ten lines at most, every figure with what measured runs would
+// have made of it, and advice that never wins.
 #include "plan/search/summary.h"
 
 #include <gmock/gmock.h>
