@@ -1,4 +1,4 @@
-// PlanSummary answers what someone who pays for a plan asks, in at most ten lines above all tables:
+// Summary answers what someone who pays for a plan asks, in at most ten lines above all tables:
 // does it fit, how fast, how long, how dear, how sure, what to beware of; and advice, which a plan
 // never follows by itself. Pure: values and text out.
 #pragma once
