@@ -19,8 +19,9 @@ double GatheredWeightBytes(const Question& question);
 
 class DataComm {
  public:
-  // Borrows the question's habits. Depends on the layout's degrees and ZeRO, not on batch cut,
-  // schedule and recompute: those are asked of the layouts below, which share the degrees.
+  // Borrows the question's habits. Depends on the layout's degrees, on whether ZeRO cuts anything
+  // and on the width of its groups, not on its stage from 1 on, batch cut, schedule and recompute:
+  // those are asked of the layouts below, which share the former.
   DataComm(const Question& question, const Machine& machine, const Layout& layout, int stage);
 
   // What a microbatch's passes on `stage` wait for, in the mean over a step, beyond what `passes`,
@@ -31,6 +32,10 @@ class DataComm {
 
   // After the last pass: the sums that it does not hide, and what is gathered after the update.
   double EndSeconds(const Layout& layout, int stage, const ActionSeconds& passes) const;
+
+  // At most that, at any stage of ZeRO from 1 on: of what a lower one gathers after the update and
+  // ZeRO 3 in passes, only what both have. REQUIRES: made for such a stage.
+  double LeastEndSeconds(const Layout& layout, const ActionSeconds& passes) const;
 
  private:
   // Seconds that a bucket's collectives take, by themselves.
@@ -65,24 +70,31 @@ class DataComm {
   void TakePool(const Axis& axis, int stage);
   static Turns TurnsOf(const Layout& layout, int stage);
   static Moves MovesOf(const Axis& axis, double summed_parameters, double gathered_parameters);
+  static double GatherSeconds(const Axis& axis, double parameters);
   static double ReduceSeconds(const Axis& axis, const RankGroup& group, double bytes);
   double Exposed(double comm_s, double window_s, double last_share) const;
   // Of a microbatch; `last`: of the step's last one.
   ActionSeconds WaitsOfOne(const Layout& layout, const Turns& turns, const ActionSeconds& passes,
                            bool last) const;
 
+  // Whether passes gather weights.
+  static bool Gathers(const Layout& layout) {
+    return layout.zero_stage == 3 && MovesInPasses(layout);
+  }
+
   const TimeHabits* habits_;
-  bool in_passes_ = false;    // MovesInPasses
-  bool gathers_ = false;      // weights, in passes
-  bool gathers_all_ = false;  // weights, after the update
   double reduce_window_ = 0;  // share of passes behind which collectives run
   double last_share_ = 0;     // of the sums of a step: what is left when the passes are over
   // Buckets of blocks, all alike: so many, so many of them that passes gather and scatter, and of
   // these so many that still lie in their place where a pass turns back where another ended.
   double blocks_ = 1, cut_ = 0, kept_ = 0;
   Moves block_;
+  double pass_gather_s_ = 0;   // of a block's weights, frozen ones as well
+  double pass_scatter_s_ = 0;  // of a block's gradients
   bool ends_cut_ = false;
   End embedding_, head_;
+  double beside_s_ = 0, late_s_ = 0;  // all sums that may run beside the last pass, and the others
+  double gather_s_ = 0;               // of all weights, after the update
 };
 
 }  // namespace weft

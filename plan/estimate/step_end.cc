@@ -131,10 +131,8 @@ StageDues::StageDues(const Question& question, const Machine& machine, const Lay
   const double updated = (trained - experts) / owners + experts / std::max(1.0, owners / layout.ep);
   after[TimeTerm::kOptimizer] =
       sharing * UpdateBytes(question) * updated / machine.memory_bytes_per_s;
-  if (layout.offload_optimizer) {
-    after[TimeTerm::kOptimizer] =
-        OffloadedUpdateSeconds(question, machine, updated, after[TimeTerm::kOptimizer]);
-  }
+  offloaded_update_s =
+      OffloadedUpdateSeconds(question, machine, updated, after[TimeTerm::kOptimizer]);
   after[TimeTerm::kOverhead] = sharing * habits.step_ops * machine.op_s;
 }
 
@@ -146,8 +144,8 @@ StageDuesTable::Key::Key(const Layout& layout, int64_t blocks, bool first, bool 
       ep(layout.ep),
       zero_group(layout.zero_group),
       num_blocks(blocks),
-      habits(layout.zero_stage << 4 | (layout.sequence_parallel ? 8 : 0) |
-             (layout.offload_optimizer ? 4 : 0) | (first ? 2 : 0) | (last ? 1 : 0)) {}
+      habits((layout.sequence_parallel ? 8 : 0) | (layout.zero_stage > 0 ? 4 : 0) |
+             (first ? 2 : 0) | (last ? 1 : 0)) {}
 
 // Small numbers, each in bits of its own, mixed by Fibonacci hashing.
 size_t StageDuesTable::KeyHash::operator()(const Key& key) const {
@@ -174,11 +172,37 @@ const StageDues& StageDuesTable::Of(const Layout& layout, int stage) {
   return found->second;
 }
 
+absl::Span<const StageDues> StageDuesTable::OfWidths(const Layout& layout, int stage,
+                                                     absl::Span<const int64_t> widths) {
+  Layout own = layout;
+  own.zero_stage = 1;
+  own.zero_group = 0;
+  const Key key(own, StageBlockCount(layout, question_.model.num_blocks, stage), stage == 0,
+                stage == layout.pp - 1);
+  const auto found = by_width_.find(key);
+  if (found != by_width_.end()) return found->second;
+  if (by_width_.size() == kMostByWidth) by_width_.clear();
+  std::vector<StageDues>& dues = by_width_[key];
+  dues.reserve(widths.size());
+  for (const int64_t width : widths) {
+    own.zero_group = static_cast<int>(width);
+    dues.emplace_back(question_, machine_, own, stage);
+  }
+  return dues;
+}
+
 TermSeconds StepEnd(const Layout& layout, int stage, const ActionSeconds& passes,
                     const StageDues& dues) {
   TermSeconds end = dues.after;
+  if (layout.offload_optimizer) end[TimeTerm::kOptimizer] = dues.offloaded_update_s;
   end[TimeTerm::kDataComm] += dues.comm.EndSeconds(layout, stage, passes);
   return end;
+}
+
+double LeastStepEnd(const Layout& layout, const ActionSeconds& passes, const StageDues& dues) {
+  const double update_s = dues.after.of(TimeTerm::kOptimizer);
+  return dues.after.total_s() - std::max(0.0, update_s - dues.offloaded_update_s) +
+         dues.comm.LeastEndSeconds(layout, passes);
 }
 
 }  // namespace weft

@@ -9,6 +9,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "absl/types/span.h"
 #include "plan/estimate/data_comm.h"
 #include "plan/estimate/goodput.h"
 #include "plan/estimate/memory_estimate.h"
@@ -59,6 +60,11 @@ class Pricer {
   }
   TermSeconds FirstEndOf(const Layout& layout, const StepPasses& passes) {
     return StageEnd(question_, layout, 0, passes, dues_);
+  }
+  // What stage 0 does after the passes under ZeRO with groups of each of `widths`, those that the
+  // layout's degrees allow. Valid until the next call.
+  absl::Span<const StageDues> FirstDuesOf(const Layout& layout, absl::Span<const int64_t> widths) {
+    return dues_.OfWidths(layout, 0, widths);
   }
   // The same for all layouts that differ in where the optimizer lives, and in ZeRO where that moves
   // nothing in passes (plan/estimate/data_comm.h).

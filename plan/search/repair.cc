@@ -69,20 +69,33 @@ class Repairs {
                   .factor = pricer_.SpreadOf(layout) / pricer_.MostGoodput(layout.world_size())};
     shared.free = FreeOf(shared);
     layout = variant.layout;
-    const int fixed_width = layout.zero_group;
-    for (const int64_t width : WidthsOf(layout.data_group())) {
-      const bool whole = width == layout.data_group();
-      layout.zero_group = whole ? fixed_width : static_cast<int>(width);
-      TryPlaces(shared, whole, layout);
+    TryPlaces(shared, /*whole=*/true, layout);
+    const absl::Span<const int64_t> narrow = NarrowOf(layout.data_group());
+    if (narrow.empty()) return;
+    const double passes_s = variant.passes.time.total_s() - SavedSeconds(shared);
+    const ActionSeconds first =
+        variant.passes.network.OfStage(layout, pricer_.question().model.num_blocks, 0);
+    const absl::Span<const StageDues> dues = pricer_.FirstDuesOf(layout, narrow);
+    for (size_t i = 0; i < narrow.size(); ++i) {
+      // Few widths are left by what each takes at least, whatever its places.
+      if (!MayWin(shared.factor * (passes_s + LeastStepEnd(layout, first, dues[i])))) continue;
+      layout.zero_group = static_cast<int>(narrow[i]);
+      TryPlaces(shared, /*whole=*/false, layout);
     }
   }
 
-  // Of ZeRO's groups, the widest first.
-  const std::vector<int64_t>& WidthsOf(int64_t data_group) {
-    std::vector<int64_t>& widths = widths_[data_group];
-    if (!widths.empty()) return widths;
-    widths = {data_group};
-    if (fixed_.zero_group || space_.ZeroStages(data_group).back() == 0) return widths;
+  // What another shape may save of the passes.
+  static double SavedSeconds(const Shared& shared) {
+    if (!shared.free.split && !shared.free.recompute) return 0;
+    return shared.variant.passes.time.total_s() - shared.variant.least_s;
+  }
+
+  // Of ZeRO's groups that are narrower than the data group, the widest first.
+  absl::Span<const int64_t> NarrowOf(int64_t data_group) {
+    if (fixed_.zero_group || space_.ZeroStages(data_group).back() == 0) return {};
+    const auto [found, is_new] = narrow_.try_emplace(data_group);
+    std::vector<int64_t>& widths = found->second;
+    if (!is_new) return widths;
     const std::vector<int64_t> divisors = DivisorsOf(data_group);
     for (auto width = divisors.rbegin(); width != divisors.rend(); ++width) {
       if (*width > 1 && *width < data_group) widths.push_back(*width);
@@ -129,9 +142,7 @@ class Repairs {
     if (lacks && std::isinf(limit_s_) && !AnyShapeFits(shared)) return true;
     // The search has found it, if it is one of the finalists.
     if (whole && which_ == Which::kNearBest && (shared.variant.fits & place) != 0) return false;
-    // What another shape may save, it may save with waits as well.
-    const double saved_s =
-        is_free ? shared.variant.passes.time.total_s() - shared.variant.least_s : 0;
+    const double saved_s = SavedSeconds(shared);  // with waits as well
     const auto is_cut = [&](double least_s) {
       return !MayWin(shared.factor * (least_s - saved_s));
     };
@@ -222,7 +233,7 @@ class Repairs {
   const Finds& finds_;
   double limit_s_;
   Which which_;
-  std::map<int64_t, std::vector<int64_t>> widths_;  // by data group
+  std::map<int64_t, std::vector<int64_t>> narrow_;  // by data group
   std::map<std::array<int64_t, 10>, bool> shape_fits_;
   std::vector<Priced> made_;
 };
