@@ -33,8 +33,7 @@ class DataComm {
   // After the last pass: the sums that it does not hide, and what is gathered after the update.
   double EndSeconds(const Layout& layout, int stage, const ActionSeconds& passes) const;
 
-  // At most that, at any stage of ZeRO from 1 on: of what a lower one gathers after the update and
-  // ZeRO 3 in passes, only what both have. REQUIRES: made for such a stage.
+  // At most that, at any stage of ZeRO from 1 on. REQUIRES: made for such a stage.
   double LeastEndSeconds(const Layout& layout, const ActionSeconds& passes) const;
 
  private:

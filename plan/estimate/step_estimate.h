@@ -129,7 +129,7 @@ class StageDuesTable {
 // `passes`: one microbatch's on that stage, which communication may hide behind.
 TermSeconds StepEnd(const Layout& layout, int stage, const ActionSeconds& passes,
                     const StageDues& dues);
-// At most its total at any stage of ZeRO from 1 on and wherever the optimizer lives. REQUIRES: dues
+// At most its total, at any stage of ZeRO from 1 on and wherever the optimizer lives. REQUIRES: dues
 // of such a stage.
 double LeastStepEnd(const Layout& layout, const ActionSeconds& passes, const StageDues& dues);
 

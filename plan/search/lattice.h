@@ -29,8 +29,9 @@ inline uint8_t PlaceOf(const Layout& layout) {
 struct Finds {
   std::vector<Priced> fitting;    // best first, at most kFinalists
   std::vector<Priced> nearest;    // do not fit; least bytes first
-  std::vector<Variant> variants;  // least bound first; kByBounds alone
+  std::vector<Variant> variants;  // in no order; kByBounds alone
   SearchCounts counts;
+  double complete_to_s = 0;  // no layout with an objective below that was cut by time
 };
 inline constexpr size_t kFinalists = 48;
 
@@ -39,6 +40,8 @@ enum class Cut { kByBounds, kNothing };
 // Where nothing or little fits, most of the time goes into what is nearest, or best. The last finds
 // one that fits, any, and no times.
 enum class Wanted { kAll, kFitting, kWhetherAnyFits };
-Finds SearchLattice(const Space& space, Pricer& pricer, Cut cut, Wanted wanted = Wanted::kAll);
+// Whatever is fast enough to be a finalist, time cuts nothing below `complete_to_s`.
+Finds SearchLattice(const Space& space, Pricer& pricer, Cut cut, Wanted wanted = Wanted::kAll,
+                    double complete_to_s = 0);
 
 }  // namespace weft

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "plan/search/space.h"
+
 namespace weft {
 
 MemoryTerm Peak::largest() const {
@@ -73,6 +75,16 @@ Pricer::Entry& Pricer::EntryOf(const Layout& layout) {
   last_key_ = &found->first;
   last_entry_ = &found->second;
   return *last_entry_;
+}
+
+absl::Span<const int64_t> Pricer::ZeroWidths(int64_t data_group) {
+  const auto [found, is_new] = zero_widths_.try_emplace(data_group);
+  std::vector<int64_t>& widths = found->second;
+  if (!is_new) return widths;
+  widths = DivisorsOf(data_group);
+  std::reverse(widths.begin(), widths.end());
+  if (widths.size() > 1) widths.pop_back();
+  return widths;
 }
 
 StepPasses Pricer::PassesOf(const Layout& layout) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "plan/estimate/data_comm.h"
@@ -61,10 +62,12 @@ class Pricer {
   TermSeconds FirstEndOf(const Layout& layout, const StepPasses& passes) {
     return StageEnd(question_, layout, 0, passes, dues_);
   }
-  // What stage 0 does after the passes under ZeRO with groups of each of `widths`, those that the
-  // layout's degrees allow. Valid until the next call.
-  absl::Span<const StageDues> FirstDuesOf(const Layout& layout, absl::Span<const int64_t> widths) {
-    return dues_.OfWidths(layout, 0, widths);
+  // Widths of ZeRO's groups, the widest first: the data group and what divides it, but not 1.
+  absl::Span<const int64_t> ZeroWidths(int64_t data_group);
+  // What stage 0 does after the passes under ZeRO with groups of each of ZeroWidths. Valid until
+  // the next call.
+  absl::Span<const StageDues> FirstDuesOf(const Layout& layout) {
+    return dues_.OfWidths(layout, 0, ZeroWidths(layout.data_group()));
   }
   // The same for all layouts that differ in where the optimizer lives, and in ZeRO where that moves
   // nothing in passes (plan/estimate/data_comm.h).
@@ -95,7 +98,7 @@ class Pricer {
     const bool waits = MovesInPasses(layout);
     if (waits && !waiting) {
       const Pipeline ends = WithWaits(pipeline, layout, passes.network);
-      if (is_cut(LeastPassesSeconds(ends, choice) + end_s)) return std::nullopt;
+      if (is_cut(LeastPasses(ends).Of(choice) + end_s)) return std::nullopt;
       waiting = PassesOf(layout);
     }
     const StepPasses& own = waits ? *waiting : passes;
@@ -168,7 +171,8 @@ class Pricer {
   Entry& EntryOf(const Layout& layout);
   const PassSeconds& BlockOf(Entry& entry, const Layout& layout, Recompute recompute) const;
 
-  std::map<int, Faults> faults_;  // by world size
+  std::map<int, Faults> faults_;                         // by world size
+  std::map<int64_t, std::vector<int64_t>> zero_widths_;  // by data group
   std::unordered_map<PassKey, Entry, PassKeyHash> entries_;
   const PassKey* last_key_ = nullptr;  // neighbours ask for the same
   Entry* last_entry_ = nullptr;

@@ -19,10 +19,6 @@
 namespace weft {
 namespace {
 
-// By which dry runs exceed closed forms, nearly always: of what is as near to the best a dry run
-// decides.
-constexpr double kDryRuns = 1.005;
-
 enum class Which { kNearBest, kAllBelow, kAny };
 
 class Repairs {
@@ -37,9 +33,16 @@ class Repairs {
         which_(which) {}
 
   Repaired Run() {
+    std::vector<const Variant*> open;  // least bound first
     for (const Variant& variant : finds_.variants) {
-      if (!MayWin(variant.bound_s)) break;
-      TryVariant(variant);
+      if (MayWin(variant.bound_s)) open.push_back(&variant);
+    }
+    std::stable_sort(open.begin(), open.end(), [](const Variant* a, const Variant* b) {
+      return a->bound_s < b->bound_s;
+    });
+    for (const Variant* variant : open) {
+      if (!MayWin(variant->bound_s)) break;
+      TryVariant(*variant);
     }
     return {std::move(made_), limit_s_};
   }
@@ -70,16 +73,17 @@ class Repairs {
     shared.free = FreeOf(shared);
     layout = variant.layout;
     TryPlaces(shared, /*whole=*/true, layout);
-    const absl::Span<const int64_t> narrow = NarrowOf(layout.data_group());
-    if (narrow.empty()) return;
+    if (!has_widths || space_.ZeroStages(layout.data_group()).back() == 0) return;
+    const absl::Span<const int64_t> widths = pricer_.ZeroWidths(layout.data_group());
     const double passes_s = variant.passes.time.total_s() - SavedSeconds(shared);
     const ActionSeconds first =
         variant.passes.network.OfStage(layout, pricer_.question().model.num_blocks, 0);
-    const absl::Span<const StageDues> dues = pricer_.FirstDuesOf(layout, narrow);
-    for (size_t i = 0; i < narrow.size(); ++i) {
+    layout.zero_stage = 1;
+    const absl::Span<const StageDues> dues = pricer_.FirstDuesOf(layout);
+    for (size_t i = 1; i < widths.size(); ++i) {
       // Few widths are left by what each takes at least, whatever its places.
       if (!MayWin(shared.factor * (passes_s + LeastStepEnd(layout, first, dues[i])))) continue;
-      layout.zero_group = static_cast<int>(narrow[i]);
+      layout.zero_group = static_cast<int>(widths[i]);
       TryPlaces(shared, /*whole=*/false, layout);
     }
   }
@@ -88,19 +92,6 @@ class Repairs {
   static double SavedSeconds(const Shared& shared) {
     if (!shared.free.split && !shared.free.recompute) return 0;
     return shared.variant.passes.time.total_s() - shared.variant.least_s;
-  }
-
-  // Of ZeRO's groups that are narrower than the data group, the widest first.
-  absl::Span<const int64_t> NarrowOf(int64_t data_group) {
-    if (fixed_.zero_group || space_.ZeroStages(data_group).back() == 0) return {};
-    const auto [found, is_new] = narrow_.try_emplace(data_group);
-    std::vector<int64_t>& widths = found->second;
-    if (!is_new) return widths;
-    const std::vector<int64_t> divisors = DivisorsOf(data_group);
-    for (auto width = divisors.rbegin(); width != divisors.rend(); ++width) {
-      if (*width > 1 && *width < data_group) widths.push_back(*width);
-    }
-    return widths;
   }
 
   // The balanced split stands for all with its recompute, the cheapest mode for all with its split.
@@ -233,7 +224,6 @@ class Repairs {
   const Finds& finds_;
   double limit_s_;
   Which which_;
-  std::map<int64_t, std::vector<int64_t>> narrow_;  // by data group
   std::map<std::array<int64_t, 10>, bool> shape_fits_;
   std::vector<Priced> made_;
 };
