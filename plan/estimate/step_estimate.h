@@ -143,6 +143,8 @@ struct StepPasses {
 };
 StepPasses EstimatePasses(const Question& question, const Layout& layout, NetworkPasses& network,
                           StageDuesTable& dues);
+// StepPasses::network alone.
+NetworkSeconds NetworkOf(const Question& question, const Layout& layout, NetworkPasses& network);
 
 // The whole step: passes, then the end of the stage whose end takes longest, and stragglers.
 // total_s() is the sum of the terms. REQUIRES: CheckModel, CheckCluster and CheckLayout hold.

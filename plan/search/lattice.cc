@@ -95,12 +95,11 @@ class Walk {
                       absl::Span<LeastPasses> least, const ScheduleChoice& choice, Layout& layout);
   void TryMemory(const Item& item, Layout& layout);
   void EvaluatePlaces(const Item& item, const Pipeline& pipeline, const ScheduleChoice& choice,
-                      double factor, Layout& layout);
+                      double least_s, double factor, Layout& layout);
   // kSlower: than the finalists, or than the same that fits with less.
   enum class Outcome { kFits, kDoesNotFit, kSlower };
-  Outcome EvaluatePlace(const Pipeline& pipeline, const ScheduleChoice& choice,
-                        const StepPasses& passes, double factor, double& fitting_s,
-                        std::optional<StepPasses>& waiting, const Layout& layout);
+  Outcome EvaluatePlace(const Pipeline& pipeline, double factor, double& fitting_s,
+                        std::optional<StepPasses>& waiting, const Layout& layout, Variant& variant);
   Outcome Price(const Layout& layout, const TermSeconds& time);
   void Keep(Priced priced);
   Layout LayoutOf(const Item& item) const;
@@ -306,12 +305,13 @@ void Walk::EvaluateChoice(const Item& item, absl::Span<const Pipeline> pipelines
     layout.recompute = space_.recomputes()[i];
     if (!cuts) finds_.counts.evaluated += PlacesOf(layout.data_group());
     if (choice.balanced && !pipelines[i].balanced) continue;
-    if (cuts && IsLate(spread * least[i].Of(choice) / goodput)) continue;
+    const double least_s = cuts ? least[i].Of(choice) : 0;
+    if (cuts && IsLate(spread * least_s / goodput)) continue;
     if (choice.balanced) layout.stage_blocks = StageBlocksOf(*pipelines[i].balanced, layout.pp);
     if (wanted_ == Wanted::kWhetherAnyFits) {
       TryMemory(item, layout);
     } else {
-      EvaluatePlaces(item, pipelines[i], choice, spread / goodput, layout);
+      EvaluatePlaces(item, pipelines[i], choice, least_s, spread / goodput, layout);
     }
   }
 }
@@ -328,17 +328,14 @@ bool Walk::IsCutByMemory(const Item& item, const Layout& layout) {
 // ZeRO 2 moves what ZeRO 1 moves, and more: it is of use only where that does not fit. So is ZeRO
 // 3 where neither fits, unless it is faster, and the host where the device has no room. Elsewhere
 // they are counted with what they would be no better than.
-// `factor`: at most the objective over a step's time.
+// `least_s`: at most the passes. `factor`: at most the objective over a step's time.
 void Walk::EvaluatePlaces(const Item& item, const Pipeline& pipeline, const ScheduleChoice& choice,
-                          double factor, Layout& layout) {
+                          double least_s, double factor, Layout& layout) {
   layout.zero_stage = 0;
   layout.offload_optimizer = false;
-  const StepPasses passes = pricer_.PassesOf(layout);  // without what ZeRO 2 and 3 wait for
   Variant variant{.layout = layout,
                   .choice = choice,
-                  .passes = passes,
-                  .least_s = LeastSecondsOfShapes(pipeline, choice, passes.time.total_s())};
-  variant.bound_s = factor * variant.least_s;
+                  .passes = pricer_.LazyPassesOf(layout, least_s)};
   double fitting_s = kNever;                     // of stages from 1 on that fit
   std::array<bool, 2> in_vain = {false, false};  // ZeRO 2, with the optimizer there
   for (const int zero : room_.ZerosOf(layout)) {
@@ -350,7 +347,7 @@ void Walk::EvaluatePlaces(const Item& item, const Pipeline& pipeline, const Sche
       const Outcome outcome =
           IsCutByMemory(item, layout)
               ? Outcome::kDoesNotFit
-              : EvaluatePlace(pipeline, choice, passes, factor, fitting_s, waiting, layout);
+              : EvaluatePlace(pipeline, factor, fitting_s, waiting, layout, variant);
       if (outcome == Outcome::kFits) variant.fits |= PlaceOf(layout);
       if (outcome == Outcome::kDoesNotFit) {
         variant.lacks |= PlaceOf(layout);
@@ -360,20 +357,22 @@ void Walk::EvaluatePlaces(const Item& item, const Pipeline& pipeline, const Sche
       break;  // with the optimizer on the host it would take longer
     }
   }
-  if (cut_ == Cut::kByBounds) finds_.variants.push_back(std::move(variant));
+  if (cut_ == Cut::kNothing) return;
+  variant.bound_s = factor * LeastSecondsOfShapes(pipeline, choice, variant.passes.seconds());
+  finds_.variants.push_back(std::move(variant));
 }
 
 // `waiting`: the passes with what they wait for, made when first asked for.
-Walk::Outcome Walk::EvaluatePlace(const Pipeline& pipeline, const ScheduleChoice& choice,
-                                  const StepPasses& passes, double factor, double& fitting_s,
-                                  std::optional<StepPasses>& waiting, const Layout& layout) {
+Walk::Outcome Walk::EvaluatePlace(const Pipeline& pipeline, double factor, double& fitting_s,
+                                  std::optional<StepPasses>& waiting, const Layout& layout,
+                                  Variant& variant) {
   const auto is_cut = [&](double least_s) {
     return cut_ == Cut::kByBounds &&
            ((layout.zero_stage >= 2 && least_s * kRounding >= fitting_s) ||
             IsLate(factor * least_s));
   };
   const std::optional<TermSeconds> time =
-      pricer_.TimeUnless(is_cut, pipeline, choice, layout, passes, waiting);
+      pricer_.TimeUnless(is_cut, pipeline, variant.choice, layout, variant.passes, waiting);
   if (!time) return Outcome::kSlower;
   const double step_s = time->total_s();
   if (layout.zero_stage >= 2 && step_s >= fitting_s) return Outcome::kSlower;

@@ -15,8 +15,7 @@ namespace weft {
 struct Variant {
   Layout layout;
   ScheduleChoice choice;
-  StepPasses passes;   // without what ZeRO 2 and 3 wait for
-  double least_s = 0;  // passes of any shape: LeastSecondsOfShapes (plan/search/bound.h)
+  LazyPasses passes;
   double bound_s = 0;  // on the objective, whatever its shape and wherever its states are
   uint8_t fits = 0;    // is known to fit
   uint8_t lacks = 0;   // is known not to

@@ -93,6 +93,17 @@ StepPasses Pricer::PassesOf(const Layout& layout) {
   return EstimatePasses(question_, layout, *entry.network, dues_);
 }
 
+StepPasses Pricer::PassesWithoutWaits(Layout layout) {
+  layout.zero_stage = 0;
+  return PassesOf(layout);
+}
+
+LazyPasses Pricer::LazyPassesOf(const Layout& layout, double least_s) {
+  Entry& entry = EntryOf(layout);
+  if (entry.network == nullptr) entry.network = std::make_unique<NetworkPasses>();
+  return {.least_s = least_s, .network = NetworkOf(question_, layout, *entry.network)};
+}
+
 const PassSeconds& Pricer::BlockOf(Entry& entry, const Layout& layout, Recompute recompute) const {
   std::optional<PassSeconds>& block = entry.block[static_cast<size_t>(recompute)];
   if (!block) block = SumOf(BlockPass(question_, layout, recompute));

@@ -54,6 +54,7 @@ class Repairs {
   // What layouts share that differ in where their states are.
   struct Shared {
     const Variant& variant;
+    LazyPasses passes;
     Pipeline pipeline;
     FreeShape free;
     double factor = 1;      // at most the objective over a step's time
@@ -67,6 +68,7 @@ class Repairs {
     if (which_ == Which::kNearBest && !is_free && !has_widths) return;
     layout.stage_blocks = fixed_.stage_blocks.value_or(std::vector<int64_t>());
     Shared shared{.variant = variant,
+                  .passes = variant.passes,
                   .pipeline = pricer_.PipelineOf(layout, layout.recompute),
                   .free = {},
                   .factor = pricer_.SpreadOf(layout) / pricer_.MostGoodput(layout.world_size())};
@@ -75,9 +77,8 @@ class Repairs {
     TryPlaces(shared, /*whole=*/true, layout);
     if (!has_widths || space_.ZeroStages(layout.data_group()).back() == 0) return;
     const absl::Span<const int64_t> widths = pricer_.ZeroWidths(layout.data_group());
-    const double passes_s = variant.passes.time.total_s() - SavedSeconds(shared);
-    const ActionSeconds first =
-        variant.passes.network.OfStage(layout, pricer_.question().model.num_blocks, 0);
+    const double passes_s = shared.passes.seconds() - SavedSeconds(shared);
+    const ActionSeconds first = pricer_.FirstStageOf(layout, shared.passes);
     layout.zero_stage = 1;
     const absl::Span<const StageDues> dues = pricer_.FirstDuesOf(layout);
     for (size_t i = 1; i < widths.size(); ++i) {
@@ -91,7 +92,8 @@ class Repairs {
   // What another shape may save of the passes.
   static double SavedSeconds(const Shared& shared) {
     if (!shared.free.split && !shared.free.recompute) return 0;
-    return shared.variant.passes.time.total_s() - shared.variant.least_s;
+    const double passes_s = shared.passes.seconds();
+    return passes_s - LeastSecondsOfShapes(shared.pipeline, shared.variant.choice, passes_s);
   }
 
   // The balanced split stands for all with its recompute, the cheapest mode for all with its split.
@@ -133,15 +135,14 @@ class Repairs {
     if (lacks && std::isinf(limit_s_) && !AnyShapeFits(shared)) return true;
     // The search has found it, if it is one of the finalists.
     if (whole && which_ == Which::kNearBest && (shared.variant.fits & place) != 0) return false;
-    const double saved_s = SavedSeconds(shared);  // with waits as well
-    const auto is_cut = [&](double least_s) {
-      return !MayWin(shared.factor * (least_s - saved_s));
+    const auto is_cut = [&](double least_s) {  // what is saved is so with waits as well
+      return !MayWin(shared.factor * (least_s - SavedSeconds(shared)));
     };
     const std::optional<TermSeconds> time = pricer_.TimeUnless(
-        is_cut, shared.pipeline, shared.variant.choice, layout, shared.variant.passes, waiting);
+        is_cut, shared.pipeline, shared.variant.choice, layout, shared.passes, waiting);
     if (!time) return false;
     Priced priced = PricedOf(layout, *time);
-    if (saved_s == 0 && !MayWin(priced.objective_s)) return false;
+    if (SavedSeconds(shared) == 0 && !MayWin(priced.objective_s)) return false;
     if (!lacks) {
       priced.peak = pricer_.PeakOf(layout);
       if (pricer_.Fits(layout, priced.peak)) {
