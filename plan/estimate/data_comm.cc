@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "plan/estimate/state_bytes.h"
-
 namespace weft {
 namespace {
 
@@ -50,23 +48,24 @@ double GatheredWeightBytes(const Question& question) {
 }
 
 DataComm::DataComm(const Question& question, const Machine& machine, const Layout& layout,
-                   int stage)
+                   int stage, const StageShare& share)
     : habits_(&question.engine.time),
       reduce_window_(ReduceWindow(question, machine, layout.world_size())),
       last_share_(kLastBucket) {
   const int world = layout.world_size();
-  const int shard = layout.zero_ranks();
+  const int owners = layout.zero_ranks();
   const Axis axis = {
       .question = question,
       .machine = machine,
       .layout = layout,
+      .share = share,
       .data = GroupOf(machine, layout.data_group(), layout.tp, world),
-      .shard = GroupOf(machine, shard, layout.tp, world),
-      .across = GroupOf(machine, layout.data_group() / shard, layout.tp * shard, world)};
+      .shard = GroupOf(machine, owners, layout.tp, world),
+      .across = GroupOf(machine, layout.data_group() / owners, layout.tp * owners, world)};
   if (habits_->by_buckets && !question.adapters) {
     TakeBuckets(axis, stage);
   } else {
-    TakePool(axis, stage);
+    TakePool(axis);
   }
   beside_s_ = blocks_ * block_.reduce_s();
   gather_s_ = blocks_ * block_.gather_s;
@@ -98,8 +97,8 @@ DataComm::Turns DataComm::TurnsOf(const Layout& layout, int stage) {
 void DataComm::TakeBuckets(const Axis& axis, int stage) {
   const Question& question = axis.question;
   const Layout& layout = axis.layout;
-  const StageParameters block = BlockParameters(question, layout);
-  const StageParameters own = ParametersOf(question, layout, stage);
+  const StageParameters& block = axis.share.block;
+  const StageParameters& own = axis.share.own;
   const BucketCounts counts = BucketCountsOf(question, layout, stage);
   blocks_ = static_cast<double>(counts.blocks);
   last_share_ = 1 / blocks_;
@@ -127,10 +126,9 @@ void DataComm::TakeBuckets(const Axis& axis, int stage) {
 }
 
 // Everything of a stage as one, in collectives of the engine's size.
-void DataComm::TakePool(const Axis& axis, int stage) {
+void DataComm::TakePool(const Axis& axis) {
   const Question& question = axis.question;
-  const Layout& layout = axis.layout;
-  const StageParameters own = ParametersOf(question, layout, stage);
+  const StageParameters& own = axis.share.own;
   const double trained = question.adapters ? own.adapters : own.all();
   block_ = MovesOf(axis, trained, trained);
   pass_gather_s_ = question.adapters ? GatherSeconds(axis, own.all()) : block_.gather_s;

@@ -4,6 +4,7 @@
 #include "plan/estimate/collective.h"
 #include "plan/estimate/machine.h"
 #include "plan/estimate/question.h"
+#include "plan/estimate/state_bytes.h"
 #include "plan/layout.h"
 #include "plan/simulate.h"
 
@@ -22,7 +23,9 @@ class DataComm {
   // Borrows the question's habits. Depends on the layout's degrees, on whether ZeRO cuts anything
   // and on the width of its groups, not on its stage from 1 on, batch cut, schedule and recompute:
   // those are asked of the layouts below, which share the former.
-  DataComm(const Question& question, const Machine& machine, const Layout& layout, int stage);
+  // `share`: the stage's.
+  DataComm(const Question& question, const Machine& machine, const Layout& layout, int stage,
+           const StageShare& share);
 
   // What a microbatch's passes on `stage` wait for, in the mean over a step, beyond what `passes`,
   // without any wait, hide. `stage`: that of the constructor or one that holds as much. The waits
@@ -62,11 +65,12 @@ class DataComm {
     const Question& question;
     const Machine& machine;
     const Layout& layout;
+    const StageShare& share;
     RankGroup data, shard, across;
   };
 
   void TakeBuckets(const Axis& axis, int stage);
-  void TakePool(const Axis& axis, int stage);
+  void TakePool(const Axis& axis);
   static Turns TurnsOf(const Layout& layout, int stage);
   static Moves MovesOf(const Axis& axis, double summed_parameters, double gathered_parameters);
   static double GatherSeconds(const Axis& axis, double parameters);

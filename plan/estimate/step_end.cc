@@ -77,7 +77,7 @@ double FactorSeconds(const Machine& machine, const Layout& layout, const StagePa
 // Sums of the gradients of what several ranks hold: a table at both ends of the pipeline, and, of
 // what each owns of them, kv heads and norms.
 double CopySeconds(const Question& question, const Machine& machine, const Layout& layout,
-                   int stage) {
+                   int stage, const StageShare& share) {
   const ModelShape& model = question.model;
   const double gradient_bytes = SummedGradientBytes(question);
   const auto hidden = static_cast<double>(model.hidden_size);
@@ -96,7 +96,7 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
     const RankGroup holders = GroupOf(machine, copies, 1, world);
     double head = static_cast<double>(model.head_dim) * hidden;
     if (layout.zero_stage > 0 && question.engine.time.by_buckets) {
-      head = std::min(head, BlockParameters(question, layout).all() / layout.zero_ranks());
+      head = std::min(head, share.block.all() / layout.zero_ranks());
     }
     sum_s += 2 * blocks * AllReduceSeconds(machine, holders, gradient_bytes * head);
   }
@@ -112,15 +112,15 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
 }  // namespace
 
 StageDues::StageDues(const Question& question, const Machine& machine, const Layout& layout,
-                     int stage)
-    : comm(question, machine, layout, stage) {
+                     int stage, const StageShare& share)
+    : comm(question, machine, layout, stage, share) {
   const TimeHabits& habits = question.engine.time;
   const double sharing = CoreSharing(question.cluster, layout.world_size());
-  const StageParameters own = ParametersOf(question, layout, stage);
+  const StageParameters& own = share.own;
   const double trained = question.adapters ? own.adapters : own.all();
   const int world = layout.world_size();
   double& comm_s = after[TimeTerm::kDataComm];
-  if (!question.adapters) comm_s += CopySeconds(question, machine, layout, stage);
+  if (!question.adapters) comm_s += CopySeconds(question, machine, layout, stage, share);
   if (question.optimizer == OptimizerStates::kFactored)
     comm_s += FactorSeconds(machine, layout, own);
   const RankGroup everyone = GroupOf(machine, world, 1, world);
@@ -165,7 +165,8 @@ const StageDues& StageDuesTable::Of(const Layout& layout, int stage) {
   auto found = entries_.find(key);
   if (found == entries_.end()) {
     if (entries_.size() == kMostEntries) entries_.clear();
-    found = entries_.try_emplace(key, question_, machine_, layout, stage).first;
+    const StageShare share(question_, layout, stage);
+    found = entries_.try_emplace(key, question_, machine_, layout, stage, share).first;
   }
   last_key_ = &found->first;
   last_dues_ = &found->second;
@@ -184,9 +185,10 @@ absl::Span<const StageDues> StageDuesTable::OfWidths(const Layout& layout, int s
   if (by_width_.size() == kMostByWidth) by_width_.clear();
   std::vector<StageDues>& dues = by_width_[key];
   dues.reserve(widths.size());
+  const StageShare share(question_, own, stage);
   for (const int64_t width : widths) {
     own.zero_group = static_cast<int>(width);
-    dues.emplace_back(question_, machine_, own, stage);
+    dues.emplace_back(question_, machine_, own, stage, share);
   }
   return dues;
 }

@@ -82,7 +82,9 @@ double BoundarySeconds(const Question& question, const Layout& layout);
 // cuts parameters and blocks, not on the stage of ZeRO from 1 on, on where the optimizer lives,
 // batch cut, schedule and recompute.
 struct StageDues {
-  StageDues(const Question& question, const Machine& machine, const Layout& layout, int stage);
+  // `share`: the stage's.
+  StageDues(const Question& question, const Machine& machine, const Layout& layout, int stage,
+            const StageShare& share);
 
   DataComm comm;
   TermSeconds after;  // what nothing hides: sums of copies, the norm, optimizer, host

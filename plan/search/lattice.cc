@@ -98,8 +98,9 @@ class Walk {
                       double least_s, double factor, Layout& layout);
   // kSlower: than the finalists, or than the same that fits with less.
   enum class Outcome { kFits, kDoesNotFit, kSlower };
-  Outcome EvaluatePlace(const Pipeline& pipeline, double factor, double& fitting_s,
-                        std::optional<StepPasses>& waiting, const Layout& layout, Variant& variant);
+  Outcome EvaluatePlace(const Pipeline& pipeline, const ScheduleChoice& choice, double factor,
+                        double& fitting_s, LazyPasses& passes, std::optional<StepPasses>& waiting,
+                        const Layout& layout);
   Outcome Price(const Layout& layout, const TermSeconds& time);
   void Keep(Priced priced);
   Layout LayoutOf(const Item& item) const;
@@ -333,9 +334,8 @@ void Walk::EvaluatePlaces(const Item& item, const Pipeline& pipeline, const Sche
                           double least_s, double factor, Layout& layout) {
   layout.zero_stage = 0;
   layout.offload_optimizer = false;
-  Variant variant{.layout = layout,
-                  .choice = choice,
-                  .passes = pricer_.LazyPassesOf(layout, least_s)};
+  Variant variant{.layout = layout, .choice = choice};
+  LazyPasses passes = pricer_.LazyPassesOf(layout, least_s);
   double fitting_s = kNever;                     // of stages from 1 on that fit
   std::array<bool, 2> in_vain = {false, false};  // ZeRO 2, with the optimizer there
   for (const int zero : room_.ZerosOf(layout)) {
@@ -347,7 +347,7 @@ void Walk::EvaluatePlaces(const Item& item, const Pipeline& pipeline, const Sche
       const Outcome outcome =
           IsCutByMemory(item, layout)
               ? Outcome::kDoesNotFit
-              : EvaluatePlace(pipeline, factor, fitting_s, waiting, layout, variant);
+              : EvaluatePlace(pipeline, choice, factor, fitting_s, passes, waiting, layout);
       if (outcome == Outcome::kFits) variant.fits |= PlaceOf(layout);
       if (outcome == Outcome::kDoesNotFit) {
         variant.lacks |= PlaceOf(layout);
@@ -358,21 +358,22 @@ void Walk::EvaluatePlaces(const Item& item, const Pipeline& pipeline, const Sche
     }
   }
   if (cut_ == Cut::kNothing) return;
-  variant.bound_s = factor * LeastSecondsOfShapes(pipeline, choice, variant.passes.seconds());
+  variant.least_s = passes.seconds();
+  variant.bound_s = factor * LeastSecondsOfShapes(pipeline, choice, variant.least_s);
   finds_.variants.push_back(std::move(variant));
 }
 
 // `waiting`: the passes with what they wait for, made when first asked for.
-Walk::Outcome Walk::EvaluatePlace(const Pipeline& pipeline, double factor, double& fitting_s,
-                                  std::optional<StepPasses>& waiting, const Layout& layout,
-                                  Variant& variant) {
+Walk::Outcome Walk::EvaluatePlace(const Pipeline& pipeline, const ScheduleChoice& choice,
+                                  double factor, double& fitting_s, LazyPasses& passes,
+                                  std::optional<StepPasses>& waiting, const Layout& layout) {
   const auto is_cut = [&](double least_s) {
     return cut_ == Cut::kByBounds &&
            ((layout.zero_stage >= 2 && least_s * kRounding >= fitting_s) ||
             IsLate(factor * least_s));
   };
   const std::optional<TermSeconds> time =
-      pricer_.TimeUnless(is_cut, pipeline, variant.choice, layout, variant.passes, waiting);
+      pricer_.TimeUnless(is_cut, pipeline, choice, layout, passes, waiting);
   if (!time) return Outcome::kSlower;
   const double step_s = time->total_s();
   if (layout.zero_stage >= 2 && step_s >= fitting_s) return Outcome::kSlower;

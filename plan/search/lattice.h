@@ -15,7 +15,7 @@ namespace weft {
 struct Variant {
   Layout layout;
   ScheduleChoice choice;
-  LazyPasses passes;
+  double least_s = 0;  // at most its passes, without what ZeRO 2 and 3 wait for
   double bound_s = 0;  // on the objective, whatever its shape and wherever its states are
   uint8_t fits = 0;    // is known to fit
   uint8_t lacks = 0;   // is known not to

@@ -68,7 +68,7 @@ class Repairs {
     if (which_ == Which::kNearBest && !is_free && !has_widths) return;
     layout.stage_blocks = fixed_.stage_blocks.value_or(std::vector<int64_t>());
     Shared shared{.variant = variant,
-                  .passes = variant.passes,
+                  .passes = pricer_.LazyPassesOf(variant.layout, variant.least_s),
                   .pipeline = pricer_.PipelineOf(layout, layout.recompute),
                   .free = {},
                   .factor = pricer_.SpreadOf(layout) / pricer_.MostGoodput(layout.world_size())};
