@@ -87,7 +87,7 @@ struct StageDues {
             const StageShare& share);
 
   DataComm comm;
-  TermSeconds after;  // what nothing hides: sums of copies, the norm, optimizer, host
+  TermSeconds after;              // what nothing hides: sums of copies, the norm, optimizer, host
   double offloaded_update_s = 0;  // in place of kOptimizer where the states are on the host
 };
 
@@ -131,8 +131,8 @@ class StageDuesTable {
 // `passes`: one microbatch's on that stage, which communication may hide behind.
 TermSeconds StepEnd(const Layout& layout, int stage, const ActionSeconds& passes,
                     const StageDues& dues);
-// At most its total, at any stage of ZeRO from 1 on and wherever the optimizer lives. REQUIRES: dues
-// of such a stage.
+// At most its total, at any stage of ZeRO from 1 on and wherever the optimizer lives. REQUIRES:
+// dues of such a stage.
 double LeastStepEnd(const Layout& layout, const ActionSeconds& passes, const StageDues& dues);
 
 // The passes of all microbatches: blocks, embedding and head of the slowest stage with what they

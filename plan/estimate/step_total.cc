@@ -50,8 +50,8 @@ class Stages {
         continue;
       }
       before = count;
-      own = seconds.Of(layout, stage, static_cast<double>(count), stage == 0,
-                       stage == layout.pp - 1);
+      own =
+          seconds.Of(layout, stage, static_cast<double>(count), stage == 0, stage == layout.pp - 1);
       if (waits) {
         NetworkSeconds::Add(dues.Of(layout, stage).comm.PassWaits(layout, stage, own), own);
       }

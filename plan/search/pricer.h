@@ -104,8 +104,7 @@ class Pricer {
   std::optional<TermSeconds> TimeUnless(const IsCut& is_cut, const Pipeline& pipeline,
                                         const ScheduleChoice& choice, const Layout& layout,
                                         LazyPasses& passes, std::optional<StepPasses>& waiting) {
-    const TermSeconds end =
-        StepEnd(layout, 0, FirstStageOf(layout, passes), dues_.Of(layout, 0));
+    const TermSeconds end = StepEnd(layout, 0, FirstStageOf(layout, passes), dues_.Of(layout, 0));
     const double end_s = end.total_s();
     if (is_cut(passes.seconds() + end_s)) return std::nullopt;
     if (!passes.priced) {

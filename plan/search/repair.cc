@@ -37,9 +37,8 @@ class Repairs {
     for (const Variant& variant : finds_.variants) {
       if (MayWin(variant.bound_s)) open.push_back(&variant);
     }
-    std::stable_sort(open.begin(), open.end(), [](const Variant* a, const Variant* b) {
-      return a->bound_s < b->bound_s;
-    });
+    std::stable_sort(open.begin(), open.end(),
+                     [](const Variant* a, const Variant* b) { return a->bound_s < b->bound_s; });
     for (const Variant* variant : open) {
       if (!MayWin(variant->bound_s)) break;
       TryVariant(*variant);

@@ -105,8 +105,8 @@ TEST(LeastStepEnd, IsAtMostWhatAnyStageOfZeroTakesWhereverTheOptimizerLives) {
                      .cp = static_cast<int>(dice.Between(1, 2)),
                      .num_microbatches = dice.Between(1, 12)};
     question.cluster.nodes = 1 + layout.world_size() / question.cluster.slots_per_node;
-    layout.schedule = dice.Of<ScheduleKind>({ScheduleKind::kGpipe, ScheduleKind::kZeroBubbleH1,
-                                             ScheduleKind::kOneForwardOneBackward});
+    layout.schedule = dice.Of<ScheduleKind>(
+        {ScheduleKind::kGpipe, ScheduleKind::kZeroBubbleH1, ScheduleKind::kOneForwardOneBackward});
     layout.zero_stage = 1;
     layout.zero_group = static_cast<int>(dice.Of(DivisorsOf(layout.data_group())));
     const int stage = static_cast<int>(dice.Between(0, layout.pp - 1));
@@ -120,10 +120,9 @@ TEST(LeastStepEnd, IsAtMostWhatAnyStageOfZeroTakesWhereverTheOptimizerLives) {
     for (layout.zero_stage = 1; layout.zero_stage <= 3; ++layout.zero_stage) {
       for (const bool offload : {false, true}) {
         layout.offload_optimizer = offload;
-        const double end_s =
-            StepEnd(layout, stage, passes, table.Of(layout, stage)).total_s();
-        EXPECT_LE(least_s, end_s * (1 + 1e-12)) << CaseText(seed, question) << ", stage " << stage
-                                                << " of " << LayoutText(layout);
+        const double end_s = StepEnd(layout, stage, passes, table.Of(layout, stage)).total_s();
+        EXPECT_LE(least_s, end_s * (1 + 1e-12))
+            << CaseText(seed, question) << ", stage " << stage << " of " << LayoutText(layout);
         ++compared;
         if (least_s >= end_s * (1 - 1e-12)) ++equal;
       }
