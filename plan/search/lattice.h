@@ -39,7 +39,7 @@ enum class Cut { kByBounds, kNothing };
 // Where nothing or little fits, most of the time goes into what is nearest, or best. The last finds
 // one that fits, any, and no times.
 enum class Wanted { kAll, kFitting, kWhetherAnyFits };
-// Whatever is fast enough to be a finalist, time cuts nothing below `complete_to_s`.
+// Time cuts no layout with an objective below `complete_to_s`, finalist or not.
 Finds SearchLattice(const Space& space, Pricer& pricer, Cut cut, Wanted wanted = Wanted::kAll,
                     double complete_to_s = 0);
 
