@@ -1,6 +1,7 @@
 #include "plan/stage_memory.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "absl/types/span.h"
 #include "plan/buckets.h"
@@ -28,6 +29,16 @@ void Add(MemoryKind kind, int64_t bytes, MemoryBytes& sum) {
 void Add(const StepBuffer& buffer, MemoryBytes& sum) {
   Add(buffer.kind, AlignedBytes(buffer.elements, buffer.type), sum);
 }
+// Small numbers, mixed by Fibonacci hashing.
+size_t HashOf(std::initializer_list<int64_t> values) {
+  uint64_t hash = 0;
+  for (const int64_t value : values) {
+    hash = (hash ^ static_cast<uint64_t>(value)) * 0x9E3779B97F4A7C15U;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
 // BufferSpec or StateBuffer.
 template <typename Buffer>
 void AddAtHome(const Buffer& buffer, MemoryBytes& sum) {
@@ -61,6 +72,19 @@ MemoryBytes BytesByKind(const RankMemory& memory) {
 StageMemoryTable::StageMemoryTable(const ModelShape& model, const BatchShape& batch,
                                    const Numerics& numerics)
     : model_(model), batch_(batch), numerics_(numerics) {}
+
+size_t StageMemoryTable::Hash::operator()(const Key& key) const {
+  const int kind = (key.stages * 4 + key.stage) * 4 + key.dp;
+  const int habits = (static_cast<int>(key.schedule) * 4 + static_cast<int>(key.recompute)) * 2 +
+                     (key.sequence_parallel ? 1 : 0);
+  return HashOf({kind, habits, key.tp, key.cp, key.micro_batch_size, key.head_chunks});
+}
+
+size_t StageMemoryTable::Hash::operator()(const StatesKey& key) const {
+  const int habits = key.zero_stage * 2 + (key.offload_optimizer ? 1 : 0);
+  return HashOf({static_cast<int64_t>(reinterpret_cast<uintptr_t>(key.share)), key.blocks, habits,
+                 key.zero_ranks});
+}
 
 MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
   const int stages = std::min(layout.pp, 3);

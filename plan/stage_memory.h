@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <unordered_map>
 #include <vector>
 
 #include "plan/layout.h"
@@ -55,7 +56,7 @@ class StageMemoryTable {
     int head_chunks = 1;                           // of the last stage
     bool sequence_parallel = false;                // and tp > 1
 
-    friend auto operator<=>(const Key&, const Key&) = default;
+    friend bool operator==(const Key&, const Key&) = default;
   };
   // The stage's largest rank holds a share of the model. Only the key's stage and tp decide which.
   struct ShareKey {
@@ -86,7 +87,11 @@ class StageMemoryTable {
     int zero_ranks = 1;
     bool offload_optimizer = false;
 
-    friend auto operator<=>(const StatesKey&, const StatesKey&) = default;
+    friend bool operator==(const StatesKey&, const StatesKey&) = default;
+  };
+  struct Hash {
+    size_t operator()(const Key& key) const;
+    size_t operator()(const StatesKey& key) const;
   };
 
   // The smallest model and layout with a stage of that kind, one block per stage, no ZeRO.
@@ -105,9 +110,9 @@ class StageMemoryTable {
   ModelShape model_;
   BatchShape batch_;
   Numerics numerics_;
-  std::map<Key, Parts> parts_;
-  std::map<ShareKey, Share> shares_;
-  std::map<StatesKey, MemoryBytes> states_;
+  std::unordered_map<Key, Parts, Hash> parts_;
+  std::map<ShareKey, Share> shares_;  // others point at what it holds
+  std::unordered_map<StatesKey, MemoryBytes, Hash> states_;
 };
 
 }  // namespace weft

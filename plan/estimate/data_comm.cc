@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "plan/estimate/state_bytes.h"
-
 namespace weft {
 namespace {
 
@@ -30,6 +28,11 @@ bool SplitsBackward(const Layout& layout) {
   return layout.schedule == ScheduleKind::kZeroBubbleH1 && layout.pp > 1;
 }
 
+// Returns the seconds of the pass after which all of a stage's gradients are there.
+double LastPassSeconds(const Layout& layout, const ActionSeconds& passes) {
+  return SplitsBackward(layout) ? passes.weight_gradient_s : passes.backward_s;
+}
+
 }  // namespace
 
 bool MovesInPasses(const Layout& layout) {
@@ -45,26 +48,31 @@ double GatheredWeightBytes(const Question& question) {
 }
 
 DataComm::DataComm(const Question& question, const Machine& machine, const Layout& layout,
-                   int stage)
+                   int stage, const StageShare& share)
     : habits_(&question.engine.time),
-      in_passes_(MovesInPasses(layout)),
-      gathers_(in_passes_ && layout.zero_stage == 3),
-      gathers_all_(layout.zero_stage > 0),
       reduce_window_(ReduceWindow(question, machine, layout.world_size())),
       last_share_(kLastBucket) {
   const int world = layout.world_size();
-  const int shard = layout.zero_ranks();
+  const int owners = layout.zero_ranks();
   const Axis axis = {
       .question = question,
       .machine = machine,
       .layout = layout,
+      .share = share,
       .data = GroupOf(machine, layout.data_group(), layout.tp, world),
-      .shard = GroupOf(machine, shard, layout.tp, world),
-      .across = GroupOf(machine, layout.data_group() / shard, layout.tp * shard, world)};
+      .shard = GroupOf(machine, owners, layout.tp, world),
+      .across = GroupOf(machine, layout.data_group() / owners, layout.tp * owners, world)};
   if (habits_->by_buckets && !question.adapters) {
     TakeBuckets(axis, stage);
   } else {
-    TakePool(axis, stage);
+    TakePool(axis);
+  }
+  beside_s_ = blocks_ * block_.reduce_s();
+  gather_s_ = blocks_ * block_.gather_s;
+  for (const End& end : {embedding_, head_}) {
+    if (!end.held) continue;
+    (end.late ? late_s_ : beside_s_) += end.moves.reduce_s();
+    gather_s_ += end.moves.gather_s;
   }
 }
 
@@ -89,20 +97,20 @@ DataComm::Turns DataComm::TurnsOf(const Layout& layout, int stage) {
 void DataComm::TakeBuckets(const Axis& axis, int stage) {
   const Question& question = axis.question;
   const Layout& layout = axis.layout;
-  const StageParameters block = BlockParameters(question, layout);
-  const StageParameters own = ParametersOf(question, layout, stage);
+  const StageParameters& block = axis.share.block;
+  const StageParameters& own = axis.share.own;
   const BucketCounts counts = BucketCountsOf(question, layout, stage);
   blocks_ = static_cast<double>(counts.blocks);
   last_share_ = 1 / blocks_;
   block_ = MovesOf(axis, block.all(), block.all());
-  if (in_passes_) {
-    for (const WholePlace place : {WholePlace::kEvenBlocks, WholePlace::kOddBlocks}) {
-      if (!counts.IsShared(place)) continue;
-      cut_ += static_cast<double>(counts.at(place));
-      kept_ += 1;
-    }
-    ends_cut_ = counts.IsShared(WholePlace::kEnds);
+  pass_gather_s_ = block_.gather_s;
+  pass_scatter_s_ = block_.scatter_s;
+  for (const WholePlace place : {WholePlace::kEvenBlocks, WholePlace::kOddBlocks}) {
+    if (!counts.IsShared(place)) continue;
+    cut_ += static_cast<double>(counts.at(place));
+    kept_ += 1;
   }
+  ends_cut_ = counts.IsShared(WholePlace::kEnds);
   const bool first = stage == 0;
   const bool last = stage == layout.pp - 1;
   const bool tied = question.model.tied_embeddings;
@@ -118,18 +126,15 @@ void DataComm::TakeBuckets(const Axis& axis, int stage) {
 }
 
 // Everything of a stage as one, in collectives of the engine's size.
-void DataComm::TakePool(const Axis& axis, int stage) {
+void DataComm::TakePool(const Axis& axis) {
   const Question& question = axis.question;
-  const Layout& layout = axis.layout;
-  const StageParameters own = ParametersOf(question, layout, stage);
+  const StageParameters& own = axis.share.own;
   const double trained = question.adapters ? own.adapters : own.all();
-  const bool in_parts = layout.zero_stage == 3;
-  block_ = MovesOf(axis, trained, in_parts ? own.all() : trained);
-  if (!in_passes_) return;
+  block_ = MovesOf(axis, trained, trained);
+  pass_gather_s_ = question.adapters ? GatherSeconds(axis, own.all()) : block_.gather_s;
   cut_ = 1;
   // FSDP and others sum over all ranks in every pass.
-  block_.scatter_s += block_.across_s;
-  block_.across_s = 0;
+  pass_scatter_s_ = block_.reduce_s();
 }
 
 DataComm::Moves DataComm::MovesOf(const Axis& axis, double summed_parameters,
@@ -148,11 +153,16 @@ DataComm::Moves DataComm::MovesOf(const Axis& axis, double summed_parameters,
     const double pieces = habits.by_buckets ? 1 : std::max(1.0, bytes / habits.bucket_bytes);
     moves.across_s = pieces * AllReduceSeconds(axis.machine, axis.across, part_bytes / pieces);
   }
-  const double gathered_bytes = GatheredWeightBytes(axis.question) * gathered_parameters;
-  if (gathered_bytes <= 0) return moves;
-  const double pieces = habits.by_buckets ? 1 : std::max(1.0, gathered_bytes / habits.bucket_bytes);
-  moves.gather_s = pieces * AllGatherSeconds(axis.machine, axis.shard, gathered_bytes / pieces);
+  moves.gather_s = GatherSeconds(axis, gathered_parameters);
   return moves;
+}
+
+double DataComm::GatherSeconds(const Axis& axis, double parameters) {
+  const double bytes = GatheredWeightBytes(axis.question) * parameters;
+  if (bytes <= 0 || axis.layout.zero_stage == 0) return 0;
+  const TimeHabits& habits = axis.question.engine.time;
+  const double pieces = habits.by_buckets ? 1 : std::max(1.0, bytes / habits.bucket_bytes);
+  return pieces * AllGatherSeconds(axis.machine, axis.shard, bytes / pieces);
 }
 
 // To all ranks (ZeRO 0), or to those that own them.
@@ -184,20 +194,21 @@ ActionSeconds DataComm::WaitsOfOne(const Layout& layout, const Turns& turns,
   const auto exposed = [this](double comm_s, double window_s) {
     return Exposed(comm_s, window_s, kLastBucket);
   };
-  const double gather_s = gathers_ ? block_.gather_s : 0;
+  const bool gathers = Gathers(layout);
+  const double gather_s = gathers ? pass_gather_s_ : 0;
   ActionSeconds waits = {.forward_s = 0, .backward_s = 0};
-  const double kept = gathers_ ? kept_ * turns.backward : 0;  // and only scattered
+  const double kept = gathers ? kept_ * turns.backward : 0;  // and only scattered
   waits.forward_s = (cut_ - kept_ * turns.forward) * exposed(gather_s, forward_window_s);
-  waits.backward_s = (cut_ - kept) * exposed(gather_s + block_.scatter_s, backward_window_s) +
-                     kept * exposed(block_.scatter_s, backward_window_s);
+  waits.backward_s = (cut_ - kept) * exposed(gather_s + pass_scatter_s_, backward_window_s) +
+                     kept * exposed(pass_scatter_s_, backward_window_s);
   for (const End& end : {embedding_, head_}) {
     if (!ends_cut_ || !end.held) continue;
-    if (gathers_) waits.forward_s += exposed(end.moves.gather_s, forward_window_s);
+    if (gathers) waits.forward_s += exposed(end.moves.gather_s, forward_window_s);
     if (last && end.late) continue;  // with nothing to hide behind
     waits.backward_s += exposed(end.moves.scatter_s, backward_window_s);
   }
   if (halves) {
-    waits.weight_gradient_s = cut_ * exposed(block_.scatter_s, window * weights_s);
+    waits.weight_gradient_s = cut_ * exposed(pass_scatter_s_, window * weights_s);
     waits.backward_s += waits.weight_gradient_s;
   }
   return waits;
@@ -205,7 +216,7 @@ ActionSeconds DataComm::WaitsOfOne(const Layout& layout, const Turns& turns,
 
 ActionSeconds DataComm::PassWaits(const Layout& layout, int stage,
                                   const ActionSeconds& passes) const {
-  if (!in_passes_) return {.forward_s = 0, .backward_s = 0};
+  if (!MovesInPasses(layout)) return {.forward_s = 0, .backward_s = 0};
   ActionSeconds waits = WaitsOfOne(layout, TurnsOf(layout, stage), passes, /*last=*/false);
   const double last = 1 / static_cast<double>(layout.num_microbatches);
   if (SplitsBackward(layout)) {
@@ -221,27 +232,39 @@ ActionSeconds DataComm::PassWaits(const Layout& layout, int stage,
 // ZeRO 2 and 3 never wait for less than ZeRO 1.
 double DataComm::EndSeconds(const Layout& layout, int stage, const ActionSeconds& passes) const {
   const bool halves = SplitsBackward(layout);
-  const Turns turns = in_passes_ ? TurnsOf(layout, stage) : Turns{};
-  const double last_s = halves ? passes.weight_gradient_s : passes.backward_s;
-  double beside_s = blocks_ * block_.reduce_s();
-  if (gathers_ && !halves) beside_s += (cut_ - kept_ * turns.backward) * block_.gather_s;
-  double after_s = 0;
-  for (const End& end : {embedding_, head_}) {
-    if (end.held) (end.late ? after_s : beside_s) += end.moves.reduce_s();
-  }
-  double waits_s = Exposed(beside_s, reduce_window_ * last_s, last_share_);
-  if (in_passes_) {
+  const bool in_passes = MovesInPasses(layout);
+  const bool gathers = Gathers(layout);
+  const Turns turns = in_passes ? TurnsOf(layout, stage) : Turns{};
+  double beside_s = beside_s_;
+  if (gathers && !halves) beside_s += (cut_ - kept_ * turns.backward) * pass_gather_s_;
+  double waits_s = Exposed(beside_s, reduce_window_ * LastPassSeconds(layout, passes), last_share_);
+  if (in_passes) {
     const ActionSeconds last = WaitsOfOne(layout, turns, passes, /*last=*/true);
     waits_s = std::max(waits_s, halves ? last.weight_gradient_s : last.backward_s);
   }
-  const double end_s = after_s + waits_s;
-  if (!gathers_all_) return end_s;
+  const double end_s = late_s_ + waits_s;
+  if (layout.zero_stage == 0) return end_s;
   // Weights that are whole in passes come from their owners after the update.
-  double gather_s = (gathers_ ? blocks_ - cut_ : blocks_) * block_.gather_s;
-  for (const End& end : {embedding_, head_}) {
-    if (end.held && !(gathers_ && ends_cut_)) gather_s += end.moves.gather_s;
+  double gather_s = gather_s_;
+  if (gathers) {
+    gather_s = (blocks_ - cut_) * block_.gather_s;
+    for (const End& end : {embedding_, head_}) {
+      if (end.held && !ends_cut_) gather_s += end.moves.gather_s;
+    }
   }
   return end_s + Exposed(gather_s, habits_->gather_window * passes.forward_s, kLastBucket);
+}
+
+// The exposed part of a communication grows with it. ZeRO 3 sums all that ZeRO 1 does, and, unless
+// backward passes are halved, gathers beside that for every block that it cuts but the kept ones.
+double DataComm::LeastEndSeconds(const Layout& layout, const ActionSeconds& passes) const {
+  const double window_s = reduce_window_ * LastPassSeconds(layout, passes);
+  const double sums_s = Exposed(beside_s_, window_s, last_share_);
+  const double gather_s =
+      Exposed(gather_s_, habits_->gather_window * passes.forward_s, kLastBucket);
+  const double gathers_s = SplitsBackward(layout) ? 0 : (cut_ - kept_) * pass_gather_s_;
+  return late_s_ +
+         std::min(sums_s + gather_s, Exposed(beside_s_ + gathers_s, window_s, last_share_));
 }
 
 }  // namespace weft

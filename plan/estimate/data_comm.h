@@ -4,6 +4,7 @@
 #include "plan/estimate/collective.h"
 #include "plan/estimate/machine.h"
 #include "plan/estimate/question.h"
+#include "plan/estimate/state_bytes.h"
 #include "plan/layout.h"
 #include "plan/simulate.h"
 
@@ -19,9 +20,12 @@ double GatheredWeightBytes(const Question& question);
 
 class DataComm {
  public:
-  // Borrows the question's habits. Depends on the layout's degrees and ZeRO, not on batch cut,
-  // schedule and recompute: those are asked of the layouts below, which share the degrees.
-  DataComm(const Question& question, const Machine& machine, const Layout& layout, int stage);
+  // Borrows the question's habits. Depends on the layout's degrees, on whether ZeRO cuts anything
+  // and on the width of its groups, not on its stage from 1 on, batch cut, schedule and recompute:
+  // those are asked of the layouts below, which share the former.
+  // `share`: the stage's.
+  DataComm(const Question& question, const Machine& machine, const Layout& layout, int stage,
+           const StageShare& share);
 
   // Returns the seconds that a microbatch's passes on `stage` wait, in the mean over a step, beyond
   // what `passes`, without any wait, hide. `stage`: that of the constructor or one that holds as
@@ -31,6 +35,9 @@ class DataComm {
 
   // After the last pass: the sums that it does not hide, and what is gathered after the update.
   double EndSeconds(const Layout& layout, int stage, const ActionSeconds& passes) const;
+
+  // At most that, at any stage of ZeRO from 1 on. REQUIRES: made for such a stage.
+  double LeastEndSeconds(const Layout& layout, const ActionSeconds& passes) const;
 
  private:
   // Seconds that a bucket's collectives take, by themselves.
@@ -58,31 +65,39 @@ class DataComm {
     const Question& question;
     const Machine& machine;
     const Layout& layout;
+    const StageShare& share;
     RankGroup data, shard, across;
   };
 
   void TakeBuckets(const Axis& axis, int stage);
-  void TakePool(const Axis& axis, int stage);
+  void TakePool(const Axis& axis);
   static Turns TurnsOf(const Layout& layout, int stage);
   static Moves MovesOf(const Axis& axis, double summed_parameters, double gathered_parameters);
+  static double GatherSeconds(const Axis& axis, double parameters);
   static double ReduceSeconds(const Axis& axis, const RankGroup& group, double bytes);
   double Exposed(double comm_s, double window_s, double last_share) const;
   // Returns the waits of a microbatch; `last`: of the step's last one.
   ActionSeconds WaitsOfOne(const Layout& layout, const Turns& turns, const ActionSeconds& passes,
                            bool last) const;
 
+  // Whether passes gather weights.
+  static bool Gathers(const Layout& layout) {
+    return layout.zero_stage == 3 && MovesInPasses(layout);
+  }
+
   const TimeHabits* habits_;
-  bool in_passes_ = false;    // MovesInPasses
-  bool gathers_ = false;      // weights, in passes
-  bool gathers_all_ = false;  // weights, after the update
   double reduce_window_ = 0;  // share of passes behind which collectives run
   double last_share_ = 0;     // of the sums of a step: what is left when the passes are over
   // Buckets of blocks, all alike: so many, so many of them that passes gather and scatter, and of
   // these so many that still lie in their place where a pass turns back where another ended.
   double blocks_ = 1, cut_ = 0, kept_ = 0;
   Moves block_;
+  double pass_gather_s_ = 0;   // of a block's weights, frozen ones as well
+  double pass_scatter_s_ = 0;  // of a block's gradients
   bool ends_cut_ = false;
   End embedding_, head_;
+  double beside_s_ = 0, late_s_ = 0;  // all sums that may run beside the last pass, and the others
+  double gather_s_ = 0;               // of all weights, after the update
 };
 
 }  // namespace weft

@@ -259,6 +259,11 @@ StageParameters ParametersOf(const Question& question, const Layout& layout, int
   return parameters;
 }
 
+StageShare::StageShare(const Question& question, const Layout& layout, int stage)
+    : block(BlockParameters(question, layout)), own(ParametersOf(question, layout, stage)) {
+  own.whole_dense = own.whole_experts = 0;
+}
+
 StateBytes StatesOf(const Question& question, const Layout& layout,
                     const StageParameters& parameters) {
   const auto ranks = static_cast<double>(layout.zero_ranks());

@@ -31,6 +31,13 @@ StageParameters BlockParameters(const Question& question, const Layout& layout);
 BucketCounts BucketCountsOf(const Question& question, const Layout& layout, int stage);
 StageParameters ParametersOf(const Question& question, const Layout& layout, int stage);
 
+// StageShare is what a stage holds, whatever ZeRO makes of it: for those who ask about many widths
+// of its groups.
+struct StageShare {
+  StageShare(const Question& question, const Layout& layout, int stage);
+  StageParameters block, own;  // BlockParameters, ParametersOf without ZeRO
+};
+
 // Vocabulary rows of a rank, padded as the engine does.
 double LocalVocabulary(const Question& question, const Layout& layout);
 

@@ -77,7 +77,7 @@ double FactorSeconds(const Machine& machine, const Layout& layout, const StagePa
 // Sums of the gradients of what several ranks hold: a table at both ends of the pipeline, and, of
 // what each owns of them, kv heads and norms.
 double CopySeconds(const Question& question, const Machine& machine, const Layout& layout,
-                   int stage) {
+                   int stage, const StageShare& share) {
   const ModelShape& model = question.model;
   const double gradient_bytes = SummedGradientBytes(question);
   const auto hidden = static_cast<double>(model.hidden_size);
@@ -96,7 +96,7 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
     const RankGroup holders = GroupOf(machine, copies, 1, world);
     double head = static_cast<double>(model.head_dim) * hidden;
     if (layout.zero_stage > 0 && question.engine.time.by_buckets) {
-      head = std::min(head, BlockParameters(question, layout).all() / layout.zero_ranks());
+      head = std::min(head, share.block.all() / layout.zero_ranks());
     }
     sum_s += 2 * blocks * AllReduceSeconds(machine, holders, gradient_bytes * head);
   }
@@ -112,15 +112,15 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
 }  // namespace
 
 StageDues::StageDues(const Question& question, const Machine& machine, const Layout& layout,
-                     int stage)
-    : comm(question, machine, layout, stage) {
+                     int stage, const StageShare& share)
+    : comm(question, machine, layout, stage, share) {
   const TimeHabits& habits = question.engine.time;
   const double sharing = CoreSharing(question.cluster, layout.world_size());
-  const StageParameters own = ParametersOf(question, layout, stage);
+  const StageParameters& own = share.own;
   const double trained = question.adapters ? own.adapters : own.all();
   const int world = layout.world_size();
   double& comm_s = after[TimeTerm::kDataComm];
-  if (!question.adapters) comm_s += CopySeconds(question, machine, layout, stage);
+  if (!question.adapters) comm_s += CopySeconds(question, machine, layout, stage, share);
   if (question.numerics.optimizer == OptimizerStates::kFactored)
     comm_s += FactorSeconds(machine, layout, own);
   const RankGroup everyone = GroupOf(machine, world, 1, world);
@@ -131,10 +131,8 @@ StageDues::StageDues(const Question& question, const Machine& machine, const Lay
   const double updated = (trained - experts) / owners + experts / std::max(1.0, owners / layout.ep);
   after[TimeTerm::kOptimizer] =
       sharing * UpdateBytes(question) * updated / machine.memory_bytes_per_s;
-  if (layout.offload_optimizer) {
-    after[TimeTerm::kOptimizer] =
-        OffloadedUpdateSeconds(question, machine, updated, after[TimeTerm::kOptimizer]);
-  }
+  offloaded_update_s =
+      OffloadedUpdateSeconds(question, machine, updated, after[TimeTerm::kOptimizer]);
   after[TimeTerm::kOverhead] = sharing * habits.step_ops * machine.op_s;
 }
 
@@ -146,8 +144,8 @@ StageDuesTable::Key::Key(const Layout& layout, int64_t blocks, bool first, bool 
       ep(layout.ep),
       zero_group(layout.zero_group),
       num_blocks(blocks),
-      habits(layout.zero_stage << 4 | (layout.sequence_parallel ? 8 : 0) |
-             (layout.offload_optimizer ? 4 : 0) | (first ? 2 : 0) | (last ? 1 : 0)) {}
+      habits((layout.sequence_parallel ? 8 : 0) | (layout.zero_stage > 0 ? 4 : 0) |
+             (first ? 2 : 0) | (last ? 1 : 0)) {}
 
 // Small numbers, each in bits of its own, mixed by Fibonacci hashing.
 size_t StageDuesTable::KeyHash::operator()(const Key& key) const {
@@ -167,18 +165,46 @@ const StageDues& StageDuesTable::Of(const Layout& layout, int stage) {
   auto found = entries_.find(key);
   if (found == entries_.end()) {
     if (entries_.size() == kMostEntries) entries_.clear();
-    found = entries_.try_emplace(key, question_, machine_, layout, stage).first;
+    const StageShare share(question_, layout, stage);
+    found = entries_.try_emplace(key, question_, machine_, layout, stage, share).first;
   }
   last_key_ = &found->first;
   last_dues_ = &found->second;
   return found->second;
 }
 
+absl::Span<const StageDues> StageDuesTable::OfWidths(const Layout& layout, int stage,
+                                                     absl::Span<const int64_t> widths) {
+  Layout own = layout;
+  own.zero_stage = 1;
+  own.zero_group = 0;
+  const Key key(own, StageBlockCount(layout, question_.model.num_blocks, stage), stage == 0,
+                stage == layout.pp - 1);
+  const auto found = by_width_.find(key);
+  if (found != by_width_.end()) return found->second;
+  if (by_width_.size() == kMostByWidth) by_width_.clear();
+  std::vector<StageDues>& dues = by_width_[key];
+  dues.reserve(widths.size());
+  const StageShare share(question_, own, stage);
+  for (const int64_t width : widths) {
+    own.zero_group = static_cast<int>(width);
+    dues.emplace_back(question_, machine_, own, stage, share);
+  }
+  return dues;
+}
+
 TermSeconds StepEnd(const Layout& layout, int stage, const ActionSeconds& passes,
                     const StageDues& dues) {
   TermSeconds end = dues.after;
+  if (layout.offload_optimizer) end[TimeTerm::kOptimizer] = dues.offloaded_update_s;
   end[TimeTerm::kDataComm] += dues.comm.EndSeconds(layout, stage, passes);
   return end;
+}
+
+double LeastStepEnd(const Layout& layout, const ActionSeconds& passes, const StageDues& dues) {
+  const double update_s = dues.after.of(TimeTerm::kOptimizer);
+  return dues.after.total_s() - std::max(0.0, update_s - dues.offloaded_update_s) +
+         dues.comm.LeastEndSeconds(layout, passes);
 }
 
 }  // namespace weft

@@ -3,12 +3,15 @@
 #pragma once
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "plan/estimate/data_comm.h"
 #include "plan/estimate/machine.h"
 #include "plan/estimate/network_seconds.h"
@@ -76,12 +79,16 @@ class NetworkPasses {
 double BoundarySeconds(const Question& question, const Layout& layout);
 
 // StageDues prices what a stage does beside its passes and after them. It depends on the layout's
-// degrees, on how it cuts parameters and blocks and on where the optimizer lives, not on batch cut,
-// schedule and recompute.
+// degrees and on how it cuts parameters and blocks, not on the stage of ZeRO from 1 on, on where
+// the optimizer lives, batch cut, schedule and recompute.
 struct StageDues {
-  StageDues(const Question& question, const Machine& machine, const Layout& layout, int stage);
+  // `share`: the stage's.
+  StageDues(const Question& question, const Machine& machine, const Layout& layout, int stage,
+            const StageShare& share);
+
   DataComm comm;
-  TermSeconds after;  // what nothing hides: sums of copies, the norm, optimizer, host
+  TermSeconds after;              // what nothing hides: sums of copies, the norm, optimizer, host
+  double offloaded_update_s = 0;  // in place of kOptimizer where the states are on the host
 };
 
 // The dues of stages, each priced when first asked for: a search asks for those of many layouts,
@@ -93,15 +100,19 @@ class StageDuesTable {
 
   // Valid until the next call.
   const StageDues& Of(const Layout& layout, int stage);
+  // The same under ZeRO with groups of each of `widths`. The layout's degrees decide which they
+  // are: always the same.
+  absl::Span<const StageDues> OfWidths(const Layout& layout, int stage,
+                                       absl::Span<const int64_t> widths);
 
  private:
   static constexpr size_t kMostEntries = 1 << 14;
+  static constexpr size_t kMostByWidth = 1 << 10;
   struct Key {
     Key(const Layout& layout, int64_t blocks, bool first, bool last);
     int dp, pp, cp, tp, ep, zero_group;
     int64_t num_blocks;
-    // zero_stage, and of sequence_parallel, offload_optimizer, is_first, is_last one bit each.
-    int habits;
+    int habits;  // of sequence_parallel, whether ZeRO cuts, is_first, is_last one bit each
     friend bool operator==(const Key&, const Key&) = default;
   };
   struct KeyHash {
@@ -111,6 +122,7 @@ class StageDuesTable {
   const Question& question_;
   const Machine machine_;
   std::unordered_map<Key, StageDues, KeyHash> entries_;
+  std::unordered_map<Key, std::vector<StageDues>, KeyHash> by_width_;
   const Key* last_key_ = nullptr;  // neighbours ask for the same
   const StageDues* last_dues_ = nullptr;
 };
@@ -119,6 +131,9 @@ class StageDuesTable {
 // `passes`: one microbatch's on that stage, which communication may hide behind.
 TermSeconds StepEnd(const Layout& layout, int stage, const ActionSeconds& passes,
                     const StageDues& dues);
+// At most its total, at any stage of ZeRO from 1 on and wherever the optimizer lives. REQUIRES:
+// dues of such a stage.
+double LeastStepEnd(const Layout& layout, const ActionSeconds& passes, const StageDues& dues);
 
 // The passes of all microbatches: blocks, embedding and head of the slowest stage with what they
 // wait for, transfers, and the bubble by closed form. Depends on the ZeRO stage and group only
@@ -130,6 +145,8 @@ struct StepPasses {
 };
 StepPasses EstimatePasses(const Question& question, const Layout& layout, NetworkPasses& network,
                           StageDuesTable& dues);
+// StepPasses::network alone.
+NetworkSeconds NetworkOf(const Question& question, const Layout& layout, NetworkPasses& network);
 
 // The whole step: passes, then the end of the stage whose end takes longest, and stragglers.
 // total_s() is the sum of the terms. REQUIRES: CheckModel, CheckCluster and CheckLayout hold.

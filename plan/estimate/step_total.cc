@@ -22,23 +22,6 @@ ActionSeconds SecondsOf(const PassCost& cost) {
           .weight_gradient_s = cost.weight_gradient_s};
 }
 
-NetworkSeconds NetworkOf(const Question& question, const Layout& layout, NetworkPasses& network) {
-  NetworkSeconds seconds;
-  seconds.embedding = SecondsOf(network.Embedding(question, layout));
-  seconds.head = SecondsOf(network.Head(question, layout));
-  std::array<bool, 3> known = {};  // by Recompute
-  for (int stage = 0; stage < layout.pp; ++stage) {
-    const Recompute recompute = layout.recompute_of(stage);
-    const auto mode = static_cast<size_t>(recompute);
-    if (!known[mode]) {
-      seconds.blocks[mode] = SecondsOf(network.Block(question, layout, recompute));
-    }
-    known[mode] = true;
-    if (layout.stage_recompute.empty()) break;
-  }
-  return seconds;
-}
-
 double CycleSeconds(const ActionSeconds& stage) {
   return stage.forward_s + stage.backward_s;
 }
@@ -54,12 +37,22 @@ class Stages {
                       : absl::MakeSpan(many_);
     const EvenBlockCounts even(question.model.num_blocks, layout.pp, layout.virtual_stages);
     const bool listed = !layout.stage_blocks.empty();
+    const bool waits = MovesInPasses(layout);
+    int64_t before = 0;
     for (int stage = 0; stage < layout.pp; ++stage) {
       const auto index = static_cast<size_t>(stage);
-      const auto count = static_cast<double>(listed ? layout.stage_blocks[index] : even.Of(stage));
+      const int64_t count = listed ? layout.stage_blocks[index] : even.Of(stage);
       ActionSeconds& own = stages[index];
-      own = seconds.Of(layout, stage, count, stage == 0, stage == layout.pp - 1);
-      if (MovesInPasses(layout)) {
+      const bool inner = stage > 1 && stage < layout.pp - 1;
+      if (inner && count == before && !waits &&
+          layout.recompute_of(stage) == layout.recompute_of(stage - 1)) {
+        own = stages[index - 1];
+        continue;
+      }
+      before = count;
+      own =
+          seconds.Of(layout, stage, static_cast<double>(count), stage == 0, stage == layout.pp - 1);
+      if (waits) {
         NetworkSeconds::Add(dues.Of(layout, stage).comm.PassWaits(layout, stage, own), own);
       }
       if (CycleSeconds(own) > CycleSeconds(stages[static_cast<size_t>(slowest_)])) slowest_ = stage;
@@ -255,6 +248,23 @@ const PassCost& NetworkPasses::Block(const Question& question, const Layout& lay
   std::optional<PassCost>& block = blocks_[static_cast<size_t>(recompute)];
   if (!block) block = BlockPass(question, layout, recompute);
   return *block;
+}
+
+NetworkSeconds NetworkOf(const Question& question, const Layout& layout, NetworkPasses& network) {
+  NetworkSeconds seconds;
+  seconds.embedding = SecondsOf(network.Embedding(question, layout));
+  seconds.head = SecondsOf(network.Head(question, layout));
+  std::array<bool, 3> known = {};  // by Recompute
+  for (int stage = 0; stage < layout.pp; ++stage) {
+    const Recompute recompute = layout.recompute_of(stage);
+    const auto mode = static_cast<size_t>(recompute);
+    if (!known[mode]) {
+      seconds.blocks[mode] = SecondsOf(network.Block(question, layout, recompute));
+    }
+    known[mode] = true;
+    if (layout.stage_recompute.empty()) break;
+  }
+  return seconds;
 }
 
 StepPasses EstimatePasses(const Question& question, const Layout& layout, NetworkPasses& network,

@@ -12,43 +12,13 @@ PassSeconds Plus(double blocks, const PassSeconds& block, const PassSeconds& mor
           blocks * block.weight_gradient_s + more.weight_gradient_s};
 }
 
-// Passes of the stages that bounds look at. The one before the last is `inner`, if it may take
-// longer than both ends: an even split gives the first stage as many blocks.
-struct Ends {
-  PassSeconds first, inner, last, all;
-  bool has_inner = false;
-};
-
-Ends EndsOf(const Pipeline& pipeline, const ScheduleChoice& choice) {
-  const PassSeconds both = Plus(1, pipeline.embedding, pipeline.head);
-  const EvenBlockCounts even(pipeline.num_blocks, pipeline.stages, choice.virtual_stages);
-  auto first = static_cast<double>(even.Of(0));
-  auto last = static_cast<double>(even.Of(pipeline.stages - 1));
-  Ends ends;
-  if (choice.balanced) {
-    CHECK(pipeline.balanced);
-    const Split& split = *pipeline.balanced;
-    first = static_cast<double>(split.first);
-    last = static_cast<double>(split.last);
-    const int64_t inner = split.inner - (split.fewer == pipeline.stages - 2 ? 1 : 0);
-    ends.has_inner = pipeline.stages > 2;
-    ends.inner = Plus(static_cast<double>(inner), pipeline.block, {});
-  }
-  ends.first = Plus(first, pipeline.block, pipeline.embedding);
-  ends.last = Plus(last, pipeline.block, pipeline.head);
-  ends.all = Plus(static_cast<double>(pipeline.num_blocks), pipeline.block, both);
-  for (PassSeconds* sum : {&ends.first, &ends.all}) *sum = Plus(1, pipeline.first_waits, *sum);
-  for (PassSeconds* sum : {&ends.last, &ends.all}) *sum = Plus(1, pipeline.last_waits, *sum);
-  return ends;
-}
-
 double Idle(bool apart, double at_start_s, double at_end_s) {
   const double start_s = std::max(0.0, at_start_s);
   const double end_s = std::max(0.0, at_end_s);
   return apart ? start_s + end_s : std::max(start_s, end_s);
 }
 
-double Gpipe(const Ends& ends, double p, double m, double t) {
+double Gpipe(const EndPasses& ends, double p, double m, double t) {
   const double forward_s =
       std::max({ends.first.forward_s, ends.inner.forward_s, ends.last.forward_s});
   const double backward_s =
@@ -56,7 +26,7 @@ double Gpipe(const Ends& ends, double p, double m, double t) {
   return ends.all.total_s() + 2 * (p - 1) * t + (m - 1) * (forward_s + backward_s + 2 * t);
 }
 
-double OneForwardOneBackward(const Ends& ends, double p, double m, double t) {
+double OneForwardOneBackward(const EndPasses& ends, double p, double m, double t) {
   const double all_s = ends.all.total_s() + 2 * (p - 1) * t;
   const double forward_s = ends.first.forward_s;
   const double backward_s = ends.first.backward_s + t;
@@ -79,7 +49,7 @@ double OneForwardOneBackward(const Ends& ends, double p, double m, double t) {
   return least_s;
 }
 
-double Interleaved(const Ends& ends, double p, double m, double v, double t) {
+double Interleaved(const EndPasses& ends, double p, double m, double v, double t) {
   const double passes = m * v;
   const double forward_s = ends.first.forward_s / v;
   const double backward_s = ends.first.backward_s / v;
@@ -97,7 +67,7 @@ double Interleaved(const Ends& ends, double p, double m, double v, double t) {
   return std::max(first_s, last_s);
 }
 
-double ZeroBubbleH1(const Ends& ends, double p, double m, double t) {
+double ZeroBubbleH1(const EndPasses& ends, double p, double m, double t) {
   const auto input_s = [](const PassSeconds& pass) {
     return pass.backward_s - pass.weight_gradient_s;
   };
@@ -182,27 +152,58 @@ std::optional<Split> BetterSplit(const Pipeline& pipeline) {
   return split;
 }
 
-double LeastPassesSeconds(const Pipeline& pipeline, const ScheduleChoice& choice) {
-  const auto m = static_cast<double>(pipeline.microbatches);
-  const double p = pipeline.stages;
-  if (pipeline.uneven) {
-    return m * static_cast<double>(pipeline.num_blocks) / p * pipeline.block.total_s();
+LeastPasses::LeastPasses(const Pipeline& pipeline) : pipeline_(pipeline) {
+  if (pipeline.uneven) return;
+  const PassSeconds both = Plus(1, pipeline.embedding, pipeline.head);
+  ends_.all = Plus(static_cast<double>(pipeline.num_blocks), pipeline.block, both);
+  ends_.all = Plus(1, pipeline.first_waits, ends_.all);
+  ends_.all = Plus(1, pipeline.last_waits, ends_.all);
+}
+
+// Neighbouring choices ask for the same, of which only chunks make other even splits.
+void LeastPasses::SetEnds(const ScheduleChoice& choice) {
+  Split split;
+  if (choice.balanced) {
+    CHECK(pipeline_.balanced);
+    split = *pipeline_.balanced;
+  } else {
+    const EvenBlockCounts even(pipeline_.num_blocks, pipeline_.stages, choice.virtual_stages);
+    split.first = even.Of(0);
+    split.last = even.Of(pipeline_.stages - 1);
   }
-  const Ends ends = EndsOf(pipeline, choice);
+  if (split_ == split) return;
+  split_ = split;
+  ends_.has_inner = choice.balanced && pipeline_.stages > 2;
+  const int64_t inner = split.inner - (split.fewer == pipeline_.stages - 2 ? 1 : 0);
+  ends_.inner = {};
+  if (ends_.has_inner) ends_.inner = Plus(static_cast<double>(inner), pipeline_.block, {});
+  ends_.first = Plus(static_cast<double>(split.first), pipeline_.block, pipeline_.embedding);
+  ends_.first = Plus(1, pipeline_.first_waits, ends_.first);
+  ends_.last = Plus(static_cast<double>(split.last), pipeline_.block, pipeline_.head);
+  ends_.last = Plus(1, pipeline_.last_waits, ends_.last);
+}
+
+double LeastPasses::Of(const ScheduleChoice& choice) {
+  const auto m = static_cast<double>(pipeline_.microbatches);
+  const double p = pipeline_.stages;
+  if (pipeline_.uneven) {
+    return m * static_cast<double>(pipeline_.num_blocks) / p * pipeline_.block.total_s();
+  }
+  if (pipeline_.stages == 1) return m * ends_.all.total_s();
+  SetEnds(choice);
   const double busy_s =
-      m * std::max({ends.first.total_s(), ends.inner.total_s(), ends.last.total_s()});
-  if (pipeline.stages == 1) return m * ends.all.total_s();
-  if (pipeline.shares_cores) return busy_s;
-  const double t = pipeline.transfer_s;
+      m * std::max({ends_.first.total_s(), ends_.inner.total_s(), ends_.last.total_s()});
+  if (pipeline_.shares_cores) return busy_s;
+  const double t = pipeline_.transfer_s;
   switch (choice.kind) {
     case ScheduleKind::kGpipe:
-      return std::max(busy_s, Gpipe(ends, p, m, t));
+      return std::max(busy_s, Gpipe(ends_, p, m, t));
     case ScheduleKind::kOneForwardOneBackward:
-      return std::max(busy_s, OneForwardOneBackward(ends, p, m, t));
+      return std::max(busy_s, OneForwardOneBackward(ends_, p, m, t));
     case ScheduleKind::kInterleaved:
-      return std::max(busy_s, Interleaved(ends, p, m, choice.virtual_stages, t));
+      return std::max(busy_s, Interleaved(ends_, p, m, choice.virtual_stages, t));
     case ScheduleKind::kZeroBubbleH1:
-      return std::max(busy_s, ZeroBubbleH1(ends, p, m, t));
+      return std::max(busy_s, ZeroBubbleH1(ends_, p, m, t));
   }
   return busy_s;
 }

@@ -51,8 +51,27 @@ double LeastSecondsOfShapes(const Pipeline& pipeline, const ScheduleChoice& choi
 // The balanced split, if its slowest stage takes less than the even split's.
 std::optional<Split> BetterSplit(const Pipeline& pipeline);
 
-// At most EstimateStep's passes, bubble and transfers of any layout of this pipeline under
-// `choice`.
-double LeastPassesSeconds(const Pipeline& pipeline, const ScheduleChoice& choice);
+// Passes of the stages that bounds look at. The one before the last is `inner`, if it may take
+// longer than both ends: an even split gives the first stage as many blocks.
+struct EndPasses {
+  PassSeconds first, inner, last, all;
+  bool has_inner = false;
+};
+
+// At most EstimateStep's passes, bubble and transfers of any layout of a pipeline, by choice. Keeps
+// what choices share.
+class LeastPasses {
+ public:
+  // Borrows it.
+  explicit LeastPasses(const Pipeline& pipeline);
+  double Of(const ScheduleChoice& choice);
+
+ private:
+  void SetEnds(const ScheduleChoice& choice);
+
+  const Pipeline& pipeline_;
+  EndPasses ends_;
+  std::optional<Split> split_;  // of ends_
+};
 
 }  // namespace weft

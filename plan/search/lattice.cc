@@ -35,11 +35,12 @@ struct Item {
 
 class Walk {
  public:
-  Walk(const Space& space, Pricer& pricer, Cut cut, Wanted wanted)
+  Walk(const Space& space, Pricer& pricer, Cut cut, Wanted wanted, double complete_to_s)
       : space_(space),
         pricer_(pricer),
         cut_(cut),
         wanted_(wanted),
+        complete_to_s_(complete_to_s),
         model_(pricer.question().model),
         room_(space, pricer) {
     finds_.counts.points = space.CountPoints();
@@ -78,8 +79,7 @@ class Walk {
     SearchCounts& counts = finds_.counts;
     counts.cut_by_time = counts.points - counts.evaluated - counts.cut_by_memory;
     std::sort(finds_.fitting.begin(), finds_.fitting.end(), Better);
-    std::stable_sort(finds_.variants.begin(), finds_.variants.end(),
-                     [](const Variant& a, const Variant& b) { return a.bound_s < b.bound_s; });
+    finds_.complete_to_s = threshold_s_;
     return std::move(finds_);
   }
 
@@ -92,15 +92,15 @@ class Walk {
   bool IsCutByMemory(const Item& item, const Layout& layout);
   void EvaluateItem(const Item& item);
   void EvaluateChoice(const Item& item, absl::Span<const Pipeline> pipelines,
-                      const ScheduleChoice& choice, Layout& layout);
+                      absl::Span<LeastPasses> least, const ScheduleChoice& choice, Layout& layout);
   void TryMemory(const Item& item, Layout& layout);
   void EvaluatePlaces(const Item& item, const Pipeline& pipeline, const ScheduleChoice& choice,
-                      double factor, Layout& layout);
+                      double least_s, double factor, Layout& layout);
   // kSlower: than the finalists, or than the same that fits with less.
   enum class Outcome { kFits, kDoesNotFit, kSlower };
-  Outcome EvaluatePlace(const Pipeline& pipeline, const ScheduleChoice& choice,
-                        const StepPasses& passes, double factor, double& fitting_s,
-                        std::optional<StepPasses>& waiting, const Layout& layout);
+  Outcome EvaluatePlace(const Pipeline& pipeline, const ScheduleChoice& choice, double factor,
+                        double& fitting_s, LazyPasses& passes, std::optional<StepPasses>& waiting,
+                        const Layout& layout);
   Outcome Price(const Layout& layout, const TermSeconds& time);
   void Keep(Priced priced);
   Layout LayoutOf(const Item& item) const;
@@ -129,10 +129,12 @@ class Walk {
   Pricer& pricer_;
   Cut cut_;
   Wanted wanted_;
+  double complete_to_s_;
   const ModelShape& model_;
   Recompute cheapest_ = Recompute::kNone;
   bool uneven_ = false;
-  double threshold_s_ = kNever;  // of the last finalist
+  double best_s_ = kNever;
+  double threshold_s_ = kNever;  // of the last finalist, or what a dry run may make of the best
   Finds finds_;
   Room room_;
 };
@@ -157,21 +159,24 @@ double Walk::LeastSeconds(const Layout& layout, Recompute recompute) {
        .shares_cores = CoreSharing(pricer_.question().cluster, layout.world_size()) > 1});
 }
 
-// With more recompute an even split only takes longer; a balanced one may be another split.
+// With more recompute the same split only takes longer: it is of use where it balances otherwise.
 void Walk::SetBound(const Layout& layout, Item& item) {
   item.bound_s = kNever;
-  const auto consider = [&](Recompute recompute, bool even) {
-    const Pipeline pipeline = pricer_.PipelineOf(layout, recompute);
+  const auto consider = [&](const Pipeline& pipeline, bool even) {
+    LeastPasses least(pipeline);
     for (const ScheduleChoice& choice : schedules(item)) {
       if (!Space::Takes(choice, layout.pp, layout.num_microbatches)) continue;
       if (choice.balanced ? !pipeline.balanced : !even) continue;
-      item.bound_s = std::min(item.bound_s, LeastPassesSeconds(pipeline, choice));
+      item.bound_s = std::min(item.bound_s, least.Of(choice));
     }
   };
-  consider(cheapest_, true);
+  const Pipeline cheapest = pricer_.PipelineOf(layout, cheapest_);
+  consider(cheapest, true);
   for (const Recompute recompute : space_.recomputes()) {
     if (uneven_ || layout.pp == 1 || recompute == cheapest_) continue;
-    if (LeastSeconds(layout, recompute) < item.bound_s) consider(recompute, false);
+    if (LeastSeconds(layout, recompute) >= item.bound_s) continue;
+    const Pipeline pipeline = pricer_.PipelineOf(layout, recompute);
+    if (pipeline.balanced != cheapest.balanced) consider(pipeline, false);
   }
   item.bound_s /= pricer_.MostGoodput(layout.world_size());
 }
@@ -276,11 +281,13 @@ void Walk::EvaluateItem(const Item& item) {
     const bool listed = !layout.stage_recompute.empty();
     pipelines[i] = pricer_.PipelineOf(layout, listed ? cheapest_ : space_.recomputes()[i]);
   }
+  std::array<LeastPasses, 3> least = {LeastPasses(pipelines[0]), LeastPasses(pipelines[1]),
+                                      LeastPasses(pipelines[2])};
   const std::vector<int64_t> stage_blocks = layout.stage_blocks;
   for (const ScheduleChoice& choice : schedules(item)) {
     if (!Space::Takes(choice, layout.pp, layout.num_microbatches)) continue;
     layout.stage_blocks = stage_blocks;
-    EvaluateChoice(item, pipelines, choice, layout);
+    EvaluateChoice(item, pipelines, absl::MakeSpan(least), choice, layout);
   }
 }
 
@@ -288,7 +295,8 @@ void Walk::EvaluateItem(const Item& item) {
 // says of them. A balanced split that is no better than the even one is counted with that, what is
 // the same as a lower stage of ZeRO with that stage.
 void Walk::EvaluateChoice(const Item& item, absl::Span<const Pipeline> pipelines,
-                          const ScheduleChoice& choice, Layout& layout) {
+                          absl::Span<LeastPasses> least, const ScheduleChoice& choice,
+                          Layout& layout) {
   const bool cuts = cut_ == Cut::kByBounds;
   const double goodput = pricer_.MostGoodput(layout.world_size());
   const double spread = pricer_.SpreadOf(layout);
@@ -298,12 +306,13 @@ void Walk::EvaluateChoice(const Item& item, absl::Span<const Pipeline> pipelines
     layout.recompute = space_.recomputes()[i];
     if (!cuts) finds_.counts.evaluated += PlacesOf(layout.data_group());
     if (choice.balanced && !pipelines[i].balanced) continue;
-    if (cuts && IsLate(spread * LeastPassesSeconds(pipelines[i], choice) / goodput)) continue;
+    const double least_s = cuts ? least[i].Of(choice) : 0;
+    if (cuts && IsLate(spread * least_s / goodput)) continue;
     if (choice.balanced) layout.stage_blocks = StageBlocksOf(*pipelines[i].balanced, layout.pp);
     if (wanted_ == Wanted::kWhetherAnyFits) {
       TryMemory(item, layout);
     } else {
-      EvaluatePlaces(item, pipelines[i], choice, spread / goodput, layout);
+      EvaluatePlaces(item, pipelines[i], choice, least_s, spread / goodput, layout);
     }
   }
 }
@@ -320,17 +329,13 @@ bool Walk::IsCutByMemory(const Item& item, const Layout& layout) {
 // ZeRO 2 moves what ZeRO 1 moves, and more: it is of use only where that does not fit. So is ZeRO
 // 3 where neither fits, unless it is faster, and the host where the device has no room. Elsewhere
 // they are counted with what they would be no better than.
-// `factor`: at most the objective over a step's time.
+// `least_s`: at most the passes. `factor`: at most the objective over a step's time.
 void Walk::EvaluatePlaces(const Item& item, const Pipeline& pipeline, const ScheduleChoice& choice,
-                          double factor, Layout& layout) {
+                          double least_s, double factor, Layout& layout) {
   layout.zero_stage = 0;
   layout.offload_optimizer = false;
-  const StepPasses passes = pricer_.PassesOf(layout);  // without what ZeRO 2 and 3 wait for
-  Variant variant{.layout = layout,
-                  .choice = choice,
-                  .passes = passes,
-                  .least_s = LeastSecondsOfShapes(pipeline, choice, passes.time.total_s())};
-  variant.bound_s = factor * variant.least_s;
+  Variant variant{.layout = layout, .choice = choice};
+  LazyPasses passes = pricer_.LazyPassesOf(layout, least_s);
   double fitting_s = kNever;                     // of stages from 1 on that fit
   std::array<bool, 2> in_vain = {false, false};  // ZeRO 2, with the optimizer there
   for (const int zero : room_.ZerosOf(layout)) {
@@ -342,7 +347,7 @@ void Walk::EvaluatePlaces(const Item& item, const Pipeline& pipeline, const Sche
       const Outcome outcome =
           IsCutByMemory(item, layout)
               ? Outcome::kDoesNotFit
-              : EvaluatePlace(pipeline, choice, passes, factor, fitting_s, waiting, layout);
+              : EvaluatePlace(pipeline, choice, factor, fitting_s, passes, waiting, layout);
       if (outcome == Outcome::kFits) variant.fits |= PlaceOf(layout);
       if (outcome == Outcome::kDoesNotFit) {
         variant.lacks |= PlaceOf(layout);
@@ -352,12 +357,15 @@ void Walk::EvaluatePlaces(const Item& item, const Pipeline& pipeline, const Sche
       break;  // with the optimizer on the host it would take longer
     }
   }
-  if (cut_ == Cut::kByBounds) finds_.variants.push_back(std::move(variant));
+  if (cut_ == Cut::kNothing) return;
+  variant.least_s = passes.seconds();
+  variant.bound_s = factor * LeastSecondsOfShapes(pipeline, choice, variant.least_s);
+  finds_.variants.push_back(std::move(variant));
 }
 
 // `waiting`: the passes with what they wait for, made when first asked for.
 Walk::Outcome Walk::EvaluatePlace(const Pipeline& pipeline, const ScheduleChoice& choice,
-                                  const StepPasses& passes, double factor, double& fitting_s,
+                                  double factor, double& fitting_s, LazyPasses& passes,
                                   std::optional<StepPasses>& waiting, const Layout& layout) {
   const auto is_cut = [&](double least_s) {
     return cut_ == Cut::kByBounds &&
@@ -408,22 +416,25 @@ Walk::Outcome Walk::Price(const Layout& layout, const TermSeconds& time) {
 
 void Walk::Keep(Priced priced) {
   std::vector<Priced>& heap = finds_.fitting;  // the worst is on top
+  best_s_ = std::min(best_s_, priced.objective_s);
   heap.push_back(std::move(priced));
   std::push_heap(heap.begin(), heap.end(), Better);
   if (heap.size() > kFinalists) {
     std::pop_heap(heap.begin(), heap.end(), Better);
     heap.pop_back();
   }
-  if (heap.size() == kFinalists) threshold_s_ = heap.front().objective_s;
+  if (heap.size() < kFinalists) return;
+  threshold_s_ = std::max({heap.front().objective_s, kDryRuns * best_s_, complete_to_s_});
 }
 
 }  // namespace
 
-Finds SearchLattice(const Space& space, Pricer& pricer, Cut cut, Wanted wanted) {
+Finds SearchLattice(const Space& space, Pricer& pricer, Cut cut, Wanted wanted,
+                    double complete_to_s) {
   const bool empty = space.tps().empty() || space.cps().empty() || space.eps().empty() ||
                      space.dps().empty() || space.pps().empty() || space.recomputes().empty();
   if (empty) return {};
-  return Walk(space, pricer, cut, wanted).Run();
+  return Walk(space, pricer, cut, wanted, complete_to_s).Run();
 }
 
 }  // namespace weft

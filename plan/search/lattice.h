@@ -15,8 +15,7 @@ namespace weft {
 struct Variant {
   Layout layout;
   ScheduleChoice choice;
-  StepPasses passes;   // without what ZeRO 2 and 3 wait for
-  double least_s = 0;  // passes of any shape: LeastSecondsOfShapes (plan/search/bound.h)
+  double least_s = 0;  // at most its passes, without what ZeRO 2 and 3 wait for
   double bound_s = 0;  // on the objective, whatever its shape and wherever its states are
   uint8_t fits = 0;    // is known to fit
   uint8_t lacks = 0;   // is known not to
@@ -29,8 +28,9 @@ inline uint8_t PlaceOf(const Layout& layout) {
 struct Finds {
   std::vector<Priced> fitting;    // best first, at most kFinalists
   std::vector<Priced> nearest;    // do not fit; least bytes first
-  std::vector<Variant> variants;  // least bound first; kByBounds alone
+  std::vector<Variant> variants;  // in no order; kByBounds alone
   SearchCounts counts;
+  double complete_to_s = 0;  // no layout with an objective below that was cut by time
 };
 inline constexpr size_t kFinalists = 48;
 
@@ -39,6 +39,8 @@ enum class Cut { kByBounds, kNothing };
 // Where nothing or little fits, most of the time goes into what is nearest, or best. The last finds
 // one that fits, any, and no times.
 enum class Wanted { kAll, kFitting, kWhetherAnyFits };
-Finds SearchLattice(const Space& space, Pricer& pricer, Cut cut, Wanted wanted = Wanted::kAll);
+// Time cuts no layout with an objective below `complete_to_s`, finalist or not.
+Finds SearchLattice(const Space& space, Pricer& pricer, Cut cut, Wanted wanted = Wanted::kAll,
+                    double complete_to_s = 0);
 
 }  // namespace weft

@@ -52,8 +52,10 @@ struct SearchCounts {
   int64_t cut_by_time = 0;    // not priced: a bound proves them slower than the finalists
   int64_t cut_by_memory = 0;  // not priced: what they need at least does not fit
   int64_t misfits = 0;        // of the evaluated
-  int64_t replayed = 0;       // of the evaluated: finalists, by a dry run of their schedule
-  int64_t repaired = 0;       // finalists made by uneven splits, recompute per stage, offload, ...
+  int64_t replayed = 0;       // by a dry run of their schedule: finalists, the repaired among them
+  // Finalists beside the lattice's: splits by memory, recompute per stage, narrower ZeRO groups,
+  // and what the lattice holds beyond its own that only a dry run could put behind the best.
+  int64_t repaired = 0;
 };
 
 struct Plan {

@@ -13,6 +13,10 @@ struct Priced {
   Peak peak;
 };
 
+// By which dry runs exceed closed forms, nearly always: of what is as near to the best a dry run
+// decides.
+inline constexpr double kDryRuns = 1.005;
+
 // Total and deterministic: by objective (in picoseconds: sums of the same work in another order
 // count as equal), then simpler first (planner's "fewer mechanisms").
 bool Better(const Priced& a, const Priced& b);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "plan/search/space.h"
+
 namespace weft {
 
 MemoryTerm Peak::largest() const {
@@ -75,10 +77,31 @@ Pricer::Entry& Pricer::EntryOf(const Layout& layout) {
   return *last_entry_;
 }
 
+absl::Span<const int64_t> Pricer::ZeroWidths(int64_t data_group) {
+  const auto [found, is_new] = zero_widths_.try_emplace(data_group);
+  std::vector<int64_t>& widths = found->second;
+  if (!is_new) return widths;
+  widths = DivisorsOf(data_group);
+  std::reverse(widths.begin(), widths.end());
+  if (widths.size() > 1) widths.pop_back();
+  return widths;
+}
+
 StepPasses Pricer::PassesOf(const Layout& layout) {
   Entry& entry = EntryOf(layout);
   if (entry.network == nullptr) entry.network = std::make_unique<NetworkPasses>();
   return EstimatePasses(question_, layout, *entry.network, dues_);
+}
+
+StepPasses Pricer::PassesWithoutWaits(Layout layout) {
+  layout.zero_stage = 0;
+  return PassesOf(layout);
+}
+
+LazyPasses Pricer::LazyPassesOf(const Layout& layout, double least_s) {
+  Entry& entry = EntryOf(layout);
+  if (entry.network == nullptr) entry.network = std::make_unique<NetworkPasses>();
+  return {.least_s = least_s, .network = NetworkOf(question_, layout, *entry.network)};
 }
 
 const PassSeconds& Pricer::BlockOf(Entry& entry, const Layout& layout, Recompute recompute) const {

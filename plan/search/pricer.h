@@ -8,7 +8,9 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "plan/estimate/data_comm.h"
 #include "plan/estimate/goodput.h"
 #include "plan/estimate/memory_estimate.h"
@@ -41,6 +43,17 @@ struct PartPasses {
 // Returns what the workers of a full node hold of its memory if each offloads `host_bytes`.
 int64_t NodeHostBytes(const Cluster& cluster, const Layout& layout, int64_t host_bytes);
 
+// The passes of layouts that differ in where their states are, without what ZeRO 2 and 3 wait for.
+// Most are cut by a bound before they are priced.
+struct LazyPasses {
+  double least_s = 0;                     // LeastPasses (plan/search/bound.h)
+  NetworkSeconds network = {};            // one microbatch
+  std::optional<StepPasses> priced = {};  // when they have been asked for
+
+  // All microbatches', or at most that.
+  double seconds() const { return priced ? priced->time.total_s() : least_s; }
+};
+
 class Pricer {
  public:
   // Borrows `question`. REQUIRES: CheckModel and CheckCluster hold.
@@ -53,16 +66,25 @@ class Pricer {
   TermSeconds Time(const Layout& layout, const StepPasses& passes) {
     return EstimateStep(question_, layout, passes, dues_);
   }
-  // `first_end`: FirstEndOf, what follows the passes on stage 0.
+  // `first_end`: what follows the passes on stage 0.
   TermSeconds Time(const Layout& layout, const StepPasses& passes, const TermSeconds& first_end) {
     return EstimateStep(question_, layout, passes, dues_, first_end);
   }
-  TermSeconds FirstEndOf(const Layout& layout, const StepPasses& passes) {
-    return StageEnd(question_, layout, 0, passes, dues_);
+  // Widths of ZeRO's groups, the widest first: the data group and what divides it, but not 1.
+  absl::Span<const int64_t> ZeroWidths(int64_t data_group);
+  // Returns what stage 0 does after the passes under ZeRO with groups of each of ZeroWidths. Valid
+  // until the next call.
+  absl::Span<const StageDues> FirstDuesOf(const Layout& layout) {
+    return dues_.OfWidths(layout, 0, ZeroWidths(layout.data_group()));
   }
   // The same for all layouts that differ in where the optimizer lives, and in ZeRO where that moves
   // nothing in passes (plan/estimate/data_comm.h).
   StepPasses PassesOf(const Layout& layout);
+  LazyPasses LazyPassesOf(const Layout& layout, double least_s);
+  // A microbatch's passes on stage 0.
+  ActionSeconds FirstStageOf(const Layout& layout, const LazyPasses& passes) const {
+    return passes.network.OfStage(layout, question_.model.num_blocks, 0);
+  }
   // For bounds.
   PartPasses PartsOf(const Layout& layout, Recompute recompute);
   const PassSeconds& BlockOf(const Layout& layout, Recompute recompute);
@@ -75,24 +97,27 @@ class Pricer {
   // ZeRO stage. `network`: one microbatch's passes without that.
   Pipeline WithWaits(const Pipeline& pipeline, const Layout& layout, const NetworkSeconds& network);
 
-  // The step's time, unless a bound from below on it is cut first: passes without waits, then with
-  // those of the pipeline's ends. `passes`: without waits. `waiting`: with them, for all layouts
-  // that differ in the optimizer's place alone.
+  // The step's time, unless a bound from below on it is cut first: the least of its passes, then
+  // the passes without waits, then with those of the pipeline's ends. `waiting`: the passes with
+  // all waits, for all layouts that differ in the optimizer's place alone.
   template <typename IsCut>
   std::optional<TermSeconds> TimeUnless(const IsCut& is_cut, const Pipeline& pipeline,
                                         const ScheduleChoice& choice, const Layout& layout,
-                                        const StepPasses& passes,
-                                        std::optional<StepPasses>& waiting) {
-    const TermSeconds end = FirstEndOf(layout, passes);
+                                        LazyPasses& passes, std::optional<StepPasses>& waiting) {
+    const TermSeconds end = StepEnd(layout, 0, FirstStageOf(layout, passes), dues_.Of(layout, 0));
     const double end_s = end.total_s();
-    if (is_cut(passes.time.total_s() + end_s)) return std::nullopt;
+    if (is_cut(passes.seconds() + end_s)) return std::nullopt;
+    if (!passes.priced) {
+      passes.priced = PassesWithoutWaits(layout);
+      if (is_cut(passes.seconds() + end_s)) return std::nullopt;
+    }
     const bool waits = MovesInPasses(layout);
     if (waits && !waiting) {
       const Pipeline ends = WithWaits(pipeline, layout, passes.network);
-      if (is_cut(LeastPassesSeconds(ends, choice) + end_s)) return std::nullopt;
+      if (is_cut(LeastPasses(ends).Of(choice) + end_s)) return std::nullopt;
       waiting = PassesOf(layout);
     }
-    const StepPasses& own = waits ? *waiting : passes;
+    const StepPasses& own = waits ? *waiting : *passes.priced;
     if (waits && is_cut(own.time.total_s() + end_s)) return std::nullopt;
     return Time(layout, own, end);
   }
@@ -124,6 +149,8 @@ class Pricer {
   }
 
  private:
+  StepPasses PassesWithoutWaits(Layout layout);
+
   // The memory of a CPU device is the host's.
   int64_t DeviceBytes(const MemoryEstimate& memory) const {
     const bool same = question_.cluster.device.backend == BackendKind::kCpu;
@@ -162,7 +189,8 @@ class Pricer {
   Entry& EntryOf(const Layout& layout);
   const PassSeconds& BlockOf(Entry& entry, const Layout& layout, Recompute recompute) const;
 
-  std::map<int, Faults> faults_;  // by world size
+  std::unordered_map<int, Faults> faults_;               // by world size
+  std::map<int64_t, std::vector<int64_t>> zero_widths_;  // by data group
   std::unordered_map<PassKey, Entry, PassKeyHash> entries_;
   const PassKey* last_key_ = nullptr;  // neighbours ask for the same
   Entry* last_entry_ = nullptr;

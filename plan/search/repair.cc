@@ -19,10 +19,6 @@
 namespace weft {
 namespace {
 
-// By which dry runs exceed closed forms, nearly always: of what is as near to the best a dry run
-// decides.
-constexpr double kDryRuns = 1.005;
-
 enum class Which { kNearBest, kAllBelow, kAny };
 
 class Repairs {
@@ -37,9 +33,15 @@ class Repairs {
         which_(which) {}
 
   Repaired Run() {
+    std::vector<const Variant*> open;  // least bound first
     for (const Variant& variant : finds_.variants) {
-      if (!MayWin(variant.bound_s)) break;
-      TryVariant(variant);
+      if (MayWin(variant.bound_s)) open.push_back(&variant);
+    }
+    std::stable_sort(open.begin(), open.end(),
+                     [](const Variant* a, const Variant* b) { return a->bound_s < b->bound_s; });
+    for (const Variant* variant : open) {
+      if (!MayWin(variant->bound_s)) break;
+      TryVariant(*variant);
     }
     return {std::move(made_), limit_s_};
   }
@@ -51,6 +53,7 @@ class Repairs {
   // Holds what layouts share that differ in where their states are.
   struct Shared {
     const Variant& variant;
+    LazyPasses passes;
     Pipeline pipeline;
     FreeShape free;
     double factor = 1;      // at most the objective over a step's time
@@ -64,30 +67,32 @@ class Repairs {
     if (which_ == Which::kNearBest && !is_free && !has_widths) return;
     layout.stage_blocks = fixed_.stage_blocks.value_or(std::vector<int64_t>());
     Shared shared{.variant = variant,
+                  .passes = pricer_.LazyPassesOf(variant.layout, variant.least_s),
                   .pipeline = pricer_.PipelineOf(layout, layout.recompute),
                   .free = {},
                   .factor = pricer_.SpreadOf(layout) / pricer_.MostGoodput(layout.world_size())};
     shared.free = FreeOf(shared);
     layout = variant.layout;
-    const int fixed_width = layout.zero_group;
-    for (const int64_t width : WidthsOf(layout.data_group())) {
-      const bool whole = width == layout.data_group();
-      layout.zero_group = whole ? fixed_width : static_cast<int>(width);
-      TryPlaces(shared, whole, layout);
+    TryPlaces(shared, /*whole=*/true, layout);
+    if (!has_widths || space_.ZeroStages(layout.data_group()).back() == 0) return;
+    const absl::Span<const int64_t> widths = pricer_.ZeroWidths(layout.data_group());
+    const double passes_s = shared.passes.seconds() - SavedSeconds(shared);
+    const ActionSeconds first = pricer_.FirstStageOf(layout, shared.passes);
+    layout.zero_stage = 1;
+    const absl::Span<const StageDues> dues = pricer_.FirstDuesOf(layout);
+    for (size_t i = 1; i < widths.size(); ++i) {
+      // Few widths are left by what each takes at least, whatever its places.
+      if (!MayWin(shared.factor * (passes_s + LeastStepEnd(layout, first, dues[i])))) continue;
+      layout.zero_group = static_cast<int>(widths[i]);
+      TryPlaces(shared, /*whole=*/false, layout);
     }
   }
 
-  // Returns the widths of ZeRO's groups, the widest first.
-  const std::vector<int64_t>& WidthsOf(int64_t data_group) {
-    std::vector<int64_t>& widths = widths_[data_group];
-    if (!widths.empty()) return widths;
-    widths = {data_group};
-    if (fixed_.zero_group || space_.ZeroStages(data_group).back() == 0) return widths;
-    const std::vector<int64_t> divisors = DivisorsOf(data_group);
-    for (auto width = divisors.rbegin(); width != divisors.rend(); ++width) {
-      if (*width > 1 && *width < data_group) widths.push_back(*width);
-    }
-    return widths;
+  // Returns what another shape may save of the passes.
+  static double SavedSeconds(const Shared& shared) {
+    if (!shared.free.split && !shared.free.recompute) return 0;
+    const double passes_s = shared.passes.seconds();
+    return passes_s - LeastSecondsOfShapes(shared.pipeline, shared.variant.choice, passes_s);
   }
 
   // The balanced split stands for all with its recompute, the cheapest mode for all with its split.
@@ -129,17 +134,14 @@ class Repairs {
     if (lacks && std::isinf(limit_s_) && !AnyShapeFits(shared)) return true;
     // The search has found it, if it is one of the finalists.
     if (whole && which_ == Which::kNearBest && (shared.variant.fits & place) != 0) return false;
-    // Another shape may save with waits what it may save without them.
-    const double saved_s =
-        is_free ? shared.variant.passes.time.total_s() - shared.variant.least_s : 0;
-    const auto is_cut = [&](double least_s) {
-      return !MayWin(shared.factor * (least_s - saved_s));
+    const auto is_cut = [&](double least_s) {  // what is saved is so with waits as well
+      return !MayWin(shared.factor * (least_s - SavedSeconds(shared)));
     };
     const std::optional<TermSeconds> time = pricer_.TimeUnless(
-        is_cut, shared.pipeline, shared.variant.choice, layout, shared.variant.passes, waiting);
+        is_cut, shared.pipeline, shared.variant.choice, layout, shared.passes, waiting);
     if (!time) return false;
     Priced priced = PricedOf(layout, *time);
-    if (saved_s == 0 && !MayWin(priced.objective_s)) return false;
+    if (SavedSeconds(shared) == 0 && !MayWin(priced.objective_s)) return false;
     if (!lacks) {
       priced.peak = pricer_.PeakOf(layout);
       if (pricer_.Fits(layout, priced.peak)) {
@@ -222,7 +224,6 @@ class Repairs {
   const Finds& finds_;
   double limit_s_;
   Which which_;
-  std::map<int64_t, std::vector<int64_t>> widths_;  // by data group
   std::map<std::array<int64_t, 10>, bool> shape_fits_;
   std::vector<Priced> made_;
 };

@@ -148,6 +148,9 @@ absl::StatusOr<Finds> Solve(Pricer& pricer, const Constraints& constraints, Purp
   double best_s = kNever;
   ASSIGN_OR_RETURN(finds.counts.replayed, runs.Replay(fitting, best_s));
   if (best_s < kNever && best_s > std::min(last_s, repaired.complete_to_s)) {
+    if (best_s > finds.complete_to_s) {
+      finds.variants = SearchLattice(space, pricer, Cut::kByBounds, Wanted::kAll, best_s).variants;
+    }
     std::vector<Priced> others = AllBelow(space, pricer, finds, best_s);
     int64_t replayed = 0;
     ASSIGN_OR_RETURN(replayed, runs.Replay(others, best_s));

@@ -79,27 +79,26 @@ class SplitSearch {
 
   // Returns the layout with the fastest slowest stage; nullopt: no split fits.
   std::optional<Layout> Fastest() const {
-    for (const double limit_s : Limits()) {
-      std::vector<int64_t> split;
-      int64_t sum = 0;
-      for (int stage = 0; stage < layout_.pp; ++stage) {
-        split.push_back(Within(limit_s, stage));
-        sum += split.back();
-      }
-      if (sum < blocks_ || *std::min_element(split.begin(), split.end()) < 1) continue;
-      // Blocks that are too many come off where there are most, from the last stage on.
-      while (sum > blocks_) {
-        auto largest = split.rbegin();
-        for (auto stage = split.rbegin(); stage != split.rend(); ++stage) {
-          if (*stage > *largest) largest = stage;
-        }
-        if (*largest <= 1) break;
-        --*largest;
-        --sum;
-      }
-      if (sum == blocks_) return LayoutOf(std::move(split));
+    const std::vector<double> limits = Limits();
+    // Stages hold no less where more time is allowed.
+    const auto limit = std::partition_point(limits.begin(), limits.end(),
+                                            [&](double limit_s) { return !IsEnough(limit_s); });
+    if (limit == limits.end()) return std::nullopt;
+    std::vector<int64_t> split;
+    int64_t sum = 0;
+    for (int stage = 0; stage < layout_.pp; ++stage) {
+      split.push_back(Within(*limit, stage));
+      sum += split.back();
     }
-    return std::nullopt;
+    // Blocks that are too many come off where there are most, from the last stage on.
+    for (; sum > blocks_; --sum) {
+      auto largest = split.rbegin();
+      for (auto stage = split.rbegin(); stage != split.rend(); ++stage) {
+        if (*stage > *largest) largest = stage;
+      }
+      --*largest;
+    }
+    return LayoutOf(std::move(split));
   }
 
  private:
@@ -117,6 +116,17 @@ class SplitSearch {
     }
     std::sort(limits.begin(), limits.end());
     return limits;
+  }
+
+  // Whether stages that take no longer hold all blocks, each at least one.
+  bool IsEnough(double limit_s) const {
+    int64_t sum = 0;
+    for (int stage = 0; stage < layout_.pp; ++stage) {
+      const int64_t blocks = Within(limit_s, stage);
+      if (blocks < 1) return false;
+      sum += blocks;
+    }
+    return sum >= blocks_;
   }
 
   // Most blocks of `stage` that fit and take no longer.

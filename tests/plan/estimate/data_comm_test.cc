@@ -274,8 +274,12 @@ TEST(DataComm, NothingHidesTheLastSumsOfATable) {
     const double table_bytes = 4.0 * 128256 * 8192;
     const double sum_s = AllReduceSeconds(machine, data, table_bytes);
     const ActionSeconds passes = {.forward_s = 100, .backward_s = 200};
-    const double first_s = DataComm(question, machine, layout, 0).EndSeconds(layout, 0, passes);
-    const double last_s = DataComm(question, machine, layout, 7).EndSeconds(layout, 7, passes);
+    const auto end_s = [&](int stage) {
+      const StageShare share(question, layout, stage);
+      return DataComm(question, machine, layout, stage, share).EndSeconds(layout, stage, passes);
+    };
+    const double first_s = end_s(0);
+    const double last_s = end_s(7);
     EXPECT_GT(first_s, sum_s);
     EXPECT_LT(first_s, 2 * sum_s);
     EXPECT_EQ(last_s > sum_s, tied);

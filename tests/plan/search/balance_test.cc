@@ -128,7 +128,7 @@ TEST(Bounds, AreNeverAboveTheClosedFormsOfASchedule) {
         PipelineSeconds(choice.kind, stages, pipeline.microbatches, choice.virtual_stages);
     SCOPED_TRACE(absl::StrCat("round ", round, " ", ScheduleName(choice.kind), " ", layout.pp,
                               " stages ", pipeline.microbatches, " microbatches"));
-    ASSERT_LE(LeastPassesSeconds(pipeline, choice), step_s * (1 + 1e-9));
+    ASSERT_LE(LeastPasses(pipeline).Of(choice), step_s * (1 + 1e-9));
     ASSERT_LE(LeastSecondsOfAnySplit(pipeline), step_s * (1 + 1e-9));
   }
 }

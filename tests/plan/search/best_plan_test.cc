@@ -92,6 +92,8 @@ void Held::AgainstEveryWhy() {
     AgainstWhy(absl::StrCat("micro_batch_size=", micro), {.micro_batch_size = micro});
   }
   AgainstWhy("layers_per_stage=even", {.stage_blocks = std::vector<int64_t>()});
+  each("ep", &Constraints::ep, space.eps());
+  each("virtual_stages", &Constraints::virtual_stages, {2, 3, 4, 5});
 }
 
 void Held::AgainstFront() {

@@ -94,6 +94,43 @@ TEST(SearchLattice, FindsTheNearestMisfitWhereNothingFits) {
   EXPECT_GT(questions, 30);
 }
 
+// By it widths of ZeRO's groups are left out.
+TEST(LeastStepEnd, IsAtMostWhatAnyStageOfZeroTakesWhereverTheOptimizerLives) {
+  int compared = 0, equal = 0;
+  for (uint32_t seed = 1; seed <= 300; ++seed) {
+    Dice dice(seed);
+    Question question = RandomQuestion(dice);
+    Layout layout = {.dp = static_cast<int>(dice.Between(2, 24)),
+                     .pp = static_cast<int>(dice.Between(1, question.model.num_blocks)),
+                     .cp = static_cast<int>(dice.Between(1, 2)),
+                     .num_microbatches = dice.Between(1, 12)};
+    question.cluster.nodes = 1 + layout.world_size() / question.cluster.slots_per_node;
+    layout.schedule = dice.Of<ScheduleKind>(
+        {ScheduleKind::kGpipe, ScheduleKind::kZeroBubbleH1, ScheduleKind::kOneForwardOneBackward});
+    layout.zero_stage = 1;
+    layout.zero_group = static_cast<int>(dice.Of(DivisorsOf(layout.data_group())));
+    const int stage = static_cast<int>(dice.Between(0, layout.pp - 1));
+    const double pass_s = 1e-6 * static_cast<double>(int64_t{1} << dice.Between(0, 20));
+    const ActionSeconds passes = {.forward_s = pass_s,
+                                  .backward_s = 2 * pass_s,
+                                  .transfer_s = 0,
+                                  .weight_gradient_s = pass_s};
+    StageDuesTable table(question);
+    const double least_s = LeastStepEnd(layout, passes, table.Of(layout, stage));
+    for (layout.zero_stage = 1; layout.zero_stage <= 3; ++layout.zero_stage) {
+      for (const bool offload : {false, true}) {
+        layout.offload_optimizer = offload;
+        const double end_s = StepEnd(layout, stage, passes, table.Of(layout, stage)).total_s();
+        EXPECT_LE(least_s, end_s * (1 + 1e-12))
+            << CaseText(seed, question) << ", stage " << stage << " of " << LayoutText(layout);
+        ++compared;
+        if (least_s >= end_s * (1 - 1e-12)) ++equal;
+      }
+    }
+  }
+  EXPECT_GT(equal, compared / 10);  // it says something
+}
+
 TEST(SearchLattice, PricesOnlyLayoutsThatKeepEveryRule) {
   for (uint32_t seed = 1; seed <= 60; ++seed) {
     Dice dice(seed);
