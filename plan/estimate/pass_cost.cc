@@ -1,4 +1,5 @@
-// Prices a microbatch in a block, in the embedding and in the head (step_estimate.h).
+#include "plan/estimate/pass_cost.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -7,7 +8,6 @@
 #include "plan/estimate/kernel_time.h"
 #include "plan/estimate/machine.h"
 #include "plan/estimate/state_bytes.h"
-#include "plan/estimate/step_estimate.h"
 #include "plan/fp8.h"
 #include "plan/shard.h"
 

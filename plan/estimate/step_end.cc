@@ -1,4 +1,5 @@
-// Prices what follows the pipeline: reductions, gathers, the optimizer (step_estimate.h).
+#include "plan/estimate/step_end.h"
+
 #include <algorithm>
 #include <cstdint>
 
@@ -6,7 +7,6 @@
 #include "plan/estimate/data_comm.h"
 #include "plan/estimate/machine.h"
 #include "plan/estimate/state_bytes.h"
-#include "plan/estimate/step_estimate.h"
 #include "plan/memory.h"
 #include "plan/shard.h"
 

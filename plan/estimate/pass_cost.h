@@ -1,0 +1,27 @@
+// PassCost says what one microbatch takes in a block, in the embedding and in the head, by term.
+// Pure.
+#pragma once
+#include "plan/estimate/question.h"
+#include "plan/estimate/term_seconds.h"
+#include "plan/layout.h"
+
+namespace weft {
+
+// One microbatch through a part of the network on one rank.
+struct PassCost {
+  TermSeconds forward;
+  TermSeconds backward;          // input and weight gradients, recompute included
+  double weight_gradient_s = 0;  // of backward: what ZB-H1 may move
+  double total_s() const { return forward.total_s() + backward.total_s(); }
+};
+
+// Depend on tp, cp, ep, sequence_parallel, micro_batch_size and head_chunks of the layout alone
+// (and on where the groups lie: dp and pp only through the node borders they cross).
+PassCost BlockPass(const Question& question, const Layout& layout, Recompute recompute);
+PassCost EmbeddingPass(const Question& question, const Layout& layout);
+PassCost HeadPass(const Question& question, const Layout& layout);
+
+// A microbatch's activations to the next stage, one way.
+double BoundarySeconds(const Question& question, const Layout& layout);
+
+}  // namespace weft

@@ -1,0 +1,37 @@
+// TermSeconds keeps the seconds of a step by named term; an estimate is their sum. Pure values.
+#pragma once
+#include <array>
+#include <cstddef>
+
+#include "absl/strings/string_view.h"
+
+namespace weft {
+
+enum class TimeTerm {
+  kMatmul,
+  kAttention,
+  kStreaming,  // norms, activations, residuals, softmax: bound by memory
+  kOverhead,   // the host, where it is slower than the device
+  kRecompute,  // forward work done again
+  kTensorComm,
+  kContextComm,
+  kExpertComm,
+  kPipelineComm,
+  kBubble,
+  kDataComm,  // exposed gradient reduction and parameter gathers, tied embedding, norm
+  kOptimizer,
+  kStragglers,
+};
+inline constexpr size_t kTimeTerms = static_cast<size_t>(TimeTerm::kStragglers) + 1;
+absl::string_view TimeTermName(TimeTerm term);  // "matmul", "tensor_comm", ...
+
+struct TermSeconds {
+  std::array<double, kTimeTerms> seconds = {};
+  double of(TimeTerm term) const { return seconds[static_cast<size_t>(term)]; }
+  double& operator[](TimeTerm term) { return seconds[static_cast<size_t>(term)]; }
+  double total_s() const;  // the sum, in the order of the terms
+  TermSeconds& operator+=(const TermSeconds& other);
+};
+TermSeconds operator*(double factor, const TermSeconds& term);
+
+}  // namespace weft
