@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "plan/fp8.h"
+#include "plan/layout_rules.h"
 
 namespace weft {
 namespace {

@@ -1,3 +1,5 @@
+#include "plan/layout_rules.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
@@ -7,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "plan/errors.h"
-#include "plan/layout.h"
 
 namespace weft {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "absl/types/span.h"
 #include "plan/layout.h"
+#include "plan/model.h"
 
 namespace weft {
 

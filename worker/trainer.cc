@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/buckets.h"
 #include "plan/errors.h"
+#include "plan/layout_rules.h"
 #include "plan/memory.h"
 #include "plan/stage_buckets.h"
 #include "process/version.h"

@@ -8,6 +8,7 @@
 #include "plan/estimate/activation_bytes.h"
 #include "plan/estimate/state_bytes.h"
 #include "plan/fp8.h"
+#include "plan/layout_rules.h"
 
 namespace weft {
 namespace {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "plan/errors.h"
+#include "plan/layout_rules.h"
 #include "plan/search/fixed_values.h"
 
 namespace weft {

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "plan/layout_rules.h"
+
 namespace weft {
 namespace {
 

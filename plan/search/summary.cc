@@ -10,6 +10,7 @@
 #include "plan/estimate/engine_profile.h"
 #include "plan/estimate/model_flops.h"
 #include "plan/estimate/step_estimate.h"
+#include "plan/layout_rules.h"
 #include "plan/search/describe.h"
 #include "plan/search/explain.h"
 #include "plan/search/space.h"

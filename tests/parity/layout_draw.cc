@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
+#include "plan/layout_rules.h"
 #include "plan/whole_places.h"
 #include "tests/parity/parity_job.h"
 

@@ -11,6 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "plan/cluster.h"
+#include "plan/layout_rules.h"
+#include "plan/model.h"
+#include "plan/spec_issue.h"
 
 namespace weft {
 namespace {

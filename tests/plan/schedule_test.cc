@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "plan/model.h"
 #include "tests/golden/golden.h"
 #include "tests/plan/small_pipelines.h"
 

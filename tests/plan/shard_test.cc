@@ -10,6 +10,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "plan/cluster.h"
+#include "plan/layout_rules.h"
 
 namespace weft {
 namespace {

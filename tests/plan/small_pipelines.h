@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "plan/model.h"
 #include "plan/simulate.h"
 
 namespace weft {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plan/estimate/rank_parts.h"
+#include "plan/layout_rules.h"
 #include "plan/memory.h"
 #include "tests/plan/sample_jobs.h"
 

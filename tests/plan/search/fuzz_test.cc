@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "plan/layout_rules.h"
 #include "plan/search/front.h"
 #include "plan/search/search.h"
 #include "tests/plan/search/random_question.h"

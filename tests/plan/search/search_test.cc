@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "plan/layout_rules.h"
 #include "plan/search/describe.h"
 #include "tests/plan/sample_jobs.h"
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "plan/layout_rules.h"
 #include "plan/search/pricer.h"
 #include "tests/plan/search/random_question.h"
 
