@@ -18,8 +18,7 @@
 #include "plan/grid.h"
 #include "plan/layout.h"
 #include "plan/model.h"
-#include "plan/optimizer.h"
-#include "plan/precision.h"
+#include "plan/numerics.h"
 #include "plan/shard.h"
 #include "plan/whole_places.h"
 
@@ -37,11 +36,6 @@ enum class MemoryKind {
 };
 
 absl::string_view MemoryKindName(MemoryKind kind);
-
-// A buffer's elements have one of these types. kUint8: states quantised in blocks, codes of 8-bit
-// floats. kFp64: totals.
-enum class ElementType { kFp32, kInt32, kBf16, kFp16, kUint8, kFp64 };
-int64_t ElementBytes(ElementType type);
 
 // Each buffer starts on a multiple of this.
 inline constexpr int64_t kBufferAlignmentBytes = 64;
@@ -69,21 +63,6 @@ struct RankMemory {
   int64_t bytes(MemoryKind kind) const;
   int64_t total_bytes() const;
   int64_t host_bytes() const;  // beside them
-};
-
-// Numerics says how numbers are kept and made: the list depends on it beside model, batch and
-// layout.
-struct Numerics {
-  Precision precision = Precision::kFp32;
-  OptimizerStates optimizer = OptimizerStates::kTwoMoments;
-  bool cudnn_attention = false;  // the device may compute attention by cuDNN, in more scratch
-  int threads = 1;  // of the device, a CPU: each computes attention in scratch of its own
-
-  // Returns the type of weights and activations; gradients of weights, statistics and optimizer
-  // states are fp32.
-  ElementType compute() const;
-  // Weights of 16 bits are rounded copies of fp32 ones, which the optimizer works on.
-  bool has_master_weights() const { return compute() != ElementType::kFp32; }
 };
 
 // Returns the numbers that a microbatch's count of documents is rounded up to
