@@ -28,6 +28,7 @@
 #include "plan/layout.h"
 #include "plan/model.h"
 #include "plan/schedule.h"
+#include "plan/step_schedule.h"
 
 namespace weft {
 namespace {

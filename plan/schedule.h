@@ -8,7 +8,6 @@
 
 #include "absl/types/span.h"
 #include "plan/layout.h"
-#include "plan/model.h"
 
 namespace weft {
 
@@ -62,20 +61,6 @@ std::vector<Action> WithTransfers(int stage, int stages, absl::Span<const Action
 
 // The stage at the other end of a transfer of `stage`.
 int PeerStage(Op transfer, int stage, int stages);
-
-// The whole step of a rank of `model` on `stage`: WithTransfers(ComputeOrder), then reductions,
-// norm, update and gathers. What has nobody to talk to is left out.
-//
-// A bucket's gradients are summed beside the passes that follow it: its kReduceGradients stands
-// right after the last pass that adds to it (WithReductions of plan/stage_buckets.h) and starts
-// inside that pass, as soon as the pass is through with the bucket. The sums are awaited before
-// anything reads them. A tied table that two stages hold is first summed over its copies.
-//
-// ZeRO 2 and 3 reduce a block's gradients inside its backward pass (under zb_h1 inside both
-// halves), ZeRO 3 gathers its weights inside each pass: these are part of the pass, as the block
-// is. Buckets that they do not cut (plan/whole_places.h) are reduced and gathered as under ZeRO 1.
-// REQUIRES: CheckLayout holds.
-std::vector<Action> StepSchedule(const ModelShape& model, const Layout& layout, int stage);
 
 // Forward passes only, with their transfers: validation.
 std::vector<Action> EvaluationSchedule(int stage, int stages, int microbatches, int chunks = 1);

@@ -13,6 +13,7 @@
 #include "plan/layout_rules.h"
 #include "plan/memory.h"
 #include "plan/stage_buckets.h"
+#include "plan/step_schedule.h"
 #include "process/version.h"
 #include "worker/adafactor.h"
 #include "worker/arena.h"

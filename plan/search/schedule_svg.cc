@@ -10,6 +10,7 @@
 #include "plan/errors.h"
 #include "plan/estimate/step_estimate.h"
 #include "plan/schedule.h"
+#include "plan/step_schedule.h"
 
 namespace weft {
 namespace {

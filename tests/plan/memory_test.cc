@@ -15,6 +15,7 @@
 #include "plan/buckets.h"
 #include "plan/cudnn_attention.h"
 #include "plan/schedule.h"
+#include "plan/step_schedule.h"
 
 namespace weft {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/model.h"
+#include "plan/step_schedule.h"
 #include "tests/golden/golden.h"
 #include "tests/plan/small_pipelines.h"
 

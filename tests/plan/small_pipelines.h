@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/model.h"
 #include "plan/simulate.h"
+#include "plan/step_schedule.h"
 
 namespace weft {
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "plan/schedule.h"
+#include "plan/step_schedule.h"
 #include "tests/worker/rank_threads.h"
 
 namespace weft {
