@@ -12,7 +12,6 @@
 #include "plan/search/lattice.h"
 #include "plan/search/pricer.h"
 #include "plan/search/repair.h"
-#include "plan/search/search.h"
 
 namespace weft {
 namespace {
