@@ -14,6 +14,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/durable_file.h"
 #include "checkpoint/folders.h"
+#include "checkpoint/verify.h"
 #include "plan/errors.h"
 
 namespace weft {

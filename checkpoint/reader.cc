@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/verify.h"
 #include "plan/errors.h"
 
 namespace weft {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/verify.h"
 #include "plan/errors.h"
 
 namespace weft {

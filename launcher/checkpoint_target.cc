@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "checkpoint/verify.h"
 #include "launcher/model_config.h"
 #include "launcher/run_folder.h"
 #include "plan/errors.h"

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/verify.h"
 #include "plan/job_spec.h"
 #include "plan/model.h"
 

@@ -17,6 +17,7 @@
 #include "absl/strings/strip.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folders.h"
+#include "checkpoint/verify.h"
 #include "launcher/resolved_yaml.h"
 #include "plan/errors.h"
 #include "plan/search/describe.h"

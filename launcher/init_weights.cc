@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/verify.h"
 #include "checkpoint/weights_reader.h"
 #include "launcher/model_config.h"
 #include "launcher/run_folder.h"

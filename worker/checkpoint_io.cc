@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "checkpoint/verify.h"
 #include "checkpoint/weights_reader.h"
 #include "plan/buckets.h"
 #include "plan/errors.h"

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/huggingface.h"
+#include "checkpoint/verify.h"
 #include "launcher/checkpoint_target.h"
 #include "launcher/commands/commands.h"
 #include "launcher/machine.h"

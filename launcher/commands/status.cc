@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/verify.h"
 #include "launcher/client.h"
 #include "launcher/commands/commands.h"
 #include "launcher/run_folder.h"

@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "checkpoint/durable_file.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/verify.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -16,6 +16,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folders.h"
+#include "checkpoint/verify.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/durable_file.h"
+#include "checkpoint/verify.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

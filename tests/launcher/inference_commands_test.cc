@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/durable_file.h"
+#include "checkpoint/verify.h"
 #include "launcher/token_text.h"
 #include "plan/model.h"
 #include "tests/launcher/job_file_for_test.h"

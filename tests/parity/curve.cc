@@ -16,6 +16,8 @@
 #include "absl/strings/str_format.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/durable_file.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/verify.h"
 #include "nlohmann/json.hpp"
 #include "plan/errors.h"
 #include "plan/shard.h"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/verify.h"
 #include "checkpoint/weights_reader.h"
 #include "data/sampling.h"
 #include "plan/shard.h"

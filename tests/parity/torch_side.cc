@@ -17,6 +17,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/verify.h"
 #include "checkpoint/weights_reader.h"
 #include "nlohmann/json.hpp"
 #include "plan/errors.h"

@@ -16,6 +16,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_json.h"
+#include "checkpoint/verify.h"
 #include "checkpoint/weights_reader.h"
 #include "data/sampling.h"
 #include "process/version.h"

@@ -8,6 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
+#include "checkpoint/verify.h"
 #include "tests/worker/rank_threads.h"
 
 namespace weft {

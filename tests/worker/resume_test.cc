@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "checkpoint/verify.h"
 #include "plan/estimate/goodput.h"
 #include "tests/worker/rank_threads.h"
 #include "worker/checkpoint_io.h"

@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "checkpoint/verify.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"
 
