@@ -23,6 +23,7 @@
 #include "bench/timed_device.h"
 #include "plan/errors.h"
 #include "worker/backend/loader.h"
+#include "worker/step_report.h"
 #include "worker/trainer.h"
 
 namespace weft {

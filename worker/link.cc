@@ -20,6 +20,7 @@
 #include "process/version.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/wire.h"
+#include "worker/step_report.h"
 
 namespace weft {
 namespace {

@@ -19,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "checkpoint/checkpoint.h"
+#include "worker/step_report.h"
 #include "worker/trainer.h"
 
 namespace weft {

@@ -7,10 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/step_report.h"
 
 namespace weft {
-
-struct StepReport;
 
 // {"step":12,"loss":2.5,"loss_hex":"0x1.4p+1","grad_norm":...,"grad_norm_hex":...,"lr":...,
 //  "tokens":...,"tokens_per_s":...,"step_s":...,"generation":...} and, where rank 0's

@@ -33,6 +33,7 @@
 #include "worker/groups.h"
 #include "worker/link.h"
 #include "worker/process_rank.h"
+#include "worker/step_report.h"
 #include "worker/trainer.h"
 
 namespace weft {

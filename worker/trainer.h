@@ -20,9 +20,9 @@
 #include "plan/layout.h"
 #include "plan/schedule.h"
 #include "plan/shard.h"
-#include "plan/step_part.h"
 #include "worker/backend/comm.h"
 #include "worker/backend/device.h"
+#include "worker/step_report.h"
 
 namespace weft {
 
@@ -46,23 +46,6 @@ struct Assignment {
   std::string run_folder;       // absolute
   std::string load_checkpoint;  // absolute step folder; empty: initial weights
   RunIdentity run = {};         // for manifests
-};
-
-// Loss and norm are the same on every rank.
-struct StepReport {
-  int64_t step = 0;
-  double loss = 0;       // mean over the counted tokens of the global batch
-  double grad_norm = 0;  // before clipping
-  double lr = 0;
-  int64_t tokens = 0;
-  double step_s = 0;
-  // Times are this rank's own; nullopt where the device works on behind the host's clock.
-  std::optional<PartSeconds> parts = {};
-  std::optional<double> valid_loss;
-  bool stopping = false;      // all ranks agreed to save and stop after this step
-  bool skipped = false;       // loss or norm is not finite: no weight and no state has changed
-  int64_t skipped_steps = 0;  // of the run so far
-  double loss_scale = 0;      // that the step was computed with; 0: fp32 and bf16, which have none
 };
 
 struct RunResult {

@@ -26,6 +26,7 @@
 #include "tests/parity/planted.h"
 #include "tests/worker/painting_device.h"
 #include "worker/backend/loader.h"
+#include "worker/step_report.h"
 #include "worker/trainer.h"
 
 namespace weft {

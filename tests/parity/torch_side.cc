@@ -28,6 +28,7 @@
 #include "worker/checkpoint_io.h"
 #include "worker/inference.h"
 #include "worker/initial_weights.h"
+#include "worker/step_report.h"
 #include "worker/trainer.h"
 
 namespace weft {

@@ -11,6 +11,7 @@
 #include "plan/memory.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"
+#include "worker/step_report.h"
 
 namespace weft {
 namespace {

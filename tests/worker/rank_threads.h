@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "worker/step_report.h"
 #include "worker/trainer.h"
 
 namespace weft {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"
+#include "worker/step_report.h"
 
 namespace weft {
 namespace {
