@@ -13,7 +13,7 @@
 #include "checkpoint/verify.h"
 #include "checkpoint/weights_reader.h"
 #include "launcher/model_config.h"
-#include "launcher/run_folder.h"
+#include "launcher/run_paths.h"
 #include "launcher/yaml_values.h"
 
 namespace weft {

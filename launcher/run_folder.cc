@@ -12,7 +12,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/clean_up.h"
 #include "checkpoint/folders.h"
@@ -41,19 +40,6 @@ std::string FreeName(const std::string& path) {
 }
 
 }  // namespace
-
-std::string RunPaths::rank_log(int64_t generation, int rank) const {
-  return absl::StrCat(logs(), "/generation-", generation, "/rank-", rank, ".log");
-}
-
-RunPaths PathsOf(const JobSpec& job) {
-  return {.folder = absl::StrCat(job.output_dir, "/", job.name)};
-}
-
-std::string CheckpointFolder(const JobSpec& job) {
-  const std::filesystem::path run = PathsOf(job).folder;
-  return (run / job.checkpoint.folder).lexically_normal().string();
-}
 
 absl::StatusOr<RunPaths> FindRun(const std::string& target) {
   std::error_code error;
@@ -147,10 +133,6 @@ bool IsRunning(const std::string& run_folder) {
   const bool taken = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   close(fd);
   return taken;
-}
-
-bool IsWithin(absl::string_view inner, absl::string_view outer) {
-  return inner == outer || (absl::StartsWith(inner, outer) && inner[outer.size()] == '/');
 }
 
 absl::StatusOr<std::string> MoveAside(const JobSpec& job, const std::string& run_folder) {

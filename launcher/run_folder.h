@@ -1,4 +1,5 @@
 // One run folder, one run: output_dir/name with its lock, and the resolved.yaml of the run before.
+// Where things lie in it is told by run_paths.h.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,28 +10,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "launcher/resolved_yaml.h"
+#include "launcher/run_paths.h"
 #include "plan/job_spec.h"
 
 namespace weft {
-
-// Paths of a run. All absolute.
-struct RunPaths {
-  std::string folder;
-  std::string resolved() const { return folder + "/resolved.yaml"; }
-  std::string metrics() const { return folder + "/metrics.jsonl"; }
-  std::string events() const { return folder + "/events.jsonl"; }
-  std::string logs() const { return folder + "/logs"; }
-  std::string journal() const { return folder + "/journal.db"; }
-  std::string lock() const { return folder + "/lock"; }
-  std::string rank_log(int64_t generation, int rank) const;
-};
-
-RunPaths PathsOf(const JobSpec& job);
-
-// Absolute; inside the run folder unless the job names an absolute one.
-std::string CheckpointFolder(const JobSpec& job);
-// Says whether `inner` is `outer` or lies in it, as the paths are written.
-bool IsWithin(absl::string_view inner, absl::string_view outer);
 
 // The run that a person means: a run folder, or a job file whose run folder is meant.
 // InvalidArgument if there is no run.
