@@ -14,7 +14,7 @@
 #include "bench/accuracy_steps.h"
 #include "bench/hardware.h"
 #include "plan/errors.h"
-#include "plan/layout_rules.h"
+#include "plan/spec/layout_rules.h"
 
 namespace weft {
 namespace {

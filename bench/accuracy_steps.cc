@@ -13,7 +13,7 @@
 #include "bench/hardware.h"
 #include "plan/errors.h"
 #include "plan/estimate/prediction_error.h"
-#include "plan/layout_rules.h"
+#include "plan/spec/layout_rules.h"
 
 namespace weft {
 namespace {

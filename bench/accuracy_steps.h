@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "bench/measured_csv.h"
-#include "plan/estimate/constants.h"
+#include "plan/engine/constants.h"
 #include "plan/estimate/step_estimate.h"
 
 namespace weft {

@@ -1,4 +1,4 @@
-// Fits the constants of the time model (plan/estimate/constants.h) to published step times, and
+// Fits the constants of the time model (plan/engine/constants.h) to published step times, and
 // cross-validates them: what ships is what is fitted. Usage:
 //   fit_constants STEPS.csv [--rounds N] [--sources PART,...] [--only PREFIX,...] [--load FILE]
 //                 [--start shipped|middle] [--dump FILE] [--cross all|PART,...] [--folds N]

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/estimate/constants.h"
+#include "plan/engine/constants.h"
 
 namespace weft {
 

@@ -1,5 +1,5 @@
 // Devices that published measurements name, by their data sheets: peaks and links, with what
-// training reaches of them by generation (plan/estimate/constants.h). No device has a constant of
+// training reaches of them by generation (plan/engine/constants.h). No device has a constant of
 // its own.
 #pragma once
 #include <optional>
@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "plan/cluster.h"
-#include "plan/estimate/constants.h"
+#include "plan/engine/constants.h"
+#include "plan/spec/cluster.h"
 
 namespace weft {
 

@@ -10,9 +10,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "plan/layout.h"
-#include "plan/model.h"
-#include "plan/precision.h"
+#include "plan/spec/layout.h"
+#include "plan/spec/model.h"
+#include "plan/spec/precision.h"
 
 namespace weft {
 

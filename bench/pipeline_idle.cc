@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "plan/errors.h"
-#include "plan/simulate.h"
+#include "plan/schedule/simulate.h"
 
 namespace weft {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "plan/schedule.h"
+#include "plan/schedule/schedule.h"
 
 namespace weft {
 

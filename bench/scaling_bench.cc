@@ -25,10 +25,10 @@
 #include "bench/pipeline_idle.h"
 #include "nlohmann/json.hpp"
 #include "plan/errors.h"
-#include "plan/layout.h"
-#include "plan/model.h"
-#include "plan/schedule.h"
-#include "plan/step_schedule.h"
+#include "plan/schedule/schedule.h"
+#include "plan/schedule/step_schedule.h"
+#include "plan/spec/layout.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 namespace {

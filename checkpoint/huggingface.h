@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "checkpoint/reader.h"
-#include "plan/model.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "checkpoint/safetensors.h"
-#include "plan/model.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 

@@ -20,7 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "plan/model.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 

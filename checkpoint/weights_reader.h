@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "checkpoint/huggingface_reader.h"
 #include "checkpoint/reader.h"
-#include "plan/model.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 

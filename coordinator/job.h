@@ -16,8 +16,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "plan/job_spec.h"
-#include "plan/layout.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

@@ -14,7 +14,7 @@
 #include "coordinator/journal.h"
 #include "coordinator/service.h"
 #include "plan/errors.h"
-#include "plan/shard.h"
+#include "plan/shards/shard.h"
 #include "process/log.h"
 #include "process/signals.h"
 #include "process/version.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "plan/errors.h"
-#include "plan/layout_rules.h"
+#include "plan/spec/layout_rules.h"
 #include "proto/wire.h"
 
 namespace weft {

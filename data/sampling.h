@@ -38,7 +38,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "data/token_file.h"
-#include "plan/job_spec.h"
+#include "plan/spec/job_spec.h"
 
 namespace weft {
 

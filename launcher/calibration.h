@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "plan/cluster.h"
+#include "plan/spec/cluster.h"
 
 namespace weft {
 

@@ -14,7 +14,7 @@
 #include "launcher/model_config.h"
 #include "launcher/run_folder.h"
 #include "plan/errors.h"
-#include "plan/inference_memory.h"
+#include "plan/memory/inference_memory.h"
 
 namespace weft {
 namespace {

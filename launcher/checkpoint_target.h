@@ -11,8 +11,8 @@
 #include "absl/strings/string_view.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/verify.h"
-#include "plan/job_spec.h"
-#include "plan/model.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 

@@ -11,7 +11,7 @@
 #include "absl/strings/strip.h"
 #include "data/whole_file.h"
 #include "launcher/yaml_values.h"
-#include "plan/nearest.h"
+#include "plan/spec/nearest.h"
 
 namespace weft {
 namespace {

@@ -1,11 +1,11 @@
 // Cluster profiles: configs/clusters/<name>.yaml, a path, or a map inside the job file (as in
-// resolved.yaml). Strict like the job file; the keys are the fields of plan/cluster.h.
+// resolved.yaml). Strict like the job file; the keys are the fields of plan/spec/cluster.h.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "launcher/yaml_tree.h"
-#include "plan/cluster.h"
+#include "plan/spec/cluster.h"
 
 namespace weft {
 

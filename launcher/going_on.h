@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "launcher/run_folder.h"
-#include "plan/job_spec.h"
+#include "plan/spec/job_spec.h"
 
 namespace weft {
 

@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "launcher/checkpoint_target.h"
-#include "plan/inference_memory.h"
-#include "plan/model.h"
+#include "plan/memory/inference_memory.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launcher/yaml_tree.h"
-#include "plan/job_spec.h"
+#include "plan/spec/job_spec.h"
 
 namespace weft {
 

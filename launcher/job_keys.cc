@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "launcher/yaml_values.h"
-#include "plan/nearest.h"
+#include "plan/spec/nearest.h"
 
 namespace weft {
 namespace {

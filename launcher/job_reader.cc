@@ -13,7 +13,7 @@
 #include "launcher/init_weights.h"
 #include "launcher/model_config.h"
 #include "launcher/yaml_values.h"
-#include "plan/nearest.h"
+#include "plan/spec/nearest.h"
 
 namespace weft {
 namespace {

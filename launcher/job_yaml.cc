@@ -14,7 +14,7 @@
 #include "launcher/job_reader.h"
 #include "launcher/yaml_values.h"
 #include "plan/errors.h"
-#include "plan/search/explain.h"
+#include "plan/explain/explain.h"
 
 namespace weft {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "launcher/yaml_tree.h"
-#include "plan/job_spec.h"
 #include "plan/search/plan.h"
+#include "plan/spec/job_spec.h"
 
 namespace weft {
 

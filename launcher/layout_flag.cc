@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "launcher/yaml_values.h"
 #include "plan/errors.h"
-#include "plan/nearest.h"
+#include "plan/spec/nearest.h"
 
 namespace weft {
 namespace {

@@ -3,9 +3,9 @@
 #pragma once
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "plan/job_spec.h"
-#include "plan/layout.h"
 #include "plan/search/space.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

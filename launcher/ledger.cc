@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "launcher/cluster_yaml.h"
-#include "plan/step_part.h"
+#include "plan/schedule/step_part.h"
 
 namespace weft {
 namespace {

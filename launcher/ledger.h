@@ -11,12 +11,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "plan/cluster.h"
 #include "plan/estimate/prediction_error.h"
+#include "plan/spec/cluster.h"
 
 namespace weft {
 
-// A part of the step (plan/step_part.h), on rank 0.
+// A part of the step (plan/schedule/step_part.h), on rank 0.
 struct PartRecord {
   std::string name;
   double predicted_s = 0;

@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "data/whole_file.h"
 #include "launcher/yaml_values.h"
-#include "plan/nearest.h"
+#include "plan/spec/nearest.h"
 
 namespace weft {
 namespace {

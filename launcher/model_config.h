@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "launcher/yaml_tree.h"
-#include "plan/model.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 

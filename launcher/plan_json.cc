@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/estimate/model_flops.h"
-#include "plan/model.h"
 #include "plan/search/describe.h"
 #include "plan/search/space.h"
+#include "plan/spec/model.h"
 #include "process/version.h"
 
 namespace weft {

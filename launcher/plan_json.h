@@ -7,9 +7,9 @@
 
 #include "absl/status/statusor.h"
 #include "launcher/job_yaml.h"
-#include "plan/search/explain.h"
+#include "plan/explain/explain.h"
+#include "plan/explain/summary.h"
 #include "plan/search/search.h"
-#include "plan/search/summary.h"
 
 namespace weft {
 

@@ -10,8 +10,8 @@
 
 #include "absl/strings/string_view.h"
 #include "launcher/yaml_tree.h"
-#include "plan/job_spec.h"
-#include "plan/layout.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "launcher/resolved_yaml.h"
 #include "launcher/run_paths.h"
-#include "plan/job_spec.h"
+#include "plan/spec/job_spec.h"
 
 namespace weft {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "plan/job_spec.h"
+#include "plan/spec/job_spec.h"
 
 namespace weft {
 

@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "launcher/going_on.h"
 #include "launcher/run_folder.h"
-#include "plan/job_spec.h"
-#include "plan/layout.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/layout.h"
 #include "proto/control.pb.h"
 
 namespace weft {

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "data/bpe_tokenizer.h"
-#include "plan/job_spec.h"
+#include "plan/spec/job_spec.h"
 
 namespace weft {
 

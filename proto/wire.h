@@ -3,8 +3,8 @@
 // field's path; ranges and rules of the values are Validate's and CheckLayout's. Pure.
 #pragma once
 #include "absl/status/statusor.h"
-#include "plan/job_spec.h"
-#include "plan/layout.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/layout.h"
 #include "proto/plan.pb.h"
 #include "proto/spec.pb.h"
 

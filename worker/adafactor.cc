@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "plan/errors.h"
-#include "plan/factored_moments.h"
+#include "plan/shards/factored_moments.h"
 
 namespace weft {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "plan/job_spec.h"
+#include "plan/spec/job_spec.h"
 #include "worker/arena.h"
 #include "worker/backend/device.h"
 #include "worker/groups.h"

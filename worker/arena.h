@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "plan/memory.h"
+#include "plan/memory/memory.h"
 #include "worker/backend/device.h"
 
 namespace weft {

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "data/documents.h"
-#include "plan/batch_order.h"
 #include "plan/errors.h"
+#include "plan/shards/batch_order.h"
 
 namespace weft {
 

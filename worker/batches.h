@@ -1,8 +1,8 @@
-// Batches: the tokens that this rank reads at a step. Which samples they are is plan/batch_order,
-// what a sample is data/sampling, where its documents start data/documents; here they become the
-// flat arrays of Stage::Begin. Each rank reads its own: only the first stage needs ids and only the
-// last targets, but all need to know the documents where attention stays within them. Used by the
-// trainer's thread.
+// Batches: the tokens that this rank reads at a step. Which samples they are is
+// plan/shards/batch_order, what a sample is data/sampling, where its documents start
+// data/documents; here they become the flat arrays of Stage::Begin. Each rank reads its own: only
+// the first stage needs ids and only the last targets, but all need to know the documents where
+// attention stays within them. Used by the trainer's thread.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "data/sampling.h"
-#include "plan/job_spec.h"
-#include "plan/layout.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/layout.h"
 #include "worker/groups.h"
 #include "worker/stage.h"
 

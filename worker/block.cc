@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "plan/batch_order.h"
 #include "plan/errors.h"
-#include "plan/memory.h"
+#include "plan/memory/memory.h"
+#include "plan/shards/batch_order.h"
 #include "worker/context.h"
 #include "worker/rotary.h"
 

@@ -9,11 +9,11 @@
 // Everything outside the cut (x, norms, residuals) is the same on each tp rank, bit for bit; or,
 // under sequence parallelism, each rank has R of its N rows (worker/token_cut.h).
 //
-// Where the stage recomputes, blocks keep a part of their activations only (IsKept in plan/memory).
-// The rest lies in buffers that others use too, and the backward pass first makes it again: by the
-// same operations in the same order, so that it does not change a bit of any gradient. But for one
-// rounding: a device that fuses may give the forward pass GELU of what is not rounded yet, and
-// selective recompute has only what is (`up`).
+// Where the stage recomputes, blocks keep a part of their activations only (IsKept in
+// plan/memory/memory). The rest lies in buffers that others use too, and the backward pass first
+// makes it again: by the same operations in the same order, so that it does not change a bit of any
+// gradient. But for one rounding: a device that fuses may give the forward pass GELU of what is not
+// rounded yet, and selective recompute has only what is (`up`).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -22,9 +22,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "plan/fused_linears.h"
-#include "plan/layout.h"
-#include "plan/model.h"
+#include "plan/shards/fused_linears.h"
+#include "plan/spec/layout.h"
+#include "plan/spec/model.h"
 #include "worker/arena.h"
 #include "worker/backend/device.h"
 #include "worker/parameters.h"
@@ -33,7 +33,7 @@
 namespace weft {
 
 // Outputs of q, k and v, or the gradients of these. Where the three are one layer
-// (plan/fused_linears.h) they are columns of `all` [N, (H + 2K)*E], which else is null.
+// (plan/shards/fused_linears.h) they are columns of `all` [N, (H + 2K)*E], which else is null.
 struct QkvViews {
   View all = {};
   View q = {};          // [N, H*E]

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/checkpoint.h"
-#include "plan/job_spec.h"
+#include "plan/spec/job_spec.h"
 #include "worker/backend/device.h"
 #include "worker/batches.h"
 #include "worker/parameters.h"

@@ -1,7 +1,7 @@
 #include "worker/context.h"
 
-#include "plan/batch_order.h"
 #include "plan/errors.h"
+#include "plan/shards/batch_order.h"
 
 namespace weft {
 namespace {

@@ -1,8 +1,8 @@
 // The keys and values of whole sequences under context parallelism, by all-gather, as in Llama 3's
 // training (Grattafiori et al., arXiv:2407.21783, 3.3.2): a rank holds two runs of each sequence's
-// positions (plan/batch_order) and attends from these to all keys before them. Ring attention
-// would hold fewer keys at once, but it exchanges cp - 1 times, and masks of documents give its
-// turns unequal work; with shared kv heads the whole keys are small beside the queries.
+// positions (plan/shards/batch_order) and attends from these to all keys before them. Ring
+// attention would hold fewer keys at once, but it exchanges cp - 1 times, and masks of documents
+// give its turns unequal work; with shared kv heads the whole keys are small beside the queries.
 //
 // Keys of a gathered sequence are B sequences in order of positions; on the wire they lie by rank.
 #pragma once

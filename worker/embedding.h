@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "plan/model.h"
+#include "plan/spec/model.h"
 #include "worker/backend/device.h"
 #include "worker/groups.h"
 #include "worker/parameters.h"

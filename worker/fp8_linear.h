@@ -1,4 +1,4 @@
-// Fp8Linear: a block's linear layers in 8-bit floating point, as plan/fp8.h says it. Codes of
+// Fp8Linear: a block's linear layers in 8-bit floating point, as plan/spec/fp8.h says it. Codes of
 // operands are made just before their products, in buffers that all of a stage's blocks share:
 // those of an input by its caller, for all layers that take it, the others by each product. What a
 // product gives depends on its operands alone, so recomputed passes, resumed runs and other orders
@@ -7,7 +7,7 @@
 // Evaluation is in bf16 (SetOn): it judges the weights, as they will be used.
 // Used by the trainer's thread.
 #pragma once
-#include "plan/fp8.h"
+#include "plan/spec/fp8.h"
 #include "worker/arena.h"
 #include "worker/backend/device.h"
 

@@ -10,9 +10,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "plan/buckets.h"
-#include "plan/grid.h"
-#include "plan/layout.h"
+#include "plan/shards/buckets.h"
+#include "plan/spec/grid.h"
+#include "plan/spec/layout.h"
 #include "worker/backend/comm.h"
 
 namespace weft {

@@ -1,7 +1,7 @@
 #include "worker/head.h"
 
 #include "plan/errors.h"
-#include "plan/layout.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

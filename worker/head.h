@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "plan/model.h"
+#include "plan/spec/model.h"
 #include "worker/arena.h"
 #include "worker/backend/device.h"
 #include "worker/groups.h"

@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "plan/shard.h"
+#include "plan/shards/shard.h"
 
 namespace weft {
 

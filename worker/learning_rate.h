@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "plan/job_spec.h"
+#include "plan/spec/job_spec.h"
 
 namespace weft {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "checkpoint/manifest.h"
-#include "plan/job_spec.h"
+#include "plan/spec/job_spec.h"
 
 namespace weft {
 

@@ -14,7 +14,7 @@ namespace weft {
 // {"step":12,"loss":2.5,"loss_hex":"0x1.4p+1","grad_norm":...,"grad_norm_hex":...,"lr":...,
 //  "tokens":...,"tokens_per_s":...,"step_s":...,"generation":...} and, where rank 0's
 // clock can tell them apart, "forward_s", "backward_s", "transfers_s", "reductions_s", "update_s"
-// (plan/step_part.h); on steps that validate,
+// (plan/schedule/step_part.h); on steps that validate,
 // "valid_loss", "valid_loss_hex"; on steps whose update was left out, "skipped":true and
 // "skipped_steps", how many the run has left out so far; in fp16 "loss_scale". A number that is not
 // finite is null in decimal, "nan" or "inf" in hexadecimal. One line, without its end.

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "plan/job_spec.h"
+#include "plan/spec/job_spec.h"
 #include "worker/backend/device.h"
 #include "worker/parameters.h"
 

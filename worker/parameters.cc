@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
-#include "plan/factored_moments.h"
+#include "plan/shards/factored_moments.h"
 
 namespace weft {
 

@@ -1,21 +1,21 @@
 // Parameters: the shards of the model that live on this rank, as views into the arena. Passes see
 // whole shards; optimizer, norm and checkpoints see what this rank owns of them, a part of each
-// bucket (plan/buckets), which without ZeRO is all of it. Optimizer states and master weights may
-// live in host memory (Layout::offload_optimizer): worker/state_swapper.h brings them to the
-// device. Immutable after construction; the values behind the views are the trainer's.
+// bucket (plan/shards/buckets), which without ZeRO is all of it. Optimizer states and master
+// weights may live in host memory (Layout::offload_optimizer): worker/state_swapper.h brings them
+// to the device. Immutable after construction; the values behind the views are the trainer's.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "plan/buckets.h"
-#include "plan/fused_linears.h"
-#include "plan/layout.h"
-#include "plan/memory.h"
-#include "plan/model.h"
-#include "plan/optimizer.h"
-#include "plan/shard.h"
+#include "plan/memory/memory.h"
+#include "plan/shards/buckets.h"
+#include "plan/shards/fused_linears.h"
+#include "plan/shards/shard.h"
+#include "plan/spec/layout.h"
+#include "plan/spec/model.h"
+#include "plan/spec/optimizer.h"
 #include "worker/arena.h"
 #include "worker/backend/device.h"
 #include "worker/fp8_linear.h"
@@ -64,7 +64,7 @@ View RangeOf(const OptimizerState& state, int64_t first, int64_t count);
 
 // A bucket's runs. Where nothing is cut, its own part is the whole.
 struct BucketViews {
-  Sharding sharding;                // of this bucket (plan/whole_places.h)
+  Sharding sharding;                // of this bucket (plan/shards/whole_places.h)
   View weights, gradients;          // whole; shared with other buckets if kept in parts
   View own_weights, own_gradients;  // this rank's part
   View own_master;                  // own_weights itself where that is fp32

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "plan/cudnn_attention.h"
 #include "plan/errors.h"
+#include "plan/memory/cudnn_attention.h"
 #include "worker/backend/loader.h"
 
 namespace weft {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "plan/cluster.h"
+#include "plan/spec/cluster.h"
 #include "worker/backend/device.h"
 
 namespace weft {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "plan/model.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 

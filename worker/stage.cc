@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "plan/batch_order.h"
-#include "plan/buckets.h"
 #include "plan/errors.h"
+#include "plan/shards/batch_order.h"
+#include "plan/shards/buckets.h"
 
 namespace weft {
 

@@ -5,8 +5,8 @@
 //
 // Slots: a microbatch's pass through a chunk keeps its activations in slots, one for each block,
 // the first that are free, from the moment its input arrives to the end of its backward pass; there
-// are as many as the schedule needs at once (ActivationSlotsOf in plan/memory). Which are free
-// depends on the actions before alone: each step has the operands of the step before.
+// are as many as the schedule needs at once (ActivationSlotsOf in plan/memory/memory). Which are
+// free depends on the actions before alone: each step has the operands of the step before.
 //
 // Stretches: what the blocks of a chunk queue in a pass is the same in each pass of the chunk that
 // has the same slots. A device may replay it (Device::Replay) where nothing moves between ranks
@@ -25,10 +25,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "plan/layout.h"
-#include "plan/memory.h"
-#include "plan/model.h"
-#include "plan/schedule.h"
+#include "plan/memory/memory.h"
+#include "plan/schedule/schedule.h"
+#include "plan/spec/layout.h"
+#include "plan/spec/model.h"
 #include "worker/arena.h"
 #include "worker/backend/device.h"
 #include "worker/block.h"

@@ -1,7 +1,7 @@
 // StateSwapper: brings optimizer states and master weights that live in host memory
 // (Layout::offload_optimizer) to the device for the update, stretch by stretch, and back again. Two
-// places on the device take turns (Staging of plan/memory.h): while the optimizer works on one
-// stretch, the last one leaves and the next one arrives.
+// places on the device take turns (Staging of plan/memory/memory.h): while the optimizer works on
+// one stretch, the last one leaves and the next one arrives.
 //
 // No bit depends on it: an optimizer's operations are element by element, or block by block of
 // states in 8 bits, and stretches are of whole blocks. Without offloading there is one stretch, all
@@ -13,7 +13,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
-#include "plan/memory.h"
+#include "plan/memory/memory.h"
 #include "worker/arena.h"
 #include "worker/backend/device.h"
 #include "worker/parameters.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "plan/step_part.h"
+#include "plan/schedule/step_part.h"
 
 namespace weft {
 

@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "plan/grid.h"
-#include "plan/schedule.h"
-#include "plan/step_part.h"
+#include "plan/schedule/schedule.h"
+#include "plan/schedule/step_part.h"
+#include "plan/spec/grid.h"
 
 namespace weft {
 

@@ -5,18 +5,18 @@
 //
 // What moves, moves beside the passes: a bucket's weights are gathered while the pass works on the
 // bucket before it, its gradients summed while the pass works on the next. A bucket is open until a
-// call for another bucket of its place (plan/whole_places.h); weights that still lie there are not
-// gathered again within a pass of the schedule. Transfers between stages lie between calls: what
-// was begun before them goes on beside them. All ranks that share buckets are of one stage and make
-// the same calls in the same order. Used by the trainer's thread.
+// call for another bucket of its place (plan/shards/whole_places.h); weights that still lie there
+// are not gathered again within a pass of the schedule. Transfers between stages lie between calls:
+// what was begun before them goes on beside them. All ranks that share buckets are of one stage and
+// make the same calls in the same order. Used by the trainer's thread.
 #pragma once
 #include <array>
 #include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "plan/buckets.h"
-#include "plan/whole_places.h"
+#include "plan/shards/buckets.h"
+#include "plan/shards/whole_places.h"
 #include "worker/backend/device.h"
 #include "worker/groups.h"
 #include "worker/parameters.h"
@@ -29,7 +29,8 @@ class Zero {
   Zero(const Parameters& parameters, Device& device, RankGroups& groups);
 
   // Before a schedule is carried out: weights may have changed. `weights`: the buckets of the
-  // OpenWeights calls to come, in their order (WeightsOf of plan/stage_buckets.h); borrowed.
+  // OpenWeights calls to come, in their order (WeightsOf of plan/schedule/stage_buckets.h);
+  // borrowed.
   void Begin(absl::Span<const int> weights);
 
   // Around what a pass does with a bucket. Of one that is kept in parts:
@@ -37,8 +38,8 @@ class Zero {
   absl::Status OpenGradients(int bucket);   // clears the whole
   absl::Status CloseGradients(int bucket);  // begins to sum them into owners' parts
 
-  // Actions of a schedule (plan/schedule.h). Each rank's own gradients begin to become sums over
-  // the data group, and nobody touches them until they are awaited.
+  // Actions of a schedule (plan/schedule/schedule.h). Each rank's own gradients begin to become
+  // sums over the data group, and nobody touches them until they are awaited.
   absl::Status StartReduction(int bucket);
   // Also waits for the sums that closing has begun.
   absl::Status AwaitReductions();

@@ -21,7 +21,7 @@
 #include "launcher/commands/option_checks.h"
 #include "launcher/inference_run.h"
 #include "plan/errors.h"
-#include "plan/inference_memory.h"
+#include "plan/memory/inference_memory.h"
 #include "process/signals.h"
 
 namespace weft {

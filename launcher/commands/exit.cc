@@ -8,7 +8,7 @@
 #include "data/unicode.h"
 #include "launcher/commands/commands.h"
 #include "launcher/yaml_tree.h"
-#include "plan/nearest.h"
+#include "plan/spec/nearest.h"
 
 namespace weft {
 

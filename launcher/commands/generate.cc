@@ -20,7 +20,7 @@
 #include "launcher/inference_run.h"
 #include "launcher/token_text.h"
 #include "plan/errors.h"
-#include "plan/inference_memory.h"
+#include "plan/memory/inference_memory.h"
 #include "process/signals.h"
 
 namespace weft {

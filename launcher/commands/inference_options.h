@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "plan/job_spec.h"
+#include "plan/spec/job_spec.h"
 
 namespace weft {
 

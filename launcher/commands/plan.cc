@@ -10,7 +10,7 @@
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/plan_questions.h"
 #include "launcher/job_yaml.h"
-#include "plan/estimate/engine_profile.h"
+#include "plan/engine/engine_profile.h"
 
 namespace weft {
 namespace {

@@ -12,11 +12,11 @@
 #include "launcher/layout_flag.h"
 #include "launcher/ledger.h"
 #include "launcher/plan_json.h"
+#include "plan/explain/explain.h"
+#include "plan/explain/schedule_svg.h"
+#include "plan/explain/summary.h"
 #include "plan/search/describe.h"
-#include "plan/search/explain.h"
-#include "plan/search/schedule_svg.h"
 #include "plan/search/search.h"
-#include "plan/search/summary.h"
 
 namespace weft {
 namespace {

@@ -4,7 +4,7 @@
 // questions must not overflow. No allocation. Pure.
 #pragma once
 #include "plan/estimate/question.h"
-#include "plan/layout.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

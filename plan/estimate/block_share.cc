@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plan/shard.h"
+#include "plan/shards/shard.h"
 
 namespace weft {
 namespace {

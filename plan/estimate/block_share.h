@@ -2,8 +2,8 @@
 // tensors, no allocation. Pure.
 #pragma once
 #include "plan/estimate/question.h"
-#include "plan/layout.h"
-#include "plan/model.h"
+#include "plan/spec/layout.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 

@@ -93,7 +93,8 @@ DataComm::Turns DataComm::TurnsOf(const Layout& layout, int stage) {
           .backward = std::max(1.0, microbatches - ahead) / microbatches};
 }
 
-// The buckets of plan/buckets.h, each in a collective of its own, hidden by the blocks after it.
+// The buckets of plan/shards/buckets.h, each in a collective of its own, hidden by the blocks after
+// it.
 void DataComm::TakeBuckets(const Axis& axis, int stage) {
   const Question& question = axis.question;
   const Layout& layout = axis.layout;

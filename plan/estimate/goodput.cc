@@ -5,7 +5,7 @@
 
 #include "plan/errors.h"
 #include "plan/estimate/state_bytes.h"
-#include "plan/model.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 namespace {

@@ -4,8 +4,8 @@
 #pragma once
 #include <cstdint>
 
-#include "plan/cluster.h"
 #include "plan/estimate/question.h"
+#include "plan/spec/cluster.h"
 
 namespace weft {
 

@@ -1,11 +1,11 @@
 // A cluster as the kernels see it: sustained rates at one precision. The one place that turns
-// plan/cluster.h into numbers for formulas. Pure.
+// plan/spec/cluster.h into numbers for formulas. Pure.
 #pragma once
 #include <vector>
 
-#include "plan/cluster.h"
 #include "plan/estimate/question.h"
-#include "plan/layout.h"
+#include "plan/spec/cluster.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

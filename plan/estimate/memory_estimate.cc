@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/attention_scratch.h"
 #include "plan/errors.h"
 #include "plan/estimate/activation_bytes.h"
 #include "plan/estimate/state_bytes.h"
-#include "plan/fp8.h"
-#include "plan/layout_rules.h"
+#include "plan/memory/attention_scratch.h"
+#include "plan/spec/fp8.h"
+#include "plan/spec/layout_rules.h"
 
 namespace weft {
 namespace {
@@ -99,9 +99,9 @@ Moment FullestMoment(const Question& question, const Layout& layout, int stage,
   return fullest;
 }
 
-// Counts what an arena's places for whole buckets hold (WholeBuffersOf of plan/memory.h): embedding
-// or head, and blocks in turns of two. Experts that nobody shares are whole anyway. Every bucket of
-// a frozen base is taken to be cut, also one that has its place to itself.
+// Counts what an arena's places for whole buckets hold (WholeBuffersOf of plan/memory/memory.h):
+// embedding or head, and blocks in turns of two. Experts that nobody shares are whole anyway. Every
+// bucket of a frozen base is taken to be cut, also one that has its place to itself.
 StageParameters WholePlaces(const Question& question, const Layout& layout, int stage) {
   const BucketCounts counts = BucketCountsOf(question, layout, stage);
   const auto is_used = [&](WholePlace place) {
@@ -187,7 +187,7 @@ double AttentionScratchBytes(const Question& question, const Layout& layout) {
 }
 
 // Scratch of an engine that frees nothing: gradients inside a block and the head's own tensors
-// (plan/memory.cc lists the like), and token ids of the step.
+// (plan/memory/memory.cc lists the like), and token ids of the step.
 double ArenaWorkspace(const Question& question, const Layout& layout, int stage) {
   const ModelShape& model = question.model;
   const double element = ActivationBytes(question.numerics.precision);
@@ -224,7 +224,7 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
   return bytes;
 }
 
-// The places where an arena's offloaded states are updated (StagingOf of plan/memory.h).
+// The places where an arena's offloaded states are updated (StagingOf of plan/memory/memory.h).
 double StagingBytes(const Question& question, const Layout& layout, int stage) {
   if (!layout.offload_optimizer || question.engine.memory.host_updates) return 0;
   const StageParameters block = BlockParameters(question, layout);
@@ -276,7 +276,7 @@ void SetArenaActivations(const Question& question, const Layout& layout, int sta
   double transients = block.recomputed;
   if (layout.schedule == ScheduleKind::kZeroBubbleH1) {
     // Passes between the halves of their backward pass, the one at hand included: what they made
-    // again, and the gradient of their output (plan/memory.h).
+    // again, and the gradient of their output (plan/memory/memory.h).
     const ActivationSlots slots = ActivationSlotsOf(layout, question.model.num_blocks, stage);
     const auto passes = static_cast<double>(slots.pending);
     held += passes * (static_cast<double>(slots.pending_blocks) * block.recomputed + boundary);

@@ -1,6 +1,6 @@
 // Bytes that one rank of a pipeline stage holds, by named term, from closed forms: for layouts that
 // weft's engine cannot run yet, for other engines' habits, and for pruning. What weft's engine does
-// run is taken from the very list that its worker allocates (plan/stage_memory.h). Pure.
+// run is taken from the very list that its worker allocates (plan/memory/stage_memory.h). Pure.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 #include "absl/strings/string_view.h"
 #include "plan/estimate/question.h"
-#include "plan/layout.h"
-#include "plan/stage_memory.h"
+#include "plan/memory/stage_memory.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

@@ -1,7 +1,7 @@
 #include "plan/estimate/model_flops.h"
 
 #include "plan/errors.h"
-#include "plan/model.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 

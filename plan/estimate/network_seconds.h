@@ -4,8 +4,8 @@
 #include <array>
 #include <cstddef>
 
-#include "plan/layout.h"
-#include "plan/simulate.h"
+#include "plan/schedule/simulate.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

@@ -8,8 +8,8 @@
 #include "plan/estimate/kernel_time.h"
 #include "plan/estimate/machine.h"
 #include "plan/estimate/state_bytes.h"
-#include "plan/fp8.h"
-#include "plan/shard.h"
+#include "plan/shards/shard.h"
+#include "plan/spec/fp8.h"
 
 namespace weft {
 namespace {

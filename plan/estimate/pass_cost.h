@@ -3,7 +3,7 @@
 #pragma once
 #include "plan/estimate/question.h"
 #include "plan/estimate/term_seconds.h"
-#include "plan/layout.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <optional>
 
-#include "plan/cluster.h"
-#include "plan/estimate/engine_profile.h"
-#include "plan/layout.h"
-#include "plan/memory.h"
-#include "plan/model.h"
-#include "plan/precision.h"
+#include "plan/engine/engine_profile.h"
+#include "plan/memory/memory.h"
+#include "plan/spec/cluster.h"
+#include "plan/spec/layout.h"
+#include "plan/spec/model.h"
+#include "plan/spec/precision.h"
 
 namespace weft {
 

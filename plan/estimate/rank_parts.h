@@ -3,8 +3,8 @@
 #pragma once
 #include "plan/estimate/question.h"
 #include "plan/estimate/step_estimate.h"
-#include "plan/layout.h"
-#include "plan/step_part.h"
+#include "plan/schedule/step_part.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

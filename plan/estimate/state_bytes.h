@@ -1,10 +1,10 @@
 // Parameters and model states that one rank of a stage holds, from closed forms: counts that agree
-// with the inventory (plan/model.h), split over tp, pp, ep and ZeRO. Doubles: absurd questions must
-// not overflow, and counts are exact up to 2^53. No allocation. Pure.
+// with the inventory (plan/spec/model.h), split over tp, pp, ep and ZeRO. Doubles: absurd questions
+// must not overflow, and counts are exact up to 2^53. No allocation. Pure.
 #pragma once
 #include "plan/estimate/question.h"
-#include "plan/layout.h"
-#include "plan/whole_places.h"
+#include "plan/shards/whole_places.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 
@@ -18,7 +18,7 @@ struct StageParameters {
   // Nothing cuts factored second moments: of whole matrices rows and columns, of vectors elements.
   double rows_and_columns = 0;
   // Parameters that ZeRO 2 and 3 leave whole are an arena's buckets with a place to themselves
-  // (plan/whole_places.h). 0 below these stages.
+  // (plan/shards/whole_places.h). 0 below these stages.
   double whole_dense = 0, whole_experts = 0;
 
   double dense() const { return linear + tables + vectors; }

@@ -7,8 +7,8 @@
 #include "plan/estimate/data_comm.h"
 #include "plan/estimate/machine.h"
 #include "plan/estimate/state_bytes.h"
-#include "plan/memory.h"
-#include "plan/shard.h"
+#include "plan/memory/memory.h"
+#include "plan/shards/shard.h"
 
 namespace weft {
 namespace {

@@ -11,8 +11,8 @@
 #include "plan/estimate/machine.h"
 #include "plan/estimate/question.h"
 #include "plan/estimate/term_seconds.h"
-#include "plan/layout.h"
-#include "plan/simulate.h"
+#include "plan/schedule/simulate.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

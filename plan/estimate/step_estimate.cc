@@ -9,8 +9,8 @@
 #include "absl/types/span.h"
 #include "plan/errors.h"
 #include "plan/estimate/data_comm.h"
-#include "plan/makespan.h"
-#include "plan/schedule.h"
+#include "plan/schedule/makespan.h"
+#include "plan/schedule/schedule.h"
 
 namespace weft {
 namespace {

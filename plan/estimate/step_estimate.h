@@ -10,7 +10,7 @@
 #include "plan/estimate/question.h"
 #include "plan/estimate/step_end.h"
 #include "plan/estimate/term_seconds.h"
-#include "plan/layout.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 
@@ -52,7 +52,8 @@ TermSeconds StageEnd(const Question& question, const Layout& layout, int stage,
 TermSeconds EstimateStep(const Question& question, const Layout& layout, const StepPasses& passes,
                          StageDuesTable& dues, const TermSeconds& first_end);
 
-// The same with the bubble from a dry run of the schedule (plan/simulate.h): for finalists.
+// The same with the bubble from a dry run of the schedule (plan/schedule/simulate.h): for
+// finalists.
 absl::StatusOr<StepPasses> ReplayPasses(const Question& question, const Layout& layout);
 absl::StatusOr<TermSeconds> ReplayStep(const Question& question, const Layout& layout);
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "plan/errors.h"
-#include "plan/layout.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 namespace {

@@ -1,14 +1,14 @@
 // Bounds from below on a layout's step time, in constant time: one stage's term of the schedule's
-// closed form (plan/simulate.h takes the largest over all stages), for the first and for the last
-// stage, and for the one before that where it may be the slowest. Pure.
+// closed form (plan/schedule/simulate.h takes the largest over all stages), for the first and for
+// the last stage, and for the one before that where it may be the slowest. Pure.
 #pragma once
 #include <cstdint>
 #include <optional>
 
 #include "plan/estimate/step_estimate.h"
-#include "plan/layout.h"
 #include "plan/search/balance.h"
 #include "plan/search/space.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

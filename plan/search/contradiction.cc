@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "plan/errors.h"
-#include "plan/layout_rules.h"
 #include "plan/search/fixed_values.h"
+#include "plan/spec/layout_rules.h"
 
 namespace weft {
 namespace {

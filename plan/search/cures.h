@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/layout.h"
 #include "plan/search/space.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "plan/job_spec.h"
 #include "plan/search/plan.h"
+#include "plan/spec/job_spec.h"
 
 namespace weft {
 
@@ -29,7 +29,7 @@ std::string MisfitText(const Cluster& cluster, const Plan& plan);
 // ms", which sum to the difference of the steps; MisfitText; or the rule.
 std::string RejectionText(const JobSpec& job, const Plan& plan, const Rejection& rejection);
 
-// The parts of what plan/search/summary.h prints of a plan. One line: what is planned, on what.
+// The parts of what plan/explain/summary.h prints of a plan. One line: what is planned, on what.
 std::string HeadText(const JobSpec& job);
 // Layout, ranks, memory of each stage, step time by term.
 std::string TablesText(const JobSpec& job, const Plan& plan);

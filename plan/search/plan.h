@@ -8,8 +8,8 @@
 
 #include "plan/estimate/memory_estimate.h"
 #include "plan/estimate/step_estimate.h"
-#include "plan/layout.h"
-#include "plan/spec_issue.h"
+#include "plan/spec/layout.h"
+#include "plan/spec/spec_issue.h"
 
 namespace weft {
 

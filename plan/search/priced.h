@@ -1,8 +1,8 @@
 // Priced: a layout with what the search knows of it, and the order of such. Pure values.
 #pragma once
 #include "plan/estimate/step_estimate.h"
-#include "plan/layout.h"
 #include "plan/search/pricer.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

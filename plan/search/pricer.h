@@ -16,9 +16,9 @@
 #include "plan/estimate/memory_estimate.h"
 #include "plan/estimate/question.h"
 #include "plan/estimate/step_estimate.h"
-#include "plan/layout.h"
+#include "plan/memory/stage_memory.h"
 #include "plan/search/bound.h"
-#include "plan/stage_memory.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

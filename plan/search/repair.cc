@@ -12,10 +12,10 @@
 
 #include "absl/types/span.h"
 #include "plan/estimate/data_comm.h"
-#include "plan/layout_rules.h"
 #include "plan/search/bound.h"
 #include "plan/search/room.h"
 #include "plan/search/shape.h"
+#include "plan/spec/layout_rules.h"
 
 namespace weft {
 namespace {

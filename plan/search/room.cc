@@ -39,8 +39,9 @@ bool Room::MayFit(const DegreeGroup& group, const Layout& layout) {
 }
 
 // Memory never grows from the smallest microbatches to larger ones, nor, of what weft lists in a
-// pipeline, from a lower stage of ZeRO to a higher one (plan/whole_places.h), nor, beyond a few
-// blocks per stage, from full recompute to less: if those do not fit, nothing of the group does.
+// pipeline, from a lower stage of ZeRO to a higher one (plan/shards/whole_places.h), nor, beyond a
+// few blocks per stage, from full recompute to less: if those do not fit, nothing of the group
+// does.
 int Room::LeastZero(const DegreeGroup& group, const Layout& layout, bool offload) {
   std::array<int, 2>& known = least_[static_cast<size_t>(group.index)];
   int& least_zero = known[offload ? 1 : 0];

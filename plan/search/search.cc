@@ -9,11 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 #include "plan/estimate/data_comm.h"
-#include "plan/layout_rules.h"
 #include "plan/search/contradiction.h"
 #include "plan/search/cures.h"
 #include "plan/search/describe.h"
 #include "plan/search/repair.h"
+#include "plan/spec/layout_rules.h"
 
 namespace weft {
 namespace {

@@ -5,12 +5,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "plan/estimate/question.h"
-#include "plan/job_spec.h"
-#include "plan/layout.h"
 #include "plan/search/lattice.h"
 #include "plan/search/plan.h"
 #include "plan/search/pricer.h"
 #include "plan/search/space.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

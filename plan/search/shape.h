@@ -3,8 +3,8 @@
 #pragma once
 #include <vector>
 
-#include "plan/layout.h"
 #include "plan/search/pricer.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

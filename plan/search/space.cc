@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "plan/layout_rules.h"
+#include "plan/spec/layout_rules.h"
 
 namespace weft {
 namespace {

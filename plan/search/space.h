@@ -9,8 +9,8 @@
 
 #include "absl/types/span.h"
 #include "plan/estimate/question.h"
-#include "plan/job_spec.h"
-#include "plan/layout.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
-#include "plan/model.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 

@@ -1,6 +1,6 @@
 // A model of each family with few elements, for tests of how their tensors lie in files.
 #pragma once
-#include "plan/model.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "plan/cudnn_attention.h"
+#include "plan/memory/cudnn_attention.h"
 #include "tests/gpu/stub_driver/driver.h"
 #include "worker/backend/cuda/attention_graphs.h"
 #include "worker/backend/cuda/cudnn_library.h"

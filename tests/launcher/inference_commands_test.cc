@@ -16,7 +16,7 @@
 #include "checkpoint/durable_file.h"
 #include "checkpoint/verify.h"
 #include "launcher/token_text.h"
-#include "plan/model.h"
+#include "plan/spec/model.h"
 #include "tests/launcher/job_file_for_test.h"
 #include "tests/launcher/run_weft.h"
 #include "tests/launcher/saved_model.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/model.h"
+#include "plan/spec/model.h"
 #include "tests/launcher/job_file_for_test.h"
 
 namespace weft {

@@ -20,7 +20,7 @@
 #include "checkpoint/verify.h"
 #include "nlohmann/json.hpp"
 #include "plan/errors.h"
-#include "plan/shard.h"
+#include "plan/shards/shard.h"
 
 namespace weft {
 namespace {

@@ -14,7 +14,7 @@
 #include "checkpoint/verify.h"
 #include "checkpoint/weights_reader.h"
 #include "data/sampling.h"
-#include "plan/shard.h"
+#include "plan/shards/shard.h"
 #include "tests/parity/curve.h"
 #include "worker/backend/cpu/device_cpu.h"
 #include "worker/inference.h"

@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
-#include "plan/layout_rules.h"
-#include "plan/whole_places.h"
+#include "plan/shards/whole_places.h"
+#include "plan/spec/layout_rules.h"
 #include "tests/parity/parity_job.h"
 
 namespace weft {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/job_spec.h"
-#include "plan/layout.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/shard.h"
+#include "plan/shards/shard.h"
 #include "tests/parity/expectations.h"
 #include "tests/parity/layout_draw.h"
 

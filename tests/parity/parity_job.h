@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "plan/job_spec.h"
-#include "plan/layout.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/layout.h"
 
 namespace weft {
 

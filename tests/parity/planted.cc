@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "plan/errors.h"
-#include "plan/factored_moments.h"
+#include "plan/shards/factored_moments.h"
 #include "tests/worker/passing_backend.h"
 
 namespace weft {

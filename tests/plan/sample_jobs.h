@@ -1,6 +1,6 @@
 // Jobs and machines that the planner's tests share: small enough to be checked by hand.
 #pragma once
-#include "plan/job_spec.h"
+#include "plan/spec/job_spec.h"
 
 namespace weft {
 

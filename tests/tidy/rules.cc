@@ -6,6 +6,8 @@
 #include <regex>
 #include <set>
 
+#include "tests/tidy/rooms.h"
+
 namespace weft {
 namespace {
 
@@ -18,66 +20,6 @@ constexpr int kMaxLineWidth = 100;
 
 bool StartsWith(const std::string& text, const std::string& prefix) {
   return text.rfind(prefix, 0) == 0;
-}
-
-// A part of the tree with one set of permissions: folders of ours that may be included, libraries
-// (LibraryOf), and what more the files of a name may include ("main", "link_*").
-struct Room {
-  std::string folder;
-  std::set<std::string> folders;
-  std::set<std::string> libraries;
-  std::map<std::string, std::set<std::string>> more_for;
-};
-
-// Longest matching folder first. "worker/backend" as a permission means its interfaces alone.
-const std::vector<Room>& Rooms() {
-  static const auto* rooms = new std::vector<Room>{
-      {"worker/backend/cpu",
-       {"worker/backend", "worker/backend/cpu"},
-       {"mpi", "cblas", "dnnl", "openmp"},
-       {}},
-      {"worker/backend/cuda", {"worker/backend", "worker/backend/cuda"}, {"cuda"}, {}},
-      {"worker/backend", {"worker/backend"}, {}, {{"loader", {"plan", "absl core"}}}},
-      {"plan", {"plan"}, {"absl core"}, {}},
-      {"plan/estimate", {"plan", "plan/estimate"}, {"absl core"}, {}},
-      {"plan/search", {"plan", "plan/estimate", "plan/search"}, {"absl core"}, {}},
-      {"bench",
-       {"plan", "plan/estimate", "plan/search", "worker/backend", "bench"},
-       {"absl core", "json", "benchmark"},
-       {{"planner_accuracy", {"cli"}},
-        {"scaling_bench", {"cli"}},
-        {"timed_device", {"tests/worker"}},
-        {"train_bench", {"cli", "worker"}}}},
-      {"proto", {"plan", "proto"}, {"absl core", "protobuf"}, {}},
-      {"process",
-       {"plan", "process"},
-       {"absl core", "absl"},
-       {{"rpc", {"grpc"}}, {"version", {"grpc", "protobuf", "sqlite"}}}},
-      {"data", {"plan", "data"}, {"absl core", "absl", "json", "xxhash"}, {}},
-      {"checkpoint", {"plan", "data", "checkpoint"}, {"absl core", "absl", "json", "xxhash"}, {}},
-      {"worker",
-       {"plan", "proto", "process", "data", "checkpoint", "worker", "worker/backend"},
-       {"absl core", "absl", "json"},
-       {{"link", {"grpc", "protobuf"}}, {"main", {"grpc", "cli"}}}},
-      {"coordinator",
-       {"plan", "plan/estimate", "plan/search", "proto", "process", "coordinator"},
-       {"absl core", "absl", "protobuf"},
-       {{"service", {"grpc"}},
-        {"driver", {"grpc"}},
-        {"main", {"grpc", "cli"}},
-        {"journal", {"sqlite", "xxhash"}}}},
-      {"launcher",
-       {"plan", "plan/estimate", "plan/search", "proto", "process", "data", "checkpoint",
-        "launcher", "launcher/ranks"},
-       {"absl core", "absl", "json", "yaml", "protobuf"},
-       {{"client", {"grpc"}}, {"main", {"grpc", "cli", "launcher/commands"}}}},
-      {"launcher/commands",
-       {"plan", "plan/estimate", "plan/search", "proto", "process", "data", "checkpoint",
-        "launcher", "launcher/commands"},
-       {"absl core", "absl", "json", "cli"},
-       {}},
-  };
-  return *rooms;
 }
 
 // The library a header belongs to, "std", "posix", or empty for an unknown one.
@@ -169,6 +111,16 @@ std::set<std::string> MoreFor(const Room& room, const std::string& what) {
   return names;
 }
 
+// Returns whether the room's list has the folder, or "<one above it>/*".
+bool MayInclude(const Room& room, const std::string& folder) {
+  if (room.folders.count(folder) > 0) return true;
+  for (size_t slash = folder.size(); slash != std::string::npos && slash > 0;
+       slash = folder.rfind('/', slash - 1)) {
+    if (room.folders.count(folder.substr(0, slash) + "/*") > 0) return true;
+  }
+  return false;
+}
+
 // Returns why `room` may not include `header` from the file `stem`; empty: it may.
 std::string Refusal(const Room& room, const std::string& stem, const std::string& header) {
   const bool is_ours = IsOurFolder(header);
@@ -179,7 +131,7 @@ std::string Refusal(const Room& room, const std::string& stem, const std::string
     return "plan/ knows no files, clocks, threads or logs";
   }
   if (what == "std" || what == "posix") return "";
-  if ((is_ours ? room.folders : room.libraries).count(what) > 0) return "";
+  if (is_ours ? MayInclude(room, what) : room.libraries.count(what) > 0) return "";
   const std::set<std::string> names = MoreFor(room, what);
   for (const std::string& name : names) {
     if (stem == name || StartsWith(stem, name + "_")) return "";

@@ -1,6 +1,6 @@
 // The rules of the house that a program can check, each a pure function from a source file to the
-// sentences that say what is wrong ("plan/search.cc:12: ..."), none if all is well. tidy_test.cc
-// runs them over the tree, and plants a breach of each to prove that it bites.
+// sentences that say what is wrong ("plan/search/search.cc:12: ..."), none if all is well.
+// tidy_test.cc runs them over the tree, and plants a breach of each to prove that it bites.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ namespace weft {
 
 using Violations = std::vector<std::string>;
 
-// Checks who may include what, by the table of folders in rules.cc.
+// Checks who may include what, by the table of rooms.h.
 Violations IncludeViolations(const SourceFile& file);
 
 // Files of at most 600 lines (tests 900), main.cc 80; functions of at most 60.

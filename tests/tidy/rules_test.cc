@@ -31,16 +31,16 @@ void ExpectAsSaid(const std::vector<IncludeCase>& cases) {
 
 TEST(Includes, OfSharedFoldersPointDownOnly) {
   ExpectAsSaid({
-      {"plan/search.cc", "plan/layout.h", true},
-      {"plan/search.cc", "vector", true},
-      {"plan/search.cc", "absl/strings/str_cat.h", true},
-      {"plan/search.cc", "absl/container/flat_hash_map.h", false},
-      {"plan/search.cc", "absl/time/time.h", false},
-      {"plan/search.cc", "proto/plan.pb.h", false},
-      {"plan/search.cc", "fstream", false},
-      {"plan/search.cc", "chrono", false},
-      {"plan/search.cc", "unistd.h", false},
-      {"plan/search.cc", "coordinator/job.h", false},
+      {"plan/search/search.cc", "plan/spec/layout.h", true},
+      {"plan/search/search.cc", "vector", true},
+      {"plan/search/search.cc", "absl/strings/str_cat.h", true},
+      {"plan/search/search.cc", "absl/container/flat_hash_map.h", false},
+      {"plan/search/search.cc", "absl/time/time.h", false},
+      {"plan/search/search.cc", "proto/plan.pb.h", false},
+      {"plan/search/search.cc", "fstream", false},
+      {"plan/search/search.cc", "chrono", false},
+      {"plan/search/search.cc", "unistd.h", false},
+      {"plan/search/search.cc", "coordinator/job.h", false},
       {"proto/wire.cc", "proto/spec.pb.h", true},
       {"proto/wire.cc", "process/log.h", false},
       {"process/rpc.cc", "grpcpp/grpcpp.h", true},
@@ -56,7 +56,7 @@ TEST(Includes, OfSharedFoldersPointDownOnly) {
 
 TEST(Includes, OfExecutablesNeverMeet) {
   ExpectAsSaid({
-      {"coordinator/job.cc", "plan/search.h", true},
+      {"coordinator/job.cc", "plan/search/search.h", true},
       {"coordinator/job.cc", "launcher/start.h", false},
       {"coordinator/job.cc", "worker/trainer.h", false},
       {"coordinator/job.cc", "grpcpp/grpcpp.h", false},
@@ -86,8 +86,8 @@ TEST(Includes, OfExecutablesNeverMeet) {
       {"worker/backend/loader.h", "absl/status/status.h", true},
       {"worker/backend/cpu/comm.cc", "mpi.h", true},
       {"worker/backend/cpu/math.cc", "cblas.h", true},
-      {"worker/backend/cpu/comm.cc", "plan/layout.h", false},
-      {"worker/backend/cpu/comm.cc", "plan/schedule.h", false},
+      {"worker/backend/cpu/comm.cc", "plan/spec/layout.h", false},
+      {"worker/backend/cpu/comm.cc", "plan/schedule/schedule.h", false},
       {"worker/backend/cpu/comm.cc", "grpcpp/grpcpp.h", false},
       {"worker/backend/cpu/comm.cc", "nccl.h", false},
       {"worker/backend/cuda/comm.cu", "nccl.h", true},
@@ -171,7 +171,7 @@ TEST(Names, SayWhatIsInside) {
                            "tests/plan/test_helpers.h", "base/a.h", "process/misc.cc"}) {
     EXPECT_THAT(NameViolations({path, ""}), SizeIs(1)) << path;
   }
-  for (const char* path : {"plan/layout.cc", "worker/backend/device.h", "plan/database.h"}) {
+  for (const char* path : {"plan/spec/layout.cc", "worker/backend/device.h", "plan/database.h"}) {
     EXPECT_THAT(NameViolations({path, ""}), IsEmpty()) << path;
   }
 }

@@ -7,7 +7,7 @@
 namespace weft {
 
 struct SourceFile {
-  std::string path;  // "plan/layout.cc"
+  std::string path;  // "plan/spec/layout.cc"
   std::string text;
 };
 

@@ -59,7 +59,7 @@ void ExpectNoneOfEach(Violations (*rule)(const SourceFile&)) {
 TEST(Tree, IsFound) {
   ASSERT_GT(Sources().size(), 20u);
   EXPECT_EQ(std::count_if(Sources().begin(), Sources().end(),
-                          [](const SourceFile& file) { return file.path == "plan/layout.h"; }),
+                          [](const SourceFile& file) { return file.path == "plan/spec/layout.h"; }),
             1);
 }
 

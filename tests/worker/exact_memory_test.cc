@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "plan/buckets.h"
-#include "plan/memory.h"
+#include "plan/memory/memory.h"
 #include "plan/search/search.h"
+#include "plan/shards/buckets.h"
 #include "tests/worker/painting_device.h"
 #include "tests/worker/rank_threads.h"
 

@@ -1,5 +1,5 @@
-// Training with the blocks' linear layers in 8-bit floating point (plan/fp8.h).
-#include "plan/fp8.h"
+// Training with the blocks' linear layers in 8-bit floating point (plan/spec/fp8.h).
+#include "plan/spec/fp8.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/memory.h"
+#include "plan/memory/memory.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"
 

@@ -1,7 +1,8 @@
 // Blocks that compute q, k and v as one layer, and gate and up: as many products as that needs, and
 // the same training as with layers apart. The models are such that tp cuts tensors into parts that
-// leave gaps in a bucket, so that one rank fuses what two compute apart (plan/fused_linears.h).
-#include "plan/fused_linears.h"
+// leave gaps in a bucket, so that one rank fuses what two compute apart
+// (plan/shards/fused_linears.h).
+#include "plan/shards/fused_linears.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "plan/buckets.h"
+#include "plan/shards/buckets.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"
 

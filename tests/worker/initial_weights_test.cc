@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "plan/model.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/memory.h"
+#include "plan/memory/memory.h"
 #include "tests/worker/passing_backend.h"
 
 namespace weft {

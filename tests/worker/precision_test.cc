@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/memory.h"
+#include "plan/memory/memory.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"
 #include "worker/step_report.h"

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "plan/schedule.h"
-#include "plan/step_schedule.h"
+#include "plan/schedule/schedule.h"
+#include "plan/schedule/step_schedule.h"
 #include "tests/worker/rank_threads.h"
 
 namespace weft {

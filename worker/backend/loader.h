@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "plan/cluster.h"
+#include "plan/spec/cluster.h"
 #include "worker/backend/backend.h"
 
 namespace weft {

@@ -11,7 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/cudnn_attention.h"
+#include "plan/memory/cudnn_attention.h"
 #include "tests/gpu/emulation/fake_cudnn.h"
 #include "tests/gpu/emulation/threads.h"
 #include "worker/backend/cuda/device_cuda.h"

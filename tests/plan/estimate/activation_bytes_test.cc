@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "plan/schedule.h"
+#include "plan/schedule/schedule.h"
 #include "tests/plan/estimate/sample_questions.h"
 
 namespace weft {

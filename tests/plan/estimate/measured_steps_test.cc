@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "plan/estimate/constants.h"
+#include "plan/engine/constants.h"
 #include "plan/estimate/step_estimate.h"
 
 namespace weft {

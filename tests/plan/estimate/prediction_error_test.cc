@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/estimate/engine_profile.h"
+#include "plan/engine/engine_profile.h"
 
 namespace weft {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "plan/shard.h"
+#include "plan/shards/shard.h"
 #include "tests/plan/estimate/sample_questions.h"
 
 namespace weft {

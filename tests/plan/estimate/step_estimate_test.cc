@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "plan/estimate/rank_parts.h"
-#include "plan/layout_rules.h"
-#include "plan/memory.h"
+#include "plan/memory/memory.h"
+#include "plan/spec/layout_rules.h"
 #include "tests/plan/sample_jobs.h"
 
 namespace weft {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "plan/estimate/step_estimate.h"
-#include "plan/layout_rules.h"
+#include "plan/spec/layout_rules.h"
 #include "tests/plan/sample_jobs.h"
 
 namespace weft {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "plan/makespan.h"
+#include "plan/schedule/makespan.h"
 #include "plan/search/bound.h"
 #include "tests/plan/search/random_question.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "plan/search/front.h"
+#include "plan/explain/front.h"
 #include "plan/search/search.h"
 #include "tests/plan/search/random_question.h"
 

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "plan/explain/summary.h"
 #include "plan/search/search.h"
-#include "plan/search/summary.h"
 #include "tests/golden/golden.h"
 #include "tests/plan/sample_jobs.h"
 

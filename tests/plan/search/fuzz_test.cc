@@ -6,9 +6,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "plan/layout_rules.h"
-#include "plan/search/front.h"
+#include "plan/explain/front.h"
 #include "plan/search/search.h"
+#include "plan/spec/layout_rules.h"
 #include "tests/plan/search/random_question.h"
 
 namespace weft {

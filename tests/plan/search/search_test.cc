@@ -10,8 +10,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "plan/layout_rules.h"
 #include "plan/search/describe.h"
+#include "plan/spec/layout_rules.h"
 #include "tests/plan/sample_jobs.h"
 
 namespace weft {

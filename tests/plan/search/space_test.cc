@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "plan/layout_rules.h"
 #include "plan/search/pricer.h"
+#include "plan/spec/layout_rules.h"
 #include "tests/plan/search/random_question.h"
 
 namespace weft {

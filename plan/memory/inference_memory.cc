@@ -1,0 +1,97 @@
+#include "plan/memory/inference_memory.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "plan/errors.h"
+#include "plan/memory/attention_scratch.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kMostLogits = int64_t{1} << 24;
+
+}  // namespace
+
+InferenceExtents GenerationExtents(const ModelShape& model, int64_t prompt, int64_t max_tokens) {
+  const int64_t positions = std::min(model.max_positions, prompt + max_tokens - 1);
+  return {.batch = 1, .seq_len = prompt, .cached_positions = positions};
+}
+
+int64_t LogitRows(const ModelShape& model, const InferenceExtents& extents) {
+  if (extents.cached_positions > 0) return 1;  // only the last token's are asked for
+  return std::clamp<int64_t>(kMostLogits / model.vocab_size, 1, extents.rows());
+}
+
+absl::Status CheckInference(const ModelShape& model) {
+  RETURN_IF_ERROR(CheckModel(model));
+  if (model.num_experts == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("model_type ", ModelTypeOf(model), ": a model of ", model.num_experts,
+                   " experts is planned, but not run yet; use a gpt2 or llama without experts"));
+}
+
+RankMemory PlanInferenceMemory(const ModelShape& model, const InferenceExtents& extents) {
+  CHECK(model.num_experts == 0);
+  CHECK(extents.cached_positions == 0 || extents.batch == 1);
+  RankMemory memory;
+  const auto add = [&memory](MemoryKind kind, std::string name, int64_t elements,
+                             ElementType type = ElementType::kFp32) {
+    memory.buffers.push_back(
+        {.kind = kind, .name = std::move(name), .elements = elements, .type = type});
+  };
+  for (const TensorSpec& tensor : Tensors(model)) {
+    add(MemoryKind::kWeights, absl::StrCat("weights/", tensor.name), tensor.elements());
+  }
+  const int64_t n = extents.rows();
+  const int64_t query = model.num_heads * model.head_dim;
+  const int64_t key = model.num_kv_heads * model.head_dim;
+  const int64_t cached = extents.cached_positions;
+  // [S, K*E] of each block; without a cache one pair [N, K*E] serves them all.
+  for (int64_t block = 0; block < (cached > 0 ? model.num_blocks : 1); ++block) {
+    const int64_t positions = cached > 0 ? cached : n;
+    add(MemoryKind::kActivations, absl::StrCat("cache/k", block), positions * key);
+    add(MemoryKind::kActivations, absl::StrCat("cache/v", block), positions * key);
+  }
+  const bool is_llama = model.family == ModelFamily::kLlama;
+  const auto work = [&](absl::string_view name, int64_t elements) {
+    add(MemoryKind::kWorkspace, absl::StrCat("work/", name), elements);
+  };
+  work("x", n * model.hidden_size);         // [N, D] input, then output of a block
+  work("x_mid", n * model.hidden_size);     // [N, D] after attention's residual
+  work("norm_out", n * model.hidden_size);  // [N, D]
+  if (!is_llama) work("norm_mean", n);      // [N, 1]
+  work("norm_rstd", n);                     // [N, 1]
+  work("q", n * query);                     // [N, H*E]
+  work("attn", n * query);                  // [N, H*E]
+  work("lse", n * model.num_heads);         // [B*H, T]
+  work("scores", AttentionScratchFloats({.key_len = extents.positions(),
+                                         .seen_len = extents.positions(),
+                                         .run_len = extents.positions(),
+                                         .query_len = extents.positions(),
+                                         .head_dim = model.head_dim,
+                                         .kv_heads = extents.batch * model.num_kv_heads},
+                                        extents.threads));
+  if (is_llama) work("gate", n * model.ffn_size);                      // [N, F]
+  work("up", n * model.ffn_size);                                      // [N, F]
+  work("act", n * model.ffn_size);                                     // [N, F]
+  if (is_llama) work("rotary", extents.positions() * model.head_dim);  // [S or T, E]
+  work("logits", LogitRows(model, extents) * model.vocab_size);
+  add(MemoryKind::kTokens, "tokens/ids", n, ElementType::kInt32);  // [N, 1]
+  // [N, 1] rows of the table of learned positions
+  if (!is_llama) add(MemoryKind::kTokens, "tokens/positions", n, ElementType::kInt32);
+  // [N, 1] the position where each token's document starts
+  if (extents.masks_documents) {
+    add(MemoryKind::kTokens, "tokens/first_visible", n, ElementType::kInt32);
+  }
+  if (cached > 0) return memory;
+  work("row_max", n);       // [N, 1]
+  work("row_sums", 2 * n);  // [2, N] sum of exponentials; logit of the target
+  add(MemoryKind::kWorkspace, "work/totals", 1, ElementType::kFp64);   // sum of the losses
+  add(MemoryKind::kTokens, "tokens/targets", n, ElementType::kInt32);  // [N, 1]
+  return memory;
+}
+
+}  // namespace weft

@@ -1,0 +1,31 @@
+// Some linear layers of a block are computed as one: q, k and v, and gate and up. They take the
+// same input, so one product reads it once, forward and for the gradients of the weights, and one
+// product makes its gradient, which several would have to add up in memory.
+//
+// The weights of such layers are one matrix [outputs of all, inputs], their biases one row; outputs
+// are columns of one buffer, in the same order. Checkpoints know the tensors by name as ever. Pure.
+#pragma once
+#include "absl/types/span.h"
+#include "plan/shards/buckets.h"
+#include "plan/spec/fp8.h"
+
+namespace weft {
+
+struct FusedLinears {
+  bool qkv = false;
+  bool gate_up = false;
+};
+
+// Returns the layers whose tensors are one run in these buckets of a rank. There may be gaps: each
+// tensor starts on a multiple of BucketUnit, which the narrow ones of small models miss, and more
+// of them with optimizer states of 8 bits.
+FusedLinears LinearsOfOneRun(absl::Span<const Bucket> buckets);
+
+// Returns the layers of `runs` that are fused. A product in 8 bits has one scale for each weight,
+// and one scale for several would change what is computed: such layers stay apart. So do q, k and v
+// where cuDNN is asked about packed documents: it places the gradients of heads that share keys by
+// where those of the keys lie, so that columns of a wider matrix would take as much more memory.
+FusedLinears FusedLinearsOf(const FusedLinears& runs, const Fp8Layers& fp8,
+                            bool asks_cudnn_of_documents);
+
+}  // namespace weft

@@ -1,0 +1,49 @@
+#include "plan/shards/whole_places.h"
+
+#include <algorithm>
+
+#include "plan/errors.h"
+
+namespace weft {
+
+absl::string_view WholePlaceName(WholePlace place) {
+  switch (place) {
+    case WholePlace::kEnds:
+      return "ends";
+    case WholePlace::kEvenBlocks:
+      return "even";
+    case WholePlace::kOddBlocks:
+      return "odd";
+  }
+  CHECK(false);
+  return "";
+}
+
+std::vector<WholePlace> WholePlacesOf(absl::Span<const Bucket> buckets) {
+  std::vector<WholePlace> places;
+  int64_t blocks = 0;
+  for (const Bucket& bucket : buckets) {
+    const bool is_block = bucket.shards.front().tensor.part == ModelPart::kBlock;
+    places.push_back(is_block ? PlaceOfBlock(blocks++) : WholePlace::kEnds);
+  }
+  return places;
+}
+
+Sharding ShardingAt(WholePlace place, const BucketCounts& counts, const Layout& layout) {
+  Sharding sharding = ShardingOf(layout);
+  const bool is_shared = counts.IsShared(place);
+  sharding.gradients = sharding.gradients && is_shared;
+  sharding.weights = sharding.weights && is_shared;
+  return sharding;
+}
+
+bool SharesPlaces(const Layout& layout, int64_t num_blocks, bool tied) {
+  if (layout.pp == 1 && !tied) return true;
+  // No stage of an even split has more blocks than the first.
+  const int64_t most = layout.stage_blocks.empty() ? StageBlockCount(layout, num_blocks, 0)
+                                                   : *std::max_element(layout.stage_blocks.begin(),
+                                                                       layout.stage_blocks.end());
+  return BucketCounts{.blocks = most}.IsShared(WholePlace::kEvenBlocks);
+}
+
+}  // namespace weft

@@ -1,0 +1,48 @@
+// mixed_precision: fp8 computes some products in 8-bit floating point: this file says which, and
+// the memory that their operands take. The rest is as in bf16. Pure.
+//
+// Only a block's linear layers are computed so, never embedding, head or attention's scores: the
+// forward product takes e4m3 of input and weight, the gradient of the input e5m2 of the output's
+// gradient and e4m3 of the weight, the gradient of the weight e5m2 of the output's gradient and
+// e4m3 of the input. That is the hybrid recipe of NVIDIA's Transformer Engine, each tensor with one
+// scale by its own largest magnitude at that call (worker/backend/fp8.h).
+#pragma once
+#include <cstdint>
+
+#include "plan/spec/layout.h"
+#include "plan/spec/model.h"
+
+namespace weft {
+
+// Fp8Layers names the linear layers of a block whose products are in 8 bits. The others are in
+// bf16.
+struct Fp8Layers {
+  bool query = false;  // q and o
+  bool key = false;    // k and v
+  bool mlp = false;    // gate, up and down
+
+  bool any() const { return query || key || mlp; }
+};
+
+// Tensor cores take sizes that are multiples of this (cuBLAS 13, cublasLtMatmul).
+inline constexpr int64_t kFp8SizeUnit = 16;
+
+// Returns the layers whose sizes are multiples of kFp8SizeUnit: D, the tokens of a microbatch on a
+// rank, and what tp cuts, evenly, on each tp rank. So all ranks of a stage agree, and both
+// backends.
+// REQUIRES: CheckModel and CheckLayout hold.
+Fp8Layers Fp8LayersOf(const ModelShape& model, const BatchShape& batch, const Layout& layout);
+
+// Elements, of one byte: the largest that any product of a block needs. 0: no layer is in 8 bits.
+struct Fp8Scratch {
+  int64_t input = 0;     // [N, in]; of a layer's input, as it lies or transposed
+  int64_t gradient = 0;  // [N, out]; of its output's gradient; there are two, one transposed
+  int64_t weight = 0;    // [out, in], as it lies or transposed
+  int64_t scales = 0;    // f32: of the three
+};
+
+// `tokens`: N. What tp cuts is a rank's share.
+Fp8Scratch Fp8ScratchOf(const Fp8Layers& layers, int64_t tokens, int64_t hidden, int64_t query,
+                        int64_t key, int64_t ffn);
+
+}  // namespace weft

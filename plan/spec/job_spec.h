@@ -1,0 +1,251 @@
+// A JobSpec is the job as values: what was asked, after YAML and before planning. Field names are
+// the keys of job.yaml (docs/job_yaml.md); an empty optional is `auto`. Only what weft can plan has
+// a field here: other known keys are refused by name in launcher/job_yaml. RunIssues, which whoever
+// starts a run asks, refuses what can be planned but not run yet.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "plan/spec/cluster.h"
+#include "plan/spec/layout.h"
+#include "plan/spec/model.h"
+#include "plan/spec/numerics.h"
+#include "plan/spec/optimizer.h"
+#include "plan/spec/param_groups.h"
+#include "plan/spec/precision.h"
+#include "plan/spec/spec_issue.h"
+
+namespace weft {
+
+enum class TokenFormat { kBytes, kLlmc, kNanogpt };
+enum class LrSchedule { kConstant, kLinear, kCosine };
+enum class ResumeMode { kAuto, kNone };
+
+struct DataSource {
+  std::string path;  // absolute; globs already expanded and sorted
+  friend bool operator==(const DataSource&, const DataSource&) = default;
+};
+
+struct DataSpec {
+  std::vector<DataSource> train;
+  std::vector<DataSource> valid;  // empty: `split` holds out a part of train, or no validation
+  double split = 0;               // share of train's windows held out, [0, 1)
+  TokenFormat format = TokenFormat::kBytes;
+  // Documents in a packed sample: one starts at each bos_token_id and after each eos_token_id.
+  std::optional<int64_t> bos_token_id = {};
+  std::optional<int64_t> eos_token_id = {};
+  bool reset_attention_mask = false;  // tokens attend to their own document only
+  bool reset_position_ids = false;    // positions count from the document's start
+  friend bool operator==(const DataSpec&, const DataSpec&) = default;
+};
+
+struct TrainingSpec {
+  int64_t seq_len = 0;
+  int64_t global_batch_size = 0;
+  std::optional<int64_t> micro_batch_size;
+  std::optional<int64_t> gradient_accumulation_steps;
+  int64_t steps = 0;
+  double gradient_clipping = 1.0;  // 0: off
+  uint64_t seed = 42;
+  Precision mixed_precision = Precision::kFp32;
+  // Steps in a row whose loss or gradient norm is not finite, and whose update is therefore
+  // skipped, before training ends. 1: the first one ends it.
+  int64_t max_consecutive_skipped_steps = 5;
+  // Tokens of a microbatch whose logits exist at once; 0: all of them.
+  std::optional<int64_t> head_chunk_tokens = {};
+  friend bool operator==(const TrainingSpec&, const TrainingSpec&) = default;
+};
+
+// These keys need mixed_precision fp16; names and defaults are DeepSpeed's.
+struct Fp16Spec {
+  double loss_scale = 0;             // 0: dynamic
+  int64_t initial_scale_power = 16;  // dynamic: of 2
+  int64_t loss_scale_window = 1000;  // steps without overflow after which the scale doubles
+  int64_t hysteresis = 2;            // overflows until it halves
+  double min_loss_scale = 1;
+  friend bool operator==(const Fp16Spec&, const Fp16Spec&) = default;
+};
+
+struct OptimizerSpec {
+  OptimizerKind name = OptimizerKind::kAdamw;
+  double lr = 3e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;                  // of matrices that no group names
+  std::vector<ParamGroup> param_groups = {};  // the first that names a tensor counts
+  // These are sgd's alone; definitions are PyTorch's (Device::SgdMomentum).
+  double momentum = 0;
+  double dampening = 0;
+  bool nesterov = false;
+  // These are adafactor's alone; definitions are those of Hugging Face's Adafactor
+  // (worker/adafactor.h).
+  double decay_rate = -0.8;      // the second moments' beta of step t is 1 - t^decay_rate
+  double clip_threshold = 1;     // most that the root mean square of a tensor's update may be
+  bool scale_parameter = false;  // lr counts for tensors of root mean square 1
+
+  OptimizerStates states() const {
+    return name == OptimizerKind::kSgd && momentum > 0 ? OptimizerStates::kMomentum
+                                                       : StatesOf(name);
+  }
+  friend bool operator==(const OptimizerSpec&, const OptimizerSpec&) = default;
+};
+
+struct LrSchedulerSpec {
+  LrSchedule type = LrSchedule::kCosine;
+  int64_t warmup_steps = 0;
+  int64_t decay_steps = 0;  // 0: until training.steps
+  double min_lr = 0;
+  friend bool operator==(const LrSchedulerSpec&, const LrSchedulerSpec&) = default;
+};
+
+// Whatever is left out is the planner's to choose.
+struct ParallelismSpec {
+  std::optional<int> dp, tp, pp, cp, ep;
+  std::optional<int> zero_stage;
+  std::optional<int> zero_group;  // zero_hpz_partition_size; 0: the whole data group
+  std::optional<bool> sequence_parallel;
+  std::optional<ScheduleKind> pp_schedule;
+  std::optional<int> virtual_stages;
+  std::optional<std::vector<int64_t>> layers_per_stage;  // an empty list: as even as possible
+  friend bool operator==(const ParallelismSpec&, const ParallelismSpec&) = default;
+};
+
+struct ActivationCheckpointingSpec {
+  std::optional<Recompute> mode;     // of stages that per_stage does not name
+  std::vector<Recompute> per_stage;  // empty: `mode` everywhere
+  friend bool operator==(const ActivationCheckpointingSpec&,
+                         const ActivationCheckpointingSpec&) = default;
+};
+
+struct OffloadSpec {
+  std::optional<bool> optimizer;  // true: state and update on the host
+  friend bool operator==(const OffloadSpec&, const OffloadSpec&) = default;
+};
+
+// Fine-tuning of low-rank adapters beside a frozen base; names are PEFT's.
+struct LoraSpec {
+  int64_t r = 8;
+  double lora_alpha = 8;
+  std::vector<std::string> target_modules = {"q_proj", "v_proj"};  // each once, in a fixed order
+  FrozenFormat quantization = FrozenFormat::kBf16;                 // of the frozen base
+  friend bool operator==(const LoraSpec&, const LoraSpec&) = default;
+};
+
+struct CheckpointSpec {
+  std::string folder = "checkpoint";  // inside the run folder unless absolute
+  int64_t interval = 0;               // steps; 0: only at the end and on a stop
+  int keep_latest_k = 3;              // >= 2
+  ResumeMode resume = ResumeMode::kAuto;
+  friend bool operator==(const CheckpointSpec&, const CheckpointSpec&) = default;
+};
+
+struct FaultToleranceSpec {
+  int max_restarts = 3;
+  double heartbeat_timeout_seconds = 8;  // the lease
+  friend bool operator==(const FaultToleranceSpec&, const FaultToleranceSpec&) = default;
+};
+
+struct CommSpec {
+  double init_timeout_seconds = 300;
+  double train_timeout_seconds = 100;
+  friend bool operator==(const CommSpec&, const CommSpec&) = default;
+};
+
+struct ValidationSpec {
+  int64_t interval = 0;  // steps; 0: off
+  int64_t steps = 0;     // global batches per evaluation
+  friend bool operator==(const ValidationSpec&, const ValidationSpec&) = default;
+};
+
+// A RunIdentity says which run a checkpoint belongs to.
+struct RunIdentity {
+  std::string id;  // 16 hex digits, made once for a run; empty: none (tests)
+  // Values of the job file's keys that a run cannot change: model, data, optimizer...
+  std::map<std::string, std::string> mathematics;
+  // Lists the changes that were accepted all the same, oldest first:
+  // "after step 60: optimizer.lr: 0.001 -> 0.0005".
+  std::vector<std::string> accepted = {};
+  friend bool operator==(const RunIdentity&, const RunIdentity&) = default;
+};
+
+struct JobSpec {
+  std::string name;
+  std::string output_dir;  // absolute; the run folder is output_dir/name
+  ModelShape model;
+  // model.init_from, absolute: a Hugging Face directory or a checkpoint's step folder with the
+  // weights that training starts from. Empty: initial weights.
+  std::string init_from;
+  DataSpec data;
+  TrainingSpec training;
+  Fp16Spec fp16;
+  OptimizerSpec optimizer;
+  LrSchedulerSpec lr_scheduler;
+  ParallelismSpec parallelism;
+  ActivationCheckpointingSpec activation_checkpointing;
+  OffloadSpec offload;
+  CheckpointSpec checkpoint;
+  FaultToleranceSpec fault_tolerance;
+  CommSpec comm;
+  ValidationSpec validation;
+  std::optional<LoraSpec> lora;  // nullopt: everything is trained
+  int64_t log_freq = 10;         // metrics.log_freq: plain progress lines, steps
+  // profiler.freq where profiler.enable: every so many steps one is traced; 0: none.
+  int64_t profiler_freq = 0;
+  Cluster cluster;  // cluster.profile resolved, slots and nodes applied
+  int threads_per_worker = 1;
+  // On GPUs only ways that give the same bits again are taken; CPUs have no others.
+  bool deterministic = false;
+  std::map<std::string, std::string> env;  // cluster.env, added to each worker's environment
+
+  BatchShape batch() const {
+    return {training.global_batch_size, training.seq_len, data.reset_attention_mask};
+  }
+  Numerics numerics() const {
+    return {.precision = training.mixed_precision,
+            .optimizer = optimizer.states(),
+            .cudnn_attention = cluster.device.backend == BackendKind::kCuda && !deterministic,
+            .threads = cluster.device.backend == BackendKind::kCpu ? threads_per_worker : 1};
+  }
+  friend bool operator==(const JobSpec&, const JobSpec&) = default;
+};
+
+// Returns why states of the job's optimizer are not offloaded, whatever offload.optimizer says;
+// empty: they can be.
+std::vector<SpecIssue> OffloadIssues(const JobSpec& job);
+
+// Every broken rule of the values themselves (ranges, the batch equation where it is determined,
+// the rules of model, cluster and of the degrees that are fixed), each with its key; launcher/
+// job_yaml adds file and line. What depends on an `auto` is CheckLayout's. Empty: valid.
+std::vector<SpecIssue> Validate(const JobSpec& job);
+
+// Returns what the job itself asks for that weft's engine cannot do yet: such a job can be planned,
+// not run. A key that is `auto` asks for nothing; EngineIssues judges the layout that is chosen.
+// REQUIRES: CheckModel holds.
+std::vector<SpecIssue> RunIssues(const JobSpec& job);
+
+// The pieces in which the logits of a microbatch are made: Layout::head_chunks of a fixed
+// head_chunk_tokens. REQUIRES: the batch cut and cp of `layout` are set.
+int HeadChunks(int64_t head_chunk_tokens, const BatchShape& batch, const Layout& layout);
+
+// LoraTargets says which linear layers get an adapter. A group counts if any of its modules is
+// named.
+struct LoraTargets {
+  bool attention_qv = false;  // q_proj, v_proj, c_attn
+  bool attention_ko = false;  // k_proj, o_proj, c_attn
+  bool mlp = false;           // gate_proj, up_proj, down_proj, c_fc, c_proj
+};
+LoraTargets TargetsOf(const LoraSpec& lora);
+
+absl::string_view TokenFormatName(TokenFormat format);  // "bytes", "llmc", "nanogpt"
+absl::string_view LrScheduleName(LrSchedule schedule);  // "constant", "linear", "cosine"
+absl::StatusOr<TokenFormat> ParseTokenFormat(absl::string_view name);
+absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view name);
+
+}  // namespace weft

@@ -1,0 +1,109 @@
+// Layout: how one step is spread over ranks; layout_rules.h has the rules it keeps. Pure values.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "plan/spec/grid.h"
+
+namespace weft {
+
+// kInterleaved: 1F1B over virtual_stages chunks per rank (PTD-P, arXiv:2104.04473, 2.2.2).
+// kZeroBubbleH1: backward split into input and weight gradient (Qi et al., arXiv:2401.10241, 2.2).
+enum class ScheduleKind { kGpipe, kOneForwardOneBackward, kInterleaved, kZeroBubbleH1 };
+
+// Recompute says what backward computes again (arXiv:2205.05198, 5). kSelective: what is wide and
+// cheap, without products and communication: norm outputs, activation output (and attention's
+// scores, in engines that store them); kFull: everything but a block's input.
+enum class Recompute { kNone, kSelective, kFull };
+
+// The batch is the same whatever the layout: it is mathematics, not execution.
+struct BatchShape {
+  int64_t global_batch_size = 0;  // sequences per step
+  int64_t seq_len = 0;            // T
+  // Attention stays within documents, so that each stage has to know where they start.
+  bool masks_documents = false;
+  friend bool operator==(const BatchShape&, const BatchShape&) = default;
+};
+
+// Degrees, batch cut and schedule. global_batch_size = dp * micro_batch_size * num_microbatches.
+// Not everything that can be described and priced can be run: EngineIssues says what cannot yet.
+struct Layout {
+  int dp = 1;
+  int pp = 1;
+  int cp = 1;
+  int tp = 1;
+  int zero_stage = 0;
+  ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
+  int64_t micro_batch_size = 1;            // B, sequences per microbatch on one replica
+  int64_t num_microbatches = 1;            // per replica and step (gradient accumulation steps)
+  Recompute recompute = Recompute::kNone;  // of stages that stage_recompute does not name
+  int virtual_stages = 1;                  // chunks of blocks per rank; > 1 for kInterleaved only
+  int ep = 1;                              // expert parallel degree; lies inside dp
+  int zero_group = 0;  // ranks that a ZeRO shard is spread over; 0: the whole data group, dp * cp
+  bool sequence_parallel = false;  // norms and residuals sharded over tp (arXiv:2205.05198, 4.2.2)
+  bool offload_optimizer = false;  // optimizer states and master weights in host memory
+  int head_chunks = 1;             // the logits of a microbatch are made in this many pieces
+  std::vector<int64_t> stage_blocks = {};       // blocks per stage; empty: as even as possible
+  std::vector<Recompute> stage_recompute = {};  // per stage; empty: `recompute` everywhere
+
+  int world_size() const { return dp * pp * cp * tp; }
+  RankGrid grid() const { return RankGrid(dp, pp, cp, tp); }
+  // Parts that the tokens outside of tensor-parallel products are cut into.
+  int sequence_ranks() const { return sequence_parallel ? tp : 1; }
+  int data_group() const { return dp * cp; }  // ranks that hold the same dense parameters
+  int zero_ranks() const { return zero_group > 0 ? zero_group : data_group(); }
+  Recompute recompute_of(int stage) const {
+    return stage_recompute.empty() ? recompute : stage_recompute[static_cast<size_t>(stage)];
+  }
+  friend bool operator==(const Layout&, const Layout&) = default;
+};
+
+// Blocks [begin, end) of the model.
+struct BlockRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+// `extent` in `parts` as even as possible; earlier parts take the remainder.
+BlockRange EvenSplit(int64_t extent, int parts, int part);
+
+// Blocks of chunk `chunk` of `stage`: virtual stage chunk * pp + stage of pp * virtual_stages. As
+// even as possible (the last stage has the head's work on top), or stage_blocks.
+BlockRange ChunkBlocks(const Layout& layout, int64_t num_blocks, int stage, int chunk);
+
+// Numbers of blocks of all stages of an even split, for those who ask for many: one division.
+class EvenBlockCounts {
+ public:
+  EvenBlockCounts(int64_t num_blocks, int stages, int chunks)
+      : stages_(stages),
+        each_(chunks * (num_blocks / (int64_t{stages} * chunks))),
+        remainder_(num_blocks % (int64_t{stages} * chunks)) {}
+
+  // Earlier chunks are the larger: so many of the stage's are.
+  int64_t Of(int stage) const {
+    const int64_t larger = remainder_ - stage;
+    if (larger <= 0) return each_;
+    return each_ + (larger <= stages_ ? 1 : (larger + stages_ - 1) / stages_);
+  }
+
+ private:
+  int64_t stages_, each_, remainder_;
+};
+
+// Number of blocks that `stage` holds, over all its chunks.
+int64_t StageBlockCount(const Layout& layout, int64_t num_blocks, int stage);
+
+// "dp=2 tp=1 pp=3 1f1b micro_batch=4 microbatches=2 layers=4,4,3"; of many stages "layers=1,62x2,1"
+std::string LayoutText(const Layout& layout);
+
+absl::string_view ScheduleName(ScheduleKind kind);  // "gpipe", "1f1b", "interleaved_1f1b", "zb_h1"
+absl::StatusOr<ScheduleKind> ParseSchedule(absl::string_view name);
+absl::string_view RecomputeName(Recompute recompute);  // "none", "selective", "full"
+absl::StatusOr<Recompute> ParseRecompute(absl::string_view name);
+
+}  // namespace weft

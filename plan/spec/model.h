@@ -1,0 +1,126 @@
+// The model as numbers: its shape, and the inventory of every named tensor it trains.
+//
+// Everything else that needs to know a tensor (initial weights, shards, memory, checkpoints, the
+// trainer, the independent reference under tests/reference) asks this inventory, so a tensor's
+// name, dims and split are stated once. Pure values; safe from any thread.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "plan/spec/spec_issue.h"
+
+namespace weft {
+
+// gpt2: learned positions, LayerNorm, GELU (tanh form), biases, tied head.
+// llama: rotary positions, RMSNorm, SwiGLU, grouped kv heads; biases in attention only, on demand.
+enum class ModelFamily { kGpt2, kLlama };
+
+// RopeScaling stretches rotary positions beyond the sequence length of pre-training, as Llama 3.1
+// does ("rope_type": "llama3"): slow turns are slowed down by `factor`, fast ones are kept,
+// those between are blended. worker/rotary.h has the formula.
+struct RopeScaling {
+  double factor = 1;  // 1: none, whatever the others say
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_max_positions = 8192;
+  friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
+};
+
+// Counts of a decoder-only transformer; letters are those of the glossary (README).
+struct ModelShape {
+  ModelFamily family = ModelFamily::kGpt2;
+  int64_t vocab_size = 0;     // V
+  int64_t hidden_size = 0;    // D
+  int64_t num_blocks = 0;     // L
+  int64_t num_heads = 0;      // H
+  int64_t num_kv_heads = 0;   // K; equals H for gpt2
+  int64_t head_dim = 0;       // E
+  int64_t ffn_size = 0;       // F
+  int64_t max_positions = 0;  // longest sequence; rows of embed.positions.weight for gpt2
+  double norm_eps = 1e-5;
+  double initializer_range = 0.02;
+  double rope_theta = 10000.0;  // llama only
+  bool tied_embeddings = true;  // head.weight is embed.tokens.weight
+  // Mixture of experts in every block; num_experts 0: a dense feed-forward.
+  int64_t num_experts = 0;
+  int64_t experts_per_token = 0;  // top-k
+  int64_t expert_ffn_size = 0;    // F of one expert
+  int64_t shared_ffn_size = 0;    // F of what every token passes beside them; 0: none
+  RopeScaling rope_scaling = {};  // llama only
+  bool attention_bias = false;    // llama only: q, k, v and o have biases (gpt2's always have)
+
+  friend bool operator==(const ModelShape&, const ModelShape&) = default;
+};
+
+// The one tensor that others ask for by name: a tied head shares it across pipeline stages.
+inline constexpr absl::string_view kTokenEmbeddingName = "embed.tokens.weight";
+
+// A tensor's part of the network decides its pipeline stage.
+enum class ModelPart { kEmbedding, kBlock, kHead };
+
+enum class InitialValue { kZero, kOne, kNormal };
+
+// One named tensor of the whole, unsharded model. Linear weights are [out, in].
+struct TensorSpec {
+  std::string name;           // "blocks.3.attn.q.weight"
+  std::vector<int64_t> dims;  // 1 or 2 of them
+  int split_dim = -1;         // the dim that tensor parallelism cuts; -1: each tp rank holds it all
+  int64_t split_unit = 1;     // the cut falls on multiples of this (head_dim for q, k, v, o)
+  ModelPart part = ModelPart::kBlock;
+  int64_t block = -1;  // index of the block for kBlock, else -1
+  InitialValue initial = InitialValue::kNormal;
+  double initial_std = 0;  // for kNormal
+  bool is_norm = false;    // applied to residuals, of which a tp rank may hold some tokens only
+
+  int64_t elements() const;
+  bool is_matrix() const { return dims.size() == 2; }
+};
+
+// ModelKeys holds a family's spelling of each field in Hugging Face's config.json, for messages.
+// `num_kv_heads` and `head_dim` are empty where the family has no such key.
+struct ModelKeys {
+  absl::string_view vocab_size;
+  absl::string_view hidden_size;
+  absl::string_view num_blocks;
+  absl::string_view num_heads;
+  absl::string_view num_kv_heads;
+  absl::string_view head_dim;
+  absl::string_view ffn_size;
+  absl::string_view max_positions;
+  absl::string_view norm_eps;
+};
+ModelKeys KeysOf(ModelFamily family);
+
+// Every rule of the family that `model` breaks, keys as "model.n_head".
+std::vector<SpecIssue> ModelIssues(const ModelShape& model);
+
+// Returns the first of ModelIssues (InvalidArgument), or OK.
+absl::Status CheckModel(const ModelShape& model);
+
+// Every tensor that is trained, each once, in network order: embedding, blocks 0..L-1, final norm,
+// head. A tied model has no `head.weight`. REQUIRES: CheckModel(model).ok().
+std::vector<TensorSpec> Tensors(const ModelShape& model);
+
+// Number of trained parameters: the sum of Tensors(model)[i].elements().
+int64_t ParameterCount(const ModelShape& model);
+
+// Counts the trained parameters that one token passes: all but those of the experts that it is not
+// sent to (top-k).
+int64_t ActiveParameterCount(const ModelShape& model);
+
+// Multiply-add counted as 2. Forward pass of one block, or of the head, per token at sequence
+// length `seq_len` with causal attention (PTD-P, arXiv:2104.04473, appendix; attention halved for
+// causality), and with the experts that a token is sent to. The backward pass costs twice as much.
+double BlockForwardFlopsPerToken(const ModelShape& model, int64_t seq_len);
+double HeadForwardFlopsPerToken(const ModelShape& model);
+
+absl::string_view FamilyName(ModelFamily family);  // "gpt2", "llama"
+// Hugging Face's model_type of a shape: "gpt2", "llama", "mixtral".
+absl::string_view ModelTypeOf(const ModelShape& model);
+absl::StatusOr<ModelFamily> ParseFamily(absl::string_view name);
+
+}  // namespace weft

@@ -1,0 +1,189 @@
+#include "plan/memory/stage_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/plan/sample_jobs.h"
+
+namespace weft {
+namespace {
+
+constexpr int kBlocks = 7;  // pp does not divide it
+
+ModelShape Tiny(ModelFamily family) {
+  ModelShape model = SampleJob().model;
+  model.family = family;
+  model.vocab_size = 257;  // tp does not divide it
+  model.hidden_size = 24;
+  model.num_blocks = kBlocks;
+  model.num_heads = 4;
+  model.num_kv_heads = family == ModelFamily::kGpt2 ? 4 : 2;
+  model.head_dim = 6;
+  model.ffn_size = 40;
+  model.max_positions = 9;
+  model.tied_embeddings = family == ModelFamily::kGpt2;
+  return model;
+}
+
+// Odd sizes on purpose: the alignment of each buffer shows.
+std::vector<Layout> PlainLayouts() {
+  std::vector<Layout> layouts;
+  for (const int dp : {1, 2, 3}) {
+    for (const int tp : {1, 2}) {
+      for (int pp = 1; pp <= 7; ++pp) {
+        for (const int64_t micro_batch_size : {1, 3}) {
+          for (const int64_t num_microbatches : {1, 2, 5, 19}) {
+            Layout layout = {.dp = dp,
+                             .pp = pp,
+                             .tp = tp,
+                             .micro_batch_size = micro_batch_size,
+                             .num_microbatches = num_microbatches};
+            for (const ScheduleKind schedule :
+                 {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
+                  ScheduleKind::kZeroBubbleH1}) {
+              layout.schedule = schedule;
+              layouts.push_back(layout);
+            }
+            for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+              layout.recompute = recompute;
+              layout.head_chunks = recompute == Recompute::kFull ? 9 : 2;
+              for (const ScheduleKind schedule :
+                   {ScheduleKind::kZeroBubbleH1, ScheduleKind::kOneForwardOneBackward}) {
+                layout.schedule = schedule;
+                layouts.push_back(layout);
+              }
+            }
+            layout.head_chunks = 1;
+            if (pp == 3) {
+              layout.stage_blocks = {1, 4, 2};
+              layouts.push_back(layout);
+              layout.stage_recompute = {Recompute::kFull, Recompute::kNone, Recompute::kSelective};
+              layouts.push_back(layout);
+              layout.stage_recompute.clear();
+              layout.stage_blocks.clear();
+            }
+            for (layout.zero_stage = 1; layout.zero_stage <= 3; ++layout.zero_stage) {
+              layouts.push_back(layout);
+              if (pp != 3) continue;
+              layouts.push_back(layout);
+              layouts.back().stage_blocks = {1, 4, 2};
+            }
+            layout.zero_stage = 0;
+            if (pp == 1 || 2 * pp > kBlocks) continue;
+            layout.schedule = ScheduleKind::kInterleaved;
+            layout.num_microbatches *= pp;
+            for (layout.virtual_stages = 2; layout.virtual_stages * pp <= kBlocks;
+                 ++layout.virtual_stages) {
+              layouts.push_back(layout);
+              layouts.push_back(layout);
+              layouts.back().zero_stage = 3;
+            }
+          }
+        }
+      }
+    }
+  }
+  return layouts;
+}
+
+std::vector<Layout> SmallLayouts() {
+  std::vector<Layout> layouts = PlainLayouts();
+  // The list divides a sequence by cp wherever it can; that runs come in pairs is CheckLayout's.
+  const std::vector<Layout> plain = layouts;
+  for (Layout layout : plain) {
+    if (layout.micro_batch_size == 1 || layout.num_microbatches > 2) continue;
+    layout.cp = 3;
+    layouts.push_back(layout);
+    layout.cp = 1;
+    layout.offload_optimizer = true;
+    layouts.push_back(layout);
+  }
+  return layouts;
+}
+
+TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
+  constexpr int64_t kSeqLen = 9;
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    for (const OptimizerStates states :
+         {OptimizerStates::kNone, OptimizerStates::kTwoMoments, OptimizerStates::kTwoMoments8Bit,
+          OptimizerStates::kFactored}) {
+      // Both widths, without as many questions again.
+      const bool wide = states != OptimizerStates::kTwoMoments;
+      const Numerics numerics = {wide ? Precision::kFp32 : Precision::kBf16, states};
+      const ModelShape model = Tiny(family);
+      // Documents are masked in one half of the cases, to see that they count.
+      const bool masks = states == OptimizerStates::kNone;
+      StageMemoryTable table(model, {0, kSeqLen, masks}, numerics);
+      for (const Layout& layout : SmallLayouts()) {
+        // The factored states depend on stages alone.
+        if (states == OptimizerStates::kFactored && layout.num_microbatches > layout.pp) continue;
+        const BatchShape batch = {layout.dp * layout.micro_batch_size * layout.num_microbatches,
+                                  kSeqLen, masks};
+        for (int stage = 0; stage < layout.pp; ++stage) {
+          const int rank = layout.grid().RankOf({.dp = 0, .pp = stage, .cp = 0, .tp = 0});
+          const RankMemory listed = PlanRankMemory(model, batch, layout, rank, numerics);
+          const MemoryBytes bytes = table.Of(layout, stage);
+          EXPECT_EQ(bytes.by_kind, BytesByKind(listed).by_kind)
+              << FamilyName(family) << " " << LayoutText(layout) << " stage " << stage
+              << " optimizer states " << static_cast<int>(states);
+          EXPECT_EQ(bytes.total_bytes(), listed.total_bytes());
+          EXPECT_EQ(bytes.host_bytes, listed.host_bytes());
+        }
+      }
+    }
+  }
+}
+
+TEST(StageMemoryTable, SaysSoWhereTokensAreCutOverTp) {
+  constexpr int64_t kSeqLen = 10;
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    const ModelShape model = Tiny(family);
+    StageMemoryTable table(model, {.seq_len = kSeqLen}, Numerics{});
+    for (const int pp : {1, 3}) {
+      for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+        const Layout layout = {.pp = pp,
+                               .tp = 2,
+                               .micro_batch_size = 3,
+                               .num_microbatches = 5,
+                               .recompute = recompute,
+                               .sequence_parallel = true,
+                               .head_chunks = 4};
+        for (int stage = 0; stage < pp; ++stage) {
+          const int rank = layout.grid().RankOf({.dp = 0, .pp = stage, .cp = 0, .tp = 0});
+          const RankMemory listed = PlanRankMemory(model, {15, kSeqLen}, layout, rank, {});
+          EXPECT_EQ(table.Of(layout, stage).by_kind, BytesByKind(listed).by_kind)
+              << LayoutText(layout) << " stage " << stage;
+        }
+      }
+    }
+  }
+}
+
+TEST(StageMemoryTable, NoRankOfAStageHoldsMore) {
+  const ModelShape model = Tiny(ModelFamily::kGpt2);
+  for (const Layout& layout : SmallLayouts()) {
+    if (layout.num_microbatches > 2) continue;
+    StageMemoryTable table(model, {.seq_len = 9}, Numerics{});
+    const BatchShape batch = {layout.dp * layout.micro_batch_size * layout.num_microbatches, 9};
+    for (int rank = 0; rank < layout.world_size(); ++rank) {
+      const int stage = layout.grid().CoordinatesOf(rank).pp;
+      EXPECT_LE(PlanRankMemory(model, batch, layout, rank, {}).total_bytes(),
+                table.Of(layout, stage).total_bytes())
+          << LayoutText(layout) << " rank " << rank;
+    }
+  }
+}
+
+TEST(MemoryBytes, NamesTheLargestKind) {
+  MemoryBytes bytes;
+  bytes.by_kind[static_cast<size_t>(MemoryKind::kOptimizer)] = 5;
+  bytes.by_kind[static_cast<size_t>(MemoryKind::kActivations)] = 7;
+  EXPECT_EQ(bytes.largest(), MemoryKind::kActivations);
+  EXPECT_EQ(bytes.total_bytes(), 12);
+}
+
+}  // namespace
+}  // namespace weft

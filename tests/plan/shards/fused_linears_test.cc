@@ -1,0 +1,120 @@
+#include "plan/shards/fused_linears.h"
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "plan/memory/memory.h"
+#include "plan/shards/buckets.h"
+#include "plan/spec/fp8.h"
+
+namespace weft {
+namespace {
+
+ModelShape GptOf(int64_t hidden, int64_t heads) {
+  return {.vocab_size = 96,
+          .hidden_size = hidden,
+          .num_blocks = 2,
+          .num_heads = heads,
+          .num_kv_heads = heads,
+          .head_dim = hidden / heads,
+          .ffn_size = 4 * hidden,
+          .max_positions = 16};
+}
+
+ModelShape LlamaOf(int64_t ffn_size) {
+  ModelShape model = GptOf(32, 4);
+  model.family = ModelFamily::kLlama;
+  model.num_kv_heads = 2;
+  model.ffn_size = ffn_size;
+  return model;
+}
+
+struct Case {
+  std::string of;
+  ModelShape model;
+  int tp = 1;
+  OptimizerStates optimizer = OptimizerStates::kTwoMoments;
+  Fp8Layers fp8 = {};
+  bool documents = false;  // that cuDNN is asked about
+  bool qkv = false, gate_up = false;
+};
+
+std::vector<Case> Cases() {
+  constexpr OptimizerStates k8Bit = OptimizerStates::kTwoMoments8Bit;
+  return {{.of = "gpt2", .model = GptOf(32, 4), .qkv = true},
+          {.of = "biases of 8", .model = GptOf(16, 2), .tp = 2},
+          {.of = "biases of 32 in blocks of 256", .model = GptOf(32, 4), .optimizer = k8Bit},
+          {.of = "biases of 256 in them", .model = GptOf(256, 4), .optimizer = k8Bit, .qkv = true},
+          {.of = "llama", .model = LlamaOf(96), .qkv = true, .gate_up = true},
+          {.of = "llama in two", .model = LlamaOf(96), .tp = 2, .qkv = true, .gate_up = true},
+          {.of = "keys in 8 bits", .model = LlamaOf(96), .fp8 = {.key = true}, .gate_up = true},
+          {.of = "an mlp in 8 bits", .model = LlamaOf(96), .fp8 = {.mlp = true}, .qkv = true},
+          {.of = "documents", .model = LlamaOf(96), .documents = true, .gate_up = true},
+          {.of = "gates of 3 * 32 in blocks of 256",
+           .model = LlamaOf(3),
+           .optimizer = k8Bit,
+           .qkv = true}};
+}
+
+TEST(FusedLinears, AreThoseWhoseTensorsAreOneRun) {
+  for (const Case& c : Cases()) {
+    const Layout layout{.tp = c.tp};
+    for (int rank = 0; rank < c.tp; ++rank) {
+      const FusedLinears fused = FusedLinearsOf(
+          LinearsOfOneRun(BucketsOf(c.model, layout, rank, c.optimizer)), c.fp8, c.documents);
+      EXPECT_EQ(fused.qkv, c.qkv) << c.of;
+      EXPECT_EQ(fused.gate_up, c.gate_up) << c.of;
+    }
+  }
+}
+
+// Wherever they are fused: the run [first tensor's start, last one's end) has no other tensor.
+TEST(FusedLinears, FollowEachOtherInTheOrderOfTheirColumns) {
+  for (const Case& c : Cases()) {
+    if (!c.qkv) continue;
+    const Bucket block = BucketsOf(c.model, {.tp = c.tp}, 0, c.optimizer)[1];
+    ASSERT_EQ(block.name, "blocks.0");
+    int64_t end = -1;
+    for (const char* name : {"q", "k", "v"}) {
+      for (size_t i = 0; i < block.shards.size(); ++i) {
+        if (block.shards[i].tensor.name != std::string("blocks.0.attn.") + name + ".weight") {
+          continue;
+        }
+        if (end >= 0) {
+          EXPECT_EQ(block.offsets[i], end) << c.of << " " << name;
+        }
+        end = block.offsets[i] + block.shards[i].elements();
+      }
+    }
+  }
+}
+
+// A fused buffer takes the memory that its parts took.
+TEST(FusedLinears, HaveOneBufferOfTheSameSize) {
+  const ModelShape model = LlamaOf(96);
+  const BatchShape batch{.global_batch_size = 2, .seq_len = 16};
+  const auto elements = [&](Precision precision, const std::string& name) {
+    const RankMemory memory =
+        PlanRankMemory(model, batch, {.micro_batch_size = 2}, 0, {.precision = precision});
+    for (const BufferSpec& buffer : memory.buffers) {
+      if (buffer.name == name) return buffer.elements;
+    }
+    return int64_t{0};
+  };
+  for (const std::string prefix : {"slot0/", "work/d"}) {
+    const auto fused = [&](const char* name) { return elements(Precision::kBf16, prefix + name); };
+    const auto apart = [&](const char* name) { return elements(Precision::kFp8, prefix + name); };
+    EXPECT_EQ(fused("qkv"), 32 * (32 + 2 * 16));
+    EXPECT_EQ(fused("qkv"), apart("q") + apart("k") + apart("v"));
+    EXPECT_EQ(fused("gate_up"), 32 * 2 * 96);
+    EXPECT_EQ(fused("gate_up"), apart("gate") + apart("up"));
+    for (const char* name : {"q", "k", "v", "gate", "up"}) EXPECT_EQ(fused(name), 0) << name;
+    for (const char* name : {"qkv", "gate_up"}) EXPECT_EQ(apart(name), 0) << name;
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,418 @@
+#include "plan/spec/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+
+ModelShape Gpt2(int64_t blocks, int64_t width, int64_t heads, int64_t vocabulary,
+                int64_t positions) {
+  ModelShape model;
+  model.family = ModelFamily::kGpt2;
+  model.vocab_size = vocabulary;
+  model.hidden_size = width;
+  model.num_blocks = blocks;
+  model.num_heads = heads;
+  model.num_kv_heads = heads;
+  model.head_dim = width / heads;
+  model.ffn_size = 4 * width;
+  model.max_positions = positions;
+  return model;
+}
+
+ModelShape Llama(int64_t blocks, int64_t width, int64_t heads, int64_t kv_heads, int64_t ffn,
+                 int64_t vocabulary) {
+  ModelShape model;
+  model.family = ModelFamily::kLlama;
+  model.vocab_size = vocabulary;
+  model.hidden_size = width;
+  model.num_blocks = blocks;
+  model.num_heads = heads;
+  model.num_kv_heads = kv_heads;
+  model.head_dim = width / heads;
+  model.ffn_size = ffn;
+  model.max_positions = 8192;
+  model.tied_embeddings = false;
+  return model;
+}
+
+// "blocks.0.attn.q.weight [8,8] split 0 by 4, normal 0.02"
+std::string TensorText(const TensorSpec& tensor) {
+  std::string text = absl::StrCat(tensor.name, " [", absl::StrJoin(tensor.dims, ","), "]");
+  if (tensor.split_dim >= 0) {
+    absl::StrAppend(&text, " split ", tensor.split_dim, " by ", tensor.split_unit);
+  }
+  switch (tensor.initial) {
+    case InitialValue::kZero:
+      absl::StrAppend(&text, ", 0");
+      break;
+    case InitialValue::kOne:
+      absl::StrAppend(&text, ", 1");
+      break;
+    case InitialValue::kNormal:
+      absl::StrAppend(&text, ", normal ", tensor.initial_std);
+      break;
+  }
+  return text;
+}
+
+std::vector<std::string> TensorTexts(const ModelShape& model) {
+  std::vector<std::string> texts;
+  for (const TensorSpec& tensor : Tensors(model)) texts.push_back(TensorText(tensor));
+  return texts;
+}
+
+TEST(Tensors, OfGpt2AreTheseInThisOrder) {
+  // Two blocks: residual projections start at 0.02 / sqrt(4).
+  const std::string expected_block[] = {
+      "norm1.weight [8], 1",
+      "norm1.bias [8], 0",
+      "attn.q.weight [8,8] split 0 by 4, normal 0.02",
+      "attn.q.bias [8] split 0 by 4, 0",
+      "attn.k.weight [8,8] split 0 by 4, normal 0.02",
+      "attn.k.bias [8] split 0 by 4, 0",
+      "attn.v.weight [8,8] split 0 by 4, normal 0.02",
+      "attn.v.bias [8] split 0 by 4, 0",
+      "attn.o.weight [8,8] split 1 by 4, normal 0.01",
+      "attn.o.bias [8], 0",
+      "norm2.weight [8], 1",
+      "norm2.bias [8], 0",
+      "mlp.up.weight [32,8] split 0 by 1, normal 0.02",
+      "mlp.up.bias [32] split 0 by 1, 0",
+      "mlp.down.weight [8,32] split 1 by 1, normal 0.01",
+      "mlp.down.bias [8], 0",
+  };
+  std::vector<std::string> expected = {"embed.tokens.weight [11,8] split 0 by 1, normal 0.02",
+                                       "embed.positions.weight [6,8], normal 0.02"};
+  for (int block = 0; block < 2; ++block) {
+    for (const std::string& text : expected_block) {
+      expected.push_back(absl::StrCat("blocks.", block, ".", text));
+    }
+  }
+  expected.push_back("final_norm.weight [8], 1");
+  expected.push_back("final_norm.bias [8], 0");
+  EXPECT_THAT(TensorTexts(Gpt2(2, 8, 2, 11, 6)), ElementsAreArray(expected));
+}
+
+TEST(Tensors, OfLlamaAreTheseInThisOrder) {
+  EXPECT_THAT(
+      TensorTexts(Llama(1, 8, 4, 2, 12, 11)),
+      ElementsAre(
+          "embed.tokens.weight [11,8] split 0 by 1, normal 0.02", "blocks.0.norm1.weight [8], 1",
+          "blocks.0.attn.q.weight [8,8] split 0 by 2, normal 0.02",
+          "blocks.0.attn.k.weight [4,8] split 0 by 2, normal 0.02",
+          "blocks.0.attn.v.weight [4,8] split 0 by 2, normal 0.02",
+          "blocks.0.attn.o.weight [8,8] split 1 by 2, normal 0.02", "blocks.0.norm2.weight [8], 1",
+          "blocks.0.mlp.gate.weight [12,8] split 0 by 1, normal 0.02",
+          "blocks.0.mlp.up.weight [12,8] split 0 by 1, normal 0.02",
+          "blocks.0.mlp.down.weight [8,12] split 1 by 1, normal 0.02", "final_norm.weight [8], 1",
+          "head.weight [11,8] split 0 by 1, normal 0.02"));
+}
+
+TEST(Tensors, HeadDimMayDifferFromWidthOverHeadsInLlama) {
+  ModelShape model = Llama(1, 8, 4, 2, 12, 11);
+  model.head_dim = 6;
+  ASSERT_TRUE(CheckModel(model).ok());
+  const std::vector<std::string> texts = TensorTexts(model);
+  EXPECT_EQ(texts[2], "blocks.0.attn.q.weight [24,8] split 0 by 6, normal 0.02");
+  EXPECT_EQ(texts[3], "blocks.0.attn.k.weight [12,8] split 0 by 6, normal 0.02");
+  EXPECT_EQ(texts[5], "blocks.0.attn.o.weight [8,24] split 1 by 6, normal 0.02");
+}
+
+TEST(Tensors, OfALlamaHaveBiasesInAttentionOnlyAndOnDemand) {
+  ModelShape model = Llama(1, 8, 4, 2, 12, 11);
+  model.attention_bias = true;
+  ASSERT_TRUE(CheckModel(model).ok());
+  std::vector<std::string> biases;
+  for (const std::string& text : TensorTexts(model)) {
+    if (text.find(".bias") != std::string::npos) biases.push_back(text);
+  }
+  EXPECT_THAT(biases, ElementsAre("blocks.0.attn.q.bias [8] split 0 by 2, 0",
+                                  "blocks.0.attn.k.bias [4] split 0 by 2, 0",
+                                  "blocks.0.attn.v.bias [4] split 0 by 2, 0",
+                                  "blocks.0.attn.o.bias [8], 0"));
+}
+
+TEST(Tensors, HaveUniqueNamesAndKnowTheirPlace) {
+  ModelShape untied = Gpt2(3, 8, 2, 11, 6);
+  untied.tied_embeddings = false;
+  std::set<std::string> names;
+  for (const TensorSpec& tensor : Tensors(untied)) {
+    EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
+    const std::string prefix = absl::StrCat("blocks.", tensor.block, ".");
+    const bool in_block = tensor.name.rfind("blocks.", 0) == 0;
+    EXPECT_EQ(tensor.part == ModelPart::kBlock, in_block) << tensor.name;
+    EXPECT_EQ(in_block, tensor.block >= 0) << tensor.name;
+    if (in_block) {
+      EXPECT_EQ(tensor.name.rfind(prefix, 0), 0U) << tensor.name;
+    }
+    const bool in_embedding = tensor.name.rfind("embed.", 0) == 0;
+    EXPECT_EQ(tensor.part == ModelPart::kEmbedding, in_embedding) << tensor.name;
+  }
+  EXPECT_TRUE(names.contains("head.weight"));
+}
+
+// Published counts: model cards of GPT-2 and Llama 3 on Hugging Face; GPT-3's 175B is the formula
+// of its shape (Brown et al., arXiv:2005.14165, table 2.1) with 50257 and with 51200 tokens.
+TEST(ParameterCount, EqualsThePublishedCounts) {
+  ModelShape llama_1b = Llama(16, 2048, 32, 8, 8192, 128256);
+  llama_1b.tied_embeddings = true;
+  const struct {
+    const char* name;
+    ModelShape model;
+    int64_t parameters;
+  } cases[] = {
+      {"gpt2", Gpt2(12, 768, 12, 50257, 1024), 124'439'808},
+      {"gpt2-medium", Gpt2(24, 1024, 16, 50257, 1024), 354'823'168},
+      {"gpt2-large", Gpt2(36, 1280, 20, 50257, 1024), 774'030'080},
+      {"gpt2-xl", Gpt2(48, 1600, 25, 50257, 1024), 1'557'611'200},
+      {"llama-3.2-1b", llama_1b, 1'235'814'400},
+      {"llama-2-7b", Llama(32, 4096, 32, 32, 11008, 32000), 6'738'415'616},
+      {"llama-3-8b", Llama(32, 4096, 32, 8, 14336, 128256), 8'030'261'248},
+      {"llama-3-70b", Llama(80, 8192, 64, 8, 28672, 128256), 70'553'706'496},
+      {"llama-3-405b", Llama(126, 16384, 128, 8, 53248, 128256), 405'853'388'800},
+  };
+  for (const auto& c : cases) {
+    EXPECT_TRUE(CheckModel(c.model).ok()) << c.name;
+    EXPECT_EQ(ParameterCount(c.model), c.parameters) << c.name;
+  }
+  const double gpt3 = static_cast<double>(ParameterCount(Gpt2(96, 12288, 96, 50257, 2048)));
+  const double gpt3_padded = static_cast<double>(ParameterCount(Gpt2(96, 12288, 96, 51200, 2048)));
+  EXPECT_EQ(std::round(gpt3 / 1e6), 174'604);
+  EXPECT_EQ(std::round(gpt3_padded / 1e6), 174'616);
+}
+
+ModelShape WithExperts(ModelShape model, int64_t experts, int64_t per_token) {
+  model.num_experts = experts;
+  model.experts_per_token = per_token;
+  model.expert_ffn_size = model.ffn_size;
+  return model;
+}
+
+// Jiang et al., arXiv:2401.04088; the models' cards.
+TEST(ParameterCount, CountsEveryExpertAndActiveOnesApart) {
+  const ModelShape mixtral = WithExperts(Llama(32, 4096, 32, 8, 14336, 32000), 8, 2);
+  EXPECT_TRUE(CheckModel(mixtral).ok());
+  EXPECT_EQ(ParameterCount(mixtral), 46'702'792'704);
+  EXPECT_EQ(ActiveParameterCount(mixtral), 12'879'925'248);
+  const ModelShape large = WithExperts(Llama(56, 6144, 48, 8, 16384, 32768), 8, 2);
+  EXPECT_EQ(std::round(static_cast<double>(ParameterCount(large)) / 1e6), 140'630);
+  EXPECT_EQ(std::round(static_cast<double>(ActiveParameterCount(large)) / 1e6), 39'161);
+  const ModelShape dense = Llama(2, 64, 8, 2, 176, 300);
+  EXPECT_EQ(ActiveParameterCount(dense), ParameterCount(dense));
+}
+
+TEST(ParameterCount, IsTheSumOverTheInventory) {
+  ModelShape shared = WithExperts(Llama(3, 64, 8, 2, 176, 300), 4, 2);
+  shared.shared_ffn_size = 96;
+  for (const ModelShape& model : {Gpt2(3, 64, 4, 300, 128), Llama(3, 64, 8, 2, 176, 300), shared}) {
+    int64_t sum = 0;
+    for (const TensorSpec& tensor : Tensors(model)) sum += tensor.elements();
+    EXPECT_EQ(ParameterCount(model), sum);
+  }
+}
+
+TEST(Tensors, OfExpertsStandWhereTheFeedForwardStood) {
+  ModelShape model = WithExperts(Llama(1, 8, 4, 2, 12, 11), 2, 1);
+  model.shared_ffn_size = 6;
+  const std::vector<std::string> all = TensorTexts(model);
+  const std::vector<std::string> feed_forward(all.begin() + 7, all.end() - 2);
+  EXPECT_THAT(feed_forward,
+              ElementsAre("blocks.0.mlp.router.weight [2,8], normal 0.02",
+                          "blocks.0.mlp.experts.0.gate.weight [12,8] split 0 by 1, normal 0.02",
+                          "blocks.0.mlp.experts.0.up.weight [12,8] split 0 by 1, normal 0.02",
+                          "blocks.0.mlp.experts.0.down.weight [8,12] split 1 by 1, normal 0.02",
+                          "blocks.0.mlp.experts.1.gate.weight [12,8] split 0 by 1, normal 0.02",
+                          "blocks.0.mlp.experts.1.up.weight [12,8] split 0 by 1, normal 0.02",
+                          "blocks.0.mlp.experts.1.down.weight [8,12] split 1 by 1, normal 0.02",
+                          "blocks.0.mlp.shared.gate.weight [6,8] split 0 by 1, normal 0.02",
+                          "blocks.0.mlp.shared.up.weight [6,8] split 0 by 1, normal 0.02",
+                          "blocks.0.mlp.shared.down.weight [8,6] split 1 by 1, normal 0.02"));
+}
+
+TEST(ForwardFlops, AreOfTheExpertsThatATokenIsSentTo) {
+  const ModelShape dense = Llama(2, 64, 8, 2, 176, 300);
+  ModelShape sparse = WithExperts(dense, 8, 2);
+  const double expert = 2.0 * 3 * 64 * 176;
+  const double router = 2.0 * 64 * 8;
+  const double difference =
+      BlockForwardFlopsPerToken(sparse, 128) - BlockForwardFlopsPerToken(dense, 128);
+  EXPECT_DOUBLE_EQ(difference, expert + router);
+}
+
+TEST(ForwardFlops, OfGpt2AreThoseOfThePaperWithHalfTheAttention) {
+  // PTD-P, arXiv:2104.04473, appendix: a layer takes 24 B s h^2 + 4 B s^2 h, the head 2 B s h V.
+  const ModelShape model = Gpt2(96, 12288, 96, 51200, 2048);
+  const double h = 12288;
+  const double s = 2048;
+  EXPECT_DOUBLE_EQ(BlockForwardFlopsPerToken(model, 2048), 24 * h * h + 2 * s * h);
+  EXPECT_DOUBLE_EQ(HeadForwardFlopsPerToken(model), 2 * h * 51200);
+}
+
+TEST(ForwardFlops, AreTwoPerMatrixWeightAndTokenPlusAttention) {
+  // 2 flops per weight of the block's matrices, counted from the inventory itself.
+  for (const ModelShape& model :
+       {Gpt2(2, 64, 4, 300, 128), Llama(2, 64, 8, 2, 176, 300), Llama(1, 32, 4, 4, 88, 300)}) {
+    double weights = 0;
+    for (const TensorSpec& tensor : Tensors(model)) {
+      if (tensor.block == 0 && tensor.is_matrix()) {
+        weights += static_cast<double>(tensor.elements());
+      }
+    }
+    const double q_width = static_cast<double>(model.num_heads * model.head_dim);
+    EXPECT_DOUBLE_EQ(BlockForwardFlopsPerToken(model, 128), 2 * weights + 2 * 128 * q_width);
+  }
+}
+
+template <typename Change>
+void ExpectBroken(ModelShape model, Change change, const char* message) {
+  EXPECT_TRUE(CheckModel(model).ok());
+  change(model);
+  EXPECT_EQ(CheckModel(model), absl::InvalidArgumentError(message));
+}
+
+TEST(CheckModel, NamesTheRuleThatAGpt2Breaks) {
+  const ModelShape gpt2 = Gpt2(2, 64, 4, 256, 128);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  ExpectBroken(
+      gpt2, [](ModelShape& m) { m.num_heads = m.num_kv_heads = 5; },
+      "model.n_head: 5 does not divide n_embd 64; use 1, 2, 4, 8, 16, 32 or 64");
+  ExpectBroken(
+      gpt2, [](ModelShape& m) { m.head_dim = 8; },
+      "model.n_head: 4 heads of 8 are not n_embd 64; use heads of 16");
+  ExpectBroken(
+      gpt2, [](ModelShape& m) { m.num_kv_heads = 2; },
+      "model.n_head: 4 differs from 2 kv heads; gpt2 has as many kv heads as heads");
+  ExpectBroken(
+      gpt2, [](ModelShape& m) { m.vocab_size = 0; },
+      "model.vocab_size: 0 is out of range; use 1 to 2147483647");
+  ExpectBroken(
+      gpt2, [](ModelShape& m) { m.hidden_size = -64; },
+      "model.n_embd: -64 is out of range; use 1 to 1048576");
+  ExpectBroken(
+      gpt2, [](ModelShape& m) { m.num_blocks = 100000; },
+      "model.n_layer: 100000 is out of range; use 1 to 65536");
+  ExpectBroken(
+      gpt2, [](ModelShape& m) { m.ffn_size = 0; },
+      "model.n_inner: 0 is out of range; use 1 to 4194304");
+  ExpectBroken(
+      gpt2, [](ModelShape& m) { m.max_positions = 0; },
+      "model.n_positions: 0 is out of range; use 1 to 1073741824");
+  ExpectBroken(
+      gpt2, [](ModelShape& m) { m.norm_eps = 0; },
+      "model.layer_norm_epsilon: 0 is not a positive number; use e.g. 1e-05");
+  ExpectBroken(
+      gpt2, [nan](ModelShape& m) { m.initializer_range = nan; },
+      "model.initializer_range: nan is not a positive number; use e.g. 0.02");
+}
+
+TEST(CheckModel, NamesTheRuleThatALlamaBreaks) {
+  const ModelShape llama = Llama(2, 64, 8, 2, 176, 256);
+  ExpectBroken(
+      llama, [](ModelShape& m) { m.num_kv_heads = 3; },
+      "model.num_key_value_heads: 3 does not divide num_attention_heads 8; use 1, 2, 4 or 8");
+  ExpectBroken(
+      llama, [](ModelShape& m) { m.head_dim = 7; },
+      "model.head_dim: 7 is odd, but rotary positions turn pairs; use an even one");
+  ExpectBroken(
+      llama, [](ModelShape& m) { m.rope_theta = 0; },
+      "model.rope_theta: 0 is not a positive number; use e.g. 10000");
+  ExpectBroken(
+      llama, [](ModelShape& m) { m.num_heads = 0; },
+      "model.num_attention_heads: 0 is out of range; use 1 to 1048576");
+  ExpectBroken(
+      llama,
+      [](ModelShape& m) {
+        m.num_heads = m.num_kv_heads = 1 << 12;
+        m.head_dim = 1 << 12;
+      },
+      "model.num_attention_heads: 4096 heads of 4096 are too wide; use at most 4194304 in all");
+}
+
+TEST(CheckModel, NamesTheRuleThatStretchedRotaryPositionsBreak) {
+  ModelShape llama = Llama(2, 64, 8, 2, 176, 256);
+  llama.rope_scaling = {.factor = 8, .original_max_positions = 64};
+  EXPECT_TRUE(CheckModel(llama).ok());
+  ExpectBroken(
+      llama, [](ModelShape& m) { m.rope_scaling.factor = 0.5; },
+      "model.rope_scaling.factor: 0.5 is less than 1; use 1 or more, e.g. 8");
+  ExpectBroken(
+      llama, [](ModelShape& m) { m.rope_scaling.low_freq_factor = 4; },
+      "model.rope_scaling.low_freq_factor: 4 with high_freq_factor 4; both must be positive and "
+      "the former smaller, e.g. 1 and 4");
+  ExpectBroken(
+      llama, [](ModelShape& m) { m.rope_scaling.original_max_positions = 0; },
+      "model.rope_scaling.original_max_position_embeddings: 0 is out of range; use 1 to "
+      "1073741824");
+}
+
+TEST(CheckModel, NamesTheRuleThatExpertsBreak) {
+  const ModelShape model = WithExperts(Llama(2, 64, 8, 2, 176, 300), 8, 2);
+  ExpectBroken(
+      model, [](ModelShape& m) { m.experts_per_token = 9; },
+      "model.num_experts_per_tok: 9 is out of range; use 1 to 8");
+  ExpectBroken(
+      model, [](ModelShape& m) { m.expert_ffn_size = 0; },
+      "model.moe_intermediate_size: 0 is out of range; use 1 to 4194304");
+  ExpectBroken(
+      model, [](ModelShape& m) { m.num_experts = -1; },
+      "model.num_local_experts: -1 is out of range; use 1 to 16384");
+  ExpectBroken(
+      model, [](ModelShape& m) { m.shared_ffn_size = -1; },
+      "model.shared_expert_intermediate_size: -1 is out of range; use 0 to 4194304");
+  ExpectBroken(
+      model, [](ModelShape& m) { m.expert_ffn_size = 1 << 22; },
+      "model.num_local_experts: 8 experts of 4194304 are too wide; use at most 16777216 in all");
+  ExpectBroken(
+      Gpt2(2, 64, 4, 256, 128), [](ModelShape& m) { m.num_experts = 8; },
+      "model.num_local_experts: 8 with gpt2, whose feed-forward is dense; use 0, or a llama with "
+      "experts");
+}
+
+TEST(ModelIssues, ReportsAllBrokenRulesAtOnce) {
+  ModelShape model = Gpt2(2, 64, 4, 256, 128);
+  model.num_blocks = 0;
+  model.ffn_size = 0;
+  model.norm_eps = -1;
+  std::vector<std::string> keys;
+  for (const SpecIssue& issue : ModelIssues(model)) keys.push_back(issue.key);
+  EXPECT_THAT(keys, ElementsAre("model.n_layer", "model.n_inner", "model.layer_norm_epsilon"));
+}
+
+TEST(Family, IsParsedByItsName) {
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    ASSERT_TRUE(ParseFamily(FamilyName(family)).ok());
+    EXPECT_EQ(*ParseFamily(FamilyName(family)), family);
+  }
+  EXPECT_EQ(ParseFamily("bert").status(),
+            absl::InvalidArgumentError(
+                "\"bert\" is not a model family that weft knows; use gpt2 or llama"));
+}
+
+TEST(DivisorsText, ListsTheDivisorsThatAreSmallEnoughAroundTheOneFound) {
+  EXPECT_EQ(DivisorsText(1, 1, 3), "1");
+  EXPECT_EQ(DivisorsText(32, 1, 3), "1");
+  EXPECT_EQ(DivisorsText(2, 8, 3), "1 or 2");
+  EXPECT_EQ(DivisorsText(12, 5, 5), "1, 2, 3 or 4");
+  EXPECT_EQ(DivisorsText(36, 36, 5), "1, 2, 3, 4, 6, 9, 12, 18 or 36");
+  // 360 has 24 divisors.
+  EXPECT_EQ(DivisorsText(360, 360, 1), "1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15 or 18");
+  EXPECT_EQ(DivisorsText(360, 360, 25), "10, 12, 15, 18, 20, 24, 30, 36, 40, 45, 60 or 72");
+  EXPECT_EQ(DivisorsText(360, 360, 400), "20, 24, 30, 36, 40, 45, 60, 72, 90, 120, 180 or 360");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,94 @@
+#include "tests/tidy/rooms.h"
+
+namespace weft {
+namespace {
+
+// Each room may include those before it.
+std::vector<Room> PlanRooms() {
+  const std::set<std::string> core = {"absl core"};
+  std::vector<Room> rooms = {{"plan", {"plan"}, core, {}},
+                             {"plan/engine", {"plan", "plan/engine"}, core, {}}};
+  std::set<std::string> below = {"plan"};
+  for (const char* room :
+       {"spec", "shards", "schedule", "memory", "estimate", "search", "explain"}) {
+    const std::string folder = std::string("plan/") + room;
+    below.insert(folder);
+    if (folder == "plan/estimate") below.insert("plan/engine");
+    rooms.push_back({folder, below, core, {}});
+  }
+  return rooms;
+}
+
+// "worker/backend" as a permission means its interfaces alone.
+std::vector<Room> WorkerRooms() {
+  return {
+      {"worker/backend", {"worker/backend"}, {}, {{"loader", {"plan", "plan/spec", "absl core"}}}},
+      {"worker/backend/cpu",
+       {"worker/backend", "worker/backend/cpu/*"},
+       {"mpi", "cblas", "dnnl", "openmp"},
+       {}},
+      {"worker/backend/cuda", {"worker/backend", "worker/backend/cuda/*"}, {"cuda"}, {}},
+      {"worker",
+       {"plan/*", "proto", "process", "data", "checkpoint", "worker", "worker/backend"},
+       {"absl core", "absl", "json"},
+       {{"link", {"grpc", "protobuf"}}, {"main", {"grpc", "cli"}}}},
+  };
+}
+
+std::vector<Room> LauncherRooms() {
+  return {
+      {"launcher",
+       {"plan/*", "proto", "process", "data", "checkpoint", "launcher", "launcher/ranks"},
+       {"absl core", "absl", "json", "yaml", "protobuf"},
+       {{"client", {"grpc"}}, {"main", {"grpc", "cli", "launcher/commands"}}}},
+      {"launcher/commands",
+       {"plan/*", "proto", "process", "data", "checkpoint", "launcher", "launcher/commands"},
+       {"absl core", "absl", "json", "cli"},
+       {}},
+  };
+}
+
+std::vector<Room> OtherRooms() {
+  const std::set<std::string> disk = {"absl core", "absl", "json", "xxhash"};
+  return {
+      {"bench",
+       {"plan/*", "worker/backend", "bench"},
+       {"absl core", "json", "benchmark"},
+       {{"planner_accuracy", {"cli"}},
+        {"scaling_bench", {"cli"}},
+        {"timed_device", {"tests/worker"}},
+        {"train_bench", {"cli", "worker"}}}},
+      {"proto", {"plan", "plan/spec", "proto"}, {"absl core", "protobuf"}, {}},
+      {"process",
+       {"plan", "process"},
+       {"absl core", "absl"},
+       {{"rpc", {"grpc"}}, {"version", {"grpc", "protobuf", "sqlite"}}}},
+      {"data", {"plan", "plan/spec", "data"}, disk, {}},
+      {"checkpoint", {"plan", "plan/spec", "data", "checkpoint"}, disk, {}},
+      {"coordinator",
+       {"plan/*", "proto", "process", "coordinator"},
+       {"absl core", "absl", "protobuf"},
+       {{"service", {"grpc"}},
+        {"driver", {"grpc"}},
+        {"main", {"grpc", "cli"}},
+        {"journal", {"sqlite", "xxhash"}}}},
+  };
+}
+
+std::vector<Room> AllRooms() {
+  std::vector<Room> rooms;
+  for (const std::vector<Room>& some :
+       {PlanRooms(), WorkerRooms(), LauncherRooms(), OtherRooms()}) {
+    rooms.insert(rooms.end(), some.begin(), some.end());
+  }
+  return rooms;
+}
+
+}  // namespace
+
+const std::vector<Room>& Rooms() {
+  static const auto* rooms = new std::vector<Room>(AllRooms());
+  return *rooms;
+}
+
+}  // namespace weft
