@@ -1,6 +1,6 @@
-// Idle time of a pipeline's stages, as it was in a traced step (worker/trace.h) and as a replay of
-// the same passes through the same schedule says it has to be. What the first has more than the
-// second is the engine's own: waking up, sending, whatever is not in the schedule.
+// Idle time of a pipeline's stages, as it was in a traced step (worker/train/trace.h) and as a
+// replay of the same passes through the same schedule says it has to be. What the first has more
+// than the second is the engine's own: waking up, sending, whatever is not in the schedule.
 #pragma once
 #include <string>
 #include <vector>

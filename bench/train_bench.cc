@@ -23,8 +23,8 @@
 #include "bench/timed_device.h"
 #include "plan/errors.h"
 #include "worker/backend/loader.h"
-#include "worker/step_report.h"
-#include "worker/trainer.h"
+#include "worker/train/step_report.h"
+#include "worker/train/trainer.h"
 
 namespace weft {
 namespace {

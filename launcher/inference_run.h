@@ -1,6 +1,6 @@
 // Inference of a checkpoint on this machine: starts one `weft-worker --infer`, hands it a request
-// and passes on what it reports, line by line as it comes (worker/inference_session.h has both
-// forms). The worker is gone when the call returns.
+// and passes on what it reports, line by line as it comes (worker/process/inference_session.h has
+// both forms). The worker is gone when the call returns.
 #pragma once
 #include <atomic>
 #include <functional>

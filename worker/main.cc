@@ -5,9 +5,9 @@
 #include <string>
 
 #include "process/version.h"
-#include "worker/inference_session.h"
-#include "worker/probe.h"
-#include "worker/session.h"
+#include "worker/probe/probe.h"
+#include "worker/process/inference_session.h"
+#include "worker/process/session.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"weft-worker: computes one rank of a job"};

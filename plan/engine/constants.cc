@@ -60,7 +60,8 @@ GenerationConstants Ada() {
 
 // One kernel per operation of worker/backend/device.h; of a linear layer on GPUs in 16 bits one
 // with all that surrounds its product. What moves over the data axis moves beside passes
-// (worker/zero.h; plan/estimate/data_comm.h); everything else is waited for. None of it is fitted.
+// (worker/state/zero.h; plan/estimate/data_comm.h); everything else is waited for. None of it is
+// fitted.
 TimeHabits Weft() {
   TimeHabits habits;
   habits.fused_epilogues = true;

@@ -184,7 +184,7 @@ double DataComm::Exposed(double comm_s, double window_s, double last_share) cons
 
 // Each bucket hides behind a block: its weights come while the one before computes, its gradient
 // leaves while the next does. Embedding and head are gathered for the forward pass alone, in which
-// the head's gradient is made, too (worker/stage.cc).
+// the head's gradient is made, too (worker/model/stage.cc).
 ActionSeconds DataComm::WaitsOfOne(const Layout& layout, const Turns& turns,
                                    const ActionSeconds& passes, bool last) const {
   const bool halves = SplitsBackward(layout);

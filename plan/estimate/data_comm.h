@@ -1,5 +1,5 @@
 // DataComm: what a stage moves over the data axis and what it waits for of that: gradients to their
-// sums, weights to those that use them, beside passes and after them (worker/zero.h). Pure.
+// sums, weights to those that use them, beside passes and after them (worker/state/zero.h). Pure.
 #pragma once
 #include "plan/estimate/collective.h"
 #include "plan/estimate/machine.h"

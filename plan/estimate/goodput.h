@@ -15,9 +15,9 @@ inline constexpr double kDefaultDeviceMtbfHours = 5.07e4;
 inline constexpr double kDefaultRestartS = 300;       // notice, replace, start, until it loads
 inline constexpr double kDefaultNodeBytesPerS = 2e9;  // of checkpoints, one node's share
 
-// Returns the bytes of one checkpoint, whatever the step's precision (worker/checkpoint_io.h): of
-// each trained parameter its weight and the optimizer's moments in fp32, 12 bytes for AdamW. 16-bit
-// copies are made again from the master weights.
+// Returns the bytes of one checkpoint, whatever the step's precision
+// (worker/train/checkpoint_io.h): of each trained parameter its weight and the optimizer's moments
+// in fp32, 12 bytes for AdamW. 16-bit copies are made again from the master weights.
 int64_t CheckpointBytes(const Question& question);
 
 struct FaultCosts {

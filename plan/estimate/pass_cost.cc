@@ -207,9 +207,9 @@ struct CastSeconds {
 };
 
 // Operands in 8 bits: each is read twice, for its largest magnitude and for its codes, which are
-// written (worker/fp8_linear.cc). An input is cast once for all layers that take it, an output's
-// gradient once for both products; that zb_h1, which splits them, casts it for each is left out:
-// the search prices a block once for all schedules.
+// written (worker/state/fp8_linear.cc). An input is cast once for all layers that take it, an
+// output's gradient once for both products; that zb_h1, which splits them, casts it for each is
+// left out: the search prices a block once for all schedules.
 CastSeconds CastsToFp8(const Pass& pass) {
   CastSeconds cast;
   const BlockShare& share = pass.share;

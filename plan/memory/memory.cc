@@ -233,7 +233,8 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
     list.AddStatistic(MemoryKind::kWorkspace, BufferScope::kWork, name, elements);
   };
   add("dnorm", n * sizes.hidden);  // [N, D] gradient of a norm's output
-  // [N, D] all tokens of what a product takes from residuals or gives to them (worker/token_cut.h)
+  // [N, D] all tokens of what a product takes from residuals or gives to them
+  // (worker/model/token_cut.h)
   if (sizes.part_rows < n) add("gathered", n * sizes.hidden);
   // The gradient of `act` becomes that of `up` in its place.
   if (sizes.fused.gate_up) {
@@ -263,7 +264,7 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
     list.AddCodes("fp8_weight", sizes.fp8.weight);
     add_statistic("fp8_scales", sizes.fp8.scales);
   }
-  // [T / cp, E] filled once (worker/rotary.h)
+  // [T / cp, E] filled once (worker/model/rotary.h)
   if (sizes.rotary > 0) add_statistic("rotary", sizes.rotary);
 }
 

@@ -164,9 +164,8 @@ struct ActivationSlots {
 // The planner counts these slots and the worker takes them. REQUIRES: CheckLayout holds.
 ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int stage);
 
-// The list for `rank`. Names and shapes are documented in memory.cc beside each entry; worker/stage
-// asks for the same.
-// REQUIRES: CheckModel and CheckLayout hold.
+// The list for `rank`. Names and shapes are documented in memory.cc beside each entry;
+// worker/model/stage asks for the same. REQUIRES: CheckModel and CheckLayout hold.
 RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, const Layout& layout,
                           int rank, const Numerics& numerics);
 
@@ -194,7 +193,7 @@ enum class BufferScope {
   kTokens,        // "tokens/"
 };
 
-// Doubles that a step's totals are (worker/trainer.h).
+// Doubles that a step's totals are (worker/train/trainer.h).
 inline constexpr int64_t kStepTotals = 4;
 
 struct StepBuffer {

@@ -85,7 +85,7 @@ struct OptimizerSpec {
   double dampening = 0;
   bool nesterov = false;
   // These are adafactor's alone; definitions are those of Hugging Face's Adafactor
-  // (worker/adafactor.h).
+  // (worker/state/adafactor.h).
   double decay_rate = -0.8;      // the second moments' beta of step t is 1 - t^decay_rate
   double clip_threshold = 1;     // most that the root mean square of a tensor's update may be
   bool scale_parameter = false;  // lr counts for tensors of root mean square 1

@@ -21,7 +21,7 @@ enum class ModelFamily { kGpt2, kLlama };
 
 // RopeScaling stretches rotary positions beyond the sequence length of pre-training, as Llama 3.1
 // does ("rope_type": "llama3"): slow turns are slowed down by `factor`, fast ones are kept,
-// those between are blended. worker/rotary.h has the formula.
+// those between are blended. worker/model/rotary.h has the formula.
 struct RopeScaling {
   double factor = 1;  // 1: none, whatever the others say
   double low_freq_factor = 1;

@@ -17,7 +17,7 @@
 #include "coordinator/patient_journal.h"
 #include "tests/coordinator/in_process.h"
 #include "tests/plan/sample_jobs.h"
-#include "worker/link.h"
+#include "worker/process/link.h"
 
 namespace weft {
 namespace {

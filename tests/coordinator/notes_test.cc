@@ -11,7 +11,7 @@
 #include "process/version.h"
 #include "tests/coordinator/in_process.h"
 #include "tests/plan/sample_jobs.h"
-#include "worker/link.h"
+#include "worker/process/link.h"
 
 namespace weft {
 namespace {

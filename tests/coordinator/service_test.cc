@@ -1,4 +1,5 @@
-// The coordinator over the wire: a real unix socket, real gRPC, workers by worker/link or by hand.
+// The coordinator over the wire: a real unix socket, real gRPC, workers by worker/process/link or
+// by hand.
 #include "coordinator/service.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +22,7 @@
 #include "process/version.h"
 #include "tests/coordinator/in_process.h"
 #include "tests/plan/sample_jobs.h"
-#include "worker/link.h"
+#include "worker/process/link.h"
 
 namespace weft {
 namespace {

@@ -233,8 +233,8 @@ TEST(CudaInBf16, TrainsGpt2AsTheCpuDoes) {
   }
 }
 
-// Bounds of tests/worker/fp8_test.cc: devices differ by the order of sums before a rounding to
-// bf16.
+// Bounds of tests/worker/state/fp8_test.cc: devices differ by the order of sums before a rounding
+// to bf16.
 TEST(CudaFp8, TrainsAsOneRankOnTheCpuDoes) {
   if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
   const TestFolder folder;

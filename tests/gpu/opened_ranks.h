@@ -15,7 +15,7 @@
 #include "tests/gpu/thread_relay.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"
-#include "worker/groups.h"
+#include "worker/state/groups.h"
 
 namespace weft {
 

@@ -19,7 +19,7 @@
 #include "tests/parity/parity_job.h"
 #include "tests/worker/passing_backend.h"
 #include "worker/backend/cpu/device_cpu.h"
-#include "worker/trainer.h"
+#include "worker/train/trainer.h"
 
 namespace weft {
 namespace {

@@ -36,8 +36,8 @@ struct Bounds {
 // and 10.7 in fp16, with any layout that rounds otherwise, when all other steps agree. So in 16
 // bits llama trains on another order of the data, or with SGD. In fp8, whose results are bf16,
 // losses go apart as in bf16 (measured over tp: 7e-5, the bound is 1e-3); a gradient over tp as
-// tests/worker/fp8_test.cc says. With moments of 8 bits (fp32, no tp), quotients between two of the
-// 256 numbers go to either.
+// tests/worker/state/fp8_test.cc says. With moments of 8 bits (fp32, no tp), quotients between two
+// of the 256 numbers go to either.
 Bounds BoundsOf(const JobSpec& job, const Layout& layout);
 
 // The layout of a single rank that `layout` is compared with. Some kernels sum a row of a product

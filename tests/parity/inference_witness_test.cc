@@ -17,8 +17,8 @@
 #include "plan/shards/shard.h"
 #include "tests/parity/curve.h"
 #include "worker/backend/cpu/device_cpu.h"
-#include "worker/inference.h"
-#include "worker/initial_weights.h"
+#include "worker/model/inference.h"
+#include "worker/state/initial_weights.h"
 
 namespace weft {
 namespace {

@@ -26,8 +26,8 @@
 #include "tests/parity/planted.h"
 #include "tests/worker/painting_device.h"
 #include "worker/backend/loader.h"
-#include "worker/step_report.h"
-#include "worker/trainer.h"
+#include "worker/train/step_report.h"
+#include "worker/train/trainer.h"
 
 namespace weft {
 namespace {

@@ -24,12 +24,12 @@
 #include "tests/parity/parity_job.h"
 #include "tests/worker/backend/thread_comm.h"
 #include "worker/backend/cpu/device_cpu.h"
-#include "worker/batches.h"
-#include "worker/checkpoint_io.h"
-#include "worker/inference.h"
-#include "worker/initial_weights.h"
-#include "worker/step_report.h"
-#include "worker/trainer.h"
+#include "worker/model/inference.h"
+#include "worker/state/initial_weights.h"
+#include "worker/train/batches.h"
+#include "worker/train/checkpoint_io.h"
+#include "worker/train/step_report.h"
+#include "worker/train/trainer.h"
 
 namespace weft {
 namespace {

@@ -8,7 +8,7 @@ Written from the papers and from the definitions in our headers, never from our 
   Loshchilov & Hutter, arXiv:1711.05101        AdamW; decay on matrices only
   Pascanu et al., arXiv:1211.5063              clipping by the global norm
   Salmon et al., SC'11                         Philox4x32-10
-  worker/initial_weights.h, data/sampling.h    which initial weights, which samples
+  worker/state/initial_weights.h, data/sampling.h    which initial weights, which samples
 
   gpt2_reference.py JOB.json OUT     trains; writes OUT.json (losses, norms, learning rates, names
                                      and dims of the tensors) and OUT.f64 (the gradients of step 1
@@ -70,7 +70,7 @@ def samples(job, step):
     return batch[:, :-1], batch[:, 1:]
 
 
-# ---- initial weights: worker/initial_weights.h ---------------------------------------------------
+# ---- initial weights: worker/state/initial_weights.h ---------------------------------------------------
 def philox(counter, key):
     """Philox4x32-10 of arrays of u32 held in u64: four counters, two keys -> four words."""
     low = np.uint64(0xFFFFFFFF)

@@ -21,6 +21,7 @@ std::vector<Room> PlanRooms() {
 
 // "worker/backend" as a permission means its interfaces alone.
 std::vector<Room> WorkerRooms() {
+  const std::set<std::string> absl = {"absl core", "absl"};
   return {
       {"worker/backend", {"worker/backend"}, {}, {{"loader", {"plan", "plan/spec", "absl core"}}}},
       {"worker/backend/cpu",
@@ -28,10 +29,32 @@ std::vector<Room> WorkerRooms() {
        {"mpi", "cblas", "dnnl", "openmp"},
        {}},
       {"worker/backend/cuda", {"worker/backend", "worker/backend/cuda/*"}, {"cuda"}, {}},
-      {"worker",
-       {"plan/*", "proto", "process", "data", "checkpoint", "worker", "worker/backend"},
+      {"worker/state",
+       {"plan", "plan/spec", "plan/shards", "plan/memory", "checkpoint", "worker/backend",
+        "worker/state"},
+       absl,
+       {}},
+      {"worker/model",
+       {"plan", "plan/spec", "plan/shards", "plan/schedule", "plan/memory", "data", "checkpoint",
+        "worker/backend", "worker/state", "worker/model"},
+       absl,
+       {}},
+      {"worker/train",
+       {"plan", "plan/spec", "plan/shards", "plan/schedule", "plan/memory", "process", "data",
+        "checkpoint", "worker/backend", "worker/state", "worker/model", "worker/train"},
+       absl,
+       {}},
+      {"worker/process",
+       {"plan", "plan/spec", "plan/memory", "proto", "process", "data", "checkpoint",
+        "worker/backend", "worker/state", "worker/model", "worker/train", "worker/process"},
        {"absl core", "absl", "json"},
-       {{"link", {"grpc", "protobuf"}}, {"main", {"grpc", "cli"}}}},
+       {{"link", {"grpc", "protobuf"}}}},
+      {"worker/probe",
+       {"plan", "plan/spec", "plan/memory", "process", "worker/backend", "worker/process",
+        "worker/probe"},
+       absl,
+       {}},
+      {"worker", {"process", "worker/process", "worker/probe"}, {}, {{"main", {"grpc", "cli"}}}},
   };
 }
 
@@ -57,7 +80,7 @@ std::vector<Room> OtherRooms() {
        {{"planner_accuracy", {"cli"}},
         {"scaling_bench", {"cli"}},
         {"timed_device", {"tests/worker"}},
-        {"train_bench", {"cli", "worker"}}}},
+        {"train_bench", {"cli", "worker/train"}}}},
       {"proto", {"plan", "plan/spec", "proto"}, {"absl core", "protobuf"}, {}},
       {"process",
        {"plan", "process"},

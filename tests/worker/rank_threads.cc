@@ -21,7 +21,7 @@
 #include "plan/errors.h"
 #include "tests/worker/backend/thread_comm.h"
 #include "worker/backend/cpu/device_cpu.h"
-#include "worker/step_report.h"
+#include "worker/train/step_report.h"
 
 namespace weft {
 namespace {

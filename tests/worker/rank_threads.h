@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/step_report.h"
-#include "worker/trainer.h"
+#include "worker/train/step_report.h"
+#include "worker/train/trainer.h"
 
 namespace weft {
 

@@ -137,7 +137,8 @@ TEST(DataComm, CopiesOfAKvHeadAreSummedBlockByBlock) {
               1e-9);
 }
 
-// The engine gathers weights as products take them, and sums fp32 gradients (worker/parameters.h).
+// The engine gathers weights as products take them, and sums fp32 gradients
+// (worker/state/parameters.h).
 TEST(DataComm, BytesFollowThePrecision) {
   Question question = Asked(SampleJob());
   question.cluster = FreeCluster();

@@ -97,8 +97,8 @@ Question Gpt(Precision precision, OptimizerStates states) {
   return question;
 }
 
-// worker/checkpoint_io.cc writes master weights and moments, both in fp32 (its own test holds the
-// files against this).
+// worker/train/checkpoint_io.cc writes master weights and moments, both in fp32 (its own test holds
+// the files against this).
 TEST(CheckpointBytes, AreTwelvePerParameterOfAdamwInEveryPrecision) {
   const int64_t parameters = ParameterCount(Gpt(Precision::kFp32, {}).model);
   for (const Precision precision :

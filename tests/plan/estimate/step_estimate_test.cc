@@ -221,8 +221,9 @@ TEST(StepEstimate, SequenceParallelBlocksMoveTenHalvesOfAnAllReduce) {
   EXPECT_NEAR(block.backward.of(TimeTerm::kTensorComm), 6 * 0.75 * wide_bytes, 1e-3);
 }
 
-// Keys and values are gathered twice and their gradients scattered once (worker/context.h); nothing
-// of it waits behind attention, however long that takes. A ring does where attention takes long.
+// Keys and values are gathered twice and their gradients scattered once (worker/model/context.h);
+// nothing of it waits behind attention, however long that takes. A ring does where attention takes
+// long.
 TEST(StepEstimate, ContextParallelBlocksOfWeftMoveSixGathersOfKeys) {
   JobSpec job = SampleJob();
   job.cluster = FreeCluster();

@@ -1,0 +1,48 @@
+#include "worker/train/learning_rate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace weft {
+namespace {
+
+struct Case {
+  LrSchedule type;
+  int64_t warmup, decay_steps, step;
+  double expected;
+};
+
+// Peak 1, min_lr 0.1, training.steps 100. Expected values by hand.
+TEST(LearningRate, FollowsItsTable) {
+  const Case cases[] = {
+      {LrSchedule::kConstant, 10, 0, 1, 0.1},
+      {LrSchedule::kConstant, 10, 0, 10, 1},
+      {LrSchedule::kConstant, 10, 0, 99, 1},
+      {LrSchedule::kConstant, 0, 0, 1, 1},
+      {LrSchedule::kLinear, 0, 0, 50, 0.55},
+      {LrSchedule::kLinear, 0, 0, 100, 0.1},
+      {LrSchedule::kLinear, 20, 0, 60, 0.55},
+      {LrSchedule::kLinear, 20, 60, 40, 0.55},
+      {LrSchedule::kLinear, 20, 60, 60, 0.1},
+      {LrSchedule::kLinear, 20, 60, 100, 0.1},
+      {LrSchedule::kCosine, 0, 0, 50, 0.55},
+      {LrSchedule::kCosine, 0, 0, 25, 0.1 + 0.45 * (1 + std::sqrt(0.5))},
+      {LrSchedule::kCosine, 0, 0, 100, 0.1},
+      {LrSchedule::kCosine, 10, 0, 5, 0.5},
+      {LrSchedule::kCosine, 10, 50, 30, 0.55},
+      {LrSchedule::kCosine, 10, 50, 77, 0.1},
+      {LrSchedule::kCosine, 30, 20, 30, 1},  // the decay would end within the warmup
+      {LrSchedule::kCosine, 30, 20, 31, 0.1},
+  };
+  for (const Case& c : cases) {
+    const LrSchedulerSpec spec{
+        .type = c.type, .warmup_steps = c.warmup, .decay_steps = c.decay_steps, .min_lr = 0.1};
+    EXPECT_NEAR(LearningRate(spec, 1, 100, c.step), c.expected, 1e-12)
+        << LrScheduleName(c.type) << " warmup " << c.warmup << " decay " << c.decay_steps
+        << " step " << c.step;
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,286 @@
+#include "worker/model/inference.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "data/documents.h"
+#include "plan/errors.h"
+#include "worker/model/rotary.h"
+#include "worker/state/groups.h"
+
+namespace weft {
+
+Inference::Inference(const ModelShape& model, const InferenceExtents& extents, const DataSpec& data,
+                     Device& device)
+    : model_(model), extents_(extents), data_(data), device_(device) {
+  CHECK(extents.masks_documents == data.reset_attention_mask);
+}
+
+absl::StatusOr<std::unique_ptr<Inference>> Inference::Create(const ModelShape& model,
+                                                             const InferenceExtents& extents,
+                                                             const DataSpec& data, Device& device) {
+  RETURN_IF_ERROR(CheckInference(model));
+  if (extents.positions() > model.max_positions) {
+    return absl::InvalidArgumentError(absl::StrCat("sequences of ", extents.positions(),
+                                                   " tokens, the model has ", model.max_positions,
+                                                   " positions"));
+  }
+  auto inference = std::unique_ptr<Inference>(new Inference(model, extents, data, device));
+  RETURN_IF_ERROR(inference->Allocate());
+  return inference;
+}
+
+absl::Status Inference::Allocate() {
+  const RankMemory memory = PlanInferenceMemory(model_, extents_);
+  absl::StatusOr<std::unique_ptr<Arena>> arena = Arena::Create(memory, device_);
+  if (!arena.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("device memory: ", memory.total_bytes(),
+                     " bytes are needed, but the device does not have them; use a smaller --batch "
+                     "or a shorter prompt"));
+  }
+  arena_ = *std::move(arena);
+  GetWeights();
+  GetWork();
+  return arena_->CheckAllUsed();
+}
+
+void Inference::GetWeights() {
+  for (const TensorSpec& tensor : Tensors(model_)) {
+    const int64_t rows = tensor.is_matrix() ? tensor.dims[0] : 1;
+    weights_[tensor.name] =
+        arena_->Get(absl::StrCat("weights/", tensor.name), rows, tensor.dims.back());
+  }
+  for (int64_t block = 0; block < model_.num_blocks; ++block) {
+    const std::string prefix = absl::StrCat("blocks.", block, ".");
+    blocks_.push_back({.norm1 = GetNorm(prefix + "norm1"),
+                       .norm2 = GetNorm(prefix + "norm2"),
+                       .q = GetLinear(prefix + "attn.q"),
+                       .k = GetLinear(prefix + "attn.k"),
+                       .v = GetLinear(prefix + "attn.v"),
+                       .o = GetLinear(prefix + "attn.o"),
+                       .up = GetLinear(prefix + "mlp.up"),
+                       .down = GetLinear(prefix + "mlp.down"),
+                       .gate = GetLinear(prefix + "mlp.gate")});
+  }
+  final_norm_ = GetNorm("final_norm");
+  table_ = Weight(std::string(kTokenEmbeddingName));
+  positions_ = Weight("embed.positions.weight");
+  head_ = model_.tied_embeddings ? table_ : Weight("head.weight");
+}
+
+void Inference::GetWork() {
+  const int64_t n = extents_.rows();
+  const int64_t query = model_.num_heads * model_.head_dim;
+  const int64_t key = model_.num_kv_heads * model_.head_dim;
+  const bool caches = extents_.cached_positions > 0;
+  const auto get = [&](const char* name, int64_t cols) {
+    return arena_->Get(absl::StrCat("work/", name), n, cols);
+  };
+  for (int64_t block = 0; block < (caches ? model_.num_blocks : 1); ++block) {
+    const int64_t rows = caches ? extents_.cached_positions : n;
+    caches_.push_back({.k = arena_->Get(absl::StrCat("cache/k", block), rows, key),
+                       .v = arena_->Get(absl::StrCat("cache/v", block), rows, key)});
+  }
+  x_ = get("x", model_.hidden_size);
+  x_mid_ = get("x_mid", model_.hidden_size);
+  norm_out_ = get("norm_out", model_.hidden_size);
+  if (final_norm_.bias.data != nullptr) statistics_.mean = get("norm_mean", 1);
+  statistics_.rstd = get("norm_rstd", 1);
+  q_ = get("q", query);
+  attn_ = get("attn", query);
+  lse_ = get("lse", model_.num_heads);
+  scores_ = arena_->Row("work/scores");
+  if (blocks_.front().gate.weight.data != nullptr) gate_ = get("gate", model_.ffn_size);
+  up_ = get("up", model_.ffn_size);
+  act_ = get("act", model_.ffn_size);
+  if (model_.family == ModelFamily::kLlama) {
+    rotary_ = arena_->Get("work/rotary", extents_.positions(), model_.head_dim);
+    std::vector<int64_t> positions(static_cast<size_t>(extents_.positions()));
+    std::iota(positions.begin(), positions.end(), 0);
+    device_.CopyIn(rotary_, RotaryTable(model_, positions).data());
+  }
+  logits_ = arena_->Get("work/logits", LogitRows(model_, extents_), model_.vocab_size);
+  ids_ = arena_->Get("tokens/ids", n, 1);
+  if (positions_.data != nullptr) position_ids_ = arena_->Get("tokens/positions", n, 1);
+  if (extents_.masks_documents) first_visible_ = arena_->Get("tokens/first_visible", n, 1);
+  if (caches) return;
+  row_max_ = get("row_max", 1);
+  row_sums_ = arena_->Get("work/row_sums", 2, n);
+  targets_ = arena_->Get("tokens/targets", n, 1);
+  totals_ = arena_->Get("work/totals", 1, 1);
+}
+
+View Inference::Weight(const std::string& tensor) const {
+  const auto found = weights_.find(tensor);
+  return found == weights_.end() ? View() : found->second;
+}
+
+Linear Inference::GetLinear(const std::string& name) const {
+  Linear linear;
+  linear.weight = Weight(name + ".weight");
+  linear.bias = Weight(name + ".bias");
+  return linear;
+}
+
+Norm Inference::GetNorm(const std::string& name) const {
+  Norm norm;
+  norm.weight = Weight(name + ".weight");
+  norm.bias = Weight(name + ".bias");
+  return norm;
+}
+
+absl::Status Inference::Load(const WeightsReader& reader, const std::function<void()>& loaded) {
+  std::vector<float> values;
+  for (const TensorSpec& tensor : Tensors(model_)) {
+    values.resize(static_cast<size_t>(tensor.elements()));
+    const std::vector<int64_t> begin(tensor.dims.size(), 0);
+    RETURN_IF_ERROR(reader.Read(tensor, begin, tensor.dims, absl::MakeSpan(values)));
+    device_.CopyIn(Weight(tensor.name), values.data());
+    // The values are used again.
+    RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "load weights"));
+    if (loaded) loaded();
+  }
+  return absl::OkStatus();
+}
+
+NormStatistics Inference::Statistics(int64_t rows) const {
+  const bool has_mean = statistics_.mean.data != nullptr;
+  return {.mean = has_mean ? statistics_.mean.RowRange(0, rows) : View(),
+          .rstd = statistics_.rstd.RowRange(0, rows)};
+}
+
+void Inference::ForwardBlock(const BlockWeights& block, const KeysAndValues& cache,
+                             const Passing& pass) {
+  const int64_t rows = pass.rows;
+  const AttentionShape& attention = pass.attention;
+  const View x = x_.RowRange(0, rows), x_mid = x_mid_.RowRange(0, rows);
+  const View norm_out = norm_out_.RowRange(0, rows);
+  const View q = q_.RowRange(0, rows), attn = attn_.RowRange(0, rows);
+  const View new_k = cache.k.RowRange(pass.first, rows), new_v = cache.v.RowRange(pass.first, rows);
+  ForwardNorm(block.norm1, model_.norm_eps, x, norm_out, Statistics(rows), device_);
+  ForwardLinear(block.q, norm_out, q, device_);
+  ForwardLinear(block.k, norm_out, new_k, device_);
+  ForwardLinear(block.v, norm_out, new_v, device_);
+  if (pass.angles.data != nullptr) {
+    device_.Rotate(pass.angles, Turn::kForth, q);
+    device_.Rotate(pass.angles, Turn::kForth, new_k);
+  }
+  const int64_t keys = attention.batch * attention.seq_len;
+  const View lse = {lse_.data, attention.batch * attention.heads, attention.query_len(),
+                    DType::kF32};
+  device_.Attention(attention, q, cache.k.RowRange(0, keys), cache.v.RowRange(0, keys),
+                    pass.first_visible, attn, lse, scores_);
+  device_.Linear(attn, block.o.weight, block.o.bias, x, x_mid);
+
+  const View up = up_.RowRange(0, rows), act = act_.RowRange(0, rows);
+  ForwardNorm(block.norm2, model_.norm_eps, x_mid, norm_out, Statistics(rows), device_);
+  if (gate_.data != nullptr) {
+    const View gate = gate_.RowRange(0, rows);
+    ForwardLinear(block.up, norm_out, up, device_);
+    ForwardLinear(block.gate, norm_out, gate, device_);
+    device_.SwiGlu(gate, up, act);
+  } else {
+    device_.LinearGelu(norm_out, block.up.weight, block.up.bias, up, act);
+  }
+  device_.Linear(act, block.down.weight, block.down.bias, x_mid, x);
+}
+
+void Inference::Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t first) {
+  const int64_t length = std::ssize(ids) / batch - first;
+  const int64_t rows = batch * length;
+  CHECK(rows <= extents_.rows());
+  // Queries are all of the positions, or the last one.
+  CHECK(first == 0 || rows == 1);
+  Passing pass;
+  pass.rows = rows;
+  pass.first = first;
+  pass.attention = {.batch = batch,
+                    .seq_len = first + length,
+                    .heads = model_.num_heads,
+                    .head_dim = model_.head_dim,
+                    .kv_heads = model_.num_kv_heads,
+                    .runs = first > 0 ? first + 1 : 1};
+  pass.attention.piece[0] = pass.attention.runs - 1;
+  const auto new_rows = [rows](View x) { return x.data == nullptr ? x : x.RowRange(0, rows); };
+  pass.first_visible = new_rows(first_visible_);
+  if (rotary_.data != nullptr) pass.angles = rotary_.RowRange(first, length);
+  CopyInTokens(ids, batch, first);
+  device_.Embed(new_rows(ids_), table_, 0, positions_, new_rows(position_ids_), new_rows(x_));
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    ForwardBlock(blocks_[block], caches_[std::min(block, caches_.size() - 1)], pass);
+  }
+}
+
+void Inference::CopyInTokens(absl::Span<const int32_t> ids, int64_t batch, int64_t first) {
+  const size_t length = ids.size() / static_cast<size_t>(batch);
+  std::vector<int32_t> starts(length), new_ids, first_visible, position_ids;
+  for (size_t at = 0; at < ids.size(); at += length) {
+    FindDocumentStarts(ids.subspan(at, length), data_.bos_token_id, data_.eos_token_id,
+                       absl::MakeSpan(starts));
+    for (auto t = static_cast<size_t>(first); t < length; ++t) {
+      const int32_t origin = data_.reset_position_ids ? starts[t] : 0;
+      new_ids.push_back(ids[at + t]);
+      first_visible.push_back(starts[t]);
+      position_ids.push_back(static_cast<int32_t>(t) - origin);
+    }
+  }
+  const auto copy = [this](View to, const std::vector<int32_t>& from) {
+    if (to.data != nullptr) device_.CopyIn(to.RowRange(0, std::ssize(from)), from.data());
+  };
+  copy(ids_, new_ids);
+  copy(first_visible_, first_visible);
+  copy(position_ids_, position_ids);
+}
+
+absl::StatusOr<double> Inference::LossSum(absl::Span<const int32_t> ids,
+                                          absl::Span<const int32_t> targets) {
+  CHECK(extents_.cached_positions == 0 && ids.size() == targets.size());
+  const int64_t rows = std::ssize(ids);
+  CHECK(rows % extents_.seq_len == 0);
+  Forward(ids, rows / extents_.seq_len, 0);
+  const View all_targets = targets_.RowRange(0, rows);
+  device_.CopyIn(all_targets, targets.data());
+  const View norm_out = norm_out_.RowRange(0, rows);
+  ForwardNorm(final_norm_, model_.norm_eps, x_.RowRange(0, rows), norm_out, Statistics(rows),
+              device_);
+  auto* const sums = static_cast<float*>(row_sums_.data);
+  const View row_max = row_max_.RowRange(0, rows);
+  const View row_sum = {sums, rows, 1, DType::kF32};
+  const View target_logit = {sums + rows, rows, 1, DType::kF32};
+  for (int64_t first = 0; first < rows; first += logits_.rows) {
+    const int64_t count = std::min(logits_.rows, rows - first);
+    const View logits = logits_.RowRange(0, count);
+    device_.MatMul(norm_out.RowRange(first, count), Transpose::kNo, head_, Transpose::kYes, 0,
+                   logits);
+    device_.RowMax(logits, row_max.RowRange(first, count));
+    device_.RowSumExp(logits, row_max.RowRange(first, count), all_targets.RowRange(first, count), 0,
+                      row_sum.RowRange(first, count), target_logit.RowRange(first, count));
+  }
+  device_.Zero(totals_);
+  device_.AddLossSum(row_max, row_sum, target_logit, totals_);
+  double loss = 0;
+  device_.CopyOut(&loss, totals_);
+  RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "evaluate"));
+  return loss;
+}
+
+absl::StatusOr<absl::Span<const float>> Inference::Append(absl::Span<const int32_t> ids) {
+  CHECK(!ids.empty() && std::ssize(read_) + std::ssize(ids) <= extents_.cached_positions);
+  const int64_t rows = std::ssize(ids);
+  const int64_t first = std::ssize(read_);
+  read_.insert(read_.end(), ids.begin(), ids.end());
+  Forward(read_, 1, first);
+  const View norm_out = norm_out_.RowRange(0, 1);
+  ForwardNorm(final_norm_, model_.norm_eps, x_.RowRange(rows - 1, 1), norm_out, Statistics(1),
+              device_);
+  device_.MatMul(norm_out, Transpose::kNo, head_, Transpose::kYes, 0, logits_);
+  host_logits_.resize(static_cast<size_t>(model_.vocab_size));
+  device_.CopyOut(host_logits_.data(), logits_);
+  RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "generate"));
+  return absl::MakeConstSpan(host_logits_);
+}
+
+}  // namespace weft

@@ -1,0 +1,107 @@
+// Inference: the whole model on one device, forward passes only. Evaluates held-out sequences, or
+// reads one sequence on, keeping each block's keys and values so that a token is computed once. The
+// operations and their order are the training engine's (worker/model/block, embedding, head), but
+// products that share an operand stay apart: what a run has validated is computed again to the bit
+// where kernels sum an element alone, else within 1e-6 (docs/reproducibility.md). Used by one
+// thread.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "checkpoint/weights_reader.h"
+#include "plan/memory/inference_memory.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/model.h"
+#include "worker/backend/device.h"
+#include "worker/state/arena.h"
+#include "worker/state/parameters.h"
+
+namespace weft {
+
+class Inference {
+ public:
+  // Allocates PlanInferenceMemory(model, extents). Keeps documents apart as `data` says the model
+  // was trained; no other part of it matters. InvalidArgument for a model that cannot be, or with
+  // experts, or without so many positions; FailedPrecondition if the device has not the memory.
+  // `device` outlives it. REQUIRES: extents.masks_documents == data.reset_attention_mask.
+  static absl::StatusOr<std::unique_ptr<Inference>> Create(const ModelShape& model,
+                                                           const InferenceExtents& extents,
+                                                           const DataSpec& data, Device& device);
+
+  // Fills the weights. Errors are WeightsReader::Read's. Calls `loaded` after each tensor.
+  // REQUIRES: `reader` was opened for the same model.
+  absl::Status Load(const WeightsReader& reader, const std::function<void()>& loaded);
+
+  // Sum of the cross-entropy over a pass of whole sequences, ids and targets [B*T], at most as many
+  // as the extents hold. REQUIRES: no cache.
+  absl::StatusOr<double> LossSum(absl::Span<const int32_t> ids, absl::Span<const int32_t> targets);
+
+  // Reads the sequence on by `ids` and returns the logits [V] that follow the last one; they stay
+  // until the next call. REQUIRES: a cache with room for them; one id, or the sequence's first.
+  absl::StatusOr<absl::Span<const float>> Append(absl::Span<const int32_t> ids);
+
+  int64_t bytes() const { return arena_->bytes(); }
+
+ private:
+  struct BlockWeights {
+    Norm norm1, norm2;
+    Linear q, k, v, o, up, down;
+    Linear gate;  // null views: the family has none
+  };
+  struct KeysAndValues {
+    View k, v;  // [S, K*E], or [N, K*E] without a cache
+  };
+  // Describes the tokens that pass through the blocks at once.
+  struct Passing {
+    int64_t rows = 0;          // tokens, of all sequences
+    int64_t first = 0;         // position of the first of each sequence
+    AttentionShape attention;  // over the keys there are up to the last
+    View angles;               // of the positions [T, E]; null for gpt2
+    View first_visible;        // [N, 1] the first position each token sees; null: 0
+  };
+
+  Inference(const ModelShape& model, const InferenceExtents& extents, const DataSpec& data,
+            Device& device);
+
+  absl::Status Allocate();
+  void GetWeights();
+  void GetWork();
+  View Weight(const std::string& tensor) const;  // null if the model has none
+  Linear GetLinear(const std::string& name) const;
+  Norm GetNorm(const std::string& name) const;
+  // A pass through all blocks: of `batch` sequences [B * S], the tokens from position `first` on;
+  // those before it have passed. x_ becomes the last block's output.
+  void Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t first);
+  void CopyInTokens(absl::Span<const int32_t> ids, int64_t batch, int64_t first);
+  void ForwardBlock(const BlockWeights& block, const KeysAndValues& cache, const Passing& pass);
+  // The first rows of what a norm saves.
+  NormStatistics Statistics(int64_t rows) const;
+
+  const ModelShape model_;
+  const InferenceExtents extents_;
+  const DataSpec data_;
+  Device& device_;
+  std::unique_ptr<Arena> arena_;
+  std::map<std::string, View> weights_;
+  std::vector<BlockWeights> blocks_;
+  std::vector<KeysAndValues> caches_;  // of each block; one without a cache
+  Norm final_norm_;
+  View table_, positions_, head_;  // positions_: null for llama
+  View x_, x_mid_, norm_out_, q_, attn_, gate_, up_, act_;
+  NormStatistics statistics_;
+  View lse_, scores_, rotary_, logits_, row_max_, row_sums_;
+  View totals_;  // [1, 1]
+  View ids_, position_ids_, first_visible_,
+      targets_;                     // [N, 1]; as StepTokens in worker/model/stage.h
+  std::vector<int32_t> read_;       // the sequence that is read on, so far
+  std::vector<float> host_logits_;  // [V]
+};
+
+}  // namespace weft

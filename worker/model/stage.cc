@@ -1,0 +1,430 @@
+#include "worker/model/stage.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "plan/errors.h"
+#include "plan/shards/batch_order.h"
+#include "plan/shards/buckets.h"
+
+namespace weft {
+
+Stage::Stage(const ModelShape& model, const BatchShape& batch, const Numerics& numerics,
+             const Parameters& parameters, View loss, Zero& zero, Arena& arena, Device& device,
+             RankGroups& groups)
+    : layout_(groups.layout()),
+      loss_(loss),
+      zero_(zero),
+      device_(device),
+      groups_(groups),
+      seq_len_(batch.seq_len),
+      rows_(layout_.micro_batch_size * batch.seq_len / layout_.cp),
+      tokens_(rows_, model.hidden_size, arena, device, groups),
+      token_share_(1.0 / static_cast<double>(batch.global_batch_size * batch.seq_len)),
+      document_bounds_(DocumentBoundsOf(model, batch, layout_, numerics)),
+      documents_(static_cast<size_t>(layout_.num_microbatches)) {
+  if (numerics.precision == Precision::kFp8) MakeFp8(model, batch, parameters, arena);
+  MakeChunks(model, batch, parameters);
+  work_ = chunks_.front().front().GetWorkspace(arena);
+  MakeSlots(ActivationSlotsOf(layout_, model.num_blocks, groups.at().pp), model.hidden_size, arena);
+  const int64_t step_rows = layout_.num_microbatches * rows_;
+  if (groups.is_first_stage()) {
+    embedding_.emplace(parameters, tokens_, device, groups);
+    ids_ = arena.Get("tokens/ids", step_rows, 1);
+    if (model.family == ModelFamily::kGpt2) {
+      positions_ = arena.Get("tokens/positions", step_rows, 1);
+    }
+  }
+  if (groups.is_last_stage()) {
+    head_.emplace(model, parameters, rows_, work_.dnorm, tokens_, arena, device, groups);
+    targets_ = arena.Get("tokens/targets", step_rows, 1);
+  }
+  if (batch.masks_documents) first_visible_ = arena.Get("tokens/first_visible", step_rows, 1);
+  if (!groups.is_last_stage() || layout_.virtual_stages > 1) {
+    dx_ = arena.Get("work/dx", tokens_.part_rows(), model.hidden_size);
+    recv_gradient_ = arena.Get("comm/recv_gradient", tokens_.part_rows(), model.hidden_size);
+    send_activation_ = arena.Get("comm/send_activation", tokens_.part_rows(), model.hidden_size);
+  }
+}
+
+std::string Stage::PrepareAttention() const {
+  std::vector<int64_t> bounds = document_bounds_;
+  bounds.push_back(0);  // of microbatches that have more, or of all
+  std::string text;
+  std::string last;
+  for (size_t i = 0; i < bounds.size(); ++i) {
+    std::string by =
+        chunks_.front().front().PrepareAttention(work_, first_visible_.data != nullptr, bounds[i]);
+    if (i > 0 && by != last) {
+      absl::StrAppend(&text, last, " up to ", bounds[i - 1], " documents a microbatch; beyond, ");
+    }
+    last = std::move(by);
+  }
+  return absl::StrCat(text, last);
+}
+
+// Takes the shapes of the first of the stage's blocks, as PlanRankMemory does: all have the same.
+void Stage::MakeFp8(const ModelShape& model, const BatchShape& batch, const Parameters& parameters,
+                    Arena& arena) {
+  const Fp8Layers layers = Fp8LayersOf(model, batch, layout_);
+  if (!layers.any()) return;
+  const int64_t block = ChunkBlocks(layout_, model.num_blocks, groups_.at().pp, 0).begin;
+  const auto outputs = [&](absl::string_view layer) {
+    return parameters.Get(absl::StrCat("blocks.", block, ".", layer, ".weight")).weight.rows;
+  };
+  const Fp8Scratch scratch = Fp8ScratchOf(layers, rows_, model.hidden_size, outputs("attn.q"),
+                                          outputs("attn.k"), outputs("mlp.up"));
+  fp8_.emplace(layers, scratch, arena, device_);
+}
+
+void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
+                       const Parameters& parameters) {
+  const FusedLinears fused = FusedLinearsOf(parameters.runs(), fp8_ ? fp8_->layers() : Fp8Layers(),
+                                            !document_bounds_.empty());
+  for (int chunk = 0; chunk < layout_.virtual_stages; ++chunk) {
+    const BlockRange range = ChunkBlocks(layout_, model.num_blocks, groups_.at().pp, chunk);
+    const auto heads = [&](absl::string_view part) {
+      const std::string name = absl::StrCat("blocks.", range.begin, ".attn.", part, ".weight");
+      return parameters.Get(name).weight.rows / model.head_dim;
+    };
+    AttentionShape attention{.batch = layout_.micro_batch_size,
+                             .seq_len = batch.seq_len,
+                             .heads = heads("q"),
+                             .head_dim = model.head_dim,
+                             .kv_heads = heads("k")};
+    const SequencePieces held = SequencePiecesOf(layout_, groups_.at().cp);
+    attention.runs = held.runs;
+    attention.pieces = std::ssize(held.pieces);
+    std::copy(held.pieces.begin(), held.pieces.end(), attention.piece);
+    std::vector<Block>& blocks = chunks_.emplace_back();
+    for (int64_t block = range.begin; block < range.end; ++block) {
+      blocks.emplace_back(model, block, attention, parameters, fused,
+                          layout_.recompute_of(groups_.at().pp), fp8_ ? &*fp8_ : nullptr, tokens_,
+                          device_, groups_);
+    }
+  }
+}
+
+void Stage::MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& arena) {
+  const Block& any = chunks_.front().front();  // all blocks have the same shapes
+  for (int64_t slot = 0; slot < counts.slots; ++slot) {
+    slots_.push_back(any.GetActivations(Block::Share::kKept, absl::StrCat("slot", slot), arena));
+  }
+  for (const BlockActivations& slot : slots_) free_slots_.push(&slot);
+  const auto microbatches = static_cast<size_t>(layout_.num_microbatches);
+  live_.resize(chunks_.size() * microbatches);
+  for (size_t pass = 0; pass < live_.size(); ++pass) {
+    live_[pass].reserve(chunks_[pass / microbatches].size());
+  }
+  pending_.resize(microbatches);
+  for (int64_t pass = 0; pass < counts.pending; ++pass) {
+    const std::string prefix = absl::StrCat("pending", pass);
+    Pending& pending = pendings_.emplace_back();
+    pending.dy = arena.Get(prefix + "/dy", tokens_.part_rows(), hidden);
+    for (int64_t block = 0; block < counts.pending_blocks; ++block) {
+      pending.blocks.push_back(any.GetActivations(Block::Share::kMadeAgain,
+                                                  absl::StrCat(prefix, "/block", block), arena));
+    }
+  }
+  for (Pending& pending : pendings_) free_pendings_.push(&pending);
+  if (pendings_.empty()) {
+    recomputed_ = any.GetActivations(Block::Share::kMadeAgain, "work/recomputed", arena);
+  }
+  for (int64_t head = 0; groups_.is_last_stage() && head < counts.heads; ++head) {
+    head_gradients_.push_back(
+        arena.Get(absl::StrCat("head", head, "/dx"), tokens_.part_rows(), hidden));
+  }
+}
+
+void Stage::Begin(Pass pass, const StepTokens& tokens) {
+  CHECK(free_slots_.size() == slots_.size() && free_pendings_.size() == pendings_.size());
+  const auto copy = [this](absl::Span<const int32_t> from, View to) {
+    CHECK(std::ssize(from) == to.elements());
+    if (!from.empty()) device_.CopyIn(to, from.data());
+  };
+  copy(tokens.ids, ids_);
+  copy(tokens.targets, targets_);
+  copy(tokens.positions, positions_);
+  copy(tokens.first_visible, first_visible_);
+  if (!document_bounds_.empty()) CountDocuments(tokens.first_visible);
+  pass_ = pass;
+  if (fp8_) fp8_->SetOn(pass == Pass::kTraining);
+}
+
+// REQUIRES: cp is 1, as where there are bounds: all of a sequence's positions follow each other.
+void Stage::CountDocuments(absl::Span<const int32_t> first_visible) {
+  for (size_t microbatch = 0; microbatch < documents_.size(); ++microbatch) {
+    int64_t count = 0;
+    for (int64_t row = 0; row < rows_; ++row) {
+      const int64_t at = static_cast<int64_t>(microbatch) * rows_ + row;
+      count += first_visible[static_cast<size_t>(at)] == row % seq_len_ ? 1 : 0;
+    }
+    const auto bound = std::lower_bound(document_bounds_.begin(), document_bounds_.end(), count);
+    documents_[microbatch] = bound == document_bounds_.end() ? 0 : *bound;
+  }
+}
+
+absl::Status Stage::Compute(const Action& action, absl::Span<const Action> reductions) {
+  CHECK(action.op == Op::kForward || pass_ == Pass::kTraining);
+  reductions_ = reductions;
+  work_.first_visible = MicrobatchOf(first_visible_, action.microbatch);
+  work_.documents = documents_[static_cast<size_t>(action.microbatch)];
+  switch (action.op) {
+    case Op::kForward:
+      return Forward(action);
+    case Op::kBackward:
+      return Backward(action);
+    case Op::kBackwardInput:
+      return BackwardInput(action);
+    case Op::kBackwardWeight:
+      return BackwardWeight(action);
+    default:
+      CHECK(false);
+      return absl::OkStatus();
+  }
+}
+
+absl::Status Stage::Exchange(absl::Span<const Action> transfers) {
+  std::vector<Transfer> posted;
+  for (const Action& action : transfers) {
+    Transfer transfer;
+    transfer.peer = groups_.RankOfStage(PeerStage(action.op, groups_.at().pp, layout_.pp));
+    switch (action.op) {
+      case Op::kRecvActivation:
+        transfer.data = TakeSlots(action).front()->x;
+        break;
+      case Op::kSendActivation:
+        transfer.send = true;
+        transfer.data = send_activation_;
+        break;
+      case Op::kRecvGradient:
+        transfer.data = recv_gradient_;
+        break;
+      case Op::kSendGradient:
+        transfer.send = true;
+        transfer.data = MakesLoss(action) ? HeadGradient(action) : dx_;
+        break;
+      default:
+        CHECK(false);
+    }
+    posted.push_back(transfer);
+  }
+  return groups_.Exchange(posted);
+}
+
+absl::Status Stage::Forward(const Action& action) {
+  const Slots& slots = TakesTokens(action) ? TakeSlots(action) : SlotsOf(action);
+  if (TakesTokens(action)) {
+    RETURN_IF_ERROR(zero_.OpenWeights(embedding_->bucket()));
+    RETURN_IF_ERROR(embedding_->Forward(MicrobatchOf(ids_, action.microbatch),
+                                        MicrobatchOf(positions_, action.microbatch),
+                                        slots.front()->x));
+  }
+  std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
+  const View output = MakesLoss(action) ? head_->input() : send_activation_;
+  const BlockActivations& scratch = ForwardScratch();
+  const auto pass = [&]() -> absl::Status {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const View out = i + 1 < blocks.size() ? slots[i + 1]->x : output;
+      RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
+      RETURN_IF_ERROR(blocks[i].Forward(slots[i]->With(scratch), work_, out));
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(QueueBlocks(action, {&scratch, output.data}, pass));
+  if (MakesLoss(action)) RETURN_IF_ERROR(ForwardHead(action));
+  if (pass_ == Pass::kEvaluation) FreeSlots(action);
+  return absl::OkStatus();
+}
+
+// The head's backward pass runs here, not in Backward: logits are the largest buffer by far, and so
+// they are needed once instead of once per live microbatch.
+absl::Status Stage::ForwardHead(const Action& action) {
+  const View targets = MicrobatchOf(targets_, action.microbatch);
+  RETURN_IF_ERROR(zero_.OpenWeights(head_->bucket()));
+  if (pass_ == Pass::kEvaluation) return head_->Loss(targets, loss_);
+  RETURN_IF_ERROR(zero_.OpenGradients(head_->bucket()));
+  RETURN_IF_ERROR(
+      head_->LossAndGradient(targets, loss_scale_ * token_share_, HeadGradient(action), loss_));
+  return CloseGradients(head_->bucket());
+}
+
+// The gradient of the chunk's output, where it becomes that of its input.
+View Stage::StartBackward(const Action& action) {
+  if (MakesLoss(action)) return HeadGradient(action);
+  // The gradient from the next stage is copied, because its buffer may receive again while dx_ is
+  // still being sent on.
+  device_.Copy(dx_, recv_gradient_);
+  return dx_;
+}
+
+absl::Status Stage::Backward(const Action& action) {
+  const Slots& slots = SlotsOf(action);
+  const View dx = StartBackward(action);
+  std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
+  const auto pass = [&]() -> absl::Status {
+    for (size_t i = blocks.size(); i-- > 0;) {
+      RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
+      RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
+      RETURN_IF_ERROR(blocks[i].Backward(slots[i]->With(recomputed_), work_, dx));
+      RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(QueueBlocks(action, {dx.data}, pass));
+  if (TakesTokens(action)) RETURN_IF_ERROR(BackwardEmbedding(action, dx));
+  FreeSlots(action);
+  return absl::OkStatus();
+}
+
+// Keeps each block's output gradient for its weight gradients: in the place of the next block's
+// input, which is of no further use.
+absl::Status Stage::BackwardInput(const Action& action) {
+  const Slots& slots = SlotsOf(action);
+  CHECK(!free_pendings_.empty());
+  const Pending& pending = *free_pendings_.top();
+  pending_[static_cast<size_t>(action.microbatch)] = free_pendings_.top();
+  free_pendings_.pop();
+  const View dx = StartBackward(action);
+  device_.Copy(pending.dy, dx);
+  std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
+  const auto pass = [&]() -> absl::Status {
+    for (size_t i = blocks.size(); i-- > 0;) {
+      RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
+      RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
+      RETURN_IF_ERROR(blocks[i].BackwardInput(slots[i]->With(pending.blocks[i]), work_, dx));
+      RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
+      if (i > 0) device_.Copy(slots[i]->x, dx);
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(QueueBlocks(action, {&pending, dx.data}, pass));
+  // All of the embedding's gradient: it takes little time, and its dx would have to be kept.
+  if (TakesTokens(action)) RETURN_IF_ERROR(BackwardEmbedding(action, dx));
+  return absl::OkStatus();
+}
+
+absl::Status Stage::BackwardEmbedding(const Action& action, View dx) {
+  RETURN_IF_ERROR(zero_.OpenGradients(embedding_->bucket()));
+  RETURN_IF_ERROR(embedding_->Backward(MicrobatchOf(ids_, action.microbatch),
+                                       MicrobatchOf(positions_, action.microbatch), dx));
+  return CloseGradients(embedding_->bucket());
+}
+
+absl::Status Stage::BackwardWeight(const Action& action) {
+  const Slots& slots = SlotsOf(action);
+  Pending*& pending = pending_[static_cast<size_t>(action.microbatch)];
+  CHECK(pending != nullptr);
+  std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
+  const auto pass = [&]() -> absl::Status {
+    for (size_t i = blocks.size(); i-- > 0;) {
+      const View dy = i + 1 < blocks.size() ? slots[i + 1]->x : pending->dy;
+      RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
+      RETURN_IF_ERROR(blocks[i].BackwardWeight(slots[i]->With(pending->blocks[i]), dy));
+      RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(QueueBlocks(action, {pending}, pass));
+  free_pendings_.push(std::exchange(pending, nullptr));
+  FreeSlots(action);
+  return absl::OkStatus();
+}
+
+// Evaluation comes seldom, and under fp8 it has other products.
+bool Stage::IsStretch(const Action& action) const {
+  if (pass_ == Pass::kEvaluation || layout_.tp > 1 || layout_.cp > 1) return false;
+  const Sharding sharding = ShardingOf(layout_);
+  if (sharding.weights || (sharding.gradients && action.op != Op::kForward)) return false;
+  const std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
+  return std::none_of(blocks.begin(), blocks.end(),
+                      [&](const Block& block) { return StartsReduction(block.bucket()); });
+}
+
+absl::Status Stage::QueueBlocks(const Action& action, std::initializer_list<const void*> operands,
+                                absl::FunctionRef<absl::Status()> blocks) {
+  if (!IsStretch(action)) return blocks();
+  std::vector<const void*> given = operands;
+  given.push_back(work_.first_visible.data);
+  const Slots& slots = SlotsOf(action);
+  given.insert(given.end(), slots.begin(), slots.end());
+  const auto next = static_cast<int64_t>(stretches_.size());
+  const auto [stretch, is_new] =
+      stretches_.try_emplace({action.op, action.chunk, work_.documents, std::move(given)}, next);
+  struct Call {
+    absl::FunctionRef<absl::Status()> blocks;
+    absl::Status status;
+  } call = {blocks, absl::OkStatus()};
+  device_.Replay(
+      stretch->second,
+      [](void* context) {
+        Call& made = *static_cast<Call*>(context);
+        made.status = made.blocks();
+      },
+      &call);
+  return call.status;
+}
+
+bool Stage::StartsReduction(int bucket) const {
+  return std::any_of(reductions_.begin(), reductions_.end(),
+                     [&](const Action& reduction) { return reduction.bucket == bucket; });
+}
+
+absl::Status Stage::CloseGradients(int bucket) {
+  RETURN_IF_ERROR(zero_.CloseGradients(bucket));
+  return StartsReduction(bucket) ? zero_.StartReduction(bucket) : absl::OkStatus();
+}
+
+bool Stage::TakesTokens(const Action& action) const {
+  return groups_.is_first_stage() && action.chunk == 0;
+}
+
+bool Stage::MakesLoss(const Action& action) const {
+  return groups_.is_last_stage() && action.chunk == layout_.virtual_stages - 1;
+}
+
+Stage::Slots& Stage::PassOf(const Action& action) {
+  return live_[static_cast<size_t>(action.chunk * layout_.num_microbatches + action.microbatch)];
+}
+
+Stage::Slots& Stage::SlotsOf(const Action& action) {
+  Slots& slots = PassOf(action);
+  CHECK(!slots.empty());
+  return slots;
+}
+
+Stage::Slots& Stage::TakeSlots(const Action& action) {
+  Slots& slots = PassOf(action);
+  const size_t count = chunks_[static_cast<size_t>(action.chunk)].size();
+  CHECK(slots.empty() && count <= free_slots_.size());
+  for (size_t block = 0; block < count; ++block) {
+    slots.push_back(free_slots_.top());
+    free_slots_.pop();
+  }
+  return slots;
+}
+
+void Stage::FreeSlots(const Action& action) {
+  Slots& slots = SlotsOf(action);
+  for (const BlockActivations* slot : slots) free_slots_.push(slot);
+  slots.clear();
+}
+
+// Where a forward pass puts what its blocks do not keep.
+const BlockActivations& Stage::ForwardScratch() const {
+  if (pendings_.empty()) return recomputed_;
+  CHECK(!free_pendings_.empty());
+  return free_pendings_.top()->blocks.front();
+}
+
+View Stage::HeadGradient(const Action& action) {
+  return head_gradients_[static_cast<size_t>(action.microbatch) % head_gradients_.size()];
+}
+
+View Stage::MicrobatchOf(View step_tokens, int microbatch) const {
+  if (step_tokens.data == nullptr) return {};
+  return step_tokens.RowRange(microbatch * rows_, rows_);
+}
+
+}  // namespace weft

@@ -1,0 +1,75 @@
+#include "worker/state/fp8_linear.h"
+
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+constexpr DType kForwardType = DType::kE4m3;
+constexpr DType kGradientType = DType::kE5m2;
+
+}  // namespace
+
+Fp8Linear::Fp8Linear(const Fp8Layers& layers, const Fp8Scratch& scratch, Arena& arena,
+                     Device& device)
+    : device_(device), layers_(layers) {
+  CHECK(layers.any());
+  input_ = arena.Get("work/fp8_input", 1, scratch.input);
+  gradient_ = arena.Get("work/fp8_gradient", 1, scratch.gradient);
+  gradient_transposed_ = arena.Get("work/fp8_gradient_transposed", 1, scratch.gradient);
+  weight_ = arena.Get("work/fp8_weight", 1, scratch.weight);
+  const View scales = arena.Get("work/fp8_scales", scratch.scales, 1);
+  input_scale_ = scales.RowRange(0, 1);
+  gradient_scale_ = scales.RowRange(1, 1);
+  weight_scale_ = scales.RowRange(2, 1);
+}
+
+Fp8View Fp8Linear::Cast(View x) {
+  const Fp8View input = {CodesIn(input_, x.rows, x.cols, kForwardType), input_scale_};
+  device_.ToFp8(x, input.codes, View(), input.scale);
+  return input;
+}
+
+Fp8View Fp8Linear::CastTransposed(View x) {
+  const Fp8View input = {CodesIn(input_, x.cols, x.rows, kForwardType), input_scale_};
+  device_.ToFp8(x, View(), input.codes, input.scale);
+  return input;
+}
+
+void Fp8Linear::Forward(View weight, const Fp8View& x, View y) {
+  const Fp8View by = {CodesIn(weight_, weight.rows, weight.cols, kForwardType), weight_scale_};
+  device_.ToFp8(weight, by.codes, View(), by.scale);
+  device_.Fp8MatMul(x, by, 0, y);
+}
+
+void Fp8Linear::BackwardInput(View weight, View dy, float beta, View dx) {
+  const Fp8View gradient = {CodesIn(gradient_, dy.rows, dy.cols, kGradientType), gradient_scale_};
+  device_.ToFp8(dy, gradient.codes, View(), gradient.scale);
+  MultiplyInput(weight, gradient, beta, dx);
+}
+
+void Fp8Linear::BackwardWeight(View dy, const Fp8View& x_transposed, View weight_gradient) {
+  const Fp8View transposed = {CodesIn(gradient_transposed_, dy.cols, dy.rows, kGradientType),
+                              gradient_scale_};
+  device_.ToFp8(dy, View(), transposed.codes, transposed.scale);
+  device_.Fp8MatMul(transposed, x_transposed, 1, weight_gradient);
+}
+
+void Fp8Linear::Backward(View weight, View dy, const Fp8View& x_transposed, float beta, View dx,
+                         View weight_gradient) {
+  const Fp8View gradient = {CodesIn(gradient_, dy.rows, dy.cols, kGradientType), gradient_scale_};
+  const Fp8View transposed = {CodesIn(gradient_transposed_, dy.cols, dy.rows, kGradientType),
+                              gradient_scale_};
+  device_.ToFp8(dy, gradient.codes, transposed.codes, gradient.scale);
+  device_.Fp8MatMul(transposed, x_transposed, 1, weight_gradient);
+  MultiplyInput(weight, gradient, beta, dx);
+}
+
+// Operands run along what is summed over: dy along the outputs, so the weight is transposed.
+void Fp8Linear::MultiplyInput(View weight, const Fp8View& dy, float beta, View dx) {
+  const Fp8View by = {CodesIn(weight_, weight.cols, weight.rows, kForwardType), weight_scale_};
+  device_.ToFp8(weight, View(), by.codes, by.scale);
+  device_.Fp8MatMul(dy, by, beta, dx);
+}
+
+}  // namespace weft

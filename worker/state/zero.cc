@@ -1,0 +1,118 @@
+#include "worker/state/zero.h"
+
+#include <algorithm>
+
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+// Part `part` of a run.
+View PartOf(View run, int part, const Sharding& sharding) {
+  run.cols /= sharding.parts;
+  run.data = static_cast<char*>(run.data) + part * run.bytes();
+  return run;
+}
+
+}  // namespace
+
+Zero::Zero(const Parameters& parameters, Device& device, RankGroups& groups)
+    : parameters_(parameters),
+      device_(device),
+      groups_(groups),
+      sharding_(ShardingOf(groups.layout())),
+      part_(groups.layout().grid().DataIndexOf(groups.rank()) % sharding_.parts) {}
+
+const BucketViews& Zero::Of(int bucket) const {
+  return parameters_.buckets()[static_cast<size_t>(bucket)];
+}
+
+void Zero::Begin(absl::Span<const int> weights) {
+  to_open_ = weights;
+  weights_ = {};
+}
+
+absl::Status Zero::OpenWeights(int bucket) {
+  if (!sharding_.weights) return absl::OkStatus();
+  CHECK(!to_open_.empty() && to_open_.front() == bucket);
+  to_open_.remove_prefix(1);
+  const bool is_in_parts = Of(bucket).sharding.weights;
+  const WholePlace place = Of(bucket).place;
+  if (is_in_parts) {
+    RETURN_IF_ERROR(StartGather(bucket));
+    RETURN_IF_ERROR(groups_.Wait(WeightsAt(place).ticket));
+  }
+  // The next one that is in parts, unless its place is that of this one.
+  const auto next = std::find_if(to_open_.begin(), to_open_.end(),
+                                 [this](int later) { return Of(later).sharding.weights; });
+  if (next == to_open_.end() || (is_in_parts && Of(*next).place == place)) return absl::OkStatus();
+  return StartGather(*next);
+}
+
+absl::Status Zero::StartGather(int bucket) {
+  const BucketViews& views = Of(bucket);
+  Gather& gather = WeightsAt(views.place);
+  if (gather.bucket == bucket) return absl::OkStatus();
+  gather.bucket = bucket;
+  device_.Copy(PartOf(views.weights, part_, sharding_), views.own_weights);
+  return groups_.StartGatherOverShards(views.weights, &gather.ticket);
+}
+
+absl::Status Zero::OpenGradients(int bucket) {
+  if (!Of(bucket).sharding.gradients) return absl::OkStatus();
+  RETURN_IF_ERROR(Settle(GradientsAt(Of(bucket).place)));
+  device_.Zero(Of(bucket).gradients);
+  return absl::OkStatus();
+}
+
+absl::Status Zero::CloseGradients(int bucket) {
+  if (!Of(bucket).sharding.gradients) return absl::OkStatus();
+  Scatter& scatter = GradientsAt(Of(bucket).place);
+  CHECK(scatter.bucket == -1);
+  scatter.bucket = bucket;
+  return groups_.StartSumScatterOverShards(Of(bucket).gradients, &scatter.ticket);
+}
+
+absl::Status Zero::Settle(Scatter& scatter) {
+  if (scatter.bucket == -1) return absl::OkStatus();
+  const BucketViews& views = Of(scatter.bucket);
+  RETURN_IF_ERROR(groups_.Wait(scatter.ticket));
+  device_.Add(PartOf(views.gradients, part_, sharding_), views.own_gradients);
+  const bool then_reduce = scatter.then_reduce;
+  scatter = {};
+  if (!then_reduce) return absl::OkStatus();
+  return groups_.StartSumOverReplicas(views.own_gradients, &newest_);
+}
+
+// Sums, not means: the loss is already scaled by the tokens of the global batch.
+absl::Status Zero::StartReduction(int bucket) {
+  const BucketViews& views = Of(bucket);
+  if (views.sharding.gradients) {
+    Scatter& scatter = GradientsAt(views.place);
+    CHECK(scatter.bucket == bucket);
+    scatter.then_reduce = true;
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(groups_.StartSumScatterOverShards(views.gradients, &newest_));
+  return groups_.StartSumOverReplicas(views.own_gradients, &newest_);
+}
+
+absl::Status Zero::AwaitReductions() {
+  for (Scatter& scatter : gradients_) RETURN_IF_ERROR(Settle(scatter));
+  return groups_.Wait(newest_);
+}
+
+absl::Status Zero::GatherParameters(int bucket) {
+  CHECK(!Of(bucket).sharding.weights);
+  return groups_.GatherOverShards(Of(bucket).weights);
+}
+
+absl::Status Zero::GatherAllParameters() {
+  const auto count = static_cast<int>(parameters_.buckets().size());
+  for (int bucket = 0; bucket < count; ++bucket) {
+    if (!Of(bucket).sharding.weights) RETURN_IF_ERROR(GatherParameters(bucket));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft

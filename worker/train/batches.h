@@ -1,0 +1,51 @@
+// Batches: the tokens that this rank reads at a step. Which samples they are is
+// plan/shards/batch_order, what a sample is data/sampling, where its documents start
+// data/documents; here they become the flat arrays of Stage::Begin. Each rank reads its own: only
+// the first stage needs ids and only the last targets, but all need to know the documents where
+// attention stays within them. Used by the trainer's thread.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "data/sampling.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/layout.h"
+#include "worker/model/stage.h"
+#include "worker/state/groups.h"
+
+namespace weft {
+
+class Batches {
+ public:
+  // Borrows `groups` for the construction only.
+  Batches(Dataset dataset, const JobSpec& job, const RankGroups& groups);
+
+  // Reads all microbatches of `step` (counts from 1). Errors are Dataset::Sample's.
+  absl::Status Read(int64_t step);
+
+  // Returns the tokens of the step that Read read last.
+  StepTokens tokens() const { return {ids_, targets_, positions_, first_visible_}; }
+
+  const Dataset& dataset() const { return dataset_; }
+
+ private:
+  void AppendHeldPositions();  // of the window
+
+  Dataset dataset_;
+  const Layout layout_;
+  const DataSpec data_;
+  const int64_t seq_len_;
+  const int dp_index_;
+  const std::vector<int64_t> held_positions_;  // of each sequence, those of this rank
+  const bool needs_ids_;
+  const bool needs_targets_;
+  const bool needs_positions_;
+  const bool needs_first_visible_;
+  std::vector<int32_t> ids_, targets_, positions_, first_visible_;
+  // The sample being read [T]; allocated once, as everything that a step needs.
+  std::vector<int32_t> window_ids_, window_targets_, window_starts_;
+};
+
+}  // namespace weft

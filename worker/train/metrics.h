@@ -1,0 +1,47 @@
+// metrics.jsonl: one JSON object per step and line, appended by rank 0. Numbers that decide whether
+// two runs are the same come twice, in decimal and as C99 hexadecimal ("%a" of the double).
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/train/step_report.h"
+
+namespace weft {
+
+// {"step":12,"loss":2.5,"loss_hex":"0x1.4p+1","grad_norm":...,"grad_norm_hex":...,"lr":...,
+//  "tokens":...,"tokens_per_s":...,"step_s":...,"generation":...} and, where rank 0's
+// clock can tell them apart, "forward_s", "backward_s", "transfers_s", "reductions_s", "update_s"
+// (plan/schedule/step_part.h); on steps that validate,
+// "valid_loss", "valid_loss_hex"; on steps whose update was left out, "skipped":true and
+// "skipped_steps", how many the run has left out so far; in fp16 "loss_scale". A number that is not
+// finite is null in decimal, "nan" or "inf" in hexadecimal. One line, without its end.
+std::string MetricsLine(const StepReport& report, int64_t generation);
+
+class MetricsFile {
+ public:
+  // Opens for appending; lines of earlier generations stay. Unavailable if it cannot be written.
+  static absl::StatusOr<std::unique_ptr<MetricsFile>> Open(const std::string& path);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+
+  // One write per line, so that a reader never sees half of one. ResourceExhausted on a full disk:
+  // what could not be written is kept, up to 4 MiB, and goes before the next line. Later failures
+  // in a row say nothing new and are OK.
+  absl::Status Append(const StepReport& report, int64_t generation);
+  // Writes what is kept; for after the last line. ResourceExhausted if there still is no room.
+  absl::Status Flush();
+
+ private:
+  MetricsFile(std::string path, int file) : path_(std::move(path)), file_(file) {}
+
+  const std::string path_;
+  const int file_;
+  std::string unwritten_;
+  bool has_failed_ = false;  // since the last write that went well
+};
+
+}  // namespace weft
