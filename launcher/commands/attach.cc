@@ -6,11 +6,11 @@
 #include <iostream>
 #include <memory>
 
-#include "launcher/client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/progress.h"
-#include "launcher/run_folder.h"
-#include "launcher/terminal.h"
+#include "launcher/run/client.h"
+#include "launcher/run/progress.h"
+#include "launcher/run/run_folder.h"
+#include "launcher/run/terminal.h"
 #include "process/signals.h"
 
 namespace weft {

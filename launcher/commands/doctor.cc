@@ -1,5 +1,5 @@
 // weft doctor: what this machine can do for weft, what it cannot, and what to do about that.
-#include "launcher/doctor.h"
+#include "launcher/machine/doctor.h"
 
 #include <atomic>
 #include <csignal>

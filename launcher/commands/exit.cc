@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "data/unicode.h"
 #include "launcher/commands/commands.h"
-#include "launcher/yaml_tree.h"
+#include "launcher/job_file/yaml_tree.h"
 #include "plan/spec/nearest.h"
 
 namespace weft {

@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/huggingface.h"
 #include "checkpoint/verify.h"
-#include "launcher/checkpoint_target.h"
 #include "launcher/commands/commands.h"
-#include "launcher/machine.h"
+#include "launcher/inference/checkpoint_target.h"
+#include "launcher/machine/machine.h"
 #include "plan/errors.h"
 
 namespace weft {

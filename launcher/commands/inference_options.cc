@@ -2,7 +2,7 @@
 
 #include "absl/status/statusor.h"
 #include "launcher/commands/option_checks.h"
-#include "launcher/machine.h"
+#include "launcher/machine/machine.h"
 
 namespace weft {
 

@@ -9,7 +9,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/plan_questions.h"
-#include "launcher/job_yaml.h"
+#include "launcher/job_file/job_yaml.h"
 #include "plan/engine/engine_profile.h"
 
 namespace weft {

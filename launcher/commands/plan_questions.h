@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/job_yaml.h"
+#include "launcher/job_file/job_yaml.h"
 #include "plan/search/plan.h"
 #include "plan/search/space.h"
 

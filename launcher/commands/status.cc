@@ -4,9 +4,9 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/verify.h"
-#include "launcher/client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/run_folder.h"
+#include "launcher/run/client.h"
+#include "launcher/run/run_folder.h"
 #include "proto/wire.h"
 
 namespace weft {

@@ -4,9 +4,9 @@
 #include <iostream>
 #include <memory>
 
-#include "launcher/client.h"
 #include "launcher/commands/commands.h"
-#include "launcher/run_folder.h"
+#include "launcher/run/client.h"
+#include "launcher/run/run_folder.h"
 
 namespace weft {
 namespace {

@@ -39,7 +39,7 @@ enum class ErrorSource {
   kNone,      // nothing was measured that speaks for the prediction
   kEngine,    // published runs of the very engine profile
   kOthers,    // of all engines that were measured: the engine itself never was
-  kRecorded,  // this user's own runs on this hardware (launcher/ledger.h)
+  kRecorded,  // this user's own runs on this hardware (launcher/run/ledger.h)
 };
 
 absl::string_view ErrorSourceName(ErrorSource source);  // "none", "engine", "others", "recorded"

@@ -1,7 +1,7 @@
 // A JobSpec is the job as values: what was asked, after YAML and before planning. Field names are
 // the keys of job.yaml (docs/job_yaml.md); an empty optional is `auto`. Only what weft can plan has
-// a field here: other known keys are refused by name in launcher/job_yaml. RunIssues, which whoever
-// starts a run asks, refuses what can be planned but not run yet.
+// a field here: other known keys are refused by name in launcher/job_file/job_yaml. RunIssues,
+// which whoever starts a run asks, refuses what can be planned but not run yet.
 #pragma once
 #include <cstdint>
 #include <map>

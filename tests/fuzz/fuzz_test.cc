@@ -13,8 +13,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "launcher/job_yaml.h"
-#include "launcher/resolved_yaml.h"
+#include "launcher/job_file/job_yaml.h"
+#include "launcher/job_file/resolved_yaml.h"
 #include "tests/fuzz/mutation.h"
 #include "tests/fuzz/trial.h"
 #include "tests/launcher/job_file_for_test.h"

@@ -59,15 +59,33 @@ std::vector<Room> WorkerRooms() {
 }
 
 std::vector<Room> LauncherRooms() {
+  const std::set<std::string> absl_json = {"absl core", "absl", "json"};
   return {
-      {"launcher",
-       {"plan/*", "proto", "process", "data", "checkpoint", "launcher", "launcher/ranks"},
-       {"absl core", "absl", "json", "yaml", "protobuf"},
-       {{"client", {"grpc"}}, {"main", {"grpc", "cli", "launcher/commands"}}}},
+      {"launcher/job_file",
+       {"plan/*", "process", "data", "checkpoint", "launcher/job_file"},
+       absl_json,
+       {{"yaml_tree", {"yaml"}}}},
+      {"launcher/machine",
+       {"plan", "plan/spec", "plan/search", "process", "launcher/machine"},
+       absl_json,
+       {}},
+      {"launcher/run",
+       {"plan/*", "proto", "process", "data", "checkpoint", "launcher/job_file", "launcher/machine",
+        "launcher/run"},
+       {"absl core", "absl", "json", "protobuf"},
+       {{"client", {"grpc"}}}},
+      {"launcher/inference",
+       {"plan", "plan/spec", "plan/memory", "process", "data", "checkpoint", "launcher/job_file",
+        "launcher/machine", "launcher/run", "launcher/inference"},
+       absl_json,
+       {}},
       {"launcher/commands",
-       {"plan/*", "proto", "process", "data", "checkpoint", "launcher", "launcher/commands"},
+       {"plan/*", "proto", "process", "data", "checkpoint", "launcher/job_file", "launcher/machine",
+        "launcher/run", "launcher/inference", "launcher/commands"},
        {"absl core", "absl", "json", "cli"},
        {}},
+      {"launcher/ranks", {"launcher/ranks"}, {}, {}},
+      {"launcher", {"process", "launcher/commands"}, {"absl core"}, {{"main", {"grpc", "cli"}}}},
   };
 }
 

@@ -1,0 +1,77 @@
+#include "launcher/inference/token_text.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "data/unicode.h"
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kByteIds = 256;
+
+}  // namespace
+
+absl::StatusOr<TokenText> TokenText::Open(std::optional<TokenFormat> format,
+                                          const std::string& tokenizer) {
+  TokenText text;
+  text.format_ = format;
+  if (tokenizer.empty()) return text;
+  if (format == TokenFormat::kBytes) {
+    return absl::InvalidArgumentError(
+        "--tokenizer: this model was trained on bytes, which are their own ids; leave it out");
+  }
+  ASSIGN_OR_RETURN(text.tokenizer_, BpeTokenizer::Open(tokenizer));
+  return text;
+}
+
+int64_t TokenText::vocabulary() const {
+  return tokenizer_ ? tokenizer_->vocab_size() : kByteIds;
+}
+
+int32_t TokenText::stop_id() const {
+  return tokenizer_ ? tokenizer_->end_of_text().value_or(-1) : -1;
+}
+
+std::vector<int32_t> TokenText::Encode(absl::string_view text) const {
+  if (tokenizer_) return tokenizer_->Encode(text);
+  std::vector<int32_t> ids;
+  for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));
+  return ids;
+}
+
+std::string TokenText::Decode(int32_t id) const {
+  if (tokenizer_) return tokenizer_->Decode(id);
+  return id < kByteIds ? std::string(1, static_cast<char>(id)) : "";
+}
+
+absl::StatusOr<std::vector<int32_t>> ParseIds(absl::string_view text) {
+  std::vector<int32_t> ids;
+  for (const absl::string_view part :
+       absl::StrSplit(text, absl::ByAnyChar(", \t\n"), absl::SkipEmpty())) {
+    int32_t id = 0;
+    if (!absl::SimpleAtoi(part, &id) || id < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("found \"", part, "\", expected token ids such as 464,3290,318"));
+    }
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+std::string CharacterStream::Take(absl::string_view piece) {
+  absl::StrAppend(&held_, piece);
+  const size_t whole = held_.size() - static_cast<size_t>(UnfinishedBytes(held_));
+  std::string ready = held_.substr(0, whole);
+  held_.erase(0, whole);
+  return ready;
+}
+
+std::string CharacterStream::Rest() {
+  return std::exchange(held_, "");
+}
+
+}  // namespace weft

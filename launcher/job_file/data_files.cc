@@ -1,0 +1,257 @@
+#include "launcher/job_file/data_files.h"
+
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "launcher/job_file/yaml_values.h"
+
+namespace weft {
+namespace {
+
+constexpr absl::string_view kListForm = "expected a list of files: [{path: corpus.txt}]";
+
+// Files of patterns, with bounds on what is looked at: "/*/*/*/*/*" is the whole machine.
+class Pattern {
+ public:
+  // Sorted. A file of exactly that name wins over its meaning as a pattern. InvalidArgument if more
+  // is found than a job can mean.
+  static absl::StatusOr<std::vector<std::string>> Expand(const std::string& pattern) {
+    std::error_code error;
+    if (std::filesystem::exists(pattern, error)) return std::vector<std::string>{pattern};
+    Pattern found;
+    found.paths_ = {absl::StartsWith(pattern, "/") ? "/" : ""};
+    for (const absl::string_view part : absl::StrSplit(pattern, '/', absl::SkipEmpty())) {
+      found.Descend(std::string(part));
+      if (found.looked_at_ <= kMostEntries && std::ssize(found.paths_) <= kMostFiles) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          pattern, " meets more than ", kMostEntries, " files and folders, or matches more than ",
+          kMostFiles, "; name fewer, with fewer wildcards"));
+    }
+    std::sort(found.paths_.begin(), found.paths_.end());  // by bytes: the same on every machine
+    return found.paths_;
+  }
+
+ private:
+  static constexpr int64_t kMostEntries = 200'000;
+  static constexpr int64_t kMostFiles = 20'000;  // each becomes a mapping of every worker
+
+  // Replaces each path so far by what in it matches `part`.
+  void Descend(const std::string& part) {
+    std::vector<std::string> next;
+    for (const std::string& path : paths_) {
+      if (part.find_first_of("*?[\\") == std::string::npos) {
+        std::error_code error;
+        const std::string inner = Join(path, part);
+        ++looked_at_;
+        if (std::filesystem::exists(inner, error)) next.push_back(inner);
+      } else {
+        List(path, part, &next);
+      }
+      if (looked_at_ > kMostEntries) break;
+    }
+    paths_ = std::move(next);
+  }
+
+  void List(const std::string& folder, const std::string& part, std::vector<std::string>* into) {
+    std::error_code error;
+    const std::filesystem::path here = folder.empty() ? "." : folder;
+    for (std::filesystem::directory_iterator entry(here, error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (++looked_at_ > kMostEntries) return;
+      const std::string name = entry->path().filename().string();
+      if (fnmatch(part.c_str(), name.c_str(), FNM_PERIOD) == 0) {
+        into->push_back(Join(folder, name));
+      }
+    }
+  }
+
+  static std::string Join(const std::string& folder, const std::string& name) {
+    return folder.empty() || folder == "/" ? folder + name : absl::StrCat(folder, "/", name);
+  }
+
+  std::vector<std::string> paths_;
+  int64_t looked_at_ = 0;
+};
+
+// Empty if `path` is a file that can be read and holds something.
+std::string WhyUnusable(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return absl::StrCat(path, " is a folder; name files, for example ", path, "/*.txt");
+  }
+  if (access(path.c_str(), R_OK) != 0) {
+    return absl::StrCat("cannot read ", path, " (", std::strerror(errno), ")");
+  }
+  if (!std::filesystem::is_regular_file(path, error)) {
+    return absl::StrCat(path, " is a device, pipe or socket; name files");
+  }
+  if (std::filesystem::file_size(path, error) == 0 || error) {
+    return absl::StrCat(path, " is empty; training needs tokens");
+  }
+  return "";
+}
+
+void CheckWeights(const std::vector<std::pair<Place, double>>& weights, absl::string_view key,
+                  Issues* issues) {
+  for (const auto& [place, weight] : weights) {
+    if (weight == 1.0) continue;
+    issues->Add(place, absl::StrCat(key, ".weight"),
+                absl::StrCat(NumberText(weight),
+                             " is not supported yet; use 1 or leave it out: files are sampled in "
+                             "proportion to their size"));
+  }
+}
+
+void AddFiles(const std::string& given, const YamlNode& where, absl::string_view key,
+              const DataFileOptions& options, Issues* issues, std::vector<DataSource>* sources) {
+  const std::string pattern = AbsolutePath(given, options.job_folder);
+  const absl::StatusOr<std::vector<std::string>> files = Pattern::Expand(pattern);
+  if (!files.ok()) {
+    issues->Add(where.place, absl::StrCat(key, ".path"), files.status().message());
+    return;
+  }
+  if (files->empty() && !options.check_files) {
+    sources->push_back({pattern});
+    return;
+  }
+  if (files->empty()) {
+    const bool is_glob = given.find_first_of("*?[") != std::string::npos;
+    issues->Add(where.place, absl::StrCat(key, ".path"),
+                absl::StrCat(is_glob ? "no file matches " : "no such file: ", pattern,
+                             "; paths are relative to the job file (weft plan --without-data plans "
+                             "all the same)"));
+  }
+  for (const std::string& file : *files) {
+    const std::string why = options.check_files ? WhyUnusable(file) : "";
+    if (!why.empty()) issues->Add(where.place, absl::StrCat(key, ".path"), why);
+    sources->push_back({file});
+  }
+}
+
+std::vector<DataSource> ReadSources(const YamlNode& data, absl::string_view name,
+                                    const DataFileOptions& options, Issues* issues) {
+  std::vector<DataSource> sources;
+  const std::string key = absl::StrCat("data.", name);
+  const YamlNode* list = data.Find(name);
+  if (list == nullptr || list->is_null()) return sources;
+  if (!list->is_list()) {
+    issues->Add(list->place, key, absl::StrCat("found ", list->Found(), "; ", kListForm));
+    return sources;
+  }
+  std::vector<std::pair<Place, double>> weights;
+  for (const YamlNode& item : list->items) {
+    if (!item.is_map()) {
+      issues->Add(item.place, key, absl::StrCat("found ", item.Found(), "; ", kListForm));
+      continue;
+    }
+    const YamlValues values(item, key, issues);
+    for (const auto& [entry, node] : item.entries) {
+      if (entry == "path" || entry == "weight") continue;
+      issues->Add(node.place, absl::StrCat(key, ".", entry), "unknown key; known are path, weight");
+    }
+    if (const auto weight = values.Number("weight")) weights.emplace_back(item.place, *weight);
+    const std::optional<std::string> path = values.Text("path");
+    if (path) AddFiles(*path, item, key, options, issues, &sources);
+    if (!item.Find("path")) issues->Add(item.place, absl::StrCat(key, ".path"), "missing");
+  }
+  CheckWeights(weights, key, issues);
+  return sources;
+}
+
+void ReadFormat(const YamlNode& data, const DataFileOptions& options, Issues* issues,
+                std::vector<std::string>* notes, DataSpec* spec) {
+  const YamlValues values(data, "data", issues);
+  const std::string format =
+      values.IsAuto("format") ? "auto" : values.Text("format").value_or("auto");
+  if (format == "megatron" || format == "jsonl") {
+    values.Wrong("format",
+                 absl::StrCat(format, " is not supported yet; use bytes, llmc or nanogpt"));
+    return;
+  }
+  if (format != "auto") {
+    const absl::StatusOr<TokenFormat> parsed = ParseTokenFormat(format);
+    if (parsed.ok()) {
+      spec->format = *parsed;
+    } else {
+      values.Wrong("format",
+                   absl::StrCat("found ", format, "; expected auto, bytes, llmc or nanogpt"));
+    }
+    return;
+  }
+  if (spec->train.empty()) return;
+  std::error_code error;
+  if (access(spec->train[0].path.c_str(), R_OK) != 0 ||
+      !std::filesystem::is_regular_file(spec->train[0].path, error)) {
+    if (!options.check_files) notes->push_back("data.format: auto: no file here, taken as bytes");
+    return;
+  }
+  const absl::StatusOr<TokenFormat> sniffed = SniffFormat(spec->train[0].path);
+  if (!sniffed.ok()) {
+    values.Wrong("format", sniffed.status().message());
+    return;
+  }
+  spec->format = *sniffed;
+  notes->push_back(absl::StrCat("data.format: auto: ", spec->train[0].path, " is read as ",
+                                TokenFormatName(*sniffed)));
+}
+
+}  // namespace
+
+DataSpec ReadData(const YamlNode& data, const DataFileOptions& options, Issues* issues,
+                  std::vector<std::string>* notes) {
+  DataSpec spec;
+  spec.train = ReadSources(data, "train", options, issues);
+  spec.valid = ReadSources(data, "valid", options, issues);
+  const YamlNode* train = data.Find("train");
+  if (train == nullptr || train->is_null() || (train->is_list() && train->items.empty())) {
+    issues->Add(train != nullptr ? train->place : data.place, "data.train",
+                absl::StrCat("missing; ", kListForm));
+  }
+  const YamlValues values(data, "data", issues);
+  values.Read("split", &spec.split);
+  spec.bos_token_id = values.Whole("bos_token_id");
+  spec.eos_token_id = values.Whole("eos_token_id");
+  spec.reset_attention_mask = values.Flag("reset_attention_mask").value_or(false);
+  spec.reset_position_ids = values.Flag("reset_position_ids").value_or(false);
+  ReadFormat(data, options, issues, notes, &spec);
+  return spec;
+}
+
+absl::StatusOr<TokenFormat> SniffFormat(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path + ".idx", error) ||
+      std::filesystem::exists(std::filesystem::path(path).replace_extension(".idx"), error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("auto: ", path,
+                     " has an .idx beside it (megatron), which is not supported "
+                     "yet; use bytes, llmc or nanogpt"));
+  }
+  char head[4] = {};
+  std::ifstream stream(path, std::ios::binary);
+  stream.read(head, sizeof(head));
+  int32_t magic = 0;
+  std::memcpy(&magic, head, sizeof(magic));
+  if (magic == 20240520) return TokenFormat::kLlmc;
+  if (head[0] == '{') {
+    return absl::InvalidArgumentError(
+        absl::StrCat("auto: ", path,
+                     " begins with { (jsonl), which is not supported yet; use "
+                     "bytes to train on its bytes"));
+  }
+  if (absl::EndsWith(path, ".bin")) return TokenFormat::kNanogpt;
+  return absl::InvalidArgumentError(
+      absl::StrCat("auto: ", path,
+                   " has no header and no name that tells its format; use bytes "
+                   "(one token per byte), llmc or nanogpt"));
+}
+
+}  // namespace weft

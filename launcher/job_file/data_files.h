@@ -1,0 +1,27 @@
+// The files that data.train and data.valid name: globs expanded and sorted, existence and
+// readability checked, format sniffed.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/job_file/yaml_tree.h"
+#include "plan/spec/job_spec.h"
+
+namespace weft {
+
+struct DataFileOptions {
+  std::string job_folder;   // what relative paths are relative to
+  bool check_files = true;  // false: planning where the data is not
+};
+
+// Reads data.{train, valid, split, format} of the job file's `data` section.
+DataSpec ReadData(const YamlNode& data, const DataFileOptions& options, Issues* issues,
+                  std::vector<std::string>* notes);
+
+// Returns the format that a file's first bytes look like; InvalidArgument if it is of a kind weft
+// cannot read, or cannot be told (formats.md of other tools: llm.c and nanoGPT .bin, Megatron .idx,
+// JSON lines).
+absl::StatusOr<TokenFormat> SniffFormat(const std::string& path);
+
+}  // namespace weft

@@ -1,0 +1,21 @@
+// The tree of a job file -> JobSpec: every key of job_keys.h, by section. Issues have their place;
+// what the values mean together is Validate's. Pure but for the files that the job names.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "launcher/job_file/yaml_tree.h"
+#include "plan/spec/job_spec.h"
+
+namespace weft {
+
+struct ReadJobOptions {
+  bool check_files = true;  // data files have to be on this machine
+  bool to_run = false;      // what is only planned is refused
+};
+
+// `root`: aliases renamed, --set applied, no unknown keys. `folder`: of the job file.
+JobSpec ReadJob(const YamlNode& root, const std::string& folder, const ReadJobOptions& options,
+                Issues* issues, std::vector<std::string>* notes);
+
+}  // namespace weft

@@ -1,0 +1,221 @@
+#include "launcher/job_file/job_yaml.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "data/sampling.h"
+#include "data/whole_file.h"
+#include "launcher/job_file/init_weights.h"
+#include "launcher/job_file/job_keys.h"
+#include "launcher/job_file/job_reader.h"
+#include "launcher/job_file/yaml_values.h"
+#include "plan/errors.h"
+#include "plan/explain/explain.h"
+
+namespace weft {
+namespace {
+
+std::string FolderOf(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return absolute.parent_path().lexically_normal().string();
+}
+
+// Puts the value of each --set into the tree, under weft's own name of the key.
+void ApplySets(const std::vector<std::string>& sets, YamlNode* root, Issues* issues,
+               std::vector<std::string>* notes) {
+  int order = 0;
+  for (const std::string& set : sets) {
+    const Place place{absl::StrCat("--set ", set), ++order, 0};
+    const size_t equals = set.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      issues->Add(place, "", "expected key=value, for example --set training.steps=100");
+      continue;
+    }
+    const std::string given = set.substr(0, equals);
+    const std::string key = CanonicalKey(given);
+    if (key != given) notes->push_back(absl::StrCat(place.Text(), ": read as ", key));
+    std::optional<YamlNode> value = ParseYamlValue(set.substr(equals + 1), place, issues);
+    if (!value) continue;
+    YamlNode* map = root;
+    const std::vector<std::string> parts = absl::StrSplit(key, '.');
+    for (size_t i = 0; i + 1 < parts.size() && map != nullptr; ++i) {
+      YamlNode* next = map->Find(parts[i]);
+      if (next == nullptr) {
+        map->entries.push_back({parts[i], YamlNode::Map(place)});
+        next = &map->entries.back().node;
+      }
+      if (next->is_null()) next->kind = YamlNode::Kind::kMap;
+      map = next->is_map() ? next : nullptr;
+    }
+    if (map == nullptr) {
+      issues->Add(place, given, "a part of this key is not a section of the job file");
+      continue;
+    }
+    map->Remove(parts.back());
+    map->entries.push_back({parts.back(), *std::move(value)});
+  }
+}
+
+// Puts what --cluster and --nodes say in place of the whole of the job's own cluster, whose counts
+// belong to it. A --set may then change the rest, but say nothing twice.
+void ReplaceCluster(const JobFileOptions& options, YamlNode* root, Issues* issues) {
+  if (!options.cluster && !options.nodes) return;
+  const Place place{options.cluster ? absl::StrCat("--cluster ", *options.cluster)
+                                    : absl::StrCat("--nodes ", *options.nodes),
+                    static_cast<int>(options.sets.size()) + 1, 0};
+  for (const std::string& set : options.sets) {
+    const std::string key = CanonicalKey(set.substr(0, set.find('=')));
+    const bool twice = key == "cluster" || (key == "cluster.nodes" && options.nodes) ||
+                       (key == "cluster.profile" && options.cluster);
+    if (twice) issues->Add(place, key, absl::StrCat("--set ", set, " says it too; keep one"));
+  }
+  YamlNode* cluster = root->Find("cluster");
+  if (cluster == nullptr || !cluster->is_map()) {
+    root->Remove("cluster");
+    root->entries.push_back({"cluster", YamlNode::Map(place)});
+    cluster = &root->entries.back().node;
+  }
+  const auto put = [&](absl::string_view key, const std::string& value) {
+    cluster->Remove(key);
+    cluster->entries.push_back({std::string(key), YamlNode::Scalar(value, place)});
+  };
+  if (options.cluster && options.cluster->empty()) {
+    issues->Add(place, "", "is empty; name a profile of configs/clusters, or a file");
+  } else if (options.cluster) {
+    for (const char* key : {"nodes", "slots", "gpus_per_node"}) cluster->Remove(key);
+    const std::string& given = *options.cluster;
+    const bool is_path = absl::StrContains(given, '/') || absl::EndsWith(given, ".yaml");
+    std::error_code error;
+    put("profile", is_path ? std::filesystem::absolute(given, error).string() : given);
+  }
+  if (options.nodes) put("nodes", absl::StrCat(*options.nodes));
+}
+
+// A validation that reads sequences of the held-out data more than once counts them more than once.
+void NoteRepeats(const JobSpec& job, int64_t held_out, std::vector<std::string>* notes) {
+  const int64_t batch = job.training.global_batch_size;
+  if (job.validation.interval == 0 || job.validation.steps <= held_out / batch) return;
+  notes->push_back(absl::StrCat(
+      "validation.steps: ", job.validation.steps, " batches of training.global_batch_size ", batch,
+      " are more than the ", held_out, " held-out sequences; reading begins anew where they end",
+      held_out < batch ? ""
+                       : absl::StrCat(", steps: ", held_out / batch, " would read each once")));
+}
+
+// The data as the workers will open it: headers, sizes, windows. Held out or not, each is looked
+// at.
+void CheckData(const JobSpec& job, const YamlNode& root, Issues* issues,
+               std::vector<std::string>* notes) {
+  const YamlValues values(root, "", issues);
+  const auto open = [&](bool train, absl::string_view key) -> std::optional<Dataset> {
+    absl::StatusOr<Dataset> data = Dataset::Open(job, train);
+    if (data.ok()) return *std::move(data);
+    // Some messages name their key themselves.
+    absl::string_view message = data.status().message();
+    for (const absl::string_view own : {"data.train", "data.valid", "data.split"}) {
+      if (absl::ConsumePrefix(&message, absl::StrCat(own, ": "))) key = own;
+    }
+    values.Wrong(key, message);
+    return std::nullopt;
+  };
+  if (!open(true, "data.train")) return;
+  if (job.data.valid.empty() && job.data.split == 0) return;
+  const auto held_out = open(false, job.data.valid.empty() ? "data.split" : "data.valid");
+  if (held_out) NoteRepeats(job, held_out->windows(), notes);
+}
+
+// Rules that the values break, but not those that follow from an issue already found.
+void AddBrokenRules(const std::vector<SpecIssue>& broken, const YamlNode& root, Issues* issues) {
+  const std::vector<Issue> found = issues->all();
+  const YamlValues values(root, "", issues);
+  for (const SpecIssue& issue : broken) {
+    const std::string section = issue.key.substr(0, issue.key.find('.'));
+    const bool follows = std::any_of(found.begin(), found.end(), [&](const Issue& before) {
+      const bool whole_section = section == "model" || section == "cluster" || section == "data";
+      return before.key == issue.key || before.key == section ||
+             (whole_section && absl::StartsWith(before.key, section + ".")) ||
+             (section == "cluster" && before.place.source != root.place.source);
+    });
+    if (!follows) values.Wrong(issue.key, issue.message);
+  }
+}
+
+}  // namespace
+
+std::string JobFile::SettleInterval(const Plan& plan) {
+  if (!auto_interval) return "";
+  job.checkpoint.interval = BillOf(job, plan).best_interval_steps;
+  return absl::StrCat("checkpoint.interval: auto: ", SavesText(job, plan));
+}
+
+std::string JobFile::Locate(absl::string_view message) const {
+  const size_t colon = message.find(": ");
+  if (colon == absl::string_view::npos) return absl::StrCat(message);
+  const absl::string_view key = message.substr(0, colon);
+  const std::vector<std::string> sections = JobSections();
+  const std::string section(key.substr(0, key.find('.')));
+  if (absl::StrContains(key, ' ') ||
+      std::find(sections.begin(), sections.end(), section) == sections.end()) {
+    return absl::StrCat(path, ": ", message);
+  }
+  Issues none;
+  return absl::StrCat(YamlValues(tree, "", &none).PlaceOf(key).Text(), ": ", message);
+}
+
+absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& path,
+                                    const JobFileOptions& options) {
+  Issues issues;
+  JobFile file;
+  file.path = path;
+  const Place top{path, 0, 1};
+  std::optional<YamlNode> tree = ParseYaml(text, path, 0, &issues);
+  if (!tree) return absl::InvalidArgumentError(issues.Text());
+  if (tree->is_null()) {
+    issues.Add(top, "", "is empty; a job file needs at least job, model, data and training");
+    return absl::InvalidArgumentError(issues.Text());
+  }
+  if (!tree->is_map()) {
+    issues.Add(top, "",
+               absl::StrCat("not a job file: found ", tree->Found(),
+                            "; expected sections (job, model, data, training, ...)"));
+    return absl::InvalidArgumentError(issues.Text());
+  }
+  tree->place = top;
+  RenameAliases(&*tree, &issues, &file.notes);
+  ReplaceCluster(options, &*tree, &issues);
+  ApplySets(options.sets, &*tree, &issues, &file.notes);
+  CheckKnownKeys(*tree, &issues);
+  CheckBuiltKeys(*tree, &issues);
+  file.job =
+      ReadJob(*tree, FolderOf(path), {options.check_files, options.to_run}, &issues, &file.notes);
+  AddBrokenRules(Validate(file.job), *tree, &issues);
+  if (options.to_run && CheckModel(file.job.model).ok()) {
+    AddBrokenRules(RunIssues(file.job), *tree, &issues);
+  }
+  if (issues.empty() && options.check_files) {
+    CheckData(file.job, *tree, &issues, &file.notes);
+    CheckInitWeights(file.job, options.fresh, *tree, &issues, &file.notes);
+  }
+  if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
+  const YamlValues values(*tree, "", &issues);
+  file.auto_interval = !values.Has("checkpoint.interval") || values.IsAuto("checkpoint.interval");
+  file.tree = *std::move(tree);
+  return file;
+}
+
+absl::StatusOr<JobFile> ReadJobFile(const std::string& path, const JobFileOptions& options) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": is a folder; name the job file, for example ", path, "/job.yaml"));
+  }
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMostSpecBytes));
+  return ReadJobText(text, path, options);
+}
+
+}  // namespace weft

@@ -1,0 +1,116 @@
+#include "launcher/machine/child_process.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "process/signals.h"
+
+namespace weft {
+namespace {
+
+constexpr int kPollMs = 10;
+
+std::string FindInPath(const std::string& name) {
+  if (absl::StrContains(name, '/')) return name;
+  const char* path = getenv("PATH");
+  for (absl::string_view folder : absl::StrSplit(path != nullptr ? path : "", ':')) {
+    std::string candidate = absl::StrCat(folder, "/", name);
+    if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return "";
+}
+
+// NAME=value strings of our environment with `added` on top.
+std::vector<std::string> Environment(const std::map<std::string, std::string>& added) {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (added.count(text.substr(0, text.find('='))) == 0) result.push_back(text);
+  }
+  for (const auto& [name, value] : added) result.push_back(absl::StrCat(name, "=", value));
+  return result;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>* texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : *texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
+  const std::string program = FindInPath(options.argv.at(0));
+  if (program.empty() || access(program.c_str(), X_OK) != 0) {
+    return absl::NotFoundError(absl::StrCat("cannot execute ", options.argv[0], ": not found"));
+  }
+  const int output = open(options.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (output < 0 || input < 0) {
+    const int reason = errno;
+    if (output >= 0) close(output);
+    return absl::UnknownError(
+        absl::StrCat("cannot open ", options.output, ": ", std::strerror(reason)));
+  }
+  std::vector<std::string> argv = options.argv;
+  std::vector<std::string> env = Environment(options.env);
+  const std::vector<char*> argv_pointers = Pointers(&argv);
+  const std::vector<char*> env_pointers = Pointers(&env);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {  // only async-signal-safe calls from here on
+    setpgid(0, 0);
+    if (!DieWithParent(SIGTERM, parent).ok()) _exit(127);
+    dup2(options.stdin_fd >= 0 ? options.stdin_fd : input, STDIN_FILENO);
+    dup2(options.stderr_fd >= 0 ? options.stderr_fd : output, STDERR_FILENO);
+    dup2(options.stdout_fd >= 0 ? options.stdout_fd : output, STDOUT_FILENO);
+    PrepareChild();
+    execve(program.c_str(), argv_pointers.data(), env_pointers.data());
+    _exit(127);
+  }
+  const int reason = errno;
+  close(output);
+  close(input);
+  if (pid < 0) {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot fork: ", std::strerror(reason)));
+  }
+  setpgid(pid, pid);  // whichever of the two runs first
+  return ChildProcess(pid);
+}
+
+ChildProcess::~ChildProcess() {
+  if (pid_ > 0 && !Ended()) Stop(0);
+}
+
+std::optional<int> ChildProcess::Ended() {
+  if (status_ || pid_ <= 0) return status_;
+  int status = 0;
+  if (waitpid(pid_, &status, WNOHANG) == pid_) status_ = status;
+  return status_;
+}
+
+void ChildProcess::SignalGroup(int signal) const {
+  if (pid_ > 0) kill(-pid_, signal);
+}
+
+int ChildProcess::Stop(int patience_ms) {
+  if (!Ended()) SignalGroup(SIGTERM);
+  for (int waited = 0; !Ended() && waited < patience_ms; waited += kPollMs) {
+    usleep(kPollMs * 1000);
+  }
+  SignalGroup(SIGKILL);
+  while (!Ended()) usleep(kPollMs * 1000);  // a killed process ends
+  return *status_;
+}
+
+}  // namespace weft

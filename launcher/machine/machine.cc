@@ -1,0 +1,140 @@
+#include "launcher/machine/machine.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace weft {
+namespace {
+
+// The number a file holds; nothing for "max", or if there is no such file.
+std::optional<int64_t> NumberIn(const std::string& path) {
+  std::ifstream stream(path);
+  int64_t number = 0;
+  if (!(stream >> number)) return std::nullopt;
+  return number;
+}
+
+// Returns the bytes that a group's limit leaves; nothing if it has none.
+std::optional<int64_t> LeftIn(const std::string& folder, const char* limit_file,
+                              const char* usage_file) {
+  const std::optional<int64_t> limit = NumberIn(absl::StrCat(folder, "/", limit_file));
+  const std::optional<int64_t> usage = NumberIn(absl::StrCat(folder, "/", usage_file));
+  if (!limit || !usage) return std::nullopt;
+  return std::max<int64_t>(0, *limit - *usage);
+}
+
+// A line of /proc/meminfo, in bytes.
+std::optional<int64_t> MemInfo(const std::string& root, const std::string& wanted) {
+  std::ifstream stream(root + "/proc/meminfo");
+  for (std::string key; stream >> key;) {
+    int64_t kib = 0;
+    if (key == wanted && stream >> kib) return kib * 1024;
+    stream.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return std::nullopt;
+}
+
+// Calls `visit` with the folder of each group that limits us in `controller`, from ours up to the
+// root of its hierarchy.
+void ForEachGroup(const std::string& root, const std::string& controller,
+                  const std::function<void(bool v2, const std::string& folder)>& visit) {
+  std::ifstream groups(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (parts.size() != 3) continue;
+    const bool v2 = parts[1].empty();
+    const std::vector<std::string> controllers = absl::StrSplit(parts[1], ',');
+    if (!v2 && std::find(controllers.begin(), controllers.end(), controller) == controllers.end()) {
+      continue;
+    }
+    const std::string base =
+        absl::StrCat(root, "/sys/fs/cgroup", v2 ? "" : "/", v2 ? "" : parts[1]);
+    // A path of 64 parts is deeper than any.
+    std::string path = parts[2];
+    for (int depth = 0; depth < 64; ++depth) {
+      visit(v2, base + path);
+      if (path.empty() || path == "/") break;
+      path = path.substr(0, path.rfind('/'));
+    }
+  }
+}
+
+void TakeLeast(const std::optional<int64_t>& bytes, std::optional<int64_t>& least) {
+  if (bytes && (!least || *bytes < *least)) least = bytes;
+}
+
+// Cores of a quota, rounded up; nothing if there is none.
+std::optional<int> Quota(bool v2, const std::string& folder) {
+  double quota = 0;
+  double period = 0;
+  if (v2) {
+    std::ifstream stream(folder + "/cpu.max");  // "max 100000" or "150000 100000"
+    if (!(stream >> quota >> period)) return std::nullopt;
+  } else {
+    quota = static_cast<double>(NumberIn(folder + "/cpu.cfs_quota_us").value_or(-1));
+    period = static_cast<double>(NumberIn(folder + "/cpu.cfs_period_us").value_or(0));
+  }
+  if (quota <= 0 || period <= 0) return std::nullopt;
+  return std::max(1, static_cast<int>(std::min(std::ceil(quota / period), 1e6)));
+}
+
+}  // namespace
+
+std::optional<int64_t> AvailableMemoryBytesBelow(const std::string& root) {
+  std::optional<int64_t> least = MemInfo(root, "MemAvailable:");
+  ForEachGroup(root, "memory", [&](bool v2, const std::string& folder) {
+    TakeLeast(v2 ? LeftIn(folder, "memory.max", "memory.current")
+                 : LeftIn(folder, "memory.limit_in_bytes", "memory.usage_in_bytes"),
+              least);
+  });
+  return least;
+}
+
+std::optional<int64_t> TotalMemoryBytesBelow(const std::string& root) {
+  std::optional<int64_t> least = MemInfo(root, "MemTotal:");
+  ForEachGroup(root, "memory", [&](bool v2, const std::string& folder) {
+    TakeLeast(NumberIn(folder + (v2 ? "/memory.max" : "/memory.limit_in_bytes")), least);
+  });
+  return least;
+}
+
+int UsableCoresBelow(const std::string& root, int affinity) {
+  int cores = std::max(1, affinity);
+  ForEachGroup(root, "cpu", [&](bool v2, const std::string& folder) {
+    cores = std::min(cores, Quota(v2, folder).value_or(cores));
+  });
+  return cores;
+}
+
+std::optional<int64_t> AvailableMemoryBytes() {
+  return AvailableMemoryBytesBelow("");
+}
+
+std::optional<int64_t> TotalMemoryBytes() {
+  return TotalMemoryBytesBelow("");
+}
+
+int UsableCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const bool known = sched_getaffinity(0, sizeof(set), &set) == 0;
+  return UsableCoresBelow("", known ? CPU_COUNT(&set) : 1);
+}
+
+std::optional<double> LoadAverage() {
+  std::ifstream stream("/proc/loadavg");
+  double load = 0;
+  if (!(stream >> load)) return std::nullopt;
+  return load;
+}
+
+}  // namespace weft

@@ -1,0 +1,230 @@
+#include "launcher/run/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/clean_up.h"
+#include "checkpoint/folders.h"
+#include "checkpoint/safetensors.h"
+#include "data/token_file.h"
+#include "launcher/job_file/job_yaml.h"
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+// sockaddr_un holds 108 bytes with the final zero.
+constexpr size_t kMaxSocketPath = 107;
+
+absl::Status Failed(absl::string_view what, absl::string_view path) {
+  return absl::UnknownError(absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
+}
+
+std::string FreeName(const std::string& path) {
+  std::error_code error;
+  for (int n = 1; n < 100000; ++n) {
+    std::string name = absl::StrCat(path, ".old-", n);
+    if (!std::filesystem::exists(name, error)) return name;
+  }
+  return absl::StrCat(path, ".old");
+}
+
+}  // namespace
+
+absl::StatusOr<RunPaths> FindRun(const std::string& target) {
+  std::error_code error;
+  RunPaths paths;
+  if (std::filesystem::is_directory(target, error)) {
+    std::string folder = std::filesystem::absolute(target, error).lexically_normal().string();
+    if (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+    paths.folder = folder;
+  } else {
+    ASSIGN_OR_RETURN(const JobFile file, ReadJobFile(target, {.sets = {}, .check_files = false}));
+    paths = PathsOf(file.job);
+  }
+  if (!std::filesystem::exists(paths.resolved(), error) &&
+      !std::filesystem::exists(paths.lock(), error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no run in ", paths.folder, "; name a run folder or a job file that was run"));
+  }
+  return paths;
+}
+
+std::string RunId(const std::string& run_folder) {
+  return absl::StrCat(
+      absl::Hex(NameKey(absl::StrCat(getuid(), " ", run_folder)), absl::kZeroPad16));
+}
+
+std::string SocketPath(const std::string& run_folder, const std::string& runtime_folder) {
+  std::string here = run_folder + "/weftd.sock";
+  if (here.size() <= kMaxSocketPath) return here;
+  const std::string name = absl::StrCat("/weft-", RunId(run_folder), "/weftd.sock");
+  const std::string runtime = runtime_folder + name;
+  return !runtime_folder.empty() && runtime.size() <= kMaxSocketPath ? runtime : "/tmp" + name;
+}
+
+std::string RuntimeFolder() {
+  const char* folder = getenv("XDG_RUNTIME_DIR");
+  return folder != nullptr && access(folder, W_OK) == 0 ? folder : "";
+}
+
+absl::StatusOr<RunLock> RunLock::Take(const std::string& run_folder) {
+  return Take(run_folder, "/lock", "the run folder", "set job.output_dir to a writable folder",
+              "use weft attach or weft stop, or another job.name");
+}
+
+absl::StatusOr<RunLock> RunLock::TakeCheckpoints(const std::string& folder) {
+  return Take(folder, "/.lock", "checkpoint.folder", "set it to a writable folder",
+              "wait for its end, or give this run a checkpoint.folder of its own");
+}
+
+absl::StatusOr<RunLock> RunLock::Take(const std::string& folder, const char* file,
+                                      absl::string_view what, absl::string_view if_not_writable,
+                                      absl::string_view if_in_use) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot create ", what, " ", folder, ": ",
+                                                   error.message(), "; ", if_not_writable));
+  }
+  const std::string path = folder + file;
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot write in ", what, " ", folder, ": ",
+                                                   std::strerror(errno), "; ", if_not_writable));
+  }
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    char pid[32] = {};
+    const ssize_t got = pread(fd, pid, sizeof(pid) - 1, 0);
+    close(fd);
+    return absl::UnavailableError(absl::StrCat(folder, " is in use by another weft",
+                                               got > 0 ? absl::StrCat(" (pid ", pid, ")") : "",
+                                               "; ", if_in_use));
+  }
+  return RunLock(fd);
+}
+
+RunLock::~RunLock() {
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::Status RunLock::WritePid(int pid) const {
+  const std::string text = absl::StrCat(pid);
+  if (ftruncate(fd_, 0) != 0 ||
+      pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+    return Failed("write", "the lock of the run folder");
+  }
+  return absl::OkStatus();
+}
+
+bool IsRunning(const std::string& run_folder) {
+  const int fd = open((run_folder + "/lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool taken = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd);
+  return taken;
+}
+
+absl::StatusOr<std::string> MoveAside(const JobSpec& job, const std::string& run_folder) {
+  std::error_code error;
+  const std::string checkpoints = CheckpointFolder(job);
+  if (!IsWithin(checkpoints, run_folder)) {
+    // A resolved.yaml that cannot be read names no run, but checkpoints name their run's folder.
+    const auto previous = ReadPrevious({.folder = run_folder});
+    std::string run_id = previous.ok() && *previous ? (*previous)->record.run_id : "";
+    if (run_id.empty()) {
+      ASSIGN_OR_RETURN(run_id, RunThatSaved(checkpoints, run_folder));
+    }
+    RETURN_IF_ERROR(MoveCheckpointsAside(checkpoints, run_id).status());
+  }
+  if (!std::filesystem::exists(run_folder + "/resolved.yaml", error) &&
+      !std::filesystem::exists(run_folder + "/journal.db", error)) {
+    return std::string();
+  }
+  const std::string aside = FreeName(run_folder);
+  std::filesystem::rename(run_folder, aside, error);
+  if (error) {
+    return absl::UnknownError(
+        absl::StrCat("cannot move ", run_folder, " aside: ", error.message()));
+  }
+  return aside;
+}
+
+absl::StatusOr<std::string> RunThatSaved(const std::string& checkpoints,
+                                         const std::string& run_folder) {
+  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, StepsIn(checkpoints));
+  for (const int64_t step : steps) {
+    const std::optional<Owner> owner = OwnerOf(StepFolder(checkpoints, step));
+    if (!owner || owner->run_id.empty()) continue;
+    // A run folder may have been moved with the checkpoints in it.
+    if (owner->run_folder == run_folder || IsWithin(checkpoints, run_folder)) return owner->run_id;
+  }
+  return std::string();
+}
+
+absl::StatusOr<std::vector<std::string>> Fingerprints(const JobSpec& job) {
+  std::vector<std::string> fingerprints;
+  for (const auto* sources : {&job.data.train, &job.data.valid}) {
+    for (const DataSource& source : *sources) {
+      ASSIGN_OR_RETURN(const std::unique_ptr<TokenFile> file,
+                       TokenFile::Open(source.path, job.data.format));
+      fingerprints.push_back(absl::StrCat(source.path, " ", file->Fingerprint()));
+    }
+  }
+  return fingerprints;
+}
+
+absl::StatusOr<std::optional<PreviousRun>> ReadPrevious(const RunPaths& paths) {
+  std::error_code error;
+  if (!std::filesystem::exists(paths.resolved(), error)) return std::nullopt;
+  absl::StatusOr<JobFile> file = ReadJobFile(paths.resolved(), {.sets = {}, .check_files = false});
+  if (!file.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the run before cannot be read: ", paths.resolved(),
+        " is damaged; remove it to go on from the newest checkpoint, which says itself what it is "
+        "of, or start anew with --fresh, which moves the run aside\n",
+        file.status().message()));
+  }
+  return PreviousRun{std::move(file->job), ReadRecord(file->tree)};
+}
+
+std::string FullDiskText(const std::string& folder) {
+  constexpr int64_t kTooLittleBytes = int64_t{1} << 20;
+  struct statvfs disk = {};
+  if (statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return "";
+  const auto free_bytes = static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
+  const bool no_inode = disk.f_files > 0 && disk.f_favail == 0;
+  if (free_bytes >= kTooLittleBytes && !no_inode) return "";
+  return absl::StrCat("; the disk of ", folder, " is full (",
+                      no_inode ? "no file can be added" : absl::StrCat(free_bytes, " bytes free"),
+                      "): make room and run the same command again");
+}
+
+absl::Status WriteWhole(const std::string& path, const std::string& text) {
+  const std::string part = path + ".part";
+  const int fd = open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return Failed("create", part);
+  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const bool durable = written && fsync(fd) == 0;
+  const int error = errno;
+  close(fd);
+  errno = error;
+  if (!durable || rename(part.c_str(), path.c_str()) != 0) {
+    const absl::Status failed = Failed("write", path);
+    unlink(part.c_str());
+    return failed;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft

@@ -1,0 +1,85 @@
+// One run folder, one run: output_dir/name with its lock, and the resolved.yaml of the run before.
+// Where things lie in it is told by run_paths.h.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "launcher/job_file/resolved_yaml.h"
+#include "launcher/job_file/run_paths.h"
+#include "plan/spec/job_spec.h"
+
+namespace weft {
+
+// The run that a person means: a run folder, or a job file whose run folder is meant.
+// InvalidArgument if there is no run.
+absl::StatusOr<RunPaths> FindRun(const std::string& target);
+
+// "3f9c0a12b4d5e6f7": names the run's processes and temporary files on this machine. A function of
+// the run folder, so that a new launcher finds what a crashed one left.
+std::string RunId(const std::string& run_folder);
+
+// Returns where weftd listens: in the run folder, or, if that path is too long for a socket (107
+// bytes), in a folder of its own (0700) under `runtime_folder` (XDG_RUNTIME_DIR; may be empty) or
+// /tmp.
+std::string SocketPath(const std::string& run_folder, const std::string& runtime_folder);
+std::string RuntimeFolder();
+
+// The exclusive right to a run folder, or to a checkpoint folder, as long as it lives (flock: the
+// kernel drops it with the process, however that ends). Where a file system has no locks it is
+// given to everybody: what they do to checkpoints is fenced by the checkpoints themselves.
+class RunLock {
+ public:
+  // Creates the folder if need be. Unavailable if another process holds the lock (names its pid).
+  static absl::StatusOr<RunLock> Take(const std::string& run_folder);
+  // Takes the lock `<folder>/.lock`; runs may share no checkpoint folder at one time.
+  static absl::StatusOr<RunLock> TakeCheckpoints(const std::string& folder);
+  RunLock(RunLock&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  RunLock& operator=(RunLock&&) = delete;
+  ~RunLock();
+
+  absl::Status WritePid(int pid) const;  // for those who are refused
+
+ private:
+  explicit RunLock(int fd) : fd_(fd) {}
+  static absl::StatusOr<RunLock> Take(const std::string& folder, const char* file,
+                                      absl::string_view what, absl::string_view if_not_writable,
+                                      absl::string_view if_in_use);
+  int fd_;
+};
+
+// True if a process holds the lock of `run_folder` now.
+bool IsRunning(const std::string& run_folder);
+
+// Moves an old run aside to `<folder>.old-<n>`; its checkpoints, if they lie elsewhere, into a
+// folder `old-<n>` beside them. Never deletes, and leaves alone what is not that run's. Returns
+// where the run folder is; empty if there was nothing. REQUIRES: its lock is held.
+absl::StatusOr<std::string> MoveAside(const JobSpec& job, const std::string& run_folder);
+
+// The run whose checkpoints lie there, if they say that they are of `run_folder`, or lie in it.
+// Empty if there are none, or if they name no run.
+absl::StatusOr<std::string> RunThatSaved(const std::string& checkpoints,
+                                         const std::string& run_folder);
+
+// Fingerprints of all data files, "path size:hash" each.
+absl::StatusOr<std::vector<std::string>> Fingerprints(const JobSpec& job);
+
+// The run before, if there was one.
+struct PreviousRun {
+  JobSpec job;
+  RunRecord record;
+};
+absl::StatusOr<std::optional<PreviousRun>> ReadPrevious(const RunPaths& paths);
+
+// "; the disk of /runs/a is full (0 B free): make room and run the same command again" if so, else
+// empty: for what fails where a full disk takes the words away.
+std::string FullDiskText(const std::string& folder);
+
+// Writes `text` to `path`: all of it or nothing (a temporary file, fsync, rename).
+absl::Status WriteWhole(const std::string& path, const std::string& text);
+
+}  // namespace weft

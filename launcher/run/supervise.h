@@ -1,0 +1,54 @@
+// The supervisor of one allocation, here: this machine. It starts a private weftd, submits the job,
+// and does what the coordinator says (start a generation, stop it), reporting what became of each.
+// It decides nothing. Everything it starts is gone when Run returns: processes, socket, temporary
+// files.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/run/going_on.h"
+#include "launcher/run/run_folder.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/layout.h"
+#include "proto/control.pb.h"
+
+namespace weft {
+
+enum class RunEnd {
+  kCompleted,
+  kSuspended,  // stopped on request, saved
+  kFailed,
+  kCancelled,        // stopped at once
+  kCoordinatorLost,  // weftd died: the same command resumes
+};
+
+struct RunOutcome {
+  RunEnd end = RunEnd::kFailed;
+  std::string reason;
+  int64_t saved_step = 0;
+};
+
+// A person asks for one of these levels, from any thread. The level only rises.
+enum class StopLevel { kNone = 0, kSave = 1, kNow = 2 };
+
+struct SuperviseOptions {
+  RunPaths paths;
+  JobSpec job;                   // as written: what is `auto` may be planned again
+  std::optional<Layout> layout;  // given: no search
+  Continuation continuation;
+  std::vector<std::string> data;  // fingerprints, for resolved.yaml
+  std::string socket;
+  const std::atomic<StopLevel>* stop = nullptr;
+  std::function<void(const proto::JobEvent&)> on_event;  // from one thread, never together with say
+  std::function<void(const std::string&)> say;           // a line for people
+};
+
+// Unavailable or Internal if weftd cannot be started or refuses the job; otherwise how it ended.
+absl::StatusOr<RunOutcome> Supervise(SuperviseOptions options);
+
+}  // namespace weft

@@ -1,0 +1,363 @@
+// weft eval and weft generate through the real executables, on checkpoints that no run has made:
+// what they print, and every way to call them wrongly.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/durable_file.h"
+#include "checkpoint/verify.h"
+#include "launcher/inference/token_text.h"
+#include "plan/spec/model.h"
+#include "tests/launcher/job_file_for_test.h"
+#include "tests/launcher/run_weft.h"
+#include "tests/launcher/saved_model.h"
+
+namespace weft {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kTokenizer[] = WEFT_SOURCE_DIR "/tests/data/bpe";
+
+TEST(Eval, SaysLossPerplexityAndBits) {
+  const JobFolder folder;
+  SaveModel(folder, SmallModel(256), "bytes");
+  const Ran ran = RunWeft(folder, "eval saved/step-7 --data corpus.txt --json --threads 1");
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const auto json = nlohmann::json::parse(ran.out);
+  EXPECT_EQ(json["step"], 7);
+  EXPECT_EQ(json["checkpoint"], folder.path() + "/saved/step-7");
+  EXPECT_EQ(json["tokens"], (4000 - 1) / 16 * 16);  // every window once
+  const double loss = json["loss"];
+  EXPECT_NEAR(loss, std::log(256), 3);  // arbitrary weights know nothing
+  EXPECT_DOUBLE_EQ(json["perplexity"].get<double>(), std::exp(loss));
+  EXPECT_DOUBLE_EQ(json["bits_per_byte"].get<double>(), loss / std::log(2));
+  EXPECT_EQ(std::strtod(json["loss_hex"].get<std::string>().c_str(), nullptr), loss);
+
+  const Ran text = RunWeft(folder, "eval saved --data corpus.txt --steps 3 --batch 5");
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out,
+              testing::AllOf(HasSubstr("step-7"), HasSubstr("nats per byte"),
+                             HasSubstr("perplexity"), HasSubstr("bits/byte"),
+                             HasSubstr("tokens      192, in sequences of 16")));  // 3 * 4 * 16
+}
+
+TEST(Eval, RefusesByName) {
+  const JobFolder folder;
+  SaveModel(folder, SmallModel(90), "bytes");
+  folder.Write("short.txt", "too short");
+  struct Case {
+    const char* arguments;
+    int exit_code;
+    const char* says;
+  };
+  const Case cases[] = {
+      {"eval nowhere", 2, "no such file or folder: nowhere"},
+      {"eval .", 2, "no checkpoint in ."},
+      {"eval short.txt", 2, ""},
+      {"eval", 2, "checkpoint is required"},
+      {"eval saved --steep 3", 2, "--steep"},
+      {"eval saved --steps -1", 2, "--steps: -1 is out of range; use 0 or more"},
+      {"eval saved", 2,
+       "nothing was held out for these weights; name files to evaluate with --data"},
+      {"eval saved --data gone.txt", 2, "gone.txt"},
+      {"eval saved --data short.txt", 2, "short.txt: holds 9 tokens"},
+      // 'a' is id 97.
+      {"eval saved --data corpus.txt", 2, "found id 97, expected below vocab_size 90"},
+  };
+  for (const Case& c : cases) {
+    const Ran ran = RunWeft(folder, c.arguments);
+    EXPECT_EQ(ran.exit_code, c.exit_code) << c.arguments << ran.out << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(c.says)) << c.arguments;
+    EXPECT_EQ(ran.out, "") << c.arguments;
+  }
+}
+
+// Its own files are kept as it says.
+TEST(Eval, TakesAFormatWithFilesOnly) {
+  const JobFolder folder;
+  SaveModel(folder, SmallModel(256), "bytes", {{"data.valid[0]", "corpus.txt 4000:0"}});
+  const Ran ran = RunWeft(folder, "eval saved --format llmc");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("--format says how the files of --data are kept"));
+}
+
+TEST(Eval, NamesADamagedShard) {
+  const JobFolder folder;
+  SaveModel(folder, SmallModel(256), "bytes");
+  const std::string shard = folder.path() + "/saved/step-7/" + ShardFileName(0);
+  std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(3000);
+  file.put('!');
+  file.close();
+  for (const char* target : {"saved/step-7", "saved"}) {
+    const Ran ran = RunWeft(folder, absl::StrCat("eval ", target, " --data corpus.txt"));
+    EXPECT_EQ(ran.exit_code, 1);
+    EXPECT_THAT(ran.err, HasSubstr("rank-00000.safetensors: xxh3 ")) << target;
+  }
+}
+
+TEST(Eval, SaysWhatAnOldCheckpointLacks) {
+  const JobFolder folder;
+  SaveModel(folder, SmallModel(256), "bytes");
+  const std::string path = folder.path() + "/saved/step-7/manifest.json";
+  auto manifest = VerifyCheckpoint(folder.path() + "/saved/step-7");
+  ASSERT_TRUE(manifest.ok());
+  manifest->model.reset();
+  std::ofstream(path) << ManifestText(*manifest);
+  const Ran ran = RunWeft(folder, "eval saved/step-7 --data corpus.txt");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("format 2, which does not state the model"));
+}
+
+TEST(Generate, PrintsAsManyBytesAsAskedAndTheSameForTheSameSeed) {
+  const JobFolder folder;
+  SaveModel(folder, SmallModel(256), "bytes");
+  const std::string call = "generate saved --prompt hello --max-tokens 20 --threads 1";
+  const Ran first = RunWeft(folder, call + " --seed 3");
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(first.out.size(), 21u);  // and a newline
+  EXPECT_EQ(RunWeft(folder, call + " --seed 3").out, first.out);
+  EXPECT_NE(RunWeft(folder, call + " --seed 4").out, first.out);
+  EXPECT_EQ(RunWeft(folder, call + " --greedy").out, RunWeft(folder, call + " --top-k 1").out);
+  EXPECT_EQ(RunWeft(folder, call + " --seed 3 --echo").out, "hello" + first.out);
+  folder.Write("prompt.txt", "hello");
+  const std::string from_file =
+      "generate saved --max-tokens 20 --threads 1 --seed 3 --prompt-file ";
+  EXPECT_EQ(RunWeft(folder, from_file + "prompt.txt").out, first.out);
+  EXPECT_EQ(RunWeft(folder, from_file + "-", {.input = folder.path() + "/prompt.txt"}).out,
+            first.out);
+  // The same as ids, whose bytes they are.
+  const Ran ids = RunWeft(
+      folder,
+      "generate saved --max-tokens 20 --threads 1 --seed 3 --prompt-ids 104,101,108,108,111");
+  const auto numbers = ParseIds(ids.out);
+  ASSERT_TRUE(numbers.ok()) << ids.out;
+  std::string bytes;
+  for (const int32_t id : *numbers) bytes.push_back(static_cast<char>(id));
+  EXPECT_EQ(bytes + "\n", first.out);
+}
+
+TEST(Generate, StopsAtTheModelsLastPosition) {
+  const JobFolder folder;
+  SaveModel(folder, SmallModel(256), "bytes");
+  const Ran ran = RunWeft(folder, "generate saved --prompt hello --max-tokens 1000 --greedy");
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(ran.out.size(), 40u - 5u + 1u + 1u);
+  EXPECT_THAT(ran.err, HasSubstr("stopped after position 40, the model's last"));
+}
+
+TEST(Generate, TakesTextForTokenIdsWithTheirTokenizer) {
+  const JobFolder folder;
+  SaveModel(folder, SmallModel(430), "llmc");
+  const Ran ids = RunWeft(
+      folder, "generate saved --prompt-ids 0,310,69,312 --max-tokens 6 --greedy --threads 1");
+  ASSERT_EQ(ids.exit_code, 0) << ids.err;
+  const Ran text =
+      RunWeft(folder, absl::StrCat("generate saved --prompt '<|endoftext|>the work' --tokenizer ",
+                                   kTokenizer, " --max-tokens 6 --greedy --threads 1"));
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  const auto tokenizer = TokenText::Open(TokenFormat::kLlmc, kTokenizer);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  ASSERT_EQ(tokenizer->Encode("<|endoftext|>the work"), (std::vector<int32_t>{0, 310, 69, 312}));
+  std::string expected;
+  const auto numbers = ParseIds(ids.out);
+  ASSERT_TRUE(numbers.ok()) << ids.out;
+  for (const int32_t id : *numbers) expected += tokenizer->Decode(id);
+  EXPECT_EQ(text.out, expected + "\n");
+}
+
+TEST(Generate, RefusesByName) {
+  const JobFolder folder;
+  SaveModel(folder, SmallModel(256), "bytes");
+  const std::string long_prompt(41, 'x');
+  struct Case {
+    std::string arguments;
+    int exit_code;
+    const char* says;
+  };
+  const Case cases[] = {
+      {"generate nowhere --prompt a", 2, "no such file or folder: nowhere"},
+      {"generate saved", 2, "no prompt; give --prompt TEXT"},
+      {"generate saved --prompt ''", 2, "the prompt is empty"},
+      {"generate saved --prompt-file -", 2, "the prompt is empty"},
+      {"generate saved --prompt-file gone.txt", 2,
+       "--prompt-file: gone.txt: cannot be read: No such file"},
+      {"generate saved --prompt-file .", 2,
+       "--prompt-file: .: is a folder; name a file; - is stdin"},
+      {"generate saved --prompt " + long_prompt, 2,
+       "the prompt has 41 tokens, the model has 40 positions"},
+      {"generate saved --prompt a --prompt-ids 1", 2, "prompt"},
+      {"generate saved --prompt-ids 1,256", 2,
+       "the prompt holds id 256, the model's ids are 0 to 255"},
+      {"generate saved --prompt-ids 1,x", 2, "--prompt-ids: found \"x\""},
+      {"generate saved --prompt a --max-tokens 0", 2,
+       "--max-tokens: 0 is out of range; use 1 to 1073741824"},
+      {"generate saved --prompt a --temperature -1", 2,
+       "--temperature: -1 is out of range; use 0 to 1e+06"},
+      {"generate saved --prompt a --top-p 0", 2,
+       "--top-p: 0 is out of range; use more than 0, at most 1"},
+      {"generate saved --prompt a --top-k -1", 2, "--top-k: -1 is out of range; use 0 or more"},
+      {"generate saved --prompt a --seed -1", 2, "--seed: -1 is out of range; use 0 or more"},
+      {"generate saved --prompt a --seed x", 2, "--seed: found x; expected a whole number"},
+      {"generate saved --prompt a --greedy --temperature 0.7", 2,
+       "--greedy always takes the likeliest token, --temperature 0.7 draws one; keep one"},
+      {"generate saved --prompt a --greedy --top-p 0.5", 2, "--top-p 0.5 draws one"},
+      {"generate saved --prompt a --hot", 2, "--hot"},
+      {"generate saved --prompt-ids 1 '' --top-k 4", 2, "not expected"},
+      {absl::StrCat("generate saved --prompt a --tokenizer ", kTokenizer), 2, "leave it out"},
+  };
+  for (const Case& c : cases) {
+    const Ran ran = RunWeft(folder, c.arguments);
+    EXPECT_EQ(ran.exit_code, c.exit_code) << c.arguments << ran.out << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(c.says)) << c.arguments;
+    EXPECT_EQ(ran.out, "") << c.arguments;
+  }
+  const JobFolder of_ids;
+  SaveModel(of_ids, SmallModel(256), "nanogpt");
+  EXPECT_THAT(RunWeft(of_ids, "generate saved --prompt a").err,
+              HasSubstr("trained on nanogpt token ids; name the tokenizer"));
+}
+
+// A checkpoint of `model` and the directory `hf` of the same weights.
+void SaveAndExport(const JobFolder& folder, const ModelShape& model, const std::string& format) {
+  SaveModel(folder, model, format);
+  const Ran ran = RunWeft(folder, "export saved --hf hf");
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+}
+
+TEST(HuggingFaceDirectory, IsEvaluatedAsTheCheckpointThatItCameFrom) {
+  const JobFolder folder;
+  SaveAndExport(folder, SmallModel(256), "bytes");
+  const std::string rest = " --data corpus.txt --json --threads 1";
+  const Ran own = RunWeft(folder, "eval saved --seq-len 24 --batch 3" + rest);
+  const Ran ran = RunWeft(folder, "eval hf --format bytes --seq-len 24 --batch 3" + rest);
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  ASSERT_EQ(own.exit_code, 0) << own.err;
+  const auto of_checkpoint = nlohmann::json::parse(own.out);
+  const auto of_directory = nlohmann::json::parse(ran.out);
+  EXPECT_EQ(of_directory["checkpoint"], folder.path() + "/hf");
+  EXPECT_FALSE(of_directory.contains("step"));
+  EXPECT_EQ(of_directory["seq_len"], 24);
+  EXPECT_EQ(of_directory["tokens"], (4000 - 1) / 24 * 24);
+  EXPECT_EQ(of_directory["tokens"], of_checkpoint["tokens"]);
+  EXPECT_NEAR(of_directory["loss"], of_checkpoint["loss"], 1e-12);
+  // Without a word about length: all of the model's positions.
+  const Ran text = RunWeft(folder, "eval hf --format bytes --data corpus.txt --steps 2");
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("tokens      80, in sequences of 40"));
+}
+
+TEST(HuggingFaceDirectory, GoesOnWithAPrompt) {
+  const JobFolder folder;
+  SaveAndExport(folder, SmallModel(430), "llmc");
+  const std::string rest = " --max-tokens 6 --greedy --threads 1";
+  const Ran ids = RunWeft(folder, "generate saved --prompt-ids 310,69,312" + rest);
+  ASSERT_EQ(ids.exit_code, 0) << ids.err;
+  const Ran same = RunWeft(folder, "generate hf --prompt-ids 310,69,312" + rest);
+  ASSERT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_EQ(same.out, ids.out);
+  const std::string text = " --prompt 'the work'" + rest;
+  const Ran without = RunWeft(folder, "generate hf" + text);
+  EXPECT_EQ(without.exit_code, 2);
+  EXPECT_THAT(without.err, HasSubstr("this Hugging Face directory holds no tokenizer; name the "
+                                     "tokenizer that made them with --tokenizer"));
+  const Ran named = RunWeft(folder, absl::StrCat("generate hf --tokenizer ", kTokenizer, text));
+  ASSERT_EQ(named.exit_code, 0) << named.err;
+  // One that lies beside the weights needs no name.
+  std::filesystem::copy_file(absl::StrCat(kTokenizer, "/tokenizer.json"),
+                             folder.path() + "/hf/tokenizer.json");
+  EXPECT_EQ(RunWeft(folder, "generate hf" + text).out, named.out);
+  folder.Write("hf/tokenizer.json", R"({"model": {"type": "Unigram"}})");
+  EXPECT_THAT(RunWeft(folder, "generate hf" + text).err,
+              HasSubstr("; or give the prompt as --prompt-ids"));
+  EXPECT_EQ(RunWeft(folder, "generate hf --prompt-ids 310,69,312" + rest).out, ids.out);
+}
+
+// Dropouts in the config of a model that was trained with them matter to training alone.
+TEST(HuggingFaceDirectory, MayHaveBeenTrainedWithDropouts) {
+  const JobFolder folder;
+  ModelShape model = SmallModel(256);
+  model.family = ModelFamily::kGpt2;
+  model.num_kv_heads = model.num_heads;
+  model.tied_embeddings = true;
+  SaveAndExport(folder, model, "bytes");
+  const std::string call = "generate hf --format bytes --prompt hello --max-tokens 9 --greedy";
+  const Ran plain = RunWeft(folder, call);
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  const std::string path = folder.path() + "/hf/config.json";
+  std::ifstream stream(path);
+  auto config = nlohmann::json::parse(stream);
+  for (const char* key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) config[key] = 0.1;
+  std::ofstream(path) << config;
+  const Ran ran = RunWeft(folder, call);
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(ran.out, plain.out);
+}
+
+TEST(HuggingFaceDirectory, IsRefusedByName) {
+  const JobFolder folder;
+  SaveAndExport(folder, SmallModel(256), "bytes");
+  const auto says = [&folder](const std::string& arguments, const std::string& text) {
+    const Ran ran = RunWeft(folder, arguments);
+    EXPECT_EQ(ran.exit_code, 2) << arguments << ran.out << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(text)) << arguments;
+  };
+  says("eval hf --data corpus.txt", "name it with --format: bytes, llmc or nanogpt");
+  says("eval hf --format bytes", "nothing was held out for these weights; name files");
+  says("eval hf --format words --data corpus.txt", "--format");
+  says("eval hf --format bytes --data corpus.txt --seq-len 41",
+       "--seq-len: found 41, the model has 40 positions; use 1 to 40");
+  const std::string config = folder.path() + "/hf/config.json";
+  const std::string prompt = " --prompt-ids 1";
+  std::ifstream stream(config);
+  const auto right = nlohmann::json::parse(stream);
+  auto wrong = right;
+  wrong["hidden_act"] = "relu";
+  std::ofstream(config) << wrong.dump(1);
+  says("generate hf" + prompt,
+       "model.hidden_act: the text \"relu\" is not supported yet, and these weights were trained "
+       "with "
+       "it; use weights of a model with silu");
+  wrong = right;
+  wrong["sliding_window"] = 24;
+  std::ofstream(config) << wrong.dump(1);
+  says("eval hf --format bytes --data corpus.txt --seq-len 25", "the model has 24 positions");
+  wrong = right;
+  wrong["num_hidden_layers"] = 3;
+  std::ofstream(config) << wrong.dump(1);
+  says("generate hf" + prompt, "model.layers.2.");
+  std::ofstream(config) << "{";
+  says("generate hf" + prompt, "not valid JSON here");
+  std::ofstream(config) << right;
+  std::filesystem::remove(folder.path() + "/hf/model.safetensors");
+  const Ran gone = RunWeft(folder, "generate hf" + prompt);
+  EXPECT_NE(gone.exit_code, 0);
+  EXPECT_THAT(gone.err, HasSubstr("model.safetensors"));
+}
+
+TEST(CharacterStream, ShowsWholeCharactersAndLosesNothing) {
+  const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x99\x82\xFF\x82z\xE2\x82";
+  CharacterStream stream;
+  std::vector<std::string> shown;
+  for (const char byte : text) {
+    const std::string piece = stream.Take(absl::string_view(&byte, 1));
+    if (!piece.empty()) shown.push_back(piece);
+  }
+  EXPECT_THAT(shown, testing::ElementsAre("a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x99\x82",
+                                          "\xFF", "\x82", "z"));
+  EXPECT_EQ(stream.Rest(), "\xE2\x82");
+  EXPECT_EQ(stream.Rest(), "");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,110 @@
+// The list of keys is frozen: a new one needs a reason why the planner cannot choose its value.
+#include "launcher/job_file/job_keys.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "absl/strings/str_split.h"
+#include "launcher/job_file/model_config.h"
+
+namespace weft {
+namespace {
+
+TEST(JobKeys, AreFrozen) {
+  const std::vector<std::string> frozen = absl::StrSplit(
+      "job.name job.output_dir model.path model.init_from tokenizer.path data.train data.valid "
+      "data.split data.format data.bos_token_id data.eos_token_id data.reset_attention_mask "
+      "data.reset_position_ids data.num_workers training.seq_len training.micro_batch_size "
+      "training.global_batch_size training.gradient_accumulation_steps training.steps "
+      "training.tokens training.gradient_clipping training.mixed_precision training.seed "
+      "training.max_consecutive_skipped_steps training.head_chunk_tokens fp16.loss_scale "
+      "fp16.initial_scale_power fp16.loss_scale_window fp16.hysteresis fp16.min_loss_scale "
+      "optimizer.name optimizer.lr optimizer.betas "
+      "optimizer.eps optimizer.weight_decay optimizer.param_groups "
+      "optimizer.momentum optimizer.dampening optimizer.nesterov optimizer.decay_rate "
+      "optimizer.clip_threshold optimizer.scale_parameter optimizer.relative_step "
+      "optimizer.warmup_init lr_scheduler.type "
+      "lr_scheduler.warmup_steps "
+      "lr_scheduler.decay_steps lr_scheduler.min_lr parallelism.dp parallelism.dp_replicate "
+      "parallelism.tp parallelism.pp parallelism.cp parallelism.ep parallelism.sequence_parallel "
+      "parallelism.pp_schedule parallelism.virtual_stages parallelism.layers_per_stage "
+      "parallelism.zero_stage parallelism.zero_hpz_partition_size activation_checkpointing.mode "
+      "activation_checkpointing.per_stage offload.optimizer offload.params checkpoint.folder "
+      "checkpoint.interval checkpoint.keep_latest_k checkpoint.resume checkpoint.async "
+      "checkpoint.export_hf checkpoint.export_dtype fault_tolerance.max_restarts "
+      "fault_tolerance.heartbeat_timeout_seconds fault_tolerance.on_preempt "
+      "fault_tolerance.skip_loss_zscore comm.init_timeout_seconds comm.train_timeout_seconds "
+      "validation.interval validation.steps metrics.log_freq metrics.tensorboard metrics.wandb "
+      "profiler.enable profiler.freq profiler.memory_snapshot lora.r lora.lora_alpha "
+      "lora.lora_dropout lora.target_modules lora.quantization lora.double_quantization "
+      "cluster.scheduler cluster.profile cluster.nodes cluster.slots cluster.gpus_per_node "
+      "cluster.threads_per_worker "
+      "cluster.partition cluster.account cluster.qos cluster.time cluster.env deterministic "
+      "resolved",
+      ' ');
+  std::vector<std::string> keys;
+  for (const JobKey& key : JobKeys()) keys.emplace_back(key.key);
+  EXPECT_EQ(keys, frozen);
+}
+
+TEST(JobKeys, ModelKeysAreFrozen) {
+  EXPECT_THAT(ModelKeyList(ModelFamily::kGpt2),
+              testing::ElementsAre("activation_function", "add_cross_attention", "attn_pdrop",
+                                   "embd_pdrop", "initializer_range", "layer_norm_epsilon",
+                                   "model_type", "n_embd", "n_head", "n_inner", "n_layer",
+                                   "n_positions", "resid_pdrop", "scale_attn_by_inverse_layer_idx",
+                                   "scale_attn_weights", "tie_word_embeddings", "vocab_size"));
+  EXPECT_THAT(ModelKeyList(ModelFamily::kLlama),
+              testing::ElementsAre(
+                  "attention_bias", "attention_dropout", "head_dim", "hidden_act", "hidden_size",
+                  "initializer_range", "intermediate_size", "max_position_embeddings", "mlp_bias",
+                  "model_type", "num_attention_heads", "num_experts_per_tok", "num_hidden_layers",
+                  "num_key_value_heads", "num_local_experts", "rms_norm_eps", "rope_parameters",
+                  "rope_scaling", "rope_theta", "router_jitter_noise", "sliding_window",
+                  "tie_word_embeddings", "vocab_size"));
+}
+
+TEST(JobKeys, EachAliasMeansOneKey) {
+  std::set<std::string> seen;
+  for (const JobKey& key : JobKeys()) {
+    for (absl::string_view alias : absl::StrSplit(key.aliases, ' ', absl::SkipEmpty())) {
+      EXPECT_TRUE(seen.emplace(alias).second) << alias;
+    }
+  }
+  EXPECT_GT(seen.size(), 90);
+}
+
+TEST(CanonicalKey, KnowsEveryAliasOfTheTable) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"training.local_batch_size", "training.micro_batch_size"},
+      {"train_micro_batch_size_per_gpu", "training.micro_batch_size"},
+      {"micro-batch-size", "training.micro_batch_size"},
+      {"tokens.sequence_length", "training.seq_len"},
+      {"general.seed", "training.seed"},
+      {"seed", "training.seed"},
+      {"optimizer.params.lr", "optimizer.lr"},
+      {"optimizer.type", "optimizer.name"},
+      {"parallelism.tensor_parallel_degree", "parallelism.tp"},
+      {"tensor-model-parallel-size", "parallelism.tp"},
+      {"tensor_model_parallel_size", "parallelism.tp"},
+      {"pipeline_model_parallel_size", "parallelism.pp"},
+      {"context_parallel_size", "parallelism.cp"},
+      {"expert_model_parallel_size", "parallelism.ep"},
+      {"virtual_pipeline_model_parallel_size", "parallelism.virtual_stages"},
+      {"training.sequence_length", "training.seq_len"},
+      {"learning_rate", "optimizer.lr"},
+      {"gradient_clip_val", "training.gradient_clipping"},
+      {"optim", "optimizer.name"},
+      {"zero_optimization.stage", "parallelism.zero_stage"},
+      {"checkpoint.save_interval", "checkpoint.interval"},
+      {"eval_iters", "validation.steps"},
+      {"training.steps", "training.steps"},
+      {"nothing.of.ours", "nothing.of.ours"},
+  };
+  for (const auto& [alias, key] : cases) EXPECT_EQ(CanonicalKey(alias), key) << alias;
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,70 @@
+#include "launcher/machine/machine.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/launcher/job_file_for_test.h"
+
+namespace weft {
+namespace {
+
+class Machine : public ::testing::Test {
+ protected:
+  Machine() {
+    for (const char* folder : {"/proc/self", "/sys/fs/cgroup/a/b", "/sys/fs/cgroup/memory/a"}) {
+      std::filesystem::create_directories(root_.path() + folder);
+    }
+    root_.Write("proc/meminfo", "MemTotal: 900 kB\nMemFree: 1 kB\nMemAvailable:     800 kB\n");
+  }
+  JobFolder root_;
+};
+
+TEST_F(Machine, WithoutLimitsHasWhatTheKernelSaysIsAvailable) {
+  root_.Write("proc/self/cgroup", "0::/\n");
+  EXPECT_EQ(AvailableMemoryBytesBelow(root_.path()), 800 * 1024);
+}
+
+TEST_F(Machine, IsLimitedByEveryGroupAboveUs) {
+  root_.Write("proc/self/cgroup", "0::/a/b\n");
+  root_.Write("sys/fs/cgroup/a/b/memory.max", "max\n");
+  root_.Write("sys/fs/cgroup/a/b/memory.current", "5\n");
+  root_.Write("sys/fs/cgroup/a/memory.max", "1000\n");
+  root_.Write("sys/fs/cgroup/a/memory.current", "300\n");
+  EXPECT_EQ(AvailableMemoryBytesBelow(root_.path()), 700);
+}
+
+TEST_F(Machine, KnowsTheOldControlGroupsToo) {
+  root_.Write("proc/self/cgroup", "4:cpu:/a\n7:memory:/a\n");
+  root_.Write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1000\n");
+  root_.Write("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "1200\n");
+  EXPECT_EQ(AvailableMemoryBytesBelow(root_.path()), 0);
+}
+
+TEST_F(Machine, HasAtMostWhatItsGroupsMayHold) {
+  root_.Write("proc/self/cgroup", "0::/a/b\n");
+  EXPECT_EQ(TotalMemoryBytesBelow(root_.path()), 900 * 1024);
+  root_.Write("sys/fs/cgroup/a/b/memory.max", "max\n");
+  root_.Write("sys/fs/cgroup/a/memory.max", "4096\n");
+  EXPECT_EQ(TotalMemoryBytesBelow(root_.path()), 4096);
+}
+
+TEST_F(Machine, UsesNoMoreCoresThanItsAffinityAndQuota) {
+  root_.Write("proc/self/cgroup", "0::/a/b\n");
+  EXPECT_EQ(UsableCoresBelow(root_.path(), 8), 8);
+  root_.Write("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+  EXPECT_EQ(UsableCoresBelow(root_.path(), 8), 8);
+  root_.Write("sys/fs/cgroup/a/cpu.max", "250000 100000\n");
+  EXPECT_EQ(UsableCoresBelow(root_.path(), 8), 3);
+  EXPECT_EQ(UsableCoresBelow(root_.path(), 2), 2);
+  root_.Write("sys/fs/cgroup/a/b/cpu.max", "1000 100000\n");
+  EXPECT_EQ(UsableCoresBelow(root_.path(), 8), 1);
+  EXPECT_EQ(UsableCoresBelow(root_.path() + "/nowhere", 0), 1);
+  EXPECT_GE(UsableCores(), 1);
+}
+
+TEST_F(Machine, SaysNothingWhereTheKernelSaysNothing) {
+  EXPECT_EQ(AvailableMemoryBytesBelow(root_.path() + "/nowhere"), std::nullopt);
+  EXPECT_GT(AvailableMemoryBytes().value_or(1), 0);
+}
+
+}  // namespace
+}  // namespace weft

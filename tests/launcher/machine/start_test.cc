@@ -1,0 +1,64 @@
+#include "launcher/machine/start.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_join.h"
+
+namespace weft {
+namespace {
+
+const GroupOptions kOptions = {.worker = "/opt/weft/weft-worker",
+                               .coordinator = "unix:/runs/a/weftd.sock",
+                               .run_folder = "/runs/a",
+                               .run_id = "00ff",
+                               .temporary_folder = "/dev/shm/weft-00ff-tmp",
+                               .generation = 3,
+                               .world_size = 4,
+                               .threads = 2,
+                               .as_root = false,
+                               .single_copy = false,
+                               .env = {{"HELLO", "a b"}}};
+
+TEST(MpirunArgv, IsThisLine) {
+  EXPECT_EQ(absl::StrJoin(MpirunArgv(kOptions), " "),
+            "mpirun -n 4 --oversubscribe --bind-to none --stdin none --mca plm isolated --mca pml "
+            "ob1 --mca btl self,vader --mca mpi_yield_when_idle 1 --mca orte_tmpdir_base "
+            "/dev/shm/weft-00ff-tmp --mca btl_vader_backing_directory /dev/shm/weft-00ff-tmp --mca "
+            "btl_vader_single_copy_mechanism none --mca odls_base_sigkill_timeout 0 -x HELLO -x "
+            "OMP_NUM_THREADS -x OPENBLAS_NUM_THREADS -x TMPDIR -x WEFT_RUN /opt/weft/weft-worker "
+            "--coordinator=unix:/runs/a/weftd.sock --generation=3 --run-folder=/runs/a");
+}
+
+TEST(RanksArgv, IsThisLine) {
+  EXPECT_EQ(absl::StrJoin(RanksArgv(kOptions), " "),
+            "/opt/weft/weft-ranks 4 /opt/weft/weft-worker --coordinator=unix:/runs/a/weftd.sock "
+            "--generation=3 --run-folder=/runs/a");
+}
+
+TEST(RanksArgv, TakesOtherArgumentsForEachWorker) {
+  EXPECT_EQ(absl::StrJoin(RanksArgvWith(kOptions, {"--probe=links", "--backend=cuda"}), " "),
+            "/opt/weft/weft-ranks 4 /opt/weft/weft-worker --probe=links --backend=cuda");
+}
+
+TEST(MpirunArgv, AllowsRootOnlyToRootAndSingleCopyOnlyWherePermitted) {
+  GroupOptions options = kOptions;
+  options.as_root = true;
+  options.single_copy = true;
+  const std::vector<std::string> argv = MpirunArgv(options);
+  EXPECT_THAT(argv, testing::Contains("--allow-run-as-root"));
+  EXPECT_THAT(argv, testing::Contains("cma"));
+  EXPECT_THAT(MpirunArgv(kOptions), testing::Not(testing::Contains("--allow-run-as-root")));
+}
+
+TEST(MpirunArgv, HoldsNoValueOfTheEnvironment) {
+  for (const std::string& argument : MpirunArgv(kOptions)) EXPECT_NE(argument, "a b");
+  const auto env = GroupEnvironment(kOptions);
+  EXPECT_EQ(env.at("HELLO"), "a b");
+  EXPECT_EQ(env.at("WEFT_RUN"), "00ff");
+  EXPECT_EQ(env.at("OMP_NUM_THREADS"), "2");
+  EXPECT_EQ(env.at("TMPDIR"), "/dev/shm/weft-00ff-tmp");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,86 @@
+#include "launcher/run/run_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "launcher/job_file/job_yaml.h"
+#include "process/version.h"
+#include "tests/launcher/job_file_for_test.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RunFolder : public ::testing::Test {
+ protected:
+  JobSpec Job(std::vector<std::string> sets = {}) {
+    sets.push_back("cluster.slots=1");
+    for (const char* degree : {"dp", "pp"})
+      sets.push_back(std::string("parallelism.") + degree + "=1");
+    const auto file =
+        ReadJobText(kGoodJob, folder_.job(), {.sets = std::move(sets), .check_files = true});
+    EXPECT_TRUE(file.ok()) << file.status();
+    return Resolve(file->job, Layout{.micro_batch_size = 8});
+  }
+  std::vector<std::string> Data(const JobSpec& job) { return *Fingerprints(job); }
+  std::string run() const { return folder_.path() + "/outputs/small"; }
+  JobFolder folder_;
+};
+
+TEST_F(RunFolder, IsHeldByOneRunAtATime) {
+  EXPECT_FALSE(IsRunning(run()));
+  {
+    const auto lock = RunLock::Take(run());
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    ASSERT_TRUE(lock->WritePid(4242).ok());
+    EXPECT_TRUE(IsRunning(run()));
+    const auto second = RunLock::Take(run());
+    EXPECT_TRUE(absl::IsUnavailable(second.status()));
+    EXPECT_THAT(second.status().message(), HasSubstr("is in use by another weft (pid 4242)"));
+  }
+  EXPECT_FALSE(IsRunning(run()));
+  EXPECT_TRUE(RunLock::Take(run()).ok());
+}
+
+TEST_F(RunFolder, MovesAnOldRunAsideAndDeletesNothing) {
+  const JobSpec job = Job();
+  ASSERT_TRUE(RunLock::Take(run()).ok());
+  EXPECT_EQ(*MoveAside(job, run()), "");  // nothing was run yet
+  for (int n = 1; n <= 2; ++n) {
+    ASSERT_TRUE(RunLock::Take(run()).ok());
+    ASSERT_TRUE(WriteWhole(run() + "/resolved.yaml", "x").ok());
+    EXPECT_EQ(*MoveAside(job, run()), run() + ".old-" + std::to_string(n));
+    EXPECT_TRUE(std::filesystem::exists(run() + ".old-" + std::to_string(n) + "/resolved.yaml"));
+  }
+}
+
+TEST_F(RunFolder, KeepsItsSocketShortEnoughForTheKernel) {
+  EXPECT_EQ(SocketPath("/runs/a", ""), "/runs/a/weftd.sock");
+  const std::string deep = "/" + std::string(120, 'd');
+  const std::string id = RunId(deep);
+  EXPECT_EQ(id.size(), 16);
+  EXPECT_EQ(SocketPath(deep, "/run/user/0"), "/run/user/0/weft-" + id + "/weftd.sock");
+  EXPECT_EQ(SocketPath(deep, ""), "/tmp/weft-" + id + "/weftd.sock");
+  EXPECT_EQ(SocketPath(deep, deep), "/tmp/weft-" + id + "/weftd.sock");
+  EXPECT_NE(RunId(deep), RunId("/runs/a"));
+}
+
+TEST_F(RunFolder, IsFoundByItsPathOrItsJobFile) {
+  folder_.Write("job.yaml", kGoodJob);
+  EXPECT_THAT(FindRun(folder_.job()).status().message(), HasSubstr("no run in " + run()));
+  ASSERT_TRUE(RunLock::Take(run()).ok());
+  EXPECT_EQ(FindRun(folder_.job())->folder, run());
+  EXPECT_EQ(FindRun(run() + "/")->folder, run());
+}
+
+TEST_F(RunFolder, RefusesAFolderItCannotWrite) {
+  folder_.Write("outputs", "a file where a folder should be");
+  const auto lock = RunLock::Take(run());
+  EXPECT_TRUE(absl::IsInvalidArgument(lock.status()));
+  EXPECT_THAT(lock.status().message(), HasSubstr("set job.output_dir to a writable folder"));
+}
+
+}  // namespace
+}  // namespace weft
