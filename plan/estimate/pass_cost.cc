@@ -343,7 +343,7 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
                                            forward.total_s() - context.hidden.forward_s);
   forward[TimeTerm::kContextComm] = context.exposed.forward_s;
   forward[TimeTerm::kExpertComm] = expert_s;
-  constexpr double kCastKernels = 3;  // worker/backend/cuda/fp8.cu
+  constexpr double kCastKernels = 3;  // worker/backend/cuda/kernels/fp8.cu
   const double forward_ops = habits.forward_ops + forward_collectives * habits.collective_ops +
                              kCastKernels * cast.forward_casts;
 

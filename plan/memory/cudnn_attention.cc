@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-// The alignment is that of worker/backend/cuda/attention_graphs.cc.
+// The alignment is that of worker/backend/cuda/attention/attention_graphs.cc.
 constexpr int64_t kAlignment = 256;
 constexpr int64_t kBytesBeforeTheFirst = 192;  // the arena aligns to 64 alone
 

@@ -12,8 +12,8 @@
 #include "gtest/gtest.h"
 #include "plan/memory/cudnn_attention.h"
 #include "tests/gpu/stub_driver/driver.h"
-#include "worker/backend/cuda/attention_graphs.h"
-#include "worker/backend/cuda/cudnn_library.h"
+#include "worker/backend/cuda/attention/attention_graphs.h"
+#include "worker/backend/cuda/attention/cudnn_library.h"
 
 namespace weft {
 namespace {

@@ -1,6 +1,6 @@
 // These tests ask which way an attention call takes, and why: on the emulated device, where
 // fake_cudnn.cc counts what it is asked to do.
-#include "worker/backend/cuda/attention_path.h"
+#include "worker/backend/cuda/attention/attention_path.h"
 
 #include <cudnn.h>
 #include <dlfcn.h>

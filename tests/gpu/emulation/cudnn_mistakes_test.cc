@@ -11,8 +11,8 @@
 #include "gtest/gtest.h"
 #include "tests/gpu/cudnn_attention_fixture.h"
 #include "tests/gpu/emulation/fake_cudnn.h"
-#include "worker/backend/cuda/attention_graphs.h"
-#include "worker/backend/cuda/cudnn_library.h"
+#include "worker/backend/cuda/attention/attention_graphs.h"
+#include "worker/backend/cuda/attention/cudnn_library.h"
 
 namespace weft {
 namespace {

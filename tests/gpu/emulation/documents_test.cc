@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/gpu/cudnn_attention_fixture.h"
 #include "tests/gpu/emulation/threads.h"
-#include "worker/backend/cuda/kernels.h"
+#include "worker/backend/cuda/kernels/kernels.h"
 
 namespace weft {
 namespace {

@@ -2,8 +2,8 @@
 #include <cstdlib>
 
 #include "tests/gpu/tested_api.h"
+#include "worker/backend/cuda/comm/transport_choice.h"
 #include "worker/backend/cuda/device_cuda.h"
-#include "worker/backend/cuda/transport_choice.h"
 
 namespace weft {
 namespace {

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/gpu/emulation/fake_cublaslt.h"
 #include "tests/gpu/emulation/threads.h"
-#include "worker/backend/cuda/fastest.h"
+#include "worker/backend/cuda/runtime/fastest.h"
 
 namespace weft {
 namespace {

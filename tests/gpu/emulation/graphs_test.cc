@@ -1,6 +1,6 @@
 // These tests show what a CUDA device does with stretches of work, on the emulated one: each is
 // queued, then captured, then replayed; what cannot be captured is done all the same.
-#include "worker/backend/cuda/graphs.h"
+#include "worker/backend/cuda/runtime/graphs.h"
 
 #include <cuda_runtime.h>
 

@@ -1,5 +1,5 @@
 // These tests cover what is LocalComm's own: ranks of two processes, which map each other's memory.
-#include "worker/backend/cuda/local_comm.h"
+#include "worker/backend/cuda/comm/local_comm.h"
 
 #include <cuda_runtime.h>
 #include <sys/wait.h>
@@ -15,7 +15,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/worker/backend/all_ranks.h"
-#include "worker/backend/cuda/local_block.h"
+#include "worker/backend/cuda/comm/local_block.h"
 
 namespace weft {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/worker/backend/thread_comm.h"
-#include "worker/backend/cuda/local_comm.h"
+#include "worker/backend/cuda/comm/local_comm.h"
 
 namespace weft {
 

@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/worker/backend/thread_comm.h"
-#include "worker/backend/cuda/nccl_comm.h"
+#include "worker/backend/cuda/comm/nccl_comm.h"
 
 namespace weft {
 namespace {

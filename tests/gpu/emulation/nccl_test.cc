@@ -17,9 +17,9 @@
 #include "tests/worker/backend/all_ranks.h"
 #include "tests/worker/backend/thread_comm.h"
 #include "worker/backend/comm.h"
-#include "worker/backend/cuda/call_watch.h"
-#include "worker/backend/cuda/nccl_comm.h"
-#include "worker/backend/cuda/nccl_watch.h"
+#include "worker/backend/cuda/comm/call_watch.h"
+#include "worker/backend/cuda/comm/nccl_comm.h"
+#include "worker/backend/cuda/comm/nccl_watch.h"
 
 namespace weft {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/gpu/emulation/fiber.h"
-#include "worker/backend/cuda/copy_async.h"
+#include "worker/backend/cuda/kernels/copy_async.h"
 
 namespace weft::emulation {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/backend/cuda/block_reduce.h"
-#include "worker/backend/cuda/copy_async.h"
-#include "worker/backend/cuda/launch.h"
+#include "worker/backend/cuda/kernels/block_reduce.h"
+#include "worker/backend/cuda/kernels/copy_async.h"
+#include "worker/backend/cuda/kernels/launch.h"
 
 namespace weft {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/backend/cuda/transport_choice.h"
+#include "worker/backend/cuda/comm/transport_choice.h"
 
 #include <unistd.h>
 
@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/backend/cuda/local_block.h"
+#include "worker/backend/cuda/comm/local_block.h"
 
 namespace weft {
 namespace {

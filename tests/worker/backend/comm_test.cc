@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 #include "tests/worker/backend/all_ranks.h"
 #include "tests/worker/backend/thread_comm.h"
-#include "worker/backend/cpu/collectives.h"
+#include "worker/backend/cpu/comm/collectives.h"
 
 namespace weft {
 namespace {

@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/worker/backend/device_fixture.h"
 #include "tests/worker/backend/tested_backend.h"
-#include "worker/backend/cpu/exp.h"
+#include "worker/backend/cpu/kernels/exp.h"
 
 namespace weft {
 namespace {

@@ -1,5 +1,5 @@
 // How elements of 16 bits become float and back.
-#include "worker/backend/cpu/element.h"
+#include "worker/backend/cpu/kernels/element.h"
 
 #include <cmath>
 #include <cstdint>

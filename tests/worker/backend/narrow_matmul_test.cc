@@ -1,5 +1,5 @@
 // Products of 16-bit elements by each way that there is, and how threads share products.
-#include "worker/backend/cpu/narrow_matmul.h"
+#include "worker/backend/cpu/kernels/narrow_matmul.h"
 
 #include <cmath>
 #include <cstring>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/backend/cpu/element.h"
+#include "worker/backend/cpu/kernels/element.h"
 
 namespace weft {
 namespace {

@@ -9,8 +9,8 @@
 #include <tuple>
 #include <utility>
 
-#include "worker/backend/cpu/collectives.h"
-#include "worker/backend/cpu/transport.h"
+#include "worker/backend/cpu/comm/collectives.h"
+#include "worker/backend/cpu/comm/transport.h"
 #include "worker/backend/failure.h"
 
 namespace weft {

@@ -1,6 +1,6 @@
 // These tests hold what the CPU backend computes on several threads against the bits of one thread.
 // Products are the libraries' and not asked here.
-#include "worker/backend/cpu/threads.h"
+#include "worker/backend/cpu/host/threads.h"
 
 #include <gtest/gtest.h>
 

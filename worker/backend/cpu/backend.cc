@@ -11,11 +11,11 @@
 #include <memory>
 #include <string>
 
-#include "worker/backend/cpu/collectives.h"
+#include "worker/backend/cpu/comm/collectives.h"
+#include "worker/backend/cpu/comm/mpi_transport.h"
 #include "worker/backend/cpu/device_cpu.h"
-#include "worker/backend/cpu/memory.h"
-#include "worker/backend/cpu/mpi_transport.h"
-#include "worker/backend/cpu/narrow_matmul.h"
+#include "worker/backend/cpu/host/memory.h"
+#include "worker/backend/cpu/kernels/narrow_matmul.h"
 #include "worker/backend/failure.h"
 
 namespace weft {

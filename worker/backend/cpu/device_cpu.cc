@@ -8,14 +8,14 @@
 #include <type_traits>
 
 #include "worker/backend/adamw.h"
-#include "worker/backend/cpu/adafactor.h"
-#include "worker/backend/cpu/fp8.h"
-#include "worker/backend/cpu/kernels.h"
-#include "worker/backend/cpu/matmul.h"
-#include "worker/backend/cpu/memory.h"
-#include "worker/backend/cpu/narrow_matmul.h"
-#include "worker/backend/cpu/operands.h"
-#include "worker/backend/cpu/threads.h"
+#include "worker/backend/cpu/host/memory.h"
+#include "worker/backend/cpu/host/threads.h"
+#include "worker/backend/cpu/kernels/adafactor.h"
+#include "worker/backend/cpu/kernels/fp8.h"
+#include "worker/backend/cpu/kernels/kernels.h"
+#include "worker/backend/cpu/kernels/matmul.h"
+#include "worker/backend/cpu/kernels/narrow_matmul.h"
+#include "worker/backend/cpu/kernels/operands.h"
 #include "worker/backend/failure.h"
 #include "worker/backend/fp8.h"
 

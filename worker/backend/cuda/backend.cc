@@ -8,11 +8,11 @@
 #include <cstdio>
 #include <memory>
 
-#include "worker/backend/cuda/attention_cudnn.h"
-#include "worker/backend/cuda/cuda_status.h"
+#include "worker/backend/cuda/attention/attention_cudnn.h"
+#include "worker/backend/cuda/comm/nccl_library.h"
+#include "worker/backend/cuda/comm/transport_choice.h"
 #include "worker/backend/cuda/device_cuda.h"
-#include "worker/backend/cuda/nccl_library.h"
-#include "worker/backend/cuda/transport_choice.h"
+#include "worker/backend/cuda/runtime/cuda_status.h"
 #include "worker/backend/failure.h"
 
 namespace weft {

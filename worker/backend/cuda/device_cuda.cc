@@ -6,15 +6,15 @@
 #include <string>
 
 #include "worker/backend/adamw.h"
-#include "worker/backend/cuda/attention_path.h"
-#include "worker/backend/cuda/cuda_status.h"
-#include "worker/backend/cuda/device_memory.h"
+#include "worker/backend/cuda/attention/attention_path.h"
 #include "worker/backend/cuda/gemm.h"
-#include "worker/backend/cuda/graphs.h"
-#include "worker/backend/cuda/host_block.h"
-#include "worker/backend/cuda/kernels.h"
+#include "worker/backend/cuda/kernels/kernels.h"
 #include "worker/backend/cuda/operands.h"
-#include "worker/backend/cuda/staging.h"
+#include "worker/backend/cuda/runtime/cuda_status.h"
+#include "worker/backend/cuda/runtime/device_memory.h"
+#include "worker/backend/cuda/runtime/graphs.h"
+#include "worker/backend/cuda/runtime/host_block.h"
+#include "worker/backend/cuda/runtime/staging.h"
 #include "worker/backend/failure.h"
 #include "worker/backend/fp8.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "worker/backend/backend.h"
-#include "worker/backend/cuda/kernels.h"
+#include "worker/backend/cuda/kernels/kernels.h"
 #include "worker/backend/device.h"
 
 namespace weft {

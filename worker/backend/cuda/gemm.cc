@@ -8,9 +8,9 @@
 #include <map>
 #include <tuple>
 
-#include "worker/backend/cuda/cuda_status.h"
-#include "worker/backend/cuda/fastest.h"
-#include "worker/backend/cuda/graphs.h"
+#include "worker/backend/cuda/runtime/cuda_status.h"
+#include "worker/backend/cuda/runtime/fastest.h"
+#include "worker/backend/cuda/runtime/graphs.h"
 #include "worker/backend/failure.h"
 
 namespace weft {

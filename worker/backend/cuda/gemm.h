@@ -23,7 +23,7 @@
 #include <memory>
 #include <string>
 
-#include "worker/backend/cuda/kernels.h"
+#include "worker/backend/cuda/kernels/kernels.h"
 #include "worker/backend/device.h"
 
 namespace weft {

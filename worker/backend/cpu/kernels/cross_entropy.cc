@@ -1,0 +1,69 @@
+// Softmax cross-entropy over a range of the vocabulary (Shoeybi et al., arXiv:1909.08053, section
+// 3: only row maxima, sums and target logits cross the tensor group, never the logits).
+#include <cmath>
+
+#include "worker/backend/cpu/kernels/exp.h"
+#include "worker/backend/cpu/kernels/kernels.h"
+
+namespace weft {
+
+template <typename T>
+void RowMaxOf(const T* logits, float* row_max, int64_t rows, int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row) row_max[row] = MaximumOf(logits + row * cols, cols);
+}
+
+template <typename T>
+WEFT_CLONES void RowSumExpOf(const T* logits, const float* row_max, const int32_t* targets,
+                             int64_t first_id, float* row_sum, float* target_logit, int64_t rows,
+                             int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const T* const x = logits + row * cols;
+    const float highest = row_max[row];
+    double total = 0;
+#pragma omp simd reduction(+ : total)
+    for (int64_t i = 0; i < cols; ++i) total += static_cast<double>(Exp(Widen(x[i]) - highest));
+    row_sum[row] = static_cast<float>(total);
+    const int64_t target = targets[row] - first_id;
+    target_logit[row] = target >= 0 && target < cols ? Widen(x[target]) : 0.0F;
+  }
+}
+
+template <typename T>
+WEFT_CLONES void SoftmaxGradientOf(const float* row_max, const float* row_sum,
+                                   const int32_t* targets, int64_t first_id, double scale,
+                                   T* logits, int64_t rows, int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row) {
+    T* const x = logits + row * cols;
+    const float highest = row_max[row];
+    const auto factor = static_cast<float>(scale / static_cast<double>(row_sum[row]));
+    const int64_t target = targets[row] - first_id;
+    const bool here = target >= 0 && target < cols;
+    // p - 1 for the target is taken in double: when p is near 1 it would keep few digits.
+    const double target_p = here ? std::exp(static_cast<double>(Widen(x[target]) - highest)) /
+                                       static_cast<double>(row_sum[row])
+                                 : 0.0;
+    for (int64_t i = 0; i < cols; ++i) Narrow(Exp(Widen(x[i]) - highest) * factor, x + i);
+    if (here) Narrow(static_cast<float>((target_p - 1.0) * scale), x + target);
+  }
+}
+
+#define WEFT_INSTANTIATE(T)                                                                       \
+  template void RowMaxOf<T>(const T*, float*, int64_t, int64_t);                                  \
+  template void RowSumExpOf<T>(const T*, const float*, const int32_t*, int64_t, float*, float*,   \
+                               int64_t, int64_t);                                                 \
+  template void SoftmaxGradientOf<T>(const float*, const float*, const int32_t*, int64_t, double, \
+                                     T*, int64_t, int64_t);
+WEFT_FOR_EACH_ELEMENT(WEFT_INSTANTIATE)
+#undef WEFT_INSTANTIATE
+
+double LossSumOf(const float* row_max, const float* row_sum, const float* target_logit,
+                 int64_t rows) {
+  double total = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    total += std::log(static_cast<double>(row_sum[row])) + static_cast<double>(row_max[row]) -
+             static_cast<double>(target_logit[row]);
+  }
+  return total;
+}
+
+}  // namespace weft

@@ -1,0 +1,120 @@
+#include "worker/backend/cuda/attention/attention_path.h"
+
+#include "worker/backend/cuda/runtime/cuda_status.h"
+#include "worker/backend/failure.h"
+
+namespace weft {
+
+BackendStatus CheckForCudnn(const AttentionShape& shape, DType dtype, bool masks_documents) {
+  if (dtype == DType::kF32) return Failure(kUnimplemented, "elements are fp32");
+  if (shape.head_dim != 64 && shape.head_dim != 128) {
+    return Failure(kUnimplemented, "heads are of %lld elements, not of 64 or 128",
+                   static_cast<long long>(shape.head_dim));
+  }
+  if (shape.seq_len == 1) return Failure(kUnimplemented, "sequences are of one position");
+  if (shape.runs != 1) return Failure(kUnimplemented, "a rank has a part of the queries (cp)");
+  constexpr int64_t kElements = 8;  // in 16 bytes
+  if (shape.query_stride() % kElements != 0 || shape.key_stride() % kElements != 0) {
+    return Failure(kUnimplemented, "rows of q, k and v start on no multiples of 16 bytes");
+  }
+  if (masks_documents && shape.documents == 0) {
+    return Failure(kUnimplemented,
+                   "documents do not see each other, and are more than cuDNN is asked for");
+  }
+  const bool is_apart = shape.query_stride() != shape.heads * shape.head_dim ||
+                        shape.key_stride() != shape.kv_heads * shape.head_dim;
+  if (shape.documents > 0 && is_apart) {
+    return Failure(kUnimplemented, "documents lie in columns of a wider matrix");
+  }
+  return {};
+}
+
+BackendStatus AttentionPath::Open(const Queue& queue, const DeviceOptions& options) {
+  queue_ = queue;
+  kind_ = options.attention;
+  is_for_cudnn_ = kind_ != AttentionKind::kOwn && !options.deterministic;
+  if (kind_ == AttentionKind::kOwn) {
+    closed_ = Failure(kFailedPrecondition, "they are asked for");
+  } else if (options.deterministic) {
+    closed_ = Failure(kInvalidArgument,
+                      "deterministic is asked for: cuDNN adds up gradients in no fixed order");
+  } else {
+    closed_ = OpenCudnnAttention(queue, &cudnn_);
+  }
+  return kind_ == AttentionKind::kCudnn ? Refused(closed_) : BackendStatus{};
+}
+
+BackendStatus AttentionPath::Refused(const BackendStatus& why) const {
+  if (why.ok()) return {};
+  return Failure(static_cast<FailureCode>(why.code),
+                 "attention by cuDNN alone is asked for (WEFT_ATTENTION): %s", why.text);
+}
+
+BackendStatus AttentionPath::AskCudnn(AttentionPass pass, const AttentionShape& shape, DType dtype,
+                                      bool masks_documents, int64_t scratch_bytes) {
+  if (cudnn_ == nullptr) return closed_;
+  if (BackendStatus s = CheckForCudnn(shape, dtype, masks_documents); !s.ok()) return s;
+  if (masks_documents) {
+    // Statistics lie in an order that weft's own kernels do not know: both passes or none.
+    const AttentionPass other =
+        pass == AttentionPass::kForward ? AttentionPass::kBackward : AttentionPass::kForward;
+    if (BackendStatus s = cudnn_->Prepare(other, shape, dtype, scratch_bytes); !s.ok()) return s;
+  }
+  return cudnn_->Prepare(pass, shape, dtype, scratch_bytes);
+}
+
+BackendStatus AttentionPath::Forward(const AttentionShape& shape, const AttentionTensors& tensors,
+                                     View scratch) {
+  const BackendStatus cudnn = AskCudnn(AttentionPass::kForward, shape, tensors.q.dtype,
+                                       tensors.first_visible.data != nullptr, scratch.bytes());
+  if (cudnn.ok()) return cudnn_->Forward(shape, tensors, scratch);
+  if (kind_ == AttentionKind::kCudnn) return Refused(cudnn);
+  return FromCuda(QueueAttention(queue_, shape, tensors), "Attention");
+}
+
+BackendStatus AttentionPath::Backward(const AttentionShape& shape, const AttentionTensors& tensors,
+                                      const AttentionGradientTensors& gradients, View scratch) {
+  const BackendStatus cudnn = AskCudnn(AttentionPass::kBackward, shape, tensors.q.dtype,
+                                       tensors.first_visible.data != nullptr, scratch.bytes());
+  if (cudnn.ok()) return cudnn_->Backward(shape, tensors, gradients, scratch);
+  if (kind_ == AttentionKind::kCudnn) return Refused(cudnn);
+  return FromCuda(QueueAttentionGradient(queue_, shape, tensors, gradients), "AttentionGradient");
+}
+
+void AttentionPath::Warn(const BackendStatus& forward, const BackendStatus& backward) {
+  const auto warn = [&](const char* what, const BackendStatus& why) {
+    warning_ = std::string(what) +
+               " by weft's own kernels, which are slower, where the plan has made room for "
+               "cuDNN's: " +
+               why.text;
+  };
+  if (!backward.ok()) warn("attention's gradient is computed", backward);
+  if (!forward.ok()) warn("attention is computed", forward);
+  if (warning_ == said_) {
+    warning_.clear();  // of another bound of documents
+  } else {
+    said_ = warning_;
+  }
+}
+
+const char* AttentionPath::Prepare(const AttentionShape& shape, DType dtype, bool masks_documents,
+                                   int64_t scratch_bytes) {
+  const auto ask = [&](AttentionPass pass) {
+    return AskCudnn(pass, shape, dtype, masks_documents, scratch_bytes);
+  };
+  const BackendStatus forward = ask(AttentionPass::kForward);
+  const BackendStatus backward = ask(AttentionPass::kBackward);
+  warning_.clear();
+  if (is_for_cudnn_ && CheckForCudnn(shape, dtype, masks_documents).ok()) Warn(forward, backward);
+  const std::string own = "kernels of weft's own";
+  if (!forward.ok() && !backward.ok()) {
+    description_ = own + ": " + forward.text;
+  } else {
+    description_ = std::string("cuDNN ") + CudnnVersion();
+    if (!forward.ok()) description_ += ", its forward pass by " + own + ": " + forward.text;
+    if (!backward.ok()) description_ += ", its gradient by " + own + ": " + backward.text;
+  }
+  return description_.c_str();
+}
+
+}  // namespace weft

@@ -1,0 +1,561 @@
+#include "worker/backend/cuda/comm/nccl_comm.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <deque>
+#include <numeric>
+#include <vector>
+
+#include "worker/backend/cuda/comm/call_watch.h"
+#include "worker/backend/cuda/comm/combine.h"
+#include "worker/backend/cuda/comm/nccl_watch.h"
+#include "worker/backend/cuda/runtime/cuda_status.h"
+#include "worker/backend/failure.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+constexpr int kHostValuesAtOnce = 64;  // of a host reduction, per rank
+constexpr int64_t kMostStarted = 64;   // calls whose ends are told apart
+
+size_t IndexOf(GroupUse use) {
+  return static_cast<size_t>(use);
+}
+
+struct Group {
+  ncclComm_t comm = nullptr;  // null: of one rank, or of none
+  std::vector<int> peers;     // the others, for messages
+};
+
+// Where calls are queued: one after the other, with a buffer for what other ranks send.
+struct Lane {
+  int index = 0;  // of NcclWatch
+  cudaStream_t stream = nullptr;
+  char* staging = nullptr;  // kNcclStagingBytes on the device
+};
+
+// One side of a message between members of a communicator.
+struct Piece {
+  bool send = false;
+  int peer = 0;
+  char* data = nullptr;
+  int64_t bytes = 0;
+};
+
+class NcclComm final : public Comm {
+ public:
+  NcclComm(const CommOptions& options, const NcclLibrary& nccl, const Queue& queue)
+      : rank_(options.rank),
+        world_size_(options.world_size),
+        rank_order_(options.rank_order),
+        starts_calls_(options.starts_calls),
+        nccl_(nccl),
+        queue_(queue),
+        calls_(options.rank, options.world_size, options.timeout_ms, CallWatch::Silence::kOfSome),
+        init_calls_(options.rank, options.world_size, options.init_timeout_ms,
+                    CallWatch::Silence::kOfSome),
+        watch_(nccl, calls_) {}
+
+  ~NcclComm() override {
+    Close();
+    for (cudaEvent_t event : done_) cudaEventDestroy(event);
+    if (ready_ != nullptr) cudaEventDestroy(ready_);
+    if (host_ != nullptr) cudaFreeHost(host_);
+    for (const Lane& lane : {main_, side_}) cudaFree(lane.staging);
+    if (side_.stream != nullptr) cudaStreamDestroy(side_.stream);
+  }
+
+  BackendStatus Open(const NcclIds& ids, const char* why) {
+    ids_ = ids;
+    std::snprintf(description_, sizeof(description_), "NCCL %d.%d.%d%s: %s", nccl_.version / 10000,
+                  nccl_.version / 100 % 100, nccl_.version % 100,
+                  rank_order_ ? ", sums in rank order" : "", why);
+    if (BackendStatus s = Allocate(); !s.ok()) return s;
+    if (BackendStatus s = watch_.Start(); !s.ok()) return s;
+    world_peers_ = Others(world_size_);
+    return OpenWorld(GroupUse::kBlocking);
+  }
+
+  int rank() const override { return rank_; }
+  int world_size() const override { return world_size_; }
+  const char* description() const override { return description_; }
+
+  BackendStatus NewGroup(GroupUse use, const int* ranks, int count, int* group) override {
+    Call call;
+    if (use == GroupUse::kStarted && !starts_calls_) {
+      return Failure(kInvalidArgument,
+                     "new group: this communicator was opened for calls that block");
+    }
+    if (WorldOf(use) == nullptr) {
+      if (BackendStatus s = OpenWorld(use); !s.ok()) return Broken(s);
+    }
+    if (BackendStatus s = Begin("making a group", -1, &call); !s.ok()) return s;
+    if (BackendStatus s = calls_.NewGroup(use, ranks, count, group); !s.ok()) return s;
+    ncclComm_t world = WorldOf(use);
+    Group& made = groups_.emplace_back();
+    for (int i = 0; i < count; ++i) {
+      if (ranks[i] != rank_) made.peers.push_back(ranks[i]);
+    }
+    // A group of one needs no communicator, but takes part in making those of the others. In a
+    // world of one it has one all the same: so one device proves every call.
+    const bool has_comm = count > 1 || (count == 1 && world_size_ == 1);
+    ncclConfig_t config = Config();
+    const int color = has_comm ? ranks[0] : NCCL_SPLIT_NOCOLOR;
+    if (auto s =
+            watch_.Run(call, world,
+                       [&] { return nccl_.comm_split(world, color, rank_, &made.comm, &config); });
+        !s.ok()) {
+      return s;
+    }
+    // The new one is there when the old one is through, and ready when it says so itself.
+    if (BackendStatus s = watch_.Settle(call, world, world_peers_); !s.ok()) return s;
+    if (!has_comm) return {};
+    const BackendStatus there = calls_.Wait(call, [&](std::vector<int>* silent) {
+      *silent = made.peers;
+      return std::atomic_ref<ncclComm_t>(made.comm).load() != nullptr || !watch_.failure().ok();
+    });
+    if (!there.ok()) return Broken(there);
+    // After a failure too: what was made meanwhile is then aborted.
+    if (std::atomic_ref<ncclComm_t>(made.comm).load() != nullptr) {
+      watch_.Add(made.comm, IndexOf(use));
+    }
+    if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
+    return Broken(watch_.Settle(call, made.comm, made.peers));
+  }
+
+  BackendStatus AllReduce(int group, ReduceOp op, View data) override {
+    return Collect({CollectiveKind::kAllReduce, group, op, data}, main_, nullptr);
+  }
+  BackendStatus ReduceScatter(int group, ReduceOp op, View data) override {
+    return Collect({CollectiveKind::kReduceScatter, group, op, data}, main_, nullptr);
+  }
+  BackendStatus AllGather(int group, View data) override {
+    return Collect({CollectiveKind::kAllGather, group, ReduceOp::kSum, data}, main_, nullptr);
+  }
+
+  // On a stream beside the device's, which waits for what is there now.
+  BackendStatus Start(const CollectiveCall& collective, int64_t* ticket) override {
+    if (BackendStatus s = calls_.CheckStart(collective.group); !s.ok()) return s;
+    const cudaEvent_t done = done_[static_cast<size_t>((started_ + 1) % kMostStarted)];
+    Note(cudaEventRecord(ready_, queue_.stream), "recording an event");
+    Note(cudaStreamWaitEvent(side_.stream, ready_, 0), "waiting for an event");
+    if (BackendStatus s = Collect(collective, side_, done); !s.ok()) return s;
+    *ticket = ++started_;
+    return {};
+  }
+  BackendStatus Wait(int64_t ticket) override {
+    if (ticket == 0) return {};
+    if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
+    if (ticket < 0 || ticket > started_) {
+      return Failure(kInvalidArgument, "ticket %lld is not of the %lld calls started",
+                     static_cast<long long>(ticket), static_cast<long long>(started_));
+    }
+    // A ticket long past shares its event of the ring with a later call, which is then waited for.
+    const cudaEvent_t done = done_[static_cast<size_t>(ticket % kMostStarted)];
+    Note(cudaStreamWaitEvent(queue_.stream, done, 0), "waiting for an event");
+    if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
+    return Broken(device_failure_);
+  }
+
+  BackendStatus AllReduceHost(int group, ReduceOp op, double* values, int count) override {
+    Call call;
+    if (BackendStatus s = watch_.Drain(); !s.ok()) return Broken(s);
+    if (BackendStatus s = Begin("all-reduce", group, &call); !s.ok()) return s;
+    const Group& members = GroupOf(group);
+    if (members.comm == nullptr) return {};
+    const RankGroup& ranks = calls_.group(group);
+    for (int at = 0; at < count; at += kHostValuesAtOnce) {
+      const int size = std::min(kHostValuesAtOnce, count - at);
+      const int64_t part = size * static_cast<int64_t>(sizeof(double));
+      const auto own = static_cast<size_t>(part * ranks.position);
+      std::copy_n(values + at, size, host_);
+      Note(cudaMemcpyAsync(main_.staging + own, host_, static_cast<size_t>(part),
+                           cudaMemcpyHostToDevice, queue_.stream),
+           call.name);
+      if (auto s = Gather(call, main_, main_.staging, part); !s.ok()) return Broken(s);
+      Note(cudaMemcpyAsync(host_, main_.staging, static_cast<size_t>(part * ranks.size()),
+                           cudaMemcpyDeviceToHost, queue_.stream),
+           call.name);
+      if (BackendStatus s = WaitFor(call); !s.ok()) return s;
+      std::copy_n(host_, size, values + at);
+      for (int i = 1; i < ranks.size(); ++i) {
+        CombineHost(op, host_ + static_cast<int64_t>(i) * size, size, values + at);
+      }
+    }
+    return {};
+  }
+
+  BackendStatus Exchange(const Transfer* transfers, int count) override {
+    Call call;
+    if (BackendStatus s = Begin("exchange", -1, &call); !s.ok()) return s;
+    std::vector<Piece> pieces;
+    std::vector<int> peers;
+    for (int i = 0; i < count; ++i) {
+      const Transfer& transfer = transfers[i];
+      if (transfer.peer < 0 || transfer.peer >= world_size_) {
+        return Broken(Failure(kInvalidArgument, "exchange: peer %d is not in the world of %d",
+                              transfer.peer, world_size_));
+      }
+      if (transfer.data.bytes() == 0) continue;
+      pieces.push_back({transfer.send, transfer.peer, static_cast<char*>(transfer.data.data),
+                        transfer.data.bytes()});
+      peers.push_back(transfer.peer);
+    }
+    if (pieces.empty()) return {};
+    if (BackendStatus s = Move(call, main_, WorldOf(GroupUse::kBlocking), pieces, peers); !s.ok())
+      return Broken(s);
+    return Broken(watch_.Queued(call, main_.index, main_.stream, nullptr, peers));
+  }
+
+  // Ends when the device is through with what was queued before, on all ranks.
+  BackendStatus Barrier(int group) override {
+    Call call;
+    if (BackendStatus s = watch_.Drain(); !s.ok()) return Broken(s);
+    if (BackendStatus s = Begin("barrier", group, &call); !s.ok()) return s;
+    if (GroupOf(group).comm != nullptr) {
+      if (auto s = Gather(call, main_, main_.staging, 1); !s.ok()) return Broken(s);
+    }
+    return WaitFor(call);
+  }
+
+  BackendStatus FirstFailure() const override { return watch_.failure(); }
+
+  void Interrupt(const char* why) override {
+    calls_.Interrupt(why);
+    watch_.Fail(Failure(kAborted, "interrupted: %s", why));
+  }
+
+ private:
+  // Opens a communicator of all ranks, with resources that groups of that use share: NCCL has a
+  // stream of its own for each set of them, on which all kernels that use the set follow each
+  // other, whatever stream they are given. Calls that started and calls that block must not wait
+  // for each other, so the two uses have nothing in common. Never blocks: a peer that does not come
+  // must not take this rank with it.
+  BackendStatus OpenWorld(GroupUse use) {
+    ncclComm_t& world = worlds_[IndexOf(use)];
+    Call call;
+    if (auto s = init_calls_.Begin("opening a communicator", -1, &call); !s.ok()) return s;
+    ncclConfig_t config = Config();
+    if (auto s = watch_.Run(call, nullptr,
+                            [&] {
+                              return nccl_.comm_init_rank_config(
+                                  &world, world_size_, ids_.of_use[IndexOf(use)], rank_, &config);
+                            });
+        !s.ok()) {
+      return s;
+    }
+    watch_.Add(world, IndexOf(use));
+    return watch_.Settle(call, world, world_peers_);
+  }
+
+  ncclComm_t WorldOf(GroupUse use) const { return worlds_[IndexOf(use)]; }
+
+  BackendStatus Allocate() {
+    const auto staging = static_cast<size_t>(kNcclStagingBytes);
+    const size_t values = static_cast<size_t>(kHostValuesAtOnce) * static_cast<size_t>(world_size_);
+    main_.stream = queue_.stream;
+    Note(cudaMalloc(&main_.staging, staging), "allocating a staging buffer");
+    Note(cudaMalloc(&side_.staging, staging), "allocating a staging buffer");
+    Note(cudaMallocHost(reinterpret_cast<void**>(&host_), values * sizeof(double)),
+         "allocating pinned memory");
+    int least = 0;
+    int greatest = 0;  // before what computes: its kernels are few and others wait for them
+    Note(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
+    Note(cudaStreamCreateWithPriority(&side_.stream, cudaStreamNonBlocking, greatest),
+         "making a stream");
+    Note(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming), "making an event");
+    for (int64_t i = 0; i < kMostStarted; ++i) {
+      cudaEvent_t event = nullptr;
+      Note(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+      done_.push_back(event);
+    }
+    return device_failure_;
+  }
+
+  static ncclConfig_t Config() {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    config.splitShare = 1;  // that of a world says whether what is split from it shares
+    return config;
+  }
+
+  std::vector<int> Others(int count) const {
+    std::vector<int> ranks(static_cast<size_t>(count));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    std::erase(ranks, rank_);
+    return ranks;
+  }
+
+  const Group& GroupOf(int group) const { return groups_[static_cast<size_t>(group)]; }
+
+  // Begins a call; a failure that the watch has seen meanwhile comes first.
+  BackendStatus Begin(const char* name, int group, Call* call) {
+    const BackendStatus begun = calls_.Begin(name, group, call);
+    if (begun.code == kAborted) return begun;
+    if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
+    return begun;
+  }
+
+  // Queues it on `lane`, with the event `done` (or none) behind it.
+  BackendStatus Collect(const CollectiveCall& collective, const Lane& lane, cudaEvent_t done) {
+    constexpr const char* kNames[] = {"all-reduce", "reduce-scatter", "all-gather"};
+    const View data = collective.data;
+    const bool reduces = collective.kind != CollectiveKind::kAllGather;
+    Call call;
+    if (auto s = Begin(kNames[static_cast<int>(collective.kind)], collective.group, &call);
+        !s.ok()) {
+      return s;
+    }
+    if (collective.kind != CollectiveKind::kAllReduce) {
+      if (auto s = calls_.CheckRanges(call, data.elements()); !s.ok()) return s;
+    }
+    if (reduces && !IsReducible(data.dtype)) {
+      return Failure(kInvalidArgument, "%s: only f32, f64, bf16 and f16 are reduced", call.name);
+    }
+    const bool moves = GroupOf(call.group).comm != nullptr && data.elements() > 0;
+    if (moves) {
+      if (auto s = Broken(Move(call, lane, collective)); !s.ok()) return s;
+    }
+    if (!device_failure_.ok()) return Broken(device_failure_);
+    if (!moves && done == nullptr) return {};
+    return Broken(watch_.Queued(call, lane.index, lane.stream, done, GroupOf(call.group).peers));
+  }
+
+  BackendStatus Move(const Call& call, const Lane& lane, const CollectiveCall& collective) {
+    const View data = collective.data;
+    const RankGroup& ranks = calls_.group(call.group);
+    if (collective.kind == CollectiveKind::kAllGather) {
+      return Gather(call, lane, static_cast<char*>(data.data), data.bytes() / ranks.size());
+    }
+    const bool scatters = collective.kind == CollectiveKind::kReduceScatter;
+    if (data.dtype == DType::kF64 && !scatters) return AddUp(call, lane, collective.op, data);
+    if (rank_order_ || collective.op != ReduceOp::kSum || data.dtype != DType::kF32) {
+      return scatters ? ReduceScatterByRank(call, lane, collective.op, data)
+                      : AllReduceByRank(call, lane, collective.op, data);
+    }
+    ncclComm_t comm = GroupOf(call.group).comm;
+    auto* const values = static_cast<float*>(data.data);
+    const auto count = static_cast<size_t>(data.elements());
+    if (!scatters) {
+      return Enter(call, [&] {
+        return nccl_.all_reduce(values, values, count, ncclFloat32, ncclSum, comm, lane.stream);
+      });
+    }
+    const size_t part = count / static_cast<size_t>(ranks.size());
+    float* const own = values + part * static_cast<size_t>(ranks.position);
+    return Enter(call, [&] {
+      return nccl_.reduce_scatter(values, own, part, ncclFloat32, ncclSum, comm, lane.stream);
+    });
+  }
+
+  // Remembers a failure: all later calls return the first.
+  BackendStatus Broken(const BackendStatus& status) {
+    return status.ok() ? status : calls_.Break(watch_.Fail(status));
+  }
+
+  void Note(cudaError_t code, const char* what) {
+    if (device_failure_.ok()) device_failure_ = FromCuda(code, what);
+  }
+
+  // One call into NCCL on the group's communicator, until NCCL has taken it.
+  template <typename Call_>
+  BackendStatus Enter(const Call& call, const Call_& enter) {
+    const Group& members = GroupOf(call.group);
+    if (BackendStatus s = watch_.Run(call, members.comm, enter); !s.ok()) return s;
+    return watch_.Settle(call, members.comm, members.peers);
+  }
+
+  // Until the device is through with `call`, which is on its stream, and all that was queued or
+  // started before.
+  BackendStatus WaitFor(const Call& call) {
+    const std::vector<int>& peers = GroupOf(call.group).peers;
+    if (!device_failure_.ok()) return Broken(device_failure_);
+    const BackendStatus s = watch_.Queued(call, main_.index, main_.stream, nullptr, peers);
+    return Broken(s.ok() ? watch_.Drain() : s);
+  }
+
+  // Each rank's `part` bytes of `data`, to all.
+  BackendStatus Gather(const Call& call, const Lane& lane, char* data, int64_t part) {
+    const int position = calls_.group(call.group).position;
+    return Enter(call, [&] {
+      return nccl_.all_gather(data + part * position, data, static_cast<size_t>(part), ncclUint8,
+                              GroupOf(call.group).comm, lane.stream);
+    });
+  }
+
+  BackendStatus Move(const Call& call, const Lane& lane, ncclComm_t comm,
+                     const std::vector<Piece>& pieces, const std::vector<int>& peers) {
+    if (pieces.empty()) return {};
+    const BackendStatus entered = watch_.Run(call, comm, [&] {
+      ncclResult_t code = nccl_.group_start();
+      for (const Piece& piece : pieces) {
+        if (code != ncclSuccess && code != ncclInProgress) break;
+        const auto bytes = static_cast<size_t>(piece.bytes);
+        code = piece.send ? nccl_.send(piece.data, bytes, ncclUint8, piece.peer, comm, lane.stream)
+                          : nccl_.recv(piece.data, bytes, ncclUint8, piece.peer, comm, lane.stream);
+      }
+      const ncclResult_t ended = nccl_.group_end();
+      return code == ncclSuccess || code == ncclInProgress ? ended : code;
+    });
+    return entered.ok() ? watch_.Settle(call, comm, peers) : entered;
+  }
+  BackendStatus MoveInGroup(const Call& call, const Lane& lane, const std::vector<Piece>& pieces) {
+    const Group& members = GroupOf(call.group);
+    return Move(call, lane, members.comm, pieces, members.peers);
+  }
+
+  // Bytes of one rank's slice, so that those of all fit into the staging buffer.
+  int64_t SliceBytes(const RankGroup& ranks) const {
+    return kNcclStagingBytes / ranks.size() / kAlignment * kAlignment;
+  }
+
+  // own = the slices of all ranks, combined in their order; those of the others lie in the staging
+  // buffer, `slice` bytes apart.
+  void Combine(const Lane& lane, ReduceOp op, DType dtype, const RankGroup& ranks, int64_t slice,
+               char* own, int64_t bytes) {
+    const RankSlices slices = {.first = lane.staging,
+                               .stride_bytes = slice,
+                               .ranks = ranks.size(),
+                               .own_rank = ranks.position,
+                               .own = own};
+    Note(QueueCombineSlices(lane.stream, op, dtype, slices, bytes / ElementBytes(dtype)),
+         "a reduction");
+  }
+
+  // Each rank takes what all have and adds it up itself: of a few values, in the time of one
+  // message.
+  BackendStatus AddUp(const Call& call, const Lane& lane, ReduceOp op, View data) {
+    const RankGroup& ranks = calls_.group(call.group);
+    const int64_t most = kNcclStagingBytes / ranks.size() / ElementBytes(data.dtype);
+    const int64_t slice = most * ElementBytes(data.dtype);
+    auto* const bytes = static_cast<char*>(data.data);
+    if (slice == 0) return Failure(kInternal, "%s: too many ranks", call.name);
+    for (int64_t at = 0; at < data.bytes(); at += slice) {
+      const int64_t part = std::min(slice, data.bytes() - at);
+      Note(cudaMemcpyAsync(lane.staging + part * ranks.position, bytes + at,
+                           static_cast<size_t>(part), cudaMemcpyDeviceToDevice, lane.stream),
+           call.name);
+      if (BackendStatus s = Gather(call, lane, lane.staging, part); !s.ok()) return s;
+      Combine(lane, op, data.dtype, ranks, part, bytes + at, part);
+    }
+    return {};
+  }
+
+  // In segments: each rank combines its slice of one, then all take the others' slices.
+  BackendStatus AllReduceByRank(const Call& call, const Lane& lane, ReduceOp op, View data) {
+    const RankGroup& ranks = calls_.group(call.group);
+    const int64_t slice = SliceBytes(ranks);
+    auto* const bytes = static_cast<char*>(data.data);
+    for (int64_t at = 0; at < data.bytes(); at += slice * ranks.size()) {
+      const int64_t segment = std::min(slice * ranks.size(), data.bytes() - at);
+      const int64_t even = (segment + ranks.size() - 1) / ranks.size();
+      const int64_t part = (even + kAlignment - 1) / kAlignment * kAlignment;
+      const auto range = [&](int i) {
+        const int64_t first = std::min(part * i, segment);
+        return Piece{true, i, bytes + at + first, std::min(part, segment - first)};
+      };
+      const Piece own = range(ranks.position);
+      std::vector<Piece> out;
+      std::vector<Piece> back;
+      for (int i = 0; i < ranks.size(); ++i) {
+        if (i == ranks.position) continue;
+        Piece other = range(i);
+        if (other.bytes > 0) out.push_back(other);
+        if (own.bytes > 0) out.push_back({false, i, lane.staging + slice * i, own.bytes});
+        if (own.bytes > 0) back.push_back({true, i, own.data, own.bytes});
+        other.send = false;
+        if (other.bytes > 0) back.push_back(other);
+      }
+      if (BackendStatus s = MoveInGroup(call, lane, out); !s.ok()) return s;
+      Combine(lane, op, data.dtype, ranks, slice, own.data, own.bytes);
+      if (BackendStatus s = MoveInGroup(call, lane, back); !s.ok()) return s;
+    }
+    return {};
+  }
+
+  BackendStatus ReduceScatterByRank(const Call& call, const Lane& lane, ReduceOp op, View data) {
+    const RankGroup& ranks = calls_.group(call.group);
+    const int64_t slice = SliceBytes(ranks);
+    const int64_t part = data.bytes() / ranks.size();
+    auto* const bytes = static_cast<char*>(data.data);
+    for (int64_t at = 0; at < part; at += slice) {
+      const int64_t size = std::min(slice, part - at);
+      std::vector<Piece> pieces;
+      for (int i = 0; i < ranks.size(); ++i) {
+        if (i == ranks.position) continue;
+        pieces.push_back({true, i, bytes + part * i + at, size});
+        pieces.push_back({false, i, lane.staging + slice * i, size});
+      }
+      if (BackendStatus s = MoveInGroup(call, lane, pieces); !s.ok()) return s;
+      Combine(lane, op, data.dtype, ranks, slice, bytes + part * ranks.position + at, size);
+    }
+    return {};
+  }
+
+  // Orderly, if nothing has failed: all ranks come here.
+  void Close() {
+    NcclFamilies left = watch_.Stop();
+    Call call;
+    (void)init_calls_.Begin("closing a communicator", -1, &call);
+    for (std::vector<ncclComm_t>& family : left) {
+      while (!family.empty()) {  // groups before the world they share with
+        ncclComm_t const comm = family.back();
+        ncclResult_t state = nccl_.comm_finalize(comm);
+        const BackendStatus through = init_calls_.Wait(call, [&](std::vector<int>*) {
+          if (state == ncclSuccess || state == ncclInProgress) {
+            nccl_.comm_get_async_error(comm, &state);
+          }
+          return state != ncclInProgress;
+        });
+        // One that reports an error may still have a kernel on the device, for which destroying it
+        // would wait.
+        if (!through.ok() || state != ncclSuccess) {
+          return AbortFamilies(nccl_, left, watch_.device());
+        }
+        nccl_.comm_destroy(comm);
+        family.pop_back();
+      }
+    }
+  }
+
+  const int rank_;
+  const int world_size_;
+  const bool rank_order_;
+  const bool starts_calls_;
+  const NcclLibrary& nccl_;
+  const Queue queue_;
+  CallWatch calls_;
+  CallWatch init_calls_;  // with the longer time of the beginning and the end
+  NcclWatch watch_;
+  NcclIds ids_;
+  // By the use of the groups that are split from them; the second is made with the first group of
+  // that use. Their own calls are exchanges, of the first: the order of these among the collectives
+  // differs from stage to stage, and ranks must use a communicator in one order.
+  ncclComm_t worlds_[2] = {};
+  std::vector<int> world_peers_;
+  std::deque<Group> groups_;  // by round; NCCL writes into them
+  Lane main_ = {.index = 0};  // the device's own stream
+  Lane side_ = {.index = 1};  // of what Start() starts
+  double* host_ = nullptr;    // pinned, kHostValuesAtOnce per rank
+  int64_t started_ = 0;
+  cudaEvent_t ready_ = nullptr;
+  std::vector<cudaEvent_t> done_;  // of the last kMostStarted calls that were started
+  BackendStatus device_failure_;
+  char description_[160] = {};
+};
+
+}  // namespace
+
+BackendStatus OpenNcclComm(const CommOptions& options, const NcclIds& ids, const Queue& queue,
+                           const char* why, std::unique_ptr<Comm>* comm) {
+  const NcclLibrary* nccl = nullptr;
+  if (BackendStatus s = LoadNccl(&nccl); !s.ok()) return s;
+  auto opened = std::make_unique<NcclComm>(options, *nccl, queue);
+  if (BackendStatus s = opened->Open(ids, why); !s.ok()) return s;
+  *comm = std::move(opened);
+  return {};
+}
+
+}  // namespace weft

@@ -1,0 +1,36 @@
+// NcclComm: ranks that have a device each, on one host or many. A communicator of the whole world
+// for calls that block, and another one where any are started beside them, opened with ids that
+// rank 0 makes and the coordinator carries; each group is split from the one of its use and shares
+// its resources.
+//
+// A call is queued on the device's stream and returns when NCCL has taken it; NcclWatch sees that
+// it ends. What a rank reads afterwards on the host (AllReduceHost, Barrier) has passed all of it.
+//
+// Sums of f32 are NCCL's own, in an order of its choice, unless the order of ranks is asked for;
+// everything else is exchanged slice by slice and combined in rank order, so that 16-bit elements
+// are rounded once and a not-a-number stays: the CPU backend's results to the bit.
+#pragma once
+#include <memory>
+
+#include "worker/backend/backend.h"
+#include "worker/backend/comm.h"
+#include "worker/backend/cuda/comm/nccl_library.h"
+#include "worker/backend/cuda/kernels/kernels.h"
+
+namespace weft {
+
+// Each rank has a staging buffer of this size on the device, for slices of the other ranks.
+inline constexpr int64_t kNcclStagingBytes = int64_t{32} << 20;
+
+// One for each GroupUse; the second only where CommOptions::starts_calls. NCCL listens for each in
+// the process that makes them, until all ranks have come: one that nobody uses is never closed.
+struct NcclIds {
+  ncclUniqueId of_use[2] = {};
+};
+
+// Collective over all ranks that hold `ids`; at most options.init_timeout_ms. `queue` is the
+// device's, which is current on this thread. `why`: for description().
+BackendStatus OpenNcclComm(const CommOptions& options, const NcclIds& ids, const Queue& queue,
+                           const char* why, std::unique_ptr<Comm>* comm);
+
+}  // namespace weft

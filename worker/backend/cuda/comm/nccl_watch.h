@@ -1,0 +1,143 @@
+// NcclWatch: the watch over NCCL, which has no time limit of its own. It lets one thread at a time
+// into NCCL, sees on a thread of its own whether what was queued on the stream ends by its deadline
+// and whether NCCL reports an error, and after the first failure, or an interruption, aborts all
+// communicators: their kernels then leave the device, whose stream goes on.
+//
+// A kernel that waits for a peer can hold up everything: calls into CUDA that need room in a queue
+// or the device to be idle, whatever thread makes them, and whoever waits for that thread. So no
+// such call is made with mutex_ held, Fail() and failure() return at once, and a second thread sees
+// that the first one's look at the device does not come back.
+//
+// Used by the communicator's thread, but for Fail(), failure() and the two of its own.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "worker/backend/cuda/comm/call_watch.h"
+#include "worker/backend/cuda/comm/nccl_library.h"
+
+namespace weft {
+
+// Communicators by the set of resources that they share, those that others were split from first.
+using NcclFamilies = std::array<std::vector<ncclComm_t>, 2>;
+
+// Aborts all of them, each family on a thread of its own. An abort raises the flag at which the
+// kernels of its family leave the device, which costs nothing, and then waits for the device: for
+// the other family's kernels too, so that one may not stand behind the other. (Not as a group of
+// NCCL's either: within one, ncclCommAbort still joins the thread that launches for its
+// communicator, before the next one's flag is raised.) Returns when all are gone.
+void AbortFamilies(const NcclLibrary& nccl, const NcclFamilies& families, int device);
+
+class NcclWatch {
+ public:
+  static constexpr int kLanes = 2;
+
+  // How often it looks while something is due, and for errors alone; how long after a deadline a
+  // look may stay away.
+  struct Pace {
+    std::chrono::milliseconds due{5};
+    std::chrono::milliseconds idle{50};
+    std::chrono::milliseconds patience{1000};
+  };
+
+  // `calls` outlives it. A queued call's time counts from when those before it are through.
+  NcclWatch(const NcclLibrary& nccl, CallWatch& calls) : NcclWatch(nccl, calls, Pace{}) {}
+  NcclWatch(const NcclLibrary& nccl, CallWatch& calls, const Pace& pace);
+  ~NcclWatch();
+  NcclWatch(const NcclWatch&) = delete;
+  NcclWatch& operator=(const NcclWatch&) = delete;
+
+  // On the device that is current on the calling thread.
+  BackendStatus Start();
+  int device() const { return device_; }
+
+  // Calls into NCCL: enter() returns ncclResult_t. Not after a failure.
+  template <typename Enter>
+  BackendStatus Run(const Call& call, ncclComm_t comm, const Enter& enter) {
+    const std::lock_guard<std::timed_mutex> entrance(entrance_);
+    if (BackendStatus s = Enters(call); !s.ok()) return s;
+    const BackendStatus s = nccl_.ToStatus(enter(), call.name, comm);
+    return s.ok() ? s : Fail(calls_.During(call, s));
+  }
+  // Waits until `comm` has taken what it was given: communicators do not block. `peers`: for the
+  // message that says who is waited for.
+  BackendStatus Settle(const Call& call, ncclComm_t comm, const std::vector<int>& peers);
+  // From now on `comm` is looked after: aborted at the first failure, which may have been before.
+  void Add(ncclComm_t comm, size_t family);
+  // Ends the watch; after a failure, when all are aborted. What Add() was given and was not aborted
+  // is the caller's to destroy.
+  NcclFamilies Stop();
+  // `call` is on the stream with all that it consists of: it is due from now on, in its turn among
+  // those of its lane (each stream has one). `done`: an event of the caller's to record too, or
+  // null.
+  BackendStatus Queued(const Call& call, int lane, cudaStream_t stream, cudaEvent_t done,
+                       const std::vector<int>& peers);
+  // Waits until all that is due has ended; each has its own time. Looks itself, as often as it can.
+  // The first failure, or OK.
+  BackendStatus Drain();
+
+  // The first failure, or OK. From any thread, at once.
+  BackendStatus failure() const;
+  // From any thread, at once. All later calls fail like this; returns the first failure.
+  BackendStatus Fail(const BackendStatus& failure);
+
+ private:
+  struct Pending {
+    int64_t number = 0;  // among all of this watch
+    Call call;
+    std::vector<int> peers;
+    cudaEvent_t done = nullptr;
+    bool recorded = false;  // the event: its state says nothing before
+  };
+  struct Lane {
+    std::deque<Pending> pending;                 // oldest first
+    std::chrono::steady_clock::time_point turn;  // when the oldest one's came
+  };
+  static constexpr size_t kMostPending = 256;
+
+  // The failure, if there is one; else notes that `call` enters NCCL.
+  BackendStatus Enters(const Call& call);
+  BackendStatus FailLocked(const BackendStatus& failure);
+  // Two threads: one looks, one ends what has failed and sees that the other one still looks.
+  void Watch();
+  void Guard();
+  void LookAtComms();
+  void LookAtLanes();
+  void LookAt(Lane& lane);
+  bool IsOverdue(const Lane& lane, std::chrono::milliseconds patience) const;
+  bool IsIdle() const;
+  bool IsEmpty() const { return families_[0].empty() && families_[1].empty(); }
+
+  const NcclLibrary& nccl_;
+  CallWatch& calls_;
+  const Pace pace_;
+  int device_ = 0;
+
+  // Held inside NCCL. Before mutex_.
+  std::timed_mutex entrance_;
+
+  mutable std::mutex mutex_;  // guards all below; not held in any call to CUDA or NCCL
+  std::condition_variable changed_;
+  NcclFamilies families_;
+  Lane lanes_[kLanes];
+  int64_t queued_ = 0;
+  Call entered_;  // the last one into NCCL
+  std::vector<cudaEvent_t> free_events_;
+  BackendStatus failure_;
+  bool closing_ = false;  // the watcher is to leave
+  bool closed_ = false;   // it has: so is the guard
+
+  std::vector<cudaEvent_t> events_;
+  std::thread watcher_;
+  std::thread guard_;
+};
+
+}  // namespace weft
