@@ -4,13 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace weft {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 
 struct IncludeCase {
   const char* path;
@@ -98,6 +103,24 @@ TEST(Includes, OfExecutablesNeverMeet) {
   });
 }
 
+TEST(Includes, OfRoomsPointOneWay) {
+  ExpectAsSaid({
+      {"plan/memory/memory.cc", "plan/spec/model.h", true},
+      {"plan/spec/model.cc", "plan/memory/memory.h", false},
+      {"plan/estimate/a.cc", "plan/engine/time_habits.h", true},
+      {"plan/schedule/a.cc", "plan/engine/time_habits.h", false},
+      {"plan/estimate/a.cc", "plan/search/plan.h", false},
+      {"worker/model/stage.cc", "worker/state/arena.h", true},
+      {"worker/state/arena.cc", "worker/model/stage.h", false},
+      {"worker/train/trainer.cc", "plan/search/search.h", false},
+      {"worker/backend/cpu/kernels/norm.cc", "worker/backend/cpu/host/threads.h", true},
+      {"worker/backend/cpu/kernels/norm.cc", "worker/backend/cuda/kernels/kernels.h", false},
+      {"launcher/run/supervise.cc", "launcher/machine/start.h", true},
+      {"launcher/machine/start.cc", "launcher/run/supervise.h", false},
+      {"coordinator/job.cc", "plan/explain/explain.h", true},
+  });
+}
+
 TEST(Includes, InAngleBracketsCountTheSame) {
   EXPECT_THAT(IncludeViolations({"plan/cost.cc", "#include <thread>\n#  include <mpi.h>\n"}),
               SizeIs(2));
@@ -165,6 +188,76 @@ TEST(Sizes, SmallConceptsLiveWithTheirOneUser) {
   EXPECT_THAT(SmallConceptViolations({header, {"plan/a.cc", TextOfLines(16)}}), IsEmpty());
   EXPECT_THAT(SmallConceptViolations({header}), IsEmpty());  // an interface
   EXPECT_THAT(SmallConceptViolations({{"launcher/main.cc", TextOfLines(12)}}), IsEmpty());
+}
+
+TEST(Circles, BetweenFilesAreRefusedHoweverTheyClose) {
+  const SourceFile header{"plan/spec/a.h", "#include \"plan/spec/b.h\"\n"};
+  const SourceFile source{"plan/spec/b.cc",
+                          "#include \"plan/spec/b.h\"\n#include \"plan/spec/a.h\"\n"};
+  const SourceFile other{"plan/spec/b.h", ""};
+  EXPECT_THAT(CircleViolations({header, other, source}),
+              ElementsAre(HasSubstr("plan/spec/a -> plan/spec/b -> plan/spec/a: ")));
+  EXPECT_THAT(CircleViolations({header, other}), IsEmpty());
+  EXPECT_THAT(
+      CircleViolations({header, other, {"plan/spec/b.cc", "// #include \"plan/spec/a.h\"\n"}}),
+      IsEmpty());
+}
+
+TEST(Circles, OfThreeAndOfTwoAreBothNamed) {
+  const auto includes = [](const char* path, const char* header) {
+    return SourceFile{path, "#include \"" + std::string(header) + "\"\n"};
+  };
+  EXPECT_THAT(
+      CircleViolations({includes("data/a.h", "data/b.h"), includes("data/b.h", "data/c.h"),
+                        includes("data/c.h", "data/a.h"), includes("data/d.h", "data/e.h"),
+                        includes("data/e.h", "data/d.h"), includes("data/f.h", "data/a.h")}),
+      UnorderedElementsAre(HasSubstr("data/a -> data/b -> data/c -> data/a: "),
+                           HasSubstr("data/d -> data/e -> data/d: ")));
+}
+
+TEST(Circles, BetweenFoldersAreRefusedAlsoWithoutOneBetweenFiles) {
+  const SourceFile up{"plan/spec/a.h", "#include \"plan/memory/b.h\"\n"};
+  const SourceFile end{"plan/memory/b.h", ""};
+  const SourceFile down{"plan/memory/c.cc", "#include \"plan/spec/d.h\"\n"};
+  const SourceFile leaf{"plan/spec/d.h", ""};
+  EXPECT_THAT(CircleViolations({up, end, down, leaf}),
+              ElementsAre(HasSubstr("plan/memory -> plan/spec -> plan/memory: ")));
+  EXPECT_THAT(CircleViolations({up, end, leaf}), IsEmpty());
+  EXPECT_THAT(CircleViolations({{"tests/a/a.h", "#include \"tests/a/b.h\"\n"},
+                                {"tests/a/b.h", "#include \"tests/a/a.h\"\n"}}),
+              IsEmpty());
+}
+
+// Returns the violations of classes in one file; those that the table names are elsewhere.
+Violations OfClasses(const std::string& text) {
+  Violations found = ClassViolations({{"worker/train/a.cc", text}});
+  found.erase(std::remove_if(found.begin(), found.end(),
+                             [](const std::string& violation) {
+                               return violation.find("is long no more") != std::string::npos;
+                             }),
+              found.end());
+  return found;
+}
+
+TEST(Sizes, ClassesHaveAnUpperBound) {
+  const auto body = [](int lines) { return " {\n" + TextOfLines(lines - 2) + "};\n"; };
+  EXPECT_THAT(OfClasses("class A final : public B" + body(300)), IsEmpty());
+  EXPECT_THAT(OfClasses("\nclass A final : public B" + body(301)),
+              ElementsAre(HasSubstr("worker/train/a.cc:2: class A has 301 lines, at most 300")));
+  EXPECT_THAT(OfClasses("struct Outer {\n class Inner" + body(301) + "};\n"),
+              UnorderedElementsAre(HasSubstr("class Outer "), HasSubstr("class Inner ")));
+  EXPECT_THAT(OfClasses("template <class T>\nclass Link::Part" + body(301)),
+              ElementsAre(HasSubstr("class Link::Part ")));
+  EXPECT_THAT(OfClasses("enum class E" + body(301)), IsEmpty());
+  EXPECT_THAT(OfClasses("namespace weft" + body(301)), IsEmpty());
+  EXPECT_THAT(OfClasses("class B;\nint kTable[] =" + body(301)), IsEmpty());
+  EXPECT_THAT(ClassViolations({{"tests/a.cc", "class A" + body(301)}}),
+              Not(Contains(HasSubstr("class A has"))));
+}
+
+// The table of long classes has to say what is true, or it would hide what grows.
+TEST(Sizes, ALongClassThatIsCutLeavesTheTable) {
+  EXPECT_THAT(ClassViolations({}), Contains(HasSubstr("take it out of LongClasses")));
 }
 
 TEST(Names, SayWhatIsInside) {

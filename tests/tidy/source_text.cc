@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <regex>
 #include <sstream>
 
 namespace weft {
@@ -87,6 +88,15 @@ std::string Trim(const std::string& text) {
   return trimmed;
 }
 
+// "Link::Impl" of "class Link::Impl final : public A"; empty for what is no class.
+std::string ClassName(const std::string& head) {
+  static const auto* pattern = new std::regex(
+      R"(^(?:template ?<.*> ?)?(?:class|struct) (?:alignas ?\([^)]*\) )?([\w:]*\w))");
+  std::smatch match;
+  if (!std::regex_search(head, match, *pattern)) return "";
+  return match[1];
+}
+
 // Blanks preprocessor directives with their continuation lines: macros are not functions here.
 std::string BlankDirectives(std::string text) {
   bool line_start = true;
@@ -107,8 +117,8 @@ std::string BlankDirectives(std::string text) {
   return text;
 }
 
-// Reads blanked text brace by brace and collects the functions.
-class FunctionReader {
+// Reads blanked text brace by brace and collects functions and classes.
+class BodyReader {
  public:
   void Read(char c) {
     if (c == '\n') ++line_;
@@ -123,12 +133,14 @@ class FunctionReader {
   }
 
   std::vector<FunctionBody> functions;
+  std::vector<ClassBody> classes;
 
  private:
   struct Opened {
     Scope scope;
     std::string words_before;
     int head_line_before;
+    size_t class_index = 0;  // one more than its place in `classes`; 0: no class
   };
 
   bool InFunction() const { return !open_.empty() && open_.back().scope >= Scope::kFunction; }
@@ -139,6 +151,11 @@ class FunctionReader {
     const Scope scope = outside ? ScopeOf(words, previous_ == ' ') : Scope::kOther;
     if (scope == Scope::kFunction) functions.push_back({words, head_line_, 0});
     open_.push_back({scope, words_, head_line_});
+    const std::string name = scope == Scope::kType ? ClassName(words) : "";
+    if (!name.empty()) {
+      classes.push_back({name, head_line_, 0});
+      open_.back().class_index = classes.size();
+    }
     words_.clear();
     head_line_ = 0;
   }
@@ -148,6 +165,7 @@ class FunctionReader {
     const Opened opened = open_.back();
     open_.pop_back();
     if (opened.scope == Scope::kFunction) functions.back().last_line = line_;
+    if (opened.class_index > 0) classes[opened.class_index - 1].last_line = line_;
     words_.clear();
     head_line_ = 0;
     // A braced initialiser is part of the statement around it, a body ends one.
@@ -179,6 +197,15 @@ class FunctionReader {
   int line_ = 1;
   char previous_ = '\n';
 };
+
+BodyReader ReadBodies(const std::string& text) {
+  BodyReader reader;
+  // `extern "C" {` keeps its braces but loses the quotes around the blanked language.
+  std::string code = BlankDirectives(BlankCommentsAndLiterals(text));
+  std::replace(code.begin(), code.end(), '"', ' ');
+  for (char c : code) reader.Read(c);
+  return reader;
+}
 
 }  // namespace
 
@@ -214,12 +241,11 @@ std::string BlankCommentsAndLiterals(const std::string& text) {
 }
 
 std::vector<FunctionBody> Functions(const std::string& text) {
-  FunctionReader reader;
-  // `extern "C" {` keeps its braces but loses the quotes around the blanked language.
-  std::string code = BlankDirectives(BlankCommentsAndLiterals(text));
-  std::replace(code.begin(), code.end(), '"', ' ');
-  for (char c : code) reader.Read(c);
-  return reader.functions;
+  return ReadBodies(text).functions;
+}
+
+std::vector<ClassBody> Classes(const std::string& text) {
+  return ReadBodies(text).classes;
 }
 
 }  // namespace weft

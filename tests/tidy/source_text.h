@@ -31,4 +31,15 @@ struct FunctionBody {
 // braced member initialiser's does not.
 std::vector<FunctionBody> Functions(const std::string& text);
 
+// ClassBody is where a class or struct stands: first line of its head to the closing brace, from 1.
+struct ClassBody {
+  std::string name;  // "RankGrid", "Link::Impl"
+  int first_line = 0;
+  int last_line = 0;
+  int lines() const { return last_line - first_line + 1; }
+};
+
+// Returns every class and struct defined at namespace or class scope, those inside others as well.
+std::vector<ClassBody> Classes(const std::string& text);
+
 }  // namespace weft

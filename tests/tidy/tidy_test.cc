@@ -75,6 +75,14 @@ TEST(Tree, NoConceptIsTooSmallToStandAlone) {
   ExpectNone(SmallConceptViolations(Sources()));
 }
 
+TEST(Tree, ClassesKeepTheirSize) {
+  ExpectNone(ClassViolations(Sources()));
+}
+
+TEST(Tree, HasNoCircles) {
+  ExpectNone(CircleViolations(Sources()));
+}
+
 TEST(Tree, NamesSayWhatIsInside) {
   ExpectNoneOfEach(NameViolations);
 }
