@@ -1,4 +1,5 @@
-// Reads the tree and holds it against the rules of rules.h; rules_test.cc shows that each bites.
+// Reads the tree and holds it against the rules of rules.h and page_rules.h; rules_test.cc and
+// page_rules_test.cc show that each bites.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -7,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/tidy/page_rules.h"
 #include "tests/tidy/rules.h"
 
 namespace weft {
@@ -100,6 +102,15 @@ TEST(Tree, CMakeNamesItsSources) {
   const std::vector<SourceFile> files = Files({"CMakeLists.txt", ".cmake"});
   ASSERT_GT(files.size(), 10u);
   for (const SourceFile& file : files) ExpectNone(CMakeViolations(file));
+}
+
+TEST(Tree, PagesHaveShortLinesAndLinksThatLead) {
+  const std::vector<SourceFile> pages = Files({".md"});
+  ASSERT_GT(pages.size(), 10u);
+  for (const SourceFile& page : pages) ExpectNone(PageViolations(page));
+  ExpectNone(LinkViolations(pages, [](const std::string& path) {
+    return std::filesystem::exists(std::string(WEFT_SOURCE_DIR "/") + path);
+  }));
 }
 
 // Output of a command and its wait status.
