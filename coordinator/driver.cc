@@ -246,56 +246,59 @@ bool Driver::MayLaunch() {
 // Does what `command` wants and has not been done yet. True if that changed the job.
 bool Driver::Carry(const Command& command) {
   const int64_t revision = job_.revision;
-  if (std::holds_alternative<PlanJob>(command)) {
-    PlanTheJob();
-  } else if (const auto* launch = std::get_if<LaunchWorkers>(&command)) {
-    if (!supervisor_ || !MayLaunch()) return false;
-    Happened(Launched{launch->generation});  // durable before anybody starts a process
-    if (!broken_) Answer(LaunchDuty(job_));
-  } else if (const auto* stop = std::get_if<StopWorkers>(&command)) {
-    const bool repeated =
-        told_to_stop_generation_ == stop->generation && NowMs() - told_to_stop_ms_ < kRepeatStopMs;
-    if (!repeated && Answer(StopGroupDuty(*stop))) {
-      told_to_stop_generation_ = stop->generation;
-      told_to_stop_ms_ = NowMs();
-    }
-  } else if (std::holds_alternative<EndJob>(command)) {
-    Answer(JobOverDuty(job_));
-  } else if (const auto* start = std::get_if<StartTraining>(&command)) {
-    OrderAll(start->generation, [&](Stream& stream) {
-      if (!std::exchange(stream.told_train, true)) stream.port.send(TrainOrder(job_, LeaseMs()));
-    });
-  } else if (const auto* begin = std::get_if<BeginSteps>(&command)) {
-    OrderAll(begin->generation, [&](Stream& stream) {
-      if (!std::exchange(stream.told_begin, true)) stream.port.send(BeginOrder(job_));
-    });
-  } else if (const auto* stop_training = std::get_if<StopTraining>(&command)) {
-    OrderAll(stop_training->generation, [&](Stream& stream) {
-      if (!std::exchange(stream.told_stop, true)) stream.port.send(StopOrder(job_));
-    });
-  } else if (const auto* grant = std::get_if<GrantCommit>(&command)) {
-    Order(0, [&](Stream& stream) {
-      if (stream.told_commit == grant->number) return;
-      if (!journal_.behind().ok()) {  // it is tried again at the next interval
-        return Happened(
-            SaveFailed{grant->generation, 0, grant->step, grant->number,
-                       absl::StrCat("it cannot be granted: ", journal_.behind().message())});
-      }
-      stream.told_commit = grant->number;
-      stream.port.send(CommitOrder(job_));
-    });
-  } else if (const auto* over = std::get_if<EndSave>(&command)) {
-    OrderAll(over->generation, [&](Stream& stream) {
-      if (std::exchange(stream.told_save_over, over->number) == over->number) return;
-      stream.port.send(SaveOverOrder(job_));
-    });
-  } else if (const auto* abort = std::get_if<AbortWorkers>(&command)) {
-    OrderAll(abort->generation, [&](Stream& stream) {
-      if (std::exchange(stream.told_abort, true)) return;
-      stream.port.send(AbortOrder(abort->generation, abort->reason));
-    });
-  }
+  std::visit([this](const auto& duty) { Do(duty); }, command);
   return job_.revision != revision;
+}
+
+void Driver::Do(const LaunchWorkers& launch) {
+  if (!supervisor_ || !MayLaunch()) return;
+  Happened(Launched{launch.generation});  // durable before anybody starts a process
+  if (!broken_) Answer(LaunchDuty(job_));
+}
+
+void Driver::Do(const StopWorkers& stop) {
+  const bool repeated =
+      told_to_stop_generation_ == stop.generation && NowMs() - told_to_stop_ms_ < kRepeatStopMs;
+  if (repeated || !Answer(StopGroupDuty(stop))) return;
+  told_to_stop_generation_ = stop.generation;
+  told_to_stop_ms_ = NowMs();
+}
+
+void Driver::Do(const StartTraining& start) {
+  OrderOnce(start.generation, &Stream::told_train, [&] { return TrainOrder(job_, LeaseMs()); });
+}
+
+void Driver::Do(const BeginSteps& begin) {
+  OrderOnce(begin.generation, &Stream::told_begin, [&] { return BeginOrder(job_); });
+}
+
+void Driver::Do(const StopTraining& stop) {
+  OrderOnce(stop.generation, &Stream::told_stop, [&] { return StopOrder(job_); });
+}
+
+void Driver::Do(const GrantCommit& grant) {
+  Order(0, [&](Stream& stream) {
+    if (stream.told_commit == grant.number) return;
+    if (!journal_.behind().ok()) {  // it is tried again at the next interval
+      return Happened(
+          SaveFailed{grant.generation, 0, grant.step, grant.number,
+                     absl::StrCat("it cannot be granted: ", journal_.behind().message())});
+    }
+    stream.told_commit = grant.number;
+    stream.port.send(CommitOrder(job_));
+  });
+}
+
+void Driver::Do(const EndSave& over) {
+  OrderAll(over.generation, [&](Stream& stream) {
+    if (std::exchange(stream.told_save_over, over.number) == over.number) return;
+    stream.port.send(SaveOverOrder(job_));
+  });
+}
+
+void Driver::Do(const AbortWorkers& abort) {
+  OrderOnce(abort.generation, &Stream::told_abort,
+            [&] { return AbortOrder(abort.generation, abort.reason); });
 }
 
 bool Driver::Answer(const proto::Attempt& attempt) {
@@ -318,6 +321,13 @@ void Driver::OrderAll(int64_t generation, const std::function<void(Stream&)>& te
   for (auto& [id, stream] : streams_) {
     if (stream.rank >= 0 && stream.generation == generation) tell(stream);
   }
+}
+
+void Driver::OrderOnce(int64_t generation, bool Stream::*told,
+                       const std::function<proto::Order()>& order) {
+  OrderAll(generation, [&](Stream& stream) {
+    if (!std::exchange(stream.*told, true)) stream.port.send(order());
+  });
 }
 
 void Driver::PassNotesOn() {

@@ -117,10 +117,22 @@ class Driver final {
   // Duties.
   void Act();
   bool Carry(const Command& command);
+  void Do(const PlanJob&) { PlanTheJob(); }
+  void Do(const LaunchWorkers& launch);
+  void Do(const StopWorkers& stop);
+  void Do(const EndJob&) { Answer(JobOverDuty(job_)); }
+  void Do(const StartTraining& start);
+  void Do(const BeginSteps& begin);
+  void Do(const StopTraining& stop);
+  void Do(const GrantCommit& grant);
+  void Do(const EndSave& over);
+  void Do(const AbortWorkers& abort);
   bool MayLaunch();
   bool Answer(const proto::Attempt& attempt);
   void Order(int rank, const std::function<void(Stream&)>& tell);
   void OrderAll(int64_t generation, const std::function<void(Stream&)>& tell);
+  void OrderOnce(int64_t generation, bool Stream::*told,
+                 const std::function<proto::Order()>& order);
   void PassNotesOn();
   void CloseWatchersIfOver();
 
@@ -146,7 +158,7 @@ class Driver final {
   // Below: the driver's thread alone.
   Job job_;
   Clocks clocks_;
-  Progress progress_;
+  StepsSoFar progress_;
   NoteBoard notes_;  // of the current generation
   std::map<int64_t, Stream> streams_;
   std::map<int, int64_t> stream_of_rank_;

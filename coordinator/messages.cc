@@ -111,7 +111,7 @@ proto::Attempt NothingToDo() {
   return attempt;
 }
 
-proto::JobStatus StatusOf(const Job& job, const Progress& progress) {
+proto::JobStatus StatusOf(const Job& job, const StepsSoFar& progress) {
   proto::JobStatus status;
   status.set_job_id(job.id);
   status.set_phase(absl::StrCat(PhaseName(job.phase)));

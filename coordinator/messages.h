@@ -13,8 +13,8 @@
 
 namespace weft {
 
-// Progress is known without the journal: reported by workers, forgotten with the process.
-struct Progress {
+// StepsSoFar is known without the journal: reported by workers, forgotten with the process.
+struct StepsSoFar {
   int64_t step = 0;        // last one that rank 0 reported
   int64_t peak_bytes = 0;  // largest resident set of any worker
 };
@@ -33,7 +33,7 @@ proto::Attempt StopGroupDuty(const StopWorkers& stop);
 proto::Attempt JobOverDuty(const Job& job);
 proto::Attempt NothingToDo();
 
-proto::JobStatus StatusOf(const Job& job, const Progress& progress);
+proto::JobStatus StatusOf(const Job& job, const StepsSoFar& progress);
 
 // Watchers hear about this part of a job.
 struct Watched {

@@ -258,13 +258,13 @@ void Record(const Prepared& prepared, const ProgressState& state, int64_t from_b
 int Train(const RunArguments& arguments, const Prepared& prepared, const Continuation& going_on) {
   const JobSpec& job = prepared.file.job;
   const int64_t metrics_bytes = FileBytes(prepared.paths.metrics());
-  std::atomic<StopLevel> stop{StopLevel::kNone};
+  std::atomic<StopAsked> stop{StopAsked::kNone};
   // TERM asks for the gentle stop however often it comes; a Ctrl-C after any request means now. A
   // hang-up is no request at all.
   SignalWatcher signals({SIGINT, SIGTERM, SIGUSR1, SIGHUP}, [&stop](int signal) {
     if (signal == SIGHUP) return;
-    const bool again = stop.load() != StopLevel::kNone;
-    stop = signal == SIGINT && again ? StopLevel::kNow : std::max(stop.load(), StopLevel::kSave);
+    const bool again = stop.load() != StopAsked::kNone;
+    stop = signal == SIGINT && again ? StopAsked::kNow : std::max(stop.load(), StopAsked::kSave);
   });
   const auto write = [](const std::string& text) { std::cout << text << std::flush; };
   Progress progress({.columns = TerminalColumns,

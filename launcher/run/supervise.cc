@@ -62,7 +62,7 @@ class Supervisor {
     absl::StatusOr<RunOutcome> outcome = RunUntilOver();
     // The last events are on their way when the job is over; otherwise nothing is to come.
     const bool over = outcome.ok() && outcome->end != RunEnd::kCoordinatorLost &&
-                      options_.stop->load() != StopLevel::kNow;
+                      options_.stop->load() != StopAsked::kNow;
     for (int i = 0; i < 100 && over && !watch_over_; ++i) usleep(10000);
     if (client_ != nullptr) client_->StopWatching();
     if (watch_.joinable()) watch_.join();
@@ -127,7 +127,7 @@ class Supervisor {
     const absl::Time deadline = absl::Now() + absl::Milliseconds(kDaemonStartMs);
     absl::Status last = absl::UnavailableError("nobody listens");
     while (absl::Now() < deadline) {
-      if (options_.stop->load() == StopLevel::kNow) return absl::CancelledError("stopped at once");
+      if (options_.stop->load() == StopAsked::kNow) return absl::CancelledError("stopped at once");
       if (daemon_->Ended()) {
         return absl::InternalError(
             absl::StrCat("weftd ended at once", FullDiskText(options_.paths.folder),
@@ -198,8 +198,8 @@ class Supervisor {
     int failed_calls = 0;
     while (true) {
       if (daemon_->Ended()) return CoordinatorLost();
-      if (options_.stop->load() == StopLevel::kNow) return StopAtOnce();
-      if (options_.stop->load() == StopLevel::kSave && !stop_sent_) {
+      if (options_.stop->load() == StopAsked::kNow) return StopAtOnce();
+      if (options_.stop->load() == StopAsked::kSave && !stop_sent_) {
         stop_sent_ = client_->Stop(job_id_, /*now=*/false).ok();
         if (stop_sent_) {
           Say("stopping: saving at the next step boundary (Ctrl-C again stops at once)");

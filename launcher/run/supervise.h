@@ -34,7 +34,7 @@ struct RunOutcome {
 };
 
 // A person asks for one of these levels, from any thread. The level only rises.
-enum class StopLevel { kNone = 0, kSave = 1, kNow = 2 };
+enum class StopAsked { kNone = 0, kSave = 1, kNow = 2 };
 
 struct SuperviseOptions {
   RunPaths paths;
@@ -43,7 +43,7 @@ struct SuperviseOptions {
   Continuation continuation;
   std::vector<std::string> data;  // fingerprints, for resolved.yaml
   std::string socket;
-  const std::atomic<StopLevel>* stop = nullptr;
+  const std::atomic<StopAsked>* stop = nullptr;
   std::function<void(const proto::JobEvent&)> on_event;  // from one thread, never together with say
   std::function<void(const std::string&)> say;           // a line for people
 };

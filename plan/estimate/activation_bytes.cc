@@ -139,11 +139,11 @@ double BoundaryBytes(const Question& question, const Layout& layout) {
          (layout.sequence_parallel ? tokens / layout.tp : tokens);
 }
 
-BlockActivations BlockActivationBytes(const Question& question, const Layout& layout,
-                                      Recompute recompute) {
+BlockFootprint BlockActivationBytes(const Question& question, const Layout& layout,
+                                    Recompute recompute) {
   const Sizes sizes = SizesOf(question, layout);
   const double all = SavedWithoutRecompute(question, sizes);
-  BlockActivations block;
+  BlockFootprint block;
   block.saved = all;
   if (recompute == Recompute::kSelective) {
     block.saved = all - ScoreBytes(question, sizes) - WideBytes(question, sizes);

@@ -9,14 +9,14 @@
 namespace weft {
 
 // Holds the bytes of one block and one microbatch on one rank.
-struct BlockActivations {
+struct BlockFootprint {
   double saved = 0;       // from forward to backward, under the recompute mode
   double recomputed = 0;  // more of them, while backward works on the block
   double backward = 0;    // gradients, gathered inputs, casts: largest sum at once
   double pending = 0;     // kept beyond backward where the weight gradient is put off (zb_h1)
 };
-BlockActivations BlockActivationBytes(const Question& question, const Layout& layout,
-                                      Recompute recompute);
+BlockFootprint BlockActivationBytes(const Question& question, const Layout& layout,
+                                    Recompute recompute);
 
 // Holds the bytes of one microbatch on the last stage.
 struct HeadActivations {

@@ -35,7 +35,7 @@ struct Moment {
 
 // Activations of one stage that do not depend on the moment.
 struct StageActivations {
-  BlockActivations block;
+  BlockFootprint block;
   InFlight held;
   double embedding = 0;  // first stage, all microbatches in flight
   double head = 0;       // last stage, final norm of those
@@ -270,7 +270,7 @@ void SetStates(const StateBytes& states, MemoryEstimate& estimate) {
 void SetArenaActivations(const Question& question, const Layout& layout, int stage,
                          MemoryEstimate& estimate) {
   const StageActivations activations = StageActivationsOf(question, layout, stage);
-  const BlockActivations& block = activations.block;
+  const BlockFootprint& block = activations.block;
   const double boundary = BoundaryBytes(question, layout);
   double held = (activations.held.block_passes + activations.held.pending) * block.saved;
   double transients = block.recomputed;

@@ -286,10 +286,18 @@ absl::Status Trainer::Do(const Action& action, const StepReport& report) {
       return Update(report);
     case Op::kGatherParameters:
       return zero_->GatherParameters(action.bucket);
-    default:
-      CHECK(false);
-      return absl::OkStatus();
+    case Op::kForward:
+    case Op::kBackward:
+    case Op::kBackwardInput:
+    case Op::kBackwardWeight:
+    case Op::kRecvActivation:
+    case Op::kSendActivation:
+    case Op::kRecvGradient:
+    case Op::kSendGradient:
+      break;  // the stage's
   }
+  CHECK(false);
+  return absl::OkStatus();
 }
 
 // Each of the ranks that share a kv head has seen its own query heads only; of those that have a
