@@ -49,7 +49,7 @@ TEST(BlockActivationBytes, AreThoseOfThePaper) {
 // The same worked example: 512 * 768 * 12 * (10 + 24 + 5 * 12 * 512 / 768) bytes per sequence.
 TEST(BlockActivationBytes, OfTheWorkedExampleAre349MegabytesPerSequence) {
   const Question question = OfThePaper(Gpt(12, 768, 12, 40512, 512), 512);
-  const BlockActivations block = BlockActivationBytes(question, Layout{}, Recompute::kNone);
+  const BlockFootprint block = BlockActivationBytes(question, Layout{}, Recompute::kNone);
   const double statistics = 16.0 * 512;  // the example has none
   const double sequence = 12 * (block.saved - statistics);
   EXPECT_EQ(sequence, 512.0 * 768 * 12 * (10 + 24 + 5.0 * 12 * 512 / 768));
@@ -64,7 +64,7 @@ TEST(BlockActivationBytes, NeverLoseWhatRecomputeLeavesOut) {
     const double all = BlockActivationBytes(question, Layout{}, Recompute::kNone).saved;
     double last = all;
     for (const Recompute mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
-      const BlockActivations block = BlockActivationBytes(question, Layout{}, mode);
+      const BlockFootprint block = BlockActivationBytes(question, Layout{}, mode);
       EXPECT_DOUBLE_EQ(block.saved + block.recomputed, all) << engine << RecomputeName(mode);
       EXPECT_LE(block.saved, last) << engine << RecomputeName(mode);
       last = block.saved;
