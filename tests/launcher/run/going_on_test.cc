@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
-#include "launcher/job_file/job_yaml.h"
 #include "plan/search/search.h"
 #include "process/version.h"
-#include "tests/launcher/job_file_for_test.h"
+#include "tests/launcher/run/small_run.h"
 
 namespace weft {
 namespace {
@@ -26,20 +25,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-class GoingOn : public ::testing::Test {
+class GoingOn : public SmallRun {
  protected:
-  JobSpec Job(std::vector<std::string> sets = {}) {
-    sets.push_back("cluster.slots=1");
-    for (const char* degree : {"dp", "pp"})
-      sets.push_back(std::string("parallelism.") + degree + "=1");
-    const auto file =
-        ReadJobText(kGoodJob, folder_.job(), {.sets = std::move(sets), .check_files = true});
-    EXPECT_TRUE(file.ok()) << file.status();
-    return Resolve(file->job, Layout{.micro_batch_size = 8});
-  }
-  std::vector<std::string> Data(const JobSpec& job) { return *Fingerprints(job); }
-  std::string run() const { return folder_.path() + "/outputs/small"; }
-
   // A checkpoint of the job as the run's workers would save it.
   static void Save(const JobSpec& job, int64_t step, const std::string& run_id,
                    const std::string& run_folder, int64_t generation = 1) {
@@ -75,7 +62,6 @@ class GoingOn : public ::testing::Test {
 
   static constexpr char kOwn[] = "00000000000000aa";
   static constexpr char kOther[] = "00000000000000bb";
-  JobFolder folder_;
 };
 
 TEST_F(GoingOn, GoesOnFromTheNewestCheckpointThatVerifies) {

@@ -4,30 +4,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "launcher/job_file/job_yaml.h"
 #include "process/version.h"
-#include "tests/launcher/job_file_for_test.h"
+#include "tests/launcher/run/small_run.h"
 
 namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
 
-class RunFolder : public ::testing::Test {
- protected:
-  JobSpec Job(std::vector<std::string> sets = {}) {
-    sets.push_back("cluster.slots=1");
-    for (const char* degree : {"dp", "pp"})
-      sets.push_back(std::string("parallelism.") + degree + "=1");
-    const auto file =
-        ReadJobText(kGoodJob, folder_.job(), {.sets = std::move(sets), .check_files = true});
-    EXPECT_TRUE(file.ok()) << file.status();
-    return Resolve(file->job, Layout{.micro_batch_size = 8});
-  }
-  std::vector<std::string> Data(const JobSpec& job) { return *Fingerprints(job); }
-  std::string run() const { return folder_.path() + "/outputs/small"; }
-  JobFolder folder_;
-};
+using RunFolder = SmallRun;
 
 TEST_F(RunFolder, IsHeldByOneRunAtATime) {
   EXPECT_FALSE(IsRunning(run()));
