@@ -100,35 +100,41 @@ void PrintFiles(const JobSpec& job, const RunPaths& paths, int64_t saved_step) {
             << "  logs        " << paths.logs() << "\n";
 }
 
-// The options --set as they were given, ready for a shell.
-std::string SetsText(const RunArguments& arguments) {
-  std::string text;
-  for (const std::string& set : arguments.options.sets) {
-    const bool plain = std::all_of(set.begin(), set.end(), [](char c) {
-      return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-             absl::string_view("_-+./=,:").find(c) != absl::string_view::npos;
-    });
-    const std::string quoted = absl::StrCat("'", absl::StrReplaceAll(set, {{"'", "'\\''"}}), "'");
-    absl::StrAppend(&text, " --set ", plain ? set : quoted);
-  }
-  return text;
+// Returns `word` so that a shell reads it as one.
+std::string ShellWord(const std::string& word) {
+  const bool plain = std::all_of(word.begin(), word.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           absl::string_view("_-+./=,:").find(c) != absl::string_view::npos;
+  });
+  return plain ? word : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
 }
 
-// More steps are an ordinary resume, as long as the learning rate keeps its curve. `job`: resolved.
-void PrintHowToGoOn(const RunArguments& arguments, const JobSpec& job, int64_t after_step) {
-  const std::string command = absl::StrCat(arguments.program, " run ", arguments.path,
-                                           SetsText(arguments), " --set training.steps=");
-  std::cout << "try next:\n  " << command << after_step + job.training.steps;
+// More steps are an ordinary resume, as long as the learning rate keeps its curve. They are asked
+// for in tokens where the job does so: it takes one of the two keys. `job`: resolved.
+void PrintHowToGoOn(const RunArguments& arguments, const JobFile& file, const JobSpec& job,
+                    int64_t after_step) {
+  std::string given = ShellWord(arguments.path);
+  for (const std::string& set : arguments.options.sets) {
+    absl::StrAppend(&given, " --set ", ShellWord(set));
+  }
+  const int64_t steps = after_step + job.training.steps;
+  std::cout << "try next:\n  " << arguments.program << " run " << given;
+  if (file.tree.FindPath("training.tokens") != nullptr) {
+    std::cout << " --set training.tokens="
+              << steps * job.training.global_batch_size * job.training.seq_len;
+  } else {
+    std::cout << " --set training.steps=" << steps;
+  }
   if (job.lr_scheduler.decay_steps == job.training.steps) {
     std::cout << " --set lr_scheduler.decay_steps=" << job.training.steps;
   }
-  std::cout << "\n  " << arguments.program << " plan " << arguments.path << SetsText(arguments)
-            << " --explain 20\n";
+  std::cout << "\n  " << arguments.program << " plan " << given << " --explain 20\n";
 }
 
 // `job`: resolved.
-int Summary(const RunArguments& arguments, const JobSpec& job, const RunPaths& paths,
-            const RunOutcome& outcome, const Progress& progress, double seconds) {
+int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& job,
+            const RunPaths& paths, const RunOutcome& outcome, const Progress& progress,
+            double seconds) {
   const ProgressState& state = progress.state();
   switch (outcome.end) {
     case RunEnd::kCompleted:
@@ -141,7 +147,7 @@ int Summary(const RunArguments& arguments, const JobSpec& job, const RunPaths& p
         std::cout << absl::StrFormat("  speed       %.0f tokens/s\n", progress.mean_tokens_per_s());
       }
       PrintFiles(job, paths, outcome.saved_step);
-      PrintHowToGoOn(arguments, job, outcome.saved_step);
+      PrintHowToGoOn(arguments, file, job, outcome.saved_step);
       return kExitOk;
     case RunEnd::kSuspended:
       std::cout << "stopped at step " << outcome.saved_step
@@ -286,8 +292,8 @@ int Train(const RunArguments& arguments, const Prepared& prepared, const Continu
   progress.Finish();
   Record(prepared, progress.state(), metrics_bytes);
   if (!outcome.ok()) return Fail(outcome.status());
-  return Summary(arguments, Resolve(job, prepared.plan.layout), prepared.paths, *outcome, progress,
-                 absl::ToDoubleSeconds(absl::Now() - start));
+  return Summary(arguments, prepared.file, Resolve(job, prepared.plan.layout), prepared.paths,
+                 *outcome, progress, absl::ToDoubleSeconds(absl::Now() - start));
 }
 
 // Removes what attempts that were cut short have left, then checks that there is room for what is
@@ -329,7 +335,7 @@ int Run(const RunArguments& arguments) {
               << (more ? " is saved, training.steps asks for " : " of ") << job.training.steps
               << "\n";
     PrintFiles(job, prepared->paths, going_on->after_step);
-    PrintHowToGoOn(arguments, resolved, going_on->after_step);
+    PrintHowToGoOn(arguments, prepared->file, resolved, going_on->after_step);
     return kExitOk;
   }
   const absl::Status room = MakeRoom(job, going_on->run);

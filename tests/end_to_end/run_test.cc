@@ -74,6 +74,24 @@ TEST(Run, ThatIsDoneSaysSoAndOffersToGoOn) {
   run.ExpectNothingLeft();
 }
 
+TEST(Run, OffersMoreTokensWhereTheJobCountsThem) {
+  TinyRun run;
+  std::ifstream in(run.job_path());
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  const std::string steps = "steps: 60";
+  const size_t at = text.find(steps);
+  ASSERT_NE(at, std::string::npos) << text;
+  text.replace(at, steps.size(), "tokens: 20480");
+  std::ofstream(run.job_path()) << text;
+  const TinyRun::Outcome first = run.RunToEnd();
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const int64_t last = run.LastStep();
+  const TinyRun::Outcome more = TinyRun::Finish(*run.Weft(OfferedCommand(first.out)), 90);
+  EXPECT_EQ(more.exit_code, 0) << more.err << first.out;
+  EXPECT_EQ(run.LastStep(), 2 * last);
+  run.ExpectNothingLeft();
+}
+
 TEST(Run, GoesOnInAnotherLayoutFromTheSameCheckpoint) {
   TinyRun run;
   ASSERT_EQ(run.RunToEnd({"--set", "training.steps=30"}).exit_code, 0);
