@@ -22,7 +22,7 @@ bool IsErrorBarRow(const MeasuredRun& run);
 // a row have 0 rows.
 std::vector<ErrorRow> ErrorRowsOf(const std::vector<StepPrediction>& predictions);
 
-// As a table for people, `heading` above it.
+// Makes a table of them for people, `heading` above it.
 std::string ErrorRowsText(absl::string_view heading, const std::vector<ErrorRow>& rows);
 
 }  // namespace weft

@@ -76,13 +76,14 @@ void AddStartOverdue(const Job& job, const Clocks& clocks, int64_t now_ms,
   const double init_s = job.spec.comm.init_timeout_seconds;
   const double limit_s = launched ? init_s : std::max(init_s, kLoadLimitMs / 1000.0);
   if (static_cast<double>(now_ms - clocks.generation_since_ms) <= limit_s * 1000) return;
+  const std::string limit = limit_s > init_s
+                                ? absl::StrFormat("%g s", limit_s)
+                                : absl::StrFormat("comm.init_timeout_seconds %g", limit_s);
   events.push_back(Overdue{
       job.generation.number,
-      absl::StrFormat("ranks %s of %d %s%s %g%s; see their logs", RankList(Missing(job)),
-                      job.world_size(),
-                      launched ? "have not registered" : "have not loaded what they start from",
-                      limit_s > init_s ? " within" : " within comm.init_timeout_seconds", limit_s,
-                      limit_s > init_s ? " s" : "")});
+      absl::StrFormat(
+          "ranks %s of %d %s within %s; see their logs", RankList(Missing(job)), job.world_size(),
+          launched ? "have not registered" : "have not loaded what they start from", limit)});
 }
 
 void AddStoppingOverdue(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease_ms,

@@ -199,7 +199,7 @@ InFlight InFlightOf(const Question& question, const Layout& layout, int stage) {
       held.microbatches = std::min(microbatches, depth);
       break;
     case ScheduleKind::kZeroBubbleH1:
-      // As 1F1B, and `stage` weight gradients put off (plan/schedule/schedule.h).
+      // It holds what 1F1B does, and puts off `stage` weight gradients (plan/schedule/schedule.h).
       held.microbatches = std::min(microbatches, depth);
       held.pending =
           blocks * (std::min(microbatches, static_cast<double>(layout.pp)) - held.microbatches);

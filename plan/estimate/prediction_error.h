@@ -59,8 +59,8 @@ struct ErrorBar {
   bool known() const { return source != ErrorSource::kNone; }
   double least_s(double predicted_s) const { return predicted_s / p90; }
   double most_s(double predicted_s) const { return predicted_s / p10; }
-  // By so much a step may take longer than predicted: two plans that differ by less may be the
-  // other way round.
+  // Returns how much longer than predicted a step may take: two plans that differ by less may be
+  // the other way round.
   double slower_share() const { return 1 / p10 - 1; }
 };
 

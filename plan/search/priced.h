@@ -13,8 +13,8 @@ struct Priced {
   Peak peak;
 };
 
-// By which dry runs exceed closed forms, nearly always: of what is as near to the best a dry run
-// decides.
+// Dry runs nearly always exceed closed forms by less than that: among layouts as near to the best a
+// dry run decides.
 inline constexpr double kDryRuns = 1.005;
 
 // Total and deterministic: by objective (in picoseconds: sums of the same work in another order

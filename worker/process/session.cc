@@ -46,8 +46,8 @@ constexpr int64_t kRegisterTimeoutMs = 300000;  // until all ranks are there
 // The coordinator gives up before, and names the slow rank (coordinator/liveness.h): a save, and
 // the loading of what training starts from.
 constexpr int64_t kSaveTimeoutMs = 1830000;
-constexpr int64_t kLoadTimeoutMs = 1830000;  // or so much longer than comm.init_timeout_seconds:
-constexpr int64_t kPatienceMs = 30000;
+constexpr int64_t kLoadTimeoutMs = 1830000;
+constexpr int64_t kAfterInitMs = 30000;  // beyond comm.init_timeout_seconds, if that is longer
 constexpr std::chrono::seconds kLeaveWithin{1};
 
 constexpr std::chrono::milliseconds kLookAtCommEvery{100};
@@ -177,7 +177,9 @@ RunHooks HooksOf(Link& link, Shared& shared, Device& device, const JobSpec& job)
             link.ReportReady(after_step, allocated_bytes, planned_bytes);
           },
       .begin =
-          [&, init_ms] { return link.AwaitBegin(std::max(kLoadTimeoutMs, init_ms + kPatienceMs)); },
+          [&, init_ms] {
+            return link.AwaitBegin(std::max(kLoadTimeoutMs, init_ms + kAfterInitMs));
+          },
       .step_done =
           [&, log](const StepReport& report) {
             link.ReportStep(report);

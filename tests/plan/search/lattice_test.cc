@@ -95,7 +95,7 @@ TEST(SearchLattice, FindsTheNearestMisfitWhereNothingFits) {
   EXPECT_GT(questions, 30);
 }
 
-// By it widths of ZeRO's groups are left out.
+// This bound decides which widths of ZeRO's groups are left out.
 TEST(LeastStepEnd, IsAtMostWhatAnyStageOfZeroTakesWhereverTheOptimizerLives) {
   int compared = 0, equal = 0;
   for (uint32_t seed = 1; seed <= 300; ++seed) {
