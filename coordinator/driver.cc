@@ -11,7 +11,6 @@
 #include "absl/time/time.h"
 #include "coordinator/record.h"
 #include "plan/errors.h"
-#include "plan/search/search.h"
 #include "process/log.h"
 
 namespace weft {
@@ -206,17 +205,6 @@ void Driver::Publish(const std::vector<proto::JobEvent>& events) {
     }
   }
   for (const auto& [id, watcher] : watchers_) watcher.send(events);
-}
-
-void Driver::PlanTheJob() {
-  const absl::StatusOr<Plan> plan = job_.layout_given
-                                        ? PlanFor(job_.spec, *job_.layout, Purpose::kRun)
-                                        : FindPlan(job_.spec, Purpose::kRun);
-  if (plan.ok()) {
-    Happened(Planned{plan->layout, plan->peak_bytes()});
-  } else {
-    Happened(PlanRefused{plan.status().code(), absl::StrCat(plan.status().message())});
-  }
 }
 
 // ---- duties ----

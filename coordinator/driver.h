@@ -26,6 +26,7 @@
 #include "coordinator/messages.h"
 #include "coordinator/note_board.h"
 #include "coordinator/patient_journal.h"
+#include "coordinator/planning.h"
 
 namespace weft {
 
@@ -112,12 +113,11 @@ class Driver final {
   void Break(const absl::Status& why);
   void Publish(const std::vector<proto::JobEvent>& events);
   void RememberEvents(const Watched& before, const StoredEvent& stored);
-  void PlanTheJob();
 
   // Duties.
   void Act();
   bool Carry(const Command& command);
-  void Do(const PlanJob&) { PlanTheJob(); }
+  void Do(const PlanJob&) { Happened(PlanOf(job_)); }
   void Do(const LaunchWorkers& launch);
   void Do(const StopWorkers& stop);
   void Do(const EndJob&) { Answer(JobOverDuty(job_)); }

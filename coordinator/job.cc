@@ -177,7 +177,7 @@ bool Record(const Submitted& fact, Job& job) {
   next.spec = fact.spec;
   next.run_folder = fact.run_folder;
   next.layout = fact.layout;
-  next.layout_given = fact.layout.has_value();
+  next.planned_for = fact.planned_for;
   next.restarts_left = fact.spec.fault_tolerance.max_restarts;
   for (const SavedCheckpoint& older : fact.older) next.saved.push_back(older);
   next.saved.push_back({fact.after_step, fact.load_checkpoint});
@@ -202,9 +202,10 @@ bool Record(const Submitted& fact, Job& job) {
 bool Record(const Planned& fact, Job& job) {
   if (job.phase != Phase::kSubmitted || job.id.empty()) return false;
   job.phase = Phase::kPlanned;
-  job.reason = LayoutText(fact.layout);
+  job.reason = absl::StrCat(LayoutText(fact.layout), fact.note);
   job.layout = fact.layout;
   job.planned_bytes = fact.planned_bytes;
+  job.predicted_step_s = fact.predicted_step_s;
   if (job.generation.phase == GenerationPhase::kClosed) OpenNextGeneration(job);
   return true;
 }

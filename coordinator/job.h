@@ -129,9 +129,10 @@ struct Job {
   JobSpec spec;
   std::string run_folder;
   RunIdentity run;
-  std::optional<Layout> layout;  // empty: to be planned
-  bool layout_given = false;     // by resolved.yaml: to be checked, not searched
-  int64_t planned_bytes = 0;
+  std::optional<Layout> layout;  // until it is planned: what came with the job; empty: nothing
+  std::string planned_for;       // Submitted's
+  int64_t planned_bytes = 0;     // of the largest rank
+  double predicted_step_s = 0;
   Phase phase = Phase::kSubmitted;
   std::string reason;
   StopLevel stop = StopLevel::kNone;
@@ -153,6 +154,7 @@ struct Submitted {
   JobSpec spec;
   std::string run_folder;
   std::optional<Layout> layout;
+  std::string planned_for;  // fingerprint of the cluster of `layout`; empty: the job's own
   std::string load_checkpoint;
   int64_t after_step = 0;
   RunIdentity run;
@@ -163,6 +165,8 @@ struct Submitted {
 struct Planned {
   Layout layout;
   int64_t planned_bytes = 0;
+  double predicted_step_s = 0;
+  std::string note = {};  // "; planned anew: ..."; empty: nothing to say
   friend bool operator==(const Planned&, const Planned&) = default;
 };
 struct PlanRefused {

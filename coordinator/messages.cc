@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/job_text.h"
 #include "proto/wire.h"
 
 namespace weft {
@@ -13,7 +14,7 @@ proto::Order TrainOrder(const Job& job, int64_t lease_ms) {
   proto::Order order;
   order.set_generation(job.generation.number);
   proto::Train& train = *order.mutable_train();
-  *train.mutable_job() = ToProto(job.spec);
+  train.set_job(JobText(job.spec));
   *train.mutable_layout() = ToProto(*job.layout);
   train.set_run_folder(job.run_folder);
   train.set_load_checkpoint(job.newest().folder);
@@ -83,8 +84,10 @@ proto::Attempt LaunchDuty(const Job& job) {
   proto::Launch& launch = *attempt.mutable_launch();
   launch.set_generation(job.generation.number);
   launch.set_world_size(job.world_size());
-  *launch.mutable_job() = ToProto(job.spec);
+  launch.set_job(JobText(job.spec));
   *launch.mutable_layout() = ToProto(*job.layout);
+  launch.set_planned_bytes(job.planned_bytes);
+  launch.set_predicted_step_s(job.predicted_step_s);
   launch.set_load_checkpoint(job.newest().folder);
   launch.set_after_step(job.newest().step);
   return attempt;

@@ -6,8 +6,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/planning.h"
 #include "plan/errors.h"
+#include "plan/keys/job_rules.h"
 #include "plan/spec/layout_rules.h"
+#include "proto/job_text.h"
 #include "proto/wire.h"
 
 namespace weft {
@@ -54,9 +57,10 @@ Faulted Read(const proto::Fault& message, int64_t generation, int rank) {
 void Fill(const Submitted& fact, proto::Record& record) {
   proto::SubmitJobRequest& message = *record.mutable_submitted();
   message.set_request_id(fact.request_id);
-  *message.mutable_job() = ToProto(fact.spec);
+  message.set_job(JobText(fact.spec));
   message.set_run_folder(fact.run_folder);
   if (fact.layout) *message.mutable_layout() = ToProto(*fact.layout);
+  message.set_planned_for(fact.planned_for);
   message.set_load_checkpoint(fact.load_checkpoint);
   message.set_after_step(fact.after_step);
   *message.mutable_run() = ToProto(fact.run);
@@ -71,6 +75,8 @@ void Fill(const Submitted& fact, proto::Record& record) {
 void Fill(const Planned& fact, proto::Record& record) {
   *record.mutable_planned()->mutable_layout() = ToProto(fact.layout);
   record.mutable_planned()->set_planned_bytes(fact.planned_bytes);
+  record.mutable_planned()->set_predicted_step_s(fact.predicted_step_s);
+  record.mutable_planned()->set_note(fact.note);
 }
 
 void Fill(const PlanRefused& fact, proto::Record& record) {
@@ -198,7 +204,8 @@ absl::StatusOr<Event> ReadFact(const proto::Record& record) {
     }
     case proto::Record::kPlanned: {
       ASSIGN_OR_RETURN(const Layout layout, FromProto(record.planned().layout()));
-      return Event(Planned{layout, record.planned().planned_bytes()});
+      return Event(Planned{layout, record.planned().planned_bytes(),
+                           record.planned().predicted_step_s(), record.planned().note()});
     }
     case proto::Record::kPlanRefused:
       return Event(PlanRefused{static_cast<absl::StatusCode>(record.plan_refused().code()),
@@ -301,16 +308,14 @@ AttemptEnded FactOf(const proto::AttemptEndedRequest& request) {
 }
 
 absl::StatusOr<Submitted> FactOf(const proto::SubmitJobRequest& request) {
-  if (!request.has_job()) {
-    return absl::InvalidArgumentError("job: is missing from the request");
-  }
   Submitted submitted;
   submitted.request_id = request.request_id();
-  ASSIGN_OR_RETURN(submitted.spec, FromProto(request.job()));
+  ASSIGN_OR_RETURN(submitted.spec, ParseJobText(request.job()));
   submitted.run_folder = request.run_folder();
   if (request.has_layout()) {
     ASSIGN_OR_RETURN(submitted.layout, FromProto(request.layout()));
   }
+  submitted.planned_for = request.planned_for();
   submitted.load_checkpoint = request.load_checkpoint();
   submitted.after_step = request.after_step();
   submitted.run = FromProto(request.run());
@@ -337,7 +342,9 @@ absl::Status CheckSubmission(const Submitted& submitted) {
           absl::StrAppend(out, issue.key, ": ", issue.message);
         }));
   }
-  if (!submitted.layout) return absl::OkStatus();
+  if (!submitted.layout || !IsPlannedFor(submitted.spec.cluster, submitted.planned_for)) {
+    return absl::OkStatus();
+  }
   return CheckRunnable(submitted.spec.model, submitted.spec.cluster, submitted.spec.batch(),
                        *submitted.layout);
 }

@@ -1,4 +1,5 @@
-// This is the only place where messages of proto/ become values of plan/, and the other way round.
+// This is the only place where messages of proto/ become values of plan/, and the other way round;
+// a job travels as text (proto/job_text.h).
 // FromProto trusts nothing: a missing submessage or an unknown name is InvalidArgument with the
 // field's path; ranges and rules of the values are Validate's and CheckLayout's. Pure.
 #pragma once
@@ -6,12 +7,8 @@
 #include "plan/spec/job_spec.h"
 #include "plan/spec/layout.h"
 #include "proto/plan.pb.h"
-#include "proto/spec.pb.h"
 
 namespace weft {
-
-proto::JobSpec ToProto(const JobSpec& job);
-absl::StatusOr<JobSpec> FromProto(const proto::JobSpec& message);
 
 proto::RunIdentity ToProto(const RunIdentity& run);
 RunIdentity FromProto(const proto::RunIdentity& message);

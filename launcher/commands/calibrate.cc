@@ -18,10 +18,13 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/job_file/cluster_yaml.h"
+#include "launcher/job_file/yaml_tree.h"
 #include "launcher/machine/calibration.h"
 #include "launcher/machine/machine.h"
 #include "launcher/machine/probe_run.h"
 #include "plan/errors.h"
+#include "plan/keys/cluster_keys.h"
+#include "plan/keys/value_text.h"
 #include "process/signals.h"
 #include "process/version.h"
 
@@ -97,10 +100,10 @@ absl::Status Write(const Cluster& cluster, const std::string& path, double secon
       absl::StrFormat("%.0f", seconds), " s, by ", VersionText(),
       ".\n# Peaks are the best that was measured. There is no inter_node: one machine cannot "
       "measure its\n# network. Keys: docs/clusters.md.\n",
-      ClusterText(cluster, 0));
+      LinesText(ClusterTree(cluster), 0));
   // The text has to read back as `weft plan --cluster` will read it, or nothing is written.
   Issues issues;
-  const std::optional<YamlNode> tree = ParseYaml(text, path, 0, &issues);
+  const std::optional<Value> tree = ParseYaml(text, path, 0, &issues);
   if (tree && !(ReadCluster(*tree, {}, "", &issues) == cluster) && issues.empty()) {
     return absl::InternalError("the profile does not read back as it was measured");
   }

@@ -11,6 +11,7 @@
 #include "launcher/commands/plan_questions.h"
 #include "launcher/job_file/job_yaml.h"
 #include "plan/engine/engine_profile.h"
+#include "plan/keys/job_rules.h"
 
 namespace weft {
 namespace {

@@ -15,6 +15,7 @@
 #include "plan/explain/explain.h"
 #include "plan/explain/schedule_svg.h"
 #include "plan/explain/summary.h"
+#include "plan/keys/job_rules.h"
 #include "plan/search/describe.h"
 #include "plan/search/search.h"
 

@@ -179,7 +179,6 @@ int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& j
 struct Prepared {
   JobFile file;
   Plan plan;
-  std::optional<Layout> fixed;
   RunPaths paths;
   std::vector<std::string> data;
 };
@@ -196,9 +195,9 @@ absl::StatusOr<Prepared> Prepare(const RunArguments& arguments, int* exit_code) 
   const JobSpec& job = prepared.file.job;
   absl::Status status = CheckTrainable(job);
   if (status.ok()) {
-    prepared.fixed = FixedLayout(job);
-    absl::StatusOr<Plan> plan = prepared.fixed ? PlanFor(job, *prepared.fixed, Purpose::kRun)
-                                               : FindPlan(job, Purpose::kRun);
+    const std::optional<Layout> fixed = FixedLayout(job);
+    absl::StatusOr<Plan> plan =
+        fixed ? PlanFor(job, *fixed, Purpose::kRun) : FindPlan(job, Purpose::kRun);
     status = plan.status();
     if (plan.ok()) {
       prepared.plan = *std::move(plan);
@@ -282,7 +281,7 @@ int Train(const RunArguments& arguments, const Prepared& prepared, const Continu
   const absl::StatusOr<RunOutcome> outcome =
       Supervise({.paths = prepared.paths,
                  .job = job,
-                 .layout = prepared.fixed,
+                 .layout = prepared.plan.layout,
                  .continuation = going_on,
                  .data = prepared.data,
                  .socket = SocketPath(prepared.paths.folder, RuntimeFolder()),

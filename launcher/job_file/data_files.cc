@@ -12,7 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "launcher/job_file/yaml_values.h"
+#include "launcher/job_file/run_paths.h"
+#include "plan/keys/key_field.h"
+#include "plan/keys/value_reader.h"
 
 namespace weft {
 namespace {
@@ -111,7 +113,7 @@ void CheckWeights(const std::vector<std::pair<Place, double>>& weights, absl::st
   }
 }
 
-void AddFiles(const std::string& given, const YamlNode& where, absl::string_view key,
+void AddFiles(const std::string& given, const Value& where, absl::string_view key,
               const DataFileOptions& options, Issues* issues, std::vector<DataSource>* sources) {
   const std::string pattern = AbsolutePath(given, options.job_folder);
   const absl::StatusOr<std::vector<std::string>> files = Pattern::Expand(pattern);
@@ -137,23 +139,23 @@ void AddFiles(const std::string& given, const YamlNode& where, absl::string_view
   }
 }
 
-std::vector<DataSource> ReadSources(const YamlNode& data, absl::string_view name,
+std::vector<DataSource> ReadSources(const Value& data, absl::string_view name,
                                     const DataFileOptions& options, Issues* issues) {
   std::vector<DataSource> sources;
   const std::string key = absl::StrCat("data.", name);
-  const YamlNode* list = data.Find(name);
+  const Value* list = data.Find(name);
   if (list == nullptr || list->is_null()) return sources;
   if (!list->is_list()) {
     issues->Add(list->place, key, absl::StrCat("found ", list->Found(), "; ", kListForm));
     return sources;
   }
   std::vector<std::pair<Place, double>> weights;
-  for (const YamlNode& item : list->items) {
+  for (const Value& item : list->items) {
     if (!item.is_map()) {
       issues->Add(item.place, key, absl::StrCat("found ", item.Found(), "; ", kListForm));
       continue;
     }
-    const YamlValues values(item, key, issues);
+    const ValueReader values(item, key, issues);
     for (const auto& [entry, node] : item.entries) {
       if (entry == "path" || entry == "weight") continue;
       issues->Add(node.place, absl::StrCat(key, ".", entry), "unknown key; known are path, weight");
@@ -167,63 +169,48 @@ std::vector<DataSource> ReadSources(const YamlNode& data, absl::string_view name
   return sources;
 }
 
-void ReadFormat(const YamlNode& data, const DataFileOptions& options, Issues* issues,
-                std::vector<std::string>* notes, DataSpec* spec) {
-  const YamlValues values(data, "data", issues);
-  const std::string format =
-      values.IsAuto("format") ? "auto" : values.Text("format").value_or("auto");
-  if (format == "megatron" || format == "jsonl") {
-    values.Wrong("format",
-                 absl::StrCat(format, " is not supported yet; use bytes, llmc or nanogpt"));
-    return;
-  }
-  if (format != "auto") {
-    const absl::StatusOr<TokenFormat> parsed = ParseTokenFormat(format);
-    if (parsed.ok()) {
-      spec->format = *parsed;
-    } else {
-      values.Wrong("format",
-                   absl::StrCat("found ", format, "; expected auto, bytes, llmc or nanogpt"));
-    }
-    return;
-  }
-  if (spec->train.empty()) return;
+// Returns what stands at data.format once the first file has been looked at; null: it cannot be
+// told.
+Value SettledFormat(const ValueReader& values, const std::vector<DataSource>& train,
+                    const DataFileOptions& options, std::vector<std::string>* notes) {
+  const Value* const given = values.Node("format");
+  if (given != nullptr && !given->is_auto()) return *given;
+  if (train.empty()) return {};
+  const std::string& first = train[0].path;
   std::error_code error;
-  if (access(spec->train[0].path.c_str(), R_OK) != 0 ||
-      !std::filesystem::is_regular_file(spec->train[0].path, error)) {
+  if (access(first.c_str(), R_OK) != 0 || !std::filesystem::is_regular_file(first, error)) {
     if (!options.check_files) notes->push_back("data.format: auto: no file here, taken as bytes");
-    return;
+    return {};
   }
-  const absl::StatusOr<TokenFormat> sniffed = SniffFormat(spec->train[0].path);
+  const absl::StatusOr<TokenFormat> sniffed = SniffFormat(first);
   if (!sniffed.ok()) {
     values.Wrong("format", sniffed.status().message());
-    return;
+    return {};
   }
-  spec->format = *sniffed;
-  notes->push_back(absl::StrCat("data.format: auto: ", spec->train[0].path, " is read as ",
-                                TokenFormatName(*sniffed)));
+  notes->push_back(
+      absl::StrCat("data.format: auto: ", first, " is read as ", TokenFormatName(*sniffed)));
+  return Value::Scalar(TokenFormatName(*sniffed));
 }
 
 }  // namespace
 
-DataSpec ReadData(const YamlNode& data, const DataFileOptions& options, Issues* issues,
+Value SettledData(const Value& data, const DataFileOptions& options, Issues* issues,
                   std::vector<std::string>* notes) {
-  DataSpec spec;
-  spec.train = ReadSources(data, "train", options, issues);
-  spec.valid = ReadSources(data, "valid", options, issues);
-  const YamlNode* train = data.Find("train");
-  if (train == nullptr || train->is_null() || (train->is_list() && train->items.empty())) {
-    issues->Add(train != nullptr ? train->place : data.place, "data.train",
-                absl::StrCat("missing; ", kListForm));
-  }
-  const YamlValues values(data, "data", issues);
-  values.Read("split", &spec.split);
-  spec.bos_token_id = values.Whole("bos_token_id");
-  spec.eos_token_id = values.Whole("eos_token_id");
-  spec.reset_attention_mask = values.Flag("reset_attention_mask").value_or(false);
-  spec.reset_position_ids = values.Flag("reset_position_ids").value_or(false);
-  ReadFormat(data, options, issues, notes, &spec);
-  return spec;
+  std::vector<DataSource> train = ReadSources(data, "train", options, issues);
+  std::vector<DataSource> valid = ReadSources(data, "valid", options, issues);
+  Value settled = data;
+  const Value format = SettledFormat(ValueReader(data, "data", issues), train, options, notes);
+  const auto put = [&](absl::string_view key, Value value) {
+    if (const Value* const before = data.Find(key)) value.place = before->place;
+    settled.Put(key, std::move(value));
+  };
+  const Value* const given = data.Find("train");
+  const bool is_given =
+      given != nullptr && !given->is_null() && !(given->is_list() && given->items.empty());
+  put("train", is_given ? Value::List(PrintField(&train).items) : Value());
+  put("valid", PrintField(&valid));
+  put("format", format);
+  return settled;
 }
 
 absl::StatusOr<TokenFormat> SniffFormat(const std::string& path) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "launcher/job_file/yaml_tree.h"
+#include "plan/keys/value.h"
 #include "plan/spec/job_spec.h"
 
 namespace weft {
@@ -15,8 +15,9 @@ struct DataFileOptions {
   bool check_files = true;  // false: planning where the data is not
 };
 
-// Reads data.{train, valid, split, format} of the job file's `data` section.
-DataSpec ReadData(const YamlNode& data, const DataFileOptions& options, Issues* issues,
+// Returns section `data` with the files that data.train and data.valid mean, absolute and each by
+// its name, and with the format that they have.
+Value SettledData(const Value& data, const DataFileOptions& options, Issues* issues,
                   std::vector<std::string>* notes);
 
 // Returns the format that a file's first bytes look like; InvalidArgument if it is of a kind weft

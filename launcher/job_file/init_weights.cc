@@ -14,7 +14,10 @@
 #include "checkpoint/weights_reader.h"
 #include "launcher/job_file/model_config.h"
 #include "launcher/job_file/run_paths.h"
-#include "launcher/job_file/yaml_values.h"
+#include "launcher/job_file/yaml_tree.h"
+#include "plan/keys/model_keys.h"
+#include "plan/keys/value_reader.h"
+#include "plan/keys/value_text.h"
 
 namespace weft {
 namespace {
@@ -61,7 +64,7 @@ bool HasSaved(const JobSpec& job) {
 // Holds the job's model against what the weights were trained as.
 class Comparison {
  public:
-  Comparison(const JobSpec& job, const ModelShape& own, const YamlNode& root, Issues* issues,
+  Comparison(const JobSpec& job, const ModelShape& own, const Value& root, Issues* issues,
              std::vector<std::string>* notes)
       : model_(job.model),
         own_(own),
@@ -76,38 +79,37 @@ class Comparison {
       return;
     }
     // Other heads cut the same matrices otherwise: nothing that was learned would be left.
-    MustBe("num_heads", model_.num_heads, own_.num_heads);
+    MustBe(keys_.num_heads, model_.num_heads, own_.num_heads);
     if (model_.family == ModelFamily::kLlama) {
-      MustBe("num_kv_heads", model_.num_kv_heads, own_.num_kv_heads);
-      MustBe("head_dim", model_.head_dim, own_.head_dim);
+      MustBe(keys_.num_kv_heads, model_.num_kv_heads, own_.num_kv_heads);
+      MustBe(keys_.head_dim, model_.head_dim, own_.head_dim);
     }
     if (model_.tied_embeddings && !own_.tied_embeddings) {
-      values_.Wrong(Key("tied_embeddings"),
+      values_.Wrong(Key(keys_.tied_embeddings),
                     absl::StrCat("found true, but ", folder_, " has a head of its own; use false"));
     }
-    MayBe("norm_eps", NumberText(model_.norm_eps), NumberText(own_.norm_eps));
+    MayBe(keys_.norm_eps, NumberText(model_.norm_eps), NumberText(own_.norm_eps));
     if (model_.family != ModelFamily::kLlama) return;
-    MayBe("rope_theta", NumberText(model_.rope_theta), NumberText(own_.rope_theta));
-    MayBe("rope_scaling", RopeScalingText(model_.rope_scaling), RopeScalingText(own_.rope_scaling));
+    MayBe(keys_.rope_theta, NumberText(model_.rope_theta), NumberText(own_.rope_theta));
+    MayBe(keys_.rope_scaling, LineText(RopeScalingValue(model_.rope_scaling)),
+          LineText(RopeScalingValue(own_.rope_scaling)));
   }
 
  private:
-  std::string Key(absl::string_view field) const {
-    return absl::StrCat("model.", ModelKeyOf(model_.family, field));
+  static std::string Key(absl::string_view name) { return absl::StrCat("model.", name); }
+
+  void MustBe(absl::string_view name, int64_t found, int64_t wanted) {
+    if (found == wanted) return;
+    values_.Wrong(Key(name), absl::StrCat("found ", found, ", but ", folder_, " was trained with ",
+                                          wanted, "; use ", wanted));
   }
 
-  void MustBe(absl::string_view field, int64_t found, int64_t wanted) {
+  void MayBe(absl::string_view name, const std::string& found, const std::string& wanted) {
     if (found == wanted) return;
-    values_.Wrong(Key(field), absl::StrCat("found ", found, ", but ", folder_, " was trained with ",
-                                           wanted, "; use ", wanted));
-  }
-
-  void MayBe(absl::string_view field, const std::string& found, const std::string& wanted) {
-    if (found == wanted) return;
-    const std::string key = Key(field);
+    const std::string key = Key(name);
     const bool is_written =
         values_.Has(key) || values_.Has("model.path") ||
-        (absl::StartsWith(field, "rope_") && values_.Has("model.rope_parameters"));
+        (absl::StartsWith(name, "rope_") && values_.Has("model.rope_parameters"));
     const std::string what = absl::StrCat(folder_, " was trained with ", wanted);
     if (is_written) {
       notes_->push_back(absl::StrCat(key, ": ", found, ", though ", what));
@@ -119,14 +121,15 @@ class Comparison {
 
   const ModelShape& model_;
   const ModelShape& own_;
+  const ModelKeys keys_ = KeysOf(model_.family);
   const std::string& folder_;
-  const YamlValues values_;
+  const ValueReader values_;
   std::vector<std::string>* const notes_;
 };
 
 }  // namespace
 
-YamlNode ReadConfigOfWeights(const std::string& folder, const Place& place, Issues* issues) {
+Value ReadConfigOfWeights(const std::string& folder, const Place& place, Issues* issues) {
   if (!IsStepFolder(folder)) {
     if (Exists(folder + "/config.json")) return ReadConfigJson(folder, place, issues);
     const std::string why = WhyNoWeights(folder);
@@ -145,13 +148,13 @@ YamlNode ReadConfigOfWeights(const std::string& folder, const Place& place, Issu
   }
   return ParseYaml(HuggingFaceConfig(*model), absl::StrCat(folder, "/", kManifestFile), place.order,
                    issues)
-      .value_or(YamlNode{});
+      .value_or(Value{});
 }
 
-void CheckInitWeights(const JobSpec& job, bool fresh, const YamlNode& root, Issues* issues,
+void CheckInitWeights(const JobSpec& job, bool fresh, const Value& root, Issues* issues,
                       std::vector<std::string>* notes) {
   if (job.init_from.empty() || (!fresh && HasSaved(job))) return;
-  const YamlValues values(root, "", issues);
+  const ValueReader values(root, "", issues);
   if (fresh && (LiesIn(job.init_from, PathsOf(job).folder) ||
                 LiesIn(job.init_from, CheckpointFolder(job)))) {
     values.Wrong(kKey, absl::StrCat(job.init_from,

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/job_file/yaml_tree.h"
+#include "plan/keys/value.h"
 #include "plan/spec/job_spec.h"
 
 namespace weft {
@@ -15,7 +15,7 @@ struct ReadJobOptions {
 };
 
 // `root`: aliases renamed, --set applied, no unknown keys. `folder`: of the job file.
-JobSpec ReadJob(const YamlNode& root, const std::string& folder, const ReadJobOptions& options,
+JobSpec ReadJob(const Value& root, const std::string& folder, const ReadJobOptions& options,
                 Issues* issues, std::vector<std::string>* notes);
 
 }  // namespace weft

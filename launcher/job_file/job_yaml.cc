@@ -5,16 +5,19 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "data/sampling.h"
 #include "data/whole_file.h"
 #include "launcher/job_file/init_weights.h"
-#include "launcher/job_file/job_keys.h"
 #include "launcher/job_file/job_reader.h"
-#include "launcher/job_file/yaml_values.h"
+#include "launcher/job_file/run_paths.h"
+#include "launcher/job_file/yaml_tree.h"
 #include "plan/errors.h"
 #include "plan/explain/explain.h"
+#include "plan/keys/job_keys.h"
+#include "plan/keys/job_rules.h"
+#include "plan/keys/key_names.h"
+#include "plan/keys/value_reader.h"
 
 namespace weft {
 namespace {
@@ -26,7 +29,7 @@ std::string FolderOf(const std::string& path) {
 }
 
 // Puts the value of each --set into the tree, under weft's own name of the key.
-void ApplySets(const std::vector<std::string>& sets, YamlNode* root, Issues* issues,
+void ApplySets(const std::vector<std::string>& sets, Value* root, Issues* issues,
                std::vector<std::string>* notes) {
   int order = 0;
   for (const std::string& set : sets) {
@@ -39,31 +42,17 @@ void ApplySets(const std::vector<std::string>& sets, YamlNode* root, Issues* iss
     const std::string given = set.substr(0, equals);
     const std::string key = CanonicalKey(given);
     if (key != given) notes->push_back(absl::StrCat(place.Text(), ": read as ", key));
-    std::optional<YamlNode> value = ParseYamlValue(set.substr(equals + 1), place, issues);
+    std::optional<Value> value = ParseYamlValue(set.substr(equals + 1), place, issues);
     if (!value) continue;
-    YamlNode* map = root;
-    const std::vector<std::string> parts = absl::StrSplit(key, '.');
-    for (size_t i = 0; i + 1 < parts.size() && map != nullptr; ++i) {
-      YamlNode* next = map->Find(parts[i]);
-      if (next == nullptr) {
-        map->entries.push_back({parts[i], YamlNode::Map(place)});
-        next = &map->entries.back().node;
-      }
-      if (next->is_null()) next->kind = YamlNode::Kind::kMap;
-      map = next->is_map() ? next : nullptr;
-    }
-    if (map == nullptr) {
+    if (!root->Put(key, *std::move(value))) {
       issues->Add(place, given, "a part of this key is not a section of the job file");
-      continue;
     }
-    map->Remove(parts.back());
-    map->entries.push_back({parts.back(), *std::move(value)});
   }
 }
 
 // Puts what --cluster and --nodes say in place of the whole of the job's own cluster, whose counts
 // belong to it. A --set may then change the rest, but say nothing twice.
-void ReplaceCluster(const JobFileOptions& options, YamlNode* root, Issues* issues) {
+void ReplaceCluster(const JobFileOptions& options, Value* root, Issues* issues) {
   if (!options.cluster && !options.nodes) return;
   const Place place{options.cluster ? absl::StrCat("--cluster ", *options.cluster)
                                     : absl::StrCat("--nodes ", *options.nodes),
@@ -74,15 +63,15 @@ void ReplaceCluster(const JobFileOptions& options, YamlNode* root, Issues* issue
                        (key == "cluster.profile" && options.cluster);
     if (twice) issues->Add(place, key, absl::StrCat("--set ", set, " says it too; keep one"));
   }
-  YamlNode* cluster = root->Find("cluster");
+  Value* cluster = root->Find("cluster");
   if (cluster == nullptr || !cluster->is_map()) {
     root->Remove("cluster");
-    root->entries.push_back({"cluster", YamlNode::Map(place)});
+    root->entries.push_back({"cluster", Value::Map(place)});
     cluster = &root->entries.back().node;
   }
   const auto put = [&](absl::string_view key, const std::string& value) {
     cluster->Remove(key);
-    cluster->entries.push_back({std::string(key), YamlNode::Scalar(value, place)});
+    cluster->entries.push_back({std::string(key), Value::Scalar(value, place)});
   };
   if (options.cluster && options.cluster->empty()) {
     issues->Add(place, "", "is empty; name a profile of configs/clusters, or a file");
@@ -109,9 +98,9 @@ void NoteRepeats(const JobSpec& job, int64_t held_out, std::vector<std::string>*
 
 // The data as the workers will open it: headers, sizes, windows. Held out or not, each is looked
 // at.
-void CheckData(const JobSpec& job, const YamlNode& root, Issues* issues,
+void CheckData(const JobSpec& job, const Value& root, Issues* issues,
                std::vector<std::string>* notes) {
-  const YamlValues values(root, "", issues);
+  const ValueReader values(root, "", issues);
   const auto open = [&](bool train, absl::string_view key) -> std::optional<Dataset> {
     absl::StatusOr<Dataset> data = Dataset::Open(job, train);
     if (data.ok()) return *std::move(data);
@@ -130,9 +119,9 @@ void CheckData(const JobSpec& job, const YamlNode& root, Issues* issues,
 }
 
 // Rules that the values break, but not those that follow from an issue already found.
-void AddBrokenRules(const std::vector<SpecIssue>& broken, const YamlNode& root, Issues* issues) {
+void AddBrokenRules(const std::vector<SpecIssue>& broken, const Value& root, Issues* issues) {
   const std::vector<Issue> found = issues->all();
-  const YamlValues values(root, "", issues);
+  const ValueReader values(root, "", issues);
   for (const SpecIssue& issue : broken) {
     const std::string section = issue.key.substr(0, issue.key.find('.'));
     const bool follows = std::any_of(found.begin(), found.end(), [&](const Issue& before) {
@@ -148,7 +137,7 @@ void AddBrokenRules(const std::vector<SpecIssue>& broken, const YamlNode& root, 
 }  // namespace
 
 std::string JobFile::SettleInterval(const Plan& plan) {
-  if (!auto_interval) return "";
+  if (job.checkpoint.interval) return "";
   job.checkpoint.interval = BillOf(job, plan).best_interval_steps;
   return absl::StrCat("checkpoint.interval: auto: ", SavesText(job, plan));
 }
@@ -164,7 +153,7 @@ std::string JobFile::Locate(absl::string_view message) const {
     return absl::StrCat(path, ": ", message);
   }
   Issues none;
-  return absl::StrCat(YamlValues(tree, "", &none).PlaceOf(key).Text(), ": ", message);
+  return absl::StrCat(ValueReader(tree, "", &none).PlaceOf(key).Text(), ": ", message);
 }
 
 absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& path,
@@ -173,7 +162,7 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
   JobFile file;
   file.path = path;
   const Place top{path, 0, 1};
-  std::optional<YamlNode> tree = ParseYaml(text, path, 0, &issues);
+  std::optional<Value> tree = ParseYaml(text, path, 0, &issues);
   if (!tree) return absl::InvalidArgumentError(issues.Text());
   if (tree->is_null()) {
     issues.Add(top, "", "is empty; a job file needs at least job, model, data and training");
@@ -189,8 +178,7 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
   RenameAliases(&*tree, &issues, &file.notes);
   ReplaceCluster(options, &*tree, &issues);
   ApplySets(options.sets, &*tree, &issues, &file.notes);
-  CheckKnownKeys(*tree, &issues);
-  CheckBuiltKeys(*tree, &issues);
+  CheckKeys(*tree, &issues);
   file.job =
       ReadJob(*tree, FolderOf(path), {options.check_files, options.to_run}, &issues, &file.notes);
   AddBrokenRules(Validate(file.job), *tree, &issues);
@@ -202,8 +190,6 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
     CheckInitWeights(file.job, options.fresh, *tree, &issues, &file.notes);
   }
   if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
-  const YamlValues values(*tree, "", &issues);
-  file.auto_interval = !values.Has("checkpoint.interval") || values.IsAuto("checkpoint.interval");
   file.tree = *std::move(tree);
   return file;
 }

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "launcher/job_file/yaml_tree.h"
+#include "plan/keys/value.h"
 #include "plan/search/plan.h"
 #include "plan/spec/job_spec.h"
 
@@ -25,10 +25,8 @@ struct JobFileOptions {
 struct JobFile {
   std::string path;                // as given
   JobSpec job;                     // Validate(job).empty()
-  YamlNode tree;                   // aliases renamed, --set applied
+  Value tree;                      // aliases renamed, --set applied
   std::vector<std::string> notes;  // renamed aliases, sniffed formats, replaced model keys
-  // checkpoint.interval: auto, or nothing. It is 0 in `job` until there is a plan: SettleInterval.
-  bool auto_interval = false;
 
   // Takes the interval that wastes least under `plan` (Bill::best_interval_steps) where it is auto.
   // Returns a note of it for people; empty where the job says how often.

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "launcher/job_file/yaml_values.h"
 #include "plan/errors.h"
+#include "plan/keys/value.h"
 #include "plan/spec/nearest.h"
 
 namespace weft {

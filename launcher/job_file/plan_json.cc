@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/estimate/model_flops.h"
+#include "plan/keys/cluster_keys.h"
 #include "plan/search/describe.h"
 #include "plan/search/space.h"
 #include "plan/spec/model.h"
@@ -82,7 +83,7 @@ Json IssuesJson(const std::vector<SpecIssue>& issues) {
 }
 
 Json BillJson(const JobSpec& job, const Bill& bill) {
-  return {{"interval_steps", job.checkpoint.interval},
+  return {{"interval_steps", job.checkpoint.interval.value_or(0)},
           {"wall_s", bill.wall_s()},
           {"steps_s", bill.steps_s},
           {"saving_s", bill.saving_s},
@@ -241,7 +242,8 @@ std::string PlanJson(const JobFile& file, const PlanReport& report, int max_reje
        {{"profile", job.cluster.name},
         {"backend", job.cluster.device.backend == BackendKind::kCuda ? "cuda" : "cpu"},
         {"nodes", job.cluster.nodes},
-        {"slots_per_node", job.cluster.slots_per_node}}},
+        {"slots_per_node", job.cluster.slots_per_node},
+        {"fingerprint", ClusterFingerprint(job.cluster)}}},
       {"training",
        {{"global_batch_size", job.training.global_batch_size},
         {"seq_len", job.training.seq_len},

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "launcher/job_file/yaml_tree.h"
+#include "plan/keys/value.h"
 #include "plan/spec/job_spec.h"
 #include "plan/spec/layout.h"
 
@@ -32,7 +32,7 @@ JobSpec Resolve(JobSpec job, const Layout& layout);
 std::string ResolvedText(const JobSpec& job, const RunRecord& record);
 
 // The record in the tree of a resolved.yaml; missing parts stay at their defaults.
-RunRecord ReadRecord(const YamlNode& tree);
+RunRecord ReadRecord(const Value& tree);
 
 // The layout that `job` fixes completely; empty if anything is left to the planner.
 std::optional<Layout> FixedLayout(const JobSpec& job);

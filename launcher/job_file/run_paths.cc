@@ -1,5 +1,6 @@
 #include "launcher/job_file/run_paths.h"
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "absl/strings/match.h"
@@ -18,6 +19,18 @@ RunPaths PathsOf(const JobSpec& job) {
 std::string CheckpointFolder(const JobSpec& job) {
   const std::filesystem::path run = PathsOf(job).folder;
   return (run / job.checkpoint.folder).lexically_normal().string();
+}
+
+std::string AbsolutePath(const std::string& path, const std::string& folder) {
+  std::filesystem::path result(path);
+  const char* const home = std::getenv("HOME");
+  if (home != nullptr && (path == "~" || absl::StartsWith(path, "~/"))) {
+    result = absl::StrCat(home, "/", path.substr(1));
+  }
+  if (result.is_relative()) result = std::filesystem::path(folder) / result;
+  std::string text = result.lexically_normal().string();
+  if (text.size() > 1 && text.back() == '/') text.pop_back();
+  return text;
 }
 
 bool IsWithin(absl::string_view inner, absl::string_view outer) {

@@ -24,6 +24,10 @@ RunPaths PathsOf(const JobSpec& job);
 
 // Absolute; inside the run folder unless the job names an absolute one.
 std::string CheckpointFolder(const JobSpec& job);
+// A path as a person writes it, absolute: "~/" is the home folder, what is relative is so to
+// `folder`. One spelling of each, so without a slash at the end (`output_dir: .`): a run's id is
+// made of it.
+std::string AbsolutePath(const std::string& path, const std::string& folder);
 // Says whether `inner` is `outer` or lies in it, as the paths are written.
 bool IsWithin(absl::string_view inner, absl::string_view outer);
 

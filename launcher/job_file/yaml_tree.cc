@@ -20,15 +20,6 @@ constexpr int kMaxDepth = 32;
 constexpr int kMaxNodes = 20000;
 constexpr size_t kMaxBytes = size_t{4} << 20;  // of all values
 constexpr size_t kMaxKeyBytes = 256;
-constexpr size_t kMaxShownBytes = 60;
-
-// A key or a value as messages name it: a long one is cut between two characters.
-std::string Shown(absl::string_view text) {
-  if (text.size() <= kMaxShownBytes) return absl::StrCat(text);
-  const absl::string_view head = text.substr(0, kMaxShownBytes - 3);
-  return absl::StrCat(head.substr(0, head.size() - static_cast<size_t>(UnfinishedBytes(head))),
-                      "...");
-}
 
 class Converter {
  public:
@@ -37,8 +28,8 @@ class Converter {
 
   Place PlaceOf(const YAML::Mark& mark) const { return {source_, order_, mark.line + 1}; }
 
-  YamlNode Convert(const YAML::Node& node, const std::string& key, int depth) {
-    YamlNode result;
+  Value Convert(const YAML::Node& node, const std::string& key, int depth) {
+    Value result;
     result.place = PlaceOf(node.Mark());
     if (++nodes_ > kMaxNodes || depth > kMaxDepth || bytes_ > kMaxBytes) {
       if (!too_large_) issues_->Add(result.place, "", "nested too deep or too large to be a spec");
@@ -46,20 +37,20 @@ class Converter {
       return result;
     }
     if (node.IsScalar()) {
-      result.kind = YamlNode::Kind::kScalar;
+      result.kind = Value::Kind::kScalar;
       result.scalar = node.Scalar();
       result.quoted = node.Tag() == "!";
       bytes_ += result.scalar.size();
       CheckCharacters(result.place, key, result.scalar);
     } else if (node.IsSequence()) {
-      result.kind = YamlNode::Kind::kList;
+      result.kind = Value::Kind::kList;
       for (const YAML::Node& item : node) {
         const std::string item_key = absl::StrCat(key, "[", result.items.size(), "]");
         result.items.push_back(Convert(item, item_key, depth + 1));
         if (too_large_) break;
       }
     } else if (node.IsMap()) {
-      result.kind = YamlNode::Kind::kMap;
+      result.kind = Value::Kind::kMap;
       std::map<std::string, int> lines;  // of the keys so far
       for (const auto& entry : node) {
         ConvertEntry(entry.first, entry.second, key, depth, &lines, &result);
@@ -81,7 +72,7 @@ class Converter {
   }
 
   void ConvertEntry(const YAML::Node& name, const YAML::Node& value, const std::string& key,
-                    int depth, std::map<std::string, int>* lines, YamlNode* map) {
+                    int depth, std::map<std::string, int>* lines, Value* map) {
     const Place place = PlaceOf(name.Mark());
     if (!name.IsScalar()) {
       issues_->Add(place, key, "a key has to be a plain word; found a list or a map as a key");
@@ -93,7 +84,7 @@ class Converter {
     }
     CheckCharacters(place, key, name.Scalar());
     const std::string path = key.empty() ? name.Scalar() : absl::StrCat(key, ".", name.Scalar());
-    YamlNode child = Convert(value, path, depth + 1);
+    Value child = Convert(value, path, depth + 1);
     child.place = place;
     const auto [first, is_new] = lines->emplace(name.Scalar(), place.line);
     if (!is_new) {
@@ -115,101 +106,8 @@ class Converter {
 
 }  // namespace
 
-std::string Place::Text() const {
-  return line > 0 ? absl::StrCat(source, ":", line) : source;
-}
-
-std::string Issue::Text() const {
-  if (key.empty()) return absl::StrCat(place.Text(), ": ", message);
-  return absl::StrCat(place.Text(), ": ", Shown(key), ": ", message);
-}
-
-void Issues::Add(const Place& place, absl::string_view key, absl::string_view message) {
-  issues_.push_back({place, absl::StrCat(key), absl::StrCat(message)});
-}
-
-std::string Issues::Text() const {
-  std::vector<Issue> sorted = issues_;
-  std::stable_sort(sorted.begin(), sorted.end(), [](const Issue& a, const Issue& b) {
-    if (a.place.order != b.place.order) return a.place.order < b.place.order;
-    if (a.place.source != b.place.source) return false;
-    return a.place.line < b.place.line;
-  });
-  std::vector<std::string> lines;
-  std::set<std::string> seen;
-  for (const Issue& issue : sorted) {
-    std::string line = issue.Text();
-    if (seen.insert(line).second) lines.push_back(std::move(line));
-  }
-  if (lines.size() > kMostShown) {
-    const size_t more = lines.size() - kMostShown;
-    lines.resize(kMostShown);
-    lines.push_back(absl::StrCat("and ", more, " more like these; mend the first ones first"));
-  }
-  return absl::StrJoin(lines, "\n");
-}
-
-bool YamlNode::is_auto() const {
-  return is_scalar() && absl::EqualsIgnoreCase(scalar, "auto");
-}
-
-YamlNode YamlNode::Map(const Place& place) {
-  YamlNode node;
-  node.kind = Kind::kMap;
-  node.place = place;
-  return node;
-}
-
-YamlNode YamlNode::Scalar(absl::string_view text, const Place& place) {
-  YamlNode node;
-  node.kind = Kind::kScalar;
-  node.scalar.assign(text.data(), text.size());
-  node.place = place;
-  return node;
-}
-
-const YamlNode* YamlNode::Find(absl::string_view key) const {
-  for (const auto& [name, node] : entries) {
-    if (name == key) return &node;
-  }
-  return nullptr;
-}
-
-YamlNode* YamlNode::Find(absl::string_view key) {
-  return const_cast<YamlNode*>(static_cast<const YamlNode*>(this)->Find(key));
-}
-
-const YamlNode* YamlNode::FindPath(absl::string_view dotted) const {
-  const YamlNode* node = this;
-  for (absl::string_view part : absl::StrSplit(dotted, '.')) {
-    node = node->Find(part);
-    if (node == nullptr) return nullptr;
-  }
-  return node;
-}
-
-void YamlNode::Remove(absl::string_view key) {
-  std::erase_if(entries, [&](const auto& entry) { return entry.name == key; });
-}
-
-std::string YamlNode::Found() const {
-  switch (kind) {
-    case Kind::kNull:
-      return "nothing";
-    case Kind::kScalar: {
-      const std::string shown = Shown(scalar);
-      return quoted ? absl::StrCat("the text \"", shown, "\"") : shown;
-    }
-    case Kind::kList:
-      return absl::StrCat("a list of ", items.size());
-    case Kind::kMap:
-      return "a map";
-  }
-  return "";
-}
-
-std::optional<YamlNode> ParseYaml(const std::string& text, absl::string_view source, int order,
-                                  Issues* issues) {
+std::optional<Value> ParseYaml(const std::string& text, absl::string_view source, int order,
+                               Issues* issues) {
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(text);
     if (documents.size() > 1) {
@@ -218,12 +116,12 @@ std::optional<YamlNode> ParseYaml(const std::string& text, absl::string_view sou
       return std::nullopt;
     }
     if (documents.empty()) {
-      YamlNode nothing;
+      Value nothing;
       nothing.place = {absl::StrCat(source), order, 1};
       return nothing;
     }
     Converter converter(source, order, issues);
-    YamlNode tree = converter.Convert(documents[0], "", 0);
+    Value tree = converter.Convert(documents[0], "", 0);
     if (converter.too_large()) return std::nullopt;
     return tree;
   } catch (const YAML::Exception& error) {
@@ -234,17 +132,16 @@ std::optional<YamlNode> ParseYaml(const std::string& text, absl::string_view sou
   }
 }
 
-std::optional<YamlNode> ParseYamlValue(const std::string& text, const Place& place,
-                                       Issues* issues) {
+std::optional<Value> ParseYamlValue(const std::string& text, const Place& place, Issues* issues) {
   try {
-    YamlNode node = Converter(place.source, place.order, issues).Convert(YAML::Load(text), "", 0);
+    Value node = Converter(place.source, place.order, issues).Convert(YAML::Load(text), "", 0);
     // Everything in it stands on the command line.
-    std::vector<YamlNode*> todo = {&node};
+    std::vector<Value*> todo = {&node};
     while (!todo.empty()) {
-      YamlNode* next = todo.back();
+      Value* next = todo.back();
       todo.pop_back();
       next->place = place;
-      for (YamlNode& item : next->items) todo.push_back(&item);
+      for (Value& item : next->items) todo.push_back(&item);
       for (auto& entry : next->entries) todo.push_back(&entry.node);
     }
     return node;

@@ -337,7 +337,7 @@ absl::Status CheckRoom(const JobSpec& job, const RunIdentity& run, int64_t check
   // Some file systems do not know their size.
   if (statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return absl::OkStatus();
   const auto free_bytes = static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
-  const int64_t interval = job.checkpoint.interval;
+  const int64_t interval = job.checkpoint.interval.value_or(0);
   const int64_t saves = interval > 0 ? (job.training.steps + interval - 1) / interval : 1;
   const int64_t wanted = std::min<int64_t>(saves, job.checkpoint.keep_latest_k + 1);
   const int64_t room = free_bytes + OwnBytes(folder, run.id);

@@ -14,7 +14,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "launcher/job_file/cluster_yaml.h"
+#include "plan/keys/cluster_keys.h"
+#include "plan/keys/value_text.h"
 #include "plan/schedule/step_part.h"
 
 namespace weft {
@@ -114,7 +115,7 @@ std::string HardwareKey(const Cluster& cluster) {
   hardware.slots_per_node = 1;
   hardware.price_per_device_hour = 0;  // the same machine, bought dearer
   return absl::StrCat(cluster.name, "/",
-                      absl::Hex(Digest(ClusterText(hardware, 0)), absl::kZeroPad16));
+                      absl::Hex(Digest(LineText(ClusterTree(hardware))), absl::kZeroPad16));
 }
 
 std::string LedgerPathFrom(absl::string_view state_home, absl::string_view home) {

@@ -20,8 +20,10 @@
 #include "launcher/run/client.h"
 #include "launcher/run/progress.h"
 #include "plan/errors.h"
+#include "plan/keys/cluster_keys.h"
 #include "plan/search/search.h"
 #include "process/version.h"
+#include "proto/job_text.h"
 #include "proto/wire.h"
 
 namespace weft {
@@ -156,9 +158,10 @@ class Supervisor {
     proto::SubmitJobRequest request;
     request.set_request_id(
         absl::StrCat(run_id_, "-", getpid(), "-", absl::ToUnixNanos(absl::Now())));
-    *request.mutable_job() = ToProto(options_.job);
+    request.set_job(JobText(options_.job));
     request.set_run_folder(options_.paths.folder);
-    if (options_.layout) *request.mutable_layout() = ToProto(*options_.layout);
+    *request.mutable_layout() = ToProto(options_.layout);
+    request.set_planned_for(ClusterFingerprint(options_.job.cluster));
     request.set_load_checkpoint(options_.continuation.load_checkpoint);
     request.set_after_step(options_.continuation.after_step);
     *request.mutable_run() = ToProto(options_.continuation.run);
@@ -221,14 +224,13 @@ class Supervisor {
 
   absl::Status Launch(const proto::Launch& launch) {
     group_.reset();
-    ASSIGN_OR_RETURN(const JobSpec job, FromProto(launch.job()));
+    ASSIGN_OR_RETURN(const JobSpec job, ParseJobText(launch.job()));
     ASSIGN_OR_RETURN(const Layout layout, FromProto(launch.layout()));
-    ASSIGN_OR_RETURN(const Plan plan, PlanFor(job, layout, Purpose::kRun));
     const RunRecord record{.run_id = options_.continuation.run.id,
                            .generation = launch.generation(),
                            .weft_version = Version(),
-                           .planned_bytes = plan.peak_bytes(),
-                           .predicted_step_s = plan.time.total_s(),
+                           .planned_bytes = launch.planned_bytes(),
+                           .predicted_step_s = launch.predicted_step_s(),
                            .data = options_.data,
                            .accepted = options_.continuation.run.accepted};
     const absl::Status written =

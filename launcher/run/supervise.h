@@ -38,8 +38,8 @@ enum class StopAsked { kNone = 0, kSave = 1, kNow = 2 };
 
 struct SuperviseOptions {
   RunPaths paths;
-  JobSpec job;                   // as written: what is `auto` may be planned again
-  std::optional<Layout> layout;  // given: no search
+  JobSpec job;    // as written: what is `auto` may be planned again
+  Layout layout;  // the plan's, for job.cluster
   Continuation continuation;
   std::vector<std::string> data;  // fingerprints, for resolved.yaml
   std::string socket;

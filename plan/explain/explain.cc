@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "plan/keys/job_rules.h"
 #include "plan/search/describe.h"
 #include "plan/search/search.h"
 
@@ -104,7 +105,7 @@ Bill BillAt(const JobSpec& job, const Plan& plan, double step_s) {
                  .tokens_per_step = job.training.global_batch_size * job.training.seq_len,
                  .devices = plan.layout.world_size(),
                  .checkpoint_bytes = bytes,
-                 .interval_steps = job.checkpoint.interval,
+                 .interval_steps = job.checkpoint.interval.value_or(0),
                  .kept_checkpoints = job.checkpoint.keep_latest_k,
                  .faults = FaultCostsOf(job.cluster, bytes, plan.layout.world_size())});
 }
@@ -186,7 +187,7 @@ std::string BillText(const JobSpec& job, const Bill& bill) {
                                                        : kDefaultDeviceMtbfHours),
       cluster.failures.device_mtbf_hours > 0 ? "of the profile" : "Llama 3's, arXiv:2407.21783");
   absl::StrAppendFormat(&text, "  checkpoints: %s on disk at most\n", BytesText(bill.disk_bytes));
-  const int64_t interval = job.checkpoint.interval;
+  const int64_t interval = job.checkpoint.interval.value_or(0);
   if (bill.best_interval_steps >= job.training.steps) {
     absl::StrAppend(&text, "  ", kNoneInBetween, "\n");
   } else if (interval == bill.best_interval_steps) {
@@ -200,7 +201,7 @@ std::string BillText(const JobSpec& job, const Bill& bill) {
 }
 
 std::string SavesText(const JobSpec& job, const Plan& plan) {
-  const int64_t interval = job.checkpoint.interval;
+  const int64_t interval = job.checkpoint.interval.value_or(0);
   if (interval > 0 && interval < job.training.steps) {
     const double seconds = static_cast<double>(interval) * plan.time.total_s();
     return absl::StrCat("every ", interval, interval == 1 ? " step" : " steps", " (",

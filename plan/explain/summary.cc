@@ -107,7 +107,7 @@ std::vector<Advice> AdviceOf(const JobSpec& job, const Plan& plan, const Summary
 
 // Says what saving so seldom, or so often, costs; empty where it is next to nothing.
 std::string IntervalWarning(const JobSpec& job, const Bill& bill) {
-  const int64_t interval = job.checkpoint.interval;
+  const int64_t interval = job.checkpoint.interval.value_or(0);
   const bool never = interval == 0 && bill.best_interval_steps < job.training.steps;
   if (!never && bill.wall_s() <= (1 + kWorthSaying) * bill.best_wall_s) return "";
   const std::string with_auto = absl::StrCat("; auto takes ", LongTimeText(bill.best_wall_s));

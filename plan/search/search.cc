@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 #include "plan/estimate/data_comm.h"
+#include "plan/keys/job_rules.h"
 #include "plan/search/contradiction.h"
 #include "plan/search/cures.h"
 #include "plan/search/describe.h"

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "plan/keys/job_rules.h"
 #include "plan/spec/layout_rules.h"
 
 namespace weft {

@@ -211,30 +211,23 @@ double DeviceProfile::AttentionFlopsPerS(Precision precision) const {
   return peak_flops_per_s.of(computed) * attention_efficiency;
 }
 
+Words WordsOf(BackendKind) {
+  static constexpr absl::string_view kWords[] = {"cpu", "cuda"};
+  return kWords;
+}
+
+Words WordsOf(Collective) {
+  static constexpr absl::string_view kWords[] = {"all_reduce", "all_gather", "reduce_scatter",
+                                                 "send_receive"};
+  return kWords;
+}
+
 absl::string_view CollectiveName(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce:
-      return "all_reduce";
-    case Collective::kAllGather:
-      return "all_gather";
-    case Collective::kReduceScatter:
-      return "reduce_scatter";
-    case Collective::kSendReceive:
-      return "send_receive";
-  }
-  CHECK(false);
-  return "";
+  return WordOf(collective);
 }
 
 absl::StatusOr<Collective> ParseCollective(absl::string_view name) {
-  for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather,
-                                      Collective::kReduceScatter, Collective::kSendReceive}) {
-    if (name == CollectiveName(collective)) return collective;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", name,
-                   "\" is not a collective; use all_reduce, all_gather, reduce_scatter or "
-                   "send_receive"));
+  return ParseWord<Collective>(name, "a collective");
 }
 
 double Cluster::InterNodeBytesPerS(int talking) const {

@@ -15,10 +15,12 @@
 #include "absl/strings/string_view.h"
 #include "plan/spec/precision.h"
 #include "plan/spec/spec_issue.h"
+#include "plan/spec/words.h"
 
 namespace weft {
 
 enum class BackendKind { kCpu, kCuda };
+Words WordsOf(BackendKind);  // "cpu", "cuda"
 
 // One number for each precision of matrix products; fp16 goes with bf16 everywhere.
 struct PerPrecision {
@@ -75,6 +77,7 @@ struct LinkProfile {
 };
 
 enum class Collective { kAllReduce, kAllGather, kReduceScatter, kSendReceive };
+Words WordsOf(Collective);
 absl::string_view CollectiveName(Collective collective);  // "all_reduce", ..., "send_receive"
 absl::StatusOr<Collective> ParseCollective(absl::string_view name);
 

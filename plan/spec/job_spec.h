@@ -19,7 +19,7 @@
 #include "plan/spec/optimizer.h"
 #include "plan/spec/param_groups.h"
 #include "plan/spec/precision.h"
-#include "plan/spec/spec_issue.h"
+#include "plan/spec/words.h"
 
 namespace weft {
 
@@ -140,8 +140,10 @@ struct LoraSpec {
 
 struct CheckpointSpec {
   std::string folder = "checkpoint";  // inside the run folder unless absolute
-  int64_t interval = 0;               // steps; 0: only at the end and on a stop
-  int keep_latest_k = 3;              // >= 2
+  // Steps; 0: only at the end and on a stop. Nothing (auto): what wastes least, once there is a
+  // plan.
+  std::optional<int64_t> interval = {};
+  int keep_latest_k = 3;  // >= 2
   ResumeMode resume = ResumeMode::kAuto;
   friend bool operator==(const CheckpointSpec&, const CheckpointSpec&) = default;
 };
@@ -162,6 +164,14 @@ struct ValidationSpec {
   int64_t interval = 0;  // steps; 0: off
   int64_t steps = 0;     // global batches per evaluation
   friend bool operator==(const ValidationSpec&, const ValidationSpec&) = default;
+};
+
+struct ProfilerSpec {
+  bool enable = false;
+  int64_t freq = 100;  // steps from one that is traced to the next
+
+  bool Traces(int64_t step) const { return enable && step % freq == 0; }
+  friend bool operator==(const ProfilerSpec&, const ProfilerSpec&) = default;
 };
 
 // A RunIdentity says which run a checkpoint belongs to.
@@ -196,8 +206,7 @@ struct JobSpec {
   ValidationSpec validation;
   std::optional<LoraSpec> lora;  // nullopt: everything is trained
   int64_t log_freq = 10;         // metrics.log_freq: plain progress lines, steps
-  // profiler.freq where profiler.enable: every so many steps one is traced; 0: none.
-  int64_t profiler_freq = 0;
+  ProfilerSpec profiler;
   Cluster cluster;  // cluster.profile resolved, slots and nodes applied
   int threads_per_worker = 1;
   // On GPUs only ways that give the same bits again are taken; CPUs have no others.
@@ -216,20 +225,6 @@ struct JobSpec {
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
 
-// Returns why states of the job's optimizer are not offloaded, whatever offload.optimizer says;
-// empty: they can be.
-std::vector<SpecIssue> OffloadIssues(const JobSpec& job);
-
-// Every broken rule of the values themselves (ranges, the batch equation where it is determined,
-// the rules of model, cluster and of the degrees that are fixed), each with its key; launcher/
-// job_yaml adds file and line. What depends on an `auto` is CheckLayout's. Empty: valid.
-std::vector<SpecIssue> Validate(const JobSpec& job);
-
-// Returns what the job itself asks for that weft's engine cannot do yet: such a job can be planned,
-// not run. A key that is `auto` asks for nothing; EngineIssues judges the layout that is chosen.
-// REQUIRES: CheckModel holds.
-std::vector<SpecIssue> RunIssues(const JobSpec& job);
-
 // The pieces in which the logits of a microbatch are made: Layout::head_chunks of a fixed
 // head_chunk_tokens. REQUIRES: the batch cut and cp of `layout` are set.
 int HeadChunks(int64_t head_chunk_tokens, const BatchShape& batch, const Layout& layout);
@@ -243,6 +238,9 @@ struct LoraTargets {
 };
 LoraTargets TargetsOf(const LoraSpec& lora);
 
+Words WordsOf(TokenFormat);
+Words WordsOf(LrSchedule);
+Words WordsOf(ResumeMode);
 absl::string_view TokenFormatName(TokenFormat format);  // "bytes", "llmc", "nanogpt"
 absl::string_view LrScheduleName(LrSchedule schedule);  // "constant", "linear", "cosine"
 absl::StatusOr<TokenFormat> ParseTokenFormat(absl::string_view name);

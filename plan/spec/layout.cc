@@ -79,50 +79,30 @@ std::string LayoutText(const Layout& layout) {
   return text;
 }
 
+Words WordsOf(ScheduleKind) {
+  static constexpr absl::string_view kWords[] = {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1"};
+  return kWords;
+}
+
 absl::string_view ScheduleName(ScheduleKind kind) {
-  switch (kind) {
-    case ScheduleKind::kGpipe:
-      return "gpipe";
-    case ScheduleKind::kOneForwardOneBackward:
-      return "1f1b";
-    case ScheduleKind::kInterleaved:
-      return "interleaved_1f1b";
-    case ScheduleKind::kZeroBubbleH1:
-      return "zb_h1";
-  }
-  CHECK(false);
-  return "";
+  return WordOf(kind);
 }
 
 absl::StatusOr<ScheduleKind> ParseSchedule(absl::string_view name) {
-  for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
-                                  ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1}) {
-    if (name == ScheduleName(kind)) return kind;
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", name,
-      "\" is not a schedule that weft knows; use gpipe, 1f1b, interleaved_1f1b or zb_h1"));
+  return ParseWord<ScheduleKind>(name, "a schedule that weft knows");
+}
+
+Words WordsOf(Recompute) {
+  static constexpr absl::string_view kWords[] = {"none", "selective", "full"};
+  return kWords;
 }
 
 absl::string_view RecomputeName(Recompute recompute) {
-  switch (recompute) {
-    case Recompute::kNone:
-      return "none";
-    case Recompute::kSelective:
-      return "selective";
-    case Recompute::kFull:
-      return "full";
-  }
-  CHECK(false);
-  return "";
+  return WordOf(recompute);
 }
 
 absl::StatusOr<Recompute> ParseRecompute(absl::string_view name) {
-  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
-    if (name == RecomputeName(recompute)) return recompute;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", name, "\" is not a recompute mode; use none, selective or full"));
+  return ParseWord<Recompute>(name, "a recompute mode");
 }
 
 }  // namespace weft

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "plan/spec/grid.h"
+#include "plan/spec/words.h"
 
 namespace weft {
 
@@ -101,6 +102,8 @@ int64_t StageBlockCount(const Layout& layout, int64_t num_blocks, int stage);
 // "dp=2 tp=1 pp=3 1f1b micro_batch=4 microbatches=2 layers=4,4,3"; of many stages "layers=1,62x2,1"
 std::string LayoutText(const Layout& layout);
 
+Words WordsOf(ScheduleKind);
+Words WordsOf(Recompute);
 absl::string_view ScheduleName(ScheduleKind kind);  // "gpipe", "1f1b", "interleaved_1f1b", "zb_h1"
 absl::StatusOr<ScheduleKind> ParseSchedule(absl::string_view name);
 absl::string_view RecomputeName(Recompute recompute);  // "none", "selective", "full"

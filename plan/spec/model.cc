@@ -226,7 +226,12 @@ ModelKeys KeysOf(ModelFamily family) {
           .head_dim = "head_dim",
           .ffn_size = "intermediate_size",
           .max_positions = "max_position_embeddings",
-          .norm_eps = "rms_norm_eps"};
+          .norm_eps = "rms_norm_eps",
+          .rope_theta = "rope_theta",
+          .attention_bias = "attention_bias",
+          .rope_scaling = "rope_scaling",
+          .num_experts = "num_local_experts",
+          .experts_per_token = "num_experts_per_tok"};
 }
 
 std::vector<SpecIssue> ModelIssues(const ModelShape& model) {
@@ -323,8 +328,13 @@ double HeadForwardFlopsPerToken(const ModelShape& model) {
   return 2 * static_cast<double>(model.hidden_size) * static_cast<double>(model.vocab_size);
 }
 
+Words WordsOf(ModelFamily) {
+  static constexpr absl::string_view kWords[] = {"gpt2", "llama"};
+  return kWords;
+}
+
 absl::string_view FamilyName(ModelFamily family) {
-  return family == ModelFamily::kGpt2 ? "gpt2" : "llama";
+  return WordOf(family);
 }
 
 absl::string_view ModelTypeOf(const ModelShape& model) {
@@ -332,11 +342,7 @@ absl::string_view ModelTypeOf(const ModelShape& model) {
 }
 
 absl::StatusOr<ModelFamily> ParseFamily(absl::string_view name) {
-  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
-    if (name == FamilyName(family)) return family;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", name, "\" is not a model family that weft knows; use gpt2 or llama"));
+  return ParseWord<ModelFamily>(name, "a model family that weft knows");
 }
 
 }  // namespace weft

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "plan/spec/spec_issue.h"
+#include "plan/spec/words.h"
 
 namespace weft {
 
@@ -81,7 +82,7 @@ struct TensorSpec {
 };
 
 // ModelKeys holds a family's spelling of each field in Hugging Face's config.json, for messages.
-// `num_kv_heads` and `head_dim` are empty where the family has no such key.
+// Empty where the family has no such key.
 struct ModelKeys {
   absl::string_view vocab_size;
   absl::string_view hidden_size;
@@ -92,6 +93,14 @@ struct ModelKeys {
   absl::string_view ffn_size;
   absl::string_view max_positions;
   absl::string_view norm_eps;
+  absl::string_view initializer_range = "initializer_range";
+  absl::string_view tied_embeddings = "tie_word_embeddings";
+  // The rest is llama's alone.
+  absl::string_view rope_theta = "";
+  absl::string_view attention_bias = "";
+  absl::string_view rope_scaling = "";
+  absl::string_view num_experts = "";
+  absl::string_view experts_per_token = "";
 };
 ModelKeys KeysOf(ModelFamily family);
 
@@ -118,6 +127,7 @@ int64_t ActiveParameterCount(const ModelShape& model);
 double BlockForwardFlopsPerToken(const ModelShape& model, int64_t seq_len);
 double HeadForwardFlopsPerToken(const ModelShape& model);
 
+Words WordsOf(ModelFamily);
 absl::string_view FamilyName(ModelFamily family);  // "gpt2", "llama"
 // Hugging Face's model_type of a shape: "gpt2", "llama", "mixtral".
 absl::string_view ModelTypeOf(const ModelShape& model);

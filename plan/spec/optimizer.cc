@@ -45,32 +45,17 @@ absl::Span<const StateArray> StateArrays(OptimizerStates states) {
   return {};
 }
 
+Words WordsOf(OptimizerKind) {
+  static constexpr absl::string_view kWords[] = {"adamw", "sgd", "adamw_8bit", "lion", "adafactor"};
+  return kWords;
+}
+
 absl::string_view OptimizerName(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kAdamw:
-      return "adamw";
-    case OptimizerKind::kSgd:
-      return "sgd";
-    case OptimizerKind::kAdamw8bit:
-      return "adamw_8bit";
-    case OptimizerKind::kLion:
-      return "lion";
-    case OptimizerKind::kAdafactor:
-      return "adafactor";
-  }
-  return "?";
+  return WordOf(kind);
 }
 
 absl::StatusOr<OptimizerKind> ParseOptimizer(absl::string_view name) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::kAdamw, OptimizerKind::kSgd, OptimizerKind::kAdamw8bit, OptimizerKind::kLion,
-        OptimizerKind::kAdafactor}) {
-    if (name == OptimizerName(kind)) return kind;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", name,
-                   "\" is not an optimizer that weft knows; use adamw, sgd, adamw_8bit, lion or "
-                   "adafactor"));
+  return ParseWord<OptimizerKind>(name, "an optimizer that weft knows");
 }
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "plan/spec/words.h"
 
 namespace weft {
 
@@ -50,6 +51,7 @@ struct StateArray {
 // (plan/shards/factored_moments.h).
 absl::Span<const StateArray> StateArrays(OptimizerStates states);
 
+Words WordsOf(OptimizerKind);
 absl::string_view OptimizerName(OptimizerKind kind);  // "adamw", "sgd", "adamw_8bit", ...
 absl::StatusOr<OptimizerKind> ParseOptimizer(absl::string_view name);
 

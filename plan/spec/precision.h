@@ -3,6 +3,7 @@
 #pragma once
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "plan/spec/words.h"
 
 namespace weft {
 
@@ -17,6 +18,8 @@ int ActivationBytes(Precision precision);
 // values; kNf4Double: those scales quantised once more (Dettmers et al., arXiv:2305.14314, 3).
 enum class FrozenFormat { kBf16, kInt8, kNf4, kNf4Double };
 
+Words WordsOf(Precision);
+Words WordsOf(FrozenFormat);
 absl::string_view PrecisionName(Precision precision);  // "fp32", "bf16", "fp16", "fp8"
 absl::StatusOr<Precision> ParsePrecision(absl::string_view name);
 

@@ -9,6 +9,7 @@
 #include "plan/errors.h"
 #include "process/rpc.h"
 #include "process/version.h"
+#include "proto/job_text.h"
 #include "proto/wire.h"
 
 namespace weft {
@@ -53,7 +54,7 @@ absl::StatusOr<std::string> InProcessCoordinator::Submit(const std::string& requ
                                                          std::optional<Layout> layout) {
   proto::SubmitJobRequest request;
   request.set_request_id(request_id);
-  *request.mutable_job() = ToProto(job);
+  request.set_job(JobText(job));
   request.set_run_folder("/run");
   if (layout) *request.mutable_layout() = ToProto(*layout);
   grpc::ClientContext context;

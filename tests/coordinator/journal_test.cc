@@ -28,6 +28,7 @@ using testing::HasSubstr;
 std::vector<Event> EveryFact() {
   Submitted submitted = std::get<Submitted>(ParseFact("submit r1"));
   submitted.layout = TwoRanks();
+  submitted.planned_for = "0123456789abcdef";
   submitted.load_checkpoint = "/run/checkpoint/step-5";
   submitted.after_step = 5;
   submitted.run = {"3f9c0a12b4d5e6f7",
@@ -36,7 +37,7 @@ std::vector<Event> EveryFact() {
   submitted.older = {{2, "/run/checkpoint/step-2"}, {4, "/run/checkpoint/step-4"}};
   submitted.last_generation = 7;
   return {submitted,
-          Planned{TwoRanks(), 1000},
+          Planned{TwoRanks(), 1000, 0.25, "; planned anew"},
           PlanRefused{absl::StatusCode::kFailedPrecondition, "nothing fits"},
           Launched{3},
           Registered{3, 1, "node1", 77, "0.1.0", 2},

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
+#include "plan/keys/job_rules.h"
 #include "plan/shards/whole_places.h"
 #include "plan/spec/layout_rules.h"
 #include "tests/parity/parity_job.h"

@@ -10,7 +10,7 @@ std::vector<Room> PlanRooms() {
                              {"plan/engine", {"plan", "plan/engine"}, core, {}}};
   std::set<std::string> below = {"plan"};
   for (const char* room :
-       {"spec", "shards", "schedule", "memory", "estimate", "search", "explain"}) {
+       {"spec", "keys", "shards", "schedule", "memory", "estimate", "search", "explain"}) {
     const std::string folder = std::string("plan/") + room;
     below.insert(folder);
     if (folder == "plan/estimate") below.insert("plan/engine");
@@ -99,7 +99,7 @@ std::vector<Room> OtherRooms() {
         {"scaling_bench", {"cli"}},
         {"timed_device", {"tests/worker"}},
         {"train_bench", {"cli", "worker/train"}}}},
-      {"proto", {"plan", "plan/spec", "proto"}, {"absl core", "protobuf"}, {}},
+      {"proto", {"plan", "plan/spec", "plan/keys", "proto"}, {"absl core", "protobuf", "json"}, {}},
       {"process",
        {"plan", "process"},
        {"absl core", "absl"},

@@ -217,9 +217,9 @@ void AddCircles(Arrows arrows, const std::string& cure, Violations& violations) 
 // These classes were above the limit when it came, with so many lines. Rows are made smaller and
 // taken out, never added.
 const std::map<std::string, int>& LongClasses() {
-  static const auto* classes = new std::map<std::string, int>{
-      {"Collectives", 417}, {"CpuDevice", 552}, {"CudaDevice", 543}, {"JobReader", 451},
-      {"Link::Impl", 360},  {"LocalComm", 422}, {"NcclComm", 501}};
+  static const auto* classes =
+      new std::map<std::string, int>{{"Collectives", 417}, {"CpuDevice", 552}, {"CudaDevice", 543},
+                                     {"Link::Impl", 360},  {"LocalComm", 422}, {"NcclComm", 501}};
   return *classes;
 }
 

@@ -46,7 +46,7 @@ TEST(Includes, OfSharedFoldersPointDownOnly) {
       {"plan/search/search.cc", "chrono", false},
       {"plan/search/search.cc", "unistd.h", false},
       {"plan/search/search.cc", "coordinator/job.h", false},
-      {"proto/wire.cc", "proto/spec.pb.h", true},
+      {"proto/wire.cc", "proto/plan.pb.h", true},
       {"proto/wire.cc", "process/log.h", false},
       {"process/rpc.cc", "grpcpp/grpcpp.h", true},
       {"process/log.cc", "grpcpp/grpcpp.h", false},

@@ -19,6 +19,7 @@
 #include "process/rpc.h"
 #include "process/version.h"
 #include "proto/agent.grpc.pb.h"
+#include "proto/job_text.h"
 #include "proto/wire.h"
 #include "worker/train/step_report.h"
 
@@ -111,7 +112,7 @@ class Link::Impl {
           " ranks did not register (comm.init_timeout_seconds is the limit)"));
     }
     Assignment assignment;
-    ASSIGN_OR_RETURN(assignment.job, FromProto(train_->job()));
+    ASSIGN_OR_RETURN(assignment.job, ParseJobText(train_->job()));
     ASSIGN_OR_RETURN(assignment.layout, FromProto(train_->layout()));
     assignment.generation = options_.generation;
     assignment.run_folder = train_->run_folder();

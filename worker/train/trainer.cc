@@ -210,7 +210,7 @@ absl::StatusOr<RunResult> Trainer::RunSteps() {
     if (hooks_.step_done) hooks_.step_done(report);
     RETURN_IF_ERROR(guard_->CheckGoingOn());  // after it is reported, before it could be saved
     result = {.step = step, .stopped = report.stopping};
-    const int64_t interval = job_.checkpoint.interval;
+    const int64_t interval = job_.checkpoint.interval.value_or(0);
     if (report.stopping || at_end) {
       ASSIGN_OR_RETURN(const SaveEnd end, SaveAtLast(step, report.stopping));
       if (!end.committed && at_end) {
@@ -245,7 +245,7 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
   device_.Zero(totals_.all);
   PartSeconds parts;
   std::optional<Trace> trace;
-  if (job_.profiler_freq > 0 && step % job_.profiler_freq == 0) {
+  if (job_.profiler.Traces(step)) {
     trace.emplace(step, groups_->rank(), groups_->at());
   }
   for (const absl::Span<const Action> group : Groups(schedule_)) {

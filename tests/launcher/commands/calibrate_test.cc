@@ -27,7 +27,7 @@ TEST(Calibrate, WritesAProfileThatPlansHere) {
   EXPECT_THAT(calibrated.out, HasSubstr("written: lab.yaml"));
 
   Issues issues;
-  const YamlNode name = YamlNode::Scalar("lab.yaml", {"test", 0, 1});
+  const Value name = Value::Scalar("lab.yaml", {"test", 0, 1});
   const Cluster cluster = ReadCluster(name, {}, folder.path(), &issues);
   ASSERT_EQ(issues.Text(), "");
   EXPECT_EQ(cluster.name, "lab");

@@ -13,6 +13,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "launcher/job_file/yaml_tree.h"
+#include "plan/keys/cluster_keys.h"
+#include "plan/keys/value_text.h"
 
 namespace weft {
 namespace {
@@ -24,7 +27,7 @@ constexpr char kFolder[] = WEFT_SOURCE_DIR "/configs/clusters";
 // Reads `text` as lab.yaml; its issues into *issues.
 Cluster Read(const std::string& text, std::string* issues) {
   Issues found;
-  const std::optional<YamlNode> tree = ParseYaml(text, "lab.yaml", 0, &found);
+  const std::optional<Value> tree = ParseYaml(text, "lab.yaml", 0, &found);
   Cluster cluster;
   if (tree) cluster = ReadCluster(*tree, {}, "", &found);
   *issues = found.Text();
@@ -87,7 +90,7 @@ const char kLab[] =
 
 TEST(ClusterYaml, ComesBackFromItsOwnText) {
   std::string issues;
-  EXPECT_TRUE(Read(ClusterText(FullCluster(), 0), &issues) == FullCluster());
+  EXPECT_TRUE(Read(LinesText(ClusterTree(FullCluster()), 0), &issues) == FullCluster());
   EXPECT_EQ(issues, "");
 }
 
@@ -100,7 +103,7 @@ TEST(ClusterYaml, ComesBackWithoutWhatWasNotStated) {
   cluster.device.peak_memory_bytes_per_s = 1e10;
   cluster.intra_node = {0, 1e9, false};
   std::string issues;
-  EXPECT_TRUE(Read(ClusterText(cluster, 0), &issues) == cluster);
+  EXPECT_TRUE(Read(LinesText(ClusterTree(cluster), 0), &issues) == cluster);
   EXPECT_EQ(issues, "");
 }
 
@@ -110,7 +113,7 @@ TEST(ClusterYaml, EveryShippedProfileIsReadAndNamedAsItsFile) {
     const std::string name = entry.path().stem().string();
     names.insert(name);
     Issues issues;
-    const YamlNode node = YamlNode::Scalar(name, {"job.yaml", 0, 1});
+    const Value node = Value::Scalar(name, {"job.yaml", 0, 1});
     const Cluster cluster = ReadCluster(node, {kFolder}, "", &issues);
     EXPECT_EQ(issues.Text(), "");
     EXPECT_EQ(cluster.name, name);
@@ -146,8 +149,7 @@ constexpr WrongProfile kWrongProfiles[] = {
     {"    attention", "    atention",
      "lab.yaml:15: device.efficiency.atention: unknown key; did you mean attention?"},
     {"precision: fp32", "precision: fp64",
-     "lab.yaml:19: device.matmuls[0].precision: \"fp64\" is not a precision; use fp32, bf16, "
-     "fp16 or fp8"},
+     "lab.yaml:19: device.matmuls[0].precision: found fp64; expected fp32, bf16, fp16 or fp8"},
     {"k: 64", "l: 64", "lab.yaml:19: device.matmuls[0].l: unknown key; known are m, n, k"},
     {"matmuls:\n    - {m: 64, n: 64, k: 64, precision: fp32, flops_per_s: 1e12}", "matmuls: 3",
      "lab.yaml:18: device.matmuls: found 3; expected a list"},
@@ -206,7 +208,7 @@ TEST(ClusterYaml, TellsAnEmptyFileFromAMissingOne) {
   std::ofstream(path).close();
   const auto read = [](const std::string& name) {
     Issues issues;
-    ReadCluster(YamlNode::Scalar(name, {"job.yaml", 0, 1}), {kFolder}, "", &issues);
+    ReadCluster(Value::Scalar(name, {"job.yaml", 0, 1}), {kFolder}, "", &issues);
     return issues.Text();
   };
   EXPECT_THAT(read(path), HasSubstr("; a cluster profile is a map"));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/job_file/job_yaml.h"
 #include "launcher/job_file/plan_json.h"
+#include "plan/keys/job_rules.h"
 #include "plan/search/search.h"
 
 namespace weft {
@@ -154,8 +155,7 @@ TEST(SettleInterval, TakesTheIntervalThatWastesLeastWhereItIsAutoOrNothingIsSaid
     auto file = ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/llama3-8b.yaml",
                             {.sets = {c.set, "training.steps=2000000"}, .check_files = false});
     ASSERT_TRUE(file.ok()) << file.status();
-    EXPECT_EQ(file->auto_interval, !c.stays.has_value());
-    EXPECT_EQ(file->job.checkpoint.interval, c.stays.value_or(0));
+    EXPECT_EQ(file->job.checkpoint.interval, c.stays);
     const auto plan = FindPlan(file->job, Purpose::kEstimate);
     ASSERT_TRUE(plan.ok()) << plan.status();
     const int64_t best = BillOf(file->job, *plan).best_interval_steps;

@@ -70,7 +70,7 @@ TEST_F(JobYaml, TracesStepsOnlyWhereTheProfilerIsOn) {
   const auto freq = [&](const std::string& profiler) {
     const auto file = Read(std::string(kGoodJob) + profiler);
     EXPECT_TRUE(file.ok()) << file.status();
-    return file.ok() ? file->job.profiler_freq : -1;
+    return file.ok() ? (file->job.profiler.enable ? file->job.profiler.freq : 0) : -1;
   };
   EXPECT_EQ(freq(""), 0);
   EXPECT_EQ(freq("profiler: {freq: 5}\n"), 0);
@@ -78,7 +78,7 @@ TEST_F(JobYaml, TracesStepsOnlyWhereTheProfilerIsOn) {
   EXPECT_EQ(freq("profiler: {enable: true, freq: 5}\n"), 5);
   EXPECT_THAT(
       Read(std::string(kGoodJob) + "profiler: {enable: true, freq: 0}\n").status().message(),
-      testing::HasSubstr("profiler.freq: 0 is not an interval; use 1 or more"));
+      testing::HasSubstr("profiler.freq: 0 is out of range; use 1 to 2147483648"));
 }
 
 TEST(JobFile, NotesThatAValidationReadsHeldOutDataTwice) {
@@ -302,7 +302,7 @@ TEST_F(JobYaml, KnowsAutoAndHomeAsPeopleWriteThem) {
                          {"data.format=bytes", "job.output_dir=~/runs"});
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_FALSE(file->job.parallelism.dp.has_value());
-  EXPECT_TRUE(file->auto_interval);
+  EXPECT_FALSE(file->job.checkpoint.interval.has_value());
   EXPECT_EQ(file->job.output_dir, std::string(getenv("HOME")) + "/runs");
 }
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "launcher/job_file/job_keys.h"
 #include "launcher/job_file/job_yaml.h"
+#include "plan/keys/job_keys.h"
 #include "plan/search/search.h"
 #include "tests/launcher/job_file_for_test.h"
 
@@ -132,11 +132,13 @@ TEST_F(ResolvedYaml, HoldsEveryKeyThatMeansSomethingHere) {
       "/r.yaml", {});
   ASSERT_TRUE(file.ok()) << file.status();
   for (const JobKey& key : JobKeys()) {
-    // Sections of which nothing is built are written as null; tokens are written as steps; a CPU
+    // A key whose value another one holds, or of which nothing is built, is not written; a CPU
     // cluster counts slots.
-    const bool apart = absl::StartsWith(key.key, "lora.") ||
-                       absl::StartsWith(key.key, "tokenizer.") || key.key == "training.tokens" ||
-                       key.key == "cluster.gpus_per_node";
+    const bool is_input =
+        key.kind == KeyKind::kInput && key.key != "cluster.profile" && key.key != "resolved";
+    const bool is_nothing = key.kind == KeyKind::kNotBuilt && key.otherwise.empty();
+    const bool apart =
+        is_input || is_nothing || key.section() == "lora" || key.key == "cluster.gpus_per_node";
     EXPECT_NE(file->tree.FindPath(key.key) != nullptr, apart) << key.key;
   }
 }

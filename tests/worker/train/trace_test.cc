@@ -41,7 +41,7 @@ TEST(Trace, HasEveryActionOfATracedStepInItsOrderOnEachRank) {
   const TestFolder folder;
   JobSpec job = SmallJob(folder.path());
   job.training.steps = 4;
-  job.profiler_freq = 2;
+  job.profiler = {.enable = true, .freq = 2};
   const Layout layout = MakeLayout(2, 1, 2, ScheduleKind::kOneForwardOneBackward, 1, job);
   ASSERT_EQ(TrainWith(job, layout, folder.path()).status(), absl::OkStatus());
   for (int rank = 0; rank < layout.world_size(); ++rank) {

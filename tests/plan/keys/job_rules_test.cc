@@ -1,4 +1,4 @@
-#include "plan/spec/job_spec.h"
+#include "plan/keys/job_rules.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "plan/spec/job_spec.h"
 
 namespace weft {
 namespace {
@@ -158,7 +159,7 @@ TEST(Validate, ChecksMomentum) {
        "optimizer.momentum: 0.9 with optimizer.name adamw, which has none of that kind; use 0, or "
        "optimizer.name sgd"},
       {[](JobSpec& j) { j.optimizer = {.name = OptimizerKind::kSgd, .momentum = 1}; },
-       "optimizer.momentum: 1 is out of range; use 0 (off) or more and less than 1"},
+       "optimizer.momentum: 1 is out of range; use 0 or more and less than 1"},
       {[](JobSpec& j) { j.optimizer = {.name = OptimizerKind::kSgd, .dampening = 0.5}; },
        "optimizer.dampening: 0.5 without optimizer.momentum; use 0"},
       {[](JobSpec& j) {
@@ -175,7 +176,7 @@ TEST(Validate, ChecksWhatIsAdafactorsAlone) {
       {[](JobSpec& j) { j.optimizer = {.name = OptimizerKind::kAdafactor, .decay_rate = 0.8}; },
        "optimizer.decay_rate: 0.8 is out of range; use less than 0, e.g. -0.8"},
       {[](JobSpec& j) { j.optimizer = {.name = OptimizerKind::kAdafactor, .clip_threshold = 0}; },
-       "optimizer.clip_threshold: 0 is not a positive number; use e.g. 1"},
+       "optimizer.clip_threshold: 0 is out of range; use more than 0, e.g. 1"},
       {[](JobSpec& j) { j.optimizer.decay_rate = -0.5; },
        "optimizer.decay_rate: -0.5 with optimizer.name adamw, which has none of that kind; use "
        "-0.8, or optimizer.name adafactor"},
@@ -207,7 +208,7 @@ TEST(Validate, ChecksTrainingAndOptimizer) {
       {[](JobSpec& j) { j.fp16.hysteresis = 0; },
        "fp16.hysteresis: 0 is out of range; use 1 to 2147483648"},
       {[](JobSpec& j) { j.fp16.min_loss_scale = 0; },
-       "fp16.min_loss_scale: 0 is not a positive number; use e.g. 1"},
+       "fp16.min_loss_scale: 0 is out of range; use more than 0, e.g. 1"},
       {[](JobSpec& j) { j.fp16.loss_scale = 5; },
        "fp16.loss_scale: 5 with training.mixed_precision fp32, whose loss is not scaled; use 0, or "
        "mixed_precision fp16"},
@@ -217,32 +218,30 @@ TEST(Validate, ChecksTrainingAndOptimizer) {
       {[](JobSpec& j) { j.training.gradient_clipping = kNan; },
        "training.gradient_clipping: nan is out of range; use 0 (off) or more"},
       {[](JobSpec& j) { j.optimizer.lr = 0; },
-       "optimizer.lr: 0 is not a positive number; use e.g. 0.0003"},
+       "optimizer.lr: 0 is out of range; use more than 0, e.g. 0.0003"},
       {[](JobSpec& j) { j.optimizer.lr = kInfinity; },
-       "optimizer.lr: inf is not a positive number; use e.g. 0.0003"},
+       "optimizer.lr: inf is out of range; use more than 0, e.g. 0.0003"},
       {[](JobSpec& j) { j.optimizer.beta1 = 1; },
-       "optimizer.betas: the first, 1, is out of range; use 0 or more and less than 1, e.g. [0.9, "
-       "0.95]"},
+       "optimizer.betas: 1 is out of range; use 0 or more and less than 1"},
       {[](JobSpec& j) { j.optimizer.beta2 = -0.5; },
-       "optimizer.betas: the second, -0.5, is out of range; use 0 or more and less than 1, e.g. "
-       "[0.9, 0.95]"},
+       "optimizer.betas: -0.5 is out of range; use 0 or more and less than 1"},
       {[](JobSpec& j) { j.optimizer.eps = 0; },
-       "optimizer.eps: 0 is not a positive number; use e.g. 1e-08"},
+       "optimizer.eps: 0 is out of range; use more than 0, e.g. 1e-08"},
       {[](JobSpec& j) { j.optimizer.weight_decay = -0.1; },
        "optimizer.weight_decay: -0.1 is out of range; use 0 (off) or more"},
       {[](JobSpec& j) { j.lr_scheduler.warmup_steps = 101; },
        "lr_scheduler.warmup_steps: 101 is more than training.steps 100; use at most 100"},
       {[](JobSpec& j) { j.lr_scheduler.warmup_steps = -1; },
-       "lr_scheduler.warmup_steps: -1 is negative; use 0 (no warmup) or more"},
+       "lr_scheduler.warmup_steps: -1 is out of range; use 0 to 2147483648"},
       {[](JobSpec& j) { j.lr_scheduler.decay_steps = -1; },
-       "lr_scheduler.decay_steps: -1 is negative; use 0 (until training.steps) or more"},
+       "lr_scheduler.decay_steps: -1 is out of range; use 0 to 2147483648"},
       {[](JobSpec& j) { j.lr_scheduler.decay_steps = 9; },
        "lr_scheduler.decay_steps: 9 is less than lr_scheduler.warmup_steps 10; use 0 (until "
        "training.steps), or 10 or more"},
       {[](JobSpec& j) { j.lr_scheduler.min_lr = 1e-3; },
        "lr_scheduler.min_lr: 0.001 is more than optimizer.lr 0.0003; use at most 0.0003"},
       {[](JobSpec& j) { j.lr_scheduler.min_lr = -1; },
-       "lr_scheduler.min_lr: -1 is out of range; use 0 to optimizer.lr 0.0003"},
+       "lr_scheduler.min_lr: -1 is out of range; use 0 to optimizer.lr"},
   });
 }
 
@@ -353,7 +352,7 @@ TEST(Validate, ChecksAdaptersAndNumberFormats) {
        },
        "lora.r: 0 is out of range; use 1 to 64"},
       {[](JobSpec& j) { j.lora = LoraSpec{.lora_alpha = -1}; },
-       "lora.lora_alpha: -1 is not a positive number; use e.g. 16"},
+       "lora.lora_alpha: -1 is out of range; use more than 0, e.g. 16"},
       {[](JobSpec& j) { j.lora = LoraSpec{.target_modules = {}}; },
        "lora.target_modules: is empty; use e.g. [q_proj, v_proj]"},
       {[](JobSpec& j) { j.lora = LoraSpec{.target_modules = {"lm_head"}}; },
@@ -451,7 +450,8 @@ TEST(HeadChunks, AreThePiecesOfAMicrobatch) {
 TEST(Validate, ChecksCheckpointsValidationAndLimits) {
   ExpectEachCaughtAlone({
       {[](JobSpec& j) { j.checkpoint.keep_latest_k = 1; },
-       "checkpoint.keep_latest_k: 1 is too few: the newest may turn out damaged; use 2 or more"},
+       "checkpoint.keep_latest_k: 1 is out of range; use 2 or more: the newest may turn out "
+       "damaged"},
       {[](JobSpec& j) { j.checkpoint.interval = -5; },
        "checkpoint.interval: -5 is out of range; use 0 to 2147483648"},
       {[](JobSpec& j) { j.checkpoint.folder = ""; },
@@ -531,8 +531,8 @@ TEST(Validate, AModelThatCannotBeDividedStopsOnlyTheChecksThatNeedIt) {
   job.parallelism.tp = 3;
   job.optimizer.lr = 0;
   EXPECT_THAT(Issues(job),
-              ElementsAre("model.n_head: 0 is out of range; use 1 to 1048576",
-                          "optimizer.lr: 0 is not a positive number; use e.g. 0.0003"));
+              ElementsAre("optimizer.lr: 0 is out of range; use more than 0, e.g. 0.0003",
+                          "model.n_head: 0 is out of range; use 1 to 1048576"));
 }
 
 TEST(Names, AreParsedBack) {

@@ -1,13 +1,17 @@
 // The list of keys is frozen: a new one needs a reason why the planner cannot choose its value.
-#include "launcher/job_file/job_keys.h"
+#include "plan/keys/job_keys.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "launcher/job_file/model_config.h"
+#include "plan/keys/key_names.h"
+#include "plan/keys/model_keys.h"
 
 namespace weft {
 namespace {
@@ -104,6 +108,33 @@ TEST(CanonicalKey, KnowsEveryAliasOfTheTable) {
       {"nothing.of.ours", "nothing.of.ours"},
   };
   for (const auto& [alias, key] : cases) EXPECT_EQ(CanonicalKey(alias), key) << alias;
+}
+
+// docs/job_yaml.md says of each key what the table says.
+TEST(JobKeys, AreDocumentedAsTheyAre) {
+  std::set<std::string> expected;
+  for (const JobKey& key : JobKeys()) {
+    if (key.key == "resolved") continue;
+    const std::string text = DefaultText(key);
+    expected.insert(absl::StrCat("| ", key.key, key.planned_only ? " *" : "", " | ",
+                                 text.empty() ? "-" : text, " | ", key.meaning, " |"));
+  }
+  const std::vector<std::string> sections = JobSections();
+  std::ifstream docs(WEFT_SOURCE_DIR "/docs/job_yaml.md");
+  ASSERT_TRUE(docs.good());
+  std::set<std::string> found;
+  for (std::string line; std::getline(docs, line);) {
+    const std::vector<std::string> cells = absl::StrSplit(line, " | ");
+    if (cells.size() != 3 || line[0] != '|') continue;
+    const std::string name = cells[0].substr(2);
+    const bool is_key = std::find(sections.begin(), sections.end(),
+                                  name.substr(0, name.find_first_of(". "))) != sections.end();
+    // Hugging Face's own key, which model_keys.h has.
+    if (!is_key || name == "model.model_type") continue;
+    EXPECT_TRUE(found.insert(line).second) << "twice: " << line;
+  }
+  for (const std::string& line : expected) EXPECT_EQ(found.count(line), 1u) << "missing: " << line;
+  for (const std::string& line : found) EXPECT_EQ(expected.count(line), 1u) << "wrong: " << line;
 }
 
 }  // namespace

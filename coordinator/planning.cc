@@ -1,0 +1,30 @@
+#include "coordinator/planning.h"
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "plan/keys/cluster_keys.h"
+#include "plan/search/search.h"
+
+namespace weft {
+
+bool IsPlannedFor(const Cluster& cluster, const std::string& fingerprint) {
+  return fingerprint.empty() || fingerprint == ClusterFingerprint(cluster);
+}
+
+Event PlanOf(const Job& job) {
+  const bool is_for_here = IsPlannedFor(job.spec.cluster, job.planned_for);
+  const absl::StatusOr<Plan> plan = job.layout && is_for_here
+                                        ? PlanFor(job.spec, *job.layout, Purpose::kRun)
+                                        : FindPlan(job.spec, Purpose::kRun);
+  if (!plan.ok()) return PlanRefused{plan.status().code(), absl::StrCat(plan.status().message())};
+  const bool is_anew = job.layout && !is_for_here;
+  return Planned{.layout = plan->layout,
+                 .planned_bytes = plan->peak_bytes(),
+                 .predicted_step_s = plan->time.total_s(),
+                 .note = is_anew ? absl::StrCat("; planned anew: the plan that came was made for ",
+                                                "cluster ", job.planned_for, ", this is ",
+                                                ClusterFingerprint(job.spec.cluster))
+                                 : ""};
+}
+
+}  // namespace weft

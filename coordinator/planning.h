@@ -1,0 +1,19 @@
+// PlanOf plans a job that was submitted: it takes the plan that came with it, if the planner's own
+// rules find nothing wrong with it on this cluster, else it makes a new one. Pure.
+#pragma once
+#include <string>
+
+#include "coordinator/job.h"
+#include "plan/spec/cluster.h"
+
+namespace weft {
+
+// Says whether a plan for the cluster of this fingerprint is one for `cluster`. Empty: the plan
+// came with the job's own cluster.
+bool IsPlannedFor(const Cluster& cluster, const std::string& fingerprint);
+
+// Returns Planned, or PlanRefused if the layout breaks a rule or nothing fits. There is no search
+// where a layout came for this cluster; where it came for another one, the note says so.
+Event PlanOf(const Job& job);
+
+}  // namespace weft

@@ -1,0 +1,325 @@
+#include "plan/keys/job_keys.h"
+
+#include "plan/keys/value_text.h"
+
+namespace weft {
+namespace {
+
+using enum KeyKind;
+
+constexpr double kMaxSteps = 2147483648.0;
+constexpr double kMostInt = 2147483647.0;
+
+constexpr Limits Between(double least, double most) {
+  return {.least = least, .most = most};
+}
+constexpr Limits kAny = {};
+constexpr Limits kNegative = {.most = 0, .below_most = true, .allowed = "less than 0, e.g. -0.8"};
+constexpr Limits kUpToLr = {.least = 0, .allowed = "0 to optimizer.lr"};
+constexpr Limits kTwoOrMore = {
+    .least = 2, .most = kMostInt, .allowed = "2 or more: the newest may turn out damaged"};
+constexpr Limits kSeconds = {.least = 1, .most = 86400, .allowed = "1 to 86400 seconds"};
+constexpr Limits kNotNegative = {.least = 0, .allowed = "0 (off) or more"};
+constexpr Limits kShare = {
+    .least = 0, .most = 1, .below_most = true, .allowed = "0 or more and less than 1"};
+constexpr Limits MoreThan0(absl::string_view allowed) {
+  return {.least = 0, .above_least = true, .allowed = allowed};
+}
+
+// The field of a section that a job may lack.
+#define WEFT_FIELD(member) [](JobSpec& job) -> KeyField { return &job.member; }
+#define WEFT_LORA(member) \
+  [](JobSpec& job) -> KeyField { return job.lora ? KeyField(&job.lora->member) : KeyField(); }
+
+// The workers of a node, under the key of the devices' kind.
+KeyField Slots(JobSpec& job, BackendKind backend) {
+  if (job.cluster.device.backend != backend) return {};
+  return &job.cluster.slots_per_node;
+}
+
+constexpr JobKey kJobKeys[] = {
+    {"job.name", kExecution, WEFT_FIELD(name),
+     "names the run's folder; letters, digits, `.`, `_`, `-`", "required"},
+    {"job.output_dir", kExecution, WEFT_FIELD(output_dir), "where run folders lie", "outputs"},
+    {"model.path", kInput, nullptr,
+     "a config.json, or a folder that holds one; keys beside it replace those in it", "-"},
+    {"model.init_from", kSource, WEFT_FIELD(init_from),
+     "weights to start from, at step 0 with new optimizer states", "-", kAny,
+     "initial_load_path ExistingCheckpointInit.path pretrained_model_name_or_path "
+     "model_name_or_path"},
+    {"tokenizer.path", kNotBuilt, nullptr, "a tokenizer for texts", "", kAny,
+     "hf_assets_path tokenizer_name_or_path vocab_file tokenizer_name"},
+    {"data.train", kSource, WEFT_FIELD(data.train),
+     "list of `{path: file or glob}`; sampled in proportion to size", "required", kAny,
+     "data_stages train_data_paths data-path"},
+    {"data.valid", kSource, WEFT_FIELD(data.valid), "held-out files, as data.train lists its own",
+     "-"},
+    {"data.split", kMathematics, WEFT_FIELD(data.split),
+     "share of data.train's windows held out instead", "", kShare},
+    {"data.format", kMathematics, WEFT_FIELD(data.format),
+     "`bytes`, `llmc`, `nanogpt`; `auto` looks at the first file and says which", "auto"},
+    {"data.bos_token_id", kMathematics,
+     [](JobSpec& job) -> KeyField { return NumberOrNull{&job.data.bos_token_id}; },
+     "documents of a packed sample start at this token (llm.c: 50256)", "-"},
+    {"data.eos_token_id", kMathematics,
+     [](JobSpec& job) -> KeyField { return NumberOrNull{&job.data.eos_token_id}; },
+     "documents start after this token (nanoGPT, Megatron-LM: 50256)", "-", kAny,
+     "eod_token_id eod_id"},
+    {"data.reset_attention_mask", kMathematics, WEFT_FIELD(data.reset_attention_mask),
+     "true: tokens attend to their own document only", "", kAny, "reset-attention-mask"},
+    {"data.reset_position_ids", kMathematics, WEFT_FIELD(data.reset_position_ids),
+     "true: learned positions count from the document's start", "", kAny, "reset-position-ids"},
+    {"data.num_workers", kNotBuilt, nullptr, "processes that read ahead", "0", kAny, "num-workers"},
+    {"training.seq_len", kMathematics, WEFT_FIELD(training.seq_len), "tokens per sequence",
+     "required", kAny,
+     "tokens.sequence_length sequence_length seq_length max_seq_len max_seq_length seq-length "
+     "block_size"},
+    {"training.micro_batch_size", kExecution, WEFT_FIELD(training.micro_batch_size),
+     "sequences per microbatch", "", kAny,
+     "local_batch_size tokens.micro_batch_size train_micro_batch_size_per_gpu "
+     "device_train_microbatch_size per_device_train_batch_size micro-batch-size"},
+    {"training.global_batch_size", kMathematics, WEFT_FIELD(training.global_batch_size),
+     "sequences per step", "required, or follows", kAny,
+     "train_batch_size global_train_batch_size global-batch-size"},
+    {"training.gradient_accumulation_steps", kExecution,
+     WEFT_FIELD(training.gradient_accumulation_steps), "microbatches per replica and step", "",
+     kAny, "tokens.batch_accumulation_per_replica"},
+    {"training.steps", kExecution, WEFT_FIELD(training.steps), "optimizer updates of the whole run",
+     "required, or tokens", Between(1, kMaxSteps),
+     "tokens.train_steps train_iters max_steps train-iters max_iters"},
+    {"training.tokens", kInput, nullptr, "instead of steps; rounded up to whole steps", "-"},
+    {"training.gradient_clipping", kAdjustable, WEFT_FIELD(training.gradient_clipping),
+     "gradients are scaled down to this global norm; 0: off", "", kNotNegative,
+     "max_norm optimizer.clip_grad max_grad_norm clip-grad gradient_clip_val"},
+    {"training.mixed_precision", kMathematics, WEFT_FIELD(training.mixed_precision),
+     "`fp32`, `bf16`, `fp16` or `fp8`", "", kAny, "mixed_precision_param", true},
+    {"training.seed", kMathematics, WEFT_FIELD(training.seed), "initial weights and data order", "",
+     kAny, "debug.seed general.seed"},
+    {"training.max_consecutive_skipped_steps", kExecution,
+     WEFT_FIELD(training.max_consecutive_skipped_steps),
+     "steps in a row that may be skipped; 1: the first one ends it", "", Between(1, kMaxSteps)},
+    {"training.head_chunk_tokens", kExecution, WEFT_FIELD(training.head_chunk_tokens),
+     "tokens of a microbatch whose logits exist at once; 0: all", "", Between(0, 1099511627776.0)},
+    {"fp16.loss_scale", kExecution, WEFT_FIELD(fp16.loss_scale),
+     "factor on the loss under mixed_precision fp16; 0: dynamic", "", kNotNegative},
+    {"fp16.initial_scale_power", kExecution, WEFT_FIELD(fp16.initial_scale_power),
+     "the dynamic scale starts at 2 to this power", "", Between(0, 32)},
+    {"fp16.loss_scale_window", kExecution, WEFT_FIELD(fp16.loss_scale_window),
+     "steps without an overflow after which the dynamic scale doubles", "", Between(1, kMaxSteps)},
+    {"fp16.hysteresis", kExecution, WEFT_FIELD(fp16.hysteresis),
+     "overflows until the dynamic scale halves", "", Between(1, kMaxSteps)},
+    {"fp16.min_loss_scale", kExecution, WEFT_FIELD(fp16.min_loss_scale),
+     "the dynamic scale goes no lower", "", MoreThan0("more than 0, e.g. 1")},
+    {"optimizer.name", kMathematics, WEFT_FIELD(optimizer.name),
+     "`adamw`, `adamw_8bit`, `lion`, `adafactor` or `sgd`", "", kAny, "type optim"},
+    {"optimizer.lr", kAdjustable, WEFT_FIELD(optimizer.lr), "the learning rate at its highest", "",
+     MoreThan0("more than 0, e.g. 0.0003"), "optimizer.params.lr learning_rate"},
+    {"optimizer.betas", kAdjustable,
+     [](JobSpec& job) -> KeyField {
+       return NumberPair{&job.optimizer.beta1, &job.optimizer.beta2};
+     },
+     "decay of the moments; of adamw, adamw_8bit and lion", "", kShare, "optimizer.params.betas"},
+    {"optimizer.eps", kAdjustable, WEFT_FIELD(optimizer.eps),
+     "added to the root of the second moment; of adamw and adamw_8bit", "",
+     MoreThan0("more than 0, e.g. 1e-08"), "optimizer.params.eps"},
+    {"optimizer.weight_decay", kAdjustable, WEFT_FIELD(optimizer.weight_decay),
+     "of matrices that no group of param_groups names", "", kNotNegative,
+     "optimizer.params.weight_decay"},
+    {"optimizer.param_groups", kAdjustable, WEFT_FIELD(optimizer.param_groups),
+     "weight decay by tensor", "-"},
+    {"optimizer.momentum", kMathematics, WEFT_FIELD(optimizer.momentum),
+     "of sgd, as PyTorch defines it; 0: none", "", kShare, "optimizer.params.momentum"},
+    {"optimizer.dampening", kMathematics, WEFT_FIELD(optimizer.dampening),
+     "of sgd: the share of a gradient that does not enter the momentum", "", kShare},
+    {"optimizer.nesterov", kMathematics, WEFT_FIELD(optimizer.nesterov),
+     "of sgd: looks one step ahead; needs a momentum and no dampening"},
+    {"optimizer.decay_rate", kMathematics, WEFT_FIELD(optimizer.decay_rate),
+     "of adafactor: its second moments' beta at step t is 1 - t^decay_rate", "", kNegative,
+     "beta2_decay"},
+    {"optimizer.clip_threshold", kMathematics, WEFT_FIELD(optimizer.clip_threshold),
+     "of adafactor: most that the root mean square of a tensor's update may be", "",
+     MoreThan0("more than 0, e.g. 1")},
+    {"optimizer.scale_parameter", kMathematics, WEFT_FIELD(optimizer.scale_parameter),
+     "of adafactor: lr counts for tensors of root mean square 1"},
+    {"optimizer.relative_step", kNotBuilt, nullptr, "of adafactor: lr_scheduler gives the rate",
+     "false"},
+    {"optimizer.warmup_init", kNotBuilt, nullptr, "of adafactor: lr_scheduler gives the rate",
+     "false"},
+    {"lr_scheduler.type", kAdjustable, WEFT_FIELD(lr_scheduler.type),
+     "`constant`, `linear`, `cosine`", "", kAny, "lr_scheduler_type lr_decay_style decay_type"},
+    {"lr_scheduler.warmup_steps", kAdjustable, WEFT_FIELD(lr_scheduler.warmup_steps),
+     "steps in which the rate rises from 0", "", Between(0, kMaxSteps),
+     "lr_warmup_steps warmup_iters"},
+    {"lr_scheduler.decay_steps", kAdjustable, WEFT_FIELD(lr_scheduler.decay_steps),
+     "the step at which the rate has fallen to min_lr", "until the last step",
+     Between(0, kMaxSteps)},
+    {"lr_scheduler.min_lr", kAdjustable, WEFT_FIELD(lr_scheduler.min_lr), "the rate at the end", "",
+     kUpToLr, "min_decay_lr"},
+    {"parallelism.dp", kExecution, WEFT_FIELD(parallelism.dp),
+     "data parallel degree: replicas; -1 is auto", "", kAny,
+     "data_parallel_shard_degree dp_shard_size"},
+    {"parallelism.dp_replicate", kNotBuilt, nullptr, "zero_hpz_partition_size says the same", "1",
+     kAny, "data_parallel_replicate_degree dp_replicate_size"},
+    {"parallelism.tp", kExecution, WEFT_FIELD(parallelism.tp),
+     "tensor parallel degree: ranks that share each matrix", "", kAny,
+     "tensor_parallel_degree model_parallel_size tp_size autotp_size tensor-model-parallel-size "
+     "tensor_model_parallel_size"},
+    {"parallelism.pp", kExecution, WEFT_FIELD(parallelism.pp),
+     "pipeline parallel degree: stages of blocks", "", kAny,
+     "pipeline_parallel_degree pipe_parallel_size pp_size pipeline-model-parallel-size "
+     "pipeline_model_parallel_size"},
+    {"parallelism.cp", kExecution, WEFT_FIELD(parallelism.cp),
+     "context parallel degree: ranks that share each sequence; 2 cp divides seq_len", "", kAny,
+     "context_parallel_degree context_parallel_size cp_size sp_size context-parallel-size"},
+    {"parallelism.ep", kExecution, WEFT_FIELD(parallelism.ep),
+     "expert parallel degree; lies inside dp", "", kAny,
+     "expert_parallel_degree expert_parallel_size moe_world_size expert-model-parallel-size "
+     "expert_model_parallel_size",
+     true},
+    {"parallelism.sequence_parallel", kExecution, WEFT_FIELD(parallelism.sequence_parallel),
+     "norms and residuals cut over tp by tokens", "", kAny,
+     "enable_sequence_parallel sequence-parallel"},
+    {"parallelism.pp_schedule", kExecution, WEFT_FIELD(parallelism.pp_schedule),
+     "`1f1b`, `gpipe`, `interleaved_1f1b`, `zb_h1`", "", kAny,
+     "pipeline_parallel_schedule pp_engine"},
+    {"parallelism.virtual_stages", kExecution, WEFT_FIELD(parallelism.virtual_stages),
+     "chunks of blocks per stage, 2 or more for `interleaved_1f1b`", "", kAny,
+     "virtual_pipeline_model_parallel_size"},
+    {"parallelism.layers_per_stage", kExecution, WEFT_FIELD(parallelism.layers_per_stage),
+     "blocks of each stage, as a list: `[3, 1]`; or `even`"},
+    {"parallelism.zero_stage", kExecution, WEFT_FIELD(parallelism.zero_stage),
+     "0 to 3: what each rank of a data group keeps a part of", "", kAny,
+     "optimizer.zero_stage zero_optimization.stage"},
+    {"parallelism.zero_hpz_partition_size", kExecution,
+     [](JobSpec& job) -> KeyField { return GroupSize{&job.parallelism.zero_group}; },
+     "ranks that a ZeRO shard is spread over; 1: the whole data group"},
+    {"activation_checkpointing.mode", kExecution, WEFT_FIELD(activation_checkpointing.mode),
+     "what backward computes again: `none`, `selective`, `full`", "", kAny,
+     "activation_checkpoint.mode"},
+    {"activation_checkpointing.per_stage", kExecution,
+     WEFT_FIELD(activation_checkpointing.per_stage),
+     "a list instead of `mode`, one a stage: `[full, none]`", "-"},
+    {"offload.optimizer", kExecution,
+     [](JobSpec& job) -> KeyField {
+       return FlagWords{&job.offload.optimizer, "none", "cpu"};
+     },
+     "`cpu`: optimizer states and master weights in host memory; `none`", "", kAny,
+     "offload_optimizer.device"},
+    {"offload.params", kNotBuilt, nullptr, "weights in host memory", "none", kAny,
+     "offload_param.device"},
+    {"checkpoint.folder", kExecution, WEFT_FIELD(checkpoint.folder),
+     "in the run folder unless absolute", "", kAny, "checkpoints_path save save_folder"},
+    {"checkpoint.interval", kExecution, WEFT_FIELD(checkpoint.interval),
+     "steps between saves; 0: at the end and on a stop, whatever it risks", "",
+     Between(0, kMaxSteps),
+     "checkpoint_interval checkpoint_factor save_interval save_steps save-interval"},
+    {"checkpoint.keep_latest_k", kExecution, WEFT_FIELD(checkpoint.keep_latest_k),
+     "at least 2 are kept", "", kTwoOrMore,
+     "keep_last_n_checkpoints save_num_checkpoints_to_keep save_total_limit"},
+    {"checkpoint.resume", kExecution, WEFT_FIELD(checkpoint.resume), "`auto` or `none`", "", kAny,
+     "resume_checkpoint_path autoresume resume_from_checkpoint"},
+    {"checkpoint.async", kNotBuilt, nullptr, "saves beside training", "false", kAny, "async_save"},
+    {"checkpoint.export_hf", kNotBuilt, nullptr, "a Hugging Face directory too", "never"},
+    {"checkpoint.export_dtype", kNotBuilt, nullptr, "number format of that directory"},
+    {"fault_tolerance.max_restarts", kExecution, WEFT_FIELD(fault_tolerance.max_restarts),
+     "generations after a failure", "", Between(0, 1000000)},
+    {"fault_tolerance.heartbeat_timeout_seconds", kExecution,
+     WEFT_FIELD(fault_tolerance.heartbeat_timeout_seconds),
+     "the lease: silence after which a worker is lost", "", kSeconds},
+    {"fault_tolerance.on_preempt", kNotBuilt, nullptr, "what a notice of the end does", "save"},
+    {"fault_tolerance.skip_loss_zscore", kNotBuilt, nullptr, "skips steps of a strange loss", "0"},
+    {"comm.init_timeout_seconds", kExecution, WEFT_FIELD(comm.init_timeout_seconds),
+     "longest wait in the first collective call", "", kSeconds},
+    {"comm.train_timeout_seconds", kExecution, WEFT_FIELD(comm.train_timeout_seconds),
+     "longest wait in any later collective call", "", kSeconds, "dist_timeout ddp_timeout"},
+    {"validation.interval", kExecution, WEFT_FIELD(validation.interval),
+     "steps between evaluations, and one after the last step; 0: none", "", Between(0, kMaxSteps),
+     "validation.freq val_check_interval eval_interval eval_steps"},
+    {"validation.steps", kExecution, WEFT_FIELD(validation.steps), "global batches per evaluation",
+     "", Between(0, kMaxSteps), "eval_iters"},
+    {"metrics.log_freq", kExecution, WEFT_FIELD(log_freq), "steps between plain progress lines", "",
+     Between(1, kMaxSteps),
+     "iteration_step_info_interval log_interval console_log_interval logging_steps "
+     "steps_per_print"},
+    {"metrics.tensorboard", kNotBuilt, nullptr, "an event file beside metrics.jsonl", "false"},
+    {"metrics.wandb", kNotBuilt, nullptr, "a run at Weights & Biases", "false"},
+    {"profiler.enable", kExecution, WEFT_FIELD(profiler.enable),
+     "true: some steps are traced, for Perfetto", "", kAny, "profiling.enable_profiling"},
+    {"profiler.freq", kExecution, WEFT_FIELD(profiler.freq),
+     "every so many steps each rank writes what it did when", "", Between(1, kMaxSteps),
+     "profiling.profile_freq"},
+    {"profiler.memory_snapshot", kNotBuilt, nullptr, "the arena's history", "false"},
+    {"lora.r", kMathematics, WEFT_LORA(r), "rank of adapters beside a frozen base", "-", kAny,
+     "rank", true},
+    {"lora.lora_alpha", kMathematics, WEFT_LORA(lora_alpha), "scale of the adapters, as PEFT's",
+     "r", MoreThan0("more than 0, e.g. 16"), "alpha", true},
+    {"lora.lora_dropout", kNotBuilt, nullptr, "dropout before the adapters", "0 0.0"},
+    {"lora.target_modules", kMathematics, WEFT_LORA(target_modules),
+     "PEFT's module names, or `all-linear`; gpt2: [c_attn]", "[q_proj, v_proj]", kAny, "", true},
+    {"lora.quantization", kMathematics, WEFT_LORA(quantization),
+     "of the frozen base: `none` (bf16), `int8`, `nf4` or `nf4_double`", "none", kAny, "", true},
+    {"lora.double_quantization", kInput, nullptr, "with `nf4`: makes it `nf4_double`", "false",
+     kAny, "bnb_4bit_use_double_quant", true},
+    {"cluster.scheduler", kNotBuilt, nullptr, "who grants machines", "none"},
+    {"cluster.profile", kInput, nullptr,
+     "a name in configs/clusters, a path, or a map with the keys of such a file", "cpu"},
+    {"cluster.nodes", kExecution, WEFT_FIELD(cluster.nodes),
+     "how many machines of the profile there are", "the profile's", kAny, "num_nodes"},
+    {"cluster.slots", kExecution,
+     [](JobSpec& job) -> KeyField { return Slots(job, BackendKind::kCpu); },
+     "workers of a node, on CPUs", "the profile's"},
+    {"cluster.gpus_per_node", kExecution,
+     [](JobSpec& job) -> KeyField { return Slots(job, BackendKind::kCuda); },
+     "workers of a node, on GPUs", "the profile's", kAny, "num_gpus"},
+    {"cluster.threads_per_worker", kExecution, WEFT_FIELD(threads_per_worker),
+     "BLAS threads of a CPU worker", "", Between(1, 1024)},
+    {"cluster.partition", kNotBuilt, nullptr, "Slurm's partition"},
+    {"cluster.account", kNotBuilt, nullptr, "Slurm's account"},
+    {"cluster.qos", kNotBuilt, nullptr, "Slurm's quality of service"},
+    {"cluster.time", kNotBuilt, nullptr, "Slurm's time limit"},
+    {"cluster.env", kExecution, WEFT_FIELD(env), "added to each worker's environment"},
+    {"deterministic", kExecution, WEFT_FIELD(deterministic),
+     "GPUs: the same job on such devices gives the same bits, restarts included", "", kAny,
+     "debug.deterministic"},
+    {"resolved", kInput, nullptr, "weft's record in a resolved.yaml; reading it changes nothing",
+     "-"},
+};
+
+#undef WEFT_FIELD
+#undef WEFT_LORA
+
+}  // namespace
+
+absl::string_view JobKey::name() const {
+  const size_t dot = key.rfind('.');
+  return dot == absl::string_view::npos ? key : key.substr(dot + 1);
+}
+
+absl::Span<const JobKey> JobKeys() {
+  return kJobKeys;
+}
+
+const JobKey* FindJobKey(absl::string_view dotted) {
+  for (const JobKey& key : kJobKeys) {
+    if (key.key == dotted) return &key;
+  }
+  return nullptr;
+}
+
+std::string DefaultText(const JobKey& key) {
+  if (key.field == nullptr || !key.otherwise.empty()) return std::string(key.otherwise);
+  JobSpec plain;
+  return LineText(PrintField(key.field(plain)));
+}
+
+std::vector<std::string> JobSections() {
+  std::vector<std::string> sections;
+  for (const JobKey& key : kJobKeys) {
+    if (sections.empty() || sections.back() != key.section()) {
+      sections.emplace_back(key.section());
+    }
+  }
+  return sections;
+}
+
+}  // namespace weft

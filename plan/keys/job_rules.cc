@@ -1,0 +1,407 @@
+#include "plan/keys/job_rules.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "plan/keys/job_keys.h"
+#include "plan/keys/value_text.h"
+#include "plan/spec/fp8.h"
+#include "plan/spec/layout_rules.h"
+
+namespace weft {
+namespace {
+
+using SpecIssues = std::vector<SpecIssue>;
+
+constexpr int64_t kByteValues = 256;
+constexpr double kMaxTokens = 0x1p62;  // of a run; counters are int64_t
+
+void Add(SpecIssues& issues, absl::string_view key, std::string message) {
+  issues.push_back({std::string{key}, std::move(message)});
+}
+
+void CheckInteger(SpecIssues& issues, absl::string_view key, int64_t value, int64_t least,
+                  int64_t most) {
+  if (value >= least && value <= most) return;
+  Add(issues, key, absl::StrCat(value, " is out of range; use ", least, " to ", most));
+}
+
+// Adds the numbers that the table of keys does not allow.
+void CheckLimits(JobSpec job, SpecIssues& issues) {
+  for (const JobKey& key : JobKeys()) {
+    if (key.field == nullptr) continue;
+    for (const std::string& number : OutOfLimits(key.field(job), key.limits)) {
+      Add(issues, key.key, absl::StrCat(number, " is out of range; use ", key.limits.Text()));
+    }
+  }
+}
+
+// Adds an issue for each of `keys` that differs from its default though nothing uses it. `why`
+// stands behind the value found, `cure` behind the default, unless the value is wrong anyway: "0.9
+// <why>; use 0, or <cure>".
+void CheckUnused(JobSpec job, absl::Span<const absl::string_view> keys, absl::string_view why,
+                 absl::string_view cure, SpecIssues& issues) {
+  JobSpec plain;
+  for (const absl::string_view name : keys) {
+    const bool is_wrong = std::any_of(issues.begin(), issues.end(),
+                                      [&](const SpecIssue& issue) { return issue.key == name; });
+    if (is_wrong) continue;
+    const JobKey& key = *FindJobKey(name);
+    const std::string found = LineText(PrintField(key.field(job)));
+    const std::string unused = LineText(PrintField(key.field(plain)));
+    if (found == unused) continue;
+    Add(issues, name, absl::StrCat(found, " ", why, "; use ", unused, ", or ", cure));
+  }
+}
+
+void CheckNaming(const JobSpec& job, SpecIssues& issues) {
+  bool sound = !job.name.empty() && job.name.size() <= 100 && job.name.front() != '.' &&
+               job.name.front() != '-';
+  for (const char c : job.name) {
+    sound = sound && (absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' ||
+                      c == '-');
+  }
+  if (!sound) {
+    Add(issues, "job.name",
+        absl::StrCat("\"", job.name,
+                     "\" cannot name a folder; use 1 to 100 letters, digits, dots, underscores "
+                     "and dashes, a letter or digit first"));
+  }
+  if (job.output_dir.empty() || job.output_dir.front() != '/') {
+    Add(issues, "job.output_dir",
+        absl::StrCat("\"", job.output_dir, "\" is not an absolute path; use one, e.g. /tmp/weft"));
+  }
+}
+
+void CheckSources(SpecIssues& issues, absl::string_view key,
+                  const std::vector<DataSource>& sources) {
+  for (const DataSource& source : sources) {
+    if (!source.path.empty() && source.path.front() == '/') continue;
+    Add(issues, key, absl::StrCat("\"", source.path, "\" is not an absolute path; use one"));
+  }
+}
+
+void CheckData(const JobSpec& job, SpecIssues& issues) {
+  if (job.data.train.empty()) {
+    Add(issues, "data.train", "is empty; name at least one file of tokens");
+  }
+  CheckSources(issues, "data.train", job.data.train);
+  CheckSources(issues, "data.valid", job.data.valid);
+  if (job.data.split > 0 && !job.data.valid.empty()) {
+    Add(issues, "data.split",
+        absl::StrCat(job.data.split,
+                     " holds out a part of data.train, but data.valid is given too; "
+                     "use one of them"));
+  }
+  if (job.data.format == TokenFormat::kBytes && job.model.vocab_size >= 1 &&
+      job.model.vocab_size < kByteValues) {
+    Add(issues, "model.vocab_size",
+        absl::StrCat(job.model.vocab_size, " cannot hold every byte of data.format bytes; use ",
+                     kByteValues, " or more"));
+  }
+}
+
+void CheckDocuments(const JobSpec& job, SpecIssues& issues) {
+  const DataSpec& data = job.data;
+  const std::pair<absl::string_view, std::optional<int64_t>> marks[] = {
+      {"data.bos_token_id", data.bos_token_id}, {"data.eos_token_id", data.eos_token_id}};
+  for (const auto& [key, id] : marks) {
+    if (!id) continue;
+    if (job.model.vocab_size >= 1) CheckInteger(issues, key, *id, 0, job.model.vocab_size - 1);
+    if (data.reset_attention_mask) continue;
+    Add(issues, key,
+        absl::StrCat(*id,
+                     " has no use without data.reset_attention_mask: attention would cross "
+                     "documents as if there were none; use true there, or leave this out"));
+  }
+  if (data.reset_attention_mask && !data.bos_token_id && !data.eos_token_id) {
+    Add(issues, "data.reset_attention_mask",
+        "true, but nothing says where documents start; give data.bos_token_id or "
+        "data.eos_token_id, e.g. 50256 for GPT-2's <|endoftext|>");
+  }
+  if (data.reset_position_ids && !data.reset_attention_mask) {
+    Add(issues, "data.reset_position_ids",
+        "true without data.reset_attention_mask; use true for both");
+  }
+}
+
+void CheckTraining(const JobSpec& job, SpecIssues& issues) {
+  const TrainingSpec& training = job.training;
+  const double tokens = static_cast<double>(training.steps) *
+                        static_cast<double>(training.global_batch_size) *
+                        static_cast<double>(training.seq_len);
+  if (tokens > kMaxTokens) {
+    Add(issues, "training.steps",
+        absl::StrCat(training.steps, " makes ", tokens, " tokens in all; use fewer steps"));
+  }
+  if (training.mixed_precision != Precision::kFp16) {
+    constexpr absl::string_view kScaling[] = {"fp16.loss_scale", "fp16.initial_scale_power",
+                                              "fp16.loss_scale_window", "fp16.hysteresis",
+                                              "fp16.min_loss_scale"};
+    CheckUnused(job, kScaling,
+                absl::StrCat("with training.mixed_precision ",
+                             PrecisionName(training.mixed_precision), ", whose loss is not scaled"),
+                "mixed_precision fp16", issues);
+  }
+}
+
+// Keys that only one optimizer has.
+void CheckOptimizer(const JobSpec& job, SpecIssues& issues) {
+  const OptimizerSpec& optimizer = job.optimizer;
+  const std::string why = absl::StrCat("with optimizer.name ", OptimizerName(optimizer.name),
+                                       ", which has none of that kind");
+  if (optimizer.name != OptimizerKind::kAdafactor) {
+    constexpr absl::string_view kKeys[] = {"optimizer.decay_rate", "optimizer.clip_threshold",
+                                           "optimizer.scale_parameter"};
+    CheckUnused(job, kKeys, why, "optimizer.name adafactor", issues);
+  }
+  if (optimizer.name != OptimizerKind::kSgd) {
+    constexpr absl::string_view kKeys[] = {"optimizer.momentum"};
+    CheckUnused(job, kKeys, why, "optimizer.name sgd", issues);
+  }
+  if (optimizer.dampening != 0 && optimizer.momentum == 0) {
+    Add(issues, "optimizer.dampening",
+        absl::StrCat(optimizer.dampening, " without optimizer.momentum; use 0"));
+  }
+  if (optimizer.nesterov && (optimizer.momentum == 0 || optimizer.dampening != 0)) {
+    Add(issues, "optimizer.nesterov",
+        absl::StrCat("true with optimizer.momentum ", optimizer.momentum, " and dampening ",
+                     optimizer.dampening, "; it needs a momentum and no dampening"));
+  }
+}
+
+void CheckLrScheduler(const JobSpec& job, SpecIssues& issues) {
+  const LrSchedulerSpec& scheduler = job.lr_scheduler;
+  const int64_t steps = job.training.steps;
+  if (steps >= 1 && scheduler.warmup_steps > steps) {
+    Add(issues, "lr_scheduler.warmup_steps",
+        absl::StrCat(scheduler.warmup_steps, " is more than training.steps ", steps,
+                     "; use at most ", steps));
+  }
+  if (scheduler.decay_steps > 0 && scheduler.decay_steps < scheduler.warmup_steps) {
+    Add(issues, "lr_scheduler.decay_steps",
+        absl::StrCat(scheduler.decay_steps, " is less than lr_scheduler.warmup_steps ",
+                     scheduler.warmup_steps, "; use 0 (until training.steps), or ",
+                     scheduler.warmup_steps, " or more"));
+  }
+  const double lr = job.optimizer.lr;
+  if (lr > 0 && scheduler.min_lr > lr) {
+    Add(issues, "lr_scheduler.min_lr",
+        absl::StrCat(scheduler.min_lr, " is more than optimizer.lr ", lr, "; use at most ", lr));
+  }
+}
+
+// The layout that breaks the fewest rules with what the job fixes. Degrees that are `auto` stand as
+// 1, or as what another fixed value makes of them: what is broken then is broken for every value
+// they may take.
+Layout LeastLayout(const JobSpec& job) {
+  const ParallelismSpec& fixed = job.parallelism;
+  Layout least;
+  least.cp = fixed.cp.value_or(1);
+  least.tp = fixed.tp.value_or(1);
+  least.ep = fixed.ep.value_or(1);
+  least.dp = fixed.dp.value_or(std::clamp(least.ep, 1, job.cluster.slots()));
+  least.zero_stage = fixed.zero_stage.value_or(fixed.zero_group.value_or(0) > 0 ? 1 : 0);
+  if (fixed.dp && fixed.cp) least.zero_group = fixed.zero_group.value_or(0);
+  if (fixed.layers_per_stage) least.stage_blocks = *fixed.layers_per_stage;
+  least.stage_recompute = job.activation_checkpointing.per_stage;
+  const bool interleaved = fixed.pp_schedule ? *fixed.pp_schedule == ScheduleKind::kInterleaved
+                                             : fixed.virtual_stages.value_or(1) > 1;
+  least.schedule = interleaved ? ScheduleKind::kInterleaved
+                               : fixed.pp_schedule.value_or(ScheduleKind::kOneForwardOneBackward);
+  least.virtual_stages = fixed.virtual_stages.value_or(interleaved ? 2 : 1);
+  const int64_t listed =
+      std::max(std::ssize(least.stage_blocks), std::ssize(least.stage_recompute));
+  const int64_t stages = std::max<int64_t>(listed, interleaved ? 2 : 1);
+  least.pp = fixed.pp.value_or(static_cast<int>(std::min(stages, job.model.num_blocks)));
+  least.sequence_parallel = fixed.sequence_parallel.value_or(false);
+  least.offload_optimizer = job.offload.optimizer.value_or(false);
+  least.recompute = job.activation_checkpointing.mode.value_or(Recompute::kNone);
+  return least;
+}
+
+// Returns why not even the fewest chunks that pp_schedule interleaved_1f1b may have can be had:
+// what the job says is the cause, not the number of chunks that it leaves open.
+SpecIssue InterleavedIssue(const JobSpec& job, const Layout& least) {
+  const std::string given =
+      job.parallelism.pp ? absl::StrCat("parallelism.pp ", *job.parallelism.pp, " and ") : "";
+  return {"parallelism.pp_schedule",
+          absl::StrCat("interleaved_1f1b with ", given, KeysOf(job.model.family).num_blocks, " ",
+                       job.model.num_blocks,
+                       "; it needs 2 or more stages of 2 or more chunks, each with a block; use ",
+                       job.parallelism.pp && least.pp < 2 ? "parallelism.pp 2 or more, or " : "",
+                       "1f1b")};
+}
+
+void CheckParallelism(const JobSpec& job, SpecIssues& issues) {
+  const ActivationCheckpointingSpec& checkpointing = job.activation_checkpointing;
+  if (checkpointing.mode && !checkpointing.per_stage.empty()) {
+    Add(issues, "activation_checkpointing.per_stage",
+        absl::StrCat("stands beside activation_checkpointing.mode ",
+                     RecomputeName(*checkpointing.mode), "; keep one of the two"));
+  }
+  if (job.parallelism.zero_group) {
+    CheckInteger(issues, "parallelism.zero_hpz_partition_size", *job.parallelism.zero_group, 0,
+                 job.cluster.slots());
+  }
+  const Layout least = LeastLayout(job);
+  for (SpecIssue& issue : DegreeIssues(job.model, job.cluster, least)) {
+    const bool chosen = issue.key != "parallelism.virtual_stages" || job.parallelism.virtual_stages;
+    issues.push_back(chosen ? std::move(issue) : InterleavedIssue(job, least));
+  }
+}
+
+void CheckNumbers(const JobSpec& job, SpecIssues& issues) {
+  const absl::Status offered = CheckPrecision(job.cluster.device, job.training.mixed_precision);
+  if (!offered.ok()) {
+    Add(issues, "training.mixed_precision", absl::StrCat(offered.message()));
+  }
+}
+
+bool IsLoraModule(absl::string_view name) {
+  constexpr absl::string_view kModules[] = {"q_proj",  "k_proj",    "v_proj", "o_proj", "gate_proj",
+                                            "up_proj", "down_proj", "c_attn", "c_proj", "c_fc"};
+  return std::find(std::begin(kModules), std::end(kModules), name) != std::end(kModules);
+}
+
+void CheckLora(const JobSpec& job, SpecIssues& issues) {
+  if (!job.lora) return;
+  CheckInteger(issues, "lora.r", job.lora->r, 1, std::max<int64_t>(1, job.model.hidden_size));
+  // An alpha that is not given equals r; the fault is then r's.
+  if (job.lora->lora_alpha == static_cast<double>(job.lora->r)) {
+    std::erase_if(issues, [](const SpecIssue& issue) { return issue.key == "lora.lora_alpha"; });
+  }
+  constexpr absl::string_view kTargets = "lora.target_modules";
+  const std::vector<std::string>& modules = job.lora->target_modules;
+  if (modules.empty()) Add(issues, kTargets, "is empty; use e.g. [q_proj, v_proj]");
+  for (const std::string& module : modules) {
+    if (IsLoraModule(module)) continue;
+    Add(issues, kTargets,
+        absl::StrCat("\"", module,
+                     "\" is not a linear layer that takes adapters; use q_proj, k_proj, "
+                     "v_proj, o_proj, gate_proj, up_proj and down_proj, or for gpt2 c_attn, c_proj "
+                     "and c_fc"));
+  }
+}
+
+void CheckBatch(const JobSpec& job, SpecIssues& issues) {
+  // A dp that no layout can have is CheckParallelism's to report.
+  std::optional<int64_t> dp = job.parallelism.dp;
+  if (dp && (*dp < 1 || *dp > job.cluster.slots())) dp.reset();
+  for (SpecIssue& issue : BatchIssues(job.model, job.batch(), dp, job.training.micro_batch_size,
+                                      job.training.gradient_accumulation_steps)) {
+    issues.push_back(std::move(issue));
+  }
+}
+
+void CheckValidation(const JobSpec& job, SpecIssues& issues) {
+  const ValidationSpec& validation = job.validation;
+  if (validation.interval <= 0) return;
+  if (validation.steps == 0) {
+    Add(issues, "validation.steps",
+        absl::StrCat("0 with validation.interval ", validation.interval,
+                     "; use 1 or more global batches, or interval 0 (off)"));
+  }
+  if (job.data.valid.empty() && !(job.data.split > 0)) {
+    Add(issues, "validation.interval",
+        absl::StrCat(validation.interval,
+                     " but nothing is held out; give data.valid or data.split, or use 0 (off)"));
+  }
+}
+
+bool IsVariableName(absl::string_view name) {
+  if (name.empty() || absl::ascii_isdigit(static_cast<unsigned char>(name.front()))) return false;
+  for (const char c : name) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '_') return false;
+  }
+  return true;
+}
+
+void CheckRunning(const JobSpec& job, SpecIssues& issues) {
+  if (job.checkpoint.folder.empty()) {
+    Add(issues, "checkpoint.folder", "is empty; use a folder's name, e.g. checkpoint");
+  }
+  for (const auto& [name, value] : job.env) {
+    if (!IsVariableName(name)) {
+      Add(issues, "cluster.env",
+          absl::StrCat("\"", name,
+                       "\" cannot name a variable; use letters, digits and underscores"));
+    } else if (absl::StartsWith(name, "WEFT_")) {
+      Add(issues, "cluster.env", absl::StrCat(name, " is weft's own to set; remove it"));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<SpecIssue> OffloadIssues(const JobSpec& job) {
+  const Numerics numerics = job.numerics();
+  SpecIssues issues;
+  if (numerics.optimizer == OptimizerStates::kFactored) {
+    Add(issues, "offload.optimizer",
+        absl::StrCat("cpu with optimizer.name ", OptimizerName(job.optimizer.name),
+                     ", whose update needs whole tensors at once; use none"));
+  } else if (numerics.optimizer == OptimizerStates::kNone && !numerics.has_master_weights()) {
+    Add(issues, "offload.optimizer",
+        absl::StrCat("cpu with optimizer.name ", OptimizerName(job.optimizer.name),
+                     " without momentum in fp32, which keeps nothing to offload; use none"));
+  }
+  return issues;
+}
+
+std::vector<SpecIssue> Validate(const JobSpec& job) {
+  SpecIssues issues;
+  CheckLimits(job, issues);
+  CheckNaming(job, issues);
+  const SpecIssues model_issues = ModelIssues(job.model);
+  const SpecIssues cluster_issues = ClusterIssues(job.cluster);
+  issues.insert(issues.end(), model_issues.begin(), model_issues.end());
+  CheckData(job, issues);
+  CheckDocuments(job, issues);
+  CheckTraining(job, issues);
+  CheckOptimizer(job, issues);
+  CheckLrScheduler(job, issues);
+  if (job.offload.optimizer.value_or(false)) {
+    for (SpecIssue& issue : OffloadIssues(job)) issues.push_back(std::move(issue));
+  }
+  if (model_issues.empty()) {
+    for (SpecIssue& issue : ParamGroupIssues(job.model, job.optimizer.param_groups)) {
+      issues.push_back(std::move(issue));
+    }
+    CheckBatch(job, issues);
+  }
+  if (model_issues.empty() && cluster_issues.empty()) CheckParallelism(job, issues);
+  if (cluster_issues.empty()) CheckNumbers(job, issues);
+  if (model_issues.empty()) CheckLora(job, issues);
+  CheckValidation(job, issues);
+  CheckRunning(job, issues);
+  issues.insert(issues.end(), cluster_issues.begin(), cluster_issues.end());
+  return issues;
+}
+
+std::vector<SpecIssue> RunIssues(const JobSpec& job) {
+  SpecIssues issues;
+  const bool is_fp8 = job.training.mixed_precision == Precision::kFp8;
+  if (is_fp8 && job.model.hidden_size % kFp8SizeUnit != 0) {
+    Add(issues, "training.mixed_precision",
+        absl::StrCat("fp8 would be in no product, as hidden_size ", job.model.hidden_size,
+                     " is not a multiple of ", kFp8SizeUnit, "; use bf16"));
+  }
+  if (job.lora) {
+    Add(issues, "lora.r",
+        absl::StrCat(job.lora->r, " is not supported yet; leave the section lora out"));
+  }
+  for (SpecIssue& issue : EngineIssues(job.model, LeastLayout(job))) {
+    issues.push_back(std::move(issue));
+  }
+  return issues;
+}
+
+}  // namespace weft

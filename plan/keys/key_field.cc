@@ -1,0 +1,446 @@
+#include "plan/keys/key_field.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+using Kind = FieldForm::Kind;
+
+// weft's word for what other systems call a value, in lower case; `word` itself if it is none of
+// theirs. No word means two things.
+absl::string_view OurWord(absl::string_view word) {
+  constexpr std::pair<absl::string_view, absl::string_view> kWords[] = {
+      {"bfloat16", "bf16"},
+      {"float16", "fp16"},
+      {"float32", "fp32"},
+      {"float8", "fp8"},
+      {"interleaved1f1b", "interleaved_1f1b"},
+      {"adamw_torch", "adamw"},
+      {"adamw_torch_fused", "adamw"},
+      {"adamw_bnb_8bit", "adamw_8bit"},
+      {"adamw8bit", "adamw_8bit"},
+  };
+  for (const auto& [theirs, ours] : kWords) {
+    if (word == theirs) return ours;
+  }
+  return word;
+}
+
+// Values that other systems have and weft does not.
+constexpr absl::string_view kNotBuilt[] = {
+    "adam",      "muon",      "wsd",      "zbvzerobubble", "zb_v", "interleavedzerobubble",
+    "loopedbfs", "dualpipev", "dualpipe", "megatron",      "jsonl"};
+
+// A key of the maps of a list.
+template <typename T>
+struct ItemKey {
+  absl::string_view name;
+  KeyField (*field)(T&);
+};
+
+absl::Span<const ItemKey<DataSource>> ItemKeys(const DataSource&) {
+  static constexpr ItemKey<DataSource> kKeys[] = {
+      {"path", [](DataSource& source) -> KeyField { return &source.path; }}};
+  return kKeys;
+}
+
+absl::Span<const ItemKey<ParamGroup>> ItemKeys(const ParamGroup&) {
+  static constexpr ItemKey<ParamGroup> kKeys[] = {
+      {"params", [](ParamGroup& group) -> KeyField { return &group.params; }},
+      {"weight_decay", [](ParamGroup& group) -> KeyField { return &group.weight_decay; }}};
+  return kKeys;
+}
+
+absl::Span<const ItemKey<MatmulPoint>> ItemKeys(const MatmulPoint&) {
+  static constexpr ItemKey<MatmulPoint> kKeys[] = {
+      {"m", [](MatmulPoint& point) -> KeyField { return &point.m; }},
+      {"n", [](MatmulPoint& point) -> KeyField { return &point.n; }},
+      {"k", [](MatmulPoint& point) -> KeyField { return &point.k; }},
+      {"precision", [](MatmulPoint& point) -> KeyField { return &point.precision; }},
+      {"flops_per_s", [](MatmulPoint& point) -> KeyField { return &point.flops_per_s; }}};
+  return kKeys;
+}
+
+absl::Span<const ItemKey<CollectivePoint>> ItemKeys(const CollectivePoint&) {
+  static constexpr ItemKey<CollectivePoint> kKeys[] = {
+      {"collective", [](CollectivePoint& point) -> KeyField { return &point.collective; }},
+      {"ranks", [](CollectivePoint& point) -> KeyField { return &point.ranks; }},
+      {"bytes", [](CollectivePoint& point) -> KeyField { return &point.bytes; }},
+      {"seconds", [](CollectivePoint& point) -> KeyField { return &point.seconds; }}};
+  return kKeys;
+}
+
+// "{m, n, k}"
+template <typename T>
+std::string FormOfItems(absl::Span<const ItemKey<T>> keys) {
+  return absl::StrCat("{",
+                      absl::StrJoin(keys, ", ",
+                                    [](std::string* text, const ItemKey<T>& key) {
+                                      absl::StrAppend(text, key.name);
+                                    }),
+                      "}");
+}
+
+// Reads one key; the member's type says how.
+class Reader {
+ public:
+  Reader(const ValueReader& values, absl::string_view key, const Value& node,
+         std::vector<std::string>* notes)
+      : values_(values), key_(key), node_(node), notes_(notes) {}
+
+  void operator()(std::monostate) const {}
+  void operator()(bool* field) const { *field = values_.Flag(key_).value_or(*field); }
+  void operator()(int* field) const { values_.Read(key_, field); }
+  void operator()(int64_t* field) const { values_.Read(key_, field); }
+  void operator()(double* field) const { values_.Read(key_, field); }
+  void operator()(std::string* field) const { values_.Read(key_, field); }
+  void operator()(uint64_t* field) const {
+    const std::optional<int64_t> whole = values_.Whole(key_);
+    if (!whole) return;
+    if (*whole < 0) {
+      values_.Wrong(key_, absl::StrCat(*whole, " is negative; use 0 or more"));
+      return;
+    }
+    *field = static_cast<uint64_t>(*whole);
+  }
+  void operator()(std::optional<int64_t>* field) const { values_.ReadOrAuto(key_, field); }
+  void operator()(std::optional<int>* field) const { values_.ReadOrAuto(key_, field); }
+  void operator()(std::optional<bool>* field) const {
+    field->reset();
+    if (!node_.is_auto()) *field = values_.Flag(key_);
+  }
+  void operator()(const FlagWords& field) const {
+    field.flag->reset();
+    if (node_.is_auto()) return;
+    if (node_.is_scalar() && (node_.scalar == field.yes || node_.scalar == field.no)) {
+      *field.flag = node_.scalar == field.yes;
+    } else {
+      Expected(absl::StrCat("auto, ", field.no, " or ", field.yes));
+    }
+  }
+  void operator()(const NumberOrNull& field) const { *field.number = values_.Whole(key_); }
+  void operator()(const GroupSize& field) const {
+    values_.ReadOrAuto(key_, field.ranks);
+    if (*field.ranks == 1) *field.ranks = 0;
+  }
+  void operator()(const NumberPair& field) const {
+    const bool two = node_.is_list() && node_.items.size() == 2;
+    const auto number = [&](size_t i) {
+      return two && node_.items[i].is_scalar() ? ParseNumber(node_.items[i].scalar) : std::nullopt;
+    };
+    const std::optional<double> first = number(0), second = number(1);
+    if (!first || !second) return Expected("two numbers: [0.9, 0.95]");
+    *field.first = *first;
+    *field.second = *second;
+  }
+
+  template <typename E, typename = std::enable_if_t<std::is_enum_v<E>>>
+  void operator()(E* field) const {
+    *field = Word<E>("").value_or(*field);
+  }
+  template <typename E, typename = std::enable_if_t<std::is_enum_v<E>>>
+  void operator()(std::optional<E>* field) const {
+    field->reset();
+    if (!node_.is_auto()) *field = Word<E>("auto, ");
+  }
+
+  void operator()(std::vector<Recompute>* field) const {
+    field->clear();
+    if (node_.is_auto()) return;
+    std::vector<Recompute> modes;
+    for (const Value& item : node_.items) {
+      const absl::StatusOr<Recompute> mode = ParseRecompute(item.scalar);
+      if (mode.ok()) modes.push_back(*mode);
+    }
+    if (modes.empty() || modes.size() != node_.items.size()) {
+      return Expected(
+          absl::StrCat("a list of ", Alternatives(WordsOf(Recompute{})), ", one a stage"));
+    }
+    *field = std::move(modes);
+  }
+  void operator()(std::optional<std::vector<int64_t>>* field) const {
+    field->reset();
+    if (node_.is_auto()) return;
+    std::vector<int64_t> numbers;
+    for (const Value& item : node_.items) {
+      const std::optional<int64_t> number =
+          item.is_scalar() && !item.quoted ? ParseWholeNumber(item.scalar) : std::nullopt;
+      if (number) numbers.push_back(*number);
+    }
+    const bool sound = node_.is_list()
+                           ? !node_.items.empty() && numbers.size() == node_.items.size()
+                           : node_.scalar == "even";
+    if (!sound) return Expected("auto, even or a list of numbers, one a stage");
+    *field = std::move(numbers);
+  }
+  void operator()(std::vector<std::string>* field) const {
+    if (!node_.is_list()) return Expected("all-linear or a list such as [q_proj, v_proj]");
+    field->clear();
+    for (const Value& item : node_.items) {
+      if (std::find(field->begin(), field->end(), item.scalar) == field->end()) {
+        field->push_back(item.scalar);
+      }
+    }
+  }
+  void operator()(std::map<std::string, std::string>* field) const {
+    if (!node_.is_map()) return Expected("a map");
+    for (const auto& [name, value] : node_.entries) {
+      if (value.is_scalar()) {
+        (*field)[name] = value.scalar;
+      } else {
+        values_.Wrong(absl::StrCat(key_, ".", name),
+                      absl::StrCat("found ", value.Found(), "; expected a text"));
+      }
+    }
+  }
+  template <typename T>
+  void operator()(std::vector<T>* field) const {
+    if (!node_.is_list())
+      return Expected(absl::StrCat("a list of maps: ", FormOfItems(ItemKeys(T{}))));
+    for (size_t i = 0; i < node_.items.size(); ++i) {
+      const ValueReader item = values_.Item(key_, node_.items[i], i);
+      field->push_back(ReadItem<T>(item, node_.items[i]));
+    }
+  }
+
+ private:
+  void Expected(absl::string_view form) const {
+    values_.Wrong(key_, absl::StrCat("found ", node_.Found(), "; expected ", form));
+  }
+
+  // Reads a map that has exactly the keys of `T`.
+  template <typename T>
+  T ReadItem(const ValueReader& item, const Value& map) const {
+    T value;
+    if (!map.is_map()) {
+      item.Wrong("", absl::StrCat("found ", map.Found(),
+                                  "; expected a map: ", FormOfItems(ItemKeys(T{}))));
+      return value;
+    }
+    std::vector<std::string> known;
+    for (const ItemKey<T>& each : ItemKeys(T{})) {
+      known.emplace_back(each.name);
+      if (!item.Has(each.name)) item.Wrong(each.name, "missing");
+      ReadKey(item, each.name, each.field(value), notes_);
+    }
+    for (const auto& [name, node] : map.entries) item.CheckKnown(name, known);
+    return value;
+  }
+
+  // However it is spelled: capitals do not count, and other systems' words are read as weft's.
+  template <typename E>
+  std::optional<E> Word(absl::string_view besides) const {
+    const std::optional<std::string> text = values_.Text(key_);
+    if (!text) return std::nullopt;
+    const std::string lower = absl::AsciiStrToLower(*text);
+    const absl::string_view word = OurWord(lower);
+    const absl::StatusOr<E> parsed = ParseWord<E>(word, "");
+    if (!parsed.ok()) {
+      const std::string words = absl::StrCat(besides, Alternatives(WordsOf(E{})));
+      if (std::find(std::begin(kNotBuilt), std::end(kNotBuilt), lower) != std::end(kNotBuilt)) {
+        values_.Wrong(key_, absl::StrCat(*text, " is not supported yet; use ", words));
+      } else {
+        values_.Wrong(key_, absl::StrCat("found ", *text, "; expected ", words));
+      }
+      return std::nullopt;
+    }
+    if (word != lower && notes_ != nullptr) {
+      notes_->push_back(absl::StrCat(values_.PlaceOf(key_).Text(), ": ", key_, ": ", *text,
+                                     " is read as ", word));
+    }
+    return *parsed;
+  }
+
+  const ValueReader& values_;
+  absl::string_view key_;
+  const Value& node_;
+  std::vector<std::string>* notes_;
+};
+
+// Prints what Reader reads.
+struct Printer {
+  Value operator()(std::monostate) const { return {}; }
+  Value operator()(const bool* field) const { return Value::Flag(*field); }
+  Value operator()(const int* field) const { return Value::Whole(*field); }
+  Value operator()(const int64_t* field) const { return Value::Whole(*field); }
+  Value operator()(const uint64_t* field) const { return Value::Scalar(absl::StrCat(*field)); }
+  Value operator()(const double* field) const { return Value::Number(*field); }
+  Value operator()(const std::string* field) const {
+    return field->empty() ? Value() : Value::Text(*field);
+  }
+  template <typename E, typename = std::enable_if_t<std::is_enum_v<E>>>
+  Value operator()(const E* field) const {
+    return Value::Scalar(WordOf(*field));
+  }
+  template <typename T>
+  Value operator()(const std::optional<T>* field) const {
+    return *field ? (*this)(&**field) : Value::Scalar("auto");
+  }
+  Value operator()(const FlagWords& field) const {
+    if (!*field.flag) return Value::Scalar("auto");
+    return Value::Scalar(**field.flag ? field.yes : field.no);
+  }
+  Value operator()(const NumberOrNull& field) const {
+    return *field.number ? Value::Whole(**field.number) : Value();
+  }
+  Value operator()(const GroupSize& field) const {
+    return *field.ranks == 0 ? Value::Whole(1) : (*this)(field.ranks);
+  }
+  Value operator()(const NumberPair& field) const {
+    return Value::List({Value::Number(*field.first), Value::Number(*field.second)});
+  }
+  Value operator()(const std::vector<Recompute>* field) const {
+    std::vector<Value> items;
+    for (const Recompute mode : *field) items.push_back(Value::Scalar(WordOf(mode)));
+    return items.empty() ? Value() : Value::List(std::move(items));
+  }
+  Value operator()(const std::vector<int64_t>* field) const {
+    if (field->empty()) return Value::Scalar("even");
+    std::vector<Value> items;
+    for (const int64_t number : *field) items.push_back(Value::Whole(number));
+    return Value::List(std::move(items));
+  }
+  Value operator()(const std::vector<std::string>* field) const {
+    std::vector<Value> items;
+    for (const std::string& text : *field) items.push_back(Value::Text(text));
+    return Value::List(std::move(items));
+  }
+  Value operator()(const std::map<std::string, std::string>* field) const {
+    Value map = Value::Map();
+    for (const auto& [name, text] : *field) map.entries.push_back({name, Value::Text(text)});
+    return map;
+  }
+  template <typename T>
+  Value operator()(const std::vector<T>* field) const {
+    std::vector<Value> items;
+    for (T item : *field) {
+      Value map = Value::Map();
+      for (const ItemKey<T>& key : ItemKeys(item)) {
+        map.entries.push_back({std::string(key.name), PrintField(key.field(item))});
+      }
+      items.push_back(std::move(map));
+    }
+    return items.empty() ? Value() : Value::List(std::move(items));
+  }
+};
+
+// A number of a field, and how it is written.
+struct Number {
+  double value;
+  std::string text;
+};
+
+// Lists the numbers of a field.
+struct Numbers {
+  std::vector<Number> operator()(int* field) const {
+    return {{static_cast<double>(*field), absl::StrCat(*field)}};
+  }
+  std::vector<Number> operator()(int64_t* field) const {
+    return {{static_cast<double>(*field), absl::StrCat(*field)}};
+  }
+  std::vector<Number> operator()(double* field) const { return {{*field, NumberText(*field)}}; }
+  template <typename T>
+  std::vector<Number> operator()(std::optional<T>* field) const {
+    return *field ? (*this)(&**field) : std::vector<Number>();
+  }
+  std::vector<Number> operator()(const NumberPair& field) const {
+    return {{*field.first, NumberText(*field.first)}, {*field.second, NumberText(*field.second)}};
+  }
+  std::vector<Number> operator()(const NumberOrNull& field) const { return (*this)(field.number); }
+  std::vector<Number> operator()(const GroupSize& field) const { return (*this)(field.ranks); }
+  template <typename Other>
+  std::vector<Number> operator()(Other /*no number*/) const {
+    return {};
+  }
+};
+
+// Says how a field is written.
+struct Former {
+  FieldForm operator()(std::monostate) const { return {}; }
+  FieldForm operator()(const bool*) const { return {Kind::kFlag}; }
+  FieldForm operator()(const int*) const { return {Kind::kWhole}; }
+  FieldForm operator()(const int64_t*) const { return {Kind::kWhole}; }
+  FieldForm operator()(const uint64_t*) const { return {Kind::kWhole}; }
+  FieldForm operator()(const double*) const { return {Kind::kNumber}; }
+  FieldForm operator()(const std::string*) const { return {Kind::kText}; }
+  template <typename E, typename = std::enable_if_t<std::is_enum_v<E>>>
+  FieldForm operator()(const E*) const {
+    return {Kind::kWord, false, WordsOf(E{})};
+  }
+  FieldForm operator()(const std::optional<std::vector<int64_t>>*) const {
+    return {Kind::kList, true, {}, Kind::kWhole, "even"};
+  }
+  template <typename T>
+  FieldForm operator()(const std::optional<T>*) const {
+    FieldForm form = (*this)(static_cast<const T*>(nullptr));
+    form.may_be_auto = true;
+    return form;
+  }
+  FieldForm operator()(const FlagWords&) const {
+    static constexpr absl::string_view kWords[] = {"none", "cpu"};
+    return {Kind::kWord, true, kWords};
+  }
+  FieldForm operator()(const NumberOrNull&) const { return {Kind::kWhole}; }
+  FieldForm operator()(const GroupSize&) const { return {Kind::kWhole, true}; }
+  FieldForm operator()(const NumberPair&) const { return {Kind::kList, false, {}, Kind::kNumber}; }
+  FieldForm operator()(const std::vector<Recompute>*) const {
+    return {Kind::kList, true, WordsOf(Recompute{}), Kind::kWord};
+  }
+  FieldForm operator()(const std::vector<std::string>*) const {
+    return {Kind::kList, false, {}, Kind::kText, "all-linear"};
+  }
+  FieldForm operator()(const std::map<std::string, std::string>*) const { return {Kind::kMap}; }
+  template <typename T>
+  FieldForm operator()(const std::vector<T>*) const {
+    return {Kind::kList, false, {}, Kind::kMap};
+  }
+};
+
+}  // namespace
+
+bool Limits::Allow(double number) const {
+  const bool high = above_least ? number > least : number >= least;
+  const bool low = below_most ? number < most : number <= most;
+  return high && low && std::isfinite(number);
+}
+
+std::string Limits::Text() const {
+  return allowed.empty()
+             ? absl::StrCat(static_cast<int64_t>(least), " to ", static_cast<int64_t>(most))
+             : std::string(allowed);
+}
+
+void ReadKey(const ValueReader& values, absl::string_view key, const KeyField& field,
+             std::vector<std::string>* notes) {
+  const Value* const node = values.Node(key);
+  if (node != nullptr) std::visit(Reader(values, key, *node, notes), field);
+}
+
+Value PrintField(const KeyField& field) {
+  return std::visit(Printer(), field);
+}
+
+std::vector<std::string> OutOfLimits(const KeyField& field, const Limits& limits) {
+  std::vector<std::string> texts;
+  for (Number& number : std::visit(Numbers(), field)) {
+    if (!limits.Allow(number.value)) texts.push_back(std::move(number.text));
+  }
+  return texts;
+}
+
+FieldForm FormOf(const KeyField& field) {
+  return std::visit(Former(), field);
+}
+
+}  // namespace weft

@@ -1,0 +1,44 @@
+// The keys of section `model`: Hugging Face's config.json keys, as a table of what each fills. Keys
+// that change the mathematics have to be ones weft carries out; keys of a config.json that have
+// nothing to do with the model's mathematics are ignored by list. Pure.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "plan/keys/value.h"
+#include "plan/spec/model.h"
+
+namespace weft {
+
+// Mistral's: a token sees so many, itself among them.
+inline constexpr absl::string_view kAttentionWindow = "sliding_window";
+
+// Keys that set what only training does by chance. Without training they mean nothing.
+absl::Span<const absl::string_view> DropoutKeys();
+
+// A ModelUse says what the model is read for.
+struct ModelUse {
+  bool refuse_dropouts = true;  // else a note says that they are passed over
+  bool is_pretrained = false;   // its weights were trained as it says: to change it is no advice
+  std::optional<int64_t> seq_len = {};  // tokens of a sequence, if known
+};
+
+// `job_model`: the section of the job file. `config`: the tree of the config.json, or null. Keys of
+// the job file replace those of the config.json (a note says so). A window of attention is taken
+// where no sequence is longer.
+ModelShape ReadModel(const Value& job_model, const Value* config, const ModelUse& use,
+                     Issues* issues, std::vector<std::string>* notes);
+
+// Returns the section that ReadModel reads back as `model`. REQUIRES: CheckModel(model).ok().
+Value ModelTree(ModelShape model);
+
+// The value of the key rope_scaling that reads back as `scaling`.
+Value RopeScalingValue(const RopeScaling& scaling);
+
+// All model keys of a family that a job file may hold, sorted (the frozen list).
+std::vector<std::string> ModelKeyList(ModelFamily family);
+
+}  // namespace weft

@@ -1,0 +1,96 @@
+// A job in which every key differs from its default, for tests of what carries jobs.
+#pragma once
+#include "plan/spec/job_spec.h"
+
+namespace weft {
+
+inline Cluster FullCluster() {
+  DeviceProfile device;
+  device.name = "h200";
+  device.backend = BackendKind::kCuda;
+  device.memory_bytes = 1000;
+  device.library_bytes = 10;
+  device.compute_units = 132;
+  device.peak_flops_per_s = {1e12, 2e12, 4e12};
+  device.peak_memory_bytes_per_s = 2e11;
+  device.matmul_efficiency = {0.8, 0.7, 0.6};
+  device.attention_efficiency = 0.5;
+  device.streaming_efficiency = 0.9;
+  device.op_overhead_s = 3e-6;
+  device.matmuls = {{64, 128, 256, Precision::kBf16, 1.5e12}};
+  Cluster cluster;
+  cluster.name = "lab";
+  cluster.nodes = 2;
+  cluster.slots_per_node = 8;
+  cluster.cores_per_node = 16;
+  cluster.nics_per_node = 4;
+  cluster.host_memory_bytes = 2000;
+  cluster.device = device;
+  cluster.intra_node = {1e-6, 2e10, true};
+  cluster.inter_node = {3e-6, 4e9, true};
+  cluster.storage = {1e9, 1e10};
+  cluster.failures = {5e4, 300};
+  cluster.price_per_device_hour = 2.5;
+  cluster.collectives = {{Collective::kAllGather, 8, 1 << 20, 1e-4}};
+  return cluster;
+}
+
+inline JobSpec FullJob() {
+  JobSpec job;
+  job.name = "quickstart";
+  job.output_dir = "/runs";
+  job.init_from = "/weights \"quoted\"";
+  job.model = {.family = ModelFamily::kLlama,
+               .vocab_size = 257,
+               .hidden_size = 64,
+               .num_blocks = 3,
+               .num_heads = 4,
+               .num_kv_heads = 2,
+               .head_dim = 16,
+               .ffn_size = 256,
+               .max_positions = 128,
+               .norm_eps = 1.25e-6,
+               .initializer_range = 0.01,
+               .rope_theta = 5e5,
+               .tied_embeddings = true,
+               .num_experts = 8,
+               .experts_per_token = 2,
+               .expert_ffn_size = 256,
+               .rope_scaling = {8, 2, 5, 4096},
+               .attention_bias = true};
+  job.data = {{{"/a.txt"}, {"/b.txt"}}, {{"/v.txt"}}, 0.1, TokenFormat::kNanogpt, 5, 6, true, true};
+  job.training = {32, 8, 2, 4, 20, 0.1234567890123456789, 9007199254740993, Precision::kBf16,
+                  3,  16};
+  job.fp16 = {512, 12, 200, 3, 4};
+  job.optimizer = {OptimizerKind::kSgd,
+                   1e-3,
+                   0.8,
+                   0.99,
+                   1e-9,
+                   0.2,
+                   {{{"*.bias", "head.weight"}, 0.3}},
+                   0.9,
+                   0.4,
+                   true,
+                   -0.7,
+                   0.6,
+                   true};
+  job.lr_scheduler = {LrSchedule::kLinear, 5, 10, 1e-5};
+  job.parallelism = {2, 3, 4, 5, 6, 1, 2, true, ScheduleKind::kGpipe, 7, {{1, 2}}};
+  job.activation_checkpointing = {Recompute::kFull, {Recompute::kNone, Recompute::kSelective}};
+  job.offload = {true};
+  job.lora = {4, 16, {"c_attn"}, FrozenFormat::kNf4Double};
+  job.checkpoint = {"saved", 10, 4, ResumeMode::kNone};
+  job.fault_tolerance = {5, 2.5};
+  job.comm = {11, 12};
+  job.validation = {6, 2};
+  job.log_freq = 3;
+  job.profiler = {true, 7};
+  job.deterministic = true;
+  job.cluster = FullCluster();
+  job.threads_per_worker = 2;
+  job.env = {{"A", "1"}, {"B", "x: \"y\" # z"}};
+  return job;
+}
+
+}  // namespace weft
