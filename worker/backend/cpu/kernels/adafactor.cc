@@ -80,14 +80,6 @@ struct Run {
   }
 };
 
-bool IsRunOf(const FactoredView& box, View run, int64_t begin) {
-  const int64_t cols = box.cols.elements();
-  const int64_t rows = box.rows.data == nullptr ? 1 : box.rows.elements();
-  return run.elements() >= 1 && begin >= 0 && begin + run.elements() <= rows * cols &&
-         IsVector(run, run.elements()) && IsVector(box.cols, cols) &&
-         (box.rows.data == nullptr || IsVector(box.rows, rows));
-}
-
 // scale * sqrt(mean(R) / R_row): what a row's gradients are multiplied by.
 float ScaleOfRow(const FactoredView& moments, int64_t row, double scale) {
   if (moments.rows.data == nullptr) return static_cast<float>(scale);
@@ -131,10 +123,9 @@ void AddColumnSquares(float scale, const float* gradient, const Run& run, int64_
 
 }  // namespace
 
-bool AddSquares(const Threads& threads, View gradient_scale, View gradient, int64_t begin,
+void AddSquares(const Threads& threads, View gradient_scale, View gradient, int64_t begin,
                 const FactoredView& sums) {
-  if (!IsRunOf(sums, gradient, begin) || !IsScale(gradient_scale)) return false;
-  if (std::isnan(ScaleOf(gradient_scale))) return true;
+  if (std::isnan(ScaleOf(gradient_scale))) return;
   const auto scale = static_cast<float>(ScaleOf(gradient_scale));
   const Run run = {begin, begin + gradient.elements(), sums.cols.elements()};
   const int64_t first_row = run.begin / run.cols;
@@ -153,38 +144,27 @@ bool AddSquares(const Threads& threads, View gradient_scale, View gradient, int6
   threads.ForEach(run.cols, kVectorElements, rows, [&](int64_t first, int64_t count) {
     AddColumnSquares(scale, Floats(gradient), run, first, count, Floats(sums.cols));
   });
-  return true;
 }
 
-bool AverageSquares(double beta, View gradient_scale, const FactoredView& sums,
+void AverageSquares(double beta, View gradient_scale, const FactoredView& sums,
                     const FactoredView& moments) {
   const int64_t rows = moments.rows.data == nullptr ? 0 : moments.rows.elements();
   const int64_t cols = moments.cols.elements();
-  if (!IsVector(moments.cols, cols) || !IsVector(sums.cols, cols) ||
-      !IsVector(moments.row_mean, 1) || !IsScale(gradient_scale) ||
-      (rows > 0 && !(IsVector(moments.rows, rows) && IsVector(sums.rows, rows)))) {
-    return false;
-  }
-  if (std::isnan(ScaleOf(gradient_scale))) return true;
+  if (std::isnan(ScaleOf(gradient_scale))) return;
   const double terms = static_cast<double>(std::max<int64_t>(1, rows));
   Average(Floats(sums.cols), terms, beta, Floats(moments.cols), cols);
   *Floats(moments.row_mean) = 1;
-  if (rows == 0) return true;
+  if (rows == 0) return;
   Average(Floats(sums.rows), static_cast<double>(cols), beta, Floats(moments.rows), rows);
   double sum = 0;
   for (int64_t row = 0; row < rows; ++row) sum += static_cast<double>(Floats(moments.rows)[row]);
   *Floats(moments.row_mean) = static_cast<float>(sum / terms);
-  return true;
 }
 
-bool MeasureUpdate(const Threads& threads, const AdafactorParameters& adafactor, View gradient,
+void MeasureUpdate(const Threads& threads, const AdafactorParameters& adafactor, View gradient,
                    View param, int64_t begin, const FactoredView& moments, View norms) {
-  if (!IsRunOf(moments, gradient, begin) || !IsVector(param, gradient.elements()) ||
-      !IsVector(moments.row_mean, 1) || !IsVector(norms, 2) || !IsScale(adafactor.gradient_scale)) {
-    return false;
-  }
   const double scale = ScaleOf(adafactor.gradient_scale);
-  if (std::isnan(scale)) return true;
+  if (std::isnan(scale)) return;
   const int64_t cols = moments.cols.elements();
   const double updates = threads.Sum(param.elements(), [&](int64_t first, int64_t count) {
     double sum = 0;
@@ -203,17 +183,11 @@ bool MeasureUpdate(const Threads& threads, const AdafactorParameters& adafactor,
   }
   Floats(norms)[0] = static_cast<float>(updates);
   Floats(norms)[1] = static_cast<float>(params);
-  return true;
 }
 
-bool ApplyUpdate(const Threads& threads, const AdafactorParameters& adafactor, View gradient,
+void ApplyUpdate(const Threads& threads, const AdafactorParameters& adafactor, View gradient,
                  View param, int64_t begin, const FactoredView& moments, View norms) {
-  if (!IsRunOf(moments, gradient, begin) || !IsVector(param, gradient.elements()) ||
-      !IsVector(moments.row_mean, 1) || !IsVector(norms, 2) || !IsScale(adafactor.gradient_scale) ||
-      adafactor.elements < param.elements()) {
-    return false;
-  }
-  if (std::isnan(ScaleOf(adafactor.gradient_scale))) return true;
+  if (std::isnan(ScaleOf(adafactor.gradient_scale))) return;
   const int64_t cols = moments.cols.elements();
   const Step step = StepOf(adafactor, Floats(norms));
   const double scale = ScaleOf(adafactor.gradient_scale) * step.size;
@@ -225,7 +199,6 @@ bool ApplyUpdate(const Threads& threads, const AdafactorParameters& adafactor, V
              Floats(param) + first + offset, size);
     });
   });
-  return true;
 }
 
 }  // namespace weft

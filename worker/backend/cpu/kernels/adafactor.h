@@ -1,5 +1,4 @@
-// The four steps of Device's Adafactor on a CPU. Each returns false, and does nothing, if its
-// operands do not fit together.
+// The four steps of Device's Adafactor on a CPU; the caller has checked the operands.
 #pragma once
 #include <cstdint>
 
@@ -8,13 +7,13 @@
 
 namespace weft {
 
-bool AddSquares(const Threads& threads, View gradient_scale, View gradient, int64_t begin,
+void AddSquares(const Threads& threads, View gradient_scale, View gradient, int64_t begin,
                 const FactoredView& sums);
-bool AverageSquares(double beta, View gradient_scale, const FactoredView& sums,
+void AverageSquares(double beta, View gradient_scale, const FactoredView& sums,
                     const FactoredView& moments);
-bool MeasureUpdate(const Threads& threads, const AdafactorParameters& adafactor, View gradient,
+void MeasureUpdate(const Threads& threads, const AdafactorParameters& adafactor, View gradient,
                    View param, int64_t begin, const FactoredView& moments, View norms);
-bool ApplyUpdate(const Threads& threads, const AdafactorParameters& adafactor, View gradient,
+void ApplyUpdate(const Threads& threads, const AdafactorParameters& adafactor, View gradient,
                  View param, int64_t begin, const FactoredView& moments, View norms);
 
 }  // namespace weft
