@@ -1,24 +1,41 @@
 #include "plan/spec/optimizer.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 
 namespace weft {
+namespace {
+
+struct OptimizerRow {
+  OptimizerKind kind = OptimizerKind::kAdamw;
+  absl::string_view name;
+  OptimizerStates states = OptimizerStates::kNone;
+};
+
+// In the order of OptimizerKind.
+constexpr OptimizerRow kOptimizers[] = {
+    {OptimizerKind::kAdamw, "adamw", OptimizerStates::kTwoMoments},
+    {OptimizerKind::kSgd, "sgd", OptimizerStates::kNone},
+    {OptimizerKind::kAdamw8bit, "adamw_8bit", OptimizerStates::kTwoMoments8Bit},
+    {OptimizerKind::kLion, "lion", OptimizerStates::kOneMoment},
+    {OptimizerKind::kAdafactor, "adafactor", OptimizerStates::kFactored},
+};
+
+const OptimizerRow& RowOf(OptimizerKind kind) {
+  const OptimizerRow* const row =
+      std::find_if(std::begin(kOptimizers), std::end(kOptimizers),
+                   [&](const OptimizerRow& each) { return each.kind == kind; });
+  CHECK(row != std::end(kOptimizers));
+  return *row;
+}
+
+}  // namespace
 
 OptimizerStates StatesOf(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kAdamw:
-      return OptimizerStates::kTwoMoments;
-    case OptimizerKind::kSgd:
-      return OptimizerStates::kNone;
-    case OptimizerKind::kAdamw8bit:
-      return OptimizerStates::kTwoMoments8Bit;
-    case OptimizerKind::kLion:
-      return OptimizerStates::kOneMoment;
-    case OptimizerKind::kAdafactor:
-      return OptimizerStates::kFactored;
-  }
-  return OptimizerStates::kTwoMoments;
+  return RowOf(kind).states;
 }
 
 absl::Span<const StateArray> StateArrays(OptimizerStates states) {
@@ -46,31 +63,25 @@ absl::Span<const StateArray> StateArrays(OptimizerStates states) {
 }
 
 absl::string_view OptimizerName(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kAdamw:
-      return "adamw";
-    case OptimizerKind::kSgd:
-      return "sgd";
-    case OptimizerKind::kAdamw8bit:
-      return "adamw_8bit";
-    case OptimizerKind::kLion:
-      return "lion";
-    case OptimizerKind::kAdafactor:
-      return "adafactor";
+  return RowOf(kind).name;
+}
+
+std::string OptimizerNames() {
+  std::string names;
+  for (const OptimizerRow& row : kOptimizers) {
+    const bool is_first = &row == std::begin(kOptimizers);
+    const bool is_last = &row == std::prev(std::end(kOptimizers));
+    absl::StrAppend(&names, is_first ? "" : is_last ? " or " : ", ", row.name);
   }
-  return "?";
+  return names;
 }
 
 absl::StatusOr<OptimizerKind> ParseOptimizer(absl::string_view name) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::kAdamw, OptimizerKind::kSgd, OptimizerKind::kAdamw8bit, OptimizerKind::kLion,
-        OptimizerKind::kAdafactor}) {
-    if (name == OptimizerName(kind)) return kind;
+  for (const OptimizerRow& row : kOptimizers) {
+    if (name == row.name) return row.kind;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", name,
-                   "\" is not an optimizer that weft knows; use adamw, sgd, adamw_8bit, lion or "
-                   "adafactor"));
+      absl::StrCat("\"", name, "\" is not an optimizer that weft knows; use ", OptimizerNames()));
 }
 
 }  // namespace weft

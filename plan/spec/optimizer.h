@@ -2,6 +2,7 @@
 // and gradient: memory, time, checkpoints and the worker agree on it. Pure values.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -51,6 +52,7 @@ struct StateArray {
 absl::Span<const StateArray> StateArrays(OptimizerStates states);
 
 absl::string_view OptimizerName(OptimizerKind kind);  // "adamw", "sgd", "adamw_8bit", ...
+std::string OptimizerNames();                         // "adamw, sgd, ... or adafactor"
 absl::StatusOr<OptimizerKind> ParseOptimizer(absl::string_view name);
 
 }  // namespace weft

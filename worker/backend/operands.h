@@ -35,47 +35,6 @@ inline bool IsTotal(View x) {
 inline bool IsScale(View x) {
   return x.data == nullptr || IsTotal(x);
 }
-inline bool IsQuantised(const QuantisedView& x, int64_t count) {
-  return IsVector(x.codes, count, DType::kU8) &&
-         IsVector(x.scales, (count + kQuantisationBlock - 1) / kQuantisationBlock);
-}
-// Tells whether an update may go over `param` and as many elements of `others`.
-inline bool FitsUpdate(View gradient_scale, View param, std::initializer_list<View> others) {
-  return IsScale(gradient_scale) && IsVector(param, param.elements()) &&
-         std::all_of(others.begin(), others.end(),
-                     [&](View x) { return IsVector(x, param.elements()); });
-}
-// Tells whether `run` is elements, from `begin`, of a box whose rows and columns `box` describes.
-inline bool IsRunOf(const FactoredView& box, View run, int64_t begin) {
-  const int64_t cols = box.cols.elements();
-  const int64_t rows = box.rows.data == nullptr ? 1 : box.rows.elements();
-  return run.elements() >= 1 && begin >= 0 && begin + run.elements() <= rows * cols &&
-         IsVector(run, run.elements()) && IsVector(box.cols, cols) &&
-         (box.rows.data == nullptr || IsVector(box.rows, rows));
-}
-inline bool FitsAdafactorSquares(View gradient_scale, View gradient, int64_t begin,
-                                 const FactoredView& sums) {
-  return IsScale(gradient_scale) && IsRunOf(sums, gradient, begin);
-}
-inline bool FitsAdafactorMoments(View gradient_scale, const FactoredView& sums,
-                                 const FactoredView& moments) {
-  const int64_t rows = moments.rows.elements();
-  const int64_t cols = moments.cols.elements();
-  return IsScale(gradient_scale) && IsVector(moments.cols, cols) && IsVector(sums.cols, cols) &&
-         IsVector(moments.row_mean, 1) &&
-         (moments.rows.data == nullptr ||
-          (IsVector(moments.rows, rows) && IsVector(sums.rows, rows)));
-}
-inline bool FitsAdafactorNorms(const AdafactorParameters& adafactor, View gradient, View param,
-                               int64_t begin, const FactoredView& moments, View norms) {
-  return FitsUpdate(adafactor.gradient_scale, param, {gradient}) &&
-         IsRunOf(moments, gradient, begin) && IsVector(moments.row_mean, 1) && IsVector(norms, 2);
-}
-inline bool FitsAdafactorUpdate(const AdafactorParameters& adafactor, View gradient, View param,
-                                int64_t begin, const FactoredView& moments, View norms) {
-  return FitsAdafactorNorms(adafactor, gradient, param, begin, moments, norms) &&
-         adafactor.elements >= param.elements();
-}
 inline bool AreIds(View x, int64_t count) {
   return IsVector(x, count, DType::kI32);
 }

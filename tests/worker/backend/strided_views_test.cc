@@ -15,6 +15,7 @@
 #include "tests/worker/backend/tested_backend.h"
 #include "worker/backend/device.h"
 #include "worker/backend/fp8.h"
+#include "worker/backend/updates.h"
 
 namespace weft {
 namespace {
@@ -409,16 +410,19 @@ std::vector<Refusal> LossRefusals(const Operands& o) {
           {"AddSumOfSquares",
            {o.x},
            [o](Device& d, const Views& v) { d.AddSumOfSquares(v.data(), 1, o.total); }},
-          {"Sgd", {o.x, o.y}, [](Device& d, const Views& v) { d.Sgd(0.1, 0, {}, v[0], v[1]); }},
+          {"Sgd",
+           {o.x, o.y},
+           [](Device& d, const Views& v) { d.updates().Sgd(0.1, 0, {}, v[0], v[1]); }},
           {"Adamw",
            {o.x, o.y},
            [o](Device& d, const Views& v) {
              const AdamwSegment segment = {
                  .gradient = v[0], .param = v[1], .exp_avg = o.z, .exp_avg_sq = o.z};
-             d.Adamw({.lr = 0.1, .beta1 = 0.9, .beta2 = 0.9, .eps = 1e-8, .step = 1}, &segment, 1);
+             d.updates().Adamw({.lr = 0.1, .beta1 = 0.9, .beta2 = 0.9, .eps = 1e-8, .step = 1},
+                               &segment, 1);
            }},
           {"Lion", {o.x, o.y, o.z}, [](Device& d, const Views& v) {
-             d.Lion({.lr = 0.1}, v[0], v[1], v[2]);
+             d.updates().Lion({.lr = 0.1}, v[0], v[1], v[2]);
            }}};
 }
 

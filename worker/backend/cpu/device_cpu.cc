@@ -4,20 +4,20 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <type_traits>
 
-#include "worker/backend/adamw.h"
+#include "worker/backend/adafactor_steps.h"
 #include "worker/backend/cpu/host/memory.h"
 #include "worker/backend/cpu/host/threads.h"
-#include "worker/backend/cpu/kernels/adafactor.h"
 #include "worker/backend/cpu/kernels/fp8.h"
 #include "worker/backend/cpu/kernels/kernels.h"
 #include "worker/backend/cpu/kernels/matmul.h"
 #include "worker/backend/cpu/kernels/narrow_matmul.h"
 #include "worker/backend/cpu/kernels/operands.h"
+#include "worker/backend/cpu/kernels/updates.h"
 #include "worker/backend/failure.h"
 #include "worker/backend/fp8.h"
 #include "worker/backend/operands.h"
+#include "worker/backend/updates.h"
 
 namespace weft {
 namespace {
@@ -72,13 +72,13 @@ class CpuDevice final : public Device {
 
   void Zero(View x) override {
     if (!failure_.Require(x.is_contiguous(), "Zero", x)) return;
-    ForElements(x, [&](int64_t first, int64_t count) {
+    ForElements(threads_, x, [&](int64_t first, int64_t count) {
       std::memset(Byte(x, first), 0, static_cast<size_t>(count * ElementBytes(x.dtype)));
     });
   }
   void Copy(View to, View from) override {
     if (!failure_.Require(FitsCopy(to, from), "Copy", to) || to.elements() == 0) return;
-    if (to.dtype != from.dtype) return Convert(to, from);
+    if (to.dtype != from.dtype) return Convert(threads_, from, to);
     const bool whole = to.is_contiguous() && from.is_contiguous();
     const int64_t run = whole ? to.elements() : to.cols;
     for (int64_t row = 0; row < to.elements() / run; ++row) {
@@ -90,7 +90,7 @@ class CpuDevice final : public Device {
     if (!failure_.Require(FitsAdd(x, y), "Add", y)) return;
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
-      ForElements(x, [&](int64_t first, int64_t count) {
+      ForElements(threads_, x, [&](int64_t first, int64_t count) {
         AddInto(Data<T>(x) + first, Data<T>(y) + first, count);
       });
     });
@@ -98,7 +98,7 @@ class CpuDevice final : public Device {
   void Scale(View x, double factor) override {
     if (!failure_.Require(IsActivation(x), "Scale", x)) return;
     WithElement(x.dtype, [&](auto element) {
-      ForElements(x, [&](int64_t first, int64_t count) {
+      ForElements(threads_, x, [&](int64_t first, int64_t count) {
         ScaleBy(static_cast<float>(factor), Data<decltype(element)>(x) + first, count);
       });
     });
@@ -194,7 +194,7 @@ class CpuDevice final : public Device {
     if (!failure_.Require(SameShape(x, {y}), "Gelu", x)) return;
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
-      ForElements(x, [&](int64_t first, int64_t count) {
+      ForElements(threads_, x, [&](int64_t first, int64_t count) {
         GeluForward(Data<T>(x) + first, Data<T>(y) + first, count);
       });
     });
@@ -203,7 +203,7 @@ class CpuDevice final : public Device {
     if (!failure_.Require(SameShape(x, {dy, dx}), "GeluGradient", x)) return;
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
-      ForElements(x, [&](int64_t first, int64_t count) {
+      ForElements(threads_, x, [&](int64_t first, int64_t count) {
         GeluBackward(Data<T>(dy) + first, Data<T>(x) + first, Data<T>(dx) + first, count);
       });
     });
@@ -317,8 +317,9 @@ class CpuDevice final : public Device {
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
                        View logits) override {
     if (!failure_.Require(FitsSoftmaxGradient(row_max, row_sum, targets, logits), "SoftmaxGradient",
-                          logits))
+                          logits)) {
       return;
+    }
     WithElement(logits.dtype, [&](auto element) {
       ForRows(logits, [&](int64_t first, int64_t rows) {
         SoftmaxGradientOf(Floats(row_max) + first, Floats(row_sum) + first, Ids(targets) + first,
@@ -354,103 +355,8 @@ class CpuDevice final : public Device {
         is_finite ? clipped / clip.loss_scale : std::numeric_limits<double>::quiet_NaN();
   }
 
-  void Adamw(const AdamwParameters& adamw, const AdamwSegment* segments, int64_t count) override {
-    const AdamwSegment* const unfit = FirstUnfit(adamw, segments, count);
-    if (unfit != nullptr) return void(failure_.Require(false, "Adamw", unfit->param));
-    const double scale = ScaleOf(adamw.gradient_scale);
-    if (std::isnan(scale)) return;
-    for (const AdamwSegment* at = segments; at != segments + count; ++at) {
-      ForElements(at->param, [&](int64_t first, int64_t size) {
-        AdamwUpdate(adamw, at->weight_decay, scale, Floats(at->gradient) + first,
-                    Floats(at->param) + first, Floats(at->exp_avg) + first,
-                    Floats(at->exp_avg_sq) + first, size);
-      });
-      if (at->weight.data != nullptr) Convert(at->weight, at->param);
-    }
-  }
-  void QuantisedAdamw(const AdamwParameters& adamw, double weight_decay, View gradient, View param,
-                      const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq) override {
-    const int64_t count = param.elements();
-    if (!failure_.Require(FitsUpdate(adamw.gradient_scale, param, {gradient}) && adamw.step >= 1 &&
-                              IsQuantised(exp_avg, count) && IsQuantised(exp_avg_sq, count),
-                          "QuantisedAdamw", param)) {
-      return;
-    }
-    const double scale = ScaleOf(adamw.gradient_scale);
-    if (std::isnan(scale)) return;
-    const auto from = [](const QuantisedView& x, int64_t first) -> QuantisedMoment {
-      return {static_cast<uint8_t*>(x.codes.data) + first,
-              Floats(x.scales) + first / kQuantisationBlock};
-    };
-    constexpr int64_t kCost = 4;  // two searches for the nearest code, beside the update
-    threads_.ForEach(count, kQuantisationBlock, kCost, [&](int64_t first, int64_t size) {
-      QuantisedAdamwUpdate(adamw, weight_decay, scale, Floats(gradient) + first,
-                           Floats(param) + first, from(exp_avg, first), from(exp_avg_sq, first),
-                           size);
-    });
-  }
-  void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
-    if (!failure_.Require(FitsUpdate(lion.gradient_scale, param, {gradient, exp_avg}), "Lion",
-                          param)) {
-      return;
-    }
-    const double scale = ScaleOf(lion.gradient_scale);
-    if (std::isnan(scale)) return;
-    ForElements(param, [&](int64_t first, int64_t size) {
-      LionUpdate(lion, scale, Floats(gradient) + first, Floats(param) + first,
-                 Floats(exp_avg) + first, size);
-    });
-  }
-  void Sgd(double lr, double weight_decay, View gradient_scale, View gradient,
-           View param) override {
-    if (!failure_.Require(FitsUpdate(gradient_scale, param, {gradient}), "Sgd", param)) return;
-    const double scale = ScaleOf(gradient_scale);
-    if (std::isnan(scale)) return;
-    ForElements(param, [&](int64_t first, int64_t size) {
-      SgdUpdate(lr, weight_decay, scale, Floats(gradient) + first, Floats(param) + first, size);
-    });
-  }
-  void SgdMomentum(const MomentumParameters& sgd, View gradient, View param,
-                   View momentum) override {
-    if (!failure_.Require(FitsUpdate(sgd.gradient_scale, param, {gradient, momentum}),
-                          "SgdMomentum", param)) {
-      return;
-    }
-    const double scale = ScaleOf(sgd.gradient_scale);
-    if (std::isnan(scale)) return;
-    ForElements(param, [&](int64_t first, int64_t size) {
-      MomentumUpdate(sgd, scale, Floats(gradient) + first, Floats(param) + first,
-                     Floats(momentum) + first, size);
-    });
-  }
-  void AdafactorSquares(View gradient_scale, View gradient, int64_t begin,
-                        const FactoredView& sums) override {
-    if (!failure_.Require(FitsAdafactorSquares(gradient_scale, gradient, begin, sums),
-                          "AdafactorSquares", gradient))
-      return;
-    AddSquares(threads_, gradient_scale, gradient, begin, sums);
-  }
-  void AdafactorMoments(double beta, View gradient_scale, const FactoredView& sums,
-                        const FactoredView& moments) override {
-    if (!failure_.Require(FitsAdafactorMoments(gradient_scale, sums, moments), "AdafactorMoments",
-                          moments.cols))
-      return;
-    AverageSquares(beta, gradient_scale, sums, moments);
-  }
-  void AdafactorNorms(const AdafactorParameters& adafactor, View gradient, View param,
-                      int64_t begin, const FactoredView& moments, View norms) override {
-    if (!failure_.Require(FitsAdafactorNorms(adafactor, gradient, param, begin, moments, norms),
-                          "AdafactorNorms", param))
-      return;
-    MeasureUpdate(threads_, adafactor, gradient, param, begin, moments, norms);
-  }
-  void AdafactorUpdate(const AdafactorParameters& adafactor, View gradient, View param,
-                       int64_t begin, const FactoredView& moments, View norms) override {
-    if (!failure_.Require(FitsAdafactorUpdate(adafactor, gradient, param, begin, moments, norms),
-                          "AdafactorUpdate", param))
-      return;
-    ApplyUpdate(threads_, adafactor, gradient, param, begin, moments, norms);
-  }
+  Updates& updates() override { return *updates_; }
+  AdafactorSteps& adafactor() override { return *adafactor_; }
 
  private:
   void Transfer(View to, View from, const char* operation) {
@@ -458,33 +364,13 @@ class CpuDevice final : public Device {
     Copy(to, from);
   }
 
-  void Convert(View to, View from) {
-    const View narrow = to.dtype == DType::kF32 ? from : to;
-    WithElement(narrow.dtype, [&](auto element) {
-      using T = decltype(element);
-      if constexpr (!std::is_same_v<T, float>) {
-        ForElements(to, [&](int64_t first, int64_t count) {
-          if (to.dtype == DType::kF32) {
-            ConvertInto(Data<T>(from) + first, Floats(to) + first, count);
-          } else {
-            ConvertInto(Floats(from) + first, Data<T>(to) + first, count);
-          }
-        });
-      }
-    });
-  }
-
-  template <typename Work>
-  void ForElements(View x, const Work& work) const {
-    threads_.ForEach(x.elements(), kVectorElements, 1, work);
-  }
   // Views of the same rows and columns: calls work(row, first, count) for runs of elements from the
   // start of a row on, which are whole rows where some of the views have gaps.
   template <typename Work>
   void ForRuns(std::initializer_list<View> views, const Work& work) const {
     const View x = *views.begin();
     if (std::all_of(views.begin(), views.end(), [](View y) { return y.is_contiguous(); })) {
-      return ForElements(x, [&](int64_t first, int64_t count) { work(0, first, count); });
+      return ForElements(threads_, x, [&](int64_t first, int64_t count) { work(0, first, count); });
     }
     ForRows(x, [&](int64_t first, int64_t rows) {
       for (int64_t row = first; row < first + rows; ++row) work(row, 0, x.cols);
@@ -523,6 +409,8 @@ class CpuDevice final : public Device {
   NarrowMatMul narrow_matmul_;
   Fp8Products fp8_products_;
   FirstFailure failure_;
+  const std::unique_ptr<Updates> updates_ = MakeCpuUpdates(threads_, failure_);
+  const std::unique_ptr<AdafactorSteps> adafactor_ = MakeCpuAdafactor(threads_, failure_);
 };
 
 }  // namespace

@@ -5,10 +5,11 @@
 #include <functional>
 #include <string>
 
-#include "worker/backend/adamw.h"
+#include "worker/backend/adafactor_steps.h"
 #include "worker/backend/cuda/attention/attention_path.h"
 #include "worker/backend/cuda/gemm.h"
 #include "worker/backend/cuda/kernels/kernels.h"
+#include "worker/backend/cuda/kernels/updates.h"
 #include "worker/backend/cuda/runtime/cuda_status.h"
 #include "worker/backend/cuda/runtime/device_memory.h"
 #include "worker/backend/cuda/runtime/graphs.h"
@@ -17,6 +18,7 @@
 #include "worker/backend/failure.h"
 #include "worker/backend/fp8.h"
 #include "worker/backend/operands.h"
+#include "worker/backend/updates.h"
 
 namespace weft {
 namespace {
@@ -375,8 +377,9 @@ class CudaDevice final : public Device {
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
                        View logits) override {
     if (!failure_.Require(FitsSoftmaxGradient(row_max, row_sum, targets, logits), "SoftmaxGradient",
-                          logits))
+                          logits)) {
       return;
+    }
     Check(QueueSoftmaxGradient(queue_, row_max, row_sum, targets, first_id, scale, logits),
           "SoftmaxGradient");
   }
@@ -406,81 +409,11 @@ class CudaDevice final : public Device {
     Check(QueueGradientScale(queue_, clip, loss, squares, scale), "GradientScale");
   }
 
-  void Adamw(const AdamwParameters& adamw, const AdamwSegment* segments, int64_t count) override {
-    const AdamwSegment* const unfit = FirstUnfit(adamw, segments, count);
-    if (unfit != nullptr) return void(failure_.Require(false, "Adamw", unfit->param));
-    Check(QueueAdamw(queue_, adamw, segments, count), "Adamw");
-  }
-  void QuantisedAdamw(const AdamwParameters& adamw, double weight_decay, View gradient, View param,
-                      const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq) override {
-    const int64_t count = param.elements();
-    if (!failure_.Require(FitsUpdate(adamw.gradient_scale, param, {gradient}) && adamw.step >= 1 &&
-                              IsQuantised(exp_avg, count) && IsQuantised(exp_avg_sq, count),
-                          "QuantisedAdamw", param)) {
-      return;
-    }
-    Check(QueueQuantisedAdamw(queue_, adamw, weight_decay, gradient, param, exp_avg, exp_avg_sq),
-          "QuantisedAdamw");
-  }
-  void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
-    if (!failure_.Require(FitsUpdate(lion.gradient_scale, param, {gradient, exp_avg}), "Lion",
-                          param)) {
-      return;
-    }
-    Check(QueueLion(queue_, lion, gradient, param, exp_avg), "Lion");
-  }
-  void Sgd(double lr, double weight_decay, View gradient_scale, View gradient,
-           View param) override {
-    if (!failure_.Require(FitsUpdate(gradient_scale, param, {gradient}), "Sgd", param)) return;
-    Check(QueueSgd(queue_, lr, weight_decay, gradient_scale, gradient, param), "Sgd");
-  }
-  void SgdMomentum(const MomentumParameters& sgd, View gradient, View param,
-                   View momentum) override {
-    if (!failure_.Require(FitsUpdate(sgd.gradient_scale, param, {gradient, momentum}),
-                          "SgdMomentum", param)) {
-      return;
-    }
-    Check(QueueSgdMomentum(queue_, sgd, gradient, param, momentum), "SgdMomentum");
-  }
-  void AdafactorSquares(View gradient_scale, View gradient, int64_t begin,
-                        const FactoredView& sums) override {
-    if (!failure_.Require(FitsAdafactorSquares(gradient_scale, gradient, begin, sums),
-                          "AdafactorSquares", gradient)) {
-      return;
-    }
-    Check(QueueAdafactorSquares(queue_, gradient_scale, gradient, begin, sums), "AdafactorSquares");
-  }
-  void AdafactorMoments(double beta, View gradient_scale, const FactoredView& sums,
-                        const FactoredView& moments) override {
-    if (!failure_.Require(FitsAdafactorMoments(gradient_scale, sums, moments), "AdafactorMoments",
-                          moments.cols)) {
-      return;
-    }
-    Check(QueueAdafactorMoments(queue_, beta, gradient_scale, sums, moments), "AdafactorMoments");
-  }
-  void AdafactorNorms(const AdafactorParameters& adafactor, View gradient, View param,
-                      int64_t begin, const FactoredView& moments, View norms) override {
-    if (!failure_.Require(FitsAdafactorNorms(adafactor, gradient, param, begin, moments, norms),
-                          "AdafactorNorms", param)) {
-      return;
-    }
-    Check(QueueAdafactorNorms(queue_, adafactor, gradient, param, begin, moments, norms),
-          "AdafactorNorms");
-  }
-  void AdafactorUpdate(const AdafactorParameters& adafactor, View gradient, View param,
-                       int64_t begin, const FactoredView& moments, View norms) override {
-    if (!failure_.Require(FitsAdafactorUpdate(adafactor, gradient, param, begin, moments, norms),
-                          "AdafactorUpdate", param)) {
-      return;
-    }
-    Check(QueueAdafactorUpdate(queue_, adafactor, gradient, param, begin, moments, norms),
-          "AdafactorUpdate");
-  }
+  Updates& updates() override { return *updates_; }
+  AdafactorSteps& adafactor() override { return *adafactor_; }
 
  private:
-  void Check(cudaError_t code, const char* what) {
-    if (code != cudaSuccess) failure_.Keep(FromCuda(code, what));
-  }
+  void Check(cudaError_t code, const char* what) { KeepFailure(code, what, failure_); }
 
   // Queues the product as one kernel, or by `apart`, which queues the same as several.
   template <typename Apart>
@@ -521,6 +454,8 @@ class CudaDevice final : public Device {
   std::unique_ptr<Graphs> graphs_;
   AttentionPath attention_;
   FirstFailure failure_;
+  const std::unique_ptr<Updates> updates_ = MakeCudaUpdates(queue_, failure_);
+  const std::unique_ptr<AdafactorSteps> adafactor_ = MakeCudaAdafactor(queue_, failure_);
   struct KeptRemark {
     std::string text;
     bool is_warning = false;
