@@ -23,16 +23,6 @@ absl::StatusOr<T> Named(absl::string_view field, absl::StatusOr<T> parsed) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", parsed.status().message()));
 }
 
-absl::string_view BackendText(BackendKind backend) {
-  return backend == BackendKind::kCpu ? "cpu" : "cuda";
-}
-
-absl::StatusOr<BackendKind> ParseBackend(absl::string_view name) {
-  if (name == "cpu") return BackendKind::kCpu;
-  if (name == "cuda") return BackendKind::kCuda;
-  return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is unknown; use cpu or cuda"));
-}
-
 absl::string_view ResumeText(ResumeMode mode) {
   return mode == ResumeMode::kAuto ? "auto" : "none";
 }
@@ -325,7 +315,7 @@ LinkProfile Read(const proto::LinkProfile& message) {
 
 void Fill(const DeviceProfile& device, proto::DeviceProfile& message) {
   message.set_name(device.name);
-  message.set_backend(absl::StrCat(BackendText(device.backend)));
+  message.set_backend(absl::StrCat(BackendName(device.backend)));
   message.set_memory_bytes(device.memory_bytes);
   message.set_library_bytes(device.library_bytes);
   message.set_compute_units(device.compute_units);

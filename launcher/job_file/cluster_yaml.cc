@@ -169,10 +169,9 @@ void ReadLink(const YamlValues& values, const std::string& section, LinkProfile*
 void ReadDevice(const YamlValues& values, Issues* issues, DeviceProfile* device) {
   values.Read("device.name", &device->name);
   const std::string backend = values.Text("device.backend").value_or("cpu");
-  if (backend != "cpu" && backend != "cuda") {
-    values.Wrong("device.backend", absl::StrCat("found ", backend, "; expected cpu or cuda"));
-  }
-  device->backend = backend == "cuda" ? BackendKind::kCuda : BackendKind::kCpu;
+  const absl::StatusOr<BackendKind> parsed = ParseBackend(backend);
+  if (!parsed.ok()) values.Wrong("device.backend", absl::StrCat(parsed.status().message()));
+  device->backend = parsed.value_or(BackendKind::kCpu);
   values.Read("device.memory_bytes", &device->memory_bytes);
   values.Read("device.library_bytes", &device->library_bytes);
   values.Read("device.compute_units", &device->compute_units);
@@ -335,7 +334,7 @@ std::string ClusterText(const Cluster& cluster, int indent) {
   const DeviceProfile& device = cluster.device;
   line("device:");
   line("  name: ", YamlText(device.name));
-  line("  backend: ", device.backend == BackendKind::kCuda ? "cuda" : "cpu");
+  line("  backend: ", BackendName(device.backend));
   line("  memory_bytes: ", device.memory_bytes);
   line("  library_bytes: ", device.library_bytes);
   line("  compute_units: ", device.compute_units);

@@ -1,9 +1,8 @@
 #include "launcher/job_file/run_paths.h"
 
-#include <filesystem>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "plan/spec/checkpoint_folder.h"
 
 namespace weft {
 
@@ -16,8 +15,7 @@ RunPaths PathsOf(const JobSpec& job) {
 }
 
 std::string CheckpointFolder(const JobSpec& job) {
-  const std::filesystem::path run = PathsOf(job).folder;
-  return (run / job.checkpoint.folder).lexically_normal().string();
+  return CheckpointFolder(job.checkpoint, PathsOf(job).folder);
 }
 
 bool IsWithin(absl::string_view inner, absl::string_view outer) {

@@ -22,7 +22,7 @@ struct RunPaths {
 
 RunPaths PathsOf(const JobSpec& job);
 
-// Absolute; inside the run folder unless the job names an absolute one.
+// Returns plan/spec/checkpoint_folder.h's folder, seen from the run folder that the job names.
 std::string CheckpointFolder(const JobSpec& job);
 // Says whether `inner` is `outer` or lies in it, as the paths are written.
 bool IsWithin(absl::string_view inner, absl::string_view outer);

@@ -243,6 +243,17 @@ double Cluster::InterNodeBytesPerS(int talking) const {
   return inter_node.bytes_per_s * std::min(own, nics_each);
 }
 
+absl::string_view BackendName(BackendKind backend) {
+  return backend == BackendKind::kCpu ? "cpu" : "cuda";
+}
+
+absl::StatusOr<BackendKind> ParseBackend(absl::string_view name) {
+  for (const BackendKind backend : {BackendKind::kCpu, BackendKind::kCuda}) {
+    if (name == BackendName(backend)) return backend;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is unknown; use cpu or cuda"));
+}
+
 absl::string_view SlotsKey(BackendKind backend) {
   return backend == BackendKind::kCpu ? "cluster.slots" : "cluster.gpus_per_node";
 }

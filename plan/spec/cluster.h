@@ -126,6 +126,9 @@ struct Cluster {
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 
+absl::string_view BackendName(BackendKind backend);  // "cpu", "cuda"
+absl::StatusOr<BackendKind> ParseBackend(absl::string_view name);
+
 // The job.yaml key that says how many workers a node holds: "cluster.slots" for CPU slots,
 // "cluster.gpus_per_node" for GPUs.
 absl::string_view SlotsKey(BackendKind backend);

@@ -156,7 +156,7 @@ constexpr WrongProfile kWrongProfiles[] = {
      "give the share of the peak that is reached"},
     {"name: lab\n", "", "lab.yaml:1: name: missing; a cluster profile needs it"},
     {"backend: cuda", "backend: tpu",
-     "lab.yaml:6: device.backend: found tpu; expected cpu or cuda"},
+     "lab.yaml:6: device.backend: \"tpu\" is unknown; use cpu or cuda"},
     {"fp32: 19.5e12", "fp32: 0",
      "lab.yaml:10: device.peak_flops_per_s.fp32: 0 is not a positive number; measure it, or "
      "take a profile of configs/clusters"},
