@@ -14,7 +14,8 @@ namespace weft {
 class TimedDevice final : public PassingDevice {
  public:
   // A product that is at least this wide in any dim is counted as the head's.
-  TimedDevice(Device& inner, int64_t vocab_size) : PassingDevice(inner), vocab_size_(vocab_size) {}
+  TimedDevice(Device& inner, int64_t vocab_size)
+      : PassingDevice(inner), vocab_size_(vocab_size), updates_(inner.updates(), *this) {}
 
   struct Spent {
     double wall_s = 0;
@@ -128,11 +129,20 @@ class TimedDevice final : public PassingDevice {
   void AddSumOfSquares(const View* xs, int64_t count, View total) override {
     Time("gradient norm", [&] { inner_.AddSumOfSquares(xs, count, total); });
   }
-  void Adamw(const AdamwParameters& adamw, const AdamwSegment* segments, int64_t count) override {
-    Time("adamw", [&] { inner_.Adamw(adamw, segments, count); });
-  }
+  Updates& updates() override { return updates_; }
 
  private:
+  class TimedUpdates final : public PassingUpdates {
+   public:
+    TimedUpdates(Updates& inner, TimedDevice& device) : PassingUpdates(inner), device_(device) {}
+    void Adamw(const AdamwParameters& adamw, const AdamwSegment* segments, int64_t count) override {
+      device_.Time("adamw", [&] { inner_.Adamw(adamw, segments, count); });
+    }
+
+   private:
+    TimedDevice& device_;
+  };
+
   template <typename Work>
   void Time(const std::string& kind, const Work& work) {
     const auto start = std::chrono::steady_clock::now();
@@ -145,6 +155,7 @@ class TimedDevice final : public PassingDevice {
   }
 
   const int64_t vocab_size_;
+  TimedUpdates updates_;
   std::map<std::string, Spent> spent_;
 };
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
+#include "plan/spec/checkpoint_folder.h"
 
 namespace weft {
 namespace {
@@ -319,7 +319,9 @@ bool Record(const Committed& fact, Job& job) {
   if (fact.rank != 0 || !FindMember(job, fact.generation, fact.rank)) return false;
   if (job.generation.phase == GenerationPhase::kClosed) return false;
   if (job.phase == Phase::kSubmitted || job.phase == Phase::kPlanned) return false;
-  const SavedCheckpoint saved{fact.step, absl::StrCat(CheckpointFolder(job), "/", fact.folder)};
+  const SavedCheckpoint saved{
+      fact.step,
+      absl::StrCat(CheckpointFolder(job.spec.checkpoint, job.run_folder), "/", fact.folder)};
   if (fact.step < job.newest().step) return false;
   const bool progress = fact.step > job.newest().step;
   const bool pending = job.generation.saving && job.generation.saving->step <= fact.step;
@@ -518,11 +520,6 @@ absl::string_view PhaseName(Phase phase) {
 bool IsOver(Phase phase) {
   return phase == Phase::kSuspended || phase == Phase::kCompleted || phase == Phase::kFailed ||
          phase == Phase::kCancelled;
-}
-
-std::string CheckpointFolder(const Job& job) {
-  const std::string& folder = job.spec.checkpoint.folder;
-  return absl::StartsWith(folder, "/") ? folder : absl::StrCat(job.run_folder, "/", folder);
 }
 
 Job Apply(Job job, const Event& event) {

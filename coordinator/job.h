@@ -332,7 +332,4 @@ std::vector<Command> Decide(const Job& job);
 // A failed generation ends the job after this many of them without a newly committed step.
 inline constexpr int kMaxFailuresWithoutProgress = 3;
 
-// Absolute folder that holds the job's checkpoints.
-std::string CheckpointFolder(const Job& job);
-
 }  // namespace weft

@@ -54,7 +54,7 @@ absl::StatusOr<int> DeviceCount(const ProbeRun& run) {
   const absl::StatusOr<std::string> devices = ProbeDevices(run);
   if (absl::IsUnavailable(devices.status())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--backend: ", run.backend, ": ", devices.status().message()));
+        absl::StrCat("--backend: ", BackendName(run.backend), ": ", devices.status().message()));
   }
   RETURN_IF_ERROR(devices.status());
   const nlohmann::json json = nlohmann::json::parse(*devices, nullptr, /*allow_exceptions=*/false);
@@ -64,7 +64,7 @@ absl::StatusOr<int> DeviceCount(const ProbeRun& run) {
   const auto count = static_cast<int>(json["devices"].size());
   if (count > 0) return count;
   return absl::InvalidArgumentError(
-      absl::StrCat("--backend: ", run.backend, " finds no device on this machine"));
+      absl::StrCat("--backend: ", BackendName(run.backend), " finds no device on this machine"));
 }
 
 absl::StatusOr<Cluster> Measure(const CalibrateArguments& arguments, const std::string& folder,
@@ -137,7 +137,7 @@ void Summarize(const CalibrateArguments& arguments, const Cluster& cluster,
 
 int Calibrate(const CalibrateArguments& arguments) {
   MachineFacts facts;
-  facts.backend = arguments.backend == "cuda" ? BackendKind::kCuda : BackendKind::kCpu;
+  facts.backend = ParseBackend(arguments.backend).value_or(BackendKind::kCpu);
   facts.cores = UsableCores();
   facts.total_memory_bytes = TotalMemoryBytes().value_or(0);
   facts.free_memory_bytes = AvailableMemoryBytes().value_or(facts.total_memory_bytes);
@@ -161,7 +161,7 @@ int Calibrate(const CalibrateArguments& arguments) {
   const SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&stop](int) { stop = true; });
   const absl::Time start = absl::Now();
   ProbeRun run;
-  run.backend = arguments.backend;
+  run.backend = facts.backend;
   run.threads = arguments.threads;
   run.seconds = arguments.seconds;
   run.stop = &stop;

@@ -165,7 +165,8 @@ absl::StatusOr<EvalResult> Evaluate(const EvalArguments& arguments, const FoundW
                                  .seq_len = own.seq_len,
                                  .masks_documents = own.reset_attention_mask,
                                  .threads = run.threads};
-  RETURN_IF_ERROR(CheckMemory(found.model, extents, arguments.options.backend, "--batch"));
+  ASSIGN_OR_RETURN(const BackendKind backend, ParseBackend(arguments.options.backend));
+  RETURN_IF_ERROR(CheckMemory(found.model, extents, backend, "--batch"));
   run.request["documents"] = DocumentsJson(own);
   DescribeWeights(found, &run.request);
   run.request["backend"] = arguments.options.backend;

@@ -138,7 +138,8 @@ absl::Status Generate(const GenerateArguments& arguments, const FoundWeights& fo
   InferenceExtents extents = GenerationExtents(model, std::ssize(ids), arguments.max_tokens);
   extents.masks_documents = own.reset_attention_mask;
   extents.threads = arguments.options.blas_threads();
-  RETURN_IF_ERROR(CheckMemory(model, extents, arguments.options.backend, "--max-tokens"));
+  ASSIGN_OR_RETURN(const BackendKind backend, ParseBackend(arguments.options.backend));
+  RETURN_IF_ERROR(CheckMemory(model, extents, backend, "--max-tokens"));
   const bool as_text = !arguments.prompt_ids;
   InferenceRun run;
   run.threads = extents.threads;

@@ -15,6 +15,7 @@
 #include "launcher/run/run_folder.h"
 #include "plan/errors.h"
 #include "plan/memory/inference_memory.h"
+#include "plan/spec/checkpoint_folder.h"
 
 namespace weft {
 namespace {
@@ -60,9 +61,7 @@ absl::StatusOr<std::string> CheckpointFolderOf(const std::string& target) {
     return absl::InvalidArgumentError(
         absl::StrCat("no checkpoint in ", paths.folder, ": the run has not begun to train"));
   }
-  return (std::filesystem::path(paths.folder) / run->job.checkpoint.folder)
-      .lexically_normal()
-      .string();
+  return CheckpointFolder(run->job.checkpoint, paths.folder);
 }
 
 absl::StatusOr<FoundCheckpoint> Find(const std::string& target) {

@@ -171,8 +171,8 @@ absl::Status Follow(const InferenceRun& run, ChildProcess& child, int events,
 }  // namespace
 
 absl::Status CheckMemory(const ModelShape& model, const InferenceExtents& extents,
-                         absl::string_view backend, absl::string_view knob) {
-  if (backend != "cpu") return absl::OkStatus();
+                         BackendKind backend, absl::string_view knob) {
+  if (backend != BackendKind::kCpu) return absl::OkStatus();
   const int64_t needed = PlanInferenceMemory(model, extents).total_bytes();
   const std::optional<int64_t> available = AvailableMemoryBytes();
   if (!available || needed <= *available) return absl::OkStatus();

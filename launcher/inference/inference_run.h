@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "launcher/inference/checkpoint_target.h"
 #include "plan/memory/inference_memory.h"
+#include "plan/spec/cluster.h"
 #include "plan/spec/model.h"
 
 namespace weft {
@@ -17,7 +18,7 @@ namespace weft {
 // FailedPrecondition if this machine has less free memory than the worker's list takes. `knob`:
 // what would make it less. A GPU's memory is judged by the worker.
 absl::Status CheckMemory(const ModelShape& model, const InferenceExtents& extents,
-                         absl::string_view backend, absl::string_view knob);
+                         BackendKind backend, absl::string_view knob);
 
 // The request's "documents": how the run of the checkpoint kept them apart.
 nlohmann::json DocumentsJson(const CheckpointData& data);

@@ -240,7 +240,7 @@ std::string PlanJson(const JobFile& file, const PlanReport& report, int max_reje
        {{"model_type", Text(ModelTypeOf(job.model))}, {"parameters", ParameterCount(job.model)}}},
       {"cluster",
        {{"profile", job.cluster.name},
-        {"backend", job.cluster.device.backend == BackendKind::kCuda ? "cuda" : "cpu"},
+        {"backend", Text(BackendName(job.cluster.device.backend))},
         {"nodes", job.cluster.nodes},
         {"slots_per_node", job.cluster.slots_per_node},
         {"fingerprint", ClusterFingerprint(job.cluster)}}},

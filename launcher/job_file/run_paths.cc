@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "plan/spec/checkpoint_folder.h"
 
 namespace weft {
 
@@ -17,8 +18,7 @@ RunPaths PathsOf(const JobSpec& job) {
 }
 
 std::string CheckpointFolder(const JobSpec& job) {
-  const std::filesystem::path run = PathsOf(job).folder;
-  return (run / job.checkpoint.folder).lexically_normal().string();
+  return CheckpointFolder(job.checkpoint, PathsOf(job).folder);
 }
 
 std::string AbsolutePath(const std::string& path, const std::string& folder) {

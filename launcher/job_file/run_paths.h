@@ -22,7 +22,7 @@ struct RunPaths {
 
 RunPaths PathsOf(const JobSpec& job);
 
-// Absolute; inside the run folder unless the job names an absolute one.
+// Returns plan/spec/checkpoint_folder.h's folder, seen from the run folder that the job names.
 std::string CheckpointFolder(const JobSpec& job);
 // A path as a person writes it, absolute: "~/" is the home folder, what is relative is so to
 // `folder`. One spelling of each, so without a slash at the end (`output_dir: .`): a run's id is

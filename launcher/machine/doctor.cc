@@ -157,9 +157,9 @@ Finding JudgeClock() {
           absl::StrCat(synchronised ? "synchronised" : "not synchronised with others", by)};
 }
 
-absl::StatusOr<FoundBackend> ProbeBackend(const std::string& name, const std::atomic<bool>* stop) {
+absl::StatusOr<FoundBackend> ProbeBackend(BackendKind backend, const std::atomic<bool>* stop) {
   ProbeRun run;
-  run.backend = name;
+  run.backend = backend;
   run.seconds = 1;
   run.stop = stop;
   ASSIGN_OR_RETURN(const std::string json, ProbeDevices(run));
@@ -327,8 +327,8 @@ absl::StatusOr<Examination> Examine(const std::atomic<bool>* stop) {
   for (const char* name : {"weftd", "weft-worker"}) {
     programs.emplace_back(name, FirstLineOf({Beside(name), "--version"}));
   }
-  const absl::StatusOr<FoundBackend> cpu = ProbeBackend("cpu", stop);
-  const absl::StatusOr<FoundBackend> cuda = ProbeBackend("cuda", stop);
+  const absl::StatusOr<FoundBackend> cpu = ProbeBackend(BackendKind::kCpu, stop);
+  const absl::StatusOr<FoundBackend> cuda = ProbeBackend(BackendKind::kCuda, stop);
   const absl::StatusOr<std::string> mpirun = FirstLineOf({"mpirun", "--version"});
   if (stop != nullptr && *stop) return absl::CancelledError("stopped");
   if (cpu.ok()) result.cpu = *cpu;
@@ -342,8 +342,8 @@ absl::StatusOr<Examination> Examine(const std::atomic<bool>* stop) {
       access("/dev/nvidia0", F_OK) == 0, trains_on_gpus);
   result.findings = {
       JudgePrograms(VersionText(), programs),
-      JudgeBackend("cpu", cpu, needed.cpu),
-      JudgeBackend("cuda", cuda, needed.cuda),
+      JudgeBackend(BackendName(BackendKind::kCpu), cpu, needed.cpu),
+      JudgeBackend(BackendName(BackendKind::kCuda), cuda, needed.cuda),
       JudgeProgram("mpi", mpirun, /*needed=*/cpu.ok() && !trains_on_gpus,
                    "the cpu backend's ranks are started by it: install openmpi-bin"),
       JudgeSlurm(),

@@ -80,7 +80,7 @@ absl::StatusOr<std::string> OutputOf(const ChildOptions& options, const ProbeRun
 }
 
 std::vector<std::string> Arguments(const ProbeRun& run, const char* kind) {
-  return {absl::StrCat("--probe=", kind), absl::StrCat("--backend=", run.backend),
+  return {absl::StrCat("--probe=", kind), absl::StrCat("--backend=", BackendName(run.backend)),
           absl::StrCat("--threads=", run.threads), absl::StrCat("--seconds=", run.seconds)};
 }
 
@@ -142,7 +142,7 @@ absl::StatusOr<std::string> ProbeLinks(const ProbeRun& run) {
   const GroupOptions group = scratch.Group(run);
   std::vector<std::string> arguments = Arguments(run, "links");
   std::vector<std::string> argv;
-  if (run.backend == "cpu") {
+  if (run.backend == BackendKind::kCpu) {
     argv = MpirunArgvWith(group, arguments);
   } else {
     arguments.push_back(absl::StrCat("--relay-folder=", group.temporary_folder));

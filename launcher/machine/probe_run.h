@@ -6,11 +6,12 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "plan/spec/cluster.h"
 
 namespace weft {
 
 struct ProbeRun {
-  std::string backend = "cpu";
+  BackendKind backend = BackendKind::kCpu;
   int ranks = 1;  // of --probe links
   int threads = 1;
   double seconds = 15;

@@ -236,6 +236,14 @@ double Cluster::InterNodeBytesPerS(int talking) const {
   return inter_node.bytes_per_s * std::min(own, nics_each);
 }
 
+absl::string_view BackendName(BackendKind backend) {
+  return WordOf(backend);
+}
+
+absl::StatusOr<BackendKind> ParseBackend(absl::string_view name) {
+  return ParseWord<BackendKind>(name, "a backend");
+}
+
 absl::string_view SlotsKey(BackendKind backend) {
   return backend == BackendKind::kCpu ? "cluster.slots" : "cluster.gpus_per_node";
 }

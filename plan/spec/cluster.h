@@ -20,7 +20,6 @@
 namespace weft {
 
 enum class BackendKind { kCpu, kCuda };
-Words WordsOf(BackendKind);  // "cpu", "cuda"
 
 // One number for each precision of matrix products; fp16 goes with bf16 everywhere.
 struct PerPrecision {
@@ -128,6 +127,10 @@ struct Cluster {
   double InterNodeBytesPerS(int talking) const;
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
+
+Words WordsOf(BackendKind);
+absl::string_view BackendName(BackendKind backend);  // "cpu", "cuda"
+absl::StatusOr<BackendKind> ParseBackend(absl::string_view name);
 
 // The job.yaml key that says how many workers a node holds: "cluster.slots" for CPU slots,
 // "cluster.gpus_per_node" for GPUs.

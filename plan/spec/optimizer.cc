@@ -1,24 +1,30 @@
 #include "plan/spec/optimizer.h"
 
-#include "absl/strings/str_cat.h"
+#include <array>
+#include <cstddef>
+#include <iterator>
+
 #include "plan/errors.h"
 
 namespace weft {
+namespace {
+
+struct OptimizerRow {
+  absl::string_view name;
+  OptimizerStates states = OptimizerStates::kNone;
+};
+
+// In the order of OptimizerKind.
+constexpr OptimizerRow kOptimizers[] = {
+    {"adamw", OptimizerStates::kTwoMoments},          {"sgd", OptimizerStates::kNone},
+    {"adamw_8bit", OptimizerStates::kTwoMoments8Bit}, {"lion", OptimizerStates::kOneMoment},
+    {"adafactor", OptimizerStates::kFactored},
+};
+
+}  // namespace
 
 OptimizerStates StatesOf(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kAdamw:
-      return OptimizerStates::kTwoMoments;
-    case OptimizerKind::kSgd:
-      return OptimizerStates::kNone;
-    case OptimizerKind::kAdamw8bit:
-      return OptimizerStates::kTwoMoments8Bit;
-    case OptimizerKind::kLion:
-      return OptimizerStates::kOneMoment;
-    case OptimizerKind::kAdafactor:
-      return OptimizerStates::kFactored;
-  }
-  return OptimizerStates::kTwoMoments;
+  return kOptimizers[static_cast<size_t>(kind)].states;
 }
 
 absl::Span<const StateArray> StateArrays(OptimizerStates states) {
@@ -46,7 +52,11 @@ absl::Span<const StateArray> StateArrays(OptimizerStates states) {
 }
 
 Words WordsOf(OptimizerKind) {
-  static constexpr absl::string_view kWords[] = {"adamw", "sgd", "adamw_8bit", "lion", "adafactor"};
+  static constexpr auto kWords = [] {
+    std::array<absl::string_view, std::size(kOptimizers)> words;
+    for (size_t i = 0; i < words.size(); ++i) words[i] = kOptimizers[i].name;
+    return words;
+  }();
   return kWords;
 }
 

@@ -11,6 +11,7 @@
 #include "plan/errors.h"
 #include "plan/shards/factored_moments.h"
 #include "tests/worker/passing_backend.h"
+#include "worker/backend/adafactor_steps.h"
 
 namespace weft {
 namespace {
@@ -18,6 +19,34 @@ namespace {
 // The two wrappers of a rank share this.
 struct Watch {
   bool attention_gradient_is_last = false;  // no all-reduce since
+};
+
+// Counts the squares of vectors twice.
+class CountsTwice final : public AdafactorSteps {
+ public:
+  explicit CountsTwice(AdafactorSteps& inner) : inner_(inner) {}
+
+  void Squares(View gradient_scale, View gradient, int64_t begin,
+               const FactoredView& sums) override {
+    for (int i = 0; i < (sums.rows.data == nullptr ? 2 : 1); ++i) {
+      inner_.Squares(gradient_scale, gradient, begin, sums);
+    }
+  }
+  void Moments(double beta, View gradient_scale, const FactoredView& sums,
+               const FactoredView& moments) override {
+    inner_.Moments(beta, gradient_scale, sums, moments);
+  }
+  void Norms(const AdafactorParameters& adafactor, View gradient, View param, int64_t begin,
+             const FactoredView& moments, View norms) override {
+    inner_.Norms(adafactor, gradient, param, begin, moments, norms);
+  }
+  void Update(const AdafactorParameters& adafactor, View gradient, View param, int64_t begin,
+              const FactoredView& moments, View norms) override {
+    inner_.Update(adafactor, gradient, param, begin, moments, norms);
+  }
+
+ private:
+  AdafactorSteps& inner_;
 };
 
 class PlantedDevice final : public PassingDevice {
@@ -30,6 +59,7 @@ class PlantedDevice final : public PassingDevice {
         head_chunks_(parity.layout.head_chunks),
         tensors_of_block_(TensorsOfBlock(parity.job.model)),
         query_width_(parity.job.model.num_heads / parity.layout.tp * parity.job.model.head_dim),
+        counts_twice_(inner.adafactor()),
         watch_(std::move(watch)) {}
 
   void CopyIn(View to, const void* from_host) override {
@@ -55,12 +85,9 @@ class PlantedDevice final : public PassingDevice {
     if (doubled_ == nullptr) doubled_ = dbias.data;
     if (doubled_ == dbias.data) inner_.BiasGradient(dy, dbias);
   }
-  void AdafactorSquares(View gradient_scale, View gradient, int64_t begin,
-                        const FactoredView& sums) override {
+  AdafactorSteps& adafactor() override {
     const bool twice = bug_ == PlantedBug::kVectorsCountedTwice && rank_ == 0;
-    for (int i = 0; i < (twice && sums.rows.data == nullptr ? 2 : 1); ++i) {
-      inner_.AdafactorSquares(gradient_scale, gradient, begin, sums);
-    }
+    return twice ? counts_twice_ : inner_.adafactor();
   }
   void Rotate(View table, Turn turn, View x) override {
     inner_.Rotate(table, turn, x);
@@ -170,6 +197,7 @@ class PlantedDevice final : public PassingDevice {
   const int64_t head_chunks_;
   const size_t tensors_of_block_;
   const int64_t query_width_;  // of this rank; wider than that of its keys
+  CountsTwice counts_twice_;
   const std::shared_ptr<Watch> watch_;
   const void* doubled_ = nullptr;
   View one_position_;  // ends with the process

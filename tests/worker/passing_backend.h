@@ -1,8 +1,9 @@
-// A Device and a Comm that pass every call on, for a test to break one of them on purpose: a test
-// that cannot see a planted bug proves nothing.
+// A Device, its Updates and a Comm that pass every call on, for a test to break one of them on
+// purpose: a test that cannot see a planted bug proves nothing.
 #pragma once
 #include "worker/backend/comm.h"
 #include "worker/backend/device.h"
+#include "worker/backend/updates.h"
 
 namespace weft {
 
@@ -117,6 +118,17 @@ class PassingDevice : public Device {
   void GradientScale(const ClipParameters& clip, View loss, View squares, View scale) override {
     inner_.GradientScale(clip, loss, squares, scale);
   }
+  Updates& updates() override { return inner_.updates(); }
+  AdafactorSteps& adafactor() override { return inner_.adafactor(); }
+
+ protected:
+  Device& inner_;
+};
+
+class PassingUpdates : public Updates {
+ public:
+  explicit PassingUpdates(Updates& inner) : inner_(inner) {}
+
   void Adamw(const AdamwParameters& adamw, const AdamwSegment* segments, int64_t count) override {
     inner_.Adamw(adamw, segments, count);
   }
@@ -135,25 +147,9 @@ class PassingDevice : public Device {
                    View momentum) override {
     inner_.SgdMomentum(sgd, gradient, param, momentum);
   }
-  void AdafactorSquares(View gradient_scale, View gradient, int64_t begin,
-                        const FactoredView& sums) override {
-    inner_.AdafactorSquares(gradient_scale, gradient, begin, sums);
-  }
-  void AdafactorMoments(double beta, View gradient_scale, const FactoredView& sums,
-                        const FactoredView& moments) override {
-    inner_.AdafactorMoments(beta, gradient_scale, sums, moments);
-  }
-  void AdafactorNorms(const AdafactorParameters& adafactor, View gradient, View param,
-                      int64_t begin, const FactoredView& moments, View norms) override {
-    inner_.AdafactorNorms(adafactor, gradient, param, begin, moments, norms);
-  }
-  void AdafactorUpdate(const AdafactorParameters& adafactor, View gradient, View param,
-                       int64_t begin, const FactoredView& moments, View norms) override {
-    inner_.AdafactorUpdate(adafactor, gradient, param, begin, moments, norms);
-  }
 
  protected:
-  Device& inner_;
+  Updates& inner_;
 };
 
 class PassingComm : public Comm {

@@ -2,17 +2,19 @@
 // time, so a CPU machine needs no CUDA and a GPU host neither MPI nor OpenBLAS.
 //
 // A backend exports one function, `weft_backend`, with C linkage. Statuses cross as code and text,
-// objects as the two interfaces of device.h and comm.h, closed by the side that opened them.
+// objects as the interfaces of device.h and comm.h, closed by the side that opened them.
 #pragma once
 #include <cstdint>
 
 #include "worker/backend/comm.h"
 #include "worker/backend/device.h"
+#include "worker/backend/updates.h"
 
 namespace weft {
 
-// Raised with every change of this header, device.h or comm.h.
-inline constexpr int kBackendAbiVersion = 29;
+// Raised with every change of this header, device.h, adafactor_steps.h or comm.h; updates.h counts
+// its own changes.
+inline constexpr int kBackendAbiVersion = 29 + kUpdatesVersion;
 
 // Says by what attention is computed, where a backend has several ways (CUDA).
 enum class AttentionKind : int32_t {

@@ -11,6 +11,9 @@
 
 namespace weft {
 
+class AdafactorSteps;
+class Updates;
+
 // Code values are absl::StatusCode's numbers; `text` is zero-terminated.
 struct BackendStatus {
   int code = 0;
@@ -137,64 +140,6 @@ struct ClipParameters {
 
 inline constexpr double kClipEps = 1e-6;
 
-// Updates. Each has a `gradient_scale` [1, 1], kF64, on the device, by which the gradient is
-// multiplied first; no data: 1. If it is not a number, the update changes nothing.
-//
-// AdamW (Loshchilov & Hutter, arXiv:1711.05101). Decay is decoupled: p -= lr * weight_decay * p.
-struct AdamwParameters {
-  double lr = 0;
-  double beta1 = 0;
-  double beta2 = 0;
-  double eps = 0;
-  View gradient_scale = {};  // as GradientScale leaves it
-  int64_t step = 0;          // counts from 1, for bias correction
-};
-
-// One of the arrays that an update of AdamW goes over: n elements, each view [1, n], f32.
-struct AdamwSegment {
-  View gradient;
-  View param;
-  View exp_avg;
-  View exp_avg_sq;
-  View weight = {};  // of 16 bits: becomes param, rounded. No data: there is none
-  double weight_decay = 0;
-};
-
-// Lion (Chen et al., arXiv:2302.06675, program 1): the sign of an average of moment and gradient,
-// beta1 to 1 - beta1; the moment itself averages with beta2. Decay is decoupled, as AdamW's.
-struct LionParameters {
-  double lr = 0;
-  double beta1 = 0;
-  double beta2 = 0;
-  double weight_decay = 0;
-  View gradient_scale = {};  // as GradientScale leaves it
-};
-
-// SGD with momentum, as PyTorch defines it (torch.optim.SGD; Sutskever et al., ICML 2013): decay is
-// part of the gradient; the first update takes it as the momentum, without dampening.
-struct MomentumParameters {
-  double lr = 0;
-  double momentum = 0;
-  double dampening = 0;
-  bool nesterov = false;
-  double weight_decay = 0;
-  View gradient_scale = {};  // as GradientScale leaves it
-  bool first = false;        // update of the run
-};
-
-// Elements that share a scale in 8 bits.
-inline constexpr int64_t kQuantisationBlock = 256;
-
-// Whether numbers in 8 bits may be negative: which map their codes are of.
-enum class QuantisedSign { kAny, kNone };
-
-// An array in 8 bits (worker/backend/quantisation.h says how): for each element a code [1, n], kU8;
-// for each block a scale [1, n / block, rounded up], kF32. All bytes 0: all elements are 0.
-struct QuantisedView {
-  View codes;
-  View scales;
-};
-
 // A matrix in 8-bit floating point (worker/backend/fp8.h): each element is its code's number times
 // the scale [1, 1], a power of two, f32.
 struct Fp8View {
@@ -203,38 +148,6 @@ struct Fp8View {
 };
 // Sizes of 8-bit operands are multiples of this; their data is aligned to as many bytes.
 inline constexpr int64_t kFp8Unit = 16;
-
-// Holds, for a matrix, a number for each row [1, rows] and each column [1, cols]; for a vector,
-// which is one row, a number for each element: `cols` alone, rows has no data. f32.
-struct FactoredView {
-  View rows;
-  View cols;
-  View row_mean = {};  // [1, 1] of moments: of the rows of the whole tensor; 1 for a vector
-};
-
-// Adafactor (Shazeer & Stern, arXiv:1804.04235, algorithms 4 and 5) without a first moment, as
-// Hugging Face's transformers.optimization.Adafactor defines it with relative_step false. Of a
-// tensor's gradient g [rows, cols], after gradient_scale, at the update t, counted from 1:
-//
-//   beta = 1 - t^decay_rate
-//   R_i = beta R_i + (1 - beta) (mean over j of g_ij^2 + 1e-30)
-//   C_j = beta C_j + (1 - beta) (mean over i of g_ij^2 + 1e-30)
-//   u_ij = g_ij / sqrt(R_i C_j / mean(R)); of a vector g_j / sqrt(C_j), C_j that of its element
-//   lr' = lr, or lr max(1e-3, rms(p)) if scale_parameter
-//   p -= lr' (u / max(1, rms(u) / clip_threshold) + weight_decay p)
-//
-// rms: root mean square over the whole tensor. Parts of a tensor are updated by four calls each;
-// the caller adds up what the first and the third say of parts that are elsewhere.
-struct AdafactorParameters {
-  double lr = 0;
-  double clip_threshold = 1;
-  bool scale_parameter = false;
-  double weight_decay = 0;
-  View gradient_scale = {};  // as GradientScale leaves it
-  int64_t elements = 0;      // of the whole tensor
-};
-inline constexpr double kAdafactorSquareEps = 1e-30;
-inline constexpr double kAdafactorParameterEps = 1e-3;
 
 // Activations and weights of one call have one element type: kF32, kBf16 or kF16. All arithmetic is
 // in f32 or wider, and each element of a result is rounded once, to the nearest, ties to even. What
@@ -442,39 +355,10 @@ class Device {
   // loss or norm is not finite.
   virtual void GradientScale(const ClipParameters& clip, View loss, View squares, View scale) = 0;
 
-  // Updates each of `count` segments, of which no two overlap: param, first and second moment are
-  // updated in place, weight is written; gradient is left as it is. Weights are of one type.
-  virtual void Adamw(const AdamwParameters& adamw, const AdamwSegment* segments, int64_t count) = 0;
-  // The same of one array, with moments of 8 bits: the update uses them before they are quantised
-  // again.
-  virtual void QuantisedAdamw(const AdamwParameters& adamw, double weight_decay, View gradient,
-                              View param, const QuantisedView& exp_avg,
-                              const QuantisedView& exp_avg_sq) = 0;
-  // param and moment are updated in place. The sign of 0 is 0, that of a not-a-number is it.
-  virtual void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) = 0;
-  // p -= lr * (gradient_scale * g + weight_decay * p)
-  virtual void Sgd(double lr, double weight_decay, View gradient_scale, View gradient,
-                   View param) = 0;
-  // g = gradient_scale * gradient + weight_decay * p; momentum = momentum' * momentum +
-  // (1 - dampening) * g, or g if first; p -= lr * (nesterov ? g + momentum' * momentum : momentum)
-  virtual void SgdMomentum(const MomentumParameters& sgd, View gradient, View param,
-                           View momentum) = 0;
-
-  // Adafactor's four steps. gradient, param [1, n]: n neighbours, row-major, of a box of the
-  // tensor, from the box's element `begin`; what a FactoredView holds is the box's, but for the
-  // second step's, which are the whole tensor's. sums += squares of gradient_scale * gradient, by
-  // row and by column.
-  virtual void AdafactorSquares(View gradient_scale, View gradient, int64_t begin,
-                                const FactoredView& sums) = 0;
-  // R and C from the sums; row_mean is written.
-  virtual void AdafactorMoments(double beta, View gradient_scale, const FactoredView& sums,
-                                const FactoredView& moments) = 0;
-  // norms [1, 2] is written: sums of the squares of u and, if scale_parameter, of param; else 0.
-  virtual void AdafactorNorms(const AdafactorParameters& adafactor, View gradient, View param,
-                              int64_t begin, const FactoredView& moments, View norms) = 0;
-  // param is updated in place; norms: the whole tensor's.
-  virtual void AdafactorUpdate(const AdafactorParameters& adafactor, View gradient, View param,
-                               int64_t begin, const FactoredView& moments, View norms) = 0;
+  // Optimizers update parameters through these (updates.h, adafactor_steps.h), queued with the
+  // rest. The device owns both.
+  virtual Updates& updates() = 0;
+  virtual AdafactorSteps& adafactor() = 0;
 };
 
 }  // namespace weft

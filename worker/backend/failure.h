@@ -1,9 +1,11 @@
-// Failure: the one way a backend makes a BackendStatus that is not OK. Header only, so that both
-// backends use it and neither depends on the other. Texts follow the rule for messages: thing,
-// value found, what is allowed, next step; what does not fit into 251 characters is cut.
+// Failure is the one way in which a backend makes a BackendStatus that is not OK, FirstFailure
+// where a device keeps one. Header only, so that both backends use it and neither depends on the
+// other. Texts follow the rule for messages: thing, value found, what is allowed, next step; what
+// does not fit into 251 characters is cut.
 #pragma once
 #include <cstdarg>
 #include <cstdio>
+#include <utility>
 
 #include "worker/backend/device.h"
 
@@ -30,5 +32,30 @@ enum FailureCode : int {
   va_end(arguments);
   return status;
 }
+
+// Keeps the first failure of operations, which return nothing, until Device::Synchronize() takes
+// it.
+class FirstFailure {
+ public:
+  bool ok() const { return first_.ok(); }
+  void Keep(const BackendStatus& status) {
+    if (first_.ok()) first_ = status;
+  }
+  BackendStatus Take() { return std::exchange(first_, {}); }
+
+  // Returns `fits`. Operands that do not are our own code's mistake: Internal, and the operation
+  // touches nothing.
+  bool Require(bool fits, const char* operation, View main_operand) {
+    if (!fits) {
+      Keep(Failure(kInternal, "%s: operands do not fit together; the main one is [%lld, %lld]",
+                   operation, static_cast<long long>(main_operand.rows),
+                   static_cast<long long>(main_operand.cols)));
+    }
+    return fits;
+  }
+
+ private:
+  BackendStatus first_;
+};
 
 }  // namespace weft

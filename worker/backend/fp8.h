@@ -21,7 +21,7 @@
 #include <cstring>
 #include <limits>
 
-#include "worker/backend/device.h"
+#include "worker/backend/operands.h"
 
 namespace weft {
 
@@ -116,19 +116,14 @@ inline bool FitsToFp8(View x, View codes, View transposed, View scale) {
          (!has_codes || (IsFp8(codes) && codes.rows == x.rows && codes.cols == x.cols)) &&
          (!has_transposed ||
           (IsFp8(transposed) && transposed.rows == x.cols && transposed.cols == x.rows)) &&
-         (!has_codes || !has_transposed || codes.dtype == transposed.dtype) &&
-         scale.dtype == DType::kF32 && scale.elements() == 1 && scale.is_contiguous() &&
-         scale.data != nullptr;
+         (!has_codes || !has_transposed || codes.dtype == transposed.dtype) && IsVector(scale, 1);
 }
 
 // The same of Device::Fp8MatMul.
 inline bool FitsFp8MatMul(const Fp8View& a, const Fp8View& b, View c) {
-  const auto is_scale = [](View x) {
-    return x.dtype == DType::kF32 && x.elements() == 1 && x.is_contiguous() && x.data != nullptr;
-  };
   const bool both_wide = a.codes.dtype == DType::kE5m2 && b.codes.dtype == DType::kE5m2;
   return IsFp8(a.codes) && IsFp8(b.codes) && a.codes.cols == b.codes.cols && !both_wide &&
-         is_scale(a.scale) && is_scale(b.scale) && c.rows == a.codes.rows &&
+         IsVector(a.scale, 1) && IsVector(b.scale, 1) && c.rows == a.codes.rows &&
          c.cols == b.codes.rows && (c.dtype == DType::kBf16 || c.dtype == DType::kF32) &&
          c.data != nullptr && c.is_contiguous() &&
          std::max({c.rows, c.cols, a.codes.cols}) <= INT_MAX;

@@ -11,10 +11,6 @@
 namespace weft {
 namespace {
 
-const char* Name(BackendKind kind) {
-  return kind == BackendKind::kCpu ? "cpu" : "cuda";
-}
-
 absl::StatusOr<std::filesystem::path> ExecutableFolder() {
   std::error_code error;
   const std::filesystem::path executable = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -34,10 +30,10 @@ absl::StatusOr<const BackendApi*> LoadBackend(BackendKind kind, const std::strin
     if (!own.ok()) return own.status();
     path = *own;
   }
-  path /= absl::StrCat("libweft_", Name(kind), ".so");
+  path /= absl::StrCat("libweft_", BackendName(kind), ".so");
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
-    return absl::NotFoundError(absl::StrCat("backend ", Name(kind), ": ", path.string(),
+    return absl::NotFoundError(absl::StrCat("backend ", BackendName(kind), ": ", path.string(),
                                             " does not exist; it is installed beside weft-worker, "
                                             "if it was built"));
   }
@@ -45,18 +41,18 @@ absl::StatusOr<const BackendApi*> LoadBackend(BackendKind kind, const std::strin
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat("backend ", Name(kind), " does not load: ", dlerror(), "; ldd ", path.string(),
-                     " shows which libraries it needs"));
+        absl::StrCat("backend ", BackendName(kind), " does not load: ", dlerror(), "; ldd ",
+                     path.string(), " shows which libraries it needs"));
   }
   const auto entry = reinterpret_cast<BackendEntry>(dlsym(library, "weft_backend"));
   if (entry == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("backend ", Name(kind), ": ", path.string(),
-                                                      " is not a weft backend: ", dlerror()));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "backend ", BackendName(kind), ": ", path.string(), " is not a weft backend: ", dlerror()));
   }
   const BackendApi* const api = entry(kBackendAbiVersion);
   if (api == nullptr || api->abi_version != kBackendAbiVersion) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "backend ", Name(kind), ": ", path.string(), " is of another version; ABI ",
+        "backend ", BackendName(kind), ": ", path.string(), " is of another version; ABI ",
         kBackendAbiVersion, " is needed, install weft-worker and its backends together"));
   }
   return api;

@@ -14,7 +14,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "worker/backend/device.h"
+#include "worker/backend/updates.h"
 
 namespace weft {
 

@@ -95,10 +95,11 @@ std::string RatesJson(const DeviceRates& rates) {
       PrecisionName(rates.attention_precision), rates.op_overhead_s, absl::StrJoin(matmuls, ", "));
 }
 
-absl::StatusOr<std::string> MeasuredRates(const ProbeOptions& options, const BackendApi& api) {
+absl::StatusOr<std::string> MeasuredRates(const ProbeOptions& options, BackendKind kind,
+                                          const BackendApi& api) {
   // The CPU backend multiplies 8-bit floats in wider types: that is no rate to plan by.
   DeviceOptions device_options{
-      .local_index = 0, .threads = options.threads, .fp8 = options.backend != "cpu"};
+      .local_index = 0, .threads = options.threads, .fp8 = kind != BackendKind::kCpu};
   std::vector<Precision> precisions = {Precision::kFp32, Precision::kBf16};
   Device* device = nullptr;
   BackendStatus opened = api.open_device(&device_options, &device);
@@ -110,7 +111,7 @@ absl::StatusOr<std::string> MeasuredRates(const ProbeOptions& options, const Bac
   }
   RETURN_IF_ERROR(ToStatus(opened));
   const absl::StatusOr<DeviceRates> rates = MeasureRates(
-      *device, options.threads, options.backend == "cpu" ? HostRateSizes() : GpuRateSizes(),
+      *device, options.threads, kind == BackendKind::kCpu ? HostRateSizes() : GpuRateSizes(),
       precisions, options.seconds);
   // The workspaces are gone by now; what stays is the libraries'.
   const int64_t library_bytes = LibraryBytes(*device);
@@ -253,7 +254,8 @@ std::string LinksJson(int ranks, const std::vector<CollectivePoint>& points) {
 }
 
 // Empty on ranks other than 0.
-absl::StatusOr<std::string> MeasuredLinks(const ProbeOptions& options, const BackendApi& api) {
+absl::StatusOr<std::string> MeasuredLinks(const ProbeOptions& options, BackendKind kind,
+                                          const BackendApi& api) {
   RETURN_IF_ERROR(DieWithParent(SIGKILL, getppid()));
   ASSIGN_OR_RETURN(const ProcessRank me, FindProcessRank(FromEnvironment));
   Device* device = nullptr;
@@ -275,7 +277,7 @@ absl::StatusOr<std::string> MeasuredLinks(const ProbeOptions& options, const Bac
     return absl::FailedPreconditionError("links are measured by 2 or more ranks at once");
   }
   // A rank that fails leaves at once, its peers may wait for it: mpirun ends them.
-  const absl::Span<const int64_t> message_bytes = options.backend == "cpu"
+  const absl::Span<const int64_t> message_bytes = kind == BackendKind::kCpu
                                                       ? absl::MakeConstSpan(kHostMessageBytes)
                                                       : absl::MakeConstSpan(kDeviceMessageBytes);
   ASSIGN_OR_RETURN(const std::vector<CollectivePoint> points,
@@ -307,20 +309,20 @@ int ProbeExitCode(const absl::Status& status) {
 }
 
 absl::Status Probe(const ProbeOptions& options) {
-  if (options.backend != "cpu" && options.backend != "cuda") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--backend: \"", options.backend, "\" is unknown; use cpu or cuda"));
+  const absl::StatusOr<BackendKind> parsed = ParseBackend(options.backend);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--backend: ", parsed.status().message()));
   }
-  const BackendKind kind = options.backend == "cpu" ? BackendKind::kCpu : BackendKind::kCuda;
+  const BackendKind kind = *parsed;
   std::vector<std::string> notes;
   if (kind == BackendKind::kCpu) notes = SettleLibraryEnvironment();
   ASSIGN_OR_RETURN(const BackendApi* api, LoadBackend(kind, options.backend_folder));
   ASSIGN_OR_RETURN(const std::string head, HeadJson(*api, notes));
   std::string measured;
   if (options.kind == ProbeKind::kRates) {
-    ASSIGN_OR_RETURN(measured, MeasuredRates(options, *api));
+    ASSIGN_OR_RETURN(measured, MeasuredRates(options, kind, *api));
   } else if (options.kind == ProbeKind::kLinks) {
-    ASSIGN_OR_RETURN(measured, MeasuredLinks(options, *api));
+    ASSIGN_OR_RETURN(measured, MeasuredLinks(options, kind, *api));
     if (measured.empty()) return absl::OkStatus();
   }
   std::printf("{%s%s%s}\n", head.c_str(), measured.empty() ? "" : ", ", measured.c_str());

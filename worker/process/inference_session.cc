@@ -18,6 +18,7 @@
 #include "checkpoint/weights_reader.h"
 #include "data/sampling.h"
 #include "plan/errors.h"
+#include "plan/spec/cluster.h"
 #include "process/version.h"
 #include "worker/backend/loader.h"
 #include "worker/model/inference.h"
@@ -44,9 +45,9 @@ class OpenedDevice {
  public:
   static absl::StatusOr<std::unique_ptr<OpenedDevice>> Open(const Json& request,
                                                             const std::string& backend_folder) {
-    const bool cpu = request.at("backend").get<std::string>() == "cpu";
-    ASSIGN_OR_RETURN(const BackendApi* const api,
-                     LoadBackend(cpu ? BackendKind::kCpu : BackendKind::kCuda, backend_folder));
+    ASSIGN_OR_RETURN(const BackendKind kind,
+                     ParseBackend(request.at("backend").get<std::string>()));
+    ASSIGN_OR_RETURN(const BackendApi* const api, LoadBackend(kind, backend_folder));
     // The same request has the same answer; and each pass of a generation has another length, for
     // which kernels that are compiled by shape would cost seconds: deterministic ways have none.
     const DeviceOptions options{

@@ -63,25 +63,25 @@ absl::Status Adafactor::Update(const OptimizerSpec& optimizer, double lr, View g
   device_.Zero(square_sums_);
   for (const OwnPiece& piece : parameters_.own()) {
     if (!Counts(piece)) continue;
-    device_.AdafactorSquares(gradient_scale, piece.gradient, piece.range.begin,
-                             BoxOf(tensors_[piece.parameter].sums, piece));
+    device_.adafactor().Squares(gradient_scale, piece.gradient, piece.range.begin,
+                                BoxOf(tensors_[piece.parameter].sums, piece));
   }
   RETURN_IF_ERROR(SumOverHolders(square_sums_, of_table(&Tensor::all_sums)));
   for (const Tensor& tensor : tensors_) {
-    device_.AdafactorMoments(beta, gradient_scale, tensor.sums, tensor.moments);
+    device_.adafactor().Moments(beta, gradient_scale, tensor.sums, tensor.moments);
   }
   device_.Zero(norms_);
   for (const OwnPiece& piece : parameters_.own()) {
     if (!Counts(piece)) continue;
     const Tensor& tensor = tensors_[piece.parameter];
-    device_.AdafactorNorms(parameters_of(piece), piece.gradient, piece.master, piece.range.begin,
-                           BoxOf(tensor.moments, piece), tensor.norms);
+    device_.adafactor().Norms(parameters_of(piece), piece.gradient, piece.master, piece.range.begin,
+                              BoxOf(tensor.moments, piece), tensor.norms);
   }
   RETURN_IF_ERROR(SumOverHolders(norms_, of_table(&Tensor::norms)));
   for (const OwnPiece& piece : parameters_.own()) {
     const Tensor& tensor = tensors_[piece.parameter];
-    device_.AdafactorUpdate(parameters_of(piece), piece.gradient, piece.master, piece.range.begin,
-                            BoxOf(tensor.moments, piece), tensor.norms);
+    device_.adafactor().Update(parameters_of(piece), piece.gradient, piece.master,
+                               piece.range.begin, BoxOf(tensor.moments, piece), tensor.norms);
     RoundWeight(piece, device_);
   }
   return absl::OkStatus();

@@ -1,10 +1,11 @@
-// Adafactor: its update of what a rank owns (device.h has the formulas). A tensor's sums of squares
-// by row and by column, and then the norm of its update, are of the whole tensor; tp and ZeRO cut
-// it, ZeRO anywhere. So each rank adds up what it owns, copies that another rank counts left out
-// (TensorShard::primary), and two reductions for all tensors at once make the sums whole: over the
-// ranks that share buckets, over tp, and then from who counts to who holds copies: the other stage
-// of a table that two stages hold, the ranks that own the same. Copies thus get the bits of what
-// they are copies of, and each rank updates its own elements. Used by the trainer's thread.
+// Adafactor: its update of what a rank owns (adafactor_steps.h has the formulas). A tensor's sums
+// of squares by row and by column, and then the norm of its update, are of the whole tensor; tp and
+// ZeRO cut it, ZeRO anywhere. So each rank adds up what it owns, copies that another rank counts
+// left out (TensorShard::primary), and two reductions for all tensors at once make the sums whole:
+// over the ranks that share buckets, over tp, and then from who counts to who holds copies: the
+// other stage of a table that two stages hold, the ranks that own the same. Copies thus get the
+// bits of what they are copies of, and each rank updates its own elements. Used by the trainer's
+// thread.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "plan/spec/job_spec.h"
+#include "worker/backend/adafactor_steps.h"
 #include "worker/backend/device.h"
 #include "worker/state/arena.h"
 #include "worker/state/groups.h"

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "plan/errors.h"
+#include "worker/backend/updates.h"
 
 namespace weft {
 namespace {
@@ -16,7 +17,7 @@ double DecayOf(const OptimizerSpec& optimizer, const OwnPiece& piece) {
 
 // All pieces in one call, weights with them.
 void UpdateByAdamw(const OptimizerSpec& optimizer, const AdamwParameters& adamw,
-                   absl::Span<const OwnPiece> own, Device& device) {
+                   absl::Span<const OwnPiece> own, Updates& updates) {
   std::vector<AdamwSegment> segments;
   segments.reserve(own.size());
   for (const OwnPiece& piece : own) {
@@ -29,15 +30,31 @@ void UpdateByAdamw(const OptimizerSpec& optimizer, const AdamwParameters& adamw,
                         .weight = has_weight ? piece.weight : View(),
                         .weight_decay = DecayOf(optimizer, piece)});
   }
-  device.Adamw(adamw, segments.data(), std::ssize(segments));
+  updates.Adamw(adamw, segments.data(), std::ssize(segments));
 }
 
 void UpdateByQuantisedAdamw(const AdamwParameters& adamw, double weight_decay,
-                            const OwnPiece& piece, Device& device) {
+                            const OwnPiece& piece, Updates& updates) {
   const std::vector<OptimizerState>& states = piece.states;
   CHECK(states.size() == 4);
-  device.QuantisedAdamw(adamw, weight_decay, piece.gradient, piece.master,
-                        {states[0].values, states[1].values}, {states[2].values, states[3].values});
+  updates.QuantisedAdamw(adamw, weight_decay, piece.gradient, piece.master,
+                         {states[0].values, states[1].values},
+                         {states[2].values, states[3].values});
+}
+
+void UpdateBySgd(const OptimizerSpec& optimizer, const AdamwParameters& step, double weight_decay,
+                 const OwnPiece& piece, Updates& updates) {
+  if (optimizer.states() == OptimizerStates::kNone) {
+    return updates.Sgd(step.lr, weight_decay, step.gradient_scale, piece.gradient, piece.master);
+  }
+  updates.SgdMomentum({.lr = step.lr,
+                       .momentum = optimizer.momentum,
+                       .dampening = optimizer.dampening,
+                       .nesterov = optimizer.nesterov,
+                       .weight_decay = weight_decay,
+                       .gradient_scale = step.gradient_scale,
+                       .first = step.step == 1},
+                      piece.gradient, piece.master, piece.states.front().values);
 }
 
 }  // namespace
@@ -53,6 +70,7 @@ void AddPrimaryGradientSquares(absl::Span<const OwnPiece> own, View total, Devic
 
 void UpdateParameters(const OptimizerSpec& optimizer, double lr, View gradient_scale, int64_t step,
                       absl::Span<const OwnPiece> own, Device& device) {
+  Updates& updates = device.updates();
   const AdamwParameters adamw = {.lr = lr,
                                  .beta1 = optimizer.beta1,
                                  .beta2 = optimizer.beta2,
@@ -60,30 +78,28 @@ void UpdateParameters(const OptimizerSpec& optimizer, double lr, View gradient_s
                                  .gradient_scale = gradient_scale,
                                  .step = step};
   if (optimizer.name == OptimizerKind::kAdamw) {
-    return UpdateByAdamw(optimizer, adamw, own, device);
+    return UpdateByAdamw(optimizer, adamw, own, updates);
   }
   for (const OwnPiece& piece : own) {
     const double decay = DecayOf(optimizer, piece);
-    if (optimizer.states() == OptimizerStates::kMomentum) {
-      device.SgdMomentum({.lr = lr,
-                          .momentum = optimizer.momentum,
-                          .dampening = optimizer.dampening,
-                          .nesterov = optimizer.nesterov,
-                          .weight_decay = decay,
-                          .gradient_scale = gradient_scale,
-                          .first = step == 1},
-                         piece.gradient, piece.master, piece.states.front().values);
-    } else if (optimizer.name == OptimizerKind::kSgd) {
-      device.Sgd(lr, decay, gradient_scale, piece.gradient, piece.master);
-    } else if (optimizer.name == OptimizerKind::kLion) {
-      device.Lion({.lr = lr,
-                   .beta1 = optimizer.beta1,
-                   .beta2 = optimizer.beta2,
-                   .weight_decay = decay,
-                   .gradient_scale = gradient_scale},
-                  piece.gradient, piece.master, piece.states.front().values);
-    } else {
-      UpdateByQuantisedAdamw(adamw, decay, piece, device);
+    switch (optimizer.name) {
+      case OptimizerKind::kSgd:
+        UpdateBySgd(optimizer, adamw, decay, piece, updates);
+        break;
+      case OptimizerKind::kLion:
+        updates.Lion({.lr = lr,
+                      .beta1 = optimizer.beta1,
+                      .beta2 = optimizer.beta2,
+                      .weight_decay = decay,
+                      .gradient_scale = gradient_scale},
+                     piece.gradient, piece.master, piece.states.front().values);
+        break;
+      case OptimizerKind::kAdamw8bit:
+        UpdateByQuantisedAdamw(adamw, decay, piece, updates);
+        break;
+      case OptimizerKind::kAdamw:
+      case OptimizerKind::kAdafactor:  // worker/state/adafactor.h
+        CHECK(false);
     }
     RoundWeight(piece, device);
   }

@@ -16,7 +16,7 @@ namespace weft {
 void AddPrimaryGradientSquares(absl::Span<const OwnPiece> own, View total, Device& device);
 
 // One step of the optimizer on all of `own`, which is on the device. `step` counts from 1;
-// gradients are left as they are, `gradient_scale` (device.h) applies on the way. Weights of 16
+// gradients are left as they are, `gradient_scale` (updates.h) applies on the way. Weights of 16
 // bits become the updated ones, rounded.
 void UpdateParameters(const OptimizerSpec& optimizer, double lr, View gradient_scale, int64_t step,
                       absl::Span<const OwnPiece> own, Device& device);

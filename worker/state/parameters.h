@@ -16,6 +16,7 @@
 #include "plan/spec/layout.h"
 #include "plan/spec/model.h"
 #include "plan/spec/optimizer.h"
+#include "worker/backend/adafactor_steps.h"
 #include "worker/backend/device.h"
 #include "worker/state/arena.h"
 #include "worker/state/fp8_linear.h"

@@ -6,13 +6,13 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 #include "plan/memory/memory.h"
 #include "plan/schedule/stage_buckets.h"
 #include "plan/schedule/step_schedule.h"
 #include "plan/shards/buckets.h"
+#include "plan/spec/checkpoint_folder.h"
 #include "plan/spec/layout_rules.h"
 #include "process/version.h"
 #include "worker/model/stage.h"
@@ -69,6 +69,7 @@ Trainer::Trainer(const Assignment& assignment, Device& device, RunHooks hooks)
       layout_(assignment.layout),
       generation_(assignment.generation),
       run_folder_(assignment.run_folder),
+      checkpoint_folder_(CheckpointFolder(job_.checkpoint, run_folder_)),
       load_checkpoint_(assignment.load_checkpoint),
       run_(assignment.run),
       device_(device),
@@ -97,7 +98,7 @@ absl::Status Trainer::Prepare(int rank, Comm& comm) {
   RETURN_IF_ERROR(LoadOrInitialize());
   if (rank == 0) {
     ASSIGN_OR_RETURN(metrics_, MetricsFile::Open(absl::StrCat(run_folder_, "/metrics.jsonl")));
-    janitor_ = std::make_unique<Janitor>(CheckpointFolder(), run_.id, generation_,
+    janitor_ = std::make_unique<Janitor>(checkpoint_folder_, run_.id, generation_,
                                          job_.checkpoint.keep_latest_k, hooks_.warn);
   }
   RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "prepare the first step"));
@@ -399,7 +400,7 @@ absl::StatusOr<SaveEnd> Trainer::Save(int64_t step) {
   ASSIGN_OR_RETURN(
       const OwnShard own,
       OwnShard::Copy({groups_->replica_index(), groups_->replicas()}, *parameters_, device_));
-  const std::string stage_folder = StageFolder(CheckpointFolder(), run_.id, generation_, step);
+  const std::string stage_folder = StageFolder(checkpoint_folder_, run_.id, generation_, step);
   const absl::StatusOr<ShardRecord> shard = own.Write(stage_folder, groups_->rank());
   std::vector<ShardRecord> shards;
   if (hooks_.exchange_shards) {
@@ -444,7 +445,7 @@ absl::StatusOr<SaveEnd> Trainer::SaveAtLast(int64_t step, bool stopping) {
 }
 
 absl::StatusOr<std::string> Trainer::Commit(int64_t step, std::vector<ShardRecord> shards) {
-  const std::string folder = CheckpointFolder();
+  const std::string folder = checkpoint_folder_;
   Manifest manifest;
   manifest.run_id = run_.id;
   manifest.run_folder = run_folder_;
@@ -466,11 +467,6 @@ absl::StatusOr<std::string> Trainer::Commit(int64_t step, std::vector<ShardRecor
 
 void Trainer::Warn(const std::string& text) const {
   if (hooks_.warn) hooks_.warn(text);
-}
-
-std::string Trainer::CheckpointFolder() const {
-  const std::string& folder = job_.checkpoint.folder;
-  return absl::StartsWith(folder, "/") ? folder : absl::StrCat(run_folder_, "/", folder);
 }
 
 void Trainer::ForEachShard(const std::function<void(const TensorShard& shard, ShardKind kind,

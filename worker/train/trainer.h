@@ -153,13 +153,13 @@ class Trainer final {
   absl::StatusOr<SaveEnd> Save(int64_t step);
   absl::StatusOr<SaveEnd> SaveAtLast(int64_t step, bool stopping);
   absl::StatusOr<std::string> Commit(int64_t step, std::vector<ShardRecord> shards);
-  std::string CheckpointFolder() const;
   void Warn(const std::string& text) const;
 
   const JobSpec job_;
   const Layout layout_;
   const int64_t generation_;
   const std::string run_folder_;
+  const std::string checkpoint_folder_;
   const std::string load_checkpoint_;
   const RunIdentity run_;
   Device& device_;

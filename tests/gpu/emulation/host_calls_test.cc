@@ -10,6 +10,7 @@
 #include "tests/gpu/opened_ranks.h"
 #include "tests/worker/rank_threads.h"
 #include "worker/backend/cuda/device_cuda.h"
+#include "worker/backend/updates.h"
 
 namespace weft {
 namespace {
@@ -82,7 +83,8 @@ TEST(HostCalls, OfAnUpdateAreThoseOfItsTables) {
                                                {772, 12, 5}}) {
     const std::vector<AdamwSegment> segments(static_cast<size_t>(tensors), segment);
     const std::vector<View> views(static_cast<size_t>(tensors), x);
-    EXPECT_EQ(calls_of([&] { device.Adamw({.step = 1}, segments.data(), tensors); }), updates)
+    EXPECT_EQ(calls_of([&] { device.updates().Adamw({.step = 1}, segments.data(), tensors); }),
+              updates)
         << tensors;
     EXPECT_EQ(calls_of([&] { device.AddSumOfSquares(views.data(), tensors, total); }), sums)
         << tensors;

@@ -5,6 +5,7 @@
 
 #include "tests/worker/backend/device_fixture.h"
 #include "tests/worker/backend/tested_backend.h"
+#include "worker/backend/adafactor_steps.h"
 
 namespace weft {
 namespace {
@@ -157,19 +158,20 @@ class AdafactorOps : public DeviceTest {
     if (tensor.rows > 0) device().Zero(tensor.sums.rows);
     device().Zero(tensor.sums.cols);
     for_each_part([&](const Part& part, View g, View, View) {
-      device().AdafactorSquares(adafactor.gradient_scale, g, part.begin, BoxOf(tensor.sums, part));
+      device().adafactor().Squares(adafactor.gradient_scale, g, part.begin,
+                                   BoxOf(tensor.sums, part));
     });
-    device().AdafactorMoments(beta, adafactor.gradient_scale, tensor.sums, tensor.moments);
+    device().adafactor().Moments(beta, adafactor.gradient_scale, tensor.sums, tensor.moments);
     for_each_part([&](const Part& part, View g, View p, View norms) {
-      device().AdafactorNorms(adafactor, g, p, part.begin, BoxOf(tensor.moments, part), norms);
+      device().adafactor().Norms(adafactor, g, p, part.begin, BoxOf(tensor.moments, part), norms);
     });
     const std::vector<float> norms = Download(tensor.norms);
     std::vector<float> sums(2);
     for (size_t i = 0; i < norms.size(); ++i) sums[i % 2] += norms[i];
     device().CopyIn(tensor.all_norms, sums.data());
     for_each_part([&](const Part& part, View g, View p, View) {
-      device().AdafactorUpdate(adafactor, g, p, part.begin, BoxOf(tensor.moments, part),
-                               tensor.all_norms);
+      device().adafactor().Update(adafactor, g, p, part.begin, BoxOf(tensor.moments, part),
+                                  tensor.all_norms);
     });
   }
 };
@@ -225,14 +227,14 @@ TEST_P(AdafactorOps, ARunBeyondItsBoxIsRefused) {
   const AdafactorParameters adafactor = {.lr = 1, .elements = 15};
   const View norms = Upload(1, 2, {0, 0});
   for (const int64_t begin : {-1, 10}) {
-    device().AdafactorSquares({}, run, begin, tensor.sums);
+    device().adafactor().Squares({}, run, begin, tensor.sums);
     EXPECT_FALSE(device().Synchronize().ok());
-    device().AdafactorNorms(adafactor, run, run, begin, tensor.moments, norms);
+    device().adafactor().Norms(adafactor, run, run, begin, tensor.moments, norms);
     EXPECT_FALSE(device().Synchronize().ok());
-    device().AdafactorUpdate(adafactor, run, run, begin, tensor.moments, norms);
+    device().adafactor().Update(adafactor, run, run, begin, tensor.moments, norms);
     EXPECT_FALSE(device().Synchronize().ok());
   }
-  device().AdafactorMoments(0.5, {}, {tensor.sums.cols, tensor.sums.cols}, tensor.moments);
+  device().adafactor().Moments(0.5, {}, {tensor.sums.cols, tensor.sums.cols}, tensor.moments);
   EXPECT_FALSE(device().Synchronize().ok());
   EXPECT_EQ(Download(tensor.sums.cols), std::vector<float>(5, 0));
   EXPECT_EQ(Download(run), std::vector<float>(6, 1));

@@ -15,6 +15,7 @@
 #include "tests/worker/backend/device_fixture.h"
 #include "tests/worker/backend/tested_backend.h"
 #include "worker/backend/cpu/kernels/exp.h"
+#include "worker/backend/updates.h"
 
 namespace weft {
 namespace {
@@ -318,7 +319,7 @@ TEST_P(DeviceOps, AdamwFollowsThePaperOverTenSteps) {
     const std::vector<float> gradient = Normal(kCount, static_cast<uint32_t>(adamw.step), 0.01F);
     const AdamwSegment segment = {
         Upload(1, kCount, gradient), param, exp_avg, exp_avg_sq, {}, kDecay};
-    device().Adamw(adamw, &segment, 1);
+    device().updates().Adamw(adamw, &segment, 1);
     const double step = static_cast<double>(adamw.step);
     for (size_t i = 0; i < p.size(); ++i) {
       const double g = kScale * static_cast<double>(gradient[i]);
@@ -338,7 +339,8 @@ TEST_P(DeviceOps, AdamwDividesByTheRootPlusEpsNotByTheRootOfTheSum) {
   // A gradient as small as eps: where eps stands decides the update.
   const View param = Upload(1, 1, {0});
   const AdamwSegment segment = {Upload(1, 1, {1e-8F}), param, Upload(1, 1, {0}), Upload(1, 1, {0})};
-  device().Adamw({.lr = 1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 1}, &segment, 1);
+  device().updates().Adamw({.lr = 1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 1}, &segment,
+                           1);
   EXPECT_NEAR(static_cast<double>(Download(param)[0]), -0.5, 1e-6);
 }
 
@@ -357,7 +359,7 @@ TEST_P(DeviceOps, LionFollowsThePaperOverTenSteps) {
   const View exp_avg = Upload(1, kCount, std::vector<float>(kCount));
   for (uint32_t step = 1; step <= 10; ++step) {
     const std::vector<float> gradient = Normal(kCount, step, 0.01F);
-    device().Lion(lion, Upload(1, kCount, gradient), param, exp_avg);
+    device().updates().Lion(lion, Upload(1, kCount, gradient), param, exp_avg);
     for (size_t i = 0; i < p.size(); ++i) {
       const double g = kScale * static_cast<double>(gradient[i]);
       const double update = lion.beta1 * m[i] + (1 - lion.beta1) * g;
@@ -373,14 +375,15 @@ TEST_P(DeviceOps, LionFollowsThePaperOverTenSteps) {
 TEST_P(DeviceOps, LionLeavesAloneWhatHasNeitherGradientNorMoment) {
   const View param = Upload(1, 3, {1, 2, -4});
   const View exp_avg = Upload(1, 3, {0, -1, 0});
-  device().Lion({.lr = 0.5, .beta1 = 0.75, .beta2 = 0.5}, Upload(1, 3, {0, 2, -8}), param, exp_avg);
+  device().updates().Lion({.lr = 0.5, .beta1 = 0.75, .beta2 = 0.5}, Upload(1, 3, {0, 2, -8}), param,
+                          exp_avg);
   EXPECT_EQ(Download(param), (std::vector<float>{1, 2.5, -3.5}));  // -0.75 + 0.5 is below zero
   EXPECT_EQ(Download(exp_avg), (std::vector<float>{0, 0.5, -4}));
 }
 
 TEST_P(DeviceOps, SgdFollowsItsFormula) {
   const View param = Upload(1, 3, {1, 2, -4});
-  device().Sgd(0.5, 0.25, UploadTotal(2), Upload(1, 3, {1, 0, 3}), param);
+  device().updates().Sgd(0.5, 0.25, UploadTotal(2), Upload(1, 3, {1, 0, 3}), param);
   EXPECT_EQ(Download(param), (std::vector<float>{-0.125, 1.75, -6.5}));
 }
 

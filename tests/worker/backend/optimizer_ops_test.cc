@@ -8,7 +8,9 @@
 
 #include "tests/worker/backend/device_fixture.h"
 #include "tests/worker/backend/tested_backend.h"
+#include "worker/backend/adafactor_steps.h"
 #include "worker/backend/quantisation.h"
+#include "worker/backend/updates.h"
 
 namespace weft {
 namespace {
@@ -37,7 +39,7 @@ TEST_P(OptimizerOps, SgdMomentumFollowsPyTorchOverFiveSteps) {
     for (uint32_t step = 1; step <= 5; ++step) {
       sgd.first = step == 1;
       const std::vector<float> gradient = Normal(kCount, step);
-      device().SgdMomentum(sgd, Upload(1, kCount, gradient), param, momentum);
+      device().updates().SgdMomentum(sgd, Upload(1, kCount, gradient), param, momentum);
       for (size_t i = 0; i < p.size(); ++i) {
         const double g = scale * static_cast<double>(gradient[i]) + sgd.weight_decay * p[i];
         buffer[i] = step == 1 ? g : sgd.momentum * buffer[i] + (1 - sgd.dampening) * g;
@@ -131,7 +133,7 @@ void ManySegments::ExpectAdamwOfEach(int64_t count, DType weight_type) {
                                  .eps = 1e-8,
                                  .gradient_scale = UploadTotal(kScale),
                                  .step = 1};
-  device().Adamw(adamw, segments.data(), std::ssize(segments));
+  device().updates().Adamw(adamw, segments.data(), std::ssize(segments));
   const std::vector<float> p = Download(param), rounded = Download(As(weight_type, param));
   const std::vector<float> m = Download(exp_avg), v = Download(exp_avg_sq), w = Download(weight);
   size_t at = 0;
@@ -180,7 +182,7 @@ TEST_P(ManySegments, AdamwRefusesAllIfOneDoesNotFit) {
         with(&AdamwSegment::gradient, shorter), with(&AdamwSegment::exp_avg, bf16),
         with(&AdamwSegment::exp_avg_sq, View())}) {
     const AdamwSegment segments[] = {fits, unfit};
-    device().Adamw(adamw, segments, 2);
+    device().updates().Adamw(adamw, segments, 2);
     EXPECT_FALSE(device().Synchronize().ok());
     EXPECT_EQ(Download(param), ones);
   }
@@ -260,7 +262,8 @@ void QuantisedOps::ExpectAdamwOnMomentsOfEightBits(int64_t count) {
   for (adamw.step = 1; adamw.step <= 4; ++adamw.step) {
     std::vector<float> gradient = Normal(count, static_cast<uint32_t>(adamw.step), 0.01F);
     for (size_t i = 0; i < 40; ++i) gradient[i] *= 1e-6F;  // small beside their block's largest
-    device().QuantisedAdamw(adamw, kDecay, Upload(1, count, gradient), param, mean, square);
+    device().updates().QuantisedAdamw(adamw, kDecay, Upload(1, count, gradient), param, mean,
+                                      square);
     const auto step = static_cast<double>(adamw.step);
     for (size_t i = 0; i < p.size(); ++i) {
       const double g = kScale * static_cast<double>(gradient[i]);
@@ -343,14 +346,15 @@ TEST_P(OptimizerOps, AnUpdateWhoseScaleIsNotANumberChangesNothing) {
   const AdamwParameters adamw = {.lr = 1, .gradient_scale = scale, .step = 1};
   const View weight = As(DType::kBf16, Upload(1, kCount, std::vector<float>(kCount, 8)));
   const AdamwSegment segment = {gradient, param, mean, square, weight, 1};
-  device().Adamw(adamw, &segment, 1);
+  device().updates().Adamw(adamw, &segment, 1);
   expect_unchanged("Adamw");
   EXPECT_EQ(Download(weight), std::vector<float>(kCount, 8));
-  device().Lion({.lr = 1, .weight_decay = 1, .gradient_scale = scale}, gradient, param, mean);
+  device().updates().Lion({.lr = 1, .weight_decay = 1, .gradient_scale = scale}, gradient, param,
+                          mean);
   expect_unchanged("Lion");
-  device().Sgd(1, 1, scale, gradient, param);
+  device().updates().Sgd(1, 1, scale, gradient, param);
   expect_unchanged("Sgd");
-  device().SgdMomentum({.lr = 1, .gradient_scale = scale}, gradient, param, mean);
+  device().updates().SgdMomentum({.lr = 1, .gradient_scale = scale}, gradient, param, mean);
   expect_unchanged("SgdMomentum");
   // Codes lie in `mean`, scales in `square`.
   const auto quantised = [&](int64_t at) -> QuantisedView {
@@ -358,7 +362,7 @@ TEST_P(OptimizerOps, AnUpdateWhoseScaleIsNotANumberChangesNothing) {
     return {{static_cast<float*>(mean.data) + at * kCols, 1, kCount, DType::kU8},
             {static_cast<float*>(square.data) + at * kCols, 1, blocks, DType::kF32}};
   };
-  device().QuantisedAdamw(adamw, 1, gradient, param, quantised(0), quantised(2));
+  device().updates().QuantisedAdamw(adamw, 1, gradient, param, quantised(0), quantised(2));
   expect_unchanged("QuantisedAdamw");
   const View row_mean = Upload(1, 1, {5});
   const View norms = Upload(1, 2, {6, 7});
@@ -369,10 +373,10 @@ TEST_P(OptimizerOps, AnUpdateWhoseScaleIsNotANumberChangesNothing) {
   const FactoredView sums = {part(square, 0, kRows), part(square, kRows, kCols)};
   const AdafactorParameters adafactor = {
       .lr = 1, .weight_decay = 1, .gradient_scale = scale, .elements = kCount};
-  device().AdafactorSquares(scale, gradient, 0, sums);
-  device().AdafactorMoments(0.5, scale, sums, factors);
-  device().AdafactorNorms(adafactor, gradient, param, 0, factors, norms);
-  device().AdafactorUpdate(adafactor, gradient, param, 0, factors, norms);
+  device().adafactor().Squares(scale, gradient, 0, sums);
+  device().adafactor().Moments(0.5, scale, sums, factors);
+  device().adafactor().Norms(adafactor, gradient, param, 0, factors, norms);
+  device().adafactor().Update(adafactor, gradient, param, 0, factors, norms);
   expect_unchanged("Adafactor");
   EXPECT_EQ(Download(row_mean), std::vector<float>{5});
   EXPECT_EQ(Download(norms), (std::vector<float>{6, 7}));

@@ -15,6 +15,7 @@
 #include "tests/worker/backend/tested_backend.h"
 #include "worker/backend/device.h"
 #include "worker/backend/fp8.h"
+#include "worker/backend/updates.h"
 
 namespace weft {
 namespace {
@@ -310,6 +311,7 @@ struct Operands {
   View row, row2, row3;  // [1, 16]
   View column, column2;  // [16, 1]
   View ids;              // [16, 1]
+  View total;            // [1, 1]
 };
 
 std::vector<Refusal> MovingRefusals(const Operands& o) {
@@ -402,16 +404,25 @@ std::vector<Refusal> LossRefusals(const Operands& o) {
            [o](Device& d, const Views& v) {
              d.CrossEntropy(o.ids, 1, v[0], o.column, o.column2, o.column2);
            }},
-          {"Sgd", {o.x, o.y}, [](Device& d, const Views& v) { d.Sgd(0.1, 0, {}, v[0], v[1]); }},
+          {"AddLossSum",
+           {o.column, o.column, o.column2},
+           [o](Device& d, const Views& v) { d.AddLossSum(v[0], v[1], v[2], o.total); }},
+          {"AddSumOfSquares",
+           {o.x},
+           [o](Device& d, const Views& v) { d.AddSumOfSquares(v.data(), 1, o.total); }},
+          {"Sgd",
+           {o.x, o.y},
+           [](Device& d, const Views& v) { d.updates().Sgd(0.1, 0, {}, v[0], v[1]); }},
           {"Adamw",
            {o.x, o.y},
            [o](Device& d, const Views& v) {
              const AdamwSegment segment = {
                  .gradient = v[0], .param = v[1], .exp_avg = o.z, .exp_avg_sq = o.z};
-             d.Adamw({.lr = 0.1, .beta1 = 0.9, .beta2 = 0.9, .eps = 1e-8, .step = 1}, &segment, 1);
+             d.updates().Adamw({.lr = 0.1, .beta1 = 0.9, .beta2 = 0.9, .eps = 1e-8, .step = 1},
+                               &segment, 1);
            }},
           {"Lion", {o.x, o.y, o.z}, [](Device& d, const Views& v) {
-             d.Lion({.lr = 0.1}, v[0], v[1], v[2]);
+             d.updates().Lion({.lr = 0.1}, v[0], v[1], v[2]);
            }}};
 }
 
@@ -423,8 +434,8 @@ TEST_P(StridedViews, AreRefusedByAllOthers) {
   const auto row = [&](uint32_t seed) { return Upload(1, kSize, Normal(kSize, seed)); };
   const auto column = [&] { return Upload(kSize, 1, std::vector<float>(kSize, 1.0F)); };
   const View ids = UploadIds(std::vector<int32_t>(kSize, 1));
-  const Operands operands = {matrix(1), matrix(2), matrix(3), matrix(4), row(5),
-                             row(6),    row(7),    column(),  column(),  ids};
+  const Operands operands = {matrix(1), matrix(2), matrix(3), matrix(4), row(5),        row(6),
+                             row(7),    column(),  column(),  ids,       UploadTotal(0)};
   std::vector<Refusal> refusals;
   for (const auto& some :
        {MovingRefusals(operands), LayerRefusals(operands), LossRefusals(operands)}) {

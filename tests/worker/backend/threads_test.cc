@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "tests/worker/backend/device_fixture.h"
+#include "worker/backend/adafactor_steps.h"
 #include "worker/backend/cpu/device_cpu.h"
+#include "worker/backend/updates.h"
 
 namespace weft {
 namespace {
@@ -110,10 +112,10 @@ void RunAdafactor(Tensors& t) {
   const View norms = t.Make(1, 2, 8, DType::kF32);
   for (const View& row : {sums.rows, sums.cols, moments.rows, moments.cols}) t.device->Zero(row);
   const AdafactorParameters adafactor = {.lr = 0.1, .scale_parameter = true, .elements = kRun};
-  t.device->AdafactorSquares({}, gradient, 211, sums);
-  t.device->AdafactorMoments(0.2, {}, sums, moments);
-  t.device->AdafactorNorms(adafactor, gradient, param, 211, moments, norms);
-  t.device->AdafactorUpdate(adafactor, gradient, param, 211, moments, norms);
+  t.device->adafactor().Squares({}, gradient, 211, sums);
+  t.device->adafactor().Moments(0.2, {}, sums, moments);
+  t.device->adafactor().Norms(adafactor, gradient, param, 211, moments, norms);
+  t.device->adafactor().Update(adafactor, gradient, param, 211, moments, norms);
 }
 
 struct Operation {
@@ -213,7 +215,7 @@ const Operation kOperations[] = {
        const AdamwSegment segments[] = {
            {make(1), make(2), make(3), make(4), t.Make(63, 515, 5, DType::kF16), 0.1},
            {make(6), make(7), make(8), make(9), {}, 0}};
-       t.device->Adamw(adamw, segments, 2);
+       t.device->updates().Adamw(adamw, segments, 2);
      }},
 };
 

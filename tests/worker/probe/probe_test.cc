@@ -135,7 +135,7 @@ TEST(MeasureRates, TimesProductsOfEachPrecisionThatTheDeviceHas) {
 TEST(Probe, RefusesUnknownBackendsAndKindsByName) {
   ProbeOptions options;
   options.backend = "tpu";
-  EXPECT_EQ(Probe(options).message(), "--backend: \"tpu\" is unknown; use cpu or cuda");
+  EXPECT_EQ(Probe(options).message(), "--backend: \"tpu\" is not a backend; use cpu or cuda");
   EXPECT_EQ(ParseProbeKind("speed").status().message(),
             "--probe: \"speed\" is unknown; use devices, rates or links");
   EXPECT_EQ(ProbeExitCode(absl::OkStatus()), 0);

@@ -1,29 +1,28 @@
 #include "worker/backend/cpu/device_cpu.h"
 
 #include <algorithm>
-#include <climits>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <type_traits>
 
-#include "worker/backend/adamw.h"
+#include "worker/backend/adafactor_steps.h"
 #include "worker/backend/cpu/host/memory.h"
 #include "worker/backend/cpu/host/threads.h"
-#include "worker/backend/cpu/kernels/adafactor.h"
 #include "worker/backend/cpu/kernels/fp8.h"
 #include "worker/backend/cpu/kernels/kernels.h"
 #include "worker/backend/cpu/kernels/matmul.h"
 #include "worker/backend/cpu/kernels/narrow_matmul.h"
 #include "worker/backend/cpu/kernels/operands.h"
+#include "worker/backend/cpu/kernels/updates.h"
 #include "worker/backend/failure.h"
 #include "worker/backend/fp8.h"
+#include "worker/backend/operands.h"
+#include "worker/backend/updates.h"
 
 namespace weft {
 namespace {
 
-// Each operation checks shapes, which are our own code's to get right: a wrong one is refused
-// (Internal), nothing is touched, and it shows at the next Synchronize().
+// Each operation asks operands.h first whether its operands fit together.
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(const DeviceOptions& options)
@@ -36,11 +35,11 @@ class CpuDevice final : public Device {
   void Free(void* data, int64_t bytes) override { UnmapMemory(data, bytes); }
 
   void CopyIn(View to, const void* from_host) override {
-    if (!Require(to.is_contiguous(), "CopyIn", to)) return;
+    if (!failure_.Require(to.is_contiguous(), "CopyIn", to)) return;
     if (to.elements() > 0) std::memcpy(to.data, from_host, static_cast<size_t>(to.bytes()));
   }
   void CopyOut(void* to_host, View from) override {
-    if (!Require(from.is_contiguous(), "CopyOut", from)) return;
+    if (!failure_.Require(from.is_contiguous(), "CopyOut", from)) return;
     if (from.elements() > 0) std::memcpy(to_host, from.data, static_cast<size_t>(from.bytes()));
   }
   void* AllocateHost(int64_t bytes) override { return MapMemory(bytes); }
@@ -48,53 +47,38 @@ class CpuDevice final : public Device {
   void Fetch(View to, View from_host) override { Transfer(to, from_host, "Fetch"); }
   void Store(View to_host, View from) override { Transfer(to_host, from, "Store"); }
   void AwaitTransfers() override {}
-  BackendStatus Synchronize() override {
-    const BackendStatus first = failure_;
-    failure_ = {};
-    return first;
-  }
+  BackendStatus Synchronize() override { return failure_.Take(); }
 
   void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
               View c) override {
-    const bool flip_a = transpose_a == Transpose::kYes;
-    const bool flip_b = transpose_b == Transpose::kYes;
-    const int64_t m = flip_a ? a.cols : a.rows;
-    const int64_t k = flip_a ? a.rows : a.cols;
-    const int64_t n = flip_b ? b.rows : b.cols;
-    const bool widens = c.dtype == DType::kF32;
-    if (!Require(IsActivation(a) && (flip_b ? b.cols : b.rows) == k &&
-                     IsMatrix(b, b.rows, b.cols, a.dtype) &&
-                     IsRows(c, m, n, widens ? DType::kF32 : a.dtype) &&
-                     (beta == 0 || c.is_contiguous()) && std::max({m, n, k}) <= INT_MAX,
-                 "MatMul", c)) {
-      return;
-    }
+    if (!failure_.Require(FitsMatMul(a, transpose_a, b, transpose_b, beta, c), "MatMul", c)) return;
+    const auto [m, n, k] = SizesOf(a, transpose_a, b, transpose_b);
     if (a.dtype == DType::kF32) {
       MatMulOnThreads(threads_, {m, n, k, a.cols, b.cols, c.stride()}, Floats(a), transpose_a,
                       Floats(b), transpose_b, beta, Floats(c));
     } else {
-      Record(narrow_matmul_.Multiply({m, n, k, a, b, c, transpose_a, transpose_b, beta}));
+      failure_.Keep(narrow_matmul_.Multiply({m, n, k, a, b, c, transpose_a, transpose_b, beta}));
     }
   }
 
   void ToFp8(View x, View codes, View transposed, View scale) override {
-    if (!Require(FitsToFp8(x, codes, transposed, scale), "ToFp8", x)) return;
+    if (!failure_.Require(FitsToFp8(x, codes, transposed, scale), "ToFp8", x)) return;
     QuantiseToFp8(threads_, x, codes, transposed, scale);
   }
   void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) override {
-    if (!Require(FitsFp8MatMul(a, b, c), "Fp8MatMul", c)) return;
+    if (!failure_.Require(FitsFp8MatMul(a, b, c), "Fp8MatMul", c)) return;
     fp8_products_.Multiply(a, b, beta, c);
   }
 
   void Zero(View x) override {
-    if (!Require(x.is_contiguous(), "Zero", x)) return;
-    ForElements(x, [&](int64_t first, int64_t count) {
+    if (!failure_.Require(x.is_contiguous(), "Zero", x)) return;
+    ForElements(threads_, x, [&](int64_t first, int64_t count) {
       std::memset(Byte(x, first), 0, static_cast<size_t>(count * ElementBytes(x.dtype)));
     });
   }
   void Copy(View to, View from) override {
-    if (!Require(AreCopies(to, from), "Copy", to) || to.elements() == 0) return;
-    if (to.dtype != from.dtype) return Convert(to, from);
+    if (!failure_.Require(FitsCopy(to, from), "Copy", to) || to.elements() == 0) return;
+    if (to.dtype != from.dtype) return Convert(threads_, from, to);
     const bool whole = to.is_contiguous() && from.is_contiguous();
     const int64_t run = whole ? to.elements() : to.cols;
     for (int64_t row = 0; row < to.elements() / run; ++row) {
@@ -103,24 +87,24 @@ class CpuDevice final : public Device {
     }
   }
   void Add(View x, View y) override {
-    if (!Require(IsActivation(x) && IsVector(y, x.elements(), x.dtype), "Add", y)) return;
+    if (!failure_.Require(FitsAdd(x, y), "Add", y)) return;
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
-      ForElements(x, [&](int64_t first, int64_t count) {
+      ForElements(threads_, x, [&](int64_t first, int64_t count) {
         AddInto(Data<T>(x) + first, Data<T>(y) + first, count);
       });
     });
   }
   void Scale(View x, double factor) override {
-    if (!Require(IsActivation(x), "Scale", x)) return;
+    if (!failure_.Require(IsActivation(x), "Scale", x)) return;
     WithElement(x.dtype, [&](auto element) {
-      ForElements(x, [&](int64_t first, int64_t count) {
+      ForElements(threads_, x, [&](int64_t first, int64_t count) {
         ScaleBy(static_cast<float>(factor), Data<decltype(element)>(x) + first, count);
       });
     });
   }
   void AddBias(View bias, View x) override {
-    if (!Require(IsActivation(x) && IsVector(bias, x.cols, x.dtype), "AddBias", x)) return;
+    if (!failure_.Require(FitsAddBias(bias, x), "AddBias", x)) return;
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
       ForRows(x, [&](int64_t first, int64_t rows) {
@@ -129,7 +113,7 @@ class CpuDevice final : public Device {
     });
   }
   void BiasGradient(View dy, View dbias) override {
-    if (!Require(IsActivation(dy) && IsVector(dbias, dy.cols), "BiasGradient", dy)) return;
+    if (!failure_.Require(FitsBiasGradient(dy, dbias), "BiasGradient", dy)) return;
     WithElement(dy.dtype, [&](auto element) {
       ForCols(dy, [&](int64_t first, int64_t cols) {
         SumRowsInto(Data<decltype(element)>(dy) + first, dy.cols, Floats(dbias) + first, dy.rows,
@@ -140,12 +124,7 @@ class CpuDevice final : public Device {
 
   void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
                  View rstd) override {
-    if (!Require(SameShape(x, y) && IsVector(weight, x.cols, x.dtype) &&
-                     IsVector(bias, x.cols, x.dtype) && IsVector(mean, x.rows) &&
-                     IsVector(rstd, x.rows),
-                 "LayerNorm", x)) {
-      return;
-    }
+    if (!failure_.Require(FitsLayerNorm(x, weight, bias, y, mean, rstd), "LayerNorm", x)) return;
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
       ForRows(x, [&](int64_t first, int64_t rows) {
@@ -156,10 +135,8 @@ class CpuDevice final : public Device {
   }
   void LayerNormGradient(View dy, View x, View weight, View mean, View rstd, View dx, View dweight,
                          View dbias) override {
-    if (!Require(SameShape(x, dy) && SameShape(x, dx) && IsVector(weight, x.cols, x.dtype) &&
-                     IsVector(mean, x.rows) && IsVector(rstd, x.rows) &&
-                     IsVector(dweight, x.cols) && IsVector(dbias, x.cols),
-                 "LayerNormGradient", x)) {
+    if (!failure_.Require(FitsLayerNormGradient(dy, x, weight, mean, rstd, dx, dweight, dbias),
+                          "LayerNormGradient", x)) {
       return;
     }
     WithElement(x.dtype, [&](auto element) {
@@ -178,10 +155,7 @@ class CpuDevice final : public Device {
   }
 
   void RmsNorm(View x, View weight, double eps, View y, View rstd) override {
-    if (!Require(SameShape(x, y) && IsVector(weight, x.cols, x.dtype) && IsVector(rstd, x.rows),
-                 "RmsNorm", x)) {
-      return;
-    }
+    if (!failure_.Require(FitsRmsNorm(x, weight, y, rstd), "RmsNorm", x)) return;
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
       ForRows(x, [&](int64_t first, int64_t rows) {
@@ -191,9 +165,8 @@ class CpuDevice final : public Device {
     });
   }
   void RmsNormGradient(View dy, View x, View weight, View rstd, View dx, View dweight) override {
-    if (!Require(SameShape(x, dy) && SameShape(x, dx) && IsVector(weight, x.cols, x.dtype) &&
-                     IsVector(rstd, x.rows) && IsVector(dweight, x.cols),
-                 "RmsNormGradient", x)) {
+    if (!failure_.Require(FitsRmsNormGradient(dy, x, weight, rstd, dx, dweight), "RmsNormGradient",
+                          x)) {
       return;
     }
     WithElement(x.dtype, [&](auto element) {
@@ -210,12 +183,7 @@ class CpuDevice final : public Device {
   }
 
   void Rotate(View table, Turn turn, View x) override {
-    if (!Require(SameRows(x, x) && IsMatrix(table, table.rows, table.cols, DType::kF32) &&
-                     table.rows >= 1 && x.rows % table.rows == 0 && table.cols >= 2 &&
-                     table.cols % 2 == 0 && x.cols % table.cols == 0,
-                 "Rotate", x)) {
-      return;
-    }
+    if (!failure_.Require(FitsRotate(table, x), "Rotate", x)) return;
     WithElement(x.dtype, [&](auto element) {
       RotateRows(Floats(table), table.rows, table.cols, turn == Turn::kForth ? 1.0F : -1.0F,
                  Data<decltype(element)>(x), x.stride(), x.rows, x.cols);
@@ -223,26 +191,26 @@ class CpuDevice final : public Device {
   }
 
   void Gelu(View x, View y) override {
-    if (!Require(SameShape(x, y), "Gelu", x)) return;
+    if (!failure_.Require(SameShape(x, {y}), "Gelu", x)) return;
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
-      ForElements(x, [&](int64_t first, int64_t count) {
+      ForElements(threads_, x, [&](int64_t first, int64_t count) {
         GeluForward(Data<T>(x) + first, Data<T>(y) + first, count);
       });
     });
   }
   void GeluGradient(View dy, View x, View dx) override {
-    if (!Require(SameShape(x, dy) && SameShape(x, dx), "GeluGradient", x)) return;
+    if (!failure_.Require(SameShape(x, {dy, dx}), "GeluGradient", x)) return;
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
-      ForElements(x, [&](int64_t first, int64_t count) {
+      ForElements(threads_, x, [&](int64_t first, int64_t count) {
         GeluBackward(Data<T>(dy) + first, Data<T>(x) + first, Data<T>(dx) + first, count);
       });
     });
   }
 
   void SwiGlu(View gate, View up, View y) override {
-    if (!Require(SameRows(gate, up) && SameRows(gate, y), "SwiGlu", gate)) return;
+    if (!failure_.Require(SameRows(gate, {up, y}), "SwiGlu", gate)) return;
     WithElement(gate.dtype, [&](auto element) {
       using T = decltype(element);
       ForRuns({gate, up, y}, [&](int64_t row, int64_t first, int64_t count) {
@@ -252,9 +220,7 @@ class CpuDevice final : public Device {
     });
   }
   void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
-    if (!Require(SameRows(gate, dy) && SameRows(gate, up) && SameRows(gate, dgate) &&
-                     SameRows(gate, dup) && dgate.data != dup.data,
-                 "SwiGluGradient", gate)) {
+    if (!failure_.Require(FitsSwiGluGradient(dy, gate, up, dgate, dup), "SwiGluGradient", gate)) {
       return;
     }
     WithElement(gate.dtype, [&](auto element) {
@@ -268,10 +234,7 @@ class CpuDevice final : public Device {
 
   void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
              View out) override {
-    if (!Require(AreIds(ids, out.rows) && IsActivation(out) &&
-                     IsMatrix(table, table.rows, out.cols, out.dtype) &&
-                     HoldPositions(positions, position_ids, out, out.dtype),
-                 "Embed", out)) {
+    if (!failure_.Require(FitsEmbed(ids, table, positions, position_ids, out), "Embed", out)) {
       return;
     }
     WithElement(out.dtype, [&](auto element) {
@@ -282,10 +245,8 @@ class CpuDevice final : public Device {
   }
   void EmbedGradient(View ids, View dout, int64_t first_id, View position_ids, View dtable,
                      View dpositions) override {
-    if (!Require(AreIds(ids, dout.rows) && IsActivation(dout) &&
-                     IsMatrix(dtable, dtable.rows, dout.cols, DType::kF32) &&
-                     HoldPositions(dpositions, position_ids, dout, DType::kF32),
-                 "EmbedGradient", dout)) {
+    if (!failure_.Require(FitsEmbedGradient(ids, dout, position_ids, dtable, dpositions),
+                          "EmbedGradient", dout)) {
       return;
     }
     WithElement(dout.dtype, [&](auto element) {
@@ -297,9 +258,9 @@ class CpuDevice final : public Device {
 
   void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
                  View lse, View scratch) override {
-    if (!Require(FitsAttention(shape, {q}, {k, v}, {o}, first_visible, lse) &&
-                     HoldsScratch(scratch, shape, q.dtype),
-                 "Attention", q)) {
+    if (!failure_.Require(FitsAttention(shape, {q}, {k, v}, {o}, first_visible, lse) &&
+                              HoldsScratch(scratch, shape, q.dtype),
+                          "Attention", q)) {
       return;
     }
     WithElement(q.dtype, [&](auto element) {
@@ -314,9 +275,10 @@ class CpuDevice final : public Device {
   void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View first_visible,
                          View o, View lse, View dout, View dq, View dk, View dv,
                          View scratch) override {
-    if (!Require(FitsAttention(shape, {q, dq}, {k, v, dk, dv}, {o, dout}, first_visible, lse) &&
-                     HoldsScratch(scratch, shape, q.dtype),
-                 "AttentionGradient", q)) {
+    if (!failure_.Require(
+            FitsAttention(shape, {q, dq}, {k, v, dk, dv}, {o, dout}, first_visible, lse) &&
+                HoldsScratch(scratch, shape, q.dtype),
+            "AttentionGradient", q)) {
       return;
     }
     WithElement(q.dtype, [&](auto element) {
@@ -331,7 +293,7 @@ class CpuDevice final : public Device {
   }
 
   void RowMax(View logits, View row_max) override {
-    if (!Require(IsActivation(logits) && IsVector(row_max, logits.rows), "RowMax", logits)) return;
+    if (!failure_.Require(FitsRowMax(logits, row_max), "RowMax", logits)) return;
     WithElement(logits.dtype, [&](auto element) {
       ForRows(logits, [&](int64_t first, int64_t rows) {
         RowMaxOf(Row<decltype(element)>(logits, first), Floats(row_max) + first, rows, logits.cols);
@@ -340,8 +302,8 @@ class CpuDevice final : public Device {
   }
   void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,
                  View target_logit) override {
-    if (!Require(FitsRows(logits, row_max, row_sum, targets) && IsVector(target_logit, logits.rows),
-                 "RowSumExp", logits)) {
+    if (!failure_.Require(FitsRowSums(logits, row_max, targets, row_sum, target_logit), "RowSumExp",
+                          logits)) {
       return;
     }
     WithElement(logits.dtype, [&](auto element) {
@@ -354,7 +316,10 @@ class CpuDevice final : public Device {
   }
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
                        View logits) override {
-    if (!Require(FitsRows(logits, row_max, row_sum, targets), "SoftmaxGradient", logits)) return;
+    if (!failure_.Require(FitsSoftmaxGradient(row_max, row_sum, targets, logits), "SoftmaxGradient",
+                          logits)) {
+      return;
+    }
     WithElement(logits.dtype, [&](auto element) {
       ForRows(logits, [&](int64_t first, int64_t rows) {
         SoftmaxGradientOf(Floats(row_max) + first, Floats(row_sum) + first, Ids(targets) + first,
@@ -364,18 +329,16 @@ class CpuDevice final : public Device {
     });
   }
   void AddLossSum(View row_max, View row_sum, View target_logit, View total) override {
-    if (!Require(IsVector(row_sum, row_max.elements()) &&
-                     IsVector(target_logit, row_max.elements()) && IsTotal(total),
-                 "AddLossSum", row_max)) {
+    if (!failure_.Require(FitsAddLossSum(row_max, row_sum, target_logit, total), "AddLossSum",
+                          row_max)) {
       return;
     }
     *Data<double>(total) +=
         LossSumOf(Floats(row_max), Floats(row_sum), Floats(target_logit), row_max.elements());
   }
   void AddSumOfSquares(const View* xs, int64_t count, View total) override {
-    for (const View* x = xs; x != xs + count; ++x) {
-      if (!Require(IsVector(*x, x->elements()) && IsTotal(total), "AddSumOfSquares", *x)) return;
-    }
+    const View* const unfit = FirstUnfit(xs, count, total);
+    if (unfit != nullptr) return void(failure_.Require(false, "AddSumOfSquares", *unfit));
     for (const View* x = xs; x != xs + count; ++x) {
       *Data<double>(total) += threads_.Sum(x->elements(), [&](int64_t first, int64_t size) {
         return SumOfSquaresOf(Floats(*x) + first, size);
@@ -383,8 +346,7 @@ class CpuDevice final : public Device {
     }
   }
   void GradientScale(const ClipParameters& clip, View loss, View squares, View scale) override {
-    if (!Require(IsTotal(loss) && IsTotal(squares) && IsTotal(scale), "GradientScale", loss))
-      return;
+    if (!failure_.Require(FitsGradientScale(loss, squares, scale), "GradientScale", loss)) return;
     const double norm = std::sqrt(*Data<double>(squares)) / clip.loss_scale;
     const double clipped =
         clip.max_norm == 0 ? 1.0 : std::min(1.0, clip.max_norm / (norm + kClipEps));
@@ -393,150 +355,22 @@ class CpuDevice final : public Device {
         is_finite ? clipped / clip.loss_scale : std::numeric_limits<double>::quiet_NaN();
   }
 
-  void Adamw(const AdamwParameters& adamw, const AdamwSegment* segments, int64_t count) override {
-    const AdamwSegment* const unfit = FirstUnfit(adamw, segments, count);
-    if (unfit != nullptr) return void(Require(false, "Adamw", unfit->param));
-    const double scale = ScaleOf(adamw.gradient_scale);
-    if (std::isnan(scale)) return;
-    for (const AdamwSegment* at = segments; at != segments + count; ++at) {
-      ForElements(at->param, [&](int64_t first, int64_t size) {
-        AdamwUpdate(adamw, at->weight_decay, scale, Floats(at->gradient) + first,
-                    Floats(at->param) + first, Floats(at->exp_avg) + first,
-                    Floats(at->exp_avg_sq) + first, size);
-      });
-      if (at->weight.data != nullptr) Convert(at->weight, at->param);
-    }
-  }
-  void QuantisedAdamw(const AdamwParameters& adamw, double weight_decay, View gradient, View param,
-                      const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq) override {
-    const int64_t count = param.elements();
-    if (!Require(IsVector(param, count) && IsVector(gradient, count) &&
-                     IsQuantised(exp_avg, count) && IsQuantised(exp_avg_sq, count) &&
-                     IsScale(adamw.gradient_scale) && adamw.step >= 1,
-                 "QuantisedAdamw", param)) {
-      return;
-    }
-    const double scale = ScaleOf(adamw.gradient_scale);
-    if (std::isnan(scale)) return;
-    const auto from = [](const QuantisedView& x, int64_t first) -> QuantisedMoment {
-      return {static_cast<uint8_t*>(x.codes.data) + first,
-              Floats(x.scales) + first / kQuantisationBlock};
-    };
-    constexpr int64_t kCost = 4;  // two searches for the nearest code, beside the update
-    threads_.ForEach(count, kQuantisationBlock, kCost, [&](int64_t first, int64_t size) {
-      QuantisedAdamwUpdate(adamw, weight_decay, scale, Floats(gradient) + first,
-                           Floats(param) + first, from(exp_avg, first), from(exp_avg_sq, first),
-                           size);
-    });
-  }
-  void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
-    const int64_t count = param.elements();
-    if (!Require(IsVector(param, count) && IsVector(gradient, count) && IsVector(exp_avg, count) &&
-                     IsScale(lion.gradient_scale),
-                 "Lion", param)) {
-      return;
-    }
-    const double scale = ScaleOf(lion.gradient_scale);
-    if (std::isnan(scale)) return;
-    ForElements(param, [&](int64_t first, int64_t size) {
-      LionUpdate(lion, scale, Floats(gradient) + first, Floats(param) + first,
-                 Floats(exp_avg) + first, size);
-    });
-  }
-  void Sgd(double lr, double weight_decay, View gradient_scale, View gradient,
-           View param) override {
-    if (!Require(IsVector(gradient, param.elements()) && IsVector(param, param.elements()) &&
-                     IsScale(gradient_scale),
-                 "Sgd", param)) {
-      return;
-    }
-    const double scale = ScaleOf(gradient_scale);
-    if (std::isnan(scale)) return;
-    ForElements(param, [&](int64_t first, int64_t size) {
-      SgdUpdate(lr, weight_decay, scale, Floats(gradient) + first, Floats(param) + first, size);
-    });
-  }
-  void SgdMomentum(const MomentumParameters& sgd, View gradient, View param,
-                   View momentum) override {
-    const int64_t count = param.elements();
-    if (!Require(IsVector(param, count) && IsVector(gradient, count) && IsVector(momentum, count) &&
-                     IsScale(sgd.gradient_scale),
-                 "SgdMomentum", param)) {
-      return;
-    }
-    const double scale = ScaleOf(sgd.gradient_scale);
-    if (std::isnan(scale)) return;
-    ForElements(param, [&](int64_t first, int64_t size) {
-      MomentumUpdate(sgd, scale, Floats(gradient) + first, Floats(param) + first,
-                     Floats(momentum) + first, size);
-    });
-  }
-  void AdafactorSquares(View gradient_scale, View gradient, int64_t begin,
-                        const FactoredView& sums) override {
-    Require(AddSquares(threads_, gradient_scale, gradient, begin, sums), "AdafactorSquares",
-            gradient);
-  }
-  void AdafactorMoments(double beta, View gradient_scale, const FactoredView& sums,
-                        const FactoredView& moments) override {
-    Require(AverageSquares(beta, gradient_scale, sums, moments), "AdafactorMoments", moments.cols);
-  }
-  void AdafactorNorms(const AdafactorParameters& adafactor, View gradient, View param,
-                      int64_t begin, const FactoredView& moments, View norms) override {
-    Require(MeasureUpdate(threads_, adafactor, gradient, param, begin, moments, norms),
-            "AdafactorNorms", param);
-  }
-  void AdafactorUpdate(const AdafactorParameters& adafactor, View gradient, View param,
-                       int64_t begin, const FactoredView& moments, View norms) override {
-    Require(ApplyUpdate(threads_, adafactor, gradient, param, begin, moments, norms),
-            "AdafactorUpdate", param);
-  }
+  Updates& updates() override { return *updates_; }
+  AdafactorSteps& adafactor() override { return *adafactor_; }
 
  private:
-  // Returns `fits`; if false, records the first failure.
-  bool Require(bool fits, const char* operation, View main_operand) {
-    if (!fits && failure_.ok()) {
-      failure_ = Failure(
-          kInternal, "%s: operands do not fit together; the main one is [%lld, %lld]", operation,
-          static_cast<long long>(main_operand.rows), static_cast<long long>(main_operand.cols));
-    }
-    return fits;
-  }
-  void Record(const BackendStatus& status) {
-    if (failure_.ok()) failure_ = status;
-  }
-
   void Transfer(View to, View from, const char* operation) {
-    if (!Require(to.is_contiguous() && from.is_contiguous(), operation, to)) return;
+    if (!failure_.Require(to.is_contiguous() && from.is_contiguous(), operation, to)) return;
     Copy(to, from);
   }
 
-  void Convert(View to, View from) {
-    const View narrow = to.dtype == DType::kF32 ? from : to;
-    WithElement(narrow.dtype, [&](auto element) {
-      using T = decltype(element);
-      if constexpr (!std::is_same_v<T, float>) {
-        ForElements(to, [&](int64_t first, int64_t count) {
-          if (to.dtype == DType::kF32) {
-            ConvertInto(Data<T>(from) + first, Floats(to) + first, count);
-          } else {
-            ConvertInto(Floats(from) + first, Data<T>(to) + first, count);
-          }
-        });
-      }
-    });
-  }
-
-  template <typename Work>
-  void ForElements(View x, const Work& work) const {
-    threads_.ForEach(x.elements(), kVectorElements, 1, work);
-  }
   // Views of the same rows and columns: calls work(row, first, count) for runs of elements from the
   // start of a row on, which are whole rows where some of the views have gaps.
   template <typename Work>
   void ForRuns(std::initializer_list<View> views, const Work& work) const {
     const View x = *views.begin();
     if (std::all_of(views.begin(), views.end(), [](View y) { return y.is_contiguous(); })) {
-      return ForElements(x, [&](int64_t first, int64_t count) { work(0, first, count); });
+      return ForElements(threads_, x, [&](int64_t first, int64_t count) { work(0, first, count); });
     }
     ForRows(x, [&](int64_t first, int64_t rows) {
       for (int64_t row = first; row < first + rows; ++row) work(row, 0, x.cols);
@@ -574,7 +408,9 @@ class CpuDevice final : public Device {
   const Threads threads_;
   NarrowMatMul narrow_matmul_;
   Fp8Products fp8_products_;
-  BackendStatus failure_;
+  FirstFailure failure_;
+  const std::unique_ptr<Updates> updates_ = MakeCpuUpdates(threads_, failure_);
+  const std::unique_ptr<AdafactorSteps> adafactor_ = MakeCpuAdafactor(threads_, failure_);
 };
 
 }  // namespace

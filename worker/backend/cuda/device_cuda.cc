@@ -5,11 +5,11 @@
 #include <functional>
 #include <string>
 
-#include "worker/backend/adamw.h"
+#include "worker/backend/adafactor_steps.h"
 #include "worker/backend/cuda/attention/attention_path.h"
 #include "worker/backend/cuda/gemm.h"
 #include "worker/backend/cuda/kernels/kernels.h"
-#include "worker/backend/cuda/operands.h"
+#include "worker/backend/cuda/kernels/updates.h"
 #include "worker/backend/cuda/runtime/cuda_status.h"
 #include "worker/backend/cuda/runtime/device_memory.h"
 #include "worker/backend/cuda/runtime/graphs.h"
@@ -17,14 +17,30 @@
 #include "worker/backend/cuda/runtime/staging.h"
 #include "worker/backend/failure.h"
 #include "worker/backend/fp8.h"
+#include "worker/backend/operands.h"
+#include "worker/backend/updates.h"
 
 namespace weft {
 namespace {
 
 constexpr int64_t kSumsAlignment = 256;
 
-// Each operation checks shapes, as the CPU device does: a wrong one is refused (Internal), nothing
-// is queued, and it shows at the next Synchronize().
+// Checks a product with what it has of an epilogue. What a layer adds to is of single precision.
+bool IsLinear(const GemmCall& call) {
+  const View c = call.c;
+  const auto is_like_c = [&](View x) {
+    return IsMatrix(x, c.rows, c.cols, c.dtype) && x.data != c.data;
+  };
+  return FitsMatMul(call.a, call.transpose_a, call.b, call.transpose_b, call.beta, c) &&
+         c.dtype == (call.beta == 0 ? call.a.dtype : DType::kF32) &&
+         (c.is_contiguous() || !call.has_epilogue()) &&
+         (!call.has_bias_gradient() || IsVector(call.bias_gradient, c.rows)) &&
+         (call.bias.data == nullptr || IsVector(call.bias, c.cols, c.dtype)) &&
+         (call.residual.data == nullptr || is_like_c(call.residual)) &&
+         (call.gelu == GemmGelu::kNone || is_like_c(call.h));
+}
+
+// Each operation asks operands.h first whether its operands fit together.
 class CudaDevice final : public Device {
  public:
   CudaDevice() = default;
@@ -73,20 +89,20 @@ class CudaDevice final : public Device {
   void* Allocate(int64_t bytes) override {
     if (graphs_->Refuses("allocating memory")) return nullptr;
     void* data = nullptr;
-    Fail(memory_.Allocate(bytes, &data));
+    failure_.Keep(memory_.Allocate(bytes, &data));
     return data;
   }
   int64_t UsedBytes() override {
     int64_t bytes = 0;
-    Fail(DeviceMemory::UsedBytes(&bytes));
+    failure_.Keep(DeviceMemory::UsedBytes(&bytes));
     return bytes;
   }
   void Free(void* data, int64_t /*bytes*/) override {
-    if (!graphs_->Refuses("freeing memory")) Fail(memory_.Free(data));
+    if (!graphs_->Refuses("freeing memory")) failure_.Keep(memory_.Free(data));
   }
 
   void CopyIn(View to, const void* from_host) override {
-    if (!Require(to.is_contiguous(), "CopyIn", to)) return;
+    if (!failure_.Require(to.is_contiguous(), "CopyIn", to)) return;
     if (to.elements() == 0 || graphs_->Refuses("CopyIn")) return;
     if (IsOnHost(to)) {
       CopyOnHost(to.data, from_host, to.bytes());
@@ -95,7 +111,7 @@ class CudaDevice final : public Device {
     }
   }
   void CopyOut(void* to_host, View from) override {
-    if (!Require(from.is_contiguous(), "CopyOut", from)) return;
+    if (!failure_.Require(from.is_contiguous(), "CopyOut", from)) return;
     if (from.elements() == 0 || graphs_->Refuses("CopyOut")) return;
     if (IsOnHost(from)) {
       CopyOnHost(to_host, from.data, from.bytes());
@@ -119,11 +135,13 @@ class CudaDevice final : public Device {
     if (host_ != nullptr && host_->data() == data) host_.reset();
   }
   void Fetch(View to, View from_host) override {
-    if (!Require(IsTransfer(to, from_host), "Fetch", to) || graphs_->Refuses("Fetch")) return;
+    if (!failure_.Require(IsTransfer(to, from_host), "Fetch", to) || graphs_->Refuses("Fetch"))
+      return;
     Check(host_->Fetch(to.data, from_host.data, to.bytes()), "Fetch");
   }
   void Store(View to_host, View from) override {
-    if (!Require(IsTransfer(from, to_host), "Store", from) || graphs_->Refuses("Store")) return;
+    if (!failure_.Require(IsTransfer(from, to_host), "Store", from) || graphs_->Refuses("Store"))
+      return;
     Check(host_->Store(to_host.data, from.data, from.bytes()), "Store");
   }
   void AwaitTransfers() override {
@@ -135,13 +153,11 @@ class CudaDevice final : public Device {
     if (graphs_->Refuses("Synchronize")) return {};
     AwaitTransfers();
     Check(cudaStreamSynchronize(queue_.stream), "the work that was queued");
-    const BackendStatus first = failure_;
-    failure_ = {};
-    return first;
+    return failure_.Take();
   }
 
   void Replay(int64_t key, void (*work)(void* context), void* context) override {
-    graphs_->Replay(key, work, context, &failure_);
+    graphs_->Replay(key, work, context, failure_);
   }
   const char* DescribeReplays() override { return graphs_->Describe(); }
   Remark NextRemark() override {
@@ -162,30 +178,31 @@ class CudaDevice final : public Device {
                            .transpose_b = transpose_b,
                            .beta = beta,
                            .c = c};
-    if (Require(IsProduct(call), "MatMul", c)) Fail(gemm_->Run(call));
+    if (failure_.Require(FitsMatMul(a, transpose_a, b, transpose_b, beta, c), "MatMul", c))
+      failure_.Keep(gemm_->Run(call));
   }
   void ToFp8(View x, View codes, View transposed, View scale) override {
-    if (!Require(FitsToFp8(x, codes, transposed, scale), "ToFp8", x)) return;
+    if (!failure_.Require(FitsToFp8(x, codes, transposed, scale), "ToFp8", x)) return;
     Check(QueueToFp8(queue_, x, codes, transposed, scale), "ToFp8");
   }
   void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) override {
-    if (!Require(FitsFp8MatMul(a, b, c), "Fp8MatMul", c)) return;
-    Fail(gemm_->Run({.a = a.codes,
-                     .b = b.codes,
-                     .transpose_b = Transpose::kYes,
-                     .beta = beta,
-                     .c = c,
-                     .scale_a = a.scale.data,
-                     .scale_b = b.scale.data}));
+    if (!failure_.Require(FitsFp8MatMul(a, b, c), "Fp8MatMul", c)) return;
+    failure_.Keep(gemm_->Run({.a = a.codes,
+                              .b = b.codes,
+                              .transpose_b = Transpose::kYes,
+                              .beta = beta,
+                              .c = c,
+                              .scale_a = a.scale.data,
+                              .scale_b = b.scale.data}));
   }
 
   void Zero(View x) override {
-    if (!Require(x.is_contiguous(), "Zero", x)) return;
+    if (!failure_.Require(x.is_contiguous(), "Zero", x)) return;
     if (x.elements() == 0) return;
     Check(cudaMemsetAsync(x.data, 0, static_cast<size_t>(x.bytes()), queue_.stream), "Zero");
   }
   void Copy(View to, View from) override {
-    if (!Require(AreCopies(to, from), "Copy", to)) return;
+    if (!failure_.Require(FitsCopy(to, from), "Copy", to)) return;
     if (to.elements() == 0 || to.data == from.data) return;
     if (to.dtype != from.dtype) {
       Check(QueueConvert(queue_, from, to), "Copy");
@@ -194,39 +211,31 @@ class CudaDevice final : public Device {
     }
   }
   void Add(View x, View y) override {
-    if (!Require(IsMatrix(y, y.rows, y.cols) && IsVector(x, y.elements(), y), "Add", y)) return;
+    if (!failure_.Require(FitsAdd(x, y), "Add", y)) return;
     Check(QueueAdd(queue_, x, y), "Add");
   }
   void Scale(View x, double factor) override {
-    if (!Require(IsMatrix(x, x.rows, x.cols), "Scale", x)) return;
+    if (!failure_.Require(IsActivation(x), "Scale", x)) return;
     Check(QueueScale(queue_, factor, x), "Scale");
   }
   void AddBias(View bias, View x) override {
-    if (!Require(IsVector(bias, x.cols, x) && IsMatrix(x, x.rows, x.cols), "AddBias", x)) return;
+    if (!failure_.Require(FitsAddBias(bias, x), "AddBias", x)) return;
     Check(QueueAddBias(queue_, bias, x), "AddBias");
   }
   void BiasGradient(View dy, View dbias) override {
-    if (!Require(IsF32(dbias, dy.cols) && IsMatrix(dy, dy.rows, dy.cols), "BiasGradient", dy)) {
-      return;
-    }
+    if (!failure_.Require(FitsBiasGradient(dy, dbias), "BiasGradient", dy)) return;
     Check(QueueBiasGradient(queue_, dy, dbias), "BiasGradient");
   }
 
   void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
                  View rstd) override {
-    if (!Require(SameShape(x, y) && IsVector(weight, x.cols, x) && IsVector(bias, x.cols, x) &&
-                     IsF32(mean, x.rows) && IsF32(rstd, x.rows),
-                 "LayerNorm", x)) {
-      return;
-    }
+    if (!failure_.Require(FitsLayerNorm(x, weight, bias, y, mean, rstd), "LayerNorm", x)) return;
     Check(QueueLayerNorm(queue_, x, weight, bias, eps, y, mean, rstd), "LayerNorm");
   }
   void LayerNormGradient(View dy, View x, View weight, View mean, View rstd, View dx, View dweight,
                          View dbias) override {
-    if (!Require(SameShape(x, dy) && SameShape(x, dx) && IsVector(weight, x.cols, x) &&
-                     IsF32(mean, x.rows) && IsF32(rstd, x.rows) && IsF32(dweight, x.cols) &&
-                     IsF32(dbias, x.cols),
-                 "LayerNormGradient", x)) {
+    if (!failure_.Require(FitsLayerNormGradient(dy, x, weight, mean, rstd, dx, dweight, dbias),
+                          "LayerNormGradient", x)) {
       return;
     }
     Check(QueueLayerNormGradient(queue_, dy, x, weight, mean, rstd, dx, dweight, dbias),
@@ -234,37 +243,28 @@ class CudaDevice final : public Device {
   }
 
   void RmsNorm(View x, View weight, double eps, View y, View rstd) override {
-    if (!Require(SameShape(x, y) && IsVector(weight, x.cols, x) && IsF32(rstd, x.rows), "RmsNorm",
-                 x)) {
-      return;
-    }
+    if (!failure_.Require(FitsRmsNorm(x, weight, y, rstd), "RmsNorm", x)) return;
     Check(QueueRmsNorm(queue_, x, weight, eps, y, rstd), "RmsNorm");
   }
   void RmsNormGradient(View dy, View x, View weight, View rstd, View dx, View dweight) override {
-    if (!Require(SameShape(x, dy) && SameShape(x, dx) && IsVector(weight, x.cols, x) &&
-                     IsF32(rstd, x.rows) && IsF32(dweight, x.cols),
-                 "RmsNormGradient", x)) {
+    if (!failure_.Require(FitsRmsNormGradient(dy, x, weight, rstd, dx, dweight), "RmsNormGradient",
+                          x)) {
       return;
     }
     Check(QueueRmsNormGradient(queue_, dy, x, weight, rstd, dx, dweight), "RmsNormGradient");
   }
 
   void Rotate(View table, Turn turn, View x) override {
-    if (!Require(IsRows(x, x.rows, x.cols) && IsF32(table, table.elements()) && table.rows >= 1 &&
-                     x.rows % table.rows == 0 && table.cols >= 2 && table.cols % 2 == 0 &&
-                     x.cols % table.cols == 0,
-                 "Rotate", x)) {
-      return;
-    }
+    if (!failure_.Require(FitsRotate(table, x), "Rotate", x)) return;
     Check(QueueRotate(queue_, table, turn, x), "Rotate");
   }
 
   void Gelu(View x, View y) override {
-    if (!Require(SameShape(x, y), "Gelu", x)) return;
+    if (!failure_.Require(SameShape(x, {y}), "Gelu", x)) return;
     Check(QueueGelu(queue_, x, y), "Gelu");
   }
   void GeluGradient(View dy, View x, View dx) override {
-    if (!Require(SameShape(x, dy) && SameShape(x, dx), "GeluGradient", x)) return;
+    if (!failure_.Require(SameShape(x, {dy, dx}), "GeluGradient", x)) return;
     Check(QueueGeluGradient(queue_, dy, x, dx), "GeluGradient");
   }
 
@@ -308,13 +308,11 @@ class CudaDevice final : public Device {
   }
 
   void SwiGlu(View gate, View up, View y) override {
-    if (!Require(SameRows(gate, up) && SameRows(gate, y), "SwiGlu", gate)) return;
+    if (!failure_.Require(SameRows(gate, {up, y}), "SwiGlu", gate)) return;
     Check(QueueSwiGlu(queue_, gate, up, y), "SwiGlu");
   }
   void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
-    if (!Require(SameRows(gate, dy) && SameRows(gate, up) && SameRows(gate, dgate) &&
-                     SameRows(gate, dup) && dgate.data != dup.data,
-                 "SwiGluGradient", gate)) {
+    if (!failure_.Require(FitsSwiGluGradient(dy, gate, up, dgate, dup), "SwiGluGradient", gate)) {
       return;
     }
     Check(QueueSwiGluGradient(queue_, dy, gate, up, dgate, dup), "SwiGluGradient");
@@ -322,20 +320,15 @@ class CudaDevice final : public Device {
 
   void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
              View out) override {
-    if (!Require(AreIds(ids, out.rows) && IsMatrix(out, out.rows, table.cols) &&
-                     table.dtype == out.dtype && IsMatrix(table, table.rows, table.cols) &&
-                     HoldPositions(positions, position_ids, out, out.dtype),
-                 "Embed", out)) {
+    if (!failure_.Require(FitsEmbed(ids, table, positions, position_ids, out), "Embed", out)) {
       return;
     }
     Check(QueueEmbed(queue_, ids, table, first_id, positions, position_ids, out), "Embed");
   }
   void EmbedGradient(View ids, View dout, int64_t first_id, View position_ids, View dtable,
                      View dpositions) override {
-    if (!Require(AreIds(ids, dout.rows) && IsMatrix(dout, dout.rows, dtable.cols) &&
-                     IsF32(dtable, dtable.rows * dout.cols) &&
-                     HoldPositions(dpositions, position_ids, dout, DType::kF32),
-                 "EmbedGradient", dout)) {
+    if (!failure_.Require(FitsEmbedGradient(ids, dout, position_ids, dtable, dpositions),
+                          "EmbedGradient", dout)) {
       return;
     }
     Check(QueueEmbedGradient(queue_, ids, dout, first_id, position_ids, dtable, dpositions),
@@ -344,19 +337,22 @@ class CudaDevice final : public Device {
 
   void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
                  View lse, View scratch) override {
-    if (!Require(FitsAttention(shape, {q}, {k, v}, {o}, first_visible, lse), "Attention", q)) {
+    if (!failure_.Require(FitsAttention(shape, {q}, {k, v}, {o}, first_visible, lse), "Attention",
+                          q)) {
       return;
     }
-    Fail(attention_.Forward(shape, {q, k, v, first_visible, o, lse}, scratch));
+    failure_.Keep(attention_.Forward(shape, {q, k, v, first_visible, o, lse}, scratch));
   }
   void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View first_visible,
                          View o, View lse, View dout, View dq, View dk, View dv,
                          View scratch) override {
-    if (!Require(FitsAttention(shape, {q, dq}, {k, v, dk, dv}, {o, dout}, first_visible, lse),
-                 "AttentionGradient", q)) {
+    if (!failure_.Require(
+            FitsAttention(shape, {q, dq}, {k, v, dk, dv}, {o, dout}, first_visible, lse),
+            "AttentionGradient", q)) {
       return;
     }
-    Fail(attention_.Backward(shape, {q, k, v, first_visible, o, lse}, {dout, dq, dk, dv}, scratch));
+    failure_.Keep(
+        attention_.Backward(shape, {q, k, v, first_visible, o, lse}, {dout, dq, dk, dv}, scratch));
   }
   const char* PrepareAttention(const AttentionShape& shape, DType type, bool masks_documents,
                                View scratch) override {
@@ -366,16 +362,13 @@ class CudaDevice final : public Device {
   }
 
   void RowMax(View logits, View row_max) override {
-    if (!Require(IsMatrix(logits, logits.rows, logits.cols) && IsF32(row_max, logits.rows),
-                 "RowMax", logits)) {
-      return;
-    }
+    if (!failure_.Require(FitsRowMax(logits, row_max), "RowMax", logits)) return;
     Check(QueueRowMax(queue_, logits, row_max), "RowMax");
   }
   void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,
                  View target_logit) override {
-    if (!Require(FitsRows(logits, row_max, row_sum, targets) && IsF32(target_logit, logits.rows),
-                 "RowSumExp", logits)) {
+    if (!failure_.Require(FitsRowSums(logits, row_max, targets, row_sum, target_logit), "RowSumExp",
+                          logits)) {
       return;
     }
     Check(QueueRowSumExp(queue_, logits, row_max, targets, first_id, row_sum, target_logit),
@@ -383,151 +376,51 @@ class CudaDevice final : public Device {
   }
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
                        View logits) override {
-    if (!Require(FitsRows(logits, row_max, row_sum, targets), "SoftmaxGradient", logits)) return;
+    if (!failure_.Require(FitsSoftmaxGradient(row_max, row_sum, targets, logits), "SoftmaxGradient",
+                          logits)) {
+      return;
+    }
     Check(QueueSoftmaxGradient(queue_, row_max, row_sum, targets, first_id, scale, logits),
           "SoftmaxGradient");
   }
   void CrossEntropy(View targets, double scale, View logits, View row_max, View row_sum,
                     View target_logit) override {
-    if (!Require(FitsRows(logits, row_max, row_sum, targets) && IsF32(target_logit, logits.rows),
-                 "CrossEntropy", logits)) {
+    if (!failure_.Require(FitsRowSums(logits, row_max, targets, row_sum, target_logit),
+                          "CrossEntropy", logits)) {
       return;
     }
     Check(QueueCrossEntropy(queue_, targets, scale, logits, row_max, row_sum, target_logit),
           "CrossEntropy");
   }
   void AddLossSum(View row_max, View row_sum, View target_logit, View total) override {
-    const int64_t rows = row_max.elements();
-    if (!Require(IsF32(row_max, rows) && IsF32(row_sum, rows) && IsF32(target_logit, rows) &&
-                     IsTotal(total),
-                 "AddLossSum", row_max)) {
+    if (!failure_.Require(FitsAddLossSum(row_max, row_sum, target_logit, total), "AddLossSum",
+                          row_max)) {
       return;
     }
     Check(QueueAddLossSum(queue_, row_max, row_sum, target_logit, total), "AddLossSum");
   }
   void AddSumOfSquares(const View* xs, int64_t count, View total) override {
-    for (const View* x = xs; x != xs + count; ++x) {
-      if (!Require(IsF32(*x, x->elements()) && IsTotal(total), "AddSumOfSquares", *x)) return;
-    }
+    const View* const unfit = FirstUnfit(xs, count, total);
+    if (unfit != nullptr) return void(failure_.Require(false, "AddSumOfSquares", *unfit));
     Check(QueueAddSumOfSquares(queue_, xs, count, total), "AddSumOfSquares");
   }
   void GradientScale(const ClipParameters& clip, View loss, View squares, View scale) override {
-    if (!Require(IsTotal(loss) && IsTotal(squares) && IsTotal(scale), "GradientScale", loss))
-      return;
+    if (!failure_.Require(FitsGradientScale(loss, squares, scale), "GradientScale", loss)) return;
     Check(QueueGradientScale(queue_, clip, loss, squares, scale), "GradientScale");
   }
 
-  void Adamw(const AdamwParameters& adamw, const AdamwSegment* segments, int64_t count) override {
-    const AdamwSegment* const unfit = FirstUnfit(adamw, segments, count);
-    if (unfit != nullptr) return void(Require(false, "Adamw", unfit->param));
-    Check(QueueAdamw(queue_, adamw, segments, count), "Adamw");
-  }
-  void QuantisedAdamw(const AdamwParameters& adamw, double weight_decay, View gradient, View param,
-                      const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq) override {
-    const int64_t count = param.elements();
-    if (!Require(IsF32(param, count) && IsF32(gradient, count) && IsQuantised(exp_avg, count) &&
-                     IsQuantised(exp_avg_sq, count) && IsScale(adamw.gradient_scale) &&
-                     adamw.step >= 1,
-                 "QuantisedAdamw", param)) {
-      return;
-    }
-    Check(QueueQuantisedAdamw(queue_, adamw, weight_decay, gradient, param, exp_avg, exp_avg_sq),
-          "QuantisedAdamw");
-  }
-  void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
-    const int64_t count = param.elements();
-    if (!Require(IsF32(param, count) && IsF32(gradient, count) && IsF32(exp_avg, count) &&
-                     IsScale(lion.gradient_scale),
-                 "Lion", param)) {
-      return;
-    }
-    Check(QueueLion(queue_, lion, gradient, param, exp_avg), "Lion");
-  }
-  void Sgd(double lr, double weight_decay, View gradient_scale, View gradient,
-           View param) override {
-    if (!Require(IsF32(gradient, param.elements()) && IsF32(param, param.elements()) &&
-                     IsScale(gradient_scale),
-                 "Sgd", param)) {
-      return;
-    }
-    Check(QueueSgd(queue_, lr, weight_decay, gradient_scale, gradient, param), "Sgd");
-  }
-  void SgdMomentum(const MomentumParameters& sgd, View gradient, View param,
-                   View momentum) override {
-    const int64_t count = param.elements();
-    if (!Require(IsF32(param, count) && IsF32(gradient, count) && IsF32(momentum, count) &&
-                     IsScale(sgd.gradient_scale),
-                 "SgdMomentum", param)) {
-      return;
-    }
-    Check(QueueSgdMomentum(queue_, sgd, gradient, param, momentum), "SgdMomentum");
-  }
-  void AdafactorSquares(View gradient_scale, View gradient, int64_t begin,
-                        const FactoredView& sums) override {
-    if (!Require(IsRunOf(sums, gradient, begin) && IsScale(gradient_scale), "AdafactorSquares",
-                 gradient)) {
-      return;
-    }
-    Check(QueueAdafactorSquares(queue_, gradient_scale, gradient, begin, sums), "AdafactorSquares");
-  }
-  void AdafactorMoments(double beta, View gradient_scale, const FactoredView& sums,
-                        const FactoredView& moments) override {
-    const int64_t rows = moments.rows.elements();
-    const int64_t cols = moments.cols.elements();
-    if (!Require(IsF32(moments.cols, cols) && IsF32(sums.cols, cols) &&
-                     IsF32(moments.row_mean, 1) && IsScale(gradient_scale) &&
-                     (moments.rows.data == nullptr ||
-                      (IsF32(moments.rows, rows) && IsF32(sums.rows, rows))),
-                 "AdafactorMoments", moments.cols)) {
-      return;
-    }
-    Check(QueueAdafactorMoments(queue_, beta, gradient_scale, sums, moments), "AdafactorMoments");
-  }
-  void AdafactorNorms(const AdafactorParameters& adafactor, View gradient, View param,
-                      int64_t begin, const FactoredView& moments, View norms) override {
-    if (!Require(
-            FitsUpdate(gradient, param, begin, moments, norms) && IsScale(adafactor.gradient_scale),
-            "AdafactorNorms", param)) {
-      return;
-    }
-    Check(QueueAdafactorNorms(queue_, adafactor, gradient, param, begin, moments, norms),
-          "AdafactorNorms");
-  }
-  void AdafactorUpdate(const AdafactorParameters& adafactor, View gradient, View param,
-                       int64_t begin, const FactoredView& moments, View norms) override {
-    if (!Require(FitsUpdate(gradient, param, begin, moments, norms) &&
-                     IsScale(adafactor.gradient_scale) && adafactor.elements >= param.elements(),
-                 "AdafactorUpdate", param)) {
-      return;
-    }
-    Check(QueueAdafactorUpdate(queue_, adafactor, gradient, param, begin, moments, norms),
-          "AdafactorUpdate");
-  }
+  Updates& updates() override { return *updates_; }
+  AdafactorSteps& adafactor() override { return *adafactor_; }
 
  private:
-  // Keeps the first failure until Synchronize().
-  void Fail(const BackendStatus& status) {
-    if (failure_.ok()) failure_ = status;
-  }
-  bool Check(cudaError_t code, const char* what) {
-    if (code != cudaSuccess) Fail(FromCuda(code, what));
-    return code == cudaSuccess;
-  }
-  bool Require(bool fits, const char* operation, View main_operand) {
-    if (!fits) {
-      Fail(Failure(kInternal, "%s: operands do not fit together; the main one is [%lld, %lld]",
-                   operation, static_cast<long long>(main_operand.rows),
-                   static_cast<long long>(main_operand.cols)));
-    }
-    return fits;
-  }
+  void Check(cudaError_t code, const char* what) { KeepFailure(code, what, failure_); }
 
   // Queues the product as one kernel, or by `apart`, which queues the same as several.
   template <typename Apart>
   void Multiply(const GemmCall& call, const char* operation, const Apart& apart) {
-    if (!Require(IsLinear(call), operation, call.c)) return;
+    if (!failure_.Require(IsLinear(call), operation, call.c)) return;
     if (!call.has_epilogue() || gemm_->Fuses(call, std::ref(apart))) {
-      Fail(gemm_->Run(call));
+      failure_.Keep(gemm_->Run(call));
     } else {
       apart(call);
     }
@@ -560,7 +453,9 @@ class CudaDevice final : public Device {
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<Graphs> graphs_;
   AttentionPath attention_;
-  BackendStatus failure_;
+  FirstFailure failure_;
+  const std::unique_ptr<Updates> updates_ = MakeCudaUpdates(queue_, failure_);
+  const std::unique_ptr<AdafactorSteps> adafactor_ = MakeCudaAdafactor(queue_, failure_);
   struct KeptRemark {
     std::string text;
     bool is_warning = false;

@@ -1,12 +1,11 @@
 // Rows of a run are cut into pieces of neighbours, on which the loops work. Sums are taken in
 // double, of squares that are too: gradients of 1e-20 count.
-#include "worker/backend/cpu/kernels/adafactor.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "worker/backend/cpu/kernels/kernels.h"
 #include "worker/backend/cpu/kernels/operands.h"
+#include "worker/backend/cpu/kernels/updates.h"
 
 namespace weft {
 namespace {
@@ -43,8 +42,8 @@ WEFT_CLONES double SumOfUpdateSquares(const float* gradient, const float* moment
   return sum;
 }
 
-WEFT_CLONES void Update(const float* gradient, const float* moments, float scale, float decay,
-                        float* param, int64_t count) {
+WEFT_CLONES void UpdateRow(const float* gradient, const float* moments, float scale, float decay,
+                           float* param, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     param[i] -= gradient[i] * scale / std::sqrt(moments[i]) + decay * param[i];
@@ -79,14 +78,6 @@ struct Run {
     }
   }
 };
-
-bool IsRunOf(const FactoredView& box, View run, int64_t begin) {
-  const int64_t cols = box.cols.elements();
-  const int64_t rows = box.rows.data == nullptr ? 1 : box.rows.elements();
-  return run.elements() >= 1 && begin >= 0 && begin + run.elements() <= rows * cols &&
-         IsVector(run, run.elements()) && IsVector(box.cols, cols) &&
-         (box.rows.data == nullptr || IsVector(box.rows, rows));
-}
 
 // scale * sqrt(mean(R) / R_row): what a row's gradients are multiplied by.
 float ScaleOfRow(const FactoredView& moments, int64_t row, double scale) {
@@ -129,18 +120,38 @@ void AddColumnSquares(float scale, const float* gradient, const Run& run, int64_
   }
 }
 
-}  // namespace
+class CpuAdafactor final : public AdafactorSteps {
+ public:
+  CpuAdafactor(const Threads& threads, FirstFailure& failure)
+      : threads_(threads), failure_(failure) {}
 
-bool AddSquares(const Threads& threads, View gradient_scale, View gradient, int64_t begin,
-                const FactoredView& sums) {
-  if (!IsRunOf(sums, gradient, begin) || !IsScale(gradient_scale)) return false;
-  if (std::isnan(ScaleOf(gradient_scale))) return true;
+  void Squares(View gradient_scale, View gradient, int64_t begin,
+               const FactoredView& sums) override;
+  void Moments(double beta, View gradient_scale, const FactoredView& sums,
+               const FactoredView& moments) override;
+  void Norms(const AdafactorParameters& adafactor, View gradient, View param, int64_t begin,
+             const FactoredView& moments, View norms) override;
+  void Update(const AdafactorParameters& adafactor, View gradient, View param, int64_t begin,
+              const FactoredView& moments, View norms) override;
+
+ private:
+  const Threads& threads_;
+  FirstFailure& failure_;
+};
+
+void CpuAdafactor::Squares(View gradient_scale, View gradient, int64_t begin,
+                           const FactoredView& sums) {
+  if (!failure_.Require(FitsAdafactorSquares(gradient_scale, gradient, begin, sums),
+                        "AdafactorSquares", gradient)) {
+    return;
+  }
+  if (std::isnan(ScaleOf(gradient_scale))) return;
   const auto scale = static_cast<float>(ScaleOf(gradient_scale));
   const Run run = {begin, begin + gradient.elements(), sums.cols.elements()};
   const int64_t first_row = run.begin / run.cols;
   const int64_t rows = (run.end - 1) / run.cols - first_row + 1;
   if (sums.rows.data != nullptr) {
-    threads.ForEach(rows, 1, run.cols, [&](int64_t first, int64_t count) {
+    threads_.ForEach(rows, 1, run.cols, [&](int64_t first, int64_t count) {
       const Run part = {std::max(run.begin, (first_row + first) * run.cols),
                         std::min(run.end, (first_row + first + count) * run.cols), run.cols};
       const float* const from = Floats(gradient) + (part.begin - run.begin);
@@ -150,43 +161,40 @@ bool AddSquares(const Threads& threads, View gradient_scale, View gradient, int6
       });
     });
   }
-  threads.ForEach(run.cols, kVectorElements, rows, [&](int64_t first, int64_t count) {
+  threads_.ForEach(run.cols, kVectorElements, rows, [&](int64_t first, int64_t count) {
     AddColumnSquares(scale, Floats(gradient), run, first, count, Floats(sums.cols));
   });
-  return true;
 }
 
-bool AverageSquares(double beta, View gradient_scale, const FactoredView& sums,
-                    const FactoredView& moments) {
+void CpuAdafactor::Moments(double beta, View gradient_scale, const FactoredView& sums,
+                           const FactoredView& moments) {
+  if (!failure_.Require(FitsAdafactorMoments(gradient_scale, sums, moments), "AdafactorMoments",
+                        moments.cols)) {
+    return;
+  }
   const int64_t rows = moments.rows.data == nullptr ? 0 : moments.rows.elements();
   const int64_t cols = moments.cols.elements();
-  if (!IsVector(moments.cols, cols) || !IsVector(sums.cols, cols) ||
-      !IsVector(moments.row_mean, 1) || !IsScale(gradient_scale) ||
-      (rows > 0 && !(IsVector(moments.rows, rows) && IsVector(sums.rows, rows)))) {
-    return false;
-  }
-  if (std::isnan(ScaleOf(gradient_scale))) return true;
+  if (std::isnan(ScaleOf(gradient_scale))) return;
   const double terms = static_cast<double>(std::max<int64_t>(1, rows));
   Average(Floats(sums.cols), terms, beta, Floats(moments.cols), cols);
   *Floats(moments.row_mean) = 1;
-  if (rows == 0) return true;
+  if (rows == 0) return;
   Average(Floats(sums.rows), static_cast<double>(cols), beta, Floats(moments.rows), rows);
   double sum = 0;
   for (int64_t row = 0; row < rows; ++row) sum += static_cast<double>(Floats(moments.rows)[row]);
   *Floats(moments.row_mean) = static_cast<float>(sum / terms);
-  return true;
 }
 
-bool MeasureUpdate(const Threads& threads, const AdafactorParameters& adafactor, View gradient,
-                   View param, int64_t begin, const FactoredView& moments, View norms) {
-  if (!IsRunOf(moments, gradient, begin) || !IsVector(param, gradient.elements()) ||
-      !IsVector(moments.row_mean, 1) || !IsVector(norms, 2) || !IsScale(adafactor.gradient_scale)) {
-    return false;
+void CpuAdafactor::Norms(const AdafactorParameters& adafactor, View gradient, View param,
+                         int64_t begin, const FactoredView& moments, View norms) {
+  if (!failure_.Require(FitsAdafactorNorms(adafactor, gradient, param, begin, moments, norms),
+                        "AdafactorNorms", param)) {
+    return;
   }
   const double scale = ScaleOf(adafactor.gradient_scale);
-  if (std::isnan(scale)) return true;
+  if (std::isnan(scale)) return;
   const int64_t cols = moments.cols.elements();
-  const double updates = threads.Sum(param.elements(), [&](int64_t first, int64_t count) {
+  const double updates = threads_.Sum(param.elements(), [&](int64_t first, int64_t count) {
     double sum = 0;
     const Run run = {begin + first, begin + first + count, cols};
     run.ForEachRow([&](int64_t row, int64_t col, int64_t size, int64_t offset) {
@@ -197,35 +205,38 @@ bool MeasureUpdate(const Threads& threads, const AdafactorParameters& adafactor,
   });
   double params = 0;
   if (adafactor.scale_parameter) {
-    params = threads.Sum(param.elements(), [&](int64_t first, int64_t count) {
+    params = threads_.Sum(param.elements(), [&](int64_t first, int64_t count) {
       return SumOfSquaresOf(Floats(param) + first, count);
     });
   }
   Floats(norms)[0] = static_cast<float>(updates);
   Floats(norms)[1] = static_cast<float>(params);
-  return true;
 }
 
-bool ApplyUpdate(const Threads& threads, const AdafactorParameters& adafactor, View gradient,
-                 View param, int64_t begin, const FactoredView& moments, View norms) {
-  if (!IsRunOf(moments, gradient, begin) || !IsVector(param, gradient.elements()) ||
-      !IsVector(moments.row_mean, 1) || !IsVector(norms, 2) || !IsScale(adafactor.gradient_scale) ||
-      adafactor.elements < param.elements()) {
-    return false;
+void CpuAdafactor::Update(const AdafactorParameters& adafactor, View gradient, View param,
+                          int64_t begin, const FactoredView& moments, View norms) {
+  if (!failure_.Require(FitsAdafactorUpdate(adafactor, gradient, param, begin, moments, norms),
+                        "AdafactorUpdate", param)) {
+    return;
   }
-  if (std::isnan(ScaleOf(adafactor.gradient_scale))) return true;
+  if (std::isnan(ScaleOf(adafactor.gradient_scale))) return;
   const int64_t cols = moments.cols.elements();
   const Step step = StepOf(adafactor, Floats(norms));
   const double scale = ScaleOf(adafactor.gradient_scale) * step.size;
-  threads.ForEach(param.elements(), kVectorElements, 1, [&](int64_t first, int64_t count) {
+  threads_.ForEach(param.elements(), kVectorElements, 1, [&](int64_t first, int64_t count) {
     const Run run = {begin + first, begin + first + count, cols};
     run.ForEachRow([&](int64_t row, int64_t col, int64_t size, int64_t offset) {
-      Update(Floats(gradient) + first + offset, Floats(moments.cols) + col,
-             ScaleOfRow(moments, row, scale), static_cast<float>(step.decay),
-             Floats(param) + first + offset, size);
+      UpdateRow(Floats(gradient) + first + offset, Floats(moments.cols) + col,
+                ScaleOfRow(moments, row, scale), static_cast<float>(step.decay),
+                Floats(param) + first + offset, size);
     });
   });
-  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<AdafactorSteps> MakeCpuAdafactor(const Threads& threads, FirstFailure& failure) {
+  return std::make_unique<CpuAdafactor>(threads, failure);
 }
 
 }  // namespace weft

@@ -3,7 +3,7 @@
 // says of the operation of the same name.
 //
 // T is an element type of element.h; all tensors of a call have it, but for statistics, gradients
-// of parameters and optimizer state, which are float. Defined in the .cc files for all three types.
+// of parameters, which are float. Defined in the .cc files for all three types.
 //
 // Sums are taken in double, in an order that depends on the shape alone: the same call gives the
 // same bits on the same machine. WEFT_CLONES compiles a loop for AVX-512, for AVX2 with FMA, and
@@ -144,25 +144,5 @@ void SoftmaxGradientOf(const float* row_max, const float* row_sum, const int32_t
                        int64_t first_id, double scale, T* logits, int64_t rows, int64_t cols);
 double LossSumOf(const float* row_max, const float* row_sum, const float* target_logit,
                  int64_t rows);
-
-// optimizer.cc
-void AdamwUpdate(const AdamwParameters& adamw, double weight_decay, double gradient_scale,
-                 const float* gradient, float* param, float* exp_avg, float* exp_avg_sq,
-                 int64_t count);
-void LionUpdate(const LionParameters& lion, double gradient_scale, const float* gradient,
-                float* param, float* exp_avg, int64_t count);
-// An array of 8 bits: its codes and the scales of its blocks.
-struct QuantisedMoment {
-  uint8_t* codes = nullptr;
-  float* scales = nullptr;
-};
-void QuantisedAdamwUpdate(const AdamwParameters& adamw, double weight_decay, double gradient_scale,
-                          const float* gradient, float* param, const QuantisedMoment& exp_avg,
-                          const QuantisedMoment& exp_avg_sq,
-                          int64_t count);  // quantised_adamw.cc
-void MomentumUpdate(const MomentumParameters& sgd, double gradient_scale, const float* gradient,
-                    float* param, float* momentum, int64_t count);
-void SgdUpdate(double lr, double weight_decay, double gradient_scale, const float* gradient,
-               float* param, int64_t count);
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "worker/backend/cpu/kernels/kernels.h"
+#include "worker/backend/cpu/kernels/updates.h"
 #include "worker/backend/quantisation.h"
 
 namespace weft {

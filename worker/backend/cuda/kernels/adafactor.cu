@@ -1,12 +1,14 @@
 // Adafactor. A run of elements of a box touches rows, the first and the last perhaps in part;
 // blocks take rows in turns. Sums are taken in double, in an order that depends on the run alone;
-// constants and order of operations are those of cpu/adafactor.cc.
+// constants and order of operations are those of cpu/kernels/adafactor.cc.
 #include <algorithm>
 
 #include "worker/backend/cuda/kernels/block_reduce.h"
 #include "worker/backend/cuda/kernels/gradient_scale.h"
 #include "worker/backend/cuda/kernels/kernels.h"
 #include "worker/backend/cuda/kernels/launch.h"
+#include "worker/backend/cuda/kernels/updates.h"
+#include "worker/backend/cuda/runtime/cuda_status.h"
 
 namespace weft {
 namespace {
@@ -185,10 +187,8 @@ float* Floats(View x) {
   return static_cast<float*>(x.data);
 }
 
-}  // namespace
-
-cudaError_t QueueAdafactorSquares(const Queue& queue, View gradient_scale, View gradient,
-                                  int64_t begin, const FactoredView& sums) {
+cudaError_t QueueSquares(const Queue& queue, View gradient_scale, View gradient, int64_t begin,
+                         const FactoredView& sums) {
   const Run run = RunOf(gradient, begin, sums);
   if (sums.rows.data != nullptr) {
     const cudaError_t code =
@@ -199,17 +199,16 @@ cudaError_t QueueAdafactorSquares(const Queue& queue, View gradient_scale, View 
   return QueueColumnSquares(queue, gradient_scale, gradient, begin % run.cols, sums.cols);
 }
 
-cudaError_t QueueAdafactorMoments(const Queue& queue, double beta, View gradient_scale,
-                                  const FactoredView& sums, const FactoredView& moments) {
+cudaError_t QueueMoments(const Queue& queue, double beta, View gradient_scale,
+                         const FactoredView& sums, const FactoredView& moments) {
   const int64_t rows = moments.rows.data == nullptr ? 0 : moments.rows.elements();
   return Launch(MomentsKernel, {.threads = kMomentThreads}, queue.stream, beta,
                 ScaleAt(gradient_scale), rows, moments.cols.elements(), FactorsOf(sums),
                 FactorsOf(moments));
 }
 
-cudaError_t QueueAdafactorNorms(const Queue& queue, const AdafactorParameters& adafactor,
-                                View gradient, View param, int64_t begin,
-                                const FactoredView& moments, View norms) {
+cudaError_t QueueNorms(const Queue& queue, const AdafactorParameters& adafactor, View gradient,
+                       View param, int64_t begin, const FactoredView& moments, View norms) {
   const Run run = RunOf(gradient, begin, moments);
   const int64_t blocks = std::min(kMostPartials, run.rows);
   if (queue.scratch_bytes < 2 * kMostPartials * static_cast<int64_t>(sizeof(double))) {
@@ -229,9 +228,8 @@ cudaError_t QueueAdafactorNorms(const Queue& queue, const AdafactorParameters& a
                 static_cast<int>(blocks), Floats(norms));
 }
 
-cudaError_t QueueAdafactorUpdate(const Queue& queue, const AdafactorParameters& adafactor,
-                                 View gradient, View param, int64_t begin,
-                                 const FactoredView& moments, View norms) {
+cudaError_t QueueUpdate(const Queue& queue, const AdafactorParameters& adafactor, View gradient,
+                        View param, int64_t begin, const FactoredView& moments, View norms) {
   const Run run = RunOf(gradient, begin, moments);
   const Updated updated = {.gradient = Floats(gradient),
                            .param = Floats(param),
@@ -245,6 +243,58 @@ cudaError_t QueueAdafactorUpdate(const Queue& queue, const AdafactorParameters& 
   const int64_t blocks_y = std::min(kMostBlocks / blocks, (run.cols + kThreads - 1) / kThreads);
   return Launch(UpdateKernel, {.blocks = blocks, .blocks_y = blocks_y, .threads = kThreads},
                 queue.stream, run, adafactor, Floats(norms), updated);
+}
+
+class CudaAdafactor final : public AdafactorSteps {
+ public:
+  CudaAdafactor(const Queue& queue, FirstFailure& failure) : queue_(queue), failure_(failure) {}
+
+  void Squares(View gradient_scale, View gradient, int64_t begin,
+               const FactoredView& sums) override {
+    if (!failure_.Require(FitsAdafactorSquares(gradient_scale, gradient, begin, sums),
+                          "AdafactorSquares", gradient)) {
+      return;
+    }
+    KeepFailure(QueueSquares(queue_, gradient_scale, gradient, begin, sums), "AdafactorSquares",
+                failure_);
+  }
+  void Moments(double beta, View gradient_scale, const FactoredView& sums,
+               const FactoredView& moments) override {
+    if (!failure_.Require(FitsAdafactorMoments(gradient_scale, sums, moments), "AdafactorMoments",
+                          moments.cols)) {
+      return;
+    }
+    KeepFailure(QueueMoments(queue_, beta, gradient_scale, sums, moments), "AdafactorMoments",
+                failure_);
+  }
+  void Norms(const AdafactorParameters& adafactor, View gradient, View param, int64_t begin,
+             const FactoredView& moments, View norms) override {
+    if (!failure_.Require(FitsAdafactorNorms(adafactor, gradient, param, begin, moments, norms),
+                          "AdafactorNorms", param)) {
+      return;
+    }
+    KeepFailure(QueueNorms(queue_, adafactor, gradient, param, begin, moments, norms),
+                "AdafactorNorms", failure_);
+  }
+  void Update(const AdafactorParameters& adafactor, View gradient, View param, int64_t begin,
+              const FactoredView& moments, View norms) override {
+    if (!failure_.Require(FitsAdafactorUpdate(adafactor, gradient, param, begin, moments, norms),
+                          "AdafactorUpdate", param)) {
+      return;
+    }
+    KeepFailure(QueueUpdate(queue_, adafactor, gradient, param, begin, moments, norms),
+                "AdafactorUpdate", failure_);
+  }
+
+ private:
+  const Queue& queue_;
+  FirstFailure& failure_;
+};
+
+}  // namespace
+
+std::unique_ptr<AdafactorSteps> MakeCudaAdafactor(const Queue& queue, FirstFailure& failure) {
+  return std::make_unique<CudaAdafactor>(queue, failure);
 }
 
 }  // namespace weft

@@ -91,33 +91,6 @@ cudaError_t QueueGradientScale(const Queue& queue, const ClipParameters& clip, V
 // fp8.cu: REQUIRES FitsToFp8 (worker/backend/fp8.h)
 cudaError_t QueueToFp8(const Queue& queue, View x, View codes, View transposed, View scale);
 
-// optimizer.cu
-cudaError_t QueueAdamw(const Queue& queue, const AdamwParameters& adamw,
-                       const AdamwSegment* segments, int64_t count);
-cudaError_t QueueLion(const Queue& queue, const LionParameters& lion, View gradient, View param,
-                      View exp_avg);
-cudaError_t QueueSgd(const Queue& queue, double lr, double weight_decay, View gradient_scale,
-                     View gradient, View param);
-cudaError_t QueueSgdMomentum(const Queue& queue, const MomentumParameters& sgd, View gradient,
-                             View param, View momentum);
-
-// adafactor.cu
-cudaError_t QueueAdafactorSquares(const Queue& queue, View gradient_scale, View gradient,
-                                  int64_t begin, const FactoredView& sums);
-cudaError_t QueueAdafactorMoments(const Queue& queue, double beta, View gradient_scale,
-                                  const FactoredView& sums, const FactoredView& moments);
-cudaError_t QueueAdafactorNorms(const Queue& queue, const AdafactorParameters& adafactor,
-                                View gradient, View param, int64_t begin,
-                                const FactoredView& moments, View norms);
-cudaError_t QueueAdafactorUpdate(const Queue& queue, const AdafactorParameters& adafactor,
-                                 View gradient, View param, int64_t begin,
-                                 const FactoredView& moments, View norms);
-
-// quantised_adamw.cu
-cudaError_t QueueQuantisedAdamw(const Queue& queue, const AdamwParameters& adamw,
-                                double weight_decay, View gradient, View param,
-                                const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq);
-
 // attention.cu
 struct AttentionTensors {
   View q, k, v;

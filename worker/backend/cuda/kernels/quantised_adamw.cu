@@ -1,5 +1,5 @@
 // AdamW on moments of 8 bits: a warp for each block of moments, whose scales it finds without a
-// barrier. Constants, maps and order of operations are those of cpu/quantised_adamw.cc.
+// barrier. Constants, maps and order of operations are those of cpu/kernels/quantised_adamw.cc.
 #include <algorithm>
 #include <cmath>
 
@@ -8,6 +8,7 @@
 #include "worker/backend/cuda/kernels/gradient_scale.h"
 #include "worker/backend/cuda/kernels/kernels.h"
 #include "worker/backend/cuda/kernels/launch.h"
+#include "worker/backend/cuda/kernels/updates.h"
 #include "worker/backend/quantisation.h"
 
 namespace weft {

@@ -1,9 +1,6 @@
 #include "worker/backend/cuda/runtime/graphs.h"
 
-#include <utility>
-
 #include "worker/backend/cuda/runtime/cuda_status.h"
-#include "worker/backend/failure.h"
 
 namespace weft {
 
@@ -14,14 +11,14 @@ Graphs::~Graphs() {
 }
 
 void Graphs::Replay(int64_t key, void (*queue)(void* context), void* context,
-                    BackendStatus* failure) {
+                    FirstFailure& failure) {
   if (!keeps_ || is_capturing_) {
     queue(context);
     return;
   }
   const auto [found, is_first] = graphs_.try_emplace(key, nullptr);
   cudaGraphExec_t& graph = found->second;
-  if (graph == nullptr && !is_first && failure->ok() && MayCapture()) {
+  if (graph == nullptr && !is_first && failure.ok() && MayCapture()) {
     broken_ = Capture(queue, context, failure, &graph);
     if (graph != nullptr) ++num_graphs_;
   }
@@ -30,11 +27,11 @@ void Graphs::Replay(int64_t key, void (*queue)(void* context), void* context,
     return;
   }
   const cudaError_t code = cudaGraphLaunch(graph, stream_);
-  if (failure->ok()) *failure = FromCuda(code, "launching a graph");
+  failure.Keep(FromCuda(code, "launching a graph"));
 }
 
-// Leaves *failure as it was: OK.
-BackendStatus Graphs::Capture(void (*queue)(void* context), void* context, BackendStatus* failure,
+// Leaves `failure` as it was: OK.
+BackendStatus Graphs::Capture(void (*queue)(void* context), void* context, FirstFailure& failure,
                               cudaGraphExec_t* graph) {
   cudaError_t code = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
   if (code != cudaSuccess) return FromCuda(code, "beginning to capture a graph");
@@ -44,7 +41,7 @@ BackendStatus Graphs::Capture(void (*queue)(void* context), void* context, Backe
   is_capturing_ = false;
   cudaGraph_t captured = nullptr;
   code = cudaStreamEndCapture(stream_, &captured);
-  BackendStatus why = std::exchange(*failure, {});
+  BackendStatus why = failure.Take();
   if (!refused_.ok()) why = refused_;
   if (why.ok()) why = FromCuda(code, "capturing a graph");
   if (why.ok()) why = FromCuda(cudaGraphInstantiate(graph, captured, 0), "making a graph");

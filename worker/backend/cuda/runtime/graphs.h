@@ -14,7 +14,7 @@
 #include <map>
 #include <string>
 
-#include "worker/backend/device.h"
+#include "worker/backend/failure.h"
 
 namespace weft {
 
@@ -33,7 +33,7 @@ class Graphs {
   // Device::Replay. `failure` is the first of the device's operations, which sticks; what fails in
   // a capture is no failure, for nothing has been executed: the stretch is queued once more, and
   // none is captured after it.
-  void Replay(int64_t key, void (*queue)(void* context), void* context, BackendStatus* failure);
+  void Replay(int64_t key, void (*queue)(void* context), void* context, FirstFailure& failure);
 
   // Asked by whatever cannot be part of a graph, before it does anything: whether a stretch is
   // being captured. If so it is not kept, because of `what`, and the caller does nothing.
@@ -43,7 +43,7 @@ class Graphs {
 
  private:
   bool MayCapture() const { return broken_.ok() && num_graphs_ < kMostGraphs; }
-  BackendStatus Capture(void (*queue)(void* context), void* context, BackendStatus* failure,
+  BackendStatus Capture(void (*queue)(void* context), void* context, FirstFailure& failure,
                         cudaGraphExec_t* graph);
 
   const cudaStream_t stream_;

@@ -1,12 +1,14 @@
 // Parameter updates: AdamW of many arrays at once, others of one by one launch. Constants and order
-// of operations are those of cpu/optimizer.cc.
+// of operations are those of cpu/kernels/updates.cc.
 #include <cmath>
+#include <initializer_list>
 
-#include "worker/backend/adamw.h"
 #include "worker/backend/cuda/kernels/gradient_scale.h"
 #include "worker/backend/cuda/kernels/kernels.h"
 #include "worker/backend/cuda/kernels/map.h"
 #include "worker/backend/cuda/kernels/segments.h"
+#include "worker/backend/cuda/kernels/updates.h"
+#include "worker/backend/cuda/runtime/cuda_status.h"
 
 namespace weft {
 namespace {
@@ -136,8 +138,6 @@ AdamwArrays ArraysOf(const AdamwSegment& segment, float decay) {
           .is_wide = is_wide};
 }
 
-}  // namespace
-
 cudaError_t QueueAdamw(const Queue& queue, const AdamwParameters& adamw,
                        const AdamwSegment* segments, int64_t count) {
   const auto step = static_cast<double>(adamw.step);
@@ -202,6 +202,56 @@ cudaError_t QueueSgdMomentum(const Queue& queue, const MomentumParameters& sgd, 
   float* const m = Floats(momentum);
   return Map<float, 3, 2>(queue.stream, update, {{Floats(gradient), p, m}, {p, m}},
                           param.elements());
+}
+
+class CudaUpdates final : public Updates {
+ public:
+  CudaUpdates(const Queue& queue, FirstFailure& failure) : queue_(queue), failure_(failure) {}
+
+  void Adamw(const AdamwParameters& adamw, const AdamwSegment* segments, int64_t count) override {
+    const AdamwSegment* const unfit = FirstUnfit(adamw, segments, count);
+    if (unfit != nullptr) return void(failure_.Require(false, "Adamw", unfit->param));
+    KeepFailure(QueueAdamw(queue_, adamw, segments, count), "Adamw", failure_);
+  }
+  void QuantisedAdamw(const AdamwParameters& adamw, double weight_decay, View gradient, View param,
+                      const QuantisedView& exp_avg, const QuantisedView& exp_avg_sq) override {
+    if (!failure_.Require(FitsQuantisedAdamw(adamw, gradient, param, exp_avg, exp_avg_sq),
+                          "QuantisedAdamw", param)) {
+      return;
+    }
+    KeepFailure(
+        QueueQuantisedAdamw(queue_, adamw, weight_decay, gradient, param, exp_avg, exp_avg_sq),
+        "QuantisedAdamw", failure_);
+  }
+  void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
+    if (!Fits("Lion", lion.gradient_scale, param, {gradient, exp_avg})) return;
+    KeepFailure(QueueLion(queue_, lion, gradient, param, exp_avg), "Lion", failure_);
+  }
+  void Sgd(double lr, double weight_decay, View gradient_scale, View gradient,
+           View param) override {
+    if (!Fits("Sgd", gradient_scale, param, {gradient})) return;
+    KeepFailure(QueueSgd(queue_, lr, weight_decay, gradient_scale, gradient, param), "Sgd",
+                failure_);
+  }
+  void SgdMomentum(const MomentumParameters& sgd, View gradient, View param,
+                   View momentum) override {
+    if (!Fits("SgdMomentum", sgd.gradient_scale, param, {gradient, momentum})) return;
+    KeepFailure(QueueSgdMomentum(queue_, sgd, gradient, param, momentum), "SgdMomentum", failure_);
+  }
+
+ private:
+  bool Fits(const char* name, View gradient_scale, View param, std::initializer_list<View> others) {
+    return failure_.Require(FitsUpdate(gradient_scale, param, others), name, param);
+  }
+
+  const Queue& queue_;
+  FirstFailure& failure_;
+};
+
+}  // namespace
+
+std::unique_ptr<Updates> MakeCudaUpdates(const Queue& queue, FirstFailure& failure) {
+  return std::make_unique<CudaUpdates>(queue, failure);
 }
 
 }  // namespace weft
