@@ -112,7 +112,10 @@ ModelShape ShapeOf(Row& row, std::vector<std::string>& assumed) {
   shape.num_experts = row.CountOr("experts", 0);
   shape.experts_per_token = row.CountOr("top_k", 0);
   shape.expert_ffn_size = row.CountOr("expert_ffn", 0);
-  shape.shared_ffn_size = row.CountOr("shared_ffn", 0);
+  if (const int64_t shared = row.CountOr("shared_ffn", 0); shared > 0) {
+    row.Refuse(absl::StrCat("shared_ffn ", shared,
+                            ": an expert that every token passes is not one of ours"));
+  }
   return shape;
 }
 

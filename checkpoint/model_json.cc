@@ -31,7 +31,6 @@ constexpr CountField kCounts[] = {
     {"num_experts", &ModelShape::num_experts},
     {"experts_per_token", &ModelShape::experts_per_token},
     {"expert_ffn_size", &ModelShape::expert_ffn_size},
-    {"shared_ffn_size", &ModelShape::shared_ffn_size},
 };
 struct NumberField {
   const char* key;

@@ -50,7 +50,6 @@ void Fill(const ModelShape& model, proto::ModelShape& message) {
   message.set_num_experts(model.num_experts);
   message.set_experts_per_token(model.experts_per_token);
   message.set_expert_ffn_size(model.expert_ffn_size);
-  message.set_shared_ffn_size(model.shared_ffn_size);
   proto::RopeScaling& scaling = *message.mutable_rope_scaling();
   scaling.set_factor(model.rope_scaling.factor);
   scaling.set_low_freq_factor(model.rope_scaling.low_freq_factor);
@@ -76,7 +75,6 @@ absl::Status Read(const proto::ModelShape& message, ModelShape& model) {
   model.num_experts = message.num_experts();
   model.experts_per_token = message.experts_per_token();
   model.expert_ffn_size = message.expert_ffn_size();
-  model.shared_ffn_size = message.shared_ffn_size();
   if (!message.has_rope_scaling()) return Missing("model.rope_scaling");
   const proto::RopeScaling& scaling = message.rope_scaling();
   model.rope_scaling = {scaling.factor(), scaling.low_freq_factor(), scaling.high_freq_factor(),

@@ -35,9 +35,7 @@ void AddFeedForward(const Question& question, const Layout& layout, Sizes& sizes
     const double copies = sizes.tokens * static_cast<double>(model.experts_per_token) *
                           question.engine.memory.expert_imbalance;
     sizes.routed = copies * sizes.hidden / tp;
-    sizes.ffn_out = (copies * static_cast<double>(model.expert_ffn_size) +
-                     sizes.tokens * static_cast<double>(model.shared_ffn_size)) /
-                    tp;
+    sizes.ffn_out = copies * static_cast<double>(model.expert_ffn_size) / tp;
   }
   sizes.ffn_in = sizes.gated * sizes.ffn_out;
 }
@@ -117,9 +115,8 @@ double BackwardBytes(const Question& question, const Layout& layout, const Sizes
   const bool dequantizes = question.adapters && question.adapters->frozen != FrozenFormat::kBf16;
   if (dequantizes || (!habits.accumulates_in_place && !question.adapters)) {
     const ModelShape& model = question.model;
-    const double widest = static_cast<double>(
-        model.num_experts > 0 ? std::max(model.expert_ffn_size, model.shared_ffn_size)
-                              : model.ffn_size);
+    const double widest =
+        static_cast<double>(model.num_experts > 0 ? model.expert_ffn_size : model.ffn_size);
     bytes += sizes.element * sizes.gated * sizes.hidden * widest / layout.tp;
   }
   return bytes;

@@ -26,11 +26,10 @@ BlockShare ShareOf(const ModelShape& model, const Layout& layout) {
   // Fewer kv heads than tp: each is held by several ranks.
   share.key_value =
       static_cast<double>(model.head_dim) * std::max(1.0, FirstShare(model.num_kv_heads, 1, tp));
-  const bool dense = model.num_experts == 0;
-  const int64_t inner = dense ? model.ffn_size : model.shared_ffn_size;
-  share.inner = FirstShare(inner, 1, tp);
-  share.up = halves * share.inner;
-  if (!dense) {
+  if (model.num_experts == 0) {
+    share.inner = FirstShare(model.ffn_size, 1, tp);
+    share.up = halves * share.inner;
+  } else {
     share.experts = static_cast<double>(model.num_experts) / layout.ep;
     share.top_k = static_cast<double>(model.experts_per_token);
     share.expert_inner = FirstShare(model.expert_ffn_size, 1, tp);

@@ -199,8 +199,7 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
   const auto hidden = static_cast<double>(model.hidden_size);
   const double gated = model.family == ModelFamily::kGpt2 ? 1 : 2;
   const double ffn = model.num_experts > 0
-                         ? static_cast<double>(model.experts_per_token * model.expert_ffn_size +
-                                               model.shared_ffn_size)
+                         ? static_cast<double>(model.experts_per_token * model.expert_ffn_size)
                          : static_cast<double>(model.ffn_size);
   const double whole = layout.sequence_ranks() > 1 ? 2 : 1;  // all tokens of a residual
   double bytes = element * tokens * (whole * hidden + gated * ffn / tp + 2 * query + 2 * key);

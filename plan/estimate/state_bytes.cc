@@ -15,7 +15,6 @@ struct Widths {
   double query = 0;   // H * E of this rank
   double key = 0;     // K * E of this rank: with fewer kv heads than tp, each is held by several
   double ffn = 0;     // F of this rank
-  double shared = 0;  // F of what every token passes beside experts
   double expert = 0;  // F of one expert, of this rank
   double gated = 1;   // matrices into the feed-forward
   double local_experts = 0;
@@ -31,7 +30,6 @@ Widths WidthsOf(const ModelShape& model, double tp, int ep) {
   widths.gated = gated ? 2 : 1;
   if (model.num_experts > 0) {
     widths.expert = static_cast<double>(model.expert_ffn_size) / tp;
-    widths.shared = static_cast<double>(model.shared_ffn_size) / tp;
     widths.local_experts = std::ceil(static_cast<double>(model.num_experts) / ep);
   } else {
     widths.ffn = static_cast<double>(model.ffn_size) / tp;
@@ -57,7 +55,7 @@ double AdaptersOfBlock(const LowRankAdapters& adapters, const Widths& widths) {
     count += AdapterOf(rank, widths.hidden, widths.query);
   }
   if (adapters.on_mlp) {
-    const double ffn = widths.ffn + widths.shared + widths.local_experts * widths.expert;
+    const double ffn = widths.ffn + widths.local_experts * widths.expert;
     count += (widths.gated + 1) * AdapterOf(rank, ffn, widths.hidden);
   }
   return count;
@@ -69,10 +67,7 @@ double RowsAndColumns(const Widths& widths) {
   const double attention =
       2 * (hidden + widths.query) + 2 * (hidden + widths.key);  // q and o; k and v
   const double matrices = widths.gated + 1;
-  double ffn = 0;
-  for (const double width : {widths.ffn, widths.shared}) {
-    if (width > 0) ffn += matrices * (hidden + width);
-  }
+  const double ffn = widths.ffn > 0 ? matrices * (hidden + widths.ffn) : 0;
   return attention + ffn + widths.local_experts * matrices * (hidden + widths.expert);
 }
 
@@ -199,8 +194,8 @@ StageParameters BlockParameters(const Question& question, const Layout& layout) 
   const Widths whole = WidthsOf(model, /*tp=*/1, layout.ep);
   const double matrices = widths.gated + 1;
   StageParameters block;
-  block.linear = 2 * widths.hidden * (widths.query + widths.key) +
-                 matrices * widths.hidden * (widths.ffn + widths.shared);
+  block.linear =
+      2 * widths.hidden * (widths.query + widths.key) + matrices * widths.hidden * widths.ffn;
   block.experts = widths.local_experts * matrices * widths.hidden * widths.expert;
   block.vectors = VectorsOfBlock(model, widths);
   if (question.adapters) block.adapters = AdaptersOfBlock(*question.adapters, widths);

@@ -104,7 +104,6 @@ void AddBlock(const ModelShape& model, int64_t block, Inventory& inventory) {
   for (int64_t expert = 0; expert < model.num_experts; ++expert) {
     add_feed_forward(absl::StrCat(prefix, "mlp.experts.", expert), model.expert_ffn_size);
   }
-  if (model.shared_ffn_size > 0) add_feed_forward(prefix + "mlp.shared", model.shared_ffn_size);
 }
 
 void CheckCount(absl::string_view key, int64_t value, int64_t most,
@@ -187,10 +186,6 @@ void CheckExperts(const ModelShape& model, std::vector<SpecIssue>& issues) {
   CheckCount("moe_intermediate_size", model.expert_ffn_size, kMaxFfn, issues);
   if (issues.size() > before) return;
   CheckCount("num_experts_per_tok", model.experts_per_token, model.num_experts, issues);
-  if (model.shared_ffn_size < 0 || model.shared_ffn_size > kMaxFfn) {
-    issues.push_back({"model.shared_expert_intermediate_size",
-                      absl::StrCat(model.shared_ffn_size, " is out of range; use 0 to ", kMaxFfn)});
-  }
   if (model.num_experts * model.expert_ffn_size > kMaxExpertWidth) {
     issues.push_back({std::string{kExperts},
                       absl::StrCat(model.num_experts, " experts of ", model.expert_ffn_size,
@@ -305,11 +300,9 @@ double BlockForwardFlopsPerToken(const ModelShape& model, int64_t seq_len) {
   const auto width = static_cast<double>(model.hidden_size);
   const auto q_width = static_cast<double>(model.num_heads * model.head_dim);
   const auto kv_width = static_cast<double>(model.num_kv_heads * model.head_dim);
-  // A token passes the experts that it is sent to, and what every token passes.
-  const auto ffn =
-      static_cast<double>(model.num_experts == 0 ? model.ffn_size
-                                                 : model.experts_per_token * model.expert_ffn_size +
-                                                       model.shared_ffn_size);
+  // A token passes the experts that it is sent to.
+  const auto ffn = static_cast<double>(
+      model.num_experts == 0 ? model.ffn_size : model.experts_per_token * model.expert_ffn_size);
   const double mlp_matrices = model.family == ModelFamily::kGpt2 ? 2 : 3;
   const double weights = width * (q_width + 2 * kv_width) + q_width * width +
                          mlp_matrices * width * ffn +

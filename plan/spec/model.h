@@ -49,7 +49,6 @@ struct ModelShape {
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;  // top-k
   int64_t expert_ffn_size = 0;    // F of one expert
-  int64_t shared_ffn_size = 0;    // F of what every token passes beside them; 0: none
   RopeScaling rope_scaling = {};  // llama only
   bool attention_bias = false;    // llama only: q, k, v and o have biases (gpt2's always have)
 

@@ -74,6 +74,8 @@ TEST(ParseMeasured, LeavesOutWhatItHasNoWordsForAndSaysWhy) {
        "layers \"-3\" is not a count"},
       {"8,8,,gpt,12,512,8,8,64,2048,0,50257,1,,,,,1024,32,4,8,1,1,1,1,1,0,,0,some,bf16,1",
        "recompute \"some\" is not one of ours"},
+      {"8,8,,llama,12,512,8,8,64,2048,1,50257,1,8,2,2048,96,1024,32,4,8,1,1,1,1,1,0,,0,none,bf16,1",
+       "shared_ffn 96: an expert that every token passes is not one of ours"},
   };
   for (const auto& c : cases) {
     const MeasuredTable table = Parse(absl::StrCat("a1,s,H100,", c.cells, ",max,,1,x,\n"));

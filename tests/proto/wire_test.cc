@@ -49,7 +49,7 @@ JobSpec FullJob() {
   job.output_dir = "/runs";
   job.init_from = "/weights";
   job.model = {
-      ModelFamily::kLlama, 257, 64, 3, 4, 2, 16, 256, 128, 1e-6, 0.01, 5e5, true, 8, 2, 256, 64,
+      ModelFamily::kLlama, 257, 64, 3, 4, 2, 16, 256, 128, 1e-6, 0.01, 5e5, true, 8, 2, 256,
       {8, 2, 5, 4096},     true};
   job.data = {{{"/a.txt"}, {"/b.txt"}}, {{"/v.txt"}}, 0.1, TokenFormat::kNanogpt, 5, 6, true, true};
   job.training = {32, 8, 2, 4, 20, 0.5, 7, Precision::kBf16, 3, 16};

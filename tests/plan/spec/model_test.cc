@@ -216,9 +216,9 @@ TEST(ParameterCount, CountsEveryExpertAndActiveOnesApart) {
 }
 
 TEST(ParameterCount, IsTheSumOverTheInventory) {
-  ModelShape shared = WithExperts(Llama(3, 64, 8, 2, 176, 300), 4, 2);
-  shared.shared_ffn_size = 96;
-  for (const ModelShape& model : {Gpt2(3, 64, 4, 300, 128), Llama(3, 64, 8, 2, 176, 300), shared}) {
+  const ModelShape experts = WithExperts(Llama(3, 64, 8, 2, 176, 300), 4, 2);
+  for (const ModelShape& model :
+       {Gpt2(3, 64, 4, 300, 128), Llama(3, 64, 8, 2, 176, 300), experts}) {
     int64_t sum = 0;
     for (const TensorSpec& tensor : Tensors(model)) sum += tensor.elements();
     EXPECT_EQ(ParameterCount(model), sum);
@@ -226,8 +226,7 @@ TEST(ParameterCount, IsTheSumOverTheInventory) {
 }
 
 TEST(Tensors, OfExpertsStandWhereTheFeedForwardStood) {
-  ModelShape model = WithExperts(Llama(1, 8, 4, 2, 12, 11), 2, 1);
-  model.shared_ffn_size = 6;
+  const ModelShape model = WithExperts(Llama(1, 8, 4, 2, 12, 11), 2, 1);
   const std::vector<std::string> all = TensorTexts(model);
   const std::vector<std::string> feed_forward(all.begin() + 7, all.end() - 2);
   EXPECT_THAT(feed_forward,
@@ -237,10 +236,7 @@ TEST(Tensors, OfExpertsStandWhereTheFeedForwardStood) {
                           "blocks.0.mlp.experts.0.down.weight [8,12] split 1 by 1, normal 0.02",
                           "blocks.0.mlp.experts.1.gate.weight [12,8] split 0 by 1, normal 0.02",
                           "blocks.0.mlp.experts.1.up.weight [12,8] split 0 by 1, normal 0.02",
-                          "blocks.0.mlp.experts.1.down.weight [8,12] split 1 by 1, normal 0.02",
-                          "blocks.0.mlp.shared.gate.weight [6,8] split 0 by 1, normal 0.02",
-                          "blocks.0.mlp.shared.up.weight [6,8] split 0 by 1, normal 0.02",
-                          "blocks.0.mlp.shared.down.weight [8,6] split 1 by 1, normal 0.02"));
+                          "blocks.0.mlp.experts.1.down.weight [8,12] split 1 by 1, normal 0.02"));
 }
 
 TEST(ForwardFlops, AreOfTheExpertsThatATokenIsSentTo) {
@@ -370,9 +366,6 @@ TEST(CheckModel, NamesTheRuleThatExpertsBreak) {
   ExpectBroken(
       model, [](ModelShape& m) { m.num_experts = -1; },
       "model.num_local_experts: -1 is out of range; use 1 to 16384");
-  ExpectBroken(
-      model, [](ModelShape& m) { m.shared_ffn_size = -1; },
-      "model.shared_expert_intermediate_size: -1 is out of range; use 0 to 4194304");
   ExpectBroken(
       model, [](ModelShape& m) { m.expert_ffn_size = 1 << 22; },
       "model.num_local_experts: 8 experts of 4194304 are too wide; use at most 16777216 in all");
