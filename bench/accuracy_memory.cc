@@ -61,11 +61,20 @@ std::string ReasonToLeaveOut(const MeasuredRun& run) {
   return "";
 }
 
-// Megatron's switches, as its functional tests and SimuMax's runs name them.
-MemoryHabits MegatronHabits(const MeasuredRun& run) {
-  MemoryHabits habits = MegatronMemoryOn({.deterministic = Notes(run, "; deterministic kernels"),
-                                          .device = run.hardware,
-                                          .layers_of_its_own = Notes(run, "unfused local")});
+// Megatron's switches, as its functional tests and SimuMax's runs name them, and its device:
+// torch's cuBLAS workspace is 32 MiB on Hopper and with deterministic kernels
+// (CUBLAS_WORKSPACE_CONFIG=:4096:8), 8.1 MiB on Ampere (its default :4096:2:16:8); Transformer
+// Engine adds 32 MiB on Hopper, 4 MiB on Ampere, unless layers are Megatron's own.
+MemoryHabits MegatronHabits(const MeasuredRun& run, MemoryHabits habits) {
+  const bool ampere = absl::StartsWith(run.hardware, "A100");
+  const bool own_layers = Notes(run, "unfused local");
+  // On Ampere attention is FlashAttention-2's, which wants the batch outside the sequence; on
+  // Hopper and later cuDNN's, which takes Megatron's order.
+  habits.keeps_two_attention_outputs = ampere && !own_layers;
+  habits.keeps_score_buffer = own_layers;
+  const double blas_mib = ampere && !Notes(run, "; deterministic kernels") ? 8.125 : 32;
+  const double engine_mib = own_layers ? 0 : ampere ? 4 : 32;
+  habits.workspace_bytes = (2 * blas_mib + engine_mib) * 1024 * 1024;
   const bool functional_test = absl::StrContains(run.source, "functional_tests");
   const bool in_place = !Notes(run, "no fused wgrad accumulation");
   habits.accumulates_in_place = in_place;
@@ -75,7 +84,8 @@ MemoryHabits MegatronHabits(const MeasuredRun& run) {
 }
 
 MemoryHabits HabitsOf(const MeasuredRun& run, const EngineProfile& engine) {
-  MemoryHabits habits = engine.name == "megatron" ? MegatronHabits(run) : engine.memory;
+  MemoryHabits habits =
+      engine.name == "megatron" ? MegatronHabits(run, engine.memory) : engine.memory;
   habits.fused_attention = run.flash_attention;
   habits.dropout = Notes(run, "dropout 0.1");
   habits.fused_loss = Notes(run, "fused cross-entropy") || Notes(run, "fused loss");

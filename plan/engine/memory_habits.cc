@@ -1,7 +1,5 @@
 #include "plan/engine/memory_habits.h"
 
-#include "absl/strings/match.h"
-
 namespace weft {
 namespace {
 
@@ -25,15 +23,10 @@ MemoryHabits WeftMemory() {
 // Megatron-LM core with Transformer Engine, as its functional tests run it: bf16 weight, fp32
 // gradient, fp32 master and moments; fp16 gradients copied by the update; logits in bf16, softmax
 // in fp32 in place, gradient in bf16 (arXiv:2205.05198, 4.3, without the fp32 copy of logits).
+//
+// torch's cuBLAS workspace is held twice (compute and backward threads' handles), 32 MiB on Hopper;
+// Transformer Engine adds its own, 32 MiB there.
 MemoryHabits MegatronMemory() {
-  return MegatronMemoryOn({});
-}
-
-// torch's cuBLAS workspace is held twice (compute and backward threads' handles): 32 MiB on Hopper
-// and with deterministic kernels (CUBLAS_WORKSPACE_CONFIG=:4096:8), 8.1 MiB on Ampere (its default
-// :4096:2:16:8). Transformer Engine adds its own: 32 MiB on Hopper, 4 MiB on Ampere.
-MemoryHabits MegatronMemoryOn(const MemorySwitches& switches) {
-  const bool ampere = absl::StartsWith(switches.device, "A100");
   MemoryHabits habits;
   habits.fp16_gradient_bytes = 2;
   habits.copies_fp16_gradients = true;
@@ -45,22 +38,19 @@ MemoryHabits MegatronMemoryOn(const MemorySwitches& switches) {
   habits.gathered_layers = 2;
   habits.boundary_tensors = 3;
   habits.resting_chunk_tensors = 2;
-  // On Ampere attention is FlashAttention-2's, which wants the batch outside the sequence; on
-  // Hopper and later cuDNN's, which takes Megatron's order.
-  habits.keeps_two_attention_outputs = ampere && !switches.layers_of_its_own;
-  habits.keeps_score_buffer = switches.layers_of_its_own;
-  const double blas = ampere && !switches.deterministic ? 8.125 : 32;
-  const double engine = switches.layers_of_its_own ? 0 : (ampere ? 4 : 32);
-  habits.workspace_bytes = (2 * blas + engine) * kMiB;
+  habits.workspace_bytes = (2 * 32 + 32) * kMiB;
   return habits;
 }
 
 // Megatron-DeepSpeed of 2021-22 with ZeRO-1: 16-bit weights and gradients; fp32 gradient, master
 // and moments of the rank's shard. The context is what nvidia-smi sees beyond tensors: all modules
 // of CUDA loaded, communicators, DeepSpeed's buckets and the allocator's fragments (fitted to
-// bigscience's runs on A100, which also give back 4.4 + 16.4 / n bytes per parameter).
+// bigscience's runs on A100, which also give back 4.4 + 16.4 / n bytes per parameter). Layers are
+// its own, without Transformer Engine; cuBLAS's workspace on Ampere is 8.1 MiB.
 MemoryHabits MegatronDeepspeedMemory() {
-  MemoryHabits habits = MegatronMemoryOn({.device = "A100", .layers_of_its_own = true});
+  MemoryHabits habits = MegatronMemory();
+  habits.keeps_score_buffer = true;
+  habits.workspace_bytes = 2 * 8.125 * kMiB;
   habits.gradient_bytes = 6;  // bf16, and the fp32 sum over microbatches
   habits.gradient_copies_stay = true;
   habits.fused_attention = false;

@@ -5,8 +5,6 @@
 #pragma once
 #include <cstdint>
 
-#include "absl/strings/string_view.h"
-
 namespace weft {
 
 struct MemoryHabits {
@@ -70,13 +68,5 @@ MemoryHabits WeftMemory();
 MemoryHabits MegatronMemory();
 MemoryHabits MegatronDeepspeedMemory();
 MemoryHabits PytorchEagerMemory();
-
-// A run's options and its device change the habits of an engine by these.
-struct MemorySwitches {
-  bool deterministic = false;      // library workspaces of the deterministic kernels
-  absl::string_view device = "";   // "A100-80G": Ampere's library defaults; others: Hopper's
-  bool layers_of_its_own = false;  // without Transformer Engine
-};
-MemoryHabits MegatronMemoryOn(const MemorySwitches& switches);
 
 }  // namespace weft
