@@ -80,7 +80,7 @@ struct OptimizerSpec {
   double eps = 1e-8;
   double weight_decay = 0.1;                  // of matrices that no group names
   std::vector<ParamGroup> param_groups = {};  // the first that names a tensor counts
-  // These are sgd's alone; definitions are PyTorch's (Device::SgdMomentum).
+  // These are sgd's alone; definitions are PyTorch's (Updates::SgdMomentum).
   double momentum = 0;
   double dampening = 0;
   bool nesterov = false;
