@@ -313,14 +313,29 @@ void AddOverhead(const Pass& pass, double ops, TermSeconds& terms) {
 
 }  // namespace
 
+BlockCompute BlockComputeOf(const Question& question, const Layout& layout) {
+  const Pass pass(question, layout);
+  BlockCompute compute;
+  compute.matmul = BlockMatmuls(pass);
+  // Only the adapters have weight gradients: r columns beside thousands, left out here.
+  if (question.adapters) compute.matmul.weight_gradient_s = 0;
+  const BothPasses attention = AttentionCore(pass);
+  compute.attention_forward_s = attention.forward_s;
+  compute.attention_backward_s = attention.backward_s;
+  return compute;
+}
+
 PassCost BlockPass(const Question& question, const Layout& layout, Recompute recompute) {
+  return BlockPass(question, layout, recompute, BlockComputeOf(question, layout));
+}
+
+PassCost BlockPass(const Question& question, const Layout& layout, Recompute recompute,
+                   const BlockCompute& compute) {
   const Pass pass(question, layout);
   const TimeHabits& habits = pass.habits;
-  LinearSeconds matmul = BlockMatmuls(pass);
-  // Only the adapters have weight gradients: r columns beside thousands, left out here.
-  if (question.adapters) matmul.weight_gradient_s = 0;
+  const LinearSeconds& matmul = compute.matmul;
   const double dequantize_s = DequantizeSeconds(pass);
-  const BothPasses attention = AttentionCore(pass);
+  const BothPasses attention = {compute.attention_forward_s, compute.attention_backward_s};
   const BothPasses scores = StoredScores(pass);
   const double streaming_s =
       StreamingSeconds(pass.machine, pass.machine.element_bytes * BlockElements(pass));
@@ -431,7 +446,11 @@ PassCost HeadPass(const Question& question, const Layout& layout) {
   }
   AddOverhead(pass, 5 + pass.habits.microbatch_ops / 2, cost.forward);
   AddOverhead(pass, 4 + pass.habits.microbatch_ops / 2, cost.backward);
-  cost.weight_gradient_s = pass.sharing * pieces * matmul.weight_gradient_s;
+  // More pieces add to the input gradients alone: nothing that ZB-H1 may move hides it.
+  const double whole_s = layout.head_chunks == 1 ? matmul.weight_gradient_s
+                                                 : MatmulSeconds(pass.of_product(false), vocab,
+                                                                 pass.share.width, pass.tokens);
+  cost.weight_gradient_s = question.adapters ? 0 : pass.sharing * whole_s;
   return cost;
 }
 

@@ -1,6 +1,7 @@
 // PassCost says what one microbatch takes in a block, in the embedding and in the head, by term.
 // Pure.
 #pragma once
+#include "plan/estimate/kernel_time.h"
 #include "plan/estimate/question.h"
 #include "plan/estimate/term_seconds.h"
 #include "plan/spec/layout.h"
@@ -15,9 +16,20 @@ struct PassCost {
   double total_s() const { return forward.total_s() + backward.total_s(); }
 };
 
+// A block computes this whatever it recomputes and however its tokens are shared over tp: the dear
+// part of its price, for those who ask about many layouts.
+struct BlockCompute {
+  LinearSeconds matmul;
+  double attention_forward_s = 0, attention_backward_s = 0;
+};
+BlockCompute BlockComputeOf(const Question& question, const Layout& layout);
+
 // Depend on tp, cp, ep, sequence_parallel, micro_batch_size and head_chunks of the layout alone
 // (and on where the groups lie: dp and pp only through the node borders they cross).
 PassCost BlockPass(const Question& question, const Layout& layout, Recompute recompute);
+// `compute`: of a layout that differs in sequence_parallel at most.
+PassCost BlockPass(const Question& question, const Layout& layout, Recompute recompute,
+                   const BlockCompute& compute);
 PassCost EmbeddingPass(const Question& question, const Layout& layout);
 PassCost HeadPass(const Question& question, const Layout& layout);
 

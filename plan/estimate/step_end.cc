@@ -178,6 +178,7 @@ absl::Span<const StageDues> StageDuesTable::OfWidths(const Layout& layout, int s
   Layout own = layout;
   own.zero_stage = 1;
   own.zero_group = 0;
+  own.sequence_parallel = false;
   const Key key(own, StageBlockCount(layout, question_.model.num_blocks, stage), stage == 0,
                 stage == layout.pp - 1);
   const auto found = by_width_.find(key);

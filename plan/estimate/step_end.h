@@ -38,8 +38,9 @@ class StageDuesTable {
 
   // Valid until the next call.
   const StageDues& Of(const Layout& layout, int stage);
-  // The same under ZeRO with groups of each of `widths`. The layout's degrees decide which they
-  // are: always the same.
+  // The same under ZeRO with groups of each of `widths`, for bounds: where tp shares sequences, the
+  // sums of norms' gradients are left out. The layout's degrees decide which widths they are:
+  // always the same.
   absl::Span<const StageDues> OfWidths(const Layout& layout, int stage,
                                        absl::Span<const int64_t> widths);
 

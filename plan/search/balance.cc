@@ -1,17 +1,19 @@
 #include "plan/search/balance.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstddef>
 
 #include "plan/errors.h"
-#include "plan/spec/layout.h"
 
 namespace weft {
 namespace {
 
 constexpr double kRounding = 1e-9;  // a limit is the sum of what it was made of
+
+// std::floor is a call where the compiler may not assume SSE 4.1. REQUIRES: 0 <= value < 2^63.
+double Whole(double value) {
+  return static_cast<double>(static_cast<int64_t>(value));
+}
 
 // Blocks that fit into `room`, at least one.
 int64_t Within(double room) {
@@ -45,18 +47,20 @@ double LeastLimit(double blocks, double stages, double embedding, double head) {
 Split BalancedSplit(int64_t num_blocks, int stages, double embedding, double head) {
   CHECK(stages >= 2 && stages <= num_blocks && embedding >= 0 && head >= 0);
   // The slowest stage takes a whole number of blocks and what its place adds.
-  std::array<double, 3> adds = {0, embedding - std::floor(embedding), head - std::floor(head)};
-  std::sort(adds.begin(), adds.end());
+  const double embedding_add = embedding - Whole(embedding);
+  const double head_add = head - Whole(head);
+  const double adds[] = {0, std::min(embedding_add, head_add), std::max(embedding_add, head_add)};
   const double least = LeastLimit(static_cast<double>(num_blocks), stages, embedding, head);
   // Each stage wastes less than one block of the limit, so a few tries are enough.
   Split split;
-  for (double whole = std::max(1.0, std::floor(least)); Sum(split, stages) < num_blocks; ++whole) {
+  int64_t surplus = -1;
+  for (double whole = std::max(1.0, Whole(least)); surplus < 0; ++whole) {
     for (const double add : adds) {
-      if (whole + add < least - kRounding || Sum(split, stages) >= num_blocks) continue;
+      if (whole + add < least - kRounding || surplus >= 0) continue;
       split = Capacity(stages, whole + add, embedding, head);
+      surplus = Sum(split, stages) - num_blocks;
     }
   }
-  int64_t surplus = Sum(split, stages) - num_blocks;
   if (split.inner > 1) split.fewer = std::min<int64_t>(surplus, stages - 2);
   surplus -= split.fewer;
   for (int64_t* end : {&split.first, &split.last}) {
@@ -74,8 +78,8 @@ double SlowestStage(const Split& split, double embedding, double head) {
 }
 
 double SlowestEvenStage(int64_t num_blocks, int stages, double embedding, double head) {
-  const int64_t first = EvenSplit(num_blocks, stages, 0).size();
-  const int64_t last = EvenSplit(num_blocks, stages, stages - 1).size();
+  const int64_t last = num_blocks / stages;
+  const int64_t first = last + (num_blocks % stages > 0 ? 1 : 0);
   return std::max(static_cast<double>(first) + embedding, static_cast<double>(last) + head);
 }
 

@@ -110,13 +110,13 @@ PassSeconds SumOf(const PassCost& cost) {
   return {cost.forward.total_s(), cost.backward.total_s(), cost.weight_gradient_s};
 }
 
-double LeastSecondsOfAnySplit(const Pipeline& pipeline) {
-  const PassSeconds& block = pipeline.block;
-  const auto blocks = static_cast<double>(pipeline.num_blocks);
-  const int64_t fullest = (pipeline.num_blocks + pipeline.stages - 1) / pipeline.stages;
-  const double passes = static_cast<double>(pipeline.microbatches * fullest);
+double LeastSecondsOfAnySplit(int stages, int64_t num_blocks, int64_t microbatches,
+                              const PassSeconds& block, bool shares_cores) {
+  const auto blocks = static_cast<double>(num_blocks);
+  const int64_t fullest = (num_blocks + stages - 1) / stages;
+  const double passes = static_cast<double>(microbatches * fullest);
   const double busy_s = passes * block.total_s();
-  if (pipeline.shares_cores || pipeline.stages == 1) return busy_s;
+  if (shares_cores || stages == 1) return busy_s;
   const double there_s = blocks * block.forward_s;
   const double back_s = blocks * (block.backward_s - block.weight_gradient_s);
   return std::max({busy_s, there_s + passes * block.backward_s,

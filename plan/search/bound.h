@@ -39,12 +39,19 @@ struct Pipeline {
 // Never less with fewer stages. The fullest stage has the mean, rounded up, or more. No backward
 // pass starts before the first microbatch has gone through all blocks, and when the last has,
 // every forward pass is done and its gradient has to go all the way back.
-double LeastSecondsOfAnySplit(const Pipeline& pipeline);
+double LeastSecondsOfAnySplit(int stages, int64_t num_blocks, int64_t microbatches,
+                              const PassSeconds& block, bool shares_cores);
+
+inline double LeastSecondsOfAnySplit(const Pipeline& pipeline) {
+  return LeastSecondsOfAnySplit(pipeline.stages, pipeline.num_blocks, pipeline.microbatches,
+                                pipeline.block, pipeline.shares_cores);
+}
 
 // Returns a bound from below on the passes of what differs from a layout with `passes_s` by the
 // split of its blocks. It is proven for pipelines of few stages. Of longer ones no split is known
 // to be faster than the better of even and balanced by more than rounding, and the proven bound
-// would leave too much open.
+// would leave too much open. What follows the passes is left out: with one microbatch under zb_h1
+// other splits are faster now and then.
 double LeastSecondsOfShapes(const Pipeline& pipeline, const ScheduleChoice& choice,
                             double passes_s);
 

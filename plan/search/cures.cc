@@ -23,7 +23,7 @@ constexpr int64_t kMostSlots = int64_t{1} << 20;
 constexpr int64_t kExactTo = 64;
 // Layouts of all lattices that are searched for cures, together: three seconds at most. While more
 // than half of them are left, the nearest of the values that would fit is looked for.
-constexpr int64_t kMostPoints = 50'000'000;
+constexpr int64_t kMostPoints = 90'000'000;
 
 // Values in the order of their distance from `fixed`, which is none of them: of degrees and counts
 // by their ratio, else by their difference. Of two that are as near the smaller comes first.

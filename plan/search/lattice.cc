@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <tuple>
@@ -20,10 +21,11 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 // A bound is the same sums in another order: what rounding may make of it.
 constexpr double kRounding = 1 - 1e-9;
 
-// Points that share everything but schedule, recompute, ZeRO stage and the optimizer's place.
+// Points that share everything but sequence parallelism, schedule, recompute, ZeRO stage and the
+// optimizer's place.
 struct Item {
   double bound_s = 0;
-  double least_s = 0;  // of any split and schedule: a bound that only falls with more stages
+  double least_s = 0;          // of all its points: a bound that only falls with more stages
   int tp = 0, cp = 0, ep = 0;  // indices into the space's lists
   int dp = 0, cut = 0, pp = 0;
   int group = 0;  // of those that differ in the batch cut alone
@@ -33,7 +35,9 @@ struct Item {
   }
 };
 
-class Walk {
+}  // namespace
+
+class LatticeWalk::Walk {
  public:
   Walk(const Space& space, Pricer& pricer, Cut cut, Wanted wanted, double complete_to_s)
       : space_(space),
@@ -43,7 +47,6 @@ class Walk {
         complete_to_s_(complete_to_s),
         model_(pricer.question().model),
         room_(space, pricer) {
-    finds_.counts.points = space.CountPoints();
     const Layout base = space.Base(1, 1);
     cheapest_ = base.stage_recompute.empty()
                     ? *std::min_element(space.recomputes().begin(), space.recomputes().end())
@@ -51,43 +54,41 @@ class Walk {
     uneven_ = !base.stage_blocks.empty() || !base.stage_recompute.empty();
   }
 
-  Finds Run() {
-    std::vector<Item> longest = CollectLongest();
-    for (Item& item : longest) {
-      if (IsAnswered()) break;
-      if (cut_ == Cut::kByBounds) {
-        if (IsLate(item.least_s)) continue;
-        // Until some time is known that would cut, memory does: few groups, and asked of every item
-        // it leaves the bounds on time for those that may fit.
-        const bool timed = threshold_s_ != kNever;
-        if (!timed && IsTooLarge(item)) continue;
-        SetBound(LayoutOf(item), item);
-        if (IsLate(item.bound_s)) continue;
-        if (timed && IsTooLarge(item)) continue;
-      }
-      EvaluateItem(item);
-    }
-    if (!IsAnswered()) {
-      for (const Item& item : CollectShorter(longest)) {
-        if (IsAnswered() || IsLate(item.bound_s)) break;
-        if (cut_ == Cut::kByBounds && IsTooLarge(item)) continue;
-        EvaluateItem(item);
-      }
-    }
+  Finds LookFirst() {
+    longest_ = CollectLongest();
+    Look();
+    const bool full = finds_.fitting.size() == kFinalists;
+    finds_.fitting_to_s = full ? finds_.fitting.front().objective_s : kNever;
     const bool nothing_fits = finds_.fitting.empty() && wanted_ == Wanted::kAll;
     finds_.nearest = room_.TakeNearest(nothing_fits);
-    SearchCounts& counts = finds_.counts;
-    counts.cut_by_time = counts.points - counts.evaluated - counts.cut_by_memory;
-    std::sort(finds_.fitting.begin(), finds_.fitting.end(), Better);
-    finds_.complete_to_s = threshold_s_;
-    return std::move(finds_);
+    finds_.counts.points = space_.CountPoints();
+    return Result();
+  }
+
+  Finds LookAgain(double limit_s) {
+    again_ = true;
+    threshold_s_ = limit_s;
+    Look();
+    finds_.fitting_to_s = limit_s;
+    return Result();
   }
 
  private:
+  void Look();
+  Finds Result();
   std::vector<Item> CollectLongest();
-  std::vector<Item> CollectShorter(const std::vector<Item>& longest);
-  double LeastSeconds(const Layout& layout, Recompute recompute);
-  void SetBound(const Layout& layout, Item& item);
+  std::vector<Item> CollectShorter();
+  double LeastSeconds(const Layout& layout, const PassSeconds& block);
+  double LeastSeconds(const Layout& layout, Recompute recompute) {
+    return LeastSeconds(layout, pricer_.BlockOf(layout, recompute));
+  }
+  // Returns a bound for both looks' points at first, then for the second one's.
+  double LeastSecondsOfLook(const Layout& layout) {
+    if (again_) return LeastSeconds(layout, cheapest_);
+    const absl::Span<const bool> ways = WaysOf(layout.tp, layout.cp);
+    return LeastSeconds(layout, pricer_.LeastBlockOf(layout, cheapest_, ways));
+  }
+  void SetBound(Item& item);
   bool IsTooLarge(const Item& item);
   bool IsCutByMemory(const Item& item, const Layout& layout);
   void EvaluateItem(const Item& item);
@@ -118,6 +119,11 @@ class Walk {
   const BatchCut& batch_cut(const Item& item) const {
     return space_.cuts(static_cast<size_t>(item.dp))[static_cast<size_t>(item.cut)];
   }
+  absl::Span<const bool> WaysOf(int tp, int cp) const { return space_.sequence_parallels(tp, cp); }
+  // Whether the item has points in this look.
+  bool IsLookedAt(const Item& item) const {
+    return !again_ || WaysOf(tp(item), cp(item)).size() > 1;
+  }
   const std::vector<ScheduleChoice>& schedules(const Item& item) const {
     return space_.schedules(static_cast<size_t>(item.pp));
   }
@@ -133,14 +139,54 @@ class Walk {
   const ModelShape& model_;
   Recompute cheapest_ = Recompute::kNone;
   bool uneven_ = false;
+  bool again_ = false;  // the second look
   double best_s_ = kNever;
   double threshold_s_ = kNever;  // of the last finalist, or what a dry run may make of the best
+  std::vector<Item> longest_;
   Finds finds_;
   Room room_;
 };
 
+using Walk = LatticeWalk::Walk;
+
+void Walk::Look() {
+  for (Item& item : longest_) {
+    if (IsAnswered()) break;
+    if (!IsLookedAt(item)) continue;
+    if (cut_ == Cut::kByBounds) {
+      if (IsLate(item.least_s)) continue;
+      if (again_) item.least_s = LeastSecondsOfLook(LayoutOf(item));
+      if (again_ && IsLate(item.least_s)) continue;
+      // Until some time is known that would cut, memory does: few groups, and asked of every item
+      // it leaves the bounds on time for those that may fit.
+      const bool timed = threshold_s_ != kNever;
+      if (!timed && IsTooLarge(item)) continue;
+      SetBound(item);
+      if (IsLate(item.bound_s)) continue;
+      if (timed && IsTooLarge(item)) continue;
+    }
+    EvaluateItem(item);
+  }
+  if (IsAnswered()) return;
+  for (const Item& item : CollectShorter()) {
+    if (IsAnswered() || IsLate(item.bound_s)) break;
+    if (cut_ == Cut::kByBounds && IsTooLarge(item)) continue;
+    EvaluateItem(item);
+  }
+}
+
+// Leaves nothing for a second look to find again.
+Finds Walk::Result() {
+  SearchCounts& counts = finds_.counts;
+  counts.cut_by_time = counts.points - counts.evaluated - counts.cut_by_memory;
+  std::sort(finds_.fitting.begin(), finds_.fitting.end(), Better);
+  finds_.complete_to_s = threshold_s_;
+  return std::exchange(finds_, {});
+}
+
 Layout Walk::LayoutOf(const Item& item) const {
   Layout layout = space_.Base(tp(item), cp(item));
+  if (again_) layout.sequence_parallel = WaysOf(layout.tp, layout.cp).back();
   layout.dp = dp(item);
   layout.pp = pp(item);
   layout.ep = ep(item);
@@ -150,17 +196,15 @@ Layout Walk::LayoutOf(const Item& item) const {
   return layout;
 }
 
-double Walk::LeastSeconds(const Layout& layout, Recompute recompute) {
-  return LeastSecondsOfAnySplit(
-      {.stages = layout.pp,
-       .num_blocks = model_.num_blocks,
-       .microbatches = layout.num_microbatches,
-       .block = pricer_.BlockOf(layout, recompute),
-       .shares_cores = CoreSharing(pricer_.question().cluster, layout.world_size()) > 1});
+double Walk::LeastSeconds(const Layout& layout, const PassSeconds& block) {
+  return LeastSecondsOfAnySplit(layout.pp, model_.num_blocks, layout.num_microbatches, block,
+                                CoreSharing(pricer_.question().cluster, layout.world_size()) > 1);
 }
 
-// With more recompute the same split only takes longer: it is of use where it balances otherwise.
-void Walk::SetBound(const Layout& layout, Item& item) {
+// The bound holds for the points of this look. With more recompute the same split only takes
+// longer: it is of use where it balances otherwise.
+void Walk::SetBound(Item& item) {
+  const Layout layout = LayoutOf(item);
   item.bound_s = kNever;
   const auto consider = [&](const Pipeline& pipeline, bool even) {
     LeastPasses least(pipeline);
@@ -174,8 +218,11 @@ void Walk::SetBound(const Layout& layout, Item& item) {
   consider(cheapest, true);
   for (const Recompute recompute : space_.recomputes()) {
     if (uneven_ || layout.pp == 1 || recompute == cheapest_) continue;
-    if (LeastSeconds(layout, recompute) >= item.bound_s) continue;
-    const Pipeline pipeline = pricer_.PipelineOf(layout, recompute);
+    const PassSeconds& block = pricer_.BlockOf(layout, recompute);
+    if (LeastSeconds(layout, block) >= item.bound_s) continue;
+    Pipeline pipeline = cheapest;
+    pipeline.block = block;
+    pipeline.balanced = BetterSplit(pipeline);
     if (pipeline.balanced != cheapest.balanced) consider(pipeline, false);
   }
   item.bound_s /= pricer_.MostGoodput(layout.world_size());
@@ -209,7 +256,7 @@ std::vector<Item> Walk::CollectLongest() {
             layout.num_microbatches = batch_cut(added).num_microbatches;
             layout.head_chunks = space_.HeadPieces(layout);
             if (cut_ == Cut::kByBounds) {
-              added.least_s = LeastSeconds(layout, cheapest_);
+              added.least_s = LeastSecondsOfLook(layout);
               const auto micros = static_cast<double>(layout.num_microbatches);
               added.bound_s = added.least_s * (1 + (layout.pp - 1) / micros);
             }
@@ -226,11 +273,12 @@ std::vector<Item> Walk::CollectLongest() {
 
 // From the longest pipeline down, as far as no bound cuts. What blocks take only grows then, until
 // all ranks lie on one node: their groups and the cores that they share change there.
-std::vector<Item> Walk::CollectShorter(const std::vector<Item>& longest) {
+std::vector<Item> Walk::CollectShorter() {
   std::vector<Item> items;
   const bool cuts = cut_ == Cut::kByBounds;
   const int64_t node = pricer_.question().cluster.slots_per_node;
-  for (const Item& from : longest) {
+  for (const Item& from : longest_) {
+    if (!IsLookedAt(from)) continue;
     const int64_t replica = int64_t{tp(from)} * cp(from) * dp(from);
     bool late = cuts && IsLate(from.least_s);
     if (late && replica > node) continue;
@@ -241,10 +289,10 @@ std::vector<Item> Walk::CollectShorter(const std::vector<Item>& longest) {
       layout.pp = pp(item);
       if (late && replica * layout.pp > node) continue;
       if (cuts) {
-        item.least_s = LeastSeconds(layout, cheapest_);
+        item.least_s = LeastSecondsOfLook(layout);
         late = IsLate(item.least_s);
         if (late || (threshold_s_ == kNever && IsTooLarge(item))) continue;
-        SetBound(layout, item);
+        SetBound(item);
         if (item.bound_s == kNever || IsLate(item.bound_s)) continue;
       }
       items.push_back(item);
@@ -410,12 +458,16 @@ Walk::Outcome Walk::Price(const Layout& layout, const TermSeconds& time) {
   }
   ++finds_.counts.misfits;
   // The lattice's own splits are repaired by memory: the even one stands for all.
-  if (uneven_ || layout.stage_blocks.empty()) room_.KeepNearest(layout, priced.peak);
+  if (!again_ && (uneven_ || layout.stage_blocks.empty())) room_.KeepNearest(layout, priced.peak);
   return Outcome::kDoesNotFit;
 }
 
 void Walk::Keep(Priced priced) {
   std::vector<Priced>& heap = finds_.fitting;  // the worst is on top
+  if (again_) {
+    if (priced.objective_s <= threshold_s_) heap.push_back(std::move(priced));
+    return;
+  }
   best_s_ = std::min(best_s_, priced.objective_s);
   heap.push_back(std::move(priced));
   std::push_heap(heap.begin(), heap.end(), Better);
@@ -427,14 +479,45 @@ void Walk::Keep(Priced priced) {
   threshold_s_ = std::max({heap.front().objective_s, kDryRuns * best_s_, complete_to_s_});
 }
 
-}  // namespace
+LatticeWalk::LatticeWalk(const Space& space, Pricer& pricer, Cut cut, Wanted wanted,
+                         double complete_to_s) {
+  const bool empty = space.tps().empty() || space.cps().empty() || space.eps().empty() ||
+                     space.dps().empty() || space.pps().empty() || space.recomputes().empty();
+  if (!empty) walk_ = std::make_unique<Walk>(space, pricer, cut, wanted, complete_to_s);
+}
+
+LatticeWalk::~LatticeWalk() = default;
+
+Finds LatticeWalk::LookFirst() {
+  return walk_ == nullptr ? Finds() : walk_->LookFirst();
+}
+
+Finds LatticeWalk::LookAgain(double limit_s) {
+  return walk_ == nullptr ? Finds() : walk_->LookAgain(limit_s);
+}
+
+void AddFinds(Finds more, Finds& finds) {
+  std::move(more.fitting.begin(), more.fitting.end(), std::back_inserter(finds.fitting));
+  std::sort(finds.fitting.begin(), finds.fitting.end(), Better);
+  std::move(more.variants.begin(), more.variants.end(), std::back_inserter(finds.variants));
+  finds.complete_to_s = std::min(finds.complete_to_s, more.complete_to_s);
+  finds.fitting_to_s = std::min(finds.fitting_to_s, more.fitting_to_s);
+  finds.counts.evaluated += more.counts.evaluated;
+  finds.counts.misfits += more.counts.misfits;
+  finds.counts.cut_by_memory += more.counts.cut_by_memory;
+  finds.counts.cut_by_time += more.counts.cut_by_time;
+}
 
 Finds SearchLattice(const Space& space, Pricer& pricer, Cut cut, Wanted wanted,
                     double complete_to_s) {
-  const bool empty = space.tps().empty() || space.cps().empty() || space.eps().empty() ||
-                     space.dps().empty() || space.pps().empty() || space.recomputes().empty();
-  if (empty) return {};
-  return Walk(space, pricer, cut, wanted, complete_to_s).Run();
+  LatticeWalk walk(space, pricer, cut, wanted, complete_to_s);
+  Finds finds = walk.LookFirst();
+  // Where whole sequences fit, shared ones do: to know that anything fits one look is enough.
+  const bool nothing_fits = finds.fitting.empty();
+  if (wanted != Wanted::kAll || (nothing_fits && cut == Cut::kByBounds)) return finds;
+  const double best_s = nothing_fits ? kNever : finds.fitting.front().objective_s;
+  AddFinds(walk.LookAgain(std::max(complete_to_s, kDryRuns * best_s)), finds);
+  return finds;
 }
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 // The walk through the lattice: prices what could be the plan, cuts what provably is not. Pure.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "plan/search/plan.h"
@@ -26,20 +27,45 @@ inline uint8_t PlaceOf(const Layout& layout) {
 }
 
 struct Finds {
-  std::vector<Priced> fitting;    // best first, at most kFinalists
+  std::vector<Priced> fitting;    // best first; of the first look at most kFinalists
   std::vector<Priced> nearest;    // do not fit; least bytes first
   std::vector<Variant> variants;  // in no order; kByBounds alone
   SearchCounts counts;
   double complete_to_s = 0;  // no layout with an objective below that was cut by time
+  double fitting_to_s = 0;   // nor one that fits left out of `fitting`
 };
-inline constexpr size_t kFinalists = 48;
+inline constexpr size_t kFinalists = 24;
 
 // kNothing prices every point: what tests hold the other against.
 enum class Cut { kByBounds, kNothing };
 // Where nothing or little fits, most of the time goes into what is nearest, or best. The last finds
 // one that fits, any, and no times.
 enum class Wanted { kAll, kFitting, kWhetherAnyFits };
-// Time cuts no layout with an objective below `complete_to_s`, finalist or not.
+
+// The walk in two looks. Layouts that tp could share sequences of and does not are no simpler and
+// hold no less than those that do, so all that is asked of them is whether one of them is the best:
+// the first look leaves them out, and the best that came of it cuts most of the second.
+class LatticeWalk {
+ public:
+  // Borrows both. Time cuts no layout with an objective below `complete_to_s`, finalist or not.
+  LatticeWalk(const Space& space, Pricer& pricer, Cut cut, Wanted wanted = Wanted::kAll,
+              double complete_to_s = 0);
+  ~LatticeWalk();
+
+  Finds LookFirst();
+  // Returns what the second look adds with objectives up to `limit_s`; its counts are those of the
+  // first look's points. Call after LookFirst.
+  Finds LookAgain(double limit_s);
+
+  class Walk;  // of lattice.cc
+
+ private:
+  std::unique_ptr<Walk> walk_;  // nullptr: the lattice is empty
+};
+
+void AddFinds(Finds more, Finds& finds);
+
+// Both looks: of the second what is within kDryRuns of the first one's best.
 Finds SearchLattice(const Space& space, Pricer& pricer, Cut cut, Wanted wanted = Wanted::kAll,
                     double complete_to_s = 0);
 

@@ -35,7 +35,7 @@ namespace {
 // No mechanism more, and one less.
 bool HasFewerMechanisms(const Layout& a, const Layout& b) {
   const auto mechanisms = [](const Layout& layout) {
-    return std::array<int, 10>{static_cast<int>(layout.recompute),
+    return std::array<int, 11>{static_cast<int>(layout.recompute),
                                layout.tp,
                                layout.cp,
                                layout.ep,
@@ -44,6 +44,7 @@ bool HasFewerMechanisms(const Layout& a, const Layout& b) {
                                layout.virtual_stages,
                                layout.schedule == ScheduleKind::kZeroBubbleH1 ? 1 : 0,
                                layout.offload_optimizer ? 1 : 0,
+                               layout.head_chunks > 1 ? 1 : 0,
                                layout.stage_blocks.empty() ? 0 : 1};
   };
   const auto ours = mechanisms(a);
@@ -60,9 +61,10 @@ bool HasFewerMechanisms(const Layout& a, const Layout& b) {
 bool Simpler(const Layout& a, const Layout& b) {
   const auto key = [](const Layout& layout) {
     return std::make_tuple(layout.recompute, layout.tp, layout.cp, layout.ep, layout.zero_stage,
-                           layout.offload_optimizer, layout.virtual_stages, layout.pp,
-                           layout.schedule != ScheduleKind::kOneForwardOneBackward, layout.schedule,
-                           !layout.stage_blocks.empty(), layout.dp, layout.micro_batch_size);
+                           layout.offload_optimizer, layout.head_chunks, layout.virtual_stages,
+                           layout.pp, layout.schedule != ScheduleKind::kOneForwardOneBackward,
+                           layout.schedule, !layout.stage_blocks.empty(), !layout.sequence_parallel,
+                           layout.dp, layout.micro_batch_size);
   };
   const auto key_a = key(a);
   const auto key_b = key(b);

@@ -78,8 +78,8 @@ struct Plan {
   double tokens_per_s(const BatchShape& batch) const;
 };
 
-// Fewer mechanisms: less recompute, lower tp, cp, ep and ZeRO stage, no offload, no chunks, fewer
-// stages, an even split; a total order.
+// Fewer mechanisms: less recompute, lower tp, cp, ep and ZeRO stage, no offload, no pieces of the
+// head, no chunks, fewer stages, an even split; a total order.
 bool Simpler(const Layout& a, const Layout& b);
 
 // The runner-up with no mechanism more than the plan, one less, and at most `share` slower: advice,

@@ -11,11 +11,12 @@ struct Priced {
   TermSeconds time;
   double objective_s = 0;  // step time over goodput: what the search makes small
   Peak peak;
+  bool repaired = false;  // not of the lattice's finalists
 };
 
 // Dry runs nearly always exceed closed forms by less than that: among layouts as near to the best a
 // dry run decides.
-inline constexpr double kDryRuns = 1.005;
+inline constexpr double kDryRuns = 1.01;
 
 // Total and deterministic: by objective (in picoseconds: sums of the same work in another order
 // count as equal), then simpler first (planner's "fewer mechanisms").

@@ -54,7 +54,6 @@ Pricer::PassKey::PassKey(const Layout& layout, int slots_per_node)
       ep(layout.ep),
       head_chunks(layout.head_chunks),
       within(std::min(layout.world_size(), slots_per_node + 1)),
-      sequence_parallel(layout.sequence_parallel),
       micro_batch_size(layout.micro_batch_size) {}
 
 // FNV-1a over the values: few keys, of small numbers.
@@ -62,7 +61,7 @@ size_t Pricer::PassKeyHash::operator()(const PassKey& key) const {
   uint64_t hash = 14695981039346656037U;
   for (const int64_t value :
        {int64_t{key.tp}, int64_t{key.cp}, int64_t{key.ep}, int64_t{key.head_chunks},
-        int64_t{key.within}, int64_t{key.sequence_parallel}, key.micro_batch_size}) {
+        int64_t{key.within}, key.micro_batch_size}) {
     hash = (hash ^ static_cast<uint64_t>(value)) * 1099511628211U;
   }
   return hash ^ (hash >> 32);
@@ -87,10 +86,14 @@ absl::Span<const int64_t> Pricer::ZeroWidths(int64_t data_group) {
   return widths;
 }
 
+NetworkPasses& Pricer::NetworkPassesOf(const Layout& layout) {
+  std::unique_ptr<NetworkPasses>& network = WayOf(layout).network;
+  if (network == nullptr) network = std::make_unique<NetworkPasses>();
+  return *network;
+}
+
 StepPasses Pricer::PassesOf(const Layout& layout) {
-  Entry& entry = EntryOf(layout);
-  if (entry.network == nullptr) entry.network = std::make_unique<NetworkPasses>();
-  return EstimatePasses(question_, layout, *entry.network, dues_);
+  return EstimatePasses(question_, layout, NetworkPassesOf(layout), dues_);
 }
 
 StepPasses Pricer::PassesWithoutWaits(Layout layout) {
@@ -99,14 +102,15 @@ StepPasses Pricer::PassesWithoutWaits(Layout layout) {
 }
 
 LazyPasses Pricer::LazyPassesOf(const Layout& layout, double least_s) {
-  Entry& entry = EntryOf(layout);
-  if (entry.network == nullptr) entry.network = std::make_unique<NetworkPasses>();
-  return {.least_s = least_s, .network = NetworkOf(question_, layout, *entry.network)};
+  return {.least_s = least_s, .network = NetworkOf(question_, layout, NetworkPassesOf(layout))};
 }
 
 const PassSeconds& Pricer::BlockOf(Entry& entry, const Layout& layout, Recompute recompute) const {
-  std::optional<PassSeconds>& block = entry.block[static_cast<size_t>(recompute)];
-  if (!block) block = SumOf(BlockPass(question_, layout, recompute));
+  std::optional<PassSeconds>& block = WayOf(entry, layout).block[static_cast<size_t>(recompute)];
+  if (!block) {
+    if (!entry.compute) entry.compute = BlockComputeOf(question_, layout);
+    block = SumOf(BlockPass(question_, layout, recompute, *entry.compute));
+  }
   return *block;
 }
 
@@ -114,15 +118,32 @@ const PassSeconds& Pricer::BlockOf(const Layout& layout, Recompute recompute) {
   return BlockOf(EntryOf(layout), layout, recompute);
 }
 
+const PassSeconds& Pricer::LeastBlockOf(const Layout& layout, Recompute recompute,
+                                        absl::Span<const bool> ways) {
+  Entry& entry = EntryOf(layout);
+  if (ways.size() == 1) return BlockOf(entry, layout, recompute);
+  if (entry.least_block && entry.least_recompute == recompute) return *entry.least_block;
+  Layout other = layout;
+  other.sequence_parallel = !layout.sequence_parallel;
+  const PassSeconds& a = BlockOf(entry, layout, recompute);
+  const PassSeconds& b = BlockOf(entry, other, recompute);
+  entry.least_recompute = recompute;
+  // Weight gradients are the same products whichever way.
+  entry.least_block = PassSeconds{std::min(a.forward_s, b.forward_s),
+                                  std::min(a.backward_s, b.backward_s), a.weight_gradient_s};
+  return *entry.least_block;
+}
+
 PartPasses Pricer::PartsOf(const Layout& layout, Recompute recompute) {
   Entry& entry = EntryOf(layout);
-  if (!entry.embedding) entry.embedding = SumOf(EmbeddingPass(question_, layout));
-  if (!entry.head) entry.head = SumOf(HeadPass(question_, layout));
-  if (layout.pp > 1 && !entry.transfer_s) entry.transfer_s = BoundarySeconds(question_, layout);
+  Way& way = WayOf(entry, layout);
+  if (!way.embedding) way.embedding = SumOf(EmbeddingPass(question_, layout));
+  if (!way.head) way.head = SumOf(HeadPass(question_, layout));
+  if (layout.pp > 1 && !way.transfer_s) way.transfer_s = BoundarySeconds(question_, layout);
   return {.block = BlockOf(entry, layout, recompute),
-          .embedding = *entry.embedding,
-          .head = *entry.head,
-          .transfer_s = layout.pp > 1 ? *entry.transfer_s : 0};
+          .embedding = *way.embedding,
+          .head = *way.head,
+          .transfer_s = layout.pp > 1 ? *way.transfer_s : 0};
 }
 
 Pipeline Pricer::PipelineOf(const Layout& layout, Recompute recompute) {

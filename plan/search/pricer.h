@@ -88,6 +88,9 @@ class Pricer {
   // For bounds.
   PartPasses PartsOf(const Layout& layout, Recompute recompute);
   const PassSeconds& BlockOf(const Layout& layout, Recompute recompute);
+  // At most that in each of its parts, whichever of `ways` sequence_parallel goes.
+  const PassSeconds& LeastBlockOf(const Layout& layout, Recompute recompute,
+                                  absl::Span<const bool> ways);
   // Split evenly, or as `balanced`. Of stages that the layout gives otherwise only the mean is
   // known.
   Pipeline PipelineOf(const Layout& layout, Recompute recompute);
@@ -167,12 +170,12 @@ class Pricer {
   };
   const Faults& FaultsOf(int world_size);
 
-  // Holds what passes depend on of a layout. Of dp and pp that is only whether there is more than
-  // one node, and who shares its cores: ranks up to one more than a node holds.
+  // Holds what passes depend on of a layout, but for sequence_parallel. Of dp and pp that is only
+  // whether there is more than one node, and who shares its cores: ranks up to one more than a node
+  // holds.
   struct PassKey {
     explicit PassKey(const Layout& layout, int slots_per_node);
     int tp, cp, ep, head_chunks, within;
-    bool sequence_parallel;
     int64_t micro_batch_size;
     friend bool operator==(const PassKey&, const PassKey&) = default;
   };
@@ -180,13 +183,24 @@ class Pricer {
     size_t operator()(const PassKey& key) const;
   };
   // Thousands are asked for a bound, few for all their terms.
-  struct Entry {
+  struct Way {
     std::unique_ptr<NetworkPasses> network;
     std::optional<PassSeconds> embedding, head;
     std::array<std::optional<PassSeconds>, 3> block;  // by Recompute
     std::optional<double> transfer_s;
   };
+  struct Entry {
+    std::optional<BlockCompute> compute;
+    std::array<Way, 2> ways;                 // by sequence_parallel
+    std::optional<PassSeconds> least_block;  // of both ways, with the recompute last asked for
+    Recompute least_recompute = Recompute::kNone;
+  };
   Entry& EntryOf(const Layout& layout);
+  Way& WayOf(const Layout& layout) { return WayOf(EntryOf(layout), layout); }
+  static Way& WayOf(Entry& entry, const Layout& layout) {
+    return entry.ways[layout.sequence_parallel ? 1 : 0];
+  }
+  NetworkPasses& NetworkPassesOf(const Layout& layout);
   const PassSeconds& BlockOf(Entry& entry, const Layout& layout, Recompute recompute) const;
 
   std::unordered_map<int, Faults> faults_;               // by world size

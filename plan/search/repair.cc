@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "plan/estimate/data_comm.h"
 #include "plan/search/bound.h"
+#include "plan/search/head_pieces.h"
 #include "plan/search/room.h"
 #include "plan/search/shape.h"
 #include "plan/spec/layout_rules.h"
@@ -51,6 +52,9 @@ class Repairs {
   // A bound is the same sums in another order: what rounding may make of it.
   bool MayWin(double bound_s) const { return bound_s * (1 - 1e-9) < limit_s_; }
 
+  // Whether the search has found all of the lattice that fits and may win.
+  bool FindsAreComplete() const { return limit_s_ <= finds_.fitting_to_s; }
+
   // Holds what layouts share that differ in where their states are.
   struct Shared {
     const Variant& variant;
@@ -65,7 +69,8 @@ class Repairs {
     Layout layout = variant.layout;
     const bool is_free = layout.pp > 1 && (!fixed_.stage_blocks || !fixed_.recompute);
     const bool has_widths = !fixed_.zero_group && layout.data_group() > 1;
-    if (which_ == Which::kNearBest && !is_free && !has_widths) return;
+    const bool has_pieces = space_.has_free_head() && variant.lacks != 0;
+    if (FindsAreComplete() && !is_free && !has_widths && !has_pieces) return;
     layout.stage_blocks = fixed_.stage_blocks.value_or(std::vector<int64_t>());
     Shared shared{.variant = variant,
                   .passes = pricer_.LazyPassesOf(variant.layout, variant.least_s),
@@ -130,11 +135,15 @@ class Repairs {
     const uint8_t place = PlaceOf(layout);
     const bool lacks = (shared.variant.lacks & place) != 0;
     const bool is_free = shared.free.split || shared.free.recompute;
-    if (lacks && (!is_free || (shared.shapeless & place) != 0)) return true;
+    if (lacks && !is_free && !space_.has_free_head()) return true;
+    if (lacks && (shared.shapeless & place) != 0) return true;
     // Until a time is known that would cut, memory does.
-    if (lacks && std::isinf(limit_s_) && !AnyShapeFits(shared)) return true;
-    // The search has found it, if it is one of the finalists.
-    if (whole && which_ == Which::kNearBest && (shared.variant.fits & place) != 0) return false;
+    if (lacks && std::isinf(limit_s_) && !AnyShapeFits(shared, MostPieces(layout))) return true;
+    if (whole && FindsAreComplete()) {
+      if ((shared.variant.fits & place) != 0) return false;
+      // Nor has it been cut by more than may win.
+      if (!lacks && SavedSeconds(shared) == 0) return false;
+    }
     const auto is_cut = [&](double least_s) {  // what is saved is so with waits as well
       return !MayWin(shared.factor * (least_s - SavedSeconds(shared)));
     };
@@ -150,27 +159,62 @@ class Repairs {
         return false;
       }
     }
-    if (!is_free || !AnyShapeFits(shared)) return true;
-    const std::vector<Layout> shapes = FittingShapes(pricer_, layout, shared.free);
-    if (whole && shapes.empty()) shared.shapeless |= place;
-    for (const Layout& shape : shapes) {
-      Priced shaped = PricedOf(shape, pricer_.Time(shape));
-      if (!MayWin(shaped.objective_s)) continue;
-      shaped.peak = pricer_.PeakOf(shape);
-      if (pricer_.Fits(shape, shaped.peak)) Take(std::move(shaped));
-    }
+    const bool any = TryShapes(shared, layout);
+    if (whole && !any) shared.shapeless |= place;
     return true;
   }
 
+  // Tries what makes a layout fit that does not: other splits and recompute per stage, and pieces
+  // of the head where it is the last stage that lacks room. Returns whether any does, however long
+  // it takes.
+  bool TryShapes(const Shared& shared, const Layout& layout) {
+    const bool is_free = shared.free.split || shared.free.recompute;
+    const bool any = is_free && AnyShapeFits(shared, layout.head_chunks) &&
+                     TakeAll(FittingShapes(pricer_, layout, shared.free));
+    const int most = MostPieces(layout);
+    if (most == layout.head_chunks || !AnyShapeFits(shared, most)) return any;
+    const HeadPieces head = HeadPiecesOf(space_, pricer_, layout);
+    if (head.for_shapes == 0) return any;
+    Layout in_pieces = layout;
+    in_pieces.head_chunks = head.enough;
+    if (head.enough > 0 && TakeAll({in_pieces})) return true;
+    if (!is_free) return any;
+    in_pieces.head_chunks = head.for_shapes;
+    const double least_s = PricedOf(in_pieces, pricer_.Time(in_pieces)).objective_s;
+    if (!MayWin(least_s - shared.factor * SavedSeconds(shared))) return any;
+    return TakeAll(FittingShapes(pricer_, in_pieces, shared.free)) || any;
+  }
+
+  // Takes those that fit and may win, the head in the pieces that take the least. Returns whether
+  // any fits.
+  bool TakeAll(const std::vector<Layout>& shapes) {
+    bool any = false;
+    for (const Layout& shape : shapes) {
+      if (!pricer_.Fits(shape, pricer_.PeakOf(shape))) continue;
+      any = true;
+      const Layout best = WithBestHead(space_, pricer_, shape);
+      Priced priced = PricedOf(best, pricer_.Time(best));
+      if (!MayWin(priced.objective_s)) continue;
+      priced.peak = pricer_.PeakOf(best);
+      Take(std::move(priced));
+    }
+    return any;
+  }
+
+  int MostPieces(const Layout& layout) const { return space_.MostHeadPieces(layout); }
+
   // Whether some shape fits where states take the least of the device, recomputing as much as may
-  // be: asked once for all recompute modes.
-  bool AnyShapeFits(const Shared& shared) {
+  // be, the head in so many pieces: asked once for all recompute modes. Of stages of
+  // few blocks (plan/search/room.cc) another mode or place may hold less: all are tried.
+  bool AnyShapeFits(const Shared& shared, int pieces) {
     const Layout& of = shared.variant.layout;
-    const std::array<int64_t, 10> key = {of.dp,
+    const std::array<int64_t, 12> key = {of.dp,
                                          of.pp,
                                          of.cp,
                                          of.tp,
                                          of.ep,
+                                         of.sequence_parallel,
+                                         pieces,
                                          of.micro_batch_size,
                                          of.virtual_stages,
                                          static_cast<int64_t>(of.schedule),
@@ -178,16 +222,26 @@ class Repairs {
                                          fixed_.recompute ? 0 : 1};
     const auto [found, is_new] = shape_fits_.try_emplace(key, false);
     if (!is_new) return found->second;
+    const bool few = pricer_.question().model.num_blocks <= Room::kFewBlocks * of.pp;
+    const auto last = [few](auto values) { return few ? values : values.last(1); };
     Layout least = of;
-    least.offload_optimizer = space_.offloads().back();
-    least.recompute = space_.recomputes().back();
+    least.head_chunks = pieces;
     least.stage_blocks = fixed_.stage_blocks.value_or(std::vector<int64_t>());
+    const FreeShape split = {.split = !fixed_.stage_blocks && of.virtual_stages == 1,
+                             .recompute = few && shared.free.recompute};
+    const auto fits = [&] {
+      return pricer_.Fits(pricer_.PeakOf(least).memory) ||
+             (split.split && !FittingShapes(pricer_, least, split).empty());
+    };
     for (const int zero : room_.ZerosOf(least)) {
       least.zero_stage = zero;
-      const bool fits = pricer_.Fits(pricer_.PeakOf(least).memory);
-      const FreeShape split = {.split = !fixed_.stage_blocks && of.virtual_stages == 1,
-                               .recompute = false};
-      found->second = fits || (split.split && !FittingShapes(pricer_, least, split).empty());
+      for (const bool offload : last(space_.offloads())) {
+        least.offload_optimizer = offload;
+        for (const Recompute mode : last(absl::MakeConstSpan(space_.recomputes()))) {
+          least.recompute = mode;
+          found->second = found->second || fits();
+        }
+      }
       if (found->second) break;
     }
     return found->second;
@@ -209,6 +263,7 @@ class Repairs {
     if (is_known(finds_.fitting) || is_known(made_) || !IsSound(priced.layout)) return;
     if (which_ == Which::kAny) limit_s_ = 0;
     if (which_ == Which::kNearBest) limit_s_ = std::min(limit_s_, kDryRuns * priced.objective_s);
+    priced.repaired = true;
     made_.push_back(std::move(priced));
   }
 
@@ -225,7 +280,7 @@ class Repairs {
   const Finds& finds_;
   double limit_s_;
   Which which_;
-  std::map<std::array<int64_t, 10>, bool> shape_fits_;
+  std::map<std::array<int64_t, 12>, bool> shape_fits_;
   std::vector<Priced> made_;
 };
 

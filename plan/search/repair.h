@@ -13,17 +13,18 @@ namespace weft {
 
 struct Repaired {
   std::vector<Priced> fitting;  // objectives by closed forms
-  double complete_to_s = 0;     // no repair that fits has an objective below that and is missing
+  double complete_to_s = 0;     // nothing that fits has an objective below that and is missing
 };
 
-// Returns the repairs that fit and may be better than `best_s`, the best objective so far. Every
-// variant of `finds` is tried whose bound leaves that open. Layouts of finds.fitting are left out.
+// Returns what fits and may be better than `best_s`, the best objective so far, and is not in
+// finds.fitting: repairs, and what the lattice holds beyond its finalists. Every variant of `finds`
+// is tried whose bound leaves that open.
 Repaired RepairFinds(const Space& space, Pricer& pricer, const Finds& finds, double best_s);
 
 // Any repair that fits, where nothing of the lattice does.
 std::optional<Layout> AnyRepair(const Space& space, Pricer& pricer, const Finds& finds);
 
-// All of which the objective is below `limit_s`, also what the lattice holds beyond its finalists.
+// The same of all whose objective is below `limit_s`.
 std::vector<Priced> AllBelow(const Space& space, Pricer& pricer, const Finds& finds,
                              double limit_s);
 

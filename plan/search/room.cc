@@ -15,8 +15,6 @@ constexpr size_t kNearest = 8;
 constexpr int kMostZero = 3;
 // A group's least layout may hold this much more: smaller microbatches cost rounded-up buffers.
 constexpr double kPadding = 1.125;
-// Blocks of a stage up to which what full recompute computes again weighs as much as what it saves.
-constexpr int64_t kFewBlocks = 4;
 
 }  // namespace
 
@@ -110,25 +108,32 @@ void Room::EachState(Layout& layout, const ScheduleChoice& choice, bool least, i
   }
 }
 
-// Whether `least` fits but for what kPadding allows.
-bool Room::IsNear(const Layout& least, const ScheduleChoice& choice) {
+// Whether `least` fits but for what kPadding allows, its head in one piece or, where that is free,
+// in as many as there may be: that is of use where the last stage lacks room.
+bool Room::IsNear(Layout least, const ScheduleChoice& choice) {
+  const int last = least.pp - 1;
   if (!choice.balanced) {
     const Peak peak = pricer_.PeakOf(least);
     if (!pricer_.Fits(least, peak)) KeepNearest(least, peak);
     const int64_t bytes = peak.total_bytes() - peak.memory.of(MemoryTerm::kGuard);
     least_bytes_ = std::min(least_bytes_, static_cast<double>(bytes));
-    return IsNear(peak);
+    if (IsNear(peak)) return true;
+    if (peak.stage != last || !space_.has_free_head()) return false;
+    least.head_chunks = space_.MostHeadPieces(least);
+    return IsNear(pricer_.PeakOf(least));
   }
   // Whatever the ends weigh: of two stages one holds the mean or more, and stage 1 of several at
   // most one block less than the mean, rounded up.
   const int64_t mean = (model_.num_blocks + least.pp - 1) / least.pp;
-  Layout balanced = least;
   const int64_t blocks = least.pp == 2 ? mean : std::max<int64_t>(1, mean - 1);
-  balanced.stage_blocks.assign(static_cast<size_t>(least.pp), blocks);
+  least.stage_blocks.assign(static_cast<size_t>(least.pp), blocks);
   const auto fits = [&](int stage) {
-    return IsNear(Peak{.stage = stage, .memory = pricer_.StageOf(balanced, stage)});
+    return IsNear(Peak{.stage = stage, .memory = pricer_.StageOf(least, stage)});
   };
-  return fits(1) || (least.pp == 2 && fits(0));
+  if (fits(1)) return true;
+  if (least.pp > 2) return false;
+  if (space_.has_free_head()) least.head_chunks = space_.MostHeadPieces(least);
+  return fits(0) || fits(1);
 }
 
 // Without its guard, as layouts that need more may be exact and need none.

@@ -22,6 +22,9 @@ struct DegreeGroup {
 class Room {
  public:
   static constexpr int kNowhere = 4;  // above all stages of ZeRO
+  // Blocks of a stage up to which what full recompute computes again weighs as much as what it
+  // saves, and what offloaded states are updated in as much as they do.
+  static constexpr int64_t kFewBlocks = 4;
 
   // Borrows both.
   Room(const Space& space, Pricer& pricer);
@@ -51,7 +54,7 @@ class Room {
                  const Visit& visit);
   bool OnlyFalls(const Layout& layout) const;
   int SeekLeastZero(const DegreeGroup& group, Layout least);
-  bool IsNear(const Layout& least, const ScheduleChoice& choice);
+  bool IsNear(Layout least, const ScheduleChoice& choice);
   bool IsNear(const Peak& peak) const;
   void LookIntoTooLarge();
 

@@ -20,6 +20,9 @@ namespace weft {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+// Beside the finalists losers are kept that are as near to the best, and so many of them at most.
+constexpr double kNear = 1.005;
+constexpr size_t kMostFinds = 2 * kFinalists;
 
 Rejection Slower(Pricer& pricer, const Priced& priced) {
   const MemoryTerm largest = priced.peak.largest();
@@ -98,6 +101,76 @@ absl::Status NothingFits(Pricer& pricer, const Constraints& constraints, Purpose
                    CuresText(CuresOf(question, constraints, purpose))));
 }
 
+// Finds the best first by closed forms, which come near, then by dry runs, which are dear, of what
+// closed forms do not put behind it.
+class Solution {
+ public:
+  // Borrows both.
+  Solution(const Space& space, Pricer& pricer) : space_(space), pricer_(pricer), runs_(pricer) {}
+
+  absl::StatusOr<Finds> Find() {
+    LatticeWalk walk(space_, pricer_, Cut::kByBounds);
+    finds_ = walk.LookFirst();
+    const double found_s = finds_.fitting.empty() ? kNever : finds_.fitting.front().objective_s;
+    Repaired repaired = RepairFinds(space_, pricer_, finds_, found_s);
+    Add(std::move(repaired.fitting));
+    ASSIGN_OR_RETURN(finds_.counts.replayed, runs_.Replay(finds_.fitting, best_s_));
+    if (best_s_ == kNever) return std::move(finds_);
+    DropFar();
+    if (best_s_ > repaired.complete_to_s) {
+      if (best_s_ > finds_.complete_to_s) {
+        finds_.variants = LatticeWalk(space_, pricer_, Cut::kByBounds, Wanted::kAll, best_s_)
+                              .LookFirst()
+                              .variants;
+      }
+      RETURN_IF_ERROR(AddBest(AllBelow(space_, pricer_, finds_, best_s_)));
+    }
+    Finds again = walk.LookAgain(best_s_);
+    std::vector<Priced> more = AllBelow(space_, pricer_, again, best_s_);
+    RETURN_IF_ERROR(AddBest(std::move(more)));
+    RETURN_IF_ERROR(AddBest(std::exchange(again.fitting, {})));
+    AddFinds(std::move(again), finds_);
+    std::vector<Priced>& fitting = finds_.fitting;
+    std::sort(fitting.begin(), fitting.end(), Better);
+    fitting.resize(std::min(fitting.size(), kMostFinds));
+    finds_.counts.repaired =
+        std::count_if(fitting.begin(), fitting.end(), [](const Priced& p) { return p.repaired; });
+    return std::move(finds_);
+  }
+
+ private:
+  // Adds those of `others` that a dry run had to put behind the best, or before it.
+  absl::Status AddBest(std::vector<Priced> others) {
+    int64_t replayed = 0;
+    ASSIGN_OR_RETURN(replayed, runs_.Replay(others, best_s_));
+    finds_.counts.replayed += replayed;
+    others.resize(static_cast<size_t>(replayed));
+    Add(std::move(others));
+    return absl::OkStatus();
+  }
+
+  // Repairs are asked for that a dry run might have put before the best. Those of them that it did
+  // not have to replay say nothing.
+  void DropFar() {
+    std::vector<Priced>& fitting = finds_.fitting;
+    const auto first = fitting.begin() + finds_.counts.replayed;
+    const auto is_far = [&](const Priced& priced) {
+      return priced.repaired && priced.objective_s > kNear * best_s_;
+    };
+    fitting.erase(std::remove_if(first, fitting.end(), is_far), fitting.end());
+  }
+
+  void Add(std::vector<Priced> repaired) {
+    std::move(repaired.begin(), repaired.end(), std::back_inserter(finds_.fitting));
+  }
+
+  const Space& space_;
+  Pricer& pricer_;
+  DryRuns runs_;
+  double best_s_ = kNever;
+  Finds finds_;
+};
+
 // Returns the bubble's share of what a stage does from its first to its last pass.
 double BubbleFraction(const TermSeconds& time) {
   const double after_s =
@@ -131,37 +204,9 @@ Plan Detailed(Pricer& pricer, const Layout& layout, const TermSeconds& time) {
 
 }  // namespace
 
-// First by closed forms, which find nearly the best; then by dry runs, which are dear, of what
-// closed forms do not put behind it.
 absl::StatusOr<Finds> Solve(Pricer& pricer, const Constraints& constraints, Purpose purpose) {
   const Space space(pricer.question(), constraints, purpose);
-  Finds finds = SearchLattice(space, pricer, Cut::kByBounds);
-  std::vector<Priced>& fitting = finds.fitting;
-  const bool cut_off = fitting.size() == kFinalists;
-  const double last_s = cut_off ? fitting.back().objective_s : kNever;
-  Repaired repaired =
-      RepairFinds(space, pricer, finds, fitting.empty() ? kNever : fitting.front().objective_s);
-  const auto add = [&](std::vector<Priced> more) {
-    finds.counts.repaired += std::ssize(more);
-    std::move(more.begin(), more.end(), std::back_inserter(fitting));
-  };
-  add(std::move(repaired.fitting));
-  DryRuns runs(pricer);
-  double best_s = kNever;
-  ASSIGN_OR_RETURN(finds.counts.replayed, runs.Replay(fitting, best_s));
-  if (best_s < kNever && best_s > std::min(last_s, repaired.complete_to_s)) {
-    if (best_s > finds.complete_to_s) {
-      finds.variants = SearchLattice(space, pricer, Cut::kByBounds, Wanted::kAll, best_s).variants;
-    }
-    std::vector<Priced> others = AllBelow(space, pricer, finds, best_s);
-    int64_t replayed = 0;
-    ASSIGN_OR_RETURN(replayed, runs.Replay(others, best_s));
-    finds.counts.replayed += replayed;
-    others.resize(static_cast<size_t>(replayed));
-    add(std::move(others));
-  }
-  std::sort(fitting.begin(), fitting.end(), Better);
-  return finds;
+  return Solution(space, pricer).Find();
 }
 
 absl::StatusOr<Plan> FindPlan(const Question& question, const Constraints& constraints,

@@ -261,6 +261,15 @@ absl::Span<const bool> Space::offloads() const {
   return *fixed_.offload_optimizer ? all.last(1) : all.first(1);
 }
 
+absl::Span<const bool> Space::sequence_parallels(int tp, int cp) const {
+  static constexpr bool kWays[] = {true, false};
+  const absl::Span<const bool> all(kWays);
+  const bool may_share = tp > 1 && seq_len_ / cp % tp == 0;
+  if (!may_share) return all.last(1);
+  if (!fixed_.sequence_parallel) return all;
+  return *fixed_.sequence_parallel ? all.first(1) : all.last(1);
+}
+
 bool Space::Pairs(int tp, int cp) const {
   return int64_t{tp} * cp <= slots_ &&
          !(fixed_.sequence_parallel.value_or(false) && seq_len_ / cp % tp != 0);
@@ -273,7 +282,7 @@ bool Space::Pairs(int dp, int cp, int ep) const {
 
 Layout Space::Base(int tp, int cp) const {
   Layout layout{.cp = cp, .tp = tp};
-  layout.sequence_parallel = tp > 1 && fixed_.sequence_parallel.value_or(seq_len_ / cp % tp == 0);
+  layout.sequence_parallel = sequence_parallels(tp, cp).front();
   layout.zero_group = fixed_.zero_group.value_or(0);
   layout.offload_optimizer = fixed_.offload_optimizer.value_or(false);
   layout.recompute = recomputes_.empty() ? Recompute::kNone : recomputes_.front();
@@ -284,6 +293,11 @@ Layout Space::Base(int tp, int cp) const {
 
 int Space::HeadPieces(const Layout& layout) const {
   return HeadChunks(fixed_, {.seq_len = seq_len_}, layout);
+}
+
+int Space::MostHeadPieces(const Layout& layout) const {
+  return has_free_head() ? HeadChunks(/*head_chunk_tokens=*/1, {.seq_len = seq_len_}, layout)
+                         : HeadPieces(layout);
 }
 
 std::vector<int64_t> Space::WaysBefore(size_t dp, int64_t data_group) const {
@@ -317,7 +331,8 @@ int64_t Space::CountPoints() const {
         if (!Pairs(tp, cp)) continue;
         const int64_t most = slots_ / (int64_t{tp} * cp * dps_[dp]);
         const auto pps = std::upper_bound(pps_.begin(), pps_.end(), most) - pps_.begin();
-        points += eps * (cp == 1 ? alone : shared)[static_cast<size_t>(pps)];
+        const int64_t ways = eps * std::ssize(sequence_parallels(tp, cp));
+        points += ways * (cp == 1 ? alone : shared)[static_cast<size_t>(pps)];
       }
     }
   }

@@ -84,15 +84,25 @@ class Space {
   absl::Span<const int> ZeroStages(int64_t data_group) const;
   // Whether the optimizer lives on the host: on the device first, which is never slower.
   absl::Span<const bool> offloads() const;
+  // Layout::sequence_parallel of layouts of tp and cp: true first, which never holds more (but for
+  // what rounding makes of small buffers): a block's four residuals and norms shrink to half or
+  // less, and all that comes on top is one whole residual.
+  absl::Span<const bool> sequence_parallels(int tp, int cp) const;
 
   // Whether some layout of the lattice has these two.
   bool Pairs(int tp, int cp) const;
   bool Pairs(int dp, int cp, int ep) const;
 
-  // A layout with everything that all layouts of tp and cp share, the other degrees 1.
+  // A layout with everything that all layouts of tp and cp share, the other degrees 1, and the
+  // first of sequence_parallels.
   Layout Base(int tp, int cp) const;
-  // Layout::head_chunks of a layout whose cp and batch cut are set.
+  // Layout::head_chunks of a layout whose cp and batch cut are set: 1 where that is free.
   int HeadPieces(const Layout& layout) const;
+  // Whether the head may be made in any number of pieces. That is no dim of the lattice: more
+  // pieces take longer and hold less, so that more than one are a repair.
+  bool has_free_head() const { return !fixed_.head_chunks && !fixed_.head_chunk_tokens; }
+  // As many as there may be of such a layout: those that hold the least.
+  int MostHeadPieces(const Layout& layout) const;
 
   int64_t slots() const { return slots_; }
   // Layouts in the lattice.

@@ -62,14 +62,16 @@ std::vector<Layout> BruteForceWith(int cp, const JobSpec& job) {
                                  .schedule = schedule,
                                  .micro_batch_size = micro,
                                  .num_microbatches = count,
-                                 .virtual_stages = chunks,
-                                 .sequence_parallel = tp > 1};
+                                 .virtual_stages = chunks};
                 // With nobody to share it with, a shard is the whole.
                 const int most_zero = layout.data_group() == 1 ? 0 : 3;
                 for (int i = 0; i < 3 * (most_zero + 1); ++i) {
                   layout.recompute = kRecomputes[i % 3];
                   layout.zero_stage = i / 3;
-                  if (IsSound(job, layout)) layouts.push_back(layout);
+                  for (const bool shared : {true, false}) {
+                    layout.sequence_parallel = shared;
+                    if (IsSound(job, layout)) layouts.push_back(layout);
+                  }
                 }
               }
             }
