@@ -450,6 +450,7 @@ TEST(FindPlan, NamesTheNearestValueThatWouldFit) {
 // Between what a layout needs that keeps all activations and what it needs that keeps few.
 TEST(FindPlan, RecomputesWhatWouldNotFitOtherwise) {
   JobSpec job = SampleJob();
+  job.training.head_chunk_tokens = 0;
   FixDegrees(job, 1, 1, 1);
   job.training.micro_batch_size = 16;
   Layout layout = {.micro_batch_size = 16};
@@ -491,6 +492,7 @@ JobSpec JobThatHasToOffload() {
 
 TEST(FindPlan, OffloadsTheOptimizerWhereNothingFitsOtherwise) {
   JobSpec job = JobThatHasToOffload();
+  job.training.head_chunk_tokens = 0;
   const auto refused = FindPlan(job, Purpose::kRun);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(refused.status().message(), HasSubstr("offload.optimizer cpu"));
@@ -506,6 +508,7 @@ TEST(FindPlan, OffloadsTheOptimizerWhereNothingFitsOtherwise) {
   EXPECT_FALSE(FindPlan(job, Purpose::kRun)->layout.offload_optimizer);
   // On a CPU the host's memory is the device's.
   job = JobThatHasToOffload();
+  job.training.head_chunk_tokens = 0;
   job.cluster.device.backend = BackendKind::kCpu;
   job.offload.optimizer.reset();
   EXPECT_FALSE(FindPlan(job, Purpose::kRun).ok());
@@ -513,6 +516,7 @@ TEST(FindPlan, OffloadsTheOptimizerWhereNothingFitsOtherwise) {
 
 TEST(FindPlan, RefusesWhatTheHostHasNoRoomFor) {
   JobSpec job = JobThatHasToOffload();
+  job.training.head_chunk_tokens = 0;
   job.offload.optimizer = true;
   const int64_t host_bytes = FindPlan(job, Purpose::kRun)->host_bytes();
   job.cluster.host_memory_bytes = host_bytes;
@@ -531,6 +535,7 @@ TEST(FindPlan, RefusesWhatTheHostHasNoRoomFor) {
 
 TEST(FindPlan, CountsWhatACpuOffloadsInItsOneMemory) {
   JobSpec job = JobThatHasToOffload();
+  job.training.head_chunk_tokens = 0;
   job.cluster.device.backend = BackendKind::kCpu;
   job.offload.optimizer = true;
   job.cluster.device.memory_bytes = int64_t{1} << 40;
