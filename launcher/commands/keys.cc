@@ -47,6 +47,7 @@ void Print(const JobKey& key) {
                                  : "";
   std::cout << "  default: " << DefaultText(key) << limits << "; "
             << (key.kind == KeyKind::kAdjustable ? "mathematics that --accept-changes may change"
+                : key.kind == KeyKind::kInput    ? "other keys hold what it says"
                 : IsMathematics(key.kind)        ? "mathematics: a run keeps it"
                                                  : "execution: a run may change it")
             << "\n";

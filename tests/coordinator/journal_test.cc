@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/coordinator/job_script.h"
+#include "tests/plan/keys/full_job.h"
 
 namespace weft {
 namespace {
@@ -27,6 +28,7 @@ using testing::HasSubstr;
 // One of every kind of fact, no field at its default where that is possible.
 std::vector<Event> EveryFact() {
   Submitted submitted = std::get<Submitted>(ParseFact("submit r1"));
+  submitted.spec = FullJob();
   submitted.layout = TwoRanks();
   submitted.planned_for = "0123456789abcdef";
   submitted.load_checkpoint = "/run/checkpoint/step-5";
