@@ -15,6 +15,7 @@
 #include "bench/hardware.h"
 #include "plan/errors.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {
@@ -228,15 +229,20 @@ absl::StatusOr<MemoryQuestion> MemoryQuestionOf(const MeasuredRun& run) {
   // torch's count holds no driver context; the profile whose runs nvidia-smi saw has its own.
   question.cluster.device.library_bytes = 0;
   if (Notes(run, "optimizer instances 2")) {
-    asked.layout.zero_group = std::max(1, asked.layout.data_group() / 2);
+    asked.layout.zero_hpz_partition_size = asked.layout.data_group() / 2;
+    if (!asked.layout.has_zero_groups()) asked.layout.zero_stage = 0;  // each rank is an instance
   }
-  if (Notes(run, "optimizer state and step on the CPU")) asked.layout.offload_optimizer = true;
+  if (Notes(run, "optimizer state and step on the CPU")) {
+    asked.layout.offload_optimizer = OffloadDevice::kCpu;
+  }
   if (Notes(run, "fused loss over chunks")) {
-    asked.layout.head_chunks = static_cast<int>(run.shape.vocab_size / run.shape.hidden_size);
+    const int64_t tokens = asked.layout.micro_batch_size * question.batch.seq_len / asked.layout.cp;
+    const int64_t chunks = run.shape.vocab_size / run.shape.hidden_size;
+    asked.layout.head_chunk_tokens = (tokens + chunks - 1) / chunks;
   }
   if (absl::StrContains(run.source, "nanotron") && run.layout.pp > 1 &&
       run.layout.pp <= run.shape.num_blocks) {
-    asked.layout.stage_blocks = NanotronBlocks(run);
+    asked.layout.layers_per_stage = NanotronBlocks(run);
   }
   RETURN_IF_ERROR(CheckLayout(run.shape, question.cluster, run.batch, asked.layout));
   question.model = run.shape;

@@ -131,9 +131,9 @@ Layout LayoutOf(Row& row, std::vector<std::string>& assumed) {
   layout.cp = static_cast<int>(row.CountOr("cp", 1));
   layout.ep = static_cast<int>(row.CountOr("ep", 1));
   layout.zero_stage = static_cast<int>(row.CountOr("zero_stage", 0, &assumed));
-  layout.zero_group = static_cast<int>(row.CountOr("zero_group", 0));
+  layout.zero_hpz_partition_size = static_cast<int>(row.CountOr("zero_group", 1));
   layout.sequence_parallel = row.CountOr("sequence_parallel", 0, &assumed) != 0;
-  if (layout.virtual_stages > 1) layout.schedule = ScheduleKind::kInterleaved;
+  if (layout.virtual_stages > 1) layout.pp_schedule = ScheduleKind::kInterleaved;
   layout.micro_batch_size = row.Count("micro_batch");
   const int64_t replicas = layout.dp * layout.micro_batch_size;
   const int64_t global_batch = row.Count("global_batch");
@@ -141,7 +141,7 @@ Layout LayoutOf(Row& row, std::vector<std::string>& assumed) {
     row.Refuse(
         absl::StrCat("global_batch ", global_batch, " is not a multiple of dp x micro_batch"));
   }
-  layout.num_microbatches = global_batch / replicas;
+  layout.gradient_accumulation_steps = global_batch / replicas;
   const std::string recompute = row.Text("recompute");
   if (recompute.empty()) {
     assumed.emplace_back("recompute");

@@ -143,9 +143,9 @@ absl::Status CompareWithReplay(const Options& options) {
   model.num_kv_heads = 6;
   model.tied_embeddings = true;
   Layout layout = {.pp = kStages,
-                   .schedule = ScheduleKind::kOneForwardOneBackward,
+                   .pp_schedule = ScheduleKind::kOneForwardOneBackward,
                    .micro_batch_size = 4,
-                   .num_microbatches = kMicrobatches};
+                   .gradient_accumulation_steps = kMicrobatches};
   std::vector<std::vector<Action>> schedules;
   for (int stage = 0; stage < kStages; ++stage) {
     schedules.push_back(StepSchedule(model, layout, stage));

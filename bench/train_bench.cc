@@ -106,9 +106,9 @@ Assignment AssignmentOf(const Options& options, const std::string& folder) {
   assignment.layout = {.dp = 1,
                        .pp = 1,
                        .tp = 1,
-                       .schedule = ScheduleKind::kOneForwardOneBackward,
+                       .pp_schedule = ScheduleKind::kOneForwardOneBackward,
                        .micro_batch_size = options.batch,
-                       .num_microbatches = 1};
+                       .gradient_accumulation_steps = 1};
   assignment.run_folder = folder;
   return assignment;
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 #include "plan/spec/checkpoint_folder.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {

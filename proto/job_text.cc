@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 constexpr char kVersionKey[] = "format_version";
 constexpr int64_t kVersion = 1;
 
-// Unquoted scalars are numbers, flags and words; JSON has no bare words.
+// JSON has no bare words: they become texts.
 Json ToJson(const Value& value) {
   switch (value.kind) {
     case Value::Kind::kNull:
@@ -80,6 +80,10 @@ std::string JobText(const JobSpec& job) {
   json.update(ToJson(JobTree(job)));
   // A path may hold bytes that are no UTF-8: Validate refuses them where a job is read.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string JsonText(const Value& value) {
+  return ToJson(value).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 absl::StatusOr<JobSpec> ParseJobText(const std::string& text) {

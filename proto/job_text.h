@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "plan/keys/value.h"
 #include "plan/spec/job_spec.h"
 
 namespace weft {
@@ -16,5 +17,8 @@ std::string JobText(const JobSpec& job);
 // InvalidArgument: no JSON, another format, or keys that are missing, unknown or wrong, one a line.
 // Ranges and rules of the values are Validate's.
 absl::StatusOr<JobSpec> ParseJobText(const std::string& text);
+
+// `value` as JSON: unquoted scalars are numbers, flags and words.
+std::string JsonText(const Value& value);
 
 }  // namespace weft

@@ -9,15 +9,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "launcher/commands/commands.h"
-#include "launcher/job_file/layout_flag.h"
 #include "launcher/job_file/plan_json.h"
 #include "launcher/run/ledger.h"
 #include "plan/explain/explain.h"
 #include "plan/explain/schedule_svg.h"
 #include "plan/explain/summary.h"
 #include "plan/keys/job_rules.h"
+#include "plan/keys/layout_reader.h"
 #include "plan/search/describe.h"
 #include "plan/search/search.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {
@@ -126,7 +127,7 @@ PlanReport ReportOf(const JobSpec& job, Plan plan, int lost_nodes) {
     if (today.ok()) report.today = *std::move(today);
   }
   report.whole = WholeOf(job, lost_nodes);
-  report.front = ParetoFront(QuestionOf(job), ConstraintsOf(job), Purpose::kEstimate);
+  report.front = ParetoFront(QuestionOf(job), AskedLayout(job), Purpose::kEstimate);
   report.sensitivities = SensitivitiesOf(job, Purpose::kEstimate);
   const std::optional<RecordedError> recorded = RecordedErrorOn(job.cluster);
   report.recorded_error = RecordedErrorText(recorded);
@@ -140,7 +141,7 @@ int AnswerPlan(const PlanArguments& arguments, JobFile file) {
   absl::StatusOr<Plan> plan = FindPlan(file.job, Purpose::kEstimate);
   if (!plan.ok()) return FailPlan(file, plan.status());
   file.SettleInterval(*plan);
-  if (file.job.parallelism.sequence_parallel.value_or(false) && plan->layout.tp == 1) {
+  if (file.job.layout.sequence_parallel.value_or(false) && plan->layout.tp == 1) {
     file.notes.emplace_back(
         "parallelism.sequence_parallel: true has nothing to share with tp 1, which the plan takes");
   }
@@ -176,7 +177,7 @@ void MakeRoom(const PlanArguments& arguments, const Layout& layout, JobFile& fil
 }
 
 int AnswerLayout(const PlanArguments& arguments, JobFile file) {
-  const absl::StatusOr<Constraints> fixed = ParseConstraints("--layout", *arguments.layout);
+  const absl::StatusOr<LayoutSpec> fixed = ParseLayoutSpec("--layout", *arguments.layout);
   if (!fixed.ok()) return Fail(fixed.status());
   const absl::StatusOr<Layout> layout = LayoutFrom(*fixed, file.job);
   if (!layout.ok()) return Fail(layout.status());
@@ -229,7 +230,7 @@ void PrintVerdict(const JobFile& file, const Plan& plan, const Plan& other) {
 
 int AnswerWhy(const PlanArguments& arguments, const JobFile& file) {
   const std::string& asked = *arguments.why;
-  const absl::StatusOr<Constraints> fixed = ParseConstraints("--why", asked);
+  const absl::StatusOr<LayoutSpec> fixed = ParseLayoutSpec("--why", asked);
   if (!fixed.ok()) return Fail(fixed.status());
   const absl::StatusOr<Plan> plan = FindPlan(file.job, Purpose::kEstimate);
   if (!plan.ok()) return FailPlan(file, plan.status());

@@ -36,6 +36,7 @@
 #include "plan/search/describe.h"
 #include "plan/search/search.h"
 #include "plan/search/space.h"
+#include "plan/spec/layout_text.h"
 #include "process/signals.h"
 #include "process/version.h"
 

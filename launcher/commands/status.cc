@@ -7,6 +7,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/run/client.h"
 #include "launcher/run/run_folder.h"
+#include "plan/spec/layout_text.h"
 #include "proto/wire.h"
 
 namespace weft {

@@ -6,10 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "plan/estimate/model_flops.h"
 #include "plan/keys/cluster_keys.h"
+#include "plan/keys/layout_reader.h"
 #include "plan/search/describe.h"
 #include "plan/search/space.h"
 #include "plan/spec/model.h"
 #include "process/version.h"
+#include "proto/job_text.h"
 
 namespace weft {
 namespace {
@@ -27,27 +29,8 @@ std::string Text(absl::string_view text) {
 }
 
 Json LayoutJson(const Layout& layout) {
-  Json json = {{"dp", layout.dp},
-               {"tp", layout.tp},
-               {"pp", layout.pp},
-               {"cp", layout.cp},
-               {"ep", layout.ep},
-               {"zero_stage", layout.zero_stage},
-               {"zero_group", layout.zero_group},
-               {"sequence_parallel", layout.sequence_parallel},
-               {"pp_schedule", Text(ScheduleName(layout.schedule))},
-               {"virtual_stages", layout.virtual_stages},
-               {"micro_batch_size", layout.micro_batch_size},
-               {"gradient_accumulation_steps", layout.num_microbatches},
-               {"recompute", Text(RecomputeName(layout.recompute))},
-               {"recompute_per_stage", Json::array()},
-               {"layers_per_stage", layout.stage_blocks},
-               {"offload_optimizer", layout.offload_optimizer},
-               {"head_chunks", layout.head_chunks},
-               {"world_size", layout.world_size()}};
-  for (const Recompute recompute : layout.stage_recompute) {
-    json["recompute_per_stage"].push_back(Text(RecomputeName(recompute)));
-  }
+  Json json = Json::parse(JsonText(LayoutTree(layout)));
+  json["world_size"] = layout.world_size();
   return json;
 }
 
@@ -216,8 +199,8 @@ Json RejectionJson(const JobSpec& job, const Plan& plan, const Rejection& reject
 
 Json PinnedJson(const Pins& pins) {
   Json json = Json::array();
-  for (const FixedValue& fixed : pins.values) {
-    json.push_back({{"key", fixed.key}, {"value", fixed.value}});
+  for (const PropertyText& fixed : pins.values) {
+    json.push_back({{"key", Text(fixed.key)}, {"value", fixed.value}});
   }
   return json;
 }

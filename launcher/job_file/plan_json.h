@@ -15,7 +15,7 @@ namespace weft {
 
 // 2: memory and time have other terms than in 1, those of plan/estimate. 3: the goodput that
 // layouts are chosen by has a name of its own, apart from the bill's.
-inline constexpr int kPlanJsonVersion = 3;
+inline constexpr int kPlanJsonVersion = 4;
 
 // A plan and what was asked about it.
 struct PlanReport {

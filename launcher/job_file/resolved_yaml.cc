@@ -57,26 +57,7 @@ Value RecordTree(const RunRecord& record) {
 }  // namespace
 
 JobSpec Resolve(JobSpec job, const Layout& layout) {
-  ParallelismSpec& fixed = job.parallelism;
-  fixed.dp = layout.dp;
-  fixed.tp = layout.tp;
-  fixed.pp = layout.pp;
-  fixed.cp = layout.cp;
-  fixed.ep = layout.ep;
-  fixed.zero_stage = layout.zero_stage;
-  fixed.zero_group = layout.zero_group;
-  fixed.sequence_parallel = layout.sequence_parallel;
-  fixed.pp_schedule = layout.schedule;
-  fixed.virtual_stages = layout.virtual_stages;
-  fixed.layers_per_stage = layout.stage_blocks;
-  job.activation_checkpointing = {.mode = layout.recompute, .per_stage = layout.stage_recompute};
-  if (!layout.stage_recompute.empty()) job.activation_checkpointing.mode.reset();
-  job.offload.optimizer = layout.offload_optimizer;
-  const int64_t tokens = layout.micro_batch_size * job.training.seq_len / layout.cp;
-  job.training.head_chunk_tokens =
-      layout.head_chunks == 1 ? 0 : (tokens + layout.head_chunks - 1) / layout.head_chunks;
-  job.training.micro_batch_size = layout.micro_batch_size;
-  job.training.gradient_accumulation_steps = layout.num_microbatches;
+  job.layout = SpecOf(layout);
   job.checkpoint.interval = job.checkpoint.interval.value_or(0);
   if (job.lr_scheduler.type == LrSchedule::kConstant) {
     job.lr_scheduler.decay_steps = 0;  // it has none
@@ -121,35 +102,8 @@ RunRecord ReadRecord(const Value& tree) {
 }
 
 std::optional<Layout> FixedLayout(const JobSpec& job) {
-  const ParallelismSpec& fixed = job.parallelism;
-  const ActivationCheckpointingSpec& checkpointing = job.activation_checkpointing;
-  const bool recompute_fixed = checkpointing.mode || !checkpointing.per_stage.empty();
-  if (!fixed.dp || !fixed.tp || !fixed.pp || !fixed.cp || !fixed.ep || !fixed.zero_stage ||
-      !fixed.zero_group || !fixed.sequence_parallel || !fixed.pp_schedule ||
-      !fixed.virtual_stages || !fixed.layers_per_stage || !recompute_fixed ||
-      !job.offload.optimizer || !job.training.head_chunk_tokens || !job.training.micro_batch_size ||
-      !job.training.gradient_accumulation_steps) {
-    return std::nullopt;
-  }
-  Layout layout;
-  layout.dp = *fixed.dp;
-  layout.tp = *fixed.tp;
-  layout.pp = *fixed.pp;
-  layout.cp = *fixed.cp;
-  layout.ep = *fixed.ep;
-  layout.zero_stage = *fixed.zero_stage;
-  layout.zero_group = *fixed.zero_group;
-  layout.sequence_parallel = *fixed.sequence_parallel;
-  layout.schedule = *fixed.pp_schedule;
-  layout.virtual_stages = *fixed.virtual_stages;
-  layout.stage_blocks = *fixed.layers_per_stage;
-  layout.recompute = checkpointing.mode.value_or(Recompute::kNone);
-  layout.stage_recompute = checkpointing.per_stage;
-  layout.offload_optimizer = *job.offload.optimizer;
-  layout.micro_batch_size = *job.training.micro_batch_size;
-  layout.num_microbatches = *job.training.gradient_accumulation_steps;
-  layout.head_chunks = HeadChunks(*job.training.head_chunk_tokens, job.batch(), layout);
-  return layout;
+  if (!IsComplete(job.layout)) return std::nullopt;
+  return LayoutOf(job.layout);
 }
 
 std::vector<SpecChange> Changes(const JobSpec& before, const JobSpec& after) {

@@ -172,7 +172,7 @@ HeadActivations HeadActivationBytes(const Question& question, const Layout& layo
                       : habits.arena ? ActivationBytes(question.numerics.precision) / 4.0
                                      : 1;
   head.logits = wide * (habits.fused_loss ? habits.fused_logit_bytes : habits.logit_bytes) *
-                tokens * vocabulary / std::max(1, layout.head_chunks);
+                tokens * vocabulary / layout.head_chunks(question.batch.seq_len);
   return head;
 }
 
@@ -184,11 +184,11 @@ double EmbeddingActivationBytes(const Question& question, const Layout& layout) 
 InFlight InFlightOf(const Question& question, const Layout& layout, int stage) {
   const int64_t stage_blocks = StageBlockCount(layout, question.model.num_blocks, stage);
   const auto blocks = static_cast<double>(stage_blocks);
-  const auto microbatches = static_cast<double>(layout.num_microbatches);
+  const auto microbatches = static_cast<double>(layout.gradient_accumulation_steps);
   const double depth = layout.pp - stage;
   InFlight held;
   held.chunk_blocks = blocks;
-  switch (layout.schedule) {
+  switch (layout.pp_schedule) {
     case ScheduleKind::kGpipe:
       held.microbatches = microbatches;
       break;

@@ -25,7 +25,7 @@ double HeadParameters(const Question& question, const Layout& layout) {
 
 // A pipeline of one stage has no bubble to move weight gradients into: they follow at once.
 bool SplitsBackward(const Layout& layout) {
-  return layout.schedule == ScheduleKind::kZeroBubbleH1 && layout.pp > 1;
+  return layout.pp_schedule == ScheduleKind::kZeroBubbleH1 && layout.pp > 1;
 }
 
 // Returns the seconds of the pass after which all of a stage's gradients are there.
@@ -78,9 +78,9 @@ DataComm::DataComm(const Question& question, const Machine& machine, const Layou
 
 // 1F1B and what goes by it alternate after their warm-up. Of interleaved chunks that is left out.
 DataComm::Turns DataComm::TurnsOf(const Layout& layout, int stage) {
-  const auto microbatches = static_cast<double>(layout.num_microbatches);
+  const auto microbatches = static_cast<double>(layout.gradient_accumulation_steps);
   const double ahead = std::min<double>(layout.pp - 1 - stage, microbatches);
-  switch (layout.schedule) {
+  switch (layout.pp_schedule) {
     case ScheduleKind::kGpipe:
       return {.backward = 1 / microbatches};
     case ScheduleKind::kInterleaved:
@@ -219,7 +219,7 @@ ActionSeconds DataComm::PassWaits(const Layout& layout, int stage,
                                   const ActionSeconds& passes) const {
   if (!MovesInPasses(layout)) return {.forward_s = 0, .backward_s = 0};
   ActionSeconds waits = WaitsOfOne(layout, TurnsOf(layout, stage), passes, /*last=*/false);
-  const double last = 1 / static_cast<double>(layout.num_microbatches);
+  const double last = 1 / static_cast<double>(layout.gradient_accumulation_steps);
   if (SplitsBackward(layout)) {
     waits.backward_s -= last * waits.weight_gradient_s;
     waits.weight_gradient_s -= last * waits.weight_gradient_s;

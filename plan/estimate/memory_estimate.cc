@@ -53,7 +53,7 @@ StageActivations StageActivationsOf(const Question& question, const Layout& layo
     activations.embedding = microbatches * EmbeddingActivationBytes(question, layout);
   }
   if (stage == layout.pp - 1) {
-    const bool all_at_once = layout.schedule == ScheduleKind::kGpipe;
+    const bool all_at_once = layout.pp_schedule == ScheduleKind::kGpipe;
     activations.head =
         (all_at_once ? microbatches : 1) * HeadActivationBytes(question, layout).saved;
   }
@@ -79,7 +79,7 @@ Moment FullestMoment(const Question& question, const Layout& layout, int stage,
                    .transients = activations.block.backward});
   if (stage == layout.pp - 1) {
     const double logits = HeadActivationBytes(question, layout).logits;
-    const bool all_at_once = layout.schedule == ScheduleKind::kGpipe;
+    const bool all_at_once = layout.pp_schedule == ScheduleKind::kGpipe;
     const double count = all_at_once ? std::max(1.0, activations.held.microbatches) : 1;
     fullest.RaiseTo({.activations = held, .head = count * logits, .transients = gathered});
     // The output matrix's gradient, while the logits' is still there.
@@ -215,7 +215,7 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
   }
   const bool last = stage == layout.pp - 1;
   if (!last) bytes += BoundaryBytes(question, layout);
-  const double step_tokens = tokens * static_cast<double>(layout.num_microbatches);
+  const double step_tokens = tokens * static_cast<double>(layout.gradient_accumulation_steps);
   if (stage == 0) bytes += 4 * step_tokens;
   if (stage == 0 && model.family == ModelFamily::kGpt2) bytes += 4 * step_tokens;  // positions
   if (question.batch.masks_documents) bytes += 4 * step_tokens;
@@ -225,7 +225,7 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
 
 // The places where an arena's offloaded states are updated (StagingOf of plan/memory/memory.h).
 double StagingBytes(const Question& question, const Layout& layout, int stage) {
-  if (!layout.offload_optimizer || question.engine.memory.host_updates) return 0;
+  if (!layout.offloads_optimizer() || question.engine.memory.host_updates) return 0;
   const StageParameters block = BlockParameters(question, layout);
   const double ranks = layout.zero_stage == 0 ? 1 : layout.zero_ranks();
   const double part = (question.adapters ? block.adapters : block.all()) / ranks;
@@ -273,7 +273,7 @@ void SetArenaActivations(const Question& question, const Layout& layout, int sta
   const double boundary = BoundaryBytes(question, layout);
   double held = (activations.held.block_passes + activations.held.pending) * block.saved;
   double transients = block.recomputed;
-  if (layout.schedule == ScheduleKind::kZeroBubbleH1) {
+  if (layout.pp_schedule == ScheduleKind::kZeroBubbleH1) {
     // Passes between the halves of their backward pass, the one at hand included: what they made
     // again, and the gradient of their output (plan/memory/memory.h).
     const ActivationSlots slots = ActivationSlotsOf(layout, question.model.num_blocks, stage);

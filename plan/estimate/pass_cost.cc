@@ -415,7 +415,7 @@ PassCost HeadPass(const Question& question, const Layout& layout) {
   const Pass pass(question, layout);
   const double vocab =
       static_cast<double>(SplitRange(question.model.vocab_size, 1, layout.tp, 0).size());
-  const double pieces = layout.head_chunks;
+  const double pieces = layout.head_chunks(question.batch.seq_len);
   const double rows = pass.tokens / pieces;
   LinearSeconds matmul = LinearLayer(pass.of_product(false), rows, vocab, pass.share.width);
   if (question.adapters) matmul.weight_gradient_s = 0;
@@ -447,9 +447,9 @@ PassCost HeadPass(const Question& question, const Layout& layout) {
   AddOverhead(pass, 5 + pass.habits.microbatch_ops / 2, cost.forward);
   AddOverhead(pass, 4 + pass.habits.microbatch_ops / 2, cost.backward);
   // More pieces add to the input gradients alone: nothing that ZB-H1 may move hides it.
-  const double whole_s = layout.head_chunks == 1 ? matmul.weight_gradient_s
-                                                 : MatmulSeconds(pass.of_product(false), vocab,
-                                                                 pass.share.width, pass.tokens);
+  const double whole_s =
+      pieces == 1 ? matmul.weight_gradient_s
+                  : MatmulSeconds(pass.of_product(false), vocab, pass.share.width, pass.tokens);
   cost.weight_gradient_s = question.adapters ? 0 : pass.sharing * whole_s;
   return cost;
 }

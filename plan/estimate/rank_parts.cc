@@ -7,7 +7,7 @@ namespace weft {
 PartSeconds RankPartsOf(const Question& question, const Layout& layout, int stage,
                         const TermSeconds& time) {
   PartSeconds parts;
-  const auto microbatches = static_cast<double>(layout.num_microbatches);
+  const auto microbatches = static_cast<double>(layout.gradient_accumulation_steps);
   const auto add = [&](double count, const PassCost& pass) {
     parts[StepPart::kForward] += microbatches * count * pass.forward.total_s();
     parts[StepPart::kBackward] += microbatches * count * pass.backward.total_s();

@@ -124,7 +124,7 @@ void AddTrained(const Question& question, const Layout& layout, double trained, 
   // Means of rows and columns alone (arXiv:1804.04235, 4), whole on each rank.
   if (question.numerics.optimizer == OptimizerStates::kFactored) rest = 4 * rows_and_columns;
   double master = full || merged || !habits.master_weights ? 0 : 4 * trained / cut.rest;
-  if (layout.offload_optimizer) {
+  if (layout.offloads_optimizer()) {
     states.host += master + rest;
     if (habits.host_updates) states.host += (full ? 8 : 4) * trained / cut.rest;
     rest = 0;

@@ -142,7 +142,7 @@ StageDuesTable::Key::Key(const Layout& layout, int64_t blocks, bool first, bool 
       cp(layout.cp),
       tp(layout.tp),
       ep(layout.ep),
-      zero_group(layout.zero_group),
+      zero_hpz_partition_size(layout.zero_hpz_partition_size),
       num_blocks(blocks),
       habits((layout.sequence_parallel ? 8 : 0) | (layout.zero_stage > 0 ? 4 : 0) |
              (first ? 2 : 0) | (last ? 1 : 0)) {}
@@ -152,7 +152,7 @@ size_t StageDuesTable::KeyHash::operator()(const Key& key) const {
   uint64_t hash = 0;
   for (const int64_t value :
        {int64_t{key.dp}, int64_t{key.pp}, int64_t{key.cp}, int64_t{key.tp}, int64_t{key.ep},
-        int64_t{key.zero_group}, key.num_blocks, int64_t{key.habits}}) {
+        int64_t{key.zero_hpz_partition_size}, key.num_blocks, int64_t{key.habits}}) {
     hash = (hash ^ static_cast<uint64_t>(value)) * 0x9E3779B97F4A7C15U;
   }
   return hash ^ (hash >> 32);
@@ -177,7 +177,7 @@ absl::Span<const StageDues> StageDuesTable::OfWidths(const Layout& layout, int s
                                                      absl::Span<const int64_t> widths) {
   Layout own = layout;
   own.zero_stage = 1;
-  own.zero_group = 0;
+  own.zero_hpz_partition_size = 1;
   own.sequence_parallel = false;
   const Key key(own, StageBlockCount(layout, question_.model.num_blocks, stage), stage == 0,
                 stage == layout.pp - 1);
@@ -188,7 +188,7 @@ absl::Span<const StageDues> StageDuesTable::OfWidths(const Layout& layout, int s
   dues.reserve(widths.size());
   const StageShare share(question_, own, stage);
   for (const int64_t width : widths) {
-    own.zero_group = static_cast<int>(width);
+    own.zero_hpz_partition_size = static_cast<int>(width);
     dues.emplace_back(question_, machine_, own, stage, share);
   }
   return dues;
@@ -197,7 +197,7 @@ absl::Span<const StageDues> StageDuesTable::OfWidths(const Layout& layout, int s
 TermSeconds StepEnd(const Layout& layout, int stage, const ActionSeconds& passes,
                     const StageDues& dues) {
   TermSeconds end = dues.after;
-  if (layout.offload_optimizer) end[TimeTerm::kOptimizer] = dues.offloaded_update_s;
+  if (layout.offloads_optimizer()) end[TimeTerm::kOptimizer] = dues.offloaded_update_s;
   end[TimeTerm::kDataComm] += dues.comm.EndSeconds(layout, stage, passes);
   return end;
 }

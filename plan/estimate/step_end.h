@@ -49,7 +49,7 @@ class StageDuesTable {
   static constexpr size_t kMostByWidth = 1 << 10;
   struct Key {
     Key(const Layout& layout, int64_t blocks, bool first, bool last);
-    int dp, pp, cp, tp, ep, zero_group;
+    int dp, pp, cp, tp, ep, zero_hpz_partition_size;
     int64_t num_blocks;
     int habits;  // of sequence_parallel, whether ZeRO cuts, is_first, is_last one bit each
     friend bool operator==(const Key&, const Key&) = default;

@@ -36,12 +36,12 @@ class Stages {
         many_.empty() ? absl::MakeSpan(few_.data(), static_cast<size_t>(layout.pp))
                       : absl::MakeSpan(many_);
     const EvenBlockCounts even(question.model.num_blocks, layout.pp, layout.virtual_stages);
-    const bool listed = !layout.stage_blocks.empty();
+    const bool listed = !layout.layers_per_stage.empty();
     const bool waits = MovesInPasses(layout);
     int64_t before = 0;
     for (int stage = 0; stage < layout.pp; ++stage) {
       const auto index = static_cast<size_t>(stage);
-      const int64_t count = listed ? layout.stage_blocks[index] : even.Of(stage);
+      const int64_t count = listed ? layout.layers_per_stage[index] : even.Of(stage);
       ActionSeconds& own = stages[index];
       const bool inner = stage > 1 && stage < layout.pp - 1;
       if (inner && count == before && !waits &&
@@ -76,8 +76,8 @@ class Stages {
     const double chunks = layout.virtual_stages;
     if (layout.virtual_stages > 1) Scale(1 / chunks);
     for (ActionSeconds& stage : stages_) stage.transfer_s = transfer_s;
-    const double makespan_s =
-        PipelineSeconds(layout.schedule, stages_, layout.num_microbatches, layout.virtual_stages);
+    const double makespan_s = PipelineSeconds(
+        layout.pp_schedule, stages_, layout.gradient_accumulation_steps, layout.virtual_stages);
     if (layout.virtual_stages > 1) Scale(chunks);
     return makespan_s;
   }
@@ -105,7 +105,7 @@ struct Makespans {
 Makespans ClosedForm(const Question& question, const Layout& layout, Stages& stages) {
   if (layout.pp == 1) {
     const double busy_s =
-        static_cast<double>(layout.num_microbatches) * CycleSeconds(stages.slowest_s());
+        static_cast<double>(layout.gradient_accumulation_steps) * CycleSeconds(stages.slowest_s());
     return {busy_s, busy_s};
   }
   return {stages.MakespanSeconds(layout, 0),
@@ -137,7 +137,7 @@ absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& 
       own.transfer_s = transfer_s;
     }
   }
-  return DryRunSeconds(layout.schedule, layout.pp, chunks, layout.num_microbatches);
+  return DryRunSeconds(layout.pp_schedule, layout.pp, chunks, layout.gradient_accumulation_steps);
 }
 
 // One dry run: what of its time transfers cost is the closed form's to say, as a second run without
@@ -158,7 +158,8 @@ absl::StatusOr<Makespans> Replayed(const Question& question, const Layout& layou
 Makespans WithSharedCores(const Layout& layout, const Stages& shared, Makespans alone) {
   double mean_busy_s = 0;
   for (const ActionSeconds& stage : shared.all()) {
-    mean_busy_s += static_cast<double>(layout.num_microbatches) * CycleSeconds(stage) / layout.pp;
+    mean_busy_s +=
+        static_cast<double>(layout.gradient_accumulation_steps) * CycleSeconds(stage) / layout.pp;
   }
   return {std::max(mean_busy_s, alone.without_transfers_s),
           std::max(mean_busy_s, alone.with_transfers_s)};
@@ -166,7 +167,7 @@ Makespans WithSharedCores(const Layout& layout, const Stages& shared, Makespans 
 
 StepPasses Sum(const Question& question, const Layout& layout, NetworkPasses& network,
                const NetworkSeconds& seconds, const Stages& stages, const Makespans& makespans) {
-  const auto microbatches = static_cast<double>(layout.num_microbatches);
+  const auto microbatches = static_cast<double>(layout.gradient_accumulation_steps);
   const int slowest = stages.slowest();
   const auto blocks =
       static_cast<double>(StageBlockCount(layout, question.model.num_blocks, slowest));
@@ -227,7 +228,7 @@ absl::StatusOr<StepPasses> PassesBy(const Question& question, const Layout& layo
 bool IsLikeTheOneBefore(const Layout& layout, int stage) {
   if (stage <= 1 || stage == layout.pp - 1) return false;
   const auto index = static_cast<size_t>(stage);
-  return layout.stage_blocks[index] == layout.stage_blocks[index - 1] &&
+  return layout.layers_per_stage[index] == layout.layers_per_stage[index - 1] &&
          layout.recompute_of(stage) == layout.recompute_of(stage - 1);
 }
 
@@ -262,7 +263,7 @@ NetworkSeconds NetworkOf(const Question& question, const Layout& layout, Network
       seconds.blocks[mode] = SecondsOf(network.Block(question, layout, recompute));
     }
     known[mode] = true;
-    if (layout.stage_recompute.empty()) break;
+    if (layout.recompute_per_stage.empty()) break;
   }
   return seconds;
 }
@@ -289,7 +290,7 @@ TermSeconds EstimateStep(const Question& question, const Layout& layout, const S
   double end_s = end.total_s();
   for (int stage = 1; stage < layout.pp; ++stage) {
     // No stage of an even split holds more than the first or the last.
-    if (layout.stage_blocks.empty()) stage = layout.pp - 1;
+    if (layout.layers_per_stage.empty()) stage = layout.pp - 1;
     if (IsLikeTheOneBefore(layout, stage)) continue;
     const TermSeconds other = StageEnd(question, layout, stage, passes, dues);
     const double other_s = other.total_s();

@@ -9,6 +9,7 @@
 #include "plan/keys/job_rules.h"
 #include "plan/search/describe.h"
 #include "plan/search/search.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {
@@ -70,9 +71,9 @@ std::optional<Pins> PinsAgainst(const JobSpec& job, const Plan& plan, const Plan
                                 Purpose purpose) {
   const double gain = CommittedRate(other) / CommittedRate(plan) - 1;
   const bool is_better = gain > kEqual || (gain > -kEqual && Simpler(other.layout, plan.layout));
-  BrokenValues broken = BrokenBy(other.layout, ConstraintsOf(job), job.batch());
-  if (!is_better || broken.values.empty()) return std::nullopt;
-  Pins pins{.values = std::move(broken.values), .freed = std::nullopt};
+  BrokenProperties broken = BrokenBy(other.layout, AskedLayout(job));
+  if (!is_better || broken.properties.empty()) return std::nullopt;
+  Pins pins{.values = std::move(broken.properties), .freed = std::nullopt};
   absl::StatusOr<Plan> freed = FindPlan(QuestionOf(job), broken.freed, purpose);
   if (freed.ok()) pins.freed = *std::move(freed);
   return pins;
@@ -85,7 +86,7 @@ std::string PinsText(const Plan& plan, const Plan& other, const Pins& pins) {
                           : absl::StrCat(Percent(share), " committed tokens/s");
   };
   std::string text = absl::StrCat("it is better (", gain(other), "), but the job file fixes ",
-                                  FixedValuesText(pins.values), ", which it does not keep");
+                                  KeyedText(pins.values), ", which it does not keep");
   if (!pins.freed) return text;
   if (pins.freed->layout == other.layout) {
     return absl::StrCat(text, "; with auto instead it would be the plan");

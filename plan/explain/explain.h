@@ -9,10 +9,10 @@
 #include "absl/strings/string_view.h"
 #include "plan/estimate/bill.h"
 #include "plan/explain/front.h"
-#include "plan/search/fixed_values.h"
 #include "plan/search/plan.h"
 #include "plan/search/space.h"
 #include "plan/spec/job_spec.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 
@@ -28,8 +28,8 @@ std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, Purpose purpose);
 
 // Pins alone keep a layout that is better than the plan from being it: values that the job fixes.
 struct Pins {
-  std::vector<FixedValue> values;  // that the better one does not keep
-  std::optional<Plan> freed;       // the plan where these are auto
+  std::vector<PropertyText> values;  // that the better one does not keep
+  std::optional<Plan> freed;         // the plan where these are auto
 };
 // nullopt: `other` is no better than `plan`, or breaks nothing.
 std::optional<Pins> PinsAgainst(const JobSpec& job, const Plan& plan, const Plan& other,

@@ -12,7 +12,7 @@ namespace {
 constexpr int kHalvings = 6;
 constexpr int kMemoryParts = 4;
 
-void AddBest(const Question& question, const Constraints& constraints, Purpose purpose,
+void AddBest(const Question& question, const LayoutSpec& constraints, Purpose purpose,
              std::vector<FrontPoint>& points) {
   Pricer pricer(question);
   const absl::StatusOr<Finds> finds = Solve(pricer, constraints, purpose);
@@ -33,7 +33,7 @@ bool IsNoBetter(const FrontPoint& point, const FrontPoint& other) {
 
 }  // namespace
 
-std::vector<FrontPoint> ParetoFront(const Question& question, const Constraints& constraints,
+std::vector<FrontPoint> ParetoFront(const Question& question, const LayoutSpec& constraints,
                                     Purpose purpose) {
   std::vector<FrontPoint> points;
   Question limited = question;

@@ -19,7 +19,7 @@ struct FrontPoint {
 };
 
 // Fastest first; no point is at most as good as another in all three.
-std::vector<FrontPoint> ParetoFront(const Question& question, const Constraints& constraints,
+std::vector<FrontPoint> ParetoFront(const Question& question, const LayoutSpec& constraints,
                                     Purpose purpose);
 
 }  // namespace weft

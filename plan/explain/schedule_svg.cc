@@ -44,10 +44,10 @@ char Mark(const Action& action) {
 }
 
 std::string TitleText(const SchedulePicture& picture) {
-  const bool all = picture.layout.num_microbatches == picture.num_microbatches;
+  const bool all = picture.layout.gradient_accumulation_steps == picture.num_microbatches;
   return absl::StrCat(
-      ScheduleName(picture.layout.schedule), ", ",
-      all ? "" : absl::StrCat("the first ", picture.layout.num_microbatches, " of "),
+      ScheduleName(picture.layout.pp_schedule), ", ",
+      all ? "" : absl::StrCat("the first ", picture.layout.gradient_accumulation_steps, " of "),
       picture.num_microbatches, " microbatches, ",
       absl::StrFormat("%.1f %% of what is shown idle", 100 * picture.simulation.bubble_fraction));
 }
@@ -68,9 +68,9 @@ absl::StatusOr<SchedulePicture> DrawSchedule(const Question& question, const Lay
   }
   SchedulePicture picture;
   picture.layout = layout;
-  picture.num_microbatches = layout.num_microbatches;
+  picture.num_microbatches = layout.gradient_accumulation_steps;
   const int64_t most = std::max(8, kShownRounds * layout.pp) / layout.pp * layout.pp;
-  picture.layout.num_microbatches = std::min(layout.num_microbatches, most);
+  picture.layout.gradient_accumulation_steps = std::min(layout.gradient_accumulation_steps, most);
   std::vector<std::vector<Action>> actions;
   for (int stage = 0; stage < layout.pp; ++stage) {
     actions.push_back(StepSchedule(question.model, picture.layout, stage));
@@ -104,7 +104,7 @@ std::string ScheduleLines(const SchedulePicture& picture, int width) {
   }
   absl::StrAppend(
       &text, "  digits: forward; letters: backward (a is 0)",
-      picture.layout.schedule == ScheduleKind::kZeroBubbleH1 ? "; +: weight gradients" : "",
+      picture.layout.pp_schedule == ScheduleKind::kZeroBubbleH1 ? "; +: weight gradients" : "",
       "; dots: idle\n");
   return text;
 }

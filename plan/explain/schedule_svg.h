@@ -13,7 +13,7 @@ namespace weft {
 // A dry run of `layout` with the estimated times of its passes, of so many microbatches that a
 // picture can show them. REQUIRES: CheckLayout holds.
 struct SchedulePicture {
-  Layout layout;                 // num_microbatches: those shown
+  Layout layout;                 // gradient_accumulation_steps: those shown
   int64_t num_microbatches = 0;  // of a step
   Simulation simulation;
 };

@@ -14,6 +14,7 @@
 #include "plan/search/describe.h"
 #include "plan/search/space.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {

@@ -198,32 +198,15 @@ void CheckLrScheduler(const JobSpec& job, SpecIssues& issues) {
   }
 }
 
-// The layout that breaks the fewest rules with what the job fixes. Degrees that are `auto` stand as
-// 1, or as what another fixed value makes of them: what is broken then is broken for every value
-// they may take.
+// LeastLayout on this job's cluster and model: what is broken then is broken for every value that
+// an `auto` may take.
 Layout LeastLayout(const JobSpec& job) {
-  const ParallelismSpec& fixed = job.parallelism;
-  Layout least;
-  least.cp = fixed.cp.value_or(1);
-  least.tp = fixed.tp.value_or(1);
-  least.ep = fixed.ep.value_or(1);
-  least.dp = fixed.dp.value_or(std::clamp(least.ep, 1, job.cluster.slots()));
-  least.zero_stage = fixed.zero_stage.value_or(fixed.zero_group.value_or(0) > 0 ? 1 : 0);
-  if (fixed.dp && fixed.cp) least.zero_group = fixed.zero_group.value_or(0);
-  if (fixed.layers_per_stage) least.stage_blocks = *fixed.layers_per_stage;
-  least.stage_recompute = job.activation_checkpointing.per_stage;
-  const bool interleaved = fixed.pp_schedule ? *fixed.pp_schedule == ScheduleKind::kInterleaved
-                                             : fixed.virtual_stages.value_or(1) > 1;
-  least.schedule = interleaved ? ScheduleKind::kInterleaved
-                               : fixed.pp_schedule.value_or(ScheduleKind::kOneForwardOneBackward);
-  least.virtual_stages = fixed.virtual_stages.value_or(interleaved ? 2 : 1);
-  const int64_t listed =
-      std::max(std::ssize(least.stage_blocks), std::ssize(least.stage_recompute));
-  const int64_t stages = std::max<int64_t>(listed, interleaved ? 2 : 1);
-  least.pp = fixed.pp.value_or(static_cast<int>(std::min(stages, job.model.num_blocks)));
-  least.sequence_parallel = fixed.sequence_parallel.value_or(false);
-  least.offload_optimizer = job.offload.optimizer.value_or(false);
-  least.recompute = job.activation_checkpointing.mode.value_or(Recompute::kNone);
+  Layout least = LeastLayout(job.layout);
+  if (!job.layout.dp) least.dp = std::clamp(least.dp, 1, job.cluster.slots());
+  if (!job.layout.dp || !job.layout.cp) least.zero_hpz_partition_size = 1;
+  if (!job.layout.pp) {
+    least.pp = static_cast<int>(std::min<int64_t>(least.pp, job.model.num_blocks));
+  }
   return least;
 }
 
@@ -231,29 +214,24 @@ Layout LeastLayout(const JobSpec& job) {
 // what the job says is the cause, not the number of chunks that it leaves open.
 SpecIssue InterleavedIssue(const JobSpec& job, const Layout& least) {
   const std::string given =
-      job.parallelism.pp ? absl::StrCat("parallelism.pp ", *job.parallelism.pp, " and ") : "";
-  return {"parallelism.pp_schedule",
-          absl::StrCat("interleaved_1f1b with ", given, KeysOf(job.model.family).num_blocks, " ",
-                       job.model.num_blocks,
-                       "; it needs 2 or more stages of 2 or more chunks, each with a block; use ",
-                       job.parallelism.pp && least.pp < 2 ? "parallelism.pp 2 or more, or " : "",
-                       "1f1b")};
+      job.layout.pp ? absl::StrCat("parallelism.pp ", *job.layout.pp, " and ") : "";
+  return {
+      "parallelism.pp_schedule",
+      absl::StrCat("interleaved_1f1b with ", given, KeysOf(job.model.family).num_blocks, " ",
+                   job.model.num_blocks,
+                   "; it needs 2 or more stages of 2 or more chunks, each with a block; use ",
+                   job.layout.pp && least.pp < 2 ? "parallelism.pp 2 or more, or " : "", "1f1b")};
 }
 
 void CheckParallelism(const JobSpec& job, SpecIssues& issues) {
-  const ActivationCheckpointingSpec& checkpointing = job.activation_checkpointing;
-  if (checkpointing.mode && !checkpointing.per_stage.empty()) {
+  if (job.layout.recompute && !job.layout.recompute_per_stage.empty()) {
     Add(issues, "activation_checkpointing.per_stage",
         absl::StrCat("stands beside activation_checkpointing.mode ",
-                     RecomputeName(*checkpointing.mode), "; keep one of the two"));
-  }
-  if (job.parallelism.zero_group) {
-    CheckInteger(issues, "parallelism.zero_hpz_partition_size", *job.parallelism.zero_group, 0,
-                 job.cluster.slots());
+                     RecomputeName(*job.layout.recompute), "; keep one of the two"));
   }
   const Layout least = LeastLayout(job);
   for (SpecIssue& issue : DegreeIssues(job.model, job.cluster, least)) {
-    const bool chosen = issue.key != "parallelism.virtual_stages" || job.parallelism.virtual_stages;
+    const bool chosen = issue.key != "parallelism.virtual_stages" || job.layout.virtual_stages;
     issues.push_back(chosen ? std::move(issue) : InterleavedIssue(job, least));
   }
 }
@@ -293,10 +271,10 @@ void CheckLora(const JobSpec& job, SpecIssues& issues) {
 
 void CheckBatch(const JobSpec& job, SpecIssues& issues) {
   // A dp that no layout can have is CheckParallelism's to report.
-  std::optional<int64_t> dp = job.parallelism.dp;
+  std::optional<int64_t> dp = job.layout.dp;
   if (dp && (*dp < 1 || *dp > job.cluster.slots())) dp.reset();
-  for (SpecIssue& issue : BatchIssues(job.model, job.batch(), dp, job.training.micro_batch_size,
-                                      job.training.gradient_accumulation_steps)) {
+  for (SpecIssue& issue : BatchIssues(job.model, job.batch(), dp, job.layout.micro_batch_size,
+                                      job.layout.gradient_accumulation_steps)) {
     issues.push_back(std::move(issue));
   }
 }
@@ -368,7 +346,7 @@ std::vector<SpecIssue> Validate(const JobSpec& job) {
   CheckTraining(job, issues);
   CheckOptimizer(job, issues);
   CheckLrScheduler(job, issues);
-  if (job.offload.optimizer.value_or(false)) {
+  if (job.layout.offload_optimizer == OffloadDevice::kCpu) {
     for (SpecIssue& issue : OffloadIssues(job)) issues.push_back(std::move(issue));
   }
   if (model_issues.empty()) {

@@ -41,7 +41,7 @@ class JobReader {
         ReadKey(values_, key.key, key.field(job_), notes_);
       }
     }
-    if (job_.parallelism.dp == -1) job_.parallelism.dp.reset();  // torchtitan's "what is left"
+    if (job_.layout.dp == -1) job_.layout.dp.reset();  // torchtitan's "what is left"
     SettleGlobalBatch();
     SettleSteps();
     FinishLora();
@@ -85,23 +85,23 @@ class JobReader {
 
   // Any two of micro, global and accumulation fix the third: global = micro x accumulation x dp.
   void SettleGlobalBatch() {
-    TrainingSpec& training = job_.training;
+    const LayoutSpec& asked = job_.layout;
     constexpr absl::string_view kKey = "training.global_batch_size";
     if (values_.Has(kKey)) return;
-    if (!training.micro_batch_size || !training.gradient_accumulation_steps) {
+    if (!asked.micro_batch_size || !asked.gradient_accumulation_steps) {
       values_.Wrong(kKey,
                     "missing; give it, or both micro_batch_size and gradient_accumulation_steps");
-    } else if (!job_.parallelism.dp) {
+    } else if (!asked.dp) {
       values_.Wrong(kKey,
                     "missing; with parallelism.dp auto it cannot follow from micro_batch_size x "
                     "gradient_accumulation_steps x dp; give it, or fix parallelism.dp");
     } else {
       // Bounded before they are multiplied; Validate judges what is too large.
       constexpr int64_t kMost = int64_t{1} << 20;
-      training.global_batch_size =
-          std::clamp<int64_t>(*training.micro_batch_size, 0, kMost) *
-          std::clamp<int64_t>(*training.gradient_accumulation_steps, 0, kMost) *
-          std::clamp<int64_t>(*job_.parallelism.dp, 0, kMost);
+      job_.training.global_batch_size =
+          std::clamp<int64_t>(*asked.micro_batch_size, 0, kMost) *
+          std::clamp<int64_t>(*asked.gradient_accumulation_steps, 0, kMost) *
+          std::clamp<int64_t>(*asked.dp, 0, kMost);
     }
   }
 

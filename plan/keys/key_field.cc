@@ -120,20 +120,7 @@ class Reader {
     field->reset();
     if (!node_.is_auto()) *field = values_.Flag(key_);
   }
-  void operator()(const FlagWords& field) const {
-    field.flag->reset();
-    if (node_.is_auto()) return;
-    if (node_.is_scalar() && (node_.scalar == field.yes || node_.scalar == field.no)) {
-      *field.flag = node_.scalar == field.yes;
-    } else {
-      Expected(absl::StrCat("auto, ", field.no, " or ", field.yes));
-    }
-  }
   void operator()(const NumberOrNull& field) const { *field.number = values_.Whole(key_); }
-  void operator()(const GroupSize& field) const {
-    values_.ReadOrAuto(key_, field.ranks);
-    if (*field.ranks == 1) *field.ranks = 0;
-  }
   void operator()(const NumberPair& field) const {
     const bool two = node_.is_list() && node_.items.size() == 2;
     const auto number = [&](size_t i) {
@@ -287,15 +274,8 @@ struct Printer {
   Value operator()(const std::optional<T>* field) const {
     return *field ? (*this)(&**field) : Value::Scalar("auto");
   }
-  Value operator()(const FlagWords& field) const {
-    if (!*field.flag) return Value::Scalar("auto");
-    return Value::Scalar(**field.flag ? field.yes : field.no);
-  }
   Value operator()(const NumberOrNull& field) const {
     return *field.number ? Value::Whole(**field.number) : Value();
-  }
-  Value operator()(const GroupSize& field) const {
-    return *field.ranks == 0 ? Value::Whole(1) : (*this)(field.ranks);
   }
   Value operator()(const NumberPair& field) const {
     return Value::List({Value::Number(*field.first), Value::Number(*field.second)});
@@ -358,7 +338,6 @@ struct Numbers {
     return {{*field.first, NumberText(*field.first)}, {*field.second, NumberText(*field.second)}};
   }
   std::vector<Number> operator()(const NumberOrNull& field) const { return (*this)(field.number); }
-  std::vector<Number> operator()(const GroupSize& field) const { return (*this)(field.ranks); }
   template <typename Other>
   std::vector<Number> operator()(Other /*no number*/) const {
     return {};
@@ -387,12 +366,7 @@ struct Former {
     form.may_be_auto = true;
     return form;
   }
-  FieldForm operator()(const FlagWords&) const {
-    static constexpr absl::string_view kWords[] = {"none", "cpu"};
-    return {Kind::kWord, true, kWords};
-  }
   FieldForm operator()(const NumberOrNull&) const { return {Kind::kWhole}; }
-  FieldForm operator()(const GroupSize&) const { return {Kind::kWhole, true}; }
   FieldForm operator()(const NumberPair&) const { return {Kind::kList, false, {}, Kind::kNumber}; }
   FieldForm operator()(const std::vector<Recompute>*) const {
     return {Kind::kList, true, WordsOf(Recompute{}), Kind::kWord};

@@ -18,21 +18,9 @@
 
 namespace weft {
 
-// A flag that is written as one of two words.
-struct FlagWords {
-  std::optional<bool>* flag;
-  absl::string_view no;   // "none"
-  absl::string_view yes;  // "cpu"
-};
-
 // A number that nobody may have given: null, not auto.
 struct NumberOrNull {
   std::optional<int64_t>* number;
-};
-
-// Ranks that share; 1, DeepSpeed's word for "all of them", is 0 in the member.
-struct GroupSize {
-  std::optional<int>* ranks;
 };
 
 // [first, second]
@@ -42,15 +30,14 @@ struct NumberPair {
 };
 
 // An empty optional is `auto`; std::monostate: the key does not apply (lora.r without lora).
-using KeyField =
-    std::variant<std::monostate, bool*, int*, int64_t*, uint64_t*, double*, std::string*,
-                 std::optional<bool>*, std::optional<int>*, std::optional<int64_t>*, Precision*,
-                 OptimizerKind*, TokenFormat*, LrSchedule*, ResumeMode*, FrozenFormat*,
-                 BackendKind*, Collective*, std::optional<ScheduleKind>*, std::optional<Recompute>*,
-                 std::vector<Recompute>*, std::optional<std::vector<int64_t>>*,
-                 std::vector<std::string>*, std::map<std::string, std::string>*,
-                 std::vector<DataSource>*, std::vector<ParamGroup>*, std::vector<MatmulPoint>*,
-                 std::vector<CollectivePoint>*, FlagWords, NumberOrNull, GroupSize, NumberPair>;
+using KeyField = std::variant<
+    std::monostate, bool*, int*, int64_t*, uint64_t*, double*, std::string*, std::optional<bool>*,
+    std::optional<int>*, std::optional<int64_t>*, Precision*, OptimizerKind*, TokenFormat*,
+    LrSchedule*, ResumeMode*, FrozenFormat*, BackendKind*, Collective*,
+    std::optional<ScheduleKind>*, std::optional<Recompute>*, std::optional<OffloadDevice>*,
+    std::vector<Recompute>*, std::optional<std::vector<int64_t>>*, std::vector<std::string>*,
+    std::map<std::string, std::string>*, std::vector<DataSource>*, std::vector<ParamGroup>*,
+    std::vector<MatmulPoint>*, std::vector<CollectivePoint>*, NumberOrNull, NumberPair>;
 
 // The numbers that a field may hold. `allowed` says it: "0 or more and less than 1".
 struct Limits {

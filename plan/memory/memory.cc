@@ -402,7 +402,7 @@ bool IsKept(absl::string_view tensor, Recompute recompute) {
 }
 
 MemoryHome StatesHome(const Layout& layout) {
-  return layout.offload_optimizer ? MemoryHome::kHost : MemoryHome::kDevice;
+  return layout.offloads_optimizer() ? MemoryHome::kHost : MemoryHome::kDevice;
 }
 
 StateBuffers StateBuffersOf(int64_t elements, const Sharding& sharding, MemoryHome home,
@@ -460,7 +460,7 @@ StateBuffers WholeBuffersOf(const BucketElements& elements, const Layout& layout
 
 Staging StagingOf(const BucketElements& elements, const Layout& layout, const Numerics& numerics) {
   const bool keeps = numerics.has_master_weights() || !StateArrays(numerics.optimizer).empty();
-  if (!layout.offload_optimizer || !keeps) return {};
+  if (!layout.offloads_optimizer() || !keeps) return {};
   const int parts = ShardingOf(layout).parts;
   const int64_t unit = BucketUnit(numerics.optimizer);
   const int64_t block = PartElements(elements.block, parts, unit);
@@ -498,7 +498,7 @@ ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int 
   slots.pending = PeakPendingMicrobatches(layout, stage);
   slots.pending_blocks = StageBlockCount(layout, num_blocks, stage);
   // All schedules but GPipe run the last virtual stage's backward pass right after its forward.
-  slots.heads = layout.schedule == ScheduleKind::kGpipe ? layout.num_microbatches : 1;
+  slots.heads = layout.pp_schedule == ScheduleKind::kGpipe ? layout.gradient_accumulation_steps : 1;
   return slots;
 }
 
@@ -533,7 +533,7 @@ std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape&
   const int64_t boundary = sizes.part_rows * sizes.hidden;  // [R, D] what crosses a stage's border
 
   List list(sizes.type);
-  const bool splits = layout.schedule == ScheduleKind::kZeroBubbleH1;
+  const bool splits = layout.pp_schedule == ScheduleKind::kZeroBubbleH1;
   AddBlockActivations(model.family, sizes, recompute, BufferScope::kSlot, list);
   // Gradient of the last block's output [R, D], which its weight gradients need. Other gradients
   // that weight gradients need take the place of activations that nobody needs then.
@@ -547,7 +547,7 @@ std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape&
     AddBlockActivations(model.family, sizes, recompute, BufferScope::kRecomputed, list);
   }
   AddBlockWorkspace(model.family, sizes, list);
-  if (last) AddHeadWorkspace(model.family, sizes, layout.head_chunks, list);
+  if (last) AddHeadWorkspace(model.family, sizes, layout.head_chunks(batch.seq_len), list);
   if (!last || layout.virtual_stages > 1) {
     // [R, D]: gradient on its way through a chunk's blocks; what comes from and goes to the next.
     list.Add(MemoryKind::kWorkspace, BufferScope::kWork, "dx", boundary);
@@ -556,7 +556,7 @@ std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape&
   }
   list.AddTotals("totals", kStepTotals);
   // [M*N, 1]
-  const int64_t step_tokens = layout.num_microbatches * sizes.rows;
+  const int64_t step_tokens = layout.gradient_accumulation_steps * sizes.rows;
   if (first) list.AddTokens("ids", step_tokens);
   if (last) list.AddTokens("targets", step_tokens);
   // Rows of the table of learned positions.

@@ -75,13 +75,13 @@ StageMemoryTable::StageMemoryTable(const ModelShape& model, const BatchShape& ba
 
 size_t StageMemoryTable::Hash::operator()(const Key& key) const {
   const int kind = (key.stages * 4 + key.stage) * 4 + key.dp;
-  const int habits = (static_cast<int>(key.schedule) * 4 + static_cast<int>(key.recompute)) * 2 +
+  const int habits = (static_cast<int>(key.pp_schedule) * 4 + static_cast<int>(key.recompute)) * 2 +
                      (key.sequence_parallel ? 1 : 0);
-  return HashOf({kind, habits, key.tp, key.cp, key.micro_batch_size, key.head_chunks});
+  return HashOf({kind, habits, key.tp, key.cp, key.micro_batch_size, key.head_chunk_tokens});
 }
 
 size_t StageMemoryTable::Hash::operator()(const StatesKey& key) const {
-  const int habits = key.zero_stage * 2 + (key.offload_optimizer ? 1 : 0);
+  const int habits = key.zero_stage * 2 + static_cast<int>(key.offload_optimizer);
   return HashOf({static_cast<int64_t>(reinterpret_cast<uintptr_t>(key.share)), key.blocks, habits,
                  key.zero_ranks});
 }
@@ -89,16 +89,16 @@ size_t StageMemoryTable::Hash::operator()(const StatesKey& key) const {
 MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
   const int stages = std::min(layout.pp, 3);
   const int last = stages - 1;
-  const bool is_1f1b = layout.schedule == ScheduleKind::kOneForwardOneBackward;
+  const bool is_1f1b = layout.pp_schedule == ScheduleKind::kOneForwardOneBackward;
   const Key key = {.stages = stages,
                    .stage = stage == layout.pp - 1 ? last : std::min(stage, 1),
                    .tp = layout.tp,
                    .dp = std::min(layout.dp, 2),
                    .cp = layout.cp,
                    .micro_batch_size = layout.micro_batch_size,
-                   .schedule = is_1f1b ? ScheduleKind::kGpipe : layout.schedule,
+                   .pp_schedule = is_1f1b ? ScheduleKind::kGpipe : layout.pp_schedule,
                    .recompute = layout.recompute_of(stage),
-                   .head_chunks = stage == layout.pp - 1 ? layout.head_chunks : 1,
+                   .head_chunk_tokens = stage == layout.pp - 1 ? layout.head_chunk_tokens : 0,
                    .sequence_parallel = layout.sequence_ranks() > 1};
   auto found = parts_.find(key);
   if (found == parts_.end()) found = parts_.emplace(key, Measure(key)).first;
@@ -112,8 +112,8 @@ MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
         bytes + slots.pending * (parts.pending_pass + slots.pending_blocks * parts.pending_block);
   }
   for (const int64_t elements : parts.token_elements) {
-    Add(MemoryKind::kTokens, AlignedBytes(elements * layout.num_microbatches, ElementType::kInt32),
-        bytes);
+    Add(MemoryKind::kTokens,
+        AlignedBytes(elements * layout.gradient_accumulation_steps, ElementType::kInt32), bytes);
   }
   return bytes;
 }
@@ -179,12 +179,12 @@ StageMemoryTable::Sample StageMemoryTable::SampleOf(const Key& key) const {
   layout.cp = key.cp;
   layout.pp = key.stages;
   layout.tp = key.tp;
-  layout.schedule = key.schedule;
+  layout.pp_schedule = key.pp_schedule;
   // Blocks are few here: the second chunk of a stage has none.
-  layout.virtual_stages = key.schedule == ScheduleKind::kInterleaved ? 2 : 1;
+  layout.virtual_stages = key.pp_schedule == ScheduleKind::kInterleaved ? 2 : 1;
   layout.micro_batch_size = key.micro_batch_size;
   layout.recompute = key.recompute;
-  layout.head_chunks = key.head_chunks;
+  layout.head_chunk_tokens = key.head_chunk_tokens;
   layout.sequence_parallel = key.sequence_parallel;
   sample.batch = batch_;
   sample.batch.global_batch_size = key.dp * key.micro_batch_size;

@@ -51,10 +51,10 @@ class StageMemoryTable {
     int dp = 1;  // min(dp, 2): whether there is a data group
     int cp = 1;
     int64_t micro_batch_size = 1;
-    ScheduleKind schedule = ScheduleKind::kGpipe;  // GPipe and 1F1B differ in slots alone
-    Recompute recompute = Recompute::kNone;        // of this stage
-    int head_chunks = 1;                           // of the last stage
-    bool sequence_parallel = false;                // and tp > 1
+    ScheduleKind pp_schedule = ScheduleKind::kGpipe;  // GPipe and 1F1B differ in slots alone
+    Recompute recompute = Recompute::kNone;           // of this stage
+    int64_t head_chunk_tokens = 0;                    // of the last stage
+    bool sequence_parallel = false;                   // and tp > 1
 
     friend bool operator==(const Key&, const Key&) = default;
   };
@@ -85,7 +85,7 @@ class StageMemoryTable {
     int64_t blocks = 0;
     int zero_stage = 0;
     int zero_ranks = 1;
-    bool offload_optimizer = false;
+    OffloadDevice offload_optimizer = OffloadDevice::kNone;
 
     friend bool operator==(const StatesKey&, const StatesKey&) = default;
   };

@@ -198,9 +198,9 @@ int PeakLiveMicrobatches(absl::Span<const Action> actions) {
 }
 
 int64_t PeakLiveMicrobatches(const Layout& layout, int stage) {
-  const int64_t microbatches = layout.num_microbatches;
+  const int64_t microbatches = layout.gradient_accumulation_steps;
   const int64_t after = layout.pp - 1 - stage;
-  switch (layout.schedule) {
+  switch (layout.pp_schedule) {
     case ScheduleKind::kGpipe:
       return microbatches;
     case ScheduleKind::kOneForwardOneBackward:
@@ -226,7 +226,7 @@ int64_t PeakLiveBlocks(const Layout& layout, int64_t num_blocks, int stage) {
   const int64_t larger = std::max<int64_t>(0, num_blocks % round - stage + stages - 1) / stages;
   const int64_t large = larger * stages;
   if (large == 0) return live * each;
-  const int64_t passes = layout.num_microbatches * layout.virtual_stages;
+  const int64_t passes = layout.gradient_accumulation_steps * layout.virtual_stages;
   const int64_t warmup = live - 1;  // a forward and the backward `warmup` passes earlier are a pair
   // These return how many of the first `count` passes are large.
   const auto forwards = [&](int64_t count) {
@@ -248,8 +248,8 @@ int64_t PeakLiveBlocks(const Layout& layout, int64_t num_blocks, int stage) {
 }
 
 int64_t PeakPendingMicrobatches(const Layout& layout, int stage) {
-  if (layout.schedule != ScheduleKind::kZeroBubbleH1) return 0;
-  return std::min<int64_t>(layout.num_microbatches, stage + 1);
+  if (layout.pp_schedule != ScheduleKind::kZeroBubbleH1) return 0;
+  return std::min<int64_t>(layout.gradient_accumulation_steps, stage + 1);
 }
 
 std::string ActionText(const Action& action) {

@@ -11,8 +11,8 @@ namespace weft {
 std::vector<Action> StepSchedule(const ModelShape& model, const Layout& layout, int stage) {
   CHECK(stage >= 0 && stage < layout.pp);
   const std::vector<Action> compute =
-      ComputeOrder(layout.schedule, stage, layout.pp, static_cast<int>(layout.num_microbatches),
-                   layout.virtual_stages);
+      ComputeOrder(layout.pp_schedule, stage, layout.pp,
+                   static_cast<int>(layout.gradient_accumulation_steps), layout.virtual_stages);
   std::vector<Action> actions = WithTransfers(stage, layout.pp, compute, layout.virtual_stages);
   const StageBuckets buckets =
       StageBucketsOf(layout, model.num_blocks, stage, model.tied_embeddings);

@@ -10,11 +10,11 @@
 namespace weft {
 
 // InvalidArgument naming the keys in conflict. REQUIRES: the space of these has no points.
-absl::Status Contradiction(const Question& question, const Constraints& constraints,
+absl::Status Contradiction(const Question& question, const LayoutSpec& constraints,
                            Purpose purpose);
 
 // Small degrees that are free and that a rule forbids, one of each rule: "why not tp=3?".
-std::vector<Rejection> RuleExamples(const Question& question, const Constraints& constraints,
+std::vector<Rejection> RuleExamples(const Question& question, const LayoutSpec& constraints,
                                     Purpose purpose);
 
 }  // namespace weft

@@ -12,6 +12,7 @@
 #include "plan/search/lattice.h"
 #include "plan/search/pricer.h"
 #include "plan/search/repair.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {
@@ -44,12 +45,12 @@ std::vector<Value> NearestFirst(std::vector<Value> values, Value fixed, bool by_
 
 class CureSearch {
  public:
-  CureSearch(const Question& question, const Constraints& constraints, Purpose purpose)
+  CureSearch(const Question& question, const LayoutSpec& constraints, Purpose purpose)
       : question_(question), constraints_(constraints), purpose_(purpose) {}
 
   // A layout of the changed question that fits, if FindPlan finds one: first any of the lattice,
   // then what repairs make.
-  std::optional<Layout> Fitting(const Question& question, const Constraints& constraints) {
+  std::optional<Layout> Fitting(const Question& question, const LayoutSpec& constraints) {
     if (!Affords(question, constraints)) return std::nullopt;
     Pricer pricer(question);
     const Space space(question, constraints, purpose_);
@@ -61,9 +62,9 @@ class CureSearch {
 
   // Frees one value that is fixed; `text` says what it became.
   template <typename Value, typename Text>
-  void Free(std::optional<Value> Constraints::*value, const Text& text) {
+  void Free(std::optional<Value> LayoutSpec::*value, const Text& text) {
     if (!(constraints_.*value)) return;
-    Constraints freed = constraints_;
+    LayoutSpec freed = constraints_;
     (freed.*value).reset();
     Keep(Fitting(question_, freed), text);
   }
@@ -71,10 +72,10 @@ class CureSearch {
   // The same of a value of which `others` lists what else it may be in a space that leaves it free:
   // the nearest that fits.
   template <typename Value, typename Others, typename Text>
-  void FreeToNearest(std::optional<Value> Constraints::*value, bool by_ratio, const Others& others,
+  void FreeToNearest(std::optional<Value> LayoutSpec::*value, bool by_ratio, const Others& others,
                      const Text& text) {
     if (!(constraints_.*value)) return;
-    Constraints changed = constraints_;
+    LayoutSpec changed = constraints_;
     (changed.*value).reset();
     const std::optional<Layout> found = Fitting(question_, changed);
     if (!found) return;
@@ -105,13 +106,13 @@ class CureSearch {
   std::vector<Cure> Take() { return std::move(cures_); }
 
  private:
-  bool Affords(const Question& question, const Constraints& constraints) {
+  bool Affords(const Question& question, const LayoutSpec& constraints) {
     points_left_ -= Space(question, constraints, purpose_).CountPoints();
     return points_left_ >= 0;
   }
 
   const Question& question_;
-  const Constraints& constraints_;
+  const LayoutSpec& constraints_;
   Purpose purpose_;
   int64_t points_left_ = kMostPoints;
   std::vector<Cure> cures_;
@@ -135,36 +136,36 @@ std::vector<int64_t> CutsOf(const Space& space, int64_t BatchCut::*member) {
 void CureSearch::FreeValues() {
   constexpr bool kByRatio = true;
   FreeToNearest(
-      &Constraints::micro_batch_size, kByRatio,
+      &LayoutSpec::micro_batch_size, kByRatio,
       [](const Space& space) { return CutsOf(space, &BatchCut::micro_batch_size); },
       Says("training.micro_batch_size", [](const Layout& l) { return l.micro_batch_size; }));
   FreeToNearest(
-      &Constraints::num_microbatches, kByRatio,
-      [](const Space& space) { return CutsOf(space, &BatchCut::num_microbatches); },
+      &LayoutSpec::gradient_accumulation_steps, kByRatio,
+      [](const Space& space) { return CutsOf(space, &BatchCut::gradient_accumulation_steps); },
       Says("training.gradient_accumulation_steps",
-           [](const Layout& l) { return l.num_microbatches; }));
+           [](const Layout& l) { return l.gradient_accumulation_steps; }));
   FreeToNearest(
-      &Constraints::recompute, !kByRatio, [](const Space& space) { return space.recomputes(); },
+      &LayoutSpec::recompute, !kByRatio, [](const Space& space) { return space.recomputes(); },
       Says("activation_checkpointing.mode",
            [](const Layout& l) { return RecomputeName(l.recompute); }));
   FreeToNearest(
-      &Constraints::zero_stage, !kByRatio,
+      &LayoutSpec::zero_stage, !kByRatio,
       [](const Space&) {
         return std::vector{0, 1, 2, 3};
       },
       Says("parallelism.zero_stage", [](const Layout& l) { return l.zero_stage; }));
   FreeToNearest(
-      &Constraints::schedule, !kByRatio,
+      &LayoutSpec::pp_schedule, !kByRatio,
       [](const Space&) {
         return std::vector{ScheduleKind::kOneForwardOneBackward, ScheduleKind::kGpipe,
                            ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1};
       },
-      Says("parallelism.pp_schedule", [](const Layout& l) { return ScheduleName(l.schedule); }));
-  Free(&Constraints::zero_group,
+      Says("parallelism.pp_schedule", [](const Layout& l) { return ScheduleName(l.pp_schedule); }));
+  Free(&LayoutSpec::zero_hpz_partition_size,
        [](const Layout&) { return std::string("parallelism.zero_hpz_partition_size auto"); });
-  Free(&Constraints::stage_blocks,
+  Free(&LayoutSpec::layers_per_stage,
        [](const Layout&) { return std::string("parallelism.layers_per_stage auto"); });
-  Free(&Constraints::sequence_parallel,
+  Free(&LayoutSpec::sequence_parallel,
        [](const Layout&) { return std::string("parallelism.sequence_parallel auto"); });
   FreeDegrees();
 }
@@ -172,9 +173,8 @@ void CureSearch::FreeValues() {
 // Where no change of one value is enough.
 void CureSearch::FreeAll() {
   if (!cures_.empty()) return;
-  Constraints all_free;
+  LayoutSpec all_free;
   all_free.head_chunk_tokens = constraints_.head_chunk_tokens;
-  all_free.head_chunks = constraints_.head_chunks;
   if (all_free == constraints_) return;
   Keep(Fitting(question_, all_free), [](const Layout& layout) {
     return absl::StrCat("auto for everything that is fixed (", LayoutText(layout), ")");
@@ -182,29 +182,29 @@ void CureSearch::FreeAll() {
 }
 
 void CureSearch::FreeDegrees() {
-  const auto free = [&](std::optional<int> Constraints::*fixed, absl::string_view key,
+  const auto free = [&](std::optional<int> LayoutSpec::*fixed, absl::string_view key,
                         const std::vector<int>& (Space::*list)() const, int Layout::*degree) {
     FreeToNearest(
         fixed, /*by_ratio=*/true, [list](const Space& space) { return (space.*list)(); },
         Says(key, [degree](const Layout& layout) { return layout.*degree; }));
   };
-  free(&Constraints::tp, "parallelism.tp", &Space::tps, &Layout::tp);
-  free(&Constraints::pp, "parallelism.pp", &Space::pps, &Layout::pp);
-  free(&Constraints::cp, "parallelism.cp", &Space::cps, &Layout::cp);
-  free(&Constraints::ep, "parallelism.ep", &Space::eps, &Layout::ep);
-  free(&Constraints::dp, "parallelism.dp", &Space::dps, &Layout::dp);
+  free(&LayoutSpec::tp, "parallelism.tp", &Space::tps, &Layout::tp);
+  free(&LayoutSpec::pp, "parallelism.pp", &Space::pps, &Layout::pp);
+  free(&LayoutSpec::cp, "parallelism.cp", &Space::cps, &Layout::cp);
+  free(&LayoutSpec::ep, "parallelism.ep", &Space::eps, &Layout::ep);
+  free(&LayoutSpec::dp, "parallelism.dp", &Space::dps, &Layout::dp);
 }
 
 void CureSearch::ChangeHabits() {
   // `auto` has been tried; factored states are not offloaded.
-  if (!constraints_.offload_optimizer.value_or(true) &&
+  if (constraints_.offload_optimizer == OffloadDevice::kNone &&
       question_.numerics.optimizer != OptimizerStates::kFactored) {
-    Constraints changed = constraints_;
-    changed.offload_optimizer = true;
+    LayoutSpec changed = constraints_;
+    changed.offload_optimizer = OffloadDevice::kCpu;
     Keep(Fitting(question_, changed), [](const Layout&) { return "offload.optimizer cpu"; });
   }
-  if (constraints_.head_chunk_tokens.value_or(0) == 0 && !constraints_.head_chunks) {
-    Constraints changed = constraints_;
+  if (constraints_.head_chunk_tokens.value_or(0) == 0) {
+    LayoutSpec changed = constraints_;
     changed.head_chunk_tokens = 1024;
     Keep(Fitting(question_, changed),
          [](const Layout&) { return "training.head_chunk_tokens 1024"; });
@@ -248,8 +248,9 @@ void CureSearch::ChangeMemory() {
     return there_bytes == 0 || host_bytes(priced) <= there_bytes;
   };
   // The host may be short of room for what is offloaded: then devices are asked about without it.
-  for (const std::optional<bool> offload : {constraints_.offload_optimizer, {false}}) {
-    Constraints tried = constraints_;
+  for (const std::optional<OffloadDevice> offload :
+       {constraints_.offload_optimizer, {OffloadDevice::kNone}}) {
+    LayoutSpec tried = constraints_;
     tried.offload_optimizer = offload;
     const Finds finds = SearchLattice(Space(question_, tried, purpose_), pricer, Cut::kByBounds);
     if (finds.nearest.empty()) return;
@@ -297,7 +298,7 @@ void CureSearch::ChangeJob() {
 
 }  // namespace
 
-std::vector<Cure> CuresOf(const Question& question, const Constraints& constraints,
+std::vector<Cure> CuresOf(const Question& question, const LayoutSpec& constraints,
                           Purpose purpose) {
   CureSearch search(question, constraints, purpose);
   search.FreeValues();

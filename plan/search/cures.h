@@ -19,8 +19,7 @@ struct Cure {
 // mathematics. What FindPlan adds where nothing fits (offload, repairs) is counted on. Empty: none
 // of them alone is enough.
 // REQUIRES: the space of these has points, and none fits.
-std::vector<Cure> CuresOf(const Question& question, const Constraints& constraints,
-                          Purpose purpose);
+std::vector<Cure> CuresOf(const Question& question, const LayoutSpec& constraints, Purpose purpose);
 
 // "; use training.micro_batch_size 1, or cluster.nodes 12"
 std::string CuresText(const std::vector<Cure>& cures);

@@ -11,6 +11,7 @@
 #include "plan/estimate/model_flops.h"
 #include "plan/search/pricer.h"
 #include "plan/search/space.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {
@@ -96,13 +97,13 @@ std::string PrecisionText(const JobSpec& job) {
 
 std::string LayoutLines(const JobSpec& job, const Plan& plan) {
   const Layout& layout = plan.layout;
-  std::string text = absl::StrCat("\n", FoldedText(absl::StrCat("layout: ", LayoutText(layout)), 8),
-                                  "\n  ", Plural(layout.world_size(), "worker"), " on ",
-                                  Plural(job.cluster.slots(), "slot"), "; a step is ",
-                                  Plural(layout.dp, "replica"), " x ", layout.num_microbatches,
-                                  layout.num_microbatches == 1 ? " microbatch" : " microbatches",
-                                  " x ", Plural(layout.micro_batch_size, "sequence"), " of ",
-                                  Plural(job.training.seq_len, "token"), "\n");
+  std::string text = absl::StrCat(
+      "\n", FoldedText(absl::StrCat("layout: ", LayoutText(layout)), 8), "\n  ",
+      Plural(layout.world_size(), "worker"), " on ", Plural(job.cluster.slots(), "slot"),
+      "; a step is ", Plural(layout.dp, "replica"), " x ", layout.gradient_accumulation_steps,
+      layout.gradient_accumulation_steps == 1 ? " microbatch" : " microbatches", " x ",
+      Plural(layout.micro_batch_size, "sequence"), " of ", Plural(job.training.seq_len, "token"),
+      "\n");
   return text;
 }
 

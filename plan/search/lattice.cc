@@ -48,10 +48,10 @@ class LatticeWalk::Walk {
         model_(pricer.question().model),
         room_(space, pricer) {
     const Layout base = space.Base(1, 1);
-    cheapest_ = base.stage_recompute.empty()
+    cheapest_ = base.recompute_per_stage.empty()
                     ? *std::min_element(space.recomputes().begin(), space.recomputes().end())
                     : Recompute::kNone;
-    uneven_ = !base.stage_blocks.empty() || !base.stage_recompute.empty();
+    uneven_ = !base.layers_per_stage.empty() || !base.recompute_per_stage.empty();
   }
 
   Finds LookFirst() {
@@ -191,13 +191,13 @@ Layout Walk::LayoutOf(const Item& item) const {
   layout.pp = pp(item);
   layout.ep = ep(item);
   layout.micro_batch_size = batch_cut(item).micro_batch_size;
-  layout.num_microbatches = batch_cut(item).num_microbatches;
-  layout.head_chunks = space_.HeadPieces(layout);
+  layout.gradient_accumulation_steps = batch_cut(item).gradient_accumulation_steps;
   return layout;
 }
 
 double Walk::LeastSeconds(const Layout& layout, const PassSeconds& block) {
-  return LeastSecondsOfAnySplit(layout.pp, model_.num_blocks, layout.num_microbatches, block,
+  return LeastSecondsOfAnySplit(layout.pp, model_.num_blocks, layout.gradient_accumulation_steps,
+                                block,
                                 CoreSharing(pricer_.question().cluster, layout.world_size()) > 1);
 }
 
@@ -209,7 +209,7 @@ void Walk::SetBound(Item& item) {
   const auto consider = [&](const Pipeline& pipeline, bool even) {
     LeastPasses least(pipeline);
     for (const ScheduleChoice& choice : schedules(item)) {
-      if (!Space::Takes(choice, layout.pp, layout.num_microbatches)) continue;
+      if (!Space::Takes(choice, layout.pp, layout.gradient_accumulation_steps)) continue;
       if (choice.balanced ? !pipeline.balanced : !even) continue;
       item.bound_s = std::min(item.bound_s, least.Of(choice));
     }
@@ -253,11 +253,10 @@ std::vector<Item> Walk::CollectLongest() {
           const auto cuts = std::ssize(space_.cuts(static_cast<size_t>(item.dp)));
           for (added.cut = 0; added.cut < cuts; ++added.cut) {
             layout.micro_batch_size = batch_cut(added).micro_batch_size;
-            layout.num_microbatches = batch_cut(added).num_microbatches;
-            layout.head_chunks = space_.HeadPieces(layout);
+            layout.gradient_accumulation_steps = batch_cut(added).gradient_accumulation_steps;
             if (cut_ == Cut::kByBounds) {
               added.least_s = LeastSecondsOfLook(layout);
-              const auto micros = static_cast<double>(layout.num_microbatches);
+              const auto micros = static_cast<double>(layout.gradient_accumulation_steps);
               added.bound_s = added.least_s * (1 + (layout.pp - 1) / micros);
             }
             items.push_back(added);
@@ -305,7 +304,7 @@ std::vector<Item> Walk::CollectShorter() {
 int64_t Walk::PointsOf(const Item& item) const {
   int64_t choices = 0;
   for (const ScheduleChoice& choice : schedules(item)) {
-    if (!Space::Takes(choice, pp(item), batch_cut(item).num_microbatches)) continue;
+    if (!Space::Takes(choice, pp(item), batch_cut(item).gradient_accumulation_steps)) continue;
     choices += std::ssize(space_.recomputes());
   }
   return choices * PlacesOf(int64_t{dp(item)} * cp(item));
@@ -326,15 +325,15 @@ void Walk::EvaluateItem(const Item& item) {
   Layout layout = LayoutOf(item);
   std::array<Pipeline, 3> pipelines;  // as space_.recomputes()
   for (size_t i = 0; i < space_.recomputes().size(); ++i) {
-    const bool listed = !layout.stage_recompute.empty();
+    const bool listed = !layout.recompute_per_stage.empty();
     pipelines[i] = pricer_.PipelineOf(layout, listed ? cheapest_ : space_.recomputes()[i]);
   }
   std::array<LeastPasses, 3> least = {LeastPasses(pipelines[0]), LeastPasses(pipelines[1]),
                                       LeastPasses(pipelines[2])};
-  const std::vector<int64_t> stage_blocks = layout.stage_blocks;
+  const std::vector<int64_t> stage_blocks = layout.layers_per_stage;
   for (const ScheduleChoice& choice : schedules(item)) {
-    if (!Space::Takes(choice, layout.pp, layout.num_microbatches)) continue;
-    layout.stage_blocks = stage_blocks;
+    if (!Space::Takes(choice, layout.pp, layout.gradient_accumulation_steps)) continue;
+    layout.layers_per_stage = stage_blocks;
     EvaluateChoice(item, pipelines, absl::MakeSpan(least), choice, layout);
   }
 }
@@ -348,7 +347,7 @@ void Walk::EvaluateChoice(const Item& item, absl::Span<const Pipeline> pipelines
   const bool cuts = cut_ == Cut::kByBounds;
   const double goodput = pricer_.MostGoodput(layout.world_size());
   const double spread = pricer_.SpreadOf(layout);
-  layout.schedule = choice.kind;
+  layout.pp_schedule = choice.kind;
   layout.virtual_stages = choice.virtual_stages;
   for (size_t i = 0; i < space_.recomputes().size(); ++i) {
     layout.recompute = space_.recomputes()[i];
@@ -356,7 +355,7 @@ void Walk::EvaluateChoice(const Item& item, absl::Span<const Pipeline> pipelines
     if (choice.balanced && !pipelines[i].balanced) continue;
     const double least_s = cuts ? least[i].Of(choice) : 0;
     if (cuts && IsLate(spread * least_s / goodput)) continue;
-    if (choice.balanced) layout.stage_blocks = StageBlocksOf(*pipelines[i].balanced, layout.pp);
+    if (choice.balanced) layout.layers_per_stage = StageBlocksOf(*pipelines[i].balanced, layout.pp);
     if (wanted_ == Wanted::kWhetherAnyFits) {
       TryMemory(item, layout);
     } else {
@@ -381,7 +380,7 @@ bool Walk::IsCutByMemory(const Item& item, const Layout& layout) {
 void Walk::EvaluatePlaces(const Item& item, const Pipeline& pipeline, const ScheduleChoice& choice,
                           double least_s, double factor, Layout& layout) {
   layout.zero_stage = 0;
-  layout.offload_optimizer = false;
+  layout.offload_optimizer = OffloadDevice::kNone;
   Variant variant{.layout = layout, .choice = choice};
   LazyPasses passes = pricer_.LazyPassesOf(layout, least_s);
   double fitting_s = kNever;                     // of stages from 1 on that fit
@@ -389,9 +388,9 @@ void Walk::EvaluatePlaces(const Item& item, const Pipeline& pipeline, const Sche
   for (const int zero : room_.ZerosOf(layout)) {
     layout.zero_stage = zero;
     std::optional<StepPasses> waiting;
-    for (const bool offload : space_.offloads()) {
+    for (const OffloadDevice offload : space_.offloads()) {
       layout.offload_optimizer = offload;
-      if (zero == 2 && in_vain[offload ? 1 : 0]) continue;
+      if (zero == 2 && in_vain[static_cast<size_t>(offload)]) continue;
       const Outcome outcome =
           IsCutByMemory(item, layout)
               ? Outcome::kDoesNotFit
@@ -401,7 +400,7 @@ void Walk::EvaluatePlaces(const Item& item, const Pipeline& pipeline, const Sche
         variant.lacks |= PlaceOf(layout);
         continue;
       }
-      if (zero == 1) in_vain = {in_vain[0] || !offload, true};
+      if (zero == 1) in_vain = {in_vain[0] || !layout.offloads_optimizer(), true};
       break;  // with the optimizer on the host it would take longer
     }
   }
@@ -433,7 +432,7 @@ Walk::Outcome Walk::EvaluatePlace(const Pipeline& pipeline, const ScheduleChoice
 void Walk::TryMemory(const Item& item, Layout& layout) {
   for (const int zero : room_.ZerosOf(layout)) {
     layout.zero_stage = zero;
-    for (const bool offload : space_.offloads()) {
+    for (const OffloadDevice offload : space_.offloads()) {
       layout.offload_optimizer = offload;
       if (IsAnswered()) return;
       if (IsCutByMemory(item, layout)) continue;
@@ -458,7 +457,8 @@ Walk::Outcome Walk::Price(const Layout& layout, const TermSeconds& time) {
   }
   ++finds_.counts.misfits;
   // The lattice's own splits are repaired by memory: the even one stands for all.
-  if (!again_ && (uneven_ || layout.stage_blocks.empty())) room_.KeepNearest(layout, priced.peak);
+  if (!again_ && (uneven_ || layout.layers_per_stage.empty()))
+    room_.KeepNearest(layout, priced.peak);
   return Outcome::kDoesNotFit;
 }
 

@@ -23,7 +23,7 @@ struct Variant {
 };
 // Stages of ZeRO, each with the optimizer on the device and on the host.
 inline uint8_t PlaceOf(const Layout& layout) {
-  return static_cast<uint8_t>(1 << (2 * layout.zero_stage + (layout.offload_optimizer ? 1 : 0)));
+  return static_cast<uint8_t>(1 << (2 * layout.zero_stage + (layout.offloads_optimizer() ? 1 : 0)));
 }
 
 struct Finds {

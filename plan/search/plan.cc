@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <tuple>
 
 #include "plan/errors.h"
+#include "plan/spec/layout_properties.h"
 
 namespace weft {
 
@@ -32,43 +32,45 @@ double Plan::tokens_per_s(const BatchShape& batch) const {
 
 namespace {
 
+template <typename T>
+int64_t Magnitude(const T& value) {
+  return static_cast<int64_t>(value);
+}
+template <typename T>
+int64_t Magnitude(const std::vector<T>& list) {
+  return list.empty() ? 0 : 1;
+}
+
+template <typename Row>
+int64_t ComplexityOf(const Row& row, const Layout& layout) {
+  return row.complexity.of != nullptr ? row.complexity.of(layout) : Magnitude(layout.*row.value);
+}
+
 // No mechanism more, and one less.
 bool HasFewerMechanisms(const Layout& a, const Layout& b) {
-  const auto mechanisms = [](const Layout& layout) {
-    return std::array<int, 11>{static_cast<int>(layout.recompute),
-                               layout.tp,
-                               layout.cp,
-                               layout.ep,
-                               layout.pp,
-                               layout.zero_stage,
-                               layout.virtual_stages,
-                               layout.schedule == ScheduleKind::kZeroBubbleH1 ? 1 : 0,
-                               layout.offload_optimizer ? 1 : 0,
-                               layout.head_chunks > 1 ? 1 : 0,
-                               layout.stage_blocks.empty() ? 0 : 1};
-  };
-  const auto ours = mechanisms(a);
-  const auto theirs = mechanisms(b);
-  if (ours == theirs) return false;
-  for (size_t i = 0; i < ours.size(); ++i) {
-    if (ours[i] > theirs[i]) return false;
-  }
-  return a.stage_recompute.empty() || !b.stage_recompute.empty();
+  bool has_less = false, has_more = false;
+  EachLayoutProperty([&](const auto& row) {
+    if (!row.complexity.is_mechanism) return;
+    const int64_t ours = ComplexityOf(row, a), theirs = ComplexityOf(row, b);
+    has_less |= ours < theirs;
+    has_more |= ours > theirs;
+  });
+  return has_less && !has_more;
 }
 
 }  // namespace
 
 bool Simpler(const Layout& a, const Layout& b) {
   const auto key = [](const Layout& layout) {
-    return std::make_tuple(layout.recompute, layout.tp, layout.cp, layout.ep, layout.zero_stage,
-                           layout.offload_optimizer, layout.head_chunks, layout.virtual_stages,
-                           layout.pp, layout.schedule != ScheduleKind::kOneForwardOneBackward,
-                           layout.schedule, !layout.stage_blocks.empty(), !layout.sequence_parallel,
-                           layout.dp, layout.micro_batch_size);
+    std::array<int64_t, kNumLayoutProperties> values = {};
+    EachLayoutProperty([&](const auto& row) {
+      values[static_cast<size_t>(row.complexity.order)] = ComplexityOf(row, layout);
+    });
+    return values;
   };
   const auto key_a = key(a);
   const auto key_b = key(b);
-  return key_a != key_b ? key_a < key_b : a.stage_blocks < b.stage_blocks;
+  return key_a != key_b ? key_a < key_b : a.layers_per_stage < b.layers_per_stage;
 }
 
 const Rejection* SimplerWithin(const Plan& plan, double share) {

@@ -52,16 +52,15 @@ Pricer::PassKey::PassKey(const Layout& layout, int slots_per_node)
     : tp(layout.tp),
       cp(layout.cp),
       ep(layout.ep),
-      head_chunks(layout.head_chunks),
       within(std::min(layout.world_size(), slots_per_node + 1)),
+      head_chunk_tokens(layout.head_chunk_tokens),
       micro_batch_size(layout.micro_batch_size) {}
 
 // FNV-1a over the values: few keys, of small numbers.
 size_t Pricer::PassKeyHash::operator()(const PassKey& key) const {
   uint64_t hash = 14695981039346656037U;
-  for (const int64_t value :
-       {int64_t{key.tp}, int64_t{key.cp}, int64_t{key.ep}, int64_t{key.head_chunks},
-        int64_t{key.within}, key.micro_batch_size}) {
+  for (const int64_t value : {int64_t{key.tp}, int64_t{key.cp}, int64_t{key.ep},
+                              key.head_chunk_tokens, int64_t{key.within}, key.micro_batch_size}) {
     hash = (hash ^ static_cast<uint64_t>(value)) * 1099511628211U;
   }
   return hash ^ (hash >> 32);
@@ -148,16 +147,17 @@ PartPasses Pricer::PartsOf(const Layout& layout, Recompute recompute) {
 
 Pipeline Pricer::PipelineOf(const Layout& layout, Recompute recompute) {
   const PartPasses parts = PartsOf(layout, recompute);
-  Pipeline pipeline = {.stages = layout.pp,
-                       .num_blocks = question_.model.num_blocks,
-                       .microbatches = layout.num_microbatches,
-                       .block = parts.block,
-                       .embedding = parts.embedding,
-                       .head = parts.head,
-                       .transfer_s = parts.transfer_s,
-                       .balanced = std::nullopt,
-                       .uneven = !layout.stage_blocks.empty() || !layout.stage_recompute.empty(),
-                       .shares_cores = CoreSharing(question_.cluster, layout.world_size()) > 1};
+  Pipeline pipeline = {
+      .stages = layout.pp,
+      .num_blocks = question_.model.num_blocks,
+      .microbatches = layout.gradient_accumulation_steps,
+      .block = parts.block,
+      .embedding = parts.embedding,
+      .head = parts.head,
+      .transfer_s = parts.transfer_s,
+      .balanced = std::nullopt,
+      .uneven = !layout.layers_per_stage.empty() || !layout.recompute_per_stage.empty(),
+      .shares_cores = CoreSharing(question_.cluster, layout.world_size()) > 1};
   if (!pipeline.uneven) pipeline.balanced = BetterSplit(pipeline);
   return pipeline;
 }
@@ -194,10 +194,11 @@ Peak Pricer::PeakOf(const Layout& layout) {
   const auto is_like_the_one_before = [&](int stage) {
     if (stage <= 1 || stage == layout.pp - 1) return false;
     const auto i = static_cast<size_t>(stage);
-    return (layout.stage_blocks.empty() || layout.stage_blocks[i] == layout.stage_blocks[i - 1]) &&
+    return (layout.layers_per_stage.empty() ||
+            layout.layers_per_stage[i] == layout.layers_per_stage[i - 1]) &&
            layout.recompute_of(stage) == layout.recompute_of(stage - 1);
   };
-  const bool even = layout.stage_blocks.empty() && layout.stage_recompute.empty();
+  const bool even = layout.layers_per_stage.empty() && layout.recompute_per_stage.empty();
   for (int stage = 1; stage < layout.pp; ++stage) {
     if (even && stage > 1) stage = layout.pp - 1;
     if (!is_like_the_one_before(stage)) look_at(stage);

@@ -175,8 +175,8 @@ class Pricer {
   // holds.
   struct PassKey {
     explicit PassKey(const Layout& layout, int slots_per_node);
-    int tp, cp, ep, head_chunks, within;
-    int64_t micro_batch_size;
+    int tp, cp, ep, within;
+    int64_t head_chunk_tokens, micro_batch_size;
     friend bool operator==(const PassKey&, const PassKey&) = default;
   };
   struct PassKeyHash {

@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "plan/estimate/data_comm.h"
 #include "plan/search/bound.h"
-#include "plan/search/head_pieces.h"
+#include "plan/search/head_chunks.h"
 #include "plan/search/room.h"
 #include "plan/search/shape.h"
 #include "plan/spec/layout_rules.h"
@@ -67,11 +67,11 @@ class Repairs {
 
   void TryVariant(const Variant& variant) {
     Layout layout = variant.layout;
-    const bool is_free = layout.pp > 1 && (!fixed_.stage_blocks || !fixed_.recompute);
-    const bool has_widths = !fixed_.zero_group && layout.data_group() > 1;
+    const bool is_free = layout.pp > 1 && (!fixed_.layers_per_stage || !fixed_.recompute);
+    const bool has_widths = !fixed_.zero_hpz_partition_size && layout.data_group() > 1;
     const bool has_pieces = space_.has_free_head() && variant.lacks != 0;
     if (FindsAreComplete() && !is_free && !has_widths && !has_pieces) return;
-    layout.stage_blocks = fixed_.stage_blocks.value_or(std::vector<int64_t>());
+    layout.layers_per_stage = fixed_.layers_per_stage.value_or(std::vector<int64_t>());
     Shared shared{.variant = variant,
                   .passes = pricer_.LazyPassesOf(variant.layout, variant.least_s),
                   .pipeline = pricer_.PipelineOf(layout, layout.recompute),
@@ -89,7 +89,7 @@ class Repairs {
     for (size_t i = 1; i < widths.size(); ++i) {
       // Few widths are left by what each takes at least, whatever its places.
       if (!MayWin(shared.factor * (passes_s + LeastStepEnd(layout, first, dues[i])))) continue;
-      layout.zero_group = static_cast<int>(widths[i]);
+      layout.zero_hpz_partition_size = static_cast<int>(widths[i]);
       TryPlaces(shared, /*whole=*/false, layout);
     }
   }
@@ -105,9 +105,9 @@ class Repairs {
   FreeShape FreeOf(const Shared& shared) const {
     const Layout& layout = shared.variant.layout;
     if (layout.pp < 2) return {};
-    return {.split = !fixed_.stage_blocks && layout.virtual_stages == 1 &&
+    return {.split = !fixed_.layers_per_stage && layout.virtual_stages == 1 &&
                      shared.variant.choice.balanced == shared.pipeline.balanced.has_value(),
-            .recompute = !fixed_.recompute && fixed_.stage_recompute.empty() &&
+            .recompute = !fixed_.recompute && fixed_.recompute_per_stage.empty() &&
                          layout.recompute == space_.recomputes().front()};
   }
 
@@ -119,11 +119,11 @@ class Repairs {
       if (zero == 0 && !whole) continue;
       layout.zero_stage = zero;
       std::optional<StepPasses> waiting;
-      for (const bool offload : space_.offloads()) {
+      for (const OffloadDevice offload : space_.offloads()) {
         layout.offload_optimizer = offload;
-        if (zero == 2 && in_vain[offload ? 1 : 0]) continue;
+        if (zero == 2 && in_vain[static_cast<size_t>(offload)]) continue;
         if (TryPlace(shared, whole, waiting, layout)) continue;
-        if (zero == 1) in_vain = {in_vain[0] || !offload, true};
+        if (zero == 1) in_vain = {in_vain[0] || !layout.offloads_optimizer(), true};
         break;
       }
     }
@@ -138,7 +138,8 @@ class Repairs {
     if (lacks && !is_free && !space_.has_free_head()) return true;
     if (lacks && (shared.shapeless & place) != 0) return true;
     // Until a time is known that would cut, memory does.
-    if (lacks && std::isinf(limit_s_) && !AnyShapeFits(shared, MostPieces(layout))) return true;
+    if (lacks && std::isinf(limit_s_) && !AnyShapeFits(shared, space_.LeastHeadChunk()))
+      return true;
     if (whole && FindsAreComplete()) {
       if ((shared.variant.fits & place) != 0) return false;
       // Nor has it been cut by more than may win.
@@ -169,17 +170,17 @@ class Repairs {
   // it takes.
   bool TryShapes(const Shared& shared, const Layout& layout) {
     const bool is_free = shared.free.split || shared.free.recompute;
-    const bool any = is_free && AnyShapeFits(shared, layout.head_chunks) &&
+    const bool any = is_free && AnyShapeFits(shared, layout.head_chunk_tokens) &&
                      TakeAll(FittingShapes(pricer_, layout, shared.free));
-    const int most = MostPieces(layout);
-    if (most == layout.head_chunks || !AnyShapeFits(shared, most)) return any;
-    const HeadPieces head = HeadPiecesOf(space_, pricer_, layout);
+    const int64_t least = space_.LeastHeadChunk();
+    if (least == layout.head_chunk_tokens || !AnyShapeFits(shared, least)) return any;
+    const HeadChunks head = HeadChunksOf(space_, pricer_, layout);
     if (head.for_shapes == 0) return any;
     Layout in_pieces = layout;
-    in_pieces.head_chunks = head.enough;
+    in_pieces.head_chunk_tokens = head.enough;
     if (head.enough > 0 && TakeAll({in_pieces})) return true;
     if (!is_free) return any;
-    in_pieces.head_chunks = head.for_shapes;
+    in_pieces.head_chunk_tokens = head.for_shapes;
     const double least_s = PricedOf(in_pieces, pricer_.Time(in_pieces)).objective_s;
     if (!MayWin(least_s - shared.factor * SavedSeconds(shared))) return any;
     return TakeAll(FittingShapes(pricer_, in_pieces, shared.free)) || any;
@@ -201,12 +202,10 @@ class Repairs {
     return any;
   }
 
-  int MostPieces(const Layout& layout) const { return space_.MostHeadPieces(layout); }
-
   // Whether some shape fits where states take the least of the device, recomputing as much as may
-  // be, the head in so many pieces: asked once for all recompute modes. Of stages of
+  // be, the head in chunks of so many tokens: asked once for all recompute modes. Of stages of
   // few blocks (plan/search/room.cc) another mode or place may hold less: all are tried.
-  bool AnyShapeFits(const Shared& shared, int pieces) {
+  bool AnyShapeFits(const Shared& shared, int64_t head_chunk_tokens) {
     const Layout& of = shared.variant.layout;
     const std::array<int64_t, 12> key = {of.dp,
                                          of.pp,
@@ -214,10 +213,10 @@ class Repairs {
                                          of.tp,
                                          of.ep,
                                          of.sequence_parallel,
-                                         pieces,
+                                         head_chunk_tokens,
                                          of.micro_batch_size,
                                          of.virtual_stages,
-                                         static_cast<int64_t>(of.schedule),
+                                         static_cast<int64_t>(of.pp_schedule),
                                          shared.free.split,
                                          fixed_.recompute ? 0 : 1};
     const auto [found, is_new] = shape_fits_.try_emplace(key, false);
@@ -225,9 +224,9 @@ class Repairs {
     const bool few = pricer_.question().model.num_blocks <= Room::kFewBlocks * of.pp;
     const auto last = [few](auto values) { return few ? values : values.last(1); };
     Layout least = of;
-    least.head_chunks = pieces;
-    least.stage_blocks = fixed_.stage_blocks.value_or(std::vector<int64_t>());
-    const FreeShape split = {.split = !fixed_.stage_blocks && of.virtual_stages == 1,
+    least.head_chunk_tokens = head_chunk_tokens;
+    least.layers_per_stage = fixed_.layers_per_stage.value_or(std::vector<int64_t>());
+    const FreeShape split = {.split = !fixed_.layers_per_stage && of.virtual_stages == 1,
                              .recompute = few && shared.free.recompute};
     const auto fits = [&] {
       return pricer_.Fits(pricer_.PeakOf(least).memory) ||
@@ -235,7 +234,7 @@ class Repairs {
     };
     for (const int zero : room_.ZerosOf(least)) {
       least.zero_stage = zero;
-      for (const bool offload : last(space_.offloads())) {
+      for (const OffloadDevice offload : last(space_.offloads())) {
         least.offload_optimizer = offload;
         for (const Recompute mode : last(absl::MakeConstSpan(space_.recomputes()))) {
           least.recompute = mode;
@@ -274,7 +273,7 @@ class Repairs {
   }
 
   const Space& space_;
-  const Constraints& fixed_;
+  const LayoutSpec& fixed_;
   Pricer& pricer_;
   Room room_;
   const Finds& finds_;

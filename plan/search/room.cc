@@ -31,26 +31,26 @@ absl::Span<const int> Room::ZerosOf(const Layout& layout) const {
 }
 
 bool Room::MayFit(const DegreeGroup& group, const Layout& layout) {
-  const absl::Span<const bool> offloads = space_.offloads();
-  return std::any_of(offloads.begin(), offloads.end(),
-                     [&](bool offload) { return LeastZero(group, layout, offload) != kNowhere; });
+  const absl::Span<const OffloadDevice> offloads = space_.offloads();
+  return std::any_of(offloads.begin(), offloads.end(), [&](OffloadDevice offload) {
+    return LeastZero(group, layout, offload) != kNowhere;
+  });
 }
 
 // Memory never grows from the smallest microbatches to larger ones, nor, of what weft lists in a
 // pipeline, from a lower stage of ZeRO to a higher one (plan/shards/whole_places.h), nor, beyond a
 // few blocks per stage, from full recompute to less: if those do not fit, nothing of the group
 // does.
-int Room::LeastZero(const DegreeGroup& group, const Layout& layout, bool offload) {
+int Room::LeastZero(const DegreeGroup& group, const Layout& layout, OffloadDevice offload) {
   std::array<int, 2>& known = least_[static_cast<size_t>(group.index)];
-  int& least_zero = known[offload ? 1 : 0];
+  int& least_zero = known[static_cast<size_t>(offload)];
   if (least_zero != kUnknown) return least_zero;
   Layout least = layout;
   const BatchCut& cut = space_.cuts(group.dp).front();
   least.micro_batch_size = cut.micro_batch_size;
-  least.num_microbatches = cut.num_microbatches;
-  least.head_chunks = space_.HeadPieces(least);
+  least.gradient_accumulation_steps = cut.gradient_accumulation_steps;
   least.offload_optimizer = offload;
-  least.stage_blocks = space_.fixed().stage_blocks.value_or(std::vector<int64_t>());
+  least.layers_per_stage = space_.fixed().layers_per_stage.value_or(std::vector<int64_t>());
   least_bytes_ = std::numeric_limits<double>::infinity();
   least_zero = SeekLeastZero(group, least);
   if (least_zero == kNowhere) too_large_.push_back({group, std::move(least), least_bytes_});
@@ -63,7 +63,7 @@ int Room::SeekLeastZero(const DegreeGroup& group, Layout least) {
   const auto any_is_near = [&](int most_zero) {
     bool near = false;
     for (const ScheduleChoice& choice : space_.schedules(group.pp)) {
-      if (near || !Space::Takes(choice, least.pp, least.num_microbatches)) continue;
+      if (near || !Space::Takes(choice, least.pp, least.gradient_accumulation_steps)) continue;
       EachState(least, choice, /*least=*/true, most_zero, [&] {
         tried = true;
         near = near || IsNear(least, choice);
@@ -97,7 +97,7 @@ void Room::EachState(Layout& layout, const ScheduleChoice& choice, bool least, i
   if (least && model_.num_blocks > kFewBlocks * layout.pp) {
     recomputes.remove_prefix(recomputes.size() - 1);
   }
-  layout.schedule = choice.kind;
+  layout.pp_schedule = choice.kind;
   layout.virtual_stages = choice.virtual_stages;
   for (const int zero : zeros) {
     layout.zero_stage = zero;
@@ -119,20 +119,20 @@ bool Room::IsNear(Layout least, const ScheduleChoice& choice) {
     least_bytes_ = std::min(least_bytes_, static_cast<double>(bytes));
     if (IsNear(peak)) return true;
     if (peak.stage != last || !space_.has_free_head()) return false;
-    least.head_chunks = space_.MostHeadPieces(least);
+    least.head_chunk_tokens = space_.LeastHeadChunk();
     return IsNear(pricer_.PeakOf(least));
   }
   // Whatever the ends weigh: of two stages one holds the mean or more, and stage 1 of several at
   // most one block less than the mean, rounded up.
   const int64_t mean = (model_.num_blocks + least.pp - 1) / least.pp;
   const int64_t blocks = least.pp == 2 ? mean : std::max<int64_t>(1, mean - 1);
-  least.stage_blocks.assign(static_cast<size_t>(least.pp), blocks);
+  least.layers_per_stage.assign(static_cast<size_t>(least.pp), blocks);
   const auto fits = [&](int stage) {
     return IsNear(Peak{.stage = stage, .memory = pricer_.StageOf(least, stage)});
   };
   if (fits(1)) return true;
   if (least.pp > 2) return false;
-  if (space_.has_free_head()) least.head_chunks = space_.MostHeadPieces(least);
+  if (space_.has_free_head()) least.head_chunk_tokens = space_.LeastHeadChunk();
   return fits(0) || fits(1);
 }
 
@@ -180,10 +180,10 @@ void Room::LookIntoTooLarge() {
     Layout layout = least;
     for (const BatchCut& cut : space_.cuts(group.dp)) {
       layout.micro_batch_size = cut.micro_batch_size;
-      layout.num_microbatches = cut.num_microbatches;
-      layout.head_chunks = space_.HeadPieces(layout);
+      layout.gradient_accumulation_steps = cut.gradient_accumulation_steps;
       for (const ScheduleChoice& choice : space_.schedules(group.pp)) {
-        if (choice.balanced || !Space::Takes(choice, layout.pp, layout.num_microbatches)) continue;
+        if (choice.balanced || !Space::Takes(choice, layout.pp, layout.gradient_accumulation_steps))
+          continue;
         least_bytes_ = std::numeric_limits<double>::infinity();
         EachState(layout, choice, /*least=*/true, kMostZero, [&] { IsNear(layout, choice); });
         if (!may_be_less(least_bytes_)) continue;

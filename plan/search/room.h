@@ -34,7 +34,7 @@ class Room {
 
   // The least stage of ZeRO at which a layout of the group may fit with the optimizer there;
   // kNowhere: none does. `layout`: any of the group.
-  int LeastZero(const DegreeGroup& group, const Layout& layout, bool offload);
+  int LeastZero(const DegreeGroup& group, const Layout& layout, OffloadDevice offload);
   // Whether some layout may fit, wherever the optimizer lives.
   bool MayFit(const DegreeGroup& group, const Layout& layout);
 

@@ -15,6 +15,7 @@
 #include "plan/search/describe.h"
 #include "plan/search/repair.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {
@@ -75,8 +76,8 @@ class DryRuns {
     if (MovesInPasses(layout)) return ReplayStep(pricer_.question(), layout);
     Layout shared = layout;
     shared.zero_stage = 0;
-    shared.zero_group = 0;
-    shared.offload_optimizer = false;
+    shared.zero_hpz_partition_size = 1;
+    shared.offload_optimizer = OffloadDevice::kNone;
     auto known = std::find_if(known_.begin(), known_.end(),
                               [&](const auto& run) { return run.first == shared; });
     if (known == known_.end()) {
@@ -91,7 +92,7 @@ class DryRuns {
   std::vector<std::pair<Layout, StepPasses>> known_;
 };
 
-absl::Status NothingFits(Pricer& pricer, const Constraints& constraints, Purpose purpose,
+absl::Status NothingFits(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose,
                          const Priced& nearest) {
   const Question& question = pricer.question();
   return absl::FailedPreconditionError(
@@ -204,12 +205,12 @@ Plan Detailed(Pricer& pricer, const Layout& layout, const TermSeconds& time) {
 
 }  // namespace
 
-absl::StatusOr<Finds> Solve(Pricer& pricer, const Constraints& constraints, Purpose purpose) {
+absl::StatusOr<Finds> Solve(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose) {
   const Space space(pricer.question(), constraints, purpose);
   return Solution(space, pricer).Find();
 }
 
-absl::StatusOr<Plan> FindPlan(const Question& question, const Constraints& constraints,
+absl::StatusOr<Plan> FindPlan(const Question& question, const LayoutSpec& constraints,
                               Purpose purpose) {
   RETURN_IF_ERROR(CheckPrecision(question.cluster.device, question.numerics.precision));
   Pricer pricer(question);
@@ -242,10 +243,10 @@ absl::StatusOr<Plan> FindPlan(const JobSpec& job, Purpose purpose) {
   return FindPlanUnder(job, {}, purpose);
 }
 
-absl::StatusOr<Plan> FindPlanUnder(const JobSpec& job, const Constraints& constraints,
+absl::StatusOr<Plan> FindPlanUnder(const JobSpec& job, const LayoutSpec& constraints,
                                    Purpose purpose) {
   if (purpose == Purpose::kRun) RETURN_IF_ERROR(FirstIssue(RunIssues(job)));
-  return FindPlan(QuestionOf(job), Override(ConstraintsOf(job), constraints), purpose);
+  return FindPlan(QuestionOf(job), Override(AskedLayout(job), constraints), purpose);
 }
 
 absl::StatusOr<Plan> PlanFor(const Question& question, const Layout& layout, Purpose purpose) {

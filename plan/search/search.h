@@ -17,7 +17,7 @@ namespace weft {
 // Returns what FindPlan chooses from: the lattice's finds, the finalists by dry runs of their
 // schedules, and what repairs add. counts.points 0: `constraints` contradict each other. No finds
 // fit: nothing does, and finds.nearest says what comes nearest. REQUIRES: CheckPrecision holds.
-absl::StatusOr<Finds> Solve(Pricer& pricer, const Constraints& constraints, Purpose purpose);
+absl::StatusOr<Finds> Solve(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose);
 
 // The layout with the most committed tokens per second (tokens/s x goodput) that keeps every rule,
 // every value that the job fixes, and fits; of equals the simpler. Deterministic. InvalidArgument:
@@ -28,11 +28,11 @@ absl::StatusOr<Plan> FindPlan(const JobSpec& job, Purpose purpose);
 
 // The same for any engine's habits and any values fixed. InvalidArgument also where the device does
 // not offer the precision. REQUIRES: CheckModel and CheckCluster hold.
-absl::StatusOr<Plan> FindPlan(const Question& question, const Constraints& constraints,
+absl::StatusOr<Plan> FindPlan(const Question& question, const LayoutSpec& constraints,
                               Purpose purpose);
 
 // The same job with more values fixed, or others: for "why not tp=4?".
-absl::StatusOr<Plan> FindPlanUnder(const JobSpec& job, const Constraints& constraints,
+absl::StatusOr<Plan> FindPlanUnder(const JobSpec& job, const LayoutSpec& constraints,
                                    Purpose purpose);
 
 // The plan of one given layout, without a search. InvalidArgument: the layout breaks a rule, or the

@@ -26,7 +26,7 @@ bool StageFits(Pricer& pricer, const Layout& layout, int stage) {
 // Most blocks that fit on `stage`, of those that are tried: memory grows with them.
 int64_t MostBlocks(Pricer& pricer, Layout& probe, int stage) {
   const int64_t blocks = pricer.question().model.num_blocks;
-  int64_t& held = probe.stage_blocks[static_cast<size_t>(stage)];
+  int64_t& held = probe.layers_per_stage[static_cast<size_t>(stage)];
   const auto fits = [&](int64_t count) {
     held = count;
     return StageFits(pricer, probe, stage);
@@ -67,8 +67,8 @@ class SplitSearch {
       modes_.push_back(std::move(mode));
     }
     Layout probe = layout;
-    probe.stage_recompute.clear();
-    probe.stage_blocks.assign(static_cast<size_t>(layout.pp), 1);
+    probe.recompute_per_stage.clear();
+    probe.layers_per_stage.assign(static_cast<size_t>(layout.pp), 1);
     for (Mode& mode : modes_) {
       probe.recompute = mode.recompute;
       for (int stage = 0; stage < layout.pp; ++stage) {
@@ -149,13 +149,13 @@ class SplitSearch {
       const auto fits = [&](const Mode& mode) { return split[stage] <= mode.most[stage]; };
       recompute.push_back(std::find_if(modes_.begin(), modes_.end(), fits)->recompute);
     }
-    layout.stage_blocks = std::move(split);
+    layout.layers_per_stage = std::move(split);
     const bool alike = std::all_of(recompute.begin(), recompute.end(),
                                    [&](Recompute mode) { return mode == recompute.front(); });
     layout.recompute = recompute.front();
     if (!alike) {
       layout.recompute = layout_.recompute;
-      layout.stage_recompute = std::move(recompute);
+      layout.recompute_per_stage = std::move(recompute);
     }
     return layout;
   }
@@ -172,7 +172,7 @@ class SplitSearch {
 std::optional<std::vector<Recompute>> BestRecompute(Pricer& pricer, const Layout& layout) {
   std::vector<Recompute> modes;
   Layout probe = layout;
-  probe.stage_recompute.clear();
+  probe.recompute_per_stage.clear();
   for (int stage = 0; stage < layout.pp; ++stage) {
     const auto fits = [&](Recompute mode) {
       probe.recompute = mode;
@@ -201,7 +201,7 @@ std::vector<Layout> FittingShapes(Pricer& pricer, const Layout& layout, const Fr
   if (free.recompute) {
     if (auto modes = BestRecompute(pricer, layout)) {
       shapes.push_back(layout);
-      shapes.back().stage_recompute = *std::move(modes);
+      shapes.back().recompute_per_stage = *std::move(modes);
     }
   }
   if (free.split && free.recompute) {

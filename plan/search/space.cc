@@ -13,11 +13,6 @@ namespace {
 constexpr ScheduleKind kWholeBackward[] = {ScheduleKind::kOneForwardOneBackward,
                                            ScheduleKind::kGpipe, ScheduleKind::kZeroBubbleH1};
 
-template <typename Value>
-void Take(std::optional<Value>& value, const std::optional<Value>& other) {
-  if (other) value = other;
-}
-
 // Keeps what `keep` says, in order.
 template <typename Value, typename Keep>
 void Filter(std::vector<Value>& values, const Keep& keep) {
@@ -53,57 +48,14 @@ std::vector<int64_t> DivisorsOf(int64_t number) {
   return small;
 }
 
-Constraints ConstraintsOf(const JobSpec& job) {
-  const ParallelismSpec& fixed = job.parallelism;
-  std::optional<bool> offload = job.offload.optimizer;
+LayoutSpec AskedLayout(const JobSpec& job) {
+  LayoutSpec asked = job.layout;
   // A CPU worker's memory is the host's already: there is nothing to gain but a copy.
   const bool same_memory = job.cluster.device.backend == BackendKind::kCpu;
-  if (same_memory || !FirstIssue(OffloadIssues(job)).ok()) offload = offload.value_or(false);
-  return {.dp = fixed.dp,
-          .tp = fixed.tp,
-          .pp = fixed.pp,
-          .cp = fixed.cp,
-          .ep = fixed.ep,
-          .zero_stage = fixed.zero_stage,
-          .zero_group = fixed.zero_group,
-          .schedule = fixed.pp_schedule,
-          .virtual_stages = fixed.virtual_stages,
-          .micro_batch_size = job.training.micro_batch_size,
-          .num_microbatches = job.training.gradient_accumulation_steps,
-          .recompute = job.activation_checkpointing.mode,
-          .sequence_parallel = fixed.sequence_parallel,
-          .offload_optimizer = offload,
-          .head_chunk_tokens = job.training.head_chunk_tokens,
-          .stage_blocks = fixed.layers_per_stage,
-          .stage_recompute = job.activation_checkpointing.per_stage};
-}
-
-Constraints Override(Constraints constraints, const Constraints& more) {
-  Take(constraints.dp, more.dp);
-  Take(constraints.tp, more.tp);
-  Take(constraints.pp, more.pp);
-  Take(constraints.cp, more.cp);
-  Take(constraints.ep, more.ep);
-  Take(constraints.zero_stage, more.zero_stage);
-  Take(constraints.zero_group, more.zero_group);
-  Take(constraints.schedule, more.schedule);
-  Take(constraints.virtual_stages, more.virtual_stages);
-  Take(constraints.micro_batch_size, more.micro_batch_size);
-  Take(constraints.num_microbatches, more.num_microbatches);
-  Take(constraints.recompute, more.recompute);
-  Take(constraints.sequence_parallel, more.sequence_parallel);
-  Take(constraints.offload_optimizer, more.offload_optimizer);
-  Take(constraints.head_chunk_tokens, more.head_chunk_tokens);
-  if (more.head_chunk_tokens) constraints.head_chunks.reset();
-  Take(constraints.head_chunks, more.head_chunks);
-  Take(constraints.stage_blocks, more.stage_blocks);
-  if (!more.stage_recompute.empty()) constraints.stage_recompute = more.stage_recompute;
-  return constraints;
-}
-
-int HeadChunks(const Constraints& fixed, const BatchShape& batch, const Layout& layout) {
-  if (fixed.head_chunks) return *fixed.head_chunks;
-  return HeadChunks(fixed.head_chunk_tokens.value_or(0), batch, layout);
+  if (!asked.offload_optimizer && (same_memory || !FirstIssue(OffloadIssues(job)).ok())) {
+    asked.offload_optimizer = OffloadDevice::kNone;
+  }
+  return asked;
 }
 
 Question QuestionOf(const JobSpec& job) {
@@ -125,7 +77,7 @@ Question QuestionOf(const JobSpec& job) {
   return question;
 }
 
-Space::Space(const Question& question, const Constraints& constraints, Purpose purpose)
+Space::Space(const Question& question, const LayoutSpec& constraints, Purpose purpose)
     : slots_(question.cluster.slots()),
       seq_len_(question.batch.seq_len),
       num_blocks_(question.model.num_blocks),
@@ -135,7 +87,7 @@ Space::Space(const Question& question, const Constraints& constraints, Purpose p
   FillCuts(question.batch.global_batch_size);
   recomputes_ = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
   if (fixed_.recompute) recomputes_ = {*fixed_.recompute};
-  if (!fixed_.stage_recompute.empty()) {
+  if (!fixed_.recompute_per_stage.empty()) {
     recomputes_ = {fixed_.recompute.value_or(Recompute::kNone)};
   }
   if (purpose == Purpose::kRun) KeepRunnable(question.model);
@@ -154,8 +106,7 @@ void Space::FillDegrees(const Question& question) {
   if (seq_len_ % 2 == 0) cps_ = Narrow(DivisorsOf(seq_len_ / 2), slots_);
   if (fixed_.cp) cps_ = {*fixed_.cp};
   Filter(cps_, [&](int cp) {
-    return sound({.cp = cp}) && (cp == 1 || seq_len_ % (2 * int64_t{cp}) == 0) &&
-           fixed_.head_chunks.value_or(1) <= std::max<int64_t>(1, seq_len_ / cp);
+    return sound({.cp = cp}) && (cp == 1 || seq_len_ % (2 * int64_t{cp}) == 0);
   });
   eps_ = Narrow(DivisorsOf(std::max<int64_t>(1, model.num_experts)), slots_);
   if (fixed_.ep) eps_ = {*fixed_.ep};
@@ -163,22 +114,22 @@ void Space::FillDegrees(const Question& question) {
 
   pps_ = UpTo(std::min(model.num_blocks, slots_));
   if (fixed_.pp) pps_ = {*fixed_.pp};
-  const auto listed = static_cast<int>(fixed_.stage_recompute.size());
+  const auto listed = static_cast<int>(fixed_.recompute_per_stage.size());
   if (listed > 0) Filter(pps_, [&](int pp) { return pp == listed; });
-  const bool uneven = fixed_.stage_blocks && !fixed_.stage_blocks->empty();
+  const bool uneven = fixed_.layers_per_stage && !fixed_.layers_per_stage->empty();
   if (uneven) {
-    Filter(pps_, [&](int pp) { return pp == static_cast<int>(fixed_.stage_blocks->size()); });
+    Filter(pps_, [&](int pp) { return pp == static_cast<int>(fixed_.layers_per_stage->size()); });
   }
   Filter(pps_, [&](int pp) {
     if (pp < 1 || pp > num_blocks_ || pp > slots_) return false;
     Layout layout{.pp = pp};
-    if (uneven) layout.stage_blocks = *fixed_.stage_blocks;
+    if (uneven) layout.layers_per_stage = *fixed_.layers_per_stage;
     return !uneven || sound(layout);
   });
   zeros_ = {0, 1, 2, 3};
   if (fixed_.zero_stage) zeros_ = {*fixed_.zero_stage};
   // Without ZeRO a fixed width of its groups would mean nothing.
-  const bool has_groups = fixed_.zero_group.value_or(0) > 0;
+  const bool has_groups = fixed_.zero_hpz_partition_size.value_or(1) > 1;
   Filter(zeros_,
          [&](int zero) { return sound({.zero_stage = zero}) && !(has_groups && zero == 0); });
 }
@@ -192,7 +143,9 @@ void Space::FillCuts(int64_t global) {
     std::vector<BatchCut> cuts;
     for (const int64_t micro : DivisorsOf(share)) {
       if (fixed_.micro_batch_size && micro != *fixed_.micro_batch_size) continue;
-      if (fixed_.num_microbatches && share / micro != *fixed_.num_microbatches) continue;
+      if (fixed_.gradient_accumulation_steps &&
+          share / micro != *fixed_.gradient_accumulation_steps)
+        continue;
       cuts.push_back({micro, share / micro});
     }
     if (cuts.empty()) continue;
@@ -204,7 +157,7 @@ void Space::FillCuts(int64_t global) {
 std::vector<ScheduleChoice> Space::ChoicesOf(int pp) const {
   std::vector<ScheduleChoice> choices;
   const auto allowed = [&](ScheduleKind kind) {
-    if (fixed_.schedule) return *fixed_.schedule == kind;
+    if (fixed_.pp_schedule) return *fixed_.pp_schedule == kind;
     return pp > 1 || kind == ScheduleKind::kOneForwardOneBackward;  // one stage: all are alike
   };
   if (fixed_.virtual_stages.value_or(1) == 1) {
@@ -212,11 +165,11 @@ std::vector<ScheduleChoice> Space::ChoicesOf(int pp) const {
       if (allowed(kind)) choices.push_back({kind, 1, false});
     }
   }
-  const bool free_split = pp > 1 && pp < num_blocks_ && !fixed_.stage_blocks &&
-                          fixed_.stage_recompute.empty() && runs_uneven_;
+  const bool free_split = pp > 1 && pp < num_blocks_ && !fixed_.layers_per_stage &&
+                          fixed_.recompute_per_stage.empty() && runs_uneven_;
   const size_t even = choices.size();
   for (size_t i = 0; free_split && i < even; ++i) choices.push_back({choices[i].kind, 1, true});
-  const bool uneven = fixed_.stage_blocks && !fixed_.stage_blocks->empty();
+  const bool uneven = fixed_.layers_per_stage && !fixed_.layers_per_stage->empty();
   if (pp == 1 || uneven || !allowed(ScheduleKind::kInterleaved)) return choices;
   for (const int64_t chunks : DivisorsOf((num_blocks_ + pp - 1) / pp)) {
     if (chunks < 2 || chunks * pp > num_blocks_ || fixed_.virtual_stages) continue;
@@ -236,15 +189,15 @@ void Space::KeepRunnable(const ModelShape& model) {
   Filter(cps_, [&](int cp) { return runs({.cp = cp}); });
   Filter(eps_, [&](int ep) { return runs({.ep = ep}); });
   Filter(zeros_, [&](int zero) { return runs({.zero_stage = zero}); });
-  runs_uneven_ = runs({.pp = 2, .stage_blocks = {1, 2}});
+  runs_uneven_ = runs({.pp = 2, .layers_per_stage = {1, 2}});
   Layout fixed;
-  fixed.offload_optimizer = true;
+  fixed.offload_optimizer = OffloadDevice::kCpu;
   runs_offload_ = runs(fixed);
-  fixed.offload_optimizer = fixed_.offload_optimizer.value_or(false);
-  fixed.schedule = fixed_.schedule.value_or(fixed.schedule);
-  fixed.pp = std::max<int>(1, static_cast<int>(fixed_.stage_recompute.size()));
-  fixed.stage_recompute = fixed_.stage_recompute;
-  if (fixed_.stage_blocks) fixed.stage_blocks = *fixed_.stage_blocks;
+  fixed.offload_optimizer = fixed_.offload_optimizer.value_or(OffloadDevice::kNone);
+  fixed.pp_schedule = fixed_.pp_schedule.value_or(fixed.pp_schedule);
+  fixed.pp = std::max<int>(1, static_cast<int>(fixed_.recompute_per_stage.size()));
+  fixed.recompute_per_stage = fixed_.recompute_per_stage;
+  if (fixed_.layers_per_stage) fixed.layers_per_stage = *fixed_.layers_per_stage;
   if (!runs(fixed)) tps_.clear();
 }
 
@@ -254,11 +207,11 @@ absl::Span<const int> Space::ZeroStages(int64_t data_group) const {
   return absl::MakeConstSpan(zeros_).first(count);
 }
 
-absl::Span<const bool> Space::offloads() const {
-  static constexpr bool kPlaces[] = {false, true};
-  const absl::Span<const bool> all(kPlaces);
+absl::Span<const OffloadDevice> Space::offloads() const {
+  static constexpr OffloadDevice kPlaces[] = {OffloadDevice::kNone, OffloadDevice::kCpu};
+  const absl::Span<const OffloadDevice> all(kPlaces);
   if (!fixed_.offload_optimizer) return runs_offload_ ? all : all.first(1);
-  return *fixed_.offload_optimizer ? all.last(1) : all.first(1);
+  return *fixed_.offload_optimizer == OffloadDevice::kCpu ? all.last(1) : all.first(1);
 }
 
 absl::Span<const bool> Space::sequence_parallels(int tp, int cp) const {
@@ -276,28 +229,21 @@ bool Space::Pairs(int tp, int cp) const {
 }
 
 bool Space::Pairs(int dp, int cp, int ep) const {
-  const int group = fixed_.zero_group.value_or(0);
-  return dp % ep == 0 && (group <= 0 || int64_t{dp} * cp % group == 0);
+  return dp % ep == 0 &&
+         int64_t{dp} * cp % std::max(1, fixed_.zero_hpz_partition_size.value_or(1)) == 0;
 }
 
 Layout Space::Base(int tp, int cp) const {
-  Layout layout{.cp = cp, .tp = tp};
+  Layout layout = LayoutOf({.zero_hpz_partition_size = fixed_.zero_hpz_partition_size,
+                            .offload_optimizer = fixed_.offload_optimizer,
+                            .head_chunk_tokens = fixed_.head_chunk_tokens,
+                            .layers_per_stage = fixed_.layers_per_stage,
+                            .recompute_per_stage = fixed_.recompute_per_stage});
+  layout.tp = tp;
+  layout.cp = cp;
   layout.sequence_parallel = sequence_parallels(tp, cp).front();
-  layout.zero_group = fixed_.zero_group.value_or(0);
-  layout.offload_optimizer = fixed_.offload_optimizer.value_or(false);
   layout.recompute = recomputes_.empty() ? Recompute::kNone : recomputes_.front();
-  layout.stage_recompute = fixed_.stage_recompute;
-  if (fixed_.stage_blocks) layout.stage_blocks = *fixed_.stage_blocks;
   return layout;
-}
-
-int Space::HeadPieces(const Layout& layout) const {
-  return HeadChunks(fixed_, {.seq_len = seq_len_}, layout);
-}
-
-int Space::MostHeadPieces(const Layout& layout) const {
-  return has_free_head() ? HeadChunks(/*head_chunk_tokens=*/1, {.seq_len = seq_len_}, layout)
-                         : HeadPieces(layout);
 }
 
 std::vector<int64_t> Space::WaysBefore(size_t dp, int64_t data_group) const {
@@ -309,8 +255,8 @@ std::vector<int64_t> Space::WaysBefore(size_t dp, int64_t data_group) const {
     }
     int64_t ways = 0;
     for (const BatchCut& cut : cuts_[dp]) {
-      const bool rounds =
-          in_rounds > 0 && Takes({ScheduleKind::kInterleaved}, pps_[pp], cut.num_microbatches);
+      const bool rounds = in_rounds > 0 && Takes({ScheduleKind::kInterleaved}, pps_[pp],
+                                                 cut.gradient_accumulation_steps);
       ways += always + (rounds ? in_rounds : 0);
     }
     const size_t zeros = ZeroStages(data_group).size();

@@ -17,32 +17,9 @@ namespace weft {
 // kRun: what weft's own engine can run today. kEstimate: all that can be described.
 enum class Purpose { kRun, kEstimate };
 
-// These values are fixed; nullopt and empty: free.
-struct Constraints {
-  std::optional<int> dp = {}, tp = {}, pp = {}, cp = {}, ep = {};
-  std::optional<int> zero_stage = {};
-  std::optional<int> zero_group = {};
-  std::optional<ScheduleKind> schedule = {};
-  std::optional<int> virtual_stages = {};
-  std::optional<int64_t> micro_batch_size = {};
-  std::optional<int64_t> num_microbatches = {};
-  std::optional<Recompute> recompute = {};
-  std::optional<bool> sequence_parallel = {};
-  std::optional<bool> offload_optimizer = {};
-  std::optional<int64_t> head_chunk_tokens = {};
-  std::optional<int> head_chunks = {};  // as many, whatever head_chunk_tokens says
-  std::optional<std::vector<int64_t>> stage_blocks = {};  // an empty list: as even as possible
-  std::vector<Recompute> stage_recompute = {};
-  friend bool operator==(const Constraints&, const Constraints&) = default;
-};
-
-Constraints ConstraintsOf(const JobSpec& job);
-
-// `job`'s with every value that `more` fixes in the place of its own: for "why not tp=4?".
-Constraints Override(Constraints constraints, const Constraints& more);
-
-// Layout::head_chunks of a layout whose cp and batch cut are set.
-int HeadChunks(const Constraints& fixed, const BatchShape& batch, const Layout& layout);
+// What the job asks of its layout, and that the optimizer stays on the device where the host has
+// nothing to offer or cannot hold it.
+LayoutSpec AskedLayout(const JobSpec& job);
 
 // The job as the estimates ask about it, by weft's engine.
 Question QuestionOf(const JobSpec& job);
@@ -54,10 +31,10 @@ struct ScheduleChoice {
   bool balanced = false;  // blocks are split by what stages take (balance.h), not evenly
 };
 
-// A way to cut the batch: dp replicas of num_microbatches of micro_batch_size sequences.
+// A way to cut the batch: dp replicas of so many microbatches.
 struct BatchCut {
   int64_t micro_batch_size = 1;
-  int64_t num_microbatches = 1;
+  int64_t gradient_accumulation_steps = 1;
 };
 
 // Lists in simplest-first order. Every combination with tp * cp * pp * dp <= slots, Pairs, Takes
@@ -65,7 +42,7 @@ struct BatchCut {
 class Space {
  public:
   // REQUIRES: CheckModel and CheckCluster hold for `question`.
-  Space(const Question& question, const Constraints& constraints, Purpose purpose);
+  Space(const Question& question, const LayoutSpec& constraints, Purpose purpose);
 
   const std::vector<int>& tps() const { return tps_; }
   const std::vector<int>& cps() const { return cps_; }
@@ -83,7 +60,7 @@ class Space {
   // Ascending, at most 4. `data_group`: dp * cp.
   absl::Span<const int> ZeroStages(int64_t data_group) const;
   // Whether the optimizer lives on the host: on the device first, which is never slower.
-  absl::Span<const bool> offloads() const;
+  absl::Span<const OffloadDevice> offloads() const;
   // Layout::sequence_parallel of layouts of tp and cp: true first, which never holds more (but for
   // what rounding makes of small buffers): a block's four residuals and norms shrink to half or
   // less, and all that comes on top is one whole residual.
@@ -96,18 +73,16 @@ class Space {
   // A layout with everything that all layouts of tp and cp share, the other degrees 1, and the
   // first of sequence_parallels.
   Layout Base(int tp, int cp) const;
-  // Layout::head_chunks of a layout whose cp and batch cut are set: 1 where that is free.
-  int HeadPieces(const Layout& layout) const;
   // Whether the head may be made in any number of pieces. That is no dim of the lattice: more
   // pieces take longer and hold less, so that more than one are a repair.
-  bool has_free_head() const { return !fixed_.head_chunks && !fixed_.head_chunk_tokens; }
-  // As many as there may be of such a layout: those that hold the least.
-  int MostHeadPieces(const Layout& layout) const;
+  bool has_free_head() const { return !fixed_.head_chunk_tokens; }
+  // Layout::head_chunk_tokens with which the head holds the least.
+  int64_t LeastHeadChunk() const { return fixed_.head_chunk_tokens.value_or(1); }
 
   int64_t slots() const { return slots_; }
   // Layouts in the lattice.
   int64_t CountPoints() const;
-  const Constraints& fixed() const { return fixed_; }
+  const LayoutSpec& fixed() const { return fixed_; }
   Purpose purpose() const { return purpose_; }
 
  private:
@@ -122,7 +97,7 @@ class Space {
   int64_t slots_ = 1;
   int64_t seq_len_ = 0;
   int64_t num_blocks_ = 0;
-  Constraints fixed_;
+  LayoutSpec fixed_;
   Purpose purpose_;
   std::vector<int> tps_, cps_, eps_, pps_, dps_, zeros_;
   std::vector<Recompute> recomputes_;

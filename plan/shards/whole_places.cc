@@ -40,9 +40,10 @@ Sharding ShardingAt(WholePlace place, const BucketCounts& counts, const Layout& 
 bool SharesPlaces(const Layout& layout, int64_t num_blocks, bool tied) {
   if (layout.pp == 1 && !tied) return true;
   // No stage of an even split has more blocks than the first.
-  const int64_t most = layout.stage_blocks.empty() ? StageBlockCount(layout, num_blocks, 0)
-                                                   : *std::max_element(layout.stage_blocks.begin(),
-                                                                       layout.stage_blocks.end());
+  const int64_t most =
+      layout.layers_per_stage.empty()
+          ? StageBlockCount(layout, num_blocks, 0)
+          : *std::max_element(layout.layers_per_stage.begin(), layout.layers_per_stage.end());
   return BucketCounts{.blocks = most}.IsShared(WholePlace::kEvenBlocks);
 }
 

@@ -1,16 +1,6 @@
 #include "plan/spec/job_spec.h"
 
-#include <algorithm>
-
 namespace weft {
-
-int HeadChunks(int64_t head_chunk_tokens, const BatchShape& batch, const Layout& layout) {
-  if (head_chunk_tokens <= 0) return 1;
-  const int64_t sequence = std::max<int64_t>(1, batch.seq_len / layout.cp);
-  const int64_t tokens = layout.micro_batch_size * sequence;
-  const int64_t chunks = tokens / head_chunk_tokens + (tokens % head_chunk_tokens > 0 ? 1 : 0);
-  return static_cast<int>(std::clamp<int64_t>(chunks, 1, sequence));
-}
 
 LoraTargets TargetsOf(const LoraSpec& lora) {
   LoraTargets targets;

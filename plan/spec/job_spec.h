@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "plan/spec/cluster.h"
 #include "plan/spec/layout.h"
+#include "plan/spec/layout_spec.h"
 #include "plan/spec/model.h"
 #include "plan/spec/numerics.h"
 #include "plan/spec/optimizer.h"
@@ -48,8 +49,6 @@ struct DataSpec {
 struct TrainingSpec {
   int64_t seq_len = 0;
   int64_t global_batch_size = 0;
-  std::optional<int64_t> micro_batch_size;
-  std::optional<int64_t> gradient_accumulation_steps;
   int64_t steps = 0;
   double gradient_clipping = 1.0;  // 0: off
   uint64_t seed = 42;
@@ -57,8 +56,6 @@ struct TrainingSpec {
   // Steps in a row whose loss or gradient norm is not finite, and whose update is therefore
   // skipped, before training ends. 1: the first one ends it.
   int64_t max_consecutive_skipped_steps = 5;
-  // Tokens of a microbatch whose logits exist at once; 0: all of them.
-  std::optional<int64_t> head_chunk_tokens = {};
   friend bool operator==(const TrainingSpec&, const TrainingSpec&) = default;
 };
 
@@ -103,30 +100,6 @@ struct LrSchedulerSpec {
   int64_t decay_steps = 0;  // 0: until training.steps
   double min_lr = 0;
   friend bool operator==(const LrSchedulerSpec&, const LrSchedulerSpec&) = default;
-};
-
-// Whatever is left out is the planner's to choose.
-struct ParallelismSpec {
-  std::optional<int> dp, tp, pp, cp, ep;
-  std::optional<int> zero_stage;
-  std::optional<int> zero_group;  // zero_hpz_partition_size; 0: the whole data group
-  std::optional<bool> sequence_parallel;
-  std::optional<ScheduleKind> pp_schedule;
-  std::optional<int> virtual_stages;
-  std::optional<std::vector<int64_t>> layers_per_stage;  // an empty list: as even as possible
-  friend bool operator==(const ParallelismSpec&, const ParallelismSpec&) = default;
-};
-
-struct ActivationCheckpointingSpec {
-  std::optional<Recompute> mode;     // of stages that per_stage does not name
-  std::vector<Recompute> per_stage;  // empty: `mode` everywhere
-  friend bool operator==(const ActivationCheckpointingSpec&,
-                         const ActivationCheckpointingSpec&) = default;
-};
-
-struct OffloadSpec {
-  std::optional<bool> optimizer;  // true: state and update on the host
-  friend bool operator==(const OffloadSpec&, const OffloadSpec&) = default;
 };
 
 // Fine-tuning of low-rank adapters beside a frozen base; names are PEFT's.
@@ -197,9 +170,7 @@ struct JobSpec {
   Fp16Spec fp16;
   OptimizerSpec optimizer;
   LrSchedulerSpec lr_scheduler;
-  ParallelismSpec parallelism;
-  ActivationCheckpointingSpec activation_checkpointing;
-  OffloadSpec offload;
+  LayoutSpec layout;  // of sections parallelism, training, activation_checkpointing and offload
   CheckpointSpec checkpoint;
   FaultToleranceSpec fault_tolerance;
   CommSpec comm;
@@ -224,10 +195,6 @@ struct JobSpec {
   }
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
-
-// The pieces in which the logits of a microbatch are made: Layout::head_chunks of a fixed
-// head_chunk_tokens. REQUIRES: the batch cut and cp of `layout` are set.
-int HeadChunks(int64_t head_chunk_tokens, const BatchShape& batch, const Layout& layout);
 
 // LoraTargets says which linear layers get an adapter. A group counts if any of its modules is
 // named.

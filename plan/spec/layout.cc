@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/types/span.h"
 #include "plan/errors.h"
 
 namespace weft {
@@ -19,64 +16,29 @@ BlockRange EvenSplit(int64_t extent, int parts, int part) {
 
 BlockRange ChunkBlocks(const Layout& layout, int64_t num_blocks, int stage, int chunk) {
   CHECK(chunk >= 0 && chunk < layout.virtual_stages);
-  if (layout.stage_blocks.empty()) {
+  if (layout.layers_per_stage.empty()) {
     return EvenSplit(num_blocks, layout.pp * layout.virtual_stages, chunk * layout.pp + stage);
   }
   BlockRange range;
   for (int before = 0; before < stage; ++before) {
-    range.begin += layout.stage_blocks[static_cast<size_t>(before)];
+    range.begin += layout.layers_per_stage[static_cast<size_t>(before)];
   }
-  range.end = range.begin + layout.stage_blocks[static_cast<size_t>(stage)];
+  range.end = range.begin + layout.layers_per_stage[static_cast<size_t>(stage)];
   return range;
 }
 
 int64_t StageBlockCount(const Layout& layout, int64_t num_blocks, int stage) {
   CHECK(stage >= 0 && stage < layout.pp);
-  if (!layout.stage_blocks.empty()) return layout.stage_blocks[static_cast<size_t>(stage)];
+  if (!layout.layers_per_stage.empty()) return layout.layers_per_stage[static_cast<size_t>(stage)];
   return EvenBlockCounts(num_blocks, layout.pp, layout.virtual_stages).Of(stage);
 }
 
-namespace {
-
-// "8,9,9,6"; of long lists neighbours that are alike together: "1,62x2,1".
-std::string BlocksPerStageText(absl::Span<const int64_t> blocks) {
-  constexpr size_t kShort = 8;
-  if (blocks.size() <= kShort) return absl::StrJoin(blocks, ",");
-  std::vector<std::string> runs;
-  for (size_t begin = 0, end = 0; begin < blocks.size(); begin = end) {
-    while (end < blocks.size() && blocks[end] == blocks[begin]) ++end;
-    runs.push_back(end - begin == 1 ? absl::StrCat(blocks[begin])
-                                    : absl::StrCat(end - begin, "x", blocks[begin]));
-  }
-  return absl::StrJoin(runs, ",");
-}
-
-}  // namespace
-
-std::string LayoutText(const Layout& layout) {
-  std::string text = absl::StrCat("dp=", layout.dp, " tp=", layout.tp, " pp=", layout.pp);
-  const auto add = [&](auto... parts) { absl::StrAppend(&text, " ", parts...); };
-  if (layout.cp != 1) add("cp=", layout.cp);
-  if (layout.ep != 1) add("ep=", layout.ep);
-  if (layout.zero_stage != 0) add("zero_stage=", layout.zero_stage);
-  if (layout.zero_group != 0) add("zero_group=", layout.zero_group);
-  add(ScheduleName(layout.schedule));
-  if (layout.virtual_stages != 1) add("virtual_stages=", layout.virtual_stages);
-  add("micro_batch=", layout.micro_batch_size);
-  add("microbatches=", layout.num_microbatches);
-  if (!layout.stage_recompute.empty()) {
-    std::vector<absl::string_view> names;
-    for (const Recompute recompute : layout.stage_recompute)
-      names.push_back(RecomputeName(recompute));
-    add("recompute=", absl::StrJoin(names, ","));
-  } else if (layout.recompute != Recompute::kNone) {
-    add("recompute=", RecomputeName(layout.recompute));
-  }
-  if (layout.sequence_parallel) add("sequence_parallel");
-  if (layout.offload_optimizer) add("offload_optimizer");
-  if (layout.head_chunks != 1) add("head_chunks=", layout.head_chunks);
-  if (!layout.stage_blocks.empty()) add("layers=", BlocksPerStageText(layout.stage_blocks));
-  return text;
+int Layout::head_chunks(int64_t seq_len) const {
+  if (head_chunk_tokens <= 0) return 1;
+  const int64_t sequence = std::max<int64_t>(1, seq_len / cp);
+  const int64_t tokens = micro_batch_size * sequence;
+  const int64_t chunks = tokens / head_chunk_tokens + (tokens % head_chunk_tokens > 0 ? 1 : 0);
+  return static_cast<int>(std::clamp<int64_t>(chunks, 1, sequence));
 }
 
 Words WordsOf(ScheduleKind) {
@@ -94,6 +56,11 @@ absl::StatusOr<ScheduleKind> ParseSchedule(absl::string_view name) {
 
 Words WordsOf(Recompute) {
   static constexpr absl::string_view kWords[] = {"none", "selective", "full"};
+  return kWords;
+}
+
+Words WordsOf(OffloadDevice) {
+  static constexpr absl::string_view kWords[] = {"none", "cpu"};
   return kWords;
 }
 

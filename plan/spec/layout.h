@@ -1,8 +1,8 @@
-// Layout: how one step is spread over ranks; layout_rules.h has the rules it keeps. Pure values.
+// A Layout says how one step is spread over ranks; layout_rules.h has the rules that it keeps,
+// layout_spec.h what may be asked of it. Pure values.
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,6 +21,9 @@ enum class ScheduleKind { kGpipe, kOneForwardOneBackward, kInterleaved, kZeroBub
 // scores, in engines that store them); kFull: everything but a block's input.
 enum class Recompute { kNone, kSelective, kFull };
 
+// Where the optimizer's states and the fp32 master weights live; kCpu: in host memory.
+enum class OffloadDevice { kNone, kCpu };
+
 // The batch is the same whatever the layout: it is mathematics, not execution.
 struct BatchShape {
   int64_t global_batch_size = 0;  // sequences per step
@@ -30,36 +33,44 @@ struct BatchShape {
   friend bool operator==(const BatchShape&, const BatchShape&) = default;
 };
 
-// Degrees, batch cut and schedule. global_batch_size = dp * micro_batch_size * num_microbatches.
-// Not everything that can be described and priced can be run: EngineIssues says what cannot yet.
+// A Layout has degrees, batch cut and schedule; names are those of job.yaml's keys, by the table of
+// plan/spec/layout_properties.h. global_batch_size = dp * micro_batch_size *
+// gradient_accumulation_steps. Not everything that can be described and priced can be run:
+// EngineIssues says what cannot yet.
 struct Layout {
   int dp = 1;
   int pp = 1;
   int cp = 1;
   int tp = 1;
   int zero_stage = 0;
-  ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
-  int64_t micro_batch_size = 1;            // B, sequences per microbatch on one replica
-  int64_t num_microbatches = 1;            // per replica and step (gradient accumulation steps)
-  Recompute recompute = Recompute::kNone;  // of stages that stage_recompute does not name
-  int virtual_stages = 1;                  // chunks of blocks per rank; > 1 for kInterleaved only
-  int ep = 1;                              // expert parallel degree; lies inside dp
-  int zero_group = 0;  // ranks that a ZeRO shard is spread over; 0: the whole data group, dp * cp
+  ScheduleKind pp_schedule = ScheduleKind::kOneForwardOneBackward;
+  int64_t micro_batch_size = 1;             // B, sequences per microbatch on one replica
+  int64_t gradient_accumulation_steps = 1;  // microbatches per replica and step
+  Recompute recompute = Recompute::kNone;   // of stages that recompute_per_stage does not name
+  int virtual_stages = 1;                   // chunks of blocks per rank; > 1: kInterleaved only
+  int ep = 1;                               // expert parallel degree; lies inside dp
+  // Ranks that a ZeRO shard is spread over; 1: the whole data group, dp * cp (DeepSpeed's default).
+  int zero_hpz_partition_size = 1;
   bool sequence_parallel = false;  // norms and residuals sharded over tp (arXiv:2205.05198, 4.2.2)
-  bool offload_optimizer = false;  // optimizer states and master weights in host memory
-  int head_chunks = 1;             // the logits of a microbatch are made in this many pieces
-  std::vector<int64_t> stage_blocks = {};       // blocks per stage; empty: as even as possible
-  std::vector<Recompute> stage_recompute = {};  // per stage; empty: `recompute` everywhere
+  OffloadDevice offload_optimizer = OffloadDevice::kNone;
+  int64_t head_chunk_tokens = 0;  // tokens of a microbatch whose logits exist at once; 0: all
+  std::vector<int64_t> layers_per_stage = {};       // empty: as even as possible
+  std::vector<Recompute> recompute_per_stage = {};  // empty: `recompute` everywhere
 
   int world_size() const { return dp * pp * cp * tp; }
   RankGrid grid() const { return RankGrid(dp, pp, cp, tp); }
   // Parts that the tokens outside of tensor-parallel products are cut into.
   int sequence_ranks() const { return sequence_parallel ? tp : 1; }
   int data_group() const { return dp * cp; }  // ranks that hold the same dense parameters
-  int zero_ranks() const { return zero_group > 0 ? zero_group : data_group(); }
+  bool has_zero_groups() const { return zero_hpz_partition_size > 1; }
+  int zero_ranks() const { return has_zero_groups() ? zero_hpz_partition_size : data_group(); }
+  bool offloads_optimizer() const { return offload_optimizer == OffloadDevice::kCpu; }
   Recompute recompute_of(int stage) const {
-    return stage_recompute.empty() ? recompute : stage_recompute[static_cast<size_t>(stage)];
+    return recompute_per_stage.empty() ? recompute
+                                       : recompute_per_stage[static_cast<size_t>(stage)];
   }
+  // Pieces, one after the other, in which the last stage makes the logits of a microbatch.
+  int head_chunks(int64_t seq_len) const;
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
@@ -99,11 +110,9 @@ class EvenBlockCounts {
 // Number of blocks that `stage` holds, over all its chunks.
 int64_t StageBlockCount(const Layout& layout, int64_t num_blocks, int stage);
 
-// "dp=2 tp=1 pp=3 1f1b micro_batch=4 microbatches=2 layers=4,4,3"; of many stages "layers=1,62x2,1"
-std::string LayoutText(const Layout& layout);
-
 Words WordsOf(ScheduleKind);
 Words WordsOf(Recompute);
+Words WordsOf(OffloadDevice);
 absl::string_view ScheduleName(ScheduleKind kind);  // "gpipe", "1f1b", "interleaved_1f1b", "zb_h1"
 absl::StatusOr<ScheduleKind> ParseSchedule(absl::string_view name);
 absl::string_view RecomputeName(Recompute recompute);  // "none", "selective", "full"

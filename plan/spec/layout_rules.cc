@@ -108,24 +108,28 @@ void CheckZero(const Layout& layout, std::vector<SpecIssue>& issues) {
          absl::StrCat(layout.zero_stage, " is not a stage of ZeRO; use 0, 1, 2 or 3")});
   }
   const int group = layout.data_group();
-  if (layout.zero_group != 0 && layout.zero_stage == 0) {
+  if (layout.zero_hpz_partition_size < 1) {
     issues.push_back({"parallelism.zero_hpz_partition_size",
-                      absl::StrCat(layout.zero_group,
+                      absl::StrCat(layout.zero_hpz_partition_size, " is too few; use 1 or more")});
+  } else if (layout.has_zero_groups() && layout.zero_stage == 0) {
+    issues.push_back({"parallelism.zero_hpz_partition_size",
+                      absl::StrCat(layout.zero_hpz_partition_size,
                                    " with zero_stage 0, which cuts nothing; use "
                                    "zero_stage 1, 2 or 3, or leave it out")});
-  } else if (layout.zero_group != 0 && (layout.zero_group < 0 || group % layout.zero_group != 0)) {
-    issues.push_back({"parallelism.zero_hpz_partition_size",
-                      absl::StrCat(layout.zero_group, " does not divide the data group ", group,
-                                   "; use ", DivisorsText(group, group, layout.zero_group))});
+  } else if (group % layout.zero_ranks() != 0) {
+    issues.push_back(
+        {"parallelism.zero_hpz_partition_size",
+         absl::StrCat(layout.zero_hpz_partition_size, " does not divide the data group ", group,
+                      "; use ", DivisorsText(group, group, layout.zero_hpz_partition_size))});
   }
 }
 
 void CheckChunks(const ModelShape& model, const Layout& layout, std::vector<SpecIssue>& issues) {
   constexpr absl::string_view kKey = "parallelism.virtual_stages";
-  const bool interleaved = layout.schedule == ScheduleKind::kInterleaved;
+  const bool interleaved = layout.pp_schedule == ScheduleKind::kInterleaved;
   if (!interleaved && layout.virtual_stages != 1) {
     issues.push_back({std::string{kKey}, absl::StrCat(layout.virtual_stages, " with pp_schedule ",
-                                                      ScheduleName(layout.schedule),
+                                                      ScheduleName(layout.pp_schedule),
                                                       "; use 1, or pp_schedule interleaved_1f1b")});
   } else if (interleaved && (layout.pp < 2 || layout.virtual_stages < 2)) {
     issues.push_back(
@@ -143,30 +147,31 @@ void CheckChunks(const ModelShape& model, const Layout& layout, std::vector<Spec
 
 void CheckStageLists(const ModelShape& model, const Layout& layout,
                      std::vector<SpecIssue>& issues) {
-  if (!layout.stage_recompute.empty() && std::ssize(layout.stage_recompute) != layout.pp) {
+  if (!layout.recompute_per_stage.empty() && std::ssize(layout.recompute_per_stage) != layout.pp) {
     issues.push_back({"activation_checkpointing.per_stage",
-                      absl::StrCat("names ", layout.stage_recompute.size(),
+                      absl::StrCat("names ", layout.recompute_per_stage.size(),
                                    " stages; name each of parallelism.pp ", layout.pp)});
   }
-  if (layout.stage_blocks.empty()) return;
+  if (layout.layers_per_stage.empty()) return;
   constexpr absl::string_view kKey = "parallelism.layers_per_stage";
   int64_t sum = 0;
   bool positive = true;
-  for (const int64_t blocks : layout.stage_blocks) {
+  for (const int64_t blocks : layout.layers_per_stage) {
     positive = positive && blocks >= 1 && blocks <= model.num_blocks;
     sum += blocks;
   }
   if (layout.virtual_stages != 1) {
     issues.push_back({std::string{kKey}, "is set with virtual_stages; leave one of them out"});
-  } else if (std::ssize(layout.stage_blocks) != layout.pp || !positive || sum != model.num_blocks) {
+  } else if (std::ssize(layout.layers_per_stage) != layout.pp || !positive ||
+             sum != model.num_blocks) {
     issues.push_back(
-        {std::string{kKey}, absl::StrCat(absl::StrJoin(layout.stage_blocks, ", "), " are not ",
+        {std::string{kKey}, absl::StrCat(absl::StrJoin(layout.layers_per_stage, ", "), " are not ",
                                          layout.pp, " positive numbers that sum to ",
                                          KeysOf(model.family).num_blocks, " ", model.num_blocks)});
   }
 }
 
-// Checks the rules on the sequence, on the number of microbatches and on the head's pieces.
+// Checks the rules on the sequence, on the number of microbatches and on the head's chunks.
 void CheckSequence(const BatchShape& batch, const Layout& layout, std::vector<SpecIssue>& issues) {
   // Each rank takes one early and one late piece, so that causal work is even (arXiv:2310.01889).
   if (layout.cp > 1 && batch.seq_len % (int64_t{2} * layout.cp) != 0) {
@@ -185,17 +190,16 @@ void CheckSequence(const BatchShape& batch, const Layout& layout, std::vector<Sp
          absl::StrCat("true with tp ", layout.tp, ", which does not divide the ",
                       batch.seq_len / layout.cp, " tokens of a sequence on a rank; use false")});
   }
-  if (layout.schedule == ScheduleKind::kInterleaved && layout.num_microbatches % layout.pp != 0) {
+  if (layout.pp_schedule == ScheduleKind::kInterleaved &&
+      layout.gradient_accumulation_steps % layout.pp != 0) {
     issues.push_back({"parallelism.pp_schedule",
-                      absl::StrCat("interleaved_1f1b with ", layout.num_microbatches,
+                      absl::StrCat("interleaved_1f1b with ", layout.gradient_accumulation_steps,
                                    " microbatches, which are not a multiple of parallelism.pp ",
                                    layout.pp, "; use 1f1b")});
   }
-  const int64_t most_pieces = std::max<int64_t>(1, batch.seq_len / layout.cp);
-  if (layout.head_chunks < 1 || layout.head_chunks > most_pieces) {
-    issues.push_back(
-        {"training.head_chunk_tokens",
-         absl::StrCat("makes ", layout.head_chunks, " pieces; use 1 to ", most_pieces)});
+  if (layout.head_chunk_tokens < 0) {
+    issues.push_back({"training.head_chunk_tokens",
+                      absl::StrCat(layout.head_chunk_tokens, " is too few; use 0 or more")});
   }
 }
 
@@ -304,8 +308,8 @@ std::vector<SpecIssue> BatchIssues(const ModelShape& model, const BatchShape& ba
 absl::Status CheckLayout(const ModelShape& model, const Cluster& cluster, const BatchShape& batch,
                          const Layout& layout) {
   RETURN_IF_ERROR(FirstIssue(DegreeIssues(model, cluster, layout)));
-  RETURN_IF_ERROR(FirstIssue(
-      BatchIssues(model, batch, layout.dp, layout.micro_batch_size, layout.num_microbatches)));
+  RETURN_IF_ERROR(FirstIssue(BatchIssues(model, batch, layout.dp, layout.micro_batch_size,
+                                         layout.gradient_accumulation_steps)));
   std::vector<SpecIssue> issues;
   CheckSequence(batch, layout, issues);
   return FirstIssue(issues);

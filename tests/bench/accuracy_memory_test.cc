@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench/memory_cross.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {
@@ -68,7 +69,7 @@ MeasuredRun Llama70bOfTwelve(double peak_gib, int dp, int tp, int pp, int cp, in
   run.layout.tp = tp;
   run.layout.pp = pp;
   run.layout.cp = cp;
-  run.layout.num_microbatches = 4;
+  run.layout.gradient_accumulation_steps = 4;
   run.layout.sequence_parallel = tp > 1;
   run.batch = {.global_batch_size = 4 * dp, .seq_len = seq_len};
   run.rank_or_stage = "max";
@@ -84,7 +85,7 @@ std::vector<MeasuredRun> PublishedRuns() {
     run.layout.dp = 2;
     run.layout.tp = 4;
     run.layout.micro_batch_size = 2;
-    run.layout.num_microbatches = 2;
+    run.layout.gradient_accumulation_steps = 2;
     runs.push_back(run);
   }
   for (const auto& [hardware, rest_gib, peak_gib] :
@@ -92,9 +93,9 @@ std::vector<MeasuredRun> PublishedRuns() {
     MeasuredRun run = Gpt7b(hardware, rest_gib, peak_gib);
     run.layout.dp = 2;
     run.layout.pp = 4;
-    run.layout.schedule = ScheduleKind::kInterleaved;
+    run.layout.pp_schedule = ScheduleKind::kInterleaved;
     run.layout.virtual_stages = 8;
-    run.layout.num_microbatches = 4;
+    run.layout.gradient_accumulation_steps = 4;
     runs.push_back(run);
   }
   runs.push_back(Llama70bOfTwelve(66.55, 4, 1, 2, 1, 4096));
@@ -171,7 +172,7 @@ TEST(FindHabits, FindsTheHabitsThatMadeThePeaks) {
     run.allocated_bytes.reset();
     run.rank_or_stage = "max";
     run.shape.vocab_size = vocab;
-    run.layout = {.tp = 4, .num_microbatches = 8};
+    run.layout = {.tp = 4, .gradient_accumulation_steps = 8};
     absl::StatusOr<MemoryQuestion> asked = MemoryQuestionOf(run);
     ASSERT_TRUE(asked.ok()) << asked.status();
     asked->question.engine.memory.logit_bytes = 10;

@@ -30,7 +30,7 @@ MeasuredRun RunOf(const std::string& id, const Layout& layout, double step_s) {
                .ffn_size = 4096,
                .max_positions = 1024};
   run.layout = layout;
-  run.layout.num_microbatches = 8 / layout.dp / layout.micro_batch_size;
+  run.layout.gradient_accumulation_steps = 8 / layout.dp / layout.micro_batch_size;
   run.batch = {.global_batch_size = 8, .seq_len = 1024};
   run.gpus = layout.world_size();
   run.step_s = step_s;

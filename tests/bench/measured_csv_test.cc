@@ -38,7 +38,8 @@ TEST(ParseMeasured, TurnsARowIntoAModelALayoutAndWhatWasMeasured) {
   EXPECT_EQ(run.shape.family, ModelFamily::kLlama);
   EXPECT_EQ(run.shape.num_kv_heads, 8);
   EXPECT_FALSE(run.shape.tied_embeddings);
-  EXPECT_EQ(run.layout, (Layout{.dp = 4, .pp = 2, .zero_stage = 1, .num_microbatches = 4}));
+  EXPECT_EQ(run.layout,
+            (Layout{.dp = 4, .pp = 2, .zero_stage = 1, .gradient_accumulation_steps = 4}));
   EXPECT_EQ(run.batch, (BatchShape{.global_batch_size = 16, .seq_len = 4096}));
   EXPECT_EQ(run.inter_node_bytes_per_s, 50e9);
   EXPECT_EQ(run.peak_bytes, int64_t{133} << 29);

@@ -27,7 +27,7 @@ using testing::HasSubstr;
 Layout TwoReplicas() {
   Layout layout;
   layout.dp = 2;
-  layout.num_microbatches = 8;
+  layout.gradient_accumulation_steps = 8;
   return layout;
 }
 

@@ -24,7 +24,7 @@ class NotesTest : public testing::Test {
     ASSERT_TRUE(coordinator_.Start().ok());
     Layout layout;
     layout.dp = 2;
-    layout.num_microbatches = 8;
+    layout.gradient_accumulation_steps = 8;
     ASSERT_TRUE(coordinator_.Submit("r1", SampleJob(), layout).ok());
     ASSERT_NO_FATAL_FAILURE(Launch(1));
   }

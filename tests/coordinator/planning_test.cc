@@ -18,7 +18,7 @@ Job Given(const std::string& planned_for) {
   Job job;
   job.id = "job-1";
   job.spec = SampleJob();
-  job.layout = Layout{.dp = 1, .num_microbatches = job.spec.training.global_batch_size};
+  job.layout = Layout{.dp = 1, .gradient_accumulation_steps = job.spec.training.global_batch_size};
   job.planned_for = planned_for;
   return job;
 }

@@ -139,7 +139,7 @@ TEST_F(DatasetTest, OrderDependsOnFilesSeqLenAndSeedAlone) {
   JobSpec other = job_;
   other.training.global_batch_size = 64;
   other.training.steps = 999;
-  other.parallelism.dp = 8;
+  other.layout.dp = 8;
   other.optimizer.lr = 1;
   other.model.hidden_size = 4096;
   other.name = "other";

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "plan/spec/layout_text.h"
 #include "tests/gpu/opened_ranks.h"
 #include "tests/gpu/tested_api.h"
 #include "tests/worker/passing_backend.h"
@@ -132,10 +133,10 @@ TEST_P(CudaLayouts, GiveTheSameBitsWithStatesOnTheHost) {
   layout.zero_stage = c.dp > 1 ? 1 : 0;
   for (const OptimizerKind optimizer : {OptimizerKind::kAdamw, OptimizerKind::kAdamw8bit}) {
     job.optimizer.name = optimizer;
-    layout.offload_optimizer = false;
+    layout.offload_optimizer = OffloadDevice::kNone;
     const TrainingOutcome plain = TrainOnCuda(job, layout, folder.Make("plain"));
     ASSERT_TRUE(plain.status().ok()) << plain.status();
-    layout.offload_optimizer = true;
+    layout.offload_optimizer = OffloadDevice::kCpu;
     const TrainingOutcome offloaded = TrainOnCuda(job, layout, folder.Make("offloaded"));
     ASSERT_TRUE(offloaded.status().ok()) << offloaded.status();
     EXPECT_EQ(Bits(offloaded.reports.front()), Bits(plain.reports.front()));

@@ -28,7 +28,7 @@ INSTANTIATE_TEST_SUITE_P(
         LayoutCase{"zero1_dp2_pp2", {.dp = 2, .pp = 2, .zero_stage = 1, .micro_batch_size = 2}},
         LayoutCase{"zero1_cp2_tp2", {.cp = 2, .tp = 2, .zero_stage = 1, .micro_batch_size = 2}},
         LayoutCase{"zero3_groups_of_2",
-                   {.dp = 4, .zero_stage = 3, .micro_batch_size = 2, .zero_group = 2}},
+                   {.dp = 4, .zero_stage = 3, .micro_batch_size = 2, .zero_hpz_partition_size = 2}},
         LayoutCase{"tp2_sequence_parallel",
                    {.tp = 2, .micro_batch_size = 4, .sequence_parallel = true}}),
     [](const auto& tested) { return NameOf(tested); });

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/spec/layout_text.h"
 #include "tests/parity/layout_draw.h"
 #include "tests/parity/parity_job.h"
 #include "tests/worker/passing_backend.h"
@@ -119,8 +120,8 @@ Layout Hybrid() {
           .tp = 2,
           .zero_stage = 1,
           .micro_batch_size = 1,
-          .num_microbatches = 2,
-          .zero_group = 2,
+          .gradient_accumulation_steps = 2,
+          .zero_hpz_partition_size = 2,
           .sequence_parallel = true};
 }
 
@@ -165,7 +166,7 @@ TEST(Replay, SeesACallThatIsNotWaitedFor) {
 }
 
 TEST(Replay, SeesTransfersThatDoNotMeet) {
-  const Layout layout = {.pp = 2, .micro_batch_size = 2, .num_microbatches = 4};
+  const Layout layout = {.pp = 2, .micro_batch_size = 2, .gradient_accumulation_steps = 4};
   const std::vector<RecordedCalls> sound = CallsOf(EnglishJob(), layout);
   ASSERT_THAT(Replay(sound), IsEmpty());
   const auto is_exchange = [](const RecordedCall& call) { return call.kind == Kind::kExchange; };

@@ -64,9 +64,10 @@ INSTANTIATE_TEST_SUITE_P(
                     LayoutCase{"cp4", {.cp = 4, .micro_batch_size = 2}},
                     LayoutCase{"cp2_tp2", {.cp = 2, .tp = 2, .micro_batch_size = 2}},
                     LayoutCase{"cp2_dp2_pp2", {.dp = 2, .pp = 2, .cp = 2, .micro_batch_size = 2}},
-                    LayoutCase{"cp2_pp2_zb_h1", {.pp = 2, .cp = 2, .schedule = kZeroBubble}},
-                    LayoutCase{"cp2_pp2_v2",
-                               {.pp = 2, .cp = 2, .schedule = kInterleaved, .virtual_stages = 2}}),
+                    LayoutCase{"cp2_pp2_zb_h1", {.pp = 2, .cp = 2, .pp_schedule = kZeroBubble}},
+                    LayoutCase{
+                        "cp2_pp2_v2",
+                        {.pp = 2, .cp = 2, .pp_schedule = kInterleaved, .virtual_stages = 2}}),
     [](const auto& tested) { return NameOf(tested); });
 
 TEST(ContextParallel, TrainsPackedLlamaAsASingleRankDoes) {

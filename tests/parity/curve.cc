@@ -155,7 +155,10 @@ Bounds BoundsOf(const JobSpec& job, const Layout& layout) {
 Layout OneRankLike(const JobSpec& job, const Layout& layout) {
   if (job.training.mixed_precision == Precision::kFp32)
     return {.micro_batch_size = job.training.global_batch_size};
-  return {.micro_batch_size = layout.micro_batch_size, .head_chunks = layout.head_chunks};
+  const int64_t chunks = layout.head_chunks(job.training.seq_len);
+  const int64_t tokens = layout.micro_batch_size * job.training.seq_len;
+  return {.micro_batch_size = layout.micro_batch_size,
+          .head_chunk_tokens = chunks == 1 ? 0 : (tokens + chunks - 1) / chunks};
 }
 
 Bounds BoundsOfOtherRows(const JobSpec& job) {

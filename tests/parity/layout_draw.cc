@@ -65,22 +65,27 @@ Layout Roll(const JobSpec& job, Dice& dice) {
   layout.pp = dice.Of({1, 1, 2, 3, 4});
   layout.cp = dice.Of({1, 1, 1, 2, 4});
   layout.zero_stage = dice.Of({0, 1, 2, 3});
-  layout.zero_group = dice.OneIn(3) ? dice.Of({1, 2, 4}) : 0;
-  layout.schedule = dice.Of({ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
-                             ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1});
-  layout.virtual_stages = layout.schedule == ScheduleKind::kInterleaved ? dice.Of({2, 3}) : 1;
+  layout.zero_hpz_partition_size = dice.OneIn(3) ? dice.Of({1, 2, 4}) : 1;
+  layout.pp_schedule = dice.Of({ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
+                                ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1});
+  layout.virtual_stages = layout.pp_schedule == ScheduleKind::kInterleaved ? dice.Of({2, 3}) : 1;
   layout.micro_batch_size = dice.Of<int64_t>({1, 2, 3, 4, 8});
-  layout.num_microbatches = job.training.global_batch_size / (layout.dp * layout.micro_batch_size);
+  layout.gradient_accumulation_steps =
+      job.training.global_batch_size / (layout.dp * layout.micro_batch_size);
   layout.recompute = AnyRecompute(dice);
   layout.sequence_parallel = layout.tp > 1 && dice.OneIn(2);
-  layout.offload_optimizer = dice.OneIn(4) && OffloadIssues(job).empty();
-  layout.head_chunks = dice.Of({1, 1, 2, 5});
+  if (dice.OneIn(4) && OffloadIssues(job).empty()) {
+    layout.offload_optimizer = OffloadDevice::kCpu;
+  }
+  const int64_t tokens = layout.micro_batch_size * job.training.seq_len / layout.cp;
+  const int64_t chunks = dice.Of<int64_t>({1, 1, 2, 5});
+  if (chunks > 1) layout.head_chunk_tokens = (tokens + chunks - 1) / chunks;
   if (layout.pp > 1 && dice.OneIn(3)) {
-    layout.stage_blocks = UnevenSplit(job.model.num_blocks, layout.pp, dice);
+    layout.layers_per_stage = UnevenSplit(job.model.num_blocks, layout.pp, dice);
   }
   if (layout.pp > 1 && dice.OneIn(3)) {
     for (int stage = 0; stage < layout.pp; ++stage) {
-      layout.stage_recompute.push_back(AnyRecompute(dice));
+      layout.recompute_per_stage.push_back(AnyRecompute(dice));
     }
   }
   return layout;
@@ -97,11 +102,11 @@ Layout WithoutWhatCannotRun(const ModelShape& model, Layout layout) {
   settle(&Layout::cp, 1);
   settle(&Layout::zero_stage, 0);
   settle(&Layout::sequence_parallel, false);
-  settle(&Layout::offload_optimizer, false);
-  settle(&Layout::head_chunks, 1);
+  settle(&Layout::offload_optimizer, OffloadDevice::kNone);
+  settle(&Layout::head_chunk_tokens, 0);
   settle(&Layout::recompute, Recompute::kNone);
-  if (layout.recompute == Recompute::kNone) layout.stage_recompute.clear();
-  if (layout.zero_stage == 0) layout.zero_group = 0;
+  if (layout.recompute == Recompute::kNone) layout.recompute_per_stage.clear();
+  if (layout.zero_stage == 0) layout.zero_hpz_partition_size = 1;
   return layout;
 }
 
@@ -170,10 +175,13 @@ std::vector<Layout> OddLayouts(const DrawnModel& model) {
   constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
   constexpr ScheduleKind kZeroBubble = ScheduleKind::kZeroBubbleH1;
   std::vector<Layout> odd = {
-      {.pp = 3, .schedule = k1f1b, .micro_batch_size = 4},        // 7 blocks on 3 stages
-      {.pp = 4, .schedule = kZeroBubble, .micro_batch_size = 4},  // 3 microbatches on 4 stages
+      {.pp = 3, .pp_schedule = k1f1b, .micro_batch_size = 4},        // 7 blocks on 3 stages
+      {.pp = 4, .pp_schedule = kZeroBubble, .micro_batch_size = 4},  // 3 microbatches on 4 stages
       // 7 blocks in chunks of 2 and 1, which share slots
-      {.pp = 2, .schedule = ScheduleKind::kInterleaved, .micro_batch_size = 2, .virtual_stages = 3},
+      {.pp = 2,
+       .pp_schedule = ScheduleKind::kInterleaved,
+       .micro_batch_size = 2,
+       .virtual_stages = 3},
       {.tp = 4, .micro_batch_size = 2},  // kv heads fewer than tp
       {.dp = 3, .tp = 2, .micro_batch_size = 2},
       {.dp = 2, .cp = 2, .tp = 2, .micro_batch_size = 1},
@@ -182,20 +190,20 @@ std::vector<Layout> OddLayouts(const DrawnModel& model) {
       {.dp = 2,
        .pp = 2,
        .zero_stage = 3,
-       .schedule = ScheduleKind::kInterleaved,
+       .pp_schedule = ScheduleKind::kInterleaved,
        .micro_batch_size = 1,
        .virtual_stages = 2},
       {.dp = 2,
        .pp = 2,
        .zero_stage = 2,
-       .schedule = ScheduleKind::kInterleaved,
+       .pp_schedule = ScheduleKind::kInterleaved,
        .micro_batch_size = 3,
        .virtual_stages = 3},
-      {.dp = 2, .pp = 2, .zero_stage = 2, .schedule = kZeroBubble, .stage_blocks = {1, 3}},
+      {.dp = 2, .pp = 2, .zero_stage = 2, .pp_schedule = kZeroBubble, .layers_per_stage = {1, 3}},
   };
   std::vector<Layout> runnable;
   for (Layout& layout : odd) {
-    layout.num_microbatches =
+    layout.gradient_accumulation_steps =
         model.job.training.global_batch_size / (layout.dp * layout.micro_batch_size);
     if (IsRunnable(model.job, layout)) runnable.push_back(std::move(layout));
   }
@@ -233,22 +241,23 @@ std::vector<std::string> AxesOf(const ModelShape& model, const Layout& layout) {
   add(layout.tp > 1, "tp");
   add(layout.pp > 1, "pp");
   add(layout.cp > 1, "cp");
-  add(layout.pp > 1, ScheduleName(layout.schedule));
+  add(layout.pp > 1, ScheduleName(layout.pp_schedule));
   add(layout.zero_stage > 0, "zero_stage=", layout.zero_stage);
   if (layout.pp > 1 && layout.zero_stage >= 2 && layout.data_group() > 1 &&
       SharesPlaces(layout, model.num_blocks, model.tied_embeddings)) {
     add(true, "zero_stage=", layout.zero_stage, " in a pipeline");
-    add(true, "gradients cut under ", ScheduleName(layout.schedule));
+    add(true, "gradients cut under ", ScheduleName(layout.pp_schedule));
   }
-  add(layout.zero_group > 0 && layout.zero_group < layout.data_group(), "zero_group");
+  add(layout.has_zero_groups() && layout.zero_hpz_partition_size < layout.data_group(),
+      "zero_group");
   add(layout.sequence_parallel, "sequence_parallel");
-  add(layout.offload_optimizer, "offload");
-  add(layout.head_chunks > 1, "head_chunks");
-  add(!layout.stage_blocks.empty(), "layers_per_stage");
+  add(layout.offloads_optimizer(), "offload");
+  add(layout.head_chunk_tokens > 0, "head_chunks");
+  add(!layout.layers_per_stage.empty(), "layers_per_stage");
   add(layout.recompute == Recompute::kSelective, "recompute=selective");
   add(layout.recompute == Recompute::kFull, "recompute=full");
-  add(!layout.stage_recompute.empty(), "recompute per stage");
-  add(layout.num_microbatches > 1, "accumulation");
+  add(!layout.recompute_per_stage.empty(), "recompute per stage");
+  add(layout.gradient_accumulation_steps > 1, "accumulation");
   return axes;
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
+#include "plan/spec/layout_text.h"
 #include "tests/parity/curve.h"
 #include "tests/parity/layout_draw.h"
 

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/shards/shard.h"
+#include "plan/spec/layout_text.h"
 #include "tests/parity/expectations.h"
 #include "tests/parity/layout_draw.h"
 

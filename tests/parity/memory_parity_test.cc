@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/spec/layout_text.h"
 #include "tests/parity/expectations.h"
 
 namespace weft {
@@ -26,7 +27,7 @@ TEST(Recompute, GivesTheSameBitsAsKeepingEverything) {
          {std::vector<Recompute>{Recompute::kFull, Recompute::kFull},
           {Recompute::kSelective, Recompute::kSelective},
           {Recompute::kFull, Recompute::kNone}}) {
-      layout.stage_recompute = modes;
+      layout.recompute_per_stage = modes;
       const Curve makes = MustTrain({.job = job, .layout = layout});
       EXPECT_EQ(makes.loss_hex, keeps.loss_hex) << LayoutText(layout);
       EXPECT_EQ(makes.gradients, keeps.gradients) << LayoutText(layout);
@@ -49,35 +50,35 @@ TEST_P(MemorySaver, TrainsLlamaAsASingleRankDoesWithSgdAndNoClipping) {
 
 INSTANTIATE_TEST_SUITE_P(
     Parity, MemorySaver,
-    testing::Values(LayoutCase{"head_chunks_3", {.micro_batch_size = 4, .head_chunks = 3}},
+    testing::Values(LayoutCase{"head_chunks_3", {.micro_batch_size = 4, .head_chunk_tokens = 43}},
                     LayoutCase{"head_chunks_5_tp2_pp2",
-                               {.pp = 2, .tp = 2, .micro_batch_size = 2, .head_chunks = 5}},
+                               {.pp = 2, .tp = 2, .micro_batch_size = 2, .head_chunk_tokens = 13}},
                     LayoutCase{"sp_tp2",
                                {.tp = 2, .micro_batch_size = 2, .sequence_parallel = true}},
                     LayoutCase{"sp_tp4_pp2", {.pp = 2, .tp = 4, .sequence_parallel = true}},
                     LayoutCase{"sp_zb_h1",
                                {.pp = 2,
                                 .tp = 2,
-                                .schedule = kZeroBubble,
+                                .pp_schedule = kZeroBubble,
                                 .micro_batch_size = 2,
                                 .sequence_parallel = true}},
                     LayoutCase{"sp_interleaved_full_head_chunks",
                                {.pp = 2,
                                 .tp = 2,
-                                .schedule = kInterleaved,
+                                .pp_schedule = kInterleaved,
                                 .micro_batch_size = 2,
                                 .recompute = Recompute::kFull,
                                 .virtual_stages = 2,
                                 .sequence_parallel = true,
-                                .head_chunks = 3}},
+                                .head_chunk_tokens = 22}},
                     LayoutCase{"sp_dp2_uneven_selective",
                                {.dp = 2,
                                 .pp = 2,
                                 .tp = 2,
                                 .recompute = Recompute::kSelective,
                                 .sequence_parallel = true,
-                                .head_chunks = 2,
-                                .stage_blocks = {1, 3}}}),
+                                .head_chunk_tokens = 16,
+                                .layers_per_stage = {1, 3}}}),
     [](const auto& tested) { return NameOf(tested); });
 
 TEST(MemorySavers, TrainTheSameBitsTwice) {
@@ -86,7 +87,7 @@ TEST(MemorySavers, TrainTheSameBitsTwice) {
                                         .micro_batch_size = 2,
                                         .recompute = Recompute::kFull,
                                         .sequence_parallel = true,
-                                        .head_chunks = 3});
+                                        .head_chunk_tokens = 22});
 }
 
 // ---- the comparison bites
@@ -109,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
                             "gradient blocks.2.attn.q.weight"},
                     BugCase{"head_piece_skipped",
                             PlantedBug::kHeadPieceSkipped,
-                            {.micro_batch_size = 4, .head_chunks = 3},
+                            {.micro_batch_size = 4, .head_chunk_tokens = 43},
                             "gradient final_norm.weight"},
                     BugCase{"norm_parts_not_reduced",
                             PlantedBug::kNormPartsNotReduced,

@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "plan/keys/layout_reader.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 
@@ -66,7 +68,8 @@ JobSpec In(Precision precision, JobSpec job) {
 }
 
 Layout Fitted(const JobSpec& job, Layout layout) {
-  layout.num_microbatches = job.training.global_batch_size / layout.dp / layout.micro_batch_size;
+  layout.gradient_accumulation_steps =
+      job.training.global_batch_size / layout.dp / layout.micro_batch_size;
   return layout;
 }
 
@@ -79,50 +82,6 @@ Json JsonOf(const std::optional<int64_t>& value) {
 std::optional<int64_t> WholeOf(const Json& json) {
   if (json.is_null()) return std::nullopt;
   return json.get<int64_t>();
-}
-
-// Every field but num_microbatches, which the batch determines.
-Json LayoutJson(const Layout& layout) {
-  Json json = {{"dp", layout.dp},
-               {"pp", layout.pp},
-               {"cp", layout.cp},
-               {"tp", layout.tp},
-               {"zero_stage", layout.zero_stage},
-               {"zero_group", layout.zero_group},
-               {"schedule", ScheduleName(layout.schedule).data()},
-               {"micro_batch_size", layout.micro_batch_size},
-               {"recompute", RecomputeName(layout.recompute).data()},
-               {"stage_recompute", Json::array()},
-               {"virtual_stages", layout.virtual_stages},
-               {"sequence_parallel", layout.sequence_parallel},
-               {"offload_optimizer", layout.offload_optimizer},
-               {"head_chunks", layout.head_chunks},
-               {"stage_blocks", layout.stage_blocks}};
-  for (const Recompute recompute : layout.stage_recompute) {
-    json["stage_recompute"].push_back(RecomputeName(recompute).data());
-  }
-  return json;
-}
-
-Layout ReadLayout(const Json& json, const JobSpec& job) {
-  Layout layout = Fitted(job, {.dp = json.at("dp"),
-                               .pp = json.at("pp"),
-                               .cp = json.at("cp"),
-                               .tp = json.at("tp"),
-                               .micro_batch_size = json.at("micro_batch_size")});
-  layout.schedule = *ParseSchedule(json.at("schedule").get<std::string>());
-  layout.zero_stage = json.at("zero_stage");
-  layout.zero_group = json.at("zero_group");
-  layout.recompute = *ParseRecompute(json.at("recompute").get<std::string>());
-  for (const Json& name : json.at("stage_recompute")) {
-    layout.stage_recompute.push_back(*ParseRecompute(name.get<std::string>()));
-  }
-  layout.virtual_stages = json.at("virtual_stages");
-  layout.sequence_parallel = json.at("sequence_parallel");
-  layout.offload_optimizer = json.at("offload_optimizer");
-  layout.head_chunks = json.at("head_chunks");
-  layout.stage_blocks = json.at("stage_blocks").get<std::vector<int64_t>>();
-  return layout;
 }
 
 Json ParamGroupsJson(const OptimizerSpec& optimizer) {
@@ -211,7 +170,7 @@ std::string ParityJobText(const ParityJob& parity) {
         {"decay_steps", job.lr_scheduler.decay_steps},
         {"min_lr", job.lr_scheduler.min_lr}}},
       {"threads_per_worker", job.threads_per_worker},
-      {"layout", LayoutJson(parity.layout)},
+      {"layout", LayoutText(parity.layout)},
       {"wrapped", parity.wrapped},
       {"bug", static_cast<int>(parity.bug)},
       {"painted", parity.painted},
@@ -268,7 +227,8 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
                       .decay_steps = scheduler.at("decay_steps"),
                       .min_lr = scheduler.at("min_lr")};
   job.threads_per_worker = json.at("threads_per_worker");
-  parity.layout = ReadLayout(json.at("layout"), job);
+  parity.layout =
+      Fitted(job, LayoutOf(*ParseLayoutSpec("layout", json.at("layout").get<std::string>())));
   parity.wrapped = json.at("wrapped");
   parity.bug = static_cast<PlantedBug>(json.at("bug").get<int>());
   parity.painted = json.at("painted");

@@ -21,6 +21,7 @@
 #include "plan/memory/memory.h"
 #include "plan/shards/buckets.h"
 #include "plan/spec/layout.h"
+#include "plan/spec/layout_text.h"
 #include "tests/parity/memory_trace.h"
 #include "tests/parity/parity_job.h"
 #include "tests/parity/planted.h"

@@ -33,8 +33,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(LayoutCase{"single", {.micro_batch_size = 2}},
                     LayoutCase{"dp2", {.dp = 2, .micro_batch_size = 2}},
                     LayoutCase{"tp2", {.tp = 2, .micro_batch_size = 4}},
-                    LayoutCase{"pp2_gpipe",
-                               {.pp = 2, .schedule = ScheduleKind::kGpipe, .micro_batch_size = 2}},
+                    LayoutCase{
+                        "pp2_gpipe",
+                        {.pp = 2, .pp_schedule = ScheduleKind::kGpipe, .micro_batch_size = 2}},
                     LayoutCase{"pp2_1f1b", {.pp = 2, .micro_batch_size = 2}},
                     LayoutCase{"dp2_pp2", {.dp = 2, .pp = 2, .micro_batch_size = 2}},
                     LayoutCase{"tp2_pp2", {.pp = 2, .tp = 2, .micro_batch_size = 2}},

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/spec/layout_text.h"
 #include "tests/parity/expectations.h"
 
 namespace weft {
@@ -34,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(LayoutCase{"dp2_zero1", {.dp = 2, .zero_stage = 1, .micro_batch_size = 2}},
                     LayoutCase{"tp2", {.tp = 2, .micro_batch_size = 4}},
                     LayoutCase{"dp2_zero3", {.dp = 2, .zero_stage = 3, .micro_batch_size = 2}},
-                    LayoutCase{"zb_h1_pp2", {.pp = 2, .schedule = ScheduleKind::kZeroBubbleH1}},
+                    LayoutCase{"zb_h1_pp2", {.pp = 2, .pp_schedule = ScheduleKind::kZeroBubbleH1}},
                     LayoutCase{"cp2", {.cp = 2, .micro_batch_size = 2}},
                     LayoutCase{"dp2_tp2_pp2", {.dp = 2, .pp = 2, .tp = 2}}),
     [](const auto& tested) { return NameOf(tested); });
@@ -79,9 +80,10 @@ TEST(Environment, ChangesNoBitOfATraining) {
 
 // The layouts that cut what is cast to 8 bits, or carry it out in another order.
 TEST(Fp8, TrainsAsASingleRankDoesAndTheSameBitsTwice) {
-  for (const Layout& layout : {Layout{.dp = 2, .zero_stage = 1, .micro_batch_size = 2},
-                               Layout{.tp = 2, .micro_batch_size = 4},
-                               Layout{.dp = 2, .pp = 2, .schedule = ScheduleKind::kZeroBubbleH1}}) {
+  for (const Layout& layout :
+       {Layout{.dp = 2, .zero_stage = 1, .micro_batch_size = 2},
+        Layout{.tp = 2, .micro_batch_size = 4},
+        Layout{.dp = 2, .pp = 2, .pp_schedule = ScheduleKind::kZeroBubbleH1}}) {
     SCOPED_TRACE(LayoutText(layout));
     ExpectTrainsAsASingleRank(In(Precision::kFp8, EnglishJob()), layout);
     ExpectTheSameBitsTwice(In(Precision::kFp8, EnglishJob()), layout);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/spec/layout_text.h"
 #include "tests/parity/expectations.h"
 
 namespace weft {
@@ -76,19 +77,20 @@ std::vector<std::string> GrowthOf(const ParityJob& parity) {
 }
 
 std::vector<Layout> Layouts() {
-  return {{.micro_batch_size = 4},
-          {.dp = 2, .pp = 2, .tp = 2},
-          {.dp = 4, .zero_stage = 3},
-          {.dp = 2, .zero_stage = 1, .micro_batch_size = 2, .offload_optimizer = true},
-          {.pp = 2,
-           .tp = 2,
-           .schedule = ScheduleKind::kInterleaved,
-           .micro_batch_size = 2,
-           .recompute = Recompute::kFull,
-           .virtual_stages = 2,
-           .sequence_parallel = true,
-           .head_chunks = 3},
-          {.dp = 2, .pp = 2, .schedule = ScheduleKind::kZeroBubbleH1, .micro_batch_size = 2}};
+  return {
+      {.micro_batch_size = 4},
+      {.dp = 2, .pp = 2, .tp = 2},
+      {.dp = 4, .zero_stage = 3},
+      {.dp = 2, .zero_stage = 1, .micro_batch_size = 2, .offload_optimizer = OffloadDevice::kCpu},
+      {.pp = 2,
+       .tp = 2,
+       .pp_schedule = ScheduleKind::kInterleaved,
+       .micro_batch_size = 2,
+       .recompute = Recompute::kFull,
+       .virtual_stages = 2,
+       .sequence_parallel = true,
+       .head_chunk_tokens = 22},
+      {.dp = 2, .pp = 2, .pp_schedule = ScheduleKind::kZeroBubbleH1, .micro_batch_size = 2}};
 }
 
 TEST(SteadyMemory, NothingGrowsAfterTheSecondStepInAnyLayout) {

@@ -36,20 +36,23 @@ INSTANTIATE_TEST_SUITE_P(
         LayoutCase{"zero2_dp2_tp2", {.dp = 2, .tp = 2, .zero_stage = 2, .micro_batch_size = 2}},
         LayoutCase{
             "zero3_dp3",
-            {.dp = 3, .zero_stage = 3, .schedule = ScheduleKind::kGpipe, .micro_batch_size = 2}},
+            {.dp = 3, .zero_stage = 3, .pp_schedule = ScheduleKind::kGpipe, .micro_batch_size = 2}},
         LayoutCase{"zero3_dp2_tp2", {.dp = 2, .tp = 2, .zero_stage = 3, .micro_batch_size = 3}},
         LayoutCase{"zero3_groups_of_2",
-                   {.dp = 4, .zero_stage = 3, .micro_batch_size = 1, .zero_group = 2}},
+                   {.dp = 4, .zero_stage = 3, .micro_batch_size = 1, .zero_hpz_partition_size = 2}},
         LayoutCase{"zero2_dp2_pp2",
                    {.dp = 2,
                     .pp = 2,
                     .zero_stage = 2,
-                    .schedule = ScheduleKind::kZeroBubbleH1,
+                    .pp_schedule = ScheduleKind::kZeroBubbleH1,
                     .micro_batch_size = 2,
-                    .stage_blocks = {3, 1}}},
-        LayoutCase{
-            "zero3_dp2_pp2",
-            {.dp = 2, .pp = 2, .zero_stage = 3, .micro_batch_size = 1, .stage_blocks = {1, 3}}}),
+                    .layers_per_stage = {3, 1}}},
+        LayoutCase{"zero3_dp2_pp2",
+                   {.dp = 2,
+                    .pp = 2,
+                    .zero_stage = 3,
+                    .micro_batch_size = 1,
+                    .layers_per_stage = {1, 3}}}),
     [](const auto& tested) { return NameOf(tested); });
 
 // ---- the comparison bites
@@ -87,14 +90,16 @@ INSTANTIATE_TEST_SUITE_P(
                 PlantedBug::kLastReductionNotAwaited,
                 {.dp = 3, .zero_stage = 1, .micro_batch_size = 2},
                 "gradient embed.tokens.weight"},
-        BugCase{"not_settled_in_a_pipeline",
-                PlantedBug::kLastReductionNotAwaited,
-                {.dp = 2, .pp = 2, .zero_stage = 2, .micro_batch_size = 2, .stage_blocks = {3, 1}},
-                "gradient blocks.2.attn.q.weight"},
-        BugCase{"not_gathered_in_passes_of_a_pipeline",
-                PlantedBug::kNotGathered,
-                {.dp = 2, .pp = 2, .zero_stage = 3, .micro_batch_size = 2, .stage_blocks = {3, 1}},
-                "gradient blocks.0.attn.q.weight"}),
+        BugCase{
+            "not_settled_in_a_pipeline",
+            PlantedBug::kLastReductionNotAwaited,
+            {.dp = 2, .pp = 2, .zero_stage = 2, .micro_batch_size = 2, .layers_per_stage = {3, 1}},
+            "gradient blocks.2.attn.q.weight"},
+        BugCase{
+            "not_gathered_in_passes_of_a_pipeline",
+            PlantedBug::kNotGathered,
+            {.dp = 2, .pp = 2, .zero_stage = 3, .micro_batch_size = 2, .layers_per_stage = {3, 1}},
+            "gradient blocks.0.attn.q.weight"}),
     [](const auto& tested) { return NameOf(tested); });
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/spec/layout_properties.h"
 #include "proto/job_text.h"
 #include "tests/plan/keys/full_job.h"
 
@@ -16,24 +17,6 @@ namespace weft {
 namespace {
 
 using testing::HasSubstr;
-
-// Paths of the fields of `message`, submessages included, that are not set.
-void UnsetFields(const google::protobuf::Message& message, const std::string& path,
-                 std::vector<std::string>& unset) {
-  const auto* reflection = message.GetReflection();
-  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
-    const auto* field = message.GetDescriptor()->field(i);
-    const std::string name = path + field->name();
-    const bool set = field->is_repeated() ? reflection->FieldSize(message, field) > 0
-                                          : reflection->HasField(message, field);
-    if (!set) {
-      unset.push_back(name);
-    } else if (!field->is_repeated() &&
-               field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) {
-      UnsetFields(reflection->GetMessage(message, field), name + ".", unset);
-    }
-  }
-}
 
 TEST(JobText, CarriesEveryKey) {
   const absl::StatusOr<JobSpec> back = ParseJobText(JobText(FullJob()));
@@ -77,14 +60,13 @@ TEST(Wire, CarriesEveryFieldOfALayout) {
   Layout layout{2, 3, 4, 5, 1, ScheduleKind::kZeroBubbleH1, 6, 7, Recompute::kFull};
   layout.virtual_stages = 8;
   layout.ep = 9;
-  layout.zero_group = 10;
-  layout.sequence_parallel = layout.offload_optimizer = true;
-  layout.head_chunks = 11;
-  layout.stage_blocks = {1, 2, 3};
-  layout.stage_recompute = {Recompute::kSelective, Recompute::kNone, Recompute::kFull};
-  std::vector<std::string> unset;
-  UnsetFields(ToProto(layout), "", unset);
-  EXPECT_THAT(unset, testing::IsEmpty());
+  layout.zero_hpz_partition_size = 10;
+  layout.sequence_parallel = true;
+  layout.offload_optimizer = OffloadDevice::kCpu;
+  layout.head_chunk_tokens = 11;
+  layout.layers_per_stage = {1, 2, 3};
+  layout.recompute_per_stage = {Recompute::kSelective, Recompute::kNone, Recompute::kFull};
+  EXPECT_EQ(ToProto(layout).properties_size(), int{kNumLayoutProperties});
   const absl::StatusOr<Layout> back = FromProto(ToProto(layout));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_TRUE(*back == layout);
@@ -93,9 +75,12 @@ TEST(Wire, CarriesEveryFieldOfALayout) {
 TEST(Wire, RefusesALayoutThatIsNone) {
   const Layout layout{1, 1, 1, 1, 0, ScheduleKind::kGpipe, 1, 1, Recompute::kNone};
   for (const auto& spoil : std::vector<std::function<void(proto::Layout&)>>{
-           [](proto::Layout& m) { m.set_schedule("zb"); },
-           [](proto::Layout& m) { m.set_recompute("some"); }, [](proto::Layout& m) { m.set_dp(0); },
-           [](proto::Layout& m) { m.set_tp(-1); }}) {
+           [](proto::Layout& m) { (*m.mutable_properties())["pp_schedule"] = "zb"; },
+           [](proto::Layout& m) { (*m.mutable_properties())["recompute"] = "some"; },
+           [](proto::Layout& m) { (*m.mutable_properties())["dp"] = "0"; },
+           [](proto::Layout& m) { (*m.mutable_properties())["warp"] = "9"; },
+           [](proto::Layout& m) { m.clear_properties(); },
+           [](proto::Layout& m) { (*m.mutable_properties())["tp"] = "-1"; }}) {
     proto::Layout message = ToProto(layout);
     spoil(message);
     EXPECT_EQ(FromProto(message).status().code(), absl::StatusCode::kInvalidArgument)

@@ -232,9 +232,9 @@ Layout MakeLayout(int dp, int tp, int pp, ScheduleKind schedule, int64_t micro_b
   return {.dp = dp,
           .pp = pp,
           .tp = tp,
-          .schedule = schedule,
+          .pp_schedule = schedule,
           .micro_batch_size = micro_batch_size,
-          .num_microbatches = job.training.global_batch_size / dp / micro_batch_size};
+          .gradient_accumulation_steps = job.training.global_batch_size / dp / micro_batch_size};
 }
 
 std::vector<Layout> ZeroLayouts(const JobSpec& job) {
@@ -245,7 +245,7 @@ std::vector<Layout> ZeroLayouts(const JobSpec& job) {
   layouts[0].zero_stage = 1;
   layouts[1].zero_stage = 2;
   layouts[2].zero_stage = 3;
-  layouts[2].zero_group = 2;
+  layouts[2].zero_hpz_partition_size = 2;
   return layouts;
 }
 

@@ -10,7 +10,8 @@ Head::Head(const ModelShape& model, const Parameters& parameters, int64_t rows, 
     : device_(device),
       tokens_(tokens),
       groups_(groups),
-      pieces_(groups.layout().head_chunks),
+      pieces_(groups.layout().head_chunks(rows / groups.layout().micro_batch_size *
+                                          groups.layout().cp)),
       norm_eps_(model.norm_eps),
       dnorm_(dnorm) {
   const Parameter& table =

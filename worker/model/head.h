@@ -2,7 +2,7 @@
 // contiguous ranges; the softmax is completed by a maximum and sums over tp, so logits are never
 // gathered. A tied model multiplies by its copy of the token embedding.
 //
-// The logits of a microbatch are made in layout.head_chunks pieces of its rows, one piece at a
+// The logits of a microbatch are made in Layout::head_chunks pieces of its rows, one piece at a
 // time: each becomes loss and gradients before the next one takes its place.
 #pragma once
 #include <cstdint>

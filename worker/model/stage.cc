@@ -23,12 +23,12 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Numerics& n
       tokens_(rows_, model.hidden_size, arena, device, groups),
       token_share_(1.0 / static_cast<double>(batch.global_batch_size * batch.seq_len)),
       document_bounds_(DocumentBoundsOf(model, batch, layout_, numerics)),
-      documents_(static_cast<size_t>(layout_.num_microbatches)) {
+      documents_(static_cast<size_t>(layout_.gradient_accumulation_steps)) {
   if (numerics.precision == Precision::kFp8) MakeFp8(model, batch, parameters, arena);
   MakeChunks(model, batch, parameters);
   work_ = chunks_.front().front().GetWorkspace(arena);
   MakeSlots(ActivationSlotsOf(layout_, model.num_blocks, groups.at().pp), model.hidden_size, arena);
-  const int64_t step_rows = layout_.num_microbatches * rows_;
+  const int64_t step_rows = layout_.gradient_accumulation_steps * rows_;
   if (groups.is_first_stage()) {
     embedding_.emplace(parameters, tokens_, device, groups);
     ids_ = arena.Get("tokens/ids", step_rows, 1);
@@ -112,7 +112,7 @@ void Stage::MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& aren
     slots_.push_back(any.GetActivations(Block::Share::kKept, absl::StrCat("slot", slot), arena));
   }
   for (const BlockActivations& slot : slots_) free_slots_.push(&slot);
-  const auto microbatches = static_cast<size_t>(layout_.num_microbatches);
+  const auto microbatches = static_cast<size_t>(layout_.gradient_accumulation_steps);
   live_.resize(chunks_.size() * microbatches);
   for (size_t pass = 0; pass < live_.size(); ++pass) {
     live_[pass].reserve(chunks_[pass / microbatches].size());
@@ -385,7 +385,8 @@ bool Stage::MakesLoss(const Action& action) const {
 }
 
 Stage::Slots& Stage::PassOf(const Action& action) {
-  return live_[static_cast<size_t>(action.chunk * layout_.num_microbatches + action.microbatch)];
+  return live_[static_cast<size_t>(action.chunk * layout_.gradient_accumulation_steps +
+                                   action.microbatch)];
 }
 
 Stage::Slots& Stage::SlotsOf(const Action& action) {

@@ -24,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "plan/errors.h"
+#include "plan/spec/layout_text.h"
 #include "process/log.h"
 #include "process/signals.h"
 #include "process/version.h"

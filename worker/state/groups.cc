@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 

@@ -23,8 +23,9 @@ Batches::Batches(Dataset dataset, const JobSpec& job, const RankGroups& groups)
   for (auto* of_window : {&window_ids_, &window_targets_, &window_starts_}) {
     of_window->resize(window);
   }
-  const size_t tokens = static_cast<size_t>(layout_.num_microbatches * layout_.micro_batch_size) *
-                        held_positions_.size();
+  const size_t tokens =
+      static_cast<size_t>(layout_.gradient_accumulation_steps * layout_.micro_batch_size) *
+      held_positions_.size();
   if (needs_ids_) ids_.reserve(tokens);
   if (needs_targets_) targets_.reserve(tokens);
   if (needs_positions_) positions_.reserve(tokens);
@@ -34,7 +35,7 @@ Batches::Batches(Dataset dataset, const JobSpec& job, const RankGroups& groups)
 absl::Status Batches::Read(int64_t step) {
   if (!needs_ids_ && !needs_targets_ && !needs_first_visible_) return absl::OkStatus();
   for (auto* of_step : {&ids_, &targets_, &positions_, &first_visible_}) of_step->clear();
-  for (int64_t microbatch = 0; microbatch < layout_.num_microbatches; ++microbatch) {
+  for (int64_t microbatch = 0; microbatch < layout_.gradient_accumulation_steps; ++microbatch) {
     const int64_t first = FirstSample(layout_, step, dp_index_, microbatch);
     for (int64_t i = 0; i < layout_.micro_batch_size; ++i) {
       RETURN_IF_ERROR(

@@ -14,6 +14,7 @@
 #include "plan/shards/buckets.h"
 #include "plan/spec/checkpoint_folder.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_text.h"
 #include "process/version.h"
 #include "worker/model/stage.h"
 #include "worker/state/adafactor.h"
@@ -141,8 +142,9 @@ absl::Status Trainer::Allocate(int rank) {
   attention_ = stage_->PrepareAttention();
   const int stage = groups_->at().pp;
   schedule_ = StepSchedule(job_.model, layout_, stage);
-  evaluation_ = EvaluationSchedule(stage, layout_.pp, static_cast<int>(layout_.num_microbatches),
-                                   layout_.virtual_stages);
+  evaluation_ =
+      EvaluationSchedule(stage, layout_.pp, static_cast<int>(layout_.gradient_accumulation_steps),
+                         layout_.virtual_stages);
   const StageBuckets used =
       StageBucketsOf(layout_, job_.model.num_blocks, stage, job_.model.tied_embeddings);
   weights_used_ = WeightsOf(schedule_, used);

@@ -118,7 +118,7 @@ class HostWaits : public ::testing::TestWithParam<WaitCase> {
     job.optimizer.name = c.optimizer;
     Layout layout = MakeLayout(c.dp, c.tp, c.pp, k1f1b, 1, job);
     layout.zero_stage = c.zero_stage;
-    layout.offload_optimizer = c.offloads;
+    if (c.offloads) layout.offload_optimizer = OffloadDevice::kCpu;
     OpenedRanks ranks(layout.world_size(), c.transport, {});
     std::vector<std::vector<int64_t>> waits(static_cast<size_t>(layout.world_size()));
     const auto note = [&](int rank) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "plan/spec/layout_text.h"
 #include "tests/gpu/emulation/fake_nccl.h"
 #include "tests/gpu/opened_ranks.h"
 #include "tests/worker/rank_threads.h"

@@ -43,8 +43,8 @@ TEST_F(JobYaml, ReadsAFileAsItsAuthorMeantIt) {
   ASSERT_EQ(job.data.train.size(), 1);
   EXPECT_EQ(job.data.train[0].path, folder_.path() + "/corpus.txt");
   EXPECT_EQ(job.training.global_batch_size, 8);
-  EXPECT_FALSE(job.training.micro_batch_size.has_value());
-  EXPECT_EQ(job.parallelism.dp, 2);
+  EXPECT_FALSE(job.layout.micro_batch_size.has_value());
+  EXPECT_EQ(job.layout.dp, 2);
   EXPECT_EQ(job.cluster.slots(), 4);
   EXPECT_EQ(job.cluster.name, "cpu");
   EXPECT_TRUE(file->notes.empty());
@@ -109,7 +109,7 @@ TEST_F(JobYaml, AnyTwoOfTheBatchFixTheThird) {
 
   file = Read(JobWith("global_batch_size: 8", "global_batch_size: 8\n  micro_batch_size: 2"));
   ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_EQ(file->job.training.micro_batch_size, 2);
+  EXPECT_EQ(file->job.layout.micro_batch_size, 2);
 
   EXPECT_THAT(
       Error(JobWith("global_batch_size: 8", both), {"parallelism.dp=auto"}),
@@ -145,7 +145,7 @@ TEST_F(JobYaml, ReadsTheWordsOfOtherSystems) {
            {"optimizer.name=AdamW", "training.mixed_precision_param=bfloat16",
             "lr_scheduler.type=Linear"});
   ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_EQ(file->job.parallelism.pp_schedule, ScheduleKind::kInterleaved);
+  EXPECT_EQ(file->job.layout.pp_schedule, ScheduleKind::kInterleaved);
   EXPECT_EQ(file->job.optimizer.name, OptimizerKind::kAdamw);
   EXPECT_EQ(file->job.training.mixed_precision, Precision::kBf16);
   EXPECT_EQ(file->job.lr_scheduler.type, LrSchedule::kLinear);
@@ -155,7 +155,7 @@ TEST_F(JobYaml, ReadsTheWordsOfOtherSystems) {
                                    std::pair("GPipe", ScheduleKind::kGpipe)}) {
     const auto read = Read(kGoodJob, {absl::StrCat("parallelism.pp_schedule=", word)});
     ASSERT_TRUE(read.ok()) << read.status();
-    EXPECT_EQ(read->job.parallelism.pp_schedule, kind) << word;
+    EXPECT_EQ(read->job.layout.pp_schedule, kind) << word;
   }
 }
 
@@ -199,7 +199,7 @@ TEST_F(JobYaml, SetReplacesAKeyWithTheSameChecks) {
   EXPECT_EQ(file->job.optimizer.beta1, 0.8);
   EXPECT_EQ(file->job.data.split, 0.1);
   EXPECT_EQ(file->job.model.num_blocks, 2);
-  EXPECT_FALSE(file->job.parallelism.dp.has_value());
+  EXPECT_FALSE(file->job.layout.dp.has_value());
   EXPECT_EQ(Error(kGoodJob, {"training.steps=x", "training.stepz=3", "nonsense"}),
             "--set training.steps=x: training.steps: found x; expected a whole number\n"
             "--set training.stepz=3: training.stepz: unknown key; did you mean steps?\n"
@@ -301,7 +301,7 @@ TEST_F(JobYaml, KnowsAutoAndHomeAsPeopleWriteThem) {
                                  "offload: {optimizer: Auto}"),
                          {"data.format=bytes", "job.output_dir=~/runs"});
   ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_FALSE(file->job.parallelism.dp.has_value());
+  EXPECT_FALSE(file->job.layout.dp.has_value());
   EXPECT_FALSE(file->job.checkpoint.interval.has_value());
   EXPECT_EQ(file->job.output_dir, std::string(getenv("HOME")) + "/runs");
 }
@@ -380,20 +380,20 @@ TEST_F(JobYaml, ReadsEveryKeyOfALayout) {
               "  quantization: nf4, lora_dropout: 0.0}"),
       {"training.head_chunk_tokens=64", "optimizer.name=adamw_8bit"});
   ASSERT_TRUE(file.ok()) << file.status();
-  const ParallelismSpec& parallelism = file->job.parallelism;
-  EXPECT_EQ(parallelism.cp, 1);
-  EXPECT_EQ(parallelism.ep, 1);
-  EXPECT_EQ(parallelism.zero_stage, 1);
-  EXPECT_EQ(parallelism.zero_group, 2);
-  EXPECT_EQ(parallelism.sequence_parallel, true);
-  EXPECT_EQ(parallelism.layers_per_stage, (std::vector<int64_t>{1, 3}));
-  EXPECT_EQ(parallelism.pp_schedule, ScheduleKind::kZeroBubbleH1);
-  EXPECT_EQ(parallelism.virtual_stages, 1);
-  EXPECT_EQ(file->job.activation_checkpointing.mode, std::nullopt);
-  EXPECT_EQ(file->job.activation_checkpointing.per_stage,
+  const LayoutSpec& asked = file->job.layout;
+  EXPECT_EQ(asked.cp, 1);
+  EXPECT_EQ(asked.ep, 1);
+  EXPECT_EQ(asked.zero_stage, 1);
+  EXPECT_EQ(asked.zero_hpz_partition_size, 2);
+  EXPECT_EQ(asked.sequence_parallel, true);
+  EXPECT_EQ(asked.layers_per_stage, (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(asked.pp_schedule, ScheduleKind::kZeroBubbleH1);
+  EXPECT_EQ(asked.virtual_stages, 1);
+  EXPECT_EQ(file->job.layout.recompute, std::nullopt);
+  EXPECT_EQ(file->job.layout.recompute_per_stage,
             (std::vector<Recompute>{Recompute::kFull, Recompute::kNone}));
-  EXPECT_EQ(file->job.offload.optimizer, true);
-  EXPECT_EQ(file->job.training.head_chunk_tokens, 64);
+  EXPECT_EQ(file->job.layout.offload_optimizer, OffloadDevice::kCpu);
+  EXPECT_EQ(file->job.layout.head_chunk_tokens, 64);
   EXPECT_EQ(file->job.optimizer.name, OptimizerKind::kAdamw8bit);
   ASSERT_TRUE(file->job.lora.has_value());
   EXPECT_EQ(file->job.lora->target_modules, (std::vector<std::string>{"c_attn", "c_fc"}));
@@ -412,8 +412,8 @@ TEST_F(JobYaml, ReadsEveryKeyOfALayout) {
   const auto off = Read(kGoodJob, {"parallelism.zero_hpz_partition_size=1",
                                    "parallelism.layers_per_stage=even", "lora={}"});
   ASSERT_TRUE(off.ok()) << off.status();
-  EXPECT_EQ(off->job.parallelism.zero_group, 0);
-  EXPECT_EQ(off->job.parallelism.layers_per_stage, std::vector<int64_t>());
+  EXPECT_EQ(off->job.layout.zero_hpz_partition_size, 1);
+  EXPECT_EQ(off->job.layout.layers_per_stage, std::vector<int64_t>());
   EXPECT_FALSE(off->job.lora.has_value());
 }
 

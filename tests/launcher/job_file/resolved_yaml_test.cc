@@ -77,7 +77,7 @@ TEST_F(ResolvedYaml, ReadsBackAnyModelAndGpus) {
   job.model.family = ModelFamily::kLlama;
   job.model.num_kv_heads = 2;
   job.model.tied_embeddings = false;
-  const JobSpec resolved = Resolve(job, Layout{.dp = 2, .pp = 2, .num_microbatches = 4});
+  const JobSpec resolved = Resolve(job, Layout{.dp = 2, .pp = 2, .gradient_accumulation_steps = 4});
   const auto again = ReadJobText(ResolvedText(resolved, kRecord), "/r.yaml", {});
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_TRUE(again->job == resolved);
@@ -88,25 +88,29 @@ TEST_F(ResolvedYaml, ReadsBackAnyLayout) {
                      "lora={r: 4, target_modules: all-linear, quantization: nf4, "
                      "double_quantization: true}"});
   EXPECT_EQ(job.lora->quantization, FrozenFormat::kNf4Double);
-  job.parallelism = {};
-  const Layout layouts[] = {
-      {.dp = 2, .pp = 2, .cp = 2, .zero_stage = 1, .num_microbatches = 4, .zero_group = 2},
-      {.dp = 1,
-       .pp = 2,
-       .schedule = ScheduleKind::kInterleaved,
-       .num_microbatches = 8,
-       .recompute = Recompute::kFull,
-       .virtual_stages = 2,
-       .offload_optimizer = true},
-      {.dp = 1,
-       .pp = 2,
-       .tp = 2,
-       .schedule = ScheduleKind::kZeroBubbleH1,
-       .num_microbatches = 8,
-       .sequence_parallel = true,
-       .head_chunks = 4,
-       .stage_blocks = {1, 3},
-       .stage_recompute = {Recompute::kSelective, Recompute::kNone}}};
+  job.layout = {};
+  const Layout layouts[] = {{.dp = 2,
+                             .pp = 2,
+                             .cp = 2,
+                             .zero_stage = 1,
+                             .gradient_accumulation_steps = 4,
+                             .zero_hpz_partition_size = 2},
+                            {.dp = 1,
+                             .pp = 2,
+                             .pp_schedule = ScheduleKind::kInterleaved,
+                             .gradient_accumulation_steps = 8,
+                             .recompute = Recompute::kFull,
+                             .virtual_stages = 2,
+                             .offload_optimizer = OffloadDevice::kCpu},
+                            {.dp = 1,
+                             .pp = 2,
+                             .tp = 2,
+                             .pp_schedule = ScheduleKind::kZeroBubbleH1,
+                             .gradient_accumulation_steps = 8,
+                             .sequence_parallel = true,
+                             .head_chunk_tokens = 32,
+                             .layers_per_stage = {1, 3},
+                             .recompute_per_stage = {Recompute::kSelective, Recompute::kNone}}};
   for (const Layout& layout : layouts) {
     const JobSpec resolved = Resolve(job, layout);
     const std::string text = ResolvedText(resolved, kRecord);
@@ -163,8 +167,10 @@ TEST_F(ResolvedYaml, TellsMathematicsFromExecution) {
                   "math training.global_batch_size: 8 -> 16", "math training.seed: 42 -> 1",
                   "math optimizer.lr: 0.001 -> 0.5"));
   EXPECT_THAT(
-      changes({"checkpoint.interval=7", "cluster.slots=8", "parallelism.tp=2"},
-              Layout{.dp = 2, .pp = 2, .tp = 2, .micro_batch_size = 2, .num_microbatches = 2}),
+      changes(
+          {"checkpoint.interval=7", "cluster.slots=8", "parallelism.tp=2"},
+          Layout{
+              .dp = 2, .pp = 2, .tp = 2, .micro_batch_size = 2, .gradient_accumulation_steps = 2}),
       testing::UnorderedElementsAre(
           "exec training.micro_batch_size: 4 -> 2",
           "exec training.gradient_accumulation_steps: 1 -> 2", "exec parallelism.tp: 1 -> 2",

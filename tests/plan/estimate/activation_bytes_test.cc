@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "plan/schedule/schedule.h"
+#include "plan/spec/layout_text.h"
 #include "tests/plan/estimate/sample_questions.h"
 
 namespace weft {
@@ -97,7 +98,7 @@ TEST(HeadActivationBytes, AreDividedByItsChunks) {
   const Question question = QuestionAbout(Llama70b(), 4096, "megatron", Precision::kBf16);
   const double whole = HeadActivationBytes(question, Layout{}).logits;
   EXPECT_EQ(whole, 6.0 * 4096 * 128256);
-  EXPECT_EQ(HeadActivationBytes(question, {.head_chunks = 8}).logits, whole / 8);
+  EXPECT_EQ(HeadActivationBytes(question, {.head_chunk_tokens = 512}).logits, whole / 8);
 }
 
 TEST(InFlightOf, IsWhatTheScheduleItselfHolds) {
@@ -110,8 +111,8 @@ TEST(InFlightOf, IsWhatTheScheduleItselfHolds) {
       for (const int64_t microbatches : {8, 16, 32}) {
         const int chunks = schedule == ScheduleKind::kInterleaved ? 3 : 1;
         const Layout layout = {.pp = pp,
-                               .schedule = schedule,
-                               .num_microbatches = microbatches,
+                               .pp_schedule = schedule,
+                               .gradient_accumulation_steps = microbatches,
                                .virtual_stages = chunks};
         for (int stage = 0; stage < pp; ++stage) {
           const int live = PeakLiveMicrobatches(ComputeOrder(
@@ -129,8 +130,10 @@ TEST(InFlightOf, IsWhatTheScheduleItselfHolds) {
 TEST(InFlightOf, OfInterleavedStagesIsThePapersFactor) {
   const Question question =
       QuestionAbout(Gpt(96, 12288, 96, 51200, 2048), 2048, "megatron", Precision::kFp16);
-  const Layout layout = {
-      .pp = 8, .schedule = ScheduleKind::kInterleaved, .num_microbatches = 64, .virtual_stages = 3};
+  const Layout layout = {.pp = 8,
+                         .pp_schedule = ScheduleKind::kInterleaved,
+                         .gradient_accumulation_steps = 64,
+                         .virtual_stages = 3};
   EXPECT_DOUBLE_EQ(InFlightOf(question, layout, 0).block_passes, 96 * (1 + 7.0 / 24));
 }
 

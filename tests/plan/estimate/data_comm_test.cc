@@ -7,6 +7,7 @@
 
 #include "plan/estimate/state_bytes.h"
 #include "plan/estimate/step_estimate.h"
+#include "plan/spec/layout_text.h"
 #include "tests/plan/sample_jobs.h"
 
 namespace weft {
@@ -38,7 +39,7 @@ TEST(DataComm, DataParallelVolumeIsTheRingOfAllGradients) {
   job.cluster.intra_node.bytes_per_s = 1;
   const auto gradient_bytes = 4 * static_cast<double>(ParameterCount(job.model));
   for (const int dp : {2, 4}) {
-    const Layout layout = {.dp = dp, .micro_batch_size = 4, .num_microbatches = 4 / dp};
+    const Layout layout = {.dp = dp, .micro_batch_size = 4, .gradient_accumulation_steps = 4 / dp};
     // And three doubles: norm, loss, stop.
     const double expected_s = 2.0 * (dp - 1) / dp * (gradient_bytes + 24);
     EXPECT_NEAR(EstimateStep(Asked(job), layout).of(TimeTerm::kDataComm), expected_s,
@@ -63,7 +64,7 @@ TEST(DataComm, ZeroStagesMoveWhatTheirPaperSays) {
            final_norm);
   for (const int zero_stage : {1, 2, 3}) {
     const Layout layout = {
-        .dp = 4, .zero_stage = zero_stage, .micro_batch_size = 2, .num_microbatches = 2};
+        .dp = 4, .zero_stage = zero_stage, .micro_batch_size = 2, .gradient_accumulation_steps = 2};
     // Two microbatches need one reduction, or one each; one gather, or one per pass.
     const double moves[] = {1 + 1, 2 + 1, 2 + 4 - 1};
     EXPECT_NEAR(EstimateStep(Asked(job), layout).of(TimeTerm::kDataComm),
@@ -91,7 +92,7 @@ TEST(DataComm, ZeroStagesMoveTheSameInEachPassOfAPipeline) {
   };
   const double first = 2 * (tokens + positions);  // reduced and gathered once
   const int64_t microbatches = 4;
-  Layout layout = {.dp = 2, .pp = 3, .num_microbatches = microbatches};
+  Layout layout = {.dp = 2, .pp = 3, .gradient_accumulation_steps = microbatches};
   layout.micro_batch_size = job.training.global_batch_size / 2 / microbatches;
   const auto passes = static_cast<double>(microbatches);
   layout.zero_stage = 1;
@@ -103,11 +104,11 @@ TEST(DataComm, ZeroStagesMoveTheSameInEachPassOfAPipeline) {
   const double kept = (1 + 2) * 2;
   layout.zero_stage = 3;
   EXPECT_NEAR(moved(layout), first + (3 * passes * 4 - kept) * block, 1e-4 * block);
-  layout.schedule = ScheduleKind::kZeroBubbleH1;
+  layout.pp_schedule = ScheduleKind::kZeroBubbleH1;
   EXPECT_NEAR(moved(layout), first + (4 * passes * 4 - kept) * block, 1e-4 * block);
-  layout.schedule = ScheduleKind::kGpipe;
+  layout.pp_schedule = ScheduleKind::kGpipe;
   EXPECT_NEAR(moved(layout), first + (3 * passes * 4 - 2) * block, 1e-4 * block);
-  layout.schedule = ScheduleKind::kOneForwardOneBackward;
+  layout.pp_schedule = ScheduleKind::kOneForwardOneBackward;
   job.model.num_blocks = 6;
   EXPECT_NEAR(moved(layout), first + 2 * 2 * block, 1e-4 * block);
 }
@@ -116,7 +117,7 @@ TEST(DataComm, TiedEmbeddingCostsAReductionAcrossThePipeline) {
   JobSpec job = SampleJob();
   job.cluster = FreeCluster();
   job.cluster.intra_node.bytes_per_s = 1;
-  const Layout layout = {.pp = 2, .micro_batch_size = 2, .num_microbatches = 8};
+  const Layout layout = {.pp = 2, .micro_batch_size = 2, .gradient_accumulation_steps = 8};
   const double table_bytes = 4 * 256 * 256;
   EXPECT_NEAR(EstimateStep(Asked(job), layout).of(TimeTerm::kDataComm), table_bytes + 24, 1e-6);
   job.model.tied_embeddings = false;
@@ -128,7 +129,7 @@ TEST(DataComm, CopiesOfAKvHeadAreSummedBlockByBlock) {
   job.model.family = ModelFamily::kLlama;
   job.model.num_kv_heads = 4;
   job.cluster.intra_node = {.latency_s = 0, .bytes_per_s = 1e9};
-  const Layout layout = {.tp = 4, .micro_batch_size = 4, .num_microbatches = 4};
+  const Layout layout = {.tp = 4, .micro_batch_size = 4, .gradient_accumulation_steps = 4};
   const double alone_s = EstimateStep(Asked(job), layout).of(TimeTerm::kDataComm);
   job.model.num_kv_heads = 2;  // each on two ranks: a ring of two moves the gradient once
   const double shared_s = EstimateStep(Asked(job), layout).of(TimeTerm::kDataComm);
@@ -143,7 +144,8 @@ TEST(DataComm, BytesFollowThePrecision) {
   Question question = Asked(SampleJob());
   question.cluster = FreeCluster();
   question.cluster.intra_node.bytes_per_s = 1;
-  const Layout layout = {.dp = 4, .zero_stage = 1, .micro_batch_size = 2, .num_microbatches = 2};
+  const Layout layout = {
+      .dp = 4, .zero_stage = 1, .micro_batch_size = 2, .gradient_accumulation_steps = 2};
   const auto parameters = static_cast<double>(ParameterCount(question.model));
   struct Case {
     Precision precision;
@@ -175,7 +177,7 @@ TEST(DataComm, CopiesOfAKvHeadAreSummedByTheirOwners) {
   job.cluster.inter_node = {.latency_s = 0, .bytes_per_s = 1e300};
   job.cluster.intra_node.bytes_per_s = 1;
   job.training.global_batch_size = 64;
-  Layout layout = {.dp = 64, .tp = 4, .micro_batch_size = 1, .num_microbatches = 1};
+  Layout layout = {.dp = 64, .tp = 4, .micro_batch_size = 1, .gradient_accumulation_steps = 1};
   const auto sum_s = [&] { return EstimateStep(Asked(job), layout).of(TimeTerm::kDataComm); };
   const double norm_s = 2.0 * 255 / 256 * 24;
   const double head_bytes = 4.0 * static_cast<double>(job.model.head_dim * 256);
@@ -192,7 +194,8 @@ TEST(DataComm, EndsOfTheNetworkAreGatheredOncePerMicrobatch) {
   job.cluster = FreeCluster();
   job.cluster.intra_node.bytes_per_s = 1;
   job.model.tied_embeddings = false;
-  const Layout layout = {.dp = 4, .zero_stage = 3, .micro_batch_size = 2, .num_microbatches = 2};
+  const Layout layout = {
+      .dp = 4, .zero_stage = 3, .micro_batch_size = 2, .gradient_accumulation_steps = 2};
   const double block = BlockParameters(Asked(job), layout).all();
   const double ends = static_cast<double>(ParameterCount(job.model)) - 6 * block;
   const double moved = 4 * (2 * (2 * ends + 3 * 6 * block) - 6 * block) + 48;
@@ -210,8 +213,8 @@ TEST(DataComm, ReplicasOfAShardAreSummedOncePerStep) {
     const Layout layout = {.dp = 4,
                            .zero_stage = 2,
                            .micro_batch_size = 4 / microbatches,
-                           .num_microbatches = microbatches,
-                           .zero_group = 2};
+                           .gradient_accumulation_steps = microbatches,
+                           .zero_hpz_partition_size = 2};
     return EstimateStep(question, layout).of(TimeTerm::kDataComm);
   };
   // A ring of two moves half; an all-reduce of halves among two, a half in all.
@@ -227,7 +230,7 @@ TEST(DataComm, EveryBucketHasACollectiveOfItsOwn) {
   job.cluster.intra_node.latency_s = 1;
   const auto starts = [&](int zero_stage) {
     const Layout layout = {
-        .dp = 2, .zero_stage = zero_stage, .micro_batch_size = 8, .num_microbatches = 1};
+        .dp = 2, .zero_stage = zero_stage, .micro_batch_size = 8, .gradient_accumulation_steps = 1};
     return EstimateStep(Asked(job), layout).of(TimeTerm::kDataComm);
   };
   const double norm = 2;
@@ -250,9 +253,9 @@ TEST(DataComm, HalvesOfABackwardPassHideSumsBehindTheSecond) {
   Question question = OnGpus(LargeJob());
   question.cluster.device.memory_bytes = int64_t{1} << 50;
   question.cluster.intra_node.bytes_per_s = 1e9;  // more than passes hide
-  Layout layout = {.dp = 8, .pp = 8, .micro_batch_size = 1, .num_microbatches = 64};
+  Layout layout = {.dp = 8, .pp = 8, .micro_batch_size = 1, .gradient_accumulation_steps = 64};
   const double whole_s = EstimateStep(question, layout).of(TimeTerm::kDataComm);
-  layout.schedule = ScheduleKind::kZeroBubbleH1;
+  layout.pp_schedule = ScheduleKind::kZeroBubbleH1;
   const double halves_s = EstimateStep(question, layout).of(TimeTerm::kDataComm);
   NetworkPasses network;
   const PassCost& block = network.Block(question, layout, Recompute::kNone);
@@ -267,7 +270,7 @@ TEST(DataComm, NothingHidesTheLastSumsOfATable) {
   Question question = OnGpus(LargeJob());
   question.cluster.intra_node.bytes_per_s = 1e12;  // blocks are hidden
   question.cluster.inter_node = question.cluster.intra_node;
-  const Layout layout = {.dp = 8, .pp = 8, .micro_batch_size = 8, .num_microbatches = 8};
+  const Layout layout = {.dp = 8, .pp = 8, .micro_batch_size = 8, .gradient_accumulation_steps = 8};
   const Machine machine = MachineOf(question);
   const RankGroup data = GroupOf(machine, 8, 1, layout.world_size());
   for (const bool tied : {false, true}) {
@@ -293,10 +296,10 @@ TEST(DataComm, WaitsInPassesLengthenTheFillOfAPipeline) {
   Question question = OnGpus(LargeJob());
   question.cluster.device.memory_bytes = int64_t{1} << 50;
   question.cluster.inter_node.bytes_per_s = 1e9;
-  Layout layout = {.dp = 8, .pp = 8, .micro_batch_size = 1, .num_microbatches = 64};
+  Layout layout = {.dp = 8, .pp = 8, .micro_batch_size = 1, .gradient_accumulation_steps = 64};
   for (const ScheduleKind schedule : {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
                                       ScheduleKind::kZeroBubbleH1, ScheduleKind::kInterleaved}) {
-    layout.schedule = schedule;
+    layout.pp_schedule = schedule;
     layout.virtual_stages = schedule == ScheduleKind::kInterleaved ? 2 : 1;
     double bubble_s = 0, waits_s = 0;
     for (const int zero_stage : {1, 2, 3}) {
@@ -319,7 +322,7 @@ TEST(DataComm, NormsOfCutSequencesAreSummedOverTensorRanks) {
   JobSpec job = SampleJob();
   job.cluster = FreeCluster();
   job.cluster.intra_node.latency_s = 1;
-  Layout layout = {.tp = 4, .micro_batch_size = 16, .num_microbatches = 1};
+  Layout layout = {.tp = 4, .micro_batch_size = 16, .gradient_accumulation_steps = 1};
   const double whole_s = EstimateStep(Asked(job), layout).of(TimeTerm::kDataComm);
   layout.sequence_parallel = true;
   const double cut_s = EstimateStep(Asked(job), layout).of(TimeTerm::kDataComm);

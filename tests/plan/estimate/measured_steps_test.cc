@@ -78,7 +78,7 @@ TEST(MeasuredSteps, PipelinesOfVtrainTakeWhatTheModelSays) {
     for (size_t i = 0; i < 4; ++i) {
       const Question question =
           GptOnA100(measured.num_blocks, measured.hidden_size, kMicrobatches[i]);
-      const Layout layout = {.pp = measured.pp, .num_microbatches = kMicrobatches[i]};
+      const Layout layout = {.pp = measured.pp, .gradient_accumulation_steps = kMicrobatches[i]};
       const double error = EstimateStep(question, layout).total_s() / measured.step_s[i] - 1;
       EXPECT_LT(std::abs(error), 0.15)
           << measured.num_blocks << " blocks of " << measured.hidden_size << ", pp " << measured.pp

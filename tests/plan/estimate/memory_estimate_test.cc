@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/spec/layout_text.h"
 #include "tests/plan/estimate/sample_questions.h"
 
 namespace weft {
@@ -44,16 +45,19 @@ ModelShape Odd(ModelFamily family) {
 
 void AddPipelinesUnderZero(std::vector<Layout>& layouts) {
   for (const int zero_stage : {1, 2, 3}) {
-    layouts.push_back(
-        {.dp = 3, .pp = 3, .zero_stage = zero_stage, .micro_batch_size = 3, .num_microbatches = 2});
+    layouts.push_back({.dp = 3,
+                       .pp = 3,
+                       .zero_stage = zero_stage,
+                       .micro_batch_size = 3,
+                       .gradient_accumulation_steps = 2});
     // Seven blocks make four and three: one of the latter is alone in its place.
     layouts.push_back({.dp = 4,
                        .pp = 2,
                        .tp = 2,
                        .zero_stage = zero_stage,
                        .micro_batch_size = 3,
-                       .num_microbatches = 2,
-                       .zero_group = 2});
+                       .gradient_accumulation_steps = 2,
+                       .zero_hpz_partition_size = 2});
   }
 }
 
@@ -68,49 +72,49 @@ std::vector<Layout> SmallLayouts() {
             layouts.push_back({.dp = dp,
                                .pp = pp,
                                .tp = tp,
-                               .schedule = schedule,
+                               .pp_schedule = schedule,
                                .micro_batch_size = 3,
-                               .num_microbatches = microbatches});
+                               .gradient_accumulation_steps = microbatches});
           }
         }
       }
     }
   }
   for (const int zero_stage : {1, 2, 3}) {
-    for (const int zero_group : {0, 2, 1}) {
+    for (const int zero_hpz_partition_size : {1, 2, 3}) {
       layouts.push_back({.dp = 6,
                          .zero_stage = zero_stage,
                          .micro_batch_size = 3,
-                         .num_microbatches = 2,
-                         .zero_group = zero_group});
+                         .gradient_accumulation_steps = 2,
+                         .zero_hpz_partition_size = zero_hpz_partition_size});
     }
     layouts.push_back({.dp = 3, .tp = 2, .zero_stage = zero_stage, .micro_batch_size = 3});
     layouts.push_back(layouts.back());
-    layouts.back().offload_optimizer = true;
+    layouts.back().offload_optimizer = OffloadDevice::kCpu;
   }
   AddPipelinesUnderZero(layouts);
   for (const int64_t microbatches : {2, 6}) {
     layouts.push_back({.pp = 2,
-                       .schedule = ScheduleKind::kInterleaved,
+                       .pp_schedule = ScheduleKind::kInterleaved,
                        .micro_batch_size = 3,
-                       .num_microbatches = microbatches,
+                       .gradient_accumulation_steps = microbatches,
                        .virtual_stages = 3});
     layouts.push_back({.pp = 2,
                        .tp = 2,
                        .micro_batch_size = 3,
-                       .num_microbatches = microbatches,
-                       .stage_blocks = {5, 2}});
+                       .gradient_accumulation_steps = microbatches,
+                       .layers_per_stage = {5, 2}});
     for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
       layouts.push_back({.pp = 2,
                          .tp = 2,
                          .micro_batch_size = 3,
-                         .num_microbatches = microbatches,
+                         .gradient_accumulation_steps = microbatches,
                          .recompute = recompute});
       layouts.push_back({.pp = 3,
                          .micro_batch_size = 3,
-                         .num_microbatches = microbatches,
-                         .head_chunks = 3,
-                         .stage_recompute = {recompute, Recompute::kNone, recompute}});
+                         .gradient_accumulation_steps = microbatches,
+                         .head_chunk_tokens = 1024,
+                         .recompute_per_stage = {recompute, Recompute::kNone, recompute}});
     }
   }
   return layouts;
@@ -134,7 +138,7 @@ TEST(EstimateStageMemory, IsTheWorkersOwnListWhereTheEngineRunsTheLayout) {
     StageMemoryTable table = MemoryTableOf(question);
     for (const Layout& layout : SmallLayouts()) {
       question.batch.global_batch_size =
-          layout.dp * layout.micro_batch_size * layout.num_microbatches;
+          layout.dp * layout.micro_batch_size * layout.gradient_accumulation_steps;
       for (int stage = 0; stage < layout.pp; ++stage) {
         const int rank = layout.grid().RankOf({.dp = 0, .pp = stage, .cp = 0, .tp = 0});
         const RankMemory listed =
@@ -171,27 +175,27 @@ TEST(ClosedFormStageMemory, IsWithinAThousandthOfTheListOfWeftsBuffers) {
   for (const ModelShape& model : {Gpt(12, 768, 12, 50257, 1024), Llama70b()}) {
     std::vector<Layout> layouts = SmallLayouts();
     layouts.push_back({.cp = 4, .micro_batch_size = 2});
-    layouts.push_back({.pp = 4, .micro_batch_size = 2, .offload_optimizer = true});
+    layouts.push_back({.pp = 4, .micro_batch_size = 2, .offload_optimizer = OffloadDevice::kCpu});
     for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
       for (const int64_t microbatches : {2, 8}) {
         layouts.push_back({.pp = 4,
-                           .schedule = ScheduleKind::kZeroBubbleH1,
+                           .pp_schedule = ScheduleKind::kZeroBubbleH1,
                            .micro_batch_size = 2,
-                           .num_microbatches = microbatches,
+                           .gradient_accumulation_steps = microbatches,
                            .recompute = recompute});
       }
       layouts.push_back({.pp = 2,
                          .cp = 2,
                          .tp = 4,
                          .micro_batch_size = 2,
-                         .num_microbatches = 4,
+                         .gradient_accumulation_steps = 4,
                          .recompute = recompute,
                          .sequence_parallel = true,
-                         .head_chunks = 4});
+                         .head_chunk_tokens = 256});
     }
     for (const Layout& layout : layouts) {
       if (layout.pp == 7 || layout.pp * layout.virtual_stages == 6) continue;
-      if (!layout.stage_blocks.empty()) continue;  // of seven blocks
+      if (!layout.layers_per_stage.empty()) continue;  // of seven blocks
       for (const Precision precision : {Precision::kFp32, Precision::kBf16, Precision::kFp8}) {
         const Question question = QuestionAbout(model, 1024, "weft", precision);
         for (int stage = 0; stage < layout.pp; ++stage) {
@@ -218,27 +222,29 @@ std::vector<Layout> AnyLayouts() {
   std::vector<Layout> layouts = SmallLayouts();
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
     for (const int zero_stage : {0, 1, 3}) {
-      layouts.push_back({.dp = 8,
-                         .cp = 2,
-                         .tp = 8,
-                         .zero_stage = zero_stage,
-                         .num_microbatches = 4,
-                         .recompute = recompute,
-                         .sequence_parallel = true,
-                         .offload_optimizer = zero_stage == 1,
-                         .head_chunks = 4});
+      layouts.push_back(
+          {.dp = 8,
+           .cp = 2,
+           .tp = 8,
+           .zero_stage = zero_stage,
+           .gradient_accumulation_steps = 4,
+           .recompute = recompute,
+           .sequence_parallel = true,
+           .offload_optimizer = zero_stage == 1 ? OffloadDevice::kCpu : OffloadDevice::kNone,
+           .head_chunk_tokens = 512});
     }
     for (const ScheduleKind schedule : {ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1}) {
       layouts.push_back({.dp = 4,
                          .pp = 4,
                          .tp = 16,
                          .zero_stage = 1,
-                         .schedule = schedule,
-                         .num_microbatches = 8,
+                         .pp_schedule = schedule,
+                         .gradient_accumulation_steps = 8,
                          .recompute = recompute,
                          .virtual_stages = schedule == ScheduleKind::kInterleaved ? 5 : 1});
     }
-    layouts.push_back({.dp = 8, .tp = 2, .num_microbatches = 2, .recompute = recompute, .ep = 8});
+    layouts.push_back(
+        {.dp = 8, .tp = 2, .gradient_accumulation_steps = 2, .recompute = recompute, .ep = 8});
   }
   return layouts;
 }
@@ -250,7 +256,7 @@ TEST(ClosedFormStageMemory, NeverDecreasesWithMicroBatchOrSequence) {
         Question question = QuestionAbout(model, 4096, engine, precision);
         for (Layout layout : AnyLayouts()) {
           if (layout.pp * layout.virtual_stages > model.num_blocks) continue;
-          if (!layout.stage_blocks.empty()) continue;  // of another model
+          if (!layout.layers_per_stage.empty()) continue;  // of another model
           int64_t last = 0;
           for (const int64_t micro_batch_size : {1, 2, 3, 8, 64}) {
             layout.micro_batch_size = micro_batch_size;
@@ -332,7 +338,7 @@ TEST(ClosedFormStageMemory, StaysAPositiveNumberForAbsurdQuestions) {
     const Question question = QuestionAbout(model, 1 << 30, engine, Precision::kBf16);
     for (Layout layout : AnyLayouts()) {
       layout.micro_batch_size = 1 << 20;
-      layout.num_microbatches = 1 << 20;
+      layout.gradient_accumulation_steps = 1 << 20;
       const MemoryEstimate estimate = ClosedFormStageMemory(question, layout, 0);
       for (size_t term = 0; term < kMemoryTerms; ++term) {
         EXPECT_GE(estimate.bytes[term], 0) << MemoryTermName(static_cast<MemoryTerm>(term));

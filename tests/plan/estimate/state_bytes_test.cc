@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "plan/shards/shard.h"
+#include "plan/spec/layout_text.h"
 #include "tests/plan/estimate/sample_questions.h"
 
 namespace weft {
@@ -135,7 +136,7 @@ TEST(StatesOf, ShardOverAGroupSmallerThanTheDataGroup) {
   const Question question = QuestionAbout(Llama70b(), 1024, "megatron", Precision::kBf16);
   StageParameters parameters;
   parameters.linear = 1e6;
-  const Layout layout = {.dp = 32, .zero_stage = 3, .zero_group = 8};
+  const Layout layout = {.dp = 32, .zero_stage = 3, .zero_hpz_partition_size = 8};
   EXPECT_DOUBLE_EQ(StatesOf(question, layout, parameters).resting(), 1e6 * 18 / 8);
 }
 
@@ -143,8 +144,8 @@ TEST(StatesOf, PutTheUpdateOnTheHostWhereAsked) {
   const Question question = QuestionAbout(Llama70b(), 1024, "megatron", Precision::kBf16);
   StageParameters parameters;
   parameters.linear = 1e6;
-  const StateBytes states =
-      StatesOf(question, {.dp = 4, .zero_stage = 1, .offload_optimizer = true}, parameters);
+  const StateBytes states = StatesOf(
+      question, {.dp = 4, .zero_stage = 1, .offload_optimizer = OffloadDevice::kCpu}, parameters);
   EXPECT_EQ(states.resting(), 6e6);
   EXPECT_EQ(states.host, 16e6 / 4);  // master, two moments, the gradient that they take in
 }
@@ -152,7 +153,7 @@ TEST(StatesOf, PutTheUpdateOnTheHostWhereAsked) {
 TEST(StatesOf, PutOnTheHostOfWeftWhatTheDeviceUpdates) {
   StageParameters parameters;
   parameters.linear = 1e6;
-  const Layout layout = {.dp = 4, .zero_stage = 1, .offload_optimizer = true};
+  const Layout layout = {.dp = 4, .zero_stage = 1, .offload_optimizer = OffloadDevice::kCpu};
   const Question narrow = QuestionAbout(Llama70b(), 1024, "weft", Precision::kBf16);
   EXPECT_EQ(StatesOf(narrow, layout, parameters).resting(), 6e6);
   EXPECT_EQ(StatesOf(narrow, layout, parameters).host, 12e6 / 4);  // master and two moments

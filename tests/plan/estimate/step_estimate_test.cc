@@ -11,6 +11,7 @@
 #include "plan/estimate/rank_parts.h"
 #include "plan/memory/memory.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_text.h"
 #include "tests/plan/sample_jobs.h"
 
 namespace weft {
@@ -30,7 +31,7 @@ double ComputeSeconds(const TermSeconds& time) {
 }
 
 double AttentionForwardSeconds(const Question& question, const Layout& layout) {
-  return static_cast<double>(layout.num_microbatches * question.model.num_blocks) *
+  return static_cast<double>(layout.gradient_accumulation_steps * question.model.num_blocks) *
          BlockPass(question, layout, Recompute::kNone).forward.of(TimeTerm::kAttention);
 }
 
@@ -41,12 +42,12 @@ std::vector<Layout> SmallLayouts(const JobSpec& job) {
     for (const int tp : {1, 2, 4}) {
       for (const int pp : {1, 2, 3, 4}) {
         for (const int64_t micro_batch_size : {1, 2, 4}) {
-          const Layout layout = {
-              .dp = dp,
-              .pp = pp,
-              .tp = tp,
-              .micro_batch_size = micro_batch_size,
-              .num_microbatches = job.training.global_batch_size / dp / micro_batch_size};
+          const Layout layout = {.dp = dp,
+                                 .pp = pp,
+                                 .tp = tp,
+                                 .micro_batch_size = micro_batch_size,
+                                 .gradient_accumulation_steps =
+                                     job.training.global_batch_size / dp / micro_batch_size};
           if (CheckLayout(job.model, job.cluster, job.batch(), layout).ok()) {
             layouts.push_back(layout);
           }
@@ -144,7 +145,7 @@ TEST(StepEstimate, ComputeIsThreeForwardPassesOfTheWholeBatch) {
       3 * tokens *
       (6 * BlockForwardFlopsPerToken(job.model, 256) + HeadForwardFlopsPerToken(job.model));
   for (const int dp : {1, 2, 4}) {
-    const Layout layout = {.dp = dp, .micro_batch_size = 2, .num_microbatches = 8 / dp};
+    const Layout layout = {.dp = dp, .micro_batch_size = 2, .gradient_accumulation_steps = 8 / dp};
     const double total_s = EstimateStep(Asked(job), layout).total_s();
     EXPECT_NEAR(total_s, flops / 1e9 / dp, 1e-9 * flops / 1e9) << dp;
   }
@@ -177,7 +178,7 @@ TEST(StepEstimate, FasterMachineIsNeverSlower) {
 
 TEST(StepEstimate, WorkersThatShareCoresSlowEachOther) {
   JobSpec job = SampleJob();
-  const Layout layout = {.dp = 4, .micro_batch_size = 2, .num_microbatches = 2};
+  const Layout layout = {.dp = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 2};
   const TermSeconds alone = EstimateStep(Asked(job), layout);
   job.cluster.cores_per_node = 2;  // four workers on two cores
   const TermSeconds sharing = EstimateStep(Asked(job), layout);
@@ -198,7 +199,7 @@ TEST(StepEstimate, TensorParallelVolumeIsFourAllReducesPerBlockAndMicrobatch) {
   const double wide_bytes = 4 * tokens * 256;
   const double thin_bytes = 4 * tokens;
   for (const int tp : {1, 2, 4}) {
-    const Layout layout = {.tp = tp, .micro_batch_size = 2, .num_microbatches = 8};
+    const Layout layout = {.tp = tp, .micro_batch_size = 2, .gradient_accumulation_steps = 8};
     const double share = 2.0 * (tp - 1) / tp;
     const double expected_s = share * ((4 * 6 + 2) * wide_bytes + 3 * thin_bytes);
     EXPECT_NEAR(EstimateStep(Asked(job), layout).of(TimeTerm::kTensorComm), expected_s,
@@ -214,7 +215,7 @@ TEST(StepEstimate, SequenceParallelBlocksMoveTenHalvesOfAnAllReduce) {
   job.cluster = FreeCluster();
   job.cluster.intra_node.bytes_per_s = 1;
   const Layout layout = {
-      .tp = 4, .micro_batch_size = 2, .num_microbatches = 8, .sequence_parallel = true};
+      .tp = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 8, .sequence_parallel = true};
   const double wide_bytes = 4 * 2 * 256 * 256;
   const PassCost block = BlockPass(Asked(job), layout, Recompute::kNone);
   EXPECT_NEAR(block.forward.of(TimeTerm::kTensorComm), 4 * 0.75 * wide_bytes, 1e-3);
@@ -228,7 +229,7 @@ TEST(StepEstimate, ContextParallelBlocksOfWeftMoveSixGathersOfKeys) {
   JobSpec job = SampleJob();
   job.cluster = FreeCluster();
   job.cluster.intra_node.bytes_per_s = 1e9;
-  const Layout layout = {.cp = 4, .micro_batch_size = 2, .num_microbatches = 8};
+  const Layout layout = {.cp = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 8};
   const double gather_s = 0.75 * 4 * 2 * 256 * 256 / 1e9;  // [B*T, K*E]
   Question question = Asked(job);
   for (const double flops_per_s : {1e6, 1e18}) {
@@ -249,7 +250,8 @@ TEST(StepEstimate, ComputeHidesNoMoreThanItTakes) {
   JobSpec job = LargeJob();
   Question question = Asked(job);
   question.engine = *EngineProfileNamed("megatron");
-  const Layout layout = {.cp = 2, .tp = 4, .micro_batch_size = 1, .num_microbatches = 512};
+  const Layout layout = {
+      .cp = 2, .tp = 4, .micro_batch_size = 1, .gradient_accumulation_steps = 512};
   for (const double bytes_per_s : {1e9, 3e9, 1e10, 3e10, 1e11, 1e12}) {
     question.cluster.intra_node.bytes_per_s = bytes_per_s;
     question.engine.time.tensor_hidden_backward = 1;
@@ -268,7 +270,7 @@ TEST(StepEstimate, ComputeHidesNoMoreThanItTakes) {
 
 TEST(StepEstimate, FrozenLayersHaveNoWeightGradientsAndPackedOnesAreMadeWide) {
   JobSpec job = SampleJob();
-  const Layout layout = {.micro_batch_size = 4, .num_microbatches = 4};
+  const Layout layout = {.micro_batch_size = 4, .gradient_accumulation_steps = 4};
   Question question = Asked(job);
   question.cluster.cores_per_node = 0;
   const double trained_s = EstimateStep(question, layout).of(TimeTerm::kMatmul);
@@ -303,8 +305,8 @@ TEST(StepEstimate, ProductsOnGpusIn16BitsMoveNothingForBiasResidualAndGelu) {
     return (streaming_s(false) - streaming_s(true)) * question.cluster.device.StreamBytesPerS() /
            (2 * elements);
   };
-  const Layout whole = {.micro_batch_size = 4, .num_microbatches = 4};
-  const Layout cut = {.tp = 2, .micro_batch_size = 4, .num_microbatches = 4};
+  const Layout whole = {.micro_batch_size = 4, .gradient_accumulation_steps = 4};
+  const Layout cut = {.tp = 2, .micro_batch_size = 4, .gradient_accumulation_steps = 4};
   EXPECT_NEAR(hidden_sizes_saved(false, whole, Recompute::kNone), 26, 1e-6);
   EXPECT_NEAR(hidden_sizes_saved(true, whole, Recompute::kNone), 8, 1e-6);
   EXPECT_NEAR(hidden_sizes_saved(true, whole, Recompute::kSelective), 8, 1e-6) << "GELU alone";
@@ -325,8 +327,10 @@ TEST(StepEstimate, PipelineSendsEachMicrobatchThereAndBack) {
   job.cluster = FreeCluster();
   job.cluster.intra_node.bytes_per_s = 1;
   const double boundary_bytes = 4 * 2 * 256 * 256;
-  const Layout layout = {
-      .pp = 3, .schedule = ScheduleKind::kGpipe, .micro_batch_size = 2, .num_microbatches = 8};
+  const Layout layout = {.pp = 3,
+                         .pp_schedule = ScheduleKind::kGpipe,
+                         .micro_batch_size = 2,
+                         .gradient_accumulation_steps = 8};
   // 8 microbatches at the pace of one border, and once over the other border.
   EXPECT_NEAR(EstimateStep(Asked(job), layout).of(TimeTerm::kPipelineComm),
               2 * (8 + 1) * boundary_bytes, 1e-3);
@@ -336,7 +340,7 @@ TEST(StepEstimate, OptimizerMovesThirtySixBytesPerParameterForAdamw) {
   JobSpec job = SampleJob();
   job.cluster = FreeCluster();
   job.cluster.device.peak_memory_bytes_per_s = 1;
-  const Layout layout = {.micro_batch_size = 16, .num_microbatches = 1};
+  const Layout layout = {.micro_batch_size = 16, .gradient_accumulation_steps = 1};
   const auto parameters = static_cast<double>(ParameterCount(job.model));
   Question question = Asked(job);
   EXPECT_NEAR(EstimateStep(question, layout).of(TimeTerm::kOptimizer), 36 * parameters, 1e-3);
@@ -349,7 +353,9 @@ TEST(StepEstimate, OptimizerMovesThirtySixBytesPerParameterForAdamw) {
 TEST(StepEstimate, OffloadedStatesCrossTheHostLinkBothWaysAtOnce) {
   JobSpec job = SampleJob();
   job.cluster = FreeCluster();
-  const Layout layout = {.micro_batch_size = 16, .num_microbatches = 1, .offload_optimizer = true};
+  const Layout layout = {.micro_batch_size = 16,
+                         .gradient_accumulation_steps = 1,
+                         .offload_optimizer = OffloadDevice::kCpu};
   const auto parameters = static_cast<double>(ParameterCount(job.model));
   job.cluster.device.backend = BackendKind::kCuda;
   const double first = std::min(parameters, static_cast<double>(kMostStagedElements));
@@ -381,8 +387,11 @@ TEST(StepEstimate, EachGroupIsPricedOnTheLinkItUses) {
   JobSpec slow_network = job;
   slow_network.cluster.inter_node.bytes_per_s /= 1000;
   for (const Case& c : cases) {
-    const Layout layout = {
-        .dp = c.dp, .pp = c.pp, .tp = c.tp, .micro_batch_size = 2, .num_microbatches = 8 / c.dp};
+    const Layout layout = {.dp = c.dp,
+                           .pp = c.pp,
+                           .tp = c.tp,
+                           .micro_batch_size = 2,
+                           .gradient_accumulation_steps = 8 / c.dp};
     SCOPED_TRACE(LayoutText(layout));
     const TermSeconds before = EstimateStep(Asked(job), layout);
     const TermSeconds after = EstimateStep(Asked(slow_network), layout);
@@ -415,9 +424,9 @@ TEST(StepEstimate, ClosedFormIsABoundOfTheReplayFromBelow) {
     for (int pp = 1; pp <= 6; ++pp) {
       for (const int64_t num_microbatches : {1, 2, 4, 8, 32}) {
         const Layout layout = {.pp = pp,
-                               .schedule = c.schedule,
+                               .pp_schedule = c.schedule,
                                .micro_batch_size = 32 / num_microbatches,
-                               .num_microbatches = num_microbatches,
+                               .gradient_accumulation_steps = num_microbatches,
                                .virtual_stages = c.virtual_stages};
         if (!CheckLayout(job.model, job.cluster, job.batch(), layout).ok()) continue;
         const absl::StatusOr<TermSeconds> replay = ReplayStep(Asked(job), layout);
@@ -435,12 +444,12 @@ TEST(StepEstimate, ClosedFormIsABoundOfTheReplayFromBelow) {
 // Long steps are replayed in part and continued at the pace of the slowest stage.
 TEST(StepEstimate, ReplayOfALongStepContinuesAtASteadyPace) {
   JobSpec job = SampleJob();
-  Layout layout = {.pp = 3, .micro_batch_size = 1, .num_microbatches = 18};
+  Layout layout = {.pp = 3, .micro_batch_size = 1, .gradient_accumulation_steps = 18};
   const auto total_s = [&] { return ReplayStep(Asked(job), layout)->total_s(); };
   const double at_18_s = total_s();
-  layout.num_microbatches = 19;
+  layout.gradient_accumulation_steps = 19;
   const double at_19_s = total_s();
-  layout.num_microbatches = 118;
+  layout.gradient_accumulation_steps = 118;
   EXPECT_NEAR(total_s() / (at_18_s + 100 * (at_19_s - at_18_s)), 1, 0.01);
 }
 
@@ -464,8 +473,12 @@ TEST(StepEstimate, WorkersThatShareCoresFillEachOthersBubbles) {
 TEST(StepEstimate, PricesDeterminismWhereThereIsAChoice) {
   const JobSpec job = LargeJob();
   Question question = Asked(job);
-  const Layout spread = {
-      .dp = 8, .pp = 1, .tp = 8, .zero_stage = 1, .micro_batch_size = 1, .num_microbatches = 64};
+  const Layout spread = {.dp = 8,
+                         .pp = 1,
+                         .tp = 8,
+                         .zero_stage = 1,
+                         .micro_batch_size = 1,
+                         .gradient_accumulation_steps = 64};
   Layout alone = spread;
   alone.dp = alone.tp = 1;
   const auto price_s = [](const Question& asked, const Layout& layout) {
@@ -512,7 +525,7 @@ TEST(StepEstimate, QuickstartTakesWhatItWasMeasuredToTake) {
   cluster.device.peak_memory_bytes_per_s = 8e9;
   cluster.device.op_overhead_s = 2e-6;
   cluster.intra_node = {.latency_s = 20e-6, .bytes_per_s = 3e9};
-  const Layout layout = {.dp = 2, .pp = 2, .micro_batch_size = 8, .num_microbatches = 1};
+  const Layout layout = {.dp = 2, .pp = 2, .micro_batch_size = 8, .gradient_accumulation_steps = 1};
   EXPECT_NEAR(EstimateStep(question, layout).total_s() / 0.0755, 1, 0.07);
 }
 
@@ -522,7 +535,7 @@ TEST(BlockPass, InFp8TradesProductsForCasts) {
   question.cluster.device.peak_flops_per_s = {67e12, 989e12, 1979e12};
   question.cluster.device.matmul_efficiency = {0.75, 0.7, 0.67};
   question.engine.time.fused_epilogues = false;  // casts alone differ
-  const Layout layout = {.micro_batch_size = 2, .num_microbatches = 1};
+  const Layout layout = {.micro_batch_size = 2, .gradient_accumulation_steps = 1};
   question.numerics.precision = Precision::kBf16;
   const PassCost wide = BlockPass(question, layout, Recompute::kNone);
   const PassCost wide_head = HeadPass(question, layout);

@@ -8,6 +8,7 @@
 
 #include "plan/estimate/step_estimate.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_text.h"
 #include "tests/plan/sample_jobs.h"
 
 namespace weft {
@@ -64,11 +65,11 @@ Layout WildLayout(std::mt19937_64& random) {
   layout.cp = static_cast<int>(OneOf(random, {1, 1, 2}));
   layout.ep = layout.dp >= 8 ? static_cast<int>(OneOf(random, {1, 8})) : 1;
   layout.micro_batch_size = OneOf(random, {1, 2});
-  layout.num_microbatches = 4096 / layout.dp / layout.micro_batch_size;
+  layout.gradient_accumulation_steps = 4096 / layout.dp / layout.micro_batch_size;
   layout.zero_stage = static_cast<int>(random() % 4);
   layout.sequence_parallel = layout.tp > 1 && random() % 2 == 0;
   layout.recompute = static_cast<Recompute>(random() % 3);
-  layout.offload_optimizer = random() % 8 == 0;
+  if (random() % 8 == 0) layout.offload_optimizer = OffloadDevice::kCpu;
   return layout;
 }
 

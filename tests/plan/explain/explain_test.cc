@@ -41,7 +41,7 @@ TEST(Sensitivities, MoreMemoryNeverSlowsAndChangesAreNamed) {
 
 TEST(Sensitivities, OfFp32OnADeviceThatHasBf16SayWhatThatTakes) {
   JobSpec job = LargeJob();
-  const Layout layout = {.dp = 8, .tp = 8, .zero_stage = 1, .num_microbatches = 64};
+  const Layout layout = {.dp = 8, .tp = 8, .zero_stage = 1, .gradient_accumulation_steps = 64};
   const auto names_it = [&] {
     for (const Sensitivity& each : SensitivitiesOf(job, Purpose::kEstimate)) {
       if (each.change == "training.mixed_precision bf16") return each.fits;
@@ -59,14 +59,14 @@ TEST(Sensitivities, OfFp32OnADeviceThatHasBf16SayWhatThatTakes) {
 TEST(Pins, AreTheValuesOfTheFileThatABetterLayoutBreaks) {
   JobSpec job = SampleJob();
   job.cluster.cores_per_node = 1;  // one worker is best
-  job.parallelism.pp = 2;
-  job.parallelism.cp = 1;
+  job.layout.pp = 2;
+  job.layout.cp = 1;
   const auto plan = FindPlan(job, Purpose::kRun);
   const auto asked = FindPlanUnder(job, {.pp = 1}, Purpose::kRun);
   ASSERT_TRUE(plan.ok() && asked.ok()) << plan.status() << asked.status();
   const auto pins = PinsAgainst(job, *plan, *asked, Purpose::kRun);
   ASSERT_TRUE(pins.has_value());
-  EXPECT_THAT(pins->values, testing::ElementsAre(FixedValue{"parallelism.pp", "2"}));
+  EXPECT_THAT(pins->values, testing::ElementsAre(testing::FieldsAre("pp", "parallelism.pp", "2")));
   ASSERT_TRUE(pins->freed.has_value());
   EXPECT_EQ(pins->freed->layout.pp, 1);
   EXPECT_LE(pins->freed->time.total_s(), asked->time.total_s());
@@ -79,16 +79,16 @@ TEST(Pins, AreTheValuesOfTheFileThatABetterLayoutBreaks) {
   EXPECT_FALSE(PinsAgainst(job, *plan, *slower, Purpose::kRun).has_value());
 }
 
-TEST(FixedValues, AreNamedByTheirKeysAndFreedWhereALayoutBreaksThem) {
-  const Constraints fixed = {.dp = 2,
-                             .zero_stage = 1,
-                             .schedule = ScheduleKind::kGpipe,
-                             .recompute = Recompute::kFull,
-                             .sequence_parallel = true,
-                             .offload_optimizer = false,
-                             .head_chunk_tokens = 64,
-                             .stage_blocks = std::vector<int64_t>{4, 2}};
-  EXPECT_EQ(FixedValuesText(FixedValuesOf(fixed)),
+TEST(PropertyTexts, AreNamedByTheirKeysAndFreedWhereALayoutBreaksThem) {
+  const LayoutSpec fixed = {.dp = 2,
+                            .zero_stage = 1,
+                            .pp_schedule = ScheduleKind::kGpipe,
+                            .recompute = Recompute::kFull,
+                            .sequence_parallel = true,
+                            .offload_optimizer = OffloadDevice::kNone,
+                            .head_chunk_tokens = 64,
+                            .layers_per_stage = std::vector<int64_t>{4, 2}};
+  EXPECT_EQ(KeyedText(PropertyTexts(fixed)),
             "parallelism.dp 2, parallelism.zero_stage 1, parallelism.pp_schedule gpipe, "
             "activation_checkpointing.mode full, parallelism.sequence_parallel true, "
             "offload.optimizer none, training.head_chunk_tokens 64, parallelism.layers_per_stage "
@@ -96,24 +96,23 @@ TEST(FixedValues, AreNamedByTheirKeysAndFreedWhereALayoutBreaksThem) {
   const Layout kept = {.dp = 2,
                        .pp = 2,
                        .zero_stage = 1,
-                       .schedule = ScheduleKind::kGpipe,
+                       .pp_schedule = ScheduleKind::kGpipe,
                        .recompute = Recompute::kFull,
-                       .head_chunks = 4,
-                       .stage_blocks = {4, 2}};
-  const BatchShape batch = {.global_batch_size = 2, .seq_len = 256};
-  EXPECT_THAT(BrokenBy(kept, fixed, batch).values, testing::IsEmpty());
-  EXPECT_EQ(BrokenBy(kept, fixed, batch).freed, fixed);
+                       .head_chunk_tokens = 64,
+                       .layers_per_stage = {4, 2}};
+  EXPECT_THAT(BrokenBy(kept, fixed).properties, testing::IsEmpty());
+  EXPECT_EQ(BrokenBy(kept, fixed).freed, fixed);
   Layout other = kept;
   other.dp = 1;
-  other.stage_blocks = {};
-  other.head_chunks = 1;
-  const BrokenValues broken = BrokenBy(other, fixed, batch);
-  EXPECT_EQ(FixedValuesText(broken.values),
+  other.layers_per_stage = {};
+  other.head_chunk_tokens = 0;
+  const BrokenProperties broken = BrokenBy(other, fixed);
+  EXPECT_EQ(KeyedText(broken.properties),
             "parallelism.dp 2, training.head_chunk_tokens 64, parallelism.layers_per_stage 4,2");
-  Constraints freed = fixed;
+  LayoutSpec freed = fixed;
   freed.dp.reset();
   freed.head_chunk_tokens.reset();
-  freed.stage_blocks.reset();
+  freed.layers_per_stage.reset();
   EXPECT_EQ(broken.freed, freed);
 }
 
@@ -136,14 +135,17 @@ Question UniformQuestion() {
 TEST(ScheduleLines, ShowTheBubblesOfEverySchedule) {
   std::string text;
   const Layout layouts[] = {
-      {.dp = 1, .pp = 3, .schedule = ScheduleKind::kGpipe, .num_microbatches = 16},
-      {.dp = 1, .pp = 3, .num_microbatches = 16},
+      {.dp = 1, .pp = 3, .pp_schedule = ScheduleKind::kGpipe, .gradient_accumulation_steps = 16},
+      {.dp = 1, .pp = 3, .gradient_accumulation_steps = 16},
       {.dp = 1,
        .pp = 3,
-       .schedule = ScheduleKind::kInterleaved,
-       .num_microbatches = 6,
+       .pp_schedule = ScheduleKind::kInterleaved,
+       .gradient_accumulation_steps = 6,
        .virtual_stages = 2},
-      {.dp = 1, .pp = 3, .schedule = ScheduleKind::kZeroBubbleH1, .num_microbatches = 4},
+      {.dp = 1,
+       .pp = 3,
+       .pp_schedule = ScheduleKind::kZeroBubbleH1,
+       .gradient_accumulation_steps = 4},
   };
   for (const Layout& layout : layouts) {
     const auto picture = DrawSchedule(UniformQuestion(), layout);
@@ -157,7 +159,8 @@ TEST(ScheduleLines, ShowTheBubblesOfEverySchedule) {
 }
 
 TEST(ScheduleSvg, HasARectangleForEveryPass) {
-  const auto picture = DrawSchedule(UniformQuestion(), {.dp = 1, .pp = 2, .num_microbatches = 4});
+  const auto picture =
+      DrawSchedule(UniformQuestion(), {.dp = 1, .pp = 2, .gradient_accumulation_steps = 4});
   ASSERT_TRUE(picture.ok()) << picture.status();
   const std::string svg = ScheduleSvg(*picture);
   EXPECT_THAT(svg, testing::StartsWith("<svg xmlns="));

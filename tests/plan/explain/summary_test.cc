@@ -14,6 +14,7 @@
 #include "plan/explain/explain.h"
 #include "plan/search/search.h"
 #include "plan/search/space.h"
+#include "plan/spec/layout_text.h"
 #include "tests/plan/sample_jobs.h"
 
 namespace weft {
@@ -133,8 +134,9 @@ TEST(Summary, IsTenLinesAtMostOfAHundredColumns) {
 TEST(Summary, SaysWhatDoesNotFit) {
   JobSpec job = LargeJob();
   job.training.steps = 2000000;  // and it would never save
-  const auto plan = PlanFor(job, Layout{.dp = 64, .micro_batch_size = 1, .num_microbatches = 8},
-                            Purpose::kEstimate);
+  const auto plan =
+      PlanFor(job, Layout{.dp = 64, .micro_batch_size = 1, .gradient_accumulation_steps = 8},
+              Purpose::kEstimate);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_FALSE(plan->fits);
   const Summary top = TopOf(job, *plan);
@@ -175,7 +177,7 @@ TEST(Summary, WarnsOfAJobThatSavesTooSeldom) {
 class Room : public ::testing::Test {
  protected:
   Room() : job_(LargeJob()) {
-    job_.training.head_chunk_tokens = 0;  // a short name: it stands in one line
+    job_.layout.head_chunk_tokens = 0;  // a short name: it stands in one line
     plan_ = PlanOf(job_);
     plan_.usable_bytes = plan_.peak_bytes() + (int64_t{1} << 20);
     plan_.rejections.clear();

@@ -59,8 +59,7 @@ inline JobSpec FullJob() {
                .rope_scaling = {8, 2, 5, 4096},
                .attention_bias = true};
   job.data = {{{"/a.txt"}, {"/b.txt"}}, {{"/v.txt"}}, 0.1, TokenFormat::kNanogpt, 5, 6, true, true};
-  job.training = {32, 8, 2, 4, 20, 0.1234567890123456789, 9007199254740993, Precision::kBf16,
-                  3,  16};
+  job.training = {32, 8, 20, 0.1234567890123456789, 9007199254740993, Precision::kBf16, 3};
   job.fp16 = {512, 12, 200, 3, 4};
   job.optimizer = {OptimizerKind::kSgd,
                    1e-3,
@@ -76,9 +75,23 @@ inline JobSpec FullJob() {
                    0.6,
                    true};
   job.lr_scheduler = {LrSchedule::kLinear, 5, 10, 1e-5};
-  job.parallelism = {2, 3, 4, 5, 6, 1, 2, true, ScheduleKind::kGpipe, 7, {{1, 2}}};
-  job.activation_checkpointing = {Recompute::kFull, {Recompute::kNone, Recompute::kSelective}};
-  job.offload = {true};
+  job.layout = {2,
+                3,
+                4,
+                5,
+                6,
+                1,
+                2,
+                ScheduleKind::kGpipe,
+                7,
+                8,
+                9,
+                Recompute::kFull,
+                true,
+                OffloadDevice::kCpu,
+                10,
+                {{1, 2}},
+                {Recompute::kNone, Recompute::kSelective}};
   job.lora = {4, 16, {"c_attn"}, FrozenFormat::kNf4Double};
   job.checkpoint = {"saved", 10, 4, ResumeMode::kNone};
   job.fault_tolerance = {5, 2.5};

@@ -90,9 +90,9 @@ TEST(Validate, AcceptsTheEndsOfEachRange) {
   job.fault_tolerance = {.max_restarts = 0, .heartbeat_timeout_seconds = 1};
   job.validation = {};
   job.data.valid.clear();
-  job.parallelism.dp = 2;
-  job.parallelism.tp = 1;
-  job.parallelism.pp = 2;
+  job.layout.dp = 2;
+  job.layout.tp = 1;
+  job.layout.pp = 2;
   job.env = {{"OMP_PROC_BIND", ""}, {"_X1", "a b"}};
   EXPECT_THAT(Issues(job), IsEmpty());
 }
@@ -247,49 +247,49 @@ TEST(Validate, ChecksTrainingAndOptimizer) {
 
 TEST(Validate, ChecksFixedDegreesAndTheBatchEquation) {
   ExpectEachCaughtAlone({
-      {[](JobSpec& j) { j.parallelism.tp = 3; },
+      {[](JobSpec& j) { j.layout.tp = 3; },
        "parallelism.tp: 3 does not divide n_head 4; use 1, 2 or 4"},
-      {[](JobSpec& j) { j.parallelism.dp = 0; },
-       "parallelism.dp: 0 is too few; use 1 or more, or auto"},
-      {[](JobSpec& j) { j.parallelism.dp = 8; },
+      {[](JobSpec& j) { j.layout.dp = 0; }, "parallelism.dp: 0 is too few; use 1 or more, or auto"},
+      {[](JobSpec& j) { j.layout.dp = 8; },
        "parallelism.dp: 8 is more than the number of slots 4 (cluster.nodes 1 x cluster.slots 4); "
        "use at most 4, or more slots"},
-      {[](JobSpec& j) { j.parallelism.tp = j.parallelism.pp = 4; },
+      {[](JobSpec& j) { j.layout.tp = j.layout.pp = 4; },
        "parallelism: dp 1 x tp 4 x pp 4 = 16 workers are more than the number of slots 4 "
        "(cluster.nodes 1 x cluster.slots 4); lower a degree or use more slots"},
-      {[](JobSpec& j) { j.parallelism.cp = 8; },
+      {[](JobSpec& j) { j.layout.cp = 8; },
        "parallelism.cp: 8 is more than the number of slots 4 (cluster.nodes 1 x cluster.slots 4); "
        "use at most 4, or more slots"},
-      {[](JobSpec& j) { j.parallelism.ep = 2; },
+      {[](JobSpec& j) { j.layout.ep = 2; },
        "parallelism.ep: 2 with a model without experts; use 1"},
-      {[](JobSpec& j) { j.parallelism.zero_stage = 4; },
+      {[](JobSpec& j) { j.layout.zero_stage = 4; },
        "parallelism.zero_stage: 4 is not a stage of ZeRO; use 0, 1, 2 or 3"},
       {[](JobSpec& j) {
-         j.parallelism.dp = j.parallelism.cp = 2;
-         j.parallelism.zero_group = 3;
+         j.layout.dp = j.layout.cp = 2;
+         j.layout.zero_hpz_partition_size = 3;
        },
        "parallelism.zero_hpz_partition_size: 3 does not divide the data group 4; use 1, 2 or 4"},
       {[](JobSpec& j) {
-         j.parallelism.virtual_stages = 2;
-         j.parallelism.pp_schedule = ScheduleKind::kGpipe;
+         j.layout.virtual_stages = 2;
+         j.layout.pp_schedule = ScheduleKind::kGpipe;
        },
        "parallelism.virtual_stages: 2 with pp_schedule gpipe; use 1, or pp_schedule "
        "interleaved_1f1b"},
       {[](JobSpec& j) {
-         j.parallelism.layers_per_stage = {{1, 100}};
+         j.layout.layers_per_stage = {{1, 100}};
        },
        "parallelism.layers_per_stage: 1, 100 are not 2 positive numbers that sum to n_layer 4"},
       {[](JobSpec& j) {
-         j.activation_checkpointing = {Recompute::kFull, {Recompute::kNone}};
+         j.layout.recompute = Recompute::kFull;
+         j.layout.recompute_per_stage = {Recompute::kNone};
        },
        "activation_checkpointing.per_stage: stands beside activation_checkpointing.mode full; keep "
        "one of the two"},
-      {[](JobSpec& j) { j.parallelism.dp = 3; },
+      {[](JobSpec& j) { j.layout.dp = 3; },
        "parallelism.dp: 3 does not divide training.global_batch_size 8; use 1, 2, 4 or 8"},
       {[](JobSpec& j) {
-         j.parallelism.dp = 2;
-         j.training.micro_batch_size = 2;
-         j.training.gradient_accumulation_steps = 4;
+         j.layout.dp = 2;
+         j.layout.micro_batch_size = 2;
+         j.layout.gradient_accumulation_steps = 4;
        },
        "training.global_batch_size: 8 is not training.micro_batch_size 2 x "
        "training.gradient_accumulation_steps 4 x parallelism.dp 2 = 16; use 16, or auto for one of "
@@ -303,15 +303,15 @@ TEST(Validate, ChecksFixedDegreesAndTheBatchEquation) {
 TEST(Validate, NamesTheScheduleWhereItsFewestChunksCannotBeHad) {
   ExpectEachCaughtAlone({
       {[](JobSpec& j) {
-         j.parallelism.pp = 1;
-         j.parallelism.pp_schedule = ScheduleKind::kInterleaved;
+         j.layout.pp = 1;
+         j.layout.pp_schedule = ScheduleKind::kInterleaved;
        },
        "parallelism.pp_schedule: interleaved_1f1b with parallelism.pp 1 and n_layer 4; it needs 2 "
        "or more stages of 2 or more chunks, each with a block; use parallelism.pp 2 or more, or "
        "1f1b"},
       {[](JobSpec& j) {
-         j.parallelism.pp = 4;
-         j.parallelism.pp_schedule = ScheduleKind::kInterleaved;
+         j.layout.pp = 4;
+         j.layout.pp_schedule = ScheduleKind::kInterleaved;
        },
        "parallelism.pp_schedule: interleaved_1f1b with parallelism.pp 4 and n_layer 4; it needs 2 "
        "or more stages of 2 or more chunks, each with a block; use 1f1b"},
@@ -320,20 +320,22 @@ TEST(Validate, NamesTheScheduleWhereItsFewestChunksCannotBeHad) {
 
 TEST(Validate, TakesEveryLayoutThatCanBePriced) {
   const std::function<void(JobSpec&)> fixes[] = {
-      [](JobSpec& j) { j.parallelism.cp = 2; },
-      [](JobSpec& j) { j.parallelism.zero_stage = 3; },
-      [](JobSpec& j) { j.parallelism.zero_group = 2; },  // of a data group that is not known yet
-      [](JobSpec& j) { j.parallelism.pp_schedule = ScheduleKind::kInterleaved; },
-      [](JobSpec& j) { j.parallelism.virtual_stages = 2; },
+      [](JobSpec& j) { j.layout.cp = 2; },
+      [](JobSpec& j) { j.layout.zero_stage = 3; },
       [](JobSpec& j) {
-        j.parallelism.layers_per_stage = {{1, 3}};
-      },
-      [](JobSpec& j) { j.parallelism.layers_per_stage = std::vector<int64_t>(); },
+        j.layout.zero_hpz_partition_size = 2;
+      },  // of a data group that is not known yet
+      [](JobSpec& j) { j.layout.pp_schedule = ScheduleKind::kInterleaved; },
+      [](JobSpec& j) { j.layout.virtual_stages = 2; },
       [](JobSpec& j) {
-        j.activation_checkpointing.per_stage = {Recompute::kNone, Recompute::kFull};
+        j.layout.layers_per_stage = {{1, 3}};
       },
-      [](JobSpec& j) { j.offload.optimizer = true; },
-      [](JobSpec& j) { j.training.head_chunk_tokens = 16; },
+      [](JobSpec& j) { j.layout.layers_per_stage = std::vector<int64_t>(); },
+      [](JobSpec& j) {
+        j.layout.recompute_per_stage = {Recompute::kNone, Recompute::kFull};
+      },
+      [](JobSpec& j) { j.layout.offload_optimizer = OffloadDevice::kCpu; },
+      [](JobSpec& j) { j.layout.head_chunk_tokens = 16; },
       [](JobSpec& j) { j.optimizer.name = OptimizerKind::kAdafactor; },
       [](JobSpec& j) { j.lora = LoraSpec{}; },
   };
@@ -359,7 +361,7 @@ TEST(Validate, ChecksAdaptersAndNumberFormats) {
        "lora.target_modules: \"lm_head\" is not a linear layer that takes adapters; use "
        "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj, or for gpt2 c_attn, "
        "c_proj and c_fc"},
-      {[](JobSpec& j) { j.training.head_chunk_tokens = -1; },
+      {[](JobSpec& j) { j.layout.head_chunk_tokens = -1; },
        "training.head_chunk_tokens: -1 is out of range; use 0 to 1099511627776"},
   });
 }
@@ -367,25 +369,25 @@ TEST(Validate, ChecksAdaptersAndNumberFormats) {
 TEST(Validate, RefusesToOffloadWhatIsNotThereOrNeedsToBeWhole) {
   ExpectEachCaughtAlone({
       {[](JobSpec& j) {
-         j.offload.optimizer = true;
+         j.layout.offload_optimizer = OffloadDevice::kCpu;
          j.optimizer.name = OptimizerKind::kSgd;
        },
        "offload.optimizer: cpu with optimizer.name sgd without momentum in fp32, which keeps "
        "nothing to offload; use none"},
       {[](JobSpec& j) {
-         j.offload.optimizer = true;
+         j.layout.offload_optimizer = OffloadDevice::kCpu;
          j.optimizer.name = OptimizerKind::kAdafactor;
        },
        "offload.optimizer: cpu with optimizer.name adafactor, whose update needs whole tensors at "
        "once; use none"},
   });
   JobSpec momentum = ValidJob();
-  momentum.offload.optimizer = true;
+  momentum.layout.offload_optimizer = OffloadDevice::kCpu;
   momentum.optimizer.name = OptimizerKind::kSgd;
   momentum.optimizer.momentum = 0.9;
   EXPECT_THAT(Issues(momentum), testing::IsEmpty());
   JobSpec narrow = ValidJob();  // the master weights
-  narrow.offload.optimizer = true;
+  narrow.layout.offload_optimizer = OffloadDevice::kCpu;
   narrow.optimizer.name = OptimizerKind::kSgd;
   narrow.training.mixed_precision = Precision::kBf16;
   narrow.cluster.device.peak_flops_per_s.bf16 = 1e12;
@@ -395,15 +397,15 @@ TEST(Validate, RefusesToOffloadWhatIsNotThereOrNeedsToBeWhole) {
 TEST(RunIssues, NameWhatCanBePlannedButNotRunYet) {
   const std::pair<std::function<void(JobSpec&)>, const char*> cases[] = {
       {[](JobSpec&) {}, ""},
-      {[](JobSpec& j) { j.parallelism.cp = 2; }, ""},
-      {[](JobSpec& j) { j.activation_checkpointing.mode = Recompute::kFull; }, ""},
+      {[](JobSpec& j) { j.layout.cp = 2; }, ""},
+      {[](JobSpec& j) { j.layout.recompute = Recompute::kFull; }, ""},
       {[](JobSpec& j) {
-         j.activation_checkpointing.mode = Recompute::kFull;
-         j.parallelism.pp = 2;
-         j.parallelism.pp_schedule = ScheduleKind::kZeroBubbleH1;
+         j.layout.recompute = Recompute::kFull;
+         j.layout.pp = 2;
+         j.layout.pp_schedule = ScheduleKind::kZeroBubbleH1;
        },
        ""},
-      {[](JobSpec& j) { j.offload.optimizer = true; }, ""},
+      {[](JobSpec& j) { j.layout.offload_optimizer = OffloadDevice::kCpu; }, ""},
       {[](JobSpec& j) { j.training.mixed_precision = Precision::kFp8; }, ""},
       {[](JobSpec& j) {
          j.training.mixed_precision = Precision::kFp8;
@@ -412,7 +414,7 @@ TEST(RunIssues, NameWhatCanBePlannedButNotRunYet) {
        "training.mixed_precision: fp8 would be in no product, as hidden_size 72 is not a multiple "
        "of "
        "16; use bf16"},
-      {[](JobSpec& j) { j.training.head_chunk_tokens = 16; }, ""},
+      {[](JobSpec& j) { j.layout.head_chunk_tokens = 16; }, ""},
       {[](JobSpec& j) { j.optimizer.name = OptimizerKind::kAdafactor; }, ""},
       {[](JobSpec& j) { j.lora = LoraSpec{.r = 16}; },
        "lora.r: 16 is not supported yet; leave the section lora out"},
@@ -435,16 +437,6 @@ TEST(TargetsOf, CountAGroupIfAnyOfItIsNamed) {
   EXPECT_TRUE(TargetsOf({.target_modules = {"up_proj"}}).mlp);
   const LoraTargets fused = TargetsOf({.target_modules = {"c_attn"}});
   EXPECT_TRUE(fused.attention_qv && fused.attention_ko && !fused.mlp);
-}
-
-TEST(HeadChunks, AreThePiecesOfAMicrobatch) {
-  const BatchShape batch{.global_batch_size = 8, .seq_len = 1024};
-  const Layout layout{.cp = 2, .micro_batch_size = 3};  // 1536 tokens on a rank
-  EXPECT_EQ(HeadChunks(0, batch, layout), 1);
-  EXPECT_EQ(HeadChunks(4096, batch, layout), 1);
-  EXPECT_EQ(HeadChunks(512, batch, layout), 3);
-  EXPECT_EQ(HeadChunks(500, batch, layout), 4);
-  EXPECT_EQ(HeadChunks(1, batch, layout), 512);  // no more than CheckLayout allows
 }
 
 TEST(Validate, ChecksCheckpointsValidationAndLimits) {
@@ -500,11 +492,11 @@ TEST(Validate, ReportsEveryBrokenRuleAtOnce) {
   job.name = "a b";
   job.data.train.clear();
   job.training.seq_len = 1024;
-  job.training.micro_batch_size = 3;
+  job.layout.micro_batch_size = 3;
   job.optimizer.lr = -1;
   job.lr_scheduler.warmup_steps = 1000;
-  job.parallelism.tp = 3;
-  job.parallelism.zero_stage = 4;
+  job.layout.tp = 3;
+  job.layout.zero_stage = 4;
   job.checkpoint.keep_latest_k = 0;
   job.validation.steps = 0;
   job.fault_tolerance.heartbeat_timeout_seconds = 0;
@@ -528,7 +520,7 @@ TEST(Validate, AnEmptyJobIsRefusedWithoutCrashing) {
 TEST(Validate, AModelThatCannotBeDividedStopsOnlyTheChecksThatNeedIt) {
   JobSpec job = ValidJob();
   job.model.num_heads = 0;
-  job.parallelism.tp = 3;
+  job.layout.tp = 3;
   job.optimizer.lr = 0;
   EXPECT_THAT(Issues(job),
               ElementsAre("optimizer.lr: 0 is out of range; use more than 0, e.g. 0.0003",

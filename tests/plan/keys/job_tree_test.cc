@@ -49,17 +49,11 @@ TEST(JobTree, CarriesEveryKey) {
 
 TEST(JobTree, KeepsAutoApartFromAValue) {
   JobSpec job = FullJob();
-  job.training.micro_batch_size.reset();
-  job.training.gradient_accumulation_steps.reset();
-  job.training.head_chunk_tokens.reset();
-  job.parallelism = {};
-  job.activation_checkpointing = {};
-  job.offload = {};
+  job.layout = {};
   job.checkpoint.interval.reset();
   job.lora.reset();
   EXPECT_TRUE(ReadBack(JobTree(job)) == job);
-  job.parallelism.layers_per_stage.emplace();  // even
-  job.parallelism.zero_group = 0;              // the whole data group
+  job.layout.layers_per_stage.emplace();  // even
   EXPECT_TRUE(ReadBack(JobTree(job)) == job);
 }
 

@@ -16,6 +16,7 @@
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/step_schedule.h"
 #include "plan/shards/buckets.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {
@@ -47,28 +48,28 @@ std::vector<Layout> AllLayouts() {
                            .pp = pp,
                            .tp = tp,
                            .micro_batch_size = micro,
-                           .num_microbatches = kBatch.global_batch_size / dp / micro};
+                           .gradient_accumulation_steps = kBatch.global_batch_size / dp / micro};
           for (const ScheduleKind schedule :
                {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
                 ScheduleKind::kZeroBubbleH1}) {
-            layout.schedule = schedule;
+            layout.pp_schedule = schedule;
             layouts.push_back(layout);
           }
-          layout.schedule = ScheduleKind::kOneForwardOneBackward;
+          layout.pp_schedule = ScheduleKind::kOneForwardOneBackward;
           for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
             layout.recompute = recompute;
             layouts.push_back(layout);
           }
           layout.recompute = Recompute::kNone;
           if (pp != 2) continue;
-          layout.schedule = ScheduleKind::kZeroBubbleH1;
-          layout.stage_recompute = {Recompute::kFull, Recompute::kSelective};
+          layout.pp_schedule = ScheduleKind::kZeroBubbleH1;
+          layout.recompute_per_stage = {Recompute::kFull, Recompute::kSelective};
           layouts.push_back(layout);
-          layout.stage_recompute.clear();
-          layout.stage_blocks = {3, 1};
+          layout.recompute_per_stage.clear();
+          layout.layers_per_stage = {3, 1};
           layouts.push_back(layout);
-          layout.stage_blocks.clear();
-          layout.schedule = ScheduleKind::kInterleaved;
+          layout.layers_per_stage.clear();
+          layout.pp_schedule = ScheduleKind::kInterleaved;
           layout.virtual_stages = 2;
           layouts.push_back(layout);
         }
@@ -95,7 +96,7 @@ std::map<std::string, int64_t> ByName(const RankMemory& memory) {
 // Counted by hand for one rank, B=2, T=16 (N=32), D=32, F=128, V=96, H=4: the list has exactly
 // what a step needs, and nothing hides in it.
 TEST(PlanRankMemory, CountsEveryBufferOfASingleRank) {
-  const Layout layout{.micro_batch_size = 2, .num_microbatches = 8};
+  const Layout layout{.micro_batch_size = 2, .gradient_accumulation_steps = 8};
   const RankMemory memory = PlanRankMemory(Tiny(), kBatch, layout, 0, {});
   const int64_t parameters = ParameterCount(Tiny());
   EXPECT_EQ(Elements(memory, MemoryKind::kWeights), parameters);
@@ -133,7 +134,7 @@ TEST(PlanRankMemory, SetsAsideWhatCudnnComputesAttentionInWhereItIsUsed) {
   model.num_heads = 6;
   model.num_kv_heads = 2;
   BatchShape batch = kBatch;
-  Layout layout{.micro_batch_size = 2, .num_microbatches = 8};
+  Layout layout{.micro_batch_size = 2, .gradient_accumulation_steps = 8};
   Numerics numerics{.precision = Precision::kBf16, .cudnn_attention = true};
   const auto scores = [&] {
     return ByName(PlanRankMemory(model, batch, layout, 0, numerics)).at("work/scores");
@@ -168,7 +169,7 @@ TEST(PlanRankMemory, SetsAsideWhatCudnnKeepsOfPackedDocuments) {
   model.num_kv_heads = 2;
   BatchShape batch = kBatch;
   batch.masks_documents = true;
-  Layout layout{.micro_batch_size = 2, .num_microbatches = 8};
+  Layout layout{.micro_batch_size = 2, .gradient_accumulation_steps = 8};
   Numerics numerics{.precision = Precision::kBf16, .cudnn_attention = true};
   const auto scores = [&] {
     return ByName(PlanRankMemory(model, batch, layout, 0, numerics)).at("work/scores");
@@ -202,7 +203,7 @@ TEST(DocumentBounds, DoubleUpToADocumentFor256TokensOrFourOfASequence) {
 // A thread works on heads of its own: more threads than B * K_local have nothing to do.
 TEST(PlanRankMemory, EachThreadComputesAttentionInScratchOfItsOwn) {
   const ModelShape model = Tiny(ModelFamily::kLlama);  // K=2, T=16, E=8
-  Layout layout{.micro_batch_size = 2, .num_microbatches = 8};
+  Layout layout{.micro_batch_size = 2, .gradient_accumulation_steps = 8};
   const auto scores = [&](Precision precision, int threads) {
     const Numerics numerics = {.precision = precision, .threads = threads};
     return ByName(PlanRankMemory(model, kBatch, layout, 0, numerics)).at("work/scores");
@@ -220,7 +221,7 @@ TEST(PlanRankMemory, EachThreadComputesAttentionInScratchOfItsOwn) {
 TEST(PlanRankMemory, EachStageKnowsTheDocumentsAndOnlyTheFirstThePositions) {
   BatchShape batch = kBatch;
   batch.masks_documents = true;
-  const Layout layout{.dp = 2, .pp = 4, .micro_batch_size = 2, .num_microbatches = 4};
+  const Layout layout{.dp = 2, .pp = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 4};
   for (int rank = 0; rank < layout.world_size(); ++rank) {
     const int stage = layout.grid().CoordinatesOf(rank).pp;
     const auto gpt2 = ByName(PlanRankMemory(Tiny(), batch, layout, rank, {}));
@@ -300,9 +301,9 @@ TEST(PlanRankMemory, OneForwardOneBackwardNeverNeedsMoreThanGpipe) {
   for (Layout layout : AllLayouts()) {
     if (layout.virtual_stages > 1) continue;
     for (int rank = 0; rank < layout.world_size(); ++rank) {
-      layout.schedule = ScheduleKind::kGpipe;
+      layout.pp_schedule = ScheduleKind::kGpipe;
       const int64_t gpipe = PlanRankMemory(Tiny(), kBatch, layout, rank, {}).total_bytes();
-      layout.schedule = ScheduleKind::kOneForwardOneBackward;
+      layout.pp_schedule = ScheduleKind::kOneForwardOneBackward;
       EXPECT_LE(PlanRankMemory(Tiny(), kBatch, layout, rank, {}).total_bytes(), gpipe);
     }
   }
@@ -311,8 +312,10 @@ TEST(PlanRankMemory, OneForwardOneBackwardNeverNeedsMoreThanGpipe) {
 // 2 (p - 1 - i) + (v - 1) p + 1 passes at once on stage i; not as if each were of two blocks.
 TEST(PlanRankMemory, ChunksThatDifferShareSlots) {
   ModelShape model = Tiny();
-  Layout layout{
-      .pp = 2, .schedule = ScheduleKind::kInterleaved, .num_microbatches = 4, .virtual_stages = 2};
+  Layout layout{.pp = 2,
+                .pp_schedule = ScheduleKind::kInterleaved,
+                .gradient_accumulation_steps = 4,
+                .virtual_stages = 2};
   const auto slots_of = [&](int stage) {
     int64_t slots = 0;
     const int rank = layout.grid().RankOf({.pp = stage});
@@ -334,7 +337,7 @@ TEST(PlanRankMemory, ChunksThatDifferShareSlots) {
 // B=2, T=16 (N=32), D=32, F=128, H=4, two microbatches of two blocks: a slot keeps less of a block,
 // and what is left is there once.
 TEST(PlanRankMemory, RecomputedActivationsAreThereOnce) {
-  Layout layout{.pp = 2, .micro_batch_size = 2, .num_microbatches = 8};
+  Layout layout{.pp = 2, .micro_batch_size = 2, .gradient_accumulation_steps = 8};
   const int64_t n = 32, d = 32, f = 128;
   const int64_t input = n * d;
   const int64_t wide = 2 * n * d + n * f;  // norm outputs, the activation's output
@@ -350,14 +353,14 @@ TEST(PlanRankMemory, RecomputedActivationsAreThereOnce) {
   layout.recompute = Recompute::kFull;
   EXPECT_EQ(elements(MemoryKind::kActivations), 4 * input);
   EXPECT_EQ(elements(MemoryKind::kWorkspace), workspace + block - input);
-  layout.stage_recompute = {Recompute::kNone, Recompute::kFull};
+  layout.recompute_per_stage = {Recompute::kNone, Recompute::kFull};
   EXPECT_EQ(elements(MemoryKind::kActivations), 4 * block) << "of this stage, not of the layout";
   EXPECT_EQ(elements(MemoryKind::kWorkspace), workspace);
 }
 
 // B=2, T=16 (N=32), D=32, tp 2: 16 rows of residuals; products take all 32.
 TEST(PlanRankMemory, CutsResidualsOverTensorRanksUnderSequenceParallelism) {
-  Layout layout{.pp = 2, .tp = 2, .micro_batch_size = 2, .num_microbatches = 8};
+  Layout layout{.pp = 2, .tp = 2, .micro_batch_size = 2, .gradient_accumulation_steps = 8};
   const auto whole = ByName(PlanRankMemory(Tiny(), kBatch, layout, 0, {}));
   layout.sequence_parallel = true;
   const auto cut = ByName(PlanRankMemory(Tiny(), kBatch, layout, 0, {}));
@@ -374,24 +377,25 @@ TEST(PlanRankMemory, CutsResidualsOverTensorRanksUnderSequenceParallelism) {
   EXPECT_EQ(cut.size(), whole.size() + 1);
 }
 
-// N=64 rows in 5 pieces: 13 of them are the largest. V=96.
+// N=64 rows; 15 at a time are 5 pieces, of which 13 are the largest, and no more than T=16 pieces
+// are made. V=96.
 TEST(PlanRankMemory, HoldsTheLogitsOfOnePieceAtATime) {
-  Layout layout{.micro_batch_size = 4, .num_microbatches = 4};
-  const auto logits = [&](int chunks) {
-    layout.head_chunks = chunks;
+  Layout layout{.micro_batch_size = 4, .gradient_accumulation_steps = 4};
+  const auto logits = [&](int64_t tokens) {
+    layout.head_chunk_tokens = tokens;
     return ByName(PlanRankMemory(Tiny(), kBatch, layout, 0, {})).at("work/head/logits");
   };
-  EXPECT_EQ(logits(1), 64 * 96);
-  EXPECT_EQ(logits(2), 32 * 96);
-  EXPECT_EQ(logits(5), 13 * 96);
-  EXPECT_EQ(logits(16), 4 * 96);
+  EXPECT_EQ(logits(0), 64 * 96);
+  EXPECT_EQ(logits(32), 32 * 96);
+  EXPECT_EQ(logits(15), 13 * 96);
+  EXPECT_EQ(logits(1), 4 * 96);
 }
 
 // B=2, T=16, K*E=16: half of everything that has a row per token, and keys and values of whole
 // sequences, which are there once.
 TEST(PlanRankMemory, ContextAxisHalvesTokensAndGathersKeys) {
   const ModelShape model = Tiny(ModelFamily::kLlama);
-  Layout layout{.micro_batch_size = 2, .num_microbatches = 8};
+  Layout layout{.micro_batch_size = 2, .gradient_accumulation_steps = 8};
   const auto whole = ByName(PlanRankMemory(model, kBatch, layout, 0, {}));
   layout.cp = 2;
   for (int rank = 0; rank < 2; ++rank) {
@@ -417,13 +421,13 @@ TEST(PlanRankMemory, ContextAxisHalvesTokensAndGathersKeys) {
 // N=16, D=32. Output gradients of passes between the halves of their backward pass are the only
 // thing that zb_h1 keeps and, on the first stage, 1F1B does not.
 TEST(PlanRankMemory, ZeroBubbleKeepsOneGradientPerPendingPass) {
-  Layout layout{.pp = 2, .num_microbatches = 4};
+  Layout layout{.pp = 2, .gradient_accumulation_steps = 4};
   const auto activations = [&](int rank) {
     return Elements(PlanRankMemory(Tiny(), kBatch, layout, rank, {}), MemoryKind::kActivations);
   };
   const int64_t first = activations(0);
   const int64_t last = activations(1) - 16 * 32;  // but for the head's gradient
-  layout.schedule = ScheduleKind::kZeroBubbleH1;
+  layout.pp_schedule = ScheduleKind::kZeroBubbleH1;
   EXPECT_EQ(activations(0), first + 16 * 32);
   EXPECT_EQ(activations(1), 2 * last + 2 * 16 * 32 + 16 * 32);
 }
@@ -431,7 +435,8 @@ TEST(PlanRankMemory, ZeroBubbleKeepsOneGradientPerPendingPass) {
 // A stage makes again as much as it leaves out, for stage + 1 of the pp microbatches: the weight
 // gradients need it later.
 TEST(PlanRankMemory, ZeroBubbleRecomputesForAllButTheLastStage) {
-  Layout layout{.pp = 4, .schedule = ScheduleKind::kZeroBubbleH1, .num_microbatches = 8};
+  Layout layout{
+      .pp = 4, .pp_schedule = ScheduleKind::kZeroBubbleH1, .gradient_accumulation_steps = 8};
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
     const auto elements = [&](int stage, Recompute recompute) {
       layout.recompute = recompute;
@@ -467,7 +472,7 @@ TEST(PlanRankMemory, TensorAxisNeverMakesARankLarger) {
 }
 
 TEST(PlanRankMemory, SgdHasNoOptimizerState) {
-  EXPECT_EQ(PlanRankMemory(Tiny(), kBatch, Layout{.num_microbatches = 16}, 0,
+  EXPECT_EQ(PlanRankMemory(Tiny(), kBatch, Layout{.gradient_accumulation_steps = 16}, 0,
                            {.optimizer = OptimizerStates::kNone})
                 .bytes(MemoryKind::kOptimizer),
             0);
@@ -475,7 +480,7 @@ TEST(PlanRankMemory, SgdHasNoOptimizerState) {
 
 // A byte for each element and four for each block of 256, of runs that are whole blocks.
 TEST(PlanRankMemory, HoldsMomentsOfEightBitsAsCodesAndScales) {
-  const Layout layout = {.dp = 3, .zero_stage = 1, .num_microbatches = 1};
+  const Layout layout = {.dp = 3, .zero_stage = 1, .gradient_accumulation_steps = 1};
   const RankMemory memory =
       PlanRankMemory(Tiny(), {3, 16}, layout, 1, {.optimizer = OptimizerStates::kTwoMoments8Bit});
   int64_t codes_bytes = 0;
@@ -522,7 +527,7 @@ TEST(PlanRankMemory, HoldsFactoredMomentsWholeHoweverTensorsAreCut) {
 // passes work on is whole in two places, of two blocks each. The table has nobody to share one
 // with.
 TEST(PlanRankMemory, ZeroCutsWhatItsStageSays) {
-  Layout layout{.dp = 3, .num_microbatches = 1};
+  Layout layout{.dp = 3, .gradient_accumulation_steps = 1};
   const int64_t parameters = ParameterCount(Tiny());
   const auto elements = [&](MemoryKind kind) {
     return Elements(PlanRankMemory(Tiny(), {3, 16}, layout, 1, {}), kind);
@@ -551,10 +556,10 @@ TEST(PlanRankMemory, ZeroCutsWhatItsStageSays) {
 // them.
 TEST(PlanRankMemory, OffloadsStatesAndMasterWeightsAndNothingElse) {
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
-    Layout layout = {.dp = 3, .zero_stage = 1, .num_microbatches = 1};
+    Layout layout = {.dp = 3, .zero_stage = 1, .gradient_accumulation_steps = 1};
     const Numerics numerics = {.precision = precision};
     const RankMemory plain = PlanRankMemory(Tiny(), {3, 16}, layout, 1, numerics);
-    layout.offload_optimizer = true;
+    layout.offload_optimizer = OffloadDevice::kCpu;
     const RankMemory memory = PlanRankMemory(Tiny(), {3, 16}, layout, 1, numerics);
     EXPECT_EQ(plain.host_bytes(), 0);
     EXPECT_EQ(memory.bytes(MemoryKind::kOptimizer), 0);
@@ -585,7 +590,7 @@ TEST(PlanRankMemory, OffloadsStatesAndMasterWeightsAndNothingElse) {
 
 TEST(StagingOf, IsBoundedAndHasNoPlaceThatNothingFills) {
   constexpr int64_t kMost = kMostStagedElements;
-  const Layout offloads = {.offload_optimizer = true};
+  const Layout offloads = {.offload_optimizer = OffloadDevice::kCpu};
   const auto of = [&](const BucketElements& elements) {
     const Staging staging = StagingOf(elements, offloads, {});
     return std::pair(staging.elements, staging.places);
@@ -607,7 +612,7 @@ TEST(StagingOf, IsBoundedAndHasNoPlaceThatNothingFills) {
 // A group of one is no group: nothing is cut, nothing needs to be made whole.
 TEST(PlanRankMemory, ZeroOnASingleDataRankChangesNothing) {
   const auto list = [](int zero_stage) {
-    const Layout layout{.zero_stage = zero_stage, .num_microbatches = 16};
+    const Layout layout{.zero_stage = zero_stage, .gradient_accumulation_steps = 16};
     return ByName(PlanRankMemory(Tiny(), kBatch, layout, 0, {}));
   };
   EXPECT_EQ(list(3), list(0));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "plan/spec/layout_text.h"
 #include "tests/plan/sample_jobs.h"
 
 namespace weft {
@@ -40,41 +41,42 @@ std::vector<Layout> PlainLayouts() {
                              .pp = pp,
                              .tp = tp,
                              .micro_batch_size = micro_batch_size,
-                             .num_microbatches = num_microbatches};
+                             .gradient_accumulation_steps = num_microbatches};
             for (const ScheduleKind schedule :
                  {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
                   ScheduleKind::kZeroBubbleH1}) {
-              layout.schedule = schedule;
+              layout.pp_schedule = schedule;
               layouts.push_back(layout);
             }
             for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
               layout.recompute = recompute;
-              layout.head_chunks = recompute == Recompute::kFull ? 9 : 2;
+              layout.head_chunk_tokens = micro_batch_size * (recompute == Recompute::kFull ? 1 : 5);
               for (const ScheduleKind schedule :
                    {ScheduleKind::kZeroBubbleH1, ScheduleKind::kOneForwardOneBackward}) {
-                layout.schedule = schedule;
+                layout.pp_schedule = schedule;
                 layouts.push_back(layout);
               }
             }
-            layout.head_chunks = 1;
+            layout.head_chunk_tokens = 0;
             if (pp == 3) {
-              layout.stage_blocks = {1, 4, 2};
+              layout.layers_per_stage = {1, 4, 2};
               layouts.push_back(layout);
-              layout.stage_recompute = {Recompute::kFull, Recompute::kNone, Recompute::kSelective};
+              layout.recompute_per_stage = {Recompute::kFull, Recompute::kNone,
+                                            Recompute::kSelective};
               layouts.push_back(layout);
-              layout.stage_recompute.clear();
-              layout.stage_blocks.clear();
+              layout.recompute_per_stage.clear();
+              layout.layers_per_stage.clear();
             }
             for (layout.zero_stage = 1; layout.zero_stage <= 3; ++layout.zero_stage) {
               layouts.push_back(layout);
               if (pp != 3) continue;
               layouts.push_back(layout);
-              layouts.back().stage_blocks = {1, 4, 2};
+              layouts.back().layers_per_stage = {1, 4, 2};
             }
             layout.zero_stage = 0;
             if (pp == 1 || 2 * pp > kBlocks) continue;
-            layout.schedule = ScheduleKind::kInterleaved;
-            layout.num_microbatches *= pp;
+            layout.pp_schedule = ScheduleKind::kInterleaved;
+            layout.gradient_accumulation_steps *= pp;
             for (layout.virtual_stages = 2; layout.virtual_stages * pp <= kBlocks;
                  ++layout.virtual_stages) {
               layouts.push_back(layout);
@@ -94,11 +96,11 @@ std::vector<Layout> SmallLayouts() {
   // The list divides a sequence by cp wherever it can; that runs come in pairs is CheckLayout's.
   const std::vector<Layout> plain = layouts;
   for (Layout layout : plain) {
-    if (layout.micro_batch_size == 1 || layout.num_microbatches > 2) continue;
+    if (layout.micro_batch_size == 1 || layout.gradient_accumulation_steps > 2) continue;
     layout.cp = 3;
     layouts.push_back(layout);
     layout.cp = 1;
-    layout.offload_optimizer = true;
+    layout.offload_optimizer = OffloadDevice::kCpu;
     layouts.push_back(layout);
   }
   return layouts;
@@ -119,9 +121,11 @@ TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
       StageMemoryTable table(model, {0, kSeqLen, masks}, numerics);
       for (const Layout& layout : SmallLayouts()) {
         // The factored states depend on stages alone.
-        if (states == OptimizerStates::kFactored && layout.num_microbatches > layout.pp) continue;
-        const BatchShape batch = {layout.dp * layout.micro_batch_size * layout.num_microbatches,
-                                  kSeqLen, masks};
+        if (states == OptimizerStates::kFactored && layout.gradient_accumulation_steps > layout.pp)
+          continue;
+        const BatchShape batch = {
+            layout.dp * layout.micro_batch_size * layout.gradient_accumulation_steps, kSeqLen,
+            masks};
         for (int stage = 0; stage < layout.pp; ++stage) {
           const int rank = layout.grid().RankOf({.dp = 0, .pp = stage, .cp = 0, .tp = 0});
           const RankMemory listed = PlanRankMemory(model, batch, layout, rank, numerics);
@@ -147,10 +151,10 @@ TEST(StageMemoryTable, SaysSoWhereTokensAreCutOverTp) {
         const Layout layout = {.pp = pp,
                                .tp = 2,
                                .micro_batch_size = 3,
-                               .num_microbatches = 5,
+                               .gradient_accumulation_steps = 5,
                                .recompute = recompute,
                                .sequence_parallel = true,
-                               .head_chunks = 4};
+                               .head_chunk_tokens = 8};
         for (int stage = 0; stage < pp; ++stage) {
           const int rank = layout.grid().RankOf({.dp = 0, .pp = stage, .cp = 0, .tp = 0});
           const RankMemory listed = PlanRankMemory(model, {15, kSeqLen}, layout, rank, {});
@@ -165,9 +169,10 @@ TEST(StageMemoryTable, SaysSoWhereTokensAreCutOverTp) {
 TEST(StageMemoryTable, NoRankOfAStageHoldsMore) {
   const ModelShape model = Tiny(ModelFamily::kGpt2);
   for (const Layout& layout : SmallLayouts()) {
-    if (layout.num_microbatches > 2) continue;
+    if (layout.gradient_accumulation_steps > 2) continue;
     StageMemoryTable table(model, {.seq_len = 9}, Numerics{});
-    const BatchShape batch = {layout.dp * layout.micro_batch_size * layout.num_microbatches, 9};
+    const BatchShape batch = {
+        layout.dp * layout.micro_batch_size * layout.gradient_accumulation_steps, 9};
     for (int rank = 0; rank < layout.world_size(); ++rank) {
       const int stage = layout.grid().CoordinatesOf(rank).pp;
       EXPECT_LE(PlanRankMemory(model, batch, layout, rank, {}).total_bytes(),

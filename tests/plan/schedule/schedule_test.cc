@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/schedule/step_schedule.h"
+#include "plan/spec/layout_text.h"
 #include "plan/spec/model.h"
 #include "tests/golden/golden.h"
 #include "tests/plan/schedule/small_pipelines.h"
@@ -27,8 +28,8 @@ std::vector<Action> OrderOf(const Shape& shape, int stage) {
 
 Layout LayoutOf(const Shape& shape) {
   return {.pp = shape.stages,
-          .schedule = shape.kind,
-          .num_microbatches = shape.microbatches,
+          .pp_schedule = shape.kind,
+          .gradient_accumulation_steps = shape.microbatches,
           .virtual_stages = shape.chunks};
 }
 
@@ -146,7 +147,7 @@ TEST(Schedule, HoldsAsManyBlocksAtOnceAsItsClosedFormSays) {
 
 TEST(Schedule, HoldsAsManyBlocksOfAnUnevenStageAsItHas) {
   Layout layout = LayoutOf({ScheduleKind::kOneForwardOneBackward, 3, 8, 1});
-  layout.stage_blocks = {4, 1, 2};
+  layout.layers_per_stage = {4, 1, 2};
   EXPECT_EQ(PeakLiveBlocks(layout, 7, 0), 3 * 4);
   EXPECT_EQ(PeakLiveBlocks(layout, 7, 1), 2 * 1);
   EXPECT_EQ(PeakLiveBlocks(layout, 7, 2), 1 * 2);
@@ -277,7 +278,7 @@ struct EndCase {
 };
 
 void ExpectRest(EndCase c) {
-  c.layout.num_microbatches = 3;
+  c.layout.gradient_accumulation_steps = 3;
   SCOPED_TRACE(absl::StrCat(LayoutText(c.layout), " stage ", c.stage, " tied ", c.tied));
   const std::vector<Action> actions = StepSchedule(TinyModel(c.tied), c.layout, c.stage);
   std::vector<Action> pipeline;
@@ -290,7 +291,7 @@ void ExpectRest(EndCase c) {
     }
   }
   EXPECT_EQ(pipeline, WithTransfers(c.stage, c.layout.pp,
-                                    ComputeOrder(c.layout.schedule, c.stage, c.layout.pp, 3)));
+                                    ComputeOrder(c.layout.pp_schedule, c.stage, c.layout.pp, 3)));
   EXPECT_EQ(rest, c.rest);
 }
 
@@ -344,11 +345,14 @@ TEST(StepSchedule, OfZeroGathersWhatWasUpdatedAndSumsWhatPassesDidNot) {
            EndCase{
                {.dp = 4, .zero_stage = 3}, 0, false, "reduce_grads2 " + end + " gather_params2"},
            // Between replicas of the parts.
-           EndCase{{.dp = 4, .zero_stage = 2, .zero_group = 2}, 0, true, reduce + end + gather},
-           EndCase{
-               {.dp = 4, .zero_stage = 3, .zero_group = 2}, 0, true, reduce + end + gather_whole},
-           // A group of one shares with nobody.
-           EndCase{{.dp = 4, .zero_stage = 3, .zero_group = 1}, 0, true, reduce + end},
+           EndCase{{.dp = 4, .zero_stage = 2, .zero_hpz_partition_size = 2},
+                   0,
+                   true,
+                   reduce + end + gather},
+           EndCase{{.dp = 4, .zero_stage = 3, .zero_hpz_partition_size = 2},
+                   0,
+                   true,
+                   reduce + end + gather_whole},
        }) {
     ExpectRest(c);
   }
@@ -359,21 +363,21 @@ TEST(StepSchedule, OfZeroGathersWhatWasUpdatedAndSumsWhatPassesDidNot) {
 TEST(StepSchedule, StartsReductionsInsideTheLastPassOfTheirBuckets) {
   const auto text = [](Layout layout, int stage, bool tied) {
     layout.dp = 2;
-    layout.num_microbatches = 2;
+    layout.gradient_accumulation_steps = 2;
     return ScheduleText(stage, StepSchedule(TinyModel(tied), layout, stage));
   };
   constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
   const std::string end = " await_grads reduce_norm update";
-  EXPECT_EQ(text({.schedule = k1f1b}, 0, false),
+  EXPECT_EQ(text({.pp_schedule = k1f1b}, 0, false),
             "stage 0 | F0 B0 F1 reduce_grads4 B1 reduce_grads3 reduce_grads2 reduce_grads1 "
             "reduce_grads0" +
                 end);
-  EXPECT_EQ(text({.pp = 3, .schedule = k1f1b}, 1, true),
+  EXPECT_EQ(text({.pp = 3, .pp_schedule = k1f1b}, 1, true),
             "stage 1 | recv_act0 F0 send_act0 recv_act1 F1 send_act1 recv_grad0 B0 send_grad0 "
             "recv_grad1 B1 reduce_grads0 send_grad1" +
                 end);
   // Weight gradients come last, but for those of the embedding.
-  EXPECT_EQ(text({.pp = 3, .schedule = ScheduleKind::kZeroBubbleH1}, 0, false),
+  EXPECT_EQ(text({.pp = 3, .pp_schedule = ScheduleKind::kZeroBubbleH1}, 0, false),
             "stage 0 | F0 send_act0 F1 send_act1 recv_grad0 B0 W0 recv_grad1 B1 reduce_grads0 W1 "
             "reduce_grads1" +
                 end);
@@ -384,9 +388,9 @@ TEST(StepSchedule, StartsReductionsInsideTheLastPassOfTheirBuckets) {
 TEST(StepSchedule, OfZeroInAPipelineSumsATiedTableWhileItIsWhole) {
   const std::string end = "await_grads reduce_norm update";
   const std::string first = "reduce_tied reduce_grads0 ";
-  const Layout layout = {.dp = 4, .pp = 2, .zero_stage = 3, .stage_blocks = {1, 2}};
+  const Layout layout = {.dp = 4, .pp = 2, .zero_stage = 3, .layers_per_stage = {1, 2}};
   Layout uneven = layout;
-  uneven.stage_blocks = {};  // two blocks, then one
+  uneven.layers_per_stage = {};  // two blocks, then one
   for (const EndCase& c : {
            EndCase{layout, 0, true,
                    "reduce_grads1 " + first + end + " gather_params0 gather_params1"},
@@ -404,18 +408,18 @@ TEST(StepSchedule, OfZeroInAPipelineSumsATiedTableWhileItIsWhole) {
 TEST(StepSchedule, OfZeroInAPipelineLeavesWhatPassesSumToThem) {
   ModelShape model = TinyModel(/*tied=*/true);
   model.num_blocks = 8;  // four each: buckets 1 to 4 of the first stage
-  const auto text = [&](int zero_stage, int zero_group) {
+  const auto text = [&](int zero_stage, int zero_hpz_partition_size) {
     const Layout layout = {.dp = 4,
                            .pp = 2,
                            .zero_stage = zero_stage,
-                           .num_microbatches = 1,
-                           .zero_group = zero_group};
+                           .gradient_accumulation_steps = 1,
+                           .zero_hpz_partition_size = zero_hpz_partition_size};
     return ScheduleText(0, StepSchedule(model, layout, 0));
   };
   const std::string passes = "stage 0 | F0 send_act0 recv_grad0 B0 ";
   const std::string end = "reduce_tied reduce_grads0 await_grads reduce_norm update gather_params0";
-  EXPECT_EQ(text(3, 0), passes + end);
-  EXPECT_EQ(text(2, 0),
+  EXPECT_EQ(text(3, 1), passes + end);
+  EXPECT_EQ(text(2, 1),
             passes + end + " gather_params1 gather_params2 gather_params3 gather_params4");
   EXPECT_EQ(text(3, 2), passes + "reduce_grads4 reduce_grads3 reduce_grads2 reduce_grads1 " + end);
 }

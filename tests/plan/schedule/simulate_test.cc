@@ -35,8 +35,8 @@ TEST(Simulate, BubbleOfEqualStagesIsThePapers) {
 TEST(Simulate, HoldsAtOnceWhatTheScheduleSays) {
   ForSmallPipelines({1, 2, 0, 1}, [](const Shape& shape, const Simulation& simulation) {
     const Layout layout = {.pp = shape.stages,
-                           .schedule = shape.kind,
-                           .num_microbatches = shape.microbatches,
+                           .pp_schedule = shape.kind,
+                           .gradient_accumulation_steps = shape.microbatches,
                            .virtual_stages = shape.chunks};
     for (int stage = 0; stage < shape.stages; ++stage) {
       EXPECT_EQ(simulation.peak_live[static_cast<size_t>(stage)],

@@ -18,8 +18,10 @@ inline Pipeline PipelineOf(ScheduleKind kind, int stages, int microbatches, int 
   Pipeline pipeline;
   const ModelShape model = {.num_blocks = stages * chunks, .num_heads = 1, .num_kv_heads = 1};
   for (int stage = 0; stage < stages; ++stage) {
-    const Layout layout = {
-        .pp = stages, .schedule = kind, .num_microbatches = microbatches, .virtual_stages = chunks};
+    const Layout layout = {.pp = stages,
+                           .pp_schedule = kind,
+                           .gradient_accumulation_steps = microbatches,
+                           .virtual_stages = chunks};
     pipeline.push_back(StepSchedule(model, layout, stage));
   }
   return pipeline;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/schedule/step_schedule.h"
 #include "plan/shards/buckets.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {
@@ -48,7 +49,8 @@ std::vector<Case> Cases() {
         for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
                                         ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1}) {
           if (kind == ScheduleKind::kInterleaved && pp == 1) continue;
-          Layout layout = {.dp = dp, .pp = pp, .schedule = kind, .num_microbatches = 6};
+          Layout layout = {
+              .dp = dp, .pp = pp, .pp_schedule = kind, .gradient_accumulation_steps = 6};
           if (kind == ScheduleKind::kInterleaved) layout.virtual_stages = 2;
           for (int stage = 0; stage < pp; ++stage) cases.push_back({layout, tied, stage});
         }

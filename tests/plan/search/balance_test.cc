@@ -104,7 +104,7 @@ TEST(Bounds, AreNeverAboveTheClosedFormsOfASchedule) {
       choice = {ScheduleKind::kInterleaved, 2, false};
     }
     layout.virtual_stages = choice.virtual_stages;
-    if (choice.balanced) layout.stage_blocks = StageBlocksOf(*pipeline.balanced, layout.pp);
+    if (choice.balanced) layout.layers_per_stage = StageBlocksOf(*pipeline.balanced, layout.pp);
     std::vector<ActionSeconds> stages;
     for (int stage = 0; stage < layout.pp; ++stage) {
       const auto blocks = static_cast<double>(StageBlockCount(layout, pipeline.num_blocks, stage));

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/explain/front.h"
 #include "plan/search/search.h"
+#include "plan/spec/layout_text.h"
 #include "tests/plan/search/random_question.h"
 
 namespace weft {
@@ -23,7 +24,7 @@ double ObjectiveOf(const Plan& plan) {
 }
 
 // The layout that FindPlan takes, without the search for cures where there is none.
-std::optional<Layout> BestOf(const Question& question, const Constraints& fixed) {
+std::optional<Layout> BestOf(const Question& question, const LayoutSpec& fixed) {
   if (!CheckPrecision(question.cluster.device, question.numerics.precision).ok())
     return std::nullopt;
   Pricer pricer(question);
@@ -40,7 +41,9 @@ class Held {
   // `layout`, if it fits this very machine. Splits for a single microbatch under zb_h1 are the one
   // thing that the search does not look for (docs/planner.md).
   void Against(const std::string& answer, const Layout& layout) {
-    if (layout.schedule == ScheduleKind::kZeroBubbleH1 && layout.num_microbatches == 1) return;
+    if (layout.pp_schedule == ScheduleKind::kZeroBubbleH1 &&
+        layout.gradient_accumulation_steps == 1)
+      return;
     const absl::StatusOr<Plan> other = PlanFor(question_, layout, Purpose::kEstimate);
     if (!other.ok() || !other->fits) return;
     ++compared_;
@@ -48,7 +51,7 @@ class Held {
         << answer << ": " << LayoutText(layout) << "; the plan: " << LayoutText(plan_.layout);
   }
 
-  void AgainstWhy(const std::string& asked, const Constraints& fixed) {
+  void AgainstWhy(const std::string& asked, const LayoutSpec& fixed) {
     const std::optional<Layout> other = BestOf(question_, fixed);
     if (other) Against(absl::StrCat("--why ", asked), *other);
   }
@@ -67,29 +70,29 @@ class Held {
 
 void Held::AgainstEveryWhy() {
   const Space space(question_, {}, Purpose::kEstimate);
-  const auto each = [&](const std::string& name, std::optional<int> Constraints::*value,
+  const auto each = [&](const std::string& name, std::optional<int> LayoutSpec::*value,
                         const std::vector<int>& values) {
     for (const int asked : values) {
-      Constraints fixed;
+      LayoutSpec fixed;
       fixed.*value = asked;
       AgainstWhy(absl::StrCat(name, "=", asked), fixed);
     }
   };
-  each("tp", &Constraints::tp, space.tps());
-  each("cp", &Constraints::cp, space.cps());
-  each("pp", &Constraints::pp, space.pps());
-  each("dp", &Constraints::dp, space.dps());
-  each("zero_stage", &Constraints::zero_stage, {0, 1, 2, 3});
-  each("zero_hpz_partition_size", &Constraints::zero_group, {2, 4});
-  for (const bool offload : {false, true}) {
-    AgainstWhy(absl::StrCat("offload ", offload), {.offload_optimizer = offload});
+  each("tp", &LayoutSpec::tp, space.tps());
+  each("cp", &LayoutSpec::cp, space.cps());
+  each("pp", &LayoutSpec::pp, space.pps());
+  each("dp", &LayoutSpec::dp, space.dps());
+  each("zero_stage", &LayoutSpec::zero_stage, {0, 1, 2, 3});
+  each("zero_hpz_partition_size", &LayoutSpec::zero_hpz_partition_size, {2, 4});
+  for (const OffloadDevice device : {OffloadDevice::kNone, OffloadDevice::kCpu}) {
+    AgainstWhy(absl::StrCat("offload_optimizer=", WordOf(device)), {.offload_optimizer = device});
   }
   for (const Recompute mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
     AgainstWhy(absl::StrCat("recompute=", RecomputeName(mode)), {.recompute = mode});
   }
   for (const ScheduleKind kind : {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kGpipe,
                                   ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1}) {
-    AgainstWhy(absl::StrCat("pp_schedule=", ScheduleName(kind)), {.schedule = kind});
+    AgainstWhy(absl::StrCat("pp_schedule=", ScheduleName(kind)), {.pp_schedule = kind});
   }
   for (const int64_t micro : {1, 2, 4}) {
     AgainstWhy(absl::StrCat("micro_batch_size=", micro), {.micro_batch_size = micro});
@@ -100,9 +103,9 @@ void Held::AgainstEveryWhy() {
   for (const int64_t tokens : {0, 1, 16, 100, 256, 1024}) {
     AgainstWhy(absl::StrCat("head_chunk_tokens=", tokens), {.head_chunk_tokens = tokens});
   }
-  AgainstWhy("layers_per_stage=even", {.stage_blocks = std::vector<int64_t>()});
-  each("ep", &Constraints::ep, space.eps());
-  each("virtual_stages", &Constraints::virtual_stages, {2, 3, 4, 5});
+  AgainstWhy("layers_per_stage=even", {.layers_per_stage = std::vector<int64_t>()});
+  each("ep", &LayoutSpec::ep, space.eps());
+  each("virtual_stages", &LayoutSpec::virtual_stages, {2, 3, 4, 5});
 }
 
 void Held::AgainstFront() {
@@ -153,22 +156,22 @@ void Held::AgainstLayouts(Dice& dice) {
     layout.pp = space.pps()[pp];
     const BatchCut cut = dice.Of(space.cuts(dp));
     layout.micro_batch_size = cut.micro_batch_size;
-    layout.num_microbatches = cut.num_microbatches;
+    layout.gradient_accumulation_steps = cut.gradient_accumulation_steps;
     const ScheduleChoice choice = dice.Of(space.schedules(pp));
-    layout.schedule = choice.kind;
+    layout.pp_schedule = choice.kind;
     layout.virtual_stages = choice.virtual_stages;
     layout.recompute = dice.Of(space.recomputes());
     layout.zero_stage = static_cast<int>(dice.Between(0, 3));
-    layout.offload_optimizer = dice.Chance(50);
+    if (dice.Chance(50)) layout.offload_optimizer = OffloadDevice::kCpu;
     if (layout.zero_stage > 0 && dice.Chance(50)) {
-      layout.zero_group = static_cast<int>(dice.Of(DivisorsOf(layout.data_group())));
+      layout.zero_hpz_partition_size = static_cast<int>(dice.Of(DivisorsOf(layout.data_group())));
     }
     if (layout.pp > 1 && layout.virtual_stages == 1 && dice.Chance(50)) {
-      layout.stage_blocks = AnySplit(dice, layout.pp, question_.model.num_blocks);
+      layout.layers_per_stage = AnySplit(dice, layout.pp, question_.model.num_blocks);
     }
     if (dice.Chance(30)) {
-      const int64_t most = std::max<int64_t>(1, question_.batch.seq_len / layout.cp);
-      layout.head_chunks = static_cast<int>(dice.Between(1, most));
+      const int64_t tokens = layout.micro_batch_size * question_.batch.seq_len / layout.cp;
+      layout.head_chunk_tokens = dice.Between(1, std::max<int64_t>(1, tokens));
     }
     Against("--layout", layout);
   }

@@ -73,9 +73,9 @@ TEST(PlanText, OfASmallJobOnFourSlots) {
 
 TEST(PlanText, OfAPipelineWhereMuchDoesNotFit) {
   JobSpec job = SampleJob();
-  job.parallelism.dp = 2;
-  job.parallelism.pp = 2;
-  job.activation_checkpointing.mode = Recompute::kNone;
+  job.layout.dp = 2;
+  job.layout.pp = 2;
+  job.layout.recompute = Recompute::kNone;
   job.cluster.device.memory_bytes = int64_t{380} << 20;
   ExpectGolden("plan_dp2_pp2.txt", TextOf(job, 20));
 }
@@ -88,9 +88,9 @@ TEST(PlanText, OfAJobThatFitsNowhere) {
   JobSpec job = LargeJob();
   job.cluster.nodes = 1;
   job.cluster.device.memory_bytes = int64_t{121} << 30;
-  job.offload.optimizer = false;
+  job.layout.offload_optimizer = OffloadDevice::kNone;
   ExpectGolden("plan_nothing_fits.txt", TextOf(job, 8));
-  job.offload.optimizer.reset();
+  job.layout.offload_optimizer.reset();
   ExpectGolden("plan_offloaded.txt", TextOf(job, 0));
   job.cluster.host_memory_bytes = int64_t{512} << 30;
   ExpectGolden("plan_fits_no_host.txt", TextOf(job, 8));
@@ -98,9 +98,9 @@ TEST(PlanText, OfAJobThatFitsNowhere) {
 
 TEST(PlanText, NamesTheBlocksOfEveryChunk) {
   JobSpec job = SampleJob();
-  job.parallelism.pp = 2;
-  job.parallelism.pp_schedule = ScheduleKind::kInterleaved;
-  job.parallelism.virtual_stages = 2;
+  job.layout.pp = 2;
+  job.layout.pp_schedule = ScheduleKind::kInterleaved;
+  job.layout.virtual_stages = 2;
   const std::string text = TextOf(job, 0);
   EXPECT_NE(text.find("embedding, blocks 0-1, 4\n"), std::string::npos) << text;
   EXPECT_NE(text.find("blocks 2-3, 5, head and loss\n"), std::string::npos) << text;
@@ -109,7 +109,7 @@ TEST(PlanText, NamesTheBlocksOfEveryChunk) {
 // As many terms as what the engine does not list has: the table is cut in two, both with the stage.
 TEST(PlanText, KeepsTablesWithinAHundredColumns) {
   JobSpec job = LargeJob();
-  job.parallelism.pp = 2;
+  job.layout.pp = 2;
   job.training.mixed_precision = Precision::kFp8;
   job.cluster.device.peak_flops_per_s = {67e12, 989e12, 1979e12};
   job.lora = LoraSpec{.r = 16};
@@ -141,9 +141,9 @@ TEST(PlanText, StatesThePriceOfDeterminism) {
 
 TEST(PlanText, OfADeepPipelineIsShort) {
   JobSpec job = LargeJob();
-  job.parallelism.pp = 16;
-  job.parallelism.dp = 1;
-  job.parallelism.tp = 1;
+  job.layout.pp = 16;
+  job.layout.dp = 1;
+  job.layout.tp = 1;
   const auto plan = FindPlan(job, Purpose::kEstimate);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->layout.pp, 16);

@@ -9,6 +9,7 @@
 #include "plan/explain/front.h"
 #include "plan/search/search.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_text.h"
 #include "tests/plan/search/random_question.h"
 
 namespace weft {
@@ -70,7 +71,7 @@ TEST(FindPlanFuzz, PlansOrRefusesWithSomethingToDo) {
     Dice dice(seed);
     const Question question = AbsurdQuestion(dice);
     if (!CheckModel(question.model).ok() || !CheckCluster(question.cluster).ok()) continue;
-    const Constraints fixed = RandomConstraints(dice);
+    const LayoutSpec fixed = RandomConstraints(dice);
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     const absl::StatusOr<Plan> plan = FindPlan(question, fixed, Purpose::kEstimate);
     if (plan.ok()) {

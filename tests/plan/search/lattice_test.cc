@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/search/bound.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_text.h"
 #include "tests/plan/search/random_question.h"
 
 namespace weft {
@@ -104,12 +105,12 @@ TEST(LeastStepEnd, IsAtMostWhatAnyStageOfZeroTakesWhereverTheOptimizerLives) {
     Layout layout = {.dp = static_cast<int>(dice.Between(2, 24)),
                      .pp = static_cast<int>(dice.Between(1, question.model.num_blocks)),
                      .cp = static_cast<int>(dice.Between(1, 2)),
-                     .num_microbatches = dice.Between(1, 12)};
+                     .gradient_accumulation_steps = dice.Between(1, 12)};
     question.cluster.nodes = 1 + layout.world_size() / question.cluster.slots_per_node;
-    layout.schedule = dice.Of<ScheduleKind>(
+    layout.pp_schedule = dice.Of<ScheduleKind>(
         {ScheduleKind::kGpipe, ScheduleKind::kZeroBubbleH1, ScheduleKind::kOneForwardOneBackward});
     layout.zero_stage = 1;
-    layout.zero_group = static_cast<int>(dice.Of(DivisorsOf(layout.data_group())));
+    layout.zero_hpz_partition_size = static_cast<int>(dice.Of(DivisorsOf(layout.data_group())));
     const int stage = static_cast<int>(dice.Between(0, layout.pp - 1));
     const double pass_s = 1e-6 * static_cast<double>(int64_t{1} << dice.Between(0, 20));
     const ActionSeconds passes = {.forward_s = pass_s,
@@ -119,7 +120,7 @@ TEST(LeastStepEnd, IsAtMostWhatAnyStageOfZeroTakesWhereverTheOptimizerLives) {
     StageDuesTable table(question);
     const double least_s = LeastStepEnd(layout, passes, table.Of(layout, stage));
     for (layout.zero_stage = 1; layout.zero_stage <= 3; ++layout.zero_stage) {
-      for (const bool offload : {false, true}) {
+      for (const OffloadDevice offload : {OffloadDevice::kNone, OffloadDevice::kCpu}) {
         layout.offload_optimizer = offload;
         const double end_s = StepEnd(layout, stage, passes, table.Of(layout, stage)).total_s();
         EXPECT_LE(least_s, end_s * (1 + 1e-12))

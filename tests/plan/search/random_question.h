@@ -87,8 +87,8 @@ inline Question RandomQuestion(Dice& dice) {
 }
 
 // Some values fixed, now and then.
-inline Constraints RandomConstraints(Dice& dice) {
-  Constraints fixed;
+inline LayoutSpec RandomConstraints(Dice& dice) {
+  LayoutSpec fixed;
   if (dice.Chance(15)) fixed.tp = static_cast<int>(dice.Between(1, 4));
   if (dice.Chance(15)) fixed.pp = static_cast<int>(dice.Between(1, 4));
   if (dice.Chance(15)) fixed.dp = static_cast<int>(dice.Between(1, 4));
@@ -97,12 +97,12 @@ inline Constraints RandomConstraints(Dice& dice) {
   if (dice.Chance(15)) fixed.micro_batch_size = dice.Between(1, 3);
   if (dice.Chance(10)) fixed.recompute = dice.Of<Recompute>({Recompute::kNone, Recompute::kFull});
   if (dice.Chance(10)) fixed.sequence_parallel = dice.Chance(50);
-  if (dice.Chance(10)) fixed.offload_optimizer = true;
+  if (dice.Chance(10)) fixed.offload_optimizer = OffloadDevice::kCpu;
   if (dice.Chance(10)) {
-    fixed.schedule = dice.Of<ScheduleKind>(
+    fixed.pp_schedule = dice.Of<ScheduleKind>(
         {ScheduleKind::kGpipe, ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1});
   }
-  if (dice.Chance(5)) fixed.stage_recompute = {Recompute::kFull, Recompute::kNone};
+  if (dice.Chance(5)) fixed.recompute_per_stage = {Recompute::kFull, Recompute::kNone};
   return fixed;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/search/describe.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_text.h"
 #include "tests/plan/sample_jobs.h"
 
 namespace weft {
@@ -27,10 +28,10 @@ bool IsSound(const JobSpec& job, const Layout& layout) {
 
 // With cp 1.
 void FixDegrees(JobSpec& job, int dp, int tp, int pp) {
-  job.parallelism.cp = 1;
-  job.parallelism.dp = dp;
-  job.parallelism.tp = tp;
-  job.parallelism.pp = pp;
+  job.layout.cp = 1;
+  job.layout.dp = dp;
+  job.layout.tp = tp;
+  job.layout.pp = pp;
 }
 
 constexpr ScheduleKind kSchedules[] = {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kGpipe,
@@ -59,9 +60,9 @@ std::vector<Layout> BruteForceWith(int cp, const JobSpec& job) {
                                  .pp = pp,
                                  .cp = cp,
                                  .tp = tp,
-                                 .schedule = schedule,
+                                 .pp_schedule = schedule,
                                  .micro_batch_size = micro,
-                                 .num_microbatches = count,
+                                 .gradient_accumulation_steps = count,
                                  .virtual_stages = chunks};
                 // With nobody to share it with, a shard is the whole.
                 const int most_zero = layout.data_group() == 1 ? 0 : 3;
@@ -121,7 +122,7 @@ TEST(FindPlan, AccountsForEveryLayoutAndGivesReasonsForTheNearest) {
   int64_t points = 0;
   for (const Layout& layout : BruteForce(job)) {
     const bool may_balance = layout.pp > 1 && layout.pp < job.model.num_blocks &&
-                             layout.schedule != ScheduleKind::kInterleaved;
+                             layout.pp_schedule != ScheduleKind::kInterleaved;
     points += may_balance ? 2 : 1;  // the even and the balanced split
   }
   EXPECT_EQ(plan->counts.points, points);
@@ -170,7 +171,7 @@ TEST(FindPlan, IsTheSameEveryTime) {
 // Nodes have no names here; what has one is the cluster, its device and the job.
 TEST(FindPlan, DoesNotDependOnNames) {
   for (JobSpec job : {SampleJob(), LargeJob()}) {
-    job.parallelism = {};
+    job.layout = {};
     JobSpec renamed = job;
     renamed.name = "zebra";
     renamed.output_dir = "/elsewhere";
@@ -239,11 +240,11 @@ TEST(FindPlan, UsesFewerSlotsThanThereAreWhenThatIsFaster) {
 
 TEST(FindPlan, SaysByWhichTermsTheOthersAreSlower) {
   JobSpec job = SampleJob();
-  job.parallelism.dp = 1;
-  job.parallelism.tp = 1;
-  job.training.micro_batch_size = 2;
-  job.parallelism.pp_schedule = ScheduleKind::kOneForwardOneBackward;
-  job.activation_checkpointing.mode = Recompute::kNone;
+  job.layout.dp = 1;
+  job.layout.tp = 1;
+  job.layout.micro_batch_size = 2;
+  job.layout.pp_schedule = ScheduleKind::kOneForwardOneBackward;
+  job.layout.recompute = Recompute::kNone;
   const auto plan = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_GE(plan->rejections.size(), 3U);  // pp 1 to 4
@@ -263,14 +264,14 @@ TEST(FindPlan, SaysByWhichTermsTheOthersAreSlower) {
 TEST(FindPlan, EqualsGoToTheSimpler) {
   JobSpec job = SampleJob();
   FixDegrees(job, 1, 1, 2);
-  job.training.micro_batch_size = 16;
-  job.parallelism.virtual_stages = 1;
-  job.parallelism.layers_per_stage = std::vector<int64_t>{};
+  job.layout.micro_batch_size = 16;
+  job.layout.virtual_stages = 1;
+  job.layout.layers_per_stage = std::vector<int64_t>{};
   const auto plan = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  std::vector<ScheduleKind> order = {plan->layout.schedule};
+  std::vector<ScheduleKind> order = {plan->layout.pp_schedule};
   for (const Rejection& rejection : plan->rejections) {
-    if (rejection.cause == RejectionCause::kSlower) order.push_back(rejection.layout.schedule);
+    if (rejection.cause == RejectionCause::kSlower) order.push_back(rejection.layout.pp_schedule);
   }
   const auto place = [&](ScheduleKind kind) { return std::find(order.begin(), order.end(), kind); };
   ASSERT_NE(place(ScheduleKind::kGpipe), order.end());
@@ -284,25 +285,25 @@ TEST(FindPlan, NamesTheKeyOfAContradiction) {
     std::string message;
   };
   const Case cases[] = {
-      {"heads", [](JobSpec& job) { job.parallelism.tp = 3; },
+      {"heads", [](JobSpec& job) { job.layout.tp = 3; },
        "parallelism.tp: 3 does not divide n_head 4"},
       {"blocks",
        [](JobSpec& job) {
-         job.parallelism.pp = 7;
+         job.layout.pp = 7;
          job.cluster.slots_per_node = 8;
        },
        "parallelism.pp: 7 is more than n_layer 6"},
-      {"slots", [](JobSpec& job) { job.parallelism.dp = 8; }, "parallelism.dp: 8 is more than"},
+      {"slots", [](JobSpec& job) { job.layout.dp = 8; }, "parallelism.dp: 8 is more than"},
       {"product", [](JobSpec& job) { FixDegrees(job, 2, 2, 2); },
        "parallelism: dp 2 x tp 2 x pp 2 = 8 workers"},
-      {"batch", [](JobSpec& job) { job.training.micro_batch_size = 5; },
+      {"batch", [](JobSpec& job) { job.layout.micro_batch_size = 5; },
        "training.global_batch_size: 16 is no"},
-      {"replicas", [](JobSpec& job) { job.parallelism.dp = 3; },
+      {"replicas", [](JobSpec& job) { job.layout.dp = 3; },
        "parallelism.dp: 3 does not divide training.global_batch_size 16"},
       {"zero",
        [](JobSpec& job) {
-         job.parallelism.zero_stage = 4;
-         job.parallelism.pp = 2;
+         job.layout.zero_stage = 4;
+         job.layout.pp = 2;
        },
        "parallelism.zero_stage: 4 is not a stage of ZeRO"},
   };
@@ -320,28 +321,28 @@ TEST(FindPlan, HonoursAWidthOfZeroGroupsOrSaysWhichThereAre) {
   JobSpec job = SampleJob();
   job.cluster.slots_per_node = 8;
   job.cluster.cores_per_node = 8;
-  job.parallelism.zero_group = 4;
+  job.layout.zero_hpz_partition_size = 4;
   const auto plan = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->layout.zero_group, 4);
+  EXPECT_EQ(plan->layout.zero_hpz_partition_size, 4);
   EXPECT_GE(plan->layout.zero_stage, 1);
   EXPECT_EQ(plan->layout.data_group() % 4, 0);
-  job.parallelism.zero_group = 3;
+  job.layout.zero_hpz_partition_size = 3;
   EXPECT_EQ(FindPlan(job, Purpose::kRun).status(),
             absl::InvalidArgumentError(
                 "parallelism.zero_hpz_partition_size: 3 divides no data group (dp x cp) that slots "
                 "and batch allow; use one of 1, 2, 4, 8"));
-  job.parallelism.zero_group = 4;
-  job.parallelism.zero_stage = 0;
+  job.layout.zero_hpz_partition_size = 4;
+  job.layout.zero_stage = 0;
   EXPECT_THAT(std::string(FindPlan(job, Purpose::kRun).status().message()),
               StartsWith("parallelism.zero_hpz_partition_size: 4 with zero_stage 0"));
 }
 
 TEST(FindPlan, SharesNoSequenceWhereTensorsAreNotCut) {
   JobSpec job = SampleJob();
-  job.parallelism.sequence_parallel = true;
+  job.layout.sequence_parallel = true;
   for (const int tp : {1, 2}) {
-    job.parallelism.tp = tp;
+    job.layout.tp = tp;
     const auto plan = FindPlan(job, Purpose::kRun);
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_EQ(plan->layout.sequence_parallel, tp == 2);
@@ -359,8 +360,8 @@ TEST(FindPlan, NamesTheNearestLayoutAndTheLimitItBroke) {
   EXPECT_EQ(plan.status().code(), absl::StatusCode::kFailedPrecondition);
   const std::string message(plan.status().message());
   EXPECT_THAT(message,
-              StartsWith("nothing fits: the nearest layout, dp=1 tp=1 pp=1 1f1b micro_batch=1 "
-                         "microbatches=16 recompute=full needs "));
+              StartsWith("nothing fits: the nearest layout, dp=1 tp=1 pp=1 micro_batch_size=1 "
+                         "gradient_accumulation_steps=16 recompute=full needs "));
   EXPECT_THAT(message, HasSubstr(" on stage 0, "));
   EXPECT_THAT(message, HasSubstr(" above the 32.0 MiB of cpu-slot: optimizer "));
   EXPECT_THAT(message, HasSubstr(" is the largest part; use "));
@@ -370,7 +371,7 @@ TEST(FindPlan, NamesTheNearestLayoutAndTheLimitItBroke) {
 TEST(FindPlan, NamesTheSmallestChangesThatWouldFit) {
   JobSpec job = SampleJob();
   FixDegrees(job, 1, 1, 1);
-  job.training.micro_batch_size = 16;
+  job.layout.micro_batch_size = 16;
   job.cluster.device.memory_bytes = (int64_t{256} + 150) << 20;
   const auto plan = FindPlan(job, Purpose::kRun);
   ASSERT_EQ(plan.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -378,7 +379,7 @@ TEST(FindPlan, NamesTheSmallestChangesThatWouldFit) {
   EXPECT_THAT(message, HasSubstr("; use training.micro_batch_size "));
   EXPECT_THAT(message, HasSubstr(", or devices with "));
   const std::string named = message.substr(message.find("; use training.micro_batch_size ") + 32);
-  job.training.micro_batch_size = std::stoll(named);
+  job.layout.micro_batch_size = std::stoll(named);
   EXPECT_TRUE(FindPlan(job, Purpose::kRun).ok()) << message;
 }
 
@@ -394,13 +395,13 @@ TEST(FindPlan, NamesTheLeastNumberOfNodesThatWouldFit) {
   struct Case {
     std::string what;
     int memory_gib, slots;
-    std::optional<bool> offload;
+    std::optional<OffloadDevice> offload;
     int nodes;
   };
   const Case cases[] = {{"offloads", 141, 1, std::nullopt, 3},
-                        {"splits unevenly", 141, 1, true, 3},
+                        {"splits unevenly", 141, 1, OffloadDevice::kCpu, 3},
                         {"two small devices a node", 24, 2, std::nullopt, 10},
-                        {"keeps all", 141, 1, false, 10}};
+                        {"keeps all", 141, 1, OffloadDevice::kNone, 10}};
   for (const Case& c : cases) {
     SCOPED_TRACE(c.what);
     JobSpec job = LargeJob();
@@ -411,7 +412,7 @@ TEST(FindPlan, NamesTheLeastNumberOfNodesThatWouldFit) {
     job.cluster.device.memory_bytes = int64_t{c.memory_gib} << 30;
     job.cluster.slots_per_node = c.slots;
     job.cluster.nodes = 1;
-    job.offload.optimizer = c.offload;
+    job.layout.offload_optimizer = c.offload;
     const absl::Status refused = FindPlan(job, Purpose::kEstimate).status();
     EXPECT_EQ(Advised(refused, "cluster.nodes"), c.nodes) << refused;
     for (int nodes = 2; nodes <= c.nodes; ++nodes) {
@@ -427,13 +428,13 @@ TEST(FindPlan, NamesTheNearestValueThatWouldFit) {
   FixDegrees(job, 4, 1, 1);
   job.cluster.slots_per_node = 16;
   job.cluster.cores_per_node = 16;
-  job.parallelism.zero_stage = 0;
+  job.layout.zero_stage = 0;
   job.cluster.device.memory_bytes = (int64_t{256} + 56) << 20;
   const absl::Status refused = FindPlan(job, Purpose::kRun).status();
   ASSERT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
   const auto fits = [&job](const auto& change) {
     JobSpec changed = job;
-    change(changed.parallelism);
+    change(changed.layout);
     return FindPlan(changed, Purpose::kRun).ok();
   };
   const int tp = Advised(refused, "parallelism.tp");
@@ -442,17 +443,17 @@ TEST(FindPlan, NamesTheNearestValueThatWouldFit) {
   EXPECT_EQ(tp, 2) << refused;
   EXPECT_EQ(pp, 2) << refused;
   EXPECT_EQ(zero_stage, 1) << refused;
-  EXPECT_TRUE(fits([](ParallelismSpec& fixed) { fixed.tp = 2; }));
-  EXPECT_TRUE(fits([](ParallelismSpec& fixed) { fixed.pp = 2; }));
-  EXPECT_TRUE(fits([](ParallelismSpec& fixed) { fixed.zero_stage = 1; }));
+  EXPECT_TRUE(fits([](LayoutSpec& fixed) { fixed.tp = 2; }));
+  EXPECT_TRUE(fits([](LayoutSpec& fixed) { fixed.pp = 2; }));
+  EXPECT_TRUE(fits([](LayoutSpec& fixed) { fixed.zero_stage = 1; }));
 }
 
 // Between what a layout needs that keeps all activations and what it needs that keeps few.
 TEST(FindPlan, RecomputesWhatWouldNotFitOtherwise) {
   JobSpec job = SampleJob();
-  job.training.head_chunk_tokens = 0;
+  job.layout.head_chunk_tokens = 0;
   FixDegrees(job, 1, 1, 1);
-  job.training.micro_batch_size = 16;
+  job.layout.micro_batch_size = 16;
   Layout layout = {.micro_batch_size = 16};
   const int64_t keeps = PlanFor(job, layout, Purpose::kRun)->stages[0].memory.total_bytes();
   layout.recompute = Recompute::kFull;
@@ -466,7 +467,7 @@ TEST(FindPlan, RecomputesWhatWouldNotFitOtherwise) {
   plan = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->layout.recompute, Recompute::kFull);
-  job.activation_checkpointing.mode = Recompute::kNone;
+  job.layout.recompute = Recompute::kNone;
   const absl::Status kept = FindPlan(job, Purpose::kRun).status();
   EXPECT_EQ(kept.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(kept.message()), HasSubstr("activation_checkpointing.mode full"));
@@ -481,10 +482,10 @@ JobSpec JobThatHasToOffload() {
   job.cluster.slots_per_node = 1;
   job.cluster.nodes = 1;
   job.cluster.device.library_bytes = 0;
-  job.activation_checkpointing.mode = Recompute::kFull;
-  job.offload.optimizer = false;
+  job.layout.recompute = Recompute::kFull;
+  job.layout.offload_optimizer = OffloadDevice::kNone;
   job.cluster.device.memory_bytes = int64_t{1} << 40;
-  job.training.micro_batch_size = 1;
+  job.layout.micro_batch_size = 1;
   const int64_t needed = FindPlan(job, Purpose::kRun)->stages[0].memory.total_bytes();
   job.cluster.device.memory_bytes = needed - 1;
   return job;
@@ -492,38 +493,38 @@ JobSpec JobThatHasToOffload() {
 
 TEST(FindPlan, OffloadsTheOptimizerWhereNothingFitsOtherwise) {
   JobSpec job = JobThatHasToOffload();
-  job.training.head_chunk_tokens = 0;
+  job.layout.head_chunk_tokens = 0;
   const auto refused = FindPlan(job, Purpose::kRun);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(refused.status().message(), HasSubstr("offload.optimizer cpu"));
-  job.offload.optimizer.reset();
+  job.layout.offload_optimizer.reset();
   const auto plan = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_TRUE(plan->layout.offload_optimizer);
+  EXPECT_TRUE(plan->layout.offloads_optimizer());
   EXPECT_TRUE(plan->runnable());
   EXPECT_TRUE(plan->stages[0].memory.exact);
   EXPECT_GT(plan->host_bytes(), 0);
   EXPECT_LE(plan->peak_bytes(), plan->usable_bytes);
   job.cluster.device.memory_bytes *= 2;  // it is slower than what fits
-  EXPECT_FALSE(FindPlan(job, Purpose::kRun)->layout.offload_optimizer);
+  EXPECT_FALSE(FindPlan(job, Purpose::kRun)->layout.offloads_optimizer());
   // On a CPU the host's memory is the device's.
   job = JobThatHasToOffload();
-  job.training.head_chunk_tokens = 0;
+  job.layout.head_chunk_tokens = 0;
   job.cluster.device.backend = BackendKind::kCpu;
-  job.offload.optimizer.reset();
+  job.layout.offload_optimizer.reset();
   EXPECT_FALSE(FindPlan(job, Purpose::kRun).ok());
 }
 
 TEST(FindPlan, RefusesWhatTheHostHasNoRoomFor) {
   JobSpec job = JobThatHasToOffload();
-  job.training.head_chunk_tokens = 0;
-  job.offload.optimizer = true;
+  job.layout.head_chunk_tokens = 0;
+  job.layout.offload_optimizer = OffloadDevice::kCpu;
   const int64_t host_bytes = FindPlan(job, Purpose::kRun)->host_bytes();
   job.cluster.host_memory_bytes = host_bytes;
   EXPECT_TRUE(FindPlan(job, Purpose::kRun).ok());
   job.cluster.host_memory_bytes = host_bytes - (1 << 20);
   for (const bool fixed : {true, false}) {
-    if (!fixed) job.offload.optimizer.reset();
+    if (!fixed) job.layout.offload_optimizer.reset();
     const absl::Status refused = FindPlan(job, Purpose::kRun).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(refused.message(),
@@ -535,9 +536,9 @@ TEST(FindPlan, RefusesWhatTheHostHasNoRoomFor) {
 
 TEST(FindPlan, CountsWhatACpuOffloadsInItsOneMemory) {
   JobSpec job = JobThatHasToOffload();
-  job.training.head_chunk_tokens = 0;
+  job.layout.head_chunk_tokens = 0;
   job.cluster.device.backend = BackendKind::kCpu;
-  job.offload.optimizer = true;
+  job.layout.offload_optimizer = OffloadDevice::kCpu;
   job.cluster.device.memory_bytes = int64_t{1} << 40;
   const auto plan = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -551,19 +552,19 @@ TEST(FindPlan, CountsWhatACpuOffloadsInItsOneMemory) {
 
 TEST(FindPlan, PairsZeroBubblesWithRecomputeAtItsPriceInTime) {
   JobSpec job = SampleJob();
-  job.parallelism.pp = 4;
-  job.parallelism.layers_per_stage = {2, 1, 1, 2};
-  job.parallelism.pp_schedule = ScheduleKind::kZeroBubbleH1;
-  job.activation_checkpointing.mode = Recompute::kNone;
+  job.layout.pp = 4;
+  job.layout.layers_per_stage = {2, 1, 1, 2};
+  job.layout.pp_schedule = ScheduleKind::kZeroBubbleH1;
+  job.layout.recompute = Recompute::kNone;
   const auto keeps = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(keeps.ok()) << keeps.status();
-  job.activation_checkpointing.mode = Recompute::kFull;
+  job.layout.recompute = Recompute::kFull;
   const auto makes = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(makes.ok()) << makes.status();
-  EXPECT_EQ(makes->layout.schedule, ScheduleKind::kZeroBubbleH1);
+  EXPECT_EQ(makes->layout.pp_schedule, ScheduleKind::kZeroBubbleH1);
   EXPECT_EQ(makes->layout.recompute, Recompute::kFull);
   EXPECT_GT(makes->time.total_s(), keeps->time.total_s());
-  job.activation_checkpointing.mode.reset();
+  job.layout.recompute.reset();
   const auto free = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(free.ok()) << free.status();
   EXPECT_EQ(free->layout.recompute, Recompute::kNone) << "all of it fits";
@@ -591,8 +592,10 @@ TEST(PlanFor, RefusesWhatBreaksARuleAndWhatDoesNotFit) {
   job.cluster.device.memory_bytes = int64_t{300} << 20;
   const auto misfit = PlanFor(job, {.micro_batch_size = 16}, Purpose::kRun);
   EXPECT_EQ(misfit.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(misfit.status().message()),
-              StartsWith("does not fit: dp=1 tp=1 pp=1 1f1b micro_batch=16 microbatches=1 needs"));
+  EXPECT_THAT(
+      std::string(misfit.status().message()),
+      StartsWith(
+          "does not fit: dp=1 tp=1 pp=1 micro_batch_size=16 gradient_accumulation_steps=1 needs"));
 }
 
 // Whoever asks without having validated a job first.
@@ -611,7 +614,7 @@ TEST(PlanFor, RefusesAPrecisionThatTheDeviceDoesNotOffer) {
 
 TEST(PlanFor, ListsWhatEveryStageHolds) {
   JobSpec job = SampleJob();
-  const Layout layout = {.dp = 2, .pp = 2, .micro_batch_size = 2, .num_microbatches = 4};
+  const Layout layout = {.dp = 2, .pp = 2, .micro_batch_size = 2, .gradient_accumulation_steps = 4};
   const auto plan = PlanFor(job, layout, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->stages.size(), 2U);
@@ -632,7 +635,7 @@ TEST(PlanFor, CountsTheScratchThatAGpuComputesAttentionIn) {
   job.cluster.device.backend = BackendKind::kCuda;
   job.cluster.device.peak_flops_per_s.bf16 = 100e9;
   job.training.mixed_precision = Precision::kBf16;
-  const Layout layout = {.dp = 2, .pp = 2, .micro_batch_size = 4, .num_microbatches = 2};
+  const Layout layout = {.dp = 2, .pp = 2, .micro_batch_size = 4, .gradient_accumulation_steps = 2};
   const auto bytes = [&](bool deterministic) {
     job.deterministic = deterministic;
     const auto plan = PlanFor(job, layout, Purpose::kRun);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/search/pricer.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_text.h"
 #include "tests/plan/search/random_question.h"
 
 namespace weft {
@@ -28,7 +29,7 @@ Question TinyQuestion(Dice& dice) {
 // needs ranks to shard over, and chunks are parts of a stage's blocks.
 bool IsListed(const Question& question, const Layout& layout) {
   const int64_t most = (question.model.num_blocks + layout.pp - 1) / layout.pp;
-  return (layout.pp > 1 || layout.schedule == ScheduleKind::kOneForwardOneBackward) &&
+  return (layout.pp > 1 || layout.pp_schedule == ScheduleKind::kOneForwardOneBackward) &&
          (layout.data_group() > 1 || layout.zero_stage == 0) && most % layout.virtual_stages == 0;
 }
 
@@ -42,7 +43,7 @@ int64_t CountByTrying(const Question& question) {
       layout.zero_stage = zero;
       for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
                                       ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1}) {
-        layout.schedule = kind;
+        layout.pp_schedule = kind;
         for (int chunks = 1; chunks <= question.model.num_blocks; ++chunks) {
           layout.virtual_stages = chunks;
           for (const bool shared : {false, true}) {
@@ -67,8 +68,8 @@ int64_t CountByTrying(const Question& question) {
           for (layout.ep = 1; layout.ep <= layout.dp; ++layout.ep) {
             for (layout.micro_batch_size = 1; layout.micro_batch_size <= global;
                  ++layout.micro_batch_size) {
-              layout.num_microbatches = global / layout.dp / layout.micro_batch_size;
-              if (layout.num_microbatches >= 1) try_rest();
+              layout.gradient_accumulation_steps = global / layout.dp / layout.micro_batch_size;
+              if (layout.gradient_accumulation_steps >= 1) try_rest();
             }
           }
         }
@@ -108,27 +109,23 @@ TEST(Space, KeepsToWhatIsFixed) {
   EXPECT_EQ(Space(question, {.dp = 5}, Purpose::kEstimate).CountPoints(), 0);
 }
 
-TEST(Space, TakesPiecesOfTheHeadAsTheirNumberOrAsTokens) {
+TEST(Space, TakesFixedChunksOfTheHead) {
   Dice dice(3);
   const Question question = TinyQuestion(dice);
-  const Layout layout = Space(question, {}, Purpose::kEstimate).Base(1, 1);
-  const auto pieces = [&](const Constraints& fixed) {
-    return Space(question, fixed, Purpose::kEstimate).HeadPieces(layout);
-  };
-  EXPECT_EQ(pieces({}), 1);
-  EXPECT_EQ(pieces({.head_chunks = 3}), 3);
-  const Constraints tokens = {.head_chunk_tokens = 1};
-  EXPECT_EQ(pieces(tokens), question.batch.seq_len);
-  EXPECT_EQ(pieces(Override(tokens, {.head_chunks = 2})), 2);
-  EXPECT_EQ(pieces(Override({.head_chunks = 2}, tokens)), question.batch.seq_len);
-  const Constraints too_many = {.head_chunks = static_cast<int>(question.batch.seq_len) + 1};
-  EXPECT_EQ(Space(question, too_many, Purpose::kEstimate).CountPoints(), 0);
+  const Space free(question, {}, Purpose::kEstimate);
+  EXPECT_TRUE(free.has_free_head());
+  EXPECT_EQ(free.Base(1, 1).head_chunk_tokens, 0);
+  EXPECT_EQ(free.LeastHeadChunk(), 1);
+  const Space fixed(question, {.head_chunk_tokens = 3}, Purpose::kEstimate);
+  EXPECT_FALSE(fixed.has_free_head());
+  EXPECT_EQ(fixed.Base(1, 1).head_chunk_tokens, 3);
+  EXPECT_EQ(fixed.LeastHeadChunk(), 3);
 }
 
 TEST(Override, PutsWhatIsFixedAnewInTheOldOnesPlace) {
-  const Constraints job = {.dp = 4, .tp = 2, .micro_batch_size = 1};
-  const Constraints both = Override(job, {.tp = 4, .pp = 2});
-  EXPECT_EQ(both, (Constraints{.dp = 4, .tp = 4, .pp = 2, .micro_batch_size = 1}));
+  const LayoutSpec job = {.dp = 4, .tp = 2, .micro_batch_size = 1};
+  const LayoutSpec both = Override(job, {.tp = 4, .pp = 2});
+  EXPECT_EQ(both, (LayoutSpec{.dp = 4, .tp = 4, .pp = 2, .micro_batch_size = 1}));
 }
 
 // The search's cuts by memory rest on this.
@@ -139,15 +136,15 @@ TEST(Pricer, MemoryNeverShrinksWithLargerMicrobatchesOrLongerSequences) {
     Question question = RandomQuestion(dice);
     const int pp =
         static_cast<int>(dice.Between(1, std::min<int64_t>(4, question.model.num_blocks)));
-    Layout layout{.dp = 2, .pp = pp, .micro_batch_size = 1, .num_microbatches = 8};
+    Layout layout{.dp = 2, .pp = pp, .micro_batch_size = 1, .gradient_accumulation_steps = 8};
     layout.recompute =
         dice.Of<Recompute>({Recompute::kNone, Recompute::kSelective, Recompute::kFull});
-    layout.schedule = pp == 1 ? ScheduleKind::kOneForwardOneBackward
-                              : dice.Of<ScheduleKind>({ScheduleKind::kOneForwardOneBackward,
-                                                       ScheduleKind::kZeroBubbleH1});
+    layout.pp_schedule = pp == 1 ? ScheduleKind::kOneForwardOneBackward
+                                 : dice.Of<ScheduleKind>({ScheduleKind::kOneForwardOneBackward,
+                                                          ScheduleKind::kZeroBubbleH1});
     Layout larger = layout;
     larger.micro_batch_size = 2;
-    larger.num_microbatches = 4;
+    larger.gradient_accumulation_steps = 4;
     Pricer pricer(question);
     // Twice as many slots of half the size: rounding up costs them a little more.
     constexpr double kPadding = 1.125;
@@ -174,9 +171,9 @@ TEST(Pricer, SequencesThatTpSharesHoldNoMore) {
     if (!layout.sequence_parallel) continue;
     layout.pp = static_cast<int>(dice.Between(1, question.model.num_blocks));
     layout.micro_batch_size = dice.Between(1, 4);
-    layout.num_microbatches = dice.Between(1, 8);
+    layout.gradient_accumulation_steps = dice.Between(1, 8);
     layout.recompute = dice.Of(space.recomputes());
-    layout.schedule = dice.Of<ScheduleKind>(
+    layout.pp_schedule = dice.Of<ScheduleKind>(
         {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kGpipe, ScheduleKind::kZeroBubbleH1});
     Layout whole = layout;
     whole.sequence_parallel = false;

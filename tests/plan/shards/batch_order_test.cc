@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "plan/spec/layout_text.h"
+
 namespace weft {
 namespace {
 
@@ -18,11 +20,11 @@ TEST(FirstSample, EveryLayoutReadsEachSampleOfAStepExactlyOnce) {
       Layout layout;
       layout.dp = dp;
       layout.micro_batch_size = micro;
-      layout.num_microbatches = kGlobalBatch / (dp * micro);
+      layout.gradient_accumulation_steps = kGlobalBatch / (dp * micro);
       for (const int64_t step : {1, 2, 1000}) {
         std::vector<int> reads(kGlobalBatch);
         for (int dp_index = 0; dp_index < dp; ++dp_index) {
-          for (int64_t m = 0; m < layout.num_microbatches; ++m) {
+          for (int64_t m = 0; m < layout.gradient_accumulation_steps; ++m) {
             const int64_t first = FirstSample(layout, step, dp_index, m);
             for (int64_t sample = first; sample < first + micro; ++sample) {
               const int64_t in_step = sample - (step - 1) * kGlobalBatch;
@@ -44,7 +46,7 @@ TEST(FirstSample, DoesNotDependOnTensorOrPipelineDegree) {
   Layout flat;
   flat.dp = 2;
   flat.micro_batch_size = 3;
-  flat.num_microbatches = 2;
+  flat.gradient_accumulation_steps = 2;
   Layout deep = flat;
   deep.tp = 4;
   deep.pp = 2;

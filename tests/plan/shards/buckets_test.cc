@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {
@@ -45,7 +46,7 @@ std::vector<Case> SmallCases() {
         for (int tp = 1; tp <= 2; ++tp) {
           cases.push_back({Odd(family, tied), {.pp = pp, .tp = tp}});
           if (pp != 2) continue;
-          cases.back().layout.schedule = ScheduleKind::kInterleaved;
+          cases.back().layout.pp_schedule = ScheduleKind::kInterleaved;
           cases.back().layout.virtual_stages = 2;
         }
       }
@@ -56,16 +57,16 @@ std::vector<Case> SmallCases() {
 
 TEST(ShardingOf, CutsWhatTheStageOfZeroSays) {
   struct Expected {
-    int zero_stage, zero_group, parts;
+    int zero_stage, zero_hpz_partition_size, parts;
     bool gradients, weights;
   };
-  for (const Expected& e : {Expected{0, 0, 1, false, false}, Expected{0, 2, 1, false, false},
-                            Expected{1, 0, 4, false, false}, Expected{2, 0, 4, true, false},
-                            Expected{3, 0, 4, true, true}, Expected{3, 2, 2, true, true},
-                            Expected{3, 1, 1, false, false}}) {
-    const Sharding sharding =
-        ShardingOf({.dp = 4, .zero_stage = e.zero_stage, .zero_group = e.zero_group});
-    EXPECT_EQ(sharding.parts, e.parts) << e.zero_stage << " " << e.zero_group;
+  for (const Expected& e : {Expected{0, 1, 1, false, false}, Expected{0, 2, 1, false, false},
+                            Expected{1, 1, 4, false, false}, Expected{2, 1, 4, true, false},
+                            Expected{3, 1, 4, true, true}, Expected{3, 2, 2, true, true}}) {
+    const Sharding sharding = ShardingOf({.dp = 4,
+                                          .zero_stage = e.zero_stage,
+                                          .zero_hpz_partition_size = e.zero_hpz_partition_size});
+    EXPECT_EQ(sharding.parts, e.parts) << e.zero_stage << " " << e.zero_hpz_partition_size;
     EXPECT_EQ(sharding.gradients, e.gradients);
     EXPECT_EQ(sharding.weights, e.weights);
   }

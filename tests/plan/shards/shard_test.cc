@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/spec/cluster.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {
@@ -66,19 +67,19 @@ std::vector<Case> SmallCases() {
           layout.pp = pp;
           layout.tp = tp;
           const auto add = [&] {
-            const int64_t samples = dp * layout.num_microbatches;
+            const int64_t samples = dp * layout.gradient_accumulation_steps;
             const BatchShape batch = {.global_batch_size = samples, .seq_len = 4};
             if (!CheckRunnable(model, ManySlots(), batch, layout).ok()) return;
             cases.push_back({model, layout});
           };
           add();
           if (pp != 2) continue;
-          layout.stage_blocks = {1, 4};
+          layout.layers_per_stage = {1, 4};
           add();
-          layout.stage_blocks.clear();
-          layout.schedule = ScheduleKind::kInterleaved;
+          layout.layers_per_stage.clear();
+          layout.pp_schedule = ScheduleKind::kInterleaved;
           layout.virtual_stages = 2;
-          layout.num_microbatches = 2;
+          layout.gradient_accumulation_steps = 2;
           add();
         }
       }
@@ -242,7 +243,8 @@ TEST(ShardsOf, TheLargestRankNeverGrowsWithAnAxis) {
       const bool wider = large.layout.tp >= small.layout.tp && large.layout.pp >= small.layout.pp &&
                          large.layout.dp >= small.layout.dp;
       if (!(large.model == small.model) || !wider) continue;
-      if (!small.layout.stage_blocks.empty() || !large.layout.stage_blocks.empty()) continue;
+      if (!small.layout.layers_per_stage.empty() || !large.layout.layers_per_stage.empty())
+        continue;
       EXPECT_LE(LargestRank(large.model, large.layout), LargestRank(small.model, small.layout))
           << small.text() << " -> " << large.text();
     }
@@ -270,7 +272,7 @@ TEST(ShardsOf, CutsHeadsRowsAndColumns) {
 TEST(ShardsOf, HoldTheBlocksOfAllChunksOfAStage) {
   Layout layout;
   layout.pp = 2;
-  layout.schedule = ScheduleKind::kInterleaved;
+  layout.pp_schedule = ScheduleKind::kInterleaved;
   layout.virtual_stages = 2;
   std::vector<std::string> norms;
   for (const TensorShard& shard : ShardsOf(TinyLlama(true), layout, /*rank=*/1)) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/memory/memory.h"
 #include "plan/schedule/stage_buckets.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {
@@ -44,8 +45,9 @@ std::vector<Case> Pipelines() {
     for (int64_t blocks = 2; blocks <= 9; ++blocks) {
       for (int pp = 2; pp <= std::min<int64_t>(4, blocks); ++pp) {
         for (int chunks = 1; chunks * pp <= blocks; ++chunks) {
-          Layout layout = {.dp = 4, .pp = pp, .num_microbatches = pp, .virtual_stages = chunks};
-          if (chunks > 1) layout.schedule = ScheduleKind::kInterleaved;
+          Layout layout = {
+              .dp = 4, .pp = pp, .gradient_accumulation_steps = pp, .virtual_stages = chunks};
+          if (chunks > 1) layout.pp_schedule = ScheduleKind::kInterleaved;
           for (int stage = 0; stage < pp; ++stage) {
             const int rank = layout.grid().RankOf({.dp = 1, .pp = stage});
             cases.push_back({layout, Model(blocks, tied), rank});
@@ -86,10 +88,10 @@ TEST(WholePlaces, AreTheSameOfAStageAsOfItsRanks) {
 TEST(WholePlaces, NeverTakeMoreAtAHigherStageOfZeroInAPipeline) {
   int less = 0;
   for (const Case& c : Pipelines()) {
-    const BatchShape batch = {4 * c.layout.num_microbatches, 16};
-    for (const int zero_group : {0, 2}) {
+    const BatchShape batch = {4 * c.layout.gradient_accumulation_steps, 16};
+    for (const int zero_hpz_partition_size : {1, 2}) {
       Layout layout = c.layout;
-      layout.zero_group = zero_group;
+      layout.zero_hpz_partition_size = zero_hpz_partition_size;
       std::vector<int64_t> bytes;
       for (layout.zero_stage = 0; layout.zero_stage <= 3; ++layout.zero_stage) {
         bytes.push_back(PlanRankMemory(c.model, batch, layout, c.rank, {}).total_bytes());
@@ -112,7 +114,7 @@ TEST(SharesPlaces, WhereAnyStageHasThreeBlocksOrBothEndsOfTheNetwork) {
   EXPECT_TRUE(SharesPlaces({.dp = 2}, 3, /*tied=*/true));
   EXPECT_FALSE(SharesPlaces({.dp = 2, .pp = 4}, 8, /*tied=*/false));
   EXPECT_TRUE(SharesPlaces({.dp = 2, .pp = 4}, 9, /*tied=*/false));
-  EXPECT_TRUE(SharesPlaces({.dp = 2, .pp = 2, .stage_blocks = {1, 3}}, 4, /*tied=*/true));
+  EXPECT_TRUE(SharesPlaces({.dp = 2, .pp = 2, .layers_per_stage = {1, 3}}, 4, /*tied=*/true));
 }
 
 }  // namespace

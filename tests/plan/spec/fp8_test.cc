@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/memory/memory.h"
+#include "plan/spec/layout_text.h"
 #include "tests/plan/sample_jobs.h"
 
 namespace weft {
@@ -60,7 +61,8 @@ TEST(Fp8ScratchOf, HasRoomForTheLargestProductOnly) {
 TEST(PlanRankMemory, Fp8TakesItsScratchBesideBf16) {
   const BatchShape batch{.global_batch_size = 8, .seq_len = 64};
   const auto bytes = [&](Precision precision, MemoryKind kind) {
-    return PlanRankMemory(Llama(), batch, {.num_microbatches = 8}, 0, {.precision = precision})
+    return PlanRankMemory(Llama(), batch, {.gradient_accumulation_steps = 8}, 0,
+                          {.precision = precision})
         .bytes(kind);
   };
   for (int kind = 0; kind <= static_cast<int>(MemoryKind::kTokens); ++kind) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "plan/spec/cluster.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_text.h"
 #include "plan/spec/model.h"
 #include "plan/spec/spec_issue.h"
 
@@ -64,7 +65,7 @@ Layout Degrees(int dp, int tp, int pp) {
 }
 
 absl::Status Check(const ModelShape& model, const Cluster& cluster, const Layout& layout) {
-  const int64_t samples = layout.dp * layout.micro_batch_size * layout.num_microbatches;
+  const int64_t samples = layout.dp * layout.micro_batch_size * layout.gradient_accumulation_steps;
   return CheckLayout(model, cluster, {.global_batch_size = samples, .seq_len = 64}, layout);
 }
 
@@ -101,24 +102,24 @@ TEST(CheckLayout, RefusesWhatNoEngineCouldRun) {
       {"parallelism.zero_hpz_partition_size: 3 does not divide the data group 2; use 1 or 2",
        [](Layout& l) {
          l.zero_stage = 1;
-         l.zero_group = 3;
+         l.zero_hpz_partition_size = 3;
        }},
       {"parallelism.zero_hpz_partition_size: 2 with zero_stage 0, which cuts nothing; use "
        "zero_stage 1, 2 or 3, or leave it out",
-       [](Layout& l) { l.zero_group = 2; }},
+       [](Layout& l) { l.zero_hpz_partition_size = 2; }},
       {"parallelism.sequence_parallel: true with tp 1, where nobody shares a sequence; use false, "
        "or tp 2 or more",
        [](Layout& l) { l.sequence_parallel = true; }},
       {"activation_checkpointing.per_stage: names 1 stages; name each of parallelism.pp 2",
-       [](Layout& l) { l.stage_recompute = {Recompute::kFull}; }},
+       [](Layout& l) { l.recompute_per_stage = {Recompute::kFull}; }},
       {"parallelism.layers_per_stage: 1, 1 are not 2 positive numbers that sum to n_layer 4",
        [](Layout& l) {
-         l.stage_blocks = {1, 1};
+         l.layers_per_stage = {1, 1};
        }},
       {"parallelism.pp_schedule: interleaved_1f1b with 1 microbatches, which are not a multiple of "
        "parallelism.pp 2; use 1f1b",
        [](Layout& l) {
-         l.schedule = ScheduleKind::kInterleaved;
+         l.pp_schedule = ScheduleKind::kInterleaved;
          l.virtual_stages = 2;
        }},
   };
@@ -131,7 +132,7 @@ TEST(CheckLayout, RefusesWhatNoEngineCouldRun) {
 
 TEST(ChunkBlocks, TileTheModelInNetworkOrder) {
   Layout layout = Degrees(1, 1, 2);
-  layout.schedule = ScheduleKind::kInterleaved;
+  layout.pp_schedule = ScheduleKind::kInterleaved;
   layout.virtual_stages = 2;
   int64_t begin = 0;
   for (int chunk = 0; chunk < 2; ++chunk) {
@@ -144,7 +145,7 @@ TEST(ChunkBlocks, TileTheModelInNetworkOrder) {
   EXPECT_EQ(begin, 7);
   EXPECT_EQ(StageBlockCount(layout, 7, 0), 4);
   Layout listed = Degrees(1, 1, 3);
-  listed.stage_blocks = {1, 4, 2};
+  listed.layers_per_stage = {1, 4, 2};
   EXPECT_EQ(ChunkBlocks(listed, 7, 1, 0).begin, 1);
   EXPECT_EQ(ChunkBlocks(listed, 7, 2, 0).end, 7);
 }
@@ -375,7 +376,7 @@ TEST(BatchIssues, FactorsOfAnySizeDoNotOverflow) {
 TEST(CheckLayout, HoldsTheBatchEquation) {
   Layout layout = Degrees(2, 1, 1);
   layout.micro_batch_size = 3;
-  layout.num_microbatches = 2;
+  layout.gradient_accumulation_steps = 2;
   const Cluster cluster = Slots(1, 2);
   EXPECT_TRUE(CheckLayout(SmallGpt2(), cluster, {12, 64}, layout).ok());
   EXPECT_EQ(CheckLayout(SmallGpt2(), cluster, {8, 64}, layout),
@@ -409,23 +410,25 @@ TEST(EvenSplit, TilesTheExtentAndGivesEarlierPartsTheRemainder) {
 
 TEST(LayoutText, CountsNeighboursThatAreAlikeInALongSplit) {
   Layout layout = Degrees(1, 1, 8);
-  layout.stage_blocks = {1, 2, 2, 2, 2, 2, 2, 1};
-  EXPECT_THAT(LayoutText(layout), testing::EndsWith(" layers=1,2,2,2,2,2,2,1"));
+  layout.layers_per_stage = {1, 2, 2, 2, 2, 2, 2, 1};
+  EXPECT_THAT(LayoutText(layout), testing::EndsWith(" layers_per_stage=1,2,2,2,2,2,2,1"));
   layout = Degrees(1, 1, 9);
-  layout.stage_blocks = {3, 2, 2, 2, 2, 2, 2, 1, 1};
-  EXPECT_THAT(LayoutText(layout), testing::EndsWith(" layers=3,6x2,2x1"));
+  layout.layers_per_stage = {3, 2, 2, 2, 2, 2, 2, 1, 1};
+  EXPECT_THAT(LayoutText(layout), testing::EndsWith(" layers_per_stage=3,6x2,2x1"));
 }
 
 TEST(LayoutText, ShowsDegreesScheduleAndBatchCut) {
   Layout layout = Degrees(2, 1, 2);
   layout.micro_batch_size = 4;
-  layout.num_microbatches = 2;
-  EXPECT_EQ(LayoutText(layout), "dp=2 tp=1 pp=2 1f1b micro_batch=4 microbatches=2");
-  layout.schedule = ScheduleKind::kGpipe;
+  layout.gradient_accumulation_steps = 2;
+  EXPECT_EQ(LayoutText(layout),
+            "dp=2 tp=1 pp=2 pp_schedule=1f1b micro_batch_size=4 gradient_accumulation_steps=2");
+  layout.pp_schedule = ScheduleKind::kGpipe;
   layout.cp = 2;
   layout.zero_stage = 1;
   EXPECT_EQ(LayoutText(layout),
-            "dp=2 tp=1 pp=2 cp=2 zero_stage=1 gpipe micro_batch=4 microbatches=2");
+            "dp=2 tp=1 pp=2 cp=2 zero_stage=1 pp_schedule=gpipe micro_batch_size=4 "
+            "gradient_accumulation_steps=2");
 }
 
 TEST(Schedule, IsParsedByItsName) {
@@ -437,6 +440,18 @@ TEST(Schedule, IsParsedByItsName) {
   EXPECT_EQ(ParseSchedule("zb_h2").status(),
             absl::InvalidArgumentError("\"zb_h2\" is not a schedule that weft knows; use gpipe, "
                                        "1f1b, interleaved_1f1b or zb_h1"));
+}
+
+TEST(HeadChunks, AreThePiecesOfAMicrobatch) {
+  constexpr int64_t kSeqLen = 1024;
+  const auto chunks = [](int64_t tokens) {  // of 1536 on a rank
+    return Layout{.cp = 2, .micro_batch_size = 3, .head_chunk_tokens = tokens}.head_chunks(kSeqLen);
+  };
+  EXPECT_EQ(chunks(0), 1);
+  EXPECT_EQ(chunks(4096), 1);
+  EXPECT_EQ(chunks(512), 3);
+  EXPECT_EQ(chunks(500), 4);
+  EXPECT_EQ(chunks(1), 512);  // no more than a sequence has tokens on a rank
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "plan/spec/layout_text.h"
 #include "tests/worker/rank_threads.h"
 
 namespace weft {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "plan/spec/layout_text.h"
 #include "tests/worker/backend/same_bits.h"
 #include "tests/worker/rank_threads.h"
 
@@ -35,8 +36,10 @@ TEST(HeadChunks, GiveTheLossAndGradientsOfAllLogitsAtOnce) {
                         MakeLayout(2, 2, 2, kGpipe, 2, job), zero_bubble, interleaved}) {
     const TrainingOutcome whole = TrainWith(job, layout, folder.Make(LayoutText(layout)));
     ASSERT_EQ(whole.status(), absl::OkStatus());
-    for (const int chunks : {2, 3, 5, 32}) {
-      layout.head_chunks = chunks;
+    const int64_t tokens = layout.micro_batch_size * job.training.seq_len;
+    for (const int64_t chunks : {2, 3, 5, 32}) {
+      layout.head_chunk_tokens = (tokens + chunks - 1) / chunks;
+      ASSERT_EQ(layout.head_chunks(job.training.seq_len), chunks);
       const TrainingOutcome pieces = TrainWith(job, layout, folder.Make(LayoutText(layout)));
       ASSERT_EQ(pieces.status(), absl::OkStatus()) << LayoutText(layout);
       EXPECT_LT(RelativeDifference(pieces.losses(), whole.losses()), 1e-6) << LayoutText(layout);
@@ -60,8 +63,8 @@ TEST(HeadChunks, DoNotChangeTheFirstLoss) {
   Layout layout = MakeLayout(1, 2, 1, k1f1b, 4, job);
   const TrainingOutcome whole = TrainWith(job, layout, folder.Make("whole"));
   ASSERT_EQ(whole.status(), absl::OkStatus());
-  for (const int chunks : {2, 4, 8}) {
-    layout.head_chunks = chunks;
+  for (const int64_t chunks : {2, 4, 8}) {
+    layout.head_chunk_tokens = layout.micro_batch_size * job.training.seq_len / chunks;
     const TrainingOutcome pieces = TrainWith(job, layout, folder.Make(absl::StrCat(chunks)));
     ASSERT_EQ(pieces.losses().size(), 1u) << chunks;
     ExpectTheSameLoss(pieces.losses()[0], whole.losses().at(0));

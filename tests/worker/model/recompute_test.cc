@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/spec/layout_text.h"
 #include "tests/worker/rank_threads.h"
 
 namespace weft {
@@ -31,13 +32,13 @@ struct LayoutCase {
   ScheduleKind schedule;
   int64_t micro_batch_size;
   int virtual_stages = 1;
-  std::vector<int64_t> stage_blocks = {};
+  std::vector<int64_t> layers_per_stage = {};
 };
 
 Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
   Layout layout = MakeLayout(c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size, job);
   layout.virtual_stages = c.virtual_stages;
-  layout.stage_blocks = c.stage_blocks;
+  layout.layers_per_stage = c.layers_per_stage;
   return layout;
 }
 
@@ -58,7 +59,7 @@ std::vector<Layout> Recomputing(Layout layout) {
   }
   layout.recompute = Recompute::kNone;
   for (int stage = 0; stage < layout.pp; ++stage) {
-    layout.stage_recompute.push_back(static_cast<Recompute>(2 - stage % 3));
+    layout.recompute_per_stage.push_back(static_cast<Recompute>(2 - stage % 3));
   }
   if (layout.pp > 1) layouts.push_back(layout);
   return layouts;

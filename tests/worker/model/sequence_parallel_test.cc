@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "plan/spec/layout_text.h"
 #include "tests/worker/rank_threads.h"
 
 namespace weft {
@@ -34,16 +35,16 @@ struct LayoutCase {
   int64_t micro_batch_size;
   int virtual_stages = 1;
   Recompute recompute = Recompute::kNone;
-  int head_chunks = 1;
-  std::vector<int64_t> stage_blocks = {};
+  int64_t head_chunk_tokens = 0;
+  std::vector<int64_t> layers_per_stage = {};
 };
 
 Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
   Layout layout = MakeLayout(c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size, job);
   layout.virtual_stages = c.virtual_stages;
   layout.recompute = c.recompute;
-  layout.head_chunks = c.head_chunks;
-  layout.stage_blocks = c.stage_blocks;
+  layout.head_chunk_tokens = c.head_chunk_tokens;
+  layout.layers_per_stage = c.layers_per_stage;
   layout.sequence_parallel = true;
   return layout;
 }
@@ -100,9 +101,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(LayoutCase{1, 2, 1, k1f1b, 2}, LayoutCase{1, 4, 1, kGpipe, 1},
                     LayoutCase{2, 2, 2, k1f1b, 1}, LayoutCase{1, 4, 2, kZeroBubble, 2},
                     LayoutCase{1, 2, 2, kInterleaved, 2, 2},
-                    LayoutCase{1, 2, 3, kZeroBubble, 2, 1, Recompute::kNone, 3, {1, 2, 1}},
-                    LayoutCase{1, 2, 1, k1f1b, 4, 1, Recompute::kFull, 5},
-                    LayoutCase{1, 2, 2, k1f1b, 1, 1, Recompute::kSelective, 2, {1, 3}},
+                    LayoutCase{1, 2, 3, kZeroBubble, 2, 1, Recompute::kNone, 22, {1, 2, 1}},
+                    LayoutCase{1, 2, 1, k1f1b, 4, 1, Recompute::kFull, 26},
+                    LayoutCase{1, 2, 2, k1f1b, 1, 1, Recompute::kSelective, 16, {1, 3}},
                     LayoutCase{1, 4, 2, kInterleaved, 1, 2, Recompute::kFull}));
 
 // Two causes of partial gradients at once: one kv head for four ranks, and cut tokens.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "plan/spec/layout_text.h"
 #include "tests/worker/model/noting_device.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "plan/spec/layout_text.h"
 #include "tests/worker/rank_threads.h"
 
 namespace weft {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "checkpoint/verify.h"
+#include "plan/spec/layout_text.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"
 
@@ -28,10 +29,10 @@ struct ZeroCase {
   int dp, tp, pp;
   ScheduleKind schedule;
   int64_t micro_batch_size;
-  int zero_group = 0;
+  int zero_hpz_partition_size = 1;
   bool llama = false;  // of 2 kv heads, untied
   int64_t num_blocks = 4;
-  std::vector<int64_t> stage_blocks = {};
+  std::vector<int64_t> layers_per_stage = {};
 };
 
 // A global batch that 2, 3 and 4 data ranks divide; sizes that 3 does not.
@@ -51,10 +52,10 @@ JobSpec JobOf(const ZeroCase& c, const TestFolder& folder) {
 Layout LayoutOf(const ZeroCase& c, const JobSpec& job) {
   Layout layout = MakeLayout(c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size, job);
   layout.zero_stage = c.zero_stage;
-  layout.zero_group = c.zero_group;
+  layout.zero_hpz_partition_size = c.zero_hpz_partition_size;
   if (c.schedule == kInterleaved) layout.virtual_stages = 2;
   layout.sequence_parallel = c.llama && c.pp > 1 && c.tp > 1;
-  layout.stage_blocks = c.stage_blocks;
+  layout.layers_per_stage = c.layers_per_stage;
   return layout;
 }
 
@@ -103,29 +104,29 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(ZeroCase{1, 2, 1, 1, k1f1b, 2}, ZeroCase{1, 3, 1, 1, kGpipe, 2},
                     ZeroCase{1, 2, 2, 2, k1f1b, 1}, ZeroCase{1, 2, 1, 2, kInterleaved, 1},
                     ZeroCase{1, 2, 1, 2, kZeroBubble, 2}, ZeroCase{1, 4, 1, 2, k1f1b, 1, 2},
-                    ZeroCase{1, 2, 4, 1, k1f1b, 3, 0, true}, ZeroCase{2, 2, 1, 1, k1f1b, 2},
+                    ZeroCase{1, 2, 4, 1, k1f1b, 3, 1, true}, ZeroCase{2, 2, 1, 1, k1f1b, 2},
                     ZeroCase{2, 3, 2, 1, kGpipe, 1}, ZeroCase{2, 4, 1, 1, k1f1b, 1, 2},
-                    ZeroCase{2, 3, 4, 1, k1f1b, 2, 0, true}, ZeroCase{3, 2, 1, 1, k1f1b, 2},
+                    ZeroCase{2, 3, 4, 1, k1f1b, 2, 1, true}, ZeroCase{3, 2, 1, 1, k1f1b, 2},
                     ZeroCase{3, 3, 1, 1, kGpipe, 1}, ZeroCase{3, 2, 2, 1, k1f1b, 1},
-                    ZeroCase{3, 4, 1, 1, k1f1b, 1, 2}, ZeroCase{3, 2, 4, 1, k1f1b, 3, 0, true},
-                    ZeroCase{3, 3, 1, 1, kZeroBubble, 2, 0, true}));
+                    ZeroCase{3, 4, 1, 1, k1f1b, 1, 2}, ZeroCase{3, 2, 4, 1, k1f1b, 3, 1, true},
+                    ZeroCase{3, 3, 1, 1, kZeroBubble, 2, 1, true}));
 
 // Seven blocks: two stages hold four and three, the latter in turns of two and one, which is whole.
 // The llama has four: with seven, norms under two data ranks alone are 1.6e-5 from a single rank's.
 INSTANTIATE_TEST_SUITE_P(ZeroInAPipeline, AnyZero,
-                         testing::Values(ZeroCase{2, 2, 1, 2, kGpipe, 2, 0, false, 7},
-                                         ZeroCase{2, 2, 1, 2, k1f1b, 1, 0, false, 7},
-                                         ZeroCase{2, 2, 1, 2, kInterleaved, 1, 0, false, 7},
-                                         ZeroCase{2, 2, 1, 2, kZeroBubble, 2, 0, false, 7},
+                         testing::Values(ZeroCase{2, 2, 1, 2, kGpipe, 2, 1, false, 7},
+                                         ZeroCase{2, 2, 1, 2, k1f1b, 1, 1, false, 7},
+                                         ZeroCase{2, 2, 1, 2, kInterleaved, 1, 1, false, 7},
+                                         ZeroCase{2, 2, 1, 2, kZeroBubble, 2, 1, false, 7},
                                          ZeroCase{2, 4, 1, 2, k1f1b, 1, 2, false, 7},
-                                         ZeroCase{3, 2, 1, 2, kGpipe, 2, 0, false, 7},
-                                         ZeroCase{3, 2, 1, 2, k1f1b, 1, 0, false, 7},
-                                         ZeroCase{3, 2, 1, 2, kInterleaved, 1, 0, false, 7},
-                                         ZeroCase{3, 2, 1, 2, kZeroBubble, 2, 0, false, 7},
+                                         ZeroCase{3, 2, 1, 2, kGpipe, 2, 1, false, 7},
+                                         ZeroCase{3, 2, 1, 2, k1f1b, 1, 1, false, 7},
+                                         ZeroCase{3, 2, 1, 2, kInterleaved, 1, 1, false, 7},
+                                         ZeroCase{3, 2, 1, 2, kZeroBubble, 2, 1, false, 7},
                                          ZeroCase{3, 4, 1, 2, kZeroBubble, 1, 2, false, 7},
-                                         ZeroCase{3, 2, 2, 2, k1f1b, 2, 0, true, 4, {3, 1}},
-                                         ZeroCase{3, 2, 1, 3, k1f1b, 2, 0, false, 7, {1, 5, 1}},
-                                         ZeroCase{3, 2, 1, 3, k1f1b, 2, 0, false, 4}));
+                                         ZeroCase{3, 2, 2, 2, k1f1b, 2, 1, true, 4, {3, 1}},
+                                         ZeroCase{3, 2, 1, 3, k1f1b, 2, 1, false, 7, {1, 5, 1}},
+                                         ZeroCase{3, 2, 1, 3, k1f1b, 2, 1, false, 4}));
 
 TEST(Zero, KeepsTheScaleOfGradientsWithSgdAndNoClipping) {
   for (const ZeroCase& c : {ZeroCase{2, 3, 1, 1, k1f1b, 2}, ZeroCase{3, 4, 1, 1, k1f1b, 1, 2}}) {

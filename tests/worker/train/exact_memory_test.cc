@@ -12,6 +12,7 @@
 #include "plan/memory/memory.h"
 #include "plan/search/search.h"
 #include "plan/shards/buckets.h"
+#include "plan/spec/layout_text.h"
 #include "tests/worker/painting_device.h"
 #include "tests/worker/rank_threads.h"
 
@@ -50,17 +51,17 @@ std::vector<Layout> Layouts(const JobSpec& job) {
   Layout savers = MakeLayout(1, 2, 1, k1f1b, 2, job);
   savers.sequence_parallel = true;
   savers.recompute = Recompute::kFull;
-  savers.head_chunks = 3;
+  savers.head_chunk_tokens = (2 * job.training.seq_len + 2) / 3;
   layouts.push_back(savers);
   Layout selective = MakeLayout(1, 1, 2, ScheduleKind::kInterleaved, 2, job);
   selective.virtual_stages = 2;
-  selective.stage_recompute = {Recompute::kSelective, Recompute::kNone};
+  selective.recompute_per_stage = {Recompute::kSelective, Recompute::kNone};
   layouts.push_back(selective);
   Layout split = MakeLayout(1, 2, 2, ScheduleKind::kZeroBubbleH1, 2, job);
   split.sequence_parallel = true;
   layouts.push_back(split);
   Layout split_savers = MakeLayout(1, 1, 3, ScheduleKind::kZeroBubbleH1, 1, job);
-  split_savers.stage_recompute = {Recompute::kFull, Recompute::kSelective, Recompute::kFull};
+  split_savers.recompute_per_stage = {Recompute::kFull, Recompute::kSelective, Recompute::kFull};
   layouts.push_back(split_savers);
   Layout context = MakeLayout(1, 1, 1, k1f1b, 2, job);
   context.cp = 2;
@@ -74,14 +75,14 @@ std::vector<Layout> Layouts(const JobSpec& job) {
     for (const ScheduleKind schedule : {k1f1b, ScheduleKind::kZeroBubbleH1}) {
       Layout zero = MakeLayout(2, 1, 2, schedule, 2, job);
       zero.zero_stage = zero_stage;
-      zero.stage_blocks = {3, 1};
+      zero.layers_per_stage = {3, 1};
       layouts.push_back(zero);
     }
   }
   // Offloaded layouts have stages of several buckets and of one, weights that are cut and others.
   for (const int pp : {1, 4}) {
     Layout offloaded = MakeLayout(pp == 1 ? 2 : 1, 1, pp, k1f1b, 2, job);
-    offloaded.offload_optimizer = true;
+    offloaded.offload_optimizer = OffloadDevice::kCpu;
     offloaded.zero_stage = pp == 1 ? 3 : 0;
     layouts.push_back(offloaded);
   }
@@ -106,8 +107,8 @@ TEST(ExactMemory, EveryBufferIsUsedToItsEndAndNothingElseIs) {
   narrow.training.mixed_precision = Precision::kFp8;
   for (const JobSpec& job : {gpt2, llama, quantised, factored, narrow}) {
     for (const Layout& layout : Layouts(job)) {
-      if (job.optimizer.name == OptimizerKind::kAdamw8bit && !layout.offload_optimizer) continue;
-      if (job.optimizer.name == OptimizerKind::kAdafactor && layout.offload_optimizer) continue;
+      if (job.optimizer.name == OptimizerKind::kAdamw8bit && !layout.offloads_optimizer()) continue;
+      if (job.optimizer.name == OptimizerKind::kAdafactor && layout.offloads_optimizer()) continue;
       const std::string name = absl::StrCat(
           FamilyName(job.model.family), " ", PrecisionName(job.training.mixed_precision), " ",
           OptimizerName(job.optimizer.name), " ", LayoutText(layout));
@@ -173,7 +174,7 @@ TEST(ExactMemory, HostMemoryThatNobodyUsesIsSeen) {
   JobSpec job = SmallJob(folder.path());
   job.training.steps = 1;
   Layout layout = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 2, job);
-  layout.offload_optimizer = true;
+  layout.offload_optimizer = OffloadDevice::kCpu;
   const Watched watched = TrainWatched(job, layout, folder.Make("run"), [&](int rank) {
     RankMemory memory = PlanRankMemory(job.model, job.batch(), layout, rank, job.numerics());
     for (BufferSpec& buffer : memory.buffers) {

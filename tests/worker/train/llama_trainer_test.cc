@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/spec/layout_text.h"
 #include "tests/worker/rank_threads.h"
 
 namespace weft {
@@ -119,7 +120,7 @@ TEST(LlamaTrainer, TrainsUnderEverySchedule) {
   Layout interleaved = MakeLayout(1, 2, 2, ScheduleKind::kInterleaved, 2, job);
   interleaved.virtual_stages = 2;
   Layout uneven = MakeLayout(1, 2, 2, ScheduleKind::kZeroBubbleH1, 2, job);
-  uneven.stage_blocks = {3, 1};
+  uneven.layers_per_stage = {3, 1};
   for (const Layout& layout : {interleaved, uneven}) {
     const TrainingOutcome spread = TrainWith(job, layout, folder.Make(LayoutText(layout)));
     ASSERT_EQ(spread.status(), absl::OkStatus()) << LayoutText(layout);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plan/memory/memory.h"
+#include "plan/spec/layout_text.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"
 #include "worker/train/step_report.h"
@@ -56,7 +57,7 @@ class LateDevice : public PassingDevice {
 };
 
 Layout Offloaded(Layout layout) {
-  layout.offload_optimizer = true;
+  layout.offload_optimizer = OffloadDevice::kCpu;
   return layout;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/verify.h"
 #include "plan/estimate/goodput.h"
+#include "plan/spec/layout_text.h"
 #include "tests/worker/rank_threads.h"
 #include "worker/train/checkpoint_io.h"
 #include "worker/train/trainer.h"
@@ -128,7 +129,7 @@ TEST(Resume, OnAnyOtherScheduleContinuesTheSameRun) {
   Layout interleaved = MakeLayout(1, 1, 2, ScheduleKind::kInterleaved, 2, job);
   interleaved.virtual_stages = 2;
   Layout uneven = MakeLayout(2, 1, 2, ScheduleKind::kZeroBubbleH1, 1, job);
-  uneven.stage_blocks = {3, 1};
+  uneven.layers_per_stage = {3, 1};
   const Layout layouts[] = {MakeLayout(1, 2, 1, k1f1b, 2, job), interleaved, uneven};
   for (const Layout& from : layouts) {
     const std::string run_folder = folder.Make(LayoutText(from));

@@ -75,7 +75,7 @@ class SkippedStep : public testing::Test {
                       .load_checkpoint = load_checkpoint};
     run.wrap_device = [&](int rank, Device& inner) {
       return std::make_unique<NotANumber>(inner, rank == seeing ? where : Planted::kNone, steps,
-                                          layout_.num_microbatches);
+                                          layout_.gradient_accumulation_steps);
     };
     return Train(run);
   }

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "plan/spec/layout_text.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"
 #include "worker/train/step_report.h"
@@ -27,12 +28,12 @@ struct LayoutCase {
   ScheduleKind schedule;
   int64_t micro_batch_size;
   int virtual_stages = 1;
-  std::vector<int64_t> stage_blocks = {};
+  std::vector<int64_t> layers_per_stage = {};
 };
 Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
   Layout layout = MakeLayout(c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size, job);
   layout.virtual_stages = c.virtual_stages;
-  layout.stage_blocks = c.stage_blocks;
+  layout.layers_per_stage = c.layers_per_stage;
   return layout;
 }
 void PrintTo(const LayoutCase& c, std::ostream* out) {
