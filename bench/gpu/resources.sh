@@ -25,8 +25,6 @@ done
 # One line per kernel and target: registers of a thread, bytes of static shared memory, of a thread's
 # stack, and spilled.
 {
-  nvcc --version | sed -n 's/^Build /# nvcc: /p'
-  printf '%-23s %-7s %5s %7s %6s %7s  %s\n' "# file" target regs shared stack spills kernel
   for log in "$work"/*.*; do
     [[ $log == "$work/object" ]] && continue
     name=$(basename "$log")
@@ -48,8 +46,37 @@ done
       }'
   done | sed -e 's/(anonymous namespace):://g; s/weft:://g; s/  void /  /' \
     -e 's/([A-Za-z_0-9]*)\([0-9]\)/\1/g; s/(.*//' | sort
+} >"$work/lines"
+# One line per kernel: the targets beside each other.
+{
+  nvcc --version | sed -n 's/^Build /# nvcc: /p'
+  echo "# One line per kernel; a/b/c/d: sm_100, sm_80, sm_89, sm_90a, where they differ."
+  printf '%-15s %-15s %-15s %-15s %-23s %s\n' "# regs" shared stack spills file kernel
+  awk '
+      {
+        kernel = $7
+        for (i = 8; i <= NF; i++) kernel = kernel " " $i
+        key = sprintf("%-23s %s", $1, kernel)
+        key = key SUBSEP (++seen[key, $2])
+        if (!(key in known)) known[key] = ++count
+        keys[known[key]] = key
+        for (i = 3; i <= 6; i++) value[key, i] = value[key, i] (value[key, i] == "" ? "" : "/") $i
+      }
+      END {
+        for (k = 1; k <= count; k++) {
+          line = ""
+          for (i = 3; i <= 6; i++) {
+            n = split(value[keys[k], i], each, "/")
+            same = 1
+            for (j = 2; j <= n; j++) same = same && each[j] == each[1]
+            line = line sprintf("%-15s ", same ? each[1] : value[keys[k], i])
+          }
+          split(keys[k], name, SUBSEP)
+          print line name[1]
+        }
+      }
+    ' "$work/lines"
 } >"$report"
-spilling=$(awk '!/^#/ && $6 > 0' "$report" | wc -l)
-stacked=$(awk '!/^#/ && $5 > 0' "$report" | wc -l)
-echo "resources: $(grep -vc '^#' "$report") kernels in $report, $spilling of them spill registers," \
-  "$stacked have a stack"
+echo "resources: $(grep -vc '^#' "$report") kernels in $report," \
+  "$(awk '!/^#/ && $4 != 0' "$report" | wc -l) of them spill registers," \
+  "$(awk '!/^#/ && $3 != 0' "$report" | wc -l) have a stack"
