@@ -178,7 +178,7 @@ void AppendRow(const MemoryPrediction& prediction, std::string& text) {
   for (size_t i = 0; i < kMemoryTerms; ++i) {
     const auto term = static_cast<MemoryTerm>(i);
     if (prediction.peak.of(term) == 0) continue;
-    absl::StrAppendFormat(&text, " %s %.3f", MemoryTermName(term),
+    absl::StrAppendFormat(&text, " %s %.3f", WordOf(term),
                           static_cast<double>(prediction.peak.of(term)) / kGiB);
   }
   text += "\n";

@@ -164,7 +164,7 @@ void Load(const std::string& path, TimeConstants& constants) {
 void Dump(const std::string& path, const StepAccuracy& accuracy) {
   std::ofstream file(path);
   file << "id,measured,predicted";
-  for (size_t i = 0; i < kTimeTerms; ++i) file << "," << TimeTermName(static_cast<TimeTerm>(i));
+  for (size_t i = 0; i < kTimeTerms; ++i) file << "," << WordOf(static_cast<TimeTerm>(i));
   file << "\n";
   for (const StepPrediction& prediction : accuracy.predictions) {
     file << prediction.run->id << "," << *prediction.run->step_s << ","

@@ -145,7 +145,9 @@ Layout LayoutOf(Row& row, std::vector<std::string>& assumed) {
   const std::string recompute = row.Text("recompute");
   if (recompute.empty()) {
     assumed.emplace_back("recompute");
-  } else if (const absl::StatusOr<Recompute> parsed = ParseRecompute(recompute); parsed.ok()) {
+  } else if (const absl::StatusOr<Recompute> parsed =
+                 ParseWord<Recompute>(recompute, "a recompute mode");
+             parsed.ok()) {
     layout.recompute = *parsed;
   } else {
     row.Refuse(absl::StrCat("recompute \"", recompute, "\" is not one of ours"));

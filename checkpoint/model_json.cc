@@ -106,7 +106,7 @@ absl::Status ReadFamily(const Json& object, ModelFamily* family) {
 }  // namespace
 
 std::string ModelJson(const ModelShape& model) {
-  std::string text = absl::StrCat("{\"family\": \"", FamilyName(model.family), "\"");
+  std::string text = absl::StrCat("{\"family\": \"", WordOf(model.family), "\"");
   const auto add = [&text](const char* key, const std::string& value) {
     absl::StrAppend(&text, ",\n    \"", key, "\": ", value);
   };

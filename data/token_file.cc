@@ -68,8 +68,8 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& pa
   ASSIGN_OR_RETURN(const int fd, OpenRegular(path, &size));
   if (size == 0) {
     close(fd);
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": the file is empty, expected tokens (format ", TokenFormatName(format), ")"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": the file is empty, expected tokens (format ", WordOf(format), ")"));
   }
   void* mapped = mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_PRIVATE, fd, 0);
   const int error = errno;

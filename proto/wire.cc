@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 #include "plan/keys/layout_reader.h"
+#include "plan/spec/layout_spec.h"
 #include "plan/spec/layout_text.h"
 
 namespace weft {

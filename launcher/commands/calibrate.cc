@@ -54,7 +54,7 @@ absl::StatusOr<int> DeviceCount(const ProbeRun& run) {
   const absl::StatusOr<std::string> devices = ProbeDevices(run);
   if (absl::IsUnavailable(devices.status())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--backend: ", BackendName(run.backend), ": ", devices.status().message()));
+        absl::StrCat("--backend: ", WordOf(run.backend), ": ", devices.status().message()));
   }
   RETURN_IF_ERROR(devices.status());
   const nlohmann::json json = nlohmann::json::parse(*devices, nullptr, /*allow_exceptions=*/false);
@@ -64,7 +64,7 @@ absl::StatusOr<int> DeviceCount(const ProbeRun& run) {
   const auto count = static_cast<int>(json["devices"].size());
   if (count > 0) return count;
   return absl::InvalidArgumentError(
-      absl::StrCat("--backend: ", BackendName(run.backend), " finds no device on this machine"));
+      absl::StrCat("--backend: ", WordOf(run.backend), " finds no device on this machine"));
 }
 
 absl::StatusOr<Cluster> Measure(const CalibrateArguments& arguments, const std::string& folder,

@@ -19,7 +19,7 @@ namespace {
 void PrintTable(const Examination& examination) {
   std::cout << VersionText() << "\n";
   for (const Finding& finding : examination.findings) {
-    std::cout << absl::StrFormat("  %-6s  %-12s  %s\n", HealthName(finding.health), finding.subject,
+    std::cout << absl::StrFormat("  %-6s  %-12s  %s\n", WordOf(finding.health), finding.subject,
                                  finding.found);
     if (!finding.cure.empty()) std::cout << absl::StrFormat("%24s%s\n", "", finding.cure);
   }
@@ -44,7 +44,7 @@ void PrintJson(const Examination& examination) {
   nlohmann::ordered_json findings = nlohmann::ordered_json::array();
   for (const Finding& finding : examination.findings) {
     findings.push_back({{"subject", finding.subject},
-                        {"health", std::string(HealthName(finding.health))},
+                        {"health", std::string(WordOf(finding.health))},
                         {"found", finding.found},
                         {"cure", finding.cure}});
   }

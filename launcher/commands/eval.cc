@@ -113,7 +113,7 @@ absl::StatusOr<nlohmann::json> RequestOf(const EvalArguments& arguments, const C
   return nlohmann::json{
       {"task", "evaluate"},
       {"files", files},
-      {"format", std::string(TokenFormatName(*own.format))},
+      {"format", std::string(WordOf(*own.format))},
       {"split", split},
       {"seq_len", own.seq_len},
       {"batch", std::min(batch, sequences > 0 ? sequences : windows)},
@@ -148,7 +148,7 @@ void Print(const EvalArguments& arguments, const FoundWeights& found, const Chec
   }
   const ModelShape& model = found.model;
   std::cout << found.path << "\n"
-            << absl::StrFormat("  model       %s, %d parameters\n", FamilyName(model.family),
+            << absl::StrFormat("  model       %s, %d parameters\n", WordOf(model.family),
                                ParameterCount(model))
             << absl::StrFormat("  loss        %.6f nats per %s\n", loss, bytes ? "byte" : "token")
             << absl::StrFormat("  perplexity  %.4f\n", std::exp(loss));

@@ -78,7 +78,7 @@ absl::StatusOr<std::vector<int32_t>> GivenIds(const GenerateArguments& arguments
   }
   if (!text.has_text()) {
     const std::string why =
-        format ? absl::StrCat("this model was trained on ", TokenFormatName(*format), " token ids")
+        format ? absl::StrCat("this model was trained on ", WordOf(*format), " token ids")
                : std::string("this Hugging Face directory holds no tokenizer");
     return absl::InvalidArgumentError(
         absl::StrCat(why,

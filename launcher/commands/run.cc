@@ -235,7 +235,7 @@ void Record(const Prepared& prepared, const ProgressState& state, int64_t from_b
   entry.weft = VersionText();
   entry.job = job.name;
   entry.model =
-      absl::StrCat(FamilyName(job.model.family), ", ", ParameterCount(job.model), " parameters");
+      absl::StrCat(WordOf(job.model.family), ", ", ParameterCount(job.model), " parameters");
   entry.layout = LayoutText(plan.layout);
   entry.workers = plan.layout.world_size();
   entry.steps = measured->steps;
@@ -243,14 +243,14 @@ void Record(const Prepared& prepared, const ProgressState& state, int64_t from_b
   entry.measured_step_s = measured->median_s;
   for (size_t i = 0; i < kTimeTerms; ++i) {
     const auto term = static_cast<TimeTerm>(i);
-    entry.terms_s.emplace_back(TimeTermName(term), plan.time.of(term));
+    entry.terms_s.emplace_back(WordOf(term), plan.time.of(term));
   }
   // Rank 0, whose clock it was, is on the first stage.
   const PartSeconds parts = RankPartsOf(QuestionOf(job), plan.layout, 0, plan.time);
   for (const auto& [name, measured_s] : measured->parts_s) {
     for (size_t i = 0; i < kStepParts; ++i) {
       const auto part = static_cast<StepPart>(i);
-      if (StepPartName(part) == name) entry.parts.push_back({name, parts.of(part), measured_s});
+      if (WordOf(part) == name) entry.parts.push_back({name, parts.of(part), measured_s});
     }
   }
   entry.planned_bytes = state.planned_bytes;

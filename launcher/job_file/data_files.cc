@@ -187,9 +187,8 @@ Value SettledFormat(const ValueReader& values, const std::vector<DataSource>& tr
     values.Wrong("format", sniffed.status().message());
     return {};
   }
-  notes->push_back(
-      absl::StrCat("data.format: auto: ", first, " is read as ", TokenFormatName(*sniffed)));
-  return Value::Scalar(TokenFormatName(*sniffed));
+  notes->push_back(absl::StrCat("data.format: auto: ", first, " is read as ", WordOf(*sniffed)));
+  return Value::Scalar(WordOf(*sniffed));
 }
 
 }  // namespace

@@ -74,8 +74,8 @@ class Comparison {
 
   void Run() {
     if (model_.family != own_.family) {
-      values_.Wrong(kKey, absl::StrCat(folder_, " holds a ", FamilyName(own_.family),
-                                       " model, the job's is a ", FamilyName(model_.family)));
+      values_.Wrong(kKey, absl::StrCat(folder_, " holds a ", WordOf(own_.family),
+                                       " model, the job's is a ", WordOf(model_.family)));
       return;
     }
     // Other heads cut the same matrices otherwise: nothing that was learned would be left.

@@ -38,7 +38,7 @@ Json TermsJson(const TermSeconds& time) {
   Json terms = Json::object();
   for (size_t i = 0; i < kTimeTerms; ++i) {
     const auto term = static_cast<TimeTerm>(i);
-    terms[Text(TimeTermName(term))] = time.of(term);
+    terms[Text(WordOf(term))] = time.of(term);
   }
   return terms;
 }
@@ -90,7 +90,7 @@ Json SpreadJson(const Spread& spread) {
 Json ErrorJson(const Summary& summary) {
   const ErrorBar& error = summary.error;
   const Json end = error.to_gpus == kNoEnd ? Json(nullptr) : Json(error.to_gpus);
-  Json json = {{"source", Text(ErrorSourceName(error.source))},
+  Json json = {{"source", Text(WordOf(error.source))},
                {"runs", error.runs},
                {"engine", Text(error.engine)},
                {"from_gpus", error.from_gpus},
@@ -160,7 +160,7 @@ Json MemoryJson(const Plan& plan) {
     Json terms = Json::object();
     for (size_t i = 0; i < kMemoryTerms; ++i) {
       const auto term = static_cast<MemoryTerm>(i);
-      if (term != MemoryTerm::kContext) terms[Text(MemoryTermName(term))] = stage.memory.of(term);
+      if (term != MemoryTerm::kContext) terms[Text(WordOf(term))] = stage.memory.of(term);
     }
     stages.push_back({{"stage", stage.stage},
                       {"first_block", stage.blocks.begin},
@@ -223,7 +223,7 @@ std::string PlanJson(const JobFile& file, const PlanReport& report, int max_reje
        {{"model_type", Text(ModelTypeOf(job.model))}, {"parameters", ParameterCount(job.model)}}},
       {"cluster",
        {{"profile", job.cluster.name},
-        {"backend", Text(BackendName(job.cluster.device.backend))},
+        {"backend", Text(WordOf(job.cluster.device.backend))},
         {"nodes", job.cluster.nodes},
         {"slots_per_node", job.cluster.slots_per_node},
         {"fingerprint", ClusterFingerprint(job.cluster)}}},
@@ -231,7 +231,7 @@ std::string PlanJson(const JobFile& file, const PlanReport& report, int max_reje
        {{"global_batch_size", job.training.global_batch_size},
         {"seq_len", job.training.seq_len},
         {"tokens_per_step", job.training.global_batch_size * job.training.seq_len},
-        {"mixed_precision", Text(PrecisionName(job.training.mixed_precision))},
+        {"mixed_precision", Text(WordOf(job.training.mixed_precision))},
         {"steps", job.training.steps}}},
       {"layout", LayoutJson(plan.layout)},
       {"memory", MemoryJson(plan)},

@@ -11,6 +11,7 @@
 #include "plan/keys/job_tree.h"
 #include "plan/keys/value_reader.h"
 #include "plan/keys/value_text.h"
+#include "plan/spec/layout_spec.h"
 
 namespace weft {
 namespace {

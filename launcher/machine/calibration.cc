@@ -76,7 +76,7 @@ absl::Status ReadRates(const Json& probe, Cluster& cluster) {
   const double fastest = device.peak_flops_per_s.of(attention);
   if (fastest <= 0) {
     return absl::InternalError(
-        absl::StrCat("no matrix product of ", PrecisionName(attention), " was measured"));
+        absl::StrCat("no matrix product of ", WordOf(attention), " was measured"));
   }
   device.attention_efficiency = Share(rates.at("attention_flops_per_s"), fastest);
   const double stream = rates.at("stream_bytes_per_s");
@@ -90,7 +90,9 @@ absl::Status ReadLinks(const Json& probe, Cluster& cluster) {
   for (const Json& item : probe.at("collectives")) {
     CollectivePoint point{Collective::kAllReduce, item.at("ranks"), item.at("bytes"),
                           Rounded(item.at("seconds"))};
-    ASSIGN_OR_RETURN(point.collective, ParseCollective(item.at("collective").get<std::string>()));
+    ASSIGN_OR_RETURN(
+        point.collective,
+        ParseWord<Collective>(item.at("collective").get<std::string>(), "a collective"));
     cluster.collectives.push_back(point);
   }
   cluster.intra_node = FitLink(cluster.collectives);

@@ -179,16 +179,9 @@ Finding SharedMemoryFinding() {
 
 }  // namespace
 
-absl::string_view HealthName(Health health) {
-  switch (health) {
-    case Health::kOk:
-      return "ok";
-    case Health::kNote:
-      return "note";
-    case Health::kBroken:
-      return "broken";
-  }
-  return "?";
+Words WordsOf(Health) {
+  static constexpr absl::string_view kWords[] = {"ok", "note", "broken"};
+  return kWords;
 }
 
 bool Examination::sound() const {
@@ -342,8 +335,8 @@ absl::StatusOr<Examination> Examine(const std::atomic<bool>* stop) {
       access("/dev/nvidia0", F_OK) == 0, trains_on_gpus);
   result.findings = {
       JudgePrograms(VersionText(), programs),
-      JudgeBackend(BackendName(BackendKind::kCpu), cpu, needed.cpu),
-      JudgeBackend(BackendName(BackendKind::kCuda), cuda, needed.cuda),
+      JudgeBackend(WordOf(BackendKind::kCpu), cpu, needed.cpu),
+      JudgeBackend(WordOf(BackendKind::kCuda), cuda, needed.cuda),
       JudgeProgram("mpi", mpirun, /*needed=*/cpu.ok() && !trains_on_gpus,
                    "the cpu backend's ranks are started by it: install openmpi-bin"),
       JudgeSlurm(),

@@ -10,12 +10,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "plan/spec/words.h"
 
 namespace weft {
 
 // kNote: weft runs all the same. kBroken: what was installed to be used cannot be.
 enum class Health { kOk, kNote, kBroken };
-absl::string_view HealthName(Health health);  // "ok", "note", "broken"
+Words WordsOf(Health);  // "ok", "note", "broken"
 
 struct Finding {
   std::string subject;  // "cuda backend"

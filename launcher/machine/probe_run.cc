@@ -80,7 +80,7 @@ absl::StatusOr<std::string> OutputOf(const ChildOptions& options, const ProbeRun
 }
 
 std::vector<std::string> Arguments(const ProbeRun& run, const char* kind) {
-  return {absl::StrCat("--probe=", kind), absl::StrCat("--backend=", BackendName(run.backend)),
+  return {absl::StrCat("--probe=", kind), absl::StrCat("--backend=", WordOf(run.backend)),
           absl::StrCat("--threads=", run.threads), absl::StrCat("--seconds=", run.seconds)};
 }
 

@@ -40,7 +40,7 @@ uint64_t Digest(absl::string_view text) {
 std::vector<std::string> PartNames() {
   std::vector<std::string> names;
   for (size_t i = 0; i < kStepParts; ++i) {
-    names.emplace_back(StepPartName(static_cast<StepPart>(i)));
+    names.emplace_back(WordOf(static_cast<StepPart>(i)));
   }
   return names;
 }

@@ -306,35 +306,11 @@ bool HasListedMemory(const Question& question, const Layout& layout) {
   return EngineIssues(question.model, layout).empty();
 }
 
-absl::string_view MemoryTermName(MemoryTerm term) {
-  switch (term) {
-    case MemoryTerm::kWeights:
-      return "weights";
-    case MemoryTerm::kGradients:
-      return "gradients";
-    case MemoryTerm::kMasterWeights:
-      return "master_weights";
-    case MemoryTerm::kOptimizer:
-      return "optimizer";
-    case MemoryTerm::kActivations:
-      return "activations";
-    case MemoryTerm::kHead:
-      return "head";
-    case MemoryTerm::kTransients:
-      return "transients";
-    case MemoryTerm::kGatheredLayers:
-      return "gathered_layers";
-    case MemoryTerm::kCommunication:
-      return "communication";
-    case MemoryTerm::kWorkspace:
-      return "workspace";
-    case MemoryTerm::kContext:
-      return "context";
-    case MemoryTerm::kGuard:
-      return "guard";
-  }
-  CHECK(false);
-  return "";
+Words WordsOf(MemoryTerm) {
+  static constexpr absl::string_view kWords[] = {
+      "weights",    "gradients",       "master_weights", "optimizer", "activations", "head",
+      "transients", "gathered_layers", "communication",  "workspace", "context",     "guard"};
+  return kWords;
 }
 
 int64_t MemoryEstimate::total_bytes() const {

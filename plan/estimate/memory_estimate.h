@@ -13,6 +13,7 @@
 #include "plan/estimate/question.h"
 #include "plan/memory/stage_memory.h"
 #include "plan/spec/layout.h"
+#include "plan/spec/words.h"
 
 namespace weft {
 
@@ -31,7 +32,7 @@ enum class MemoryTerm {
   kGuard,    // left free beside what is not exact: GuardBytes; the search adds it
 };
 inline constexpr size_t kMemoryTerms = static_cast<size_t>(MemoryTerm::kGuard) + 1;
-absl::string_view MemoryTermName(MemoryTerm term);  // "weights", "master_weights", ...
+Words WordsOf(MemoryTerm);  // "weights", "master_weights", ...
 
 struct MemoryEstimate {
   std::array<int64_t, kMemoryTerms> bytes = {};

@@ -28,18 +28,9 @@ absl::Span<const ErrorRow> ErrorRows() {
   return kRows;
 }
 
-absl::string_view ErrorSourceName(ErrorSource source) {
-  switch (source) {
-    case ErrorSource::kNone:
-      return "none";
-    case ErrorSource::kEngine:
-      return "engine";
-    case ErrorSource::kOthers:
-      return "others";
-    case ErrorSource::kRecorded:
-      return "recorded";
-  }
-  return "";
+Words WordsOf(ErrorSource) {
+  static constexpr absl::string_view kWords[] = {"none", "engine", "others", "recorded"};
+  return kWords;
 }
 
 double Quantile(std::vector<double> values, double share) {

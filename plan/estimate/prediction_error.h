@@ -7,6 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "plan/spec/words.h"
 
 namespace weft {
 
@@ -42,7 +43,7 @@ enum class ErrorSource {
   kRecorded,  // this user's own runs on this hardware (launcher/run/ledger.h)
 };
 
-absl::string_view ErrorSourceName(ErrorSource source);  // "none", "engine", "others", "recorded"
+Words WordsOf(ErrorSource);  // "none", "engine", "others", "recorded"
 
 // Eight of ten measured steps took predicted / p90 to predicted / p10.
 struct ErrorBar {

@@ -2,36 +2,12 @@
 
 namespace weft {
 
-absl::string_view TimeTermName(TimeTerm term) {
-  switch (term) {
-    case TimeTerm::kMatmul:
-      return "matmul";
-    case TimeTerm::kAttention:
-      return "attention";
-    case TimeTerm::kStreaming:
-      return "streaming";
-    case TimeTerm::kOverhead:
-      return "overhead";
-    case TimeTerm::kRecompute:
-      return "recompute";
-    case TimeTerm::kTensorComm:
-      return "tensor_comm";
-    case TimeTerm::kContextComm:
-      return "context_comm";
-    case TimeTerm::kExpertComm:
-      return "expert_comm";
-    case TimeTerm::kPipelineComm:
-      return "pipeline_comm";
-    case TimeTerm::kBubble:
-      return "bubble";
-    case TimeTerm::kDataComm:
-      return "data_comm";
-    case TimeTerm::kOptimizer:
-      return "optimizer";
-    case TimeTerm::kStragglers:
-      return "stragglers";
-  }
-  return "";
+Words WordsOf(TimeTerm) {
+  static constexpr absl::string_view kWords[] = {
+      "matmul",      "attention",    "streaming",   "overhead",      "recompute",
+      "tensor_comm", "context_comm", "expert_comm", "pipeline_comm", "bubble",
+      "data_comm",   "optimizer",    "stragglers"};
+  return kWords;
 }
 
 double TermSeconds::total_s() const {

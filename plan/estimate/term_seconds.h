@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "absl/strings/string_view.h"
+#include "plan/spec/words.h"
 
 namespace weft {
 
@@ -23,7 +24,7 @@ enum class TimeTerm {
   kStragglers,
 };
 inline constexpr size_t kTimeTerms = static_cast<size_t>(TimeTerm::kStragglers) + 1;
-absl::string_view TimeTermName(TimeTerm term);  // "matmul", "tensor_comm", ...
+Words WordsOf(TimeTerm);  // "matmul", "tensor_comm", ...
 
 struct TermSeconds {
   std::array<double, kTimeTerms> seconds = {};

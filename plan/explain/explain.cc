@@ -125,7 +125,7 @@ std::string DifferenceText(absl::string_view ours, const TermSeconds& our_time,
   constexpr char kRow[] = "  %-14s %14s %14s %14s\n";
   std::string text = absl::StrFormat(kRow, "term", ours, theirs, "difference");
   for (const TimeTerm term : terms) {
-    absl::StrAppendFormat(&text, kRow, TimeTermName(term), SecondsText(our_time.of(term)),
+    absl::StrAppendFormat(&text, kRow, WordOf(term), SecondsText(our_time.of(term)),
                           SecondsText(their_time.of(term)), SignedSecondsText(difference(term)));
   }
   const double total_s = their_time.total_s() - our_time.total_s();

@@ -46,7 +46,7 @@ char Mark(const Action& action) {
 std::string TitleText(const SchedulePicture& picture) {
   const bool all = picture.layout.gradient_accumulation_steps == picture.num_microbatches;
   return absl::StrCat(
-      ScheduleName(picture.layout.pp_schedule), ", ",
+      WordOf(picture.layout.pp_schedule), ", ",
       all ? "" : absl::StrCat("the first ", picture.layout.gradient_accumulation_steps, " of "),
       picture.num_microbatches, " microbatches, ",
       absl::StrFormat("%.1f %% of what is shown idle", 100 * picture.simulation.bubble_fraction));

@@ -14,6 +14,7 @@
 #include "plan/keys/value_text.h"
 #include "plan/spec/fp8.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_spec.h"
 
 namespace weft {
 namespace {
@@ -146,8 +147,8 @@ void CheckTraining(const JobSpec& job, SpecIssues& issues) {
                                               "fp16.loss_scale_window", "fp16.hysteresis",
                                               "fp16.min_loss_scale"};
     CheckUnused(job, kScaling,
-                absl::StrCat("with training.mixed_precision ",
-                             PrecisionName(training.mixed_precision), ", whose loss is not scaled"),
+                absl::StrCat("with training.mixed_precision ", WordOf(training.mixed_precision),
+                             ", whose loss is not scaled"),
                 "mixed_precision fp16", issues);
   }
 }
@@ -155,8 +156,8 @@ void CheckTraining(const JobSpec& job, SpecIssues& issues) {
 // Keys that only one optimizer has.
 void CheckOptimizer(const JobSpec& job, SpecIssues& issues) {
   const OptimizerSpec& optimizer = job.optimizer;
-  const std::string why = absl::StrCat("with optimizer.name ", OptimizerName(optimizer.name),
-                                       ", which has none of that kind");
+  const std::string why =
+      absl::StrCat("with optimizer.name ", WordOf(optimizer.name), ", which has none of that kind");
   if (optimizer.name != OptimizerKind::kAdafactor) {
     constexpr absl::string_view kKeys[] = {"optimizer.decay_rate", "optimizer.clip_threshold",
                                            "optimizer.scale_parameter"};
@@ -226,8 +227,8 @@ SpecIssue InterleavedIssue(const JobSpec& job, const Layout& least) {
 void CheckParallelism(const JobSpec& job, SpecIssues& issues) {
   if (job.layout.recompute && !job.layout.recompute_per_stage.empty()) {
     Add(issues, "activation_checkpointing.per_stage",
-        absl::StrCat("stands beside activation_checkpointing.mode ",
-                     RecomputeName(*job.layout.recompute), "; keep one of the two"));
+        absl::StrCat("stands beside activation_checkpointing.mode ", WordOf(*job.layout.recompute),
+                     "; keep one of the two"));
   }
   const Layout least = LeastLayout(job);
   for (SpecIssue& issue : DegreeIssues(job.model, job.cluster, least)) {
@@ -324,11 +325,11 @@ std::vector<SpecIssue> OffloadIssues(const JobSpec& job) {
   SpecIssues issues;
   if (numerics.optimizer == OptimizerStates::kFactored) {
     Add(issues, "offload.optimizer",
-        absl::StrCat("cpu with optimizer.name ", OptimizerName(job.optimizer.name),
+        absl::StrCat("cpu with optimizer.name ", WordOf(job.optimizer.name),
                      ", whose update needs whole tensors at once; use none"));
   } else if (numerics.optimizer == OptimizerStates::kNone && !numerics.has_master_weights()) {
     Add(issues, "offload.optimizer",
-        absl::StrCat("cpu with optimizer.name ", OptimizerName(job.optimizer.name),
+        absl::StrCat("cpu with optimizer.name ", WordOf(job.optimizer.name),
                      " without momentum in fp32, which keeps nothing to offload; use none"));
   }
   return issues;

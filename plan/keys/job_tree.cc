@@ -77,7 +77,7 @@ class JobReader {
     if (format == FrozenFormat::kNf4) {
       format = FrozenFormat::kNf4Double;
     } else if (format != FrozenFormat::kNf4Double) {
-      values_.Wrong(kKey, absl::StrCat("true beside lora.quantization ", FrozenFormatName(format),
+      values_.Wrong(kKey, absl::StrCat("true beside lora.quantization ", WordOf(format),
                                        ", which has no scales to quantise; use quantization nf4, "
                                        "or false"));
     }

@@ -147,7 +147,7 @@ class Reader {
     if (node_.is_auto()) return;
     std::vector<Recompute> modes;
     for (const Value& item : node_.items) {
-      const absl::StatusOr<Recompute> mode = ParseRecompute(item.scalar);
+      const absl::StatusOr<Recompute> mode = ParseWord<Recompute>(item.scalar, "a recompute mode");
       if (mode.ok()) modes.push_back(*mode);
     }
     if (modes.empty() || modes.size() != node_.items.size()) {

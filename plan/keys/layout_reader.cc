@@ -13,6 +13,7 @@
 #include "plan/keys/job_keys.h"
 #include "plan/keys/key_field.h"
 #include "plan/spec/layout_properties.h"
+#include "plan/spec/layout_spec.h"
 #include "plan/spec/nearest.h"
 
 namespace weft {

@@ -7,7 +7,6 @@
 #include "plan/keys/value.h"
 #include "plan/spec/job_spec.h"
 #include "plan/spec/layout.h"
-#include "plan/spec/layout_spec.h"
 
 namespace weft {
 

@@ -149,7 +149,7 @@ void Merge(ModelFamily family, const Value& from, bool is_config, Value* merged,
       if (IsIgnored(family, name, is_config)) continue;
       const std::optional<std::string> nearest = Nearest(name, ModelKeyList(family));
       issues->Add(node.place, absl::StrCat("model.", name),
-                  absl::StrCat("unknown key of a ", FamilyName(family), " model; ",
+                  absl::StrCat("unknown key of a ", WordOf(family), " model; ",
                                nearest ? absl::StrCat("did you mean ", *nearest, "?")
                                        : absl::StrCat("known are ",
                                                       absl::StrJoin(ModelKeyList(family), ", "))));
@@ -292,7 +292,7 @@ void ReadFields(const Value& tree, const Place& section, bool mixtral, Issues* i
     const absl::string_view key = keys.*row.key;
     if (row.needed(model->family) && !values.Has(key)) {
       issues->Add(section, absl::StrCat("model.", key),
-                  absl::StrCat("missing; a ", FamilyName(model->family), " model needs it"));
+                  absl::StrCat("missing; a ", WordOf(model->family), " model needs it"));
     }
     if (row.field != nullptr && !key.empty()) ReadKey(values, key, row.field(*model), nullptr);
   }

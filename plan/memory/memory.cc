@@ -343,27 +343,11 @@ void AddStepBuffers(absl::Span<const StepBuffer> step, const ActivationSlots& sl
 
 }  // namespace
 
-absl::string_view MemoryKindName(MemoryKind kind) {
-  switch (kind) {
-    case MemoryKind::kWeights:
-      return "weights";
-    case MemoryKind::kGradients:
-      return "gradients";
-    case MemoryKind::kMasterWeights:
-      return "master weights";
-    case MemoryKind::kOptimizer:
-      return "optimizer";
-    case MemoryKind::kActivations:
-      return "activations";
-    case MemoryKind::kWorkspace:
-      return "workspace";
-    case MemoryKind::kCommunication:
-      return "communication";
-    case MemoryKind::kTokens:
-      return "tokens";
-  }
-  CHECK(false);
-  return "";
+Words WordsOf(MemoryKind) {
+  static constexpr absl::string_view kWords[] = {"weights",       "gradients",   "master weights",
+                                                 "optimizer",     "activations", "workspace",
+                                                 "communication", "tokens"};
+  return kWords;
 }
 
 int64_t RankMemory::bytes(MemoryKind kind) const {

@@ -21,6 +21,7 @@
 #include "plan/spec/layout.h"
 #include "plan/spec/model.h"
 #include "plan/spec/numerics.h"
+#include "plan/spec/words.h"
 
 namespace weft {
 
@@ -35,7 +36,7 @@ enum class MemoryKind {
   kTokens,         // ids and targets of the step, positions, starts of documents
 };
 
-absl::string_view MemoryKindName(MemoryKind kind);
+Words WordsOf(MemoryKind);
 
 // Each buffer starts on a multiple of this.
 inline constexpr int64_t kBufferAlignmentBytes = 64;

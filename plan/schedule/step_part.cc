@@ -4,21 +4,10 @@
 
 namespace weft {
 
-absl::string_view StepPartName(StepPart part) {
-  switch (part) {
-    case StepPart::kForward:
-      return "forward";
-    case StepPart::kBackward:
-      return "backward";
-    case StepPart::kTransfers:
-      return "transfers";
-    case StepPart::kReductions:
-      return "reductions";
-    case StepPart::kUpdate:
-      return "update";
-  }
-  CHECK(false);
-  return "";
+Words WordsOf(StepPart) {
+  static constexpr absl::string_view kWords[] = {"forward", "backward", "transfers", "reductions",
+                                                 "update"};
+  return kWords;
 }
 
 StepPart PartOf(Op op) {

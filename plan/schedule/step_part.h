@@ -6,6 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "plan/schedule/schedule.h"
+#include "plan/spec/words.h"
 
 namespace weft {
 
@@ -17,7 +18,7 @@ enum class StepPart {
   kUpdate,
 };
 inline constexpr size_t kStepParts = static_cast<size_t>(StepPart::kUpdate) + 1;
-absl::string_view StepPartName(StepPart part);  // "forward", "backward", "transfers", ...
+Words WordsOf(StepPart);  // "forward", "backward", "transfers", ...
 
 StepPart PartOf(Op op);
 

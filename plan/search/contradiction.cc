@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "plan/errors.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_spec.h"
 #include "plan/spec/layout_text.h"
 
 namespace weft {

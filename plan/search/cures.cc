@@ -146,8 +146,7 @@ void CureSearch::FreeValues() {
            [](const Layout& l) { return l.gradient_accumulation_steps; }));
   FreeToNearest(
       &LayoutSpec::recompute, !kByRatio, [](const Space& space) { return space.recomputes(); },
-      Says("activation_checkpointing.mode",
-           [](const Layout& l) { return RecomputeName(l.recompute); }));
+      Says("activation_checkpointing.mode", [](const Layout& l) { return WordOf(l.recompute); }));
   FreeToNearest(
       &LayoutSpec::zero_stage, !kByRatio,
       [](const Space&) {
@@ -160,7 +159,7 @@ void CureSearch::FreeValues() {
         return std::vector{ScheduleKind::kOneForwardOneBackward, ScheduleKind::kGpipe,
                            ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1};
       },
-      Says("parallelism.pp_schedule", [](const Layout& l) { return ScheduleName(l.pp_schedule); }));
+      Says("parallelism.pp_schedule", [](const Layout& l) { return WordOf(l.pp_schedule); }));
   Free(&LayoutSpec::zero_hpz_partition_size,
        [](const Layout&) { return std::string("parallelism.zero_hpz_partition_size auto"); });
   Free(&LayoutSpec::layers_per_stage,

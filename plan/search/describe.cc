@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "plan/estimate/model_flops.h"
+#include "plan/placement/placement.h"
 #include "plan/search/pricer.h"
 #include "plan/search/space.h"
 #include "plan/spec/layout_text.h"
@@ -88,10 +89,10 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
 
 // "bf16"; "bf16 with adapters (r 16) beside an nf4 base"
 std::string PrecisionText(const JobSpec& job) {
-  const absl::string_view precision = PrecisionName(job.training.mixed_precision);
+  const absl::string_view precision = WordOf(job.training.mixed_precision);
   if (!job.lora) return absl::StrCat(precision);
   const FrozenFormat frozen = job.lora->quantization;
-  const absl::string_view base = frozen == FrozenFormat::kBf16 ? "bf16" : FrozenFormatName(frozen);
+  const absl::string_view base = frozen == FrozenFormat::kBf16 ? "bf16" : WordOf(frozen);
   return absl::StrCat(precision, " with adapters (r ", job.lora->r, ") beside a base in ", base);
 }
 
@@ -158,6 +159,18 @@ std::string RankLines(const Plan& plan) {
   return text;
 }
 
+// Says which ranks share a node, where there are several.
+std::string NodeLines(const Cluster& cluster, const Layout& layout) {
+  if (layout.world_size() <= cluster.slots_per_node) return "";
+  std::vector<HostOffer> nodes;
+  for (int i = 0; i < cluster.nodes; ++i) {
+    nodes.push_back({absl::StrCat("node ", i), cluster.slots_per_node});
+  }
+  const absl::StatusOr<Placement> placement = Place(layout, nodes);
+  if (!placement.ok()) return "";  // priced all the same: on more nodes than there are
+  return absl::StrCat("\nnodes:\n", PlacementText(layout, nodes, *placement));
+}
+
 // Says what the table is worth: exact or estimated, and what stands outside of it.
 std::string MemoryNotes(const Plan& plan) {
   const bool exact = std::all_of(plan.stages.begin(), plan.stages.end(),
@@ -186,7 +199,7 @@ std::string MemoryLines(const Plan& plan) {
     if (held && term != MemoryTerm::kContext) terms.push_back(term);
   }
   std::vector<std::vector<std::string>> rows = {{"stage"}};
-  for (const MemoryTerm term : terms) rows[0].emplace_back(MemoryTermName(term));
+  for (const MemoryTerm term : terms) rows[0].emplace_back(WordOf(term));
   rows[0].insert(rows[0].end(), {"total", "of usable"});
   std::vector<std::vector<std::string>> cells;  // by stage
   for (const StageMemory& stage : plan.stages) {
@@ -235,7 +248,7 @@ std::string TimeLines(const JobSpec& job, const Plan& plan) {
     const auto term = static_cast<TimeTerm>(i);
     const double seconds = plan.time.of(term);
     if (seconds == 0) continue;
-    rows.push_back({absl::StrCat(TimeTermName(term)), SecondsText(seconds),
+    rows.push_back({absl::StrCat(WordOf(term)), SecondsText(seconds),
                     absl::StrFormat("%.1f %%", 100 * seconds / total_s)});
   }
   // Workers that share cores lend theirs while they wait.
@@ -288,7 +301,7 @@ std::string DifferencesText(const TermSeconds& ours, const TermSeconds& theirs) 
   for (size_t i = 0; i < kTimeTerms; ++i) {
     const auto term = static_cast<TimeTerm>(i);
     const double more_s = theirs.of(term) - ours.of(term);
-    if (more_s != 0) terms.emplace_back(more_s, TimeTermName(term));
+    if (more_s != 0) terms.emplace_back(more_s, WordOf(term));
   }
   std::stable_sort(terms.begin(), terms.end(), [](const auto& a, const auto& b) {
     return std::abs(a.first) > std::abs(b.first);
@@ -393,7 +406,7 @@ std::string MisfitText(const Cluster& cluster, int64_t usable_bytes, const Rejec
   return absl::StrCat("needs ", BytesText(misfit.memory_bytes), guard, " on stage ", misfit.stage,
                       ", ", BytesText(misfit.memory_bytes - usable_bytes), " above the ",
                       BytesText(usable_bytes), " of ", cluster.device.name, ": ",
-                      MemoryTermName(misfit.largest), " ", BytesText(misfit.largest_bytes),
+                      WordOf(misfit.largest), " ", BytesText(misfit.largest_bytes),
                       " is the largest part");
 }
 
@@ -435,8 +448,8 @@ std::string HeadText(const JobSpec& job) {
 }
 
 std::string TablesText(const JobSpec& job, const Plan& plan) {
-  return absl::StrCat(LayoutLines(job, plan), RankLines(plan), MemoryLines(plan),
-                      TimeLines(job, plan), DeterminismLines(job, plan));
+  return absl::StrCat(LayoutLines(job, plan), RankLines(plan), NodeLines(job.cluster, plan.layout),
+                      MemoryLines(plan), TimeLines(job, plan), DeterminismLines(job, plan));
 }
 
 std::string LosersText(const JobSpec& job, const Plan& plan, int max_rejections) {

@@ -15,6 +15,7 @@
 #include "plan/search/describe.h"
 #include "plan/search/repair.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_spec.h"
 #include "plan/spec/layout_text.h"
 
 namespace weft {

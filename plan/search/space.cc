@@ -6,6 +6,7 @@
 
 #include "plan/keys/job_rules.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_spec.h"
 
 namespace weft {
 namespace {

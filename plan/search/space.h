@@ -17,8 +17,8 @@ namespace weft {
 // kRun: what weft's own engine can run today. kEstimate: all that can be described.
 enum class Purpose { kRun, kEstimate };
 
-// What the job asks of its layout, and that the optimizer stays on the device where the host has
-// nothing to offer or cannot hold it.
+// Returns what the job asks of its layout, and that the optimizer stays on the device where the
+// host has nothing to offer or cannot hold it.
 LayoutSpec AskedLayout(const JobSpec& job);
 
 // The job as the estimates ask about it, by weft's engine.

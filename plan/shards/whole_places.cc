@@ -6,17 +6,9 @@
 
 namespace weft {
 
-absl::string_view WholePlaceName(WholePlace place) {
-  switch (place) {
-    case WholePlace::kEnds:
-      return "ends";
-    case WholePlace::kEvenBlocks:
-      return "even";
-    case WholePlace::kOddBlocks:
-      return "odd";
-  }
-  CHECK(false);
-  return "";
+Words WordsOf(WholePlace) {
+  static constexpr absl::string_view kWords[] = {"ends", "even", "odd"};
+  return kWords;
 }
 
 std::vector<WholePlace> WholePlacesOf(absl::Span<const Bucket> buckets) {

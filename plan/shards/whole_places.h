@@ -17,12 +17,13 @@
 #include "absl/types/span.h"
 #include "plan/shards/buckets.h"
 #include "plan/spec/layout.h"
+#include "plan/spec/words.h"
 
 namespace weft {
 
 enum class WholePlace { kEnds = 0, kEvenBlocks = 1, kOddBlocks = 2 };
 inline constexpr size_t kWholePlaces = 3;
-absl::string_view WholePlaceName(WholePlace place);  // "ends", "even", "odd"
+Words WordsOf(WholePlace);  // "ends", "even", "odd"
 
 // `index` counts the stage's blocks over all its chunks, in network order.
 inline WholePlace PlaceOfBlock(int64_t index) {

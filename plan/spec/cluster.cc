@@ -164,8 +164,8 @@ void CheckMatmuls(const DeviceProfile& device, Issues& issues) {
     issues.push_back(
         {absl::StrCat("cluster.", rate),
          absl::StrCat(point.flops_per_s, " is above device.peak_flops_per_s.",
-                      point.precision == Precision::kFp16 ? "bf16" : PrecisionName(point.precision),
-                      " ", peak, "; correct the one that is wrong")});
+                      point.precision == Precision::kFp16 ? "bf16" : WordOf(point.precision), " ",
+                      peak, "; correct the one that is wrong")});
   }
 }
 
@@ -222,22 +222,10 @@ Words WordsOf(Collective) {
   return kWords;
 }
 
-absl::string_view CollectiveName(Collective collective) {
-  return WordOf(collective);
-}
-
-absl::StatusOr<Collective> ParseCollective(absl::string_view name) {
-  return ParseWord<Collective>(name, "a collective");
-}
-
 double Cluster::InterNodeBytesPerS(int talking) const {
   const double nics_each = static_cast<double>(nics()) / talking;
   const double own = std::max(1.0, static_cast<double>(nics()) / slots_per_node);
   return inter_node.bytes_per_s * std::min(own, nics_each);
-}
-
-absl::string_view BackendName(BackendKind backend) {
-  return WordOf(backend);
 }
 
 absl::StatusOr<BackendKind> ParseBackend(absl::string_view name) {
@@ -286,9 +274,9 @@ absl::Status CheckPrecision(const DeviceProfile& device, Precision precision) {
   std::vector<absl::string_view> offered;
   for (const Precision other :
        {Precision::kFp32, Precision::kBf16, Precision::kFp16, Precision::kFp8}) {
-    if (device.Offers(other)) offered.push_back(PrecisionName(other));
+    if (device.Offers(other)) offered.push_back(WordOf(other));
   }
-  return absl::InvalidArgumentError(absl::StrCat(PrecisionName(precision), " is not offered by ",
+  return absl::InvalidArgumentError(absl::StrCat(WordOf(precision), " is not offered by ",
                                                  device.name, "; use ",
                                                  absl::StrJoin(offered, ", ")));
 }

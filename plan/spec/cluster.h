@@ -77,8 +77,6 @@ struct LinkProfile {
 
 enum class Collective { kAllReduce, kAllGather, kReduceScatter, kSendReceive };
 Words WordsOf(Collective);
-absl::string_view CollectiveName(Collective collective);  // "all_reduce", ..., "send_receive"
-absl::StatusOr<Collective> ParseCollective(absl::string_view name);
 
 // A measured collective among the first `ranks` workers of a node; bytes of the full tensor.
 struct CollectivePoint {
@@ -129,7 +127,6 @@ struct Cluster {
 };
 
 Words WordsOf(BackendKind);
-absl::string_view BackendName(BackendKind backend);  // "cpu", "cuda"
 absl::StatusOr<BackendKind> ParseBackend(absl::string_view name);
 
 // The job.yaml key that says how many workers a node holds: "cluster.slots" for CPU slots,

@@ -4,18 +4,9 @@
 
 namespace weft {
 
-absl::string_view AxisName(Axis axis) {
-  switch (axis) {
-    case Axis::kData:
-      return "dp";
-    case Axis::kPipeline:
-      return "pp";
-    case Axis::kContext:
-      return "cp";
-    case Axis::kTensor:
-      return "tp";
-  }
-  return "?";
+Words WordsOf(Axis) {
+  static constexpr absl::string_view kWords[] = {"dp", "pp", "cp", "tp"};
+  return kWords;
 }
 
 RankGrid::RankGrid(int dp, int pp, int cp, int tp) : dp_(dp), pp_(pp), cp_(cp), tp_(tp) {

@@ -5,13 +5,14 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "plan/spec/words.h"
 
 namespace weft {
 
 // An axis of the rank grid (never of a tensor: that is a dim).
 enum class Axis { kData, kPipeline, kContext, kTensor };
 
-absl::string_view AxisName(Axis axis);  // "dp", "pp", "cp", "tp"
+Words WordsOf(Axis);  // "dp", "pp", "cp", "tp"
 
 struct GridCoordinates {
   int dp = 0;

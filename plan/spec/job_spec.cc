@@ -24,25 +24,13 @@ Words WordsOf(TokenFormat) {
   return kWords;
 }
 
-absl::string_view TokenFormatName(TokenFormat format) {
-  return WordOf(format);
-}
-
 Words WordsOf(LrSchedule) {
   static constexpr absl::string_view kWords[] = {"constant", "linear", "cosine"};
   return kWords;
 }
 
-absl::string_view LrScheduleName(LrSchedule schedule) {
-  return WordOf(schedule);
-}
-
 absl::StatusOr<TokenFormat> ParseTokenFormat(absl::string_view name) {
   return ParseWord<TokenFormat>(name, "a token format that weft reads");
-}
-
-absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view name) {
-  return ParseWord<LrSchedule>(name, "a learning-rate schedule that weft has");
 }
 
 }  // namespace weft

@@ -14,7 +14,6 @@
 #include "absl/strings/string_view.h"
 #include "plan/spec/cluster.h"
 #include "plan/spec/layout.h"
-#include "plan/spec/layout_spec.h"
 #include "plan/spec/model.h"
 #include "plan/spec/numerics.h"
 #include "plan/spec/optimizer.h"
@@ -208,9 +207,6 @@ LoraTargets TargetsOf(const LoraSpec& lora);
 Words WordsOf(TokenFormat);
 Words WordsOf(LrSchedule);
 Words WordsOf(ResumeMode);
-absl::string_view TokenFormatName(TokenFormat format);  // "bytes", "llmc", "nanogpt"
-absl::string_view LrScheduleName(LrSchedule schedule);  // "constant", "linear", "cosine"
 absl::StatusOr<TokenFormat> ParseTokenFormat(absl::string_view name);
-absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view name);
 
 }  // namespace weft

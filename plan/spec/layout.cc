@@ -46,14 +46,6 @@ Words WordsOf(ScheduleKind) {
   return kWords;
 }
 
-absl::string_view ScheduleName(ScheduleKind kind) {
-  return WordOf(kind);
-}
-
-absl::StatusOr<ScheduleKind> ParseSchedule(absl::string_view name) {
-  return ParseWord<ScheduleKind>(name, "a schedule that weft knows");
-}
-
 Words WordsOf(Recompute) {
   static constexpr absl::string_view kWords[] = {"none", "selective", "full"};
   return kWords;
@@ -62,14 +54,6 @@ Words WordsOf(Recompute) {
 Words WordsOf(OffloadDevice) {
   static constexpr absl::string_view kWords[] = {"none", "cpu"};
   return kWords;
-}
-
-absl::string_view RecomputeName(Recompute recompute) {
-  return WordOf(recompute);
-}
-
-absl::StatusOr<Recompute> ParseRecompute(absl::string_view name) {
-  return ParseWord<Recompute>(name, "a recompute mode");
 }
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -74,6 +75,25 @@ struct Layout {
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
+// A LayoutSpec is what is asked of a layout, by a job file or by a person's question; what is not
+// asked is the planner's to choose. Its members are those of Layout, one by one.
+struct LayoutSpec {
+  std::optional<int> dp = {}, tp = {}, pp = {}, cp = {}, ep = {};
+  std::optional<int> zero_stage = {};
+  std::optional<int> zero_hpz_partition_size = {};
+  std::optional<ScheduleKind> pp_schedule = {};
+  std::optional<int> virtual_stages = {};
+  std::optional<int64_t> micro_batch_size = {};
+  std::optional<int64_t> gradient_accumulation_steps = {};
+  std::optional<Recompute> recompute = {};
+  std::optional<bool> sequence_parallel = {};
+  std::optional<OffloadDevice> offload_optimizer = {};
+  std::optional<int64_t> head_chunk_tokens = {};
+  std::optional<std::vector<int64_t>> layers_per_stage = {};  // an empty list: as even as possible
+  std::vector<Recompute> recompute_per_stage = {};            // empty: nothing is asked
+  friend bool operator==(const LayoutSpec&, const LayoutSpec&) = default;
+};
+
 // Blocks [begin, end) of the model.
 struct BlockRange {
   int64_t begin = 0;
@@ -113,9 +133,5 @@ int64_t StageBlockCount(const Layout& layout, int64_t num_blocks, int stage);
 Words WordsOf(ScheduleKind);
 Words WordsOf(Recompute);
 Words WordsOf(OffloadDevice);
-absl::string_view ScheduleName(ScheduleKind kind);  // "gpipe", "1f1b", "interleaved_1f1b", "zb_h1"
-absl::StatusOr<ScheduleKind> ParseSchedule(absl::string_view name);
-absl::string_view RecomputeName(Recompute recompute);  // "none", "selective", "full"
-absl::StatusOr<Recompute> ParseRecompute(absl::string_view name);
 
 }  // namespace weft

@@ -12,7 +12,6 @@
 
 #include "absl/strings/string_view.h"
 #include "plan/spec/layout.h"
-#include "plan/spec/layout_spec.h"
 
 namespace weft {
 

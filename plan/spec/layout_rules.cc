@@ -129,7 +129,7 @@ void CheckChunks(const ModelShape& model, const Layout& layout, std::vector<Spec
   const bool interleaved = layout.pp_schedule == ScheduleKind::kInterleaved;
   if (!interleaved && layout.virtual_stages != 1) {
     issues.push_back({std::string{kKey}, absl::StrCat(layout.virtual_stages, " with pp_schedule ",
-                                                      ScheduleName(layout.pp_schedule),
+                                                      WordOf(layout.pp_schedule),
                                                       "; use 1, or pp_schedule interleaved_1f1b")});
   } else if (interleaved && (layout.pp < 2 || layout.virtual_stages < 2)) {
     issues.push_back(

@@ -48,8 +48,8 @@ std::vector<PropertyText> PropertyTexts(const Layout& layout) {
   std::vector<PropertyText> texts;
   EachLayoutProperty([&](const auto& row) {
     const auto& value = layout.*row.value;
-    const bool is_shown = row.in_text == InText::kAlways ||
-                          (row.in_text == InText::kInPipelines && layout.pp > 1);
+    const bool is_shown =
+        row.in_text == InText::kAlways || (row.in_text == InText::kInPipelines && layout.pp > 1);
     if (!is_shown && value == Layout{}.*row.value) return;
     texts.push_back({row.name, row.key, TextOf(value)});
   });

@@ -7,7 +7,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "plan/spec/layout.h"
-#include "plan/spec/layout_spec.h"
 #include "plan/spec/layout_text.h"
 
 namespace weft {
@@ -24,13 +23,13 @@ struct PropertyText {
 };
 // All properties that are asked for, degrees first.
 std::vector<PropertyText> PropertyTexts(const LayoutSpec& spec);
-// Those of LayoutText, and `recompute` beside recompute_per_stage: `layout` without any loss.
+// Returns those of LayoutText, and `recompute` beside recompute_per_stage: nothing is lost.
 std::vector<PropertyText> PropertyTexts(const Layout& layout);
 
 // "parallelism.dp 4, training.micro_batch_size 2"
 std::string KeyedText(absl::Span<const PropertyText> properties);
 
-// Those that `layout` does not keep, and `spec` without them.
+// BrokenProperties are those that `layout` does not keep, and `spec` without them.
 struct BrokenProperties {
   std::vector<PropertyText> properties;
   LayoutSpec freed;

@@ -326,12 +326,8 @@ Words WordsOf(ModelFamily) {
   return kWords;
 }
 
-absl::string_view FamilyName(ModelFamily family) {
-  return WordOf(family);
-}
-
 absl::string_view ModelTypeOf(const ModelShape& model) {
-  return model.num_experts > 0 ? "mixtral" : FamilyName(model.family);
+  return model.num_experts > 0 ? "mixtral" : WordOf(model.family);
 }
 
 absl::StatusOr<ModelFamily> ParseFamily(absl::string_view name) {

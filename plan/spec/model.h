@@ -127,7 +127,6 @@ double BlockForwardFlopsPerToken(const ModelShape& model, int64_t seq_len);
 double HeadForwardFlopsPerToken(const ModelShape& model);
 
 Words WordsOf(ModelFamily);
-absl::string_view FamilyName(ModelFamily family);  // "gpt2", "llama"
 // Hugging Face's model_type of a shape: "gpt2", "llama", "mixtral".
 absl::string_view ModelTypeOf(const ModelShape& model);
 absl::StatusOr<ModelFamily> ParseFamily(absl::string_view name);

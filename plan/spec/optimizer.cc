@@ -60,12 +60,4 @@ Words WordsOf(OptimizerKind) {
   return kWords;
 }
 
-absl::string_view OptimizerName(OptimizerKind kind) {
-  return WordOf(kind);
-}
-
-absl::StatusOr<OptimizerKind> ParseOptimizer(absl::string_view name) {
-  return ParseWord<OptimizerKind>(name, "an optimizer that weft knows");
-}
-
 }  // namespace weft

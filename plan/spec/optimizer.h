@@ -52,7 +52,5 @@ struct StateArray {
 absl::Span<const StateArray> StateArrays(OptimizerStates states);
 
 Words WordsOf(OptimizerKind);
-absl::string_view OptimizerName(OptimizerKind kind);  // "adamw", "sgd", "adamw_8bit", ...
-absl::StatusOr<OptimizerKind> ParseOptimizer(absl::string_view name);
 
 }  // namespace weft

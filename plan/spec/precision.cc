@@ -14,10 +14,6 @@ Words WordsOf(Precision) {
   return kWords;
 }
 
-absl::string_view PrecisionName(Precision precision) {
-  return WordOf(precision);
-}
-
 absl::StatusOr<Precision> ParsePrecision(absl::string_view name) {
   return ParseWord<Precision>(name, "a precision");
 }
@@ -25,14 +21,6 @@ absl::StatusOr<Precision> ParsePrecision(absl::string_view name) {
 Words WordsOf(FrozenFormat) {
   static constexpr absl::string_view kWords[] = {"none", "int8", "nf4", "nf4_double"};
   return kWords;
-}
-
-absl::string_view FrozenFormatName(FrozenFormat format) {
-  return WordOf(format);
-}
-
-absl::StatusOr<FrozenFormat> ParseFrozenFormat(absl::string_view name) {
-  return ParseWord<FrozenFormat>(name, "a format of a frozen base");
 }
 
 }  // namespace weft

@@ -20,10 +20,6 @@ enum class FrozenFormat { kBf16, kInt8, kNf4, kNf4Double };
 
 Words WordsOf(Precision);
 Words WordsOf(FrozenFormat);
-absl::string_view PrecisionName(Precision precision);  // "fp32", "bf16", "fp16", "fp8"
 absl::StatusOr<Precision> ParsePrecision(absl::string_view name);
-
-absl::string_view FrozenFormatName(FrozenFormat format);  // "none": bf16; "int8" "nf4" "nf4_double"
-absl::StatusOr<FrozenFormat> ParseFrozenFormat(absl::string_view name);
 
 }  // namespace weft

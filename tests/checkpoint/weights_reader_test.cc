@@ -40,7 +40,7 @@ class Weights : public testing::TestWithParam<ModelFamily> {
   SmallCheckpoint saved_;
 };
 INSTANTIATE_TEST_SUITE_P(Models, Weights, testing::Values(ModelFamily::kGpt2, ModelFamily::kLlama),
-                         [](const auto& each) { return std::string(FamilyName(each.param)); });
+                         [](const auto& each) { return std::string(WordOf(each.param)); });
 
 TEST_P(Weights, AreTheSameInAStepFolderAndExported) {
   for (const std::string& folder : {saved_.step_folder, exported()}) {

@@ -224,9 +224,9 @@ absl::StatusOr<Curve> TrainUnderMpi(const ParityJob& parity) {
 absl::StatusOr<Curve> TrainInNumpy(const JobSpec& job) {
   const TemporaryFolder folder;
   folder.Write("job.json", ParityJobText({.job = job, .layout = {}}));
-  const std::string command = absl::StrCat(kPython, " -B ", WEFT_SOURCE_DIR, "/tests/reference/",
-                                           FamilyName(job.model.family), "_reference.py ",
-                                           folder.path(), "/job.json ", folder.path(), "/witness");
+  const std::string command =
+      absl::StrCat(kPython, " -B ", WEFT_SOURCE_DIR, "/tests/reference/", WordOf(job.model.family),
+                   "_reference.py ", folder.path(), "/job.json ", folder.path(), "/witness");
   RETURN_IF_ERROR(RunCommand(folder, command, /*most_s=*/160));
   const Json json = Json::parse(folder.Read("witness.json"), nullptr, false);
   if (!json.is_object()) return absl::InternalError("witness.json is not JSON");

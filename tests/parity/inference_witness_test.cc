@@ -98,7 +98,7 @@ class InferenceWitness : public testing::TestWithParam<ModelFamily> {
 };
 INSTANTIATE_TEST_SUITE_P(Models, InferenceWitness,
                          testing::Values(ModelFamily::kGpt2, ModelFamily::kLlama),
-                         [](const auto& each) { return std::string(FamilyName(each.param)); });
+                         [](const auto& each) { return std::string(WordOf(each.param)); });
 
 TEST_P(InferenceWitness, EvaluatesAsNumpyDoes) {
   const absl::Status numpy = HasNumpy();

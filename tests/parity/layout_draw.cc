@@ -241,12 +241,12 @@ std::vector<std::string> AxesOf(const ModelShape& model, const Layout& layout) {
   add(layout.tp > 1, "tp");
   add(layout.pp > 1, "pp");
   add(layout.cp > 1, "cp");
-  add(layout.pp > 1, ScheduleName(layout.pp_schedule));
+  add(layout.pp > 1, WordOf(layout.pp_schedule));
   add(layout.zero_stage > 0, "zero_stage=", layout.zero_stage);
   if (layout.pp > 1 && layout.zero_stage >= 2 && layout.data_group() > 1 &&
       SharesPlaces(layout, model.num_blocks, model.tied_embeddings)) {
     add(true, "zero_stage=", layout.zero_stage, " in a pipeline");
-    add(true, "gradients cut under ", ScheduleName(layout.pp_schedule));
+    add(true, "gradients cut under ", WordOf(layout.pp_schedule));
   }
   add(layout.has_zero_groups() && layout.zero_hpz_partition_size < layout.data_group(),
       "zero_group");

@@ -93,7 +93,7 @@ Json ParamGroupsJson(const OptimizerSpec& optimizer) {
 }
 
 Json OptimizerJson(const OptimizerSpec& optimizer) {
-  return {{"name", OptimizerName(optimizer.name).data()},
+  return {{"name", WordOf(optimizer.name).data()},
           {"lr", optimizer.lr},
           {"beta1", optimizer.beta1},
           {"beta2", optimizer.beta2},
@@ -109,7 +109,8 @@ Json OptimizerJson(const OptimizerSpec& optimizer) {
 }
 
 OptimizerSpec ReadOptimizer(const Json& optimizer) {
-  OptimizerSpec spec = {.name = *ParseOptimizer(optimizer.at("name").get<std::string>()),
+  OptimizerSpec spec = {.name = *ParseWord<OptimizerKind>(optimizer.at("name").get<std::string>(),
+                                                          "an optimizer that weft knows"),
                         .lr = optimizer.at("lr"),
                         .beta1 = optimizer.at("beta1"),
                         .beta2 = optimizer.at("beta2"),
@@ -132,7 +133,7 @@ OptimizerSpec ReadOptimizer(const Json& optimizer) {
 std::string ParityJobText(const ParityJob& parity) {
   const JobSpec& job = parity.job;
   Json json = {
-      {"family", FamilyName(job.model.family).data()},
+      {"family", WordOf(job.model.family).data()},
       {"vocab_size", job.model.vocab_size},
       {"hidden_size", job.model.hidden_size},
       {"num_blocks", job.model.num_blocks},
@@ -162,10 +163,10 @@ std::string ParityJobText(const ParityJob& parity) {
       {"steps", job.training.steps},
       {"seed", job.training.seed},
       {"gradient_clipping", job.training.gradient_clipping},
-      {"mixed_precision", PrecisionName(job.training.mixed_precision).data()},
+      {"mixed_precision", WordOf(job.training.mixed_precision).data()},
       {"optimizer", OptimizerJson(job.optimizer)},
       {"lr_scheduler",
-       {{"type", LrScheduleName(job.lr_scheduler.type).data()},
+       {{"type", WordOf(job.lr_scheduler.type).data()},
         {"warmup_steps", job.lr_scheduler.warmup_steps},
         {"decay_steps", job.lr_scheduler.decay_steps},
         {"min_lr", job.lr_scheduler.min_lr}}},
@@ -222,7 +223,8 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
   job.training.mixed_precision = *ParsePrecision(json.at("mixed_precision").get<std::string>());
   job.optimizer = ReadOptimizer(json.at("optimizer"));
   const Json& scheduler = json.at("lr_scheduler");
-  job.lr_scheduler = {.type = *ParseLrSchedule(scheduler.at("type").get<std::string>()),
+  job.lr_scheduler = {.type = *ParseWord<LrSchedule>(scheduler.at("type").get<std::string>(),
+                                                     "a learning-rate schedule that weft has"),
                       .warmup_steps = scheduler.at("warmup_steps"),
                       .decay_steps = scheduler.at("decay_steps"),
                       .min_lr = scheduler.at("min_lr")};

@@ -97,7 +97,7 @@ TEST(SteadyMemory, NothingGrowsAfterTheSecondStepInAnyLayout) {
   for (const JobSpec& job : {EnglishJob(), EnglishLlamaJob(), In(Precision::kBf16, EnglishJob())}) {
     for (const Layout& layout : Layouts()) {
       EXPECT_THAT(GrowthOf({.job = job, .layout = layout, .counts_allocations = true}), IsEmpty())
-          << FamilyName(job.model.family) << " " << LayoutText(layout);
+          << WordOf(job.model.family) << " " << LayoutText(layout);
     }
   }
 }
@@ -109,7 +109,7 @@ TEST(SteadyMemory, NothingGrowsWhereAWorkerHasTwoThreads) {
     EXPECT_THAT(
         GrowthOf({.job = job, .layout = {.micro_batch_size = 4}, .counts_allocations = true}),
         IsEmpty())
-        << PrecisionName(precision);
+        << WordOf(precision);
   }
 }
 

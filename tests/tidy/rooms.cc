@@ -9,8 +9,8 @@ std::vector<Room> PlanRooms() {
   std::vector<Room> rooms = {{"plan", {"plan"}, core, {}},
                              {"plan/engine", {"plan", "plan/engine"}, core, {}}};
   std::set<std::string> below = {"plan"};
-  for (const char* room :
-       {"spec", "keys", "shards", "schedule", "memory", "estimate", "search", "explain"}) {
+  for (const char* room : {"spec", "keys", "placement", "shards", "schedule", "memory", "estimate",
+                           "search", "explain"}) {
     const std::string folder = std::string("plan/") + room;
     below.insert(folder);
     if (folder == "plan/estimate") below.insert("plan/engine");
@@ -64,7 +64,7 @@ std::vector<Room> LauncherRooms() {
       {"launcher/job_file",
        {"plan/*", "process", "data", "checkpoint", "launcher/job_file"},
        absl_json,
-       {{"yaml_tree", {"yaml"}}}},
+       {{"yaml_tree", {"yaml"}}, {"plan_json", {"proto"}}}},
       {"launcher/machine",
        {"plan", "plan/spec", "plan/search", "process", "launcher/machine"},
        absl_json,

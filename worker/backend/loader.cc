@@ -30,10 +30,10 @@ absl::StatusOr<const BackendApi*> LoadBackend(BackendKind kind, const std::strin
     if (!own.ok()) return own.status();
     path = *own;
   }
-  path /= absl::StrCat("libweft_", BackendName(kind), ".so");
+  path /= absl::StrCat("libweft_", WordOf(kind), ".so");
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
-    return absl::NotFoundError(absl::StrCat("backend ", BackendName(kind), ": ", path.string(),
+    return absl::NotFoundError(absl::StrCat("backend ", WordOf(kind), ": ", path.string(),
                                             " does not exist; it is installed beside weft-worker, "
                                             "if it was built"));
   }
@@ -41,18 +41,18 @@ absl::StatusOr<const BackendApi*> LoadBackend(BackendKind kind, const std::strin
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat("backend ", BackendName(kind), " does not load: ", dlerror(), "; ldd ",
+        absl::StrCat("backend ", WordOf(kind), " does not load: ", dlerror(), "; ldd ",
                      path.string(), " shows which libraries it needs"));
   }
   const auto entry = reinterpret_cast<BackendEntry>(dlsym(library, "weft_backend"));
   if (entry == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "backend ", BackendName(kind), ": ", path.string(), " is not a weft backend: ", dlerror()));
+    return absl::FailedPreconditionError(absl::StrCat("backend ", WordOf(kind), ": ", path.string(),
+                                                      " is not a weft backend: ", dlerror()));
   }
   const BackendApi* const api = entry(kBackendAbiVersion);
   if (api == nullptr || api->abi_version != kBackendAbiVersion) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "backend ", BackendName(kind), ": ", path.string(), " is of another version; ABI ",
+        "backend ", WordOf(kind), ": ", path.string(), " is of another version; ABI ",
         kBackendAbiVersion, " is needed, install weft-worker and its backends together"));
   }
   return api;

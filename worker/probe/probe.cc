@@ -85,14 +85,14 @@ std::string RatesJson(const DeviceRates& rates) {
   for (const MatmulPoint& point : rates.matmuls) {
     matmuls.push_back(absl::StrFormat(
         "{\"m\": %d, \"n\": %d, \"k\": %d, \"precision\": \"%s\", \"flops_per_s\": %.6g}", point.m,
-        point.n, point.k, PrecisionName(point.precision), point.flops_per_s));
+        point.n, point.k, WordOf(point.precision), point.flops_per_s));
   }
   return absl::StrFormat(
       "\"rates\": {\"stream_bytes_per_s\": %.6g, \"operation_bytes_per_s\": %.6g, "
       "\"attention_flops_per_s\": %.6g, \"attention_precision\": \"%s\", \"op_overhead_s\": %.6g, "
       "\"matmuls\": [%s]}",
       rates.stream_bytes_per_s, rates.operation_bytes_per_s, rates.attention_flops_per_s,
-      PrecisionName(rates.attention_precision), rates.op_overhead_s, absl::StrJoin(matmuls, ", "));
+      WordOf(rates.attention_precision), rates.op_overhead_s, absl::StrJoin(matmuls, ", "));
 }
 
 absl::StatusOr<std::string> MeasuredRates(const ProbeOptions& options, BackendKind kind,
@@ -248,7 +248,7 @@ std::string LinksJson(int ranks, const std::vector<CollectivePoint>& points) {
   for (const CollectivePoint& point : points) {
     items.push_back(
         absl::StrFormat("{\"collective\": \"%s\", \"ranks\": %d, \"bytes\": %d, \"seconds\": %.6g}",
-                        CollectiveName(point.collective), point.ranks, point.bytes, point.seconds));
+                        WordOf(point.collective), point.ranks, point.bytes, point.seconds));
   }
   return absl::StrFormat("\"ranks\": %d, \"collectives\": [%s]", ranks, absl::StrJoin(items, ", "));
 }

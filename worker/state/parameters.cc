@@ -75,7 +75,7 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
       const std::string name = absl::StrCat(prefix, "/", bucket.name);
       if (in_parts) {
         *own = arena.Get(name, 1, size);
-        const std::string at = absl::StrCat("whole/", prefix, "/", WholePlaceName(place));
+        const std::string at = absl::StrCat("whole/", prefix, "/", WordOf(place));
         *whole = RangeOf(arena.Get(at, 1, largest * sharding.parts), 0, size * sharding.parts);
       } else {
         *whole = arena.Get(name, 1, size * sharding.parts);

@@ -162,8 +162,8 @@ std::map<std::string, std::string> RunFacts(const JobSpec& job, const Batches& b
   facts["training.seed"] = absl::StrCat(job.training.seed);
   facts["training.seq_len"] = absl::StrCat(job.training.seq_len);
   facts["training.global_batch_size"] = absl::StrCat(job.training.global_batch_size);
-  facts["optimizer.name"] = absl::StrCat(OptimizerName(job.optimizer.name));
-  facts["data.format"] = absl::StrCat(TokenFormatName(job.data.format));
+  facts["optimizer.name"] = absl::StrCat(WordOf(job.optimizer.name));
+  facts["data.format"] = absl::StrCat(WordOf(job.data.format));
   facts["data.split"] = NumberText(job.data.split);
   if (job.data.reset_attention_mask) {
     facts["data.reset_attention_mask"] = "true";
@@ -182,7 +182,7 @@ std::map<std::string, std::string> ReaderFacts(const JobSpec& job, const Layout&
                                                const Batches* valid) {
   std::map<std::string, std::string> facts;
   facts["training.micro_batch_size"] = absl::StrCat(layout.micro_batch_size);
-  facts["training.mixed_precision"] = absl::StrCat(PrecisionName(job.training.mixed_precision));
+  facts["training.mixed_precision"] = absl::StrCat(WordOf(job.training.mixed_precision));
   if (valid == nullptr) return facts;
   facts["validation.steps"] = absl::StrCat(job.validation.steps);
   if (job.data.valid.empty()) return facts;  // a part of data.train, which RunFacts has

@@ -32,7 +32,7 @@ std::string MetricsLine(const StepReport& report, int64_t generation) {
       static_cast<double>(report.tokens) / report.step_s, report.step_s, generation);
   for (size_t i = 0; report.parts && i < kStepParts; ++i) {
     const auto part = static_cast<StepPart>(i);
-    absl::StrAppendFormat(&line, ",\"%s_s\":%.6g", StepPartName(part), report.parts->of(part));
+    absl::StrAppendFormat(&line, ",\"%s_s\":%.6g", WordOf(part), report.parts->of(part));
   }
   if (report.skipped) {
     absl::StrAppendFormat(&line, ",\"skipped\":true,\"skipped_steps\":%d", report.skipped_steps);

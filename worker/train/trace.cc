@@ -30,7 +30,7 @@ void Trace::Add(absl::Span<const Action> group, Clock::time_point begin, Clock::
   for (const Action& action : group.first(shown)) {
     absl::StrAppend(&name, name.empty() ? "" : " ", ActionText(action));
   }
-  const absl::string_view category = StepPartName(PartOf(group.front().op));
+  const absl::string_view category = WordOf(PartOf(group.front().op));
   absl::StrAppendFormat(&events_,
                         ",\n"
                         R"({"name":"%s","cat":"%s","ph":"X","pid":%d,"tid":0,"ts":%.3f,)"

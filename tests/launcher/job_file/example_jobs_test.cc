@@ -54,7 +54,7 @@ TEST(PlanJson, HasTheDocumentedFields) {
   ASSERT_TRUE(plan.ok());
   const Summary summary = SummaryOf(file->job, *plan, WeftProfile(), {}, {});
   const auto json = nlohmann::json::parse(PlanJson(*file, {.plan = *plan, .summary = summary}, 2));
-  EXPECT_EQ(json["format_version"], 3);
+  EXPECT_EQ(json["format_version"], 4);
   EXPECT_EQ(json["training"]["mixed_precision"], "fp32");
   EXPECT_FALSE(json["prediction"].contains("goodput")) << "the bill has another of that name";
   EXPECT_EQ(json["prediction"]["goodput_at_best_interval"], plan->goodput);

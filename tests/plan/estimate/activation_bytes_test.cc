@@ -66,8 +66,8 @@ TEST(BlockActivationBytes, NeverLoseWhatRecomputeLeavesOut) {
     double last = all;
     for (const Recompute mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
       const BlockFootprint block = BlockActivationBytes(question, Layout{}, mode);
-      EXPECT_DOUBLE_EQ(block.saved + block.recomputed, all) << engine << RecomputeName(mode);
-      EXPECT_LE(block.saved, last) << engine << RecomputeName(mode);
+      EXPECT_DOUBLE_EQ(block.saved + block.recomputed, all) << engine << WordOf(mode);
+      EXPECT_LE(block.saved, last) << engine << WordOf(mode);
       last = block.saved;
     }
   }

@@ -157,7 +157,7 @@ TEST(DataComm, BytesFollowThePrecision) {
     question.numerics.precision = precision;
     EXPECT_NEAR(EstimateStep(question, layout).of(TimeTerm::kDataComm),
                 0.75 * (bytes * parameters + 48), 1e-6 * parameters)
-        << PrecisionName(precision);
+        << WordOf(precision);
   }
   question.engine = *EngineProfileNamed("pytorch-eager");
   for (const auto& [precision, bytes] :

@@ -106,10 +106,10 @@ TEST(CheckpointBytes, AreTwelvePerParameterOfAdamwInEveryPrecision) {
     const auto bytes = [&](OptimizerStates states) {
       return CheckpointBytes(Gpt(precision, states));
     };
-    EXPECT_EQ(bytes(OptimizerStates::kTwoMoments), 12 * parameters) << PrecisionName(precision);
-    EXPECT_EQ(bytes(OptimizerStates::kTwoMoments8Bit), 12 * parameters) << PrecisionName(precision);
-    EXPECT_EQ(bytes(OptimizerStates::kOneMoment), 8 * parameters) << PrecisionName(precision);
-    EXPECT_EQ(bytes(OptimizerStates::kNone), 4 * parameters) << PrecisionName(precision);
+    EXPECT_EQ(bytes(OptimizerStates::kTwoMoments), 12 * parameters) << WordOf(precision);
+    EXPECT_EQ(bytes(OptimizerStates::kTwoMoments8Bit), 12 * parameters) << WordOf(precision);
+    EXPECT_EQ(bytes(OptimizerStates::kOneMoment), 8 * parameters) << WordOf(precision);
+    EXPECT_EQ(bytes(OptimizerStates::kNone), 4 * parameters) << WordOf(precision);
   }
 }
 

@@ -18,7 +18,7 @@ namespace {
 TEST(MemoryTerm, HasANameOfItsOwn) {
   std::set<std::string> names;
   for (size_t term = 0; term < kMemoryTerms; ++term) {
-    names.emplace(MemoryTermName(static_cast<MemoryTerm>(term)));
+    names.emplace(WordOf(static_cast<MemoryTerm>(term)));
   }
   EXPECT_EQ(names.size(), kMemoryTerms);
 }
@@ -204,13 +204,13 @@ TEST(ClosedFormStageMemory, IsWithinAThousandthOfTheListOfWeftsBuffers) {
           const auto closed =
               static_cast<double>(ClosedFormStageMemory(question, layout, stage).total_bytes());
           EXPECT_NEAR(closed / listed, 1, 0.001)
-              << LayoutText(layout) << " stage " << stage << " " << PrecisionName(precision);
+              << LayoutText(layout) << " stage " << stage << " " << WordOf(precision);
           const auto host =
               static_cast<double>(EstimateStageMemory(question, layout, stage).host_bytes);
           EXPECT_NEAR(
               static_cast<double>(ClosedFormStageMemory(question, layout, stage).host_bytes), host,
               0.001 * host)
-              << LayoutText(layout) << " stage " << stage << " " << PrecisionName(precision);
+              << LayoutText(layout) << " stage " << stage << " " << WordOf(precision);
         }
       }
     }
@@ -302,14 +302,13 @@ TEST(ClosedFormStageMemory, GathersTheFrozenBaseUnderZero3) {
           ClosedFormStageMemory(question, of, stage).of(MemoryTerm::kGatheredLayers));
     };
     const double block = per_weight * kLinear + 2 * (kVectors + kAdapters);
-    EXPECT_EQ(gathered(layout, 0), 2 * block + 2 * kEnd) << FrozenFormatName(format);
+    EXPECT_EQ(gathered(layout, 0), 2 * block + 2 * kEnd) << WordOf(format);
     EXPECT_EQ(gathered({.dp = 8, .zero_stage = 2}, 0), 0);
     // A stage's only block is cut and gathered as well.
     EXPECT_EQ(gathered({.dp = 2, .pp = 80, .zero_stage = 3}, 40), block);
     question.engine = EngineProfileNamed("pytorch-eager").value();
     const double layers = question.engine.memory.gathered_layers * block;
-    EXPECT_EQ(gathered(layout, 0), std::max(layers, 2 * 128256.0 * 8192))
-        << FrozenFormatName(format);
+    EXPECT_EQ(gathered(layout, 0), std::max(layers, 2 * 128256.0 * 8192)) << WordOf(format);
   }
 }
 
@@ -341,7 +340,7 @@ TEST(ClosedFormStageMemory, StaysAPositiveNumberForAbsurdQuestions) {
       layout.gradient_accumulation_steps = 1 << 20;
       const MemoryEstimate estimate = ClosedFormStageMemory(question, layout, 0);
       for (size_t term = 0; term < kMemoryTerms; ++term) {
-        EXPECT_GE(estimate.bytes[term], 0) << MemoryTermName(static_cast<MemoryTerm>(term));
+        EXPECT_GE(estimate.bytes[term], 0) << WordOf(static_cast<MemoryTerm>(term));
       }
       EXPECT_GT(estimate.total_bytes(), int64_t{1} << 50) << LayoutText(layout);
     }

@@ -85,7 +85,7 @@ TEST(StatesOf, AreTheRecipesBytesPerParameter) {
       const Layout layout = {.dp = 2, .cp = 2, .zero_stage = zero_stage};
       EXPECT_DOUBLE_EQ(StatesOf(question, layout, parameters).resting(),
                        1e6 * c.per_parameter[zero_stage])
-          << c.engine << " " << PrecisionName(c.precision) << " zero " << zero_stage;
+          << c.engine << " " << WordOf(c.precision) << " zero " << zero_stage;
     }
   }
 }

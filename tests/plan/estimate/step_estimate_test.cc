@@ -128,7 +128,7 @@ TEST(RankParts, EveryActionBelongsToOne) {
 TEST(StepEstimate, NamesOfTermsStay) {
   std::vector<std::string> names;
   for (size_t i = 0; i < kTimeTerms; ++i) {
-    names.emplace_back(TimeTermName(static_cast<TimeTerm>(i)));
+    names.emplace_back(WordOf(static_cast<TimeTerm>(i)));
   }
   EXPECT_EQ(names,
             (std::vector<std::string>{"matmul", "attention", "streaming", "overhead", "recompute",

@@ -84,7 +84,7 @@ TEST(WildQuestions, AreAnsweredWithFiniteTerms) {
     const TermSeconds time = EstimateStep(question, layout);
     for (size_t term = 0; term < kTimeTerms; ++term) {
       ASSERT_TRUE(std::isfinite(time.seconds[term]) && time.seconds[term] >= 0)
-          << TimeTermName(static_cast<TimeTerm>(term)) << " " << time.seconds[term] << " of "
+          << WordOf(static_cast<TimeTerm>(term)) << " " << time.seconds[term] << " of "
           << LayoutText(layout) << " with " << question.engine.name;
     }
     ASSERT_GT(time.total_s(), 0) << LayoutText(layout);

@@ -35,6 +35,27 @@ inline Cluster FullCluster() {
   return cluster;
 }
 
+// Every property is asked for.
+inline LayoutSpec FullLayoutSpec() {
+  return {.dp = 2,
+          .tp = 3,
+          .pp = 4,
+          .cp = 5,
+          .ep = 6,
+          .zero_stage = 1,
+          .zero_hpz_partition_size = 2,
+          .pp_schedule = ScheduleKind::kGpipe,
+          .virtual_stages = 7,
+          .micro_batch_size = 8,
+          .gradient_accumulation_steps = 9,
+          .recompute = Recompute::kFull,
+          .sequence_parallel = true,
+          .offload_optimizer = OffloadDevice::kCpu,
+          .head_chunk_tokens = 10,
+          .layers_per_stage = {{1, 2}},
+          .recompute_per_stage = {Recompute::kNone, Recompute::kSelective}};
+}
+
 inline JobSpec FullJob() {
   JobSpec job;
   job.name = "quickstart";
@@ -75,23 +96,7 @@ inline JobSpec FullJob() {
                    0.6,
                    true};
   job.lr_scheduler = {LrSchedule::kLinear, 5, 10, 1e-5};
-  job.layout = {2,
-                3,
-                4,
-                5,
-                6,
-                1,
-                2,
-                ScheduleKind::kGpipe,
-                7,
-                8,
-                9,
-                Recompute::kFull,
-                true,
-                OffloadDevice::kCpu,
-                10,
-                {{1, 2}},
-                {Recompute::kNone, Recompute::kSelective}};
+  job.layout = FullLayoutSpec();
   job.lora = {4, 16, {"c_attn"}, FrozenFormat::kNf4Double};
   job.checkpoint = {"saved", 10, 4, ResumeMode::kNone};
   job.fault_tolerance = {5, 2.5};

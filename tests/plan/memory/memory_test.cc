@@ -568,7 +568,7 @@ TEST(PlanRankMemory, OffloadsStatesAndMasterWeightsAndNothingElse) {
               plain.bytes(MemoryKind::kOptimizer) + plain.bytes(MemoryKind::kMasterWeights));
     for (const MemoryKind kind : {MemoryKind::kWeights, MemoryKind::kGradients,
                                   MemoryKind::kActivations, MemoryKind::kCommunication}) {
-      EXPECT_EQ(memory.bytes(kind), plain.bytes(kind)) << MemoryKindName(kind);
+      EXPECT_EQ(memory.bytes(kind), plain.bytes(kind)) << WordOf(kind);
     }
     // Two places, each with room for a third of a block and of its moments.
     const auto elements = ByName(memory);

@@ -131,7 +131,7 @@ TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
           const RankMemory listed = PlanRankMemory(model, batch, layout, rank, numerics);
           const MemoryBytes bytes = table.Of(layout, stage);
           EXPECT_EQ(bytes.by_kind, BytesByKind(listed).by_kind)
-              << FamilyName(family) << " " << LayoutText(layout) << " stage " << stage
+              << WordOf(family) << " " << LayoutText(layout) << " stage " << stage
               << " optimizer states " << static_cast<int>(states);
           EXPECT_EQ(bytes.total_bytes(), listed.total_bytes());
           EXPECT_EQ(bytes.host_bytes, listed.host_bytes());

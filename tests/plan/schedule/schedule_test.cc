@@ -18,7 +18,7 @@ namespace weft {
 namespace {
 
 std::string CaseText(const Shape& shape, int stage) {
-  return absl::StrCat(ScheduleName(shape.kind), " stage ", stage, " of ", shape.stages, ", ",
+  return absl::StrCat(WordOf(shape.kind), " stage ", stage, " of ", shape.stages, ", ",
                       shape.microbatches, " microbatches, ", shape.chunks, " chunks");
 }
 

@@ -35,7 +35,7 @@ struct Shape {
 };
 
 inline std::string ShapeText(const Shape& shape) {
-  return absl::StrCat(ScheduleName(shape.kind), " ", shape.stages, " stages, ", shape.microbatches,
+  return absl::StrCat(WordOf(shape.kind), " ", shape.stages, " stages, ", shape.microbatches,
                       " microbatches, ", shape.chunks, " chunks");
 }
 

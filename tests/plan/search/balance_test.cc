@@ -126,8 +126,8 @@ TEST(Bounds, AreNeverAboveTheClosedFormsOfASchedule) {
     }
     const double step_s =
         PipelineSeconds(choice.kind, stages, pipeline.microbatches, choice.virtual_stages);
-    SCOPED_TRACE(absl::StrCat("round ", round, " ", ScheduleName(choice.kind), " ", layout.pp,
-                              " stages ", pipeline.microbatches, " microbatches"));
+    SCOPED_TRACE(absl::StrCat("round ", round, " ", WordOf(choice.kind), " ", layout.pp, " stages ",
+                              pipeline.microbatches, " microbatches"));
     ASSERT_LE(LeastPasses(pipeline).Of(choice), step_s * (1 + 1e-9));
     ASSERT_LE(LeastSecondsOfAnySplit(pipeline), step_s * (1 + 1e-9));
   }

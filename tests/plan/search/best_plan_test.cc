@@ -88,11 +88,11 @@ void Held::AgainstEveryWhy() {
     AgainstWhy(absl::StrCat("offload_optimizer=", WordOf(device)), {.offload_optimizer = device});
   }
   for (const Recompute mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
-    AgainstWhy(absl::StrCat("recompute=", RecomputeName(mode)), {.recompute = mode});
+    AgainstWhy(absl::StrCat("recompute=", WordOf(mode)), {.recompute = mode});
   }
   for (const ScheduleKind kind : {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kGpipe,
                                   ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1}) {
-    AgainstWhy(absl::StrCat("pp_schedule=", ScheduleName(kind)), {.pp_schedule = kind});
+    AgainstWhy(absl::StrCat("pp_schedule=", WordOf(kind)), {.pp_schedule = kind});
   }
   for (const int64_t micro : {1, 2, 4}) {
     AgainstWhy(absl::StrCat("micro_batch_size=", micro), {.micro_batch_size = micro});

@@ -33,7 +33,7 @@ struct Case {
   ModelShape model;
   Layout layout;
   std::string text() const {
-    return absl::StrCat(FamilyName(model.family), model.tied_embeddings ? " tied " : " untied ",
+    return absl::StrCat(WordOf(model.family), model.tied_embeddings ? " tied " : " untied ",
                         LayoutText(layout));
   }
 };

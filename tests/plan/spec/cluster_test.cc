@@ -109,7 +109,7 @@ TEST(CheckCluster, NamesTheFieldThatMakesNoSense) {
 
 TEST(ParseBackend, TakesTheNamesOfTheBackendsAndListsThem) {
   for (const BackendKind backend : {BackendKind::kCpu, BackendKind::kCuda}) {
-    EXPECT_EQ(ParseBackend(BackendName(backend)).value(), backend);
+    EXPECT_EQ(ParseBackend(WordOf(backend)).value(), backend);
   }
   EXPECT_EQ(ParseBackend("tpu").status(),
             absl::InvalidArgumentError("\"tpu\" is not a backend; use cpu or cuda"));

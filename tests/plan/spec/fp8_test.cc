@@ -68,8 +68,7 @@ TEST(PlanRankMemory, Fp8TakesItsScratchBesideBf16) {
   for (int kind = 0; kind <= static_cast<int>(MemoryKind::kTokens); ++kind) {
     const auto of = static_cast<MemoryKind>(kind);
     const int64_t scratch = of == MemoryKind::kWorkspace ? 3 * 64 * 704 + 256 * 704 + 64 : 0;
-    EXPECT_EQ(bytes(Precision::kFp8, of), bytes(Precision::kBf16, of) + scratch)
-        << MemoryKindName(of);
+    EXPECT_EQ(bytes(Precision::kFp8, of), bytes(Precision::kBf16, of) + scratch) << WordOf(of);
   }
 }
 

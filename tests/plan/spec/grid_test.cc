@@ -53,7 +53,7 @@ TEST(RankGrid, RankAndCoordinatesAreInverse) {
 TEST(RankGrid, GroupsOfAnAxisPartitionTheRanks) {
   for (const RankGrid& grid : SmallGrids()) {
     for (const Axis axis : kAxes) {
-      SCOPED_TRACE(absl::StrCat(GridText(grid), " axis ", AxisName(axis)));
+      SCOPED_TRACE(absl::StrCat(GridText(grid), " axis ", WordOf(axis)));
       std::set<std::vector<int>> groups;
       size_t members = 0;
       for (int rank = 0; rank < grid.world_size(); ++rank) {
@@ -120,10 +120,10 @@ TEST(RankGrid, ADataGroupHoldsTheSameShardsAndPartitionsTheRanks) {
 }
 
 TEST(AxisName, IsTheKeyOfJobYaml) {
-  EXPECT_EQ(AxisName(Axis::kData), "dp");
-  EXPECT_EQ(AxisName(Axis::kPipeline), "pp");
-  EXPECT_EQ(AxisName(Axis::kContext), "cp");
-  EXPECT_EQ(AxisName(Axis::kTensor), "tp");
+  EXPECT_EQ(WordOf(Axis::kData), "dp");
+  EXPECT_EQ(WordOf(Axis::kPipeline), "pp");
+  EXPECT_EQ(WordOf(Axis::kContext), "cp");
+  EXPECT_EQ(WordOf(Axis::kTensor), "tp");
 }
 
 }  // namespace

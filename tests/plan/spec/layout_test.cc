@@ -434,10 +434,10 @@ TEST(LayoutText, ShowsDegreesScheduleAndBatchCut) {
 TEST(Schedule, IsParsedByItsName) {
   for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward,
                                   ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1}) {
-    ASSERT_TRUE(ParseSchedule(ScheduleName(kind)).ok());
-    EXPECT_EQ(*ParseSchedule(ScheduleName(kind)), kind);
+    ASSERT_TRUE(ParseWord<ScheduleKind>(WordOf(kind), "a schedule that weft knows").ok());
+    EXPECT_EQ(*ParseWord<ScheduleKind>(WordOf(kind), "a schedule that weft knows"), kind);
   }
-  EXPECT_EQ(ParseSchedule("zb_h2").status(),
+  EXPECT_EQ(ParseWord<ScheduleKind>("zb_h2", "a schedule that weft knows").status(),
             absl::InvalidArgumentError("\"zb_h2\" is not a schedule that weft knows; use gpipe, "
                                        "1f1b, interleaved_1f1b or zb_h1"));
 }

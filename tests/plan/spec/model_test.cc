@@ -387,8 +387,8 @@ TEST(ModelIssues, ReportsAllBrokenRulesAtOnce) {
 
 TEST(Family, IsParsedByItsName) {
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
-    ASSERT_TRUE(ParseFamily(FamilyName(family)).ok());
-    EXPECT_EQ(*ParseFamily(FamilyName(family)), family);
+    ASSERT_TRUE(ParseFamily(WordOf(family)).ok());
+    EXPECT_EQ(*ParseFamily(WordOf(family)), family);
   }
   EXPECT_EQ(ParseFamily("bert").status(),
             absl::InvalidArgumentError(

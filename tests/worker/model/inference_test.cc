@@ -133,7 +133,7 @@ double ValidationLoss(const JobSpec& job, const Trained& trained, int64_t batch)
 class AnyFamily : public testing::TestWithParam<ModelFamily> {};
 INSTANTIATE_TEST_SUITE_P(Models, AnyFamily,
                          testing::Values(ModelFamily::kGpt2, ModelFamily::kLlama),
-                         [](const auto& each) { return std::string(FamilyName(each.param)); });
+                         [](const auto& each) { return std::string(WordOf(each.param)); });
 
 TEST_P(AnyFamily, EvaluatesToTheRunsValidation) {
   const TestFolder folder;

@@ -123,11 +123,10 @@ Counts CountsOf(JobSpec job, const TestFolder& folder) {
   job.training.steps = 1;
   job.validation.interval = 0;
   RankThreads run;
-  run.assignment = {
-      .job = job,
-      .layout = MakeLayout(1, 1, 1, k1f1b, 8, job),
-      .run_folder = folder.Make(absl::StrCat(FamilyName(job.model.family), " counted")),
-      .load_checkpoint = ""};
+  run.assignment = {.job = job,
+                    .layout = MakeLayout(1, 1, 1, k1f1b, 8, job),
+                    .run_folder = folder.Make(absl::StrCat(WordOf(job.model.family), " counted")),
+                    .load_checkpoint = ""};
   run.wrap_device = [&](int, Device& inner) {
     return std::make_unique<CountingDevice>(inner, &counts);
   };

@@ -173,7 +173,7 @@ TEST(Zero, ContinuesFromACheckpointOfAnyOtherSharding) {
                             {3, 2, 2, 1, k1f1b, 2},
                             {3, 4, 1, 1, kGpipe, 1, 2},
                             {2, 2, 1, 2, kInterleaved, 1},
-                            {3, 2, 1, 2, k1f1b, 2, 0, false, 4, {3, 1}}};
+                            {3, 2, 1, 2, k1f1b, 2, 1, false, 4, {3, 1}}};
   for (const ZeroCase& from : cases) {
     const Layout layout = LayoutOf(from, job);
     const std::string run_folder = folder.Make(LayoutText(layout));
@@ -282,8 +282,8 @@ INSTANTIATE_TEST_SUITE_P(
                     BugCase{Bug::kShiftedPart, {1, 2, 1, 1, k1f1b, 2}},
                     BugCase{Bug::kShiftedPart, {3, 2, 1, 1, k1f1b, 2}},
                     BugCase{Bug::kNoReplicas, {2, 4, 1, 1, k1f1b, 1, 2}},
-                    BugCase{Bug::kNoGather, {3, 2, 1, 2, k1f1b, 2, 0, false, 7}},
-                    BugCase{Bug::kNoScatter, {2, 2, 1, 2, kZeroBubble, 2, 0, false, 7}},
+                    BugCase{Bug::kNoGather, {3, 2, 1, 2, k1f1b, 2, 1, false, 7}},
+                    BugCase{Bug::kNoScatter, {2, 2, 1, 2, kZeroBubble, 2, 1, false, 7}},
                     BugCase{Bug::kNoReplicas, {3, 4, 1, 2, k1f1b, 1, 2, false, 7}}));
 
 }  // namespace

@@ -134,7 +134,7 @@ TEST(PackedDocuments, LearnedPositionsGoOnUnlessTheyAreReset) {
 
 INSTANTIATE_TEST_SUITE_P(Trainer, PackedDocuments,
                          testing::Values(ModelFamily::kGpt2, ModelFamily::kLlama),
-                         [](const auto& tested) { return FamilyName(tested.param).data(); });
+                         [](const auto& tested) { return WordOf(tested.param).data(); });
 
 struct LayoutCase {
   int dp, tp, pp;
@@ -142,7 +142,7 @@ struct LayoutCase {
   int virtual_stages = 1;
 };
 void PrintTo(const LayoutCase& c, std::ostream* out) {
-  *out << "dp" << c.dp << " tp" << c.tp << " pp" << c.pp << " " << ScheduleName(c.schedule).data();
+  *out << "dp" << c.dp << " tp" << c.tp << " pp" << c.pp << " " << WordOf(c.schedule).data();
 }
 
 class PackedDocumentsOnAnyLayout : public testing::TestWithParam<LayoutCase> {};

@@ -109,9 +109,9 @@ TEST(ExactMemory, EveryBufferIsUsedToItsEndAndNothingElseIs) {
     for (const Layout& layout : Layouts(job)) {
       if (job.optimizer.name == OptimizerKind::kAdamw8bit && !layout.offloads_optimizer()) continue;
       if (job.optimizer.name == OptimizerKind::kAdafactor && layout.offloads_optimizer()) continue;
-      const std::string name = absl::StrCat(
-          FamilyName(job.model.family), " ", PrecisionName(job.training.mixed_precision), " ",
-          OptimizerName(job.optimizer.name), " ", LayoutText(layout));
+      const std::string name =
+          absl::StrCat(WordOf(job.model.family), " ", WordOf(job.training.mixed_precision), " ",
+                       WordOf(job.optimizer.name), " ", LayoutText(layout));
       const TrainingOutcome plain = TrainWith(job, layout, folder.Make(name));
       const Watched watched =
           TrainWatched(job, layout, folder.Make(name + " watched"), [&](int rank) {
@@ -195,7 +195,7 @@ TEST(ExactMemory, EachThreadUsesItsScratchToTheEnd) {
     job.training.mixed_precision = precision;
     job.threads_per_worker = 3;
     const Layout layout = MakeLayout(1, 2, 1, ScheduleKind::kOneForwardOneBackward, 2, job);
-    const std::string name(PrecisionName(precision));
+    const std::string name(WordOf(precision));
     const Watched watched = TrainWatched(job, layout, folder.Make(name), [&](int rank) {
       return PlanRankMemory(job.model, job.batch(), layout, rank, job.numerics());
     });

@@ -54,7 +54,7 @@ double ValidLossFrom(JobSpec job, const std::string& weights, const Layout& layo
 
 class InitFrom : public testing::TestWithParam<ModelFamily> {};
 INSTANTIATE_TEST_SUITE_P(Models, InitFrom, testing::Values(ModelFamily::kGpt2, ModelFamily::kLlama),
-                         [](const auto& each) { return std::string(FamilyName(each.param)); });
+                         [](const auto& each) { return std::string(WordOf(each.param)); });
 
 TEST_P(InitFrom, GoesOnFromTheWeightsOfAnotherRun) {
   const TestFolder folder;

@@ -39,8 +39,8 @@ TEST(LearningRate, FollowsItsTable) {
     const LrSchedulerSpec spec{
         .type = c.type, .warmup_steps = c.warmup, .decay_steps = c.decay_steps, .min_lr = 0.1};
     EXPECT_NEAR(LearningRate(spec, 1, 100, c.step), c.expected, 1e-12)
-        << LrScheduleName(c.type) << " warmup " << c.warmup << " decay " << c.decay_steps
-        << " step " << c.step;
+        << WordOf(c.type) << " warmup " << c.warmup << " decay " << c.decay_steps << " step "
+        << c.step;
   }
 }
 

@@ -42,7 +42,7 @@ struct LayoutCase {
   int64_t kv_heads;
 };
 void PrintTo(const LayoutCase& c, std::ostream* out) {
-  *out << "dp" << c.dp << " tp" << c.tp << " pp" << c.pp << " " << ScheduleName(c.schedule).data()
+  *out << "dp" << c.dp << " tp" << c.tp << " pp" << c.pp << " " << WordOf(c.schedule).data()
        << " micro_batch " << c.micro_batch_size << " kv_heads " << c.kv_heads;
 }
 

@@ -182,7 +182,7 @@ TEST(Save, KeepsTheNewestCheckpointsAndTheLast) {
 // written: master weights and moments in fp32, whatever the step computes in.
 TEST(Save, DealsTheBoxesOverDataRanks) {
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
-    SCOPED_TRACE(PrecisionName(precision));
+    SCOPED_TRACE(WordOf(precision));
     const TestFolder folder;
     JobSpec job = JobThatSaves(folder, 0);
     job.training.steps = 1;
