@@ -1,4 +1,4 @@
-// What starting and losing ranks costs on this machine, in wall time as a person sees it:
+// This program measures what starting and losing ranks costs here, in wall time as people see it:
 // - one step: from the command to its end, for a job of one step on 4 ranks;
 // - a death: kill -9 of one of the 4 ranks in the middle of training; until the coordinator's
 //   event that names it, and until the next step of the next generation is in metrics.jsonl.

@@ -81,10 +81,15 @@ std::vector<Room> LauncherRooms() {
        {}},
       {"launcher/commands",
        {"plan/*", "proto", "process", "data", "checkpoint", "launcher/job_file", "launcher/machine",
-        "launcher/run", "launcher/inference", "launcher/commands"},
+        "launcher/agent", "launcher/run", "launcher/inference", "launcher/commands"},
        {"absl core", "absl", "json", "cli"},
        {}},
-      {"launcher/ranks", {"launcher/ranks"}, {}, {}},
+      {"launcher/shim", {"process", "launcher/shim"}, {}, {}},
+      {"launcher/agent",
+       {"plan", "plan/spec", "proto", "process", "launcher/machine", "launcher/shim",
+        "launcher/agent"},
+       {"absl core", "absl", "protobuf"},
+       {{"agent_link", {"grpc"}}}},
       {"launcher", {"process", "launcher/commands"}, {"absl core"}, {{"main", {"grpc", "cli"}}}},
   };
 }
