@@ -1,7 +1,5 @@
 #include "coordinator/driver.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -11,6 +9,7 @@
 #include "absl/time/time.h"
 #include "coordinator/record.h"
 #include "plan/errors.h"
+#include "process/clock.h"
 #include "process/log.h"
 
 namespace weft {
@@ -20,17 +19,9 @@ constexpr size_t kMaxQueued = 200000;
 constexpr size_t kMaxHistory = 10000;
 constexpr size_t kMaxWatchers = 1000;
 constexpr int64_t kTickMs = 50;
-constexpr int64_t kStallMs = 500;  // between two ticks: beyond it nobody is to blame
-constexpr int64_t kMaxWaitMs = 60000;
-constexpr int64_t kRepeatStopMs = 1000;
+constexpr int64_t kStallMs = 500;          // between two ticks: beyond it nobody is to blame
 constexpr int64_t kMaxPostponeMs = 10000;  // of a duty that waits for room on the disk
 constexpr int kMaxRounds = 16;             // duties that follow from duties
-
-int64_t NowMs() {
-  timespec now;
-  CHECK(clock_gettime(CLOCK_BOOTTIME, &now) == 0);
-  return static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
-}
 
 absl::Status Busy() {
   return absl::UnavailableError("the coordinator is busy or closing; ask again");
@@ -74,9 +65,9 @@ absl::Status Driver::Replay() {
     }
     RememberEvents(before, stored);
   }
-  clocks_.generation_since_ms = NowMs();
-  clocks_.looked_ms = NowMs();
-  for (const auto& [rank, member] : job_.generation.members) clocks_.heard_ms[rank] = NowMs();
+  clocks_.generation_since_ms = BootTimeMs();
+  clocks_.looked_ms = BootTimeMs();
+  for (const auto& [rank, member] : job_.generation.members) clocks_.heard_ms[rank] = BootTimeMs();
   if (!stored_events.empty()) {
     LogInfo(absl::StrCat("replayed ", stored_events.size(), " facts: ", job_.id, " is ",
                          PhaseName(job_.phase), ", generation ", job_.generation.number));
@@ -115,23 +106,22 @@ void Driver::Run() {
 
 // Whatever arrived has been heard before anybody is called silent.
 void Driver::Tick() {
-  const int64_t now_ms = NowMs();
+  const int64_t now_ms = BootTimeMs();
   const absl::Status written = journal_.Retry(now_ms);
   if (!written.ok() && !broken_) Break(written);
   clocks_ = ShiftedByStall(std::move(clocks_), now_ms, kStallMs);
   for (const Event& event : Expired(job_, clocks_, now_ms, LeaseMs())) Happened(event);
   Act();
   PassNotesOn();
-  if (supervisor_ && now_ms >= supervisor_->until_ms) Answer(NothingToDo());
   CloseWatchersIfOver();
 }
 
 void Driver::EndEverything() {
   const absl::Status why = absl::UnavailableError("the coordinator is closing; ask again");
-  if (supervisor_) supervisor_->reply(why);
+  for (const auto& [id, agent] : agents_) agent.port.close(why);
   for (const auto& [id, stream] : streams_) stream.port.close(why);
   for (const auto& [id, watcher] : watchers_) watcher.close(why);
-  supervisor_.reset();
+  agents_.clear();
   streams_.clear();
   watchers_.clear();
 }
@@ -147,18 +137,19 @@ void Driver::Happened(const Event& event) {
   job_ = Apply(std::move(job_), event);
   if (job_.revision == revision) return;
   const StoredEvent stored{job_.revision, absl::ToUnixMillis(absl::Now()), event};
-  const absl::Status written = journal_.Append(stored, NowMs());
+  const absl::Status written = journal_.Append(stored, BootTimeMs());
   if (!written.ok()) return Break(written);
   if (job_.generation.number != generation) {
     clocks_.heard_ms.clear();
+    clocks_.agent_heard_ms = 0;
     notes_ = NoteBoard();
   }
   if (job_.generation.number != generation || job_.generation.phase != phase) {
-    clocks_.generation_since_ms = NowMs();
+    clocks_.generation_since_ms = BootTimeMs();
   }
   if (clocks_.save != (job_.generation.saving ? job_.generation.saving->number : 0)) {
     clocks_.save = job_.generation.saving ? job_.generation.saving->number : 0;
-    clocks_.save_since_ms = NowMs();
+    clocks_.save_since_ms = BootTimeMs();
   }
   if (job_.id != before.job_id) {
     progress_ = {};
@@ -226,8 +217,8 @@ bool Driver::MayLaunch() {
     postponed_since_ms_ = 0;
     return true;
   }
-  if (postponed_since_ms_ == 0) postponed_since_ms_ = NowMs();
-  if (NowMs() - postponed_since_ms_ > kMaxPostponeMs) Break(journal_.behind());
+  if (postponed_since_ms_ == 0) postponed_since_ms_ = BootTimeMs();
+  if (BootTimeMs() - postponed_since_ms_ > kMaxPostponeMs) Break(journal_.behind());
   return false;
 }
 
@@ -236,20 +227,6 @@ bool Driver::Carry(const Command& command) {
   const int64_t revision = job_.revision;
   std::visit([this](const auto& duty) { Do(duty); }, command);
   return job_.revision != revision;
-}
-
-void Driver::Do(const LaunchWorkers& launch) {
-  if (!supervisor_ || !MayLaunch()) return;
-  Happened(Launched{launch.generation});  // durable before anybody starts a process
-  if (!broken_) Answer(LaunchDuty(job_));
-}
-
-void Driver::Do(const StopWorkers& stop) {
-  const bool repeated =
-      told_to_stop_generation_ == stop.generation && NowMs() - told_to_stop_ms_ < kRepeatStopMs;
-  if (repeated || !Answer(StopGroupDuty(stop))) return;
-  told_to_stop_generation_ = stop.generation;
-  told_to_stop_ms_ = NowMs();
 }
 
 void Driver::Do(const StartTraining& start) {
@@ -287,14 +264,6 @@ void Driver::Do(const EndSave& over) {
 void Driver::Do(const AbortWorkers& abort) {
   OrderOnce(abort.generation, &Stream::told_abort,
             [&] { return AbortOrder(abort.generation, abort.reason); });
-}
-
-bool Driver::Answer(const proto::Attempt& attempt) {
-  if (!supervisor_) return false;
-  const Reply<proto::Attempt> reply = std::move(supervisor_->reply);
-  supervisor_.reset();
-  reply(attempt);
-  return true;
 }
 
 void Driver::Order(int rank, const std::function<void(Stream&)>& tell) {
@@ -386,37 +355,6 @@ void Driver::Unwatch(int64_t id) {
   Post([this, id] { watchers_.erase(id); });
 }
 
-void Driver::NextAttempt(int64_t id, proto::NextAttemptRequest request,
-                         const Reply<proto::Attempt>& reply) {
-  const bool posted = Post([this, id, request = std::move(request), reply] {
-    const absl::Status known = CheckJob(request.job_id());
-    if (!known.ok()) return reply(known);
-    if (supervisor_) {
-      supervisor_->reply(absl::AbortedError("a newer call of NextAttempt took this one's place"));
-    }
-    const int64_t wait_ms = std::clamp<int64_t>(request.wait_ms(), 0, kMaxWaitMs);
-    supervisor_ = WaitingSupervisor{id, NowMs() + wait_ms, reply};
-  });
-  if (!posted) reply(Busy());
-}
-
-void Driver::CancelNextAttempt(int64_t id) {
-  Post([this, id] {
-    if (!supervisor_ || supervisor_->id != id) return;
-    supervisor_->reply(absl::CancelledError("the supervisor hung up"));
-    supervisor_.reset();
-  });
-}
-
-void Driver::AttemptEnded(proto::AttemptEndedRequest request, const Acknowledge& reply) {
-  const bool posted = Post([this, request = std::move(request), reply] {
-    const absl::Status known = CheckJob(request.job_id());
-    if (known.ok()) Happened(FactOf(request));
-    reply(known);
-  });
-  if (!posted) reply(Busy());
-}
-
 void Driver::Attach(int64_t id, WorkerPort port) {
   const auto close = port.close;
   const bool posted = Post([this, id, port = std::move(port)] { streams_[id].port = port; });
@@ -472,12 +410,6 @@ absl::Status Driver::OnWatch(int64_t id, const proto::WatchRequest& request,
   return absl::OkStatus();
 }
 
-// A report that is not journaled is not acknowledged.
-int64_t Driver::Acknowledged(Stream& stream) const {
-  if (journal_.behind().ok()) stream.acknowledged = stream.sequence;
-  return stream.acknowledged;
-}
-
 void Driver::Refuse(int64_t id, const absl::Status& why) {
   const auto stream = streams_.find(id);
   LogWarning(absl::StrCat("a worker is turned away: ", why.message()));
@@ -506,7 +438,7 @@ void Driver::OnReport(int64_t id, const proto::WorkerReport& report) {
                                                job_.generation.number)));
     return;
   }
-  clocks_.heard_ms[stream.rank] = NowMs();
+  clocks_.heard_ms[stream.rank] = BootTimeMs();
   if (report.has_note()) return OnNote(id, report);
   const std::optional<Event> fact = FactOf(report);
   if (fact) Happened(*fact);
@@ -545,7 +477,7 @@ void Driver::OnRegister(int64_t id, Stream& stream, const proto::WorkerReport& r
   stream_of_rank_[worker.rank] = id;
   Happened(worker);
   if (broken_) return;
-  clocks_.heard_ms[worker.rank] = NowMs();
+  clocks_.heard_ms[worker.rank] = BootTimeMs();
   stream.sequence = report.sequence();
   proto::Order order;
   order.set_generation(worker.generation);

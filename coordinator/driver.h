@@ -1,7 +1,7 @@
 // Driver: the shell around the pure job. One thread, one queue: a message becomes a fact, the fact
 // is journaled, Apply changes the job, Decide says what is due, and the driver does it: orders to
-// the workers' streams, answers to the supervisor's question, events to watchers. It takes no
-// decision of its own.
+// the workers' and the agent's streams, events to watchers. It takes no decision of its own.
+// What it has to do with agents is in driver_agents.cc.
 //
 // Public functions may be called from any thread and return at once; answers and port calls come
 // from the driver's thread and must not block.
@@ -42,7 +42,12 @@ template <typename T>
 using Reply = std::function<void(absl::StatusOr<T>)>;
 using Acknowledge = std::function<void(absl::Status)>;
 
-// A worker's stream, or a watcher's, as the driver sees it. `close` ends it, OK or with a reason.
+// The stream of an agent, a worker or a watcher as the driver sees it. `close` ends it, OK or with
+// a reason.
+struct AgentPort {
+  std::function<void(const proto::AgentOrder&)> send;
+  std::function<void(const absl::Status&)> close;
+};
 struct WorkerPort {
   std::function<void(const proto::Order&)> send;
   std::function<void(const absl::Status&)> close;
@@ -66,13 +71,12 @@ class Driver final {
   void Submit(proto::SubmitJobRequest request, const Reply<proto::SubmitJobReply>& reply);
   void GetJob(proto::JobRequest request, const Reply<proto::JobStatus>& reply);
   void StopJob(proto::StopJobRequest request, const Acknowledge& reply);
-  // Streams and waiting calls have ids that the caller chooses, each once.
+  // Streams have ids that the caller chooses, each once.
   void Watch(int64_t id, proto::WatchRequest request, WatcherPort port);
   void Unwatch(int64_t id);
-  void NextAttempt(int64_t id, proto::NextAttemptRequest request,
-                   const Reply<proto::Attempt>& reply);
-  void CancelNextAttempt(int64_t id);
-  void AttemptEnded(proto::AttemptEndedRequest request, const Acknowledge& reply);
+  void AttachAgent(int64_t id, AgentPort port);
+  void TakeAgentReport(int64_t id, proto::AgentReport report);
+  void DetachAgent(int64_t id);
   void Attach(int64_t id, WorkerPort port);
   void Report(int64_t id, proto::WorkerReport report);
   void Detach(int64_t id);
@@ -93,10 +97,15 @@ class Driver final {
     int64_t told_save_over = 0;  // number of the save
     size_t told_notes = 0;
   };
-  struct WaitingSupervisor {
-    int64_t id = 0;
-    int64_t until_ms = 0;
-    Reply<proto::Attempt> reply;
+  struct Agent {
+    AgentPort port;
+    std::string host;  // empty: has not said Hello yet
+    std::string machine;
+    int64_t sequence = 0;      // highest one heard
+    int64_t acknowledged = 0;  // highest one that is journaled
+    // Told on this stream, or known to the agent from before.
+    int64_t told_launch = 0;  // generation
+    int64_t told_stop = 0;    // generation
   };
 
   Driver(std::unique_ptr<Journal> journal, DriverOptions options);
@@ -120,7 +129,6 @@ class Driver final {
   void Do(const PlanJob&) { Happened(PlanOf(job_)); }
   void Do(const LaunchWorkers& launch);
   void Do(const StopWorkers& stop);
-  void Do(const EndJob&) { Answer(JobOverDuty(job_)); }
   void Do(const StartTraining& start);
   void Do(const BeginSteps& begin);
   void Do(const StopTraining& stop);
@@ -128,7 +136,8 @@ class Driver final {
   void Do(const EndSave& over);
   void Do(const AbortWorkers& abort);
   bool MayLaunch();
-  bool Answer(const proto::Attempt& attempt);
+  // The agent that takes orders; null if there is none.
+  Agent* CurrentAgent();
   void Order(int rank, const std::function<void(Stream&)>& tell);
   void OrderAll(int64_t generation, const std::function<void(Stream&)>& tell);
   void OrderOnce(int64_t generation, bool Stream::*told,
@@ -139,6 +148,10 @@ class Driver final {
   // Messages, on the driver's thread.
   absl::StatusOr<proto::SubmitJobReply> OnSubmit(const proto::SubmitJobRequest& request);
   absl::Status OnWatch(int64_t id, const proto::WatchRequest& request, const WatcherPort& port);
+  void OnAgentReport(int64_t id, const proto::AgentReport& report);
+  void OnHello(int64_t id, Agent& agent, const proto::Hello& hello);
+  void OnAgentFact(const Agent& agent, const proto::AgentReport& report);
+  void RefuseAgent(int64_t id, const absl::Status& why);
   void OnReport(int64_t id, const proto::WorkerReport& report);
   void OnRegister(int64_t id, Stream& stream, const proto::WorkerReport& report);
   void OnNote(int64_t id, const proto::WorkerReport& report);
@@ -146,7 +159,12 @@ class Driver final {
   void OnDetach(int64_t id);
   absl::Status CheckJob(const std::string& job_id) const;
   void Refuse(int64_t id, const absl::Status& why);
-  int64_t Acknowledged(Stream& stream) const;
+  template <typename AnyStream>
+  int64_t Acknowledged(AnyStream& stream) const {
+    // A report that is not journaled is not acknowledged.
+    if (journal_.behind().ok()) stream.acknowledged = stream.sequence;
+    return stream.acknowledged;
+  }
 
   bool IsOverAndGone() const;
   int64_t LeaseMs() const;
@@ -166,9 +184,8 @@ class Driver final {
   std::deque<proto::JobEvent> history_;  // of the current job, journaled events only
   int64_t forgotten_revision_ = 0;       // newest one that history_ has lost
   std::optional<proto::JobEvent> last_step_;
-  std::optional<WaitingSupervisor> supervisor_;
-  int64_t told_to_stop_generation_ = 0;
-  int64_t told_to_stop_ms_ = 0;
+  std::map<int64_t, Agent> agents_;  // by stream
+  int64_t current_agent_ = 0;        // stream of the one that takes orders; 0: none
   bool broken_ = false;
   int64_t postponed_since_ms_ = 0;  // a duty that cannot wait for the journal for ever; 0: none
 

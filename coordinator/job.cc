@@ -17,11 +17,6 @@ constexpr size_t kKeptCheckpoints = 3;
 
 // ---- small questions ----
 
-bool IsLive(GenerationPhase phase) {  // its processes may be there, and are wanted
-  return phase == GenerationPhase::kLaunched || phase == GenerationPhase::kSealed ||
-         phase == GenerationPhase::kTraining;
-}
-
 bool Everybody(const Job& job, bool (*holds)(const Member&)) {
   if (static_cast<int>(job.generation.members.size()) != job.world_size()) return false;
   for (const auto& [rank, member] : job.generation.members) {
@@ -224,6 +219,7 @@ bool Record(const Launched& fact, Job& job) {
     return false;
   }
   generation.phase = GenerationPhase::kLaunched;
+  generation.machine = fact.machine;
   job.phase = Phase::kStarting;
   job.reason = absl::StrCat("generation ", generation.number, ", after step ", job.newest().step);
   return true;
@@ -407,11 +403,7 @@ bool Record(const Overdue& fact, Job& job) {
   return IsLive(generation.phase) && Fail(job, {CauseKind::kRoot, -1, "", fact.reason}, false);
 }
 
-GenerationCause CauseOf(const AttemptEnded& end, const Job& job) {
-  if (end.clean) {
-    return {CauseKind::kRoot, -1, "",
-            "the workers exited with 0 before the last step was reported"};
-  }
+GenerationCause CauseOf(const RankEnded& end, const Job& job) {
   std::string what = end.message;
   if (end.signal != 0) {
     const char* name = sigabbrev_np(end.signal);
@@ -421,22 +413,45 @@ GenerationCause CauseOf(const AttemptEnded& end, const Job& job) {
     what = absl::StrCat("exited with ", end.exit_code);
   }
   if (!end.message.empty() && what != end.message) absl::StrAppend(&what, ": ", end.message);
-  if (what.empty()) what = "ended without a word";
-  const std::string who = end.rank < 0 ? "the workers" : RankText(job, end.rank, end.host);
+  if (what.empty())
+    what = end.rank < 0 ? "the workers ended without a word" : "ended without a word";
+  const std::string who = end.rank < 0 ? "" : RankText(job, end.rank, end.host) + " ";
   // 75: lost its coordinator. 1: has said why itself, and its words are better than that number. An
   // unknown rank says nothing that a rank's own fault does not.
   const bool left = end.signal == 0 && (end.exit_code == 75 || end.exit_code == 1);
   const bool consequence = end.rank < 0 || left;
   return {consequence ? CauseKind::kConsequence : CauseKind::kRoot, end.rank, end.host,
-          absl::StrCat(who, " ", what), end.last_stderr};
+          absl::StrCat(who, what), end.last_stderr};
 }
 
+// A rank that ends with 0 once it has finished is as it should be.
+bool Record(const RankEnded& fact, Job& job) {
+  if (fact.generation != job.generation.number) return false;
+  const bool clean = fact.rank >= 0 && fact.signal == 0 && fact.exit_code == 0;
+  if (!clean) return Fail(job, CauseOf(fact, job), /*permanent=*/false);
+  const Member* member = FindMember(job, fact.generation, fact.rank);
+  if (member != nullptr && member->phase == MemberPhase::kFinished) return false;
+  GenerationCause cause = {
+      CauseKind::kRoot, fact.rank, fact.host,
+      absl::StrCat(RankText(job, fact.rank, fact.host), " exited with 0 before it had finished"),
+      fact.last_stderr};
+  return IsLive(job.generation.phase) && Fail(job, std::move(cause), /*permanent=*/false);
+}
+
+// An agent vouches for its own machine alone.
 bool Record(const AttemptEnded& fact, Job& job) {
   const GenerationPhase phase = job.generation.phase;
   if (fact.generation != job.generation.number) return false;
+  if (fact.machine != job.generation.machine) return false;
   if (!IsLive(phase) && phase != GenerationPhase::kStopping) return false;
-  if (!(fact.clean && phase == GenerationPhase::kStopping)) {
-    Fail(job, CauseOf(fact, job), /*permanent=*/false);
+  if (!fact.clean) {
+    const RankEnded end = {fact.generation, fact.rank,    fact.host,       fact.signal,
+                           fact.exit_code,  fact.message, fact.last_stderr};
+    Fail(job, CauseOf(end, job), /*permanent=*/false);
+  } else if (phase != GenerationPhase::kStopping) {
+    Fail(job,
+         {CauseKind::kRoot, -1, "", "the workers exited with 0 before the last step was reported"},
+         /*permanent=*/false);
   }
   Close(job);
   return true;
@@ -477,7 +492,7 @@ bool Record(const Restarted&, Job& job) {
   for (auto& [rank, member] : generation.members) {
     member.suspect = member.phase != MemberPhase::kFinished;
   }
-  // Nobody knows whether the supervisor ever heard of the launch: begin again.
+  // Nobody knows how far the agent has got: begin again.
   if (generation.phase == GenerationPhase::kLaunched) {
     EndGeneration(job,
                   {CauseKind::kOrdered, -1, "", "the coordinator restarted while it was starting"});
@@ -491,37 +506,6 @@ bool Record(const Restarted&, Job& job) {
 }
 
 }  // namespace
-
-absl::string_view PhaseName(Phase phase) {
-  switch (phase) {
-    case Phase::kSubmitted:
-      return "SUBMITTED";
-    case Phase::kPlanned:
-      return "PLANNED";
-    case Phase::kStarting:
-      return "STARTING";
-    case Phase::kRunning:
-      return "RUNNING";
-    case Phase::kDraining:
-      return "DRAINING";
-    case Phase::kRecovering:
-      return "RECOVERING";
-    case Phase::kSuspended:
-      return "SUSPENDED";
-    case Phase::kCompleted:
-      return "COMPLETED";
-    case Phase::kFailed:
-      return "FAILED";
-    case Phase::kCancelled:
-      return "CANCELLED";
-  }
-  return "FAILED";
-}
-
-bool IsOver(Phase phase) {
-  return phase == Phase::kSuspended || phase == Phase::kCompleted || phase == Phase::kFailed ||
-         phase == Phase::kCancelled;
-}
 
 Job Apply(Job job, const Event& event) {
   const bool changed = std::visit([&](const auto& fact) { return Record(fact, job); }, event);
@@ -562,9 +546,8 @@ std::vector<Command> Decide(const Job& job) {
   if (job.phase == Phase::kSubmitted) commands.push_back(PlanJob{});
   switch (generation.phase) {
     case GenerationPhase::kOpen:
+    case GenerationPhase::kLaunched:  // the order may have been lost on its way
       commands.push_back(LaunchWorkers{generation.number});
-      break;
-    case GenerationPhase::kLaunched:
       break;
     case GenerationPhase::kSealed:
       commands.push_back(StartTraining{generation.number});
@@ -587,7 +570,6 @@ std::vector<Command> Decide(const Job& job) {
       commands.push_back(StopWorkers{generation.number, generation.cause->text});
       break;
     case GenerationPhase::kClosed:
-      if (IsOver(job.phase)) commands.push_back(EndJob{});
       break;
   }
   return commands;

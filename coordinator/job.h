@@ -15,37 +15,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
+#include "coordinator/phases.h"
 #include "plan/spec/job_spec.h"
 #include "plan/spec/layout.h"
 
 namespace weft {
-
-enum class Phase {
-  kSubmitted,
-  kPlanned,     // layout known, waits for a supervisor
-  kStarting,    // a supervisor starts the workers; until all are ready
-  kRunning,     // all ranks train
-  kDraining,    // asked to stop: saving
-  kRecovering,  // a generation failed, or the coordinator came back; the next steps follow
-  kSuspended,   // stopped on request, can resume
-  kCompleted,
-  kFailed,
-  kCancelled,
-};
-absl::string_view PhaseName(Phase phase);  // "RUNNING"
-bool IsOver(Phase phase);
-
-enum class GenerationPhase {
-  kOpen,      // waits for a supervisor to start its processes
-  kLaunched,  // processes start and register
-  kSealed,    // ranks 0..N-1 have registered: may train
-  kTraining,  // all ranks are ready
-  kStopping,  // its end is decided; its processes may still be there
-  kClosed,    // proven gone
-};
-
-enum class MemberPhase { kRegistered, kReady, kFinished };
 
 struct Member {
   std::string host;
@@ -101,6 +75,7 @@ struct GenerationCause {
 struct Generation {
   int64_t number = 0;
   GenerationPhase phase = GenerationPhase::kClosed;
+  std::string machine;            // whose agent was told to launch it (Hello.machine)
   std::map<int, Member> members;  // by rank
   std::optional<PendingSave> saving;
   EndedSave ended_save;
@@ -176,6 +151,7 @@ struct PlanRefused {
 };
 struct Launched {
   int64_t generation = 0;
+  std::string machine = {};
   friend bool operator==(const Launched&, const Launched&) = default;
 };
 struct Registered {
@@ -251,7 +227,18 @@ struct Overdue {
   std::string reason;
   friend bool operator==(const Overdue&, const Overdue&) = default;
 };
-// All processes of the generation are gone, says the supervisor.
+// A process of the generation has ended, says its parent.
+struct RankEnded {
+  int64_t generation = 0;
+  int rank = -1;  // -1: what started the ranks
+  std::string host;
+  int signal = 0;
+  int exit_code = 0;
+  std::string message;
+  std::string last_stderr;
+  friend bool operator==(const RankEnded&, const RankEnded&) = default;
+};
+// All processes of the generation are gone from `machine`, says an agent there.
 struct AttemptEnded {
   int64_t generation = 0;
   bool clean = false;
@@ -261,6 +248,7 @@ struct AttemptEnded {
   int exit_code = 0;
   std::string message;
   std::string last_stderr;
+  std::string machine = {};
   friend bool operator==(const AttemptEnded&, const AttemptEnded&) = default;
 };
 // Nothing was heard of the generation for longer than a lease: its workers have ended themselves.
@@ -277,9 +265,10 @@ struct Restarted {
   friend bool operator==(const Restarted&, const Restarted&) = default;
 };
 
-using Event = std::variant<Submitted, Planned, PlanRefused, Launched, Registered, Ready,
-                           ShardWritten, SaveFailed, Committed, Finished, Faulted, Suspected,
-                           WorkerLost, Overdue, AttemptEnded, Silent, StopAsked, Restarted>;
+using Event =
+    std::variant<Submitted, Planned, PlanRefused, Launched, Registered, Ready, ShardWritten,
+                 SaveFailed, Committed, Finished, Faulted, Suspected, WorkerLost, Overdue,
+                 RankEnded, AttemptEnded, Silent, StopAsked, Restarted>;
 
 // The job after `event`. A fact about another generation than the current one, or one that repeats
 // what is known, changes nothing; any other one also raises the revision by one.
@@ -292,7 +281,7 @@ absl::Status CheckRegistration(const Job& job, const Registered& worker);
 
 // ---- duties ----
 struct PlanJob {};
-// These go to the supervisor.
+// These go to the agent of the generation's machine; of an open generation, to any.
 struct LaunchWorkers {
   int64_t generation = 0;
 };
@@ -300,7 +289,6 @@ struct StopWorkers {
   int64_t generation = 0;
   std::string reason;
 };
-struct EndJob {};
 // These go to workers.
 struct StartTraining {
   int64_t generation = 0;
@@ -324,7 +312,7 @@ struct AbortWorkers {
   int64_t generation = 0;
   std::string reason;
 };
-using Command = std::variant<PlanJob, LaunchWorkers, StopWorkers, EndJob, StartTraining, BeginSteps,
+using Command = std::variant<PlanJob, LaunchWorkers, StopWorkers, StartTraining, BeginSteps,
                              StopTraining, GrantCommit, EndSave, AbortWorkers>;
 
 std::vector<Command> Decide(const Job& job);

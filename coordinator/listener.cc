@@ -6,7 +6,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -16,16 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 #include "process/log.h"
+#include "process/rpc.h"
 
 namespace weft {
 namespace {
-
-sockaddr_un Address(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-  return address;
-}
 
 absl::Status SocketError(const std::string& path, absl::string_view what) {
   return absl::ErrnoToStatus(errno, absl::StrCat("socket ", path, ": ", what));
@@ -35,11 +28,10 @@ absl::Status SocketError(const std::string& path, absl::string_view what) {
 absl::Status RemoveStale(const std::string& path) {
   const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (probe < 0) return SocketError(path, "cannot be made");
-  const sockaddr_un address = Address(path);
-  const int code = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  const bool listens = UseSocketPath(probe, path, SocketUse::kConnect);
   const int why = errno;
   close(probe);
-  if (code == 0) {
+  if (listens) {
     return absl::FailedPreconditionError(
         absl::StrCat("socket ", path, ": another weftd listens there; stop that one first"));
   }
@@ -62,12 +54,7 @@ bool IsSameUser(int connection) {
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(
     const std::string& path, std::function<void(int fd)> on_connection) {
-  constexpr size_t kLongest = sizeof(sockaddr_un::sun_path) - 1;
-  if (path.empty() || path.size() > kLongest) {
-    return absl::InvalidArgumentError(absl::StrCat("socket \"", path, "\": has ", path.size(),
-                                                   " bytes, a unix socket takes 1 to ", kLongest,
-                                                   "; use a shorter folder or a link to it"));
-  }
+  RETURN_IF_ERROR(UnixTarget(path).status());
   RETURN_IF_ERROR(RemoveStale(path));
   std::unique_ptr<Listener> listener(new Listener(path));
   RETURN_IF_ERROR(listener->Bind());
@@ -80,8 +67,7 @@ absl::Status Listener::Bind() {
   stop_ = eventfd(0, EFD_CLOEXEC);
   socket_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (stop_ < 0 || socket_ < 0) return SocketError(path_, "cannot be made");
-  const sockaddr_un address = Address(path_);
-  if (bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+  if (!UseSocketPath(socket_, path_, SocketUse::kBind)) {
     return SocketError(path_, "cannot be bound");
   }
   // Nobody can connect before listen(), so there is no moment at which the mode is another one.

@@ -15,7 +15,7 @@ namespace weft {
 class Listener final {
  public:
   // `on_connection` is called on the listener's thread and owns the non-blocking descriptor.
-  // InvalidArgument: the path cannot be a socket's. FailedPrecondition: somebody listens there.
+  // InvalidArgument: the path is not absolute. FailedPrecondition: somebody listens there.
   static absl::StatusOr<std::unique_ptr<Listener>> Start(const std::string& path,
                                                          std::function<void(int fd)> on_connection);
   // Joins the thread and removes the socket, if it is still the one it made.

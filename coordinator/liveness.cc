@@ -88,7 +88,7 @@ void AddStartOverdue(const Job& job, const Clocks& clocks, int64_t now_ms,
 
 void AddStoppingOverdue(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease_ms,
                         std::vector<Event>& events) {
-  int64_t last_sign_ms = clocks.generation_since_ms;
+  int64_t last_sign_ms = std::max(clocks.generation_since_ms, clocks.agent_heard_ms);
   for (const auto& [rank, heard_ms] : clocks.heard_ms) {
     last_sign_ms = std::max(last_sign_ms, heard_ms);
   }
@@ -122,6 +122,9 @@ Clocks ShiftedByStall(Clocks clocks, int64_t now_ms, int64_t expected_ms) {
   const int64_t stall_ms = now_ms - clocks.looked_ms - expected_ms;
   if (clocks.looked_ms != 0 && stall_ms > 0) {
     for (auto& [rank, heard_ms] : clocks.heard_ms) heard_ms = std::min(now_ms, heard_ms + stall_ms);
+    if (clocks.agent_heard_ms != 0) {
+      clocks.agent_heard_ms = std::min(now_ms, clocks.agent_heard_ms + stall_ms);
+    }
     clocks.generation_since_ms = std::min(now_ms, clocks.generation_since_ms + stall_ms);
     clocks.save_since_ms = std::min(now_ms, clocks.save_since_ms + stall_ms);
   }

@@ -21,6 +21,7 @@ struct Clocks {
   int64_t looked_ms = 0;            // when ShiftedByStall was last called
   int64_t save = 0;                 // number of the one that is under way; 0: none
   int64_t save_since_ms = 0;        // when its first rank had its part
+  int64_t agent_heard_ms = 0;       // the agent of the generation's machine; 0: not yet
 };
 
 struct SilentRank {
@@ -49,8 +50,8 @@ inline constexpr int64_t kSaveLimitMs = 1800000;
 inline constexpr int64_t kLoadLimitMs = 1800000;
 // Finished workers may take so long to exit before their group is stopped.
 inline constexpr int64_t kExitGraceMs = 10000;
-// The lease and this margin have to pass before a generation that nobody vouches for counts as
-// gone.
+// The lease and this margin have to pass, with no word of its workers nor of their machine's agent,
+// before a generation that nobody vouches for counts as gone.
 inline constexpr int64_t kSilenceMarginMs = 1000;
 
 }  // namespace weft

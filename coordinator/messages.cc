@@ -79,39 +79,22 @@ proto::Order NotesOrder(int64_t generation, const proto::Notes& notes) {
   return order;
 }
 
-proto::Attempt LaunchDuty(const Job& job) {
-  proto::Attempt attempt;
-  proto::Launch& launch = *attempt.mutable_launch();
+proto::AgentOrder LaunchOrder(const Job& job) {
+  proto::AgentOrder order;
+  proto::Launch& launch = *order.mutable_launch();
   launch.set_generation(job.generation.number);
   launch.set_world_size(job.world_size());
   launch.set_job(JobText(job.spec));
-  *launch.mutable_layout() = ToProto(*job.layout);
-  launch.set_planned_bytes(job.planned_bytes);
-  launch.set_predicted_step_s(job.predicted_step_s);
-  launch.set_load_checkpoint(job.newest().folder);
   launch.set_after_step(job.newest().step);
-  return attempt;
+  launch.set_run_folder(job.run_folder);
+  return order;
 }
 
-proto::Attempt StopGroupDuty(const StopWorkers& stop) {
-  proto::Attempt attempt;
-  attempt.mutable_stop_group()->set_generation(stop.generation);
-  attempt.mutable_stop_group()->set_reason(stop.reason);
-  return attempt;
-}
-
-proto::Attempt JobOverDuty(const Job& job) {
-  proto::Attempt attempt;
-  attempt.mutable_over()->set_phase(absl::StrCat(PhaseName(job.phase)));
-  attempt.mutable_over()->set_reason(job.reason);
-  attempt.mutable_over()->set_step(job.newest().step);
-  return attempt;
-}
-
-proto::Attempt NothingToDo() {
-  proto::Attempt attempt;
-  attempt.mutable_nothing();
-  return attempt;
+proto::AgentOrder StopGroupOrder(const StopWorkers& stop) {
+  proto::AgentOrder order;
+  order.mutable_stop_group()->set_generation(stop.generation);
+  order.mutable_stop_group()->set_reason(stop.reason);
+  return order;
 }
 
 proto::JobStatus StatusOf(const Job& job, const StepsSoFar& progress) {
@@ -128,6 +111,7 @@ proto::JobStatus StatusOf(const Job& job, const StepsSoFar& progress) {
   status.set_revision(job.revision);
   status.set_planned_bytes(job.planned_bytes);
   status.set_peak_bytes(progress.peak_bytes);
+  status.set_predicted_step_s(job.predicted_step_s);
   return status;
 }
 

@@ -1,5 +1,5 @@
-// The coordinator says these messages: orders to workers, duties of a supervisor, a job's status
-// and the events that watchers see. Pure.
+// The coordinator says these messages: orders to workers and to agents, a job's status and the
+// events that watchers see. Pure.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -28,10 +28,8 @@ proto::Order SaveOverOrder(const Job& job);  // REQUIRES: a save of the generati
 proto::Order AbortOrder(int64_t generation, const std::string& reason);
 proto::Order NotesOrder(int64_t generation, const proto::Notes& notes);
 
-proto::Attempt LaunchDuty(const Job& job);
-proto::Attempt StopGroupDuty(const StopWorkers& stop);
-proto::Attempt JobOverDuty(const Job& job);
-proto::Attempt NothingToDo();
+proto::AgentOrder LaunchOrder(const Job& job);
+proto::AgentOrder StopGroupOrder(const StopWorkers& stop);
 
 proto::JobStatus StatusOf(const Job& job, const StepsSoFar& progress);
 

@@ -86,7 +86,7 @@ void Fill(const PlanRefused& fact, proto::Record& record) {
 
 void Fill(const Launched& fact, proto::Record& record) {
   record.set_generation(fact.generation);
-  record.mutable_launched();
+  record.mutable_launched()->set_machine(fact.machine);
 }
 
 void Fill(const Registered& fact, proto::Record& record) {
@@ -167,18 +167,30 @@ void Fill(const Overdue& fact, proto::Record& record) {
   record.mutable_overdue()->set_reason(fact.reason);
 }
 
-void Fill(const AttemptEnded& fact, proto::Record& record) {
-  record.set_generation(fact.generation);
-  proto::AttemptEndedRequest& message = *record.mutable_attempt_ended();
-  message.set_generation(fact.generation);
-  message.set_clean(fact.clean);
-  proto::Cause& cause = *message.mutable_cause();
+// `fact`: RankEnded or AttemptEnded.
+template <typename Fact>
+void FillCause(const Fact& fact, proto::Cause& cause) {
   cause.set_rank(fact.rank);
   cause.set_host(fact.host);
   cause.set_signal(fact.signal);
   cause.set_exit_code(fact.exit_code);
   cause.set_message(fact.message);
   cause.set_last_stderr(fact.last_stderr);
+}
+
+void Fill(const RankEnded& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.mutable_rank_ended()->set_generation(fact.generation);
+  FillCause(fact, *record.mutable_rank_ended()->mutable_cause());
+}
+
+void Fill(const AttemptEnded& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  proto::GroupEnded& message = *record.mutable_attempt_ended();
+  message.set_generation(fact.generation);
+  message.set_clean(fact.clean);
+  message.set_machine(fact.machine);
+  FillCause(fact, *message.mutable_cause());
 }
 
 void Fill(const Silent& fact, proto::Record& record) {
@@ -211,7 +223,7 @@ absl::StatusOr<Event> ReadFact(const proto::Record& record) {
       return Event(PlanRefused{static_cast<absl::StatusCode>(record.plan_refused().code()),
                                record.plan_refused().message()});
     case proto::Record::kLaunched:
-      return Event(Launched{generation});
+      return Event(Launched{generation, record.launched().machine()});
     case proto::Record::kRegistered:
       return Event(Read(record.registered(), generation, rank));
     case proto::Record::kReady:
@@ -232,6 +244,8 @@ absl::StatusOr<Event> ReadFact(const proto::Record& record) {
       return Event(WorkerLost{generation, rank, record.worker_lost().reason()});
     case proto::Record::kOverdue:
       return Event(Overdue{generation, record.overdue().reason()});
+    case proto::Record::kRankEnded:
+      return Event(FactOf(record.rank_ended()));
     case proto::Record::kAttemptEnded:
       return Event(FactOf(record.attempt_ended()));
     case proto::Record::kSilent:
@@ -295,16 +309,28 @@ Registered RegistrationOf(const proto::WorkerReport& report) {
   return Read(report.register_(), report.generation(), report.rank());
 }
 
-AttemptEnded FactOf(const proto::AttemptEndedRequest& request) {
-  const proto::Cause& cause = request.cause();
-  return {.generation = request.generation(),
-          .clean = request.clean(),
-          .rank = request.has_cause() ? cause.rank() : -1,
+RankEnded FactOf(const proto::RankEnded& report) {
+  const proto::Cause& cause = report.cause();
+  return {.generation = report.generation(),
+          .rank = report.has_cause() ? cause.rank() : -1,
           .host = cause.host(),
           .signal = cause.signal(),
           .exit_code = cause.exit_code(),
           .message = cause.message(),
           .last_stderr = cause.last_stderr()};
+}
+
+AttemptEnded FactOf(const proto::GroupEnded& report) {
+  const proto::Cause& cause = report.cause();
+  return {.generation = report.generation(),
+          .clean = report.clean(),
+          .rank = report.has_cause() ? cause.rank() : -1,
+          .host = cause.host(),
+          .signal = cause.signal(),
+          .exit_code = cause.exit_code(),
+          .message = cause.message(),
+          .last_stderr = cause.last_stderr(),
+          .machine = report.machine()};
 }
 
 absl::StatusOr<Submitted> FactOf(const proto::SubmitJobRequest& request) {

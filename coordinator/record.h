@@ -27,7 +27,8 @@ absl::StatusOr<StoredEvent> FromRecord(const proto::Record& record);
 // The fact in a worker's report; none in a heartbeat or a step, which are not journaled.
 std::optional<Event> FactOf(const proto::WorkerReport& report);
 Registered RegistrationOf(const proto::WorkerReport& report);
-AttemptEnded FactOf(const proto::AttemptEndedRequest& request);
+RankEnded FactOf(const proto::RankEnded& report);
+AttemptEnded FactOf(const proto::GroupEnded& report);
 // InvalidArgument: a field is missing or unknown.
 absl::StatusOr<Submitted> FactOf(const proto::SubmitJobRequest& request);
 // A submission that breaks a rule is refused before it becomes a fact: InvalidArgument or what

@@ -93,22 +93,26 @@ class Outbox {
   grpc::Status status_;
 };
 
-class WorkerStream final : public grpc::ServerBidiReactor<proto::WorkerReport, proto::Order> {
+// A stream of reports up and orders down, a worker's or an agent's: the three functions are the
+// driver's for its kind.
+template <typename Report, typename Order, auto kAttach, auto kTake, auto kDetach>
+class ReportStream final : public grpc::ServerBidiReactor<Report, Order> {
  public:
-  WorkerStream(Driver& driver, int64_t id)
+  ReportStream(Driver& driver, int64_t id)
       : driver_(driver), id_(id), outbox_(std::make_shared<Box>(this, kMaxOrders)) {
-    driver_.Attach(id_, {.send = [box = outbox_](const proto::Order& order) { box->Send(order); },
-                         .close = [box = outbox_](const absl::Status& why) { box->Close(why); }});
-    StartRead(&report_);
+    (driver_.*kAttach)(id_,
+                       {.send = [box = outbox_](const Order& order) { box->Send(order); },
+                        .close = [box = outbox_](const absl::Status& why) { box->Close(why); }});
+    this->StartRead(&report_);
   }
 
   void OnReadDone(bool ok) override {
     if (ok) {
-      driver_.Report(id_, std::move(report_));
+      (driver_.*kTake)(id_, std::move(report_));
       report_.Clear();
-      StartRead(&report_);
-    } else {  // the worker is through, or gone
-      driver_.Detach(id_);
+      this->StartRead(&report_);
+    } else {  // the other side is through, or gone
+      (driver_.*kDetach)(id_);
       outbox_->Close(absl::OkStatus());
     }
   }
@@ -119,12 +123,16 @@ class WorkerStream final : public grpc::ServerBidiReactor<proto::WorkerReport, p
   }
 
  private:
-  using Box = Outbox<WorkerStream, proto::Order>;
+  using Box = Outbox<ReportStream, Order>;
   Driver& driver_;
   const int64_t id_;
   const std::shared_ptr<Box> outbox_;
-  proto::WorkerReport report_;
+  Report report_;
 };
+using WorkerStream = ReportStream<proto::WorkerReport, proto::Order, &Driver::Attach,
+                                  &Driver::Report, &Driver::Detach>;
+using AgentStream = ReportStream<proto::AgentReport, proto::AgentOrder, &Driver::AttachAgent,
+                                 &Driver::TakeAgentReport, &Driver::DetachAgent>;
 
 class WatchStream final : public grpc::ServerWriteReactor<proto::JobEvent> {
  public:
@@ -153,26 +161,6 @@ class WatchStream final : public grpc::ServerWriteReactor<proto::JobEvent> {
   const std::shared_ptr<Box> outbox_;
 };
 
-// NextAttempt may wait long, so its caller may hang up meanwhile.
-class NextAttemptCall final : public grpc::ServerUnaryReactor {
- public:
-  NextAttemptCall(Driver& driver, int64_t id, const proto::NextAttemptRequest& request,
-                  proto::Attempt* attempt)
-      : driver_(driver), id_(id) {
-    driver_.NextAttempt(
-        id_, request, [this, attempt](const absl::StatusOr<proto::Attempt>& answer) {
-          if (answer.ok()) *attempt = *answer;
-          Finish(ToGrpc(answer.status()));  // exactly once: the driver answers each call once
-        });
-  }
-  void OnCancel() override { driver_.CancelNextAttempt(id_); }
-  void OnDone() override { delete this; }
-
- private:
-  Driver& driver_;
-  const int64_t id_;
-};
-
 class WorkerLinkDoor final : public proto::WorkerLink::CallbackService {
  public:
   WorkerLinkDoor(Driver& driver, std::atomic<int64_t>& ids) : driver_(driver), ids_(ids) {}
@@ -186,23 +174,12 @@ class WorkerLinkDoor final : public proto::WorkerLink::CallbackService {
   std::atomic<int64_t>& ids_;
 };
 
-class SupervisionDoor final : public proto::Supervision::CallbackService {
+class AgentLinkDoor final : public proto::AgentLink::CallbackService {
  public:
-  SupervisionDoor(Driver& driver, std::atomic<int64_t>& ids) : driver_(driver), ids_(ids) {}
-
-  grpc::ServerUnaryReactor* NextAttempt(grpc::CallbackServerContext*,
-                                        const proto::NextAttemptRequest* request,
-                                        proto::Attempt* attempt) override {
-    return new NextAttemptCall(driver_, ++ids_, *request, attempt);
-  }
-
-  grpc::ServerUnaryReactor* AttemptEnded(grpc::CallbackServerContext* context,
-                                         const proto::AttemptEndedRequest* request,
-                                         google::protobuf::Empty*) override {
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    driver_.AttemptEnded(
-        *request, [reactor](const absl::Status& status) { reactor->Finish(ToGrpc(status)); });
-    return reactor;
+  AgentLinkDoor(Driver& driver, std::atomic<int64_t>& ids) : driver_(driver), ids_(ids) {}
+  grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder>* Attach(
+      grpc::CallbackServerContext*) override {
+    return new AgentStream(driver_, ++ids_);
   }
 
  private:
@@ -271,15 +248,12 @@ class ControlDoor final : public proto::Control::CallbackService {
 
 struct Service::Door {
   Door(const std::string& version, Driver& served)
-      : driver(served),
-        workers(served, ids),
-        supervision(served, ids),
-        control(version, served, ids) {}
+      : driver(served), workers(served, ids), agents(served, ids), control(version, served, ids) {}
 
   Driver& driver;
   std::atomic<int64_t> ids = 0;
   WorkerLinkDoor workers;
-  SupervisionDoor supervision;
+  AgentLinkDoor agents;
   ControlDoor control;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<Listener> listener;
@@ -292,7 +266,7 @@ absl::StatusOr<std::unique_ptr<Service>> Service::Start(const std::string& socke
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.RegisterService(&door->workers);
-  builder.RegisterService(&door->supervision);
+  builder.RegisterService(&door->agents);
   builder.RegisterService(&door->control);
   door->server = builder.BuildAndStart();
   if (!door->server) return absl::InternalError("gRPC does not start a server");

@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=${1:-build/release}
 bundle=${2:-build/bundle}
-programs=(weft weftd weft-worker weft-ranks gpu_test gpu_layouts_test)
+programs=(weft weftd weft-worker weft-shim gpu_test gpu_layouts_test)
 most_mb=60
 
 missing=()

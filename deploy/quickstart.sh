@@ -9,7 +9,7 @@ echo "== 1/4 packages"
 bash deploy/install_packages.sh run
 echo "== 2/4 build (Release, into build/release; a first build takes a few minutes)"
 . deploy/build.sh
-Build release weft weftd weft-worker weft_cpu
+Build release weft weftd weft-worker weft-shim weft_cpu
 echo "== 3/4 corpus"
 bash deploy/prepare_corpus.sh build/corpus/kjv.txt
 echo "== 4/4 training: build/release/bin/weft run configs/jobs/quickstart.yaml $*"

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   weft::AddAttach(app, &exit_code);
   weft::AddStatus(app, &exit_code);
   weft::AddStop(app, &exit_code);
+  weft::AddAgent(app, &exit_code);
   weft::AddKeys(app, &exit_code);
   try {
     app.parse(argc, argv);

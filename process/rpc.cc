@@ -1,19 +1,24 @@
 #include "process/rpc.h"
 
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
-#include <grpcpp/support/channel_arguments.h>
+#include <fcntl.h>
+#include <grpcpp/create_channel_posix.h>
+#include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace weft {
 namespace {
 
-constexpr int kConnectMs = 10000;
+constexpr absl::string_view kUnix = "unix:";
+constexpr int kConnectS = 10;
 
 }  // namespace
 
@@ -33,36 +38,64 @@ void SetDeadline(grpc::ClientContext& context, int64_t timeout_ms) {
 }
 
 absl::StatusOr<std::string> UnixTarget(const std::string& path) {
-  constexpr size_t kLongest = sizeof(sockaddr_un::sun_path) - 1;
   if (!absl::StartsWith(path, "/")) {
     return absl::InvalidArgumentError(
         absl::StrCat("socket ", path, ": is not an absolute path; begin with /"));
   }
-  if (path.size() > kLongest) {
-    return absl::InvalidArgumentError(absl::StrCat("socket ", path, ": has ", path.size(),
-                                                   " bytes, a unix socket takes ", kLongest,
-                                                   "; use a shorter folder or a link to it"));
+  return absl::StrCat(kUnix, path);
+}
+
+bool UseSocketPath(int socket, const std::string& path, SocketUse use) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::string shorter = path;
+  int folder = -1;
+  const size_t slash = path.rfind('/');
+  if (path.size() >= sizeof(address.sun_path) && slash != std::string::npos) {
+    folder = open(path.substr(0, slash + 1).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return false;
+    shorter = absl::StrCat("/proc/self/fd/", folder, path.substr(slash));
   }
-  return absl::StrCat("unix:", path);
+  int code = -1;
+  errno = ENAMETOOLONG;
+  if (shorter.size() < sizeof(address.sun_path)) {
+    shorter.copy(address.sun_path, shorter.size());
+    const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+    code = use == SocketUse::kBind ? bind(socket, generic, sizeof(address))
+                                   : connect(socket, generic, sizeof(address));
+  }
+  const int reason = errno;
+  if (folder >= 0) close(folder);
+  errno = reason;
+  return code == 0;
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target) {
-  if (!absl::StartsWith(target, "unix:/")) {
+  absl::string_view path = target;
+  if (!absl::ConsumePrefix(&path, kUnix) || !absl::StartsWith(path, "/")) {
     return absl::InvalidArgumentError(
         absl::StrCat("coordinator ", target, ": is not supported yet; use unix:/path/to/socket"));
   }
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // This is no pause, whatever its name says, but how long one attempt to connect may take. On a
-  // machine with more to do than cores the listener may answer late, but it answers. Nobody
-  // listening is known at once and dialled again after the backoff.
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // Without it the :authority of a unix target is the path, which HTTP/2 servers may refuse.
-  arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "localhost");
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot make a socket");
+  const timeval patience = {.tv_sec = kConnectS, .tv_usec = 0};  // a full queue at the listener
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  absl::Status status;
+  if (!UseSocketPath(fd, std::string(path), SocketUse::kConnect)) {
+    const std::string why = absl::StrCat(path, ": ", std::strerror(errno));
+    status = errno == EACCES ? absl::PermissionDeniedError(why) : absl::UnavailableError(why);
+  } else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid()) {
+    status = absl::PermissionDeniedError(
+        absl::StrCat(path, ": the listener is of user ", peer.uid, ", not of this one"));
+  }
+  if (!status.ok()) {
+    close(fd);
+    return status;
+  }
+  fcntl(fd, F_SETFL, O_NONBLOCK);
+  return grpc::CreateInsecureChannelFromFd("localhost", fd);  // owns the descriptor
 }
 
 }  // namespace weft

@@ -20,14 +20,19 @@ grpc::Status ToGrpc(const absl::Status& status);
 // Every call has a deadline; a stream's life is bounded by its lease instead.
 void SetDeadline(grpc::ClientContext& context, int64_t timeout_ms);
 
-// "unix:<path>". InvalidArgument if `path` is relative or too long for a socket (107 bytes): then
-// use a short link to the folder, or the user's runtime folder.
+// "unix:<path>". InvalidArgument if `path` is relative.
 absl::StatusOr<std::string> UnixTarget(const std::string& path);
 
-// A channel of its own to `target` that dials again within 0.1 to 0.5 s after a loss, and gives a
-// listener that is slow to answer 10 s. Does not block; the first call says whether anybody is
-// there. InvalidArgument unless `target` is a unix socket: TCP would need TLS, which is not built
-// yet.
+// Connects, or binds, a socket to the path of a unix socket of any length: 107 bytes are what a
+// socket's address takes, so a longer path goes by way of its folder's descriptor. errno tells why
+// not.
+enum class SocketUse { kConnect, kBind };
+bool UseSocketPath(int socket, const std::string& path, SocketUse use);
+
+// A channel of its own over a connection that is made at once, to a listener of this user alone.
+// When it breaks, open another one. Unavailable if nobody listens; PermissionDenied if the listener
+// is another user's; InvalidArgument unless `target` is a unix socket: TCP would need TLS, which is
+// not built yet.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target);
 
 }  // namespace weft

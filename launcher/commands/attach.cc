@@ -25,6 +25,19 @@ int ExitCodeOfPhase(const std::string& phase) {
   return phase == "CANCELLED" ? kExitInterrupted : kExitOk;
 }
 
+// The coordinator may still be starting.
+absl::StatusOr<std::unique_ptr<Client>> OpenPatiently(const std::string& run_folder,
+                                                      const std::atomic<bool>& left) {
+  auto client = Client::Open(SocketPath(run_folder));
+  for (int waited = 0; absl::IsUnavailable(client.status()) && !left && waited < kAnswerMs;
+       waited += kPollMs) {
+    if (!IsRunning(run_folder)) break;
+    usleep(kPollMs * 1000);
+    client = Client::Open(SocketPath(run_folder));
+  }
+  return client;
+}
+
 int Attach(const std::string& target) {
   const absl::StatusOr<RunPaths> paths = FindRun(target);
   if (!paths.ok()) return Fail(paths.status());
@@ -38,13 +51,9 @@ int Attach(const std::string& target) {
     left = true;
     if (Client* client = watching.load()) client->StopWatching();
   });
-  const std::string socket = SocketPath(paths->folder, RuntimeFolder());
-  const auto client = Client::Open(socket);  // connects when it is first asked
+  const auto client = OpenPatiently(paths->folder, left);
+  if (left) return kExitOk;
   if (!client.ok()) return Fail(client.status());
-  for (int waited = 0; !Listens(socket) && !left && waited < kAnswerMs; waited += kPollMs) {
-    if (!IsRunning(paths->folder)) break;
-    usleep(kPollMs * 1000);
-  }
   // The coordinator is up before it has the job.
   absl::StatusOr<proto::JobStatus> job = (*client)->GetJob("");
   for (int waited = 0; !job.ok() && !left && waited < kAnswerMs; waited += kPollMs) {

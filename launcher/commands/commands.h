@@ -28,6 +28,7 @@ void AddExport(CLI::App& app, int* exit_code);
 void AddAttach(CLI::App& app, int* exit_code);
 void AddStatus(CLI::App& app, int* exit_code);
 void AddStop(CLI::App& app, int* exit_code);
+void AddAgent(CLI::App& app, int* exit_code);
 void AddKeys(CLI::App& app, int* exit_code);
 
 // InvalidArgument 2, FailedPrecondition 3, Unavailable 75, everything else 1.

@@ -24,11 +24,11 @@
 #include "launcher/machine/machine.h"
 #include "launcher/machine/start.h"
 #include "launcher/run/detach.h"
+#include "launcher/run/foreground.h"
 #include "launcher/run/going_on.h"
 #include "launcher/run/ledger.h"
 #include "launcher/run/progress.h"
 #include "launcher/run/run_folder.h"
-#include "launcher/run/supervise.h"
 #include "launcher/run/terminal.h"
 #include "plan/errors.h"
 #include "plan/estimate/goodput.h"
@@ -265,9 +265,9 @@ int Train(const RunArguments& arguments, const Prepared& prepared, const Continu
   const JobSpec& job = prepared.file.job;
   const int64_t metrics_bytes = FileBytes(prepared.paths.metrics());
   std::atomic<StopAsked> stop{StopAsked::kNone};
-  // TERM asks for the gentle stop however often it comes; a Ctrl-C after any request means now. A
-  // hang-up is no request at all.
-  SignalWatcher signals({SIGINT, SIGTERM, SIGUSR1, SIGHUP}, [&stop](int signal) {
+  // TERM, USR1 and USR2 ask for the gentle stop however often they come; a Ctrl-C after any request
+  // means now. A hang-up is no request at all.
+  SignalWatcher signals({SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP}, [&stop](int signal) {
     if (signal == SIGHUP) return;
     const bool again = stop.load() != StopAsked::kNone;
     stop = signal == SIGINT && again ? StopAsked::kNow : std::max(stop.load(), StopAsked::kSave);
@@ -280,15 +280,15 @@ int Train(const RunArguments& arguments, const Prepared& prepared, const Continu
                      .write = write});
   const absl::Time start = absl::Now();
   const absl::StatusOr<RunOutcome> outcome =
-      Supervise({.paths = prepared.paths,
-                 .job = job,
-                 .layout = prepared.plan.layout,
-                 .continuation = going_on,
-                 .data = prepared.data,
-                 .socket = SocketPath(prepared.paths.folder, RuntimeFolder()),
-                 .stop = &stop,
-                 .on_event = [&](const proto::JobEvent& event) { progress.Take(event); },
-                 .say = [&](const std::string& line) { progress.Say(line); }});
+      RunInForeground({.paths = prepared.paths,
+                       .job = job,
+                       .layout = prepared.plan.layout,
+                       .continuation = going_on,
+                       .data = prepared.data,
+                       .socket = SocketPath(prepared.paths.folder),
+                       .stop = &stop,
+                       .on_event = [&](const proto::JobEvent& event) { progress.Take(event); },
+                       .say = [&](const std::string& line) { progress.Say(line); }});
   progress.Finish();
   Record(prepared, progress.state(), metrics_bytes);
   if (!outcome.ok()) return Fail(outcome.status());

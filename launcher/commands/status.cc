@@ -14,7 +14,7 @@ namespace weft {
 namespace {
 
 int PrintRunning(const RunPaths& paths) {
-  const auto client = Client::Open(SocketPath(paths.folder, RuntimeFolder()));
+  const auto client = Client::Open(SocketPath(paths.folder));
   if (!client.ok()) return Fail(client.status());
   const absl::StatusOr<proto::JobStatus> job = (*client)->GetJob("");
   if (!job.ok()) return Fail(job.status());

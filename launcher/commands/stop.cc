@@ -21,12 +21,11 @@ int Stop(const std::string& target, bool now) {
     std::cout << "nothing runs in " << paths->folder << "\n";
     return kExitOk;
   }
-  auto client = Client::Open(SocketPath(paths->folder, RuntimeFolder()));
-  if (!client.ok()) return Fail(client.status());
+  auto client = Client::Open(SocketPath(paths->folder));
   // It may end between our look and our call: then there is nothing left to ask for.
-  const absl::Status asked = (*client)->Stop("", now);
+  const absl::Status asked = client.ok() ? (*client)->Stop("", now) : client.status();
   if (!asked.ok() && IsRunning(paths->folder)) return Fail(asked);
-  client->reset();  // the coordinator waits for open connections before it ends
+  if (client.ok()) client->reset();  // the coordinator waits for open connections before it ends
   for (int waited = 0; waited < kPatienceMs; waited += kPollMs) {
     if (!IsRunning(paths->folder)) {
       std::cout << (now ? "stopped\n" : "stopped and saved; weft run resumes\n");

@@ -70,7 +70,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
   const pid_t pid = fork();
   if (pid == 0) {  // only async-signal-safe calls from here on
     setpgid(0, 0);
-    if (!DieWithParent(SIGTERM, parent).ok()) _exit(127);
+    if (!DieWithParent(options.death_signal, parent).ok()) _exit(127);
     dup2(options.stdin_fd >= 0 ? options.stdin_fd : input, STDIN_FILENO);
     dup2(options.stderr_fd >= 0 ? options.stderr_fd : output, STDERR_FILENO);
     dup2(options.stdout_fd >= 0 ? options.stdout_fd : output, STDOUT_FILENO);
@@ -92,24 +92,33 @@ ChildProcess::~ChildProcess() {
   if (pid_ > 0 && !Ended()) Stop(0);
 }
 
-std::optional<int> ChildProcess::Ended() {
-  if (status_ || pid_ <= 0) return status_;
+// Ended, but its number is still its own, and its group's, until it is reaped.
+bool ChildProcess::HasEnded() const {
+  siginfo_t info = {};
+  return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == pid_;
+}
+
+void ChildProcess::Reap() {
   int status = 0;
-  if (waitpid(pid_, &status, WNOHANG) == pid_) status_ = status;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  status_ = status;
+}
+
+std::optional<int> ChildProcess::Ended() {
+  if (!status_ && pid_ > 0 && HasEnded()) Reap();
   return status_;
 }
 
-void ChildProcess::SignalGroup(int signal) const {
-  if (pid_ > 0) kill(-pid_, signal);
-}
-
 int ChildProcess::Stop(int patience_ms) {
-  if (!Ended()) SignalGroup(SIGTERM);
-  for (int waited = 0; !Ended() && waited < patience_ms; waited += kPollMs) {
+  if (status_) return *status_;
+  kill(-pid_, SIGTERM);
+  for (int waited = 0; !HasEnded() && waited < patience_ms; waited += kPollMs) {
     usleep(kPollMs * 1000);
   }
-  SignalGroup(SIGKILL);
-  while (!Ended()) usleep(kPollMs * 1000);  // a killed process ends
+  kill(-pid_, SIGKILL);
+  Reap();  // a killed process ends
   return *status_;
 }
 

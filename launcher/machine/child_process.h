@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +23,7 @@ struct ChildOptions {
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
+  int death_signal = 15;  // SIGTERM: what the kernel sends it when we die
 };
 
 class ChildProcess {
@@ -36,14 +38,17 @@ class ChildProcess {
   ~ChildProcess();  // KILLs the group if it still runs
 
   pid_t pid() const { return pid_; }
+  // Leaves the child to the caller, who waits for it.
+  pid_t Release() { return std::exchange(pid_, -1); }
   // The wait status once it has ended (WIFEXITED and so on), never blocks.
   std::optional<int> Ended();
-  void SignalGroup(int signal) const;
-  // TERM; KILL to what is left after `patience_ms`; returns when it has ended.
+  // TERM to its group; KILL to what is left of that after `patience_ms`; returns when it has ended.
   int Stop(int patience_ms);
 
  private:
   explicit ChildProcess(pid_t pid) : pid_(pid) {}
+  bool HasEnded() const;
+  void Reap();
   pid_t pid_;
   std::optional<int> status_;
 };

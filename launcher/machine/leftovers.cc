@@ -5,6 +5,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -13,51 +15,90 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "launcher/machine/descriptor.h"
 
 namespace weft {
 namespace {
 
 constexpr int kPollMs = 10;
 
-bool CarriesRun(const std::string& environ_path, const std::string& cookie) {
-  std::ifstream stream(environ_path, std::ios::binary);
-  std::stringstream read;
-  read << stream.rdbuf();  // nothing if the process is gone by now
-  const std::string text = read.str();
-  return absl::StartsWith(text, cookie) || absl::StrContains(text, std::string(1, '\0') + cookie);
+// Says whether the environment has NAME=... with what follows the name in `rest`.
+bool Carries(const std::string& environment, const std::string& name, const std::string& rest) {
+  return absl::StrContains(environment, absl::StrCat(std::string(1, '\0'), name, "=", rest));
 }
 
-}  // namespace
+bool IsOf(pid_t pid, const std::string& run_id, ProcessKind kind) {
+  const std::string process = absl::StrCat("/proc/", pid);
+  struct stat status = {};
+  if (stat(process.c_str(), &status) != 0 || status.st_uid != getuid()) return false;
+  std::ifstream stream(process + "/environ", std::ios::binary);
+  std::stringstream read;
+  read << '\0' << stream.rdbuf();  // nothing if the process is gone by now
+  const std::string environment = read.str();
+  if (!Carries(environment, kRunVariable, run_id + std::string(1, '\0'))) return false;
+  return kind == ProcessKind::kAny || Carries(environment, kGenerationVariable, "");
+}
 
-std::vector<pid_t> ProcessesOf(const std::string& run_id) {
+// Numbers of all processes but this one.
+std::vector<pid_t> AllProcesses() {
   std::vector<pid_t> found;
-  const std::string cookie = absl::StrCat(kRunVariable, "=", run_id, std::string(1, '\0'));
   DIR* folder = opendir("/proc");
   if (folder == nullptr) return found;
   while (const dirent* entry = readdir(folder)) {
     pid_t pid = 0;
-    if (!absl::SimpleAtoi(entry->d_name, &pid) || pid == getpid()) continue;
-    const std::string process = absl::StrCat("/proc/", pid);
-    struct stat status = {};
-    if (stat(process.c_str(), &status) != 0 || status.st_uid != getuid()) continue;
-    if (CarriesRun(process + "/environ", cookie)) found.push_back(pid);
+    if (absl::SimpleAtoi(entry->d_name, &pid) && pid != getpid()) found.push_back(pid);
   }
   closedir(folder);
   return found;
 }
 
-int KillProcessesOf(const std::string& run_id, pid_t except, int patience_ms) {
-  size_t most = 0;
+}  // namespace
+
+std::vector<pid_t> ProcessesOf(const std::string& run_id, ProcessKind kind) {
+  std::vector<pid_t> found;
+  for (const pid_t pid : AllProcesses()) {
+    if (IsOf(pid, run_id, kind)) found.push_back(pid);
+  }
+  return found;
+}
+
+int KillProcessesOnce(const std::string& run_id, ProcessKind kind) {
+  int count = 0;
+  for (const pid_t pid : AllProcesses()) {
+    if (!IsOf(pid, run_id, kind)) continue;
+    // By now the number may be another's: what is killed is looked at once more.
+    const Descriptor pidfd = OpenPidfd(pid);
+    if (!pidfd.valid() || !IsOf(pid, run_id, kind)) continue;
+    count += SignalPidfd(pidfd, SIGKILL) ? 1 : 0;
+  }
+  return count;
+}
+
+int KillProcessesOf(const std::string& run_id, ProcessKind kind, int patience_ms) {
+  int most = 0;
   for (int waited = 0; waited <= patience_ms; waited += kPollMs) {
-    std::vector<pid_t> processes = ProcessesOf(run_id);
-    std::erase(processes, except);
-    if (processes.empty()) break;
-    most = std::max(most, processes.size());
-    for (const pid_t pid : processes) kill(pid, SIGKILL);
+    const int count = KillProcessesOnce(run_id, kind);
+    if (count == 0) break;
+    most = std::max(most, count);
     usleep(kPollMs * 1000);
   }
-  return static_cast<int>(most);
+  return most;
+}
+
+absl::Status MakePrivateFolder(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) == 0) return absl::OkStatus();
+  if (errno != EEXIST) return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", path));
+  struct stat status = {};
+  const bool looked = lstat(path.c_str(), &status) == 0;
+  if (looked && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
+      (status.st_mode & 077) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " is there and is not a folder of this user alone (user ", status.st_uid,
+                   ", mode ", absl::StrFormat("%o", status.st_mode & 0777), "); have it removed"));
 }
 
 std::string TemporaryFolder(const std::string& run_id, int world_size) {

@@ -1,6 +1,6 @@
-// Every process of a run carries the run's id in its environment (WEFT_RUN), so that what a crash
-// left behind can be found: processes of this user with that very id, and the run's temporary
-// folder. Reads /proc.
+// Every process of a run carries the run's id in its environment (WEFT_RUN), and its ranks and what
+// starts them their generation too (WEFT_GENERATION), so that what a crash left behind can be
+// found: processes of this user with that very id, and the run's temporary folder. Reads /proc.
 #pragma once
 #include <sys/types.h>
 
@@ -8,16 +8,26 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace weft {
 
 inline constexpr char kRunVariable[] = "WEFT_RUN";
+inline constexpr char kGenerationVariable[] = "WEFT_GENERATION";
+
+enum class ProcessKind {
+  kAny,
+  kOfAGeneration,  // not weftd, nor an agent
+};
 
 // Living processes of this user whose environment holds WEFT_RUN=<run_id>; not this process.
-std::vector<pid_t> ProcessesOf(const std::string& run_id);
+std::vector<pid_t> ProcessesOf(const std::string& run_id, ProcessKind kind = ProcessKind::kAny);
 
+// KILLs those that are there now, each through a pidfd that was opened before its environment was
+// read. Returns how many there were.
+int KillProcessesOnce(const std::string& run_id, ProcessKind kind);
 // KILLs them until there are none; gives up after `patience_ms`. Returns how many there were.
-// `except`: a process that is to live (the run's own weftd); 0: none.
-int KillProcessesOf(const std::string& run_id, pid_t except, int patience_ms);
+int KillProcessesOf(const std::string& run_id, ProcessKind kind, int patience_ms);
 
 // A rank is given this much of a machine's shared memory: Open MPI maps a segment of 4 MiB and some
 // queues.
@@ -26,6 +36,10 @@ inline constexpr int64_t kSharedBytesPerRank = int64_t{16} << 20;
 // A folder for Open MPI's session and shared-memory files: short, in memory if there is room for
 // `world_size` ranks, else under /tmp.
 std::string TemporaryFolder(const std::string& run_id, int world_size);
+
+// Makes `path` (0700) unless it is there already. FailedPrecondition if what is there is not a
+// folder of this user alone: names under /tmp and /dev/shm are anybody's.
+absl::Status MakePrivateFolder(const std::string& path);
 
 // Removes the temporary folders that a run may have had.
 void RemoveTemporaryFolders(const std::string& run_id);

@@ -1,9 +1,11 @@
 #include "launcher/machine/machine.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -128,6 +130,20 @@ int UsableCores() {
   CPU_ZERO(&set);
   const bool known = sched_getaffinity(0, sizeof(set), &set) == 0;
   return UsableCoresBelow("", known ? CPU_COUNT(&set) : 1);
+}
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+std::string MachineId() {
+  std::ifstream stream("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(stream, boot);
+  std::error_code error;
+  const auto processes = std::filesystem::read_symlink("/proc/self/ns/pid", error);
+  return absl::StrCat(boot, " ", processes.string());
 }
 
 std::optional<double> LoadAverage() {

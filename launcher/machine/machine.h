@@ -19,6 +19,12 @@ std::optional<int64_t> TotalMemoryBytes();
 // rounded up; at least 1.
 int UsableCores();
 
+std::string HostName();
+
+// Names the machine as processes see it: two processes that get the same name see one another (the
+// boot's id and the namespace of process numbers).
+std::string MachineId();
+
 // Processes that wanted to run, mean of the last minute; nothing if the kernel does not say.
 std::optional<double> LoadAverage();
 

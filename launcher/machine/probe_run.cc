@@ -7,8 +7,10 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -55,16 +57,32 @@ absl::StatusOr<std::string> JsonIn(const std::string& output) {
   return absl::InternalError("weft-worker --probe printed no result");
 }
 
-absl::StatusOr<std::string> OutputOf(const ChildOptions& options, const ProbeRun& run) {
-  ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start(options));
+// The wait status of the first child that has failed, or of all once they have ended.
+std::optional<int> EndOf(std::vector<ChildProcess>& children) {
+  bool all = true;
+  for (ChildProcess& child : children) {
+    const std::optional<int> status = child.Ended();
+    if (status && *status != 0) return status;
+    all = all && status.has_value();
+  }
+  return all ? std::optional<int>(0) : std::nullopt;
+}
+
+// Runs them to the end of all, or of the first that fails; their output is in one file.
+absl::StatusOr<std::string> OutputOf(const std::vector<ChildOptions>& ranks, const ProbeRun& run) {
+  std::vector<ChildProcess> children;
+  for (const ChildOptions& rank : ranks) {
+    ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start(rank));
+    children.push_back(std::move(child));
+  }
   const Clock::time_point end =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(
                          std::chrono::duration<double>(run.seconds + kMoreSeconds));
   std::optional<int> status;
-  while (!(status = child.Ended())) {
+  while (!(status = EndOf(children))) {
     const bool stopped = run.stop != nullptr && *run.stop;
     if (stopped || Clock::now() > end) {
-      child.Stop(kPatienceMs);
+      for (ChildProcess& child : children) child.Stop(kPatienceMs);
       if (stopped) return absl::CancelledError("stopped");
       return absl::DeadlineExceededError(absl::StrCat("measuring did not end within ",
                                                       run.seconds + kMoreSeconds,
@@ -72,7 +90,7 @@ absl::StatusOr<std::string> OutputOf(const ChildOptions& options, const ProbeRun
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  const std::string output = TextOf(options.output);
+  const std::string output = TextOf(ranks.front().output);
   if (WIFEXITED(*status) && WEXITSTATUS(*status) == 0) return JsonIn(output);
   const std::string words(absl::StripPrefix(LastWords(output), "weft-worker: "));
   if (WIFEXITED(*status) && WEXITSTATUS(*status) == 2) return absl::InvalidArgumentError(words);
@@ -93,7 +111,7 @@ class Scratch {
     std::filesystem::create_directories(folder_, error);
   }
   ~Scratch() {
-    KillProcessesOf(id_, 0, kPatienceMs);
+    KillProcessesOf(id_, ProcessKind::kAny, kPatienceMs);
     std::error_code error;
     std::filesystem::remove_all(folder_, error);
     RemoveTemporaryFolders(id_);
@@ -124,7 +142,8 @@ absl::StatusOr<std::string> Alone(const ProbeRun& run, const char* kind) {
   const GroupOptions group = scratch.Group(run);
   std::vector<std::string> argv = Arguments(run, kind);
   argv.insert(argv.begin(), group.worker);
-  return OutputOf({.argv = argv, .env = GroupEnvironment(group), .output = scratch.output()}, run);
+  return OutputOf({{.argv = argv, .env = GroupEnvironment(group), .output = scratch.output()}},
+                  run);
 }
 
 }  // namespace
@@ -140,15 +159,20 @@ absl::StatusOr<std::string> ProbeRates(const ProbeRun& run) {
 absl::StatusOr<std::string> ProbeLinks(const ProbeRun& run) {
   const Scratch scratch(run.ranks);
   const GroupOptions group = scratch.Group(run);
-  std::vector<std::string> arguments = Arguments(run, "links");
-  std::vector<std::string> argv;
+  std::vector<std::string> argv = Arguments(run, "links");
+  argv.insert(argv.begin(), group.worker);
+  ChildOptions child = {.argv = argv, .env = GroupEnvironment(group), .output = scratch.output()};
   if (run.backend == BackendKind::kCpu) {
-    argv = MpirunArgvWith(group, arguments);
-  } else {
-    arguments.push_back(absl::StrCat("--relay-folder=", group.temporary_folder));
-    argv = RanksArgvWith(group, arguments);
+    child.argv = MpirunArgv(group, argv);
+    return OutputOf({child}, run);
   }
-  return OutputOf({.argv = argv, .env = GroupEnvironment(group), .output = scratch.output()}, run);
+  child.argv.push_back(absl::StrCat("--relay-folder=", group.temporary_folder));
+  std::vector<ChildOptions> ranks;
+  for (int rank = 0; rank < run.ranks; ++rank) {
+    AddRankVariables(rank, run.ranks, &child.env);
+    ranks.push_back(child);
+  }
+  return OutputOf(ranks, run);
 }
 
 double MeasureStorage(const std::string& folder) {

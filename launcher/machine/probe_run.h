@@ -1,4 +1,4 @@
-// Runs `weft-worker --probe` on this machine, alone or as a group (under mpirun, or weft-ranks
+// Runs `weft-worker --probe` on this machine, alone or as a group (under mpirun, or as children
 // where the backend needs no MPI), and measures what needs no worker. Every wait is bounded;
 // nothing is left behind.
 #pragma once

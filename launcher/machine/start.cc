@@ -12,35 +12,14 @@
 
 namespace weft {
 
-namespace {
-
-std::vector<std::string> WorkerArguments(const GroupOptions& options) {
-  return {absl::StrCat("--coordinator=", options.coordinator),
+std::vector<std::string> WorkerArgv(const GroupOptions& options) {
+  return {options.worker, absl::StrCat("--coordinator=", options.coordinator),
           absl::StrCat("--generation=", options.generation),
           absl::StrCat("--run-folder=", options.run_folder)};
 }
 
-}  // namespace
-
-std::vector<std::string> MpirunArgv(const GroupOptions& options) {
-  return MpirunArgvWith(options, WorkerArguments(options));
-}
-
-std::vector<std::string> RanksArgv(const GroupOptions& options) {
-  return RanksArgvWith(options, WorkerArguments(options));
-}
-
-std::vector<std::string> RanksArgvWith(const GroupOptions& options,
-                                       const std::vector<std::string>& worker_arguments) {
-  const std::filesystem::path worker = options.worker;
-  std::vector<std::string> argv = {(worker.parent_path() / "weft-ranks").string(),
-                                   absl::StrCat(options.world_size), options.worker};
-  argv.insert(argv.end(), worker_arguments.begin(), worker_arguments.end());
-  return argv;
-}
-
-std::vector<std::string> MpirunArgvWith(const GroupOptions& options,
-                                        const std::vector<std::string>& worker_arguments) {
+std::vector<std::string> MpirunArgv(const GroupOptions& options,
+                                    const std::vector<std::string>& command) {
   std::vector<std::string> argv = {"mpirun"};
   const auto mca = [&](const std::string& name, const std::string& value) {
     argv.insert(argv.end(), {"--mca", name, value});
@@ -61,18 +40,23 @@ std::vector<std::string> MpirunArgvWith(const GroupOptions& options,
   for (const auto& [name, value] : GroupEnvironment(options)) {
     argv.insert(argv.end(), {"-x", name});
   }
-  argv.push_back(options.worker);
-  argv.insert(argv.end(), worker_arguments.begin(), worker_arguments.end());
+  argv.insert(argv.end(), command.begin(), command.end());
   return argv;
 }
 
 std::map<std::string, std::string> GroupEnvironment(const GroupOptions& options) {
   std::map<std::string, std::string> env = options.env;
   env[kRunVariable] = options.run_id;
+  env[kGenerationVariable] = absl::StrCat(options.generation);
   env["OMP_NUM_THREADS"] = absl::StrCat(options.threads);
   env["OPENBLAS_NUM_THREADS"] = absl::StrCat(options.threads);
   env["TMPDIR"] = options.temporary_folder;
   return env;
+}
+
+void AddRankVariables(int rank, int world_size, std::map<std::string, std::string>* env) {
+  (*env)["WEFT_RANK"] = (*env)["WEFT_LOCAL_RANK"] = absl::StrCat(rank);
+  (*env)["WEFT_WORLD_SIZE"] = absl::StrCat(world_size);
 }
 
 bool SingleCopyPermitted() {

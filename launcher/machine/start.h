@@ -1,5 +1,5 @@
-// One generation's workers are started as one group: this file makes the command line of mpirun or
-// weft-ranks, by pure functions, and finds what it takes from this machine.
+// One generation's workers are started as one group: this file makes the command line of mpirun, by
+// pure functions, and finds what it takes from this machine.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -24,21 +24,19 @@ struct GroupOptions {
   std::map<std::string, std::string> env;  // cluster.env
 };
 
-// mpirun with everything it takes to run on one machine, with no ssh, as root or not, with more
-// workers than cores, leaving no file outside the temporary folder.
-std::vector<std::string> MpirunArgv(const GroupOptions& options);
+// A worker of the generation: its program and arguments.
+std::vector<std::string> WorkerArgv(const GroupOptions& options);
 
-// The same group with other arguments for each worker: `weft-worker --probe links`.
-std::vector<std::string> MpirunArgvWith(const GroupOptions& options,
-                                        const std::vector<std::string>& worker_arguments);
-
-// weft-ranks, for backends that need no MPI: it lies beside the worker.
-std::vector<std::string> RanksArgv(const GroupOptions& options);
-std::vector<std::string> RanksArgvWith(const GroupOptions& options,
-                                       const std::vector<std::string>& worker_arguments);
+// mpirun with everything it takes to run `command` as each rank on one machine, with no ssh, as
+// root or not, with more workers than cores, leaving no file outside the temporary folder.
+std::vector<std::string> MpirunArgv(const GroupOptions& options,
+                                    const std::vector<std::string>& command);
 
 // Returns what the workers find in their environment, by name; MpirunArgv passes each by `-x NAME`.
 std::map<std::string, std::string> GroupEnvironment(const GroupOptions& options);
+
+// A rank that no process manager starts is told this of itself, beside GroupEnvironment.
+void AddRankVariables(int rank, int world_size, std::map<std::string, std::string>* env);
 
 // Says whether a process of this user may read another's memory (Open MPI's single copy, "CMA"):
 // not under Yama's restriction nor in a container that filters the call.

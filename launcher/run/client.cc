@@ -1,19 +1,14 @@
 #include "launcher/run/client.h"
 
 #include <grpcpp/grpcpp.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 #include "process/rpc.h"
-#include "proto/agent.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
 
 namespace weft {
@@ -25,22 +20,8 @@ constexpr int kMaxResumes = 1000;
 
 }  // namespace
 
-bool Listens(const std::string& socket) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (socket.size() >= sizeof(address.sun_path)) return false;
-  socket.copy(address.sun_path, socket.size());
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
-  const bool listens =
-      connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  close(fd);
-  return listens;
-}
-
 struct Client::Stubs {
   std::unique_ptr<proto::Control::Stub> control;
-  std::unique_ptr<proto::Supervision::Stub> supervision;
   std::mutex mutex;                      // guards watch and stopped
   grpc::ClientContext* watch = nullptr;  // of the stream that is being read
   bool stopped = false;
@@ -50,21 +31,21 @@ Client::Client(std::unique_ptr<Stubs> stubs) : stubs_(std::move(stubs)) {}
 Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const std::string& socket) {
-  if (access(socket.c_str(), W_OK) != 0 && errno == EACCES) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        socket, ": the run belongs to another user, who alone may look at it or stop it"));
-  }
   ASSIGN_OR_RETURN(const std::string target, UnixTarget(socket));
-  ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, OpenChannel(target));
+  const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(target);
+  if (absl::IsPermissionDenied(channel.status())) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        socket, ": the run belongs to another user, who alone may look at it or stop it (",
+        channel.status().message(), ")"));
+  }
+  RETURN_IF_ERROR(channel.status());
   auto stubs = std::make_unique<Stubs>();
-  stubs->control = proto::Control::NewStub(channel);
-  stubs->supervision = proto::Supervision::NewStub(channel);
+  stubs->control = proto::Control::NewStub(*channel);
   return std::unique_ptr<Client>(new Client(std::move(stubs)));
 }
 
 absl::StatusOr<proto::VersionReply> Client::GetVersion(int64_t timeout_ms) {
   grpc::ClientContext context;
-  context.set_wait_for_ready(true);
   SetDeadline(context, timeout_ms);
   proto::VersionReply reply;
   RETURN_IF_ERROR(FromGrpc(stubs_->control->Version(&context, {}, &reply)));
@@ -97,40 +78,6 @@ absl::Status Client::Stop(const std::string& job_id, bool now) {
   request.set_now(now);
   google::protobuf::Empty reply;
   return FromGrpc(stubs_->control->StopJob(&context, request, &reply));
-}
-
-absl::StatusOr<proto::Attempt> Client::NextAttempt(const std::string& job_id, int64_t wait_ms) {
-  grpc::ClientContext context;
-  SetDeadline(context, wait_ms + kCallMs);
-  proto::NextAttemptRequest request;
-  request.set_job_id(job_id);
-  request.set_wait_ms(wait_ms);
-  proto::Attempt reply;
-  RETURN_IF_ERROR(FromGrpc(stubs_->supervision->NextAttempt(&context, request, &reply)));
-  return reply;
-}
-
-absl::Status Client::AttemptEnded(const std::string& job_id, int64_t generation, bool clean,
-                                  const FirstCause& cause, const std::string& last_lines) {
-  grpc::ClientContext context;
-  SetDeadline(context, kCallMs);
-  proto::AttemptEndedRequest request;
-  request.set_job_id(job_id);
-  request.set_generation(generation);
-  request.set_clean(clean);
-  if (!clean) {
-    proto::Cause& sent = *request.mutable_cause();
-    sent.set_rank(cause.rank);
-    sent.set_host(cause.host);
-    sent.set_signal(cause.signal);
-    sent.set_exit_code(cause.exit_code);
-    // The coordinator puts rank, host, signal and exit code into words.
-    const bool in_numbers = cause.rank >= 0 && (cause.signal != 0 || cause.exit_code != 0);
-    sent.set_message(in_numbers ? cause.hint : cause.message);
-    sent.set_last_stderr(last_lines);
-  }
-  google::protobuf::Empty reply;
-  return FromGrpc(stubs_->supervision->AttemptEnded(&context, request, &reply));
 }
 
 absl::Status Client::Watch(const std::string& job_id, int64_t* revision,

@@ -23,9 +23,6 @@
 namespace weft {
 namespace {
 
-// sockaddr_un holds 108 bytes with the final zero.
-constexpr size_t kMaxSocketPath = 107;
-
 absl::Status Failed(absl::string_view what, absl::string_view path) {
   return absl::UnknownError(absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
 }
@@ -63,19 +60,6 @@ absl::StatusOr<RunPaths> FindRun(const std::string& target) {
 std::string RunId(const std::string& run_folder) {
   return absl::StrCat(
       absl::Hex(NameKey(absl::StrCat(getuid(), " ", run_folder)), absl::kZeroPad16));
-}
-
-std::string SocketPath(const std::string& run_folder, const std::string& runtime_folder) {
-  std::string here = run_folder + "/weftd.sock";
-  if (here.size() <= kMaxSocketPath) return here;
-  const std::string name = absl::StrCat("/weft-", RunId(run_folder), "/weftd.sock");
-  const std::string runtime = runtime_folder + name;
-  return !runtime_folder.empty() && runtime.size() <= kMaxSocketPath ? runtime : "/tmp" + name;
-}
-
-std::string RuntimeFolder() {
-  const char* folder = getenv("XDG_RUNTIME_DIR");
-  return folder != nullptr && access(folder, W_OK) == 0 ? folder : "";
 }
 
 absl::StatusOr<RunLock> RunLock::Take(const std::string& run_folder) {

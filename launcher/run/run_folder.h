@@ -23,11 +23,10 @@ absl::StatusOr<RunPaths> FindRun(const std::string& target);
 // the run folder, so that a new launcher finds what a crashed one left.
 std::string RunId(const std::string& run_folder);
 
-// Returns where weftd listens: in the run folder, or, if that path is too long for a socket (107
-// bytes), in a folder of its own (0700) under `runtime_folder` (XDG_RUNTIME_DIR; may be empty) or
-// /tmp.
-std::string SocketPath(const std::string& run_folder, const std::string& runtime_folder);
-std::string RuntimeFolder();
+// Returns where weftd listens: in the run folder, which nobody else can write.
+inline std::string SocketPath(const std::string& run_folder) {
+  return run_folder + "/weftd.sock";
+}
 
 // The exclusive right to a run folder, or to a checkpoint folder, as long as it lives (flock: the
 // kernel drops it with the process, however that ends). Where a file system has no locks it is

@@ -87,7 +87,8 @@ TEST(FullJournal, GivesSavesUpAndLetsTrainingGoOn) {
   InProcessCoordinator coordinator;
   ASSERT_TRUE(coordinator.Start().ok());
   ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
-  ASSERT_TRUE(coordinator.NextDuty().ok());
+  RawAgent agent(coordinator.target());
+  ASSERT_TRUE(agent.NextOrder().ok());
   std::vector<std::unique_ptr<Link>> links;
   for (int rank = 0; rank < 2; ++rank) {
     LinkOptions options;

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <utility>
@@ -38,13 +39,11 @@ absl::Status InProcessCoordinator::Start() {
   ASSIGN_OR_RETURN(service_, Service::Start(socket(), Version(), *driver_));
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, OpenChannel(target()));
   control_ = proto::Control::NewStub(channel);
-  supervision_ = proto::Supervision::NewStub(channel);
   return absl::OkStatus();
 }
 
 void InProcessCoordinator::Stop() {
   control_.reset();
-  supervision_.reset();
   service_.reset();
   driver_.reset();
 }
@@ -81,40 +80,6 @@ absl::Status InProcessCoordinator::StopJob(bool now) {
   return FromGrpc(control_->StopJob(&context, request, &reply));
 }
 
-absl::StatusOr<proto::Attempt> InProcessCoordinator::NextAttempt(int64_t wait_ms,
-                                                                 const std::string& job_id) {
-  proto::NextAttemptRequest request;
-  request.set_job_id(job_id);
-  request.set_wait_ms(wait_ms);
-  grpc::ClientContext context;
-  SetDeadline(context, kPatienceMs);
-  proto::Attempt attempt;
-  RETURN_IF_ERROR(FromGrpc(supervision_->NextAttempt(&context, request, &attempt)));
-  return attempt;
-}
-
-absl::Status InProcessCoordinator::AttemptEnded(int64_t generation, bool clean, int rank,
-                                                int signal) {
-  proto::AttemptEndedRequest request;
-  request.set_generation(generation);
-  request.set_clean(clean);
-  request.mutable_cause()->set_rank(rank);
-  request.mutable_cause()->set_signal(signal);
-  grpc::ClientContext context;
-  SetDeadline(context, kPatienceMs);
-  google::protobuf::Empty reply;
-  return FromGrpc(supervision_->AttemptEnded(&context, request, &reply));
-}
-
-absl::StatusOr<proto::Attempt> InProcessCoordinator::NextDuty() {
-  const Clock::time_point end = Clock::now() + milliseconds(kPatienceMs);
-  while (Clock::now() < end) {
-    absl::StatusOr<proto::Attempt> attempt = NextAttempt(1000);
-    if (!attempt.ok() || !attempt->has_nothing()) return attempt;
-  }
-  return absl::DeadlineExceededError("no duty came");
-}
-
 bool InProcessCoordinator::WaitForPhase(const std::string& phase) {
   const Clock::time_point end = Clock::now() + milliseconds(kPatienceMs);
   while (Clock::now() < end) {
@@ -138,6 +103,85 @@ std::vector<proto::JobEvent> InProcessCoordinator::Watch(int64_t after_revision,
   if (events.size() == count) context.TryCancel();
   *status = FromGrpc(stream->Finish());
   return events;
+}
+
+RawAgent::RawAgent(const std::string& target, const Self& self) {
+  stub_ = proto::AgentLink::NewStub(*OpenChannel(target));
+  stream_ = stub_->Attach(&context_);
+  reader_ = std::thread([this] { Read(); });
+  proto::AgentReport report;
+  proto::Hello& hello = *report.mutable_hello();
+  hello.set_version(self.version.empty() ? Version() : self.version);
+  hello.set_host("here");
+  hello.set_machine(self.machine);
+  hello.set_generation(self.generation);
+  stream_->Write(report);
+}
+
+RawAgent::~RawAgent() {
+  context_.TryCancel();
+  reader_.join();
+}
+
+void RawAgent::Say(proto::AgentReport report) {
+  if (report.report_case() != proto::AgentReport::REPORT_NOT_SET && report.sequence() == 0) {
+    report.set_sequence(++sequence_);
+  }
+  stream_->Write(report);
+}
+
+void RawAgent::RankEnded(int64_t generation, int rank, int signal, int exit_code) {
+  proto::AgentReport report;
+  report.mutable_rank_ended()->set_generation(generation);
+  report.mutable_rank_ended()->mutable_cause()->set_rank(rank);
+  report.mutable_rank_ended()->mutable_cause()->set_signal(signal);
+  report.mutable_rank_ended()->mutable_cause()->set_exit_code(exit_code);
+  Say(report);
+}
+
+void RawAgent::GroupEnded(int64_t generation, bool clean) {
+  proto::AgentReport report;
+  report.mutable_group_ended()->set_generation(generation);
+  report.mutable_group_ended()->set_clean(clean);
+  report.mutable_group_ended()->mutable_cause()->set_rank(-1);
+  Say(report);
+}
+
+absl::StatusOr<proto::AgentOrder> RawAgent::NextOrder(int64_t timeout_ms) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait_for(lock, milliseconds(timeout_ms), [&] { return !orders_.empty() || ended_; });
+  if (orders_.empty()) return absl::DeadlineExceededError("no order came");
+  proto::AgentOrder order = orders_.front();
+  orders_.pop_front();
+  return order;
+}
+
+int64_t RawAgent::acknowledged() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return acknowledged_;
+}
+
+absl::Status RawAgent::WaitForEnd() {
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!changed_.wait_for(lock, milliseconds(kPatienceMs), [&] { return ended_; })) {
+      return absl::DeadlineExceededError("the stream goes on");
+    }
+  }
+  return FromGrpc(stream_->Finish());
+}
+
+void RawAgent::Read() {
+  proto::AgentOrder order;
+  while (stream_->Read(&order)) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    acknowledged_ = std::max(acknowledged_, order.acknowledged());
+    if (order.has_launch() || order.has_stop_group()) orders_.push_back(order);
+    changed_.notify_all();
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ended_ = true;
+  changed_.notify_all();
 }
 
 RawWorker::RawWorker(const std::string& target, int64_t generation, int rank, int world_size,

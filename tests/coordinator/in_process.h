@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -42,11 +43,6 @@ class InProcessCoordinator {
                                      std::optional<Layout> layout);
   absl::StatusOr<proto::JobStatus> Status();
   absl::Status StopJob(bool now);
-  absl::StatusOr<proto::Attempt> NextAttempt(int64_t wait_ms, const std::string& job_id = "");
-  absl::Status AttemptEnded(int64_t generation, bool clean, int rank = -1, int signal = 0);
-
-  // Asks until the answer is not `nothing`.
-  absl::StatusOr<proto::Attempt> NextDuty();
   // Asks until the job is in `phase`; false after kPatienceMs.
   bool WaitForPhase(const std::string& phase);
   // All events after `revision` until the job is over or `count` have come.
@@ -58,7 +54,43 @@ class InProcessCoordinator {
   std::unique_ptr<Driver> driver_;
   std::unique_ptr<Service> service_;
   std::unique_ptr<proto::Control::Stub> control_;
-  std::unique_ptr<proto::Supervision::Stub> supervision_;
+};
+
+// An agent that says exactly what a test tells it to, after its Hello; orders come in order.
+class RawAgent {
+ public:
+  struct Self {
+    std::string machine = "machine-1";
+    int64_t generation = 0;    // as Hello says
+    std::string version = {};  // empty: the coordinator's
+  };
+  RawAgent(const std::string& target, const Self& self);
+  explicit RawAgent(const std::string& target) : RawAgent(target, Self()) {}
+  ~RawAgent();  // cuts the stream
+
+  void Say(proto::AgentReport report);
+  void RankEnded(int64_t generation, int rank, int signal, int exit_code = 0);
+  void GroupEnded(int64_t generation, bool clean);
+  // The next order that is no acknowledgement nor welcome; DeadlineExceeded after `timeout_ms`.
+  absl::StatusOr<proto::AgentOrder> NextOrder(int64_t timeout_ms = kPatienceMs);
+  // The highest sequence that was acknowledged.
+  int64_t acknowledged();
+  // The end of the stream that the coordinator decides on; DeadlineExceeded after kPatienceMs.
+  absl::Status WaitForEnd();
+
+ private:
+  void Read();
+
+  grpc::ClientContext context_;
+  std::unique_ptr<proto::AgentLink::Stub> stub_;
+  std::unique_ptr<grpc::ClientReaderWriter<proto::AgentReport, proto::AgentOrder>> stream_;
+  int64_t sequence_ = 0;
+  std::mutex mutex_;  // guards the three below
+  std::deque<proto::AgentOrder> orders_;
+  int64_t acknowledged_ = 0;
+  bool ended_ = false;
+  std::condition_variable changed_;
+  std::thread reader_;
 };
 
 // A worker that says exactly what a test tells it to, and nothing by itself.

@@ -43,8 +43,28 @@ Event ParseEnd(int64_t generation, std::istringstream& words) {
     if (word == "rank") words >> end.rank;
     if (word == "signal") words >> end.signal;
     if (word == "exit") words >> end.exit_code;
+    if (word == "on") words >> end.machine;
   }
   return end;
+}
+
+Event ParseRankEnd(const Where& at, std::istringstream& words) {
+  RankEnded end;
+  end.generation = at.generation;
+  end.rank = at.rank;
+  std::string word;
+  while (words >> word) {
+    if (word == "signal") words >> end.signal;
+    if (word == "exit") words >> end.exit_code;
+  }
+  return end;
+}
+
+Event ParseLaunch(int64_t generation, std::istringstream& words) {
+  Launched launched{generation};
+  std::string word;
+  if (words >> word && word == "on") words >> launched.machine;
+  return launched;
 }
 
 std::string GenerationText(GenerationPhase phase) {
@@ -67,7 +87,6 @@ std::string GenerationText(GenerationPhase phase) {
 
 std::string CommandText(const Command& command) {
   if (std::holds_alternative<PlanJob>(command)) return "plan";
-  if (std::holds_alternative<EndJob>(command)) return "end";
   if (const auto* c = std::get_if<LaunchWorkers>(&command)) {
     return absl::StrCat("launch g", c->generation);
   }
@@ -125,7 +144,8 @@ Event ParseFact(const std::string& line) {
   if (verb == "restart") return Restarted{};
   const Where at = ReadWhere(words);
   int64_t step = 0;
-  if (verb == "launch") return Launched{at.generation};
+  if (verb == "launch") return ParseLaunch(at.generation, words);
+  if (verb == "rank_ended") return ParseRankEnd(at, words);
   if (verb == "overdue") return Overdue{at.generation, "too late"};
   if (verb == "silent") return Silent{at.generation};
   if (verb == "ended") return ParseEnd(at.generation, words);

@@ -46,8 +46,8 @@ TEST(Job, RunsFromSubmissionToTheLastStep) {
   const Job job = Expect({
       {"submit r1", "SUBMITTED g0 closed | plan"},
       {"plan", "PLANNED g1 open | launch g1"},
-      {"launch 1", "STARTING g1 launched"},
-      {"register 1/1", "STARTING g1 launched"},
+      {"launch 1", "STARTING g1 launched | launch g1"},
+      {"register 1/1", "STARTING g1 launched | launch g1"},
       {"register 1/0", "STARTING g1 sealed | train g1"},
       {"ready 1/0", "STARTING g1 sealed | train g1"},
       {"ready 1/1", "RUNNING g1 training | begin g1"},
@@ -59,7 +59,7 @@ TEST(Job, RunsFromSubmissionToTheLastStep) {
       {"committed 1/0 20", "RUNNING g1 training | begin g1, save_over 20"},
       {"finish 1/0 20", "RUNNING g1 training | begin g1, save_over 20"},
       {"finish 1/1 20", "COMPLETED g1 stopping"},
-      {"ended 1 clean", "COMPLETED g1 closed | end"},
+      {"ended 1 clean", "COMPLETED g1 closed"},
   });
   EXPECT_EQ(job.newest(), (SavedCheckpoint{20, "/run/checkpoint/step-20"}));
   EXPECT_EQ(job.reason, "finished step 20 of 20");
@@ -67,7 +67,7 @@ TEST(Job, RunsFromSubmissionToTheLastStep) {
 
 TEST(Job, ThatFitsNowhereFailsWithThePlannersReason) {
   const Job job =
-      Expect({{"submit r1", "SUBMITTED g0 closed | plan"}, {"refuse", "FAILED g0 closed | end"}});
+      Expect({{"submit r1", "SUBMITTED g0 closed | plan"}, {"refuse", "FAILED g0 closed"}});
   EXPECT_EQ(job.reason, "nothing fits");
 }
 
@@ -77,8 +77,8 @@ TEST(Job, StartsTheNextGenerationOnlyOnceTheOldOneIsProvenDead) {
           {"committed 1/0 10", "RUNNING g1 training | begin g1"},
           {"lost 1/1", "RECOVERING g1 stopping | abort g1, stop_group g1"},
           {"ended 1 rank 0 signal 9", "RECOVERING g2 open | launch g2"},
-          {"launch 2", "STARTING g2 launched"},
-          {"register 2/0", "STARTING g2 launched"},
+          {"launch 2", "STARTING g2 launched | launch g2"},
+          {"register 2/0", "STARTING g2 launched | launch g2"},
           {"register 2/1", "STARTING g2 sealed | train g2"},
           {"ready 2/0", "STARTING g2 sealed | train g2"},
           {"ready 2/1", "RUNNING g2 training | begin g2"},
@@ -143,7 +143,7 @@ TEST(Job, EndsAfterThreeFailuresWithoutProgress) {
   EXPECT_EQ(JobText(job), "FAILED g3 stopping | abort g3, stop_group g3");
   EXPECT_EQ(job.reason,
             "3 attempts failed without a new committed step; the last one: rank 1 (here): boom");
-  EXPECT_EQ(JobText(Play("ended 3 exit 1", job)), "FAILED g3 closed | end");
+  EXPECT_EQ(JobText(Play("ended 3 exit 1", job)), "FAILED g3 closed");
 }
 
 TEST(Job, RefillsItsRestartsWithEachNewCommittedStep) {
@@ -200,6 +200,33 @@ TEST(Job, KeepsLastWordsOutOfItsReason) {
   const Job job = Apply(Play(kPrelude), end);
   EXPECT_EQ(job.reason, "rank 1 (here) exited with 1; resuming after step 0");
   EXPECT_EQ(job.last_failure->cause.detail, end.last_stderr);
+}
+
+// Only who was told to start a generation can say that nothing of it is left.
+TEST(Job, TakesNoProofOfDeathFromAnotherMachine) {
+  const std::string start = "submit r1;plan;launch 1 on m1;register 1/0;register 1/1";
+  Job job = Play(absl::StrCat(start, ";lost 1/0;ended 1 rank 0 signal 9 on m2;ended 1 clean"));
+  EXPECT_EQ(job.generation.phase, GenerationPhase::kStopping);
+  EXPECT_EQ(job.generation.number, 1);
+  job = Play("ended 1 rank 0 signal 9 on m1", std::move(job));
+  EXPECT_EQ(job.generation.number, 2);
+}
+
+TEST(Job, HearsOfARanksEndBeforeTheGroupIsGone) {
+  Job job = Play(absl::StrCat(kPrelude, ";rank_ended 1/1 signal 9;rank_ended 1/0 signal 9"));
+  EXPECT_EQ(job.generation.phase, GenerationPhase::kStopping);
+  EXPECT_EQ(job.reason, "rank 1 (here) killed by signal 9 (SIGKILL); resuming after step 0");
+  job = Play("ended 1 exit 1", std::move(job));
+  EXPECT_EQ(job.last_failure->cause.rank, 1);
+  EXPECT_EQ(job.failures_since_progress, 1);
+}
+
+TEST(Job, TellsARankThatIsThroughFromOneThatLeftEarly) {
+  Job through = Play(absl::StrCat(kPrelude, ";finish 1/1 20;rank_ended 1/1 exit 0"));
+  EXPECT_EQ(through.phase, Phase::kRunning);
+  const Job early = Play(absl::StrCat(kPrelude, ";rank_ended 1/1 exit 0"));
+  EXPECT_EQ(early.reason,
+            "rank 1 (here) exited with 0 before it had finished; resuming after step 0");
 }
 
 TEST(Job, KeepsTheFirstRootCause) {
@@ -302,7 +329,7 @@ TEST(Job, SavesAndStopsOnRequest) {
           {"committed 1/0 7", "DRAINING g1 training | begin g1, stop_training g1, save_over 7"},
           {"stopped 1/0 7", "DRAINING g1 training | begin g1, stop_training g1, save_over 7"},
           {"stopped 1/1 7", "SUSPENDED g1 stopping"},
-          {"ended 1 clean", "SUSPENDED g1 closed | end"},
+          {"ended 1 clean", "SUSPENDED g1 closed"},
       },
       Play(kPrelude));
   EXPECT_THAT(job.reason, HasSubstr("run the same command again to resume"));
@@ -312,27 +339,27 @@ TEST(Job, SavesAndStopsOnRequest) {
 TEST(Job, StopsAtOnceOnDemand) {
   Expect({{"stop", "DRAINING g1 training | begin g1, stop_training g1"},
           {"kill", "DRAINING g1 stopping | abort g1, stop_group g1"},
-          {"ended 1 rank 0 signal 15", "CANCELLED g1 closed | end"}},
+          {"ended 1 rank 0 signal 15", "CANCELLED g1 closed"}},
          Play(kPrelude));
 }
 
 TEST(Job, StopsWithoutSavingBeforeTrainingHasBegun) {
-  Expect({{"stop", "SUSPENDED g0 closed | end"}}, Play("submit r1"));
-  Expect({{"stop", "SUSPENDED g1 closed | end"}}, Play("submit r1;plan"));
-  Expect({{"kill", "CANCELLED g1 closed | end"}}, Play("submit r1;plan"));
+  Expect({{"stop", "SUSPENDED g0 closed"}}, Play("submit r1"));
+  Expect({{"stop", "SUSPENDED g1 closed"}}, Play("submit r1;plan"));
+  Expect({{"kill", "CANCELLED g1 closed"}}, Play("submit r1;plan"));
   Expect({{"stop", "DRAINING g1 stopping | abort g1, stop_group g1"},
-          {"ended 1 exit 1", "SUSPENDED g1 closed | end"}},
+          {"ended 1 exit 1", "SUSPENDED g1 closed"}},
          Play("submit r1;plan;launch 1;register 1/0"));
 }
 
 TEST(Job, DoesNotRestartWhenAWorkerDiesWhileStopping) {
   const Job job = Expect({{"stop", "DRAINING g1 training | begin g1, stop_training g1"},
                           {"lost 1/1", "DRAINING g1 stopping | abort g1, stop_group g1"},
-                          {"ended 1 exit 1", "SUSPENDED g1 closed | end"}},
+                          {"ended 1 exit 1", "SUSPENDED g1 closed"}},
                          Play(kPrelude));
   EXPECT_THAT(job.reason, HasSubstr("rank 1 (here) lost"));
   Expect({{"stop", "DRAINING g1 stopping | abort g1, stop_group g1"},
-          {"ended 1 exit 1", "SUSPENDED g1 closed | end"}},
+          {"ended 1 exit 1", "SUSPENDED g1 closed"}},
          Play(absl::StrCat(kPrelude, ";lost 1/1")));
 }
 
@@ -349,7 +376,7 @@ TEST(Job, FailsWhenWorkersLeaveWithoutAWord) {
 
 TEST(Job, AsksForTheEndOfFinishedWorkersThatDoNotExit) {
   Expect({{"overdue 1", "COMPLETED g1 stopping | abort g1, stop_group g1"},
-          {"ended 1 rank 0 signal 9", "COMPLETED g1 closed | end"}},
+          {"ended 1 rank 0 signal 9", "COMPLETED g1 closed"}},
          Play(absl::StrCat(kPrelude, ";finish 1/0 20;finish 1/1 20")));
 }
 
@@ -443,6 +470,7 @@ class World {
 
   void Step() {
     for (const Command& command : Decide(job_)) Obey(command);
+    RestIfOver();
     if (testing::Test::HasFatalFailure()) return;
     Happen(Chance(70) ? Plausible() : Wild());
   }
@@ -456,11 +484,13 @@ class World {
 
   void Obey(const Command& command) {
     if (const auto* launch = std::get_if<LaunchWorkers>(&command)) {
+      if (job_.generation.phase == GenerationPhase::kLaunched) return;  // told again, done already
       ASSERT_FALSE(alive_) << "generation " << launch->generation << " beside " << *alive_;
       ASSERT_GT(launch->generation, newest_);
       if (!Chance(50)) return;
       alive_ = newest_ = launch->generation;
-      Happen(Launched{launch->generation});
+      machine_ = Chance(50) ? "m1" : "m2";
+      Happen(Launched{launch->generation, machine_});
     } else if (const auto* train = std::get_if<StartTraining>(&command)) {
       ASSERT_EQ(alive_, train->generation) << "only living workers of the newest generation train";
       ASSERT_EQ(train->generation, newest_);
@@ -470,16 +500,18 @@ class World {
     } else if (const auto* stop = std::get_if<StopWorkers>(&command)) {
       if (!Chance(30)) return;
       Bury(stop->generation,
-           ParseFact(absl::StrCat(Chance(50) ? "silent " : "ended ", stop->generation)));
-    } else if (std::holds_alternative<EndJob>(command)) {
-      ASSERT_FALSE(alive_) << "the job is over and somebody still runs";
-      if (Chance(30)) {
-        Happen(ParseFact(absl::StrCat("submit r", ++submissions_)));
-      }
+           ParseFact(Chance(50) ? absl::StrCat("silent ", stop->generation)
+                                : absl::StrCat("ended ", stop->generation, " on ", machine_)));
     }
   }
 
-  // The supervisor's word, or silence: only said when it is true.
+  void RestIfOver() {
+    if (!IsOver(job_.phase) || job_.generation.phase != GenerationPhase::kClosed) return;
+    ASSERT_FALSE(alive_) << "the job is over and somebody still runs";
+    if (Chance(30)) Happen(ParseFact(absl::StrCat("submit r", ++submissions_)));
+  }
+
+  // The agent's word, or silence: only said when it is true.
   void Bury(int64_t generation, const Event& proof) {
     if (alive_ == generation) alive_.reset();
     Happen(proof);
@@ -533,10 +565,15 @@ class World {
         return ParseFact(absl::StrCat("committed ", at, " ", Number(0, 30)));
       case 7:
         return ParseFact("ready " + at);
-      case 8: {  // the processes died, and the supervisor says so
-        if (alive_) alive_.reset();
-        return ParseFact(
-            absl::StrCat("ended ", newest_, Chance(20) ? " clean" : " rank 1 signal 9"));
+      case 8: {
+        const std::string how = Chance(20) ? " clean" : " rank 1 signal 9";
+        // An agent that never had the processes vouches for their death.
+        if (Chance(30)) {
+          return ParseFact(absl::StrCat("ended ", newest_, how, " on ", Chance(50) ? "m3" : ""));
+        }
+        if (Chance(50)) return ParseFact(absl::StrCat("rank_ended ", at, " signal 9"));
+        if (alive_) alive_.reset();  // the processes died, and their agent says so
+        return ParseFact(absl::StrCat("ended ", newest_, how, " on ", machine_));
       }
       default:  // late words about a generation that is long gone
         return ParseFact(absl::StrCat(Chance(50) ? "ended " : "silent ", newest_ - 1));
@@ -548,6 +585,7 @@ class World {
   std::vector<Event> journal_;
   std::optional<int64_t> alive_;  // generation whose processes run
   int64_t newest_ = 0;            // ever launched
+  std::string machine_;           // of it
   int submissions_ = 1;
 };
 

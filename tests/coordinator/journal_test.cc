@@ -41,7 +41,7 @@ std::vector<Event> EveryFact() {
   return {submitted,
           Planned{TwoRanks(), 1000, 0.25, "; planned anew"},
           PlanRefused{absl::StatusCode::kFailedPrecondition, "nothing fits"},
-          Launched{3},
+          Launched{3, "machine-1"},
           Registered{3, 1, "node1", 77, "0.1.0", 2},
           Ready{3, 1, 5, 900, 1000},
           ShardWritten{3, 1, 10, 2, {"rank-00001.safetensors", 64, "ab"}},
@@ -52,7 +52,8 @@ std::vector<Event> EveryFact() {
           Suspected{3, 1, "stream broke"},
           WorkerLost{3, 1, "silent"},
           Overdue{3, "too late"},
-          AttemptEnded{3, false, 1, "node1", 9, 7, "killed", "last words"},
+          RankEnded{3, 1, "node1", 9, 7, "killed", "last words"},
+          AttemptEnded{3, false, 1, "node1", 9, 7, "killed", "last words", "machine-1"},
           Silent{3},
           StopAsked{true},
           Restarted{}};

@@ -22,6 +22,7 @@ class NotesTest : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(coordinator_.Start().ok());
+    agent_ = std::make_unique<RawAgent>(coordinator_.target());
     Layout layout;
     layout.dp = 2;
     layout.gradient_accumulation_steps = 8;
@@ -29,7 +30,7 @@ class NotesTest : public testing::Test {
     ASSERT_NO_FATAL_FAILURE(Launch(1));
   }
   void Launch(int64_t generation) {
-    const auto duty = coordinator_.NextDuty();
+    const auto duty = agent_->NextOrder();
     ASSERT_TRUE(duty.ok() && duty->has_launch());
     ASSERT_EQ(duty->launch().generation(), generation);
   }
@@ -44,6 +45,7 @@ class NotesTest : public testing::Test {
     return link.ok() ? *std::move(link) : nullptr;
   }
   InProcessCoordinator coordinator_;
+  std::unique_ptr<RawAgent> agent_;
 };
 
 TEST_F(NotesTest, ReachTheRanksTheyAreForWithAllTheirBytes) {
@@ -89,7 +91,9 @@ TEST_F(NotesTest, OfAnOldGenerationNeverReachTheNext) {
     ASSERT_TRUE(one->WaitForNote("id", 0, kPatienceMs).ok());
   }
   RawWorker ghost(coordinator_.target(), 1, 0, 2, Version());
-  ASSERT_TRUE(coordinator_.AttemptEnded(1, false, /*rank=*/1, /*signal=*/9).ok());
+  agent_->RankEnded(1, /*rank=*/1, /*signal=*/9);
+  ASSERT_TRUE(agent_->NextOrder()->has_stop_group());
+  agent_->GroupEnded(1, /*clean=*/false);
   ASSERT_NO_FATAL_FAILURE(Launch(2));
   const auto zero = Attach(2, 0);
   const auto one = Attach(2, 1);

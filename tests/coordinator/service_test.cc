@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "process/clock.h"
 #include "process/version.h"
 #include "tests/coordinator/in_process.h"
 #include "tests/plan/sample_jobs.h"
@@ -107,6 +108,7 @@ class ServiceTest : public testing::Test {
   void SetUp() override {
     const absl::Status started = coordinator_.Start();
     ASSERT_TRUE(started.ok()) << started;
+    agent_ = std::make_unique<RawAgent>(coordinator_.target());
   }
   void SubmitTwoReplicas() {
     const auto job_id = coordinator_.Submit("r1", SampleJob(), TwoReplicas());
@@ -114,21 +116,20 @@ class ServiceTest : public testing::Test {
     EXPECT_EQ(*job_id, "job-1");
   }
   void ExpectLaunch(int64_t generation, int64_t after_step) {
-    const auto duty = coordinator_.NextDuty();
-    ASSERT_TRUE(duty.ok()) << duty.status();
-    ASSERT_TRUE(duty->has_launch()) << duty->ShortDebugString();
-    EXPECT_EQ(duty->launch().generation(), generation);
-    EXPECT_EQ(duty->launch().world_size(), 2);
-    EXPECT_EQ(duty->launch().after_step(), after_step);
+    const auto order = agent_->NextOrder();
+    ASSERT_TRUE(order.ok()) << order.status();
+    ASSERT_TRUE(order->has_launch()) << order->ShortDebugString();
+    EXPECT_EQ(order->launch().generation(), generation);
+    EXPECT_EQ(order->launch().world_size(), 2);
+    EXPECT_EQ(order->launch().after_step(), after_step);
+    EXPECT_EQ(order->launch().run_folder(), "/run");
   }
   void ExpectOver(const std::string& phase, int64_t step) {
-    const auto duty = coordinator_.NextDuty();
-    ASSERT_TRUE(duty.ok()) << duty.status();
-    ASSERT_TRUE(duty->has_over()) << duty->ShortDebugString();
-    EXPECT_EQ(duty->over().phase(), phase) << duty->over().reason();
-    EXPECT_EQ(duty->over().step(), step);
+    EXPECT_TRUE(coordinator_.WaitForPhase(phase)) << coordinator_.Status()->ShortDebugString();
+    EXPECT_EQ(coordinator_.Status()->saved_step(), step);
   }
   InProcessCoordinator coordinator_;
+  std::unique_ptr<RawAgent> agent_;
 };
 
 TEST_F(ServiceTest, CarriesAJobFromSubmissionToCompletion) {
@@ -151,7 +152,7 @@ TEST_F(ServiceTest, CarriesAJobFromSubmissionToCompletion) {
   EXPECT_EQ((*shards)[1].bytes, 20);
   EXPECT_EQ((*shards)[1].xxh3, "bb");
   for (const auto& link : links) link->ReportFinished({2, false}, kPatienceMs);
-  ASSERT_TRUE(coordinator_.AttemptEnded(1, /*clean=*/true).ok());
+  agent_->GroupEnded(1, /*clean=*/true);
   ExpectOver("COMPLETED", 2);
   EXPECT_THAT(Short(watching.get()), ElementsAre("SUBMITTED", "PLANNED", "STARTING", "RUNNING",
                                                  "step 1", "step 2", "committed 2", "COMPLETED"));
@@ -168,7 +169,7 @@ TEST_F(ServiceTest, PlansAJobWithoutALayoutAsTheLauncherWould) {
   ASSERT_TRUE(coordinator_.Submit("r1", SampleJob(), std::nullopt).ok());
   const auto status = coordinator_.Status();
   ASSERT_TRUE(status.ok());
-  EXPECT_EQ(status->phase(), "PLANNED");
+  EXPECT_TRUE(coordinator_.WaitForPhase("STARTING")) << "an agent is there";
   EXPECT_EQ(status->layout().properties().count("dp"), 1U);
 }
 
@@ -201,22 +202,7 @@ TEST_F(ServiceTest, ARepeatedRequestIsTheSameJobAndANewOneTakesItsPlace) {
   SubmitTwoReplicas();
   EXPECT_EQ(*coordinator_.Submit("r1", SampleJob(), TwoReplicas()), "job-1");
   EXPECT_EQ(*coordinator_.Submit("r2", SampleJob(), TwoReplicas()), "job-2");
-  EXPECT_EQ(coordinator_.NextAttempt(0, "job-1").status().code(), absl::StatusCode::kNotFound);
-  EXPECT_TRUE(coordinator_.NextAttempt(0, "job-2").ok());
-}
-
-TEST_F(ServiceTest, AnswersTheNewestNextAttemptOnly) {
-  SubmitTwoReplicas();
-  ExpectLaunch(1, 0);
-  std::future<absl::StatusOr<proto::Attempt>> older =
-      std::async(std::launch::async, [&] { return coordinator_.NextAttempt(8000); });
-  absl::StatusOr<proto::Attempt> newer;
-  // Which one arrives first is the threads' business; ask until the other was pushed aside.
-  while (older.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
-    newer = coordinator_.NextAttempt(0);
-  }
-  EXPECT_EQ(older.get().status().code(), absl::StatusCode::kAborted);
-  EXPECT_TRUE(newer.ok() && newer->has_nothing());
+  EXPECT_EQ(coordinator_.Status()->job_id(), "job-2");
 }
 
 TEST_F(ServiceTest, TurnsAwayWorkersOfAnotherGenerationVersionOrWorld) {
@@ -307,7 +293,7 @@ TEST_F(ServiceTest, SavesAndSuspendsOnAStopRequest) {
   EXPECT_TRUE(links[0]->StopRequested() && links[1]->StopRequested());
   ASSERT_TRUE(Save(links, 7).ok());
   for (const auto& link : links) link->ReportFinished({7, true}, kPatienceMs);
-  ASSERT_TRUE(coordinator_.AttemptEnded(1, true).ok());
+  agent_->GroupEnded(1, /*clean=*/true);
   ExpectOver("SUSPENDED", 7);
 }
 
@@ -318,10 +304,10 @@ TEST_F(ServiceTest, StopsTheGroupAndAbortsTheWorkersAtOnceOnDemand) {
   ASSERT_TRUE(worker.WaitFor([](const proto::Order& order) { return order.has_welcome(); }));
   ASSERT_TRUE(coordinator_.StopJob(/*now=*/true).ok());
   EXPECT_TRUE(worker.WaitFor([](const proto::Order& order) { return order.has_abort(); }));
-  const auto duty = coordinator_.NextDuty();
-  ASSERT_TRUE(duty.ok() && duty->has_stop_group());
-  EXPECT_EQ(duty->stop_group().generation(), 1);
-  ASSERT_TRUE(coordinator_.AttemptEnded(1, false).ok());
+  const auto order = agent_->NextOrder();
+  ASSERT_TRUE(order.ok() && order->has_stop_group());
+  EXPECT_EQ(order->stop_group().generation(), 1);
+  agent_->GroupEnded(1, /*clean=*/false);
   ExpectOver("CANCELLED", 0);
 }
 
@@ -335,7 +321,10 @@ TEST_F(ServiceTest, RestartsFromTheLastCommittedStepWhenAProcessDies) {
   absl::Status watched;
   EXPECT_THAT(Short(coordinator_.Watch(0, 5, &watched)), Contains("committed 10"));
   links.clear();  // the processes are gone
-  ASSERT_TRUE(coordinator_.AttemptEnded(1, false, /*rank=*/1, /*signal=*/9).ok());
+  agent_->RankEnded(1, /*rank=*/1, /*signal=*/9);
+  const auto stop = agent_->NextOrder();
+  ASSERT_TRUE(stop.ok() && stop->has_stop_group()) << stop.status();
+  agent_->GroupEnded(1, /*clean=*/false);
   ExpectLaunch(2, 10);
   const auto again = StartTwo(coordinator_, 2);
   ASSERT_EQ(again.size(), 2u);
@@ -347,6 +336,67 @@ TEST_F(ServiceTest, RestartsFromTheLastCommittedStepWhenAProcessDies) {
                           "RECOVERING", "STARTING", "RUNNING"));
   EXPECT_THAT(events[5].lost().reason(), HasSubstr("killed by signal 9 (SIGKILL)"));
   EXPECT_EQ(events[5].generation(), 1);
+}
+
+TEST_F(ServiceTest, TellsALaunchAgainThatWasLostOnItsWay) {
+  SubmitTwoReplicas();
+  ExpectLaunch(1, 0);
+  agent_.reset();  // its stream broke before it had read the order
+  agent_ = std::make_unique<RawAgent>(coordinator_.target());
+  ExpectLaunch(1, 0);
+  // One that has launched it says so, and is not told again.
+  agent_ = std::make_unique<RawAgent>(coordinator_.target(), RawAgent::Self{.generation = 1});
+  EXPECT_EQ(agent_->NextOrder(300).status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(ServiceTest, TakesAnAgentsWordForItsOwnMachineAlone) {
+  SubmitTwoReplicas();
+  ExpectLaunch(1, 0);
+  const auto links = StartTwo(coordinator_, 1);
+  ASSERT_EQ(links.size(), 2u);
+  // Requeued elsewhere: that agent never had the group, whose ranks still train.
+  RawAgent elsewhere(coordinator_.target(), {.machine = "machine-2"});
+  EXPECT_EQ(agent_->WaitForEnd().code(), absl::StatusCode::kAborted) << "the newest one counts";
+  elsewhere.RankEnded(1, /*rank=*/1, /*signal=*/9);
+  elsewhere.GroupEnded(1, /*clean=*/false);
+  EXPECT_EQ(elsewhere.NextOrder(500).status().code(), absl::StatusCode::kDeadlineExceeded);
+  // Another one on the machine has ended what it found there before it said Hello.
+  RawAgent successor(coordinator_.target());
+  const auto order = successor.NextOrder();
+  ASSERT_TRUE(order.ok() && order->has_launch()) << order.status();
+  EXPECT_EQ(order->launch().generation(), 2);
+}
+
+TEST_F(ServiceTest, HearsRepeatedReportsOnceAndAcknowledgesThem) {
+  SubmitTwoReplicas();
+  ExpectLaunch(1, 0);
+  proto::AgentReport report;
+  report.set_sequence(7);
+  report.mutable_group_ended()->set_generation(1);
+  report.mutable_group_ended()->mutable_cause()->set_rank(-1);
+  for (int i = 0; i < 3; ++i) agent_->Say(report);
+  ExpectLaunch(2, 0);
+  EXPECT_EQ(agent_->NextOrder(300).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(agent_->acknowledged(), 7);
+  EXPECT_EQ(coordinator_.Status()->restarts_left(), SampleJob().fault_tolerance.max_restarts - 1);
+}
+
+TEST_F(ServiceTest, SavesAndStopsWhenAnAgentIsAskedTo) {
+  SubmitTwoReplicas();
+  ExpectLaunch(1, 0);
+  const auto links = StartTwo(coordinator_, 1);
+  ASSERT_EQ(links.size(), 2u);
+  proto::AgentReport report;
+  report.mutable_save_requested();
+  agent_->Say(report);
+  EXPECT_TRUE(coordinator_.WaitForPhase("DRAINING"));
+}
+
+TEST_F(ServiceTest, TurnsAwayAnAgentOfAnotherVersion) {
+  RawAgent skewed(coordinator_.target(), {.version = "0.0.1"});
+  const absl::Status why = skewed.WaitForEnd();
+  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(why.message()), HasSubstr("the agent on here is weft 0.0.1"));
 }
 
 TEST_F(ServiceTest, WatchResumesAfterTheRevisionThatWasSeen) {
@@ -388,7 +438,8 @@ TEST(ServiceLease, AWorkerThatFallsSilentIsLostAndItsPeersAreToldToLeave) {
   InProcessCoordinator coordinator(/*lease_ms=*/600);
   ASSERT_TRUE(coordinator.Start().ok());
   ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
-  ASSERT_TRUE(coordinator.NextDuty()->has_launch());
+  RawAgent agent(coordinator.target());
+  ASSERT_TRUE(agent.NextOrder()->has_launch());
   RawWorker mute(coordinator.target(), 1, 1, 2, Version());
   RawWorker lively(coordinator.target(), 1, 0, 2, Version());
   ASSERT_TRUE(mute.WaitFor([](const proto::Order& order) { return order.has_train(); }));
@@ -405,27 +456,21 @@ TEST(ServiceLease, AWorkerThatFallsSilentIsLostAndItsPeersAreToldToLeave) {
   EXPECT_LT(Clock::now() - silent, std::chrono::milliseconds(5000));
   stop = true;
   beats.join();
-  const auto duty = coordinator.NextDuty();
-  ASSERT_TRUE(duty.ok() && duty->has_stop_group()) << duty.status();
-  EXPECT_THAT(duty->stop_group().reason(), HasSubstr("rank 1 (here) lost: nothing heard for 0."));
-  // The supervisor says nothing either; a lease and a margin of silence are proof enough.
-  for (int i = 0; i < 10; ++i) {
-    const auto next = coordinator.NextDuty();
-    ASSERT_TRUE(next.ok()) << next.status();
-    if (next->has_launch()) {
-      EXPECT_EQ(next->launch().generation(), 2);
-      return;
-    }
-    EXPECT_TRUE(next->has_stop_group());
-  }
-  FAIL() << "no launch";
+  const auto order = agent.NextOrder();
+  ASSERT_TRUE(order.ok() && order->has_stop_group()) << order.status();
+  EXPECT_THAT(order->stop_group().reason(), HasSubstr("rank 1 (here) lost: nothing heard for 0."));
+  // The agent says nothing either; a lease and a margin of silence are proof enough.
+  const auto next = agent.NextOrder();
+  ASSERT_TRUE(next.ok() && next->has_launch()) << next.status();
+  EXPECT_EQ(next->launch().generation(), 2);
 }
 
 TEST(ServiceLease, AWorkerGivesUpACoordinatorThatIsGoneBeforeItsLeaseEnds) {
   InProcessCoordinator coordinator(/*lease_ms=*/1000);
   ASSERT_TRUE(coordinator.Start().ok());
   ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
-  ASSERT_TRUE(coordinator.NextDuty()->has_launch());
+  RawAgent agent(coordinator.target());
+  ASSERT_TRUE(agent.NextOrder()->has_launch());
   std::promise<absl::Status> lost;
   std::future<absl::Status> why = lost.get_future();
   LinkOptions options = OptionsFor(coordinator, 1, 0);
@@ -441,18 +486,41 @@ TEST(ServiceLease, AWorkerGivesUpACoordinatorThatIsGoneBeforeItsLeaseEnds) {
   EXPECT_LT(Clock::now() - gone, std::chrono::milliseconds(2000));
 }
 
+// A host that sleeps past the lease wakes up with workers that have no right to train any more,
+// though no clock that stands still meanwhile says so.
+TEST(ServiceLease, AWorkerCountsTheTimeThatItsHostSlept) {
+  InProcessCoordinator coordinator(/*lease_ms=*/60000);
+  ASSERT_TRUE(coordinator.Start().ok());
+  ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
+  RawAgent agent(coordinator.target());
+  ASSERT_TRUE(agent.NextOrder()->has_launch());
+  std::promise<absl::Status> lost;
+  std::future<absl::Status> why = lost.get_future();
+  std::atomic<int64_t> slept_ms = 0;
+  LinkOptions options = OptionsFor(coordinator, 1, 0);
+  options.now_ms = [&] { return BootTimeMs() + slept_ms; };
+  options.on_lost = [&](const absl::Status& status) { lost.set_value(status); };
+  const auto link = Link::Attach(std::move(options));
+  ASSERT_TRUE(link.ok()) << link.status();
+  coordinator.Stop();  // an answer after waking would be a new lease
+  slept_ms = 50000;
+  ASSERT_EQ(why.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  EXPECT_EQ(why.get().code(), absl::StatusCode::kUnavailable);
+}
+
 TEST(ServiceLease, AWorkerLeavesWhenItsGenerationIsOver) {
   InProcessCoordinator coordinator;
   ASSERT_TRUE(coordinator.Start().ok());
   ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
-  ASSERT_TRUE(coordinator.NextDuty()->has_launch());
+  RawAgent agent(coordinator.target());
+  ASSERT_TRUE(agent.NextOrder()->has_launch());
   std::promise<absl::Status> lost;
   std::future<absl::Status> why = lost.get_future();
   LinkOptions options = OptionsFor(coordinator, 1, 0);
   options.on_lost = [&](const absl::Status& status) { lost.set_value(status); };
   const auto link = Link::Attach(std::move(options));
   ASSERT_TRUE(link.ok()) << link.status();
-  ASSERT_TRUE(coordinator.AttemptEnded(1, false, 1, 9).ok());
+  agent.RankEnded(1, /*rank=*/1, /*signal=*/9);
   ASSERT_EQ(why.wait_for(std::chrono::seconds(5)), std::future_status::ready);
   EXPECT_EQ(why.get().code(), absl::StatusCode::kAborted);
 }

@@ -26,15 +26,17 @@
 namespace weft {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using Stream = grpc::ClientReaderWriter<proto::WorkerReport, proto::Order>;
 
-constexpr milliseconds kLongestHeartbeat{1000};
+constexpr int64_t kLongestHeartbeatMs = 1000;
 constexpr int64_t kHeartbeatsPerLease = 8;  // for short leases
 constexpr milliseconds kRedialEvery{100};
 constexpr milliseconds kEndOfStream{500};  // from a failed write to the failed read
 constexpr double kOwnShareOfLease = 0.8;
+// Waits end by a clock that stands still while the host sleeps, so the lease is looked at this
+// often.
+constexpr int64_t kLookAtLeaseMs = 250;
 // Reports wait here while the coordinator is away; the lease ends that long before.
 constexpr size_t kMostWaitingReports = 100000;
 
@@ -54,6 +56,24 @@ bool IsFinal(const absl::Status& status) {
          absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status);
 }
 
+absl::Status SaveTimeout(const SaveId& save, int64_t timeout_ms) {
+  return absl::DeadlineExceededError(absl::StrCat("saving step ", save.step,
+                                                  " was not over within ", timeout_ms / 1000,
+                                                  " s; some rank did not write its shard"));
+}
+
+proto::WorkerReport RegistrationOf(const LinkOptions& options) {
+  proto::WorkerReport report;
+  report.set_rank(options.rank);
+  report.set_generation(options.generation);
+  proto::Register& facts = *report.mutable_register_();
+  facts.set_host(HostName());
+  facts.set_pid(getpid());
+  facts.set_version(Version());
+  facts.set_world_size(options.world_size);
+  return report;
+}
+
 }  // namespace
 
 class Link::Impl {
@@ -61,8 +81,7 @@ class Link::Impl {
   explicit Impl(LinkOptions options) : options_(std::move(options)), lease_ms_(options_.lease_ms) {}
 
   absl::Status Start() {
-    ASSIGN_OR_RETURN(channel_, OpenChannel(options_.coordinator));
-    last_answered_ = Clock::now();
+    last_answered_ms_ = options_.now_ms();
     sender_ = std::thread([this] { Send(); });
     watchdog_ = std::thread([this] { WatchLease(); });
     std::unique_lock lock(mutex_);
@@ -201,56 +220,58 @@ class Link::Impl {
   // REQUIRES: mutex_ held. No later save begins before all ranks know the end of this one.
   bool IsOver(const SaveId& save) const { return save_over_.number() == save.number; }
 
-  static absl::Status SaveTimeout(const SaveId& save, int64_t timeout_ms) {
-    return absl::DeadlineExceededError(absl::StrCat("saving step ", save.step,
-                                                    " was not over within ", timeout_ms / 1000,
-                                                    " s; some rank did not write its shard"));
-  }
-
   // The sender's thread: one stream after the other until the link closes or is lost.
   void Send() {
-    while (true) {
-      {
-        std::unique_lock lock(mutex_);
-        if (closing_ || lost_) return;
-        context_ = std::make_unique<grpc::ClientContext>();
-        broken_ = false;
-        sent_ = 0;
-        notes_sent_ = 0;
-        heartbeats_.clear();
+    while (!IsOver()) {
+      const auto channel = OpenChannel(options_.coordinator);
+      if (channel.ok()) {
+        SendOn(*channel);
+      } else if (IsFinal(channel.status())) {
+        Lose(channel.status());
       }
-      const std::unique_ptr<proto::WorkerLink::Stub> stub = proto::WorkerLink::NewStub(channel_);
-      const std::unique_ptr<Stream> stream = stub->Attach(context_.get());
-      std::thread reader([&] { Read(*stream); });
-      if (WriteRegister(*stream)) WriteReports(*stream);
-      {
-        // The reader ends with the stream. If that is the coordinator's doing, its status is on the
-        // way and must not be overtaken by a cancellation; otherwise it ends here and now.
-        std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, kEndOfStream, [&] { return broken_ || closing_ || lost_; });
-        if (!broken_) context_->TryCancel();
-      }
-      reader.join();
-      const absl::Status status = FromGrpc(stream->Finish());
-      {
-        const std::lock_guard lock(mutex_);
-        context_.reset();
-      }
-      if (IsFinal(status)) Lose(status);
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, kRedialEvery, [&] { return closing_ || lost_; });
     }
   }
 
+  bool IsOver() const {
+    const std::lock_guard lock(mutex_);
+    return closing_ || lost_;
+  }
+
+  // One stream, from its beginning to its end.
+  void SendOn(const std::shared_ptr<grpc::Channel>& channel) {
+    {
+      std::unique_lock lock(mutex_);
+      if (closing_ || lost_) return;
+      context_ = std::make_unique<grpc::ClientContext>();
+      broken_ = false;
+      sent_ = 0;
+      notes_sent_ = 0;
+      heartbeats_ms_.clear();
+    }
+    const std::unique_ptr<proto::WorkerLink::Stub> stub = proto::WorkerLink::NewStub(channel);
+    const std::unique_ptr<Stream> stream = stub->Attach(context_.get());
+    std::thread reader([&] { Read(*stream); });
+    if (WriteRegister(*stream)) WriteReports(*stream);
+    {
+      // The reader ends with the stream. If that is the coordinator's doing, its status is on the
+      // way and must not be overtaken by a cancellation; otherwise it ends here and now.
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, kEndOfStream, [&] { return broken_ || closing_ || lost_; });
+      if (!broken_) context_->TryCancel();
+    }
+    reader.join();
+    const absl::Status status = FromGrpc(stream->Finish());
+    {
+      const std::lock_guard lock(mutex_);
+      context_.reset();
+    }
+    if (IsFinal(status)) Lose(status);
+  }
+
   bool WriteRegister(Stream& stream) {
-    proto::WorkerReport report;
-    report.set_rank(options_.rank);
-    report.set_generation(options_.generation);
-    proto::Register& facts = *report.mutable_register_();
-    facts.set_host(HostName());
-    facts.set_pid(getpid());
-    facts.set_version(Version());
-    facts.set_world_size(options_.world_size);
+    proto::WorkerReport report = RegistrationOf(options_);
     {
       const std::lock_guard lock(mutex_);
       report.set_sequence(register_sequence_ == 0 ? ++last_sequence_ : register_sequence_);
@@ -266,14 +287,15 @@ class Link::Impl {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return welcome_ || closing_ || broken_ || lost_; });
     }
-    Clock::time_point next_heartbeat = Clock::now();
+    int64_t next_heartbeat_ms = options_.now_ms();
     while (true) {
       std::vector<proto::WorkerReport> batch;
       bool heartbeat = false;
-      milliseconds heartbeat_every = kLongestHeartbeat;
+      int64_t heartbeat_every_ms = kLongestHeartbeatMs;
       {
         std::unique_lock lock(mutex_);
-        changed_.wait_until(lock, next_heartbeat, [&] {
+        const int64_t wait_ms = next_heartbeat_ms - options_.now_ms();
+        changed_.wait_for(lock, milliseconds(std::max<int64_t>(0, wait_ms)), [&] {
           return closing_ || broken_ || lost_ || sent_ < waiting_.size() ||
                  notes_sent_ < own_notes_.size();
         });
@@ -284,10 +306,9 @@ class Link::Impl {
         batch.insert(batch.end(), own_notes_.begin() + static_cast<std::ptrdiff_t>(notes_sent_),
                      own_notes_.end());
         notes_sent_ = own_notes_.size();
-        heartbeat = Clock::now() >= next_heartbeat;
-        if (heartbeat) heartbeats_.push_back(Clock::now());
-        heartbeat_every =
-            std::min(kLongestHeartbeat, milliseconds(lease_ms_ / kHeartbeatsPerLease));
+        heartbeat = options_.now_ms() >= next_heartbeat_ms;
+        if (heartbeat) heartbeats_ms_.push_back(options_.now_ms());
+        heartbeat_every_ms = std::min(kLongestHeartbeatMs, lease_ms_ / kHeartbeatsPerLease);
       }
       for (const proto::WorkerReport& report : batch) {
         if (!stream.Write(report)) return;
@@ -297,7 +318,7 @@ class Link::Impl {
       beat.set_rank(options_.rank);
       beat.set_generation(options_.generation);
       if (!stream.Write(beat)) return;
-      next_heartbeat = Clock::now() + heartbeat_every;
+      next_heartbeat_ms = options_.now_ms() + heartbeat_every_ms;
     }
   }
 
@@ -322,9 +343,9 @@ class Link::Impl {
       const std::lock_guard lock(mutex_);
       // Orders come in the order of reports, so this one is no earlier than the oldest heartbeat
       // that was not answered yet; counting from that one's sending errs on the safe side.
-      if (order.order_case() == proto::Order::ORDER_NOT_SET && !heartbeats_.empty()) {
-        last_answered_ = std::max(last_answered_, heartbeats_.front());
-        heartbeats_.pop_front();
+      if (order.order_case() == proto::Order::ORDER_NOT_SET && !heartbeats_ms_.empty()) {
+        last_answered_ms_ = std::max(last_answered_ms_, heartbeats_ms_.front());
+        heartbeats_ms_.pop_front();
       }
       Acknowledge(order.acknowledged());
       if (order.has_train()) {
@@ -340,7 +361,7 @@ class Link::Impl {
       }
       if (order.has_welcome()) {
         welcome_ = true;
-        last_answered_ = Clock::now();
+        last_answered_ms_ = options_.now_ms();
         if (order.welcome().lease_ms() > 0) lease_ms_ = order.welcome().lease_ms();
       }
     }
@@ -361,14 +382,14 @@ class Link::Impl {
   void WatchLease() {
     std::unique_lock lock(mutex_);
     while (!closing_ && !lost_) {
-      const auto own_share =
-          milliseconds(static_cast<int64_t>(static_cast<double>(lease_ms_) * kOwnShareOfLease));
-      const Clock::time_point end = last_answered_ + own_share;
-      if (Clock::now() < end) {
-        changed_.wait_until(lock, end);
+      const auto own_share_ms =
+          static_cast<int64_t>(static_cast<double>(lease_ms_) * kOwnShareOfLease);
+      const int64_t left_ms = last_answered_ms_ + own_share_ms - options_.now_ms();
+      if (left_ms > 0) {
+        changed_.wait_for(lock, milliseconds(std::min(left_ms, kLookAtLeaseMs)));
         continue;
       }
-      const std::string why = absl::StrCat("no answer from the coordinator for ", own_share.count(),
+      const std::string why = absl::StrCat("no answer from the coordinator for ", own_share_ms,
                                            " ms (0.8 of the lease)");
       lock.unlock();
       Lose(absl::UnavailableError(why));
@@ -388,7 +409,6 @@ class Link::Impl {
   }
 
   const LinkOptions options_;
-  std::shared_ptr<grpc::Channel> channel_;
   std::thread sender_;
   std::thread watchdog_;
 
@@ -403,8 +423,8 @@ class Link::Impl {
   int64_t last_sequence_ = 0;
   int64_t register_sequence_ = 0;
   int64_t acknowledged_ = 0;
-  std::deque<Clock::time_point> heartbeats_;  // sent, not answered
-  Clock::time_point last_answered_;
+  std::deque<int64_t> heartbeats_ms_;  // sent at, not answered
+  int64_t last_answered_ms_ = 0;
   int64_t lease_ms_;
   bool welcome_ = false;
   bool broken_ = false;

@@ -19,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "checkpoint/checkpoint.h"
+#include "process/clock.h"
 #include "worker/train/step_report.h"
 #include "worker/train/trainer.h"
 
@@ -30,6 +31,8 @@ struct LinkOptions {
   int world_size = 1;
   int64_t generation = 1;
   int64_t lease_ms = 8000;
+  // The clock of the lease; another one in tests.
+  std::function<int64_t()> now_ms = BootTimeMs;
   std::function<void(const absl::Status& why)> on_lost;
 };
 

@@ -6,7 +6,7 @@
 CopyPrograms() {
   folder=$(mktemp -d "${TMPDIR:-/tmp}/weft-$1-XXXXXX")
   trap 'rm -rf "$folder"' EXIT
-  cp "$2"/weft "$2"/weftd "$2"/weft-worker "$2"/weft-ranks "$3" "$folder/"
+  cp "$2"/weft "$2"/weftd "$2"/weft-worker "$2"/weft-shim "$3" "$folder/"
   seq 1 2000 >"$folder/text.txt"
 }
 

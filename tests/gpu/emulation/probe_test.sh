@@ -7,8 +7,13 @@ set -euo pipefail
 CopyPrograms probe "$1" "$2"
 mkdir "$folder/relay"
 if [[ $3 == own ]]; then export WEFT_EMULATED_DEVICES=own; fi
-"$folder/weft-ranks" 2 "$folder/weft-worker" --probe=links --backend=cuda --seconds=1 \
-  --relay-folder="$folder/relay" >"$folder/links.json"
+ranks=()
+for rank in 0 1; do
+  WEFT_RANK=$rank WEFT_LOCAL_RANK=$rank WEFT_WORLD_SIZE=2 "$folder/weft-worker" --probe=links \
+    --backend=cuda --seconds=1 --relay-folder="$folder/relay" >>"$folder/links.json" &
+  ranks+=($!)
+done
+for rank in "${ranks[@]}"; do wait "$rank"; done
 cat "$folder/links.json"
 for collective in send_receive all_reduce reduce_scatter all_gather; do
   # At least of 4 bytes, 4 KiB, 64 KiB and 1 MiB, each with a time.

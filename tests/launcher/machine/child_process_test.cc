@@ -89,14 +89,51 @@ TEST(Leftovers, AreFoundByTheRunTheyBelongToAndNoOther) {
   const std::string temporary = TemporaryFolder(run, 1);
   ASSERT_TRUE(std::filesystem::create_directory(temporary));
   EXPECT_THAT(TemporaryFoldersLeft(), testing::Not(testing::Contains(temporary)));
-  EXPECT_EQ(KillProcessesOf(run, 0, 2000), 1);
+  EXPECT_EQ(KillProcessesOf(run, ProcessKind::kAny, 2000), 1);
   EXPECT_THAT(ProcessesOf(run), testing::IsEmpty());
   EXPECT_THAT(TemporaryFoldersLeft(), testing::Contains(temporary));
   RemoveTemporaryFolders(run);
   EXPECT_THAT(TemporaryFoldersLeft(), testing::Not(testing::Contains(temporary)));
   EXPECT_FALSE(other->Ended());
-  EXPECT_EQ(KillProcessesOf(run + "0", other->pid(), 100), 0);  // the excepted one lives
+  // It is of no generation, as weftd and an agent are.
+  EXPECT_EQ(KillProcessesOf(run + "0", ProcessKind::kOfAGeneration, 100), 0);
   EXPECT_FALSE(other->Ended());
+  auto rank = ChildProcess::Start({.argv = {"sleep", "30"},
+                                   .env = {{kRunVariable, run + "0"}, {kGenerationVariable, "4"}},
+                                   .output = folder.path() + "/out"});
+  ASSERT_TRUE(rank.ok());
+  ASSERT_TRUE(Eventually([&] { return ProcessesOf(run + "0").size() == 2; }));
+  EXPECT_EQ(KillProcessesOf(run + "0", ProcessKind::kOfAGeneration, 2000), 1);
+  EXPECT_TRUE(Eventually([&] { return rank->Ended().has_value(); }));
+  EXPECT_FALSE(other->Ended());
+}
+
+// Names under /tmp and /dev/shm are anybody's to take.
+TEST(Leftovers, AFolderThatIsNotOursAloneIsRefused) {
+  const JobFolder folder;
+  const std::string path = folder.path() + "/private";
+  ASSERT_TRUE(MakePrivateFolder(path).ok());
+  EXPECT_TRUE(MakePrivateFolder(path).ok()) << "it is ours";
+  std::filesystem::permissions(path, std::filesystem::perms::group_read,
+                               std::filesystem::perm_options::add);
+  const absl::Status open = MakePrivateFolder(path);
+  EXPECT_TRUE(absl::IsFailedPrecondition(open));
+  EXPECT_THAT(open.message(), testing::HasSubstr("is not a folder of this user alone"));
+  std::filesystem::create_directory_symlink(folder.path(), path + "-link");
+  EXPECT_FALSE(MakePrivateFolder(path + "-link").ok()) << "a link may lead anywhere";
+}
+
+// A group's number is its own only until its leader is reaped.
+TEST(ChildProcess, TakesItsGroupWithIt) {
+  const JobFolder folder;
+  auto child = ChildProcess::Start({.argv = {"sh", "-c", "sleep 30 & echo $!; exec sleep 30"},
+                                    .env = {},
+                                    .output = folder.path() + "/out"});
+  ASSERT_TRUE(child.ok());
+  ASSERT_TRUE(Eventually([&] { return !ReadAll(folder.path() + "/out").empty(); }));
+  const pid_t grandchild = std::stoi(ReadAll(folder.path() + "/out"));
+  child->Stop(1000);
+  EXPECT_TRUE(Eventually([&] { return kill(grandchild, 0) != 0; }));
 }
 
 TEST(Leftovers, TemporaryFoldersGoWithTheRun) {

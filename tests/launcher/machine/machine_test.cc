@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "launcher/machine/log_tail.h"
 #include "tests/launcher/job_file_for_test.h"
 
 namespace weft {
@@ -64,6 +65,17 @@ TEST_F(Machine, UsesNoMoreCoresThanItsAffinityAndQuota) {
 TEST_F(Machine, SaysNothingWhereTheKernelSaysNothing) {
   EXPECT_EQ(AvailableMemoryBytesBelow(root_.path() + "/nowhere"), std::nullopt);
   EXPECT_GT(AvailableMemoryBytes().value_or(1), 0);
+}
+
+TEST(MachineId, IsTheSameForAllProcessesThatSeeOneAnother) {
+  EXPECT_EQ(MachineId(), MachineId());
+  EXPECT_GT(MachineId().size(), 36u) << MachineId();
+}
+
+TEST(LastLines, KeepsTheEnd) {
+  EXPECT_EQ(LastLines("a\nb\n\nc\n", 2, 100), "b\nc");
+  EXPECT_EQ(LastLines("abcdef", 5, 3), "def");
+  EXPECT_EQ(LastLines("", 5, 3), "");
 }
 
 }  // namespace

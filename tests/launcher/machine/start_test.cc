@@ -20,42 +20,41 @@ const GroupOptions kOptions = {.worker = "/opt/weft/weft-worker",
                                .single_copy = false,
                                .env = {{"HELLO", "a b"}}};
 
+const std::vector<std::string> kCommand = {"/opt/weft/weft-shim", "/opt/weft/weft-worker"};
+
 TEST(MpirunArgv, IsThisLine) {
-  EXPECT_EQ(absl::StrJoin(MpirunArgv(kOptions), " "),
+  EXPECT_EQ(absl::StrJoin(MpirunArgv(kOptions, kCommand), " "),
             "mpirun -n 4 --oversubscribe --bind-to none --stdin none --mca plm isolated --mca pml "
             "ob1 --mca btl self,vader --mca mpi_yield_when_idle 1 --mca orte_tmpdir_base "
             "/dev/shm/weft-00ff-tmp --mca btl_vader_backing_directory /dev/shm/weft-00ff-tmp --mca "
             "btl_vader_single_copy_mechanism none --mca odls_base_sigkill_timeout 0 -x HELLO -x "
-            "OMP_NUM_THREADS -x OPENBLAS_NUM_THREADS -x TMPDIR -x WEFT_RUN /opt/weft/weft-worker "
-            "--coordinator=unix:/runs/a/weftd.sock --generation=3 --run-folder=/runs/a");
+            "OMP_NUM_THREADS -x OPENBLAS_NUM_THREADS -x TMPDIR -x WEFT_GENERATION -x WEFT_RUN "
+            "/opt/weft/weft-shim /opt/weft/weft-worker");
 }
 
-TEST(RanksArgv, IsThisLine) {
-  EXPECT_EQ(absl::StrJoin(RanksArgv(kOptions), " "),
-            "/opt/weft/weft-ranks 4 /opt/weft/weft-worker --coordinator=unix:/runs/a/weftd.sock "
-            "--generation=3 --run-folder=/runs/a");
-}
-
-TEST(RanksArgv, TakesOtherArgumentsForEachWorker) {
-  EXPECT_EQ(absl::StrJoin(RanksArgvWith(kOptions, {"--probe=links", "--backend=cuda"}), " "),
-            "/opt/weft/weft-ranks 4 /opt/weft/weft-worker --probe=links --backend=cuda");
+TEST(WorkerArgv, IsThisLine) {
+  EXPECT_EQ(absl::StrJoin(WorkerArgv(kOptions), " "),
+            "/opt/weft/weft-worker --coordinator=unix:/runs/a/weftd.sock --generation=3 "
+            "--run-folder=/runs/a");
 }
 
 TEST(MpirunArgv, AllowsRootOnlyToRootAndSingleCopyOnlyWherePermitted) {
   GroupOptions options = kOptions;
   options.as_root = true;
   options.single_copy = true;
-  const std::vector<std::string> argv = MpirunArgv(options);
+  const std::vector<std::string> argv = MpirunArgv(options, kCommand);
   EXPECT_THAT(argv, testing::Contains("--allow-run-as-root"));
   EXPECT_THAT(argv, testing::Contains("cma"));
-  EXPECT_THAT(MpirunArgv(kOptions), testing::Not(testing::Contains("--allow-run-as-root")));
+  EXPECT_THAT(MpirunArgv(kOptions, kCommand),
+              testing::Not(testing::Contains("--allow-run-as-root")));
 }
 
 TEST(MpirunArgv, HoldsNoValueOfTheEnvironment) {
-  for (const std::string& argument : MpirunArgv(kOptions)) EXPECT_NE(argument, "a b");
+  for (const std::string& argument : MpirunArgv(kOptions, kCommand)) EXPECT_NE(argument, "a b");
   const auto env = GroupEnvironment(kOptions);
   EXPECT_EQ(env.at("HELLO"), "a b");
   EXPECT_EQ(env.at("WEFT_RUN"), "00ff");
+  EXPECT_EQ(env.at("WEFT_GENERATION"), "3");
   EXPECT_EQ(env.at("OMP_NUM_THREADS"), "2");
   EXPECT_EQ(env.at("TMPDIR"), "/dev/shm/weft-00ff-tmp");
 }

@@ -1,6 +1,6 @@
-// The supervisor of one allocation, here: this machine. It starts a private weftd, submits the job,
-// and does what the coordinator says (start a generation, stop it), reporting what became of each.
-// It decides nothing. Everything it starts is gone when Run returns: processes, socket, temporary
+// A run in the foreground: a private weftd and one agent, here, from submission to the job's end.
+// It decides nothing: weftd decides, the agent starts and ends ranks, and what becomes of it is
+// watched and said. Everything it starts is gone when it returns: processes, socket, temporary
 // files.
 #pragma once
 #include <atomic>
@@ -36,7 +36,7 @@ struct RunOutcome {
 // A person asks for one of these levels, from any thread. The level only rises.
 enum class StopAsked { kNone = 0, kSave = 1, kNow = 2 };
 
-struct SuperviseOptions {
+struct ForegroundOptions {
   RunPaths paths;
   JobSpec job;    // as written: what is `auto` may be planned again
   Layout layout;  // the plan's, for job.cluster
@@ -48,7 +48,8 @@ struct SuperviseOptions {
   std::function<void(const std::string&)> say;           // a line for people
 };
 
-// Unavailable or Internal if weftd cannot be started or refuses the job; otherwise how it ended.
-absl::StatusOr<RunOutcome> Supervise(SuperviseOptions options);
+// Unavailable or Internal if weftd or the agent cannot be started or refuse the job; otherwise how
+// it ended.
+absl::StatusOr<RunOutcome> RunInForeground(ForegroundOptions options);
 
 }  // namespace weft

@@ -1,0 +1,301 @@
+#include "launcher/agent/agent_run.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/agent/agent_link.h"
+#include "launcher/agent/host_agent.h"
+#include "launcher/agent/rank_group.h"
+#include "launcher/agent/shim_door.h"
+#include "launcher/machine/descriptor.h"
+#include "launcher/machine/leftovers.h"
+#include "launcher/machine/log_tail.h"
+#include "launcher/machine/machine.h"
+#include "launcher/machine/start.h"
+#include "plan/errors.h"
+#include "process/clock.h"
+#include "process/log.h"
+#include "process/version.h"
+#include "proto/job_text.h"
+
+namespace weft {
+namespace {
+
+constexpr int kSweepPatienceMs = 5000;
+constexpr int kKillEveryMs = 10;
+constexpr int kLookEveryMs = 1000;  // nothing waits for it
+constexpr int64_t kLastWordsMs = 500;
+constexpr int kLastLines = 5;
+constexpr size_t kLastLineBytes = 2000;
+
+proto::AgentReport MessageOf(const HostReport& report) {
+  proto::AgentReport message;
+  message.set_sequence(report.sequence);
+  if (const auto* rank = std::get_if<RankEnd>(&report.what)) {
+    message.mutable_rank_ended()->set_generation(rank->generation);
+    proto::Cause& cause = *message.mutable_rank_ended()->mutable_cause();
+    cause.set_rank(rank->rank);
+    cause.set_signal(rank->signal);
+    cause.set_exit_code(rank->exit_code);
+    cause.set_message(rank->message);
+    cause.set_last_stderr(LastLines(rank->last_lines, kLastLines, kLastLineBytes));
+  } else if (const auto* group = std::get_if<GroupEnd>(&report.what)) {
+    message.mutable_group_ended()->set_generation(group->generation);
+    message.mutable_group_ended()->set_clean(group->clean);
+    message.mutable_group_ended()->mutable_cause()->set_rank(-1);
+    message.mutable_group_ended()->mutable_cause()->set_message(group->message);
+  } else {
+    message.mutable_save_requested();
+  }
+  return message;
+}
+
+class AgentShell {
+ public:
+  explicit AgentShell(AgentOptions options) : options_(std::move(options)) {}
+  ~AgentShell() {
+    link_.reset();
+    door_.reset();
+    RemoveTemporaryFolders(options_.run_id);
+  }
+  AgentShell(const AgentShell&) = delete;
+  AgentShell& operator=(const AgentShell&) = delete;
+
+  absl::Status Begin();
+  absl::Status Loop();
+
+ private:
+  void Happened(const HostFact& fact) { agent_ = Apply(std::move(agent_), fact); }
+  void Wait();
+  void TakeSignals();
+  void TakeChildren();
+  void TakeShims();
+  void TakeOrders();
+  void TakeLifeline();
+  bool HasChildren() const;
+  void Act();
+  void SayReports();
+  void StartGroupOf(const proto::Launch& launch);
+
+  const AgentOptions options_;
+  Descriptor signals_;
+  Descriptor wake_;
+  std::unique_ptr<ShimDoor> door_;
+  std::string socket_;
+  std::unique_ptr<AgentLink> link_;
+  HostAgent agent_;
+  std::optional<proto::Launch> launch_;  // of the generation that is held
+  std::optional<RankGroup> group_;       // of the same, once it was started
+  bool told_term_ = false;
+};
+
+absl::Status AgentShell::Begin() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&set, signal);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  signals_ = Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  wake_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!signals_.valid() || !wake_.valid() || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+    return absl::ErrnoToStatus(errno, "the agent cannot begin");
+  }
+  // An agent that was here before may have been killed. Its Hello says that nothing is left.
+  KillProcessesOf(options_.run_id, ProcessKind::kOfAGeneration, kSweepPatienceMs);
+  if (!ProcessesOf(options_.run_id, ProcessKind::kOfAGeneration).empty()) {
+    return absl::UnavailableError("processes of an earlier generation cannot be ended");
+  }
+  RemoveTemporaryFolders(options_.run_id);
+  const std::string folder = TemporaryFolder(options_.run_id, 1);
+  RETURN_IF_ERROR(MakePrivateFolder(folder));
+  socket_ = folder + "/shims.sock";
+  ASSIGN_OR_RETURN(door_, ShimDoor::Open(socket_));
+  AgentLinkOptions link;
+  link.coordinator = options_.coordinator;
+  link.wake_fd = wake_.get();
+  link.hello.set_version(Version());
+  link.hello.set_host(HostName());
+  link.hello.set_pid(getpid());
+  link.hello.set_machine(MachineId());
+  link_ = std::make_unique<AgentLink>(std::move(link));
+  LogInfo(absl::StrCat("weft agent ", Version(), ", process ", getpid(), " on ", HostName()));
+  return absl::OkStatus();
+}
+
+absl::Status AgentShell::Loop() {
+  while (true) {
+    Wait();
+    // A shim tells of its worker before it ends itself, so its words come first.
+    TakeShims();
+    TakeChildren();
+    TakeSignals();
+    TakeLifeline();
+    TakeOrders();
+    Happened(TimePassed{BootTimeMs()});
+    Act();
+    SayReports();
+    const std::optional<HostDuty> duty = Decide(agent_);
+    if (!duty || !std::holds_alternative<Leave>(*duty)) continue;
+    link_->Flush(kLastWordsMs);
+    const std::optional<absl::Status> refused = link_->refused();
+    return refused ? *refused : absl::OkStatus();
+  }
+}
+
+void AgentShell::Wait() {
+  int wait_ms = kLookEveryMs;
+  if (agent_.phase == GroupPhase::kOrdered) wait_ms = 0;
+  if (agent_.phase == GroupPhase::kKilling) wait_ms = kKillEveryMs;
+  if (agent_.phase == GroupPhase::kStopping) {
+    const int64_t left_ms = agent_.stopping_since_ms + kStopPatienceMs - BootTimeMs();
+    wait_ms = static_cast<int>(std::clamp<int64_t>(left_ms, 0, kStopPatienceMs));
+  }
+  const bool listens = options_.leaves_with_stdin && !agent_.leaving;
+  std::array<pollfd, 4> fds = {pollfd{signals_.get(), POLLIN, 0}, pollfd{wake_.get(), POLLIN, 0},
+                               pollfd{door_->poll_fd(), POLLIN, 0},
+                               pollfd{listens ? STDIN_FILENO : -1, POLLIN, 0}};
+  poll(fds.data(), fds.size(), wait_ms);
+  uint64_t count = 0;
+  if (read(wake_.get(), &count, sizeof(count)) < 0) return;  // nothing was written
+}
+
+void AgentShell::TakeSignals() {
+  signalfd_siginfo info;
+  while (read(signals_.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+    if (info.ssi_signo == SIGCHLD) continue;
+    LogInfo(absl::StrCat("signal ", info.ssi_signo, ": asks the coordinator to save and stop"));
+    Happened(SaveAsked{});
+  }
+}
+
+void AgentShell::TakeChildren() {
+  int status = 0;
+  for (pid_t child = 0; (child = waitpid(-1, &status, WNOHANG)) > 0;) {
+    if (!group_) continue;
+    const std::optional<HostFact> fact = group_->Ended(child, status);
+    if (fact) Happened(*fact);
+  }
+  if (group_ && !HasChildren() && door_->open_shims() == 0) {
+    Happened(NothingLeft{group_->generation()});
+  }
+  if (group_ && agent_.phase == GroupPhase::kNone) {
+    group_->RemoveFiles();
+    group_.reset();
+  }
+}
+
+bool AgentShell::HasChildren() const {
+  siginfo_t info = {};
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
+
+void AgentShell::TakeShims() {
+  for (const ShimMessage& message : door_->Take()) {
+    if (message.kind != ShimMessage::Kind::kEnded) continue;
+    Happened(RankExited{message.generation, message.rank, message.wait_status, message.last_out});
+  }
+}
+
+void AgentShell::TakeLifeline() {
+  if (!options_.leaves_with_stdin || agent_.leaving) return;
+  pollfd lifeline{STDIN_FILENO, POLLIN, 0};
+  if (poll(&lifeline, 1, 0) <= 0) return;
+  char ignored[256];
+  if (read(STDIN_FILENO, ignored, sizeof(ignored)) <= 0) Happened(LeaveAsked{});
+}
+
+void AgentShell::TakeOrders() {
+  for (const proto::AgentOrder& order : link_->Take()) {
+    if (order.has_launch() && agent_.phase == GroupPhase::kNone &&
+        order.launch().generation() > agent_.generation) {
+      launch_ = order.launch();
+      // The backend needs no MPI where there is a GPU, or nobody to meet.
+      const absl::StatusOr<JobSpec> job = ParseJobText(launch_->job());
+      const bool needs_mpi = job.ok() && job->cluster.device.backend == BackendKind::kCpu;
+      Happened(LaunchOrdered{launch_->generation(), launch_->world_size(), needs_mpi});
+    } else if (order.has_stop_group()) {
+      const proto::StopGroup& stop = order.stop_group();
+      Happened(StopOrdered{stop.generation(), stop.reason(), BootTimeMs()});
+    }
+  }
+  if (!agent_.leaving && link_->refused()) {
+    LogError(absl::StrCat("leaving: ", link_->refused()->message()));
+    Happened(LeaveAsked{});
+  }
+}
+
+void AgentShell::Act() {
+  const std::optional<HostDuty> duty = Decide(agent_);
+  if (!duty) return;
+  if (std::holds_alternative<StartGroup>(*duty)) {
+    StartGroupOf(*launch_);
+  } else if (std::holds_alternative<TermRanks>(*duty)) {
+    if (!std::exchange(told_term_, true)) group_->Term();
+  } else if (std::holds_alternative<KillGroup>(*duty)) {
+    if (group_) {
+      group_->Kill();
+    } else {
+      Happened(NothingLeft{agent_.generation});  // it was never started
+    }
+  }
+}
+
+void AgentShell::StartGroupOf(const proto::Launch& launch) {
+  told_term_ = false;
+  const absl::StatusOr<JobSpec> job = ParseJobText(launch.job());
+  if (!job.ok()) {
+    return Happened(GroupNotStarted{launch.generation(), absl::StrCat(job.status().message())});
+  }
+  GroupOptions options{
+      .worker = Beside("weft-worker"),
+      .coordinator = options_.coordinator,
+      .run_folder = launch.run_folder(),
+      .run_id = options_.run_id,
+      .temporary_folder = absl::StrCat(TemporaryFolder(options_.run_id, launch.world_size()), "/g",
+                                       launch.generation()),
+      .generation = launch.generation(),
+      .world_size = launch.world_size(),
+      .threads = job->threads_per_worker,
+      .as_root = geteuid() == 0,
+      .single_copy = SingleCopyPermitted(),
+      .env = job->env};
+  const std::string logs =
+      absl::StrCat(launch.run_folder(), "/logs/generation-", launch.generation());
+  group_.emplace(std::move(options), agent_.has_starter, logs, *door_, socket_);
+  const absl::Status started = group_->Start();
+  if (started.ok()) {
+    LogInfo(absl::StrCat("generation ", launch.generation(), ": ", launch.world_size(),
+                         " ranks are started, after step ", launch.after_step()));
+    Happened(GroupStarted{launch.generation()});
+  } else {
+    LogError(absl::StrCat("generation ", launch.generation(), ": ", started.message()));
+    Happened(GroupNotStarted{launch.generation(), absl::StrCat(started.message())});
+  }
+}
+
+void AgentShell::SayReports() {
+  for (const HostReport& report : agent_.reports) link_->Say(MessageOf(report));
+  agent_.reports.clear();
+}
+
+}  // namespace
+
+absl::Status RunAgent(const AgentOptions& options) {
+  AgentShell shell(options);
+  RETURN_IF_ERROR(shell.Begin());
+  return shell.Loop();
+}
+
+}  // namespace weft

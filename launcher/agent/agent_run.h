@@ -1,0 +1,24 @@
+// The agent of this host: it starts, watches and ends the ranks that the coordinator orders, over
+// many generations, and leaves nothing behind. A shell around host_agent.h: what happens becomes a
+// fact, what is due is done.
+#pragma once
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace weft {
+
+struct AgentOptions {
+  std::string coordinator;  // "unix:/path/weftd.sock"
+  std::string run_id;       // names this run's processes and temporary files (launcher/machine)
+  // The agent leaves, and ends what it started, when its standard input ends: whoever started it
+  // holds the other end.
+  bool leaves_with_stdin = false;
+};
+
+// Runs until it is to leave; TERM, INT, USR1 and USR2 ask the coordinator to save and stop. Returns
+// OK; why the coordinator refuses this agent; or what keeps it from beginning. To be called from
+// the main thread, before any other thread starts.
+absl::Status RunAgent(const AgentOptions& options);
+
+}  // namespace weft

@@ -1,0 +1,164 @@
+#include "launcher/agent/host_agent.h"
+
+#include <string.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace weft {
+namespace {
+
+bool Holds(const HostAgent& agent, int64_t generation) {
+  return agent.phase != GroupPhase::kNone && agent.generation == generation;
+}
+
+template <typename What>
+void Say(HostAgent& agent, What what) {
+  agent.reports.push_back({++agent.last_sequence, std::move(what)});
+}
+
+// A group in which somebody has failed cannot go on, so nobody in it is waited for.
+void Stop(HostAgent& agent, int64_t now_ms) {
+  if (agent.phase == GroupPhase::kOrdered || agent.failed) {
+    agent.phase = GroupPhase::kKilling;
+  } else if (agent.phase == GroupPhase::kRunning) {
+    agent.phase = GroupPhase::kStopping;
+    agent.stopping_since_ms = now_ms;
+  }
+}
+
+// The words that the numbers do not say.
+std::string HintOf(int signal, int exit_code) {
+  if (signal == SIGKILL) return "if nobody sent it, memory ran out";
+  if (signal == 0 && exit_code == 75) return "it lost its coordinator";
+  return "";
+}
+
+RankEnd EndOf(int64_t generation, int rank, int wait_status) {
+  RankEnd end{.generation = generation, .rank = rank, .message = "", .last_lines = ""};
+  if (WIFSIGNALED(wait_status)) {
+    end.signal = WTERMSIG(wait_status);
+  } else {
+    end.exit_code = WEXITSTATUS(wait_status);
+  }
+  return end;
+}
+
+void Record(const LaunchOrdered& fact, HostAgent& agent) {
+  if (agent.leaving || agent.phase != GroupPhase::kNone || fact.generation <= agent.generation) {
+    return;
+  }
+  HostAgent next;
+  next.generation = fact.generation;
+  next.phase = GroupPhase::kOrdered;
+  next.ranks = fact.ranks;
+  next.has_starter = fact.has_starter;
+  next.save_requested = agent.save_requested;
+  next.reports = std::move(agent.reports);
+  next.last_sequence = agent.last_sequence;
+  agent = std::move(next);
+}
+
+void Record(const StopOrdered& fact, HostAgent& agent) {
+  if (!Holds(agent, fact.generation) || !agent.stop_reason.empty()) return;
+  agent.stop_reason = fact.reason.empty() ? "no reason was given" : fact.reason;
+  Stop(agent, fact.now_ms);
+}
+
+void Record(const GroupStarted& fact, HostAgent& agent) {
+  if (!Holds(agent, fact.generation) || agent.phase != GroupPhase::kOrdered) return;
+  agent.phase = GroupPhase::kRunning;
+}
+
+void Record(const GroupNotStarted& fact, HostAgent& agent) {
+  if (!Holds(agent, fact.generation) || agent.phase != GroupPhase::kOrdered) return;
+  agent.failed = true;
+  agent.phase = GroupPhase::kKilling;  // some of it may have been started
+  Say(agent, RankEnd{.generation = fact.generation, .message = fact.message, .last_lines = ""});
+}
+
+void Record(const RankExited& fact, HostAgent& agent) {
+  if (!Holds(agent, fact.generation)) return;
+  RankEnd end = EndOf(fact.generation, fact.rank, fact.wait_status);
+  const bool clean = end.signal == 0 && end.exit_code == 0;
+  if (clean) ++agent.ended_cleanly;
+  // Who is killed by us, or by mpirun because another one has failed, is no cause of anything.
+  const bool by_starter = agent.has_starter && agent.failed && end.signal == SIGKILL;
+  if (agent.phase == GroupPhase::kKilling || by_starter) return;
+  end.message = HintOf(end.signal, end.exit_code);
+  if (!clean) end.last_lines = fact.last_lines;
+  agent.failed = agent.failed || !clean;
+  if (agent.failed && agent.phase == GroupPhase::kStopping) agent.phase = GroupPhase::kKilling;
+  Say(agent, std::move(end));
+}
+
+void Record(const StarterExited& fact, HostAgent& agent) {
+  if (!Holds(agent, fact.generation)) return;
+  RankEnd end = EndOf(fact.generation, -1, fact.wait_status);
+  if (end.signal == 0 && end.exit_code == 0) return;
+  agent.starter_failed = true;
+  if (agent.failed || agent.phase == GroupPhase::kKilling) return;
+  agent.failed = true;
+  end.message = end.signal != 0
+                    ? absl::StrCat("mpirun was killed by signal ", end.signal, " (",
+                                   strsignal(end.signal), ")")
+                    : absl::StrCat("mpirun ended with code ", end.exit_code, ": ", fact.words);
+  end.signal = end.exit_code = 0;  // they are no rank's
+  Say(agent, std::move(end));
+  if (agent.phase == GroupPhase::kStopping) agent.phase = GroupPhase::kKilling;
+}
+
+void Record(const NothingLeft& fact, HostAgent& agent) {
+  if (!Holds(agent, fact.generation) || agent.phase == GroupPhase::kOrdered) return;
+  const bool clean = !agent.failed && !agent.starter_failed && agent.ended_cleanly == agent.ranks;
+  GroupEnd end{fact.generation, clean, ""};
+  if (!clean && !agent.stop_reason.empty()) {
+    end.message = absl::StrCat("stopped: ", agent.stop_reason);
+  }
+  agent.phase = GroupPhase::kNone;
+  Say(agent, std::move(end));
+}
+
+void Record(const SaveAsked&, HostAgent& agent) {
+  if (std::exchange(agent.save_requested, true)) return;
+  Say(agent, SaveRequest{});
+}
+
+void Record(const LeaveAsked&, HostAgent& agent) {
+  agent.leaving = true;
+  if (agent.phase != GroupPhase::kNone) agent.phase = GroupPhase::kKilling;
+}
+
+void Record(const TimePassed& fact, HostAgent& agent) {
+  if (agent.phase != GroupPhase::kStopping) return;
+  if (fact.now_ms - agent.stopping_since_ms >= kStopPatienceMs) agent.phase = GroupPhase::kKilling;
+}
+
+}  // namespace
+
+HostAgent Apply(HostAgent agent, const HostFact& fact) {
+  std::visit([&](const auto& each) { Record(each, agent); }, fact);
+  return agent;
+}
+
+std::optional<HostDuty> Decide(const HostAgent& agent) {
+  switch (agent.phase) {
+    case GroupPhase::kNone:
+      if (agent.leaving) return Leave{};
+      break;
+    case GroupPhase::kOrdered:
+      return StartGroup{};
+    case GroupPhase::kRunning:
+      break;
+    case GroupPhase::kStopping:
+      return TermRanks{};
+    case GroupPhase::kKilling:
+      return KillGroup{};
+  }
+  return std::nullopt;
+}
+
+}  // namespace weft

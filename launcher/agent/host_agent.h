@@ -1,0 +1,128 @@
+// HostAgent is the agent's mind: facts in (Apply), duties out (Decide), as coordinator/job.h does
+// it. Pure: no clock, no process, no wire. It holds at most one generation's group on this host,
+// and decides nothing about a job: what ends is reported, and who is to end is told.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace weft {
+
+enum class GroupPhase {
+  kNone,      // nothing runs
+  kOrdered,   // to be started
+  kRunning,   // its processes may be there
+  kStopping,  // told to end: TERM, so that ranks leave by themselves
+  kKilling,   // KILL until nothing is left
+};
+
+// The end of a rank or, with rank -1, of what started the group.
+struct RankEnd {
+  int64_t generation = 0;
+  int rank = -1;
+  int signal = 0;
+  int exit_code = 0;
+  std::string message;     // beyond the numbers; may be empty
+  std::string last_lines;  // of its output
+  friend bool operator==(const RankEnd&, const RankEnd&) = default;
+};
+
+// Nothing of the generation is left on this host.
+struct GroupEnd {
+  int64_t generation = 0;
+  bool clean = false;  // every rank ended with 0
+  std::string message;
+  friend bool operator==(const GroupEnd&, const GroupEnd&) = default;
+};
+
+// This host was asked to save and stop.
+struct SaveRequest {
+  friend bool operator==(const SaveRequest&, const SaveRequest&) = default;
+};
+
+// A fact for the coordinator.
+struct HostReport {
+  int64_t sequence = 0;  // counts an agent's reports from 1
+  std::variant<RankEnd, GroupEnd, SaveRequest> what;
+  friend bool operator==(const HostReport&, const HostReport&) = default;
+};
+
+struct HostAgent {
+  // The newest that was ever ordered here; it is held unless `phase` is kNone.
+  int64_t generation = 0;
+  GroupPhase phase = GroupPhase::kNone;
+  int ranks = 0;             // of the generation, on this host
+  int ended_cleanly = 0;     // of them
+  bool has_starter = false;  // mpirun; else the agent's own children
+  bool starter_failed = false;
+  bool failed = false;      // a rank or the starter ended as it should not
+  std::string stop_reason;  // ordered; empty: not ordered
+  int64_t stopping_since_ms = 0;
+  bool save_requested = false;
+  bool leaving = false;
+  std::vector<HostReport> reports;  // to be said; whoever says them takes them out
+  int64_t last_sequence = 0;
+};
+
+// ---- facts ----
+struct LaunchOrdered {
+  int64_t generation = 0;
+  int ranks = 0;
+  bool has_starter = false;
+};
+struct StopOrdered {
+  int64_t generation = 0;
+  std::string reason;
+  int64_t now_ms = 0;
+};
+struct GroupStarted {
+  int64_t generation = 0;
+};
+struct GroupNotStarted {
+  int64_t generation = 0;
+  std::string message;
+};
+// Wait statuses are as wait(2) encodes them.
+struct RankExited {
+  int64_t generation = 0;
+  int rank = 0;
+  int wait_status = 0;
+  std::string last_lines;
+};
+struct StarterExited {
+  int64_t generation = 0;
+  int wait_status = 0;
+  std::string words;  // its own, in case it failed
+};
+// No process of the generation is left.
+struct NothingLeft {
+  int64_t generation = 0;
+};
+// TERM or USR2 at the agent.
+struct SaveAsked {};
+// The one who started the agent is gone or has no more use for it, or the coordinator refuses it.
+struct LeaveAsked {};
+struct TimePassed {
+  int64_t now_ms = 0;
+};
+using HostFact = std::variant<LaunchOrdered, StopOrdered, GroupStarted, GroupNotStarted, RankExited,
+                              StarterExited, NothingLeft, SaveAsked, LeaveAsked, TimePassed>;
+
+// The agent after `fact`. A fact about another generation than the one it holds changes nothing,
+// nor does a launch of one that is not newer than all it ever held: orders may repeat.
+HostAgent Apply(HostAgent agent, const HostFact& fact);
+
+// ---- duties: levels, to be asked for again at any time ----
+struct StartGroup {};
+struct TermRanks {};  // once is enough
+struct KillGroup {};
+struct Leave {};
+using HostDuty = std::variant<StartGroup, TermRanks, KillGroup, Leave>;
+std::optional<HostDuty> Decide(const HostAgent& agent);
+
+// Ranks that were told to end may take so long before they are killed.
+inline constexpr int64_t kStopPatienceMs = 1000;
+
+}  // namespace weft

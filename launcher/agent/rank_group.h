@@ -1,0 +1,54 @@
+// RankGroup is one generation's processes on this host: the ranks as children of the agent, or,
+// where MPI joins them, mpirun and under it a shim per rank. One thread, the one that lives as long
+// as the agent: the kernel ends children with the thread that forked them.
+//
+// The agent is a subreaper, so whatever these processes leave behind becomes its child: nothing is
+// left exactly when it has no child any more.
+#pragma once
+#include <sys/types.h>
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "launcher/agent/host_agent.h"
+#include "launcher/agent/shim_door.h"
+#include "launcher/machine/start.h"
+
+namespace weft {
+
+class RankGroup {
+ public:
+  // `logs`: the folder that takes what each process writes. `door`: where shims report, at
+  // `socket`.
+  RankGroup(GroupOptions options, bool has_starter, std::string logs, const ShimDoor& door,
+            std::string socket);
+
+  int64_t generation() const { return options_.generation; }
+
+  // Makes the folders and starts all; what was started before a failure is there to be ended.
+  absl::Status Start();
+  // The fact in the end of this child of the agent; none if it is one that another one has left.
+  std::optional<HostFact> Ended(pid_t child, int wait_status);
+  // To the ranks themselves, not to mpirun, which would kill them.
+  void Term();
+  // To everything that is known of the generation. To be repeated until nothing is left.
+  void Kill();
+  void RemoveFiles() const;
+
+ private:
+  absl::Status StartRanks();
+  absl::Status StartMpirun();
+  std::string LogOf(int rank) const;
+
+  const GroupOptions options_;
+  const bool has_starter_;
+  const std::string logs_;
+  const ShimDoor& door_;
+  const std::string socket_;
+  pid_t mpirun_ = -1;
+  std::map<pid_t, int> ranks_;  // children of the agent that have not ended
+};
+
+}  // namespace weft

@@ -1,0 +1,59 @@
+// ShimDoor is where shims tell the agent of their workers: a unix socket of packets, 0600, for this
+// user alone (SO_PEERCRED). It holds a pidfd of every worker that a shim has forked, as long as the
+// shim is there. Never blocks; one thread.
+#pragma once
+#include <sys/types.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/machine/descriptor.h"
+#include "launcher/shim/shim_message.h"
+
+namespace weft {
+
+class ShimDoor {
+ public:
+  // Listens at `path`, which must not exist yet.
+  static absl::StatusOr<std::unique_ptr<ShimDoor>> Open(const std::string& path);
+  ~ShimDoor();  // removes the socket
+  ShimDoor(const ShimDoor&) = delete;
+  ShimDoor& operator=(const ShimDoor&) = delete;
+
+  // Is readable whenever Take has something to do.
+  int poll_fd() const { return epoll_.get(); }
+
+  // Returns what shims have said since the last call. A shim that goes before it has told its
+  // worker's end counts as a worker that was killed by SIGKILL, which is what its death does to the
+  // worker.
+  std::vector<ShimMessage> Take();
+
+  // Sends `signal` to every worker of the generation that has not ended.
+  void Signal(int64_t generation, int signal) const;
+  // Shims that are connected.
+  size_t open_shims() const { return shims_.size(); }
+
+ private:
+  struct Shim {
+    Descriptor connection;
+    Descriptor worker;    // pidfd
+    ShimMessage started;  // generation 0: has said nothing yet
+    bool ended = false;
+  };
+
+  explicit ShimDoor(std::string path) : path_(std::move(path)) {}
+  absl::Status Listen();
+  void Accept();
+  // False once the shim is gone.
+  bool Read(Shim& shim, std::vector<ShimMessage>& said);
+
+  const std::string path_;
+  Descriptor listener_;
+  Descriptor epoll_;
+  std::map<int, Shim> shims_;  // by connection
+};
+
+}  // namespace weft

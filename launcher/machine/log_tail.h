@@ -1,0 +1,16 @@
+// The end of a log is what people are shown of it.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace weft {
+
+// The last `bytes` of a file; empty if it cannot be read.
+std::string ReadTail(const std::string& path, int64_t bytes);
+
+// The last `lines` lines of a text that are not empty, at most `bytes` of it.
+std::string LastLines(absl::string_view text, int lines, size_t bytes);
+
+}  // namespace weft

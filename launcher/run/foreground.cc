@@ -1,0 +1,316 @@
+#include "launcher/run/foreground.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "launcher/machine/child_process.h"
+#include "launcher/machine/descriptor.h"
+#include "launcher/machine/leftovers.h"
+#include "launcher/machine/log_tail.h"
+#include "launcher/machine/start.h"
+#include "launcher/run/client.h"
+#include "launcher/run/progress.h"
+#include "plan/errors.h"
+#include "plan/keys/cluster_keys.h"
+#include "plan/search/search.h"
+#include "process/version.h"
+#include "proto/job_text.h"
+#include "proto/wire.h"
+
+namespace weft {
+namespace {
+
+constexpr int kLookMs = 50;            // how soon a person's wish to stop is seen
+constexpr int kDaemonStartMs = 30000;  // on a machine with more to do than cores
+constexpr int64_t kAnswerMs = 500;     // how long one question may wait
+constexpr int kPatienceMs = 1000;      // TERM, then KILL
+constexpr int kGonePatienceMs = 5000;
+constexpr int kMaxAgentStarts = 100;  // a person who kills them for ever is not waited for
+
+class Foreground {
+ public:
+  explicit Foreground(ForegroundOptions options)
+      : options_(std::move(options)), run_id_(RunId(options_.paths.folder)) {
+    saved_step_ = options_.continuation.after_step;
+  }
+
+  absl::StatusOr<RunOutcome> Run() {
+    absl::StatusOr<RunOutcome> outcome = RunUntilOver();
+    if (client_ != nullptr) client_->StopWatching();
+    if (watch_.joinable()) watch_.join();
+    client_.reset();
+    Clean();
+    return outcome;
+  }
+
+ private:
+  void Say(const std::string& line) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    options_.say(line);
+  }
+
+  // Nothing of this run is left on the machine: we hold its lock, so whatever there is is dead
+  // wood.
+  void Clean() {
+    lifeline_.Close();
+    for (int waited = 0; agent_ && !agent_->Ended() && waited < kGonePatienceMs; waited += 2) {
+      usleep(2000);
+    }
+    agent_.reset();
+    if (daemon_) daemon_->Stop(kPatienceMs);
+    KillProcessesOf(run_id_, ProcessKind::kAny, kGonePatienceMs);
+    RemoveTemporaryFolders(run_id_);
+    unlink(options_.socket.c_str());
+  }
+
+  absl::Status StartBoth() {
+    Clean();
+    std::error_code error;
+    std::filesystem::create_directories(options_.paths.logs(), error);
+    const std::string log = options_.paths.logs() + "/weftd.log";
+    ASSIGN_OR_RETURN(
+        ChildProcess daemon,
+        ChildProcess::Start({.argv = {Beside("weftd"), absl::StrCat("--socket=", options_.socket),
+                                      absl::StrCat("--journal=", options_.paths.journal())},
+                             .env = {{kRunVariable, run_id_}},
+                             .output = log}));
+    daemon_.emplace(std::move(daemon));
+    RETURN_IF_ERROR(StartAgent());
+    ASSIGN_OR_RETURN(const proto::VersionReply version, AwaitDaemon(log));
+    if (version.version() != Version()) {
+      return absl::InvalidArgumentError(absl::StrCat("weft is ", Version(), " but weftd is ",
+                                                     version.version(),
+                                                     "; install both from one build"));
+    }
+    return absl::OkStatus();
+  }
+
+  // The agent leaves when the other end of its standard input is closed, by us or by our death.
+  absl::Status StartAgent() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "cannot make a pipe");
+    const Descriptor read_end(ends[0]);
+    lifeline_ = Descriptor(ends[1]);
+    agent_.reset();
+    ASSIGN_OR_RETURN(
+        ChildProcess agent,
+        ChildProcess::Start(
+            {.argv = {Beside("weft"), "agent", absl::StrCat("--coordinator=unix:", options_.socket),
+                      absl::StrCat("--run-id=", run_id_), "--leave-with-stdin"},
+             .env = {{kRunVariable, run_id_}},
+             .output = AgentLog(),
+             .stdin_fd = read_end.get()}));
+    agent_.emplace(std::move(agent));
+    ++agent_starts_;
+    return absl::OkStatus();
+  }
+
+  std::string AgentLog() const { return options_.paths.logs() + "/agent.log"; }
+
+  // An agent that was killed is started again; one that says why it cannot go on is believed.
+  absl::Status AgentEnded(int status) {
+    if (WIFEXITED(status) || agent_starts_ >= kMaxAgentStarts) {
+      const std::string words = LastLines(ReadTail(AgentLog(), 4096), 1, 1000);
+      return absl::UnavailableError(
+          absl::StrCat("the agent ended: ", absl::StripPrefix(words, "weft: "),
+                       FullDiskText(options_.paths.folder), "; its log is ", AgentLog()));
+    }
+    Say(absl::StrCat("the agent was killed by signal ", WTERMSIG(status), "; it is started again"));
+    return StartAgent();
+  }
+
+  // Once it listens and answers, which a busy machine may put off. Cancelled if told to stop at
+  // once.
+  absl::StatusOr<proto::VersionReply> AwaitDaemon(const std::string& log) {
+    const absl::Time deadline = absl::Now() + absl::Milliseconds(kDaemonStartMs);
+    absl::Status last = absl::UnavailableError("nobody listens");
+    while (absl::Now() < deadline) {
+      if (options_.stop->load() == StopAsked::kNow) return absl::CancelledError("stopped at once");
+      if (daemon_->Ended()) {
+        return absl::InternalError(
+            absl::StrCat("weftd ended at once", FullDiskText(options_.paths.folder),
+                         "; its log is ", log, ":\n", LastLines(ReadTail(log, 4096), 5, 2000)));
+      }
+      absl::StatusOr<std::unique_ptr<Client>> client = Client::Open(options_.socket);
+      if (client.ok()) {
+        client_ = *std::move(client);
+        const absl::StatusOr<proto::VersionReply> version = client_->GetVersion(kAnswerMs);
+        if (version.ok()) return version;
+        last = version.status();
+      } else {
+        last = client.status();
+      }
+      if (!absl::IsUnavailable(last) && !absl::IsDeadlineExceeded(last)) break;
+      usleep(2000);
+    }
+    return absl::UnavailableError(absl::StrCat(
+        "weftd does not answer within ", kDaemonStartMs / 1000, " s (", last.message(),
+        "); this machine may have more to do than cores: run the same command again when it has "
+        "less; its log is ",
+        log));
+  }
+
+  absl::Status Submit() {
+    proto::SubmitJobRequest request;
+    request.set_request_id(
+        absl::StrCat(run_id_, "-", getpid(), "-", absl::ToUnixNanos(absl::Now())));
+    request.set_job(JobText(options_.job));
+    request.set_run_folder(options_.paths.folder);
+    *request.mutable_layout() = ToProto(options_.layout);
+    request.set_planned_for(ClusterFingerprint(options_.job.cluster));
+    request.set_load_checkpoint(options_.continuation.load_checkpoint);
+    request.set_after_step(options_.continuation.after_step);
+    *request.mutable_run() = ToProto(options_.continuation.run);
+    for (const OlderCheckpoint& each : options_.continuation.older) {
+      proto::OlderCheckpoint& older = *request.add_older();
+      older.set_step(each.step);
+      older.set_folder(each.folder);
+    }
+    request.set_last_generation(options_.continuation.last_generation);
+    ASSIGN_OR_RETURN(job_id_, client_->Submit(request));
+    return absl::OkStatus();
+  }
+
+  // Runs on its own thread, until the job is over or StopWatching.
+  void Watch() {
+    std::ofstream events(options_.paths.events(), std::ios::app);
+    int64_t revision = 0;
+    watched_ = client_->Watch(job_id_, &revision, [&](const proto::JobEvent& event) {
+      events << EventLine(event) << std::flush;
+      if (event.has_committed()) saved_step_ = event.committed().step();
+      if (event.has_phase() && event.phase().phase() == "STARTING")
+        WriteResolved(event.generation());
+      const std::lock_guard<std::mutex> lock(mutex_);
+      options_.on_event(event);
+    });
+    watch_over_ = true;
+    const uint64_t one = 1;
+    if (write(wake_.get(), &one, sizeof(one)) < 0) return;  // it is awake
+  }
+
+  // The generation's resolved.yaml. The one of the generation before will do where the disk is
+  // full; without any the run cannot be gone on with, so it ends.
+  void WriteResolved(int64_t generation) {
+    const absl::StatusOr<proto::JobStatus> status = client_->GetJob(job_id_);
+    if (!status.ok()) return;  // it is gone: nothing is to be gone on with
+    const absl::StatusOr<Layout> layout = FromProto(status->layout());
+    if (!layout.ok()) return;
+    const RunRecord record{.run_id = options_.continuation.run.id,
+                           .generation = generation,
+                           .weft_version = Version(),
+                           .planned_bytes = status->planned_bytes(),
+                           .predicted_step_s = status->predicted_step_s(),
+                           .data = options_.data,
+                           .accepted = options_.continuation.run.accepted};
+    const absl::Status written =
+        WriteWhole(options_.paths.resolved(), ResolvedText(Resolve(options_.job, *layout), record));
+    if (written.ok()) return;
+    std::error_code error;
+    if (std::filesystem::exists(options_.paths.resolved(), error)) {
+      return Say(absl::StrCat("warning: ", written.message()));
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    not_written_ = written;
+  }
+
+  absl::Status NotWritten() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return not_written_;
+  }
+
+  // Until there is something to look at, at most kLookMs.
+  void Wait() {
+    const Descriptor daemon = OpenPidfd(daemon_->pid());
+    const Descriptor agent = OpenPidfd(agent_->pid());
+    std::array<pollfd, 3> fds = {pollfd{wake_.get(), POLLIN, 0}, pollfd{daemon.get(), POLLIN, 0},
+                                 pollfd{agent.get(), POLLIN, 0}};
+    poll(fds.data(), fds.size(), kLookMs);
+  }
+
+  absl::StatusOr<RunOutcome> RunUntilOver() {
+    wake_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    const absl::Status started = StartBoth();
+    if (absl::IsCancelled(started)) return StopAtOnce();
+    RETURN_IF_ERROR(started);
+    RETURN_IF_ERROR(Submit());
+    watch_ = std::thread([this] { Watch(); });
+    while (true) {
+      Wait();
+      if (watch_over_ && watched_.ok()) return Over();
+      if (daemon_->Ended()) return CoordinatorLost();
+      RETURN_IF_ERROR(NotWritten());
+      if (options_.stop->load() == StopAsked::kNow) return StopAtOnce();
+      if (options_.stop->load() == StopAsked::kSave && !stop_sent_) {
+        stop_sent_ = client_->Stop(job_id_, /*now=*/false).ok();
+        if (stop_sent_) {
+          Say("stopping: saving at the next step boundary (Ctrl-C again stops at once)");
+        }
+      }
+      if (const std::optional<int> status = agent_->Ended()) RETURN_IF_ERROR(AgentEnded(*status));
+      if (watch_over_ && !daemon_->Ended())
+        usleep(kLookMs * 1000);  // the stream broke: it is ending
+    }
+  }
+
+  RunOutcome StopAtOnce() {
+    if (!job_id_.empty()) client_->Stop(job_id_, /*now=*/true).IgnoreError();
+    return {RunEnd::kCancelled, "stopped at once", saved_step_};
+  }
+
+  RunOutcome CoordinatorLost() {
+    const std::string log = options_.paths.logs() + "/weftd.log";
+    const std::string disk = FullDiskText(options_.paths.folder);
+    const std::string last = LastLines(ReadTail(log, 4096), 1, 1000);
+    Say(absl::StrCat("the coordinator (weftd) ended", disk, "; the end of its log, ", log,
+                     ":\n  | ", last));
+    return {RunEnd::kCoordinatorLost, disk, saved_step_};
+  }
+
+  absl::StatusOr<RunOutcome> Over() {
+    ASSIGN_OR_RETURN(const proto::JobStatus job, client_->GetJob(job_id_));
+    RunEnd end = RunEnd::kFailed;
+    if (job.phase() == "COMPLETED") end = RunEnd::kCompleted;
+    if (job.phase() == "SUSPENDED") end = RunEnd::kSuspended;
+    if (job.phase() == "CANCELLED") end = RunEnd::kCancelled;
+    return RunOutcome{end, job.reason(), job.saved_step()};
+  }
+
+  ForegroundOptions options_;
+  const std::string run_id_;
+  std::optional<ChildProcess> daemon_;
+  std::optional<ChildProcess> agent_;
+  Descriptor lifeline_;  // the other end of the agent's standard input
+  int agent_starts_ = 0;
+  Descriptor wake_;  // an eventfd: the watch is over
+  std::unique_ptr<Client> client_;
+  std::string job_id_;
+  bool stop_sent_ = false;
+  std::thread watch_;
+  absl::Status watched_;  // how the watch ended; of its thread until watch_over_
+  std::atomic<bool> watch_over_{false};
+  std::atomic<int64_t> saved_step_{0};
+  std::mutex mutex_;  // guards calls of say and on_event, which write to one terminal, and the next
+  absl::Status not_written_;  // why the run cannot be gone on with
+};
+
+}  // namespace
+
+absl::StatusOr<RunOutcome> RunInForeground(ForegroundOptions options) {
+  return Foreground(std::move(options)).Run();
+}
+
+}  // namespace weft

@@ -1,0 +1,16 @@
+// The clock of leases and deadlines between processes: CLOCK_BOOTTIME, which nobody sets, which all
+// processes of a host share, and which goes on while the host sleeps.
+#pragma once
+#include <time.h>
+
+#include <cstdint>
+
+namespace weft {
+
+inline int64_t BootTimeMs() {
+  timespec now = {};
+  clock_gettime(CLOCK_BOOTTIME, &now);  // cannot fail on Linux
+  return static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
+}
+
+}  // namespace weft

@@ -1,0 +1,12 @@
+// The environment variables in which a process manager tells a process its rank, the first that is
+// set wins: weft's own starter, PMIx (Open MPI's mpirun, srun --mpi=pmix), Open MPI, Slurm. The
+// worker and the shim that stands in its place have to read the same one.
+#pragma once
+#include <array>
+
+namespace weft {
+
+inline constexpr std::array<const char*, 4> kRankVariables = {
+    "WEFT_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
+
+}  // namespace weft

@@ -1,0 +1,193 @@
+// The shim, as mpirun would start it, and the agent's door where it reports. Real processes; every
+// wait is bounded.
+#include "launcher/shim/shim.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "launcher/agent/shim_door.h"
+#include "launcher/machine/child_process.h"
+#include "launcher/machine/log_tail.h"
+#include "tests/launcher/job_file_for_test.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+template <typename Condition>
+bool Eventually(const Condition& condition) {
+  const Clock::time_point end = Clock::now() + std::chrono::seconds(10);
+  while (Clock::now() < end) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return condition();
+}
+
+class ShimTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto door = ShimDoor::Open(folder_.path() + "/s");
+    ASSERT_TRUE(door.ok()) << door.status();
+    door_ = *std::move(door);
+  }
+
+  ChildProcess Start(const std::vector<std::string>& worker, const std::string& rank = "2") {
+    std::vector<std::string> argv = {WEFT_BINARY_DIR "/bin/weft-shim", folder_.path() + "/s", "3",
+                                     folder_.path() + "/logs"};
+    argv.insert(argv.end(), worker.begin(), worker.end());
+    auto shim = ChildProcess::Start({.argv = argv,
+                                     .env = {{"OMPI_COMM_WORLD_RANK", rank}},
+                                     .output = folder_.path() + "/shim.txt"});
+    EXPECT_TRUE(shim.ok()) << shim.status();
+    return *std::move(shim);
+  }
+
+  // Waits for `count` messages.
+  std::vector<ShimMessage> Hear(size_t count) {
+    std::vector<ShimMessage> heard;
+    EXPECT_TRUE(Eventually([&] {
+      for (const ShimMessage& message : door_->Take()) heard.push_back(message);
+      return heard.size() >= count;
+    })) << heard.size();
+    heard.resize(std::max(heard.size(), count));
+    return heard;
+  }
+
+  int CodeOf(ChildProcess& shim) {
+    EXPECT_TRUE(Eventually([&] { return shim.Ended().has_value(); }));
+    return shim.Ended() ? WEXITSTATUS(*shim.Ended()) : -1;
+  }
+
+  const JobFolder folder_;
+  std::unique_ptr<ShimDoor> door_;
+};
+
+TEST_F(ShimTest, TellsRankAndExitCodeAndLastLines) {
+  ChildProcess shim = Start({"sh", "-c", "echo out; echo oops >&2; exit 7"});
+  const std::vector<ShimMessage> heard = Hear(2);
+  EXPECT_EQ(heard[0].kind, ShimMessage::Kind::kStarted);
+  EXPECT_EQ(heard[0].generation, 3);
+  EXPECT_EQ(heard[0].rank, 2);
+  EXPECT_EQ(heard[1].kind, ShimMessage::Kind::kEnded);
+  EXPECT_EQ(heard[1].pid, heard[0].pid);
+  EXPECT_TRUE(WIFEXITED(heard[1].wait_status));
+  EXPECT_EQ(WEXITSTATUS(heard[1].wait_status), 7);
+  EXPECT_EQ(heard[1].last_out, "out\noops\n");
+  EXPECT_EQ(CodeOf(shim), 7);
+  EXPECT_EQ(ReadTail(folder_.path() + "/logs/rank-2.log", 100), "out\noops\n");
+}
+
+TEST_F(ShimTest, TellsTheSignalThatKilledTheWorkerAtOnce) {
+  ChildProcess shim = Start({"sleep", "30"});
+  const ShimMessage started = Hear(1)[0];
+  const Clock::time_point killed = Clock::now();
+  door_->Signal(3, SIGKILL);
+  const ShimMessage ended = Hear(1)[0];
+  EXPECT_LT(Clock::now() - killed, std::chrono::seconds(1));
+  EXPECT_EQ(ended.wait_status, SIGKILL);
+  EXPECT_EQ(ended.pid, started.pid);
+  EXPECT_EQ(CodeOf(shim), 128 + SIGKILL);
+}
+
+TEST_F(ShimTest, SaysThatAProgramCannotBeExecuted) {
+  ChildProcess shim = Start({"/nonexistent/weft-worker"});
+  const ShimMessage ended = Hear(2)[1];
+  EXPECT_EQ(WEXITSTATUS(ended.wait_status), 127);
+  EXPECT_THAT(ended.last_out, HasSubstr("/nonexistent/weft-worker cannot be executed"));
+  EXPECT_EQ(CodeOf(shim), 127);
+}
+
+// TERM is mpirun's to everybody before it kills; USR2 may come from a batch system. Both mean "save
+// and stop" to a worker.
+TEST_F(ShimTest, PassesSignalsOnAsTheWishToSave) {
+  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) {
+    ChildProcess shim = Start({"sh", "-c",
+                               "trap 'echo saved; exit 5' TERM; echo up; "
+                               "while :; do sleep 0.02; done"});
+    Hear(1);
+    const std::string log = folder_.path() + "/logs/rank-2.log";
+    ASSERT_TRUE(Eventually([&] { return ReadTail(log, 3) == "up\n"; }));
+    kill(shim.pid(), signal);
+    const ShimMessage ended = Hear(1)[0];
+    EXPECT_EQ(WEXITSTATUS(ended.wait_status), 5) << signal;
+    EXPECT_EQ(CodeOf(shim), 5);
+  }
+}
+
+TEST_F(ShimTest, TakesItsWorkerWithIt) {
+  ChildProcess shim = Start({"sleep", "30"});
+  const ShimMessage started = Hear(1)[0];
+  kill(shim.pid(), SIGKILL);
+  const ShimMessage ended = Hear(1)[0];
+  EXPECT_EQ(ended.rank, 2);
+  EXPECT_EQ(ended.wait_status, SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return kill(static_cast<pid_t>(started.pid), 0) != 0; }));
+  EXPECT_EQ(door_->open_shims(), 0u);
+}
+
+TEST_F(ShimTest, KillsItsWorkerWhenTheAgentIsGone) {
+  ChildProcess shim = Start({"sleep", "30"});
+  const ShimMessage started = Hear(1)[0];
+  door_.reset();
+  EXPECT_EQ(CodeOf(shim), 128 + SIGKILL);
+  EXPECT_NE(kill(static_cast<pid_t>(started.pid), 0), 0);
+}
+
+TEST_F(ShimTest, SaysWhatItLacks) {
+  door_.reset();
+  ChildProcess alone = Start({"true"});
+  EXPECT_EQ(CodeOf(alone), 1);
+  EXPECT_THAT(ReadTail(folder_.path() + "/shim.txt", 1000), HasSubstr("cannot be reached"));
+  ChildProcess nobody = Start({"true"}, "second");
+  EXPECT_EQ(CodeOf(nobody), 2);
+  EXPECT_THAT(ReadTail(folder_.path() + "/shim.txt", 1000), HasSubstr("no rank"));
+}
+
+TEST_F(ShimTest, DoorIsForItsOwnerAlone) {
+  struct stat entry = {};
+  ASSERT_EQ(stat((folder_.path() + "/s").c_str(), &entry), 0);
+  EXPECT_EQ(entry.st_mode & 0777, 0600u);
+  EXPECT_FALSE(ShimDoor::Open(folder_.path() + "/s").ok()) << "one agent at a time";
+}
+
+TEST(ShimText, IsReadAsItWasWritten) {
+  ShimMessage message;
+  message.kind = ShimMessage::Kind::kEnded;
+  message.generation = 4;
+  message.rank = 12;
+  message.pid = 4711;
+  message.wait_status = 9;
+  message.last_out = std::string(3 * kMostLastBytes, 'x') + "\nlast";
+  const std::string text = ShimText(message);
+  EXPECT_LE(text.size(), kMostShimBytes);
+  const auto read = ParseShimText(text);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->rank, 12);
+  EXPECT_EQ(read->wait_status, 9);
+  EXPECT_EQ(read->last_out.size(), kMostLastBytes);
+  EXPECT_EQ(read->last_out.substr(kMostLastBytes - 5), "\nlast");
+}
+
+TEST(ShimText, OfAnotherVersionOrShapeIsRefused) {
+  for (const char* text :
+       {"", "weft-shim 2 started 1 0 7", "weft-shim 1 started 1 0", "weft-shim 1 started 1 0 7 8",
+        "weft-shim 1 ended 1 0 7", "weft-shim 1 started 0 0 7", "weft-shim 1 started 1 -1 7",
+        "weft-shim 1 started 1 x 7", "GET / HTTP/1.1"}) {
+    EXPECT_FALSE(ParseShimText(text)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace weft
