@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "plan/keys/layout_reader.h"
+#include "plan/spec/layout_spec.h"
 #include "plan/spec/layout_text.h"
 
 namespace weft {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/search/pricer.h"
 #include "plan/spec/layout_rules.h"
+#include "plan/spec/layout_spec.h"
 #include "plan/spec/layout_text.h"
 #include "tests/plan/search/random_question.h"
 
