@@ -78,11 +78,14 @@ absl::Status Driver::Replay() {
 
 // ---- the queue ----
 
-bool Driver::Post(std::function<void()> task) {
+bool Driver::Post(std::function<void()> task, int64_t bytes, Room room) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (closing_ || queue_.size() >= kMaxQueued) return false;
+    const bool full =
+        queue_.size() >= kMaxQueued || queued_bytes_ + bytes > options_.max_queued_bytes;
+    if (closing_ || (full && room == Room::kBounded)) return false;
     queue_.push_back(std::move(task));
+    queued_bytes_ += bytes;
   }
   wake_.notify_one();
   return true;
@@ -96,6 +99,7 @@ void Driver::Run() {
       wake_.wait_for(lock, std::chrono::milliseconds(kTickMs),
                      [&] { return closing_ || !queue_.empty(); });
       tasks.swap(queue_);
+      queued_bytes_ = 0;
       if (closing_ && tasks.empty()) break;
     }
     for (const std::function<void()>& task : tasks) task();
@@ -361,12 +365,13 @@ void Driver::Attach(int64_t id, WorkerPort port) {
   if (!posted) close(Busy());
 }
 
-void Driver::Report(int64_t id, proto::WorkerReport report) {
-  Post([this, id, report = std::move(report)] { OnReport(id, report); });
+bool Driver::Report(int64_t id, proto::WorkerReport report) {
+  const auto bytes = static_cast<int64_t>(report.ByteSizeLong());
+  return Post([this, id, report = std::move(report)] { OnReport(id, report); }, bytes);
 }
 
 void Driver::Detach(int64_t id) {
-  Post([this, id] { OnDetach(id); });
+  Post([this, id] { OnDetach(id); }, 0, Room::kAlways);
 }
 
 // ---- messages: on the driver's thread ----

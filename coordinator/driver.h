@@ -33,6 +33,7 @@ namespace weft {
 struct DriverOptions {
   std::string version;              // that workers have to have
   std::optional<int64_t> lease_ms;  // instead of fault_tolerance.heartbeat_timeout_seconds
+  int64_t max_queued_bytes = int64_t{256} << 20;  // of reports that wait
   // The journal cannot be written any more, nor training go on without it: the process has to end.
   // Called once.
   std::function<void(const absl::Status& why)> on_broken;
@@ -75,10 +76,12 @@ class Driver final {
   void Watch(int64_t id, proto::WatchRequest request, WatcherPort port);
   void Unwatch(int64_t id);
   void AttachAgent(int64_t id, AgentPort port);
-  void TakeAgentReport(int64_t id, proto::AgentReport report);
+  // These two return false if there is no room for the report: then its stream has to end, since a
+  // later report's acknowledgement would cover this one too. Both sides begin again with a new one.
+  bool TakeAgentReport(int64_t id, proto::AgentReport report);
+  bool Report(int64_t id, proto::WorkerReport report);
   void DetachAgent(int64_t id);
   void Attach(int64_t id, WorkerPort port);
-  void Report(int64_t id, proto::WorkerReport report);
   void Detach(int64_t id);
 
  private:
@@ -111,8 +114,10 @@ class Driver final {
   Driver(std::unique_ptr<Journal> journal, DriverOptions options);
   absl::Status Replay();
 
-  // The queue. Post drops the task if the queue is full or closed; then it returns false.
-  bool Post(std::function<void()> task);
+  // The queue, bounded in tasks and in bytes. Post drops the task if there is no room or if it is
+  // closed; then it returns false. There is always room for a stream's end.
+  enum class Room { kBounded, kAlways };
+  bool Post(std::function<void()> task, int64_t bytes = 0, Room room = Room::kBounded);
   void Run();
   void Tick();
   void EndEverything();
@@ -189,8 +194,9 @@ class Driver final {
   bool broken_ = false;
   int64_t postponed_since_ms_ = 0;  // a duty that cannot wait for the journal for ever; 0: none
 
-  std::mutex mutex_;  // guards the two below
+  std::mutex mutex_;  // guards the three below
   std::deque<std::function<void()>> queue_;
+  int64_t queued_bytes_ = 0;
   bool closing_ = false;
   std::condition_variable wake_;
   std::thread thread_;

@@ -46,15 +46,17 @@ void Driver::AttachAgent(int64_t id, AgentPort port) {
   if (!posted) close(absl::UnavailableError("the coordinator is busy or closing; come back"));
 }
 
-void Driver::TakeAgentReport(int64_t id, proto::AgentReport report) {
-  Post([this, id, report = std::move(report)] { OnAgentReport(id, report); });
+bool Driver::TakeAgentReport(int64_t id, proto::AgentReport report) {
+  const auto bytes = static_cast<int64_t>(report.ByteSizeLong());
+  return Post([this, id, report = std::move(report)] { OnAgentReport(id, report); }, bytes);
 }
 
 void Driver::DetachAgent(int64_t id) {
-  Post([this, id] {
+  const auto forget = [this, id] {
     agents_.erase(id);
     if (current_agent_ == id) current_agent_ = 0;
-  });
+  };
+  Post(forget, 0, Room::kAlways);
 }
 
 // ---- messages: on the driver's thread ----
@@ -118,6 +120,9 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
   agent.host = hello.host();
   agent.machine = hello.machine();
   agent.told_launch = hello.generation();
+  LogInfo(absl::StrCat("agent on ", agent.host, ", process ", hello.pid(), ": ",
+                       hello.host_has().cores(), " cores, ", hello.host_has().gpus_size(),
+                       " GPUs, ", hello.host_has().numa_nodes_size(), " NUMA nodes"));
   const Generation& generation = job_.generation;
   const bool is_its_own = generation.number == hello.generation();
   const bool may_run = generation.phase == GenerationPhase::kStopping ||

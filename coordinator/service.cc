@@ -107,14 +107,15 @@ class ReportStream final : public grpc::ServerBidiReactor<Report, Order> {
   }
 
   void OnReadDone(bool ok) override {
-    if (ok) {
-      (driver_.*kTake)(id_, std::move(report_));
+    if (ok && (driver_.*kTake)(id_, std::move(report_))) {
       report_.Clear();
       this->StartRead(&report_);
-    } else {  // the other side is through, or gone
-      (driver_.*kDetach)(id_);
-      outbox_->Close(absl::OkStatus());
+      return;
     }
+    // The other side is through, or gone, or it says more than can be heard.
+    (driver_.*kDetach)(id_);
+    outbox_->Close(ok ? absl::UnavailableError("the coordinator is busy or closing; come back")
+                      : absl::OkStatus());
   }
   void OnWriteDone(bool ok) override { outbox_->WriteDone(ok); }
   void OnDone() override {

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/agent/agent_link.h"
 #include "launcher/agent/host_agent.h"
+#include "launcher/agent/host_report.h"
 #include "launcher/agent/rank_group.h"
 #include "launcher/agent/shim_door.h"
 #include "launcher/machine/descriptor.h"
@@ -129,8 +130,11 @@ absl::Status AgentShell::Begin() {
   link.hello.set_host(HostName());
   link.hello.set_pid(getpid());
   link.hello.set_machine(MachineId());
+  *link.hello.mutable_host_has() = DescribeHost();
+  const std::string host = HostText(link.hello.host_has());
   link_ = std::make_unique<AgentLink>(std::move(link));
-  LogInfo(absl::StrCat("weft agent ", Version(), ", process ", getpid(), " on ", HostName()));
+  LogInfo(absl::StrCat("weft agent ", Version(), ", process ", getpid(), " on ", HostName(), ": ",
+                       host));
   return absl::OkStatus();
 }
 

@@ -111,9 +111,13 @@ std::optional<int> ChildProcess::Ended() {
   return status_;
 }
 
+void ChildProcess::AskToEnd() const {
+  if (!status_ && pid_ > 0) kill(-pid_, SIGTERM);
+}
+
 int ChildProcess::Stop(int patience_ms) {
   if (status_) return *status_;
-  kill(-pid_, SIGTERM);
+  AskToEnd();
   for (int waited = 0; !HasEnded() && waited < patience_ms; waited += kPollMs) {
     usleep(kPollMs * 1000);
   }

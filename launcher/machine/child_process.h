@@ -42,6 +42,8 @@ class ChildProcess {
   pid_t Release() { return std::exchange(pid_, -1); }
   // The wait status once it has ended (WIFEXITED and so on), never blocks.
   std::optional<int> Ended();
+  // TERM to its group, without waiting for what comes of it.
+  void AskToEnd() const;
   // TERM to its group; KILL to what is left of that after `patience_ms`; returns when it has ended.
   int Stop(int patience_ms);
 

@@ -67,6 +67,7 @@ class Foreground {
   // wood.
   void Clean() {
     lifeline_.Close();
+    if (daemon_) daemon_->AskToEnd();  // both at once: a person waits
     for (int waited = 0; agent_ && !agent_->Ended() && waited < kGonePatienceMs; waited += 2) {
       usleep(2000);
     }

@@ -28,6 +28,8 @@ inline constexpr int64_t kPatienceMs = 10000;  // for what is expected to come a
 class InProcessCoordinator {
  public:
   explicit InProcessCoordinator(std::optional<int64_t> lease_ms = std::nullopt);
+  // Before Start: reports that wait may take so much.
+  void LimitQueue(int64_t bytes) { max_queued_bytes_ = bytes; }
   ~InProcessCoordinator();
 
   absl::Status Start();
@@ -50,6 +52,7 @@ class InProcessCoordinator {
 
  private:
   const std::optional<int64_t> lease_ms_;
+  int64_t max_queued_bytes_ = DriverOptions().max_queued_bytes;
   std::string folder_;
   std::unique_ptr<Driver> driver_;
   std::unique_ptr<Service> service_;

@@ -525,6 +525,30 @@ TEST(ServiceLease, AWorkerLeavesWhenItsGenerationIsOver) {
   EXPECT_EQ(why.get().code(), absl::StatusCode::kAborted);
 }
 
+// A report that was dropped would be covered by the next one's acknowledgement, and never said
+// again.
+TEST(ServiceQueue, EndsAStreamWhoseReportItHasNoRoomForRatherThanLoseIt) {
+  InProcessCoordinator coordinator;
+  coordinator.LimitQueue(2000);
+  ASSERT_TRUE(coordinator.Start().ok());
+  RawAgent agent(coordinator.target());
+  Layout layout = TwoReplicas();
+  ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), layout).ok());
+  ASSERT_TRUE(agent.NextOrder()->has_launch());
+  RawWorker worker(coordinator.target(), 1, 0, 2, Version());
+  ASSERT_TRUE(worker.WaitFor([](const proto::Order& order) { return order.has_welcome(); }));
+  proto::WorkerReport large;
+  large.set_sequence(2);
+  large.mutable_fault()->set_message(std::string(4000, 'x'));
+  worker.Say(large);
+  proto::WorkerReport small;
+  small.set_sequence(3);
+  small.mutable_step()->set_step(1);
+  worker.Say(small);
+  EXPECT_EQ(worker.WaitForEnd().code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(worker.WaitFor([](const proto::Order& order) { return order.acknowledged() >= 3; }));
+}
+
 TEST(ServiceSocket, IsForItsOwnerAloneAndGoneAfterwards) {
   InProcessCoordinator coordinator;
   ASSERT_TRUE(coordinator.Start().ok());

@@ -63,7 +63,7 @@ struct Shared {
   Comm* comm = nullptr;              // while it is open
 };
 
-// Sends this process's output to <run>/logs/generation-<g>/rank-<r>.log: the supervisor looks there
+// Sends this process's output to <run>/logs/generation-<g>/rank-<r>.log: the agent looks there
 // for the last lines of a rank that failed.
 absl::Status RedirectOutput(const SessionOptions& options, int rank) {
   const std::filesystem::path folder = std::filesystem::path(options.run_folder) / "logs" /

@@ -1,0 +1,24 @@
+// The host as whoever places ranks has to know it: cores and memory that our control group leaves
+// us, NUMA nodes, GPUs as the PCI bus knows them, addresses by which others may reach it. Cheap:
+// files of /proc and /sys; no driver and no library is asked.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "proto/agent.pb.h"
+
+namespace weft {
+
+proto::Host DescribeHost();
+
+// A list of CPUs as the kernel writes it, "0-3,8,10-11", in numbers; what is no such list is left
+// out.
+std::vector<int> CpusIn(const std::string& list);
+
+// The same host's NUMA nodes and GPUs from files below `root` instead of / (tests).
+void DescribeTopologyBelow(const std::string& root, proto::Host* host);
+
+// "2 cores, 23.4 GiB, 1 NUMA node, no GPU, 10.0.0.2": for a log.
+std::string HostText(const proto::Host& host);
+
+}  // namespace weft
