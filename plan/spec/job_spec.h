@@ -98,6 +98,7 @@ struct LrSchedulerSpec {
   int64_t warmup_steps = 0;
   int64_t decay_steps = 0;  // 0: until training.steps
   double min_lr = 0;
+  double warmup_min_lr = 0;  // where the warmup begins, before the first step
   friend bool operator==(const LrSchedulerSpec&, const LrSchedulerSpec&) = default;
 };
 

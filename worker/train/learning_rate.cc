@@ -12,7 +12,10 @@ double LearningRate(const LrSchedulerSpec& scheduler, double lr, int64_t trainin
                     int64_t step) {
   CHECK(step >= 1);
   const int64_t warmup = scheduler.warmup_steps;
-  if (step <= warmup) return lr * static_cast<double>(step) / static_cast<double>(warmup);
+  if (step <= warmup) {
+    const double first = scheduler.warmup_min_lr;
+    return first + (lr - first) * static_cast<double>(step) / static_cast<double>(warmup);
+  }
   if (scheduler.type == LrSchedule::kConstant) return lr;
   const int64_t decay_end = scheduler.decay_steps > 0 ? scheduler.decay_steps : training_steps;
   const auto decay = static_cast<double>(std::max<int64_t>(decay_end - warmup, 1));

@@ -7,7 +7,7 @@
 namespace weft {
 
 // Learning rate of `step` (steps count from 1) with peak `lr`.
-//   step <= warmup_steps: lr * step / warmup_steps
+//   step <= warmup_steps: warmup_min_lr + (lr - warmup_min_lr) * step / warmup_steps
 //   later: t = (step - warmup_steps) / (decay_end - warmup_steps), at most 1, where decay_end is
 //   decay_steps, or training.steps if that is 0 (as Megatron-LM's lr-decay-iters, warmup counts);
 //   constant: lr; linear: lr + t * (min_lr - lr); cosine: min_lr + (lr - min_lr) / 2 * (1 + cos(pi

@@ -95,7 +95,7 @@ inline JobSpec FullJob() {
                    -0.7,
                    0.6,
                    true};
-  job.lr_scheduler = {LrSchedule::kLinear, 5, 10, 1e-5};
+  job.lr_scheduler = {LrSchedule::kLinear, 5, 10, 1e-5, 1e-6};
   job.layout = FullLayoutSpec();
   job.lora = {4, 16, {"c_attn"}, FrozenFormat::kNf4Double};
   job.checkpoint = {"saved", 10, 4, ResumeMode::kNone};

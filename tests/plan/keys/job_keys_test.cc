@@ -30,7 +30,7 @@ TEST(JobKeys, AreFrozen) {
       "optimizer.momentum optimizer.dampening optimizer.nesterov optimizer.decay_rate "
       "optimizer.clip_threshold optimizer.scale_parameter optimizer.relative_step "
       "optimizer.warmup_init lr_scheduler.type "
-      "lr_scheduler.warmup_steps "
+      "lr_scheduler.warmup_steps lr_scheduler.warmup_min_lr "
       "lr_scheduler.decay_steps lr_scheduler.min_lr parallelism.dp parallelism.dp_replicate "
       "parallelism.tp parallelism.pp parallelism.cp parallelism.ep parallelism.sequence_parallel "
       "parallelism.pp_schedule parallelism.virtual_stages parallelism.layers_per_stage "

@@ -44,5 +44,12 @@ TEST(LearningRate, FollowsItsTable) {
   }
 }
 
+TEST(LearningRate, RisesFromWhereTheWarmupBegins) {
+  const LrSchedulerSpec spec{.warmup_steps = 10, .warmup_min_lr = 0.2};
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 100, 1), 0.28);
+  EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 100, 5), 0.6);
+  EXPECT_EQ(LearningRate(spec, 1, 100, 10), 1);
+}
+
 }  // namespace
 }  // namespace weft
