@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   weft::AddStop(app, &exit_code);
   weft::AddAgent(app, &exit_code);
   weft::AddKeys(app, &exit_code);
+  weft::AddCompletion(app, &exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& done) {  // --help, --version

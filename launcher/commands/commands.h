@@ -30,6 +30,7 @@ void AddStatus(CLI::App& app, int* exit_code);
 void AddStop(CLI::App& app, int* exit_code);
 void AddAgent(CLI::App& app, int* exit_code);
 void AddKeys(CLI::App& app, int* exit_code);
+void AddCompletion(CLI::App& app, int* exit_code);
 
 // InvalidArgument 2, FailedPrecondition 3, Unavailable 75, everything else 1.
 int ExitCodeOf(const absl::Status& status);
