@@ -35,7 +35,7 @@ class Completion : public testing::Test {
     std::ofstream(path) << ran.out;
     return path;
   }
-  // What bash offers for the last of `words`.
+  // Returns what bash offers for the last of `words`.
   std::string Offered(const std::string& words, int last) {
     return OutputOf(absl::StrCat("cd ", folder_.path(), " && bash -c 'source ", Script("bash"),
                                  " && COMP_WORDS=(", words, ") COMP_CWORD=", last,
