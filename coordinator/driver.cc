@@ -68,6 +68,8 @@ absl::Status Driver::Replay() {
   clocks_.generation_since_ms = BootTimeMs();
   clocks_.looked_ms = BootTimeMs();
   for (const auto& [rank, member] : job_.generation.members) clocks_.heard_ms[rank] = BootTimeMs();
+  leases_.SetLength(LeaseMs());
+  leases_.Assume(job_.generation.machine, BootTimeMs() + LeaseMs());
   if (!stored_events.empty()) {
     LogInfo(absl::StrCat("replayed ", stored_events.size(), " facts: ", job_.id, " is ",
                          PhaseName(job_.phase), ", generation ", job_.generation.number));
@@ -114,6 +116,7 @@ void Driver::Tick() {
   const absl::Status written = journal_.Retry(now_ms);
   if (!written.ok() && !broken_) Break(written);
   clocks_ = ShiftedByStall(std::move(clocks_), now_ms, kStallMs);
+  clocks_.lease_end_ms = leases_.EndOf(job_.generation.machine);
   for (const Event& event : Expired(job_, clocks_, now_ms, LeaseMs())) Happened(event);
   Act();
   PassNotesOn();
@@ -145,7 +148,6 @@ void Driver::Happened(const Event& event) {
   if (!written.ok()) return Break(written);
   if (job_.generation.number != generation) {
     clocks_.heard_ms.clear();
-    clocks_.agent_heard_ms = 0;
     notes_ = NoteBoard();
   }
   if (job_.generation.number != generation || job_.generation.phase != phase) {
@@ -158,6 +160,7 @@ void Driver::Happened(const Event& event) {
   if (job_.id != before.job_id) {
     progress_ = {};
     last_step_.reset();
+    leases_.SetLength(LeaseMs());
   }
   RememberEvents(before, stored);
   Publish(EventsOf(before, job_, stored));
@@ -234,7 +237,7 @@ bool Driver::Carry(const Command& command) {
 }
 
 void Driver::Do(const StartTraining& start) {
-  OrderOnce(start.generation, &Stream::told_train, [&] { return TrainOrder(job_, LeaseMs()); });
+  OrderOnce(start.generation, &Stream::told_train, [&] { return TrainOrder(job_); });
 }
 
 void Driver::Do(const BeginSteps& begin) {
@@ -449,14 +452,18 @@ void Driver::OnReport(int64_t id, const proto::WorkerReport& report) {
   if (fact) Happened(*fact);
   if (broken_) return;
   stream.sequence = std::max(stream.sequence, report.sequence());
-  if (report.has_step()) {  // acknowledged with the next heartbeat
+  if (report.has_step()) {  // acknowledged with the agent's next heartbeat
     OnStep(report);
     return;
   }
-  proto::Order acknowledgement;
-  acknowledgement.set_generation(stream.generation);
-  acknowledgement.set_acknowledged(Acknowledged(stream));
-  stream.port.send(acknowledgement);
+  SendAcknowledgement(stream);
+}
+
+void Driver::SendAcknowledgement(Stream& stream) {
+  proto::Order order;
+  order.set_generation(stream.generation);
+  order.set_acknowledged(Acknowledged(stream));
+  stream.port.send(order);
 }
 
 void Driver::OnRegister(int64_t id, Stream& stream, const proto::WorkerReport& report) {
@@ -487,7 +494,7 @@ void Driver::OnRegister(int64_t id, Stream& stream, const proto::WorkerReport& r
   proto::Order order;
   order.set_generation(worker.generation);
   order.set_acknowledged(Acknowledged(stream));
-  order.mutable_welcome()->set_lease_ms(LeaseMs());
+  order.mutable_welcome();
   stream.port.send(order);
 }
 

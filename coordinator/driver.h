@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "coordinator/job.h"
 #include "coordinator/journal.h"
+#include "coordinator/lease_book.h"
 #include "coordinator/liveness.h"
 #include "coordinator/messages.h"
 #include "coordinator/note_board.h"
@@ -76,13 +77,19 @@ class Driver final {
   void Watch(int64_t id, proto::WatchRequest request, WatcherPort port);
   void Unwatch(int64_t id);
   void AttachAgent(int64_t id, AgentPort port);
-  // These two return false if there is no room for the report: then its stream has to end, since a
-  // later report's acknowledgement would cover this one too. Both sides begin again with a new one.
+  // These three return false if there is no room for the report: then its stream has to end, since
+  // a later report's acknowledgement would cover this one too. Both sides begin again with a new
+  // one.
   bool TakeAgentReport(int64_t id, proto::AgentReport report);
   bool Report(int64_t id, proto::WorkerReport report);
+  // An agent's heartbeat, whose lease was granted already: these streams of its ranks were heard.
+  bool Heard(int64_t id, std::vector<int64_t> streams);
   void DetachAgent(int64_t id);
   void Attach(int64_t id, WorkerPort port);
   void Detach(int64_t id);
+
+  // Whoever hears an agent's heartbeat grants its lease, on any thread.
+  LeaseBook& leases() { return leases_; }
 
  private:
   struct Stream {
@@ -154,6 +161,7 @@ class Driver final {
   absl::StatusOr<proto::SubmitJobReply> OnSubmit(const proto::SubmitJobRequest& request);
   absl::Status OnWatch(int64_t id, const proto::WatchRequest& request, const WatcherPort& port);
   void OnAgentReport(int64_t id, const proto::AgentReport& report);
+  void OnHeard(int64_t id, const std::vector<int64_t>& streams);
   void OnHello(int64_t id, Agent& agent, const proto::Hello& hello);
   void OnAgentFact(const Agent& agent, const proto::AgentReport& report);
   void RefuseAgent(int64_t id, const absl::Status& why);
@@ -164,6 +172,7 @@ class Driver final {
   void OnDetach(int64_t id);
   absl::Status CheckJob(const std::string& job_id) const;
   void Refuse(int64_t id, const absl::Status& why);
+  void SendAcknowledgement(Stream& stream);
   template <typename AnyStream>
   int64_t Acknowledged(AnyStream& stream) const {
     // A report that is not journaled is not acknowledged.
@@ -177,6 +186,8 @@ class Driver final {
   // While it is behind, no report is acknowledged; steps, which are not journaled, go on.
   PatientJournal journal_;
   const DriverOptions options_;
+
+  LeaseBook leases_;
 
   // Below: the driver's thread alone.
   Job job_;

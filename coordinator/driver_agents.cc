@@ -51,6 +51,10 @@ bool Driver::TakeAgentReport(int64_t id, proto::AgentReport report) {
   return Post([this, id, report = std::move(report)] { OnAgentReport(id, report); }, bytes);
 }
 
+bool Driver::Heard(int64_t id, std::vector<int64_t> streams) {
+  return Post([this, id, streams = std::move(streams)] { OnHeard(id, streams); });
+}
+
 void Driver::DetachAgent(int64_t id) {
   const auto forget = [this, id] {
     agents_.erase(id);
@@ -63,6 +67,7 @@ void Driver::DetachAgent(int64_t id) {
 
 void Driver::RefuseAgent(int64_t id, const absl::Status& why) {
   LogWarning(absl::StrCat("an agent is turned away: ", why.message()));
+  leases_.Dismiss(id);
   const auto agent = agents_.find(id);
   agent->second.port.close(why);
   agents_.erase(agent);
@@ -76,13 +81,24 @@ void Driver::OnAgentReport(int64_t id, const proto::AgentReport& report) {
   if (current_agent_ != id) {
     return RefuseAgent(id, absl::InvalidArgumentError("an agent has to say hello first"));
   }
-  if (agent.machine == job_.generation.machine) clocks_.agent_heard_ms = BootTimeMs();
   OnAgentFact(agent, report);
   if (broken_) return;
   agent.sequence = std::max(agent.sequence, report.sequence());
   proto::AgentOrder acknowledgement;
   acknowledgement.set_acknowledged(Acknowledged(agent));
   agent.port.send(acknowledgement);
+}
+
+// Steps were not acknowledged one by one.
+void Driver::OnHeard(int64_t id, const std::vector<int64_t>& streams) {
+  if (agents_.count(id) == 0) return;
+  for (const int64_t each : streams) {
+    const auto found = streams_.find(each);
+    if (found == streams_.end() || found->second.generation != job_.generation.number) continue;
+    Stream& stream = found->second;
+    clocks_.heard_ms[stream.rank] = BootTimeMs();
+    if (stream.acknowledged < stream.sequence) SendAcknowledgement(stream);
+  }
 }
 
 void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
@@ -100,8 +116,7 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
     }
     case proto::AgentReport::kSaveRequested:
       return Happened(StopAsked{/*now=*/false});
-    case proto::AgentReport::kHello:
-    case proto::AgentReport::REPORT_NOT_SET:
+    default:  // what the service takes before it comes here
       break;
   }
 }
@@ -137,10 +152,12 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
     Happened(gone);
     if (broken_) return;
   }
-  if (agent.machine == job_.generation.machine) clocks_.agent_heard_ms = BootTimeMs();
+  leases_.Admit(id, agent.machine);
   proto::AgentOrder order;
-  order.mutable_welcome()->set_lease_ms(LeaseMs());
+  order.mutable_welcome();
   agent.port.send(order);
+  const std::optional<int64_t> lease_ms = leases_.Grant(id, BootTimeMs());
+  agent.port.send(LeaseOrder(hello.sent_boot_ms(), *lease_ms));
 }
 
 }  // namespace weft

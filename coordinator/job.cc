@@ -117,13 +117,18 @@ void EndGeneration(Job& job, GenerationCause cause) {
   Blame(job, std::move(cause));
 }
 
+// Without checkpoints nobody can tell progress; then max_restarts alone is the limit.
+bool MakesProgress(const Job& job) {
+  return job.spec.checkpoint.interval != 0;
+}
+
 // The words for a job that failed, or recovers, from the cause known best so far.
 void ExplainFailure(Job& job, bool permanent) {
   const std::string text = job.generation.cause->text;
   if (permanent) {
     job.phase = Phase::kFailed;
     job.reason = text;
-  } else if (job.failures_since_progress >= kMaxFailuresWithoutProgress) {
+  } else if (MakesProgress(job) && job.failures_since_progress >= kMaxFailuresWithoutProgress) {
     job.phase = Phase::kFailed;
     job.reason =
         absl::StrCat(job.failures_since_progress,

@@ -86,15 +86,12 @@ void AddStartOverdue(const Job& job, const Clocks& clocks, int64_t now_ms,
           launched ? "have not registered" : "have not loaded what they start from", limit)});
 }
 
-void AddStoppingOverdue(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease_ms,
+void AddStoppingOverdue(const Job& job, const Clocks& clocks, int64_t now_ms,
                         std::vector<Event>& events) {
-  int64_t last_sign_ms = std::max(clocks.generation_since_ms, clocks.agent_heard_ms);
-  for (const auto& [rank, heard_ms] : clocks.heard_ms) {
-    last_sign_ms = std::max(last_sign_ms, heard_ms);
-  }
   // Workers that finished leave in their own time; those that were cut short obey the lease.
-  const int64_t allowed_ms = job.generation.cause ? lease_ms : std::max(lease_ms, kExitGraceMs);
-  if (now_ms - last_sign_ms > allowed_ms + kSilenceMarginMs) {
+  const int64_t grace_ms =
+      job.generation.cause ? int64_t{0} : clocks.generation_since_ms + kExitGraceMs;
+  if (now_ms > std::max(clocks.lease_end_ms, grace_ms) + kSilenceMarginMs) {
     events.push_back(Silent{job.generation.number});
   } else if (!job.generation.cause && now_ms - clocks.generation_since_ms > kExitGraceMs) {
     events.push_back(Overdue{
@@ -122,9 +119,6 @@ Clocks ShiftedByStall(Clocks clocks, int64_t now_ms, int64_t expected_ms) {
   const int64_t stall_ms = now_ms - clocks.looked_ms - expected_ms;
   if (clocks.looked_ms != 0 && stall_ms > 0) {
     for (auto& [rank, heard_ms] : clocks.heard_ms) heard_ms = std::min(now_ms, heard_ms + stall_ms);
-    if (clocks.agent_heard_ms != 0) {
-      clocks.agent_heard_ms = std::min(now_ms, clocks.agent_heard_ms + stall_ms);
-    }
     clocks.generation_since_ms = std::min(now_ms, clocks.generation_since_ms + stall_ms);
     clocks.save_since_ms = std::min(now_ms, clocks.save_since_ms + stall_ms);
   }
@@ -148,7 +142,7 @@ std::vector<Event> Expired(const Job& job, const Clocks& clocks, int64_t now_ms,
       AddSaveOverdue(job, clocks, now_ms, events);
       break;
     case GenerationPhase::kStopping:
-      AddStoppingOverdue(job, clocks, now_ms, lease_ms, events);
+      AddStoppingOverdue(job, clocks, now_ms, events);
       break;
   }
   return events;

@@ -1,8 +1,8 @@
 // Liveness tells who is too silent, and what takes too long. Pure: time is an argument, in
 // milliseconds of a clock that nobody sets (CLOCK_BOOTTIME).
 //
-// A worker stops itself at 0.8 of the lease, counted from when it sent its last acknowledged
-// heartbeat, so one that is found silent for a whole lease has stopped already.
+// A host's lease ends on the host before it does so here, and its ranks stop at 0.8 of it: who has
+// none any more has stopped already.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -21,7 +21,7 @@ struct Clocks {
   int64_t looked_ms = 0;            // when ShiftedByStall was last called
   int64_t save = 0;                 // number of the one that is under way; 0: none
   int64_t save_since_ms = 0;        // when its first rank had its part
-  int64_t agent_heard_ms = 0;       // the agent of the generation's machine; 0: not yet
+  int64_t lease_end_ms = 0;         // of the newest lease of the generation's machine; 0: none
 };
 
 struct SilentRank {
@@ -50,8 +50,8 @@ inline constexpr int64_t kSaveLimitMs = 1800000;
 inline constexpr int64_t kLoadLimitMs = 1800000;
 // Finished workers may take so long to exit before their group is stopped.
 inline constexpr int64_t kExitGraceMs = 10000;
-// The lease and this margin have to pass, with no word of its workers nor of their machine's agent,
-// before a generation that nobody vouches for counts as gone.
+// Its machine's lease has to be over for this long before a generation that nobody vouches for
+// counts as gone.
 inline constexpr int64_t kSilenceMarginMs = 1000;
 
 }  // namespace weft

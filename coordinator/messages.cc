@@ -10,7 +10,7 @@
 
 namespace weft {
 
-proto::Order TrainOrder(const Job& job, int64_t lease_ms) {
+proto::Order TrainOrder(const Job& job) {
   proto::Order order;
   order.set_generation(job.generation.number);
   proto::Train& train = *order.mutable_train();
@@ -18,7 +18,6 @@ proto::Order TrainOrder(const Job& job, int64_t lease_ms) {
   *train.mutable_layout() = ToProto(*job.layout);
   train.set_run_folder(job.run_folder);
   train.set_load_checkpoint(job.newest().folder);
-  train.set_lease_ms(lease_ms);
   *train.mutable_run() = ToProto(job.run);
   return order;
 }
@@ -94,6 +93,21 @@ proto::AgentOrder StopGroupOrder(const StopWorkers& stop) {
   proto::AgentOrder order;
   order.mutable_stop_group()->set_generation(stop.generation);
   order.mutable_stop_group()->set_reason(stop.reason);
+  return order;
+}
+
+proto::AgentOrder LeaseOrder(int64_t sent_boot_ms, int64_t lease_ms) {
+  proto::AgentOrder order;
+  order.mutable_lease()->set_sent_boot_ms(sent_boot_ms);
+  order.mutable_lease()->set_lease_ms(lease_ms);
+  return order;
+}
+
+proto::AgentOrder HangUpOrder(int64_t stream, const absl::Status& why) {
+  proto::AgentOrder order;
+  order.mutable_hang_up()->set_stream(stream);
+  order.mutable_hang_up()->set_code(static_cast<int32_t>(why.code()));
+  order.mutable_hang_up()->set_message(absl::StrCat(why.message()));
   return order;
 }
 

@@ -20,7 +20,7 @@ struct StepsSoFar {
 };
 
 // REQUIRES: the generation is at least kOpen, so there is a layout.
-proto::Order TrainOrder(const Job& job, int64_t lease_ms);
+proto::Order TrainOrder(const Job& job);
 proto::Order BeginOrder(const Job& job);
 proto::Order StopOrder(const Job& job);
 proto::Order CommitOrder(const Job& job);    // REQUIRES: a save is pending
@@ -30,6 +30,8 @@ proto::Order NotesOrder(int64_t generation, const proto::Notes& notes);
 
 proto::AgentOrder LaunchOrder(const Job& job);
 proto::AgentOrder StopGroupOrder(const StopWorkers& stop);
+proto::AgentOrder LeaseOrder(int64_t sent_boot_ms, int64_t lease_ms);
+proto::AgentOrder HangUpOrder(int64_t stream, const absl::Status& why);
 
 proto::JobStatus StatusOf(const Job& job, const StepsSoFar& progress);
 

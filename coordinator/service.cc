@@ -7,12 +7,14 @@
 
 #include <atomic>
 #include <chrono>
-#include <deque>
-#include <mutex>
+#include <map>
 #include <utility>
 
-#include "coordinator/listener.h"
+#include "coordinator/messages.h"
 #include "plan/errors.h"
+#include "process/clock.h"
+#include "process/listener.h"
+#include "process/outbox.h"
 #include "process/rpc.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
@@ -20,100 +22,33 @@
 namespace weft {
 namespace {
 
-constexpr size_t kMaxOrders = 1024;   // waiting for one worker
+constexpr size_t kMaxOrders = 20000;  // waiting for one agent and its ranks
 constexpr size_t kMaxEvents = 20000;  // waiting for one watcher: its whole history and more
-constexpr int kMaxMessageBytes = 4 << 20;
 constexpr auto kShutdownGrace = std::chrono::seconds(2);
 
-// An Outbox holds what is on its way down a stream: one write at a time, the rest queued, within a
-// bound. It is shared by the driver's port and gRPC's reactor, whichever lives longer. Thread-safe.
-template <typename Reactor, typename Message>
-class Outbox {
+// The stream of an agent, and in it those of its ranks: each of them is a worker's stream to the
+// driver, which does not know how they came. Leases are granted here, on the thread that hears the
+// heartbeat.
+class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder> {
  public:
-  Outbox(Reactor* reactor, size_t capacity) : reactor_(reactor), capacity_(capacity) {}
-
-  void Send(const Message& message) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (closing_) return;
-    if (queue_.size() >= capacity_) {  // too slow: cut, it comes back and resumes
-      queue_.resize(writing_ ? 1 : 0);
-      closing_ = true;
-      status_ = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                             "reads too slowly; come back and resume from the last revision seen");
-    } else {
-      queue_.push_back(message);
-    }
-    Pump();
-  }
-
-  // Queued messages still go out, unless the reason is an error.
-  void Close(const absl::Status& status) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (closing_) return;
-    closing_ = true;
-    status_ = ToGrpc(status);
-    Pump();
-  }
-
-  void WriteDone(bool ok) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    writing_ = false;
-    queue_.pop_front();
-    if (!ok) {
-      queue_.clear();
-      closing_ = true;
-    }
-    Pump();
-  }
-
-  void ReactorIsGone() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    reactor_ = nullptr;
-  }
-
- private:
-  void Pump() {
-    if (writing_ || !reactor_ || finished_) return;
-    if (!queue_.empty()) {
-      writing_ = true;
-      reactor_->StartWrite(&queue_.front());
-    } else if (closing_) {
-      finished_ = true;
-      reactor_->Finish(status_);
-    }
-  }
-
-  std::mutex mutex_;  // guards all below
-  Reactor* reactor_;
-  const size_t capacity_;
-  std::deque<Message> queue_;  // the front is being written if writing_
-  bool writing_ = false;
-  bool closing_ = false;
-  bool finished_ = false;
-  grpc::Status status_;
-};
-
-// A stream of reports up and orders down, a worker's or an agent's: the three functions are the
-// driver's for its kind.
-template <typename Report, typename Order, auto kAttach, auto kTake, auto kDetach>
-class ReportStream final : public grpc::ServerBidiReactor<Report, Order> {
- public:
-  ReportStream(Driver& driver, int64_t id)
-      : driver_(driver), id_(id), outbox_(std::make_shared<Box>(this, kMaxOrders)) {
-    (driver_.*kAttach)(id_,
-                       {.send = [box = outbox_](const Order& order) { box->Send(order); },
-                        .close = [box = outbox_](const absl::Status& why) { box->Close(why); }});
-    this->StartRead(&report_);
+  AgentStream(Driver& driver, std::atomic<int64_t>& ids)
+      : driver_(driver), ids_(ids), id_(++ids), outbox_(std::make_shared<Box>(this, kMaxOrders)) {
+    driver_.AttachAgent(
+        id_, {.send = [box = outbox_](const proto::AgentOrder& order) { box->Send(order); },
+              .close = [box = outbox_](const absl::Status& why) { box->Close(why); }});
+    StartRead(&report_);
   }
 
   void OnReadDone(bool ok) override {
-    if (ok && (driver_.*kTake)(id_, std::move(report_))) {
+    if (ok && Take()) {
       report_.Clear();
-      this->StartRead(&report_);
+      StartRead(&report_);
       return;
     }
     // The other side is through, or gone, or it says more than can be heard.
-    (driver_.*kDetach)(id_);
+    for (const auto& [stream, id] : ranks_) driver_.Detach(id);
+    driver_.leases().Dismiss(id_);
+    driver_.DetachAgent(id_);
     outbox_->Close(ok ? absl::UnavailableError("the coordinator is busy or closing; come back")
                       : absl::OkStatus());
   }
@@ -124,16 +59,88 @@ class ReportStream final : public grpc::ServerBidiReactor<Report, Order> {
   }
 
  private:
-  using Box = Outbox<ReportStream, Order>;
+  using Box = Outbox<AgentStream, proto::AgentOrder>;
+
+  // False if there is no room for what was said.
+  bool Take() {
+    switch (report_.report_case()) {
+      case proto::AgentReport::kHeartbeat:
+        GrantLease();
+        return driver_.Heard(id_, IdsOf(report_.heartbeat()));
+      case proto::AgentReport::kFromRank:
+        TakeFromRank(report_.from_rank());
+        return true;
+      case proto::AgentReport::kRankHungUp:
+        Forget(report_.rank_hung_up().stream());
+        return true;
+      default:
+        return driver_.TakeAgentReport(id_, std::move(report_));
+    }
+  }
+
+  void GrantLease() {
+    const std::optional<int64_t> lease_ms = driver_.leases().Grant(id_, BootTimeMs());
+    if (!lease_ms) return;  // it has not said hello, or is turned away
+    outbox_->Send(LeaseOrder(report_.heartbeat().sent_boot_ms(), *lease_ms));
+  }
+
+  std::vector<int64_t> IdsOf(const proto::Heartbeat& heartbeat) const {
+    std::vector<int64_t> ids;
+    for (const int64_t stream : heartbeat.heard()) {
+      const auto found = ranks_.find(stream);
+      if (found != ranks_.end()) ids.push_back(found->second);
+    }
+    return ids;
+  }
+
+  void TakeFromRank(const proto::FromRank& message) {
+    const auto [rank, is_new] = ranks_.try_emplace(message.stream(), 0);
+    if (is_new) {
+      rank->second = ++ids_;
+      driver_.Attach(rank->second, PortOf(message.stream()));
+    }
+    proto::WorkerReport report;
+    if (!report.ParseFromString(message.report())) {
+      Cut(message.stream(), absl::InvalidArgumentError("this is no report of a worker"));
+    } else if (!driver_.Report(rank->second, std::move(report))) {
+      Cut(message.stream(),
+          absl::UnavailableError("the coordinator is busy or closing; come back"));
+    }
+  }
+
+  WorkerPort PortOf(int64_t stream) const {
+    const auto send = [box = outbox_, stream](const proto::Order& order) {
+      proto::AgentOrder message;
+      message.mutable_to_ranks()->add_streams(stream);
+      order.SerializeToString(message.mutable_to_ranks()->mutable_order());
+      box->Send(message);
+    };
+    const auto close = [box = outbox_, stream](const absl::Status& why) {
+      box->Send(HangUpOrder(stream, why));
+    };
+    return {.send = send, .close = close};
+  }
+
+  // The driver hears no more of it, whatever comes before the agent says that it has hung up.
+  void Cut(int64_t stream, const absl::Status& why) {
+    outbox_->Send(HangUpOrder(stream, why));
+    driver_.Detach(ranks_[stream]);
+  }
+
+  void Forget(int64_t stream) {
+    const auto found = ranks_.find(stream);
+    if (found == ranks_.end()) return;
+    driver_.Detach(found->second);
+    ranks_.erase(found);
+  }
+
   Driver& driver_;
+  std::atomic<int64_t>& ids_;
   const int64_t id_;
   const std::shared_ptr<Box> outbox_;
-  Report report_;
+  proto::AgentReport report_;
+  std::map<int64_t, int64_t> ranks_;  // the driver's id of each stream of a rank
 };
-using WorkerStream = ReportStream<proto::WorkerReport, proto::Order, &Driver::Attach,
-                                  &Driver::Report, &Driver::Detach>;
-using AgentStream = ReportStream<proto::AgentReport, proto::AgentOrder, &Driver::AttachAgent,
-                                 &Driver::TakeAgentReport, &Driver::DetachAgent>;
 
 class WatchStream final : public grpc::ServerWriteReactor<proto::JobEvent> {
  public:
@@ -162,25 +169,12 @@ class WatchStream final : public grpc::ServerWriteReactor<proto::JobEvent> {
   const std::shared_ptr<Box> outbox_;
 };
 
-class WorkerLinkDoor final : public proto::WorkerLink::CallbackService {
- public:
-  WorkerLinkDoor(Driver& driver, std::atomic<int64_t>& ids) : driver_(driver), ids_(ids) {}
-  grpc::ServerBidiReactor<proto::WorkerReport, proto::Order>* Attach(
-      grpc::CallbackServerContext*) override {
-    return new WorkerStream(driver_, ++ids_);
-  }
-
- private:
-  Driver& driver_;
-  std::atomic<int64_t>& ids_;
-};
-
 class AgentLinkDoor final : public proto::AgentLink::CallbackService {
  public:
   AgentLinkDoor(Driver& driver, std::atomic<int64_t>& ids) : driver_(driver), ids_(ids) {}
   grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder>* Attach(
       grpc::CallbackServerContext*) override {
-    return new AgentStream(driver_, ++ids_);
+    return new AgentStream(driver_, ids_);
   }
 
  private:
@@ -249,11 +243,10 @@ class ControlDoor final : public proto::Control::CallbackService {
 
 struct Service::Door {
   Door(const std::string& version, Driver& served)
-      : driver(served), workers(served, ids), agents(served, ids), control(version, served, ids) {}
+      : driver(served), agents(served, ids), control(version, served, ids) {}
 
   Driver& driver;
   std::atomic<int64_t> ids = 0;
-  WorkerLinkDoor workers;
   AgentLinkDoor agents;
   ControlDoor control;
   std::unique_ptr<grpc::Server> server;
@@ -266,7 +259,6 @@ absl::StatusOr<std::unique_ptr<Service>> Service::Start(const std::string& socke
   auto door = std::make_unique<Door>(version, driver);
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.RegisterService(&door->workers);
   builder.RegisterService(&door->agents);
   builder.RegisterService(&door->control);
   door->server = builder.BuildAndStart();

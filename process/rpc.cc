@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <grpcpp/create_channel_posix.h>
+#include <grpcpp/support/channel_arguments.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -95,7 +96,9 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ta
     return status;
   }
   fcntl(fd, F_SETFL, O_NONBLOCK);
-  return grpc::CreateInsecureChannelFromFd("localhost", fd);  // owns the descriptor
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  return grpc::CreateCustomInsecureChannelFromFd("localhost", fd, arguments);  // owns it
 }
 
 }  // namespace weft

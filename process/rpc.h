@@ -14,6 +14,10 @@
 
 namespace weft {
 
+// Messages are no larger: a job's list of 50,000 data files and the shards of 60,000 ranks are
+// less.
+inline constexpr int kMaxMessageBytes = 64 << 20;
+
 absl::Status FromGrpc(const grpc::Status& status);
 grpc::Status ToGrpc(const absl::Status& status);
 

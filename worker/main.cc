@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   bool version = false;
   std::string probe_kind;
   weft::ProbeOptions probe;
-  app.add_option("--coordinator", options.coordinator, "unix:<path of the coordinator's socket>");
+  app.add_option("--agent", options.agent, "unix:<path of the agent's socket for ranks>");
   app.add_option("--generation", options.generation, "the attempt this worker is started for");
   app.add_option("--run-folder", options.run_folder, "absolute folder of the run");
   app.add_option("--backend-folder", options.backend_folder, "where libweft_cpu.so lies");
@@ -49,9 +49,9 @@ int main(int argc, char** argv) {
     if (kind.ok()) probe.kind = *kind;
     return weft::ProbeExitCode(kind.ok() ? weft::Probe(probe) : kind.status());
   }
-  if (options.coordinator.empty() || options.generation < 1 || options.run_folder.empty()) {
+  if (options.agent.empty() || options.generation < 1 || options.run_folder.empty()) {
     std::fprintf(stderr,
-                 "weft-worker: --coordinator, --generation and --run-folder are needed; workers "
+                 "weft-worker: --agent, --generation and --run-folder are needed; workers "
                  "are started by weft run, not by hand\n");
     return 2;
   }

@@ -7,11 +7,14 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/agent/rank_relay.h"
+#include "plan/errors.h"
 #include "process/clock.h"
 #include "process/rpc.h"
 #include "proto/agent.grpc.pb.h"
@@ -28,6 +31,14 @@ constexpr milliseconds kFirstDialEvery{5};  // the coordinator starts beside the
 constexpr milliseconds kRedialEvery{100};
 constexpr milliseconds kEndOfStream{500};  // from a failed write to the failed read
 constexpr int64_t kDialForMs = 3600000;
+constexpr double kRanksShareOfLease = 0.8;
+// Words of ranks wait for the stream within this bound; a rank whose words have no room is sent
+// away, and comes again with all that was not acknowledged.
+constexpr int64_t kMaxEnvelopeBytes = 2 * int64_t{kMaxMessageBytes};
+
+int64_t HeartbeatMs(int64_t lease_ms) {
+  return std::clamp<int64_t>(lease_ms / kHeartbeatsPerLease, 1, kLongestHeartbeatMs);
+}
 
 bool IsFinal(const absl::Status& status) {
   return absl::IsAborted(status) || absl::IsFailedPrecondition(status) ||
@@ -39,8 +50,14 @@ bool IsFinal(const absl::Status& status) {
 class AgentLink::Impl {
  public:
   explicit Impl(AgentLinkOptions options)
-      : options_(std::move(options)), hello_(options_.hello), heard_ms_(BootTimeMs()) {
+      : options_(std::move(options)), hello_(options_.hello), heard_ms_(BootTimeMs()) {}
+
+  absl::Status Start() {
+    ASSIGN_OR_RETURN(
+        relay_, RankRelay::Start(options_.rank_socket,
+                                 [this](const proto::AgentReport& said) { return SendUp(said); }));
     thread_ = std::thread([this] { Run(); });
+    return absl::OkStatus();
   }
 
   ~Impl() {
@@ -50,7 +67,8 @@ class AgentLink::Impl {
       if (context_ != nullptr) context_->TryCancel();
     }
     changed_.notify_all();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
+    relay_.reset();
   }
 
   void Say(const proto::AgentReport& report) {
@@ -69,6 +87,11 @@ class AgentLink::Impl {
   std::optional<absl::Status> refused() const {
     const std::lock_guard lock(mutex_);
     return refused_;
+  }
+
+  int64_t lease_end_ms() const {
+    const std::lock_guard lock(mutex_);
+    return lease_end_ms_;
   }
 
   void Flush(int64_t timeout_ms) {
@@ -110,6 +133,7 @@ class AgentLink::Impl {
       broken_ = false;
       sent_ = 0;
       *hello.mutable_hello() = hello_;
+      hello.mutable_hello()->set_sent_boot_ms(BootTimeMs());
     }
     const std::unique_ptr<proto::AgentLink::Stub> stub = proto::AgentLink::NewStub(channel);
     const std::unique_ptr<Stream> stream = stub->Attach(context_.get());
@@ -123,29 +147,45 @@ class AgentLink::Impl {
     }
     reader.join();
     const absl::Status status = FromGrpc(stream->Finish());
+    relay_->Close();  // from here on nothing comes from ranks
     {
       const std::lock_guard lock(mutex_);
       context_.reset();
+      envelopes_.clear();
+      envelope_bytes_ = 0;
     }
     changed_.notify_all();
     if (IsFinal(status)) Refuse(status);
   }
 
   void Write(Stream& stream) {
-    int64_t next_heartbeat_ms = BootTimeMs();
+    int64_t last_heartbeat_ms = 0;
     while (true) {
       std::vector<proto::AgentReport> batch;
+      bool heartbeat = false;
       {
         std::unique_lock lock(mutex_);
-        const int64_t wait_ms = std::max<int64_t>(0, next_heartbeat_ms - BootTimeMs());
-        changed_.wait_for(lock, milliseconds(wait_ms),
-                          [&] { return closing_ || broken_ || sent_ < waiting_.size(); });
+        const int64_t lease_ms = lease_ms_;
+        const int64_t next_ms = last_heartbeat_ms + HeartbeatMs(lease_ms);
+        changed_.wait_for(lock, milliseconds(std::max<int64_t>(0, next_ms - BootTimeMs())), [&] {
+          return closing_ || broken_ || sent_ < waiting_.size() || !envelopes_.empty() ||
+                 lease_ms_ != lease_ms;
+        });
         if (closing_ || broken_) return;
-        batch.assign(waiting_.begin() + static_cast<std::ptrdiff_t>(sent_), waiting_.end());
+        // What a rank said comes before the news that it has ended.
+        batch.assign(std::make_move_iterator(envelopes_.begin()),
+                     std::make_move_iterator(envelopes_.end()));
+        envelopes_.clear();
+        envelope_bytes_ = 0;
+        batch.insert(batch.end(), waiting_.begin() + static_cast<std::ptrdiff_t>(sent_),
+                     waiting_.end());
         sent_ = waiting_.size();
-        if (batch.empty()) batch.emplace_back();  // a heartbeat
-        next_heartbeat_ms =
-            BootTimeMs() + std::min(kLongestHeartbeatMs, lease_ms_ / kHeartbeatsPerLease);
+        heartbeat = BootTimeMs() >= last_heartbeat_ms + HeartbeatMs(lease_ms_);
+      }
+      // First of all: nothing else is as urgent.
+      if (heartbeat) {
+        last_heartbeat_ms = BootTimeMs();
+        if (!stream.Write(Heartbeat())) return;
       }
       for (const proto::AgentReport& report : batch) {
         if (!stream.Write(report)) return;
@@ -153,14 +193,64 @@ class AgentLink::Impl {
     }
   }
 
+  proto::AgentReport Heartbeat() {
+    proto::AgentReport report;
+    report.mutable_heartbeat()->set_sent_boot_ms(BootTimeMs());
+    for (const int64_t rank : relay_->TakeHeard()) report.mutable_heartbeat()->add_heard(rank);
+    return report;
+  }
+
+  // Takes a rank's words for the stream that is open. False if there is no room.
+  bool SendUp(const proto::AgentReport& said) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto bytes = static_cast<int64_t>(said.ByteSizeLong());
+      if (envelope_bytes_ + bytes > kMaxEnvelopeBytes) return false;
+      envelope_bytes_ += bytes;
+      envelopes_.push_back(said);
+    }
+    changed_.notify_all();
+    return true;
+  }
+
+  // A lease runs from when it was asked for, so it ends here before it does at the coordinator.
+  void TakeLease(const proto::AgentLease& answer) {
+    proto::Lease lease;
+    {
+      const std::lock_guard lock(mutex_);
+      lease_ms_ = answer.lease_ms();
+      lease_end_ms_ = std::max(lease_end_ms_, answer.sent_boot_ms() + lease_ms_);
+      const auto own_share_ms =
+          static_cast<int64_t>(kRanksShareOfLease * static_cast<double>(lease_ms_));
+      lease.set_stop_at_boot_ms(answer.sent_boot_ms() + own_share_ms);
+    }
+    lease.set_heartbeat_ms(HeartbeatMs(answer.lease_ms()));
+    changed_.notify_all();
+    relay_->SetLease(lease);
+  }
+
+  // Passes on what is not for the agent itself; false if it is.
+  bool PassOn(const proto::AgentOrder& order) {
+    if (order.has_lease()) {
+      TakeLease(order.lease());
+    } else if (order.has_to_ranks() || order.has_hang_up()) {
+      relay_->TakeOrder(order);
+    } else if (order.has_welcome()) {
+      relay_->Open();
+    } else {
+      return false;
+    }
+    return true;
+  }
+
   void Read(Stream& stream) {
     proto::AgentOrder order;
     while (stream.Read(&order)) {
+      const bool passed_on = PassOn(order);
       const std::lock_guard lock(mutex_);
       heard_ms_ = BootTimeMs();
       Acknowledge(order.acknowledged());
-      if (order.has_welcome()) lease_ms_ = std::max<int64_t>(1, order.welcome().lease_ms());
-      if (order.order_case() == proto::AgentOrder::ORDER_NOT_SET) continue;
+      if (passed_on || order.order_case() == proto::AgentOrder::ORDER_NOT_SET) continue;
       // The next stream's Hello tells of it, whether or not it has been started by then.
       if (order.has_launch()) {
         hello_.set_generation(std::max(hello_.generation(), order.launch().generation()));
@@ -200,23 +290,32 @@ class AgentLink::Impl {
   }
 
   const AgentLinkOptions options_;
-  mutable std::mutex mutex_;  // guards all below but the thread
+  std::unique_ptr<RankRelay> relay_;  // its lock may be held while ours is taken, not vice versa
+  mutable std::mutex mutex_;          // guards all below but the thread
   std::condition_variable changed_;
   proto::Hello hello_;
   std::unique_ptr<grpc::ClientContext> context_;  // of the stream that is open
   std::deque<proto::AgentReport> waiting_;        // not acknowledged; the first `sent_` are sent
   size_t sent_ = 0;
+  std::deque<proto::AgentReport> envelopes_;  // what ranks say, for the open stream
+  int64_t envelope_bytes_ = 0;
   std::vector<proto::AgentOrder> orders_;
   std::optional<absl::Status> refused_;
   int64_t heard_ms_;
-  int64_t lease_ms_ = 8000;
+  int64_t lease_ms_ = 8000;   // of the newest lease
+  int64_t lease_end_ms_ = 0;  // 0: there was none
   bool broken_ = false;
   bool closing_ = false;
   std::thread thread_;
 };
 
-AgentLink::AgentLink(AgentLinkOptions options)
-    : impl_(std::make_unique<Impl>(std::move(options))) {}
+absl::StatusOr<std::unique_ptr<AgentLink>> AgentLink::Start(AgentLinkOptions options) {
+  auto impl = std::make_unique<Impl>(std::move(options));
+  RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<AgentLink>(new AgentLink(std::move(impl)));
+}
+
+AgentLink::AgentLink(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 AgentLink::~AgentLink() = default;
 
 void AgentLink::Say(const proto::AgentReport& report) {
@@ -227,6 +326,9 @@ std::vector<proto::AgentOrder> AgentLink::Take() {
 }
 std::optional<absl::Status> AgentLink::refused() const {
   return impl_->refused();
+}
+int64_t AgentLink::lease_end_ms() const {
+  return impl_->lease_end_ms();
 }
 void AgentLink::Flush(int64_t timeout_ms) {
   impl_->Flush(timeout_ms);

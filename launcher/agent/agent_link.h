@@ -1,6 +1,7 @@
-// AgentLink is the agent's stream to the coordinator, on threads of its own. It dials again when
-// the stream breaks, says Hello first, and repeats what was not acknowledged. The only file of the
-// agent that sees gRPC (agent_link.cc).
+// AgentLink is the agent's stream to the coordinator, on threads of its own, and with it that of
+// its ranks (rank_relay.h). It dials again when the stream breaks, says Hello first, and repeats
+// what was not acknowledged. It keeps the host's lease alive, and never waits for the agent to do
+// so.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,20 +10,23 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "proto/agent.pb.h"
 
 namespace weft {
 
 struct AgentLinkOptions {
   std::string coordinator;  // "unix:/path/weftd.sock"
+  std::string rank_socket;  // where ranks dial; must not exist yet
   proto::Hello hello;       // of the first stream
   int wake_fd = -1;         // an eventfd that is written when Take has something
 };
 
 class AgentLink final {
  public:
-  explicit AgentLink(AgentLinkOptions options);  // dials at once
-  ~AgentLink();                                  // cuts the stream
+  // Listens for ranks and dials at once.
+  static absl::StatusOr<std::unique_ptr<AgentLink>> Start(AgentLinkOptions options);
+  ~AgentLink();  // cuts the stream, and those of the ranks
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;
 
@@ -31,6 +35,8 @@ class AgentLink final {
 
   // The orders that have come since the last call.
   std::vector<proto::AgentOrder> Take();
+  // When what runs on this host has to be gone, of CLOCK_BOOTTIME; 0: there was no lease yet.
+  int64_t lease_end_ms() const;
   // Why the coordinator wants no more of this agent, or that none was reached for an hour.
   std::optional<absl::Status> refused() const;
   // Waits until everything said is acknowledged, at most `timeout_ms`; not without a stream.
@@ -38,6 +44,7 @@ class AgentLink final {
 
  private:
   class Impl;
+  explicit AgentLink(std::unique_ptr<Impl> impl);
   const std::unique_ptr<Impl> impl_;
 };
 

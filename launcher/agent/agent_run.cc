@@ -86,6 +86,7 @@ class AgentShell {
   void TakeShims();
   void TakeOrders();
   void TakeLifeline();
+  void TakeLease();
   bool HasChildren() const;
   void Act();
   void SayReports();
@@ -95,7 +96,8 @@ class AgentShell {
   Descriptor signals_;
   Descriptor wake_;
   std::unique_ptr<ShimDoor> door_;
-  std::string socket_;
+  std::string socket_;       // of the shims
+  std::string rank_socket_;  // of the ranks
   std::unique_ptr<AgentLink> link_;
   HostAgent agent_;
   std::optional<proto::Launch> launch_;  // of the generation that is held
@@ -123,8 +125,10 @@ absl::Status AgentShell::Begin() {
   RETURN_IF_ERROR(MakePrivateFolder(folder));
   socket_ = folder + "/shims.sock";
   ASSIGN_OR_RETURN(door_, ShimDoor::Open(socket_));
+  rank_socket_ = folder + "/ranks.sock";
   AgentLinkOptions link;
   link.coordinator = options_.coordinator;
+  link.rank_socket = rank_socket_;
   link.wake_fd = wake_.get();
   link.hello.set_version(Version());
   link.hello.set_host(HostName());
@@ -132,7 +136,7 @@ absl::Status AgentShell::Begin() {
   link.hello.set_machine(MachineId());
   *link.hello.mutable_host_has() = DescribeHost();
   const std::string host = HostText(link.hello.host_has());
-  link_ = std::make_unique<AgentLink>(std::move(link));
+  ASSIGN_OR_RETURN(link_, AgentLink::Start(std::move(link)));
   LogInfo(absl::StrCat("weft agent ", Version(), ", process ", getpid(), " on ", HostName(), ": ",
                        host));
   return absl::OkStatus();
@@ -147,6 +151,7 @@ absl::Status AgentShell::Loop() {
     TakeSignals();
     TakeLifeline();
     TakeOrders();
+    TakeLease();
     Happened(TimePassed{BootTimeMs()});
     Act();
     SayReports();
@@ -165,6 +170,10 @@ void AgentShell::Wait() {
   if (agent_.phase == GroupPhase::kStopping) {
     const int64_t left_ms = agent_.stopping_since_ms + kStopPatienceMs - BootTimeMs();
     wait_ms = static_cast<int>(std::clamp<int64_t>(left_ms, 0, kStopPatienceMs));
+  }
+  if (agent_.phase == GroupPhase::kRunning) {
+    const int64_t left_ms = std::max<int64_t>(1, link_->lease_end_ms() - BootTimeMs());
+    wait_ms = static_cast<int>(std::min<int64_t>(wait_ms, left_ms));
   }
   const bool listens = options_.leaves_with_stdin && !agent_.leaving;
   std::array<pollfd, 4> fds = {pollfd{signals_.get(), POLLIN, 0}, pollfd{wake_.get(), POLLIN, 0},
@@ -220,6 +229,13 @@ void AgentShell::TakeLifeline() {
   if (read(STDIN_FILENO, ignored, sizeof(ignored)) <= 0) Happened(LeaveAsked{});
 }
 
+void AgentShell::TakeLease() {
+  if (agent_.phase == GroupPhase::kNone || agent_.phase == GroupPhase::kKilling) return;
+  if (BootTimeMs() < link_->lease_end_ms()) return;
+  LogError("this host's lease has ended: its ranks may not go on");
+  Happened(LeaseEnded{});
+}
+
 void AgentShell::TakeOrders() {
   for (const proto::AgentOrder& order : link_->Take()) {
     if (order.has_launch() && agent_.phase == GroupPhase::kNone &&
@@ -264,7 +280,7 @@ void AgentShell::StartGroupOf(const proto::Launch& launch) {
   }
   GroupOptions options{
       .worker = Beside("weft-worker"),
-      .coordinator = options_.coordinator,
+      .agent = "unix:" + rank_socket_,
       .run_folder = launch.run_folder(),
       .run_id = options_.run_id,
       .temporary_folder = absl::StrCat(TemporaryFolder(options_.run_id, launch.world_size()), "/g",

@@ -132,6 +132,13 @@ void Record(const LeaveAsked&, HostAgent& agent) {
   if (agent.phase != GroupPhase::kNone) agent.phase = GroupPhase::kKilling;
 }
 
+// Ranks have stopped themselves by then; one that could not has no right to go on.
+void Record(const LeaseEnded&, HostAgent& agent) {
+  if (agent.phase == GroupPhase::kNone) return;
+  if (agent.stop_reason.empty()) agent.stop_reason = "this host's lease ended";
+  agent.phase = GroupPhase::kKilling;
+}
+
 void Record(const TimePassed& fact, HostAgent& agent) {
   if (agent.phase != GroupPhase::kStopping) return;
   if (fact.now_ms - agent.stopping_since_ms >= kStopPatienceMs) agent.phase = GroupPhase::kKilling;

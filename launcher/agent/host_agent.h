@@ -104,11 +104,14 @@ struct NothingLeft {
 struct SaveAsked {};
 // The one who started the agent is gone or has no more use for it, or the coordinator refuses it.
 struct LeaveAsked {};
+// Nobody has prolonged this host's right to train in time.
+struct LeaseEnded {};
 struct TimePassed {
   int64_t now_ms = 0;
 };
-using HostFact = std::variant<LaunchOrdered, StopOrdered, GroupStarted, GroupNotStarted, RankExited,
-                              StarterExited, NothingLeft, SaveAsked, LeaveAsked, TimePassed>;
+using HostFact =
+    std::variant<LaunchOrdered, StopOrdered, GroupStarted, GroupNotStarted, RankExited,
+                 StarterExited, NothingLeft, SaveAsked, LeaveAsked, LeaseEnded, TimePassed>;
 
 // The agent after `fact`. A fact about another generation than the one it holds changes nothing,
 // nor does a launch of one that is not newer than all it ever held: orders may repeat.

@@ -13,7 +13,7 @@
 namespace weft {
 
 std::vector<std::string> WorkerArgv(const GroupOptions& options) {
-  return {options.worker, absl::StrCat("--coordinator=", options.coordinator),
+  return {options.worker, absl::StrCat("--agent=", options.agent),
           absl::StrCat("--generation=", options.generation),
           absl::StrCat("--run-folder=", options.run_folder)};
 }

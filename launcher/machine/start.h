@@ -11,9 +11,9 @@
 namespace weft {
 
 struct GroupOptions {
-  std::string worker;       // path of weft-worker
-  std::string coordinator;  // "unix:/path/weftd.sock"
-  std::string run_folder;   // absolute
+  std::string worker;      // path of weft-worker
+  std::string agent;       // "unix:/path/ranks.sock"
+  std::string run_folder;  // absolute
   std::string run_id;
   std::string temporary_folder;  // of this run, exists
   int64_t generation = 1;

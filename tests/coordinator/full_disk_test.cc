@@ -87,12 +87,12 @@ TEST(FullJournal, GivesSavesUpAndLetsTrainingGoOn) {
   InProcessCoordinator coordinator;
   ASSERT_TRUE(coordinator.Start().ok());
   ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
-  RawAgent agent(coordinator.target());
-  ASSERT_TRUE(agent.NextOrder().ok());
+  InProcessHost host(coordinator);
+  ASSERT_TRUE(host.NextOrder().ok());
   std::vector<std::unique_ptr<Link>> links;
   for (int rank = 0; rank < 2; ++rank) {
     LinkOptions options;
-    options.coordinator = coordinator.target();
+    options.agent = host.rank_target();
     options.rank = rank;
     options.world_size = 2;
     auto link = Link::Attach(std::move(options));

@@ -1,6 +1,9 @@
 #include "tests/coordinator/in_process.h"
 
+#include <poll.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,13 +20,33 @@ namespace weft {
 namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-}  // namespace
 
-InProcessCoordinator::InProcessCoordinator(std::optional<int64_t> lease_ms) : lease_ms_(lease_ms) {
+proto::AgentReport RankEndedReport(int64_t generation, int rank, int signal) {
+  proto::AgentReport report;
+  report.mutable_rank_ended()->set_generation(generation);
+  report.mutable_rank_ended()->mutable_cause()->set_rank(rank);
+  report.mutable_rank_ended()->mutable_cause()->set_signal(signal);
+  return report;
+}
+
+proto::AgentReport GroupEndedReport(int64_t generation, bool clean) {
+  proto::AgentReport report;
+  report.mutable_group_ended()->set_generation(generation);
+  report.mutable_group_ended()->set_clean(clean);
+  report.mutable_group_ended()->mutable_cause()->set_rank(-1);
+  return report;
+}
+
+std::string NewFolder() {
   std::string name = std::filesystem::temp_directory_path() / "weft-coordinator-XXXXXX";
   CHECK(mkdtemp(name.data()) != nullptr);
-  folder_ = name;
+  return name;
 }
+
+}  // namespace
+
+InProcessCoordinator::InProcessCoordinator(std::optional<int64_t> lease_ms)
+    : lease_ms_(lease_ms), folder_(NewFolder()) {}
 
 InProcessCoordinator::~InProcessCoordinator() {
   Stop();
@@ -47,6 +70,12 @@ void InProcessCoordinator::Stop() {
   control_.reset();
   service_.reset();
   driver_.reset();
+}
+
+void InProcessCoordinator::HoldDriver(int64_t ms) {
+  driver_->GetJob(proto::JobRequest(), [ms](const absl::StatusOr<proto::JobStatus>&) {
+    std::this_thread::sleep_for(milliseconds(ms));
+  });
 }
 
 absl::StatusOr<std::string> InProcessCoordinator::Submit(const std::string& request_id,
@@ -125,27 +154,15 @@ RawAgent::~RawAgent() {
 }
 
 void RawAgent::Say(proto::AgentReport report) {
-  if (report.report_case() != proto::AgentReport::REPORT_NOT_SET && report.sequence() == 0) {
-    report.set_sequence(++sequence_);
-  }
+  if (report.sequence() == 0) report.set_sequence(++sequence_);
   stream_->Write(report);
 }
 
-void RawAgent::RankEnded(int64_t generation, int rank, int signal, int exit_code) {
-  proto::AgentReport report;
-  report.mutable_rank_ended()->set_generation(generation);
-  report.mutable_rank_ended()->mutable_cause()->set_rank(rank);
-  report.mutable_rank_ended()->mutable_cause()->set_signal(signal);
-  report.mutable_rank_ended()->mutable_cause()->set_exit_code(exit_code);
-  Say(report);
+void RawAgent::RankEnded(int64_t generation, int rank, int signal) {
+  Say(RankEndedReport(generation, rank, signal));
 }
-
 void RawAgent::GroupEnded(int64_t generation, bool clean) {
-  proto::AgentReport report;
-  report.mutable_group_ended()->set_generation(generation);
-  report.mutable_group_ended()->set_clean(clean);
-  report.mutable_group_ended()->mutable_cause()->set_rank(-1);
-  Say(report);
+  Say(GroupEndedReport(generation, clean));
 }
 
 absl::StatusOr<proto::AgentOrder> RawAgent::NextOrder(int64_t timeout_ms) {
@@ -155,6 +172,12 @@ absl::StatusOr<proto::AgentOrder> RawAgent::NextOrder(int64_t timeout_ms) {
   proto::AgentOrder order = orders_.front();
   orders_.pop_front();
   return order;
+}
+
+int RawAgent::WaitForTrains(int streams) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait_for(lock, milliseconds(kPatienceMs), [&] { return trains_ >= streams; });
+  return trains_;
 }
 
 int64_t RawAgent::acknowledged() {
@@ -178,11 +201,80 @@ void RawAgent::Read() {
     const std::lock_guard<std::mutex> lock(mutex_);
     acknowledged_ = std::max(acknowledged_, order.acknowledged());
     if (order.has_launch() || order.has_stop_group()) orders_.push_back(order);
+    proto::Order told;
+    const bool parsed = told.ParseFromString(order.to_ranks().order());
+    if (parsed && told.has_train()) trains_ += order.to_ranks().streams_size();
     changed_.notify_all();
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   ended_ = true;
   changed_.notify_all();
+}
+
+InProcessHost::InProcessHost(const InProcessCoordinator& coordinator, const std::string& machine)
+    : folder_(NewFolder()), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  AgentLinkOptions options;
+  options.coordinator = coordinator.target();
+  options.rank_socket = folder_ + "/ranks.sock";
+  options.wake_fd = wake_;
+  options.hello.set_version(Version());
+  options.hello.set_host("here");
+  options.hello.set_machine(machine);
+  auto link = AgentLink::Start(std::move(options));
+  CHECK(link.ok());
+  link_ = *std::move(link);
+}
+
+InProcessHost::~InProcessHost() {
+  link_.reset();
+  close(wake_);
+  std::filesystem::remove_all(folder_);
+}
+
+void InProcessHost::Say(proto::AgentReport report) {
+  report.set_sequence(++sequence_);
+  link_->Say(report);
+}
+void InProcessHost::RankEnded(int64_t generation, int rank, int signal) {
+  Say(RankEndedReport(generation, rank, signal));
+}
+void InProcessHost::GroupEnded(int64_t generation, bool clean) {
+  Say(GroupEndedReport(generation, clean));
+}
+void InProcessHost::AskToSave() {
+  proto::AgentReport report;
+  report.mutable_save_requested();
+  Say(report);
+}
+
+absl::StatusOr<proto::AgentOrder> InProcessHost::NextOrder(int64_t timeout_ms) {
+  const Clock::time_point end = Clock::now() + milliseconds(timeout_ms);
+  while (orders_.empty() && Clock::now() < end) {
+    pollfd wake{wake_, POLLIN, 0};
+    poll(&wake, 1, 20);
+    uint64_t count = 0;
+    if (read(wake_, &count, sizeof(count)) < 0) continue;
+    for (proto::AgentOrder& order : link_->Take()) orders_.push_back(std::move(order));
+  }
+  if (orders_.empty()) return absl::DeadlineExceededError("no order came");
+  proto::AgentOrder order = orders_.front();
+  orders_.pop_front();
+  return order;
+}
+
+bool InProcessHost::WaitForLease() const {
+  const int64_t before_ms = lease_end_ms();
+  const Clock::time_point end = Clock::now() + milliseconds(kPatienceMs);
+  while (lease_end_ms() == before_ms && Clock::now() < end) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return lease_end_ms() != before_ms;
+}
+
+absl::Status InProcessHost::WaitForRefusal() {
+  const Clock::time_point end = Clock::now() + milliseconds(kPatienceMs);
+  while (!link_->refused() && Clock::now() < end) std::this_thread::sleep_for(milliseconds(5));
+  return link_->refused().value_or(absl::DeadlineExceededError("the stream goes on"));
 }
 
 RawWorker::RawWorker(const std::string& target, int64_t generation, int rank, int world_size,

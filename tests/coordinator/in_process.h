@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "coordinator/driver.h"
 #include "coordinator/service.h"
+#include "launcher/agent/agent_link.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
 
@@ -39,6 +40,8 @@ class InProcessCoordinator {
   std::string target() const { return "unix:" + socket(); }
   std::string journal() const { return folder_ + "/journal.db"; }
   proto::Control::Stub& control() { return *control_; }
+  // The driver's thread waits for so long, as it does for a disk that hangs.
+  void HoldDriver(int64_t ms);
 
   // Calls, each within kPatienceMs.
   absl::StatusOr<std::string> Submit(const std::string& request_id, const JobSpec& job,
@@ -72,10 +75,13 @@ class RawAgent {
   ~RawAgent();  // cuts the stream
 
   void Say(proto::AgentReport report);
-  void RankEnded(int64_t generation, int rank, int signal, int exit_code = 0);
+  void RankEnded(int64_t generation, int rank, int signal);
   void GroupEnded(int64_t generation, bool clean);
   // The next order that is no acknowledgement nor welcome; DeadlineExceeded after `timeout_ms`.
   absl::StatusOr<proto::AgentOrder> NextOrder(int64_t timeout_ms = kPatienceMs);
+  // How many streams of ranks were told to train; waits until there are `streams`, at most
+  // kPatienceMs.
+  int WaitForTrains(int streams);
   // The highest sequence that was acknowledged.
   int64_t acknowledged();
   // The end of the stream that the coordinator decides on; DeadlineExceeded after kPatienceMs.
@@ -88,17 +94,49 @@ class RawAgent {
   std::unique_ptr<proto::AgentLink::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<proto::AgentReport, proto::AgentOrder>> stream_;
   int64_t sequence_ = 0;
-  std::mutex mutex_;  // guards the three below
+  std::mutex mutex_;  // guards the four below
   std::deque<proto::AgentOrder> orders_;
   int64_t acknowledged_ = 0;
+  int trains_ = 0;
   bool ended_ = false;
   std::condition_variable changed_;
   std::thread reader_;
 };
 
+// The agent of a host, with its real stream and the real relay that ranks dial; what becomes of
+// orders and processes is the test's to say. It keeps the host's lease alive.
+class InProcessHost {
+ public:
+  explicit InProcessHost(const InProcessCoordinator& coordinator,
+                         const std::string& machine = "machine-1");
+  ~InProcessHost();  // cuts the stream, and those of its ranks
+
+  std::string rank_target() const { return "unix:" + folder_ + "/ranks.sock"; }
+  void RankEnded(int64_t generation, int rank, int signal);
+  void GroupEnded(int64_t generation, bool clean);
+  void AskToSave();
+  // The next order for the agent itself; DeadlineExceeded after `timeout_ms`.
+  absl::StatusOr<proto::AgentOrder> NextOrder(int64_t timeout_ms = kPatienceMs);
+  // Why the coordinator wants no more of it; DeadlineExceeded after kPatienceMs.
+  absl::Status WaitForRefusal();
+  // Until the coordinator, a new one perhaps, has granted another lease; false after kPatienceMs.
+  bool WaitForLease() const;
+  int64_t lease_end_ms() const { return link_->lease_end_ms(); }
+
+ private:
+  void Say(proto::AgentReport report);
+
+  std::string folder_;
+  int wake_ = -1;
+  std::unique_ptr<AgentLink> link_;
+  int64_t sequence_ = 0;
+  std::deque<proto::AgentOrder> orders_;
+};
+
 // A worker that says exactly what a test tells it to, and nothing by itself.
 class RawWorker {
  public:
+  // `target`: of its host's agent.
   RawWorker(const std::string& target, int64_t generation, int rank, int world_size,
             const std::string& version);
   ~RawWorker();  // cuts the stream

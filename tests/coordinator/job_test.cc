@@ -146,6 +146,23 @@ TEST(Job, EndsAfterThreeFailuresWithoutProgress) {
   EXPECT_EQ(JobText(Play("ended 3 exit 1", job)), "FAILED g3 closed");
 }
 
+// Where nothing is ever saved, no attempt could show progress: max_restarts is the limit then.
+TEST(Job, WithoutCheckpointsRestartsAsOftenAsItMay) {
+  Submitted submitted = std::get<Submitted>(ParseFact("submit r1"));
+  submitted.spec.fault_tolerance.max_restarts = 5;
+  submitted.spec.checkpoint.interval = 0;
+  Job job = Play("plan", Apply(Job(), submitted));
+  for (int g = 1; g <= 5; ++g) {
+    job =
+        Play(absl::StrCat("launch ", g, ";register ", g, "/0;lost ", g, "/0;ended ", g, " exit 1"),
+             std::move(job));
+    EXPECT_EQ(job.phase, Phase::kRecovering) << g;
+  }
+  job = Play("launch 6;register 6/0;lost 6/0", std::move(job));
+  EXPECT_EQ(job.phase, Phase::kFailed);
+  EXPECT_THAT(job.reason, HasSubstr("no restart is left (fault_tolerance.max_restarts: 5)"));
+}
+
 TEST(Job, RefillsItsRestartsWithEachNewCommittedStep) {
   Job job = Play("submit r1;plan");
   for (int g = 1; g <= 10; ++g) {

@@ -85,7 +85,8 @@ TEST(Expired, NamesTheRanksThatDidNotStart) {
 
 TEST(Expired, CountsAStoppedGenerationAsGoneOnlyAfterLeaseAndMargin) {
   const Job job = Apply(Training(), ParseFact("lost 1/1"));
-  const Clocks clocks{{{0, 2000}, {1, 0}}, 1000, 0};
+  Clocks clocks{{{0, 2000}, {1, 0}}, 1000, 0};
+  clocks.lease_end_ms = 2000 + kLeaseMs;
   EXPECT_TRUE(Expired(job, clocks, 2000 + kLeaseMs + kSilenceMarginMs, kLeaseMs).empty());
   const std::vector<Event> events =
       Expired(job, clocks, 2001 + kLeaseMs + kSilenceMarginMs, kLeaseMs);
@@ -95,7 +96,8 @@ TEST(Expired, CountsAStoppedGenerationAsGoneOnlyAfterLeaseAndMargin) {
 
 TEST(Expired, GivesFinishedWorkersTimeToExit) {
   const Job job = Apply(Apply(Training(), ParseFact("finish 1/0 20")), ParseFact("finish 1/1 20"));
-  const Clocks clocks{{{0, 0}, {1, 0}}, 0, 0};
+  Clocks clocks{{{0, 0}, {1, 0}}, 0, 0};
+  clocks.lease_end_ms = kExitGraceMs;
   EXPECT_TRUE(Expired(job, clocks, kExitGraceMs, kLeaseMs).empty());
   const std::vector<Event> events = Expired(job, clocks, kExitGraceMs + 1, kLeaseMs);
   ASSERT_EQ(events.size(), 1u);

@@ -22,7 +22,7 @@ class NotesTest : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(coordinator_.Start().ok());
-    agent_ = std::make_unique<RawAgent>(coordinator_.target());
+    agent_ = std::make_unique<InProcessHost>(coordinator_);
     Layout layout;
     layout.dp = 2;
     layout.gradient_accumulation_steps = 8;
@@ -36,7 +36,7 @@ class NotesTest : public testing::Test {
   }
   std::unique_ptr<Link> Attach(int64_t generation, int rank) {
     LinkOptions options;
-    options.coordinator = coordinator_.target();
+    options.agent = agent_->rank_target();
     options.rank = rank;
     options.world_size = 2;
     options.generation = generation;
@@ -45,7 +45,7 @@ class NotesTest : public testing::Test {
     return link.ok() ? *std::move(link) : nullptr;
   }
   InProcessCoordinator coordinator_;
-  std::unique_ptr<RawAgent> agent_;
+  std::unique_ptr<InProcessHost> agent_;
 };
 
 TEST_F(NotesTest, ReachTheRanksTheyAreForWithAllTheirBytes) {
@@ -90,7 +90,7 @@ TEST_F(NotesTest, OfAnOldGenerationNeverReachTheNext) {
     zero->SendNote("id", {}, "of the first");
     ASSERT_TRUE(one->WaitForNote("id", 0, kPatienceMs).ok());
   }
-  RawWorker ghost(coordinator_.target(), 1, 0, 2, Version());
+  RawWorker ghost(agent_->rank_target(), 1, 0, 2, Version());
   agent_->RankEnded(1, /*rank=*/1, /*signal=*/9);
   ASSERT_TRUE(agent_->NextOrder()->has_stop_group());
   agent_->GroupEnded(1, /*clean=*/false);
@@ -108,7 +108,7 @@ TEST_F(NotesTest, OfAnOldGenerationNeverReachTheNext) {
 
 TEST_F(NotesTest, AreFromTheRankWhoseStreamCarriesThem) {
   const auto zero = Attach(1, 0);
-  RawWorker one(coordinator_.target(), 1, 1, 2, Version());
+  RawWorker one(agent_->rank_target(), 1, 1, 2, Version());
   proto::WorkerReport forged;
   forged.mutable_note()->set_topic("id");
   forged.mutable_note()->set_from(0);
@@ -126,7 +126,7 @@ TEST_F(NotesTest, AreForgottenWhenTheirRankIsReady) {
   const auto zero = Attach(1, 0);
   const auto has_notes = [](const proto::Order& order) { return order.has_notes(); };
   {
-    RawWorker one(coordinator_.target(), 1, 1, 2, Version());
+    RawWorker one(agent_->rank_target(), 1, 1, 2, Version());
     zero->SendNote("id", {}, "x");
     ASSERT_TRUE(one.WaitFor(has_notes));
     zero->ReportReady(0, 1, 1);
@@ -137,7 +137,8 @@ TEST_F(NotesTest, AreForgottenWhenTheirRankIsReady) {
     coordinator_.Stop();
   }
   ASSERT_TRUE(coordinator_.Start().ok());
-  RawWorker again(coordinator_.target(), 1, 1, 2, Version());
+  ASSERT_TRUE(agent_->WaitForLease());
+  RawWorker again(agent_->rank_target(), 1, 1, 2, Version());
   ASSERT_TRUE(coordinator_.WaitForPhase("RUNNING"));
   zero->SendNote("later", {}, "y");
   const auto order = again.WaitFor(has_notes);

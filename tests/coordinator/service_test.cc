@@ -40,9 +40,9 @@ Layout TwoReplicas() {
   return layout;
 }
 
-LinkOptions OptionsFor(const InProcessCoordinator& coordinator, int64_t generation, int rank) {
+LinkOptions OptionsFor(const InProcessHost& host, int64_t generation, int rank) {
   LinkOptions options;
-  options.coordinator = coordinator.target();
+  options.agent = host.rank_target();
   options.rank = rank;
   options.world_size = 2;
   options.generation = generation;
@@ -50,11 +50,10 @@ LinkOptions OptionsFor(const InProcessCoordinator& coordinator, int64_t generati
 }
 
 // Attaches both ranks of `generation` and makes them ready to train.
-std::vector<std::unique_ptr<Link>> StartTwo(const InProcessCoordinator& coordinator,
-                                            int64_t generation) {
+std::vector<std::unique_ptr<Link>> StartTwo(const InProcessHost& host, int64_t generation) {
   std::vector<std::unique_ptr<Link>> links;
   for (int rank = 0; rank < 2; ++rank) {
-    auto link = Link::Attach(OptionsFor(coordinator, generation, rank));
+    auto link = Link::Attach(OptionsFor(host, generation, rank));
     EXPECT_TRUE(link.ok()) << link.status();
     if (!link.ok()) return {};
     links.push_back(*std::move(link));
@@ -108,7 +107,7 @@ class ServiceTest : public testing::Test {
   void SetUp() override {
     const absl::Status started = coordinator_.Start();
     ASSERT_TRUE(started.ok()) << started;
-    agent_ = std::make_unique<RawAgent>(coordinator_.target());
+    agent_ = std::make_unique<InProcessHost>(coordinator_);
   }
   void SubmitTwoReplicas() {
     const auto job_id = coordinator_.Submit("r1", SampleJob(), TwoReplicas());
@@ -129,7 +128,7 @@ class ServiceTest : public testing::Test {
     EXPECT_EQ(coordinator_.Status()->saved_step(), step);
   }
   InProcessCoordinator coordinator_;
-  std::unique_ptr<RawAgent> agent_;
+  std::unique_ptr<InProcessHost> agent_;
 };
 
 TEST_F(ServiceTest, CarriesAJobFromSubmissionToCompletion) {
@@ -138,7 +137,7 @@ TEST_F(ServiceTest, CarriesAJobFromSubmissionToCompletion) {
   std::future<std::vector<proto::JobEvent>> watching =
       std::async(std::launch::async, [&] { return coordinator_.Watch(0, 1000, &watched); });
   ExpectLaunch(1, 0);
-  const auto links = StartTwo(coordinator_, 1);
+  const auto links = StartTwo(*agent_, 1);
   ASSERT_EQ(links.size(), 2u);
   ASSERT_TRUE(coordinator_.WaitForPhase("RUNNING"));
   for (int64_t step = 1; step <= 2; ++step) {
@@ -209,7 +208,7 @@ TEST_F(ServiceTest, TurnsAwayWorkersOfAnotherGenerationVersionOrWorld) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);
   const auto refusal = [&](int64_t generation, int rank, int world, const std::string& version) {
-    RawWorker worker(coordinator_.target(), generation, rank, world, version);
+    RawWorker worker(agent_->rank_target(), generation, rank, world, version);
     return worker.WaitForEnd();
   };
   EXPECT_EQ(refusal(7, 0, 2, Version()).code(), absl::StatusCode::kAborted);
@@ -219,21 +218,20 @@ TEST_F(ServiceTest, TurnsAwayWorkersOfAnotherGenerationVersionOrWorld) {
   const absl::Status skew = refusal(1, 0, 2, "0.0.1");
   EXPECT_EQ(skew.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(skew.message()), HasSubstr("is weft 0.0.1, the coordinator is weft"));
-  const auto link = Link::Attach(OptionsFor(coordinator_, 7, 0));
+  const auto link = Link::Attach(OptionsFor(*agent_, 7, 0));
   EXPECT_EQ(link.status().code(), absl::StatusCode::kAborted) << link.status();
 }
 
 TEST_F(ServiceTest, CutsAStreamThatSpeaksForAnother) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);
-  RawWorker worker(coordinator_.target(), 1, 0, 2, Version());
+  RawWorker worker(agent_->rank_target(), 1, 0, 2, Version());
   ASSERT_TRUE(worker.WaitFor([](const proto::Order& order) { return order.has_welcome(); }));
-  RawWorker second(coordinator_.target(), 1, 1, 3, Version());
+  RawWorker second(agent_->rank_target(), 1, 1, 3, Version());
   EXPECT_EQ(second.WaitForEnd().code(), absl::StatusCode::kInvalidArgument);
-  worker.Heartbeat();
-  EXPECT_TRUE(worker.WaitFor([](const proto::Order& order) {
-    return order.order_case() == proto::Order::ORDER_NOT_SET;
-  })) << "one that is turned away does not disturb the others";
+  ASSERT_TRUE(coordinator_.StopJob(/*now=*/true).ok());
+  EXPECT_TRUE(worker.WaitFor([](const proto::Order& order) { return order.has_abort(); }))
+      << "one that is turned away does not disturb the others";
 }
 
 // Ranks meet at a save's end, which no collective's deadline counts: whoever is done early waits
@@ -241,7 +239,7 @@ TEST_F(ServiceTest, CutsAStreamThatSpeaksForAnother) {
 TEST_F(ServiceTest, TellsEveryRankHowASaveEndedOnceTheSlowestHasSaidItsPart) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);
-  const auto links = StartTwo(coordinator_, 1);
+  const auto links = StartTwo(*agent_, 1);
   ASSERT_EQ(links.size(), 2u);
   const absl::Status full = absl::ResourceExhaustedError("rank-00001.safetensors: disk full");
   ASSERT_TRUE(links[0]
@@ -281,7 +279,7 @@ TEST_F(ServiceTest, TellsEveryRankHowASaveEndedOnceTheSlowestHasSaidItsPart) {
 TEST_F(ServiceTest, SavesAndSuspendsOnAStopRequest) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);
-  const auto links = StartTwo(coordinator_, 1);
+  const auto links = StartTwo(*agent_, 1);
   ASSERT_EQ(links.size(), 2u);
   ASSERT_TRUE(coordinator_.WaitForPhase("RUNNING"));
   EXPECT_FALSE(links[0]->StopRequested());
@@ -300,7 +298,7 @@ TEST_F(ServiceTest, SavesAndSuspendsOnAStopRequest) {
 TEST_F(ServiceTest, StopsTheGroupAndAbortsTheWorkersAtOnceOnDemand) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);
-  RawWorker worker(coordinator_.target(), 1, 0, 2, Version());
+  RawWorker worker(agent_->rank_target(), 1, 0, 2, Version());
   ASSERT_TRUE(worker.WaitFor([](const proto::Order& order) { return order.has_welcome(); }));
   ASSERT_TRUE(coordinator_.StopJob(/*now=*/true).ok());
   EXPECT_TRUE(worker.WaitFor([](const proto::Order& order) { return order.has_abort(); }));
@@ -314,7 +312,7 @@ TEST_F(ServiceTest, StopsTheGroupAndAbortsTheWorkersAtOnceOnDemand) {
 TEST_F(ServiceTest, RestartsFromTheLastCommittedStepWhenAProcessDies) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);
-  auto links = StartTwo(coordinator_, 1);
+  auto links = StartTwo(*agent_, 1);
   ASSERT_EQ(links.size(), 2u);
   ASSERT_TRUE(Save(links, 10).ok());
   // The last words may not have arrived yet.
@@ -326,7 +324,7 @@ TEST_F(ServiceTest, RestartsFromTheLastCommittedStepWhenAProcessDies) {
   ASSERT_TRUE(stop.ok() && stop->has_stop_group()) << stop.status();
   agent_->GroupEnded(1, /*clean=*/false);
   ExpectLaunch(2, 10);
-  const auto again = StartTwo(coordinator_, 2);
+  const auto again = StartTwo(*agent_, 2);
   ASSERT_EQ(again.size(), 2u);
   ASSERT_TRUE(coordinator_.WaitForPhase("RUNNING"));
   absl::Status status;
@@ -342,21 +340,21 @@ TEST_F(ServiceTest, TellsALaunchAgainThatWasLostOnItsWay) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);
   agent_.reset();  // its stream broke before it had read the order
-  agent_ = std::make_unique<RawAgent>(coordinator_.target());
+  agent_ = std::make_unique<InProcessHost>(coordinator_);
   ExpectLaunch(1, 0);
   // One that has launched it says so, and is not told again.
-  agent_ = std::make_unique<RawAgent>(coordinator_.target(), RawAgent::Self{.generation = 1});
-  EXPECT_EQ(agent_->NextOrder(300).status().code(), absl::StatusCode::kDeadlineExceeded);
+  RawAgent knowing(coordinator_.target(), RawAgent::Self{.generation = 1});
+  EXPECT_EQ(knowing.NextOrder(300).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
 TEST_F(ServiceTest, TakesAnAgentsWordForItsOwnMachineAlone) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);
-  const auto links = StartTwo(coordinator_, 1);
+  const auto links = StartTwo(*agent_, 1);
   ASSERT_EQ(links.size(), 2u);
   // Requeued elsewhere: that agent never had the group, whose ranks still train.
   RawAgent elsewhere(coordinator_.target(), {.machine = "machine-2"});
-  EXPECT_EQ(agent_->WaitForEnd().code(), absl::StatusCode::kAborted) << "the newest one counts";
+  EXPECT_EQ(agent_->WaitForRefusal().code(), absl::StatusCode::kAborted) << "the newest counts";
   elsewhere.RankEnded(1, /*rank=*/1, /*signal=*/9);
   elsewhere.GroupEnded(1, /*clean=*/false);
   EXPECT_EQ(elsewhere.NextOrder(500).status().code(), absl::StatusCode::kDeadlineExceeded);
@@ -370,25 +368,47 @@ TEST_F(ServiceTest, TakesAnAgentsWordForItsOwnMachineAlone) {
 TEST_F(ServiceTest, HearsRepeatedReportsOnceAndAcknowledgesThem) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);
+  RawAgent agent(coordinator_.target(), {.generation = 1});
   proto::AgentReport report;
   report.set_sequence(7);
   report.mutable_group_ended()->set_generation(1);
   report.mutable_group_ended()->mutable_cause()->set_rank(-1);
-  for (int i = 0; i < 3; ++i) agent_->Say(report);
-  ExpectLaunch(2, 0);
-  EXPECT_EQ(agent_->NextOrder(300).status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(agent_->acknowledged(), 7);
+  for (int i = 0; i < 3; ++i) agent.Say(report);
+  const auto order = agent.NextOrder();
+  ASSERT_TRUE(order.ok() && order->has_launch()) << order.status();
+  EXPECT_EQ(order->launch().generation(), 2);
+  EXPECT_EQ(agent.NextOrder(300).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(agent.acknowledged(), 7);
   EXPECT_EQ(coordinator_.Status()->restarts_left(), SampleJob().fault_tolerance.max_restarts - 1);
+}
+
+// Streams are numbered as they are accepted, and speak when they like.
+TEST_F(ServiceTest, HearsRanksInWhateverOrderTheyBegin) {
+  SubmitTwoReplicas();
+  ExpectLaunch(1, 0);
+  RawAgent agent(coordinator_.target(), {.generation = 1});
+  for (const int64_t stream : {2, 1}) {
+    proto::WorkerReport worker;
+    worker.set_rank(static_cast<int>(stream) - 1);
+    worker.set_generation(1);
+    worker.mutable_register_()->set_host("here");
+    worker.mutable_register_()->set_pid(stream);
+    worker.mutable_register_()->set_version(Version());
+    worker.mutable_register_()->set_world_size(2);
+    proto::AgentReport report;
+    report.mutable_from_rank()->set_stream(stream);
+    worker.SerializeToString(report.mutable_from_rank()->mutable_report());
+    agent.Say(report);
+  }
+  EXPECT_EQ(agent.WaitForTrains(2), 2);
 }
 
 TEST_F(ServiceTest, SavesAndStopsWhenAnAgentIsAskedTo) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);
-  const auto links = StartTwo(coordinator_, 1);
+  const auto links = StartTwo(*agent_, 1);
   ASSERT_EQ(links.size(), 2u);
-  proto::AgentReport report;
-  report.mutable_save_requested();
-  agent_->Say(report);
+  agent_->AskToSave();
   EXPECT_TRUE(coordinator_.WaitForPhase("DRAINING"));
 }
 
@@ -413,7 +433,7 @@ TEST_F(ServiceTest, WatchResumesAfterTheRevisionThatWasSeen) {
 TEST_F(ServiceTest, ARestartedCoordinatorAdoptsItsWorkers) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);
-  const auto links = StartTwo(coordinator_, 1);
+  const auto links = StartTwo(*agent_, 1);
   ASSERT_EQ(links.size(), 2u);
   ASSERT_TRUE(coordinator_.WaitForPhase("RUNNING"));
   const int64_t revision = coordinator_.Status()->revision();
@@ -438,10 +458,10 @@ TEST(ServiceLease, AWorkerThatFallsSilentIsLostAndItsPeersAreToldToLeave) {
   InProcessCoordinator coordinator(/*lease_ms=*/600);
   ASSERT_TRUE(coordinator.Start().ok());
   ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
-  RawAgent agent(coordinator.target());
-  ASSERT_TRUE(agent.NextOrder()->has_launch());
-  RawWorker mute(coordinator.target(), 1, 1, 2, Version());
-  RawWorker lively(coordinator.target(), 1, 0, 2, Version());
+  auto host = std::make_unique<InProcessHost>(coordinator);
+  ASSERT_TRUE(host->NextOrder()->has_launch());
+  RawWorker mute(host->rank_target(), 1, 1, 2, Version());
+  RawWorker lively(host->rank_target(), 1, 0, 2, Version());
   ASSERT_TRUE(mute.WaitFor([](const proto::Order& order) { return order.has_train(); }));
   std::atomic<bool> stop = false;
   std::thread beats([&] {
@@ -456,29 +476,33 @@ TEST(ServiceLease, AWorkerThatFallsSilentIsLostAndItsPeersAreToldToLeave) {
   EXPECT_LT(Clock::now() - silent, std::chrono::milliseconds(5000));
   stop = true;
   beats.join();
-  const auto order = agent.NextOrder();
+  const auto order = host->NextOrder();
   ASSERT_TRUE(order.ok() && order->has_stop_group()) << order.status();
   EXPECT_THAT(order->stop_group().reason(), HasSubstr("rank 1 (here) lost: nothing heard for 0."));
-  // The agent says nothing either; a lease and a margin of silence are proof enough.
-  const auto next = agent.NextOrder();
+  // The host falls silent too; its lease and a margin are proof enough.
+  const int64_t lease_end_ms = host->lease_end_ms();
+  host.reset();
+  RawAgent elsewhere(coordinator.target(), {.machine = "machine-2"});
+  const auto next = elsewhere.NextOrder();
   ASSERT_TRUE(next.ok() && next->has_launch()) << next.status();
   EXPECT_EQ(next->launch().generation(), 2);
+  EXPECT_GE(BootTimeMs(), lease_end_ms + kSilenceMarginMs);
 }
 
 TEST(ServiceLease, AWorkerGivesUpACoordinatorThatIsGoneBeforeItsLeaseEnds) {
   InProcessCoordinator coordinator(/*lease_ms=*/1000);
   ASSERT_TRUE(coordinator.Start().ok());
   ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
-  RawAgent agent(coordinator.target());
-  ASSERT_TRUE(agent.NextOrder()->has_launch());
+  InProcessHost host(coordinator);
+  ASSERT_TRUE(host.NextOrder()->has_launch());
   std::promise<absl::Status> lost;
   std::future<absl::Status> why = lost.get_future();
-  LinkOptions options = OptionsFor(coordinator, 1, 0);
+  LinkOptions options = OptionsFor(host, 1, 0);
   options.on_lost = [&](const absl::Status& status) { lost.set_value(status); };
   const auto link = Link::Attach(std::move(options));
   ASSERT_TRUE(link.ok()) << link.status();
   EXPECT_EQ(why.wait_for(std::chrono::milliseconds(1200)), std::future_status::timeout)
-      << "acknowledged heartbeats keep it";
+      << "the agent's heartbeats keep it";
   coordinator.Stop();
   const Clock::time_point gone = Clock::now();
   ASSERT_EQ(why.wait_for(std::chrono::seconds(5)), std::future_status::ready);
@@ -492,35 +516,58 @@ TEST(ServiceLease, AWorkerCountsTheTimeThatItsHostSlept) {
   InProcessCoordinator coordinator(/*lease_ms=*/60000);
   ASSERT_TRUE(coordinator.Start().ok());
   ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
-  RawAgent agent(coordinator.target());
-  ASSERT_TRUE(agent.NextOrder()->has_launch());
+  InProcessHost host(coordinator);
+  ASSERT_TRUE(host.NextOrder()->has_launch());
   std::promise<absl::Status> lost;
   std::future<absl::Status> why = lost.get_future();
   std::atomic<int64_t> slept_ms = 0;
-  LinkOptions options = OptionsFor(coordinator, 1, 0);
+  LinkOptions options = OptionsFor(host, 1, 0);
   options.now_ms = [&] { return BootTimeMs() + slept_ms; };
   options.on_lost = [&](const absl::Status& status) { lost.set_value(status); };
   const auto link = Link::Attach(std::move(options));
   ASSERT_TRUE(link.ok()) << link.status();
-  coordinator.Stop();  // an answer after waking would be a new lease
   slept_ms = 50000;
   ASSERT_EQ(why.wait_for(std::chrono::seconds(5)), std::future_status::ready);
   EXPECT_EQ(why.get().code(), absl::StatusCode::kUnavailable);
+}
+
+// A disk that hangs, or a plan that takes long, is no reason for anybody to stop training.
+TEST(ServiceLease, IsAnsweredByAThreadThatNeverWaitsForTheDriver) {
+  InProcessCoordinator coordinator(/*lease_ms=*/800);
+  ASSERT_TRUE(coordinator.Start().ok());
+  ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
+  InProcessHost host(coordinator);
+  ASSERT_TRUE(host.NextOrder()->has_launch());
+  std::atomic<bool> lost = false;
+  std::vector<std::unique_ptr<Link>> links;
+  for (int rank = 0; rank < 2; ++rank) {
+    LinkOptions options = OptionsFor(host, 1, rank);
+    options.on_lost = [&](const absl::Status&) { lost = true; };
+    auto link = Link::Attach(std::move(options));
+    ASSERT_TRUE(link.ok()) << link.status();
+    ASSERT_TRUE(rank == 0 || (*link)->WaitForTrain(kPatienceMs).ok());
+    links.push_back(*std::move(link));
+  }
+  coordinator.HoldDriver(3000);
+  std::this_thread::sleep_for(std::chrono::milliseconds(3200));
+  EXPECT_GT(host.lease_end_ms(), BootTimeMs());
+  EXPECT_FALSE(lost);
+  EXPECT_EQ(coordinator.Status()->generation(), 1) << "nor is anybody called silent for it";
 }
 
 TEST(ServiceLease, AWorkerLeavesWhenItsGenerationIsOver) {
   InProcessCoordinator coordinator;
   ASSERT_TRUE(coordinator.Start().ok());
   ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
-  RawAgent agent(coordinator.target());
-  ASSERT_TRUE(agent.NextOrder()->has_launch());
+  InProcessHost host(coordinator);
+  ASSERT_TRUE(host.NextOrder()->has_launch());
   std::promise<absl::Status> lost;
   std::future<absl::Status> why = lost.get_future();
-  LinkOptions options = OptionsFor(coordinator, 1, 0);
+  LinkOptions options = OptionsFor(host, 1, 0);
   options.on_lost = [&](const absl::Status& status) { lost.set_value(status); };
   const auto link = Link::Attach(std::move(options));
   ASSERT_TRUE(link.ok()) << link.status();
-  agent.RankEnded(1, /*rank=*/1, /*signal=*/9);
+  host.RankEnded(1, /*rank=*/1, /*signal=*/9);
   ASSERT_EQ(why.wait_for(std::chrono::seconds(5)), std::future_status::ready);
   EXPECT_EQ(why.get().code(), absl::StatusCode::kAborted);
 }
@@ -531,11 +578,11 @@ TEST(ServiceQueue, EndsAStreamWhoseReportItHasNoRoomForRatherThanLoseIt) {
   InProcessCoordinator coordinator;
   coordinator.LimitQueue(2000);
   ASSERT_TRUE(coordinator.Start().ok());
-  RawAgent agent(coordinator.target());
+  InProcessHost host(coordinator);
   Layout layout = TwoReplicas();
   ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), layout).ok());
-  ASSERT_TRUE(agent.NextOrder()->has_launch());
-  RawWorker worker(coordinator.target(), 1, 0, 2, Version());
+  ASSERT_TRUE(host.NextOrder()->has_launch());
+  RawWorker worker(host.rank_target(), 1, 0, 2, Version());
   ASSERT_TRUE(worker.WaitFor([](const proto::Order& order) { return order.has_welcome(); }));
   proto::WorkerReport large;
   large.set_sequence(2);

@@ -89,7 +89,7 @@ std::vector<Room> LauncherRooms() {
        {"plan", "plan/spec", "proto", "process", "launcher/machine", "launcher/shim",
         "launcher/agent"},
        {"absl core", "absl", "protobuf"},
-       {{"agent_link", {"grpc"}}}},
+       {{"agent_link", {"grpc"}}, {"rank_relay", {"grpc"}}}},
       {"launcher", {"process", "launcher/commands"}, {"absl core"}, {{"main", {"grpc", "cli"}}}},
   };
 }
@@ -109,7 +109,7 @@ std::vector<Room> OtherRooms() {
       {"process",
        {"plan", "process"},
        {"absl core", "absl"},
-       {{"rpc", {"grpc"}}, {"version", {"grpc", "protobuf", "sqlite"}}}},
+       {{"rpc", {"grpc"}}, {"outbox", {"grpc"}}, {"version", {"grpc", "protobuf", "sqlite"}}}},
       {"data", {"plan", "plan/spec", "data"}, disk, {}},
       {"checkpoint", {"plan", "plan/spec", "data", "checkpoint"}, disk, {}},
       {"coordinator",

@@ -29,11 +29,9 @@ namespace {
 using std::chrono::milliseconds;
 using Stream = grpc::ClientReaderWriter<proto::WorkerReport, proto::Order>;
 
-constexpr int64_t kLongestHeartbeatMs = 1000;
-constexpr int64_t kHeartbeatsPerLease = 8;  // for short leases
+constexpr int64_t kFirstHeartbeatMs = 1000;  // until the agent says how often
 constexpr milliseconds kRedialEvery{100};
 constexpr milliseconds kEndOfStream{500};  // from a failed write to the failed read
-constexpr double kOwnShareOfLease = 0.8;
 // Waits end by a clock that stands still while the host sleeps, so the lease is looked at this
 // often.
 constexpr int64_t kLookAtLeaseMs = 250;
@@ -78,10 +76,10 @@ proto::WorkerReport RegistrationOf(const LinkOptions& options) {
 
 class Link::Impl {
  public:
-  explicit Impl(LinkOptions options) : options_(std::move(options)), lease_ms_(options_.lease_ms) {}
+  explicit Impl(LinkOptions options) : options_(std::move(options)) {}
 
   absl::Status Start() {
-    last_answered_ms_ = options_.now_ms();
+    stop_at_ms_ = options_.now_ms() + options_.patience_ms;
     sender_ = std::thread([this] { Send(); });
     watchdog_ = std::thread([this] { WatchLease(); });
     std::unique_lock lock(mutex_);
@@ -223,7 +221,7 @@ class Link::Impl {
   // The sender's thread: one stream after the other until the link closes or is lost.
   void Send() {
     while (!IsOver()) {
-      const auto channel = OpenChannel(options_.coordinator);
+      const auto channel = OpenChannel(options_.agent);
       if (channel.ok()) {
         SendOn(*channel);
       } else if (IsFinal(channel.status())) {
@@ -248,7 +246,6 @@ class Link::Impl {
       broken_ = false;
       sent_ = 0;
       notes_sent_ = 0;
-      heartbeats_ms_.clear();
     }
     const std::unique_ptr<proto::WorkerLink::Stub> stub = proto::WorkerLink::NewStub(channel);
     const std::unique_ptr<Stream> stream = stub->Attach(context_.get());
@@ -283,21 +280,21 @@ class Link::Impl {
   // Sends what waits, and heartbeats, until the stream breaks or the link closes.
   void WriteReports(Stream& stream) {
     {
-      // Before the first welcome nobody knows how short the lease is.
+      // Nothing is said before the first welcome, which decides whether anybody wants to hear it.
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return welcome_ || closing_ || broken_ || lost_; });
     }
-    int64_t next_heartbeat_ms = options_.now_ms();
+    int64_t last_heartbeat_ms = options_.now_ms();  // the registration
     while (true) {
       std::vector<proto::WorkerReport> batch;
       bool heartbeat = false;
-      int64_t heartbeat_every_ms = kLongestHeartbeatMs;
       {
         std::unique_lock lock(mutex_);
-        const int64_t wait_ms = next_heartbeat_ms - options_.now_ms();
+        const int64_t heartbeat_every_ms = heartbeat_ms_;
+        const int64_t wait_ms = last_heartbeat_ms + heartbeat_every_ms - options_.now_ms();
         changed_.wait_for(lock, milliseconds(std::max<int64_t>(0, wait_ms)), [&] {
           return closing_ || broken_ || lost_ || sent_ < waiting_.size() ||
-                 notes_sent_ < own_notes_.size();
+                 notes_sent_ < own_notes_.size() || heartbeat_ms_ != heartbeat_every_ms;
         });
         if (closing_ || broken_ || lost_) return;
         const auto first = waiting_.begin() + static_cast<std::ptrdiff_t>(sent_);
@@ -306,9 +303,7 @@ class Link::Impl {
         batch.insert(batch.end(), own_notes_.begin() + static_cast<std::ptrdiff_t>(notes_sent_),
                      own_notes_.end());
         notes_sent_ = own_notes_.size();
-        heartbeat = options_.now_ms() >= next_heartbeat_ms;
-        if (heartbeat) heartbeats_ms_.push_back(options_.now_ms());
-        heartbeat_every_ms = std::min(kLongestHeartbeatMs, lease_ms_ / kHeartbeatsPerLease);
+        heartbeat = options_.now_ms() >= last_heartbeat_ms + heartbeat_ms_;
       }
       for (const proto::WorkerReport& report : batch) {
         if (!stream.Write(report)) return;
@@ -318,7 +313,7 @@ class Link::Impl {
       beat.set_rank(options_.rank);
       beat.set_generation(options_.generation);
       if (!stream.Write(beat)) return;
-      next_heartbeat_ms = options_.now_ms() + heartbeat_every_ms;
+      last_heartbeat_ms = options_.now_ms();
     }
   }
 
@@ -341,17 +336,15 @@ class Link::Impl {
     }
     {
       const std::lock_guard lock(mutex_);
-      // Orders come in the order of reports, so this one is no earlier than the oldest heartbeat
-      // that was not answered yet; counting from that one's sending errs on the safe side.
-      if (order.order_case() == proto::Order::ORDER_NOT_SET && !heartbeats_ms_.empty()) {
-        last_answered_ms_ = std::max(last_answered_ms_, heartbeats_ms_.front());
-        heartbeats_ms_.pop_front();
+      // One that comes too late is left to WatchLease, which finds the end of the one before.
+      if (order.has_lease() && options_.now_ms() < stop_at_ms_) {
+        const int64_t until_ms = order.lease().stop_at_boot_ms();
+        stop_at_ms_ = has_lease_ ? std::max(stop_at_ms_, until_ms) : until_ms;
+        has_lease_ = true;
+        heartbeat_ms_ = std::max<int64_t>(1, order.lease().heartbeat_ms());
       }
       Acknowledge(order.acknowledged());
-      if (order.has_train()) {
-        train_ = order.train();
-        if (train_->lease_ms() > 0) lease_ms_ = train_->lease_ms();
-      }
+      if (order.has_train()) train_ = order.train();
       if (order.has_begin()) begin_ = true;
       if (order.has_stop()) stop_ = true;
       if (order.has_commit()) commit_ = order.commit();
@@ -359,11 +352,7 @@ class Link::Impl {
       for (const proto::Note& note : order.notes().notes()) {
         notes_[{note.topic(), note.from()}] = note.value();
       }
-      if (order.has_welcome()) {
-        welcome_ = true;
-        last_answered_ms_ = options_.now_ms();
-        if (order.welcome().lease_ms() > 0) lease_ms_ = order.welcome().lease_ms();
-      }
+      if (order.has_welcome()) welcome_ = true;
     }
     changed_.notify_all();
   }
@@ -382,15 +371,14 @@ class Link::Impl {
   void WatchLease() {
     std::unique_lock lock(mutex_);
     while (!closing_ && !lost_) {
-      const auto own_share_ms =
-          static_cast<int64_t>(static_cast<double>(lease_ms_) * kOwnShareOfLease);
-      const int64_t left_ms = last_answered_ms_ + own_share_ms - options_.now_ms();
+      const int64_t left_ms = stop_at_ms_ - options_.now_ms();
       if (left_ms > 0) {
         changed_.wait_for(lock, milliseconds(std::min(left_ms, kLookAtLeaseMs)));
         continue;
       }
-      const std::string why = absl::StrCat("no answer from the coordinator for ", own_share_ms,
-                                           " ms (0.8 of the lease)");
+      const std::string why =
+          has_lease_ ? "its host's lease has ended: the agent had no answer from the coordinator"
+                     : absl::StrCat("no answer from the agent for ", options_.patience_ms, " ms");
       lock.unlock();
       Lose(absl::UnavailableError(why));
       lock.lock();
@@ -423,9 +411,9 @@ class Link::Impl {
   int64_t last_sequence_ = 0;
   int64_t register_sequence_ = 0;
   int64_t acknowledged_ = 0;
-  std::deque<int64_t> heartbeats_ms_;  // sent at, not answered
-  int64_t last_answered_ms_ = 0;
-  int64_t lease_ms_;
+  int64_t stop_at_ms_ = 0;  // when this worker has to be gone
+  bool has_lease_ = false;
+  int64_t heartbeat_ms_ = kFirstHeartbeatMs;
   bool welcome_ = false;
   bool broken_ = false;
   bool closing_ = false;

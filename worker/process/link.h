@@ -1,12 +1,13 @@
-// Link: this worker's stream to the coordinator, for its whole life, on its own thread, so that
-// compute never starves a heartbeat. The only file of the worker that sees gRPC (link.cc).
+// Link: this worker's stream to the coordinator, by way of its host's agent, for its whole life, on
+// its own thread, so that compute never starves a heartbeat. The only file of the worker that sees
+// gRPC (link.cc).
 //
 // A stream that breaks is dialled again and registered again, so a coordinator that comes back
 // within the lease adopts its workers; reports that it had not acknowledged are repeated.
 //
-// Lease: 0.8 of it after the sending of the last heartbeat that was answered, or when the
-// coordinator refuses this worker or orders an abort, `on_lost` is called, once, from a thread of
-// the link; the worker then ends itself. Thread-safe.
+// Lease: the agent says until when this worker may go on. Then, or when the coordinator refuses
+// this worker or orders an abort, `on_lost` is called, once, from a thread of the link; the worker
+// then ends itself. What has ended is not prolonged. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -26,20 +27,20 @@
 namespace weft {
 
 struct LinkOptions {
-  std::string coordinator;  // gRPC target: "unix:/path/to/weftd.sock"
+  std::string agent;  // gRPC target: "unix:/path/to/ranks.sock"
   int rank = 0;
   int world_size = 1;
   int64_t generation = 1;
-  int64_t lease_ms = 8000;
-  // The clock of the lease; another one in tests.
+  int64_t patience_ms = 6400;  // until the agent has told of a lease
+  // The clock of the lease, CLOCK_BOOTTIME; another one in tests.
   std::function<int64_t()> now_ms = BootTimeMs;
   std::function<void(const absl::Status& why)> on_lost;
 };
 
 class Link final {
  public:
-  // Dials in and registers. Unavailable if nobody answers within a lease, Aborted if the generation
-  // is an old one, FailedPrecondition if the coordinator is of another version.
+  // Dials in and registers. Unavailable if nobody answers within patience_ms, Aborted if the
+  // generation is an old one, FailedPrecondition if the coordinator is of another version.
   static absl::StatusOr<std::unique_ptr<Link>> Attach(LinkOptions options);
   ~Link();  // closes the stream, joins the threads
 

@@ -434,7 +434,7 @@ int RunSession(const SessionOptions& options) {
   LogInfo(absl::StrCat(VersionText(), ", generation ", options.generation, ", pid ", getpid()));
 
   LinkOptions link_options;
-  link_options.coordinator = options.coordinator;
+  link_options.agent = options.agent;
   link_options.rank = me->rank;
   link_options.world_size = me->world_size;
   link_options.generation = options.generation;

@@ -7,7 +7,7 @@
 namespace weft {
 
 struct SessionOptions {
-  std::string coordinator;     // "unix:/path/to/weftd.sock"
+  std::string agent;           // "unix:/path/to/ranks.sock"
   int64_t generation = 0;      // the attempt this worker was started for
   std::string run_folder;      // absolute
   std::string backend_folder;  // empty: beside this executable

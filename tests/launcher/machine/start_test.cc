@@ -9,7 +9,7 @@ namespace weft {
 namespace {
 
 const GroupOptions kOptions = {.worker = "/opt/weft/weft-worker",
-                               .coordinator = "unix:/runs/a/weftd.sock",
+                               .agent = "unix:/tmp/weft-a/ranks.sock",
                                .run_folder = "/runs/a",
                                .run_id = "00ff",
                                .temporary_folder = "/dev/shm/weft-00ff-tmp",
@@ -34,7 +34,7 @@ TEST(MpirunArgv, IsThisLine) {
 
 TEST(WorkerArgv, IsThisLine) {
   EXPECT_EQ(absl::StrJoin(WorkerArgv(kOptions), " "),
-            "/opt/weft/weft-worker --coordinator=unix:/runs/a/weftd.sock --generation=3 "
+            "/opt/weft/weft-worker --agent=unix:/tmp/weft-a/ranks.sock --generation=3 "
             "--run-folder=/runs/a");
 }
 

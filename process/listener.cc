@@ -1,4 +1,4 @@
-#include "coordinator/listener.h"
+#include "process/listener.h"
 
 #include <errno.h>
 #include <poll.h>
