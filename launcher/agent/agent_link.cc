@@ -172,7 +172,7 @@ class AgentLink::Impl {
                  lease_ms_ != lease_ms;
         });
         if (closing_ || broken_) return;
-        // What a rank said comes before the news that it has ended.
+        // The words of a rank come before the news that it has ended.
         batch.assign(std::make_move_iterator(envelopes_.begin()),
                      std::make_move_iterator(envelopes_.end()));
         envelopes_.clear();
