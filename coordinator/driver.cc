@@ -65,11 +65,13 @@ absl::Status Driver::Replay() {
     }
     RememberEvents(before, stored);
   }
-  clocks_.generation_since_ms = BootTimeMs();
+  clocks_.generation_since_ms = clocks_.hosts_since_ms = BootTimeMs();
   clocks_.looked_ms = BootTimeMs();
   for (const auto& [rank, member] : job_.generation.members) clocks_.heard_ms[rank] = BootTimeMs();
   leases_.SetLength(LeaseMs());
-  leases_.Assume(job_.generation.machine, BootTimeMs() + LeaseMs());
+  for (const HostShare& share : job_.generation.shares) {
+    leases_.Assume(share.machine, BootTimeMs() + LeaseMs());
+  }
   if (!stored_events.empty()) {
     LogInfo(absl::StrCat("replayed ", stored_events.size(), " facts: ", job_.id, " is ",
                          PhaseName(job_.phase), ", generation ", job_.generation.number));
@@ -116,7 +118,9 @@ void Driver::Tick() {
   const absl::Status written = journal_.Retry(now_ms);
   if (!written.ok() && !broken_) Break(written);
   clocks_ = ShiftedByStall(std::move(clocks_), now_ms, kStallMs);
-  clocks_.lease_end_ms = leases_.EndOf(job_.generation.machine);
+  for (const HostShare& share : job_.generation.shares) {
+    clocks_.lease_end_ms[share.machine] = leases_.EndOf(share.machine);
+  }
   for (const Event& event : Expired(job_, clocks_, now_ms, LeaseMs())) Happened(event);
   Act();
   PassNotesOn();
@@ -141,13 +145,16 @@ void Driver::Happened(const Event& event) {
   const int64_t revision = job_.revision;
   const int64_t generation = job_.generation.number;
   const GenerationPhase phase = job_.generation.phase;
+  const size_t hosts = job_.offers.size();
   job_ = Apply(std::move(job_), event);
   if (job_.revision == revision) return;
+  if (job_.offers.size() != hosts) clocks_.hosts_since_ms = BootTimeMs();
   const StoredEvent stored{job_.revision, absl::ToUnixMillis(absl::Now()), event};
   const absl::Status written = journal_.Append(stored, BootTimeMs());
   if (!written.ok()) return Break(written);
   if (job_.generation.number != generation) {
     clocks_.heard_ms.clear();
+    clocks_.lease_end_ms.clear();
     notes_ = NoteBoard();
   }
   if (job_.generation.number != generation || job_.generation.phase != phase) {

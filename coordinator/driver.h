@@ -148,8 +148,8 @@ class Driver final {
   void Do(const EndSave& over);
   void Do(const AbortWorkers& abort);
   bool MayLaunch();
-  // The agent that takes orders; null if there is none.
-  Agent* CurrentAgent();
+  // The agent of the machine; null if it is not reached at the moment.
+  Agent* AgentOf(const std::string& machine);
   void Order(int rank, const std::function<void(Stream&)>& tell);
   void OrderAll(int64_t generation, const std::function<void(Stream&)>& tell);
   void OrderOnce(int64_t generation, bool Stream::*told,
@@ -163,6 +163,8 @@ class Driver final {
   void OnAgentReport(int64_t id, const proto::AgentReport& report);
   void OnHeard(int64_t id, const std::vector<int64_t>& streams);
   void OnHello(int64_t id, Agent& agent, const proto::Hello& hello);
+  void OnDaemonWanted(const Agent& agent, const proto::DaemonWanted& wanted);
+  bool IsAnothersShare(const Agent& agent, const proto::Hello& hello);
   void OnAgentFact(const Agent& agent, const proto::AgentReport& report);
   void RefuseAgent(int64_t id, const absl::Status& why);
   void OnReport(int64_t id, const proto::WorkerReport& report);
@@ -200,8 +202,9 @@ class Driver final {
   std::deque<proto::JobEvent> history_;  // of the current job, journaled events only
   int64_t forgotten_revision_ = 0;       // newest one that history_ has lost
   std::optional<proto::JobEvent> last_step_;
-  std::map<int64_t, Agent> agents_;  // by stream
-  int64_t current_agent_ = 0;        // stream of the one that takes orders; 0: none
+  std::map<int64_t, Agent> agents_;                  // by stream
+  std::map<std::string, int64_t> agent_of_machine_;  // its stream
+  std::map<std::string, int64_t> last_pid_;          // of the machine's agent
   bool broken_ = false;
   int64_t postponed_since_ms_ = 0;  // a duty that cannot wait for the journal for ever; 0: none
 

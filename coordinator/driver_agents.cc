@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/driver.h"
+#include "coordinator/hosts.h"
 #include "coordinator/record.h"
 #include "process/clock.h"
 #include "process/log.h"
@@ -12,30 +13,37 @@ namespace weft {
 
 // ---- duties ----
 
-Driver::Agent* Driver::CurrentAgent() {
-  const auto found = agents_.find(current_agent_);
+Driver::Agent* Driver::AgentOf(const std::string& machine) {
+  const auto stream = agent_of_machine_.find(machine);
+  if (stream == agent_of_machine_.end()) return nullptr;
+  const auto found = agents_.find(stream->second);
   return found == agents_.end() ? nullptr : &found->second;
 }
 
-// The generation goes to the agent that is there, and from then on to its machine alone.
+// The generation goes to the hosts that are there, and from then on to these alone.
 void Driver::Do(const LaunchWorkers& launch) {
-  Agent* const agent = CurrentAgent();
-  if (agent == nullptr || agent->told_launch >= launch.generation) return;
   if (job_.generation.phase == GenerationPhase::kOpen) {
-    if (!MayLaunch()) return;
+    const absl::StatusOr<std::vector<HostShare>> shares = SharesOf(job_);
+    if (!shares.ok() || !MayLaunch()) return;
     // Durable before anybody starts a process.
-    Happened(Launched{launch.generation, agent->machine});
+    Happened(Launched{launch.generation, *shares});
   }
-  if (broken_ || job_.generation.machine != agent->machine) return;
-  agent->told_launch = launch.generation;
-  agent->port.send(LaunchOrder(job_));
+  if (broken_) return;
+  for (const HostShare& share : job_.generation.shares) {
+    Agent* const agent = AgentOf(share.machine);
+    if (agent == nullptr || agent->told_launch >= launch.generation) continue;
+    agent->told_launch = launch.generation;
+    agent->port.send(LaunchOrder(job_));
+  }
 }
 
 void Driver::Do(const StopWorkers& stop) {
-  Agent* const agent = CurrentAgent();
-  if (agent == nullptr || agent->machine != job_.generation.machine) return;
-  if (std::exchange(agent->told_stop, stop.generation) == stop.generation) return;
-  agent->port.send(StopGroupOrder(stop));
+  for (const HostShare& share : job_.generation.shares) {
+    Agent* const agent = AgentOf(share.machine);
+    if (agent == nullptr || share.gone) continue;
+    if (std::exchange(agent->told_stop, stop.generation) == stop.generation) continue;
+    agent->port.send(StopGroupOrder(stop));
+  }
 }
 
 // ---- messages: from any thread ----
@@ -57,8 +65,14 @@ bool Driver::Heard(int64_t id, std::vector<int64_t> streams) {
 
 void Driver::DetachAgent(int64_t id) {
   const auto forget = [this, id] {
-    agents_.erase(id);
-    if (current_agent_ == id) current_agent_ = 0;
+    const auto agent = agents_.find(id);
+    if (agent == agents_.end()) return;
+    const std::string machine = agent->second.machine;
+    agents_.erase(agent);
+    const auto current = agent_of_machine_.find(machine);
+    if (current == agent_of_machine_.end() || current->second != id) return;
+    agent_of_machine_.erase(current);
+    Happened(HostAway{machine});
   };
   Post(forget, 0, Room::kAlways);
 }
@@ -78,7 +92,7 @@ void Driver::OnAgentReport(int64_t id, const proto::AgentReport& report) {
   if (found == agents_.end()) return;  // turned away, but it had more to say
   Agent& agent = found->second;
   if (report.has_hello()) return OnHello(id, agent, report.hello());
-  if (current_agent_ != id) {
+  if (agent.host.empty()) {
     return RefuseAgent(id, absl::InvalidArgumentError("an agent has to say hello first"));
   }
   OnAgentFact(agent, report);
@@ -116,8 +130,38 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
     }
     case proto::AgentReport::kSaveRequested:
       return Happened(StopAsked{/*now=*/false});
+    case proto::AgentReport::kDaemonWanted:
+      return OnDaemonWanted(agent, report.daemon_wanted());
     default:  // what the service takes before it comes here
       break;
+  }
+}
+
+// Says whether what the machine has of the generation was started by another agent, which is gone:
+// this one has ended whatever it found there before it said Hello.
+bool Driver::IsAnothersShare(const Agent& agent, const proto::Hello& hello) {
+  const HostShare* const share = FindShare(job_, agent.machine);
+  if (share == nullptr || share->gone || hello.generation() == job_.generation.number) return false;
+  const auto pid = last_pid_.find(agent.machine);
+  const bool is_the_same = pid != last_pid_.end() && pid->second == hello.pid();
+  return !is_the_same && (job_.generation.phase == GenerationPhase::kStopping ||
+                          (!job_.generation.members.empty() && IsLive(job_.generation.phase)));
+}
+
+// mpirun's daemons are started by agents, each on its own host.
+void Driver::OnDaemonWanted(const Agent& agent, const proto::DaemonWanted& wanted) {
+  const Generation& generation = job_.generation;
+  const bool is_starter = wanted.generation() == generation.number && IsLive(generation.phase) &&
+                          !generation.shares.empty() &&
+                          generation.shares.front().machine == agent.machine;
+  if (!is_starter) return;
+  for (const HostShare& share : generation.shares) {
+    Agent* const there = AgentOf(share.machine);
+    if (share.host != wanted.host() || there == nullptr) continue;
+    proto::AgentOrder order;
+    order.mutable_start_daemon()->set_generation(wanted.generation());
+    *order.mutable_start_daemon()->mutable_args() = wanted.args();
+    there->port.send(order);
   }
 }
 
@@ -128,30 +172,36 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
                                ", the coordinator is weft ", options_.version,
                                "; install the same version everywhere")));
   }
-  if (current_agent_ != 0 && current_agent_ != id) {
-    RefuseAgent(current_agent_, absl::AbortedError("a newer agent has taken its place"));
+  if (hello.host().empty() || hello.machine().empty()) {
+    return RefuseAgent(id, absl::InvalidArgumentError("an agent has to name its host and machine"));
   }
-  current_agent_ = id;
+  const auto former = agent_of_machine_.find(hello.machine());
+  if (former != agent_of_machine_.end() && former->second != id) {
+    RefuseAgent(former->second, absl::AbortedError("a newer agent has taken its place"));
+  }
+  agent_of_machine_[hello.machine()] = id;
   agent.host = hello.host();
   agent.machine = hello.machine();
   agent.told_launch = hello.generation();
   LogInfo(absl::StrCat("agent on ", agent.host, ", process ", hello.pid(), ": ",
                        hello.host_has().cores(), " cores, ", hello.host_has().gpus_size(),
                        " GPUs, ", hello.host_has().numa_nodes_size(), " NUMA nodes"));
-  const Generation& generation = job_.generation;
-  const bool is_its_own = generation.number == hello.generation();
-  const bool may_run = generation.phase == GenerationPhase::kStopping ||
-                       (!generation.members.empty() && IsLive(generation.phase));
-  if (!is_its_own && may_run && generation.machine == agent.machine) {
+  if (IsAnothersShare(agent, hello)) {
     AttemptEnded gone;
-    gone.generation = generation.number;
+    gone.generation = job_.generation.number;
     gone.host = agent.host;
     gone.machine = agent.machine;
     gone.message = absl::StrCat("the agent on ", agent.host,
                                 " ended, and what it had started with it; another one is there");
     Happened(gone);
-    if (broken_) return;
   }
+  last_pid_[agent.machine] = hello.pid();
+  Happened(HostOffered{
+      .machine = agent.machine,
+      .host = agent.host,
+      .slots = hello.slots(),
+      .addresses = {hello.host_has().addresses().begin(), hello.host_has().addresses().end()}});
+  if (broken_) return;
   leases_.Admit(id, agent.machine);
   proto::AgentOrder order;
   order.mutable_welcome();

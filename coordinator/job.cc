@@ -1,11 +1,11 @@
 #include "coordinator/job.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/hosts.h"
+#include "coordinator/turning_points.h"
 #include "plan/errors.h"
 #include "plan/spec/checkpoint_folder.h"
 #include "plan/spec/layout_text.h"
@@ -47,124 +47,10 @@ bool IsConsequence(absl::StatusCode code) {
          code == absl::StatusCode::kDeadlineExceeded || code == absl::StatusCode::kCancelled;
 }
 
-std::string RankText(const Job& job, int rank, absl::string_view host) {
-  std::string where(host);
-  const auto member = job.generation.members.find(rank);
-  if (where.empty() && member != job.generation.members.end()) where = member->second.host;
-  return where.empty() ? absl::StrCat("rank ", rank)
-                       : absl::StrCat("rank ", rank, " (", where, ")");
-}
-
 Member* FindMember(Job& job, int64_t generation, int rank) {
   if (generation != job.generation.number) return nullptr;
   const auto found = job.generation.members.find(rank);
   return found == job.generation.members.end() ? nullptr : &found->second;
-}
-
-// ---- turning points ----
-
-void OpenNextGeneration(Job& job) {
-  const int64_t number = job.generation.number + 1;
-  job.generation = Generation();
-  job.generation.number = number;
-  job.generation.phase = GenerationPhase::kOpen;
-}
-
-void Suspend(Job& job) {
-  job.phase = Phase::kSuspended;
-  std::string reason = "stopped on request, run the same command again to resume";
-  const std::optional<GenerationCause>& cause = job.generation.cause;
-  if (cause && cause->kind != CauseKind::kOrdered) {
-    absl::StrAppend(&reason, " after step ", job.newest().step, "; while stopping, ", cause->text);
-  }
-  const EndedSave& save = job.generation.ended_save;
-  if (save.number > 0 && !save.committed) {
-    absl::StrAppend(&reason, "; step ", save.step, " could not be saved (", save.reason,
-                    "), so it will go on from step ", job.newest().step);
-  }
-  job.reason = reason;
-}
-
-void Cancel(Job& job) {
-  job.phase = Phase::kCancelled;
-  job.reason = absl::StrCat("stopped at once on request; the last checkpoint is of step ",
-                            job.newest().step);
-}
-
-// The generation's processes are proven gone.
-void Close(Job& job) {
-  job.generation.phase = GenerationPhase::kClosed;
-  job.generation.saving.reset();
-  if (IsOver(job.phase) || job.phase == Phase::kSubmitted) return;
-  if (job.stop == StopLevel::kNow) {
-    Cancel(job);
-  } else if (job.stop == StopLevel::kSave) {
-    Suspend(job);
-  } else {
-    OpenNextGeneration(job);
-  }
-}
-
-void Blame(Job& job, GenerationCause cause) {
-  job.generation.cause = std::move(cause);
-  if (job.generation.cause->kind == CauseKind::kOrdered) return;
-  job.last_failure = Failure{job.generation.number, *job.generation.cause};
-}
-
-void EndGeneration(Job& job, GenerationCause cause) {
-  job.generation.phase = GenerationPhase::kStopping;
-  job.generation.saving.reset();
-  Blame(job, std::move(cause));
-}
-
-// Without checkpoints nobody can tell progress; then max_restarts alone is the limit.
-bool MakesProgress(const Job& job) {
-  return job.spec.checkpoint.interval != 0;
-}
-
-// The words for a job that failed, or recovers, from the cause known best so far.
-void ExplainFailure(Job& job, bool permanent) {
-  const std::string text = job.generation.cause->text;
-  if (permanent) {
-    job.phase = Phase::kFailed;
-    job.reason = text;
-  } else if (MakesProgress(job) && job.failures_since_progress >= kMaxFailuresWithoutProgress) {
-    job.phase = Phase::kFailed;
-    job.reason =
-        absl::StrCat(job.failures_since_progress,
-                     " attempts failed without a new committed step; the last one: ", text);
-  } else if (job.restarts_left < 0) {
-    job.phase = Phase::kFailed;
-    job.reason = absl::StrCat("no restart is left (fault_tolerance.max_restarts: ",
-                              job.spec.fault_tolerance.max_restarts, "): ", text);
-  } else {
-    job.phase = Phase::kRecovering;
-    job.reason = absl::StrCat(text, "; resuming after step ", job.newest().step);
-  }
-}
-
-// A fault of the current generation. The first one ends it; a later one can only make the cause
-// clearer.
-bool Fail(Job& job, GenerationCause cause, bool permanent) {
-  Generation& generation = job.generation;
-  if (IsLive(generation.phase)) {
-    EndGeneration(job, std::move(cause));
-    if (job.stop != StopLevel::kNone) return true;  // ends as it was asked to, when it is closed
-    ++job.failures_since_progress;
-    --job.restarts_left;
-    ExplainFailure(job, permanent);
-    return true;
-  }
-  if (generation.phase != GenerationPhase::kStopping || !generation.cause) return false;
-  if (generation.cause->kind != CauseKind::kConsequence || cause.kind != CauseKind::kRoot) {
-    return false;
-  }
-  Blame(job, std::move(cause));
-  // The failure is not that of a newer submission, which only waits for these workers to go.
-  if (job.phase == Phase::kRecovering || job.phase == Phase::kFailed) {
-    ExplainFailure(job, permanent);
-  }
-  return true;
 }
 
 // ---- one function per fact; each returns whether it changed anything ----
@@ -184,6 +70,7 @@ bool Record(const Submitted& fact, Job& job) {
   next.saved.push_back({fact.after_step, fact.load_checkpoint});
   while (next.saved.size() > kKeptCheckpoints) next.saved.erase(next.saved.begin());
   next.run = fact.run;
+  next.offers = std::move(job.offers);
   next.generation = std::move(job.generation);
   if (next.generation.phase == GenerationPhase::kClosed) {  // the journal may be a new one
     next.generation.number = std::max(next.generation.number, fact.last_generation);
@@ -200,11 +87,16 @@ bool Record(const Submitted& fact, Job& job) {
   return true;
 }
 
+// The first plan, or one for another number of hosts before a generation starts.
 bool Record(const Planned& fact, Job& job) {
-  if (job.phase != Phase::kSubmitted || job.id.empty()) return false;
-  job.phase = Phase::kPlanned;
+  const bool is_first = job.phase == Phase::kSubmitted && !job.id.empty();
+  const bool is_anew = !is_first && job.generation.phase == GenerationPhase::kOpen;
+  if (!is_first && !is_anew) return false;
+  if (is_first) job.phase = Phase::kPlanned;
   job.reason = absl::StrCat(LayoutText(fact.layout), fact.note);
   job.layout = fact.layout;
+  job.nodes = fact.nodes > 0 ? fact.nodes : job.spec.cluster.nodes;
+  job.refused_nodes = 0;
   job.planned_bytes = fact.planned_bytes;
   job.predicted_step_s = fact.predicted_step_s;
   if (job.generation.phase == GenerationPhase::kClosed) OpenNextGeneration(job);
@@ -212,6 +104,12 @@ bool Record(const Planned& fact, Job& job) {
 }
 
 bool Record(const PlanRefused& fact, Job& job) {
+  if (job.phase != Phase::kSubmitted && job.generation.phase == GenerationPhase::kOpen) {
+    job.refused_nodes = fact.nodes;
+    job.reason = absl::StrCat("waiting for hosts: there is no plan for ", fact.nodes, " of ",
+                              job.spec.cluster.nodes, ": ", fact.message);
+    return true;
+  }
   if (job.phase != Phase::kSubmitted || job.id.empty()) return false;
   job.phase = Phase::kFailed;
   job.reason = fact.message;
@@ -224,7 +122,8 @@ bool Record(const Launched& fact, Job& job) {
     return false;
   }
   generation.phase = GenerationPhase::kLaunched;
-  generation.machine = fact.machine;
+  generation.shares = fact.shares;
+  job.was_launched = true;
   job.phase = Phase::kStarting;
   job.reason = absl::StrCat("generation ", generation.number, ", after step ", job.newest().step);
   return true;
@@ -339,7 +238,15 @@ bool Record(const Committed& fact, Job& job) {
     job.failures_since_progress = 0;
     job.restarts_left = job.spec.fault_tolerance.max_restarts;
   }
-  if (progress && job.phase == Phase::kRecovering && job.generation.cause) {
+  if (progress && job.generation.grows && job.stop == StopLevel::kNone &&
+      IsLive(job.generation.phase)) {
+    EndGeneration(job, {CauseKind::kOrdered, -1, "", "more hosts are there"});
+    job.phase = Phase::kRecovering;
+    job.reason =
+        absl::StrCat("more hosts are there: planned anew, resuming after step ", fact.step);
+  }
+  if (progress && job.phase == Phase::kRecovering && job.generation.cause &&
+      job.generation.cause->kind != CauseKind::kOrdered) {
     ExplainFailure(job, /*permanent=*/false);  // it resumes after a later step than said before
   }
   return true;
@@ -408,27 +315,6 @@ bool Record(const Overdue& fact, Job& job) {
   return IsLive(generation.phase) && Fail(job, {CauseKind::kRoot, -1, "", fact.reason}, false);
 }
 
-GenerationCause CauseOf(const RankEnded& end, const Job& job) {
-  std::string what = end.message;
-  if (end.signal != 0) {
-    const char* name = sigabbrev_np(end.signal);
-    what =
-        absl::StrCat("killed by signal ", end.signal, name ? absl::StrCat(" (SIG", name, ")") : "");
-  } else if (end.exit_code != 0) {
-    what = absl::StrCat("exited with ", end.exit_code);
-  }
-  if (!end.message.empty() && what != end.message) absl::StrAppend(&what, ": ", end.message);
-  if (what.empty())
-    what = end.rank < 0 ? "the workers ended without a word" : "ended without a word";
-  const std::string who = end.rank < 0 ? "" : RankText(job, end.rank, end.host) + " ";
-  // 75: lost its coordinator. 1: has said why itself, and its words are better than that number. An
-  // unknown rank says nothing that a rank's own fault does not.
-  const bool left = end.signal == 0 && (end.exit_code == 75 || end.exit_code == 1);
-  const bool consequence = end.rank < 0 || left;
-  return {consequence ? CauseKind::kConsequence : CauseKind::kRoot, end.rank, end.host,
-          absl::StrCat(who, what), end.last_stderr};
-}
-
 // A rank that ends with 0 once it has finished is as it should be.
 bool Record(const RankEnded& fact, Job& job) {
   if (fact.generation != job.generation.number) return false;
@@ -441,32 +327,6 @@ bool Record(const RankEnded& fact, Job& job) {
       absl::StrCat(RankText(job, fact.rank, fact.host), " exited with 0 before it had finished"),
       fact.last_stderr};
   return IsLive(job.generation.phase) && Fail(job, std::move(cause), /*permanent=*/false);
-}
-
-// An agent vouches for its own machine alone.
-bool Record(const AttemptEnded& fact, Job& job) {
-  const GenerationPhase phase = job.generation.phase;
-  if (fact.generation != job.generation.number) return false;
-  if (fact.machine != job.generation.machine) return false;
-  if (!IsLive(phase) && phase != GenerationPhase::kStopping) return false;
-  if (!fact.clean) {
-    const RankEnded end = {fact.generation, fact.rank,    fact.host,       fact.signal,
-                           fact.exit_code,  fact.message, fact.last_stderr};
-    Fail(job, CauseOf(end, job), /*permanent=*/false);
-  } else if (phase != GenerationPhase::kStopping) {
-    Fail(job,
-         {CauseKind::kRoot, -1, "", "the workers exited with 0 before the last step was reported"},
-         /*permanent=*/false);
-  }
-  Close(job);
-  return true;
-}
-
-bool Record(const Silent& fact, Job& job) {
-  if (fact.generation != job.generation.number) return false;
-  if (job.generation.phase != GenerationPhase::kStopping) return false;
-  Close(job);
-  return true;
 }
 
 bool Record(const StopAsked& fact, Job& job) {
@@ -489,18 +349,16 @@ bool Record(const StopAsked& fact, Job& job) {
   return true;
 }
 
+// Agents come again and offer their hosts; one that holds the generation says so, and goes on.
 bool Record(const Restarted&, Job& job) {
   Generation& generation = job.generation;
+  const bool had_offers = !job.offers.empty();
+  job.offers.clear();
   if (generation.phase == GenerationPhase::kOpen || generation.phase == GenerationPhase::kClosed) {
-    return false;
+    return had_offers;
   }
   for (auto& [rank, member] : generation.members) {
     member.suspect = member.phase != MemberPhase::kFinished;
-  }
-  // Nobody knows how far the agent has got: begin again.
-  if (generation.phase == GenerationPhase::kLaunched) {
-    EndGeneration(job,
-                  {CauseKind::kOrdered, -1, "", "the coordinator restarted while it was starting"});
   }
   const bool adopts = job.phase == Phase::kStarting || job.phase == Phase::kRunning;
   if (adopts) {
@@ -551,6 +409,12 @@ std::vector<Command> Decide(const Job& job) {
   if (job.phase == Phase::kSubmitted) commands.push_back(PlanJob{});
   switch (generation.phase) {
     case GenerationPhase::kOpen:
+      if (job.phase != Phase::kSubmitted && HostsToPlanFor(job).value_or(job.nodes) != job.nodes) {
+        commands.push_back(PlanJob{});
+        break;
+      }
+      commands.push_back(LaunchWorkers{generation.number});
+      break;
     case GenerationPhase::kLaunched:  // the order may have been lost on its way
       commands.push_back(LaunchWorkers{generation.number});
       break;

@@ -72,10 +72,30 @@ struct GenerationCause {
   friend bool operator==(const GenerationCause&, const GenerationCause&) = default;
 };
 
+// A host that an agent has brought, and that is reached at the moment.
+struct OfferedHost {
+  std::string host;
+  int slots = 0;  // ranks that it takes; 0: as many as the job says of a node
+  std::vector<std::string> addresses = {};
+  friend bool operator==(const OfferedHost&, const OfferedHost&) = default;
+};
+
+// The part of a generation that a host has.
+struct HostShare {
+  std::string machine;  // Hello.machine
+  std::string host;
+  std::vector<std::string> addresses;
+  std::vector<int> ranks;  // ascending
+  bool gone = false;       // nothing of the generation is left there, which is proven
+  friend bool operator==(const HostShare&, const HostShare&) = default;
+};
+
 struct Generation {
   int64_t number = 0;
   GenerationPhase phase = GenerationPhase::kClosed;
-  std::string machine;            // whose agent was told to launch it (Hello.machine)
+  bool waited = false;            // of kOpen: no more hosts are waited for
+  bool grows = false;             // ends at the next checkpoint, for more hosts are there
+  std::vector<HostShare> shares;  // of those that were told to launch it; rank 0's first
   std::map<int, Member> members;  // by rank
   std::optional<PendingSave> saving;
   EndedSave ended_save;
@@ -106,7 +126,10 @@ struct Job {
   RunIdentity run;
   std::optional<Layout> layout;  // until it is planned: what came with the job; empty: nothing
   std::string planned_for;       // Submitted's
-  int64_t planned_bytes = 0;     // of the largest rank
+  int nodes = 0;                 // hosts that `layout` was planned for
+  int refused_nodes = 0;         // for so many hosts there was no plan
+  std::map<std::string, OfferedHost> offers;  // by machine
+  int64_t planned_bytes = 0;                  // of the largest rank
   double predicted_step_s = 0;
   Phase phase = Phase::kSubmitted;
   std::string reason;
@@ -115,6 +138,7 @@ struct Job {
   int failures_since_progress = 0;  // failed generations without a newly committed step
   std::optional<Failure> last_failure;
   std::vector<SavedCheckpoint> saved;  // oldest first, at most 3; never empty once submitted
+  bool was_launched = false;           // some generation of it
   Generation generation;
   int64_t revision = 0;  // how many facts have changed it
 
@@ -142,16 +166,18 @@ struct Planned {
   int64_t planned_bytes = 0;
   double predicted_step_s = 0;
   std::string note = {};  // "; planned anew: ..."; empty: nothing to say
+  int nodes = 0;          // hosts that it is for; 0: as many as the job asks for
   friend bool operator==(const Planned&, const Planned&) = default;
 };
 struct PlanRefused {
   absl::StatusCode code = absl::StatusCode::kFailedPrecondition;
   std::string message;
+  int nodes = 0;  // as Planned's
   friend bool operator==(const PlanRefused&, const PlanRefused&) = default;
 };
 struct Launched {
   int64_t generation = 0;
-  std::string machine = {};
+  std::vector<HostShare> shares = {};
   friend bool operator==(const Launched&, const Launched&) = default;
 };
 struct Registered {
@@ -238,6 +264,37 @@ struct RankEnded {
   std::string last_stderr;
   friend bool operator==(const RankEnded&, const RankEnded&) = default;
 };
+// An agent brings its host, or another one takes its place.
+struct HostOffered {
+  std::string machine;
+  std::string host;
+  int slots = 0;
+  std::vector<std::string> addresses = {};
+  friend bool operator==(const HostOffered&, const HostOffered&) = default;
+};
+// The agent of the host is not reached at the moment; what it has started goes on, as long as its
+// lease does.
+struct HostAway {
+  std::string machine;
+  friend bool operator==(const HostAway&, const HostAway&) = default;
+};
+// The lease of the host is over: its ranks have ended themselves.
+struct HostLost {
+  int64_t generation = 0;
+  std::string machine;
+  std::string reason;
+  friend bool operator==(const HostLost&, const HostLost&) = default;
+};
+// The open generation does not wait for more hosts than are there now.
+struct HostsAwaited {
+  int64_t generation = 0;
+  friend bool operator==(const HostsAwaited&, const HostsAwaited&) = default;
+};
+// More hosts than the generation has been planned for are there, and have been for a while.
+struct MoreHosts {
+  int64_t generation = 0;
+  friend bool operator==(const MoreHosts&, const MoreHosts&) = default;
+};
 // All processes of the generation are gone from `machine`, says an agent there.
 struct AttemptEnded {
   int64_t generation = 0;
@@ -251,11 +308,6 @@ struct AttemptEnded {
   std::string machine = {};
   friend bool operator==(const AttemptEnded&, const AttemptEnded&) = default;
 };
-// Nothing was heard of the generation for longer than a lease: its workers have ended themselves.
-struct Silent {
-  int64_t generation = 0;
-  friend bool operator==(const Silent&, const Silent&) = default;
-};
 struct StopAsked {
   bool now = false;
   friend bool operator==(const StopAsked&, const StopAsked&) = default;
@@ -265,10 +317,10 @@ struct Restarted {
   friend bool operator==(const Restarted&, const Restarted&) = default;
 };
 
-using Event =
-    std::variant<Submitted, Planned, PlanRefused, Launched, Registered, Ready, ShardWritten,
-                 SaveFailed, Committed, Finished, Faulted, Suspected, WorkerLost, Overdue,
-                 RankEnded, AttemptEnded, Silent, StopAsked, Restarted>;
+using Event = std::variant<Submitted, Planned, PlanRefused, Launched, Registered, Ready,
+                           ShardWritten, SaveFailed, Committed, Finished, Faulted, Suspected,
+                           WorkerLost, Overdue, RankEnded, AttemptEnded, HostOffered, HostAway,
+                           HostLost, HostsAwaited, MoreHosts, StopAsked, Restarted>;
 
 // The job after `event`. A fact about another generation than the current one, or one that repeats
 // what is known, changes nothing; any other one also raises the revision by one.
@@ -281,7 +333,7 @@ absl::Status CheckRegistration(const Job& job, const Registered& worker);
 
 // ---- duties ----
 struct PlanJob {};
-// These go to the agent of the generation's machine; of an open generation, to any.
+// These go to the agents of the generation's hosts.
 struct LaunchWorkers {
   int64_t generation = 0;
 };

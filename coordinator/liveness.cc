@@ -1,6 +1,7 @@
 #include "coordinator/liveness.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -33,13 +34,54 @@ std::vector<int> Missing(const Job& job) {
   return missing;
 }
 
+int64_t EndOf(const Clocks& clocks, const std::string& machine) {
+  const auto found = clocks.lease_end_ms.find(machine);
+  return found == clocks.lease_end_ms.end() ? 0 : found->second;
+}
+
+// Ranks that finished leave in their own time; those that were cut short obey the lease.
+void AddLostHosts(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease_ms,
+                  std::vector<Event>& events) {
+  const bool leaves = job.generation.phase == GenerationPhase::kStopping && !job.generation.cause;
+  const int64_t grace_ms = leaves ? clocks.generation_since_ms + kExitGraceMs : 0;
+  for (const HostShare& share : job.generation.shares) {
+    const int64_t end_ms = std::max(EndOf(clocks, share.machine), grace_ms);
+    if (share.gone || now_ms <= end_ms + kSilenceMarginMs) continue;
+    events.push_back(
+        HostLost{job.generation.number, share.machine,
+                 absl::StrFormat("nothing heard of its agent since its lease of %.1f s ended",
+                                 static_cast<double>(lease_ms) / 1000)});
+  }
+}
+
+void AddHosts(const Job& job, const Clocks& clocks, int64_t now_ms, std::vector<Event>& events) {
+  const auto here = static_cast<int>(job.offers.size());
+  if (job.generation.phase == GenerationPhase::kOpen) {
+    const int64_t patience_ms = job.was_launched ? kLastCallMs : kFirstHostsMs;
+    const bool waits = here < job.spec.cluster.nodes && !job.generation.waited;
+    if (waits && now_ms - clocks.generation_since_ms > patience_ms) {
+      events.push_back(HostsAwaited{job.generation.number});
+    }
+    return;
+  }
+  const bool more = here > job.nodes && job.nodes < job.spec.cluster.nodes;
+  if (more && !job.generation.grows && now_ms - clocks.hosts_since_ms > kSteadyHostsMs) {
+    events.push_back(MoreHosts{job.generation.number});
+  }
+}
+
 void AddLost(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease_ms,
              std::vector<Event>& events) {
   std::map<int, int64_t> watched;
+  std::set<int> on_silent_hosts;  // the host is to blame
+  for (const HostShare& share : job.generation.shares) {
+    if (now_ms < EndOf(clocks, share.machine)) continue;
+    on_silent_hosts.insert(share.ranks.begin(), share.ranks.end());
+  }
   for (const auto& [rank, member] : job.generation.members) {
     const auto heard = clocks.heard_ms.find(rank);
     if (member.phase == MemberPhase::kFinished || heard == clocks.heard_ms.end()) continue;
-    watched.insert(*heard);
+    if (on_silent_hosts.count(rank) == 0) watched.insert(*heard);
   }
   for (const SilentRank& silent : Lost(watched, now_ms, lease_ms)) {
     events.push_back(WorkerLost{job.generation.number, silent.rank, silent.reason});
@@ -88,12 +130,7 @@ void AddStartOverdue(const Job& job, const Clocks& clocks, int64_t now_ms,
 
 void AddStoppingOverdue(const Job& job, const Clocks& clocks, int64_t now_ms,
                         std::vector<Event>& events) {
-  // Workers that finished leave in their own time; those that were cut short obey the lease.
-  const int64_t grace_ms =
-      job.generation.cause ? int64_t{0} : clocks.generation_since_ms + kExitGraceMs;
-  if (now_ms > std::max(clocks.lease_end_ms, grace_ms) + kSilenceMarginMs) {
-    events.push_back(Silent{job.generation.number});
-  } else if (!job.generation.cause && now_ms - clocks.generation_since_ms > kExitGraceMs) {
+  if (!job.generation.cause && now_ms - clocks.generation_since_ms > kExitGraceMs) {
     events.push_back(Overdue{
         job.generation.number,
         absl::StrFormat("the finished workers did not exit within %g s", kExitGraceMs / 1000.0)});
@@ -129,19 +166,25 @@ Clocks ShiftedByStall(Clocks clocks, int64_t now_ms, int64_t expected_ms) {
 std::vector<Event> Expired(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease_ms) {
   std::vector<Event> events;
   switch (job.generation.phase) {
-    case GenerationPhase::kOpen:
     case GenerationPhase::kClosed:
+      break;
+    case GenerationPhase::kOpen:
+      AddHosts(job, clocks, now_ms, events);
       break;
     case GenerationPhase::kLaunched:
     case GenerationPhase::kSealed:
+      AddLostHosts(job, clocks, now_ms, lease_ms, events);
       AddLost(job, clocks, now_ms, lease_ms, events);
       AddStartOverdue(job, clocks, now_ms, events);
       break;
     case GenerationPhase::kTraining:
+      AddLostHosts(job, clocks, now_ms, lease_ms, events);
+      AddHosts(job, clocks, now_ms, events);
       AddLost(job, clocks, now_ms, lease_ms, events);
       AddSaveOverdue(job, clocks, now_ms, events);
       break;
     case GenerationPhase::kStopping:
+      AddLostHosts(job, clocks, now_ms, lease_ms, events);
       AddStoppingOverdue(job, clocks, now_ms, events);
       break;
   }

@@ -21,7 +21,8 @@ struct Clocks {
   int64_t looked_ms = 0;            // when ShiftedByStall was last called
   int64_t save = 0;                 // number of the one that is under way; 0: none
   int64_t save_since_ms = 0;        // when its first rank had its part
-  int64_t lease_end_ms = 0;         // of the newest lease of the generation's machine; 0: none
+  std::map<std::string, int64_t> lease_end_ms;  // of machines of the generation: their newest lease
+  int64_t hosts_since_ms = 0;                   // when hosts came or went last
 };
 
 struct SilentRank {
@@ -37,9 +38,9 @@ std::vector<SilentRank> Lost(const std::map<int, int64_t>& heard_ms, int64_t now
 // could have been heard: all times move by the length of the stall beyond `expected_ms`.
 Clocks ShiftedByStall(Clocks clocks, int64_t now_ms, int64_t expected_ms);
 
-// The facts that time alone makes of `job`: WorkerLost, Overdue (generation not registered within
-// comm.init_timeout_seconds or not ready within kLoadLimitMs, a save that takes too long, finished
-// workers that do not exit) and Silent.
+// The facts that time alone makes of `job`: HostLost, WorkerLost (of a host that is heard), Overdue
+// (generation not registered within comm.init_timeout_seconds or not ready within kLoadLimitMs, a
+// save that takes too long, finished workers that do not exit), HostsAwaited and MoreHosts.
 std::vector<Event> Expired(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease_ms);
 
 // A rank may take so long for its part of a save, once another one has had its own. Others wait for
@@ -50,8 +51,13 @@ inline constexpr int64_t kSaveLimitMs = 1800000;
 inline constexpr int64_t kLoadLimitMs = 1800000;
 // Finished workers may take so long to exit before their group is stopped.
 inline constexpr int64_t kExitGraceMs = 10000;
-// Its machine's lease has to be over for this long before a generation that nobody vouches for
-// counts as gone.
+// A host's lease has to be over for this long before what ran there counts as gone.
 inline constexpr int64_t kSilenceMarginMs = 1000;
+// The first generation waits so long for all hosts that the job asks for, if fewer would do; a
+// later one waits a moment for those that are on their way back.
+inline constexpr int64_t kFirstHostsMs = 30000;
+inline constexpr int64_t kLastCallMs = 500;
+// Hosts that came back have to stay for so long before the job is planned for them too.
+inline constexpr int64_t kSteadyHostsMs = 60000;
 
 }  // namespace weft

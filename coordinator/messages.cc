@@ -86,6 +86,7 @@ proto::AgentOrder LaunchOrder(const Job& job) {
   launch.set_job(JobText(job.spec));
   launch.set_after_step(job.newest().step);
   launch.set_run_folder(job.run_folder);
+  for (const HostShare& share : job.generation.shares) *launch.add_hosts() = Write(share);
   return order;
 }
 

@@ -28,7 +28,7 @@ proto::Order SaveOverOrder(const Job& job);  // REQUIRES: a save of the generati
 proto::Order AbortOrder(int64_t generation, const std::string& reason);
 proto::Order NotesOrder(int64_t generation, const proto::Notes& notes);
 
-proto::AgentOrder LaunchOrder(const Job& job);
+proto::AgentOrder LaunchOrder(const Job& job);  // REQUIRES: the generation is launched
 proto::AgentOrder StopGroupOrder(const StopWorkers& stop);
 proto::AgentOrder LeaseOrder(int64_t sent_boot_ms, int64_t lease_ms);
 proto::AgentOrder HangUpOrder(int64_t stream, const absl::Status& why);

@@ -2,6 +2,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "coordinator/hosts.h"
 #include "plan/keys/cluster_keys.h"
 #include "plan/search/search.h"
 
@@ -11,7 +12,30 @@ bool IsPlannedFor(const Cluster& cluster, const std::string& fingerprint) {
   return fingerprint.empty() || fingerprint == ClusterFingerprint(cluster);
 }
 
+namespace {
+
+// The job is planned again for another number of hosts than the one before.
+Event PlanForHosts(const Job& job, int nodes) {
+  JobSpec spec = job.spec;
+  spec.cluster.nodes = nodes;
+  const absl::StatusOr<Plan> plan = FindPlan(spec, Purpose::kRun);
+  if (!plan.ok()) {
+    return PlanRefused{plan.status().code(), absl::StrCat(plan.status().message()), nodes};
+  }
+  return Planned{.layout = plan->layout,
+                 .planned_bytes = plan->peak_bytes(),
+                 .predicted_step_s = plan->time.total_s(),
+                 .note = absl::StrCat("; planned for ", nodes, " of ", job.spec.cluster.nodes,
+                                      nodes == 1 ? " host" : " hosts"),
+                 .nodes = nodes};
+}
+
+}  // namespace
+
 Event PlanOf(const Job& job) {
+  if (job.phase != Phase::kSubmitted) {
+    return PlanForHosts(job, HostsToPlanFor(job).value_or(job.spec.cluster.nodes));
+  }
   const bool is_for_here = IsPlannedFor(job.spec.cluster, job.planned_for);
   const absl::StatusOr<Plan> plan = job.layout && is_for_here
                                         ? PlanFor(job.spec, *job.layout, Purpose::kRun)

@@ -12,8 +12,10 @@ namespace weft {
 // came with the job's own cluster.
 bool IsPlannedFor(const Cluster& cluster, const std::string& fingerprint);
 
-// Returns Planned, or PlanRefused if the layout breaks a rule or nothing fits. There is no search
-// where a layout came for this cluster; where it came for another one, the note says so.
+// A job that is submitted is planned for what it asks for, one whose next generation is open for as
+// many hosts as are there (hosts.h). Returns Planned, or PlanRefused if the layout breaks a rule or
+// nothing fits. There is no search where a layout came for this cluster; where it came for another
+// one, the note says so.
 Event PlanOf(const Job& job);
 
 }  // namespace weft

@@ -52,6 +52,26 @@ Faulted Read(const proto::Fault& message, int64_t generation, int rank) {
           message.loading()};
 }
 
+HostShare Read(const proto::HostRanks& message) {
+  return {message.machine(),
+          message.host(),
+          {message.addresses().begin(), message.addresses().end()},
+          {message.ranks().begin(), message.ranks().end()}};
+}
+
+Launched Read(const proto::Launched& message, int64_t generation) {
+  Launched launched{generation};
+  for (const proto::HostRanks& host : message.hosts()) launched.shares.push_back(Read(host));
+  return launched;
+}
+
+HostOffered Read(const proto::HostOffered& message) {
+  return {message.machine(),
+          message.host(),
+          message.slots(),
+          {message.addresses().begin(), message.addresses().end()}};
+}
+
 // ---- one function per fact ----
 
 void Fill(const Submitted& fact, proto::Record& record) {
@@ -77,16 +97,18 @@ void Fill(const Planned& fact, proto::Record& record) {
   record.mutable_planned()->set_planned_bytes(fact.planned_bytes);
   record.mutable_planned()->set_predicted_step_s(fact.predicted_step_s);
   record.mutable_planned()->set_note(fact.note);
+  record.mutable_planned()->set_nodes(fact.nodes);
 }
 
 void Fill(const PlanRefused& fact, proto::Record& record) {
   record.mutable_plan_refused()->set_code(static_cast<int>(fact.code));
   record.mutable_plan_refused()->set_message(fact.message);
+  record.mutable_plan_refused()->set_nodes(fact.nodes);
 }
 
 void Fill(const Launched& fact, proto::Record& record) {
   record.set_generation(fact.generation);
-  record.mutable_launched()->set_machine(fact.machine);
+  for (const HostShare& share : fact.shares) *record.mutable_launched()->add_hosts() = Write(share);
 }
 
 void Fill(const Registered& fact, proto::Record& record) {
@@ -193,9 +215,32 @@ void Fill(const AttemptEnded& fact, proto::Record& record) {
   FillCause(fact, *message.mutable_cause());
 }
 
-void Fill(const Silent& fact, proto::Record& record) {
+void Fill(const HostOffered& fact, proto::Record& record) {
+  proto::HostOffered& message = *record.mutable_host_offered();
+  message.set_machine(fact.machine);
+  message.set_host(fact.host);
+  message.set_slots(fact.slots);
+  for (const std::string& address : fact.addresses) message.add_addresses(address);
+}
+
+void Fill(const HostAway& fact, proto::Record& record) {
+  record.mutable_host_away()->set_machine(fact.machine);
+}
+
+void Fill(const HostLost& fact, proto::Record& record) {
   record.set_generation(fact.generation);
-  record.mutable_silent();
+  record.mutable_host_lost()->set_machine(fact.machine);
+  record.mutable_host_lost()->set_reason(fact.reason);
+}
+
+void Fill(const HostsAwaited& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.mutable_hosts_awaited();
+}
+
+void Fill(const MoreHosts& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.mutable_more_hosts();
 }
 
 void Fill(const StopAsked& fact, proto::Record& record) {
@@ -217,13 +262,14 @@ absl::StatusOr<Event> ReadFact(const proto::Record& record) {
     case proto::Record::kPlanned: {
       ASSIGN_OR_RETURN(const Layout layout, FromProto(record.planned().layout()));
       return Event(Planned{layout, record.planned().planned_bytes(),
-                           record.planned().predicted_step_s(), record.planned().note()});
+                           record.planned().predicted_step_s(), record.planned().note(),
+                           record.planned().nodes()});
     }
     case proto::Record::kPlanRefused:
       return Event(PlanRefused{static_cast<absl::StatusCode>(record.plan_refused().code()),
-                               record.plan_refused().message()});
+                               record.plan_refused().message(), record.plan_refused().nodes()});
     case proto::Record::kLaunched:
-      return Event(Launched{generation, record.launched().machine()});
+      return Event(Read(record.launched(), generation));
     case proto::Record::kRegistered:
       return Event(Read(record.registered(), generation, rank));
     case proto::Record::kReady:
@@ -248,8 +294,16 @@ absl::StatusOr<Event> ReadFact(const proto::Record& record) {
       return Event(FactOf(record.rank_ended()));
     case proto::Record::kAttemptEnded:
       return Event(FactOf(record.attempt_ended()));
-    case proto::Record::kSilent:
-      return Event(Silent{generation});
+    case proto::Record::kHostOffered:
+      return Event(Read(record.host_offered()));
+    case proto::Record::kHostAway:
+      return Event(HostAway{record.host_away().machine()});
+    case proto::Record::kHostLost:
+      return Event(HostLost{generation, record.host_lost().machine(), record.host_lost().reason()});
+    case proto::Record::kHostsAwaited:
+      return Event(HostsAwaited{generation});
+    case proto::Record::kMoreHosts:
+      return Event(MoreHosts{generation});
     case proto::Record::kStopAsked:
       return Event(StopAsked{record.stop_asked().now()});
     case proto::Record::kRestarted:
@@ -261,6 +315,15 @@ absl::StatusOr<Event> ReadFact(const proto::Record& record) {
 }
 
 }  // namespace
+
+proto::HostRanks Write(const HostShare& share) {
+  proto::HostRanks message;
+  message.set_machine(share.machine);
+  message.set_host(share.host);
+  for (const std::string& address : share.addresses) message.add_addresses(address);
+  for (const int rank : share.ranks) message.add_ranks(rank);
+  return message;
+}
 
 proto::Record ToRecord(const StoredEvent& stored) {
   proto::Record record;

@@ -27,6 +27,7 @@ absl::StatusOr<StoredEvent> FromRecord(const proto::Record& record);
 // The fact in a worker's report; none in a heartbeat or a step, which are not journaled.
 std::optional<Event> FactOf(const proto::WorkerReport& report);
 Registered RegistrationOf(const proto::WorkerReport& report);
+proto::HostRanks Write(const HostShare& share);
 RankEnded FactOf(const proto::RankEnded& report);
 AttemptEnded FactOf(const proto::GroupEnded& report);
 // InvalidArgument: a field is missing or unknown.

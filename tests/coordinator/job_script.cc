@@ -61,9 +61,50 @@ Event ParseRankEnd(const Where& at, std::istringstream& words) {
 }
 
 Event ParseLaunch(int64_t generation, std::istringstream& words) {
-  Launched launched{generation};
+  std::string machine;
   std::string word;
-  if (words >> word && word == "on") words >> launched.machine;
+  if (words >> word && word == "on") words >> machine;
+  return Launched{generation, {HostShare{machine, "here", {}, {0, 1}}}};
+}
+
+Event ParseHostLost(int64_t generation, std::istringstream& words) {
+  HostLost lost{generation, "", "silent"};
+  std::string word;
+  if (words >> word && word == "on") words >> lost.machine;
+  return lost;
+}
+
+Event ParseOffer(std::istringstream& words) {
+  std::string machine;
+  words >> machine;
+  return HostOffered{machine, machine, 0, {}};
+}
+
+// A job that asks for three hosts of a slot each and goes on with two.
+Event SubmittedForThree(std::istringstream& words) {
+  Submitted submitted;
+  words >> submitted.request_id;
+  submitted.spec = SmallJob();
+  submitted.spec.cluster.nodes = 3;
+  submitted.spec.cluster.slots_per_node = 1;
+  submitted.spec.hosts.least_nodes = 2;
+  submitted.run_folder = "/run";
+  return submitted;
+}
+
+Event PlannedFor(int hosts) {
+  Planned planned{TwoRanks(), 1000};
+  planned.layout.dp = planned.nodes = hosts;
+  return planned;
+}
+
+// A rank on each of the hosts m1, m2...
+Event LaunchedOn(int hosts, int64_t generation) {
+  Launched launched{generation};
+  for (int rank = 0; rank < hosts; ++rank) {
+    const std::string host = absl::StrCat("m", rank + 1);
+    launched.shares.push_back({host, host, {}, {rank}});
+  }
   return launched;
 }
 
@@ -137,7 +178,10 @@ Event ParseFact(const std::string& line) {
     submitted.run_folder = "/run";
     return submitted;
   }
+  if (verb == "submit3") return SubmittedForThree(words);
   if (verb == "plan") return Planned{TwoRanks(), 1000};
+  if (verb == "plan2" || verb == "plan3") return PlannedFor(verb == "plan2" ? 2 : 3);
+  if (verb == "offer") return ParseOffer(words);
   if (verb == "refuse") return PlanRefused{absl::StatusCode::kFailedPrecondition, "nothing fits"};
   if (verb == "stop") return StopAsked{false};
   if (verb == "kill") return StopAsked{true};
@@ -145,13 +189,17 @@ Event ParseFact(const std::string& line) {
   const Where at = ReadWhere(words);
   int64_t step = 0;
   if (verb == "launch") return ParseLaunch(at.generation, words);
+  if (verb == "launch2" || verb == "launch3") {
+    return LaunchedOn(verb == "launch2" ? 2 : 3, at.generation);
+  }
+  if (verb == "awaited") return HostsAwaited{at.generation};
   if (verb == "rank_ended") return ParseRankEnd(at, words);
   if (verb == "overdue") return Overdue{at.generation, "too late"};
-  if (verb == "silent") return Silent{at.generation};
+  if (verb == "silent") return ParseHostLost(at.generation, words);
   if (verb == "ended") return ParseEnd(at.generation, words);
-  if (verb == "register") {
+  if (verb == "register" || verb == "register3") {
     const int64_t pid = 100 * at.generation + at.rank;
-    return Registered{at.generation, at.rank, "here", pid, "v", 2};
+    return Registered{at.generation, at.rank, "here", pid, "v", verb == "register" ? 2 : 3};
   }
   if (verb == "ready") return Ready{at.generation, at.rank, 0, 1000, 1000};
   if (verb == "suspect") return Suspected{at.generation, at.rank, "stream broke"};

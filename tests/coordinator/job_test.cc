@@ -507,7 +507,7 @@ class World {
       if (!Chance(50)) return;
       alive_ = newest_ = launch->generation;
       machine_ = Chance(50) ? "m1" : "m2";
-      Happen(Launched{launch->generation, machine_});
+      Happen(ParseFact(absl::StrCat("launch ", launch->generation, " on ", machine_)));
     } else if (const auto* train = std::get_if<StartTraining>(&command)) {
       ASSERT_EQ(alive_, train->generation) << "only living workers of the newest generation train";
       ASSERT_EQ(train->generation, newest_);
@@ -516,9 +516,8 @@ class World {
       ASSERT_EQ(job_.generation.saving->shards.size(), 2u);
     } else if (const auto* stop = std::get_if<StopWorkers>(&command)) {
       if (!Chance(30)) return;
-      Bury(stop->generation,
-           ParseFact(Chance(50) ? absl::StrCat("silent ", stop->generation)
-                                : absl::StrCat("ended ", stop->generation, " on ", machine_)));
+      Bury(stop->generation, ParseFact(absl::StrCat(Chance(50) ? "silent " : "ended ",
+                                                    stop->generation, " on ", machine_)));
     }
   }
 

@@ -1,0 +1,164 @@
+#include "coordinator/hosts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/turning_points.h"
+#include "plan/errors.h"
+#include "plan/placement/placement.h"
+
+namespace weft {
+namespace {
+
+HostShare* FindShare(Job& job, int64_t generation, const std::string& machine) {
+  if (generation != job.generation.number) return nullptr;
+  for (HostShare& share : job.generation.shares) {
+    if (share.machine == machine) return &share;
+  }
+  return nullptr;
+}
+
+bool MayRun(const Job& job) {
+  return IsLive(job.generation.phase) || job.generation.phase == GenerationPhase::kStopping;
+}
+
+// Nothing is left of the share.
+void SetGone(HostShare& share, Job& job) {
+  share.gone = true;
+  const bool all = std::all_of(job.generation.shares.begin(), job.generation.shares.end(),
+                               [](const HostShare& each) { return each.gone; });
+  if (all) Close(job);
+}
+
+bool AreFinished(const Job& job, const HostShare& share) {
+  return std::all_of(share.ranks.begin(), share.ranks.end(), [&](int rank) {
+    const auto member = job.generation.members.find(rank);
+    return member != job.generation.members.end() && member->second.phase == MemberPhase::kFinished;
+  });
+}
+
+std::string NamesOf(const Job& job) {
+  std::vector<std::string> names;
+  for (const auto& [machine, offer] : job.offers) names.push_back(offer.host);
+  std::sort(names.begin(), names.end());
+  return absl::StrJoin(names, ", ");
+}
+
+}  // namespace
+
+int LeastHosts(const JobSpec& spec) {
+  return spec.cluster.nodes;
+}
+
+bool Record(const HostOffered& fact, Job& job) {
+  const OfferedHost offer = {fact.host, fact.slots, fact.addresses};
+  const auto [place, is_new] = job.offers.try_emplace(fact.machine, offer);
+  if (!is_new && place->second == offer) return false;
+  place->second = offer;
+  return true;
+}
+
+bool Record(const HostAway& fact, Job& job) {
+  return job.offers.erase(fact.machine) > 0;
+}
+
+// Its lease is over: what ran there has ended itself, and does not come back.
+bool Record(const HostLost& fact, Job& job) {
+  const bool was_offered = job.offers.erase(fact.machine) > 0;
+  HostShare* const share = FindShare(job, fact.generation, fact.machine);
+  if (share == nullptr || share->gone || !MayRun(job)) return was_offered;
+  const std::string host = share->host;
+  if (IsLive(job.generation.phase)) {
+    Fail(job,
+         {CauseKind::kRoot, share->ranks.empty() ? -1 : share->ranks.front(), host,
+          absl::StrCat("host ", host, " lost: ", fact.reason)},
+         /*permanent=*/false);
+  }
+  SetGone(*share, job);
+  return true;
+}
+
+bool Record(const HostsAwaited& fact, Job& job) {
+  Generation& generation = job.generation;
+  if (fact.generation != generation.number || generation.phase != GenerationPhase::kOpen ||
+      generation.waited) {
+    return false;
+  }
+  generation.waited = true;
+  const auto here = static_cast<int>(job.offers.size());
+  if (here < LeastHosts(job.spec)) {
+    job.reason =
+        absl::StrCat("waiting for hosts: ", here, " of at least ", LeastHosts(job.spec),
+                     here == 0 ? " are there" : absl::StrCat(" are there: ", NamesOf(job)));
+  }
+  return true;
+}
+
+bool Record(const MoreHosts& fact, Job& job) {
+  Generation& generation = job.generation;
+  if (fact.generation != generation.number || !IsLive(generation.phase) || generation.grows) {
+    return false;
+  }
+  generation.grows = true;  // taken at the next checkpoint, so that no step is lost by it
+  return true;
+}
+
+// An agent vouches for its own machine alone.
+bool Record(const AttemptEnded& fact, Job& job) {
+  HostShare* const share = FindShare(job, fact.generation, fact.machine);
+  if (share == nullptr || share->gone || !MayRun(job)) return false;
+  if (!fact.clean) {
+    const RankEnded end = {fact.generation, fact.rank,    fact.host,       fact.signal,
+                           fact.exit_code,  fact.message, fact.last_stderr};
+    Fail(job, CauseOf(end, job), /*permanent=*/false);
+  } else if (job.generation.phase != GenerationPhase::kStopping && !AreFinished(job, *share)) {
+    Fail(job,
+         {CauseKind::kRoot, -1, "", "the workers exited with 0 before the last step was reported"},
+         /*permanent=*/false);
+  }
+  SetGone(*share, job);
+  return true;
+}
+
+std::optional<int> HostsToPlanFor(const Job& job) {
+  const auto here = static_cast<int>(job.offers.size());
+  if (here >= job.spec.cluster.nodes) return job.spec.cluster.nodes;
+  const bool may = job.generation.waited && here >= LeastHosts(job.spec);
+  return may && here > job.refused_nodes ? std::optional<int>(here) : std::nullopt;
+}
+
+absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job) {
+  std::vector<std::pair<std::string, OfferedHost>> hosts(job.offers.begin(), job.offers.end());
+  std::sort(hosts.begin(), hosts.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.second.host, a.first) < std::tie(b.second.host, b.first);
+  });
+  std::vector<HostOffer> offers;
+  for (const auto& [machine, host] : hosts) {
+    offers.push_back({host.host, host.slots > 0 ? host.slots : job.spec.cluster.slots_per_node});
+  }
+  const absl::StatusOr<Placement> placement = Place(*job.layout, offers);
+  if (!placement.ok()) return absl::UnavailableError(placement.status().message());
+  std::vector<HostShare> shares;
+  std::vector<int> share_of_host(hosts.size(), -1);
+  for (int rank = 0; rank < job.world_size(); ++rank) {
+    const auto host = static_cast<size_t>(placement->ranks[static_cast<size_t>(rank)].host);
+    if (share_of_host[host] < 0) {
+      share_of_host[host] = static_cast<int>(shares.size());
+      const auto& [machine, offered] = hosts[host];
+      shares.push_back({machine, offered.host, offered.addresses, {}});
+    }
+    shares[static_cast<size_t>(share_of_host[host])].ranks.push_back(rank);
+  }
+  return shares;
+}
+
+const HostShare* FindShare(const Job& job, const std::string& machine) {
+  for (const HostShare& share : job.generation.shares) {
+    if (share.machine == machine) return &share;
+  }
+  return nullptr;
+}
+
+}  // namespace weft

@@ -1,0 +1,36 @@
+// The hosts of a job: who is there, for how many of them it is planned, which of them has which
+// ranks, and which is proven gone. Facts about hosts become state here (job.h, Apply). Pure.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "coordinator/job.h"
+
+namespace weft {
+
+// Each returns whether it changed anything.
+bool Record(const HostOffered& fact, Job& job);
+bool Record(const HostAway& fact, Job& job);
+bool Record(const HostLost& fact, Job& job);
+bool Record(const HostsAwaited& fact, Job& job);
+bool Record(const MoreHosts& fact, Job& job);
+bool Record(const AttemptEnded& fact, Job& job);
+
+// For how many hosts the next generation is planned and placed: for all that the job asks for as
+// soon as they are there; for fewer, but not below its least, once nobody else is waited for. None:
+// it waits.
+std::optional<int> HostsToPlanFor(const Job& job);
+
+// The fewest hosts that the job goes on with.
+int LeastHosts(const JobSpec& spec);
+
+// Which host would have which ranks now, the host of rank 0 first. Unavailable: too few are there.
+// REQUIRES: there is a layout.
+absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job);
+
+// The machine's share in the current generation; null if it has none.
+const HostShare* FindShare(const Job& job, const std::string& machine);
+
+}  // namespace weft
