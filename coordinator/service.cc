@@ -14,6 +14,7 @@
 #include "coordinator/listener.h"
 #include "plan/errors.h"
 #include "process/rpc.h"
+#include "process/tls.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
 
@@ -188,6 +189,30 @@ class AgentLinkDoor final : public proto::AgentLink::CallbackService {
   std::atomic<int64_t>& ids_;
 };
 
+class RefusedStream final : public grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder> {
+ public:
+  explicit RefusedStream(const absl::Status& why) { Finish(ToGrpc(why)); }
+  void OnDone() override { delete this; }
+};
+
+// Agents of other hosts come this way: a certificate may have been revoked since its connection was
+// made.
+class RemoteAgentDoor final : public proto::AgentLink::CallbackService {
+ public:
+  RemoteAgentDoor(AgentLinkDoor& agents, std::string revoked_file)
+      : agents_(agents), revoked_file_(std::move(revoked_file)) {}
+  grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder>* Attach(
+      grpc::CallbackServerContext* context) override {
+    const absl::Status welcome = CheckPeerIsWelcome(*context, revoked_file_);
+    if (!welcome.ok()) return new RefusedStream(welcome);
+    return agents_.Attach(context);
+  }
+
+ private:
+  AgentLinkDoor& agents_;
+  const std::string revoked_file_;
+};
+
 class ControlDoor final : public proto::Control::CallbackService {
  public:
   ControlDoor(std::string version, Driver& driver, std::atomic<int64_t>& ids)
@@ -258,11 +283,13 @@ struct Service::Door {
   ControlDoor control;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<Listener> listener;
+  std::unique_ptr<RemoteAgentDoor> remote_agents;
+  std::unique_ptr<TlsDoor> network;
 };
 
-absl::StatusOr<std::unique_ptr<Service>> Service::Start(const std::string& socket_path,
-                                                        const std::string& version,
-                                                        Driver& driver) {
+absl::StatusOr<std::unique_ptr<Service>> Service::Start(
+    const std::string& socket_path, const std::string& version, Driver& driver,
+    const std::optional<TlsDoorOptions>& network) {
   auto door = std::make_unique<Door>(version, driver);
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
@@ -276,14 +303,23 @@ absl::StatusOr<std::unique_ptr<Service>> Service::Start(const std::string& socke
                    Listener::Start(socket_path, [server = door->server.get()](int fd) {
                      grpc::AddInsecureChannelFromFd(server, fd);
                    }));
+  if (network) {
+    door->remote_agents = std::make_unique<RemoteAgentDoor>(door->agents, network->revoked_file);
+    ASSIGN_OR_RETURN(door->network, TlsDoor::Open(*network, door->remote_agents.get()));
+  }
   return std::unique_ptr<Service>(new Service(std::move(door)));
 }
 
 Service::Service(std::unique_ptr<Door> door) : door_(std::move(door)) {}
 
+int Service::network_port() const {
+  return door_->network == nullptr ? 0 : door_->network->port();
+}
+
 Service::~Service() {
   door_->listener.reset();
   door_->driver.Close();
+  door_->network.reset();
   door_->server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   door_->server->Wait();
 }
