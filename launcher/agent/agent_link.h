@@ -9,14 +9,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "process/tls_bundle.h"
 #include "proto/agent.pb.h"
 
 namespace weft {
 
 struct AgentLinkOptions {
-  std::string coordinator;  // "unix:/path/weftd.sock"
-  proto::Hello hello;       // of the first stream
-  int wake_fd = -1;         // an eventfd that is written when Take has something
+  std::string coordinator;  // "unix:/path/weftd.sock", or HOST:PORT with a bundle
+  BundleSource bundle;
+  proto::Hello hello;  // of the first stream
+  int wake_fd = -1;    // an eventfd that is written when Take has something
 };
 
 class AgentLink final {
