@@ -17,6 +17,7 @@ if(NOT gRPC_FOUND)
 endif()
 find_program(WEFT_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 pkg_check_modules(sqlite3 REQUIRED IMPORTED_TARGET sqlite3)
+pkg_check_modules(openssl REQUIRED IMPORTED_TARGET openssl)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 
 # CPU backend. The openmp flavour of OpenBLAS: the pthread one and libgomp spin against each other.

@@ -116,6 +116,8 @@ void Driver::OnHeard(int64_t id, const std::vector<int64_t>& streams) {
 }
 
 void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
+  // One that has no part in the generation knows nothing of it, nor has it a say in it.
+  if (FindShare(job_, agent.machine) == nullptr) return;
   switch (report.report_case()) {
     case proto::AgentReport::kRankEnded: {
       RankEnded fact = FactOf(report.rank_ended());

@@ -49,7 +49,7 @@ std::string NamesOf(const Job& job) {
 }  // namespace
 
 int LeastHosts(const JobSpec& spec) {
-  return spec.cluster.nodes;
+  return spec.hosts.least_nodes > 0 ? spec.hosts.least_nodes : spec.cluster.nodes;
 }
 
 bool Record(const HostOffered& fact, Job& job) {

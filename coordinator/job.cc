@@ -145,6 +145,7 @@ bool Record(const Registered& fact, Job& job) {
   if (is_new) {
     const bool sealed = static_cast<int>(generation.members.size()) == job.world_size();
     if (sealed) generation.phase = GenerationPhase::kSealed;
+    ResumeIfHeard(job);
     return true;
   }
   if (!place->second.suspect) return false;

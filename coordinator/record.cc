@@ -108,6 +108,7 @@ void Fill(const PlanRefused& fact, proto::Record& record) {
 
 void Fill(const Launched& fact, proto::Record& record) {
   record.set_generation(fact.generation);
+  record.mutable_launched();
   for (const HostShare& share : fact.shares) *record.mutable_launched()->add_hosts() = Write(share);
 }
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "coordinator/messages.h"
@@ -16,6 +17,7 @@
 #include "process/listener.h"
 #include "process/outbox.h"
 #include "process/rpc.h"
+#include "process/tls.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
 
@@ -31,8 +33,13 @@ constexpr auto kShutdownGrace = std::chrono::seconds(2);
 // heartbeat.
 class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder> {
  public:
-  AgentStream(Driver& driver, std::atomic<int64_t>& ids)
-      : driver_(driver), ids_(ids), id_(++ids), outbox_(std::make_shared<Box>(this, kMaxOrders)) {
+  // `peer`: the name in its certificate; none on a unix socket.
+  AgentStream(Driver& driver, std::atomic<int64_t>& ids, std::optional<std::string> peer)
+      : driver_(driver),
+        ids_(ids),
+        id_(++ids),
+        peer_(std::move(peer)),
+        outbox_(std::make_shared<Box>(this, kMaxOrders)) {
     driver_.AttachAgent(
         id_, {.send = [box = outbox_](const proto::AgentOrder& order) { box->Send(order); },
               .close = [box = outbox_](const absl::Status& why) { box->Close(why); }});
@@ -70,6 +77,12 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
       case proto::AgentReport::kFromRank:
         TakeFromRank(report_.from_rank());
         return true;
+      case proto::AgentReport::kHello: {
+        const absl::Status is_it = CheckPeerIs(peer_, report_.hello().host());
+        if (is_it.ok()) return driver_.TakeAgentReport(id_, std::move(report_));
+        outbox_->Close(is_it);
+        return true;
+      }
       case proto::AgentReport::kRankHungUp:
         Forget(report_.rank_hung_up().stream());
         return true;
@@ -137,6 +150,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
   Driver& driver_;
   std::atomic<int64_t>& ids_;
   const int64_t id_;
+  const std::optional<std::string> peer_;
   const std::shared_ptr<Box> outbox_;
   proto::AgentReport report_;
   std::map<int64_t, int64_t> ranks_;  // the driver's id of each stream of a rank
@@ -173,13 +187,37 @@ class AgentLinkDoor final : public proto::AgentLink::CallbackService {
  public:
   AgentLinkDoor(Driver& driver, std::atomic<int64_t>& ids) : driver_(driver), ids_(ids) {}
   grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder>* Attach(
-      grpc::CallbackServerContext*) override {
-    return new AgentStream(driver_, ids_);
+      grpc::CallbackServerContext* context) override {
+    return new AgentStream(driver_, ids_, PeerName(*context));
   }
 
  private:
   Driver& driver_;
   std::atomic<int64_t>& ids_;
+};
+
+class RefusedStream final : public grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder> {
+ public:
+  explicit RefusedStream(const absl::Status& why) { Finish(ToGrpc(why)); }
+  void OnDone() override { delete this; }
+};
+
+// Agents of other hosts come this way: a certificate may have been revoked since its connection was
+// made.
+class RemoteAgentDoor final : public proto::AgentLink::CallbackService {
+ public:
+  RemoteAgentDoor(AgentLinkDoor& agents, std::string revoked_file)
+      : agents_(agents), revoked_file_(std::move(revoked_file)) {}
+  grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder>* Attach(
+      grpc::CallbackServerContext* context) override {
+    const absl::Status welcome = CheckPeerIsWelcome(*context, revoked_file_);
+    if (!welcome.ok()) return new RefusedStream(welcome);
+    return agents_.Attach(context);
+  }
+
+ private:
+  AgentLinkDoor& agents_;
+  const std::string revoked_file_;
 };
 
 class ControlDoor final : public proto::Control::CallbackService {
@@ -251,11 +289,13 @@ struct Service::Door {
   ControlDoor control;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<Listener> listener;
+  std::unique_ptr<RemoteAgentDoor> remote_agents;
+  std::unique_ptr<TlsDoor> network;
 };
 
-absl::StatusOr<std::unique_ptr<Service>> Service::Start(const std::string& socket_path,
-                                                        const std::string& version,
-                                                        Driver& driver) {
+absl::StatusOr<std::unique_ptr<Service>> Service::Start(
+    const std::string& socket_path, const std::string& version, Driver& driver,
+    const std::optional<TlsDoorOptions>& network) {
   auto door = std::make_unique<Door>(version, driver);
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
@@ -268,14 +308,23 @@ absl::StatusOr<std::unique_ptr<Service>> Service::Start(const std::string& socke
                    Listener::Start(socket_path, [server = door->server.get()](int fd) {
                      grpc::AddInsecureChannelFromFd(server, fd);
                    }));
+  if (network) {
+    door->remote_agents = std::make_unique<RemoteAgentDoor>(door->agents, network->revoked_file);
+    ASSIGN_OR_RETURN(door->network, TlsDoor::Open(*network, door->remote_agents.get()));
+  }
   return std::unique_ptr<Service>(new Service(std::move(door)));
 }
 
 Service::Service(std::unique_ptr<Door> door) : door_(std::move(door)) {}
 
+int Service::network_port() const {
+  return door_->network == nullptr ? 0 : door_->network->port();
+}
+
 Service::~Service() {
   door_->listener.reset();
   door_->driver.Close();
+  door_->network.reset();
   door_->server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   door_->server->Wait();
 }

@@ -1,6 +1,7 @@
 #include "process/rpc.h"
 
 #include <fcntl.h>
+#include <grpcpp/create_channel.h>
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/support/channel_arguments.h>
 #include <sys/socket.h>
@@ -12,14 +13,46 @@
 #include <cstring>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "plan/errors.h"
+#include "process/tls.h"
 
 namespace weft {
 namespace {
 
 constexpr absl::string_view kUnix = "unix:";
 constexpr int kConnectS = 10;
+// A first packet that is lost is sent again after 1 s, 3 s and 7 s: a link that is up again is not
+// waited for longer than the next attempt takes.
+constexpr int kTcpConnectMs = 5000;
+// A link that is cut says nothing. Bytes that nobody has taken for so long break the connection.
+constexpr int kTcpAskMs = 10000;
+constexpr int kTcpAnswerMs = 5000;
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenTcpChannel(const std::string& target,
+                                                              const BundleSource& source) {
+  RETURN_IF_ERROR(ParseAddress(target).status());
+  if (source.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("coordinator ", target,
+                     ": off this host only TLS is spoken, and no bundle is "
+                     "given; `weftd issue agent` makes one"));
+  }
+  ASSIGN_OR_RETURN(const TlsBundle bundle, LoadBundle(source));
+  ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials,
+                   DialCredentials(bundle));
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride(kCoordinatorName);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // the next one dials at once
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // whatever http_proxy says
+  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kTcpConnectMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kTcpAskMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kTcpAnswerMs);
+  return grpc::CreateCustomChannel(absl::StrCat("dns:///", target), credentials, arguments);
+}
 
 }  // namespace
 
@@ -71,12 +104,32 @@ bool UseSocketPath(int socket, const std::string& path, SocketUse use) {
   return code == 0;
 }
 
-absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target) {
-  absl::string_view path = target;
-  if (!absl::ConsumePrefix(&path, kUnix) || !absl::StartsWith(path, "/")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("coordinator ", target, ": is not supported yet; use unix:/path/to/socket"));
+absl::StatusOr<NetworkAddress> ParseAddress(absl::string_view text) {
+  NetworkAddress address;
+  const size_t colon = text.rfind(':');
+  absl::string_view host = text.substr(0, colon == absl::string_view::npos ? 0 : colon);
+  const bool bracketed = absl::ConsumePrefix(&host, "[") && absl::ConsumeSuffix(&host, "]");
+  const bool is_host = !host.empty() && (bracketed || !absl::StrContains(host, ':')) &&
+                       host.find_first_of("/ []") == absl::string_view::npos;
+  if (!is_host || !absl::SimpleAtoi(text.substr(colon + 1), &address.port) || address.port < 0 ||
+      address.port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "address ", text, ": is not HOST:PORT, for example 10.0.0.1:7800 or [fd00::1]:7800"));
   }
+  address.host = std::string(host);
+  return address;
+}
+
+std::string AddressText(const NetworkAddress& address) {
+  const bool brackets = absl::StrContains(address.host, ':');
+  return absl::StrCat(brackets ? "[" : "", address.host, brackets ? "]:" : ":", address.port);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target,
+                                                           const BundleSource& bundle) {
+  absl::string_view path = target;
+  if (!absl::ConsumePrefix(&path, kUnix)) return OpenTcpChannel(target, bundle);
+  if (!absl::StartsWith(path, "/")) return UnixTarget(std::string(path)).status();
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return absl::ErrnoToStatus(errno, "cannot make a socket");
   const timeval patience = {.tv_sec = kConnectS, .tv_usec = 0};  // a full queue at the listener

@@ -1,5 +1,5 @@
 // gRPC as the rest of weft sees it: absl::Status instead of grpc::Status, a deadline on every call,
-// unix sockets only. Plain functions, safe from any thread.
+// unix sockets on this host and TLS (tls.h) off it. Plain functions, safe from any thread.
 #pragma once
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
@@ -11,6 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "process/tls_bundle.h"
 
 namespace weft {
 
@@ -33,10 +35,21 @@ absl::StatusOr<std::string> UnixTarget(const std::string& path);
 enum class SocketUse { kConnect, kBind };
 bool UseSocketPath(int socket, const std::string& path, SocketUse use);
 
-// A channel of its own over a connection that is made at once, to a listener of this user alone.
-// When it breaks, open another one. Unavailable if nobody listens; PermissionDenied if the listener
-// is another user's; InvalidArgument unless `target` is a unix socket: TCP would need TLS, which is
-// not built yet.
-absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target);
+// "HOST:PORT", with an IPv6 address in brackets.
+struct NetworkAddress {
+  std::string host;
+  int port = 0;
+};
+// InvalidArgument unless `text` is one.
+absl::StatusOr<NetworkAddress> ParseAddress(absl::string_view text);
+std::string AddressText(const NetworkAddress& address);
+
+// A channel of its own. When it breaks, open another one.
+// "unix:<path>": over a connection that is made at once, to a listener of this user alone.
+// Unavailable if nobody listens; PermissionDenied if the listener is another user's.
+// "HOST:PORT": over TLS with `bundle`; the connection is made by the first call, whose status tells
+// why not. InvalidArgument without a bundle, or as the functions of tls.h and tls_bundle.h say.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target,
+                                                           const BundleSource& bundle = {});
 
 }  // namespace weft

@@ -105,7 +105,7 @@ class AgentLink::Impl {
   void Run() {
     bool first = true;
     while (true) {
-      const auto channel = OpenChannel(options_.coordinator);
+      const auto channel = OpenChannel(options_.coordinator, options_.bundle);
       if (channel.ok()) {
         first = false;
         RunStream(*channel);

@@ -11,12 +11,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "process/tls_bundle.h"
 #include "proto/agent.pb.h"
 
 namespace weft {
 
 struct AgentLinkOptions {
-  std::string coordinator;  // "unix:/path/weftd.sock"
+  std::string coordinator;  // "unix:/path/weftd.sock", or HOST:PORT with a bundle
+  BundleSource bundle;
   std::string rank_socket;  // where ranks dial; must not exist yet
   proto::Hello hello;       // of the first stream
   int wake_fd = -1;         // an eventfd that is written when Take has something

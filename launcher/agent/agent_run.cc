@@ -129,16 +129,17 @@ absl::Status AgentShell::Begin() {
   AgentLinkOptions link;
   link.coordinator = options_.coordinator;
   link.rank_socket = rank_socket_;
+  link.bundle = options_.bundle;
   link.wake_fd = wake_.get();
   link.hello.set_version(Version());
-  link.hello.set_host(HostName());
+  const std::string name = options_.name.empty() ? HostName() : options_.name;
+  link.hello.set_host(name);
   link.hello.set_pid(getpid());
   link.hello.set_machine(MachineId());
   *link.hello.mutable_host_has() = DescribeHost();
   const std::string host = HostText(link.hello.host_has());
   ASSIGN_OR_RETURN(link_, AgentLink::Start(std::move(link)));
-  LogInfo(absl::StrCat("weft agent ", Version(), ", process ", getpid(), " on ", HostName(), ": ",
-                       host));
+  LogInfo(absl::StrCat("weft agent ", Version(), ", process ", getpid(), " on ", name, ": ", host));
   return absl::OkStatus();
 }
 

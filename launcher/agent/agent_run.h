@@ -5,11 +5,14 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "process/tls_bundle.h"
 
 namespace weft {
 
 struct AgentOptions {
-  std::string coordinator;  // "unix:/path/weftd.sock"
+  std::string coordinator;  // "unix:/path/weftd.sock", or HOST:PORT with a bundle
+  BundleSource bundle;      // for a coordinator on another host
+  std::string name;         // the host's, as it was listed; empty: what the kernel says
   std::string run_id;       // names this run's processes and temporary files (launcher/machine)
   // The agent leaves, and ends what it started, when its standard input ends: whoever started it
   // holds the other end.

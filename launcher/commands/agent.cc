@@ -1,28 +1,72 @@
 // weft agent: starts, watches and ends the ranks of this host, as the coordinator orders. Started
 // by weft run, whose end it does not outlive; it serves generation after generation until then.
-#include <iostream>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "launcher/agent/agent_run.h"
+#include "launcher/agent/host_report.h"
 #include "launcher/commands/commands.h"
+#include "launcher/hosts/hand_over.h"
+#include "launcher/hosts/host_check.h"
+#include "launcher/machine/machine.h"
+#include "plan/errors.h"
+#include "process/version.h"
 
 namespace weft {
+namespace {
+
+constexpr int kHandOverMs = 60000;  // ssh may ask an agent of keys, or a slow directory
+
+struct AgentArguments {
+  AgentOptions options;
+  bool takes_hand_over = false;
+};
+
+// Takes what weft run hands over, and holds this host against it, before anything else is done.
+absl::Status TakeHandOver(AgentOptions* options) {
+  ASSIGN_OR_RETURN(const HandOver hand_over, ReadHandOver(STDIN_FILENO, kHandOverMs));
+  const proto::Host host = DescribeHost();
+  const std::vector<std::string> addresses(host.addresses().begin(), host.addresses().end());
+  RETURN_IF_ERROR(CheckHost(options->name.empty() ? HostName() : options->name, hand_over,
+                            Version(), addresses));
+  for (const auto& [name, value] : hand_over.env) setenv(name.c_str(), value.c_str(), 1);
+  options->bundle.text = hand_over.bundle;
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 void AddAgent(CLI::App& app, int* exit_code) {
-  const auto options = std::make_shared<AgentOptions>();
+  const auto arguments = std::make_shared<AgentArguments>();
+  AgentOptions& options = arguments->options;
   CLI::App* agent =
       app.add_subcommand("agent", "start and watch this host's ranks; weft run starts it");
   agent->footer(
       "TERM, INT, USR1 and USR2 ask the coordinator to save and stop; no rank is killed for them.");
-  agent->add_option("--coordinator", options->coordinator, "unix:<path of weftd's socket>")
+  agent
+      ->add_option("--coordinator", options.coordinator,
+                   "unix:<path of weftd's socket>, or HOST:PORT of weftd --listen")
       ->required();
-  agent->add_option("--run-id", options->run_id, "names the run's processes and temporary files")
+  agent->add_option("--run-id", options.run_id, "names the run's processes and temporary files")
       ->required();
-  agent->add_flag("--leave-with-stdin", options->leaves_with_stdin,
+  agent->add_option("--name", options.name, "of this host, as its bundle has it; default: its own");
+  CLI::Option* tls = agent->add_option("--tls", options.bundle.file,
+                                       "bundle of `weftd issue agent`, for HOST:PORT");
+  agent
+      ->add_flag("--bundle-from-stdin", arguments->takes_hand_over,
+                 "take bundle, environment and checks from standard input: weft run over ssh")
+      ->excludes(tls);
+  agent->add_flag("--leave-with-stdin", options.leaves_with_stdin,
                   "end everything when standard input ends");
   // Whoever starts it reads its exit code and its last line, as people do of the other verbs.
-  agent->callback([options, exit_code] {
-    const absl::Status status = RunAgent(*options);
+  agent->callback([arguments, exit_code] {
+    absl::Status status;
+    if (arguments->takes_hand_over) status = TakeHandOver(&arguments->options);
+    if (status.ok()) status = RunAgent(arguments->options);
     *exit_code = status.ok() ? kExitOk : Fail(status);
   });
 }

@@ -10,15 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "checkpoint/clean_up.h"
 #include "launcher/commands/commands.h"
+#include "launcher/hosts/ssh.h"
 #include "launcher/job_file/job_yaml.h"
 #include "launcher/job_file/resolved_yaml.h"
 #include "launcher/machine/machine.h"
@@ -99,15 +98,6 @@ void PrintFiles(const JobSpec& job, const RunPaths& paths, int64_t saved_step) {
   std::cout << "  checkpoint  " << CheckpointFolder(job) << "/step-" << saved_step << "\n"
             << "  metrics     " << paths.metrics() << "\n"
             << "  logs        " << paths.logs() << "\n";
-}
-
-// Returns `word` so that a shell reads it as one.
-std::string ShellWord(const std::string& word) {
-  const bool plain = std::all_of(word.begin(), word.end(), [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-           absl::string_view("_-+./=,:").find(c) != absl::string_view::npos;
-  });
-  return plain ? word : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
 }
 
 // More steps are an ordinary resume, as long as the learning rate keeps its curve. They are asked

@@ -69,6 +69,9 @@ Json BuiltKeySchema(const JobKey& key) {
   // Nothing (null) is the default of every key.
   Json any = Json::array({std::move(schema), {{"type", "null"}}});
   if (form.may_be_auto || key.otherwise == "auto") any.push_back({{"const", "auto"}});
+  if (!form.pattern.empty()) {
+    any.push_back({{"type", "string"}, {"pattern", std::string(form.pattern)}});
+  }
   if (!form.other_word.empty()) any.push_back({{"const", std::string(form.other_word)}});
   return {{"anyOf", std::move(any)}};
 }

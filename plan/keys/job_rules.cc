@@ -15,6 +15,7 @@
 #include "plan/spec/fp8.h"
 #include "plan/spec/layout_rules.h"
 #include "plan/spec/layout_spec.h"
+#include "plan/spec/subnet.h"
 
 namespace weft {
 namespace {
@@ -303,7 +304,30 @@ bool IsVariableName(absl::string_view name) {
   return true;
 }
 
+void CheckHosts(const JobSpec& job, SpecIssues& issues) {
+  const HostsSpec& hosts = job.hosts;
+  if (hosts.least_nodes > job.cluster.nodes) {
+    Add(issues, "cluster.nodes",
+        absl::StrCat(hosts.least_nodes, ":", job.cluster.nodes,
+                     " begins above its end; write MIN:MAX"));
+  }
+  if (!hosts.network.empty()) {
+    const absl::StatusOr<Subnet> subnet = ParseSubnet(hosts.network);
+    if (!subnet.ok()) Add(issues, "cluster.network", std::string(subnet.status().message()));
+  }
+  if (!hosts.remote_path.empty() && hosts.remote_path.front() != '/') {
+    Add(issues, "cluster.remote_path",
+        absl::StrCat(hosts.remote_path, " is no absolute path; begin with /"));
+  }
+  const absl::string_view options = hosts.ssh_options;
+  if (!options.empty() && options.front() != '-') {
+    Add(issues, "cluster.ssh_options",
+        absl::StrCat("\"", options, "\" does not begin with an option; write e.g. -p 2222"));
+  }
+}
+
 void CheckRunning(const JobSpec& job, SpecIssues& issues) {
+  CheckHosts(job, issues);
   if (job.checkpoint.folder.empty()) {
     Add(issues, "checkpoint.folder", "is empty; use a folder's name, e.g. checkpoint");
   }

@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/types/span.h"
 #include "plan/errors.h"
 
@@ -130,6 +132,18 @@ class Reader {
     if (!first || !second) return Expected("two numbers: [0.9, 0.95]");
     *field.first = *first;
     *field.second = *second;
+  }
+
+  void operator()(const NumberRange& field) const {
+    const std::vector<std::string> parts = absl::StrSplit(node_.scalar, ':');
+    if (!node_.is_scalar() || parts.size() != 2) {
+      *field.least = 0;
+      return values_.Read(key_, field.most);
+    }
+    if (!absl::SimpleAtoi(parts[0], field.least) || !absl::SimpleAtoi(parts[1], field.most) ||
+        *field.least < 1) {
+      Expected("a number, or MIN:MAX of two, e.g. 2:4");
+    }
   }
 
   template <typename E, typename = std::enable_if_t<std::is_enum_v<E>>>
@@ -280,6 +294,10 @@ struct Printer {
   Value operator()(const NumberPair& field) const {
     return Value::List({Value::Number(*field.first), Value::Number(*field.second)});
   }
+  Value operator()(const NumberRange& field) const {
+    if (*field.least == 0) return Value::Whole(*field.most);
+    return Value::Text(absl::StrCat(*field.least, ":", *field.most));
+  }
   Value operator()(const std::vector<Recompute>* field) const {
     std::vector<Value> items;
     for (const Recompute mode : *field) items.push_back(Value::Scalar(WordOf(mode)));
@@ -338,6 +356,7 @@ struct Numbers {
     return {{*field.first, NumberText(*field.first)}, {*field.second, NumberText(*field.second)}};
   }
   std::vector<Number> operator()(const NumberOrNull& field) const { return (*this)(field.number); }
+  std::vector<Number> operator()(const NumberRange& field) const { return (*this)(field.most); }
   template <typename Other>
   std::vector<Number> operator()(Other /*no number*/) const {
     return {};
@@ -367,6 +386,11 @@ struct Former {
     return form;
   }
   FieldForm operator()(const NumberOrNull&) const { return {Kind::kWhole}; }
+  FieldForm operator()(const NumberRange&) const {
+    FieldForm form{Kind::kWhole};
+    form.pattern = "^[0-9]+:[0-9]+$";
+    return form;
+  }
   FieldForm operator()(const NumberPair&) const { return {Kind::kList, false, {}, Kind::kNumber}; }
   FieldForm operator()(const std::vector<Recompute>*) const {
     return {Kind::kList, true, WordsOf(Recompute{}), Kind::kWord};

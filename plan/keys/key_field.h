@@ -29,15 +29,23 @@ struct NumberPair {
   double* second;
 };
 
+// N, or MIN:MAX.
+struct NumberRange {
+  int* least;  // 0: not said
+  int* most;
+};
+
 // An empty optional is `auto`; std::monostate: the key does not apply (lora.r without lora).
-using KeyField = std::variant<
-    std::monostate, bool*, int*, int64_t*, uint64_t*, double*, std::string*, std::optional<bool>*,
-    std::optional<int>*, std::optional<int64_t>*, Precision*, OptimizerKind*, TokenFormat*,
-    LrSchedule*, ResumeMode*, FrozenFormat*, BackendKind*, Collective*,
-    std::optional<ScheduleKind>*, std::optional<Recompute>*, std::optional<OffloadDevice>*,
-    std::vector<Recompute>*, std::optional<std::vector<int64_t>>*, std::vector<std::string>*,
-    std::map<std::string, std::string>*, std::vector<DataSource>*, std::vector<ParamGroup>*,
-    std::vector<MatmulPoint>*, std::vector<CollectivePoint>*, NumberOrNull, NumberPair>;
+using KeyField =
+    std::variant<std::monostate, bool*, int*, int64_t*, uint64_t*, double*, std::string*,
+                 std::optional<bool>*, std::optional<int>*, std::optional<int64_t>*, Precision*,
+                 OptimizerKind*, TokenFormat*, LrSchedule*, ResumeMode*, FrozenFormat*,
+                 BackendKind*, Collective*, std::optional<ScheduleKind>*, std::optional<Recompute>*,
+                 std::optional<OffloadDevice>*, std::vector<Recompute>*,
+                 std::optional<std::vector<int64_t>>*, std::vector<std::string>*,
+                 std::map<std::string, std::string>*, std::vector<DataSource>*,
+                 std::vector<ParamGroup>*, std::vector<MatmulPoint>*, std::vector<CollectivePoint>*,
+                 NumberOrNull, NumberPair, NumberRange>;
 
 // The numbers that a field may hold. `allowed` says it: "0 or more and less than 1".
 struct Limits {
@@ -71,6 +79,7 @@ struct FieldForm {
   Words words = {};                   // of kWord, and what else may stand there (`even`)
   std::optional<Kind> items = {};     // of kList
   absl::string_view other_word = "";  // a word in the place of a list
+  absl::string_view pattern = "";     // a regular expression of texts in the place of a number
 };
 FieldForm FormOf(const KeyField& field);
 

@@ -158,6 +158,18 @@ struct RunIdentity {
   friend bool operator==(const RunIdentity&, const RunIdentity&) = default;
 };
 
+// How the job's hosts are found, reached and replaced.
+struct HostsSpec {
+  // MIN of cluster.nodes MIN:MAX: with so few the job goes on when hosts are lost; 0: with all
+  // alone.
+  int least_nodes = 0;
+  std::string network;      // the subnet that hosts reach each other by; empty: any
+  std::string ssh_options;  // words for ssh, beside ssh_config's
+  std::string remote_path;  // folder of weft's programs on other hosts; empty: as here
+  int spares = 0;           // hosts beside those of the plan that stand by
+  friend bool operator==(const HostsSpec&, const HostsSpec&) = default;
+};
+
 struct JobSpec {
   std::string name;
   std::string output_dir;  // absolute; the run folder is output_dir/name
@@ -179,6 +191,7 @@ struct JobSpec {
   int64_t log_freq = 10;         // metrics.log_freq: plain progress lines, steps
   ProfilerSpec profiler;
   Cluster cluster;  // cluster.profile resolved, slots and nodes applied
+  HostsSpec hosts;
   int threads_per_worker = 1;
   // On GPUs only ways that give the same bits again are taken; CPUs have no others.
   bool deterministic = false;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <utility>
@@ -35,6 +36,12 @@ proto::AgentReport GroupEndedReport(int64_t generation, bool clean) {
   report.mutable_group_ended()->set_clean(clean);
   report.mutable_group_ended()->mutable_cause()->set_rank(-1);
   return report;
+}
+
+// Each agent is a process of its own, it says.
+int64_t NextPid() {
+  static std::atomic<int64_t> pid = 1000;
+  return ++pid;
 }
 
 std::string NewFolder() {
@@ -144,6 +151,7 @@ RawAgent::RawAgent(const std::string& target, const Self& self) {
   hello.set_version(self.version.empty() ? Version() : self.version);
   hello.set_host("here");
   hello.set_machine(self.machine);
+  hello.set_pid(NextPid());
   hello.set_generation(self.generation);
   stream_->Write(report);
 }
@@ -220,6 +228,7 @@ InProcessHost::InProcessHost(const InProcessCoordinator& coordinator, const std:
   options.hello.set_version(Version());
   options.hello.set_host("here");
   options.hello.set_machine(machine);
+  options.hello.set_pid(NextPid());
   auto link = AgentLink::Start(std::move(options));
   CHECK(link.ok());
   link_ = *std::move(link);

@@ -42,11 +42,6 @@ std::vector<Event> EveryFact() {
           Planned{TwoRanks(), 1000, 0.25, "; planned anew"},
           PlanRefused{absl::StatusCode::kFailedPrecondition, "nothing fits"},
           Launched{3, {HostShare{"machine-1", "node1", {"10.0.0.1"}, {0, 1}}}},
-          HostOffered{"machine-1", "node1", 2, {"10.0.0.1"}},
-          HostAway{"machine-1"},
-          HostLost{3, "machine-1", "silent"},
-          HostsAwaited{3},
-          MoreHosts{3},
           Registered{3, 1, "node1", 77, "0.1.0", 2},
           Ready{3, 1, 5, 900, 1000},
           ShardWritten{3, 1, 10, 2, {"rank-00001.safetensors", 64, "ab"}},
@@ -59,6 +54,11 @@ std::vector<Event> EveryFact() {
           Overdue{3, "too late"},
           RankEnded{3, 1, "node1", 9, 7, "killed", "last words"},
           AttemptEnded{3, false, 1, "node1", 9, 7, "killed", "last words", "machine-1"},
+          HostOffered{"machine-1", "node1", 2, {"10.0.0.1"}},
+          HostAway{"machine-1"},
+          HostLost{3, "machine-1", "silent"},
+          HostsAwaited{3},
+          MoreHosts{3},
           StopAsked{true},
           Restarted{}};
 }

@@ -36,6 +36,7 @@ std::string LibraryOf(const std::string& header) {
       {"yaml-cpp/", "yaml"},
       {"nlohmann/", "json"},
       {"CLI/", "cli"},
+      {"openssl/", "openssl"},
       {"sqlite3.h", "sqlite"},
       {"xxhash.h", "xxhash"},
       {"benchmark/", "benchmark"},

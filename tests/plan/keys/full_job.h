@@ -106,6 +106,7 @@ inline JobSpec FullJob() {
   job.profiler = {true, 7};
   job.deterministic = true;
   job.cluster = FullCluster();
+  job.hosts = {1, "10.78.0.0/24", "-p 2222 -o \"x\"", "/opt/weft/bin", 3};
   job.threads_per_worker = 2;
   job.env = {{"A", "1"}, {"B", "x: \"y\" # z"}};
   return job;

@@ -44,7 +44,8 @@ TEST(JobKeys, AreFrozen) {
       "profiler.enable profiler.freq profiler.memory_snapshot lora.r lora.lora_alpha "
       "lora.lora_dropout lora.target_modules lora.quantization lora.double_quantization "
       "cluster.scheduler cluster.profile cluster.nodes cluster.slots cluster.gpus_per_node "
-      "cluster.threads_per_worker "
+      "cluster.threads_per_worker cluster.network cluster.spares cluster.ssh_options "
+      "cluster.remote_path "
       "cluster.partition cluster.account cluster.qos cluster.time cluster.env deterministic "
       "resolved",
       ' ');

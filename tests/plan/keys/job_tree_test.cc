@@ -128,6 +128,9 @@ TEST(JobTree, SaysWhatIsWrongWithEachKey) {
       {"optimizer.betas", Value::List({Value::Number(0.9)})},
       {"optimizer.param_groups", Value::List({Value::Whole(1)})},
       {"cluster.env", Value::Whole(1)},
+      {"cluster.nodes", Value::Text("2:x")},
+      {"cluster.nodes", Value::Text("0:2")},
+      {"cluster.nodes", Value::Text("1:2:3")},
       {"data.train", Value::List({Value::Text("/a.txt")})},
       {"cluster.profile", Value::Text("cpu")},
       {"cluster.slots", Value::Whole(4)},  // the profile counts GPUs

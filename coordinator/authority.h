@@ -1,0 +1,48 @@
+// Authority is weftd's own certificate authority, a folder of this user alone (0700): `ca.key`,
+// `ca.crt`, `issued` and `revoked`. It issues the bundles (process/tls_bundle.h) that let agents
+// and the coordinator know each other off the host. `issued` and `revoked` have a line for each
+// certificate, "<serial> <role> <name> <end of its time>"; weftd looks at `revoked` for each new
+// connection. Several processes may use one folder at once.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace weft {
+
+// The purpose that a certificate is good for: an agent's opens no listener in weftd's place.
+enum class BundleRole { kAgent, kServer };
+
+inline constexpr int64_t kBundleDays = 90;
+
+class Authority {
+ public:
+  // Makes the folder with a new key. FailedPrecondition if something is there already.
+  static absl::StatusOr<Authority> Create(const std::string& folder, int64_t now_s);
+  // NotFound if there is none; PermissionDenied if others may read its key.
+  static absl::StatusOr<Authority> Open(const std::string& folder);
+
+  // The text of a new bundle, which holds from a little before `now_s` for `days`. A server answers
+  // to "weftd" and `names`, an agent has exactly one name, its host's. InvalidArgument for names
+  // that are none.
+  absl::StatusOr<std::string> Issue(BundleRole role, const std::vector<std::string>& names,
+                                    int64_t now_s, int64_t days = kBundleDays) const;
+
+  // Revokes every certificate that was issued to `name` and returns how many. NotFound if there is
+  // none.
+  absl::StatusOr<int> Revoke(const std::string& name) const;
+
+  std::string revoked_file() const { return folder_ + "/revoked"; }
+
+ private:
+  explicit Authority(std::string folder) : folder_(std::move(folder)) {}
+
+  std::string folder_;
+  std::string key_;          // PEM
+  std::string certificate_;  // PEM
+};
+
+}  // namespace weft

@@ -1,0 +1,90 @@
+#include "coordinator/serve.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/driver.h"
+#include "coordinator/journal.h"
+#include "coordinator/service.h"
+#include "plan/errors.h"
+#include "process/log.h"
+#include "process/rpc.h"
+#include "process/signals.h"
+#include "process/version.h"
+
+namespace weft {
+namespace {
+
+// Whole or not at all: somebody waits for the file.
+absl::Status WritePort(const std::string& path, int port) {
+  if (path.empty()) return absl::OkStatus();
+  const std::string temporary = path + ".new";
+  std::ofstream(temporary) << port << "\n" << std::flush;
+  if (std::rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("port file ", path, ": cannot be written"));
+}
+
+}  // namespace
+
+absl::Status CheckServeOptions(const ServeOptions& options) {
+  if (options.socket.empty() || options.journal.empty()) {
+    return absl::InvalidArgumentError("--socket and --journal are required");
+  }
+  if (options.listen.empty()) {
+    if (options.bundle.empty() && options.revoked.empty() && options.port_file.empty()) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        "--tls, --revoked and --port-file are of --listen, which is not given");
+  }
+  RETURN_IF_ERROR(ParseAddress(options.listen).status());
+  if (!options.bundle.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--listen=", options.listen,
+                                                 ": off this host only TLS is spoken; add "
+                                                 "--tls=BUNDLE, which `weftd issue server` makes"));
+}
+
+absl::Status Serve(const ServeOptions& options) {
+  std::promise<absl::Status> end;
+  std::once_flag once;
+  const auto finish = [&](const absl::Status& why) {
+    std::call_once(once, [&] { end.set_value(why); });
+  };
+  const SignalWatcher watcher({SIGTERM, SIGINT}, [&](int) { finish(absl::OkStatus()); });
+  ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, Journal::Open(options.journal));
+  if (!journal->moved_aside().empty()) {
+    LogWarning(absl::StrCat("the journal of another version is now ", journal->moved_aside(),
+                            "; the run goes on from its checkpoints"));
+  }
+  DriverOptions driver_options;
+  driver_options.version = Version();
+  driver_options.lease_ms = options.lease_ms;
+  driver_options.on_broken = finish;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Driver> driver,
+                   Driver::Start(std::move(journal), std::move(driver_options)));
+  std::optional<TlsDoorOptions> network;
+  if (!options.listen.empty()) {
+    network = {
+        .address = options.listen, .bundle_file = options.bundle, .revoked_file = options.revoked};
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<Service> service,
+                   Service::Start(options.socket, Version(), *driver, network));
+  LogInfo(absl::StrCat("weftd ", Version(), " serves on ", options.socket, ", process ", getpid()));
+  if (network) {
+    ASSIGN_OR_RETURN(NetworkAddress address, ParseAddress(options.listen));
+    address.port = service->network_port();
+    LogInfo(absl::StrCat("agents of other hosts: ", AddressText(address), ", with TLS alone"));
+    RETURN_IF_ERROR(WritePort(options.port_file, address.port));
+  }
+  return end.get_future().get();
+}
+
+}  // namespace weft

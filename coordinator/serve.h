@@ -1,0 +1,29 @@
+// A coordinator's life as a process: opens the journal, starts the driver and its doors, and serves
+// until a signal comes or the journal breaks.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace weft {
+
+struct ServeOptions {
+  std::string socket;   // unix socket, for this user's processes on this host
+  std::string journal;  // SQLite file that keeps every fact
+  std::optional<int64_t> lease_ms = std::nullopt;
+  std::string listen = {};     // HOST:PORT for agents of other hosts; empty: not on the network
+  std::string bundle = {};     // the server's, for `listen`
+  std::string revoked = {};    // file of revoked certificates
+  std::string port_file = {};  // takes the port that `listen` came to; may be empty
+};
+
+// InvalidArgument if the options contradict each other: nothing listens on the network without TLS.
+absl::Status CheckServeOptions(const ServeOptions& options);
+
+// Returns after SIGTERM or SIGINT, or what keeps it from serving. REQUIRES: the options are
+// checked; no other thread runs yet.
+absl::Status Serve(const ServeOptions& options);
+
+}  // namespace weft

@@ -1,0 +1,42 @@
+// TlsDoor: a coordinator's listener on the network, for agents of other hosts. It is a gRPC server
+// of its own that knows the agents' service alone: an agent's certificate opens neither the door of
+// people nor that of ranks, which stay on the unix socket.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace grpc {
+class Server;
+class Service;
+}  // namespace grpc
+
+namespace weft {
+
+struct TlsDoorOptions {
+  std::string address;            // HOST:PORT of this host; port 0: any
+  std::string bundle_file;        // the server's
+  std::string revoked_file = {};  // empty: nobody is revoked
+};
+
+class TlsDoor final {
+ public:
+  // Serves `agents`, which outlives it. InvalidArgument or Unavailable if the address cannot be
+  // listened on; the errors of ListenerCredentials.
+  static absl::StatusOr<std::unique_ptr<TlsDoor>> Open(const TlsDoorOptions& options,
+                                                       grpc::Service* agents);
+  // Ends what still runs after a short while.
+  ~TlsDoor();
+  TlsDoor(const TlsDoor&) = delete;
+  TlsDoor& operator=(const TlsDoor&) = delete;
+
+  int port() const { return port_; }
+
+ private:
+  TlsDoor(std::unique_ptr<grpc::Server> server, int port);
+  const std::unique_ptr<grpc::Server> server_;
+  const int port_;
+};
+
+}  // namespace weft

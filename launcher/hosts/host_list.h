@@ -1,0 +1,36 @@
+// The hosts that a person names for a run: by --hosts, or in a host file of Open MPI's or
+// DeepSpeed's spelling, and what --include and --exclude (DeepSpeed's) keep of them. Texts in,
+// values out; every error at once, each on a line of its own with its place. Pure.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace weft {
+
+struct ListedHost {
+  std::string name;               // as ssh finds it: a name or an address
+  std::string user = {};          // empty: ssh's choice
+  int slots = 0;                  // how many workers; 0: what its agent offers
+  std::vector<int> only = {};     // slots to use alone, in order; none: all
+  std::vector<int> without = {};  // slots to leave out, in order
+  friend bool operator==(const ListedHost&, const ListedHost&) = default;
+};
+
+// HostWords are the options of a command line; empty: not given.
+struct HostWords {
+  std::string hosts = {};          // "a,b:2,user@c"; an IPv6 address in brackets
+  std::string hostfile = {};       // its path, for messages
+  std::string hostfile_text = {};  // what is in it
+  std::string include = {};        // "a@b:0,2": only these hosts, and of b only slots 0 and 2
+  std::string exclude = {};        // in the same spelling: without these
+};
+
+// The hosts in the order in which they are named first. A host that is named several times has the
+// sum of its slots, as in Open MPI, if each says how many; otherwise the second one is refused.
+// InvalidArgument, one line a mistake, also if no host is left.
+absl::StatusOr<std::vector<ListedHost>> ListHosts(const HostWords& words);
+
+}  // namespace weft

@@ -1,0 +1,51 @@
+// RemoteAgent: the agent of another host, for as long as this object holds its lifeline: ssh's
+// standard input. Belongs to one thread, which lives as long as the agent should.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/hosts/hand_over.h"
+#include "launcher/hosts/host_list.h"
+#include "launcher/machine/child_process.h"
+#include "launcher/machine/descriptor.h"
+
+namespace weft {
+
+struct RemoteAgentOptions {
+  ListedHost host;
+  std::string ssh_options;
+  std::string program;      // absolute path of weft over there
+  std::string coordinator;  // HOST:PORT
+  std::string run_id;
+  HandOver hand_over;
+  std::string log;  // takes what ssh and the agent say; appended
+};
+
+class RemoteAgent {
+ public:
+  // Starts ssh; what becomes of it is told by Ended. InvalidArgument if the hand-over is too large;
+  // NotFound if there is no ssh.
+  static absl::StatusOr<RemoteAgent> Start(const RemoteAgentOptions& options);
+
+  const std::string& host() const { return host_; }
+  pid_t pid() const { return ssh_.pid(); }  // ssh's
+  // Once ssh has ended: OK if the agent left as it should, else SshFailure of the log's end.
+  std::optional<absl::Status> Ended();
+  // Cuts the lifeline: the agent ends what it started and leaves. Ended tells when ssh has, too.
+  void Leave() { lifeline_.Close(); }
+
+ private:
+  RemoteAgent(const RemoteAgentOptions& options, ChildProcess ssh, Descriptor lifeline,
+              int64_t log_begin);
+
+  std::string host_;
+  std::string program_;
+  std::string log_;
+  int64_t log_begin_ = 0;  // where this ssh's words begin
+  ChildProcess ssh_;
+  Descriptor lifeline_;
+};
+
+}  // namespace weft

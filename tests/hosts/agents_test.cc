@@ -1,0 +1,220 @@
+// Agents of other hosts, with the real binaries, a real ssh and a real network: they come up, say
+// Hello over mutual TLS, survive a cut link, leave with their lifeline, and what is wrong with a
+// host is told in weft's words.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "launcher/hosts/host_check.h"
+#include "launcher/hosts/remote_agent.h"
+#include "process/version.h"
+#include "tests/hosts/host_bed.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+const char kBin[] = WEFT_BINARY_DIR "/bin";
+
+class Hosts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string missing = HostBed::Missing();
+    if (!missing.empty()) GTEST_SKIP() << missing;
+    bed_ = std::make_unique<HostBed>(2);
+    const char* path = getenv("PATH");
+    path_ = path == nullptr ? "" : path;
+    setenv("PATH", (bed_->ssh_of_host1() + ":" + path_).c_str(), 1);
+  }
+  void TearDown() override {
+    if (bed_ == nullptr) return;
+    agent_.reset();
+    weftd_.reset();
+    bed_->ExpectNothingLeft();
+    setenv("PATH", path_.c_str(), 1);
+  }
+
+  // weftd on host 1, and an authority in its own /tmp.
+  void StartWeftd() {
+    const std::string weftd = std::string(kBin) + "/weftd";
+    const auto made =
+        bed_->Run(1, weftd + " authority /dev/shm/ca && " + weftd +
+                         " issue server --authority /dev/shm/ca --out /dev/shm/s.pem");
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    port_file_ = bed_->shared() + "/port";
+    weftd_ = bed_->Start(1, {weftd, "--socket=/dev/shm/weftd.sock", "--journal=/dev/shm/j.db",
+                             "--listen=" + HostBed::Address(1) + ":0", "--tls=/dev/shm/s.pem",
+                             "--revoked=/dev/shm/ca/revoked", "--port-file=" + port_file_});
+    ASSERT_TRUE(Eventually(20, [&] { return std::filesystem::exists(port_file_); }))
+        << weftd_->Stderr();
+  }
+  void StopWeftd() {
+    const auto stopped = bed_->Run(1, "kill $(pgrep -x weftd)");
+    EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
+    EXPECT_TRUE(weftd_->Wait(10).has_value());
+    weftd_.reset();
+    bed_->Run(1, "rm -rf /dev/shm/*");
+  }
+
+  // These options start the agent of host 2 from host 1.
+  RemoteAgentOptions Agent() {
+    const auto issued = bed_->Run(
+        1, std::string(kBin) + "/weftd issue agent h2 --authority " + "/dev/shm/ca --out -");
+    std::string port = ReadText(port_file_);
+    port.erase(port.find('\n'));
+    return {.host = {.name = "h2"},
+            .ssh_options = bed_->ssh_options(),
+            .program = std::string(kBin) + "/weft",
+            .coordinator = HostBed::Address(1) + ":" + port,
+            .run_id = "bed",
+            .hand_over = {.bundle = issued.out,
+                          .env = {{"WEFT_RUN", "bed"}, {"GREETING", "it's \"me\""}},
+                          .version = Version(),
+                          .run_folder = bed_->shared(),
+                          .token = WriteToken(bed_->shared()).value(),
+                          .network = HostBed::kNetwork},
+            .log = bed_->shared() + "/agent-h2.log"};
+  }
+  void Start(const RemoteAgentOptions& options) {
+    absl::StatusOr<RemoteAgent> agent = RemoteAgent::Start(options);
+    ASSERT_TRUE(agent.ok()) << agent.status();
+    agent_.emplace(*std::move(agent));
+  }
+  // How often the coordinator has heard Hello.
+  int Hellos() const {
+    const std::string log = weftd_->Stderr();
+    int count = 0;
+    for (size_t at = log.find("agent on h2"); at != std::string::npos;
+         at = log.find("agent on h2", at + 1)) {
+      ++count;
+    }
+    return count;
+  }
+  absl::Status End(double timeout_s = 20) {
+    std::optional<absl::Status> ended;
+    Eventually(timeout_s, [&] { return (ended = agent_->Ended()).has_value(); });
+    return ended.value_or(absl::DeadlineExceededError("ssh still runs"));
+  }
+  // An agent that does not come up leaves these words.
+  std::string Refusal(const RemoteAgentOptions& options) {
+    Start(options);
+    const absl::Status status = End();
+    EXPECT_FALSE(status.ok());
+    EXPECT_EQ(Hellos(), 0);
+    return std::string(status.message());
+  }
+
+  std::unique_ptr<HostBed> bed_;
+  std::unique_ptr<Child> weftd_;
+  std::optional<RemoteAgent> agent_;
+  std::string port_file_;
+  std::string path_;
+};
+
+TEST_F(Hosts, AreReachedBySsh) {
+  const auto answer = bed_->Run(1, "/usr/bin/ssh " + bed_->ssh_options() + " h2 hostname");
+  EXPECT_EQ(answer.out, "h2\n") << answer.err;
+  EXPECT_EQ(bed_->Run(2, "/usr/bin/ssh " + bed_->ssh_options() + " h1 hostname").out, "h1\n");
+  EXPECT_EQ(bed_->Run(1, "touch /tmp/of_h1; ls /tmp; rm /tmp/of_h1").out, "of_h1\n");
+  EXPECT_EQ(bed_->Run(2, "ls /tmp").out, "");
+}
+
+TEST_F(Hosts, HaveAnAgentForAsLongAsItsLifelineHolds) {
+  StartWeftd();
+  Start(Agent());
+  ASSERT_TRUE(Eventually(20, [&] { return Hellos() == 1; })) << weftd_->Stderr();
+  // Neither the bundle nor a variable stands in a command line, on either host; the agent has both.
+  for (const int host : {1, 2}) {
+    for (const std::string& line : bed_->Processes(host)) {
+      EXPECT_THAT(line, ::testing::Not(HasSubstr("PRIVATE"))) << host;
+      EXPECT_THAT(line, ::testing::Not(HasSubstr("GREETING"))) << host;
+    }
+  }
+  EXPECT_THAT(bed_->Run(2,
+                        "tr '\\0' '\\n' < /proc/$(pgrep -x weft)/environ | grep -c GREETING; pgrep "
+                        "-x weft | wc -l")
+                  .out,
+              HasSubstr("1\n"));
+  agent_->Leave();
+  EXPECT_EQ(End(), absl::OkStatus()) << ReadText(bed_->shared() + "/agent-h2.log");
+  StopWeftd();
+}
+
+TEST_F(Hosts, HaveAnAgentThatLeavesWhenItsStarterIsKilled) {
+  StartWeftd();
+  Start(Agent());
+  ASSERT_TRUE(Eventually(20, [&] { return Hellos() == 1; })) << weftd_->Stderr();
+  agent_.reset();  // kills ssh
+  EXPECT_TRUE(Eventually(10, [&] { return bed_->Run(2, "pgrep -x weft").out.empty(); }));
+  StopWeftd();
+}
+
+TEST_F(Hosts, HaveAnAgentThatDialsAgainOnceItsLinkIsUp) {
+  StartWeftd();
+  Start(Agent());
+  ASSERT_TRUE(Eventually(20, [&] { return Hellos() == 1; })) << weftd_->Stderr();
+  bed_->CutLink(2);
+  // Longer than either side waits for bytes to be taken, shorter than ssh's own patience.
+  SleepSeconds(8);
+  bed_->RestoreLink(2);
+  EXPECT_TRUE(Eventually(12, [&] { return Hellos() >= 2; })) << weftd_->Stderr();
+  EXPECT_FALSE(agent_->Ended().has_value());
+  agent_->Leave();
+  EXPECT_EQ(End(), absl::OkStatus());
+  StopWeftd();
+}
+
+TEST_F(Hosts, AreRefusedInWeftsWords) {
+  StartWeftd();
+  RemoteAgentOptions options = Agent();
+  options.hand_over.run_folder = "/tmp";  // there is one on each host, but it is another one
+  EXPECT_THAT(Refusal(options), HasSubstr("host h2: run folder /tmp: is another folder there"));
+  options = Agent();
+  options.hand_over.run_folder = "/no/folder";
+  EXPECT_THAT(Refusal(options), HasSubstr("host h2: run folder /no/folder: No such file"));
+  options = Agent();
+  options.hand_over.version = "0.0.1";
+  EXPECT_THAT(Refusal(options), HasSubstr("there but 0.0.1 here; install both from one build"));
+  options = Agent();
+  options.hand_over.network = "10.79.0.0/24";
+  EXPECT_THAT(Refusal(options), HasSubstr("it has no address there, but 10.78.0.12"));
+  options = Agent();
+  options.program = "/opt/weft/bin/weft";
+  EXPECT_THAT(Refusal(options), HasSubstr("/opt/weft/bin/weft is not there"));
+  options = Agent();
+  options.program = "/etc/passwd";
+  EXPECT_THAT(Refusal(options), HasSubstr("/etc/passwd cannot be executed there"));
+  StopWeftd();
+}
+
+TEST_F(Hosts, AreNamedWhereSshIsNotLetIn) {
+  StartWeftd();
+  RemoteAgentOptions options = Agent();
+  options.host.name = "h9";
+  EXPECT_THAT(Refusal(options), HasSubstr("host h9: there is no host of that name"));
+  options = Agent();
+  options.ssh_options = "-p 2222 " + options.ssh_options;
+  EXPECT_THAT(Refusal(options), HasSubstr("host h2: no sshd listens there"));
+  options = Agent();
+  options.ssh_options =
+      "-F none -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/dev/null "
+      "-o GlobalKnownHostsFile=/dev/null";
+  EXPECT_THAT(Refusal(options), HasSubstr("host h2: its host key is not known here"));
+  options = Agent();
+  options.ssh_options =
+      "-F none -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "
+      "-o IdentityFile=/dev/null -o IdentitiesOnly=yes";
+  EXPECT_THAT(Refusal(options), HasSubstr("host h2: ssh is not let in"));
+  options = Agent();
+  options.ssh_options = "-o Nonsense=1";
+  EXPECT_THAT(Refusal(options), HasSubstr("host h2: ssh does not know an option"));
+  StopWeftd();
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,101 @@
+#include "launcher/hosts/host_list.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<ListedHost> Listed(const HostWords& words) {
+  const auto hosts = ListHosts(words);
+  EXPECT_TRUE(hosts.ok()) << hosts.status();
+  return hosts.value_or(std::vector<ListedHost>());
+}
+
+std::string Refusal(const HostWords& words) {
+  const auto hosts = ListHosts(words);
+  EXPECT_EQ(hosts.status().code(), absl::StatusCode::kInvalidArgument) << words.hosts;
+  return std::string(hosts.status().message());
+}
+
+TEST(HostList, ReadsHostsOfTheCommandLine) {
+  EXPECT_THAT(Listed({.hosts = "a,b:2,user@c:4,[fd00::1]:8,10.0.0.7"}),
+              ElementsAre(ListedHost{"a"}, ListedHost{"b", "", 2}, ListedHost{"c", "user", 4},
+                          ListedHost{"fd00::1", "", 8}, ListedHost{"10.0.0.7"}));
+}
+
+TEST(HostList, ReadsAFileOfOpenMpiOrDeepSpeed) {
+  EXPECT_THAT(
+      Listed({.hostfile = "hosts",
+              .hostfile_text = "# the lab\n"
+                               "node1 slots=4 max_slots=8\n"
+                               "\n"
+                               "  node2:2   # two of it\n"
+                               "node3\tslots = 3\r\n"
+                               "user@node4 max_slots=6\n"
+                               "node5"}),
+      ElementsAre(ListedHost{"node1", "", 4}, ListedHost{"node2", "", 2},
+                  ListedHost{"node3", "", 3}, ListedHost{"node4", "user", 6}, ListedHost{"node5"}));
+}
+
+TEST(HostList, AddsUpTheSlotsOfAHostThatIsNamedTwice) {
+  EXPECT_THAT(Listed({.hosts = "a:2,b:1,a:3"}),
+              ElementsAre(ListedHost{"a", "", 5}, ListedHost{"b", "", 1}));
+  EXPECT_EQ(Refusal({.hosts = "a,a:2"}),
+            "--hosts: a is named before; slots of a host add up only where each says how many");
+  EXPECT_EQ(Refusal({.hosts = "a:1,x@a:2"}),
+            "--hosts: a is named before with another user; name it once");
+}
+
+TEST(HostList, KeepsWhatIsIncludedAndLeavesOutWhatIsExcluded) {
+  EXPECT_THAT(Listed({.hosts = "a:4,b:4,c", .include = "c@a:2,0,2"}),
+              ElementsAre(ListedHost{"a", "", 4, {0, 2}}, ListedHost{"c"}));
+  EXPECT_THAT(Listed({.hosts = "a:4,b:2,c", .exclude = "a:1@b:0,1@c:3"}),
+              ElementsAre(ListedHost{"a", "", 4, {}, {1}}, ListedHost{"c", "", 0, {}, {3}}));
+  EXPECT_THAT(Listed({.hosts = "a,b,[fd00::1]", .exclude = "[fd00::1]@a"}),
+              ElementsAre(ListedHost{"b"}));
+}
+
+TEST(HostList, TellsEveryMistakeAtOnceWithItsPlace) {
+  EXPECT_EQ(Refusal({.hostfile = "/lab/hosts",
+                     .hostfile_text = "node1 slots=four\n"
+                                      "node2 slot=4\n"
+                                      "node3 slots=4 max_slots=2\n"
+                                      "-oProxyCommand=reboot slots=1\n"
+                                      "node5:0\n",
+                     .include = "node9"}),
+            "/lab/hosts:1: slots=four: use a number from 1 to 4096\n"
+            "/lab/hosts:2: slot=4 is unknown; use slots=N or max_slots=N\n"
+            "/lab/hosts:3: slots=4 is more than max_slots=2; use 2 or fewer\n"
+            "/lab/hosts:4: \"-oProxyCommand=reboot\" is no host; write NAME, NAME:SLOTS or "
+            "USER@NAME:SLOTS, and an IPv6 address in brackets\n"
+            "/lab/hosts:5: node5:0: 0 is no number of slots; use 1 to 4096\n"
+            "--include: \"node9\" is none of the hosts of /lab/hosts");
+}
+
+TEST(HostList, RefusesWhatNoHostCanBeCalled) {
+  for (const char* text : {"a,,b", "a b", "-a", "a;reboot", "$(x)", "x y@a", "-x@a", "@a", "a@",
+                           "[fd00::1", "[fd00::1]2", "a:2:3", "a:-1", "a:99999", "fd00::1"}) {
+    EXPECT_NE(Refusal({.hosts = text}), "") << text;
+  }
+}
+
+TEST(HostList, RefusesChoicesThatContradictOrLeaveNothing) {
+  EXPECT_EQ(Refusal({.hosts = "a", .hostfile = "f", .hostfile_text = "b\n"}),
+            "--hostfile: stands beside --hosts; keep one, and choose hosts of a file by --include");
+  EXPECT_EQ(Refusal({.hosts = "a,b", .include = "a", .exclude = "b"}),
+            "--exclude: stands beside --include; keep one of the two");
+  EXPECT_EQ(Refusal({.hosts = "a,b:2", .exclude = "b@a"}),
+            "--hosts a,b:2: names no host that is left");
+  EXPECT_EQ(Refusal({.hostfile = "f", .hostfile_text = "# none\n"}),
+            "f: names no host that is left");
+  EXPECT_EQ(Refusal({.hosts = "node1:2", .include = "nod1"}),
+            "--include: \"nod1\" is none of the hosts; is node1 meant?");
+  EXPECT_EQ(Refusal({.hosts = "a:2", .include = "a:2"}),
+            "--include: a:2: \"2\" is no slot of a; use 0 to 1");
+}
+
+}  // namespace
+}  // namespace weft
