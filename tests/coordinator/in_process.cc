@@ -219,14 +219,15 @@ void RawAgent::Read() {
   changed_.notify_all();
 }
 
-InProcessHost::InProcessHost(const InProcessCoordinator& coordinator, const std::string& machine)
+InProcessHost::InProcessHost(const InProcessCoordinator& coordinator, const std::string& machine,
+                             const std::string& name)
     : folder_(NewFolder()), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   AgentLinkOptions options;
   options.coordinator = coordinator.target();
   options.rank_socket = folder_ + "/ranks.sock";
   options.wake_fd = wake_;
   options.hello.set_version(Version());
-  options.hello.set_host("here");
+  options.hello.set_host(name);
   options.hello.set_machine(machine);
   options.hello.set_pid(NextPid());
   auto link = AgentLink::Start(std::move(options));
@@ -253,6 +254,15 @@ void InProcessHost::GroupEnded(int64_t generation, bool clean) {
 void InProcessHost::AskToSave() {
   proto::AgentReport report;
   report.mutable_save_requested();
+  Say(report);
+}
+
+void InProcessHost::WantDaemon(int64_t generation, const std::string& host,
+                               const std::vector<std::string>& args) {
+  proto::AgentReport report;
+  report.mutable_daemon_wanted()->set_generation(generation);
+  report.mutable_daemon_wanted()->set_host(host);
+  for (const std::string& arg : args) report.mutable_daemon_wanted()->add_args(arg);
   Say(report);
 }
 
@@ -308,6 +318,7 @@ RawWorker::~RawWorker() {
 void RawWorker::Say(proto::WorkerReport report) {
   report.set_rank(rank_);
   report.set_generation(generation_);
+  const std::lock_guard<std::mutex> lock(write_mutex_);
   stream_->Write(report);
 }
 

@@ -108,13 +108,16 @@ class RawAgent {
 class InProcessHost {
  public:
   explicit InProcessHost(const InProcessCoordinator& coordinator,
-                         const std::string& machine = "machine-1");
+                         const std::string& machine = "machine-1",
+                         const std::string& name = "here");
   ~InProcessHost();  // cuts the stream, and those of its ranks
 
   std::string rank_target() const { return "unix:" + folder_ + "/ranks.sock"; }
   void RankEnded(int64_t generation, int rank, int signal);
   void GroupEnded(int64_t generation, bool clean);
   void AskToSave();
+  void WantDaemon(int64_t generation, const std::string& host,
+                  const std::vector<std::string>& args);
   // The next order for the agent itself; DeadlineExceeded after `timeout_ms`.
   absl::StatusOr<proto::AgentOrder> NextOrder(int64_t timeout_ms = kPatienceMs);
   // Why the coordinator wants no more of it; DeadlineExceeded after kPatienceMs.
@@ -141,6 +144,7 @@ class RawWorker {
             const std::string& version);
   ~RawWorker();  // cuts the stream
 
+  // From any thread.
   void Say(proto::WorkerReport report);
   void Heartbeat() { Say({}); }
   // Blocks until an order that `wanted` accepts has come; none after kPatienceMs, or if the stream
@@ -157,6 +161,7 @@ class RawWorker {
   grpc::ClientContext context_;
   std::unique_ptr<proto::WorkerLink::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<proto::WorkerReport, proto::Order>> stream_;
+  std::mutex write_mutex_;  // one write at a time
   std::mutex mutex_;  // guards the two below
   std::vector<proto::Order> orders_;
   bool ended_ = false;

@@ -139,8 +139,8 @@ Job OnThreeHosts() {
 
 TEST(Expired, BlamesTheHostWhoseLeaseIsOverAndNotItsRanks) {
   Job job = OnThreeHosts();
-  for (const char* fact : {"register3 1/0", "register3 1/1", "register3 1/2", "ready 1/0",
-                           "ready 1/1", "ready 1/2"}) {
+  for (const char* fact :
+       {"register3 1/0", "register3 1/1", "register3 1/2", "ready 1/0", "ready 1/1", "ready 1/2"}) {
     job = Apply(std::move(job), ParseFact(fact));
   }
   Clocks clocks = Heard({{0, 9000}, {1, 1000}, {2, 9000}}, 0, 0);
@@ -176,8 +176,9 @@ TEST(Expired, WaitsForHostsFirstLongAndThenAMoment) {
 }
 
 TEST(Expired, TakesHostsThatCameBackOnceTheyHaveStayed) {
-  Job job = JobAfter({"submit3 r1", "plan3", "offer m1", "offer m2", "awaited 1", "plan2", "launch2 1",
-                      "register 1/0", "register 1/1", "ready 1/0", "ready 1/1", "offer m3"});
+  Job job =
+      JobAfter({"submit3 r1", "plan3", "offer m1", "offer m2", "awaited 1", "plan2", "launch2 1",
+                "register 1/0", "register 1/1", "ready 1/0", "ready 1/1", "offer m3"});
   ASSERT_EQ(JobText(job), "RUNNING g1 training | begin g1");
   Clocks clocks = Heard({{0, kSteadyHostsMs}, {1, kSteadyHostsMs}}, 0, 0);
   clocks.lease_end_ms = {{"m1", int64_t{1} << 40}, {"m2", int64_t{1} << 40}};

@@ -1,0 +1,170 @@
+// Several hosts over the wire: real sockets, an agent's real stream for each host, ranks by hand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "process/clock.h"
+#include "process/version.h"
+#include "tests/coordinator/in_process.h"
+#include "tests/plan/sample_jobs.h"
+
+namespace weft {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int64_t kLeaseMs = 800;
+
+// Asks for three hosts of a slot each; goes on with two.
+JobSpec JobOnThreeHosts() {
+  JobSpec job = SampleJob();
+  job.cluster.nodes = 3;
+  job.cluster.slots_per_node = 1;
+  job.hosts.least_nodes = 2;
+  job.training.global_batch_size = 12;
+  job.layout = {};
+  job.layout.tp = job.layout.pp = 1;
+  return job;
+}
+
+class HostsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(coordinator_.Start().ok());
+    const auto job_id = coordinator_.Submit("r1", JobOnThreeHosts(), std::nullopt);
+    ASSERT_TRUE(job_id.ok()) << job_id.status();
+    for (int i = 0; i < 3; ++i) Bring(i);
+  }
+  void Bring(int i) {
+    hosts_[static_cast<size_t>(i)] = std::make_unique<InProcessHost>(
+        coordinator_, absl::StrCat("machine-", i), absl::StrCat("h", i));
+  }
+  InProcessHost& host(int i) { return *hosts_[static_cast<size_t>(i)]; }
+
+  // Every host of `indices` is told to launch the generation, with a rank each.
+  void ExpectLaunch(const std::vector<int>& indices, int64_t generation) {
+    for (const int i : indices) {
+      SCOPED_TRACE(absl::StrCat("host ", i));
+      const auto order = host(i).NextOrder();
+      ASSERT_TRUE(order.ok() && order->has_launch()) << order.status();
+      const proto::Launch& launch = order->launch();
+      EXPECT_EQ(launch.generation(), generation);
+      EXPECT_EQ(launch.world_size(), static_cast<int>(indices.size()));
+      ASSERT_EQ(launch.hosts_size(), static_cast<int>(indices.size()));
+      for (int place = 0; place < launch.hosts_size(); ++place) {
+        const int of = indices[static_cast<size_t>(place)];
+        EXPECT_EQ(launch.hosts(place).host(), absl::StrCat("h", of));
+        EXPECT_EQ(launch.hosts(place).machine(), absl::StrCat("machine-", of));
+        EXPECT_THAT(launch.hosts(place).ranks(), ElementsAre(place));
+      }
+    }
+  }
+  // A rank for each host of `indices`, which says now and then that it lives; all are told to
+  // train.
+  void Register(const std::vector<int>& indices, int64_t generation) {
+    beats_ = {};
+    workers_.clear();
+    const auto world_size = static_cast<int>(indices.size());
+    for (int rank = 0; rank < world_size; ++rank) {
+      workers_.push_back(
+          std::make_unique<RawWorker>(host(indices[static_cast<size_t>(rank)]).rank_target(),
+                                      generation, rank, world_size, Version()));
+    }
+    for (const auto& worker : workers_) {
+      EXPECT_TRUE(worker->WaitFor([](const proto::Order& order) { return order.has_train(); }));
+    }
+    beats_ = std::jthread([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        for (const auto& worker : workers_) worker->Heartbeat();
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      }
+    });
+  }
+
+  InProcessCoordinator coordinator_{kLeaseMs};
+  std::array<std::unique_ptr<InProcessHost>, 3> hosts_;
+  std::vector<std::unique_ptr<RawWorker>> workers_;
+  std::jthread beats_;
+};
+
+TEST_F(HostsTest, EachIsToldItsShareAndTheirRanksTrainTogether) {
+  ASSERT_NO_FATAL_FAILURE(ExpectLaunch({0, 1, 2}, 1));
+  Register({0, 1, 2}, 1);
+  for (const auto& worker : workers_) {
+    proto::WorkerReport ready;
+    ready.mutable_ready();
+    ready.set_sequence(2);
+    worker->Say(ready);
+  }
+  EXPECT_TRUE(coordinator_.WaitForPhase("RUNNING"));
+}
+
+TEST_F(HostsTest, MpirunsWishForADaemonReachesTheHostAndNoOther) {
+  ASSERT_NO_FATAL_FAILURE(ExpectLaunch({0, 1, 2}, 1));
+  host(0).WantDaemon(1, "h2", {"-mca", "x", "a b"});
+  host(1).WantDaemon(1, "h0", {"--forged"});  // it has started no mpirun
+  const auto order = host(2).NextOrder();
+  ASSERT_TRUE(order.ok() && order->has_start_daemon()) << order.status();
+  EXPECT_EQ(order->start_daemon().generation(), 1);
+  EXPECT_THAT(order->start_daemon().args(), ElementsAre("-mca", "x", "a b"));
+  EXPECT_EQ(host(0).NextOrder(300).status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(HostsTest, TheJobGoesOnWithThoseThatAreLeft) {
+  ASSERT_NO_FATAL_FAILURE(ExpectLaunch({0, 1, 2}, 1));
+  Register({0, 1, 2}, 1);
+  const int64_t lease_end_ms = host(1).lease_end_ms();
+  hosts_[1].reset();
+  for (const int i : {0, 2}) {
+    const auto order = host(i).NextOrder();
+    ASSERT_TRUE(order.ok() && order->has_stop_group()) << order.status();
+    EXPECT_THAT(order->stop_group().reason(),
+                HasSubstr("host h1 lost: nothing heard of its agent"));
+  }
+  EXPECT_GE(BootTimeMs(), lease_end_ms + kSilenceMarginMs) << "it may have gone on until then";
+  host(0).GroupEnded(1, /*clean=*/false);
+  EXPECT_EQ(host(0).NextOrder(200).status().code(), absl::StatusCode::kDeadlineExceeded)
+      << "h2 has not said that nothing is left there";
+  host(2).GroupEnded(1, /*clean=*/false);
+  ASSERT_NO_FATAL_FAILURE(ExpectLaunch({0, 2}, 2));
+  Register({0, 2}, 2);
+  EXPECT_THAT(coordinator_.Status()->layout().properties().at("dp"), "2");
+}
+
+TEST_F(HostsTest, TheJobWaitsWhereTooFewAreLeft) {
+  ASSERT_NO_FATAL_FAILURE(ExpectLaunch({0, 1, 2}, 1));
+  Register({0, 1, 2}, 1);
+  hosts_[1].reset();
+  hosts_[2].reset();
+  ASSERT_TRUE(host(0).NextOrder()->has_stop_group());
+  host(0).GroupEnded(1, /*clean=*/false);
+  EXPECT_EQ(host(0).NextOrder(3000).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(coordinator_.Status()->reason(), "waiting for hosts: 1 of at least 2 are there: h0");
+  Bring(2);
+  ASSERT_NO_FATAL_FAILURE(ExpectLaunch({0, 2}, 2));
+}
+
+TEST_F(HostsTest, AnotherAgentOnAHostEndsTheGenerationAndTheHostStays) {
+  ASSERT_NO_FATAL_FAILURE(ExpectLaunch({0, 1, 2}, 1));
+  Register({0, 1, 2}, 1);
+  hosts_[1].reset();  // killed, and started again by whoever started it
+  Bring(1);
+  for (const int i : {0, 2}) {
+    const auto order = host(i).NextOrder();
+    ASSERT_TRUE(order.ok() && order->has_stop_group()) << order.status();
+    EXPECT_THAT(order->stop_group().reason(), HasSubstr("the agent on h1 ended"));
+    host(i).GroupEnded(1, /*clean=*/false);
+  }
+  ASSERT_NO_FATAL_FAILURE(ExpectLaunch({0, 1, 2}, 2));
+}
+
+}  // namespace
+}  // namespace weft
