@@ -9,7 +9,6 @@
 #include "absl/time/time.h"
 #include "coordinator/record.h"
 #include "plan/errors.h"
-#include "process/clock.h"
 #include "process/log.h"
 
 namespace weft {
@@ -33,7 +32,9 @@ absl::StatusOr<std::unique_ptr<Driver>> Driver::Start(std::unique_ptr<Journal> j
                                                       DriverOptions options) {
   std::unique_ptr<Driver> driver(new Driver(std::move(journal), std::move(options)));
   RETURN_IF_ERROR(driver->Replay());
-  driver->thread_ = std::thread([raw = driver.get()] { raw->Run(); });
+  if (driver->options_.own_thread) {
+    driver->thread_ = std::thread([raw = driver.get()] { raw->Run(); });
+  }
   return driver;
 }
 
@@ -50,7 +51,23 @@ void Driver::Close() {
     closing_ = true;
   }
   wake_.notify_one();
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) {
+    thread_.join();
+  } else if (!options_.own_thread) {
+    RunOnce();
+    EndEverything();
+  }
+}
+
+void Driver::RunOnce() {
+  std::deque<std::function<void()>> tasks;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    tasks.swap(queue_);
+    queued_bytes_ = 0;
+  }
+  for (const std::function<void()>& task : tasks) task();
+  Tick();
 }
 
 absl::Status Driver::Replay() {
@@ -65,12 +82,12 @@ absl::Status Driver::Replay() {
     }
     RememberEvents(before, stored);
   }
-  clocks_.generation_since_ms = clocks_.hosts_since_ms = BootTimeMs();
-  clocks_.looked_ms = BootTimeMs();
-  for (const auto& [rank, member] : job_.generation.members) clocks_.heard_ms[rank] = BootTimeMs();
+  clocks_.generation_since_ms = clocks_.hosts_since_ms = Now();
+  clocks_.looked_ms = Now();
+  for (const auto& [rank, member] : job_.generation.members) clocks_.heard_ms[rank] = Now();
   leases_.SetLength(LeaseMs());
   for (const HostShare& share : job_.generation.shares) {
-    leases_.Assume(share.machine, BootTimeMs() + LeaseMs());
+    leases_.Assume(share.machine, Now() + LeaseMs());
   }
   if (!stored_events.empty()) {
     LogInfo(absl::StrCat("replayed ", stored_events.size(), " facts: ", job_.id, " is ",
@@ -97,31 +114,30 @@ bool Driver::Post(std::function<void()> task, int64_t bytes, Room room) {
 
 void Driver::Run() {
   for (;;) {
-    std::deque<std::function<void()>> tasks;
     {
       std::unique_lock<std::mutex> lock(mutex_);
       wake_.wait_for(lock, std::chrono::milliseconds(kTickMs),
                      [&] { return closing_ || !queue_.empty(); });
-      tasks.swap(queue_);
-      queued_bytes_ = 0;
-      if (closing_ && tasks.empty()) break;
+      if (closing_ && queue_.empty()) break;
     }
-    for (const std::function<void()>& task : tasks) task();
-    Tick();
+    RunOnce();
   }
   EndEverything();
 }
 
 // Whatever arrived has been heard before anybody is called silent.
 void Driver::Tick() {
-  const int64_t now_ms = BootTimeMs();
+  const int64_t now_ms = Now();
   const absl::Status written = journal_.Retry(now_ms);
   if (!written.ok() && !broken_) Break(written);
   clocks_ = ShiftedByStall(std::move(clocks_), now_ms, kStallMs);
   for (const HostShare& share : job_.generation.shares) {
     clocks_.lease_end_ms[share.machine] = leases_.EndOf(share.machine);
   }
-  for (const Event& event : Expired(job_, clocks_, now_ms, LeaseMs())) Happened(event);
+  for (const Event& event : Expired(job_, clocks_, now_ms, LeaseMs())) {
+    Happened(event);
+    if (const auto* lost = std::get_if<HostLost>(&event)) SendAway(lost->machine);
+  }
   Act();
   PassNotesOn();
   CloseWatchersIfOver();
@@ -148,9 +164,9 @@ void Driver::Happened(const Event& event) {
   const size_t hosts = job_.offers.size();
   job_ = Apply(std::move(job_), event);
   if (job_.revision == revision) return;
-  if (job_.offers.size() != hosts) clocks_.hosts_since_ms = BootTimeMs();
+  if (job_.offers.size() != hosts) clocks_.hosts_since_ms = Now();
   const StoredEvent stored{job_.revision, absl::ToUnixMillis(absl::Now()), event};
-  const absl::Status written = journal_.Append(stored, BootTimeMs());
+  const absl::Status written = journal_.Append(stored, Now());
   if (!written.ok()) return Break(written);
   if (job_.generation.number != generation) {
     clocks_.heard_ms.clear();
@@ -158,11 +174,11 @@ void Driver::Happened(const Event& event) {
     notes_ = NoteBoard();
   }
   if (job_.generation.number != generation || job_.generation.phase != phase) {
-    clocks_.generation_since_ms = BootTimeMs();
+    clocks_.generation_since_ms = Now();
   }
   if (clocks_.save != (job_.generation.saving ? job_.generation.saving->number : 0)) {
     clocks_.save = job_.generation.saving ? job_.generation.saving->number : 0;
-    clocks_.save_since_ms = BootTimeMs();
+    clocks_.save_since_ms = Now();
   }
   if (job_.id != before.job_id) {
     progress_ = {};
@@ -231,8 +247,8 @@ bool Driver::MayLaunch() {
     postponed_since_ms_ = 0;
     return true;
   }
-  if (postponed_since_ms_ == 0) postponed_since_ms_ = BootTimeMs();
-  if (BootTimeMs() - postponed_since_ms_ > kMaxPostponeMs) Break(journal_.behind());
+  if (postponed_since_ms_ == 0) postponed_since_ms_ = Now();
+  if (Now() - postponed_since_ms_ > kMaxPostponeMs) Break(journal_.behind());
   return false;
 }
 
@@ -453,7 +469,7 @@ void Driver::OnReport(int64_t id, const proto::WorkerReport& report) {
                                                job_.generation.number)));
     return;
   }
-  clocks_.heard_ms[stream.rank] = BootTimeMs();
+  clocks_.heard_ms[stream.rank] = Now();
   if (report.has_note()) return OnNote(id, report);
   const std::optional<Event> fact = FactOf(report);
   if (fact) Happened(*fact);
@@ -496,7 +512,7 @@ void Driver::OnRegister(int64_t id, Stream& stream, const proto::WorkerReport& r
   stream_of_rank_[worker.rank] = id;
   Happened(worker);
   if (broken_) return;
-  clocks_.heard_ms[worker.rank] = BootTimeMs();
+  clocks_.heard_ms[worker.rank] = Now();
   stream.sequence = report.sequence();
   proto::Order order;
   order.set_generation(worker.generation);

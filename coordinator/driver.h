@@ -28,6 +28,7 @@
 #include "coordinator/note_board.h"
 #include "coordinator/patient_journal.h"
 #include "coordinator/planning.h"
+#include "process/clock.h"
 
 namespace weft {
 
@@ -35,6 +36,9 @@ struct DriverOptions {
   std::string version;              // that workers have to have
   std::optional<int64_t> lease_ms;  // instead of fault_tolerance.heartbeat_timeout_seconds
   int64_t max_queued_bytes = int64_t{256} << 20;  // of reports that wait
+  std::function<int64_t()> now_ms = BootTimeMs;
+  // Without one, RunOnce does what there is to do: so a test makes the time and the order.
+  bool own_thread = true;
   // The journal cannot be written any more, nor training go on without it: the process has to end.
   // Called once.
   std::function<void(const absl::Status& why)> on_broken;
@@ -69,6 +73,10 @@ class Driver final {
   // Answers what waits with Unavailable, closes all ports, joins the thread; whatever comes later
   // is answered with Unavailable. From one thread.
   void Close();
+  // Takes what has come, finds what time alone has made true, and acts. REQUIRES: no own thread.
+  void RunOnce();
+  // The state as of now. REQUIRES: no own thread.
+  const Job& job() const { return job_; }
 
   void Submit(proto::SubmitJobRequest request, const Reply<proto::SubmitJobReply>& reply);
   void GetJob(proto::JobRequest request, const Reply<proto::JobStatus>& reply);
@@ -167,6 +175,7 @@ class Driver final {
   bool IsAnothersShare(const Agent& agent, const proto::Hello& hello);
   void OnAgentFact(const Agent& agent, const proto::AgentReport& report);
   void RefuseAgent(int64_t id, const absl::Status& why);
+  void SendAway(const std::string& machine);
   void OnReport(int64_t id, const proto::WorkerReport& report);
   void OnRegister(int64_t id, Stream& stream, const proto::WorkerReport& report);
   void OnNote(int64_t id, const proto::WorkerReport& report);
@@ -184,6 +193,7 @@ class Driver final {
 
   bool IsOverAndGone() const;
   int64_t LeaseMs() const;
+  int64_t Now() const { return options_.now_ms(); }
 
   // While it is behind, no report is acknowledged; steps, which are not journaled, go on.
   PatientJournal journal_;

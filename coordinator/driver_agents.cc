@@ -6,7 +6,6 @@
 #include "coordinator/driver.h"
 #include "coordinator/hosts.h"
 #include "coordinator/record.h"
-#include "process/clock.h"
 #include "process/log.h"
 
 namespace weft {
@@ -87,6 +86,19 @@ void Driver::RefuseAgent(int64_t id, const absl::Status& why) {
   agents_.erase(agent);
 }
 
+// A host that was lost may have kept its stream: a new Hello offers it again, once it is back.
+void Driver::SendAway(const std::string& machine) {
+  const auto stream = agent_of_machine_.find(machine);
+  if (stream == agent_of_machine_.end()) return;
+  const int64_t id = stream->second;
+  agent_of_machine_.erase(stream);
+  leases_.Dismiss(id);
+  const auto agent = agents_.find(id);
+  if (agent == agents_.end()) return;
+  agent->second.port.close(absl::UnavailableError("this host's lease has ended; come back"));
+  agents_.erase(agent);
+}
+
 void Driver::OnAgentReport(int64_t id, const proto::AgentReport& report) {
   const auto found = agents_.find(id);
   if (found == agents_.end()) return;  // turned away, but it had more to say
@@ -110,7 +122,7 @@ void Driver::OnHeard(int64_t id, const std::vector<int64_t>& streams) {
     const auto found = streams_.find(each);
     if (found == streams_.end() || found->second.generation != job_.generation.number) continue;
     Stream& stream = found->second;
-    clocks_.heard_ms[stream.rank] = BootTimeMs();
+    clocks_.heard_ms[stream.rank] = Now();
     if (stream.acknowledged < stream.sequence) SendAcknowledgement(stream);
   }
 }
@@ -208,7 +220,7 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
   proto::AgentOrder order;
   order.mutable_welcome();
   agent.port.send(order);
-  const std::optional<int64_t> lease_ms = leases_.Grant(id, BootTimeMs());
+  const std::optional<int64_t> lease_ms = leases_.Grant(id, Now());
   agent.port.send(LeaseOrder(hello.sent_boot_ms(), *lease_ms));
 }
 

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <atomic>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
@@ -21,7 +23,10 @@ absl::string_view LevelName(LogLevel level) {
   return "ERROR";
 }
 
+std::atomic<LogLevel> least_level = LogLevel::kInfo;
+
 void Write(LogLevel level, absl::string_view message) {
+  if (level < least_level.load(std::memory_order_relaxed)) return;
   const std::string line = LogLine(absl::Now(), level, message);
   // A log that cannot be written has nobody to tell; the process goes on.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
@@ -33,6 +38,10 @@ std::string LogLine(absl::Time when, LogLevel level, absl::string_view message) 
   return absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", when, absl::UTCTimeZone()), " ",
                       LevelName(level), " ", absl::StrReplaceAll(message, {{"\n", "\n    "}}),
                       "\n");
+}
+
+void SetLeastLogLevel(LogLevel least) {
+  least_level = least;
 }
 
 void LogInfo(absl::string_view message) {

@@ -14,6 +14,9 @@ enum class LogLevel { kInfo, kWarning, kError };
 // "2026-11-21T12:00:00.123Z WARNING rank 2: lease ran out\n"; newlines within become "\n    ".
 std::string LogLine(absl::Time when, LogLevel level, absl::string_view message);
 
+// Lines below `least` are left out from now on.
+void SetLeastLogLevel(LogLevel least);
+
 void LogInfo(absl::string_view message);
 void LogWarning(absl::string_view message);
 void LogError(absl::string_view message);

@@ -1,0 +1,49 @@
+// A fleet in one thread and in virtual time: the real coordinator (driver, journal, leases) and the
+// real minds of agents, against simulated processes, links and disks that are slow, lossy, frozen,
+// cut or dead, in an order that a seed decides. After every event the promises of a run are
+// checked.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+// Each is planted in one place of the simulated world; kNone: all is as it should be.
+enum class PlantedBug {
+  kNone,
+  kAgentProlongsAnEndedLease,       // ranks are told of a lease that came too late
+  kRankIgnoresItsLease,             // and goes on
+  kRankIgnoresAnAbort,              // and its agent's KILL is lost on it
+  kAgentVouchesForWhatItDidNotEnd,  // a new agent leaves its predecessor's ranks alone
+  kAgentSaysGoneTooEarly,           // before its ranks are dead
+  kAgentCountsTheLeaseFromTheAnswer,
+  kAgentStartsOldGenerations,
+  kRankPublishesWithoutAGrant,
+  kRankLoadsAnotherCheckpoint,
+  kJournalForgets,                // what it had acknowledged, at a restart
+  kCoordinatorGrantsToAnybody,    // leases, also without a Hello
+  kReportsAreAcknowledgedUnread,  // by the relay
+};
+
+struct SimOptions {
+  uint32_t seed = 1;
+  int hosts = 3;
+  int least_hosts = 2;
+  bool faults = true;
+  PlantedBug bug = PlantedBug::kNone;
+  bool tells = false;  // what happens, on stderr
+};
+
+struct SimResult {
+  std::vector<std::string> broken;  // promises, with the time at which they were; empty: none
+  std::string end;                  // "COMPLETED g3"
+  int64_t generations = 0;
+  int64_t faults = 0;
+  int64_t virtual_ms = 0;
+};
+
+// Runs one schedule to the job's end, or to a time by which it has to have ended.
+SimResult Simulate(const SimOptions& options);
+
+}  // namespace weft
