@@ -32,6 +32,7 @@ constexpr int64_t kLeaseMs = 4000;
 constexpr int64_t kHeartbeatMs = kLeaseMs / 8;
 constexpr int64_t kTickMs = 50;
 constexpr int64_t kStepMs = 40;
+constexpr int64_t kLookMs = 300;  // worker/process/link.cc looks at its lease every 250
 constexpr int64_t kSteps = 120;
 constexpr int64_t kSaveEvery = 10;
 constexpr int64_t kFaultsUntilMs = 30000;
@@ -86,6 +87,7 @@ struct Host {
   std::string machine;
   bool dead = false;  // the whole of it
   int64_t cut_until_ms = 0;
+  int64_t frozen_until_ms = 0;  // its agent; each rank has its own
   Agent agent;
   std::vector<std::shared_ptr<Rank>> ranks;  // all that were ever started and not forgotten
 };
@@ -286,6 +288,7 @@ class Fleet {
     hello.mutable_hello()->set_generation(agent.mind.generation);
     hello.mutable_hello()->set_sent_boot_ms(now_ms_);
     SendUp(host, hello);
+    if (Has(PlantedBug::kAgentRepeatsNothing)) agent.unacknowledged.clear();
     for (const proto::AgentReport& report : agent.unacknowledged) SendUp(host, report);
     Beat(host, stream);
   }
@@ -302,9 +305,6 @@ class Fleet {
   // As the service does it.
   void Hear(Host& host, int64_t stream, const proto::AgentReport& report) {
     if (report.has_heartbeat()) {
-      if (Has(PlantedBug::kCoordinatorGrantsToAnybody)) {
-        driver_->leases().Admit(stream, host.machine);
-      }
       const auto lease_ms = driver_->leases().Grant(stream, now_ms_ + 1);
       if (lease_ms) {
         proto::AgentOrder order;
@@ -381,12 +381,15 @@ class Fleet {
     if (!host.agent.alive) return;
     host.agent.alive = false;
     BreakStream(host);
-    After(Number(20, 2500), [this, &host] { StartAgent(host); });
+    After(Chance(70) ? Number(20, 1500) : Number(1500, 15000), [this, &host] { StartAgent(host); });
   }
 
   void Beat(Host& host, int64_t stream) {
     Agent& agent = host.agent;
     if (!agent.alive || agent.stream != stream) return;
+    if (now_ms_ < host.frozen_until_ms) {
+      return After(host.frozen_until_ms - now_ms_, [this, &host, stream] { Beat(host, stream); });
+    }
     proto::AgentReport report;
     report.mutable_heartbeat()->set_sent_boot_ms(now_ms_);
     for (const auto& rank : host.ranks) {
@@ -493,11 +496,7 @@ class Fleet {
     if (order.has_lease()) TakeLease(host, order.lease());
     if (order.has_launch()) {
       const bool old = order.launch().generation() <= agent.mind.generation;
-      if (agent.mind.phase != GroupPhase::kNone || old) {
-        if (!Has(PlantedBug::kAgentStartsOldGenerations) || !old) return;
-        agent.mind.generation = order.launch().generation() - 1;
-        agent.mind.phase = GroupPhase::kNone;
-      }
+      if (agent.mind.phase != GroupPhase::kNone || old) return;
       agent.launch = order.launch();
       int mine = 0;
       for (const proto::HostRanks& share : order.launch().hosts()) {
@@ -513,15 +512,21 @@ class Fleet {
 
   void TakeLease(Host& host, const proto::AgentLease& lease) {
     Agent& agent = host.agent;
-    const int64_t from_ms =
-        Has(PlantedBug::kAgentCountsTheLeaseFromTheAnswer) ? now_ms_ : lease.sent_boot_ms();
-    agent.lease_end_ms = std::max(agent.lease_end_ms, from_ms + lease.lease_ms());
-    agent.rank_stop_at_ms = from_ms + lease.lease_ms() * 8 / 10;
+    const int64_t lease_ms = lease.lease_ms() * (Has(PlantedBug::kAgentDoublesTheLease) ? 2 : 1);
+    agent.lease_end_ms = std::max(agent.lease_end_ms, lease.sent_boot_ms() + lease_ms);
+    agent.rank_stop_at_ms = lease.sent_boot_ms() + lease_ms * 8 / 10;
     for (const auto& rank : host.ranks) TellLease(host, rank);
-    const int64_t end_ms = agent.lease_end_ms;
-    const int64_t pid = agent.pid;
-    After(end_ms - now_ms_, [this, &host, end_ms, pid] {
-      if (host.agent.pid == pid && host.agent.lease_end_ms == end_ms) Happened(host, LeaseEnded{});
+    WatchAgentLease(host, agent.lease_end_ms - now_ms_);
+  }
+
+  void WatchAgentLease(Host& host, int64_t delay_ms) {
+    const int64_t end_ms = host.agent.lease_end_ms;
+    const int64_t pid = host.agent.pid;
+    After(std::max<int64_t>(0, delay_ms), [this, &host, end_ms, pid] {
+      if (host.agent.pid != pid || host.agent.lease_end_ms != end_ms) return;
+      if (now_ms_ >= host.frozen_until_ms) return Happened(host, LeaseEnded{});
+      // It looks at its lease at some time after it runs again, perhaps after a new one has come.
+      WatchAgentLease(host, host.frozen_until_ms - now_ms_ + Number(0, 1000));
     });
   }
 
@@ -534,6 +539,16 @@ class Fleet {
   }
 
   // ---- ranks ----
+  // What a rank does after `delay_ms`, or once it runs again.
+  void RankAfter(int64_t delay_ms, const std::shared_ptr<Rank>& rank,
+                 const std::function<void()>& what) {
+    After(delay_ms, [this, rank, what] {
+      if (!rank->alive) return;
+      if (now_ms_ >= rank->frozen_until_ms) return what();
+      RankAfter(rank->frozen_until_ms - now_ms_, rank, what);
+    });
+  }
+
   void WatchLease(Host& host, const std::shared_ptr<Rank>& rank) {
     const int64_t stop_at_ms = rank->stop_at_ms;
     After(std::max<int64_t>(0, stop_at_ms - now_ms_), [this, &host, rank, stop_at_ms] {
@@ -596,11 +611,7 @@ class Fleet {
 
   void Say(Host& host, const std::shared_ptr<Rank>& rank, proto::WorkerReport report) {
     report.set_sequence(++rank->sequence);
-    if (Has(PlantedBug::kReportsAreAcknowledgedUnread)) {
-      if (rank->stream != 0) SendFromRank(host, rank, report);
-      return;
-    }
-    rank->unacknowledged.push_back(report);
+    if (!Has(PlantedBug::kRankRepeatsNothing)) rank->unacknowledged.push_back(report);
     if (rank->stream != 0) SendFromRank(host, rank, report);
   }
 
@@ -634,8 +645,7 @@ class Fleet {
     if (rank->step > 0 && disk_.generation_of_step.count(rank->step) == 0) {
       Broken(absl::StrCat("rank ", rank->rank, " loads step ", rank->step, ", which nobody saved"));
     }
-    After(Number(5, 200), [this, &host, rank] {
-      if (!rank->alive) return;
+    RankAfter(Number(5, 200), rank, [this, &host, rank] {
       rank->ready = true;
       proto::WorkerReport report;
       report.mutable_ready()->set_after_step(rank->step);
@@ -705,8 +715,7 @@ class Fleet {
     rank->saving = true;
     const int64_t number = ++rank->saves;
     const int64_t step = rank->step;
-    After(Number(1, 60), [this, &host, rank, number, step] {
-      if (!rank->alive) return;
+    RankAfter(Number(1, 60), rank, [this, &host, rank, number, step] {
       proto::WorkerReport report;
       report.mutable_shard()->set_step(step);
       report.mutable_shard()->set_number(number);
@@ -724,23 +733,16 @@ class Fleet {
 
   void Publish(Host& host, const std::shared_ptr<Rank>& rank, const proto::Commit& commit) {
     if (commit.number() != rank->saves || !rank->saving) return;
-    After(Number(1, 40), [this, &host, rank, commit] {
-      if (rank->alive && now_ms_ >= rank->frozen_until_ms) PublishNow(host, rank, commit);
-    });
+    RankAfter(Number(1, 40), rank, [this, &host, rank, commit] { PublishNow(host, rank, commit); });
   }
 
   void PublishNow(Host& host, const std::shared_ptr<Rank>& rank, const proto::Commit& commit) {
-    // The store refuses what a newer generation has published; beside that nobody may come here
-    // while a newer one trains, which Check looks at.
-    const auto newest =
-        disk_.generation_of_step.empty()
-            ? int64_t{0}
-            : std::max_element(disk_.generation_of_step.begin(), disk_.generation_of_step.end(),
-                               [](const auto& a, const auto& b) { return a.second < b.second; })
-                  ->second;
-    if (rank->generation < newest) {
+    // The store refuses a generation once a newer one has published.
+    for (const auto& [step, generation] : disk_.generation_of_step) {
+      if (generation <= rank->generation) continue;
+      if (!Has(PlantedBug::kStoreTakesOldGenerations)) return;
       return Broken(absl::StrCat("generation ", rank->generation, " publishes step ", commit.step(),
-                                 " after generation ", newest, " did"));
+                                 " after generation ", generation, " did"));
     }
     if (commit.shards_size() != rank->world_size) {
       return Broken(absl::StrCat("step ", commit.step(), " is published with ",
@@ -801,7 +803,7 @@ class Fleet {
           StartAgent(host);
         });
       default:  // the whole host stands still: its agent and ranks run on afterwards
-        host.cut_until_ms = now_ms_ + Number(500, 9000);
+        host.cut_until_ms = host.frozen_until_ms = now_ms_ + Number(500, 9000);
         for (const auto& rank : host.ranks) rank->frozen_until_ms = host.cut_until_ms;
         return;
     }
@@ -816,21 +818,23 @@ class Fleet {
   }
 
   // ---- promises ----
-  // A rank may train: it has begun, and nothing has told it to stop.
-  bool MayTrain(const Rank& rank) const {
-    return rank.alive && rank.begun && !rank.finished && now_ms_ >= rank.frozen_until_ms;
+  // A rank trains that has begun and that nothing has told to stop. One that stood still looks at its
+  // lease within kLookMs; what it computes meanwhile it cannot publish.
+  bool Trains(const Rank& rank) const {
+    const int64_t since_ms = rank.frozen_until_ms > 0 ? rank.frozen_until_ms + kLookMs : 0;
+    return rank.alive && rank.begun && !rank.finished && now_ms_ >= since_ms;
   }
 
   void Check() {
     int64_t newest = 0;
     for (const Host& host : hosts_) {
       for (const auto& rank : host.ranks) {
-        if (MayTrain(*rank)) newest = std::max(newest, rank->generation);
+        if (Trains(*rank)) newest = std::max(newest, rank->generation);
       }
     }
     for (const Host& host : hosts_) {
       for (const auto& rank : host.ranks) {
-        if (!MayTrain(*rank) || rank->generation == newest) continue;
+        if (!Trains(*rank) || rank->generation == newest) continue;
         Broken(absl::StrCat("rank ", rank->rank, " of generation ", rank->generation, " on h",
                             host.index, " trains beside generation ", newest));
       }
@@ -864,7 +868,9 @@ class Fleet {
     }
     for (const Host& host : hosts_) {
       for (const auto& rank : host.ranks) {
-        if (rank->alive) Broken(absl::StrCat("a process is left on h", host.index));
+        // One that stands still cannot go; it does so before anything else once it runs again.
+        const bool may_be = now_ms_ <= rank->frozen_until_ms;
+        if (rank->alive && !may_be) Broken(absl::StrCat("a process is left on h", host.index));
       }
     }
     driver_.reset();

@@ -12,18 +12,18 @@ namespace weft {
 // Each is planted in one place of the simulated world; kNone: all is as it should be.
 enum class PlantedBug {
   kNone,
-  kAgentProlongsAnEndedLease,       // ranks are told of a lease that came too late
-  kRankIgnoresItsLease,             // and goes on
-  kRankIgnoresAnAbort,              // and its agent's KILL is lost on it
+  kAgentProlongsAnEndedLease,  // and the rank's own watch is late
+  kAgentDoublesTheLease,
   kAgentVouchesForWhatItDidNotEnd,  // a new agent leaves its predecessor's ranks alone
   kAgentSaysGoneTooEarly,           // before its ranks are dead
-  kAgentCountsTheLeaseFromTheAnswer,
-  kAgentStartsOldGenerations,
+  kAgentRepeatsNothing,             // of what was lost with a stream
+  kRankIgnoresItsLease,
+  kRankIgnoresAnAbort,  // and its agent's KILL
+  kRankRepeatsNothing,
   kRankPublishesWithoutAGrant,
   kRankLoadsAnotherCheckpoint,
-  kJournalForgets,                // what it had acknowledged, at a restart
-  kCoordinatorGrantsToAnybody,    // leases, also without a Hello
-  kReportsAreAcknowledgedUnread,  // by the relay
+  kStoreTakesOldGenerations,  // after a newer one has published
+  kJournalForgets,            // everything, at a restart
 };
 
 struct SimOptions {
