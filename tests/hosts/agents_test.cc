@@ -34,7 +34,7 @@ class Hosts : public ::testing::Test {
   void TearDown() override {
     if (bed_ == nullptr) return;
     agent_.reset();
-    weftd_.reset();
+    if (weftd_ != nullptr) StopWeftd();  // the test has ended early
     bed_->ExpectNothingLeft();
     setenv("PATH", path_.c_str(), 1);
   }
@@ -125,7 +125,7 @@ TEST_F(Hosts, AreReachedBySsh) {
 }
 
 TEST_F(Hosts, HaveAnAgentForAsLongAsItsLifelineHolds) {
-  StartWeftd();
+  ASSERT_NO_FATAL_FAILURE(StartWeftd());
   Start(Agent());
   ASSERT_TRUE(Eventually(20, [&] { return Hellos() == 1; })) << weftd_->Stderr();
   // Neither the bundle nor a variable stands in a command line, on either host.
@@ -141,7 +141,7 @@ TEST_F(Hosts, HaveAnAgentForAsLongAsItsLifelineHolds) {
 }
 
 TEST_F(Hosts, HaveAnAgentThatLeavesWhenItsStarterIsKilled) {
-  StartWeftd();
+  ASSERT_NO_FATAL_FAILURE(StartWeftd());
   Start(Agent());
   ASSERT_TRUE(Eventually(20, [&] { return Hellos() == 1; })) << weftd_->Stderr();
   agent_.reset();  // kills ssh
@@ -150,7 +150,7 @@ TEST_F(Hosts, HaveAnAgentThatLeavesWhenItsStarterIsKilled) {
 }
 
 TEST_F(Hosts, HaveAnAgentThatDialsAgainOnceItsLinkIsUp) {
-  StartWeftd();
+  ASSERT_NO_FATAL_FAILURE(StartWeftd());
   Start(Agent());
   ASSERT_TRUE(Eventually(20, [&] { return Hellos() == 1; })) << weftd_->Stderr();
   bed_->CutLink(2);
@@ -165,7 +165,7 @@ TEST_F(Hosts, HaveAnAgentThatDialsAgainOnceItsLinkIsUp) {
 }
 
 TEST_F(Hosts, AreRefusedInWeftsWords) {
-  StartWeftd();
+  ASSERT_NO_FATAL_FAILURE(StartWeftd());
   RemoteAgentOptions options = Agent();
   options.hand_over.run_folder = "/tmp";  // there is one on each host, but it is another one
   EXPECT_THAT(Refusal(options), HasSubstr("host h2: run folder /tmp: is another folder there"));
@@ -188,7 +188,7 @@ TEST_F(Hosts, AreRefusedInWeftsWords) {
 }
 
 TEST_F(Hosts, AreNamedWhereSshIsNotLetIn) {
-  StartWeftd();
+  ASSERT_NO_FATAL_FAILURE(StartWeftd());
   RemoteAgentOptions options = Agent();
   options.host.name = "h9";
   EXPECT_THAT(Refusal(options), HasSubstr("host h9: there is no host of that name"));
