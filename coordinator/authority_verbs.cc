@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/authority.h"
 #include "plan/errors.h"
+#include "process/authority.h"
 
 namespace weft {
 namespace {

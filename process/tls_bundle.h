@@ -1,6 +1,6 @@
 // TlsBundle is what one side of a connection between hosts shows and believes: its private key, its
 // certificate and the authority that both sides trust, one after the other in one PEM file (0600).
-// weftd's authority issues it (coordinator/authority.h). Plain values and functions over OpenSSL,
+// weft's authority issues it (authority.h). Plain values and functions over OpenSSL,
 // safe from any thread; tls.h makes gRPC's credentials of it.
 #pragma once
 #include <cstdint>

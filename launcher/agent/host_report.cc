@@ -1,9 +1,5 @@
 #include "launcher/agent/host_report.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <sys/utsname.h>
 
 #include <algorithm>
@@ -17,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "launcher/machine/addresses.h"
 #include "launcher/machine/machine.h"
 
 namespace weft {
@@ -41,28 +38,6 @@ std::vector<std::filesystem::path> EntriesOf(const std::filesystem::path& folder
   }
   std::sort(entries.begin(), entries.end());
   return entries;
-}
-
-void AddAddresses(proto::Host* host) {
-  ifaddrs* first = nullptr;
-  if (getifaddrs(&first) != 0) return;
-  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
-    const bool up = (each->ifa_flags & IFF_UP) != 0 && (each->ifa_flags & IFF_LOOPBACK) == 0;
-    if (!up || each->ifa_addr == nullptr) continue;
-    char text[INET6_ADDRSTRLEN] = {};
-    const void* address = nullptr;
-    if (each->ifa_addr->sa_family == AF_INET) {
-      address = &reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr;
-    } else if (each->ifa_addr->sa_family == AF_INET6) {
-      const auto* six = reinterpret_cast<const sockaddr_in6*>(each->ifa_addr);
-      if (IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr)) continue;  // means nothing to another host
-      address = &six->sin6_addr;
-    }
-    if (address == nullptr) continue;
-    if (inet_ntop(each->ifa_addr->sa_family, address, text, sizeof(text)) == nullptr) continue;
-    host->add_addresses(text);
-  }
-  freeifaddrs(first);
 }
 
 }  // namespace
@@ -111,7 +86,7 @@ proto::Host DescribeHost() {
   host.set_memory_bytes(TotalMemoryBytes().value_or(0));
   host.set_available_bytes(AvailableMemoryBytes().value_or(0));
   DescribeTopologyBelow("", &host);
-  AddAddresses(&host);
+  for (const std::string& address : OwnAddresses()) host.add_addresses(address);
   utsname kernel = {};
   if (uname(&kernel) == 0) host.set_kernel(kernel.release);
   return host;

@@ -5,13 +5,12 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "launcher/agent/agent_run.h"
-#include "launcher/agent/host_report.h"
 #include "launcher/commands/commands.h"
 #include "launcher/hosts/hand_over.h"
 #include "launcher/hosts/host_check.h"
+#include "launcher/machine/addresses.h"
 #include "launcher/machine/machine.h"
 #include "plan/errors.h"
 #include "process/version.h"
@@ -29,10 +28,8 @@ struct AgentArguments {
 // Takes what weft run hands over, and holds this host against it, before anything else is done.
 absl::Status TakeHandOver(AgentOptions* options) {
   ASSIGN_OR_RETURN(const HandOver hand_over, ReadHandOver(STDIN_FILENO, kHandOverMs));
-  const proto::Host host = DescribeHost();
-  const std::vector<std::string> addresses(host.addresses().begin(), host.addresses().end());
   RETURN_IF_ERROR(CheckHost(options->name.empty() ? HostName() : options->name, hand_over,
-                            Version(), addresses));
+                            Version(), OwnAddresses()));
   for (const auto& [name, value] : hand_over.env) setenv(name.c_str(), value.c_str(), 1);
   options->bundle.text = hand_over.bundle;
   return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <csignal>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "absl/time/time.h"
 #include "checkpoint/clean_up.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/host_options.h"
 #include "launcher/hosts/ssh.h"
 #include "launcher/job_file/job_yaml.h"
 #include "launcher/job_file/resolved_yaml.h"
@@ -48,7 +50,23 @@ struct RunArguments {
   JobFileOptions options;
   bool detach = false;
   std::vector<std::string> accept;  // keys
+  HostArguments host_words;
+  std::vector<ListedHost> hosts = {};           // as the words say
+  std::map<std::string, std::string> env = {};  // -x
 };
+
+// The hosts that are named have to be those that the job is planned for.
+absl::Status CheckHostCount(const JobSpec& job, const std::vector<ListedHost>& hosts) {
+  const int named = hosts.empty() ? 1 : static_cast<int>(hosts.size());
+  const int most = job.cluster.nodes + job.hosts.spares;
+  const int least = job.hosts.least_nodes > 0 ? job.hosts.least_nodes : most;
+  if (named >= least && named <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "cluster.nodes: ", job.cluster.nodes,
+      job.hosts.spares > 0 ? absl::StrCat(" and cluster.spares ", job.hosts.spares) : "", " but ",
+      named, named == 1 ? " host is" : " hosts are",
+      " named; name as many by --hosts or --hostfile, or change the number"));
+}
 
 // Refuses what can be planned but not trained yet.
 absl::Status CheckTrainable(const JobSpec& job) {
@@ -185,6 +203,7 @@ absl::StatusOr<Prepared> Prepare(const RunArguments& arguments, int* exit_code) 
   prepared.file = *std::move(file);
   const JobSpec& job = prepared.file.job;
   absl::Status status = CheckTrainable(job);
+  if (status.ok()) status = CheckHostCount(job, arguments.hosts);
   if (status.ok()) {
     const std::optional<Layout> fixed = FixedLayout(job);
     absl::StatusOr<Plan> plan =
@@ -276,6 +295,8 @@ int Train(const RunArguments& arguments, const Prepared& prepared, const Continu
                        .continuation = going_on,
                        .data = prepared.data,
                        .socket = SocketPath(prepared.paths.folder),
+                       .hosts = arguments.hosts,
+                       .env = arguments.env,
                        .stop = &stop,
                        .on_event = [&](const proto::JobEvent& event) { progress.Take(event); },
                        .say = [&](const std::string& line) { progress.Say(line); }});
@@ -375,7 +396,18 @@ void AddRun(CLI::App& app, const std::string& program, int* exit_code) {
                    : absl::StrCat(key, " cannot change within a run; use ", AcceptableKeys());
       });
   run->add_flag("--detach", arguments->detach, "go on in the background");
-  run->callback([arguments, exit_code] { *exit_code = Run(*arguments); });
+  AddHostOptions(*run, &arguments->host_words);
+  run->callback([arguments, exit_code] {
+    absl::StatusOr<std::vector<ListedHost>> hosts = HostsOf(arguments->host_words);
+    absl::StatusOr<std::map<std::string, std::string>> env = VariablesOf(arguments->host_words);
+    if (!hosts.ok() || !env.ok()) {
+      *exit_code = Fail(hosts.ok() ? env.status() : hosts.status());
+      return;
+    }
+    arguments->hosts = *std::move(hosts);
+    arguments->env = *std::move(env);
+    *exit_code = Run(*arguments);
+  });
 }
 
 }  // namespace weft

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "launcher/hosts/ssh.h"
 #include "launcher/machine/log_tail.h"
@@ -18,6 +19,7 @@ namespace weft {
 namespace {
 
 constexpr int64_t kLongestWords = 8192;
+constexpr char kAgentsFirstWords[] = " INFO weft agent ";  // of its log
 
 int64_t SizeOf(const std::string& path) {
   std::error_code error;
@@ -76,6 +78,14 @@ absl::StatusOr<RemoteAgent> RemoteAgent::Start(const RemoteAgentOptions& options
   return RemoteAgent(options, std::move(ssh), std::move(lifeline), log_begin);
 }
 
+std::string RemoteAgent::Words() const {
+  return ReadTail(log_, std::clamp<int64_t>(SizeOf(log_) - log_begin_, 0, kLongestWords));
+}
+
+bool RemoteAgent::CameUp() const {
+  return absl::StrContains(Words(), kAgentsFirstWords);
+}
+
 std::optional<absl::Status> RemoteAgent::Ended() {
   const std::optional<int> status = ssh_.Ended();
   if (!status) return std::nullopt;
@@ -85,8 +95,7 @@ std::optional<absl::Status> RemoteAgent::Ended() {
   }
   const int code = WEXITSTATUS(*status);
   if (code == 0) return absl::OkStatus();
-  const int64_t said = std::clamp<int64_t>(SizeOf(log_) - log_begin_, 0, kLongestWords);
-  return SshFailure(host_, program_, code, ReadTail(log_, said));
+  return SshFailure(host_, program_, code, Words());
 }
 
 }  // namespace weft

@@ -31,6 +31,8 @@ class RemoteAgent {
 
   const std::string& host() const { return host_; }
   pid_t pid() const { return ssh_.pid(); }  // ssh's
+  // True once the agent over there has begun: ssh was let in and the host has passed its check.
+  bool CameUp() const;
   // Once ssh has ended: OK if the agent left as it should, else SshFailure of the log's end.
   std::optional<absl::Status> Ended();
   // Cuts the lifeline: the agent ends what it started and leaves. Ended tells when ssh has, too.
@@ -39,6 +41,8 @@ class RemoteAgent {
  private:
   RemoteAgent(const RemoteAgentOptions& options, ChildProcess ssh, Descriptor lifeline,
               int64_t log_begin);
+
+  std::string Words() const;  // the end of what this ssh has said
 
   std::string host_;
   std::string program_;

@@ -22,6 +22,8 @@
 namespace weft {
 namespace {
 
+constexpr char kTlsEnding[] = "-tls";
+
 constexpr int kPollMs = 10;
 
 // Says whether the environment has NAME=... with what follows the name in `rest`.
@@ -109,6 +111,16 @@ std::string TemporaryFolder(const std::string& run_id, int world_size) {
   return absl::StrCat(room ? "/dev/shm" : "/tmp", "/weft-", run_id, "-tmp");
 }
 
+std::string TlsFolder(const std::string& run_id) {
+  const char* const base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+  return absl::StrCat(base, "/weft-", run_id, kTlsEnding);
+}
+
+void RemoveTlsFolder(const std::string& run_id) {
+  std::error_code error;
+  std::filesystem::remove_all(TlsFolder(run_id), error);
+}
+
 std::vector<std::string> TemporaryFoldersLeft() {
   std::vector<std::string> left;
   for (const char* base : {"/dev/shm", "/tmp"}) {
@@ -116,7 +128,8 @@ std::vector<std::string> TemporaryFoldersLeft() {
     for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
       const std::string name = entry.path().filename().string();
       absl::string_view id = name;
-      if (!absl::ConsumePrefix(&id, "weft-") || !absl::ConsumeSuffix(&id, "-tmp")) continue;
+      if (!absl::ConsumePrefix(&id, "weft-")) continue;
+      if (!absl::ConsumeSuffix(&id, "-tmp") && !absl::ConsumeSuffix(&id, kTlsEnding)) continue;
       struct stat status = {};
       const bool ours = stat(entry.path().c_str(), &status) == 0 && status.st_uid == getuid();
       if (ours && ProcessesOf(std::string(id)).empty()) left.push_back(entry.path().string());

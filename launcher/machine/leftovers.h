@@ -44,6 +44,11 @@ absl::Status MakePrivateFolder(const std::string& path);
 // Removes the temporary folders that a run may have had.
 void RemoveTemporaryFolders(const std::string& run_id);
 
+// A folder for the bundle of a run's weftd, of whoever started it: an agent that comes or goes
+// leaves it alone. In memory where there is any.
+std::string TlsFolder(const std::string& run_id);
+void RemoveTlsFolder(const std::string& run_id);
+
 // Temporary folders of this user's runs that no living process is of any more.
 std::vector<std::string> TemporaryFoldersLeft();
 

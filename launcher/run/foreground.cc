@@ -6,17 +6,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "launcher/hosts/agents.h"
 #include "launcher/machine/child_process.h"
 #include "launcher/machine/descriptor.h"
 #include "launcher/machine/leftovers.h"
@@ -39,12 +39,20 @@ constexpr int kDaemonStartMs = 30000;  // on a machine with more to do than core
 constexpr int64_t kAnswerMs = 500;     // how long one question may wait
 constexpr int kPatienceMs = 1000;      // TERM, then KILL
 constexpr int kGonePatienceMs = 5000;
-constexpr int kMaxAgentStarts = 100;  // a person who kills them for ever is not waited for
 
 class Foreground {
  public:
   explicit Foreground(ForegroundOptions options)
-      : options_(std::move(options)), run_id_(RunId(options_.paths.folder)) {
+      : options_(std::move(options)),
+        run_id_(RunId(options_.paths.folder)),
+        agents_({.hosts = options_.hosts,
+                 .words = options_.job.hosts,
+                 .run_id = run_id_,
+                 .run_folder = options_.paths.folder,
+                 .logs = options_.paths.logs(),
+                 .socket = options_.socket,
+                 .env = options_.env,
+                 .say = [this](const std::string& line) { Say(line); }}) {
     saved_step_ = options_.continuation.after_step;
   }
 
@@ -66,32 +74,37 @@ class Foreground {
   // Nothing of this run is left on the machine: we hold its lock, so whatever there is is dead
   // wood.
   void Clean() {
-    lifeline_.Close();
     if (daemon_) daemon_->AskToEnd();  // both at once: a person waits
-    for (int waited = 0; agent_ && !agent_->Ended() && waited < kGonePatienceMs; waited += 2) {
-      usleep(2000);
-    }
-    agent_.reset();
+    agents_.Leave(kGonePatienceMs);
     if (daemon_) daemon_->Stop(kPatienceMs);
     KillProcessesOf(run_id_, ProcessKind::kAny, kGonePatienceMs);
     RemoveTemporaryFolders(run_id_);
+    RemoveTlsFolder(run_id_);
     unlink(options_.socket.c_str());
   }
 
-  absl::Status StartBoth() {
+  absl::Status StartAll() {
     Clean();
     std::error_code error;
     std::filesystem::create_directories(options_.paths.logs(), error);
     const std::string log = options_.paths.logs() + "/weftd.log";
-    ASSIGN_OR_RETURN(
-        ChildProcess daemon,
-        ChildProcess::Start({.argv = {Beside("weftd"), absl::StrCat("--socket=", options_.socket),
-                                      absl::StrCat("--journal=", options_.paths.journal())},
-                             .env = {{kRunVariable, run_id_}},
-                             .output = log}));
+    ASSIGN_OR_RETURN(const std::unique_ptr<NetworkDoor> door, agents_.Prepare());
+    std::vector<std::string> argv = {Beside("weftd"), absl::StrCat("--socket=", options_.socket),
+                                     absl::StrCat("--journal=", options_.paths.journal())};
+    if (door != nullptr) {
+      argv.insert(argv.end(), {"--listen=" + door->address, "--tls=" + door->bundle_file,
+                               "--port-file=" + door->port_file});
+    }
+    ASSIGN_OR_RETURN(ChildProcess daemon, ChildProcess::Start({.argv = std::move(argv),
+                                                               .env = {{kRunVariable, run_id_}},
+                                                               .output = log}));
     daemon_.emplace(std::move(daemon));
-    RETURN_IF_ERROR(StartAgent());
+    RETURN_IF_ERROR(agents_.StartHere());
     ASSIGN_OR_RETURN(const proto::VersionReply version, AwaitDaemon(log));
+    if (door != nullptr) {
+      ASSIGN_OR_RETURN(const int port, AwaitPort(door->port_file));
+      RETURN_IF_ERROR(agents_.StartOthers(port));
+    }
     if (version.version() != Version()) {
       return absl::InvalidArgumentError(absl::StrCat("weft is ", Version(), " but weftd is ",
                                                      version.version(),
@@ -100,38 +113,16 @@ class Foreground {
     return absl::OkStatus();
   }
 
-  // The agent leaves when the other end of its standard input is closed, by us or by our death.
-  absl::Status StartAgent() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "cannot make a pipe");
-    const Descriptor read_end(ends[0]);
-    lifeline_ = Descriptor(ends[1]);
-    agent_.reset();
-    ASSIGN_OR_RETURN(
-        ChildProcess agent,
-        ChildProcess::Start(
-            {.argv = {Beside("weft"), "agent", absl::StrCat("--coordinator=unix:", options_.socket),
-                      absl::StrCat("--run-id=", run_id_), "--leave-with-stdin"},
-             .env = {{kRunVariable, run_id_}},
-             .output = AgentLog(),
-             .stdin_fd = read_end.get()}));
-    agent_.emplace(std::move(agent));
-    ++agent_starts_;
-    return absl::OkStatus();
-  }
-
-  std::string AgentLog() const { return options_.paths.logs() + "/agent.log"; }
-
-  // An agent that was killed is started again; one that says why it cannot go on is believed.
-  absl::Status AgentEnded(int status) {
-    if (WIFEXITED(status) || agent_starts_ >= kMaxAgentStarts) {
-      const std::string words = LastLines(ReadTail(AgentLog(), 4096), 1, 1000);
-      return absl::UnavailableError(
-          absl::StrCat("the agent ended: ", absl::StripPrefix(words, "weft: "),
-                       FullDiskText(options_.paths.folder), "; its log is ", AgentLog()));
+  // Where weftd has come to listen for agents of other hosts.
+  absl::StatusOr<int> AwaitPort(const std::string& port_file) {
+    for (int waited = 0; waited < kDaemonStartMs; waited += 2) {
+      int port = 0;
+      if (std::ifstream(port_file) >> port) return port;
+      if (daemon_->Ended()) break;
+      usleep(2000);
     }
-    Say(absl::StrCat("the agent was killed by signal ", WTERMSIG(status), "; it is started again"));
-    return StartAgent();
+    return absl::UnavailableError(absl::StrCat("weftd does not say where it listens; its log is ",
+                                               options_.paths.logs(), "/weftd.log"));
   }
 
   // Once it listens and answers, which a busy machine may put off. Cancelled if told to stop at
@@ -236,15 +227,18 @@ class Foreground {
   // Until there is something to look at, at most kLookMs.
   void Wait() {
     const Descriptor daemon = OpenPidfd(daemon_->pid());
-    const Descriptor agent = OpenPidfd(agent_->pid());
-    std::array<pollfd, 3> fds = {pollfd{wake_.get(), POLLIN, 0}, pollfd{daemon.get(), POLLIN, 0},
-                                 pollfd{agent.get(), POLLIN, 0}};
+    std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}, {daemon.get(), POLLIN, 0}};
+    std::vector<Descriptor> agents;
+    for (const pid_t pid : agents_.pids()) {
+      agents.push_back(OpenPidfd(pid));
+      fds.push_back({agents.back().get(), POLLIN, 0});
+    }
     poll(fds.data(), fds.size(), kLookMs);
   }
 
   absl::StatusOr<RunOutcome> RunUntilOver() {
     wake_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    const absl::Status started = StartBoth();
+    const absl::Status started = StartAll();
     if (absl::IsCancelled(started)) return StopAtOnce();
     RETURN_IF_ERROR(started);
     RETURN_IF_ERROR(Submit());
@@ -261,10 +255,16 @@ class Foreground {
           Say("stopping: saving at the next step boundary (Ctrl-C again stops at once)");
         }
       }
-      if (const std::optional<int> status = agent_->Ended()) RETURN_IF_ERROR(AgentEnded(*status));
+      const absl::Status agents = agents_.Look();
+      if (!agents.ok()) return WithDisk(agents);
       if (watch_over_ && !daemon_->Ended())
         usleep(kLookMs * 1000);  // the stream broke: it is ending
     }
+  }
+
+  // A full disk takes away the words of whoever it stops.
+  absl::Status WithDisk(const absl::Status& why) const {
+    return {why.code(), absl::StrCat(why.message(), FullDiskText(options_.paths.folder))};
   }
 
   RunOutcome StopAtOnce() {
@@ -293,9 +293,7 @@ class Foreground {
   ForegroundOptions options_;
   const std::string run_id_;
   std::optional<ChildProcess> daemon_;
-  std::optional<ChildProcess> agent_;
-  Descriptor lifeline_;  // the other end of the agent's standard input
-  int agent_starts_ = 0;
+  Agents agents_;
   Descriptor wake_;  // an eventfd: the watch is over
   std::unique_ptr<Client> client_;
   std::string job_id_;

@@ -1,16 +1,18 @@
-// A run in the foreground: a private weftd and one agent, here, from submission to the job's end.
-// It decides nothing: weftd decides, the agent starts and ends ranks, and what becomes of it is
-// watched and said. Everything it starts is gone when it returns: processes, socket, temporary
+// A run in the foreground: a private weftd here and an agent on each host, from submission to the
+// job's end. It decides nothing: weftd decides, agents start and end ranks, and what becomes of it
+// is watched and said. Everything it starts is gone when it returns: processes, socket, temporary
 // files.
 #pragma once
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "launcher/hosts/host_list.h"
 #include "launcher/run/going_on.h"
 #include "launcher/run/run_folder.h"
 #include "plan/spec/job_spec.h"
@@ -43,6 +45,8 @@ struct ForegroundOptions {
   Continuation continuation;
   std::vector<std::string> data;  // fingerprints, for resolved.yaml
   std::string socket;
+  std::vector<ListedHost> hosts;           // none: this one alone
+  std::map<std::string, std::string> env;  // for agents and what they start
   const std::atomic<StopAsked>* stop = nullptr;
   std::function<void(const proto::JobEvent&)> on_event;  // from one thread, never together with say
   std::function<void(const std::string&)> say;           // a line for people

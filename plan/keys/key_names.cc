@@ -54,7 +54,7 @@ constexpr Hint kHints[] = {
     {"checkpoint_in_cpu", "is a flag; write offload.optimizer: none"},
     {"num-layers-per-virtual-pipeline-stage",
      "counts layers; write parallelism.virtual_stages, the chunks of a stage"},
-    {"hostfile", "is a file of launcher flags; write cluster.nodes and cluster.slots"},
+    {"hostfile", "is an option of weft run: --hostfile FILE; write cluster.nodes here"},
 };
 
 std::map<std::string, std::string> MakeAliasTable() {

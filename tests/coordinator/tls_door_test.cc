@@ -21,11 +21,11 @@
 #include <memory>
 #include <string>
 
-#include "coordinator/authority.h"
 #include "coordinator/driver.h"
 #include "coordinator/journal.h"
 #include "coordinator/serve.h"
 #include "coordinator/service.h"
+#include "process/authority.h"
 #include "process/rpc.h"
 #include "process/tls.h"
 #include "process/version.h"

@@ -172,7 +172,9 @@ std::vector<std::string> HostBed::On(int host, std::vector<std::string> command)
 
 std::unique_ptr<Child> HostBed::Start(int host, const std::vector<std::string>& command,
                                       const std::map<std::string, std::string>& env) {
-  return Local(On(host, command), env);
+  std::map<std::string, std::string> environment = env;
+  environment.emplace("PATH", "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");  // not ssh_of_host1
+  return Local(On(host, command), environment);
 }
 
 HostBed::Answer HostBed::Run(int host, const std::string& command) {

@@ -1,4 +1,4 @@
-#include "coordinator/authority.h"
+#include "process/authority.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

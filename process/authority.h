@@ -1,4 +1,4 @@
-// Authority is weftd's own certificate authority, a folder of this user alone (0700): `ca.key`,
+// Authority is weft's own certificate authority, a folder of this user alone (0700): `ca.key`,
 // `ca.crt`, `issued` and `revoked`. It issues the bundles (process/tls_bundle.h) that let agents
 // and the coordinator know each other off the host. `issued` and `revoked` have a line for each
 // certificate, "<serial> <role> <name> <end of its time>"; weftd looks at `revoked` for each new

@@ -1,4 +1,4 @@
-#include "coordinator/authority.h"
+#include "process/authority.h"
 
 #include <fcntl.h>
 #include <openssl/bio.h>

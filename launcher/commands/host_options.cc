@@ -1,0 +1,67 @@
+#include "launcher/commands/host_options.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace weft {
+
+void AddHostOptions(CLI::App& app, HostArguments* arguments) {
+  HostWords& words = arguments->words;
+  app.add_option("--hosts", words.hosts, "hosts to train on: a,b:SLOTS,user@c; by ssh");
+  app.add_option("--hostfile", words.hostfile, "a file of them, as Open MPI's or DeepSpeed's");
+  app.add_option("--include", words.include, "of them only these: host@host:0,2");
+  app.add_option("--exclude", words.exclude, "of them not these: host@host:0,2");
+  app.add_option("-x", arguments->variables,
+                 "pass a variable to every host: -x NAME, or -x NAME=VALUE")
+      ->allow_extra_args(false);
+}
+
+absl::StatusOr<std::vector<ListedHost>> HostsOf(const HostArguments& arguments) {
+  HostWords words = arguments.words;
+  const bool named = !words.hosts.empty() || !words.hostfile.empty();
+  if (!named) {
+    if (words.include.empty() && words.exclude.empty()) return std::vector<ListedHost>();
+    return absl::InvalidArgumentError(
+        "--include and --exclude choose among hosts; name them by --hosts or --hostfile");
+  }
+  if (!words.hostfile.empty()) {
+    std::ifstream file(words.hostfile);
+    std::ostringstream text;
+    text << file.rdbuf();
+    if (!file) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--hostfile ", words.hostfile, ": cannot be read"));
+    }
+    words.hostfile_text = text.str();
+  }
+  return ListHosts(words);
+}
+
+absl::StatusOr<std::map<std::string, std::string>> VariablesOf(const HostArguments& arguments) {
+  std::map<std::string, std::string> variables;
+  for (const std::string& text : arguments.variables) {
+    const size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    if (name.empty() || absl::StartsWith(name, "WEFT_")) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("-x ", text, ": ", name.empty() ? "names no variable" : "is weft's own"));
+    }
+    if (equals != std::string::npos) {
+      variables[name] = text.substr(equals + 1);
+      continue;
+    }
+    const char* const value = std::getenv(name.c_str());
+    if (value == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("-x ", name, ": is not set here; set it, or write -x ", name, "=VALUE"));
+    }
+    variables[name] = value;
+  }
+  return variables;
+}
+
+}  // namespace weft

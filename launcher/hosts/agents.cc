@@ -1,0 +1,257 @@
+#include "launcher/hosts/agents.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "launcher/hosts/host_check.h"
+#include "launcher/hosts/remote_agent.h"
+#include "launcher/machine/addresses.h"
+#include "launcher/machine/child_process.h"
+#include "launcher/machine/descriptor.h"
+#include "launcher/machine/leftovers.h"
+#include "launcher/machine/log_tail.h"
+#include "launcher/machine/start.h"
+#include "plan/errors.h"
+#include "plan/spec/subnet.h"
+#include "process/authority.h"
+#include "process/clock.h"
+#include "process/rpc.h"
+#include "process/version.h"
+
+namespace weft {
+namespace {
+
+constexpr int kMaxStarts = 100;  // a person who kills them for ever is not waited for
+constexpr int64_t kFirstPauseMs = 500;
+constexpr int64_t kLongestPauseMs = 30000;
+
+// This host's address that the others are to dial.
+absl::StatusOr<std::string> OwnAddressFor(const std::string& other, const std::string& network) {
+  if (network.empty()) return AddressTowards(other);
+  ASSIGN_OR_RETURN(const Subnet subnet, ParseSubnet(network));
+  const std::vector<std::string> own = OwnAddresses();
+  const auto found = std::find_if(own.begin(), own.end(), [&](const std::string& text) {
+    const absl::StatusOr<IpAddress> address = ParseIpAddress(text);
+    return address.ok() && subnet.Contains(*address);
+  });
+  if (found != own.end()) return *found;
+  return absl::InvalidArgumentError(absl::StrCat("cluster.network: ", network,
+                                                 ": this host has no address there; name the ",
+                                                 "network that all hosts are in"));
+}
+
+absl::Status WritePrivate(const std::string& path, const std::string& text) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) return absl::ErrnoToStatus(errno, path);
+  const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(file);
+  return written ? absl::OkStatus() : absl::ErrnoToStatus(errno, path);
+}
+
+}  // namespace
+
+struct Agents::Agent {
+  ListedHost host;
+  bool is_here = false;
+  std::string bundle;
+  std::optional<ChildProcess> local;
+  Descriptor lifeline;  // of `local`
+  std::optional<RemoteAgent> remote;
+  int starts = 0;
+  bool was_up = false;
+  int64_t start_again_ms = 0;  // 0: it runs, or is over
+};
+
+Agents::Agents(AgentsOptions options) : options_(std::move(options)) {
+  std::vector<ListedHost> hosts = options_.hosts;
+  if (hosts.empty()) hosts.push_back({.name = ""});
+  for (ListedHost& host : hosts) {
+    agents_.push_back(std::make_unique<Agent>());
+    agents_.back()->is_here = host.name.empty() || IsThisHost(host.name);
+    agents_.back()->host = std::move(host);
+  }
+}
+
+Agents::~Agents() {
+  if (!token_.empty()) RemoveToken(options_.run_folder, token_);
+}
+
+absl::StatusOr<std::unique_ptr<NetworkDoor>> Agents::Prepare() {
+  const auto other = std::find_if(agents_.begin(), agents_.end(),
+                                  [](const auto& agent) { return !agent->is_here; });
+  if (other == agents_.end()) return nullptr;
+  ASSIGN_OR_RETURN(address_, OwnAddressFor((*other)->host.name, options_.words.network));
+  ASSIGN_OR_RETURN(token_, WriteToken(options_.run_folder));
+  // The authority is needed for these bundles alone: nobody can issue another one afterwards.
+  RemoveTlsFolder(options_.run_id);
+  const std::string folder = TlsFolder(options_.run_id);
+  RETURN_IF_ERROR(MakePrivateFolder(folder));
+  const int64_t now_s = std::time(nullptr);
+  ASSIGN_OR_RETURN(const Authority authority, Authority::Create(folder + "/ca", now_s));
+  ASSIGN_OR_RETURN(const std::string server, authority.Issue(BundleRole::kServer, {}, now_s));
+  for (const auto& agent : agents_) {
+    if (agent->is_here) continue;
+    ASSIGN_OR_RETURN(agent->bundle, authority.Issue(BundleRole::kAgent, {agent->host.name}, now_s));
+  }
+  std::error_code error;
+  std::filesystem::remove_all(folder + "/ca", error);
+  RETURN_IF_ERROR(WritePrivate(folder + "/server.pem", server));
+  return std::make_unique<NetworkDoor>(
+      NetworkDoor{.address = AddressText({.host = address_, .port = 0}),
+                  .bundle_file = folder + "/server.pem",
+                  .port_file = folder + "/port"});
+}
+
+absl::Status Agents::StartHere() {
+  for (const auto& agent : agents_) {
+    if (agent->is_here) RETURN_IF_ERROR(StartLocal(agent.get()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Agents::StartOthers(int port) {
+  port_ = port;
+  for (const auto& agent : agents_) {
+    if (!agent->is_here) RETURN_IF_ERROR(StartRemote(agent.get()));
+  }
+  return absl::OkStatus();
+}
+
+// The agent leaves when the other end of its standard input is closed, by us or by our death.
+absl::Status Agents::StartLocal(Agent* agent) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "cannot make a pipe");
+  const Descriptor read_end(ends[0]);
+  agent->lifeline = Descriptor(ends[1]);
+  agent->local.reset();
+  std::map<std::string, std::string> env = options_.env;
+  env[kRunVariable] = options_.run_id;
+  std::vector<std::string> argv = {
+      Beside("weft"), "agent", absl::StrCat("--coordinator=unix:", options_.socket),
+      absl::StrCat("--run-id=", options_.run_id), "--leave-with-stdin"};
+  if (!agent->host.name.empty()) argv.push_back(absl::StrCat("--name=", agent->host.name));
+  ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start({.argv = std::move(argv),
+                                                            .env = std::move(env),
+                                                            .output = options_.logs + "/agent.log",
+                                                            .stdin_fd = read_end.get()}));
+  agent->local.emplace(std::move(child));
+  ++agent->starts;
+  return absl::OkStatus();
+}
+
+absl::Status Agents::StartRemote(Agent* agent) {
+  const std::string here = Beside("weft");
+  std::string program = here;
+  if (!options_.words.remote_path.empty()) program = options_.words.remote_path + "/weft";
+  RemoteAgentOptions options{
+      .host = agent->host,
+      .ssh_options = options_.words.ssh_options,
+      .program = program,
+      .coordinator = AddressText({.host = address_, .port = port_}),
+      .run_id = options_.run_id,
+      .hand_over = {.bundle = agent->bundle,
+                    .env = options_.env,
+                    .version = Version(),
+                    .run_folder = options_.run_folder,
+                    .token = token_,
+                    .network = options_.words.network},
+      .log = absl::StrCat(options_.logs, "/agent-", agent->host.name, ".log")};
+  options.hand_over.env[kRunVariable] = options_.run_id;
+  agent->remote.reset();
+  ASSIGN_OR_RETURN(RemoteAgent remote, RemoteAgent::Start(options));
+  agent->remote.emplace(std::move(remote));
+  ++agent->starts;
+  return absl::OkStatus();
+}
+
+std::vector<pid_t> Agents::pids() const {
+  std::vector<pid_t> pids;
+  for (const auto& agent : agents_) {
+    if (agent->local) pids.push_back(agent->local->pid());
+    if (agent->remote) pids.push_back(agent->remote->pid());
+  }
+  return pids;
+}
+
+absl::Status Agents::Look() {
+  for (const auto& agent : agents_) {
+    if (agent->local) {
+      if (const std::optional<int> status = agent->local->Ended()) {
+        RETURN_IF_ERROR(LocalEnded(agent.get(), *status));
+      }
+    }
+    if (agent->remote) {
+      agent->was_up = agent->was_up || agent->remote->CameUp();
+      if (const std::optional<absl::Status> why = agent->remote->Ended()) {
+        RETURN_IF_ERROR(RemoteEnded(agent.get(), *why));
+      }
+    } else if (agent->start_again_ms > 0 && BootTimeMs() >= agent->start_again_ms) {
+      agent->start_again_ms = 0;
+      RETURN_IF_ERROR(StartRemote(agent.get()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Agents::LocalEnded(Agent* agent, int wait_status) {
+  if (WIFEXITED(wait_status) || agent->starts >= kMaxStarts) {
+    const std::string log = options_.logs + "/agent.log";
+    const std::string words = LastLines(ReadTail(log, 4096), 1, 1000);
+    return absl::UnavailableError(absl::StrCat(
+        "the agent ended: ", absl::StripPrefix(words, "weft: "), "; its log is ", log));
+  }
+  options_.say(absl::StrCat("the agent was killed by signal ", WTERMSIG(wait_status),
+                            "; it is started again"));
+  return StartLocal(agent);
+}
+
+// A host that was there is waited for: a link may be down for a while. One that never came up has
+// something wrong with it that a person has to mend.
+absl::Status Agents::RemoteEnded(Agent* agent, const absl::Status& why) {
+  const bool lost = agent->was_up && absl::IsUnavailable(why);
+  if (!lost || agent->starts >= kMaxStarts) {
+    if (why.ok()) {
+      return absl::UnavailableError(
+          absl::StrCat("host ", agent->host.name, ": its agent left by itself"));
+    }
+    return why;
+  }
+  options_.say(absl::StrCat(why.message(), "; its agent is started again"));
+  agent->remote.reset();
+  const int doublings = std::min(agent->starts - 1, 10);
+  agent->start_again_ms = BootTimeMs() + std::min(kFirstPauseMs << doublings, kLongestPauseMs);
+  return absl::OkStatus();
+}
+
+void Agents::Leave(int patience_ms) {
+  for (const auto& agent : agents_) {
+    agent->start_again_ms = 0;
+    agent->lifeline.Close();
+    if (agent->remote) agent->remote->Leave();
+  }
+  const auto ended = [](const auto& agent) {
+    return (!agent->local || agent->local->Ended()) && (!agent->remote || agent->remote->Ended());
+  };
+  for (int waited = 0; waited < patience_ms; waited += 2) {
+    if (std::all_of(agents_.begin(), agents_.end(), ended)) break;
+    usleep(2000);
+  }
+  for (const auto& agent : agents_) {
+    agent->local.reset();
+    agent->remote.reset();
+  }
+}
+
+}  // namespace weft

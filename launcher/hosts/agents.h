@@ -1,0 +1,74 @@
+// Agents: those of a run, one on each of its hosts, for as long as this object holds their
+// lifelines. One that is killed, or whose ssh is, is started again; one that says why it cannot go
+// on is believed. Belongs to one thread, which lives as long as the agents should.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "launcher/hosts/host_list.h"
+#include "plan/spec/job_spec.h"
+
+namespace weft {
+
+struct AgentsOptions {
+  std::vector<ListedHost> hosts;  // none: this host alone
+  HostsSpec words;                // how they are reached
+  std::string run_id;
+  std::string run_folder;
+  std::string logs;                        // folder for what agents say
+  std::string socket;                      // of weftd, here
+  std::map<std::string, std::string> env;  // -x: for agents and what they start
+  std::function<void(const std::string&)> say;
+};
+
+// NetworkDoor says how weftd is to listen for agents of other hosts.
+struct NetworkDoor {
+  std::string address;      // of this host, with port 0
+  std::string bundle_file;  // 0600
+  std::string port_file;
+};
+
+class Agents {
+ public:
+  explicit Agents(AgentsOptions options);
+  ~Agents();  // as Leave, but does not wait
+  Agents(const Agents&) = delete;
+  Agents& operator=(const Agents&) = delete;
+
+  // Before weftd starts: finds out which hosts are others and makes them bundles and weftd a door;
+  // null without other hosts. Unavailable or InvalidArgument if this host has no address for them.
+  absl::StatusOr<std::unique_ptr<NetworkDoor>> Prepare();
+  // Starts this host's agent, if it is one of the hosts: it dials until weftd listens.
+  absl::Status StartHere();
+  // Starts the others. `port`: the door's.
+  absl::Status StartOthers(int port);
+
+  // The processes whose end Look wants to see.
+  std::vector<pid_t> pids() const;
+  // Starts again what was killed. Unavailable, PermissionDenied or InvalidArgument, naming the
+  // host: why the run cannot go on.
+  absl::Status Look();
+
+  // Cuts the lifelines, and waits until all have ended, at most `patience_ms`.
+  void Leave(int patience_ms);
+
+ private:
+  struct Agent;
+  absl::Status StartLocal(Agent* agent);
+  absl::Status StartRemote(Agent* agent);
+  absl::Status LocalEnded(Agent* agent, int wait_status);
+  absl::Status RemoteEnded(Agent* agent, const absl::Status& why);
+
+  const AgentsOptions options_;
+  std::vector<std::unique_ptr<Agent>> agents_;
+  std::string address_;  // of this host, for agents of others
+  int port_ = 0;
+  std::string token_;  // in the run folder
+};
+
+}  // namespace weft
