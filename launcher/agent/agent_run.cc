@@ -135,6 +135,7 @@ absl::Status AgentShell::Begin() {
   const std::string name = options_.name.empty() ? HostName() : options_.name;
   link.hello.set_host(name);
   link.hello.set_pid(getpid());
+  link.hello.set_slots(options_.slots);
   link.hello.set_machine(MachineId());
   *link.hello.mutable_host_has() = DescribeHost();
   const std::string host = HostText(link.hello.host_has());

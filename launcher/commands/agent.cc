@@ -51,6 +51,10 @@ void AddAgent(CLI::App& app, int* exit_code) {
   agent->add_option("--run-id", options.run_id, "names the run's processes and temporary files")
       ->required();
   agent->add_option("--name", options.name, "of this host, as its bundle has it; default: its own");
+  agent
+      ->add_option("--slots", options.slots,
+                   "ranks that it takes; default: as the job says of a node")
+      ->check(CLI::Range(1, 100000));
   CLI::Option* tls = agent->add_option("--tls", options.bundle.file,
                                        "bundle of `weftd issue agent`, for HOST:PORT");
   agent

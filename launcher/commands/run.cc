@@ -77,10 +77,6 @@ absl::Status CheckTrainable(const JobSpec& job) {
         " has GPUs, but libweft_cuda.so does not lie beside weft; build it where there "
         "is a CUDA toolkit (docs/gpu.md), or use cpu"));
   }
-  if (job.cluster.nodes != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("cluster.nodes: ", job.cluster.nodes,
-                                                   " is not supported yet by weft run; use 1"));
-  }
   return absl::OkStatus();
 }
 
@@ -90,14 +86,19 @@ absl::Status CheckMemory(const JobSpec& job, const Plan& plan) {
   if (job.cluster.device.backend == BackendKind::kCuda) return absl::OkStatus();
   const std::optional<int64_t> available = AvailableMemoryBytes();
   int64_t needed = 0;
+  int64_t largest = 0;
   for (const StageMemory& stage : plan.stages) {
     needed += stage.layout_bytes() * (plan.layout.world_size() / plan.layout.pp);
+    largest = std::max(largest, stage.layout_bytes());
   }
+  // Of several hosts this is one, with whichever ranks.
+  const int workers = std::min(plan.layout.world_size(), job.cluster.slots_per_node);
+  if (job.cluster.nodes > 1) needed = largest * workers;
   if (!available || needed <= *available) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      SlotsKey(job.cluster.device.backend), ": ", plan.layout.world_size(), " workers need ",
-      BytesText(needed), " in all, but this machine has ", BytesText(*available),
-      " free; free memory, or lower training.micro_batch_size or the model"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(SlotsKey(job.cluster.device.backend), ": ", workers, " workers need ",
+                   BytesText(needed), " in all, but this machine has ", BytesText(*available),
+                   " free; free memory, or lower training.micro_batch_size or the model"));
 }
 
 // The run's lock, with an old run out of the way if `fresh`.
@@ -185,6 +186,28 @@ int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& j
   return kExitFailed;
 }
 
+// Where the job does not say how many nodes it takes and with how many slots, the hosts that are
+// named do: all but the spares, with as many slots as the smallest has.
+absl::StatusOr<JobFile> ReadJobFor(const RunArguments& arguments) {
+  JobFileOptions options = arguments.options;
+  absl::StatusOr<JobFile> file = ReadJobFile(arguments.path, options);
+  if (!file.ok() || arguments.hosts.empty()) return file;
+  const JobSpec& job = file->job;
+  if (file->tree.FindPath("cluster.nodes") == nullptr) {
+    const int hosts = static_cast<int>(arguments.hosts.size());
+    options.nodes = std::max(1, hosts - job.hosts.spares);
+  }
+  const std::string slots_key(SlotsKey(job.cluster.device.backend));
+  int fewest = 0;
+  for (const ListedHost& host : arguments.hosts) {
+    if (host.slots > 0 && (fewest == 0 || host.slots < fewest)) fewest = host.slots;
+  }
+  if (fewest > 0 && file->tree.FindPath(slots_key) == nullptr) {
+    options.sets.push_back(absl::StrCat(slots_key, "=", fewest));
+  }
+  return ReadJobFile(arguments.path, options);
+}
+
 struct Prepared {
   JobFile file;
   Plan plan;
@@ -195,7 +218,7 @@ struct Prepared {
 // Everything that can be wrong before a run folder is touched.
 absl::StatusOr<Prepared> Prepare(const RunArguments& arguments, int* exit_code) {
   Prepared prepared;
-  absl::StatusOr<JobFile> file = ReadJobFile(arguments.path, arguments.options);
+  absl::StatusOr<JobFile> file = ReadJobFor(arguments);
   if (!file.ok()) {
     *exit_code = FailJobFile(file.status());
     return file.status();

@@ -62,13 +62,14 @@ RemoteAgent::RemoteAgent(const RemoteAgentOptions& options, ChildProcess ssh, De
 absl::StatusOr<RemoteAgent> RemoteAgent::Start(const RemoteAgentOptions& options) {
   Descriptor read_end, lifeline;
   RETURN_IF_ERROR(FillPipe(HandOverText(options.hand_over), &read_end, &lifeline));
-  const std::vector<std::string> command = {options.program,
-                                            "agent",
-                                            "--coordinator=" + options.coordinator,
-                                            "--run-id=" + options.run_id,
-                                            "--name=" + options.host.name,
-                                            "--bundle-from-stdin",
-                                            "--leave-with-stdin"};
+  std::vector<std::string> command = {options.program,
+                                      "agent",
+                                      "--coordinator=" + options.coordinator,
+                                      "--run-id=" + options.run_id,
+                                      "--name=" + options.host.name,
+                                      "--bundle-from-stdin",
+                                      "--leave-with-stdin"};
+  if (options.host.slots > 0) command.push_back(absl::StrCat("--slots=", options.host.slots));
   const int64_t log_begin = SizeOf(options.log);
   ASSIGN_OR_RETURN(ChildProcess ssh,
                    ChildProcess::Start({.argv = SshArgv(options.host, options.ssh_options, command),
