@@ -11,6 +11,9 @@ namespace weft {
 struct AgentOptions {
   std::string coordinator;  // "unix:/path/weftd.sock"
   std::string run_id;       // names this run's processes and temporary files (launcher/machine)
+  // This host's name among the run's; empty: the kernel's name for it. Agents that share a machine
+  // need names, by which each knows its own processes and temporary files.
+  std::string name;
   // The agent leaves, and ends what it started, when its standard input ends: whoever started it
   // holds the other end.
   bool leaves_with_stdin = false;

@@ -55,7 +55,7 @@ void Record(const LaunchOrdered& fact, HostAgent& agent) {
   next.generation = fact.generation;
   next.phase = GroupPhase::kOrdered;
   next.ranks = fact.ranks;
-  next.has_starter = fact.has_starter;
+  next.kind = fact.kind;
   next.save_requested = agent.save_requested;
   next.reports = std::move(agent.reports);
   next.last_sequence = agent.last_sequence;
@@ -86,7 +86,7 @@ void Record(const RankExited& fact, HostAgent& agent) {
   const bool clean = end.signal == 0 && end.exit_code == 0;
   if (clean) ++agent.ended_cleanly;
   // Who is killed by us, or by mpirun because another one has failed, is no cause of anything.
-  const bool by_starter = agent.has_starter && agent.failed && end.signal == SIGKILL;
+  const bool by_starter = agent.kind != GroupKind::kForked && agent.failed && end.signal == SIGKILL;
   if (agent.phase == GroupPhase::kKilling || by_starter) return;
   end.message = HintOf(end.signal, end.exit_code);
   if (!clean) end.last_lines = fact.last_lines;
@@ -103,16 +103,52 @@ void Record(const StarterExited& fact, HostAgent& agent) {
   if (agent.failed || agent.phase == GroupPhase::kKilling) return;
   agent.failed = true;
   end.message = end.signal != 0
-                    ? absl::StrCat("mpirun was killed by signal ", end.signal, " (",
+                    ? absl::StrCat(fact.name, " was killed by signal ", end.signal, " (",
                                    strsignal(end.signal), ")")
-                    : absl::StrCat("mpirun ended with code ", end.exit_code, ": ", fact.words);
+                    : absl::StrCat(fact.name, " ended with code ", end.exit_code, ": ", fact.words);
   end.signal = end.exit_code = 0;  // they are no rank's
   Say(agent, std::move(end));
   if (agent.phase == GroupPhase::kStopping) agent.phase = GroupPhase::kKilling;
 }
 
+void Record(const DaemonWished& fact, HostAgent& agent) {
+  const bool asks = Holds(agent, fact.generation) && agent.kind == GroupKind::kMpirun &&
+                    agent.phase == GroupPhase::kRunning;
+  if (!asks || !agent.wished.insert(fact.host).second) return;
+  Say(agent, DaemonWish{fact.generation, fact.host, fact.args});
+}
+
+void Record(const DaemonOrdered& fact, HostAgent& agent) {
+  const bool waits = Holds(agent, fact.generation) && agent.kind == GroupKind::kGuest &&
+                     agent.phase == GroupPhase::kRunning && agent.daemon == DaemonPhase::kNone;
+  if (!waits) return;
+  agent.daemon = DaemonPhase::kOrdered;
+  agent.daemon_args = fact.args;
+}
+
+void Record(const DaemonStarted& fact, HostAgent& agent) {
+  if (!Holds(agent, fact.generation) || agent.daemon != DaemonPhase::kOrdered) return;
+  agent.daemon = DaemonPhase::kStarted;
+  agent.daemon_args.clear();
+}
+
+void Record(const DaemonNotStarted& fact, HostAgent& agent) {
+  if (!Holds(agent, fact.generation) || agent.daemon != DaemonPhase::kOrdered) return;
+  agent.daemon = DaemonPhase::kNone;
+  agent.failed = true;
+  agent.phase = GroupPhase::kKilling;
+  Say(agent, RankEnd{.generation = fact.generation, .message = fact.message, .last_lines = ""});
+}
+
+// Returns whether nothing is there because nothing was started yet.
+bool IsYetToCome(const HostAgent& agent) {
+  return agent.phase == GroupPhase::kOrdered ||
+         (agent.kind == GroupKind::kGuest && agent.phase == GroupPhase::kRunning &&
+          agent.daemon != DaemonPhase::kStarted);
+}
+
 void Record(const NothingLeft& fact, HostAgent& agent) {
-  if (!Holds(agent, fact.generation) || agent.phase == GroupPhase::kOrdered) return;
+  if (!Holds(agent, fact.generation) || IsYetToCome(agent)) return;
   const bool clean = !agent.failed && !agent.starter_failed && agent.ended_cleanly == agent.ranks;
   GroupEnd end{fact.generation, clean, ""};
   if (!clean && !agent.stop_reason.empty()) {
@@ -159,6 +195,7 @@ std::optional<HostDuty> Decide(const HostAgent& agent) {
     case GroupPhase::kOrdered:
       return StartGroup{};
     case GroupPhase::kRunning:
+      if (agent.daemon == DaemonPhase::kOrdered) return StartDaemon{};
       break;
     case GroupPhase::kStopping:
       return TermRanks{};

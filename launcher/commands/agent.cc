@@ -18,6 +18,7 @@ void AddAgent(CLI::App& app, int* exit_code) {
       ->required();
   agent->add_option("--run-id", options->run_id, "names the run's processes and temporary files")
       ->required();
+  agent->add_option("--name", options->name, "this host's name; unset: the kernel's name for it");
   agent->add_flag("--leave-with-stdin", options->leaves_with_stdin,
                   "end everything when standard input ends");
   // Whoever starts it reads its exit code and its last line, as people do of the other verbs.
