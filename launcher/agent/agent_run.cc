@@ -179,7 +179,10 @@ absl::Status AgentShell::Loop() {
 
 void AgentShell::Wait() {
   int wait_ms = kLookEveryMs;
-  if (agent_.phase == GroupPhase::kOrdered) wait_ms = 0;
+  const std::optional<HostDuty> duty = Decide(agent_);
+  const bool starts = duty && (std::holds_alternative<StartGroup>(*duty) ||
+                               std::holds_alternative<StartDaemon>(*duty));
+  if (starts) wait_ms = 0;
   if (agent_.phase == GroupPhase::kKilling) wait_ms = kKillEveryMs;
   if (agent_.phase == GroupPhase::kStopping) {
     const int64_t left_ms = agent_.stopping_since_ms + kStopPatienceMs - BootTimeMs();
@@ -231,7 +234,8 @@ bool AgentShell::HasChildren() const {
 void AgentShell::TakeShims() {
   for (const ShimMessage& message : door_->Take()) {
     if (message.kind == ShimMessage::Kind::kEnded) {
-      Happened(RankExited{message.generation, message.rank, message.wait_status, message.last_out});
+      Happened(RankExited{message.generation, message.rank, message.wait_status, message.last_out,
+                          message.shim_lost});
     } else if (message.kind == ShimMessage::Kind::kDaemonWanted) {
       const std::optional<HostFact> wish = group_ ? group_->WishOf(message) : std::nullopt;
       if (wish) {

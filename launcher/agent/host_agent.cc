@@ -88,7 +88,10 @@ void Record(const RankExited& fact, HostAgent& agent) {
   // Who is killed by us, or by mpirun because another one has failed, is no cause of anything.
   const bool by_starter = agent.kind != GroupKind::kForked && agent.failed && end.signal == SIGKILL;
   if (agent.phase == GroupPhase::kKilling || by_starter) return;
-  end.message = HintOf(end.signal, end.exit_code);
+  // mpirun kills the shims here as soon as it misses a daemon of another host, which that host may
+  // not have told yet.
+  end.message = fact.shim_lost ? "its shim was killed, as mpirun does when it has lost another one"
+                               : HintOf(end.signal, end.exit_code);
   if (!clean) end.last_lines = fact.last_lines;
   agent.failed = agent.failed || !clean;
   if (agent.failed && agent.phase == GroupPhase::kStopping) agent.phase = GroupPhase::kKilling;
@@ -118,9 +121,11 @@ void Record(const DaemonWished& fact, HostAgent& agent) {
   Say(agent, DaemonWish{fact.generation, fact.host, fact.args});
 }
 
+// It may come in one breath with the launch.
 void Record(const DaemonOrdered& fact, HostAgent& agent) {
-  const bool waits = Holds(agent, fact.generation) && agent.kind == GroupKind::kGuest &&
-                     agent.phase == GroupPhase::kRunning && agent.daemon == DaemonPhase::kNone;
+  const bool goes_on = agent.phase == GroupPhase::kOrdered || agent.phase == GroupPhase::kRunning;
+  const bool waits = Holds(agent, fact.generation) && goes_on && agent.kind == GroupKind::kGuest &&
+                     agent.daemon == DaemonPhase::kNone;
   if (!waits) return;
   agent.daemon = DaemonPhase::kOrdered;
   agent.daemon_args = fact.args;

@@ -115,6 +115,7 @@ struct RankExited {
   int rank = 0;
   int wait_status = 0;
   std::string last_lines;
+  bool shim_lost = false;  // its shim was killed, and it with that
 };
 struct StarterExited {
   int64_t generation = 0;

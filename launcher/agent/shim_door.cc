@@ -136,6 +136,7 @@ bool ShimDoor::Read(Shim& shim, std::vector<ShimMessage>& said) {
     ShimMessage& end = said.emplace_back(shim.started);
     end.kind = ShimMessage::Kind::kEnded;
     end.wait_status = SIGKILL;  // as wait(2) encodes it
+    end.shim_lost = true;
     end.last_out = "";
   }
   return false;

@@ -24,6 +24,7 @@ struct ShimMessage {
   int64_t pid = 0;
   int wait_status = 0;            // of kEnded: as wait(2) says
   std::string last_out;           // of kEnded: the end of the worker's output, <= kMostLastBytes
+  bool shim_lost = false;         // of kEnded, in no text: the shim went before it had told this
   std::string host;               // of kDaemonWanted: in mpirun's file of hosts
   std::vector<std::string> args;  // of kDaemonWanted: after the program's name
 };

@@ -27,9 +27,7 @@ namespace weft {
 namespace {
 
 using ::testing::Contains;
-using ::testing::Each;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::StartsWith;
 using Clock = std::chrono::steady_clock;
 
@@ -219,6 +217,15 @@ class MpiHosts : public testing::Test {
     std::printf("%s: clean %.3f s after the stop\n", what.c_str(), SecondsSince(stopped));
   }
 
+  // As above, where an agent that holds nothing says nothing.
+  void ExpectGone(const std::string& what) {
+    const Clock::time_point stopped = Clock::now();
+    Stop();
+    EXPECT_TRUE(Eventually(kCleanWithinS, [&] { return Left().empty(); }))
+        << absl::StrJoin(Left(), "\n");
+    std::printf("%s: clean %.3f s after the stop\n", what.c_str(), SecondsSince(stopped));
+  }
+
   // Kills one process of the host: the first thing that is told is what `told` says, within a
   // second.
   void ExpectTold(int host, const std::string& program, size_t which, const std::string& told) {
@@ -300,6 +307,7 @@ TEST_F(MpiHosts, ALostRankIsToldByItsOwnHost) {
 
 TEST_F(MpiHosts, ALostShimIsTheLossOfItsRank) {
   ExpectTold(2, "weft-shim", 1, "h3: rank ");
+  EXPECT_THAT(coordinator_->told(), Contains(HasSubstr("signal 9 code 0 its shim was killed")));
 }
 
 TEST_F(MpiHosts, ALostDaemonIsToldByItsHost) {
@@ -353,19 +361,19 @@ TEST_F(MpiHosts, AgentsOnOneMachineDoNotSweepEachOther) {
   EXPECT_NE(HelloOf(1).machine(), HelloOf(2).machine());
   Launch(/*stays=*/true);
   ASSERT_TRUE(AreUp());
-  const size_t before = bed_->ProcessesOf(0, "weft-worker").size();
-  EXPECT_EQ(before, static_cast<size_t>(kRanks));
-  const size_t told = coordinator_->told().size();
+  const auto count = [&](const std::string& program) {
+    return bed_->ProcessesOf(0, program).size();
+  };
+  agents_.resize(kHosts + 1);
+  StartAgent(kHosts, 0, "h9");
+  EXPECT_EQ(count("weft-worker"), static_cast<size_t>(kRanks));
+  EXPECT_EQ(count("weft-shim"), static_cast<size_t>(kRanks + 2)) << "two of them ask for daemons";
+  EXPECT_EQ(count("orted"), 2u);
+  EXPECT_EQ(count("mpirun"), 1u);
   kill(agents_[2]->pid(), SIGKILL);
   StartAgent(2, 0, HostBed::Name(2));
-  EXPECT_EQ(bed_->ProcessesOf(0, "orted").size(), 1u) << "h2's daemon goes on";
-  EXPECT_EQ(bed_->ProcessesOf(0, "mpirun").size(), 1u);
-  ASSERT_GE(coordinator_->told().size(), told);
-  const Clock::time_point stopped = Clock::now();
-  Stop();
-  EXPECT_TRUE(Eventually(kCleanWithinS, [&] { return Left().empty(); }))
-      << absl::StrJoin(Left(), "\n");
-  std::printf("on one machine: clean %.3f s after the stop\n", SecondsSince(stopped));
+  ExpectGone("on one machine");
+  EXPECT_THAT(coordinator_->told(), Contains(StartsWith("h2: group 1 ended")));
 }
 
 // Nobody but mpirun may ask for a daemon, and nothing but orted is started.

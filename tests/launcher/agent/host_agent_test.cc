@@ -155,6 +155,20 @@ TEST(HostAgent, StartsADaemonOnceAndForTheGenerationThatItHolds) {
   EXPECT_TRUE(Owes<TermRanks>(Apply(stopped, DaemonOrdered{1, {}}))) << "too late";
 }
 
+// mpirun kills them too, for reasons that lie on other hosts.
+TEST(HostAgent, SaysThatARanksShimWasKilled) {
+  const HostAgent agent = Apply(Running(kMpirun), RankExited{1, 2, SIGKILL, "", true});
+  EXPECT_THAT(std::get<RankEnd>(agent.reports[0].what).message, HasSubstr("its shim was killed"));
+}
+
+TEST(HostAgent, KeepsAnOrderForADaemonThatComesWithTheLaunch) {
+  HostAgent agent = Play({}, {LaunchOrdered{1, 3, kGuest}, DaemonOrdered{1, {"a"}}});
+  EXPECT_TRUE(Owes<StartGroup>(agent));
+  agent = Apply(agent, GroupStarted{1});
+  EXPECT_TRUE(Owes<StartDaemon>(agent));
+  EXPECT_THAT(agent.daemon_args, ElementsAre("a"));
+}
+
 TEST(HostAgent, EndsAGuestThatNeverBegan) {
   const HostAgent agent =
       Play(Running(kGuest), {StopOrdered{1, "a host is lost", 0}, NothingLeft{1}});
