@@ -39,6 +39,7 @@ namespace {
 constexpr int kSweepPatienceMs = 5000;
 constexpr int kKillEveryMs = 10;
 constexpr int kLookEveryMs = 1000;  // nothing waits for it
+constexpr int kLookInDoubtMs = 20;
 constexpr int64_t kLastWordsMs = 500;
 constexpr int kLastLines = 5;
 constexpr size_t kLastLineBytes = 2000;
@@ -189,6 +190,7 @@ void AgentShell::Wait() {
     wait_ms = static_cast<int>(std::clamp<int64_t>(left_ms, 0, kStopPatienceMs));
   }
   if (agent_.phase == GroupPhase::kRunning) {
+    if (agent_.doubtful) wait_ms = kLookInDoubtMs;
     const int64_t left_ms = std::max<int64_t>(1, link_->lease_end_ms() - BootTimeMs());
     wait_ms = static_cast<int>(std::min<int64_t>(wait_ms, left_ms));
   }
@@ -294,6 +296,7 @@ void AgentShell::TakeLaunch(const proto::Launch& launch) {
   if (share_.ok()) {
     ordered.kind = share_->kind;
     const auto& hosts = share_->hosts;
+    ordered.has_other_hosts = hosts.size() > 1;
     if (!hosts.empty()) ordered.ranks = static_cast<int>(hosts[share_->own_host].ranks.size());
   }
   Happened(ordered);

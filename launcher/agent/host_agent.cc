@@ -20,6 +20,21 @@ void Say(HostAgent& agent, What what) {
   agent.reports.push_back({++agent.last_sequence, std::move(what)});
 }
 
+// Says how somebody ended, at once unless it is in doubt what it comes from. A better cause takes
+// the place of one that is in doubt.
+void Tell(HostAgent& agent, RankEnd end, bool in_doubt) {
+  if (in_doubt && agent.has_other_hosts && agent.phase == GroupPhase::kRunning) {
+    if (!agent.doubtful) {
+      agent.doubtful = std::move(end);
+      agent.doubtful_since_ms = 0;
+    }
+    return;
+  }
+  const bool is_cause = end.signal != 0 || end.exit_code != 0 || end.rank < 0;
+  if (is_cause) agent.doubtful.reset();
+  Say(agent, std::move(end));
+}
+
 // A group in which somebody has failed cannot go on, so nobody in it is waited for.
 void Stop(HostAgent& agent, int64_t now_ms) {
   if (agent.phase == GroupPhase::kOrdered || agent.failed) {
@@ -56,6 +71,7 @@ void Record(const LaunchOrdered& fact, HostAgent& agent) {
   next.phase = GroupPhase::kOrdered;
   next.ranks = fact.ranks;
   next.kind = fact.kind;
+  next.has_other_hosts = fact.has_other_hosts && fact.kind != GroupKind::kForked;
   next.save_requested = agent.save_requested;
   next.reports = std::move(agent.reports);
   next.last_sequence = agent.last_sequence;
@@ -86,7 +102,8 @@ void Record(const RankExited& fact, HostAgent& agent) {
   const bool clean = end.signal == 0 && end.exit_code == 0;
   if (clean) ++agent.ended_cleanly;
   // Who is killed by us, or by mpirun because another one has failed, is no cause of anything.
-  const bool by_starter = agent.kind != GroupKind::kForked && agent.failed && end.signal == SIGKILL;
+  const bool by_starter =
+      agent.kind != GroupKind::kForked && agent.failed && !agent.doubtful && end.signal == SIGKILL;
   if (agent.phase == GroupPhase::kKilling || by_starter) return;
   // mpirun kills the shims here as soon as it misses a daemon of another host, which that host may
   // not have told yet.
@@ -95,7 +112,8 @@ void Record(const RankExited& fact, HostAgent& agent) {
   if (!clean) end.last_lines = fact.last_lines;
   agent.failed = agent.failed || !clean;
   if (agent.failed && agent.phase == GroupPhase::kStopping) agent.phase = GroupPhase::kKilling;
-  Say(agent, std::move(end));
+  const bool in_doubt = fact.shim_lost || end.signal == SIGTERM;
+  Tell(agent, std::move(end), in_doubt);
 }
 
 void Record(const StarterExited& fact, HostAgent& agent) {
@@ -103,14 +121,16 @@ void Record(const StarterExited& fact, HostAgent& agent) {
   RankEnd end = EndOf(fact.generation, -1, fact.wait_status);
   if (end.signal == 0 && end.exit_code == 0) return;
   agent.starter_failed = true;
-  if (agent.failed || agent.phase == GroupPhase::kKilling) return;
+  const bool by_signal = end.signal != 0;  // else it has a reason, which may lie elsewhere
+  const bool is_known = agent.failed && !(agent.doubtful && by_signal);
+  if (is_known || agent.phase == GroupPhase::kKilling) return;
   agent.failed = true;
   end.message = end.signal != 0
                     ? absl::StrCat(fact.name, " was killed by signal ", end.signal, " (",
                                    strsignal(end.signal), ")")
                     : absl::StrCat(fact.name, " ended with code ", end.exit_code, ": ", fact.words);
   end.signal = end.exit_code = 0;  // they are no rank's
-  Say(agent, std::move(end));
+  Tell(agent, std::move(end), !by_signal);
   if (agent.phase == GroupPhase::kStopping) agent.phase = GroupPhase::kKilling;
 }
 
@@ -153,7 +173,8 @@ bool IsYetToCome(const HostAgent& agent) {
 }
 
 void Record(const NothingLeft& fact, HostAgent& agent) {
-  if (!Holds(agent, fact.generation) || IsYetToCome(agent)) return;
+  const bool in_doubt = agent.doubtful && agent.phase == GroupPhase::kRunning;
+  if (!Holds(agent, fact.generation) || IsYetToCome(agent) || in_doubt) return;
   const bool clean = !agent.failed && !agent.starter_failed && agent.ended_cleanly == agent.ranks;
   GroupEnd end{fact.generation, clean, ""};
   if (!clean && !agent.stop_reason.empty()) {
@@ -181,6 +202,12 @@ void Record(const LeaseEnded&, HostAgent& agent) {
 }
 
 void Record(const TimePassed& fact, HostAgent& agent) {
+  if (agent.doubtful && agent.phase == GroupPhase::kRunning) {
+    if (agent.doubtful_since_ms == 0) agent.doubtful_since_ms = fact.now_ms;
+    if (fact.now_ms - agent.doubtful_since_ms >= kDoubtMs) {
+      Say(agent, *std::exchange(agent.doubtful, std::nullopt));
+    }
+  }
   if (agent.phase != GroupPhase::kStopping) return;
   if (fact.now_ms - agent.stopping_since_ms >= kStopPatienceMs) agent.phase = GroupPhase::kKilling;
 }

@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// What starts the generation's ranks on this host.
+// The kind says what starts the generation's ranks on this host.
 enum class GroupKind {
   kForked,  // the agent itself
   kMpirun,  // mpirun, which the agent starts, for the ranks of all hosts
@@ -83,7 +83,12 @@ struct HostAgent {
   std::set<std::string> wished;             // hosts whose daemon this one's mpirun has asked for
   bool starter_failed = false;              // mpirun, or its daemon
   bool failed = false;                      // a rank or the starter ended as it should not
-  std::string stop_reason;                  // ordered; empty: not ordered
+  bool has_other_hosts = false;             // which mpirun joins with this one
+  // An end that mpirun may have brought about itself, because of another host that has not told of
+  // it yet: it waits kDoubtMs for a better cause, or for the stop that follows that.
+  std::optional<RankEnd> doubtful;
+  int64_t doubtful_since_ms = 0;  // 0: no time has passed
+  std::string stop_reason;        // ordered; empty: not ordered
   int64_t stopping_since_ms = 0;
   bool save_requested = false;
   bool leaving = false;
@@ -96,6 +101,7 @@ struct LaunchOrdered {
   int64_t generation = 0;
   int ranks = 0;
   GroupKind kind = GroupKind::kForked;
+  bool has_other_hosts = false;
 };
 struct StopOrdered {
   int64_t generation = 0;
@@ -174,5 +180,7 @@ std::optional<HostDuty> Decide(const HostAgent& agent);
 
 // Ranks that were told to end may take so long before they are killed.
 inline constexpr int64_t kStopPatienceMs = 1000;
+// A host tells of its own loss within a few milliseconds, and a stop is as quick.
+inline constexpr int64_t kDoubtMs = 200;
 
 }  // namespace weft

@@ -33,8 +33,8 @@ struct Setting {
   bool needed;
 };
 
-// What mpirun 4.1 gives its daemons under MpirunArgv. `plm` and its settings are not here: this
-// daemon starts no other one.
+// These are what mpirun 4.1 gives its daemons under MpirunArgv. `plm` and its settings are not
+// here: this daemon starts no other one.
 constexpr Setting kSettings[] = {
     {"ess", Shape::kEnvironment, true},
     {"ess_base_jobid", Shape::kNumber, true},

@@ -32,12 +32,12 @@ struct GroupOptions {
   bool as_root = false;
   bool single_copy = false;                // workers may read each other's memory
   std::map<std::string, std::string> env;  // cluster.env
-  // What the agent's processes are told of it; empty where there is no agent.
+  // The agent tells its processes these of itself; empty where there is no agent.
   std::string host;         // the agent's name
   std::string programs;     // folder of this installation's programs
   std::string shim_socket;  // where shims report
   std::string rank_socket;  // where ranks report
-  // Those that the ranks lie on, mpirun's first; empty: all on this host.
+  // The ranks lie on these hosts, mpirun's first; empty: all on this host.
   std::vector<HostShare> hosts;
   size_t own_host = 0;  // which of them this one is
   std::string network;  // a subnet for MPI's traffic, "10.78.0.0/24"; empty: any but loopback

@@ -21,8 +21,8 @@ struct DaemonRequest {
 // the agent cannot be reached, 2 if the command is no daemon's.
 int RequestDaemon(const DaemonRequest& request);
 
-// What mpirun wants to follow "orted", unquoted: each word may be in double quotes. Where the
-// user's login shell is sh or ksh, "( test ! -r ./.profile || . ./.profile;" comes before the
+// Returns what mpirun wants to follow "orted", unquoted: each word may be in double quotes. Where
+// the user's login shell is sh or ksh, "( test ! -r ./.profile || . ./.profile;" comes before the
 // program and
 // ")" after all: they are dropped. Nothing if that is not the shape of the command. Pure.
 std::optional<std::vector<std::string>> DaemonArguments(const std::vector<std::string>& words);

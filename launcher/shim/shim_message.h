@@ -30,7 +30,8 @@ struct ShimMessage {
 };
 
 inline constexpr size_t kMostLastBytes = 4096;
-// Of a whole message. mpirun's command for a daemon takes 1.5 KB, and more with many hosts.
+// A whole message is no longer. mpirun's command for a daemon takes 1.5 KB, and more with many
+// hosts.
 inline constexpr size_t kMostShimBytes = 65536;
 
 std::string ShimText(const ShimMessage& message);

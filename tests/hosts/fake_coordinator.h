@@ -19,7 +19,7 @@ class FakeCoordinator {
   FakeCoordinator(const FakeCoordinator&) = delete;
   FakeCoordinator& operator=(const FakeCoordinator&) = delete;
 
-  // What agents said first on their newest streams, by the order in which they came.
+  // Returns what agents said first on their newest streams, by the order in which they came.
   std::vector<proto::Hello> hellos() const;
   // Reports other than Hello and Heartbeat, as "h2: ..." for a test to read.
   std::vector<std::string> told() const;

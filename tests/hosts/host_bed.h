@@ -37,7 +37,7 @@ class HostBed {
   std::vector<std::string> Processes(int host) const;
   // The same of those whose command's first words are `program`.
   std::vector<pid_t> ProcessesOf(int host, const std::string& program) const;
-  // What lies in its /tmp and /dev/shm.
+  // Returns what lies in its /tmp and /dev/shm.
   std::vector<std::string> TemporaryFiles(int host) const;
   // A folder that all hosts share.
   const std::string& shared() const { return folder_; }

@@ -142,7 +142,7 @@ class MpiHosts : public testing::Test {
 
   std::string Run() const { return absl::StrCat(bed_->shared(), "/run-", generation_); }
 
-  // What the ranks have written; empty until all have.
+  // Returns what the ranks have written; empty until all have.
   std::vector<std::vector<std::string>> Ranks() const {
     std::vector<std::vector<std::string>> ranks;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -324,8 +324,11 @@ TEST_F(MpiHosts, ALostAgentLeavesNothingToTheNext) {
   for (const int host : {1, 0}) {
     Launch(/*stays=*/true);
     ASSERT_TRUE(AreUp());
+    const size_t before = coordinator_->told().size();
     kill(agents_[static_cast<size_t>(host)]->pid(), SIGKILL);
     const Clock::time_point killed = Clock::now();
+    EXPECT_FALSE(Eventually(0.1, [&] { return coordinator_->told().size() > before; }))
+        << "no rank is to blame: " << coordinator_->told().back();
     for (int other = 0; other < kHosts; ++other) {
       proto::AgentOrder order;
       order.mutable_stop_group()->set_generation(generation_);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <functional>
 #include <random>
 
 namespace weft {
@@ -161,6 +162,39 @@ TEST(HostAgent, SaysThatARanksShimWasKilled) {
   EXPECT_THAT(std::get<RankEnd>(agent.reports[0].what).message, HasSubstr("its shim was killed"));
 }
 
+// mpirun and its daemons kill their ranks as soon as they miss one another, and which host has
+// failed is told by that host, a few milliseconds later.
+TEST(HostAgent, WaitsForABetterCauseWhereMpirunMayHaveKilled) {
+  const HostAgent running = Play({}, {LaunchOrdered{1, 3, kGuest, true}, GroupStarted{1},
+                                      DaemonOrdered{1, {}}, DaemonStarted{1}, TimePassed{5000}});
+  const HostAgent doubts =
+      Play(running, {RankExited{1, 0, SIGTERM, ""}, RankExited{1, 1, SIGKILL, "", true},
+                     StarterExited{1, "mpirun's daemon", Exited(1), ""}, NothingLeft{1}});
+  EXPECT_THAT(doubts.reports, IsEmpty());
+  EXPECT_EQ(doubts.phase, GroupPhase::kRunning) << "its end would be news too";
+  const HostAgent stopped = Play(doubts, {StopOrdered{1, "h1 is lost", 5010}, NothingLeft{1}});
+  EXPECT_THAT(stopped.reports,
+              ElementsAre(HostReport{1, GroupEnd{1, false, "stopped: h1 is lost"}}));
+  const HostAgent told = Play(doubts, {TimePassed{5010}, TimePassed{5010 + kDoubtMs - 1}});
+  EXPECT_THAT(told.reports, IsEmpty());
+  const HostAgent later = Play(told, {TimePassed{5010 + kDoubtMs}, NothingLeft{1}});
+  ASSERT_EQ(later.reports.size(), 2u);
+  EXPECT_EQ(std::get<RankEnd>(later.reports[0].what).signal, SIGTERM);
+  EXPECT_EQ(later.phase, GroupPhase::kNone);
+}
+
+TEST(HostAgent, TellsACertainCauseAtOnceAndInPlaceOfADoubtfulOne) {
+  const HostAgent doubts = Play({}, {LaunchOrdered{1, 3, kMpirun, true}, GroupStarted{1},
+                                     RankExited{1, 1, SIGKILL, "", true}});
+  for (const HostFact& cause :
+       {HostFact{StarterExited{1, "mpirun", SIGKILL, ""}}, HostFact{RankExited{1, 2, SIGKILL, ""}},
+        HostFact{RankExited{1, 2, Exited(1), ""}}}) {
+    const HostAgent agent = Play(doubts, {cause, TimePassed{1}, TimePassed{1 + kDoubtMs}});
+    ASSERT_EQ(agent.reports.size(), 1u);
+    EXPECT_NE(std::get<RankEnd>(agent.reports[0].what).rank, 1);
+  }
+}
+
 TEST(HostAgent, KeepsAnOrderForADaemonThatComesWithTheLaunch) {
   HostAgent agent = Play({}, {LaunchOrdered{1, 3, kGuest}, DaemonOrdered{1, {"a"}}});
   EXPECT_TRUE(Owes<StartGroup>(agent));
@@ -201,6 +235,27 @@ TEST(HostAgent, PassesMpirunsWishForADaemonOnOnce) {
   EXPECT_THAT(Play(Running(kMpirun), {StopOrdered{1, "", 0}, wish}).reports, IsEmpty());
 }
 
+HostFact AnyFact(int64_t generation, int64_t now_ms,
+                 const std::function<int(int low, int high)>& number) {
+  const int rank = number(0, 2);
+  const HostFact facts[] = {
+      LaunchOrdered{generation, 3, static_cast<GroupKind>(number(0, 2)), number(0, 1) == 1},
+      StopOrdered{generation, "why", now_ms},
+      GroupStarted{generation},
+      GroupNotStarted{generation, "why"},
+      RankExited{generation, rank, Exited(number(0, 1)), ""},
+      RankExited{generation, rank, SIGKILL, "", number(0, 1) == 1},
+      StarterExited{generation, "mpirun", Exited(number(0, 1)), ""},
+      DaemonWished{generation, number(0, 1) == 0 ? "h2" : "h3", {}},
+      DaemonOrdered{generation, {}},
+      DaemonStarted{generation},
+      DaemonNotStarted{generation, "why"},
+      NothingLeft{generation},
+      SaveAsked{},
+      TimePassed{now_ms + number(0, 2000)}};
+  return facts[number(0, 13)];
+}
+
 // Facts in any order: sequences never skip, at most one group's end is said per generation, nothing
 // is started while something may run, and only NothingLeft ends a group. A guest waits for its
 // daemon, which is started once at most, and never after its stop.
@@ -219,25 +274,10 @@ TEST(HostAgentProperty, HoldsOneGenerationAndSaysItsEndOnce) {
     for (int step = 0; step < 100; ++step) {
       const GroupPhase before = agent.phase;
       const int64_t generation = std::max<int64_t>(1, agent.generation + number(-1, 1));
-      const int rank = number(0, 2);
       const bool is_yet_to_come = agent.kind == kGuest && before == GroupPhase::kRunning &&
                                   agent.daemon != DaemonPhase::kStarted;
       const bool was_owed = Owes<StartDaemon>(agent);
-      const HostFact facts[] = {LaunchOrdered{generation, 3, static_cast<GroupKind>(number(0, 2))},
-                                StopOrdered{generation, "why", step},
-                                GroupStarted{generation},
-                                GroupNotStarted{generation, "why"},
-                                RankExited{generation, rank, Exited(number(0, 1)), ""},
-                                RankExited{generation, rank, SIGKILL, ""},
-                                StarterExited{generation, "mpirun", Exited(number(0, 1)), ""},
-                                DaemonWished{generation, number(0, 1) == 0 ? "h2" : "h3", {}},
-                                DaemonOrdered{generation, {}},
-                                DaemonStarted{generation},
-                                DaemonNotStarted{generation, "why"},
-                                NothingLeft{generation},
-                                SaveAsked{},
-                                TimePassed{step + number(0, 2000)}};
-      const HostFact& fact = facts[number(0, 13)];
+      const HostFact fact = AnyFact(generation, step, number);
       agent = Apply(std::move(agent), fact);
       const bool was_free = before == GroupPhase::kNone;
       if (agent.phase == GroupPhase::kOrdered && before != GroupPhase::kOrdered) {

@@ -1,4 +1,4 @@
-// What is believed of the command line that mpirun makes for its daemon, and what is not.
+// Little of the command line that mpirun makes for its daemon is believed.
 #include "launcher/machine/mpi_daemon.h"
 
 #include <gmock/gmock.h>
