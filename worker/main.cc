@@ -1,6 +1,7 @@
 // weft-worker: one process per device. Started by mpirun or srun, never by hand.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 
@@ -15,7 +16,6 @@ int main(int argc, char** argv) {
   bool version = false;
   std::string probe_kind;
   weft::ProbeOptions probe;
-  app.add_option("--agent", options.agent, "unix:<path of the agent's socket for ranks>");
   app.add_option("--generation", options.generation, "the attempt this worker is started for");
   app.add_option("--run-folder", options.run_folder, "absolute folder of the run");
   app.add_option("--backend-folder", options.backend_folder, "where libweft_cpu.so lies");
@@ -49,11 +49,13 @@ int main(int argc, char** argv) {
     if (kind.ok()) probe.kind = *kind;
     return weft::ProbeExitCode(kind.ok() ? weft::Probe(probe) : kind.status());
   }
-  if (options.agent.empty() || options.generation < 1 || options.run_folder.empty()) {
+  const char* socket = std::getenv("WEFT_RANK_SOCKET");  // each host's agent has its own
+  if (socket == nullptr || options.generation < 1 || options.run_folder.empty()) {
     std::fprintf(stderr,
-                 "weft-worker: --agent, --generation and --run-folder are needed; workers "
-                 "are started by weft run, not by hand\n");
+                 "weft-worker: WEFT_RANK_SOCKET, --generation and --run-folder are needed; "
+                 "workers are started by weft run, not by hand\n");
     return 2;
   }
+  options.agent = std::string("unix:") + socket;
   return weft::RunSession(options);
 }

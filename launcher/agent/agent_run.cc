@@ -19,6 +19,7 @@
 #include "launcher/agent/agent_link.h"
 #include "launcher/agent/host_agent.h"
 #include "launcher/agent/host_report.h"
+#include "launcher/agent/launch_share.h"
 #include "launcher/agent/rank_group.h"
 #include "launcher/agent/shim_door.h"
 #include "launcher/machine/descriptor.h"
@@ -38,6 +39,7 @@ namespace {
 constexpr int kSweepPatienceMs = 5000;
 constexpr int kKillEveryMs = 10;
 constexpr int kLookEveryMs = 1000;  // nothing waits for it
+constexpr int kLookInDoubtMs = 20;
 constexpr int64_t kLastWordsMs = 500;
 constexpr int kLastLines = 5;
 constexpr size_t kLastLineBytes = 2000;
@@ -58,6 +60,10 @@ proto::AgentReport MessageOf(const HostReport& report) {
     message.mutable_group_ended()->set_clean(group->clean);
     message.mutable_group_ended()->mutable_cause()->set_rank(-1);
     message.mutable_group_ended()->mutable_cause()->set_message(group->message);
+  } else if (const auto* wish = std::get_if<DaemonWish>(&report.what)) {
+    message.mutable_daemon_wanted()->set_generation(wish->generation);
+    message.mutable_daemon_wanted()->set_host(wish->host);
+    for (const std::string& arg : wish->args) message.mutable_daemon_wanted()->add_args(arg);
   } else {
     message.mutable_save_requested();
   }
@@ -66,11 +72,14 @@ proto::AgentReport MessageOf(const HostReport& report) {
 
 class AgentShell {
  public:
-  explicit AgentShell(AgentOptions options) : options_(std::move(options)) {}
+  explicit AgentShell(AgentOptions options)
+      : options_(std::move(options)),
+        host_(options_.name.empty() ? HostName() : options_.name),
+        machine_(MachineId(host_)) {}
   ~AgentShell() {
     link_.reset();
     door_.reset();
-    RemoveTemporaryFolders(options_.run_id);
+    RemoveTemporaryFolders(options_.run_id, options_.name);
   }
   AgentShell(const AgentShell&) = delete;
   AgentShell& operator=(const AgentShell&) = delete;
@@ -90,9 +99,13 @@ class AgentShell {
   bool HasChildren() const;
   void Act();
   void SayReports();
+  void TakeLaunch(const proto::Launch& launch);
   void StartGroupOf(const proto::Launch& launch);
+  void StartDaemonOf(const std::vector<std::string>& args);
 
   const AgentOptions options_;
+  const std::string host_;
+  const std::string machine_;
   Descriptor signals_;
   Descriptor wake_;
   std::unique_ptr<ShimDoor> door_;
@@ -101,7 +114,9 @@ class AgentShell {
   std::unique_ptr<AgentLink> link_;
   HostAgent agent_;
   std::optional<proto::Launch> launch_;  // of the generation that is held
-  std::optional<RankGroup> group_;       // of the same, once it was started
+  absl::StatusOr<JobSpec> job_ = absl::UnknownError("no generation is held");        // of the same
+  absl::StatusOr<LaunchShare> share_ = absl::UnknownError("no generation is held");  // of the same
+  std::optional<RankGroup> group_;  // of the same, once it was started
   bool told_term_ = false;
 };
 
@@ -116,12 +131,12 @@ absl::Status AgentShell::Begin() {
     return absl::ErrnoToStatus(errno, "the agent cannot begin");
   }
   // An agent that was here before may have been killed. Its Hello says that nothing is left.
-  KillProcessesOf(options_.run_id, ProcessKind::kOfAGeneration, kSweepPatienceMs);
-  if (!ProcessesOf(options_.run_id, ProcessKind::kOfAGeneration).empty()) {
+  KillProcessesOf(options_.run_id, ProcessKind::kOfAGeneration, kSweepPatienceMs, host_);
+  if (!ProcessesOf(options_.run_id, ProcessKind::kOfAGeneration, host_).empty()) {
     return absl::UnavailableError("processes of an earlier generation cannot be ended");
   }
-  RemoveTemporaryFolders(options_.run_id);
-  const std::string folder = TemporaryFolder(options_.run_id, 1);
+  RemoveTemporaryFolders(options_.run_id, options_.name);
+  const std::string folder = TemporaryFolder(options_.run_id, 1, options_.name);
   RETURN_IF_ERROR(MakePrivateFolder(folder));
   socket_ = folder + "/shims.sock";
   ASSIGN_OR_RETURN(door_, ShimDoor::Open(socket_));
@@ -132,15 +147,15 @@ absl::Status AgentShell::Begin() {
   link.bundle = options_.bundle;
   link.wake_fd = wake_.get();
   link.hello.set_version(Version());
-  const std::string name = options_.name.empty() ? HostName() : options_.name;
-  link.hello.set_host(name);
+  link.hello.set_host(host_);
   link.hello.set_pid(getpid());
   link.hello.set_slots(options_.slots);
-  link.hello.set_machine(MachineId());
+  link.hello.set_machine(machine_);
   *link.hello.mutable_host_has() = DescribeHost();
   const std::string host = HostText(link.hello.host_has());
   ASSIGN_OR_RETURN(link_, AgentLink::Start(std::move(link)));
-  LogInfo(absl::StrCat("weft agent ", Version(), ", process ", getpid(), " on ", name, ": ", host));
+  LogInfo(
+      absl::StrCat("weft agent ", Version(), ", process ", getpid(), " on ", host_, ": ", host));
   return absl::OkStatus();
 }
 
@@ -167,13 +182,17 @@ absl::Status AgentShell::Loop() {
 
 void AgentShell::Wait() {
   int wait_ms = kLookEveryMs;
-  if (agent_.phase == GroupPhase::kOrdered) wait_ms = 0;
+  const std::optional<HostDuty> duty = Decide(agent_);
+  const bool starts = duty && (std::holds_alternative<StartGroup>(*duty) ||
+                               std::holds_alternative<StartDaemon>(*duty));
+  if (starts) wait_ms = 0;
   if (agent_.phase == GroupPhase::kKilling) wait_ms = kKillEveryMs;
   if (agent_.phase == GroupPhase::kStopping) {
     const int64_t left_ms = agent_.stopping_since_ms + kStopPatienceMs - BootTimeMs();
     wait_ms = static_cast<int>(std::clamp<int64_t>(left_ms, 0, kStopPatienceMs));
   }
   if (agent_.phase == GroupPhase::kRunning) {
+    if (agent_.doubtful) wait_ms = kLookInDoubtMs;
     const int64_t left_ms = std::max<int64_t>(1, link_->lease_end_ms() - BootTimeMs());
     wait_ms = static_cast<int>(std::min<int64_t>(wait_ms, left_ms));
   }
@@ -218,8 +237,19 @@ bool AgentShell::HasChildren() const {
 
 void AgentShell::TakeShims() {
   for (const ShimMessage& message : door_->Take()) {
-    if (message.kind != ShimMessage::Kind::kEnded) continue;
-    Happened(RankExited{message.generation, message.rank, message.wait_status, message.last_out});
+    if (message.kind == ShimMessage::Kind::kEnded) {
+      Happened(RankExited{message.generation, message.rank, message.wait_status, message.last_out,
+                          message.shim_lost});
+    } else if (message.kind == ShimMessage::Kind::kDaemonWanted) {
+      const std::optional<HostFact> wish = group_ ? group_->WishOf(message) : std::nullopt;
+      if (wish) {
+        Happened(*wish);
+      } else {
+        LogWarning(absl::StrCat("refused process ", message.pid, " a daemon on ", message.host,
+                                ": it is not asked for by this generation's mpirun"));
+        door_->HangUp(message.pid);
+      }
+    }
   }
 }
 
@@ -242,11 +272,10 @@ void AgentShell::TakeOrders() {
   for (const proto::AgentOrder& order : link_->Take()) {
     if (order.has_launch() && agent_.phase == GroupPhase::kNone &&
         order.launch().generation() > agent_.generation) {
-      launch_ = order.launch();
-      // The backend needs no MPI where there is a GPU, or nobody to meet.
-      const absl::StatusOr<JobSpec> job = ParseJobText(launch_->job());
-      const bool needs_mpi = job.ok() && job->cluster.device.backend == BackendKind::kCpu;
-      Happened(LaunchOrdered{launch_->generation(), launch_->world_size(), needs_mpi});
+      TakeLaunch(order.launch());
+    } else if (order.has_start_daemon()) {
+      const proto::StartDaemon& daemon = order.start_daemon();
+      Happened(DaemonOrdered{daemon.generation(), {daemon.args().begin(), daemon.args().end()}});
     } else if (order.has_stop_group()) {
       const proto::StopGroup& stop = order.stop_group();
       Happened(StopOrdered{stop.generation(), stop.reason(), BootTimeMs()});
@@ -258,11 +287,30 @@ void AgentShell::TakeOrders() {
   }
 }
 
+// The backend needs no MPI where there is a GPU. A launch that makes no sense is held too: its end
+// is said as every other's.
+void AgentShell::TakeLaunch(const proto::Launch& launch) {
+  launch_ = launch;
+  job_ = ParseJobText(launch.job());
+  const bool needs_mpi = job_.ok() && job_->cluster.device.backend == BackendKind::kCpu;
+  share_ = ShareOf(launch, machine_, needs_mpi);
+  LaunchOrdered ordered{launch.generation(), launch.world_size(), GroupKind::kForked};
+  if (share_.ok()) {
+    ordered.kind = share_->kind;
+    const auto& hosts = share_->hosts;
+    ordered.has_other_hosts = hosts.size() > 1;
+    if (!hosts.empty()) ordered.ranks = static_cast<int>(hosts[share_->own_host].ranks.size());
+  }
+  Happened(ordered);
+}
+
 void AgentShell::Act() {
   const std::optional<HostDuty> duty = Decide(agent_);
   if (!duty) return;
   if (std::holds_alternative<StartGroup>(*duty)) {
     StartGroupOf(*launch_);
+  } else if (std::holds_alternative<StartDaemon>(*duty)) {
+    StartDaemonOf(agent_.daemon_args);
   } else if (std::holds_alternative<TermRanks>(*duty)) {
     if (!std::exchange(told_term_, true)) group_->Term();
   } else if (std::holds_alternative<KillGroup>(*duty)) {
@@ -276,35 +324,51 @@ void AgentShell::Act() {
 
 void AgentShell::StartGroupOf(const proto::Launch& launch) {
   told_term_ = false;
-  const absl::StatusOr<JobSpec> job = ParseJobText(launch.job());
-  if (!job.ok()) {
-    return Happened(GroupNotStarted{launch.generation(), absl::StrCat(job.status().message())});
+  const absl::Status sense = job_.ok() ? share_.status() : job_.status();
+  if (!sense.ok()) {
+    return Happened(GroupNotStarted{launch.generation(), absl::StrCat(sense.message())});
   }
+  const bool forks = agent_.kind == GroupKind::kForked;
   GroupOptions options{
-      .worker = Beside("weft-worker"),
-      .agent = "unix:" + rank_socket_,
+      .worker = forks ? Beside("weft-worker") : "weft-worker",
       .run_folder = launch.run_folder(),
       .run_id = options_.run_id,
-      .temporary_folder = absl::StrCat(TemporaryFolder(options_.run_id, launch.world_size()), "/g",
-                                       launch.generation()),
+      .temporary_folder = absl::StrCat(
+          TemporaryFolder(options_.run_id, agent_.ranks, options_.name), "/g", launch.generation()),
       .generation = launch.generation(),
       .world_size = launch.world_size(),
-      .threads = job->threads_per_worker,
+      .threads = job_->threads_per_worker,
       .as_root = geteuid() == 0,
       .single_copy = SingleCopyPermitted(),
-      .env = job->env};
+      .env = job_->env,
+      .host = host_,
+      .programs = ProgramFolder(),
+      .shim_socket = socket_,
+      .rank_socket = rank_socket_,
+      .hosts = share_->hosts,
+      .own_host = share_->own_host,
+      .network = job_->hosts.network};
   const std::string logs =
       absl::StrCat(launch.run_folder(), "/logs/generation-", launch.generation());
-  group_.emplace(std::move(options), agent_.has_starter, logs, *door_, socket_);
+  group_.emplace(std::move(options), agent_.kind, logs, *door_);
   const absl::Status started = group_->Start();
   if (started.ok()) {
-    LogInfo(absl::StrCat("generation ", launch.generation(), ": ", launch.world_size(),
-                         " ranks are started, after step ", launch.after_step()));
+    LogInfo(absl::StrCat("generation ", launch.generation(), ": ", agent_.ranks, " of ",
+                         launch.world_size(), " ranks ",
+                         agent_.kind == GroupKind::kGuest ? "wait for mpirun" : "are started",
+                         ", after step ", launch.after_step()));
     Happened(GroupStarted{launch.generation()});
   } else {
     LogError(absl::StrCat("generation ", launch.generation(), ": ", started.message()));
     Happened(GroupNotStarted{launch.generation(), absl::StrCat(started.message())});
   }
+}
+
+void AgentShell::StartDaemonOf(const std::vector<std::string>& args) {
+  const absl::Status started = group_->StartDaemon(args, share_->first_addresses);
+  if (started.ok()) return Happened(DaemonStarted{agent_.generation});
+  LogError(absl::StrCat("generation ", agent_.generation, ": ", started.message()));
+  Happened(DaemonNotStarted{agent_.generation, absl::StrCat(host_, ": ", started.message())});
 }
 
 void AgentShell::SayReports() {

@@ -20,6 +20,21 @@ void Say(HostAgent& agent, What what) {
   agent.reports.push_back({++agent.last_sequence, std::move(what)});
 }
 
+// Says how somebody ended, at once unless it is in doubt what it comes from. A better cause takes
+// the place of one that is in doubt.
+void Tell(HostAgent& agent, RankEnd end, bool in_doubt) {
+  if (in_doubt && agent.has_other_hosts && agent.phase == GroupPhase::kRunning) {
+    if (!agent.doubtful) {
+      agent.doubtful = std::move(end);
+      agent.doubtful_since_ms = 0;
+    }
+    return;
+  }
+  const bool is_cause = end.signal != 0 || end.exit_code != 0 || end.rank < 0;
+  if (is_cause) agent.doubtful.reset();
+  Say(agent, std::move(end));
+}
+
 // A group in which somebody has failed cannot go on, so nobody in it is waited for.
 void Stop(HostAgent& agent, int64_t now_ms) {
   if (agent.phase == GroupPhase::kOrdered || agent.failed) {
@@ -55,7 +70,8 @@ void Record(const LaunchOrdered& fact, HostAgent& agent) {
   next.generation = fact.generation;
   next.phase = GroupPhase::kOrdered;
   next.ranks = fact.ranks;
-  next.has_starter = fact.has_starter;
+  next.kind = fact.kind;
+  next.has_other_hosts = fact.has_other_hosts && fact.kind != GroupKind::kForked;
   next.save_requested = agent.save_requested;
   next.reports = std::move(agent.reports);
   next.last_sequence = agent.last_sequence;
@@ -86,13 +102,18 @@ void Record(const RankExited& fact, HostAgent& agent) {
   const bool clean = end.signal == 0 && end.exit_code == 0;
   if (clean) ++agent.ended_cleanly;
   // Who is killed by us, or by mpirun because another one has failed, is no cause of anything.
-  const bool by_starter = agent.has_starter && agent.failed && end.signal == SIGKILL;
+  const bool by_starter =
+      agent.kind != GroupKind::kForked && agent.failed && !agent.doubtful && end.signal == SIGKILL;
   if (agent.phase == GroupPhase::kKilling || by_starter) return;
-  end.message = HintOf(end.signal, end.exit_code);
+  // mpirun kills the shims here as soon as it misses a daemon of another host, which that host may
+  // not have told yet.
+  end.message = fact.shim_lost ? "its shim was killed, as mpirun does when it has lost another one"
+                               : HintOf(end.signal, end.exit_code);
   if (!clean) end.last_lines = fact.last_lines;
   agent.failed = agent.failed || !clean;
   if (agent.failed && agent.phase == GroupPhase::kStopping) agent.phase = GroupPhase::kKilling;
-  Say(agent, std::move(end));
+  const bool in_doubt = fact.shim_lost || end.signal == SIGTERM;
+  Tell(agent, std::move(end), in_doubt);
 }
 
 void Record(const StarterExited& fact, HostAgent& agent) {
@@ -100,19 +121,60 @@ void Record(const StarterExited& fact, HostAgent& agent) {
   RankEnd end = EndOf(fact.generation, -1, fact.wait_status);
   if (end.signal == 0 && end.exit_code == 0) return;
   agent.starter_failed = true;
-  if (agent.failed || agent.phase == GroupPhase::kKilling) return;
+  const bool by_signal = end.signal != 0;  // else it has a reason, which may lie elsewhere
+  const bool is_known = agent.failed && !(agent.doubtful && by_signal);
+  if (is_known || agent.phase == GroupPhase::kKilling) return;
   agent.failed = true;
   end.message = end.signal != 0
-                    ? absl::StrCat("mpirun was killed by signal ", end.signal, " (",
+                    ? absl::StrCat(fact.name, " was killed by signal ", end.signal, " (",
                                    strsignal(end.signal), ")")
-                    : absl::StrCat("mpirun ended with code ", end.exit_code, ": ", fact.words);
+                    : absl::StrCat(fact.name, " ended with code ", end.exit_code, ": ", fact.words);
   end.signal = end.exit_code = 0;  // they are no rank's
-  Say(agent, std::move(end));
+  Tell(agent, std::move(end), !by_signal);
   if (agent.phase == GroupPhase::kStopping) agent.phase = GroupPhase::kKilling;
 }
 
+void Record(const DaemonWished& fact, HostAgent& agent) {
+  const bool asks = Holds(agent, fact.generation) && agent.kind == GroupKind::kMpirun &&
+                    agent.phase == GroupPhase::kRunning;
+  if (!asks || !agent.wished.insert(fact.host).second) return;
+  Say(agent, DaemonWish{fact.generation, fact.host, fact.args});
+}
+
+// It may come in one breath with the launch.
+void Record(const DaemonOrdered& fact, HostAgent& agent) {
+  const bool goes_on = agent.phase == GroupPhase::kOrdered || agent.phase == GroupPhase::kRunning;
+  const bool waits = Holds(agent, fact.generation) && goes_on && agent.kind == GroupKind::kGuest &&
+                     agent.daemon == DaemonPhase::kNone;
+  if (!waits) return;
+  agent.daemon = DaemonPhase::kOrdered;
+  agent.daemon_args = fact.args;
+}
+
+void Record(const DaemonStarted& fact, HostAgent& agent) {
+  if (!Holds(agent, fact.generation) || agent.daemon != DaemonPhase::kOrdered) return;
+  agent.daemon = DaemonPhase::kStarted;
+  agent.daemon_args.clear();
+}
+
+void Record(const DaemonNotStarted& fact, HostAgent& agent) {
+  if (!Holds(agent, fact.generation) || agent.daemon != DaemonPhase::kOrdered) return;
+  agent.daemon = DaemonPhase::kNone;
+  agent.failed = true;
+  agent.phase = GroupPhase::kKilling;
+  Say(agent, RankEnd{.generation = fact.generation, .message = fact.message, .last_lines = ""});
+}
+
+// Returns whether nothing is there because nothing was started yet.
+bool IsYetToCome(const HostAgent& agent) {
+  return agent.phase == GroupPhase::kOrdered ||
+         (agent.kind == GroupKind::kGuest && agent.phase == GroupPhase::kRunning &&
+          agent.daemon != DaemonPhase::kStarted);
+}
+
 void Record(const NothingLeft& fact, HostAgent& agent) {
-  if (!Holds(agent, fact.generation) || agent.phase == GroupPhase::kOrdered) return;
+  const bool in_doubt = agent.doubtful && agent.phase == GroupPhase::kRunning;
+  if (!Holds(agent, fact.generation) || IsYetToCome(agent) || in_doubt) return;
   const bool clean = !agent.failed && !agent.starter_failed && agent.ended_cleanly == agent.ranks;
   GroupEnd end{fact.generation, clean, ""};
   if (!clean && !agent.stop_reason.empty()) {
@@ -140,6 +202,12 @@ void Record(const LeaseEnded&, HostAgent& agent) {
 }
 
 void Record(const TimePassed& fact, HostAgent& agent) {
+  if (agent.doubtful && agent.phase == GroupPhase::kRunning) {
+    if (agent.doubtful_since_ms == 0) agent.doubtful_since_ms = fact.now_ms;
+    if (fact.now_ms - agent.doubtful_since_ms >= kDoubtMs) {
+      Say(agent, *std::exchange(agent.doubtful, std::nullopt));
+    }
+  }
   if (agent.phase != GroupPhase::kStopping) return;
   if (fact.now_ms - agent.stopping_since_ms >= kStopPatienceMs) agent.phase = GroupPhase::kKilling;
 }
@@ -159,6 +227,7 @@ std::optional<HostDuty> Decide(const HostAgent& agent) {
     case GroupPhase::kOrdered:
       return StartGroup{};
     case GroupPhase::kRunning:
+      if (agent.daemon == DaemonPhase::kOrdered) return StartDaemon{};
       break;
     case GroupPhase::kStopping:
       return TermRanks{};

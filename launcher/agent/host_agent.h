@@ -4,11 +4,25 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
 namespace weft {
+
+// The kind says what starts the generation's ranks on this host.
+enum class GroupKind {
+  kForked,  // the agent itself
+  kMpirun,  // mpirun, which the agent starts, for the ranks of all hosts
+  kGuest,   // a daemon of the mpirun of another host: nothing runs before that is ordered
+};
+
+enum class DaemonPhase {
+  kNone,  // not asked for
+  kOrdered,
+  kStarted,  // it has run, at least
+};
 
 enum class GroupPhase {
   kNone,      // nothing runs
@@ -18,7 +32,7 @@ enum class GroupPhase {
   kKilling,   // KILL until nothing is left
 };
 
-// The end of a rank or, with rank -1, of what started the group.
+// The end of a rank or, with rank -1, of what started the ranks.
 struct RankEnd {
   int64_t generation = 0;
   int rank = -1;
@@ -42,10 +56,18 @@ struct SaveRequest {
   friend bool operator==(const SaveRequest&, const SaveRequest&) = default;
 };
 
+// This host's mpirun wants a daemon on another one.
+struct DaemonWish {
+  int64_t generation = 0;
+  std::string host;
+  std::vector<std::string> args;
+  friend bool operator==(const DaemonWish&, const DaemonWish&) = default;
+};
+
 // A fact for the coordinator.
 struct HostReport {
   int64_t sequence = 0;  // counts an agent's reports from 1
-  std::variant<RankEnd, GroupEnd, SaveRequest> what;
+  std::variant<RankEnd, GroupEnd, SaveRequest, DaemonWish> what;
   friend bool operator==(const HostReport&, const HostReport&) = default;
 };
 
@@ -53,12 +75,20 @@ struct HostAgent {
   // The newest that was ever ordered here; it is held unless `phase` is kNone.
   int64_t generation = 0;
   GroupPhase phase = GroupPhase::kNone;
-  int ranks = 0;             // of the generation, on this host
-  int ended_cleanly = 0;     // of them
-  bool has_starter = false;  // mpirun; else the agent's own children
-  bool starter_failed = false;
-  bool failed = false;      // a rank or the starter ended as it should not
-  std::string stop_reason;  // ordered; empty: not ordered
+  GroupKind kind = GroupKind::kForked;
+  int ranks = 0;                            // of the generation, on this host
+  int ended_cleanly = 0;                    // of them
+  DaemonPhase daemon = DaemonPhase::kNone;  // of a guest
+  std::vector<std::string> daemon_args;     // of the same
+  std::set<std::string> wished;             // hosts whose daemon this one's mpirun has asked for
+  bool starter_failed = false;              // mpirun, or its daemon
+  bool failed = false;                      // a rank or the starter ended as it should not
+  bool has_other_hosts = false;             // which mpirun joins with this one
+  // An end that mpirun may have brought about itself, because of another host that has not told of
+  // it yet: it waits kDoubtMs for a better cause, or for the stop that follows that.
+  std::optional<RankEnd> doubtful;
+  int64_t doubtful_since_ms = 0;  // 0: no time has passed
+  std::string stop_reason;        // ordered; empty: not ordered
   int64_t stopping_since_ms = 0;
   bool save_requested = false;
   bool leaving = false;
@@ -70,7 +100,8 @@ struct HostAgent {
 struct LaunchOrdered {
   int64_t generation = 0;
   int ranks = 0;
-  bool has_starter = false;
+  GroupKind kind = GroupKind::kForked;
+  bool has_other_hosts = false;
 };
 struct StopOrdered {
   int64_t generation = 0;
@@ -90,13 +121,33 @@ struct RankExited {
   int rank = 0;
   int wait_status = 0;
   std::string last_lines;
+  bool shim_lost = false;  // its shim was killed, and it with that
 };
 struct StarterExited {
   int64_t generation = 0;
+  std::string name;  // "mpirun"
   int wait_status = 0;
   std::string words;  // its own, in case it failed
 };
-// No process of the generation is left.
+// This host's mpirun wants its daemon on that host. It may be said again.
+struct DaemonWished {
+  int64_t generation = 0;
+  std::string host;
+  std::vector<std::string> args;
+};
+struct DaemonOrdered {
+  int64_t generation = 0;
+  std::vector<std::string> args;
+};
+struct DaemonStarted {
+  int64_t generation = 0;
+};
+struct DaemonNotStarted {
+  int64_t generation = 0;
+  std::string message;
+};
+// No process of the generation is left. Of a guest that waits for its daemon that says nothing: so
+// it was from the beginning.
 struct NothingLeft {
   int64_t generation = 0;
 };
@@ -111,7 +162,8 @@ struct TimePassed {
 };
 using HostFact =
     std::variant<LaunchOrdered, StopOrdered, GroupStarted, GroupNotStarted, RankExited,
-                 StarterExited, NothingLeft, SaveAsked, LeaveAsked, LeaseEnded, TimePassed>;
+                 StarterExited, DaemonWished, DaemonOrdered, DaemonStarted, DaemonNotStarted,
+                 NothingLeft, SaveAsked, LeaveAsked, LeaseEnded, TimePassed>;
 
 // The agent after `fact`. A fact about another generation than the one it holds changes nothing,
 // nor does a launch of one that is not newer than all it ever held: orders may repeat.
@@ -119,13 +171,16 @@ HostAgent Apply(HostAgent agent, const HostFact& fact);
 
 // ---- duties: levels, to be asked for again at any time ----
 struct StartGroup {};
-struct TermRanks {};  // once is enough
+struct StartDaemon {};  // with daemon_args
+struct TermRanks {};    // once is enough
 struct KillGroup {};
 struct Leave {};
-using HostDuty = std::variant<StartGroup, TermRanks, KillGroup, Leave>;
+using HostDuty = std::variant<StartGroup, StartDaemon, TermRanks, KillGroup, Leave>;
 std::optional<HostDuty> Decide(const HostAgent& agent);
 
 // Ranks that were told to end may take so long before they are killed.
 inline constexpr int64_t kStopPatienceMs = 1000;
+// A host tells of its own loss within a few milliseconds, and a stop is as quick.
+inline constexpr int64_t kDoubtMs = 200;
 
 }  // namespace weft

@@ -2,13 +2,18 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "launcher/machine/child_process.h"
 #include "launcher/machine/leftovers.h"
 #include "launcher/machine/log_tail.h"
+#include "launcher/machine/machine.h"
+#include "launcher/machine/mpi_daemon.h"
 #include "plan/errors.h"
+#include "process/log.h"
 
 namespace weft {
 namespace {
@@ -28,18 +33,35 @@ std::string FirstWords(absl::string_view output) {
   return "it said nothing";
 }
 
+// The parent of a process that is there; 0: there is none of that number.
+pid_t ParentOf(pid_t pid) {
+  std::ifstream stream(absl::StrCat("/proc/", pid, "/status"));
+  std::string word;
+  pid_t parent = 0;
+  while (stream >> word) {
+    if (word == "PPid:" && stream >> parent) return parent;
+  }
+  return 0;
+}
+
 }  // namespace
 
-RankGroup::RankGroup(GroupOptions options, bool has_starter, std::string logs, const ShimDoor& door,
-                     std::string socket)
-    : options_(std::move(options)),
-      has_starter_(has_starter),
-      logs_(std::move(logs)),
-      door_(door),
-      socket_(std::move(socket)) {}
+RankGroup::RankGroup(GroupOptions options, GroupKind kind, std::string logs, const ShimDoor& door)
+    : options_(std::move(options)), kind_(kind), logs_(std::move(logs)), door_(door) {}
 
 std::string RankGroup::LogOf(int rank) const {
   return absl::StrCat(logs_, "/rank-", rank, ".log");
+}
+
+std::string RankGroup::StarterName() const {
+  if (kind_ != GroupKind::kGuest) return "mpirun";
+  return absl::StrCat("mpirun's daemon on ", options_.hosts[options_.own_host].host);
+}
+
+// The folder may be shared by all hosts.
+std::string RankGroup::StarterLog() const {
+  if (kind_ != GroupKind::kGuest) return logs_ + "/mpirun.log";
+  return absl::StrCat(logs_, "/orted-", options_.own_host, ".log");
 }
 
 absl::Status RankGroup::Start() {
@@ -51,25 +73,58 @@ absl::Status RankGroup::Start() {
   RETURN_IF_ERROR(
       MakePrivateFolder(std::filesystem::path(options_.temporary_folder).parent_path().string()));
   RETURN_IF_ERROR(MakePrivateFolder(options_.temporary_folder));
-  return has_starter_ ? StartMpirun() : StartRanks();
+  if (kind_ == GroupKind::kForked) return StartRanks();
+  return kind_ == GroupKind::kMpirun ? StartMpirun() : absl::OkStatus();
 }
 
 absl::Status RankGroup::StartMpirun() {
-  std::vector<std::string> shim = {Beside("weft-shim"), socket_, absl::StrCat(options_.generation),
-                                   logs_};
+  if (options_.hosts.size() > 1) {
+    std::ofstream file(HostFilePath(options_));
+    file << HostFileText(options_, HostName());
+    if (!file.flush()) {
+      return absl::UnavailableError(absl::StrCat("cannot write ", HostFilePath(options_)));
+    }
+  }
+  std::vector<std::string> shim = {"weft-shim", absl::StrCat(options_.generation), logs_};
   const std::vector<std::string> worker = WorkerArgv(options_);
   shim.insert(shim.end(), worker.begin(), worker.end());
   ASSIGN_OR_RETURN(ChildProcess mpirun, ChildProcess::Start({.argv = MpirunArgv(options_, shim),
                                                              .env = GroupEnvironment(options_),
-                                                             .output = logs_ + "/mpirun.log"}));
-  mpirun_ = mpirun.Release();
+                                                             .output = StarterLog()}));
+  starter_ = mpirun.Release();
   return absl::OkStatus();
+}
+
+absl::Status RankGroup::StartDaemon(const std::vector<std::string>& args,
+                                    const std::vector<std::string>& first_addresses) {
+  ASSIGN_OR_RETURN(const std::string program, FindDaemon());
+  ASSIGN_OR_RETURN(const DaemonCommand command,
+                   DaemonCommandOf(program, args, first_addresses, options_));
+  if (!command.left_out.empty()) {
+    LogInfo(absl::StrCat(StarterName(), ": left out ", absl::StrJoin(command.left_out, ", ")));
+  }
+  ASSIGN_OR_RETURN(ChildProcess daemon, ChildProcess::Start({.argv = command.argv,
+                                                             .env = GroupEnvironment(options_),
+                                                             .output = StarterLog(),
+                                                             .death_signal = SIGKILL}));
+  starter_ = daemon.Release();
+  return absl::OkStatus();
+}
+
+std::optional<HostFact> RankGroup::WishOf(const ShimMessage& message) const {
+  const bool is_ours = kind_ == GroupKind::kMpirun && starter_ > 0 &&
+                       message.generation == options_.generation &&
+                       ParentOf(static_cast<pid_t>(message.pid)) == starter_;
+  const std::optional<size_t> host = HostOfNode(options_, message.host);
+  if (!is_ours || !host) return std::nullopt;
+  return DaemonWished{options_.generation, options_.hosts[*host].host, message.args};
 }
 
 absl::Status RankGroup::StartRanks() {
   std::map<std::string, std::string> env = GroupEnvironment(options_);
-  for (int rank = 0; rank < options_.world_size; ++rank) {
-    AddRankVariables(rank, options_.world_size, &env);
+  int slot = 0;
+  for (const int rank : OwnRanks(options_)) {
+    AddRankVariables(rank, slot++, options_.world_size, &env);
     ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start({.argv = WorkerArgv(options_),
                                                               .env = env,
                                                               .output = LogOf(rank),
@@ -80,10 +135,10 @@ absl::Status RankGroup::StartRanks() {
 }
 
 std::optional<HostFact> RankGroup::Ended(pid_t child, int wait_status) {
-  if (child == mpirun_) {
-    mpirun_ = -1;
-    return StarterExited{options_.generation, wait_status,
-                         FirstWords(ReadTail(logs_ + "/mpirun.log", kTailBytes))};
+  if (child == starter_) {
+    starter_ = -1;
+    return StarterExited{options_.generation, StarterName(), wait_status,
+                         FirstWords(ReadTail(StarterLog(), kTailBytes))};
   }
   const auto found = ranks_.find(child);
   if (found == ranks_.end()) return std::nullopt;
@@ -100,9 +155,9 @@ void RankGroup::Term() {
 // Children that were not waited for keep their numbers.
 void RankGroup::Kill() {
   for (const auto& [pid, rank] : ranks_) kill(pid, SIGKILL);
-  if (mpirun_ > 0) kill(mpirun_, SIGKILL);
+  if (starter_ > 0) kill(starter_, SIGKILL);
   door_.Signal(options_.generation, SIGKILL);
-  KillProcessesOnce(options_.run_id, ProcessKind::kOfAGeneration);
+  KillProcessesOnce(options_.run_id, ProcessKind::kOfAGeneration, options_.host);
 }
 
 void RankGroup::RemoveFiles() const {

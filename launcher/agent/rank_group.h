@@ -1,6 +1,6 @@
 // RankGroup is one generation's processes on this host: the ranks as children of the agent, or,
-// where MPI joins them, mpirun and under it a shim per rank. One thread, the one that lives as long
-// as the agent: the kernel ends children with the thread that forked them.
+// where MPI joins them, mpirun or its daemon (orted) and under it a shim per rank. One thread, the
+// one that lives as long as the agent: the kernel ends children with the thread that forked them.
 //
 // The agent is a subreaper, so whatever these processes leave behind becomes its child: nothing is
 // left exactly when it has no child any more.
@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "launcher/agent/host_agent.h"
@@ -20,18 +21,23 @@ namespace weft {
 
 class RankGroup {
  public:
-  // `logs`: the folder that takes what each process writes. `door`: where shims report, at
-  // `socket`.
-  RankGroup(GroupOptions options, bool has_starter, std::string logs, const ShimDoor& door,
-            std::string socket);
+  // `logs`: the folder that takes what each process writes. `door`: where shims report.
+  RankGroup(GroupOptions options, GroupKind kind, std::string logs, const ShimDoor& door);
 
   int64_t generation() const { return options_.generation; }
 
-  // Makes the folders and starts all; what was started before a failure is there to be ended.
+  // Makes the folders and starts what there is to start: for a guest nothing yet. What was started
+  // before a failure is there to be ended.
   absl::Status Start();
+  // Starts mpirun's daemon in a guest's group, as mpirun wants it (mpi_daemon.h).
+  absl::Status StartDaemon(const std::vector<std::string>& args,
+                           const std::vector<std::string>& first_addresses);
+  // The fact in a shim's wish for a daemon; none unless it is a child of this group's mpirun, of
+  // its generation, and names one of its hosts.
+  std::optional<HostFact> WishOf(const ShimMessage& message) const;
   // The fact in the end of this child of the agent; none if it is one that another one has left.
   std::optional<HostFact> Ended(pid_t child, int wait_status);
-  // To the ranks themselves, not to mpirun, which would kill them.
+  // To the ranks themselves, not to what started them, which would kill them.
   void Term();
   // To everything that is known of the generation. To be repeated until nothing is left.
   void Kill();
@@ -41,13 +47,14 @@ class RankGroup {
   absl::Status StartRanks();
   absl::Status StartMpirun();
   std::string LogOf(int rank) const;
+  std::string StarterName() const;
+  std::string StarterLog() const;
 
   const GroupOptions options_;
-  const bool has_starter_;
+  const GroupKind kind_;
   const std::string logs_;
   const ShimDoor& door_;
-  const std::string socket_;
-  pid_t mpirun_ = -1;
+  pid_t starter_ = -1;          // mpirun or its daemon
   std::map<pid_t, int> ranks_;  // children of the agent that have not ended
 };
 

@@ -27,17 +27,19 @@ absl::Status SocketError(const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("socket ", path));
 }
 
-bool IsOurs(int connection) {
+// The process at the other end; 0: it is not this user's.
+pid_t PeerOf(int connection) {
   ucred peer = {};
   socklen_t size = sizeof(peer);
-  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
-  if (peer.uid == geteuid()) return true;
+  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return 0;
+  if (peer.uid == geteuid()) return peer.pid;
   LogWarning(absl::StrCat("refused a shim of user ", peer.uid, ", process ", peer.pid));
-  return false;
+  return 0;
 }
 
-// One packet with the descriptor that came beside it, if one did. Nothing to read: errno EAGAIN.
-ssize_t Receive(int connection, std::array<char, kMostShimBytes>& text, Descriptor* beside) {
+// One packet with the descriptor that came beside it, if one did. Nothing to read: errno EAGAIN. A
+// packet that is too long comes as an error.
+ssize_t Receive(int connection, std::string& text, Descriptor* beside) {
   iovec part = {text.data(), text.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr packet = {};
@@ -51,6 +53,10 @@ ssize_t Receive(int connection, std::array<char, kMostShimBytes>& text, Descript
     int descriptor = -1;
     std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
     *beside = Descriptor(descriptor);
+  }
+  if (got >= 0 && (packet.msg_flags & MSG_TRUNC) != 0) {
+    errno = EMSGSIZE;
+    return -1;
   }
   return got;
 }
@@ -92,23 +98,24 @@ void ShimDoor::Accept() {
   for (;;) {
     Descriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!connection.valid()) return;  // no more, or it went away, or no descriptor: it waits
-    if (!IsOurs(connection.get())) continue;
+    const pid_t peer = PeerOf(connection.get());
+    if (peer == 0) continue;
     epoll_event event = {.events = EPOLLIN, .data = {.fd = connection.get()}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.get(), &event) != 0) continue;
     const int fd = connection.get();
     shims_[fd].connection = std::move(connection);
+    shims_[fd].pid = peer;
   }
 }
 
 bool ShimDoor::Read(Shim& shim, std::vector<ShimMessage>& said) {
-  std::array<char, kMostShimBytes> text;
   for (;;) {
     Descriptor beside;
-    const ssize_t got = Receive(shim.connection.get(), text, &beside);
+    const ssize_t got = Receive(shim.connection.get(), packet_, &beside);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return true;
     if (got <= 0) break;
-    const auto message = ParseShimText({text.data(), static_cast<size_t>(got)});
+    auto message = ParseShimText({packet_.data(), static_cast<size_t>(got)});
     if (!message) {
       LogWarning("a shim speaks another version; install weft-shim and weft together");
       break;
@@ -116,17 +123,20 @@ bool ShimDoor::Read(Shim& shim, std::vector<ShimMessage>& said) {
     if (message->kind == ShimMessage::Kind::kStarted) {
       shim.started = *message;
       shim.worker = std::move(beside);
-    } else {
+    } else if (message->kind == ShimMessage::Kind::kEnded) {
       shim.ended = true;
       shim.worker.Close();
+    } else {
+      message->pid = shim.pid;
     }
-    said.push_back(*message);
+    said.push_back(*std::move(message));
   }
   if (shim.started.generation > 0 && !shim.ended) {
     SignalPidfd(shim.worker, SIGKILL);
     ShimMessage& end = said.emplace_back(shim.started);
     end.kind = ShimMessage::Kind::kEnded;
     end.wait_status = SIGKILL;  // as wait(2) encodes it
+    end.shim_lost = true;
     end.last_out = "";
   }
   return false;
@@ -149,6 +159,10 @@ std::vector<ShimMessage> ShimDoor::Take() {
     }
   }
   return said;
+}
+
+void ShimDoor::HangUp(int64_t pid) {
+  std::erase_if(shims_, [&](const auto& shim) { return shim.second.pid == pid; });
 }
 
 void ShimDoor::Signal(int64_t generation, int signal) const {

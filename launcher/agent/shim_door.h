@@ -1,6 +1,6 @@
-// ShimDoor is where shims tell the agent of their workers: a unix socket of packets, 0600, for this
-// user alone (SO_PEERCRED). It holds a pidfd of every worker that a shim has forked, as long as the
-// shim is there. Never blocks; one thread.
+// ShimDoor is where shims tell the agent of their workers, and of the daemons that mpirun wants: a
+// unix socket of packets, 0600, for this user alone (SO_PEERCRED). It holds a pidfd of every worker
+// that a shim has forked, as long as the shim is there. Never blocks; one thread.
 #pragma once
 #include <sys/types.h>
 
@@ -28,8 +28,11 @@ class ShimDoor {
 
   // Returns what shims have said since the last call. A shim that goes before it has told its
   // worker's end counts as a worker that was killed by SIGKILL, which is what its death does to the
-  // worker.
+  // worker. The pid of who wants a daemon is the kernel's word, and its number is not another's as
+  // long as it is connected.
   std::vector<ShimMessage> Take();
+  // Cuts off the shim that has that pid itself.
+  void HangUp(int64_t pid);
 
   // Sends `signal` to every worker of the generation that has not ended.
   void Signal(int64_t generation, int signal) const;
@@ -39,12 +42,13 @@ class ShimDoor {
  private:
   struct Shim {
     Descriptor connection;
+    int64_t pid = 0;      // the shim's own
     Descriptor worker;    // pidfd
     ShimMessage started;  // generation 0: has said nothing yet
     bool ended = false;
   };
 
-  explicit ShimDoor(std::string path) : path_(std::move(path)) {}
+  explicit ShimDoor(std::string path) : path_(std::move(path)), packet_(kMostShimBytes, '\0') {}
   absl::Status Listen();
   void Accept();
   // False once the shim is gone.
@@ -54,6 +58,7 @@ class ShimDoor {
   Descriptor listener_;
   Descriptor epoll_;
   std::map<int, Shim> shims_;  // by connection
+  std::string packet_;         // room for the longest
 };
 
 }  // namespace weft

@@ -19,16 +19,6 @@ namespace {
 
 constexpr int kPollMs = 10;
 
-std::string FindInPath(const std::string& name) {
-  if (absl::StrContains(name, '/')) return name;
-  const char* path = getenv("PATH");
-  for (absl::string_view folder : absl::StrSplit(path != nullptr ? path : "", ':')) {
-    std::string candidate = absl::StrCat(folder, "/", name);
-    if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) return candidate;
-  }
-  return "";
-}
-
 // NAME=value strings of our environment with `added` on top.
 std::vector<std::string> Environment(const std::map<std::string, std::string>& added) {
   std::vector<std::string> result;
@@ -48,6 +38,16 @@ std::vector<char*> Pointers(std::vector<std::string>* texts) {
 }
 
 }  // namespace
+
+std::string FindInPath(const std::string& name) {
+  if (absl::StrContains(name, '/')) return name;
+  const char* path = getenv("PATH");
+  for (absl::string_view folder : absl::StrSplit(path != nullptr ? path : "", ':')) {
+    std::string candidate = absl::StrCat(folder, "/", name);
+    if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return "";
+}
 
 absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
   const std::string program = FindInPath(options.argv.at(0));

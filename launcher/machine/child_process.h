@@ -14,6 +14,10 @@
 
 namespace weft {
 
+// The program that `name` means: itself if it holds a slash, else the first of that name in PATH;
+// empty if there is none.
+std::string FindInPath(const std::string& name);
+
 struct ChildOptions {
   std::vector<std::string> argv;           // argv[0]: found in PATH unless it holds a slash
   std::map<std::string, std::string> env;  // added to ours

@@ -10,8 +10,10 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -25,13 +27,16 @@ namespace {
 constexpr char kTlsEnding[] = "-tls";
 
 constexpr int kPollMs = 10;
+constexpr const char* kBases[] = {"/dev/shm", "/tmp"};
+// Sockets lie in these folders, and a socket's address takes 107 bytes.
+constexpr size_t kMostHostInName = 40;
 
 // Says whether the environment has NAME=... with what follows the name in `rest`.
 bool Carries(const std::string& environment, const std::string& name, const std::string& rest) {
   return absl::StrContains(environment, absl::StrCat(std::string(1, '\0'), name, "=", rest));
 }
 
-bool IsOf(pid_t pid, const std::string& run_id, ProcessKind kind) {
+bool IsOf(pid_t pid, const std::string& run_id, ProcessKind kind, const std::string& host) {
   const std::string process = absl::StrCat("/proc/", pid);
   struct stat status = {};
   if (stat(process.c_str(), &status) != 0 || status.st_uid != getuid()) return false;
@@ -39,8 +44,29 @@ bool IsOf(pid_t pid, const std::string& run_id, ProcessKind kind) {
   std::stringstream read;
   read << '\0' << stream.rdbuf();  // nothing if the process is gone by now
   const std::string environment = read.str();
-  if (!Carries(environment, kRunVariable, run_id + std::string(1, '\0'))) return false;
+  const std::string end(1, '\0');
+  if (!Carries(environment, kRunVariable, run_id + end)) return false;
+  if (!host.empty() && !Carries(environment, kHostVariable, host + end)) return false;
   return kind == ProcessKind::kAny || Carries(environment, kGenerationVariable, "");
+}
+
+// A name of a host may be long, and need not be fit for a file.
+std::string HostInName(const std::string& host) {
+  bool fits = host.size() <= kMostHostInName;
+  for (const char each : host)
+    fits = fits && (absl::ascii_isalnum(each) || each == '-' || each == '.');
+  return fits ? host : absl::StrCat(absl::Hex(std::hash<std::string>{}(host), absl::kZeroPad16));
+}
+
+std::string FolderName(const std::string& run_id, const std::string& host) {
+  return absl::StrCat("weft-", run_id, host.empty() ? "" : "@", HostInName(host), "-tmp");
+}
+
+// The id in a folder's name; empty: it is no run's.
+absl::string_view RunOfFolder(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, "weft-")) return "";
+  if (!absl::ConsumeSuffix(&name, "-tmp") && !absl::ConsumeSuffix(&name, kTlsEnding)) return "";
+  return name.substr(0, name.find('@'));
 }
 
 // Numbers of all processes but this one.
@@ -58,30 +84,32 @@ std::vector<pid_t> AllProcesses() {
 
 }  // namespace
 
-std::vector<pid_t> ProcessesOf(const std::string& run_id, ProcessKind kind) {
+std::vector<pid_t> ProcessesOf(const std::string& run_id, ProcessKind kind,
+                               const std::string& host) {
   std::vector<pid_t> found;
   for (const pid_t pid : AllProcesses()) {
-    if (IsOf(pid, run_id, kind)) found.push_back(pid);
+    if (IsOf(pid, run_id, kind, host)) found.push_back(pid);
   }
   return found;
 }
 
-int KillProcessesOnce(const std::string& run_id, ProcessKind kind) {
+int KillProcessesOnce(const std::string& run_id, ProcessKind kind, const std::string& host) {
   int count = 0;
   for (const pid_t pid : AllProcesses()) {
-    if (!IsOf(pid, run_id, kind)) continue;
+    if (!IsOf(pid, run_id, kind, host)) continue;
     // By now the number may be another's: what is killed is looked at once more.
     const Descriptor pidfd = OpenPidfd(pid);
-    if (!pidfd.valid() || !IsOf(pid, run_id, kind)) continue;
+    if (!pidfd.valid() || !IsOf(pid, run_id, kind, host)) continue;
     count += SignalPidfd(pidfd, SIGKILL) ? 1 : 0;
   }
   return count;
 }
 
-int KillProcessesOf(const std::string& run_id, ProcessKind kind, int patience_ms) {
+int KillProcessesOf(const std::string& run_id, ProcessKind kind, int patience_ms,
+                    const std::string& host) {
   int most = 0;
   for (int waited = 0; waited <= patience_ms; waited += kPollMs) {
-    const int count = KillProcessesOnce(run_id, kind);
+    const int count = KillProcessesOnce(run_id, kind, host);
     if (count == 0) break;
     most = std::max(most, count);
     usleep(kPollMs * 1000);
@@ -103,12 +131,12 @@ absl::Status MakePrivateFolder(const std::string& path) {
                    ", mode ", absl::StrFormat("%o", status.st_mode & 0777), "); have it removed"));
 }
 
-std::string TemporaryFolder(const std::string& run_id, int world_size) {
+std::string TemporaryFolder(const std::string& run_id, int world_size, const std::string& host) {
   struct statvfs space = {};
   const bool room = access("/dev/shm", W_OK) == 0 && statvfs("/dev/shm", &space) == 0 &&
                     static_cast<int64_t>(space.f_bavail) * static_cast<int64_t>(space.f_frsize) >
                         kSharedBytesPerRank * world_size;
-  return absl::StrCat(room ? "/dev/shm" : "/tmp", "/weft-", run_id, "-tmp");
+  return absl::StrCat(room ? "/dev/shm" : "/tmp", "/", FolderName(run_id, host));
 }
 
 std::string TlsFolder(const std::string& run_id) {
@@ -123,13 +151,12 @@ void RemoveTlsFolder(const std::string& run_id) {
 
 std::vector<std::string> TemporaryFoldersLeft() {
   std::vector<std::string> left;
-  for (const char* base : {"/dev/shm", "/tmp"}) {
+  for (const char* base : kBases) {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
       const std::string name = entry.path().filename().string();
-      absl::string_view id = name;
-      if (!absl::ConsumePrefix(&id, "weft-")) continue;
-      if (!absl::ConsumeSuffix(&id, "-tmp") && !absl::ConsumeSuffix(&id, kTlsEnding)) continue;
+      const absl::string_view id = RunOfFolder(name);
+      if (id.empty()) continue;
       struct stat status = {};
       const bool ours = stat(entry.path().c_str(), &status) == 0 && status.st_uid == getuid();
       if (ours && ProcessesOf(std::string(id)).empty()) left.push_back(entry.path().string());
@@ -138,10 +165,10 @@ std::vector<std::string> TemporaryFoldersLeft() {
   return left;
 }
 
-void RemoveTemporaryFolders(const std::string& run_id) {
-  for (const char* base : {"/dev/shm", "/tmp"}) {
+void RemoveTemporaryFolders(const std::string& run_id, const std::string& host) {
+  for (const char* base : kBases) {
     std::error_code error;
-    std::filesystem::remove_all(absl::StrCat(base, "/weft-", run_id, "-tmp"), error);
+    std::filesystem::remove_all(absl::StrCat(base, "/", FolderName(run_id, host)), error);
   }
 }
 

@@ -1,6 +1,8 @@
 // Every process of a run carries the run's id in its environment (WEFT_RUN), and its ranks and what
-// starts them their generation too (WEFT_GENERATION), so that what a crash left behind can be
-// found: processes of this user with that very id, and the run's temporary folder. Reads /proc.
+// starts them their generation (WEFT_GENERATION) and the host whose agent started them (WEFT_HOST)
+// too, so that what a crash left behind can be found: processes of this user with that very id, and
+// the run's temporary folder. Two agents may share a machine: each looks for its own host's alone.
+// Reads /proc.
 #pragma once
 #include <sys/types.h>
 
@@ -14,35 +16,40 @@ namespace weft {
 
 inline constexpr char kRunVariable[] = "WEFT_RUN";
 inline constexpr char kGenerationVariable[] = "WEFT_GENERATION";
+inline constexpr char kHostVariable[] = "WEFT_HOST";
 
 enum class ProcessKind {
   kAny,
   kOfAGeneration,  // not weftd, nor an agent
 };
 
-// Living processes of this user whose environment holds WEFT_RUN=<run_id>; not this process.
-std::vector<pid_t> ProcessesOf(const std::string& run_id, ProcessKind kind = ProcessKind::kAny);
+// Living processes of this user whose environment holds WEFT_RUN=<run_id> and, unless `host` is
+// empty, WEFT_HOST=<host>; not this process.
+std::vector<pid_t> ProcessesOf(const std::string& run_id, ProcessKind kind = ProcessKind::kAny,
+                               const std::string& host = "");
 
 // KILLs those that are there now, each through a pidfd that was opened before its environment was
 // read. Returns how many there were.
-int KillProcessesOnce(const std::string& run_id, ProcessKind kind);
+int KillProcessesOnce(const std::string& run_id, ProcessKind kind, const std::string& host = "");
 // KILLs them until there are none; gives up after `patience_ms`. Returns how many there were.
-int KillProcessesOf(const std::string& run_id, ProcessKind kind, int patience_ms);
+int KillProcessesOf(const std::string& run_id, ProcessKind kind, int patience_ms,
+                    const std::string& host = "");
 
 // A rank is given this much of a machine's shared memory: Open MPI maps a segment of 4 MiB and some
 // queues.
 inline constexpr int64_t kSharedBytesPerRank = int64_t{16} << 20;
 
 // A folder for Open MPI's session and shared-memory files: short, in memory if there is room for
-// `world_size` ranks, else under /tmp.
-std::string TemporaryFolder(const std::string& run_id, int world_size);
+// `world_size` ranks, else under /tmp. An agent that was given a name has one of its own: `host`.
+std::string TemporaryFolder(const std::string& run_id, int world_size,
+                            const std::string& host = "");
 
 // Makes `path` (0700) unless it is there already. FailedPrecondition if what is there is not a
 // folder of this user alone: names under /tmp and /dev/shm are anybody's.
 absl::Status MakePrivateFolder(const std::string& path);
 
-// Removes the temporary folders that a run may have had.
-void RemoveTemporaryFolders(const std::string& run_id);
+// Removes the temporary folders that a run may have had here, by the same name.
+void RemoveTemporaryFolders(const std::string& run_id, const std::string& host = "");
 
 // A folder for the bundle of a run's weftd, of whoever started it: an agent that comes or goes
 // leaves it alone. In memory where there is any.

@@ -137,13 +137,13 @@ std::string HostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
 }
 
-std::string MachineId() {
+std::string MachineId(const std::string& host) {
   std::ifstream stream("/proc/sys/kernel/random/boot_id");
   std::string boot;
   std::getline(stream, boot);
   std::error_code error;
   const auto processes = std::filesystem::read_symlink("/proc/self/ns/pid", error);
-  return absl::StrCat(boot, " ", processes.string());
+  return absl::StrCat(boot, " ", processes.string(), " ", host);
 }
 
 std::optional<double> LoadAverage() {

@@ -21,9 +21,10 @@ int UsableCores();
 
 std::string HostName();
 
-// Names the machine as processes see it: two processes that get the same name see one another (the
-// boot's id and the namespace of process numbers).
-std::string MachineId();
+// Names the machine as an agent of that name sees it: two that get the same name find the same
+// processes (the boot's id, the namespace of process numbers, and the host's name, by which an
+// agent knows its own; launcher/machine/leftovers.h).
+std::string MachineId(const std::string& host);
 
 // Processes that wanted to run, mean of the last minute; nothing if the kernel does not say.
 std::optional<double> LoadAverage();

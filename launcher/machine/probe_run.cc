@@ -169,7 +169,7 @@ absl::StatusOr<std::string> ProbeLinks(const ProbeRun& run) {
   child.argv.push_back(absl::StrCat("--relay-folder=", group.temporary_folder));
   std::vector<ChildOptions> ranks;
   for (int rank = 0; rank < run.ranks; ++rank) {
-    AddRankVariables(rank, run.ranks, &child.env);
+    AddRankVariables(rank, rank, run.ranks, &child.env);
     ranks.push_back(child);
   }
   return OutputOf(ranks, run);

@@ -3,18 +3,74 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "launcher/machine/leftovers.h"
 
 namespace weft {
 
+namespace {
+
+// Fit for no network between hosts: loopback and the bridges that containers have on every host.
+constexpr char kNeverNetworks[] = "127.0.0.0/8,docker0,virbr0,sppp";
+constexpr char kNodePrefix[] = "weft-host-";
+// mpirun waits for some of its requests to end before it makes more than this; ours stay.
+constexpr size_t kUsualRequests = 128;
+
+std::string NodeName(size_t host) {
+  return absl::StrCat(kNodePrefix, host);
+}
+
+bool IsOnSeveralHosts(const GroupOptions& options) {
+  return options.hosts.size() > 1;
+}
+
+using AddSetting = std::function<void(const std::string& name, const std::string& value)>;
+
+// One machine only: no ssh is looked for.
+void AddOneHost(const AddSetting& mca) {
+  mca("plm", "isolated");
+  mca("pml", "ob1");         // whatever else is installed (ucx, libfabric)
+  mca("btl", "self,vader");  // shared memory
+}
+
+// Its remote shell is ours: all requests come from the first host (no tree), and each daemon stays
+// the child of the agent that starts it.
+void AddSeveralHosts(const GroupOptions& options, const AddSetting& mca) {
+  mca("plm", "rsh");
+  mca("plm_rsh_agent", "weft-shim daemon");
+  mca("plm_rsh_no_tree_spawn", "1");
+  mca("plm_rsh_num_concurrent", absl::StrCat(std::max(kUsualRequests, options.hosts.size())));
+  mca("orte_leave_session_attached", "1");
+  mca("orte_do_not_resolve", "1");
+  mca("pml", "ob1");
+  mca("btl", "self,vader,tcp");
+  for (const char* layer : {"btl_tcp", "oob_tcp"}) {
+    const bool any = options.network.empty();
+    mca(absl::StrCat(layer, any ? "_if_exclude" : "_if_include"),
+        any ? kNeverNetworks : options.network);
+  }
+}
+
+}  // namespace
+
+std::vector<int> OwnRanks(const GroupOptions& options) {
+  if (!options.hosts.empty()) return options.hosts.at(options.own_host).ranks;
+  std::vector<int> ranks(static_cast<size_t>(options.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 std::vector<std::string> WorkerArgv(const GroupOptions& options) {
-  return {options.worker, absl::StrCat("--agent=", options.agent),
-          absl::StrCat("--generation=", options.generation),
+  return {options.worker, absl::StrCat("--generation=", options.generation),
           absl::StrCat("--run-folder=", options.run_folder)};
 }
 
@@ -27,9 +83,12 @@ std::vector<std::string> MpirunArgv(const GroupOptions& options,
   if (options.as_root) argv.emplace_back("--allow-run-as-root");
   argv.insert(argv.end(), {"-n", absl::StrCat(options.world_size), "--oversubscribe", "--bind-to",
                            "none", "--stdin", "none"});
-  mca("plm", "isolated");           // this machine only: no ssh is looked for
-  mca("pml", "ob1");                // whatever else is installed (ucx, libfabric)
-  mca("btl", "self,vader");         // shared memory
+  if (IsOnSeveralHosts(options)) {
+    argv.insert(argv.end(), {"--noprefix", "--hostfile", HostFilePath(options), "--map-by", "seq"});
+    AddSeveralHosts(options, mca);
+  } else {
+    AddOneHost(mca);
+  }
   mca("mpi_yield_when_idle", "1");  // ranks share cores
   mca("orte_tmpdir_base", options.temporary_folder);
   mca("btl_vader_backing_directory", options.temporary_folder);
@@ -37,25 +96,57 @@ std::vector<std::string> MpirunArgv(const GroupOptions& options,
   // When a rank is lost the others cannot finish their step: kill them at once. The default waits
   // a second twice before it names the first cause.
   mca("odls_base_sigkill_timeout", "0");
-  for (const auto& [name, value] : GroupEnvironment(options)) {
-    argv.insert(argv.end(), {"-x", name});
-  }
   argv.insert(argv.end(), command.begin(), command.end());
   return argv;
 }
 
+std::string HostFilePath(const GroupOptions& options) {
+  return options.temporary_folder + "/hosts";
+}
+
+std::string HostFileText(const GroupOptions& options, const std::string& first_host_name) {
+  std::vector<std::string> lines(static_cast<size_t>(options.world_size));
+  for (size_t host = 0; host < options.hosts.size(); ++host) {
+    // mpirun knows the machine that it runs on by the kernel's name for it, up to the first dot.
+    const std::string node =
+        host == 0 ? first_host_name.substr(0, first_host_name.find('.')) : NodeName(host);
+    for (const int rank : options.hosts[host].ranks) lines.at(static_cast<size_t>(rank)) = node;
+  }
+  return absl::StrCat(absl::StrJoin(lines, "\n"), "\n");
+}
+
+std::optional<size_t> HostOfNode(const GroupOptions& options, const std::string& node) {
+  for (size_t host = 1; host < options.hosts.size(); ++host) {
+    if (node == NodeName(host)) return host;
+  }
+  return std::nullopt;
+}
+
 std::map<std::string, std::string> GroupEnvironment(const GroupOptions& options) {
   std::map<std::string, std::string> env = options.env;
-  env[kRunVariable] = options.run_id;
-  env[kGenerationVariable] = absl::StrCat(options.generation);
-  env["OMP_NUM_THREADS"] = absl::StrCat(options.threads);
-  env["OPENBLAS_NUM_THREADS"] = absl::StrCat(options.threads);
-  env["TMPDIR"] = options.temporary_folder;
+  const auto set = [&](const char* name, const std::string& value) {
+    if (!value.empty()) env[name] = value;
+  };
+  set(kRunVariable, options.run_id);
+  set(kGenerationVariable, absl::StrCat(options.generation));
+  set(kHostVariable, options.host);
+  set("WEFT_SHIM_SOCKET", options.shim_socket);
+  set("WEFT_RANK_SOCKET", options.rank_socket);
+  set("OMP_NUM_THREADS", absl::StrCat(options.threads));
+  set("OPENBLAS_NUM_THREADS", absl::StrCat(options.threads));
+  set("TMPDIR", options.temporary_folder);
+  if (!options.programs.empty()) {
+    const char* ours = getenv("PATH");
+    const auto asked = env.find("PATH");
+    const std::string rest = asked != env.end() ? asked->second : ours != nullptr ? ours : "";
+    set("PATH", absl::StrCat(options.programs, ":", rest));
+  }
   return env;
 }
 
-void AddRankVariables(int rank, int world_size, std::map<std::string, std::string>* env) {
-  (*env)["WEFT_RANK"] = (*env)["WEFT_LOCAL_RANK"] = absl::StrCat(rank);
+void AddRankVariables(int rank, int slot, int world_size, std::map<std::string, std::string>* env) {
+  (*env)["WEFT_RANK"] = absl::StrCat(rank);
+  (*env)["WEFT_LOCAL_RANK"] = absl::StrCat(slot);
   (*env)["WEFT_WORLD_SIZE"] = absl::StrCat(world_size);
 }
 
@@ -71,12 +162,16 @@ bool SingleCopyPermitted() {
   return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
 }
 
-std::string Beside(const std::string& name) {
+std::string ProgramFolder() {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::filesystem::path beside = self.parent_path() / name;
-  if (!error && access(beside.c_str(), X_OK) == 0) return beside.string();
-  return name;
+  return error ? "" : self.parent_path().string();
+}
+
+std::string Beside(const std::string& name) {
+  const std::string folder = ProgramFolder();
+  const std::string beside = absl::StrCat(folder, "/", name);
+  return !folder.empty() && access(beside.c_str(), X_OK) == 0 ? beside : name;
 }
 
 }  // namespace weft

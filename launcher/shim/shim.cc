@@ -4,9 +4,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,20 +17,14 @@
 #include <filesystem>
 #include <optional>
 
+#include "launcher/shim/agent_call.h"
 #include "launcher/shim/shim_message.h"
 #include "process/rank_variables.h"
 
 namespace weft {
 namespace {
 
-constexpr int kFailed = 1;
-constexpr int kUsage = 2;
 constexpr int kCannotExecute = 127;
-
-int Complain(const std::string& what, int code) {
-  std::fprintf(stderr, "weft-shim: %s\n", what.c_str());
-  return code;
-}
 
 // The process manager's rank is law.
 std::optional<int> RankOfThisProcess() {
@@ -45,51 +37,6 @@ std::optional<int> RankOfThisProcess() {
     return static_cast<int>(rank);
   }
   return std::nullopt;
-}
-
-// A connection to the agent, if the one who listens is this user; else -1 and errno.
-int Dial(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    errno = ENAMETOOLONG;
-    return -1;
-  }
-  path.copy(address.sun_path, path.size());
-  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (fd < 0) return -1;
-  ucred peer = {};
-  socklen_t size = sizeof(peer);
-  const bool connected =
-      connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
-      getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
-  if (connected && peer.uid == geteuid()) return fd;
-  const int reason = connected ? EACCES : errno;
-  close(fd);
-  errno = reason;
-  return -1;
-}
-
-// Sends `message`, with `descriptor` beside it unless it is -1.
-void Tell(int agent, const ShimMessage& message, int descriptor) {
-  std::string text = ShimText(message);
-  iovec part = {text.data(), text.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr packet = {};
-  packet.msg_iov = &part;
-  packet.msg_iovlen = 1;
-  if (descriptor >= 0) {
-    packet.msg_control = control;
-    packet.msg_controllen = sizeof(control);
-    cmsghdr* header = CMSG_FIRSTHDR(&packet);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  }
-  // An agent that is gone shows as a hang-up.
-  while (sendmsg(agent, &packet, MSG_NOSIGNAL) < 0 && errno == EINTR) {
-  }
 }
 
 std::string EndOf(int file) {
@@ -144,46 +91,50 @@ int Watch(pid_t worker, int pidfd, int agent, int signals) {
 int RunShim(const ShimOptions& options) {
   const std::optional<int> rank = RankOfThisProcess();
   if (!rank) {
-    return Complain(
+    return ShimFailed(
         "no rank: none of WEFT_RANK, PMIX_RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID is "
         "set to a number; it is started by mpirun or srun, never by hand",
-        kUsage);
+        kShimUsage);
   }
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
   sigprocmask(SIG_BLOCK, &set, nullptr);
   const int signals = signalfd(-1, &set, SFD_CLOEXEC);
-  const int agent = Dial(options.agent);
+  const int agent = CallAgent(options.agent);
   if (agent < 0 || signals < 0) {
-    return Complain("the agent at " + options.agent + " cannot be reached: " + std::strerror(errno),
-                    kFailed);
+    return ShimFailed(
+        "the agent at " + options.agent + " cannot be reached: " + std::strerror(errno),
+        kShimFailed);
   }
   std::error_code error;
   std::filesystem::create_directories(options.logs, error);
   const std::string path = options.logs + "/rank-" + std::to_string(*rank) + ".log";
   const int log = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (log < 0) return Complain(path + " cannot be written: " + std::strerror(errno), kFailed);
+  if (log < 0) return ShimFailed(path + " cannot be written: " + std::strerror(errno), kShimFailed);
   std::vector<std::string> words = options.argv;
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  ShimMessage message = {.generation = options.generation, .rank = *rank, .last_out = ""};
+  ShimMessage message;
+  message.generation = options.generation;
+  message.rank = *rank;
   const pid_t self = getpid();
   const pid_t worker = fork();
   if (worker == 0) BecomeWorker(argv, log, self);
-  if (worker < 0) return Complain(std::string("cannot fork: ") + std::strerror(errno), kFailed);
+  if (worker < 0)
+    return ShimFailed(std::string("cannot fork: ") + std::strerror(errno), kShimFailed);
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, worker, 0));
   if (pidfd < 0) {
     kill(worker, SIGKILL);
-    return Complain(std::string("no pidfd of the worker: ") + std::strerror(errno), kFailed);
+    return ShimFailed(std::string("no pidfd of the worker: ") + std::strerror(errno), kShimFailed);
   }
   message.pid = worker;
-  Tell(agent, message, pidfd);
+  TellAgent(agent, message, pidfd);
   message.kind = ShimMessage::Kind::kEnded;
   message.wait_status = Watch(worker, pidfd, agent, signals);
   message.last_out = EndOf(log);
-  Tell(agent, message, -1);
+  TellAgent(agent, message, -1);
   const int status = message.wait_status;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

@@ -1,7 +1,9 @@
 // A shim tells its agent these messages over a unix socket of packets (SOCK_SEQPACKET), a message
-// each: first kStarted, with a pidfd of the worker beside it (SCM_RIGHTS), then kEnded. Version 1:
-//   "weft-shim 1 started <generation> <rank> <pid>"
-//   "weft-shim 1 ended <generation> <rank> <pid> <wait status>\n<the end of the worker's output>"
+// each: first kStarted, with a pidfd of the worker beside it (SCM_RIGHTS), then kEnded; or, where
+// it stands for mpirun's remote shell, kDaemonWanted alone. Version 2:
+//   "weft-shim 2 started <generation> <rank> <pid>"
+//   "weft-shim 2 ended <generation> <rank> <pid> <wait status>\n<the end of the worker's output>"
+//   "weft-shim 2 daemon <generation> <pid> <host>\n" and each argument with a zero byte behind it
 // Pure. The shim and the agent are of one build, so another version is refused, not read.
 #pragma once
 #include <cstddef>
@@ -9,21 +11,28 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace weft {
 
 struct ShimMessage {
-  enum class Kind { kStarted, kEnded };
+  enum class Kind { kStarted, kEnded, kDaemonWanted };
   Kind kind = Kind::kStarted;
   int64_t generation = 0;
   int rank = 0;
-  int64_t pid = 0;       // the worker's; 0 of kEnded: it could not be forked
-  int wait_status = 0;   // of kEnded: as wait(2) says
-  std::string last_out;  // of kEnded: the end of what the worker wrote, at most kMostLastBytes
+  // The worker's; 0 of kEnded: it could not be forked; of kDaemonWanted the shim's own.
+  int64_t pid = 0;
+  int wait_status = 0;            // of kEnded: as wait(2) says
+  std::string last_out;           // of kEnded: the end of the worker's output, <= kMostLastBytes
+  bool shim_lost = false;         // of kEnded, in no text: the shim went before it had told this
+  std::string host;               // of kDaemonWanted: in mpirun's file of hosts
+  std::vector<std::string> args;  // of kDaemonWanted: after the program's name
 };
 
 inline constexpr size_t kMostLastBytes = 4096;
-inline constexpr size_t kMostShimBytes = kMostLastBytes + 128;  // of a whole message
+// A whole message is no longer. mpirun's command for a daemon takes 1.5 KB, and more with many
+// hosts.
+inline constexpr size_t kMostShimBytes = 65536;
 
 std::string ShimText(const ShimMessage& message);
 // Nothing if `text` is no message of this version.

@@ -108,6 +108,34 @@ TEST(Leftovers, AreFoundByTheRunTheyBelongToAndNoOther) {
   EXPECT_FALSE(other->Ended());
 }
 
+// Two agents of a run may share a machine, and one of them may be started again.
+TEST(Leftovers, OfAnotherHostAreLeftAlone) {
+  const JobFolder folder;
+  const std::string run = UniqueRun("hosts");
+  std::vector<ChildProcess> ranks;
+  for (const char* host : {"h1", "h10"}) {
+    auto rank = ChildProcess::Start(
+        {.argv = {"sleep", "30"},
+         .env = {{kRunVariable, run}, {kGenerationVariable, "1"}, {kHostVariable, host}},
+         .output = folder.path() + "/out"});
+    ASSERT_TRUE(rank.ok());
+    ranks.push_back(*std::move(rank));
+    std::filesystem::create_directories(TemporaryFolder(run, 1, host));
+  }
+  ASSERT_TRUE(Eventually([&] { return ProcessesOf(run).size() == 2; }));
+  EXPECT_THAT(ProcessesOf(run, ProcessKind::kAny, "h1"), testing::ElementsAre(ranks[0].pid()));
+  EXPECT_EQ(KillProcessesOf(run, ProcessKind::kOfAGeneration, 2000, "h1"), 1);
+  RemoveTemporaryFolders(run, "h1");
+  EXPECT_THAT(ProcessesOf(run), testing::ElementsAre(ranks[1].pid()));
+  EXPECT_FALSE(std::filesystem::exists(TemporaryFolder(run, 1, "h1")));
+  const std::string left = TemporaryFolder(run, 1, "h10");
+  EXPECT_THAT(TemporaryFoldersLeft(), testing::Not(testing::Contains(left))) << "it is in use";
+  KillProcessesOf(run, ProcessKind::kAny, 2000);
+  EXPECT_THAT(TemporaryFoldersLeft(), testing::Contains(left));
+  RemoveTemporaryFolders(run, "h10");
+  EXPECT_FALSE(std::filesystem::exists(left));
+}
+
 // Names under /tmp and /dev/shm are anybody's to take.
 TEST(Leftovers, AFolderThatIsNotOursAloneIsRefused) {
   const JobFolder folder;
@@ -143,6 +171,9 @@ TEST(Leftovers, TemporaryFoldersGoWithTheRun) {
   std::filesystem::create_directories(folder + "/deep");
   RemoveTemporaryFolders(run);
   EXPECT_FALSE(std::filesystem::exists(folder));
+  const std::string long_name(300, 'x');  // a socket's address takes 107 bytes
+  EXPECT_LT(TemporaryFolder(run, 4, long_name).size(), 90);
+  EXPECT_EQ(TemporaryFolder(run, 4, "a/b").find("a/b"), std::string::npos);
   EXPECT_EQ(TemporaryFolder(run, 1 << 30), "/tmp/weft-" + run + "-tmp");  // no room in memory
 }
 

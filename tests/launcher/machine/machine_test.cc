@@ -68,8 +68,9 @@ TEST_F(Machine, SaysNothingWhereTheKernelSaysNothing) {
 }
 
 TEST(MachineId, IsTheSameForAllProcessesThatSeeOneAnother) {
-  EXPECT_EQ(MachineId(), MachineId());
-  EXPECT_GT(MachineId().size(), 36u) << MachineId();
+  EXPECT_EQ(MachineId("h1"), MachineId("h1"));
+  EXPECT_NE(MachineId("h1"), MachineId("h2")) << "each agent ends its own processes alone";
+  EXPECT_GT(MachineId("").size(), 36u) << MachineId("");
 }
 
 TEST(LastLines, KeepsTheEnd) {

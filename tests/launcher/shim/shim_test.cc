@@ -12,11 +12,13 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "launcher/agent/shim_door.h"
 #include "launcher/machine/child_process.h"
 #include "launcher/machine/log_tail.h"
+#include "launcher/shim/daemon_request.h"
 #include "tests/launcher/job_file_for_test.h"
 
 namespace weft {
@@ -44,12 +46,17 @@ class ShimTest : public testing::Test {
   }
 
   ChildProcess Start(const std::vector<std::string>& worker, const std::string& rank = "2") {
-    std::vector<std::string> argv = {WEFT_BINARY_DIR "/bin/weft-shim", folder_.path() + "/s", "3",
-                                     folder_.path() + "/logs"};
-    argv.insert(argv.end(), worker.begin(), worker.end());
-    auto shim = ChildProcess::Start({.argv = argv,
-                                     .env = {{"OMPI_COMM_WORLD_RANK", rank}},
-                                     .output = folder_.path() + "/shim.txt"});
+    std::vector<std::string> args = {"3", folder_.path() + "/logs"};
+    args.insert(args.end(), worker.begin(), worker.end());
+    return StartShim(args, {{"OMPI_COMM_WORLD_RANK", rank}});
+  }
+
+  ChildProcess StartShim(std::vector<std::string> args, std::map<std::string, std::string> env) {
+    args.insert(args.begin(), WEFT_BINARY_DIR "/bin/weft-shim");
+    env["WEFT_GENERATION"] = "3";
+    env["WEFT_SHIM_SOCKET"] = folder_.path() + "/s";
+    auto shim =
+        ChildProcess::Start({.argv = args, .env = env, .output = folder_.path() + "/shim.txt"});
     EXPECT_TRUE(shim.ok()) << shim.status();
     return *std::move(shim);
   }
@@ -155,6 +162,50 @@ TEST_F(ShimTest, SaysWhatItLacks) {
   EXPECT_THAT(ReadTail(folder_.path() + "/shim.txt", 1000), HasSubstr("no rank"));
 }
 
+// mpirun's remote shell has to stay as long as the daemon does, which the agent knows.
+TEST_F(ShimTest, AsksForADaemonAndStaysUntilTheAgentHangsUp) {
+  ChildProcess shim = StartShim({"daemon", "weft-host-2", " orted", "-mca", "ess", "\"env\""}, {});
+  const ShimMessage asked = Hear(1)[0];
+  EXPECT_EQ(asked.kind, ShimMessage::Kind::kDaemonWanted);
+  EXPECT_EQ(asked.generation, 3);
+  EXPECT_EQ(asked.host, "weft-host-2");
+  EXPECT_EQ(asked.args, (std::vector<std::string>{"-mca", "ess", "env"}));
+  EXPECT_EQ(asked.pid, shim.pid()) << "as the kernel says it";
+  EXPECT_FALSE(shim.Ended());
+  door_->HangUp(asked.pid + 1);
+  EXPECT_EQ(door_->open_shims(), 1u);
+  door_->HangUp(asked.pid);
+  EXPECT_EQ(CodeOf(shim), 0);
+}
+
+TEST_F(ShimTest, LeavesWhenMpirunIsGone) {
+  ChildProcess mpirun = [&] {
+    auto parent = ChildProcess::Start(
+        {.argv = {"sh", "-c", WEFT_BINARY_DIR "/bin/weft-shim daemon weft-host-1 orted & sleep 30"},
+         .env = {{"WEFT_SHIM_SOCKET", folder_.path() + "/s"}, {"WEFT_GENERATION", "3"}},
+         .output = folder_.path() + "/shim.txt"});
+    EXPECT_TRUE(parent.ok());
+    return *std::move(parent);
+  }();
+  const ShimMessage asked = Hear(1)[0];
+  ASSERT_EQ(asked.kind, ShimMessage::Kind::kDaemonWanted);
+  kill(mpirun.pid(), SIGKILL);  // the shell alone
+  EXPECT_TRUE(Eventually([&] {
+    door_->Take();
+    return door_->open_shims() == 0;
+  }));
+}
+
+TEST_F(ShimTest, AsksForNothingElseThanADaemon) {
+  ChildProcess other = StartShim({"daemon", "weft-host-2", "sh", "-c", "id"}, {});
+  EXPECT_EQ(CodeOf(other), 2);
+  ChildProcess too_long =
+      StartShim({"daemon", "weft-host-2", "orted", std::string(kMostShimBytes, 'x')}, {});
+  EXPECT_EQ(CodeOf(too_long), 2);
+  EXPECT_THAT(ReadTail(folder_.path() + "/shim.txt", 1000), HasSubstr("longer than 65536 bytes"));
+  EXPECT_EQ(door_->Take().size(), 0u);
+}
+
 TEST_F(ShimTest, DoorIsForItsOwnerAlone) {
   struct stat entry = {};
   ASSERT_EQ(stat((folder_.path() + "/s").c_str(), &entry), 0);
@@ -180,11 +231,59 @@ TEST(ShimText, IsReadAsItWasWritten) {
   EXPECT_EQ(read->last_out.substr(kMostLastBytes - 5), "\nlast");
 }
 
+TEST(ShimText, OfADaemonKeepsItsArguments) {
+  ShimMessage message;
+  message.kind = ShimMessage::Kind::kDaemonWanted;
+  message.generation = 4;
+  message.pid = 4711;
+  message.host = "weft-host-2";
+  message.args = {"-mca", "", "two words", "line\nbreak"};
+  const auto read = ParseShimText(ShimText(message));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->kind, ShimMessage::Kind::kDaemonWanted);
+  EXPECT_EQ(read->host, "weft-host-2");
+  EXPECT_EQ(read->args, message.args);
+  message.args.clear();
+  EXPECT_TRUE(ParseShimText(ShimText(message)));
+}
+
+// As mpirun 4.1.4 passes it to its remote shell, and as that of a user of sh gets it.
+TEST(DaemonArguments, AreUnquotedWithoutAShell) {
+  using Words = std::vector<std::string>;
+  const Words args = {"-mca", "ess", "env", "-mca", "orte_node_regex", "m[1:1-3]@0(3)"};
+  const Words quoted = {" orted",           "-mca", "ess", "\"env\"", "-mca", "orte_node_regex",
+                        "\"m[1:1-3]@0(3)\""};
+  EXPECT_EQ(DaemonArguments(quoted), args);
+  Words of_sh = {"(", "test", "!", "-r", "./.profile", "||", ".", "./.profile;"};
+  of_sh.insert(of_sh.end(), quoted.begin(), quoted.end());
+  of_sh.emplace_back(")");
+  EXPECT_EQ(DaemonArguments(of_sh), args);
+  EXPECT_EQ(DaemonArguments({"orted", "\"a \\\"b\\\" $c\"", "\"\""}), (Words{"a \"b\" $c", ""}));
+  EXPECT_EQ(DaemonArguments({"orted"}), Words{});
+}
+
+TEST(DaemonArguments, OfAnotherCommandAreNone) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{},
+                                             {"sh", "-c", "id"},
+                                             {"/tmp/orted"},
+                                             {"env", "orted"},
+                                             {"(", "true;", "orted"},
+                                             {"orted", "\"open"},
+                                             {"orted", "\"a\"b"},
+                                             {"orted", "a\"b\""},
+                                             {"orted", "'a'"},
+                                             {"orted", "\"a\\"}}) {
+    EXPECT_FALSE(DaemonArguments(words)) << words.size();
+  }
+}
+
 TEST(ShimText, OfAnotherVersionOrShapeIsRefused) {
   for (const char* text :
-       {"", "weft-shim 2 started 1 0 7", "weft-shim 1 started 1 0", "weft-shim 1 started 1 0 7 8",
-        "weft-shim 1 ended 1 0 7", "weft-shim 1 started 0 0 7", "weft-shim 1 started 1 -1 7",
-        "weft-shim 1 started 1 x 7", "GET / HTTP/1.1"}) {
+       {"", "weft-shim 1 started 1 0 7", "weft-shim 2 started 1 0", "weft-shim 2 started 1 0 7 8",
+        "weft-shim 2 ended 1 0 7", "weft-shim 2 started 0 0 7", "weft-shim 2 started 1 -1 7",
+        "weft-shim 2 started 1 x 7", "weft-shim 2 daemon 1 7", "weft-shim 2 daemon 1 7 h2 h3",
+        "weft-shim 2 daemon 0 7 h2", "weft-shim 2 daemon 1 7 h2\nno end", "GET / HTTP/1.1"}) {
     EXPECT_FALSE(ParseShimText(text)) << text;
   }
 }
