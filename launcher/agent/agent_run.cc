@@ -39,7 +39,6 @@ namespace {
 constexpr int kSweepPatienceMs = 5000;
 constexpr int kKillEveryMs = 10;
 constexpr int kLookEveryMs = 1000;  // nothing waits for it
-constexpr int kLookInDoubtMs = 20;
 constexpr int64_t kLastWordsMs = 500;
 constexpr int kLastLines = 5;
 constexpr size_t kLastLineBytes = 2000;
@@ -192,7 +191,10 @@ void AgentShell::Wait() {
     wait_ms = static_cast<int>(std::clamp<int64_t>(left_ms, 0, kStopPatienceMs));
   }
   if (agent_.phase == GroupPhase::kRunning) {
-    if (agent_.doubtful) wait_ms = kLookInDoubtMs;
+    if (agent_.doubtful) {
+      const int64_t doubt_ms = agent_.doubtful_since_ms + kDoubtMs - BootTimeMs();
+      wait_ms = static_cast<int>(std::clamp<int64_t>(doubt_ms, 0, kDoubtMs));
+    }
     const int64_t left_ms = std::max<int64_t>(1, link_->lease_end_ms() - BootTimeMs());
     wait_ms = static_cast<int>(std::min<int64_t>(wait_ms, left_ms));
   }

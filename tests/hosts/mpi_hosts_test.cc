@@ -305,9 +305,10 @@ TEST_F(MpiHosts, ALostRankIsToldByItsOwnHost) {
   EXPECT_THAT(coordinator_->told(), Contains(HasSubstr("signal 9")));
 }
 
-TEST_F(MpiHosts, ALostShimIsTheLossOfItsRank) {
-  ExpectTold(2, "weft-shim", 1, "h3: rank ");
-  EXPECT_THAT(coordinator_->told(), Contains(HasSubstr("signal 9 code 0 its shim was killed")));
+// mpirun kills the ranks of the other hosts at once, with their shims: which came first nobody
+// knows.
+TEST_F(MpiHosts, ALostShimIsToldAsSuch) {
+  ExpectTold(2, "weft-shim", 1, "its shim was killed");
 }
 
 TEST_F(MpiHosts, ALostDaemonIsToldByItsHost) {

@@ -136,8 +136,9 @@ std::vector<std::string> ThreeHosts::Processes(int host) const {
   const std::string own = NamespaceOf(holder);
   std::vector<std::string> found;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
-    const pid_t pid = std::atoi(entry.path().filename().c_str());
+  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const pid_t pid = std::atoi(entry->path().filename().c_str());
     if (pid <= 0 || pid == holder || NamespaceOf(pid) != own) continue;
     const std::string command = CommandOf(pid);
     if (!command.empty()) found.push_back(absl::StrCat(pid, " ", command));
@@ -163,8 +164,10 @@ std::vector<std::string> ThreeHosts::TemporaryFiles(int host) const {
   for (const char* folder : {"/tmp", "/dev/shm"}) {
     std::error_code error;
     const std::string root = absl::StrCat("/proc/", holder, "/root", folder);
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(root, error)) {
-      found.push_back(entry.path().string().substr(root.size() - std::string(folder).size()));
+    // Files come and go meanwhile, so the steps may fail.
+    for (std::filesystem::recursive_directory_iterator entry(root, error), end;
+         !error && entry != end; entry.increment(error)) {
+      found.push_back(entry->path().string().substr(root.size() - std::string(folder).size()));
     }
   }
   return found;
