@@ -186,24 +186,12 @@ int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& j
   return kExitFailed;
 }
 
-// Where the job does not say how many nodes it takes and with how many slots, the hosts that are
-// named do: all but the spares, with as many slots as the smallest has.
 absl::StatusOr<JobFile> ReadJobFor(const RunArguments& arguments) {
   JobFileOptions options = arguments.options;
-  absl::StatusOr<JobFile> file = ReadJobFile(arguments.path, options);
-  if (!file.ok() || arguments.hosts.empty()) return file;
-  const JobSpec& job = file->job;
-  if (file->tree.FindPath("cluster.nodes") == nullptr) {
-    const int hosts = static_cast<int>(arguments.hosts.size());
-    options.nodes = std::max(1, hosts - job.hosts.spares);
-  }
-  const std::string slots_key(SlotsKey(job.cluster.device.backend));
-  int fewest = 0;
+  options.named_hosts = static_cast<int>(arguments.hosts.size());
   for (const ListedHost& host : arguments.hosts) {
-    if (host.slots > 0 && (fewest == 0 || host.slots < fewest)) fewest = host.slots;
-  }
-  if (fewest > 0 && file->tree.FindPath(slots_key) == nullptr) {
-    options.sets.push_back(absl::StrCat(slots_key, "=", fewest));
+    const bool fewer = options.named_slots == 0 || host.slots < options.named_slots;
+    if (host.slots > 0 && fewer) options.named_slots = host.slots;
   }
   return ReadJobFile(arguments.path, options);
 }

@@ -85,6 +85,17 @@ void ReplaceCluster(const JobFileOptions& options, Value* root, Issues* issues) 
   if (options.nodes) put("nodes", absl::StrCat(*options.nodes));
 }
 
+// Spares are named, too, but the job is not planned for them.
+void TakeNamedHosts(const JobFileOptions& options, const Value& root, JobSpec* job) {
+  if (options.named_hosts > 0 && root.FindPath("cluster.nodes") == nullptr) {
+    job->cluster.nodes = std::max(1, options.named_hosts - job->hosts.spares);
+  }
+  const std::string slots_key(SlotsKey(job->cluster.device.backend));
+  if (options.named_slots > 0 && root.FindPath(slots_key) == nullptr) {
+    job->cluster.slots_per_node = options.named_slots;
+  }
+}
+
 // A validation that reads sequences of the held-out data more than once counts them more than once.
 void NoteRepeats(const JobSpec& job, int64_t held_out, std::vector<std::string>* notes) {
   const int64_t batch = job.training.global_batch_size;
@@ -181,6 +192,7 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
   CheckKeys(*tree, &issues);
   file.job =
       ReadJob(*tree, FolderOf(path), {options.check_files, options.to_run}, &issues, &file.notes);
+  TakeNamedHosts(options, *tree, &file.job);
   AddBrokenRules(Validate(file.job), *tree, &issues);
   if (options.to_run && CheckModel(file.job.model).ok()) {
     AddBrokenRules(RunIssues(file.job), *tree, &issues);

@@ -20,6 +20,10 @@ struct JobFileOptions {
   bool to_run = false;                      // refuse what can be planned but not run yet
   std::optional<std::string> cluster = {};  // replaces the job's cluster, before `sets`
   std::optional<int> nodes = {};            // in place of the job's or the profile's
+  // How many hosts are named, and the fewest slots that one of them was given (0: none was): they
+  // say what the job itself does not.
+  int named_hosts = 0;
+  int named_slots = 0;
 };
 
 struct JobFile {
