@@ -41,7 +41,9 @@ class HostsRun : public ::testing::Test {
 
   std::string folder() const { return bed_->shared() + "/tiny"; }
 
-  // dp=3 pp=2 unless `parallelism` says otherwise.
+  static constexpr char kFixed[] =
+      "dp: 3, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";  // on any number of hosts
+  // Whatever `parallelism` leaves open is planned for the hosts that there are.
   std::string WriteJob(const std::string& parallelism, const std::string& cluster,
                        const std::string& more = "") {
     const std::string path = bed_->shared() + "/job.yaml";
@@ -50,7 +52,7 @@ class HostsRun : public ::testing::Test {
         << "model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 64, n_layer: 4, "
            "n_head: 4}\n"
         << "data: {format: bytes, train: [{path: /usr/share/common-licenses/GPL-3}]}\n"
-        << "training: {seq_len: 64, global_batch_size: 12, steps: " << kSteps << ", seed: 42}\n"
+        << "training: {seq_len: 64, global_batch_size: 12, micro_batch_size: 2, steps: " << kSteps << ", seed: 42}\n"
         << "optimizer: {name: adamw, lr: 1.0e-3}\nlr_scheduler: {type: constant}\n"
         << "parallelism: {" << parallelism << "}\n"
         << "checkpoint: {interval: 10, keep_latest_k: 3}\n"
@@ -99,7 +101,7 @@ class HostsRun : public ::testing::Test {
   }
   // The same layout on host 1 alone.
   std::map<int64_t, std::string> CurveOfOneHost() {
-    Start(WriteJob("dp: 3, pp: 2, tp: 1", "slots: 6"), {});
+    Start(WriteJob(kFixed, "slots: 6"), {});
     ExpectEnd();
     const std::map<int64_t, std::string> curve = Curve();
     EXPECT_EQ(curve.size(), static_cast<size_t>(kSteps));
@@ -113,7 +115,7 @@ class HostsRun : public ::testing::Test {
 
 TEST_F(HostsRun, GivesTheVeryLossesOfOneHost) {
   const std::map<int64_t, std::string> alone = CurveOfOneHost();
-  Start(WriteJob("dp: 3, pp: 2, tp: 1", OnThreeHosts()), {"--hosts", "h1:2,h2:2,h3:2"});
+  Start(WriteJob(kFixed, OnThreeHosts()), {"--hosts", "h1:2,h2:2,h3:2"});
   ExpectEnd();
   EXPECT_EQ(Curve(), alone);
 }
@@ -130,7 +132,7 @@ TEST_F(HostsRun, GoesOnWhateverIsKilled) {
         Case{3, "weft-shim ", "killed by signal 9"}, Case{2, "orted", "h2"},
         Case{1, "mpirun", "mpirun was killed by signal 9"}, Case{3, "weft agent", "h3"}}) {
     SCOPED_TRACE(each.pattern);
-    Start(WriteJob("dp: 3, pp: 2, tp: 1", OnThreeHosts()), {"--hosts", "h1:2,h2:2,h3:2"});
+    Start(WriteJob(kFixed, OnThreeHosts()), {"--hosts", "h1:2,h2:2,h3:2"});
     ASSERT_TRUE(WaitForStep(23)) << run_->Stdout() << run_->Stderr();
     const auto killed = bed_->Run(
         each.host, absl::StrCat("kill -9 $(pgrep -f '", each.pattern, "' | head -1) && echo done"));
