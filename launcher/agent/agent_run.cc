@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -112,6 +113,7 @@ class AgentShell {
   std::string rank_socket_;  // of the ranks
   std::unique_ptr<AgentLink> link_;
   HostAgent agent_;
+  std::deque<proto::AgentOrder> orders_;  // that wait for an older generation to be gone
   std::optional<proto::Launch> launch_;  // of the generation that is held
   absl::StatusOr<JobSpec> job_ = absl::UnknownError("no generation is held");        // of the same
   absl::StatusOr<LaunchShare> share_ = absl::UnknownError("no generation is held");  // of the same
@@ -270,17 +272,34 @@ void AgentShell::TakeLease() {
   Happened(LeaseEnded{});
 }
 
+// A generation that comes while an older one is held waits until nothing is left of that, and what
+// is ordered of it waits with it.
 void AgentShell::TakeOrders() {
-  for (const proto::AgentOrder& order : link_->Take()) {
-    if (order.has_launch() && agent_.phase == GroupPhase::kNone &&
-        order.launch().generation() > agent_.generation) {
-      TakeLaunch(order.launch());
+  for (proto::AgentOrder& order : link_->Take()) orders_.push_back(std::move(order));
+  for (const proto::AgentOrder& order : std::exchange(orders_, {})) {
+    const bool waits = !orders_.empty();
+    if (order.has_launch()) {
+      if (order.launch().generation() <= agent_.generation) continue;
+      if (agent_.phase == GroupPhase::kNone) {
+        TakeLaunch(order.launch());
+      } else {
+        Happened(Superseded{order.launch().generation()});
+        orders_.push_back(order);
+      }
     } else if (order.has_start_daemon()) {
       const proto::StartDaemon& daemon = order.start_daemon();
-      Happened(DaemonOrdered{daemon.generation(), {daemon.args().begin(), daemon.args().end()}});
+      if (waits && daemon.generation() > agent_.generation) {
+        orders_.push_back(order);
+      } else {
+        Happened(DaemonOrdered{daemon.generation(), {daemon.args().begin(), daemon.args().end()}});
+      }
     } else if (order.has_stop_group()) {
       const proto::StopGroup& stop = order.stop_group();
-      Happened(StopOrdered{stop.generation(), stop.reason(), BootTimeMs()});
+      if (waits && stop.generation() > agent_.generation) {
+        orders_.push_back(order);
+      } else {
+        Happened(StopOrdered{stop.generation(), stop.reason(), BootTimeMs()});
+      }
     }
   }
   if (!agent_.leaving && link_->refused()) {

@@ -84,6 +84,14 @@ void Record(const StopOrdered& fact, HostAgent& agent) {
   Stop(agent, fact.now_ms);
 }
 
+void Record(const Superseded& fact, HostAgent& agent) {
+  if (agent.phase == GroupPhase::kNone || fact.by_generation <= agent.generation) return;
+  if (agent.stop_reason.empty()) {
+    agent.stop_reason = absl::StrCat("generation ", fact.by_generation, " takes its place");
+  }
+  agent.phase = GroupPhase::kKilling;
+}
+
 void Record(const GroupStarted& fact, HostAgent& agent) {
   if (!Holds(agent, fact.generation) || agent.phase != GroupPhase::kOrdered) return;
   agent.phase = GroupPhase::kRunning;

@@ -108,6 +108,10 @@ struct StopOrdered {
   std::string reason;
   int64_t now_ms = 0;
 };
+// A newer generation waits for this host: the one that it holds is over, whether or not it has heard.
+struct Superseded {
+  int64_t by_generation = 0;
+};
 struct GroupStarted {
   int64_t generation = 0;
 };
@@ -161,7 +165,7 @@ struct TimePassed {
   int64_t now_ms = 0;
 };
 using HostFact =
-    std::variant<LaunchOrdered, StopOrdered, GroupStarted, GroupNotStarted, RankExited,
+    std::variant<LaunchOrdered, StopOrdered, Superseded, GroupStarted, GroupNotStarted, RankExited,
                  StarterExited, DaemonWished, DaemonOrdered, DaemonStarted, DaemonNotStarted,
                  NothingLeft, SaveAsked, LeaveAsked, LeaseEnded, TimePassed>;
 

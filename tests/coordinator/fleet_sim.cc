@@ -80,6 +80,7 @@ struct Agent {
   int64_t rank_stop_at_ms = 0;
   std::set<int64_t> heard;
   std::optional<proto::Launch> launch;
+  std::deque<proto::AgentOrder> waiting;  // for the generation that is held to be gone
 };
 
 struct Host {
@@ -483,6 +484,9 @@ class Fleet {
     });
     if (!left && host.agent.mind.phase != GroupPhase::kNone) {
       Happened(host, NothingLeft{generation});
+      for (const proto::AgentOrder& order : std::exchange(host.agent.waiting, {})) {
+        TakeOrder(host, order);
+      }
     }
   }
 
@@ -496,15 +500,21 @@ class Fleet {
     if (order.has_lease()) TakeLease(host, order.lease());
     if (order.has_launch()) {
       const bool old = order.launch().generation() <= agent.mind.generation;
-      if (agent.mind.phase != GroupPhase::kNone || old) return;
+      if (old) return;
+      if (agent.mind.phase != GroupPhase::kNone) {
+        agent.waiting.push_back(order);
+        return Happened(host, Superseded{order.launch().generation()});
+      }
       agent.launch = order.launch();
       int mine = 0;
       for (const proto::HostRanks& share : order.launch().hosts()) {
         if (share.machine() == host.machine) mine = share.ranks_size();
       }
-      Happened(host, LaunchOrdered{order.launch().generation(), mine, false});
+      Happened(host, LaunchOrdered{order.launch().generation(), mine, GroupKind::kForked});
     }
-    if (order.has_stop_group()) {
+    if (order.has_stop_group() && order.stop_group().generation() > agent.mind.generation) {
+      agent.waiting.push_back(order);
+    } else if (order.has_stop_group()) {
       Happened(host,
                StopOrdered{order.stop_group().generation(), order.stop_group().reason(), now_ms_});
     }

@@ -128,7 +128,7 @@ TEST_F(HostsRun, GoesOnWhateverIsKilled) {
     const char* said;
   };
   for (const Case& each :
-       {Case{2, "weft-worker --agent", "killed by signal 9"},
+       {Case{2, "weft-worker --generation", "killed by signal 9"},
         Case{3, "weft-shim ", "killed by signal 9"}, Case{2, "orted", "h2"},
         Case{1, "mpirun", "mpirun was killed by signal 9"}, Case{3, "weft agent", "h3"}}) {
     SCOPED_TRACE(each.pattern);
