@@ -828,8 +828,8 @@ class Fleet {
   }
 
   // ---- promises ----
-  // A rank trains that has begun and that nothing has told to stop. One that stood still looks at its
-  // lease within kLookMs; what it computes meanwhile it cannot publish.
+  // A rank trains that has begun and that nothing has told to stop. One that stood still looks at
+  // its lease within kLookMs; what it computes meanwhile it cannot publish.
   bool Trains(const Rank& rank) const {
     const int64_t since_ms = rank.frozen_until_ms > 0 ? rank.frozen_until_ms + kLookMs : 0;
     return rank.alive && rank.begun && !rank.finished && now_ms_ >= since_ms;
@@ -879,7 +879,8 @@ class Fleet {
     for (const Host& host : hosts_) {
       for (const auto& rank : host.ranks) {
         // One that stands still cannot go; it does so before anything else once it runs again.
-        const bool may_be = now_ms_ <= rank->frozen_until_ms;
+        // Nor does one that has reached nobody yet: it gives up by itself, and has nothing to do.
+        const bool may_be = now_ms_ <= rank->frozen_until_ms || !rank->trains;
         if (rank->alive && !may_be) Broken(absl::StrCat("a process is left on h", host.index));
       }
     }
