@@ -27,6 +27,7 @@
 #include "plan/errors.h"
 #include "plan/keys/cluster_keys.h"
 #include "plan/search/search.h"
+#include "process/rpc.h"
 #include "process/version.h"
 #include "proto/job_text.h"
 #include "proto/wire.h"
@@ -39,6 +40,7 @@ constexpr int kDaemonStartMs = 30000;  // on a machine with more to do than core
 constexpr int64_t kAnswerMs = 500;     // how long one question may wait
 constexpr int kPatienceMs = 1000;      // TERM, then KILL
 constexpr int kGonePatienceMs = 5000;
+constexpr int kMaxDaemonStarts = 100;  // a person who kills it for ever is not waited for
 
 class Foreground {
  public:
@@ -87,29 +89,54 @@ class Foreground {
     Clean();
     std::error_code error;
     std::filesystem::create_directories(options_.paths.logs(), error);
-    const std::string log = options_.paths.logs() + "/weftd.log";
-    ASSIGN_OR_RETURN(const std::unique_ptr<NetworkDoor> door, agents_.Prepare());
-    std::vector<std::string> argv = {Beside("weftd"), absl::StrCat("--socket=", options_.socket),
-                                     absl::StrCat("--journal=", options_.paths.journal())};
-    if (door != nullptr) {
-      argv.insert(argv.end(), {"--listen=" + door->address, "--tls=" + door->bundle_file,
-                               "--port-file=" + door->port_file});
-    }
-    ASSIGN_OR_RETURN(ChildProcess daemon, ChildProcess::Start({.argv = std::move(argv),
-                                                               .env = {{kRunVariable, run_id_}},
-                                                               .output = log}));
-    daemon_.emplace(std::move(daemon));
+    ASSIGN_OR_RETURN(door_, agents_.Prepare());
+    RETURN_IF_ERROR(StartDaemon());
     RETURN_IF_ERROR(agents_.StartHere());
-    ASSIGN_OR_RETURN(const proto::VersionReply version, AwaitDaemon(log));
-    if (door != nullptr) {
-      ASSIGN_OR_RETURN(const int port, AwaitPort(door->port_file));
+    ASSIGN_OR_RETURN(const proto::VersionReply version, AwaitDaemon());
+    if (door_ != nullptr) {
+      ASSIGN_OR_RETURN(const int port, AwaitPort(door_->port_file));
       RETURN_IF_ERROR(agents_.StartOthers(port));
+      // Another weftd has to be where the agents dial.
+      ASSIGN_OR_RETURN(NetworkAddress address, ParseAddress(door_->address));
+      address.port = port;
+      door_->address = AddressText(address);
     }
     if (version.version() != Version()) {
       return absl::InvalidArgumentError(absl::StrCat("weft is ", Version(), " but weftd is ",
                                                      version.version(),
                                                      "; install both from one build"));
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status StartDaemon() {
+    std::vector<std::string> argv = {Beside("weftd"), absl::StrCat("--socket=", options_.socket),
+                                     absl::StrCat("--journal=", options_.paths.journal())};
+    if (door_ != nullptr) {
+      argv.insert(argv.end(), {"--listen=" + door_->address, "--tls=" + door_->bundle_file,
+                               "--port-file=" + door_->port_file});
+    }
+    daemon_.reset();
+    ASSIGN_OR_RETURN(ChildProcess daemon, ChildProcess::Start({.argv = std::move(argv),
+                                                               .env = {{kRunVariable, run_id_}},
+                                                               .output = DaemonLog()}));
+    daemon_.emplace(std::move(daemon));
+    ++daemon_starts_;
+    return absl::OkStatus();
+  }
+
+  std::string DaemonLog() const { return options_.paths.logs() + "/weftd.log"; }
+
+  // A coordinator that was killed is started again: within the lease its agents and workers come
+  // back to it and train on meanwhile. One that ends by itself has said why.
+  absl::Status StartDaemonAgain(int wait_status) {
+    Say(absl::StrCat("the coordinator (weftd) was killed by signal ", WTERMSIG(wait_status),
+                     "; it is started again, and the workers go on"));
+    watch_.join();  // its stream has broken
+    RETURN_IF_ERROR(StartDaemon());
+    RETURN_IF_ERROR(AwaitDaemon().status());
+    watch_over_ = false;
+    watch_ = std::thread([this] { Watch(); });
     return absl::OkStatus();
   }
 
@@ -121,13 +148,14 @@ class Foreground {
       if (daemon_->Ended()) break;
       usleep(2000);
     }
-    return absl::UnavailableError(absl::StrCat("weftd does not say where it listens; its log is ",
-                                               options_.paths.logs(), "/weftd.log"));
+    return absl::UnavailableError(
+        absl::StrCat("weftd does not say where it listens; its log is ", DaemonLog()));
   }
 
   // Once it listens and answers, which a busy machine may put off. Cancelled if told to stop at
   // once.
-  absl::StatusOr<proto::VersionReply> AwaitDaemon(const std::string& log) {
+  absl::StatusOr<proto::VersionReply> AwaitDaemon() {
+    const std::string log = DaemonLog();
     const absl::Time deadline = absl::Now() + absl::Milliseconds(kDaemonStartMs);
     absl::Status last = absl::UnavailableError("nobody listens");
     while (absl::Now() < deadline) {
@@ -180,8 +208,7 @@ class Foreground {
   // Runs on its own thread, until the job is over or StopWatching.
   void Watch() {
     std::ofstream events(options_.paths.events(), std::ios::app);
-    int64_t revision = 0;
-    watched_ = client_->Watch(job_id_, &revision, [&](const proto::JobEvent& event) {
+    watched_ = client_->Watch(job_id_, &revision_, [&](const proto::JobEvent& event) {
       events << EventLine(event) << std::flush;
       if (event.has_committed()) saved_step_ = event.committed().step();
       if (event.has_phase() && event.phase().phase() == "STARTING")
@@ -246,7 +273,12 @@ class Foreground {
     while (true) {
       Wait();
       if (watch_over_ && watched_.ok()) return Over();
-      if (daemon_->Ended()) return CoordinatorLost();
+      if (const std::optional<int> status = daemon_->Ended()) {
+        if (!WIFSIGNALED(*status) || daemon_starts_ >= kMaxDaemonStarts) return CoordinatorLost();
+        const absl::Status again = StartDaemonAgain(*status);
+        if (absl::IsCancelled(again)) return StopAtOnce();
+        if (!again.ok()) return CoordinatorLost();
+      }
       RETURN_IF_ERROR(NotWritten());
       if (options_.stop->load() == StopAsked::kNow) return StopAtOnce();
       if (options_.stop->load() == StopAsked::kSave && !stop_sent_) {
@@ -273,7 +305,7 @@ class Foreground {
   }
 
   RunOutcome CoordinatorLost() {
-    const std::string log = options_.paths.logs() + "/weftd.log";
+    const std::string log = DaemonLog();
     const std::string disk = FullDiskText(options_.paths.folder);
     const std::string last = LastLines(ReadTail(log, 4096), 1, 1000);
     Say(absl::StrCat("the coordinator (weftd) ended", disk, "; the end of its log, ", log,
@@ -293,12 +325,15 @@ class Foreground {
   ForegroundOptions options_;
   const std::string run_id_;
   std::optional<ChildProcess> daemon_;
+  int daemon_starts_ = 0;
+  std::unique_ptr<NetworkDoor> door_;  // null: all agents are on this host
   Agents agents_;
   Descriptor wake_;  // an eventfd: the watch is over
   std::unique_ptr<Client> client_;
   std::string job_id_;
   bool stop_sent_ = false;
   std::thread watch_;
+  int64_t revision_ = 0;  // the newest event that was seen; of the watch's thread
   absl::Status watched_;  // how the watch ended; of its thread until watch_over_
   std::atomic<bool> watch_over_{false};
   std::atomic<int64_t> saved_step_{0};

@@ -53,7 +53,8 @@ struct Rank {
   bool alive = true;
   int64_t frozen_until_ms = 0;
   int64_t stop_at_ms = 0;
-  int64_t stream = 0;  // to its agent; 0: none
+  bool has_lease = false;  // before, stop_at_ms is its own patience
+  int64_t stream = 0;      // to its agent; 0: none
   bool welcome = false;
   bool trains = false;  // has its assignment
   bool ready = false;
@@ -544,7 +545,9 @@ class Fleet {
     if (!rank->alive || rank->stream == 0) return;
     const bool in_time = now_ms_ < rank->stop_at_ms;
     if (!in_time && !Has(PlantedBug::kAgentProlongsAnEndedLease)) return;
-    rank->stop_at_ms = std::max(rank->stop_at_ms, host.agent.rank_stop_at_ms);
+    if (host.agent.rank_stop_at_ms == 0) return;  // the agent has none yet
+    const int64_t before_ms = std::exchange(rank->has_lease, true) ? rank->stop_at_ms : 0;
+    rank->stop_at_ms = std::max(before_ms, host.agent.rank_stop_at_ms);
     WatchLease(host, rank);
   }
 

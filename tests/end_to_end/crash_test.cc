@@ -107,8 +107,33 @@ void ExpectKillEndsRunThatResumes(const std::string& program, const std::string&
   run.ExpectNothingLeft();
 }
 
-TEST(Crash, OfTheCoordinatorLeavesNothingRunningAndResumes) {
-  ExpectKillEndsRunThatResumes("weftd", "");
+// Another coordinator is there before any lease ends, and everybody comes back to it.
+TEST(Crash, OfTheCoordinatorStopsNobody) {
+  TinyRun run;
+  const std::unique_ptr<Child> weft = run.Run({"--set", "training.steps=2000"});
+  for (const int64_t step : {25, 60}) {
+    run.WaitForStep(step);
+    const std::vector<Found> found = run.Processes("weftd");
+    ASSERT_EQ(found.size(), 1u);
+    ASSERT_TRUE(KillFound(found[0], SIGKILL));
+    ASSERT_TRUE(Eventually(10, [&] {
+      const std::vector<Found> now = run.Processes("weftd");
+      return now.size() == 1 && now[0].pid != found[0].pid;
+    }));
+  }
+  run.WaitForStep(100);
+  const std::unique_ptr<Child> stop = run.Weft({"stop", run.run_folder()});
+  EXPECT_EQ(TinyRun::Finish(*stop, 30).exit_code, 0);
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 60);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out + outcome.err,
+              HasSubstr("the coordinator (weftd) was killed by signal 9"));
+  EXPECT_EQ(run.Metrics().back().generation, 1) << "nobody was started again";
+  const auto steps = run.Metrics();
+  for (size_t i = 1; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i].step, steps[i - 1].step + 1) << "each step is done and told once";
+  }
+  run.ExpectNothingLeft();
 }
 
 TEST(Crash, OfTheLauncherLeavesNothingRunningAndResumes) {
