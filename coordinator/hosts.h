@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "coordinator/job.h"
+#include "coordinator/job_state.h"
 
 namespace weft {
 

@@ -252,7 +252,26 @@ void Fill(const Restarted&, proto::Record& record) {
   record.mutable_restarted();
 }
 
+std::optional<Event> ReadHostFact(const proto::Record& record) {
+  switch (record.fact_case()) {
+    case proto::Record::kHostOffered:
+      return Read(record.host_offered());
+    case proto::Record::kHostAway:
+      return HostAway{record.host_away().machine()};
+    case proto::Record::kHostLost:
+      return HostLost{record.generation(), record.host_lost().machine(),
+                      record.host_lost().reason()};
+    case proto::Record::kHostsAwaited:
+      return HostsAwaited{record.generation()};
+    case proto::Record::kMoreHosts:
+      return MoreHosts{record.generation()};
+    default:
+      return std::nullopt;
+  }
+}
+
 absl::StatusOr<Event> ReadFact(const proto::Record& record) {
+  if (const std::optional<Event> fact = ReadHostFact(record)) return *fact;
   const int64_t generation = record.generation();
   const int rank = record.rank();
   switch (record.fact_case()) {
@@ -295,21 +314,11 @@ absl::StatusOr<Event> ReadFact(const proto::Record& record) {
       return Event(FactOf(record.rank_ended()));
     case proto::Record::kAttemptEnded:
       return Event(FactOf(record.attempt_ended()));
-    case proto::Record::kHostOffered:
-      return Event(Read(record.host_offered()));
-    case proto::Record::kHostAway:
-      return Event(HostAway{record.host_away().machine()});
-    case proto::Record::kHostLost:
-      return Event(HostLost{generation, record.host_lost().machine(), record.host_lost().reason()});
-    case proto::Record::kHostsAwaited:
-      return Event(HostsAwaited{generation});
-    case proto::Record::kMoreHosts:
-      return Event(MoreHosts{generation});
     case proto::Record::kStopAsked:
       return Event(StopAsked{record.stop_asked().now()});
     case proto::Record::kRestarted:
       return Event(Restarted{});
-    case proto::Record::FACT_NOT_SET:
+    default:
       break;
   }
   return absl::InvalidArgumentError("holds no fact that this version knows");

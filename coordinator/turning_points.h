@@ -4,14 +4,14 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "coordinator/job.h"
+#include "coordinator/job_state.h"
 
 namespace weft {
 
 // "rank 1 (node3)"; `host` empty: the one that it registered from, if it has.
 std::string RankText(const Job& job, int rank, absl::string_view host);
 
-// What the end of a process, as its parent tells it, says of the generation's end.
+// Returns what the end of a process, as its parent tells it, says of the generation's end.
 GenerationCause CauseOf(const RankEnded& end, const Job& job);
 
 void OpenNextGeneration(Job& job);

@@ -39,6 +39,7 @@ namespace {
 
 constexpr int kSweepPatienceMs = 5000;
 constexpr int kKillEveryMs = 10;
+constexpr int kLeaseLookMs = 5;
 constexpr int kLookEveryMs = 1000;  // nothing waits for it
 constexpr int64_t kLastWordsMs = 500;
 constexpr int kLastLines = 5;
@@ -96,6 +97,7 @@ class AgentShell {
   void TakeOrders();
   void TakeLifeline();
   void TakeLease();
+  bool HasLease() const { return BootTimeMs() < link_->lease_end_ms(); }
   bool HasChildren() const;
   void Act();
   void SayReports();
@@ -114,7 +116,7 @@ class AgentShell {
   std::unique_ptr<AgentLink> link_;
   HostAgent agent_;
   std::deque<proto::AgentOrder> orders_;  // that wait for an older generation to be gone
-  std::optional<proto::Launch> launch_;  // of the generation that is held
+  std::optional<proto::Launch> launch_;   // of the generation that is held
   absl::StatusOr<JobSpec> job_ = absl::UnknownError("no generation is held");        // of the same
   absl::StatusOr<LaunchShare> share_ = absl::UnknownError("no generation is held");  // of the same
   std::optional<RankGroup> group_;  // of the same, once it was started
@@ -186,7 +188,7 @@ void AgentShell::Wait() {
   const std::optional<HostDuty> duty = Decide(agent_);
   const bool starts = duty && (std::holds_alternative<StartGroup>(*duty) ||
                                std::holds_alternative<StartDaemon>(*duty));
-  if (starts) wait_ms = 0;
+  if (starts) wait_ms = HasLease() ? 0 : kLeaseLookMs;
   if (agent_.phase == GroupPhase::kKilling) wait_ms = kKillEveryMs;
   if (agent_.phase == GroupPhase::kStopping) {
     const int64_t left_ms = agent_.stopping_since_ms + kStopPatienceMs - BootTimeMs();
@@ -266,8 +268,9 @@ void AgentShell::TakeLifeline() {
 }
 
 void AgentShell::TakeLease() {
-  if (agent_.phase == GroupPhase::kNone || agent_.phase == GroupPhase::kKilling) return;
-  if (BootTimeMs() < link_->lease_end_ms()) return;
+  const bool may_run =
+      agent_.phase == GroupPhase::kRunning || agent_.phase == GroupPhase::kStopping;
+  if (!may_run || HasLease()) return;
   LogError("this host's lease has ended: its ranks may not go on");
   Happened(LeaseEnded{});
 }
@@ -329,7 +332,8 @@ void AgentShell::Act() {
   const std::optional<HostDuty> duty = Decide(agent_);
   if (!duty) return;
   if (std::holds_alternative<StartGroup>(*duty)) {
-    StartGroupOf(*launch_);
+    // A host that was cut off or frozen may hear of a launch before it has a right to it again.
+    if (HasLease()) StartGroupOf(*launch_);
   } else if (std::holds_alternative<StartDaemon>(*duty)) {
     StartDaemonOf(agent_.daemon_args);
   } else if (std::holds_alternative<TermRanks>(*duty)) {

@@ -14,8 +14,8 @@ struct AgentOptions {
   BundleSource bundle;      // for a coordinator on another host
   int slots = 0;            // ranks that this host takes; 0: as many as the job says of a node
   std::string run_id;       // names this run's processes and temporary files (launcher/machine)
-  // This host's name among the run's, as it was listed; empty: the kernel's name for it. Agents that share a machine
-  // need names, by which each knows its own processes and temporary files.
+  // This host's name among the run's, as it was listed; empty: the kernel's name for it. Agents
+  // that share a machine need names, by which each knows its own processes and temporary files.
   std::string name;
   // The agent leaves, and ends what it started, when its standard input ends: whoever started it
   // holds the other end.

@@ -108,7 +108,8 @@ struct StopOrdered {
   std::string reason;
   int64_t now_ms = 0;
 };
-// A newer generation waits for this host: the one that it holds is over, whether or not it has heard.
+// A newer generation waits for this host: the one that it holds is over, whether or not it has
+// heard.
 struct Superseded {
   int64_t by_generation = 0;
 };

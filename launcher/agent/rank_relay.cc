@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "plan/errors.h"
+#include "process/clock.h"
 #include "process/listener.h"
 #include "process/outbox.h"
 #include "process/rpc.h"
@@ -43,7 +44,8 @@ class Ranks {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!open_) return 0;
     boxes_[++last_] = box;
-    if (lease_.stop_at_boot_ms() > 0) SendLease(*box);
+    // One that is over would end the rank at once; the next is on its way.
+    if (lease_.stop_at_boot_ms() > BootTimeMs()) SendLease(*box);
     return last_;
   }
 

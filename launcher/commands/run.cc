@@ -91,7 +91,7 @@ absl::Status CheckMemory(const JobSpec& job, const Plan& plan) {
     needed += stage.layout_bytes() * (plan.layout.world_size() / plan.layout.pp);
     largest = std::max(largest, stage.layout_bytes());
   }
-  // Of several hosts this is one, with whichever ranks.
+  // This is one of several hosts, with whichever ranks.
   const int workers = std::min(plan.layout.world_size(), job.cluster.slots_per_node);
   if (job.cluster.nodes > 1) needed = largest * workers;
   if (!available || needed <= *available) return absl::OkStatus();

@@ -19,11 +19,9 @@ enum class PlantedBug {
   kAgentRepeatsNothing,             // of what was lost with a stream
   kRankIgnoresItsLease,
   kRankIgnoresAnAbort,  // and its agent's KILL
-  kRankRepeatsNothing,
   kRankPublishesWithoutAGrant,
   kRankLoadsAnotherCheckpoint,
-  kStoreTakesOldGenerations,  // after a newer one has published
-  kJournalForgets,            // everything, at a restart
+  kJournalForgets,  // everything, at a restart
 };
 
 struct SimOptions {

@@ -58,10 +58,8 @@ TEST(Fleet, EachPlantedBugIsFound) {
       {PlantedBug::kAgentRepeatsNothing, "an agent repeats nothing"},
       {PlantedBug::kRankIgnoresItsLease, "a rank ignores its lease"},
       {PlantedBug::kRankIgnoresAnAbort, "a rank ignores an abort"},
-      {PlantedBug::kRankRepeatsNothing, "a rank repeats nothing"},
       {PlantedBug::kRankPublishesWithoutAGrant, "a rank publishes without a grant"},
       {PlantedBug::kRankLoadsAnotherCheckpoint, "a rank loads another checkpoint"},
-      {PlantedBug::kStoreTakesOldGenerations, "the store takes old generations"},
       {PlantedBug::kJournalForgets, "the journal forgets"}};
   for (const auto& [bug, name] : bugs) {
     uint32_t found = 0;

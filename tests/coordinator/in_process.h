@@ -162,7 +162,7 @@ class RawWorker {
   std::unique_ptr<proto::WorkerLink::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<proto::WorkerReport, proto::Order>> stream_;
   std::mutex write_mutex_;  // one write at a time
-  std::mutex mutex_;  // guards the two below
+  std::mutex mutex_;        // guards the two below
   std::vector<proto::Order> orders_;
   bool ended_ = false;
   std::condition_variable changed_;

@@ -108,6 +108,17 @@ Event LaunchedOn(int hosts, int64_t generation) {
   return launched;
 }
 
+// Facts of a job on several hosts.
+std::optional<Event> ParseHostFact(const std::string& verb, std::istringstream& words) {
+  if (verb == "submit3") return SubmittedForThree(words);
+  if (verb == "plan2" || verb == "plan3") return PlannedFor(verb == "plan2" ? 2 : 3);
+  if (verb == "offer") return ParseOffer(words);
+  if (verb == "launch2") return LaunchedOn(2, ReadWhere(words).generation);
+  if (verb == "launch3") return LaunchedOn(3, ReadWhere(words).generation);
+  if (verb == "awaited") return HostsAwaited{ReadWhere(words).generation};
+  return std::nullopt;
+}
+
 std::string GenerationText(GenerationPhase phase) {
   switch (phase) {
     case GenerationPhase::kOpen:
@@ -178,10 +189,8 @@ Event ParseFact(const std::string& line) {
     submitted.run_folder = "/run";
     return submitted;
   }
-  if (verb == "submit3") return SubmittedForThree(words);
+  if (const std::optional<Event> fact = ParseHostFact(verb, words)) return *fact;
   if (verb == "plan") return Planned{TwoRanks(), 1000};
-  if (verb == "plan2" || verb == "plan3") return PlannedFor(verb == "plan2" ? 2 : 3);
-  if (verb == "offer") return ParseOffer(words);
   if (verb == "refuse") return PlanRefused{absl::StatusCode::kFailedPrecondition, "nothing fits"};
   if (verb == "stop") return StopAsked{false};
   if (verb == "kill") return StopAsked{true};
@@ -189,10 +198,6 @@ Event ParseFact(const std::string& line) {
   const Where at = ReadWhere(words);
   int64_t step = 0;
   if (verb == "launch") return ParseLaunch(at.generation, words);
-  if (verb == "launch2" || verb == "launch3") {
-    return LaunchedOn(verb == "launch2" ? 2 : 3, at.generation);
-  }
-  if (verb == "awaited") return HostsAwaited{at.generation};
   if (verb == "rank_ended") return ParseRankEnd(at, words);
   if (verb == "overdue") return Overdue{at.generation, "too late"};
   if (verb == "silent") return ParseHostLost(at.generation, words);

@@ -197,7 +197,8 @@ class MpiHosts : public testing::Test {
   bool AllHaveEnded() const {
     const std::vector<std::string> told = coordinator_->told();
     for (int host = 0; host < kHosts; ++host) {
-      const std::string end = absl::StrCat(ThreeHosts::Name(host), ": group ", generation_, " ended");
+      const std::string end =
+          absl::StrCat(ThreeHosts::Name(host), ": group ", generation_, " ended");
       if (std::none_of(told.begin(), told.end(),
                        [&](const std::string& each) { return absl::StartsWith(each, end); })) {
         return false;
@@ -280,8 +281,8 @@ TEST_F(MpiHosts, OneMpirunJoinsTheRanksOfAllHosts) {
   for (int host = 0; host < kHosts; ++host) {
     EXPECT_THAT(told, Contains(absl::StrCat(ThreeHosts::Name(host), ": group 1 ended clean")));
     for (const int rank : RanksOf(host)) {
-      EXPECT_THAT(
-          told, Contains(absl::StrCat(ThreeHosts::Name(host), ": rank ", rank, " signal 0 code 0 ")));
+      EXPECT_THAT(told, Contains(absl::StrCat(ThreeHosts::Name(host), ": rank ", rank,
+                                              " signal 0 code 0 ")));
     }
   }
   EXPECT_TRUE(Eventually(kCleanWithinS, [&] { return Left().empty(); }))

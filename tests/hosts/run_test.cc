@@ -52,7 +52,8 @@ class HostsRun : public ::testing::Test {
         << "model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 64, n_layer: 4, "
            "n_head: 4}\n"
         << "data: {format: bytes, train: [{path: /usr/share/common-licenses/GPL-3}]}\n"
-        << "training: {seq_len: 64, global_batch_size: 12, micro_batch_size: 2, steps: " << kSteps << ", seed: 42}\n"
+        << "training: {seq_len: 64, global_batch_size: 12, micro_batch_size: 2, steps: " << kSteps
+        << ", seed: 42}\n"
         << "optimizer: {name: adamw, lr: 1.0e-3}\nlr_scheduler: {type: constant}\n"
         << "parallelism: {" << parallelism << "}\n"
         << "checkpoint: {interval: 10, keep_latest_k: 3}\n"

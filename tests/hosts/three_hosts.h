@@ -1,6 +1,6 @@
-// ThreeHosts is three hosts on one machine: namespaces with an address, a name, a /tmp and a /dev/shm
-// of their own, and a switch between them. Nothing of it has a name on the machine: it lives as
-// long as the processes that hold it, which the kernel kills with this one. Needs root and
+// ThreeHosts is three hosts on one machine: namespaces with an address, a name, a /tmp and a
+// /dev/shm of their own, and a switch between them. Nothing of it has a name on the machine: it
+// lives as long as the processes that hold it, which the kernel kills with this one. Needs root and
 // iproute2.
 #pragma once
 #include <sys/types.h>

@@ -1,0 +1,321 @@
+// The state of a job and the facts that it is made of, as values: what happens to them is in job.h.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "coordinator/phases.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/layout.h"
+
+namespace weft {
+
+struct Member {
+  std::string host;
+  int64_t pid = 0;
+  MemberPhase phase = MemberPhase::kRegistered;
+  bool suspect = false;  // its stream broke, or has not come back since a restart
+  friend bool operator==(const Member&, const Member&) = default;
+};
+
+struct Shard {
+  std::string file;
+  int64_t bytes = 0;
+  std::string xxh3;
+  friend bool operator==(const Shard&, const Shard&) = default;
+};
+
+// The checkpoint of one step on its way: complete once every rank's shard is durable, given up once
+// every rank has said its part and some have none.
+struct PendingSave {
+  int64_t number = 0;  // counts a generation's saves: one step may be tried again
+  int64_t step = 0;
+  std::map<int, Shard> shards;          // by rank
+  std::map<int, std::string> failures;  // by rank: why it has none
+  friend bool operator==(const PendingSave&, const PendingSave&) = default;
+};
+
+// An EndedSave says how the newest save of a generation that all ranks know the end of went.
+struct EndedSave {
+  int64_t number = 0;  // as PendingSave's; 0: there was none
+  int64_t step = 0;
+  bool committed = false;
+  int rank = -1;       // whose words `reason` are
+  std::string reason;  // unless committed
+  friend bool operator==(const EndedSave&, const EndedSave&) = default;
+};
+
+enum class CauseKind {
+  kOrdered,      // asked for: a stop, a newer submission; no failure
+  kConsequence,  // a peer noticed that somebody is gone: gives way to a root cause
+  kRoot,
+};
+
+// A GenerationCause is what ended a generation before it was through.
+struct GenerationCause {
+  CauseKind kind = CauseKind::kRoot;
+  int rank = -1;  // -1: unknown
+  std::string host;
+  std::string text;         // "rank 1 (node3) killed by signal 9 (SIGKILL)"
+  std::string detail = {};  // more lines, its last words; or empty
+  friend bool operator==(const GenerationCause&, const GenerationCause&) = default;
+};
+
+// A host that an agent has brought, and that is reached at the moment.
+struct OfferedHost {
+  std::string host;
+  int slots = 0;  // ranks that it takes; 0: as many as the job says of a node
+  std::vector<std::string> addresses = {};
+  friend bool operator==(const OfferedHost&, const OfferedHost&) = default;
+};
+
+// The part of a generation that a host has.
+struct HostShare {
+  std::string machine;  // Hello.machine
+  std::string host;
+  std::vector<std::string> addresses;
+  std::vector<int> ranks;  // ascending
+  bool gone = false;       // nothing of the generation is left there, which is proven
+  friend bool operator==(const HostShare&, const HostShare&) = default;
+};
+
+struct Generation {
+  int64_t number = 0;
+  GenerationPhase phase = GenerationPhase::kClosed;
+  bool waited = false;            // of kOpen: no more hosts are waited for
+  bool grows = false;             // ends at the next checkpoint, for more hosts are there
+  std::vector<HostShare> shares;  // of those that were told to launch it; rank 0's first
+  std::map<int, Member> members;  // by rank
+  std::optional<PendingSave> saving;
+  EndedSave ended_save;
+  std::optional<GenerationCause> cause;  // empty: nothing cut it short
+  friend bool operator==(const Generation&, const Generation&) = default;
+};
+
+struct Failure {
+  int64_t generation = 0;
+  GenerationCause cause;
+  friend bool operator==(const Failure&, const Failure&) = default;
+};
+
+enum class StopLevel { kNone, kSave, kNow };
+
+struct SavedCheckpoint {
+  int64_t step = 0;
+  std::string folder;  // absolute; empty: initial weights
+  friend bool operator==(const SavedCheckpoint&, const SavedCheckpoint&) = default;
+};
+
+struct Job {
+  std::string id;  // "job-1"; empty: nothing was submitted yet
+  int64_t submissions = 0;
+  std::string request_id;
+  JobSpec spec;
+  std::string run_folder;
+  RunIdentity run;
+  std::optional<Layout> layout;  // until it is planned: what came with the job; empty: nothing
+  std::string planned_for;       // Submitted's
+  int nodes = 0;                 // hosts that `layout` was planned for
+  int refused_nodes = 0;         // for so many hosts there was no plan
+  std::map<std::string, OfferedHost> offers;  // by machine
+  int64_t planned_bytes = 0;                  // of the largest rank
+  double predicted_step_s = 0;
+  Phase phase = Phase::kSubmitted;
+  std::string reason;
+  StopLevel stop = StopLevel::kNone;
+  int restarts_left = 0;
+  int failures_since_progress = 0;  // failed generations without a newly committed step
+  std::optional<Failure> last_failure;
+  std::vector<SavedCheckpoint> saved;  // oldest first, at most 3; never empty once submitted
+  bool was_launched = false;           // some generation of it
+  Generation generation;
+  int64_t revision = 0;  // how many facts have changed it
+
+  const SavedCheckpoint& newest() const { return saved.back(); }
+  int world_size() const { return layout ? layout->world_size() : 0; }
+  friend bool operator==(const Job&, const Job&) = default;
+};
+
+// ---- facts ----
+struct Submitted {
+  std::string request_id;
+  JobSpec spec;
+  std::string run_folder;
+  std::optional<Layout> layout;
+  std::string planned_for;  // fingerprint of the cluster of `layout`; empty: the job's own
+  std::string load_checkpoint;
+  int64_t after_step = 0;
+  RunIdentity run;
+  std::vector<SavedCheckpoint> older;  // of the same run, oldest first
+  int64_t last_generation = 0;         // highest that the run has left on the disk
+  friend bool operator==(const Submitted&, const Submitted&) = default;
+};
+struct Planned {
+  Layout layout;
+  int64_t planned_bytes = 0;
+  double predicted_step_s = 0;
+  std::string note = {};  // "; planned anew: ..."; empty: nothing to say
+  int nodes = 0;          // hosts that it is for; 0: as many as the job asks for
+  friend bool operator==(const Planned&, const Planned&) = default;
+};
+struct PlanRefused {
+  absl::StatusCode code = absl::StatusCode::kFailedPrecondition;
+  std::string message;
+  int nodes = 0;  // as Planned's
+  friend bool operator==(const PlanRefused&, const PlanRefused&) = default;
+};
+struct Launched {
+  int64_t generation = 0;
+  std::vector<HostShare> shares = {};
+  friend bool operator==(const Launched&, const Launched&) = default;
+};
+struct Registered {
+  int64_t generation = 0;
+  int rank = 0;
+  std::string host;
+  int64_t pid = 0;
+  std::string version;
+  int world_size = 0;
+  friend bool operator==(const Registered&, const Registered&) = default;
+};
+struct Ready {
+  int64_t generation = 0;
+  int rank = 0;
+  int64_t after_step = 0;
+  int64_t allocated_bytes = 0;
+  int64_t planned_bytes = 0;
+  friend bool operator==(const Ready&, const Ready&) = default;
+};
+struct ShardWritten {
+  int64_t generation = 0;
+  int rank = 0;
+  int64_t step = 0;
+  int64_t number = 0;
+  Shard shard;
+  friend bool operator==(const ShardWritten&, const ShardWritten&) = default;
+};
+struct SaveFailed {
+  int64_t generation = 0;
+  int rank = 0;
+  int64_t step = 0;
+  int64_t number = 0;
+  std::string reason;
+  friend bool operator==(const SaveFailed&, const SaveFailed&) = default;
+};
+struct Committed {
+  int64_t generation = 0;
+  int rank = 0;
+  int64_t step = 0;
+  std::string folder;  // "step-200", inside the checkpoint folder
+  int64_t bytes = 0;
+  friend bool operator==(const Committed&, const Committed&) = default;
+};
+struct Finished {
+  int64_t generation = 0;
+  int rank = 0;
+  int64_t step = 0;
+  bool stopped = false;
+  friend bool operator==(const Finished&, const Finished&) = default;
+};
+struct Faulted {
+  int64_t generation = 0;
+  int rank = 0;
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  std::string message;
+  bool loading = false;  // while the checkpoint was read
+  friend bool operator==(const Faulted&, const Faulted&) = default;
+};
+struct Suspected {
+  int64_t generation = 0;
+  int rank = 0;
+  std::string reason;
+  friend bool operator==(const Suspected&, const Suspected&) = default;
+};
+struct WorkerLost {
+  int64_t generation = 0;
+  int rank = 0;
+  std::string reason;
+  friend bool operator==(const WorkerLost&, const WorkerLost&) = default;
+};
+struct Overdue {
+  int64_t generation = 0;
+  std::string reason;
+  friend bool operator==(const Overdue&, const Overdue&) = default;
+};
+// A process of the generation has ended, says its parent.
+struct RankEnded {
+  int64_t generation = 0;
+  int rank = -1;  // -1: what started the ranks
+  std::string host;
+  int signal = 0;
+  int exit_code = 0;
+  std::string message;
+  std::string last_stderr;
+  friend bool operator==(const RankEnded&, const RankEnded&) = default;
+};
+// An agent brings its host, or another one takes its place.
+struct HostOffered {
+  std::string machine;
+  std::string host;
+  int slots = 0;
+  std::vector<std::string> addresses = {};
+  friend bool operator==(const HostOffered&, const HostOffered&) = default;
+};
+// The agent of the host is not reached at the moment; what it has started goes on, as long as its
+// lease does.
+struct HostAway {
+  std::string machine;
+  friend bool operator==(const HostAway&, const HostAway&) = default;
+};
+// The lease of the host is over: its ranks have ended themselves.
+struct HostLost {
+  int64_t generation = 0;
+  std::string machine;
+  std::string reason;
+  friend bool operator==(const HostLost&, const HostLost&) = default;
+};
+// The open generation does not wait for more hosts than are there now.
+struct HostsAwaited {
+  int64_t generation = 0;
+  friend bool operator==(const HostsAwaited&, const HostsAwaited&) = default;
+};
+// More hosts than the generation has been planned for are there, and have been for a while.
+struct MoreHosts {
+  int64_t generation = 0;
+  friend bool operator==(const MoreHosts&, const MoreHosts&) = default;
+};
+// All processes of the generation are gone from `machine`, says an agent there.
+struct AttemptEnded {
+  int64_t generation = 0;
+  bool clean = false;
+  int rank = -1;  // of the first cause; -1: unknown
+  std::string host;
+  int signal = 0;
+  int exit_code = 0;
+  std::string message;
+  std::string last_stderr;
+  std::string machine = {};
+  friend bool operator==(const AttemptEnded&, const AttemptEnded&) = default;
+};
+struct StopAsked {
+  bool now = false;
+  friend bool operator==(const StopAsked&, const StopAsked&) = default;
+};
+// The coordinator was started on this journal.
+struct Restarted {
+  friend bool operator==(const Restarted&, const Restarted&) = default;
+};
+
+using Event = std::variant<Submitted, Planned, PlanRefused, Launched, Registered, Ready,
+                           ShardWritten, SaveFailed, Committed, Finished, Faulted, Suspected,
+                           WorkerLost, Overdue, RankEnded, AttemptEnded, HostOffered, HostAway,
+                           HostLost, HostsAwaited, MoreHosts, StopAsked, Restarted>;
+
+// A failed generation ends the job after this many of them without a newly committed step.
+inline constexpr int kMaxFailuresWithoutProgress = 3;
+
+}  // namespace weft
