@@ -172,7 +172,7 @@ class Driver final {
   void OnHeard(int64_t id, const std::vector<int64_t>& streams);
   void OnHello(int64_t id, Agent& agent, const proto::Hello& hello);
   void OnDaemonWanted(const Agent& agent, const proto::DaemonWanted& wanted);
-  bool IsAnothersShare(const Agent& agent, const proto::Hello& hello);
+  void TellDaemon(const std::string& machine);
   void OnAgentFact(const Agent& agent, const proto::AgentReport& report);
   void RefuseAgent(int64_t id, const absl::Status& why);
   void SendAway(const std::string& machine);
@@ -212,9 +212,9 @@ class Driver final {
   std::deque<proto::JobEvent> history_;  // of the current job, journaled events only
   int64_t forgotten_revision_ = 0;       // newest one that history_ has lost
   std::optional<proto::JobEvent> last_step_;
-  std::map<int64_t, Agent> agents_;                  // by stream
-  std::map<std::string, int64_t> agent_of_machine_;  // its stream
-  std::map<std::string, int64_t> last_pid_;          // of the machine's agent
+  std::map<int64_t, Agent> agents_;                   // by stream
+  std::map<std::string, int64_t> agent_of_machine_;   // its stream
+  std::map<std::string, proto::AgentOrder> daemons_;  // mpirun's wishes, by the machine's name
   bool broken_ = false;
   int64_t postponed_since_ms_ = 0;  // a duty that cannot wait for the journal for ever; 0: none
 

@@ -151,17 +151,6 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
   }
 }
 
-// Says whether what the machine has of the generation was started by another agent, which is gone:
-// this one has ended whatever it found there before it said Hello.
-bool Driver::IsAnothersShare(const Agent& agent, const proto::Hello& hello) {
-  const HostShare* const share = FindShare(job_, agent.machine);
-  if (share == nullptr || share->gone || hello.generation() == job_.generation.number) return false;
-  const auto pid = last_pid_.find(agent.machine);
-  const bool is_the_same = pid != last_pid_.end() && pid->second == hello.pid();
-  return !is_the_same && (job_.generation.phase == GenerationPhase::kStopping ||
-                          (!job_.generation.members.empty() && IsLive(job_.generation.phase)));
-}
-
 // mpirun's daemons are started by agents, each on its own host.
 void Driver::OnDaemonWanted(const Agent& agent, const proto::DaemonWanted& wanted) {
   const Generation& generation = job_.generation;
@@ -170,13 +159,21 @@ void Driver::OnDaemonWanted(const Agent& agent, const proto::DaemonWanted& wante
                           generation.shares.front().machine == agent.machine;
   if (!is_starter) return;
   for (const HostShare& share : generation.shares) {
-    Agent* const there = AgentOf(share.machine);
-    if (share.host != wanted.host() || there == nullptr) continue;
-    proto::AgentOrder order;
-    order.mutable_start_daemon()->set_generation(wanted.generation());
-    *order.mutable_start_daemon()->mutable_args() = wanted.args();
-    there->port.send(order);
+    if (share.host != wanted.host()) continue;
+    proto::StartDaemon& daemon = *daemons_[share.machine].mutable_start_daemon();
+    daemon.set_generation(wanted.generation());
+    *daemon.mutable_args() = wanted.args();
+    TellDaemon(share.machine);
   }
+}
+
+// Told again on each stream of the agent: the one before may have broken under way.
+void Driver::TellDaemon(const std::string& machine) {
+  const auto daemon = daemons_.find(machine);
+  Agent* const agent = AgentOf(machine);
+  if (daemon == daemons_.end() || agent == nullptr) return;
+  if (daemon->second.start_daemon().generation() != job_.generation.number) return;
+  agent->port.send(daemon->second);
 }
 
 void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
@@ -200,7 +197,7 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
   LogInfo(absl::StrCat("agent on ", agent.host, ", process ", hello.pid(), ": ",
                        hello.host_has().cores(), " cores, ", hello.host_has().gpus_size(),
                        " GPUs, ", hello.host_has().numa_nodes_size(), " NUMA nodes"));
-  if (IsAnothersShare(agent, hello)) {
+  if (ComesWithoutItsShare(job_, agent.machine, hello.generation())) {
     AttemptEnded gone;
     gone.generation = job_.generation.number;
     gone.host = agent.host;
@@ -209,7 +206,6 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
                                 " ended, and what it had started with it; another one is there");
     Happened(gone);
   }
-  last_pid_[agent.machine] = hello.pid();
   Happened(HostOffered{
       .machine = agent.machine,
       .host = agent.host,
@@ -222,6 +218,7 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
   agent.port.send(order);
   const std::optional<int64_t> lease_ms = leases_.Grant(id, Now());
   agent.port.send(LeaseOrder(hello.sent_boot_ms(), *lease_ms));
+  TellDaemon(agent.machine);
 }
 
 }  // namespace weft

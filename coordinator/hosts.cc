@@ -134,9 +134,15 @@ absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job) {
   std::sort(hosts.begin(), hosts.end(), [](const auto& a, const auto& b) {
     return std::tie(a.second.host, a.first) < std::tie(b.second.host, b.first);
   });
+  if (static_cast<int>(hosts.size()) < job.nodes) {
+    return absl::UnavailableError(
+        absl::StrCat(hosts.size(), " of ", job.nodes, " hosts of the plan are there"));
+  }
+  // The plan gives each host as many ranks as the smallest takes.
+  const int most = job.spec.cluster.slots_per_node;
   std::vector<HostOffer> offers;
   for (const auto& [machine, host] : hosts) {
-    offers.push_back({host.host, host.slots > 0 ? host.slots : job.spec.cluster.slots_per_node});
+    offers.push_back({host.host, host.slots > 0 ? std::min(host.slots, most) : most});
   }
   const absl::StatusOr<Placement> placement = Place(*job.layout, offers);
   if (!placement.ok()) return absl::UnavailableError(placement.status().message());
@@ -152,6 +158,14 @@ absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job) {
     shares[static_cast<size_t>(share_of_host[host])].ranks.push_back(rank);
   }
   return shares;
+}
+
+bool ComesWithoutItsShare(const Job& job, const std::string& machine, int64_t held_generation) {
+  const HostShare* const share = FindShare(job, machine);
+  if (share == nullptr || share->gone || held_generation == job.generation.number) return false;
+  if (job.generation.phase != GenerationPhase::kLaunched) return MayRun(job);
+  return std::any_of(share->ranks.begin(), share->ranks.end(),
+                     [&](int rank) { return job.generation.members.count(rank) > 0; });
 }
 
 const HostShare* FindShare(const Job& job, const std::string& machine) {

@@ -30,6 +30,12 @@ int LeastHosts(const JobSpec& spec);
 // REQUIRES: there is a layout.
 absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job);
 
+// Says whether an agent that comes to the machine and holds `held_generation` (0: none) has nothing
+// of its share in the current generation, and never will: what was started there is gone with an
+// agent before it. While a launch is under way it may not have heard of it, and is told again, as
+// long as no rank of its share was there.
+bool ComesWithoutItsShare(const Job& job, const std::string& machine, int64_t held_generation);
+
 // The machine's share in the current generation; null if it has none.
 const HostShare* FindShare(const Job& job, const std::string& machine);
 

@@ -53,7 +53,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
       return;
     }
     // The other side is through, or gone, or it says more than can be heard.
-    for (const auto& [stream, id] : ranks_) driver_.Detach(id);
+    for (const int64_t id : AllRankIds()) driver_.Detach(id);
     driver_.leases().Dismiss(id_);
     driver_.DetachAgent(id_);
     outbox_->Close(ok ? absl::UnavailableError("the coordinator is busy or closing; come back")
@@ -100,22 +100,22 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
   std::vector<int64_t> IdsOf(const proto::Heartbeat& heartbeat) const {
     std::vector<int64_t> ids;
     for (const int64_t stream : heartbeat.heard()) {
-      const auto found = ranks_.find(stream);
-      if (found != ranks_.end()) ids.push_back(found->second);
+      if (const int64_t id = FindRankId(stream); id != 0) ids.push_back(id);
     }
     return ids;
   }
 
   void TakeFromRank(const proto::FromRank& message) {
-    const auto [rank, is_new] = ranks_.try_emplace(message.stream(), 0);
-    if (is_new) {
-      rank->second = ++ids_;
-      driver_.Attach(rank->second, PortOf(message.stream()));
+    int64_t id = FindRankId(message.stream());
+    if (id == 0) {
+      id = ++ids_;
+      KeepRankId(message.stream(), id);
+      driver_.Attach(id, PortOf(message.stream()));
     }
     proto::WorkerReport report;
     if (!report.ParseFromString(message.report())) {
       Cut(message.stream(), absl::InvalidArgumentError("this is no report of a worker"));
-    } else if (!driver_.Report(rank->second, std::move(report))) {
+    } else if (!driver_.Report(id, std::move(report))) {
       Cut(message.stream(),
           absl::UnavailableError("the coordinator is busy or closing; come back"));
     }
@@ -137,15 +137,28 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
   // The driver hears no more of it, whatever comes before the agent says that it has hung up.
   void Cut(int64_t stream, const absl::Status& why) {
     outbox_->Send(HangUpOrder(stream, why));
-    driver_.Detach(ranks_[stream]);
+    driver_.Detach(FindRankId(stream));
   }
 
   void Forget(int64_t stream) {
-    const auto found = ranks_.find(stream);
-    if (found == ranks_.end()) return;
-    driver_.Detach(found->second);
-    ranks_.erase(found);
+    const int64_t id = FindRankId(stream);
+    if (id == 0) return;
+    driver_.Detach(id);
+    DropRankId(stream);
   }
+
+  // The driver's ids of the ranks' streams; 0: it has none.
+  int64_t FindRankId(int64_t stream) const {
+    const auto found = ranks_.find(stream);
+    return found == ranks_.end() ? 0 : found->second;
+  }
+  std::vector<int64_t> AllRankIds() const {
+    std::vector<int64_t> ids;
+    for (const auto& [stream, id] : ranks_) ids.push_back(id);
+    return ids;
+  }
+  void KeepRankId(int64_t stream, int64_t id) { ranks_[stream] = id; }
+  void DropRankId(int64_t stream) { ranks_.erase(stream); }
 
   Driver& driver_;
   std::atomic<int64_t>& ids_;
@@ -153,7 +166,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
   const std::optional<std::string> peer_;
   const std::shared_ptr<Box> outbox_;
   proto::AgentReport report_;
-  std::map<int64_t, int64_t> ranks_;  // the driver's id of each stream of a rank
+  std::map<int64_t, int64_t> ranks_;  // the driver's id of each; of OnReadDone alone
 };
 
 class WatchStream final : public grpc::ServerWriteReactor<proto::JobEvent> {
