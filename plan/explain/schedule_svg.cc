@@ -102,10 +102,8 @@ std::string ScheduleLines(const SchedulePicture& picture, int width) {
     }
     absl::StrAppendFormat(&text, "  stage %2d  %s\n", stage, line);
   }
-  absl::StrAppend(
-      &text, "  digits: forward; letters: backward (a is 0)",
-      picture.layout.pp_schedule == ScheduleKind::kZeroBubbleH1 ? "; +: weight gradients" : "",
-      "; dots: idle\n");
+  absl::StrAppend(&text, "  digits: forward; letters: backward (a is 0)",
+                  SplitsBackward(picture.layout) ? "; +: weight gradients" : "", "; dots: idle\n");
   return text;
 }
 

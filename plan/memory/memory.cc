@@ -517,7 +517,7 @@ std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape&
   const int64_t boundary = sizes.part_rows * sizes.hidden;  // [R, D] what crosses a stage's border
 
   List list(sizes.type);
-  const bool splits = layout.pp_schedule == ScheduleKind::kZeroBubbleH1;
+  const bool splits = SplitsBackward(layout);
   AddBlockActivations(model.family, sizes, recompute, BufferScope::kSlot, list);
   // Gradient of the last block's output [R, D], which its weight gradients need. Other gradients
   // that weight gradients need take the place of activations that nobody needs then.
