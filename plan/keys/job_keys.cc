@@ -233,7 +233,7 @@ constexpr JobKey kJobKeys[] = {
     {"fault_tolerance.on_preempt", kNotBuilt, nullptr, "what a notice of the end does", "save"},
     {"fault_tolerance.skip_loss_zscore", kNotBuilt, nullptr, "skips steps of a strange loss", "0"},
     {"comm.init_timeout_seconds", kExecution, WEFT_FIELD(comm.init_timeout_seconds),
-     "longest wait in the first collective call", "", kSeconds},
+     "longest wait for all ranks to register, and in the first collective call", "", kSeconds},
     {"comm.train_timeout_seconds", kExecution, WEFT_FIELD(comm.train_timeout_seconds),
      "longest wait in any later collective call", "", kSeconds, "dist_timeout ddp_timeout"},
     {"validation.interval", kExecution, WEFT_FIELD(validation.interval),

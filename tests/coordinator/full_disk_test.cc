@@ -100,7 +100,7 @@ TEST(FullJournal, GivesSavesUpAndLetsTrainingGoOn) {
     links.push_back(*std::move(link));
   }
   for (const auto& link : links) {
-    ASSERT_TRUE(link->WaitForTrain(kPatienceMs).ok());
+    ASSERT_TRUE(link->WaitForTrain().ok());
     link->ReportReady(0, 1000, 1000);
   }
   ASSERT_TRUE(coordinator.WaitForPhase("RUNNING"));

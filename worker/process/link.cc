@@ -119,15 +119,11 @@ class Link::Impl {
     return WaitFor(timeout_ms, [&] { return acknowledged_ >= sequence; });
   }
 
-  absl::StatusOr<Assignment> WaitForTrain(int64_t timeout_ms) {
-    WaitFor(timeout_ms, [&] { return train_.has_value(); });
-    const std::lock_guard lock(mutex_);
+  absl::StatusOr<Assignment> WaitForTrain() {
+    // It ends with the lease at the latest, which the watchdog looks at.
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return train_ || lost_; });
     if (lost_) return *lost_;
-    if (!train_) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          "no order to train within ", timeout_ms, " ms; some of the ", options_.world_size,
-          " ranks did not register (comm.init_timeout_seconds is the limit)"));
-    }
     Assignment assignment;
     ASSIGN_OR_RETURN(assignment.job, ParseJobText(train_->job()));
     ASSIGN_OR_RETURN(assignment.layout, FromProto(train_->layout()));
@@ -434,8 +430,8 @@ absl::StatusOr<std::unique_ptr<Link>> Link::Attach(LinkOptions options) {
   return std::unique_ptr<Link>(new Link(std::move(impl)));
 }
 
-absl::StatusOr<Assignment> Link::WaitForTrain(int64_t timeout_ms) {
-  return impl_->WaitForTrain(timeout_ms);
+absl::StatusOr<Assignment> Link::WaitForTrain() {
+  return impl_->WaitForTrain();
 }
 
 void Link::SendNote(absl::string_view topic, absl::Span<const int> to, absl::string_view value) {

@@ -42,8 +42,7 @@ namespace {
 
 constexpr int kExitFault = 1;
 constexpr int kExitNoCoordinator = 75;
-constexpr int64_t kLastWordsMs = 2000;          // to tell the coordinator of a fault or the end
-constexpr int64_t kRegisterTimeoutMs = 300000;  // until all ranks are there
+constexpr int64_t kLastWordsMs = 2000;  // to tell the coordinator of a fault or the end
 // The coordinator gives up before, and names the slow rank (coordinator/liveness.h): a save, and
 // the loading of what training starts from.
 constexpr int64_t kSaveTimeoutMs = 1830000;
@@ -381,7 +380,7 @@ absl::StatusOr<std::map<std::string, std::string>> ComputesBy(const BackendApi& 
 
 absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank& me, Link& link,
                                 Shared& shared) {
-  ASSIGN_OR_RETURN(const Assignment assignment, link.WaitForTrain(kRegisterTimeoutMs));
+  ASSIGN_OR_RETURN(const Assignment assignment, link.WaitForTrain());
   LogInfo(
       absl::StrCat("rank ", me.rank, " of ", me.world_size, ", ", LayoutText(assignment.layout)));
   ASSIGN_OR_RETURN(const Opened opened, OpenBackend(options, me, assignment, link));
