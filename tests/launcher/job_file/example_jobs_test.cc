@@ -1,10 +1,15 @@
 // Every example job is read and planned, and its plan's JSON is what docs/plan_json.md says.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <regex>
 #include <set>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "launcher/job_file/job_yaml.h"
@@ -14,6 +19,8 @@
 
 namespace weft {
 namespace {
+
+using testing::HasSubstr;
 
 std::set<std::string> ExampleJobs() {
   std::set<std::string> paths;
@@ -54,7 +61,7 @@ TEST(PlanJson, HasTheDocumentedFields) {
   ASSERT_TRUE(plan.ok());
   const Summary summary = SummaryOf(file->job, *plan, WeftProfile(), {}, {});
   const auto json = nlohmann::json::parse(PlanJson(*file, {.plan = *plan, .summary = summary}, 2));
-  EXPECT_EQ(json["format_version"], 4);
+  EXPECT_EQ(json["format_version"], kPlanJsonVersion);
   EXPECT_EQ(json["training"]["mixed_precision"], "fp32");
   EXPECT_FALSE(json["prediction"].contains("goodput")) << "the bill has another of that name";
   EXPECT_EQ(json["prediction"]["goodput_at_best_interval"], plan->goodput);
@@ -93,6 +100,31 @@ TEST(PlanJson, HasTheDocumentedFields) {
   }
   EXPECT_NEAR(json["prediction"]["step_s"].get<double>(), sum_s, 1e-12);
   EXPECT_EQ(json["rejections"].size(), std::min<size_t>(2, plan->rejections.size()));
+}
+
+// The page is what other programs are written by.
+TEST(PlanJson, HasAPageOfItsVersionThatNamesItsFields) {
+  std::ifstream stream(WEFT_SOURCE_DIR "/docs/plan_json.md");
+  const std::string page((std::istreambuf_iterator<char>(stream)), {});
+  const std::string version = std::to_string(kPlanJsonVersion);
+  EXPECT_THAT(page, HasSubstr("`format_version` is " + version + "; while it stays " + version));
+  EXPECT_THAT(page, HasSubstr("- `format_version`: " + version + "."));
+  EXPECT_THAT(page, HasSubstr("  - In " + std::to_string(kPlanJsonVersion - 1) + " "));
+  const auto file = ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/quickstart.yaml",
+                                {.sets = {}, .check_files = false});
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto plan = FindPlan(file->job, Purpose::kRun);
+  ASSERT_TRUE(plan.ok());
+  const auto json = nlohmann::json::parse(PlanJson(*file, {.plan = *plan}, 2));
+  const std::regex word("[a-z_]+");
+  std::set<std::string> named;
+  for (std::sregex_iterator it(page.begin(), page.end(), word), end; it != end; ++it) {
+    named.insert(it->str());
+  }
+  for (const auto& [field, value] : json.items()) EXPECT_EQ(named.count(field), 1u) << field;
+  for (const auto& [field, value] : json["layout"].items()) {
+    EXPECT_EQ(named.count(field), 1u) << field;
+  }
 }
 
 // The same differences as in words: they sum to that of the steps.
