@@ -229,6 +229,11 @@ TEST(Validate, ChecksTrainingAndOptimizer) {
        "optimizer.eps: 0 is out of range; use more than 0, e.g. 1e-08"},
       {[](JobSpec& j) { j.optimizer.weight_decay = -0.1; },
        "optimizer.weight_decay: -0.1 is out of range; use 0 (off) or more"},
+  });
+}
+
+TEST(Validate, ChecksTheScheduleOfTheLearningRate) {
+  ExpectEachCaughtAlone({
       {[](JobSpec& j) { j.lr_scheduler.warmup_steps = 101; },
        "lr_scheduler.warmup_steps: 101 is more than training.steps 100; use at most 100"},
       {[](JobSpec& j) { j.lr_scheduler.warmup_steps = -1; },
@@ -242,6 +247,16 @@ TEST(Validate, ChecksTrainingAndOptimizer) {
        "lr_scheduler.min_lr: 0.001 is more than optimizer.lr 0.0003; use at most 0.0003"},
       {[](JobSpec& j) { j.lr_scheduler.min_lr = -1; },
        "lr_scheduler.min_lr: -1 is out of range; use 0 to optimizer.lr"},
+      {[](JobSpec& j) { j.lr_scheduler.warmup_min_lr = 1e-3; },
+       "lr_scheduler.warmup_min_lr: 0.001 is more than optimizer.lr 0.0003; use at most 0.0003"},
+      {[](JobSpec& j) { j.lr_scheduler.warmup_min_lr = -1; },
+       "lr_scheduler.warmup_min_lr: -1 is out of range; use 0 to optimizer.lr"},
+      {[](JobSpec& j) {
+         j.lr_scheduler.warmup_steps = 0;
+         j.lr_scheduler.warmup_min_lr = 1e-5;
+       },
+       "lr_scheduler.warmup_min_lr: 1e-05 has no use with lr_scheduler.warmup_steps 0; use 0, or "
+       "lr_scheduler.warmup_steps 1 or more"},
   });
 }
 
