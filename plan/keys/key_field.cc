@@ -108,6 +108,11 @@ class Reader {
   void operator()(double* field) const { values_.Read(key_, field); }
   void operator()(std::string* field) const { values_.Read(key_, field); }
   void operator()(uint64_t* field) const {
+    uint64_t large = 0;  // it may be above what Whole() reads
+    if (node_.is_scalar() && !node_.quoted && absl::SimpleAtoi(node_.scalar, &large)) {
+      *field = large;
+      return;
+    }
     const std::optional<int64_t> whole = values_.Whole(key_);
     if (!whole) return;
     if (*whole < 0) {
