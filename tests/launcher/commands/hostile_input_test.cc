@@ -161,6 +161,23 @@ TEST(HostileFile, APipeWithoutAWriterIsNotWaitedForLong) {
                          {"eval saved --data corpus.txt", 2, "device, pipe or socket"}});
 }
 
+// Opening one for writing waits for a reader, unless asked not to.
+TEST(HostileFile, APipeWithoutAReaderIsNotWrittenTo) {
+  const JobFolder folder;
+  SaveModel(folder, SmallModel(256), "bytes");
+  folder.Write("job.yaml", kGoodJob);
+  ASSERT_EQ(mkfifo((folder.path() + "/pipe").c_str(), 0600), 0);
+  const std::string layout = " --layout dp=1,tp=1,pp=1,micro_batch_size=8";
+  ExpectAnswers(
+      folder,
+      {{"plan job.yaml --svg pipe", 2, "--svg: pipe: is a device, pipe or socket; name a file"},
+       {"plan job.yaml --svg pipe" + layout, 2, "--svg: pipe: is a device, pipe or socket"},
+       {"plan job.yaml --svg .", 2, "--svg: .: is a folder; name a file"},
+       {"plan job.yaml --svg none/a.svg", 2, "--svg: none/a.svg: cannot be written: No such file"},
+       {"calibrate --output pipe", 2, "--output: pipe: is a device, pipe or socket"},
+       {"export saved --hf pipe", 2, "pipe: is there already, expected a new or empty folder"}});
+}
+
 // The pipe is like that of a shell's <(...).
 TEST(HostileFile, APipeWithAWriterIsRead) {
   const JobFolder folder;
