@@ -284,13 +284,13 @@ void Record(const Prepared& prepared, const ProgressState& state, int64_t from_b
 int Train(const RunArguments& arguments, const Prepared& prepared, const Continuation& going_on) {
   const JobSpec& job = prepared.file.job;
   const int64_t metrics_bytes = FileBytes(prepared.paths.metrics());
-  std::atomic<StopAsked> stop{StopAsked::kNone};
+  std::atomic<StopWish> stop{StopWish::kNone};
   // TERM, USR1 and USR2 ask for the gentle stop however often they come; a Ctrl-C after any request
   // means now. A hang-up is no request at all.
   SignalWatcher signals({SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP}, [&stop](int signal) {
     if (signal == SIGHUP) return;
-    const bool again = stop.load() != StopAsked::kNone;
-    stop = signal == SIGINT && again ? StopAsked::kNow : std::max(stop.load(), StopAsked::kSave);
+    const bool again = stop.load() != StopWish::kNone;
+    stop = signal == SIGINT && again ? StopWish::kNow : std::max(stop.load(), StopWish::kSave);
   });
   const auto write = [](const std::string& text) { std::cout << text << std::flush; };
   Progress progress({.columns = TerminalColumns,

@@ -16,7 +16,7 @@
 
 namespace weft {
 
-struct HostShare {
+struct RanksOfHost {
   std::string host;        // as the coordinator names it
   std::vector<int> ranks;  // ascending; the first has slot 0
 };
@@ -38,7 +38,7 @@ struct GroupOptions {
   std::string shim_socket;  // where shims report
   std::string rank_socket;  // where ranks report
   // The ranks lie on these hosts, mpirun's first; empty: all on this host.
-  std::vector<HostShare> hosts;
+  std::vector<RanksOfHost> hosts;
   size_t own_host = 0;  // which of them this one is
   std::string network;  // a subnet for MPI's traffic, "10.78.0.0/24"; empty: any but loopback
 };

@@ -159,7 +159,7 @@ class Foreground {
     const absl::Time deadline = absl::Now() + absl::Milliseconds(kDaemonStartMs);
     absl::Status last = absl::UnavailableError("nobody listens");
     while (absl::Now() < deadline) {
-      if (options_.stop->load() == StopAsked::kNow) return absl::CancelledError("stopped at once");
+      if (options_.stop->load() == StopWish::kNow) return absl::CancelledError("stopped at once");
       if (daemon_->Ended()) {
         return absl::InternalError(
             absl::StrCat("weftd ended at once", FullDiskText(options_.paths.folder),
@@ -280,8 +280,8 @@ class Foreground {
         if (!again.ok()) return CoordinatorLost();
       }
       RETURN_IF_ERROR(NotWritten());
-      if (options_.stop->load() == StopAsked::kNow) return StopAtOnce();
-      if (options_.stop->load() == StopAsked::kSave && !stop_sent_) {
+      if (options_.stop->load() == StopWish::kNow) return StopAtOnce();
+      if (options_.stop->load() == StopWish::kSave && !stop_sent_) {
         stop_sent_ = client_->Stop(job_id_, /*now=*/false).ok();
         if (stop_sent_) {
           Say("stopping: saving at the next step boundary (Ctrl-C again stops at once)");

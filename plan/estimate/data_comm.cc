@@ -164,7 +164,7 @@ double DataComm::GatherSeconds(const Axis& axis, double parameters) {
 }
 
 // To all ranks (ZeRO 0), or to those that own them.
-double DataComm::ReduceSeconds(const Axis& axis, const RankGroup& group, double bytes) {
+double DataComm::ReduceSeconds(const Axis& axis, const PricedGroup& group, double bytes) {
   if (bytes <= 0) return 0;
   const TimeHabits& habits = axis.question.engine.time;
   const double pieces = habits.by_buckets ? 1 : std::max(1.0, bytes / habits.bucket_bytes);

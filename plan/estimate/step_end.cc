@@ -61,10 +61,10 @@ double OffloadedUpdateSeconds(const Question& question, const Machine& machine, 
 // that hold parts of the same tensors, and to those that hold copies of them.
 double FactorSeconds(const Machine& machine, const Layout& layout, const StageParameters& own) {
   const int world = layout.world_size();
-  const RankGroup tensor = GroupOf(machine, layout.tp, 1, world);
+  const PricedGroup tensor = GroupOf(machine, layout.tp, 1, world);
   const int parts = layout.zero_stage > 0 ? layout.zero_ranks() : 1;
-  const RankGroup shard = GroupOf(machine, parts, layout.tp, world);
-  const RankGroup replicas =
+  const PricedGroup shard = GroupOf(machine, parts, layout.tp, world);
+  const PricedGroup replicas =
       GroupOf(machine, layout.data_group() / parts, layout.tp * parts, world);
   double sum_s = 0;
   for (const double bytes : {sizeof(float) * own.rows_and_columns, 0.0}) {
@@ -85,7 +85,7 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
   double sum_s = 0;
   if (model.tied_embeddings && layout.pp > 1 && (stage == 0 || stage == layout.pp - 1)) {
     const double copy = LocalVocabulary(question, layout) * hidden;
-    const RankGroup ends = {.ranks = 2, .per_node = world <= machine.slots_per_node ? 2.0 : 1.0};
+    const PricedGroup ends = {.ranks = 2, .per_node = world <= machine.slots_per_node ? 2.0 : 1.0};
     sum_s += AllReduceSeconds(machine, ends, gradient_bytes * copy);
   }
   const auto blocks = static_cast<double>(StageBlockCount(layout, model.num_blocks, stage));
@@ -93,7 +93,7 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
   // ZeRO has cut them by then: of a block's run a rank owns a part.
   const int copies = KvHeadCopies(model, layout);
   if (copies > 1) {
-    const RankGroup holders = GroupOf(machine, copies, 1, world);
+    const PricedGroup holders = GroupOf(machine, copies, 1, world);
     double head = static_cast<double>(model.head_dim) * hidden;
     if (layout.zero_stage > 0 && question.engine.time.by_buckets) {
       head = std::min(head, share.block.all() / layout.zero_ranks());
@@ -103,7 +103,7 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
   // Each tp rank's norms have seen its own tokens: one sum each.
   if (layout.sequence_ranks() > 1 && question.engine.time.by_buckets) {
     const double norms = model.family == ModelFamily::kGpt2 ? 4 : 2;  // with their biases
-    const RankGroup tensor = GroupOf(machine, layout.tp, 1, world);
+    const PricedGroup tensor = GroupOf(machine, layout.tp, 1, world);
     sum_s += norms * blocks * AllReduceSeconds(machine, tensor, gradient_bytes * hidden);
   }
   return sum_s;
@@ -123,7 +123,7 @@ StageDues::StageDues(const Question& question, const Machine& machine, const Lay
   if (!question.adapters) comm_s += CopySeconds(question, machine, layout, stage, share);
   if (question.numerics.optimizer == OptimizerStates::kFactored)
     comm_s += FactorSeconds(machine, layout, own);
-  const RankGroup everyone = GroupOf(machine, world, 1, world);
+  const PricedGroup everyone = GroupOf(machine, world, 1, world);
   comm_s += AllReduceSeconds(machine, everyone, 3 * sizeof(double));  // norm, loss, stop
   // Experts are spread over ep ranks of the data group: fewer hold the same ones.
   const double owners = layout.zero_stage > 0 ? layout.zero_ranks() : 1;

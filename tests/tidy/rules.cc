@@ -399,4 +399,24 @@ Violations ClassViolations(const std::vector<SourceFile>& files) {
   return violations;
 }
 
+Violations DoubleTypeViolations(const std::vector<SourceFile>& files) {
+  struct Home {
+    std::string path;
+    std::string at;  // with the line
+  };
+  std::map<std::string, Home> homes;
+  Violations violations;
+  for (const SourceFile& file : files) {
+    if (StartsWith(file.path, "tests/")) continue;
+    for (const DefinedType& type : TypesOfWeft(file.text)) {
+      const auto [home, is_new] =
+          homes.try_emplace(type.name, Home{file.path, At(file, type.line)});
+      if (is_new || home->second.path == file.path) continue;
+      violations.push_back(At(file, type.line) + ": " + type.name + " is also a type of " +
+                           home->second.at + "; give one of them a name of its own");
+    }
+  }
+  return violations;
+}
+
 }  // namespace weft

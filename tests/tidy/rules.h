@@ -29,6 +29,11 @@ Violations CircleViolations(const std::vector<SourceFile>& files);
 // them may grow, and one that is cut or gone has to leave the table.
 Violations ClassViolations(const std::vector<SourceFile>& files);
 
+// One name in namespace weft is one type, also where two files never meet in one program: linked
+// into one, either would take the other's functions. Types of unnamed namespaces are free, and so
+// are those inside others. Tests are left out.
+Violations DoubleTypeViolations(const std::vector<SourceFile>& files);
+
 // No common, utils, helpers, misc, base, types.h.
 Violations NameViolations(const SourceFile& file);
 

@@ -85,6 +85,10 @@ TEST(Tree, HasNoCircles) {
   ExpectNone(CircleViolations(Sources()));
 }
 
+TEST(Tree, OneNameIsOneType) {
+  ExpectNone(DoubleTypeViolations(Sources()));
+}
+
 TEST(Tree, NamesSayWhatIsInside) {
   ExpectNoneOfEach(NameViolations);
 }

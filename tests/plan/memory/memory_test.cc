@@ -599,7 +599,7 @@ TEST(StagingOf, IsBoundedAndHasNoPlaceThatNothingFills) {
   constexpr int64_t kMost = kMostStagedElements;
   const Layout offloads = {.offload_optimizer = OffloadDevice::kCpu};
   const auto of = [&](const BucketElements& elements) {
-    const Staging staging = StagingOf(elements, offloads, {});
+    const StagingRoom staging = StagingOf(elements, offloads, {});
     return std::pair(staging.elements, staging.places);
   };
   EXPECT_EQ(of({.end = 0, .block = 160, .counts = {.blocks = 1}}), std::pair(int64_t{160}, 1));
