@@ -10,12 +10,15 @@
 #include <regex>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "launcher/job_file/job_yaml.h"
 #include "launcher/job_file/plan_json.h"
 #include "plan/keys/job_rules.h"
 #include "plan/search/search.h"
+#include "plan/spec/layout_properties.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {
@@ -51,6 +54,55 @@ TEST(ExampleJobs, TheQuickstartIsTwoReplicasOfTwoStages) {
   EXPECT_EQ(plan->layout.dp, 2);
   EXPECT_EQ(plan->layout.pp, 2);
   EXPECT_EQ(plan->layout.world_size(), 4);
+}
+
+// Every property of the layout that may be left to the planner.
+std::vector<std::string> EverythingAuto() {
+  std::vector<std::string> sets;
+  EachLayoutProperty([&](const auto& row) {
+    if (row.name == "recompute_per_stage" || row.name == "zero_hpz_partition_size") return;
+    sets.push_back(absl::StrCat(row.key, "=auto"));
+  });
+  return sets;
+}
+
+// `weft plan` looks at all that can be described, `weft run` and the coordinator at what the engine
+// runs today. Where these differ the plan says so; else they are the same to the last bit, and so
+// is the plan of a run that goes on with its layout fixed.
+TEST(ExampleJobs, RunAsTheyWerePlanned) {
+  int compared = 0;
+  for (const std::string& path : ExampleJobs()) {
+    for (const std::vector<std::string>& sets : {std::vector<std::string>(), EverythingAuto()}) {
+      SCOPED_TRACE(absl::StrCat(path, sets.empty() ? "" : " with everything auto"));
+      const auto asked = ReadJobFile(path, {.sets = sets, .check_files = false});
+      ASSERT_TRUE(asked.ok()) << asked.status();
+      const auto plan = FindPlan(asked->job, Purpose::kEstimate);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      const auto to_run = ReadJobFile(path, {.sets = sets, .check_files = false, .to_run = true});
+      const bool runs = to_run.ok() && RunIssues(asked->job).empty() && plan->engine_issues.empty();
+      if (!runs) {
+        const auto json = nlohmann::json::parse(PlanJson(
+            *asked, {.plan = *plan, .run_issues = RunIssues(asked->job)}, /*max_rejections=*/0));
+        EXPECT_FALSE(json["engine_issues"].empty() && json["run_issues"].empty() &&
+                     json["notes"].empty());
+        continue;
+      }
+      EXPECT_TRUE(to_run->job == asked->job);
+      const auto run = FindPlan(to_run->job, Purpose::kRun);
+      const auto again = PlanFor(to_run->job, plan->layout, Purpose::kRun);
+      for (const absl::StatusOr<Plan>& other : {run, again}) {
+        ASSERT_TRUE(other.ok()) << other.status();
+        EXPECT_EQ(LayoutText(other->layout), LayoutText(plan->layout));
+        EXPECT_TRUE(other->layout == plan->layout);
+        EXPECT_EQ(other->peak_bytes(), plan->peak_bytes());
+        EXPECT_EQ(other->host_bytes(), plan->host_bytes());
+        EXPECT_EQ(other->time.total_s(), plan->time.total_s());
+        EXPECT_EQ(other->goodput, plan->goodput);
+      }
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 4);
 }
 
 TEST(PlanJson, HasTheDocumentedFields) {
