@@ -9,6 +9,7 @@
 #include "plan/estimate/state_bytes.h"
 #include "plan/memory/memory.h"
 #include "plan/shards/shard.h"
+#include "plan/spec/optimizer.h"
 
 namespace weft {
 namespace {
@@ -18,23 +19,19 @@ namespace {
 constexpr double kHostLinkBytesPerS = 22e9;
 constexpr double kHostMemoryBytesPerS = 25e9;
 
-// Buffers that the optimizer keeps per parameter, in bytes read and written beside them.
+// Returns what an update reads and writes per parameter, in bytes. The engine's figure is that of
+// two moments in fp32, 16 of it; of 8-bit states the scales are next to nothing.
 double UpdateBytes(const Question& question) {
   const double two_moments = question.engine.time.optimizer_bytes;
-  switch (question.numerics.optimizer) {
-    case OptimizerStates::kNone:
-      return std::max(4.0, two_moments - 16);
-    case OptimizerStates::kMomentum:
-    case OptimizerStates::kOneMoment:
-      return std::max(4.0, two_moments - 8);
-    case OptimizerStates::kTwoMoments:
-      return two_moments;
-    case OptimizerStates::kTwoMoments8Bit:
-      return std::max(4.0, two_moments - 12);
-    case OptimizerStates::kFactored:  // gradients four times, and no moments of elements
-      return std::max(4.0, two_moments - 4);
+  // Gradients are read four times, and there are no moments of elements.
+  if (question.numerics.optimizer == OptimizerStates::kFactored) {
+    return std::max(4.0, two_moments - 4);
   }
-  return two_moments;
+  double state_bytes = 0;
+  for (const StateArray& array : StateArrays(question.numerics.optimizer)) {
+    if (array.form != StateForm::kScales) state_bytes += array.is_codes() ? 1 : 4;
+  }
+  return std::max(4.0, two_moments - 16 + 2 * state_bytes);
 }
 
 // The update of `updated` parameters whose states are offloaded, which takes `update_s` where they
