@@ -88,7 +88,7 @@ Json KeySchema(const JobKey& key) {
     }
     schema = {{"enum", std::move(accepted)}};
   }
-  schema["description"] = absl::StrCat(key.meaning, "; default: ", DefaultText(key));
+  schema["description"] = absl::StrCat(MeaningText(key), "; default: ", DefaultText(key));
   return schema;
 }
 
@@ -129,7 +129,7 @@ std::string KeysJson(absl::Span<const JobKey* const> keys) {
     const std::vector<std::string> aliases = absl::StrSplit(key->aliases, ' ', absl::SkipEmpty());
     Json one = {{"key", std::string(key->key)},
                 {"default", DefaultText(*key)},
-                {"meaning", std::string(key->meaning)},
+                {"meaning", MeaningText(*key)},
                 {"mathematics", IsMathematics(key->kind)},
                 {"built", key->kind != KeyKind::kNotBuilt},
                 {"runs", key->kind != KeyKind::kNotBuilt && !key->planned_only},

@@ -111,6 +111,15 @@ TEST(CanonicalKey, KnowsEveryAliasOfTheTable) {
   for (const auto& [alias, key] : cases) EXPECT_EQ(CanonicalKey(alias), key) << alias;
 }
 
+TEST(JobKeys, NameTheWordsOfTheirEnumerations) {
+  EXPECT_EQ(MeaningText(*FindJobKey("lr_scheduler.type")), "`constant`, `linear` or `cosine`");
+  EXPECT_EQ(MeaningText(*FindJobKey("checkpoint.resume")), "`auto` or `none`");
+  EXPECT_EQ(MeaningText(*FindJobKey("training.steps")), "optimizer updates of the whole run");
+  for (const JobKey& key : JobKeys()) {
+    EXPECT_EQ(MeaningText(key).find('{' + std::string("words")), std::string::npos) << key.key;
+  }
+}
+
 // docs/job_yaml.md says of each key what the table says.
 TEST(JobKeys, AreDocumentedAsTheyAre) {
   std::set<std::string> expected;
@@ -118,7 +127,7 @@ TEST(JobKeys, AreDocumentedAsTheyAre) {
     if (key.key == "resolved") continue;
     const std::string text = DefaultText(key);
     expected.insert(absl::StrCat("| ", key.key, key.planned_only ? " *" : "", " | ",
-                                 text.empty() ? "-" : text, " | ", key.meaning, " |"));
+                                 text.empty() ? "-" : text, " | ", MeaningText(key), " |"));
   }
   const std::vector<std::string> sections = JobSections();
   std::ifstream docs(WEFT_SOURCE_DIR "/docs/job_yaml.md");
