@@ -19,21 +19,22 @@ namespace {
 
 using Kind = FieldForm::Kind;
 
-// weft's word for what other systems call a value, in lower case; `word` itself if it is none of
-// theirs. No word means two things.
+// Words of other systems, in lower case, stand beside weft's. No word means two things.
+constexpr std::pair<absl::string_view, absl::string_view> kOtherWords[] = {
+    {"bfloat16", "bf16"},
+    {"float16", "fp16"},
+    {"float32", "fp32"},
+    {"float8", "fp8"},
+    {"interleaved1f1b", "interleaved_1f1b"},
+    {"adamw_torch", "adamw"},
+    {"adamw_torch_fused", "adamw"},
+    {"adamw_bnb_8bit", "adamw_8bit"},
+    {"adamw8bit", "adamw_8bit"},
+};
+
+// Returns weft's word; `word` itself if it is none of theirs.
 absl::string_view OurWord(absl::string_view word) {
-  constexpr std::pair<absl::string_view, absl::string_view> kWords[] = {
-      {"bfloat16", "bf16"},
-      {"float16", "fp16"},
-      {"float32", "fp32"},
-      {"float8", "fp8"},
-      {"interleaved1f1b", "interleaved_1f1b"},
-      {"adamw_torch", "adamw"},
-      {"adamw_torch_fused", "adamw"},
-      {"adamw_bnb_8bit", "adamw_8bit"},
-      {"adamw8bit", "adamw_8bit"},
-  };
-  for (const auto& [theirs, ours] : kWords) {
+  for (const auto& [theirs, ours] : kOtherWords) {
     if (word == theirs) return ours;
   }
   return word;
@@ -444,6 +445,14 @@ std::vector<std::string> OutOfLimits(const KeyField& field, const Limits& limits
 
 FieldForm FormOf(const KeyField& field) {
   return std::visit(Former(), field);
+}
+
+std::vector<absl::string_view> OtherWords(Words words) {
+  std::vector<absl::string_view> others;
+  for (const auto& [theirs, ours] : kOtherWords) {
+    if (std::find(words.begin(), words.end(), ours) != words.end()) others.push_back(theirs);
+  }
+  return others;
 }
 
 }  // namespace weft
