@@ -98,7 +98,7 @@ std::string CommonName(const X509* certificate) {
 }
 
 absl::StatusOr<std::string> ReadPrivate(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // of a pipe: no wait
   if (file < 0) return absl::ErrnoToStatus(errno, absl::StrCat("bundle ", path));
   struct stat entry = {};
   absl::Status status;

@@ -125,6 +125,8 @@ TEST(HostileFile, IsNeverReadWithoutEnd) {
        {"plan huge.yaml", 2, absl::StrCat("huge.yaml: ", size, "1048576")},
        {"plan /dev/zero", 2, "/dev/zero: is a device"},
        {"plan job.yaml --cluster ./huge.yaml", 2, size},
+       {"run job.yaml --hostfile huge", 2, absl::StrCat("--hostfile huge: ", size, "1048576")},
+       {"run job.yaml --hostfile /dev/zero", 2, "--hostfile /dev/zero: is a device"},
        {"plan job.yaml --set model.path=hf", 2, size},
        {"eval hf --data corpus.txt", 2, size},
        {"status /dev/zero", 2, "/dev/zero: is a device"},
