@@ -105,7 +105,7 @@ absl::StatusOr<std::string> ReadPrivate(const std::string& path) {
   std::string text;
   if (fstat(file, &entry) != 0 || !S_ISREG(entry.st_mode) || entry.st_size > kLargestBundle) {
     status = absl::InvalidArgumentError(
-        absl::StrCat("bundle ", path, ": is no bundle; `weftd issue` makes one"));
+        absl::StrCat("bundle ", path, ": is not a bundle; `weftd issue` makes one"));
   } else if (entry.st_uid != geteuid() || (entry.st_mode & 077) != 0) {
     status = absl::PermissionDeniedError(
         absl::StrCat("bundle ", path, ": holds a private key, and is not this user's alone; chown ",

@@ -135,7 +135,7 @@ class HostLister {
       if (slots || !colon) return WrongName(place, item);
       slots = Number(count, 1, kMostSlots);
       if (!slots) {
-        return Wrong(place, absl::StrCat(item, ": ", count, " is no number of slots; use 1 to ",
+        return Wrong(place, absl::StrCat(item, ": ", count, " is not a number of slots; use 1 to ",
                                          kMostSlots));
       }
     }
@@ -145,7 +145,7 @@ class HostLister {
 
   void WrongName(absl::string_view place, absl::string_view item) {
     Wrong(place, absl::StrCat("\"", item,
-                              "\" is no host; write NAME, NAME:SLOTS or "
+                              "\" is not a host; write NAME, NAME:SLOTS or "
                               "USER@NAME:SLOTS, and an IPv6 address in brackets"));
   }
 
@@ -204,8 +204,8 @@ class HostLister {
         if (slot) {
           slots.push_back(*slot);
         } else {
-          Wrong(option,
-                absl::StrCat(item, ": \"", number, "\" is no slot of ", name, "; use 0 to ", most));
+          Wrong(option, absl::StrCat(item, ": \"", number, "\" is not a slot of ", name,
+                                     "; use 0 to ", most));
         }
       }
       std::sort(slots.begin(), slots.end());

@@ -325,7 +325,7 @@ void CheckHosts(const JobSpec& job, SpecIssues& issues) {
   }
   if (!hosts.remote_path.empty() && hosts.remote_path.front() != '/') {
     Add(issues, "cluster.remote_path",
-        absl::StrCat(hosts.remote_path, " is no absolute path; begin with /"));
+        absl::StrCat(hosts.remote_path, " is not an absolute path; begin with /"));
   }
   const absl::string_view options = hosts.ssh_options;
   if (!options.empty() && options.front() != '-') {

@@ -69,9 +69,9 @@ TEST(HostList, TellsEveryMistakeAtOnceWithItsPlace) {
             "/lab/hosts:1: slots=four: use a number from 1 to 4096\n"
             "/lab/hosts:2: slot=4 is unknown; use slots=N or max_slots=N\n"
             "/lab/hosts:3: slots=4 is more than max_slots=2; use 2 or fewer\n"
-            "/lab/hosts:4: \"-oProxyCommand=reboot\" is no host; write NAME, NAME:SLOTS or "
+            "/lab/hosts:4: \"-oProxyCommand=reboot\" is not a host; write NAME, NAME:SLOTS or "
             "USER@NAME:SLOTS, and an IPv6 address in brackets\n"
-            "/lab/hosts:5: node5:0: 0 is no number of slots; use 1 to 4096\n"
+            "/lab/hosts:5: node5:0: 0 is not a number of slots; use 1 to 4096\n"
             "--include: \"node9\" is none of the hosts of /lab/hosts");
 }
 
@@ -94,7 +94,7 @@ TEST(HostList, RefusesChoicesThatContradictOrLeaveNothing) {
   EXPECT_EQ(Refusal({.hosts = "node1:2", .include = "nod1"}),
             "--include: \"nod1\" is none of the hosts; is node1 meant?");
   EXPECT_EQ(Refusal({.hosts = "a:2", .include = "a:2"}),
-            "--include: a:2: \"2\" is no slot of a; use 0 to 1");
+            "--include: a:2: \"2\" is not a slot of a; use 0 to 1");
 }
 
 }  // namespace

@@ -492,13 +492,14 @@ TEST(Validate, ChecksCheckpointsValidationAndLimits) {
       {[](JobSpec& j) { j.hosts.least_nodes = j.cluster.nodes + 1; },
        "cluster.nodes: 2:1 begins above its end; write MIN:MAX"},
       {[](JobSpec& j) { j.hosts.network = "eth0"; },
-       "cluster.network: \"eth0\" is no network; write an address and how many of its bits count, "
+       "cluster.network: \"eth0\" is not a subnet; write an address and how many of its bits "
+       "count, "
        "e.g. 10.78.0.0/24"},
       {[](JobSpec& j) { j.hosts.network = "10.78.0.11/24"; },
        "cluster.network: \"10.78.0.11/24\" has bits beyond the first 24, as a host's address has; "
        "write the network's, whose other bits are 0"},
       {[](JobSpec& j) { j.hosts.remote_path = "weft/bin"; },
-       "cluster.remote_path: weft/bin is no absolute path; begin with /"},
+       "cluster.remote_path: weft/bin is not an absolute path; begin with /"},
       {[](JobSpec& j) { j.hosts.ssh_options = "2222"; },
        "cluster.ssh_options: \"2222\" does not begin with an option; write e.g. -p 2222"},
       {[](JobSpec& j) { j.hosts.spares = -1; },
