@@ -155,7 +155,6 @@ Arrows ArrowsOf(const std::vector<SourceFile>& files, bool between_folders) {
   Arrows arrows;
   std::set<std::string> paths;
   for (const SourceFile& file : files) {
-    if (StartsWith(file.path, "tests/")) continue;
     paths.insert(file.path);
     arrows[node(file.path)];
   }

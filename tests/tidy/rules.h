@@ -22,7 +22,7 @@ Violations SizeViolations(const SourceFile& file);
 Violations SmallConceptViolations(const std::vector<SourceFile>& files);
 
 // No file includes one that includes it, however long the way back is: a header and its sources
-// count as one. Nor does a folder. Tests are left out.
+// count as one. Nor does a folder.
 Violations CircleViolations(const std::vector<SourceFile>& files);
 
 // A class has at most 300 lines. The table in rules.cc names those that are longer still: none of
