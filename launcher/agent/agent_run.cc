@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/agent/agent_link.h"
+#include "launcher/agent/agent_seat.h"
 #include "launcher/agent/host_agent.h"
 #include "launcher/agent/host_report.h"
 #include "launcher/agent/launch_share.h"
@@ -37,6 +38,8 @@
 namespace weft {
 namespace {
 
+// The agent that was here before says its last words and closes its door meanwhile.
+constexpr int kSeatPatienceMs = 2500;
 constexpr int kSweepPatienceMs = 5000;
 constexpr int kKillEveryMs = 10;
 constexpr int kLeaseLookMs = 5;
@@ -77,11 +80,7 @@ class AgentShell {
       : options_(std::move(options)),
         host_(options_.name.empty() ? HostName() : options_.name),
         machine_(MachineId(host_)) {}
-  ~AgentShell() {
-    link_.reset();
-    door_.reset();
-    RemoveTemporaryFolders(options_.run_id, options_.name);
-  }
+  ~AgentShell() = default;  // the seat goes last, and with it what is left of files
   AgentShell(const AgentShell&) = delete;
   AgentShell& operator=(const AgentShell&) = delete;
 
@@ -108,6 +107,7 @@ class AgentShell {
   const AgentOptions options_;
   const std::string host_;
   const std::string machine_;
+  std::optional<AgentSeat> seat_;
   Descriptor signals_;
   Descriptor wake_;
   std::unique_ptr<ShimDoor> door_;
@@ -133,17 +133,17 @@ absl::Status AgentShell::Begin() {
   if (!signals_.valid() || !wake_.valid() || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
     return absl::ErrnoToStatus(errno, "the agent cannot begin");
   }
+  ASSIGN_OR_RETURN(AgentSeat seat,
+                   AgentSeat::Take(options_.run_id, options_.name, kSeatPatienceMs));
+  seat_.emplace(std::move(seat));
   // An agent that was here before may have been killed. Its Hello says that nothing is left.
   KillProcessesOf(options_.run_id, ProcessKind::kOfAGeneration, kSweepPatienceMs, host_);
   if (!ProcessesOf(options_.run_id, ProcessKind::kOfAGeneration, host_).empty()) {
     return absl::UnavailableError("processes of an earlier generation cannot be ended");
   }
-  RemoveTemporaryFolders(options_.run_id, options_.name);
-  const std::string folder = TemporaryFolder(options_.run_id, 1, options_.name);
-  RETURN_IF_ERROR(MakePrivateFolder(folder));
-  socket_ = folder + "/shims.sock";
+  socket_ = seat_->folder() + "/shims.sock";
   ASSIGN_OR_RETURN(door_, ShimDoor::Open(socket_));
-  rank_socket_ = folder + "/ranks.sock";
+  rank_socket_ = seat_->folder() + "/ranks.sock";
   AgentLinkOptions link;
   link.coordinator = options_.coordinator;
   link.rank_socket = rank_socket_;
