@@ -17,10 +17,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "launcher/agent/agent_link.h"
 #include "launcher/agent/agent_seat.h"
 #include "launcher/agent/host_agent.h"
 #include "launcher/agent/host_report.h"
+#include "launcher/agent/host_slots.h"
 #include "launcher/agent/launch_share.h"
 #include "launcher/agent/rank_group.h"
 #include "launcher/agent/shim_door.h"
@@ -102,6 +104,8 @@ class AgentShell {
   void SayReports();
   void TakeLaunch(const proto::Launch& launch);
   void StartGroupOf(const proto::Launch& launch);
+  absl::StatusOr<std::vector<RankPlace>> Places() const;
+  GroupOptions OptionsOf(const proto::Launch& launch, std::vector<RankPlace> places) const;
   void StartDaemonOf(const std::vector<std::string>& args);
 
   const AgentOptions options_;
@@ -111,6 +115,8 @@ class AgentShell {
   Descriptor signals_;
   Descriptor wake_;
   std::unique_ptr<ShimDoor> door_;
+  std::vector<int> gpu_nodes_;  // by GPU
+  std::vector<int> used_slots_;
   std::string socket_;       // of the shims
   std::string rank_socket_;  // of the ranks
   std::unique_ptr<AgentLink> link_;
@@ -152,10 +158,14 @@ absl::Status AgentShell::Begin() {
   link.hello.set_version(Version());
   link.hello.set_host(host_);
   link.hello.set_pid(getpid());
-  link.hello.set_slots(options_.slots);
   link.hello.set_machine(machine_);
   *link.hello.mutable_host_has() = DescribeHost();
-  const std::string host = HostText(link.hello.host_has());
+  const proto::Host& has = link.hello.host_has();
+  for (const proto::Gpu& gpu : has.gpus()) gpu_nodes_.push_back(gpu.numa_node());
+  used_slots_ = UsedSlots(options_.slots, has.gpus_size() > 0 ? has.gpus_size() : has.cores());
+  link.hello.set_slots(static_cast<int>(used_slots_.size()));
+  const std::string host = absl::StrCat(HostText(has), used_slots_.empty() ? "" : ", slots ",
+                                        absl::StrJoin(used_slots_, ","));
   ASSIGN_OR_RETURN(link_, AgentLink::Start(std::move(link)));
   LogInfo(
       absl::StrCat("weft agent ", Version(), ", process ", getpid(), " on ", host_, ": ", host));
@@ -347,14 +357,20 @@ void AgentShell::Act() {
   }
 }
 
-void AgentShell::StartGroupOf(const proto::Launch& launch) {
-  told_term_ = false;
-  const absl::Status sense = job_.ok() ? share_.status() : job_.status();
-  if (!sense.ok()) {
-    return Happened(GroupNotStarted{launch.generation(), absl::StrCat(sense.message())});
-  }
+// REQUIRES: there are a job and a share.
+absl::StatusOr<std::vector<RankPlace>> AgentShell::Places() const {
+  ASSIGN_OR_RETURN(const std::vector<int> slots, SlotsOfRanks(used_slots_, agent_.ranks));
+  const bool on_gpus = job_->cluster.device.backend == BackendKind::kCuda;
+  if (on_gpus) RETURN_IF_ERROR(CheckGpuSlots(slots, static_cast<int>(gpu_nodes_.size())));
+  std::vector<RankPlace> places;
+  for (const int slot : slots) places.push_back({.slot = slot});
+  return places;
+}
+
+GroupOptions AgentShell::OptionsOf(const proto::Launch& launch,
+                                   std::vector<RankPlace> places) const {
   const bool forks = agent_.kind == GroupKind::kForked;
-  GroupOptions options{
+  return {
       .worker = forks ? Beside("weft-worker") : "weft-worker",
       .run_folder = launch.run_folder(),
       .run_id = options_.run_id,
@@ -372,12 +388,26 @@ void AgentShell::StartGroupOf(const proto::Launch& launch) {
       .rank_socket = rank_socket_,
       .hosts = share_->hosts,
       .own_host = share_->own_host,
+      .places = std::move(places),
       .network = job_->hosts.network};
+}
+
+void AgentShell::StartGroupOf(const proto::Launch& launch) {
+  told_term_ = false;
+  const absl::Status sense = job_.ok() ? share_.status() : job_.status();
+  absl::StatusOr<std::vector<RankPlace>> places = std::vector<RankPlace>();
+  places = sense.ok() ? Places() : sense;
+  if (!places.ok()) {
+    return Happened(GroupNotStarted{launch.generation(), absl::StrCat(places.status().message())});
+  }
+  std::vector<int> slots;
+  for (const RankPlace& place : *places) slots.push_back(place.slot);
   const std::string logs =
       absl::StrCat(launch.run_folder(), "/logs/generation-", launch.generation());
-  group_.emplace(std::move(options), agent_.kind, logs, *door_);
+  group_.emplace(OptionsOf(launch, *std::move(places)), agent_.kind, logs, *door_);
   const absl::Status started = group_->Start();
   if (started.ok()) {
+    if (!used_slots_.empty()) LogInfo(SlotsText(group_->ranks(), slots));
     LogInfo(absl::StrCat("generation ", launch.generation(), ": ", agent_.ranks, " of ",
                          launch.world_size(), " ranks ",
                          agent_.kind == GroupKind::kGuest ? "wait for mpirun" : "are started",

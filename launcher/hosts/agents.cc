@@ -142,7 +142,7 @@ absl::Status Agents::StartLocal(Agent* agent) {
       Beside("weft"), "agent", absl::StrCat("--coordinator=unix:", options_.socket),
       absl::StrCat("--run-id=", options_.run_id), "--leave-with-stdin"};
   if (!agent->host.name.empty()) argv.push_back(absl::StrCat("--name=", agent->host.name));
-  if (agent->host.slots > 0) argv.push_back(absl::StrCat("--slots=", agent->host.slots));
+  for (std::string& option : SlotOptions(agent->host)) argv.push_back(std::move(option));
   ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start({.argv = std::move(argv),
                                                             .env = std::move(env),
                                                             .output = options_.logs + "/agent.log",

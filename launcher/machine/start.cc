@@ -135,6 +135,7 @@ std::map<std::string, std::string> GroupEnvironment(const GroupOptions& options)
   set("OMP_NUM_THREADS", absl::StrCat(options.threads));
   set("OPENBLAS_NUM_THREADS", absl::StrCat(options.threads));
   set("TMPDIR", options.temporary_folder);
+  set(kPlacesVariable, PlacesText(options.places));
   if (!options.programs.empty()) {
     const char* ours = getenv("PATH");
     const auto asked = env.find("PATH");

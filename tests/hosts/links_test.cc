@@ -53,10 +53,14 @@ TEST_F(HostsLinks, GoesOnOnTwoHostsAndGrowsAgain) {
   ExpectNear(alone);
 }
 
-// ssh is gone for good and is started again; over there its first agent still dials.
+// ssh is gone for good and is started again. Over there its first agent does not hear of that, as
+// it may not for hours: its sshd stands still here. It dials on, and there is a second one.
 TEST_F(HostsLinks, MayBeCutForLongerThanSshWaits) {
   ASSERT_NO_FATAL_FAILURE(StartMany("2:3", kImpatient));
+  const std::string sshd = bed_->Run(3, "pgrep -f 'sshd: .*notty' | tr '\\n' ' '").out;
+  ASSERT_FALSE(sshd.empty());
   bed_->CutLink(3);
+  bed_->Run(3, "kill -STOP " + sshd);
   ASSERT_TRUE(WaitForStep(0, 2, 30)) << Words();
   ASSERT_TRUE(Eventually(30, [&] { return run_->Stdout().find("host h3: ") != std::string::npos; }))
       << Words();
@@ -66,7 +70,9 @@ TEST_F(HostsLinks, MayBeCutForLongerThanSshWaits) {
   const int64_t generation = LastGeneration();
   ASSERT_TRUE(WaitForStep(Steps().back().step + 25, generation, 60)) << Words();
   EXPECT_EQ(LastGeneration(), generation) << "the two agents evict each other\n" << Words();
+  EXPECT_EQ(bed_->Run(3, "pgrep -fc '^/[^ ]*/weft agent'").out, "1\n");
   StopAndExpectEnd();
+  bed_->Run(3, "kill -CONT " + sshd);
 }
 
 }  // namespace

@@ -24,6 +24,24 @@ TEST_F(HostsRun, GivesTheVeryLossesOfOneHost) {
   EXPECT_EQ(Curve(), alone);
 }
 
+// A slot is a device or a share of the cores: which one a rank has is the person's choice.
+TEST_F(HostsRun, KeepsToTheSlotsThatAreIncluded) {
+  Start(WriteJob(kFixed, OnThreeHosts(), "", 100000),
+        {"--hosts", "h1:4,h2:4,h3:4", "--include", "h1:0,1@h2:1,3@h3:2,3"});
+  ASSERT_TRUE(WaitForStep(2)) << Words();
+  const char* const slots[] = {"0 1", "1 3", "2 3"};
+  for (int host = 1; host <= 3; ++host) {
+    const auto answer =
+        bed_->Run(host,
+                  "for p in $(pgrep -x weft-worker); do tr '\\0' '\\n' < /proc/$p/environ | "
+                  "sed -n 's/^WEFT_LOCAL_RANK=//p'; done | sort | tr '\\n' ' '");
+    EXPECT_EQ(answer.out, absl::StrCat(slots[host - 1], " ")) << HostBed::Name(host);
+  }
+  EXPECT_THAT(run_->Stdout(), HasSubstr("slots: h1: slots 0, 1 of 4; h2: slots 1, 3 of 4"));
+  EXPECT_THAT(ReadText(folder() + "/logs/agent-h2.log"), HasSubstr("on slots 1, 3"));
+  StopAndExpectEnd();
+}
+
 TEST_F(HostsRun, GoesOnWhateverIsKilled) {
   const std::map<int64_t, std::string> alone = CurveOfOneHost();
   struct Case {
@@ -56,6 +74,22 @@ TEST_F(HostsRun, GoesOnWhateverIsKilled) {
     bed_->ExpectNothingLeft();
     std::filesystem::remove_all(folder());
   }
+}
+
+// The next agent is there before the one before has left, which then takes away what was its own.
+TEST_F(HostsRun, LosesNothingToAnAgentThatLeavesLate) {
+  const std::map<int64_t, std::string> alone = CurveOfOneHost();
+  StartOnThreeHosts(WriteJob(kFixed, OnThreeHosts()));
+  ASSERT_TRUE(WaitForStep(23)) << Words();
+  const std::string agent = bed_->Run(2, "pgrep -f '^/[^ ]*/weft agent' | tr '\\n' ' '").out;
+  ASSERT_FALSE(agent.empty());
+  bed_->Run(2, "kill -STOP " + agent);
+  ASSERT_NO_FATAL_FAILURE(Kill(1, "^ssh .* h2 "));
+  SleepSeconds(1.5);
+  bed_->Run(2, "kill -CONT " + agent);
+  ExpectEnd();
+  EXPECT_EQ(Curve(), alone);
+  EXPECT_LE(LastGeneration(), 3) << Words();
 }
 
 // Its agents and ranks come back to the next one within the lease.
