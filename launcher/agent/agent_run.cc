@@ -20,6 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "launcher/agent/agent_link.h"
 #include "launcher/agent/agent_seat.h"
+#include "launcher/agent/binding.h"
 #include "launcher/agent/host_agent.h"
 #include "launcher/agent/host_report.h"
 #include "launcher/agent/host_slots.h"
@@ -362,9 +363,19 @@ absl::StatusOr<std::vector<RankPlace>> AgentShell::Places() const {
   ASSIGN_OR_RETURN(const std::vector<int> slots, SlotsOfRanks(used_slots_, agent_.ranks));
   const bool on_gpus = job_->cluster.device.backend == BackendKind::kCuda;
   if (on_gpus) RETURN_IF_ERROR(CheckGpuSlots(slots, static_cast<int>(gpu_nodes_.size())));
-  std::vector<RankPlace> places;
-  for (const int slot : slots) places.push_back({.slot = slot});
-  return places;
+  BindingQuestion question{.slots = slots,
+                           .all_slots = options_.slots.all,
+                           .threads = job_->threads_per_worker,
+                           .usable_cores = UsableCores(),
+                           .cpus = UsableCpus()};
+  if (on_gpus) question.gpu_nodes = gpu_nodes_;
+  Binding binding = BindRanks(question);
+  if (!job_->bind) {
+    for (RankPlace& place : binding.places) place = {.slot = place.slot};
+    binding.words = "not bound: cluster.bind is false";
+  }
+  LogInfo(absl::StrCat("generation ", agent_.generation, ": ", binding.words));
+  return std::move(binding.places);
 }
 
 GroupOptions AgentShell::OptionsOf(const proto::Launch& launch,

@@ -132,7 +132,8 @@ absl::Status RankGroup::StartRanks() {
     ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start({.argv = WorkerArgv(options_),
                                                               .env = env,
                                                               .output = LogOf(rank),
-                                                              .death_signal = SIGKILL}));
+                                                              .death_signal = SIGKILL,
+                                                              .place = place}));
     ranks_[child.Release()] = rank;
   }
   return absl::OkStatus();
