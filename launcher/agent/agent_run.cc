@@ -27,6 +27,7 @@
 #include "launcher/agent/launch_share.h"
 #include "launcher/agent/rank_group.h"
 #include "launcher/agent/shim_door.h"
+#include "launcher/machine/addresses.h"
 #include "launcher/machine/descriptor.h"
 #include "launcher/machine/leftovers.h"
 #include "launcher/machine/log_tail.h"
@@ -106,6 +107,7 @@ class AgentShell {
   void TakeLaunch(const proto::Launch& launch);
   void StartGroupOf(const proto::Launch& launch);
   absl::StatusOr<std::vector<RankPlace>> Places() const;
+  std::string AddressForMpi() const;
   GroupOptions OptionsOf(const proto::Launch& launch, std::vector<RankPlace> places) const;
   void StartDaemonOf(const std::vector<std::string>& args);
 
@@ -378,6 +380,14 @@ absl::StatusOr<std::vector<RankPlace>> AgentShell::Places() const {
   return std::move(binding.places);
 }
 
+// mpirun listens even where nobody has to reach it.
+std::string AgentShell::AddressForMpi() const {
+  if (agent_.kind == GroupKind::kForked) return "";
+  if (share_->hosts.size() <= 1) return "127.0.0.1";
+  const std::string& network = job_->hosts.network;
+  return network.empty() ? "" : OwnAddressIn(network).value_or("");
+}
+
 GroupOptions AgentShell::OptionsOf(const proto::Launch& launch,
                                    std::vector<RankPlace> places) const {
   const bool forks = agent_.kind == GroupKind::kForked;
@@ -399,6 +409,7 @@ GroupOptions AgentShell::OptionsOf(const proto::Launch& launch,
       .rank_socket = rank_socket_,
       .hosts = share_->hosts,
       .own_host = share_->own_host,
+      .address = AddressForMpi(),
       .places = std::move(places),
       .network = job_->hosts.network};
 }

@@ -24,7 +24,6 @@
 #include "launcher/machine/log_tail.h"
 #include "launcher/machine/start.h"
 #include "plan/errors.h"
-#include "plan/spec/subnet.h"
 #include "process/authority.h"
 #include "process/clock.h"
 #include "process/rpc.h"
@@ -39,17 +38,7 @@ constexpr int64_t kLongestPauseMs = 30000;
 
 // This host's address that the others are to dial.
 absl::StatusOr<std::string> OwnAddressFor(const std::string& other, const std::string& network) {
-  if (network.empty()) return AddressTowards(other);
-  ASSIGN_OR_RETURN(const Subnet subnet, ParseSubnet(network));
-  const std::vector<std::string> own = OwnAddresses();
-  const auto found = std::find_if(own.begin(), own.end(), [&](const std::string& text) {
-    const absl::StatusOr<IpAddress> address = ParseIpAddress(text);
-    return address.ok() && subnet.Contains(*address);
-  });
-  if (found != own.end()) return *found;
-  return absl::InvalidArgumentError(absl::StrCat("cluster.network: ", network,
-                                                 ": this host has no address there; name the ",
-                                                 "network that all hosts are in"));
+  return network.empty() ? AddressTowards(other) : OwnAddressIn(network);
 }
 
 absl::Status WritePrivate(const std::string& path, const std::string& text) {

@@ -40,7 +40,9 @@ struct GroupOptions {
   std::string rank_socket;  // where ranks report
   // The ranks lie on these hosts, mpirun's first; empty: all on this host.
   std::vector<HostShare> hosts;
-  size_t own_host = 0;                 // which of them this one is
+  size_t own_host = 0;  // which of them this one is
+  // The only address that MPI listens on here; empty: any.
+  std::string address = {};
   std::vector<RankPlace> places = {};  // of the ranks of this host; empty: slots 0, 1, 2... unbound
   std::string network;  // a subnet for MPI's traffic, "10.78.0.0/24"; empty: any but loopback
 };
