@@ -33,7 +33,7 @@ namespace weft {
 namespace {
 
 constexpr int kMaxStarts = 100;  // a person who kills them for ever is not waited for
-constexpr int64_t kFirstPauseMs = 500;
+constexpr int64_t kFirstPauseMs = 100;
 constexpr int64_t kLongestPauseMs = 30000;
 
 // This host's address that the others are to dial.

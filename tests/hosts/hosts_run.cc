@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 
 namespace weft {
 namespace {
@@ -81,10 +82,13 @@ void HostsRun::Start(const std::string& job, const std::vector<std::string>& opt
   run_ = bed_->Start(1, command);
 }
 
-void HostsRun::Kill(int host, const std::string& pattern) {
-  const auto killed = bed_->Run(
-      host, absl::StrCat("kill -9 $(pgrep -f -- '", pattern, "' | head -1) && echo done"));
-  ASSERT_THAT(killed.out, ::testing::HasSubstr("done")) << pattern << ": " << killed.err;
+int HostsRun::Kill(int host, const std::string& pattern) {
+  const auto killed =
+      bed_->Run(host, absl::StrCat("p=$(pgrep -f -- '", pattern,
+                                   "' | head -1); tr '\\0' '\\n' < /proc/$p/environ | sed -n "
+                                   "'s/^OMPI_COMM_WORLD_RANK=//p'; kill -9 $p && echo done"));
+  EXPECT_THAT(killed.out, ::testing::HasSubstr("done")) << pattern << ": " << killed.err;
+  return killed.out.find("done") > 0 ? std::atoi(killed.out.c_str()) : -1;
 }
 
 std::vector<RunStep> HostsRun::Steps() const {
@@ -134,9 +138,20 @@ double HostsRun::SecondsToTrainAgain(int64_t generation, double timeout_s) const
   const int64_t trains_ms = UnixMs();
   const int64_t next = LastGeneration();
   int64_t proven_ms = 0;
+  int64_t starts_ms = 0;
   for (const RunEvent& event : Events()) {
-    const bool is_over = event.phase == "RECOVERING" && event.generation < next;
-    if (is_over) proven_ms = event.unix_ms;
+    if (event.phase == "RECOVERING" && event.generation < next) proven_ms = event.unix_ms;
+    if (event.phase == "STARTING" && event.generation == next) starts_ms = event.unix_ms;
+  }
+  std::istringstream log(WeftdLog());
+  for (std::string line; std::getline(log, line);) {
+    absl::Time when;
+    if (line.find(" INFO agent on ") == std::string::npos ||
+        !absl::ParseTime(absl::RFC3339_full, line.substr(0, line.find(' ')), &when, nullptr)) {
+      continue;
+    }
+    const int64_t came_ms = absl::ToUnixMillis(when);
+    if (came_ms <= starts_ms) proven_ms = std::max(proven_ms, came_ms);
   }
   return static_cast<double>(trains_ms - proven_ms) / 1000;
 }

@@ -55,7 +55,8 @@ class HostsRun : public ::testing::Test {
   void StartOnThreeHosts(const std::string& job) { Start(job, {"--hosts", kThreeHosts}); }
 
   // kill -9 of the first process there whose command line matches; fails the test if there is none.
-  void Kill(int host, const std::string& pattern);
+  // Returns the rank that it was, or was to start; -1: none.
+  int Kill(int host, const std::string& pattern);
 
   std::vector<RunStep> Steps() const;
   std::vector<RunEvent> Events() const;
@@ -66,7 +67,8 @@ class HostsRun : public ::testing::Test {
   bool WaitForStep(int64_t step, int64_t generation = 1, double timeout_s = 60) const;
   int64_t LastGeneration() const;
   // Waits for the first step of a generation after `generation`. Returns the seconds from when the
-  // coordinator had the proof that the one before is over, as events.jsonl says; -1: it never came.
+  // coordinator had the proof that the one before is over, as its events and its log say: the last
+  // end, or the last agent that came with nothing. -1: it never trained again.
   double SecondsToTrainAgain(int64_t generation, double timeout_s) const;
   // The run's words and logs, for a failure's text.
   std::string Words() const;

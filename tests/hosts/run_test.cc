@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -47,28 +48,36 @@ TEST_F(HostsRun, GoesOnWhateverIsKilled) {
   struct Case {
     int host;
     const char* pattern;  // of pgrep -f
+    int blamed;           // host
     const char* said;
   };
   for (const Case& each : {
-           Case{2, "weft-worker --generation", "killed by signal 9"},
-           Case{3, "weft-shim ", "killed by signal 9"},
-           Case{2, "orted", "h2"},
-           Case{1, "mpirun", "mpirun was killed by signal 9"},
-           Case{3, "^/[^ ]*/weft agent", "h3"},
-           Case{1, "^/[^ ]*/weft agent", "the agent was killed by signal 9"},
-           Case{1, "^ssh .* h2 ", "host h2: ssh was killed by signal 9"},
+           Case{2, "^weft-worker --generation", 2, "(h2) killed by signal 9 (SIGKILL)"},
+           Case{3, "^weft-shim [0-9]", 3, "(h3) killed by signal 9 (SIGKILL)"},
+           Case{2, "orted", 2, "mpirun's daemon on h2 was killed by signal 9"},
+           Case{1, "^mpirun", 1, "mpirun was killed by signal 9"},
+           Case{3, "^/[^ ]*/weft agent", 3, "the agent on h3 is gone"},
+           Case{1, "^/[^ ]*/weft agent", 1, "the agent on h1 "},
+           Case{1, "^ssh .* h2 ", 2, ""},
        }) {
     SCOPED_TRACE(each.pattern);
     StartOnThreeHosts(WriteJob(kFixed, OnThreeHosts()));
     ASSERT_TRUE(WaitForStep(23)) << Words();
-    ASSERT_NO_FATAL_FAILURE(Kill(each.host, each.pattern));
+    const int rank = Kill(each.host, each.pattern);
     const double again_s = SecondsToTrainAgain(1, 60);
     EXPECT_GT(again_s, 0) << Words();
     EXPECT_LT(again_s, kTrainsAgainWithinS) << Words();
     std::printf("%s on h%d: trains again %.2f s after the proof\n", each.pattern, each.host,
                 again_s);
     ExpectEnd();
-    EXPECT_THAT(run_->Stdout() + run_->Stderr(), HasSubstr(each.said));
+    const std::vector<RunEvent> events = Events();
+    const auto lost = std::find_if(events.begin(), events.end(), [](const RunEvent& event) {
+      return event.event == "rank_lost";
+    });
+    ASSERT_NE(lost, events.end()) << Words();
+    EXPECT_EQ(lost->host, HostBed::Name(each.blamed));
+    EXPECT_EQ(lost->rank, rank) << lost->reason;
+    EXPECT_THAT(lost->reason, HasSubstr(each.said));
     EXPECT_EQ(Curve(), alone);
     EXPECT_LE(LastGeneration(), 3) << "one more at most, which waits for the host\n" << Words();
     bed_->ExpectNothingLeft();
@@ -84,12 +93,12 @@ TEST_F(HostsRun, LosesNothingToAnAgentThatLeavesLate) {
   const std::string agent = bed_->Run(2, "pgrep -f '^/[^ ]*/weft agent' | tr '\\n' ' '").out;
   ASSERT_FALSE(agent.empty());
   bed_->Run(2, "kill -STOP " + agent);
-  ASSERT_NO_FATAL_FAILURE(Kill(1, "^ssh .* h2 "));
+  Kill(1, "^ssh .* h2 ");
   SleepSeconds(1.5);
   bed_->Run(2, "kill -CONT " + agent);
   ASSERT_TRUE(WaitForStep(25, 2)) << Words();
   const int64_t generation = LastGeneration();
-  ASSERT_NO_FATAL_FAILURE(Kill(2, "weft-worker --generation"));
+  Kill(2, "weft-worker --generation");
   ExpectEnd();
   EXPECT_EQ(Curve(), alone);
   EXPECT_EQ(LastGeneration(), generation + 1) << Words();
@@ -100,7 +109,7 @@ TEST_F(HostsRun, TrainsOnWhenWeftdIsKilled) {
   const std::map<int64_t, std::string> alone = CurveOfOneHost();
   StartOnThreeHosts(WriteJob(kFixed, OnThreeHosts()));
   ASSERT_TRUE(WaitForStep(23)) << Words();
-  ASSERT_NO_FATAL_FAILURE(Kill(1, "^/[^ ]*/weftd "));
+  Kill(1, "^/[^ ]*/weftd ");
   ExpectEnd();
   EXPECT_THAT(run_->Stdout() + run_->Stderr(), HasSubstr("(weftd) was killed by signal 9"));
   EXPECT_EQ(Curve(), alone);
