@@ -134,6 +134,7 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
     case proto::AgentReport::kRankEnded: {
       RankEnded fact = FactOf(report.rank_ended());
       fact.host = agent.host;
+      if (report.rank_ended().cause().in_doubt()) BlameAbsent(fact);
       return Happened(fact);
     }
     case proto::AgentReport::kGroupEnded: {
@@ -148,6 +149,20 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
       return OnDaemonWanted(agent, report.daemon_wanted());
     default:  // what the service takes before it comes here
       break;
+  }
+}
+
+// A host whose agent is gone cannot tell of its own loss: what the others saw of it is that mpirun
+// ended their ranks.
+void Driver::BlameAbsent(RankEnded& fact) {
+  for (const HostShare& share : job_.generation.shares) {
+    if (share.gone || AgentOf(share.machine) != nullptr) continue;
+    fact.rank = -1;
+    fact.signal = fact.exit_code = 0;
+    fact.host = share.host;
+    fact.last_stderr = "";
+    fact.message = absl::StrCat("the agent on ", share.host, " is gone, and its ranks with it");
+    return;
   }
 }
 

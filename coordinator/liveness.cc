@@ -65,7 +65,9 @@ void AddHosts(const Job& job, const Clocks& clocks, int64_t now_ms, std::vector<
     return;
   }
   const bool more = here > job.nodes && job.nodes < job.spec.cluster.nodes;
-  if (more && !job.generation.grows && now_ms - clocks.hosts_since_ms > kSteadyHostsMs) {
+  const double steady_ms = job.spec.fault_tolerance.steady_seconds * 1000;
+  if (more && !job.generation.grows &&
+      static_cast<double>(now_ms - clocks.hosts_since_ms) > steady_ms) {
     events.push_back(MoreHosts{job.generation.number});
   }
 }

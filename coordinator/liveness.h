@@ -57,7 +57,5 @@ inline constexpr int64_t kSilenceMarginMs = 1000;
 // later one waits a moment for those that are on their way back.
 inline constexpr int64_t kFirstHostsMs = 30000;
 inline constexpr int64_t kLastCallMs = 500;
-// Hosts that came back have to stay for so long before the job is planned for them too.
-inline constexpr int64_t kSteadyHostsMs = 60000;
 
 }  // namespace weft

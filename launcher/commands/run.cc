@@ -190,8 +190,9 @@ absl::StatusOr<JobFile> ReadJobFor(const RunArguments& arguments) {
   JobFileOptions options = arguments.options;
   options.named_hosts = static_cast<int>(arguments.hosts.size());
   for (const ListedHost& host : arguments.hosts) {
-    const bool fewer = options.named_slots == 0 || host.slots < options.named_slots;
-    if (host.slots > 0 && fewer) options.named_slots = host.slots;
+    const int slots = UsedSlotCount(host);
+    const bool fewer = options.named_slots == 0 || slots < options.named_slots;
+    if (slots > 0 && fewer) options.named_slots = slots;
   }
   return ReadJobFile(arguments.path, options);
 }
@@ -367,6 +368,8 @@ int Run(const RunArguments& arguments) {
             << SecondsText(prepared->plan.time.total_s()) << " a step\n";
   std::cout << (going_on->after_step > 0 ? "resume: " : "run: ") << prepared->paths.folder;
   if (going_on->after_step > 0) std::cout << " from step " << going_on->after_step;
+  const std::string chosen = ChosenSlotsText(arguments.hosts);
+  if (!chosen.empty()) std::cout << "\nslots: " << chosen;
   std::cout << std::endl;
   if (arguments.detach) {
     std::error_code error;

@@ -238,4 +238,34 @@ absl::StatusOr<std::vector<ListedHost>> ListHosts(const HostWords& words) {
   return HostLister(words).List();
 }
 
+int UsedSlotCount(const ListedHost& host) {
+  if (!host.only.empty()) return static_cast<int>(host.only.size());
+  return host.slots == 0 ? 0 : host.slots - static_cast<int>(host.without.size());
+}
+
+std::vector<std::string> SlotOptions(const ListedHost& host) {
+  std::vector<std::string> options;
+  if (host.slots > 0) options.push_back(absl::StrCat("--slots=", host.slots));
+  if (!host.only.empty()) {
+    options.push_back(absl::StrCat("--only-slots=", absl::StrJoin(host.only, ",")));
+  }
+  if (!host.without.empty()) {
+    options.push_back(absl::StrCat("--without-slots=", absl::StrJoin(host.without, ",")));
+  }
+  return options;
+}
+
+std::string ChosenSlotsText(const std::vector<ListedHost>& hosts) {
+  std::vector<std::string> texts;
+  for (const ListedHost& host : hosts) {
+    const bool keeps = !host.only.empty();
+    const std::vector<int>& named = keeps ? host.only : host.without;
+    if (named.empty()) continue;
+    texts.push_back(absl::StrCat(host.name, ": ", keeps ? "" : "all but ",
+                                 named.size() == 1 ? "slot " : "slots ", absl::StrJoin(named, ", "),
+                                 host.slots > 0 ? absl::StrCat(" of ", host.slots) : ""));
+  }
+  return absl::StrJoin(texts, "; ");
+}
+
 }  // namespace weft

@@ -62,6 +62,11 @@ std::string FolderName(const std::string& run_id, const std::string& host) {
   return absl::StrCat("weft-", run_id, host.empty() ? "" : "@", HostInName(host), "-tmp");
 }
 
+// Whether there is room changes, this does not.
+const char* MemoryBase() {
+  return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+}
+
 // The id in a folder's name; empty: it is no run's.
 absl::string_view RunOfFolder(absl::string_view name) {
   if (!absl::ConsumePrefix(&name, "weft-")) return "";
@@ -140,8 +145,7 @@ std::string TemporaryFolder(const std::string& run_id, int world_size, const std
 }
 
 std::string TlsFolder(const std::string& run_id) {
-  const char* const base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-  return absl::StrCat(base, "/weft-", run_id, kTlsEnding);
+  return absl::StrCat(MemoryBase(), "/weft-", run_id, kTlsEnding);
 }
 
 void RemoveTlsFolder(const std::string& run_id) {
@@ -165,10 +169,22 @@ std::vector<std::string> TemporaryFoldersLeft() {
   return left;
 }
 
-void RemoveTemporaryFolders(const std::string& run_id, const std::string& host) {
+std::vector<std::string> TemporaryFolders(const std::string& run_id, const std::string& host) {
+  std::vector<std::string> folders;
   for (const char* base : kBases) {
+    folders.push_back(absl::StrCat(base, "/", FolderName(run_id, host)));
+  }
+  return folders;
+}
+
+std::string SeatFolder(const std::string& run_id, const std::string& host) {
+  return absl::StrCat(MemoryBase(), "/", FolderName(run_id, host));
+}
+
+void RemoveTemporaryFolders(const std::string& run_id, const std::string& host) {
+  for (const std::string& folder : TemporaryFolders(run_id, host)) {
     std::error_code error;
-    std::filesystem::remove_all(absl::StrCat(base, "/", FolderName(run_id, host)), error);
+    std::filesystem::remove_all(folder, error);
   }
 }
 

@@ -180,6 +180,8 @@ TEST(Expired, TakesHostsThatCameBackOnceTheyHaveStayed) {
       JobAfter({"submit3 r1", "plan3", "offer m1", "offer m2", "awaited 1", "plan2", "launch2 1",
                 "register 1/0", "register 1/1", "ready 1/0", "ready 1/1", "offer m3"});
   ASSERT_EQ(JobText(job), "RUNNING g1 training | begin g1");
+  job.spec.fault_tolerance.steady_seconds = 5;
+  constexpr int64_t kSteadyHostsMs = 5000;
   Clocks clocks = Heard({{0, kSteadyHostsMs}, {1, kSteadyHostsMs}}, 0, 0);
   clocks.lease_end_ms = {{"m1", int64_t{1} << 40}, {"m2", int64_t{1} << 40}};
   EXPECT_TRUE(Expired(job, clocks, kSteadyHostsMs, kLeaseMs).empty());

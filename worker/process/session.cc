@@ -26,6 +26,7 @@
 #include "plan/errors.h"
 #include "plan/spec/layout_text.h"
 #include "process/log.h"
+#include "process/rank_place.h"
 #include "process/signals.h"
 #include "process/version.h"
 #include "worker/backend/failure.h"
@@ -390,6 +391,8 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
     if (shared.lost) return absl::AbortedError("the coordinator is gone");
     RunHooks hooks = HooksOf(link, shared, *opened.device, assignment.job);
     ASSIGN_OR_RETURN(hooks.computes_by, ComputesBy(*opened.api, me.local_rank));
+    const auto places = ParsePlaces(FromEnvironment(kPlacesVariable).value_or(""));
+    if (places) hooks.cpu_sharers = SharersOf(*places, me.local_rank);
     ASSIGN_OR_RETURN(
         const std::unique_ptr<Trainer> trainer,
         Trainer::Create(assignment, me.rank, *opened.device, *opened.comm, std::move(hooks)));

@@ -49,6 +49,25 @@ TEST(HostList, AddsUpTheSlotsOfAHostThatIsNamedTwice) {
             "--hosts: a is named before with another user; name it once");
 }
 
+// An agent is told which slots it has, and the job is planned for as many.
+TEST(HostList, TellsAnAgentOfItsSlots) {
+  const auto hosts = Listed({.hosts = "a:4,b:4,c", .include = "c:1,3@a:2,0@b"});
+  ASSERT_EQ(hosts.size(), 3u);
+  EXPECT_THAT(SlotOptions(hosts[0]), ElementsAre("--slots=4", "--only-slots=0,2"));
+  EXPECT_THAT(SlotOptions(hosts[1]), ElementsAre("--slots=4"));
+  EXPECT_THAT(SlotOptions(hosts[2]), ElementsAre("--only-slots=1,3"));
+  EXPECT_EQ(UsedSlotCount(hosts[0]), 2);
+  EXPECT_EQ(UsedSlotCount(hosts[1]), 4);
+  EXPECT_EQ(UsedSlotCount(hosts[2]), 2);
+  EXPECT_EQ(ChosenSlotsText(hosts), "a: slots 0, 2 of 4; c: slots 1, 3");
+  const auto rest = Listed({.hosts = "a:4,c", .exclude = "a:1@c:0"});
+  EXPECT_THAT(SlotOptions(rest[0]), ElementsAre("--slots=4", "--without-slots=1"));
+  EXPECT_EQ(UsedSlotCount(rest[0]), 3);
+  EXPECT_EQ(UsedSlotCount(rest[1]), 0) << "its agent knows how many there are";
+  EXPECT_EQ(ChosenSlotsText(rest), "a: all but slot 1 of 4; c: all but slot 0");
+  EXPECT_EQ(ChosenSlotsText(Listed({.hosts = "a:4"})), "");
+}
+
 TEST(HostList, KeepsWhatIsIncludedAndLeavesOutWhatIsExcluded) {
   EXPECT_THAT(Listed({.hosts = "a:4,b:4,c", .include = "c@a:2,0,2"}),
               ElementsAre(ListedHost{"a", "", 4, {0, 2}}, ListedHost{"c"}));

@@ -96,6 +96,20 @@ TEST_F(ShimTest, TellsRankAndExitCodeAndLastLines) {
   EXPECT_EQ(ReadTail(folder_.path() + "/logs/rank-2.log", 100), "out\noops\n");
 }
 
+TEST_F(ShimTest, GivesItsWorkerTheSlotThatTheAgentHasForIt) {
+  std::vector<std::string> args = {"3", folder_.path() + "/logs", "sh", "-c",
+                                   "echo slot $WEFT_LOCAL_RANK"};
+  ChildProcess shim = StartShim(args, {{"OMPI_COMM_WORLD_RANK", "5"},
+                                       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                       {"WEFT_PLACES", "0::-1;2::-1"}});
+  EXPECT_EQ(Hear(2)[1].last_out, "slot 2\n");
+  EXPECT_EQ(CodeOf(shim), 0);
+  ChildProcess other =
+      StartShim(args, {{"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
+  EXPECT_EQ(Hear(2)[1].last_out, "slot 2\nslot\n") << "nobody has said a slot";
+  EXPECT_EQ(CodeOf(other), 0);
+}
+
 TEST_F(ShimTest, TellsTheSignalThatKilledTheWorkerAtOnce) {
   ChildProcess shim = Start({"sleep", "30"});
   const ShimMessage started = Hear(1)[0];
