@@ -16,9 +16,11 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "launcher/agent/agent_link.h"
 #include "launcher/agent/host_agent.h"
+#include "launcher/agent/host_checker.h"
 #include "launcher/agent/host_report.h"
 #include "launcher/agent/launch_share.h"
 #include "launcher/agent/rank_group.h"
@@ -121,6 +123,7 @@ class AgentShell {
   absl::StatusOr<LaunchShare> share_ = absl::UnknownError("no generation is held");  // of the same
   std::optional<RankGroup> group_;  // of the same, once it was started
   bool told_term_ = false;
+  std::optional<HostChecker> checker_;
 };
 
 absl::Status AgentShell::Begin() {
@@ -156,6 +159,8 @@ absl::Status AgentShell::Begin() {
   link.hello.set_machine(machine_);
   *link.hello.mutable_host_has() = DescribeHost();
   const std::string host = HostText(link.hello.host_has());
+  checker_.emplace(
+      HostChecker::Options{machine_, absl::StartsWith(options_.coordinator, "unix:"), wake_.get()});
   ASSIGN_OR_RETURN(link_, AgentLink::Start(std::move(link)));
   LogInfo(
       absl::StrCat("weft agent ", Version(), ", process ", getpid(), " on ", host_, ": ", host));
@@ -281,6 +286,7 @@ void AgentShell::TakeOrders() {
   for (proto::AgentOrder& order : link_->Take()) orders_.push_back(std::move(order));
   for (const proto::AgentOrder& order : std::exchange(orders_, {})) {
     const bool waits = !orders_.empty();
+    if (checker_->Take(order)) continue;
     if (order.has_launch()) {
       if (order.launch().generation() <= agent_.generation) continue;
       if (agent_.phase == GroupPhase::kNone) {
@@ -399,6 +405,10 @@ void AgentShell::StartDaemonOf(const std::vector<std::string>& args) {
 void AgentShell::SayReports() {
   for (const HostReport& report : agent_.reports) link_->Say(MessageOf(report));
   agent_.reports.clear();
+  for (proto::AgentReport& report : checker_->TakeReports()) {
+    report.set_sequence(++agent_.last_sequence);
+    link_->Say(report);
+  }
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ struct AgentsOptions {
   std::string run_folder;
   std::string logs;                        // folder for what agents say
   std::string socket;                      // of weftd, here
+  bool preflight = false;                  // weftd has hosts checked: they only have to come up
   std::map<std::string, std::string> env;  // -x: for agents and what they start
   std::function<void(const std::string&)> say;
 };

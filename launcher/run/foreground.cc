@@ -53,6 +53,7 @@ class Foreground {
                  .run_folder = options_.paths.folder,
                  .logs = options_.paths.logs(),
                  .socket = options_.socket,
+                 .preflight = options_.job.fault_tolerance.preflight,
                  .env = options_.env,
                  .say = [this](const std::string& line) { Say(line); }}) {
     saved_step_ = options_.continuation.after_step;
@@ -200,6 +201,7 @@ class Foreground {
       older.set_step(each.step);
       older.set_folder(each.folder);
     }
+    for (const std::string& fingerprint : options_.data) request.add_data(fingerprint);
     request.set_last_generation(options_.continuation.last_generation);
     ASSIGN_OR_RETURN(job_id_, client_->Submit(request));
     return absl::OkStatus();

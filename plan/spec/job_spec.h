@@ -124,6 +124,7 @@ struct CheckpointSpec {
 struct FaultToleranceSpec {
   int max_restarts = 3;
   double heartbeat_timeout_seconds = 8;  // the lease
+  bool preflight = true;                 // hosts are checked before their first generation
   friend bool operator==(const FaultToleranceSpec&, const FaultToleranceSpec&) = default;
 };
 
