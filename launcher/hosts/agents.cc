@@ -225,6 +225,10 @@ absl::Status Agents::LocalEnded(Agent* agent, int wait_status) {
 // something wrong with it that a person has to mend.
 absl::Status Agents::RemoteEnded(Agent* agent, const absl::Status& why) {
   const bool lost = agent->was_up && absl::IsUnavailable(why);
+  if (!lost && !why.ok() && options_.leaves_out && options_.leaves_out(agent->host.name, why)) {
+    agent->remote.reset();
+    return absl::OkStatus();
+  }
   if (!lost || agent->starts >= kMaxStarts) {
     if (why.ok()) {
       return absl::UnavailableError(

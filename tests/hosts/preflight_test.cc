@@ -112,6 +112,26 @@ class Preflight : public ::testing::Test {
     EXPECT_THAT(failed, Not(HasSubstr("STARTING")));
   }
 
+  // weft doctor on host 1; every line of the table has to fit.
+  std::string Doctor(const std::string& hosts, int code, const std::string& more = "") {
+    std::vector<std::string> command = {
+        std::string(kBin) + "/weft", "doctor",    "--hosts",         hosts,      "--ssh-options",
+        bed_->ssh_options(),         "--network", HostBed::kNetwork, "--folder", bed_->shared()};
+    if (!more.empty()) command.push_back(more);
+    run_ = bed_->Start(1, command);
+    const std::optional<Ended> ended = run_->Wait(60);
+    const std::string said = run_->Stdout();
+    EXPECT_TRUE(ended && ended->exit_code == code) << said << run_->Stderr();
+    std::istringstream lines(said);
+    for (std::string line; std::getline(lines, line) && more.empty();) {
+      EXPECT_LE(line.size(), 80u) << line;
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(bed_->shared())) {
+      EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("weft-doctor")));
+    }
+    return said;
+  }
+
   std::unique_ptr<HostBed> bed_;
   std::unique_ptr<Child> run_;
 };
@@ -150,6 +170,28 @@ TEST_F(Preflight, FindsAPairThatDoesNotReachEachOther) {
   ExpectLeftOut(AllOf(HasSubstr("h2 does not reach h3 (10.78.0.13: "),
                       HasSubstr("h3 does not reach h2 (10.78.0.12: "),
                       HasSubstr("look at routes and firewalls between them")));
+}
+
+TEST_F(Preflight, TheDoctorFindsThreeHostsWell) {
+  const std::string said = Doctor("h1:2,h2:2,h3:2", 0);
+  std::printf("%s", said.c_str());
+  EXPECT_THAT(said, HasSubstr("well: all hosts have reduced gradients together"));
+  EXPECT_THAT(said, AllOf(HasSubstr("\nh1 "), HasSubstr("\nh2 "), HasSubstr("\nh3 ")));
+  EXPECT_THAT(said, Not(HasSubstr("BAD")));
+  const auto json = nlohmann::json::parse(Doctor("h1,h2", 0, "--json"), nullptr, false);
+  ASSERT_FALSE(json.is_discarded());
+  EXPECT_TRUE(json["sound"] && json["all_reduce"]);
+  EXPECT_GT(json["hosts"][1]["product_flops_per_s"], 1e9);
+}
+
+TEST_F(Preflight, TheDoctorNamesWhatIsBadAndTheCure) {
+  InShell(2, "ip route add blackhole " + HostBed::Address(3) + "/32");
+  InShell(2, "mount -t tmpfs -o size=1m tmpfs /dev/shm");
+  const std::string said = Doctor("h1:2,h2:2,h3:2,nohost", 1);
+  std::printf("%s", said.c_str());
+  EXPECT_THAT(said, HasSubstr("h2: shared memory: 1.00 MiB free in /dev/shm"));
+  EXPECT_THAT(said, HasSubstr("nohost: ssh: "));
+  EXPECT_THAT(said, HasSubstr("no step over all hosts was tried"));
 }
 
 }  // namespace
