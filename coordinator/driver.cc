@@ -139,6 +139,8 @@ void Driver::Tick() {
     if (const auto* lost = std::get_if<HostLost>(&event)) SendAway(lost->machine);
   }
   Act();
+  LookAtChecks();
+  TellSpares();
   PassNotesOn();
   CloseWatchersIfOver();
 }

@@ -1,7 +1,8 @@
 // Driver: the shell around the pure job. One thread, one queue: a message becomes a fact, the fact
 // is journaled, Apply changes the job, Decide says what is due, and the driver does it: orders to
 // the workers' and the agent's streams, events to watchers. It takes no decision of its own.
-// What it has to do with agents is in driver_agents.cc.
+// What it has to do with agents is in driver_agents.cc, with checks of hosts in
+// driver_preflight.cc.
 //
 // Public functions may be called from any thread and return at once; answers and port calls come
 // from the driver's thread and must not block.
@@ -20,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "coordinator/check_round.h"
 #include "coordinator/job.h"
 #include "coordinator/journal.h"
 #include "coordinator/lease_book.h"
@@ -39,6 +41,7 @@ struct DriverOptions {
   std::function<int64_t()> now_ms = BootTimeMs;
   // Without one, RunOnce does what there is to do: so a test makes the time and the order.
   bool own_thread = true;
+  bool writes_tokens = true;  // into a job's shared folders: hosts that are checked look for them
   // The journal cannot be written any more, nor training go on without it: the process has to end.
   // Called once.
   std::function<void(const absl::Status& why)> on_broken;
@@ -124,6 +127,7 @@ class Driver final {
     // Told on this stream, or known to the agent from before.
     int64_t told_launch = 0;  // generation
     int64_t told_stop = 0;    // generation
+    std::string told_folder;  // checkpoint that it was told to read
   };
 
   Driver(std::unique_ptr<Journal> journal, DriverOptions options);
@@ -164,6 +168,10 @@ class Driver final {
                  const std::function<proto::Order()>& order);
   void PassNotesOn();
   void CloseWatchersIfOver();
+  void LookAtChecks();
+  void GoOnWithRound();
+  void BeginRound(const std::vector<std::string>& machines);
+  void TellSpares();
 
   // Messages, on the driver's thread.
   absl::StatusOr<proto::SubmitJobReply> OnSubmit(const proto::SubmitJobRequest& request);
@@ -173,6 +181,8 @@ class Driver final {
   void OnHello(int64_t id, Agent& agent, const proto::Hello& hello);
   void OnDaemonWanted(const Agent& agent, const proto::DaemonWanted& wanted);
   void TellDaemon(const std::string& machine);
+  void OnCheckOpened(const Agent& agent, const proto::CheckOpened& opened);
+  void OnHostChecked(const Agent& agent, const proto::HostChecked& checked);
   void OnAgentFact(const Agent& agent, const proto::AgentReport& report);
   void BlameAbsent(RankEnded& fact);
   void RefuseAgent(int64_t id, const absl::Status& why);
@@ -216,6 +226,10 @@ class Driver final {
   std::map<int64_t, Agent> agents_;                   // by stream
   std::map<std::string, int64_t> agent_of_machine_;   // its stream
   std::map<std::string, proto::AgentOrder> daemons_;  // mpirun's wishes, by the machine's name
+  CheckRound round_;
+  std::string round_secret_;
+  std::string round_token_;
+  int64_t look_at_checks_ms_ = 0;
   bool broken_ = false;
   int64_t postponed_since_ms_ = 0;  // a duty that cannot wait for the journal for ever; 0: none
 

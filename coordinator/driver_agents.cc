@@ -128,6 +128,8 @@ void Driver::OnHeard(int64_t id, const std::vector<int64_t>& streams) {
 }
 
 void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
+  if (report.has_check_opened()) return OnCheckOpened(agent, report.check_opened());
+  if (report.has_host_checked()) return OnHostChecked(agent, report.host_checked());
   // One that has no part in the generation knows nothing of it, nor has it a say in it.
   if (FindShare(job_, agent.machine) == nullptr) return;
   switch (report.report_case()) {
@@ -225,7 +227,8 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
       .machine = agent.machine,
       .host = agent.host,
       .slots = hello.slots(),
-      .addresses = {hello.host_has().addresses().begin(), hello.host_has().addresses().end()}});
+      .addresses = {hello.host_has().addresses().begin(), hello.host_has().addresses().end()},
+      .agent_pid = hello.pid()});
   if (broken_) return;
   leases_.Admit(id, agent.machine);
   proto::AgentOrder order;

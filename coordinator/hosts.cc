@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/preflight.h"
 #include "coordinator/turning_points.h"
 #include "plan/errors.h"
 #include "plan/placement/placement.h"
@@ -53,7 +54,7 @@ int LeastHosts(const JobSpec& spec) {
 }
 
 bool Record(const HostOffered& fact, Job& job) {
-  const OfferedHost offer = {fact.host, fact.slots, fact.addresses};
+  const OfferedHost offer = {fact.host, fact.slots, fact.addresses, fact.agent_pid};
   const auto [place, is_new] = job.offers.try_emplace(fact.machine, offer);
   if (!is_new && place->second == offer) return false;
   place->second = offer;
@@ -66,9 +67,9 @@ bool Record(const HostAway& fact, Job& job) {
 
 // Its lease is over: what ran there has ended itself, and does not come back.
 bool Record(const HostLost& fact, Job& job) {
-  const bool was_offered = job.offers.erase(fact.machine) > 0;
+  const bool was_known = job.offers.erase(fact.machine) + job.checks.erase(fact.machine) > 0;
   HostShare* const share = FindShare(job, fact.generation, fact.machine);
-  if (share == nullptr || share->gone || !MayRun(job)) return was_offered;
+  if (share == nullptr || share->gone || !MayRun(job)) return was_known;
   const std::string host = share->host;
   if (IsLive(job.generation.phase)) {
     Fail(job,
@@ -87,7 +88,8 @@ bool Record(const HostsAwaited& fact, Job& job) {
     return false;
   }
   generation.waited = true;
-  const auto here = static_cast<int>(job.offers.size());
+  if (SettleFitness(job)) return true;
+  const int here = HostsInHand(job);
   if (here < LeastHosts(job.spec)) {
     job.reason =
         absl::StrCat("waiting for hosts: ", here, " of at least ", LeastHosts(job.spec),
@@ -123,14 +125,20 @@ bool Record(const AttemptEnded& fact, Job& job) {
 }
 
 std::optional<int> HostsToPlanFor(const Job& job) {
-  const auto here = static_cast<int>(job.offers.size());
+  if (static_cast<int>(job.offers.size()) < LeastHosts(job.spec)) return std::nullopt;
+  const Fitness fitness = FitnessOf(job);
+  const auto here = static_cast<int>(fitness.fit.size());
+  if (WaitsForChecks(job, fitness)) return std::nullopt;
   if (here >= job.spec.cluster.nodes) return job.spec.cluster.nodes;
-  const bool may = job.generation.waited && here >= LeastHosts(job.spec);
+  const bool may = (job.generation.waited || AllHaveCome(job)) && here >= LeastHosts(job.spec);
   return may && here > job.refused_nodes ? std::optional<int>(here) : std::nullopt;
 }
 
 absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job) {
-  std::vector<std::pair<std::string, OfferedHost>> hosts(job.offers.begin(), job.offers.end());
+  const Fitness fitness = FitnessOf(job);
+  if (WaitsForChecks(job, fitness)) return absl::UnavailableError("hosts are being checked");
+  std::vector<std::pair<std::string, OfferedHost>> hosts;
+  for (const std::string& machine : fitness.fit) hosts.push_back(*job.offers.find(machine));
   std::sort(hosts.begin(), hosts.end(), [](const auto& a, const auto& b) {
     return std::tie(a.second.host, a.first) < std::tie(b.second.host, b.first);
   });

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/hosts.h"
+#include "coordinator/preflight.h"
 #include "coordinator/turning_points.h"
 #include "plan/errors.h"
 #include "plan/spec/checkpoint_folder.h"
@@ -65,6 +66,7 @@ bool Record(const Submitted& fact, Job& job) {
   next.run_folder = fact.run_folder;
   next.layout = fact.layout;
   next.planned_for = fact.planned_for;
+  next.data = fact.data;
   next.restarts_left = fact.spec.fault_tolerance.max_restarts;
   for (const SavedCheckpoint& older : fact.older) next.saved.push_back(older);
   next.saved.push_back({fact.after_step, fact.load_checkpoint});
@@ -125,7 +127,8 @@ bool Record(const Launched& fact, Job& job) {
   generation.shares = fact.shares;
   job.was_launched = true;
   job.phase = Phase::kStarting;
-  job.reason = absl::StrCat("generation ", generation.number, ", after step ", job.newest().step);
+  job.reason = absl::StrCat("generation ", generation.number, ", after step ", job.newest().step,
+                            LeftOutText(job));
   return true;
 }
 

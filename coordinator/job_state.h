@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "coordinator/host_check_state.h"
 #include "coordinator/phases.h"
 #include "plan/spec/job_spec.h"
 #include "plan/spec/layout.h"
@@ -70,6 +71,7 @@ struct OfferedHost {
   std::string host;
   int slots = 0;  // ranks that it takes; 0: as many as the job says of a node
   std::vector<std::string> addresses = {};
+  int64_t agent_pid = 0;
   friend bool operator==(const OfferedHost&, const OfferedHost&) = default;
 };
 
@@ -122,6 +124,8 @@ struct Job {
   int nodes = 0;                 // hosts that `layout` was planned for
   int refused_nodes = 0;         // for so many hosts there was no plan
   std::map<std::string, OfferedHost> offers;  // by machine
+  std::map<std::string, HostCheck> checks;    // by machine; outlive a stream that breaks
+  std::vector<std::string> data;              // Submitted's
   int64_t planned_bytes = 0;                  // of the largest rank
   double predicted_step_s = 0;
   Phase phase = Phase::kSubmitted;
@@ -152,6 +156,7 @@ struct Submitted {
   RunIdentity run;
   std::vector<SavedCheckpoint> older;  // of the same run, oldest first
   int64_t last_generation = 0;         // highest that the run has left on the disk
+  std::vector<std::string> data = {};  // fingerprints of the job's data files
   friend bool operator==(const Submitted&, const Submitted&) = default;
 };
 struct Planned {
@@ -263,6 +268,7 @@ struct HostOffered {
   std::string host;
   int slots = 0;
   std::vector<std::string> addresses = {};
+  int64_t agent_pid = 0;
   friend bool operator==(const HostOffered&, const HostOffered&) = default;
 };
 // The agent of the host is not reached at the moment; what it has started goes on, as long as its
@@ -313,7 +319,7 @@ struct Restarted {
 using Event = std::variant<Submitted, Planned, PlanRefused, Launched, Registered, Ready,
                            ShardWritten, SaveFailed, Committed, Finished, Faulted, Suspected,
                            WorkerLost, Overdue, RankEnded, AttemptEnded, HostOffered, HostAway,
-                           HostLost, HostsAwaited, MoreHosts, StopAsked, Restarted>;
+                           HostLost, HostsAwaited, MoreHosts, HostChecked, StopAsked, Restarted>;
 
 // A failed generation ends the job after this many of them without a newly committed step.
 inline constexpr int kMaxFailuresWithoutProgress = 3;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/preflight.h"
 
 namespace weft {
 namespace {
@@ -55,19 +56,18 @@ void AddLostHosts(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t 
 }
 
 void AddHosts(const Job& job, const Clocks& clocks, int64_t now_ms, std::vector<Event>& events) {
-  const auto here = static_cast<int>(job.offers.size());
   if (job.generation.phase == GenerationPhase::kOpen) {
     const int64_t patience_ms = job.was_launched ? kLastCallMs : kFirstHostsMs;
-    const bool waits = here < job.spec.cluster.nodes && !job.generation.waited;
+    const bool waits = !job.generation.waited && HostsInHand(job) < job.spec.cluster.nodes;
     if (waits && now_ms - clocks.generation_since_ms > patience_ms) {
       events.push_back(HostsAwaited{job.generation.number});
     }
     return;
   }
-  const bool more = here > job.nodes && job.nodes < job.spec.cluster.nodes;
+  if (job.nodes >= job.spec.cluster.nodes || job.generation.grows) return;
+  const bool more = static_cast<int>(FitnessOf(job).fit.size()) > job.nodes;
   const double steady_ms = job.spec.fault_tolerance.steady_seconds * 1000;
-  if (more && !job.generation.grows &&
-      static_cast<double>(now_ms - clocks.hosts_since_ms) > steady_ms) {
+  if (more && static_cast<double>(now_ms - clocks.hosts_since_ms) > steady_ms) {
     events.push_back(MoreHosts{job.generation.number});
   }
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/preflight_messages.h"
 #include "proto/job_text.h"
 #include "proto/wire.h"
 
@@ -163,6 +164,11 @@ std::vector<proto::JobEvent> EventsOf(const Watched& before, const Job& after,
     message.set_step(committed->step);
     message.set_folder(committed->folder);
     message.set_bytes(committed->bytes);
+  }
+  if (const auto* checked = std::get_if<HostChecked>(&stored.event)) {
+    for (const proto::HostChecked& each : CheckedEvents(*checked, after)) {
+      *add().mutable_host_checked() = each;
+    }
   }
   const EndedSave& save = after.generation.ended_save;
   const bool is_new = after.generation.number == before.generation && save.number > before.save;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/planning.h"
+#include "coordinator/preflight_messages.h"
 #include "plan/errors.h"
 #include "plan/keys/job_rules.h"
 #include "plan/spec/layout_rules.h"
@@ -69,7 +70,8 @@ HostOffered Read(const proto::HostOffered& message) {
   return {message.machine(),
           message.host(),
           message.slots(),
-          {message.addresses().begin(), message.addresses().end()}};
+          {message.addresses().begin(), message.addresses().end()},
+          message.agent_pid()};
 }
 
 // ---- one function per fact ----
@@ -90,6 +92,7 @@ void Fill(const Submitted& fact, proto::Record& record) {
     checkpoint.set_folder(older->folder);
   }
   message.set_last_generation(fact.last_generation);
+  for (const std::string& fingerprint : fact.data) message.add_data(fingerprint);
 }
 
 void Fill(const Planned& fact, proto::Record& record) {
@@ -222,6 +225,11 @@ void Fill(const HostOffered& fact, proto::Record& record) {
   message.set_host(fact.host);
   message.set_slots(fact.slots);
   for (const std::string& address : fact.addresses) message.add_addresses(address);
+  message.set_agent_pid(fact.agent_pid);
+}
+
+void Fill(const HostChecked& fact, proto::Record& record) {
+  *record.mutable_host_checked() = MessageOf(fact);
 }
 
 void Fill(const HostAway& fact, proto::Record& record) {
@@ -265,6 +273,8 @@ std::optional<Event> ReadHostFact(const proto::Record& record) {
       return HostsAwaited{record.generation()};
     case proto::Record::kMoreHosts:
       return MoreHosts{record.generation()};
+    case proto::Record::kHostChecked:
+      return FactOf(record.host_checked());
     default:
       return std::nullopt;
   }
@@ -422,6 +432,7 @@ absl::StatusOr<Submitted> FactOf(const proto::SubmitJobRequest& request) {
     submitted.older.push_back({older->step(), older->folder()});
   }
   submitted.last_generation = request.last_generation();
+  submitted.data = {request.data().begin(), request.data().end()};
   return submitted;
 }
 

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   bool infer = false;
   app.add_flag("--infer", infer, "evaluate or generate as a request on stdin says");
   CLI::Option* probing =
-      app.add_option("--probe", probe_kind, "print devices, rates or links of --backend as JSON")
+      app.add_option("--probe", probe_kind, "print devices, rates, product or links of --backend")
           ->expected(0, 1)
           ->default_str("devices");
   app.add_option("--backend", probe.backend, "cpu or cuda, for --probe");

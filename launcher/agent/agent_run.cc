@@ -16,12 +16,14 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "launcher/agent/agent_link.h"
 #include "launcher/agent/agent_seat.h"
 #include "launcher/agent/binding.h"
 #include "launcher/agent/host_agent.h"
+#include "launcher/agent/host_checker.h"
 #include "launcher/agent/host_report.h"
 #include "launcher/agent/host_slots.h"
 #include "launcher/agent/launch_share.h"
@@ -131,6 +133,7 @@ class AgentShell {
   absl::StatusOr<LaunchShare> share_ = absl::UnknownError("no generation is held");  // of the same
   std::optional<RankGroup> group_;  // of the same, once it was started
   bool told_term_ = false;
+  std::optional<HostChecker> checker_;
 };
 
 absl::Status AgentShell::Begin() {
@@ -170,6 +173,8 @@ absl::Status AgentShell::Begin() {
   link.hello.set_slots(static_cast<int>(used_slots_.size()));
   const std::string host = absl::StrCat(HostText(has), used_slots_.empty() ? "" : ", slots ",
                                         absl::StrJoin(used_slots_, ","));
+  checker_.emplace(
+      HostChecker::Options{machine_, absl::StartsWith(options_.coordinator, "unix:"), wake_.get()});
   ASSIGN_OR_RETURN(link_, AgentLink::Start(std::move(link)));
   LogInfo(
       absl::StrCat("weft agent ", Version(), ", process ", getpid(), " on ", host_, ": ", host));
@@ -295,6 +300,7 @@ void AgentShell::TakeOrders() {
   for (proto::AgentOrder& order : link_->Take()) orders_.push_back(std::move(order));
   for (const proto::AgentOrder& order : std::exchange(orders_, {})) {
     const bool waits = !orders_.empty();
+    if (checker_->Take(order)) continue;
     if (order.has_launch()) {
       if (order.launch().generation() <= agent_.generation) continue;
       if (agent_.phase == GroupPhase::kNone) {
@@ -452,6 +458,10 @@ void AgentShell::StartDaemonOf(const std::vector<std::string>& args) {
 void AgentShell::SayReports() {
   for (const HostReport& report : agent_.reports) link_->Say(MessageOf(report));
   agent_.reports.clear();
+  for (proto::AgentReport& report : checker_->TakeReports()) {
+    report.set_sequence(++agent_.last_sequence);
+    link_->Say(report);
+  }
 }
 
 }  // namespace

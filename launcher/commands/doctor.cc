@@ -1,4 +1,5 @@
-// weft doctor: what this machine can do for weft, what it cannot, and what to do about that.
+// weft doctor: what this machine can do for weft, what it cannot, and what to do about that; or
+// several hosts (doctor_hosts.h).
 #include "launcher/machine/doctor.h"
 
 #include <atomic>
@@ -10,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/doctor_hosts.h"
+#include "launcher/commands/host_options.h"
 #include "process/signals.h"
 #include "process/version.h"
 
@@ -72,13 +75,38 @@ int Doctor(bool json) {
   return Fail(absl::InternalError("this machine is not ready: see what is broken above"));
 }
 
+// Of --hosts.
+struct DoctorArguments {
+  bool json = false;
+  HostArguments words;
+  DoctorHosts hosts;
+};
+
+int DoctorOf(DoctorArguments& arguments) {
+  absl::StatusOr<std::vector<ListedHost>> hosts = HostsOf(arguments.words);
+  if (!hosts.ok()) return Fail(hosts.status());
+  if (hosts->empty()) return Doctor(arguments.json);
+  arguments.hosts.hosts = *std::move(hosts);
+  arguments.hosts.json = arguments.json;
+  return RunDoctorHosts(arguments.hosts);
+}
+
 }  // namespace
 
 void AddDoctor(CLI::App& app, int* exit_code) {
-  const auto json = std::make_shared<bool>(false);
-  CLI::App* doctor = app.add_subcommand("doctor", "what this machine can do, and what is broken");
-  doctor->add_flag("--json", *json, "one JSON object instead of text");
-  doctor->callback([json, exit_code] { *exit_code = Doctor(*json); });
+  const auto arguments = std::make_shared<DoctorArguments>();
+  DoctorHosts& hosts = arguments->hosts;
+  CLI::App* doctor =
+      app.add_subcommand("doctor", "what this machine, or --hosts, can do, and what is broken");
+  doctor->add_flag("--json", arguments->json, "one JSON object instead of text");
+  AddHostOptions(*doctor, &arguments->words);
+  doctor->add_option("--network", hosts.network, "subnet of the hosts, as cluster.network");
+  doctor->add_option("--ssh-options", hosts.ssh_options, "as cluster.ssh_options");
+  doctor->add_option("--remote-path", hosts.remote_path, "as cluster.remote_path");
+  doctor->add_option("--cluster", hosts.cluster, "profile of the hosts")->default_str("cpu");
+  doctor->add_option("--folder", hosts.folder, "that all hosts share: a run is tried in it")
+      ->default_str(".");
+  doctor->callback([arguments, exit_code] { *exit_code = DoctorOf(*arguments); });
 }
 
 }  // namespace weft

@@ -15,7 +15,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "launcher/hosts/host_check.h"
 #include "launcher/hosts/remote_agent.h"
 #include "launcher/machine/addresses.h"
 #include "launcher/machine/child_process.h"
@@ -26,6 +25,7 @@
 #include "plan/errors.h"
 #include "process/authority.h"
 #include "process/clock.h"
+#include "process/folder_token.h"
 #include "process/rpc.h"
 #include "process/version.h"
 
@@ -82,7 +82,10 @@ absl::StatusOr<std::unique_ptr<NetworkDoor>> Agents::Prepare() {
                                   [](const auto& agent) { return !agent->is_here; });
   if (other == agents_.end()) return nullptr;
   ASSIGN_OR_RETURN(address_, OwnAddressFor((*other)->host.name, options_.words.network));
-  ASSIGN_OR_RETURN(token_, WriteToken(options_.run_folder));
+  if (!options_.preflight) {
+    token_ = NewToken();
+    RETURN_IF_ERROR(WriteToken(options_.run_folder, token_));
+  }
   // The authority is needed for these bundles alone: nobody can issue another one afterwards.
   RemoveTlsFolder(options_.run_id);
   const std::string folder = TlsFolder(options_.run_id);
@@ -154,9 +157,9 @@ absl::Status Agents::StartRemote(Agent* agent) {
       .hand_over = {.bundle = agent->bundle,
                     .env = options_.env,
                     .version = Version(),
-                    .run_folder = options_.run_folder,
+                    .run_folder = options_.preflight ? "" : options_.run_folder,
                     .token = token_,
-                    .network = options_.words.network},
+                    .network = options_.preflight ? "" : options_.words.network},
       .log = absl::StrCat(options_.logs, "/agent-", agent->host.name, ".log")};
   options.hand_over.env[kRunVariable] = options_.run_id;
   agent->remote.reset();
@@ -211,6 +214,10 @@ absl::Status Agents::LocalEnded(Agent* agent, int wait_status) {
 // something wrong with it that a person has to mend.
 absl::Status Agents::RemoteEnded(Agent* agent, const absl::Status& why) {
   const bool lost = agent->was_up && absl::IsUnavailable(why);
+  if (!lost && !why.ok() && options_.leaves_out && options_.leaves_out(agent->host.name, why)) {
+    agent->remote.reset();
+    return absl::OkStatus();
+  }
   if (!lost || agent->starts >= kMaxStarts) {
     if (why.ok()) {
       return absl::UnavailableError(

@@ -22,8 +22,11 @@ struct AgentsOptions {
   std::string run_folder;
   std::string logs;                        // folder for what agents say
   std::string socket;                      // of weftd, here
+  bool preflight = false;                  // weftd has hosts checked: they only have to come up
   std::map<std::string, std::string> env;  // -x: for agents and what they start
   std::function<void(const std::string&)> say;
+  // A host that did not come up: true, and it is left out; without this the run cannot go on.
+  std::function<bool(const std::string& host, const absl::Status& why)> leaves_out = {};
 };
 
 // NetworkDoor says how weftd is to listen for agents of other hosts.

@@ -1,46 +1,22 @@
 #include "launcher/hosts/host_check.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <random>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "plan/errors.h"
 #include "plan/spec/subnet.h"
+#include "process/folder_token.h"
 
 namespace weft {
 namespace {
 
-constexpr size_t kTokenDigits = 32;
-
-// A name that nobody has asked for yet: a network file system remembers what it has not found.
-std::string TokenFile(const std::string& run_folder, const std::string& token) {
-  return absl::StrCat(run_folder, "/.hosts.", token.substr(0, kTokenDigits / 2));
-}
-
 absl::Status Wrong(const std::string& host, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("host ", host, ": ", what));
-}
-
-// Checkpoints are written from every host, by the same user.
-absl::Status CheckWritable(const std::string& host, const std::string& folder) {
-  const std::string path = absl::StrCat(folder, "/.hosts.", host, ".", getpid());
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0) {
-    return Wrong(host, absl::StrCat("run folder ", folder, ": cannot be written from there (",
-                                    std::strerror(errno), "); look at its mount and its owner"));
-  }
-  close(file);
-  unlink(path.c_str());
-  return absl::OkStatus();
 }
 
 absl::Status CheckFolder(const std::string& host, const HandOver& expected) {
@@ -51,15 +27,17 @@ absl::Status CheckFolder(const std::string& host, const HandOver& expected) {
                                     " there; job.output_dir has to be on a file system that all "
                                     "hosts mount at the same path"));
   }
-  std::ifstream file(TokenFile(expected.run_folder, expected.token));
-  std::string token;
-  file >> token;
-  if (token.size() != kTokenDigits || token != expected.token) {
+  if (!HoldsToken(expected.run_folder, expected.token)) {
     return Wrong(host, absl::StrCat("run folder ", expected.run_folder,
                                     ": is another folder there than here; job.output_dir has to be "
                                     "on a file system that all hosts mount at the same path"));
   }
-  return CheckWritable(host, expected.run_folder);
+  // Checkpoints are written from every host, by the same user.
+  const std::string why = WhyNotWritable(expected.run_folder);
+  if (why.empty()) return absl::OkStatus();
+  return Wrong(host,
+               absl::StrCat("run folder ", expected.run_folder, ": cannot be written from there (",
+                            why, "); look at its mount and its owner"));
 }
 
 absl::Status CheckNetwork(const std::string& host, const std::string& network,
@@ -78,23 +56,6 @@ absl::Status CheckNetwork(const std::string& host, const std::string& network,
 }
 
 }  // namespace
-
-absl::StatusOr<std::string> WriteToken(const std::string& run_folder) {
-  std::random_device random;
-  std::string token;
-  while (token.size() < kTokenDigits) {
-    absl::StrAppend(&token, absl::Hex(random(), absl::kZeroPad8));
-  }
-  const std::string path = TokenFile(run_folder, token);
-  std::ofstream file(path);
-  file << token << "\n" << std::flush;
-  if (file) return token;
-  return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be written"));
-}
-
-void RemoveToken(const std::string& run_folder, const std::string& token) {
-  unlink(TokenFile(run_folder, token).c_str());
-}
 
 absl::Status CheckHost(const std::string& host, const HandOver& expected,
                        const std::string& version, const std::vector<std::string>& addresses) {

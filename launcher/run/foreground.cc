@@ -53,8 +53,11 @@ class Foreground {
                  .run_folder = options_.paths.folder,
                  .logs = options_.paths.logs(),
                  .socket = options_.socket,
+                 .preflight = options_.job.fault_tolerance.preflight,
                  .env = options_.env,
-                 .say = [this](const std::string& line) { Say(line); }}) {
+                 .say = [this](const std::string& line) { Say(line); },
+                 .leaves_out = [this](const std::string& host,
+                                      const absl::Status& why) { return LeavesOut(host, why); }}) {
     saved_step_ = options_.continuation.after_step;
   }
 
@@ -71,6 +74,19 @@ class Foreground {
   void Say(const std::string& line) {
     const std::lock_guard<std::mutex> lock(mutex_);
     options_.say(line);
+  }
+
+  // Where fewer hosts are enough, one that does not come up is left out.
+  bool LeavesOut(const std::string& host, const absl::Status& why) {
+    if (options_.host_failed) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      return options_.host_failed(host, why);
+    }
+    const HostsSpec& hosts = options_.job.hosts;
+    const int least = hosts.least_nodes > 0 ? hosts.least_nodes : options_.job.cluster.nodes;
+    const bool enough = static_cast<int>(options_.hosts.size()) - ++failed_hosts_ >= least;
+    if (enough) Say(absl::StrCat(why.message(), "; it is left out"));
+    return enough;
   }
 
   // Nothing of this run is left on the machine: we hold its lock, so whatever there is is dead
@@ -200,6 +216,7 @@ class Foreground {
       older.set_step(each.step);
       older.set_folder(each.folder);
     }
+    for (const std::string& fingerprint : options_.data) request.add_data(fingerprint);
     request.set_last_generation(options_.continuation.last_generation);
     ASSIGN_OR_RETURN(job_id_, client_->Submit(request));
     return absl::OkStatus();
@@ -326,6 +343,7 @@ class Foreground {
   const std::string run_id_;
   std::optional<ChildProcess> daemon_;
   int daemon_starts_ = 0;
+  int failed_hosts_ = 0;               // that did not come up
   std::unique_ptr<NetworkDoor> door_;  // null: all agents are on this host
   Agents agents_;
   Descriptor wake_;  // an eventfd: the watch is over

@@ -50,6 +50,8 @@ struct ForegroundOptions {
   const std::atomic<StopWish>* stop = nullptr;
   std::function<void(const proto::JobEvent&)> on_event;  // from one thread, never together with say
   std::function<void(const std::string&)> say;           // a line for people
+  // A host did not come up; says whether the others go on. Not given: if enough others are named.
+  std::function<bool(const std::string& host, const absl::Status& why)> host_failed = {};
 };
 
 // Unavailable or Internal if weftd or the agent cannot be started or refuse the job; otherwise how

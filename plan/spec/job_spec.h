@@ -125,6 +125,7 @@ struct FaultToleranceSpec {
   int max_restarts = 3;
   double heartbeat_timeout_seconds = 8;  // the lease
   double steady_seconds = 60;            // hosts that came back stay so long before they are taken
+  bool preflight = true;                 // hosts are checked before their first generation
   friend bool operator==(const FaultToleranceSpec&, const FaultToleranceSpec&) = default;
 };
 

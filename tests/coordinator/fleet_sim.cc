@@ -116,6 +116,7 @@ class Fleet {
     options.version = kVersion;
     options.lease_ms = kLeaseMs;
     options.own_thread = false;
+    options.writes_tokens = false;
     options.now_ms = [this] { return now_ms_ + 1; };  // 0 would mean "never"
     auto driver = Driver::Start(*std::move(journal), std::move(options));
     if (!driver.ok()) return Broken(absl::StrCat("the journal: ", driver.status().message()));
@@ -447,6 +448,12 @@ class Fleet {
       agent.unacknowledged.pop_front();
     }
     if (order.has_lease()) TakeLease(host, order.lease());
+    if (order.has_check_host()) {  // all is well there
+      proto::AgentReport report;
+      report.mutable_host_checked()->set_round(order.check_host().round());
+      report.mutable_host_checked()->set_pairs_only(order.check_host().pairs_only());
+      SendUp(host, report);
+    }
     if (order.has_launch()) {
       const bool old = order.launch().generation() <= agent.mind.generation;
       if (old) return;

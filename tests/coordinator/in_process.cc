@@ -66,6 +66,7 @@ absl::Status InProcessCoordinator::Start() {
   options.version = Version();
   options.lease_ms = lease_ms_;
   options.max_queued_bytes = max_queued_bytes_;
+  options.writes_tokens = false;
   ASSIGN_OR_RETURN(driver_, Driver::Start(std::move(journal), std::move(options)));
   ASSIGN_OR_RETURN(service_, Service::Start(socket(), Version(), *driver_));
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, OpenChannel(target()));
@@ -90,7 +91,9 @@ absl::StatusOr<std::string> InProcessCoordinator::Submit(const std::string& requ
                                                          std::optional<Layout> layout) {
   proto::SubmitJobRequest request;
   request.set_request_id(request_id);
-  request.set_job(JobText(job));
+  JobSpec submitted = job;
+  submitted.fault_tolerance.preflight = checks_hosts_;
+  request.set_job(JobText(submitted));
   request.set_run_folder("/run");
   if (layout) *request.mutable_layout() = ToProto(*layout);
   grpc::ClientContext context;

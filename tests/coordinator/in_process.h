@@ -31,6 +31,8 @@ class InProcessCoordinator {
   explicit InProcessCoordinator(std::optional<int64_t> lease_ms = std::nullopt);
   // Before Start: reports that wait may take so much.
   void LimitQueue(int64_t bytes) { max_queued_bytes_ = bytes; }
+  // Before Submit: jobs have a preflight. Otherwise tests would have to answer for each host.
+  void CheckHosts() { checks_hosts_ = true; }
   ~InProcessCoordinator();
 
   absl::Status Start();
@@ -56,6 +58,7 @@ class InProcessCoordinator {
  private:
   const std::optional<int64_t> lease_ms_;
   int64_t max_queued_bytes_ = DriverOptions().max_queued_bytes;
+  bool checks_hosts_ = false;
   std::string folder_;
   std::unique_ptr<Driver> driver_;
   std::unique_ptr<Service> service_;
@@ -125,9 +128,9 @@ class InProcessHost {
   // Until the coordinator, a new one perhaps, has granted another lease; false after kPatienceMs.
   bool WaitForLease() const;
   int64_t lease_end_ms() const { return link_->lease_end_ms(); }
+  void Say(proto::AgentReport report);
 
  private:
-  void Say(proto::AgentReport report);
 
   std::string folder_;
   int wake_ = -1;

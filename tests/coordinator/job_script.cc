@@ -169,6 +169,7 @@ JobSpec SmallJob() {
   JobSpec job;
   job.name = "small";
   job.training.steps = 20;
+  job.fault_tolerance.preflight = false;  // preflight_test.cc
   return job;
 }
 

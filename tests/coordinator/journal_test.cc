@@ -38,6 +38,7 @@ std::vector<Event> EveryFact() {
                    {"after step 2: optimizer.lr: 0.002 -> 0.001"}};
   submitted.older = {{2, "/run/checkpoint/step-2"}, {4, "/run/checkpoint/step-4"}};
   submitted.last_generation = 7;
+  submitted.data = {"/data/a.bin 12:ab"};
   return {submitted,
           Planned{TwoRanks(), 1000, 0.25, "; planned anew"},
           PlanRefused{absl::StatusCode::kFailedPrecondition, "nothing fits"},
@@ -54,11 +55,19 @@ std::vector<Event> EveryFact() {
           Overdue{3, "too late"},
           RankEnded{3, 1, "node1", 9, 7, "killed", "last words"},
           AttemptEnded{3, false, 1, "node1", 9, 7, "killed", "last words", "machine-1"},
-          HostOffered{"machine-1", "node1", 2, {"10.0.0.1"}},
+          HostOffered{"machine-1", "node1", 2, {"10.0.0.1"}, 77},
           HostAway{"machine-1"},
           HostLost{3, "machine-1", "silent"},
           HostsAwaited{3},
           MoreHosts{3},
+          HostChecked{.round = 5,
+                      .machine = "machine-1",
+                      .host = "node1",
+                      .agent_pid = 77,
+                      .pairs_only = true,
+                      .findings = {{"memory", Severity::kBroken, "1 GiB", "2 GiB", "add some"}},
+                      .unreached = {{"machine-2", "node2", "no route"}},
+                      .product_flops_per_s = 1.5e9},
           StopAsked{true},
           Restarted{}};
 }

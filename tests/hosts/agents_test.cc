@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/hosts/host_check.h"
 #include "launcher/hosts/remote_agent.h"
+#include "process/folder_token.h"
 #include "process/version.h"
 #include "tests/hosts/host_bed.h"
 
@@ -67,6 +67,8 @@ class Hosts : public ::testing::Test {
         1, std::string(kBin) + "/weftd issue agent h2 --authority " + "/dev/shm/ca --out -");
     std::string port = ReadText(port_file_);
     port.erase(port.find('\n'));
+    const std::string token = NewToken();
+    EXPECT_EQ(WriteToken(bed_->shared(), token), absl::OkStatus());
     return {.host = {.name = "h2"},
             .ssh_options = bed_->ssh_options(),
             .program = std::string(kBin) + "/weft",
@@ -76,7 +78,7 @@ class Hosts : public ::testing::Test {
                           .env = {{"WEFT_RUN", "bed"}, {"GREETING", "it's \"me\""}},
                           .version = Version(),
                           .run_folder = bed_->shared(),
-                          .token = WriteToken(bed_->shared()).value(),
+                          .token = token,
                           .network = HostBed::kNetwork},
             .log = bed_->shared() + "/agent-h2.log"};
   }

@@ -24,6 +24,7 @@
 #include "worker/probe/folder_relay.h"
 #include "worker/probe/link_timer.h"
 #include "worker/probe/probe_rates.h"
+#include "worker/probe/product.h"
 #include "worker/process/process_rank.h"
 
 namespace weft {
@@ -118,6 +119,24 @@ absl::StatusOr<std::string> MeasuredRates(const ProbeOptions& options, BackendKi
   api.close_device(device);
   RETURN_IF_ERROR(rates.status());
   return absl::StrCat(RatesJson(*rates), ", \"library_bytes\": ", library_bytes);
+}
+
+absl::StatusOr<std::string> MeasuredProduct(const ProbeOptions& options, BackendKind kind,
+                                            const BackendApi& api) {
+  int count = 0;
+  RETURN_IF_ERROR(ToStatus(api.device_count(&count)));
+  const int64_t side = kind == BackendKind::kCpu ? kHostProductSide : kGpuProductSide;
+  double slowest = 0;
+  for (int i = 0; i < count; ++i) {
+    const DeviceOptions device_options{.local_index = i, .threads = options.threads};
+    Device* device = nullptr;
+    RETURN_IF_ERROR(ToStatus(api.open_device(&device_options, &device)));
+    const absl::StatusOr<double> rate = MeasureProduct(*device, side, options.seconds);
+    api.close_device(device);
+    RETURN_IF_ERROR(rate.status());
+    slowest = i == 0 ? *rate : std::min(slowest, *rate);
+  }
+  return absl::StrFormat("\"product_flops_per_s\": %.6g", slowest);
 }
 
 std::optional<std::string> FromEnvironment(const std::string& name) {
@@ -295,9 +314,10 @@ absl::StatusOr<std::string> MeasuredLinks(const ProbeOptions& options, BackendKi
 absl::StatusOr<ProbeKind> ParseProbeKind(absl::string_view name) {
   if (name == "devices") return ProbeKind::kDevices;
   if (name == "rates") return ProbeKind::kRates;
+  if (name == "product") return ProbeKind::kProduct;
   if (name == "links") return ProbeKind::kLinks;
   return absl::InvalidArgumentError(
-      absl::StrCat("--probe: \"", name, "\" is unknown; use devices, rates or links"));
+      absl::StrCat("--probe: \"", name, "\" is unknown; use devices, rates, product or links"));
 }
 
 int ProbeExitCode(const absl::Status& status) {
@@ -321,6 +341,8 @@ absl::Status Probe(const ProbeOptions& options) {
   std::string measured;
   if (options.kind == ProbeKind::kRates) {
     ASSIGN_OR_RETURN(measured, MeasuredRates(options, kind, *api));
+  } else if (options.kind == ProbeKind::kProduct) {
+    ASSIGN_OR_RETURN(measured, MeasuredProduct(options, kind, *api));
   } else if (options.kind == ProbeKind::kLinks) {
     ASSIGN_OR_RETURN(measured, MeasuredLinks(options, kind, *api));
     if (measured.empty()) return absl::OkStatus();

@@ -13,6 +13,7 @@ namespace weft {
 enum class ProbeKind {
   kDevices,  // the backend's devices, by name and memory
   kRates,    // of one device: matrix products, streaming, attention, cost of an operation
+  kProduct,  // one short product of each device: the slowest device's rate
   kLinks,    // collectives among all ranks that were started together; rank 0 prints
 };
 
@@ -29,16 +30,16 @@ struct ProbeOptions {
 // "compute_units": 0}], "notes": ["..."]}, the notes of SettleLibraryEnvironment, and, for kRates,
 // "rates": {"matmuls": [{"m", "n", "k", "precision", "flops_per_s"}], "stream_bytes_per_s",
 // "operation_bytes_per_s", "attention_flops_per_s", "attention_precision", "op_overhead_s"} and
-// "library_bytes"; for kLinks "ranks", "collectives": [{"collective", "ranks", "bytes", "seconds"}]
-// and "library_bytes". InvalidArgument for an unknown backend; what a backend
-// cannot do comes back in its own words.
+// "library_bytes"; for kProduct "product_flops_per_s"; for kLinks "ranks", "collectives":
+// [{"collective", "ranks", "bytes", "seconds"}] and "library_bytes". InvalidArgument for an unknown
+// backend; what a backend cannot do comes back in its own words.
 absl::Status Probe(const ProbeOptions& options);
 
 // Says on stderr what went wrong. 0; 2 for a wrong call or what this machine's
 // backend does not offer; else 1.
 int ProbeExitCode(const absl::Status& status);
 
-// "devices", "rates" or "links".
+// "devices", "rates", "product" or "links".
 absl::StatusOr<ProbeKind> ParseProbeKind(absl::string_view name);
 
 }  // namespace weft

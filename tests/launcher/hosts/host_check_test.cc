@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <string>
 
+#include "process/folder_token.h"
+
 namespace weft {
 namespace {
 
@@ -20,7 +22,8 @@ class HostCheck : public ::testing::Test {
     ASSERT_NE(mkdtemp(folder), nullptr);
     folder_ = folder;
     expected_ = {.version = "v1", .run_folder = folder_, .network = "10.78.0.0/24"};
-    expected_.token = WriteToken(folder_).value();
+    expected_.token = NewToken();
+    ASSERT_EQ(WriteToken(folder_, expected_.token), absl::OkStatus());
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string Refusal() const {
@@ -52,8 +55,9 @@ TEST_F(HostCheck, NamesAnotherVersion) {
 TEST_F(HostCheck, NamesAFolderOfTheSameNameThatIsAnotherOne) {
   RemoveToken(folder_, expected_.token);
   EXPECT_THAT(Refusal(), HasSubstr("is another folder there than here"));
-  const std::string other = WriteToken(folder_).value();
+  const std::string other = NewToken();
   EXPECT_NE(other, expected_.token);
+  ASSERT_EQ(WriteToken(folder_, other), absl::OkStatus());
   EXPECT_THAT(Refusal(), HasSubstr("is another folder there than here"));
   expected_.token.clear();
   EXPECT_THAT(Refusal(), HasSubstr("is another folder there than here"));

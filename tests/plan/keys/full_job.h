@@ -99,7 +99,7 @@ inline JobSpec FullJob() {
   job.layout = FullLayoutSpec();
   job.lora = {4, 16, {"c_attn"}, FrozenFormat::kNf4Double};
   job.checkpoint = {"saved", 10, 4, ResumeMode::kNone};
-  job.fault_tolerance = {5, 2.5, 30};
+  job.fault_tolerance = {5, 2.5, 30, false};
   job.comm = {11, 12};
   job.validation = {6, 2};
   job.log_freq = 3;

@@ -39,6 +39,7 @@ TEST(JobKeys, AreFrozen) {
       "checkpoint.interval checkpoint.keep_latest_k checkpoint.resume checkpoint.async "
       "checkpoint.export_hf checkpoint.export_dtype fault_tolerance.max_restarts "
       "fault_tolerance.heartbeat_timeout_seconds fault_tolerance.steady_seconds "
+      "fault_tolerance.preflight "
       "fault_tolerance.on_preempt "
       "fault_tolerance.skip_loss_zscore comm.init_timeout_seconds comm.train_timeout_seconds "
       "validation.interval validation.steps metrics.log_freq metrics.tensorboard metrics.wandb "
