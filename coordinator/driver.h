@@ -174,6 +174,7 @@ class Driver final {
   void OnDaemonWanted(const Agent& agent, const proto::DaemonWanted& wanted);
   void TellDaemon(const std::string& machine);
   void OnAgentFact(const Agent& agent, const proto::AgentReport& report);
+  void NothingIsLeft(const Agent& agent, const std::string& why);
   void RefuseAgent(int64_t id, const absl::Status& why);
   void SendAway(const std::string& machine);
   void OnReport(int64_t id, const proto::WorkerReport& report);

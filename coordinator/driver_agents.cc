@@ -36,10 +36,15 @@ void Driver::Do(const LaunchWorkers& launch) {
   }
 }
 
+// An agent that came while a launch was under way, and that was not told of it before the
+// generation's end was decided, has nothing to stop and would wait for the launch for ever.
 void Driver::Do(const StopWorkers& stop) {
   for (const HostShare& share : job_.generation.shares) {
     Agent* const agent = AgentOf(share.machine);
     if (agent == nullptr || share.gone) continue;
+    if (agent->told_launch < stop.generation) {
+      return NothingIsLeft(*agent, "was never told to start this generation");
+    }
     if (std::exchange(agent->told_stop, stop.generation) == stop.generation) continue;
     agent->port.send(StopGroupOrder(stop));
   }
@@ -84,6 +89,16 @@ void Driver::RefuseAgent(int64_t id, const absl::Status& why) {
   const auto agent = agents_.find(id);
   agent->second.port.close(why);
   agents_.erase(agent);
+}
+
+// What the agent itself would say, if it knew of its share.
+void Driver::NothingIsLeft(const Agent& agent, const std::string& why) {
+  AttemptEnded gone;
+  gone.generation = job_.generation.number;
+  gone.host = agent.host;
+  gone.machine = agent.machine;
+  gone.message = absl::StrCat("the agent on ", agent.host, " ", why);
+  Happened(gone);
 }
 
 // A host that was lost may have kept its stream: a new Hello offers it again, once it is back.
@@ -198,13 +213,7 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
                        hello.host_has().cores(), " cores, ", hello.host_has().gpus_size(),
                        " GPUs, ", hello.host_has().numa_nodes_size(), " NUMA nodes"));
   if (ComesWithoutItsShare(job_, agent.machine, hello.generation())) {
-    AttemptEnded gone;
-    gone.generation = job_.generation.number;
-    gone.host = agent.host;
-    gone.machine = agent.machine;
-    gone.message = absl::StrCat("the agent on ", agent.host,
-                                " ended, and what it had started with it; another one is there");
-    Happened(gone);
+    NothingIsLeft(agent, "ended, and what it had started with it; another one is there");
   }
   Happened(HostOffered{
       .machine = agent.machine,
