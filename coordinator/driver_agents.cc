@@ -23,6 +23,9 @@ Driver::Agent* Driver::AgentOf(const std::string& machine) {
 void Driver::Do(const LaunchWorkers& launch) {
   if (job_.generation.phase == GenerationPhase::kOpen) {
     const absl::StatusOr<std::vector<HostShare>> shares = SharesOf(job_);
+    if (absl::IsFailedPrecondition(shares.status())) {
+      return Happened(LaunchWaits{launch.generation, absl::StrCat(shares.status().message())});
+    }
     if (!shares.ok() || !MayLaunch()) return;
     // Durable before anybody starts a process.
     Happened(Launched{launch.generation, *shares});
@@ -143,6 +146,10 @@ void Driver::OnHeard(int64_t id, const std::vector<int64_t>& streams) {
 }
 
 void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
+  // Between generations nobody has a share, and everybody may be asked to save and stop.
+  if (report.has_save_requested() && job_.generation.shares.empty()) {
+    return Happened(StopAsked{/*now=*/false});
+  }
   // One that has no part in the generation knows nothing of it, nor has it a say in it.
   if (FindShare(job_, agent.machine) == nullptr) return;
   switch (report.report_case()) {

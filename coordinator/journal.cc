@@ -17,7 +17,7 @@
 namespace weft {
 namespace {
 
-constexpr int kFormatVersion = 5;
+constexpr int kFormatVersion = 6;
 
 // Finalises a statement when it goes out of scope.
 class Statement {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/hosts.h"
 
 namespace weft {
 namespace {
@@ -57,14 +58,16 @@ void AddLostHosts(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t 
 void AddHosts(const Job& job, const Clocks& clocks, int64_t now_ms, std::vector<Event>& events) {
   const auto here = static_cast<int>(job.offers.size());
   if (job.generation.phase == GenerationPhase::kOpen) {
-    const int64_t patience_ms = job.was_launched ? kLastCallMs : kFirstHostsMs;
+    const bool all_came = job.expected_hosts > 0 && here >= job.expected_hosts;
+    const int64_t first_ms = all_came ? 0 : kFirstHostsMs;
+    const int64_t patience_ms = job.was_launched ? kLastCallMs : first_ms;
     const bool waits = here < job.spec.cluster.nodes && !job.generation.waited;
     if (waits && now_ms - clocks.generation_since_ms > patience_ms) {
       events.push_back(HostsAwaited{job.generation.number});
     }
     return;
   }
-  const bool more = here > job.nodes && job.nodes < job.spec.cluster.nodes;
+  const bool more = MostHosts(job).value_or(0) > job.nodes;
   if (more && !job.generation.grows && now_ms - clocks.hosts_since_ms > kSteadyHostsMs) {
     events.push_back(MoreHosts{job.generation.number});
   }

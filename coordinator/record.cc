@@ -90,6 +90,7 @@ void Fill(const Submitted& fact, proto::Record& record) {
     checkpoint.set_folder(older->folder);
   }
   message.set_last_generation(fact.last_generation);
+  message.set_expected_hosts(fact.expected_hosts);
 }
 
 void Fill(const Planned& fact, proto::Record& record) {
@@ -239,6 +240,11 @@ void Fill(const HostsAwaited& fact, proto::Record& record) {
   record.mutable_hosts_awaited();
 }
 
+void Fill(const LaunchWaits& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.mutable_launch_waits()->set_reason(fact.reason);
+}
+
 void Fill(const MoreHosts& fact, proto::Record& record) {
   record.set_generation(fact.generation);
   record.mutable_more_hosts();
@@ -263,6 +269,8 @@ std::optional<Event> ReadHostFact(const proto::Record& record) {
                       record.host_lost().reason()};
     case proto::Record::kHostsAwaited:
       return HostsAwaited{record.generation()};
+    case proto::Record::kLaunchWaits:
+      return LaunchWaits{record.generation(), record.launch_waits().reason()};
     case proto::Record::kMoreHosts:
       return MoreHosts{record.generation()};
     default:
@@ -422,6 +430,7 @@ absl::StatusOr<Submitted> FactOf(const proto::SubmitJobRequest& request) {
     submitted.older.push_back({older->step(), older->folder()});
   }
   submitted.last_generation = request.last_generation();
+  submitted.expected_hosts = request.expected_hosts();
   return submitted;
 }
 

@@ -121,5 +121,38 @@ TEST_F(DriverTest, WaitsForNoAgentThatCameBetweenALaunchAndItsEnd) {
   EXPECT_EQ(Launches(3, 2), 1);
 }
 
+TEST_F(DriverTest, SaysOnceWhichHostLacksSlotsAndHowToCureIt) {
+  JobSpec job = JobOnTwoHosts();
+  job.cluster.slots_per_node = 2;
+  Submit(job);
+  Bring(1, "a", 0, /*slots=*/2);
+  Bring(2, "b", 0, /*slots=*/1);
+  driver_->RunOnce();
+  EXPECT_EQ(driver_->job().reason,
+            "waiting for hosts: host-b offers 1 of the 2 slots that cluster.slots_per_node says of "
+            "each, so 4 ranks have no place on 2 hosts; start its agent with as many --slots, or "
+            "lower cluster.slots_per_node");
+  const int64_t revision = driver_->job().revision;
+  for (int i = 0; i < 5; ++i) driver_->RunOnce();
+  EXPECT_EQ(driver_->job().revision, revision) << "it is said once";
+  Bring(3, "b", 0, /*slots=*/2);
+  driver_->RunOnce();
+  EXPECT_EQ(Launches(3, 1), 1);
+}
+
+TEST_F(DriverTest, HearsOfAWishToStopBetweenGenerationsToo) {
+  Submit(JobOnTwoHosts());
+  Bring(1, "a");
+  driver_->RunOnce();
+  ASSERT_EQ(driver_->job().generation.phase, GenerationPhase::kOpen);
+  proto::AgentReport report;
+  report.set_sequence(1);
+  report.mutable_save_requested();
+  driver_->TakeAgentReport(1, report);
+  driver_->RunOnce();
+  EXPECT_EQ(driver_->job().phase, Phase::kSuspended);
+  EXPECT_EQ(told_[1].back().acknowledged(), 1);
+}
+
 }  // namespace
 }  // namespace weft
