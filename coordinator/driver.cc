@@ -135,7 +135,7 @@ void Driver::Tick() {
     clocks_.lease_end_ms[share.machine] = leases_.EndOf(share.machine);
   }
   for (const Event& event : Expired(job_, clocks_, now_ms, LeaseMs())) {
-    Happened(event);
+    Happened(std::holds_alternative<MoreHosts>(event) ? GrowthOf(job_) : event);
     if (const auto* lost = std::get_if<HostLost>(&event)) SendAway(lost->machine);
   }
   Act();

@@ -185,6 +185,7 @@ class Driver final {
   void OnHostChecked(const Agent& agent, const proto::HostChecked& checked);
   void OnAgentFact(const Agent& agent, const proto::AgentReport& report);
   void BlameAbsent(RankEnded& fact);
+  void NothingIsLeft(const Agent& agent, const std::string& why);
   void RefuseAgent(int64_t id, const absl::Status& why);
   void SendAway(const std::string& machine);
   void OnReport(int64_t id, const proto::WorkerReport& report);

@@ -23,6 +23,9 @@ Driver::Agent* Driver::AgentOf(const std::string& machine) {
 void Driver::Do(const LaunchWorkers& launch) {
   if (job_.generation.phase == GenerationPhase::kOpen) {
     const absl::StatusOr<std::vector<HostShare>> shares = SharesOf(job_);
+    if (absl::IsFailedPrecondition(shares.status())) {
+      return Happened(LaunchWaits{launch.generation, absl::StrCat(shares.status().message())});
+    }
     if (!shares.ok() || !MayLaunch()) return;
     // Durable before anybody starts a process.
     Happened(Launched{launch.generation, *shares});
@@ -36,10 +39,15 @@ void Driver::Do(const LaunchWorkers& launch) {
   }
 }
 
+// An agent that came while a launch was under way, and that was not told of it before the
+// generation's end was decided, has nothing to stop and would wait for the launch for ever.
 void Driver::Do(const StopWorkers& stop) {
   for (const HostShare& share : job_.generation.shares) {
     Agent* const agent = AgentOf(share.machine);
     if (agent == nullptr || share.gone) continue;
+    if (agent->told_launch < stop.generation) {
+      return NothingIsLeft(*agent, "was never told to start this generation");
+    }
     if (std::exchange(agent->told_stop, stop.generation) == stop.generation) continue;
     agent->port.send(StopGroupOrder(stop));
   }
@@ -86,6 +94,16 @@ void Driver::RefuseAgent(int64_t id, const absl::Status& why) {
   agents_.erase(agent);
 }
 
+// What the agent itself would say, if it knew of its share.
+void Driver::NothingIsLeft(const Agent& agent, const std::string& why) {
+  AttemptEnded gone;
+  gone.generation = job_.generation.number;
+  gone.host = agent.host;
+  gone.machine = agent.machine;
+  gone.message = absl::StrCat("the agent on ", agent.host, " ", why);
+  Happened(gone);
+}
+
 // A host that was lost may have kept its stream: a new Hello offers it again, once it is back.
 void Driver::SendAway(const std::string& machine) {
   const auto stream = agent_of_machine_.find(machine);
@@ -130,6 +148,10 @@ void Driver::OnHeard(int64_t id, const std::vector<int64_t>& streams) {
 void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
   if (report.has_check_opened()) return OnCheckOpened(agent, report.check_opened());
   if (report.has_host_checked()) return OnHostChecked(agent, report.host_checked());
+  // Between generations nobody has a share, and everybody may be asked to save and stop.
+  if (report.has_save_requested() && job_.generation.shares.empty()) {
+    return Happened(StopAsked{/*now=*/false});
+  }
   // One that has no part in the generation knows nothing of it, nor has it a say in it.
   if (FindShare(job_, agent.machine) == nullptr) return;
   switch (report.report_case()) {
@@ -215,13 +237,7 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
                        hello.host_has().cores(), " cores, ", hello.host_has().gpus_size(),
                        " GPUs, ", hello.host_has().numa_nodes_size(), " NUMA nodes"));
   if (ComesWithoutItsShare(job_, agent.machine, hello.generation())) {
-    AttemptEnded gone;
-    gone.generation = job_.generation.number;
-    gone.host = agent.host;
-    gone.machine = agent.machine;
-    gone.message = absl::StrCat("the agent on ", agent.host,
-                                " ended, and what it had started with it; another one is there");
-    Happened(gone);
+    NothingIsLeft(agent, "ended, and what it had started with it; another one is there");
   }
   Happened(HostOffered{
       .machine = agent.machine,

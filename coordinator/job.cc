@@ -67,6 +67,7 @@ bool Record(const Submitted& fact, Job& job) {
   next.layout = fact.layout;
   next.planned_for = fact.planned_for;
   next.data = fact.data;
+  next.expected_hosts = fact.expected_hosts;
   next.restarts_left = fact.spec.fault_tolerance.max_restarts;
   for (const SavedCheckpoint& older : fact.older) next.saved.push_back(older);
   next.saved.push_back({fact.after_step, fact.load_checkpoint});
@@ -98,16 +99,17 @@ bool Record(const Planned& fact, Job& job) {
   job.reason = absl::StrCat(LayoutText(fact.layout), fact.note);
   job.layout = fact.layout;
   job.nodes = fact.nodes > 0 ? fact.nodes : job.spec.cluster.nodes;
-  job.refused_nodes = 0;
   job.planned_bytes = fact.planned_bytes;
   job.predicted_step_s = fact.predicted_step_s;
   if (job.generation.phase == GenerationPhase::kClosed) OpenNextGeneration(job);
   return true;
 }
 
+// A count that was refused once is not tried again: the plan depends on nothing else.
 bool Record(const PlanRefused& fact, Job& job) {
-  if (job.phase != Phase::kSubmitted && job.generation.phase == GenerationPhase::kOpen) {
-    job.refused_nodes = fact.nodes;
+  if (job.phase != Phase::kSubmitted && fact.nodes > 0) {
+    if (!job.refused_nodes.insert(fact.nodes).second) return false;
+    if (job.generation.phase != GenerationPhase::kOpen) return true;  // it does not grow, then
     job.reason = absl::StrCat("waiting for hosts: there is no plan for ", fact.nodes, " of ",
                               job.spec.cluster.nodes, ": ", fact.message);
     return true;

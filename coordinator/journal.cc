@@ -19,7 +19,7 @@
 namespace weft {
 namespace {
 
-constexpr int kFormatVersion = 5;
+constexpr int kFormatVersion = 6;
 
 // The job's text is in it, and with that cluster.env. SQLite gives the files beside it the same
 // mode. What does not succeed here does not when SQLite opens it either.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/hosts.h"
 #include "coordinator/preflight.h"
 
 namespace weft {
@@ -57,7 +58,8 @@ void AddLostHosts(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t 
 
 void AddHosts(const Job& job, const Clocks& clocks, int64_t now_ms, std::vector<Event>& events) {
   if (job.generation.phase == GenerationPhase::kOpen) {
-    const int64_t patience_ms = job.was_launched ? kLastCallMs : kFirstHostsMs;
+    const int64_t first_ms = AllHaveCome(job) ? 0 : kFirstHostsMs;
+    const int64_t patience_ms = job.was_launched ? kLastCallMs : first_ms;
     const bool waits = !job.generation.waited && HostsInHand(job) < job.spec.cluster.nodes;
     if (waits && now_ms - clocks.generation_since_ms > patience_ms) {
       events.push_back(HostsAwaited{job.generation.number});
@@ -65,7 +67,7 @@ void AddHosts(const Job& job, const Clocks& clocks, int64_t now_ms, std::vector<
     return;
   }
   if (job.nodes >= job.spec.cluster.nodes || job.generation.grows) return;
-  const bool more = static_cast<int>(FitnessOf(job).fit.size()) > job.nodes;
+  const bool more = MostHosts(job).value_or(0) > job.nodes;
   const double steady_ms = job.spec.fault_tolerance.steady_seconds * 1000;
   if (more && static_cast<double>(now_ms - clocks.hosts_since_ms) > steady_ms) {
     events.push_back(MoreHosts{job.generation.number});

@@ -53,8 +53,8 @@ inline constexpr int64_t kLoadLimitMs = 1800000;
 inline constexpr int64_t kExitGraceMs = 10000;
 // A host's lease has to be over for this long before what ran there counts as gone.
 inline constexpr int64_t kSilenceMarginMs = 1000;
-// The first generation waits so long for all hosts that the job asks for, if fewer would do; a
-// later one waits a moment for those that are on their way back.
+// The first generation waits so long for all hosts that the job asks for, if fewer would do and it
+// is not known that no more come; a later one waits a moment for those that are on their way back.
 inline constexpr int64_t kFirstHostsMs = 30000;
 inline constexpr int64_t kLastCallMs = 500;
 

@@ -217,6 +217,8 @@ class Foreground {
       older.set_folder(each.folder);
     }
     for (const std::string& fingerprint : options_.data) request.add_data(fingerprint);
+    // Nobody else comes than those that are named.
+    request.set_expected_hosts(static_cast<int>(options_.hosts.size()));
     request.set_last_generation(options_.continuation.last_generation);
     ASSIGN_OR_RETURN(job_id_, client_->Submit(request));
     return absl::OkStatus();

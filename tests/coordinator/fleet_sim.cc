@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <deque>
@@ -60,7 +61,7 @@ class Fleet {
   }
 
   SimResult Run() {
-    SetLeastLogLevel(options_.tells ? LogLevel::kInfo : LogLevel::kError);
+    SetLeastLogLevel(options_.tells ? LogLevel::kInfo : LogLevel::kNone);
     StartCoordinator();
     Submit();
     for (Host& host : hosts_) After(Number(0, 200), [this, &host] { StartAgent(host); });
@@ -235,7 +236,7 @@ class Fleet {
     hello.mutable_hello()->set_host(absl::StrCat("h", host.index));
     hello.mutable_hello()->set_machine(host.machine);
     hello.mutable_hello()->set_pid(agent.pid);
-    hello.mutable_hello()->set_generation(agent.mind.generation);
+    hello.mutable_hello()->set_generation(agent.told_launch);
     hello.mutable_hello()->set_sent_boot_ms(now_ms_);
     SendUp(host, hello);
     if (Has(PlantedBug::kAgentRepeatsNothing)) agent.unacknowledged.clear();
@@ -455,6 +456,7 @@ class Fleet {
       SendUp(host, report);
     }
     if (order.has_launch()) {
+      agent.told_launch = std::max(agent.told_launch, order.launch().generation());
       const bool old = order.launch().generation() <= agent.mind.generation;
       if (old) return;
       if (agent.mind.phase != GroupPhase::kNone) {
@@ -468,7 +470,9 @@ class Fleet {
       }
       Happened(host, LaunchOrdered{order.launch().generation(), mine, GroupKind::kForked});
     }
-    if (order.has_stop_group() && order.stop_group().generation() > agent.mind.generation) {
+    const bool waits = !agent.waiting.empty();
+    if (order.has_stop_group() && waits &&
+        order.stop_group().generation() > agent.mind.generation) {
       agent.waiting.push_back(order);
     } else if (order.has_stop_group()) {
       Happened(host,
@@ -731,10 +735,16 @@ class Fleet {
   }
 
   void DoFault() {
-    ++result_.faults;
+    static constexpr std::array<const char*, 9> kNames = {
+        "a rank is killed", "ranks stand still", "an agent is killed",
+        "a link is cut",    "weftd is killed",   "the disk hangs",
+        "a stream breaks",  "a host dies",       "a host stands still"};
     Host& host = AnyHost();
-    const int64_t kind = Number(0, 8);
-    Note(absl::StrCat("fault ", kind, " at h", host.index));
+    const int64_t kind = Number(0, kNames.size() - 1);
+    const std::string name = kNames[static_cast<size_t>(kind)];
+    ++faults_;
+    ++result_.faults[name];
+    Note(absl::StrCat("fault at h", host.index, ": ", name));
     switch (kind) {
       case 0:
         return KillRank(host);
@@ -808,11 +818,21 @@ class Fleet {
     const Job& job = driver_->job();
     if (job.generation.number < seen_generation_) Broken("a generation's number was used again");
     seen_generation_ = job.generation.number;
+    CountLaunches(job);
     if (!options_.faults && job.generation.number > 1) Broken("a restart without a fault");
     // Three faults before the first save may end it; nothing less does.
-    if (job.phase == Phase::kFailed && result_.faults < kMaxFailuresWithoutProgress) {
+    if (job.phase == Phase::kFailed && faults_ < kMaxFailuresWithoutProgress) {
       Broken(absl::StrCat("the job failed: ", job.reason));
     }
+  }
+
+  void CountLaunches(const Job& job) {
+    if (job.generation.phase != GenerationPhase::kLaunched) return;
+    if (std::exchange(launched_, job.generation.number) == job.generation.number) return;
+    const int before = std::exchange(launched_on_, job.nodes);
+    if (before == 0) return;
+    result_.shrinks += job.nodes < before ? 1 : 0;
+    result_.growths += job.nodes > before ? 1 : 0;
   }
 
   bool IsThrough() const {
@@ -825,7 +845,7 @@ class Fleet {
     result_.virtual_ms = now_ms_;
     if (driver_ == nullptr || !result_.broken.empty()) return;
     const Job job = driver_->job();
-    result_.end = absl::StrCat(PhaseName(job.phase), " g", job.generation.number);
+    result_.end = absl::StrCat(PhaseName(job.phase));
     result_.generations = job.generation.number;
     if (!IsThrough()) {
       return Broken(absl::StrCat("the run has not ended: ", PhaseName(job.phase), ", generation ",
@@ -867,6 +887,9 @@ class Fleet {
   int64_t streams_ = 0;
   int64_t pids_ = 1000;
   int64_t seen_generation_ = 0;
+  int64_t launched_ = 0;  // newest generation that was launched
+  int launched_on_ = 0;   // its hosts
+  int faults_ = 0;
   std::map<int64_t, int64_t> last_arrival_ms_;            // by stream
   std::map<int64_t, std::map<int64_t, int64_t>> ids_of_;  // the driver's, by stream and rank's
   Disk disk_;

@@ -4,6 +4,7 @@
 // checked.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -35,9 +36,11 @@ struct SimOptions {
 
 struct SimResult {
   std::vector<std::string> broken;  // promises, with the time at which they were; empty: none
-  std::string end;                  // "COMPLETED g3"
+  std::string end;                  // "COMPLETED"
   int64_t generations = 0;
-  int64_t faults = 0;
+  std::map<std::string, int> faults;  // how many of each kind
+  int shrinks = 0;                    // generations that were launched on fewer hosts
+  int growths = 0;                    // or on more than the one before
   int64_t virtual_ms = 0;
 };
 

@@ -59,6 +59,7 @@ std::vector<Event> EveryFact() {
           HostAway{"machine-1"},
           HostLost{3, "machine-1", "silent"},
           HostsAwaited{3},
+          LaunchWaits{3, "h1 offers 1 of 2 slots"},
           MoreHosts{3},
           HostChecked{.round = 5,
                       .machine = "machine-1",

@@ -50,6 +50,7 @@ struct Agent {
   HostAgent mind;
   int64_t stream = 0;  // to the coordinator; 0: none
   bool admitted = false;
+  int64_t told_launch = 0;  // newest generation, as its link has heard it
   std::deque<proto::AgentReport> unacknowledged;
   int64_t lease_end_ms = 0;
   int64_t rank_stop_at_ms = 0;
