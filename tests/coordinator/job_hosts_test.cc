@@ -17,6 +17,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr int64_t kLeaseMs = 8000;
+constexpr int64_t kSteadyHostsMs = 60000;  // fault_tolerance.steady_seconds, its default
 
 Job After(Job job, const std::vector<std::string>& facts) {
   for (const std::string& fact : facts) job = Apply(std::move(job), ParseFact(fact));
