@@ -17,7 +17,7 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kGatherMs = 300;  // since a host came last: those that come together meet once
+constexpr int64_t kGatherMs = 1000;  // since a host came last: those that come together meet once
 constexpr int64_t kLookEveryMs = 250;
 
 std::vector<std::string> SharedFolders(const Job& job) {

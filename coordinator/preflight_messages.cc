@@ -89,6 +89,7 @@ proto::AgentOrder CheckHostOrder(const Job& job, const CheckRound& round,
   check.set_limit_ms(CheckRound::kCheckMs);
   check.set_sent_unix_ms(now_unix_ms);
   check.set_has_peers(round.has_peers());
+  check.set_is_alone(job.spec.cluster.nodes + job.spec.hosts.spares == 1);
   check.set_pairs_only(round.parts().at(machine).pairs_only);
   check.set_job(JobText(job.spec));
   if (check.pairs_only()) return order;

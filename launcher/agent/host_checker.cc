@@ -163,7 +163,7 @@ void HostChecker::Run(const std::shared_ptr<Round>& round) {
          RunHostChecks(order, round->job, round->skew_ms, round->options.is_coordinators)) {
       *checked.add_results() = std::move(each);
     }
-    if (order.has_peers()) MeasureProduct(round->job, round->left_ms(), &checked);
+    if (!order.is_alone()) MeasureProduct(round->job, round->left_ms(), &checked);
   }
   if (order.has_peers()) MeetPeers(*round, &checked);
   if (round->shared->round != order.round()) return;

@@ -185,7 +185,7 @@ Result CheckSharedFolder(const SharedFolder& folder, const std::string& token) {
 
 std::vector<Result> RunHostChecks(const proto::CheckHost& order, const JobSpec& job,
                                   int64_t skew_ms, bool is_coordinators) {
-  const bool is_alone = !order.has_peers();
+  const bool is_alone = order.is_alone();
   const BackendKind backend = job.cluster.device.backend;
   proto::Host host;
   DescribeTopologyBelow("", &host);

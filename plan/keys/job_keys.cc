@@ -226,7 +226,7 @@ constexpr JobKey kJobKeys[] = {
     {"fault_tolerance.steady_seconds", kExecution, WEFT_FIELD(fault_tolerance.steady_seconds),
      "hosts that came back have to stay so long before the job takes them", "", kSeconds},
     {"fault_tolerance.preflight", kExecution, WEFT_FIELD(fault_tolerance.preflight),
-     "each host is checked before its first generation; false: only its version and run folder"},
+     "hosts are checked before a job starts there; false: version and run folder alone"},
     {"fault_tolerance.on_preempt", kNotBuilt, nullptr, "what a notice of the end does", "save"},
     {"fault_tolerance.skip_loss_zscore", kNotBuilt, nullptr, "skips steps of a strange loss", "0"},
     {"comm.init_timeout_seconds", kExecution, WEFT_FIELD(comm.init_timeout_seconds),

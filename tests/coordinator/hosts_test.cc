@@ -166,5 +166,121 @@ TEST_F(HostsTest, AnotherAgentOnAHostEndsTheGenerationAndTheHostStays) {
   ASSERT_NO_FATAL_FAILURE(ExpectLaunch({0, 1, 2}, 2));
 }
 
+// Hosts that answer for themselves when they are told to check.
+class PreflightOverTheWire : public testing::Test {
+ protected:
+  void Begin(int nodes, int least, int spares) {
+    coordinator_.CheckHosts();
+    ASSERT_TRUE(coordinator_.Start().ok());
+    JobSpec job = JobOnThreeHosts();
+    job.cluster.nodes = nodes;
+    job.hosts.least_nodes = least;
+    job.hosts.spares = spares;
+    ASSERT_TRUE(coordinator_.Submit("r1", job, std::nullopt).ok());
+    for (int i = 0; i < 3; ++i) {
+      hosts_[static_cast<size_t>(i)] = std::make_unique<InProcessHost>(
+          coordinator_, absl::StrCat("machine-", i), absl::StrCat("h", i));
+    }
+  }
+  InProcessHost& host(int i) { return *hosts_[static_cast<size_t>(i)]; }
+  // Each opens its door; each is told of the other two.
+  void OpenDoors() {
+    for (int i = 0; i < 3; ++i) {
+      const auto order = host(i).NextOrder();
+      ASSERT_TRUE(order.ok() && order->has_check_host()) << order.status();
+      round_ = order->check_host().round();
+      EXPECT_TRUE(order->check_host().has_peers());
+      proto::AgentReport report;
+      report.mutable_check_opened()->set_round(round_);
+      report.mutable_check_opened()->set_address("10.0.0.1");
+      report.mutable_check_opened()->set_port(1000 + i);
+      host(i).Say(report);
+    }
+    std::string secret;
+    for (int i = 0; i < 3; ++i) {
+      const auto order = host(i).NextOrder();
+      ASSERT_TRUE(order.ok() && order->has_check_peers()) << order.status();
+      EXPECT_EQ(order->check_peers().peers_size(), 2);
+      EXPECT_EQ(order->check_peers().dialled_by(), 2);
+      EXPECT_EQ(order->check_peers().secret().size(), 32u);
+      if (i == 0) secret = order->check_peers().secret();
+      EXPECT_EQ(order->check_peers().secret(), secret);
+    }
+  }
+  void Answer(int i, bool passed) {
+    proto::AgentReport report;
+    report.mutable_host_checked()->set_round(round_);
+    if (!passed) {
+      proto::CheckResult& result = *report.mutable_host_checked()->add_results();
+      result.set_name("memory");
+      result.set_severity(proto::CheckResult::BROKEN);
+      result.set_found("1 GiB free");
+      result.set_cure("add some");
+    }
+    host(i).Say(report);
+  }
+
+  InProcessCoordinator coordinator_{kLeaseMs};
+  std::array<std::unique_ptr<InProcessHost>, 3> hosts_;
+  int64_t round_ = 0;
+};
+
+TEST_F(PreflightOverTheWire, NothingIsLaunchedBeforeAllAreCheckedAndABadHostIsLeftOut) {
+  ASSERT_NO_FATAL_FAILURE(Begin(3, 2, 0));
+  ASSERT_NO_FATAL_FAILURE(OpenDoors());
+  Answer(0, true);
+  Answer(2, true);
+  EXPECT_EQ(host(0).NextOrder(300).status().code(), absl::StatusCode::kDeadlineExceeded);
+  Answer(1, false);
+  for (const int i : {0, 2}) {
+    const auto order = host(i).NextOrder();
+    ASSERT_TRUE(order.ok() && order->has_launch()) << order.status();
+    EXPECT_EQ(order->launch().hosts_size(), 2);
+  }
+  EXPECT_EQ(host(1).NextOrder(200).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(coordinator_.Status()->reason(),
+              HasSubstr("host h1 is left out: memory: 1 GiB free; add some"));
+}
+
+TEST_F(PreflightOverTheWire, ASpareReadsWhatIsSavedAndTakesALostHostsPlace) {
+  ASSERT_NO_FATAL_FAILURE(Begin(2, 0, 1));
+  ASSERT_NO_FATAL_FAILURE(OpenDoors());
+  for (int i = 0; i < 3; ++i) Answer(i, true);
+  std::vector<std::unique_ptr<RawWorker>> workers;
+  for (const int i : {0, 1}) {
+    const auto order = host(i).NextOrder();
+    ASSERT_TRUE(order.ok() && order->has_launch()) << order.status();
+    workers.push_back(std::make_unique<RawWorker>(host(i).rank_target(), 1, i, 2, Version()));
+  }
+  for (const auto& worker : workers) {
+    ASSERT_TRUE(worker->WaitFor([](const proto::Order& order) { return order.has_train(); }));
+    proto::WorkerReport ready;
+    ready.mutable_ready();
+    worker->Say(ready);
+  }
+  ASSERT_TRUE(coordinator_.WaitForPhase("RUNNING"));
+  proto::WorkerReport committed;
+  committed.mutable_committed()->set_step(10);
+  committed.mutable_committed()->set_folder("step-10");
+  workers[0]->Say(committed);
+  const auto read = host(2).NextOrder();
+  ASSERT_TRUE(read.ok() && read->has_read_ahead()) << read.status();
+  EXPECT_THAT(read->read_ahead().folder(), HasSubstr("/step-10"));
+  host(0).RankEnded(1, 0, 9);
+  hosts_[0].reset();
+  const auto stop = host(1).NextOrder();
+  ASSERT_TRUE(stop.ok() && stop->has_stop_group()) << stop.status();
+  host(1).GroupEnded(1, /*clean=*/false);
+  for (const int i : {1, 2}) {
+    const auto order = host(i).NextOrder();
+    ASSERT_TRUE(order.ok() && order->has_launch()) << i << ": " << order.status();
+    EXPECT_EQ(order->launch().generation(), 2);
+    EXPECT_EQ(order->launch().world_size(), 2);
+    EXPECT_EQ(order->launch().after_step(), 10);
+    ASSERT_EQ(order->launch().hosts_size(), 2);
+    EXPECT_EQ(order->launch().hosts(1).host(), "h2");
+  }
+}
+
 }  // namespace
 }  // namespace weft

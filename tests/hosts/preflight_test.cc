@@ -20,7 +20,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 const char kBin[] = WEFT_BINARY_DIR "/bin";
-constexpr int kSteps = 6;
 
 class Preflight : public ::testing::Test {
  protected:
@@ -40,18 +39,20 @@ class Preflight : public ::testing::Test {
   std::string folder() const { return bed_->shared() + "/tiny"; }
   std::string data() const { return bed_->shared() + "/text.txt"; }
 
-  std::string WriteJob(const std::string& dp, const std::string& cluster) {
+  std::string WriteJob(const std::string& dp, const std::string& cluster,
+                       const std::string& more = "") {
     const std::string path = bed_->shared() + "/job.yaml";
     std::ofstream(path)
         << "job: {name: tiny, output_dir: " << bed_->shared() << "}\n"
         << "model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 64, n_layer: 4, "
            "n_head: 4}\n"
         << "data: {format: bytes, train: [{path: " << data() << "}]}\n"
-        << "training: {seq_len: 64, global_batch_size: 12, micro_batch_size: 2, steps: " << kSteps
+        << "training: {seq_len: 64, global_batch_size: 12, micro_batch_size: 2, steps: " << steps_
         << ", seed: 42}\n"
         << "optimizer: {name: adamw, lr: 1.0e-3}\nlr_scheduler: {type: constant}\n"
         << "parallelism: {" << dp << "pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b}\n"
-        << "checkpoint: {interval: 3}\ncluster: {profile: cpu, " << cluster << "}\n";
+        << "checkpoint: {interval: 3}\n"
+        << more << "cluster: {profile: cpu, " << cluster << "}\n";
     return path;
   }
   std::string OnHosts(const std::string& nodes) const {
@@ -88,7 +89,7 @@ class Preflight : public ::testing::Test {
   std::map<int64_t, std::string> CurveOfTwo() {
     Run(WriteJob("dp: 2, ", "slots: 4"), "");
     const std::map<int64_t, std::string> curve = Curve();
-    EXPECT_EQ(curve.size(), static_cast<size_t>(kSteps));
+    EXPECT_EQ(curve.size(), static_cast<size_t>(steps_));
     Clear();
     return curve;
   }
@@ -132,6 +133,7 @@ class Preflight : public ::testing::Test {
     return said;
   }
 
+  int steps_ = 6;
   std::unique_ptr<HostBed> bed_;
   std::unique_ptr<Child> run_;
 };
@@ -139,7 +141,7 @@ class Preflight : public ::testing::Test {
 TEST_F(Preflight, LeavesNoHostOutThatIsWell) {
   const std::string said = Run(WriteJob("", OnHosts("3")), "h1:2,h2:2,h3:2");
   EXPECT_THAT(said, Not(HasSubstr("left out")));
-  EXPECT_EQ(Curve().size(), static_cast<size_t>(kSteps));
+  EXPECT_EQ(Curve().size(), static_cast<size_t>(steps_));
   for (const auto& entry : std::filesystem::directory_iterator(folder())) {
     EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr(".hosts"))) << "a token is left";
   }
@@ -170,6 +172,28 @@ TEST_F(Preflight, FindsAPairThatDoesNotReachEachOther) {
   ExpectLeftOut(AllOf(HasSubstr("h2 does not reach h3 (10.78.0.13: "),
                       HasSubstr("h3 does not reach h2 (10.78.0.12: "),
                       HasSubstr("look at routes and firewalls between them")));
+}
+
+// A lost host is replaced in the same layout, so every loss is that of a run in which nothing
+// happened.
+TEST_F(Preflight, ASpareTakesTheLostHostsPlace) {
+  steps_ = 60;
+  const std::map<int64_t, std::string> alone = CurveOfTwo();
+  const std::string job = WriteJob("dp: 2, ", OnHosts("2, spares: 1"),
+                                   "fault_tolerance: {heartbeat_timeout_seconds: 4}\n");
+  run_ = bed_->Start(1, {std::string(kBin) + "/weft", "run", job, "--hosts", "h1:2,h2:2,h3:2"});
+  ASSERT_TRUE(Eventually(60, [&] { return Curve().size() >= 13; })) << run_->Stdout();
+  EXPECT_TRUE(Eventually(10, [&] {
+    return ReadText(folder() + "/logs/agent-h3.log").find("standing by: read ") !=
+           std::string::npos;
+  })) << ReadText(folder() + "/logs/agent-h3.log");
+  bed_->CutLink(2);
+  const std::optional<Ended> ended = run_->Wait(90);
+  bed_->RestoreLink(2);
+  const std::string said = run_->Stdout() + run_->Stderr();
+  EXPECT_TRUE(ended && ended->exit_code == 0) << said << ReadText(folder() + "/logs/weftd.log");
+  EXPECT_THAT(said, AllOf(HasSubstr("host h2 lost"), Not(HasSubstr("planned for"))));
+  EXPECT_EQ(Curve(), alone);
 }
 
 TEST_F(Preflight, TheDoctorFindsThreeHostsWell) {

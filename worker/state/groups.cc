@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 #include "plan/spec/layout_text.h"
+#include "worker/state/world_sum.h"
 
 namespace weft {
 
@@ -184,6 +185,14 @@ absl::Status RankGroups::Exchange(absl::Span<const Transfer> transfers) {
 
 absl::Status RankGroups::Barrier() {
   return ToStatus(comm_.Barrier(world_), "wait for all ranks");
+}
+
+absl::Status RankGroups::ProveSums() {
+  std::vector<double> sum = WorldPart(comm_.rank(), comm_.world_size());
+  RETURN_IF_ERROR(ToStatus(
+      comm_.AllReduceHost(world_, ReduceOp::kSum, sum.data(), static_cast<int>(sum.size())),
+      "add up known values over all ranks"));
+  return CheckWorldSum(sum, comm_.world_size());
 }
 
 absl::Status RankGroups::Check(absl::string_view doing) const {

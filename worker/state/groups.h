@@ -74,6 +74,8 @@ class RankGroups {
   absl::Status SumOverWorld(View totals);  // of kF64, in rank order
   absl::Status Exchange(absl::Span<const Transfer> transfers);
   absl::Status Barrier();  // of all ranks
+  // Collective: an all-reduce of known values over all ranks (world_sum.h).
+  absl::Status ProveSums();
   // Comm::FirstFailure: after the device is through, before what it has computed counts.
   absl::Status Check(absl::string_view doing) const;
 

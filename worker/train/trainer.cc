@@ -94,6 +94,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Assignment& assig
 
 absl::Status Trainer::Prepare(int rank, Comm& comm) {
   ASSIGN_OR_RETURN(groups_, RankGroups::Create(layout_, KvHeadCopies(job_.model, layout_), comm));
+  RETURN_IF_ERROR(groups_->ProveSums());
   RETURN_IF_ERROR(OpenData());
   RETURN_IF_ERROR(Allocate(rank));
   RETURN_IF_ERROR(LoadOrInitialize());

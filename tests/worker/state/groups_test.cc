@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "tests/worker/backend/all_ranks.h"
 #include "tests/worker/backend/thread_comm.h"
+#include "worker/state/world_sum.h"
 
 namespace weft {
 namespace {
@@ -55,6 +56,24 @@ TEST(RankGroups, LeaveTheCommToOthersOnceAllIsWaitedFor) {
     EXPECT_THAT(gradients, Each(6.0F));
     EXPECT_TRUE(comm.Barrier(world).ok());
   });
+}
+
+TEST(WorldSum, IsRightForAnyNumberOfRanks) {
+  for (const int world_size : {1, 2, 7, kMostPlaces, kMostPlaces + 1, 3 * kMostPlaces + 5}) {
+    std::vector<double> sum(WorldPart(0, world_size).size());
+    for (int rank = 0; rank < world_size; ++rank) {
+      const std::vector<double> part = WorldPart(rank, world_size);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+    }
+    EXPECT_EQ(CheckWorldSum(sum, world_size), absl::OkStatus()) << world_size;
+  }
+}
+
+TEST(WorldSum, NamesTheRankWhosePartIsLostOrAltered) {
+  EXPECT_EQ(CheckWorldSum({1, 2, 0, 4}, 4).message(),
+            "an all-reduce over all 4 ranks gave 0 instead of 3 for rank 2; look at the network "
+            "and the memory of its host");
+  EXPECT_EQ(CheckWorldSum({1, 2.5}, 2).code(), absl::StatusCode::kInternal);
 }
 
 }  // namespace
