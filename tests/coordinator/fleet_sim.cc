@@ -269,7 +269,7 @@ class Fleet {
       }
       driver_->Heard(stream, ids);
     } else if (report.has_from_rank()) {
-      HearRank(host, stream, report.from_rank());
+      HearRank(stream, report.from_rank());
     } else if (report.has_rank_hung_up()) {
       const auto id = ids_of_[stream].find(report.rank_hung_up().stream());
       if (id == ids_of_[stream].end()) return;
@@ -280,32 +280,11 @@ class Fleet {
     }
   }
 
-  void HearRank(Host& host, int64_t stream, const proto::FromRank& message) {
+  void HearRank(int64_t stream, const proto::FromRank& message) {
     const auto [id, is_new] = ids_of_[stream].try_emplace(message.stream(), 0);
     if (is_new) {
       id->second = ++streams_;
-      const int incarnation = incarnation_;
-      const int64_t rank_stream = message.stream();
-      const auto send = [this, &host, stream, rank_stream, incarnation](const proto::Order& order) {
-        if (incarnation != incarnation_) return;
-        Carry(host, stream, [this, &host, rank_stream, order] {
-          for (const auto& rank : host.ranks) {
-            if (rank->alive && rank->stream == rank_stream) TakeRankOrder(host, rank, order);
-          }
-        });
-      };
-      const auto close = [this, &host, stream, rank_stream, incarnation](const absl::Status& why) {
-        if (incarnation != incarnation_) return;
-        Carry(host, stream, [this, &host, rank_stream, why] {
-          for (const auto& rank : host.ranks) {
-            if (!rank->alive || rank->stream != rank_stream) continue;
-            rank->stream = 0;
-            const bool is_final = !absl::IsUnavailable(why) && !absl::IsResourceExhausted(why);
-            if (is_final) Exit(host, rank, 75);
-          }
-        });
-      };
-      driver_->Attach(id->second, {send, close});
+      driver_->Attach(id->second, {.agent = stream, .stream = message.stream()});
     }
     proto::WorkerReport report;
     CHECK(report.ParseFromString(message.report()));
@@ -440,6 +419,28 @@ class Fleet {
     }
   }
 
+  void PassOn(Host& host, const proto::AgentOrder& order) {
+    const std::vector<std::shared_ptr<Rank>> ranks = host.ranks;
+    const auto each = [&](int64_t stream,
+                          const std::function<void(const std::shared_ptr<Rank>&)>& tell) {
+      for (const auto& rank : ranks) {
+        if (rank->alive && rank->stream == stream) tell(rank);
+      }
+    };
+    proto::Order words;
+    CHECK(words.ParseFromString(order.to_ranks().order()));
+    for (const int64_t stream : order.to_ranks().streams()) {
+      each(stream, [&](const std::shared_ptr<Rank>& rank) { TakeRankOrder(host, rank, words); });
+    }
+    each(order.hang_up().stream(), [&](const std::shared_ptr<Rank>& rank) {
+      rank->stream = 0;
+      const auto why = static_cast<absl::StatusCode>(order.hang_up().code());
+      const bool again =
+          why == absl::StatusCode::kUnavailable || why == absl::StatusCode::kResourceExhausted;
+      if (!again) Exit(host, rank, 75);
+    });
+  }
+
   void TakeOrder(Host& host, const proto::AgentOrder& order) {
     Agent& agent = host.agent;
     if (!agent.alive) return;
@@ -447,6 +448,7 @@ class Fleet {
            agent.unacknowledged.front().sequence() <= order.acknowledged()) {
       agent.unacknowledged.pop_front();
     }
+    if (order.has_to_ranks() || order.has_hang_up()) return PassOn(host, order);
     if (order.has_lease()) TakeLease(host, order.lease());
     if (order.has_launch()) {
       agent.told_launch = std::max(agent.told_launch, order.launch().generation());
@@ -744,14 +746,14 @@ class Fleet {
       case 1: {
         const int64_t until_ms = now_ms_ + Number(100, 12000);
         for (const auto& rank : host.ranks) {
-          if (rank->alive && Chance(70)) rank->frozen_until_ms = until_ms;
+          if (rank->alive && Chance(70)) Freeze(*rank, until_ms);
         }
         return;
       }
       case 2:
         return KillAgent(host);
       case 3:
-        host.cut_until_ms = now_ms_ + Number(50, 12000);
+        host.cut_until_ms = std::max(host.cut_until_ms, now_ms_ + Number(50, 12000));
         return;
       case 4:
         return CrashCoordinator(Number(20, 7000));
@@ -771,10 +773,16 @@ class Fleet {
           StartAgent(host);
         });
       default:  // the whole host stands still: its agent and ranks run on afterwards
-        host.cut_until_ms = host.frozen_until_ms = now_ms_ + Number(500, 9000);
-        for (const auto& rank : host.ranks) rank->frozen_until_ms = host.cut_until_ms;
+        host.cut_until_ms = std::max(host.cut_until_ms, now_ms_ + Number(500, 9000));
+        host.frozen_until_ms = std::max(host.frozen_until_ms, host.cut_until_ms);
+        for (const auto& rank : host.ranks) Freeze(*rank, host.cut_until_ms);
         return;
     }
+  }
+
+  // Whoever stands still already does not run on earlier for it.
+  static void Freeze(Rank& rank, int64_t until_ms) {
+    rank.frozen_until_ms = std::max(rank.frozen_until_ms, until_ms);
   }
 
   void KillRank(Host& host) {
