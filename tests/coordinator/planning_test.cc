@@ -91,6 +91,8 @@ TEST(GrowthOf, IsNoneWhereThereIsNoPlan) {
   EXPECT_EQ(std::get<PlanRefused>(refused).nodes, 3);
   job.offers["3"] = {"h", 0};
   EXPECT_TRUE(std::holds_alternative<MoreHosts>(GrowthOf(job)));
+  job.layout = std::get<Planned>(PlanOf(job)).layout;
+  EXPECT_TRUE(std::holds_alternative<PlanRefused>(GrowthOf(job))) << "the same again";
 }
 
 TEST(ClusterFingerprint, TellsAllButThePrice) {
