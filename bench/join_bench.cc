@@ -55,7 +55,8 @@
 namespace weft {
 namespace {
 
-constexpr std::chrono::seconds kLimit{300};
+constexpr std::chrono::seconds kLimit{100};
+constexpr int kLeaseS = 60;  // this machine may be busy
 
 struct Options {
   int agents = 1250;
@@ -76,13 +77,20 @@ class Counter {
   }
   bool WaitFor(int64_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, kLimit, [&] { return count_ >= count; });
+    return changed_.wait_for(lock, kLimit, [&] { return count_ >= count || over_; });
+  }
+  // Nobody waits any more.
+  void End() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    over_ = true;
+    changed_.notify_all();
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   int64_t count_ = 0;
+  bool over_ = false;
 };
 
 struct Counts {
@@ -90,6 +98,8 @@ struct Counts {
   Counter told;      // ranks that know what to train
   Counter begun;     // ranks
   std::atomic<int64_t> leases = 0;
+  std::atomic<bool> refused = false;  // an agent was
+  std::atomic<bool> is_over = false;
 };
 
 // An agent and its ranks: it does what it is told, at once.
@@ -143,7 +153,11 @@ class SimulatedAgent final : public grpc::ClientBidiReactor<proto::AgentReport, 
     queue_.pop_front();
     if (ok && !queue_.empty()) StartWrite(&queue_.front());
   }
-  void OnDone(const grpc::Status&) override {
+  void OnDone(const grpc::Status& status) override {
+    if (!status.ok() && !counts_.is_over && !counts_.refused.exchange(true)) {
+      std::fprintf(stderr, "%s: %s\n", name_.c_str(), status.error_message().c_str());
+      counts_.welcomed.End();
+    }
     const std::lock_guard<std::mutex> lock(mutex_);
     done_ = true;
     changed_.notify_all();
@@ -293,7 +307,7 @@ proto::SubmitJobRequest RequestFor(const Options& options) {
                         .op_overhead_s = 2e-6};
   job.cluster.intra_node = {.latency_s = 5e-6, .bytes_per_s = 4e9};
   job.cluster.inter_node = {.latency_s = 30e-6, .bytes_per_s = 1e9};
-  job.fault_tolerance.heartbeat_timeout_seconds = 60;  // this machine may be busy
+  job.fault_tolerance.heartbeat_timeout_seconds = kLeaseS;
   proto::SubmitJobRequest request;
   request.set_request_id("join");
   request.set_job(JobText(job));
@@ -323,6 +337,7 @@ class JoinBench {
  public:
   explicit JoinBench(Options options) : options_(std::move(options)) {}
   ~JoinBench() {
+    counts_.is_over = true;
     agents_.clear();
     std::filesystem::remove_all(options_.folder);
   }
@@ -340,6 +355,8 @@ class JoinBench {
       std::printf("memory: %.2f KiB a rank\n",
                   static_cast<double>(weftd.ResidentBytes() - before_bytes) / 1024.0 /
                       static_cast<double>(ranks));
+      beat_ms_ = 1000;
+      std::this_thread::sleep_for(std::chrono::seconds(2));
       const double cpu_s = weftd.CpuSeconds();
       const int64_t leases = counts_.leases;
       std::this_thread::sleep_for(std::chrono::seconds(options_.beats_s));
@@ -347,6 +364,7 @@ class JoinBench {
                   (weftd.CpuSeconds() - cpu_s) / options_.beats_s,
                   static_cast<double>(counts_.leases - leases) / options_.beats_s);
     }
+    counts_.is_over = true;
     return absl::OkStatus();
   }
 
@@ -398,7 +416,7 @@ class JoinBench {
           target_,
           options_.tls ? BundleSource{.text = bundles_[static_cast<size_t>(i)]} : BundleSource()));
     }
-    if (!counts_.welcomed.WaitFor(options_.agents)) {
+    if (!counts_.welcomed.WaitFor(options_.agents) || counts_.refused) {
       return absl::DeadlineExceededError("not all agents were welcomed");
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
@@ -407,12 +425,13 @@ class JoinBench {
     return absl::OkStatus();
   }
 
-  // Each once a second, evenly.
+  // Each as often as an agent does under the job's lease, or once a second, evenly.
   void BeatAll(const std::stop_token& stop) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int64_t beat = 0; !stop.stop_requested(); ++beat) {
+    auto next = std::chrono::steady_clock::now();
+    while (!stop.stop_requested()) {
       for (int slice = 0; slice < 100 && !stop.stop_requested(); ++slice) {
-        std::this_thread::sleep_until(start + std::chrono::milliseconds(1000 * beat + 10 * slice));
+        next += std::chrono::milliseconds(beat_ms_ / 100);
+        std::this_thread::sleep_until(next);
         const size_t count = agents_.size();
         for (size_t i = count * static_cast<size_t>(slice) / 100;
              i < count * (static_cast<size_t>(slice) + 1) / 100; ++i) {
@@ -444,6 +463,7 @@ class JoinBench {
   const Options options_;
   std::string target_;
   std::vector<std::string> bundles_;
+  std::atomic<int64_t> beat_ms_ = kLeaseS * 1000 / 8;
   Counts counts_;
   std::unique_ptr<proto::Control::Stub> control_;
   std::vector<std::unique_ptr<SimulatedAgent>> agents_;

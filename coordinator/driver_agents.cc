@@ -27,15 +27,21 @@ void Driver::Do(const LaunchWorkers& launch) {
       return Happened(LaunchWaits{launch.generation, absl::StrCat(shares.status().message())});
     }
     if (!shares.ok() || !MayLaunch()) return;
-    // Durable before anybody starts a process.
     Happened(Launched{launch.generation, *shares});
   }
-  if (broken_) return;
+  std::vector<std::pair<const HostShare*, Agent*>> untold;
   for (const HostShare& share : job_.generation.shares) {
     Agent* const agent = AgentOf(share.machine);
-    if (agent == nullptr || agent->told_launch >= launch.generation) continue;
+    if (agent != nullptr && agent->told_launch < launch.generation) {
+      untold.emplace_back(&share, agent);
+    }
+  }
+  // Durable before anybody starts a process.
+  if (untold.empty() || !MayLaunch()) return;
+  const proto::AgentOrder order = LaunchOrder(job_);
+  for (const auto& [share, agent] : untold) {
     agent->told_launch = launch.generation;
-    agent->port.send(LaunchOrder(job_));
+    outgoing_.ToAgent(agent->port, LaunchOrderFor(*share, job_.generation.shares.front(), order));
   }
 }
 
@@ -49,7 +55,7 @@ void Driver::Do(const StopWorkers& stop) {
       return NothingIsLeft(*agent, "was never told to start this generation");
     }
     if (std::exchange(agent->told_stop, stop.generation) == stop.generation) continue;
-    agent->port.send(StopGroupOrder(stop));
+    outgoing_.ToAgent(agent->port, StopGroupOrder(stop));
   }
 }
 
@@ -57,7 +63,9 @@ void Driver::Do(const StopWorkers& stop) {
 
 void Driver::AttachAgent(int64_t id, AgentPort port) {
   const auto close = port.close;
-  const bool posted = Post([this, id, port = std::move(port)] { agents_[id].port = port; });
+  const bool posted = Post([this, id, port = std::move(port)] {
+    agents_[id].port = std::make_shared<const AgentPort>(port);
+  });
   if (!posted) close(absl::UnavailableError("the coordinator is busy or closing; come back"));
 }
 
@@ -67,7 +75,8 @@ bool Driver::TakeAgentReport(int64_t id, proto::AgentReport report) {
 }
 
 bool Driver::Heard(int64_t id, std::vector<int64_t> streams) {
-  return Post([this, id, streams = std::move(streams)] { OnHeard(id, streams); });
+  return Post([this, id, streams = std::move(streams)] { OnHeard(id, streams); }, 0, Room::kBounded,
+              Wake::kWithTick);
 }
 
 void Driver::DetachAgent(int64_t id) {
@@ -90,8 +99,12 @@ void Driver::RefuseAgent(int64_t id, const absl::Status& why) {
   LogWarning(absl::StrCat("an agent is turned away: ", why.message()));
   leases_.Dismiss(id);
   const auto agent = agents_.find(id);
-  agent->second.port.close(why);
+  CloseLater(agent->second, why);
   agents_.erase(agent);
+}
+
+void Driver::CloseLater(const Agent& agent, const absl::Status& why) {
+  outgoing_.Then([port = agent.port, why](const absl::Status&) { port->close(why); });
 }
 
 // What the agent itself would say, if it knew of its share.
@@ -113,7 +126,7 @@ void Driver::SendAway(const std::string& machine) {
   leases_.Dismiss(id);
   const auto agent = agents_.find(id);
   if (agent == agents_.end()) return;
-  agent->second.port.close(absl::UnavailableError("this host's lease has ended; come back"));
+  CloseLater(agent->second, absl::UnavailableError("this host's lease has ended; come back"));
   agents_.erase(agent);
 }
 
@@ -128,9 +141,7 @@ void Driver::OnAgentReport(int64_t id, const proto::AgentReport& report) {
   OnAgentFact(agent, report);
   if (broken_) return;
   agent.sequence = std::max(agent.sequence, report.sequence());
-  proto::AgentOrder acknowledgement;
-  acknowledgement.set_acknowledged(Acknowledged(agent));
-  agent.port.send(acknowledgement);
+  if (!std::exchange(agent.is_due, true)) due_agents_.push_back(id);
 }
 
 // Steps were not acknowledged one by one.
@@ -141,7 +152,7 @@ void Driver::OnHeard(int64_t id, const std::vector<int64_t>& streams) {
     if (found == streams_.end() || found->second.generation != job_.generation.number) continue;
     Stream& stream = found->second;
     clocks_.heard_ms[stream.rank] = Now();
-    if (stream.acknowledged < stream.sequence) SendAcknowledgement(stream);
+    if (stream.acknowledged < stream.sequence) AcknowledgeLater(each, stream);
   }
 }
 
@@ -212,7 +223,7 @@ void Driver::TellDaemon(const std::string& machine) {
   Agent* const agent = AgentOf(machine);
   if (daemon == daemons_.end() || agent == nullptr) return;
   if (daemon->second.start_daemon().generation() != job_.generation.number) return;
-  agent->port.send(daemon->second);
+  outgoing_.ToAgent(agent->port, daemon->second);
 }
 
 void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
@@ -249,9 +260,9 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
   leases_.Admit(id, agent.machine);
   proto::AgentOrder order;
   order.mutable_welcome();
-  agent.port.send(order);
+  outgoing_.ToAgent(agent.port, order);
   const std::optional<int64_t> lease_ms = leases_.Grant(id, Now());
-  agent.port.send(LeaseOrder(hello.sent_boot_ms(), *lease_ms));
+  outgoing_.ToAgent(agent.port, LeaseOrder(hello.sent_boot_ms(), *lease_ms));
   TellDaemon(agent.machine);
 }
 

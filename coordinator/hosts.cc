@@ -40,8 +40,8 @@ void WithdrawGrowth(Job& job) {
 
 bool AreFinished(const Job& job, const HostShare& share) {
   return std::all_of(share.ranks.begin(), share.ranks.end(), [&](int rank) {
-    const auto member = job.generation.members.find(rank);
-    return member != job.generation.members.end() && member->second.phase == MemberPhase::kFinished;
+    const Member* member = job.generation.members.Find(rank);
+    return member != nullptr && member->phase == MemberPhase::kFinished;
   });
 }
 
@@ -218,7 +218,7 @@ bool ComesWithoutItsShare(const Job& job, const std::string& machine, int64_t he
   if (share == nullptr || share->gone || held_generation == job.generation.number) return false;
   if (job.generation.phase != GenerationPhase::kLaunched) return MayRun(job);
   return std::any_of(share->ranks.begin(), share->ranks.end(),
-                     [&](int rank) { return job.generation.members.count(rank) > 0; });
+                     [&](int rank) { return job.generation.members.Find(rank) != nullptr; });
 }
 
 const HostShare* FindShare(const Job& job, const std::string& machine) {

@@ -10,19 +10,12 @@
 
 #include "absl/status/status.h"
 #include "coordinator/host_check_state.h"
+#include "coordinator/members.h"
 #include "coordinator/phases.h"
 #include "plan/spec/job_spec.h"
 #include "plan/spec/layout.h"
 
 namespace weft {
-
-struct Member {
-  std::string host;
-  int64_t pid = 0;
-  MemberPhase phase = MemberPhase::kRegistered;
-  bool suspect = false;  // its stream broke, or has not come back since a restart
-  friend bool operator==(const Member&, const Member&) = default;
-};
 
 struct Shard {
   std::string file;
@@ -92,7 +85,7 @@ struct Generation {
   bool waited = false;            // of kOpen: no more hosts are waited for
   bool grows = false;             // ends at the next checkpoint, for more hosts are there
   std::vector<HostShare> shares;  // of those that were told to launch it; rank 0's first
-  std::map<int, Member> members;  // by rank
+  Members members;
   std::optional<PendingSave> saving;
   EndedSave ended_save;
   std::optional<GenerationCause> cause;  // empty: nothing cut it short

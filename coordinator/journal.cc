@@ -164,7 +164,24 @@ absl::StatusOr<std::vector<StoredEvent>> Journal::Replay() {
   return history;
 }
 
-absl::Status Journal::Append(const StoredEvent& stored) {
+absl::Status Journal::Append(absl::Span<const StoredEvent> facts) {
+  if (facts.size() == 1) return Insert(facts.front());  // a transaction of its own
+  RETURN_IF_ERROR(Execute("BEGIN"));
+  absl::Status status;
+  for (const StoredEvent& stored : facts) {
+    if (status.ok()) status = Insert(stored);
+  }
+  if (status.ok() && sqlite3_exec(database_, "COMMIT", nullptr, nullptr, nullptr) != SQLITE_OK) {
+    status = Error("cannot be written");
+  }
+  // Some errors have rolled it back already.
+  if (!status.ok() && sqlite3_get_autocommit(database_) == 0) {
+    RETURN_IF_ERROR(Execute("ROLLBACK"));
+  }
+  return status;
+}
+
+absl::Status Journal::Insert(const StoredEvent& stored) {
   const std::string body = ToRecord(stored).SerializeAsString();
   sqlite3_reset(insert_);
   sqlite3_bind_int64(insert_, 1, stored.revision);

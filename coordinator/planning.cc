@@ -63,6 +63,11 @@ Event GrowthOf(const Job& job) {
   const int nodes = MostHosts(job).value_or(job.nodes);
   const Event plan = PlanForHosts(job, nodes);
   if (const auto* refused = std::get_if<PlanRefused>(&plan)) return *refused;
+  if (std::get<Planned>(plan).layout == *job.layout) {
+    return PlanRefused{absl::StatusCode::kFailedPrecondition,
+                       absl::StrCat("the best plan for ", nodes, " hosts is the one that runs"),
+                       nodes};
+  }
   return MoreHosts{job.generation.number};
 }
 

@@ -123,7 +123,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
     if (id == 0) {
       id = ++ids_;
       KeepRankId(message.stream(), id);
-      driver_.Attach(id, PortOf(message.stream()));
+      driver_.Attach(id, {.agent = id_, .stream = message.stream()});
     }
     proto::WorkerReport report;
     if (!report.ParseFromString(message.report())) {
@@ -132,19 +132,6 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
       Cut(message.stream(),
           absl::UnavailableError("the coordinator is busy or closing; come back"));
     }
-  }
-
-  WorkerPort PortOf(int64_t stream) const {
-    const auto send = [box = outbox_, stream](const proto::Order& order) {
-      proto::AgentOrder message;
-      message.mutable_to_ranks()->add_streams(stream);
-      order.SerializeToString(message.mutable_to_ranks()->mutable_order());
-      box->Send(message);
-    };
-    const auto close = [box = outbox_, stream](const absl::Status& why) {
-      box->Send(HangUpOrder(stream, why));
-    };
-    return {.send = send, .close = close};
   }
 
   // The driver hears no more of it, whatever comes before the agent says that it has hung up.

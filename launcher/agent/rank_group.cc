@@ -61,7 +61,7 @@ std::string RankGroup::StarterName() const {
 // The folder may be shared by all hosts.
 std::string RankGroup::StarterLog() const {
   if (kind_ != GroupKind::kGuest) return logs_ + "/mpirun.log";
-  return absl::StrCat(logs_, "/orted-", options_.own_host, ".log");
+  return absl::StrCat(logs_, "/orted-", options_.hosts[options_.own_host].host, ".log");
 }
 
 absl::Status RankGroup::Start() {

@@ -30,6 +30,7 @@ JobSpec JobOnTwoHosts() {
   job.cluster.nodes = 2;
   job.cluster.slots_per_node = 1;
   job.layout = {};
+  job.fault_tolerance.preflight = false;
   job.layout.tp = job.layout.pp = 1;
   return job;
 }
@@ -45,6 +46,7 @@ class DriverTest : public testing::Test {
     options.version = "v";
     options.lease_ms = kLeaseMs;
     options.own_thread = false;
+    options.writes_tokens = false;
     options.now_ms = [this] { return now_ms_; };
     auto driver = Driver::Start(*std::move(journal), std::move(options));
     ASSERT_TRUE(driver.ok()) << driver.status();
@@ -119,6 +121,41 @@ TEST_F(DriverTest, WaitsForNoAgentThatCameBetweenALaunchAndItsEnd) {
   EXPECT_EQ(Launches(3, 1), 0) << "its end is decided";
   EXPECT_EQ(Launches(1, 2), 1);
   EXPECT_EQ(Launches(3, 2), 1);
+}
+
+TEST_F(DriverTest, TellsAllRanksOfAnAgentToTrainByOneMessage) {
+  JobSpec job = SampleJob();
+  job.cluster.slots_per_node = 2;
+  job.layout.tp = job.layout.pp = 1;
+  job.layout.dp = 2;
+  Submit(job);
+  Bring(1, "a");
+  driver_->RunOnce();
+  ASSERT_EQ(Launches(1, 1), 1);
+  told_.clear();
+  for (int rank = 0; rank < 2; ++rank) {
+    driver_->Attach(10 + rank, {.agent = 1, .stream = 5 + rank});
+    proto::WorkerReport report;
+    report.set_rank(rank);
+    report.set_generation(1);
+    report.set_sequence(1);
+    report.mutable_register_()->set_host("host-a");
+    report.mutable_register_()->set_pid(100 + rank);
+    report.mutable_register_()->set_version("v");
+    report.mutable_register_()->set_world_size(2);
+    driver_->Report(10 + rank, report);
+  }
+  driver_->RunOnce();
+  ASSERT_EQ(told_[1].size(), 2u) << "a welcome, and what to train";
+  for (const proto::AgentOrder& order : told_[1]) {
+    EXPECT_THAT(order.to_ranks().streams(), testing::ElementsAre(5, 6));
+  }
+  proto::Order order;
+  ASSERT_TRUE(order.ParseFromString(told_[1][0].to_ranks().order()));
+  EXPECT_TRUE(order.has_welcome());
+  EXPECT_EQ(order.acknowledged(), 1);
+  ASSERT_TRUE(order.ParseFromString(told_[1][1].to_ranks().order()));
+  EXPECT_TRUE(order.has_train());
 }
 
 TEST_F(DriverTest, SaysOnceWhichHostLacksSlotsAndHowToCureIt) {

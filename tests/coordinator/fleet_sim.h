@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,19 @@ enum class PlantedBug {
   kRankPublishesWithoutAGrant,
   kRankLoadsAnotherCheckpoint,
   kJournalForgets,  // everything, at a restart
+  // These are put around the driver, whose words are changed on their way in or out.
+  kCoordinatorTakesAnyonesProof,  // of a share's end, whichever machine says it
+  kCoordinatorEndsLeasesEarly,    // 3 s before they end on the host
+  kCoordinatorGrantsTooEarly,     // a commit, before all shards are there
+  kCoordinatorLaunchesBesides,    // takes the order to stop for the end, and loses it
 };
 
 struct SimOptions {
   uint32_t seed = 1;
   int hosts = 3;
   int least_hosts = 2;
+  std::optional<int> dp = {};  // of the layout; none: as the planner finds best
+  int64_t step_ms = 40;        // long ones give hosts time to come back and be taken
   bool faults = true;
   PlantedBug bug = PlantedBug::kNone;
   bool tells = false;  // what happens, on stderr

@@ -24,6 +24,10 @@ SimOptions ScheduleOf(uint32_t seed) {
   options.hosts = 1 + static_cast<int>(seed % 4);
   options.least_hosts = std::max(1, options.hosts - static_cast<int>(seed / 4 % 3));
   options.faults = seed % 10 != 0;
+  // Some give hosts that come back the minute that they have to stay before they are taken.
+  if (seed % 9 == 4) options.step_ms = 800;
+  // Some have a plan for two hosts and none for one, and nothing to gain by more.
+  if (seed % 7 == 3 && options.hosts > 2) options.dp = 2;
   return options;
 }
 
@@ -83,7 +87,11 @@ TEST(Fleet, EachPlantedBugIsFound) {
       {PlantedBug::kRankIgnoresAnAbort, "a rank ignores an abort"},
       {PlantedBug::kRankPublishesWithoutAGrant, "a rank publishes without a grant"},
       {PlantedBug::kRankLoadsAnotherCheckpoint, "a rank loads another checkpoint"},
-      {PlantedBug::kJournalForgets, "the journal forgets"}};
+      {PlantedBug::kJournalForgets, "the journal forgets"},
+      {PlantedBug::kCoordinatorTakesAnyonesProof, "anybody's proof of an end is taken"},
+      {PlantedBug::kCoordinatorEndsLeasesEarly, "leases end early for the coordinator"},
+      {PlantedBug::kCoordinatorGrantsTooEarly, "a commit is granted too early"},
+      {PlantedBug::kCoordinatorLaunchesBesides, "a generation is launched beside another"}};
   for (const auto& [bug, name] : bugs) {
     uint32_t found = 0;
     std::string what;

@@ -47,6 +47,14 @@ TEST(Lost, NamesWhoWasSilentForLongerThanTheLease) {
   EXPECT_EQ(lost[1].reason, "nothing heard for 9.0 s, the lease is 8.0 s");
 }
 
+TEST(NoneSilentUntil, IsWhenTheFirstCouldBe) {
+  Clocks clocks = Heard({{0, 10000}, {1, 2000}}, 0, 0);
+  EXPECT_EQ(NoneSilentUntil(clocks, kLeaseMs), 10000);
+  EXPECT_TRUE(Lost(clocks.heard_ms, 10000, kLeaseMs).empty());
+  EXPECT_EQ(Lost(clocks.heard_ms, 10001, kLeaseMs).size(), 1u);
+  EXPECT_EQ(NoneSilentUntil(Heard({}, 0, 0), kLeaseMs), 0);
+}
+
 TEST(ShiftedByStall, BlamesNobodyForTheTimeTheCoordinatorSleptThrough) {
   Clocks clocks = Heard({{0, 1000}, {1, 900}}, 500, 1000);
   clocks = ShiftedByStall(clocks, 31000, 500);

@@ -65,6 +65,7 @@ Job OnFourHosts(int here) {
   job.spec.cluster.slots_per_node = 1;
   job.spec.hosts.least_nodes = 2;
   job.spec.layout = {};
+  job.spec.fault_tolerance.preflight = false;
   for (int i = 0; i < here; ++i) job.offers[std::to_string(i)] = {"h", 0};
   job.generation.phase = GenerationPhase::kOpen;
   job.generation.waited = true;
@@ -91,6 +92,8 @@ TEST(GrowthOf, IsNoneWhereThereIsNoPlan) {
   EXPECT_EQ(std::get<PlanRefused>(refused).nodes, 3);
   job.offers["3"] = {"h", 0};
   EXPECT_TRUE(std::holds_alternative<MoreHosts>(GrowthOf(job)));
+  job.layout = std::get<Planned>(PlanOf(job)).layout;
+  EXPECT_TRUE(std::holds_alternative<PlanRefused>(GrowthOf(job))) << "the same again";
 }
 
 TEST(ClusterFingerprint, TellsAllButThePrice) {
