@@ -308,6 +308,7 @@ proto::SubmitJobRequest RequestFor(const Options& options) {
   job.cluster.intra_node = {.latency_s = 5e-6, .bytes_per_s = 4e9};
   job.cluster.inter_node = {.latency_s = 30e-6, .bytes_per_s = 1e9};
   job.fault_tolerance.heartbeat_timeout_seconds = kLeaseS;
+  job.fault_tolerance.preflight = false;  // connections are up, hosts are known
   proto::SubmitJobRequest request;
   request.set_request_id("join");
   request.set_job(JobText(job));
