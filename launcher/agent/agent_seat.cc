@@ -100,8 +100,10 @@ absl::StatusOr<AgentSeat> AgentSeat::Take(const std::string& run_id, const std::
     const pid_t holder = seat.Holder();
     const int64_t late_ms = BootTimeMs() - kill_from_ms;
     if (late_ms > kDeathMs) {
-      return absl::UnavailableError(absl::StrCat("another agent of this run is here, process ",
-                                                 holder, ", and cannot be ended; see its state"));
+      return absl::UnavailableError(absl::StrCat(
+          "another agent of this run is here, ",
+          holder > 0 ? absl::StrCat("process ", holder, ", and cannot be ended; see its state")
+                     : "in a container that shares this one's /dev/shm; give each its own"));
     }
     if (holder == 0 || late_ms < 0) continue;
     const Descriptor pidfd = OpenPidfd(holder);
