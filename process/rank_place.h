@@ -31,7 +31,7 @@ int SharersOf(const std::vector<RankPlace>& places, int slot);
 // "0-3,8", as the kernel writes it.
 std::string CpuListText(const std::vector<int>& cpus);
 
-// What Take needs, made before a fork: the calls after it are safe there.
+// PlaceTaker is made before a fork; Take is safe after it.
 class PlaceTaker {
  public:
   explicit PlaceTaker(const RankPlace& place);

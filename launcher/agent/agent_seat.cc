@@ -18,7 +18,6 @@
 namespace weft {
 namespace {
 
-constexpr char kLockName[] = "agent.lock";
 constexpr int kLookEveryMs = 10;
 constexpr int kDeathMs = 2000;  // from a KILL to the end of a process with much memory
 
@@ -46,7 +45,7 @@ AgentSeat::AgentSeat(AgentSeat&& other) noexcept
 AgentSeat::~AgentSeat() {
   if (!taken_) return;
   RemoveFiles();
-  unlink((folder_ + "/" + kLockName).c_str());
+  unlink((folder_ + "/" + kSeatLock).c_str());
   rmdir(folder_.c_str());  // not if the next one has made its own file there
 }
 
@@ -59,13 +58,13 @@ void AgentSeat::RemoveFiles() const {
   for (const std::filesystem::directory_iterator end; !error && entry != end;
        entry.increment(error)) {
     std::error_code ignored;
-    if (entry->path().filename() != kLockName) std::filesystem::remove_all(entry->path(), ignored);
+    if (entry->path().filename() != kSeatLock) std::filesystem::remove_all(entry->path(), ignored);
   }
 }
 
 absl::StatusOr<bool> AgentSeat::TryTake() {
   RETURN_IF_ERROR(MakePrivateFolder(folder_));
-  const std::string path = folder_ + "/" + kLockName;
+  const std::string path = folder_ + "/" + kSeatLock;
   lock_ = Descriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock_.valid()) {
     if (errno == ENOENT) return false;  // the folder has gone in between
@@ -100,8 +99,10 @@ absl::StatusOr<AgentSeat> AgentSeat::Take(const std::string& run_id, const std::
     const pid_t holder = seat.Holder();
     const int64_t late_ms = BootTimeMs() - kill_from_ms;
     if (late_ms > kDeathMs) {
-      return absl::UnavailableError(absl::StrCat("another agent of this run is here, process ",
-                                                 holder, ", and cannot be ended; see its state"));
+      return absl::UnavailableError(absl::StrCat(
+          "another agent of this run is here, ",
+          holder > 0 ? absl::StrCat("process ", holder, ", and cannot be ended; see its state")
+                     : "in a container that shares this one's /dev/shm; give each its own"));
     }
     if (holder == 0 || late_ms < 0) continue;
     const Descriptor pidfd = OpenPidfd(holder);

@@ -248,6 +248,8 @@ void Agents::Leave(int patience_ms) {
   for (const auto& agent : agents_) {
     agent->local.reset();
     agent->remote.reset();
+    // One that had to be killed has left its files; another host's are its next agent's to remove.
+    if (agent->is_here) RemoveTemporaryFolders(options_.run_id, agent->host.name);
   }
 }
 

@@ -21,7 +21,7 @@ struct ListedHost {
 
 // How many of the host's slots are to be used; 0: what its agent offers.
 int UsedSlotCount(const ListedHost& host);
-// What its agent has to know of its slots, as options of `weft agent`.
+// Options of `weft agent` tell it of its slots.
 std::vector<std::string> SlotOptions(const ListedHost& host);
 // "h1: slots 0, 2 of 4; h2: all but slot 1", of the hosts that not all slots are used of; empty:
 // there are none.

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -72,6 +73,20 @@ absl::string_view RunOfFolder(absl::string_view name) {
   if (!absl::ConsumePrefix(&name, "weft-")) return "";
   if (!absl::ConsumeSuffix(&name, "-tmp") && !absl::ConsumeSuffix(&name, kTlsEnding)) return "";
   return name.substr(0, name.find('@'));
+}
+
+// An agent that ssh has started does not carry its run's id where others can read it. The file is
+// not opened: the kernel would take closing it for the end of this process's own lock.
+bool IsHeld(const std::filesystem::path& folder) {
+  struct stat status = {};
+  if (stat((folder / kSeatLock).c_str(), &status) != 0) return false;
+  const std::string wanted =
+      absl::StrFormat(" %02x:%02x:%d ", major(status.st_dev), minor(status.st_dev), status.st_ino);
+  std::ifstream locks("/proc/locks");
+  for (std::string line; std::getline(locks, line);) {
+    if (absl::StrContains(line, wanted)) return true;
+  }
+  return false;
 }
 
 // Numbers of all processes but this one.
@@ -163,7 +178,8 @@ std::vector<std::string> TemporaryFoldersLeft() {
       if (id.empty()) continue;
       struct stat status = {};
       const bool ours = stat(entry.path().c_str(), &status) == 0 && status.st_uid == getuid();
-      if (ours && ProcessesOf(std::string(id)).empty()) left.push_back(entry.path().string());
+      if (ours && !IsHeld(entry.path()) && ProcessesOf(std::string(id)).empty())
+        left.push_back(entry.path().string());
     }
   }
   return left;

@@ -50,7 +50,9 @@ absl::Status MakePrivateFolder(const std::string& path);
 
 // All that this may ever return for the run and the host.
 std::vector<std::string> TemporaryFolders(const std::string& run_id, const std::string& host = "");
-// One of them, always the same as long as the machine is up: where its agent has its seat.
+// One of them, always the same as long as the machine is up: where its agent has its seat, and
+// holds a lock (fcntl) on the file of that name.
+inline constexpr char kSeatLock[] = "agent.lock";
 std::string SeatFolder(const std::string& run_id, const std::string& host = "");
 
 // Removes them.
@@ -61,7 +63,7 @@ void RemoveTemporaryFolders(const std::string& run_id, const std::string& host =
 std::string TlsFolder(const std::string& run_id);
 void RemoveTlsFolder(const std::string& run_id);
 
-// Temporary folders of this user's runs that no living process is of any more.
+// Temporary folders of this user's runs that no living process is of any more, nor an agent holds.
 std::vector<std::string> TemporaryFoldersLeft();
 
 }  // namespace weft

@@ -42,7 +42,7 @@ TEST(Run, TrainsUntilTheLossHasFallenAndLeavesItsFiles) {
   run.ExpectNothingLeft();
 }
 
-// What a person gives by cluster.env may be a token or a password.
+// A person may give a token or a password by cluster.env.
 TEST(Run, KeepsTheJobsEnvironmentToItsUser) {
   const mode_t before = umask(022);
   TinyRun run;

@@ -1,5 +1,5 @@
-// What somebody else on the network finds: a scan of every TCP port of every host, and the words of
-// whoever answers, while no job runs and while one does.
+// Somebody else on the network scans every TCP port of every host, and hears whoever answers, while
+// no job runs and while one does.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -74,7 +74,7 @@ std::vector<int> OpenPorts(const std::string& address, int first, int last) {
   return open;
 }
 
-// What comes back for these words.
+// Returns what comes back for these words.
 std::string Answer(const std::string& address, int port, const std::string& words) {
   const int fd = Dial(address, port);
   pollfd ready = {fd, POLLOUT, 0};

@@ -104,6 +104,15 @@ TEST_F(HostsRun, LosesNothingToAnAgentThatLeavesLate) {
   EXPECT_EQ(LastGeneration(), generation + 1) << Words();
 }
 
+// It stands still, so it is killed in the end, and cannot clean up behind itself.
+TEST_F(HostsRun, LeavesNothingOfAnAgentThatHadToBeKilled) {
+  Start(WriteJob(kFixed, "slots: 6", "", 100000), {"--hosts", "h1:6"});
+  ASSERT_TRUE(WaitForStep(2)) << Words();
+  bed_->Run(1, "kill -STOP $(pgrep -f '^/[^ ]*/weft agent')");
+  bed_->Run(1, std::string(WEFT_BINARY_DIR "/bin/weft stop --now ") + folder());
+  EXPECT_TRUE(run_->Wait(30).has_value()) << Words();
+}
+
 // Its agents and ranks come back to the next one within the lease.
 TEST_F(HostsRun, TrainsOnWhenWeftdIsKilled) {
   const std::map<int64_t, std::string> alone = CurveOfOneHost();

@@ -19,7 +19,7 @@ class WaitingReports {
   void Add(proto::WorkerReport report);
   // All reports up to this sequence are safe.
   void Acknowledge(int64_t sequence);
-  // What is to be sent on the open stream; from then on it counts as sent.
+  // Returns what is to be sent on the open stream; from then on it counts as sent.
   std::vector<proto::WorkerReport> TakeUnsent();
   bool has_unsent() const { return sent_ < reports_.size(); }
   // There is a new stream, on which nothing is sent yet.

@@ -2,6 +2,7 @@
 #include "launcher/agent/agent_seat.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -111,6 +112,15 @@ TEST_F(AgentSeatTest, IsFreeOnceItsHolderIsKilled) {
   const auto seat = AgentSeat::Take(run_, kHost, kLong);
   EXPECT_TRUE(seat.ok()) << seat.status();
   before.Wait();
+}
+
+TEST_F(AgentSeatTest, IsNoLeftoverWhileItIsTaken) {
+  const Other before = Agent(kLong);
+  before.AwaitBegin();
+  EXPECT_THAT(TemporaryFoldersLeft(), ::testing::Not(::testing::Contains(folder_)));
+  kill(before.pid, SIGKILL);
+  before.Wait();
+  EXPECT_THAT(TemporaryFoldersLeft(), ::testing::Contains(folder_));
 }
 
 TEST_F(AgentSeatTest, IsAnotherOneForEachRunAndEachHost) {
