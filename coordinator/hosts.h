@@ -23,9 +23,6 @@ bool Record(const AttemptEnded& fact, Job& job);
 // it waits.
 std::optional<int> HostsToPlanFor(const Job& job);
 
-// The fewest hosts that the job goes on with.
-int LeastHosts(const JobSpec& spec);
-
 // Which host would have which ranks now, the host of rank 0 first. Unavailable: too few are there.
 // REQUIRES: there is a layout.
 absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job);

@@ -131,7 +131,6 @@ class InProcessHost {
   void Say(proto::AgentReport report);
 
  private:
-
   std::string folder_;
   int wake_ = -1;
   std::unique_ptr<AgentLink> link_;
