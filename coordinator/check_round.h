@@ -42,7 +42,7 @@ class CheckRound {
     std::vector<std::string> peers;  // that it dials
     int dialled_by = 0;              // how many dial it
   };
-  // Those whose turn it is now: once all have opened, or kOpenMs has passed; each once. Everybody
+  // Returns whose turn it is now: once all have opened, or kOpenMs has passed; each once. Everybody
   // dials everybody that has opened, or, where there are more than kMostPeers others, the next so
   // many in the order of their names.
   std::vector<Turn> ToTell(int64_t now_ms);

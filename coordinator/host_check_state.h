@@ -1,5 +1,5 @@
-// What hosts have found out about themselves before a generation may start on them, as values; what
-// follows from it is in preflight.h.
+// Hosts find this out about themselves before a generation may start on them; values alone: what
+// follows from them is in preflight.h.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -39,8 +39,8 @@ struct HostChecked {
   friend bool operator==(const HostChecked&, const HostChecked&) = default;
 };
 
-// What stays of it in the job: what is not well. It is the check of that agent; another one on the
-// host has to be checked again.
+// HostCheck stays of it in the job: it holds what is not well. It is the check of that agent;
+// another one on the host has to be checked again.
 struct HostCheck {
   int64_t round = 0;  // of the whole check
   int64_t agent_pid = 0;

@@ -72,10 +72,6 @@ std::string NoPlaceText(const Job& job,
 
 }  // namespace
 
-int LeastHosts(const JobSpec& spec) {
-  return spec.hosts.least_nodes > 0 ? spec.hosts.least_nodes : spec.cluster.nodes;
-}
-
 bool Record(const HostOffered& fact, Job& job) {
   const OfferedHost offer = {fact.host, fact.slots, fact.addresses, fact.agent_pid};
   const auto [place, is_new] = job.offers.try_emplace(fact.machine, offer);

@@ -27,9 +27,6 @@ std::optional<int> MostHosts(const Job& job);
 // soon as they are there; for MostHosts once nobody else is waited for. None: it waits.
 std::optional<int> HostsToPlanFor(const Job& job);
 
-// The fewest hosts that the job goes on with.
-int LeastHosts(const JobSpec& spec);
-
 // Which host would have which ranks now, the host of rank 0 first. Unavailable: too few are there.
 // FailedPrecondition: they have no place for all ranks; says who lacks what, and the cure.
 // REQUIRES: there is a layout.

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "coordinator/hosts.h"
 #include "coordinator/turning_points.h"
 
 namespace weft {
@@ -37,7 +36,7 @@ bool IsUnanswered(const HostCheck& check) {
   return check.findings.size() == 1 && check.findings.front().name == kNoAnswer;
 }
 
-// What the host says of itself.
+// Returns what the host says of itself.
 std::vector<HostFinding> OwnFaults(const HostCheck& check) {
   std::vector<HostFinding> faults;
   for (const HostFinding& finding : check.findings) {
@@ -81,8 +80,8 @@ void JudgeRates(const Job& job, Fitness& fitness) {
 
 using Pairs = std::map<std::string, std::map<std::string, std::string>>;  // both ways, with words
 
-// What the hosts of `among` say of each other, as far as it still counts: one that was checked
-// anew since then is spoken of in a newer round.
+// Returns what the hosts of `among` say of each other, as far as it still counts: one that was
+// checked anew since then is spoken of in a newer round.
 Pairs FailedPairs(const Job& job, const std::vector<std::string>& among) {
   const std::set<std::string> here(among.begin(), among.end());
   Pairs pairs;
@@ -109,8 +108,9 @@ void JudgePairs(const Job& job, Fitness& fitness) {
   Pairs pairs = FailedPairs(job, fitness.fit);
   while (!pairs.empty()) {
     const auto trains = [&](const std::string& machine) {
-      const HostShare* const share = FindShare(job, machine);
-      return share != nullptr && !share->gone && IsLive(job.generation.phase);
+      return IsLive(job.generation.phase) &&
+             std::any_of(job.generation.shares.begin(), job.generation.shares.end(),
+                         [&](const HostShare& share) { return share.machine == machine; });
     };
     const auto worst =
         std::max_element(pairs.begin(), pairs.end(), [&](const auto& a, const auto& b) {
@@ -159,6 +159,10 @@ std::string NamedText(const Job& job, const HostFindings& hosts, absl::string_vi
 }
 
 }  // namespace
+
+int LeastHosts(const JobSpec& spec) {
+  return spec.hosts.least_nodes > 0 ? spec.hosts.least_nodes : spec.cluster.nodes;
+}
 
 bool Record(const HostChecked& fact, Job& job) {
   const auto offer = job.offers.find(fact.machine);

@@ -13,7 +13,7 @@ namespace weft {
 HostChecked FactOf(const proto::HostChecked& message);
 proto::HostChecked MessageOf(const HostChecked& fact);
 
-// What watchers are told of a check: what it says, and once everybody is checked, what that makes
+// Watchers are told this of a check: what it says, and once everybody is checked, what that makes
 // of those who are too slow or not reached.
 std::vector<proto::HostChecked> CheckedEvents(const HostChecked& fact, const Job& after);
 

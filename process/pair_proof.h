@@ -27,7 +27,7 @@ struct PairRound {
   std::string secret;
 };
 
-// What says that `machine` is dialled.
+// Returns what says that `machine` is dialled.
 std::string DialMessage(const PairRound& round, absl::string_view machine);
 // The answer of `machine` to a whole dial message; empty: whoever sent it does not know the secret,
 // or means another machine or round.

@@ -42,7 +42,7 @@ proto::CheckResult Broken(absl::string_view name, absl::string_view found, absl:
 
 }  // namespace
 
-// What threads that nobody waits for may still touch after the agent has left.
+// Threads that nobody waits for may still touch this after the agent has left.
 struct HostChecker::Shared {
   explicit Shared(int wake_fd) : wake(fcntl(wake_fd, F_DUPFD_CLOEXEC, 0)) {}
 

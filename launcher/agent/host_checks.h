@@ -1,4 +1,4 @@
-// What an agent finds out about its host before ranks may start there. The Judge functions are
+// An agent finds this out about its host before ranks may start there. The Judge functions are
 // pure; the others ask the kernel and the file systems, and a file system that hangs holds them up:
 // they run on a thread of their own (host_checker.h).
 #pragma once

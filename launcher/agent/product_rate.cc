@@ -28,7 +28,7 @@ constexpr char kSeconds[] = "0.05";
 constexpr char kKey[] = "\"product_flops_per_s\": ";
 constexpr size_t kMostWords = 200;
 
-// What comes until the other end is closed. False: it is still open at that time.
+// Reads what comes until the other end is closed. False: it is still open at that time.
 bool ReadUntil(const Descriptor& pipe, int64_t end_ms, std::string* text) {
   for (;;) {
     const int64_t left_ms = std::max<int64_t>(0, end_ms - BootTimeMs());

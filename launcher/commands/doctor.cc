@@ -75,7 +75,7 @@ int Doctor(bool json) {
   return Fail(absl::InternalError("this machine is not ready: see what is broken above"));
 }
 
-// Of --hosts.
+// DoctorArguments is a command line; one with hosts is about them.
 struct DoctorArguments {
   bool json = false;
   HostArguments words;

@@ -42,6 +42,28 @@ constexpr int kPatienceMs = 1000;      // TERM, then KILL
 constexpr int kGonePatienceMs = 5000;
 constexpr int kMaxDaemonStarts = 100;  // a person who kills it for ever is not waited for
 
+proto::SubmitJobRequest RequestOf(const ForegroundOptions& options, const std::string& run_id) {
+  proto::SubmitJobRequest request;
+  request.set_request_id(absl::StrCat(run_id, "-", getpid(), "-", absl::ToUnixNanos(absl::Now())));
+  request.set_job(JobText(options.job));
+  request.set_run_folder(options.paths.folder);
+  *request.mutable_layout() = ToProto(options.layout);
+  request.set_planned_for(ClusterFingerprint(options.job.cluster));
+  request.set_load_checkpoint(options.continuation.load_checkpoint);
+  request.set_after_step(options.continuation.after_step);
+  *request.mutable_run() = ToProto(options.continuation.run);
+  for (const OlderCheckpoint& each : options.continuation.older) {
+    proto::OlderCheckpoint& older = *request.add_older();
+    older.set_step(each.step);
+    older.set_folder(each.folder);
+  }
+  for (const std::string& fingerprint : options.data) request.add_data(fingerprint);
+  // Nobody else comes than those that are named.
+  request.set_expected_hosts(static_cast<int>(options.hosts.size()));
+  request.set_last_generation(options.continuation.last_generation);
+  return request;
+}
+
 class Foreground {
  public:
   explicit Foreground(ForegroundOptions options)
@@ -201,26 +223,7 @@ class Foreground {
   }
 
   absl::Status Submit() {
-    proto::SubmitJobRequest request;
-    request.set_request_id(
-        absl::StrCat(run_id_, "-", getpid(), "-", absl::ToUnixNanos(absl::Now())));
-    request.set_job(JobText(options_.job));
-    request.set_run_folder(options_.paths.folder);
-    *request.mutable_layout() = ToProto(options_.layout);
-    request.set_planned_for(ClusterFingerprint(options_.job.cluster));
-    request.set_load_checkpoint(options_.continuation.load_checkpoint);
-    request.set_after_step(options_.continuation.after_step);
-    *request.mutable_run() = ToProto(options_.continuation.run);
-    for (const OlderCheckpoint& each : options_.continuation.older) {
-      proto::OlderCheckpoint& older = *request.add_older();
-      older.set_step(each.step);
-      older.set_folder(each.folder);
-    }
-    for (const std::string& fingerprint : options_.data) request.add_data(fingerprint);
-    // Nobody else comes than those that are named.
-    request.set_expected_hosts(static_cast<int>(options_.hosts.size()));
-    request.set_last_generation(options_.continuation.last_generation);
-    ASSIGN_OR_RETURN(job_id_, client_->Submit(request));
+    ASSIGN_OR_RETURN(job_id_, client_->Submit(RequestOf(options_, run_id_)));
     return absl::OkStatus();
   }
 

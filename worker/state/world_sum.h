@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// What rank brings: its place among at most kMostPlaces holds rank + 1, the others 0.
+// Returns what a rank brings: its place among at most kMostPlaces holds rank + 1, the others 0.
 inline constexpr int kMostPlaces = 1024;
 std::vector<double> WorldPart(int rank, int world_size);
 

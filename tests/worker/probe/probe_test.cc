@@ -13,6 +13,7 @@
 #include "worker/backend/cpu/device_cpu.h"
 #include "worker/backend/fp8.h"
 #include "worker/probe/probe_rates.h"
+#include "worker/probe/product.h"
 
 namespace weft {
 namespace {
@@ -20,6 +21,14 @@ namespace {
 double Flops(const MatmulPoint& shape) {
   return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
          static_cast<double>(shape.k);
+}
+
+TEST(MeasureProduct, TellsARateWithinItsTime) {
+  const std::unique_ptr<Device> device = MakeCpuDevice({});
+  const absl::StatusOr<double> rate = MeasureProduct(*device, 64, 0.01);
+  ASSERT_TRUE(rate.ok()) << rate.status();
+  EXPECT_GT(*rate, 1e6);
+  EXPECT_LT(*rate, 1e14);
 }
 
 TEST(ShapesWithin, GrowWithTheSpeedAndTheTimeFromTheSmallest) {

@@ -1,0 +1,76 @@
+#include "launcher/run/host_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace weft {
+namespace {
+
+proto::HostChecked Checked(const std::string& host, const std::string& name,
+                           proto::CheckResult::Severity severity) {
+  proto::HostChecked checked;
+  checked.set_host(host);
+  proto::CheckResult& result = *checked.add_results();
+  result.set_name(name);
+  result.set_severity(severity);
+  result.set_found("1.00 GiB free");
+  if (severity == proto::CheckResult::WELL) return checked;
+  result.set_allowed("2 ranks of 4.00 GiB need 8.00 GiB");
+  result.set_cure("end what else runs there, raise the control group's limit, or name fewer slots");
+  return checked;
+}
+
+TEST(HostTable, HasARowPerHostAndACurePerProblem) {
+  HostTable table({"h1", "h2", "h3", "h4"});
+  table.Take(Checked("h1", "memory", proto::CheckResult::WELL));
+  table.Take(Checked("h2", "memory", proto::CheckResult::BROKEN));
+  table.Take(Checked("h1", "devices", proto::CheckResult::NOTE));
+  EXPECT_FALSE(table.complete());
+  table.Fail("h3", "ssh", "it does not answer", "");
+  EXPECT_EQ(table.Text(),
+            "host ssh device memory\n"
+            "h1   -   note   ok\n"
+            "h2   -   -      BAD\n"
+            "h3   BAD -      -\n"
+            "h4   -   -      -       not heard\n"
+            "h1: devices: 1.00 GiB free, but 2 ranks of 4.00 GiB need 8.00 GiB\n"
+            "    end what else runs there, raise the control group's limit, or name fewer\n"
+            "    slots\n"
+            "h2: memory: 1.00 GiB free, but 2 ranks of 4.00 GiB need 8.00 GiB\n"
+            "    end what else runs there, raise the control group's limit, or name fewer\n"
+            "    slots\n"
+            "h3: ssh: it does not answer\n");
+  EXPECT_FALSE(table.sound());
+}
+
+TEST(HostTable, TakesTheLaterFindingOfAName) {
+  HostTable table({"h1"});
+  table.Take(Checked("h1", "product", proto::CheckResult::WELL));
+  EXPECT_TRUE(table.complete() && table.sound());
+  table.Take(Checked("h1", "product", proto::CheckResult::BROKEN));
+  EXPECT_FALSE(table.sound());
+  const auto json = nlohmann::json::parse(table.Json(), nullptr, false);
+  ASSERT_TRUE(json.is_array());
+  EXPECT_EQ(json[0]["host"], "h1");
+  EXPECT_EQ(json[0]["sound"], false);
+  ASSERT_EQ(json[0]["checks"].size(), 1u);
+  EXPECT_EQ(json[0]["checks"][0]["health"], "broken");
+}
+
+// All checks there are, and a host with a long name.
+TEST(HostTable, FitsEightyColumns) {
+  HostTable table({"a-host-with-a-very-long-name.cluster.example"});
+  for (const char* name : {"ssh", "devices", "memory", "shared memory", "run folder", "checkpoints",
+                           "data", "clock", "network", "product", "pairs"}) {
+    table.Take(
+        Checked("a-host-with-a-very-long-name.cluster.example", name, proto::CheckResult::WELL));
+  }
+  const std::string text = table.Text();
+  EXPECT_LE(text.find('\n'), 80u) << text;
+  EXPECT_LE(text.size() - text.find('\n'), 82u) << text;
+}
+
+}  // namespace
+}  // namespace weft
