@@ -188,8 +188,9 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
 }
 
 // A host whose agent is gone cannot tell of its own loss: what the others saw of it is that mpirun
-// ended their ranks.
+// ended their ranks. After a restart of the coordinator agents may only be on their way back.
 void Driver::BlameAbsent(RankEnded& fact) {
+  if (job_.phase == Phase::kRecovering) return;
   for (const HostShare& share : job_.generation.shares) {
     if (share.gone || AgentOf(share.machine) != nullptr) continue;
     fact.rank = -1;
