@@ -40,6 +40,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "plan/errors.h"
 #include "plan/spec/job_spec.h"
@@ -494,6 +495,7 @@ int main(int argc, char** argv) {
   if (mkdtemp(folder.data()) == nullptr) return 1;
   options.folder = folder;
   weft::AllowManyFiles();
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // as weftd does
   const absl::Status status = weft::JoinBench(options).Run();
   if (status.ok()) return 0;
   std::fprintf(stderr, "join_bench: %s\n", std::string(status.message()).c_str());

@@ -107,7 +107,7 @@ void Driver::CloseLater(const Agent& agent, const absl::Status& why) {
   outgoing_.Then([port = agent.port, why](const absl::Status&) { port->close(why); });
 }
 
-// What the agent itself would say, if it knew of its share.
+// The coordinator says what the agent itself would, if it knew of its share.
 void Driver::NothingIsLeft(const Agent& agent, const std::string& why) {
   AttemptEnded gone;
   gone.generation = job_.generation.number;

@@ -19,8 +19,8 @@ bool Record(const LaunchWaits& fact, Job& job);
 bool Record(const MoreHosts& fact, Job& job);
 bool Record(const AttemptEnded& fact, Job& job);
 
-// Of the hosts that are there, as many as the job could go on with: no more than it asks for, not
-// below its least, and a number that has not turned out to have no plan. None: there is none such.
+// Returns how many of the hosts that are there the job could go on with: no more than it asks for,
+// not below its least, and a number that has not turned out to have no plan. None: there is none.
 std::optional<int> MostHosts(const Job& job);
 
 // For how many hosts the next generation is planned and placed: for all that the job asks for as

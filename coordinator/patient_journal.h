@@ -21,8 +21,8 @@ class PatientJournal final {
 
   // Keeps the fact for the next Commit.
   void Add(StoredEvent stored) { waiting_.push_back(std::move(stored)); }
-  // What was added is durable when it returns, all of it after one wait for the disk, unless the
-  // journal is behind then. While it is, it tries now and then. Fails if it can never be written
+  // Makes what was added durable, all of it after one wait for the disk, unless the journal is
+  // behind when it returns. While it is, it tries now and then. Fails if it can never be written
   // any more, or if too much waits.
   absl::Status Commit(int64_t now_ms);
 

@@ -37,7 +37,7 @@ std::optional<std::string> PeerName(const grpc::ServerContextBase& context);
 // PermissionDenied if the caller came over the network and its certificate is another host's.
 absl::Status CheckPeerIs(const std::optional<std::string>& peer_name, const std::string& host);
 
-// What the caller has shown; nothing over a unix socket. InvalidArgument if it is no certificate.
+// The caller has shown these; nothing over a unix socket. InvalidArgument if it is no certificate.
 absl::StatusOr<std::vector<CertificateFacts>> PeerCertificates(
     const grpc::ServerContextBase& context);
 

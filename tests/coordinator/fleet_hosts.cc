@@ -115,7 +115,7 @@ void Fleet::StartRanks(Host& host) {
 void Fleet::KillRanks(Host& host, int64_t generation) {
   if (Has(PlantedBug::kAgentSaysGoneTooEarly)) {
     After(1, [this, &host, generation] { Happened(host, NothingLeft{generation}); });
-    After(1500, [&host, generation] {
+    After(6000, [&host, generation] {
       for (const auto& rank : host.ranks) {
         if (rank->generation == generation) rank->alive = false;
       }
@@ -131,11 +131,12 @@ void Fleet::KillRanks(Host& host, int64_t generation) {
   });
 }
 
-// Once no process of the generation is there, the agent finds nothing left.
+// Once no process of the generation is there, and each was waited for, the agent finds nothing
+// left.
 void Fleet::Reap(Host& host) {
   const int64_t generation = host.agent.mind.generation;
   const bool left = std::any_of(host.ranks.begin(), host.ranks.end(), [&](const auto& rank) {
-    return rank->alive && !Has(PlantedBug::kRankIgnoresAnAbort);
+    return (rank->alive || rank->exiting) && !Has(PlantedBug::kRankIgnoresAnAbort);
   });
   if (!left && host.agent.mind.phase != GroupPhase::kNone) {
     Happened(host, NothingLeft{generation});
@@ -158,6 +159,7 @@ void Fleet::PassOn(Host& host, const proto::AgentOrder& order) {
   for (const int64_t stream : order.to_ranks().streams()) {
     each(stream, [&](const std::shared_ptr<Rank>& rank) { TakeRankOrder(host, rank, words); });
   }
+  if (!order.has_hang_up()) return;
   each(order.hang_up().stream(), [&](const std::shared_ptr<Rank>& rank) {
     rank->stream = 0;
     const auto why = static_cast<absl::StatusCode>(order.hang_up().code());
@@ -273,9 +275,11 @@ void Fleet::ExitUnlessFrozen(Host& host, const std::shared_ptr<Rank>& rank) {
 void Fleet::Exit(Host& host, const std::shared_ptr<Rank>& rank, int code, int signal) {
   if (!rank->alive) return;
   rank->alive = false;
+  rank->exiting = true;
   const int64_t pid = host.agent.pid;
   After(Number(1, 20), [this, &host, rank, code, signal, pid] {
     if (host.agent.pid != pid) return;
+    rank->exiting = false;
     const int status = signal != 0 ? signal : code << 8;
     Happened(host, RankExited{rank->generation, rank->rank, status, ""});
     Reap(host);

@@ -1,4 +1,4 @@
-// What goes wrong in the simulated fleet, and what has to hold all the same.
+// Faults happen to the simulated fleet, and its promises have to hold all the same.
 #include <algorithm>
 #include <array>
 #include <csignal>
@@ -29,7 +29,7 @@ void Fleet::PlanFaults() {
   }
 }
 
-// What can go wrong, and at whom: a host, or the coordinator.
+// A fault is a host's, or the coordinator's.
 void Fleet::DoFault() {
   struct Fault {
     const char* name;
@@ -168,7 +168,9 @@ void Fleet::CheckTrainers() {
       if (!Trains(*rank)) continue;
       const std::string who = absl::StrCat("rank ", rank->rank, " of generation ", rank->generation,
                                            " on h", host.index);
-      if (rank->generation != newest) {
+      if (driver_ != nullptr && rank->generation < driver_->job().generation.number) {
+        Broken(absl::StrCat(who, " trains, though nothing of its generation is left, it was said"));
+      } else if (rank->generation != newest) {
         Broken(absl::StrCat(who, " trains beside generation ", newest));
       } else if (!ranks.insert(rank->rank).second) {
         Broken(absl::StrCat(who, " trains twice"));

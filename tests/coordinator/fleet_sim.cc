@@ -98,10 +98,13 @@ void Fleet::Submit() {
   job.training.steps = kSteps;
   job.training.global_batch_size = 12;
   job.cluster.nodes = options_.hosts;
-  job.cluster.slots_per_node = 1;
+  job.cluster.slots_per_node = options_.slots;
   job.hosts.least_nodes = options_.least_hosts;
   job.layout.tp = job.layout.pp = 1;
-  if (options_.dp) job.layout.dp = options_.dp;
+  if (options_.dp) {
+    job.layout.dp = options_.dp;
+    job.layout.cp = 1;
+  }
   job.fault_tolerance.max_restarts = 1000;
   job.checkpoint.interval = kSaveEvery;
   proto::SubmitJobRequest request;

@@ -36,6 +36,7 @@ struct SimOptions {
   int hosts = 3;
   int least_hosts = 2;
   std::optional<int> dp = {};  // of the layout; none: as the planner finds best
+  int slots = 1;               // of each host
   int64_t step_ms = 40;        // long ones give hosts time to come back and be taken
   bool faults = true;
   PlantedBug bug = PlantedBug::kNone;

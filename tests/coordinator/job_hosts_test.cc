@@ -30,7 +30,7 @@ Job TrainingOnTwo() {
                        "launch2 1", "register 1/0", "register 1/1", "ready 1/0", "ready 1/1"});
 }
 
-// What time alone has made true, `after_ms` after the last host came, everybody being heard.
+// Returns the facts that time alone makes `after_ms` after the last host came, all being heard.
 std::vector<Event> ExpiredAfter(int64_t after_ms, const Job& job) {
   Clocks clocks;
   clocks.heard_ms = {{0, after_ms}, {1, after_ms}};

@@ -1,4 +1,4 @@
-// What a round says is said once it is over: in order, and by as few messages as ranks allow.
+// A round says what it has to say once it is over: in order, and by as few messages as possible.
 #include "coordinator/outgoing.h"
 
 #include <gmock/gmock.h>

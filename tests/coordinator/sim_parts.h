@@ -25,6 +25,7 @@ struct Rank {
   int world_size = 0;
   int64_t pid = 0;
   bool alive = true;
+  bool exiting = false;  // its agent has not been told yet
   int64_t frozen_until_ms = 0;
   int64_t stop_at_ms = 0;
   bool has_lease = false;  // before, stop_at_ms is its own patience

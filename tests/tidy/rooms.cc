@@ -106,6 +106,7 @@ std::vector<Room> OtherRooms() {
        {"plan/*", "worker/backend", "bench"},
        {"absl core", "json", "benchmark"},
        {{"fault_bench", {"cli"}},
+        {"join_bench", {"cli", "absl", "grpc", "process", "proto", "proto/wire"}},
         {"planner_accuracy", {"cli"}},
         {"scaling_bench", {"cli"}},
         {"timed_device", {"tests/worker"}},
