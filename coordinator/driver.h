@@ -87,15 +87,16 @@ class Driver final {
   void Watch(int64_t id, proto::WatchRequest request, WatcherPort port);
   void Unwatch(int64_t id);
   void AttachAgent(int64_t id, AgentPort port);
-  // These three return false if there is no room for the report: then its stream has to end, since
-  // a later report's acknowledgement would cover this one too. Both sides begin again with a new
-  // one.
+  // A rank's stream has to be attached before it reports.
+  bool Attach(int64_t id, RankPort port);
+  // These, as Attach, return false if there is no room for the report: then its stream has to end,
+  // since a later report's acknowledgement would cover this one too. Both sides begin again with a
+  // new one.
   bool TakeAgentReport(int64_t id, proto::AgentReport report);
   bool Report(int64_t id, proto::WorkerReport report);
   // An agent's heartbeat, whose lease was granted already: these streams of its ranks were heard.
   bool Heard(int64_t id, std::vector<int64_t> streams);
   void DetachAgent(int64_t id);
-  void Attach(int64_t id, RankPort port);
   void Detach(int64_t id);
 
   // Whoever hears an agent's heartbeat grants its lease, on any thread.

@@ -124,8 +124,8 @@ void Driver::AcknowledgeDue() {
 
 // ---- messages: from any thread ----
 
-void Driver::Attach(int64_t id, RankPort port) {
-  Post([this, id, port] { streams_[id].port = port; });
+bool Driver::Attach(int64_t id, RankPort port) {
+  return Post([this, id, port] { streams_[id].port = port; });
 }
 
 bool Driver::Report(int64_t id, proto::WorkerReport report) {

@@ -120,15 +120,16 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
 
   void TakeFromRank(const proto::FromRank& message) {
     int64_t id = FindRankId(message.stream());
+    bool has_room = true;
     if (id == 0) {
       id = ++ids_;
       KeepRankId(message.stream(), id);
-      driver_.Attach(id, {.agent = id_, .stream = message.stream()});
+      has_room = driver_.Attach(id, {.agent = id_, .stream = message.stream()});
     }
     proto::WorkerReport report;
     if (!report.ParseFromString(message.report())) {
       Cut(message.stream(), absl::InvalidArgumentError("this is no report of a worker"));
-    } else if (!driver_.Report(id, std::move(report))) {
+    } else if (!has_room || !driver_.Report(id, std::move(report))) {
       Cut(message.stream(),
           absl::UnavailableError("the coordinator is busy or closing; come back"));
     }
