@@ -108,7 +108,7 @@ absl::Status ReadShards(const Json& object, std::vector<ShardRecord>* shards) {
     return Damaged("no shards", "at least one");
   }
   for (const Json& entry : *found) {
-    if (!entry.is_object()) return Damaged("a shard that is no object", "file, bytes, xxh3");
+    if (!entry.is_object()) return Damaged("a shard that is not an object", "file, bytes, xxh3");
     ShardRecord shard;
     RETURN_IF_ERROR(ReadString(entry, "file", &shard.file));
     RETURN_IF_ERROR(ReadCount(entry, "bytes", &shard.bytes));

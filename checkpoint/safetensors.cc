@@ -90,17 +90,17 @@ absl::StatusOr<StoredTensor> ParseTensor(const std::string& name, const Json& va
   }
   StoredTensor tensor;
   tensor.name = name;
-  if (!value["dtype"].is_string()) return Broken(where + "dtype that is no string", "a string");
+  if (!value["dtype"].is_string()) return Broken(where + "dtype that is not a string", "a string");
   tensor.dtype = value["dtype"].get<std::string>();
   const int64_t bits = DtypeBits(tensor.dtype);
   if (bits == 0) return Broken(absl::StrCat(where, "dtype '", tensor.dtype, "'"), "a known dtype");
-  if (!value["shape"].is_array()) return Broken(where + "shape that is no array", "an array");
+  if (!value["shape"].is_array()) return Broken(where + "shape that is not an array", "an array");
   for (const Json& dim : value["shape"]) {
     tensor.dims.push_back(Count(dim));
     if (tensor.dims.back() < 0) {
-      return Broken(
-          absl::StrCat(where, "shape entry ", dim.is_number() ? dim.dump() : "that is no number"),
-          "a whole number >= 0");
+      return Broken(absl::StrCat(where, "shape entry ",
+                                 dim.is_number() ? dim.dump() : "that is not a number"),
+                    "a whole number >= 0");
     }
   }
   const Json& offsets = value["data_offsets"];
@@ -189,10 +189,10 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
       header.tensors.push_back(std::move(tensor));
       continue;
     }
-    if (!value.is_object()) return Broken("__metadata__ that is no object", "strings by name");
+    if (!value.is_object()) return Broken("__metadata__ that is not an object", "strings by name");
     for (const auto& [key, text] : value.items()) {
       if (!text.is_string()) {
-        return Broken(absl::StrCat("__metadata__ '", key, "' that is no string"), "a string");
+        return Broken(absl::StrCat("__metadata__ '", key, "' that is not a string"), "a string");
       }
       header.metadata[key] = text.get<std::string>();
     }

@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-constexpr size_t kMaxQueued = 200000;
+constexpr size_t kMaxQueued = 1000000;
 constexpr size_t kMaxHistory = 10000;
 constexpr size_t kMaxWatchers = 1000;
 constexpr int64_t kTickMs = 50;
@@ -65,9 +65,16 @@ void Driver::RunOnce() {
     const std::lock_guard<std::mutex> lock(mutex_);
     tasks.swap(queue_);
     queued_bytes_ = 0;
+    wanted_ = false;
   }
   for (const std::function<void()>& task : tasks) task();
-  Tick();
+  if (!options_.own_thread || Now() - clocks_.looked_ms >= kTickMs) Tick();
+  LookAtChecks();
+  Act();
+  TellSpares();
+  PassNotesOn();
+  CloseWatchersIfOver();
+  Settle();
 }
 
 absl::Status Driver::Replay() {
@@ -80,11 +87,13 @@ absl::Status Driver::Replay() {
                                               " of the journal changes nothing when replayed; this "
                                               "is a bug: keep the journal and report it"));
     }
-    RememberEvents(before, stored);
+    RememberEvents(before, EventsOf(before, job_, stored));
   }
   clocks_.generation_since_ms = clocks_.hosts_since_ms = Now();
   clocks_.looked_ms = Now();
-  for (const auto& [rank, member] : job_.generation.members) clocks_.heard_ms[rank] = Now();
+  for (const auto& [rank, member] : job_.generation.members.by_rank()) {
+    clocks_.heard_ms[rank] = Now();
+  }
   leases_.SetLength(LeaseMs());
   for (const HostShare& share : job_.generation.shares) {
     leases_.Assume(share.machine, Now() + LeaseMs());
@@ -94,12 +103,13 @@ absl::Status Driver::Replay() {
                          PhaseName(job_.phase), ", generation ", job_.generation.number));
   }
   Happened(Restarted{});
+  Settle();
   return absl::OkStatus();
 }
 
 // ---- the queue ----
 
-bool Driver::Post(std::function<void()> task, int64_t bytes, Room room) {
+bool Driver::Post(std::function<void()> task, int64_t bytes, Room room, Wake wake) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const bool full =
@@ -107,8 +117,9 @@ bool Driver::Post(std::function<void()> task, int64_t bytes, Room room) {
     if (closing_ || (full && room == Room::kBounded)) return false;
     queue_.push_back(std::move(task));
     queued_bytes_ += bytes;
+    wanted_ = wanted_ || wake == Wake::kNow;
   }
-  wake_.notify_one();
+  if (wake == Wake::kNow) wake_.notify_one();
   return true;
 }
 
@@ -116,8 +127,7 @@ void Driver::Run() {
   for (;;) {
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      wake_.wait_for(lock, std::chrono::milliseconds(kTickMs),
-                     [&] { return closing_ || !queue_.empty(); });
+      wake_.wait_for(lock, std::chrono::milliseconds(kTickMs), [&] { return closing_ || wanted_; });
       if (closing_ && queue_.empty()) break;
     }
     RunOnce();
@@ -128,27 +138,29 @@ void Driver::Run() {
 // Whatever arrived has been heard before anybody is called silent.
 void Driver::Tick() {
   const int64_t now_ms = Now();
-  const absl::Status written = journal_.Retry(now_ms);
-  if (!written.ok() && !broken_) Break(written);
   clocks_ = ShiftedByStall(std::move(clocks_), now_ms, kStallMs);
   for (const HostShare& share : job_.generation.shares) {
     clocks_.lease_end_ms[share.machine] = leases_.EndOf(share.machine);
   }
   for (const Event& event : Expired(job_, clocks_, now_ms, LeaseMs())) {
-    Happened(event);
+    Happened(std::holds_alternative<MoreHosts>(event) ? GrowthOf(job_) : event);
     if (const auto* lost = std::get_if<HostLost>(&event)) SendAway(lost->machine);
   }
-  Act();
-  LookAtChecks();
-  TellSpares();
-  PassNotesOn();
-  CloseWatchersIfOver();
+  if (now_ms > clocks_.none_silent_until_ms) {
+    clocks_.none_silent_until_ms = NoneSilentUntil(clocks_, LeaseMs());
+  }
+}
+
+void Driver::Settle() {
+  IsDurable();
+  if (broken_) return outgoing_.Drop(absl::UnavailableError("the journal cannot be written"));
+  AcknowledgeDue();
+  outgoing_.Go();
 }
 
 void Driver::EndEverything() {
   const absl::Status why = absl::UnavailableError("the coordinator is closing; ask again");
-  for (const auto& [id, agent] : agents_) agent.port.close(why);
-  for (const auto& [id, stream] : streams_) stream.port.close(why);
+  for (const auto& [id, agent] : agents_) agent.port->close(why);
   for (const auto& [id, watcher] : watchers_) watcher.close(why);
   agents_.clear();
   streams_.clear();
@@ -168,12 +180,13 @@ void Driver::Happened(const Event& event) {
   if (job_.revision == revision) return;
   if (job_.offers.size() != hosts) clocks_.hosts_since_ms = Now();
   const StoredEvent stored{job_.revision, absl::ToUnixMillis(absl::Now()), event};
-  const absl::Status written = journal_.Append(stored, Now());
-  if (!written.ok()) return Break(written);
+  journal_.Add(stored);
   if (job_.generation.number != generation) {
     clocks_.heard_ms.clear();
     clocks_.lease_end_ms.clear();
+    clocks_.none_silent_until_ms = 0;
     notes_ = NoteBoard();
+    arrivals_.clear();
   }
   if (job_.generation.number != generation || job_.generation.phase != phase) {
     clocks_.generation_since_ms = Now();
@@ -185,10 +198,12 @@ void Driver::Happened(const Event& event) {
   if (job_.id != before.job_id) {
     progress_ = {};
     last_step_.reset();
+    clocks_.none_silent_until_ms = 0;
     leases_.SetLength(LeaseMs());
   }
-  RememberEvents(before, stored);
-  Publish(EventsOf(before, job_, stored));
+  const std::vector<proto::JobEvent> events = EventsOf(before, job_, stored);
+  RememberEvents(before, events);
+  Publish(events);
 }
 
 // Memory is ahead of the disk now: nothing may be done on the strength of it.
@@ -198,13 +213,12 @@ void Driver::Break(const absl::Status& why) {
   if (options_.on_broken) options_.on_broken(why);
 }
 
-void Driver::RememberEvents(const Watched& before, const StoredEvent& stored) {
+void Driver::RememberEvents(const Watched& before, const std::vector<proto::JobEvent>& events) {
   if (job_.id != before.job_id) {
     history_.clear();
     forgotten_revision_ = 0;
   }
-  for (proto::JobEvent& event : EventsOf(before, job_, stored))
-    history_.push_back(std::move(event));
+  history_.insert(history_.end(), events.begin(), events.end());
   while (history_.size() > kMaxHistory) {
     forgotten_revision_ = history_.front().revision();
     history_.pop_front();
@@ -227,7 +241,15 @@ void Driver::Publish(const std::vector<proto::JobEvent>& events) {
                               event.not_saved().rank(), ": ", event.not_saved().reason()));
     }
   }
-  for (const auto& [id, watcher] : watchers_) watcher.send(events);
+  ToWatchers(events);
+}
+
+void Driver::ToWatchers(const std::vector<proto::JobEvent>& events) {
+  for (const auto& [id, watcher] : watchers_) {
+    outgoing_.Then([send = watcher.send, events](const absl::Status& durable) {
+      if (durable.ok()) send(events);
+    });
+  }
 }
 
 // ---- duties ----
@@ -242,13 +264,21 @@ void Driver::Act() {
   }
 }
 
+bool Driver::IsDurable() {
+  if (broken_) return false;
+  const absl::Status written = journal_.Commit(Now());
+  if (!written.ok()) Break(written);
+  return !broken_ && journal_.behind().ok();
+}
+
 // A launch has to be known to a successor before it is done, so it waits for room on the disk, but
 // not for ever. Who trains does not wait with it.
 bool Driver::MayLaunch() {
-  if (journal_.behind().ok()) {
+  if (IsDurable()) {
     postponed_since_ms_ = 0;
     return true;
   }
+  if (broken_) return false;
   if (postponed_since_ms_ == 0) postponed_since_ms_ = Now();
   if (Now() - postponed_since_ms_ > kMaxPostponeMs) Break(journal_.behind());
   return false;
@@ -261,82 +291,15 @@ bool Driver::Carry(const Command& command) {
   return job_.revision != revision;
 }
 
-void Driver::Do(const StartTraining& start) {
-  OrderOnce(start.generation, &Stream::told_train, [&] { return TrainOrder(job_); });
-}
-
-void Driver::Do(const BeginSteps& begin) {
-  OrderOnce(begin.generation, &Stream::told_begin, [&] { return BeginOrder(job_); });
-}
-
-void Driver::Do(const StopTraining& stop) {
-  OrderOnce(stop.generation, &Stream::told_stop, [&] { return StopOrder(job_); });
-}
-
-void Driver::Do(const GrantCommit& grant) {
-  Order(0, [&](Stream& stream) {
-    if (stream.told_commit == grant.number) return;
-    if (!journal_.behind().ok()) {  // it is tried again at the next interval
-      return Happened(
-          SaveFailed{grant.generation, 0, grant.step, grant.number,
-                     absl::StrCat("it cannot be granted: ", journal_.behind().message())});
-    }
-    stream.told_commit = grant.number;
-    stream.port.send(CommitOrder(job_));
-  });
-}
-
-void Driver::Do(const EndSave& over) {
-  OrderAll(over.generation, [&](Stream& stream) {
-    if (std::exchange(stream.told_save_over, over.number) == over.number) return;
-    stream.port.send(SaveOverOrder(job_));
-  });
-}
-
-void Driver::Do(const AbortWorkers& abort) {
-  OrderOnce(abort.generation, &Stream::told_abort,
-            [&] { return AbortOrder(abort.generation, abort.reason); });
-}
-
-void Driver::Order(int rank, const std::function<void(Stream&)>& tell) {
-  const auto id = stream_of_rank_.find(rank);
-  if (id == stream_of_rank_.end()) return;  // it is told when it comes back
-  const auto stream = streams_.find(id->second);
-  if (stream == streams_.end() || stream->second.generation != job_.generation.number) return;
-  tell(stream->second);
-}
-
-void Driver::OrderAll(int64_t generation, const std::function<void(Stream&)>& tell) {
-  for (auto& [id, stream] : streams_) {
-    if (stream.rank >= 0 && stream.generation == generation) tell(stream);
-  }
-}
-
-void Driver::OrderOnce(int64_t generation, bool Stream::*told,
-                       const std::function<proto::Order()>& order) {
-  OrderAll(generation, [&](Stream& stream) {
-    if (!std::exchange(stream.*told, true)) stream.port.send(order());
-  });
-}
-
-void Driver::PassNotesOn() {
-  OrderAll(job_.generation.number, [&](Stream& stream) {
-    for (;;) {
-      const proto::Notes notes = notes_.For(stream.rank, stream.told_notes);
-      if (notes.notes().empty()) return;
-      stream.told_notes += static_cast<size_t>(notes.notes_size());
-      stream.port.send(NotesOrder(stream.generation, notes));
-    }
-  });
-}
-
 bool Driver::IsOverAndGone() const {
   return IsOver(job_.phase) && job_.generation.phase == GenerationPhase::kClosed;
 }
 
 void Driver::CloseWatchersIfOver() {
   if (!IsOverAndGone()) return;
-  for (const auto& [id, watcher] : watchers_) watcher.close(absl::OkStatus());
+  for (const auto& [id, watcher] : watchers_) {
+    outgoing_.Then([close = watcher.close](const absl::Status& durable) { close(durable); });
+  }
   watchers_.clear();
 }
 
@@ -349,18 +312,15 @@ int64_t Driver::LeaseMs() const {
 
 void Driver::Submit(proto::SubmitJobRequest request, const Reply<proto::SubmitJobReply>& reply) {
   const bool posted =
-      Post([this, request = std::move(request), reply] { reply(OnSubmit(request)); });
+      Post([this, request = std::move(request), reply] { AnswerLater(reply, OnSubmit(request)); });
   if (!posted) reply(Busy());
 }
 
 void Driver::GetJob(proto::JobRequest request, const Reply<proto::JobStatus>& reply) {
   const bool posted = Post([this, request = std::move(request), reply] {
     const absl::Status known = CheckJob(request.job_id());
-    if (known.ok()) {
-      reply(StatusOf(job_, progress_));
-    } else {
-      reply(known);
-    }
+    AnswerLater(reply,
+                known.ok() ? absl::StatusOr<proto::JobStatus>(StatusOf(job_, progress_)) : known);
   });
   if (!posted) reply(Busy());
 }
@@ -369,7 +329,8 @@ void Driver::StopJob(proto::StopJobRequest request, const Acknowledge& reply) {
   const bool posted = Post([this, request = std::move(request), reply] {
     const absl::Status known = CheckJob(request.job_id());
     if (known.ok()) Happened(StopAsked{request.now()});
-    reply(known);
+    outgoing_.Then(
+        [reply, known](const absl::Status& durable) { reply(known.ok() ? durable : known); });
   });
   if (!posted) reply(Busy());
 }
@@ -385,21 +346,6 @@ void Driver::Watch(int64_t id, proto::WatchRequest request, WatcherPort port) {
 
 void Driver::Unwatch(int64_t id) {
   Post([this, id] { watchers_.erase(id); });
-}
-
-void Driver::Attach(int64_t id, WorkerPort port) {
-  const auto close = port.close;
-  const bool posted = Post([this, id, port = std::move(port)] { streams_[id].port = port; });
-  if (!posted) close(Busy());
-}
-
-bool Driver::Report(int64_t id, proto::WorkerReport report) {
-  const auto bytes = static_cast<int64_t>(report.ByteSizeLong());
-  return Post([this, id, report = std::move(report)] { OnReport(id, report); }, bytes);
-}
-
-void Driver::Detach(int64_t id) {
-  Post([this, id] { OnDetach(id); }, 0, Room::kAlways);
 }
 
 // ---- messages: on the driver's thread ----
@@ -438,120 +384,11 @@ absl::Status Driver::OnWatch(int64_t id, const proto::WatchRequest& request,
     if (event.revision() > request.after_revision()) missed.push_back(event);
   }
   if (last_step_) missed.push_back(*last_step_);
-  if (!missed.empty()) port.send(missed);
+  outgoing_.Then([send = port.send, missed](const absl::Status& durable) {
+    if (durable.ok() && !missed.empty()) send(missed);
+  });
   watchers_[id] = port;
   return absl::OkStatus();
-}
-
-void Driver::Refuse(int64_t id, const absl::Status& why) {
-  const auto stream = streams_.find(id);
-  LogWarning(absl::StrCat("a worker is turned away: ", why.message()));
-  stream->second.port.close(why);
-  streams_.erase(stream);
-}
-
-void Driver::OnReport(int64_t id, const proto::WorkerReport& report) {
-  const auto found = streams_.find(id);
-  if (found == streams_.end()) return;  // turned away, but it had more to say
-  Stream& stream = found->second;
-  if (report.has_register_()) {
-    OnRegister(id, stream, report);
-    return;
-  }
-  if (stream.rank != report.rank() || stream.generation != report.generation()) {
-    Refuse(id, absl::InvalidArgumentError(absl::StrCat(
-                   "the stream of rank ", stream.rank, ", generation ", stream.generation,
-                   " carries a report of rank ", report.rank(), ", generation ",
-                   report.generation(), "; register first, one rank per stream")));
-    return;
-  }
-  if (stream.generation != job_.generation.number) {
-    Refuse(id, absl::AbortedError(absl::StrCat("generation ", stream.generation,
-                                               " is over; the current one is ",
-                                               job_.generation.number)));
-    return;
-  }
-  clocks_.heard_ms[stream.rank] = Now();
-  if (report.has_note()) return OnNote(id, report);
-  const std::optional<Event> fact = FactOf(report);
-  if (fact) Happened(*fact);
-  if (broken_) return;
-  stream.sequence = std::max(stream.sequence, report.sequence());
-  if (report.has_step()) {  // acknowledged with the agent's next heartbeat
-    OnStep(report);
-    return;
-  }
-  SendAcknowledgement(stream);
-}
-
-void Driver::SendAcknowledgement(Stream& stream) {
-  proto::Order order;
-  order.set_generation(stream.generation);
-  order.set_acknowledged(Acknowledged(stream));
-  stream.port.send(order);
-}
-
-void Driver::OnRegister(int64_t id, Stream& stream, const proto::WorkerReport& report) {
-  const Registered worker = RegistrationOf(report);
-  if (worker.version != options_.version) {
-    return Refuse(
-        id, absl::FailedPreconditionError(absl::StrCat(
-                "rank ", worker.rank, " is weft ", worker.version, ", the coordinator is weft ",
-                options_.version, "; install the same version everywhere")));
-  }
-  const absl::Status welcome = CheckRegistration(job_, worker);
-  if (!welcome.ok()) return Refuse(id, welcome);
-  const auto former = stream_of_rank_.find(worker.rank);
-  if (former != stream_of_rank_.end() && former->second != id) {
-    const auto old = streams_.find(former->second);  // it redialed before the old stream's end
-    if (old != streams_.end() && old->second.generation == worker.generation) {
-      old->second.port.close(absl::AbortedError("the worker has opened a newer stream"));
-      streams_.erase(old);
-    }
-  }
-  stream.rank = worker.rank;
-  stream.generation = worker.generation;
-  stream_of_rank_[worker.rank] = id;
-  Happened(worker);
-  if (broken_) return;
-  clocks_.heard_ms[worker.rank] = Now();
-  stream.sequence = report.sequence();
-  proto::Order order;
-  order.set_generation(worker.generation);
-  order.set_acknowledged(Acknowledged(stream));
-  order.mutable_welcome();
-  stream.port.send(order);
-}
-
-void Driver::OnNote(int64_t id, const proto::WorkerReport& report) {
-  const absl::Status kept = notes_.Put(report.note(), report.rank(), job_.world_size());
-  if (!kept.ok()) Refuse(id, kept);
-}
-
-void Driver::OnStep(const proto::WorkerReport& report) {
-  progress_.peak_bytes = std::max(progress_.peak_bytes, report.step().peak_bytes());
-  if (report.rank() != 0) return;
-  progress_.step = report.step().step();
-  proto::JobEvent event;
-  event.set_revision(job_.revision);
-  event.set_generation(report.generation());
-  event.set_unix_ms(absl::ToUnixMillis(absl::Now()));
-  *event.mutable_step() = report.step();
-  event.mutable_step()->set_peak_bytes(progress_.peak_bytes);
-  for (const auto& [id, watcher] : watchers_) watcher.send({event});
-  last_step_ = std::move(event);
-}
-
-void Driver::OnDetach(int64_t id) {
-  const auto found = streams_.find(id);
-  if (found == streams_.end()) return;
-  const Stream stream = std::move(found->second);
-  streams_.erase(found);
-  if (stream.rank < 0) return;
-  const auto current = stream_of_rank_.find(stream.rank);
-  if (current == stream_of_rank_.end() || current->second != id) return;
-  stream_of_rank_.erase(current);
-  Happened(Suspected{stream.generation, stream.rank, "its stream broke"});
 }
 
 }  // namespace weft

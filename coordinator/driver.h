@@ -1,8 +1,9 @@
-// Driver: the shell around the pure job. One thread, one queue: a message becomes a fact, the fact
-// is journaled, Apply changes the job, Decide says what is due, and the driver does it: orders to
-// the workers' and the agent's streams, events to watchers. It takes no decision of its own.
-// What it has to do with agents is in driver_agents.cc, with checks of hosts in
-// driver_preflight.cc.
+// Driver: the shell around the pure job. One thread, one queue: a message becomes a fact, Apply
+// changes the job, Decide says what is due, and the driver does it: orders to the workers' and the
+// agent's streams, events to watchers. It takes no decision of its own. Whatever has come by then
+// is one round: its facts are journaled together, and what follows from them is said after that.
+// What it has to do with agents is in driver_agents.cc, with ranks in driver_ranks.cc, with checks
+// of hosts in driver_preflight.cc.
 //
 // Public functions may be called from any thread and return at once; answers and port calls come
 // from the driver's thread and must not block.
@@ -28,6 +29,7 @@
 #include "coordinator/liveness.h"
 #include "coordinator/messages.h"
 #include "coordinator/note_board.h"
+#include "coordinator/outgoing.h"
 #include "coordinator/patient_journal.h"
 #include "coordinator/planning.h"
 #include "process/clock.h"
@@ -51,16 +53,12 @@ template <typename T>
 using Reply = std::function<void(absl::StatusOr<T>)>;
 using Acknowledge = std::function<void(absl::Status)>;
 
-// The stream of an agent, a worker or a watcher as the driver sees it. `close` ends it, OK or with
-// a reason.
-struct AgentPort {
-  std::function<void(const proto::AgentOrder&)> send;
-  std::function<void(const absl::Status&)> close;
+// A rank's stream lies in that of its agent.
+struct RankPort {
+  int64_t agent = 0;   // id of the agent's stream
+  int64_t stream = 0;  // as that agent counts them
 };
-struct WorkerPort {
-  std::function<void(const proto::Order&)> send;
-  std::function<void(const absl::Status&)> close;
-};
+// The stream of a watcher, as AgentPort (outgoing.h).
 struct WatcherPort {
   std::function<void(const std::vector<proto::JobEvent>&)> send;
   std::function<void(const absl::Status&)> close;
@@ -76,7 +74,8 @@ class Driver final {
   // Answers what waits with Unavailable, closes all ports, joins the thread; whatever comes later
   // is answered with Unavailable. From one thread.
   void Close();
-  // Takes what has come, finds what time alone has made true, and acts. REQUIRES: no own thread.
+  // One round: takes what has come, finds what time alone has made true, acts, and says what
+  // follows once it is durable. REQUIRES: no own thread.
   void RunOnce();
   // The state as of now. REQUIRES: no own thread.
   const Job& job() const { return job_; }
@@ -96,7 +95,7 @@ class Driver final {
   // An agent's heartbeat, whose lease was granted already: these streams of its ranks were heard.
   bool Heard(int64_t id, std::vector<int64_t> streams);
   void DetachAgent(int64_t id);
-  void Attach(int64_t id, WorkerPort port);
+  void Attach(int64_t id, RankPort port);
   void Detach(int64_t id);
 
   // Whoever hears an agent's heartbeat grants its lease, on any thread.
@@ -104,26 +103,29 @@ class Driver final {
 
  private:
   struct Stream {
-    WorkerPort port;
+    RankPort port;
     int rank = -1;  // -1: has not registered yet
     int64_t generation = 0;
     int64_t sequence = 0;      // highest one heard
-    int64_t acknowledged = 0;  // highest one that is journaled; told with the next order
-    // The worker was told these already: duties are levels, orders are sent once per stream.
-    bool told_train = false;
-    bool told_begin = false;
-    bool told_stop = false;
-    bool told_abort = false;
-    int64_t told_commit = 0;     // number of the save
-    int64_t told_save_over = 0;  // number of the save
+    int64_t acknowledged = 0;  // highest one that it was told of
+    bool is_due = false;       // for an acknowledgement, at the round's end
+    bool is_welcome = false;   // was told so
+    int64_t told_commit = 0;   // number of the save
     size_t told_notes = 0;
   };
+  // Duties are levels, orders are sent once per stream: which of the generation's streams, in the
+  // order in which they registered, were told. Another generation or number begins anew.
+  struct Told {
+    int64_t generation = 0;
+    int64_t number = 0;  // of a save
+    size_t streams = 0;
+  };
   struct Agent {
-    AgentPort port;
+    Outgoing::Port port;
     std::string host;  // empty: has not said Hello yet
     std::string machine;
-    int64_t sequence = 0;      // highest one heard
-    int64_t acknowledged = 0;  // highest one that is journaled
+    int64_t sequence = 0;  // highest one heard
+    bool is_due = false;   // for an acknowledgement, at the round's end
     // Told on this stream, or known to the agent from before.
     int64_t told_launch = 0;  // generation
     int64_t told_stop = 0;    // generation
@@ -135,17 +137,30 @@ class Driver final {
 
   // The queue, bounded in tasks and in bytes. Post drops the task if there is no room or if it is
   // closed; then it returns false. There is always room for a stream's end.
+  // A task that can wait for the next tick wakes nobody.
   enum class Room { kBounded, kAlways };
-  bool Post(std::function<void()> task, int64_t bytes = 0, Room room = Room::kBounded);
+  enum class Wake { kNow, kWithTick };
+  bool Post(std::function<void()> task, int64_t bytes = 0, Room room = Room::kBounded,
+            Wake wake = Wake::kNow);
   void Run();
   void Tick();
+  // The end of a round: its facts become durable, and what it has to say is said.
+  void Settle();
   void EndEverything();
 
   // Facts.
   void Happened(const Event& event);
   void Break(const absl::Status& why);
   void Publish(const std::vector<proto::JobEvent>& events);
-  void RememberEvents(const Watched& before, const StoredEvent& stored);
+  void ToWatchers(const std::vector<proto::JobEvent>& events);
+  void RememberEvents(const Watched& before, const std::vector<proto::JobEvent>& events);
+  // Answers at the round's end, if its facts are durable then.
+  template <typename T>
+  void AnswerLater(const Reply<T>& reply, absl::StatusOr<T> answer) {
+    outgoing_.Then([reply, answer = std::move(answer)](const absl::Status& durable) {
+      reply(durable.ok() ? answer : durable);
+    });
+  }
 
   // Duties.
   void Act();
@@ -160,12 +175,14 @@ class Driver final {
   void Do(const EndSave& over);
   void Do(const AbortWorkers& abort);
   bool MayLaunch();
+  // Does not wait for the round's end. False if the journal is behind or broken.
+  bool IsDurable();
   // The agent of the machine; null if it is not reached at the moment.
   Agent* AgentOf(const std::string& machine);
-  void Order(int rank, const std::function<void(Stream&)>& tell);
-  void OrderAll(int64_t generation, const std::function<void(Stream&)>& tell);
-  void OrderOnce(int64_t generation, bool Stream::*told,
+  // Tells each stream of the generation that was not told yet.
+  void OrderOnce(Told& told, int64_t generation, int64_t number,
                  const std::function<proto::Order()>& order);
+  void Tell(const Stream& stream, const std::string& order);
   void PassNotesOn();
   void CloseWatchersIfOver();
   void LookAtChecks();
@@ -184,6 +201,9 @@ class Driver final {
   void OnCheckOpened(const Agent& agent, const proto::CheckOpened& opened);
   void OnHostChecked(const Agent& agent, const proto::HostChecked& checked);
   void OnAgentFact(const Agent& agent, const proto::AgentReport& report);
+  void BlameAbsent(RankEnded& fact);
+  void NothingIsLeft(const Agent& agent, const std::string& why);
+  void CloseLater(const Agent& agent, const absl::Status& why);
   void RefuseAgent(int64_t id, const absl::Status& why);
   void SendAway(const std::string& machine);
   void OnReport(int64_t id, const proto::WorkerReport& report);
@@ -193,13 +213,9 @@ class Driver final {
   void OnDetach(int64_t id);
   absl::Status CheckJob(const std::string& job_id) const;
   void Refuse(int64_t id, const absl::Status& why);
-  void SendAcknowledgement(Stream& stream);
-  template <typename AnyStream>
-  int64_t Acknowledged(AnyStream& stream) const {
-    // A report that is not journaled is not acknowledged.
-    if (journal_.behind().ok()) stream.acknowledged = stream.sequence;
-    return stream.acknowledged;
-  }
+  void HangUp(const Stream& stream, const absl::Status& why);
+  void AcknowledgeLater(int64_t id, Stream& stream);
+  void AcknowledgeDue();
 
   bool IsOverAndGone() const;
   int64_t LeaseMs() const;
@@ -218,6 +234,12 @@ class Driver final {
   NoteBoard notes_;  // of the current generation
   std::map<int64_t, Stream> streams_;
   std::map<int, int64_t> stream_of_rank_;
+  std::vector<int64_t> arrivals_;  // streams that have registered in the current generation
+  Told told_train_, told_begin_, told_stop_, told_abort_, told_save_over_;
+  bool notes_are_due_ = false;
+  std::vector<int64_t> due_streams_;  // for an acknowledgement
+  std::vector<int64_t> due_agents_;
+  Outgoing outgoing_;
   std::map<int64_t, WatcherPort> watchers_;
   std::deque<proto::JobEvent> history_;  // of the current job, journaled events only
   int64_t forgotten_revision_ = 0;       // newest one that history_ has lost
@@ -232,9 +254,10 @@ class Driver final {
   bool broken_ = false;
   int64_t postponed_since_ms_ = 0;  // a duty that cannot wait for the journal for ever; 0: none
 
-  std::mutex mutex_;  // guards the three below
+  std::mutex mutex_;  // guards the four below
   std::deque<std::function<void()>> queue_;
   int64_t queued_bytes_ = 0;
+  bool wanted_ = false;  // some of it does not wait for the tick
   bool closing_ = false;
   std::condition_variable wake_;
   std::thread thread_;

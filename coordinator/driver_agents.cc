@@ -23,25 +23,39 @@ Driver::Agent* Driver::AgentOf(const std::string& machine) {
 void Driver::Do(const LaunchWorkers& launch) {
   if (job_.generation.phase == GenerationPhase::kOpen) {
     const absl::StatusOr<std::vector<HostShare>> shares = SharesOf(job_);
+    if (absl::IsFailedPrecondition(shares.status())) {
+      return Happened(LaunchWaits{launch.generation, absl::StrCat(shares.status().message())});
+    }
     if (!shares.ok() || !MayLaunch()) return;
-    // Durable before anybody starts a process.
     Happened(Launched{launch.generation, *shares});
   }
-  if (broken_) return;
+  std::vector<std::pair<const HostShare*, Agent*>> untold;
   for (const HostShare& share : job_.generation.shares) {
     Agent* const agent = AgentOf(share.machine);
-    if (agent == nullptr || agent->told_launch >= launch.generation) continue;
+    if (agent != nullptr && agent->told_launch < launch.generation) {
+      untold.emplace_back(&share, agent);
+    }
+  }
+  // Durable before anybody starts a process.
+  if (untold.empty() || !MayLaunch()) return;
+  const proto::AgentOrder order = LaunchOrder(job_);
+  for (const auto& [share, agent] : untold) {
     agent->told_launch = launch.generation;
-    agent->port.send(LaunchOrder(job_));
+    outgoing_.ToAgent(agent->port, LaunchOrderFor(*share, job_.generation.shares.front(), order));
   }
 }
 
+// An agent that came while a launch was under way, and that was not told of it before the
+// generation's end was decided, has nothing to stop and would wait for the launch for ever.
 void Driver::Do(const StopWorkers& stop) {
   for (const HostShare& share : job_.generation.shares) {
     Agent* const agent = AgentOf(share.machine);
     if (agent == nullptr || share.gone) continue;
+    if (agent->told_launch < stop.generation) {
+      return NothingIsLeft(*agent, "was never told to start this generation");
+    }
     if (std::exchange(agent->told_stop, stop.generation) == stop.generation) continue;
-    agent->port.send(StopGroupOrder(stop));
+    outgoing_.ToAgent(agent->port, StopGroupOrder(stop));
   }
 }
 
@@ -49,7 +63,9 @@ void Driver::Do(const StopWorkers& stop) {
 
 void Driver::AttachAgent(int64_t id, AgentPort port) {
   const auto close = port.close;
-  const bool posted = Post([this, id, port = std::move(port)] { agents_[id].port = port; });
+  const bool posted = Post([this, id, port = std::move(port)] {
+    agents_[id].port = std::make_shared<const AgentPort>(port);
+  });
   if (!posted) close(absl::UnavailableError("the coordinator is busy or closing; come back"));
 }
 
@@ -59,7 +75,8 @@ bool Driver::TakeAgentReport(int64_t id, proto::AgentReport report) {
 }
 
 bool Driver::Heard(int64_t id, std::vector<int64_t> streams) {
-  return Post([this, id, streams = std::move(streams)] { OnHeard(id, streams); });
+  return Post([this, id, streams = std::move(streams)] { OnHeard(id, streams); }, 0, Room::kBounded,
+              Wake::kWithTick);
 }
 
 void Driver::DetachAgent(int64_t id) {
@@ -82,8 +99,22 @@ void Driver::RefuseAgent(int64_t id, const absl::Status& why) {
   LogWarning(absl::StrCat("an agent is turned away: ", why.message()));
   leases_.Dismiss(id);
   const auto agent = agents_.find(id);
-  agent->second.port.close(why);
+  CloseLater(agent->second, why);
   agents_.erase(agent);
+}
+
+void Driver::CloseLater(const Agent& agent, const absl::Status& why) {
+  outgoing_.Then([port = agent.port, why](const absl::Status&) { port->close(why); });
+}
+
+// What the agent itself would say, if it knew of its share.
+void Driver::NothingIsLeft(const Agent& agent, const std::string& why) {
+  AttemptEnded gone;
+  gone.generation = job_.generation.number;
+  gone.host = agent.host;
+  gone.machine = agent.machine;
+  gone.message = absl::StrCat("the agent on ", agent.host, " ", why);
+  Happened(gone);
 }
 
 // A host that was lost may have kept its stream: a new Hello offers it again, once it is back.
@@ -95,7 +126,7 @@ void Driver::SendAway(const std::string& machine) {
   leases_.Dismiss(id);
   const auto agent = agents_.find(id);
   if (agent == agents_.end()) return;
-  agent->second.port.close(absl::UnavailableError("this host's lease has ended; come back"));
+  CloseLater(agent->second, absl::UnavailableError("this host's lease has ended; come back"));
   agents_.erase(agent);
 }
 
@@ -110,9 +141,7 @@ void Driver::OnAgentReport(int64_t id, const proto::AgentReport& report) {
   OnAgentFact(agent, report);
   if (broken_) return;
   agent.sequence = std::max(agent.sequence, report.sequence());
-  proto::AgentOrder acknowledgement;
-  acknowledgement.set_acknowledged(Acknowledged(agent));
-  agent.port.send(acknowledgement);
+  if (!std::exchange(agent.is_due, true)) due_agents_.push_back(id);
 }
 
 // Steps were not acknowledged one by one.
@@ -123,19 +152,24 @@ void Driver::OnHeard(int64_t id, const std::vector<int64_t>& streams) {
     if (found == streams_.end() || found->second.generation != job_.generation.number) continue;
     Stream& stream = found->second;
     clocks_.heard_ms[stream.rank] = Now();
-    if (stream.acknowledged < stream.sequence) SendAcknowledgement(stream);
+    if (stream.acknowledged < stream.sequence) AcknowledgeLater(each, stream);
   }
 }
 
 void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
   if (report.has_check_opened()) return OnCheckOpened(agent, report.check_opened());
   if (report.has_host_checked()) return OnHostChecked(agent, report.host_checked());
+  // Between generations nobody has a share, and everybody may be asked to save and stop.
+  if (report.has_save_requested() && job_.generation.shares.empty()) {
+    return Happened(StopAsked{/*now=*/false});
+  }
   // One that has no part in the generation knows nothing of it, nor has it a say in it.
   if (FindShare(job_, agent.machine) == nullptr) return;
   switch (report.report_case()) {
     case proto::AgentReport::kRankEnded: {
       RankEnded fact = FactOf(report.rank_ended());
       fact.host = agent.host;
+      if (report.rank_ended().cause().in_doubt()) BlameAbsent(fact);
       return Happened(fact);
     }
     case proto::AgentReport::kGroupEnded: {
@@ -150,6 +184,21 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
       return OnDaemonWanted(agent, report.daemon_wanted());
     default:  // what the service takes before it comes here
       break;
+  }
+}
+
+// A host whose agent is gone cannot tell of its own loss: what the others saw of it is that mpirun
+// ended their ranks. After a restart of the coordinator agents may only be on their way back.
+void Driver::BlameAbsent(RankEnded& fact) {
+  if (job_.phase == Phase::kRecovering) return;
+  for (const HostShare& share : job_.generation.shares) {
+    if (share.gone || AgentOf(share.machine) != nullptr) continue;
+    fact.rank = -1;
+    fact.signal = fact.exit_code = 0;
+    fact.host = share.host;
+    fact.last_stderr = "";
+    fact.message = absl::StrCat("the agent on ", share.host, " is gone, and its ranks with it");
+    return;
   }
 }
 
@@ -175,7 +224,7 @@ void Driver::TellDaemon(const std::string& machine) {
   Agent* const agent = AgentOf(machine);
   if (daemon == daemons_.end() || agent == nullptr) return;
   if (daemon->second.start_daemon().generation() != job_.generation.number) return;
-  agent->port.send(daemon->second);
+  outgoing_.ToAgent(agent->port, daemon->second);
 }
 
 void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
@@ -200,13 +249,7 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
                        hello.host_has().cores(), " cores, ", hello.host_has().gpus_size(),
                        " GPUs, ", hello.host_has().numa_nodes_size(), " NUMA nodes"));
   if (ComesWithoutItsShare(job_, agent.machine, hello.generation())) {
-    AttemptEnded gone;
-    gone.generation = job_.generation.number;
-    gone.host = agent.host;
-    gone.machine = agent.machine;
-    gone.message = absl::StrCat("the agent on ", agent.host,
-                                " ended, and what it had started with it; another one is there");
-    Happened(gone);
+    NothingIsLeft(agent, "ended, and what it had started with it; another one is there");
   }
   Happened(HostOffered{
       .machine = agent.machine,
@@ -218,9 +261,9 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
   leases_.Admit(id, agent.machine);
   proto::AgentOrder order;
   order.mutable_welcome();
-  agent.port.send(order);
+  outgoing_.ToAgent(agent.port, order);
   const std::optional<int64_t> lease_ms = leases_.Grant(id, Now());
-  agent.port.send(LeaseOrder(hello.sent_boot_ms(), *lease_ms));
+  outgoing_.ToAgent(agent.port, LeaseOrder(hello.sent_boot_ms(), *lease_ms));
   TellDaemon(agent.machine);
 }
 

@@ -48,7 +48,7 @@ void Driver::GoOnWithRound() {
   }
   for (const CheckRound::Turn& turn : round_.ToTell(Now())) {
     if (Agent* const agent = AgentOf(turn.machine)) {
-      agent->port.send(CheckPeersOrder(round_, turn, round_secret_));
+      outgoing_.ToAgent(agent->port, CheckPeersOrder(round_, turn, round_secret_));
     }
   }
   for (const std::string& machine : round_.Silent(Now())) {
@@ -89,8 +89,8 @@ void Driver::BeginRound(const std::vector<std::string>& machines) {
     round_token_.clear();
   }
   for (const auto& [machine, part] : round_.parts()) {
-    AgentOf(machine)->port.send(
-        CheckHostOrder(job_, round_, machine, round_token_, absl::ToUnixMillis(absl::Now())));
+    outgoing_.ToAgent(AgentOf(machine)->port, CheckHostOrder(job_, round_, machine, round_token_,
+                                                             absl::ToUnixMillis(absl::Now())));
   }
 }
 
@@ -128,7 +128,7 @@ void Driver::TellSpares() {
     Agent* const agent = AgentOf(machine);
     if (agent == nullptr || FindShare(job_, machine) != nullptr) continue;
     if (std::exchange(agent->told_folder, job_.newest().folder) == job_.newest().folder) continue;
-    agent->port.send(ReadAheadOrder(job_.newest().folder));
+    outgoing_.ToAgent(agent->port, ReadAheadOrder(job_.newest().folder));
   }
 }
 

@@ -33,10 +33,15 @@ void SetGone(HostShare& share, Job& job) {
   if (all) Close(job);
 }
 
+// Hosts that it was to grow by may go again before the checkpoint at which they would be taken.
+void WithdrawGrowth(Job& job) {
+  if (MostHosts(job).value_or(0) <= job.nodes) job.generation.grows = false;
+}
+
 bool AreFinished(const Job& job, const HostShare& share) {
   return std::all_of(share.ranks.begin(), share.ranks.end(), [&](int rank) {
-    const auto member = job.generation.members.find(rank);
-    return member != job.generation.members.end() && member->second.phase == MemberPhase::kFinished;
+    const Member* member = job.generation.members.Find(rank);
+    return member != nullptr && member->phase == MemberPhase::kFinished;
   });
 }
 
@@ -45,6 +50,24 @@ std::string NamesOf(const Job& job) {
   for (const auto& [machine, offer] : job.offers) names.push_back(offer.host);
   std::sort(names.begin(), names.end());
   return absl::StrJoin(names, ", ");
+}
+
+// Names the hosts that offer fewer slots than the job says of each.
+std::string NoPlaceText(const Job& job,
+                        const std::vector<std::pair<std::string, OfferedHost>>& hosts,
+                        const absl::Status& why) {
+  const int most = job.spec.cluster.slots_per_node;
+  std::vector<std::string> small;
+  for (const auto& [machine, host] : hosts) {
+    if (host.slots <= 0 || host.slots >= most) continue;
+    small.push_back(absl::StrCat(host.host, " offers ", host.slots));
+  }
+  if (small.empty()) return absl::StrCat("waiting for hosts: ", why.message());
+  return absl::StrCat("waiting for hosts: ", absl::StrJoin(small, ", "), " of the ", most,
+                      " slots that cluster.slots_per_node says of each, so ", job.world_size(),
+                      " ranks have no place on ", hosts.size(),
+                      hosts.size() == 1 ? " host" : " hosts",
+                      "; start its agent with as many --slots, or lower cluster.slots_per_node");
 }
 
 }  // namespace
@@ -58,12 +81,16 @@ bool Record(const HostOffered& fact, Job& job) {
 }
 
 bool Record(const HostAway& fact, Job& job) {
-  return job.offers.erase(fact.machine) > 0;
+  if (job.offers.erase(fact.machine) == 0) return false;
+  WithdrawGrowth(job);
+  return true;
 }
 
 // Its lease is over: what ran there has ended itself, and does not come back.
 bool Record(const HostLost& fact, Job& job) {
-  const bool was_known = job.offers.erase(fact.machine) + job.checks.erase(fact.machine) > 0;
+  const bool was_offered = job.offers.erase(fact.machine) > 0;
+  const bool was_known = job.checks.erase(fact.machine) > 0 || was_offered;
+  if (was_offered) WithdrawGrowth(job);
   HostShare* const share = FindShare(job, fact.generation, fact.machine);
   if (share == nullptr || share->gone || !MayRun(job)) return was_known;
   const std::string host = share->host;
@@ -94,6 +121,16 @@ bool Record(const HostsAwaited& fact, Job& job) {
   return true;
 }
 
+bool Record(const LaunchWaits& fact, Job& job) {
+  const Generation& generation = job.generation;
+  if (fact.generation != generation.number || generation.phase != GenerationPhase::kOpen ||
+      fact.reason == job.reason) {
+    return false;
+  }
+  job.reason = fact.reason;
+  return true;
+}
+
 bool Record(const MoreHosts& fact, Job& job) {
   Generation& generation = job.generation;
   if (fact.generation != generation.number || !IsLive(generation.phase) || generation.grows) {
@@ -120,14 +157,20 @@ bool Record(const AttemptEnded& fact, Job& job) {
   return true;
 }
 
+std::optional<int> MostHosts(const Job& job) {
+  const auto fit = static_cast<int>(FitnessOf(job).fit.size());
+  for (int nodes = std::min(fit, job.spec.cluster.nodes); nodes >= LeastHosts(job.spec); --nodes) {
+    if (job.refused_nodes.count(nodes) == 0) return nodes;
+  }
+  return std::nullopt;
+}
+
 std::optional<int> HostsToPlanFor(const Job& job) {
   if (static_cast<int>(job.offers.size()) < LeastHosts(job.spec)) return std::nullopt;
   const Fitness fitness = FitnessOf(job);
-  const auto here = static_cast<int>(fitness.fit.size());
   if (WaitsForChecks(job, fitness)) return std::nullopt;
-  if (here >= job.spec.cluster.nodes) return job.spec.cluster.nodes;
-  const bool may = (job.generation.waited || AllHaveCome(job)) && here >= LeastHosts(job.spec);
-  return may && here > job.refused_nodes ? std::optional<int>(here) : std::nullopt;
+  const bool all = std::ssize(fitness.fit) >= job.spec.cluster.nodes;
+  return all || job.generation.waited || AllHaveCome(job) ? MostHosts(job) : std::nullopt;
 }
 
 absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job) {
@@ -149,7 +192,9 @@ absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job) {
     offers.push_back({host.host, host.slots > 0 ? std::min(host.slots, most) : most});
   }
   const absl::StatusOr<Placement> placement = Place(*job.layout, offers);
-  if (!placement.ok()) return absl::UnavailableError(placement.status().message());
+  if (!placement.ok()) {
+    return absl::FailedPreconditionError(NoPlaceText(job, hosts, placement.status()));
+  }
   std::vector<HostShare> shares;
   std::vector<int> share_of_host(hosts.size(), -1);
   for (int rank = 0; rank < job.world_size(); ++rank) {
@@ -169,7 +214,7 @@ bool ComesWithoutItsShare(const Job& job, const std::string& machine, int64_t he
   if (share == nullptr || share->gone || held_generation == job.generation.number) return false;
   if (job.generation.phase != GenerationPhase::kLaunched) return MayRun(job);
   return std::any_of(share->ranks.begin(), share->ranks.end(),
-                     [&](int rank) { return job.generation.members.count(rank) > 0; });
+                     [&](int rank) { return job.generation.members.Find(rank) != nullptr; });
 }
 
 const HostShare* FindShare(const Job& job, const std::string& machine) {

@@ -15,15 +15,20 @@ bool Record(const HostOffered& fact, Job& job);
 bool Record(const HostAway& fact, Job& job);
 bool Record(const HostLost& fact, Job& job);
 bool Record(const HostsAwaited& fact, Job& job);
+bool Record(const LaunchWaits& fact, Job& job);
 bool Record(const MoreHosts& fact, Job& job);
 bool Record(const AttemptEnded& fact, Job& job);
 
+// Of the hosts that are there, as many as the job could go on with: no more than it asks for, not
+// below its least, and a number that has not turned out to have no plan. None: there is none such.
+std::optional<int> MostHosts(const Job& job);
+
 // For how many hosts the next generation is planned and placed: for all that the job asks for as
-// soon as they are there; for fewer, but not below its least, once nobody else is waited for. None:
-// it waits.
+// soon as they are there; for MostHosts once nobody else is waited for. None: it waits.
 std::optional<int> HostsToPlanFor(const Job& job);
 
 // Which host would have which ranks now, the host of rank 0 first. Unavailable: too few are there.
+// FailedPrecondition: they have no place for all ranks; says who lacks what, and the cure.
 // REQUIRES: there is a layout.
 absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job);
 

@@ -18,22 +18,14 @@ constexpr size_t kKeptCheckpoints = 3;
 
 // ---- small questions ----
 
-bool Everybody(const Job& job, bool (*holds)(const Member&)) {
-  if (static_cast<int>(job.generation.members.size()) != job.world_size()) return false;
-  for (const auto& [rank, member] : job.generation.members) {
-    if (!holds(member)) return false;
-  }
-  return true;
+// Each of the layout's ranks has registered, and `count` counts all of them.
+bool AreAll(const Job& job, int count) {
+  return job.generation.members.size() == job.world_size() && count == job.world_size();
 }
 
-bool IsUp(const Member& member) {
-  return member.phase != MemberPhase::kRegistered;
-}
-bool IsFinished(const Member& member) {
-  return member.phase == MemberPhase::kFinished;
-}
-bool IsHeard(const Member& member) {
-  return !member.suspect;
+bool AreHeard(const Job& job) {
+  const Members& members = job.generation.members;
+  return AreAll(job, members.size() - members.suspects());
 }
 
 // No restart can cure a permanent failure: the same spec on the same machine fails in the same way.
@@ -48,10 +40,8 @@ bool IsConsequence(absl::StatusCode code) {
          code == absl::StatusCode::kDeadlineExceeded || code == absl::StatusCode::kCancelled;
 }
 
-Member* FindMember(Job& job, int64_t generation, int rank) {
-  if (generation != job.generation.number) return nullptr;
-  const auto found = job.generation.members.find(rank);
-  return found == job.generation.members.end() ? nullptr : &found->second;
+const Member* FindMember(const Job& job, int64_t generation, int rank) {
+  return generation == job.generation.number ? job.generation.members.Find(rank) : nullptr;
 }
 
 // ---- one function per fact; each returns whether it changed anything ----
@@ -67,6 +57,7 @@ bool Record(const Submitted& fact, Job& job) {
   next.layout = fact.layout;
   next.planned_for = fact.planned_for;
   next.data = fact.data;
+  next.expected_hosts = fact.expected_hosts;
   next.restarts_left = fact.spec.fault_tolerance.max_restarts;
   for (const SavedCheckpoint& older : fact.older) next.saved.push_back(older);
   next.saved.push_back({fact.after_step, fact.load_checkpoint});
@@ -98,16 +89,17 @@ bool Record(const Planned& fact, Job& job) {
   job.reason = absl::StrCat(LayoutText(fact.layout), fact.note);
   job.layout = fact.layout;
   job.nodes = fact.nodes > 0 ? fact.nodes : job.spec.cluster.nodes;
-  job.refused_nodes = 0;
   job.planned_bytes = fact.planned_bytes;
   job.predicted_step_s = fact.predicted_step_s;
   if (job.generation.phase == GenerationPhase::kClosed) OpenNextGeneration(job);
   return true;
 }
 
+// A count that was refused once is not tried again: the plan depends on nothing else.
 bool Record(const PlanRefused& fact, Job& job) {
-  if (job.phase != Phase::kSubmitted && job.generation.phase == GenerationPhase::kOpen) {
-    job.refused_nodes = fact.nodes;
+  if (job.phase != Phase::kSubmitted && fact.nodes > 0) {
+    if (!job.refused_nodes.insert(fact.nodes).second) return false;
+    if (job.generation.phase != GenerationPhase::kOpen) return true;  // it does not grow, then
     job.reason = absl::StrCat("waiting for hosts: there is no plan for ", fact.nodes, " of ",
                               job.spec.cluster.nodes, ": ", fact.message);
     return true;
@@ -134,7 +126,7 @@ bool Record(const Launched& fact, Job& job) {
 
 // After a restart of the coordinator: everybody is back.
 void ResumeIfHeard(Job& job) {
-  if (job.phase != Phase::kRecovering || !Everybody(job, IsHeard)) return;
+  if (job.phase != Phase::kRecovering || !AreHeard(job)) return;
   if (job.generation.phase == GenerationPhase::kTraining) job.phase = Phase::kRunning;
   if (job.generation.phase == GenerationPhase::kSealed) job.phase = Phase::kStarting;
   job.reason = "all workers are back after the coordinator's restart";
@@ -143,28 +135,25 @@ void ResumeIfHeard(Job& job) {
 bool Record(const Registered& fact, Job& job) {
   if (!CheckRegistration(job, fact).ok()) return false;
   Generation& generation = job.generation;
-  const auto [place, is_new] =
-      generation.members.try_emplace(fact.rank, Member{fact.host, fact.pid});
-  if (is_new) {
-    const bool sealed = static_cast<int>(generation.members.size()) == job.world_size();
-    if (sealed) generation.phase = GenerationPhase::kSealed;
+  if (generation.members.Add(fact.rank, Member{fact.host, fact.pid})) {
+    if (generation.members.size() == job.world_size()) generation.phase = GenerationPhase::kSealed;
     ResumeIfHeard(job);
     return true;
   }
-  if (!place->second.suspect) return false;
-  place->second.suspect = false;
+  if (!generation.members.Find(fact.rank)->suspect) return false;
+  generation.members.SetSuspect(fact.rank, false);
   ResumeIfHeard(job);
   return true;
 }
 
 bool Record(const Ready& fact, Job& job) {
-  Member* member = FindMember(job, fact.generation, fact.rank);
+  const Member* member = FindMember(job, fact.generation, fact.rank);
   if (!member || member->phase != MemberPhase::kRegistered) return false;
   if (job.generation.phase != GenerationPhase::kSealed) return false;
-  member->phase = MemberPhase::kReady;
-  if (!Everybody(job, IsUp)) return true;
+  job.generation.members.SetPhase(fact.rank, MemberPhase::kReady);
+  if (!AreAll(job, job.generation.members.up())) return true;
   job.generation.phase = GenerationPhase::kTraining;
-  if (Everybody(job, IsHeard)) {
+  if (AreHeard(job)) {
     job.phase = Phase::kRunning;
     job.reason = absl::StrCat("training after step ", job.newest().step);
   }
@@ -257,12 +246,12 @@ bool Record(const Committed& fact, Job& job) {
 }
 
 bool Record(const Finished& fact, Job& job) {
-  Member* member = FindMember(job, fact.generation, fact.rank);
+  const Member* member = FindMember(job, fact.generation, fact.rank);
   if (!member || member->phase == MemberPhase::kFinished) return false;
   if (!IsLive(job.generation.phase)) return false;
-  member->phase = MemberPhase::kFinished;
-  member->suspect = false;
-  if (!Everybody(job, IsFinished)) return true;
+  job.generation.members.SetPhase(fact.rank, MemberPhase::kFinished);
+  job.generation.members.SetSuspect(fact.rank, false);
+  if (!AreAll(job, job.generation.members.finished())) return true;
   job.generation.phase = GenerationPhase::kStopping;
   if (fact.stopped) {
     Suspend(job);
@@ -276,10 +265,11 @@ bool Record(const Finished& fact, Job& job) {
 // A checkpoint that does not load, for whatever reason, is not tried again as long as there is an
 // older one. Initial weights are none: to begin anew is for people to say.
 bool Record(const Faulted& fact, Job& job) {
-  if (!FindMember(job, fact.generation, fact.rank)) return false;
+  const Member* member = FindMember(job, fact.generation, fact.rank);
+  if (member == nullptr) return false;
   const CauseKind kind =
       IsConsequence(fact.code) && !fact.loading ? CauseKind::kConsequence : CauseKind::kRoot;
-  GenerationCause cause = {kind, fact.rank, job.generation.members[fact.rank].host,
+  GenerationCause cause = {kind, fact.rank, member->host,
                            absl::StrCat(RankText(job, fact.rank, ""), ": ", fact.message)};
   const bool load_failed = fact.loading && job.generation.phase == GenerationPhase::kSealed;
   if (!load_failed) return Fail(job, std::move(cause), IsPermanent(fact.code));
@@ -295,15 +285,15 @@ bool Record(const Faulted& fact, Job& job) {
 }
 
 bool Record(const Suspected& fact, Job& job) {
-  Member* member = FindMember(job, fact.generation, fact.rank);
+  const Member* member = FindMember(job, fact.generation, fact.rank);
   if (!member || member->suspect || member->phase == MemberPhase::kFinished) return false;
   if (!IsLive(job.generation.phase)) return false;
-  member->suspect = true;
+  job.generation.members.SetSuspect(fact.rank, true);
   return true;
 }
 
 bool Record(const WorkerLost& fact, Job& job) {
-  Member* member = FindMember(job, fact.generation, fact.rank);
+  const Member* member = FindMember(job, fact.generation, fact.rank);
   if (!member || !IsLive(job.generation.phase)) return false;
   const std::string text = absl::StrCat(RankText(job, fact.rank, ""), " lost: ", fact.reason);
   return Fail(job, {CauseKind::kRoot, fact.rank, member->host, text}, false);
@@ -361,8 +351,8 @@ bool Record(const Restarted&, Job& job) {
   if (generation.phase == GenerationPhase::kOpen || generation.phase == GenerationPhase::kClosed) {
     return had_offers;
   }
-  for (auto& [rank, member] : generation.members) {
-    member.suspect = member.phase != MemberPhase::kFinished;
+  for (const auto& [rank, member] : generation.members.by_rank()) {
+    generation.members.SetSuspect(rank, member.phase != MemberPhase::kFinished);
   }
   const bool adopts = job.phase == Phase::kStarting || job.phase == Phase::kRunning;
   if (adopts) {
@@ -382,9 +372,9 @@ Job Apply(Job job, const Event& event) {
 
 absl::Status CheckRegistration(const Job& job, const Registered& worker) {
   const Generation& generation = job.generation;
-  const auto member = generation.members.find(worker.rank);
-  const bool known = member != generation.members.end();
-  const bool same = known && member->second.pid == worker.pid && member->second.host == worker.host;
+  const Member* member = generation.members.Find(worker.rank);
+  const bool known = member != nullptr;
+  const bool same = known && member->pid == worker.pid && member->host == worker.host;
   // A finished worker whose last report was not acknowledged may come back to repeat it.
   const bool ending = generation.phase == GenerationPhase::kStopping && !generation.cause && same;
   if (worker.generation != generation.number || (!IsLive(generation.phase) && !ending)) {
@@ -399,9 +389,9 @@ absl::Status CheckRegistration(const Job& job, const Registered& worker) {
                      job.world_size(), " ranks counted from 0; start exactly that many workers"));
   }
   if (known && !same) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("rank ", worker.rank, " of generation ", generation.number, " is process ",
-                     member->second.pid, " on ", member->second.host, "; start each rank once"));
+    return absl::AlreadyExistsError(absl::StrCat("rank ", worker.rank, " of generation ",
+                                                 generation.number, " is process ", member->pid,
+                                                 " on ", member->host, "; start each rank once"));
   }
   return absl::OkStatus();
 }

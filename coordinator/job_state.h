@@ -3,25 +3,19 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "coordinator/host_check_state.h"
+#include "coordinator/members.h"
 #include "coordinator/phases.h"
 #include "plan/spec/job_spec.h"
 #include "plan/spec/layout.h"
 
 namespace weft {
-
-struct Member {
-  std::string host;
-  int64_t pid = 0;
-  MemberPhase phase = MemberPhase::kRegistered;
-  bool suspect = false;  // its stream broke, or has not come back since a restart
-  friend bool operator==(const Member&, const Member&) = default;
-};
 
 struct Shard {
   std::string file;
@@ -91,7 +85,7 @@ struct Generation {
   bool waited = false;            // of kOpen: no more hosts are waited for
   bool grows = false;             // ends at the next checkpoint, for more hosts are there
   std::vector<HostShare> shares;  // of those that were told to launch it; rank 0's first
-  std::map<int, Member> members;  // by rank
+  Members members;
   std::optional<PendingSave> saving;
   EndedSave ended_save;
   std::optional<GenerationCause> cause;  // empty: nothing cut it short
@@ -122,7 +116,8 @@ struct Job {
   std::optional<Layout> layout;  // until it is planned: what came with the job; empty: nothing
   std::string planned_for;       // Submitted's
   int nodes = 0;                 // hosts that `layout` was planned for
-  int refused_nodes = 0;         // for so many hosts there was no plan
+  std::set<int> refused_nodes;   // for so many hosts there is no plan
+  int expected_hosts = 0;        // no more than these are on their way; 0: nobody knows
   std::map<std::string, OfferedHost> offers;  // by machine
   std::map<std::string, HostCheck> checks;    // by machine; outlive a stream that breaks
   std::vector<std::string> data;              // Submitted's
@@ -157,6 +152,7 @@ struct Submitted {
   std::vector<SavedCheckpoint> older;  // of the same run, oldest first
   int64_t last_generation = 0;         // highest that the run has left on the disk
   std::vector<std::string> data = {};  // fingerprints of the job's data files
+  int expected_hosts = 0;              // whose agents are started for it; 0: nobody knows
   friend bool operator==(const Submitted&, const Submitted&) = default;
 };
 struct Planned {
@@ -289,7 +285,14 @@ struct HostsAwaited {
   int64_t generation = 0;
   friend bool operator==(const HostsAwaited&, const HostsAwaited&) = default;
 };
-// More hosts than the generation has been planned for are there, and have been for a while.
+// The open generation is not launched, though enough hosts are there.
+struct LaunchWaits {
+  int64_t generation = 0;
+  std::string reason;
+  friend bool operator==(const LaunchWaits&, const LaunchWaits&) = default;
+};
+// More hosts than the generation has been planned for are there, have been for a while, and there
+// is a plan for them.
 struct MoreHosts {
   int64_t generation = 0;
   friend bool operator==(const MoreHosts&, const MoreHosts&) = default;
@@ -316,10 +319,11 @@ struct Restarted {
   friend bool operator==(const Restarted&, const Restarted&) = default;
 };
 
-using Event = std::variant<Submitted, Planned, PlanRefused, Launched, Registered, Ready,
-                           ShardWritten, SaveFailed, Committed, Finished, Faulted, Suspected,
-                           WorkerLost, Overdue, RankEnded, AttemptEnded, HostOffered, HostAway,
-                           HostLost, HostsAwaited, MoreHosts, HostChecked, StopAsked, Restarted>;
+using Event =
+    std::variant<Submitted, Planned, PlanRefused, Launched, Registered, Ready, ShardWritten,
+                 SaveFailed, Committed, Finished, Faulted, Suspected, WorkerLost, Overdue,
+                 RankEnded, AttemptEnded, HostOffered, HostAway, HostLost, HostsAwaited,
+                 LaunchWaits, MoreHosts, HostChecked, StopAsked, Restarted>;
 
 // A failed generation ends the job after this many of them without a newly committed step.
 inline constexpr int kMaxFailuresWithoutProgress = 3;

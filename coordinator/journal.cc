@@ -1,7 +1,9 @@
 #include "coordinator/journal.h"
 
+#include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -17,7 +19,17 @@
 namespace weft {
 namespace {
 
-constexpr int kFormatVersion = 5;
+constexpr int kFormatVersion = 6;
+
+// The job's text is in it, and with that cluster.env. SQLite gives the files beside it the same
+// mode. What does not succeed here does not when SQLite opens it either.
+void MakePrivate(const std::string& path) {
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0) return;
+  fchmod(file, 0600);
+  close(file);
+  for (const char* part : {"-wal", "-shm"}) chmod(absl::StrCat(path, part).c_str(), 0600);
+}
 
 // Finalises a statement when it goes out of scope.
 class Statement {
@@ -73,6 +85,7 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path) 
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::OpenAny(const std::string& path, int* found) {
   std::unique_ptr<Journal> journal(new Journal(path));
+  MakePrivate(path);
   const int code =
       sqlite3_open_v2(path.c_str(), &journal->database_,
                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
@@ -151,7 +164,24 @@ absl::StatusOr<std::vector<StoredEvent>> Journal::Replay() {
   return history;
 }
 
-absl::Status Journal::Append(const StoredEvent& stored) {
+absl::Status Journal::Append(absl::Span<const StoredEvent> facts) {
+  if (facts.size() == 1) return Insert(facts.front());  // a transaction of its own
+  RETURN_IF_ERROR(Execute("BEGIN"));
+  absl::Status status;
+  for (const StoredEvent& stored : facts) {
+    if (status.ok()) status = Insert(stored);
+  }
+  if (status.ok() && sqlite3_exec(database_, "COMMIT", nullptr, nullptr, nullptr) != SQLITE_OK) {
+    status = Error("cannot be written");
+  }
+  // Some errors have rolled it back already.
+  if (!status.ok() && sqlite3_get_autocommit(database_) == 0) {
+    RETURN_IF_ERROR(Execute("ROLLBACK"));
+  }
+  return status;
+}
+
+absl::Status Journal::Insert(const StoredEvent& stored) {
   const std::string body = ToRecord(stored).SerializeAsString();
   sqlite3_reset(insert_);
   sqlite3_bind_int64(insert_, 1, stored.revision);

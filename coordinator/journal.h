@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "coordinator/record.h"
 
 struct sqlite3;
@@ -31,9 +32,10 @@ class Journal final {
   // Returns where the journal of another format is now; empty: there was none.
   const std::string& moved_aside() const { return moved_aside_; }
 
-  // Returns once the fact is on the disk. Its revision has to be the next one. ResourceExhausted:
-  // the disk has no room; nothing has changed, so the same fact may be appended later.
-  absl::Status Append(const StoredEvent& stored);
+  // Returns once all of these facts are on the disk, or none, after one wait for it. Their
+  // revisions have to be the next ones. ResourceExhausted: the disk has no room; nothing has
+  // changed, so the same facts may be appended later.
+  absl::Status Append(absl::Span<const StoredEvent> facts);
 
  private:
   explicit Journal(std::string path) : path_(std::move(path)) {}
@@ -41,6 +43,7 @@ class Journal final {
   absl::Status Prepare(int* found);
   // *found is the format if it is another version's.
   absl::Status CheckFormat(int* found);
+  absl::Status Insert(const StoredEvent& stored);
   absl::Status Execute(const char* sql);
   absl::Status Error(const char* what) const;
   absl::Status Damaged(const std::string& what) const;

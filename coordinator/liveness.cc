@@ -1,11 +1,13 @@
 #include "coordinator/liveness.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/hosts.h"
 #include "coordinator/preflight.h"
 
 namespace weft {
@@ -26,10 +28,10 @@ std::string RankList(const std::vector<int>& ranks) {
 std::vector<int> Missing(const Job& job) {
   std::vector<int> missing;
   for (int rank = 0; rank < job.world_size(); ++rank) {
-    const auto member = job.generation.members.find(rank);
-    const bool absent = member == job.generation.members.end();
+    const Member* member = job.generation.members.Find(rank);
+    const bool absent = member == nullptr;
     const bool behind = !absent && job.generation.phase == GenerationPhase::kSealed &&
-                        member->second.phase == MemberPhase::kRegistered;
+                        member->phase == MemberPhase::kRegistered;
     if (absent || behind) missing.push_back(rank);
   }
   return missing;
@@ -57,7 +59,8 @@ void AddLostHosts(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t 
 
 void AddHosts(const Job& job, const Clocks& clocks, int64_t now_ms, std::vector<Event>& events) {
   if (job.generation.phase == GenerationPhase::kOpen) {
-    const int64_t patience_ms = job.was_launched ? kLastCallMs : kFirstHostsMs;
+    const int64_t first_ms = AllHaveCome(job) ? 0 : kFirstHostsMs;
+    const int64_t patience_ms = job.was_launched ? kLastCallMs : first_ms;
     const bool waits = !job.generation.waited && HostsInHand(job) < job.spec.cluster.nodes;
     if (waits && now_ms - clocks.generation_since_ms > patience_ms) {
       events.push_back(HostsAwaited{job.generation.number});
@@ -65,21 +68,23 @@ void AddHosts(const Job& job, const Clocks& clocks, int64_t now_ms, std::vector<
     return;
   }
   if (job.nodes >= job.spec.cluster.nodes || job.generation.grows) return;
-  const bool more = static_cast<int>(FitnessOf(job).fit.size()) > job.nodes;
-  if (more && now_ms - clocks.hosts_since_ms > kSteadyHostsMs) {
+  const bool more = MostHosts(job).value_or(0) > job.nodes;
+  const double steady_ms = job.spec.fault_tolerance.steady_seconds * 1000;
+  if (more && static_cast<double>(now_ms - clocks.hosts_since_ms) > steady_ms) {
     events.push_back(MoreHosts{job.generation.number});
   }
 }
 
 void AddLost(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease_ms,
              std::vector<Event>& events) {
+  if (now_ms <= clocks.none_silent_until_ms) return;
   std::map<int, int64_t> watched;
   std::set<int> on_silent_hosts;  // the host is to blame
   for (const HostShare& share : job.generation.shares) {
     if (now_ms < EndOf(clocks, share.machine)) continue;
     on_silent_hosts.insert(share.ranks.begin(), share.ranks.end());
   }
-  for (const auto& [rank, member] : job.generation.members) {
+  for (const auto& [rank, member] : job.generation.members.by_rank()) {
     const auto heard = clocks.heard_ms.find(rank);
     if (member.phase == MemberPhase::kFinished || heard == clocks.heard_ms.end()) continue;
     if (on_silent_hosts.count(rank) == 0) watched.insert(*heard);
@@ -151,6 +156,14 @@ std::vector<SilentRank> Lost(const std::map<int, int64_t>& heard_ms, int64_t now
                                           static_cast<double>(lease_ms) / 1000)});
   }
   return lost;
+}
+
+int64_t NoneSilentUntil(const Clocks& clocks, int64_t lease_ms) {
+  int64_t earliest_ms = std::numeric_limits<int64_t>::max();
+  for (const auto& [rank, heard_ms] : clocks.heard_ms) {
+    earliest_ms = std::min(earliest_ms, heard_ms);
+  }
+  return clocks.heard_ms.empty() ? 0 : earliest_ms + lease_ms;
 }
 
 Clocks ShiftedByStall(Clocks clocks, int64_t now_ms, int64_t expected_ms) {

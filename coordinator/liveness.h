@@ -23,6 +23,7 @@ struct Clocks {
   int64_t save_since_ms = 0;        // when its first rank had its part
   std::map<std::string, int64_t> lease_end_ms;  // of machines of the generation: their newest lease
   int64_t hosts_since_ms = 0;                   // when hosts came or went last
+  int64_t none_silent_until_ms = 0;             // NoneSilentUntil, as of some time ago
 };
 
 struct SilentRank {
@@ -33,6 +34,10 @@ struct SilentRank {
 // Ranks not heard for longer than the lease, in rank order.
 std::vector<SilentRank> Lost(const std::map<int, int64_t>& heard_ms, int64_t now_ms,
                              int64_t lease_ms);
+
+// Until then nobody is silent for longer than the lease, whoever is heard meanwhile; 0: nobody was
+// heard. So thousands of ranks are looked at once a lease, not with every tick.
+int64_t NoneSilentUntil(const Clocks& clocks, int64_t lease_ms);
 
 // If the coordinator itself did not run between looked_ms and now (stopped, swapped out), nobody
 // could have been heard: all times move by the length of the stall beyond `expected_ms`.
@@ -53,11 +58,9 @@ inline constexpr int64_t kLoadLimitMs = 1800000;
 inline constexpr int64_t kExitGraceMs = 10000;
 // A host's lease has to be over for this long before what ran there counts as gone.
 inline constexpr int64_t kSilenceMarginMs = 1000;
-// The first generation waits so long for all hosts that the job asks for, if fewer would do; a
-// later one waits a moment for those that are on their way back.
+// The first generation waits so long for all hosts that the job asks for, if fewer would do and it
+// is not known that no more come; a later one waits a moment for those that are on their way back.
 inline constexpr int64_t kFirstHostsMs = 30000;
 inline constexpr int64_t kLastCallMs = 500;
-// Hosts that came back have to stay for so long before the job is planned for them too.
-inline constexpr int64_t kSteadyHostsMs = 60000;
 
 }  // namespace weft

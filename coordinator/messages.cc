@@ -91,6 +91,22 @@ proto::AgentOrder LaunchOrder(const Job& job) {
   return order;
 }
 
+proto::AgentOrder LaunchOrderFor(const HostShare& share, const HostShare& first,
+                                 const proto::AgentOrder& whole) {
+  if (share.machine == first.machine) return whole;
+  proto::AgentOrder order;
+  const proto::Launch& all = whole.launch();
+  proto::Launch& launch = *order.mutable_launch();
+  launch.set_generation(all.generation());
+  launch.set_world_size(all.world_size());
+  launch.set_job(all.job());
+  launch.set_after_step(all.after_step());
+  launch.set_run_folder(all.run_folder());
+  *launch.add_hosts() = Write(first);
+  *launch.add_hosts() = Write(share);
+  return order;
+}
+
 proto::AgentOrder StopGroupOrder(const StopWorkers& stop) {
   proto::AgentOrder order;
   order.mutable_stop_group()->set_generation(stop.generation);

@@ -29,6 +29,10 @@ proto::Order AbortOrder(int64_t generation, const std::string& reason);
 proto::Order NotesOrder(int64_t generation, const proto::Notes& notes);
 
 proto::AgentOrder LaunchOrder(const Job& job);  // REQUIRES: the generation is launched
+// What of that the host of `share` is told: all, if it is the first, which may start mpirun for all
+// of them; else its own share and the first one's. Thousands of hosts need not know each other.
+proto::AgentOrder LaunchOrderFor(const HostShare& share, const HostShare& first,
+                                 const proto::AgentOrder& whole);
 proto::AgentOrder StopGroupOrder(const StopWorkers& stop);
 proto::AgentOrder LeaseOrder(int64_t sent_boot_ms, int64_t lease_ms);
 proto::AgentOrder HangUpOrder(int64_t stream, const absl::Status& why);

@@ -11,35 +11,27 @@ constexpr int64_t kTryEveryMs = 500;
 
 }  // namespace
 
-absl::Status PatientJournal::Append(const StoredEvent& stored, int64_t now_ms) {
-  waiting_.push_back(stored);
-  return Write(now_ms);
-}
-
-absl::Status PatientJournal::Retry(int64_t now_ms) {
-  if (behind_.ok() || now_ms - tried_ms_ < kTryEveryMs) return absl::OkStatus();
-  return Write(now_ms);
-}
-
-absl::Status PatientJournal::Write(int64_t now_ms) {
-  while (!waiting_.empty()) {
-    tried_ms_ = now_ms;
-    const absl::Status written = journal_->Append(waiting_.front());
-    if (written.ok()) {
-      waiting_.pop_front();
-      continue;
-    }
-    if (!absl::IsResourceExhausted(written) || waiting_.size() > kMaxWaiting) return written;
-    if (behind_.ok()) {
-      LogError(absl::StrCat(written.message(),
-                            "; training goes on, but until there is room nothing is saved and no "
-                            "lost rank is replaced"));
-    }
-    behind_ = written;
+absl::Status PatientJournal::Commit(int64_t now_ms) {
+  if (waiting_.empty()) return absl::OkStatus();
+  if (!behind_.ok() && now_ms - tried_ms_ < kTryEveryMs) {
+    return waiting_.size() > kMaxWaiting ? behind_ : absl::OkStatus();
+  }
+  tried_ms_ = now_ms;
+  const absl::Status written = journal_->Append(waiting_);
+  if (written.ok()) {
+    waiting_.clear();
+    if (!behind_.ok()) LogInfo("there is room for the journal again");
+    behind_ = absl::OkStatus();
     return absl::OkStatus();
   }
-  if (!behind_.ok()) LogInfo("there is room for the journal again");
-  behind_ = absl::OkStatus();
+  if (!absl::IsResourceExhausted(written) || waiting_.size() > kMaxWaiting) return written;
+  if (behind_.ok()) {
+    LogError(
+        absl::StrCat(written.message(),
+                     "; training goes on, but until there is room nothing is saved and no lost "
+                     "rank is replaced"));
+  }
+  behind_ = written;
   return absl::OkStatus();
 }
 

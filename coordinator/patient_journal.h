@@ -3,8 +3,8 @@
 // does what a successor would have to know of. Used by one thread; time is an argument.
 #pragma once
 #include <cstdint>
-#include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,20 +19,19 @@ class PatientJournal final {
 
   absl::StatusOr<std::vector<StoredEvent>> Replay() { return journal_->Replay(); }
 
-  // Durable when it returns, unless the journal is behind then. Fails if it can never be written
+  // Keeps the fact for the next Commit.
+  void Add(StoredEvent stored) { waiting_.push_back(std::move(stored)); }
+  // What was added is durable when it returns, all of it after one wait for the disk, unless the
+  // journal is behind then. While it is, it tries now and then. Fails if it can never be written
   // any more, or if too much waits.
-  absl::Status Append(const StoredEvent& stored, int64_t now_ms);
-  // Writes what waits, if the last try is some time ago. Fails as Append.
-  absl::Status Retry(int64_t now_ms);
+  absl::Status Commit(int64_t now_ms);
 
   // Returns why facts wait; OK: all are on the disk.
   const absl::Status& behind() const { return behind_; }
 
  private:
-  absl::Status Write(int64_t now_ms);
-
   const std::unique_ptr<Journal> journal_;
-  std::deque<StoredEvent> waiting_;
+  std::vector<StoredEvent> waiting_;
   absl::Status behind_;
   int64_t tried_ms_ = 0;
 };

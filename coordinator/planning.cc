@@ -1,5 +1,7 @@
 #include "coordinator/planning.h"
 
+#include <algorithm>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/hosts.h"
@@ -22,11 +24,17 @@ Event PlanForHosts(const Job& job, int nodes) {
   if (!plan.ok()) {
     return PlanRefused{plan.status().code(), absl::StrCat(plan.status().message()), nodes};
   }
+  std::string note = absl::StrCat("; planned for ", nodes, " of ", job.spec.cluster.nodes,
+                                  nodes == 1 && job.spec.cluster.nodes == 1 ? " host" : " hosts");
+  const int here = std::min(static_cast<int>(job.offers.size()), job.spec.cluster.nodes);
+  if (here > nodes) {
+    absl::StrAppend(&note, "; ", here - nodes, here - nodes == 1 ? " more idles" : " more idle",
+                    " as a spare, for there is no plan for ", here);
+  }
   return Planned{.layout = plan->layout,
                  .planned_bytes = plan->peak_bytes(),
                  .predicted_step_s = plan->time.total_s(),
-                 .note = absl::StrCat("; planned for ", nodes, " of ", job.spec.cluster.nodes,
-                                      nodes == 1 ? " host" : " hosts"),
+                 .note = note,
                  .nodes = nodes};
 }
 
@@ -49,6 +57,18 @@ Event PlanOf(const Job& job) {
                                                 "cluster ", job.planned_for, ", this is ",
                                                 ClusterFingerprint(job.spec.cluster))
                                  : ""};
+}
+
+Event GrowthOf(const Job& job) {
+  const int nodes = MostHosts(job).value_or(job.nodes);
+  const Event plan = PlanForHosts(job, nodes);
+  if (const auto* refused = std::get_if<PlanRefused>(&plan)) return *refused;
+  if (std::get<Planned>(plan).layout == *job.layout) {
+    return PlanRefused{absl::StatusCode::kFailedPrecondition,
+                       absl::StrCat("the best plan for ", nodes, " hosts is the one that runs"),
+                       nodes};
+  }
+  return MoreHosts{job.generation.number};
 }
 
 }  // namespace weft

@@ -18,4 +18,9 @@ bool IsPlannedFor(const Cluster& cluster, const std::string& fingerprint);
 // one, the note says so.
 Event PlanOf(const Job& job);
 
+// Enough hosts are there for a larger plan than the one that is trained. Returns MoreHosts, or
+// PlanRefused where there is no such plan after all, or none but the same layout: a generation is
+// not ended for nothing.
+Event GrowthOf(const Job& job);
+
 }  // namespace weft

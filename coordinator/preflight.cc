@@ -199,6 +199,7 @@ std::vector<std::string> HostsToCheck(const Job& job) {
 
 bool AllHaveCome(const Job& job) {
   const auto here = static_cast<int>(job.offers.size());
+  if (job.expected_hosts > 0 && here >= job.expected_hosts) return true;
   return here >= job.spec.cluster.nodes + job.spec.hosts.spares;
 }
 

@@ -93,6 +93,7 @@ void Fill(const Submitted& fact, proto::Record& record) {
   }
   message.set_last_generation(fact.last_generation);
   for (const std::string& fingerprint : fact.data) message.add_data(fingerprint);
+  message.set_expected_hosts(fact.expected_hosts);
 }
 
 void Fill(const Planned& fact, proto::Record& record) {
@@ -247,6 +248,11 @@ void Fill(const HostsAwaited& fact, proto::Record& record) {
   record.mutable_hosts_awaited();
 }
 
+void Fill(const LaunchWaits& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.mutable_launch_waits()->set_reason(fact.reason);
+}
+
 void Fill(const MoreHosts& fact, proto::Record& record) {
   record.set_generation(fact.generation);
   record.mutable_more_hosts();
@@ -271,6 +277,8 @@ std::optional<Event> ReadHostFact(const proto::Record& record) {
                       record.host_lost().reason()};
     case proto::Record::kHostsAwaited:
       return HostsAwaited{record.generation()};
+    case proto::Record::kLaunchWaits:
+      return LaunchWaits{record.generation(), record.launch_waits().reason()};
     case proto::Record::kMoreHosts:
       return MoreHosts{record.generation()};
     case proto::Record::kHostChecked:
@@ -433,6 +441,7 @@ absl::StatusOr<Submitted> FactOf(const proto::SubmitJobRequest& request) {
   }
   submitted.last_generation = request.last_generation();
   submitted.data = {request.data().begin(), request.data().end()};
+  submitted.expected_hosts = request.expected_hosts();
   return submitted;
 }
 

@@ -7,14 +7,17 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/messages.h"
 #include "plan/errors.h"
 #include "process/clock.h"
 #include "process/listener.h"
+#include "process/log.h"
 #include "process/outbox.h"
 #include "process/rpc.h"
 #include "process/tls.h"
@@ -33,12 +36,15 @@ constexpr auto kShutdownGrace = std::chrono::seconds(2);
 // heartbeat.
 class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder> {
  public:
-  // `peer`: the name in its certificate; none on a unix socket.
-  AgentStream(Driver& driver, std::atomic<int64_t>& ids, std::optional<std::string> peer)
+  // `peer`: the name in its certificate; none on a unix socket. `welcome` says whether that
+  // certificate still counts.
+  AgentStream(Driver& driver, std::atomic<int64_t>& ids, std::optional<std::string> peer,
+              std::function<absl::Status()> welcome)
       : driver_(driver),
         ids_(ids),
         id_(++ids),
         peer_(std::move(peer)),
+        welcome_(std::move(welcome)),
         outbox_(std::make_shared<Box>(this, kMaxOrders)) {
     driver_.AttachAgent(
         id_, {.send = [box = outbox_](const proto::AgentOrder& order) { box->Send(order); },
@@ -91,7 +97,14 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
     }
   }
 
+  // A stream may be open for longer than its certificate is good for: with its lease it ends.
   void GrantLease() {
+    const absl::Status welcome = welcome_();
+    if (!welcome.ok()) {
+      LogWarning(absl::StrCat("an agent gets no further lease: ", welcome.message()));
+      driver_.leases().Dismiss(id_);
+      return outbox_->Close(welcome);
+    }
     const std::optional<int64_t> lease_ms = driver_.leases().Grant(id_, BootTimeMs());
     if (!lease_ms) return;  // it has not said hello, or is turned away
     outbox_->Send(LeaseOrder(report_.heartbeat().sent_boot_ms(), *lease_ms));
@@ -110,7 +123,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
     if (id == 0) {
       id = ++ids_;
       KeepRankId(message.stream(), id);
-      driver_.Attach(id, PortOf(message.stream()));
+      driver_.Attach(id, {.agent = id_, .stream = message.stream()});
     }
     proto::WorkerReport report;
     if (!report.ParseFromString(message.report())) {
@@ -119,19 +132,6 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
       Cut(message.stream(),
           absl::UnavailableError("the coordinator is busy or closing; come back"));
     }
-  }
-
-  WorkerPort PortOf(int64_t stream) const {
-    const auto send = [box = outbox_, stream](const proto::Order& order) {
-      proto::AgentOrder message;
-      message.mutable_to_ranks()->add_streams(stream);
-      order.SerializeToString(message.mutable_to_ranks()->mutable_order());
-      box->Send(message);
-    };
-    const auto close = [box = outbox_, stream](const absl::Status& why) {
-      box->Send(HangUpOrder(stream, why));
-    };
-    return {.send = send, .close = close};
   }
 
   // The driver hears no more of it, whatever comes before the agent says that it has hung up.
@@ -164,6 +164,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
   std::atomic<int64_t>& ids_;
   const int64_t id_;
   const std::optional<std::string> peer_;
+  const std::function<absl::Status()> welcome_;
   const std::shared_ptr<Box> outbox_;
   proto::AgentReport report_;
   std::map<int64_t, int64_t> ranks_;  // the driver's id of each; of OnReadDone alone
@@ -200,8 +201,13 @@ class AgentLinkDoor final : public proto::AgentLink::CallbackService {
  public:
   AgentLinkDoor(Driver& driver, std::atomic<int64_t>& ids) : driver_(driver), ids_(ids) {}
   grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder>* Attach(
-      grpc::CallbackServerContext* context) override {
-    return new AgentStream(driver_, ids_, PeerName(*context));
+      grpc::CallbackServerContext*) override {
+    return new AgentStream(driver_, ids_, std::nullopt, [] { return absl::OkStatus(); });
+  }
+  // For one that came over the network.
+  grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder>* AttachRemote(
+      const std::string& peer, std::function<absl::Status()> welcome) {
+    return new AgentStream(driver_, ids_, peer, std::move(welcome));
   }
 
  private:
@@ -215,17 +221,22 @@ class RefusedStream final : public grpc::ServerBidiReactor<proto::AgentReport, p
   void OnDone() override { delete this; }
 };
 
-// Agents of other hosts come this way: a certificate may have been revoked since its connection was
-// made.
+// Agents of other hosts come this way: a certificate may have ended or been revoked since its
+// connection was made, or come to that later.
 class RemoteAgentDoor final : public proto::AgentLink::CallbackService {
  public:
   RemoteAgentDoor(AgentLinkDoor& agents, std::string revoked_file)
       : agents_(agents), revoked_file_(std::move(revoked_file)) {}
   grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder>* Attach(
       grpc::CallbackServerContext* context) override {
-    const absl::Status welcome = CheckPeerIsWelcome(*context, revoked_file_);
+    const auto shown = PeerCertificates(*context);
+    if (!shown.ok()) return new RefusedStream(shown.status());
+    const auto check = [certificates = *shown, file = revoked_file_] {
+      return CheckStillWelcome(certificates, file);
+    };
+    const absl::Status welcome = check();
     if (!welcome.ok()) return new RefusedStream(welcome);
-    return agents_.Attach(context);
+    return agents_.AttachRemote(PeerName(*context).value_or(""), check);
   }
 
  private:

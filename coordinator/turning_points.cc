@@ -37,8 +37,8 @@ void OpenNextGeneration(Job& job) {
 
 std::string RankText(const Job& job, int rank, absl::string_view host) {
   std::string where(host);
-  const auto member = job.generation.members.find(rank);
-  if (where.empty() && member != job.generation.members.end()) where = member->second.host;
+  const Member* member = job.generation.members.Find(rank);
+  if (where.empty() && member != nullptr) where = member->host;
   return where.empty() ? absl::StrCat("rank ", rank)
                        : absl::StrCat("rank ", rank, " (", where, ")");
 }

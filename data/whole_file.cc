@@ -48,6 +48,17 @@ class Descriptor {
   const int fd_;
 };
 
+absl::Status Unwritable(const std::string& name, int error) {
+  return Wrong(name, absl::StrCat("cannot be written: ", std::strerror(error)));
+}
+
+// Returns why a file of this mode is not written to.
+absl::Status CheckRegular(const std::string& path, mode_t mode) {
+  if (S_ISREG(mode)) return absl::OkStatus();
+  return Wrong(path, absl::StrCat("is ", S_ISDIR(mode) ? "a folder" : "a device, pipe or socket",
+                                  "; name a file"));
+}
+
 // Reads to the end, unless `goes_on` has an error first: it is asked again and again.
 absl::StatusOr<std::string> ReadToEnd(int fd, const std::string& name, int64_t most_bytes,
                                       const std::function<absl::Status()>& goes_on) {
@@ -94,6 +105,37 @@ absl::StatusOr<std::string> ReadWholeStream(int fd, const std::string& name, int
   return ReadToEnd(fd, name, most_bytes, [&stop]() -> absl::Status {
     return stop ? absl::CancelledError("stopped") : absl::OkStatus();
   });
+}
+
+absl::Status CheckOutputFile(const std::string& path) {
+  struct stat info = {};
+  if (stat(path.c_str(), &info) == 0) {
+    RETURN_IF_ERROR(CheckRegular(path, info.st_mode));
+    return access(path.c_str(), W_OK) == 0 ? absl::OkStatus() : Unwritable(path, errno);
+  }
+  if (errno != ENOENT) return Unwritable(path, errno);
+  const size_t slash = path.rfind('/');
+  const std::string folder = path.empty()                 ? ""
+                             : slash == std::string::npos ? "."
+                                                          : path.substr(0, slash + 1);
+  return access(folder.c_str(), W_OK) == 0 ? absl::OkStatus() : Unwritable(path, errno);
+}
+
+absl::Status WriteWholeFile(const std::string& path, absl::string_view text) {
+  RETURN_IF_ERROR(CheckOutputFile(path));
+  // The path may become a pipe between the two looks: opening must not wait for its reader.
+  const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
+  struct stat info = {};
+  if (file.get() < 0 || fstat(file.get(), &info) != 0) return Unwritable(path, errno);
+  RETURN_IF_ERROR(CheckRegular(path, info.st_mode));
+  if (ftruncate(file.get(), 0) != 0) return Unwritable(path, errno);
+  while (!text.empty()) {
+    const ssize_t put = write(file.get(), text.data(), text.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return Unwritable(path, errno);
+    text.remove_prefix(static_cast<size_t>(put));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace weft

@@ -1,12 +1,15 @@
-// Files and streams that are read as a whole: text that people or tools wrote, into memory. What a
-// person names may be anything: a device without an end, a pipe that nobody writes to, a disk image
-// by mistake. So every reading has a most that it takes and a wait that ends. Any thread.
+// Files and streams that are read as a whole: text that people or tools wrote, into memory; and
+// files that a person names to be written. What a person names may be anything: a device without an
+// end, a pipe with nobody at its other end, a disk image by mistake. So every reading has a most
+// that it takes, and every wait ends. Any thread.
 #pragma once
 #include <atomic>
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace weft {
 
@@ -24,5 +27,13 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t most_
 // is true (then Cancelled). InvalidArgument as above, under the name `name`.
 absl::StatusOr<std::string> ReadWholeStream(int fd, const std::string& name, int64_t most_bytes,
                                             const std::atomic<bool>& stop);
+
+// Returns whether `path` can become a regular file or is one: InvalidArgument, naming the path, for
+// a folder, a pipe, a device or a socket, and where there is no folder to write in. To be asked
+// before work whose result goes there.
+absl::Status CheckOutputFile(const std::string& path);
+// Makes `text` the content of a regular file, a new one or one that is there. InvalidArgument as
+// above, and for what cannot be written; waits for nobody.
+absl::Status WriteWholeFile(const std::string& path, absl::string_view text);
 
 }  // namespace weft

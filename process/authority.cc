@@ -120,8 +120,8 @@ absl::Status CheckName(const std::string& name) {
                              c == '-' || c == '_' || c == ':';
                     });
   if (fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("name \"", name, "\": is no host's; use at most ",
-                                                 kLongestName,
+  return absl::InvalidArgumentError(absl::StrCat("name \"", name,
+                                                 "\": is not a host's; use at most ", kLongestName,
                                                  " letters, digits, '.', '-', '_', or an address"));
 }
 

@@ -18,6 +18,7 @@ absl::string_view LevelName(LogLevel level) {
     case LogLevel::kWarning:
       return "WARNING";
     case LogLevel::kError:
+    case LogLevel::kNone:
       return "ERROR";
   }
   return "ERROR";

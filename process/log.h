@@ -9,7 +9,8 @@
 
 namespace weft {
 
-enum class LogLevel { kInfo, kWarning, kError };
+// kNone is above all others, for the least level alone.
+enum class LogLevel { kInfo, kWarning, kError, kNone };
 
 // "2026-11-21T12:00:00.123Z WARNING rank 2: lease ran out\n"; newlines within become "\n    ".
 std::string LogLine(absl::Time when, LogLevel level, absl::string_view message);

@@ -8,5 +8,8 @@ namespace weft {
 
 inline constexpr std::array<const char*, 4> kRankVariables = {
     "WEFT_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
+// The same for its number among the ranks of its host.
+inline constexpr std::array<const char*, 3> kLocalRankVariables = {
+    "WEFT_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"};
 
 }  // namespace weft

@@ -44,6 +44,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenTcpChannel(const std::string&
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials,
                    DialCredentials(bundle));
   grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetSslTargetNameOverride(kCoordinatorName);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // the next one dials at once
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // whatever http_proxy says

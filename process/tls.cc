@@ -126,13 +126,22 @@ absl::Status CheckPeerIs(const std::optional<std::string>& peer_name, const std:
                    "; give it the name with `weft agent --name`, or issue it another bundle"));
 }
 
-absl::Status CheckPeerIsWelcome(const grpc::ServerContextBase& context,
-                                const std::string& revoked_file) {
+absl::StatusOr<std::vector<CertificateFacts>> PeerCertificates(
+    const grpc::ServerContextBase& context) {
+  std::vector<CertificateFacts> certificates;
   const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
-  if (auth == nullptr) return absl::OkStatus();
+  if (auth == nullptr) return certificates;
   for (const grpc::string_ref& pem : auth->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME)) {
-    ASSIGN_OR_RETURN(const CertificateFacts facts,
+    ASSIGN_OR_RETURN(CertificateFacts facts,
                      DescribeCertificate(absl::string_view(pem.data(), pem.size())));
+    certificates.push_back(std::move(facts));
+  }
+  return certificates;
+}
+
+absl::Status CheckStillWelcome(const std::vector<CertificateFacts>& certificates,
+                               const std::string& revoked_file) {
+  for (const CertificateFacts& facts : certificates) {
     RETURN_IF_ERROR(CheckTime(facts, std::time(nullptr)));
     RETURN_IF_ERROR(CheckNotRevoked(facts, revoked_file));
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -36,9 +37,12 @@ std::optional<std::string> PeerName(const grpc::ServerContextBase& context);
 // PermissionDenied if the caller came over the network and its certificate is another host's.
 absl::Status CheckPeerIs(const std::optional<std::string>& peer_name, const std::string& host);
 
-// PermissionDenied if the caller's certificate has ended or was revoked since it connected. OK over
-// a unix socket.
-absl::Status CheckPeerIsWelcome(const grpc::ServerContextBase& context,
-                                const std::string& revoked_file);
+// What the caller has shown; nothing over a unix socket. InvalidArgument if it is no certificate.
+absl::StatusOr<std::vector<CertificateFacts>> PeerCertificates(
+    const grpc::ServerContextBase& context);
+
+// PermissionDenied if one of the certificates has ended, or was revoked, since it was shown.
+absl::Status CheckStillWelcome(const std::vector<CertificateFacts>& certificates,
+                               const std::string& revoked_file);
 
 }  // namespace weft

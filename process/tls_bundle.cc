@@ -98,14 +98,14 @@ std::string CommonName(const X509* certificate) {
 }
 
 absl::StatusOr<std::string> ReadPrivate(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // of a pipe: no wait
   if (file < 0) return absl::ErrnoToStatus(errno, absl::StrCat("bundle ", path));
   struct stat entry = {};
   absl::Status status;
   std::string text;
   if (fstat(file, &entry) != 0 || !S_ISREG(entry.st_mode) || entry.st_size > kLargestBundle) {
     status = absl::InvalidArgumentError(
-        absl::StrCat("bundle ", path, ": is no bundle; `weftd issue` makes one"));
+        absl::StrCat("bundle ", path, ": is not a bundle; `weftd issue` makes one"));
   } else if (entry.st_uid != geteuid() || (entry.st_mode & 077) != 0) {
     status = absl::PermissionDeniedError(
         absl::StrCat("bundle ", path, ": holds a private key, and is not this user's alone; chown ",

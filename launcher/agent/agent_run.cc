@@ -18,13 +18,18 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "launcher/agent/agent_link.h"
+#include "launcher/agent/agent_seat.h"
+#include "launcher/agent/binding.h"
 #include "launcher/agent/host_agent.h"
 #include "launcher/agent/host_checker.h"
 #include "launcher/agent/host_report.h"
+#include "launcher/agent/host_slots.h"
 #include "launcher/agent/launch_share.h"
 #include "launcher/agent/rank_group.h"
 #include "launcher/agent/shim_door.h"
+#include "launcher/machine/addresses.h"
 #include "launcher/machine/descriptor.h"
 #include "launcher/machine/leftovers.h"
 #include "launcher/machine/log_tail.h"
@@ -39,6 +44,8 @@
 namespace weft {
 namespace {
 
+// The agent that was here before says its last words and closes its door meanwhile.
+constexpr int kSeatPatienceMs = 2500;
 constexpr int kSweepPatienceMs = 5000;
 constexpr int kKillEveryMs = 10;
 constexpr int kLeaseLookMs = 5;
@@ -57,6 +64,7 @@ proto::AgentReport MessageOf(const HostReport& report) {
     cause.set_signal(rank->signal);
     cause.set_exit_code(rank->exit_code);
     cause.set_message(rank->message);
+    cause.set_in_doubt(rank->in_doubt);
     cause.set_last_stderr(LastLines(rank->last_lines, kLastLines, kLastLineBytes));
   } else if (const auto* group = std::get_if<GroupEnd>(&report.what)) {
     message.mutable_group_ended()->set_generation(group->generation);
@@ -79,11 +87,7 @@ class AgentShell {
       : options_(std::move(options)),
         host_(options_.name.empty() ? HostName() : options_.name),
         machine_(MachineId(host_)) {}
-  ~AgentShell() {
-    link_.reset();
-    door_.reset();
-    RemoveTemporaryFolders(options_.run_id, options_.name);
-  }
+  ~AgentShell() = default;  // the seat goes last, and with it what is left of files
   AgentShell(const AgentShell&) = delete;
   AgentShell& operator=(const AgentShell&) = delete;
 
@@ -105,14 +109,20 @@ class AgentShell {
   void SayReports();
   void TakeLaunch(const proto::Launch& launch);
   void StartGroupOf(const proto::Launch& launch);
+  absl::StatusOr<std::vector<RankPlace>> Places() const;
+  std::string AddressForMpi() const;
+  GroupOptions OptionsOf(const proto::Launch& launch, std::vector<RankPlace> places) const;
   void StartDaemonOf(const std::vector<std::string>& args);
 
   const AgentOptions options_;
   const std::string host_;
   const std::string machine_;
+  std::optional<AgentSeat> seat_;
   Descriptor signals_;
   Descriptor wake_;
   std::unique_ptr<ShimDoor> door_;
+  std::vector<int> gpu_nodes_;  // by GPU
+  std::vector<int> used_slots_;
   std::string socket_;       // of the shims
   std::string rank_socket_;  // of the ranks
   std::unique_ptr<AgentLink> link_;
@@ -136,17 +146,17 @@ absl::Status AgentShell::Begin() {
   if (!signals_.valid() || !wake_.valid() || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
     return absl::ErrnoToStatus(errno, "the agent cannot begin");
   }
+  ASSIGN_OR_RETURN(AgentSeat seat,
+                   AgentSeat::Take(options_.run_id, options_.name, kSeatPatienceMs));
+  seat_.emplace(std::move(seat));
   // An agent that was here before may have been killed. Its Hello says that nothing is left.
   KillProcessesOf(options_.run_id, ProcessKind::kOfAGeneration, kSweepPatienceMs, host_);
   if (!ProcessesOf(options_.run_id, ProcessKind::kOfAGeneration, host_).empty()) {
     return absl::UnavailableError("processes of an earlier generation cannot be ended");
   }
-  RemoveTemporaryFolders(options_.run_id, options_.name);
-  const std::string folder = TemporaryFolder(options_.run_id, 1, options_.name);
-  RETURN_IF_ERROR(MakePrivateFolder(folder));
-  socket_ = folder + "/shims.sock";
+  socket_ = seat_->folder() + "/shims.sock";
   ASSIGN_OR_RETURN(door_, ShimDoor::Open(socket_));
-  rank_socket_ = folder + "/ranks.sock";
+  rank_socket_ = seat_->folder() + "/ranks.sock";
   AgentLinkOptions link;
   link.coordinator = options_.coordinator;
   link.rank_socket = rank_socket_;
@@ -155,10 +165,14 @@ absl::Status AgentShell::Begin() {
   link.hello.set_version(Version());
   link.hello.set_host(host_);
   link.hello.set_pid(getpid());
-  link.hello.set_slots(options_.slots);
   link.hello.set_machine(machine_);
   *link.hello.mutable_host_has() = DescribeHost();
-  const std::string host = HostText(link.hello.host_has());
+  const proto::Host& has = link.hello.host_has();
+  for (const proto::Gpu& gpu : has.gpus()) gpu_nodes_.push_back(gpu.numa_node());
+  used_slots_ = UsedSlots(options_.slots, has.gpus_size() > 0 ? has.gpus_size() : has.cores());
+  link.hello.set_slots(static_cast<int>(used_slots_.size()));
+  const std::string host = absl::StrCat(HostText(has), used_slots_.empty() ? "" : ", slots ",
+                                        absl::StrJoin(used_slots_, ","));
   checker_.emplace(
       HostChecker::Options{machine_, absl::StartsWith(options_.coordinator, "unix:"), wake_.get()});
   ASSIGN_OR_RETURN(link_, AgentLink::Start(std::move(link)));
@@ -353,14 +367,38 @@ void AgentShell::Act() {
   }
 }
 
-void AgentShell::StartGroupOf(const proto::Launch& launch) {
-  told_term_ = false;
-  const absl::Status sense = job_.ok() ? share_.status() : job_.status();
-  if (!sense.ok()) {
-    return Happened(GroupNotStarted{launch.generation(), absl::StrCat(sense.message())});
+// REQUIRES: there are a job and a share.
+absl::StatusOr<std::vector<RankPlace>> AgentShell::Places() const {
+  ASSIGN_OR_RETURN(const std::vector<int> slots, SlotsOfRanks(used_slots_, agent_.ranks));
+  const bool on_gpus = job_->cluster.device.backend == BackendKind::kCuda;
+  if (on_gpus) RETURN_IF_ERROR(CheckGpuSlots(slots, static_cast<int>(gpu_nodes_.size())));
+  BindingQuestion question{.slots = slots,
+                           .all_slots = options_.slots.all,
+                           .threads = job_->threads_per_worker,
+                           .usable_cores = UsableCores(),
+                           .cpus = UsableCpus()};
+  if (on_gpus) question.gpu_nodes = gpu_nodes_;
+  Binding binding = BindRanks(question);
+  if (!job_->bind) {
+    for (RankPlace& place : binding.places) place = {.slot = place.slot};
+    binding.words = "not bound: cluster.bind is false";
   }
+  LogInfo(absl::StrCat("generation ", agent_.generation, ": ", binding.words));
+  return std::move(binding.places);
+}
+
+// mpirun listens even where nobody has to reach it.
+std::string AgentShell::AddressForMpi() const {
+  if (agent_.kind == GroupKind::kForked) return "";
+  if (share_->hosts.size() <= 1) return "127.0.0.1";
+  const std::string& network = job_->hosts.network;
+  return network.empty() ? "" : OwnAddressIn(network).value_or("");
+}
+
+GroupOptions AgentShell::OptionsOf(const proto::Launch& launch,
+                                   std::vector<RankPlace> places) const {
   const bool forks = agent_.kind == GroupKind::kForked;
-  GroupOptions options{
+  return {
       .worker = forks ? Beside("weft-worker") : "weft-worker",
       .run_folder = launch.run_folder(),
       .run_id = options_.run_id,
@@ -378,12 +416,27 @@ void AgentShell::StartGroupOf(const proto::Launch& launch) {
       .rank_socket = rank_socket_,
       .hosts = share_->hosts,
       .own_host = share_->own_host,
+      .address = AddressForMpi(),
+      .places = std::move(places),
       .network = job_->hosts.network};
+}
+
+void AgentShell::StartGroupOf(const proto::Launch& launch) {
+  told_term_ = false;
+  const absl::Status sense = job_.ok() ? share_.status() : job_.status();
+  absl::StatusOr<std::vector<RankPlace>> places = std::vector<RankPlace>();
+  places = sense.ok() ? Places() : sense;
+  if (!places.ok()) {
+    return Happened(GroupNotStarted{launch.generation(), absl::StrCat(places.status().message())});
+  }
+  std::vector<int> slots;
+  for (const RankPlace& place : *places) slots.push_back(place.slot);
   const std::string logs =
       absl::StrCat(launch.run_folder(), "/logs/generation-", launch.generation());
-  group_.emplace(std::move(options), agent_.kind, logs, *door_);
+  group_.emplace(OptionsOf(launch, *std::move(places)), agent_.kind, logs, *door_);
   const absl::Status started = group_->Start();
   if (started.ok()) {
+    if (!used_slots_.empty()) LogInfo(SlotsText(group_->ranks(), slots));
     LogInfo(absl::StrCat("generation ", launch.generation(), ": ", agent_.ranks, " of ",
                          launch.world_size(), " ranks ",
                          agent_.kind == GroupKind::kGuest ? "wait for mpirun" : "are started",

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "launcher/agent/host_slots.h"
 #include "process/tls_bundle.h"
 
 namespace weft {
@@ -12,7 +13,7 @@ namespace weft {
 struct AgentOptions {
   std::string coordinator;  // "unix:/path/weftd.sock", or HOST:PORT with a bundle
   BundleSource bundle;      // for a coordinator on another host
-  int slots = 0;            // ranks that this host takes; 0: as many as the job says of a node
+  HostSlots slots;          // of this host, and which of them take ranks
   std::string run_id;       // names this run's processes and temporary files (launcher/machine)
   // This host's name among the run's, as it was listed; empty: the kernel's name for it. Agents
   // that share a machine need names, by which each knows its own processes and temporary files.

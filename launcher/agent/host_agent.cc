@@ -213,7 +213,9 @@ void Record(const TimePassed& fact, HostAgent& agent) {
   if (agent.doubtful && agent.phase == GroupPhase::kRunning) {
     if (agent.doubtful_since_ms == 0) agent.doubtful_since_ms = fact.now_ms;
     if (fact.now_ms - agent.doubtful_since_ms >= kDoubtMs) {
-      Say(agent, *std::exchange(agent.doubtful, std::nullopt));
+      RankEnd end = *std::exchange(agent.doubtful, std::nullopt);
+      end.in_doubt = true;
+      Say(agent, std::move(end));
     }
   }
   if (agent.phase != GroupPhase::kStopping) return;

@@ -40,6 +40,7 @@ struct RankEnd {
   int exit_code = 0;
   std::string message;     // beyond the numbers; may be empty
   std::string last_lines;  // of its output
+  bool in_doubt = false;   // mpirun may have done it because of another host, which is silent
   friend bool operator==(const RankEnd&, const RankEnd&) = default;
 };
 

@@ -9,7 +9,8 @@
 namespace weft {
 namespace {
 
-absl::Status CheckRanks(const proto::Launch& launch) {
+// The first host knows of all ranks, each other one of the first's and its own.
+absl::Status CheckRanks(const proto::Launch& launch, bool is_first) {
   std::vector<int> placed;
   for (const proto::HostRanks& host : launch.hosts()) {
     if (!std::is_sorted(host.ranks().begin(), host.ranks().end()) || host.ranks().empty()) {
@@ -21,7 +22,9 @@ absl::Status CheckRanks(const proto::Launch& launch) {
   std::sort(placed.begin(), placed.end());
   std::vector<int> all(static_cast<size_t>(std::max(0, launch.world_size())));
   std::iota(all.begin(), all.end(), 0);
-  if (placed == all) return absl::OkStatus();
+  const bool fits = is_first ? placed == all
+                             : std::includes(all.begin(), all.end(), placed.begin(), placed.end());
+  if (fits) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the hosts' shares are not ranks 0 to ",
                                                  launch.world_size() - 1, ", each once"));
 }
@@ -33,7 +36,7 @@ absl::StatusOr<LaunchShare> ShareOf(const proto::Launch& launch, const std::stri
   LaunchShare share;
   share.kind = needs_mpi ? GroupKind::kMpirun : GroupKind::kForked;
   if (launch.hosts().empty()) return share;
-  RETURN_IF_ERROR(CheckRanks(launch));
+  RETURN_IF_ERROR(CheckRanks(launch, launch.hosts(0).machine() == machine));
   const proto::HostRanks* own = nullptr;
   for (const proto::HostRanks& host : launch.hosts()) {
     if (own == nullptr && host.machine() == machine) {

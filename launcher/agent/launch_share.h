@@ -14,7 +14,7 @@ namespace weft {
 
 struct LaunchShare {
   GroupKind kind = GroupKind::kForked;
-  std::vector<HostShare> hosts;              // of the generation; empty: all ranks are here
+  std::vector<RanksOfHost> hosts;            // of the generation; empty: all ranks are here
   size_t own_host = 0;                       // which of them is this one
   std::vector<std::string> first_addresses;  // of mpirun's host
 };

@@ -61,7 +61,7 @@ std::string RankGroup::StarterName() const {
 // The folder may be shared by all hosts.
 std::string RankGroup::StarterLog() const {
   if (kind_ != GroupKind::kGuest) return logs_ + "/mpirun.log";
-  return absl::StrCat(logs_, "/orted-", options_.own_host, ".log");
+  return absl::StrCat(logs_, "/orted-", options_.hosts[options_.own_host].host, ".log");
 }
 
 absl::Status RankGroup::Start() {
@@ -122,13 +122,18 @@ std::optional<HostFact> RankGroup::WishOf(const ShimMessage& message) const {
 
 absl::Status RankGroup::StartRanks() {
   std::map<std::string, std::string> env = GroupEnvironment(options_);
-  int slot = 0;
+  size_t index = 0;
   for (const int rank : OwnRanks(options_)) {
-    AddRankVariables(rank, slot++, options_.world_size, &env);
+    const RankPlace place = index < options_.places.size()
+                                ? options_.places[index]
+                                : RankPlace{.slot = static_cast<int>(index)};
+    ++index;
+    AddRankVariables(rank, place.slot, options_.world_size, &env);
     ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start({.argv = WorkerArgv(options_),
                                                               .env = env,
                                                               .output = LogOf(rank),
-                                                              .death_signal = SIGKILL}));
+                                                              .death_signal = SIGKILL,
+                                                              .place = place}));
     ranks_[child.Release()] = rank;
   }
   return absl::OkStatus();

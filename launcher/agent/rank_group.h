@@ -25,6 +25,7 @@ class RankGroup {
   RankGroup(GroupOptions options, GroupKind kind, std::string logs, const ShimDoor& door);
 
   int64_t generation() const { return options_.generation; }
+  std::vector<int> ranks() const { return OwnRanks(options_); }  // of this host
 
   // Makes the folders and starts what there is to start: for a guest nothing yet. What was started
   // before a failure is there to be ended.

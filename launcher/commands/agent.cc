@@ -52,9 +52,17 @@ void AddAgent(CLI::App& app, int* exit_code) {
       ->required();
   agent->add_option("--name", options.name, "of this host, as its bundle has it; default: its own");
   agent
-      ->add_option("--slots", options.slots,
-                   "ranks that it takes; default: as the job says of a node")
+      ->add_option("--slots", options.slots.all,
+                   "slots that this host has; default: as the job says of a node")
       ->check(CLI::Range(1, 100000));
+  CLI::Option* only =
+      agent->add_option("--only-slots", options.slots.only, "of them only these take ranks: 0,2")
+          ->delimiter(',')
+          ->check(CLI::Range(0, 99999));
+  agent->add_option("--without-slots", options.slots.without, "of them not these: 1,3")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 99999))
+      ->excludes(only);
   CLI::Option* tls = agent->add_option("--tls", options.bundle.file,
                                        "bundle of `weftd issue agent`, for HOST:PORT");
   agent

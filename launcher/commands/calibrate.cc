@@ -1,12 +1,9 @@
 // weft calibrate: measures this machine and writes the cluster profile that describes it.
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "data/whole_file.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/job_file/cluster_yaml.h"
@@ -93,6 +91,11 @@ absl::StatusOr<Cluster> Measure(const CalibrateArguments& arguments, const std::
   return ClusterFromProbes(facts, rates, links);
 }
 
+absl::Status OutputError(const absl::Status& status) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("--output: ", status.message(), "; choose another"));
+}
+
 absl::Status Write(const Cluster& cluster, const std::string& path, double seconds) {
   const std::string text = absl::StrCat(
       "# Measured by weft calibrate on ", HostName(), ", ",
@@ -109,13 +112,15 @@ absl::Status Write(const Cluster& cluster, const std::string& path, double secon
   }
   if (!issues.empty()) return absl::InternalError(issues.Text());
   const std::string part = absl::StrCat(path, ".part");
-  std::ofstream stream(part);
+  absl::Status written = WriteWholeFile(part, text);
+  if (!written.ok()) return OutputError(written);
   std::error_code error;
-  if (stream << text && (stream.close(), stream.good())) std::filesystem::rename(part, path, error);
-  if (stream.good() && !error) return absl::OkStatus();
+  std::filesystem::rename(part, path, error);
+  if (!error) return absl::OkStatus();
+  written =
+      absl::InvalidArgumentError(absl::StrCat(path, ": cannot be written: ", error.message()));
   std::filesystem::remove(part, error);
-  return absl::InvalidArgumentError(
-      absl::StrCat("--output: ", path, " cannot be written; choose another"));
+  return OutputError(written);
 }
 
 void Summarize(const CalibrateArguments& arguments, const Cluster& cluster,
@@ -146,9 +151,8 @@ int Calibrate(const CalibrateArguments& arguments) {
   facts.name = std::filesystem::path(path).stem().string();
   std::string folder = std::filesystem::path(path).parent_path().string();
   if (folder.empty()) folder = ".";
-  if (access(folder.c_str(), W_OK) != 0 || std::filesystem::is_directory(path)) {
-    return Fail(absl::InvalidArgumentError(
-        absl::StrCat("--output: ", path, " cannot be written; choose another")));
+  if (const absl::Status output = CheckOutputFile(path); !output.ok()) {
+    return Fail(OutputError(output));
   }
   const std::optional<double> load = LoadAverage();
   if (load && *load > kBusyLoadPerCore * facts.cores) {

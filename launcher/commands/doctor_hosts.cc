@@ -93,7 +93,7 @@ absl::StatusOr<JobFile> TinyJob(const DoctorHosts& doctor, const std::string& fo
 }
 
 absl::StatusOr<RunOutcome> TrainOnAll(const DoctorHosts& doctor, const JobFile& file,
-                                      std::atomic<StopAsked>* stop, HostTable* table) {
+                                      std::atomic<StopWish>* stop, HostTable* table) {
   const JobSpec& job = file.job;
   ASSIGN_OR_RETURN(const Plan plan, FindPlan(job, Purpose::kRun));
   ASSIGN_OR_RETURN(const std::vector<std::string> data, Fingerprints(job));
@@ -106,7 +106,7 @@ absl::StatusOr<RunOutcome> TrainOnAll(const DoctorHosts& doctor, const JobFile& 
   // there is nothing more to wait for.
   bool lacks_a_host = false;
   const auto stop_if_all_is_known = [&] {
-    if (lacks_a_host && table->complete()) *stop = StopAsked::kNow;
+    if (lacks_a_host && table->complete()) *stop = StopWish::kNow;
   };
   return RunInForeground({.paths = paths,
                           .job = job,
@@ -157,11 +157,11 @@ int RunDoctorHosts(const DoctorHosts& doctor) {
   if (!scratch.ok()) return Fail(scratch.status());
   const absl::StatusOr<JobFile> file = TinyJob(doctor, scratch->path());
   if (!file.ok()) return Fail(file.status());
-  std::atomic<StopAsked> stop{StopAsked::kNone};
+  std::atomic<StopWish> stop{StopWish::kNone};
   std::atomic<bool> interrupted{false};
   const SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&](int) {
     interrupted = true;
-    stop = StopAsked::kNow;
+    stop = StopWish::kNow;
   });
   std::vector<std::string> names;
   for (const ListedHost& host : doctor.hosts) names.push_back(host.name);

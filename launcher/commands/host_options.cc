@@ -1,11 +1,11 @@
 #include "launcher/commands/host_options.h"
 
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "data/whole_file.h"
 
 namespace weft {
 
@@ -29,14 +29,11 @@ absl::StatusOr<std::vector<ListedHost>> HostsOf(const HostArguments& arguments) 
         "--include and --exclude choose among hosts; name them by --hosts or --hostfile");
   }
   if (!words.hostfile.empty()) {
-    std::ifstream file(words.hostfile);
-    std::ostringstream text;
-    text << file.rdbuf();
-    if (!file) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--hostfile ", words.hostfile, ": cannot be read"));
+    absl::StatusOr<std::string> text = ReadWholeFile(words.hostfile, kMostSpecBytes);
+    if (!text.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--hostfile ", text.status().message()));
     }
-    words.hostfile_text = text.str();
+    words.hostfile_text = *std::move(text);
   }
   return ListHosts(words);
 }

@@ -27,7 +27,7 @@ struct Arguments {
 std::vector<const JobKey*> KeysLike(const std::string& pattern) {
   std::vector<const JobKey*> found;
   for (const JobKey& key : JobKeys()) {
-    const std::string text = absl::StrCat(key.key, " ", key.aliases, " ", key.meaning);
+    const std::string text = absl::StrCat(key.key, " ", key.aliases, " ", MeaningText(key));
     const bool is_like =
         absl::StrContains(absl::AsciiStrToLower(text), absl::AsciiStrToLower(pattern));
     if (is_like || CanonicalKey(pattern) == key.key) found.push_back(&key);
@@ -36,7 +36,7 @@ std::vector<const JobKey*> KeysLike(const std::string& pattern) {
 }
 
 void Print(const JobKey& key) {
-  std::cout << key.key << (key.planned_only ? " *" : "") << "\n  " << key.meaning << "\n";
+  std::cout << key.key << (key.planned_only ? " *" : "") << "\n  " << MeaningText(key) << "\n";
   if (key.kind == KeyKind::kNotBuilt) {
     std::cout << "  not supported yet; accepted: "
               << (key.otherwise.empty() ? "nothing" : key.otherwise) << "\n";

@@ -1,13 +1,13 @@
 #include "launcher/commands/plan_questions.h"
 
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "data/whole_file.h"
 #include "launcher/commands/commands.h"
 #include "launcher/job_file/plan_json.h"
 #include "launcher/run/ledger.h"
@@ -36,13 +36,9 @@ int FailPlan(const JobFile& file, const absl::Status& status) {
 int WriteSvg(const std::string& path, const Question& question, const Layout& layout) {
   const absl::StatusOr<SchedulePicture> picture = DrawSchedule(question, layout);
   if (!picture.ok()) return Fail(picture.status());
-  std::ofstream stream(path, std::ios::trunc);
-  stream << ScheduleSvg(*picture);
-  if (!stream.flush()) {
-    return Fail(absl::InvalidArgumentError(
-        absl::StrCat("--svg: cannot write ", path, "; name a file in a folder that exists")));
-  }
-  return kExitOk;
+  const absl::Status written = WriteWholeFile(path, ScheduleSvg(*picture));
+  if (written.ok()) return kExitOk;
+  return Fail(absl::InvalidArgumentError(absl::StrCat("--svg: ", written.message())));
 }
 
 std::string ScheduleText(const Question& question, const Layout& layout) {

@@ -190,8 +190,9 @@ absl::StatusOr<JobFile> ReadJobFor(const RunArguments& arguments) {
   JobFileOptions options = arguments.options;
   options.named_hosts = static_cast<int>(arguments.hosts.size());
   for (const ListedHost& host : arguments.hosts) {
-    const bool fewer = options.named_slots == 0 || host.slots < options.named_slots;
-    if (host.slots > 0 && fewer) options.named_slots = host.slots;
+    const int slots = UsedSlotCount(host);
+    const bool fewer = options.named_slots == 0 || slots < options.named_slots;
+    if (slots > 0 && fewer) options.named_slots = slots;
   }
   return ReadJobFile(arguments.path, options);
 }
@@ -284,13 +285,13 @@ void Record(const Prepared& prepared, const ProgressState& state, int64_t from_b
 int Train(const RunArguments& arguments, const Prepared& prepared, const Continuation& going_on) {
   const JobSpec& job = prepared.file.job;
   const int64_t metrics_bytes = FileBytes(prepared.paths.metrics());
-  std::atomic<StopAsked> stop{StopAsked::kNone};
+  std::atomic<StopWish> stop{StopWish::kNone};
   // TERM, USR1 and USR2 ask for the gentle stop however often they come; a Ctrl-C after any request
   // means now. A hang-up is no request at all.
   SignalWatcher signals({SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP}, [&stop](int signal) {
     if (signal == SIGHUP) return;
-    const bool again = stop.load() != StopAsked::kNone;
-    stop = signal == SIGINT && again ? StopAsked::kNow : std::max(stop.load(), StopAsked::kSave);
+    const bool again = stop.load() != StopWish::kNone;
+    stop = signal == SIGINT && again ? StopWish::kNow : std::max(stop.load(), StopWish::kSave);
   });
   const auto write = [](const std::string& text) { std::cout << text << std::flush; };
   Progress progress({.columns = TerminalColumns,
@@ -367,6 +368,8 @@ int Run(const RunArguments& arguments) {
             << SecondsText(prepared->plan.time.total_s()) << " a step\n";
   std::cout << (going_on->after_step > 0 ? "resume: " : "run: ") << prepared->paths.folder;
   if (going_on->after_step > 0) std::cout << " from step " << going_on->after_step;
+  const std::string chosen = ChosenSlotsText(arguments.hosts);
+  if (!chosen.empty()) std::cout << "\nslots: " << chosen;
   std::cout << std::endl;
   if (arguments.detach) {
     std::error_code error;

@@ -23,7 +23,6 @@
 #include "launcher/machine/log_tail.h"
 #include "launcher/machine/start.h"
 #include "plan/errors.h"
-#include "plan/spec/subnet.h"
 #include "process/authority.h"
 #include "process/clock.h"
 #include "process/folder_token.h"
@@ -34,22 +33,12 @@ namespace weft {
 namespace {
 
 constexpr int kMaxStarts = 100;  // a person who kills them for ever is not waited for
-constexpr int64_t kFirstPauseMs = 500;
+constexpr int64_t kFirstPauseMs = 100;
 constexpr int64_t kLongestPauseMs = 30000;
 
 // This host's address that the others are to dial.
 absl::StatusOr<std::string> OwnAddressFor(const std::string& other, const std::string& network) {
-  if (network.empty()) return AddressTowards(other);
-  ASSIGN_OR_RETURN(const Subnet subnet, ParseSubnet(network));
-  const std::vector<std::string> own = OwnAddresses();
-  const auto found = std::find_if(own.begin(), own.end(), [&](const std::string& text) {
-    const absl::StatusOr<IpAddress> address = ParseIpAddress(text);
-    return address.ok() && subnet.Contains(*address);
-  });
-  if (found != own.end()) return *found;
-  return absl::InvalidArgumentError(absl::StrCat("cluster.network: ", network,
-                                                 ": this host has no address there; name the ",
-                                                 "network that all hosts are in"));
+  return network.empty() ? AddressTowards(other) : OwnAddressIn(network);
 }
 
 absl::Status WritePrivate(const std::string& path, const std::string& text) {
@@ -145,7 +134,7 @@ absl::Status Agents::StartLocal(Agent* agent) {
       Beside("weft"), "agent", absl::StrCat("--coordinator=unix:", options_.socket),
       absl::StrCat("--run-id=", options_.run_id), "--leave-with-stdin"};
   if (!agent->host.name.empty()) argv.push_back(absl::StrCat("--name=", agent->host.name));
-  if (agent->host.slots > 0) argv.push_back(absl::StrCat("--slots=", agent->host.slots));
+  for (std::string& option : SlotOptions(agent->host)) argv.push_back(std::move(option));
   ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start({.argv = std::move(argv),
                                                             .env = std::move(env),
                                                             .output = options_.logs + "/agent.log",
@@ -259,6 +248,8 @@ void Agents::Leave(int patience_ms) {
   for (const auto& agent : agents_) {
     agent->local.reset();
     agent->remote.reset();
+    // One that had to be killed has left its files; another host's are its next agent's to remove.
+    if (agent->is_here) RemoveTemporaryFolders(options_.run_id, agent->host.name);
   }
 }
 

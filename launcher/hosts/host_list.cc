@@ -135,7 +135,7 @@ class HostLister {
       if (slots || !colon) return WrongName(place, item);
       slots = Number(count, 1, kMostSlots);
       if (!slots) {
-        return Wrong(place, absl::StrCat(item, ": ", count, " is no number of slots; use 1 to ",
+        return Wrong(place, absl::StrCat(item, ": ", count, " is not a number of slots; use 1 to ",
                                          kMostSlots));
       }
     }
@@ -145,7 +145,7 @@ class HostLister {
 
   void WrongName(absl::string_view place, absl::string_view item) {
     Wrong(place, absl::StrCat("\"", item,
-                              "\" is no host; write NAME, NAME:SLOTS or "
+                              "\" is not a host; write NAME, NAME:SLOTS or "
                               "USER@NAME:SLOTS, and an IPv6 address in brackets"));
   }
 
@@ -204,8 +204,8 @@ class HostLister {
         if (slot) {
           slots.push_back(*slot);
         } else {
-          Wrong(option,
-                absl::StrCat(item, ": \"", number, "\" is no slot of ", name, "; use 0 to ", most));
+          Wrong(option, absl::StrCat(item, ": \"", number, "\" is not a slot of ", name,
+                                     "; use 0 to ", most));
         }
       }
       std::sort(slots.begin(), slots.end());
@@ -236,6 +236,36 @@ class HostLister {
 
 absl::StatusOr<std::vector<ListedHost>> ListHosts(const HostWords& words) {
   return HostLister(words).List();
+}
+
+int UsedSlotCount(const ListedHost& host) {
+  if (!host.only.empty()) return static_cast<int>(host.only.size());
+  return host.slots == 0 ? 0 : host.slots - static_cast<int>(host.without.size());
+}
+
+std::vector<std::string> SlotOptions(const ListedHost& host) {
+  std::vector<std::string> options;
+  if (host.slots > 0) options.push_back(absl::StrCat("--slots=", host.slots));
+  if (!host.only.empty()) {
+    options.push_back(absl::StrCat("--only-slots=", absl::StrJoin(host.only, ",")));
+  }
+  if (!host.without.empty()) {
+    options.push_back(absl::StrCat("--without-slots=", absl::StrJoin(host.without, ",")));
+  }
+  return options;
+}
+
+std::string ChosenSlotsText(const std::vector<ListedHost>& hosts) {
+  std::vector<std::string> texts;
+  for (const ListedHost& host : hosts) {
+    const bool keeps = !host.only.empty();
+    const std::vector<int>& named = keeps ? host.only : host.without;
+    if (named.empty()) continue;
+    texts.push_back(absl::StrCat(host.name, ": ", keeps ? "" : "all but ",
+                                 named.size() == 1 ? "slot " : "slots ", absl::StrJoin(named, ", "),
+                                 host.slots > 0 ? absl::StrCat(" of ", host.slots) : ""));
+  }
+  return absl::StrJoin(texts, "; ");
 }
 
 }  // namespace weft

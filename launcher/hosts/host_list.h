@@ -19,6 +19,14 @@ struct ListedHost {
   friend bool operator==(const ListedHost&, const ListedHost&) = default;
 };
 
+// How many of the host's slots are to be used; 0: what its agent offers.
+int UsedSlotCount(const ListedHost& host);
+// Options of `weft agent` tell it of its slots.
+std::vector<std::string> SlotOptions(const ListedHost& host);
+// "h1: slots 0, 2 of 4; h2: all but slot 1", of the hosts that not all slots are used of; empty:
+// there are none.
+std::string ChosenSlotsText(const std::vector<ListedHost>& hosts);
+
 // HostWords are the options of a command line; empty: not given.
 struct HostWords {
   std::string hosts = {};          // "a,b:2,user@c"; an IPv6 address in brackets

@@ -69,7 +69,7 @@ absl::StatusOr<RemoteAgent> RemoteAgent::Start(const RemoteAgentOptions& options
                                       "--name=" + options.host.name,
                                       "--bundle-from-stdin",
                                       "--leave-with-stdin"};
-  if (options.host.slots > 0) command.push_back(absl::StrCat("--slots=", options.host.slots));
+  for (std::string& option : SlotOptions(options.host)) command.push_back(std::move(option));
   const int64_t log_begin = SizeOf(options.log);
   ASSIGN_OR_RETURN(ChildProcess ssh,
                    ChildProcess::Start({.argv = SshArgv(options.host, options.ssh_options, command),

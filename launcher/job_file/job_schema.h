@@ -8,8 +8,9 @@
 
 namespace weft {
 
-// JSON Schema, draft 2020-12 (json-schema.org). It knows weft's own names of keys alone, not those
-// of other systems, and each key by itself: rules that join several are `weft plan`'s to check.
+// JSON Schema, draft 2020-12 (json-schema.org). It takes all that the reader takes, keys by other
+// systems' names and what a published config.json has beside a model's own among it, and looks at
+// each key by itself: rules that join several are `weft plan`'s to check.
 std::string JobSchema();
 
 // A JSON array of {key, default, meaning, allowed, aliases, ...}, one for each of `keys`.

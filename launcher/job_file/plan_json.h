@@ -14,7 +14,8 @@
 namespace weft {
 
 // 2: memory and time have other terms than in 1, those of plan/estimate. 3: the goodput that
-// layouts are chosen by has a name of its own, apart from the bill's.
+// layouts are chosen by has a name of its own, apart from the bill's. 4: a layout's properties have
+// the names and values of job.yaml.
 inline constexpr int kPlanJsonVersion = 4;
 
 // A plan and what was asked about it.

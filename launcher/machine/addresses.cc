@@ -14,6 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/machine/descriptor.h"
 #include "launcher/machine/machine.h"
+#include "plan/errors.h"
+#include "plan/spec/subnet.h"
 
 namespace weft {
 namespace {
@@ -72,6 +74,19 @@ std::vector<std::string> OwnAddresses() {
   }
   freeifaddrs(first);
   return addresses;
+}
+
+absl::StatusOr<std::string> OwnAddressIn(const std::string& network) {
+  ASSIGN_OR_RETURN(const Subnet subnet, ParseSubnet(network));
+  const std::vector<std::string> own = OwnAddresses();
+  const auto found = std::find_if(own.begin(), own.end(), [&](const std::string& text) {
+    const absl::StatusOr<IpAddress> address = ParseIpAddress(text);
+    return address.ok() && subnet.Contains(*address);
+  });
+  if (found != own.end()) return *found;
+  return absl::InvalidArgumentError(absl::StrCat("cluster.network: ", network,
+                                                 ": this host has no address there; name the ",
+                                                 "network that all hosts are in"));
 }
 
 bool IsThisHost(const std::string& host) {

@@ -10,6 +10,9 @@ namespace weft {
 // IPv4 and IPv6 addresses of interfaces that are up, without loopback and link-local ones.
 std::vector<std::string> OwnAddresses();
 
+// The first of them in the subnet. InvalidArgument, naming the network, if there is none.
+absl::StatusOr<std::string> OwnAddressIn(const std::string& network);
+
 // True if `host`, a name or an address, is this one.
 bool IsThisHost(const std::string& host);
 

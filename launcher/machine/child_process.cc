@@ -66,6 +66,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
   std::vector<std::string> env = Environment(options.env);
   const std::vector<char*> argv_pointers = Pointers(&argv);
   const std::vector<char*> env_pointers = Pointers(&env);
+  const PlaceTaker place(options.place);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) {  // only async-signal-safe calls from here on
@@ -74,6 +75,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
     dup2(options.stdin_fd >= 0 ? options.stdin_fd : input, STDIN_FILENO);
     dup2(options.stderr_fd >= 0 ? options.stderr_fd : output, STDERR_FILENO);
     dup2(options.stdout_fd >= 0 ? options.stdout_fd : output, STDOUT_FILENO);
+    place.Take();  // where that is refused, anywhere will do
     PrepareChild();
     execve(program.c_str(), argv_pointers.data(), env_pointers.data());
     _exit(127);

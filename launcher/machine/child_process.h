@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "process/rank_place.h"
 
 namespace weft {
 
@@ -28,6 +29,7 @@ struct ChildOptions {
   int stdout_fd = -1;
   int stderr_fd = -1;
   int death_signal = 15;  // SIGTERM: what the kernel sends it when we die
+  RankPlace place = {};   // where it runs, as far as the kernel lets it
 };
 
 class ChildProcess {

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,11 +63,30 @@ std::string FolderName(const std::string& run_id, const std::string& host) {
   return absl::StrCat("weft-", run_id, host.empty() ? "" : "@", HostInName(host), "-tmp");
 }
 
+// Whether there is room changes, this does not.
+const char* MemoryBase() {
+  return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+}
+
 // The id in a folder's name; empty: it is no run's.
 absl::string_view RunOfFolder(absl::string_view name) {
   if (!absl::ConsumePrefix(&name, "weft-")) return "";
   if (!absl::ConsumeSuffix(&name, "-tmp") && !absl::ConsumeSuffix(&name, kTlsEnding)) return "";
   return name.substr(0, name.find('@'));
+}
+
+// An agent that ssh has started does not carry its run's id where others can read it. The file is
+// not opened: the kernel would take closing it for the end of this process's own lock.
+bool IsHeld(const std::filesystem::path& folder) {
+  struct stat status = {};
+  if (stat((folder / kSeatLock).c_str(), &status) != 0) return false;
+  const std::string wanted =
+      absl::StrFormat(" %02x:%02x:%d ", major(status.st_dev), minor(status.st_dev), status.st_ino);
+  std::ifstream locks("/proc/locks");
+  for (std::string line; std::getline(locks, line);) {
+    if (absl::StrContains(line, wanted)) return true;
+  }
+  return false;
 }
 
 // Numbers of all processes but this one.
@@ -140,8 +160,7 @@ std::string TemporaryFolder(const std::string& run_id, int world_size, const std
 }
 
 std::string TlsFolder(const std::string& run_id) {
-  const char* const base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-  return absl::StrCat(base, "/weft-", run_id, kTlsEnding);
+  return absl::StrCat(MemoryBase(), "/weft-", run_id, kTlsEnding);
 }
 
 void RemoveTlsFolder(const std::string& run_id) {
@@ -159,16 +178,29 @@ std::vector<std::string> TemporaryFoldersLeft() {
       if (id.empty()) continue;
       struct stat status = {};
       const bool ours = stat(entry.path().c_str(), &status) == 0 && status.st_uid == getuid();
-      if (ours && ProcessesOf(std::string(id)).empty()) left.push_back(entry.path().string());
+      if (ours && !IsHeld(entry.path()) && ProcessesOf(std::string(id)).empty())
+        left.push_back(entry.path().string());
     }
   }
   return left;
 }
 
-void RemoveTemporaryFolders(const std::string& run_id, const std::string& host) {
+std::vector<std::string> TemporaryFolders(const std::string& run_id, const std::string& host) {
+  std::vector<std::string> folders;
   for (const char* base : kBases) {
+    folders.push_back(absl::StrCat(base, "/", FolderName(run_id, host)));
+  }
+  return folders;
+}
+
+std::string SeatFolder(const std::string& run_id, const std::string& host) {
+  return absl::StrCat(MemoryBase(), "/", FolderName(run_id, host));
+}
+
+void RemoveTemporaryFolders(const std::string& run_id, const std::string& host) {
+  for (const std::string& folder : TemporaryFolders(run_id, host)) {
     std::error_code error;
-    std::filesystem::remove_all(absl::StrCat(base, "/", FolderName(run_id, host)), error);
+    std::filesystem::remove_all(folder, error);
   }
 }
 

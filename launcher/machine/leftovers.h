@@ -48,7 +48,14 @@ std::string TemporaryFolder(const std::string& run_id, int world_size,
 // folder of this user alone: names under /tmp and /dev/shm are anybody's.
 absl::Status MakePrivateFolder(const std::string& path);
 
-// Removes the temporary folders that a run may have had here, by the same name.
+// All that this may ever return for the run and the host.
+std::vector<std::string> TemporaryFolders(const std::string& run_id, const std::string& host = "");
+// One of them, always the same as long as the machine is up: where its agent has its seat, and
+// holds a lock (fcntl) on the file of that name.
+inline constexpr char kSeatLock[] = "agent.lock";
+std::string SeatFolder(const std::string& run_id, const std::string& host = "");
+
+// Removes them.
 void RemoveTemporaryFolders(const std::string& run_id, const std::string& host = "");
 
 // A folder for the bundle of a run's weftd, of whoever started it: an agent that comes or goes
@@ -56,7 +63,7 @@ void RemoveTemporaryFolders(const std::string& run_id, const std::string& host =
 std::string TlsFolder(const std::string& run_id);
 void RemoveTlsFolder(const std::string& run_id);
 
-// Temporary folders of this user's runs that no living process is of any more.
+// Temporary folders of this user's runs that no living process is of any more, nor an agent holds.
 std::vector<std::string> TemporaryFoldersLeft();
 
 }  // namespace weft

@@ -97,7 +97,7 @@ std::string RefusalOfUri(const std::string& uri, const std::vector<std::string>&
     if (addresses.empty()) return "is not mpirun's address";
     for (const std::string& address : addresses) {
       if (!known.empty() && std::find(known.begin(), known.end(), address) == known.end()) {
-        return absl::StrCat("names ", address, ", which is no address of the first host");
+        return absl::StrCat("names ", address, ", which is not an address of the first host");
       }
     }
   }

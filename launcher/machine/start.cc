@@ -60,6 +60,16 @@ void AddSeveralHosts(const GroupOptions& options, const AddSetting& mca) {
   }
 }
 
+// MPI listens on one address alone (launcher/shim/bind_near.cc).
+void AddListening(const GroupOptions& options, std::map<std::string, std::string>* env) {
+  (*env)["WEFT_BIND_ADDRESS"] = options.address;
+  const std::string library = options.programs + "/libweft_bind.so";
+  // The loader takes a list apart at these.
+  if (library.find_first_of(" :") != std::string::npos) return;
+  std::string& preloaded = (*env)["LD_PRELOAD"];
+  preloaded = preloaded.empty() ? library : absl::StrCat(library, ":", preloaded);
+}
+
 }  // namespace
 
 std::vector<int> OwnRanks(const GroupOptions& options) {
@@ -135,6 +145,8 @@ std::map<std::string, std::string> GroupEnvironment(const GroupOptions& options)
   set("OMP_NUM_THREADS", absl::StrCat(options.threads));
   set("OPENBLAS_NUM_THREADS", absl::StrCat(options.threads));
   set("TMPDIR", options.temporary_folder);
+  set(kPlacesVariable, PlacesText(options.places));
+  if (!options.address.empty()) AddListening(options, &env);
   if (!options.programs.empty()) {
     const char* ours = getenv("PATH");
     const auto asked = env.find("PATH");

@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "launcher/machine/child_process.h"
+#include "process/rank_place.h"
 
 namespace weft {
 
-struct HostShare {
+struct RanksOfHost {
   std::string host;        // as the coordinator names it
   std::vector<int> ranks;  // ascending; the first has slot 0
 };
@@ -38,8 +39,11 @@ struct GroupOptions {
   std::string shim_socket;  // where shims report
   std::string rank_socket;  // where ranks report
   // The ranks lie on these hosts, mpirun's first; empty: all on this host.
-  std::vector<HostShare> hosts;
+  std::vector<RanksOfHost> hosts;
   size_t own_host = 0;  // which of them this one is
+  // The only address that MPI listens on here; empty: any.
+  std::string address = {};
+  std::vector<RankPlace> places = {};  // of the ranks of this host; empty: slots 0, 1, 2... unbound
   std::string network;  // a subnet for MPI's traffic, "10.78.0.0/24"; empty: any but loopback
 };
 
@@ -65,8 +69,7 @@ std::optional<size_t> HostOfNode(const GroupOptions& options, const std::string&
 // Returns what the workers of this host, and whatever starts them, find in their environment.
 std::map<std::string, std::string> GroupEnvironment(const GroupOptions& options);
 
-// A rank that no process manager starts is told this of itself, beside GroupEnvironment. `slot`
-// counts the ranks of its host.
+// A rank that no process manager starts is told this of itself, beside GroupEnvironment.
 void AddRankVariables(int rank, int slot, int world_size, std::map<std::string, std::string>* env);
 
 // Says whether a process of this user may read another's memory (Open MPI's single copy, "CMA"):

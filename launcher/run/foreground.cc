@@ -58,6 +58,8 @@ proto::SubmitJobRequest RequestOf(const ForegroundOptions& options, const std::s
     older.set_folder(each.folder);
   }
   for (const std::string& fingerprint : options.data) request.add_data(fingerprint);
+  // Nobody else comes than those that are named.
+  request.set_expected_hosts(static_cast<int>(options.hosts.size()));
   request.set_last_generation(options.continuation.last_generation);
   return request;
 }
@@ -195,7 +197,7 @@ class Foreground {
     const absl::Time deadline = absl::Now() + absl::Milliseconds(kDaemonStartMs);
     absl::Status last = absl::UnavailableError("nobody listens");
     while (absl::Now() < deadline) {
-      if (options_.stop->load() == StopAsked::kNow) return absl::CancelledError("stopped at once");
+      if (options_.stop->load() == StopWish::kNow) return absl::CancelledError("stopped at once");
       if (daemon_->Ended()) {
         return absl::InternalError(
             absl::StrCat("weftd ended at once", FullDiskText(options_.paths.folder),
@@ -300,8 +302,8 @@ class Foreground {
         if (!again.ok()) return CoordinatorLost();
       }
       RETURN_IF_ERROR(NotWritten());
-      if (options_.stop->load() == StopAsked::kNow) return StopAtOnce();
-      if (options_.stop->load() == StopAsked::kSave && !stop_sent_) {
+      if (options_.stop->load() == StopWish::kNow) return StopAtOnce();
+      if (options_.stop->load() == StopWish::kSave && !stop_sent_) {
         stop_sent_ = client_->Stop(job_id_, /*now=*/false).ok();
         if (stop_sent_) {
           Say("stopping: saving at the next step boundary (Ctrl-C again stops at once)");

@@ -36,7 +36,7 @@ struct RunOutcome {
 };
 
 // A person asks for one of these levels, from any thread. The level only rises.
-enum class StopAsked { kNone = 0, kSave = 1, kNow = 2 };
+enum class StopWish { kNone = 0, kSave = 1, kNow = 2 };
 
 struct ForegroundOptions {
   RunPaths paths;
@@ -47,7 +47,7 @@ struct ForegroundOptions {
   std::string socket;
   std::vector<ListedHost> hosts;           // none: this one alone
   std::map<std::string, std::string> env;  // for agents and what they start
-  const std::atomic<StopAsked>* stop = nullptr;
+  const std::atomic<StopWish>* stop = nullptr;
   std::function<void(const proto::JobEvent&)> on_event;  // from one thread, never together with say
   std::function<void(const std::string&)> say;           // a line for people
   // A host did not come up; says whether the others go on. Not given: if enough others are named.

@@ -196,8 +196,9 @@ std::string FullDiskText(const std::string& folder) {
 
 absl::Status WriteWhole(const std::string& path, const std::string& text) {
   const std::string part = path + ".part";
-  const int fd = open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd = open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return Failed("create", part);
+  fchmod(fd, 0600);  // one that was left over may have had another mode
   const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   const bool durable = written && fsync(fd) == 0;
   const int error = errno;

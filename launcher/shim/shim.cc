@@ -19,6 +19,7 @@
 
 #include "launcher/shim/agent_call.h"
 #include "launcher/shim/shim_message.h"
+#include "process/rank_place.h"
 #include "process/rank_variables.h"
 
 namespace weft {
@@ -26,9 +27,10 @@ namespace {
 
 constexpr int kCannotExecute = 127;
 
-// The process manager's rank is law.
-std::optional<int> RankOfThisProcess() {
-  for (const char* name : kRankVariables) {
+// The first of the variables that is set, as a number that is not negative.
+template <typename Names>
+std::optional<int> FirstNumber(const Names& names) {
+  for (const char* name : names) {
     const char* text = std::getenv(name);
     if (text == nullptr) continue;
     char* end = nullptr;
@@ -37,6 +39,15 @@ std::optional<int> RankOfThisProcess() {
     return static_cast<int>(rank);
   }
   return std::nullopt;
+}
+
+// Where the agent wants this rank; slot -1: it has said nothing.
+RankPlace PlaceOfThisProcess() {
+  const char* text = std::getenv(kPlacesVariable);
+  const auto places = ParsePlaces(text == nullptr ? "" : text);
+  const std::optional<int> local = FirstNumber(kLocalRankVariables);
+  if (!places || !local || static_cast<size_t>(*local) >= places->size()) return {.slot = -1};
+  return (*places)[static_cast<size_t>(*local)];
 }
 
 std::string EndOf(int file) {
@@ -49,7 +60,8 @@ std::string EndOf(int file) {
   return text;
 }
 
-[[noreturn]] void BecomeWorker(const std::vector<char*>& argv, int log, pid_t parent) {
+[[noreturn]] void BecomeWorker(const std::vector<char*>& argv, int log, pid_t parent,
+                               const PlaceTaker& place) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kCannotExecute);  // it died before the line above
   sigset_t none;
@@ -57,6 +69,9 @@ std::string EndOf(int file) {
   sigprocmask(SIG_SETMASK, &none, nullptr);
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
+  if (const int refused = place.Take(); refused != 0) {
+    dprintf(STDERR_FILENO, "weft-shim: not bound: %s\n", std::strerror(refused));
+  }
   execvp(argv[0], argv.data());
   dprintf(STDERR_FILENO, "weft-shim: %s cannot be executed: %s\n", argv[0], std::strerror(errno));
   _exit(kCannotExecute);
@@ -89,7 +104,7 @@ int Watch(pid_t worker, int pidfd, int agent, int signals) {
 }  // namespace
 
 int RunShim(const ShimOptions& options) {
-  const std::optional<int> rank = RankOfThisProcess();
+  const std::optional<int> rank = FirstNumber(kRankVariables);  // the process manager's is law
   if (!rank) {
     return ShimFailed(
         "no rank: none of WEFT_RANK, PMIX_RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID is "
@@ -119,9 +134,12 @@ int RunShim(const ShimOptions& options) {
   ShimMessage message;
   message.generation = options.generation;
   message.rank = *rank;
+  const RankPlace place = PlaceOfThisProcess();
+  if (place.slot >= 0) setenv("WEFT_LOCAL_RANK", std::to_string(place.slot).c_str(), 1);
+  const PlaceTaker taker(place);
   const pid_t self = getpid();
   const pid_t worker = fork();
-  if (worker == 0) BecomeWorker(argv, log, self);
+  if (worker == 0) BecomeWorker(argv, log, self, taker);
   if (worker < 0)
     return ShimFailed(std::string("cannot fork: ") + std::strerror(errno), kShimFailed);
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, worker, 0));

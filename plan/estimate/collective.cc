@@ -6,20 +6,20 @@
 namespace weft {
 namespace {
 
-bool Crosses(const RankGroup& group) {
+bool Crosses(const PricedGroup& group) {
   return group.ranks > group.per_node;
 }
 
 // Bytes per second that one rank of a ring over the group moves. Across nodes the node's NICs are
 // shared by its slots / per_node groups, so the group's ring has per_node ranks' worth of them.
-double RingBytesPerSecond(const Machine& machine, const RankGroup& group) {
+double RingBytesPerSecond(const Machine& machine, const PricedGroup& group) {
   if (!Crosses(group)) return machine.intra_node.bytes_per_s;
   const double network = machine.inter_node.bytes_per_s * group.per_node;
   return group.per_node > 1 ? std::min(machine.intra_node.bytes_per_s, network) : network;
 }
 
 // Half an all-reduce: n - 1 rounds of a part each.
-double HalfRingSeconds(const Machine& machine, const RankGroup& group, double bytes) {
+double HalfRingSeconds(const Machine& machine, const PricedGroup& group, double bytes) {
   if (group.ranks <= 1) return 0;
   const double rounds = group.ranks - 1;
   const double nodes = Crosses(group) ? std::ceil(group.ranks / group.per_node) : 1;
@@ -31,7 +31,7 @@ double HalfRingSeconds(const Machine& machine, const RankGroup& group, double by
 
 // Chain inside a node, binary tree across nodes, there and back; the whole tensor passes each link
 // (Sanders, Speck & Traeff, 2009).
-double TreeAllReduceSeconds(const Machine& machine, const RankGroup& group, double bytes) {
+double TreeAllReduceSeconds(const Machine& machine, const PricedGroup& group, double bytes) {
   constexpr double kTreeShare = 0.9;  // of the ring's rate
   const double nodes = std::ceil(group.ranks / group.per_node);
   const double latency_s = 2 * ((group.per_node - 1) * machine.intra_node.latency_s +
@@ -39,7 +39,7 @@ double TreeAllReduceSeconds(const Machine& machine, const RankGroup& group, doub
   return latency_s + 2 * bytes / (kTreeShare * RingBytesPerSecond(machine, group));
 }
 
-double ModelledAllReduce(const Machine& machine, const RankGroup& group, double bytes) {
+double ModelledAllReduce(const Machine& machine, const PricedGroup& group, double bytes) {
   double best_s = 2 * HalfRingSeconds(machine, group, bytes);
   if (machine.gpu && machine.intra_node.switch_reduces && !Crosses(group)) {
     // The switch adds up: every byte leaves a rank once (NVLink SHARP).
@@ -52,8 +52,8 @@ double ModelledAllReduce(const Machine& machine, const RankGroup& group, double 
     best_s = std::min(best_s, TreeAllReduceSeconds(machine, group, bytes));
     if (group.per_node > 1) {
       // Reduce-scatter inside, all-reduce of each part across, all-gather inside.
-      const RankGroup inside = {.ranks = group.per_node, .per_node = group.per_node};
-      const RankGroup across = {.ranks = std::ceil(group.ranks / group.per_node), .per_node = 1};
+      const PricedGroup inside = {.ranks = group.per_node, .per_node = group.per_node};
+      const PricedGroup across = {.ranks = std::ceil(group.ranks / group.per_node), .per_node = 1};
       const double staged_s = 2 * HalfRingSeconds(machine, inside, bytes) +
                               2 * HalfRingSeconds(machine, across, bytes / group.per_node);
       best_s = std::min(best_s, staged_s);
@@ -63,17 +63,17 @@ double ModelledAllReduce(const Machine& machine, const RankGroup& group, double 
 }
 
 // Each rank takes its part from all others and adds them, read once and written once.
-double RankOrderReduceScatter(const Machine& machine, const RankGroup& group, double bytes) {
+double RankOrderReduceScatter(const Machine& machine, const PricedGroup& group, double bytes) {
   const double moved = (1 + 1 / group.ranks) * bytes;
   return AllToAllSeconds(machine, group, bytes) + moved / machine.memory_bytes_per_s;
 }
 
-double ModelledSend(const Machine& machine, const RankGroup& group, double bytes) {
+double ModelledSend(const Machine& machine, const PricedGroup& group, double bytes) {
   const LinkProfile& link = Crosses(group) ? machine.inter_node : machine.intra_node;
   return link.latency_s + bytes / link.bytes_per_s;
 }
 
-using Model = double (*)(const Machine&, const RankGroup&, double bytes);
+using Model = double (*)(const Machine&, const PricedGroup&, double bytes);
 
 double Apart(double a, double b) {
   return a > b ? a / b : b / a;
@@ -106,8 +106,8 @@ Neighbours NeighboursOf(const Machine& machine, Collective collective, double ra
 // Inside a node by what was measured, if it was, else by the model: measured seconds on a straight
 // line of logarithms between two sizes, by the model's growth beyond them and to other numbers of
 // ranks.
-double Seconds(const Machine& machine, Collective collective, const RankGroup& group, double bytes,
-               Model model) {
+double Seconds(const Machine& machine, Collective collective, const PricedGroup& group,
+               double bytes, Model model) {
   const double modelled_s = model(machine, group, bytes);
   if (Crosses(group) || bytes <= 0) return modelled_s;
   const auto [below, above] = NeighboursOf(machine, collective, group.ranks, bytes);
@@ -131,7 +131,7 @@ double Seconds(const Machine& machine, Collective collective, const RankGroup& g
 
 }  // namespace
 
-RankGroup GroupOf(const Machine& machine, int ranks, int stride, int world) {
+PricedGroup GroupOf(const Machine& machine, int ranks, int stride, int world) {
   const double n = ranks;
   if (world <= machine.slots_per_node) return {.ranks = n, .per_node = n};
   // A run of neighbouring ranks that no node's end cuts stays inside.
@@ -143,7 +143,7 @@ RankGroup GroupOf(const Machine& machine, int ranks, int stride, int world) {
   return {.ranks = n, .per_node = std::max(1.0, std::floor(slots / stride))};
 }
 
-double AllReduceSeconds(const Machine& machine, const RankGroup& group, double bytes) {
+double AllReduceSeconds(const Machine& machine, const PricedGroup& group, double bytes) {
   if (group.ranks <= 1) return 0;
   if (machine.adds_in_rank_order) {
     return RankOrderReduceScatter(machine, group, bytes) + AllToAllSeconds(machine, group, bytes);
@@ -152,20 +152,20 @@ double AllReduceSeconds(const Machine& machine, const RankGroup& group, double b
          Seconds(machine, Collective::kAllReduce, group, bytes, &ModelledAllReduce);
 }
 
-double AllGatherSeconds(const Machine& machine, const RankGroup& group, double bytes) {
+double AllGatherSeconds(const Machine& machine, const PricedGroup& group, double bytes) {
   if (group.ranks <= 1) return 0;
   return machine.collective_s +
          Seconds(machine, Collective::kAllGather, group, bytes, &HalfRingSeconds);
 }
 
-double ReduceScatterSeconds(const Machine& machine, const RankGroup& group, double bytes) {
+double ReduceScatterSeconds(const Machine& machine, const PricedGroup& group, double bytes) {
   if (group.ranks <= 1) return 0;
   if (machine.adds_in_rank_order) return RankOrderReduceScatter(machine, group, bytes);
   return machine.collective_s +
          Seconds(machine, Collective::kReduceScatter, group, bytes, &HalfRingSeconds);
 }
 
-double AllToAllSeconds(const Machine& machine, const RankGroup& group, double bytes) {
+double AllToAllSeconds(const Machine& machine, const PricedGroup& group, double bytes) {
   if (group.ranks <= 1) return 0;
   const double n = group.ranks;
   const double inside = std::min(n, group.per_node);
@@ -181,7 +181,7 @@ double AllToAllSeconds(const Machine& machine, const RankGroup& group, double by
 double SendSeconds(const Machine& machine, int span, int world, double bytes) {
   const bool inside = world <= machine.slots_per_node ||
                       (span <= machine.slots_per_node && machine.slots_per_node % span == 0);
-  const RankGroup pair = {.ranks = 2, .per_node = inside ? 2.0 : 1.0};
+  const PricedGroup pair = {.ranks = 2, .per_node = inside ? 2.0 : 1.0};
   return Seconds(machine, Collective::kSendReceive, pair, bytes, &ModelledSend);
 }
 

@@ -9,20 +9,20 @@ namespace weft {
 
 // Ranks that talk: `ranks` of them, a fixed `stride` apart in the rank order, so that a node holds
 // a run of them; the other ranks of the node are in groups that talk at the same time.
-struct RankGroup {
+struct PricedGroup {
   double ranks = 1;
   double per_node = 1;  // of the group on one node
 };
 
 // The group of `ranks` with `stride` on `machine`, of a world of `world` ranks.
-RankGroup GroupOf(const Machine& machine, int ranks, int stride, int world);
+PricedGroup GroupOf(const Machine& machine, int ranks, int stride, int world);
 
 // `bytes`: of the full tensor, before or after the collective, whichever is larger. 0 for one rank.
-double AllReduceSeconds(const Machine& machine, const RankGroup& group, double bytes);
-double AllGatherSeconds(const Machine& machine, const RankGroup& group, double bytes);
-double ReduceScatterSeconds(const Machine& machine, const RankGroup& group, double bytes);
+double AllReduceSeconds(const Machine& machine, const PricedGroup& group, double bytes);
+double AllGatherSeconds(const Machine& machine, const PricedGroup& group, double bytes);
+double ReduceScatterSeconds(const Machine& machine, const PricedGroup& group, double bytes);
 // `bytes`: what each rank holds, a part for every rank.
-double AllToAllSeconds(const Machine& machine, const RankGroup& group, double bytes);
+double AllToAllSeconds(const Machine& machine, const PricedGroup& group, double bytes);
 // One message between neighbours of a ring or chain that lies within aligned runs of `span` ranks,
 // all of a node's at once: over the slowest of its links.
 double SendSeconds(const Machine& machine, int span, int world, double bytes);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/schedule/schedule.h"
+
 namespace weft {
 namespace {
 
@@ -21,11 +23,6 @@ double HeadParameters(const Question& question, const Layout& layout) {
   const double norm = question.model.family == ModelFamily::kGpt2 ? 2 : 1;
   return (LocalVocabulary(question, layout) + norm) *
          static_cast<double>(question.model.hidden_size);
-}
-
-// A pipeline of one stage has no bubble to move weight gradients into: they follow at once.
-bool SplitsBackward(const Layout& layout) {
-  return layout.pp_schedule == ScheduleKind::kZeroBubbleH1 && layout.pp > 1;
 }
 
 // Returns the seconds of the pass after which all of a stage's gradients are there.
@@ -167,7 +164,7 @@ double DataComm::GatherSeconds(const Axis& axis, double parameters) {
 }
 
 // To all ranks (ZeRO 0), or to those that own them.
-double DataComm::ReduceSeconds(const Axis& axis, const RankGroup& group, double bytes) {
+double DataComm::ReduceSeconds(const Axis& axis, const PricedGroup& group, double bytes) {
   if (bytes <= 0) return 0;
   const TimeHabits& habits = axis.question.engine.time;
   const double pieces = habits.by_buckets ? 1 : std::max(1.0, bytes / habits.bucket_bytes);

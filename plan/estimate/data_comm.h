@@ -66,7 +66,7 @@ class DataComm {
     const Machine& machine;
     const Layout& layout;
     const StageShare& share;
-    RankGroup data, shard, across;
+    PricedGroup data, shard, across;
   };
 
   void TakeBuckets(const Axis& axis, int stage);
@@ -74,7 +74,7 @@ class DataComm {
   static Turns TurnsOf(const Layout& layout, int stage);
   static Moves MovesOf(const Axis& axis, double summed_parameters, double gathered_parameters);
   static double GatherSeconds(const Axis& axis, double parameters);
-  static double ReduceSeconds(const Axis& axis, const RankGroup& group, double bytes);
+  static double ReduceSeconds(const Axis& axis, const PricedGroup& group, double bytes);
   double Exposed(double comm_s, double window_s, double last_share) const;
   // Returns the waits of a microbatch; `last`: of the step's last one.
   ActionSeconds WaitsOfOne(const Layout& layout, const Turns& turns, const ActionSeconds& passes,

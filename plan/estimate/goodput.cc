@@ -6,26 +6,19 @@
 #include "plan/errors.h"
 #include "plan/estimate/state_bytes.h"
 #include "plan/spec/model.h"
+#include "plan/spec/optimizer.h"
 
 namespace weft {
 namespace {
 
-// Returns the bytes of the optimizer's moments per trained parameter; factored ones are rows and
-// columns, next to nothing.
-double MomentBytes(OptimizerStates states) {
-  switch (states) {
-    case OptimizerStates::kNone:
-    case OptimizerStates::kFactored:
-      return 0;
-    case OptimizerStates::kMomentum:
-    case OptimizerStates::kOneMoment:
-      return 4;
-    case OptimizerStates::kTwoMoments:
-    case OptimizerStates::kTwoMoments8Bit:  // made wide, so that any layout loads them
-      return 8;
+// Returns the bytes of the optimizer's states per trained parameter in a checkpoint, which makes
+// them wide, so that any layout loads them; factored ones are rows and columns, next to nothing.
+double SavedStateBytes(OptimizerStates states) {
+  double bytes = 0;
+  for (const StateArray& array : StateArrays(states)) {
+    if (array.form != StateForm::kScales) bytes += 4;
   }
-  CHECK(false);
-  return 0;
+  return bytes;
 }
 
 }  // namespace
@@ -33,7 +26,7 @@ double MomentBytes(OptimizerStates states) {
 int64_t CheckpointBytes(const Question& question) {
   const double trained = question.adapters ? ParametersOf(question, Layout{}, 0).adapters
                                            : static_cast<double>(ParameterCount(question.model));
-  return static_cast<int64_t>(trained * (4 + MomentBytes(question.numerics.optimizer)));
+  return static_cast<int64_t>(trained * (4 + SavedStateBytes(question.numerics.optimizer)));
 }
 
 FaultCosts FaultCostsOf(const Cluster& cluster, int64_t checkpoint_bytes, int ranks) {

@@ -7,6 +7,7 @@
 #include "plan/estimate/activation_bytes.h"
 #include "plan/estimate/state_bytes.h"
 #include "plan/memory/attention_scratch.h"
+#include "plan/schedule/schedule.h"
 #include "plan/spec/fp8.h"
 #include "plan/spec/layout_rules.h"
 
@@ -273,7 +274,7 @@ void SetArenaActivations(const Question& question, const Layout& layout, int sta
   const double boundary = BoundaryBytes(question, layout);
   double held = (activations.held.block_passes + activations.held.pending) * block.saved;
   double transients = block.recomputed;
-  if (layout.pp_schedule == ScheduleKind::kZeroBubbleH1) {
+  if (SplitsBackward(layout)) {
     // Passes between the halves of their backward pass, the one at hand included: what they made
     // again, and the gradient of their output (plan/memory/memory.h).
     const ActivationSlots slots = ActivationSlotsOf(layout, question.model.num_blocks, stage);

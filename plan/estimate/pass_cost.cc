@@ -55,7 +55,7 @@ struct Pass {
   double sequence;  // T
   double tokens;    // of a microbatch on one rank
   double rows;      // tokens that its norms and residuals see
-  RankGroup tensor_group;
+  PricedGroup tensor_group;
   bool gated, fused;
   // Not all products are in 8 bits: which are, and the machine for the others.
   bool casts_to_fp8;
@@ -268,7 +268,7 @@ BothPasses TensorComm(const Pass& pass) {
 BothPasses GatheredContext(const Pass& pass) {
   const double bytes =
       pass.machine.element_bytes * pass.tokens * pass.layout.cp * pass.share.key_value;
-  const RankGroup group =
+  const PricedGroup group =
       GroupOf(pass.machine, pass.layout.cp, pass.layout.tp, pass.layout.world_size());
   const double sort_s = pass.sharing * StreamingSeconds(pass.machine, 2 * bytes);
   const double gather_s = AllGatherSeconds(pass.machine, group, bytes) + sort_s;
@@ -297,8 +297,8 @@ PartlyHidden ContextComm(const Pass& pass, const BothPasses& attention) {
 // Tokens to their experts and back, over the ep ranks of the data axis.
 double ExpertCommSeconds(const Pass& pass) {
   if (pass.layout.ep == 1 || pass.share.experts <= 0) return 0;
-  const RankGroup group = GroupOf(pass.machine, pass.layout.ep, pass.layout.tp * pass.layout.cp,
-                                  pass.layout.world_size());
+  const PricedGroup group = GroupOf(pass.machine, pass.layout.ep, pass.layout.tp * pass.layout.cp,
+                                    pass.layout.world_size());
   const double bytes = pass.machine.element_bytes * pass.tokens * pass.share.top_k *
                        pass.share.width * kExpertImbalance /
                        (pass.layout.sequence_parallel ? pass.layout.tp : 1);

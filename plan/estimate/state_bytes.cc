@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "plan/errors.h"
+#include "plan/spec/optimizer.h"
 
 namespace weft {
 namespace {
@@ -79,23 +80,14 @@ double VectorsOfBlock(const ModelShape& model, const Widths& widths) {
   return count + static_cast<double>(model.num_experts) * widths.hidden;  // the router
 }
 
-// Returns the bytes of moments, in fp32 but where said. Factored ones are of whole tensors: 0 here.
+// Returns the bytes of the optimizer's states of so many parameters. Factored ones are of whole
+// tensors: 0 here.
 double MomentBytes(OptimizerStates optimizer, double trained) {
-  switch (optimizer) {
-    case OptimizerStates::kNone:
-    case OptimizerStates::kFactored:
-      return 0;
-    case OptimizerStates::kMomentum:
-    case OptimizerStates::kOneMoment:
-      return 4 * trained;
-    case OptimizerStates::kTwoMoments:
-      return 8 * trained;
-    case OptimizerStates::kTwoMoments8Bit:
-      // A byte each and an fp32 scale per block of 256 (Dettmers et al., arXiv:2110.02861, 2.1).
-      return 2 * (1 + 4.0 / 256) * trained;
+  double bytes = 0;
+  for (const StateArray& array : StateArrays(optimizer)) {
+    bytes += (array.is_codes() ? 1.0 : 4.0) / static_cast<double>(array.parameters_per_element());
   }
-  CHECK(false);
-  return 0;
+  return bytes * trained;
 }
 
 // How states of one group of parameters are cut: how many ranks share each kind.

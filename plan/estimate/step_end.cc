@@ -9,6 +9,7 @@
 #include "plan/estimate/state_bytes.h"
 #include "plan/memory/memory.h"
 #include "plan/shards/shard.h"
+#include "plan/spec/optimizer.h"
 
 namespace weft {
 namespace {
@@ -18,23 +19,19 @@ namespace {
 constexpr double kHostLinkBytesPerS = 22e9;
 constexpr double kHostMemoryBytesPerS = 25e9;
 
-// Buffers that the optimizer keeps per parameter, in bytes read and written beside them.
+// Returns what an update reads and writes per parameter, in bytes. The engine's figure is that of
+// two moments in fp32, 16 of it; of 8-bit states the scales are next to nothing.
 double UpdateBytes(const Question& question) {
   const double two_moments = question.engine.time.optimizer_bytes;
-  switch (question.numerics.optimizer) {
-    case OptimizerStates::kNone:
-      return std::max(4.0, two_moments - 16);
-    case OptimizerStates::kMomentum:
-    case OptimizerStates::kOneMoment:
-      return std::max(4.0, two_moments - 8);
-    case OptimizerStates::kTwoMoments:
-      return two_moments;
-    case OptimizerStates::kTwoMoments8Bit:
-      return std::max(4.0, two_moments - 12);
-    case OptimizerStates::kFactored:  // gradients four times, and no moments of elements
-      return std::max(4.0, two_moments - 4);
+  // Gradients are read four times, and there are no moments of elements.
+  if (question.numerics.optimizer == OptimizerStates::kFactored) {
+    return std::max(4.0, two_moments - 4);
   }
-  return two_moments;
+  double state_bytes = 0;
+  for (const StateArray& array : StateArrays(question.numerics.optimizer)) {
+    if (array.form != StateForm::kScales) state_bytes += array.is_codes() ? 1 : 4;
+  }
+  return std::max(4.0, two_moments - 16 + 2 * state_bytes);
 }
 
 // The update of `updated` parameters whose states are offloaded, which takes `update_s` where they
@@ -61,10 +58,10 @@ double OffloadedUpdateSeconds(const Question& question, const Machine& machine, 
 // that hold parts of the same tensors, and to those that hold copies of them.
 double FactorSeconds(const Machine& machine, const Layout& layout, const StageParameters& own) {
   const int world = layout.world_size();
-  const RankGroup tensor = GroupOf(machine, layout.tp, 1, world);
+  const PricedGroup tensor = GroupOf(machine, layout.tp, 1, world);
   const int parts = layout.zero_stage > 0 ? layout.zero_ranks() : 1;
-  const RankGroup shard = GroupOf(machine, parts, layout.tp, world);
-  const RankGroup replicas =
+  const PricedGroup shard = GroupOf(machine, parts, layout.tp, world);
+  const PricedGroup replicas =
       GroupOf(machine, layout.data_group() / parts, layout.tp * parts, world);
   double sum_s = 0;
   for (const double bytes : {sizeof(float) * own.rows_and_columns, 0.0}) {
@@ -85,7 +82,7 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
   double sum_s = 0;
   if (model.tied_embeddings && layout.pp > 1 && (stage == 0 || stage == layout.pp - 1)) {
     const double copy = LocalVocabulary(question, layout) * hidden;
-    const RankGroup ends = {.ranks = 2, .per_node = world <= machine.slots_per_node ? 2.0 : 1.0};
+    const PricedGroup ends = {.ranks = 2, .per_node = world <= machine.slots_per_node ? 2.0 : 1.0};
     sum_s += AllReduceSeconds(machine, ends, gradient_bytes * copy);
   }
   const auto blocks = static_cast<double>(StageBlockCount(layout, model.num_blocks, stage));
@@ -93,7 +90,7 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
   // ZeRO has cut them by then: of a block's run a rank owns a part.
   const int copies = KvHeadCopies(model, layout);
   if (copies > 1) {
-    const RankGroup holders = GroupOf(machine, copies, 1, world);
+    const PricedGroup holders = GroupOf(machine, copies, 1, world);
     double head = static_cast<double>(model.head_dim) * hidden;
     if (layout.zero_stage > 0 && question.engine.time.by_buckets) {
       head = std::min(head, share.block.all() / layout.zero_ranks());
@@ -103,7 +100,7 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
   // Each tp rank's norms have seen its own tokens: one sum each.
   if (layout.sequence_ranks() > 1 && question.engine.time.by_buckets) {
     const double norms = model.family == ModelFamily::kGpt2 ? 4 : 2;  // with their biases
-    const RankGroup tensor = GroupOf(machine, layout.tp, 1, world);
+    const PricedGroup tensor = GroupOf(machine, layout.tp, 1, world);
     sum_s += norms * blocks * AllReduceSeconds(machine, tensor, gradient_bytes * hidden);
   }
   return sum_s;
@@ -123,7 +120,7 @@ StageDues::StageDues(const Question& question, const Machine& machine, const Lay
   if (!question.adapters) comm_s += CopySeconds(question, machine, layout, stage, share);
   if (question.numerics.optimizer == OptimizerStates::kFactored)
     comm_s += FactorSeconds(machine, layout, own);
-  const RankGroup everyone = GroupOf(machine, world, 1, world);
+  const PricedGroup everyone = GroupOf(machine, world, 1, world);
   comm_s += AllReduceSeconds(machine, everyone, 3 * sizeof(double));  // norm, loss, stop
   // Experts are spread over ep ranks of the data group: fewer hold the same ones.
   const double owners = layout.zero_stage > 0 ? layout.zero_ranks() : 1;

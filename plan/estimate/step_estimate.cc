@@ -224,7 +224,7 @@ absl::StatusOr<StepPasses> PassesBy(const Question& question, const Layout& layo
              WithSharedCores(layout, stages, makespans));
 }
 
-// Whether `stage` holds as much as the one before it. REQUIRES: stage_blocks is not empty.
+// Whether `stage` holds as much as the one before it. REQUIRES: layers_per_stage is not empty.
 bool IsLikeTheOneBefore(const Layout& layout, int stage) {
   if (stage <= 1 || stage == layout.pp - 1) return false;
   const auto index = static_cast<size_t>(stage);

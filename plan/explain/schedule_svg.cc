@@ -44,11 +44,12 @@ char Mark(const Action& action) {
 }
 
 std::string TitleText(const SchedulePicture& picture) {
-  const bool all = picture.layout.gradient_accumulation_steps == picture.num_microbatches;
+  const bool all =
+      picture.layout.gradient_accumulation_steps == picture.gradient_accumulation_steps;
   return absl::StrCat(
       WordOf(picture.layout.pp_schedule), ", ",
       all ? "" : absl::StrCat("the first ", picture.layout.gradient_accumulation_steps, " of "),
-      picture.num_microbatches, " microbatches, ",
+      picture.gradient_accumulation_steps, " microbatches, ",
       absl::StrFormat("%.1f %% of what is shown idle", 100 * picture.simulation.bubble_fraction));
 }
 
@@ -68,7 +69,7 @@ absl::StatusOr<SchedulePicture> DrawSchedule(const Question& question, const Lay
   }
   SchedulePicture picture;
   picture.layout = layout;
-  picture.num_microbatches = layout.gradient_accumulation_steps;
+  picture.gradient_accumulation_steps = layout.gradient_accumulation_steps;
   const int64_t most = std::max(8, kShownRounds * layout.pp) / layout.pp * layout.pp;
   picture.layout.gradient_accumulation_steps = std::min(layout.gradient_accumulation_steps, most);
   std::vector<std::vector<Action>> actions;
@@ -102,10 +103,8 @@ std::string ScheduleLines(const SchedulePicture& picture, int width) {
     }
     absl::StrAppendFormat(&text, "  stage %2d  %s\n", stage, line);
   }
-  absl::StrAppend(
-      &text, "  digits: forward; letters: backward (a is 0)",
-      picture.layout.pp_schedule == ScheduleKind::kZeroBubbleH1 ? "; +: weight gradients" : "",
-      "; dots: idle\n");
+  absl::StrAppend(&text, "  digits: forward; letters: backward (a is 0)",
+                  SplitsBackward(picture.layout) ? "; +: weight gradients" : "", "; dots: idle\n");
   return text;
 }
 

@@ -13,8 +13,8 @@ namespace weft {
 // A dry run of `layout` with the estimated times of its passes, of so many microbatches that a
 // picture can show them. REQUIRES: CheckLayout holds.
 struct SchedulePicture {
-  Layout layout;                 // gradient_accumulation_steps: those shown
-  int64_t num_microbatches = 0;  // of a step
+  Layout layout;                            // gradient_accumulation_steps: those shown
+  int64_t gradient_accumulation_steps = 0;  // all of a step
   Simulation simulation;
 };
 absl::StatusOr<SchedulePicture> DrawSchedule(const Question& question, const Layout& layout);

@@ -168,6 +168,15 @@ std::string ClusterFingerprint(Cluster cluster) {
   return absl::StrCat(absl::Hex(hash, absl::kZeroPad16));
 }
 
+std::vector<ClusterKeyForm> ClusterKeyForms() {
+  Cluster cluster;
+  std::vector<ClusterKeyForm> forms;
+  for (const ClusterKey& key : kKeys) {
+    forms.push_back({key.name, FormOf(key.field(cluster)), key.needed});
+  }
+  return forms;
+}
+
 std::vector<std::string> ClusterKeys() {
   std::vector<std::string> keys;
   for (const ClusterKey& key : kKeys) keys.emplace_back(key.name);

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+#include "plan/keys/key_field.h"
 #include "plan/keys/value.h"
 #include "plan/spec/cluster.h"
 
@@ -21,5 +23,13 @@ std::string ClusterFingerprint(Cluster cluster);
 
 // The dotted keys of a profile, in the order in which they are written.
 std::vector<std::string> ClusterKeys();
+
+// The same with what may stand there, for a schema.
+struct ClusterKeyForm {
+  absl::string_view name;
+  FieldForm form;
+  bool needed = false;
+};
+std::vector<ClusterKeyForm> ClusterKeyForms();
 
 }  // namespace weft

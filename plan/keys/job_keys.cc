@@ -1,5 +1,6 @@
 #include "plan/keys/job_keys.h"
 
+#include "absl/strings/str_cat.h"
 #include "plan/keys/value_text.h"
 
 namespace weft {
@@ -58,7 +59,7 @@ constexpr JobKey kJobKeys[] = {
     {"data.split", kMathematics, WEFT_FIELD(data.split),
      "share of data.train's windows held out instead", "", kShare},
     {"data.format", kMathematics, WEFT_FIELD(data.format),
-     "`bytes`, `llmc`, `nanogpt`; `auto` looks at the first file and says which", "auto"},
+     "{words}; `auto` looks at the first file and says which", "auto"},
     {"data.bos_token_id", kMathematics,
      [](JobSpec& job) -> KeyField { return NumberOrNull{&job.data.bos_token_id}; },
      "documents of a packed sample start at this token (llm.c: 50256)", "-"},
@@ -92,8 +93,8 @@ constexpr JobKey kJobKeys[] = {
     {"training.gradient_clipping", kAdjustable, WEFT_FIELD(training.gradient_clipping),
      "gradients are scaled down to this global norm; 0: off", "", kNotNegative,
      "max_norm optimizer.clip_grad max_grad_norm clip-grad gradient_clip_val"},
-    {"training.mixed_precision", kMathematics, WEFT_FIELD(training.mixed_precision),
-     "`fp32`, `bf16`, `fp16` or `fp8`", "", kAny, "mixed_precision_param", true},
+    {"training.mixed_precision", kMathematics, WEFT_FIELD(training.mixed_precision), "{words}", "",
+     kAny, "mixed_precision_param", true},
     {"training.seed", kMathematics, WEFT_FIELD(training.seed), "initial weights and data order", "",
      kAny, "debug.seed general.seed"},
     {"training.max_consecutive_skipped_steps", kExecution,
@@ -112,8 +113,7 @@ constexpr JobKey kJobKeys[] = {
      "overflows until the dynamic scale halves", "", Between(1, kMaxSteps)},
     {"fp16.min_loss_scale", kExecution, WEFT_FIELD(fp16.min_loss_scale),
      "the dynamic scale goes no lower", "", MoreThan0("more than 0, e.g. 1")},
-    {"optimizer.name", kMathematics, WEFT_FIELD(optimizer.name),
-     "`adamw`, `adamw_8bit`, `lion`, `adafactor` or `sgd`", "", kAny, "type optim"},
+    {"optimizer.name", kMathematics, WEFT_FIELD(optimizer.name), "{words}", "", kAny, "type optim"},
     {"optimizer.lr", kAdjustable, WEFT_FIELD(optimizer.lr), "the learning rate at its highest", "",
      MoreThan0("more than 0, e.g. 0.0003"), "optimizer.params.lr learning_rate"},
     {"optimizer.betas", kAdjustable,
@@ -122,7 +122,7 @@ constexpr JobKey kJobKeys[] = {
      },
      "decay of the moments; of adamw, adamw_8bit and lion", "", kShare, "optimizer.params.betas"},
     {"optimizer.eps", kAdjustable, WEFT_FIELD(optimizer.eps),
-     "added to the root of the second moment; of adamw and adamw_8bit", "",
+     "added to the root that an update is divided by, as AdamW's", "",
      MoreThan0("more than 0, e.g. 1e-08"), "optimizer.params.eps"},
     {"optimizer.weight_decay", kAdjustable, WEFT_FIELD(optimizer.weight_decay),
      "of matrices that no group of param_groups names", "", kNotNegative,
@@ -147,18 +147,13 @@ constexpr JobKey kJobKeys[] = {
      "false"},
     {"optimizer.warmup_init", kNotBuilt, nullptr, "of adafactor: lr_scheduler gives the rate",
      "false"},
-    {"lr_scheduler.type", kAdjustable, WEFT_FIELD(lr_scheduler.type),
-     "`constant`, `linear`, `cosine`", "", kAny, "lr_scheduler_type lr_decay_style decay_type"},
+    {"lr_scheduler.type", kAdjustable, WEFT_FIELD(lr_scheduler.type), "{words}", "", kAny,
+     "lr_scheduler_type lr_decay_style decay_type"},
     {"lr_scheduler.warmup_steps", kAdjustable, WEFT_FIELD(lr_scheduler.warmup_steps),
      "steps in which the rate rises from warmup_min_lr", "", Between(0, kMaxSteps),
      "lr_warmup_steps warmup_iters"},
-    {"lr_scheduler.warmup_min_lr",
-     kAdjustable,
-     WEFT_FIELD(lr_scheduler.warmup_min_lr),
-     "the rate that the warmup begins with",
-     "",
-     {.least = 0, .allowed = "0 or more"},
-     "lr_warmup_init lr-warmup-init"},
+    {"lr_scheduler.warmup_min_lr", kAdjustable, WEFT_FIELD(lr_scheduler.warmup_min_lr),
+     "the rate that the warmup begins with", "", kUpToLr, "lr_warmup_init lr-warmup-init"},
     {"lr_scheduler.decay_steps", kAdjustable, WEFT_FIELD(lr_scheduler.decay_steps),
      "the step at which the rate has fallen to min_lr", "until the last step",
      Between(0, kMaxSteps)},
@@ -188,8 +183,7 @@ constexpr JobKey kJobKeys[] = {
     {"parallelism.sequence_parallel", kExecution, WEFT_FIELD(layout.sequence_parallel),
      "norms and residuals cut over tp by tokens", "", kAny,
      "enable_sequence_parallel sequence-parallel"},
-    {"parallelism.pp_schedule", kExecution, WEFT_FIELD(layout.pp_schedule),
-     "`1f1b`, `gpipe`, `interleaved_1f1b`, `zb_h1`", "", kAny,
+    {"parallelism.pp_schedule", kExecution, WEFT_FIELD(layout.pp_schedule), "{words}", "", kAny,
      "pipeline_parallel_schedule pp_engine"},
     {"parallelism.virtual_stages", kExecution, WEFT_FIELD(layout.virtual_stages),
      "chunks of blocks per stage, 2 or more for `interleaved_1f1b`", "", kAny,
@@ -202,8 +196,7 @@ constexpr JobKey kJobKeys[] = {
     {"parallelism.zero_hpz_partition_size", kExecution, WEFT_FIELD(layout.zero_hpz_partition_size),
      "ranks that a ZeRO shard is spread over; 1: the whole data group", "", Between(1, kMaxRanks)},
     {"activation_checkpointing.mode", kExecution, WEFT_FIELD(layout.recompute),
-     "what backward computes again: `none`, `selective`, `full`", "", kAny,
-     "activation_checkpoint.mode"},
+     "what backward computes again: {words}", "", kAny, "activation_checkpoint.mode"},
     {"activation_checkpointing.per_stage", kExecution, WEFT_FIELD(layout.recompute_per_stage),
      "a list instead of `mode`, one a stage: `[full, none]`", "-"},
     {"offload.optimizer", kExecution, WEFT_FIELD(layout.offload_optimizer),
@@ -220,7 +213,7 @@ constexpr JobKey kJobKeys[] = {
     {"checkpoint.keep_latest_k", kExecution, WEFT_FIELD(checkpoint.keep_latest_k),
      "at least 2 are kept", "", kTwoOrMore,
      "keep_last_n_checkpoints save_num_checkpoints_to_keep save_total_limit"},
-    {"checkpoint.resume", kExecution, WEFT_FIELD(checkpoint.resume), "`auto` or `none`", "", kAny,
+    {"checkpoint.resume", kExecution, WEFT_FIELD(checkpoint.resume), "{words}", "", kAny,
      "resume_checkpoint_path autoresume resume_from_checkpoint"},
     {"checkpoint.async", kNotBuilt, nullptr, "saves beside training", "false", kAny, "async_save"},
     {"checkpoint.export_hf", kNotBuilt, nullptr, "a Hugging Face directory too", "never"},
@@ -230,12 +223,14 @@ constexpr JobKey kJobKeys[] = {
     {"fault_tolerance.heartbeat_timeout_seconds", kExecution,
      WEFT_FIELD(fault_tolerance.heartbeat_timeout_seconds),
      "the lease: silence after which a worker is lost", "", kSeconds},
+    {"fault_tolerance.steady_seconds", kExecution, WEFT_FIELD(fault_tolerance.steady_seconds),
+     "hosts that came back have to stay so long before the job takes them", "", kSeconds},
     {"fault_tolerance.preflight", kExecution, WEFT_FIELD(fault_tolerance.preflight),
      "hosts are checked before a job starts there; false: version and run folder alone"},
     {"fault_tolerance.on_preempt", kNotBuilt, nullptr, "what a notice of the end does", "save"},
     {"fault_tolerance.skip_loss_zscore", kNotBuilt, nullptr, "skips steps of a strange loss", "0"},
     {"comm.init_timeout_seconds", kExecution, WEFT_FIELD(comm.init_timeout_seconds),
-     "longest wait in the first collective call", "", kSeconds},
+     "longest wait for all ranks to register, and in the first collective call", "", kSeconds},
     {"comm.train_timeout_seconds", kExecution, WEFT_FIELD(comm.train_timeout_seconds),
      "longest wait in any later collective call", "", kSeconds, "dist_timeout ddp_timeout"},
     {"validation.interval", kExecution, WEFT_FIELD(validation.interval),
@@ -283,6 +278,8 @@ constexpr JobKey kJobKeys[] = {
      "workers of a node, on GPUs", "the profile's", kAny, "num_gpus"},
     {"cluster.threads_per_worker", kExecution, WEFT_FIELD(threads_per_worker),
      "BLAS threads of a CPU worker", "", Between(1, 1024)},
+    {"cluster.bind", kExecution, WEFT_FIELD(bind),
+     "each worker keeps to CPUs and memory near its device or slot", ""},
     {"cluster.network", kExecution, WEFT_FIELD(hosts.network),
      "the subnet by which hosts reach each other, e.g. 10.78.0.0/24", "any"},
     {"cluster.spares", kExecution, WEFT_FIELD(hosts.spares),
@@ -322,6 +319,19 @@ const JobKey* FindJobKey(absl::string_view dotted) {
     if (key.key == dotted) return &key;
   }
   return nullptr;
+}
+
+std::string MeaningText(const JobKey& key) {
+  constexpr absl::string_view kWords = "{words}";
+  const size_t at = key.meaning.find(kWords);
+  if (at == absl::string_view::npos) return std::string(key.meaning);
+  JobSpec plain;
+  const Words words = FormOf(key.field(plain)).words;
+  std::string list;
+  for (size_t i = 0; i < words.size(); ++i) {
+    absl::StrAppend(&list, i == 0 ? "" : i + 1 < words.size() ? ", " : " or ", "`", words[i], "`");
+  }
+  return absl::StrCat(key.meaning.substr(0, at), list, key.meaning.substr(at + kWords.size()));
 }
 
 std::string DefaultText(const JobKey& key) {

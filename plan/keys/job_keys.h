@@ -31,7 +31,7 @@ struct JobKey {
   absl::string_view key;  // dotted: "training.steps"
   KeyKind kind;
   KeyField (*field)(JobSpec&);  // null for kNotBuilt and kInput
-  absl::string_view meaning;    // for people, one line
+  absl::string_view meaning;    // for people, one line; {words}: those of its enumeration
   // Says what counts where the key is not given, if the member's default does not say it;
   // kNotBuilt: the values that are accepted, separated by spaces.
   absl::string_view otherwise = "";
@@ -50,6 +50,9 @@ const JobKey* FindJobKey(absl::string_view dotted);  // null: none
 
 // Sections, in order: job, model, tokenizer, data, ...
 std::vector<std::string> JobSections();
+
+// Returns JobKey::meaning with the words in it: "`constant`, `linear` or `cosine`".
+std::string MeaningText(const JobKey& key);
 
 // Returns the default of a key in words: "required", "auto", "0.1", "[0.9, 0.95]", "-".
 std::string DefaultText(const JobKey& key);

@@ -194,9 +194,17 @@ void CheckLrScheduler(const JobSpec& job, SpecIssues& issues) {
                      scheduler.warmup_steps, " or more"));
   }
   const double lr = job.optimizer.lr;
-  if (lr > 0 && scheduler.min_lr > lr) {
-    Add(issues, "lr_scheduler.min_lr",
-        absl::StrCat(scheduler.min_lr, " is more than optimizer.lr ", lr, "; use at most ", lr));
+  const std::pair<absl::string_view, double> lows[] = {
+      {"lr_scheduler.warmup_min_lr", scheduler.warmup_min_lr},
+      {"lr_scheduler.min_lr", scheduler.min_lr}};
+  for (const auto& [key, low] : lows) {
+    if (!(lr > 0 && low > lr)) continue;
+    Add(issues, key, absl::StrCat(low, " is more than optimizer.lr ", lr, "; use at most ", lr));
+  }
+  if (scheduler.warmup_steps == 0) {
+    constexpr absl::string_view kKeys[] = {"lr_scheduler.warmup_min_lr"};
+    CheckUnused(job, kKeys, "has no use with lr_scheduler.warmup_steps 0",
+                "lr_scheduler.warmup_steps 1 or more", issues);
   }
 }
 
@@ -317,7 +325,7 @@ void CheckHosts(const JobSpec& job, SpecIssues& issues) {
   }
   if (!hosts.remote_path.empty() && hosts.remote_path.front() != '/') {
     Add(issues, "cluster.remote_path",
-        absl::StrCat(hosts.remote_path, " is no absolute path; begin with /"));
+        absl::StrCat(hosts.remote_path, " is not an absolute path; begin with /"));
   }
   const absl::string_view options = hosts.ssh_options;
   if (!options.empty() && options.front() != '-') {

@@ -35,7 +35,7 @@ class JobReader {
     StartLora();
     for (const JobKey& key : JobKeys()) {
       if (key.otherwise == "required" && !values_.Has(key.key)) {
-        values_.Wrong(key.key, absl::StrCat("missing; ", key.meaning));
+        values_.Wrong(key.key, absl::StrCat("missing; ", MeaningText(key)));
       }
       if (key.field != nullptr && !IsAllLinear(key.key)) {
         ReadKey(values_, key.key, key.field(job_), notes_);

@@ -19,21 +19,22 @@ namespace {
 
 using Kind = FieldForm::Kind;
 
-// weft's word for what other systems call a value, in lower case; `word` itself if it is none of
-// theirs. No word means two things.
+// Words of other systems, in lower case, stand beside weft's. No word means two things.
+constexpr std::pair<absl::string_view, absl::string_view> kOtherWords[] = {
+    {"bfloat16", "bf16"},
+    {"float16", "fp16"},
+    {"float32", "fp32"},
+    {"float8", "fp8"},
+    {"interleaved1f1b", "interleaved_1f1b"},
+    {"adamw_torch", "adamw"},
+    {"adamw_torch_fused", "adamw"},
+    {"adamw_bnb_8bit", "adamw_8bit"},
+    {"adamw8bit", "adamw_8bit"},
+};
+
+// Returns weft's word; `word` itself if it is none of theirs.
 absl::string_view OurWord(absl::string_view word) {
-  constexpr std::pair<absl::string_view, absl::string_view> kWords[] = {
-      {"bfloat16", "bf16"},
-      {"float16", "fp16"},
-      {"float32", "fp32"},
-      {"float8", "fp8"},
-      {"interleaved1f1b", "interleaved_1f1b"},
-      {"adamw_torch", "adamw"},
-      {"adamw_torch_fused", "adamw"},
-      {"adamw_bnb_8bit", "adamw_8bit"},
-      {"adamw8bit", "adamw_8bit"},
-  };
-  for (const auto& [theirs, ours] : kWords) {
+  for (const auto& [theirs, ours] : kOtherWords) {
     if (word == theirs) return ours;
   }
   return word;
@@ -108,6 +109,11 @@ class Reader {
   void operator()(double* field) const { values_.Read(key_, field); }
   void operator()(std::string* field) const { values_.Read(key_, field); }
   void operator()(uint64_t* field) const {
+    uint64_t large = 0;  // it may be above what Whole() reads
+    if (node_.is_scalar() && !node_.quoted && absl::SimpleAtoi(node_.scalar, &large)) {
+      *field = large;
+      return;
+    }
     const std::optional<int64_t> whole = values_.Whole(key_);
     if (!whole) return;
     if (*whole < 0) {
@@ -439,6 +445,14 @@ std::vector<std::string> OutOfLimits(const KeyField& field, const Limits& limits
 
 FieldForm FormOf(const KeyField& field) {
   return std::visit(Former(), field);
+}
+
+std::vector<absl::string_view> OtherWords(Words words) {
+  std::vector<absl::string_view> others;
+  for (const auto& [theirs, ours] : kOtherWords) {
+    if (std::find(words.begin(), words.end(), ours) != words.end()) others.push_back(theirs);
+  }
+  return others;
 }
 
 }  // namespace weft

@@ -83,4 +83,7 @@ struct FieldForm {
 };
 FieldForm FormOf(const KeyField& field);
 
+// Returns other systems' words that are read as one of `words`: "bfloat16" for bf16.
+std::vector<absl::string_view> OtherWords(Words words);
+
 }  // namespace weft

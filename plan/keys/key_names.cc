@@ -196,6 +196,15 @@ std::string CanonicalKey(absl::string_view dotted) {
   return found == table.end() ? absl::StrCat(dotted) : found->second;
 }
 
+std::vector<std::pair<std::string, std::string>> KeyAliases() {
+  std::vector<std::pair<std::string, std::string>> aliases;
+  for (const auto& [alias, key] : AliasTable()) {
+    const bool is_read = FindJobKey(alias) == nullptr && !absl::StartsWith(alias, "model.");
+    if (is_read) aliases.emplace_back(alias, key);
+  }
+  return aliases;
+}
+
 void CheckKeys(const Value& root, Issues* issues) {
   CheckMap(root, root, "", issues);
   for (const JobKey& key : JobKeys()) {

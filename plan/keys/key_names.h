@@ -2,6 +2,7 @@
 // are unknown, and what a person may have meant. Pure.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -11,6 +12,11 @@ namespace weft {
 
 // weft's name of a dotted key; the key itself if it is none of the aliases.
 std::string CanonicalKey(absl::string_view dotted);
+
+// Returns the other names that keys have, dotted as they stand in a file, and the keys that they
+// are read as: ("zero_optimization.stage", "parallelism.zero_stage"). Those of keys of `model` are
+// model_keys.h's.
+std::vector<std::pair<std::string, std::string>> KeyAliases();
 
 // Renames aliases to weft's names, once: a key together with its alias is an issue with both lines.
 // Every rename adds a note. What changes its meaning between systems is an issue with a hint.

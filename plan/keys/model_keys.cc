@@ -1,6 +1,8 @@
 #include "plan/keys/model_keys.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -369,6 +371,43 @@ Value ModelTree(ModelShape model) {
                                                   : RopeScalingValue(model.rope_scaling)});
   }
   return tree;
+}
+
+std::vector<ModelKeyForm> ModelKeyForms() {
+  std::map<std::string, ModelKeyForm> forms;
+  const auto add = [&](absl::string_view name, ModelKeyForm form) {
+    form.name = std::string(name);
+    forms.try_emplace(form.name, std::move(form));
+  };
+  add("model_type", {.values = "gpt2 llama mistral mixtral"});
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    ModelShape model;
+    for (const ModelKey& row : kModelKeys) {
+      const absl::string_view key = KeysOf(family).*row.key;
+      if (key.empty()) continue;
+      add(key, {.form = row.field != nullptr ? FormOf(row.field(model))
+                                             : FieldForm{FieldForm::Kind::kMap}});
+    }
+    for (const FixedKey& fixed : FixedOf(family)) {
+      if (IsDropout(fixed.key)) add(fixed.key, {.form = FieldForm{FieldForm::Kind::kNumber}});
+      add(fixed.key, {.values = fixed.accepted});
+    }
+  }
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    for (const ModelKey& row : kModelKeys) {
+      const std::string key(KeysOf(family).*row.key);
+      if (key.empty()) continue;
+      for (absl::string_view other : absl::StrSplit(row.others, ' ', absl::SkipEmpty())) {
+        add(other, {.read_as = key, .form = forms.at(key).form});
+      }
+    }
+  }
+  add(kRopeParameters, {.form = FieldForm{FieldForm::Kind::kMap}});
+  add(kAttentionWindow, {.form = FieldForm{FieldForm::Kind::kWhole}});
+  for (absl::string_view name : absl::StrSplit(kIgnored, ' ', absl::SkipEmpty())) add(name, {});
+  std::vector<ModelKeyForm> list;
+  for (auto& [name, form] : forms) list.push_back(std::move(form));
+  return list;
 }
 
 std::vector<std::string> ModelKeyList(ModelFamily family) {

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "plan/keys/key_field.h"
 #include "plan/keys/value.h"
 #include "plan/spec/model.h"
 
@@ -40,5 +42,16 @@ Value RopeScalingValue(const RopeScaling& scaling);
 
 // All model keys of a family that a job file may hold, sorted (the frozen list).
 std::vector<std::string> ModelKeyList(ModelFamily family);
+
+// A ModelKeyForm says what may stand in section `model` under one name, of whichever family.
+struct ModelKeyForm {
+  std::string name = {};
+  std::string read_as = {};            // another name of this key; empty: none
+  std::optional<FieldForm> form = {};  // none, and no values: anything, which is not looked at
+  absl::string_view values = "";       // only these can be carried out, separated by spaces
+};
+// Returns one for each name, sorted: keys, what other systems call them, and what a published
+// config.json has beside them. Names that begin with _ are taken, too.
+std::vector<ModelKeyForm> ModelKeyForms();
 
 }  // namespace weft

@@ -11,7 +11,7 @@ constexpr int64_t kTileKeys = 256;
 
 }  // namespace
 
-int64_t AttentionScratchFloats(const AttentionCall& call, int threads) {
+int64_t AttentionScratchFloats(const AttentionSizes& call, int threads) {
   const int64_t tiles = 2 * std::min(call.run_len, kTileRows) * std::min(call.seen_len, kTileKeys);
   const int64_t copies = (4 * call.query_len + 6 * call.key_len) * call.head_dim;
   const int64_t at_once = std::clamp<int64_t>(threads, 1, std::max<int64_t>(call.kv_heads, 1));

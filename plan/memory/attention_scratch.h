@@ -7,7 +7,7 @@
 namespace weft {
 
 // An attention call on one rank. Letters: glossary.
-struct AttentionCall {
+struct AttentionSizes {
   int64_t key_len = 0;    // T, keys of a sequence
   int64_t seen_len = 0;   // of these, from the first, that some query sees: T, or less under cp
   int64_t run_len = 0;    // of neighbouring queries of a sequence: T, or its part under cp
@@ -19,6 +19,6 @@ struct AttentionCall {
 
 // Floats: scores of one tile and their gradient, for elements of 16 bits also one head's ten
 // tensors; for each of the `threads` that can work at once.
-int64_t AttentionScratchFloats(const AttentionCall& call, int threads);
+int64_t AttentionScratchFloats(const AttentionSizes& call, int threads);
 
 }  // namespace weft

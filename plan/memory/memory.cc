@@ -167,7 +167,7 @@ void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
   for (const StateBuffer& whole : WholeBuffersOf(elements, layout, numerics)) {
     add(whole, absl::StrCat("whole/", whole.prefix));
   }
-  const Staging staging = StagingOf(elements, layout, numerics);
+  const StagingRoom staging = StagingOf(elements, layout, numerics);
   for (int place = 0; place < staging.places; ++place) {
     for (const StateBuffer& staged : StagingBuffersOf(staging, numerics)) {
       add(staged, absl::StrCat("work/staging", place, "/", staged.prefix));
@@ -442,7 +442,8 @@ StateBuffers WholeBuffersOf(const BucketElements& elements, const Layout& layout
   return buffers;
 }
 
-Staging StagingOf(const BucketElements& elements, const Layout& layout, const Numerics& numerics) {
+StagingRoom StagingOf(const BucketElements& elements, const Layout& layout,
+                      const Numerics& numerics) {
   const bool keeps = numerics.has_master_weights() || !StateArrays(numerics.optimizer).empty();
   if (!layout.offloads_optimizer() || !keeps) return {};
   const int parts = ShardingOf(layout).parts;
@@ -454,7 +455,7 @@ Staging StagingOf(const BucketElements& elements, const Layout& layout, const Nu
   return {.elements = staged, .places = full_stretches > 1 ? 2 : 1};
 }
 
-StateBuffers StagingBuffersOf(const Staging& staging, const Numerics& numerics) {
+StateBuffers StagingBuffersOf(const StagingRoom& staging, const Numerics& numerics) {
   StateBuffers buffers;
   if (staging.places == 0) return buffers;
   // A stretch as a bucket that nothing cuts.
@@ -517,7 +518,7 @@ std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape&
   const int64_t boundary = sizes.part_rows * sizes.hidden;  // [R, D] what crosses a stage's border
 
   List list(sizes.type);
-  const bool splits = layout.pp_schedule == ScheduleKind::kZeroBubbleH1;
+  const bool splits = SplitsBackward(layout);
   AddBlockActivations(model.family, sizes, recompute, BufferScope::kSlot, list);
   // Gradient of the last block's output [R, D], which its weight gradients need. Other gradients
   // that weight gradients need take the place of activations that nobody needs then.

@@ -124,16 +124,17 @@ StateBuffers WholeBuffersOf(const BucketElements& elements, const Layout& layout
 // Offloaded states are staged on the device while the update works on them, so many elements of
 // each bucket's own part at a time: "work/staging<place>/<prefix>", for each of StateBuffersOf's
 // that is on the host.
-struct Staging {
+struct StagingRoom {
   int64_t elements = 0;  // 0: nothing is offloaded
   int places = 0;        // that take turns: a stretch is copied while another one is updated
 };
 // A stretch is a block's part, or kMostStagedElements of it where that is larger. There are two
 // places wherever there are two stretches to fill them to their ends.
 inline constexpr int64_t kMostStagedElements = int64_t{4} << 20;
-Staging StagingOf(const BucketElements& elements, const Layout& layout, const Numerics& numerics);
+StagingRoom StagingOf(const BucketElements& elements, const Layout& layout,
+                      const Numerics& numerics);
 // StateBuffer::prefix is the state's; one place's.
-StateBuffers StagingBuffersOf(const Staging& staging, const Numerics& numerics);
+StateBuffers StagingBuffersOf(const StagingRoom& staging, const Numerics& numerics);
 // Says where a layout keeps optimizer states and fp32 master weights.
 MemoryHome StatesHome(const Layout& layout);
 

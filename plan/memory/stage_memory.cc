@@ -226,7 +226,7 @@ MemoryBytes StageMemoryTable::MeasureStates(const Share& share, const Layout& la
     whole.end = std::max(whole.end, elements);
   }
   add(WholeBuffersOf(whole, layout, numerics_), 1);
-  const Staging staging = StagingOf(whole, layout, numerics_);
+  const StagingRoom staging = StagingOf(whole, layout, numerics_);
   add(StagingBuffersOf(staging, numerics_), staging.places);
   FactoredTotals factored = share.end_factored;
   factored.tensors += blocks * share.block_factored.tensors;

@@ -111,7 +111,8 @@ std::vector<Action> ComputeOrder(ScheduleKind kind, int stage, int stages, int m
     case ScheduleKind::kInterleaved:
       return Interleaved(stage, stages, microbatches, chunks);
     case ScheduleKind::kZeroBubbleH1:
-      return ZeroBubbleH1(stage, stages, microbatches);
+      return stages == 1 ? OneForwardOneBackward(stage, stages, microbatches)
+                         : ZeroBubbleH1(stage, stages, microbatches);
   }
   CHECK(false);
   return {};
@@ -247,8 +248,12 @@ int64_t PeakLiveBlocks(const Layout& layout, int64_t num_blocks, int stage) {
   return live * each + most;
 }
 
+bool SplitsBackward(const Layout& layout) {
+  return layout.pp_schedule == ScheduleKind::kZeroBubbleH1 && layout.pp > 1;
+}
+
 int64_t PeakPendingMicrobatches(const Layout& layout, int stage) {
-  if (layout.pp_schedule != ScheduleKind::kZeroBubbleH1) return 0;
+  if (!SplitsBackward(layout)) return 0;
   return std::min<int64_t>(layout.gradient_accumulation_steps, stage + 1);
 }
 

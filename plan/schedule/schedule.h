@@ -49,6 +49,8 @@ std::vector<Action> Interleaved(int stage, int stages, int microbatches, int chu
 // Qi et al., arXiv:2401.10241, 2.2 (ZB-H1): as 1F1B, but later stages put weight gradients off,
 // by one microbatch per stage, so that input gradients reach the earlier ones sooner.
 std::vector<Action> ZeroBubbleH1(int stage, int stages, int microbatches);
+// The order of `kind`. A pipeline of one stage has no bubble to put weight gradients into: zb_h1 is
+// 1f1b there.
 std::vector<Action> ComputeOrder(ScheduleKind kind, int stage, int stages, int microbatches,
                                  int chunks = 1);
 
@@ -90,8 +92,11 @@ int64_t PeakLiveMicrobatches(const Layout& layout, int stage);
 // holds.
 int64_t PeakLiveBlocks(const Layout& layout, int64_t num_blocks, int stage);
 
+// Says whether backward passes come in halves: under zb_h1, in a pipeline of several stages.
+bool SplitsBackward(const Layout& layout);
+
 // Microbatches between the halves of their backward pass at once, the one at hand included: 0 but
-// for zb_h1.
+// where these are split.
 int64_t PeakPendingMicrobatches(const Layout& layout, int stage);
 
 // "F0", "B3", "W3", "recv_act2", "reduce_grads0", "await_grads", "update"; of later chunks "F0.1".

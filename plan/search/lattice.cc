@@ -330,10 +330,10 @@ void Walk::EvaluateItem(const Item& item) {
   }
   std::array<LeastPasses, 3> least = {LeastPasses(pipelines[0]), LeastPasses(pipelines[1]),
                                       LeastPasses(pipelines[2])};
-  const std::vector<int64_t> stage_blocks = layout.layers_per_stage;
+  const std::vector<int64_t> layers_per_stage = layout.layers_per_stage;
   for (const ScheduleChoice& choice : schedules(item)) {
     if (!Space::Takes(choice, layout.pp, layout.gradient_accumulation_steps)) continue;
-    layout.layers_per_stage = stage_blocks;
+    layout.layers_per_stage = layers_per_stage;
     EvaluateChoice(item, pipelines, absl::MakeSpan(least), choice, layout);
   }
 }

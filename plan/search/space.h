@@ -52,10 +52,10 @@ class Space {
   const std::vector<Recompute>& recomputes() const { return recomputes_; }
   // Returns the ways to cut the batch for dps()[index].
   const std::vector<BatchCut>& cuts(size_t index) const { return cuts_[index]; }
-  // Returns the choices for pps()[index]; Takes says which of them take m microbatches.
+  // Returns the choices for pps()[index]; Takes says which of them take so many microbatches.
   const std::vector<ScheduleChoice>& schedules(size_t index) const { return schedules_[index]; }
-  static bool Takes(const ScheduleChoice& choice, int pp, int64_t num_microbatches) {
-    return choice.kind != ScheduleKind::kInterleaved || num_microbatches % pp == 0;
+  static bool Takes(const ScheduleChoice& choice, int pp, int64_t gradient_accumulation_steps) {
+    return choice.kind != ScheduleKind::kInterleaved || gradient_accumulation_steps % pp == 0;
   }
   // Ascending, at most 4. `data_group`: dp * cp.
   absl::Span<const int> ZeroStages(int64_t data_group) const;

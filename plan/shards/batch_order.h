@@ -13,7 +13,7 @@ namespace weft {
 // First sample of `microbatch` on data rank `dp_index` at `step` (steps count from 1); the
 // microbatch holds the micro_batch_size samples that follow. Samples of step s are
 // [(s-1)*G, s*G), G = global_batch_size.
-// REQUIRES: step >= 1, 0 <= dp_index < dp, 0 <= microbatch < num_microbatches.
+// REQUIRES: step >= 1, 0 <= dp_index < dp, 0 <= microbatch < gradient_accumulation_steps.
 int64_t FirstSample(const Layout& layout, int64_t step, int dp_index, int64_t microbatch);
 
 // The part of each sequence that a context-parallel rank holds: of `runs` equal runs of positions

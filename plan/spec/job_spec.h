@@ -124,6 +124,7 @@ struct CheckpointSpec {
 struct FaultToleranceSpec {
   int max_restarts = 3;
   double heartbeat_timeout_seconds = 8;  // the lease
+  double steady_seconds = 60;            // hosts that came back stay so long before they are taken
   bool preflight = true;                 // hosts are checked before their first generation
   friend bool operator==(const FaultToleranceSpec&, const FaultToleranceSpec&) = default;
 };
@@ -194,6 +195,7 @@ struct JobSpec {
   Cluster cluster;  // cluster.profile resolved, slots and nodes applied
   HostsSpec hosts;
   int threads_per_worker = 1;
+  bool bind = true;  // workers to CPUs and memory near their device or slot
   // On GPUs only ways that give the same bits again are taken; CPUs have no others.
   bool deterministic = false;
   std::map<std::string, std::string> env;  // cluster.env, added to each worker's environment

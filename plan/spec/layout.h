@@ -105,7 +105,7 @@ struct BlockRange {
 BlockRange EvenSplit(int64_t extent, int parts, int part);
 
 // Blocks of chunk `chunk` of `stage`: virtual stage chunk * pp + stage of pp * virtual_stages. As
-// even as possible (the last stage has the head's work on top), or stage_blocks.
+// even as possible (the last stage has the head's work on top), or layers_per_stage.
 BlockRange ChunkBlocks(const Layout& layout, int64_t num_blocks, int stage, int chunk);
 
 // Numbers of blocks of all stages of an even split, for those who ask for many: one division.

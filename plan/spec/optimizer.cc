@@ -18,7 +18,7 @@ struct OptimizerRow {
 constexpr OptimizerRow kOptimizers[] = {
     {"adamw", OptimizerStates::kTwoMoments},          {"sgd", OptimizerStates::kNone},
     {"adamw_8bit", OptimizerStates::kTwoMoments8Bit}, {"lion", OptimizerStates::kOneMoment},
-    {"adafactor", OptimizerStates::kFactored},
+    {"adafactor", OptimizerStates::kFactored},        {"adagrad", OptimizerStates::kSquareSum},
 };
 
 }  // namespace
@@ -29,6 +29,7 @@ OptimizerStates StatesOf(OptimizerKind kind) {
 
 absl::Span<const StateArray> StateArrays(OptimizerStates states) {
   static constexpr StateArray kMomentum[] = {{"momentum"}};
+  static constexpr StateArray kSquareSum[] = {{"sum"}};
   static constexpr StateArray kMoments[] = {{"exp_avg"}, {"exp_avg_sq"}};
   static constexpr StateArray kQuantised[] = {{"exp_avg", StateForm::kSignedCodes},
                                               {"exp_avg_scales", StateForm::kScales},
@@ -42,6 +43,8 @@ absl::Span<const StateArray> StateArrays(OptimizerStates states) {
       return kMomentum;
     case OptimizerStates::kOneMoment:
       return absl::MakeConstSpan(kMoments).first(1);
+    case OptimizerStates::kSquareSum:
+      return kSquareSum;
     case OptimizerStates::kTwoMoments:
       return kMoments;
     case OptimizerStates::kTwoMoments8Bit:

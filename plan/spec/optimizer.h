@@ -12,14 +12,16 @@ namespace weft {
 
 // kAdamw8bit: both moments in 8 bits (Dettmers et al., arXiv:2110.02861). kLion: one moment
 // (arXiv:2302.06675). kAdafactor: moments of rows and columns (plan/shards/factored_moments.h).
-enum class OptimizerKind { kAdamw, kSgd, kAdamw8bit, kLion, kAdafactor };
+// kAdagrad: a sum of squares (Duchi et al., JMLR 12, 2011).
+enum class OptimizerKind { kAdamw, kSgd, kAdamw8bit, kLion, kAdafactor, kAdagrad };
 
 // The optimizer keeps these states per trained parameter beside the weight. kMomentum: SGD's sum of
-// gradients. kOneMoment: their average.
+// gradients. kOneMoment: their average. kSquareSum: the sum of their squares.
 enum class OptimizerStates {
   kNone,
   kMomentum,
   kOneMoment,
+  kSquareSum,
   kTwoMoments,
   kTwoMoments8Bit,
   kFactored,

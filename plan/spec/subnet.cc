@@ -68,7 +68,7 @@ absl::StatusOr<IpAddress> ParseIpAddress(absl::string_view text) {
   const std::optional<IpAddress> address =
       text.find(':') == absl::string_view::npos ? ParseV4(text) : ParseV6(text);
   if (address) return *address;
-  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is no address"));
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not an IP address"));
 }
 
 bool Subnet::Contains(const IpAddress& other) const {
@@ -89,7 +89,7 @@ absl::StatusOr<Subnet> ParseSubnet(absl::string_view text) {
                          subnet.prefix <= most;
   if (!is_subnet) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is no network; write an address and how many of its bits ",
+        absl::StrCat("\"", text, "\" is not a subnet; write an address and how many of its bits ",
                      "count, e.g. 10.78.0.0/24"));
   }
   subnet.address = *address;

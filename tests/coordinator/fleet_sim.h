@@ -4,6 +4,8 @@
 // checked.
 #pragma once
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,12 +24,19 @@ enum class PlantedBug {
   kRankPublishesWithoutAGrant,
   kRankLoadsAnotherCheckpoint,
   kJournalForgets,  // everything, at a restart
+  // These are put around the driver, whose words are changed on their way in or out.
+  kCoordinatorTakesAnyonesProof,  // of a share's end, whichever machine says it
+  kCoordinatorEndsLeasesEarly,    // 3 s before they end on the host
+  kCoordinatorGrantsTooEarly,     // a commit, before all shards are there
+  kCoordinatorLaunchesBesides,    // takes the order to stop for the end, and loses it
 };
 
 struct SimOptions {
   uint32_t seed = 1;
   int hosts = 3;
   int least_hosts = 2;
+  std::optional<int> dp = {};  // of the layout; none: as the planner finds best
+  int64_t step_ms = 40;        // long ones give hosts time to come back and be taken
   bool faults = true;
   PlantedBug bug = PlantedBug::kNone;
   bool tells = false;  // what happens, on stderr
@@ -35,9 +44,11 @@ struct SimOptions {
 
 struct SimResult {
   std::vector<std::string> broken;  // promises, with the time at which they were; empty: none
-  std::string end;                  // "COMPLETED g3"
+  std::string end;                  // "COMPLETED"
   int64_t generations = 0;
-  int64_t faults = 0;
+  std::map<std::string, int> faults;  // how many of each kind
+  int shrinks = 0;                    // generations that were launched on fewer hosts
+  int growths = 0;                    // or on more than the one before
   int64_t virtual_ms = 0;
 };
 

@@ -24,29 +24,56 @@ SimOptions ScheduleOf(uint32_t seed) {
   options.hosts = 1 + static_cast<int>(seed % 4);
   options.least_hosts = std::max(1, options.hosts - static_cast<int>(seed / 4 % 3));
   options.faults = seed % 10 != 0;
+  // Some give hosts that come back the minute that they have to stay before they are taken.
+  if (seed % 9 == 4) options.step_ms = 800;
+  // Some have a plan for two hosts and none for one, and nothing to gain by more.
+  if (seed % 7 == 3 && options.hosts > 2) options.dp = 2;
   return options;
 }
+
+// Tally counts what happened in how many schedules, so that none of it is tested in name alone.
+// What is asked for is a third or less of what there was when it was written.
+struct Tally {
+  std::map<std::string, int> schedules;  // with some of it
+
+  void Add(const SimResult& result) {
+    ++schedules["end " + result.end];
+    for (const auto& [name, count] : result.faults) ++schedules[name];
+    if (result.generations >= 2) ++schedules["a second generation"];
+    if (result.generations >= 4) ++schedules["a fourth generation"];
+    if (result.shrinks > 0) ++schedules["fewer hosts"];
+    if (result.growths > 0) ++schedules["more hosts"];
+  }
+
+  void ExpectSome() {
+    const std::map<std::string, int> least = {
+        {"end COMPLETED", 5000},      {"end FAILED", 20},          {"a second generation", 2000},
+        {"a fourth generation", 100}, {"fewer hosts", 500},        {"more hosts", 20},
+        {"a rank is killed", 1000},   {"ranks stand still", 1000}, {"an agent is killed", 1000},
+        {"a link is cut", 1000},      {"weftd is killed", 1000},   {"the disk hangs", 1000},
+        {"a stream breaks", 1000},    {"a host dies", 1000},       {"a host stands still", 1000}};
+    for (const auto& [name, count] : schedules) std::printf("%s: %d\n", name.c_str(), count);
+    for (const auto& [name, count] : least) {
+      EXPECT_GE(schedules[name], count) << name << " in so few of " << kSchedules << " schedules";
+    }
+  }
+};
 
 // WEFT_SIM_SEED=17 plays that schedule alone, and tells it.
 TEST(Fleet, KeepsItsPromisesInEverySchedule) {
   const char* only = std::getenv("WEFT_SIM_SEED");
   const auto first = static_cast<uint32_t>(only != nullptr ? std::atoi(only) : 1);
   const uint32_t last = only != nullptr ? first : kSchedules;
-  int64_t faults = 0;
-  int64_t generations = 0;
-  std::map<std::string, int> ends;
+  Tally tally;
   for (uint32_t seed = first; seed <= last; ++seed) {
     SimOptions options = ScheduleOf(seed);
     options.tells = only != nullptr;
     const SimResult result = Simulate(options);
     ASSERT_TRUE(result.broken.empty())
         << "WEFT_SIM_SEED=" << seed << ": " << absl::StrJoin(result.broken, "; ");
-    faults += result.faults;
-    generations += result.generations;
+    tally.Add(result);
   }
-  if (only != nullptr) return;
-  EXPECT_GT(faults, 2 * static_cast<int64_t>(kSchedules)) << "nothing happens to them";
-  EXPECT_GT(generations, 2 * static_cast<int64_t>(kSchedules)) << "and nothing comes of it";
+  if (only == nullptr) tally.ExpectSome();
 }
 
 TEST(Fleet, EachPlantedBugIsFound) {
@@ -60,7 +87,11 @@ TEST(Fleet, EachPlantedBugIsFound) {
       {PlantedBug::kRankIgnoresAnAbort, "a rank ignores an abort"},
       {PlantedBug::kRankPublishesWithoutAGrant, "a rank publishes without a grant"},
       {PlantedBug::kRankLoadsAnotherCheckpoint, "a rank loads another checkpoint"},
-      {PlantedBug::kJournalForgets, "the journal forgets"}};
+      {PlantedBug::kJournalForgets, "the journal forgets"},
+      {PlantedBug::kCoordinatorTakesAnyonesProof, "anybody's proof of an end is taken"},
+      {PlantedBug::kCoordinatorEndsLeasesEarly, "leases end early for the coordinator"},
+      {PlantedBug::kCoordinatorGrantsTooEarly, "a commit is granted too early"},
+      {PlantedBug::kCoordinatorLaunchesBesides, "a generation is launched beside another"}};
   for (const auto& [bug, name] : bugs) {
     uint32_t found = 0;
     std::string what;

@@ -59,19 +59,22 @@ TEST(PatientJournal, KeepsFactsInOrderUntilThereIsRoom) {
     auto opened = Journal::Open(path);
     ASSERT_TRUE(opened.ok()) << opened.status();
     PatientJournal journal(*std::move(opened));
-    EXPECT_EQ(journal.Append({1, 1, Restarted{}}, 0), absl::OkStatus());
+    journal.Add({1, 1, Restarted{}});
+    EXPECT_EQ(journal.Commit(0), absl::OkStatus());
     EXPECT_TRUE(journal.behind().ok());
     {
       const FileLimit full(std::filesystem::file_size(path + "-wal"));
-      EXPECT_EQ(journal.Append({2, 1, Launched{1}}, 10), absl::OkStatus());
-      EXPECT_EQ(journal.Append({3, 1, Launched{2}}, 20), absl::OkStatus());
+      journal.Add({2, 1, Launched{1}});
+      EXPECT_EQ(journal.Commit(10), absl::OkStatus());
+      journal.Add({3, 1, Launched{2}});
+      EXPECT_EQ(journal.Commit(20), absl::OkStatus());
       EXPECT_FALSE(journal.behind().ok());
-      EXPECT_EQ(journal.Retry(5000), absl::OkStatus());
+      EXPECT_EQ(journal.Commit(5000), absl::OkStatus());
       EXPECT_FALSE(journal.behind().ok());
     }
-    EXPECT_EQ(journal.Retry(5001), absl::OkStatus());
+    EXPECT_EQ(journal.Commit(5001), absl::OkStatus());
     EXPECT_FALSE(journal.behind().ok()) << "not asked again so soon";
-    EXPECT_EQ(journal.Retry(6000), absl::OkStatus());
+    EXPECT_EQ(journal.Commit(6000), absl::OkStatus());
     EXPECT_TRUE(journal.behind().ok());
   }
   auto again = Journal::Open(path);
@@ -100,7 +103,7 @@ TEST(FullJournal, GivesSavesUpAndLetsTrainingGoOn) {
     links.push_back(*std::move(link));
   }
   for (const auto& link : links) {
-    ASSERT_TRUE(link->WaitForTrain(kPatienceMs).ok());
+    ASSERT_TRUE(link->WaitForTrain().ok());
     link->ReportReady(0, 1000, 1000);
   }
   ASSERT_TRUE(coordinator.WaitForPhase("RUNNING"));

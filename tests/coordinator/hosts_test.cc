@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <memory>
@@ -58,13 +59,19 @@ class HostsTest : public testing::Test {
       const proto::Launch& launch = order->launch();
       EXPECT_EQ(launch.generation(), generation);
       EXPECT_EQ(launch.world_size(), static_cast<int>(indices.size()));
-      ASSERT_EQ(launch.hosts_size(), static_cast<int>(indices.size()));
-      for (int place = 0; place < launch.hosts_size(); ++place) {
-        const int of = indices[static_cast<size_t>(place)];
-        EXPECT_EQ(launch.hosts(place).host(), absl::StrCat("h", of));
-        EXPECT_EQ(launch.hosts(place).machine(), absl::StrCat("machine-", of));
-        EXPECT_THAT(launch.hosts(place).ranks(), ElementsAre(place));
-      }
+      ExpectHosts(launch, indices, i == indices.front() ? indices : std::vector{indices[0], i});
+    }
+  }
+  // The first host is told of all, each other one of the first and itself.
+  static void ExpectHosts(const proto::Launch& launch, const std::vector<int>& indices,
+                          const std::vector<int>& told) {
+    ASSERT_EQ(launch.hosts_size(), static_cast<int>(told.size()));
+    for (int place = 0; place < launch.hosts_size(); ++place) {
+      const int of = told[static_cast<size_t>(place)];
+      const auto rank = std::find(indices.begin(), indices.end(), of) - indices.begin();
+      EXPECT_EQ(launch.hosts(place).host(), absl::StrCat("h", of));
+      EXPECT_EQ(launch.hosts(place).machine(), absl::StrCat("machine-", of));
+      EXPECT_THAT(launch.hosts(place).ranks(), ElementsAre(static_cast<int>(rank)));
     }
   }
   // A rank for each host of `indices`, which says now and then that it lives; all are told to

@@ -115,6 +115,16 @@ std::optional<Event> ParseHostFact(const std::string& verb, std::istringstream& 
   if (verb == "offer") return ParseOffer(words);
   if (verb == "launch2") return LaunchedOn(2, ReadWhere(words).generation);
   if (verb == "launch3") return LaunchedOn(3, ReadWhere(words).generation);
+  if (verb == "refuse2" || verb == "refuse3") {
+    return PlanRefused{absl::StatusCode::kFailedPrecondition, "nothing fits",
+                       verb == "refuse2" ? 2 : 3};
+  }
+  if (verb == "more") return MoreHosts{ReadWhere(words).generation};
+  if (verb == "away") {
+    HostAway away;
+    words >> away.machine;
+    return away;
+  }
   if (verb == "awaited") return HostsAwaited{ReadWhere(words).generation};
   return std::nullopt;
 }

@@ -59,6 +59,7 @@ std::vector<Event> EveryFact() {
           HostAway{"machine-1"},
           HostLost{3, "machine-1", "silent"},
           HostsAwaited{3},
+          LaunchWaits{3, "h1 offers 1 of 2 slots"},
           MoreHosts{3},
           HostChecked{.round = 5,
                       .machine = "machine-1",
@@ -87,7 +88,7 @@ class JournalTest : public testing::Test {
     ASSERT_TRUE(journal.ok()) << journal.status();
     for (size_t i = 0; i < events.size(); ++i) {
       const auto revision = static_cast<int64_t>(i) + 1;
-      ASSERT_TRUE((*journal)->Append({revision, 1000 + revision, events[i]}).ok());
+      ASSERT_TRUE((*journal)->Append({StoredEvent{revision, 1000 + revision, events[i]}}).ok());
     }
   }
 
@@ -141,7 +142,7 @@ TEST_F(JournalTest, MovesAnotherVersionsFormatAside) {
     EXPECT_EQ((*journal)->moved_aside(), path_ + aside);
     EXPECT_TRUE(std::filesystem::exists(path_ + aside));
     EXPECT_TRUE((*journal)->Replay()->empty());
-    EXPECT_TRUE((*journal)->Append({1, 1, Restarted{}}).ok());
+    EXPECT_TRUE((*journal)->Append({StoredEvent{1, 1, Restarted{}}}).ok());
     std::filesystem::remove(path_);
     for (const char* part : {"-wal", "-shm"}) std::filesystem::remove(path_ + part);
   }
@@ -164,14 +165,14 @@ TEST_F(JournalTest, TakesTheSameFactAgainOnceThereIsRoom) {
   int64_t written = 0;
   absl::Status status;
   while (status.ok() && written < 1000) {
-    status = (*journal)->Append({written + 1, 1, long_words});
+    status = (*journal)->Append({StoredEvent{written + 1, 1, long_words}});
     if (status.ok()) ++written;
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-  EXPECT_FALSE((*journal)->Append({written + 1, 1, long_words}).ok());
+  EXPECT_FALSE((*journal)->Append({StoredEvent{written + 1, 1, long_words}}).ok());
   limit_to(RLIM_INFINITY);
   std::signal(SIGXFSZ, before);
-  EXPECT_EQ((*journal)->Append({written + 1, 1, long_words}), absl::OkStatus());
+  EXPECT_EQ((*journal)->Append({StoredEvent{written + 1, 1, long_words}}), absl::OkStatus());
   journal->reset();
   EXPECT_EQ(std::ssize(*ReadAll()), written + 1);
 }
@@ -240,7 +241,7 @@ TEST_F(JournalTest, HasEveryFactThatWasAcknowledgedBeforeAKill) {
     const auto journal = Journal::Open(path_);
     if (!journal.ok()) _exit(1);
     for (int64_t revision = 1; revision < 1000000; ++revision) {
-      if (!(*journal)->Append({revision, 0, Launched{revision}}).ok()) _exit(1);
+      if (!(*journal)->Append({StoredEvent{revision, 0, Launched{revision}}}).ok()) _exit(1);
       if (write(ends[1], &revision, sizeof(revision)) != sizeof(revision)) _exit(1);
     }
     _exit(0);

@@ -47,6 +47,14 @@ TEST(Lost, NamesWhoWasSilentForLongerThanTheLease) {
   EXPECT_EQ(lost[1].reason, "nothing heard for 9.0 s, the lease is 8.0 s");
 }
 
+TEST(NoneSilentUntil, IsWhenTheFirstCouldBe) {
+  Clocks clocks = Heard({{0, 10000}, {1, 2000}}, 0, 0);
+  EXPECT_EQ(NoneSilentUntil(clocks, kLeaseMs), 10000);
+  EXPECT_TRUE(Lost(clocks.heard_ms, 10000, kLeaseMs).empty());
+  EXPECT_EQ(Lost(clocks.heard_ms, 10001, kLeaseMs).size(), 1u);
+  EXPECT_EQ(NoneSilentUntil(Heard({}, 0, 0), kLeaseMs), 0);
+}
+
 TEST(ShiftedByStall, BlamesNobodyForTheTimeTheCoordinatorSleptThrough) {
   Clocks clocks = Heard({{0, 1000}, {1, 900}}, 500, 1000);
   clocks = ShiftedByStall(clocks, 31000, 500);
@@ -180,6 +188,8 @@ TEST(Expired, TakesHostsThatCameBackOnceTheyHaveStayed) {
       JobAfter({"submit3 r1", "plan3", "offer m1", "offer m2", "awaited 1", "plan2", "launch2 1",
                 "register 1/0", "register 1/1", "ready 1/0", "ready 1/1", "offer m3"});
   ASSERT_EQ(JobText(job), "RUNNING g1 training | begin g1");
+  job.spec.fault_tolerance.steady_seconds = 5;
+  constexpr int64_t kSteadyHostsMs = 5000;
   Clocks clocks = Heard({{0, kSteadyHostsMs}, {1, kSteadyHostsMs}}, 0, 0);
   clocks.lease_end_ms = {{"m1", int64_t{1} << 40}, {"m2", int64_t{1} << 40}};
   EXPECT_TRUE(Expired(job, clocks, kSteadyHostsMs, kLeaseMs).empty());

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "plan/keys/cluster_keys.h"
 #include "plan/search/search.h"
 #include "tests/plan/sample_jobs.h"
@@ -53,6 +55,45 @@ TEST(PlanOf, RefusesAPlanThatBreaksARule) {
   const Event event = PlanOf(job);
   ASSERT_TRUE(std::holds_alternative<PlanRefused>(event));
   EXPECT_EQ(std::get<PlanRefused>(event).code, absl::StatusCode::kInvalidArgument);
+}
+
+// A job on up to four hosts of a slot each, of which some are there.
+Job OnFourHosts(int here) {
+  Job job = Given("");
+  job.phase = Phase::kPlanned;
+  job.spec.cluster.nodes = 4;
+  job.spec.cluster.slots_per_node = 1;
+  job.spec.hosts.least_nodes = 2;
+  job.spec.layout = {};
+  job.spec.fault_tolerance.preflight = false;
+  for (int i = 0; i < here; ++i) job.offers[std::to_string(i)] = {"h", 0};
+  job.generation.phase = GenerationPhase::kOpen;
+  job.generation.waited = true;
+  return job;
+}
+
+TEST(PlanOf, TriesFewerHostsWhereThereIsNoPlanForAllAndSaysWhoIdles) {
+  Job job = OnFourHosts(3);
+  job.refused_nodes = {3};
+  const Event event = PlanOf(job);
+  ASSERT_TRUE(std::holds_alternative<Planned>(event));
+  EXPECT_EQ(std::get<Planned>(event).nodes, 2);
+  EXPECT_EQ(std::get<Planned>(event).note,
+            "; planned for 2 of 4 hosts; 1 more idles as a spare, for there is no plan for 3");
+}
+
+TEST(GrowthOf, IsNoneWhereThereIsNoPlan) {
+  Job job = OnFourHosts(3);
+  job.nodes = 2;
+  job.spec.layout.dp = 4;
+  job.spec.layout.tp = job.spec.layout.pp = 1;
+  const Event refused = GrowthOf(job);
+  ASSERT_TRUE(std::holds_alternative<PlanRefused>(refused)) << "four ranks on three hosts";
+  EXPECT_EQ(std::get<PlanRefused>(refused).nodes, 3);
+  job.offers["3"] = {"h", 0};
+  EXPECT_TRUE(std::holds_alternative<MoreHosts>(GrowthOf(job)));
+  job.layout = std::get<Planned>(PlanOf(job)).layout;
+  EXPECT_TRUE(std::holds_alternative<PlanRefused>(GrowthOf(job))) << "the same again";
 }
 
 TEST(ClusterFingerprint, TellsAllButThePrice) {

@@ -59,7 +59,7 @@ std::vector<std::unique_ptr<Link>> StartTwo(const InProcessHost& host, int64_t g
     links.push_back(*std::move(link));
   }
   for (const auto& link : links) {
-    const absl::StatusOr<Assignment> assignment = link->WaitForTrain(kPatienceMs);
+    const absl::StatusOr<Assignment> assignment = link->WaitForTrain();
     EXPECT_TRUE(assignment.ok()) << assignment.status();
     if (!assignment.ok()) return {};
     EXPECT_EQ(assignment->generation, generation);
@@ -545,7 +545,7 @@ TEST(ServiceLease, IsAnsweredByAThreadThatNeverWaitsForTheDriver) {
     options.on_lost = [&](const absl::Status&) { lost = true; };
     auto link = Link::Attach(std::move(options));
     ASSERT_TRUE(link.ok()) << link.status();
-    ASSERT_TRUE(rank == 0 || (*link)->WaitForTrain(kPatienceMs).ok());
+    ASSERT_TRUE(rank == 0 || (*link)->WaitForTrain().ok());
     links.push_back(*std::move(link));
   }
   coordinator.HoldDriver(3000);
@@ -553,6 +553,34 @@ TEST(ServiceLease, IsAnsweredByAThreadThatNeverWaitsForTheDriver) {
   EXPECT_GT(host.lease_end_ms(), BootTimeMs());
   EXPECT_FALSE(lost);
   EXPECT_EQ(coordinator.Status()->generation(), 1) << "nor is anybody called silent for it";
+}
+
+// How long ranks wait for one another is the job's to say: a rank has no limit of its own.
+TEST(ServiceLease, AWorkerWaitsForTheOthersUntilTheJobsLimit) {
+  InProcessCoordinator coordinator(/*lease_ms=*/2000);
+  ASSERT_TRUE(coordinator.Start().ok());
+  JobSpec job = SampleJob();
+  job.comm.init_timeout_seconds = 3;
+  ASSERT_TRUE(coordinator.Submit("r1", job, TwoReplicas()).ok());
+  InProcessHost host(coordinator);
+  ASSERT_TRUE(host.NextOrder()->has_launch());
+  const auto link = Link::Attach(OptionsFor(host, 1, 0));
+  ASSERT_TRUE(link.ok()) << link.status();
+  const absl::Status given_up = (*link)->WaitForTrain().status();
+  EXPECT_EQ(given_up.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(given_up.message(), HasSubstr("within comm.init_timeout_seconds 3"));
+}
+
+TEST(ServiceLease, AWorkerWaitsForTheOthersNoLongerThanItsLease) {
+  InProcessCoordinator coordinator(/*lease_ms=*/1000);
+  ASSERT_TRUE(coordinator.Start().ok());
+  ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
+  InProcessHost host(coordinator);
+  ASSERT_TRUE(host.NextOrder()->has_launch());
+  const auto link = Link::Attach(OptionsFor(host, 1, 0));
+  ASSERT_TRUE(link.ok()) << link.status();
+  coordinator.Stop();
+  EXPECT_EQ((*link)->WaitForTrain().status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(ServiceLease, AWorkerLeavesWhenItsGenerationIsOver) {

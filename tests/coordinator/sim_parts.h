@@ -50,7 +50,9 @@ struct Agent {
   HostAgent mind;
   int64_t stream = 0;  // to the coordinator; 0: none
   bool admitted = false;
+  int64_t told_launch = 0;  // newest generation, as its link has heard it
   std::deque<proto::AgentReport> unacknowledged;
+  std::vector<proto::AgentReport> said;  // all of it
   int64_t lease_end_ms = 0;
   int64_t rank_stop_at_ms = 0;
   std::set<int64_t> heard;

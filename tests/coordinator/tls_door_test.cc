@@ -242,6 +242,32 @@ TEST_F(TlsDoorTest, EndsNewStreamsOfAConnectionWhoseCertificateWasRevoked) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("of h2"));
 }
 
+TEST_F(TlsDoorTest, GrantsNoFurtherLeaseOnceTheCertificateIsRevoked) {
+  const auto channel = OpenChannel(target(), {.text = AgentBundle()}).value();
+  const auto stub = proto::AgentLink::NewStub(channel);
+  grpc::ClientContext context;
+  SetDeadline(context, kPatienceMs);
+  const auto stream = stub->Attach(&context);
+  proto::AgentReport report;
+  report.mutable_hello()->set_version(Version());
+  report.mutable_hello()->set_host("h2");
+  report.mutable_hello()->set_machine("machine-2");
+  proto::AgentOrder order;
+  ASSERT_TRUE(stream->Write(report));
+  while (stream->Read(&order) && !order.has_lease()) continue;
+  report.mutable_heartbeat()->set_sent_boot_ms(1);
+  ASSERT_TRUE(stream->Write(report));
+  ASSERT_TRUE(stream->Read(&order));
+  EXPECT_EQ(order.lease().sent_boot_ms(), 1);
+  ASSERT_EQ(authority_->Revoke("h2").value(), 1);
+  report.mutable_heartbeat()->set_sent_boot_ms(2);
+  ASSERT_TRUE(stream->Write(report));
+  while (stream->Read(&order)) EXPECT_NE(order.lease().sent_boot_ms(), 2);
+  const absl::Status status = FromGrpc(stream->Finish());
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("was revoked"));
+}
+
 // Whoever stole an agent's bundle could open a listener where agents dial.
 TEST_F(TlsDoorTest, IsNotBelievedWithTheBundleOfAnAgent) {
   WritePrivate(folder_ + "/stolen.pem", AgentBundle("weftd"));

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -54,6 +56,36 @@ TEST_F(WholeFile, IsNoFolderNoDeviceAndNothing) {
   EXPECT_THAT(Refusal(Path("none"), 10), HasSubstr("cannot be read: No such file or directory"));
   std::filesystem::create_symlink(Path("loop"), Path("loop"));
   EXPECT_THAT(Refusal(Path("loop"), 10), HasSubstr("cannot be read: "));
+}
+
+TEST_F(WholeFile, IsWrittenAnewOrOverWhatIsThere) {
+  for (const std::string& text :
+       {std::string(3'000'000, 'x'), std::string("short"), std::string()}) {
+    ASSERT_EQ(WriteWholeFile(Path("file"), text), absl::OkStatus());
+    const auto read = ReadWholeFile(Path("file"), 1 << 22);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(*read, text);
+  }
+}
+
+// A pipe would wait for its reader, and as root /dev/null could be renamed over.
+TEST_F(WholeFile, IsWrittenToNothingElse) {
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  const std::pair<std::string, std::string> cases[] = {
+      {Path("pipe"), "is a device, pipe or socket; name a file"},
+      {"/dev/null", "is a device, pipe or socket; name a file"},
+      {folder_, "is a folder; name a file"},
+      {Path("none/file"), "cannot be written: No such file or directory"},
+      {"", "cannot be written: No such file or directory"},
+  };
+  for (const auto& [path, says] : cases) {
+    for (const absl::Status& status : {CheckOutputFile(path), WriteWholeFile(path, "x")}) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << path;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(path + ": " + says));
+    }
+  }
+  EXPECT_EQ(CheckOutputFile(Path("new")), absl::OkStatus());
+  EXPECT_FALSE(std::filesystem::exists(Path("new")));
 }
 
 TEST_F(WholeFile, OfAStreamEndsWhenItIsAskedTo) {

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "tests/end_to_end/tiny_run.h"
 
@@ -60,6 +61,31 @@ TEST(Ledger, OfARunHasPredictedBesideMeasured) {
   // Saying that it is done is no run.
   EXPECT_EQ(run.RunToEnd().exit_code, 0);
   EXPECT_EQ(ReadText(StateFolder(run) / "weft/ledger.jsonl"), text);
+}
+
+// The layout is found by a search each time: for the plan, before the run, and by the coordinator
+// where no plan comes.
+TEST(Ledger, OfARunHasTheLayoutBytesAndTimeThatWereBefore) {
+  TinyRun run;
+  const std::vector<std::string> sets = {
+      "--set", "parallelism.dp=auto", "--set", "parallelism.pp=auto", "--set", "training.steps=8"};
+  const auto plan = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"plan", run.job_path()});
+    arguments.insert(arguments.end(), sets.begin(), sets.end());
+    const TinyRun::Outcome outcome = TinyRun::Finish(*run.Weft(arguments), 30);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const std::string text = plan({});
+  const auto json = nlohmann::json::parse(plan({"--json"}));
+  const TinyRun::Outcome outcome = run.RunToEnd(sets);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto entry = nlohmann::json::parse(ReadText(StateFolder(run) / "weft/ledger.jsonl"));
+  EXPECT_THAT(text, HasSubstr("\nlayout: " + entry["layout"].get<std::string>() + "\n"));
+  EXPECT_EQ(entry["predicted_step_s"], json["prediction"]["step_s"]);
+  const std::string planned = json["memory"]["peak_bytes"].dump();
+  EXPECT_THAT(ReadText(run.run_folder() + "/resolved.yaml"),
+              HasSubstr("planned_bytes: " + planned + "\n"));
 }
 
 TEST(Ledger, ThatCannotBeWrittenIsAWarning) {

@@ -2,6 +2,8 @@
 // on where it was, and refuses what would mix two runs in one folder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -37,6 +39,36 @@ TEST(Run, TrainsUntilTheLossHasFallenAndLeavesItsFiles) {
   EXPECT_EQ(run.Checkpoints(), (std::set<std::string>{"step-40", "step-50", "step-60"}));
   // In a pipe: plain lines, no cursor movements.
   EXPECT_THAT(outcome.out + outcome.err, AllOf(HasSubstr("60/60"), Not(HasSubstr("\x1b["))));
+  run.ExpectNothingLeft();
+}
+
+// A person may give a token or a password by cluster.env.
+TEST(Run, KeepsTheJobsEnvironmentToItsUser) {
+  const mode_t before = umask(022);
+  TinyRun run;
+  const std::string secret = "hunter2-" + std::to_string(getpid());
+  const std::unique_ptr<Child> child = run.Run({"--set", "cluster.env={TOKEN: " + secret + "}"});
+  run.WaitForStep(15);
+  const auto expect_private = [&] {
+    int holders = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(run.run_folder())) {
+      struct stat status = {};
+      if (lstat(entry.path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+      if (ReadText(entry.path()).find(secret) == std::string::npos) continue;
+      EXPECT_EQ(status.st_mode & 0777U, 0600U) << entry.path();
+      ++holders;
+    }
+    return holders;
+  };
+  EXPECT_GE(expect_private(), 2) << "the journal, or what is beside it, and resolved.yaml";
+  EXPECT_EQ(child->Wait(90)->exit_code, 0) << child->Stderr();
+  EXPECT_GE(expect_private(), 2);
+  for (const char* file : {"/journal.db", "/resolved.yaml"}) {
+    struct stat status = {};
+    ASSERT_EQ(stat((run.run_folder() + file).c_str(), &status), 0) << file;
+    EXPECT_EQ(status.st_mode & 0777U, 0600U) << file;
+  }
+  umask(before);
   run.ExpectNothingLeft();
 }
 

@@ -112,6 +112,39 @@ TEST(FullDisk, BeforeTheStartIsNamed) {
   EXPECT_EQ(umount2(disk.c_str(), MNT_DETACH), 0);
 }
 
+// EIO is no full disk: whether bytes or their way to the disk are lost, only that save is.
+TEST(FailingDisk, IsLoudAndTheNextSaveSucceedsWithTheSameLosses) {
+  TinyRun run;
+  const std::string flag = fs::path(run.job_path()).parent_path() / "failing";
+  const std::unique_ptr<Child> weft =
+      run.Run({"--set", "training.steps=300", "--set",
+               "cluster.env={LD_PRELOAD: " WEFT_FAILING_DISK ", FAILING_DISK: " + flag + "}"});
+  ASSERT_TRUE(Says(*weft, "saved step-10")) << weft->Stdout() << weft->Stderr();
+  for (const std::string call : {"write", "fsync"}) {
+    std::ofstream(flag + ".part") << call;
+    fs::rename(flag + ".part", flag);
+    ASSERT_TRUE(Eventually(60,
+                           [&] {
+                             return ReadText(run.run_folder() + "/events.jsonl")
+                                        .find(call + " failed: Input/output") != std::string::npos;
+                           }))
+        << weft->Stdout() << weft->Stderr();
+  }
+  fs::remove(flag);
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 120);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("NOT SAVED: step "), HasSubstr("Input/output error"),
+                    HasSubstr("the last checkpoint is of step "), HasSubstr("saved step-300")));
+  EXPECT_EQ(run.Metrics().back().generation, 1) << "nobody was restarted for it";
+  EXPECT_THAT(run.Checkpoints(), testing::Contains("step-300"));
+  for (const auto& entry : fs::directory_iterator(run.run_folder() + "/checkpoint")) {
+    EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr(".stage."))) << "stages are gone";
+  }
+  ExpectUndisturbed(run);
+  run.ExpectNothingLeft();
+}
+
 TEST(Folder, OfStrangersIsLeftAsItIs) {
   TinyRun run;
   const std::string titan = fs::path(run.job_path()).parent_path() / "titan";

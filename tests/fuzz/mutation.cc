@@ -18,7 +18,7 @@ constexpr char kStrangeWords[] =
     "-.inf NaN true True yes off null ~ auto Auto AUTO none \"\" '' \"12\" 'auto' [] {} [[[]]] *a "
     "!!str | > @x `x` %x 2001-01-01 12:30:45 # --- ... ../../.. /dev/zero /dev/full / ~/x $HOME "
     "%s%n%d gpt2 llama mixtral mistral cpu h100x8 bf16 fp16 fp8 fp32 1f1b gpipe zb_h1 "
-    "interleaved_1f1b adamw adamw_8bit sgd lion adafactor cosine";
+    "interleaved_1f1b adamw adamw_8bit sgd lion adafactor adagrad cosine";
 constexpr const char* kStrangeTexts[] = {
     "[1, 2]",        "{a: 1}",       "{}: {}",          "- 1",      "&a 1",     "&a [*a]",
     "!!binary aGVs", "!!int 3",      "!!str 3",         "!x y",     "? a",      "a b",

@@ -1,5 +1,6 @@
 #include "tests/hosts/host_bed.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -181,6 +182,11 @@ HostBed::Answer HostBed::Run(int host, const std::string& command) {
   const std::unique_ptr<Child> child = Start(host, {"/bin/sh", "-c", command});
   const std::optional<Ended> ended = child->Wait(kCommandS);
   return {ended && ended->signal == 0 ? ended->exit_code : -1, child->Stdout(), child->Stderr()};
+}
+
+int HostBed::OpenNetwork(int host) const {
+  const int pid = pids_.at(static_cast<size_t>(host - 1));
+  return open(("/proc/" + std::to_string(pid) + "/ns/net").c_str(), O_RDONLY | O_CLOEXEC);
 }
 
 void HostBed::SetLink(int host, const char* state) {

@@ -52,6 +52,9 @@ class HostBed {
   void CutLink(int host) { SetLink(host, "down"); }
   void RestoreLink(int host) { SetLink(host, "up"); }
 
+  // A descriptor of its network, for setns(2).
+  int OpenNetwork(int host) const;
+
   // The command lines that run there, without what makes the host one.
   std::vector<std::string> Processes(int host);
   // Nothing of a test is left on any host: no process, nothing in /tmp and /dev/shm.

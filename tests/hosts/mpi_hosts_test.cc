@@ -186,7 +186,7 @@ class MpiHosts : public testing::Test {
       }
       for (const std::string& file : bed_->TemporaryFiles(host)) {
         const std::filesystem::path path(file);
-        const bool of_agent = path.extension() == ".sock" ||
+        const bool of_agent = path.extension() == ".sock" || path.filename() == "agent.lock" ||
                               absl::StartsWith(path.filename().string(), "weft-" + run_);
         if (!of_agent) left.push_back(absl::StrCat(ThreeHosts::Name(host), ": ", file));
       }

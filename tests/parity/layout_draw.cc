@@ -249,10 +249,10 @@ std::vector<std::string> AxesOf(const ModelShape& model, const Layout& layout) {
     add(true, "gradients cut under ", WordOf(layout.pp_schedule));
   }
   add(layout.has_zero_groups() && layout.zero_hpz_partition_size < layout.data_group(),
-      "zero_group");
+      "zero_hpz_partition_size");
   add(layout.sequence_parallel, "sequence_parallel");
   add(layout.offloads_optimizer(), "offload");
-  add(layout.head_chunk_tokens > 0, "head_chunks");
+  add(layout.head_chunk_tokens > 0, "head_chunk_tokens");
   add(!layout.layers_per_stage.empty(), "layers_per_stage");
   add(layout.recompute == Recompute::kSelective, "recompute=selective");
   add(layout.recompute == Recompute::kFull, "recompute=full");

@@ -69,8 +69,9 @@ TEST(LayoutMatrix, DrawsSixtyLayoutsAndEveryAxisThatRunsSeveralTimes) {
   }
   for (const std::string& axis : axes) EXPECT_GE(seen[axis], 3) << axis;
   // These axes change what is rounded, or where: the order of passes does not.
-  for (const char* axis : {"dp", "tp", "pp", "cp", "zero_stage=2", "zero_stage=3", "head_chunks",
-                           "sequence_parallel", "recompute=selective", "recompute=full"}) {
+  for (const char* axis :
+       {"dp", "tp", "pp", "cp", "zero_stage=2", "zero_stage=3", "head_chunk_tokens",
+        "sequence_parallel", "recompute=selective", "recompute=full"}) {
     EXPECT_GE(seen_in_16_bits[axis], 2) << axis;
   }
 }

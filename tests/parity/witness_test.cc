@@ -27,6 +27,9 @@ std::vector<WitnessCase> Cases() {
   sgd.lr_scheduler = {.type = LrSchedule::kConstant};
   JobSpec lion = TenSteps();
   lion.optimizer = {.name = OptimizerKind::kLion, .lr = 1e-4, .beta2 = 0.99};
+  JobSpec adagrad = TenSteps();
+  adagrad.optimizer = {
+      .name = OptimizerKind::kAdagrad, .lr = 1e-3, .eps = 1e-10, .weight_decay = 0.01};
   JobSpec dampened = sgd;
   dampened.optimizer.lr = 0.01;
   dampened.optimizer.momentum = 0.9;
@@ -44,10 +47,10 @@ std::vector<WitnessCase> Cases() {
   scaled.optimizer.decay_rate = -0.6;
   scaled.optimizer.clip_threshold = 0.5;
   scaled.optimizer.scale_parameter = true;
-  return {{"cosine", TenSteps()},      {"linear", linear},        {"sgd", sgd},
-          {"dampened", dampened},      {"nesterov", nesterov},    {"lion", lion},
-          {"groups", groups},          {"adamw_8bit", quantised}, {"adafactor", factored},
-          {"adafactor_scaled", scaled}};
+  return {{"cosine", TenSteps()},       {"linear", linear},        {"sgd", sgd},
+          {"dampened", dampened},       {"nesterov", nesterov},    {"lion", lion},
+          {"groups", groups},           {"adamw_8bit", quantised}, {"adafactor", factored},
+          {"adafactor_scaled", scaled}, {"adagrad", adagrad}};
 }
 
 TEST(Witness, PassesItsOwnExamination) {

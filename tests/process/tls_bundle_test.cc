@@ -47,6 +47,9 @@ TEST(TlsBundle, IsReadFromAFileOfThisUserAlone) {
   EXPECT_EQ(ReadBundle(path).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ReadBundle(folder).status().code(), absl::StatusCode::kInvalidArgument);
   unlink(path.c_str());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);  // to which nobody writes
+  EXPECT_EQ(ReadBundle(path).status().code(), absl::StatusCode::kInvalidArgument);
+  unlink(path.c_str());
   rmdir(folder);
 }
 

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -22,6 +24,14 @@ TEST(JobText, CarriesEveryKey) {
   const absl::StatusOr<JobSpec> back = ParseJobText(JobText(FullJob()));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_TRUE(*back == FullJob());
+}
+
+TEST(JobText, CarriesTheLargestSeed) {
+  JobSpec job = FullJob();
+  job.training.seed = std::numeric_limits<uint64_t>::max();
+  const absl::StatusOr<JobSpec> back = ParseJobText(JobText(job));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(*back == job);
 }
 
 TEST(JobText, IsJsonWithAVersion) {

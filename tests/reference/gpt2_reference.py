@@ -350,6 +350,11 @@ def update(weights, grads, moments, lr, scale, step, optimizer):
                 grad = grad + mu * m if optimizer["nesterov"] else m
             weights[name] = weight - lr * grad
             continue
+        if optimizer["name"] == "adagrad":  # JMLR 12 (2011), as torch.optim.Adagrad
+            grad = grad + decay * weight
+            moments[name] = moments.get(name, 0.0) + grad**2
+            weights[name] = weight - lr * grad / (np.sqrt(moments[name]) + optimizer["eps"])
+            continue
         if optimizer["name"] == "adafactor":
             weights[name], moments[name] = adafactor(
                 weight, grad, moments.get(name), lr, decay, step, optimizer)

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
+#include <string>
 
 namespace weft {
 namespace {
@@ -52,6 +54,17 @@ Result InstallOn(const Machine& machine) {
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   std::filesystem::remove_all(folder);
   return result;
+}
+
+TEST(Packages, AreListedOnceEach) {
+  std::ifstream list(WEFT_SOURCE_DIR "/deploy/packages.txt");
+  std::set<std::string> names;
+  for (std::string line; std::getline(list, line);) {
+    const std::string name = line.substr(0, line.find(' '));
+    if (name.empty() || name[0] == '#') continue;
+    EXPECT_TRUE(names.insert(name).second) << name << " is listed twice";
+  }
+  EXPECT_GT(names.size(), 20u);
 }
 
 TEST(InstallPackages, SaysInOneSentenceWhyItCannotGoOn) {

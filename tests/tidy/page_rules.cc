@@ -6,6 +6,7 @@
 #include <map>
 #include <regex>
 #include <set>
+#include <sstream>
 
 namespace weft {
 namespace {
@@ -62,6 +63,19 @@ std::string At(const SourceFile& page, int line) {
   return page.path + ":" + std::to_string(line);
 }
 
+// "a.{h,cc}" -> {"a.h", "a.cc"}
+std::vector<std::string> Alternatives(const std::string& path) {
+  const size_t open = path.find('{');
+  const size_t close = path.find('}');
+  if (open == std::string::npos || close == std::string::npos) return {path};
+  std::vector<std::string> paths;
+  std::istringstream inside(path.substr(open + 1, close - open - 1));
+  for (std::string each; std::getline(inside, each, ',');) {
+    paths.push_back(path.substr(0, open) + each + path.substr(close + 1));
+  }
+  return paths;
+}
+
 }  // namespace
 
 Violations PageViolations(const SourceFile& page) {
@@ -111,6 +125,25 @@ Violations LinkViolations(const std::vector<SourceFile>& pages,
           violations.push_back(At(page, number) + ": links to " + target +
                                ", but no heading there has that anchor");
         }
+      }
+    }
+  }
+  return violations;
+}
+
+Violations PathViolations(const SourceFile& page,
+                          const std::function<bool(const std::string& path)>& exists) {
+  static const auto* named = new std::regex(
+      "`((?:bench|checkpoint|cmake|configs|coordinator|data|deploy|docs|launcher|plan|process|"
+      "proto|tests|worker)/[\\w/.,{}-]*\\.(?:h|cc|cu|cuh|c|py|sh|proto|md|yaml|\\{[a-z,]+\\}))`");
+  Violations violations;
+  int number = 0;
+  for (const std::string& line : LinesWithoutCode(page.text)) {
+    ++number;
+    for (std::sregex_iterator match(line.begin(), line.end(), *named), end; match != end; ++match) {
+      for (const std::string& path : Alternatives((*match)[1])) {
+        if (exists(path)) continue;
+        violations.push_back(At(page, number) + ": names " + path + ", which is not there");
       }
     }
   }

@@ -20,4 +20,9 @@ Violations PageViolations(const SourceFile& page);
 Violations LinkViolations(const std::vector<SourceFile>& pages,
                           const std::function<bool(const std::string& path)>& exists);
 
+// A source, script or page of the tree that a page names by its path between marks of code
+// (`plan/spec/layout.{h,cc}`) is one for which `exists` is true.
+Violations PathViolations(const SourceFile& page,
+                          const std::function<bool(const std::string& path)>& exists);
+
 }  // namespace weft

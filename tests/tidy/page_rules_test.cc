@@ -63,5 +63,20 @@ TEST(Links, LeadToHeadingsThatAreThere) {
                           HasSubstr("docs/a.md:2: links to #here")));
 }
 
+TEST(Paths, AreOfFilesThatAreThere) {
+  const auto paths_of = [](const std::string& text) {
+    return PathViolations({"docs/a.md", text}, [](const std::string& path) {
+      return path == "plan/plan.cc" || path == "plan/plan.h";
+    });
+  };
+  EXPECT_THAT(paths_of("`plan/plan.{h,cc}`, `plan/plan.h`, `plan/gone`, `step-5/gone.cc`\n"),
+              IsEmpty());
+  EXPECT_THAT(paths_of("words\n`plan/gone.cc`\n"),
+              ElementsAre("docs/a.md:2: names plan/gone.cc, which is not there"));
+  EXPECT_THAT(paths_of("`plan/plan.{h,cc}` and `plan/gone.{h,cc}`\n"),
+              ElementsAre(HasSubstr("plan/gone.h"), HasSubstr("plan/gone.cc")));
+  EXPECT_THAT(paths_of("```\n`plan/gone.cc`\n```\n"), IsEmpty());
+}
+
 }  // namespace
 }  // namespace weft

@@ -155,7 +155,6 @@ Arrows ArrowsOf(const std::vector<SourceFile>& files, bool between_folders) {
   Arrows arrows;
   std::set<std::string> paths;
   for (const SourceFile& file : files) {
-    if (StartsWith(file.path, "tests/")) continue;
     paths.insert(file.path);
     arrows[node(file.path)];
   }
@@ -395,6 +394,26 @@ Violations ClassViolations(const std::vector<SourceFile>& files) {
     if (still_long.count(name) > 0) continue;
     violations.push_back("tests/tidy/rules.cc: class " + name +
                          " is long no more; take it out of LongClasses");
+  }
+  return violations;
+}
+
+Violations DoubleTypeViolations(const std::vector<SourceFile>& files) {
+  struct Home {
+    std::string path;
+    std::string at;  // with the line
+  };
+  std::map<std::string, Home> homes;
+  Violations violations;
+  for (const SourceFile& file : files) {
+    if (StartsWith(file.path, "tests/")) continue;
+    for (const DefinedType& type : TypesOfWeft(file.text)) {
+      const auto [home, is_new] =
+          homes.try_emplace(type.name, Home{file.path, At(file, type.line)});
+      if (is_new || home->second.path == file.path) continue;
+      violations.push_back(At(file, type.line) + ": " + type.name + " is also a type of " +
+                           home->second.at + "; give one of them a name of its own");
+    }
   }
   return violations;
 }

@@ -22,12 +22,17 @@ Violations SizeViolations(const SourceFile& file);
 Violations SmallConceptViolations(const std::vector<SourceFile>& files);
 
 // No file includes one that includes it, however long the way back is: a header and its sources
-// count as one. Nor does a folder. Tests are left out.
+// count as one. Nor does a folder.
 Violations CircleViolations(const std::vector<SourceFile>& files);
 
 // A class has at most 300 lines. The table in rules.cc names those that are longer still: none of
 // them may grow, and one that is cut or gone has to leave the table.
 Violations ClassViolations(const std::vector<SourceFile>& files);
+
+// One name in namespace weft is one type, also where two files never meet in one program: linked
+// into one, either would take the other's functions. Types of unnamed namespaces are free, and so
+// are those inside others. Tests are left out.
+Violations DoubleTypeViolations(const std::vector<SourceFile>& files);
 
 // No common, utils, helpers, misc, base, types.h.
 Violations NameViolations(const SourceFile& file);

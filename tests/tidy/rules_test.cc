@@ -225,7 +225,7 @@ TEST(Circles, BetweenFoldersAreRefusedAlsoWithoutOneBetweenFiles) {
   EXPECT_THAT(CircleViolations({up, end, leaf}), IsEmpty());
   EXPECT_THAT(CircleViolations({{"tests/a/a.h", "#include \"tests/a/b.h\"\n"},
                                 {"tests/a/b.h", "#include \"tests/a/a.h\"\n"}}),
-              IsEmpty());
+              ElementsAre(HasSubstr("tests/a/a -> tests/a/b -> tests/a/a: ")));
 }
 
 // Returns the violations of classes in one file; those that the table names are elsewhere.
@@ -258,6 +258,30 @@ TEST(Sizes, ClassesHaveAnUpperBound) {
 // The table of long classes has to say what is true, or it would hide what grows.
 TEST(Sizes, ALongClassThatIsCutLeavesTheTable) {
   EXPECT_THAT(ClassViolations({}), Contains(HasSubstr("take it out of LongClasses")));
+}
+
+TEST(Names, OfTypesStandForOneEach) {
+  const auto in = [](const char* path, const std::string& text) {
+    return SourceFile{path, "namespace weft {\n" + text + "}\n"};
+  };
+  const SourceFile home = in("plan/a.h", "struct Place {\n};\n");
+  for (const char* text :
+       {"struct Place {\n};\n", "class Place final : public B {\n};\n",
+        "enum class Place { kA };\n", "enum Place : int { kA };\n", "union Place {\n int a;\n};\n",
+        "template <int kRows>\nstruct Place {\n};\n", "struct alignas(16) Place {\n};\n"}) {
+    EXPECT_THAT(DoubleTypeViolations({home, in("worker/b.h", text)}),
+                ElementsAre(HasSubstr(": Place is also a type of plan/a.h:2; ")))
+        << text;
+  }
+  for (const char* text :
+       {"struct Place;\n", "namespace {\nstruct Place {\n};\n}\n",
+        "struct S {\n struct Place {\n};\n};\n", "void F() {\n  struct Place {\n  };\n}\n",
+        "namespace cuda {\nstruct Place {\n};\n}\n", "struct Other::Place {\n};\n",
+        "template <>\nstruct Place<int> {\n};\n", "// struct Place {\nstruct Places {\n};\n",
+        "Place F(Place place) {\n  return place;\n}\n"}) {
+    EXPECT_THAT(DoubleTypeViolations({home, in("worker/b.h", text)}), IsEmpty()) << text;
+  }
+  EXPECT_THAT(DoubleTypeViolations({home, in("tests/b.h", "struct Place {\n};\n")}), IsEmpty());
 }
 
 TEST(Names, SayWhatIsInside) {

@@ -97,6 +97,17 @@ std::string ClassName(const std::string& head) {
   return match[1];
 }
 
+// "Place" of "enum class Place : int"; empty for what is no type, and for what is a part or a
+// specialisation of another one ("Link::Impl", "Place<int>").
+std::string TypeName(const std::string& head) {
+  static const auto* pattern =
+      new std::regex(R"(^(?:template ?<.*> ?)?(?:class|struct|union|enum(?: class)?) )"
+                     R"((?:alignas ?\([^)]*\) )?(\w+)(?: final)?(?: ?:[^:].*)?$)");
+  std::smatch match;
+  if (!std::regex_search(head, match, *pattern)) return "";
+  return match[1];
+}
+
 // Blanks preprocessor directives with their continuation lines: macros are not functions here.
 std::string BlankDirectives(std::string text) {
   bool line_start = true;
@@ -134,6 +145,7 @@ class BodyReader {
 
   std::vector<FunctionBody> functions;
   std::vector<ClassBody> classes;
+  std::vector<DefinedType> types;  // of namespace weft
 
  private:
   struct Opened {
@@ -145,11 +157,17 @@ class BodyReader {
 
   bool InFunction() const { return !open_.empty() && open_.back().scope >= Scope::kFunction; }
 
+  bool InWeftItself() const {
+    return open_.size() == 1 && Trim(open_[0].words_before) == "namespace weft";
+  }
+
   void Open() {
     const bool outside = !InFunction();
     const std::string words = Trim(words_);
     const Scope scope = outside ? ScopeOf(words, previous_ == ' ') : Scope::kOther;
     if (scope == Scope::kFunction) functions.push_back({words, head_line_, 0});
+    const std::string type = scope == Scope::kType && InWeftItself() ? TypeName(words) : "";
+    if (!type.empty()) types.push_back({type, head_line_});
     open_.push_back({scope, words_, head_line_});
     const std::string name = scope == Scope::kType ? ClassName(words) : "";
     if (!name.empty()) {
@@ -246,6 +264,10 @@ std::vector<FunctionBody> Functions(const std::string& text) {
 
 std::vector<ClassBody> Classes(const std::string& text) {
   return ReadBodies(text).classes;
+}
+
+std::vector<DefinedType> TypesOfWeft(const std::string& text) {
+  return ReadBodies(text).types;
 }
 
 }  // namespace weft

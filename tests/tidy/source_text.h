@@ -42,4 +42,14 @@ struct ClassBody {
 // Returns every class and struct defined at namespace or class scope, those inside others as well.
 std::vector<ClassBody> Classes(const std::string& text);
 
+// DefinedType is a class, struct, union or enum and the first line of its head, from 1.
+struct DefinedType {
+  std::string name;
+  int line = 0;
+};
+
+// Returns the types that are defined in `namespace weft` itself: neither in an unnamed or inner
+// namespace, nor in another type, nor in a function. Specialisations of templates are left out.
+std::vector<DefinedType> TypesOfWeft(const std::string& text);
+
 }  // namespace weft

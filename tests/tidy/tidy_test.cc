@@ -85,6 +85,10 @@ TEST(Tree, HasNoCircles) {
   ExpectNone(CircleViolations(Sources()));
 }
 
+TEST(Tree, OneNameIsOneType) {
+  ExpectNone(DoubleTypeViolations(Sources()));
+}
+
 TEST(Tree, NamesSayWhatIsInside) {
   ExpectNoneOfEach(NameViolations);
 }
@@ -104,13 +108,15 @@ TEST(Tree, CMakeNamesItsSources) {
   for (const SourceFile& file : files) ExpectNone(CMakeViolations(file));
 }
 
-TEST(Tree, PagesHaveShortLinesAndLinksThatLead) {
+TEST(Tree, PagesHaveShortLinesAndLinksAndPathsThatLead) {
   const std::vector<SourceFile> pages = Files({".md"});
   ASSERT_GT(pages.size(), 10u);
   for (const SourceFile& page : pages) ExpectNone(PageViolations(page));
-  ExpectNone(LinkViolations(pages, [](const std::string& path) {
+  const auto exists = [](const std::string& path) {
     return std::filesystem::exists(std::string(WEFT_SOURCE_DIR "/") + path);
-  }));
+  };
+  ExpectNone(LinkViolations(pages, exists));
+  for (const SourceFile& page : pages) ExpectNone(PathViolations(page, exists));
 }
 
 // Output of a command and its wait status.

@@ -139,6 +139,9 @@ class PassingUpdates : public Updates {
   void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
     inner_.Lion(lion, gradient, param, exp_avg);
   }
+  void Adagrad(const AdagradParameters& adagrad, View gradient, View param, View sum) override {
+    inner_.Adagrad(adagrad, gradient, param, sum);
+  }
   void Sgd(double lr, double weight_decay, View gradient_scale, View gradient,
            View param) override {
     inner_.Sgd(lr, weight_decay, gradient_scale, gradient, param);

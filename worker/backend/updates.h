@@ -18,7 +18,7 @@
 namespace weft {
 
 // Raised with every change of this header; a part of kBackendAbiVersion.
-inline constexpr int kUpdatesVersion = 1;
+inline constexpr int kUpdatesVersion = 2;
 
 // AdamW (Loshchilov & Hutter, arXiv:1711.05101). Decay is decoupled: p -= lr * weight_decay * p.
 struct AdamwParameters {
@@ -46,6 +46,15 @@ struct LionParameters {
   double lr = 0;
   double beta1 = 0;
   double beta2 = 0;
+  double weight_decay = 0;
+  View gradient_scale = {};  // as GradientScale leaves it
+};
+
+// Adagrad (Duchi et al., JMLR 12, 2011), as PyTorch defines it (torch.optim.Adagrad, without a
+// decay of its own of lr, from a sum of 0): weight decay is part of the gradient.
+struct AdagradParameters {
+  double lr = 0;
+  double eps = 0;
   double weight_decay = 0;
   View gradient_scale = {};  // as GradientScale leaves it
 };
@@ -89,6 +98,8 @@ class Updates {
                               const QuantisedView& exp_avg_sq) = 0;
   // param and moment are updated in place. The sign of 0 is 0, that of a not-a-number is it.
   virtual void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) = 0;
+  // g = gradient_scale * gradient + weight_decay * p; sum += g * g; p -= lr * g / (sqrt(sum) + eps)
+  virtual void Adagrad(const AdagradParameters& adagrad, View gradient, View param, View sum) = 0;
   // p -= lr * (gradient_scale * g + weight_decay * p)
   virtual void Sgd(double lr, double weight_decay, View gradient_scale, View gradient,
                    View param) = 0;

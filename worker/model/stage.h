@@ -42,7 +42,7 @@
 
 namespace weft {
 
-// The tokens of all microbatches of a step, in order [num_microbatches * N] each; empty where the
+// The tokens of all microbatches of a step, in order [microbatches * N] each; empty where the
 // stage has no use for them.
 struct StepTokens {
   absl::Span<const int32_t> ids;            // first stage
@@ -147,7 +147,7 @@ class Stage {
   std::optional<Embedding> embedding_;  // first stage
   std::optional<Head> head_;            // last stage
   std::vector<View> head_gradients_;    // last stage, [R, D]: of microbatch m at m % their number
-  View ids_, targets_, positions_, first_visible_;  // [num_microbatches * N, 1]: StepTokens
+  View ids_, targets_, positions_, first_visible_;  // [microbatches * N, 1]: StepTokens
   const std::vector<int64_t> document_bounds_;      // DocumentBoundsOf
   std::vector<int64_t> documents_;  // of each microbatch, one of them; 0: more, or not counted
   // Where a chunk has another one after it, [R, D]:

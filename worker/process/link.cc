@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "proto/agent.grpc.pb.h"
 #include "proto/job_text.h"
 #include "proto/wire.h"
+#include "worker/process/waiting_reports.h"
 #include "worker/train/step_report.h"
 
 namespace weft {
@@ -35,8 +35,6 @@ constexpr milliseconds kEndOfStream{500};  // from a failed write to the failed 
 // Waits end by a clock that stands still while the host sleeps, so the lease is looked at this
 // often.
 constexpr int64_t kLookAtLeaseMs = 250;
-// Reports wait here while the coordinator is away; the lease ends that long before.
-constexpr size_t kMostWaitingReports = 100000;
 
 std::string HostName() {
   char name[256] = {};
@@ -107,8 +105,7 @@ class Link::Impl {
       report.set_rank(options_.rank);
       report.set_generation(options_.generation);
       report.set_sequence(sequence);
-      CHECK(waiting_.size() < kMostWaitingReports);
-      waiting_.push_back(std::move(report));
+      waiting_.Add(std::move(report));
     }
     changed_.notify_all();
     return sequence;
@@ -119,15 +116,11 @@ class Link::Impl {
     return WaitFor(timeout_ms, [&] { return acknowledged_ >= sequence; });
   }
 
-  absl::StatusOr<Assignment> WaitForTrain(int64_t timeout_ms) {
-    WaitFor(timeout_ms, [&] { return train_.has_value(); });
-    const std::lock_guard lock(mutex_);
+  absl::StatusOr<Assignment> WaitForTrain() {
+    // It ends with the lease at the latest, which the watchdog looks at.
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return train_ || lost_; });
     if (lost_) return *lost_;
-    if (!train_) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          "no order to train within ", timeout_ms, " ms; some of the ", options_.world_size,
-          " ranks did not register (comm.init_timeout_seconds is the limit)"));
-    }
     Assignment assignment;
     ASSIGN_OR_RETURN(assignment.job, ParseJobText(train_->job()));
     ASSIGN_OR_RETURN(assignment.layout, FromProto(train_->layout()));
@@ -244,7 +237,7 @@ class Link::Impl {
       if (closing_ || lost_) return;
       context_ = std::make_unique<grpc::ClientContext>();
       broken_ = false;
-      sent_ = 0;
+      waiting_.BeginStream();
       notes_sent_ = 0;
     }
     const std::unique_ptr<proto::WorkerLink::Stub> stub = proto::WorkerLink::NewStub(channel);
@@ -293,13 +286,11 @@ class Link::Impl {
         const int64_t heartbeat_every_ms = heartbeat_ms_;
         const int64_t wait_ms = last_heartbeat_ms + heartbeat_every_ms - options_.now_ms();
         changed_.wait_for(lock, milliseconds(std::max<int64_t>(0, wait_ms)), [&] {
-          return closing_ || broken_ || lost_ || sent_ < waiting_.size() ||
+          return closing_ || broken_ || lost_ || waiting_.has_unsent() ||
                  notes_sent_ < own_notes_.size() || heartbeat_ms_ != heartbeat_every_ms;
         });
         if (closing_ || broken_ || lost_) return;
-        const auto first = waiting_.begin() + static_cast<std::ptrdiff_t>(sent_);
-        batch.assign(first, waiting_.end());
-        sent_ = waiting_.size();
+        batch = waiting_.TakeUnsent();
         batch.insert(batch.end(), own_notes_.begin() + static_cast<std::ptrdiff_t>(notes_sent_),
                      own_notes_.end());
         notes_sent_ = own_notes_.size();
@@ -360,10 +351,7 @@ class Link::Impl {
   // REQUIRES: mutex_ held.
   void Acknowledge(int64_t sequence) {
     acknowledged_ = std::max(acknowledged_, sequence);
-    while (!waiting_.empty() && waiting_.front().sequence() <= acknowledged_) {
-      waiting_.pop_front();
-      if (sent_ > 0) --sent_;
-    }
+    waiting_.Acknowledge(acknowledged_);
   }
 
   // The watchdog's thread. On its own, since the other two may be stuck in a stream whose other end
@@ -403,8 +391,7 @@ class Link::Impl {
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   std::unique_ptr<grpc::ClientContext> context_;  // of the stream that is open
-  std::deque<proto::WorkerReport> waiting_;       // not acknowledged; the first `sent_` are sent
-  size_t sent_ = 0;
+  WaitingReports waiting_;
   std::vector<proto::WorkerReport> own_notes_;  // the first `notes_sent_` are on this stream
   size_t notes_sent_ = 0;
   std::map<std::pair<std::string, int>, std::string> notes_;  // heard, by topic and sender
@@ -434,8 +421,8 @@ absl::StatusOr<std::unique_ptr<Link>> Link::Attach(LinkOptions options) {
   return std::unique_ptr<Link>(new Link(std::move(impl)));
 }
 
-absl::StatusOr<Assignment> Link::WaitForTrain(int64_t timeout_ms) {
-  return impl_->WaitForTrain(timeout_ms);
+absl::StatusOr<Assignment> Link::WaitForTrain() {
+  return impl_->WaitForTrain();
 }
 
 void Link::SendNote(absl::string_view topic, absl::Span<const int> to, absl::string_view value) {

@@ -44,8 +44,10 @@ class Link final {
   static absl::StatusOr<std::unique_ptr<Link>> Attach(LinkOptions options);
   ~Link();  // closes the stream, joins the threads
 
-  // Blocks until the Train order, at most timeout_ms (DeadlineExceeded).
-  absl::StatusOr<Assignment> WaitForTrain(int64_t timeout_ms);
+  // Blocks until the Train order, as long as the lease goes on: how long the other ranks may take
+  // to register is the coordinator's to judge, by the job's comm.init_timeout_seconds. Aborted if
+  // it gives them up, Unavailable if the lease ends.
+  absl::StatusOr<Assignment> WaitForTrain();
 
   // A few bytes for other ranks (none named: all), which they wait for by topic and sender; for
   // what ranks agree on before they can reach each other (proto/agent.proto, Note). Until

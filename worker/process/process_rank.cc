@@ -13,8 +13,6 @@ namespace {
 
 constexpr std::array<const char*, 3> kWorldSizeVariables = {"WEFT_WORLD_SIZE",
                                                             "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"};
-constexpr std::array<const char*, 3> kLocalRankVariables = {
-    "WEFT_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"};
 
 // The first of `names` that is set, as a number; `missing` if none is.
 absl::StatusOr<int> FirstNumber(const Environment& environment, absl::Span<const char* const> names,

@@ -26,6 +26,7 @@
 #include "plan/errors.h"
 #include "plan/spec/layout_text.h"
 #include "process/log.h"
+#include "process/rank_place.h"
 #include "process/signals.h"
 #include "process/version.h"
 #include "worker/backend/failure.h"
@@ -42,8 +43,7 @@ namespace {
 
 constexpr int kExitFault = 1;
 constexpr int kExitNoCoordinator = 75;
-constexpr int64_t kLastWordsMs = 2000;          // to tell the coordinator of a fault or the end
-constexpr int64_t kRegisterTimeoutMs = 300000;  // until all ranks are there
+constexpr int64_t kLastWordsMs = 2000;  // to tell the coordinator of a fault or the end
 // The coordinator gives up before, and names the slow rank (coordinator/liveness.h): a save, and
 // the loading of what training starts from.
 constexpr int64_t kSaveTimeoutMs = 1830000;
@@ -381,7 +381,7 @@ absl::StatusOr<std::map<std::string, std::string>> ComputesBy(const BackendApi& 
 
 absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank& me, Link& link,
                                 Shared& shared) {
-  ASSIGN_OR_RETURN(const Assignment assignment, link.WaitForTrain(kRegisterTimeoutMs));
+  ASSIGN_OR_RETURN(const Assignment assignment, link.WaitForTrain());
   LogInfo(
       absl::StrCat("rank ", me.rank, " of ", me.world_size, ", ", LayoutText(assignment.layout)));
   ASSIGN_OR_RETURN(const Opened opened, OpenBackend(options, me, assignment, link));
@@ -391,6 +391,8 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
     if (shared.lost) return absl::AbortedError("the coordinator is gone");
     RunHooks hooks = HooksOf(link, shared, *opened.device, assignment.job);
     ASSIGN_OR_RETURN(hooks.computes_by, ComputesBy(*opened.api, me.local_rank));
+    const auto places = ParsePlaces(FromEnvironment(kPlacesVariable).value_or(""));
+    if (places) hooks.cpu_sharers = SharersOf(*places, me.local_rank);
     ASSIGN_OR_RETURN(
         const std::unique_ptr<Trainer> trainer,
         Trainer::Create(assignment, me.rank, *opened.device, *opened.comm, std::move(hooks)));

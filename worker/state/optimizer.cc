@@ -94,6 +94,13 @@ void UpdateParameters(const OptimizerSpec& optimizer, double lr, View gradient_s
                       .gradient_scale = gradient_scale},
                      piece.gradient, piece.master, piece.states.front().values);
         break;
+      case OptimizerKind::kAdagrad:
+        updates.Adagrad({.lr = lr,
+                         .eps = optimizer.eps,
+                         .weight_decay = decay,
+                         .gradient_scale = gradient_scale},
+                        piece.gradient, piece.master, piece.states.front().values);
+        break;
       case OptimizerKind::kAdamw8bit:
         UpdateByQuantisedAdamw(adamw, decay, piece, updates);
         break;

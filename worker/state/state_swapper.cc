@@ -6,7 +6,7 @@
 
 namespace weft {
 
-StateSwapper::StateSwapper(const Parameters& parameters, const Staging& staging,
+StateSwapper::StateSwapper(const Parameters& parameters, const StagingRoom& staging,
                            const Numerics& numerics, Arena& arena, Device& device)
     : parameters_(parameters),
       device_(device),

@@ -1,7 +1,7 @@
 // StateSwapper: brings optimizer states and master weights that live in host memory
 // (Layout::offload_optimizer) to the device for the update, stretch by stretch, and back again. Two
-// places on the device take turns (Staging of plan/memory/memory.h): while the optimizer works on
-// one stretch, the last one leaves and the next one arrives.
+// places on the device take turns (StagingRoom of plan/memory/memory.h): while the optimizer works
+// on one stretch, the last one leaves and the next one arrives.
 //
 // No bit depends on it: an optimizer's operations are element by element, or block by block of
 // states in 8 bits, and stretches are of whole blocks. Without offloading there is one stretch, all
@@ -25,7 +25,7 @@ class StateSwapper {
   using Work = absl::FunctionRef<void(absl::Span<const OwnPiece> own)>;
 
   // Borrows parameters and device. `staging`: StagingOf of the rank's buckets.
-  StateSwapper(const Parameters& parameters, const Staging& staging, const Numerics& numerics,
+  StateSwapper(const Parameters& parameters, const StagingRoom& staging, const Numerics& numerics,
                Arena& arena, Device& device);
 
   // Calls `update` with all that the rank owns, each element once, in one call or several: with

@@ -172,7 +172,8 @@ absl::Status Trainer::LoadOrInitialize() {
   }
   if (job_.init_from.empty()) {
     const int local_ranks = std::min(layout_.world_size(), job_.cluster.slots_per_node);
-    DrawInitialWeights(job_.training.seed, local_ranks, *parameters_, device_);
+    const int sharers = hooks_.cpu_sharers > 0 ? hooks_.cpu_sharers : local_ranks;
+    DrawInitialWeights(job_.training.seed, sharers, *parameters_, device_);
   } else {
     // No restart would find them otherwise, and no checkpoint is to blame.
     const absl::Status loaded = LoadWeights(job_.init_from, job_.model, *parameters_, device_);

@@ -71,6 +71,8 @@ struct RunHooks {
   // Says by what this rank computes, as far as bits depend on it ("device", "libraries"). Rank 0's
   // goes into checkpoints.
   std::map<std::string, std::string> computes_by;
+  // Ranks of this host, this one too, that are bound to the CPUs that it may run on; 0: none is.
+  int cpu_sharers = 0;
   // Polled once per step; one rank's true stops all ranks at that step's end.
   std::function<bool()> stop_requested;
   std::function<void(int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes)> ready;

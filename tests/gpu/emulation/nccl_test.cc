@@ -35,20 +35,20 @@ constexpr int kInvalidArgumentCode = static_cast<int>(absl::StatusCode::kInvalid
 constexpr int kUnavailableCode = static_cast<int>(absl::StatusCode::kUnavailable);
 
 template <typename Function>
-Function* Fake(Function* /*type*/, const char* name) {
+Function* Fake(const char* name) {
   void* const handle = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
   EXPECT_NE(handle, nullptr) << dlerror();
   return reinterpret_cast<Function*>(dlsym(handle, name));
 }
 void Plant(int rank, int64_t call, const char* fault) {
-  Fake(&WeftFakeNcclPlant, "WeftFakeNcclPlant")(rank, call, fault);
+  Fake<decltype(WeftFakeNcclPlant)>("WeftFakeNcclPlant")(rank, call, fault);
 }
 int OpenComms() {
-  return Fake(&WeftFakeNcclOpen, "WeftFakeNcclOpen")();
+  return Fake<decltype(WeftFakeNcclOpen)>("WeftFakeNcclOpen")();
 }
 
 int SetsOfResources() {
-  return Fake(&WeftFakeNcclResources, "WeftFakeNcclResources")();
+  return Fake<decltype(WeftFakeNcclResources)>("WeftFakeNcclResources")();
 }
 
 CollectiveCall SumOf(int group, std::vector<float>& values) {
@@ -67,7 +67,7 @@ TEST(Nccl, SaysWhatItIsAndWhy) {
 
 TEST(Nccl, IsAskedToKeepTheOrderOfCallsBeforeItsFirstUse) {
   const Comms comms = MakeThreadComms(1);
-  EXPECT_TRUE(Fake(&WeftFakeNcclKeepsOrder, "WeftFakeNcclKeepsOrder")());
+  EXPECT_TRUE(Fake<decltype(WeftFakeNcclKeepsOrder)>("WeftFakeNcclKeepsOrder")());
 }
 
 TEST(Nccl, EndsEveryCommunicatorThatItMade) {

@@ -180,6 +180,7 @@ TEST(HostAgent, WaitsForABetterCauseWhereMpirunMayHaveKilled) {
   const HostAgent later = Play(told, {TimePassed{5010 + kDoubtMs}, NothingLeft{1}});
   ASSERT_EQ(later.reports.size(), 2u);
   EXPECT_EQ(std::get<RankEnd>(later.reports[0].what).signal, SIGTERM);
+  EXPECT_TRUE(std::get<RankEnd>(later.reports[0].what).in_doubt) << "who knows more may say better";
   EXPECT_EQ(later.phase, GroupPhase::kNone);
 }
 
@@ -192,6 +193,7 @@ TEST(HostAgent, TellsACertainCauseAtOnceAndInPlaceOfADoubtfulOne) {
     const HostAgent agent = Play(doubts, {cause, TimePassed{1}, TimePassed{1 + kDoubtMs}});
     ASSERT_EQ(agent.reports.size(), 1u);
     EXPECT_NE(std::get<RankEnd>(agent.reports[0].what).rank, 1);
+    EXPECT_FALSE(std::get<RankEnd>(agent.reports[0].what).in_doubt);
   }
 }
 

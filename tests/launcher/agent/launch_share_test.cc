@@ -42,6 +42,18 @@ TEST(LaunchShare, IsFoundByTheMachine) {
   EXPECT_EQ(ShareOf(launch, "machine h2", false)->kind, GroupKind::kForked);
 }
 
+TEST(LaunchShare, NeedsTheOthersOnTheFirstHostAlone) {
+  proto::Launch launch = LaunchOn({{0, 3}, {2, 4}});  // a third host has rank 1
+  launch.set_world_size(5);
+  const auto own = ShareOf(launch, "machine h2", true);
+  ASSERT_TRUE(own.ok()) << own.status();
+  EXPECT_EQ(own->kind, GroupKind::kGuest);
+  EXPECT_THAT(own->hosts[own->own_host].ranks, ElementsAre(2, 4));
+  EXPECT_TRUE(absl::IsInvalidArgument(ShareOf(launch, "machine h1", true).status()));
+  launch.set_world_size(4);
+  EXPECT_TRUE(absl::IsInvalidArgument(ShareOf(launch, "machine h2", true).status()));
+}
+
 TEST(LaunchShare, IsRefusedUnlessEachRankHasOneHost) {
   EXPECT_THAT(ShareOf(LaunchOn({{0}, {1}}), "machine h9", true).status().message(),
               HasSubstr("none of the 2 hosts is this one"));

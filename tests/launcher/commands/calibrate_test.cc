@@ -72,7 +72,7 @@ TEST(Calibrate, RefusesWhatItCannotMeasure) {
   JobFolder folder;
   const Ran no_folder = RunWeft(folder, "calibrate --output nowhere/lab.yaml --seconds 1");
   EXPECT_EQ(no_folder.exit_code, 2);
-  EXPECT_THAT(no_folder.err, HasSubstr("nowhere/lab.yaml cannot be written"));
+  EXPECT_THAT(no_folder.err, HasSubstr("nowhere/lab.yaml: cannot be written: No such file"));
   const Ran unknown = RunWeft(folder, "calibrate --backend tpu");
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("tpu"));

@@ -125,6 +125,8 @@ TEST(HostileFile, IsNeverReadWithoutEnd) {
        {"plan huge.yaml", 2, absl::StrCat("huge.yaml: ", size, "1048576")},
        {"plan /dev/zero", 2, "/dev/zero: is a device"},
        {"plan job.yaml --cluster ./huge.yaml", 2, size},
+       {"run job.yaml --hostfile huge", 2, absl::StrCat("--hostfile huge: ", size, "1048576")},
+       {"run job.yaml --hostfile /dev/zero", 2, "--hostfile /dev/zero: is a device"},
        {"plan job.yaml --set model.path=hf", 2, size},
        {"eval hf --data corpus.txt", 2, size},
        {"status /dev/zero", 2, "/dev/zero: is a device"},
@@ -159,6 +161,23 @@ TEST(HostileFile, APipeWithoutAWriterIsNotWaitedForLong) {
   ExpectAnswers(folder, {{"plan job.yaml", 2, "corpus.txt is a device, pipe or socket; name files"},
                          {"plan job.yaml --without-data", 0, ""},
                          {"eval saved --data corpus.txt", 2, "device, pipe or socket"}});
+}
+
+// Opening one for writing waits for a reader, unless asked not to.
+TEST(HostileFile, APipeWithoutAReaderIsNotWrittenTo) {
+  const JobFolder folder;
+  SaveModel(folder, SmallModel(256), "bytes");
+  folder.Write("job.yaml", kGoodJob);
+  ASSERT_EQ(mkfifo((folder.path() + "/pipe").c_str(), 0600), 0);
+  const std::string layout = " --layout dp=1,tp=1,pp=1,micro_batch_size=8";
+  ExpectAnswers(
+      folder,
+      {{"plan job.yaml --svg pipe", 2, "--svg: pipe: is a device, pipe or socket; name a file"},
+       {"plan job.yaml --svg pipe" + layout, 2, "--svg: pipe: is a device, pipe or socket"},
+       {"plan job.yaml --svg .", 2, "--svg: .: is a folder; name a file"},
+       {"plan job.yaml --svg none/a.svg", 2, "--svg: none/a.svg: cannot be written: No such file"},
+       {"calibrate --output pipe", 2, "--output: pipe: is a device, pipe or socket"},
+       {"export saved --hf pipe", 2, "pipe: is there already, expected a new or empty folder"}});
 }
 
 // The pipe is like that of a shell's <(...).

@@ -49,6 +49,25 @@ TEST(HostList, AddsUpTheSlotsOfAHostThatIsNamedTwice) {
             "--hosts: a is named before with another user; name it once");
 }
 
+// An agent is told which slots it has, and the job is planned for as many.
+TEST(HostList, TellsAnAgentOfItsSlots) {
+  const auto hosts = Listed({.hosts = "a:4,b:4,c", .include = "c:1,3@a:2,0@b"});
+  ASSERT_EQ(hosts.size(), 3u);
+  EXPECT_THAT(SlotOptions(hosts[0]), ElementsAre("--slots=4", "--only-slots=0,2"));
+  EXPECT_THAT(SlotOptions(hosts[1]), ElementsAre("--slots=4"));
+  EXPECT_THAT(SlotOptions(hosts[2]), ElementsAre("--only-slots=1,3"));
+  EXPECT_EQ(UsedSlotCount(hosts[0]), 2);
+  EXPECT_EQ(UsedSlotCount(hosts[1]), 4);
+  EXPECT_EQ(UsedSlotCount(hosts[2]), 2);
+  EXPECT_EQ(ChosenSlotsText(hosts), "a: slots 0, 2 of 4; c: slots 1, 3");
+  const auto rest = Listed({.hosts = "a:4,c", .exclude = "a:1@c:0"});
+  EXPECT_THAT(SlotOptions(rest[0]), ElementsAre("--slots=4", "--without-slots=1"));
+  EXPECT_EQ(UsedSlotCount(rest[0]), 3);
+  EXPECT_EQ(UsedSlotCount(rest[1]), 0) << "its agent knows how many there are";
+  EXPECT_EQ(ChosenSlotsText(rest), "a: all but slot 1 of 4; c: all but slot 0");
+  EXPECT_EQ(ChosenSlotsText(Listed({.hosts = "a:4"})), "");
+}
+
 TEST(HostList, KeepsWhatIsIncludedAndLeavesOutWhatIsExcluded) {
   EXPECT_THAT(Listed({.hosts = "a:4,b:4,c", .include = "c@a:2,0,2"}),
               ElementsAre(ListedHost{"a", "", 4, {0, 2}}, ListedHost{"c"}));
@@ -69,9 +88,9 @@ TEST(HostList, TellsEveryMistakeAtOnceWithItsPlace) {
             "/lab/hosts:1: slots=four: use a number from 1 to 4096\n"
             "/lab/hosts:2: slot=4 is unknown; use slots=N or max_slots=N\n"
             "/lab/hosts:3: slots=4 is more than max_slots=2; use 2 or fewer\n"
-            "/lab/hosts:4: \"-oProxyCommand=reboot\" is no host; write NAME, NAME:SLOTS or "
+            "/lab/hosts:4: \"-oProxyCommand=reboot\" is not a host; write NAME, NAME:SLOTS or "
             "USER@NAME:SLOTS, and an IPv6 address in brackets\n"
-            "/lab/hosts:5: node5:0: 0 is no number of slots; use 1 to 4096\n"
+            "/lab/hosts:5: node5:0: 0 is not a number of slots; use 1 to 4096\n"
             "--include: \"node9\" is none of the hosts of /lab/hosts");
 }
 
@@ -94,7 +113,7 @@ TEST(HostList, RefusesChoicesThatContradictOrLeaveNothing) {
   EXPECT_EQ(Refusal({.hosts = "node1:2", .include = "nod1"}),
             "--include: \"nod1\" is none of the hosts; is node1 meant?");
   EXPECT_EQ(Refusal({.hosts = "a:2", .include = "a:2"}),
-            "--include: a:2: \"2\" is no slot of a; use 0 to 1");
+            "--include: a:2: \"2\" is not a slot of a; use 0 to 1");
 }
 
 }  // namespace

@@ -1,19 +1,29 @@
 // Every example job is read and planned, and its plan's JSON is what docs/plan_json.md says.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <regex>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "launcher/job_file/job_yaml.h"
 #include "launcher/job_file/plan_json.h"
 #include "plan/keys/job_rules.h"
 #include "plan/search/search.h"
+#include "plan/spec/layout_properties.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {
+
+using testing::HasSubstr;
 
 std::set<std::string> ExampleJobs() {
   std::set<std::string> paths;
@@ -46,6 +56,55 @@ TEST(ExampleJobs, TheQuickstartIsTwoReplicasOfTwoStages) {
   EXPECT_EQ(plan->layout.world_size(), 4);
 }
 
+// Every property of the layout that may be left to the planner.
+std::vector<std::string> EverythingAuto() {
+  std::vector<std::string> sets;
+  EachLayoutProperty([&](const auto& row) {
+    if (row.name == "recompute_per_stage" || row.name == "zero_hpz_partition_size") return;
+    sets.push_back(absl::StrCat(row.key, "=auto"));
+  });
+  return sets;
+}
+
+// `weft plan` looks at all that can be described, `weft run` and the coordinator at what the engine
+// runs today. Where these differ the plan says so; else they are the same to the last bit, and so
+// is the plan of a run that goes on with its layout fixed.
+TEST(ExampleJobs, RunAsTheyWerePlanned) {
+  int compared = 0;
+  for (const std::string& path : ExampleJobs()) {
+    for (const std::vector<std::string>& sets : {std::vector<std::string>(), EverythingAuto()}) {
+      SCOPED_TRACE(absl::StrCat(path, sets.empty() ? "" : " with everything auto"));
+      const auto asked = ReadJobFile(path, {.sets = sets, .check_files = false});
+      ASSERT_TRUE(asked.ok()) << asked.status();
+      const auto plan = FindPlan(asked->job, Purpose::kEstimate);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      const auto to_run = ReadJobFile(path, {.sets = sets, .check_files = false, .to_run = true});
+      const bool runs = to_run.ok() && RunIssues(asked->job).empty() && plan->engine_issues.empty();
+      if (!runs) {
+        const auto json = nlohmann::json::parse(PlanJson(
+            *asked, {.plan = *plan, .run_issues = RunIssues(asked->job)}, /*max_rejections=*/0));
+        EXPECT_FALSE(json["engine_issues"].empty() && json["run_issues"].empty() &&
+                     json["notes"].empty());
+        continue;
+      }
+      EXPECT_TRUE(to_run->job == asked->job);
+      const auto run = FindPlan(to_run->job, Purpose::kRun);
+      const auto again = PlanFor(to_run->job, plan->layout, Purpose::kRun);
+      for (const absl::StatusOr<Plan>& other : {run, again}) {
+        ASSERT_TRUE(other.ok()) << other.status();
+        EXPECT_EQ(LayoutText(other->layout), LayoutText(plan->layout));
+        EXPECT_TRUE(other->layout == plan->layout);
+        EXPECT_EQ(other->peak_bytes(), plan->peak_bytes());
+        EXPECT_EQ(other->host_bytes(), plan->host_bytes());
+        EXPECT_EQ(other->time.total_s(), plan->time.total_s());
+        EXPECT_EQ(other->goodput, plan->goodput);
+      }
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 4);
+}
+
 TEST(PlanJson, HasTheDocumentedFields) {
   const auto file = ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/quickstart.yaml",
                                 {.sets = {}, .check_files = false});
@@ -54,7 +113,7 @@ TEST(PlanJson, HasTheDocumentedFields) {
   ASSERT_TRUE(plan.ok());
   const Summary summary = SummaryOf(file->job, *plan, WeftProfile(), {}, {});
   const auto json = nlohmann::json::parse(PlanJson(*file, {.plan = *plan, .summary = summary}, 2));
-  EXPECT_EQ(json["format_version"], 4);
+  EXPECT_EQ(json["format_version"], kPlanJsonVersion);
   EXPECT_EQ(json["training"]["mixed_precision"], "fp32");
   EXPECT_FALSE(json["prediction"].contains("goodput")) << "the bill has another of that name";
   EXPECT_EQ(json["prediction"]["goodput_at_best_interval"], plan->goodput);
@@ -93,6 +152,31 @@ TEST(PlanJson, HasTheDocumentedFields) {
   }
   EXPECT_NEAR(json["prediction"]["step_s"].get<double>(), sum_s, 1e-12);
   EXPECT_EQ(json["rejections"].size(), std::min<size_t>(2, plan->rejections.size()));
+}
+
+// The page is what other programs are written by.
+TEST(PlanJson, HasAPageOfItsVersionThatNamesItsFields) {
+  std::ifstream stream(WEFT_SOURCE_DIR "/docs/plan_json.md");
+  const std::string page((std::istreambuf_iterator<char>(stream)), {});
+  const std::string version = std::to_string(kPlanJsonVersion);
+  EXPECT_THAT(page, HasSubstr("`format_version` is " + version + "; while it stays " + version));
+  EXPECT_THAT(page, HasSubstr("- `format_version`: " + version + "."));
+  EXPECT_THAT(page, HasSubstr("  - In " + std::to_string(kPlanJsonVersion - 1) + " "));
+  const auto file = ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/quickstart.yaml",
+                                {.sets = {}, .check_files = false});
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto plan = FindPlan(file->job, Purpose::kRun);
+  ASSERT_TRUE(plan.ok());
+  const auto json = nlohmann::json::parse(PlanJson(*file, {.plan = *plan}, 2));
+  const std::regex word("[a-z_]+");
+  std::set<std::string> named;
+  for (std::sregex_iterator it(page.begin(), page.end(), word), end; it != end; ++it) {
+    named.insert(it->str());
+  }
+  for (const auto& [field, value] : json.items()) EXPECT_EQ(named.count(field), 1u) << field;
+  for (const auto& [field, value] : json["layout"].items()) {
+    EXPECT_EQ(named.count(field), 1u) << field;
+  }
 }
 
 // The same differences as in words: they sum to that of the steps.

@@ -12,10 +12,17 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "launcher/job_file/job_yaml.h"
+#include "launcher/job_file/resolved_yaml.h"
+#include "plan/search/search.h"
 #include "tests/launcher/job_file_for_test.h"
+#include "tests/plan/keys/full_job.h"
 
 namespace weft {
 namespace {
@@ -56,6 +63,77 @@ TEST(JobSchema, TakesEveryJobThatWeftShips) {
   for (const std::string& job : jobs) EXPECT_THAT(answer.text, HasSubstr(job + ": ok\n"));
 }
 
+// They are those of every shipped job, and of one in which no key has its default.
+TEST(JobSchema, TakesTheResolvedYamlOfARun) {
+  std::vector<std::string> texts;
+  for (const auto& entry : std::filesystem::directory_iterator(WEFT_SOURCE_DIR "/configs/jobs")) {
+    if (entry.path().extension() != ".yaml") continue;
+    const auto file = ReadJobFile(entry.path().string(), {.check_files = false});
+    ASSERT_TRUE(file.ok()) << file.status();
+    const auto plan = FindPlan(file->job, Purpose::kEstimate);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    texts.push_back(
+        ResolvedText(Resolve(file->job, plan->layout), {.weft_version = "0", .data = {"a 1:0"}}));
+  }
+  texts.push_back(ResolvedText(
+      FullJob(),
+      {.weft_version = "0", .data = {}, .accepted = {"after step 1: optimizer.lr: 1 -> 2"}}));
+  std::vector<std::string> paths;
+  for (const std::string& text : texts) {
+    paths.push_back(absl::StrCat(testing::TempDir(), "/resolved_", paths.size(), ".yaml"));
+    std::ofstream(paths.back()) << text;
+  }
+  const Answer answer = Witness(paths);
+  if (answer.exit_code == 77) GTEST_SKIP() << answer.text;
+  ASSERT_EQ(answer.exit_code, 0) << answer.text;
+  for (const std::string& path : paths) EXPECT_THAT(answer.text, HasSubstr(path + ": ok\n"));
+}
+
+// The cpu profile, for a key of the job file.
+std::string InlineProfile() {
+  std::ifstream profile(WEFT_SOURCE_DIR "/configs/clusters/cpu.yaml");
+  std::string text = "cluster:\n  slots: 4\n  profile:\n";
+  for (std::string line; std::getline(profile, line);) absl::StrAppend(&text, "    ", line, "\n");
+  return text;
+}
+
+TEST(JobSchema, TakesWhatTheReaderTakes) {
+  const std::string cluster = "cluster: {profile: cpu, slots: 4}\n";
+  const std::string degrees = "parallelism: {dp: 2, pp: 2, tp: 1}\n";
+  const std::string adam = "optimizer: {lr: 1.0e-3}\n";
+  const std::pair<std::string, std::string> cases[] = {
+      {adam, "learning_rate: 1e-3\n"},
+      {adam, "optimizer: {type: AdamW, params: {lr: 1.0e-3, betas: [0.9, 0.95]}}\n"},
+      {adam, "optimizer: {learning_rate: 1.0e-3, name: adamw_torch}\n"},
+      {"  steps: 20\n", "tokens: {train_steps: 20}\n"},
+      {"  steps: 20\n", "tokens: 5120\n"},
+      {"  steps: 20\n", "  steps: 20\n  mixed_precision: Float32\n"},
+      {degrees, "parallelism: {dp: Auto, pp: AUTO, tp: 1, pp_schedule: GPipe}\n"},
+      {degrees, degrees + "zero_optimization: {stage: 1}\ncheckpoint: {folder: ~}\n"},
+      {"n_embd: 32", "hidden_size: 32"},
+      {"n_head: 4\n",
+       "n_head: 4\n  architectures: [GPT2LMHeadModel]\n  _name_or_path: gpt2\n"
+       "  torch_dtype: float32\n  resid_pdrop: 0.1\n  n_inner: null\n  n_ctx: 64\n"},
+      {cluster, InlineProfile()},
+      {cluster, cluster + "resolved: {format_version: 1, run_id: \"a\"}\n"},
+  };
+  std::vector<std::string> paths;
+  for (const auto& [from, to] : cases) {
+    const std::string text = JobWith(from, to);
+    const auto read = ReadJobText(text, "job.yaml", {.check_files = false});
+    EXPECT_TRUE(read.ok()) << read.status() << text;
+    paths.push_back(absl::StrCat(testing::TempDir(), "/taken_", paths.size(), ".yaml"));
+    std::ofstream(paths.back()) << text;
+  }
+  const Answer answer = Witness(paths);
+  if (answer.exit_code == 77) GTEST_SKIP() << answer.text;
+  ASSERT_EQ(answer.exit_code, 0) << answer.text;
+  const std::vector<std::string> lines = absl::StrSplit(answer.text, '\n');
+  for (size_t i = 0; i < paths.size(); ++i) {
+    EXPECT_EQ(lines[i], paths[i] + ": ok") << cases[i].second;
+  }
+}
+
 TEST(JobSchema, RefusesWhatAKeyMayNotBe) {
   struct Case {
     const char* from;
@@ -73,6 +151,17 @@ TEST(JobSchema, RefusesWhatAKeyMayNotBe) {
       {"steps: 20", "steps: auto", "training.steps"},
       {"steps: 20", "steps: 20\n  micro_batch_size: auto", ""},
       {"steps: 20", "steps: 20\n  seed: 1.5", "training.seed"},
+      {"n_embd: 32", "n_embd: wide", "model.n_embd"},
+      {"n_embd: 32", "n_embd: 32\n  n_embdd: 32", "model"},
+      {"n_embd: 32", "n_embd: 32\n  activation_function: relu", "model.activation_function"},
+      {"n_embd: 32", "n_embd: 32\n  sliding_window: 1.5", "model.sliding_window"},
+      {"profile: cpu", "profile: {name: lab}", "cluster.profile"},
+      {"profile: cpu", "profile: {nam: lab}", "cluster.profile"},
+      {"profile: cpu", "profile: 3", "cluster.profile"},
+      {"parallelism: {dp: 2", "parallelism: {dp: automatic", "parallelism.dp"},
+      {"parallelism: {", "parallelism: {pp_schedule: 1f2b, ", "parallelism.pp_schedule"},
+      {"optimizer: {lr: 1.0e-3}", "learning_rate: fast", "learning_rate"},
+      {"training:", "trainings:", ": "},
   };
   std::vector<std::string> paths;
   for (const Case& c : cases) {

@@ -5,6 +5,7 @@ Prints a line per job: "JOB: ok", or "JOB: " and where the first thing is wrong.
 Ends with 77 if the library is not there.
 """
 import json
+import re
 import sys
 
 try:
@@ -13,6 +14,11 @@ try:
 except ImportError as missing:
     print(missing)
     sys.exit(77)
+
+# Numbers as YAML 1.2 has them, which weft and editors read: 1e-05 needs no point.
+yaml.SafeLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$"), list("-+.0123456789"))
 
 with open(sys.argv[1], encoding="utf-8") as file:
     schema = json.load(file)

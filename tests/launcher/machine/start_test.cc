@@ -117,6 +117,20 @@ TEST(MpirunArgv, HoldsNothingOfTheEnvironment) {
   EXPECT_THAT(env.at("PATH"), testing::StartsWith("/opt/weft:"));
 }
 
+// Open MPI listens on every address of a host, whichever network it is told to use.
+TEST(GroupEnvironment, LetsMpiListenOnOneAddressAlone) {
+  GroupOptions options = kOptions;
+  options.address = "10.78.0.11";
+  options.env["LD_PRELOAD"] = "/opt/own.so";
+  auto env = GroupEnvironment(options);
+  EXPECT_EQ(env.at("WEFT_BIND_ADDRESS"), "10.78.0.11");
+  EXPECT_EQ(env.at("LD_PRELOAD"), "/opt/weft/libweft_bind.so:/opt/own.so");
+  options.address = "";
+  env = GroupEnvironment(options);
+  EXPECT_EQ(env.count("WEFT_BIND_ADDRESS"), 0u);
+  EXPECT_EQ(env.at("LD_PRELOAD"), "/opt/own.so");
+}
+
 TEST(GroupEnvironment, FindsOurProgramsWhateverPathTheJobAsksFor) {
   GroupOptions options = kOptions;
   options.env["PATH"] = "/usr/local/bin";

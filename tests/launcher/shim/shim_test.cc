@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -19,6 +20,7 @@
 #include "launcher/machine/child_process.h"
 #include "launcher/machine/log_tail.h"
 #include "launcher/shim/daemon_request.h"
+#include "process/rank_place.h"
 #include "tests/launcher/job_file_for_test.h"
 
 namespace weft {
@@ -94,6 +96,35 @@ TEST_F(ShimTest, TellsRankAndExitCodeAndLastLines) {
   EXPECT_EQ(heard[1].last_out, "out\noops\n");
   EXPECT_EQ(CodeOf(shim), 7);
   EXPECT_EQ(ReadTail(folder_.path() + "/logs/rank-2.log", 100), "out\noops\n");
+}
+
+TEST_F(ShimTest, GivesItsWorkerTheSlotThatTheAgentHasForIt) {
+  std::vector<std::string> args = {"3", folder_.path() + "/logs", "sh", "-c",
+                                   "echo slot $WEFT_LOCAL_RANK"};
+  ChildProcess shim = StartShim(args, {{"OMPI_COMM_WORLD_RANK", "5"},
+                                       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                       {"WEFT_PLACES", "0::-1;2::-1"}});
+  EXPECT_EQ(Hear(2)[1].last_out, "slot 2\n");
+  EXPECT_EQ(CodeOf(shim), 0);
+  ChildProcess other =
+      StartShim(args, {{"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
+  EXPECT_EQ(Hear(2)[1].last_out, "slot 2\nslot\n") << "nobody has said a slot";
+  EXPECT_EQ(CodeOf(other), 0);
+}
+
+TEST_F(ShimTest, PutsItsWorkerOnTheCpusThatTheAgentHasForIt) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(static_cast<size_t>(last), &allowed)) --last;
+  const std::string places = PlacesText({{.slot = 0}, {.slot = 1, .cpus = {last}}});
+  ChildProcess shim = StartShim({"3", folder_.path() + "/logs", "sed", "-n",
+                                 "s/^Cpus_allowed_list:.//p", "/proc/self/status"},
+                                {{"OMPI_COMM_WORLD_RANK", "1"},
+                                 {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                 {"WEFT_PLACES", places}});
+  EXPECT_EQ(Hear(2)[1].last_out, std::to_string(last) + "\n");
+  EXPECT_EQ(CodeOf(shim), 0);
 }
 
 TEST_F(ShimTest, TellsTheSignalThatKilledTheWorkerAtOnce) {

@@ -18,7 +18,7 @@ Machine Nodes(bool gpu = false) {
   return machine;
 }
 
-TEST(RankGroup, HoldsAsManyRanksOfANodeAsItsStrideLeaves) {
+TEST(PricedGroup, HoldsAsManyRanksOfANodeAsItsStrideLeaves) {
   struct Case {
     int ranks, stride, world;
     double per_node;
@@ -28,21 +28,21 @@ TEST(RankGroup, HoldsAsManyRanksOfANodeAsItsStrideLeaves) {
       {16, 8, 128, 1}, {16, 32, 512, 1}, {2, 8, 64, 1},
   };
   for (const Case& c : cases) {
-    const RankGroup group = GroupOf(Nodes(), c.ranks, c.stride, c.world);
+    const PricedGroup group = GroupOf(Nodes(), c.ranks, c.stride, c.world);
     EXPECT_EQ(group.ranks, c.ranks);
     EXPECT_EQ(group.per_node, c.per_node) << c.ranks << " ranks, stride " << c.stride;
   }
 }
 
 TEST(Collective, OfOneRankIsFree) {
-  const RankGroup alone;
+  const PricedGroup alone;
   EXPECT_EQ(AllReduceSeconds(Nodes(), alone, 1e9), 0);
   EXPECT_EQ(AllGatherSeconds(Nodes(), alone, 1e9), 0);
   EXPECT_EQ(AllToAllSeconds(Nodes(), alone, 1e9), 0);
 }
 
 TEST(Collective, RingMovesItsShareOverTheLinkInside) {
-  const RankGroup group = {.ranks = 4, .per_node = 4};
+  const PricedGroup group = {.ranks = 4, .per_node = 4};
   EXPECT_DOUBLE_EQ(AllReduceSeconds(Nodes(), group, 1000), 2 * 0.75 * 1000 / 100);
   EXPECT_DOUBLE_EQ(AllGatherSeconds(Nodes(), group, 1000), 0.75 * 1000 / 100);
   EXPECT_DOUBLE_EQ(ReduceScatterSeconds(Nodes(), group, 1000), 0.75 * 1000 / 100);
@@ -50,9 +50,9 @@ TEST(Collective, RingMovesItsShareOverTheLinkInside) {
 
 // Two groups of four ranks a node: each ring has four of the node's eight NICs.
 TEST(Collective, GroupsOfANodeShareItsNetwork) {
-  const RankGroup group = GroupOf(Nodes(), 16, 2, 64);
+  const PricedGroup group = GroupOf(Nodes(), 16, 2, 64);
   EXPECT_DOUBLE_EQ(AllGatherSeconds(Nodes(), group, 1600), 15.0 / 16 * 1600 / 40);
-  const RankGroup lonely = GroupOf(Nodes(), 16, 8, 128);
+  const PricedGroup lonely = GroupOf(Nodes(), 16, 8, 128);
   EXPECT_DOUBLE_EQ(AllGatherSeconds(Nodes(), lonely, 1600), 15.0 / 16 * 1600 / 10);
 }
 
@@ -61,21 +61,21 @@ TEST(Collective, SumsInRankOrderWhereAsked) {
   Machine machine = Nodes(true);
   machine.intra_node.switch_reduces = true;
   machine.memory_bytes_per_s = 500;
-  const RankGroup group = {.ranks = 4, .per_node = 4};
+  const PricedGroup group = {.ranks = 4, .per_node = 4};
   const double usual_s = AllReduceSeconds(machine, group, 1000);
   machine.adds_in_rank_order = true;
   const double reduce_s = 0.75 * 1000 / 100 + 1.25 * 1000 / 500;
   EXPECT_DOUBLE_EQ(ReduceScatterSeconds(machine, group, 1000), reduce_s);
   EXPECT_DOUBLE_EQ(AllReduceSeconds(machine, group, 1000), reduce_s + 0.75 * 1000 / 100);
   EXPECT_GT(AllReduceSeconds(machine, group, 1000), usual_s);
-  EXPECT_EQ(AllReduceSeconds(machine, RankGroup{}, 1000), 0);
+  EXPECT_EQ(AllReduceSeconds(machine, PricedGroup{}, 1000), 0);
 }
 
 // A device's libraries choose among algorithms: never slower than the ring.
 TEST(Collective, DevicesTakeTheBestAlgorithm) {
   Machine machine = Nodes(/*gpu=*/true);
   machine.inter_node.latency_s = 1;
-  const RankGroup group = GroupOf(machine, 512, 1, 512);
+  const PricedGroup group = GroupOf(machine, 512, 1, 512);
   for (const double bytes : {1.0, 1e3, 1e6}) {
     Machine rings_only = machine;
     rings_only.gpu = false;
@@ -87,7 +87,7 @@ TEST(Collective, DevicesTakeTheBestAlgorithm) {
 
 TEST(Collective, SwitchesThatAddUpSaveASecondTrip) {
   Machine machine = Nodes(/*gpu=*/true);
-  const RankGroup group = {.ranks = 8, .per_node = 8};
+  const PricedGroup group = {.ranks = 8, .per_node = 8};
   const double ring_s = AllReduceSeconds(machine, group, 1e6);
   machine.intra_node.switch_reduces = true;
   EXPECT_LT(AllReduceSeconds(machine, group, 1e6), 0.7 * ring_s);
@@ -95,9 +95,9 @@ TEST(Collective, SwitchesThatAddUpSaveASecondTrip) {
 }
 
 TEST(Collective, AllToAllIsBoundByTheSlowerOfItsLinks) {
-  const RankGroup inside = {.ranks = 4, .per_node = 4};
+  const PricedGroup inside = {.ranks = 4, .per_node = 4};
   EXPECT_DOUBLE_EQ(AllToAllSeconds(Nodes(), inside, 400), 300.0 / 100);
-  const RankGroup across = GroupOf(Nodes(), 16, 1, 16);
+  const PricedGroup across = GroupOf(Nodes(), 16, 1, 16);
   EXPECT_DOUBLE_EQ(AllToAllSeconds(Nodes(), across, 1600), 800.0 / 10);
 }
 
@@ -118,7 +118,7 @@ TEST(MeasuredCollective, TakesWhatItTookWhereItWasMeasured) {
   const std::vector<CollectivePoint> points = Points();
   Machine machine = Nodes();
   machine.collectives = &points;
-  const auto inside = [](double ranks) { return RankGroup{.ranks = ranks, .per_node = ranks}; };
+  const auto inside = [](double ranks) { return PricedGroup{.ranks = ranks, .per_node = ranks}; };
   EXPECT_DOUBLE_EQ(AllReduceSeconds(machine, inside(4), 100), 6);
   EXPECT_DOUBLE_EQ(AllReduceSeconds(machine, inside(4), 10000), 300);
   EXPECT_DOUBLE_EQ(AllReduceSeconds(machine, inside(2), 100), 3);
@@ -133,7 +133,7 @@ TEST(MeasuredCollective, GrowsWithBytesBetweenPointsAndBeyondThem) {
   const std::vector<CollectivePoint> points = Points();
   Machine machine = Nodes();
   machine.collectives = &points;
-  const RankGroup group = {.ranks = 4, .per_node = 4};
+  const PricedGroup group = {.ranks = 4, .per_node = 4};
   // Halfway between 100 and 10,000 bytes, halfway between 6 and 300 seconds.
   EXPECT_NEAR(AllReduceSeconds(machine, group, 1000), std::sqrt(6.0 * 300), 1e-9);
   EXPECT_NEAR(AllReduceSeconds(machine, group, 100000), 3000, 1e-9);
@@ -151,10 +151,10 @@ TEST(MeasuredCollective, ScalesTheNearestNumberOfRanksByTheModel) {
   const std::vector<CollectivePoint> points = Points();
   Machine machine = Nodes();
   machine.collectives = &points;
-  const RankGroup eight = {.ranks = 8, .per_node = 8};
+  const PricedGroup eight = {.ranks = 8, .per_node = 8};
   EXPECT_DOUBLE_EQ(AllReduceSeconds(machine, eight, 100), 6 * (7.0 / 8) / (3.0 / 4));
   // Across nodes nothing was measured.
-  const RankGroup across = {.ranks = 16, .per_node = 8};
+  const PricedGroup across = {.ranks = 16, .per_node = 8};
   EXPECT_EQ(AllReduceSeconds(machine, across, 100), AllReduceSeconds(Nodes(), across, 100));
 }
 

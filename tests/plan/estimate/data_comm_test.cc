@@ -272,7 +272,7 @@ TEST(DataComm, NothingHidesTheLastSumsOfATable) {
   question.cluster.inter_node = question.cluster.intra_node;
   const Layout layout = {.dp = 8, .pp = 8, .micro_batch_size = 8, .gradient_accumulation_steps = 8};
   const Machine machine = MachineOf(question);
-  const RankGroup data = GroupOf(machine, 8, 1, layout.world_size());
+  const PricedGroup data = GroupOf(machine, 8, 1, layout.world_size());
   for (const bool tied : {false, true}) {
     question.model.tied_embeddings = tied;
     const double table_bytes = 4.0 * 128256 * 8192;

@@ -99,7 +99,7 @@ inline JobSpec FullJob() {
   job.layout = FullLayoutSpec();
   job.lora = {4, 16, {"c_attn"}, FrozenFormat::kNf4Double};
   job.checkpoint = {"saved", 10, 4, ResumeMode::kNone};
-  job.fault_tolerance = {5, 2.5, false};
+  job.fault_tolerance = {5, 2.5, 30, false};
   job.comm = {11, 12};
   job.validation = {6, 2};
   job.log_freq = 3;
@@ -108,6 +108,7 @@ inline JobSpec FullJob() {
   job.cluster = FullCluster();
   job.hosts = {1, "10.78.0.0/24", "-p 2222 -o \"x\"", "/opt/weft/bin", 3};
   job.threads_per_worker = 2;
+  job.bind = false;
   job.env = {{"A", "1"}, {"B", "x: \"y\" # z"}};
   return job;
 }

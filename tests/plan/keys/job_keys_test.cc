@@ -38,14 +38,15 @@ TEST(JobKeys, AreFrozen) {
       "activation_checkpointing.per_stage offload.optimizer offload.params checkpoint.folder "
       "checkpoint.interval checkpoint.keep_latest_k checkpoint.resume checkpoint.async "
       "checkpoint.export_hf checkpoint.export_dtype fault_tolerance.max_restarts "
-      "fault_tolerance.heartbeat_timeout_seconds fault_tolerance.preflight "
+      "fault_tolerance.heartbeat_timeout_seconds fault_tolerance.steady_seconds "
+      "fault_tolerance.preflight "
       "fault_tolerance.on_preempt "
       "fault_tolerance.skip_loss_zscore comm.init_timeout_seconds comm.train_timeout_seconds "
       "validation.interval validation.steps metrics.log_freq metrics.tensorboard metrics.wandb "
       "profiler.enable profiler.freq profiler.memory_snapshot lora.r lora.lora_alpha "
       "lora.lora_dropout lora.target_modules lora.quantization lora.double_quantization "
       "cluster.scheduler cluster.profile cluster.nodes cluster.slots cluster.gpus_per_node "
-      "cluster.threads_per_worker cluster.network cluster.spares cluster.ssh_options "
+      "cluster.threads_per_worker cluster.bind cluster.network cluster.spares cluster.ssh_options "
       "cluster.remote_path "
       "cluster.partition cluster.account cluster.qos cluster.time cluster.env deterministic "
       "resolved",
@@ -112,6 +113,15 @@ TEST(CanonicalKey, KnowsEveryAliasOfTheTable) {
   for (const auto& [alias, key] : cases) EXPECT_EQ(CanonicalKey(alias), key) << alias;
 }
 
+TEST(JobKeys, NameTheWordsOfTheirEnumerations) {
+  EXPECT_EQ(MeaningText(*FindJobKey("lr_scheduler.type")), "`constant`, `linear` or `cosine`");
+  EXPECT_EQ(MeaningText(*FindJobKey("checkpoint.resume")), "`auto` or `none`");
+  EXPECT_EQ(MeaningText(*FindJobKey("training.steps")), "optimizer updates of the whole run");
+  for (const JobKey& key : JobKeys()) {
+    EXPECT_EQ(MeaningText(key).find('{' + std::string("words")), std::string::npos) << key.key;
+  }
+}
+
 // docs/job_yaml.md says of each key what the table says.
 TEST(JobKeys, AreDocumentedAsTheyAre) {
   std::set<std::string> expected;
@@ -119,7 +129,7 @@ TEST(JobKeys, AreDocumentedAsTheyAre) {
     if (key.key == "resolved") continue;
     const std::string text = DefaultText(key);
     expected.insert(absl::StrCat("| ", key.key, key.planned_only ? " *" : "", " | ",
-                                 text.empty() ? "-" : text, " | ", key.meaning, " |"));
+                                 text.empty() ? "-" : text, " | ", MeaningText(key), " |"));
   }
   const std::vector<std::string> sections = JobSections();
   std::ifstream docs(WEFT_SOURCE_DIR "/docs/job_yaml.md");

@@ -229,6 +229,11 @@ TEST(Validate, ChecksTrainingAndOptimizer) {
        "optimizer.eps: 0 is out of range; use more than 0, e.g. 1e-08"},
       {[](JobSpec& j) { j.optimizer.weight_decay = -0.1; },
        "optimizer.weight_decay: -0.1 is out of range; use 0 (off) or more"},
+  });
+}
+
+TEST(Validate, ChecksTheScheduleOfTheLearningRate) {
+  ExpectEachCaughtAlone({
       {[](JobSpec& j) { j.lr_scheduler.warmup_steps = 101; },
        "lr_scheduler.warmup_steps: 101 is more than training.steps 100; use at most 100"},
       {[](JobSpec& j) { j.lr_scheduler.warmup_steps = -1; },
@@ -242,6 +247,16 @@ TEST(Validate, ChecksTrainingAndOptimizer) {
        "lr_scheduler.min_lr: 0.001 is more than optimizer.lr 0.0003; use at most 0.0003"},
       {[](JobSpec& j) { j.lr_scheduler.min_lr = -1; },
        "lr_scheduler.min_lr: -1 is out of range; use 0 to optimizer.lr"},
+      {[](JobSpec& j) { j.lr_scheduler.warmup_min_lr = 1e-3; },
+       "lr_scheduler.warmup_min_lr: 0.001 is more than optimizer.lr 0.0003; use at most 0.0003"},
+      {[](JobSpec& j) { j.lr_scheduler.warmup_min_lr = -1; },
+       "lr_scheduler.warmup_min_lr: -1 is out of range; use 0 to optimizer.lr"},
+      {[](JobSpec& j) {
+         j.lr_scheduler.warmup_steps = 0;
+         j.lr_scheduler.warmup_min_lr = 1e-5;
+       },
+       "lr_scheduler.warmup_min_lr: 1e-05 has no use with lr_scheduler.warmup_steps 0; use 0, or "
+       "lr_scheduler.warmup_steps 1 or more"},
   });
 }
 
@@ -477,13 +492,14 @@ TEST(Validate, ChecksCheckpointsValidationAndLimits) {
       {[](JobSpec& j) { j.hosts.least_nodes = j.cluster.nodes + 1; },
        "cluster.nodes: 2:1 begins above its end; write MIN:MAX"},
       {[](JobSpec& j) { j.hosts.network = "eth0"; },
-       "cluster.network: \"eth0\" is no network; write an address and how many of its bits count, "
+       "cluster.network: \"eth0\" is not a subnet; write an address and how many of its bits "
+       "count, "
        "e.g. 10.78.0.0/24"},
       {[](JobSpec& j) { j.hosts.network = "10.78.0.11/24"; },
        "cluster.network: \"10.78.0.11/24\" has bits beyond the first 24, as a host's address has; "
        "write the network's, whose other bits are 0"},
       {[](JobSpec& j) { j.hosts.remote_path = "weft/bin"; },
-       "cluster.remote_path: weft/bin is no absolute path; begin with /"},
+       "cluster.remote_path: weft/bin is not an absolute path; begin with /"},
       {[](JobSpec& j) { j.hosts.ssh_options = "2222"; },
        "cluster.ssh_options: \"2222\" does not begin with an option; write e.g. -p 2222"},
       {[](JobSpec& j) { j.hosts.spares = -1; },

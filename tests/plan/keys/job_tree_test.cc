@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -55,6 +57,23 @@ TEST(JobTree, KeepsAutoApartFromAValue) {
   EXPECT_TRUE(ReadBack(JobTree(job)) == job);
   job.layout.layers_per_stage.emplace();  // even
   EXPECT_TRUE(ReadBack(JobTree(job)) == job);
+}
+
+// As large as what Validate takes and PyTorch's manual_seed too.
+TEST(JobTree, CarriesEverySeed) {
+  JobSpec job = FullJob();
+  for (const uint64_t seed :
+       {uint64_t{0}, uint64_t{1} << 63, std::numeric_limits<uint64_t>::max()}) {
+    job.training.seed = seed;
+    EXPECT_EQ(ReadBack(JobTree(job)).training.seed, seed);
+  }
+  Value tree = JobTree(job);
+  for (const char* wrong : {"-1", "18446744073709551616", "1.5", "x"}) {
+    tree.Put("training.seed", Value::Scalar(wrong));
+    Issues issues;
+    ReadJobTree(tree, &issues);
+    EXPECT_THAT(issues.Text(), HasSubstr("training.seed: ")) << wrong;
+  }
 }
 
 TEST(JobTree, CarriesEitherFamilyAndBackend) {

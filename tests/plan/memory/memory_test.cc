@@ -432,6 +432,13 @@ TEST(PlanRankMemory, ZeroBubbleKeepsOneGradientPerPendingPass) {
   EXPECT_EQ(activations(1), 2 * last + 2 * 16 * 32 + 16 * 32);
 }
 
+TEST(PlanRankMemory, ZeroBubbleOnOneStageIsOneForwardOneBackward) {
+  Layout layout{.gradient_accumulation_steps = 4, .recompute = Recompute::kSelective};
+  const auto expected = ByName(PlanRankMemory(Tiny(), kBatch, layout, 0, {}));
+  layout.pp_schedule = ScheduleKind::kZeroBubbleH1;
+  EXPECT_EQ(ByName(PlanRankMemory(Tiny(), kBatch, layout, 0, {})), expected);
+}
+
 // A stage makes again as much as it leaves out, for stage + 1 of the pp microbatches: the weight
 // gradients need it later.
 TEST(PlanRankMemory, ZeroBubbleRecomputesForAllButTheLastStage) {
@@ -592,7 +599,7 @@ TEST(StagingOf, IsBoundedAndHasNoPlaceThatNothingFills) {
   constexpr int64_t kMost = kMostStagedElements;
   const Layout offloads = {.offload_optimizer = OffloadDevice::kCpu};
   const auto of = [&](const BucketElements& elements) {
-    const Staging staging = StagingOf(elements, offloads, {});
+    const StagingRoom staging = StagingOf(elements, offloads, {});
     return std::pair(staging.elements, staging.places);
   };
   EXPECT_EQ(of({.end = 0, .block = 160, .counts = {.blocks = 1}}), std::pair(int64_t{160}, 1));

@@ -83,10 +83,14 @@ TEST(Schedule, ZeroBubbleH1IsThePictureOfThePaper) {
   ExpectGolden("zb_h1_4x8.txt", PipelineText({ScheduleKind::kZeroBubbleH1, 4, 8}));
 }
 
+TEST(Schedule, ZeroBubbleH1OnOneStageIsOneForwardOneBackward) {
+  EXPECT_EQ(ComputeOrder(ScheduleKind::kZeroBubbleH1, 0, 1, 3), OneForwardOneBackward(0, 1, 3));
+}
+
 TEST(Schedule, RunsEachMicrobatchThroughEachChunkOnceInEachDirectionAndInOrder) {
   ForSmallPipelines([](const Shape& shape, int stage) {
     const std::vector<Action> actions = OrderOf(shape, stage);
-    const bool split = shape.kind == ScheduleKind::kZeroBubbleH1;
+    const bool split = shape.kind == ScheduleKind::kZeroBubbleH1 && shape.stages > 1;
     std::vector<Op> passes = {Op::kForward, split ? Op::kBackwardInput : Op::kBackward};
     if (split) passes.push_back(Op::kBackwardWeight);
     EXPECT_EQ(actions.size(),

@@ -17,6 +17,44 @@ namespace {
 
 using OptimizerOps = DeviceTest;
 
+TEST_P(OptimizerOps, AdagradFollowsPyTorchOverFiveSteps) {
+  constexpr int64_t kCount = 1003;
+  const struct {
+    AdagradParameters adagrad;
+    double scale;
+  } cases[] = {{{.lr = 0.1, .eps = 1e-10}, 1},
+               {{.lr = 0.01, .eps = 1e-3, .weight_decay = 0.05}, 0.25}};
+  for (const auto& [parameters, scale] : cases) {
+    AdagradParameters adagrad = parameters;
+    if (scale != 1) adagrad.gradient_scale = UploadTotal(scale);
+    const std::vector<float> start = Normal(kCount, 99);
+    const View param = Upload(1, kCount, start);
+    const View sum = Upload(1, kCount, std::vector<float>(kCount));
+    Doubles p = ToDoubles(start);
+    Doubles squares(kCount);
+    for (uint32_t step = 1; step <= 5; ++step) {
+      const std::vector<float> gradient = Normal(kCount, step, 0.1F);
+      device().updates().Adagrad(adagrad, Upload(1, kCount, gradient), param, sum);
+      for (size_t i = 0; i < p.size(); ++i) {
+        const double g = scale * static_cast<double>(gradient[i]) + adagrad.weight_decay * p[i];
+        squares[i] += g * g;
+        p[i] -= adagrad.lr * g / (std::sqrt(squares[i]) + adagrad.eps);
+      }
+    }
+    EXPECT_LT(RelativeError(Download(param), p), 5e-7);
+    EXPECT_LT(RelativeError(Download(sum), squares), 5e-7);
+  }
+}
+
+// The first step is as long as the rate, whatever the gradient; without one nothing moves.
+TEST_P(OptimizerOps, AdagradBeginsWithTheRate) {
+  const View param = Upload(1, 3, {1, 2, -4});
+  const View sum = Upload(1, 3, {0, 0, 0});
+  device().updates().Adagrad({.lr = 0.5, .eps = 1e-10}, Upload(1, 3, {2, 0, -0.5}), param, sum);
+  EXPECT_EQ(Download(param), (std::vector<float>{0.5, 2, -3.5}));
+  EXPECT_EQ(Download(sum), (std::vector<float>{4, 0, 0.25}));
+}
+
 TEST_P(OptimizerOps, SgdMomentumFollowsPyTorchOverFiveSteps) {
   constexpr int64_t kCount = 1003;
   const struct {
@@ -356,6 +394,8 @@ TEST_P(OptimizerOps, AnUpdateWhoseScaleIsNotANumberChangesNothing) {
   expect_unchanged("Sgd");
   device().updates().SgdMomentum({.lr = 1, .gradient_scale = scale}, gradient, param, mean);
   expect_unchanged("SgdMomentum");
+  device().updates().Adagrad({.lr = 1, .gradient_scale = scale}, gradient, param, square);
+  expect_unchanged("Adagrad");
   // Codes lie in `mean`, scales in `square`.
   const auto quantised = [&](int64_t at) -> QuantisedView {
     const int64_t blocks = (kCount + kQuantisationBlock - 1) / kQuantisationBlock;

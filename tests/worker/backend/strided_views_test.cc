@@ -421,6 +421,9 @@ std::vector<Refusal> LossRefusals(const Operands& o) {
              d.updates().Adamw({.lr = 0.1, .beta1 = 0.9, .beta2 = 0.9, .eps = 1e-8, .step = 1},
                                &segment, 1);
            }},
+          {"Adagrad",
+           {o.x, o.y, o.z},
+           [](Device& d, const Views& v) { d.updates().Adagrad({.lr = 0.1}, v[0], v[1], v[2]); }},
           {"Lion", {o.x, o.y, o.z}, [](Device& d, const Views& v) {
              d.updates().Lion({.lr = 0.1}, v[0], v[1], v[2]);
            }}};

@@ -144,11 +144,12 @@ TEST(Zero, KeepsTheScaleOfGradientsWithSgdAndNoClipping) {
   }
 }
 
-TEST(Zero, CutsTheOneMomentOfLion) {
+// Trains it on one rank and under ZeRO, and goes on from the one's checkpoint under ZeRO.
+void ExpectCutByZero(const OptimizerSpec& optimizer) {
   const ZeroCase c = {2, 3, 1, 1, k1f1b, 2};
   const TestFolder folder;
   JobSpec job = JobOf(c, folder);
-  job.optimizer = {.name = OptimizerKind::kLion, .lr = 3e-4, .beta2 = 0.99};
+  job.optimizer = optimizer;
   job.checkpoint.interval = 10;
   const std::string single_folder = folder.Make("single");
   const TrainingOutcome single = TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 12, job), single_folder);
@@ -161,6 +162,16 @@ TEST(Zero, CutsTheOneMomentOfLion) {
                                             single_folder + "/checkpoint/step-10");
   const std::vector<double> losses = single.losses();
   EXPECT_LT(RelativeDifference(resumed.losses(), {losses.begin() + 10, losses.end()}), 1e-6);
+}
+
+TEST(Zero, CutsTheOneMomentOfLion) {
+  ExpectCutByZero({.name = OptimizerKind::kLion, .lr = 3e-4, .beta2 = 0.99});
+}
+
+// The first update is as long as lr even of a gradient that is next to 0, whose sign hangs on the
+// order of a sum: eps is above such gradients.
+TEST(Zero, CutsTheSumOfSquaresOfAdagrad) {
+  ExpectCutByZero({.name = OptimizerKind::kAdagrad, .lr = 1e-2, .eps = 1e-4});
 }
 
 TEST(Zero, ContinuesFromACheckpointOfAnyOtherSharding) {

@@ -59,6 +59,21 @@ WEFT_CLONES void LionUpdate(const LionParameters& lion, double gradient_scale,
   }
 }
 
+WEFT_CLONES void AdagradUpdate(const AdagradParameters& adagrad, double gradient_scale,
+                               const float* gradient, float* param, float* sum, int64_t count) {
+  const auto scale = static_cast<float>(gradient_scale);
+  const auto decay = static_cast<float>(adagrad.weight_decay);
+  const auto lr = static_cast<float>(adagrad.lr);
+  const auto eps = static_cast<float>(adagrad.eps);
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = gradient[i] * scale + decay * param[i];
+    const float s = sum[i] + g * g;
+    sum[i] = s;
+    param[i] -= lr * g / (std::sqrt(s) + eps);
+  }
+}
+
 WEFT_CLONES void SgdUpdate(double lr, double weight_decay, double gradient_scale,
                            const float* gradient, float* param, int64_t count) {
   const auto step_size = static_cast<float>(lr * gradient_scale);
@@ -129,6 +144,13 @@ class CpuUpdates final : public Updates {
            [&](double scale, int64_t first, int64_t count) {
              LionUpdate(lion, scale, Floats(gradient) + first, Floats(param) + first,
                         Floats(exp_avg) + first, count);
+           });
+  }
+  void Adagrad(const AdagradParameters& adagrad, View gradient, View param, View sum) override {
+    Update("Adagrad", adagrad.gradient_scale, param, {gradient, sum},
+           [&](double scale, int64_t first, int64_t count) {
+             AdagradUpdate(adagrad, scale, Floats(gradient) + first, Floats(param) + first,
+                           Floats(sum) + first, count);
            });
   }
   void Sgd(double lr, double weight_decay, View gradient_scale, View gradient,

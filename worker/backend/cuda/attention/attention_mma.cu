@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   const Tile<T, kDim> q = {shared};
   const Tile<T, kDim> k = {shared + kRows * kStride};
   const Tile<T, kDim> v = {shared + (kRows + kKeys) * kStride};
-  const Place<kRows> place(call.query_len);
+  const TilePlace<kRows> place(call.query_len);
   const int kv_head = place.head / (call.heads / call.kv_heads);
   const int64_t output_at = call.OutputAt(place.sequence, place.row, place.head);
   const auto copy = [&](const Tile<T, kDim>& to, const T* from, int64_t key) {

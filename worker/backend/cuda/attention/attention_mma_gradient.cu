@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   T* const shared = DynamicShared<T>();
   const Tile<T, kDim> q = {shared};
   const Tile<T, kDim> dout = {shared + kRows * Tile<T, kDim>::kStride};
-  const Place<kRows> place(call.query_len);
+  const TilePlace<kRows> place(call.query_len);
   const int kv_head = place.head / (call.heads / call.kv_heads);
   const int64_t query_at = call.QueryAt(place.sequence, place.row, place.head);
   const int64_t statistic = call.StatisticAt(place.sequence, place.row, place.head);
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   T* const shared = DynamicShared<T>();
   const Tile<T, kDim> k = {shared};
   const Tile<T, kDim> v = {shared + kRows * Tile<T, kDim>::kStride};
-  const Place<kRows> place(call.seq_len);
+  const TilePlace<kRows> place(call.seq_len);
   const int64_t key_at = call.KeyAt(place.sequence, place.row, place.head);
   const int heads = call.heads / call.kv_heads;
   k.Copy(arrays.k + key_at, call.key_stride, place.count, kRows);

@@ -170,14 +170,14 @@ __device__ __forceinline__ float ReduceQuad(Combine combine, float value) {
 
 // The block's place in a call.
 template <int kRows>
-struct Place {
+struct TilePlace {
   int64_t sequence;
   int head;     // of queries, or of keys
   int64_t row;  // first of the tile
   int count;    // rows of the tile that are there
   int warp_row;
 
-  __device__ explicit Place(int64_t rows)
+  __device__ explicit TilePlace(int64_t rows)
       : sequence(blockIdx.z),
         head(static_cast<int>(blockIdx.y)),
         row(static_cast<int64_t>(blockIdx.x) * kRows),

@@ -11,7 +11,7 @@
 namespace weft {
 
 BackendStatus CallWatch::NewGroup(GroupUse use, const int* ranks, int count, int* group) {
-  RankGroup made;
+  CallGroup made;
   made.ranks.assign(ranks, ranks + count);
   const auto own = std::find(made.ranks.begin(), made.ranks.end(), rank_);
   const bool ascends = std::adjacent_find(made.ranks.begin(), made.ranks.end(),

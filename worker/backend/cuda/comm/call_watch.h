@@ -15,7 +15,7 @@
 
 namespace weft {
 
-struct RankGroup {
+struct CallGroup {
   std::vector<int> ranks;  // ascending; empty: this rank is in no group of that round
   int position = 0;        // of this rank
   GroupUse use = GroupUse::kBlocking;
@@ -41,7 +41,7 @@ class CallWatch {
 
   // Makes a group as Comm::NewGroup does; the group's number is its round.
   BackendStatus NewGroup(GroupUse use, const int* ranks, int count, int* group);
-  const RankGroup& group(int index) const { return groups_[static_cast<size_t>(index)]; }
+  const CallGroup& group(int index) const { return groups_[static_cast<size_t>(index)]; }
   int rounds() const { return static_cast<int>(groups_.size()); }
 
   // Fails if a call has failed before, or was interrupted, or `group` is not one of this rank's.
@@ -87,7 +87,7 @@ class CallWatch {
   const int world_size_;
   const std::chrono::milliseconds timeout_;
   const Silence silence_;
-  std::vector<RankGroup> groups_;  // by round
+  std::vector<CallGroup> groups_;  // by round
   int64_t calls_ = 0;
   BackendStatus broken_;
 

@@ -125,7 +125,7 @@ class LocalComm final : public Comm {
       return s;
     }
     if (BackendStatus s = CheckReducible(call, data); !s.ok()) return s;
-    const RankGroup& members = watch_.group(group);
+    const CallGroup& members = watch_.group(group);
     if (members.size() == 1) return {};
     const int64_t part = data.bytes() / members.size();
     const int64_t slice = kCollectiveBytes / members.size() / kAlignment * kAlignment;
@@ -152,7 +152,7 @@ class LocalComm final : public Comm {
     if (auto s = watch_.BeginRanges("all-gather", group, data.elements(), &call); !s.ok()) {
       return s;
     }
-    const RankGroup& members = watch_.group(group);
+    const CallGroup& members = watch_.group(group);
     const int64_t part = data.bytes() / members.size();
     auto* const bytes = static_cast<char*>(data.data);
     for (int64_t at = 0; at < part && members.size() > 1; at += kCollectiveBytes) {
@@ -174,7 +174,7 @@ class LocalComm final : public Comm {
   BackendStatus AllReduceHost(int group, ReduceOp op, double* values, int count) override {
     Call call;
     if (BackendStatus s = watch_.Begin("all-reduce", group, &call); !s.ok()) return s;
-    const RankGroup& members = watch_.group(group);
+    const CallGroup& members = watch_.group(group);
     for (int at = 0; at < count && members.size() > 1; at += kHostValues) {
       const int size = std::min(kHostValues, count - at);
       std::copy_n(values + at, size, block_->rank(rank_).values);
@@ -373,7 +373,7 @@ class LocalComm final : public Comm {
 
   // Returns when all members have come as often as this rank.
   BackendStatus Meet(const Call& call) {
-    const RankGroup& members = watch_.group(call.group);
+    const CallGroup& members = watch_.group(call.group);
     const auto group = static_cast<size_t>(call.group);
     const int64_t arrivals = ++block_->rank(rank_).arrivals[group];
     return watch_.Wait(call, [&](std::vector<int>* silent) {

@@ -165,7 +165,7 @@ class NcclComm final : public Comm {
     if (BackendStatus s = Begin("all-reduce", group, &call); !s.ok()) return s;
     const Group& members = GroupOf(group);
     if (members.comm == nullptr) return {};
-    const RankGroup& ranks = calls_.group(group);
+    const CallGroup& ranks = calls_.group(group);
     for (int at = 0; at < count; at += kHostValuesAtOnce) {
       const int size = std::min(kHostValuesAtOnce, count - at);
       const int64_t part = size * static_cast<int64_t>(sizeof(double));
@@ -325,7 +325,7 @@ class NcclComm final : public Comm {
 
   BackendStatus Move(const Call& call, const Lane& lane, const CollectiveCall& collective) {
     const View data = collective.data;
-    const RankGroup& ranks = calls_.group(call.group);
+    const CallGroup& ranks = calls_.group(call.group);
     if (collective.kind == CollectiveKind::kAllGather) {
       return Gather(call, lane, static_cast<char*>(data.data), data.bytes() / ranks.size());
     }
@@ -407,13 +407,13 @@ class NcclComm final : public Comm {
   }
 
   // Bytes of one rank's slice, so that those of all fit into the staging buffer.
-  int64_t SliceBytes(const RankGroup& ranks) const {
+  int64_t SliceBytes(const CallGroup& ranks) const {
     return kNcclStagingBytes / ranks.size() / kAlignment * kAlignment;
   }
 
   // own = the slices of all ranks, combined in their order; those of the others lie in the staging
   // buffer, `slice` bytes apart.
-  void Combine(const Lane& lane, ReduceOp op, DType dtype, const RankGroup& ranks, int64_t slice,
+  void Combine(const Lane& lane, ReduceOp op, DType dtype, const CallGroup& ranks, int64_t slice,
                char* own, int64_t bytes) {
     const RankSlices slices = {.first = lane.staging,
                                .stride_bytes = slice,
@@ -427,7 +427,7 @@ class NcclComm final : public Comm {
   // Each rank takes what all have and adds it up itself: of a few values, in the time of one
   // message.
   BackendStatus AddUp(const Call& call, const Lane& lane, ReduceOp op, View data) {
-    const RankGroup& ranks = calls_.group(call.group);
+    const CallGroup& ranks = calls_.group(call.group);
     const int64_t most = kNcclStagingBytes / ranks.size() / ElementBytes(data.dtype);
     const int64_t slice = most * ElementBytes(data.dtype);
     auto* const bytes = static_cast<char*>(data.data);
@@ -445,7 +445,7 @@ class NcclComm final : public Comm {
 
   // In segments: each rank combines its slice of one, then all take the others' slices.
   BackendStatus AllReduceByRank(const Call& call, const Lane& lane, ReduceOp op, View data) {
-    const RankGroup& ranks = calls_.group(call.group);
+    const CallGroup& ranks = calls_.group(call.group);
     const int64_t slice = SliceBytes(ranks);
     auto* const bytes = static_cast<char*>(data.data);
     for (int64_t at = 0; at < data.bytes(); at += slice * ranks.size()) {
@@ -476,7 +476,7 @@ class NcclComm final : public Comm {
   }
 
   BackendStatus ReduceScatterByRank(const Call& call, const Lane& lane, ReduceOp op, View data) {
-    const RankGroup& ranks = calls_.group(call.group);
+    const CallGroup& ranks = calls_.group(call.group);
     const int64_t slice = SliceBytes(ranks);
     const int64_t part = data.bytes() / ranks.size();
     auto* const bytes = static_cast<char*>(data.data);

@@ -89,6 +89,19 @@ struct LionUpdate {
   }
 };
 
+// gradient, param, sum -> param, sum
+struct AdagradUpdate {
+  GradientScale scale;
+  float decay, lr, eps;
+  __device__ bool Begin() { return scale.Load(); }
+  __device__ void operator()(const float (&x)[3], float (&y)[2]) const {
+    const float g = x[0] * static_cast<float>(scale.value) + decay * x[1];
+    const float s = x[2] + g * g;
+    y[0] = x[1] - lr * g / (sqrtf(s) + eps);
+    y[1] = s;
+  }
+};
+
 // gradient, param -> param
 struct SgdUpdate {
   GradientScale scale;
@@ -179,6 +192,18 @@ cudaError_t QueueLion(const Queue& queue, const LionParameters& lion, View gradi
                           param.elements());
 }
 
+cudaError_t QueueAdagrad(const Queue& queue, const AdagradParameters& adagrad, View gradient,
+                         View param, View sum) {
+  const AdagradUpdate update = {.scale = ScaleAt(adagrad.gradient_scale),
+                                .decay = static_cast<float>(adagrad.weight_decay),
+                                .lr = static_cast<float>(adagrad.lr),
+                                .eps = static_cast<float>(adagrad.eps)};
+  float* const p = Floats(param);
+  float* const s = Floats(sum);
+  return Map<float, 3, 2>(queue.stream, update, {{Floats(gradient), p, s}, {p, s}},
+                          param.elements());
+}
+
 cudaError_t QueueSgd(const Queue& queue, double lr, double weight_decay, View gradient_scale,
                      View gradient, View param) {
   const SgdUpdate update = {.scale = ScaleAt(gradient_scale),
@@ -226,6 +251,10 @@ class CudaUpdates final : public Updates {
   void Lion(const LionParameters& lion, View gradient, View param, View exp_avg) override {
     if (!Fits("Lion", lion.gradient_scale, param, {gradient, exp_avg})) return;
     KeepFailure(QueueLion(queue_, lion, gradient, param, exp_avg), "Lion", failure_);
+  }
+  void Adagrad(const AdagradParameters& adagrad, View gradient, View param, View sum) override {
+    if (!Fits("Adagrad", adagrad.gradient_scale, param, {gradient, sum})) return;
+    KeepFailure(QueueAdagrad(queue_, adagrad, gradient, param, sum), "Adagrad", failure_);
   }
   void Sgd(double lr, double weight_decay, View gradient_scale, View gradient,
            View param) override {

@@ -1,0 +1,91 @@
+// A job on several hosts, as a state machine: for how many of them it is planned, and when it
+// grows.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/hosts.h"
+#include "coordinator/liveness.h"
+#include "tests/coordinator/job_script.h"
+
+namespace weft {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kLeaseMs = 8000;
+constexpr int64_t kSteadyHostsMs = 60000;  // fault_tolerance.steady_seconds, its default
+
+Job After(Job job, const std::vector<std::string>& facts) {
+  for (const std::string& fact : facts) job = Apply(std::move(job), ParseFact(fact));
+  return job;
+}
+
+// Asks for three hosts and trains on two of them.
+Job TrainingOnTwo() {
+  return After(Job(), {"submit3 r1", "plan3", "offer m1", "offer m2", "awaited 1", "plan2",
+                       "launch2 1", "register 1/0", "register 1/1", "ready 1/0", "ready 1/1"});
+}
+
+// What time alone has made true, `after_ms` after the last host came, everybody being heard.
+std::vector<Event> ExpiredAfter(int64_t after_ms, const Job& job) {
+  Clocks clocks;
+  clocks.heard_ms = {{0, after_ms}, {1, after_ms}};
+  clocks.looked_ms = after_ms;
+  clocks.lease_end_ms = {{"m1", int64_t{1} << 40}, {"m2", int64_t{1} << 40}};
+  return Expired(job, clocks, after_ms, kLeaseMs);
+}
+
+TEST(MostHosts, IsTheLargestCountThatWasNotRefused) {
+  Job job = After(Job(), {"submit3 r1", "plan3", "offer m1", "offer m2", "offer m3"});
+  EXPECT_EQ(MostHosts(job), 3);
+  job = After(std::move(job), {"refuse3"});
+  EXPECT_EQ(MostHosts(job), 2);
+  job = After(std::move(job), {"refuse2"});
+  EXPECT_EQ(MostHosts(job), std::nullopt) << "below its least";
+  EXPECT_THAT(job.reason, HasSubstr("there is no plan for 2 of 3: nothing fits"));
+}
+
+TEST(Job, GoesOnWithFewerHostsWhereThereIsNoPlanForAllThatAreThere) {
+  Job job = After(Job(), {"submit3 r1", "plan2", "offer m1", "offer m2", "offer m3"});
+  EXPECT_EQ(JobText(job), "PLANNED g1 open | plan") << "for three";
+  job = After(std::move(job), {"refuse3"});
+  EXPECT_EQ(JobText(job), "PLANNED g1 open | launch g1") << "on two, the third is a spare";
+}
+
+TEST(Job, DoesNotGrowToACountThatHasNoPlan) {
+  Job job = After(TrainingOnTwo(), {"offer m3"});
+  ASSERT_EQ(ExpiredAfter(kSteadyHostsMs + 1, job).size(), 1u);
+  job = After(std::move(job), {"refuse3"});
+  EXPECT_EQ(JobText(job), "RUNNING g1 training | begin g1") << "what trains is not disturbed";
+  EXPECT_TRUE(ExpiredAfter(kSteadyHostsMs + 1, job).empty());
+  EXPECT_TRUE(ExpiredAfter(10 * kSteadyHostsMs, job).empty());
+}
+
+TEST(Job, IsNotStoppedForAHostThatHasGoneAgain) {
+  for (const char* gone : {"away m3", "silent 1 on m3"}) {
+    Job job = After(TrainingOnTwo(), {"offer m3", "more 1", gone});
+    job = After(std::move(job), {"shard 1/0 10", "shard 1/1 10", "committed 1/0 10"});
+    EXPECT_EQ(job.phase, Phase::kRunning) << gone;
+    job = After(std::move(job), {"offer m3", "more 1"});
+    job = After(std::move(job), {"shard 1/0 11", "shard 1/1 11", "committed 1/0 11"});
+    EXPECT_EQ(job.phase, Phase::kRecovering) << "it is back, and has stayed";
+  }
+}
+
+TEST(Job, WaitsForNobodyElseOnceAllWhoAreExpectedAreThere) {
+  Submitted submitted = std::get<Submitted>(ParseFact("submit3 r1"));
+  submitted.expected_hosts = 2;
+  Job job = After(Apply(Job(), submitted), {"plan3", "offer m1"});
+  EXPECT_TRUE(ExpiredAfter(kFirstHostsMs - 1, job).empty()) << "one is on its way";
+  job = After(std::move(job), {"offer m2"});
+  const std::vector<Event> events = ExpiredAfter(1, job);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<HostsAwaited>(events[0]));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,86 @@
+// HostsRun: one job on three hosts of a HostBed, started by `weft run` on host 1, with the real
+// binaries, ssh, mpirun and links. After each test nothing is left on any host.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/hosts/host_bed.h"
+
+namespace weft {
+
+struct RunStep {
+  int64_t step = 0;
+  int64_t generation = 0;
+  double loss = 0;
+  std::string loss_hex;
+};
+
+// A line of events.jsonl.
+struct RunEvent {
+  int64_t unix_ms = 0;
+  int64_t generation = 0;
+  std::string event;
+  std::string phase;
+  std::string reason;
+  int rank = -1;
+  std::string host;
+};
+
+class HostsRun : public ::testing::Test {
+ protected:
+  static constexpr int kSteps = 60;
+  static constexpr int kLeaseS = 4;
+  // The layout that every test of equal bits has, on any number of hosts.
+  static constexpr char kFixed[] = "dp: 3, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";
+  static constexpr char kThreeHosts[] = "h1:2,h2:2,h3:2";
+
+  void SetUp() override;
+  void TearDown() override;
+
+  std::string folder() const { return bed_->shared() + "/tiny"; }
+
+  // Whatever `parallelism` leaves open is planned for the hosts that there are.
+  std::string WriteJob(const std::string& parallelism, const std::string& cluster,
+                       const std::string& more = "", int64_t steps = kSteps);
+  // Words for `cluster`: ssh's own options come first.
+  std::string OnThreeHosts(const std::string& ssh_options = "") const;
+  // A lease of kLeaseS; hosts that come back are taken after a second.
+  static std::string ShortTimes();
+  void Start(const std::string& job, const std::vector<std::string>& options);
+  void StartOnThreeHosts(const std::string& job) { Start(job, {"--hosts", kThreeHosts}); }
+
+  // kill -9 of the first process there whose command line matches; fails the test if there is none.
+  // Returns the rank that it was, or was to start; -1: none.
+  int Kill(int host, const std::string& pattern);
+
+  std::vector<RunStep> Steps() const;
+  std::vector<RunEvent> Events() const;
+  std::string WeftdLog() const { return ReadText(folder() + "/logs/weftd.log"); }
+  // By step; every generation that did it has to agree.
+  std::map<int64_t, std::string> Curve() const;
+  // Waits for a step that is not earlier, of a generation that is not earlier.
+  bool WaitForStep(int64_t step, int64_t generation = 1, double timeout_s = 60) const;
+  int64_t LastGeneration() const;
+  // Waits for the first step of a generation after `generation`. Returns the seconds from when the
+  // coordinator had the proof that the one before is over, as its events and its log say: the last
+  // end, or the last agent that came with nothing. -1: it never trained again.
+  double SecondsToTrainAgain(int64_t generation, double timeout_s) const;
+  // The run's words and logs, for a failure's text.
+  std::string Words() const;
+  void ExpectEnd(int code = 0);
+  void StopAndExpectEnd();
+  // The same layout on host 1 alone; removes its run folder.
+  std::map<int64_t, std::string> CurveOfOneHost(int64_t steps = kSteps);
+  // No loss differs by more than 1e-5 of itself from the curve's.
+  void ExpectNear(const std::map<int64_t, std::string>& curve) const;
+
+  std::unique_ptr<HostBed> bed_;
+  std::unique_ptr<Child> run_;
+};
+
+}  // namespace weft
