@@ -126,6 +126,7 @@ TEST_F(DriverTest, WaitsForNoAgentThatCameBetweenALaunchAndItsEnd) {
 TEST_F(DriverTest, TellsAllRanksOfAnAgentToTrainByOneMessage) {
   JobSpec job = SampleJob();
   job.cluster.slots_per_node = 2;
+  job.fault_tolerance.preflight = false;
   job.layout.tp = job.layout.pp = 1;
   job.layout.dp = 2;
   Submit(job);

@@ -106,6 +106,7 @@ void Fleet::Submit() {
     job.layout.cp = 1;
   }
   job.fault_tolerance.max_restarts = 1000;
+  job.fault_tolerance.preflight = options_.seed % 2 == 1;  // both ways
   job.checkpoint.interval = kSaveEvery;
   proto::SubmitJobRequest request;
   request.set_request_id("r1");

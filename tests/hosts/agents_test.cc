@@ -18,6 +18,7 @@ namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const char kBin[] = WEFT_BINARY_DIR "/bin";
 
@@ -231,9 +232,15 @@ std::string WriteJob(const HostBed& bed, const std::string& output_dir) {
 
 // /tmp is there on both hosts, and is not the same folder.
 TEST_F(Hosts, AreHeldAgainstTheRunFolderBeforeARunBegins) {
-  const std::string job = WriteJob(*bed_, "/tmp/runs");
-  const auto refused =
-      bed_->Run(1, std::string(kBin) + "/weft run " + job + " --hosts h2; echo exit $?");
+  const std::string run = std::string(kBin) + "/weft run " + WriteJob(*bed_, "/tmp/runs") +
+                          " --hosts h2 --set fault_tolerance.preflight=";
+  const auto failed = bed_->Run(1, run + "true; echo exit $?");
+  EXPECT_THAT(failed.out, HasSubstr("exit 1")) << failed.err;
+  EXPECT_THAT(failed.out, Not(HasSubstr("STARTING")));
+  EXPECT_THAT(failed.err, HasSubstr("weft: the job failed: host h2: run folder: /tmp/runs/tiny: "
+                                    "No such file"));
+  bed_->Run(1, "rm -rf /tmp/runs");
+  const auto refused = bed_->Run(1, run + "false; echo exit $?");
   EXPECT_THAT(refused.out, HasSubstr("exit 2")) << refused.err;
   EXPECT_THAT(refused.err, HasSubstr("weft: host h2: run folder /tmp/runs/tiny: No such file"));
   EXPECT_EQ(bed_->Run(1, "ls -A /dev/shm").out, "");

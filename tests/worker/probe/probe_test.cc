@@ -146,7 +146,7 @@ TEST(Probe, RefusesUnknownBackendsAndKindsByName) {
   options.backend = "tpu";
   EXPECT_EQ(Probe(options).message(), "--backend: \"tpu\" is not a backend; use cpu or cuda");
   EXPECT_EQ(ParseProbeKind("speed").status().message(),
-            "--probe: \"speed\" is unknown; use devices, rates or links");
+            "--probe: \"speed\" is unknown; use devices, rates, product or links");
   EXPECT_EQ(ProbeExitCode(absl::OkStatus()), 0);
   EXPECT_EQ(ProbeExitCode(absl::InvalidArgumentError("x")), 2);
   EXPECT_EQ(ProbeExitCode(absl::UnimplementedError("x")), 2);
