@@ -61,6 +61,12 @@ Result JudgeDevices(BackendKind backend, int ranks, int cores, int gpus) {
   if (backend == BackendKind::kCuda) {
     const std::string found = CountText(gpus, "GPU");
     if (gpus >= ranks) return Well(kName, found);
+    if (gpus == 0) {
+      return Bad(kName, "no GPU on the PCI bus",
+                 absl::StrCat(CountText(ranks, "rank"), " may come to lie here"),
+                 "some containers hide the bus: then the ranks' logs say what they find",
+                 Result::NOTE);
+    }
     return Bad(kName, found, absl::StrCat(CountText(ranks, "rank"), " may come to lie here"),
                "look at lspci and dmesg for GPUs that are gone, or name fewer slots "
                "(--hosts NAME:SLOTS)");

@@ -25,15 +25,15 @@ struct HostOffer {
   std::string domain = {};  // hosts of one domain fail together; empty: nothing is known
 };
 
-struct RankPlace {
+struct PlacedRank {
   int host = 0;  // index of the offer
   int slot = 0;  // on that host, from 0
-  friend bool operator==(const RankPlace&, const RankPlace&) = default;
+  friend bool operator==(const PlacedRank&, const PlacedRank&) = default;
 };
 
 struct Placement {
-  std::vector<RankPlace> ranks;  // by rank
-  int ranks_per_host = 0;        // the last host may have fewer
+  std::vector<PlacedRank> ranks;  // by rank
+  int ranks_per_host = 0;         // the last host may have fewer
   std::vector<std::string> reasons;
 };
 

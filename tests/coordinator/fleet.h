@@ -1,6 +1,6 @@
 // The simulated fleet itself (fleet_sim.h): its world, in one thread and in virtual time. Its parts
-// are in fleet_sim.cc (the coordinator), fleet_links.cc, fleet_hosts.cc (agents, ranks, training)
-// and fleet_promises.cc (faults and what has to hold).
+// are in fleet_coordinator.cc, fleet_links.cc, fleet_hosts.cc (agents, ranks, training) and
+// fleet_promises.cc (faults and what has to hold).
 #pragma once
 #include <cstdint>
 #include <deque>

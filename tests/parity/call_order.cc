@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "plan/errors.h"
+#include "worker/state/world_sum.h"
 
 namespace weft {
 namespace {
@@ -241,9 +242,16 @@ BackendStatus RecordingComm::AllGather(int group, View data) {
                 {.kind = CollectiveKind::kAllGather, .group = group, .data = data}, 0);
 }
 
-// Zeros, which are finite whatever this rank alone has made of its weights.
+// The sum of known values is as it has to be, or nothing begins. All others are zeros, which are
+// finite whatever this rank alone has made of its weights.
 BackendStatus RecordingComm::AllReduceHost(int group, ReduceOp op, double* values, int count) {
+  const std::vector<double> part = WorldPart(rank_, world_size_);
+  const bool is_proof = std::equal(part.begin(), part.end(), values, values + count);
   std::fill_n(values, count, 0.0);
+  for (int rank = 0; is_proof && rank < world_size_; ++rank) {
+    const std::vector<double> each = WorldPart(rank, world_size_);
+    for (size_t i = 0; i < each.size(); ++i) values[i] += each[i];
+  }
   calls_.push_back(
       {.kind = Kind::kHostReduce,
        .group = Of(group),

@@ -27,9 +27,9 @@ std::vector<WitnessCase> Cases() {
   sgd.lr_scheduler = {.type = LrSchedule::kConstant};
   JobSpec lion = TenSteps();
   lion.optimizer = {.name = OptimizerKind::kLion, .lr = 1e-4, .beta2 = 0.99};
-  JobSpec adagrad = TenSteps();
+  JobSpec adagrad = TenSteps();  // eps: of gradients next to 0 the last bit would decide the sign
   adagrad.optimizer = {
-      .name = OptimizerKind::kAdagrad, .lr = 1e-3, .eps = 1e-10, .weight_decay = 0.01};
+      .name = OptimizerKind::kAdagrad, .lr = 1e-3, .eps = 1e-4, .weight_decay = 0.01};
   JobSpec dampened = sgd;
   dampened.optimizer.lr = 0.01;
   dampened.optimizer.momentum = 0.9;

@@ -31,6 +31,7 @@ TEST(HostChecks, JudgeByWhatRanksNeed) {
       {JudgeDevices(BackendKind::kCpu, 3, 1, 0), Result::NOTE, "1 core", "3 ranks"},
       {JudgeDevices(BackendKind::kCuda, 8, 1, 8), Result::WELL, "8 GPUs", ""},
       {JudgeDevices(BackendKind::kCuda, 8, 64, 7), Result::BROKEN, "7 GPUs", "8 ranks"},
+      {JudgeDevices(BackendKind::kCuda, 8, 64, 0), Result::NOTE, "no GPU on the PCI", "8 ranks"},
       {JudgeClock(20), Result::WELL, "as the coordinator's", ""},
       {JudgeClock(-3000), Result::WELL, "3.0 s behind the coordinator's", ""},
       {JudgeClock(-6500), Result::BROKEN, "6.5 s behind", "at most 5 s"},

@@ -38,7 +38,7 @@ TEST(Place, GivesEachRankOfAnyLayoutASlotOfItsOwn) {
           ASSERT_TRUE(placement.ok()) << LayoutText(layout) << placement.status();
           std::set<std::pair<int, int>> taken;
           std::map<int, int> on_host;
-          for (const RankPlace& place : placement->ranks) {
+          for (const PlacedRank& place : placement->ranks) {
             EXPECT_LT(place.slot, slots[static_cast<size_t>(place.host)]);
             EXPECT_TRUE(taken.insert({place.host, place.slot}).second);
             EXPECT_LE(++on_host[place.host], placement->ranks_per_host);
