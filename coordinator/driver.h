@@ -2,8 +2,8 @@
 // changes the job, Decide says what is due, and the driver does it: orders to the workers' and the
 // agent's streams, events to watchers. It takes no decision of its own. Whatever has come by then
 // is one round: its facts are journaled together, and what follows from them is said after that.
-// What it has to do with agents is in driver_agents.cc, with ranks in driver_ranks.cc, with checks
-// of hosts in driver_preflight.cc.
+// The parts for agents, ranks and checks of hosts are in driver_agents.cc, driver_ranks.cc and
+// driver_preflight.cc.
 //
 // Public functions may be called from any thread and return at once; answers and port calls come
 // from the driver's thread and must not block.

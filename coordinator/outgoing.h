@@ -27,7 +27,7 @@ class Outgoing final {
   void ToAgent(const Port& agent, proto::AgentOrder order);
   // `order`: a serialised Order for the rank at the other end of the agent's `stream`.
   void ToRank(const Port& agent, int64_t stream, const std::string& order);
-  // As these, but before whatever else the round says there.
+  // They do the same, but come before whatever else the round says there.
   void AcknowledgeToAgent(const Port& agent, int64_t sequence);
   void AcknowledgeToRank(const Port& agent, int64_t stream, const std::string& order);
   // Runs once the messages are out, in the order of these calls: with OK, or with why there will be

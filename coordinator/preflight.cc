@@ -238,6 +238,8 @@ bool SettleFitness(Job& job) {
   Generation& generation = job.generation;
   if (generation.phase != GenerationPhase::kOpen || job.phase == Phase::kSubmitted) return false;
   if (!generation.waited && !AllHaveCome(job)) return false;
+  // Most facts end here: thousands of hosts answer one by one, and the last one is judged by all.
+  if (job.checks.size() < job.offers.size()) return false;
   const Fitness fitness = FitnessOf(job);
   const auto fit = static_cast<int>(fitness.fit.size());
   const int least = LeastHosts(job.spec);

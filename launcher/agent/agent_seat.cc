@@ -106,7 +106,7 @@ absl::StatusOr<AgentSeat> AgentSeat::Take(const std::string& run_id, const std::
     }
     if (holder == 0 || late_ms < 0) continue;
     const Descriptor pidfd = OpenPidfd(holder);
-    // By now the number may be another's: it still holds the lock, or it is not killed.
+    // The number may be another's by now: only who still holds the lock is killed.
     if (seat.Holder() != holder || !SignalPidfd(pidfd, SIGKILL)) continue;
     if (std::exchange(killed, holder) == holder) continue;
     LogWarning(absl::StrCat("the agent that was here before, process ", holder,

@@ -1,4 +1,4 @@
-// Which CPUs and which memory each rank of a host keeps to. A rank on a GPU is near that, and
+// Each rank of a host is bound to CPUs and memory here. A rank on a GPU is near that, and
 // shares the CPUs of its NUMA node with the other GPUs there; on CPUs the host's slots are equal
 // shares of its CPUs, neighbours in a core and in a node together. So two jobs that have different
 // slots of a host do not meet. A rank has more threads than it computes with, so it is bound to

@@ -135,7 +135,7 @@ class Fleet {
   // ---- promises ----
   bool Trains(const Rank& rank) const;
   void Check();
-  // By then a run without further faults has ended: leases, re-planning, growth and all steps.
+  // A run without further faults has ended by then: leases, re-planning, growth and all steps.
   int64_t EndOfTimeMs() const { return kFaultsUntilMs + 180000 + 6 * kSteps * options_.step_ms; }
   void CheckTrainers();
   void CheckCulprit(const Job& job);

@@ -94,7 +94,7 @@ void Fleet::SendUp(Host& host, const proto::AgentReport& report) {
   });
 }
 
-// As the service does it.
+// The service does the same.
 void Fleet::Hear(Host& host, int64_t stream, const proto::AgentReport& report) {
   if (report.has_heartbeat()) {
     const int64_t early_ms = Has(PlantedBug::kCoordinatorEndsLeasesEarly) ? 3000 : 0;

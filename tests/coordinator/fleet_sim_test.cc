@@ -42,7 +42,7 @@ SimOptions ScheduleOf(uint32_t seed) {
 }
 
 // Tally counts what happened in how many schedules, so that none of it is tested in name alone.
-// What is asked for is a third or less of what there was when it was written.
+// The least counts are a third or less of what there was when they were written.
 struct Tally {
   std::map<std::string, int> schedules;  // with some of it
 

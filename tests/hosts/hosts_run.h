@@ -61,7 +61,7 @@ class HostsRun : public ::testing::Test {
   std::vector<RunStep> Steps() const;
   std::vector<RunEvent> Events() const;
   std::string WeftdLog() const { return ReadText(folder() + "/logs/weftd.log"); }
-  // By step; every generation that did it has to agree.
+  // Returns losses by step; every generation that did a step has to agree.
   std::map<int64_t, std::string> Curve() const;
   // Waits for a step that is not earlier, of a generation that is not earlier.
   bool WaitForStep(int64_t step, int64_t generation = 1, double timeout_s = 60) const;
