@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "coordinator/record.h"
 #include "plan/errors.h"
 #include "process/log.h"
@@ -179,7 +177,7 @@ void Driver::Happened(const Event& event) {
   job_ = Apply(std::move(job_), event);
   if (job_.revision == revision) return;
   if (job_.offers.size() != hosts) clocks_.hosts_since_ms = Now();
-  const StoredEvent stored{job_.revision, absl::ToUnixMillis(absl::Now()), event};
+  const StoredEvent stored{job_.revision, options_.unix_ms(), event};
   journal_.Add(stored);
   if (job_.generation.number != generation) {
     clocks_.heard_ms.clear();

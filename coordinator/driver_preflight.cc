@@ -3,8 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "coordinator/driver.h"
 #include "coordinator/hosts.h"
 #include "coordinator/preflight.h"
@@ -73,7 +71,7 @@ void Driver::BeginRound(const std::vector<std::string>& machines) {
   for (const std::string& machine : machines) take(machine, /*pairs_only=*/false);
   if (parts.empty()) return;
   for (const std::string& machine : FitnessOf(job_).fit) take(machine, /*pairs_only=*/true);
-  int64_t number = absl::ToUnixMillis(absl::Now());  // after a restart, too, a new one
+  int64_t number = options_.unix_ms();  // after a restart, too, a new one
   for (const auto& [machine, check] : job_.checks) {
     number = std::max(number, check.pairs_round + 1);
   }
@@ -89,8 +87,8 @@ void Driver::BeginRound(const std::vector<std::string>& machines) {
     round_token_.clear();
   }
   for (const auto& [machine, part] : round_.parts()) {
-    outgoing_.ToAgent(AgentOf(machine)->port, CheckHostOrder(job_, round_, machine, round_token_,
-                                                             absl::ToUnixMillis(absl::Now())));
+    outgoing_.ToAgent(AgentOf(machine)->port,
+                      CheckHostOrder(job_, round_, machine, round_token_, options_.unix_ms()));
   }
 }
 

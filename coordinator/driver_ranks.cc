@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "coordinator/driver.h"
 #include "coordinator/record.h"
 #include "process/log.h"
@@ -225,7 +223,7 @@ void Driver::OnStep(const proto::WorkerReport& report) {
   proto::JobEvent event;
   event.set_revision(job_.revision);
   event.set_generation(report.generation());
-  event.set_unix_ms(absl::ToUnixMillis(absl::Now()));
+  event.set_unix_ms(options_.unix_ms());
   *event.mutable_step() = report.step();
   event.mutable_step()->set_peak_bytes(progress_.peak_bytes);
   ToWatchers({event});

@@ -1,5 +1,5 @@
-// The clock of leases and deadlines between processes: CLOCK_BOOTTIME, which nobody sets, which all
-// processes of a host share, and which goes on while the host sleeps.
+// The clock of leases and deadlines between processes is CLOCK_BOOTTIME, which nobody sets, which
+// all processes of a host share, and which goes on while the host sleeps.
 #pragma once
 #include <time.h>
 
@@ -10,6 +10,13 @@ namespace weft {
 inline int64_t BootTimeMs() {
   timespec now = {};
   clock_gettime(CLOCK_BOOTTIME, &now);  // cannot fail on Linux
+  return static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
+}
+
+// The time of day, which people read and may set: no deadline depends on it.
+inline int64_t UnixTimeMs() {
+  timespec now = {};
+  clock_gettime(CLOCK_REALTIME, &now);
   return static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
 }
 

@@ -202,9 +202,11 @@ void Record(const LeaveAsked&, HostAgent& agent) {
   if (agent.phase != GroupPhase::kNone) agent.phase = GroupPhase::kKilling;
 }
 
-// Ranks have stopped themselves by then; one that could not has no right to go on.
+// Ranks have stopped themselves by then; one that could not has no right to go on. What was ordered
+// but not started yet stays so until the next lease: the first one of an agent that was let in late
+// may have ended before the launch came.
 void Record(const LeaseEnded&, HostAgent& agent) {
-  if (agent.phase == GroupPhase::kNone) return;
+  if (agent.phase == GroupPhase::kNone || agent.phase == GroupPhase::kOrdered) return;
   if (agent.stop_reason.empty()) agent.stop_reason = "this host's lease ended";
   agent.phase = GroupPhase::kKilling;
 }

@@ -31,6 +31,7 @@ inline constexpr int64_t kLookMs = 300;  // worker/process/link.cc looks at its 
 inline constexpr int64_t kSteps = 100;
 inline constexpr int64_t kSaveEvery = 10;
 inline constexpr int64_t kFaultsUntilMs = 30000;
+inline constexpr int64_t kStartedUnixMs = 1700000000000;
 inline constexpr char kSimVersion[] = "sim";
 
 class Fleet {

@@ -69,6 +69,7 @@ void Fleet::StartCoordinator() {
   options.own_thread = false;
   options.writes_tokens = false;
   options.now_ms = [this] { return now_ms_ + 1; };  // 0 would mean "never"
+  options.unix_ms = [this] { return kStartedUnixMs + now_ms_; };
   auto driver = Driver::Start(*std::move(journal), std::move(options));
   if (!driver.ok()) return Broken(absl::StrCat("the journal: ", driver.status().message()));
   driver_ = *std::move(driver);

@@ -214,6 +214,13 @@ TEST(HostAgent, EndsAGuestThatNeverBegan) {
   EXPECT_TRUE(Owes<KillGroup>(Apply(Running(kGuest), LeaseEnded{})));
 }
 
+TEST(HostAgent, KeepsWhatItHasNotStartedThoughItsLeaseEnds) {
+  const HostAgent ordered = Apply({}, LaunchOrdered{1, 3, kForked});
+  EXPECT_TRUE(Owes<StartGroup>(Apply(ordered, LeaseEnded{})));
+  EXPECT_TRUE(Owes<KillGroup>(Play(ordered, {GroupStarted{1}, LeaseEnded{}})));
+  EXPECT_TRUE(Owes<KillGroup>(Apply(ordered, StopOrdered{1, "", 0}))) << "a new word may end it";
+}
+
 TEST(HostAgent, SaysWhatBecameOfMpirunsDaemon) {
   const HostAgent begun = Play(Running(kGuest), {DaemonOrdered{1, {}}, DaemonStarted{1}});
   const HostAgent killed = Apply(begun, StarterExited{1, "mpirun's daemon on h2", SIGKILL, ""});
