@@ -26,9 +26,9 @@ void AddToRanks(int64_t stream, const std::string& order, std::vector<proto::Age
 }  // namespace
 
 Outgoing::Mail& Outgoing::MailFor(const Port& agent) {
-  Mail& mail = mail_[agent.get()];
-  mail.port = agent;
-  return mail;
+  const auto [place, is_new] = place_.try_emplace(agent.get(), mail_.size());
+  if (is_new) mail_.emplace_back().port = agent;
+  return mail_[place->second];
 }
 
 void Outgoing::ToAgent(const Port& agent, proto::AgentOrder order) {
@@ -52,8 +52,8 @@ void Outgoing::Then(std::function<void(const absl::Status&)> what) {
 }
 
 void Outgoing::Go() {
-  const auto mail = std::exchange(mail_, {});
-  for (const auto& [key, each] : mail) {
+  place_.clear();
+  for (const Mail& each : std::exchange(mail_, {})) {
     for (const proto::AgentOrder& order : each.acknowledgements) each.port->send(order);
     for (const proto::AgentOrder& order : each.orders) each.port->send(order);
   }
@@ -62,6 +62,7 @@ void Outgoing::Go() {
 
 void Outgoing::Drop(const absl::Status& why) {
   mail_.clear();
+  place_.clear();
   for (const auto& what : std::exchange(then_, {})) what(why);
 }
 

@@ -4,9 +4,9 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -47,7 +47,8 @@ class Outgoing final {
   };
   Mail& MailFor(const Port& agent);
 
-  std::map<const AgentPort*, Mail> mail_;
+  std::vector<Mail> mail_;  // in the order of each agent's first message
+  std::unordered_map<const AgentPort*, size_t> place_;  // in mail_
   std::vector<std::function<void(const absl::Status&)>> then_;
 };
 

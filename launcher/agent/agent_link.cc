@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/agent/lease_times.h"
 #include "launcher/agent/rank_relay.h"
 #include "plan/errors.h"
 #include "process/clock.h"
@@ -25,20 +26,13 @@ namespace {
 using std::chrono::milliseconds;
 using Stream = grpc::ClientReaderWriter<proto::AgentReport, proto::AgentOrder>;
 
-constexpr int64_t kLongestHeartbeatMs = 1000;
-constexpr int64_t kHeartbeatsPerLease = 8;  // for short leases
 constexpr milliseconds kFirstDialEvery{5};  // the coordinator starts beside the agent
 constexpr milliseconds kRedialEvery{100};
 constexpr milliseconds kEndOfStream{500};  // from a failed write to the failed read
 constexpr int64_t kDialForMs = 3600000;
-constexpr double kRanksShareOfLease = 0.8;
 // Words of ranks wait for the stream within this bound; a rank whose words have no room is sent
 // away, and comes again with all that was not acknowledged.
 constexpr int64_t kMaxEnvelopeBytes = 2 * int64_t{kMaxMessageBytes};
-
-int64_t HeartbeatMs(int64_t lease_ms) {
-  return std::clamp<int64_t>(lease_ms / kHeartbeatsPerLease, 1, kLongestHeartbeatMs);
-}
 
 bool IsFinal(const absl::Status& status) {
   return absl::IsAborted(status) || absl::IsFailedPrecondition(status) ||
@@ -168,7 +162,7 @@ class AgentLink::Impl {
         const int64_t lease_ms = lease_ms_;
         const int64_t next_ms = last_heartbeat_ms + HeartbeatMs(lease_ms);
         changed_.wait_for(lock, milliseconds(std::max<int64_t>(0, next_ms - BootTimeMs())), [&] {
-          return closing_ || broken_ || sent_ < waiting_.size() || !envelopes_.empty() ||
+          return closing_ || broken_ || sent_ < waiting_.size() || !envelopes_.empty() || asks_ ||
                  lease_ms_ != lease_ms;
         });
         if (closing_ || broken_) return;
@@ -180,7 +174,8 @@ class AgentLink::Impl {
         batch.insert(batch.end(), waiting_.begin() + static_cast<std::ptrdiff_t>(sent_),
                      waiting_.end());
         sent_ = waiting_.size();
-        heartbeat = BootTimeMs() >= last_heartbeat_ms + HeartbeatMs(lease_ms_);
+        heartbeat = std::exchange(asks_, false) ||
+                    BootTimeMs() >= last_heartbeat_ms + HeartbeatMs(lease_ms_);
       }
       // First of all: nothing else is as urgent.
       if (heartbeat) {
@@ -220,9 +215,8 @@ class AgentLink::Impl {
       const std::lock_guard lock(mutex_);
       lease_ms_ = answer.lease_ms();
       lease_end_ms_ = std::max(lease_end_ms_, answer.sent_boot_ms() + lease_ms_);
-      const auto own_share_ms =
-          static_cast<int64_t>(kRanksShareOfLease * static_cast<double>(lease_ms_));
-      lease.set_stop_at_boot_ms(answer.sent_boot_ms() + own_share_ms);
+      asks_ = IsShort(lease_end_ms_ - BootTimeMs(), lease_ms_);
+      lease.set_stop_at_boot_ms(answer.sent_boot_ms() + RanksShareMs(lease_ms_));
     }
     lease.set_heartbeat_ms(HeartbeatMs(answer.lease_ms()));
     changed_.notify_all();
@@ -304,6 +298,7 @@ class AgentLink::Impl {
   int64_t heard_ms_;
   int64_t lease_ms_ = 8000;   // of the newest lease
   int64_t lease_end_ms_ = 0;  // 0: there was none
+  bool asks_ = false;         // for the next one out of turn
   bool broken_ = false;
   bool closing_ = false;
   std::thread thread_;

@@ -25,7 +25,6 @@
 namespace weft {
 
 inline constexpr int64_t kLeaseMs = 4000;
-inline constexpr int64_t kHeartbeatMs = kLeaseMs / 8;
 inline constexpr int64_t kTickMs = 50;
 inline constexpr int64_t kLookMs = 300;  // worker/process/link.cc looks at its lease every 250
 inline constexpr int64_t kSteps = 100;
@@ -89,6 +88,7 @@ class Fleet {
   void StartAgent(Host& host);
   void KillAgent(Host& host);
   void Beat(Host& host, int64_t stream);
+  void SendHeartbeat(Host& host);
   void Happened(Host& host, const HostFact& fact);
   void Obey(Host& host);
   void StartRanks(Host& host);

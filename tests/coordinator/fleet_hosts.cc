@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "coordinator/hosts.h"
+#include "launcher/agent/lease_times.h"
 #include "plan/errors.h"
 #include "process/log.h"
 #include "proto/job_text.h"
@@ -44,6 +45,11 @@ void Fleet::Beat(Host& host, int64_t stream) {
   if (now_ms_ < host.frozen_until_ms) {
     return After(host.frozen_until_ms - now_ms_, [this, &host, stream] { Beat(host, stream); });
   }
+  SendHeartbeat(host);
+  After(HeartbeatMs(kLeaseMs), [this, &host, stream] { Beat(host, stream); });
+}
+
+void Fleet::SendHeartbeat(Host& host) {
   proto::AgentReport report;
   report.mutable_heartbeat()->set_sent_boot_ms(now_ms_);
   for (const auto& rank : host.ranks) {
@@ -51,7 +57,6 @@ void Fleet::Beat(Host& host, int64_t stream) {
     if (speaks) report.mutable_heartbeat()->add_heard(rank->stream);
   }
   SendUp(host, report);
-  After(kHeartbeatMs, [this, &host, stream] { Beat(host, stream); });
 }
 
 void Fleet::Happened(Host& host, const HostFact& fact) {
@@ -212,9 +217,11 @@ void Fleet::TakeLease(Host& host, const proto::AgentLease& lease) {
   Agent& agent = host.agent;
   const int64_t lease_ms = lease.lease_ms() * (Has(PlantedBug::kAgentDoublesTheLease) ? 2 : 1);
   agent.lease_end_ms = std::max(agent.lease_end_ms, lease.sent_boot_ms() + lease_ms);
-  agent.rank_stop_at_ms = lease.sent_boot_ms() + lease_ms * 8 / 10;
+  agent.rank_stop_at_ms = lease.sent_boot_ms() + RanksShareMs(lease_ms);
   for (const auto& rank : host.ranks) TellLease(host, rank);
   WatchAgentLease(host, agent.lease_end_ms - now_ms_);
+  const bool asks = IsShort(agent.lease_end_ms - now_ms_, lease_ms);
+  if (asks && now_ms_ >= host.frozen_until_ms) SendHeartbeat(host);
 }
 
 void Fleet::WatchAgentLease(Host& host, int64_t delay_ms) {

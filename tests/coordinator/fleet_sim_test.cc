@@ -98,6 +98,18 @@ TEST(Fleet, KeepsItsPromisesInEverySchedule) {
   if (only == nullptr) tally.ExpectSome();
 }
 
+TEST(Fleet, PlaysASeedTheSameAgain) {
+  std::vector<std::string> memory;  // that lies elsewhere the second time
+  for (uint32_t seed = 1; seed <= 100; ++seed) {
+    const SimResult first = Simulate(ScheduleOf(seed));
+    memory.emplace_back(seed % 7 * 1000, 'x');
+    const SimResult again = Simulate(ScheduleOf(seed));
+    EXPECT_EQ(first.virtual_ms, again.virtual_ms) << "seed " << seed;
+    EXPECT_EQ(first.generations, again.generations) << "seed " << seed;
+    EXPECT_EQ(first.faults, again.faults) << "seed " << seed;
+  }
+}
+
 TEST(Fleet, EachPlantedBugIsFound) {
   const std::map<PlantedBug, std::string> bugs = {
       {PlantedBug::kAgentProlongsAnEndedLease, "an agent prolongs an ended lease"},

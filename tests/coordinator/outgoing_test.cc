@@ -66,6 +66,20 @@ TEST_F(OutgoingTest, KeepsTheAgentsOwnOrdersInPlace) {
   EXPECT_THAT(said_, ElementsAre("ack 7", "a>1", "stop", "a>2", "ok"));
 }
 
+TEST_F(OutgoingTest, TellsAgentsInTheOrderInWhichTheyWereSpokenTo) {
+  // Whatever their addresses are.
+  std::vector<std::string> told;
+  std::vector<Outgoing::Port> agents;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    agents.push_back(std::make_shared<const AgentPort>(
+        AgentPort{.send = [&told, name](const proto::AgentOrder&) { told.emplace_back(name); },
+                  .close = {}}));
+  }
+  for (const size_t i : {2, 0, 3, 1}) outgoing_.ToRank(agents[i], 1, "train");
+  outgoing_.Go();
+  EXPECT_THAT(told, ElementsAre("c", "a", "d", "b"));
+}
+
 TEST_F(OutgoingTest, SaysNothingOfWhatIsNotDurable) {
   outgoing_.ToRank(agent_, 1, "a");
   absl::Status answer;
