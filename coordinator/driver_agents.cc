@@ -256,7 +256,8 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
       .host = agent.host,
       .slots = hello.slots(),
       .addresses = {hello.host_has().addresses().begin(), hello.host_has().addresses().end()},
-      .agent_pid = hello.pid()});
+      .agent_pid = hello.pid(),
+      .gpus = hello.host_has().gpus_size()});
   if (broken_) return;
   leases_.Admit(id, agent.machine);
   proto::AgentOrder order;

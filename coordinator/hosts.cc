@@ -1,6 +1,7 @@
 #include "coordinator/hosts.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,7 +36,7 @@ void SetGone(HostShare& share, Job& job) {
 
 // Hosts that it was to grow by may go again before the checkpoint at which they would be taken.
 void WithdrawGrowth(Job& job) {
-  if (MostHosts(job).value_or(0) <= job.nodes) job.generation.grows = false;
+  if (!MayGrow(job)) job.generation.grows = false;
 }
 
 bool AreFinished(const Job& job, const HostShare& share) {
@@ -52,22 +53,20 @@ std::string NamesOf(const Job& job) {
   return absl::StrJoin(names, ", ");
 }
 
-// Names the hosts that offer fewer slots than the job says of each.
-std::string NoPlaceText(const Job& job,
-                        const std::vector<std::pair<std::string, OfferedHost>>& hosts,
-                        const absl::Status& why) {
-  const int most = job.spec.cluster.slots_per_node;
-  std::vector<std::string> small;
-  for (const auto& [machine, host] : hosts) {
-    if (host.slots <= 0 || host.slots >= most) continue;
-    small.push_back(absl::StrCat(host.host, " offers ", host.slots));
+// Returns the shape with the most slots among those that differ in how many hosts they use; of
+// equals the one with the most hosts.
+std::optional<ClusterShape> LargestShapeOf(const Job& job, const std::vector<std::string>& fit) {
+  std::vector<int> slots;
+  for (const std::string& machine : fit) slots.push_back(SlotsOf(job.offers.at(machine), job.spec));
+  std::sort(slots.begin(), slots.end(), std::greater<>());
+  std::optional<ClusterShape> largest;
+  const int most = std::min(static_cast<int>(fit.size()), job.spec.cluster.nodes);
+  for (int nodes = most; nodes >= LeastHosts(job.spec); --nodes) {
+    const ClusterShape shape = {nodes, slots[static_cast<size_t>(nodes - 1)]};
+    if (job.refused.count(shape) > 0) continue;
+    if (!largest || shape.slots() > largest->slots()) largest = shape;
   }
-  if (small.empty()) return absl::StrCat("waiting for hosts: ", why.message());
-  return absl::StrCat("waiting for hosts: ", absl::StrJoin(small, ", "), " of the ", most,
-                      " slots that cluster.slots_per_node says of each, so ", job.world_size(),
-                      " ranks have no place on ", hosts.size(),
-                      hosts.size() == 1 ? " host" : " hosts",
-                      "; start its agent with as many --slots, or lower cluster.slots_per_node");
+  return largest;
 }
 
 }  // namespace
@@ -157,43 +156,81 @@ bool Record(const AttemptEnded& fact, Job& job) {
   return true;
 }
 
-std::optional<int> MostHosts(const Job& job) {
-  const auto fit = static_cast<int>(FitnessOf(job).fit.size());
-  for (int nodes = std::min(fit, job.spec.cluster.nodes); nodes >= LeastHosts(job.spec); --nodes) {
-    if (job.refused_nodes.count(nodes) == 0) return nodes;
-  }
-  return std::nullopt;
+int SlotsOf(const OfferedHost& host, const JobSpec& spec) {
+  const int most = spec.cluster.slots_per_node;
+  if (host.slots > 0) return std::min(host.slots, most);
+  const bool counts = spec.cluster.device.backend == BackendKind::kCuda && host.gpus > 0;
+  return counts ? std::min(host.gpus, most) : most;
 }
 
-std::optional<int> HostsToPlanFor(const Job& job) {
+ClusterShape ShapeOr(ClusterShape shape, const JobSpec& spec) {
+  if (shape.nodes == 0) shape.nodes = spec.cluster.nodes;
+  if (shape.slots_per_node == 0) shape.slots_per_node = spec.cluster.slots_per_node;
+  return shape;
+}
+
+std::string SlotsNote(const ClusterShape& shape, const JobSpec& spec) {
+  if (shape.slots_per_node == spec.cluster.slots_per_node) return "";
+  return absl::StrCat(" with ", shape.slots_per_node, " of ", spec.cluster.slots_per_node,
+                      " slots each");
+}
+
+std::string SmallHostsText(const Job& job) {
+  std::vector<std::string> small;
+  for (const auto& [machine, host] : job.offers) {
+    const int slots = SlotsOf(host, job.spec);
+    if (slots < job.spec.cluster.slots_per_node) {
+      small.push_back(absl::StrCat(host.host, " offers ", slots));
+    }
+  }
+  if (small.empty()) return "";
+  std::sort(small.begin(), small.end());
+  return absl::StrCat(absl::StrJoin(small, ", "), " of the ", job.spec.cluster.slots_per_node,
+                      " slots that ", SlotsKey(job.spec.cluster.device.backend),
+                      " says of each: start its agent with more --slots, or change the job");
+}
+
+std::optional<ClusterShape> LargestShape(const Job& job) {
+  return LargestShapeOf(job, FitnessOf(job).fit);
+}
+
+bool MayGrow(const Job& job) {
+  const std::optional<ClusterShape> largest = LargestShape(job);
+  return largest && largest->slots() > job.shape.slots();
+}
+
+std::optional<ClusterShape> ShapeToPlanFor(const Job& job) {
   if (static_cast<int>(job.offers.size()) < LeastHosts(job.spec)) return std::nullopt;
   const Fitness fitness = FitnessOf(job);
   if (WaitsForChecks(job, fitness)) return std::nullopt;
   const bool all = std::ssize(fitness.fit) >= job.spec.cluster.nodes;
-  return all || job.generation.waited || AllHaveCome(job) ? MostHosts(job) : std::nullopt;
+  if (!all && !job.generation.waited && !AllHaveCome(job)) return std::nullopt;
+  return LargestShapeOf(job, fitness.fit);
 }
 
 absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job) {
   const Fitness fitness = FitnessOf(job);
   if (WaitsForChecks(job, fitness)) return absl::UnavailableError("hosts are being checked");
   std::vector<std::pair<std::string, OfferedHost>> hosts;
-  for (const std::string& machine : fitness.fit) hosts.push_back(*job.offers.find(machine));
+  for (const std::string& machine : fitness.fit) {
+    const auto& offer = *job.offers.find(machine);
+    if (SlotsOf(offer.second, job.spec) >= job.shape.slots_per_node) hosts.push_back(offer);
+  }
   std::sort(hosts.begin(), hosts.end(), [](const auto& a, const auto& b) {
     return std::tie(a.second.host, a.first) < std::tie(b.second.host, b.first);
   });
-  if (static_cast<int>(hosts.size()) < job.nodes) {
+  if (static_cast<int>(hosts.size()) < job.shape.nodes) {
     return absl::UnavailableError(
-        absl::StrCat(hosts.size(), " of ", job.nodes, " hosts of the plan are there"));
+        absl::StrCat(hosts.size(), " of ", job.shape.nodes, " hosts of the plan are there"));
   }
-  // The plan gives each host as many ranks as the smallest takes.
-  const int most = job.spec.cluster.slots_per_node;
   std::vector<HostOffer> offers;
   for (const auto& [machine, host] : hosts) {
-    offers.push_back({host.host, host.slots > 0 ? std::min(host.slots, most) : most});
+    offers.push_back({host.host, job.shape.slots_per_node});
   }
   const absl::StatusOr<Placement> placement = Place(*job.layout, offers);
   if (!placement.ok()) {
-    return absl::FailedPreconditionError(NoPlaceText(job, hosts, placement.status()));
+    return absl::FailedPreconditionError(
+        absl::StrCat("waiting for hosts: ", placement.status().message()));
   }
   std::vector<HostShare> shares;
   std::vector<int> share_of_host(hosts.size(), -1);

@@ -1,4 +1,4 @@
-// The hosts of a job: who is there, for how many of them it is planned, which of them has which
+// The hosts of a job: who is there, what they are planned for, which of them has which
 // ranks, and which is proven gone. Facts about hosts become state here (job.h, Apply). Pure.
 #pragma once
 #include <optional>
@@ -19,13 +19,33 @@ bool Record(const LaunchWaits& fact, Job& job);
 bool Record(const MoreHosts& fact, Job& job);
 bool Record(const AttemptEnded& fact, Job& job);
 
-// Returns how many of the hosts that are there the job could go on with: no more than it asks for,
-// not below its least, and a number that has not turned out to have no plan. None: there is none.
-std::optional<int> MostHosts(const Job& job);
+// Returns how many ranks the host takes: no more than the job says of a node, than its agent offers
+// or, where ranks run on GPUs, than it has of these.
+int SlotsOf(const OfferedHost& host, const JobSpec& spec);
 
-// For how many hosts the next generation is planned and placed: for all that the job asks for as
-// soon as they are there; for MostHosts once nobody else is waited for. None: it waits.
-std::optional<int> HostsToPlanFor(const Job& job);
+// `shape` with what it leaves open (0) as the job says.
+ClusterShape ShapeOr(ClusterShape shape, const JobSpec& spec);
+
+// " with 2 of 4 slots each": how the shape's hosts differ from those that the job speaks of; empty:
+// they do not.
+std::string SlotsNote(const ClusterShape& shape, const JobSpec& spec);
+
+// Names the hosts that offer fewer slots than the job says of each, with the cure; empty: none
+// does.
+std::string SmallHostsText(const Job& job);
+
+// Returns the shape with the most slots that the hosts which are there could be used in: each takes
+// as many ranks as the smallest that is used, so a small host may be left aside for the sake of
+// the rest. No more hosts than the job asks for, not fewer than its least, and nothing that has
+// turned out to have no plan. None: there is none.
+std::optional<ClusterShape> LargestShape(const Job& job);
+
+// The hosts that are there would give more slots than the plan has.
+bool MayGrow(const Job& job);
+
+// Returns what the next generation is planned and placed for: LargestShape as soon as all hosts are
+// there that the job asks for, or nobody else is waited for. None: it waits.
+std::optional<ClusterShape> ShapeToPlanFor(const Job& job);
 
 // Which host would have which ranks now, the host of rank 0 first. Unavailable: too few are there.
 // FailedPrecondition: they have no place for all ranks; says who lacks what, and the cure.

@@ -80,7 +80,7 @@ bool Record(const Submitted& fact, Job& job) {
   return true;
 }
 
-// The first plan, or one for another number of hosts before a generation starts.
+// The first plan, or one for other hosts before a generation starts.
 bool Record(const Planned& fact, Job& job) {
   const bool is_first = job.phase == Phase::kSubmitted && !job.id.empty();
   const bool is_anew = !is_first && job.generation.phase == GenerationPhase::kOpen;
@@ -88,20 +88,23 @@ bool Record(const Planned& fact, Job& job) {
   if (is_first) job.phase = Phase::kPlanned;
   job.reason = absl::StrCat(LayoutText(fact.layout), fact.note);
   job.layout = fact.layout;
-  job.nodes = fact.nodes > 0 ? fact.nodes : job.spec.cluster.nodes;
+  job.shape = ShapeOr(fact.shape, job.spec);
   job.planned_bytes = fact.planned_bytes;
   job.predicted_step_s = fact.predicted_step_s;
   if (job.generation.phase == GenerationPhase::kClosed) OpenNextGeneration(job);
   return true;
 }
 
-// A count that was refused once is not tried again: the plan depends on nothing else.
+// A shape that was refused once is not tried again: the plan depends on nothing else.
 bool Record(const PlanRefused& fact, Job& job) {
-  if (job.phase != Phase::kSubmitted && fact.nodes > 0) {
-    if (!job.refused_nodes.insert(fact.nodes).second) return false;
+  if (job.phase != Phase::kSubmitted && fact.shape.nodes > 0) {
+    const ClusterShape shape = ShapeOr(fact.shape, job.spec);
+    if (!job.refused.insert(shape).second) return false;
     if (job.generation.phase != GenerationPhase::kOpen) return true;  // it does not grow, then
-    job.reason = absl::StrCat("waiting for hosts: there is no plan for ", fact.nodes, " of ",
-                              job.spec.cluster.nodes, ": ", fact.message);
+    const std::string small = SmallHostsText(job);
+    job.reason = absl::StrCat("waiting for hosts: there is no plan for ", shape.nodes, " of ",
+                              job.spec.cluster.nodes, SlotsNote(shape, job.spec), ": ",
+                              fact.message, small.empty() ? "" : "; ", small);
     return true;
   }
   if (job.phase != Phase::kSubmitted || job.id.empty()) return false;
@@ -403,7 +406,7 @@ std::vector<Command> Decide(const Job& job) {
   if (job.phase == Phase::kSubmitted) commands.push_back(PlanJob{});
   switch (generation.phase) {
     case GenerationPhase::kOpen:
-      if (job.phase != Phase::kSubmitted && HostsToPlanFor(job).value_or(job.nodes) != job.nodes) {
+      if (job.phase != Phase::kSubmitted && ShapeToPlanFor(job).value_or(job.shape) != job.shape) {
         commands.push_back(PlanJob{});
         break;
       }

@@ -1,5 +1,6 @@
 // The state of a job and the facts that it is made of, as values: what happens to them is in job.h.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -66,7 +67,16 @@ struct OfferedHost {
   int slots = 0;  // ranks that it takes; 0: as many as the job says of a node
   std::vector<std::string> addresses = {};
   int64_t agent_pid = 0;
+  int gpus = 0;  // 0: none, or not known
   friend bool operator==(const OfferedHost&, const OfferedHost&) = default;
+};
+
+// A ClusterShape says what a plan is made for: so many hosts, each of which takes so many ranks.
+struct ClusterShape {
+  int nodes = 0;
+  int slots_per_node = 0;
+  int64_t slots() const { return int64_t{nodes} * slots_per_node; }
+  friend auto operator<=>(const ClusterShape&, const ClusterShape&) = default;
 };
 
 // The part of a generation that a host has.
@@ -113,11 +123,11 @@ struct Job {
   JobSpec spec;
   std::string run_folder;
   RunIdentity run;
-  std::optional<Layout> layout;  // until it is planned: what came with the job; empty: nothing
-  std::string planned_for;       // Submitted's
-  int nodes = 0;                 // hosts that `layout` was planned for
-  std::set<int> refused_nodes;   // for so many hosts there is no plan
-  int expected_hosts = 0;        // no more than these are on their way; 0: nobody knows
+  std::optional<Layout> layout;    // until it is planned: what came with the job; empty: nothing
+  std::string planned_for;         // Submitted's
+  ClusterShape shape;              // that `layout` was planned for
+  std::set<ClusterShape> refused;  // for these there is no plan
+  int expected_hosts = 0;          // no more than these are on their way; 0: nobody knows
   std::map<std::string, OfferedHost> offers;  // by machine
   std::map<std::string, HostCheck> checks;    // by machine; outlive a stream that breaks
   std::vector<std::string> data;              // Submitted's
@@ -159,14 +169,14 @@ struct Planned {
   Layout layout;
   int64_t planned_bytes = 0;
   double predicted_step_s = 0;
-  std::string note = {};  // "; planned anew: ..."; empty: nothing to say
-  int nodes = 0;          // hosts that it is for; 0: as many as the job asks for
+  std::string note = {};    // "; planned anew: ..."; empty: nothing to say
+  ClusterShape shape = {};  // that it is for; 0 of either: as the job says
   friend bool operator==(const Planned&, const Planned&) = default;
 };
 struct PlanRefused {
   absl::StatusCode code = absl::StatusCode::kFailedPrecondition;
   std::string message;
-  int nodes = 0;  // as Planned's
+  ClusterShape shape = {};  // as Planned's
   friend bool operator==(const PlanRefused&, const PlanRefused&) = default;
 };
 struct Launched {
@@ -265,6 +275,7 @@ struct HostOffered {
   int slots = 0;
   std::vector<std::string> addresses = {};
   int64_t agent_pid = 0;
+  int gpus = 0;
   friend bool operator==(const HostOffered&, const HostOffered&) = default;
 };
 // The agent of the host is not reached at the moment; what it has started goes on, as long as its

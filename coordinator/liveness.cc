@@ -67,8 +67,8 @@ void AddHosts(const Job& job, const Clocks& clocks, int64_t now_ms, std::vector<
     }
     return;
   }
-  if (job.nodes >= job.spec.cluster.nodes || job.generation.grows) return;
-  const bool more = MostHosts(job).value_or(0) > job.nodes;
+  if (job.shape == ShapeOr({}, job.spec) || job.generation.grows) return;
+  const bool more = MayGrow(job);
   const double steady_ms = job.spec.fault_tolerance.steady_seconds * 1000;
   if (more && static_cast<double>(now_ms - clocks.hosts_since_ms) > steady_ms) {
     events.push_back(MoreHosts{job.generation.number});

@@ -16,33 +16,44 @@ bool IsPlannedFor(const Cluster& cluster, const std::string& fingerprint) {
 
 namespace {
 
-// The job is planned again for another number of hosts than the one before.
-Event PlanForHosts(const Job& job, int nodes) {
+// Who idles, and why: more hosts than the shape has, because there is no plan for so many or
+// because some are smaller than the rest; empty: nobody.
+std::string IdleNote(const Job& job, const ClusterShape& shape) {
+  const int here = std::min(static_cast<int>(job.offers.size()), job.spec.cluster.nodes);
+  if (here <= shape.nodes) return "";
+  const bool no_plan = std::any_of(job.refused.begin(), job.refused.end(),
+                                   [&](const ClusterShape& each) { return each.nodes == here; });
+  return absl::StrCat("; ", here - shape.nodes,
+                      here - shape.nodes == 1 ? " more idles" : " more idle",
+                      no_plan ? absl::StrCat(" as a spare, for there is no plan for ", here)
+                              : ", offering fewer slots than the rest");
+}
+
+// The job is planned again for other hosts than those before.
+Event PlanForShape(const Job& job, const ClusterShape& shape) {
   JobSpec spec = job.spec;
-  spec.cluster.nodes = nodes;
+  const int nodes = spec.cluster.nodes = shape.nodes;
+  spec.cluster.slots_per_node = shape.slots_per_node;
   const absl::StatusOr<Plan> plan = FindPlan(spec, Purpose::kRun);
   if (!plan.ok()) {
-    return PlanRefused{plan.status().code(), absl::StrCat(plan.status().message()), nodes};
+    return PlanRefused{plan.status().code(), absl::StrCat(plan.status().message()), shape};
   }
   std::string note = absl::StrCat("; planned for ", nodes, " of ", job.spec.cluster.nodes,
-                                  nodes == 1 && job.spec.cluster.nodes == 1 ? " host" : " hosts");
-  const int here = std::min(static_cast<int>(job.offers.size()), job.spec.cluster.nodes);
-  if (here > nodes) {
-    absl::StrAppend(&note, "; ", here - nodes, here - nodes == 1 ? " more idles" : " more idle",
-                    " as a spare, for there is no plan for ", here);
-  }
+                                  nodes == 1 && job.spec.cluster.nodes == 1 ? " host" : " hosts",
+                                  SlotsNote(shape, job.spec));
+  absl::StrAppend(&note, IdleNote(job, shape));
   return Planned{.layout = plan->layout,
                  .planned_bytes = plan->peak_bytes(),
                  .predicted_step_s = plan->time.total_s(),
                  .note = note,
-                 .nodes = nodes};
+                 .shape = shape};
 }
 
 }  // namespace
 
 Event PlanOf(const Job& job) {
   if (job.phase != Phase::kSubmitted) {
-    return PlanForHosts(job, HostsToPlanFor(job).value_or(job.spec.cluster.nodes));
+    return PlanForShape(job, ShapeToPlanFor(job).value_or(ShapeOr({}, job.spec)));
   }
   const bool is_for_here = IsPlannedFor(job.spec.cluster, job.planned_for);
   const absl::StatusOr<Plan> plan = job.layout && is_for_here
@@ -60,13 +71,14 @@ Event PlanOf(const Job& job) {
 }
 
 Event GrowthOf(const Job& job) {
-  const int nodes = MostHosts(job).value_or(job.nodes);
-  const Event plan = PlanForHosts(job, nodes);
+  const ClusterShape shape = LargestShape(job).value_or(job.shape);
+  const Event plan = PlanForShape(job, shape);
   if (const auto* refused = std::get_if<PlanRefused>(&plan)) return *refused;
   if (std::get<Planned>(plan).layout == *job.layout) {
     return PlanRefused{absl::StatusCode::kFailedPrecondition,
-                       absl::StrCat("the best plan for ", nodes, " hosts is the one that runs"),
-                       nodes};
+                       absl::StrCat("the best plan for ", shape.nodes, " hosts",
+                                    SlotsNote(shape, job.spec), " is the one that runs"),
+                       shape};
   }
   return MoreHosts{job.generation.number};
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/hosts.h"
 #include "coordinator/preflight.h"
 #include "plan/estimate/goodput.h"
 #include "plan/search/space.h"
@@ -93,9 +94,7 @@ proto::AgentOrder CheckHostOrder(const Job& job, const CheckRound& round,
   check.set_pairs_only(round.parts().at(machine).pairs_only);
   check.set_job(JobText(job.spec));
   if (check.pairs_only()) return order;
-  const int most = job.spec.cluster.slots_per_node;
-  const int slots = job.offers.at(machine).slots;
-  check.set_ranks(slots > 0 ? std::min(slots, most) : most);
+  check.set_ranks(SlotsOf(job.offers.at(machine), job.spec));
   check.set_rank_bytes(job.planned_bytes);
   check.set_checkpoint_bytes(CheckpointBytes(QuestionOf(job.spec)));
   check.set_run_folder(job.run_folder);

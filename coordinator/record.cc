@@ -67,11 +67,9 @@ Launched Read(const proto::Launched& message, int64_t generation) {
 }
 
 HostOffered Read(const proto::HostOffered& message) {
-  return {message.machine(),
-          message.host(),
-          message.slots(),
-          {message.addresses().begin(), message.addresses().end()},
-          message.agent_pid()};
+  return {message.machine(),   message.host(),
+          message.slots(),     {message.addresses().begin(), message.addresses().end()},
+          message.agent_pid(), message.gpus()};
 }
 
 // ---- one function per fact ----
@@ -101,13 +99,15 @@ void Fill(const Planned& fact, proto::Record& record) {
   record.mutable_planned()->set_planned_bytes(fact.planned_bytes);
   record.mutable_planned()->set_predicted_step_s(fact.predicted_step_s);
   record.mutable_planned()->set_note(fact.note);
-  record.mutable_planned()->set_nodes(fact.nodes);
+  record.mutable_planned()->set_nodes(fact.shape.nodes);
+  record.mutable_planned()->set_slots_per_node(fact.shape.slots_per_node);
 }
 
 void Fill(const PlanRefused& fact, proto::Record& record) {
   record.mutable_plan_refused()->set_code(static_cast<int>(fact.code));
   record.mutable_plan_refused()->set_message(fact.message);
-  record.mutable_plan_refused()->set_nodes(fact.nodes);
+  record.mutable_plan_refused()->set_nodes(fact.shape.nodes);
+  record.mutable_plan_refused()->set_slots_per_node(fact.shape.slots_per_node);
 }
 
 void Fill(const Launched& fact, proto::Record& record) {
@@ -227,6 +227,7 @@ void Fill(const HostOffered& fact, proto::Record& record) {
   message.set_slots(fact.slots);
   for (const std::string& address : fact.addresses) message.add_addresses(address);
   message.set_agent_pid(fact.agent_pid);
+  message.set_gpus(fact.gpus);
 }
 
 void Fill(const HostChecked& fact, proto::Record& record) {
@@ -299,13 +300,17 @@ absl::StatusOr<Event> ReadFact(const proto::Record& record) {
     }
     case proto::Record::kPlanned: {
       ASSIGN_OR_RETURN(const Layout layout, FromProto(record.planned().layout()));
-      return Event(Planned{layout, record.planned().planned_bytes(),
-                           record.planned().predicted_step_s(), record.planned().note(),
-                           record.planned().nodes()});
+      return Event(Planned{layout,
+                           record.planned().planned_bytes(),
+                           record.planned().predicted_step_s(),
+                           record.planned().note(),
+                           {record.planned().nodes(), record.planned().slots_per_node()}});
     }
     case proto::Record::kPlanRefused:
-      return Event(PlanRefused{static_cast<absl::StatusCode>(record.plan_refused().code()),
-                               record.plan_refused().message(), record.plan_refused().nodes()});
+      return Event(
+          PlanRefused{static_cast<absl::StatusCode>(record.plan_refused().code()),
+                      record.plan_refused().message(),
+                      {record.plan_refused().nodes(), record.plan_refused().slots_per_node()}});
     case proto::Record::kLaunched:
       return Event(Read(record.launched(), generation));
     case proto::Record::kRegistered:

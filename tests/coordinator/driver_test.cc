@@ -2,7 +2,6 @@
 #include "coordinator/driver.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <filesystem>
@@ -159,17 +158,33 @@ TEST_F(DriverTest, TellsAllRanksOfAnAgentToTrainByOneMessage) {
   EXPECT_TRUE(order.has_train());
 }
 
-TEST_F(DriverTest, SaysOnceWhichHostLacksSlotsAndHowToCureIt) {
+TEST_F(DriverTest, PlansForTheSlotsThatHostsOffer) {
   JobSpec job = JobOnTwoHosts();
   job.cluster.slots_per_node = 2;
   Submit(job);
   Bring(1, "a", 0, /*slots=*/2);
   Bring(2, "b", 0, /*slots=*/1);
   driver_->RunOnce();
-  EXPECT_EQ(driver_->job().reason,
-            "waiting for hosts: host-b offers 1 of the 2 slots that cluster.slots_per_node says of "
-            "each, so 4 ranks have no place on 2 hosts; start its agent with as many --slots, or "
-            "lower cluster.slots_per_node");
+  EXPECT_EQ(driver_->job().shape, (ClusterShape{2, 1}));
+  EXPECT_EQ(driver_->job().world_size(), 2);
+  EXPECT_EQ(Launches(2, 1), 1);
+}
+
+TEST_F(DriverTest, SaysOnceWhichHostLacksSlotsAndHowToCureIt) {
+  JobSpec job = JobOnTwoHosts();
+  job.cluster.slots_per_node = 2;
+  job.layout.dp = 4;
+  Submit(job);
+  Bring(1, "a", 0, /*slots=*/2);
+  Bring(2, "b", 0, /*slots=*/1);
+  driver_->RunOnce();
+  EXPECT_THAT(
+      driver_->job().reason,
+      testing::AllOf(testing::StartsWith("waiting for hosts: there is no plan for 2 of 2 "
+                                         "with 1 of 2 slots each: "),
+                     testing::EndsWith("; host-b offers 1 of the 2 slots that cluster.slots "
+                                       "says of each: start its agent with more --slots, "
+                                       "or change the job")));
   const int64_t revision = driver_->job().revision;
   for (int i = 0; i < 5; ++i) driver_->RunOnce();
   EXPECT_EQ(driver_->job().revision, revision) << "it is said once";

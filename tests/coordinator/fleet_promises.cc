@@ -206,10 +206,10 @@ void Fleet::Check() {
 void Fleet::CountLaunches(const Job& job) {
   if (job.generation.phase != GenerationPhase::kLaunched) return;
   if (std::exchange(launched_, job.generation.number) == job.generation.number) return;
-  const int before = std::exchange(launched_on_, job.nodes);
+  const int before = std::exchange(launched_on_, job.shape.nodes);
   if (before == 0) return;
-  result_.shrinks += job.nodes < before ? 1 : 0;
-  result_.growths += job.nodes > before ? 1 : 0;
+  result_.shrinks += job.shape.nodes < before ? 1 : 0;
+  result_.growths += job.shape.nodes > before ? 1 : 0;
 }
 
 bool Fleet::IsThrough() const {

@@ -39,13 +39,13 @@ std::vector<Event> ExpiredAfter(int64_t after_ms, const Job& job) {
   return Expired(job, clocks, after_ms, kLeaseMs);
 }
 
-TEST(MostHosts, IsTheLargestCountThatWasNotRefused) {
+TEST(LargestShape, HasTheMostSlotsOfThoseThatWereNotRefused) {
   Job job = After(Job(), {"submit3 r1", "plan3", "offer m1", "offer m2", "offer m3"});
-  EXPECT_EQ(MostHosts(job), 3);
+  EXPECT_EQ(LargestShape(job), (ClusterShape{3, 1}));
   job = After(std::move(job), {"refuse3"});
-  EXPECT_EQ(MostHosts(job), 2);
+  EXPECT_EQ(LargestShape(job), (ClusterShape{2, 1}));
   job = After(std::move(job), {"refuse2"});
-  EXPECT_EQ(MostHosts(job), std::nullopt) << "below its least";
+  EXPECT_EQ(LargestShape(job), std::nullopt) << "below its least";
   EXPECT_THAT(job.reason, HasSubstr("there is no plan for 2 of 3: nothing fits"));
 }
 

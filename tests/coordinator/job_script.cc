@@ -94,7 +94,7 @@ Event SubmittedForThree(std::istringstream& words) {
 
 Event PlannedFor(int hosts) {
   Planned planned{TwoRanks(), 1000};
-  planned.layout.dp = planned.nodes = hosts;
+  planned.layout.dp = planned.shape.nodes = hosts;
   return planned;
 }
 
@@ -116,8 +116,9 @@ std::optional<Event> ParseHostFact(const std::string& verb, std::istringstream& 
   if (verb == "launch2") return LaunchedOn(2, ReadWhere(words).generation);
   if (verb == "launch3") return LaunchedOn(3, ReadWhere(words).generation);
   if (verb == "refuse2" || verb == "refuse3") {
-    return PlanRefused{absl::StatusCode::kFailedPrecondition, "nothing fits",
-                       verb == "refuse2" ? 2 : 3};
+    return PlanRefused{absl::StatusCode::kFailedPrecondition,
+                       "nothing fits",
+                       {.nodes = verb == "refuse2" ? 2 : 3}};
   }
   if (verb == "more") return MoreHosts{ReadWhere(words).generation};
   if (verb == "away") {

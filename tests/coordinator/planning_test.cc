@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "coordinator/hosts.h"
 #include "plan/keys/cluster_keys.h"
 #include "plan/search/search.h"
 #include "tests/plan/sample_jobs.h"
@@ -74,22 +75,51 @@ Job OnFourHosts(int here) {
 
 TEST(PlanOf, TriesFewerHostsWhereThereIsNoPlanForAllAndSaysWhoIdles) {
   Job job = OnFourHosts(3);
-  job.refused_nodes = {3};
+  job.refused = {{3, 1}};
   const Event event = PlanOf(job);
   ASSERT_TRUE(std::holds_alternative<Planned>(event));
-  EXPECT_EQ(std::get<Planned>(event).nodes, 2);
+  EXPECT_EQ(std::get<Planned>(event).shape, (ClusterShape{2, 1}));
   EXPECT_EQ(std::get<Planned>(event).note,
             "; planned for 2 of 4 hosts; 1 more idles as a spare, for there is no plan for 3");
 }
 
+TEST(PlanOf, IsForWhatHostsOfferAndSaysHowThatDiffersFromTheFile) {
+  Job job = OnFourHosts(4);
+  job.spec.cluster.slots_per_node = 2;
+  job.shape = {4, 2};
+  job.offers["1"].slots = 1;
+  EXPECT_EQ(ShapeToPlanFor(job), (ClusterShape{3, 2})) << "six slots are more than four";
+  const Event without = PlanOf(job);
+  ASSERT_TRUE(std::holds_alternative<Planned>(without));
+  EXPECT_EQ(std::get<Planned>(without).note,
+            "; planned for 3 of 4 hosts; 1 more idles, offering fewer slots than the rest");
+  job.offers["2"].slots = job.offers["3"].slots = 1;
+  const Event with = PlanOf(job);
+  ASSERT_TRUE(std::holds_alternative<Planned>(with));
+  EXPECT_EQ(std::get<Planned>(with).shape, (ClusterShape{4, 1}));
+  EXPECT_LE(std::get<Planned>(with).layout.world_size(), 4);
+  EXPECT_EQ(std::get<Planned>(with).note, "; planned for 4 of 4 hosts with 1 of 2 slots each");
+}
+
+TEST(SlotsOf, CountGpusWhereRanksRunOnThem) {
+  JobSpec job = SampleJob();
+  job.cluster.slots_per_node = 8;
+  EXPECT_EQ(SlotsOf({.host = "a", .gpus = 4}, job), 8) << "of a CPU job";
+  job.cluster.device.backend = BackendKind::kCuda;
+  EXPECT_EQ(SlotsOf({.host = "a", .gpus = 4}, job), 4);
+  EXPECT_EQ(SlotsOf({.host = "a", .gpus = 16}, job), 8) << "no more than the job says";
+  EXPECT_EQ(SlotsOf({.host = "a", .slots = 2, .gpus = 4}, job), 2);
+  EXPECT_EQ(SlotsOf({.host = "a"}, job), 8) << "not known";
+}
+
 TEST(GrowthOf, IsNoneWhereThereIsNoPlan) {
   Job job = OnFourHosts(3);
-  job.nodes = 2;
+  job.shape = {2, 1};
   job.spec.layout.dp = 4;
   job.spec.layout.tp = job.spec.layout.pp = 1;
   const Event refused = GrowthOf(job);
   ASSERT_TRUE(std::holds_alternative<PlanRefused>(refused)) << "four ranks on three hosts";
-  EXPECT_EQ(std::get<PlanRefused>(refused).nodes, 3);
+  EXPECT_EQ(std::get<PlanRefused>(refused).shape, (ClusterShape{3, 1}));
   job.offers["3"] = {"h", 0};
   EXPECT_TRUE(std::holds_alternative<MoreHosts>(GrowthOf(job)));
   job.layout = std::get<Planned>(PlanOf(job)).layout;

@@ -67,7 +67,7 @@ class PreflightTest : public testing::Test {
     Say(Submission("r1", spec));
     Layout layout;
     layout.dp = nodes;
-    Say(Planned{.layout = layout, .nodes = nodes});
+    Say(Planned{.layout = layout, .shape = {.nodes = nodes}});
     for (int host = 1; host <= nodes + spares; ++host) Say(Offer(host));
   }
   void Say(const Event& fact) { job_ = Apply(std::move(job_), fact); }
@@ -88,11 +88,11 @@ TEST_F(PreflightTest, NobodyIsPlacedBeforeAllWhoAreThereAreChecked) {
   Say(Passed(1));
   Say(Passed(2));
   EXPECT_THAT(HostsToCheck(job_), ElementsAre("m3"));
-  EXPECT_EQ(HostsToPlanFor(job_), std::nullopt);
+  EXPECT_EQ(ShapeToPlanFor(job_), std::nullopt);
   EXPECT_THAT(Hosts(), ElementsAre("hosts are being checked"));
   Say(Passed(3));
   EXPECT_THAT(Hosts(), ElementsAre("h1", "h2"));
-  EXPECT_EQ(HostsToPlanFor(job_), 2);
+  EXPECT_EQ(ShapeToPlanFor(job_)->nodes, 2);
 }
 
 TEST_F(PreflightTest, ABadHostIsLeftOutAndNamedWhereTheRestIsEnough) {
@@ -100,10 +100,10 @@ TEST_F(PreflightTest, ABadHostIsLeftOutAndNamedWhereTheRestIsEnough) {
   Say(Bad(2));
   Say(Passed(1));
   Say(Passed(3));
-  EXPECT_EQ(HostsToPlanFor(job_), 2) << "nobody else is waited for: all have come";
+  EXPECT_EQ(ShapeToPlanFor(job_)->nodes, 2) << "nobody else is waited for: all have come";
   Layout layout;
   layout.dp = 2;
-  Say(Planned{.layout = layout, .nodes = 2});
+  Say(Planned{.layout = layout, .shape = {.nodes = 2}});
   EXPECT_THAT(Hosts(), ElementsAre("h1", "h3"));
   Say(Launched{1, *SharesOf(job_)});
   EXPECT_THAT(job_.reason,
@@ -170,7 +170,7 @@ TEST_F(PreflightTest, ANewSubmissionChecksAnew) {
   Begin(1, 0);
   Say(Passed(1));
   Say(Submission("r2", job_.spec));
-  Say(Planned{.layout = Layout(), .nodes = 1});
+  Say(Planned{.layout = Layout(), .shape = {.nodes = 1}});
   EXPECT_THAT(HostsToCheck(job_), ElementsAre("m1"));
 }
 
@@ -288,7 +288,7 @@ TEST_F(PreflightTest, ASpareTakesTheLostHostsPlaceInTheSameLayout) {
   const std::optional<Layout> layout = job_.layout;
   Say(HostLost{1, "m1", "silent"});
   Say(Ended("m2"));
-  EXPECT_EQ(HostsToPlanFor(job_), 2) << "at once: nobody is waited for";
+  EXPECT_EQ(ShapeToPlanFor(job_)->nodes, 2) << "at once: nobody is waited for";
   EXPECT_THAT(Hosts(), ElementsAre("h2", "h3"));
   EXPECT_EQ(job_.layout, layout);
 }
