@@ -88,6 +88,16 @@ class DriverTest : public testing::Test {
     report.mutable_group_ended()->mutable_cause()->set_rank(-1);
     driver_->TakeAgentReport(stream, report);
   }
+  // Rank 0 of generation 1 was killed, perhaps by mpirun.
+  void SayInDoubt(int64_t stream) {
+    proto::AgentReport report;
+    report.set_sequence(++sequence_);
+    report.mutable_rank_ended()->set_generation(1);
+    report.mutable_rank_ended()->mutable_cause()->set_rank(0);
+    report.mutable_rank_ended()->mutable_cause()->set_signal(9);
+    report.mutable_rank_ended()->mutable_cause()->set_in_doubt(true);
+    driver_->TakeAgentReport(stream, report);
+  }
   int Launches(int64_t stream, int64_t generation) {
     int count = 0;
     for (const proto::AgentOrder& order : told_[stream]) {
@@ -120,6 +130,32 @@ TEST_F(DriverTest, WaitsForNoAgentThatCameBetweenALaunchAndItsEnd) {
   EXPECT_EQ(Launches(3, 1), 0) << "its end is decided";
   EXPECT_EQ(Launches(1, 2), 1);
   EXPECT_EQ(Launches(3, 2), 1);
+}
+
+// What mpirun does to the ranks of one host when it has lost another is in doubt.
+TEST_F(DriverTest, BlamesTheHostWhoseAgentIsGoneForWhatIsInDoubt) {
+  Submit(JobOnTwoHosts());
+  Bring(1, "a");
+  Bring(2, "b");
+  driver_->RunOnce();
+  driver_->DetachAgent(2);
+  SayInDoubt(1);
+  driver_->RunOnce();
+  ASSERT_TRUE(driver_->job().last_failure);
+  EXPECT_EQ(driver_->job().last_failure->cause.host, "host-b");
+  EXPECT_EQ(driver_->job().last_failure->cause.rank, -1);
+}
+
+TEST_F(DriverTest, BelievesWhatIsInDoubtWhereAllAgentsAreThere) {
+  Submit(JobOnTwoHosts());
+  Bring(1, "a");
+  Bring(2, "b");
+  driver_->RunOnce();
+  SayInDoubt(1);
+  driver_->RunOnce();
+  ASSERT_TRUE(driver_->job().last_failure);
+  EXPECT_EQ(driver_->job().last_failure->cause.host, "host-a");
+  EXPECT_EQ(driver_->job().last_failure->cause.rank, 0);
 }
 
 TEST_F(DriverTest, TellsAllRanksOfAnAgentToTrainByOneMessage) {
