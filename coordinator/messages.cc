@@ -156,6 +156,26 @@ Watched WatchedPart(const Job& job) {
           job.generation.ended_save.number};
 }
 
+namespace {
+
+proto::RankLost LostMessage(const GenerationCause& cause, const std::string& did) {
+  proto::RankLost lost;
+  lost.set_rank(cause.rank);
+  lost.set_host(cause.host);
+  lost.set_reason(cause.detail.empty() ? cause.text : absl::StrCat(cause.text, "\n", cause.detail));
+  lost.set_phase(cause.hang.phase);
+  lost.set_step(cause.hang.step);
+  lost.set_collective(cause.hang.collective);
+  lost.set_why(cause.hang.why);
+  lost.set_waiting(cause.hang.waiting);
+  lost.set_age_ms(cause.hang.age_ms);
+  for (const std::string& file : cause.hang.stacks) lost.add_stacks(file);
+  lost.set_did(did);
+  return lost;
+}
+
+}  // namespace
+
 std::vector<proto::JobEvent> EventsOf(const Watched& before, const Job& after,
                                       const StoredEvent& stored) {
   std::vector<proto::JobEvent> events;
@@ -169,11 +189,7 @@ std::vector<proto::JobEvent> EventsOf(const Watched& before, const Job& after,
   if (after.last_failure && after.last_failure != before.failure) {
     proto::JobEvent& event = add();
     event.set_generation(after.last_failure->generation);
-    event.mutable_lost()->set_rank(after.last_failure->cause.rank);
-    event.mutable_lost()->set_host(after.last_failure->cause.host);
-    const GenerationCause& cause = after.last_failure->cause;
-    event.mutable_lost()->set_reason(
-        cause.detail.empty() ? cause.text : absl::StrCat(cause.text, "\n", cause.detail));
+    *event.mutable_lost() = LostMessage(after.last_failure->cause, after.reason);
   }
   if (const auto* committed = std::get_if<Committed>(&stored.event)) {
     proto::Committed& message = *add().mutable_committed();
