@@ -327,8 +327,8 @@ bool Record(const Hung& fact, Job& job) {
   absl::StrAppend(&text, ": ", hang.why);
   if (!hang.waiting.empty()) absl::StrAppend(&text, "; it holds up ", hang.waiting);
   GenerationCause cause = {CauseKind::kRoot, fact.rank, fact.host, text, "", hang};
-  if (IsLive(generation.phase)) return Fail(job, std::move(cause), /*permanent=*/false);
-  if (generation.phase != GenerationPhase::kStopping || generation.cause) return false;
+  const bool is_orderly = generation.phase == GenerationPhase::kStopping && !generation.cause;
+  if (!is_orderly) return Fail(job, std::move(cause), /*permanent=*/false);
   cause.kind = CauseKind::kOrdered;
   generation.cause = std::move(cause);
   return true;

@@ -158,7 +158,16 @@ Watched WatchedPart(const Job& job) {
 
 namespace {
 
-proto::RankLost LostMessage(const GenerationCause& cause, const std::string& did) {
+// What became of the generation, in a few words.
+std::string DoneText(const Job& job) {
+  const std::string ended = absl::StrCat("ended generation ", job.last_failure->generation);
+  if (job.phase == Phase::kFailed) return absl::StrCat(ended, "; the job has failed");
+  if (job.phase != Phase::kRecovering) return ended;
+  return absl::StrCat(ended, "; the next one goes on after step ", job.newest().step);
+}
+
+proto::RankLost LostMessage(const Job& job) {
+  const GenerationCause& cause = job.last_failure->cause;
   proto::RankLost lost;
   lost.set_rank(cause.rank);
   lost.set_host(cause.host);
@@ -170,7 +179,7 @@ proto::RankLost LostMessage(const GenerationCause& cause, const std::string& did
   lost.set_waiting(cause.hang.waiting);
   lost.set_age_ms(cause.hang.age_ms);
   for (const std::string& file : cause.hang.stacks) lost.add_stacks(file);
-  lost.set_did(did);
+  lost.set_did(DoneText(job));
   return lost;
 }
 
@@ -189,7 +198,7 @@ std::vector<proto::JobEvent> EventsOf(const Watched& before, const Job& after,
   if (after.last_failure && after.last_failure != before.failure) {
     proto::JobEvent& event = add();
     event.set_generation(after.last_failure->generation);
-    *event.mutable_lost() = LostMessage(after.last_failure->cause, after.reason);
+    *event.mutable_lost() = LostMessage(after);
   }
   if (const auto* committed = std::get_if<Committed>(&stored.event)) {
     proto::Committed& message = *add().mutable_committed();
