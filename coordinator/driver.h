@@ -137,7 +137,7 @@ class Driver final {
     std::string told_folder;  // checkpoint that it was told to read
   };
 
-  // What was asked of the hosts while nothing moved.
+  // A Look is a question to all hosts while nothing moves, and the answers.
   struct Look {
     int64_t number = 0;
     int64_t asked_ms = 0;

@@ -109,8 +109,8 @@ bool Record(const HostLost& fact, Job& job) {
   return true;
 }
 
-// What cannot be killed obeys the lease like everything else. The host is left out until an agent
-// comes that has found nothing there.
+// A process that cannot be killed obeys the lease like every other. The host is left out until an
+// agent comes that has found nothing there.
 bool Record(const HostFenced& fact, Job& job) {
   HostShare* const share = FindShare(job, fact.generation, fact.machine);
   if (share == nullptr || share->gone || !MayRun(job)) return false;

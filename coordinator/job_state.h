@@ -50,7 +50,7 @@ enum class CauseKind {
   kRoot,
 };
 
-// What a rank was at when it was found to hang, in words.
+// A Hang says what a rank was at when it was found to hang, in words.
 struct Hang {
   std::string phase;  // empty: it did not hang
   int64_t step = 0;

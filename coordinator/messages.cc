@@ -158,7 +158,7 @@ Watched WatchedPart(const Job& job) {
 
 namespace {
 
-// What became of the generation, in a few words.
+// Says what became of the generation, in a few words.
 std::string DoneText(const Job& job) {
   const std::string ended = absl::StrCat("ended generation ", job.last_failure->generation);
   if (job.phase == Phase::kFailed) return absl::StrCat(ended, "; the job has failed");

@@ -20,7 +20,7 @@
 
 namespace weft {
 
-// What a rank is at, in the order of its life.
+// A rank's phases stand in the order of its life.
 enum class RankPhase : int32_t { kStart, kCommInit, kLoad, kStep, kEval, kSave, kTeardown };
 absl::string_view NameOf(RankPhase phase);  // "communicator start"
 
@@ -116,7 +116,7 @@ inline constexpr char kPagesVariable[] = "WEFT_PROGRESS_PAGES";
 class PageReader {
  public:
   static absl::StatusOr<PageReader> Open(const std::string& path);
-  // What it holds now; the best that can be had of a writer that was stopped amid a change.
+  // Returns what it holds now; the best that can be had of a writer that was stopped amid a change.
   // FailedPrecondition for a page of another version.
   absl::StatusOr<PageView> Read() const;
 

@@ -23,7 +23,7 @@ class StackTaker {
   explicit StackTaker(int wake_fd);
   // Takes them, says so, and then writes them to `path`: the disk may be why a rank hangs.
   void Take(const proto::TakeStacks& order, std::map<int, int64_t> processes, std::string path);
-  // Those that have been taken since the last call.
+  // Returns those that have been taken since the last call.
   std::vector<proto::StacksTaken> Taken();
 
  private:

@@ -33,7 +33,7 @@ class RankWatch {
   // The same, unless that was a moment ago. To be called every second or so, or a stillness seems
   // shorter than it is.
   void Glance(int64_t now_ms);
-  // What they are at, as of the last look.
+  // Says what they are at, as of the last look.
   std::vector<proto::RankSeen> Seen(int64_t now_ms) const;
   // Their processes that are there, by rank.
   std::map<int, int64_t> Processes() const;

@@ -29,7 +29,7 @@ constexpr int kRanks = 4;
 constexpr int kHangsInCi = 18;  // and two of a file that never answers, and a skipped call
 constexpr double kSlackS = 3;   // of a loaded machine, beyond the budget
 
-// What weftd says of the culprit before it ends the generation.
+// A Verdict is what weftd says of the culprit before it ends the generation.
 struct Verdict {
   int rank = -1;
   std::string phase;
@@ -258,9 +258,9 @@ TEST(Hangs, AreExplainedByWhyStoppedOnceTheRunHasGoneOn) {
 
 TEST(Hangs, OfARankThatSkipsACollectiveAreNamed) {
   TinyRun run;
-  std::vector<std::string> arguments = Arguments("dp: 2, pp: 2, tp: 1", "100000");
-  arguments.insert(arguments.end(), {"--set", "cluster.env={WEFT_SKIP_REDUCTION: \"2:40\"}"});
-  const std::unique_ptr<Child> weft = run.Run(arguments);
+  setenv("WEFT_SKIP_REDUCTION", "2:40", 1);
+  const std::unique_ptr<Child> weft = run.Run(Arguments("dp: 2, pp: 2, tp: 1", "100000"));
+  unsetenv("WEFT_SKIP_REDUCTION");
   const Verdict verdict = AwaitVerdict(run, 40);
   EXPECT_EQ(verdict.rank, 2) << verdict.line;
   EXPECT_EQ(verdict.phase, "step");

@@ -90,7 +90,7 @@ struct CommOptions {
   // Whether groups of GroupUse::kStarted will be made: what carries them may need to be opened by
   // all ranks together (NCCL).
   bool starts_calls = false;
-  // Of the thread that makes blocking calls, and of the one that makes started calls.
+  // The thread that makes blocking calls has its own, and so has the one that makes started calls.
   WaitMarks blocking_marks = {};
   WaitMarks started_marks = {};
 };

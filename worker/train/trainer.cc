@@ -59,7 +59,7 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
   return {status.code(), absl::StrCat("step ", step, ": ", status.message())};
 }
 
-// What the rank's page says of each group of actions.
+// Returns what the rank's page says of each group of actions.
 std::vector<std::string> TextsOf(const std::vector<Action>& schedule) {
   std::vector<std::string> texts;
   for (const absl::Span<const Action> group : Groups(schedule)) {

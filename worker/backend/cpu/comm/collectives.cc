@@ -155,12 +155,14 @@ class SharedTransport final : public Transport {
   std::mutex mutex_;  // guards what inner_ does
 };
 
+// Marks are those of the thread that a Collectives belongs to, and of its lane's.
+struct Marks {
+  WaitMarks own, started;
+  Marks OfLane() const { return {started, {}}; }
+};
+
 class Collectives final : public Comm {
  public:
-  struct Marks {
-    WaitMarks own, started;
-  };
-
   Collectives(std::shared_ptr<Transport> transport, std::chrono::milliseconds timeout,
               int first_tag, Marks marks)
       : transport_(std::move(transport)), timeout_(timeout), first_tag_(first_tag), marks_(marks) {}
@@ -324,8 +326,7 @@ class Collectives final : public Comm {
   }
 
   void OpenLane() {
-    const Marks marks = {marks_.started, {}};
-    auto lane = std::make_unique<Collectives>(transport_, timeout_, kStartedTags, marks);
+    auto lane = std::make_unique<Collectives>(transport_, timeout_, kStartedTags, marks_.OfLane());
     for (const Group& group : groups_) lane->AddGroup(group);
     lane->patient_ = true;
     const std::lock_guard<std::mutex> lock(why_mutex_);
@@ -584,10 +585,9 @@ class Collectives final : public Comm {
 
 std::unique_ptr<Comm> MakeCollectives(std::unique_ptr<Transport> transport,
                                       const CommOptions& options) {
-  return std::make_unique<Collectives>(
-      std::make_shared<SharedTransport>(std::move(transport)),
-      std::chrono::milliseconds(options.timeout_ms), 0,
-      Collectives::Marks{options.blocking_marks, options.started_marks});
+  return std::make_unique<Collectives>(std::make_shared<SharedTransport>(std::move(transport)),
+                                       std::chrono::milliseconds(options.timeout_ms), 0,
+                                       Marks{options.blocking_marks, options.started_marks});
 }
 
 }  // namespace weft
