@@ -118,7 +118,7 @@ std::string EventLine(const proto::JobEvent& event) {
       json["rank"] = event.lost().rank();
       json["host"] = event.lost().host();
       json["reason"] = event.lost().reason();
-      json["did"] = event.lost().did();
+      if (!event.lost().did().empty()) json["did"] = event.lost().did();
       if (!event.lost().phase().empty()) AddHang(event.lost(), json);
       break;
     default:
