@@ -20,6 +20,12 @@ constexpr int64_t kStallMs = 500;          // between two ticks: beyond it nobod
 constexpr int64_t kMaxPostponeMs = 10000;  // of a duty that waits for room on the disk
 constexpr int kMaxRounds = 16;             // duties that follow from duties
 
+// Hosts come and go while ranks stand still.
+bool IsOfAHost(const Event& event) {
+  return std::holds_alternative<HostOffered>(event) || std::holds_alternative<HostAway>(event) ||
+         std::holds_alternative<HostChecked>(event) || std::holds_alternative<Suspected>(event);
+}
+
 absl::Status Busy() {
   return absl::UnavailableError("the coordinator is busy or closing; ask again");
 }
@@ -68,6 +74,7 @@ void Driver::RunOnce() {
   for (const std::function<void()>& task : tasks) task();
   if (!options_.own_thread || Now() - clocks_.looked_ms >= kTickMs) Tick();
   LookAtChecks();
+  WatchForHangs();
   Act();
   TellSpares();
   PassNotesOn();
@@ -89,6 +96,7 @@ absl::Status Driver::Replay() {
   }
   clocks_.generation_since_ms = clocks_.hosts_since_ms = Now();
   clocks_.looked_ms = Now();
+  hangs_.Moved(Now());
   for (const auto& [rank, member] : job_.generation.members.by_rank()) {
     clocks_.heard_ms[rank] = Now();
   }
@@ -177,6 +185,7 @@ void Driver::Happened(const Event& event) {
   job_ = Apply(std::move(job_), event);
   if (job_.revision == revision) return;
   if (job_.offers.size() != hosts) clocks_.hosts_since_ms = Now();
+  if (!IsOfAHost(event)) hangs_.Moved(Now());
   const StoredEvent stored{job_.revision, options_.unix_ms(), event};
   journal_.Add(stored);
   if (job_.generation.number != generation) {
@@ -185,6 +194,7 @@ void Driver::Happened(const Event& event) {
     clocks_.none_silent_until_ms = 0;
     notes_ = NoteBoard();
     arrivals_.clear();
+    hangs_.Forget();
   }
   if (job_.generation.number != generation || job_.generation.phase != phase) {
     clocks_.generation_since_ms = Now();

@@ -2,8 +2,8 @@
 // changes the job, Decide says what is due, and the driver does it: orders to the workers' and the
 // agent's streams, events to watchers. It takes no decision of its own. Whatever has come by then
 // is one round: its facts are journaled together, and what follows from them is said after that.
-// The parts for agents, ranks and checks of hosts are in driver_agents.cc, driver_ranks.cc and
-// driver_preflight.cc.
+// The parts for agents, ranks, checks of hosts and hangs are in driver_agents.cc, driver_ranks.cc,
+// driver_preflight.cc and driver_hangs.cc.
 //
 // Public functions may be called from any thread and return at once; answers and port calls come
 // from the driver's thread and must not block.
@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/check_round.h"
+#include "coordinator/hang_watch.h"
 #include "coordinator/job.h"
 #include "coordinator/journal.h"
 #include "coordinator/lease_book.h"
@@ -135,6 +137,16 @@ class Driver final {
     std::string told_folder;  // checkpoint that it was told to read
   };
 
+  // A Look is a question to all hosts while nothing moves, and the answers.
+  struct Look {
+    int64_t number = 0;
+    int64_t asked_ms = 0;
+    std::map<std::string, std::vector<RankSeen>> seen;  // by machine
+    std::optional<Hung> verdict;                        // its stacks are being taken
+    int64_t verdict_ms = 0;
+    std::set<std::string> stacks_from;  // machines that have answered
+  };
+
   Driver(std::unique_ptr<Journal> journal, DriverOptions options);
   absl::Status Replay();
 
@@ -191,6 +203,14 @@ class Driver final {
   void LookAtChecks();
   void GoOnWithRound();
   void BeginRound(const std::vector<std::string>& machines);
+  void WatchForHangs();
+  void AskRanks();
+  bool HaveAll(const std::function<bool(const std::string& machine)>& has_answered) const;
+  void Judge();
+  void PassVerdict();
+  void FenceHosts();
+  void OnRanksSeen(const Agent& agent, const proto::RanksSeen& seen);
+  void OnStacksTaken(const Agent& agent, const proto::StacksTaken& taken);
   void TellSpares();
 
   // Messages, on the driver's thread.
@@ -254,6 +274,8 @@ class Driver final {
   std::string round_secret_;
   std::string round_token_;
   int64_t look_at_checks_ms_ = 0;
+  HangWatch hangs_;
+  Look look_;
   bool broken_ = false;
   int64_t postponed_since_ms_ = 0;  // a duty that cannot wait for the journal for ever; 0: none
 

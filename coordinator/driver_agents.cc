@@ -166,6 +166,10 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
   // One that has no part in the generation knows nothing of it, nor has it a say in it.
   if (FindShare(job_, agent.machine) == nullptr) return;
   switch (report.report_case()) {
+    case proto::AgentReport::kRanksSeen:
+      return OnRanksSeen(agent, report.ranks_seen());
+    case proto::AgentReport::kStacksTaken:
+      return OnStacksTaken(agent, report.stacks_taken());
     case proto::AgentReport::kRankEnded: {
       RankEnded fact = FactOf(report.rank_ended());
       fact.host = agent.host;

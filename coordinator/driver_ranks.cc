@@ -220,6 +220,7 @@ void Driver::OnStep(const proto::WorkerReport& report) {
   progress_.peak_bytes = std::max(progress_.peak_bytes, report.step().peak_bytes());
   if (report.rank() != 0) return;
   progress_.step = report.step().step();
+  hangs_.StepDone(Now());
   proto::JobEvent event;
   event.set_revision(job_.revision);
   event.set_generation(report.generation());

@@ -73,6 +73,11 @@ std::optional<ClusterShape> LargestShapeOf(const Job& job, const std::vector<std
 
 bool Record(const HostOffered& fact, Job& job) {
   const OfferedHost offer = {fact.host, fact.slots, fact.addresses, fact.agent_pid};
+  const auto fenced = job.fenced.find(fact.machine);
+  if (fenced != job.fenced.end()) {
+    if (fenced->second == fact.agent_pid) return false;
+    job.fenced.erase(fenced);
+  }
   const auto [place, is_new] = job.offers.try_emplace(fact.machine, offer);
   if (!is_new && place->second == offer) return false;
   place->second = offer;
@@ -100,6 +105,23 @@ bool Record(const HostLost& fact, Job& job) {
          /*permanent=*/false);
   }
   SetGone(*share, job);
+  return true;
+}
+
+// A process that cannot be killed obeys the lease like every other. The host is left out until an
+// agent comes that has found nothing there.
+bool Record(const HostFenced& fact, Job& job) {
+  HostShare* const share = FindShare(job, fact.generation, fact.machine);
+  if (share == nullptr || share->gone || !MayRun(job)) return false;
+  const auto offer = job.offers.find(fact.machine);
+  const int64_t agent_pid = offer == job.offers.end() ? 0 : offer->second.agent_pid;
+  if (!job.fenced.try_emplace(fact.machine, agent_pid).second) return false;
+  job.offers.erase(fact.machine);
+  job.checks.erase(fact.machine);
+  WithdrawGrowth(job);
+  if (!IsOver(job.phase)) {
+    job.reason = absl::StrCat("host ", share->host, " is fenced: ", fact.reason);
+  }
   return true;
 }
 

@@ -14,6 +14,7 @@ namespace weft {
 bool Record(const HostOffered& fact, Job& job);
 bool Record(const HostAway& fact, Job& job);
 bool Record(const HostLost& fact, Job& job);
+bool Record(const HostFenced& fact, Job& job);
 bool Record(const HostsAwaited& fact, Job& job);
 bool Record(const LaunchWaits& fact, Job& job);
 bool Record(const MoreHosts& fact, Job& job);

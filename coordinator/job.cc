@@ -64,6 +64,7 @@ bool Record(const Submitted& fact, Job& job) {
   while (next.saved.size() > kKeptCheckpoints) next.saved.erase(next.saved.begin());
   next.run = fact.run;
   next.offers = std::move(job.offers);
+  next.fenced = std::move(job.fenced);
   next.generation = std::move(job.generation);
   if (next.generation.phase == GenerationPhase::kClosed) {  // the journal may be a new one
     next.generation.number = std::max(next.generation.number, fact.last_generation);
@@ -274,6 +275,12 @@ bool Record(const Faulted& fact, Job& job) {
       IsConsequence(fact.code) && !fact.loading ? CauseKind::kConsequence : CauseKind::kRoot;
   GenerationCause cause = {kind, fact.rank, member->host,
                            absl::StrCat(RankText(job, fact.rank, ""), ": ", fact.message)};
+  // Who has waited in vain reports it, and is not to blame.
+  if (kind == CauseKind::kConsequence && fact.code == absl::StatusCode::kDeadlineExceeded) {
+    cause.rank = -1;
+    cause.host.clear();
+    cause.text = absl::StrCat("who is to blame is not known; reported by ", cause.text);
+  }
   const bool load_failed = fact.loading && job.generation.phase == GenerationPhase::kSealed;
   if (!load_failed) return Fail(job, std::move(cause), IsPermanent(fact.code));
   const SavedCheckpoint failed = job.newest();
@@ -310,6 +317,24 @@ bool Record(const Overdue& fact, Job& job) {
     return true;
   }
   return IsLive(generation.phase) && Fail(job, {CauseKind::kRoot, -1, "", fact.reason}, false);
+}
+
+// After the last step there is nothing left to fail: the rank is in the way of an orderly end.
+bool Record(const Hung& fact, Job& job) {
+  Generation& generation = job.generation;
+  if (fact.generation != generation.number) return false;
+  const Hang& hang = fact.hang;
+  std::string text = absl::StrCat(RankText(job, fact.rank, fact.host), " hangs in ", hang.phase);
+  if (hang.step > 0) absl::StrAppend(&text, ", step ", hang.step);
+  if (!hang.collective.empty()) absl::StrAppend(&text, ", ", hang.collective);
+  absl::StrAppend(&text, ": ", hang.why);
+  if (!hang.waiting.empty()) absl::StrAppend(&text, "; it holds up ", hang.waiting);
+  GenerationCause cause = {CauseKind::kRoot, fact.rank, fact.host, text, "", hang};
+  const bool is_orderly = generation.phase == GenerationPhase::kStopping && !generation.cause;
+  if (!is_orderly) return Fail(job, std::move(cause), /*permanent=*/false);
+  cause.kind = CauseKind::kOrdered;
+  generation.cause = std::move(cause);
+  return true;
 }
 
 // A rank that ends with 0 once it has finished is as it should be.

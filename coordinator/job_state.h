@@ -51,6 +51,18 @@ enum class CauseKind {
   kRoot,
 };
 
+// A Hang says what a rank was at when it was found to hang, in words.
+struct Hang {
+  std::string phase;  // empty: it did not hang
+  int64_t step = 0;
+  std::string collective;
+  std::string why;
+  std::string waiting;
+  int64_t age_ms = 0;
+  std::vector<std::string> stacks = {};  // files
+  friend bool operator==(const Hang&, const Hang&) = default;
+};
+
 // A GenerationCause is what ended a generation before it was through.
 struct GenerationCause {
   CauseKind kind = CauseKind::kRoot;
@@ -58,6 +70,7 @@ struct GenerationCause {
   std::string host;
   std::string text;         // "rank 1 (node3) killed by signal 9 (SIGKILL)"
   std::string detail = {};  // more lines, its last words; or empty
+  Hang hang = {};
   friend bool operator==(const GenerationCause&, const GenerationCause&) = default;
 };
 
@@ -127,7 +140,10 @@ struct Job {
   std::string planned_for;         // Submitted's
   ClusterShape shape;              // that `layout` was planned for
   std::set<ClusterShape> refused;  // for these there is no plan
-  int expected_hosts = 0;          // no more than these are on their way; 0: nobody knows
+  // Machines on which something cannot be ended, with the process of their agent: they get no
+  // ranks until another agent comes, which has found nothing there.
+  std::map<std::string, int64_t> fenced;
+  int expected_hosts = 0;  // no more than these are on their way; 0: nobody knows
   std::map<std::string, OfferedHost> offers;  // by machine
   std::map<std::string, HostCheck> checks;    // by machine; outlive a stream that breaks
   std::vector<std::string> data;              // Submitted's
@@ -257,6 +273,21 @@ struct Overdue {
   std::string reason;
   friend bool operator==(const Overdue&, const Overdue&) = default;
 };
+// A rank holds the others up for longer than what it does may take.
+struct Hung {
+  int64_t generation = 0;
+  int rank = 0;
+  std::string host;
+  Hang hang = {};
+  friend bool operator==(const Hung&, const Hung&) = default;
+};
+// The host has processes of the generation that cannot be killed: it gets no lease any more.
+struct HostFenced {
+  int64_t generation = 0;
+  std::string machine;
+  std::string reason;
+  friend bool operator==(const HostFenced&, const HostFenced&) = default;
+};
 // A process of the generation has ended, says its parent.
 struct RankEnded {
   int64_t generation = 0;
@@ -334,7 +365,7 @@ using Event =
     std::variant<Submitted, Planned, PlanRefused, Launched, Registered, Ready, ShardWritten,
                  SaveFailed, Committed, Finished, Faulted, Suspected, WorkerLost, Overdue,
                  RankEnded, AttemptEnded, HostOffered, HostAway, HostLost, HostsAwaited,
-                 LaunchWaits, MoreHosts, HostChecked, StopAsked, Restarted>;
+                 LaunchWaits, MoreHosts, HostChecked, StopAsked, Restarted, Hung, HostFenced>;
 
 // A failed generation ends the job after this many of them without a newly committed step.
 inline constexpr int kMaxFailuresWithoutProgress = 3;

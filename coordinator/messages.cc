@@ -156,6 +156,35 @@ Watched WatchedPart(const Job& job) {
           job.generation.ended_save.number};
 }
 
+namespace {
+
+// Says what became of the generation, in a few words.
+std::string DoneText(const Job& job) {
+  const std::string ended = absl::StrCat("ended generation ", job.last_failure->generation);
+  if (job.phase == Phase::kFailed) return absl::StrCat(ended, "; the job has failed");
+  if (job.phase != Phase::kRecovering) return ended;
+  return absl::StrCat(ended, "; the next one goes on after step ", job.newest().step);
+}
+
+proto::RankLost LostMessage(const Job& job) {
+  const GenerationCause& cause = job.last_failure->cause;
+  proto::RankLost lost;
+  lost.set_rank(cause.rank);
+  lost.set_host(cause.host);
+  lost.set_reason(cause.detail.empty() ? cause.text : absl::StrCat(cause.text, "\n", cause.detail));
+  lost.set_phase(cause.hang.phase);
+  lost.set_step(cause.hang.step);
+  lost.set_collective(cause.hang.collective);
+  lost.set_why(cause.hang.why);
+  lost.set_waiting(cause.hang.waiting);
+  lost.set_age_ms(cause.hang.age_ms);
+  for (const std::string& file : cause.hang.stacks) lost.add_stacks(file);
+  lost.set_did(DoneText(job));
+  return lost;
+}
+
+}  // namespace
+
 std::vector<proto::JobEvent> EventsOf(const Watched& before, const Job& after,
                                       const StoredEvent& stored) {
   std::vector<proto::JobEvent> events;
@@ -169,11 +198,7 @@ std::vector<proto::JobEvent> EventsOf(const Watched& before, const Job& after,
   if (after.last_failure && after.last_failure != before.failure) {
     proto::JobEvent& event = add();
     event.set_generation(after.last_failure->generation);
-    event.mutable_lost()->set_rank(after.last_failure->cause.rank);
-    event.mutable_lost()->set_host(after.last_failure->cause.host);
-    const GenerationCause& cause = after.last_failure->cause;
-    event.mutable_lost()->set_reason(
-        cause.detail.empty() ? cause.text : absl::StrCat(cause.text, "\n", cause.detail));
+    *event.mutable_lost() = LostMessage(after);
   }
   if (const auto* committed = std::get_if<Committed>(&stored.event)) {
     proto::Committed& message = *add().mutable_committed();

@@ -244,6 +244,39 @@ void Fill(const HostLost& fact, proto::Record& record) {
   record.mutable_host_lost()->set_reason(fact.reason);
 }
 
+void Fill(const HostFenced& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.mutable_host_fenced()->set_machine(fact.machine);
+  record.mutable_host_fenced()->set_reason(fact.reason);
+}
+
+void Fill(const Hung& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.set_rank(fact.rank);
+  proto::Hung& message = *record.mutable_hung();
+  message.set_host(fact.host);
+  message.set_phase(fact.hang.phase);
+  message.set_step(fact.hang.step);
+  message.set_collective(fact.hang.collective);
+  message.set_why(fact.hang.why);
+  message.set_waiting(fact.hang.waiting);
+  message.set_age_ms(fact.hang.age_ms);
+  for (const std::string& file : fact.hang.stacks) message.add_stacks(file);
+}
+
+Hung Read(const proto::Hung& message, int64_t generation, int rank) {
+  return {.generation = generation,
+          .rank = rank,
+          .host = message.host(),
+          .hang = {.phase = message.phase(),
+                   .step = message.step(),
+                   .collective = message.collective(),
+                   .why = message.why(),
+                   .waiting = message.waiting(),
+                   .age_ms = message.age_ms(),
+                   .stacks = {message.stacks().begin(), message.stacks().end()}}};
+}
+
 void Fill(const HostsAwaited& fact, proto::Record& record) {
   record.set_generation(fact.generation);
   record.mutable_hosts_awaited();
@@ -276,6 +309,9 @@ std::optional<Event> ReadHostFact(const proto::Record& record) {
     case proto::Record::kHostLost:
       return HostLost{record.generation(), record.host_lost().machine(),
                       record.host_lost().reason()};
+    case proto::Record::kHostFenced:
+      return HostFenced{record.generation(), record.host_fenced().machine(),
+                        record.host_fenced().reason()};
     case proto::Record::kHostsAwaited:
       return HostsAwaited{record.generation()};
     case proto::Record::kLaunchWaits:
@@ -333,6 +369,8 @@ absl::StatusOr<Event> ReadFact(const proto::Record& record) {
       return Event(WorkerLost{generation, rank, record.worker_lost().reason()});
     case proto::Record::kOverdue:
       return Event(Overdue{generation, record.overdue().reason()});
+    case proto::Record::kHung:
+      return Event(Read(record.hung(), generation, rank));
     case proto::Record::kRankEnded:
       return Event(FactOf(record.rank_ended()));
     case proto::Record::kAttemptEnded:

@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   weft::AddExport(app, &exit_code);
   weft::AddAttach(app, &exit_code);
   weft::AddStatus(app, &exit_code);
+  weft::AddWhyStopped(app, &exit_code);
   weft::AddStop(app, &exit_code);
   weft::AddAgent(app, &exit_code);
   weft::AddKeys(app, &exit_code);

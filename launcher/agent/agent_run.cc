@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -28,6 +29,8 @@
 #include "launcher/agent/host_slots.h"
 #include "launcher/agent/launch_share.h"
 #include "launcher/agent/rank_group.h"
+#include "launcher/agent/rank_stacks.h"
+#include "launcher/agent/rank_watch.h"
 #include "launcher/agent/shim_door.h"
 #include "launcher/machine/addresses.h"
 #include "launcher/machine/descriptor.h"
@@ -113,6 +116,11 @@ class AgentShell {
   std::string AddressForMpi() const;
   GroupOptions OptionsOf(const proto::Launch& launch, std::vector<RankPlace> places) const;
   void StartDaemonOf(const std::vector<std::string>& args);
+  std::string LogsOf(const proto::Launch& launch) const;
+  std::string PagesFolder() const;
+  void OpenPages();
+  bool TakeLook(const proto::AgentOrder& order);
+  void Say(proto::AgentReport report);
 
   const AgentOptions options_;
   const std::string host_;
@@ -134,6 +142,8 @@ class AgentShell {
   std::optional<RankGroup> group_;  // of the same, once it was started
   bool told_term_ = false;
   std::optional<HostChecker> checker_;
+  std::optional<RankWatch> watch_;  // of the generation that is held, once it was started
+  std::optional<StackTaker> stacks_;
 };
 
 absl::Status AgentShell::Begin() {
@@ -175,6 +185,7 @@ absl::Status AgentShell::Begin() {
                                         absl::StrJoin(used_slots_, ","));
   checker_.emplace(
       HostChecker::Options{machine_, absl::StartsWith(options_.coordinator, "unix:"), wake_.get()});
+  stacks_.emplace(wake_.get());
   ASSIGN_OR_RETURN(link_, AgentLink::Start(std::move(link)));
   LogInfo(
       absl::StrCat("weft agent ", Version(), ", process ", getpid(), " on ", host_, ": ", host));
@@ -191,6 +202,7 @@ absl::Status AgentShell::Loop() {
     TakeLifeline();
     TakeOrders();
     TakeLease();
+    if (watch_) watch_->Glance(BootTimeMs());
     Happened(TimePassed{BootTimeMs()});
     Act();
     SayReports();
@@ -252,6 +264,9 @@ void AgentShell::TakeChildren() {
   if (group_ && agent_.phase == GroupPhase::kNone) {
     group_->RemoveFiles();
     group_.reset();
+    watch_.reset();
+    std::error_code ignored;
+    std::filesystem::remove_all(PagesFolder(), ignored);
   }
 }
 
@@ -300,7 +315,7 @@ void AgentShell::TakeOrders() {
   for (proto::AgentOrder& order : link_->Take()) orders_.push_back(std::move(order));
   for (const proto::AgentOrder& order : std::exchange(orders_, {})) {
     const bool waits = !orders_.empty();
-    if (checker_->Take(order)) continue;
+    if (checker_->Take(order) || TakeLook(order)) continue;
     if (order.has_launch()) {
       if (order.launch().generation() <= agent_.generation) continue;
       if (agent_.phase == GroupPhase::kNone) {
@@ -414,6 +429,7 @@ GroupOptions AgentShell::OptionsOf(const proto::Launch& launch,
       .programs = ProgramFolder(),
       .shim_socket = socket_,
       .rank_socket = rank_socket_,
+      .pages = PagesFolder(),
       .hosts = share_->hosts,
       .own_host = share_->own_host,
       .address = AddressForMpi(),
@@ -431,9 +447,8 @@ void AgentShell::StartGroupOf(const proto::Launch& launch) {
   }
   std::vector<int> slots;
   for (const RankPlace& place : *places) slots.push_back(place.slot);
-  const std::string logs =
-      absl::StrCat(launch.run_folder(), "/logs/generation-", launch.generation());
-  group_.emplace(OptionsOf(launch, *std::move(places)), agent_.kind, logs, *door_);
+  group_.emplace(OptionsOf(launch, *std::move(places)), agent_.kind, LogsOf(launch), *door_);
+  OpenPages();
   const absl::Status started = group_->Start();
   if (started.ok()) {
     if (!used_slots_.empty()) LogInfo(SlotsText(group_->ranks(), slots));
@@ -455,12 +470,63 @@ void AgentShell::StartDaemonOf(const std::vector<std::string>& args) {
   Happened(DaemonNotStarted{agent_.generation, absl::StrCat(host_, ": ", started.message())});
 }
 
+std::string AgentShell::LogsOf(const proto::Launch& launch) const {
+  return absl::StrCat(launch.run_folder(), "/logs/generation-", launch.generation());
+}
+
+// In memory: no disk holds up a rank that writes its page.
+std::string AgentShell::PagesFolder() const {
+  return absl::StrCat(seat_->folder(), "/pages-", agent_.generation);
+}
+
+// Ranks train without pages, but then nobody can say which of them hangs.
+void AgentShell::OpenPages() {
+  absl::StatusOr<RankWatch> watch =
+      RankWatch::Create(PagesFolder(), options_.run_id, host_, group_->ranks());
+  watch_.reset();
+  if (watch.ok()) {
+    watch_.emplace(*std::move(watch));
+  } else {
+    LogWarning(absl::StrCat("hangs will not be explained: ", watch.status().message()));
+  }
+}
+
+bool AgentShell::TakeLook(const proto::AgentOrder& order) {
+  if (order.has_look_at_ranks()) {
+    const proto::LookAtRanks& look = order.look_at_ranks();
+    if (!watch_ || look.generation() != agent_.generation) return true;
+    const int64_t now_ms = BootTimeMs();
+    watch_->Look(now_ms);
+    proto::AgentReport report;
+    report.mutable_ranks_seen()->set_generation(look.generation());
+    report.mutable_ranks_seen()->set_number(look.number());
+    for (proto::RankSeen& seen : watch_->Seen(now_ms)) {
+      *report.mutable_ranks_seen()->add_ranks() = std::move(seen);
+    }
+    Say(std::move(report));
+    return true;
+  }
+  if (!order.has_take_stacks()) return false;
+  if (watch_ && order.take_stacks().generation() == agent_.generation) {
+    stacks_->Take(order.take_stacks(), watch_->Processes(),
+                  absl::StrCat(LogsOf(*launch_), "/stacks-", host_, ".txt"));
+  }
+  return true;
+}
+
+void AgentShell::Say(proto::AgentReport report) {
+  report.set_sequence(++agent_.last_sequence);
+  link_->Say(report);
+}
+
 void AgentShell::SayReports() {
   for (const HostReport& report : agent_.reports) link_->Say(MessageOf(report));
   agent_.reports.clear();
-  for (proto::AgentReport& report : checker_->TakeReports()) {
-    report.set_sequence(++agent_.last_sequence);
-    link_->Say(report);
+  for (proto::AgentReport& report : checker_->TakeReports()) Say(std::move(report));
+  for (proto::StacksTaken& taken : stacks_->Taken()) {
+    proto::AgentReport report;
+    *report.mutable_stacks_taken() = std::move(taken);
+    Say(std::move(report));
   }
 }
 

@@ -27,6 +27,7 @@ void AddGenerate(CLI::App& app, int* exit_code);
 void AddExport(CLI::App& app, int* exit_code);
 void AddAttach(CLI::App& app, int* exit_code);
 void AddStatus(CLI::App& app, int* exit_code);
+void AddWhyStopped(CLI::App& app, int* exit_code);
 void AddStop(CLI::App& app, int* exit_code);
 void AddAgent(CLI::App& app, int* exit_code);
 void AddKeys(CLI::App& app, int* exit_code);

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "launcher/machine/leftovers.h"
+#include "process/progress_page.h"
 
 namespace weft {
 
@@ -142,6 +143,7 @@ std::map<std::string, std::string> GroupEnvironment(const GroupOptions& options)
   set(kHostVariable, options.host);
   set("WEFT_SHIM_SOCKET", options.shim_socket);
   set("WEFT_RANK_SOCKET", options.rank_socket);
+  set(kPagesVariable, options.pages);
   set("OMP_NUM_THREADS", absl::StrCat(options.threads));
   set("OPENBLAS_NUM_THREADS", absl::StrCat(options.threads));
   set("TMPDIR", options.temporary_folder);

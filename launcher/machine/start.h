@@ -38,6 +38,7 @@ struct GroupOptions {
   std::string programs;     // folder of this installation's programs
   std::string shim_socket;  // where shims report
   std::string rank_socket;  // where ranks report
+  std::string pages = {};   // folder of their progress pages
   // The ranks lie on these hosts, mpirun's first; empty: all on this host.
   std::vector<RanksOfHost> hosts;
   size_t own_host = 0;  // which of them this one is

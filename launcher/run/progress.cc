@@ -25,6 +25,16 @@ std::string SpeedText(double tokens_per_s) {
   return absl::StrFormat("%.0f tokens/s", tokens_per_s);
 }
 
+void AddHang(const proto::RankLost& lost, nlohmann::ordered_json& json) {
+  json["phase"] = lost.phase();
+  json["step"] = lost.step();
+  json["collective"] = lost.collective();
+  json["why"] = lost.why();
+  json["waiting"] = lost.waiting();
+  json["stood_still_s"] = static_cast<double>(lost.age_ms()) / 1000;
+  json["stacks"] = std::vector<std::string>(lost.stacks().begin(), lost.stacks().end());
+}
+
 }  // namespace
 
 std::string DurationText(double seconds) {
@@ -108,6 +118,8 @@ std::string EventLine(const proto::JobEvent& event) {
       json["rank"] = event.lost().rank();
       json["host"] = event.lost().host();
       json["reason"] = event.lost().reason();
+      if (!event.lost().did().empty()) json["did"] = event.lost().did();
+      if (!event.lost().phase().empty()) AddHang(event.lost(), json);
       break;
     default:
       return "";

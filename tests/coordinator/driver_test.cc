@@ -194,6 +194,175 @@ TEST_F(DriverTest, TellsAllRanksOfAnAgentToTrainByOneMessage) {
   EXPECT_TRUE(order.has_train());
 }
 
+proto::WorkerReport ReportOf(int rank, int64_t sequence) {
+  proto::WorkerReport report;
+  report.set_rank(rank);
+  report.set_generation(1);
+  report.set_sequence(sequence);
+  return report;
+}
+
+// Two ranks of one host train, and have done 30 steps of 100 ms.
+class HangDriverTest : public DriverTest {
+ protected:
+  void SetUp() override {
+    DriverTest::SetUp();
+    JobSpec job = SampleJob();
+    job.cluster.slots_per_node = 2;
+    job.fault_tolerance.preflight = false;
+    job.layout.tp = job.layout.pp = 1;
+    job.layout.dp = 2;
+    Submit(job);
+    Bring(1, "a");
+    driver_->RunOnce();
+    for (int rank = 0; rank < 2; ++rank) {
+      driver_->Attach(10 + rank, {.agent = 1, .stream = 5 + rank});
+      proto::WorkerReport report = ReportOf(rank, 1);
+      report.mutable_register_()->set_host("host-a");
+      report.mutable_register_()->set_pid(100 + rank);
+      report.mutable_register_()->set_version("v");
+      report.mutable_register_()->set_world_size(2);
+      driver_->Report(10 + rank, report);
+    }
+    driver_->RunOnce();
+    for (int rank = 0; rank < 2; ++rank) {
+      proto::WorkerReport report = ReportOf(rank, 2);
+      report.mutable_ready();
+      driver_->Report(10 + rank, report);
+    }
+    driver_->RunOnce();
+    for (int step = 1; step <= 30; ++step) {
+      now_ms_ += 100;
+      proto::WorkerReport report = ReportOf(0, 2 + step);
+      report.mutable_step()->set_step(step);
+      driver_->Report(10, report);
+      driver_->RunOnce();
+    }
+    told_.clear();
+  }
+  // Time passes, and the host is heard meanwhile.
+  void Pass(int64_t ms) {
+    now_ms_ += ms;
+    driver_->leases().Grant(1, now_ms_);
+    driver_->Heard(1, {10, 11});
+    driver_->RunOnce();
+  }
+  template <typename Has>
+  const proto::AgentOrder* Last(const Has& has) {
+    const proto::AgentOrder* last = nullptr;
+    for (const proto::AgentOrder& order : told_[1]) last = has(order) ? &order : last;
+    return last;
+  }
+  // The agent says of rank 1 that its process is stopped, and of rank 0 that it waits for it.
+  void SayRanks(int64_t number, int64_t still_ms) {
+    proto::AgentReport report;
+    report.set_sequence(++sequence_);
+    report.mutable_ranks_seen()->set_generation(1);
+    report.mutable_ranks_seen()->set_number(number);
+    for (int rank = 0; rank < 2; ++rank) {
+      proto::RankSeen& seen = *report.mutable_ranks_seen()->add_ranks();
+      seen.set_rank(rank);
+      seen.set_has_page(true);
+      seen.set_state(rank == 1 ? "T" : "S");
+      seen.set_phase(static_cast<int>(RankPhase::kStep));
+      seen.set_step(31);
+      seen.set_still_ms(still_ms);
+      for (int axis = 0; axis < kMeetingAxes; ++axis) {
+        seen.add_group_keys(9);
+        seen.add_group_calls(rank == 0 ? 17 : 16);
+      }
+      if (rank == 1) continue;
+      seen.set_call_kind(static_cast<int>(CallKind::kAllReduce));
+      seen.set_call_axis(static_cast<int>(MeetingAxis::kWorld));
+      seen.set_call_sequence(17);
+    }
+    driver_->TakeAgentReport(1, report);
+    driver_->RunOnce();
+  }
+};
+
+bool IsLook(const proto::AgentOrder& order) {
+  return order.has_look_at_ranks();
+}
+bool TakesStacks(const proto::AgentOrder& order) {
+  return order.has_take_stacks();
+}
+bool StopsGroup(const proto::AgentOrder& order) {
+  return order.has_stop_group();
+}
+
+TEST_F(HangDriverTest, TakesStacksOfAHangBeforeItEndsAnything) {
+  Pass(1000);
+  EXPECT_EQ(Last(IsLook), nullptr) << "a step may take 2 s";
+  Pass(1100);
+  ASSERT_NE(Last(IsLook), nullptr);
+  SayRanks(Last(IsLook)->look_at_ranks().number(), 2100);
+  ASSERT_NE(Last(TakesStacks), nullptr);
+  EXPECT_EQ(driver_->job().phase, Phase::kRunning);
+  EXPECT_EQ(Last(StopsGroup), nullptr) << "nothing is killed before the stacks are there";
+  proto::AgentReport report;
+  report.set_sequence(++sequence_);
+  report.mutable_stacks_taken()->set_generation(1);
+  report.mutable_stacks_taken()->set_number(Last(TakesStacks)->take_stacks().number());
+  report.mutable_stacks_taken()->set_file("/run/logs/stacks-a.txt");
+  driver_->TakeAgentReport(1, report);
+  driver_->RunOnce();
+  EXPECT_NE(Last(StopsGroup), nullptr);
+  EXPECT_EQ(driver_->job().phase, Phase::kRecovering);
+  const GenerationCause& cause = driver_->job().last_failure->cause;
+  EXPECT_EQ(cause.rank, 1);
+  EXPECT_EQ(cause.host, "host-a");
+  EXPECT_EQ(cause.hang.phase, "step");
+  EXPECT_EQ(cause.hang.collective, "all-reduce over all ranks (call 17)");
+  EXPECT_THAT(cause.hang.stacks, testing::ElementsAre("/run/logs/stacks-a.txt"));
+}
+
+TEST_F(HangDriverTest, DoesNotWaitForStacksForEver) {
+  Pass(2100);
+  SayRanks(Last(IsLook)->look_at_ranks().number(), 2100);
+  ASSERT_NE(Last(TakesStacks), nullptr);
+  for (int i = 0; i < 6; ++i) Pass(500);
+  EXPECT_NE(Last(StopsGroup), nullptr);
+  EXPECT_EQ(driver_->job().last_failure->cause.rank, 1);
+}
+
+TEST_F(HangDriverTest, EndsNobodyWhoHasMovedWithinItsBudget) {
+  for (int i = 0; i < 20; ++i) {
+    Pass(400);
+    if (Last(IsLook) != nullptr) SayRanks(Last(IsLook)->look_at_ranks().number(), 900);
+  }
+  EXPECT_EQ(Last(TakesStacks), nullptr) << "the step takes long, but a rank is only slow";
+  EXPECT_EQ(driver_->job().phase, Phase::kRunning);
+}
+
+TEST_F(HangDriverTest, BelievesNoAnswerToAnOlderQuestion) {
+  Pass(2100);
+  SayRanks(Last(IsLook)->look_at_ranks().number() - 1, 2100);
+  EXPECT_EQ(Last(TakesStacks), nullptr);
+}
+
+TEST_F(HangDriverTest, FencesAHostWhoseProcessesCannotBeEnded) {
+  proto::AgentReport report;
+  report.set_sequence(++sequence_);
+  report.mutable_rank_ended()->set_generation(1);
+  report.mutable_rank_ended()->mutable_cause()->set_rank(1);
+  report.mutable_rank_ended()->mutable_cause()->set_signal(9);
+  driver_->TakeAgentReport(1, report);
+  driver_->RunOnce();
+  ASSERT_NE(Last(StopsGroup), nullptr);
+  for (int i = 0; i < 24; ++i) Pass(400);
+  EXPECT_TRUE(driver_->job().fenced.empty());
+  for (int i = 0; i < 4; ++i) Pass(400);
+  ASSERT_EQ(driver_->job().fenced.count("a"), 1u);
+  EXPECT_EQ(driver_->leases().Grant(1, now_ms_), std::nullopt) << "it gets no lease any more";
+  EXPECT_EQ(driver_->job().generation.number, 1);
+  for (int i = 0; i < 20; ++i) Pass(400);
+  EXPECT_EQ(driver_->job().generation.number, 2) << "once its lease is over";
+  Bring(2, "a", /*held_generation=*/1);
+  driver_->RunOnce();
+  EXPECT_EQ(Launches(2, 2), 0) << "the same agent still holds what cannot be ended";
+}
+
 TEST_F(DriverTest, PlansForTheSlotsThatHostsOffer) {
   JobSpec job = JobOnTwoHosts();
   job.cluster.slots_per_node = 2;

@@ -207,8 +207,38 @@ TEST(Job, LetsARootCauseReplaceAConsequence) {
 TEST(Job, KeepsTheWordsOfAFaultWhenRanksThenExit) {
   Job job = Play(absl::StrCat(kPrelude, ";fault 1/1 DEADLINE_EXCEEDED slow"));
   job = Play("ended 1 rank 0 exit 1", std::move(job));
-  EXPECT_EQ(job.last_failure->cause.text, "rank 1 (here): slow");
-  EXPECT_EQ(job.reason, "rank 1 (here): slow; resuming after step 0");
+  const std::string text = "who is to blame is not known; reported by rank 1 (here): slow";
+  EXPECT_EQ(job.last_failure->cause.text, text);
+  EXPECT_EQ(job.reason, absl::StrCat(text, "; resuming after step 0"));
+  EXPECT_EQ(job.last_failure->cause.rank, -1) << "who reports a timeout is not the culprit";
+}
+
+Hung HangOfRank1() {
+  return {.generation = 1,
+          .rank = 1,
+          .host = "here",
+          .hang = {.phase = "step",
+                   .step = 12,
+                   .collective = "all-reduce over tp (call 17)",
+                   .why = "its process is stopped",
+                   .waiting = "rank 0 in all-reduce over tp (call 17)",
+                   .age_ms = 2100}};
+}
+
+TEST(Job, EndsTheGenerationOfARankThatHangsAndNamesIt) {
+  const Job job = Apply(Play(kPrelude), HangOfRank1());
+  EXPECT_EQ(job.phase, Phase::kRecovering);
+  EXPECT_EQ(job.last_failure->cause.rank, 1);
+  EXPECT_EQ(job.last_failure->cause.hang, HangOfRank1().hang);
+  EXPECT_EQ(job.reason,
+            "rank 1 (here) hangs in step, step 12, all-reduce over tp (call 17): its process is "
+            "stopped; it holds up rank 0 in all-reduce over tp (call 17); resuming after step 0");
+}
+
+TEST(Job, BlamesTheHangNotTheRankThatReportedATimeoutBefore) {
+  Job job = Play(absl::StrCat(kPrelude, ";fault 1/0 DEADLINE_EXCEEDED slow"));
+  job = Apply(std::move(job), HangOfRank1());
+  EXPECT_EQ(job.last_failure->cause.rank, 1);
 }
 
 TEST(Job, KeepsLastWordsOutOfItsReason) {

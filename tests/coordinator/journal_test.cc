@@ -70,7 +70,18 @@ std::vector<Event> EveryFact() {
                       .unreached = {{"machine-2", "node2", "no route"}},
                       .product_flops_per_s = 1.5e9},
           StopAsked{true},
-          Restarted{}};
+          Restarted{},
+          Hung{.generation = 3,
+               .rank = 2,
+               .host = "h2",
+               .hang = {"save",
+                        40,
+                        "wait for the end of a save",
+                        "state D",
+                        "rank 0",
+                        31000,
+                        {"/run/logs/stacks-h2.txt"}}},
+          HostFenced{3, "machine-1", "processes there cannot be ended"}};
 }
 
 class JournalTest : public testing::Test {

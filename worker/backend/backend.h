@@ -4,6 +4,7 @@
 // A backend exports one function, `weft_backend`, with C linkage. Statuses cross as code and text,
 // objects as the interfaces of device.h and comm.h, closed by the side that opened them.
 #pragma once
+#include <atomic>
 #include <cstdint>
 
 #include "worker/backend/comm.h"
@@ -14,7 +15,7 @@ namespace weft {
 
 // Raised with every change of this header, device.h, adafactor_steps.h or comm.h; updates.h counts
 // its own changes.
-inline constexpr int kBackendAbiVersion = 29 + kUpdatesVersion;
+inline constexpr int kBackendAbiVersion = 30 + kUpdatesVersion;
 
 // Says by what attention is computed, where a backend has several ways (CUDA).
 enum class AttentionKind : int32_t {
@@ -57,6 +58,19 @@ enum class TransportKind : int32_t {
   kLocal = 2,  // mapped memory, on one host; ranks may share a device
 };
 
+// A thread that waits for other ranks raises `polls` and leaves in `peer` one that it has not heard
+// from, plus 1; each has that thread as its only writer and outlives the Comm. Null: nobody looks.
+struct WaitMarks {
+  std::atomic<int64_t>* polls = nullptr;
+  std::atomic<int32_t>* peer = nullptr;
+
+  void Raise(int silent_peer) const {
+    if (polls == nullptr) return;
+    polls->store(polls->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    peer->store(silent_peer + 1, std::memory_order_relaxed);
+  }
+};
+
 struct CommOptions {
   int64_t init_timeout_ms = 300000;
   int64_t timeout_ms = 100000;  // of one call
@@ -76,6 +90,9 @@ struct CommOptions {
   // Whether groups of GroupUse::kStarted will be made: what carries them may need to be opened by
   // all ranks together (NCCL).
   bool starts_calls = false;
+  // The thread that makes blocking calls has its own, and so has the one that makes started calls.
+  WaitMarks blocking_marks = {};
+  WaitMarks started_marks = {};
 };
 
 struct DeviceDescription {

@@ -21,11 +21,14 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/types/span.h"
 #include "plan/errors.h"
 #include "plan/spec/layout_text.h"
 #include "process/log.h"
+#include "process/progress_page.h"
 #include "process/rank_place.h"
 #include "process/signals.h"
 #include "process/version.h"
@@ -113,6 +116,29 @@ std::optional<std::string> FromEnvironment(const std::string& name) {
   const char* value = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe): only reader
   if (value == nullptr) return std::nullopt;
   return std::string(value);
+}
+
+// The page that the agent has made for this rank. Training does not depend on it.
+ProgressWriter OpenPage(int64_t generation, int rank) {
+  const std::optional<std::string> folder = FromEnvironment(kPagesVariable);
+  if (!folder) return {};
+  absl::StatusOr<ProgressWriter> page =
+      ProgressWriter::Open(PagePath(*folder, rank), generation, rank);
+  if (page.ok()) return *std::move(page);
+  LogWarning(absl::StrCat("nobody will see what this rank is at: ", page.status().message()));
+  return {};
+}
+
+// For tests: WEFT_SKIP_REDUCTION=RANK:STEP makes that rank of the first generation leave out a
+// collective.
+int64_t SkippedStep(int64_t generation, int rank) {
+  const std::string asked = FromEnvironment("WEFT_SKIP_REDUCTION").value_or("");
+  const std::vector<std::string> words = absl::StrSplit(asked, ':');
+  int skips = -1;
+  int64_t step = 0;
+  const bool is_mine = words.size() == 2 && absl::SimpleAtoi(words[0], &skips) &&
+                       absl::SimpleAtoi(words[1], &step) && skips == rank && generation == 1;
+  return is_mine ? step : 0;
 }
 
 // For tests: ranks then hold parts of one device's memory.
@@ -321,9 +347,15 @@ absl::StatusOr<bool> AskedGraphs() {
       absl::StrCat("WEFT_CUDA_GRAPHS: \"", asked, "\" is unknown; use 0 or 1"));
 }
 
+WaitMarks MarksOf(const PollMarks& marks) {
+  return {.polls = marks.polls, .peer = marks.peer};
+}
+
 absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessRank& me,
-                                   const Assignment& assignment, Link& link) {
+                                   const Assignment& assignment, Link& link,
+                                   ProgressWriter& progress) {
   const JobSpec& job = assignment.job;
+  progress.SetPhase(RankPhase::kCommInit);
   Opened opened;
   if (job.cluster.device.backend == BackendKind::kCpu) {
     for (const std::string& note : SettleLibraryEnvironment()) LogWarning(note);
@@ -352,7 +384,9 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
       .relay = &relay,
       .transport = transport,
       .rank_order = job.deterministic,
-      .starts_calls = RankGroups::StartsCalls(assignment.layout)};
+      .starts_calls = RankGroups::StartsCalls(assignment.layout),
+      .blocking_marks = MarksOf(progress.blocking_marks()),
+      .started_marks = MarksOf(progress.started_marks())};
   RETURN_IF_ERROR(ToStatus(opened.api->open_comm(&comm, &opened.comm)));
   if (opened.comm->rank() != me.rank || opened.comm->world_size() != me.world_size) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -379,18 +413,25 @@ absl::StatusOr<std::map<std::string, std::string>> ComputesBy(const BackendApi& 
   return by;
 }
 
+absl::StatusOr<Assignment> AwaitTrain(Link& link, ProgressWriter& progress) {
+  const InCall meeting(progress, CallKind::kMeeting, MeetingAxis::kTrain);
+  return link.WaitForTrain();
+}
+
 absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank& me, Link& link,
-                                Shared& shared) {
-  ASSIGN_OR_RETURN(const Assignment assignment, link.WaitForTrain());
+                                Shared& shared, ProgressWriter& progress) {
+  ASSIGN_OR_RETURN(const Assignment assignment, AwaitTrain(link, progress));
   LogInfo(
       absl::StrCat("rank ", me.rank, " of ", me.world_size, ", ", LayoutText(assignment.layout)));
-  ASSIGN_OR_RETURN(const Opened opened, OpenBackend(options, me, assignment, link));
+  ASSIGN_OR_RETURN(const Opened opened, OpenBackend(options, me, assignment, link, progress));
   RunResult result;
   {
     const CommGuard guard(shared, link, *opened.comm);
     if (shared.lost) return absl::AbortedError("the coordinator is gone");
     RunHooks hooks = HooksOf(link, shared, *opened.device, assignment.job);
     ASSIGN_OR_RETURN(hooks.computes_by, ComputesBy(*opened.api, me.local_rank));
+    hooks.progress = &progress;
+    hooks.skips_reduction_in_step = SkippedStep(options.generation, me.rank);
     const auto places = ParsePlaces(FromEnvironment(kPlacesVariable).value_or(""));
     if (places) hooks.cpu_sharers = SharersOf(*places, me.local_rank);
     ASSIGN_OR_RETURN(
@@ -423,6 +464,7 @@ int RunSession(const SessionOptions& options) {
   Shared shared;
   const absl::StatusOr<ProcessRank> me = FindProcessRank(FromEnvironment);
   if (!me.ok()) LeaveWithFault(shared, nullptr, me.status());
+  ProgressWriter progress = OpenPage(options.generation, me->rank);
   if (const absl::Status status = RedirectOutput(options, me->rank); !status.ok()) {
     LeaveWithFault(shared, nullptr, status);
   }
@@ -444,7 +486,7 @@ int RunSession(const SessionOptions& options) {
   absl::StatusOr<std::unique_ptr<Link>> link = Link::Attach(std::move(link_options));
   if (!link.ok()) _exit(kExitNoCoordinator);  // on_lost has said why
 
-  const absl::StatusOr<RunResult> result = Train(options, *me, **link, shared);
+  const absl::StatusOr<RunResult> result = Train(options, *me, **link, shared, progress);
   if (!result.ok()) LeaveWithFault(shared, link->get(), result.status());
   (*link)->ReportFinished(*result, kLastWordsMs);
   LogInfo(absl::StrCat(result->stopped ? "stopped" : "finished", " after step ", result->step));

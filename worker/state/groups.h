@@ -13,6 +13,7 @@
 #include "plan/shards/buckets.h"
 #include "plan/spec/grid.h"
 #include "plan/spec/layout.h"
+#include "process/progress_page.h"
 #include "worker/backend/comm.h"
 
 namespace weft {
@@ -24,9 +25,11 @@ class RankGroups {
  public:
   // Collective. FailedPrecondition if `comm` does not have layout.world_size() ranks.
   // `comm` outlives the groups.
-  // `kv_head_copies`: neighbouring tp ranks that share a kv head.
+  // `kv_head_copies`: neighbouring tp ranks that share a kv head. `progress`: the rank's page, on
+  // which each call shows while it lasts; outlives the groups. Null: nobody looks.
   static absl::StatusOr<std::unique_ptr<RankGroups>> Create(const Layout& layout,
-                                                            int kv_head_copies, Comm& comm);
+                                                            int kv_head_copies, Comm& comm,
+                                                            ProgressWriter* progress = nullptr);
   // Whether ranks of such a layout make groups of GroupUse::kStarted: one that is alone with its
   // data has nobody to talk to beside the passes.
   static bool StartsCalls(const Layout& layout) { return layout.data_group() > 1; }
@@ -80,11 +83,19 @@ class RankGroups {
   absl::Status Check(absl::string_view doing) const;
 
  private:
-  RankGroups(const Layout& layout, Comm& comm);
+  // A call that was started and is not waited for yet, as the page counts it.
+  struct Started {
+    int64_t ticket = 0;
+    MeetingAxis axis = MeetingAxis::kWorld;
+    int64_t sequence = 0;
+  };
 
-  absl::Status Start(const CollectiveCall& call, absl::string_view doing, int64_t* ticket);
+  RankGroups(const Layout& layout, Comm& comm, ProgressWriter* progress);
+
+  absl::Status Start(MeetingAxis axis, const CollectiveCall& call, absl::string_view doing,
+                     int64_t* ticket);
   // Makes this rank's group along one axis; `ranks` is empty if it joins none.
-  absl::StatusOr<int> NewGroup(GroupUse use, const std::vector<int>& ranks);
+  absl::StatusOr<int> NewGroup(MeetingAxis axis, GroupUse use, const std::vector<int>& ranks);
 
   const Layout layout_;
   Comm& comm_;
@@ -98,6 +109,9 @@ class RankGroups {
   int world_ = -1;
   int shards_ = -1;
   int64_t started_ = 0, waited_ = 0;  // the newest tickets
+  std::vector<Started> under_way_;    // in the order of their tickets
+  ProgressWriter unseen_;
+  ProgressWriter& progress_;
 };
 
 }  // namespace weft

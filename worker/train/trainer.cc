@@ -59,6 +59,15 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
   return {status.code(), absl::StrCat("step ", step, ": ", status.message())};
 }
 
+// Returns what the rank's page says of each group of actions.
+std::vector<std::string> TextsOf(const std::vector<Action>& schedule) {
+  std::vector<std::string> texts;
+  for (const absl::Span<const Action> group : Groups(schedule)) {
+    texts.push_back(ActionText(group.front()));
+  }
+  return texts;
+}
+
 LossScale LossScaleOf(const JobSpec& job) {
   return job.training.mixed_precision == Precision::kFp16 ? LossScale(job.fp16) : LossScale();
 }
@@ -75,6 +84,7 @@ Trainer::Trainer(const Assignment& assignment, Device& device, RunHooks hooks)
       run_(assignment.run),
       device_(device),
       hooks_(std::move(hooks)),
+      progress_(hooks_.progress != nullptr ? *hooks_.progress : unseen_),
       guard_(std::make_unique<UpdateGuard>(job_.training.max_consecutive_skipped_steps,
                                            LossScaleOf(job_))) {}
 
@@ -93,8 +103,10 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Assignment& assig
 }
 
 absl::Status Trainer::Prepare(int rank, Comm& comm) {
-  ASSIGN_OR_RETURN(groups_, RankGroups::Create(layout_, KvHeadCopies(job_.model, layout_), comm));
+  ASSIGN_OR_RETURN(
+      groups_, RankGroups::Create(layout_, KvHeadCopies(job_.model, layout_), comm, &progress_));
   RETURN_IF_ERROR(groups_->ProveSums());
+  progress_.SetPhase(RankPhase::kLoad);
   RETURN_IF_ERROR(OpenData());
   RETURN_IF_ERROR(Allocate(rank));
   RETURN_IF_ERROR(LoadOrInitialize());
@@ -146,6 +158,8 @@ absl::Status Trainer::Allocate(int rank) {
   evaluation_ =
       EvaluationSchedule(stage, layout_.pp, static_cast<int>(layout_.gradient_accumulation_steps),
                          layout_.virtual_stages);
+  texts_ = TextsOf(schedule_);
+  evaluation_texts_ = TextsOf(evaluation_);
   const StageBuckets used =
       StageBucketsOf(layout_, job_.model.num_blocks, stage, job_.model.tied_embeddings);
   weights_used_ = WeightsOf(schedule_, used);
@@ -193,7 +207,10 @@ absl::StatusOr<RunResult> Trainer::Run() {
 
 absl::StatusOr<RunResult> Trainer::RunSteps() {
   if (hooks_.ready) hooks_.ready(after_step_, allocated_bytes(), planned_bytes_);
-  if (hooks_.begin) RETURN_IF_ERROR(hooks_.begin());
+  if (hooks_.begin) {
+    const InCall meeting(progress_, CallKind::kMeeting, MeetingAxis::kBegin);
+    RETURN_IF_ERROR(hooks_.begin());
+  }
   RETURN_IF_ERROR(zero_->GatherAllParameters());
   RunResult result{.step = after_step_};
   const int64_t last_step = job_.training.steps;
@@ -227,6 +244,7 @@ absl::StatusOr<RunResult> Trainer::RunSteps() {
       RETURN_IF_ERROR(Save(step).status());
     }
   }
+  progress_.SetPhase(RankPhase::kTeardown);
   RETURN_IF_ERROR(groups_->Barrier());
   if (janitor_ != nullptr) janitor_->Finish(kCleanUpPatience);
   if (metrics_ != nullptr && !metrics_->Flush().ok()) Warn("the last lines of metrics are lost");
@@ -243,6 +261,8 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
   loss_scale_ = guard_->loss_scale();
   stage_->ScaleLoss(loss_scale_);
   if (job_.training.mixed_precision == Precision::kFp16) report.loss_scale = loss_scale_;
+  progress_.BeginStep(step);
+  progress_.BeginAction(-1, "read_data");
   RETURN_IF_ERROR(batches_->Read(step));
   zero_->Begin(weights_used_);
   stage_->Begin(Pass::kTraining, batches_->tokens());
@@ -253,8 +273,11 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
   if (job_.profiler.Traces(step)) {
     trace.emplace(step, groups_->rank(), groups_->at());
   }
+  int64_t index = 0;
   for (const absl::Span<const Action> group : Groups(schedule_)) {
     const Clock::time_point begin = Clock::now();
+    progress_.BeginAction(index, texts_[static_cast<size_t>(index)]);
+    ++index;
     if (IsTransfer(group.front().op)) {
       RETURN_IF_ERROR(stage_->Exchange(group));
     } else if (IsPass(group.front().op)) {
@@ -265,7 +288,9 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
     parts[PartOf(group.front().op)] += SecondsSince(begin);
     if (trace) trace->Add(group, begin, Clock::now());
   }
+  progress_.BeginAction(index, "read_totals");
   RETURN_IF_ERROR(ReadTotals(report));
+  progress_.EndStep();
   if (job_.cluster.device.backend == BackendKind::kCpu) report.parts = parts;
   report.step_s = SecondsSince(start);
   if (trace) {
@@ -286,7 +311,7 @@ absl::Status Trainer::Do(const Action& action, const StepReport& report) {
     case Op::kAwaitGradients:
       return zero_->AwaitReductions();
     case Op::kReduceNorm:
-      return ReduceNorm();
+      return ReduceNorm(report.step);
     case Op::kUpdate:
       return Update(report);
     case Op::kGatherParameters:
@@ -319,14 +344,16 @@ absl::Status Trainer::ReduceParts() {
 // Loss, squared norm and stop flag in one reduction, so that all ranks know the same; what comes of
 // them for the update stays on the device, which nobody waits for before the update is queued. Of
 // the ranks that hold the same number, one contributes it.
-absl::Status Trainer::ReduceNorm() {
+absl::Status Trainer::ReduceNorm(int64_t step) {
   if (!groups_->is_last_stage() || groups_->at().tp != 0) device_.Zero(totals_.loss);
   if (groups_->replica_index() == 0) {
     AddPrimaryGradientSquares(parameters_->own(), totals_.squares, device_);
   }
   const double one = 1;
   if (hooks_.stop_requested && hooks_.stop_requested()) device_.CopyIn(totals_.stops, &one);
-  RETURN_IF_ERROR(groups_->SumOverWorld(totals_.sums));
+  if (step != hooks_.skips_reduction_in_step) {
+    RETURN_IF_ERROR(groups_->SumOverWorld(totals_.sums));
+  }
   device_.GradientScale({.max_norm = job_.training.gradient_clipping, .loss_scale = loss_scale_},
                         totals_.loss, totals_.squares, totals_.scale);
   return absl::OkStatus();
@@ -350,7 +377,10 @@ absl::Status Trainer::Update(const StepReport& report) {
 absl::Status Trainer::ReadTotals(StepReport& report) {
   double totals[kStepTotals] = {};
   device_.CopyOut(totals, totals_.all);
-  RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "compute"));
+  {
+    const InCall wait(progress_, CallKind::kDevice, MeetingAxis::kWorld);
+    RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "compute"));
+  }
   RETURN_IF_ERROR(groups_->Check("compute"));
   const auto [loss, squares, stops, scale] = totals;
   report.loss = loss / static_cast<double>(report.tokens);
@@ -369,12 +399,16 @@ absl::Status Trainer::ReadTotals(StepReport& report) {
 // batches, as weft eval does.
 absl::StatusOr<double> Trainer::Validate() {
   double loss_sum = 0;
+  progress_.SetPhase(RankPhase::kEval);
   for (int64_t batch = 1; batch <= job_.validation.steps; ++batch) {
     RETURN_IF_ERROR(valid_batches_->Read(batch));
     zero_->Begin(weights_evaluated_);
     stage_->Begin(Pass::kEvaluation, valid_batches_->tokens());
     device_.Zero(totals_.loss);
+    int64_t index = 0;
     for (const absl::Span<const Action> group : Groups(evaluation_)) {
+      progress_.BeginAction(index, evaluation_texts_[static_cast<size_t>(index)]);
+      ++index;
       if (IsTransfer(group.front().op)) {
         RETURN_IF_ERROR(stage_->Exchange(group));
       } else {
@@ -400,6 +434,7 @@ absl::StatusOr<double> Trainer::Validate() {
 // so, all learn of it, and training goes on; what was staged goes, so that there is room.
 absl::StatusOr<SaveEnd> Trainer::Save(int64_t step) {
   RETURN_IF_ERROR(groups_->Check("save"));
+  progress_.SetPhase(RankPhase::kSave);
   const SaveId save{.number = ++saves_, .step = step};
   ASSIGN_OR_RETURN(
       const OwnShard own,
@@ -408,6 +443,7 @@ absl::StatusOr<SaveEnd> Trainer::Save(int64_t step) {
   const absl::StatusOr<ShardRecord> shard = own.Write(stage_folder, groups_->rank());
   std::vector<ShardRecord> shards;
   if (hooks_.exchange_shards) {
+    const InCall meeting(progress_, CallKind::kMeeting, MeetingAxis::kSaveDone);
     ASSIGN_OR_RETURN(shards, hooks_.exchange_shards(save, shard));
   } else {
     CHECK(layout_.world_size() == 1);
@@ -420,6 +456,7 @@ absl::StatusOr<SaveEnd> Trainer::Save(int64_t step) {
     end = {folder.ok(), std::string(folder.status().message())};
   }
   if (hooks_.save_over) {
+    const InCall meeting(progress_, CallKind::kMeeting, MeetingAxis::kSaveOver);
     ASSIGN_OR_RETURN(end, hooks_.save_over(save));
   }
   if (!end.committed) {

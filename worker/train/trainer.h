@@ -20,6 +20,7 @@
 #include "plan/shards/shard.h"
 #include "plan/spec/job_spec.h"
 #include "plan/spec/layout.h"
+#include "process/progress_page.h"
 #include "worker/backend/comm.h"
 #include "worker/backend/device.h"
 #include "worker/train/step_report.h"
@@ -98,6 +99,10 @@ struct RunHooks {
   // Why Create or Run is about to fail, before anything is freed: that may wait for a device which
   // waits for peers that do not come. `loading`: the checkpoint could not be read. Need not return.
   std::function<void(const absl::Status& why, bool loading)> failed = {};
+  // The rank's page, which outlives the trainer. Null: nobody looks.
+  ProgressWriter* progress = nullptr;
+  // For tests: this rank leaves out the reduction over all ranks in this step. 0: in none.
+  int64_t skips_reduction_in_step = 0;
 };
 
 enum class ShardKind { kWeight, kGradient };
@@ -148,7 +153,7 @@ class Trainer final {
   absl::StatusOr<StepReport> Step(int64_t step);
   absl::Status Do(const Action& action, const StepReport& report);
   absl::Status ReduceParts();
-  absl::Status ReduceNorm();
+  absl::Status ReduceNorm(int64_t step);
   absl::Status Update(const StepReport& report);
   absl::Status ReadTotals(StepReport& report);
   absl::StatusOr<double> Validate();
@@ -166,6 +171,8 @@ class Trainer final {
   const RunIdentity run_;
   Device& device_;
   const RunHooks hooks_;
+  ProgressWriter unseen_;
+  ProgressWriter& progress_;
 
   // A step adds these up on the device, [1, 1] each: the host reads them once, when the whole step
   // is queued.
@@ -193,6 +200,7 @@ class Trainer final {
   std::unique_ptr<Janitor> janitor_;      // rank 0 only
   std::vector<Action> schedule_;          // the very list the planner priced
   std::vector<Action> evaluation_;
+  std::vector<std::string> texts_, evaluation_texts_;  // of their groups' first actions
   std::vector<int> weights_used_, weights_evaluated_;  // buckets, in the order of their passes
   int64_t planned_bytes_ = 0;
   std::string attention_;

@@ -155,11 +155,17 @@ class SharedTransport final : public Transport {
   std::mutex mutex_;  // guards what inner_ does
 };
 
+// Marks are those of the thread that a Collectives belongs to, and of its lane's.
+struct Marks {
+  WaitMarks own, started;
+  Marks OfLane() const { return {started, {}}; }
+};
+
 class Collectives final : public Comm {
  public:
   Collectives(std::shared_ptr<Transport> transport, std::chrono::milliseconds timeout,
-              int first_tag)
-      : transport_(std::move(transport)), timeout_(timeout), first_tag_(first_tag) {}
+              int first_tag, Marks marks)
+      : transport_(std::move(transport)), timeout_(timeout), first_tag_(first_tag), marks_(marks) {}
   ~Collectives() override {
     if (started_ != nullptr) lane_->Interrupt("the communicator is closed");
     started_.reset();
@@ -320,7 +326,7 @@ class Collectives final : public Comm {
   }
 
   void OpenLane() {
-    auto lane = std::make_unique<Collectives>(transport_, timeout_, kStartedTags);
+    auto lane = std::make_unique<Collectives>(transport_, timeout_, kStartedTags, marks_.OfLane());
     for (const Group& group : groups_) lane->AddGroup(group);
     lane->patient_ = true;
     const std::lock_guard<std::mutex> lock(why_mutex_);
@@ -500,7 +506,7 @@ class Collectives final : public Comm {
 
   BackendStatus WaitForAll(const Call& call) {
     for (int64_t round = 0;; ++round) {
-      bool all_done = true;
+      int silent = -1;
       for (Pending& pending : pending_) {
         if (pending.done) continue;
         BackendStatus s = transport_->Test(pending.request, &pending.done);
@@ -508,11 +514,12 @@ class Collectives final : public Comm {
           pending.done = true;  // there is nothing left to give up
           return Break(s);
         }
-        all_done = all_done && pending.done;
+        if (!pending.done && silent < 0) silent = pending.peer;
       }
-      if (all_done) break;
+      if (silent < 0) break;
       if (interrupted_) return Break(Interruption(call.name));
       if (Clock::now() > call.deadline) return Break(Timeout(call));
+      marks_.own.Raise(silent);
       Pause(round, patient_);
     }
     pending_.clear();
@@ -558,6 +565,7 @@ class Collectives final : public Comm {
   const std::shared_ptr<Transport> transport_;
   const std::chrono::milliseconds timeout_;
   const int first_tag_;
+  const Marks marks_;
   std::vector<Group> groups_;     // by round of NewGroup
   std::vector<double> scratch_;   // what the others contribute to this rank's slice
   std::vector<Pending> pending_;  // of the current call
@@ -578,7 +586,8 @@ class Collectives final : public Comm {
 std::unique_ptr<Comm> MakeCollectives(std::unique_ptr<Transport> transport,
                                       const CommOptions& options) {
   return std::make_unique<Collectives>(std::make_shared<SharedTransport>(std::move(transport)),
-                                       std::chrono::milliseconds(options.timeout_ms), 0);
+                                       std::chrono::milliseconds(options.timeout_ms), 0,
+                                       Marks{options.blocking_marks, options.started_marks});
 }
 
 }  // namespace weft

@@ -1,0 +1,131 @@
+#include "process/progress_page.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+namespace weft {
+namespace {
+
+class ProgressPageTest : public ::testing::Test {
+ protected:
+  ProgressPageTest() {
+    std::string folder = "/tmp/weft-page-XXXXXX";
+    if (mkdtemp(folder.data()) == nullptr) std::abort();
+    folder_ = folder;
+    path_ = PagePath(folder_, 3);
+  }
+  ~ProgressPageTest() override { std::filesystem::remove_all(folder_); }
+  PageView View() {
+    const auto reader = PageReader::Open(path_);
+    const auto view = reader.ok() ? reader->Read() : reader.status();
+    EXPECT_TRUE(view.ok()) << view.status();
+    return view.ok() ? *view : PageView();
+  }
+
+  std::string folder_;
+  std::string path_;
+};
+
+TEST_F(ProgressPageTest, OfNobodySaysSo) {
+  ASSERT_TRUE(MakePageFile(path_).ok());
+  EXPECT_EQ(View().rank, -1);
+  EXPECT_FALSE(MakePageFile(path_).ok()) << "each generation has its own";
+}
+
+TEST_F(ProgressPageTest, ShowsTheCallThatTheRankIsIn) {
+  ASSERT_TRUE(MakePageFile(path_).ok());
+  auto writer = ProgressWriter::Open(path_, /*generation=*/2, /*rank=*/3);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  const int group[] = {1, 3};
+  writer->Join(MeetingAxis::kTensor, group);
+  writer->BeginStep(12);
+  writer->BeginAction(4, "reduce_grads10");
+  PageView view = View();
+  EXPECT_EQ(view.generation, 2);
+  EXPECT_EQ(view.rank, 3);
+  EXPECT_EQ(view.pid, getpid());
+  EXPECT_EQ(view.phase, RankPhase::kStep);
+  EXPECT_EQ(view.step, 12);
+  EXPECT_EQ(view.action, 4);
+  EXPECT_EQ(view.action_text, "reduce_grads10");
+  EXPECT_EQ(view.call.kind, CallKind::kNone);
+  {
+    const InCall call(*writer, CallKind::kAllReduce, MeetingAxis::kTensor);
+    EXPECT_EQ(View().call, (PageCall{CallKind::kAllReduce, MeetingAxis::kTensor, 1, -1}));
+    writer->blocking_marks().peer->store(1 + 1);
+    writer->blocking_marks().polls->store(40);
+    EXPECT_EQ(View().call.peer, 1) << "the backend knows whom it has not heard from";
+    EXPECT_EQ(View().polls, 40);
+  }
+  view = View();
+  EXPECT_EQ(view.call.kind, CallKind::kNone);
+  EXPECT_EQ(view.groups[static_cast<size_t>(MeetingAxis::kTensor)].calls, 1);
+  EXPECT_NE(view.groups[static_cast<size_t>(MeetingAxis::kTensor)].key, 0u);
+}
+
+TEST_F(ProgressPageTest, OfAnotherVersionIsRefused) {
+  ASSERT_TRUE(MakePageFile(path_).ok());
+  std::fstream(path_, std::ios::in | std::ios::out | std::ios::binary) << "another one";
+  const auto reader = PageReader::Open(path_);
+  ASSERT_TRUE(reader.ok());
+  EXPECT_FALSE(reader->Read().ok());
+  EXPECT_FALSE(PageReader::Open(folder_ + "/none").ok());
+  std::ofstream(folder_ + "/short") << "cut";
+  EXPECT_FALSE(PageReader::Open(folder_ + "/short").ok());
+}
+
+// One step as its schedule has it: two calls over tp around an action, one over all ranks.
+void Step(ProgressWriter& writer, int64_t step, bool skips) {
+  writer.BeginStep(step);
+  writer.BeginAction(0, "F0");
+  writer.Count(MeetingAxis::kTensor);
+  if (!skips) writer.Count(MeetingAxis::kTensor);
+  writer.BeginAction(1, "reduce_norm");
+  writer.Count(MeetingAxis::kWorld);
+  writer.EndStep();
+}
+
+TEST_F(ProgressPageTest, ShowsWhereTheRankHasSkippedACall) {
+  ASSERT_TRUE(MakePageFile(path_).ok());
+  auto writer = ProgressWriter::Open(path_, 1, 0);
+  ASSERT_TRUE(writer.ok());
+  for (int64_t step = 5; step <= 8; ++step) Step(*writer, step, false);
+  writer->Count(MeetingAxis::kWorld);  // between steps calls are free: validation
+  Step(*writer, 9, false);
+  EXPECT_EQ(View().departure, Departure());
+  Step(*writer, 10, true);
+  Step(*writer, 11, false);
+  EXPECT_EQ(View().departure, (Departure{10, MeetingAxis::kTensor, 2, 1})) << "the first stays";
+}
+
+TEST_F(ProgressPageTest, IsNeverReadHalfWritten) {
+  ASSERT_TRUE(MakePageFile(path_).ok());
+  auto writer = ProgressWriter::Open(path_, 1, 0);
+  ASSERT_TRUE(writer.ok());
+  const auto reader = PageReader::Open(path_);
+  ASSERT_TRUE(reader.ok());
+  std::atomic<bool> over = false;
+  std::thread thread([&] {
+    for (; !over; std::this_thread::yield()) {
+      writer->Enter(CallKind::kAllReduce, MeetingAxis::kWorld);
+    }
+  });
+  int torn = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const PageView view = *reader->Read();
+    const auto world = static_cast<size_t>(MeetingAxis::kWorld);
+    if (view.call.kind != CallKind::kNone && view.call.sequence != view.groups[world].calls) ++torn;
+  }
+  over = true;
+  thread.join();
+  EXPECT_EQ(torn, 0);
+}
+
+}  // namespace
+}  // namespace weft
