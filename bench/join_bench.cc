@@ -115,6 +115,7 @@ class SimulatedAgent final : public grpc::ClientBidiReactor<proto::AgentReport, 
     stub_->async()->Attach(&context_, this);
     proto::AgentReport report;
     report.mutable_hello()->set_version(Version());
+    report.mutable_hello()->set_wire_version(kWireVersion);
     report.mutable_hello()->set_host(name_);
     report.mutable_hello()->set_machine(absl::StrCat("machine-", name_));
     report.mutable_hello()->set_pid(getpid());

@@ -39,7 +39,7 @@
 namespace weft {
 
 struct DriverOptions {
-  std::string version;              // that workers have to have
+  std::string version;              // of this build
   std::optional<int64_t> lease_ms;  // instead of fault_tolerance.heartbeat_timeout_seconds
   int64_t max_queued_bytes = int64_t{256} << 20;  // of reports that wait
   std::function<int64_t()> now_ms = BootTimeMs;
@@ -129,6 +129,7 @@ class Driver final {
     Outgoing::Port port;
     std::string host;  // empty: has not said Hello yet
     std::string machine;
+    std::string version;   // that its ranks have to have
     int64_t sequence = 0;  // highest one heard
     bool is_due = false;   // for an acknowledgement, at the round's end
     // Told on this stream, or known to the agent from before.

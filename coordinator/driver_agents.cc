@@ -7,6 +7,7 @@
 #include "coordinator/hosts.h"
 #include "coordinator/record.h"
 #include "process/log.h"
+#include "process/version.h"
 
 namespace weft {
 
@@ -232,11 +233,12 @@ void Driver::TellDaemon(const std::string& machine) {
 }
 
 void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
-  if (hello.version() != options_.version) {
-    return RefuseAgent(id, absl::FailedPreconditionError(absl::StrCat(
-                               "the agent on ", hello.host(), " is weft ", hello.version(),
-                               ", the coordinator is weft ", options_.version,
-                               "; install the same version everywhere")));
+  if (hello.wire_version() != kWireVersion) {
+    return RefuseAgent(
+        id, absl::FailedPreconditionError(absl::StrCat(
+                "the agent on ", hello.host(), ", weft ", hello.version(), ", speaks wire version ",
+                hello.wire_version(), ", the coordinator, weft ", options_.version, ", speaks ",
+                kWireVersion, "; install versions that speak the same one")));
   }
   if (hello.host().empty() || hello.machine().empty()) {
     return RefuseAgent(id, absl::InvalidArgumentError("an agent has to name its host and machine"));
@@ -248,6 +250,7 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
   agent_of_machine_[hello.machine()] = id;
   agent.host = hello.host();
   agent.machine = hello.machine();
+  agent.version = hello.version();
   agent.told_launch = hello.generation();
   LogInfo(absl::StrCat("agent on ", agent.host, ", process ", hello.pid(), ": ",
                        hello.host_has().cores(), " cores, ", hello.host_has().gpus_size(),

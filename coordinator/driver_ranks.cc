@@ -180,11 +180,11 @@ void Driver::OnReport(int64_t id, const proto::WorkerReport& report) {
 
 void Driver::OnRegister(int64_t id, Stream& stream, const proto::WorkerReport& report) {
   const Registered worker = RegistrationOf(report);
-  if (worker.version != options_.version) {
-    return Refuse(
-        id, absl::FailedPreconditionError(absl::StrCat(
-                "rank ", worker.rank, " is weft ", worker.version, ", the coordinator is weft ",
-                options_.version, "; install the same version everywhere")));
+  const auto agent = agents_.find(stream.port.agent);
+  if (agent != agents_.end() && worker.version != agent->second.version) {
+    return Refuse(id, absl::FailedPreconditionError(absl::StrCat(
+                          "rank ", worker.rank, " is weft ", worker.version, ", its agent is weft ",
+                          agent->second.version, "; install both from one build")));
   }
   const absl::Status welcome = CheckRegistration(job_, worker);
   if (!welcome.ok()) return Refuse(id, welcome);

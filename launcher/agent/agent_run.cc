@@ -173,6 +173,7 @@ absl::Status AgentShell::Begin() {
   link.bundle = options_.bundle;
   link.wake_fd = wake_.get();
   link.hello.set_version(Version());
+  link.hello.set_wire_version(kWireVersion);
   link.hello.set_host(host_);
   link.hello.set_pid(getpid());
   link.hello.set_machine(machine_);

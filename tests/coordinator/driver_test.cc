@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
+#include "process/version.h"
 #include "proto/job_text.h"
 #include "tests/plan/sample_jobs.h"
 
@@ -75,6 +76,7 @@ class DriverTest : public testing::Test {
          .close = [](const absl::Status&) {}});
     proto::AgentReport report;
     report.mutable_hello()->set_version("v");
+    report.mutable_hello()->set_wire_version(kWireVersion);
     report.mutable_hello()->set_host(absl::StrCat("host-", machine));
     report.mutable_hello()->set_machine(machine);
     report.mutable_hello()->set_generation(held_generation);

@@ -9,6 +9,7 @@
 #include "coordinator/hosts.h"
 #include "plan/errors.h"
 #include "process/log.h"
+#include "process/version.h"
 #include "proto/job_text.h"
 #include "tests/coordinator/fleet.h"
 #include "tests/plan/sample_jobs.h"
@@ -74,6 +75,7 @@ void Fleet::Dial(Host& host) {
   driver_->AttachAgent(stream, {send, close});
   proto::AgentReport hello;
   hello.mutable_hello()->set_version(kSimVersion);
+  hello.mutable_hello()->set_wire_version(kWireVersion);
   hello.mutable_hello()->set_host(absl::StrCat("h", host.index));
   hello.mutable_hello()->set_machine(host.machine);
   hello.mutable_hello()->set_pid(agent.pid);

@@ -151,7 +151,8 @@ RawAgent::RawAgent(const std::string& target, const Self& self) {
   reader_ = std::thread([this] { Read(); });
   proto::AgentReport report;
   proto::Hello& hello = *report.mutable_hello();
-  hello.set_version(self.version.empty() ? Version() : self.version);
+  hello.set_version(self.version);
+  hello.set_wire_version(self.wire_version);
   hello.set_host("here");
   hello.set_machine(self.machine);
   hello.set_pid(NextPid());
@@ -196,6 +197,11 @@ int64_t RawAgent::acknowledged() {
   return acknowledged_;
 }
 
+bool RawAgent::is_welcome() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return is_welcome_;
+}
+
 absl::Status RawAgent::WaitForEnd() {
   {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -211,6 +217,7 @@ void RawAgent::Read() {
   while (stream_->Read(&order)) {
     const std::lock_guard<std::mutex> lock(mutex_);
     acknowledged_ = std::max(acknowledged_, order.acknowledged());
+    is_welcome_ = is_welcome_ || order.has_welcome();
     if (order.has_launch() || order.has_stop_group()) orders_.push_back(order);
     proto::Order told;
     const bool parsed = told.ParseFromString(order.to_ranks().order());
@@ -230,6 +237,7 @@ InProcessHost::InProcessHost(const InProcessCoordinator& coordinator, const std:
   options.rank_socket = folder_ + "/ranks.sock";
   options.wake_fd = wake_;
   options.hello.set_version(Version());
+  options.hello.set_wire_version(kWireVersion);
   options.hello.set_host(name);
   options.hello.set_machine(machine);
   options.hello.set_pid(NextPid());

@@ -18,6 +18,7 @@
 #include "coordinator/driver.h"
 #include "coordinator/service.h"
 #include "launcher/agent/agent_link.h"
+#include "process/version.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
 
@@ -70,8 +71,9 @@ class RawAgent {
  public:
   struct Self {
     std::string machine = "machine-1";
-    int64_t generation = 0;    // as Hello says
-    std::string version = {};  // empty: the coordinator's
+    int64_t generation = 0;  // as Hello says
+    std::string version = Version();
+    int wire_version = kWireVersion;
   };
   RawAgent(const std::string& target, const Self& self);
   explicit RawAgent(const std::string& target) : RawAgent(target, Self()) {}
@@ -87,6 +89,7 @@ class RawAgent {
   int WaitForTrains(int streams);
   // The highest sequence that was acknowledged.
   int64_t acknowledged();
+  bool is_welcome();
   // The end of the stream that the coordinator decides on; DeadlineExceeded after kPatienceMs.
   absl::Status WaitForEnd();
 
@@ -97,9 +100,10 @@ class RawAgent {
   std::unique_ptr<proto::AgentLink::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<proto::AgentReport, proto::AgentOrder>> stream_;
   int64_t sequence_ = 0;
-  std::mutex mutex_;  // guards the four below
+  std::mutex mutex_;  // guards the five below
   std::deque<proto::AgentOrder> orders_;
   int64_t acknowledged_ = 0;
+  bool is_welcome_ = false;
   int trains_ = 0;
   bool ended_ = false;
   std::condition_variable changed_;

@@ -217,7 +217,7 @@ TEST_F(ServiceTest, TurnsAwayWorkersOfAnotherGenerationVersionOrWorld) {
   EXPECT_EQ(refusal(1, 2, 2, Version()).code(), absl::StatusCode::kInvalidArgument);
   const absl::Status skew = refusal(1, 0, 2, "0.0.1");
   EXPECT_EQ(skew.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(skew.message()), HasSubstr("is weft 0.0.1, the coordinator is weft"));
+  EXPECT_THAT(std::string(skew.message()), HasSubstr("is weft 0.0.1, its agent is weft"));
   const auto link = Link::Attach(OptionsFor(*agent_, 7, 0));
   EXPECT_EQ(link.status().code(), absl::StatusCode::kAborted) << link.status();
 }
@@ -412,11 +412,23 @@ TEST_F(ServiceTest, SavesAndStopsWhenAnAgentIsAskedTo) {
   EXPECT_TRUE(coordinator_.WaitForPhase("DRAINING"));
 }
 
-TEST_F(ServiceTest, TurnsAwayAnAgentOfAnotherVersion) {
-  RawAgent skewed(coordinator_.target(), {.version = "0.0.1"});
+TEST_F(ServiceTest, TurnsAwayAnAgentOfAnotherWireVersion) {
+  RawAgent skewed(coordinator_.target(), {.version = "9.0.1", .wire_version = kWireVersion + 1});
   const absl::Status why = skewed.WaitForEnd();
   EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(why.message()), HasSubstr("the agent on here is weft 0.0.1"));
+  EXPECT_THAT(std::string(why.message()),
+              HasSubstr("the agent on here, weft 9.0.1, speaks wire version"));
+}
+
+TEST_F(ServiceTest, TakesAnAgentOfAnotherBuildThatSpeaksTheSameWire) {
+  RawAgent yesterdays(coordinator_.target(), {.machine = "machine-9", .version = "0.0.1"});
+  SubmitTwoReplicas();
+  yesterdays.Say({});
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
+  while (!yesterdays.is_welcome() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_TRUE(yesterdays.is_welcome());
 }
 
 TEST_F(ServiceTest, WatchResumesAfterTheRevisionThatWasSeen) {

@@ -150,6 +150,7 @@ class TlsDoorTest : public ::testing::Test {
     const auto stream = stub->Attach(&context);
     proto::AgentReport hello;
     hello.mutable_hello()->set_version(Version());
+    hello.mutable_hello()->set_wire_version(kWireVersion);
     hello.mutable_hello()->set_host("h2");
     hello.mutable_hello()->set_machine("machine-2");
     proto::AgentOrder order;
@@ -250,6 +251,7 @@ TEST_F(TlsDoorTest, GrantsNoFurtherLeaseOnceTheCertificateIsRevoked) {
   const auto stream = stub->Attach(&context);
   proto::AgentReport report;
   report.mutable_hello()->set_version(Version());
+  report.mutable_hello()->set_wire_version(kWireVersion);
   report.mutable_hello()->set_host("h2");
   report.mutable_hello()->set_machine("machine-2");
   proto::AgentOrder order;

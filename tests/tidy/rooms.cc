@@ -124,6 +124,7 @@ std::vector<Room> OtherRooms() {
         {"version", {"grpc", "protobuf", "sqlite"}}}},
       {"data", {"plan", "plan/spec", "data"}, disk, {}},
       {"checkpoint", {"plan", "plan/spec", "data", "checkpoint"}, disk, {}},
+      {"coordinator/fleet", {"plan", "coordinator/fleet"}, {"absl core"}, {}},
       {"coordinator",
        {"plan/*", "proto", "process", "coordinator"},
        {"absl core", "absl", "protobuf"},

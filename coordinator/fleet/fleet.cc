@@ -1,0 +1,199 @@
+#include "coordinator/fleet/fleet.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+// Each Record says whether the fact has changed anything.
+
+bool Record(const HostJoined& fact, Fleet& fleet) {
+  if (fact.machine.empty() || fact.slots < 1) return false;
+  FleetHost& host = fleet.hosts[fact.machine];
+  const FleetHost before = host;
+  host.host = fact.host;
+  host.owner = fact.owner;
+  host.owner_uid = fact.owner_uid;
+  host.allows = fact.allows;
+  host.slots = fact.slots;
+  host.present = true;
+  return host != before;
+}
+
+bool HoldsPartOf(const FleetJob& job, const std::string& machine) {
+  return std::any_of(job.shares.begin(), job.shares.end(),
+                     [&](const FleetShare& share) { return share.machine == machine; });
+}
+
+// A host that nothing has to be remembered of is forgotten; what a job has of it goes on until the
+// job's own lease says otherwise.
+bool Record(const HostGone& fact, Fleet& fleet) {
+  const auto found = fleet.hosts.find(fact.machine);
+  if (found == fleet.hosts.end() || !found->second.present) return false;
+  found->second.present = false;
+  const bool is_held = std::any_of(fleet.jobs.begin(), fleet.jobs.end(), [&](const auto& each) {
+    return HoldsPartOf(each.second, fact.machine);
+  });
+  const bool remembered = is_held || found->second.drained || !found->second.failed_ms.empty();
+  if (!remembered) fleet.hosts.erase(found);
+  return true;
+}
+
+bool Record(const HostFailed& fact, Fleet& fleet) {
+  const auto found = fleet.hosts.find(fact.machine);
+  if (found == fleet.hosts.end()) return false;
+  FleetHost& host = found->second;
+  host.failed_ms.push_back(fact.unix_ms);
+  std::erase_if(host.failed_ms,
+                [&](int64_t each) { return each <= fact.unix_ms - kFailuresWithinMs; });
+  if (std::ssize(host.failed_ms) >= kFailuresToLeaveOut) {
+    host.left_out_until_ms = fact.unix_ms + kLeftOutMs;
+    host.failed_ms.clear();
+  }
+  return true;
+}
+
+bool Record(const HostDrained& fact, Fleet& fleet) {
+  const auto found = fleet.hosts.find(fact.machine);
+  if (found == fleet.hosts.end()) return false;
+  if (found->second.drained && found->second.drain_reason == fact.reason) return false;
+  found->second.drained = true;
+  found->second.drain_reason = fact.reason;
+  return true;
+}
+
+bool Record(const HostUndrained& fact, Fleet& fleet) {
+  const auto found = fleet.hosts.find(fact.machine);
+  if (found == fleet.hosts.end()) return false;
+  FleetHost& host = found->second;
+  const FleetHost before = host;
+  host.drained = false;
+  host.drain_reason.clear();
+  host.failed_ms.clear();
+  host.left_out_until_ms = 0;
+  return host != before;
+}
+
+bool Record(const JobQueued& fact, Fleet& fleet) {
+  const FleetRequest& asked = fact.request;
+  const bool is_valid =
+      asked.slots_per_node >= 1 && asked.least_nodes >= 1 && asked.nodes >= asked.least_nodes;
+  if (fact.job != fleet.newest_job + 1 || !is_valid) return false;
+  fleet.newest_job = fact.job;
+  fleet.jobs[fact.job] = {.request = asked, .place = ++fleet.newest_place};
+  return true;
+}
+
+FleetJob* Find(Fleet& fleet, int64_t job, FleetPhase phase) {
+  const auto found = fleet.jobs.find(job);
+  if (found == fleet.jobs.end() || found->second.phase != phase) return nullptr;
+  return &found->second;
+}
+
+bool Record(const JobPlaced& fact, Fleet& fleet) {
+  FleetJob* const job = Find(fleet, fact.job, FleetPhase::kQueued);
+  if (job == nullptr) return false;
+  job->phase = FleetPhase::kPlaced;
+  job->shares = fact.shares;
+  job->after_save = AfterSave::kIsOver;
+  job->reason.clear();
+  job->allocation = ++fleet.newest_allocation;
+  return true;
+}
+
+// Bounded in number and in age, by the time of the newest end.
+void ForgetOldest(Fleet& fleet, int64_t now_ms) {
+  std::vector<std::pair<int64_t, int64_t>> over;  // time of the end, number
+  for (const auto& [number, job] : fleet.jobs) {
+    if (job.phase == FleetPhase::kOver) over.emplace_back(job.ended_ms, number);
+  }
+  std::sort(over.begin(), over.end());
+  int64_t left = std::ssize(over);
+  for (const auto& [ended_ms, number] : over) {
+    if (left <= kMaxOverJobs && ended_ms > now_ms - kMaxOverAgeMs) return;
+    fleet.jobs.erase(number);
+    --left;
+  }
+}
+
+void End(FleetJob& job, const std::string& end, const std::string& reason, int64_t unix_ms) {
+  job.phase = FleetPhase::kOver;
+  job.end = end;
+  job.reason = reason;
+  job.ended_ms = unix_ms;
+  job.shares.clear();
+}
+
+// A job that was saved for a pause or for another size is not over by it; resized, it keeps its
+// place in the queue.
+bool Record(const JobEnded& fact, Fleet& fleet) {
+  FleetJob* const job = Find(fleet, fact.job, FleetPhase::kPlaced);
+  if (job == nullptr) return false;
+  const AfterSave after = std::exchange(job->after_save, AfterSave::kIsOver);
+  if (fact.end != "SUSPENDED" || after == AfterSave::kIsOver) {
+    End(*job, fact.end, fact.reason, fact.unix_ms);
+    ForgetOldest(fleet, fact.unix_ms);
+    return true;
+  }
+  job->shares.clear();
+  job->phase = after == AfterSave::kIsPaused ? FleetPhase::kPaused : FleetPhase::kQueued;
+  return true;
+}
+
+bool Record(const JobDropped& fact, Fleet& fleet) {
+  FleetJob* job = Find(fleet, fact.job, FleetPhase::kQueued);
+  if (job == nullptr) job = Find(fleet, fact.job, FleetPhase::kPaused);
+  if (job == nullptr) return false;
+  End(*job, "CANCELLED", fact.reason, fact.unix_ms);
+  ForgetOldest(fleet, fact.unix_ms);
+  return true;
+}
+
+bool Record(const PauseAsked& fact, Fleet& fleet) {
+  if (FleetJob* const queued = Find(fleet, fact.job, FleetPhase::kQueued)) {
+    queued->phase = FleetPhase::kPaused;
+    return true;
+  }
+  FleetJob* const placed = Find(fleet, fact.job, FleetPhase::kPlaced);
+  if (placed == nullptr) return false;
+  return std::exchange(placed->after_save, AfterSave::kIsPaused) != AfterSave::kIsPaused;
+}
+
+bool Record(const ResumeAsked& fact, Fleet& fleet) {
+  if (FleetJob* const paused = Find(fleet, fact.job, FleetPhase::kPaused)) {
+    paused->phase = FleetPhase::kQueued;
+    paused->place = ++fleet.newest_place;
+    return true;
+  }
+  // It saves already, and cannot be held back: it will be queued once it has.
+  FleetJob* const placed = Find(fleet, fact.job, FleetPhase::kPlaced);
+  if (placed == nullptr || placed->after_save != AfterSave::kIsPaused) return false;
+  placed->after_save = AfterSave::kIsQueued;
+  return true;
+}
+
+bool Record(const ResizeAsked& fact, Fleet& fleet) {
+  const auto found = fleet.jobs.find(fact.job);
+  if (found == fleet.jobs.end() || found->second.phase == FleetPhase::kOver) return false;
+  FleetJob& job = found->second;
+  if (fact.least_nodes < 1 || fact.nodes < fact.least_nodes) return false;
+  if (job.request.least_nodes == fact.least_nodes && job.request.nodes == fact.nodes) return false;
+  job.request.least_nodes = fact.least_nodes;
+  job.request.nodes = fact.nodes;
+  const bool goes_on = job.phase == FleetPhase::kPlaced && job.after_save == AfterSave::kIsOver;
+  if (goes_on) job.after_save = AfterSave::kIsQueued;
+  return true;
+}
+
+}  // namespace
+
+Fleet Apply(Fleet fleet, const FleetEvent& event) {
+  const bool changed = std::visit([&](const auto& fact) { return Record(fact, fleet); }, event);
+  if (changed) ++fleet.revision;
+  return fleet;
+}
+
+}  // namespace weft

@@ -1,0 +1,53 @@
+// The fleet as weftd sees it: facts in, state out (Apply); state in, duties out (Decide). Pure: no
+// clock, no wire, no disk; replaying the journal through Apply rebuilds the fleet.
+//
+// It stays small on purpose: where there is Slurm or Kubernetes, they schedule. Whole hosts go to a
+// job, or slots of one host to a job of one node that needs fewer. Priority orders the queue, then
+// first come; nothing that runs is evicted; there is no backfill: a job that waits keeps every host
+// that it may use from those behind it. One that could not run even if all were free waits without
+// keeping anything from anybody.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "coordinator/fleet/fleet_state.h"
+
+namespace weft {
+
+// The fleet after `event`. One that repeats what is known, or speaks of a job or a host that is not
+// in a state for it, changes nothing; any other one also raises the revision by one.
+Fleet Apply(Fleet fleet, const FleetEvent& event);
+
+// Place the job there: the driver makes it a JobPlaced.
+struct PlaceJob {
+  int64_t job = 0;
+  std::vector<FleetShare> shares;
+};
+// Ask the job's Driver to save and stop: it is to be paused or resized.
+struct SaveJob {
+  int64_t job = 0;
+};
+struct FleetDuties {
+  std::vector<PlaceJob> place;
+  std::vector<SaveJob> save;
+};
+// `now_ms`: Unix time.
+FleetDuties Decide(const Fleet& fleet, int64_t now_ms);
+
+// A queued job with what it waits for, for people.
+struct QueuedJob {
+  int64_t job = 0;
+  std::string reason;
+};
+// Returns those that wait once Decide's duties are done, in the order of the queue.
+std::vector<QueuedJob> Queue(const Fleet& fleet, int64_t now_ms);
+
+// The host's owner is the same user, or allows it.
+bool Admits(const FleetHost& host, const FleetRequest& request);
+// Jobs may be placed there at that time.
+bool IsUsable(const FleetHost& host, int64_t now_ms);
+// How many slots of the machine jobs have.
+int SlotsUsed(const Fleet& fleet, const std::string& machine);
+
+}  // namespace weft

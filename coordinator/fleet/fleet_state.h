@@ -1,0 +1,145 @@
+// The state of a fleet and the facts that it is made of, as values: what happens to them is in
+// fleet.h. Hosts are what standing agents offer; jobs are what people submit. How a placed job
+// fares is its own Driver's matter: the fleet knows that it is placed, and how it ended.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace weft {
+
+// A host fails when the agent of an allocation there ends by itself, or its offer's lease does
+// while a job has part of it.
+inline constexpr int kFailuresToLeaveOut = 3;
+inline constexpr int64_t kFailuresWithinMs = 3600 * 1000;
+inline constexpr int64_t kLeftOutMs = 3600 * 1000;
+// Jobs that are over are forgotten beyond these, oldest first.
+inline constexpr int kMaxOverJobs = 1000;
+inline constexpr int64_t kMaxOverAgeMs = int64_t{30} * 24 * 3600 * 1000;
+
+struct FleetHost {
+  std::string host;
+  std::string owner;  // user name; its jobs run as this user
+  int64_t owner_uid = -1;
+  std::vector<std::string> allows = {};  // users beside the owner; "*": all
+  int slots = 0;
+  bool present = false;  // its standing agent's lease runs
+  bool drained = false;
+  std::string drain_reason = {};
+  std::vector<int64_t> failed_ms = {};  // Unix time of its newest failures, oldest first
+  int64_t left_out_until_ms = 0;        // Unix time; 0: it is not left out
+  friend bool operator==(const FleetHost&, const FleetHost&) = default;
+};
+
+// The part of a host that a job has.
+struct FleetShare {
+  std::string machine;
+  std::vector<int> slots;  // ascending
+  friend bool operator==(const FleetShare&, const FleetShare&) = default;
+};
+
+// A FleetRequest is what a job asks the fleet for.
+struct FleetRequest {
+  std::string owner;
+  int64_t owner_uid = -1;
+  int priority = 0;           // a higher one goes first
+  bool brings_hosts = false;  // the submitter starts its agents: it takes none of the fleet's hosts
+  int least_nodes = 1;
+  int nodes = 1;
+  int slots_per_node = 1;
+  friend bool operator==(const FleetRequest&, const FleetRequest&) = default;
+};
+
+enum class FleetPhase { kQueued, kPlaced, kPaused, kOver };
+// An AfterSave says what becomes of a placed job once its Driver has ended it with a checkpoint.
+enum class AfterSave { kIsOver, kIsPaused, kIsQueued };
+
+struct FleetJob {
+  FleetRequest request;
+  FleetPhase phase = FleetPhase::kQueued;
+  int64_t place = 0;  // in the queue, among those of its priority: lower goes first
+  AfterSave after_save = AfterSave::kIsOver;
+  int64_t allocation = 0;  // 0: it was never placed
+  std::vector<FleetShare> shares = {};
+  std::string end = {};  // "COMPLETED", "FAILED", "CANCELLED", "SUSPENDED" of one that is over
+  std::string reason = {};
+  int64_t ended_ms = 0;  // Unix time
+  friend bool operator==(const FleetJob&, const FleetJob&) = default;
+};
+
+struct Fleet {
+  std::map<std::string, FleetHost> hosts;  // by machine
+  std::map<int64_t, FleetJob> jobs;        // by number: "job-17" is 17
+  int64_t newest_job = 0;
+  int64_t newest_allocation = 0;
+  int64_t newest_place = 0;
+  int64_t revision = 0;  // how many facts have changed it
+  friend bool operator==(const Fleet&, const Fleet&) = default;
+};
+
+// ---- facts ----
+// A standing agent offers its host, or offers it anew with other words.
+struct HostJoined {
+  std::string machine;
+  std::string host;
+  std::string owner;
+  int64_t owner_uid = -1;
+  std::vector<std::string> allows = {};
+  int slots = 0;
+};
+// The lease of the offer has ended.
+struct HostGone {
+  std::string machine;
+};
+// Something of an allocation ended there before its job did.
+struct HostFailed {
+  std::string machine;
+  int64_t unix_ms = 0;
+};
+struct HostDrained {
+  std::string machine;
+  std::string reason;
+};
+struct HostUndrained {
+  std::string machine;
+};
+struct JobQueued {
+  int64_t job = 0;  // Fleet.newest_job + 1
+  FleetRequest request;
+};
+struct JobPlaced {
+  int64_t job = 0;
+  std::vector<FleetShare> shares = {};
+};
+// Its Driver has ended the job, and nothing of it is left.
+struct JobEnded {
+  int64_t job = 0;
+  std::string end;
+  std::string reason;
+  int64_t unix_ms = 0;
+};
+// Somebody does not want a job that is not placed any more.
+struct JobDropped {
+  int64_t job = 0;
+  std::string reason;
+  int64_t unix_ms = 0;
+};
+struct PauseAsked {
+  int64_t job = 0;
+};
+struct ResumeAsked {
+  int64_t job = 0;
+};
+struct ResizeAsked {
+  int64_t job = 0;
+  int least_nodes = 0;
+  int nodes = 0;
+};
+
+using FleetEvent =
+    std::variant<HostJoined, HostGone, HostFailed, HostDrained, HostUndrained, JobQueued, JobPlaced,
+                 JobEnded, JobDropped, PauseAsked, ResumeAsked, ResizeAsked>;
+
+}  // namespace weft

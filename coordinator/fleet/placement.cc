@@ -1,0 +1,180 @@
+// The fleet's queue: which job goes where, and what those that go nowhere wait for.
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/fleet/fleet.h"
+
+namespace weft {
+namespace {
+
+// The slots that nobody has, by machine, of hosts where jobs may be placed.
+using Free = std::map<std::string, std::vector<int>>;
+
+Free FreeSlots(const Fleet& fleet, int64_t now_ms) {
+  std::map<std::string, std::set<int>> used;
+  for (const auto& [number, job] : fleet.jobs) {
+    for (const FleetShare& share : job.shares) {
+      used[share.machine].insert(share.slots.begin(), share.slots.end());
+    }
+  }
+  Free free;
+  for (const auto& [machine, host] : fleet.hosts) {
+    if (!IsUsable(host, now_ms)) continue;
+    std::vector<int>& slots = free[machine];
+    for (int slot = 0; slot < host.slots; ++slot) {
+      if (used[machine].count(slot) == 0) slots.push_back(slot);
+    }
+  }
+  return free;
+}
+
+// As if no job had anything.
+Free AllSlots(const Fleet& fleet, int64_t now_ms) {
+  Fleet idle = fleet;
+  idle.jobs.clear();
+  return FreeSlots(idle, now_ms);
+}
+
+std::vector<std::pair<int64_t, const FleetJob*>> InOrder(const Fleet& fleet) {
+  std::vector<std::pair<int64_t, const FleetJob*>> queue;
+  for (const auto& [number, job] : fleet.jobs) {
+    if (job.phase == FleetPhase::kQueued) queue.emplace_back(number, &job);
+  }
+  std::sort(queue.begin(), queue.end(), [](const auto& a, const auto& b) {
+    const int one = a.second->request.priority;
+    const int other = b.second->request.priority;
+    return one != other ? one > other : a.second->place < b.second->place;
+  });
+  return queue;
+}
+
+// Machines that are free for the job as a whole, with slots enough.
+std::vector<std::string> WholeHosts(const Fleet& fleet, const Free& free,
+                                    const FleetRequest& asked) {
+  std::vector<std::string> machines;
+  for (const auto& [machine, slots] : free) {
+    const FleetHost& host = fleet.hosts.at(machine);
+    const bool whole = std::ssize(slots) == host.slots && host.slots >= asked.slots_per_node;
+    if (whole && Admits(host, asked)) machines.push_back(machine);
+  }
+  return machines;
+}
+
+// The host with the fewest free slots that will do keeps the others whole; of equal ones the first.
+std::optional<std::vector<FleetShare>> PartOfOneHost(const Fleet& fleet, const Free& free,
+                                                     const FleetRequest& asked) {
+  const std::string* best = nullptr;
+  for (const auto& [machine, slots] : free) {
+    if (!Admits(fleet.hosts.at(machine), asked)) continue;
+    if (std::ssize(slots) < asked.slots_per_node) continue;
+    if (best == nullptr || slots.size() < free.at(*best).size()) best = &machine;
+  }
+  if (best == nullptr) return std::nullopt;
+  const std::vector<int>& slots = free.at(*best);
+  return std::vector<FleetShare>{{*best, {slots.begin(), slots.begin() + asked.slots_per_node}}};
+}
+
+// No place: there is not room enough.
+std::optional<std::vector<FleetShare>> FindPlace(const Fleet& fleet, const Free& free,
+                                                 const FleetRequest& asked) {
+  if (asked.brings_hosts) return std::vector<FleetShare>();
+  if (asked.nodes == 1) return PartOfOneHost(fleet, free, asked);
+  std::vector<std::string> machines = WholeHosts(fleet, free, asked);
+  if (std::ssize(machines) < asked.least_nodes) return std::nullopt;
+  machines.resize(std::min(machines.size(), static_cast<size_t>(asked.nodes)));
+  std::vector<FleetShare> shares;
+  for (const std::string& machine : machines) shares.push_back({machine, free.at(machine)});
+  return shares;
+}
+
+std::string SizeText(const FleetRequest& asked) {
+  const std::string slots =
+      asked.slots_per_node == 1 ? "1 slot" : absl::StrCat(asked.slots_per_node, " slots");
+  if (asked.nodes == 1) return absl::StrCat("1 host with ", slots, " free");
+  const std::string nodes = asked.least_nodes == asked.nodes
+                                ? absl::StrCat(asked.nodes)
+                                : absl::StrCat(asked.least_nodes, " to ", asked.nodes);
+  return absl::StrCat(nodes, " whole hosts of ", slots);
+}
+
+struct Decision {
+  std::vector<PlaceJob> place;
+  std::vector<QueuedJob> wait;
+};
+
+// Takes from `free` what the job gets.
+void Take(const std::vector<FleetShare>& shares, Free& free) {
+  for (const FleetShare& share : shares) {
+    std::erase_if(free[share.machine], [&](int slot) {
+      return std::binary_search(share.slots.begin(), share.slots.end(), slot);
+    });
+  }
+}
+
+// Whoever waits keeps all hosts that it may use from those behind it.
+void KeepFromOthers(const Fleet& fleet, const FleetRequest& asked, Free& free) {
+  std::erase_if(free, [&](const auto& each) { return Admits(fleet.hosts.at(each.first), asked); });
+}
+
+Decision LookAt(const Fleet& fleet, int64_t now_ms) {
+  Decision decision;
+  Free free = FreeSlots(fleet, now_ms);
+  const Free all = AllSlots(fleet, now_ms);
+  for (const auto& [number, job] : InOrder(fleet)) {
+    const FleetRequest& asked = job->request;
+    if (auto place = FindPlace(fleet, free, asked)) {
+      Take(*place, free);
+      decision.place.push_back({number, *std::move(place)});
+    } else if (FindPlace(fleet, all, asked)) {
+      decision.wait.push_back({number, absl::StrCat("waits for ", SizeText(asked))});
+      KeepFromOthers(fleet, asked, free);
+    } else {
+      decision.wait.push_back(
+          {number, absl::StrCat("needs ", SizeText(asked), ", which the hosts that are there for ",
+                                asked.owner, " do not have; it waits for more of them")});
+    }
+  }
+  return decision;
+}
+
+}  // namespace
+
+bool Admits(const FleetHost& host, const FleetRequest& request) {
+  if (host.owner_uid >= 0 && host.owner_uid == request.owner_uid) return true;
+  return std::any_of(host.allows.begin(), host.allows.end(), [&](const std::string& user) {
+    return user == "*" || (!user.empty() && user == request.owner);
+  });
+}
+
+bool IsUsable(const FleetHost& host, int64_t now_ms) {
+  return host.present && !host.drained && host.left_out_until_ms <= now_ms;
+}
+
+int SlotsUsed(const Fleet& fleet, const std::string& machine) {
+  int used = 0;
+  for (const auto& [number, job] : fleet.jobs) {
+    for (const FleetShare& share : job.shares) {
+      if (share.machine == machine) used += static_cast<int>(share.slots.size());
+    }
+  }
+  return used;
+}
+
+FleetDuties Decide(const Fleet& fleet, int64_t now_ms) {
+  FleetDuties duties;
+  duties.place = LookAt(fleet, now_ms).place;
+  for (const auto& [number, job] : fleet.jobs) {
+    const bool saves = job.phase == FleetPhase::kPlaced && job.after_save != AfterSave::kIsOver;
+    if (saves) duties.save.push_back({number});
+  }
+  return duties;
+}
+
+std::vector<QueuedJob> Queue(const Fleet& fleet, int64_t now_ms) {
+  return LookAt(fleet, now_ms).wait;
+}
+
+}  // namespace weft

@@ -1,0 +1,272 @@
+// The fleet's rules, one by one: who gets which hosts, who waits for what, and what is left out.
+#include "coordinator/fleet/fleet.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kNow = 1'700'000'000'000;
+constexpr int64_t kHour = 3600 * 1000;
+
+HostJoined Host(const std::string& machine, int slots, int64_t uid = 1,
+                std::vector<std::string> allows = {}) {
+  return {machine, "host-" + machine, uid == 1 ? "ann" : "bob", uid, std::move(allows), slots};
+}
+FleetRequest Nodes(int least, int nodes, int slots, int64_t uid = 1, int priority = 0) {
+  return {.owner = uid == 1 ? "ann" : "bob",
+          .owner_uid = uid,
+          .priority = priority,
+          .least_nodes = least,
+          .nodes = nodes,
+          .slots_per_node = slots};
+}
+
+// A fleet to tell facts to; Place does what Decide says.
+class Told {
+ public:
+  Told& Say(const FleetEvent& fact) {
+    fleet_ = Apply(std::move(fleet_), fact);
+    return *this;
+  }
+  int64_t Submit(const FleetRequest& request) {
+    Say(JobQueued{fleet_.newest_job + 1, request});
+    return fleet_.newest_job;
+  }
+  Told& Place(int64_t now_ms = kNow) {
+    for (const PlaceJob& each : Decide(fleet_, now_ms).place) Say(JobPlaced{each.job, each.shares});
+    return *this;
+  }
+  // "m1:0,1 m2:0,1"; empty: it holds nothing.
+  std::string Holds(int64_t job) const {
+    std::string text;
+    for (const FleetShare& share : fleet_.jobs.at(job).shares) {
+      text += (text.empty() ? "" : " ") + share.machine + ":";
+      for (size_t i = 0; i < share.slots.size(); ++i) {
+        text += (i == 0 ? "" : ",") + std::to_string(share.slots[i]);
+      }
+    }
+    return text;
+  }
+  std::string Waits(int64_t job, int64_t now_ms = kNow) const {
+    for (const QueuedJob& each : Queue(fleet_, now_ms)) {
+      if (each.job == job) return each.reason;
+    }
+    return "";
+  }
+  FleetPhase phase(int64_t job) const { return fleet_.jobs.at(job).phase; }
+  const Fleet& fleet() const { return fleet_; }
+
+ private:
+  Fleet fleet_;
+};
+
+TEST(Fleet, GivesWholeHostsToAJobOfSeveral) {
+  Told fleet;
+  fleet.Say(Host("m1", 2)).Say(Host("m2", 4)).Say(Host("m3", 2));
+  const int64_t job = fleet.Submit(Nodes(2, 2, 2));
+  EXPECT_EQ(fleet.Place().Holds(job), "m1:0,1 m2:0,1,2,3");
+}
+
+TEST(Fleet, GivesAnElasticJobAsManyHostsAsAreFree) {
+  Told fleet;
+  fleet.Say(Host("m1", 2)).Say(Host("m2", 2)).Say(Host("m3", 2));
+  const int64_t wide = fleet.Submit(Nodes(2, 5, 2));
+  EXPECT_EQ(fleet.Place().Holds(wide), "m1:0,1 m2:0,1 m3:0,1");
+}
+
+TEST(Fleet, SharesOneHostAmongJobsOfOneNode) {
+  Told fleet;
+  fleet.Say(Host("m1", 4)).Say(Host("m2", 2));
+  const int64_t first = fleet.Submit(Nodes(1, 1, 1));
+  const int64_t second = fleet.Submit(Nodes(1, 1, 3));
+  const int64_t third = fleet.Submit(Nodes(1, 1, 1));
+  const int64_t fourth = fleet.Submit(Nodes(1, 1, 1));
+  fleet.Place();
+  EXPECT_EQ(fleet.Holds(first), "m2:0");
+  EXPECT_EQ(fleet.Holds(second), "m1:0,1,2");
+  EXPECT_EQ(fleet.Holds(third), "m1:3");
+  EXPECT_EQ(fleet.Holds(fourth), "m2:1");
+}
+
+TEST(Fleet, PlacesByPriorityThenByArrivalAndEvictsNobody) {
+  Told fleet;
+  fleet.Say(Host("m1", 2));
+  const int64_t runs = fleet.Submit(Nodes(1, 1, 2));
+  fleet.Place();
+  const int64_t low = fleet.Submit(Nodes(1, 1, 2));
+  const int64_t high = fleet.Submit(Nodes(1, 1, 2, 1, 5));
+  const int64_t also_high = fleet.Submit(Nodes(1, 1, 2, 1, 5));
+  EXPECT_EQ(fleet.Place().phase(runs), FleetPhase::kPlaced);
+  const auto next = [&](int64_t ends) {
+    return fleet.Say(JobEnded{ends, "COMPLETED", "", kNow}).Place();
+  };
+  EXPECT_EQ(next(runs).Holds(high), "m1:0,1");
+  EXPECT_EQ(next(high).Holds(also_high), "m1:0,1");
+  EXPECT_EQ(next(also_high).Holds(low), "m1:0,1");
+}
+
+TEST(Fleet, LetsNobodyOvertakeAJobThatWaitsForTheSameHosts) {
+  Told fleet;
+  fleet.Say(Host("m1", 2)).Say(Host("m2", 2));
+  fleet.Submit(Nodes(1, 1, 2));
+  fleet.Place();
+  const int64_t wide = fleet.Submit(Nodes(2, 2, 2));
+  const int64_t narrow = fleet.Submit(Nodes(1, 1, 1));
+  fleet.Place();
+  EXPECT_EQ(fleet.Waits(wide), "waits for 2 whole hosts of 2 slots");
+  EXPECT_EQ(fleet.Waits(narrow), "waits for 1 host with 1 slot free");
+}
+
+TEST(Fleet, IsNotBlockedByAJobThatCanNeverFit) {
+  Told fleet;
+  fleet.Say(Host("m1", 2));
+  const int64_t never = fleet.Submit(Nodes(9, 9, 2));
+  const int64_t small = fleet.Submit(Nodes(1, 1, 2));
+  EXPECT_EQ(fleet.Place().Holds(small), "m1:0,1");
+  EXPECT_EQ(fleet.phase(never), FleetPhase::kQueued);
+  EXPECT_THAT(fleet.Waits(never), HasSubstr("needs 9 whole hosts of 2 slots, which the hosts"));
+}
+
+TEST(Fleet, UsesOnlyHostsOfTheSubmitterOrThoseThatAllowIt) {
+  Told fleet;
+  fleet.Say(Host("m1", 2));
+  const int64_t bobs = fleet.Submit(Nodes(1, 1, 2, 2));
+  EXPECT_EQ(fleet.Place().Holds(bobs), "");
+  fleet.Say(Host("m1", 2, 1, {"bob"}));
+  EXPECT_EQ(fleet.Place().Holds(bobs), "m1:0,1");
+}
+
+TEST(Fleet, ASubmitterWhoseHostsAreBusyKeepsNobodyFromOtherHosts) {
+  Told fleet;
+  fleet.Say(Host("m1", 2, 1)).Say(Host("m2", 2, 2));
+  fleet.Submit(Nodes(1, 1, 2, 1));
+  fleet.Submit(Nodes(1, 1, 2, 1));
+  const int64_t bobs = fleet.Submit(Nodes(1, 1, 2, 2));
+  EXPECT_EQ(fleet.Place().Holds(bobs), "m2:0,1");
+}
+
+TEST(Fleet, LeavesOutForAnHourAHostThatFailedThreeTimes) {
+  Told fleet;
+  fleet.Say(Host("m1", 2));
+  fleet.Say(HostFailed{"m1", kNow}).Say(HostFailed{"m1", kNow + 1});
+  EXPECT_TRUE(IsUsable(fleet.fleet().hosts.at("m1"), kNow + 2));
+  fleet.Say(HostFailed{"m1", kNow + 2});
+  const int64_t job = fleet.Submit(Nodes(1, 1, 1));
+  EXPECT_EQ(fleet.Place(kNow + 3).Holds(job), "");
+  EXPECT_EQ(fleet.Place(kNow + 1 + kHour).Holds(job), "");
+  EXPECT_EQ(fleet.Place(kNow + 2 + kHour).Holds(job), "m1:0");
+}
+
+TEST(Fleet, ForgivesFailuresThatAreAnHourApart) {
+  Told fleet;
+  fleet.Say(Host("m1", 2)).Say(HostFailed{"m1", kNow}).Say(HostFailed{"m1", kNow + 5});
+  fleet.Say(HostFailed{"m1", kNow + 5 + kHour});
+  EXPECT_TRUE(IsUsable(fleet.fleet().hosts.at("m1"), kNow + 6 + kHour));
+}
+
+TEST(Fleet, RemembersTheFailuresOfAHostThatGoesAndComes) {
+  Told fleet;
+  fleet.Say(Host("m1", 2)).Say(HostFailed{"m1", kNow}).Say(HostFailed{"m1", kNow});
+  fleet.Say(HostGone{"m1"}).Say(Host("m1", 2)).Say(HostFailed{"m1", kNow});
+  EXPECT_FALSE(IsUsable(fleet.fleet().hosts.at("m1"), kNow + 1));
+}
+
+TEST(Fleet, PlacesNothingOnADrainedHostAndLeavesWhatRunsThere) {
+  Told fleet;
+  fleet.Say(Host("m1", 2));
+  const int64_t runs = fleet.Submit(Nodes(1, 1, 1));
+  fleet.Place().Say(HostDrained{"m1", "disk"});
+  const int64_t waits = fleet.Submit(Nodes(1, 1, 1));
+  EXPECT_EQ(fleet.Place().Holds(runs), "m1:0");
+  EXPECT_EQ(fleet.Holds(waits), "");
+  EXPECT_EQ(fleet.Say(HostUndrained{"m1"}).Place().Holds(waits), "m1:1");
+}
+
+TEST(Fleet, DrainingIsRememberedWhileTheHostIsAway) {
+  Told fleet;
+  fleet.Say(Host("m1", 2)).Say(HostDrained{"m1", "disk"}).Say(HostGone{"m1"}).Say(Host("m1", 2));
+  EXPECT_FALSE(IsUsable(fleet.fleet().hosts.at("m1"), kNow));
+}
+
+TEST(Fleet, PlacesAJobThatBringsItsHostsAtOnce) {
+  Told fleet;
+  FleetRequest request = Nodes(4, 4, 8);
+  request.brings_hosts = true;
+  const int64_t job = fleet.Submit(request);
+  EXPECT_EQ(fleet.Place().phase(job), FleetPhase::kPlaced);
+  EXPECT_EQ(fleet.Holds(job), "");
+}
+
+TEST(Fleet, APausedJobGivesItsHostsBackAndComesLastWhenResumed) {
+  Told fleet;
+  fleet.Say(Host("m1", 2));
+  const int64_t paused = fleet.Submit(Nodes(1, 1, 2));
+  const int64_t next = fleet.Place().Submit(Nodes(1, 1, 2));
+  fleet.Say(PauseAsked{paused});
+  ASSERT_EQ(Decide(fleet.fleet(), kNow).save.size(), 1u);
+  fleet.Say(JobEnded{paused, "SUSPENDED", "", kNow}).Place();
+  EXPECT_EQ(fleet.phase(paused), FleetPhase::kPaused);
+  EXPECT_EQ(fleet.Holds(next), "m1:0,1");
+  fleet.Say(ResumeAsked{paused}).Place();
+  EXPECT_EQ(fleet.phase(paused), FleetPhase::kQueued);
+  fleet.Say(JobEnded{next, "COMPLETED", "", kNow}).Place();
+  EXPECT_EQ(fleet.Holds(paused), "m1:0,1");
+  EXPECT_EQ(fleet.fleet().jobs.at(paused).allocation, 3);
+}
+
+TEST(Fleet, AJobThatEndsWhileItIsToBePausedIsOver) {
+  Told fleet;
+  fleet.Say(Host("m1", 2));
+  const int64_t job = fleet.Submit(Nodes(1, 1, 2));
+  fleet.Place().Say(PauseAsked{job}).Say(JobEnded{job, "COMPLETED", "", kNow});
+  EXPECT_EQ(fleet.phase(job), FleetPhase::kOver);
+}
+
+TEST(Fleet, AResizedJobSavesAndGoesOnWithItsNewSize) {
+  Told fleet;
+  fleet.Say(Host("m1", 2)).Say(Host("m2", 2));
+  const int64_t job = fleet.Submit(Nodes(2, 2, 2));
+  fleet.Place().Say(ResizeAsked{job, 1, 1});
+  ASSERT_EQ(Decide(fleet.fleet(), kNow).save.size(), 1u);
+  EXPECT_EQ(fleet.Say(JobEnded{job, "SUSPENDED", "", kNow}).Place().Holds(job), "m1:0,1");
+}
+
+TEST(Fleet, DropsAJobThatIsNotPlacedAndNoOther) {
+  Told fleet;
+  fleet.Say(Host("m1", 2));
+  const int64_t runs = fleet.Submit(Nodes(1, 1, 2));
+  const int64_t waits = fleet.Place().Submit(Nodes(1, 1, 2));
+  fleet.Say(JobDropped{runs, "stopped", kNow}).Say(JobDropped{waits, "stopped", kNow});
+  EXPECT_EQ(fleet.phase(runs), FleetPhase::kPlaced);
+  EXPECT_EQ(fleet.fleet().jobs.at(waits).end, "CANCELLED");
+}
+
+TEST(Fleet, ARepeatedFactChangesNothing) {
+  Told fleet;
+  fleet.Say(Host("m1", 2)).Say(HostDrained{"m1", "disk"});
+  fleet.Submit(Nodes(1, 1, 2));
+  const Fleet before = fleet.fleet();
+  fleet.Say(Host("m1", 2)).Say(HostDrained{"m1", "disk"}).Say(JobQueued{1, Nodes(1, 1, 2)});
+  EXPECT_EQ(fleet.fleet(), before);
+}
+
+TEST(Fleet, ForgetsJobsThatWereOverLongAgo) {
+  Told fleet;
+  fleet.Say(Host("m1", 2));
+  const int64_t old = fleet.Submit(Nodes(1, 1, 2));
+  const int64_t recent = fleet.Submit(Nodes(1, 1, 2));
+  fleet.Say(JobDropped{old, "", kNow}).Say(JobDropped{recent, "", kNow + kMaxOverAgeMs});
+  EXPECT_EQ(fleet.fleet().jobs.count(old), 0u);
+  EXPECT_EQ(fleet.fleet().jobs.count(recent), 1u);
+}
+
+}  // namespace
+}  // namespace weft
