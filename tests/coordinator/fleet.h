@@ -33,10 +33,10 @@ inline constexpr int64_t kFaultsUntilMs = 30000;
 inline constexpr int64_t kStartedUnixMs = 1700000000000;
 inline constexpr char kSimVersion[] = "sim";
 
-class Fleet {
+class SimFleet {
  public:
-  explicit Fleet(const SimOptions& options);
-  ~Fleet();
+  explicit SimFleet(const SimOptions& options);
+  ~SimFleet();
 
   SimResult Run();
 

@@ -15,7 +15,7 @@
 
 namespace weft {
 
-Fleet::Fleet(const SimOptions& options) : options_(options), random_(options.seed) {
+SimFleet::SimFleet(const SimOptions& options) : options_(options), random_(options.seed) {
   char name[64];
   std::snprintf(name, sizeof(name), "/dev/shm/weft-sim-%d-%u.db", getpid(), options.seed);
   journal_ = name;
@@ -26,12 +26,12 @@ Fleet::Fleet(const SimOptions& options) : options_(options), random_(options.see
     hosts_.back().machine = absl::StrCat("machine-", i);
   }
 }
-Fleet::~Fleet() {
+SimFleet::~SimFleet() {
   driver_.reset();
   RemoveJournal();
 }
 
-SimResult Fleet::Run() {
+SimResult SimFleet::Run() {
   SetLeastLogLevel(options_.tells ? LogLevel::kInfo : LogLevel::kNone);
   StartCoordinator();
   Submit();
@@ -53,14 +53,14 @@ SimResult Fleet::Run() {
 
 // ---- the coordinator ----
 
-void Fleet::RemoveJournal() const {
+void SimFleet::RemoveJournal() const {
   for (const char* end : {"", "-wal", "-shm"}) {
     std::error_code error;
     std::filesystem::remove(journal_ + end, error);
   }
 }
 
-void Fleet::StartCoordinator() {
+void SimFleet::StartCoordinator() {
   auto journal = Journal::Open(journal_);
   CHECK(journal.ok());
   DriverOptions options;
@@ -84,7 +84,7 @@ void Fleet::StartCoordinator() {
   }
 }
 
-void Fleet::CrashCoordinator(int64_t away_ms) {
+void SimFleet::CrashCoordinator(int64_t away_ms) {
   if (driver_ == nullptr) return;
   known_ = driver_->job();
   ++incarnation_;  // whatever it still says reaches nobody
@@ -94,7 +94,7 @@ void Fleet::CrashCoordinator(int64_t away_ms) {
   After(away_ms, [this] { StartCoordinator(); });
 }
 
-void Fleet::Submit() {
+void SimFleet::Submit() {
   JobSpec job = SampleJob();
   job.training.steps = kSteps;
   job.training.global_batch_size = 12;
@@ -118,22 +118,22 @@ void Fleet::Submit() {
   driver_->RunOnce();
 }
 
-void Fleet::EveryTick() {
+void SimFleet::EveryTick() {
   RunCoordinator();
   After(kTickMs, [this] { EveryTick(); });
 }
 
 // A disk that hangs holds the driver, but not those who grant leases.
-void Fleet::RunCoordinator() {
+void SimFleet::RunCoordinator() {
   if (driver_ != nullptr && now_ms_ >= held_until_ms_) driver_->RunOnce();
 }
 
-void Fleet::CoordinatorSoon() {
+void SimFleet::CoordinatorSoon() {
   After(Number(0, 3), [this] { RunCoordinator(); });
 }
 
 SimResult Simulate(const SimOptions& options) {
-  return Fleet(options).Run();
+  return SimFleet(options).Run();
 }
 
 }  // namespace weft

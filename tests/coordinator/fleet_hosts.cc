@@ -18,7 +18,7 @@ namespace weft {
 
 // ---- agents ----
 
-void Fleet::StartAgent(Host& host) {
+void SimFleet::StartAgent(Host& host) {
   if (host.dead || host.agent.alive) return;
   host.agent = Agent();
   host.agent.alive = true;
@@ -32,14 +32,14 @@ void Fleet::StartAgent(Host& host) {
   Dial(host);
 }
 
-void Fleet::KillAgent(Host& host) {
+void SimFleet::KillAgent(Host& host) {
   if (!host.agent.alive) return;
   host.agent.alive = false;
   BreakStream(host);
   After(Chance(70) ? Number(20, 1500) : Number(1500, 15000), [this, &host] { StartAgent(host); });
 }
 
-void Fleet::Beat(Host& host, int64_t stream) {
+void SimFleet::Beat(Host& host, int64_t stream) {
   Agent& agent = host.agent;
   if (!agent.alive || agent.stream != stream) return;
   if (now_ms_ < host.frozen_until_ms) {
@@ -49,7 +49,7 @@ void Fleet::Beat(Host& host, int64_t stream) {
   After(HeartbeatMs(kLeaseMs), [this, &host, stream] { Beat(host, stream); });
 }
 
-void Fleet::SendHeartbeat(Host& host) {
+void SimFleet::SendHeartbeat(Host& host) {
   proto::AgentReport report;
   report.mutable_heartbeat()->set_sent_boot_ms(now_ms_);
   for (const auto& rank : host.ranks) {
@@ -59,7 +59,7 @@ void Fleet::SendHeartbeat(Host& host) {
   SendUp(host, report);
 }
 
-void Fleet::Happened(Host& host, const HostFact& fact) {
+void SimFleet::Happened(Host& host, const HostFact& fact) {
   Agent& agent = host.agent;
   if (!agent.alive) return;
   agent.mind = Apply(std::move(agent.mind), fact);
@@ -83,7 +83,7 @@ void Fleet::Happened(Host& host, const HostFact& fact) {
   Obey(host);
 }
 
-void Fleet::Obey(Host& host) {
+void SimFleet::Obey(Host& host) {
   Agent& agent = host.agent;
   const std::optional<HostDuty> duty = Decide(agent.mind);
   if (!duty) return;
@@ -99,7 +99,7 @@ void Fleet::Obey(Host& host) {
   }
 }
 
-void Fleet::StartRanks(Host& host) {
+void SimFleet::StartRanks(Host& host) {
   const proto::Launch& launch = *host.agent.launch;
   for (const proto::HostRanks& share : launch.hosts()) {
     if (share.machine() != host.machine) continue;
@@ -117,7 +117,7 @@ void Fleet::StartRanks(Host& host) {
   }
 }
 
-void Fleet::KillRanks(Host& host, int64_t generation) {
+void SimFleet::KillRanks(Host& host, int64_t generation) {
   if (Has(PlantedBug::kAgentSaysGoneTooEarly)) {
     After(1, [this, &host, generation] { Happened(host, NothingLeft{generation}); });
     After(6000, [&host, generation] {
@@ -138,7 +138,7 @@ void Fleet::KillRanks(Host& host, int64_t generation) {
 
 // Once no process of the generation is there, and each was waited for, the agent finds nothing
 // left.
-void Fleet::Reap(Host& host) {
+void SimFleet::Reap(Host& host) {
   const int64_t generation = host.agent.mind.generation;
   const bool left = std::any_of(host.ranks.begin(), host.ranks.end(), [&](const auto& rank) {
     return (rank->alive || rank->exiting) && !Has(PlantedBug::kRankIgnoresAnAbort);
@@ -151,7 +151,7 @@ void Fleet::Reap(Host& host) {
   }
 }
 
-void Fleet::PassOn(Host& host, const proto::AgentOrder& order) {
+void SimFleet::PassOn(Host& host, const proto::AgentOrder& order) {
   const std::vector<std::shared_ptr<Rank>> ranks = host.ranks;
   const auto each = [&](int64_t stream,
                         const std::function<void(const std::shared_ptr<Rank>&)>& tell) {
@@ -174,7 +174,7 @@ void Fleet::PassOn(Host& host, const proto::AgentOrder& order) {
   });
 }
 
-void Fleet::TakeOrder(Host& host, const proto::AgentOrder& order) {
+void SimFleet::TakeOrder(Host& host, const proto::AgentOrder& order) {
   Agent& agent = host.agent;
   if (!agent.alive) return;
   while (!agent.unacknowledged.empty() &&
@@ -213,7 +213,7 @@ void Fleet::TakeOrder(Host& host, const proto::AgentOrder& order) {
   }
 }
 
-void Fleet::TakeLease(Host& host, const proto::AgentLease& lease) {
+void SimFleet::TakeLease(Host& host, const proto::AgentLease& lease) {
   Agent& agent = host.agent;
   const int64_t lease_ms = lease.lease_ms() * (Has(PlantedBug::kAgentDoublesTheLease) ? 2 : 1);
   agent.lease_end_ms = std::max(agent.lease_end_ms, lease.sent_boot_ms() + lease_ms);
@@ -224,7 +224,7 @@ void Fleet::TakeLease(Host& host, const proto::AgentLease& lease) {
   if (asks && now_ms_ >= host.frozen_until_ms) SendHeartbeat(host);
 }
 
-void Fleet::WatchAgentLease(Host& host, int64_t delay_ms) {
+void SimFleet::WatchAgentLease(Host& host, int64_t delay_ms) {
   const int64_t end_ms = host.agent.lease_end_ms;
   const int64_t pid = host.agent.pid;
   After(std::max<int64_t>(0, delay_ms), [this, &host, end_ms, pid] {
@@ -235,7 +235,7 @@ void Fleet::WatchAgentLease(Host& host, int64_t delay_ms) {
   });
 }
 
-void Fleet::TellLease(Host& host, const std::shared_ptr<Rank>& rank) {
+void SimFleet::TellLease(Host& host, const std::shared_ptr<Rank>& rank) {
   if (!rank->alive || rank->stream == 0) return;
   const bool in_time = now_ms_ < rank->stop_at_ms;
   if (!in_time && !Has(PlantedBug::kAgentProlongsAnEndedLease)) return;
@@ -248,8 +248,8 @@ void Fleet::TellLease(Host& host, const std::shared_ptr<Rank>& rank) {
 // ---- ranks ----
 
 // A rank does this after `delay_ms`, or once it runs again.
-void Fleet::RankAfter(int64_t delay_ms, const std::shared_ptr<Rank>& rank,
-                      const std::function<void()>& what) {
+void SimFleet::RankAfter(int64_t delay_ms, const std::shared_ptr<Rank>& rank,
+                         const std::function<void()>& what) {
   After(delay_ms, [this, rank, what] {
     if (!rank->alive) return;
     if (now_ms_ >= rank->frozen_until_ms) return what();
@@ -257,7 +257,7 @@ void Fleet::RankAfter(int64_t delay_ms, const std::shared_ptr<Rank>& rank,
   });
 }
 
-void Fleet::WatchLease(Host& host, const std::shared_ptr<Rank>& rank) {
+void SimFleet::WatchLease(Host& host, const std::shared_ptr<Rank>& rank) {
   const int64_t stop_at_ms = rank->stop_at_ms;
   After(std::max<int64_t>(0, stop_at_ms - now_ms_), [this, &host, rank, stop_at_ms] {
     if (rank->stop_at_ms != stop_at_ms || Has(PlantedBug::kRankIgnoresItsLease)) return;
@@ -271,7 +271,7 @@ void Fleet::WatchLease(Host& host, const std::shared_ptr<Rank>& rank) {
   });
 }
 
-void Fleet::ExitUnlessFrozen(Host& host, const std::shared_ptr<Rank>& rank) {
+void SimFleet::ExitUnlessFrozen(Host& host, const std::shared_ptr<Rank>& rank) {
   if (now_ms_ < rank->frozen_until_ms) {
     return After(rank->frozen_until_ms - now_ms_,
                  [this, &host, rank] { ExitUnlessFrozen(host, rank); });
@@ -279,7 +279,7 @@ void Fleet::ExitUnlessFrozen(Host& host, const std::shared_ptr<Rank>& rank) {
   Exit(host, rank, 75);
 }
 
-void Fleet::Exit(Host& host, const std::shared_ptr<Rank>& rank, int code, int signal) {
+void SimFleet::Exit(Host& host, const std::shared_ptr<Rank>& rank, int code, int signal) {
   if (!rank->alive) return;
   rank->alive = false;
   rank->exiting = true;
@@ -293,7 +293,7 @@ void Fleet::Exit(Host& host, const std::shared_ptr<Rank>& rank, int code, int si
   });
 }
 
-void Fleet::DialAgent(Host& host, const std::shared_ptr<Rank>& rank) {
+void SimFleet::DialAgent(Host& host, const std::shared_ptr<Rank>& rank) {
   if (!rank->alive || rank->stream != 0 || host.dead) return;
   if (host.agent.stream == 0 || !host.agent.alive || now_ms_ < rank->frozen_until_ms) {
     return After(100, [this, &host, rank] { DialAgent(host, rank); });
@@ -311,8 +311,8 @@ void Fleet::DialAgent(Host& host, const std::shared_ptr<Rank>& rank) {
   for (const proto::WorkerReport& each : rank->unacknowledged) SendFromRank(host, rank, each);
 }
 
-void Fleet::SendFromRank(Host& host, const std::shared_ptr<Rank>& rank,
-                         proto::WorkerReport report) {
+void SimFleet::SendFromRank(Host& host, const std::shared_ptr<Rank>& rank,
+                            proto::WorkerReport report) {
   report.set_rank(rank->rank);
   report.set_generation(rank->generation);
   proto::AgentReport envelope;
@@ -321,14 +321,14 @@ void Fleet::SendFromRank(Host& host, const std::shared_ptr<Rank>& rank,
   SendUp(host, envelope);
 }
 
-void Fleet::Say(Host& host, const std::shared_ptr<Rank>& rank, proto::WorkerReport report) {
+void SimFleet::Say(Host& host, const std::shared_ptr<Rank>& rank, proto::WorkerReport report) {
   report.set_sequence(++rank->sequence);
   rank->unacknowledged.push_back(report);
   if (rank->stream != 0) SendFromRank(host, rank, report);
 }
 
-void Fleet::TakeRankOrder(Host& host, const std::shared_ptr<Rank>& rank,
-                          const proto::Order& order) {
+void SimFleet::TakeRankOrder(Host& host, const std::shared_ptr<Rank>& rank,
+                             const proto::Order& order) {
   if (now_ms_ < rank->frozen_until_ms) {  // it reads it once it runs again
     const int64_t stream = rank->stream;
     return After(rank->frozen_until_ms - now_ms_, [this, &host, rank, stream, order] {
@@ -349,7 +349,7 @@ void Fleet::TakeRankOrder(Host& host, const std::shared_ptr<Rank>& rank,
   if (order.has_save_over() && order.save_over().number() == rank->saves) rank->saving = false;
 }
 
-void Fleet::Load(Host& host, const std::shared_ptr<Rank>& rank, const proto::Train& train) {
+void SimFleet::Load(Host& host, const std::shared_ptr<Rank>& rank, const proto::Train& train) {
   rank->trains = true;
   const std::string& folder = train.load_checkpoint();
   const size_t dash = folder.rfind('-');
@@ -373,7 +373,7 @@ void Fleet::Load(Host& host, const std::shared_ptr<Rank>& rank, const proto::Tra
 
 // ---- training: all ranks of a generation together ----
 
-void Fleet::StepAll() {
+void SimFleet::StepAll() {
   std::map<int64_t, std::vector<std::pair<Host*, std::shared_ptr<Rank>>>> groups;
   std::map<int64_t, int> alive;  // ranks of a generation, whether or not they have begun
   for (Host& host : hosts_) {
@@ -394,7 +394,7 @@ void Fleet::StepAll() {
   After(options_.step_ms, [this] { StepAll(); });
 }
 
-void Fleet::StepGroup(const std::vector<std::pair<Host*, std::shared_ptr<Rank>>>& group) {
+void SimFleet::StepGroup(const std::vector<std::pair<Host*, std::shared_ptr<Rank>>>& group) {
   const auto& first = group.front().second;
   for (const auto& [host, rank] : group) {
     // A step is a collective: whoever is frozen, or reached by no one, holds all.
@@ -419,7 +419,7 @@ void Fleet::StepGroup(const std::vector<std::pair<Host*, std::shared_ptr<Rank>>>
   }
 }
 
-void Fleet::LosePeers(const std::vector<std::pair<Host*, std::shared_ptr<Rank>>>& group) {
+void SimFleet::LosePeers(const std::vector<std::pair<Host*, std::shared_ptr<Rank>>>& group) {
   for (const auto& [host, rank] : group) {
     if (rank->finished || now_ms_ < rank->frozen_until_ms || !Chance(10)) continue;
     proto::WorkerReport report;
@@ -431,7 +431,7 @@ void Fleet::LosePeers(const std::vector<std::pair<Host*, std::shared_ptr<Rank>>>
   }
 }
 
-void Fleet::Save(Host& host, const std::shared_ptr<Rank>& rank) {
+void SimFleet::Save(Host& host, const std::shared_ptr<Rank>& rank) {
   rank->saving = true;
   const int64_t number = ++rank->saves;
   const int64_t step = rank->step;
@@ -451,12 +451,13 @@ void Fleet::Save(Host& host, const std::shared_ptr<Rank>& rank) {
   });
 }
 
-void Fleet::Publish(Host& host, const std::shared_ptr<Rank>& rank, const proto::Commit& commit) {
+void SimFleet::Publish(Host& host, const std::shared_ptr<Rank>& rank, const proto::Commit& commit) {
   if (commit.number() != rank->saves || !rank->saving) return;
   RankAfter(Number(1, 40), rank, [this, &host, rank, commit] { PublishNow(host, rank, commit); });
 }
 
-void Fleet::PublishNow(Host& host, const std::shared_ptr<Rank>& rank, const proto::Commit& commit) {
+void SimFleet::PublishNow(Host& host, const std::shared_ptr<Rank>& rank,
+                          const proto::Commit& commit) {
   // The store refuses a generation once a newer one has published.
   for (const auto& [step, generation] : disk_.generation_of_step) {
     if (generation > rank->generation) return;

@@ -19,7 +19,7 @@ namespace weft {
 // ---- links ----
 
 // Runs at the other end unless the stream breaks meanwhile; in order.
-void Fleet::Carry(Host& host, int64_t stream, const std::function<void()>& what) {
+void SimFleet::Carry(Host& host, int64_t stream, const std::function<void()>& what) {
   int64_t& last_ms = last_arrival_ms_[stream];
   last_ms = std::max(last_ms, now_ms_ + Number(0, Chance(2) ? 300 : 10));
   if (now_ms_ < host.cut_until_ms) last_ms = std::max(last_ms, host.cut_until_ms + 5);
@@ -27,7 +27,7 @@ void Fleet::Carry(Host& host, int64_t stream, const std::function<void()>& what)
 }
 
 // A message that was under way when the link was cut arrives once it is up again.
-void Fleet::Arrive(Host& host, int64_t stream, const std::function<void()>& what) {
+void SimFleet::Arrive(Host& host, int64_t stream, const std::function<void()>& what) {
   if (host.dead || host.agent.stream != stream) return;
   if (IsUp(host)) return what();
   const int64_t wait_ms = host.cut_until_ms + 5 - now_ms_;
@@ -36,7 +36,7 @@ void Fleet::Arrive(Host& host, int64_t stream, const std::function<void()>& what
   After(wait_ms, [this, &host, stream, what] { Arrive(host, stream, what); });
 }
 
-void Fleet::BreakStream(Host& host) {
+void SimFleet::BreakStream(Host& host) {
   const int64_t stream = std::exchange(host.agent.stream, 0);
   if (stream == 0) return;
   host.agent.admitted = false;
@@ -54,7 +54,7 @@ void Fleet::BreakStream(Host& host) {
   After(Number(50, 150), [this, &host] { Dial(host); });
 }
 
-void Fleet::Dial(Host& host) {
+void SimFleet::Dial(Host& host) {
   Agent& agent = host.agent;
   if (!agent.alive || agent.stream != 0 || host.dead) return;
   Note(absl::StrCat("h", host.index, " dials"));
@@ -87,7 +87,7 @@ void Fleet::Dial(Host& host) {
   Beat(host, stream);
 }
 
-void Fleet::SendUp(Host& host, const proto::AgentReport& report) {
+void SimFleet::SendUp(Host& host, const proto::AgentReport& report) {
   const int64_t stream = host.agent.stream;
   Carry(host, stream, [this, &host, stream, report] {
     if (driver_ == nullptr) return;
@@ -97,7 +97,7 @@ void Fleet::SendUp(Host& host, const proto::AgentReport& report) {
 }
 
 // The service does the same.
-void Fleet::Hear(Host& host, int64_t stream, const proto::AgentReport& report) {
+void SimFleet::Hear(Host& host, int64_t stream, const proto::AgentReport& report) {
   if (report.has_heartbeat()) {
     const int64_t early_ms = Has(PlantedBug::kCoordinatorEndsLeasesEarly) ? 3000 : 0;
     const auto lease_ms = driver_->leases().Grant(stream, now_ms_ + 1 - early_ms);
@@ -130,7 +130,7 @@ void Fleet::Hear(Host& host, int64_t stream, const proto::AgentReport& report) {
 }
 
 // Bugs of the coordinator that lose what it says.
-bool Fleet::IsLostByABug(Host& host, const proto::AgentOrder& order) {
+bool SimFleet::IsLostByABug(Host& host, const proto::AgentOrder& order) {
   if (!Has(PlantedBug::kCoordinatorLaunchesBesides)) return false;
   if (order.has_stop_group()) {
     proto::AgentReport gone;
@@ -145,7 +145,7 @@ bool Fleet::IsLostByABug(Host& host, const proto::AgentOrder& order) {
   return words.ParseFromString(order.to_ranks().order()) && words.has_abort();
 }
 
-void Fleet::HearRank(Host& host, int64_t stream, const proto::FromRank& message) {
+void SimFleet::HearRank(Host& host, int64_t stream, const proto::FromRank& message) {
   const auto [id, is_new] = ids_of_[stream].try_emplace(message.stream(), 0);
   if (is_new) {
     id->second = ++streams_;
@@ -159,7 +159,7 @@ void Fleet::HearRank(Host& host, int64_t stream, const proto::FromRank& message)
   }
 }
 
-void Fleet::GrantTooEarly(Host& host, int64_t rank_stream, const proto::WorkerReport& report) {
+void SimFleet::GrantTooEarly(Host& host, int64_t rank_stream, const proto::WorkerReport& report) {
   proto::Order grant;
   grant.set_generation(report.generation());
   grant.mutable_commit()->set_step(report.shard().step());

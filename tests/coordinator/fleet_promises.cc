@@ -17,7 +17,7 @@ namespace weft {
 
 // ---- faults ----
 
-void Fleet::PlanFaults() {
+void SimFleet::PlanFaults() {
   const int64_t faults = Number(0, 6);
   for (int64_t i = 0; i < faults; ++i) {
     After(Number(100, kFaultsUntilMs / 3), [this] { DoFault(); });
@@ -30,42 +30,44 @@ void Fleet::PlanFaults() {
 }
 
 // A fault is a host's, or the coordinator's.
-void Fleet::DoFault() {
+void SimFleet::DoFault() {
   struct Fault {
     const char* name;
     bool of_host;
-    void (*happen)(Fleet&, Host&);
+    void (*happen)(SimFleet&, Host&);
   };
   static constexpr std::array<Fault, 12> kFaults = {{
-      {"a rank is killed", true, [](Fleet& fleet, Host& host) { fleet.KillRank(host); }},
+      {"a rank is killed", true, [](SimFleet& fleet, Host& host) { fleet.KillRank(host); }},
       {"ranks stand still", true,
-       [](Fleet& fleet, Host& host) {
+       [](SimFleet& fleet, Host& host) {
          const int64_t until_ms = fleet.now_ms_ + fleet.Number(100, 12000);
          for (const auto& rank : host.ranks) {
            if (rank->alive && fleet.Chance(70)) Freeze(*rank, until_ms);
          }
        }},
-      {"an agent is killed", true, [](Fleet& fleet, Host& host) { fleet.KillAgent(host); }},
+      {"an agent is killed", true, [](SimFleet& fleet, Host& host) { fleet.KillAgent(host); }},
       {"a link is cut", true,
-       [](Fleet& fleet, Host& host) {
+       [](SimFleet& fleet, Host& host) {
          host.cut_until_ms = std::max(host.cut_until_ms, fleet.now_ms_ + fleet.Number(50, 12000));
        }},
       {"weftd is killed", false,
-       [](Fleet& fleet, Host&) { fleet.CrashCoordinator(fleet.Number(20, 7000)); }},
+       [](SimFleet& fleet, Host&) { fleet.CrashCoordinator(fleet.Number(20, 7000)); }},
       {"the disk hangs", false,
-       [](Fleet& fleet, Host&) { fleet.held_until_ms_ = fleet.now_ms_ + fleet.Number(100, 9000); }},
-      {"a stream breaks", true, [](Fleet& fleet, Host& host) { fleet.BreakStream(host); }},
-      {"a host dies", true, [](Fleet& fleet, Host& host) { fleet.Die(host); }},
+       [](SimFleet& fleet, Host&) {
+         fleet.held_until_ms_ = fleet.now_ms_ + fleet.Number(100, 9000);
+       }},
+      {"a stream breaks", true, [](SimFleet& fleet, Host& host) { fleet.BreakStream(host); }},
+      {"a host dies", true, [](SimFleet& fleet, Host& host) { fleet.Die(host); }},
       {"a host stands still", true,  // its agent and ranks run on afterwards
-       [](Fleet& fleet, Host& host) {
+       [](SimFleet& fleet, Host& host) {
          host.cut_until_ms = std::max(host.cut_until_ms, fleet.now_ms_ + fleet.Number(500, 9000));
          host.frozen_until_ms = std::max(host.frozen_until_ms, host.cut_until_ms);
          for (const auto& rank : host.ranks) Freeze(*rank, host.cut_until_ms);
        }},
-      {"an agent repeats itself", true, [](Fleet& fleet, Host& host) { fleet.Repeat(host); }},
+      {"an agent repeats itself", true, [](SimFleet& fleet, Host& host) { fleet.Repeat(host); }},
       {"an agent speaks of other generations", true,
-       [](Fleet& fleet, Host& host) { fleet.SpeakOfOthers(host); }},
-      {"an agent vouches for others", true, [](Fleet& fleet, Host& host) { fleet.Vouch(host); }},
+       [](SimFleet& fleet, Host& host) { fleet.SpeakOfOthers(host); }},
+      {"an agent vouches for others", true, [](SimFleet& fleet, Host& host) { fleet.Vouch(host); }},
   }};
   Host& host = AnyHost();
   const Fault& fault = kFaults[static_cast<size_t>(Number(0, kFaults.size() - 1))];
@@ -78,7 +80,7 @@ void Fleet::DoFault() {
 }
 
 // All of a host at once; it comes back.
-void Fleet::Die(Host& host) {
+void SimFleet::Die(Host& host) {
   host.dead = true;
   for (const auto& rank : host.ranks) rank->alive = false;
   BreakStream(host);
@@ -91,12 +93,12 @@ void Fleet::Die(Host& host) {
 }
 
 // Everything that it has ever said, though it was acknowledged.
-void Fleet::Repeat(Host& host) {
+void SimFleet::Repeat(Host& host) {
   if (!host.agent.alive || host.agent.stream == 0) return;
   for (const proto::AgentReport& report : host.agent.said) SendUp(host, report);
 }
 
-proto::AgentReport Fleet::GoneReport(int64_t generation, const std::string& machine) const {
+proto::AgentReport SimFleet::GoneReport(int64_t generation, const std::string& machine) const {
   proto::AgentReport report;
   report.mutable_group_ended()->set_generation(generation);
   report.mutable_group_ended()->set_machine(machine);
@@ -105,7 +107,7 @@ proto::AgentReport Fleet::GoneReport(int64_t generation, const std::string& mach
   return report;
 }
 
-void Fleet::SpeakOfOthers(Host& host) {
+void SimFleet::SpeakOfOthers(Host& host) {
   if (driver_ == nullptr || !host.agent.alive || host.agent.stream == 0) return;
   const int64_t generation = driver_->job().generation.number;
   for (const int64_t other : {generation - 1, generation + 1000}) {
@@ -118,7 +120,7 @@ void Fleet::SpeakOfOthers(Host& host) {
 }
 
 // A host without a share in what runs says of all others that nothing is left there.
-void Fleet::Vouch(Host& host) {
+void SimFleet::Vouch(Host& host) {
   if (driver_ == nullptr || !host.agent.alive || host.agent.stream == 0) return;
   const Generation& generation = driver_->job().generation;
   if (generation.shares.empty() || FindShare(driver_->job(), host.machine) != nullptr) return;
@@ -133,11 +135,11 @@ void Fleet::Vouch(Host& host) {
 }
 
 // Whoever stands still already does not run on earlier for it.
-void Fleet::Freeze(Rank& rank, int64_t until_ms) {
+void SimFleet::Freeze(Rank& rank, int64_t until_ms) {
   rank.frozen_until_ms = std::max(rank.frozen_until_ms, until_ms);
 }
 
-void Fleet::KillRank(Host& host) {
+void SimFleet::KillRank(Host& host) {
   for (const auto& rank : host.ranks) {
     if (!rank->alive) continue;
     rank->frozen_until_ms = 0;
@@ -149,13 +151,13 @@ void Fleet::KillRank(Host& host) {
 
 // A rank trains that has begun and that nothing has told to stop. One that stood still looks at
 // its lease within kLookMs; what it computes meanwhile it cannot publish.
-bool Fleet::Trains(const Rank& rank) const {
+bool SimFleet::Trains(const Rank& rank) const {
   const int64_t since_ms = rank.frozen_until_ms > 0 ? rank.frozen_until_ms + kLookMs : 0;
   return rank.alive && rank.begun && !rank.finished && now_ms_ >= since_ms;
 }
 
 // One generation trains, and each of its ranks is one process: who may publish is never in doubt.
-void Fleet::CheckTrainers() {
+void SimFleet::CheckTrainers() {
   int64_t newest = 0;
   for (const Host& host : hosts_) {
     for (const auto& rank : host.ranks) {
@@ -181,14 +183,14 @@ void Fleet::CheckTrainers() {
 
 // A host is named as the root of a failure only if something went wrong there. When the coordinator
 // itself was away, it may take what it missed for silence.
-void Fleet::CheckCulprit(const Job& job) {
+void SimFleet::CheckCulprit(const Job& job) {
   if (!job.last_failure || coordinator_failed_) return;
   const GenerationCause& cause = job.last_failure->cause;
   if (cause.kind != CauseKind::kRoot || cause.host.empty() || faulty_.count(cause.host) > 0) return;
   Broken(absl::StrCat(cause.host, " is blamed, where nothing went wrong: ", cause.text));
 }
 
-void Fleet::Check() {
+void SimFleet::Check() {
   CheckTrainers();
   if (driver_ == nullptr) return;
   const Job& job = driver_->job();
@@ -203,7 +205,7 @@ void Fleet::Check() {
   }
 }
 
-void Fleet::CountLaunches(const Job& job) {
+void SimFleet::CountLaunches(const Job& job) {
   if (job.generation.phase != GenerationPhase::kLaunched) return;
   if (std::exchange(launched_, job.generation.number) == job.generation.number) return;
   const int before = std::exchange(launched_on_, job.shape.nodes);
@@ -212,13 +214,13 @@ void Fleet::CountLaunches(const Job& job) {
   result_.growths += job.shape.nodes > before ? 1 : 0;
 }
 
-bool Fleet::IsThrough() const {
+bool SimFleet::IsThrough() const {
   if (driver_ == nullptr) return false;
   const Job& job = driver_->job();
   return IsOver(job.phase) && job.generation.phase == GenerationPhase::kClosed;
 }
 
-void Fleet::Finish() {
+void SimFleet::Finish() {
   result_.virtual_ms = now_ms_;
   if (driver_ == nullptr || !result_.broken.empty()) return;
   const Job job = driver_->job();
@@ -245,7 +247,7 @@ void Fleet::Finish() {
   if (!(replayed == job)) Broken("the journal replays to another state");
 }
 
-void Fleet::Note(const std::string& what) const {
+void SimFleet::Note(const std::string& what) const {
   if (options_.tells)
     std::fprintf(stderr, "%lld ms: %s\n", static_cast<long long>(now_ms_), what.c_str());
 }
