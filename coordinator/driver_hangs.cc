@@ -106,6 +106,9 @@ void Driver::Judge() {
   }
   std::sort(ranks.begin(), ranks.end(),
             [](const RankSeen& a, const RankSeen& b) { return a.rank < b.rank; });
+  for (RankSeen& seen : ranks) {
+    if (!hangs_.KnowsSteps()) seen.still_ms = std::min(seen.still_ms, seen.idle_ms);
+  }
   const Culprit culprit = FindCulprit(ranks);
   const int64_t budget_ms = BudgetMs(culprit, hangs_.StepBudgetMs(job_.predicted_step_s));
   if (culprit.rank < 0 || std::min(culprit.age_ms, Now() - hangs_.moved_ms()) < budget_ms) return;

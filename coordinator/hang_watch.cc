@@ -35,7 +35,7 @@ void HangWatch::StepDone(int64_t now_ms) {
 }
 
 int64_t HangWatch::StepBudgetMs(double predicted_step_s) const {
-  if (steps_ms_.size() < kStepSamples) {
+  if (!KnowsSteps()) {
     return std::max(kStepFloorMs, static_cast<int64_t>(5000 * predicted_step_s));
   }
   std::vector<int64_t> sorted(steps_ms_.begin(), steps_ms_.end());

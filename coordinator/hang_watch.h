@@ -11,6 +11,8 @@
 
 namespace weft {
 
+inline constexpr size_t kStepSamples = 20;  // that a budget takes
+
 class HangWatch {
  public:
   // Something has happened that ranks bring about.
@@ -20,6 +22,9 @@ class HangWatch {
   // Other ranks, or another layout: what steps took says nothing any more.
   void Forget() { steps_ms_.clear(); }
 
+  // Whether so many steps were seen that they tell what one takes. Until then nobody who computes
+  // is held to hang: on a slow machine one action of a large model takes minutes.
+  bool KnowsSteps() const { return steps_ms_.size() >= kStepSamples; }
   // max(2 s, 3 x the 99th percentile) of the last steps; before there are 20 of them, a floor that
   // the predicted step raises.
   int64_t StepBudgetMs(double predicted_step_s) const;
@@ -37,7 +42,6 @@ int64_t BudgetMs(const Culprit& culprit, int64_t step_budget_ms);
 
 inline constexpr int64_t kLeastStepBudgetMs = 2000;
 inline constexpr int64_t kStepFloorMs = 20000;  // of the first steps
-inline constexpr size_t kStepSamples = 20;      // that a budget takes
 // Floors of what steps do not bound. A rank that reads, writes or computes meanwhile has moved.
 inline constexpr int64_t kStartFloorMs = 20000;
 inline constexpr int64_t kLoadFloorMs = 20000;

@@ -204,11 +204,15 @@ proto::WorkerReport ReportOf(int rank, int64_t sequence) {
   return report;
 }
 
-// Two ranks of one host train, and have done 30 steps of 100 ms.
+// Two ranks of one host train, and have done steps of 100 ms.
 class HangDriverTest : public DriverTest {
  protected:
   void SetUp() override {
     DriverTest::SetUp();
+    Train();
+    Step(30);
+  }
+  void Train() {
     JobSpec job = SampleJob();
     job.cluster.slots_per_node = 2;
     job.fault_tolerance.preflight = false;
@@ -233,7 +237,9 @@ class HangDriverTest : public DriverTest {
       driver_->Report(10 + rank, report);
     }
     driver_->RunOnce();
-    for (int step = 1; step <= 30; ++step) {
+  }
+  void Step(int steps) {
+    for (int step = 1; step <= steps; ++step) {
       now_ms_ += 100;
       proto::WorkerReport report = ReportOf(0, 2 + step);
       report.mutable_step()->set_step(step);
@@ -255,8 +261,10 @@ class HangDriverTest : public DriverTest {
     for (const proto::AgentOrder& order : told_[1]) last = has(order) ? &order : last;
     return last;
   }
-  // The agent says of rank 1 that its process is stopped, and of rank 0 that it waits for it.
-  void SayRanks(int64_t number, int64_t still_ms) {
+  // The agent says of rank 1 in which state its process is, stopped unless it is said otherwise,
+  // and of rank 0 that it waits for it.
+  void SayRanks(int64_t number, int64_t still_ms, const std::string& state = "T",
+                int64_t idle_ms = 0) {
     proto::AgentReport report;
     report.set_sequence(++sequence_);
     report.mutable_ranks_seen()->set_generation(1);
@@ -265,7 +273,8 @@ class HangDriverTest : public DriverTest {
       proto::RankSeen& seen = *report.mutable_ranks_seen()->add_ranks();
       seen.set_rank(rank);
       seen.set_has_page(true);
-      seen.set_state(rank == 1 ? "T" : "S");
+      seen.set_state(rank == 1 ? state : "S");
+      seen.set_idle_ms(state == "T" ? still_ms : idle_ms);
       seen.set_phase(static_cast<int>(RankPhase::kStep));
       seen.set_step(31);
       seen.set_still_ms(still_ms);
@@ -280,6 +289,16 @@ class HangDriverTest : public DriverTest {
     }
     driver_->TakeAgentReport(1, report);
     driver_->RunOnce();
+  }
+};
+
+// Its ranks have done no step yet.
+class FirstStepDriverTest : public HangDriverTest {
+ protected:
+  void SetUp() override {
+    DriverTest::SetUp();
+    Train();
+    told_.clear();
   }
 };
 
@@ -317,6 +336,20 @@ TEST_F(HangDriverTest, TakesStacksOfAHangBeforeItEndsAnything) {
   EXPECT_EQ(cause.hang.phase, "step");
   EXPECT_EQ(cause.hang.collective, "all-reduce over all ranks (call 17)");
   EXPECT_THAT(cause.hang.stacks, testing::ElementsAre("/run/logs/stacks-a.txt"));
+}
+
+TEST_F(FirstStepDriverTest, EndsNobodyWhoComputesHoweverLongItTakes) {
+  for (int i = 0; i < 300; ++i) {
+    Pass(1000);
+    if (Last(IsLook) == nullptr) continue;
+    SayRanks(Last(IsLook)->look_at_ranks().number(), 1000 * i, "R", /*idle_ms=*/50);
+  }
+  EXPECT_EQ(driver_->job().phase, Phase::kRunning);
+  EXPECT_EQ(Last(TakesStacks), nullptr);
+  const int64_t idle_ms = 1000000;  // now it does nothing
+  Pass(1000);
+  SayRanks(Last(IsLook)->look_at_ranks().number(), idle_ms, "S", idle_ms);
+  EXPECT_NE(Last(TakesStacks), nullptr);
 }
 
 TEST_F(HangDriverTest, DoesNotWaitForStacksForEver) {
