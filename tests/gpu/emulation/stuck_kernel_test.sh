@@ -27,8 +27,9 @@ if ((code == 0 || code >= 124)); then
   tail -20 "$folder/out"
   exit 1
 fi
-if ! first=$(grep -m1 -o '^lost rank [01]' "$folder/out"); then
-  echo "stuck_kernel_test.sh: weft run names no rank:"
+# Who says first that it waited in vain is not to blame for it.
+if ! first=$(grep -m1 -o '^lost who is to blame is not known; reported by rank [01]' "$folder/out"); then
+  echo "stuck_kernel_test.sh: weft run does not say who waited in vain:"
   cat "$folder/out"
   exit 1
 fi
