@@ -134,7 +134,7 @@ TEST_F(DriverTest, WaitsForNoAgentThatCameBetweenALaunchAndItsEnd) {
   EXPECT_EQ(Launches(3, 2), 1);
 }
 
-// What mpirun does to the ranks of one host when it has lost another is in doubt.
+// mpirun may have killed the ranks of one host because it has lost another: that is in doubt.
 TEST_F(DriverTest, BlamesTheHostWhoseAgentIsGoneForWhatIsInDoubt) {
   Submit(JobOnTwoHosts());
   Bring(1, "a");
