@@ -106,8 +106,11 @@ void Driver::Judge() {
   }
   std::sort(ranks.begin(), ranks.end(),
             [](const RankSeen& a, const RankSeen& b) { return a.rank < b.rank; });
+  // A stopped process is known for what it is.
   for (RankSeen& seen : ranks) {
-    if (!hangs_.KnowsSteps()) seen.still_ms = std::min(seen.still_ms, seen.idle_ms);
+    const bool steps = seen.page.phase == RankPhase::kStep || seen.page.phase == RankPhase::kEval;
+    if (hangs_.KnowsSteps() || !steps || seen.state == 'T' || seen.state == 't') continue;
+    seen.still_ms = std::min(seen.still_ms, seen.idle_ms);
   }
   const Culprit culprit = FindCulprit(ranks);
   const int64_t budget_ms = BudgetMs(culprit, hangs_.StepBudgetMs(job_.predicted_step_s));
