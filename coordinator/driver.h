@@ -43,8 +43,8 @@ struct DriverOptions {
   std::optional<int64_t> lease_ms;  // instead of fault_tolerance.heartbeat_timeout_seconds
   int64_t max_queued_bytes = int64_t{256} << 20;  // of reports that wait
   std::function<int64_t()> now_ms = BootTimeMs;
-  std::function<int64_t()> unix_ms =
-      UnixTimeMs;  // for people, and to number what a restart outlives
+  // For people, and to number what outlives a restart.
+  std::function<int64_t()> unix_ms = UnixTimeMs;
   // Without one, RunOnce does what there is to do: so a test makes the time and the order.
   bool own_thread = true;
   bool writes_tokens = true;  // into a job's shared folders: hosts that are checked look for them

@@ -244,6 +244,18 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
     return RefuseAgent(id, absl::InvalidArgumentError("an agent has to name its host and machine"));
   }
   const auto former = agent_of_machine_.find(hello.machine());
+  // All that are there are of one build, so that any of them stands for the rest.
+  const auto other = std::find_if(agent_of_machine_.begin(), agent_of_machine_.end(),
+                                  [&](const auto& each) { return each.first != hello.machine(); });
+  if (other != agent_of_machine_.end()) {
+    const Agent& there = agents_.at(other->second);
+    if (there.version != hello.version()) {
+      return RefuseAgent(id, absl::FailedPreconditionError(absl::StrCat(
+                                 "the agent on ", hello.host(), " is weft ", hello.version(),
+                                 ", that on ", there.host, " is weft ", there.version,
+                                 "; install one build on all hosts of a job")));
+    }
+  }
   if (former != agent_of_machine_.end() && former->second != id) {
     RefuseAgent(former->second, absl::AbortedError("a newer agent has taken its place"));
   }

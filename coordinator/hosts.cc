@@ -72,7 +72,7 @@ std::optional<ClusterShape> LargestShapeOf(const Job& job, const std::vector<std
 }  // namespace
 
 bool Record(const HostOffered& fact, Job& job) {
-  const OfferedHost offer = {fact.host, fact.slots, fact.addresses, fact.agent_pid};
+  const OfferedHost offer = {fact.host, fact.slots, fact.addresses, fact.agent_pid, fact.gpus};
   const auto fenced = job.fenced.find(fact.machine);
   if (fenced != job.fenced.end()) {
     if (fenced->second == fact.agent_pid) return false;

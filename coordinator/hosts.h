@@ -49,7 +49,7 @@ bool MayGrow(const Job& job);
 std::optional<ClusterShape> ShapeToPlanFor(const Job& job);
 
 // Which host would have which ranks now, the host of rank 0 first. Unavailable: too few are there.
-// FailedPrecondition: they have no place for all ranks; says who lacks what, and the cure.
+// FailedPrecondition: they have no place for all ranks.
 // REQUIRES: there is a layout.
 absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job);
 

@@ -1,6 +1,6 @@
-// Version says which weft this is. One string tells builds apart; a worker and its agent have to be
-// of one build. Coordinator, agents and clients have to speak one wire version, whatever their
-// builds.
+// Version says which weft this is. One string tells builds apart; launcher and coordinator, and all
+// agents and workers of a job, have to be of one build each. Coordinator and agents have to speak
+// one wire version, whatever their builds.
 #pragma once
 #include <string>
 
@@ -9,8 +9,6 @@ namespace weft {
 // The wire between agents and coordinator (proto/agent.proto, proto/fleet.proto). It is raised by a
 // change that the side before does not understand.
 inline constexpr int kWireVersion = 1;
-// The control API (proto/weft/v1/control.proto): the second number is raised by what is added.
-inline constexpr char kApiVersion[] = "v1.0";
 
 // "0.1.0 (1a2b3c4d5e6f, protobuf 3.21.12, grpc 1.51.1)": commit and wire libraries of this build.
 std::string Version();

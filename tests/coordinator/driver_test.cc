@@ -68,19 +68,20 @@ class DriverTest : public testing::Test {
     driver_->RunOnce();
   }
   // An agent's stream begins; what it is told is in told_[stream].
-  void Bring(int64_t stream, const std::string& machine, int64_t held_generation = 0,
-             int slots = 0) {
+  void Bring(int64_t stream, const std::string& machine, int64_t held_generation = 0, int slots = 0,
+             const std::string& version = "v") {
     driver_->AttachAgent(
         stream,
         {.send = [this, stream](const proto::AgentOrder& order) { told_[stream].push_back(order); },
-         .close = [](const absl::Status&) {}});
+         .close = [this, stream](const absl::Status& why) { closed_[stream] = why; }});
     proto::AgentReport report;
-    report.mutable_hello()->set_version("v");
+    report.mutable_hello()->set_version(version);
     report.mutable_hello()->set_wire_version(kWireVersion);
     report.mutable_hello()->set_host(absl::StrCat("host-", machine));
     report.mutable_hello()->set_machine(machine);
     report.mutable_hello()->set_generation(held_generation);
     report.mutable_hello()->set_slots(slots);
+    report.mutable_hello()->mutable_host_has()->add_gpus();
     driver_->TakeAgentReport(stream, report);
   }
   void SayGroupEnded(int64_t stream, int64_t generation) {
@@ -112,6 +113,7 @@ class DriverTest : public testing::Test {
   int64_t now_ms_ = 1000;
   int64_t sequence_ = 0;
   std::map<int64_t, std::vector<proto::AgentOrder>> told_;
+  std::map<int64_t, absl::Status> closed_;  // streams that were turned away
   std::unique_ptr<Driver> driver_;
 };
 
@@ -396,6 +398,30 @@ TEST_F(HangDriverTest, FencesAHostWhoseProcessesCannotBeEnded) {
   Bring(2, "a", /*held_generation=*/1);
   driver_->RunOnce();
   EXPECT_EQ(Launches(2, 2), 0) << "the same agent still holds what cannot be ended";
+}
+
+TEST_F(DriverTest, TakesAgentsOfAnotherBuildButOfOne) {
+  Submit(JobOnTwoHosts());
+  Bring(1, "a", 0, 0, "yesterday's");
+  driver_->RunOnce();
+  Bring(2, "b");
+  driver_->RunOnce();
+  EXPECT_EQ(closed_.count(1), 0u) << "it speaks the same wire";
+  ASSERT_EQ(closed_.count(2), 1u);
+  EXPECT_THAT(std::string(closed_[2].message()),
+              HasSubstr("the agent on host-b is weft v, that on host-a is weft yesterday's"));
+  Bring(3, "a");  // installed anew
+  Bring(4, "b");
+  driver_->RunOnce();
+  EXPECT_EQ(closed_.count(4), 0u);
+  EXPECT_EQ(Launches(4, 1), 1);
+}
+
+TEST_F(DriverTest, KnowsHowManyGpusAHostHas) {
+  Submit(JobOnTwoHosts());
+  Bring(1, "a");
+  driver_->RunOnce();
+  EXPECT_EQ(driver_->job().offers.at("a").gpus, 1);
 }
 
 TEST_F(DriverTest, PlansForTheSlotsThatHostsOffer) {

@@ -420,17 +420,6 @@ TEST_F(ServiceTest, TurnsAwayAnAgentOfAnotherWireVersion) {
               HasSubstr("the agent on here, weft 9.0.1, speaks wire version"));
 }
 
-TEST_F(ServiceTest, TakesAnAgentOfAnotherBuildThatSpeaksTheSameWire) {
-  RawAgent yesterdays(coordinator_.target(), {.machine = "machine-9", .version = "0.0.1"});
-  SubmitTwoReplicas();
-  yesterdays.Say({});
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
-  while (!yesterdays.is_welcome() && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  EXPECT_TRUE(yesterdays.is_welcome());
-}
-
 TEST_F(ServiceTest, WatchResumesAfterTheRevisionThatWasSeen) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);
