@@ -47,7 +47,5 @@ std::vector<QueuedJob> Queue(const Fleet& fleet, int64_t now_ms);
 bool Admits(const FleetHost& host, const FleetRequest& request);
 // Jobs may be placed there at that time.
 bool IsUsable(const FleetHost& host, int64_t now_ms);
-// How many slots of the machine jobs have.
-int SlotsUsed(const Fleet& fleet, const std::string& machine);
 
 }  // namespace weft

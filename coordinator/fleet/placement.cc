@@ -31,7 +31,7 @@ Free FreeSlots(const Fleet& fleet, int64_t now_ms) {
   return free;
 }
 
-// As if no job had anything.
+// Returns the slots of such hosts as if no job had any.
 Free AllSlots(const Fleet& fleet, int64_t now_ms) {
   Fleet idle = fleet;
   idle.jobs.clear();
@@ -151,16 +151,6 @@ bool Admits(const FleetHost& host, const FleetRequest& request) {
 
 bool IsUsable(const FleetHost& host, int64_t now_ms) {
   return host.present && !host.drained && host.left_out_until_ms <= now_ms;
-}
-
-int SlotsUsed(const Fleet& fleet, const std::string& machine) {
-  int used = 0;
-  for (const auto& [number, job] : fleet.jobs) {
-    for (const FleetShare& share : job.shares) {
-      if (share.machine == machine) used += static_cast<int>(share.slots.size());
-    }
-  }
-  return used;
 }
 
 FleetDuties Decide(const Fleet& fleet, int64_t now_ms) {

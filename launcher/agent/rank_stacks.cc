@@ -7,14 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <fstream>
 #include <mutex>
-#include <sstream>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/agent/rank_watch.h"
 #include "launcher/machine/descriptor.h"
 #include "process/clock.h"
 
@@ -25,13 +24,6 @@ namespace {
 
 constexpr size_t kMostBytes = 1 << 20;  // of one rank
 constexpr int kPollMs = 10;
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::stringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
 
 // eu-stack of one process, whose words come by a pipe. Its end is seen by the pipe's: the agent
 // waits for every child of its own itself.
@@ -90,13 +82,13 @@ bool Take(StackTool& tool) {
 
 std::string KernelText(int rank, int64_t process) {
   const std::string folder = absl::StrCat("/proc/", process);
-  const std::string status = ReadFile(folder + "/status");
+  const std::string status = ProcText(folder + "/status");
   const size_t state = status.find("State:");
   const std::string line =
       state == std::string::npos ? "" : status.substr(state, status.find('\n', state) - state);
   return absl::StrCat("==== rank ", rank, ", process ", process, " ====\n", line,
-                      "\nwchan: ", ReadFile(folder + "/wchan"),
-                      "\nsyscall: ", ReadFile(folder + "/syscall"));
+                      "\nwchan: ", ProcText(folder + "/wchan"),
+                      "\nsyscall: ", ProcText(folder + "/syscall"));
 }
 
 }  // namespace

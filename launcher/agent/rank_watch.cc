@@ -24,13 +24,6 @@ constexpr int64_t kIdleCpuShare = 50;  // one part in so many
 constexpr int64_t kIdleIoBytes = 4096;
 constexpr int64_t kGlanceEveryMs = 200;
 
-std::string ReadFile(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::stringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
-
 int64_t NumberAfter(const std::string& text, const std::string& key) {
   const size_t at = text.find(key);
   if (at == std::string::npos) return 0;
@@ -39,8 +32,8 @@ int64_t NumberAfter(const std::string& text, const std::string& key) {
 
 // The rank in the environment of a worker that has not opened its page yet.
 std::optional<int> RankOfProcess(pid_t pid) {
-  if (ReadFile(absl::StrCat("/proc/", pid, "/comm")) != "weft-worker\n") return std::nullopt;
-  const std::string environment = ReadFile(absl::StrCat("/proc/", pid, "/environ"));
+  if (ProcText(absl::StrCat("/proc/", pid, "/comm")) != "weft-worker\n") return std::nullopt;
+  const std::string environment = ProcText(absl::StrCat("/proc/", pid, "/environ"));
   const std::vector<std::string> variables = absl::StrSplit(environment, '\0');
   for (const char* name : kRankVariables) {
     for (const std::string& variable : variables) {
@@ -55,13 +48,20 @@ std::optional<int> RankOfProcess(pid_t pid) {
 
 }  // namespace
 
+std::string ProcText(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::stringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
 // The fields of /proc/PID/stat follow the program's name, which may hold anything: 1 is the state,
 // 12 and 13 are ticks in user and kernel mode (proc(5)).
 ProcessState ProcessStateOf(int64_t pid) {
   ProcessState found;
   if (pid <= 0) return found;
   const std::string folder = absl::StrCat("/proc/", pid);
-  const std::string stat = ReadFile(folder + "/stat");
+  const std::string stat = ProcText(folder + "/stat");
   const size_t name_end = stat.rfind(") ");
   if (name_end == std::string::npos) return found;
   const std::vector<std::string> fields = absl::StrSplit(stat.substr(name_end + 2), ' ');
@@ -72,9 +72,9 @@ ProcessState ProcessStateOf(int64_t pid) {
   if (absl::SimpleAtoi(fields[11], &user) && absl::SimpleAtoi(fields[12], &kernel)) {
     found.cpu_ms = (user + kernel) * 1000 / sysconf(_SC_CLK_TCK);
   }
-  const std::string io = ReadFile(folder + "/io");
+  const std::string io = ProcText(folder + "/io");
   found.io_bytes = NumberAfter(io, "rchar: ") + NumberAfter(io, "wchar: ");
-  found.sleeps_in = ReadFile(folder + "/wchan");
+  found.sleeps_in = ProcText(folder + "/wchan");
   if (found.sleeps_in == "0") found.sleeps_in.clear();
   return found;
 }

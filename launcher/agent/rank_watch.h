@@ -22,6 +22,9 @@ struct ProcessState {
 };
 ProcessState ProcessStateOf(int64_t pid);
 
+// All of a file under /proc; empty if it cannot be read.
+std::string ProcText(const std::string& path);
+
 class RankWatch {
  public:
   // Makes the pages of the generation's ranks of this host in `folder`, which it makes too.
