@@ -219,11 +219,19 @@ void Driver::Publish(const std::vector<proto::JobEvent>& events) {
 }
 
 void Driver::ToWatchers(const std::vector<proto::JobEvent>& events) {
-  for (const auto& [id, watcher] : watchers_) {
-    outgoing_.Then([send = watcher.send, events](const absl::Status& durable) {
-      if (durable.ok()) send(events);
-    });
-  }
+  for (const auto& [id, watcher] : watchers_) SendLater(watcher, events);
+}
+
+void Driver::SendLater(const WatcherPort& watcher, const std::vector<proto::JobEvent>& events) {
+  std::optional<proto::JobStatus> status;
+  const bool is_kept = std::any_of(events.begin(), events.end(),
+                                   [](const proto::JobEvent& each) { return !each.has_step(); });
+  if (watcher.stands && is_kept) status = StatusOf(job_, progress_);
+  outgoing_.Then([watcher, events, status](const absl::Status& durable) {
+    if (!durable.ok()) return;
+    if (status) watcher.stands(*status);
+    watcher.send(events);
+  });
 }
 
 // ---- duties ----
@@ -358,9 +366,7 @@ absl::Status Driver::OnWatch(int64_t id, const proto::WatchRequest& request,
     if (event.revision() > request.after_revision()) missed.push_back(event);
   }
   if (last_step_) missed.push_back(*last_step_);
-  outgoing_.Then([send = port.send, missed](const absl::Status& durable) {
-    if (durable.ok() && !missed.empty()) send(missed);
-  });
+  if (!missed.empty()) SendLater(port, missed);
   watchers_[id] = port;
   return absl::OkStatus();
 }

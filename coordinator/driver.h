@@ -65,6 +65,9 @@ struct RankPort {
 struct WatcherPort {
   std::function<void(const std::vector<proto::JobEvent>&)> send;
   std::function<void(const absl::Status&)> close;
+  // Told with all events that are journaled, before them: how the job stands after them. May be
+  // none.
+  std::function<void(const proto::JobStatus&)> stands = {};
 };
 
 class Driver final {
@@ -168,6 +171,7 @@ class Driver final {
   void Break(const absl::Status& why);
   void Publish(const std::vector<proto::JobEvent>& events);
   void ToWatchers(const std::vector<proto::JobEvent>& events);
+  void SendLater(const WatcherPort& watcher, const std::vector<proto::JobEvent>& events);
   void RememberEvents(const Watched& before, const std::vector<proto::JobEvent>& events);
   // Answers at the round's end, if its facts are durable then.
   template <typename T>

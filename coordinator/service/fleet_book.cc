@@ -147,6 +147,7 @@ absl::Status FleetBook::Take(const proto::FleetRecord& record) {
         absl::StrCat("record ", record.revision(), " holds no fact that this version knows"));
   }
   revision_ = record.revision();
+  if (record.has_started()) fleet_id_ = record.started().fleet_id();
   if (record.has_job_news()) {
     TakeNews(record.job_news(), record);
   } else {
@@ -261,6 +262,11 @@ void FleetBook::TellHost(const proto::FleetHostFact& fact, const std::string& wh
 const proto::Answered* FleetBook::FindAnswer(const std::string& request_id) const {
   const auto found = answers_.find(request_id);
   return found == answers_.end() ? nullptr : &found->second;
+}
+
+void FleetBook::SetReply(const std::string& request_id, const std::string& reply) {
+  const auto found = answers_.find(request_id);
+  if (found != answers_.end()) found->second.set_reply(reply);
 }
 
 void FleetBook::Keep(const proto::Answered& answered, int64_t unix_ms) {

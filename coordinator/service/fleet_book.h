@@ -47,8 +47,14 @@ class FleetBook final {
   // What hosts are beside what the fleet has to know of them, by machine.
   const std::map<std::string, proto::HostOffer>& offers() const { return offers_; }
 
+  // Tells fleets apart on the hosts that they share; empty: none has begun.
+  const std::string& fleet_id() const { return fleet_id_; }
+
   // The answer that was kept for the id; null: none.
   const proto::Answered* FindAnswer(const std::string& request_id) const;
+
+  // The reply of the answer that was kept with the newest record.
+  void SetReply(const std::string& request_id, const std::string& reply);
 
   // What people are told, oldest first: whole revisions.
   const std::deque<v1::Event>& events() const { return events_; }
@@ -67,6 +73,7 @@ class FleetBook final {
 
   Fleet fleet_;
   int64_t revision_ = 0;
+  std::string fleet_id_;
   std::map<int64_t, JobEntry> entries_;
   std::map<std::string, proto::HostOffer> offers_;
   std::map<std::string, proto::Answered> answers_;        // by request id

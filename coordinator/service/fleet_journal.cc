@@ -9,7 +9,8 @@ namespace {
 
 constexpr int kFormatVersion = 1;
 constexpr char kCure[] =
-    "move it away and start weftd again: jobs have to be submitted again, and go on from the newest "
+    "move it away and start weftd again: jobs have to be submitted again, and go on from the "
+    "newest "
     "checkpoint that verifies";
 
 }  // namespace
