@@ -81,8 +81,8 @@ std::vector<Room> LauncherRooms() {
        {}},
       {"launcher/commands",
        {"plan/*", "proto", "process", "data", "checkpoint", "launcher/job_file", "launcher/machine",
-        "launcher/agent", "launcher/hosts", "launcher/run", "launcher/inference",
-        "launcher/commands"},
+        "launcher/agent", "launcher/standing", "launcher/hosts", "launcher/run",
+        "launcher/inference", "launcher/commands"},
        {"absl core", "absl", "json", "cli"},
        {}},
       {"launcher/shim", {"process", "launcher/shim"}, {}, {}},
@@ -95,6 +95,11 @@ std::vector<Room> LauncherRooms() {
         "launcher/shim", "launcher/agent"},
        {"absl core", "absl", "protobuf"},
        {{"agent_link", {"grpc"}}, {"rank_relay", {"grpc"}}}},
+      {"launcher/standing",
+       {"plan", "proto", "process", "data", "launcher/machine", "launcher/agent",
+        "launcher/standing"},
+       {"absl core", "absl", "protobuf", "json"},
+       {{"standing_link", {"grpc"}}}},
       {"launcher", {"process", "launcher/commands"}, {"absl core"}, {{"main", {"grpc", "cli"}}}},
   };
 }
