@@ -5,6 +5,7 @@
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/support/channel_arguments.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -53,6 +54,17 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenTcpChannel(const std::string&
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kTcpAskMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kTcpAnswerMs);
   return grpc::CreateCustomChannel(absl::StrCat("dns:///", target), credentials, arguments);
+}
+
+// Anybody may listen in a folder that anybody can write.
+bool IsBelieved(uid_t listener, const std::string& path, Listens who) {
+  if (listener == geteuid()) return true;
+  if (who == Listens::kThisUser) return false;
+  struct stat folder = {};
+  const std::string name = path.substr(0, path.rfind('/') + 1);
+  const bool is_known = stat(name.c_str(), &folder) == 0;
+  const bool is_owners_alone = (folder.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  return listener == 0 || (is_known && is_owners_alone && folder.st_uid == listener);
 }
 
 }  // namespace
@@ -127,7 +139,8 @@ std::string AddressText(const NetworkAddress& address) {
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target,
-                                                           const BundleSource& bundle) {
+                                                           const BundleSource& bundle,
+                                                           Listens who) {
   absl::string_view path = target;
   if (!absl::ConsumePrefix(&path, kUnix)) return OpenTcpChannel(target, bundle);
   if (!absl::StartsWith(path, "/")) return UnixTarget(std::string(path)).status();
@@ -141,9 +154,12 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ta
   if (!UseSocketPath(fd, std::string(path), SocketUse::kConnect)) {
     const std::string why = absl::StrCat(path, ": ", std::strerror(errno));
     status = errno == EACCES ? absl::PermissionDeniedError(why) : absl::UnavailableError(why);
-  } else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid()) {
-    status = absl::PermissionDeniedError(
-        absl::StrCat(path, ": the listener is of user ", peer.uid, ", not of this one"));
+  } else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
+             !IsBelieved(peer.uid, std::string(path), who)) {
+    status = absl::PermissionDeniedError(absl::StrCat(
+        path, ": the listener is of user ", peer.uid,
+        who == Listens::kThisUser ? ", not of this one"
+                                  : ", who is not the one that alone can write its folder"));
   }
   if (!status.ok()) {
     close(fd);

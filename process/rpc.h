@@ -44,12 +44,17 @@ struct NetworkAddress {
 absl::StatusOr<NetworkAddress> ParseAddress(absl::string_view text);
 std::string AddressText(const NetworkAddress& address);
 
+// Listens says which listener on a unix socket is believed: this user's; or a service's, which is
+// also root's, or that of the user who alone can write the folder that the socket lies in.
+enum class Listens { kThisUser, kService };
+
 // A channel of its own. When it breaks, open another one.
-// "unix:<path>": over a connection that is made at once, to a listener of this user alone.
+// "unix:<path>": over a connection that is made at once, to a listener of `who` alone.
 // Unavailable if nobody listens; PermissionDenied if the listener is another user's.
 // "HOST:PORT": over TLS with `bundle`; the connection is made by the first call, whose status tells
 // why not. InvalidArgument without a bundle, or as the functions of tls.h and tls_bundle.h say.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target,
-                                                           const BundleSource& bundle = {});
+                                                           const BundleSource& bundle = {},
+                                                           Listens who = Listens::kThisUser);
 
 }  // namespace weft

@@ -14,6 +14,7 @@ struct AgentOptions {
   std::string coordinator;  // "unix:/path/weftd.sock", or HOST:PORT with a bundle
   BundleSource bundle;      // for a coordinator on another host
   HostSlots slots;          // of this host, and which of them take ranks
+  std::string job_id;       // that it works for; empty: the coordinator's only one
   std::string run_id;       // names this run's processes and temporary files (launcher/machine)
   // This host's name among the run's, as it was listed; empty: the kernel's name for it. Agents
   // that share a machine need names, by which each knows its own processes and temporary files.

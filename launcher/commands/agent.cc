@@ -1,10 +1,12 @@
 // weft agent: starts, watches and ends the ranks of this host, as the coordinator orders. Started
 // by weft run, whose end it does not outlive; it serves generation after generation until then.
+// weft agent --standing: offers this host to a weftd's fleet, and starts such agents for its jobs.
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "launcher/agent/agent_run.h"
 #include "launcher/commands/commands.h"
@@ -12,6 +14,7 @@
 #include "launcher/hosts/host_check.h"
 #include "launcher/machine/addresses.h"
 #include "launcher/machine/machine.h"
+#include "launcher/standing/standing_run.h"
 #include "plan/errors.h"
 #include "process/version.h"
 
@@ -23,6 +26,8 @@ constexpr int kHandOverMs = 60000;  // ssh may ask an agent of keys, or a slow d
 struct AgentArguments {
   AgentOptions options;
   bool takes_hand_over = false;
+  bool stands = false;
+  std::vector<std::string> allows = {};
 };
 
 // Takes what weft run hands over, and holds this host against it, before anything else is done.
@@ -35,21 +40,46 @@ absl::Status TakeHandOver(AgentOptions* options) {
   return absl::OkStatus();
 }
 
+// `others`: options of one job's agent.
+void AddStanding(CLI::App& agent, AgentArguments* arguments,
+                 const std::vector<CLI::Option*>& others) {
+  CLI::Option* standing = agent.add_flag(
+      "--standing", arguments->stands, "offer this host to weftd's fleet, for as long as it runs");
+  for (CLI::Option* other : others) standing->excludes(other);
+  agent
+      .add_option("--allow", arguments->allows,
+                  "a user whose jobs this host takes beside its owner's; '*': all")
+      ->allow_extra_args(false)
+      ->needs(standing);
+}
+
+absl::Status Stand(const AgentArguments& arguments) {
+  const AgentOptions& options = arguments.options;
+  return RunStandingAgent({.coordinator = options.coordinator,
+                           .bundle_file = options.bundle.file,
+                           .name = options.name,
+                           .slots = options.slots.all,
+                           .allows = arguments.allows});
+}
+
 }  // namespace
 
 void AddAgent(CLI::App& app, int* exit_code) {
   const auto arguments = std::make_shared<AgentArguments>();
   AgentOptions& options = arguments->options;
-  CLI::App* agent =
-      app.add_subcommand("agent", "start and watch this host's ranks; weft run starts it");
+  CLI::App* agent = app.add_subcommand(
+      "agent", "start and watch this host's ranks, or offer the host to a fleet");
   agent->footer(
-      "TERM, INT, USR1 and USR2 ask the coordinator to save and stop; no rank is killed for them.");
+      "TERM, INT, USR1 and USR2 ask the coordinator to save and stop; no rank is killed for them.\n"
+      "With --standing TERM and INT end its agents, then itself; HUP leaves them to the next one.");
   agent
       ->add_option("--coordinator", options.coordinator,
                    "unix:<path of weftd's socket>, or HOST:PORT of weftd --listen")
       ->required();
-  agent->add_option("--run-id", options.run_id, "names the run's processes and temporary files")
-      ->required();
+  CLI::Option* run_id = agent->add_option("--run-id", options.run_id,
+                                          "names the run's processes and temporary files");
+  CLI::Option* job_id =
+      agent->add_option("--job-id", options.job_id, "that it works for; default: the only one");
   agent->add_option("--name", options.name, "of this host, as its bundle has it; default: its own");
   agent
       ->add_option("--slots", options.slots.all,
@@ -59,23 +89,29 @@ void AddAgent(CLI::App& app, int* exit_code) {
       agent->add_option("--only-slots", options.slots.only, "of them only these take ranks: 0,2")
           ->delimiter(',')
           ->check(CLI::Range(0, 99999));
-  agent->add_option("--without-slots", options.slots.without, "of them not these: 1,3")
-      ->delimiter(',')
-      ->check(CLI::Range(0, 99999))
-      ->excludes(only);
+  CLI::Option* without =
+      agent->add_option("--without-slots", options.slots.without, "of them not these: 1,3")
+          ->delimiter(',')
+          ->check(CLI::Range(0, 99999))
+          ->excludes(only);
   CLI::Option* tls = agent->add_option("--tls", options.bundle.file,
                                        "bundle of `weftd issue agent`, for HOST:PORT");
-  agent
-      ->add_flag("--bundle-from-stdin", arguments->takes_hand_over,
-                 "take bundle, environment and checks from standard input: weft run over ssh")
-      ->excludes(tls);
-  agent->add_flag("--leave-with-stdin", options.leaves_with_stdin,
-                  "end everything when standard input ends");
+  CLI::Option* hand_over =
+      agent
+          ->add_flag("--bundle-from-stdin", arguments->takes_hand_over,
+                     "take bundle, environment and checks from standard input: weft run over ssh")
+          ->excludes(tls);
+  CLI::Option* lifeline = agent->add_flag("--leave-with-stdin", options.leaves_with_stdin,
+                                          "end everything when standard input ends");
+  AddStanding(*agent, arguments.get(), {run_id, job_id, only, without, hand_over, lifeline});
   // Whoever starts it reads its exit code and its last line, as people do of the other verbs.
   agent->callback([arguments, exit_code] {
+    if (!arguments->stands && arguments->options.run_id.empty()) {
+      throw CLI::RequiredError("--run-id, or --standing");
+    }
     absl::Status status;
     if (arguments->takes_hand_over) status = TakeHandOver(&arguments->options);
-    if (status.ok()) status = RunAgent(arguments->options);
+    if (status.ok()) status = arguments->stands ? Stand(*arguments) : RunAgent(arguments->options);
     *exit_code = status.ok() ? kExitOk : Fail(status);
   });
 }

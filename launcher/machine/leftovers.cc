@@ -168,6 +168,11 @@ void RemoveTlsFolder(const std::string& run_id) {
   std::filesystem::remove_all(TlsFolder(run_id), error);
 }
 
+std::string StandingFolder(const std::string& host) {
+  return absl::StrCat(MemoryBase(), "/weft-standing-", getuid(), host.empty() ? "" : "@",
+                      HostInName(host));
+}
+
 std::vector<std::string> TemporaryFoldersLeft() {
   std::vector<std::string> left;
   for (const char* base : kBases) {

@@ -63,6 +63,10 @@ void RemoveTemporaryFolders(const std::string& run_id, const std::string& host =
 std::string TlsFolder(const std::string& run_id);
 void RemoveTlsFolder(const std::string& run_id);
 
+// Where the standing agent of this user on this host keeps what it has started, as long as the
+// machine is up. It is no run's folder.
+std::string StandingFolder(const std::string& host = "");
+
 // Temporary folders of this user's runs that no living process is of any more, nor an agent holds.
 std::vector<std::string> TemporaryFoldersLeft();
 

@@ -79,6 +79,16 @@ TEST(Rpc, RefusesAListenerOfAnotherUser) {
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
   ASSERT_EQ(byte, 'y');
   EXPECT_EQ(OpenChannel("unix:" + path).status().code(), absl::StatusCode::kPermissionDenied);
+  // A service is believed where nobody else could listen.
+  const auto believed = [&] { return OpenChannel("unix:" + path, {}, Listens::kService).ok(); };
+  EXPECT_FALSE(believed());
+  ASSERT_EQ(chown(folder, 65534, 65534), 0);
+  EXPECT_FALSE(believed());
+  ASSERT_EQ(chmod(folder, 0755), 0);
+  EXPECT_TRUE(believed());
+  EXPECT_EQ(OpenChannel("unix:" + path).status().code(), absl::StatusCode::kPermissionDenied);
+  ASSERT_EQ(chown(folder, 65533, 65533), 0);
+  EXPECT_FALSE(believed());
   close(over[1]);
   close(ready[0]);
   close(ready[1]);
