@@ -5,7 +5,9 @@
 #include "coordinator/service/control_messages.h"
 #include "coordinator/service/fleet_driver.h"
 #include "plan/errors.h"
+#include "plan/spec/checkpoint_folder.h"
 #include "process/log.h"
+#include "proto/job_text.h"
 
 namespace weft {
 namespace {
@@ -27,6 +29,21 @@ proto::StopJobRequest StopOf(bool now) {
   proto::StopJobRequest request;
   request.set_now(now);
   return request;
+}
+
+// Hosts expect them: a submitter may have come over the network.
+absl::Status MakeFolders(const proto::SubmitJobRequest& request) {
+  ASSIGN_OR_RETURN(const JobSpec spec, ParseJobText(request.job()));
+  for (const std::string& folder :
+       {request.run_folder() + "/logs", CheckpointFolder(spec.checkpoint, request.run_folder())}) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (!error) continue;
+    return absl::UnavailableError(absl::StrCat(folder, ": cannot be made: ", error.message(),
+                                               "; it has to be on a file system that weftd and all "
+                                               "hosts mount at the same path"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -89,6 +106,7 @@ void FleetDriver::KeepRunners() {
 
 absl::Status FleetDriver::StartRunner(int64_t job, const FleetJob& placed) {
   ASSIGN_OR_RETURN(proto::SubmitJobRequest request, DriverRequest(job, placed, book_.entry(job)));
+  RETURN_IF_ERROR(MakeFolders(request));
   const std::string path = JournalOf(job, placed.allocation);
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
