@@ -92,6 +92,15 @@ absl::StatusOr<int64_t> ParseJobName(absl::string_view name) {
   return absl::NotFoundError(absl::StrCat("job \"", name, "\": is none; a job is named as job-17"));
 }
 
+namespace {
+
+// As far as its Driver is concerned. The job is over once its hosts are given back.
+bool IsLastPhase(const std::string& phase) {
+  return phase == "COMPLETED" || phase == "FAILED" || phase == "CANCELLED" || phase == "SUSPENDED";
+}
+
+}  // namespace
+
 PhaseWords PhaseOf(const FleetJob& job, const JobEntry& entry) {
   const bool is_told = entry.allocation == job.allocation && !entry.status.phase().empty();
   switch (job.phase) {
@@ -106,10 +115,12 @@ PhaseWords PhaseOf(const FleetJob& job, const JobEntry& entry) {
       break;
   }
   if (!is_told) return {"SUBMITTED", "its hosts are being given to it"};
-  const bool gives_back = job.after_save != AfterSave::kIsOver || job.moves;
-  const bool is_cut = entry.status.phase() == "SUSPENDED" || entry.status.phase() == "CANCELLED";
-  if (gives_back && is_cut) return {"DRAINING", "its hosts are being given back"};
-  return {entry.status.phase(), entry.status.reason()};
+  if (!IsLastPhase(entry.status.phase())) return {entry.status.phase(), entry.status.reason()};
+  const bool goes_on = job.after_save != AfterSave::kIsOver || job.moves;
+  const std::string so_far = goes_on || entry.status.reason().empty()
+                                 ? ""
+                                 : absl::StrCat(entry.status.reason(), "; ");
+  return {"DRAINING", absl::StrCat(so_far, "its hosts are being given back")};
 }
 
 v1::Job JobMessage(const FleetBook& book, int64_t job, int64_t queue_place,
