@@ -317,6 +317,16 @@ void Driver::StopJob(proto::StopJobRequest request, const Acknowledge& reply) {
   if (!posted) reply(Busy());
 }
 
+void Driver::Checkpoint(const Acknowledge& reply) {
+  const bool posted = Post([this, reply] {
+    const absl::Status known = CheckJob("");
+    if (known.ok()) Happened(SaveAsked{});
+    outgoing_.Then(
+        [reply, known](const absl::Status& durable) { reply(known.ok() ? durable : known); });
+  });
+  if (!posted) reply(Busy());
+}
+
 void Driver::Watch(int64_t id, proto::WatchRequest request, WatcherPort port) {
   const auto close = port.close;
   const bool posted = Post([this, id, request = std::move(request), port = std::move(port)] {

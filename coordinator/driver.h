@@ -89,6 +89,8 @@ class Driver final {
   void Submit(proto::SubmitJobRequest request, const Reply<proto::SubmitJobReply>& reply);
   void GetJob(proto::JobRequest request, const Reply<proto::JobStatus>& reply);
   void StopJob(proto::StopJobRequest request, const Acknowledge& reply);
+  // All ranks save at the next step's end, and go on.
+  void Checkpoint(const Acknowledge& reply);
   // Streams have ids that the caller chooses, each once.
   void Watch(int64_t id, proto::WatchRequest request, WatcherPort port);
   void Unwatch(int64_t id);
@@ -118,6 +120,7 @@ class Driver final {
     bool is_due = false;       // for an acknowledgement, at the round's end
     bool is_welcome = false;   // was told so
     int64_t told_commit = 0;   // number of the save
+    int64_t told_save = 0;     // number of the wish
     size_t told_notes = 0;
   };
   // Duties are levels, orders are sent once per stream: which of the generation's streams, in the
@@ -190,6 +193,7 @@ class Driver final {
   void Do(const StartTraining& start);
   void Do(const BeginSteps& begin);
   void Do(const StopTraining& stop);
+  void Do(const SaveSteps& save);
   void Do(const GrantCommit& grant);
   void Do(const EndSave& over);
   void Do(const AbortWorkers& abort);

@@ -21,6 +21,15 @@ void Driver::Do(const BeginSteps& begin) {
   OrderOnce(told_begin_, begin.generation, 0, [&] { return BeginOrder(job_); });
 }
 
+// Rank 0 speaks for all: what it knows at a step's end, the others learn from it.
+void Driver::Do(const SaveSteps& save) {
+  const auto id = stream_of_rank_.find(0);
+  const auto found = id == stream_of_rank_.end() ? streams_.end() : streams_.find(id->second);
+  if (found == streams_.end() || found->second.generation != save.generation) return;
+  if (std::exchange(found->second.told_save, save.number) == save.number) return;
+  Tell(found->second, SaveNowOrder(job_).SerializeAsString());
+}
+
 void Driver::Do(const StopTraining& stop) {
   OrderOnce(told_stop_, stop.generation, 0, [&] { return StopOrder(job_); });
 }

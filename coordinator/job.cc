@@ -188,6 +188,7 @@ void EndFailedSave(Job& job) {
   if (saving.failures.empty() || static_cast<int>(heard) < job.world_size()) return;
   const auto& [rank, reason] = *saving.failures.begin();
   generation.ended_save = {saving.number, saving.step, false, rank, reason};
+  job.wants_save = false;
   generation.saving.reset();
 }
 
@@ -229,6 +230,7 @@ bool Record(const Committed& fact, Job& job) {
   if (job.saved.size() > kKeptCheckpoints) job.saved.erase(job.saved.begin());
   if (pending) {
     job.generation.ended_save = {job.generation.saving->number, fact.step, true, -1, ""};
+    job.wants_save = false;
     job.generation.saving.reset();
   }
   if (progress) {
@@ -371,6 +373,14 @@ bool Record(const StopAsked& fact, Job& job) {
   return true;
 }
 
+// A save that is under way may have begun before what the wish is about: another one follows.
+bool Record(const SaveAsked&, Job& job) {
+  if (job.id.empty() || IsOver(job.phase) || job.wants_save) return false;
+  job.wants_save = true;
+  ++job.save_wishes;
+  return true;
+}
+
 // Agents come again and offer their hosts; one that holds the generation says so, and goes on.
 bool Record(const Restarted&, Job& job) {
   Generation& generation = job.generation;
@@ -446,6 +456,7 @@ std::vector<Command> Decide(const Job& job) {
     case GenerationPhase::kTraining:
       commands.push_back(BeginSteps{generation.number});
       if (job.stop != StopLevel::kNone) commands.push_back(StopTraining{generation.number});
+      if (job.wants_save) commands.push_back(SaveSteps{generation.number, job.save_wishes});
       if (generation.saving &&
           static_cast<int>(generation.saving->shards.size()) == job.world_size()) {
         commands.push_back(

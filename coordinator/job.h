@@ -44,6 +44,11 @@ struct BeginSteps {
 struct StopTraining {
   int64_t generation = 0;
 };
+// Tell rank 0 to have all ranks save, and go on.
+struct SaveSteps {
+  int64_t generation = 0;
+  int64_t number = 0;  // Job.save_wishes
+};
 struct GrantCommit {
   int64_t generation = 0;
   int64_t step = 0;
@@ -58,7 +63,7 @@ struct AbortWorkers {
   std::string reason;
 };
 using Command = std::variant<PlanJob, LaunchWorkers, StopWorkers, StartTraining, BeginSteps,
-                             StopTraining, GrantCommit, EndSave, AbortWorkers>;
+                             StopTraining, SaveSteps, GrantCommit, EndSave, AbortWorkers>;
 
 std::vector<Command> Decide(const Job& job);
 

@@ -152,6 +152,8 @@ struct Job {
   Phase phase = Phase::kSubmitted;
   std::string reason;
   StopLevel stop = StopLevel::kNone;
+  int64_t save_wishes = 0;  // how often somebody wanted a checkpoint while nobody waited for one
+  bool wants_save = false;  // the newest of them is open
   int restarts_left = 0;
   int failures_since_progress = 0;  // failed generations without a newly committed step
   std::optional<Failure> last_failure;
@@ -357,6 +359,10 @@ struct StopAsked {
   bool now = false;
   friend bool operator==(const StopAsked&, const StopAsked&) = default;
 };
+// Somebody wants a checkpoint, whatever the interval.
+struct SaveAsked {
+  friend bool operator==(const SaveAsked&, const SaveAsked&) = default;
+};
 // The coordinator was started on this journal.
 struct Restarted {
   friend bool operator==(const Restarted&, const Restarted&) = default;
@@ -366,7 +372,7 @@ using Event =
     std::variant<Submitted, Planned, PlanRefused, Launched, Registered, Ready, ShardWritten,
                  SaveFailed, Committed, Finished, Faulted, Suspected, WorkerLost, Overdue,
                  RankEnded, AttemptEnded, HostOffered, HostAway, HostLost, HostsAwaited,
-                 LaunchWaits, MoreHosts, HostChecked, StopAsked, Restarted, Hung, HostFenced>;
+                 LaunchWaits, MoreHosts, HostChecked, StopAsked, SaveAsked, Restarted, Hung, HostFenced>;
 
 // A failed generation ends the job after this many of them without a newly committed step.
 inline constexpr int kMaxFailuresWithoutProgress = 3;

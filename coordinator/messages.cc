@@ -37,6 +37,13 @@ proto::Order StopOrder(const Job& job) {
   return order;
 }
 
+proto::Order SaveNowOrder(const Job& job) {
+  proto::Order order;
+  order.set_generation(job.generation.number);
+  order.mutable_save_now()->set_number(job.save_wishes);
+  return order;
+}
+
 proto::Order CommitOrder(const Job& job) {
   proto::Order order;
   order.set_generation(job.generation.number);

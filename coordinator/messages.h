@@ -22,6 +22,7 @@ struct StepsSoFar {
 // REQUIRES: the generation is at least kOpen, so there is a layout.
 proto::Order TrainOrder(const Job& job);
 proto::Order BeginOrder(const Job& job);
+proto::Order SaveNowOrder(const Job& job);
 proto::Order StopOrder(const Job& job);
 proto::Order CommitOrder(const Job& job);    // REQUIRES: a save is pending
 proto::Order SaveOverOrder(const Job& job);  // REQUIRES: a save of the generation has ended

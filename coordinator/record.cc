@@ -297,6 +297,10 @@ void Fill(const StopAsked& fact, proto::Record& record) {
   record.mutable_stop_asked()->set_now(fact.now);
 }
 
+void Fill(const SaveAsked&, proto::Record& record) {
+  record.mutable_save_asked();
+}
+
 void Fill(const Restarted&, proto::Record& record) {
   record.mutable_restarted();
 }
@@ -378,6 +382,8 @@ absl::StatusOr<Event> ReadFact(const proto::Record& record) {
       return Event(FactOf(record.attempt_ended()));
     case proto::Record::kStopAsked:
       return Event(StopAsked{record.stop_asked().now()});
+    case proto::Record::kSaveAsked:
+      return Event(SaveAsked{});
     case proto::Record::kRestarted:
       return Event(Restarted{});
     default:

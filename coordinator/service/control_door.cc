@@ -142,6 +142,13 @@ JobsDoor::Unary* JobsDoor::Stop(Context* context, const v1::StopRequest* request
   return reactor;
 }
 
+JobsDoor::Unary* JobsDoor::Checkpoint(Context* context, const v1::CheckpointRequest* request,
+                                      v1::Job* reply) {
+  Unary* const reactor = context->DefaultReactor();
+  fleet_.Checkpoint(find_(*context), *request, Into(reactor, reply));
+  return reactor;
+}
+
 JobsDoor::Unary* JobsDoor::Pause(Context* context, const v1::PauseRequest* request,
                                  v1::Job* reply) {
   Unary* const reactor = context->DefaultReactor();

@@ -36,6 +36,8 @@ class JobsDoor final : public v1::Control::CallbackService {
   grpc::ServerWriteReactor<v1::WatchReply>* Watch(Context* context,
                                                   const v1::WatchRequest* request) override;
   Unary* Stop(Context* context, const v1::StopRequest* request, v1::Job* reply) override;
+  Unary* Checkpoint(Context* context, const v1::CheckpointRequest* request,
+                    v1::Job* reply) override;
   Unary* Pause(Context* context, const v1::PauseRequest* request, v1::Job* reply) override;
   Unary* Resume(Context* context, const v1::ResumeRequest* request, v1::Job* reply) override;
   Unary* Resize(Context* context, const v1::ResizeRequest* request, v1::Job* reply) override;

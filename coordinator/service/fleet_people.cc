@@ -268,6 +268,39 @@ void FleetDriver::Resize(const Caller& caller, v1::ResizeRequest request,
   Mutate<v1::Job, v1::ResizeRequest>("Resize", std::move(request), reply, make);
 }
 
+// The job's own journal has the wish before it is answered here: a retry after a crash in between
+// asks for another checkpoint, which does no harm.
+void FleetDriver::Checkpoint(const Caller& caller, v1::CheckpointRequest request,
+                             const Reply<v1::Job>& reply) {
+  using Result = absl::StatusOr<Change<v1::Job>>;
+  const Maker<v1::Job, v1::CheckpointRequest> make =
+      [this, caller](const v1::CheckpointRequest& asked) -> Result {
+    ASSIGN_OR_RETURN(const int64_t job, JobToChange(caller, asked));
+    const auto runner = runners_.find(job);
+    const bool runs = runner != runners_.end() && !runner->second.is_over;
+    if (runs) return ChangeOf(job, {});
+    const std::string phase = PhaseOf(book_.fleet().jobs.at(job), book_.entry(job)).phase;
+    return absl::FailedPreconditionError(
+        absl::StrCat(JobName(job), " is ", phase, ": it has nothing to save"));
+  };
+  const auto answer = [this, reply, make](const v1::CheckpointRequest& asked) {
+    AnswerLater(reply, Answer<v1::Job, v1::CheckpointRequest>("Checkpoint", asked, make));
+  };
+  const bool posted =
+      queue_of_tasks_.Post([this, request = std::move(request), reply, make, answer] {
+        const bool is_new = CheckRequestId(request.request_id()).ok() &&
+                            book_.FindAnswer(request.request_id()) == nullptr && make(request).ok();
+        if (!is_new) return answer(request);
+        const auto asked = [this, request, reply, answer](const absl::Status& status) {
+          const bool goes_on =
+              status.ok() && queue_of_tasks_.Post([request, answer] { answer(request); });
+          if (!goes_on) reply(status.ok() ? Busy() : status);
+        };
+        runners_.at(*FindJob(request.job_id())).driver->Checkpoint(asked);
+      });
+  if (!posted) reply(Busy());
+}
+
 absl::StatusOr<std::string> FleetDriver::FindHost(const std::string& name) const {
   const auto& hosts = book_.fleet().hosts;
   if (hosts.count(name) > 0) return name;

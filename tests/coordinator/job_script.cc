@@ -165,6 +165,9 @@ std::string CommandText(const Command& command) {
   if (const auto* c = std::get_if<StopTraining>(&command)) {
     return absl::StrCat("stop_training g", c->generation);
   }
+  if (const auto* c = std::get_if<SaveSteps>(&command)) {
+    return absl::StrCat("save g", c->generation, " wish ", c->number);
+  }
   if (const auto* c = std::get_if<GrantCommit>(&command)) {
     return absl::StrCat("commit g", c->generation, " ", c->step);
   }
@@ -206,6 +209,7 @@ Event ParseFact(const std::string& line) {
   if (verb == "refuse") return PlanRefused{absl::StatusCode::kFailedPrecondition, "nothing fits"};
   if (verb == "stop") return StopAsked{false};
   if (verb == "kill") return StopAsked{true};
+  if (verb == "save_now") return SaveAsked{};
   if (verb == "restart") return Restarted{};
   const Where at = ReadWhere(words);
   int64_t step = 0;

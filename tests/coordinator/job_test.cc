@@ -366,6 +366,28 @@ TEST(Job, SaysWhatAStopCouldNotSave) {
       testing::HasSubstr("step 7 could not be saved (disk full), so it will go on from step 5"));
 }
 
+TEST(Job, SavesOnRequestAndGoesOn) {
+  const Job job = Expect(
+      {
+          {"save_now", "RUNNING g1 training | begin g1, save g1 wish 1"},
+          {"save_now", "RUNNING g1 training | begin g1, save g1 wish 1"},
+          {"shard 1/0 7", "RUNNING g1 training | begin g1, save g1 wish 1"},
+          {"shard 1/1 7", "RUNNING g1 training | begin g1, save g1 wish 1, commit g1 7"},
+          {"committed 1/0 7", "RUNNING g1 training | begin g1, save_over 7"},
+          {"save_now", "RUNNING g1 training | begin g1, save g1 wish 2, save_over 7"},
+      },
+      Play(kPrelude));
+  EXPECT_EQ(job.save_wishes, 2);
+}
+
+TEST(Job, AsksTheNextGenerationForTheCheckpointThatTheLastOneDidNotMake) {
+  Expect({{"register 2/0", "STARTING g2 launched | launch g2"},
+          {"register 2/1", "STARTING g2 sealed | train g2"},
+          {"ready 2/0", "STARTING g2 sealed | train g2"},
+          {"ready 2/1", "RUNNING g2 training | begin g2, save g2 wish 1"}},
+         Play(absl::StrCat(kPrelude, ";save_now;lost 1/1;ended 1 rank 1 signal 9;launch 2")));
+}
+
 TEST(Job, SavesAndStopsOnRequest) {
   const Job job = Expect(
       {

@@ -72,6 +72,7 @@ std::vector<Event> EveryFact() {
                       .unreached = {{"machine-2", "node2", "no route"}},
                       .product_flops_per_s = 1.5e9},
           StopAsked{true},
+          SaveAsked{},
           Restarted{},
           Hung{.generation = 3,
                .rank = 2,

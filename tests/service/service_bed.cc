@@ -30,7 +30,7 @@ std::string TinyJob(const std::string& name, int slots, int64_t steps, const std
        << "optimizer: {name: adamw, lr: 1.0e-3}\n"
        << "lr_scheduler: {type: constant}\n"
        << "parallelism: {dp: " << slots << "}\n"
-       << "checkpoint: {interval: 20}\n"
+       << "checkpoint: {interval: 1000}\n"
        << "cluster: {profile: cpu, slots: " << slots << "}\n";
   return text.str();
 }
@@ -151,6 +151,16 @@ absl::Status ServiceBed::Stop(const std::string& job, v1::StopRequest::Level lev
   request.set_level(level);
   v1::Job reply;
   return FromGrpc(control_->Stop(&context, request, &reply));
+}
+
+absl::Status ServiceBed::Checkpoint(const std::string& job) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallMs);
+  v1::CheckpointRequest request;
+  request.set_request_id(NewId());
+  request.set_job_id(job);
+  v1::Job reply;
+  return FromGrpc(control_->Checkpoint(&context, request, &reply));
 }
 
 absl::Status ServiceBed::Pause(const std::string& job) {

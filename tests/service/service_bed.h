@@ -33,6 +33,7 @@ class ServiceBed : public ::testing::Test {
   std::string Submit(const v1::SubmitRequest& request);
   v1::Job Get(const std::string& job);
   absl::Status Stop(const std::string& job, v1::StopRequest::Level level);
+  absl::Status Checkpoint(const std::string& job);
   absl::Status Pause(const std::string& job);
   absl::Status Resume(const std::string& job);
   v1::Host Host();

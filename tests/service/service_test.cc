@@ -76,6 +76,24 @@ TEST_F(ServiceBed, PausesAndResumesWithTheSameBits) {
   EXPECT_THAT(phases, testing::IsSupersetOf({"DRAINING", "PAUSED", "QUEUED", "COMPLETED"}));
 }
 
+TEST_F(ServiceBed, SavesWhenAskedAndGoesOn) {
+  StartHost(2);
+  const std::string job = Submit(Job("one", 2, 4000));
+  EXPECT_TRUE(absl::IsFailedPrecondition(Checkpoint(Submit(Job("waits", 2, 4000)))));
+  WaitForStep(job, 5);
+  for (int wish = 0; wish < 3; ++wish) {
+    const int64_t step = Get(job).step();
+    EXPECT_EQ(Checkpoint(job), absl::OkStatus());
+    WaitFor(job, [&](const v1::Job& seen) { return seen.saved_step() >= step; });
+  }
+  const v1::Job seen = WaitForStep(job, Get(job).saved_step() + 5);
+  EXPECT_EQ(seen.phase(), "RUNNING");
+  EXPECT_EQ(seen.generation(), 1);
+  EXPECT_LT(seen.saved_step(), 1000) << "it was the interval's";
+  EXPECT_EQ(Stop(job, v1::StopRequest::NOW), absl::OkStatus());
+  WaitForPhase(job, "CANCELLED");
+}
+
 TEST_F(ServiceBed, StopsWithACheckpointAndASecondJobGoesOnFromIt) {
   StartHost(2);
   WaitForPhase(Submit(Job("whole", 2, 200)), "COMPLETED");

@@ -197,6 +197,11 @@ class Link::Impl {
     return stop_;
   }
 
+  bool TakeSaveWish() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(taken_wish_, save_wish_) != save_wish_;
+  }
+
   bool IsRankZero() const { return options_.rank == 0; }
 
  private:
@@ -338,6 +343,7 @@ class Link::Impl {
       if (order.has_train()) train_ = order.train();
       if (order.has_begin()) begin_ = true;
       if (order.has_stop()) stop_ = true;
+      save_wish_ = std::max(save_wish_, order.save_now().number());
       if (order.has_commit()) commit_ = order.commit();
       if (order.has_save_over()) save_over_ = order.save_over();
       for (const proto::Note& note : order.notes().notes()) {
@@ -406,6 +412,8 @@ class Link::Impl {
   bool closing_ = false;
   bool begin_ = false;
   bool stop_ = false;
+  int64_t save_wish_ = 0;   // the newest one that has come
+  int64_t taken_wish_ = 0;  // the newest one that was done something about
   std::optional<absl::Status> lost_;
   std::optional<proto::Train> train_;
   proto::Commit commit_;       // the newest
@@ -523,6 +531,10 @@ void Link::ReportFault(const absl::Status& fault, bool loading, int64_t timeout_
   report.mutable_fault()->set_message(absl::StrCat(fault.message()));
   report.mutable_fault()->set_loading(loading);
   impl_->WaitUntilJournaled(impl_->Report(std::move(report)), timeout_ms);
+}
+
+bool Link::TakeSaveWish() {
+  return impl_->TakeSaveWish();
 }
 
 bool Link::StopRequested() const {

@@ -75,6 +75,8 @@ class Link final {
   void ReportFault(const absl::Status& fault, bool loading, int64_t timeout_ms);
 
   bool StopRequested() const;  // a Stop order has come
+  // A checkpoint was asked for since the last call that returned true.
+  bool TakeSaveWish();
 
  private:
   class Impl;

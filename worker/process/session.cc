@@ -198,6 +198,7 @@ RunHooks HooksOf(Link& link, Shared& shared, Device& device, const JobSpec& job)
   return RunHooks{
       .computes_by = {},
       .stop_requested = [&] { return shared.stop_signal || link.StopRequested(); },
+      .save_requested = [&] { return link.TakeSaveWish(); },
       .ready =
           [&, log](int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes) {
             log->BeforeSteps(allocated_bytes);

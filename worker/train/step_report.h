@@ -20,6 +20,7 @@ struct StepReport {
   std::optional<PartSeconds> parts = {};
   std::optional<double> valid_loss;
   bool stopping = false;      // all ranks agreed to save and stop after this step
+  bool saving = false;        // all ranks agreed to save after this step, and to go on
   bool skipped = false;       // loss or norm is not finite: no weight and no state has changed
   int64_t skipped_steps = 0;  // of the run so far
   double loss_scale = 0;      // that the step was computed with; 0: fp32 and bf16, which have none

@@ -43,6 +43,10 @@ absl::Status CheckTrainable(const JobSpec& job, const Layout& layout) {
 
 // A save that has no next interval is tried again: for ten minutes at the end of training, for
 // seconds on a stop.
+// Wishes of all ranks are added up in one number: whole ones are for a stop, and of the smaller ones
+// even 2^24 - 1 make no whole one. Sums of both are exact.
+constexpr double kStopWish = 1;
+constexpr double kSaveWish = 0x1p-24;
 constexpr int kTriesAtTheEnd = 60;
 constexpr std::chrono::milliseconds kPauseAtTheEnd{10000};
 constexpr int kTriesToStop = 3;
@@ -143,7 +147,7 @@ absl::Status Trainer::Allocate(int rank) {
   totals_.all = arena_->Get("work/totals", kStepTotals, 1);
   totals_.loss = totals_.all.RowRange(0, 1);
   totals_.squares = totals_.all.RowRange(1, 1);
-  totals_.stops = totals_.all.RowRange(2, 1);
+  totals_.wishes = totals_.all.RowRange(2, 1);
   totals_.scale = totals_.all.RowRange(3, 1);
   totals_.sums = totals_.all.RowRange(0, 3);
   stage_ = std::make_unique<Stage>(job_.model, job_.batch(), numerics, *parameters_, totals_.loss,
@@ -240,7 +244,7 @@ absl::StatusOr<RunResult> Trainer::RunSteps() {
             absl::StrCat("step ", step, ", the last one, could not be saved: ", end.reason,
                          "; cure that and run the same command again"));
       }
-    } else if (interval > 0 && step % interval == 0) {
+    } else if (report.saving || (interval > 0 && step % interval == 0)) {
       RETURN_IF_ERROR(Save(step).status());
     }
   }
@@ -341,7 +345,7 @@ absl::Status Trainer::ReduceParts() {
   return absl::OkStatus();
 }
 
-// Loss, squared norm and stop flag in one reduction, so that all ranks know the same; what comes of
+// Loss, squared norm and wishes in one reduction, so that all ranks know the same; what comes of
 // them for the update stays on the device, which nobody waits for before the update is queued. Of
 // the ranks that hold the same number, one contributes it.
 absl::Status Trainer::ReduceNorm(int64_t step) {
@@ -349,8 +353,9 @@ absl::Status Trainer::ReduceNorm(int64_t step) {
   if (groups_->replica_index() == 0) {
     AddPrimaryGradientSquares(parameters_->own(), totals_.squares, device_);
   }
-  const double one = 1;
-  if (hooks_.stop_requested && hooks_.stop_requested()) device_.CopyIn(totals_.stops, &one);
+  const double wish = (hooks_.stop_requested && hooks_.stop_requested() ? kStopWish : 0) +
+                      (hooks_.save_requested && hooks_.save_requested() ? kSaveWish : 0);
+  if (wish > 0) device_.CopyIn(totals_.wishes, &wish);
   if (step != hooks_.skips_reduction_in_step) {
     RETURN_IF_ERROR(groups_->SumOverWorld(totals_.sums));
   }
@@ -382,10 +387,11 @@ absl::Status Trainer::ReadTotals(StepReport& report) {
     RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "compute"));
   }
   RETURN_IF_ERROR(groups_->Check("compute"));
-  const auto [loss, squares, stops, scale] = totals;
+  const auto [loss, squares, wishes, scale] = totals;
   report.loss = loss / static_cast<double>(report.tokens);
   report.grad_norm = std::sqrt(squares) / loss_scale_;
-  report.stopping = stops > 0;
+  report.stopping = wishes >= kStopWish;
+  report.saving = wishes > std::floor(wishes);
   // All ranks have the same two numbers, so all come to the same verdict, as their devices have.
   report.skipped = !guard_->Admit(report.step, report.loss, report.grad_norm);
   report.skipped_steps = guard_->progress().skipped_steps;

@@ -76,6 +76,8 @@ struct RunHooks {
   int cpu_sharers = 0;
   // Polled once per step; one rank's true stops all ranks at that step's end.
   std::function<bool()> stop_requested;
+  // The same for a checkpoint: all ranks save at that step's end, and go on.
+  std::function<bool()> save_requested;
   std::function<void(int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes)> ready;
   // Waits until every rank is ready, however slowly one loads: no collective, and so no deadline of
   // one, runs meanwhile.
@@ -180,7 +182,7 @@ class Trainer final {
     View all;      // [kStepTotals, 1]: those that follow
     View loss;     // sum of the cross-entropy over the step's tokens
     View squares;  // of the gradients' elements
-    View stops;    // ranks that ask for a stop
+    View wishes;   // kStopWish of each rank that asks for a stop, kSaveWish for a checkpoint
     View scale;    // Device::GradientScale
     View sums;     // all but the scale
   };
