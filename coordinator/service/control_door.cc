@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/service/logs_stream.h"
 #include "plan/keys/job_rules.h"
 #include "plan/search/search.h"
 #include "process/log.h"
@@ -168,6 +169,10 @@ JobsDoor::Unary* JobsDoor::Resize(Context* context, const v1::ResizeRequest* req
   Unary* const reactor = context->DefaultReactor();
   fleet_.Resize(find_(*context), *request, Into(reactor, reply));
   return reactor;
+}
+
+grpc::ServerWriteReactor<v1::LogsReply>* JobsDoor::Logs(Context*, const v1::LogsRequest* request) {
+  return new LogsStream(fleet_, *request);
 }
 
 JobsDoor::Unary* JobsDoor::Hosts(Context* context, const v1::HostsRequest*, v1::HostsReply* reply) {

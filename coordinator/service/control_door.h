@@ -41,6 +41,8 @@ class JobsDoor final : public v1::Control::CallbackService {
   Unary* Pause(Context* context, const v1::PauseRequest* request, v1::Job* reply) override;
   Unary* Resume(Context* context, const v1::ResumeRequest* request, v1::Job* reply) override;
   Unary* Resize(Context* context, const v1::ResizeRequest* request, v1::Job* reply) override;
+  grpc::ServerWriteReactor<v1::LogsReply>* Logs(Context* context,
+                                                const v1::LogsRequest* request) override;
   Unary* Hosts(Context* context, const v1::HostsRequest* request, v1::HostsReply* reply) override;
   Unary* DrainHost(Context* context, const v1::DrainHostRequest* request, v1::Host* reply) override;
   Unary* UndrainHost(Context* context, const v1::UndrainHostRequest* request,

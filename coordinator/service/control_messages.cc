@@ -117,9 +117,8 @@ PhaseWords PhaseOf(const FleetJob& job, const JobEntry& entry) {
   if (!is_told) return {"SUBMITTED", "its hosts are being given to it"};
   if (!IsLastPhase(entry.status.phase())) return {entry.status.phase(), entry.status.reason()};
   const bool goes_on = job.after_save != AfterSave::kIsOver || job.moves;
-  const std::string so_far = goes_on || entry.status.reason().empty()
-                                 ? ""
-                                 : absl::StrCat(entry.status.reason(), "; ");
+  const std::string so_far =
+      goes_on || entry.status.reason().empty() ? "" : absl::StrCat(entry.status.reason(), "; ");
   return {"DRAINING", absl::StrCat(so_far, "its hosts are being given back")};
 }
 

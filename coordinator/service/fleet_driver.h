@@ -66,8 +66,7 @@ class FleetDriver final {
   // ---- people: mutations are answered once they are durable ----
   void Submit(const Caller& caller, v1::SubmitRequest request, const Reply<v1::SubmitReply>& reply);
   void Stop(const Caller& caller, v1::StopRequest request, const Reply<v1::Job>& reply);
-  void Checkpoint(const Caller& caller, v1::CheckpointRequest request,
-                  const Reply<v1::Job>& reply);
+  void Checkpoint(const Caller& caller, v1::CheckpointRequest request, const Reply<v1::Job>& reply);
   void Pause(const Caller& caller, v1::PauseRequest request, const Reply<v1::Job>& reply);
   void Resume(const Caller& caller, v1::ResumeRequest request, const Reply<v1::Job>& reply);
   void Resize(const Caller& caller, v1::ResizeRequest request, const Reply<v1::Job>& reply);

@@ -241,6 +241,17 @@ std::vector<v1::Event> ServiceBed::Events(const std::string& job, int64_t after_
   return events;
 }
 
+std::map<std::string, std::string> ServiceBed::Logs(const v1::LogsRequest& request) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallMs);
+  const auto reader = control_->Logs(&context, request);
+  std::map<std::string, std::string> logs;
+  v1::LogsReply reply;
+  while (reader->Read(&reply)) logs[reply.file()] += reply.text();
+  EXPECT_EQ(FromGrpc(reader->Finish()), absl::OkStatus());
+  return logs;
+}
+
 std::string ServiceBed::Words() const {
   std::string words;
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {

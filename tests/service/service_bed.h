@@ -50,6 +50,9 @@ class ServiceBed : public ::testing::Test {
   // All events of a job from `after_revision` until it is over.
   std::vector<v1::Event> Events(const std::string& job, int64_t after_revision = 0);
 
+  // All that Logs tells, by file.
+  std::map<std::string, std::string> Logs(const v1::LogsRequest& request);
+
   const std::string& folder() const { return folder_; }
   std::string socket() const { return folder_ + "/weftd.sock"; }
   std::string Words() const;

@@ -114,6 +114,30 @@ TEST_F(ServiceBed, StopsWithACheckpointAndASecondJobGoesOnFromIt) {
   EXPECT_EQ(Curve("stopped"), Curve("whole"));
 }
 
+TEST_F(ServiceBed, TellsTheLogsOfRanksAndFollowsThemUntilTheJobIsOver) {
+  StartHost(2);
+  const std::string job = Submit(Job("one", 2, 300));
+  WaitForStep(job, 5);
+  v1::LogsRequest request;
+  request.set_job_id(job);
+  request.add_ranks(1);
+  request.set_follow(true);
+  const auto followed = Logs(request);
+  EXPECT_EQ(Get(job).phase(), "COMPLETED");
+  ASSERT_EQ(followed.size(), 1u);
+  const std::string& text = followed.at("generation-1/rank-1.log");
+  EXPECT_EQ(text, ReadText(folder() + "/one/logs/generation-1/rank-1.log"));
+  ASSERT_FALSE(text.empty());
+  request.set_follow(false);
+  request.set_tail_lines(1);
+  const std::string last = Logs(request).at("generation-1/rank-1.log");
+  EXPECT_EQ(last, text.substr(text.rfind('\n', text.size() - 2) + 1));
+  request.clear_ranks();
+  const auto all = Logs(request);
+  EXPECT_EQ(all.count("generation-1/rank-0.log"), 1u);
+  EXPECT_GE(all.size(), 3u) << "the agent's words are missing";
+}
+
 TEST_F(ServiceBed, IsKilledUnderRunningJobsAndLosesNothing) {
   StartHost(2);
   WaitForPhase(Submit(Job("whole", 1, 2000)), "COMPLETED", 120);

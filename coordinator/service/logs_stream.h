@@ -1,0 +1,48 @@
+// LogsStream: one call of Control.Logs. It has a thread of its own, which reads files and waits for
+// each message to be taken: a slow reader holds up nobody but itself.
+#pragma once
+#include <grpcpp/support/server_callback.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "coordinator/service/fleet_driver.h"
+#include "coordinator/service/run_logs.h"
+
+namespace weft {
+
+class LogsStream final : public grpc::ServerWriteReactor<v1::LogsReply> {
+ public:
+  // ResourceExhausted to the caller where too many of them are open.
+  LogsStream(FleetDriver& fleet, v1::LogsRequest request);
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  void Run();
+  absl::Status Tell();
+  // All that there is of these files now. False: the caller has gone.
+  bool TellFiles(int64_t generation, std::vector<LogFile>& files, bool to_end);
+  bool Write(v1::LogsReply reply);
+  absl::StatusOr<v1::Job> Job();
+  // False: the caller has gone.
+  bool Rest();
+
+  FleetDriver& fleet_;
+  const v1::LogsRequest request_;
+  std::mutex mutex_;  // guards the two below
+  bool gone_ = false;
+  bool written_ = true;
+  std::condition_variable changed_;
+  v1::LogsReply reply_;
+  std::thread thread_;
+};
+
+}  // namespace weft
