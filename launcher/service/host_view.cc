@@ -1,0 +1,44 @@
+#include "launcher/service/host_view.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "launcher/service/harmless.h"
+#include "launcher/service/job_view.h"
+#include "launcher/service/text_table.h"
+#include "plan/search/describe.h"
+
+namespace weft {
+
+std::string HostState(const v1::Host& host, int64_t now_unix_ms) {
+  if (!host.present()) return "absent";
+  if (host.drained()) return "drained";
+  if (host.left_out_until_unix_ms() > now_unix_ms) {
+    return absl::StrCat("left out ", AgeText(host.left_out_until_unix_ms() - now_unix_ms));
+  }
+  return host.slots_used() >= host.slots() ? "full" : "ready";
+}
+
+std::string HostsTable(const std::vector<v1::Host>& hosts, int64_t now_unix_ms, int width) {
+  const std::vector<TableColumn> columns = {{"HOST", 40, 8},   {"OWNER", 16, 5}, {"STATE", 16, 8},
+                                            {"SLOTS", 11, 11}, {"GPUS", 5, 5},   {"MEMORY", 10, 10},
+                                            {"JOBS", 40, 8},   {"WHY", 200, 8}};
+  std::vector<std::vector<std::string>> rows;
+  for (const v1::Host& host : hosts) {
+    rows.push_back({host.host(), host.owner(), HostState(host, now_unix_ms),
+                    absl::StrCat(host.slots_used(), "/", host.slots()),
+                    host.gpus() > 0 ? absl::StrCat(host.gpus()) : "",
+                    host.memory_bytes() > 0 ? BytesText(host.memory_bytes()) : "",
+                    absl::StrJoin(host.job_ids(), ","), host.reason()});
+  }
+  return TableText(columns, rows, width);
+}
+
+std::string HostLine(const v1::Host& host, int64_t now_unix_ms) {
+  std::string text = absl::StrCat(host.host(), ": ", HostState(host, now_unix_ms));
+  if (!host.reason().empty()) absl::StrAppend(&text, " (", host.reason(), ")");
+  absl::StrAppend(&text, ", ", host.slots_used(), " of ", host.slots(), " slots used");
+  if (host.job_ids_size() > 0) absl::StrAppend(&text, " by ", absl::StrJoin(host.job_ids(), ", "));
+  return absl::StrCat(Harmless(text), "\n");
+}
+
+}  // namespace weft
