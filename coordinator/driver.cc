@@ -1,7 +1,6 @@
 #include "coordinator/driver.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +11,6 @@
 namespace weft {
 namespace {
 
-constexpr size_t kMaxQueued = 1000000;
 constexpr size_t kMaxHistory = 10000;
 constexpr size_t kMaxWatchers = 1000;
 constexpr int64_t kTickMs = 50;
@@ -43,18 +41,16 @@ absl::StatusOr<std::unique_ptr<Driver>> Driver::Start(std::unique_ptr<Journal> j
 }
 
 Driver::Driver(std::unique_ptr<Journal> journal, DriverOptions options)
-    : journal_(std::move(journal)), options_(std::move(options)) {}
+    : journal_(std::move(journal)),
+      options_(std::move(options)),
+      queue_(options_.max_queued_bytes) {}
 
 Driver::~Driver() {
   Close();
 }
 
 void Driver::Close() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    closing_ = true;
-  }
-  wake_.notify_one();
+  queue_.Close();
   if (thread_.joinable()) {
     thread_.join();
   } else if (!options_.own_thread) {
@@ -64,14 +60,7 @@ void Driver::Close() {
 }
 
 void Driver::RunOnce() {
-  std::deque<std::function<void()>> tasks;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    tasks.swap(queue_);
-    queued_bytes_ = 0;
-    wanted_ = false;
-  }
-  for (const std::function<void()>& task : tasks) task();
+  for (const TaskQueue::Task& task : queue_.Take()) task();
   if (!options_.own_thread || Now() - clocks_.looked_ms >= kTickMs) Tick();
   LookAtChecks();
   WatchForHangs();
@@ -113,31 +102,8 @@ absl::Status Driver::Replay() {
   return absl::OkStatus();
 }
 
-// ---- the queue ----
-
-bool Driver::Post(std::function<void()> task, int64_t bytes, Room room, Wake wake) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const bool full =
-        queue_.size() >= kMaxQueued || queued_bytes_ + bytes > options_.max_queued_bytes;
-    if (closing_ || (full && room == Room::kBounded)) return false;
-    queue_.push_back(std::move(task));
-    queued_bytes_ += bytes;
-    wanted_ = wanted_ || wake == Wake::kNow;
-  }
-  if (wake == Wake::kNow) wake_.notify_one();
-  return true;
-}
-
 void Driver::Run() {
-  for (;;) {
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      wake_.wait_for(lock, std::chrono::milliseconds(kTickMs), [&] { return closing_ || wanted_; });
-      if (closing_ && queue_.empty()) break;
-    }
-    RunOnce();
-  }
+  while (queue_.Wait(kTickMs)) RunOnce();
   EndEverything();
 }
 
@@ -253,11 +219,19 @@ void Driver::Publish(const std::vector<proto::JobEvent>& events) {
 }
 
 void Driver::ToWatchers(const std::vector<proto::JobEvent>& events) {
-  for (const auto& [id, watcher] : watchers_) {
-    outgoing_.Then([send = watcher.send, events](const absl::Status& durable) {
-      if (durable.ok()) send(events);
-    });
-  }
+  for (const auto& [id, watcher] : watchers_) SendLater(watcher, events);
+}
+
+void Driver::SendLater(const WatcherPort& watcher, const std::vector<proto::JobEvent>& events) {
+  std::optional<proto::JobStatus> status;
+  const bool is_kept = std::any_of(events.begin(), events.end(),
+                                   [](const proto::JobEvent& each) { return !each.has_step(); });
+  if (watcher.stands && is_kept) status = StatusOf(job_, progress_);
+  outgoing_.Then([watcher, events, status](const absl::Status& durable) {
+    if (!durable.ok()) return;
+    if (status) watcher.stands(*status);
+    watcher.send(events);
+  });
 }
 
 // ---- duties ----
@@ -392,9 +366,7 @@ absl::Status Driver::OnWatch(int64_t id, const proto::WatchRequest& request,
     if (event.revision() > request.after_revision()) missed.push_back(event);
   }
   if (last_step_) missed.push_back(*last_step_);
-  outgoing_.Then([send = port.send, missed](const absl::Status& durable) {
-    if (durable.ok() && !missed.empty()) send(missed);
-  });
+  if (!missed.empty()) SendLater(port, missed);
   watchers_[id] = port;
   return absl::OkStatus();
 }

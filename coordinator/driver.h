@@ -8,13 +8,11 @@
 // Public functions may be called from any thread and return at once; answers and port calls come
 // from the driver's thread and must not block.
 #pragma once
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -34,6 +32,7 @@
 #include "coordinator/outgoing.h"
 #include "coordinator/patient_journal.h"
 #include "coordinator/planning.h"
+#include "coordinator/task_queue.h"
 #include "process/clock.h"
 
 namespace weft {
@@ -66,6 +65,9 @@ struct RankPort {
 struct WatcherPort {
   std::function<void(const std::vector<proto::JobEvent>&)> send;
   std::function<void(const absl::Status&)> close;
+  // Told with all events that are journaled, before them: how the job stands after them. May be
+  // none.
+  std::function<void(const proto::JobStatus&)> stands = {};
 };
 
 class Driver final {
@@ -151,13 +153,13 @@ class Driver final {
   Driver(std::unique_ptr<Journal> journal, DriverOptions options);
   absl::Status Replay();
 
-  // The queue, bounded in tasks and in bytes. Post drops the task if there is no room or if it is
-  // closed; then it returns false. There is always room for a stream's end.
-  // A task that can wait for the next tick wakes nobody.
-  enum class Room { kBounded, kAlways };
-  enum class Wake { kNow, kWithTick };
-  bool Post(std::function<void()> task, int64_t bytes = 0, Room room = Room::kBounded,
-            Wake wake = Wake::kNow);
+  // As TaskQueue's.
+  using Room = TaskQueue::Room;
+  using Wake = TaskQueue::Wake;
+  bool Post(TaskQueue::Task task, int64_t bytes = 0, Room room = Room::kBounded,
+            Wake wake = Wake::kNow) {
+    return queue_.Post(std::move(task), bytes, room, wake);
+  }
   void Run();
   void Tick();
   // The end of a round: its facts become durable, and what it has to say is said.
@@ -169,6 +171,7 @@ class Driver final {
   void Break(const absl::Status& why);
   void Publish(const std::vector<proto::JobEvent>& events);
   void ToWatchers(const std::vector<proto::JobEvent>& events);
+  void SendLater(const WatcherPort& watcher, const std::vector<proto::JobEvent>& events);
   void RememberEvents(const Watched& before, const std::vector<proto::JobEvent>& events);
   // Answers at the round's end, if its facts are durable then.
   template <typename T>
@@ -280,12 +283,7 @@ class Driver final {
   bool broken_ = false;
   int64_t postponed_since_ms_ = 0;  // a duty that cannot wait for the journal for ever; 0: none
 
-  std::mutex mutex_;  // guards the four below
-  std::deque<std::function<void()>> queue_;
-  int64_t queued_bytes_ = 0;
-  bool wanted_ = false;  // some of it does not wait for the tick
-  bool closing_ = false;
-  std::condition_variable wake_;
+  TaskQueue queue_;
   std::thread thread_;
 };
 

@@ -50,7 +50,7 @@ bool Record(const Submitted& fact, Job& job) {
   if (!job.id.empty() && fact.request_id == job.request_id) return false;
   Job next;
   next.submissions = job.submissions + 1;
-  next.id = absl::StrCat("job-", next.submissions);
+  next.id = fact.job_id.empty() ? absl::StrCat("job-", next.submissions) : fact.job_id;
   next.request_id = fact.request_id;
   next.spec = fact.spec;
   next.run_folder = fact.run_folder;

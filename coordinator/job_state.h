@@ -179,6 +179,7 @@ struct Submitted {
   int64_t last_generation = 0;         // highest that the run has left on the disk
   std::vector<std::string> data = {};  // fingerprints of the job's data files
   int expected_hosts = 0;              // whose agents are started for it; 0: nobody knows
+  std::string job_id = {};             // that a fleet has given it; empty: it is counted
   friend bool operator==(const Submitted&, const Submitted&) = default;
 };
 struct Planned {

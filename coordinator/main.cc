@@ -1,5 +1,6 @@
-// weftd: the coordinator. Usage: weftd --socket=<path> --journal=<path> [--lease-ms=<ms>]
-// [--listen=<host>:<port> --tls=<bundle>], or weftd authority | issue | revoke.
+// weftd: the coordinator. Usage: weftd --socket=<path> --state=<folder> serves many jobs; weftd
+// --socket=<path> --journal=<path> [--lease-ms=<ms>] [--listen=<host>:<port> --tls=<bundle>] serves
+// one, that of `weft run`; or weftd authority | issue | revoke.
 // Runs until SIGTERM or SIGINT; logs to stderr. Exits with 0 after closing, 2 for a usage that is
 // none, 1 if it cannot serve.
 #include <CLI/CLI.hpp>
@@ -16,7 +17,10 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", weft::VersionText());
   app.require_subcommand(0, 1);
   app.add_option("--socket", options.socket, "unix socket to serve on");
-  app.add_option("--journal", options.journal, "SQLite file that keeps every fact");
+  app.add_option(
+      "--state", options.state,
+      "folder of its journals: serves many jobs, on the hosts that standing agents offer");
+  app.add_option("--journal", options.journal, "SQLite file that keeps every fact, of one job");
   app.add_option("--lease-ms", options.lease_ms,
                  "silence after which a worker is lost; default: what the job says")
       ->check(CLI::Range(100, 3600000));

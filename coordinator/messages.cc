@@ -144,6 +144,11 @@ proto::JobStatus StatusOf(const Job& job, const StepsSoFar& progress) {
   status.set_planned_bytes(job.planned_bytes);
   status.set_peak_bytes(progress.peak_bytes);
   status.set_predicted_step_s(job.predicted_step_s);
+  for (auto saved = job.saved.rbegin(); saved != job.saved.rend(); ++saved) {
+    proto::OlderCheckpoint& message = *status.add_saved();
+    message.set_step(saved->step);
+    message.set_folder(saved->folder);
+  }
   return status;
 }
 

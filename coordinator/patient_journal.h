@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "coordinator/disk_patience.h"
 #include "coordinator/journal.h"
 
 namespace weft {
@@ -27,13 +28,13 @@ class PatientJournal final {
   absl::Status Commit(int64_t now_ms);
 
   // Returns why facts wait; OK: all are on the disk.
-  const absl::Status& behind() const { return behind_; }
+  const absl::Status& behind() const { return patience_.behind(); }
 
  private:
   const std::unique_ptr<Journal> journal_;
   std::vector<StoredEvent> waiting_;
-  absl::Status behind_;
-  int64_t tried_ms_ = 0;
+  DiskPatience patience_{
+      "training goes on, but until there is room nothing is saved and no lost rank is replaced"};
 };
 
 }  // namespace weft

@@ -92,6 +92,7 @@ void Fill(const Submitted& fact, proto::Record& record) {
   message.set_last_generation(fact.last_generation);
   for (const std::string& fingerprint : fact.data) message.add_data(fingerprint);
   message.set_expected_hosts(fact.expected_hosts);
+  message.set_job_id(fact.job_id);
 }
 
 void Fill(const Planned& fact, proto::Record& record) {
@@ -485,6 +486,7 @@ absl::StatusOr<Submitted> FactOf(const proto::SubmitJobRequest& request) {
   submitted.last_generation = request.last_generation();
   submitted.data = {request.data().begin(), request.data().end()};
   submitted.expected_hosts = request.expected_hosts();
+  submitted.job_id = request.job_id();
   return submitted;
 }
 

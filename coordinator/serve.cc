@@ -15,6 +15,8 @@
 #include "coordinator/driver.h"
 #include "coordinator/journal.h"
 #include "coordinator/service.h"
+#include "coordinator/service/fleet_driver.h"
+#include "coordinator/service/fleet_service.h"
 #include "plan/errors.h"
 #include "process/log.h"
 #include "process/rpc.h"
@@ -33,11 +35,74 @@ absl::Status WritePort(const std::string& path, int port) {
   return absl::ErrnoToStatus(errno, absl::StrCat("port file ", path, ": cannot be written"));
 }
 
+// Ends a process once, with the first reason.
+class End {
+ public:
+  void Come(const absl::Status& why) {
+    std::call_once(once_, [&] { end_.set_value(why); });
+  }
+  absl::Status Await() { return end_.get_future().get(); }
+
+ private:
+  std::promise<absl::Status> end_;
+  std::once_flag once_;
+};
+
+absl::Status ServeFleet(const ServeOptions& options, End& end) {
+  FleetDriverOptions fleet_options;
+  fleet_options.version = Version();
+  fleet_options.state_folder = options.state;
+  fleet_options.lease_ms = options.lease_ms;
+  fleet_options.on_broken = [&end](const absl::Status& why) { end.Come(why); };
+  ASSIGN_OR_RETURN(const std::unique_ptr<FleetDriver> fleet,
+                   FleetDriver::Start(std::move(fleet_options)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<FleetService> service,
+                   FleetService::Start(options.socket, Version(), *fleet));
+  LogInfo(absl::StrCat("weftd ", Version(), " serves jobs on ", options.socket, ", process ",
+                       getpid(), ", state in ", options.state));
+  return end.Await();
+}
+
+absl::Status ServeJob(const ServeOptions& options, End& end) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, Journal::Open(options.journal));
+  if (!journal->moved_aside().empty()) {
+    LogWarning(absl::StrCat("the journal of another version is now ", journal->moved_aside(),
+                            "; the run goes on from its checkpoints"));
+  }
+  DriverOptions driver_options;
+  driver_options.version = Version();
+  driver_options.lease_ms = options.lease_ms;
+  driver_options.on_broken = [&end](const absl::Status& why) { end.Come(why); };
+  ASSIGN_OR_RETURN(const std::unique_ptr<Driver> driver,
+                   Driver::Start(std::move(journal), std::move(driver_options)));
+  std::optional<TlsDoorOptions> network;
+  if (!options.listen.empty()) {
+    network = {
+        .address = options.listen, .bundle_file = options.bundle, .revoked_file = options.revoked};
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<Service> service,
+                   Service::Start(options.socket, Version(), *driver, network));
+  LogInfo(absl::StrCat("weftd ", Version(), " serves on ", options.socket, ", process ", getpid()));
+  if (network) {
+    ASSIGN_OR_RETURN(NetworkAddress address, ParseAddress(options.listen));
+    address.port = service->network_port();
+    LogInfo(absl::StrCat("agents of other hosts: ", AddressText(address), ", with TLS alone"));
+    RETURN_IF_ERROR(WritePort(options.port_file, address.port));
+  }
+  return end.Await();
+}
+
 }  // namespace
 
 absl::Status CheckServeOptions(const ServeOptions& options) {
-  if (options.socket.empty() || options.journal.empty()) {
-    return absl::InvalidArgumentError("--socket and --journal are required");
+  if (options.socket.empty() || options.journal.empty() == options.state.empty()) {
+    return absl::InvalidArgumentError(
+        "--socket and either --state, for many jobs, or --journal, for one, are required");
+  }
+  if (!options.state.empty() && !options.listen.empty()) {
+    return absl::InvalidArgumentError(
+        "--listen is of a weftd for one job: that of many jobs serves its unix socket alone as "
+        "yet");
   }
   if (options.listen.empty()) {
     if (options.bundle.empty() && options.revoked.empty() && options.port_file.empty()) {
@@ -57,38 +122,9 @@ absl::Status Serve(const ServeOptions& options) {
   // Debian's Abseil looks for deadlocks at each lock that gRPC takes, one thread at a time: a tenth
   // and more of what a join of 100,000 ranks takes.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  std::promise<absl::Status> end;
-  std::once_flag once;
-  const auto finish = [&](const absl::Status& why) {
-    std::call_once(once, [&] { end.set_value(why); });
-  };
-  const SignalWatcher watcher({SIGTERM, SIGINT}, [&](int) { finish(absl::OkStatus()); });
-  ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, Journal::Open(options.journal));
-  if (!journal->moved_aside().empty()) {
-    LogWarning(absl::StrCat("the journal of another version is now ", journal->moved_aside(),
-                            "; the run goes on from its checkpoints"));
-  }
-  DriverOptions driver_options;
-  driver_options.version = Version();
-  driver_options.lease_ms = options.lease_ms;
-  driver_options.on_broken = finish;
-  ASSIGN_OR_RETURN(const std::unique_ptr<Driver> driver,
-                   Driver::Start(std::move(journal), std::move(driver_options)));
-  std::optional<TlsDoorOptions> network;
-  if (!options.listen.empty()) {
-    network = {
-        .address = options.listen, .bundle_file = options.bundle, .revoked_file = options.revoked};
-  }
-  ASSIGN_OR_RETURN(const std::unique_ptr<Service> service,
-                   Service::Start(options.socket, Version(), *driver, network));
-  LogInfo(absl::StrCat("weftd ", Version(), " serves on ", options.socket, ", process ", getpid()));
-  if (network) {
-    ASSIGN_OR_RETURN(NetworkAddress address, ParseAddress(options.listen));
-    address.port = service->network_port();
-    LogInfo(absl::StrCat("agents of other hosts: ", AddressText(address), ", with TLS alone"));
-    RETURN_IF_ERROR(WritePort(options.port_file, address.port));
-  }
-  return end.get_future().get();
+  End end;
+  const SignalWatcher watcher({SIGTERM, SIGINT}, [&](int) { end.Come(absl::OkStatus()); });
+  return options.state.empty() ? ServeJob(options, end) : ServeFleet(options, end);
 }
 
 }  // namespace weft

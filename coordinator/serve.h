@@ -10,8 +10,9 @@
 namespace weft {
 
 struct ServeOptions {
-  std::string socket;   // unix socket, for this user's processes on this host
-  std::string journal;  // SQLite file that keeps every fact
+  std::string socket;      // unix socket, for this user's processes on this host
+  std::string journal;     // SQLite file that keeps every fact; of a weftd for one job
+  std::string state = {};  // folder of the journals; of a weftd that serves many jobs
   std::optional<int64_t> lease_ms = std::nullopt;
   std::string listen = {};     // HOST:PORT for agents of other hosts; empty: not on the network
   std::string bundle = {};     // the server's, for `listen`

@@ -20,6 +20,7 @@ bool Record(const HostJoined& fact, Fleet& fleet) {
   host.allows = fact.allows;
   host.slots = fact.slots;
   host.present = true;
+  host.gone_ms = 0;
   return host != before;
 }
 
@@ -34,6 +35,7 @@ bool Record(const HostGone& fact, Fleet& fleet) {
   const auto found = fleet.hosts.find(fact.machine);
   if (found == fleet.hosts.end() || !found->second.present) return false;
   found->second.present = false;
+  found->second.gone_ms = fact.unix_ms;
   const bool is_held = std::any_of(fleet.jobs.begin(), fleet.jobs.end(), [&](const auto& each) {
     return HoldsPartOf(each.second, fact.machine);
   });
@@ -99,6 +101,7 @@ bool Record(const JobPlaced& fact, Fleet& fleet) {
   job->phase = FleetPhase::kPlaced;
   job->shares = fact.shares;
   job->after_save = AfterSave::kIsOver;
+  job->moves = false;
   job->reason.clear();
   job->allocation = ++fleet.newest_allocation;
   return true;
@@ -127,23 +130,37 @@ void End(FleetJob& job, const std::string& end, const std::string& reason, int64
   job.shares.clear();
 }
 
-// A job that was saved for a pause or for another size is not over by it; resized, it keeps its
-// place in the queue.
+// A job that was saved for a pause or for another size, or that has lost its hosts, is not over by
+// it; in the last two cases it keeps its place in the queue.
 bool Record(const JobEnded& fact, Fleet& fleet) {
   FleetJob* const job = Find(fleet, fact.job, FleetPhase::kPlaced);
   if (job == nullptr) return false;
   const AfterSave after = std::exchange(job->after_save, AfterSave::kIsOver);
-  if (fact.end != "SUSPENDED" || after == AfterSave::kIsOver) {
+  const bool is_saved = fact.end == "SUSPENDED" && after != AfterSave::kIsOver;
+  const bool is_cut = fact.end == "SUSPENDED" || fact.end == "CANCELLED";
+  const bool goes_on = job->stop == FleetStop::kNone && (is_saved || (job->moves && is_cut));
+  if (!goes_on) {
     End(*job, fact.end, fact.reason, fact.unix_ms);
     ForgetOldest(fleet, fact.unix_ms);
     return true;
   }
   job->shares.clear();
+  job->moves = false;
   job->phase = after == AfterSave::kIsPaused ? FleetPhase::kPaused : FleetPhase::kQueued;
   return true;
 }
 
-bool Record(const JobDropped& fact, Fleet& fleet) {
+bool RaiseStop(const JobUnwanted& fact, FleetJob& job) {
+  const FleetJob before = job;
+  job.stop = std::max(job.stop, fact.now ? FleetStop::kNow : FleetStop::kSave);
+  if (fact.save_until_ms > 0) job.stop_now_ms = fact.save_until_ms;
+  return job != before;
+}
+
+bool Record(const JobUnwanted& fact, Fleet& fleet) {
+  if (FleetJob* const placed = Find(fleet, fact.job, FleetPhase::kPlaced)) {
+    return RaiseStop(fact, *placed);
+  }
   FleetJob* job = Find(fleet, fact.job, FleetPhase::kQueued);
   if (job == nullptr) job = Find(fleet, fact.job, FleetPhase::kPaused);
   if (job == nullptr) return false;
@@ -152,13 +169,19 @@ bool Record(const JobDropped& fact, Fleet& fleet) {
   return true;
 }
 
+bool Record(const JobMoves& fact, Fleet& fleet) {
+  FleetJob* const job = Find(fleet, fact.job, FleetPhase::kPlaced);
+  if (job == nullptr) return false;
+  return !std::exchange(job->moves, true);
+}
+
 bool Record(const PauseAsked& fact, Fleet& fleet) {
   if (FleetJob* const queued = Find(fleet, fact.job, FleetPhase::kQueued)) {
     queued->phase = FleetPhase::kPaused;
     return true;
   }
   FleetJob* const placed = Find(fleet, fact.job, FleetPhase::kPlaced);
-  if (placed == nullptr) return false;
+  if (placed == nullptr || placed->stop != FleetStop::kNone) return false;
   return std::exchange(placed->after_save, AfterSave::kIsPaused) != AfterSave::kIsPaused;
 }
 
@@ -183,7 +206,8 @@ bool Record(const ResizeAsked& fact, Fleet& fleet) {
   if (job.request.least_nodes == fact.least_nodes && job.request.nodes == fact.nodes) return false;
   job.request.least_nodes = fact.least_nodes;
   job.request.nodes = fact.nodes;
-  const bool goes_on = job.phase == FleetPhase::kPlaced && job.after_save == AfterSave::kIsOver;
+  const bool goes_on = job.phase == FleetPhase::kPlaced && job.after_save == AfterSave::kIsOver &&
+                       job.stop == FleetStop::kNone;
   if (goes_on) job.after_save = AfterSave::kIsQueued;
   return true;
 }

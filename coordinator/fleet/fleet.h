@@ -24,13 +24,20 @@ struct PlaceJob {
   int64_t job = 0;
   std::vector<FleetShare> shares;
 };
-// Ask the job's Driver to save and stop: it is to be paused or resized.
-struct SaveJob {
+// Ask the job's Driver to stop: it is unwanted, or to be paused, resized or moved. Said for as long
+// as the job is placed.
+struct EndJob {
+  int64_t job = 0;
+  bool now = false;  // without saving
+};
+// Of the hosts of a placed job fewer are left than it needs, for too long: make it a JobMoves.
+struct MoveJob {
   int64_t job = 0;
 };
 struct FleetDuties {
   std::vector<PlaceJob> place;
-  std::vector<SaveJob> save;
+  std::vector<EndJob> end;
+  std::vector<MoveJob> move;
 };
 // `now_ms`: Unix time.
 FleetDuties Decide(const Fleet& fleet, int64_t now_ms);

@@ -15,6 +15,8 @@ namespace weft {
 inline constexpr int kFailuresToLeaveOut = 3;
 inline constexpr int64_t kFailuresWithinMs = 3600 * 1000;
 inline constexpr int64_t kLeftOutMs = 3600 * 1000;
+// A placed job waits so long for hosts of its own that are gone.
+inline constexpr int64_t kAwaitGoneMs = 60 * 1000;
 // Jobs that are over are forgotten beyond these, oldest first.
 inline constexpr int kMaxOverJobs = 1000;
 inline constexpr int64_t kMaxOverAgeMs = int64_t{30} * 24 * 3600 * 1000;
@@ -26,6 +28,7 @@ struct FleetHost {
   std::vector<std::string> allows = {};  // users beside the owner; "*": all
   int slots = 0;
   bool present = false;  // its standing agent's lease runs
+  int64_t gone_ms = 0;   // Unix time at which it ended; 0: it is present
   bool drained = false;
   std::string drain_reason = {};
   std::vector<int64_t> failed_ms = {};  // Unix time of its newest failures, oldest first
@@ -55,12 +58,17 @@ struct FleetRequest {
 enum class FleetPhase { kQueued, kPlaced, kPaused, kOver };
 // An AfterSave says what becomes of a placed job once its Driver has ended it with a checkpoint.
 enum class AfterSave { kIsOver, kIsPaused, kIsQueued };
+// A FleetStop says how somebody wants a placed job to end; it only rises.
+enum class FleetStop { kNone, kSave, kNow };
 
 struct FleetJob {
   FleetRequest request;
   FleetPhase phase = FleetPhase::kQueued;
   int64_t place = 0;  // in the queue, among those of its priority: lower goes first
   AfterSave after_save = AfterSave::kIsOver;
+  FleetStop stop = FleetStop::kNone;
+  int64_t stop_now_ms = 0;  // Unix time at which kSave becomes kNow; 0: it does not
+  bool moves = false;       // its hosts are gone for too long: it goes on from its checkpoint
   int64_t allocation = 0;  // 0: it was never placed
   std::vector<FleetShare> shares = {};
   std::string end = {};  // "COMPLETED", "FAILED", "CANCELLED", "SUSPENDED" of one that is over
@@ -92,6 +100,7 @@ struct HostJoined {
 // The lease of the offer has ended.
 struct HostGone {
   std::string machine;
+  int64_t unix_ms = 0;
 };
 // Something of an allocation ended there before its job did.
 struct HostFailed {
@@ -120,11 +129,17 @@ struct JobEnded {
   std::string reason;
   int64_t unix_ms = 0;
 };
-// Somebody does not want a job that is not placed any more.
-struct JobDropped {
+// Somebody does not want the job any more: one that is not placed is over at once.
+struct JobUnwanted {
   int64_t job = 0;
+  bool now = false;           // without saving
+  int64_t save_until_ms = 0;  // Unix time at which it is stopped at once; 0: it saves as long as it takes
   std::string reason;
   int64_t unix_ms = 0;
+};
+// Too many of a placed job's hosts are gone: it is to be queued again.
+struct JobMoves {
+  int64_t job = 0;
 };
 struct PauseAsked {
   int64_t job = 0;
@@ -140,6 +155,6 @@ struct ResizeAsked {
 
 using FleetEvent =
     std::variant<HostJoined, HostGone, HostFailed, HostDrained, HostUndrained, JobQueued, JobPlaced,
-                 JobEnded, JobDropped, PauseAsked, ResumeAsked, ResizeAsked>;
+                 JobEnded, JobUnwanted, JobMoves, PauseAsked, ResumeAsked, ResizeAsked>;
 
 }  // namespace weft

@@ -140,6 +140,26 @@ Decision LookAt(const Fleet& fleet, int64_t now_ms) {
   return decision;
 }
 
+bool IsToEnd(const FleetJob& job) {
+  return job.stop != FleetStop::kNone || job.after_save != AfterSave::kIsOver || job.moves;
+}
+
+bool IsToEndNow(const FleetJob& job, int64_t now_ms) {
+  const bool is_late = job.stop_now_ms > 0 && job.stop_now_ms <= now_ms;
+  return job.stop == FleetStop::kNow || job.moves || is_late;
+}
+
+// Its Driver goes on with the hosts that are left, if they are enough; who is away may come back.
+bool HasLostItsHosts(const Fleet& fleet, const FleetJob& job, int64_t now_ms) {
+  if (job.moves || job.shares.empty()) return false;
+  int64_t left = 0;
+  for (const FleetShare& share : job.shares) {
+    const FleetHost& host = fleet.hosts.at(share.machine);
+    if (host.present || now_ms - host.gone_ms < kAwaitGoneMs) ++left;
+  }
+  return left < job.request.least_nodes;
+}
+
 }  // namespace
 
 bool Admits(const FleetHost& host, const FleetRequest& request) {
@@ -157,8 +177,9 @@ FleetDuties Decide(const Fleet& fleet, int64_t now_ms) {
   FleetDuties duties;
   duties.place = LookAt(fleet, now_ms).place;
   for (const auto& [number, job] : fleet.jobs) {
-    const bool saves = job.phase == FleetPhase::kPlaced && job.after_save != AfterSave::kIsOver;
-    if (saves) duties.save.push_back({number});
+    if (job.phase != FleetPhase::kPlaced) continue;
+    if (IsToEnd(job)) duties.end.push_back({number, IsToEndNow(job, now_ms)});
+    if (HasLostItsHosts(fleet, job, now_ms)) duties.move.push_back({number});
   }
   return duties;
 }

@@ -15,6 +15,7 @@ struct AgentOptions {
   BundleSource bundle;      // for a coordinator on another host
   HostSlots slots;          // of this host, and which of them take ranks
   std::string job_id;       // that it works for; empty: the coordinator's only one
+  int64_t allocation = 0;   // of that job, by which the fleet tells its agents; 0: none
   std::string run_id;       // names this run's processes and temporary files (launcher/machine)
   // This host's name among the run's, as it was listed; empty: the kernel's name for it. Agents
   // that share a machine need names, by which each knows its own processes and temporary files.

@@ -80,6 +80,8 @@ void AddAgent(CLI::App& app, int* exit_code) {
                                           "names the run's processes and temporary files");
   CLI::Option* job_id =
       agent->add_option("--job-id", options.job_id, "that it works for; default: the only one");
+  CLI::Option* allocation = agent->add_option("--allocation", options.allocation,
+                                              "of that job, which a standing agent was told of");
   agent->add_option("--name", options.name, "of this host, as its bundle has it; default: its own");
   agent
       ->add_option("--slots", options.slots.all,
@@ -103,7 +105,8 @@ void AddAgent(CLI::App& app, int* exit_code) {
           ->excludes(tls);
   CLI::Option* lifeline = agent->add_flag("--leave-with-stdin", options.leaves_with_stdin,
                                           "end everything when standard input ends");
-  AddStanding(*agent, arguments.get(), {run_id, job_id, only, without, hand_over, lifeline});
+  AddStanding(*agent, arguments.get(),
+              {run_id, job_id, allocation, only, without, hand_over, lifeline});
   // Whoever starts it reads its exit code and its last line, as people do of the other verbs.
   agent->callback([arguments, exit_code] {
     if (!arguments->stands && arguments->options.run_id.empty()) {

@@ -50,6 +50,7 @@ std::vector<std::string> AgentArgv(const AgentChildOptions& options) {
                                    "agent",
                                    absl::StrCat("--coordinator=", options.coordinator),
                                    absl::StrCat("--job-id=", order.job_id),
+                                   absl::StrCat("--allocation=", order.allocation),
                                    RunOption(order.run_id),
                                    absl::StrCat("--slots=", order.host_slots)};
   if (!order.slots.empty()) {

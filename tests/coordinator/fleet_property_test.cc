@@ -39,7 +39,7 @@ class Life {
   int64_t Job() { return Pick(1, static_cast<int>(fleet_.newest_job) + 1); }
 
   FleetEvent NextFact() {
-    switch (Pick(0, 11)) {
+    switch (Pick(0, 12)) {
       case 0:
       case 1: {
         const int uid = Pick(1, 3);
@@ -50,7 +50,7 @@ class Life {
         return HostJoined{machine, "h", User(uid), uid, allows, 1 + machine[1] % 4};
       }
       case 2:
-        return HostGone{Machine()};
+        return HostGone{Machine(), now_ms_};
       case 3:
         return HostFailed{Machine(), now_ms_};
       case 4:
@@ -64,11 +64,13 @@ class Life {
       case 8:
         return ResizeAsked{Job(), 1, Pick(1, 4)};
       case 9: {
-        const char* ends[] = {"COMPLETED", "FAILED", "SUSPENDED"};
-        return JobEnded{Job(), ends[Pick(0, 2)], "", now_ms_};
+        const char* ends[] = {"COMPLETED", "FAILED", "SUSPENDED", "CANCELLED"};
+        return JobEnded{Job(), ends[Pick(0, 3)], "", now_ms_};
       }
       case 10:
-        return JobDropped{Job(), "", now_ms_};
+        return JobUnwanted{Job(), Pick(0, 1) == 1, 0, "", now_ms_};
+      case 11:
+        return JobMoves{Job()};
       default:
         return JobQueued{fleet_.newest_job + 1, Request()};
     }

@@ -175,7 +175,7 @@ TEST(Fleet, ForgivesFailuresThatAreAnHourApart) {
 TEST(Fleet, RemembersTheFailuresOfAHostThatGoesAndComes) {
   Told fleet;
   fleet.Say(Host("m1", 2)).Say(HostFailed{"m1", kNow}).Say(HostFailed{"m1", kNow});
-  fleet.Say(HostGone{"m1"}).Say(Host("m1", 2)).Say(HostFailed{"m1", kNow});
+  fleet.Say(HostGone{"m1", kNow}).Say(Host("m1", 2)).Say(HostFailed{"m1", kNow});
   EXPECT_FALSE(IsUsable(fleet.fleet().hosts.at("m1"), kNow + 1));
 }
 
@@ -192,7 +192,7 @@ TEST(Fleet, PlacesNothingOnADrainedHostAndLeavesWhatRunsThere) {
 
 TEST(Fleet, DrainingIsRememberedWhileTheHostIsAway) {
   Told fleet;
-  fleet.Say(Host("m1", 2)).Say(HostDrained{"m1", "disk"}).Say(HostGone{"m1"}).Say(Host("m1", 2));
+  fleet.Say(Host("m1", 2)).Say(HostDrained{"m1", "disk"}).Say(HostGone{"m1", kNow}).Say(Host("m1", 2));
   EXPECT_FALSE(IsUsable(fleet.fleet().hosts.at("m1"), kNow));
 }
 
@@ -211,7 +211,7 @@ TEST(Fleet, APausedJobGivesItsHostsBackAndComesLastWhenResumed) {
   const int64_t paused = fleet.Submit(Nodes(1, 1, 2));
   const int64_t next = fleet.Place().Submit(Nodes(1, 1, 2));
   fleet.Say(PauseAsked{paused});
-  ASSERT_EQ(Decide(fleet.fleet(), kNow).save.size(), 1u);
+  ASSERT_EQ(Decide(fleet.fleet(), kNow).end.size(), 1u);
   fleet.Say(JobEnded{paused, "SUSPENDED", "", kNow}).Place();
   EXPECT_EQ(fleet.phase(paused), FleetPhase::kPaused);
   EXPECT_EQ(fleet.Holds(next), "m1:0,1");
@@ -235,18 +235,76 @@ TEST(Fleet, AResizedJobSavesAndGoesOnWithItsNewSize) {
   fleet.Say(Host("m1", 2)).Say(Host("m2", 2));
   const int64_t job = fleet.Submit(Nodes(2, 2, 2));
   fleet.Place().Say(ResizeAsked{job, 1, 1});
-  ASSERT_EQ(Decide(fleet.fleet(), kNow).save.size(), 1u);
+  ASSERT_EQ(Decide(fleet.fleet(), kNow).end.size(), 1u);
   EXPECT_EQ(fleet.Say(JobEnded{job, "SUSPENDED", "", kNow}).Place().Holds(job), "m1:0,1");
 }
 
-TEST(Fleet, DropsAJobThatIsNotPlacedAndNoOther) {
+JobUnwanted Unwanted(int64_t job, bool now = false, int64_t save_until_ms = 0) {
+  return {job, now, save_until_ms, "stopped", kNow};
+}
+// "save 1", "end 2": what the Drivers of placed jobs are to be asked.
+std::vector<std::string> Ends(const Fleet& fleet, int64_t now_ms = kNow) {
+  std::vector<std::string> ends;
+  for (const EndJob& each : Decide(fleet, now_ms).end) {
+    ends.push_back((each.now ? "end " : "save ") + std::to_string(each.job));
+  }
+  return ends;
+}
+
+TEST(Fleet, AnUnwantedJobThatIsNotPlacedIsOverAtOnce) {
   Told fleet;
   fleet.Say(Host("m1", 2));
   const int64_t runs = fleet.Submit(Nodes(1, 1, 2));
   const int64_t waits = fleet.Place().Submit(Nodes(1, 1, 2));
-  fleet.Say(JobDropped{runs, "stopped", kNow}).Say(JobDropped{waits, "stopped", kNow});
+  fleet.Say(Unwanted(runs)).Say(Unwanted(waits));
   EXPECT_EQ(fleet.phase(runs), FleetPhase::kPlaced);
   EXPECT_EQ(fleet.fleet().jobs.at(waits).end, "CANCELLED");
+}
+
+TEST(Fleet, AnUnwantedJobSavesUntilItsTimeIsOver) {
+  Told fleet;
+  fleet.Say(Host("m1", 2));
+  const int64_t job = fleet.Submit(Nodes(1, 1, 2));
+  fleet.Place().Say(Unwanted(job, false, kNow + 5000));
+  EXPECT_THAT(Ends(fleet.fleet()), testing::ElementsAre("save 1"));
+  EXPECT_THAT(Ends(fleet.fleet(), kNow + 5000), testing::ElementsAre("end 1"));
+  fleet.Say(Unwanted(job, true));
+  EXPECT_THAT(Ends(fleet.fleet()), testing::ElementsAre("end 1"));
+  fleet.Say(Unwanted(job));
+  EXPECT_THAT(Ends(fleet.fleet()), testing::ElementsAre("end 1")) << "the wish has fallen";
+}
+
+TEST(Fleet, AnUnwantedJobIsOverThoughItWasToBePaused) {
+  Told fleet;
+  fleet.Say(Host("m1", 2));
+  const int64_t job = fleet.Submit(Nodes(1, 1, 2));
+  fleet.Place().Say(PauseAsked{job}).Say(Unwanted(job)).Say(PauseAsked{job});
+  fleet.Say(JobEnded{job, "SUSPENDED", "", kNow});
+  EXPECT_EQ(fleet.phase(job), FleetPhase::kOver);
+}
+
+TEST(Fleet, AJobMovesOnceTooFewOfItsHostsAreLeftForAWhile) {
+  Told fleet;
+  fleet.Say(Host("m1", 2)).Say(Host("m2", 2)).Say(Host("m3", 2));
+  const int64_t job = fleet.Submit(Nodes(2, 2, 2));
+  const int64_t other = fleet.Place().Submit(Nodes(3, 3, 2));
+  fleet.Say(HostGone{"m1", kNow});
+  EXPECT_TRUE(Decide(fleet.fleet(), kNow + kAwaitGoneMs - 1).move.empty()) << "it may come back";
+  ASSERT_EQ(Decide(fleet.fleet(), kNow + kAwaitGoneMs).move.size(), 1u);
+  fleet.Say(JobMoves{job});
+  EXPECT_TRUE(Decide(fleet.fleet(), kNow + kAwaitGoneMs).move.empty());
+  EXPECT_THAT(Ends(fleet.fleet()), testing::ElementsAre("end 1"));
+  fleet.Say(JobEnded{job, "CANCELLED", "", kNow}).Place();
+  EXPECT_EQ(fleet.Holds(job), "m2:0,1 m3:0,1");
+  EXPECT_EQ(fleet.phase(other), FleetPhase::kQueued);
+}
+
+TEST(Fleet, AJobStaysWhileEnoughOfItsHostsAreLeft) {
+  Told fleet;
+  fleet.Say(Host("m1", 2)).Say(Host("m2", 2));
+  fleet.Submit(Nodes(1, 2, 2));
+  fleet.Place().Say(HostGone{"m1", kNow});
+  EXPECT_TRUE(Decide(fleet.fleet(), kNow + 10 * kAwaitGoneMs).move.empty());
 }
 
 TEST(Fleet, ARepeatedFactChangesNothing) {
@@ -263,7 +321,7 @@ TEST(Fleet, ForgetsJobsThatWereOverLongAgo) {
   fleet.Say(Host("m1", 2));
   const int64_t old = fleet.Submit(Nodes(1, 1, 2));
   const int64_t recent = fleet.Submit(Nodes(1, 1, 2));
-  fleet.Say(JobDropped{old, "", kNow}).Say(JobDropped{recent, "", kNow + kMaxOverAgeMs});
+  fleet.Say(Unwanted(old)).Say(JobUnwanted{recent, false, 0, "", kNow + kMaxOverAgeMs});
   EXPECT_EQ(fleet.fleet().jobs.count(old), 0u);
   EXPECT_EQ(fleet.fleet().jobs.count(recent), 1u);
 }

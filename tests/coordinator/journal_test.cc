@@ -39,6 +39,8 @@ std::vector<Event> EveryFact() {
   submitted.older = {{2, "/run/checkpoint/step-2"}, {4, "/run/checkpoint/step-4"}};
   submitted.last_generation = 7;
   submitted.data = {"/data/a.bin 12:ab"};
+  submitted.expected_hosts = 2;
+  submitted.job_id = "job-17";
   return {submitted,
           Planned{TwoRanks(), 1000, 0.25, "; planned anew"},
           PlanRefused{absl::StatusCode::kFailedPrecondition, "nothing fits"},

@@ -1,0 +1,59 @@
+// The door of people and programs: weft.v1.Control. An adaptor without decisions: each call becomes
+// one call of FleetDriver, whose answer becomes one message.
+#pragma once
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "coordinator/service/fleet_driver.h"
+#include "proto/weft/v1/control.grpc.pb.h"
+
+namespace weft {
+
+// Says who a call comes from. Called on gRPC's threads.
+using CallerFinder = std::function<Caller(const grpc::CallbackServerContext& context)>;
+
+class JobsDoor final : public v1::Control::CallbackService {
+ public:
+  // `ids` gives the streams theirs, each once.
+  JobsDoor(std::string version, FleetDriver& fleet, std::atomic<int64_t>& ids, CallerFinder find)
+      : version_(std::move(version)), fleet_(fleet), ids_(ids), find_(std::move(find)) {}
+
+  using Context = grpc::CallbackServerContext;
+  using Unary = grpc::ServerUnaryReactor;
+  Unary* Version(Context* context, const v1::VersionRequest* request,
+                 v1::VersionReply* reply) override;
+  Unary* Plan(Context* context, const v1::PlanRequest* request, v1::PlanReply* reply) override;
+  Unary* Submit(Context* context, const v1::SubmitRequest* request,
+                v1::SubmitReply* reply) override;
+  Unary* List(Context* context, const v1::ListRequest* request, v1::ListReply* reply) override;
+  Unary* Get(Context* context, const v1::GetRequest* request, v1::Job* reply) override;
+  grpc::ServerWriteReactor<v1::WatchReply>* Watch(Context* context,
+                                                  const v1::WatchRequest* request) override;
+  Unary* Stop(Context* context, const v1::StopRequest* request, v1::Job* reply) override;
+  Unary* Pause(Context* context, const v1::PauseRequest* request, v1::Job* reply) override;
+  Unary* Resume(Context* context, const v1::ResumeRequest* request, v1::Job* reply) override;
+  Unary* Resize(Context* context, const v1::ResizeRequest* request, v1::Job* reply) override;
+  Unary* Hosts(Context* context, const v1::HostsRequest* request, v1::HostsReply* reply) override;
+  Unary* DrainHost(Context* context, const v1::DrainHostRequest* request, v1::Host* reply) override;
+  Unary* UndrainHost(Context* context, const v1::UndrainHostRequest* request,
+                     v1::Host* reply) override;
+  Unary* SetLogLevel(Context* context, const v1::SetLogLevelRequest* request,
+                     v1::SetLogLevelReply* reply) override;
+
+ private:
+  // An absolute status on its way to a caller; a call that is denied is logged.
+  Unary* Finish(Context* context, const absl::Status& status) const;
+
+  const std::string version_;
+  FleetDriver& fleet_;
+  std::atomic<int64_t>& ids_;
+  const CallerFinder find_;
+};
+
+}  // namespace weft

@@ -1,0 +1,262 @@
+#include "coordinator/service/control_messages.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "coordinator/service/fleet_book.h"
+#include "plan/errors.h"
+#include "proto/job_text.h"
+
+namespace weft {
+namespace {
+
+constexpr absl::string_view kPrefix = "job-";
+
+// Copies a message into one whose fields have the same names, numbers and types, as a test holds
+// them to.
+template <typename To, typename From>
+To SameFields(const From& from) {
+  To to;
+  to.ParseFromString(from.SerializeAsString());
+  return to;
+}
+
+// What is saved of the job: what its newest Driver has told, else what was submitted.
+void FillCheckpoints(const v1::Submission& submission, proto::SubmitJobRequest& request) {
+  request.set_after_step(submission.load().step());
+  request.set_load_checkpoint(submission.load().folder());
+  for (const v1::Submission::Checkpoint& each : submission.older()) {
+    proto::OlderCheckpoint& older = *request.add_older();
+    older.set_step(each.step());
+    older.set_folder(each.folder());
+  }
+}
+
+void GoOn(const proto::JobStatus& status, proto::SubmitJobRequest& request) {
+  request.set_after_step(status.saved(0).step());
+  request.set_load_checkpoint(status.saved(0).folder());
+  request.clear_older();
+  for (int i = 1; i < status.saved_size(); ++i) *request.add_older() = status.saved(i);
+  request.set_last_generation(std::max(request.last_generation(), status.generation()));
+}
+
+// A resized job is another one to the planner.
+absl::Status SetSize(const FleetRequest& asked, proto::SubmitJobRequest& request) {
+  ASSIGN_OR_RETURN(JobSpec spec, ParseJobText(request.job()));
+  const int least = spec.hosts.least_nodes > 0 ? spec.hosts.least_nodes : spec.cluster.nodes;
+  if (spec.cluster.nodes == asked.nodes && least == asked.least_nodes) return absl::OkStatus();
+  spec.cluster.nodes = asked.nodes;
+  spec.hosts.least_nodes = asked.least_nodes == asked.nodes ? 0 : asked.least_nodes;
+  request.set_job(JobText(spec));
+  return absl::OkStatus();
+}
+
+void FillStatus(const JobEntry& entry, v1::Job& message) {
+  const proto::JobStatus& status = entry.status;
+  message.set_generation(status.generation());
+  message.set_step(status.step());
+  message.set_steps(status.steps());
+  message.set_saved_step(status.saved_step());
+  message.set_restarts_left(status.restarts_left());
+  *message.mutable_layout() = status.layout().properties();
+  message.set_planned_bytes(status.planned_bytes());
+  message.set_peak_bytes(status.peak_bytes());
+  message.set_predicted_step_s(status.predicted_step_s());
+}
+
+void FillRequest(const JobEntry& entry, v1::Job& message) {
+  const v1::SubmitRequest& request = entry.request;
+  message.set_name(request.name());
+  message.set_priority(request.priority());
+  message.set_run_folder(request.submission().run_folder());
+  message.set_file(request.file());
+  *message.mutable_overrides() = request.overrides();
+  message.set_brings_hosts(request.brings_hosts());
+  message.set_submitted_unix_ms(entry.submitted_ms);
+}
+
+}  // namespace
+
+std::string JobName(int64_t job) {
+  return absl::StrCat(kPrefix, job);
+}
+
+absl::StatusOr<int64_t> ParseJobName(absl::string_view name) {
+  int64_t job = 0;
+  const bool is_one = absl::StartsWith(name, kPrefix) &&
+                      absl::SimpleAtoi(name.substr(kPrefix.size()), &job) && job > 0 &&
+                      JobName(job) == name;
+  if (is_one) return job;
+  return absl::NotFoundError(absl::StrCat("job \"", name, "\": is none; a job is named as job-17"));
+}
+
+namespace {
+
+// As far as its Driver is concerned. The job is over once its hosts are given back.
+bool IsLastPhase(const std::string& phase) {
+  return phase == "COMPLETED" || phase == "FAILED" || phase == "CANCELLED" || phase == "SUSPENDED";
+}
+
+}  // namespace
+
+PhaseWords PhaseOf(const FleetJob& job, const JobEntry& entry) {
+  const bool is_told = entry.allocation == job.allocation && !entry.status.phase().empty();
+  switch (job.phase) {
+    case FleetPhase::kQueued:
+      return {"QUEUED", ""};
+    case FleetPhase::kPaused:
+      return {"PAUSED", absl::StrCat("goes on after step ", entry.status.saved_step(),
+                                     " once it is resumed")};
+    case FleetPhase::kOver:
+      return {job.end, job.reason};
+    case FleetPhase::kPlaced:
+      break;
+  }
+  if (!is_told) return {"SUBMITTED", "its hosts are being given to it"};
+  if (!IsLastPhase(entry.status.phase())) return {entry.status.phase(), entry.status.reason()};
+  const bool goes_on = job.after_save != AfterSave::kIsOver || job.moves;
+  const std::string so_far = goes_on || entry.status.reason().empty()
+                                 ? ""
+                                 : absl::StrCat(entry.status.reason(), "; ");
+  return {"DRAINING", absl::StrCat(so_far, "its hosts are being given back")};
+}
+
+v1::Job JobMessage(const FleetBook& book, int64_t job, int64_t queue_place,
+                   const std::string& waits_for) {
+  const FleetJob& placed = book.fleet().jobs.at(job);
+  const JobEntry& entry = book.entry(job);
+  v1::Job message;
+  message.set_job_id(JobName(job));
+  FillRequest(entry, message);
+  FillStatus(entry, message);
+  message.set_owner(placed.request.owner);
+  message.set_owner_uid(placed.request.owner_uid);
+  const PhaseWords words = PhaseOf(placed, entry);
+  message.set_phase(words.phase);
+  message.set_reason(words.reason.empty() ? waits_for : words.reason);
+  message.set_revision(entry.revision);
+  message.set_ended_unix_ms(placed.ended_ms);
+  message.set_least_nodes(placed.request.least_nodes);
+  message.set_nodes(placed.request.nodes);
+  message.set_slots_per_node(placed.request.slots_per_node);
+  for (const FleetShare& share : placed.shares) {
+    v1::Job::Allocation& allocation = *message.add_allocations();
+    allocation.set_machine(share.machine);
+    const auto host = book.fleet().hosts.find(share.machine);
+    if (host != book.fleet().hosts.end()) allocation.set_host(host->second.host);
+    allocation.mutable_slots()->Add(share.slots.begin(), share.slots.end());
+  }
+  message.set_queue_place(static_cast<int32_t>(queue_place));
+  return message;
+}
+
+namespace {
+
+std::string WhyNotUsed(const FleetHost& host, int64_t now_ms) {
+  if (host.drained) return absl::StrCat("drained: ", host.drain_reason);
+  if (host.left_out_until_ms > now_ms) {
+    return absl::StrCat("left out for an hour: failed ", kFailuresToLeaveOut, " times within one");
+  }
+  return host.present ? "" : "its agent is not heard";
+}
+
+void FillOffer(const proto::HostOffer& offer, v1::Host& message) {
+  message.set_cores(offer.host_has().cores());
+  message.set_memory_bytes(offer.host_has().memory_bytes());
+  message.set_gpus(offer.host_has().gpus_size());
+  message.set_version(offer.version());
+  *message.mutable_addresses() = offer.host_has().addresses();
+}
+
+}  // namespace
+
+v1::Host HostMessage(const FleetBook& book, const std::string& machine, int64_t now_ms) {
+  const FleetHost& host = book.fleet().hosts.at(machine);
+  v1::Host message;
+  message.set_machine(machine);
+  message.set_host(host.host);
+  message.set_owner(host.owner);
+  message.set_owner_uid(host.owner_uid);
+  message.mutable_allows()->Add(host.allows.begin(), host.allows.end());
+  message.set_slots(host.slots);
+  message.set_present(host.present);
+  message.set_drained(host.drained);
+  if (host.left_out_until_ms > now_ms) message.set_left_out_until_unix_ms(host.left_out_until_ms);
+  message.set_reason(WhyNotUsed(host, now_ms));
+  message.set_failures(static_cast<int32_t>(
+      std::count_if(host.failed_ms.begin(), host.failed_ms.end(),
+                    [&](int64_t each) { return each > now_ms - kFailuresWithinMs; })));
+  int64_t used = 0;
+  for (const auto& [number, job] : book.fleet().jobs) {
+    for (const FleetShare& share : job.shares) {
+      if (share.machine != machine) continue;
+      used += std::ssize(share.slots);
+      message.add_job_ids(JobName(number));
+    }
+  }
+  message.set_slots_used(static_cast<int32_t>(used));
+  const auto offer = book.offers().find(machine);
+  if (offer != book.offers().end()) FillOffer(offer->second, message);
+  return message;
+}
+
+std::optional<v1::Event> EventMessage(const proto::JobEvent& event) {
+  v1::Event message;
+  message.set_generation(event.generation());
+  message.set_unix_ms(event.unix_ms());
+  switch (event.event_case()) {
+    case proto::JobEvent::kPhase:
+      *message.mutable_phase() = SameFields<v1::PhaseChanged>(event.phase());
+      return message;
+    case proto::JobEvent::kStep:
+      *message.mutable_step() = SameFields<v1::Step>(event.step());
+      return message;
+    case proto::JobEvent::kCommitted:
+      *message.mutable_committed() = SameFields<v1::Committed>(event.committed());
+      return message;
+    case proto::JobEvent::kLost:
+      *message.mutable_lost() = SameFields<v1::RankLost>(event.lost());
+      return message;
+    case proto::JobEvent::kNotSaved:
+      *message.mutable_not_saved() = SameFields<v1::NotSaved>(event.not_saved());
+      return message;
+    case proto::JobEvent::kHostChecked:
+      *message.mutable_host_checked() = SameFields<v1::HostChecked>(event.host_checked());
+      return message;
+    case proto::JobEvent::EVENT_NOT_SET:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+proto::SubmitJobRequest DriverRequestOf(const v1::Submission& submission) {
+  proto::SubmitJobRequest request;
+  request.set_job(submission.job());
+  request.set_run_folder(submission.run_folder());
+  if (!submission.layout().empty()) {
+    *request.mutable_layout()->mutable_properties() = submission.layout();
+  }
+  request.set_planned_for(submission.planned_for());
+  FillCheckpoints(submission, request);
+  *request.mutable_run() = SameFields<proto::RunIdentity>(submission.run());
+  *request.mutable_data() = submission.data();
+  request.set_last_generation(submission.last_generation());
+  request.set_expected_hosts(submission.expected_hosts());
+  return request;
+}
+
+absl::StatusOr<proto::SubmitJobRequest> DriverRequest(int64_t job, const FleetJob& placed,
+                                                      const JobEntry& entry) {
+  proto::SubmitJobRequest request = DriverRequestOf(entry.request.submission());
+  request.set_request_id(absl::StrCat(JobName(job), "/", placed.allocation));
+  request.set_job_id(JobName(job));
+  if (entry.status.saved_size() > 0) GoOn(entry.status, request);
+  if (placed.request.brings_hosts) return request;
+  request.set_expected_hosts(static_cast<int32_t>(placed.shares.size()));
+  RETURN_IF_ERROR(SetSize(placed.request, request));
+  return request;
+}
+
+}  // namespace weft

@@ -1,0 +1,48 @@
+// What is inside a coordinator as weft.v1 tells it, and the other way round. Nothing else writes
+// those messages. Pure.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "coordinator/fleet/fleet.h"
+#include "proto/control.pb.h"
+#include "proto/fleet.pb.h"
+#include "proto/weft/v1/control.pb.h"
+
+namespace weft {
+
+struct JobEntry;
+class FleetBook;
+
+// "job-17".
+std::string JobName(int64_t job);
+// NotFound if it names no job.
+absl::StatusOr<int64_t> ParseJobName(absl::string_view name);
+
+// A job's phase and the reason for it, for people.
+struct PhaseWords {
+  std::string phase;
+  std::string reason;
+};
+PhaseWords PhaseOf(const FleetJob& job, const JobEntry& entry);
+
+// `queue_place` 1: it is the next; 0: it is not queued. `waits_for`: of one that is.
+v1::Job JobMessage(const FleetBook& book, int64_t job, int64_t queue_place,
+                   const std::string& waits_for);
+v1::Host HostMessage(const FleetBook& book, const std::string& machine, int64_t now_ms);
+
+// The event of a Driver, without revision and job; none: it is nothing for people.
+std::optional<v1::Event> EventMessage(const proto::JobEvent& event);
+
+// What the Driver of an allocation is told: the job as it was submitted, going on from what the one
+// before it has saved.
+absl::StatusOr<proto::SubmitJobRequest> DriverRequest(int64_t job, const FleetJob& placed,
+                                                      const JobEntry& entry);
+// The submission as a Driver takes it.
+proto::SubmitJobRequest DriverRequestOf(const v1::Submission& submission);
+
+}  // namespace weft

@@ -1,0 +1,291 @@
+#include "coordinator/service/fleet_book.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/planning.h"
+#include "coordinator/record.h"
+#include "coordinator/service/control_messages.h"
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+constexpr int kMostPriority = 1000;
+
+HostJoined Read(const proto::FleetHostJoined& message) {
+  const proto::HostOffer& offer = message.offer();
+  return {offer.machine(),
+          offer.host(),
+          offer.owner(),
+          offer.owner_uid(),
+          {offer.allows().begin(), offer.allows().end()},
+          offer.slots()};
+}
+
+JobPlaced Read(const proto::FleetJobPlaced& message) {
+  JobPlaced placed{message.job()};
+  for (const proto::FleetJobPlaced::Share& share : message.shares()) {
+    placed.shares.push_back({share.machine(), {share.slots().begin(), share.slots().end()}});
+  }
+  return placed;
+}
+
+// It was checked before it was journaled.
+std::optional<FleetEvent> Read(const proto::FleetJobQueued& message) {
+  const absl::StatusOr<FleetRequest> request =
+      RequestOf(message.request(), message.owner(), message.owner_uid());
+  if (!request.ok()) return std::nullopt;
+  return JobQueued{message.job(), *request};
+}
+
+// Of the job that the fact is about; 0: of none.
+int64_t JobOf(const proto::FleetRecord& record) {
+  switch (record.fact_case()) {
+    case proto::FleetRecord::kJobQueued:
+      return record.job_queued().job();
+    case proto::FleetRecord::kJobPlaced:
+      return record.job_placed().job();
+    case proto::FleetRecord::kJobEnded:
+      return record.job_ended().job();
+    case proto::FleetRecord::kJobUnwanted:
+      return record.job_unwanted().job();
+    case proto::FleetRecord::kJobMoves:
+      return record.job_moves().job();
+    case proto::FleetRecord::kPauseAsked:
+      return record.pause_asked().job();
+    case proto::FleetRecord::kResumeAsked:
+      return record.resume_asked().job();
+    case proto::FleetRecord::kResizeAsked:
+      return record.resize_asked().job();
+    case proto::FleetRecord::kJobNews:
+      return record.job_news().job();
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+std::optional<FleetEvent> FactOf(const proto::FleetRecord& record) {
+  switch (record.fact_case()) {
+    case proto::FleetRecord::kHostJoined:
+      return Read(record.host_joined());
+    case proto::FleetRecord::kHostGone:
+      return HostGone{record.host_gone().machine(), record.host_gone().unix_ms()};
+    case proto::FleetRecord::kHostFailed:
+      return HostFailed{record.host_failed().machine(), record.host_failed().unix_ms()};
+    case proto::FleetRecord::kHostDrained:
+      return HostDrained{record.host_drained().machine(), record.host_drained().reason()};
+    case proto::FleetRecord::kHostUndrained:
+      return HostUndrained{record.host_undrained().machine()};
+    case proto::FleetRecord::kJobQueued:
+      return Read(record.job_queued());
+    case proto::FleetRecord::kJobPlaced:
+      return Read(record.job_placed());
+    case proto::FleetRecord::kJobEnded: {
+      const proto::FleetJobEnded& ended = record.job_ended();
+      return JobEnded{ended.job(), ended.end(), ended.reason(), ended.unix_ms()};
+    }
+    case proto::FleetRecord::kJobUnwanted: {
+      const proto::FleetJobUnwanted& unwanted = record.job_unwanted();
+      return JobUnwanted{unwanted.job(), unwanted.now(), unwanted.save_until_ms(),
+                         unwanted.reason(), unwanted.unix_ms()};
+    }
+    case proto::FleetRecord::kJobMoves:
+      return JobMoves{record.job_moves().job()};
+    case proto::FleetRecord::kPauseAsked:
+      return PauseAsked{record.pause_asked().job()};
+    case proto::FleetRecord::kResumeAsked:
+      return ResumeAsked{record.resume_asked().job()};
+    case proto::FleetRecord::kResizeAsked: {
+      const proto::FleetResizeAsked& asked = record.resize_asked();
+      return ResizeAsked{asked.job(), asked.least_nodes(), asked.nodes()};
+    }
+    case proto::FleetRecord::kJobNews:
+    case proto::FleetRecord::kStarted:
+    case proto::FleetRecord::FACT_NOT_SET:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<FleetRequest> RequestOf(const v1::SubmitRequest& request, const std::string& owner,
+                                       int64_t owner_uid) {
+  if (request.priority() < -kMostPriority || request.priority() > kMostPriority) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "priority: ", request.priority(), " is outside -", kMostPriority, " to ", kMostPriority));
+  }
+  proto::SubmitJobRequest driver = DriverRequestOf(request.submission());
+  driver.set_request_id(request.request_id());
+  ASSIGN_OR_RETURN(const Submitted submitted, FactOf(driver));
+  RETURN_IF_ERROR(CheckSubmission(submitted));
+  const JobSpec& spec = submitted.spec;
+  FleetRequest asked;
+  asked.owner = owner;
+  asked.owner_uid = owner_uid;
+  asked.priority = request.priority();
+  asked.brings_hosts = request.brings_hosts();
+  asked.nodes = spec.cluster.nodes;
+  asked.least_nodes = spec.hosts.least_nodes > 0 ? spec.hosts.least_nodes : spec.cluster.nodes;
+  asked.slots_per_node = spec.cluster.slots_per_node;
+  return asked;
+}
+
+// ---- what happens ----
+
+absl::Status FleetBook::Take(const proto::FleetRecord& record) {
+  if (record.revision() != revision_ + 1) {
+    return absl::DataLossError(
+        absl::StrCat("record ", record.revision(), " comes after record ", revision_));
+  }
+  const bool is_known =
+      record.fact_case() != proto::FleetRecord::FACT_NOT_SET || record.has_answered();
+  if (!is_known) {
+    return absl::DataLossError(
+        absl::StrCat("record ", record.revision(), " holds no fact that this version knows"));
+  }
+  revision_ = record.revision();
+  if (record.has_started()) fleet_id_ = record.started().fleet_id();
+  if (record.has_job_news()) {
+    TakeNews(record.job_news(), record);
+  } else {
+    TakeFact(record);
+  }
+  if (record.has_answered()) Keep(record.answered(), record.unix_ms());
+  ForgetWhatIsOver();
+  return absl::OkStatus();
+}
+
+void FleetBook::TakeFact(const proto::FleetRecord& record) {
+  const std::optional<FleetEvent> fact = FactOf(record);
+  if (!fact) return;
+  if (record.has_host_joined()) {
+    proto::HostOffer& offer = offers_[record.host_joined().offer().machine()];
+    offer = record.host_joined().offer();
+  }
+  const int64_t job = JobOf(record);
+  if (record.has_job_queued()) {
+    JobEntry& entry = entries_[job];
+    entry.request = record.job_queued().request();
+    entry.submitted_ms = record.unix_ms();
+  }
+  const auto before = fleet_.jobs.find(job);
+  const bool is_new = before == fleet_.jobs.end();
+  const FleetPhase phase = is_new ? FleetPhase::kQueued : before->second.phase;
+  fleet_ = Apply(std::move(fleet_), *fact);
+  const auto after = fleet_.jobs.find(job);
+  if (after != fleet_.jobs.end()) {
+    entries_[job].revision = revision_;
+    const bool changed = is_new || phase != after->second.phase;
+    if (changed && !record.has_job_placed()) TellPhase(job, record);
+  }
+  if (record.has_host_joined()) {
+    proto::FleetHostFact joined;
+    joined.set_machine(record.host_joined().offer().machine());
+    TellHost(joined, "offers itself", record);
+  }
+  if (record.has_host_gone()) TellHost(record.host_gone(), "is not heard any more", record);
+  if (record.has_host_failed()) TellHost(record.host_failed(), "has failed", record);
+  if (record.has_host_drained()) TellHost(record.host_drained(), "is drained", record);
+  if (record.has_host_undrained()) TellHost(record.host_undrained(), "is used again", record);
+}
+
+// Where the job only gives its hosts back, what its Driver says of its end is not the job's.
+void FleetBook::TakeNews(const proto::FleetJobNews& news, const proto::FleetRecord& record) {
+  const auto job = fleet_.jobs.find(news.job());
+  const auto found = entries_.find(news.job());
+  if (job == fleet_.jobs.end() || found == entries_.end()) return;
+  JobEntry& entry = found->second;
+  entry.status = news.status();
+  entry.allocation = news.allocation();
+  entry.driver_revision = news.driver_revision();
+  entry.revision = revision_;
+  const PhaseWords words = PhaseOf(job->second, entry);
+  for (const proto::JobEvent& each : news.events()) {
+    std::optional<v1::Event> message = EventMessage(each);
+    if (!message) continue;
+    if (message->has_phase() && words.phase != entry.status.phase()) {
+      message->mutable_phase()->set_phase(words.phase);
+      message->mutable_phase()->set_reason(words.reason);
+    }
+    v1::Event& event = AddEvent(record);
+    const int64_t unix_ms = message->unix_ms();
+    message->set_revision(event.revision());
+    event = *std::move(message);
+    event.set_job_id(JobName(news.job()));
+    event.set_unix_ms(unix_ms);
+  }
+}
+
+// ---- what is told ----
+
+v1::Event& FleetBook::AddEvent(const proto::FleetRecord& record) {
+  v1::Event& event = events_.emplace_back();
+  event.set_revision(record.revision());
+  event.set_unix_ms(record.unix_ms());
+  while (events_.size() > kMaxKeptEvents) {
+    forgotten_revision_ = events_.front().revision();
+    while (events_.front().revision() == forgotten_revision_) events_.pop_front();
+  }
+  return event;
+}
+
+void FleetBook::TellPhase(int64_t job, const proto::FleetRecord& record) {
+  const PhaseWords words = PhaseOf(fleet_.jobs.at(job), entries_.at(job));
+  v1::Event& event = AddEvent(record);
+  event.set_job_id(JobName(job));
+  event.set_generation(entries_.at(job).status.generation());
+  event.mutable_phase()->set_phase(words.phase);
+  event.mutable_phase()->set_reason(words.reason);
+}
+
+void FleetBook::TellHost(const proto::FleetHostFact& fact, const std::string& what,
+                         const proto::FleetRecord& record) {
+  const auto host = fleet_.hosts.find(fact.machine());
+  v1::HostChanged& changed = *AddEvent(record).mutable_host();
+  if (host != fleet_.hosts.end()) {
+    *changed.mutable_host() = HostMessage(*this, fact.machine(), record.unix_ms());
+  } else {
+    changed.mutable_host()->set_machine(fact.machine());
+    changed.mutable_host()->set_host(offers_[fact.machine()].host());
+  }
+  const bool is_left_out = host != fleet_.hosts.end() && record.has_host_failed() &&
+                           host->second.left_out_until_ms > record.unix_ms();
+  changed.set_what(absl::StrCat(is_left_out ? "is left out for an hour: has failed" : what,
+                                fact.reason().empty() ? "" : ": ", fact.reason()));
+}
+
+// ---- what is kept ----
+
+const proto::Answered* FleetBook::FindAnswer(const std::string& request_id) const {
+  const auto found = answers_.find(request_id);
+  return found == answers_.end() ? nullptr : &found->second;
+}
+
+void FleetBook::SetReply(const std::string& request_id, const std::string& reply) {
+  const auto found = answers_.find(request_id);
+  if (found != answers_.end()) found->second.set_reply(reply);
+}
+
+void FleetBook::Keep(const proto::Answered& answered, int64_t unix_ms) {
+  answers_[answered.request_id()] = answered;
+  answered_.emplace_back(unix_ms, answered.request_id());
+  while (answered_.size() > kMaxAnswers || answered_.front().first < unix_ms - kAnswerAgeMs) {
+    answers_.erase(answered_.front().second);
+    answered_.pop_front();
+  }
+}
+
+// The fleet forgets jobs that are over and hosts that are gone, and so is it here.
+void FleetBook::ForgetWhatIsOver() {
+  if (entries_.size() != fleet_.jobs.size()) {
+    std::erase_if(entries_, [&](const auto& each) { return fleet_.jobs.count(each.first) == 0; });
+  }
+  if (offers_.size() != fleet_.hosts.size()) {
+    std::erase_if(offers_, [&](const auto& each) { return fleet_.hosts.count(each.first) == 0; });
+  }
+}
+
+}  // namespace weft

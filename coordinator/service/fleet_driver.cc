@@ -1,0 +1,181 @@
+#include "coordinator/service/fleet_driver.h"
+
+#include <sys/random.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/service/control_messages.h"
+#include "plan/errors.h"
+#include "process/log.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kTickMs = 50;
+constexpr int kMaxRounds = 16;  // places that follow from places
+
+std::string NewFleetId() {
+  uint32_t id = 0;
+  CHECK(getrandom(&id, sizeof(id), 0) == sizeof(id));
+  return absl::StrCat(absl::Hex(id, absl::kZeroPad8));
+}
+
+absl::Status MakeFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("state folder ", folder, ": cannot be made: ", error.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FleetDriver>> FleetDriver::Start(FleetDriverOptions options) {
+  std::unique_ptr<FleetDriver> driver(new FleetDriver(std::move(options)));
+  RETURN_IF_ERROR(driver->Open());
+  driver->thread_ = std::thread([raw = driver.get()] { raw->Run(); });
+  return driver;
+}
+
+FleetDriver::FleetDriver(FleetDriverOptions options)
+    : options_(std::move(options)), queue_of_tasks_(options_.max_queued_bytes) {
+  leases_.SetLength(options_.offer_lease_ms);
+}
+
+FleetDriver::~FleetDriver() {
+  Close();
+}
+
+void FleetDriver::Close() {
+  queue_of_tasks_.Close();
+  if (thread_.joinable()) thread_.join();
+}
+
+// Hosts that were there may be under way with the leases that an earlier weftd has granted.
+absl::Status FleetDriver::Open() {
+  RETURN_IF_ERROR(MakeFolder(options_.state_folder + "/jobs"));
+  ASSIGN_OR_RETURN(journal_, FleetJournal::Open(options_.state_folder + "/fleet.db"));
+  RETURN_IF_ERROR(
+      journal_->Replay([this](const proto::FleetRecord& each) { return book_.Take(each); }));
+  for (const auto& [machine, host] : book_.fleet().hosts) {
+    if (host.present) leases_.Assume(machine, Now() + options_.offer_lease_ms);
+  }
+  if (book_.revision() > 0) {
+    LogInfo(absl::StrCat("replayed ", book_.revision(), " records: ", book_.fleet().jobs.size(),
+                         " jobs, ", book_.fleet().hosts.size(), " hosts"));
+  }
+  proto::FleetRecord started;
+  started.mutable_started()->set_version(options_.version);
+  started.mutable_started()->set_fleet_id(book_.fleet_id().empty() ? NewFleetId()
+                                                                   : book_.fleet_id());
+  Happened(std::move(started));
+  RETURN_IF_ERROR(journal_->Commit(Now()));
+  // Their agents come back as soon as somebody listens.
+  KeepRunners();
+  return absl::OkStatus();
+}
+
+// ---- rounds ----
+
+void FleetDriver::Run() {
+  while (queue_of_tasks_.Wait(kTickMs)) RunOnce();
+  EndEverything();
+}
+
+void FleetDriver::RunOnce() {
+  for (const TaskQueue::Task& task : queue_of_tasks_.Take()) task();
+  LookAtLeases();
+  EndJobs();
+  Decided();
+  Settle();
+}
+
+void FleetDriver::Decided() {
+  for (int round = 0; round < kMaxRounds && !broken_; ++round) {
+    const FleetDuties duties = Decide(book_.fleet(), options_.unix_ms());
+    for (const MoveJob& each : duties.move) {
+      proto::FleetRecord record;
+      record.mutable_job_moves()->set_job(each.job);
+      Happened(std::move(record));
+    }
+    for (const PlaceJob& each : duties.place) {
+      proto::FleetRecord record;
+      proto::FleetJobPlaced& placed = *record.mutable_job_placed();
+      placed.set_job(each.job);
+      for (const FleetShare& share : each.shares) {
+        proto::FleetJobPlaced::Share& message = *placed.add_shares();
+        message.set_machine(share.machine);
+        message.mutable_slots()->Add(share.slots.begin(), share.slots.end());
+      }
+      Happened(std::move(record));
+    }
+    if (duties.place.empty() && duties.move.empty()) return;
+  }
+}
+
+// Nothing is done or said on the strength of what a successor would not know of.
+void FleetDriver::Settle() {
+  if (!broken_) {
+    const absl::Status written = journal_->Commit(Now());
+    if (!written.ok()) Break(written);
+  }
+  if (broken_) return AnswerAll(absl::UnavailableError("the journal cannot be written"));
+  if (!journal_->behind().ok()) {
+    return AnswerAll(absl::UnavailableError(
+        absl::StrCat(journal_->behind().message(), "; ask again with the same request id")));
+  }
+  KeepRunners();
+  KeepAgents();
+  TellWatchers();
+  AnswerAll(absl::OkStatus());
+}
+
+void FleetDriver::AnswerAll(const absl::Status& durable) {
+  for (const auto& answer : std::exchange(answers_, {})) answer(durable);
+}
+
+void FleetDriver::EndEverything() {
+  const absl::Status why = absl::UnavailableError("weftd is closing; come back");
+  AnswerAll(why);
+  {
+    const std::lock_guard<std::mutex> lock(drivers_mutex_);
+    drivers_.clear();
+  }
+  for (const auto& [job, runner] : runners_) {
+    if (runner.driver != nullptr) runner.driver->Close();
+  }
+  runners_.clear();
+  for (const auto& [id, offer] : offers_) offer.port.close(why);
+  for (const auto& [id, watcher] : watchers_) watcher.port.close(why);
+  offers_.clear();
+  watchers_.clear();
+}
+
+// ---- facts ----
+
+bool FleetDriver::Happened(proto::FleetRecord record, const std::function<std::string()>& reply) {
+  if (broken_) return false;
+  record.set_revision(book_.revision() + 1);
+  record.set_unix_ms(options_.unix_ms());
+  const absl::Status taken = book_.Take(record);
+  if (!taken.ok()) {
+    Break(taken);
+    return false;
+  }
+  if (record.has_answered()) {
+    record.mutable_answered()->set_reply(reply());
+    book_.SetReply(record.answered().request_id(), record.answered().reply());
+  }
+  journal_->Add(record);
+  return true;
+}
+
+// Memory is ahead of the disk now: nothing may be done on the strength of it.
+void FleetDriver::Break(const absl::Status& why) {
+  broken_ = true;
+  LogError(why.message());
+  if (options_.on_broken) options_.on_broken(why);
+}
+
+}  // namespace weft

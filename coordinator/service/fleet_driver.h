@@ -1,0 +1,219 @@
+// FleetDriver: the shell around the fleet, above one Driver for each job that is placed. One
+// thread, one queue, rounds as Driver's: what has come becomes records, they are journaled
+// together, and what follows from them is done and said after that: Drivers are started and asked
+// to end, agents are sent to hosts and called back, people are answered. Decisions are the fleet's
+// (fleet/). The parts for people, jobs and hosts are in fleet_people.cc, fleet_jobs.cc and
+// fleet_hosts.cc.
+//
+// Public functions may be called from any thread and return at once; answers and port calls come
+// from the driver's thread and must not block.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "coordinator/driver.h"
+#include "coordinator/lease_book.h"
+#include "coordinator/service/caller.h"
+#include "coordinator/service/fleet_book.h"
+#include "coordinator/service/fleet_journal.h"
+#include "coordinator/task_queue.h"
+#include "process/clock.h"
+
+namespace weft {
+
+struct FleetDriverOptions {
+  std::string version;               // of this build
+  std::string state_folder;          // its journals are there
+  std::optional<int64_t> lease_ms;   // of jobs, as Driver's
+  int64_t offer_lease_ms = 8000;     // of hosts
+  int64_t agent_patience_ms = 1000;  // before an agent that ended by itself is started again
+  int64_t max_queued_bytes = int64_t{256} << 20;
+  std::function<int64_t()> now_ms = BootTimeMs;
+  std::function<int64_t()> unix_ms = UnixTimeMs;
+  // The fleet's journal cannot be written any more: the process has to end. Called once.
+  std::function<void(const absl::Status& why)> on_broken;
+};
+
+// The stream of somebody who watches jobs, as AgentPort (outgoing.h).
+struct JobsPort {
+  std::function<void(const v1::WatchReply&)> send;
+  std::function<void(const absl::Status&)> close;
+};
+// The stream of a standing agent.
+struct OfferPort {
+  std::function<void(const proto::OfferOrder&)> send;
+  std::function<void(const absl::Status&)> close;
+};
+
+class FleetDriver final {
+ public:
+  // Replays the fleet's journal, goes on with the jobs that were placed, and starts the thread.
+  static absl::StatusOr<std::unique_ptr<FleetDriver>> Start(FleetDriverOptions options);
+  ~FleetDriver();
+  // Answers what waits with Unavailable, closes all ports and all Drivers, joins the thread.
+  void Close();
+
+  // ---- people: mutations are answered once they are durable ----
+  void Submit(const Caller& caller, v1::SubmitRequest request, const Reply<v1::SubmitReply>& reply);
+  void Stop(const Caller& caller, v1::StopRequest request, const Reply<v1::Job>& reply);
+  void Pause(const Caller& caller, v1::PauseRequest request, const Reply<v1::Job>& reply);
+  void Resume(const Caller& caller, v1::ResumeRequest request, const Reply<v1::Job>& reply);
+  void Resize(const Caller& caller, v1::ResizeRequest request, const Reply<v1::Job>& reply);
+  void DrainHost(const Caller& caller, v1::DrainHostRequest request, const Reply<v1::Host>& reply);
+  void UndrainHost(const Caller& caller, v1::UndrainHostRequest request,
+                   const Reply<v1::Host>& reply);
+  void List(v1::ListRequest request, const Reply<v1::ListReply>& reply);
+  void Get(v1::GetRequest request, const Reply<v1::Job>& reply);
+  void Hosts(const Reply<v1::HostsReply>& reply);
+  // Streams have ids that the caller chooses, each once.
+  void Watch(int64_t id, v1::WatchRequest request, JobsPort port);
+  void Unwatch(int64_t id);
+
+  // ---- hosts ----
+  void AttachOffer(int64_t id, OfferPort port);
+  // False if there is no room for the report: then its stream has to end.
+  bool TakeOffer(int64_t id, proto::OfferReport report);
+  void DetachOffer(int64_t id);
+  // Whoever hears an offer's heartbeat grants its lease, on any thread.
+  LeaseBook& leases() { return leases_; }
+
+  // The Driver for an agent of a job. Aborted: the job is not placed, or the agent is of an
+  // allocation that is over.
+  absl::StatusOr<std::shared_ptr<Driver>> FindDriver(const proto::Hello& hello) const;
+
+ private:
+  // A Runner is the Driver of a placed job.
+  struct Runner {
+    int64_t allocation = 0;
+    std::shared_ptr<Driver> driver;
+    FleetStop told = FleetStop::kNone;
+    proto::JobStatus stands;  // told before the events that lead to it
+    bool is_over = false;     // the Driver has nothing more to do
+    std::string end;          // "COMPLETED"
+    std::string reason;
+    std::map<std::string, int64_t> not_before_ms;  // by machine: its agent is started then
+  };
+  using Allocation = std::pair<int64_t, int64_t>;  // job, allocation
+  struct Offer {
+    OfferPort port;
+    std::string machine;           // empty: has not made its offer yet
+    int64_t sequence = 0;          // highest one heard
+    bool is_due = false;           // for an acknowledgement, at the round's end
+    std::set<Allocation> running;  // agents, as far as is known
+    std::set<Allocation> stopped;  // of them: was told to end
+  };
+  struct Watcher {
+    JobsPort port;
+    int64_t job = 0;  // 0: all
+    int64_t seen = 0;
+  };
+  // What a mutation comes to; the reply is made once it is so.
+  template <typename Message>
+  struct Change {
+    proto::FleetRecord record;  // no fact: nothing changes
+    std::function<Message()> reply;
+  };
+
+  explicit FleetDriver(FleetDriverOptions options);
+  absl::Status Open();
+
+  void Run();
+  void RunOnce();
+  void Decided();
+  void Settle();
+  void EndEverything();
+
+  // The record's revision and time are set here, and its answer is made once it is part of the
+  // book. Returns whether it is.
+  bool Happened(proto::FleetRecord record, const std::function<std::string()>& reply = {});
+  void Break(const absl::Status& why);
+  void AnswerAll(const absl::Status& durable);
+
+  // ---- people ----
+  template <typename Message, typename Request>
+  using Maker = std::function<absl::StatusOr<Change<Message>>(const Request&)>;
+  template <typename Message, typename Request>
+  void Mutate(const char* call, Request request, const Reply<Message>& reply,
+              const Maker<Message, Request>& make);
+  template <typename Message, typename Request>
+  absl::StatusOr<Message> Answer(const char* call, const Request& request,
+                                 const Maker<Message, Request>& make);
+  template <typename Message>
+  void AnswerLater(const Reply<Message>& reply, absl::StatusOr<Message> answer);
+  // NotFound, PermissionDenied, Aborted, or FailedPrecondition if it is over.
+  template <typename Request>
+  absl::StatusOr<int64_t> JobToChange(const Caller& caller, const Request& request) const;
+  absl::StatusOr<std::string> FindHost(const std::string& name) const;
+  absl::StatusOr<Change<v1::SubmitReply>> OnSubmit(const Caller& caller,
+                                                   const v1::SubmitRequest& request);
+  Change<v1::Job> ChangeOf(int64_t job, proto::FleetRecord record);
+  Change<v1::Host> ChangeOf(const std::string& machine, proto::FleetRecord record);
+  absl::Status OnWatch(int64_t id, const v1::WatchRequest& request, const JobsPort& port);
+  absl::StatusOr<v1::ListReply> OnList(const v1::ListRequest& request);
+  absl::StatusOr<int64_t> FindJob(const std::string& name) const;
+  v1::Job MessageOf(int64_t job);
+  void TellWatchers();
+  void SendEvents(Watcher& watcher);
+  void SendSteps();
+  bool IsOfInterest(const Watcher& watcher, const v1::Event& event) const;
+
+  // ---- jobs ----
+  void KeepRunners();
+  absl::Status StartRunner(int64_t job, const FleetJob& placed);
+  void WatchRunner(int64_t job, const Runner& runner);
+  Runner* FindRunner(int64_t job, int64_t allocation);
+  void OnNews(int64_t job, int64_t allocation, const std::vector<proto::JobEvent>& events);
+  void OnRunnerOver(int64_t job, int64_t allocation, const absl::Status& why);
+  void DropRunner(int64_t job);
+  bool HasAgents(int64_t job, const FleetJob& placed) const;
+  void EndJobs();
+  std::string JournalOf(int64_t job, int64_t allocation) const;
+
+  // ---- hosts ----
+  void OnOfferReport(int64_t id, const proto::OfferReport& report);
+  void OnOffer(int64_t id, Offer& offer, const proto::HostOffer& words);
+  void OnAgentEnded(Offer& offer, const proto::AgentEnded& ended);
+  void RefuseOffer(int64_t id, const absl::Status& why);
+  void LookAtLeases();
+  void KeepAgents();
+  void KeepAgentsOf(Offer& offer);
+  const Offer* OfferOf(const std::string& machine) const;
+
+  int64_t Now() const { return options_.now_ms(); }
+
+  const FleetDriverOptions options_;
+  LeaseBook leases_;
+
+  // Below: the driver's thread alone.
+  std::unique_ptr<FleetJournal> journal_;
+  FleetBook book_;
+  std::map<int64_t, Runner> runners_;  // by job
+  std::map<int64_t, Offer> offers_;    // by stream
+  std::map<std::string, int64_t> offer_of_machine_;
+  std::map<int64_t, Watcher> watchers_;
+  std::map<int64_t, v1::Event> new_steps_;   // newest step of each job that was not told yet
+  std::map<int64_t, v1::Event> last_steps_;  // newest step of each placed job
+  std::map<int64_t, QueuedJob> queue_;       // by job, as of queue_revision_
+  std::map<int64_t, int64_t> queue_places_;
+  int64_t queue_revision_ = -1;
+  std::vector<std::function<void(const absl::Status&)>> answers_;  // at the round's end
+  bool broken_ = false;
+
+  mutable std::mutex drivers_mutex_;
+  std::map<std::string, std::pair<int64_t, std::shared_ptr<Driver>>> drivers_;  // by job's name
+
+  TaskQueue queue_of_tasks_;
+  std::thread thread_;
+};
+
+}  // namespace weft

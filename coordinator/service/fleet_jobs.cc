@@ -1,0 +1,244 @@
+// The fleet driver's part that has to do with placed jobs: each has a Driver of its own.
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/service/control_messages.h"
+#include "coordinator/service/fleet_driver.h"
+#include "plan/errors.h"
+#include "plan/spec/checkpoint_folder.h"
+#include "process/log.h"
+#include "proto/job_text.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kWatch = 1;  // the fleet's own stream of a Driver's events
+
+proto::FleetRecord EndOf(int64_t job, const std::string& end, const std::string& reason,
+                         int64_t unix_ms) {
+  proto::FleetRecord record;
+  proto::FleetJobEnded& ended = *record.mutable_job_ended();
+  ended.set_job(job);
+  ended.set_end(end);
+  ended.set_reason(reason);
+  ended.set_unix_ms(unix_ms);
+  return record;
+}
+
+proto::StopJobRequest StopOf(bool now) {
+  proto::StopJobRequest request;
+  request.set_now(now);
+  return request;
+}
+
+// Hosts expect them: a submitter may have come over the network.
+absl::Status MakeFolders(const proto::SubmitJobRequest& request) {
+  ASSIGN_OR_RETURN(const JobSpec spec, ParseJobText(request.job()));
+  for (const std::string& folder :
+       {request.run_folder() + "/logs", CheckpointFolder(spec.checkpoint, request.run_folder())}) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (!error) continue;
+    return absl::UnavailableError(absl::StrCat(folder, ": cannot be made: ", error.message(),
+                                               "; it has to be on a file system that weftd and all "
+                                               "hosts mount at the same path"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string FleetDriver::JournalOf(int64_t job, int64_t allocation) const {
+  return absl::StrCat(options_.state_folder, "/jobs/", JobName(job), "/allocation-", allocation,
+                      ".db");
+}
+
+absl::StatusOr<std::shared_ptr<Driver>> FleetDriver::FindDriver(const proto::Hello& hello) const {
+  const std::lock_guard<std::mutex> lock(drivers_mutex_);
+  const auto found = drivers_.find(hello.job_id());
+  if (found == drivers_.end()) {
+    return absl::AbortedError(
+        absl::StrCat("job \"", hello.job_id(), "\": has no part of any host now"));
+  }
+  if (found->second.first == hello.allocation()) return found->second.second;
+  return absl::AbortedError(absl::StrCat("allocation ", hello.allocation(), " of ", hello.job_id(),
+                                         " is over; it has allocation ", found->second.first,
+                                         " now"));
+}
+
+FleetDriver::Runner* FleetDriver::FindRunner(int64_t job, int64_t allocation) {
+  const auto found = runners_.find(job);
+  if (found == runners_.end() || found->second.allocation != allocation) return nullptr;
+  return &found->second;
+}
+
+// A Driver for each placed job and for no other one; those that are to end are told so.
+void FleetDriver::KeepRunners() {
+  std::vector<int64_t> done;
+  for (const auto& [job, runner] : runners_) {
+    const auto placed = book_.fleet().jobs.find(job);
+    const bool runs = placed != book_.fleet().jobs.end() &&
+                      placed->second.phase == FleetPhase::kPlaced &&
+                      placed->second.allocation == runner.allocation;
+    if (!runs) done.push_back(job);
+  }
+  for (const int64_t job : done) DropRunner(job);
+  for (const auto& [job, placed] : book_.fleet().jobs) {
+    if (placed.phase != FleetPhase::kPlaced || runners_.count(job) > 0) continue;
+    const absl::Status started = StartRunner(job, placed);
+    if (started.ok()) continue;
+    LogError(absl::StrCat(JobName(job), ": cannot be started: ", started.message()));
+    Runner& failed = runners_[job];
+    failed.allocation = placed.allocation;
+    failed.is_over = true;
+    failed.end = "FAILED";
+    failed.reason = absl::StrCat(started.message());
+  }
+  for (const EndJob& each : Decide(book_.fleet(), options_.unix_ms()).end) {
+    const auto runner = runners_.find(each.job);
+    const FleetStop wanted = each.now ? FleetStop::kNow : FleetStop::kSave;
+    if (runner == runners_.end() || runner->second.told >= wanted) continue;
+    runner->second.told = wanted;
+    if (runner->second.driver == nullptr) continue;
+    runner->second.driver->StopJob(StopOf(each.now), [](const absl::Status&) {});
+  }
+}
+
+absl::Status FleetDriver::StartRunner(int64_t job, const FleetJob& placed) {
+  ASSIGN_OR_RETURN(proto::SubmitJobRequest request, DriverRequest(job, placed, book_.entry(job)));
+  RETURN_IF_ERROR(MakeFolders(request));
+  const std::string path = JournalOf(job, placed.allocation);
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, Journal::Open(path));
+  DriverOptions options;
+  options.version = options_.version;
+  options.lease_ms = options_.lease_ms;
+  options.on_broken = [this, job, allocation = placed.allocation](const absl::Status& why) {
+    queue_of_tasks_.Post([this, job, allocation, why] { OnRunnerOver(job, allocation, why); }, 0,
+                         TaskQueue::Room::kAlways);
+  };
+  ASSIGN_OR_RETURN(std::unique_ptr<Driver> driver,
+                   Driver::Start(std::move(journal), std::move(options)));
+  Runner& runner = runners_[job];
+  runner.allocation = placed.allocation;
+  runner.driver = std::move(driver);
+  {
+    const std::lock_guard<std::mutex> lock(drivers_mutex_);
+    drivers_[JobName(job)] = {runner.allocation, runner.driver};
+  }
+  LogInfo(absl::StrCat(JobName(job), ": has allocation ", placed.allocation, " of ",
+                       placed.shares.size(), " hosts"));
+  // The same request again, after a restart, changes nothing.
+  const auto refused = [this, job, allocation = placed.allocation](
+                           const absl::StatusOr<proto::SubmitJobReply>& reply) {
+    if (reply.ok() || absl::IsUnavailable(reply.status())) return;
+    queue_of_tasks_.Post(
+        [this, job, allocation, why = reply.status()] { OnRunnerOver(job, allocation, why); }, 0,
+        TaskQueue::Room::kAlways);
+  };
+  runner.driver->Submit(std::move(request), refused);
+  WatchRunner(job, runner);
+  return absl::OkStatus();
+}
+
+// From where the fleet has heard of this Driver, which tells what it was before a restart too.
+void FleetDriver::WatchRunner(int64_t job, const Runner& runner) {
+  const JobEntry& entry = book_.entry(job);
+  proto::WatchRequest request;
+  if (entry.allocation == runner.allocation) request.set_after_revision(entry.driver_revision);
+  const int64_t allocation = runner.allocation;
+  const auto post = [this](std::function<void()> task) {
+    queue_of_tasks_.Post(std::move(task), 0, TaskQueue::Room::kAlways, TaskQueue::Wake::kWithTick);
+  };
+  WatcherPort port;
+  port.stands = [this, post, job, allocation](const proto::JobStatus& status) {
+    post([this, job, allocation, status] {
+      if (Runner* const heard = FindRunner(job, allocation)) heard->stands = status;
+    });
+  };
+  port.send = [this, job, allocation](const std::vector<proto::JobEvent>& events) {
+    const bool is_step = events.size() == 1 && events.front().has_step();
+    queue_of_tasks_.Post([this, job, allocation, events] { OnNews(job, allocation, events); }, 0,
+                         TaskQueue::Room::kAlways,
+                         is_step ? TaskQueue::Wake::kWithTick : TaskQueue::Wake::kNow);
+  };
+  port.close = [this, job, allocation](const absl::Status& why) {
+    queue_of_tasks_.Post([this, job, allocation, why] { OnRunnerOver(job, allocation, why); }, 0,
+                         TaskQueue::Room::kAlways);
+  };
+  runner.driver->Watch(kWatch, std::move(request), std::move(port));
+}
+
+void FleetDriver::OnNews(int64_t job, int64_t allocation,
+                         const std::vector<proto::JobEvent>& events) {
+  Runner* const runner = FindRunner(job, allocation);
+  if (runner == nullptr) return;
+  proto::FleetRecord record;
+  proto::FleetJobNews& news = *record.mutable_job_news();
+  for (const proto::JobEvent& each : events) {
+    if (!each.has_step()) {
+      *news.add_events() = each;
+      news.set_driver_revision(each.revision());
+      continue;
+    }
+    if (std::optional<v1::Event> step = EventMessage(each)) {
+      step->set_job_id(JobName(job));
+      last_steps_[job] = *step;
+      new_steps_[job] = *std::move(step);
+    }
+  }
+  if (news.events().empty()) return;
+  news.set_job(job);
+  news.set_allocation(allocation);
+  *news.mutable_status() = runner->stands;
+  Happened(std::move(record));
+}
+
+// The Driver says that nothing more will come: the job is over, or the Driver itself is.
+void FleetDriver::OnRunnerOver(int64_t job, int64_t allocation, const absl::Status& why) {
+  Runner* const runner = FindRunner(job, allocation);
+  if (runner == nullptr || runner->is_over) return;
+  runner->is_over = true;
+  runner->end = why.ok() ? book_.entry(job).status.phase() : "FAILED";
+  runner->reason = why.ok() ? book_.entry(job).status.reason() : std::string(why.message());
+  {
+    const std::lock_guard<std::mutex> lock(drivers_mutex_);
+    drivers_.erase(JobName(job));
+  }
+  // Its agents come back, find nobody who knows them, and end.
+  runner->driver->Close();
+}
+
+// Nothing of the job is left on any host that is reached, and no lease of any other runs.
+bool FleetDriver::HasAgents(int64_t job, const FleetJob& placed) const {
+  for (const FleetShare& share : placed.shares) {
+    const Offer* const offer = OfferOf(share.machine);
+    if (offer != nullptr && offer->running.count({job, placed.allocation}) > 0) return true;
+    if (offer == nullptr && book_.fleet().hosts.at(share.machine).present) return true;
+  }
+  return false;
+}
+
+void FleetDriver::EndJobs() {
+  for (const auto& [job, runner] : runners_) {
+    const auto placed = book_.fleet().jobs.find(job);
+    const bool ends = runner.is_over && placed != book_.fleet().jobs.end() &&
+                      placed->second.phase == FleetPhase::kPlaced &&
+                      placed->second.allocation == runner.allocation &&
+                      !HasAgents(job, placed->second);
+    if (ends) Happened(EndOf(job, runner.end, runner.reason, options_.unix_ms()));
+  }
+}
+
+void FleetDriver::DropRunner(int64_t job) {
+  const auto found = runners_.find(job);
+  if (found->second.driver != nullptr) found->second.driver->Close();
+  runners_.erase(found);
+  last_steps_.erase(job);
+  new_steps_.erase(job);
+  std::error_code error;
+  std::filesystem::remove_all(absl::StrCat(options_.state_folder, "/jobs/", JobName(job)), error);
+}
+
+}  // namespace weft

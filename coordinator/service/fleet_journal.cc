@@ -1,0 +1,52 @@
+#include "coordinator/service/fleet_journal.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+constexpr int kFormatVersion = 1;
+constexpr char kCure[] =
+    "move it away and start weftd again: jobs have to be submitted again, and go on from the "
+    "newest "
+    "checkpoint that verifies";
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FleetJournal>> FleetJournal::Open(const std::string& path) {
+  ASSIGN_OR_RETURN(std::unique_ptr<RecordFile> file, RecordFile::Open(path, kFormatVersion, kCure));
+  return std::unique_ptr<FleetJournal>(new FleetJournal(std::move(file)));
+}
+
+absl::Status FleetJournal::Replay(
+    const std::function<absl::Status(const proto::FleetRecord&)>& take) {
+  const auto no_snapshot = [](int64_t, absl::string_view) {
+    return absl::DataLossError("this version knows no snapshot");
+  };
+  const auto read = [&](int64_t revision, absl::string_view body) -> absl::Status {
+    proto::FleetRecord record;
+    if (!record.ParseFromArray(body.data(), static_cast<int>(body.size())) ||
+        record.revision() != revision) {
+      return absl::DataLossError(absl::StrCat("record ", revision, " is no record of a fleet"));
+    }
+    return take(record);
+  };
+  return file_->Replay(no_snapshot, read);
+}
+
+void FleetJournal::Add(const proto::FleetRecord& record) {
+  waiting_.push_back({record.revision(), record.SerializeAsString()});
+}
+
+absl::Status FleetJournal::Commit(int64_t now_ms) {
+  if (waiting_.empty()) return absl::OkStatus();
+  bool written = false;
+  const auto append = [this] { return file_->Append(waiting_); };
+  const absl::Status status = patience_.Try(now_ms, waiting_.size(), append, &written);
+  if (written) waiting_.clear();
+  return status;
+}
+
+}  // namespace weft

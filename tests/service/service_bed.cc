@@ -1,0 +1,245 @@
+#include "tests/service/service_bed.h"
+
+#include <grpcpp/grpcpp.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "launcher/job_file/job_yaml.h"
+#include "process/rpc.h"
+#include "proto/job_text.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kCallMs = 20000;
+constexpr char kCookie[] = "WEFT_SERVICE_BED";
+
+std::string TinyJob(const std::string& name, int slots, int64_t steps, const std::string& folder) {
+  std::ostringstream text;
+  text << "job: {name: " << name << ", output_dir: " << folder << "}\n"
+       << "model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 64, n_layer: 2, "
+          "n_head: 4}\n"
+       << "data: {format: bytes, train: [{path: /usr/share/common-licenses/GPL-3}]}\n"
+       << "training: {seq_len: 64, global_batch_size: 8, steps: " << steps << ", seed: 42}\n"
+       << "optimizer: {name: adamw, lr: 1.0e-3}\n"
+       << "lr_scheduler: {type: constant}\n"
+       << "parallelism: {dp: " << slots << "}\n"
+       << "checkpoint: {interval: 20}\n"
+       << "cluster: {profile: cpu, slots: " << slots << "}\n";
+  return text.str();
+}
+
+}  // namespace
+
+void ServiceBed::SetUp() {
+  char pattern[] = "/tmp/weft-service-XXXXXX";
+  ASSERT_NE(mkdtemp(pattern), nullptr);
+  folder_ = pattern;
+  StartWeftd();
+}
+
+void ServiceBed::TearDown() {
+  control_.reset();
+  if (host_ != nullptr) host_->Signal(SIGTERM);
+  if (host_ != nullptr && !host_->Wait(20)) ADD_FAILURE() << "the standing agent does not end";
+  if (weftd_ != nullptr) weftd_->Signal(SIGTERM);
+  if (weftd_ != nullptr && !weftd_->Wait(20)) ADD_FAILURE() << "weftd does not end";
+  const std::string words = HasFailure() ? Words() : "";
+  EXPECT_TRUE(Eventually(20, [&] { return ProcessesWith(kCookie, folder_).empty(); }));
+  for (const Found& left : ProcessesWith(kCookie, folder_)) {
+    ADD_FAILURE() << "left behind: " << left.command;
+    KillFound(left, SIGKILL);
+  }
+  if (HasFailure()) {
+    std::fprintf(stderr, "kept for a look: %s\n%s\n", folder_.c_str(), words.c_str());
+    return;
+  }
+  std::filesystem::remove_all(folder_);
+}
+
+std::unique_ptr<Child> ServiceBed::Start(const std::string& name,
+                                         std::vector<std::string> arguments) {
+  const std::string output = folder_ + "/" + name + "-" + std::to_string(++started_);
+  std::filesystem::create_directories(folder_ + "/tmp");
+  return std::make_unique<Child>(
+      std::move(arguments),
+      std::map<std::string, std::string>{{kCookie, folder_}, {"TMPDIR", folder_ + "/tmp"}},
+      output + ".out", output + ".err");
+}
+
+void ServiceBed::StartWeftd() {
+  weftd_ = Start("weftd", {WEFT_BINARY_DIR "/bin/weftd", "--socket=" + socket(),
+                           "--state=" + folder_ + "/state"});
+  Connect();
+}
+
+void ServiceBed::Connect() {
+  const bool answers = Eventually(20, [&] {
+    const auto channel = OpenChannel("unix:" + socket());
+    if (!channel.ok()) return false;
+    control_ = v1::Control::NewStub(*channel);
+    grpc::ClientContext context;
+    SetDeadline(context, 1000);
+    v1::VersionReply reply;
+    return control_->Version(&context, {}, &reply).ok();
+  });
+  ASSERT_TRUE(answers) << Words();
+}
+
+void ServiceBed::StartHost(int slots) {
+  host_ = Start("host", {WEFT_BINARY_DIR "/bin/weft", "agent", "--standing",
+                         "--coordinator=unix:" + socket(), "--slots=" + std::to_string(slots)});
+  const bool is_there = Eventually(20, [&] { return Host().present(); });
+  ASSERT_TRUE(is_there) << Words();
+}
+
+void ServiceBed::KillWeftd() {
+  weftd_->Signal(SIGKILL);
+  ASSERT_TRUE(weftd_->Wait(10).has_value());
+  StartWeftd();
+}
+
+v1::SubmitRequest ServiceBed::Job(const std::string& name, int slots, int64_t steps,
+                                  int priority) {
+  const std::string path = folder_ + "/" + name + ".yaml";
+  const auto file = ReadJobText(TinyJob(name, slots, steps, folder_), path, {});
+  if (!file.ok()) throw std::runtime_error(std::string(file.status().message()));
+  v1::SubmitRequest request;
+  request.set_request_id(NewId());
+  request.set_name(name);
+  request.set_priority(priority);
+  request.set_file(path);
+  v1::Submission& submission = *request.mutable_submission();
+  submission.set_job(JobText(file->job));
+  submission.set_run_folder(folder_ + "/" + name);
+  submission.mutable_run()->set_id("00000000000000" + std::to_string(10 + ++started_));
+  return request;
+}
+
+std::string ServiceBed::Submit(const v1::SubmitRequest& request) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallMs);
+  v1::SubmitReply reply;
+  const absl::Status status = FromGrpc(control_->Submit(&context, request, &reply));
+  EXPECT_EQ(status, absl::OkStatus());
+  return reply.job_id();
+}
+
+v1::Job ServiceBed::Get(const std::string& job) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallMs);
+  v1::GetRequest request;
+  request.set_job_id(job);
+  v1::Job reply;
+  const absl::Status status = FromGrpc(control_->Get(&context, request, &reply));
+  EXPECT_EQ(status, absl::OkStatus());
+  return reply;
+}
+
+absl::Status ServiceBed::Stop(const std::string& job, v1::StopRequest::Level level) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallMs);
+  v1::StopRequest request;
+  request.set_request_id(NewId());
+  request.set_job_id(job);
+  request.set_level(level);
+  v1::Job reply;
+  return FromGrpc(control_->Stop(&context, request, &reply));
+}
+
+absl::Status ServiceBed::Pause(const std::string& job) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallMs);
+  v1::PauseRequest request;
+  request.set_request_id(NewId());
+  request.set_job_id(job);
+  v1::Job reply;
+  return FromGrpc(control_->Pause(&context, request, &reply));
+}
+
+absl::Status ServiceBed::Resume(const std::string& job) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallMs);
+  v1::ResumeRequest request;
+  request.set_request_id(NewId());
+  request.set_job_id(job);
+  v1::Job reply;
+  return FromGrpc(control_->Resume(&context, request, &reply));
+}
+
+v1::Host ServiceBed::Host() {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallMs);
+  v1::HostsReply reply;
+  const absl::Status status = FromGrpc(control_->Hosts(&context, {}, &reply));
+  EXPECT_EQ(status, absl::OkStatus());
+  return reply.hosts_size() == 1 ? reply.hosts(0) : v1::Host();
+}
+
+v1::Job ServiceBed::WaitFor(const std::string& job,
+                            const std::function<bool(const v1::Job&)>& is_so, double timeout_s) {
+  v1::Job seen;
+  Eventually(timeout_s, [&] {
+    seen = Get(job);
+    return is_so(seen) || seen.ended_unix_ms() > 0;
+  });
+  EXPECT_TRUE(is_so(seen)) << seen.DebugString();
+  return seen;
+}
+
+v1::Job ServiceBed::WaitForPhase(const std::string& job, const std::string& phase,
+                                 double timeout_s) {
+  SCOPED_TRACE("waits for " + job + " to be " + phase);
+  return WaitFor(job, [&](const v1::Job& seen) { return seen.phase() == phase; }, timeout_s);
+}
+
+v1::Job ServiceBed::WaitForStep(const std::string& job, int64_t step, double timeout_s) {
+  SCOPED_TRACE("waits for " + job + " to train");
+  return WaitFor(job, [&](const v1::Job& seen) { return seen.step() >= step; }, timeout_s);
+}
+
+std::map<int64_t, std::string> ServiceBed::Curve(const std::string& name) const {
+  std::map<int64_t, std::string> curve;
+  std::ifstream lines(folder_ + "/" + name + "/metrics.jsonl");
+  for (std::string line; std::getline(lines, line);) {
+    const auto metrics = nlohmann::json::parse(line, nullptr, false);
+    if (metrics.is_discarded() || !metrics.contains("loss_hex")) continue;
+    curve[metrics.at("step")] = metrics.at("loss_hex");
+  }
+  return curve;
+}
+
+std::vector<v1::Event> ServiceBed::Events(const std::string& job, int64_t after_revision) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallMs);
+  v1::WatchRequest request;
+  request.set_job_id(job);
+  request.set_after_revision(after_revision);
+  const auto reader = control_->Watch(&context, request);
+  std::vector<v1::Event> events;
+  v1::WatchReply reply;
+  while (reader->Read(&reply)) {
+    events.insert(events.end(), reply.events().begin(), reply.events().end());
+  }
+  EXPECT_EQ(FromGrpc(reader->Finish()), absl::OkStatus());
+  return events;
+}
+
+std::string ServiceBed::Words() const {
+  std::string words;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    if (entry.path().extension() != ".err") continue;
+    std::ostringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    words += "---- " + entry.path().filename().string() + "\n" + text.str();
+  }
+  return words;
+}
+
+}  // namespace weft

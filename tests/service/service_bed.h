@@ -1,0 +1,68 @@
+// ServiceBed: a weftd that serves many jobs and one standing agent, as real processes in a folder
+// under /tmp, and a client of weft.v1. Each test makes one; at its end nothing of it is left.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/weft/v1/control.grpc.pb.h"
+#include "tests/end_to_end/child.h"
+
+namespace weft {
+
+class ServiceBed : public ::testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  void StartWeftd();
+  void StartHost(int slots);
+  // kill -9, and another one on the same state.
+  void KillWeftd();
+
+  // A tiny GPT-2 on real text on one host of so many slots, in a run folder of its own.
+  v1::SubmitRequest Job(const std::string& name, int slots, int64_t steps, int priority = 0);
+  // Each wish has an id of its own.
+  std::string Submit(const v1::SubmitRequest& request);
+  v1::Job Get(const std::string& job);
+  absl::Status Stop(const std::string& job, v1::StopRequest::Level level);
+  absl::Status Pause(const std::string& job);
+  absl::Status Resume(const std::string& job);
+  v1::Host Host();
+  std::string NewId() { return "wish-" + std::to_string(++wishes_); }
+  v1::Control::Stub& control() { return *control_; }
+
+  // Asks until the job is so; fails the test after `timeout_s`.
+  v1::Job WaitFor(const std::string& job, const std::function<bool(const v1::Job&)>& is_so,
+                  double timeout_s = 60);
+  v1::Job WaitForPhase(const std::string& job, const std::string& phase, double timeout_s = 60);
+  v1::Job WaitForStep(const std::string& job, int64_t step, double timeout_s = 60);
+  // Last loss of each step in the run folder's metrics, as bits.
+  std::map<int64_t, std::string> Curve(const std::string& name) const;
+  // All events of a job from `after_revision` until it is over.
+  std::vector<v1::Event> Events(const std::string& job, int64_t after_revision = 0);
+
+  const std::string& folder() const { return folder_; }
+  std::string socket() const { return folder_ + "/weftd.sock"; }
+  std::string Words() const;
+
+ private:
+  void Connect();
+  std::unique_ptr<Child> Start(const std::string& name, std::vector<std::string> arguments);
+
+  std::string folder_;
+  int started_ = 0;
+  int wishes_ = 0;
+  std::unique_ptr<Child> weftd_;
+  std::unique_ptr<Child> host_;
+  std::unique_ptr<v1::Control::Stub> control_;
+};
+
+}  // namespace weft

@@ -1,0 +1,180 @@
+// A weftd that serves many jobs, with real agents, ranks and clients.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+
+#include <set>
+
+#include "process/rpc.h"
+#include "tests/service/service_bed.h"
+
+namespace weft {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::string> Phases(const std::vector<v1::Event>& events) {
+  std::vector<std::string> phases;
+  for (const v1::Event& each : events) {
+    if (!each.has_phase()) continue;
+    if (phases.empty() || phases.back() != each.phase().phase()) {
+      phases.push_back(each.phase().phase());
+    }
+  }
+  return phases;
+}
+
+TEST_F(ServiceBed, TrainsAJobOnTheHostsOfItsFleet) {
+  StartHost(2);
+  const std::string job = Submit(Job("one", 2, 30));
+  EXPECT_EQ(job, "job-1");
+  const v1::Job done = WaitForPhase(job, "COMPLETED");
+  EXPECT_EQ(done.step(), 30);
+  EXPECT_EQ(Curve("one").size(), 30u);
+  EXPECT_THAT(Phases(Events(job)),
+              testing::ElementsAre("QUEUED", "SUBMITTED", "PLANNED", "STARTING", "RUNNING",
+                                   "DRAINING", "COMPLETED"));
+  EXPECT_TRUE(Eventually(10, [&] { return Host().slots_used() == 0; }));
+}
+
+TEST_F(ServiceBed, SharesAHostAmongJobsAndQueuesTheRestByPriority) {
+  StartHost(2);
+  const std::string first = Submit(Job("first", 1, 4000));
+  const std::string second = Submit(Job("second", 1, 4000));
+  WaitForPhase(first, "RUNNING");
+  WaitForPhase(second, "RUNNING");
+  const std::string low = Submit(Job("low", 1, 20));
+  const std::string high = Submit(Job("high", 1, 20, /*priority=*/5));
+  EXPECT_EQ(Get(high).queue_place(), 1);
+  EXPECT_EQ(Get(low).queue_place(), 2);
+  EXPECT_THAT(Get(high).reason(), HasSubstr("waits for 1 host with 1 slot free"));
+  EXPECT_EQ(Host().slots_used(), 2);
+  EXPECT_EQ(Stop(first, v1::StopRequest::NOW), absl::OkStatus());
+  EXPECT_EQ(WaitForPhase(high, "COMPLETED").step(), 20);
+  WaitForPhase(low, "COMPLETED");
+  EXPECT_EQ(Get(first).phase(), "CANCELLED");
+  EXPECT_EQ(Get(second).phase(), "RUNNING");
+  EXPECT_EQ(Stop(second, v1::StopRequest::NOW), absl::OkStatus());
+  WaitForPhase(second, "CANCELLED");
+  EXPECT_LT(WaitForPhase(high, "COMPLETED").ended_unix_ms(), Get(low).ended_unix_ms());
+}
+
+TEST_F(ServiceBed, PausesAndResumesWithTheSameBits) {
+  StartHost(2);
+  WaitForPhase(Submit(Job("whole", 2, 300)), "COMPLETED");
+  const std::string job = Submit(Job("paused", 2, 300));
+  WaitForStep(job, 30);
+  EXPECT_EQ(Pause(job), absl::OkStatus());
+  const v1::Job paused = WaitForPhase(job, "PAUSED");
+  EXPECT_GE(paused.saved_step(), 30);
+  EXPECT_EQ(Host().slots_used(), 0);
+  EXPECT_EQ(Resume(job), absl::OkStatus());
+  const v1::Job done = WaitForPhase(job, "COMPLETED");
+  EXPECT_GT(done.generation(), paused.generation());
+  EXPECT_EQ(Curve("paused"), Curve("whole"));
+  const std::vector<std::string> phases = Phases(Events(job));
+  EXPECT_THAT(phases, testing::Not(testing::Contains("SUSPENDED")));
+  EXPECT_THAT(phases, testing::IsSupersetOf({"DRAINING", "PAUSED", "QUEUED", "COMPLETED"}));
+}
+
+TEST_F(ServiceBed, StopsWithACheckpointAndASecondJobGoesOnFromIt) {
+  StartHost(2);
+  WaitForPhase(Submit(Job("whole", 2, 200)), "COMPLETED");
+  const v1::SubmitRequest request = Job("stopped", 2, 200);
+  const std::string job = Submit(request);
+  WaitForStep(job, 20);
+  EXPECT_EQ(Stop(job, v1::StopRequest::SAVE), absl::OkStatus());
+  const v1::Job stopped = WaitForPhase(job, "SUSPENDED");
+  ASSERT_GT(stopped.saved_step(), 0);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Stop(job, v1::StopRequest::SAVE)));
+  v1::SubmitRequest again = request;
+  again.set_request_id(NewId());
+  again.mutable_submission()->mutable_load()->set_step(stopped.saved_step());
+  again.mutable_submission()->mutable_load()->set_folder(
+      folder() + "/stopped/checkpoint/step-" + std::to_string(stopped.saved_step()));
+  again.mutable_submission()->set_last_generation(stopped.generation());
+  WaitForPhase(Submit(again), "COMPLETED");
+  EXPECT_EQ(Curve("stopped"), Curve("whole"));
+}
+
+TEST_F(ServiceBed, IsKilledUnderRunningJobsAndLosesNothing) {
+  StartHost(2);
+  WaitForPhase(Submit(Job("whole", 1, 2000)), "COMPLETED", 120);
+  const std::string runs = Submit(Job("runs", 1, 2000));
+  const std::string other = Submit(Job("other", 1, 2000));
+  const std::string waits = Submit(Job("waits", 2, 20));
+  WaitForStep(runs, 100);
+  WaitForStep(other, 100);
+  const int64_t revision = Get(waits).revision();
+  KillWeftd();
+  EXPECT_EQ(Get(waits).phase(), "QUEUED");
+  EXPECT_EQ(Get(waits).revision(), revision);
+  const v1::Job done = WaitForPhase(runs, "COMPLETED", 120);
+  WaitForPhase(other, "COMPLETED", 120);
+  EXPECT_EQ(done.generation(), 1) << "its ranks were not adopted";
+  EXPECT_EQ(WaitForPhase(waits, "COMPLETED").step(), 20);
+  EXPECT_EQ(Curve("runs"), Curve("whole"));
+  EXPECT_EQ(Phases(Events(runs)).back(), "COMPLETED");
+}
+
+TEST_F(ServiceBed, KeepsTheAnswerOfARequestAndChangesNothingTwice) {
+  StartHost(2);
+  const v1::SubmitRequest request = Job("one", 2, 4000);
+  const std::string job = Submit(request);
+  EXPECT_EQ(Submit(request), job);
+  WaitForPhase(job, "RUNNING");
+  v1::PauseRequest pause;
+  pause.set_request_id("pause");
+  pause.set_job_id(job);
+  const auto ask = [&](const v1::PauseRequest& asked) {
+    grpc::ClientContext context;
+    v1::Job reply;
+    return FromGrpc(control().Pause(&context, asked, &reply));
+  };
+  EXPECT_EQ(ask(pause), absl::OkStatus());
+  WaitForPhase(job, "PAUSED");
+  EXPECT_EQ(Resume(job), absl::OkStatus());
+  WaitForPhase(job, "RUNNING");
+  KillWeftd();
+  EXPECT_EQ(ask(pause), absl::OkStatus()) << "a late retry";
+  pause.set_expected_revision(7);
+  EXPECT_TRUE(absl::IsInvalidArgument(ask(pause))) << "the same id for another wish";
+  pause.set_request_id("other");
+  EXPECT_TRUE(absl::IsAborted(ask(pause))) << "the job is at another revision";
+  EXPECT_EQ(Submit(request), job) << "a late retry of the submission";
+  WaitForPhase(job, "RUNNING");
+  EXPECT_EQ(Stop(job, v1::StopRequest::NOW), absl::OkStatus());
+  WaitForPhase(job, "CANCELLED");
+}
+
+TEST_F(ServiceBed, RefusesWhatItCannotTakeAndSaysWhy) {
+  const auto submit = [&](const v1::SubmitRequest& request) {
+    grpc::ClientContext context;
+    v1::SubmitReply reply;
+    return FromGrpc(control().Submit(&context, request, &reply));
+  };
+  v1::SubmitRequest request = Job("one", 2, 10);
+  request.clear_request_id();
+  EXPECT_THAT(submit(request).ToString(), HasSubstr("request_id: has 0 bytes"));
+  request.set_request_id(NewId());
+  request.set_priority(5000);
+  EXPECT_THAT(submit(request).ToString(), HasSubstr("priority: 5000 is outside -1000 to 1000"));
+  request.set_priority(0);
+  request.mutable_submission()->set_job("{}");
+  EXPECT_TRUE(absl::IsInvalidArgument(submit(request)));
+  request = Job("one", 2, 10);
+  request.mutable_submission()->set_run_folder("relative");
+  EXPECT_THAT(submit(request).ToString(), HasSubstr("\"relative\" is not an absolute path"));
+  request = Job("one", 2, 10);
+  request.set_brings_hosts(true);
+  EXPECT_THAT(submit(request).ToString(), HasSubstr("brings_hosts: "));
+  const std::string job = Submit(Job("two", 2, 10));
+  EXPECT_THAT(submit(Job("two", 2, 10)).ToString(), HasSubstr("is job-1's, which is not over"));
+  EXPECT_TRUE(absl::IsNotFound(Stop("job-9", v1::StopRequest::NOW)));
+  EXPECT_TRUE(absl::IsNotFound(Stop("../job", v1::StopRequest::NOW)));
+  EXPECT_TRUE(absl::IsInvalidArgument(Stop("", v1::StopRequest::NOW)));
+  EXPECT_EQ(Stop(job, v1::StopRequest::SAVE), absl::OkStatus());
+  EXPECT_EQ(Get(job).phase(), "CANCELLED");
+}
+
+}  // namespace
+}  // namespace weft
