@@ -69,6 +69,20 @@ std::string CommandWords(const v1::Job& job) {
   return words;
 }
 
+// The first cause, and of a hang where it was and who waited.
+std::string LostText(const v1::RankLost& lost) {
+  std::string text = lost.rank() >= 0 ? absl::StrCat("lost rank ", lost.rank()) : "lost a rank";
+  if (!lost.host().empty()) absl::StrAppend(&text, " on ", lost.host());
+  absl::StrAppend(&text, ": ", lost.reason());
+  if (lost.phase().empty()) return text;
+  absl::StrAppend(&text, "\nin ", lost.phase());
+  if (lost.step() > 0) absl::StrAppend(&text, " ", lost.step());
+  if (!lost.collective().empty()) absl::StrAppend(&text, ", ", lost.collective());
+  if (!lost.waiting().empty()) absl::StrAppend(&text, "\nwaiting: ", lost.waiting());
+  if (!lost.did().empty()) absl::StrAppend(&text, "\nweft: ", lost.did());
+  return text;
+}
+
 std::string WhatText(const v1::Event& event) {
   switch (event.event_case()) {
     case v1::Event::kPhase:
@@ -89,10 +103,7 @@ std::string WhatText(const v1::Event& event) {
       return absl::StrCat("saved step ", event.committed().step(), " (",
                           BytesText(event.committed().bytes()), ")");
     case v1::Event::kLost:
-      return absl::StrCat(event.lost().rank() >= 0 ? absl::StrCat("lost rank ", event.lost().rank())
-                                                   : "lost a rank",
-                          event.lost().host().empty() ? "" : " on ", event.lost().host(), ": ",
-                          event.lost().reason());
+      return LostText(event.lost());
     case v1::Event::kNotSaved:
       return absl::StrCat("step ", event.not_saved().step(),
                           " could not be saved: ", event.not_saved().reason(), "; saved is step ",

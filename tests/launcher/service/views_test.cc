@@ -185,6 +185,39 @@ TEST(HostsTable, FitsEightyColumnsAndSaysTheState) {
   EXPECT_EQ(HostState(host, 60000), "absent");
 }
 
+TEST(HostLine, SaysTheStateOnce) {
+  v1::Host host;
+  host.set_host("n1");
+  host.set_slots(2);
+  host.set_present(true);
+  host.set_drained(true);
+  host.set_reason("drained: disk is old");
+  EXPECT_EQ(HostLine(host, 0), "n1: drained (disk is old), 0 of 2 slots used\n");
+  host.set_reason("disk is old");
+  EXPECT_EQ(HostLine(host, 0), "n1: drained (disk is old), 0 of 2 slots used\n");
+  EXPECT_THAT(HostsTable({host}, 0, 80), HasSubstr("  disk is old\n"));
+}
+
+TEST(EventText, SaysOfAHangWhereItWasAndWhoWaited) {
+  v1::Event event;
+  v1::RankLost& lost = *event.mutable_lost();
+  lost.set_rank(1);
+  lost.set_host("n1");
+  lost.set_reason("stood still for 4 s");
+  EXPECT_EQ(EventText(event, false),
+            "1970-01-01T00:00:00Z  lost rank 1 on n1: stood still for 4 s\n");
+  lost.set_phase("step");
+  lost.set_step(7);
+  lost.set_collective("all-reduce over dp (call 3)");
+  lost.set_waiting("rank 0 in all-reduce over dp (call 3)");
+  lost.set_did("ended the generation");
+  EXPECT_EQ(EventText(event, false),
+            "1970-01-01T00:00:00Z  lost rank 1 on n1: stood still for 4 s\n"
+            "  | in step 7, all-reduce over dp (call 3)\n"
+            "  | waiting: rank 0 in all-reduce over dp (call 3)\n"
+            "  | weft: ended the generation\n");
+}
+
 TEST(IsJobId, TellsAJobFromARunFolder) {
   for (const char* job : {"job-1", "job-170000"}) EXPECT_TRUE(IsJobId(job)) << job;
   for (const char* run : {"job-", "job-x", "./job-1", "job-1/", "runs/a", "job.yaml", ""}) {

@@ -197,7 +197,7 @@ TEST_F(StandingRunTest, StartsAnAgentOnceAndReportsHowItEnded) {
   EXPECT_EQ(report.agent_ended().exit_code(), 5);
   EXPECT_THAT(report.agent_ended().last_words(),
               HasSubstr(absl::StrCat("agent --coordinator=unix:", folder_,
-                                     "/s --job-id=job-1 --run-id=", run_,
+                                     "/s --job-id=job-1 --allocation=7 --run-id=", run_,
                                      " --slots=2 --only-slots=1 --name=", name_)));
   EXPECT_THAT(report.agent_ended().last_words(), HasSubstr("asked\n"));
   EXPECT_EQ(Agent(), agent) << "it was started twice";
