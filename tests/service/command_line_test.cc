@@ -22,7 +22,7 @@ class ServiceCommandLine : public ServiceBed {
         std::map<std::string, std::string>{{"WEFT_COORDINATOR", "unix:" + socket()}},
         output + ".out", output + ".err");
   }
-  // What it has printed, once it has ended with 0.
+  // Returns what it has printed, once it has ended with 0.
   std::string Weft(std::vector<std::string> words) {
     const std::unique_ptr<Child> weft = Start(std::move(words));
     const auto ended = weft->Wait(60);
