@@ -275,6 +275,7 @@ TEST_F(StandingRunTest, EndsItsAgentsAndThenItselfWhenItIsAskedTo) {
   EXPECT_FALSE(Lives(agent));
   ASSERT_THAT(server_->ended(), SizeIs(1));
   EXPECT_EQ(server_->ended().at(0).agent_ended().exit_code(), 5);
+  EXPECT_FALSE(std::filesystem::exists(StandingFolder(name_)));
 }
 
 TEST_F(StandingRunTest, LeavesItsAgentsToTheNextOneOnAHangUp) {
