@@ -275,9 +275,10 @@ std::string Printable(absl::string_view text) {
     const Character character = CharacterAt(text, at);
     const char32_t value = character.code_point;
     const bool control = value < 0x20 || (value >= 0x7f && value < 0xa0);  // C0, DEL and C1
+    const bool turns = (value >= 0x202a && value <= 0x202e) || (value >= 0x2066 && value <= 0x2069);
     const bool stays = value == '\n' || value == '\t';
     const absl::string_view bytes = text.substr(at, static_cast<size_t>(character.bytes));
-    if (stays || (!control && value != kNoCharacter)) {
+    if (stays || (!control && !turns && value != kNoCharacter)) {
       absl::StrAppend(&shown, bytes);
     } else {
       for (const char byte : bytes) {

@@ -26,8 +26,8 @@ int64_t CharacterBytes(unsigned char first);
 // Bytes at the end of `text` that begin a character which is not complete: 0 to 3.
 int64_t UnfinishedBytes(absl::string_view text);
 
-// `text` as a terminal may show it: lines and tabs stay, other control characters and bytes that
-// are no character become \x1b.
+// `text` as a terminal may show it: lines and tabs stay; other control characters, those that turn
+// the direction of what follows, and bytes that are no character become \x1b.
 std::string Printable(absl::string_view text);
 
 bool IsLetter(char32_t code_point);  // \p{L}

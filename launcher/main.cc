@@ -23,6 +23,13 @@ int main(int argc, char** argv) {
   weft::AddStatus(app, &exit_code);
   weft::AddWhyStopped(app, &exit_code);
   weft::AddStop(app, &exit_code);
+  weft::AddSubmit(app, argc > 0 ? argv[0] : "weft", &exit_code);
+  weft::AddPs(app, &exit_code);
+  weft::AddWatch(app, &exit_code);
+  weft::AddEvents(app, &exit_code);
+  weft::AddLogs(app, &exit_code);
+  weft::AddJobChanges(app, &exit_code);
+  weft::AddHostVerbs(app, &exit_code);
   weft::AddAgent(app, &exit_code);
   weft::AddKeys(app, &exit_code);
   weft::AddCompletion(app, &exit_code);

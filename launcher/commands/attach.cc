@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "launcher/commands/commands.h"
+#include "launcher/commands/service_options.h"
 #include "launcher/run/client.h"
 #include "launcher/run/progress.h"
 #include "launcher/run/run_folder.h"
@@ -19,11 +20,6 @@ namespace {
 // A run that was just started needs a moment until its coordinator answers.
 constexpr int kAnswerMs = 10000;
 constexpr int kPollMs = 50;
-
-int ExitCodeOfPhase(const std::string& phase) {
-  if (phase == "FAILED") return kExitFailed;
-  return phase == "CANCELLED" ? kExitInterrupted : kExitOk;
-}
 
 // The coordinator may still be starting.
 absl::StatusOr<std::unique_ptr<Client>> OpenPatiently(const std::string& run_folder,

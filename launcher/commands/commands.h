@@ -20,6 +20,15 @@ inline constexpr int kExitInterrupted = 130;
 void AddPlan(CLI::App& app, int* exit_code);
 // `program`: how this command was called, for hints.
 void AddRun(CLI::App& app, const std::string& program, int* exit_code);
+void AddSubmit(CLI::App& app, const std::string& program, int* exit_code);
+void AddPs(CLI::App& app, int* exit_code);
+void AddWatch(CLI::App& app, int* exit_code);
+void AddEvents(CLI::App& app, int* exit_code);
+void AddLogs(CLI::App& app, int* exit_code);
+// checkpoint, pause, resume, resize
+void AddJobChanges(CLI::App& app, int* exit_code);
+// hosts, drain, undrain
+void AddHostVerbs(CLI::App& app, int* exit_code);
 void AddCalibrate(CLI::App& app, const std::string& program, int* exit_code);
 void AddDoctor(CLI::App& app, int* exit_code);
 void AddEval(CLI::App& app, int* exit_code);

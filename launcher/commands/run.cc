@@ -19,6 +19,7 @@
 #include "checkpoint/clean_up.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/host_options.h"
+#include "launcher/commands/job_preparation.h"
 #include "launcher/hosts/ssh.h"
 #include "launcher/job_file/job_yaml.h"
 #include "launcher/job_file/resolved_yaml.h"
@@ -35,7 +36,6 @@
 #include "plan/estimate/goodput.h"
 #include "plan/estimate/rank_parts.h"
 #include "plan/search/describe.h"
-#include "plan/search/search.h"
 #include "plan/search/space.h"
 #include "plan/spec/layout_text.h"
 #include "process/signals.h"
@@ -99,18 +99,6 @@ absl::Status CheckMemory(const JobSpec& job, const Plan& plan) {
       absl::StrCat(SlotsKey(job.cluster.device.backend), ": ", workers, " workers need ",
                    BytesText(needed), " in all, but this machine has ", BytesText(*available),
                    " free; free memory, or lower training.micro_batch_size or the model"));
-}
-
-// The run's lock, with an old run out of the way if `fresh`.
-absl::StatusOr<std::optional<RunLock>> TakeFolder(const JobSpec& job, const RunPaths& paths,
-                                                  bool fresh) {
-  ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(paths.folder));
-  if (!fresh) return std::optional<RunLock>(std::move(lock));
-  ASSIGN_OR_RETURN(const std::string aside, MoveAside(job, paths.folder));
-  if (aside.empty()) return std::optional<RunLock>(std::move(lock));
-  std::cout << "fresh: the old run is now " << aside << "\n";
-  ASSIGN_OR_RETURN(RunLock fresh_lock, RunLock::Take(paths.folder));
-  return std::optional<RunLock>(std::move(fresh_lock));
 }
 
 void PrintFiles(const JobSpec& job, const RunPaths& paths, int64_t saved_step) {
@@ -186,7 +174,7 @@ int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& j
   return kExitFailed;
 }
 
-absl::StatusOr<JobFile> ReadJobFor(const RunArguments& arguments) {
+JobFileOptions OptionsFor(const RunArguments& arguments) {
   JobFileOptions options = arguments.options;
   options.named_hosts = static_cast<int>(arguments.hosts.size());
   for (const ListedHost& host : arguments.hosts) {
@@ -194,58 +182,13 @@ absl::StatusOr<JobFile> ReadJobFor(const RunArguments& arguments) {
     const bool fewer = options.named_slots == 0 || slots < options.named_slots;
     if (slots > 0 && fewer) options.named_slots = slots;
   }
-  return ReadJobFile(arguments.path, options);
-}
-
-struct Prepared {
-  JobFile file;
-  Plan plan;
-  RunPaths paths;
-  std::vector<std::string> data;
-};
-
-// Everything that can be wrong before a run folder is touched.
-absl::StatusOr<Prepared> Prepare(const RunArguments& arguments, int* exit_code) {
-  Prepared prepared;
-  absl::StatusOr<JobFile> file = ReadJobFor(arguments);
-  if (!file.ok()) {
-    *exit_code = FailJobFile(file.status());
-    return file.status();
-  }
-  prepared.file = *std::move(file);
-  const JobSpec& job = prepared.file.job;
-  absl::Status status = CheckTrainable(job);
-  if (status.ok()) status = CheckHostCount(job, arguments.hosts);
-  if (status.ok()) {
-    const std::optional<Layout> fixed = FixedLayout(job);
-    absl::StatusOr<Plan> plan =
-        fixed ? PlanFor(job, *fixed, Purpose::kRun) : FindPlan(job, Purpose::kRun);
-    status = plan.status();
-    if (plan.ok()) {
-      prepared.plan = *std::move(plan);
-      std::string note = prepared.file.SettleInterval(prepared.plan);
-      if (!note.empty()) prepared.file.notes.push_back(std::move(note));
-    }
-    if (status.ok()) status = CheckMemory(job, prepared.plan);
-  }
-  if (status.ok()) {
-    absl::StatusOr<std::vector<std::string>> data = Fingerprints(job);
-    status = data.status();
-    if (data.ok()) prepared.data = *std::move(data);
-  }
-  if (!status.ok()) {
-    std::cerr << prepared.file.Locate(status.message()) << "\nweft: nothing was started\n";
-    *exit_code = absl::IsFailedPrecondition(status) ? kExitNothingFits : kExitUsage;
-    return status;
-  }
-  prepared.paths = PathsOf(job);
-  return prepared;
+  return options;
 }
 
 // Records what was predicted beside what was measured, for the next `weft plan` on this hardware.
 // `from_byte` of metrics.jsonl on is this run's. A ledger that cannot be written is worth a
 // warning, no more.
-void Record(const Prepared& prepared, const ProgressState& state, int64_t from_byte) {
+void Record(const PreparedJob& prepared, const ProgressState& state, int64_t from_byte) {
   const std::optional<MeasuredSteps> measured = MeasureSteps(prepared.paths.metrics(), from_byte);
   if (!measured) return;
   const JobSpec& job = prepared.file.job;
@@ -282,7 +225,8 @@ void Record(const Prepared& prepared, const ProgressState& state, int64_t from_b
   if (!difference.empty()) std::cout << difference << "\n";
 }
 
-int Train(const RunArguments& arguments, const Prepared& prepared, const Continuation& going_on) {
+int Train(const RunArguments& arguments, const PreparedJob& prepared,
+          const Continuation& going_on) {
   const JobSpec& job = prepared.file.job;
   const int64_t metrics_bytes = FileBytes(prepared.paths.metrics());
   std::atomic<StopWish> stop{StopWish::kNone};
@@ -333,41 +277,35 @@ absl::Status MakeRoom(const JobSpec& job, const RunIdentity& run) {
 
 int Run(const RunArguments& arguments) {
   int exit_code = kExitOk;
-  const absl::StatusOr<Prepared> prepared = Prepare(arguments, &exit_code);
+  const absl::StatusOr<PreparedJob> prepared = PrepareJob(
+      arguments.path, OptionsFor(arguments),
+      [&](const JobSpec& job) {
+        RETURN_IF_ERROR(CheckTrainable(job));
+        return CheckHostCount(job, arguments.hosts);
+      },
+      CheckMemory, &exit_code);
   if (!prepared.ok()) return exit_code;
   const JobSpec& job = prepared->file.job;
-  for (const std::string& note : prepared->file.notes) std::cout << "note: " << note << "\n";
-  const absl::StatusOr<std::optional<RunLock>> lock =
-      TakeFolder(job, prepared->paths, arguments.options.fresh);
-  if (!lock.ok()) return Fail(lock.status());
-  const auto previous = ReadPrevious(prepared->paths);
-  if (!previous.ok()) return Fail(previous.status());
-  const JobSpec resolved = Resolve(job, prepared->plan.layout);
-  const auto going_on = Continue(resolved, prepared->data, *previous,
-                                 LastSavedStep(prepared->paths), arguments.accept);
-  if (!going_on.ok()) return Fail(going_on.status());
-  // The lock is not taken before: what is another's is not even locked.
-  const absl::StatusOr<RunLock> checkpoints = RunLock::TakeCheckpoints(CheckpointFolder(job));
-  if (!checkpoints.ok()) return Fail(checkpoints.status());
-  for (const std::string& note : going_on->notes) std::cout << "changed: " << note << "\n";
-  for (const std::string& each : going_on->damaged) std::cout << "damaged: " << each << "\n";
-  for (const std::string& each : going_on->passed_over) std::cout << "left alone: " << each << "\n";
-  if (going_on->after_step >= job.training.steps) {
-    const bool more = going_on->after_step > job.training.steps;
-    std::cout << "done: step " << going_on->after_step
+  const absl::StatusOr<OpenedRun> run =
+      OpenRun(*prepared, arguments.options.fresh, arguments.accept, std::cout);
+  if (!run.ok()) return Fail(run.status());
+  const Continuation& going_on = run->going_on;
+  if (going_on.after_step >= job.training.steps) {
+    const bool more = going_on.after_step > job.training.steps;
+    std::cout << "done: step " << going_on.after_step
               << (more ? " is saved, training.steps asks for " : " of ") << job.training.steps
               << "\n";
-    PrintFiles(job, prepared->paths, going_on->after_step);
-    PrintHowToGoOn(arguments, prepared->file, resolved, going_on->after_step);
+    PrintFiles(job, prepared->paths, going_on.after_step);
+    PrintHowToGoOn(arguments, prepared->file, run->resolved, going_on.after_step);
     return kExitOk;
   }
-  const absl::Status room = MakeRoom(job, going_on->run);
+  const absl::Status room = MakeRoom(job, going_on.run);
   if (!room.ok()) return Fail(room);
   std::cout << "plan: " << LayoutText(prepared->plan.layout) << ", "
             << BytesText(prepared->plan.peak_bytes()) << " a worker, predicted "
             << SecondsText(prepared->plan.time.total_s()) << " a step\n";
-  std::cout << (going_on->after_step > 0 ? "resume: " : "run: ") << prepared->paths.folder;
-  if (going_on->after_step > 0) std::cout << " from step " << going_on->after_step;
+  std::cout << (going_on.after_step > 0 ? "resume: " : "run: ") << prepared->paths.folder;
+  if (going_on.after_step > 0) std::cout << " from step " << going_on.after_step;
   const std::string chosen = ChosenSlotsText(arguments.hosts);
   if (!chosen.empty()) std::cout << "\nslots: " << chosen;
   std::cout << std::endl;
@@ -383,11 +321,11 @@ int Run(const RunArguments& arguments) {
       return kExitOk;
     }
   }
-  for (const RunLock* each : {&**lock, &*checkpoints}) {
+  for (const RunLock* each : {&run->lock, &run->checkpoints}) {
     const absl::Status written = each->WritePid(getpid());
     if (!written.ok()) return Fail(written);
   }
-  return Train(arguments, *prepared, *going_on);
+  return Train(arguments, *prepared, going_on);
 }
 
 }  // namespace
@@ -401,14 +339,7 @@ void AddRun(CLI::App& app, const std::string& program, int* exit_code) {
   run->add_option("--set", arguments->options.sets, "replace a key: --set training.steps=100")
       ->allow_extra_args(false);
   run->add_flag("--fresh", arguments->options.fresh, "move an old run aside and start anew");
-  run->add_option("--accept-changes", arguments->accept,
-                  "go on though these keys have changed: --accept-changes optimizer.lr,...")
-      ->delimiter(',')
-      ->check([](const std::string& key) {
-        return IsAcceptable(key)
-                   ? std::string()
-                   : absl::StrCat(key, " cannot change within a run; use ", AcceptableKeys());
-      });
+  AddAcceptOption(*run, &arguments->accept);
   run->add_flag("--detach", arguments->detach, "go on in the background");
   AddHostOptions(*run, &arguments->host_words);
   run->callback([arguments, exit_code] {

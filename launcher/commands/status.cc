@@ -1,12 +1,16 @@
-// weft status: where a run stands, from its coordinator if it runs, else from its files.
+// weft status: where a run stands, from its coordinator if it runs, else from its files; or a job
+// of a weftd that serves jobs.
 #include <iostream>
 #include <memory>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/verify.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/job_changes.h"
+#include "launcher/commands/service_options.h"
 #include "launcher/run/client.h"
 #include "launcher/run/run_folder.h"
+#include "launcher/service/job_view.h"
 #include "plan/spec/layout_text.h"
 #include "proto/wire.h"
 
@@ -62,10 +66,25 @@ int Status(const std::string& target) {
 }  // namespace
 
 void AddStatus(CLI::App& app, int* exit_code) {
-  const auto target = std::make_shared<std::string>();
-  CLI::App* status = app.add_subcommand("status", "say where a run stands");
-  status->add_option("run", *target, "a run folder or its job file")->required();
-  status->callback([target, exit_code] { *exit_code = Status(*target); });
+  struct Arguments {
+    ServiceWords words;
+    std::string target;
+    bool json = false;
+  };
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* status = app.add_subcommand("status", "say where a run or a job stands");
+  status
+      ->add_option("run", arguments->target,
+                   "a job of weftd's, as job-17; else a run folder or its job file")
+      ->required();
+  AddJsonOption(*status, &arguments->json);
+  AddServiceOptions(*status, &arguments->words);
+  status->callback([arguments, exit_code] {
+    const bool is_job = IsJobId(arguments->target);
+    if (!is_job && arguments->json) throw CLI::ValidationError("--json", "is for jobs, as job-17");
+    *exit_code = is_job ? PrintJob(arguments->words, arguments->target, arguments->json)
+                        : Status(arguments->target);
+  });
 }
 
 }  // namespace weft

@@ -1,18 +1,24 @@
-// weft stop: asks a run to save and end, or to end at once, and waits until it has.
+// weft stop: asks a run to save and end, or to end at once, and waits until it has; asks the same
+// of a job of a weftd that serves jobs, and does not wait.
 #include <unistd.h>
 
 #include <iostream>
 #include <memory>
 
 #include "launcher/commands/commands.h"
+#include "launcher/commands/job_changes.h"
+#include "launcher/commands/option_checks.h"
+#include "launcher/commands/service_options.h"
 #include "launcher/run/client.h"
 #include "launcher/run/run_folder.h"
+#include "launcher/service/job_view.h"
 
 namespace weft {
 namespace {
 
 constexpr int kPatienceMs = 60000;
 constexpr int kPollMs = 50;
+constexpr double kMostDeadlineS = 1000000;
 
 int Stop(const std::string& target, bool now) {
   const absl::StatusOr<RunPaths> paths = FindRun(target);
@@ -41,14 +47,34 @@ int Stop(const std::string& target, bool now) {
 
 void AddStop(CLI::App& app, int* exit_code) {
   struct Arguments {
+    ServiceWords words;
     std::string target;
     bool now = false;
+    double deadline_s = 0;
+    bool json = false;
   };
   const auto arguments = std::make_shared<Arguments>();
-  CLI::App* stop = app.add_subcommand("stop", "save and end a run");
-  stop->add_option("run", arguments->target, "a run folder or its job file")->required();
-  stop->add_flag("--now", arguments->now, "at once, without saving");
-  stop->callback([arguments, exit_code] { *exit_code = Stop(arguments->target, arguments->now); });
+  CLI::App* stop = app.add_subcommand("stop", "save and end a run or a job");
+  stop->add_option("run", arguments->target,
+                   "a job of weftd's, as job-17; else a run folder or its job file")
+      ->required();
+  CLI::Option* now = stop->add_flag("--now", arguments->now, "at once, without saving");
+  stop->add_option("--deadline", arguments->deadline_s,
+                   "of a job: seconds after which it ends without saving; default: none")
+      ->check(NumberAbove(0, kMostDeadlineS))
+      ->excludes(now);
+  AddJsonOption(*stop, &arguments->json);
+  AddServiceOptions(*stop, &arguments->words);
+  stop->callback([arguments, exit_code] {
+    const bool is_job = IsJobId(arguments->target);
+    if (!is_job && (arguments->json || arguments->deadline_s > 0)) {
+      throw CLI::ValidationError(arguments->json ? "--json" : "--deadline",
+                                 "is for jobs, as job-17");
+    }
+    *exit_code = is_job ? StopJob(arguments->words, arguments->target, arguments->now,
+                                  arguments->deadline_s, arguments->json)
+                        : Stop(arguments->target, arguments->now);
+  });
 }
 
 }  // namespace weft

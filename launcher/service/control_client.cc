@@ -110,7 +110,7 @@ class ControlClient::Impl {
         return Explained(status, address_.target);
       }
       failures = *revision > before ? 1 : failures + 1;
-      if (failures >= patience_.attempts) return Explained(status, address_.target);
+      if (failures >= patience_.watch_attempts) return Explained(status, address_.target);
       RETURN_IF_ERROR(WaitAndConnect(failures));
     }
   }

@@ -18,7 +18,8 @@ class ControlClient {
  public:
   struct Patience {
     int64_t call_ms = 10000;  // of one attempt
-    int attempts = 6;         // of a call, or of a stream that brings nothing
+    int attempts = 6;         // of a call
+    int watch_attempts = 30;  // in a row that bring nothing: a weftd may be started again meanwhile
     int64_t first_wait_ms = 100;
     int64_t last_wait_ms = 2000;
   };

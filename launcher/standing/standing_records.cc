@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,6 +25,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kFormatVersion = 1;
 constexpr int kLookEveryMs = 10;
+constexpr char kLock[] = "/lock";
 constexpr char kPrefix[] = "allocation-";
 constexpr char kSuffix[] = ".json";
 
@@ -90,12 +92,10 @@ std::optional<AllocationRecord> ParseRecord(const std::string& text, const std::
 absl::StatusOr<StandingRecords> StandingRecords::Open(const std::string& folder,
                                                       const std::string& machine, int patience_ms) {
   StandingRecords records(folder, machine);
-  RETURN_IF_ERROR(MakePrivateFolder(folder));
-  const std::string path = folder + "/lock";
-  records.lock_ = Descriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!records.lock_.valid()) return absl::ErrnoToStatus(errno, path);
-  for (int waited = 0; flock(records.lock_.get(), LOCK_EX | LOCK_NB) != 0; waited += kLookEveryMs) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return absl::ErrnoToStatus(errno, path);
+  const std::string path = folder + kLock;
+  for (int waited = 0;; waited += kLookEveryMs) {
+    ASSIGN_OR_RETURN(const bool taken, records.TryLock());
+    if (taken) break;
     if (waited >= patience_ms) {
       std::string pid = TextOf(path);
       return absl::UnavailableError(absl::StrCat(
@@ -110,6 +110,31 @@ absl::StatusOr<StandingRecords> StandingRecords::Open(const std::string& folder,
     return absl::ErrnoToStatus(errno, path);
   }
   return records;
+}
+
+absl::StatusOr<bool> StandingRecords::TryLock() {
+  RETURN_IF_ERROR(MakePrivateFolder(folder_));
+  const std::string path = folder_ + kLock;
+  lock_ = Descriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock_.valid()) {
+    if (errno == ENOENT) return false;  // the folder has gone in between
+    return absl::ErrnoToStatus(errno, path);
+  }
+  if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK || errno == EINTR) return false;
+    return absl::ErrnoToStatus(errno, path);
+  }
+  // Whoever had it may have removed the file since it was opened.
+  struct stat held = {};
+  struct stat named = {};
+  return fstat(lock_.get(), &held) == 0 && stat(path.c_str(), &named) == 0 &&
+         held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
+
+void StandingRecords::RemoveIfEmpty() const {
+  if (!Read().empty()) return;
+  unlink((folder_ + kLock).c_str());
+  rmdir(folder_.c_str());  // not if anything else is there
 }
 
 std::string StandingRecords::PathOf(int64_t allocation) const {
@@ -145,8 +170,9 @@ absl::Status StandingRecords::Write(const AllocationRecord& record) const {
   return absl::OkStatus();
 }
 
-void StandingRecords::Remove(int64_t allocation) const {
-  unlink(PathOf(allocation).c_str());
+void StandingRecords::Remove(const AllocationRecord& record) const {
+  unlink(PathOf(record.order.allocation).c_str());
+  if (absl::StartsWith(record.words, folder_ + "/")) unlink(record.words.c_str());
 }
 
 }  // namespace weft

@@ -44,11 +44,16 @@ class StandingRecords {
   // Returns what an older standing agent has left; files that are no records are removed.
   std::vector<AllocationRecord> Read() const;
   absl::Status Write(const AllocationRecord& record) const;
-  void Remove(int64_t allocation) const;
+  // Removes its words too, where they lie in this folder.
+  void Remove(const AllocationRecord& record) const;
+  // Gives the folder up, if nothing is recorded. To be called last.
+  void RemoveIfEmpty() const;
 
  private:
   StandingRecords(std::string folder, std::string machine)
       : folder_(std::move(folder)), machine_(std::move(machine)) {}
+  // False: somebody has the lock, or is just removing the folder.
+  absl::StatusOr<bool> TryLock();
   std::string PathOf(int64_t allocation) const;
 
   std::string folder_;

@@ -191,6 +191,9 @@ absl::Status StandingShell::Loop() {
     if (const std::optional<absl::Status> refused = link_->refused()) return *refused;
     if (!MayLeave(agent_)) continue;
     link_->Flush(kLastWordsMs);
+    TakeOrders();  // what was acknowledged just now
+    KeepRecords();
+    records_->RemoveIfEmpty();
     return absl::OkStatus();
   }
 }
@@ -323,7 +326,7 @@ void StandingShell::KeepRecords() {
   for (auto kept = kept_.begin(); kept != kept_.end();) {
     const auto known = agent_.allocations.find(kept->first);
     if (known == agent_.allocations.end()) {
-      records_->Remove(kept->first);
+      records_->Remove(kept->second);
       kept = kept_.erase(kept);
       continue;
     }

@@ -19,7 +19,9 @@ TEST(Printable, KeepsTextAndSpellsOutTheRest) {
       {"\xff\xc3", "\\xff\\xc3"},  // in no character; half of one
       {"\xc2\x9b"
        "2J",
-       "\\xc2\\x9b2J"},                     // CSI in one character
+       "\\xc2\\x9b2J"},                                   // CSI in one character
+      {"\xe2\x80\xaetxt.exe", "\\xe2\\x80\\xaetxt.exe"},  // right to left from here on
+      {"\xe2\x81\xa6|\xe2\x81\xa9", "\\xe2\\x81\\xa6|\\xe2\\x81\\xa9"},
       {"\xed\xa0\x80", "\\xed\\xa0\\x80"},  // half of a surrogate pair
   };
   for (const auto& c : cases) EXPECT_EQ(Printable(c.text), c.shown);

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 constexpr ControlClient::Patience kShort{
-    .call_ms = 20000, .attempts = 3, .first_wait_ms = 5, .last_wait_ms = 10};
+    .call_ms = 20000, .attempts = 3, .watch_attempts = 4, .first_wait_ms = 5, .last_wait_ms = 10};
 
 v1::Event Event(int64_t revision, const std::string& job = "job-1") {
   v1::Event event;
@@ -118,7 +118,7 @@ TEST_F(ControlClientTest, EndsAWatchThatBringsNothingWithinABound) {
   server_->Set(state_);
   std::vector<int64_t> seen;
   EXPECT_EQ(Watch(0, &seen).code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(server_->asked(), SizeIs(3));
+  EXPECT_THAT(server_->asked(), SizeIs(4));
 }
 
 TEST_F(ControlClientTest, LeavesAWatchWhenItIsTold) {

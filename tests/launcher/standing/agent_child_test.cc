@@ -18,14 +18,16 @@ TEST(AgentArgv, SaysWhatTheOrderSaysAndWhatTheStandingAgentHasItself) {
                             .coordinator = "unix:/s",
                             .host = "n1",
                             .order = {"job-17", 7, "run-a", "/runs/a", 4, {}}};
-  EXPECT_THAT(AgentArgv(options), ElementsAre("/bin/weft", "agent", "--coordinator=unix:/s",
-                                              "--job-id=job-17", "--run-id=run-a", "--slots=4"));
+  EXPECT_THAT(AgentArgv(options),
+              ElementsAre("/bin/weft", "agent", "--coordinator=unix:/s", "--job-id=job-17",
+                          "--allocation=7", "--run-id=run-a", "--slots=4"));
   options.order.slots = {0, 2};
   options.name = "n1";
   options.bundle_file = "/b.pem";
-  EXPECT_THAT(AgentArgv(options), ElementsAre("/bin/weft", "agent", "--coordinator=unix:/s",
-                                              "--job-id=job-17", "--run-id=run-a", "--slots=4",
-                                              "--only-slots=0,2", "--name=n1", "--tls=/b.pem"));
+  EXPECT_THAT(AgentArgv(options),
+              ElementsAre("/bin/weft", "agent", "--coordinator=unix:/s", "--job-id=job-17",
+                          "--allocation=7", "--run-id=run-a", "--slots=4", "--only-slots=0,2",
+                          "--name=n1", "--tls=/b.pem"));
 }
 
 class WordsTest : public ::testing::Test {

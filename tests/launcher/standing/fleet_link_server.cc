@@ -6,7 +6,9 @@
 #include <mutex>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "process/rpc.h"
+#include "process/tls.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/fleet.grpc.pb.h"
 
@@ -21,9 +23,13 @@ using AgentStream = grpc::ServerReaderWriter<proto::AgentOrder, proto::AgentRepo
 class FleetLinkServer::Service final : public proto::FleetLink::Service,
                                        public proto::AgentLink::Service {
  public:
-  explicit Service(const std::string& socket) {
+  Service(const std::string& socket, const std::string& bundle_file) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("unix:" + socket, grpc::InsecureServerCredentials());
+    if (!bundle_file.empty()) {
+      const auto credentials = ListenerCredentials(bundle_file, "");
+      if (credentials.ok()) builder.AddListeningPort("127.0.0.1:0", *credentials, &port_);
+    }
     builder.RegisterService(static_cast<proto::FleetLink::Service*>(this));
     builder.RegisterService(static_cast<proto::AgentLink::Service*>(this));
     server_ = builder.BuildAndStart();
@@ -101,6 +107,7 @@ class FleetLinkServer::Service final : public proto::FleetLink::Service,
   std::vector<proto::OfferReport> ended_;
   std::vector<proto::Hello> hellos_;
   int heartbeats_ = 0;
+  int port_ = 0;
 
  private:
   // REQUIRES: mutex_ held.
@@ -117,8 +124,8 @@ class FleetLinkServer::Service final : public proto::FleetLink::Service,
   std::unique_ptr<grpc::Server> server_;
 };
 
-FleetLinkServer::FleetLinkServer(const std::string& socket)
-    : service_(std::make_unique<Service>(socket)) {}
+FleetLinkServer::FleetLinkServer(const std::string& socket, const std::string& bundle_file)
+    : service_(std::make_unique<Service>(socket, bundle_file)) {}
 FleetLinkServer::~FleetLinkServer() = default;
 
 void FleetLinkServer::Behave(const Manner& manner) {
@@ -140,6 +147,9 @@ int FleetLinkServer::heartbeats() const {
 std::vector<proto::Hello> FleetLinkServer::hellos() const {
   const std::lock_guard lock(service_->mutex_);
   return service_->hellos_;
+}
+std::string FleetLinkServer::address() const {
+  return absl::StrCat("127.0.0.1:", service_->port_);
 }
 void FleetLinkServer::Send(const proto::OfferOrder& order) {
   service_->Send(order);

@@ -16,7 +16,8 @@ namespace weft {
 
 class FleetLinkServer {
  public:
-  explicit FleetLinkServer(const std::string& socket);
+  // With a server's bundle it listens on a port too.
+  explicit FleetLinkServer(const std::string& socket, const std::string& bundle_file = "");
   ~FleetLinkServer();
   FleetLinkServer(const FleetLinkServer&) = delete;
   FleetLinkServer& operator=(const FleetLinkServer&) = delete;
@@ -34,6 +35,7 @@ class FleetLinkServer {
   int heartbeats() const;
   std::vector<proto::Hello> hellos() const;  // of ordinary agents
 
+  std::string address() const;  // of the port
   // To the newest stream; it is gone if there is none.
   void Send(const proto::OfferOrder& order);
   // Ends the newest stream.

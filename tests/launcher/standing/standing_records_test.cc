@@ -39,7 +39,7 @@ TEST_F(StandingRecordsTest, ReadWhatTheOneBeforeWrote) {
     ASSERT_TRUE(before->Write(running_).ok());
     ASSERT_TRUE(before->Write(ended_).ok());
     ASSERT_TRUE(before->Write({.order = {"job-3", 9, "run-c", "", 1, {}}}).ok());
-    before->Remove(9);
+    before->Remove({.order = {"job-3", 9, "run-c", "", 1, {}}});
   }
   const auto after = StandingRecords::Open(folder_, "m", 0);
   ASSERT_TRUE(after.ok()) << after.status();
@@ -52,6 +52,23 @@ TEST_F(StandingRecordsTest, BelongToOneStandingAgentAtATime) {
   const auto second = StandingRecords::Open(folder_, "m", 20);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(std::to_string(getpid())));
+}
+
+TEST_F(StandingRecordsTest, LeaveNothingBehindWhenNothingIsRecorded) {
+  auto records = StandingRecords::Open(folder_, "m", 0);
+  ASSERT_TRUE(records.ok());
+  AllocationRecord record = running_;
+  record.words = folder_ + "/run-a.log";
+  std::ofstream(record.words) << "words";
+  ASSERT_TRUE(records->Write(record).ok());
+  records->RemoveIfEmpty();
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/allocation-7.json"));
+  EXPECT_FALSE(StandingRecords::Open(folder_, "m", 0).ok()) << "it was given up all the same";
+  records->Remove(record);
+  records->RemoveIfEmpty();
+  EXPECT_FALSE(std::filesystem::exists(folder_));
+  EXPECT_TRUE(StandingRecords::Open(folder_, "m", 0).ok()) << "the next one has waited for a lock "
+                                                              "that is no more";
 }
 
 TEST_F(StandingRecordsTest, LeaveOutAndRemoveWhatIsNoneOfThisBoot) {

@@ -7,10 +7,12 @@
 #include <gtest/gtest.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -21,6 +23,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "launcher/machine/leftovers.h"
+#include "process/authority.h"
 #include "process/version.h"
 #include "tests/launcher/standing/fleet_link_server.h"
 
@@ -58,9 +61,10 @@ bool Lives(pid_t pid) {
 // A standing agent in a process of its own; killed when this goes.
 class Standing {
  public:
-  Standing(const std::string& socket, const std::string& name, const std::string& program,
-           const std::string& words) {
-    std::vector<std::string> argv = {"/proc/self/exe", "--stand", "unix:" + socket, name, program};
+  Standing(const std::string& coordinator, const std::string& name, const std::string& program,
+           const std::string& words, const std::string& bundle_file = "") {
+    std::vector<std::string> argv = {"/proc/self/exe", "--stand",  coordinator, name,
+                                     program,          bundle_file};
     std::vector<char*> pointers;
     for (std::string& each : argv) pointers.push_back(each.data());
     pointers.push_back(nullptr);
@@ -119,8 +123,8 @@ class StandingRunTest : public ::testing::Test {
     std::filesystem::permissions(folder_ + "/agent", std::filesystem::perms::owner_all);
   }
   void Stand(const std::string& program = "") {
-    standing_.emplace(folder_ + "/s", name_, program.empty() ? folder_ + "/agent" : program,
-                      folder_ + "/words");
+    standing_.emplace("unix:" + folder_ + "/s", name_,
+                      program.empty() ? folder_ + "/agent" : program, folder_ + "/words");
   }
   void StandAndWait(size_t offers = 1) {
     Stand();
@@ -197,7 +201,7 @@ TEST_F(StandingRunTest, StartsAnAgentOnceAndReportsHowItEnded) {
   EXPECT_EQ(report.agent_ended().exit_code(), 5);
   EXPECT_THAT(report.agent_ended().last_words(),
               HasSubstr(absl::StrCat("agent --coordinator=unix:", folder_,
-                                     "/s --job-id=job-1 --run-id=", run_,
+                                     "/s --job-id=job-1 --allocation=7 --run-id=", run_,
                                      " --slots=2 --only-slots=1 --name=", name_)));
   EXPECT_THAT(report.agent_ended().last_words(), HasSubstr("asked\n"));
   EXPECT_EQ(Agent(), agent) << "it was started twice";
@@ -271,6 +275,7 @@ TEST_F(StandingRunTest, EndsItsAgentsAndThenItselfWhenItIsAskedTo) {
   EXPECT_FALSE(Lives(agent));
   ASSERT_THAT(server_->ended(), SizeIs(1));
   EXPECT_EQ(server_->ended().at(0).agent_ended().exit_code(), 5);
+  EXPECT_FALSE(std::filesystem::exists(StandingFolder(name_)));
 }
 
 TEST_F(StandingRunTest, LeavesItsAgentsToTheNextOneOnAHangUp) {
@@ -304,7 +309,7 @@ TEST_F(StandingRunTest, LeavesWhenItIsRefused) {
 
 TEST_F(StandingRunTest, IsAloneOnItsHost) {
   StandAndWait();
-  Standing second(folder_ + "/s", name_, folder_ + "/agent", folder_ + "/second");
+  Standing second("unix:" + folder_ + "/s", name_, folder_ + "/agent", folder_ + "/second");
   EXPECT_EQ(second.Ended(), 1);
   EXPECT_THAT(TextOf(folder_ + "/second"), HasSubstr("another standing agent of this host runs"));
 }
@@ -319,6 +324,32 @@ TEST_F(StandingRunTest, KeepsItsAgentsAndDialsAgainWhenNoLeaseComes) {
   ASSERT_TRUE(Await([&] { return server_->offers().size() >= 2; })) << Words();
   EXPECT_EQ(server_->offers().at(1).running_size(), 1);
   EXPECT_TRUE(Lives(agent));
+}
+
+TEST_F(StandingRunTest, DialsOverTlsAndGivesItsAgentsTheSameBundle) {
+  const int64_t now_s = std::time(nullptr);
+  const auto authority = Authority::Create(folder_ + "/ca", now_s);
+  ASSERT_TRUE(authority.ok()) << authority.status();
+  for (const BundleRole role : {BundleRole::kServer, BundleRole::kAgent}) {
+    const bool is_agent = role == BundleRole::kAgent;
+    const auto bundle = authority->Issue(
+        role, is_agent ? std::vector<std::string>{name_} : std::vector<std::string>{}, now_s);
+    ASSERT_TRUE(bundle.ok()) << bundle.status();
+    const std::string path = folder_ + (is_agent ? "/agent.pem" : "/server.pem");
+    std::ofstream(path) << *bundle;
+    ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  }
+  server_ = nullptr;
+  server_ = std::make_unique<FleetLinkServer>(folder_ + "/s", folder_ + "/server.pem");
+  standing_.emplace(server_->address(), name_, folder_ + "/agent", folder_ + "/words",
+                    folder_ + "/agent.pem");
+  ASSERT_TRUE(Await([&] { return !server_->offers().empty(); })) << Words();
+  Give(7);
+  ASSERT_GT(Agent(), 0) << Words();
+  Take(7);
+  ASSERT_TRUE(AwaitEnds(1)) << Words();
+  EXPECT_THAT(server_->ended().at(0).agent_ended().last_words(),
+              HasSubstr("--tls=" + folder_ + "/agent.pem\n"));
 }
 
 TEST_F(StandingRunTest, StartsTheRealAgentWhichSaysItsJob) {
@@ -338,9 +369,13 @@ TEST_F(StandingRunTest, StartsTheRealAgentWhichSaysItsJob) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
-  if (argc == 5 && std::string(argv[1]) == "--stand") {
-    const absl::Status status = weft::RunStandingAgent(
-        {.coordinator = argv[2], .name = argv[3], .slots = 2, .allows = {"*"}, .program = argv[4]});
+  if (argc == 6 && std::string(argv[1]) == "--stand") {
+    const absl::Status status = weft::RunStandingAgent({.coordinator = argv[2],
+                                                        .bundle_file = argv[5],
+                                                        .name = argv[3],
+                                                        .slots = 2,
+                                                        .allows = {"*"},
+                                                        .program = argv[4]});
     if (!status.ok()) std::cerr << status.message() << "\n";
     return status.ok() ? 0 : 1;
   }

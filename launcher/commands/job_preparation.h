@@ -1,0 +1,49 @@
+// Preparing a job comes before it is handed to a weftd, whoever's that is: the job file is read and
+// planned, its run folder is taken, and what it goes on with is found. Speaks to people.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "launcher/job_file/job_yaml.h"
+#include "launcher/job_file/run_paths.h"
+#include "launcher/run/going_on.h"
+#include "launcher/run/run_folder.h"
+#include "plan/search/plan.h"
+
+namespace weft {
+
+struct PreparedJob {
+  JobFile file;
+  Plan plan;
+  RunPaths paths;
+  std::vector<std::string> data;  // fingerprints
+};
+
+// Does everything that can go wrong before a run folder is touched. Where it does not return a job
+// it has said why, and *exit_code is what the command ends with.
+absl::StatusOr<PreparedJob> PrepareJob(
+    const std::string& path, const JobFileOptions& options,
+    const std::function<absl::Status(const JobSpec&)>& check_job,
+    const std::function<absl::Status(const JobSpec&, const Plan&)>& check_plan, int* exit_code);
+
+struct OpenedRun {
+  RunLock lock;
+  RunLock checkpoints;
+  JobSpec resolved;
+  Continuation going_on;
+};
+
+// Takes the run's folder and that of its checkpoints, an old run out of the way if `fresh`, and
+// says what is not as it was. `accept`: keys whose change is taken.
+absl::StatusOr<OpenedRun> OpenRun(const PreparedJob& prepared, bool fresh,
+                                  const std::vector<std::string>& accept, std::ostream& out);
+
+// The option --accept-changes.
+void AddAcceptOption(CLI::App& verb, std::vector<std::string>* accept);
+
+}  // namespace weft

@@ -1,0 +1,109 @@
+// weft logs: what the ranks of a job have written, as weftd's host sees it.
+#include <atomic>
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "launcher/commands/commands.h"
+#include "launcher/commands/option_checks.h"
+#include "launcher/commands/service_options.h"
+#include "launcher/service/job_view.h"
+#include "launcher/service/message_json.h"
+#include "process/signals.h"
+
+namespace weft {
+namespace {
+
+struct LogsArguments {
+  ServiceWords words;
+  std::string job;
+  bool follow = false;
+  std::vector<int> ranks;
+  int64_t tail = 0;
+  int64_t generation = 0;
+  std::string since;
+  bool json = false;
+};
+
+// "10m": so long ago; or a time, "2026-11-24T20:00:00Z".
+std::optional<int64_t> SinceUnixMs(const std::string& text, absl::Time now) {
+  absl::Duration ago;
+  if (absl::ParseDuration(text, &ago) && ago >= absl::ZeroDuration()) {
+    return absl::ToUnixMillis(now - ago);
+  }
+  absl::Time time;
+  std::string error;
+  if (absl::ParseTime(absl::RFC3339_full, text, &time, &error)) return absl::ToUnixMillis(time);
+  return std::nullopt;
+}
+
+v1::LogsRequest RequestOf(const LogsArguments& arguments) {
+  v1::LogsRequest request;
+  request.set_job_id(arguments.job);
+  for (const int rank : arguments.ranks) request.add_ranks(rank);
+  request.set_generation(arguments.generation);
+  request.set_tail_lines(arguments.tail);
+  request.set_follow(arguments.follow);
+  if (!arguments.since.empty()) {
+    request.set_since_unix_ms(SinceUnixMs(arguments.since, absl::Now()).value_or(0));
+  }
+  return request;
+}
+
+int Logs(const LogsArguments& arguments) {
+  std::atomic<bool> left{false};
+  std::atomic<ControlClient*> client{nullptr};
+  SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&](int) {
+    left = true;
+    if (ControlClient* open = client.load()) open->Leave();
+  });
+  const auto opened = OpenService(arguments.words);
+  if (!opened.ok()) return FailCall(opened.status());
+  client = opened->get();
+  if (left) return kExitOk;
+  const absl::Status status =
+      (*opened)->Logs(RequestOf(arguments), [&](const v1::LogsReply& piece) {
+        std::cout << (arguments.json ? absl::StrCat(MessageJson(piece), "\n")
+                                     : LogText(piece, arguments.ranks.size() != 1))
+                  << std::flush;
+        if (!std::cout) (*opened)->Leave();
+      });
+  client = nullptr;
+  if (left || (absl::IsCancelled(status) && !std::cout)) return kExitOk;
+  return status.ok() ? kExitOk : FailCall(status);
+}
+
+}  // namespace
+
+void AddLogs(CLI::App& app, int* exit_code) {
+  const auto arguments = std::make_shared<LogsArguments>();
+  CLI::App* logs = app.add_subcommand("logs", "print what the ranks of a weftd's job have written");
+  AddJobArgument(*logs, &arguments->job)->required();
+  logs->add_flag("-f,--follow", arguments->follow, "go on until the job is over");
+  logs->add_option("--rank", arguments->ranks, "only this rank's; may be given again")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(WholeNumber(0, 10000000));
+  logs->add_option("--tail", arguments->tail, "only the last lines of each rank")
+      ->check(WholeNumber(1));
+  logs->add_option("--since", arguments->since,
+                   "only logs that were written to since then: 10m, or 2026-11-24T20:00:00Z")
+      ->check([](const std::string& text) {
+        return SinceUnixMs(text, absl::Now())
+                   ? std::string()
+                   : absl::StrCat(text, " is no time; use 10m, 2h or 2026-11-24T20:00:00Z");
+      });
+  logs->add_option("--generation", arguments->generation, "instead of the newest")
+      ->check(WholeNumber(1));
+  AddJsonOption(*logs, &arguments->json);
+  AddServiceOptions(*logs, &arguments->words);
+  logs->callback([arguments, exit_code] { *exit_code = Logs(*arguments); });
+}
+
+}  // namespace weft

@@ -1,0 +1,70 @@
+// weft ps: the jobs of a weftd that serves them, newest first.
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/commands/commands.h"
+#include "launcher/commands/option_checks.h"
+#include "launcher/commands/service_options.h"
+#include "launcher/service/job_view.h"
+#include "launcher/service/message_json.h"
+#include "plan/errors.h"
+#include "process/clock.h"
+
+namespace weft {
+namespace {
+
+struct PsArguments {
+  ServiceWords words;
+  bool all = false;
+  std::vector<std::string> phases;
+  std::string owner;
+  int64_t most = 100;
+  bool json = false;
+};
+
+absl::StatusOr<std::vector<v1::Job>> Jobs(const PsArguments& arguments) {
+  ASSIGN_OR_RETURN(const auto client, OpenService(arguments.words));
+  v1::ListRequest request;
+  request.set_owner(arguments.owner);
+  for (const std::string& phase : arguments.phases) request.add_phases(phase);
+  const bool takes_over = arguments.all || !arguments.phases.empty();
+  return ListJobs(*client, request, arguments.most,
+                  [&](const v1::Job& job) { return takes_over || !IsOver(job.phase()); });
+}
+
+int Ps(const PsArguments& arguments) {
+  const absl::StatusOr<std::vector<v1::Job>> jobs = Jobs(arguments);
+  if (!jobs.ok()) return FailCall(jobs.status());
+  if (arguments.json) {
+    std::vector<std::string> elements;
+    for (const v1::Job& job : *jobs) elements.push_back(MessageJson(job));
+    std::cout << ArrayJson(elements);
+  } else if (jobs->empty()) {
+    std::cout << (arguments.all ? "no jobs\n"
+                                : "no jobs wait or run; --all lists those that did\n");
+  } else {
+    std::cout << JobsTable(*jobs, UnixTimeMs(), TableWidth());
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddPs(CLI::App& app, int* exit_code) {
+  const auto arguments = std::make_shared<PsArguments>();
+  CLI::App* ps = app.add_subcommand("ps", "list the jobs of a weftd that serves them");
+  ps->add_flag("--all", arguments->all, "those that are over, too");
+  ps->add_option("--phase", arguments->phases,
+                 "only jobs in this phase: QUEUED, RUNNING, FAILED...")
+      ->allow_extra_args(false);
+  ps->add_option("--owner", arguments->owner, "only jobs of this user");
+  ps->add_option("--most", arguments->most, "so many at most, newest first; default: 100")
+      ->check(WholeNumber(1, 1000000));
+  AddJsonOption(*ps, &arguments->json);
+  AddServiceOptions(*ps, &arguments->words);
+  ps->callback([arguments, exit_code] { *exit_code = Ps(*arguments); });
+}
+
+}  // namespace weft

@@ -1,0 +1,158 @@
+// weft submit: hands a job file to a weftd that serves jobs, and leaves. What weft run checks
+// before a run is checked here too: a job that cannot be read, planned or gone on with is never
+// queued.
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/commands/commands.h"
+#include "launcher/commands/job_preparation.h"
+#include "launcher/commands/option_checks.h"
+#include "launcher/commands/service_options.h"
+#include "launcher/job_file/resolved_yaml.h"
+#include "launcher/service/job_view.h"
+#include "launcher/service/submission.h"
+#include "plan/errors.h"
+#include "plan/estimate/goodput.h"
+#include "plan/search/describe.h"
+#include "plan/search/space.h"
+#include "plan/spec/layout_text.h"
+#include "process/version.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kMostPriority = 1000;
+constexpr int64_t kMostJobsLookedAt = 100000;
+
+struct SubmitArguments {
+  std::string program;
+  ServiceWords words;
+  std::string path;
+  JobFileOptions options;
+  std::vector<std::string> accept;
+  int priority = 0;
+  std::string name;
+  std::string run_folder;
+  bool json = false;
+};
+
+// The run folder is output_dir/name of the job: both are set, so that all that lies in it follows.
+// InvalidArgument if the path has no name.
+absl::Status SetRunFolder(const std::string& folder, std::vector<std::string>* sets) {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::absolute(folder, error).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  if (error || !path.has_filename()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--run-folder: ", folder, " has no name; use a folder such as runs/a"));
+  }
+  sets->push_back(absl::StrCat("job.output_dir=", path.parent_path().string()));
+  sets->push_back(absl::StrCat("job.name=", path.filename().string()));
+  return absl::OkStatus();
+}
+
+// An old run is moved aside only where no job of weftd's writes into it.
+absl::Status CheckNobodyIsThere(ControlClient& client, const std::string& run_folder) {
+  ASSIGN_OR_RETURN(const std::vector<v1::Job> jobs,
+                   ListJobs(client, {}, kMostJobsLookedAt, [&](const v1::Job& job) {
+                     return !IsOver(job.phase()) && job.run_folder() == run_folder;
+                   }));
+  if (jobs.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--fresh: ", jobs[0].job_id(), " is ",
+                                                 jobs[0].phase(), " in ", run_folder,
+                                                 "; end it first: weft stop ", jobs[0].job_id()));
+}
+
+v1::SubmitRequest RequestOf(const SubmitArguments& arguments, const PreparedJob& prepared,
+                            const Continuation& going_on) {
+  v1::SubmitRequest request;
+  *request.mutable_submission() = SubmissionOf(prepared.file.job, prepared.paths.folder,
+                                               prepared.plan.layout, going_on, prepared.data);
+  request.set_name(arguments.name.empty() ? prepared.file.job.name : arguments.name);
+  request.set_priority(arguments.priority);
+  std::error_code error;
+  request.set_file(std::filesystem::absolute(arguments.path, error).string());
+  for (const std::string& set : arguments.options.sets) request.add_overrides(set);
+  return request;
+}
+
+// As weft run leaves it in the run folder: weft eval and the next submission read it.
+void WriteResolved(const PreparedJob& prepared, const OpenedRun& run) {
+  const RunRecord record{.run_id = run.going_on.run.id,
+                         .generation = run.going_on.last_generation,
+                         .weft_version = Version(),
+                         .planned_bytes = prepared.plan.peak_bytes(),
+                         .predicted_step_s = prepared.plan.time.total_s(),
+                         .data = prepared.data,
+                         .accepted = run.going_on.run.accepted};
+  const absl::Status written =
+      WriteWhole(prepared.paths.resolved(), ResolvedText(run.resolved, record));
+  if (!written.ok()) std::cerr << "weft: warning: " << written.message() << "\n";
+}
+
+int Submit(SubmitArguments arguments) {
+  if (!arguments.run_folder.empty()) {
+    const absl::Status set = SetRunFolder(arguments.run_folder, &arguments.options.sets);
+    if (!set.ok()) return Fail(set);
+  }
+  int exit_code = kExitOk;
+  const absl::StatusOr<PreparedJob> prepared = PrepareJob(
+      arguments.path, arguments.options, [](const JobSpec&) { return absl::OkStatus(); },
+      [](const JobSpec&, const Plan&) { return absl::OkStatus(); }, &exit_code);
+  if (!prepared.ok()) return exit_code;
+  const auto client = OpenService(arguments.words);
+  if (!client.ok()) return FailCall(client.status());
+  if (arguments.options.fresh) {
+    const absl::Status free = CheckNobodyIsThere(**client, prepared->paths.folder);
+    if (!free.ok()) return FailCall(free);
+  }
+  const absl::StatusOr<OpenedRun> run = OpenRun(
+      *prepared, arguments.options.fresh, arguments.accept, arguments.json ? std::cerr : std::cout);
+  if (!run.ok()) return Fail(run.status());
+  std::string note;
+  const absl::Status room = CheckRoom(prepared->file.job, run->going_on.run,
+                                      CheckpointBytes(QuestionOf(prepared->file.job)), &note);
+  if (!room.ok()) return Fail(room);
+  if (!note.empty()) std::cerr << "note: " << note << "\n";
+  const absl::StatusOr<v1::SubmitReply> reply =
+      (*client)->Submit(RequestOf(arguments, *prepared, run->going_on));
+  if (!reply.ok()) return FailCall(reply.status());
+  WriteResolved(*prepared, *run);
+  const int64_t after_step = run->going_on.after_step;
+  return PrintAnswer(arguments.json, *reply,
+                     absl::StrCat(reply->job_id(), ": ", LayoutText(prepared->plan.layout), ", ",
+                                  BytesText(prepared->plan.peak_bytes()), " a worker\n",
+                                  after_step > 0 ? "resume" : "run", ": ", prepared->paths.folder,
+                                  after_step > 0 ? absl::StrCat(" from step ", after_step) : "",
+                                  "\n  ", arguments.program, " watch ", reply->job_id(), "\n"));
+}
+
+}  // namespace
+
+void AddSubmit(CLI::App& app, const std::string& program, int* exit_code) {
+  const auto arguments = std::make_shared<SubmitArguments>();
+  arguments->options.to_run = true;
+  arguments->program = program;
+  CLI::App* submit = app.add_subcommand("submit", "queue a job file at a weftd that serves jobs");
+  submit->add_option("job", arguments->path, "the job file, or a run's resolved.yaml")->required();
+  submit->add_option("--set", arguments->options.sets, "replace a key: --set training.steps=100")
+      ->allow_extra_args(false);
+  submit
+      ->add_option("--priority", arguments->priority,
+                   "a higher one goes first: -1000 to 1000; default: 0")
+      ->check(WholeNumber(-kMostPriority, kMostPriority));
+  submit->add_option("--name", arguments->name, "for people; default: the job file's");
+  submit->add_option("--run-folder", arguments->run_folder,
+                     "in place of job.output_dir/job.name, as the hosts see it");
+  submit->add_flag("--fresh", arguments->options.fresh, "move an old run aside and start anew");
+  AddAcceptOption(*submit, &arguments->accept);
+  AddJsonOption(*submit, &arguments->json);
+  AddServiceOptions(*submit, &arguments->words);
+  submit->callback([arguments, exit_code] { *exit_code = Submit(*arguments); });
+}
+
+}  // namespace weft

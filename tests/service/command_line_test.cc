@@ -1,0 +1,92 @@
+// The command line against a service as it runs: weftd, a standing agent, its agents and ranks.
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/service/service_bed.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+class ServiceCommandLine : public ServiceBed {
+ protected:
+  std::unique_ptr<Child> Start(std::vector<std::string> words) {
+    words.insert(words.begin(), WEFT_BINARY_DIR "/bin/weft");
+    const std::string output = folder() + "/weft-" + std::to_string(++commands_);
+    return std::make_unique<Child>(
+        std::move(words),
+        std::map<std::string, std::string>{{"WEFT_COORDINATOR", "unix:" + socket()}},
+        output + ".out", output + ".err");
+  }
+  // Returns what it has printed, once it has ended with 0.
+  std::string Weft(std::vector<std::string> words) {
+    const std::unique_ptr<Child> weft = Start(std::move(words));
+    const auto ended = weft->Wait(60);
+    EXPECT_TRUE(ended && ended->exit_code == 0) << weft->Stdout() << weft->Stderr();
+    return weft->Stdout();
+  }
+  std::string WriteJob(int steps) {
+    const std::string path = folder() + "/job.yaml";
+    std::ofstream(path)
+        << "job: {name: mine, output_dir: " << folder() << "}\n"
+        << "model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 64, n_layer: 2, "
+           "n_head: 4}\n"
+           "data: {format: bytes, train: [{path: /usr/share/common-licenses/GPL-3}]}\n"
+           "training: {seq_len: 64, global_batch_size: 8, steps: "
+        << steps
+        << ", seed: 42}\n"
+           "optimizer: {name: adamw, lr: 1.0e-3}\n"
+           "parallelism: {dp: 2}\n"
+           "checkpoint: {interval: 100}\n"
+           "cluster: {profile: cpu, slots: 2}\n";
+    return path;
+  }
+
+ private:
+  int commands_ = 0;
+};
+
+TEST_F(ServiceCommandLine, TakesAJobFromItsFileToItsEnd) {
+  StartHost(2);
+  EXPECT_THAT(Weft({"submit", WriteJob(30)}), HasSubstr("job-1: dp=2 "));
+  EXPECT_THAT(Weft({"watch", "job-1"}), HasSubstr("COMPLETED"));
+  EXPECT_THAT(Weft({"events", "job-1"}), HasSubstr("saved step 30 ("));
+  EXPECT_EQ(Json::parse(Weft({"ps", "--all", "--json"}))[0]["phase"], "COMPLETED");
+  EXPECT_THAT(Weft({"status", "job-1"}), HasSubstr("step        30 of 30, saved 30"));
+  EXPECT_EQ(Json::parse(Weft({"hosts", "--json"}))[0]["slots"], 2);
+}
+
+TEST_F(ServiceCommandLine, GoesOnFromTheCheckpointOfAStoppedJob) {
+  StartHost(2);
+  const std::string file = WriteJob(20000);
+  Weft({"submit", file});
+  WaitForStep("job-1", 5);
+  Weft({"stop", "job-1"});
+  const int64_t saved = WaitForPhase("job-1", "SUSPENDED").saved_step();
+  EXPECT_GT(saved, 0);
+  EXPECT_THAT(Weft({"submit", file}), HasSubstr("from step " + std::to_string(saved) + "\n"));
+  EXPECT_GT(WaitForStep("job-2", saved + 1).step(), saved);
+  Weft({"stop", "job-2", "--now"});
+  WaitForPhase("job-2", "CANCELLED");
+}
+
+TEST_F(ServiceCommandLine, WatchOutlivesTheWeftdThatItWatches) {
+  StartHost(2);
+  Weft({"submit", WriteJob(20000)});
+  WaitForPhase("job-1", "RUNNING");
+  const std::unique_ptr<Child> watch = Start({"watch", "job-1"});
+  WaitForStep("job-1", 20);
+  KillWeftd();
+  WaitForPhase("job-1", "RUNNING");
+  Weft({"stop", "job-1"});
+  const auto ended = watch->Wait(60);
+  EXPECT_TRUE(ended && ended->exit_code == 0) << watch->Stdout() << watch->Stderr();
+  EXPECT_THAT(watch->Stdout(), HasSubstr("SUSPENDED"));
+}
+
+}  // namespace
+}  // namespace weft
