@@ -40,7 +40,7 @@ std::optional<FleetEvent> Read(const proto::FleetJobQueued& message) {
   return JobQueued{message.job(), *request};
 }
 
-// Of the job that the fact is about; 0: of none.
+// Returns the job that the fact is about; 0: none.
 int64_t JobOf(const proto::FleetRecord& record) {
   switch (record.fact_case()) {
     case proto::FleetRecord::kJobQueued:
@@ -246,7 +246,8 @@ void FleetBook::TellHost(const proto::FleetHostFact& fact, const std::string& wh
   const auto host = fleet_.hosts.find(fact.machine());
   v1::HostChanged& changed = *AddEvent(record).mutable_host();
   if (host != fleet_.hosts.end()) {
-    *changed.mutable_host() = HostMessage(*this, fact.machine(), record.unix_ms());
+    const proto::HostOffer& offer = offers_[fact.machine()];
+    *changed.mutable_host() = HostMessage(fleet_, fact.machine(), &offer, record.unix_ms());
   } else {
     changed.mutable_host()->set_machine(fact.machine());
     changed.mutable_host()->set_host(offers_[fact.machine()].host());

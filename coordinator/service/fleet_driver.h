@@ -118,7 +118,7 @@ class FleetDriver final {
     int64_t job = 0;  // 0: all
     int64_t seen = 0;
   };
-  // What a mutation comes to; the reply is made once it is so.
+  // A Change is what a mutation comes to; the reply is made once it is so.
   template <typename Message>
   struct Change {
     proto::FleetRecord record;  // no fact: nothing changes
@@ -163,6 +163,7 @@ class FleetDriver final {
   absl::StatusOr<v1::ListReply> OnList(const v1::ListRequest& request);
   absl::StatusOr<int64_t> FindJob(const std::string& name) const;
   v1::Job MessageOf(int64_t job);
+  v1::Host MessageOf(const std::string& machine) const;
   void TellWatchers();
   void SendEvents(Watcher& watcher);
   void SendSteps();

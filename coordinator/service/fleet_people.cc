@@ -116,8 +116,7 @@ FleetDriver::Change<v1::Job> FleetDriver::ChangeOf(int64_t job, proto::FleetReco
 
 FleetDriver::Change<v1::Host> FleetDriver::ChangeOf(const std::string& machine,
                                                     proto::FleetRecord record) {
-  return {std::move(record),
-          [this, machine] { return HostMessage(book_, machine, options_.unix_ms()); }};
+  return {std::move(record), [this, machine] { return MessageOf(machine); }};
 }
 
 absl::StatusOr<int64_t> FleetDriver::FindJob(const std::string& name) const {
@@ -358,7 +357,8 @@ v1::Job FleetDriver::MessageOf(int64_t job) {
     }
   }
   const auto waits = queue_.find(job);
-  v1::Job message = JobMessage(book_, job, waits == queue_.end() ? 0 : queue_places_.at(job),
+  v1::Job message = JobMessage(book_.fleet(), job, book_.entry(job),
+                               waits == queue_.end() ? 0 : queue_places_.at(job),
                                waits == queue_.end() ? "" : waits->second.reason);
   const auto step = last_steps_.find(job);
   if (step != last_steps_.end()) {
@@ -366,6 +366,12 @@ v1::Job FleetDriver::MessageOf(int64_t job) {
     message.set_peak_bytes(std::max(message.peak_bytes(), step->second.step().peak_bytes()));
   }
   return message;
+}
+
+v1::Host FleetDriver::MessageOf(const std::string& machine) const {
+  const auto offer = book_.offers().find(machine);
+  return HostMessage(book_.fleet(), machine,
+                     offer == book_.offers().end() ? nullptr : &offer->second, options_.unix_ms());
 }
 
 void FleetDriver::Get(v1::GetRequest request, const Reply<v1::Job>& reply) {
@@ -422,7 +428,7 @@ void FleetDriver::Hosts(const Reply<v1::HostsReply>& reply) {
     v1::HostsReply hosts;
     hosts.set_revision(book_.revision());
     for (const auto& [machine, host] : book_.fleet().hosts) {
-      *hosts.add_hosts() = HostMessage(book_, machine, options_.unix_ms());
+      *hosts.add_hosts() = MessageOf(machine);
     }
     std::sort(hosts.mutable_hosts()->begin(), hosts.mutable_hosts()->end(),
               [](const v1::Host& a, const v1::Host& b) { return a.host() < b.host(); });

@@ -23,8 +23,8 @@
 
 #include "coordinator/driver.h"
 #include "coordinator/journal.h"
-#include "coordinator/serve.h"
 #include "coordinator/service.h"
+#include "coordinator/service/serve.h"
 #include "process/authority.h"
 #include "process/rpc.h"
 #include "process/tls.h"

@@ -105,8 +105,7 @@ void ServiceBed::KillWeftd() {
   StartWeftd();
 }
 
-v1::SubmitRequest ServiceBed::Job(const std::string& name, int slots, int64_t steps,
-                                  int priority) {
+v1::SubmitRequest ServiceBed::Job(const std::string& name, int slots, int64_t steps, int priority) {
   const std::string path = folder_ + "/" + name + ".yaml";
   const auto file = ReadJobText(TinyJob(name, slots, steps, folder_), path, {});
   if (!file.ok()) throw std::runtime_error(std::string(file.status().message()));
@@ -206,12 +205,14 @@ v1::Job ServiceBed::WaitFor(const std::string& job,
 v1::Job ServiceBed::WaitForPhase(const std::string& job, const std::string& phase,
                                  double timeout_s) {
   SCOPED_TRACE("waits for " + job + " to be " + phase);
-  return WaitFor(job, [&](const v1::Job& seen) { return seen.phase() == phase; }, timeout_s);
+  return WaitFor(
+      job, [&](const v1::Job& seen) { return seen.phase() == phase; }, timeout_s);
 }
 
 v1::Job ServiceBed::WaitForStep(const std::string& job, int64_t step, double timeout_s) {
   SCOPED_TRACE("waits for " + job + " to train");
-  return WaitFor(job, [&](const v1::Job& seen) { return seen.step() >= step; }, timeout_s);
+  return WaitFor(
+      job, [&](const v1::Job& seen) { return seen.step() >= step; }, timeout_s);
 }
 
 std::map<int64_t, std::string> ServiceBed::Curve(const std::string& name) const {

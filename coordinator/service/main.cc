@@ -5,8 +5,8 @@
 // none, 1 if it cannot serve.
 #include <CLI/CLI.hpp>
 
-#include "coordinator/authority_verbs.h"
-#include "coordinator/serve.h"
+#include "coordinator/service/authority_verbs.h"
+#include "coordinator/service/serve.h"
 #include "process/log.h"
 #include "process/version.h"
 

@@ -1,4 +1,4 @@
-#include "coordinator/serve.h"
+#include "coordinator/service/serve.h"
 
 #include <signal.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "coordinator/authority_verbs.h"
+#include "coordinator/service/authority_verbs.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
