@@ -138,8 +138,8 @@ absl::StatusOr<int64_t> FleetDriver::JobToChange(const Caller& caller,
   const bool is_own =
       caller.uid >= 0 ? caller.uid == found.request.owner_uid : caller.name == found.request.owner;
   if (caller.role != Role::kOperator && !(caller.role == Role::kSubmitter && is_own)) {
-    LogWarning(absl::StrCat("denied: ", caller.name, " (uid ", caller.uid, ") wants to change ",
-                            JobName(job), " of ", found.request.owner));
+    LogWarning(absl::StrCat("denied: ", CallerText(caller), " wants to change ", JobName(job),
+                            " of ", found.request.owner));
     return absl::PermissionDeniedError(absl::StrCat(JobName(job), " is ", found.request.owner,
                                                     "'s; its owner or an operator may change it"));
   }

@@ -148,6 +148,7 @@ std::vector<Room> OtherRooms() {
         "coordinator/service"},
        {"absl core", "absl", "protobuf"},
        {{"authority_verbs", {"cli"}},
+        {"caller", {"grpc"}},
         {"control_door", {"grpc"}},
         {"fleet_people", {"xxhash"}},
         {"fleet_service", {"grpc"}},
