@@ -85,6 +85,11 @@ class Pricer {
   ActionSeconds FirstStageOf(const Layout& layout, const LazyPasses& passes) const {
     return passes.network.OfStage(layout, question_.model.num_blocks, 0);
   }
+  // What follows them on `stage`.
+  TermSeconds EndOf(const Layout& layout, int stage, const LazyPasses& passes) {
+    return StepEnd(layout, stage, passes.network.OfStage(layout, question_.model.num_blocks, stage),
+                   dues_.Of(layout, stage));
+  }
   // For bounds.
   PartPasses PartsOf(const Layout& layout, Recompute recompute);
   const PassSeconds& BlockOf(const Layout& layout, Recompute recompute);
@@ -107,7 +112,7 @@ class Pricer {
   std::optional<TermSeconds> TimeUnless(const IsCut& is_cut, const Pipeline& pipeline,
                                         const ScheduleChoice& choice, const Layout& layout,
                                         LazyPasses& passes, std::optional<StepPasses>& waiting) {
-    const TermSeconds end = StepEnd(layout, 0, FirstStageOf(layout, passes), dues_.Of(layout, 0));
+    const TermSeconds end = EndOf(layout, 0, passes);
     const double end_s = end.total_s();
     if (is_cut(passes.seconds() + end_s)) return std::nullopt;
     if (!passes.priced) {

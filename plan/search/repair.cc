@@ -14,6 +14,7 @@
 #include "plan/estimate/data_comm.h"
 #include "plan/search/bound.h"
 #include "plan/search/head_chunks.h"
+#include "plan/search/lone_microbatch.h"
 #include "plan/search/room.h"
 #include "plan/search/shape.h"
 #include "plan/spec/layout_rules.h"
@@ -88,7 +89,8 @@ class Repairs {
     const absl::Span<const StageDues> dues = pricer_.FirstDuesOf(layout);
     for (size_t i = 1; i < widths.size(); ++i) {
       // Few widths are left by what each takes at least, whatever its places.
-      if (!MayWin(shared.factor * (passes_s + LeastStepEnd(layout, first, dues[i])))) continue;
+      const double end_s = IsLone(shared) ? 0 : LeastStepEnd(layout, first, dues[i]);
+      if (!MayWin(shared.factor * (passes_s + end_s))) continue;
       layout.zero_hpz_partition_size = static_cast<int>(widths[i]);
       TryPlaces(shared, /*whole=*/false, layout);
     }
@@ -99,6 +101,10 @@ class Repairs {
     if (!shared.free.split && !shared.free.recompute) return 0;
     const double passes_s = shared.passes.seconds();
     return passes_s - LeastSecondsOfShapes(shared.pipeline, shared.variant.choice, passes_s);
+  }
+
+  static bool IsLone(const Shared& shared) {
+    return shared.free.split && HasLoneMicrobatch(shared.variant.layout);
   }
 
   // The balanced split stands for all with its recompute, the cheapest mode for all with its split.
@@ -115,7 +121,10 @@ class Repairs {
   // not fit, and the host where the device has no room. A narrower group holds more.
   void TryPlaces(Shared& shared, bool whole, Layout layout) {
     std::array<bool, 2> in_vain = {false, false};
-    for (const int zero : room_.ZerosOf(layout)) {
+    // What is the same as a lower stage of ZeRO on these stages may not be on others.
+    const absl::Span<const int> zeros =
+        IsLone(shared) ? space_.ZeroStages(layout.data_group()) : room_.ZerosOf(layout);
+    for (const int zero : zeros) {
       if (zero == 0 && !whole) continue;
       layout.zero_stage = zero;
       std::optional<StepPasses> waiting;
@@ -132,6 +141,22 @@ class Repairs {
   // Returns whether only memory keeps the layout from being better.
   bool TryPlace(Shared& shared, bool whole, std::optional<StepPasses>& waiting,
                 const Layout& layout) {
+    const bool lone_lacks = IsLone(shared) && TryLoneSplits(shared, layout);
+    return TryOwnSplit(shared, whole, waiting, layout) || lone_lacks;
+  }
+
+  // Takes the best split for a single microbatch. Returns whether memory keeps a better one away.
+  bool TryLoneSplits(const Shared& shared, const Layout& layout) {
+    const double least_s = shared.passes.seconds() - SavedSeconds(shared) +
+                           LeastLoneEnd(pricer_, layout, shared.passes);
+    if (!MayWin(shared.factor * least_s)) return false;
+    const LoneSplits splits = FastestLoneSplits(space_, pricer_, layout, shared.free.recompute);
+    TakeAll(splits.near_best);
+    return splits.lacks;
+  }
+
+  bool TryOwnSplit(Shared& shared, bool whole, std::optional<StepPasses>& waiting,
+                   const Layout& layout) {
     const uint8_t place = PlaceOf(layout);
     const bool lacks = (shared.variant.lacks & place) != 0;
     const bool is_free = shared.free.split || shared.free.recompute;

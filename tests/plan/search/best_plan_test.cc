@@ -38,10 +38,8 @@ class Held {
  public:
   Held(const Question& question, const Plan& plan) : question_(question), plan_(plan) {}
 
-  // `layout`, if it fits this very machine. Splits for a single microbatch are the one thing that
-  // the search does not look for: there only what follows the passes differs (docs/planner.md).
+  // `layout`, if it fits this very machine.
   void Against(const std::string& answer, const Layout& layout) {
-    if (layout.pp > 1 && layout.gradient_accumulation_steps == 1) return;
     const absl::StatusOr<Plan> other = PlanFor(question_, layout, Purpose::kEstimate);
     if (!other.ok() || !other->fits) return;
     ++compared_;
