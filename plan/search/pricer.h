@@ -85,7 +85,7 @@ class Pricer {
   ActionSeconds FirstStageOf(const Layout& layout, const LazyPasses& passes) const {
     return passes.network.OfStage(layout, question_.model.num_blocks, 0);
   }
-  // What follows them on `stage`.
+  // Returns what follows them on `stage`.
   TermSeconds EndOf(const Layout& layout, int stage, const LazyPasses& passes) {
     return StepEnd(layout, stage, passes.network.OfStage(layout, question_.model.num_blocks, stage),
                    dues_.Of(layout, stage));

@@ -121,7 +121,7 @@ class Repairs {
   // not fit, and the host where the device has no room. A narrower group holds more.
   void TryPlaces(Shared& shared, bool whole, Layout layout) {
     std::array<bool, 2> in_vain = {false, false};
-    // What is the same as a lower stage of ZeRO on these stages may not be on others.
+    // A stage of ZeRO that is the same as a lower one on this split may not be on another.
     const absl::Span<const int> zeros =
         IsLone(shared) ? space_.ZeroStages(layout.data_group()) : room_.ZerosOf(layout);
     for (const int zero : zeros) {
