@@ -147,13 +147,10 @@ class Repairs {
 
   // Takes the best split for a single microbatch. Returns whether memory keeps a better one away.
   bool TryLoneSplits(const Shared& shared, const Layout& layout) {
-    const double passes_s = shared.passes.seconds() - SavedSeconds(shared);
-    const double end_s = LeastLoneEnd(pricer_, layout, shared.passes);
-    if (!MayWin(shared.factor * (passes_s + end_s))) return false;
-    const double limit_s = limit_s_ / (1 - 1e-9) * pricer_.MostGoodput(layout.world_size());
-    const LoneBounds bounds{shared.passes, passes_s, limit_s};
-    const LoneSplits splits =
-        FastestLoneSplits(space_, pricer_, layout, bounds, shared.free.recompute);
+    const double least_s = shared.passes.seconds() - SavedSeconds(shared) +
+                           LeastLoneEnd(pricer_, layout, shared.passes);
+    if (!MayWin(shared.factor * least_s)) return false;
+    const LoneSplits splits = FastestLoneSplits(space_, pricer_, layout, shared.free.recompute);
     TakeAll(splits.near_best);
     return splits.lacks;
   }
