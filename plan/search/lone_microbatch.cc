@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "plan/estimate/data_comm.h"
 #include "plan/search/balance.h"
 #include "plan/search/head_chunks.h"
 #include "plan/search/priced.h"
@@ -21,10 +20,13 @@ constexpr size_t kMostNear = 4;
 
 class Descent {
  public:
-  Descent(const Space& space, Pricer& pricer, const Layout& layout, bool free_recompute)
+  Descent(const Space& space, Pricer& pricer, const Layout& layout, const LoneBounds& bounds,
+          bool free_recompute)
       : space_(space),
         pricer_(pricer),
         layout_(layout),
+        bounds_(bounds),
+        spread_(pricer.SpreadOf(layout)),
         blocks_(pricer.question().model.num_blocks),
         free_recompute_(free_recompute) {}
 
@@ -34,17 +36,19 @@ class Descent {
   LoneSplits Run() {
     Ends ends{StageBlockCount(layout_, blocks_, 0),
               StageBlockCount(layout_, blocks_, layout_.pp - 1)};
+    hopeless_.ends = ends;
     Try(ends);
     constexpr int kMostTurns = 8;
     for (int turn = 0; turn < kMostTurns; ++turn) {
       const double before_s = best_s();
+      const double lowest_s = hopeless_.step_s;
       for (const Ends step : {Ends{1, -1}, Ends{1, 0}, Ends{0, 1}}) {
         if (layout_.pp == 2 && step.first + step.last != 0) continue;
-        if (!near_.empty()) ends = near_.front().ends;
+        ends = near_.empty() ? hopeless_.ends : near_.front().ends;
         Walk(ends, step);
         Walk(ends, {-step.first, -step.last});
       }
-      if (best_s() == before_s) break;
+      if (best_s() == before_s && hopeless_.step_s == lowest_s) break;
     }
     LoneSplits splits{.near_best = {}, .lacks = lacks_s_ < best_s()};
     for (Found& found : near_) splits.near_best.push_back(std::move(found.layout));
@@ -77,11 +81,27 @@ class Descent {
     }
   }
 
-  // Returns whether the split is the best so far.
+  // Returns the step's time at least, from what follows the passes on the stages that differ.
+  double LeastOf(const Layout& layout) {
+    double end_s = 0;
+    const int last = layout.pp - 1;
+    for (const int stage : {0, std::min(1, last), std::max(1, last - 1), last}) {
+      end_s = std::max(end_s, pricer_.EndOf(layout, stage, bounds_.passes).total_s());
+    }
+    return spread_ * (bounds_.least_passes_s + end_s);
+  }
+
+  // Returns whether the split is the best so far; until one may win, the nearest to that.
   bool Try(Ends ends) {
     Layout layout = layout_;
     layout.layers_per_stage = StageBlocksOf(SplitOf(ends), layout.pp);
     const double before_s = best_s();
+    const double least_s = LeastOf(layout);
+    if (least_s > std::min(bounds_.limit_s, kDryRuns * before_s)) {
+      if (!near_.empty() || least_s >= hopeless_.step_s) return false;
+      hopeless_ = {least_s, ends};
+      return true;
+    }
     if (KeepIfFits(layout, ends)) return best_s() < before_s;
     const double step_s = pricer_.Time(layout).total_s();
     lacks_s_ = std::min(lacks_s_, step_s);
@@ -128,17 +148,24 @@ class Descent {
   const Space& space_;
   Pricer& pricer_;
   const Layout& layout_;
+  const LoneBounds& bounds_;
+  double spread_;
   int64_t blocks_;
   bool free_recompute_;
+  struct {
+    double step_s = kNever;  // at least
+    Ends ends;
+  } hopeless_;               // the nearest to the limit of those beyond it
   double lacks_s_ = kNever;  // of the fastest that does not fit
   std::vector<Found> near_;  // best first
 };
 
 }  // namespace
 
-// Some stage holds the mean, rounded up, or more.
+// Some stage holds the mean, rounded up, or more; the first and the last hold a block or more. The
+// bound takes for granted that what follows does not shrink with a stage's blocks. It is not proven
+// where more passes hide more (ZeRO 2 and 3): there random questions have shown no loss by it.
 double LeastLoneEnd(Pricer& pricer, const Layout& layout, const LazyPasses& passes) {
-  if (MovesInPasses(layout)) return 0;
   const int64_t blocks = pricer.question().model.num_blocks;
   const int64_t fullest = (blocks + layout.pp - 1) / layout.pp;
   Layout even = layout;
@@ -147,12 +174,16 @@ double LeastLoneEnd(Pricer& pricer, const Layout& layout, const LazyPasses& pass
   for (const int stage : {0, 1, layout.pp - 1}) {
     least_s = std::min(least_s, pricer.EndOf(even, stage, passes).total_s());
   }
+  even.layers_per_stage.assign(static_cast<size_t>(layout.pp), 1);
+  for (const int stage : {0, layout.pp - 1}) {
+    least_s = std::max(least_s, pricer.EndOf(even, stage, passes).total_s());
+  }
   return least_s;
 }
 
 LoneSplits FastestLoneSplits(const Space& space, Pricer& pricer, const Layout& layout,
-                             bool free_recompute) {
-  return Descent(space, pricer, layout, free_recompute).Run();
+                             const LoneBounds& bounds, bool free_recompute) {
+  return Descent(space, pricer, layout, bounds, free_recompute).Run();
 }
 
 }  // namespace weft

@@ -19,6 +19,13 @@ inline bool HasLoneMicrobatch(const Layout& layout) {
 // `passes`: those of one microbatch.
 double LeastLoneEnd(Pricer& pricer, const Layout& layout, const LazyPasses& passes);
 
+// Splits are looked for within these; `limit_s`: a step that takes longer is of no use.
+struct LoneBounds {
+  const LazyPasses& passes;
+  double least_passes_s = 0;  // of any split
+  double limit_s = 0;
+};
+
 struct LoneSplits {
   std::vector<Layout>
       near_best;       // best first, as near to it as a dry run may tell; empty: none fits
@@ -30,6 +37,6 @@ struct LoneSplits {
 // head is in pieces where that is free and makes one fit. `free_recompute`: each stage may
 // recompute as much more as does. REQUIRES: HasLoneMicrobatch; recompute_per_stage is empty.
 LoneSplits FastestLoneSplits(const Space& space, Pricer& pricer, const Layout& layout,
-                             bool free_recompute);
+                             const LoneBounds& bounds, bool free_recompute);
 
 }  // namespace weft

@@ -103,8 +103,9 @@ class Repairs {
     return passes_s - LeastSecondsOfShapes(shared.pipeline, shared.variant.choice, passes_s);
   }
 
-  static bool IsLone(const Shared& shared) {
-    return shared.free.split && HasLoneMicrobatch(shared.variant.layout);
+  // Where any layout will do, shapes that fit are enough.
+  bool IsLone(const Shared& shared) const {
+    return which_ != Which::kAny && shared.free.split && HasLoneMicrobatch(shared.variant.layout);
   }
 
   // The balanced split stands for all with its recompute, the cheapest mode for all with its split.
@@ -147,10 +148,14 @@ class Repairs {
 
   // Takes the best split for a single microbatch. Returns whether memory keeps a better one away.
   bool TryLoneSplits(const Shared& shared, const Layout& layout) {
-    const double least_s = shared.passes.seconds() - SavedSeconds(shared) +
-                           LeastLoneEnd(pricer_, layout, shared.passes);
-    if (!MayWin(shared.factor * least_s)) return false;
-    const LoneSplits splits = FastestLoneSplits(space_, pricer_, layout, shared.free.recompute);
+    if (std::isinf(limit_s_) && !AnyShapeFits(shared, space_.LeastHeadChunk())) return true;
+    const double passes_s = shared.passes.seconds() - SavedSeconds(shared);
+    const double end_s = LeastLoneEnd(pricer_, layout, shared.passes);
+    if (!MayWin(shared.factor * (passes_s + end_s))) return false;
+    const double limit_s = limit_s_ / (1 - 1e-9) * pricer_.MostGoodput(layout.world_size());
+    const LoneBounds bounds{shared.passes, passes_s, limit_s};
+    const LoneSplits splits =
+        FastestLoneSplits(space_, pricer_, layout, bounds, shared.free.recompute);
     TakeAll(splits.near_best);
     return splits.lacks;
   }
