@@ -19,6 +19,7 @@
 #include "plan/memory/stage_memory.h"
 #include "plan/search/bound.h"
 #include "plan/spec/layout.h"
+#include "plan/spec/layout_key.h"
 
 namespace weft {
 
@@ -180,12 +181,15 @@ class Pricer {
   // holds.
   struct PassKey {
     explicit PassKey(const Layout& layout, int slots_per_node);
-    int tp, cp, ep, within;
-    int64_t head_chunk_tokens, micro_batch_size;
+    LayoutKey<&Layout::dp, &Layout::pp, &Layout::zero_stage, &Layout::zero_hpz_partition_size,
+              &Layout::pp_schedule, &Layout::virtual_stages, &Layout::gradient_accumulation_steps,
+              &Layout::recompute, &Layout::sequence_parallel, &Layout::offload_optimizer>
+        properties;
+    int within;
     friend bool operator==(const PassKey&, const PassKey&) = default;
   };
   struct PassKeyHash {
-    size_t operator()(const PassKey& key) const;
+    size_t operator()(const PassKey& key) const { return key.properties.Hash(key.within); }
   };
   // Thousands are asked for a bound, few for all their terms.
   struct Way {

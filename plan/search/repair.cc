@@ -17,6 +17,7 @@
 #include "plan/search/lone_microbatch.h"
 #include "plan/search/room.h"
 #include "plan/search/shape.h"
+#include "plan/spec/layout_key.h"
 #include "plan/spec/layout_rules.h"
 
 namespace weft {
@@ -237,18 +238,7 @@ class Repairs {
   // few blocks (plan/search/room.cc) another mode or place may hold less: all are tried.
   bool AnyShapeFits(const Shared& shared, int64_t head_chunk_tokens) {
     const Layout& of = shared.variant.layout;
-    const std::array<int64_t, 12> key = {of.dp,
-                                         of.pp,
-                                         of.cp,
-                                         of.tp,
-                                         of.ep,
-                                         of.sequence_parallel,
-                                         head_chunk_tokens,
-                                         of.micro_batch_size,
-                                         of.virtual_stages,
-                                         static_cast<int64_t>(of.pp_schedule),
-                                         shared.free.split,
-                                         fixed_.recompute ? 0 : 1};
+    const ShapeKey key = {Shapeless(of), head_chunk_tokens, shared.free.split};
     const auto [found, is_new] = shape_fits_.try_emplace(key, false);
     if (!is_new) return found->second;
     const bool few = pricer_.question().model.num_blocks <= Room::kFewBlocks * of.pp;
@@ -302,6 +292,17 @@ class Repairs {
     return check(question.model, question.cluster, question.batch, layout).ok();
   }
 
+  // Holds what decides whether some shape fits.
+  using Shapeless = LayoutKey<&Layout::zero_stage, &Layout::zero_hpz_partition_size,
+                              &Layout::gradient_accumulation_steps, &Layout::recompute,
+                              &Layout::offload_optimizer, &Layout::head_chunk_tokens>;
+  struct ShapeKey {
+    Shapeless layout;
+    int64_t head_chunk_tokens;
+    bool free_split;
+    friend auto operator<=>(const ShapeKey&, const ShapeKey&) = default;
+  };
+
   const Space& space_;
   const LayoutSpec& fixed_;
   Pricer& pricer_;
@@ -309,7 +310,7 @@ class Repairs {
   const Finds& finds_;
   double limit_s_;
   Which which_;
-  std::map<std::array<int64_t, 12>, bool> shape_fits_;
+  std::map<ShapeKey, bool> shape_fits_;
   std::vector<Priced> made_;
 };
 
