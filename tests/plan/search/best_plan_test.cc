@@ -207,7 +207,7 @@ void HoldPlanOf(uint32_t seed, Tally& tally) {
 
 TEST(FindPlan, IsNoWorseThanAnyOtherAnswer) {
   Tally tally;
-  for (uint32_t seed = 1; seed <= 480; ++seed) HoldPlanOf(seed, tally);
+  for (uint32_t seed = 1; seed <= 800; ++seed) HoldPlanOf(seed, tally);
   EXPECT_GT(tally.compared, 3000);
   EXPECT_GT(tally.tight, 15);
 }
