@@ -212,7 +212,7 @@ TEST(FindPlan, IsNoWorseThanAnyOtherAnswer) {
   EXPECT_GT(tally.tight, 15);
 }
 
-// Seven blocks are best as 1 and 6, and the splits on the way there are worse than the even one.
+// Of seven blocks 1 and 6 are the best: it is missed where a line is left after two splits in vain.
 TEST(FindPlan, LooksFarFromTheEvenSplitForASingleMicrobatch) {
   Tally tally;
   HoldPlanOf(592, tally);
