@@ -212,7 +212,8 @@ TEST(FindPlan, IsNoWorseThanAnyOtherAnswer) {
   EXPECT_GT(tally.tight, 15);
 }
 
-// The best split of seven blocks is 1 and 6. It is missed where a line is left after two splits in vain.
+// The best split of seven blocks is 1 and 6. It is missed where a line is left after two splits in
+// vain.
 TEST(FindPlan, LooksFarFromTheEvenSplitForASingleMicrobatch) {
   Tally tally;
   HoldPlanOf(592, tally);
