@@ -32,16 +32,16 @@
 namespace weft {
 
 struct FleetDriverOptions {
-  std::string version;               // of this build
-  std::string state_folder;          // its journals are there
-  std::optional<int64_t> lease_ms;   // of jobs, as Driver's
-  int64_t offer_lease_ms = 8000;     // of hosts
-  int64_t agent_patience_ms = 1000;  // before an agent that ended by itself is started again
+  std::string version;                   // of this build
+  std::string state_folder;              // its journals are there
+  std::optional<int64_t> lease_ms = {};  // of jobs, as Driver's
+  int64_t offer_lease_ms = 8000;         // of hosts
+  int64_t agent_patience_ms = 1000;      // before an agent that ended by itself is started again
   int64_t max_queued_bytes = int64_t{256} << 20;
   std::function<int64_t()> now_ms = BootTimeMs;
   std::function<int64_t()> unix_ms = UnixTimeMs;
   // The fleet's journal cannot be written any more: the process has to end. Called once.
-  std::function<void(const absl::Status& why)> on_broken;
+  std::function<void(const absl::Status& why)> on_broken = {};
 };
 
 // The stream of somebody who watches jobs, as AgentPort (outgoing.h).
