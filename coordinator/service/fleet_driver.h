@@ -55,6 +55,9 @@ struct OfferPort {
   std::function<void(const absl::Status&)> close;
 };
 
+// The fleet's journal is made shorter once it has so many records after its snapshot.
+inline constexpr int64_t kMaxRecords = 100000;
+
 class FleetDriver final {
  public:
   // Replays the fleet's journal, goes on with the jobs that were placed, and starts the thread.
@@ -132,6 +135,7 @@ class FleetDriver final {
   void RunOnce();
   void Decided();
   void Settle();
+  void ShortenJournal();
   void EndEverything();
 
   // The record's revision and time are set here, and its answer is made once it is part of the
@@ -209,6 +213,7 @@ class FleetDriver final {
   std::map<int64_t, int64_t> queue_places_;
   int64_t queue_revision_ = -1;
   std::vector<std::function<void(const absl::Status&)>> answers_;  // at the round's end
+  int64_t shorten_at_ = kMaxRecords;
   bool broken_ = false;
 
   mutable std::mutex drivers_mutex_;
