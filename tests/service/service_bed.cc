@@ -94,7 +94,8 @@ void ServiceBed::Connect() {
 
 void ServiceBed::StartHost(int slots) {
   host_ = Start("host", {WEFT_BINARY_DIR "/bin/weft", "agent", "--standing",
-                         "--coordinator=unix:" + socket(), "--slots=" + std::to_string(slots)});
+                         "--coordinator=unix:" + socket(), "--slots=" + std::to_string(slots),
+                         "--name=bed-" + folder_.substr(folder_.rfind('-') + 1)});
   const bool is_there = Eventually(20, [&] { return Host().present(); });
   ASSERT_TRUE(is_there) << Words();
 }

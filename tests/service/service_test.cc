@@ -60,8 +60,8 @@ TEST_F(ServiceBed, SharesAHostAmongJobsAndQueuesTheRestByPriority) {
 
 TEST_F(ServiceBed, PausesAndResumesWithTheSameBits) {
   StartHost(2);
-  WaitForPhase(Submit(Job("whole", 2, 300)), "COMPLETED");
-  const std::string job = Submit(Job("paused", 2, 300));
+  WaitForPhase(Submit(Job("whole", 2, 1200)), "COMPLETED");
+  const std::string job = Submit(Job("paused", 2, 1200));
   WaitForStep(job, 30);
   EXPECT_EQ(Pause(job), absl::OkStatus());
   const v1::Job paused = WaitForPhase(job, "PAUSED");
@@ -96,8 +96,8 @@ TEST_F(ServiceBed, SavesWhenAskedAndGoesOn) {
 
 TEST_F(ServiceBed, StopsWithACheckpointAndASecondJobGoesOnFromIt) {
   StartHost(2);
-  WaitForPhase(Submit(Job("whole", 2, 200)), "COMPLETED");
-  const v1::SubmitRequest request = Job("stopped", 2, 200);
+  WaitForPhase(Submit(Job("whole", 2, 1200)), "COMPLETED");
+  const v1::SubmitRequest request = Job("stopped", 2, 1200);
   const std::string job = Submit(request);
   WaitForStep(job, 20);
   EXPECT_EQ(Stop(job, v1::StopRequest::SAVE), absl::OkStatus());
