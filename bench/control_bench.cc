@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "bench/control_client.h"
 #include "bench/control_mutations.h"
+#include "bench/control_watchers.h"
 #include "bench/weftd_process.h"
 
 int main(int argc, char** argv) {
@@ -31,11 +32,17 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 10000));
   mutations.add_option("--queued", options.queued, "jobs that wait beside")
       ->check(CLI::Range(0, 9000));
+  CLI::App& watchers = *app.add_subcommand("watchers", "of many jobs that train")->fallthrough();
+  watchers.add_option("--watchers", options.watchers, "of all jobs")->check(CLI::Range(1, 900));
+  watchers.add_option("--jobs", options.jobs, "that train")->check(CLI::Range(1, 1000));
+  watchers.add_option("--steps", options.steps_per_s, "of each job, a second")
+      ->check(CLI::Range(1, 1000));
   CLI11_PARSE(app, argc, argv);
   weft::AllowManyFiles();
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // as weftd does
   absl::Status status;
   if (mutations.parsed()) status = weft::MeasureMutations(options);
+  if (watchers.parsed()) status = weft::MeasureWatchers(options);
   if (status.ok()) return 0;
   std::fprintf(stderr, "control_bench: %s\n", std::string(status.message()).c_str());
   return 1;

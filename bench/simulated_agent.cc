@@ -20,6 +20,12 @@ constexpr std::chrono::seconds kLimit{100};
 
 }  // namespace
 
+int64_t UnixTimeUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 void Counter::Add(int64_t count) {
   const std::lock_guard<std::mutex> lock(mutex_);
   count_ += count;
@@ -160,7 +166,7 @@ void SimulatedAgent::SayStep() {
   done.set_loss(5.5 - 1e-6 * static_cast<double>(step_));
   done.set_grad_norm(1.25);
   done.set_lr(1e-3);
-  done.set_tokens(2048);
+  done.set_tokens(UnixTimeUs());
   done.set_step_s(0.05);
   done.set_peak_bytes(int64_t{100} << 20);
   SayFrom(1, std::move(report));

@@ -63,7 +63,8 @@ class SimulatedAgent final : public grpc::ClientBidiReactor<proto::AgentReport, 
   absl::Status Dial(const std::string& target, const BundleSource& bundle = {});
   // Asks for its lease, its ranks named if they train.
   void Beat();
-  // Rank 0 says that the next step is done, if it is here and trains.
+  // Rank 0 says that the next step is done, if it is here and trains. Its number of tokens is
+  // UnixTimeUs(): so a watcher can tell how late it hears of it.
   void SayStep();
 
   void OnReadDone(bool ok) override;
@@ -93,6 +94,8 @@ class SimulatedAgent final : public grpc::ClientBidiReactor<proto::AgentReport, 
   bool dialed_ = false;
   std::condition_variable changed_;
 };
+
+int64_t UnixTimeUs();
 
 // A small job on so many hosts with so many ranks each, dp alone, without preflight and with a
 // lease of a minute: a machine that runs a bench may be busy.
