@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "bench/control_client.h"
 #include "bench/control_mutations.h"
+#include "bench/control_restart.h"
 #include "bench/control_watchers.h"
 #include "bench/weftd_process.h"
 
@@ -37,12 +38,16 @@ int main(int argc, char** argv) {
   watchers.add_option("--jobs", options.jobs, "that train")->check(CLI::Range(1, 1000));
   watchers.add_option("--steps", options.steps_per_s, "of each job, a second")
       ->check(CLI::Range(1, 1000));
+  CLI::App& restart = *app.add_subcommand("restart", "with a long journal")->fallthrough();
+  restart.add_option("--records", options.records, "in the journal")
+      ->check(CLI::Range(int64_t{1}, int64_t{100000000}));
   CLI11_PARSE(app, argc, argv);
   weft::AllowManyFiles();
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // as weftd does
   absl::Status status;
   if (mutations.parsed()) status = weft::MeasureMutations(options);
   if (watchers.parsed()) status = weft::MeasureWatchers(options);
+  if (restart.parsed()) status = weft::MeasureRestart(options);
   if (status.ok()) return 0;
   std::fprintf(stderr, "control_bench: %s\n", std::string(status.message()).c_str());
   return 1;

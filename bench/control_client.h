@@ -1,4 +1,4 @@
-// What the parts of control_bench share: submissions of a small job, a client of weft.v1 that waits
+// The parts of control_bench share this: submissions of a small job, a client of weft.v1 that waits
 // until weftd serves, and quantiles of what was measured.
 #pragma once
 #include <chrono>
@@ -22,6 +22,7 @@ struct ControlBenchOptions {
   int watchers = 200;
   int jobs = 50;
   int steps_per_s = 20;  // of each job
+  int64_t records = 1000000;
 };
 
 // Another connection for each, as different callers have.

@@ -24,7 +24,8 @@ namespace {
 constexpr int kConnections = 8;
 constexpr int kWaits = 200;  // for the disk
 
-// What one write of 4 KiB and the wait for it cost, in ms, as SQLite's log does it: appended.
+// Returns what one write of 4 KiB and the wait for it cost, in ms, each time: appended, as SQLite
+// does.
 absl::StatusOr<std::vector<double>> WaitsForTheDisk(const std::string& folder) {
   const std::string path = folder + "/waits";
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -44,10 +45,11 @@ absl::StatusOr<std::vector<double>> WaitsForTheDisk(const std::string& folder) {
 }
 
 // A caller that has one mutation under way at all times. Lives until it is done.
-class Caller final {
+class ChangingCaller final {
  public:
   using Clock = std::chrono::steady_clock;
-  Caller(int number, v1::Control::Stub& control, const std::string& folder, Clock::time_point end)
+  ChangingCaller(int number, v1::Control::Stub& control, const std::string& folder,
+                 Clock::time_point end)
       : number_(number), control_(control), folder_(folder), end_(end) {}
 
   void Start() { Next(); }
@@ -150,10 +152,10 @@ absl::Status MeasureMutations(const ControlBenchOptions& options) {
   const double cpu_s = weftd.CpuSeconds();
   const auto start = std::chrono::steady_clock::now();
   const auto end = start + std::chrono::milliseconds(static_cast<int64_t>(options.seconds * 1000));
-  std::vector<std::unique_ptr<Caller>> callers;
+  std::vector<std::unique_ptr<ChangingCaller>> callers;
   for (int i = 0; i < options.in_flight; ++i) {
-    callers.push_back(std::make_unique<Caller>(i, *controls[static_cast<size_t>(i % kConnections)],
-                                               folder->path(), end));
+    callers.push_back(std::make_unique<ChangingCaller>(
+        i, *controls[static_cast<size_t>(i % kConnections)], folder->path(), end));
     callers.back()->Start();
   }
   std::vector<double> took_ms;

@@ -25,7 +25,7 @@ constexpr int kDurablePerS = 20;
 constexpr double kWarmUpS = 2;
 constexpr double kCatchUpS = 20;
 
-// What was told of durable events: how many, and which in which order.
+// Durable says how many durable events were told, and which in which order.
 struct Durable {
   int64_t count = 0;
   size_t digest = 0;

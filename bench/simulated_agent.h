@@ -36,7 +36,7 @@ class Counter final {
   bool over_ = false;
 };
 
-// What all agents of a bench have heard.
+// AgentCounts is what all agents of a bench have heard.
 struct AgentCounts {
   Counter welcomed;  // agents
   Counter told;      // ranks that know what to train
