@@ -74,8 +74,7 @@ std::unique_ptr<Child> ServiceBed::Start(const std::string& name,
 }
 
 void ServiceBed::StartWeftd() {
-  weftd_ = Start("weftd", {WEFT_BINARY_DIR "/bin/weftd", "--socket=" + socket(),
-                           "--state=" + folder_ + "/state"});
+  weftd_ = Start("weftd", WeftdWords());
   Connect();
 }
 
@@ -93,8 +92,7 @@ void ServiceBed::Connect() {
 }
 
 void ServiceBed::StartHost(int slots) {
-  host_ = Start("host", {WEFT_BINARY_DIR "/bin/weft", "agent", "--standing",
-                         "--coordinator=unix:" + socket(), "--slots=" + std::to_string(slots)});
+  host_ = Start("host", HostWords(slots));
   const bool is_there = Eventually(20, [&] { return Host().present(); });
   ASSERT_TRUE(is_there) << Words();
 }
@@ -105,8 +103,22 @@ void ServiceBed::KillWeftd() {
   StartWeftd();
 }
 
-v1::SubmitRequest ServiceBed::Job(const std::string& name, int slots, int64_t steps,
-                                  int priority) {
+void ServiceBed::RestartHost(int signal, int slots) {
+  host_->Signal(signal);
+  ASSERT_TRUE(host_->Wait(20).has_value());
+  StartHost(slots);
+}
+
+std::vector<std::string> ServiceBed::WeftdWords() const {
+  return {WEFT_BINARY_DIR "/bin/weftd", "--socket=" + socket(), "--state=" + folder_ + "/state"};
+}
+
+std::vector<std::string> ServiceBed::HostWords(int slots) const {
+  return {WEFT_BINARY_DIR "/bin/weft", "agent", "--standing", "--coordinator=unix:" + socket(),
+          "--slots=" + std::to_string(slots)};
+}
+
+v1::SubmitRequest ServiceBed::Job(const std::string& name, int slots, int64_t steps, int priority) {
   const std::string path = folder_ + "/" + name + ".yaml";
   const auto file = ReadJobText(TinyJob(name, slots, steps, folder_), path, {});
   if (!file.ok()) throw std::runtime_error(std::string(file.status().message()));
@@ -206,12 +218,14 @@ v1::Job ServiceBed::WaitFor(const std::string& job,
 v1::Job ServiceBed::WaitForPhase(const std::string& job, const std::string& phase,
                                  double timeout_s) {
   SCOPED_TRACE("waits for " + job + " to be " + phase);
-  return WaitFor(job, [&](const v1::Job& seen) { return seen.phase() == phase; }, timeout_s);
+  return WaitFor(
+      job, [&](const v1::Job& seen) { return seen.phase() == phase; }, timeout_s);
 }
 
 v1::Job ServiceBed::WaitForStep(const std::string& job, int64_t step, double timeout_s) {
   SCOPED_TRACE("waits for " + job + " to train");
-  return WaitFor(job, [&](const v1::Job& seen) { return seen.step() >= step; }, timeout_s);
+  return WaitFor(
+      job, [&](const v1::Job& seen) { return seen.step() >= step; }, timeout_s);
 }
 
 std::map<int64_t, std::string> ServiceBed::Curve(const std::string& name) const {

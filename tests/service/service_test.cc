@@ -107,8 +107,8 @@ TEST_F(ServiceBed, StopsWithACheckpointAndASecondJobGoesOnFromIt) {
   v1::SubmitRequest again = request;
   again.set_request_id(NewId());
   again.mutable_submission()->mutable_load()->set_step(stopped.saved_step());
-  again.mutable_submission()->mutable_load()->set_folder(
-      folder() + "/stopped/checkpoint/step-" + std::to_string(stopped.saved_step()));
+  again.mutable_submission()->mutable_load()->set_folder(folder() + "/stopped/checkpoint/step-" +
+                                                         std::to_string(stopped.saved_step()));
   again.mutable_submission()->set_last_generation(stopped.generation());
   WaitForPhase(Submit(again), "COMPLETED");
   EXPECT_EQ(Curve("stopped"), Curve("whole"));
