@@ -93,7 +93,7 @@ TEST_F(Units, TrainAJobThroughARestartOfTheAgentsUnit) {
   EXPECT_EQ(done.generation(), 1) << "its ranks were started again";
 }
 
-// What systemd itself says of them, where it is installed.
+// systemd itself looks at them, where it is installed.
 TEST(UnitFiles, AreAsSystemdWantsThem) {
   if (std::system("command -v systemd-analyze >/dev/null") != 0) {
     GTEST_SKIP() << "there is no systemd-analyze; install systemd";
