@@ -74,8 +74,7 @@ std::unique_ptr<Child> ServiceBed::Start(const std::string& name,
 }
 
 void ServiceBed::StartWeftd() {
-  weftd_ = Start("weftd", {WEFT_BINARY_DIR "/bin/weftd", "--socket=" + socket(),
-                           "--state=" + folder_ + "/state"});
+  weftd_ = Start("weftd", WeftdWords());
   Connect();
 }
 
@@ -93,9 +92,7 @@ void ServiceBed::Connect() {
 }
 
 void ServiceBed::StartHost(int slots) {
-  host_ = Start("host", {WEFT_BINARY_DIR "/bin/weft", "agent", "--standing",
-                         "--coordinator=unix:" + socket(), "--slots=" + std::to_string(slots),
-                         "--name=bed-" + folder_.substr(folder_.rfind('-') + 1)});
+  host_ = Start("host", HostWords(slots));
   const bool is_there = Eventually(20, [&] { return Host().present(); });
   ASSERT_TRUE(is_there) << Words();
 }
@@ -104,6 +101,23 @@ void ServiceBed::KillWeftd() {
   weftd_->Signal(SIGKILL);
   ASSERT_TRUE(weftd_->Wait(10).has_value());
   StartWeftd();
+}
+
+void ServiceBed::RestartHost(int signal, int slots) {
+  host_->Signal(signal);
+  ASSERT_TRUE(host_->Wait(20).has_value());
+  StartHost(slots);
+}
+
+std::vector<std::string> ServiceBed::WeftdWords() const {
+  return {WEFT_BINARY_DIR "/bin/weftd", "--socket=" + socket(), "--state=" + folder_ + "/state"};
+}
+
+std::vector<std::string> ServiceBed::HostWords(int slots) const {
+  return {WEFT_BINARY_DIR "/bin/weft", "agent", "--standing", "--coordinator=unix:" + socket(),
+          "--slots=" + std::to_string(slots),
+          // Beds that stand side by side are hosts of their own.
+          "--name=bed-" + folder_.substr(folder_.rfind('-') + 1)};
 }
 
 v1::SubmitRequest ServiceBed::Job(const std::string& name, int slots, int64_t steps, int priority) {

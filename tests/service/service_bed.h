@@ -26,6 +26,11 @@ class ServiceBed : public ::testing::Test {
   void StartHost(int slots);
   // kill -9, and another one on the same state.
   void KillWeftd();
+  // Signals the standing agent alone, waits for its end, and starts another one.
+  void RestartHost(int signal, int slots);
+  // The command lines that StartWeftd and StartHost start.
+  virtual std::vector<std::string> WeftdWords() const;
+  virtual std::vector<std::string> HostWords(int slots) const;
 
   // A tiny GPT-2 on real text on one host of so many slots, in a run folder of its own.
   v1::SubmitRequest Job(const std::string& name, int slots, int64_t steps, int priority = 0);

@@ -1,0 +1,79 @@
+// docs/examples/control_client.py, a program of somebody else's: stock grpcio, and what protoc
+// makes of proto/weft/v1/control.proto alone.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "tests/service/service_bed.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kPython[] = "/usr/bin/python3";  // Debian's, which has Debian's grpcio
+constexpr char kPlugin[] = "/usr/bin/grpc_python_plugin";
+constexpr char kExamples[] = WEFT_SOURCE_DIR "/docs/examples";
+
+class PythonClient : public ServiceBed {
+ protected:
+  void SetUp() override {
+    ServiceBed::SetUp();
+    const std::string imports =
+        std::string(kPython) + " -c 'import grpc, google.protobuf' 2>/dev/null";
+    if (std::system(("timeout 60 " + imports).c_str()) != 0) {
+      GTEST_SKIP() << kPython << " has no grpcio; install python3-grpcio and python3-protobuf";
+    }
+    // As docs/service.md has it.
+    const std::string protoc =
+        "cd " WEFT_SOURCE_DIR " && timeout 60 protoc -I proto --python_out=" + folder() +
+        " --grpc_python_out=" + folder() + " --plugin=protoc-gen-grpc_python=" + kPlugin +
+        " proto/weft/v1/control.proto";
+    ASSERT_EQ(std::system(protoc.c_str()), 0);
+  }
+  std::unique_ptr<Child> Client(const std::string& run_folder) {
+    const std::string output = folder() + "/client";
+    return std::make_unique<Child>(
+        std::vector<std::string>{kPython, "-B", std::string(kExamples) + "/control_client.py",
+                                 "unix:" + socket(), std::string(kExamples) + "/job.json",
+                                 run_folder},
+        std::map<std::string, std::string>{{"PYTHONPATH", folder()}}, output + ".out",
+        output + ".err");
+  }
+};
+
+TEST_F(PythonClient, SubmitsAJobListsItAndWatchesItUntilItIsOver) {
+  StartHost(2);
+  const auto client = Client(folder() + "/first");
+  const auto ended = client->Wait(120);
+  ASSERT_TRUE(ended && ended->exit_code == 0) << client->Stdout() << client->Stderr();
+  const std::string words = client->Stdout();
+  EXPECT_THAT(words, HasSubstr("submitted job-1\njob-1  "));
+  EXPECT_THAT(words, HasSubstr("job-1  RUNNING"));
+  EXPECT_THAT(words, HasSubstr("job-1  saved step-30"));
+  EXPECT_THAT(words, HasSubstr("job-1 is COMPLETED: step 30 of 30\n"));
+}
+
+TEST_F(PythonClient, GoesOnWatchingWhenWeftdIsKilled) {
+  const auto client = Client(folder() + "/first");
+  ASSERT_TRUE(Eventually(60, [&] { return client->Stdout().find("QUEUED") != std::string::npos; }));
+  KillWeftd();
+  StartHost(2);
+  const auto ended = client->Wait(120);
+  ASSERT_TRUE(ended && ended->exit_code == 0) << client->Stdout() << client->Stderr();
+  const std::string words = client->Stdout();
+  EXPECT_THAT(words, HasSubstr("job-1  COMPLETED"));
+  const size_t first = words.find("\njob-1  RUNNING  ");
+  EXPECT_EQ(words.find("\njob-1  QUEUED  ", first), std::string::npos) << words;
+}
+
+TEST_F(PythonClient, IsToldByNameWhatIsWrong) {
+  const auto client = Client("runs/relative");
+  const auto ended = client->Wait(60);
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(ended->exit_code, 2);
+  EXPECT_THAT(client->Stderr(), HasSubstr("control_client: INVALID_ARGUMENT: run_folder: "));
+}
+
+}  // namespace
+}  // namespace weft
