@@ -50,6 +50,9 @@ proto::FleetRecord Queued(int64_t job, int64_t revision) {
   proto::FleetJobQueued& queued = *record.mutable_job_queued();
   queued.set_job(job);
   queued.set_owner("somebody");
+  queued.set_least_nodes(1);
+  queued.set_nodes(1);
+  queued.set_slots_per_node(2);
   *queued.mutable_request() =
       SmallSubmission(absl::StrCat("wish-", job), absl::StrCat("/shared/runs/run-", job));
   v1::SubmitReply reply;

@@ -36,8 +36,8 @@ bool Record(const HostGone& fact, Fleet& fleet) {
   if (found == fleet.hosts.end() || !found->second.present) return false;
   found->second.present = false;
   found->second.gone_ms = fact.unix_ms;
-  const bool is_held = std::any_of(fleet.jobs.begin(), fleet.jobs.end(), [&](const auto& each) {
-    return HoldsPartOf(each.second, fact.machine);
+  const bool is_held = std::any_of(fleet.live.begin(), fleet.live.end(), [&](int64_t each) {
+    return HoldsPartOf(fleet.jobs.at(each), fact.machine);
   });
   const bool remembered = is_held || found->second.drained || !found->second.failed_ms.empty();
   if (!remembered) fleet.hosts.erase(found);
@@ -86,6 +86,7 @@ bool Record(const JobQueued& fact, Fleet& fleet) {
   if (fact.job != fleet.newest_job + 1 || !is_valid) return false;
   fleet.newest_job = fact.job;
   fleet.jobs[fact.job] = {.request = asked, .place = ++fleet.newest_place};
+  fleet.live.insert(fact.job);
   return true;
 }
 
@@ -109,25 +110,27 @@ bool Record(const JobPlaced& fact, Fleet& fleet) {
 
 // Bounded in number and in age, by the time of the newest end.
 void ForgetOldest(Fleet& fleet, int64_t now_ms) {
-  std::vector<std::pair<int64_t, int64_t>> over;  // time of the end, number
-  for (const auto& [number, job] : fleet.jobs) {
-    if (job.phase == FleetPhase::kOver) over.emplace_back(job.ended_ms, number);
-  }
-  std::sort(over.begin(), over.end());
-  int64_t left = std::ssize(over);
-  for (const auto& [ended_ms, number] : over) {
-    if (left <= kMaxOverJobs && ended_ms > now_ms - kMaxOverAgeMs) return;
+  while (!fleet.over.empty()) {
+    const auto [ended_ms, number] = *fleet.over.begin();
+    const bool is_kept =
+        std::ssize(fleet.over) <= kMaxOverJobs && ended_ms > now_ms - kMaxOverAgeMs;
+    if (is_kept) return;
     fleet.jobs.erase(number);
-    --left;
+    fleet.over.erase(fleet.over.begin());
   }
 }
 
-void End(FleetJob& job, const std::string& end, const std::string& reason, int64_t unix_ms) {
+void End(int64_t number, const std::string& end, const std::string& reason, int64_t unix_ms,
+         Fleet& fleet) {
+  FleetJob& job = fleet.jobs.at(number);
   job.phase = FleetPhase::kOver;
   job.end = end;
   job.reason = reason;
   job.ended_ms = unix_ms;
   job.shares.clear();
+  fleet.live.erase(number);
+  fleet.over.emplace(unix_ms, number);
+  ForgetOldest(fleet, unix_ms);
 }
 
 // A job that was saved for a pause or for another size, or that has lost its hosts, is not over by
@@ -140,8 +143,7 @@ bool Record(const JobEnded& fact, Fleet& fleet) {
   const bool is_cut = fact.end == "SUSPENDED" || fact.end == "CANCELLED";
   const bool goes_on = job->stop == FleetStop::kNone && (is_saved || (job->moves && is_cut));
   if (!goes_on) {
-    End(*job, fact.end, fact.reason, fact.unix_ms);
-    ForgetOldest(fleet, fact.unix_ms);
+    End(fact.job, fact.end, fact.reason, fact.unix_ms, fleet);
     return true;
   }
   job->shares.clear();
@@ -164,8 +166,7 @@ bool Record(const JobUnwanted& fact, Fleet& fleet) {
   FleetJob* job = Find(fleet, fact.job, FleetPhase::kQueued);
   if (job == nullptr) job = Find(fleet, fact.job, FleetPhase::kPaused);
   if (job == nullptr) return false;
-  End(*job, "CANCELLED", fact.reason, fact.unix_ms);
-  ForgetOldest(fleet, fact.unix_ms);
+  End(fact.job, "CANCELLED", fact.reason, fact.unix_ms, fleet);
   return true;
 }
 

@@ -4,7 +4,9 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -78,8 +80,10 @@ struct FleetJob {
 };
 
 struct Fleet {
-  std::map<std::string, FleetHost> hosts;  // by machine
-  std::map<int64_t, FleetJob> jobs;        // by number: "job-17" is 17
+  std::map<std::string, FleetHost> hosts;      // by machine
+  std::map<int64_t, FleetJob> jobs;            // by number: "job-17" is 17
+  std::set<std::pair<int64_t, int64_t>> over;  // of those that are: time of the end, number
+  std::set<int64_t> live;                      // the others
   int64_t newest_job = 0;
   int64_t newest_allocation = 0;
   int64_t newest_place = 0;

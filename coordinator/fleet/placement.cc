@@ -13,34 +13,35 @@ namespace {
 // The slots that nobody has, by machine, of hosts where jobs may be placed.
 using Free = std::map<std::string, std::vector<int>>;
 
-Free FreeSlots(const Fleet& fleet, int64_t now_ms) {
-  std::map<std::string, std::set<int>> used;
-  for (const auto& [number, job] : fleet.jobs) {
-    for (const FleetShare& share : job.shares) {
-      used[share.machine].insert(share.slots.begin(), share.slots.end());
-    }
-  }
+// Those of usable hosts, without the `used` ones.
+Free SlotsBut(const std::map<std::string, std::set<int>>& used, const Fleet& fleet,
+              int64_t now_ms) {
   Free free;
   for (const auto& [machine, host] : fleet.hosts) {
     if (!IsUsable(host, now_ms)) continue;
+    const auto taken = used.find(machine);
     std::vector<int>& slots = free[machine];
     for (int slot = 0; slot < host.slots; ++slot) {
-      if (used[machine].count(slot) == 0) slots.push_back(slot);
+      if (taken == used.end() || taken->second.count(slot) == 0) slots.push_back(slot);
     }
   }
   return free;
 }
 
-// Returns the slots of such hosts as if no job had any.
-Free AllSlots(const Fleet& fleet, int64_t now_ms) {
-  Fleet idle = fleet;
-  idle.jobs.clear();
-  return FreeSlots(idle, now_ms);
+Free FreeSlots(const Fleet& fleet, int64_t now_ms) {
+  std::map<std::string, std::set<int>> used;
+  for (const int64_t number : fleet.live) {
+    for (const FleetShare& share : fleet.jobs.at(number).shares) {
+      used[share.machine].insert(share.slots.begin(), share.slots.end());
+    }
+  }
+  return SlotsBut(used, fleet, now_ms);
 }
 
 std::vector<std::pair<int64_t, const FleetJob*>> InOrder(const Fleet& fleet) {
   std::vector<std::pair<int64_t, const FleetJob*>> queue;
-  for (const auto& [number, job] : fleet.jobs) {
+  for (const int64_t number : fleet.live) {
+    const FleetJob& job = fleet.jobs.at(number);
     if (job.phase == FleetPhase::kQueued) queue.emplace_back(number, &job);
   }
   std::sort(queue.begin(), queue.end(), [](const auto& a, const auto& b) {
@@ -122,7 +123,7 @@ void KeepFromOthers(const Fleet& fleet, const FleetRequest& asked, Free& free) {
 Decision LookAt(const Fleet& fleet, int64_t now_ms) {
   Decision decision;
   Free free = FreeSlots(fleet, now_ms);
-  const Free all = AllSlots(fleet, now_ms);
+  const Free all = SlotsBut({}, fleet, now_ms);  // as if no job had any
   for (const auto& [number, job] : InOrder(fleet)) {
     const FleetRequest& asked = job->request;
     if (auto place = FindPlace(fleet, free, asked)) {
@@ -176,7 +177,8 @@ bool IsUsable(const FleetHost& host, int64_t now_ms) {
 FleetDuties Decide(const Fleet& fleet, int64_t now_ms) {
   FleetDuties duties;
   duties.place = LookAt(fleet, now_ms).place;
-  for (const auto& [number, job] : fleet.jobs) {
+  for (const int64_t number : fleet.live) {
+    const FleetJob& job = fleet.jobs.at(number);
     if (job.phase != FleetPhase::kPlaced) continue;
     if (IsToEnd(job)) duties.end.push_back({number, IsToEndNow(job, now_ms)});
     if (HasLostItsHosts(fleet, job, now_ms)) duties.move.push_back({number});

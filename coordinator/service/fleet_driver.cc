@@ -73,6 +73,7 @@ absl::Status FleetDriver::Open() {
   started.mutable_started()->set_fleet_id(book_.fleet_id().empty() ? NewFleetId()
                                                                    : book_.fleet_id());
   Happened(std::move(started));
+  WriteRound();
   RETURN_IF_ERROR(journal_->Commit(Now()));
   // Their agents come back as soon as somebody listens.
   KeepRunners();
@@ -119,6 +120,7 @@ void FleetDriver::Decided() {
 
 // Nothing is done or said on the strength of what a successor would not know of.
 void FleetDriver::Settle() {
+  WriteRound();
   if (!broken_) {
     const absl::Status written = journal_->Commit(Now());
     if (!written.ok()) Break(written);
@@ -133,6 +135,18 @@ void FleetDriver::Settle() {
   KeepAgents();
   TellWatchers();
   AnswerAll(absl::OkStatus());
+}
+
+// Replies say how things are at the round's end: the places in the queue are looked at once.
+void FleetDriver::WriteRound() {
+  for (Written& each : std::exchange(round_, {})) {
+    if (each.record.has_answered()) {
+      proto::Answered& answered = *each.record.mutable_answered();
+      answered.set_reply(each.reply());
+      book_.SetReply(answered.request_id(), answered.reply());
+    }
+    journal_->Add(each.record);
+  }
 }
 
 // A full disk only puts it off: the records stay as they are.
@@ -175,11 +189,7 @@ bool FleetDriver::Happened(proto::FleetRecord record, const std::function<std::s
     Break(taken);
     return false;
   }
-  if (record.has_answered()) {
-    record.mutable_answered()->set_reply(reply());
-    book_.SetReply(record.answered().request_id(), record.answered().reply());
-  }
-  journal_->Add(record);
+  round_.push_back({std::move(record), reply});
   return true;
 }
 

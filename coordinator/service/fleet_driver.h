@@ -142,6 +142,7 @@ class FleetDriver final {
   // book. Returns whether it is.
   bool Happened(proto::FleetRecord record, const std::function<std::string()>& reply = {});
   void Break(const absl::Status& why);
+  void WriteRound();
   void AnswerAll(const absl::Status& durable);
 
   // ---- people ----
@@ -151,8 +152,10 @@ class FleetDriver final {
   void Mutate(const char* call, Request request, const Reply<Message>& reply,
               const Maker<Message, Request>& make);
   template <typename Message, typename Request>
-  absl::StatusOr<Message> Answer(const char* call, const Request& request,
-                                 const Maker<Message, Request>& make);
+  absl::Status Begin(const char* call, const Request& request, const Maker<Message, Request>& make);
+  template <typename Message>
+  void AnswerLater(const std::string& request_id, const Reply<Message>& reply,
+                   const absl::Status& begun);
   template <typename Message>
   void AnswerLater(const Reply<Message>& reply, absl::StatusOr<Message> answer);
   // NotFound, PermissionDenied, Aborted, or FailedPrecondition if it is over.
@@ -212,6 +215,11 @@ class FleetDriver final {
   std::map<int64_t, QueuedJob> queue_;       // by job, as of queue_revision_
   std::map<int64_t, int64_t> queue_places_;
   int64_t queue_revision_ = -1;
+  struct Written {
+    proto::FleetRecord record;
+    std::function<std::string()> reply;  // of one with an answer
+  };
+  std::vector<Written> round_;  // what has happened in it, in order
   std::vector<std::function<void(const absl::Status&)>> answers_;  // at the round's end
   int64_t shorten_at_ = kMaxRecords;
   bool broken_ = false;

@@ -159,9 +159,9 @@ void FleetDriver::LookAtLeases() {
     if (host.present && leases_.EndOf(machine) < Now()) gone.push_back(machine);
   }
   for (const std::string& machine : gone) {
-    const auto& jobs = book_.fleet().jobs;
-    const bool is_held = std::any_of(jobs.begin(), jobs.end(), [&](const auto& job) {
-      const auto& shares = job.second.shares;
+    const auto& live = book_.fleet().live;
+    const bool is_held = std::any_of(live.begin(), live.end(), [&](int64_t job) {
+      const auto& shares = book_.fleet().jobs.at(job).shares;
       return std::any_of(shares.begin(), shares.end(),
                          [&](const FleetShare& share) { return share.machine == machine; });
     });

@@ -83,7 +83,8 @@ void FleetDriver::KeepRunners() {
     if (!runs) done.push_back(job);
   }
   for (const int64_t job : done) DropRunner(job);
-  for (const auto& [job, placed] : book_.fleet().jobs) {
+  for (const int64_t job : book_.fleet().live) {
+    const FleetJob& placed = book_.fleet().jobs.at(job);
     if (placed.phase != FleetPhase::kPlaced || runners_.count(job) > 0) continue;
     const absl::Status started = StartRunner(job, placed);
     if (started.ok()) continue;

@@ -74,20 +74,20 @@ void FleetDriver::Mutate(const char* call, Request request, const Reply<Message>
   const auto bytes = static_cast<int64_t>(request.ByteSizeLong());
   const bool posted = queue_of_tasks_.Post(
       [this, call, request = std::move(request), reply, make] {
-        AnswerLater(reply, Answer<Message, Request>(call, request, make));
+        AnswerLater(request.request_id(), reply, Begin<Message, Request>(call, request, make));
       },
       bytes);
   if (!posted) reply(Busy());
 }
 
+// OK: what was asked is part of the book now, or was before.
 template <typename Message, typename Request>
-absl::StatusOr<Message> FleetDriver::Answer(const char* call, const Request& request,
-                                            const Maker<Message, Request>& make) {
+absl::Status FleetDriver::Begin(const char* call, const Request& request,
+                                const Maker<Message, Request>& make) {
   RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   const std::string asked = AskedText(call, request);
-  Message message;
   if (const proto::Answered* before = book_.FindAnswer(request.request_id())) {
-    if (before->asked() == asked && message.ParseFromString(before->reply())) return message;
+    if (before->asked() == asked) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("request_id: \"", request.request_id(),
                      "\" was used for another wish before; choose a fresh one for each"));
@@ -96,11 +96,23 @@ absl::StatusOr<Message> FleetDriver::Answer(const char* call, const Request& req
   ASSIGN_OR_RETURN(Change<Message> change, make(request));
   change.record.mutable_answered()->set_request_id(request.request_id());
   change.record.mutable_answered()->set_asked(asked);
-  Happened(std::move(change.record), [&] {
-    message = change.reply();
-    return message.SerializeAsString();
+  Happened(std::move(change.record),
+           [reply = std::move(change.reply)] { return reply().SerializeAsString(); });
+  return absl::OkStatus();
+}
+
+// The reply is the kept one, which is made at the round's end.
+template <typename Message>
+void FleetDriver::AnswerLater(const std::string& request_id, const Reply<Message>& reply,
+                              const absl::Status& begun) {
+  answers_.push_back([this, request_id, reply, begun](const absl::Status& durable) {
+    if (!begun.ok()) return reply(begun);
+    if (!durable.ok()) return reply(durable);
+    Message message;
+    const proto::Answered* const kept = book_.FindAnswer(request_id);
+    const bool is_one = kept != nullptr && message.ParseFromString(kept->reply());
+    reply(is_one ? absl::StatusOr<Message>(message) : Busy());
   });
-  return message;
 }
 
 template <typename Message>
@@ -111,7 +123,13 @@ void FleetDriver::AnswerLater(const Reply<Message>& reply, absl::StatusOr<Messag
 }
 
 FleetDriver::Change<v1::Job> FleetDriver::ChangeOf(int64_t job, proto::FleetRecord record) {
-  return {std::move(record), [this, job] { return MessageOf(job); }};
+  const auto reply = [this, job] {
+    if (book_.fleet().jobs.count(job) > 0) return MessageOf(job);
+    v1::Job forgotten;  // it is over, and so many others are since
+    forgotten.set_job_id(JobName(job));
+    return forgotten;
+  };
+  return {std::move(record), reply};
 }
 
 FleetDriver::Change<v1::Host> FleetDriver::ChangeOf(const std::string& machine,
@@ -161,10 +179,7 @@ absl::StatusOr<FleetDriver::Change<v1::SubmitReply>> FleetDriver::OnSubmit(
         "run` to bring your own");
   }
   ASSIGN_OR_RETURN(const FleetRequest asked, RequestOf(request, caller.name, caller.uid));
-  size_t waiting = 0;
-  for (const auto& [number, job] : book_.fleet().jobs) {
-    if (job.phase == FleetPhase::kOver) continue;
-    ++waiting;
+  for (const int64_t number : book_.fleet().live) {
     if (book_.entry(number).request.submission().run_folder() !=
         request.submission().run_folder()) {
       continue;
@@ -173,6 +188,7 @@ absl::StatusOr<FleetDriver::Change<v1::SubmitReply>> FleetDriver::OnSubmit(
         absl::StrCat("run_folder: ", request.submission().run_folder(), " is ", JobName(number),
                      "'s, which is not over; stop that one first or choose another folder"));
   }
+  const size_t waiting = book_.fleet().live.size();
   if (waiting >= kMaxQueuedJobs) {
     return absl::ResourceExhaustedError(
         absl::StrCat("there are ", waiting, " jobs already; wait until some are over"));
@@ -183,10 +199,10 @@ absl::StatusOr<FleetDriver::Change<v1::SubmitReply>> FleetDriver::OnSubmit(
   queued.set_job(job);
   *queued.mutable_request() = request;
   WriteRequest(asked, &queued);
-  change.reply = [this, job] {
+  change.reply = [job, revision = book_.revision() + 1] {
     v1::SubmitReply reply;
     reply.set_job_id(JobName(job));
-    reply.set_revision(book_.revision());
+    reply.set_revision(revision);
     return reply;
   };
   return change;
@@ -282,7 +298,8 @@ void FleetDriver::Checkpoint(const Caller& caller, v1::CheckpointRequest request
         absl::StrCat(JobName(job), " is ", phase, ": it has nothing to save"));
   };
   const auto answer = [this, reply, make](const v1::CheckpointRequest& asked) {
-    AnswerLater(reply, Answer<v1::Job, v1::CheckpointRequest>("Checkpoint", asked, make));
+    AnswerLater(asked.request_id(), reply,
+                Begin<v1::Job, v1::CheckpointRequest>("Checkpoint", asked, make));
   };
   const bool posted =
       queue_of_tasks_.Post([this, request = std::move(request), reply, make, answer] {

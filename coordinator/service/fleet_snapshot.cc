@@ -150,7 +150,13 @@ absl::Status ReadParts(const proto::FleetSnapshot& snapshot, FleetParts* parts) 
     parts->offers[each.machine()] = each.offer();
   }
   for (const proto::FleetSnapshot::Job& each : snapshot.jobs()) {
-    ASSIGN_OR_RETURN(parts->fleet.jobs[each.job()], ReadJob(each));
+    ASSIGN_OR_RETURN(const FleetJob job, ReadJob(each));
+    if (job.phase == FleetPhase::kOver) {
+      parts->fleet.over.emplace(job.ended_ms, each.job());
+    } else {
+      parts->fleet.live.insert(each.job());
+    }
+    parts->fleet.jobs[each.job()] = job;
     parts->entries[each.job()] = ReadEntry(each);
   }
   return absl::OkStatus();
