@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/messages.h"
 #include "plan/errors.h"
+#include "process/authority.h"
 #include "process/clock.h"
 #include "process/log.h"
 #include "process/outbox.h"
@@ -197,6 +198,13 @@ grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder>* RemoteAgentDoor:
   const auto check = [certificates = *shown, file = revoked_file_] {
     return CheckStillWelcome(certificates, file);
   };
+  // One that was issued before there were roles is an agent's.
+  const std::string role = shown->empty() ? "" : shown->front().role;
+  if (!role.empty() && role != RoleName(BundleRole::kAgent)) {
+    return new RefusedStream(absl::PermissionDeniedError(
+        absl::StrCat("the certificate of ", shown->front().name, " is a ", role,
+                     "'s; an agent needs one of `weftd issue agent`")));
+  }
   const absl::Status welcome = check();
   if (!welcome.ok()) return new RefusedStream(welcome);
   return new AgentStream(find_, ids_, PeerName(*context).value_or(""), check);

@@ -17,7 +17,7 @@ class DiskPatience final {
   explicit DiskPatience(std::string meanwhile) : meanwhile_(std::move(meanwhile)) {}
 
   // Calls `append`, which writes all of the `waiting` facts or none, unless it is too early to try
-  // again. `*written`: it has. Fails if they can never be written any more, or if there are too many.
+  // again. `*written`: it has. Fails if they can never be written any more, or if too many wait.
   absl::Status Try(int64_t now_ms, size_t waiting, const std::function<absl::Status()>& append,
                    bool* written);
 

@@ -320,7 +320,7 @@ void Driver::StopJob(proto::StopJobRequest request, const Acknowledge& reply) {
 void Driver::Checkpoint(const Acknowledge& reply) {
   const bool posted = Post([this, reply] {
     const absl::Status known = CheckJob("");
-    if (known.ok()) Happened(SaveAsked{});
+    if (known.ok()) Happened(CheckpointAsked{});
     outgoing_.Then(
         [reply, known](const absl::Status& durable) { reply(known.ok() ? durable : known); });
   });

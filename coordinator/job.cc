@@ -374,7 +374,7 @@ bool Record(const StopAsked& fact, Job& job) {
 }
 
 // A save that is under way may have begun before what the wish is about: another one follows.
-bool Record(const SaveAsked&, Job& job) {
+bool Record(const CheckpointAsked&, Job& job) {
   if (job.id.empty() || IsOver(job.phase) || job.wants_save) return false;
   job.wants_save = true;
   ++job.save_wishes;

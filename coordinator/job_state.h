@@ -360,19 +360,19 @@ struct StopAsked {
   friend bool operator==(const StopAsked&, const StopAsked&) = default;
 };
 // Somebody wants a checkpoint, whatever the interval.
-struct SaveAsked {
-  friend bool operator==(const SaveAsked&, const SaveAsked&) = default;
+struct CheckpointAsked {
+  friend bool operator==(const CheckpointAsked&, const CheckpointAsked&) = default;
 };
 // The coordinator was started on this journal.
 struct Restarted {
   friend bool operator==(const Restarted&, const Restarted&) = default;
 };
 
-using Event =
-    std::variant<Submitted, Planned, PlanRefused, Launched, Registered, Ready, ShardWritten,
-                 SaveFailed, Committed, Finished, Faulted, Suspected, WorkerLost, Overdue,
-                 RankEnded, AttemptEnded, HostOffered, HostAway, HostLost, HostsAwaited,
-                 LaunchWaits, MoreHosts, HostChecked, StopAsked, SaveAsked, Restarted, Hung, HostFenced>;
+using Event = std::variant<Submitted, Planned, PlanRefused, Launched, Registered, Ready,
+                           ShardWritten, SaveFailed, Committed, Finished, Faulted, Suspected,
+                           WorkerLost, Overdue, RankEnded, AttemptEnded, HostOffered, HostAway,
+                           HostLost, HostsAwaited, LaunchWaits, MoreHosts, HostChecked, StopAsked,
+                           CheckpointAsked, Restarted, Hung, HostFenced>;
 
 // A failed generation ends the job after this many of them without a newly committed step.
 inline constexpr int kMaxFailuresWithoutProgress = 3;

@@ -297,8 +297,8 @@ void Fill(const StopAsked& fact, proto::Record& record) {
   record.mutable_stop_asked()->set_now(fact.now);
 }
 
-void Fill(const SaveAsked&, proto::Record& record) {
-  record.mutable_save_asked();
+void Fill(const CheckpointAsked&, proto::Record& record) {
+  record.mutable_checkpoint_asked();
 }
 
 void Fill(const Restarted&, proto::Record& record) {
@@ -382,14 +382,13 @@ absl::StatusOr<Event> ReadFact(const proto::Record& record) {
       return Event(FactOf(record.attempt_ended()));
     case proto::Record::kStopAsked:
       return Event(StopAsked{record.stop_asked().now()});
-    case proto::Record::kSaveAsked:
-      return Event(SaveAsked{});
+    case proto::Record::kCheckpointAsked:
+      return Event(CheckpointAsked{});
     case proto::Record::kRestarted:
       return Event(Restarted{});
     default:
-      break;
+      return absl::InvalidArgumentError("holds no fact that this version knows");
   }
-  return absl::InvalidArgumentError("holds no fact that this version knows");
 }
 
 }  // namespace

@@ -141,13 +141,13 @@ absl::StatusOr<std::unique_ptr<Service>> Service::Start(
   if (!door->server) return absl::InternalError("gRPC does not start a server");
   // Connections are accepted here rather than by gRPC, which would not show whose they are.
   ASSIGN_OR_RETURN(door->listener,
-                   Listener::Start(socket_path, [server = door->server.get()](int fd) {
+                   Listener::Start(socket_path, [server = door->server.get()](int fd, uid_t) {
                      grpc::AddInsecureChannelFromFd(server, fd);
                    }));
   if (network) {
     door->remote_agents =
         std::make_unique<RemoteAgentDoor>(door->find, door->ids, network->revoked_file);
-    ASSIGN_OR_RETURN(door->network, TlsDoor::Open(*network, door->remote_agents.get()));
+    ASSIGN_OR_RETURN(door->network, TlsDoor::Open(*network, {door->remote_agents.get()}));
   }
   return std::unique_ptr<Service>(new Service(std::move(door)));
 }

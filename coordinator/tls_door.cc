@@ -22,8 +22,8 @@ constexpr auto kShutdownGrace = std::chrono::seconds(2);
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TlsDoor>> TlsDoor::Open(const TlsDoorOptions& options,
-                                                       grpc::Service* agents) {
+absl::StatusOr<std::unique_ptr<TlsDoor>> TlsDoor::Open(
+    const TlsDoorOptions& options, const std::vector<grpc::Service*>& services) {
   RETURN_IF_ERROR(ParseAddress(options.address).status());
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials,
                    ListenerCredentials(options.bundle_file, options.revoked_file));
@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<TlsDoor>> TlsDoor::Open(const TlsDoorOptions& opt
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kLeastAskMs);
   int port = 0;
   builder.AddListeningPort(options.address, credentials, &port);
-  builder.RegisterService(agents);
+  for (grpc::Service* service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat("address ", options.address,

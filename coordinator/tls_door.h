@@ -1,9 +1,10 @@
-// TlsDoor: a coordinator's listener on the network, for agents of other hosts. It is a gRPC server
-// of its own that knows the agents' service alone: an agent's certificate opens neither the door of
-// people nor that of ranks, which stay on the unix socket.
+// TlsDoor: a coordinator's listener on the network. It is a gRPC server of its own that knows the
+// services that it is given: of a weftd for one job the agents' alone, so that an agent's
+// certificate opens neither the door of people nor that of ranks.
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -22,10 +23,10 @@ struct TlsDoorOptions {
 
 class TlsDoor final {
  public:
-  // Serves `agents`, which outlives it. InvalidArgument or Unavailable if the address cannot be
+  // Serves `services`, which outlive it. InvalidArgument or Unavailable if the address cannot be
   // listened on; the errors of ListenerCredentials.
   static absl::StatusOr<std::unique_ptr<TlsDoor>> Open(const TlsDoorOptions& options,
-                                                       grpc::Service* agents);
+                                                       const std::vector<grpc::Service*>& services);
   // Ends what still runs after a short while.
   ~TlsDoor();
   TlsDoor(const TlsDoor&) = delete;

@@ -90,7 +90,9 @@ bool SetSerial(X509* certificate) {
 }
 
 // A certificate without extensions and signature. Null on failure.
-Owned<X509> Blank(const std::string& name, EVP_PKEY* key, int64_t now_s, int64_t days) {
+// `unit`: the subject's organizational unit; empty: none.
+Owned<X509> Blank(const std::string& name, absl::string_view unit, EVP_PKEY* key, int64_t now_s,
+                  int64_t days) {
   Owned<X509> certificate(X509_new());
   if (!certificate) return nullptr;
   X509_NAME* subject = X509_get_subject_name(certificate.get());
@@ -101,7 +103,11 @@ Owned<X509> Blank(const std::string& name, EVP_PKEY* key, int64_t now_s, int64_t
       ASN1_TIME_set(X509_getm_notAfter(certificate.get()), now_s + days * kDayS) != nullptr &&
       X509_set_pubkey(certificate.get(), key) == 1 &&
       X509_NAME_add_entry_by_NID(subject, NID_commonName, MBSTRING_UTF8, bytes,
-                                 static_cast<int>(name.size()), -1, 0) == 1;
+                                 static_cast<int>(name.size()), -1, 0) == 1 &&
+      (unit.empty() ||
+       X509_NAME_add_entry_by_NID(subject, NID_organizationalUnitName, MBSTRING_UTF8,
+                                  reinterpret_cast<const unsigned char*>(unit.data()),
+                                  static_cast<int>(unit.size()), -1, 0) == 1);
   if (!made) return nullptr;
   return certificate;
 }
@@ -169,7 +175,7 @@ absl::StatusOr<Authority> Authority::Create(const std::string& folder, int64_t n
   }
   const Owned<EVP_PKEY> key(EVP_EC_gen("P-256"));
   if (!key) return OpensslError("make a key");
-  const Owned<X509> certificate = Blank("weft authority", key.get(), now_s, kAuthorityDays);
+  const Owned<X509> certificate = Blank("weft authority", "", key.get(), now_s, kAuthorityDays);
   const bool made =
       certificate &&
       X509_set_issuer_name(certificate.get(), X509_get_subject_name(certificate.get())) == 1 &&
@@ -203,13 +209,31 @@ absl::StatusOr<Authority> Authority::Open(const std::string& folder) {
   return authority;
 }
 
+absl::string_view RoleName(BundleRole role) {
+  switch (role) {
+    case BundleRole::kAgent:
+      return "agent";
+    case BundleRole::kServer:
+      return "server";
+    case BundleRole::kViewer:
+      return "viewer";
+    case BundleRole::kSubmitter:
+      return "submitter";
+    case BundleRole::kOperator:
+      return "operator";
+  }
+  return "";
+}
+
 absl::StatusOr<std::string> Authority::Issue(BundleRole role, const std::vector<std::string>& names,
                                              int64_t now_s, int64_t days) const {
   std::set<std::string> all(names.begin(), names.end());
   if (role == BundleRole::kServer) all.insert(kCoordinatorName);
   for (const std::string& name : all) RETURN_IF_ERROR(CheckName(name));
-  if (role == BundleRole::kAgent && names.size() != 1) {
-    return absl::InvalidArgumentError("an agent has exactly one name, its host's");
+  if (role != BundleRole::kServer && names.size() != 1) {
+    return absl::InvalidArgumentError(role == BundleRole::kAgent
+                                          ? "an agent has exactly one name, its host's"
+                                          : "a person has exactly one name, the user's");
   }
   const std::string subject = role == BundleRole::kServer ? kCoordinatorName : names.front();
   const std::string alternatives = absl::StrJoin(all, ",", [](std::string* out, const auto& name) {
@@ -227,7 +251,7 @@ absl::StatusOr<std::string> Authority::Issue(BundleRole role, const std::vector<
   }
   const Owned<EVP_PKEY> key(EVP_EC_gen("P-256"));
   if (!key) return OpensslError("make a key");
-  const Owned<X509> certificate = Blank(subject, key.get(), now_s, days);
+  const Owned<X509> certificate = Blank(subject, RoleName(role), key.get(), now_s, days);
   const bool made =
       certificate &&
       X509_set_issuer_name(certificate.get(), X509_get_subject_name(issuer.get())) == 1 &&
@@ -243,7 +267,7 @@ absl::StatusOr<std::string> Authority::Issue(BundleRole role, const std::vector<
   ASSIGN_OR_RETURN(const CertificateFacts facts, DescribeCertificate(bundle.certificate));
   RETURN_IF_ERROR(AppendLine(
       folder_ + "/issued",
-      absl::StrCat(facts.serial, role == BundleRole::kServer ? " server " : " agent ", subject, " ",
+      absl::StrCat(facts.serial, " ", RoleName(role), " ", subject, " ",
                    absl::FormatTime(absl::RFC3339_sec, absl::FromUnixSeconds(facts.ends_s),
                                     absl::UTCTimeZone()))));
   return BundleText(bundle);

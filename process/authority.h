@@ -10,11 +10,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace weft {
 
-// The purpose that a certificate is good for: an agent's opens no listener in weftd's place.
-enum class BundleRole { kAgent, kServer };
+// The purpose that a certificate is good for: an agent's opens no listener in weftd's place, nor
+// the door of people; a viewer may look, a submitter has jobs, an operator may do all.
+enum class BundleRole { kAgent, kServer, kViewer, kSubmitter, kOperator };
+// "agent", which is also the subject's organizational unit.
+absl::string_view RoleName(BundleRole role);
 
 inline constexpr int64_t kBundleDays = 90;
 
@@ -26,7 +30,8 @@ class Authority {
   static absl::StatusOr<Authority> Open(const std::string& folder);
 
   // The text of a new bundle, which holds from a little before `now_s` for `days`. A server answers
-  // to "weftd" and `names`, an agent has exactly one name, its host's. InvalidArgument for names
+  // to "weftd" and `names`, an agent has exactly one name, its host's, and a
+  // person one, the user's. InvalidArgument for names
   // that are none.
   absl::StatusOr<std::string> Issue(BundleRole role, const std::vector<std::string>& names,
                                     int64_t now_s, int64_t days = kBundleDays) const;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -41,22 +42,22 @@ absl::Status RemoveStale(const std::string& path) {
   return absl::OkStatus();
 }
 
-bool IsSameUser(int connection) {
+// None: the kernel does not say.
+std::optional<ucred> PeerOf(int connection) {
   ucred peer = {};
   socklen_t size = sizeof(peer);
-  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
-  if (peer.uid == geteuid()) return true;
-  LogWarning(absl::StrCat("refused a connection of user ", peer.uid, ", process ", peer.pid));
-  return false;
+  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(
-    const std::string& path, std::function<void(int fd)> on_connection) {
+absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(const std::string& path,
+                                                          Handler on_connection,
+                                                          std::function<bool(uid_t)> admits) {
   RETURN_IF_ERROR(UnixTarget(path).status());
   RETURN_IF_ERROR(RemoveStale(path));
-  std::unique_ptr<Listener> listener(new Listener(path));
+  std::unique_ptr<Listener> listener(new Listener(path, std::move(admits)));
   RETURN_IF_ERROR(listener->Bind());
   listener->thread_ = std::thread(
       [raw = listener.get(), handle = std::move(on_connection)] { raw->Accept(handle); });
@@ -72,7 +73,7 @@ absl::Status Listener::Bind() {
   }
   // Nobody can connect before listen(), so there is no moment at which the mode is another one.
   struct stat entry = {};
-  if (chmod(path_.c_str(), 0600) != 0 || stat(path_.c_str(), &entry) != 0) {
+  if (chmod(path_.c_str(), admits_ ? 0666 : 0600) != 0 || stat(path_.c_str(), &entry) != 0) {
     return SocketError(path_, "cannot be protected");
   }
   device_ = entry.st_dev;
@@ -95,7 +96,11 @@ Listener::~Listener() {
   if (ours) unlink(path_.c_str());
 }
 
-void Listener::Accept(const std::function<void(int fd)>& on_connection) {
+bool Listener::IsLetIn(uid_t uid) const {
+  return uid == geteuid() || (admits_ && admits_(uid));
+}
+
+void Listener::Accept(const Handler& on_connection) {
   for (;;) {
     pollfd fds[2] = {{socket_, POLLIN, 0}, {stop_, POLLIN, 0}};
     if (poll(fds, 2, -1) < 0) continue;  // EINTR
@@ -107,11 +112,15 @@ void Listener::Accept(const std::function<void(int fd)>& on_connection) {
       poll(&fds[1], 1, 100);  // those that are open stay served
       continue;
     }
-    if (IsSameUser(connection)) {
-      on_connection(connection);
-    } else {
-      close(connection);
+    const std::optional<ucred> peer = PeerOf(connection);
+    if (peer && IsLetIn(peer->uid)) {
+      on_connection(connection, peer->uid);
+      continue;
     }
+    if (peer) {
+      LogWarning(absl::StrCat("refused a connection of user ", peer->uid, ", process ", peer->pid));
+    }
+    close(connection);
   }
 }
 

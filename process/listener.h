@@ -1,5 +1,6 @@
-// Listener: a unix socket 0600 for processes of this user alone; whoever else connects is cut off
-// before a byte is read (SO_PEERCRED). Hands each accepted connection on as a descriptor.
+// Listener: a unix socket 0600 for processes of this user alone, or 0666 where others are let in,
+// too; whoever else connects is cut off before a byte is read (SO_PEERCRED). Hands each accepted
+// connection on as a descriptor.
 #pragma once
 #include <sys/types.h>
 
@@ -14,21 +15,27 @@ namespace weft {
 
 class Listener final {
  public:
+  using Handler = std::function<void(int fd, uid_t uid)>;
   // `on_connection` is called on the listener's thread and owns the non-blocking descriptor.
-  // InvalidArgument: the path is not absolute. FailedPrecondition: somebody listens there.
+  // `admits` says which other users are let in; none: nobody is. InvalidArgument: the path is not
+  // absolute. FailedPrecondition: somebody listens there.
   static absl::StatusOr<std::unique_ptr<Listener>> Start(const std::string& path,
-                                                         std::function<void(int fd)> on_connection);
+                                                         Handler on_connection,
+                                                         std::function<bool(uid_t)> admits = {});
   // Joins the thread and removes the socket, if it is still the one it made.
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
  private:
-  explicit Listener(std::string path) : path_(std::move(path)) {}
+  Listener(std::string path, std::function<bool(uid_t)> admits)
+      : path_(std::move(path)), admits_(std::move(admits)) {}
   absl::Status Bind();
-  void Accept(const std::function<void(int fd)>& on_connection);
+  void Accept(const Handler& on_connection);
+  bool IsLetIn(uid_t uid) const;
 
   const std::string path_;
+  const std::function<bool(uid_t)> admits_;
   int socket_ = -1;
   int stop_ = -1;
   dev_t device_ = 0;

@@ -90,9 +90,9 @@ std::vector<std::string> AlternativeNames(const X509* certificate) {
   return texts;
 }
 
-std::string CommonName(const X509* certificate) {
+std::string SubjectPart(const X509* certificate, int part) {
   const X509_NAME* subject = X509_get_subject_name(certificate);
-  const int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
+  const int at = X509_NAME_get_index_by_NID(subject, part, -1);
   if (at < 0) return {};
   return TextOf(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
 }
@@ -177,7 +177,8 @@ absl::StatusOr<CertificateFacts> DescribeCertificate(absl::string_view pem) {
     std::snprintf(digits, sizeof(digits), "%02x", ASN1_STRING_get0_data(serial)[i]);
     facts.serial += digits;
   }
-  facts.name = CommonName(certificate.get());
+  facts.name = SubjectPart(certificate.get(), NID_commonName);
+  facts.role = SubjectPart(certificate.get(), NID_organizationalUnitName);
   facts.names = AlternativeNames(certificate.get());
   facts.begins_s = UnixTime(X509_get0_notBefore(certificate.get()));
   facts.ends_s = UnixTime(X509_get0_notAfter(certificate.get()));

@@ -43,6 +43,7 @@ absl::StatusOr<TlsBundle> LoadBundle(const BundleSource& source);
 struct CertificateFacts {
   std::string serial;                   // lower-case hexadecimal
   std::string name;                     // the subject's common name
+  std::string role = {};                // its organizational unit: authority.h's RoleName
   std::vector<std::string> names = {};  // those that it may answer to: DNS names and addresses
   int64_t begins_s = 0;                 // Unix time
   int64_t ends_s = 0;

@@ -30,7 +30,7 @@ struct EndJob {
   int64_t job = 0;
   bool now = false;  // without saving
 };
-// Of the hosts of a placed job fewer are left than it needs, for too long: make it a JobMoves.
+// A placed job has fewer hosts left than it needs, and has for too long: make it a JobMoves.
 struct MoveJob {
   int64_t job = 0;
 };

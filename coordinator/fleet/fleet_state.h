@@ -69,7 +69,7 @@ struct FleetJob {
   FleetStop stop = FleetStop::kNone;
   int64_t stop_now_ms = 0;  // Unix time at which kSave becomes kNow; 0: it does not
   bool moves = false;       // its hosts are gone for too long: it goes on from its checkpoint
-  int64_t allocation = 0;  // 0: it was never placed
+  int64_t allocation = 0;   // 0: it was never placed
   std::vector<FleetShare> shares = {};
   std::string end = {};  // "COMPLETED", "FAILED", "CANCELLED", "SUSPENDED" of one that is over
   std::string reason = {};
@@ -133,7 +133,7 @@ struct JobEnded {
 struct JobUnwanted {
   int64_t job = 0;
   bool now = false;           // without saving
-  int64_t save_until_ms = 0;  // Unix time at which it is stopped at once; 0: it saves as long as it takes
+  int64_t save_until_ms = 0;  // Unix time at which it is stopped at once; 0: never
   std::string reason;
   int64_t unix_ms = 0;
 };

@@ -44,6 +44,13 @@ class JobsStream final : public grpc::ServerWriteReactor<v1::WatchReply> {
   const std::shared_ptr<Box> outbox_;
 };
 
+template <typename Message>
+class Refusal final : public grpc::ServerWriteReactor<Message> {
+ public:
+  explicit Refusal(const absl::Status& why) { this->Finish(ToGrpc(why)); }
+  void OnDone() override { delete this; }
+};
+
 // Finishes the call with the answer, whenever it comes.
 template <typename Message>
 Reply<Message> Into(grpc::ServerUnaryReactor* reactor, Message* reply) {
@@ -82,136 +89,155 @@ LogLevel LevelOf(v1::SetLogLevelRequest::Level level) {
 
 }  // namespace
 
-JobsDoor::Unary* JobsDoor::Finish(Context* context, const absl::Status& status) const {
-  if (absl::IsPermissionDenied(status)) {
-    const Caller caller = find_(*context);
-    LogWarning(
-        absl::StrCat("denied: ", caller.name, " (uid ", caller.uid, "): ", status.message()));
+absl::StatusOr<Caller> JobsDoor::Admit(Context* context, Role least, const char* what) const {
+  absl::StatusOr<Caller> caller = find_(*context);
+  if (caller.ok() && caller->role < least) {
+    caller = absl::PermissionDeniedError(absl::StrCat(CallerText(*caller), " may not call ", what));
   }
+  if (!caller.ok()) LogWarning(absl::StrCat("denied: ", what, ": ", caller.status().message()));
+  return caller;
+}
+
+template <typename Message>
+JobsDoor::Unary* JobsDoor::Take(
+    Context* context, Role least, const char* what, Message* reply,
+    const std::function<void(const Caller&, const Reply<Message>&)>& take) const {
   Unary* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(status));
+  const absl::StatusOr<Caller> caller = Admit(context, least, what);
+  if (caller.ok()) {
+    take(*caller, Into(reactor, reply));
+  } else {
+    reactor->Finish(ToGrpc(caller.status()));
+  }
   return reactor;
 }
 
+// Open to every caller that is let in.
 JobsDoor::Unary* JobsDoor::Version(Context* context, const v1::VersionRequest*,
                                    v1::VersionReply* reply) {
   reply->set_api_version(kApiVersion);
   reply->set_version(version_);
   reply->set_pid(getpid());
-  return Finish(context, absl::OkStatus());
+  Unary* const reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
 }
 
 JobsDoor::Unary* JobsDoor::Plan(Context* context, const v1::PlanRequest* request,
                                 v1::PlanReply* reply) {
-  absl::StatusOr<v1::PlanReply> plan = PlanFor(*request);
-  if (plan.ok()) *reply = *std::move(plan);
-  return Finish(context, plan.status());
+  return Take<v1::PlanReply>(
+      context, Role::kViewer, "Plan", reply,
+      [&](const Caller&, const Reply<v1::PlanReply>& answer) { answer(PlanFor(*request)); });
 }
 
 JobsDoor::Unary* JobsDoor::Submit(Context* context, const v1::SubmitRequest* request,
                                   v1::SubmitReply* reply) {
-  const Caller caller = find_(*context);
-  if (caller.role == Role::kViewer) {
-    return Finish(context, absl::PermissionDeniedError("a viewer may not submit jobs"));
-  }
-  Unary* const reactor = context->DefaultReactor();
-  fleet_.Submit(caller, *request, Into(reactor, reply));
-  return reactor;
+  return Take<v1::SubmitReply>(context, Role::kSubmitter, "Submit", reply,
+                               [&](const Caller& caller, const Reply<v1::SubmitReply>& answer) {
+                                 fleet_.Submit(caller, *request, answer);
+                               });
 }
 
 JobsDoor::Unary* JobsDoor::List(Context* context, const v1::ListRequest* request,
                                 v1::ListReply* reply) {
-  Unary* const reactor = context->DefaultReactor();
-  fleet_.List(*request, Into(reactor, reply));
-  return reactor;
+  return Take<v1::ListReply>(
+      context, Role::kViewer, "List", reply,
+      [&](const Caller&, const Reply<v1::ListReply>& answer) { fleet_.List(*request, answer); });
 }
 
 JobsDoor::Unary* JobsDoor::Get(Context* context, const v1::GetRequest* request, v1::Job* reply) {
-  Unary* const reactor = context->DefaultReactor();
-  fleet_.Get(*request, Into(reactor, reply));
-  return reactor;
-}
-
-grpc::ServerWriteReactor<v1::WatchReply>* JobsDoor::Watch(Context*,
-                                                          const v1::WatchRequest* request) {
-  return new JobsStream(fleet_, ++ids_, *request);
+  return Take<v1::Job>(
+      context, Role::kViewer, "Get", reply,
+      [&](const Caller&, const Reply<v1::Job>& answer) { fleet_.Get(*request, answer); });
 }
 
 JobsDoor::Unary* JobsDoor::Stop(Context* context, const v1::StopRequest* request, v1::Job* reply) {
-  Unary* const reactor = context->DefaultReactor();
-  fleet_.Stop(find_(*context), *request, Into(reactor, reply));
-  return reactor;
+  return Take<v1::Job>(context, Role::kSubmitter, "Stop", reply,
+                       [&](const Caller& caller, const Reply<v1::Job>& answer) {
+                         fleet_.Stop(caller, *request, answer);
+                       });
 }
 
 JobsDoor::Unary* JobsDoor::Checkpoint(Context* context, const v1::CheckpointRequest* request,
                                       v1::Job* reply) {
-  Unary* const reactor = context->DefaultReactor();
-  fleet_.Checkpoint(find_(*context), *request, Into(reactor, reply));
-  return reactor;
+  return Take<v1::Job>(context, Role::kSubmitter, "Checkpoint", reply,
+                       [&](const Caller& caller, const Reply<v1::Job>& answer) {
+                         fleet_.Checkpoint(caller, *request, answer);
+                       });
 }
 
 JobsDoor::Unary* JobsDoor::Pause(Context* context, const v1::PauseRequest* request,
                                  v1::Job* reply) {
-  Unary* const reactor = context->DefaultReactor();
-  fleet_.Pause(find_(*context), *request, Into(reactor, reply));
-  return reactor;
+  return Take<v1::Job>(context, Role::kSubmitter, "Pause", reply,
+                       [&](const Caller& caller, const Reply<v1::Job>& answer) {
+                         fleet_.Pause(caller, *request, answer);
+                       });
 }
 
 JobsDoor::Unary* JobsDoor::Resume(Context* context, const v1::ResumeRequest* request,
                                   v1::Job* reply) {
-  Unary* const reactor = context->DefaultReactor();
-  fleet_.Resume(find_(*context), *request, Into(reactor, reply));
-  return reactor;
+  return Take<v1::Job>(context, Role::kSubmitter, "Resume", reply,
+                       [&](const Caller& caller, const Reply<v1::Job>& answer) {
+                         fleet_.Resume(caller, *request, answer);
+                       });
 }
 
 JobsDoor::Unary* JobsDoor::Resize(Context* context, const v1::ResizeRequest* request,
                                   v1::Job* reply) {
-  Unary* const reactor = context->DefaultReactor();
-  fleet_.Resize(find_(*context), *request, Into(reactor, reply));
-  return reactor;
-}
-
-grpc::ServerWriteReactor<v1::LogsReply>* JobsDoor::Logs(Context*, const v1::LogsRequest* request) {
-  return new LogsStream(fleet_, *request);
+  return Take<v1::Job>(context, Role::kSubmitter, "Resize", reply,
+                       [&](const Caller& caller, const Reply<v1::Job>& answer) {
+                         fleet_.Resize(caller, *request, answer);
+                       });
 }
 
 JobsDoor::Unary* JobsDoor::Hosts(Context* context, const v1::HostsRequest*, v1::HostsReply* reply) {
-  Unary* const reactor = context->DefaultReactor();
-  fleet_.Hosts(Into(reactor, reply));
-  return reactor;
+  return Take<v1::HostsReply>(
+      context, Role::kViewer, "Hosts", reply,
+      [&](const Caller&, const Reply<v1::HostsReply>& answer) { fleet_.Hosts(answer); });
 }
 
 JobsDoor::Unary* JobsDoor::DrainHost(Context* context, const v1::DrainHostRequest* request,
                                      v1::Host* reply) {
-  const Caller caller = find_(*context);
-  if (caller.role != Role::kOperator) {
-    return Finish(context, absl::PermissionDeniedError("hosts are drained by operators"));
-  }
-  Unary* const reactor = context->DefaultReactor();
-  fleet_.DrainHost(caller, *request, Into(reactor, reply));
-  return reactor;
+  return Take<v1::Host>(context, Role::kOperator, "DrainHost", reply,
+                        [&](const Caller& caller, const Reply<v1::Host>& answer) {
+                          fleet_.DrainHost(caller, *request, answer);
+                        });
 }
 
 JobsDoor::Unary* JobsDoor::UndrainHost(Context* context, const v1::UndrainHostRequest* request,
                                        v1::Host* reply) {
-  const Caller caller = find_(*context);
-  if (caller.role != Role::kOperator) {
-    return Finish(context, absl::PermissionDeniedError("hosts are undrained by operators"));
-  }
-  Unary* const reactor = context->DefaultReactor();
-  fleet_.UndrainHost(caller, *request, Into(reactor, reply));
-  return reactor;
+  return Take<v1::Host>(context, Role::kOperator, "UndrainHost", reply,
+                        [&](const Caller& caller, const Reply<v1::Host>& answer) {
+                          fleet_.UndrainHost(caller, *request, answer);
+                        });
+}
+
+grpc::ServerWriteReactor<v1::WatchReply>* JobsDoor::Watch(Context* context,
+                                                          const v1::WatchRequest* request) {
+  const absl::StatusOr<Caller> caller = Admit(context, Role::kViewer, "Watch");
+  if (!caller.ok()) return new Refusal<v1::WatchReply>(caller.status());
+  return new JobsStream(fleet_, ++ids_, *request);
+}
+
+grpc::ServerWriteReactor<v1::LogsReply>* JobsDoor::Logs(Context* context,
+                                                        const v1::LogsRequest* request) {
+  const absl::StatusOr<Caller> caller = Admit(context, Role::kViewer, "Logs");
+  if (!caller.ok()) return new Refusal<v1::LogsReply>(caller.status());
+  return new LogsStream(fleet_, *request);
 }
 
 JobsDoor::Unary* JobsDoor::SetLogLevel(Context* context, const v1::SetLogLevelRequest* request,
                                        v1::SetLogLevelReply* reply) {
-  if (find_(*context).role != Role::kOperator) {
-    return Finish(context, absl::PermissionDeniedError("the log is set by operators"));
-  }
-  static std::atomic<v1::SetLogLevelRequest::Level> level = v1::SetLogLevelRequest::INFO;
-  reply->set_before(level.exchange(request->level()));
-  SetLeastLogLevel(LevelOf(request->level()));
-  return Finish(context, absl::OkStatus());
+  const auto set = [&](const Caller& caller, const Reply<v1::SetLogLevelReply>& answer) {
+    static std::atomic<v1::SetLogLevelRequest::Level> level = v1::SetLogLevelRequest::INFO;
+    v1::SetLogLevelReply before;
+    before.set_before(level.exchange(request->level()));
+    LogWarning(absl::StrCat(CallerText(caller), " sets the log's level to ",
+                            v1::SetLogLevelRequest::Level_Name(request->level())));
+    SetLeastLogLevel(LevelOf(request->level()));
+    answer(before);
+  };
+  return Take<v1::SetLogLevelReply>(context, Role::kOperator, "SetLogLevel", reply, set);
 }
 
 }  // namespace weft

@@ -10,13 +10,11 @@
 #include <string>
 #include <utility>
 
+#include "coordinator/service/caller.h"
 #include "coordinator/service/fleet_driver.h"
 #include "proto/weft/v1/control.grpc.pb.h"
 
 namespace weft {
-
-// Says who a call comes from. Called on gRPC's threads.
-using CallerFinder = std::function<Caller(const grpc::CallbackServerContext& context)>;
 
 class JobsDoor final : public v1::Control::CallbackService {
  public:
@@ -51,8 +49,12 @@ class JobsDoor final : public v1::Control::CallbackService {
                      v1::SetLogLevelReply* reply) override;
 
  private:
-  // An absolute status on its way to a caller; a call that is denied is logged.
-  Unary* Finish(Context* context, const absl::Status& status) const;
+  // Who calls, if that is somebody with the role or a higher one. A call that is denied is logged.
+  absl::StatusOr<Caller> Admit(Context* context, Role least, const char* what) const;
+  // Calls `take` with who calls and with where the answer goes, or ends the call as denied.
+  template <typename Message>
+  Unary* Take(Context* context, Role least, const char* what, Message* reply,
+              const std::function<void(const Caller&, const Reply<Message>&)>& take) const;
 
   const std::string version_;
   FleetDriver& fleet_;

@@ -5,7 +5,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "coordinator/service/fleet_book.h"
 #include "plan/errors.h"
 #include "proto/job_text.h"
 
@@ -23,7 +22,7 @@ To SameFields(const From& from) {
   return to;
 }
 
-// What is saved of the job: what its newest Driver has told, else what was submitted.
+// A job that has not run yet goes on from what came with it.
 void FillCheckpoints(const v1::Submission& submission, proto::SubmitJobRequest& request) {
   request.set_after_step(submission.load().step());
   request.set_load_checkpoint(submission.load().folder());
@@ -122,10 +121,9 @@ PhaseWords PhaseOf(const FleetJob& job, const JobEntry& entry) {
   return {"DRAINING", absl::StrCat(so_far, "its hosts are being given back")};
 }
 
-v1::Job JobMessage(const FleetBook& book, int64_t job, int64_t queue_place,
+v1::Job JobMessage(const Fleet& fleet, int64_t job, const JobEntry& entry, int64_t queue_place,
                    const std::string& waits_for) {
-  const FleetJob& placed = book.fleet().jobs.at(job);
-  const JobEntry& entry = book.entry(job);
+  const FleetJob& placed = fleet.jobs.at(job);
   v1::Job message;
   message.set_job_id(JobName(job));
   FillRequest(entry, message);
@@ -143,8 +141,8 @@ v1::Job JobMessage(const FleetBook& book, int64_t job, int64_t queue_place,
   for (const FleetShare& share : placed.shares) {
     v1::Job::Allocation& allocation = *message.add_allocations();
     allocation.set_machine(share.machine);
-    const auto host = book.fleet().hosts.find(share.machine);
-    if (host != book.fleet().hosts.end()) allocation.set_host(host->second.host);
+    const auto host = fleet.hosts.find(share.machine);
+    if (host != fleet.hosts.end()) allocation.set_host(host->second.host);
     allocation.mutable_slots()->Add(share.slots.begin(), share.slots.end());
   }
   message.set_queue_place(static_cast<int32_t>(queue_place));
@@ -171,8 +169,9 @@ void FillOffer(const proto::HostOffer& offer, v1::Host& message) {
 
 }  // namespace
 
-v1::Host HostMessage(const FleetBook& book, const std::string& machine, int64_t now_ms) {
-  const FleetHost& host = book.fleet().hosts.at(machine);
+v1::Host HostMessage(const Fleet& fleet, const std::string& machine, const proto::HostOffer* offer,
+                     int64_t now_ms) {
+  const FleetHost& host = fleet.hosts.at(machine);
   v1::Host message;
   message.set_machine(machine);
   message.set_host(host.host);
@@ -188,7 +187,7 @@ v1::Host HostMessage(const FleetBook& book, const std::string& machine, int64_t 
       std::count_if(host.failed_ms.begin(), host.failed_ms.end(),
                     [&](int64_t each) { return each > now_ms - kFailuresWithinMs; })));
   int64_t used = 0;
-  for (const auto& [number, job] : book.fleet().jobs) {
+  for (const auto& [number, job] : fleet.jobs) {
     for (const FleetShare& share : job.shares) {
       if (share.machine != machine) continue;
       used += std::ssize(share.slots);
@@ -196,8 +195,7 @@ v1::Host HostMessage(const FleetBook& book, const std::string& machine, int64_t 
     }
   }
   message.set_slots_used(static_cast<int32_t>(used));
-  const auto offer = book.offers().find(machine);
-  if (offer != book.offers().end()) FillOffer(offer->second, message);
+  if (offer != nullptr) FillOffer(*offer, message);
   return message;
 }
 

@@ -1,5 +1,5 @@
-// What is inside a coordinator as weft.v1 tells it, and the other way round. Nothing else writes
-// those messages. Pure.
+// Values of the coordinator become messages of weft.v1 here, and submissions requests to a Driver.
+// Nothing else writes those messages. Pure.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,14 +9,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "coordinator/fleet/fleet.h"
+#include "coordinator/service/job_entry.h"
 #include "proto/control.pb.h"
 #include "proto/fleet.pb.h"
 #include "proto/weft/v1/control.pb.h"
 
 namespace weft {
-
-struct JobEntry;
-class FleetBook;
 
 // "job-17".
 std::string JobName(int64_t job);
@@ -31,15 +29,17 @@ struct PhaseWords {
 PhaseWords PhaseOf(const FleetJob& job, const JobEntry& entry);
 
 // `queue_place` 1: it is the next; 0: it is not queued. `waits_for`: of one that is.
-v1::Job JobMessage(const FleetBook& book, int64_t job, int64_t queue_place,
+v1::Job JobMessage(const Fleet& fleet, int64_t job, const JobEntry& entry, int64_t queue_place,
                    const std::string& waits_for);
-v1::Host HostMessage(const FleetBook& book, const std::string& machine, int64_t now_ms);
+// `offer`: null: the host has told nothing of itself.
+v1::Host HostMessage(const Fleet& fleet, const std::string& machine, const proto::HostOffer* offer,
+                     int64_t now_ms);
 
 // The event of a Driver, without revision and job; none: it is nothing for people.
 std::optional<v1::Event> EventMessage(const proto::JobEvent& event);
 
-// What the Driver of an allocation is told: the job as it was submitted, going on from what the one
-// before it has saved.
+// Returns what the Driver of an allocation is told: the job as it was submitted, going on from what
+// the one before it has saved.
 absl::StatusOr<proto::SubmitJobRequest> DriverRequest(int64_t job, const FleetJob& placed,
                                                       const JobEntry& entry);
 // The submission as a Driver takes it.

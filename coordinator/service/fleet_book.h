@@ -13,6 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/fleet/fleet.h"
+#include "coordinator/service/fleet_snapshot.h"
+#include "coordinator/service/job_entry.h"
 #include "proto/fleet_journal.pb.h"
 #include "proto/weft/v1/control.pb.h"
 
@@ -24,39 +26,33 @@ inline constexpr size_t kMaxAnswers = 100000;
 // Events are kept for those who watch from an earlier revision.
 inline constexpr size_t kMaxKeptEvents = 20000;
 
-// A JobEntry holds what is told of a job beside its place in the fleet.
-struct JobEntry {
-  v1::SubmitRequest request;
-  int64_t submitted_ms = 0;     // Unix time
-  int64_t revision = 0;         // of the last thing that happened to it
-  proto::JobStatus status;      // as its newest Driver has told it; no phase: it never ran
-  int64_t allocation = 0;       // of that Driver
-  int64_t driver_revision = 0;  // up to which that Driver was heard
-};
-
 class FleetBook final {
  public:
   // Takes in what has happened. DataLoss: the record is of no kind that is known here, or its
   // revision is not the next one.
   absl::Status Take(const proto::FleetRecord& record);
 
-  const Fleet& fleet() const { return fleet_; }
+  // All of it, at its revision, and back. DataLoss: the snapshot is of no kind that is known here.
+  proto::FleetSnapshot Snapshot() const;
+  absl::Status Restore(const proto::FleetSnapshot& snapshot, int64_t revision);
+
+  const Fleet& fleet() const { return parts_.fleet; }
   int64_t revision() const { return revision_; }
   // REQUIRES: the fleet knows the job.
-  const JobEntry& entry(int64_t job) const { return entries_.at(job); }
-  // What hosts are beside what the fleet has to know of them, by machine.
-  const std::map<std::string, proto::HostOffer>& offers() const { return offers_; }
+  const JobEntry& entry(int64_t job) const { return parts_.entries.at(job); }
+  // Returns what hosts have told of themselves, by machine.
+  const std::map<std::string, proto::HostOffer>& offers() const { return parts_.offers; }
 
   // Tells fleets apart on the hosts that they share; empty: none has begun.
   const std::string& fleet_id() const { return fleet_id_; }
 
-  // The answer that was kept for the id; null: none.
+  // Returns the answer that was kept for the id; null: none.
   const proto::Answered* FindAnswer(const std::string& request_id) const;
 
   // The reply of the answer that was kept with the newest record.
   void SetReply(const std::string& request_id, const std::string& reply);
 
-  // What people are told, oldest first: whole revisions.
+  // Returns what people are told, oldest first: whole revisions.
   const std::deque<v1::Event>& events() const { return events_; }
   // Highest revision of which events were forgotten.
   int64_t forgotten_revision() const { return forgotten_revision_; }
@@ -71,11 +67,9 @@ class FleetBook final {
   void Keep(const proto::Answered& answered, int64_t unix_ms);
   void ForgetWhatIsOver();
 
-  Fleet fleet_;
+  FleetParts parts_;
   int64_t revision_ = 0;
   std::string fleet_id_;
-  std::map<int64_t, JobEntry> entries_;
-  std::map<std::string, proto::HostOffer> offers_;
   std::map<std::string, proto::Answered> answers_;        // by request id
   std::deque<std::pair<int64_t, std::string>> answered_;  // Unix time and id, oldest first
   std::deque<v1::Event> events_;
@@ -84,7 +78,7 @@ class FleetBook final {
 
 // The fact of a record as the fleet has it; none in one that changes nothing of it.
 std::optional<FleetEvent> FactOf(const proto::FleetRecord& record);
-// What the job of a submission asks the fleet for. InvalidArgument: it breaks a rule.
+// Returns what the job of a submission asks the fleet for. InvalidArgument: it breaks a rule.
 absl::StatusOr<FleetRequest> RequestOf(const v1::SubmitRequest& request, const std::string& owner,
                                        int64_t owner_uid);
 

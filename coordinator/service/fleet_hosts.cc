@@ -45,7 +45,7 @@ bool FleetDriver::TakeOffer(int64_t id, proto::OfferReport report) {
                               bytes);
 }
 
-// What it was given is not free before its lease has ended: the agents that it has started go on.
+// The host is not free before its lease has ended: the agents that were started there go on.
 void FleetDriver::DetachOffer(int64_t id) {
   const auto forget = [this, id] {
     const auto offer = offers_.find(id);

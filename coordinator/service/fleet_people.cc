@@ -116,8 +116,7 @@ FleetDriver::Change<v1::Job> FleetDriver::ChangeOf(int64_t job, proto::FleetReco
 
 FleetDriver::Change<v1::Host> FleetDriver::ChangeOf(const std::string& machine,
                                                     proto::FleetRecord record) {
-  return {std::move(record),
-          [this, machine] { return HostMessage(book_, machine, options_.unix_ms()); }};
+  return {std::move(record), [this, machine] { return MessageOf(machine); }};
 }
 
 absl::StatusOr<int64_t> FleetDriver::FindJob(const std::string& name) const {
@@ -139,8 +138,8 @@ absl::StatusOr<int64_t> FleetDriver::JobToChange(const Caller& caller,
   const bool is_own =
       caller.uid >= 0 ? caller.uid == found.request.owner_uid : caller.name == found.request.owner;
   if (caller.role != Role::kOperator && !(caller.role == Role::kSubmitter && is_own)) {
-    LogWarning(absl::StrCat("denied: ", caller.name, " (uid ", caller.uid, ") wants to change ",
-                            JobName(job), " of ", found.request.owner));
+    LogWarning(absl::StrCat("denied: ", CallerText(caller), " wants to change ", JobName(job),
+                            " of ", found.request.owner));
     return absl::PermissionDeniedError(absl::StrCat(JobName(job), " is ", found.request.owner,
                                                     "'s; its owner or an operator may change it"));
   }
@@ -161,7 +160,7 @@ absl::StatusOr<FleetDriver::Change<v1::SubmitReply>> FleetDriver::OnSubmit(
         "brings_hosts: this weftd places jobs on the hosts of its fleet; start the job with `weft "
         "run` to bring your own");
   }
-  RETURN_IF_ERROR(RequestOf(request, caller.name, caller.uid).status());
+  ASSIGN_OR_RETURN(const FleetRequest asked, RequestOf(request, caller.name, caller.uid));
   size_t waiting = 0;
   for (const auto& [number, job] : book_.fleet().jobs) {
     if (job.phase == FleetPhase::kOver) continue;
@@ -182,9 +181,8 @@ absl::StatusOr<FleetDriver::Change<v1::SubmitReply>> FleetDriver::OnSubmit(
   const int64_t job = book_.fleet().newest_job + 1;
   proto::FleetJobQueued& queued = *change.record.mutable_job_queued();
   queued.set_job(job);
-  queued.set_owner(caller.name);
-  queued.set_owner_uid(caller.uid);
   *queued.mutable_request() = request;
+  WriteRequest(asked, &queued);
   change.reply = [this, job] {
     v1::SubmitReply reply;
     reply.set_job_id(JobName(job));
@@ -358,7 +356,8 @@ v1::Job FleetDriver::MessageOf(int64_t job) {
     }
   }
   const auto waits = queue_.find(job);
-  v1::Job message = JobMessage(book_, job, waits == queue_.end() ? 0 : queue_places_.at(job),
+  v1::Job message = JobMessage(book_.fleet(), job, book_.entry(job),
+                               waits == queue_.end() ? 0 : queue_places_.at(job),
                                waits == queue_.end() ? "" : waits->second.reason);
   const auto step = last_steps_.find(job);
   if (step != last_steps_.end()) {
@@ -366,6 +365,12 @@ v1::Job FleetDriver::MessageOf(int64_t job) {
     message.set_peak_bytes(std::max(message.peak_bytes(), step->second.step().peak_bytes()));
   }
   return message;
+}
+
+v1::Host FleetDriver::MessageOf(const std::string& machine) const {
+  const auto offer = book_.offers().find(machine);
+  return HostMessage(book_.fleet(), machine,
+                     offer == book_.offers().end() ? nullptr : &offer->second, options_.unix_ms());
 }
 
 void FleetDriver::Get(v1::GetRequest request, const Reply<v1::Job>& reply) {
@@ -422,7 +427,7 @@ void FleetDriver::Hosts(const Reply<v1::HostsReply>& reply) {
     v1::HostsReply hosts;
     hosts.set_revision(book_.revision());
     for (const auto& [machine, host] : book_.fleet().hosts) {
-      *hosts.add_hosts() = HostMessage(book_, machine, options_.unix_ms());
+      *hosts.add_hosts() = MessageOf(machine);
     }
     std::sort(hosts.mutable_hosts()->begin(), hosts.mutable_hosts()->end(),
               [](const v1::Host& a, const v1::Host& b) { return a.host() < b.host(); });

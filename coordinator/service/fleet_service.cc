@@ -5,11 +5,12 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_posix.h>
-#include <pwd.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/agent_door.h"
@@ -17,6 +18,7 @@
 #include "coordinator/service/offer_door.h"
 #include "plan/errors.h"
 #include "process/listener.h"
+#include "process/log.h"
 #include "process/rpc.h"
 
 namespace weft {
@@ -24,68 +26,119 @@ namespace {
 
 constexpr auto kShutdownGrace = std::chrono::seconds(2);
 
-// "ann"; a user without a name is called by the number.
-std::string UserName(uid_t uid) {
-  passwd entry = {};
-  passwd* found = nullptr;
-  char buffer[4096];
-  if (getpwuid_r(uid, &entry, buffer, sizeof(buffer), &found) != 0 || found == nullptr) {
-    return absl::StrCat(uid);
-  }
-  return found->pw_name;
+DriverFinder DriversOf(FleetDriver& fleet) {
+  return [&fleet](const proto::Hello& hello) { return fleet.FindDriver(hello); };
 }
 
-// The listener lets nobody in but this process's own user.
-CallerFinder OwnUser() {
-  const Caller own{UserName(geteuid()), static_cast<int64_t>(geteuid()), Role::kOperator};
-  return [own](const grpc::CallbackServerContext&) { return own; };
-}
+// Each user of the socket has a server of its own, so that a call is its user's whatever becomes of
+// the connection. It knows what the role may use.
+class UserServer {
+ public:
+  UserServer(const FleetServiceOptions& options, FleetDriver& fleet, std::atomic<int64_t>& ids,
+             const Caller& caller)
+      : agents_(DriversOf(fleet), ids),
+        offers_(fleet, ids, Is(caller), ""),
+        jobs_(options.version, fleet, ids, Is(caller)) {
+    grpc::ServerBuilder builder;
+    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    if (caller.role != Role::kViewer) builder.RegisterService(&agents_);
+    if (caller.role != Role::kViewer) builder.RegisterService(&offers_);
+    if (caller.role != Role::kAgent) builder.RegisterService(&jobs_);
+    server_ = builder.BuildAndStart();
+  }
+  ~UserServer() {
+    if (server_ == nullptr) return;
+    server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    server_->Wait();
+  }
+  UserServer(const UserServer&) = delete;
+  UserServer& operator=(const UserServer&) = delete;
+
+  void Take(int connection) {
+    if (server_ != nullptr) {
+      grpc::AddInsecureChannelFromFd(server_.get(), connection);
+    } else {
+      close(connection);
+    }
+  }
+
+ private:
+  static CallerFinder Is(const Caller& caller) {
+    return [caller](const grpc::ServerContextBase&) { return caller; };
+  }
+
+  AgentDoor agents_;
+  OfferDoor offers_;
+  JobsDoor jobs_;
+  std::unique_ptr<grpc::Server> server_;
+};
 
 }  // namespace
 
 struct FleetService::Doors {
-  Doors(const std::string& version, FleetDriver& served)
-      : fleet(served),
-        agents([&served](const proto::Hello& hello) { return served.FindDriver(hello); }, ids),
-        offers(served, ids, OwnUser()),
-        jobs(version, served, ids, OwnUser()) {}
+  Doors(FleetServiceOptions given, FleetDriver& served)
+      : options(std::move(given)), fleet(served) {}
 
+  bool Admits(int64_t uid) const { return SocketCaller(uid, options.roles).has_value(); }
+  // Called on the listener's thread alone.
+  void Take(int connection, int64_t uid) {
+    const std::optional<Caller> caller = SocketCaller(uid, options.roles);
+    if (!caller) {
+      close(connection);
+      return;
+    }
+    std::unique_ptr<UserServer>& server = users[uid];
+    if (server == nullptr) server = std::make_unique<UserServer>(options, fleet, ids, *caller);
+    server->Take(connection);
+  }
+  absl::Status OpenNetwork() {
+    const TlsDoorOptions& network = *options.network;
+    const CallerFinder find = TlsCallers(network.revoked_file);
+    agents = std::make_unique<RemoteAgentDoor>(DriversOf(fleet), ids, network.revoked_file);
+    offers = std::make_unique<OfferDoor>(fleet, ids, find, network.revoked_file);
+    jobs = std::make_unique<JobsDoor>(options.version, fleet, ids, find);
+    ASSIGN_OR_RETURN(door, TlsDoor::Open(network, {agents.get(), offers.get(), jobs.get()}));
+    return absl::OkStatus();
+  }
+
+  const FleetServiceOptions options;
   FleetDriver& fleet;
   std::atomic<int64_t> ids = 0;
-  AgentDoor agents;
-  OfferDoor offers;
-  JobsDoor jobs;
-  std::unique_ptr<grpc::Server> server;
+  std::map<int64_t, std::unique_ptr<UserServer>> users;  // by uid
+  std::unique_ptr<RemoteAgentDoor> agents;
+  std::unique_ptr<OfferDoor> offers;
+  std::unique_ptr<JobsDoor> jobs;
+  std::unique_ptr<TlsDoor> door;
   std::unique_ptr<Listener> listener;
 };
 
-absl::StatusOr<std::unique_ptr<FleetService>> FleetService::Start(const std::string& socket_path,
-                                                                  const std::string& version,
+absl::StatusOr<std::unique_ptr<FleetService>> FleetService::Start(FleetServiceOptions options,
                                                                   FleetDriver& fleet) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  auto doors = std::make_unique<Doors>(version, fleet);
-  grpc::ServerBuilder builder;
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.RegisterService(&doors->agents);
-  builder.RegisterService(&doors->offers);
-  builder.RegisterService(&doors->jobs);
-  doors->server = builder.BuildAndStart();
-  if (!doors->server) return absl::InternalError("gRPC does not start a server");
-  ASSIGN_OR_RETURN(doors->listener,
-                   Listener::Start(socket_path, [server = doors->server.get()](int fd) {
-                     grpc::AddInsecureChannelFromFd(server, fd);
-                   }));
+  auto doors = std::make_unique<Doors>(std::move(options), fleet);
+  if (doors->options.network) RETURN_IF_ERROR(doors->OpenNetwork());
+  Doors* const raw = doors.get();
+  const auto take = [raw](int connection, uid_t uid) { raw->Take(connection, uid); };
+  const auto admits = [raw](uid_t uid) { return raw->Admits(uid); };
+  ASSIGN_OR_RETURN(doors->listener, Listener::Start(raw->options.socket, take,
+                                                    raw->options.roles.empty()
+                                                        ? std::function<bool(uid_t)>()
+                                                        : std::function<bool(uid_t)>(admits)));
   return std::unique_ptr<FleetService>(new FleetService(std::move(doors)));
 }
 
 FleetService::FleetService(std::unique_ptr<Doors> doors) : doors_(std::move(doors)) {}
 
+int FleetService::network_port() const {
+  return doors_->door == nullptr ? 0 : doors_->door->port();
+}
+
 FleetService::~FleetService() {
   doors_->listener.reset();
   doors_->fleet.Close();
-  doors_->server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
-  doors_->server->Wait();
+  doors_->door.reset();
+  doors_->users.clear();
 }
 
 }  // namespace weft

@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
+#include <utility>
 
-#include "coordinator/service/control_door.h"
+#include "coordinator/service/caller.h"
 #include "coordinator/service/fleet_driver.h"
 #include "proto/fleet.grpc.pb.h"
 
@@ -15,8 +17,10 @@ namespace weft {
 
 class OfferDoor final : public proto::FleetLink::CallbackService {
  public:
-  OfferDoor(FleetDriver& fleet, std::atomic<int64_t>& ids, CallerFinder find)
-      : fleet_(fleet), ids_(ids), find_(std::move(find)) {}
+  // `revoked_file`: of certificates; empty: nobody is revoked.
+  OfferDoor(FleetDriver& fleet, std::atomic<int64_t>& ids, CallerFinder find,
+            std::string revoked_file)
+      : fleet_(fleet), ids_(ids), find_(std::move(find)), revoked_file_(std::move(revoked_file)) {}
   grpc::ServerBidiReactor<proto::OfferReport, proto::OfferOrder>* Offer(
       grpc::CallbackServerContext* context) override;
 
@@ -24,6 +28,7 @@ class OfferDoor final : public proto::FleetLink::CallbackService {
   FleetDriver& fleet_;
   std::atomic<int64_t>& ids_;
   const CallerFinder find_;
+  const std::string revoked_file_;
 };
 
 }  // namespace weft

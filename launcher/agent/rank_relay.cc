@@ -200,7 +200,7 @@ absl::StatusOr<std::unique_ptr<RankRelay>> RankRelay::Start(const std::string& s
   door->server = builder.BuildAndStart();
   if (!door->server) return absl::InternalError("gRPC does not start a server");
   ASSIGN_OR_RETURN(door->listener,
-                   Listener::Start(socket_path, [server = door->server.get()](int fd) {
+                   Listener::Start(socket_path, [server = door->server.get()](int fd, uid_t) {
                      grpc::AddInsecureChannelFromFd(server, fd);
                    }));
   return std::unique_ptr<RankRelay>(new RankRelay(std::move(door)));

@@ -134,26 +134,9 @@ StageDues::StageDues(const Question& question, const Machine& machine, const Lay
 }
 
 StageDuesTable::Key::Key(const Layout& layout, int64_t blocks, bool first, bool last)
-    : dp(layout.dp),
-      pp(layout.pp),
-      cp(layout.cp),
-      tp(layout.tp),
-      ep(layout.ep),
-      zero_hpz_partition_size(layout.zero_hpz_partition_size),
+    : properties(layout),
       num_blocks(blocks),
-      habits((layout.sequence_parallel ? 8 : 0) | (layout.zero_stage > 0 ? 4 : 0) |
-             (first ? 2 : 0) | (last ? 1 : 0)) {}
-
-// Small numbers, each in bits of its own, mixed by Fibonacci hashing.
-size_t StageDuesTable::KeyHash::operator()(const Key& key) const {
-  uint64_t hash = 0;
-  for (const int64_t value :
-       {int64_t{key.dp}, int64_t{key.pp}, int64_t{key.cp}, int64_t{key.tp}, int64_t{key.ep},
-        int64_t{key.zero_hpz_partition_size}, key.num_blocks, int64_t{key.habits}}) {
-    hash = (hash ^ static_cast<uint64_t>(value)) * 0x9E3779B97F4A7C15U;
-  }
-  return hash ^ (hash >> 32);
-}
+      stage((layout.zero_stage > 0 ? 4 : 0) | (first ? 2 : 0) | (last ? 1 : 0)) {}
 
 const StageDues& StageDuesTable::Of(const Layout& layout, int stage) {
   const Key key(layout, StageBlockCount(layout, question_.model.num_blocks, stage), stage == 0,

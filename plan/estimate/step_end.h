@@ -13,6 +13,7 @@
 #include "plan/estimate/term_seconds.h"
 #include "plan/schedule/simulate.h"
 #include "plan/spec/layout.h"
+#include "plan/spec/layout_key.h"
 
 namespace weft {
 
@@ -49,13 +50,18 @@ class StageDuesTable {
   static constexpr size_t kMostByWidth = 1 << 10;
   struct Key {
     Key(const Layout& layout, int64_t blocks, bool first, bool last);
-    int dp, pp, cp, tp, ep, zero_hpz_partition_size;
+    LayoutKey<&Layout::zero_stage, &Layout::pp_schedule, &Layout::virtual_stages,
+              &Layout::micro_batch_size, &Layout::gradient_accumulation_steps, &Layout::recompute,
+              &Layout::offload_optimizer, &Layout::head_chunk_tokens>
+        properties;
     int64_t num_blocks;
-    int habits;  // of sequence_parallel, whether ZeRO cuts, is_first, is_last one bit each
+    int stage;  // whether ZeRO cuts, is_first, is_last one bit each
     friend bool operator==(const Key&, const Key&) = default;
   };
   struct KeyHash {
-    size_t operator()(const Key& key) const;
+    size_t operator()(const Key& key) const {
+      return key.properties.Hash(key.num_blocks * 8 + key.stage);
+    }
   };
 
   const Question& question_;

@@ -73,11 +73,21 @@ StageMemoryTable::StageMemoryTable(const ModelShape& model, const BatchShape& ba
                                    const Numerics& numerics)
     : model_(model), batch_(batch), numerics_(numerics) {}
 
+StageMemoryTable::Key::Key(const Layout& layout, int of_stage)
+    : properties(layout),
+      stages(std::min(layout.pp, 3)),
+      stage(of_stage == layout.pp - 1 ? stages - 1 : std::min(of_stage, 1)) {
+  properties.Set<&Layout::dp>(std::min(layout.dp, 2));
+  if (layout.pp_schedule == ScheduleKind::kOneForwardOneBackward) {
+    properties.Set<&Layout::pp_schedule>(ScheduleKind::kGpipe);
+  }
+  properties.Set<&Layout::recompute>(layout.recompute_of(of_stage));
+  properties.Set<&Layout::sequence_parallel>(layout.sequence_ranks() > 1);
+  if (stage != stages - 1) properties.Set<&Layout::head_chunk_tokens>(0);
+}
+
 size_t StageMemoryTable::Hash::operator()(const Key& key) const {
-  const int kind = (key.stages * 4 + key.stage) * 4 + key.dp;
-  const int habits = (static_cast<int>(key.pp_schedule) * 4 + static_cast<int>(key.recompute)) * 2 +
-                     (key.sequence_parallel ? 1 : 0);
-  return HashOf({kind, habits, key.tp, key.cp, key.micro_batch_size, key.head_chunk_tokens});
+  return key.properties.Hash(key.stages * 4 + key.stage);
 }
 
 size_t StageMemoryTable::Hash::operator()(const StatesKey& key) const {
@@ -87,19 +97,7 @@ size_t StageMemoryTable::Hash::operator()(const StatesKey& key) const {
 }
 
 MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
-  const int stages = std::min(layout.pp, 3);
-  const int last = stages - 1;
-  const bool is_1f1b = layout.pp_schedule == ScheduleKind::kOneForwardOneBackward;
-  const Key key = {.stages = stages,
-                   .stage = stage == layout.pp - 1 ? last : std::min(stage, 1),
-                   .tp = layout.tp,
-                   .dp = std::min(layout.dp, 2),
-                   .cp = layout.cp,
-                   .micro_batch_size = layout.micro_batch_size,
-                   .pp_schedule = is_1f1b ? ScheduleKind::kGpipe : layout.pp_schedule,
-                   .recompute = layout.recompute_of(stage),
-                   .head_chunk_tokens = stage == layout.pp - 1 ? layout.head_chunk_tokens : 0,
-                   .sequence_parallel = layout.sequence_ranks() > 1};
+  const Key key(layout, stage);
   auto found = parts_.find(key);
   if (found == parts_.end()) found = parts_.emplace(key, Measure(key)).first;
   const Parts& parts = found->second;
@@ -152,7 +150,7 @@ StageMemoryTable::Parts StageMemoryTable::Measure(const Key& key) {
 }
 
 const StageMemoryTable::Share& StageMemoryTable::ShareOf(const Key& key, const Sample& sample) {
-  const auto [found, is_new] = shares_.try_emplace({key.stages, key.stage, key.tp});
+  const auto [found, is_new] = shares_.try_emplace({key.stages, key.stage, sample.layout.tp});
   Share& share = found->second;
   if (!is_new) return share;
   const std::vector<Bucket> buckets =
@@ -175,19 +173,12 @@ StageMemoryTable::Sample StageMemoryTable::SampleOf(const Key& key) const {
   sample.model = model_;
   sample.model.num_blocks = key.stages;
   Layout& layout = sample.layout;
-  layout.dp = key.dp;
-  layout.cp = key.cp;
+  key.properties.To(layout);
   layout.pp = key.stages;
-  layout.tp = key.tp;
-  layout.pp_schedule = key.pp_schedule;
   // Blocks are few here: the second chunk of a stage has none.
-  layout.virtual_stages = key.pp_schedule == ScheduleKind::kInterleaved ? 2 : 1;
-  layout.micro_batch_size = key.micro_batch_size;
-  layout.recompute = key.recompute;
-  layout.head_chunk_tokens = key.head_chunk_tokens;
-  layout.sequence_parallel = key.sequence_parallel;
+  layout.virtual_stages = layout.pp_schedule == ScheduleKind::kInterleaved ? 2 : 1;
   sample.batch = batch_;
-  sample.batch.global_batch_size = key.dp * key.micro_batch_size;
+  sample.batch.global_batch_size = layout.dp * layout.micro_batch_size;
   sample.rank = layout.grid().RankOf({.dp = 0, .pp = key.stage, .cp = 0, .tp = 0});
   return sample;
 }

@@ -13,6 +13,7 @@
 
 #include "plan/memory/memory.h"
 #include "plan/spec/layout.h"
+#include "plan/spec/layout_key.h"
 #include "plan/spec/model.h"
 
 namespace weft {
@@ -45,17 +46,15 @@ class StageMemoryTable {
  private:
   // The stage's kind, as far as memory depends on it: first, inner, last or only stage; cut.
   struct Key {
-    int stages = 1;  // min(pp, 3): all inner stages are alike
-    int stage = 0;   // 0 first, stages - 1 last
-    int tp = 1;
-    int dp = 1;  // min(dp, 2): whether there is a data group
-    int cp = 1;
-    int64_t micro_batch_size = 1;
-    ScheduleKind pp_schedule = ScheduleKind::kGpipe;  // GPipe and 1F1B differ in slots alone
-    Recompute recompute = Recompute::kNone;           // of this stage
-    int64_t head_chunk_tokens = 0;                    // of the last stage
-    bool sequence_parallel = false;                   // and tp > 1
-
+    Key(const Layout& layout, int stage);
+    // The key has of dp whether there is a data group, and GPipe for 1F1B, which differs in slots
+    // alone; recompute, pieces of the head and sequence_parallel as far as this stage has them.
+    LayoutKey<&Layout::pp, &Layout::ep, &Layout::zero_stage, &Layout::zero_hpz_partition_size,
+              &Layout::virtual_stages, &Layout::gradient_accumulation_steps,
+              &Layout::offload_optimizer>
+        properties;
+    int stages;  // min(pp, 3): all inner stages are alike
+    int stage;   // 0 first, stages - 1 last
     friend bool operator==(const Key&, const Key&) = default;
   };
   // The stage's largest rank holds a share of the model. Only the key's stage and tp decide which.

@@ -123,12 +123,24 @@ double LeastSecondsOfAnySplit(int stages, int64_t num_blocks, int64_t microbatch
                    std::max(there_s, passes * block.forward_s) + back_s});
 }
 
+double LeastSecondsOfLoneSplits(const Pipeline& pipeline, ScheduleKind kind) {
+  if (pipeline.shares_cores) return LeastSecondsOfAnySplit(pipeline);
+  const PassSeconds both = Plus(1, pipeline.embedding, pipeline.head);
+  const PassSeconds all = Plus(static_cast<double>(pipeline.num_blocks), pipeline.block, both);
+  const double passes_s = all.total_s() + 2 * (pipeline.stages - 1) * pipeline.transfer_s;
+  if (kind != ScheduleKind::kZeroBubbleH1) return passes_s;
+  return passes_s - all.weight_gradient_s + pipeline.block.weight_gradient_s;
+}
+
 double LeastSecondsOfShapes(const Pipeline& pipeline, const ScheduleChoice& choice,
                             double passes_s) {
+  if (pipeline.stages == 1 || choice.virtual_stages > 1 || pipeline.uneven) return passes_s;
+  if (pipeline.microbatches == 1) {
+    return std::min(passes_s, LeastSecondsOfLoneSplits(pipeline, choice.kind));
+  }
   constexpr int kFewStages = 2;
-  const bool splits = pipeline.stages > 1 && pipeline.stages <= kFewStages &&
-                      choice.virtual_stages == 1 && !pipeline.uneven;
-  return splits ? std::min(passes_s, LeastSecondsOfAnySplit(pipeline)) : passes_s;
+  if (pipeline.stages > kFewStages) return passes_s;
+  return std::min(passes_s, LeastSecondsOfAnySplit(pipeline));
 }
 
 std::optional<Split> BetterSplit(const Pipeline& pipeline) {

@@ -47,11 +47,15 @@ inline double LeastSecondsOfAnySplit(const Pipeline& pipeline) {
                                 pipeline.block, pipeline.shares_cores);
 }
 
+// At most the passes of any split for a single microbatch, embedding and head included: all of them
+// one after the other. Under zb_h1 the last weight gradient is that of a stage of one block or
+// more.
+double LeastSecondsOfLoneSplits(const Pipeline& pipeline, ScheduleKind kind);
+
 // Returns a bound from below on the passes of what differs from a layout with `passes_s` by the
 // split of its blocks. It is proven for pipelines of few stages. Of longer ones no split is known
 // to be faster than the better of even and balanced by more than rounding, and the proven bound
-// would leave too much open. What follows the passes is left out: with one microbatch under zb_h1
-// other splits are faster now and then.
+// would leave too much open. So it is for a single microbatch, whatever the number of stages.
 double LeastSecondsOfShapes(const Pipeline& pipeline, const ScheduleChoice& choice,
                             double passes_s);
 

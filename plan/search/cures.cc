@@ -12,6 +12,7 @@
 #include "plan/search/lattice.h"
 #include "plan/search/pricer.h"
 #include "plan/search/repair.h"
+#include "plan/spec/layout_key.h"
 #include "plan/spec/layout_text.h"
 
 namespace weft {
@@ -97,6 +98,7 @@ class CureSearch {
   }
 
   void FreeValues();
+  void FreeOthers();
   void FreeDegrees();
   void ChangeHabits();
   void FreeAll();
@@ -160,13 +162,19 @@ void CureSearch::FreeValues() {
                            ScheduleKind::kInterleaved, ScheduleKind::kZeroBubbleH1};
       },
       Says("parallelism.pp_schedule", [](const Layout& l) { return WordOf(l.pp_schedule); }));
-  Free(&LayoutSpec::zero_hpz_partition_size,
-       [](const Layout&) { return std::string("parallelism.zero_hpz_partition_size auto"); });
-  Free(&LayoutSpec::layers_per_stage,
-       [](const Layout&) { return std::string("parallelism.layers_per_stage auto"); });
-  Free(&LayoutSpec::sequence_parallel,
-       [](const Layout&) { return std::string("parallelism.sequence_parallel auto"); });
+  FreeOthers();
   FreeDegrees();
+}
+
+// Frees what has no cure of its own here or in ChangeHabits, a list of modes for stages left out.
+void CureSearch::FreeOthers() {
+  using L = Layout;
+  EachPropertyBut<&L::micro_batch_size, &L::gradient_accumulation_steps, &L::recompute,
+                  &L::recompute_per_stage, &L::zero_stage, &L::pp_schedule, &L::dp, &L::tp, &L::pp,
+                  &L::cp, &L::ep, &L::offload_optimizer, &L::head_chunk_tokens>(
+      [this](const auto& row) {
+        Free(row.asked, [&row](const Layout&) { return absl::StrCat(row.key, " auto"); });
+      });
 }
 
 // Where no change of one value is enough.

@@ -35,6 +35,12 @@ struct Item {
   }
 };
 
+// At most the passes of the choice, and of what repairs make of it for a single microbatch: those
+// are asked of what fits as well.
+double LeastOfSplits(const Pipeline& pipeline, const ScheduleChoice& choice, double passes_s) {
+  return pipeline.microbatches == 1 ? LeastSecondsOfShapes(pipeline, choice, passes_s) : passes_s;
+}
+
 }  // namespace
 
 class LatticeWalk::Walk {
@@ -211,7 +217,7 @@ void Walk::SetBound(Item& item) {
     for (const ScheduleChoice& choice : schedules(item)) {
       if (!Space::Takes(choice, layout.pp, layout.gradient_accumulation_steps)) continue;
       if (choice.balanced ? !pipeline.balanced : !even) continue;
-      item.bound_s = std::min(item.bound_s, least.Of(choice));
+      item.bound_s = std::min(item.bound_s, LeastOfSplits(pipeline, choice, least.Of(choice)));
     }
   };
   const Pipeline cheapest = pricer_.PipelineOf(layout, cheapest_);
@@ -354,7 +360,7 @@ void Walk::EvaluateChoice(const Item& item, absl::Span<const Pipeline> pipelines
     if (!cuts) finds_.counts.evaluated += PlacesOf(layout.data_group());
     if (choice.balanced && !pipelines[i].balanced) continue;
     const double least_s = cuts ? least[i].Of(choice) : 0;
-    if (cuts && IsLate(spread * least_s / goodput)) continue;
+    if (cuts && IsLate(spread * LeastOfSplits(pipelines[i], choice, least_s) / goodput)) continue;
     if (choice.balanced) layout.layers_per_stage = StageBlocksOf(*pipelines[i].balanced, layout.pp);
     if (wanted_ == Wanted::kWhetherAnyFits) {
       TryMemory(item, layout);

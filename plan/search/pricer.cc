@@ -49,22 +49,7 @@ double Pricer::MostGoodput(int world_size) {
 }
 
 Pricer::PassKey::PassKey(const Layout& layout, int slots_per_node)
-    : tp(layout.tp),
-      cp(layout.cp),
-      ep(layout.ep),
-      within(std::min(layout.world_size(), slots_per_node + 1)),
-      head_chunk_tokens(layout.head_chunk_tokens),
-      micro_batch_size(layout.micro_batch_size) {}
-
-// FNV-1a over the values: few keys, of small numbers.
-size_t Pricer::PassKeyHash::operator()(const PassKey& key) const {
-  uint64_t hash = 14695981039346656037U;
-  for (const int64_t value : {int64_t{key.tp}, int64_t{key.cp}, int64_t{key.ep},
-                              key.head_chunk_tokens, int64_t{key.within}, key.micro_batch_size}) {
-    hash = (hash ^ static_cast<uint64_t>(value)) * 1099511628211U;
-  }
-  return hash ^ (hash >> 32);
-}
+    : properties(layout), within(std::min(layout.world_size(), slots_per_node + 1)) {}
 
 Pricer::Entry& Pricer::EntryOf(const Layout& layout) {
   const PassKey key(layout, question_.cluster.slots_per_node);

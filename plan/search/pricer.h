@@ -19,6 +19,7 @@
 #include "plan/memory/stage_memory.h"
 #include "plan/search/bound.h"
 #include "plan/spec/layout.h"
+#include "plan/spec/layout_key.h"
 
 namespace weft {
 
@@ -85,6 +86,11 @@ class Pricer {
   ActionSeconds FirstStageOf(const Layout& layout, const LazyPasses& passes) const {
     return passes.network.OfStage(layout, question_.model.num_blocks, 0);
   }
+  // Returns what follows them on `stage`.
+  TermSeconds EndOf(const Layout& layout, int stage, const LazyPasses& passes) {
+    return StepEnd(layout, stage, passes.network.OfStage(layout, question_.model.num_blocks, stage),
+                   dues_.Of(layout, stage));
+  }
   // For bounds.
   PartPasses PartsOf(const Layout& layout, Recompute recompute);
   const PassSeconds& BlockOf(const Layout& layout, Recompute recompute);
@@ -107,7 +113,7 @@ class Pricer {
   std::optional<TermSeconds> TimeUnless(const IsCut& is_cut, const Pipeline& pipeline,
                                         const ScheduleChoice& choice, const Layout& layout,
                                         LazyPasses& passes, std::optional<StepPasses>& waiting) {
-    const TermSeconds end = StepEnd(layout, 0, FirstStageOf(layout, passes), dues_.Of(layout, 0));
+    const TermSeconds end = EndOf(layout, 0, passes);
     const double end_s = end.total_s();
     if (is_cut(passes.seconds() + end_s)) return std::nullopt;
     if (!passes.priced) {
@@ -175,12 +181,15 @@ class Pricer {
   // holds.
   struct PassKey {
     explicit PassKey(const Layout& layout, int slots_per_node);
-    int tp, cp, ep, within;
-    int64_t head_chunk_tokens, micro_batch_size;
+    LayoutKey<&Layout::dp, &Layout::pp, &Layout::zero_stage, &Layout::zero_hpz_partition_size,
+              &Layout::pp_schedule, &Layout::virtual_stages, &Layout::gradient_accumulation_steps,
+              &Layout::recompute, &Layout::sequence_parallel, &Layout::offload_optimizer>
+        properties;
+    int within;
     friend bool operator==(const PassKey&, const PassKey&) = default;
   };
   struct PassKeyHash {
-    size_t operator()(const PassKey& key) const;
+    size_t operator()(const PassKey& key) const { return key.properties.Hash(key.within); }
   };
   // Thousands are asked for a bound, few for all their terms.
   struct Way {

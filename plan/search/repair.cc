@@ -14,8 +14,10 @@
 #include "plan/estimate/data_comm.h"
 #include "plan/search/bound.h"
 #include "plan/search/head_chunks.h"
+#include "plan/search/lone_microbatch.h"
 #include "plan/search/room.h"
 #include "plan/search/shape.h"
+#include "plan/spec/layout_key.h"
 #include "plan/spec/layout_rules.h"
 
 namespace weft {
@@ -88,7 +90,8 @@ class Repairs {
     const absl::Span<const StageDues> dues = pricer_.FirstDuesOf(layout);
     for (size_t i = 1; i < widths.size(); ++i) {
       // Few widths are left by what each takes at least, whatever its places.
-      if (!MayWin(shared.factor * (passes_s + LeastStepEnd(layout, first, dues[i])))) continue;
+      const double end_s = IsLone(shared) ? 0 : LeastStepEnd(layout, first, dues[i]);
+      if (!MayWin(shared.factor * (passes_s + end_s))) continue;
       layout.zero_hpz_partition_size = static_cast<int>(widths[i]);
       TryPlaces(shared, /*whole=*/false, layout);
     }
@@ -99,6 +102,11 @@ class Repairs {
     if (!shared.free.split && !shared.free.recompute) return 0;
     const double passes_s = shared.passes.seconds();
     return passes_s - LeastSecondsOfShapes(shared.pipeline, shared.variant.choice, passes_s);
+  }
+
+  // Where any layout will do, shapes that fit are enough.
+  bool IsLone(const Shared& shared) const {
+    return which_ != Which::kAny && shared.free.split && HasLoneMicrobatch(shared.variant.layout);
   }
 
   // The balanced split stands for all with its recompute, the cheapest mode for all with its split.
@@ -115,7 +123,10 @@ class Repairs {
   // not fit, and the host where the device has no room. A narrower group holds more.
   void TryPlaces(Shared& shared, bool whole, Layout layout) {
     std::array<bool, 2> in_vain = {false, false};
-    for (const int zero : room_.ZerosOf(layout)) {
+    // A stage of ZeRO that is the same as a lower one on this split may not be on another.
+    const absl::Span<const int> zeros =
+        IsLone(shared) ? space_.ZeroStages(layout.data_group()) : room_.ZerosOf(layout);
+    for (const int zero : zeros) {
       if (zero == 0 && !whole) continue;
       layout.zero_stage = zero;
       std::optional<StepPasses> waiting;
@@ -132,6 +143,26 @@ class Repairs {
   // Returns whether only memory keeps the layout from being better.
   bool TryPlace(Shared& shared, bool whole, std::optional<StepPasses>& waiting,
                 const Layout& layout) {
+    const bool lone_lacks = IsLone(shared) && TryLoneSplits(shared, layout);
+    return TryOwnSplit(shared, whole, waiting, layout) || lone_lacks;
+  }
+
+  // Takes the best split for a single microbatch. Returns whether memory keeps a better one away.
+  bool TryLoneSplits(const Shared& shared, const Layout& layout) {
+    if (std::isinf(limit_s_) && !AnyShapeFits(shared, space_.LeastHeadChunk())) return true;
+    const double passes_s = shared.passes.seconds() - SavedSeconds(shared);
+    const double end_s = LeastLoneEnd(pricer_, layout, shared.passes);
+    if (!MayWin(shared.factor * (passes_s + end_s))) return false;
+    const double limit_s = limit_s_ / (1 - 1e-9) * pricer_.MostGoodput(layout.world_size());
+    const LoneBounds bounds{shared.passes, passes_s, limit_s};
+    const LoneSplits splits =
+        FastestLoneSplits(space_, pricer_, layout, bounds, shared.free.recompute);
+    TakeAll(splits.near_best);
+    return splits.lacks;
+  }
+
+  bool TryOwnSplit(Shared& shared, bool whole, std::optional<StepPasses>& waiting,
+                   const Layout& layout) {
     const uint8_t place = PlaceOf(layout);
     const bool lacks = (shared.variant.lacks & place) != 0;
     const bool is_free = shared.free.split || shared.free.recompute;
@@ -207,18 +238,7 @@ class Repairs {
   // few blocks (plan/search/room.cc) another mode or place may hold less: all are tried.
   bool AnyShapeFits(const Shared& shared, int64_t head_chunk_tokens) {
     const Layout& of = shared.variant.layout;
-    const std::array<int64_t, 12> key = {of.dp,
-                                         of.pp,
-                                         of.cp,
-                                         of.tp,
-                                         of.ep,
-                                         of.sequence_parallel,
-                                         head_chunk_tokens,
-                                         of.micro_batch_size,
-                                         of.virtual_stages,
-                                         static_cast<int64_t>(of.pp_schedule),
-                                         shared.free.split,
-                                         fixed_.recompute ? 0 : 1};
+    const ShapeKey key = {Shapeless(of), head_chunk_tokens, shared.free.split};
     const auto [found, is_new] = shape_fits_.try_emplace(key, false);
     if (!is_new) return found->second;
     const bool few = pricer_.question().model.num_blocks <= Room::kFewBlocks * of.pp;
@@ -272,6 +292,17 @@ class Repairs {
     return check(question.model, question.cluster, question.batch, layout).ok();
   }
 
+  // Holds what decides whether some shape fits.
+  using Shapeless = LayoutKey<&Layout::zero_stage, &Layout::zero_hpz_partition_size,
+                              &Layout::gradient_accumulation_steps, &Layout::recompute,
+                              &Layout::offload_optimizer, &Layout::head_chunk_tokens>;
+  struct ShapeKey {
+    Shapeless layout;
+    int64_t head_chunk_tokens;
+    bool free_split;
+    friend auto operator<=>(const ShapeKey&, const ShapeKey&) = default;
+  };
+
   const Space& space_;
   const LayoutSpec& fixed_;
   Pricer& pricer_;
@@ -279,7 +310,7 @@ class Repairs {
   const Finds& finds_;
   double limit_s_;
   Which which_;
-  std::map<std::array<int64_t, 12>, bool> shape_fits_;
+  std::map<ShapeKey, bool> shape_fits_;
   std::vector<Priced> made_;
 };
 

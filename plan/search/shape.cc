@@ -167,8 +167,8 @@ class SplitSearch {
   std::vector<Mode> modes_;
 };
 
-// Per stage the cheapest recompute mode that fits; nullopt: some stage fits in no mode, or all take
-// the same.
+}  // namespace
+
 std::optional<std::vector<Recompute>> BestRecompute(Pricer& pricer, const Layout& layout) {
   std::vector<Recompute> modes;
   Layout probe = layout;
@@ -187,8 +187,6 @@ std::optional<std::vector<Recompute>> BestRecompute(Pricer& pricer, const Layout
   }
   return modes;
 }
-
-}  // namespace
 
 std::vector<Layout> FittingShapes(Pricer& pricer, const Layout& layout, const FreeShape& free) {
   std::vector<Layout> shapes;

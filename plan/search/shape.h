@@ -1,6 +1,7 @@
 // A shape is what each stage of a pipeline holds and recomputes where memory decides: solved
 // exactly instead of being dims of the lattice. Pure.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "plan/search/pricer.h"
@@ -18,5 +19,9 @@ struct FreeShape {
 // that are free and fit. At most one each: of the layout's own recompute, of its own split, and of
 // both at once. Empty: nothing fits. REQUIRES: layout.pp at least 2.
 std::vector<Layout> FittingShapes(Pricer& pricer, const Layout& layout, const FreeShape& free);
+
+// Returns per stage the cheapest recompute mode that fits; nullopt: some stage fits in no mode, or
+// all take the same. REQUIRES: layout.pp at least 2.
+std::optional<std::vector<Recompute>> BestRecompute(Pricer& pricer, const Layout& layout);
 
 }  // namespace weft

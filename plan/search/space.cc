@@ -235,11 +235,12 @@ bool Space::Pairs(int dp, int cp, int ep) const {
 }
 
 Layout Space::Base(int tp, int cp) const {
-  Layout layout = LayoutOf({.zero_hpz_partition_size = fixed_.zero_hpz_partition_size,
-                            .offload_optimizer = fixed_.offload_optimizer,
-                            .head_chunk_tokens = fixed_.head_chunk_tokens,
-                            .layers_per_stage = fixed_.layers_per_stage,
-                            .recompute_per_stage = fixed_.recompute_per_stage});
+  LayoutSpec shared = fixed_;  // by all: what is a dim of the lattice is not
+  shared.dp = shared.pp = shared.ep = shared.zero_stage = shared.virtual_stages = std::nullopt;
+  shared.micro_batch_size = shared.gradient_accumulation_steps = std::nullopt;
+  shared.pp_schedule = std::nullopt;
+  shared.recompute = std::nullopt;
+  Layout layout = LayoutOf(shared);
   layout.tp = tp;
   layout.cp = cp;
   layout.sequence_parallel = sequence_parallels(tp, cp).front();

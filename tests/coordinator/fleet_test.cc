@@ -192,7 +192,10 @@ TEST(Fleet, PlacesNothingOnADrainedHostAndLeavesWhatRunsThere) {
 
 TEST(Fleet, DrainingIsRememberedWhileTheHostIsAway) {
   Told fleet;
-  fleet.Say(Host("m1", 2)).Say(HostDrained{"m1", "disk"}).Say(HostGone{"m1", kNow}).Say(Host("m1", 2));
+  fleet.Say(Host("m1", 2))
+      .Say(HostDrained{"m1", "disk"})
+      .Say(HostGone{"m1", kNow})
+      .Say(Host("m1", 2));
   EXPECT_FALSE(IsUsable(fleet.fleet().hosts.at("m1"), kNow));
 }
 

@@ -209,7 +209,7 @@ Event ParseFact(const std::string& line) {
   if (verb == "refuse") return PlanRefused{absl::StatusCode::kFailedPrecondition, "nothing fits"};
   if (verb == "stop") return StopAsked{false};
   if (verb == "kill") return StopAsked{true};
-  if (verb == "save_now") return SaveAsked{};
+  if (verb == "save_now") return CheckpointAsked{};
   if (verb == "restart") return Restarted{};
   const Where at = ReadWhere(words);
   int64_t step = 0;

@@ -72,7 +72,7 @@ std::vector<Event> EveryFact() {
                       .unreached = {{"machine-2", "node2", "no route"}},
                       .product_flops_per_s = 1.5e9},
           StopAsked{true},
-          SaveAsked{},
+          CheckpointAsked{},
           Restarted{},
           Hung{.generation = 3,
                .rank = 2,

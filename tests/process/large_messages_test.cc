@@ -123,7 +123,7 @@ TEST_F(LargeMessages, ReachAnAgentOnThisHost) {
   Serve(nullptr);
   const std::string path = folder_ + "/socket";
   auto listener =
-      Listener::Start(path, [this](int fd) { grpc::AddInsecureChannelFromFd(server_.get(), fd); });
+      Listener::Start(path, [this](int fd, uid_t) { grpc::AddInsecureChannelFromFd(server_.get(), fd); });
   ASSERT_TRUE(listener.ok()) << listener.status();
   listener_ = *std::move(listener);
   ExpectBoth("unix:" + path, {});

@@ -79,7 +79,7 @@ TEST_F(ServiceCommandLine, WatchOutlivesTheWeftdThatItWatches) {
   Weft({"submit", WriteJob(20000)});
   WaitForPhase("job-1", "RUNNING");
   const std::unique_ptr<Child> watch = Start({"watch", "job-1"});
-  WaitForStep("job-1", 20);
+  EXPECT_TRUE(Eventually(20, [&] { return !watch->Stdout().empty(); })) << watch->Stderr();
   KillWeftd();
   WaitForPhase("job-1", "RUNNING");
   Weft({"stop", "job-1"});

@@ -66,7 +66,7 @@ TEST(Includes, OfExecutablesNeverMeet) {
       {"coordinator/job.cc", "worker/train/trainer.h", false},
       {"coordinator/job.cc", "grpcpp/grpcpp.h", false},
       {"coordinator/service.h", "grpcpp/grpcpp.h", true},
-      {"coordinator/journal.cc", "sqlite3.h", true},
+      {"coordinator/record_file.cc", "sqlite3.h", true},
       {"coordinator/job.cc", "sqlite3.h", false},
       {"coordinator/job.cc", "checkpoint/checkpoint.h", false},
       {"launcher/job_file/yaml_tree.cc", "yaml-cpp/yaml.h", true},

@@ -43,8 +43,8 @@ absl::Status CheckTrainable(const JobSpec& job, const Layout& layout) {
 
 // A save that has no next interval is tried again: for ten minutes at the end of training, for
 // seconds on a stop.
-// Wishes of all ranks are added up in one number: whole ones are for a stop, and of the smaller ones
-// even 2^24 - 1 make no whole one. Sums of both are exact.
+// Wishes of all ranks are added up in one number: whole ones are for a stop, and of the smaller
+// ones even 2^24 - 1 make no whole one. Sums of both are exact.
 constexpr double kStopWish = 1;
 constexpr double kSaveWish = 0x1p-24;
 constexpr int kTriesAtTheEnd = 60;

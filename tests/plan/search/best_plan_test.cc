@@ -38,10 +38,8 @@ class Held {
  public:
   Held(const Question& question, const Plan& plan) : question_(question), plan_(plan) {}
 
-  // `layout`, if it fits this very machine. Splits for a single microbatch are the one thing that
-  // the search does not look for: there only what follows the passes differs (docs/planner.md).
+  // `layout`, if it fits this very machine.
   void Against(const std::string& answer, const Layout& layout) {
-    if (layout.pp > 1 && layout.gradient_accumulation_steps == 1) return;
     const absl::StatusOr<Plan> other = PlanFor(question_, layout, Purpose::kEstimate);
     if (!other.ok() || !other->fits) return;
     ++compared_;
@@ -175,35 +173,51 @@ void Held::AgainstLayouts(Dice& dice) {
   }
 }
 
-TEST(FindPlan, IsNoWorseThanAnyOtherAnswer) {
+// A test counts what it holds against plans.
+struct Tally {
   int compared = 0, tight = 0;
-  for (uint32_t seed = 1; seed <= 300; ++seed) {
-    Dice dice(seed);
-    Question question = RandomQuestion(dice);
-    // As much as the plan takes, or less: so that memory decides.
-    std::optional<Layout> best = BestOf(question, {});
-    if (!best) continue;
-    if (dice.Chance(70)) {
-      const absl::StatusOr<Plan> roomy = PlanFor(question, *best, Purpose::kEstimate);
-      ASSERT_TRUE(roomy.ok());
-      DeviceProfile& device = question.cluster.device;
-      device.memory_bytes = device.library_bytes + roomy->peak_bytes() * dice.Between(30, 99) / 100;
-      best = BestOf(question, {});
-      if (!best) continue;
-      ++tight;
-    }
-    const absl::StatusOr<Plan> plan = PlanFor(question, *best, Purpose::kEstimate);
-    ASSERT_TRUE(plan.ok());
-    SCOPED_TRACE(absl::StrCat("seed ", seed, ", ", question.engine.name));
-    Held held(question, *plan);
-    held.AgainstEveryWhy();
-    held.AgainstFront();
-    held.AgainstSensitivities();
-    held.AgainstLayouts(dice);
-    compared += held.compared();
+};
+
+// Holds the plan of the seed's question against its other answers.
+void HoldPlanOf(uint32_t seed, Tally& tally) {
+  Dice dice(seed);
+  Question question = RandomQuestion(dice);
+  // As much as the plan takes, or less: so that memory decides.
+  std::optional<Layout> best = BestOf(question, {});
+  if (!best) return;
+  if (dice.Chance(70)) {
+    const absl::StatusOr<Plan> roomy = PlanFor(question, *best, Purpose::kEstimate);
+    ASSERT_TRUE(roomy.ok());
+    DeviceProfile& device = question.cluster.device;
+    device.memory_bytes = device.library_bytes + roomy->peak_bytes() * dice.Between(30, 99) / 100;
+    best = BestOf(question, {});
+    if (!best) return;
+    ++tally.tight;
   }
-  EXPECT_GT(compared, 3000);
-  EXPECT_GT(tight, 15);
+  const absl::StatusOr<Plan> plan = PlanFor(question, *best, Purpose::kEstimate);
+  ASSERT_TRUE(plan.ok());
+  SCOPED_TRACE(absl::StrCat("seed ", seed, ", ", question.engine.name));
+  Held held(question, *plan);
+  held.AgainstEveryWhy();
+  held.AgainstFront();
+  held.AgainstSensitivities();
+  held.AgainstLayouts(dice);
+  tally.compared += held.compared();
+}
+
+TEST(FindPlan, IsNoWorseThanAnyOtherAnswer) {
+  Tally tally;
+  for (uint32_t seed = 1; seed <= 800; ++seed) HoldPlanOf(seed, tally);
+  EXPECT_GT(tally.compared, 3000);
+  EXPECT_GT(tally.tight, 15);
+}
+
+// The best split of seven blocks is 1 and 6. It is missed where a line is left after two splits in
+// vain.
+TEST(FindPlan, LooksFarFromTheEvenSplitForASingleMicrobatch) {
+  Tally tally;
+  HoldPlanOf(592, tally);
+  EXPECT_GT(tally.compared, 10);
 }
 
 }  // namespace

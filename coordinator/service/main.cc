@@ -5,8 +5,8 @@
 // none, 1 if it cannot serve.
 #include <CLI/CLI.hpp>
 
-#include "coordinator/authority_verbs.h"
-#include "coordinator/serve.h"
+#include "coordinator/service/authority_verbs.h"
+#include "coordinator/service/serve.h"
 #include "process/log.h"
 #include "process/version.h"
 
@@ -21,10 +21,15 @@ int main(int argc, char** argv) {
       "--state", options.state,
       "folder of its journals: serves many jobs, on the hosts that standing agents offer");
   app.add_option("--journal", options.journal, "SQLite file that keeps every fact, of one job");
+  app.add_option(
+         "--user", options.roles,
+         "NAME=ROLE, a user that the socket lets in: viewer, submitter, operator, or agent, who "
+         "offers hosts alone; more than once")
+      ->allow_extra_args(false);
   app.add_option("--lease-ms", options.lease_ms,
                  "silence after which a worker is lost; default: what the job says")
       ->check(CLI::Range(100, 3600000));
-  app.add_option("--listen", options.listen, "HOST:PORT for agents of other hosts; port 0: any");
+  app.add_option("--listen", options.listen, "HOST:PORT for other hosts; port 0: any");
   app.add_option("--tls", options.bundle, "bundle of `weftd issue server`, for --listen");
   app.add_option("--revoked", options.revoked, "the authority's file of that name");
   app.add_option("--port-file", options.port_file, "file that takes the port of --listen");

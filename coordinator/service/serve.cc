@@ -1,4 +1,4 @@
-#include "coordinator/serve.h"
+#include "coordinator/service/serve.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <fstream>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "coordinator/driver.h"
 #include "coordinator/journal.h"
@@ -35,6 +37,36 @@ absl::Status WritePort(const std::string& path, int port) {
   return absl::ErrnoToStatus(errno, absl::StrCat("port file ", path, ": cannot be written"));
 }
 
+std::optional<TlsDoorOptions> NetworkOf(const ServeOptions& options) {
+  if (options.listen.empty()) return std::nullopt;
+  return TlsDoorOptions{
+      .address = options.listen, .bundle_file = options.bundle, .revoked_file = options.revoked};
+}
+
+absl::Status TellPort(const ServeOptions& options, int port) {
+  if (options.listen.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(NetworkAddress address, ParseAddress(options.listen));
+  address.port = port;
+  LogInfo(absl::StrCat("other hosts: ", AddressText(address), ", with TLS alone"));
+  return WritePort(options.port_file, port);
+}
+
+absl::StatusOr<std::map<std::string, Role>> RolesOf(const ServeOptions& options) {
+  std::map<std::string, Role> roles;
+  for (const std::string& each : options.roles) {
+    const std::vector<std::string> words = absl::StrSplit(each, '=');
+    const std::optional<Role> role = words.size() == 2 ? ParseRole(words[1]) : std::nullopt;
+    if (!role || words[0].empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--user=", each,
+                       ": is not NAME=ROLE, where the role is agent, viewer, "
+                       "submitter or operator"));
+    }
+    roles[words[0]] = *role;
+  }
+  return roles;
+}
+
 // Ends a process once, with the first reason.
 class End {
  public:
@@ -56,10 +88,14 @@ absl::Status ServeFleet(const ServeOptions& options, End& end) {
   fleet_options.on_broken = [&end](const absl::Status& why) { end.Come(why); };
   ASSIGN_OR_RETURN(const std::unique_ptr<FleetDriver> fleet,
                    FleetDriver::Start(std::move(fleet_options)));
+  FleetServiceOptions service_options{
+      .socket = options.socket, .version = Version(), .network = NetworkOf(options)};
+  ASSIGN_OR_RETURN(service_options.roles, RolesOf(options));
   ASSIGN_OR_RETURN(const std::unique_ptr<FleetService> service,
-                   FleetService::Start(options.socket, Version(), *fleet));
+                   FleetService::Start(std::move(service_options), *fleet));
   LogInfo(absl::StrCat("weftd ", Version(), " serves jobs on ", options.socket, ", process ",
                        getpid(), ", state in ", options.state));
+  RETURN_IF_ERROR(TellPort(options, service->network_port()));
   return end.Await();
 }
 
@@ -75,20 +111,10 @@ absl::Status ServeJob(const ServeOptions& options, End& end) {
   driver_options.on_broken = [&end](const absl::Status& why) { end.Come(why); };
   ASSIGN_OR_RETURN(const std::unique_ptr<Driver> driver,
                    Driver::Start(std::move(journal), std::move(driver_options)));
-  std::optional<TlsDoorOptions> network;
-  if (!options.listen.empty()) {
-    network = {
-        .address = options.listen, .bundle_file = options.bundle, .revoked_file = options.revoked};
-  }
   ASSIGN_OR_RETURN(const std::unique_ptr<Service> service,
-                   Service::Start(options.socket, Version(), *driver, network));
+                   Service::Start(options.socket, Version(), *driver, NetworkOf(options)));
   LogInfo(absl::StrCat("weftd ", Version(), " serves on ", options.socket, ", process ", getpid()));
-  if (network) {
-    ASSIGN_OR_RETURN(NetworkAddress address, ParseAddress(options.listen));
-    address.port = service->network_port();
-    LogInfo(absl::StrCat("agents of other hosts: ", AddressText(address), ", with TLS alone"));
-    RETURN_IF_ERROR(WritePort(options.port_file, address.port));
-  }
+  RETURN_IF_ERROR(TellPort(options, service->network_port()));
   return end.Await();
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -14,7 +15,9 @@ struct ServeOptions {
   std::string journal;     // SQLite file that keeps every fact; of a weftd for one job
   std::string state = {};  // folder of the journals; of a weftd that serves many jobs
   std::optional<int64_t> lease_ms = std::nullopt;
-  std::string listen = {};     // HOST:PORT for agents of other hosts; empty: not on the network
+  // Users that the socket lets in beside this process's own, "ann=submitter"; of many jobs.
+  std::vector<std::string> roles = {};
+  std::string listen = {};     // HOST:PORT for other hosts; empty: not on the network
   std::string bundle = {};     // the server's, for `listen`
   std::string revoked = {};    // file of revoked certificates
   std::string port_file = {};  // takes the port that `listen` came to; may be empty

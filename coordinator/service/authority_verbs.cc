@@ -1,4 +1,4 @@
-#include "coordinator/authority_verbs.h"
+#include "coordinator/service/authority_verbs.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -51,16 +51,35 @@ absl::Status Issue(BundleRole role, const VerbOptions& options) {
   return WriteBundle(options.out, bundle);
 }
 
+struct BundleHelp {
+  const char* bundle;
+  const char* name;
+};
+BundleHelp HelpOf(BundleRole role) {
+  switch (role) {
+    case BundleRole::kAgent:
+      return {"a bundle for the agent of a host",
+              "the host's name, as `weft agent --name` says it"};
+    case BundleRole::kServer:
+      return {"a bundle for weftd, which answers to the names, too",
+              "names and addresses of its host"};
+    case BundleRole::kViewer:
+      return {"a bundle for somebody who may look", "the user's name"};
+    case BundleRole::kSubmitter:
+      return {"a bundle for somebody who may look, submit, and change jobs of their own",
+              "the user's name"};
+    case BundleRole::kOperator:
+      return {"a bundle for somebody who may do all", "the user's name"};
+  }
+  return {"", ""};
+}
+
 void AddIssue(CLI::App& issue, BundleRole role, const std::shared_ptr<VerbOptions>& options,
               absl::Status* outcome) {
-  const bool agent = role == BundleRole::kAgent;
-  CLI::App* verb = issue.add_subcommand(
-      agent ? "agent" : "server", agent ? "a bundle for the agent of a host"
-                                        : "a bundle for weftd, which answers to the names, too");
-  CLI::Option* names = verb->add_option("name", options->names,
-                                        agent ? "the host's name, as `weft agent --name` says it"
-                                              : "names and addresses of its host");
-  if (agent) names->required()->expected(1);
+  const BundleHelp help = HelpOf(role);
+  CLI::App* verb = issue.add_subcommand(std::string(RoleName(role)), help.bundle);
+  CLI::Option* names = verb->add_option("name", options->names, help.name);
+  if (role != BundleRole::kServer) names->required()->expected(1);
   verb->add_option("--authority", options->folder, "the authority's folder")->required();
   verb->add_option("--out", options->out, "file that takes the bundle, 0600; - is stdout")
       ->required();
@@ -79,8 +98,10 @@ void AddAuthorityVerbs(CLI::App& app, absl::Status* outcome) {
   });
   CLI::App* issue = app.add_subcommand("issue", "issue a bundle: key, certificate and authority");
   issue->require_subcommand(1);
-  AddIssue(*issue, BundleRole::kAgent, options, outcome);
-  AddIssue(*issue, BundleRole::kServer, options, outcome);
+  for (const BundleRole role : {BundleRole::kAgent, BundleRole::kServer, BundleRole::kViewer,
+                                BundleRole::kSubmitter, BundleRole::kOperator}) {
+    AddIssue(*issue, role, options, outcome);
+  }
   CLI::App* revoke = app.add_subcommand("revoke", "let no certificate of that name in any more");
   revoke->add_option("name", options->names, "as it was issued")->required()->expected(1);
   revoke->add_option("--authority", options->folder, "the authority's folder")->required();
