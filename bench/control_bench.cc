@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   CLI::App& restart = *app.add_subcommand("restart", "with a long journal")->fallthrough();
   restart.add_option("--records", options.records, "in the journal")
       ->check(CLI::Range(int64_t{1}, int64_t{100000000}));
+  restart.add_flag("--all-records", options.all_records, "as if there were no snapshots");
   CLI11_PARSE(app, argc, argv);
   weft::AllowManyFiles();
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // as weftd does

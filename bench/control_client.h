@@ -23,6 +23,7 @@ struct ControlBenchOptions {
   int jobs = 50;
   int steps_per_s = 20;  // of each job
   int64_t records = 1000000;
+  bool all_records = false;  // no snapshot stands for old ones
 };
 
 // Another connection for each, as different callers have.

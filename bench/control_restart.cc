@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "bench/simulated_agent.h"
 #include "bench/weftd_process.h"
+#include "coordinator/service/fleet_book.h"
+#include "coordinator/service/fleet_driver.h"
 #include "coordinator/service/fleet_journal.h"
 #include "plan/errors.h"
 
@@ -16,23 +18,29 @@ namespace {
 constexpr int64_t kCommitted = 1000;  // records, with one wait for the disk
 constexpr double kRestartLimitS = 300;
 
-// Writes records as a weftd does, one revision after the other.
+// Writes records as a weftd does, one revision after the other; with snapshots in place of old ones
+// as often as weftd writes them, if it is asked to.
 class History final {
  public:
-  explicit History(FleetJournal& journal) : journal_(journal) {}
+  History(FleetJournal& journal, bool snapshots) : journal_(journal), snapshots_(snapshots) {}
 
   absl::Status Add(proto::FleetRecord record) {
     record.set_revision(++revision_);
     record.set_unix_ms(UnixTimeUs() / 1000);
     journal_.Add(record);
+    if (snapshots_) RETURN_IF_ERROR(book_.Take(record));
     if (revision_ % kCommitted != 0) return absl::OkStatus();
-    return Commit();
+    RETURN_IF_ERROR(Commit());
+    if (!snapshots_ || journal_.records() < kMaxRecords) return absl::OkStatus();
+    return journal_.Shorten(book_.Snapshot(), revision_);
   }
   absl::Status Commit() { return journal_.Commit(UnixTimeUs() / 1000); }
   int64_t revision() const { return revision_; }
 
  private:
   FleetJournal& journal_;
+  const bool snapshots_;
+  FleetBook book_;
   int64_t revision_ = 0;
 };
 
@@ -52,7 +60,7 @@ proto::FleetRecord Queued(int64_t job, int64_t revision) {
   queued.set_owner("somebody");
   queued.set_least_nodes(1);
   queued.set_nodes(1);
-  queued.set_slots_per_node(2);
+  queued.set_slots_per_node(1);
   *queued.mutable_request() =
       SmallSubmission(absl::StrCat("wish-", job), absl::StrCat("/shared/runs/run-", job));
   v1::SubmitReply reply;
@@ -99,9 +107,9 @@ proto::FleetRecord Ended(int64_t job) {
   return record;
 }
 
-absl::Status WriteHistory(const std::string& path, int64_t records) {
+absl::Status WriteHistory(const std::string& path, int64_t records, bool snapshots) {
   ASSIGN_OR_RETURN(const std::unique_ptr<FleetJournal> journal, FleetJournal::Open(path));
-  History history(*journal);
+  History history(*journal, snapshots);
   proto::FleetRecord started;
   started.mutable_started()->set_version("bench");
   started.mutable_started()->set_fleet_id("0123abcd");
@@ -124,12 +132,12 @@ absl::Status MeasureRestart(const ControlBenchOptions& options) {
   ASSIGN_OR_RETURN(const auto folder, BenchFolder::Make(options.folder));
   const std::string state = folder->path() + "/state";
   std::filesystem::create_directory(state);
-  RETURN_IF_ERROR(WriteHistory(state + "/fleet.db", options.records));
+  RETURN_IF_ERROR(WriteHistory(state + "/fleet.db", options.records, !options.all_records));
   const double mib =
       static_cast<double>(std::filesystem::file_size(state + "/fleet.db")) / (1 << 20);
   const WeftdProcess weftd(options.weftd, folder->path(), {"--state=" + state});
   ASSIGN_OR_RETURN(const double took_s, WaitForControl(weftd.Target(), kRestartLimitS));
-  std::printf("restart: %.2f s with %lld records, %.0f MiB: %.2f s of processor time, %.0f MiB\n",
+  std::printf("restart: %.2f s after %lld records, %.0f MiB: %.2f s of processor time, %.0f MiB\n",
               took_s, static_cast<long long>(options.records), mib, weftd.CpuSeconds(),
               static_cast<double>(weftd.ResidentBytes()) / (1 << 20));
   return absl::OkStatus();

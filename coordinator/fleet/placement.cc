@@ -13,7 +13,7 @@ namespace {
 // The slots that nobody has, by machine, of hosts where jobs may be placed.
 using Free = std::map<std::string, std::vector<int>>;
 
-// Those of usable hosts, without the `used` ones.
+// Returns the slots of usable hosts, without the `used` ones.
 Free SlotsBut(const std::map<std::string, std::set<int>>& used, const Fleet& fleet,
               int64_t now_ms) {
   Free free;

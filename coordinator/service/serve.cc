@@ -1,9 +1,11 @@
 #include "coordinator/service/serve.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <map>
@@ -17,7 +19,9 @@
 #include "coordinator/driver.h"
 #include "coordinator/journal.h"
 #include "coordinator/service.h"
+#include "coordinator/service/fleet_book.h"
 #include "coordinator/service/fleet_driver.h"
+#include "coordinator/service/fleet_journal.h"
 #include "coordinator/service/fleet_service.h"
 #include "plan/errors.h"
 #include "process/log.h"
@@ -65,6 +69,17 @@ absl::StatusOr<std::map<std::string, Role>> RolesOf(const ServeOptions& options)
     roles[words[0]] = *role;
   }
   return roles;
+}
+
+// stderr goes to the file from now on.
+absl::Status OpenLog(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+  const bool taken = file >= 0 && dup2(file, STDERR_FILENO) >= 0;
+  const int why = errno;
+  if (file >= 0) close(file);
+  if (taken) return absl::OkStatus();
+  return absl::ErrnoToStatus(why, absl::StrCat("log ", path, ": cannot be opened"));
 }
 
 // Ends a process once, with the first reason.
@@ -121,6 +136,10 @@ absl::Status ServeJob(const ServeOptions& options, End& end) {
 }  // namespace
 
 absl::Status CheckServeOptions(const ServeOptions& options) {
+  if (options.check) {
+    if (!options.state.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("--check needs --state, the folder of the journals");
+  }
   if (options.socket.empty() || options.journal.empty() == options.state.empty()) {
     return absl::InvalidArgumentError(
         "--socket and either --state, for many jobs, or --journal, for one, are required");
@@ -144,12 +163,46 @@ absl::Status CheckServeOptions(const ServeOptions& options) {
                                                  "--tls=BUNDLE, which `weftd issue server` makes"));
 }
 
+absl::Status CheckState(const std::string& state_folder) {
+  const std::string path = state_folder + "/fleet.db";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    return absl::NotFoundError(absl::StrCat(path,
+                                            ": is not there; --state names the folder that "
+                                            "weftd was started with"));
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<FleetJournal> fleet, FleetJournal::Open(path));
+  FleetBook book;
+  RETURN_IF_ERROR(
+      fleet->Replay([&](const proto::FleetSnapshot& snapshot,
+                        int64_t revision) { return book.Restore(snapshot, revision); },
+                    [&](const proto::FleetRecord& record) { return book.Take(record); }));
+  std::printf("%s: revision %lld, %lld records after its snapshot, %zu jobs, %zu hosts\n",
+              path.c_str(), static_cast<long long>(book.revision()),
+              static_cast<long long>(fleet->records()), book.fleet().jobs.size(),
+              book.fleet().hosts.size());
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(state_folder + "/jobs", error)) {
+    if (entry.path().extension() != ".db") continue;
+    ASSIGN_OR_RETURN(const std::unique_ptr<Journal> journal, Journal::Open(entry.path()));
+    ASSIGN_OR_RETURN(const std::vector<StoredEvent> facts, journal->Replay());
+    std::printf("%s: %zu facts\n", entry.path().c_str(), facts.size());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Serve(const ServeOptions& options) {
   // Debian's Abseil looks for deadlocks at each lock that gRPC takes, one thread at a time: a tenth
   // and more of what a join of 100,000 ranks takes.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  RETURN_IF_ERROR(OpenLog(options.log));
   End end;
-  const SignalWatcher watcher({SIGTERM, SIGINT}, [&](int) { end.Come(absl::OkStatus()); });
+  // A closed terminal ends nothing; whoever has moved the log away wants a new one.
+  const SignalWatcher watcher({SIGTERM, SIGINT, SIGHUP}, [&](int signal) {
+    if (signal != SIGHUP) return end.Come(absl::OkStatus());
+    const absl::Status opened = OpenLog(options.log);
+    if (!opened.ok()) LogError(opened.message());
+  });
   return options.state.empty() ? ServeJob(options, end) : ServeFleet(options, end);
 }
 

@@ -17,14 +17,20 @@ struct ServeOptions {
   std::optional<int64_t> lease_ms = std::nullopt;
   // Users that the socket lets in beside this process's own, "ann=submitter"; of many jobs.
   std::vector<std::string> roles = {};
-  std::string listen = {};     // HOST:PORT for other hosts; empty: not on the network
-  std::string bundle = {};     // the server's, for `listen`
+  bool check = false;       // looks at the state's journals, and serves nothing
+  std::string log = {};     // file that stderr goes to, opened anew at each SIGHUP; empty: as it is
+  std::string listen = {};  // HOST:PORT for other hosts; empty: not on the network
+  std::string bundle = {};  // the server's, for `listen`
   std::string revoked = {};    // file of revoked certificates
   std::string port_file = {};  // takes the port that `listen` came to; may be empty
 };
 
 // InvalidArgument if the options contradict each other: nothing listens on the network without TLS.
 absl::Status CheckServeOptions(const ServeOptions& options);
+
+// Reads all journals of a state folder and prints what is in them. DataLoss: one is damaged.
+// FailedPrecondition: a weftd has them. Changes nothing.
+absl::Status CheckState(const std::string& state_folder);
 
 // Returns after SIGTERM or SIGINT, or what keeps it from serving. REQUIRES: the options are
 // checked; no other thread runs yet.

@@ -54,6 +54,15 @@ class Writer {
   }
   std::string Machine() { return "m" + std::to_string(Pick(1, 4)); }
 
+  void Queue(const FleetBook& book, proto::FleetJobQueued& queued) {
+    queued.set_job(book.fleet().newest_job + 1);
+    queued.set_owner("ann");
+    queued.set_least_nodes(1);
+    queued.set_nodes(Pick(1, 3));
+    queued.set_slots_per_node(2);
+    *queued.mutable_request() = Request(std::to_string(queued.job()));
+  }
+
   void Fill(const FleetBook& book, proto::FleetRecord& record) {
     switch (Pick(0, 13)) {
       case 0: {
@@ -76,16 +85,8 @@ class Writer {
         return record.mutable_host_drained()->set_reason("disk");
       case 4:
         return record.mutable_host_undrained()->set_machine(Machine());
-      case 5: {
-        proto::FleetJobQueued& queued = *record.mutable_job_queued();
-        queued.set_job(book.fleet().newest_job + 1);
-        queued.set_owner("ann");
-        queued.set_least_nodes(1);
-        queued.set_nodes(Pick(1, 3));
-        queued.set_slots_per_node(2);
-        *queued.mutable_request() = Request(std::to_string(queued.job()));
-        return;
-      }
+      case 5:
+        return Queue(book, *record.mutable_job_queued());
       case 6: {
         record.mutable_job_placed()->set_job(Job(book));
         proto::FleetJobPlaced::Share& share = *record.mutable_job_placed()->add_shares();

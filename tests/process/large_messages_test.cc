@@ -122,8 +122,8 @@ class LargeMessages : public ::testing::Test {
 TEST_F(LargeMessages, ReachAnAgentOnThisHost) {
   Serve(nullptr);
   const std::string path = folder_ + "/socket";
-  auto listener =
-      Listener::Start(path, [this](int fd, uid_t) { grpc::AddInsecureChannelFromFd(server_.get(), fd); });
+  auto listener = Listener::Start(
+      path, [this](int fd, uid_t) { grpc::AddInsecureChannelFromFd(server_.get(), fd); });
   ASSERT_TRUE(listener.ok()) << listener.status();
   listener_ = *std::move(listener);
   ExpectBoth("unix:" + path, {});

@@ -92,7 +92,11 @@ void ServiceBed::Connect() {
 }
 
 void ServiceBed::StartHost(int slots) {
-  host_ = Start("host", HostWords(slots));
+  // Its own name: standing agents of one name on one machine, as of two tests, get in each other's
+  // way.
+  std::vector<std::string> words = HostWords(slots);
+  words.push_back("--name=" + std::filesystem::path(folder_).filename().string());
+  host_ = Start("host", std::move(words));
   const bool is_there = Eventually(20, [&] { return Host().present(); });
   ASSERT_TRUE(is_there) << Words();
 }
