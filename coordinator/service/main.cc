@@ -26,6 +26,9 @@ int main(int argc, char** argv) {
          "NAME=ROLE, a user that the socket lets in: viewer, submitter, operator, or agent, who "
          "offers hosts alone; more than once")
       ->allow_extra_args(false);
+  app.add_flag("--check", options.check,
+               "read the journals of --state, say what is in them, and end");
+  app.add_option("--log", options.log, "file for its log, opened anew at SIGHUP; default: stderr");
   app.add_option("--lease-ms", options.lease_ms,
                  "silence after which a worker is lost; default: what the job says")
       ->check(CLI::Range(100, 3600000));
@@ -41,7 +44,9 @@ int main(int argc, char** argv) {
   }
   if (app.get_subcommands().empty()) {
     status = weft::CheckServeOptions(options);
-    if (status.ok()) status = weft::Serve(options);
+    if (status.ok()) {
+      status = options.check ? weft::CheckState(options.state) : weft::Serve(options);
+    }
   }
   if (status.ok()) return 0;
   weft::LogError(status.message());

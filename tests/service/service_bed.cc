@@ -101,6 +101,21 @@ void ServiceBed::StartHost(int slots) {
   ASSERT_TRUE(is_there) << Words();
 }
 
+std::string ServiceBed::WeftdPath() {
+  return WEFT_BINARY_DIR "/bin/weftd";
+}
+
+void ServiceBed::StopWeftd() {
+  weftd_->Signal(SIGTERM);
+  ASSERT_TRUE(weftd_->Wait(20).has_value());
+}
+
+std::string ServiceBed::Run(const std::vector<std::string>& words) {
+  const std::unique_ptr<Child> child = Start("run", words);
+  EXPECT_TRUE(child->Wait(20).has_value());
+  return child->Stdout() + child->Stderr();
+}
+
 void ServiceBed::KillWeftd() {
   weftd_->Signal(SIGKILL);
   ASSERT_TRUE(weftd_->Wait(10).has_value());
@@ -119,9 +134,7 @@ std::vector<std::string> ServiceBed::WeftdWords() const {
 
 std::vector<std::string> ServiceBed::HostWords(int slots) const {
   return {WEFT_BINARY_DIR "/bin/weft", "agent", "--standing", "--coordinator=unix:" + socket(),
-          "--slots=" + std::to_string(slots),
-          // Beds that stand side by side are hosts of their own.
-          "--name=bed-" + folder_.substr(folder_.rfind('-') + 1)};
+          "--slots=" + std::to_string(slots)};
 }
 
 v1::SubmitRequest ServiceBed::Job(const std::string& name, int slots, int64_t steps, int priority) {

@@ -24,6 +24,10 @@ class ServiceBed : public ::testing::Test {
 
   void StartWeftd();
   void StartHost(int slots);
+  void StopWeftd();
+  static std::string WeftdPath();
+  // Runs it to its end; returns what it has written.
+  std::string Run(const std::vector<std::string>& words);
   // kill -9, and another one on the same state.
   void KillWeftd();
   // Signals the standing agent alone, waits for its end, and starts another one.

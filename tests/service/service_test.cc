@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 
+#include <filesystem>
 #include <set>
 
 #include "process/rpc.h"
@@ -186,6 +187,23 @@ TEST_F(ServiceBed, KeepsTheAnswerOfARequestAndChangesNothingTwice) {
   WaitForPhase(job, "RUNNING");
   EXPECT_EQ(Stop(job, v1::StopRequest::NOW), absl::OkStatus());
   WaitForPhase(job, "CANCELLED");
+}
+
+TEST_F(ServiceBed, ItsJournalsCanBeCheckedOnceItHasEnded) {
+  StartHost(2);
+  WaitForPhase(Submit(Job("one", 2, 20)), "COMPLETED");
+  Submit(Job("waits", 8, 20));
+  const auto check = [&] {
+    return Run({WeftdPath(), "--check", "--state=" + folder() + "/state"});
+  };
+  EXPECT_THAT(check(), HasSubstr("is held by another weftd"));
+  StopWeftd();
+  EXPECT_THAT(check(), HasSubstr("2 jobs, 1 hosts"));
+  std::filesystem::resize_file(folder() + "/state/fleet.db", 5000);
+  EXPECT_THAT(check(), HasSubstr("is damaged"));
+  std::filesystem::remove(folder() + "/state/fleet.db");
+  StartWeftd();
+  EXPECT_EQ(Submit(Job("other", 8, 20)), "job-1");
 }
 
 TEST_F(ServiceBed, RefusesWhatItCannotTakeAndSaysWhy) {
